@@ -1,0 +1,59 @@
+# make demo        three nodes, load, faults, verdict; needs only Go and a network
+# make build       bin/trireme alone
+# make test        everything a change must pass (.ci/run calls it)
+# make bench-quick Trireme, a standalone server and semi-sync, interleaved
+# make soak        the long fault campaigns
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+export PATH := $(PATH):/usr/local/go/bin
+
+# Flags of the demo: make demo ARGS="--nodes 5 --duration 120s"
+ARGS ?=
+SOAK_HOURS ?= 6
+STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck
+
+.PHONY: all build demo test lint unit integration bench-quick soak clean
+
+all: build
+
+# Static, so that one file can be copied to any host.
+build:
+	@scripts/deps.sh build
+	CGO_ENABLED=0 go build -trimpath -o bin/trireme ./cmd/trireme
+
+demo: build
+	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme demo $(ARGS)
+
+test: lint unit integration
+
+lint:
+	@scripts/deps.sh build
+	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard -- '*.go')); \
+	if [ -n "$$bad" ]; then echo "not formatted (run gofmt -w):"; echo "$$bad"; exit 1; fi
+	go vet ./...
+	$(STATICCHECK) ./...
+
+# Packages whose tests start real servers run one at a time, so that two cores are enough; all others side by side.
+sources = git ls-files -co --exclude-standard -- '*_test.go'
+server_packages = $(sources) | xargs grep -lE 'TRIREME_REQUIRE_MYSQL|MYSQLD' | xargs -n 1 dirname | sort -u | sed 's,^,./,'
+unit_packages = $(sources) | xargs -n 1 dirname | sort -u | sed 's,^,./,' | grep -vxF -f <($(server_packages))
+
+unit:
+	@$(unit_packages) | xargs -r go test -timeout 10m
+
+integration:
+	@scripts/deps.sh test
+	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1; \
+	$(server_packages) | xargs -r go test -p 1 -timeout 30m
+
+bench-quick: build
+	@scripts/deps.sh bench
+	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme bench --quick $(ARGS)
+
+soak: build
+	@scripts/deps.sh test
+	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1 TRIREME_SOAK=1; \
+	$(server_packages) | xargs -r go test -p 1 -count 1 -timeout $(SOAK_HOURS)h
+
+clean:
+	rm -rf bin

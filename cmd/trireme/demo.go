@@ -1,0 +1,40 @@
+package main
+
+import (
+	"time"
+
+	"trireme/internal/demo"
+)
+
+// demoCmd is `trireme demo`. The action is an argument, not a verb of its own, so that `trireme demo --help` shows the flags.
+type demoCmd struct {
+	Action string `arg:"" optional:"" enum:"run,stop,supervise" default:"run" help:"stop: end the demo that runs in the background in --dir. Default: run one."`
+
+	Nodes    int           `default:"3" help:"Data nodes."`
+	Loggers  int           `default:"0" help:"Nodes with a log and a vote but no mysqld, on top."`
+	Dir      string        `type:"path" placeholder:"DIR" help:"Where everything goes. Default: a new directory below the system's temporary one."`
+	PortBase int           `placeholder:"PORT" help:"First of ten ports per node. Default: 21000, or the next free ones."`
+	Mysqld   string        `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
+	Duration time.Duration `default:"60s" help:"How long the load runs."`
+	NoFaults bool          `help:"Load only, nothing is killed."`
+	Keep     bool          `help:"Leave the cluster running after the verdict, until Ctrl-C."`
+	Detach   bool          `help:"Leave the cluster running in the background, without load."`
+}
+
+// Run starts or ends a demo. supervise is what --detach starts in the background.
+func (c *demoCmd) Run(e *env) error {
+	o := demo.RunOptions{
+		Nodes: c.Nodes, Loggers: c.Loggers, Dir: c.Dir, PortBase: c.PortBase, Duration: c.Duration,
+		NoFaults: c.NoFaults, Keep: c.Keep, Detach: c.Detach, MySQL: c.Mysqld, Out: e.out,
+	}
+	switch c.Action {
+	case "stop":
+		if c.Dir == "" {
+			return usagef("which demo? Give its directory: trireme demo stop --dir DIR")
+		}
+		return demo.Stop(e.ctx, c.Dir, e.out)
+	case demo.SuperviseVerb:
+		return demo.Supervise(e.ctx, o)
+	}
+	return demo.Run(e.ctx, o)
+}

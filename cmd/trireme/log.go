@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"trireme/internal/config"
+	"trireme/internal/raftlog"
+)
+
+// logCmd is `trireme log`.
+type logCmd struct {
+	Dump   logDumpCmd   `cmd:"" help:"Print the entries, one per line."`
+	Verify logVerifyCmd `cmd:"" help:"Read every byte and say whether the log is whole."`
+}
+
+// logDir is the argument of both verbs.
+type logDir struct {
+	Dir string `arg:"" type:"path" help:"Directory of a node, or the raft directory in it."`
+}
+
+// path of the log itself. It looks for the log's state file only to word the most common mistake well.
+func (d logDir) path() (string, error) {
+	for _, dir := range []string{config.Node{Dir: d.Dir}.RaftDir(), d.Dir} {
+		if _, err := os.Stat(filepath.Join(dir, "state")); err == nil {
+			return dir, nil
+		} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("%s holds no raft log; give the directory of a node, or the raft directory in it", d.Dir)
+}
+
+type logDumpCmd struct {
+	logDir
+	From   uint64 `placeholder:"INDEX" help:"First entry."`
+	To     uint64 `placeholder:"INDEX" help:"Last entry."`
+	Events bool   `help:"A line for each binary-log event too."`
+}
+
+// Run prints the log. A running node is not disturbed.
+func (c *logDumpCmd) Run(e *env) error {
+	if c.To != 0 && c.To < c.From {
+		return usagef("--to=%d is before --from=%d", c.To, c.From)
+	}
+	dir, err := c.path()
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(e.out, 64<<10)
+	err = raftlog.Dump(w, nil, dir, raftlog.DumpOptions{From: c.From, To: c.To, Events: c.Events})
+	if flushErr := w.Flush(); err == nil {
+		err = flushErr
+	}
+	return err
+}
+
+type logVerifyCmd struct {
+	logDir
+	JSON bool `help:"Print the report as JSON."`
+}
+
+// Run prints the report, also that of a damaged log as far as it could be read.
+func (c *logVerifyCmd) Run(e *env) error {
+	dir, err := c.path()
+	if err != nil {
+		return err
+	}
+	r, err := raftlog.Verify(nil, dir)
+	if c.JSON {
+		if jsonErr := printJSON(e.out, r); err == nil {
+			err = jsonErr
+		}
+		return err
+	}
+	if r != nil && len(r.Segments) > 0 {
+		printReport(e, r)
+	}
+	if err == nil {
+		fmt.Fprintln(e.out, "the log is whole")
+	}
+	return err
+}
+
+func printReport(e *env, r *raftlog.Report) {
+	fmt.Fprintf(e.out, "node %d · term %d · entries %d to %d (%d) · durable to %d · committed to at least %d\n", r.Node, r.Term, r.First, r.Last,
+		r.Entries, r.Durable, r.Commit)
+	fmt.Fprintf(e.out, "voters %v · learners %v\n", r.Voters, r.Learners)
+	gtids := strings.ReplaceAll(r.GTIDs.String(), ",", ", ")
+	if gtids == "" {
+		gtids = "none"
+	}
+	for i, line := range wrap("GTIDs "+gtids, 94) {
+		if i > 0 {
+			line = "      " + line
+		}
+		fmt.Fprintln(e.out, line)
+	}
+	if r.OpenTransactionAt != 0 {
+		fmt.Fprintf(e.out, "the log ends in the middle of the transaction that begins at entry %d\n", r.OpenTransactionAt)
+	}
+	rows := [][]string{{"SEGMENT", "FIRST", "LAST", "BYTES", "TORN"}}
+	for _, s := range r.Segments {
+		rows = append(rows, []string{s.File, fmt.Sprint(s.First), fmt.Sprint(s.Last), fmt.Sprint(s.Bytes), fmt.Sprint(s.TornBytes)})
+	}
+	printTable(e.out, rows)
+}

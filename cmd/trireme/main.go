@@ -1,0 +1,127 @@
+// Command trireme is the one binary: the daemon beside each mysqld, the tools that talk to a cluster, and the demo.
+//
+// This package parses, wires and prints; what is done is done in internal/.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"trireme/internal/api"
+)
+
+// Exit codes.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnreachable = 3 // or no quorum
+)
+
+// commands is the command line. Each field with a Run method is one verb.
+type commands struct {
+	Node       nodeCmd       `cmd:"" help:"Run the daemon of this node in the foreground."`
+	Init       initCmd       `cmd:"" help:"Make the first node of a new cluster."`
+	Join       joinCmd       `cmd:"" help:"Make one more node of a running cluster."`
+	Add        addCmd        `cmd:"" help:"Invite a node: make a one-time join token."`
+	Status     statusCmd     `cmd:"" help:"Show all nodes; any node answers."`
+	Switchover switchoverCmd `cmd:"" help:"Move leadership to another node, as planned."`
+	History    historyCmd    `cmd:"" help:"Show what happened: elections, failovers, fences, rejoins."`
+	Log        logCmd        `cmd:"" help:"Read a raft log on disk; no daemon or mysqld is needed."`
+	Config     configCmd     `cmd:"" help:"Check a node's settings."`
+	Demo       demoCmd       `cmd:"" help:"Run a whole cluster on this machine, with load, faults and a verdict."`
+	Bench      benchCmd      `cmd:"" help:"Measure Trireme beside its rivals on this machine."`
+	Version    versionCmd    `cmd:"" help:"Show the version."`
+}
+
+// env is what every verb needs besides its own flags.
+type env struct {
+	ctx    context.Context // ends at SIGINT or SIGTERM
+	in     io.Reader
+	out    io.Writer
+	errOut io.Writer
+}
+
+// errUsage marks a failure of the command line itself.
+type errUsage struct{ error }
+
+func usagef(format string, args ...any) error { return errUsage{fmt.Errorf(format, args...)} }
+
+// errSilent ends the program with a code after everything has been said.
+type errSilent int
+
+func (e errSilent) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is main without the process: it returns the exit code.
+func run(args []string, in io.Reader, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	e := &env{ctx: ctx, in: in, out: out, errOut: errOut}
+	exited := -1
+	parser, err := kong.New(new(commands), kong.Name("trireme"),
+		kong.Description("Turns ordinary MySQL servers into one self-healing database."),
+		kong.Writers(out, errOut), kong.Exit(func(code int) { exited = code }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Bind(e))
+	if err != nil {
+		fmt.Fprintln(errOut, "trireme:", err)
+		return exitFailed
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	kctx, err := parser.Parse(args)
+	if exited >= 0 { // --help
+		return exited
+	}
+	if err != nil {
+		fmt.Fprintf(errOut, "trireme: %v\nSee `trireme %s`.\n", err, helpFor(parser.Model, args))
+		return exitUsage
+	}
+	return e.report(kctx.Run(e))
+}
+
+// helpFor is the help that fits best to a command line that did not parse.
+func helpFor(app *kong.Application, args []string) string {
+	for _, verb := range app.Children {
+		if slices.Contains(args, verb.Name) {
+			return verb.Name + " --help"
+		}
+	}
+	return "--help"
+}
+
+// report prints an error, advice on a line of its own, and gives the exit code.
+func (e *env) report(err error) int {
+	var silent errSilent
+	var usage errUsage
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &silent):
+		return int(silent)
+	case errors.As(err, &usage):
+		fmt.Fprintln(e.errOut, "trireme:", err)
+		return exitUsage
+	}
+	if a, ok := errors.AsType[*api.Error](err); ok && a.Error() == err.Error() {
+		fmt.Fprintln(e.errOut, "trireme:", a.Message)
+		if a.Advice != "" {
+			fmt.Fprintln(e.errOut, "        ", a.Advice)
+		}
+		return api.ExitCode(err)
+	}
+	fmt.Fprintln(e.errOut, "trireme:", err)
+	return api.ExitCode(err)
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"trireme/internal/api"
+	"trireme/internal/pki"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"trireme": main})
+}
+
+// TestScripts runs testdata/script: the command line as an operator sees it. Three API addresses of a fake cluster are given to
+// the scripts: $API has a leader, $NOLEADER has none, $DEAD does not answer. The operator's token is "secret".
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("HOME", env.WorkDir+"/home")
+			env.Setenv("XDG_CONFIG_HOME", env.WorkDir+"/home/.config")
+			env.Setenv("TRIREME_CONFIG", env.WorkDir+"/nowhere.toml")
+			env.Setenv("TRIREME_TOKEN", "")
+			env.Setenv("TRIREME_API", "")
+			env.Setenv("DEAD", "127.0.0.1:1")
+			for name, view := range map[string]api.ClusterView{"API": withLeader(), "NOLEADER": withoutLeader()} {
+				addr, err := serveFake(env, view)
+				if err != nil {
+					return err
+				}
+				env.Setenv(name, addr)
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "narrow": narrow},
+	})
+}
+
+// exits runs a command and checks its exit code: exits CODE COMMAND ARGS…
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits code command args")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	code := "0"
+	if err != nil {
+		code = strings.TrimPrefix(err.Error(), "exit status ")
+	}
+	if code != args[0] {
+		ts.Fatalf("exit code %s, not %s", code, args[0])
+	}
+}
+
+// narrow checks that a file has no line of more than 100 columns.
+func narrow(ts *testscript.TestScript, _ bool, args []string) {
+	for line := range strings.Lines(ts.ReadFile(args[0])) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 100 {
+			ts.Fatalf("%d columns: %s", n, line)
+		}
+	}
+}
+
+func serveFake(env *testscript.Env, view api.ClusterView) (string, error) {
+	s := api.NewServer(api.Options{Name: "n1", Listen: "127.0.0.1:0", Backend: &fake{view: view}})
+	if err := s.Start(); err != nil {
+		return "", err
+	}
+	env.Defer(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = s.Close(ctx)
+	})
+	return s.Addr(), nil
+}
+
+func withLeader() api.ClusterView {
+	lag, none, bytes := 0.25, 0.0, uint64(1000)
+	mysql := func(port int, lag *float64) *api.MySQLView {
+		return &api.MySQLView{Host: "10.20.30.40", Port: port, PID: 5, Version: "9.7.4-2", LagSeconds: lag, LagBytes: &bytes}
+	}
+	return api.ClusterView{Cluster: "prod", Term: 7, Leader: "n1", CommitIndex: 123456, Members: []api.MemberView{
+		{Name: "n1", Role: "leader", State: "healthy", Raft: api.RaftView{ID: 1, Last: 123456, Applied: 123456}, MySQL: mysql(3306, &none), Daemon: api.DaemonView{API: "10.20.30.40:8008"}},
+		{Name: "n2", Role: "follower", State: "catching-up", Reason: strings.Repeat("it applies what it missed while it was away; ", 4), Raft: api.RaftView{ID: 2, Last: 123456, Applied: 123000}, MySQL: mysql(3307, &lag), Daemon: api.DaemonView{API: "10.20.30.40:8108"}},
+		{Name: "n3", Role: "logger", State: "down", Reason: "not heard of for 12.0 s", Raft: api.RaftView{ID: 3}, Daemon: api.DaemonView{API: "10.20.30.40:8208"}},
+	}}
+}
+
+func withoutLeader() api.ClusterView {
+	v := withLeader()
+	v.Leader = ""
+	v.Members[0].Role = "follower"
+	return v
+}
+
+// fake is a node with a fixed view that does whatever it is asked.
+type fake struct{ view api.ClusterView }
+
+func (f *fake) Local() api.Health { return api.Health{Name: "n1", State: "healthy"} }
+func (f *fake) Leader() api.Leader {
+	return api.Leader{Name: f.view.Leader, Self: f.view.Leader == "n1"}
+}
+func (f *fake) Self(context.Context) api.MemberView  { return f.view.Members[0] }
+func (f *fake) View(context.Context) api.ClusterView { return f.view }
+func (f *fake) APITokenHash() string                 { return pki.HashToken("secret") }
+func (f *fake) Metrics() prometheus.Gatherer         { return prometheus.NewRegistry() }
+
+func (f *fake) History(context.Context) ([]api.Event, error) {
+	return []api.Event{
+		{Time: time.Unix(1e9, 0), Kind: "failover", Node: "n1", Term: 7, Message: "took over from n2, whose daemon had died", GapMS: 812},
+		{Time: time.Unix(1e9+5, 0), Kind: "rejoin", Node: "n2", Term: 7, Message: "is back; rolled back 2 transactions:", GTIDs: "0c21cfc5-1c03-8b32-8001-000000000004:17-18"},
+	}, nil
+}
+
+func (f *fake) Switchover(_ context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
+	if req.To == "n3" {
+		return api.SwitchoverResult{}, api.Errorf(api.KindConflict, "n3 is a logger and cannot lead").With("choose n2")
+	}
+	return api.SwitchoverResult{From: "n1", To: "n2", Term: 8, DryRun: req.DryRun, WriteGapMS: 21.4, Candidates: []api.Candidate{
+		{Name: "n2", Eligible: true, Reason: "0 entries behind"}, {Name: "n3", Reason: "it is a logger"},
+	}}, nil
+}
+
+func (f *fake) NewJoinToken(_ context.Context, req api.JoinTokenRequest) (api.JoinTokenResult, error) {
+	return api.JoinTokenResult{Token: "trj1.10.20.30.40:8008.0011.s3cr3t.abcd", Name: req.Name, Role: req.Role, Expires: time.Unix(2e9, 0)}, nil
+}
+
+func (f *fake) Join(context.Context, api.JoinRequest) (api.JoinResult, error) {
+	return api.JoinResult{}, api.Errorf(api.KindUnauthorized, "the join token is wrong, used or expired").With("make a new one with `trireme add NAME`")
+}
+
+func TestWrap(t *testing.T) {
+	for text, want := range map[string][]string{
+		"":              {""},
+		"a b c":         {"a b", "c"},
+		"abcdef g":      {"abcdef", "g"},
+		"ab  cd\nef gh": {"ab", "cd", "ef", "gh"},
+	} {
+		if got := wrap(text, 3); !slices.Equal(got, want) {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
+
+// TestVerbs: every verb has help that fits on a screen, and its name is the documented one.
+func TestVerbs(t *testing.T) {
+	for _, verb := range strings.Fields("node init join add status switchover history log config demo bench version") {
+		var out strings.Builder
+		if code := run([]string{verb, "--help"}, os.Stdin, &out, &out); code != 0 || !strings.Contains(out.String(), "Usage: trireme "+verb) {
+			t.Errorf("%s --help: %d %s", verb, code, out.String())
+		}
+	}
+}

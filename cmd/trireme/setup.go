@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"trireme/internal/config"
+	"trireme/internal/setup"
+)
+
+// nodeFlags describe a new node; what is not given has its default from docs/configuration.md.
+type nodeFlags struct {
+	Name       string `help:"Name of this node. Default: this host's name."`
+	Dir        string `default:"/var/lib/trireme" type:"path" help:"Directory of the node; must not exist or be empty."`
+	Host       string `help:"Name or address by which the other nodes reach this host. Default: this host's name."`
+	Bind       string `default:"0.0.0.0" help:"Address that all ports listen on."`
+	MysqlPort  int    `default:"3306" help:"Port of mysqld."`
+	PeerPort   int    `default:"7306" help:"Port for the other nodes."`
+	APIPort    int    `name:"api-port" default:"8008" help:"Port of health checks, status and control."`
+	RWPort     int    `name:"rw-port" default:"6446" help:"Router port that leads to the leader."`
+	ROPort     int    `name:"ro-port" default:"6447" help:"Router port that leads to the followers."`
+	Mysqld     string `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
+	OSUser     string `name:"os-user" placeholder:"USER" help:"User to run mysqld as when the daemon runs as root."`
+	Durability string `default:"log" enum:"log,double" help:"log: the raft log's fsync counts; double: mysqld flushes each commit too."`
+}
+
+// node is the settings that the flags ask for.
+func (f nodeFlags) node() (config.Node, error) {
+	host, err := os.Hostname()
+	if (f.Name == "" || f.Host == "") && err != nil {
+		return config.Node{}, fmt.Errorf("this host has no name (%w); give --name and --host", err)
+	}
+	n := config.Default()
+	n.Name, n.Dir = f.Name, f.Dir
+	if n.Name == "" {
+		n.Name, _, _ = strings.Cut(host, ".")
+	}
+	if f.Host != "" {
+		host = f.Host
+	}
+	listen := func(port int) string { return net.JoinHostPort(f.Bind, strconv.Itoa(port)) }
+	reach := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+	n.MySQL.Binary, n.MySQL.Bind, n.MySQL.Port, n.MySQL.Durability, n.MySQL.OSUser = f.Mysqld, f.Bind, f.MysqlPort, f.Durability, f.OSUser
+	n.Peer = config.Peer{Listen: listen(f.PeerPort), Advertise: reach(f.PeerPort)}
+	n.API = config.API{Listen: listen(f.APIPort), Advertise: reach(f.APIPort)}
+	n.Router.Bind, n.Router.RWPort, n.Router.ROPort = f.Bind, f.RWPort, f.ROPort
+	return n, nil
+}
+
+// initCmd is `trireme init`.
+type initCmd struct {
+	nodeFlags
+	Cluster string `default:"main" help:"Name of the cluster."`
+}
+
+// Run makes the directory and says how to go on.
+func (c *initCmd) Run(e *env) error {
+	n, err := c.node()
+	if err != nil {
+		return err
+	}
+	n.Cluster = c.Cluster
+	res, err := setup.Init(setup.InitOptions{Node: n})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.out, "Node %s of the new cluster %s is in %s.\n", n.Name, n.Cluster, n.Dir)
+	fmt.Fprintf(e.out, "The operator's credential is %s; keep it safe.\n\n", res.CredentialFile)
+	fmt.Fprintf(e.out, "Look over the settings   %s\n", res.ConfigFile)
+	fmt.Fprintf(e.out, "start the node           trireme node --config %s\n", res.ConfigFile)
+	fmt.Fprintf(e.out, "then invite others with  trireme add NAME%s\n", apiFlag(n))
+	return nil
+}
+
+// apiFlag is needed in the next command only when the node is not where the command line looks by itself.
+func apiFlag(n config.Node) string {
+	if _, port, err := net.SplitHostPort(n.API.Listen); err == nil && port == "8008" {
+		return ""
+	}
+	return " --api " + n.API.Advertise
+}
+
+// joinCmd is `trireme join`.
+type joinCmd struct {
+	nodeFlags
+	Role  string `default:"voter" enum:"voter,logger,learner" help:"As given to trireme add."`
+	Token string `arg:"" optional:"" help:"Join token from trireme add. Default: $$TRIREME_JOIN_TOKEN; - reads it from standard input."`
+}
+
+// Run joins and says how to start the node.
+func (c *joinCmd) Run(e *env) error {
+	token, err := c.token(e.in)
+	if err != nil {
+		return err
+	}
+	n, err := c.node()
+	if err != nil {
+		return err
+	}
+	res, err := setup.Join(e.ctx, setup.JoinOptions{Token: token, Node: n, Role: c.Role})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.out, "Node %s is a member of cluster %s (id %d; nodes are %s).\n", res.Identity.Name, res.Identity.Cluster, res.Identity.ID,
+		strings.Join(res.Members, " "))
+	fmt.Fprintf(e.out, "Start it: trireme node --config %s\n", res.ConfigFile)
+	return nil
+}
+
+// token from the argument, the environment or standard input: an argument can be seen by every account of the host.
+func (c *joinCmd) token(in io.Reader) (string, error) {
+	token := c.Token
+	if token == "" {
+		token = os.Getenv("TRIREME_JOIN_TOKEN")
+	}
+	if token == "-" {
+		line, err := bufio.NewReader(io.LimitReader(in, 4096)).ReadString('\n')
+		if err != nil && err != io.EOF {
+			return "", err
+		}
+		token = line
+	}
+	if strings.TrimSpace(token) == "" {
+		return "", usagef("a join token is needed; `trireme add NAME` on a running node makes one")
+	}
+	return token, nil
+}
+
+// configCmd is `trireme config`.
+type configCmd struct {
+	Check configCheckCmd `cmd:"" help:"Say what is wrong in a node's settings file."`
+}
+
+type configCheckCmd struct {
+	File string `arg:"" optional:"" type:"path" help:"Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
+}
+
+// Run loads the file as the daemon would.
+func (c *configCheckCmd) Run(e *env) error {
+	path := c.File
+	if path == "" {
+		path = defaultConfigFile()
+	}
+	n, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	id, err := config.LoadIdentity(n.Dir)
+	switch {
+	case err != nil:
+		fmt.Fprintf(e.out, "%s has no mistakes; %s is not the directory of a node yet\n", path, n.Dir)
+		return nil
+	case id.Name != n.Name || id.Cluster != n.Cluster:
+		return &config.Error{File: path, Key: "dir", What: fmt.Sprintf("%s belongs to node %q of cluster %q", n.Dir, id.Name, id.Cluster),
+			Advice: fmt.Sprintf("this file is for node %q of cluster %q", n.Name, n.Cluster)}
+	}
+	fmt.Fprintf(e.out, "%s has no mistakes: node %s of cluster %s in %s\n", path, n.Name, n.Cluster, filepath.Clean(n.Dir))
+	return nil
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"trireme/internal/api"
+)
+
+// statusCmd is `trireme status`.
+type statusCmd struct {
+	remote
+	JSON     bool          `help:"Print GET /cluster as it is."`
+	Watch    bool          `short:"w" help:"Show it again and again until Ctrl-C."`
+	Interval time.Duration `default:"1s" help:"Pause between two with --watch."`
+}
+
+// Run prints the cluster. Without a leader the exit code is 3, so that scripts notice.
+func (c *statusCmd) Run(e *env) error {
+	if c.Interval < 100*time.Millisecond {
+		return usagef("--interval=%v is too short; at least 100ms", c.Interval)
+	}
+	client, err := c.client(e.ctx, false)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if c.Watch {
+		return c.watch(e, client)
+	}
+	view, err := c.once(e, client)
+	if err == nil && view.Leader == "" {
+		return errSilent(exitUnreachable)
+	}
+	return err
+}
+
+func (c *statusCmd) once(e *env, client *api.Client) (api.ClusterView, error) {
+	ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
+	defer cancel()
+	view, err := client.Cluster(ctx)
+	if err != nil {
+		return view, err
+	}
+	c.remember(client.URL(), view)
+	if c.JSON {
+		return view, printJSON(e.out, view)
+	}
+	printStatus(e.out, view)
+	return view, nil
+}
+
+// watch goes on through errors: a node that restarts is just what one wants to watch.
+func (c *statusCmd) watch(e *env, client *api.Client) error {
+	for {
+		if isTerminal(e.out) {
+			fmt.Fprint(e.out, "\x1b[H\x1b[2J")
+		}
+		if _, err := c.once(e, client); err != nil && e.ctx.Err() == nil {
+			fmt.Fprintln(e.out, err)
+		}
+		if !c.JSON {
+			fmt.Fprintln(e.out)
+		}
+		select {
+		case <-e.ctx.Done():
+			return nil
+		case <-time.After(c.Interval):
+		}
+	}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// printStatus writes the table, 100 columns at most.
+func printStatus(w io.Writer, v api.ClusterView) {
+	leader := "leader " + v.Leader
+	if v.Leader == "" {
+		leader = "NO LEADER: writes are refused until a majority of the voters is up"
+	}
+	fmt.Fprintf(w, "cluster %s · term %d · commit index %d · %s\n\n", v.Cluster, v.Term, v.CommitIndex, leader)
+	rows := [][]string{{"NODE", "ROLE", "STATE", "LAG", "MYSQL", "VERSION", "LAST", "APPLIED", "API"}}
+	for _, m := range v.Members {
+		rows = append(rows, statusRow(m))
+	}
+	printTable(w, rows)
+	for _, m := range v.Members {
+		if m.State != api.StateHealthy && m.Reason != "" {
+			for i, line := range wrap(m.Reason, 100-len(m.Name)-2) {
+				prefix := m.Name + ": "
+				if i > 0 {
+					prefix = strings.Repeat(" ", len(prefix))
+				}
+				fmt.Fprintf(w, "%s%s\n", prefix, line)
+			}
+		}
+	}
+}
+
+func statusRow(m api.MemberView) []string {
+	lag, mysql, version := "-", "-", "-"
+	if s := m.MySQL; s != nil {
+		mysql = fmt.Sprintf("%s:%d", s.Host, s.Port)
+		if s.Version != "" {
+			version, _, _ = strings.Cut(s.Version, "-")
+		}
+		if s.LagSeconds != nil && m.State != api.StateDown {
+			lag = fmt.Sprintf("%.1fs", *s.LagSeconds)
+		}
+	}
+	if m.Role == api.RoleLeader {
+		lag = "-"
+	}
+	return []string{m.Name, m.Role, m.State, lag, mysql, version, fmt.Sprint(m.Raft.Last), fmt.Sprint(m.Raft.Applied), m.Daemon.API}
+}
+
+// printTable aligns columns, two spaces apart.
+func printTable(w io.Writer, rows [][]string) {
+	width := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			width[i] = max(width[i], len([]rune(cell)))
+		}
+	}
+	for _, row := range rows {
+		var b strings.Builder
+		for i, cell := range row {
+			b.WriteString(cell)
+			b.WriteString(strings.Repeat(" ", width[i]-len([]rune(cell))+2))
+		}
+		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+	}
+}
+
+// wrap breaks text at spaces; a word longer than width stays whole.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

@@ -1,0 +1,194 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"trireme/internal/config"
+)
+
+// maxAnswer bounds what a client reads.
+const maxAnswer = 16 << 20
+
+// Client asks one node. It may be used from many goroutines.
+type Client struct {
+	base   string
+	header http.Header
+	http   http.Client
+}
+
+// NewClient talks to the node at base ("http://host:port" or "https://…"; bare host:port means http on loopback and https elsewhere).
+// token may be empty for requests that only read. trust says whose certificates are accepted over HTTPS (pki.ClientTLS,
+// pki.JoinTLS, or a node's NodeClientTLS); nil accepts none.
+func NewClient(base, token string, trust *tls.Config) *Client {
+	if trust == nil {
+		trust = &tls.Config{RootCAs: x509.NewCertPool()}
+	}
+	c := &Client{base: BaseURL(base), header: http.Header{}}
+	if token != "" {
+		c.header.Set("Authorization", "Bearer "+token)
+	}
+	c.http.Transport = &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10,
+		TLSClientConfig: trust,
+	}
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return c
+}
+
+// BaseURL completes an address to a URL.
+func BaseURL(addr string) string {
+	addr = strings.TrimSuffix(addr, "/")
+	if strings.Contains(addr, "://") {
+		return addr
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err == nil && (host == "localhost" || ip != nil && ip.IsLoopback()) {
+		return "http://" + addr
+	}
+	return "https://" + addr
+}
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// URL is the node this client asks.
+func (c *Client) URL() string { return c.base }
+
+// Cluster is the whole cluster as the node knows it.
+func (c *Client) Cluster(ctx context.Context) (v ClusterView, err error) {
+	return v, c.do(ctx, http.MethodGet, "/cluster", nil, &v)
+}
+
+// Member is the asked node's own part of it.
+func (c *Client) Member(ctx context.Context) (v MemberView, err error) {
+	return v, c.do(ctx, http.MethodGet, "/member", nil, &v)
+}
+
+// History is the latest events, oldest first.
+func (c *Client) History(ctx context.Context) (v []Event, err error) {
+	return v, c.do(ctx, http.MethodGet, "/history", nil, &v)
+}
+
+// Check asks a health check such as "/primary" or "/replica?lag=5s".
+func (c *Client) Check(ctx context.Context, path string) (ok bool, h Health, err error) {
+	status, body, err := c.roundTrip(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return false, h, err
+	}
+	if status != http.StatusOK && status != http.StatusServiceUnavailable {
+		return false, h, failure(status, body)
+	}
+	if err := json.Unmarshal(body, &h); err != nil {
+		return false, h, Errorf(KindInternal, "%s%s: %v", c.base, path, err)
+	}
+	return status == http.StatusOK, h, nil
+}
+
+// Switchover moves leadership, or with DryRun says what would happen.
+func (c *Client) Switchover(ctx context.Context, req SwitchoverRequest) (res SwitchoverResult, err error) {
+	return res, c.do(ctx, http.MethodPost, "/switchover", req, &res)
+}
+
+// NewJoinToken makes an invitation.
+func (c *Client) NewJoinToken(ctx context.Context, req JoinTokenRequest) (res JoinTokenResult, err error) {
+	return res, c.do(ctx, http.MethodPost, "/join-tokens", req, &res)
+}
+
+// Join asks to become a member.
+func (c *Client) Join(ctx context.Context, req JoinRequest) (res JoinResult, err error) {
+	return res, c.do(ctx, http.MethodPost, "/join", req, &res)
+}
+
+// do sends body as JSON and decodes the answer. All errors are *Error.
+func (c *Client) do(ctx context.Context, method, path string, body, answer any) error {
+	status, data, err := c.roundTrip(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	if status != http.StatusOK {
+		return failure(status, data)
+	}
+	if err := json.Unmarshal(data, answer); err != nil {
+		return Errorf(KindInternal, "%s%s: the answer is not what this version expects: %v", c.base, path, err)
+	}
+	return nil
+}
+
+func (c *Client) roundTrip(ctx context.Context, method, path string, body any) (status int, data []byte, err error) {
+	var reader io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return 0, nil, Errorf(KindInternal, "%v", err)
+		}
+		reader = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
+	if err != nil {
+		return 0, nil, Errorf(KindInvalid, "%q is not the address of a node: %v", c.base, err)
+	}
+	req.Header = c.header.Clone()
+	req.Header.Set("Content-Type", "application/json")
+	res, err := c.http.Do(req)
+	if err != nil {
+		return 0, nil, c.unreachable(ctx, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	data, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return 0, nil, c.unreachable(ctx, err)
+	}
+	return res.StatusCode, data, nil
+}
+
+func (c *Client) unreachable(ctx context.Context, err error) error {
+	if ue, ok := errors.AsType[*url.Error](err); ok {
+		err = ue.Err // without the method and URL, which the message has already
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return Errorf(KindTimeout, "%s did not answer in time", c.base).With("see `trireme status`")
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return Errorf(KindInternal, "interrupted").With("what was asked of %s may still happen", c.base)
+	}
+	return Errorf(KindUnreachable, "%s does not answer: %v", c.base, err).With("is the daemon running there? --api or TRIREME_API names another node")
+}
+
+// failure turns the body of a failed request back into the error it was.
+func failure(status int, body []byte) error {
+	e := new(Error)
+	if err := json.Unmarshal(body, e); err == nil && e.Message != "" && e.Kind != "" {
+		return e
+	}
+	return Errorf(KindInternal, "HTTP status %d: %s", status, strings.TrimSpace(string(body[:min(len(body), 200)])))
+}
+
+// DownView is what is known of a member that does not answer.
+func DownView(m config.Member, why string) MemberView {
+	role := RoleFollower
+	if m.Role != config.RoleVoter {
+		role = m.Role
+	}
+	v := MemberView{
+		Name: m.Name, Role: role, State: StateDown, Reason: why,
+		Raft:   RaftView{ID: m.ID, Voter: m.Role != config.RoleLearner, Weight: m.Weight},
+		Router: RouterView{RWPort: m.RWPort, ROPort: m.ROPort},
+		Daemon: DaemonView{API: m.API, Peer: m.Peer},
+	}
+	if m.Role != config.RoleLogger {
+		v.MySQL = &MySQLView{Host: m.MySQLHost, Port: m.MySQLPort, ReadOnly: true}
+	}
+	return v
+}

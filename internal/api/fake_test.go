@@ -1,0 +1,150 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"trireme/internal/pki"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const operatorToken = "the-operator"
+
+// backend is a node that only remembers what it was asked.
+type backend struct {
+	mu     sync.Mutex
+	health Health
+	leader Leader
+	asked  []string
+	err    error // of the next control verb
+	block  chan struct{}
+}
+
+func (b *backend) Local() Health  { b.mu.Lock(); defer b.mu.Unlock(); return b.health }
+func (b *backend) Leader() Leader { b.mu.Lock(); defer b.mu.Unlock(); return b.leader }
+
+func (b *backend) Self(context.Context) MemberView {
+	return MemberView{Name: b.Local().Name, Role: b.Local().Role, State: b.Local().State}
+}
+
+func (b *backend) View(ctx context.Context) ClusterView {
+	return ClusterView{Cluster: "c1", Term: 3, Leader: b.Leader().Name, Members: []MemberView{b.Self(ctx)}}
+}
+
+func (b *backend) History(context.Context) ([]Event, error) { return nil, b.note("history") }
+
+func (b *backend) Switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error) {
+	if b.block != nil {
+		select {
+		case <-b.block:
+		case <-ctx.Done():
+			return SwitchoverResult{}, ctx.Err()
+		}
+	}
+	return SwitchoverResult{To: req.To, DryRun: req.DryRun}, b.note("switchover " + req.To)
+}
+
+func (b *backend) NewJoinToken(_ context.Context, req JoinTokenRequest) (JoinTokenResult, error) {
+	return JoinTokenResult{Name: req.Name, Role: req.Role, Token: "t"}, b.note("join-token " + req.Name)
+}
+
+func (b *backend) Join(_ context.Context, req JoinRequest) (JoinResult, error) {
+	return JoinResult{ID: 7}, b.note("join " + req.Member.Name)
+}
+
+func (b *backend) APITokenHash() string { return pki.HashToken(operatorToken) }
+
+func (b *backend) Metrics() prometheus.Gatherer {
+	r := prometheus.NewRegistry()
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "trireme_test"})
+	g.Set(42)
+	r.MustRegister(g)
+	return r
+}
+
+func (b *backend) note(what string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked = append(b.asked, what)
+	return b.err
+}
+
+// calls gives what was asked and forgets it.
+func (b *backend) calls() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	asked := b.asked
+	b.asked = nil
+	return asked
+}
+
+// cluster is the certificates of a cluster of test nodes.
+type cluster struct {
+	t  *testing.T
+	ca *pki.CA
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	ca, err := pki.NewCA("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &cluster{t: t, ca: ca}
+}
+
+func (c *cluster) bundle(id uint64, name string) *pki.Bundle {
+	c.t.Helper()
+	b, err := c.ca.Issue(pki.NodeCert{Name: name, ID: id, Hosts: []string{"127.0.0.1"}}, time.Now())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return b
+}
+
+func (c *cluster) trust() *tls.Config {
+	c.t.Helper()
+	cfg, err := pki.ClientTLS(c.ca.CertPEM())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return cfg
+}
+
+// start runs a server of node name on a free port.
+func (c *cluster) start(id uint64, name string, b *backend) *Server {
+	c.t.Helper()
+	b.health.Name = name
+	bundle := c.bundle(id, name)
+	trust, err := bundle.NodeClientTLS()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s := NewServer(Options{
+		Name: name, Listen: "127.0.0.1:0", Backend: b, TLS: bundle.ServerJoinTLS(), ClientTLS: trust, NodeToken: "node-to-node",
+		MaxConns: 20, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err := s.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = s.Close(ctx)
+	})
+	return s
+}
+
+func (c *cluster) client(base, token string) *Client {
+	cl := NewClient(base, token, c.trust())
+	c.t.Cleanup(cl.Close)
+	return cl
+}

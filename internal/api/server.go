@@ -1,0 +1,294 @@
+package api
+
+import (
+	"context"
+	"crypto/subtle"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"trireme/internal/pki"
+)
+
+// Limits of the server.
+const (
+	maxBody        = 256 << 10 // of a request
+	maxHeader      = 16 << 10
+	headerTimeout  = 5 * time.Second
+	readTimeout    = 15 * time.Second
+	idleTimeout    = 60 * time.Second
+	controlTimeout = 2 * time.Minute // a control verb, from request to answer
+	viewTimeout    = 2 * time.Second // a view, which comes from memory
+	writeTimeout   = controlTimeout + 10*time.Second
+)
+
+// forwardedBy names, in a forwarded request, the node that forwarded it.
+const forwardedBy = "Trireme-Forwarded-By"
+
+// Options of a Server.
+type Options struct {
+	Name      string       // of this node
+	Listen    string       // host:port
+	Backend   Backend      //
+	TLS       *tls.Config  // for incoming TLS: the node's pki.Bundle.ServerJoinTLS, so that new nodes can join here
+	ClientTLS *tls.Config  // for requests forwarded to another node: its NodeClientTLS
+	NodeToken string       // config.Secrets.APIToken
+	MaxConns  int          // default 256
+	Logger    *slog.Logger // default: slog.Default()
+}
+
+// Server answers for one node. Make it with NewServer, then Start; Close when done.
+type Server struct {
+	opts     Options
+	http     *http.Server
+	listener *sniffListener
+	served   chan struct{}
+}
+
+// NewServer makes a server that does not listen yet.
+func NewServer(opts Options) *Server {
+	if opts.MaxConns == 0 {
+		opts.MaxConns = 256
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	s := &Server{opts: opts, served: make(chan struct{})}
+	s.http = &http.Server{
+		Handler: s.handler(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
+		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		// Failed handshakes and clients that go away are their own business.
+		ErrorLog: slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
+	}
+	return s
+}
+
+// Start listens and serves until Close.
+func (s *Server) Start() error {
+	l, err := net.Listen("tcp", s.opts.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("api: port %s is in use; stop what listens there or set another one in [api] listen: %w", s.opts.Listen, err)
+	}
+	if err != nil {
+		return fmt.Errorf("api: %w", err)
+	}
+	s.listener = newSniffListener(l, s.opts.TLS, s.opts.MaxConns, s.opts.Logger)
+	go func() {
+		defer close(s.served)
+		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			s.opts.Logger.Error("api: server ended", "error", err)
+		}
+	}()
+	return nil
+}
+
+// Addr is where it listens, once started.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Close stops listening and waits for running requests until ctx ends, then drops them.
+func (s *Server) Close(ctx context.Context) error {
+	if s.listener == nil {
+		return nil
+	}
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = s.http.Close()
+	}
+	_ = s.listener.Close()
+	<-s.served
+	return err
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	for path, check := range healthChecks {
+		mux.HandleFunc(path, s.health(check))
+	}
+	metrics := promhttp.HandlerFor(s.opts.Backend.Metrics(), promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
+	mux.Handle("/metrics", get(metrics.ServeHTTP))
+	mux.Handle("/member", get(s.member))
+	mux.Handle("/cluster", get(s.cluster))
+	mux.Handle("/history", get(s.history))
+	mux.Handle("/switchover", s.control(true, forLeader(s, Backend.Switchover)))
+	mux.Handle("/join-tokens", s.control(true, forLeader(s, Backend.NewJoinToken)))
+	mux.Handle("/join", s.control(false, forLeader(s, Backend.Join)))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, Errorf(KindNotFound, "no such path %s", r.URL.Path))
+	})
+	return mux
+}
+
+// get refuses methods that would change something.
+func get(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method {
+		case http.MethodGet, http.MethodHead:
+			h(w, r)
+		case http.MethodOptions:
+			w.Header().Set("Allow", "GET, HEAD, OPTIONS")
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			w.Header().Set("Allow", "GET, HEAD, OPTIONS")
+			writeJSON(w, http.StatusMethodNotAllowed, Errorf(KindInvalid, "%s only answers GET, HEAD and OPTIONS", r.URL.Path))
+		}
+	}
+}
+
+func (s *Server) member(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
+	defer cancel()
+	writeJSON(w, http.StatusOK, s.opts.Backend.Self(ctx))
+}
+
+func (s *Server) history(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	events, err := s.opts.Backend.History(ctx)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	if events == nil {
+		events = []Event{}
+	}
+	writeJSON(w, http.StatusOK, events)
+}
+
+func (s *Server) cluster(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
+	defer cancel()
+	writeJSON(w, http.StatusOK, s.opts.Backend.View(ctx))
+}
+
+// control guards a verb: POST only, TLS or loopback only, and with a token where that is asked for.
+func (s *Server) control(needToken bool, verb http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", "POST")
+			writeJSON(w, http.StatusMethodNotAllowed, Errorf(KindInvalid, "%s only answers POST", r.URL.Path))
+			return
+		}
+		if r.TLS == nil && !fromLoopback(r) {
+			s.fail(w, Errorf(KindForbidden, "control verbs are not taken over plain HTTP from another host").With("use https:// with the same port"))
+			return
+		}
+		if needToken {
+			if err := s.authorize(r); err != nil {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				s.fail(w, err)
+				return
+			}
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		verb(w, r)
+	}
+}
+
+func fromLoopback(r *http.Request) bool {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	ip := net.ParseIP(host)
+	return err == nil && ip != nil && ip.IsLoopback()
+}
+
+// authorize accepts the operator's token and the one that nodes use among themselves.
+func (s *Server) authorize(r *http.Request) error {
+	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !found || token == "" {
+		return Errorf(KindUnauthorized, "this needs the operator's token").
+			With("it is in ~/.config/trireme/ of the account that ran `trireme init`; give it with --token-file or TRIREME_TOKEN")
+	}
+	operator := pki.TokenMatches(token, s.opts.Backend.APITokenHash())
+	node := s.opts.NodeToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.NodeToken)) == 1
+	if !operator && !node {
+		return Errorf(KindUnauthorized, "the token is not this cluster's").With("check --token-file, TRIREME_TOKEN and ~/.config/trireme/")
+	}
+	return nil
+}
+
+// forLeader makes a handler of a Backend method that only the leader can carry out.
+func forLeader[Req, Res any](s *Server, do func(Backend, context.Context, Req) (Res, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var req Req
+		dec := json.NewDecoder(r.Body)
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&req); err != nil && !errors.Is(err, io.EOF) {
+			s.fail(w, Errorf(KindInvalid, "the request is not what %s expects: %v", r.URL.Path, err))
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), controlTimeout)
+		defer cancel()
+		res, err := leaderDoes(ctx, s, r, req, do)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, res)
+	}
+}
+
+func leaderDoes[Req, Res any](ctx context.Context, s *Server, r *http.Request, req Req,
+	do func(Backend, context.Context, Req) (Res, error)) (res Res, err error) {
+	leader := s.opts.Backend.Leader()
+	switch {
+	case leader.Self:
+		return do(s.opts.Backend, ctx, req)
+	case leader.Name == "":
+		return res, Errorf(KindNoLeader, "there is no leader now").With("it needs a majority of the voters; see `trireme status`")
+	case r.Header.Get(forwardedBy) != "":
+		return res, Errorf(KindNoLeader, "the leader changed meanwhile").With("try again")
+	}
+	err = s.forward(ctx, leader, http.MethodPost, r.URL.Path, req, &res)
+	return res, err
+}
+
+// forward asks the leader on behalf of a client whose right to ask has been checked.
+func (s *Server) forward(ctx context.Context, leader Leader, method, path string, body, answer any) error {
+	c := NewClient("https://"+leader.API, s.opts.NodeToken, s.opts.ClientTLS)
+	defer c.Close()
+	c.header.Set(forwardedBy, s.opts.Name)
+	err := c.do(ctx, method, path, body, answer)
+	if KindOf(err) == KindUnreachable {
+		return Errorf(KindNoLeader, "the leader %s at %s cannot be reached from %s: %v", leader.Name, leader.API, s.opts.Name, err).
+			With("if it is down another one takes over by itself; try again")
+	}
+	return err
+}
+
+// fail writes an error; what is not an *Error becomes an internal one, and is logged.
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	e, typed := errors.AsType[*Error](err)
+	switch {
+	case typed:
+	case errors.Is(err, context.DeadlineExceeded):
+		e = Errorf(KindTimeout, "not done in time: %v", err).With("see `trireme status` for what became of it")
+	default:
+		s.opts.Logger.Error("api: request failed", "error", err)
+		e = Errorf(KindInternal, "%v", err)
+	}
+	status, known := statusOf[e.Kind]
+	if !known {
+		status = http.StatusInternalServerError
+	}
+	writeJSON(w, status, e)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	data, err := json.Marshal(v)
+	if err != nil { // only a type that cannot be marshalled at all
+		status, data = http.StatusInternalServerError, []byte(`{"error":"the answer cannot be written as JSON","kind":"internal"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n'))
+}

@@ -1,0 +1,438 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/config"
+	"trireme/internal/pki"
+)
+
+func TestHealthChecks(t *testing.T) {
+	leader := Health{Name: "n1", Role: RoleLeader, State: StateHealthy, Leader: "n1", Writable: true, Readable: true, MySQLAlive: true, LagKnown: true}
+	follower := Health{Name: "n1", Role: RoleFollower, State: StateHealthy, Leader: "n2", Readable: true, MySQLAlive: true, LagKnown: true, Lag: 2 * time.Second, LagBytes: 3 << 20}
+	catching := follower
+	catching.State, catching.Reason = StateCatchingUp, "it applies the log"
+	logger := Health{Name: "n1", Role: RoleLogger, State: StateHealthy, Leader: "n2"}
+	alone := follower
+	alone.Leader = ""
+	opening := leader
+	opening.Writable = false
+	dead := leader
+	dead.MySQLAlive = false
+
+	paths := []string{"/primary", "/replica", "/replica?lag=1", "/replica?lag=5s", "/replica?lag=1MiB", "/replica?lag=4MiB", "/read-only", "/health", "/readiness", "/liveness"}
+	for _, tc := range []struct {
+		name string
+		h    Health
+		want string // one digit per path: y is 200, n is 503
+	}{
+		{"leader", leader, "ynnnnnyyyy"},
+		{"leader whose writes are not open", opening, "nnnnnnnyyy"},
+		{"leader without mysqld", dead, "ynnnnnynny"},
+		{"follower", follower, "nynynyyyyy"},
+		{"follower catching up", catching, "nnnnnnnnny"},
+		{"follower without a leader", alone, "nynynyyyny"},
+		{"logger", logger, "nnnnnnnyyy"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := &backend{health: tc.h}
+			s := NewServer(Options{Name: "n1", Backend: b})
+			got := ""
+			for _, p := range paths {
+				for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions} {
+					w := httptest.NewRecorder()
+					s.handler().ServeHTTP(w, httptest.NewRequest(method, p, nil))
+					digit := map[int]string{200: "y", 503: "n"}[w.Code]
+					if digit == "" {
+						t.Fatalf("%s %s: status %d", method, p, w.Code)
+					}
+					if method == http.MethodGet {
+						got += digit
+						var h Health
+						if err := json.Unmarshal(w.Body.Bytes(), &h); err != nil || h.Name != "n1" {
+							t.Fatalf("%s: body %s", p, w.Body)
+						}
+						if digit == "n" && h.Reason == "" {
+							t.Errorf("%s: 503 without a reason", p)
+						}
+					} else if digit != got[len(got)-1:] {
+						t.Errorf("%s %s differs from GET", method, p)
+					}
+				}
+			}
+			if got != tc.want {
+				t.Errorf("got  %s\nwant %s\nfor %v", got, tc.want, paths)
+			}
+		})
+	}
+}
+
+func TestBadLag(t *testing.T) {
+	s := NewServer(Options{Backend: &backend{health: Health{Role: RoleFollower}}})
+	for _, lag := range []string{"x", "-1", "5 apples", "5XB"} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/replica", nil)
+		r.URL.RawQuery = "lag=" + strings.ReplaceAll(lag, " ", "+")
+		s.handler().ServeHTTP(w, r)
+		if w.Code != http.StatusBadRequest {
+			t.Errorf("lag=%s: status %d", lag, w.Code)
+		}
+	}
+}
+
+// TestWhoMayControl goes through every way of asking for a switchover.
+func TestWhoMayControl(t *testing.T) {
+	for _, tc := range []struct {
+		name, method, from, auth string
+		tls                      bool
+		status                   int
+	}{
+		{"loopback with token", "POST", "127.0.0.1:5", "Bearer " + operatorToken, false, 200},
+		{"IPv6 loopback with token", "POST", "[::1]:5", "Bearer " + operatorToken, false, 200},
+		{"node's token", "POST", "127.0.0.1:5", "Bearer node", false, 200},
+		{"TLS from afar", "POST", "192.0.2.1:5", "Bearer " + operatorToken, true, 200},
+		{"plain from afar", "POST", "192.0.2.1:5", "Bearer " + operatorToken, false, 403},
+		{"no token", "POST", "127.0.0.1:5", "", false, 401},
+		{"TLS without token", "POST", "192.0.2.1:5", "", true, 401},
+		{"wrong token", "POST", "127.0.0.1:5", "Bearer other", false, 401},
+		{"empty token", "POST", "127.0.0.1:5", "Bearer ", false, 401},
+		{"other scheme", "POST", "127.0.0.1:5", "Basic " + operatorToken, false, 401},
+		{"GET", "GET", "127.0.0.1:5", "Bearer " + operatorToken, false, 405},
+		{"PUT", "PUT", "127.0.0.1:5", "Bearer " + operatorToken, false, 405},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := &backend{leader: Leader{Name: "n1", Self: true}}
+			s := NewServer(Options{Name: "n1", Backend: b, NodeToken: "node"})
+			r := httptest.NewRequest(tc.method, "/switchover", strings.NewReader(`{"to":"n2"}`))
+			r.RemoteAddr = tc.from
+			if tc.auth != "" {
+				r.Header.Set("Authorization", tc.auth)
+			}
+			if tc.tls {
+				r.TLS = &tls.ConnectionState{}
+			}
+			w := httptest.NewRecorder()
+			s.handler().ServeHTTP(w, r)
+			if w.Code != tc.status {
+				t.Fatalf("status %d, want %d: %s", w.Code, tc.status, w.Body)
+			}
+			if done := slices.Contains(b.calls(), "switchover n2"); done != (tc.status == 200) {
+				t.Fatalf("done: %v", done)
+			}
+			if e := new(Error); tc.status != 200 && (json.Unmarshal(w.Body.Bytes(), e) != nil || e.Message == "" || e.Kind == "") {
+				t.Fatalf("error body %s", w.Body)
+			}
+		})
+	}
+}
+
+func TestEmptyNodeTokenOpensNothing(t *testing.T) {
+	s := NewServer(Options{Backend: &backend{leader: Leader{Self: true}}})
+	r := httptest.NewRequest("POST", "/switchover", nil)
+	r.RemoteAddr = "127.0.0.1:1"
+	r.Header.Set("Authorization", "Bearer ")
+	w := httptest.NewRecorder()
+	s.handler().ServeHTTP(w, r)
+	if w.Code != 401 {
+		t.Fatalf("status %d", w.Code)
+	}
+}
+
+func TestReadingNeedsNothing(t *testing.T) {
+	c := newCluster(t)
+	s := c.start(1, "n1", &backend{leader: Leader{Name: "n1", Self: true}, health: Health{Role: RoleLeader, State: StateHealthy}})
+	for _, base := range []string{"http://" + s.Addr(), "https://" + s.Addr()} {
+		cl := c.client(base, "")
+		if v, err := cl.Cluster(t.Context()); err != nil || v.Leader != "n1" || v.Cluster != "c1" || len(v.Members) != 1 {
+			t.Errorf("%s: %+v, %v", base, v, err)
+		}
+		if m, err := cl.Member(t.Context()); err != nil || m.Name != "n1" {
+			t.Errorf("%s: %+v, %v", base, m, err)
+		}
+		if h, err := cl.History(t.Context()); err != nil || h == nil || len(h) != 0 {
+			t.Errorf("%s: %v, %v: an empty history must be [], not null", base, h, err)
+		}
+		if ok, h, err := cl.Check(t.Context(), "/liveness"); !ok || err != nil || h.Name != "n1" {
+			t.Errorf("%s: %v %+v, %v", base, ok, h, err)
+		}
+	}
+	res, err := http.Get("http://" + s.Addr() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	if text, _ := io.ReadAll(res.Body); !strings.Contains(string(text), "trireme_test 42") {
+		t.Errorf("metrics: %s", text)
+	}
+	if err := c.client("http://"+s.Addr(), "").do(t.Context(), "GET", "/nope", nil, nil); KindOf(err) != KindNotFound {
+		t.Errorf("unknown path: %v", err)
+	}
+}
+
+func TestForwardedToLeader(t *testing.T) {
+	c := newCluster(t)
+	lead := &backend{leader: Leader{Name: "n1", Self: true}}
+	leader := c.start(1, "n1", lead)
+	follow := &backend{leader: Leader{Name: "n1", API: leader.Addr()}}
+	follower := c.start(2, "n2", follow)
+	cl := c.client("https://"+follower.Addr(), operatorToken)
+
+	res, err := cl.Switchover(t.Context(), SwitchoverRequest{To: "n2", DryRun: true})
+	if err != nil || res.To != "n2" || !res.DryRun {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if _, err := cl.NewJoinToken(t.Context(), JoinTokenRequest{Name: "n3"}); err != nil {
+		t.Fatal(err)
+	}
+	j, err := c.client("https://"+follower.Addr(), "").Join(t.Context(), JoinRequest{Member: config.Member{Name: "n3"}})
+	if err != nil || j.ID != 7 {
+		t.Fatalf("%+v, %v", j, err)
+	}
+	if got := lead.calls(); !slices.Equal(got, []string{"switchover n2", "join-token n3", "join n3"}) || len(follow.calls()) != 0 {
+		t.Fatalf("leader was asked %v", got)
+	}
+
+	// The leader's errors come through as they are.
+	lead.err = Errorf(KindConflict, "n2 is too far behind").With("wait")
+	_, err = cl.Switchover(t.Context(), SwitchoverRequest{To: "n2"})
+	if e, ok := errors.AsType[*Error](err); !ok || *e != *lead.err.(*Error) {
+		t.Fatalf("error %v", err)
+	}
+	lead.err = errors.New("disk on fire")
+	if _, err = cl.Switchover(t.Context(), SwitchoverRequest{}); KindOf(err) != KindInternal || ExitCode(err) != 1 {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestForwardingEndsAfterOneHop(t *testing.T) {
+	c := newCluster(t)
+	a, b := &backend{}, &backend{}
+	sa, sb := c.start(1, "n1", a), c.start(2, "n2", b)
+	// Each believes that the other leads.
+	a.leader, b.leader = Leader{Name: "n2", API: sb.Addr()}, Leader{Name: "n1", API: sa.Addr()}
+	_, err := c.client("https://"+sa.Addr(), operatorToken).Switchover(t.Context(), SwitchoverRequest{})
+	if KindOf(err) != KindNoLeader || ExitCode(err) != 3 {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestNoLeader(t *testing.T) {
+	c := newCluster(t)
+	b := &backend{}
+	s := c.start(1, "n1", b)
+	cl := c.client("https://"+s.Addr(), operatorToken)
+	if _, err := cl.Switchover(t.Context(), SwitchoverRequest{}); KindOf(err) != KindNoLeader {
+		t.Fatalf("error %v", err)
+	}
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = dead.Close()
+	b.leader = Leader{Name: "n2", API: dead.Addr().String()}
+	_, err = cl.Switchover(t.Context(), SwitchoverRequest{})
+	if KindOf(err) != KindNoLeader || !strings.Contains(err.Error(), "n2") {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestOnlyTheClustersCertificatesAreTrusted(t *testing.T) {
+	c, other := newCluster(t), newCluster(t)
+	s := c.start(1, "n1", &backend{})
+	if _, err := other.client("https://"+s.Addr(), operatorToken).Cluster(t.Context()); KindOf(err) != KindUnreachable {
+		t.Fatalf("a foreign CA was accepted: %v", err)
+	}
+	bare := NewClient("https://"+s.Addr(), operatorToken, nil)
+	defer bare.Close()
+	if _, err := bare.Cluster(t.Context()); err == nil {
+		t.Fatal("without a CA any certificate was accepted")
+	}
+	joiner := NewClient("https://"+s.Addr(), "", pki.JoinTLS(c.ca.Digest()))
+	defer joiner.Close()
+	if _, err := joiner.Cluster(t.Context()); err != nil {
+		t.Fatalf("pinned by digest: %v", err)
+	}
+	wrong := NewClient("https://"+s.Addr(), "", pki.JoinTLS(other.ca.Digest()))
+	defer wrong.Close()
+	if _, err := wrong.Cluster(t.Context()); err == nil {
+		t.Fatal("the wrong digest was accepted")
+	}
+}
+
+func TestBadBodies(t *testing.T) {
+	b := &backend{leader: Leader{Self: true}}
+	s := NewServer(Options{Backend: b, NodeToken: "node"})
+	for name, body := range map[string]string{
+		"not JSON": "to=n2", "unknown field": `{"too":"n2"}`, "wrong type": `{"to":2}`,
+		"too large": `{"to":"` + strings.Repeat("x", maxBody) + `"}`,
+	} {
+		r := httptest.NewRequest("POST", "/switchover", strings.NewReader(body))
+		r.RemoteAddr = "127.0.0.1:1"
+		r.Header.Set("Authorization", "Bearer node")
+		w := httptest.NewRecorder()
+		s.handler().ServeHTTP(w, r)
+		if w.Code != 400 || len(b.calls()) != 0 {
+			t.Errorf("%s: status %d", name, w.Code)
+		}
+	}
+}
+
+func TestSilentAndForeignConnections(t *testing.T) {
+	c := newCluster(t)
+	s := c.start(1, "n1", &backend{})
+	silent, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	garbage, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer garbage.Close()
+	fmt.Fprintf(garbage, "\x16this is no handshake at all, whatever it begins with")
+	_ = garbage.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if text, err := io.ReadAll(garbage); err != nil || bytes.Contains(text, []byte("HTTP/1.1 200")) {
+		t.Errorf("garbage got %q, %v", text, err)
+	}
+	// Neither is in the way of the others, nor of Close (in Cleanup, where goleak looks too).
+	if _, err := c.client("http://"+s.Addr(), "").Cluster(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	c := newCluster(t)
+	s := c.start(1, "n1", &backend{})
+	var conns []net.Conn
+	defer func() {
+		for _, conn := range conns {
+			conn.Close()
+		}
+	}()
+	for range 30 { // MaxConns is 20
+		conn, err := net.Dial("tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	// Those turned away see their end; a place that is taken stays silent.
+	turnedAway := map[net.Conn]bool{}
+	deadline := time.Now().Add(5 * time.Second)
+	for len(turnedAway) < 10 && time.Now().Before(deadline) {
+		for _, conn := range conns {
+			_ = conn.SetReadDeadline(time.Now().Add(2 * time.Millisecond))
+			_, err := conn.Read(make([]byte, 1))
+			if ne, ok := errors.AsType[net.Error](err); !ok || !ne.Timeout() {
+				turnedAway[conn] = true
+			}
+		}
+	}
+	if len(turnedAway) != 10 {
+		t.Fatalf("%d of 30 connections were turned away, not 10", len(turnedAway))
+	}
+	for _, conn := range conns {
+		conn.Close()
+	}
+	deadline = time.Now().Add(5 * time.Second)
+	for {
+		_, err := c.client("http://"+s.Addr(), "").Cluster(t.Context())
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("places are not given back: %v", err)
+		}
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	c := newCluster(t)
+	s := c.start(1, "n1", &backend{})
+	err := NewServer(Options{Listen: s.Addr(), Backend: &backend{}}).Start()
+	if err == nil || !strings.Contains(err.Error(), "is in use") {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestClientErrors(t *testing.T) {
+	c := newCluster(t)
+	b := &backend{leader: Leader{Self: true}, block: make(chan struct{})}
+	s := c.start(1, "n1", b)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := c.client("http://"+s.Addr(), operatorToken).Switchover(ctx, SwitchoverRequest{})
+	if KindOf(err) != KindTimeout || ExitCode(err) != 3 {
+		t.Errorf("slow node: %v", err)
+	}
+	close(b.block)
+	if _, err := c.client("http://127.0.0.1:1", "").Cluster(t.Context()); KindOf(err) != KindUnreachable || ExitCode(err) != 3 {
+		t.Errorf("dead node: %v", err)
+	}
+	odd := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "teapot", http.StatusTeapot) }))
+	defer odd.Close()
+	if _, err := c.client(odd.URL, "").Cluster(t.Context()); err == nil || !strings.Contains(err.Error(), "418") {
+		t.Errorf("something else on the port: %v", err)
+	}
+	for in, want := range map[string]string{
+		"127.0.0.1:8008": "http://127.0.0.1:8008", "localhost:1": "http://localhost:1", "[::1]:1": "http://[::1]:1",
+		"db1:8008": "https://db1:8008", "https://db1:8008/": "https://db1:8008", "http://db1:1": "http://db1:1",
+	} {
+		if got := BaseURL(in); got != want {
+			t.Errorf("BaseURL(%q) = %q, want %q", in, got, want)
+		}
+	}
+	if KindOf(nil) == KindInternal && ExitCode(nil) != 0 {
+		t.Error("no error is no failure")
+	}
+}
+
+// TestWireNames pins the JSON names that tools rely on.
+func TestWireNames(t *testing.T) {
+	lag, bytesBehind := 0.5, uint64(10)
+	view := ClusterView{Cluster: "c", Members: []MemberView{{MySQL: &MySQLView{LagSeconds: &lag, LagBytes: &bytesBehind}}, DownView(config.Member{Name: "l1", Role: config.RoleLogger}, "gone")}}
+	text, err := json.Marshal(view)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(text, &tree); err != nil {
+		t.Fatal(err)
+	}
+	want := func(where string, got any, names ...string) {
+		m, ok := got.(map[string]any)
+		if !ok {
+			t.Fatalf("%s is %T", where, got)
+		}
+		for _, n := range names {
+			if _, there := m[n]; !there {
+				t.Errorf("%s has no %q", where, n)
+			}
+		}
+	}
+	want("cluster", tree, "cluster", "term", "leader", "commit_index", "members")
+	members := tree["members"].([]any)
+	m := members[0].(map[string]any)
+	want("member", m, "name", "role", "state", "raft", "mysql", "daemon")
+	want("raft", m["raft"], "id", "state", "term", "match", "last", "durable", "voter")
+	want("mysql", m["mysql"], "host", "port", "pid", "version", "read_only", "gtid_executed", "lag_seconds", "lag_bytes")
+	want("daemon", m["daemon"], "pid", "api", "peer")
+	if logger := members[1].(map[string]any); logger["mysql"] != nil || logger["role"] != "logger" || logger["state"] != "down" {
+		t.Errorf("logger %v", logger)
+	}
+}

@@ -1,0 +1,208 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"trireme/internal/config"
+)
+
+// Roles as shown. A voter is a leader or a follower.
+const (
+	RoleLeader   = "leader"
+	RoleFollower = "follower"
+	RoleLogger   = "logger"
+	RoleLearner  = "learner"
+)
+
+// States of a member.
+const (
+	StateStarting   = "starting"
+	StateRecovering = "recovering"
+	StateSeeding    = "seeding"
+	StateCatchingUp = "catching-up"
+	StateHealthy    = "healthy"
+	StateFenced     = "fenced"
+	StateDown       = "down"
+)
+
+// ClusterView is what GET /cluster answers.
+type ClusterView struct {
+	Cluster     string       `json:"cluster"`
+	Term        uint64       `json:"term"`
+	Leader      string       `json:"leader"` // a node's name; empty while there is none
+	CommitIndex uint64       `json:"commit_index"`
+	Members     []MemberView `json:"members"`
+}
+
+// MemberView is one node as the cluster sees it. A node that does not answer has state "down" and what the others know of it.
+type MemberView struct {
+	Name   string     `json:"name"`
+	Role   string     `json:"role"`
+	State  string     `json:"state"`
+	Reason string     `json:"reason,omitempty"` // why it is in that state, one sentence
+	Raft   RaftView   `json:"raft"`
+	MySQL  *MySQLView `json:"mysql"` // null for a logger
+	Router RouterView `json:"router"`
+	Daemon DaemonView `json:"daemon"`
+}
+
+// RaftView is a node's place in the consensus.
+type RaftView struct {
+	ID      uint64 `json:"id"`
+	State   string `json:"state"` // leader, follower, candidate, pre-candidate
+	Term    uint64 `json:"term"`
+	Voter   bool   `json:"voter"`
+	Weight  int    `json:"weight"`
+	Match   uint64 `json:"match"`   // highest index known durable in its log
+	Last    uint64 `json:"last"`    // last index of its log
+	Commit  uint64 `json:"commit"`  // its commit index
+	Applied uint64 `json:"applied"` // highest index executed by its mysqld; a logger's is its commit index
+	Durable uint64 `json:"durable"` // durable index (S8)
+}
+
+// MySQLView is a node's mysqld.
+type MySQLView struct {
+	Host         string   `json:"host"`
+	Port         int      `json:"port"`
+	PID          int      `json:"pid"` // 0 while it is not running
+	Version      string   `json:"version"`
+	ReadOnly     bool     `json:"read_only"`
+	GTIDExecuted string   `json:"gtid_executed"`
+	LagSeconds   *float64 `json:"lag_seconds"` // null when not known
+	LagBytes     *uint64  `json:"lag_bytes"`   // committed and not yet executed; null when not known
+}
+
+// RouterView is where a node's router listens.
+type RouterView struct {
+	RWPort      int `json:"rw_port"`
+	ROPort      int `json:"ro_port"`
+	Connections int `json:"connections"`
+}
+
+// DaemonView is a node's daemon. API and Peer are host:port as others reach it.
+type DaemonView struct {
+	PID     int    `json:"pid"`
+	Version string `json:"version"`
+	API     string `json:"api"`
+	Peer    string `json:"peer"`
+}
+
+// Health is what the health checks are made of. It is asked for on every check: the backend answers from memory.
+type Health struct {
+	Name       string        `json:"name"`
+	Role       string        `json:"role"`
+	State      string        `json:"state"`
+	Reason     string        `json:"reason,omitempty"`
+	Leader     string        `json:"leader"` // empty: none known
+	Term       uint64        `json:"term"`
+	Writable   bool          `json:"writable"` // leader, writes open, lease held now
+	Readable   bool          `json:"readable"` // mysqld answers and its data is not in doubt
+	MySQLAlive bool          `json:"mysql_alive"`
+	LagKnown   bool          `json:"-"`
+	Lag        time.Duration `json:"-"`
+	LagBytes   uint64        `json:"-"`
+}
+
+// SwitchoverRequest asks for a planned change of leader.
+type SwitchoverRequest struct {
+	To     string `json:"to,omitempty"` // empty: the best candidate
+	DryRun bool   `json:"dry_run,omitempty"`
+}
+
+// SwitchoverResult is what was done, or with DryRun what would be.
+type SwitchoverResult struct {
+	From       string      `json:"from"`
+	To         string      `json:"to"`
+	Term       uint64      `json:"term"` // of the new leader; with DryRun of the present one
+	DryRun     bool        `json:"dry_run"`
+	WriteGapMS float64     `json:"write_gap_ms"` // from the last write on the old leader to writes open on the new one
+	Candidates []Candidate `json:"candidates"`
+}
+
+// Candidate is a node weighed for a switchover.
+type Candidate struct {
+	Name     string `json:"name"`
+	Eligible bool   `json:"eligible"`
+	Reason   string `json:"reason"` // why (not)
+}
+
+// JoinTokenRequest asks for an invitation.
+type JoinTokenRequest struct {
+	Name string        `json:"name,omitempty"` // the node it is for; empty: any new name
+	Role string        `json:"role"`           // config.RoleVoter, RoleLogger or RoleLearner
+	TTL  time.Duration `json:"ttl_ns,omitempty"`
+}
+
+// JoinTokenResult is the invitation. The token is shown once and kept nowhere.
+type JoinTokenResult struct {
+	Token   string    `json:"token"`
+	Name    string    `json:"name,omitempty"`
+	Role    string    `json:"role"`
+	Expires time.Time `json:"expires"`
+}
+
+// JoinRequest is a new node asking to become a member.
+type JoinRequest struct {
+	Token  string        `json:"token"`
+	CSR    []byte        `json:"csr"`    // PEM certificate request
+	Member config.Member `json:"member"` // ID is ignored: the leader gives one
+}
+
+// JoinResult is all that a new node needs to start.
+type JoinResult struct {
+	ID      uint64          `json:"id"`      // raft id
+	Cert    []byte          `json:"cert"`    // PEM, for the CSR
+	CA      []byte          `json:"ca"`      // PEM
+	CAKey   []byte          `json:"ca_key"`  // PEM; each node can sign the next one's certificate
+	Cluster *config.Cluster `json:"cluster"` // settings with the new member in them
+	Secrets config.Secrets  `json:"secrets"`
+}
+
+// Event is one line of the cluster's history.
+type Event struct {
+	Time    time.Time `json:"time"`
+	Kind    string    `json:"kind"` // failover, switchover, fence, rejoin, join, seed, …
+	Node    string    `json:"node"`
+	Term    uint64    `json:"term"`
+	Index   uint64    `json:"index"`
+	Message string    `json:"message"`
+	GapMS   float64   `json:"gap_ms,omitempty"` // time without a writable leader
+	GTIDs   string    `json:"gtids,omitempty"`  // such as those rolled back
+}
+
+// Leader is where requests for the leader go.
+type Leader struct {
+	Name string // empty: there is none now
+	API  string // host:port
+	Self bool   // this node is the leader
+}
+
+// Backend is the node behind the API. Methods are called from many goroutines, return when ctx ends, and report failures that an
+// operator should understand as *Error; any other error is shown as an internal one.
+//
+// Switchover, NewJoinToken and Join are called on the leader only, the others on any node.
+type Backend interface {
+	// Local is the health of this node, from memory: no I/O, no waiting.
+	Local() Health
+	// Leader is the present leader as this node knows it.
+	Leader() Leader
+	// Self is this node's part of a ClusterView.
+	Self(ctx context.Context) MemberView
+	// View is the whole cluster, from what this node has heard: it asks nobody.
+	View(ctx context.Context) ClusterView
+	// History is the latest events, oldest first.
+	History(ctx context.Context) ([]Event, error)
+	// Switchover returns when the new leader takes writes, or with the reason why it does not.
+	Switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error)
+	// NewJoinToken makes and records an invitation.
+	NewJoinToken(ctx context.Context, req JoinTokenRequest) (JoinTokenResult, error)
+	// Join checks and uses up the token and returns once the new member is in the committed settings.
+	Join(ctx context.Context, req JoinRequest) (JoinResult, error)
+	// APITokenHash is the pki.HashToken of the operator's credential, from the cluster settings.
+	APITokenHash() string
+	// Metrics is the node's registry.
+	Metrics() prometheus.Gatherer
+}

@@ -1,0 +1,64 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// clockTick is USER_HZ, the unit of the times in /proc/<pid>/stat: 100 on every Linux architecture that Go supports.
+const clockTick = 10 * time.Millisecond
+
+// cpuTime is the user and system time that a process has used, from fields 14 and 15 of /proc/<pid>/stat (proc(5)).
+func cpuTime(pid int) (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	return parseStat(string(b))
+}
+
+func parseStat(stat string) (time.Duration, error) {
+	end := strings.LastIndexByte(stat, ')') // the command name may hold anything
+	if end < 0 {
+		return 0, fmt.Errorf("no command name in %q", stat)
+	}
+	f := strings.Fields(stat[end+1:]) // f[0] is field 3
+	if len(f) < 13 {
+		return 0, fmt.Errorf("short stat line %q", stat)
+	}
+	var ticks int64
+	for _, s := range f[11:13] {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * clockTick, nil
+}
+
+// resident is the resident memory of a process in bytes: now (VmRSS) and at its highest (VmHWM).
+func resident(pid int) (now, peak int64, err error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	now, err = statusKiB(string(b), "VmRSS:")
+	if err != nil {
+		return 0, 0, err
+	}
+	peak, err = statusKiB(string(b), "VmHWM:")
+	return now, peak, err
+}
+
+func statusKiB(status, key string) (int64, error) {
+	_, rest, ok := strings.Cut(status, key)
+	if !ok {
+		return 0, fmt.Errorf("no %s in /proc status", key)
+	}
+	n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	return n << 10, err
+}

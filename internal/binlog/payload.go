@@ -1,0 +1,208 @@
+package binlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+
+	"trireme/internal/sqlkind"
+)
+
+// Compression is the algorithm of a TRANSACTION_PAYLOAD event.
+type Compression uint8
+
+const (
+	// CompressionZSTD: the payload is one or more zstd frames.
+	CompressionZSTD Compression = 0
+	// CompressionNone: the payload is the events themselves.
+	CompressionNone Compression = 255
+)
+
+// PayloadEvent describes a TRANSACTION_PAYLOAD event; Payload lies in the event and holds the transaction's other
+// events, without checksums.
+type PayloadEvent struct {
+	Compression      Compression
+	UncompressedSize uint64 // bytes; 0 if unknown
+	Payload          []byte
+}
+
+// Field types of a TRANSACTION_PAYLOAD event's header (libs/mysql/binlog/event/codecs/binary.h).
+const (
+	payloadEnd              = 0
+	payloadSize             = 1
+	payloadCompression      = 2
+	payloadUncompressedSize = 3
+)
+
+// ParsePayload reads a TRANSACTION_PAYLOAD event: { field type, length, value }… 0, payload; the integers are packed.
+func ParsePayload(ev []byte) (PayloadEvent, error) {
+	_, body, err := bodyOf(ev, TypeTransactionPayload)
+	if err != nil {
+		return PayloadEvent{}, err
+	}
+	f := fields{b: body}
+	var p PayloadEvent
+	var size uint64
+	hasSize, hasCompression := false, false
+	for !f.failed {
+		field := f.packed()
+		if f.failed || field == payloadEnd {
+			break
+		}
+		value := fields{b: f.take(f.packed())}
+		switch field {
+		case payloadSize:
+			size, hasSize = value.packed(), true
+		case payloadCompression:
+			c := value.packed()
+			p.Compression, hasCompression = Compression(c), c <= 255
+		case payloadUncompressedSize:
+			p.UncompressedSize = value.packed()
+		}
+		f.failed = f.failed || value.failed
+	}
+	p.Payload = f.take(size)
+	if f.failed || !hasSize || !hasCompression || len(f.b) != 0 {
+		return PayloadEvent{}, fmt.Errorf("%w: TRANSACTION_PAYLOAD event of %d bytes", ErrMalformed, len(ev))
+	}
+	return p, nil
+}
+
+const (
+	// maxPayloadWindow is what zstd's highest level uses, 22, which a session may set.
+	maxPayloadWindow = 1 << 27
+	// maxPayloadControl bounds the control events that are read out of a payload: BEGIN, XA START and XA_PREPARE
+	// with their status variables (MAX_SIZE_LOG_EVENT_STATUS is under 1,500) and schema name (under 256).
+	maxPayloadControl = 4096
+)
+
+// payloadReader looks into payloads: at the first QUERY, and through to the last event if that one is XA START.
+// It decompresses as it reads and keeps one window, however large the transaction. The zero value is ready.
+type payloadReader struct {
+	zstd *zstd.Decoder
+	src  bytes.Reader
+	buf  []byte // maxPayloadControl bytes
+}
+
+// payloadInfo is what a payload hides.
+type payloadInfo struct {
+	ThreadID uint32
+	// XA is set when the payload is an XA transaction: server 9.7 compresses those too.
+	XA      bool
+	Prepare XAPrepareEvent
+}
+
+// read looks into p. Any error is ErrMalformed.
+func (r *payloadReader) read(p PayloadEvent) (payloadInfo, error) {
+	info, err := r.info(p)
+	if err != nil {
+		return payloadInfo{}, fmt.Errorf("%w: in a payload: %w", ErrMalformed, err)
+	}
+	return info, nil
+}
+
+func (r *payloadReader) info(p PayloadEvent) (payloadInfo, error) {
+	in, err := r.open(p)
+	if err != nil {
+		return payloadInfo{}, err
+	}
+	// Nothing of the payload stays reachable through the reader.
+	defer r.src.Reset(nil)
+	h, err := r.header(in)
+	if err != nil {
+		return payloadInfo{}, err
+	}
+	body, err := r.control(in, h)
+	if err != nil {
+		return payloadInfo{}, err
+	}
+	q, err := parseQueryBody(body)
+	if err != nil {
+		return payloadInfo{}, err
+	}
+	info := payloadInfo{ThreadID: q.ThreadID}
+	switch sqlkind.Classify(q.SQL) {
+	case sqlkind.Begin:
+		return info, nil
+	case sqlkind.XAStart:
+		info.XA = true
+		info.Prepare, err = r.findPrepare(in)
+		return info, err
+	}
+	return payloadInfo{}, errors.New("it begins neither with BEGIN nor with XA START")
+}
+
+// open starts reading p's events.
+func (r *payloadReader) open(p PayloadEvent) (io.Reader, error) {
+	r.src.Reset(p.Payload)
+	if r.buf == nil {
+		r.buf = make([]byte, maxPayloadControl)
+	}
+	switch p.Compression {
+	case CompressionNone:
+		return &r.src, nil
+	case CompressionZSTD:
+	default:
+		return nil, fmt.Errorf("unknown compression %d", p.Compression)
+	}
+	if r.zstd != nil {
+		return r.zstd, r.zstd.Reset(&r.src)
+	}
+	var err error
+	// Concurrency 1 decodes in the caller and starts no goroutine.
+	r.zstd, err = zstd.NewReader(&r.src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(maxPayloadWindow))
+	return r.zstd, err
+}
+
+// header reads the next event's header; io.EOF says that there is none.
+func (r *payloadReader) header(in io.Reader) (Header, error) {
+	if _, err := io.ReadFull(in, r.buf[:HeaderLen]); err != nil {
+		return Header{}, err
+	}
+	h := decodeHeader(r.buf)
+	if h.EventSize < HeaderLen { // events in a payload have no checksum
+		return Header{}, fmt.Errorf("%v of %d bytes", h.Type, h.EventSize)
+	}
+	return h, nil
+}
+
+// control reads the body of an event that is known to be small.
+func (r *payloadReader) control(in io.Reader, h Header) ([]byte, error) {
+	n := h.EventSize - HeaderLen
+	if n > maxPayloadControl {
+		return nil, fmt.Errorf("%v of %d bytes", h.Type, h.EventSize)
+	}
+	_, err := io.ReadFull(in, r.buf[:n])
+	return r.buf[:n], err
+}
+
+// findPrepare skips to the XA_PREPARE event, which is the last one.
+func (r *payloadReader) findPrepare(in io.Reader) (XAPrepareEvent, error) {
+	for {
+		h, err := r.header(in)
+		if err == io.EOF {
+			return XAPrepareEvent{}, errors.New("an XA transaction does not end in XA_PREPARE")
+		}
+		if err != nil {
+			return XAPrepareEvent{}, err
+		}
+		if h.Type == TypeXAPrepare {
+			body, err := r.control(in, h)
+			if err != nil {
+				return XAPrepareEvent{}, err
+			}
+			return parseXAPrepareBody(body)
+		}
+		for left := int(h.EventSize - HeaderLen); left > 0; {
+			n, err := io.ReadFull(in, r.buf[:min(left, len(r.buf))])
+			if err != nil {
+				return XAPrepareEvent{}, err
+			}
+			left -= n
+		}
+	}
+}

@@ -1,0 +1,19 @@
+-- Account statements; those marked "no-op" change nothing and still take a GTID.
+CREATE USER u1 IDENTIFIED BY 'Secret-1', u2;
+CREATE USER IF NOT EXISTS u1; -- no-op
+CREATE ROLE r1;
+CREATE ROLE IF NOT EXISTS r1; -- no-op
+GRANT SELECT ON *.* TO u1;
+GRANT SELECT ON *.* TO u1; -- no-op
+GRANT r1 TO u1;
+SET DEFAULT ROLE r1 TO u1;
+ALTER USER u1 ACCOUNT LOCK;
+ALTER USER IF EXISTS nobody ACCOUNT LOCK; -- no-op
+SET PASSWORD FOR u1 = 'Secret-2';
+RENAME USER u2 TO u3;
+REVOKE SELECT ON *.* FROM u1;
+REVOKE IF EXISTS SELECT ON *.* FROM u1; -- no-op
+ALTER USER u1 DEFAULT ROLE NONE;
+DROP ROLE r1;
+DROP USER IF EXISTS nobody; -- no-op
+DROP USER u1, u3;

@@ -1,0 +1,201 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Roles of a member.
+const (
+	RoleVoter   = "voter"   // mysqld and log, votes, can lead
+	RoleLogger  = "logger"  // log only, votes, leads only as long as it takes to hand over
+	RoleLearner = "learner" // mysqld and log, no vote
+)
+
+// DefaultWeight of a data node in elections; 0 means never lead.
+const DefaultWeight = 100
+
+// MaxMemberID is the highest raft id: an incarnation's server_uuid has 12 bits for it.
+const MaxMemberID = 1<<12 - 1
+
+// MaxMembers of one cluster.
+const MaxMembers = 64
+
+// Cluster is the settings that all nodes share. They are entries of the raft log; Version grows by one with each change, so
+// a change made from an old copy is found out. Treat a Cluster in use as immutable: Clone, change, propose.
+type Cluster struct {
+	Version    uint64      `json:"version"`
+	Name       string      `json:"cluster"`
+	ClusterID  uint64      `json:"cluster_id"` // random, not 0; part of every server_uuid
+	NextID     uint64      `json:"next_id"`    // raft id of the next node to join; ids are never used twice
+	Members    []Member    `json:"members"`
+	JoinTokens []JoinToken `json:"join_tokens,omitempty"`
+	// DisabledEvents are the scheduled events, as "schema.name", that the leader holds disabled. A replica holds all of them
+	// disabled, so a new leader would not know which ones to enable.
+	DisabledEvents []string `json:"disabled_events,omitempty"`
+	APITokenHash   string   `json:"api_token_hash"` // of the operator's credential: pki.HashToken
+}
+
+// Member is one node as the others know it. Addresses are host:port as others reach it.
+type Member struct {
+	ID        uint64 `json:"id"` // raft id
+	Name      string `json:"name"`
+	Role      string `json:"role"` // RoleVoter, RoleLogger, RoleLearner
+	Peer      string `json:"peer"`
+	API       string `json:"api"`
+	MySQLHost string `json:"mysql_host,omitempty"` // empty for a logger
+	MySQLPort int    `json:"mysql_port,omitempty"` // 0 for a logger
+	RWPort    int    `json:"rw_port"`
+	ROPort    int    `json:"ro_port"`
+	Weight    int    `json:"weight"`
+}
+
+// JoinToken is an invitation that was given out and not used yet. The token itself is known to its holder only.
+type JoinToken struct {
+	ID      string    `json:"id"`
+	Hash    string    `json:"hash"`           // pki.HashToken of the token's secret
+	Name    string    `json:"name,omitempty"` // the node it is for; empty: any new name
+	Role    string    `json:"role"`
+	Expires time.Time `json:"expires"`
+}
+
+// Member finds a member by name.
+func (c *Cluster) Member(name string) (Member, bool) {
+	for _, m := range c.Members {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return Member{}, false
+}
+
+// MemberByID finds a member by raft id.
+func (c *Cluster) MemberByID(id uint64) (Member, bool) {
+	for _, m := range c.Members {
+		if m.ID == id {
+			return m, true
+		}
+	}
+	return Member{}, false
+}
+
+// Names of all members in the order of the settings.
+func (c *Cluster) Names() []string {
+	names := make([]string, len(c.Members))
+	for i, m := range c.Members {
+		names[i] = m.Name
+	}
+	return names
+}
+
+// Clone gives a copy that shares nothing with c.
+func (c *Cluster) Clone() *Cluster {
+	d := *c
+	d.Members = slices.Clone(c.Members)
+	d.JoinTokens = slices.Clone(c.JoinTokens)
+	d.DisabledEvents = slices.Clone(c.DisabledEvents)
+	return &d
+}
+
+// Marshal gives the form kept in the raft log.
+func (c *Cluster) Marshal() ([]byte, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(c)
+}
+
+// ParseCluster reads what Marshal wrote. Unknown keys are kept out silently: a newer node may have written them.
+func ParseCluster(data []byte) (*Cluster, error) {
+	c := new(Cluster)
+	if err := json.Unmarshal(data, c); err != nil {
+		return nil, fmt.Errorf("cluster settings: %w", err)
+	}
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Validate says what is wrong with the settings, nil when nothing is.
+func (c *Cluster) Validate() error {
+	if err := CheckName("cluster", c.Name); err != nil {
+		return err
+	}
+	if c.ClusterID == 0 {
+		return fmt.Errorf("cluster settings: cluster_id is 0")
+	}
+	if n := len(c.Members); n == 0 || n > MaxMembers {
+		return fmt.Errorf("cluster settings: %d members; there must be 1 to %d", n, MaxMembers)
+	}
+	used := map[string]string{} // kind and value -> who has it
+	claim := func(kind, value, who string) error {
+		if other, taken := used[kind+value]; taken {
+			return fmt.Errorf("cluster settings: nodes %q and %q have the same %s %s", other, who, kind, value)
+		}
+		used[kind+value] = who
+		return nil
+	}
+	for _, m := range c.Members {
+		if err := m.Validate(); err != nil {
+			return err
+		}
+		if m.ID >= c.NextID {
+			return fmt.Errorf("cluster settings: node %q has id %d, but next_id is %d", m.Name, m.ID, c.NextID)
+		}
+		claims := [][2]string{{"id", fmt.Sprint(m.ID)}, {"name", m.Name}, {"peer address", m.Peer}, {"api address", m.API}}
+		if m.Role != RoleLogger {
+			claims = append(claims, [2]string{"mysql address", fmt.Sprintf("%s:%d", m.MySQLHost, m.MySQLPort)})
+		}
+		for _, cl := range claims {
+			if err := claim(cl[0], cl[1], m.Name); err != nil {
+				return err
+			}
+		}
+	}
+	for _, t := range c.JoinTokens {
+		if t.ID == "" || t.Hash == "" || !validRole(t.Role) {
+			return fmt.Errorf("cluster settings: join token %q is incomplete", t.ID)
+		}
+	}
+	return nil
+}
+
+// Validate checks one member's record.
+func (m Member) Validate() error {
+	if err := CheckName("node", m.Name); err != nil {
+		return err
+	}
+	if m.ID == 0 || m.ID > MaxMemberID {
+		return fmt.Errorf("node %q: id %d is not in 1..%d", m.Name, m.ID, MaxMemberID)
+	}
+	if !validRole(m.Role) {
+		return fmt.Errorf("node %q: role %q is not one of voter, logger, learner", m.Name, m.Role)
+	}
+	for _, a := range [][2]string{{"peer", m.Peer}, {"api", m.API}} {
+		if err := CheckAdvertise(a[1]); err != nil {
+			return fmt.Errorf("node %q: %s: %w", m.Name, a[0], err)
+		}
+	}
+	if m.Weight < 0 {
+		return fmt.Errorf("node %q: weight %d is negative", m.Name, m.Weight)
+	}
+	if m.Role == RoleLogger {
+		if m.MySQLHost != "" || m.MySQLPort != 0 {
+			return fmt.Errorf("node %q is a logger but has a mysqld address", m.Name)
+		}
+		return nil
+	}
+	if m.MySQLHost == "" || !validPort(m.MySQLPort) {
+		return fmt.Errorf("node %q: mysqld address %q port %d is not usable", m.Name, m.MySQLHost, m.MySQLPort)
+	}
+	return nil
+}
+
+func validRole(role string) bool {
+	return role == RoleVoter || role == RoleLogger || role == RoleLearner
+}
+
+func validPort(p int) bool { return p > 0 && p <= 65535 }

@@ -1,0 +1,194 @@
+package config
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Identity ties a directory to one node of one cluster. It is written once, by init or join.
+type Identity struct {
+	Cluster   string `json:"cluster"`
+	ClusterID uint64 `json:"cluster_id"`
+	Name      string `json:"name"`
+	ID        uint64 `json:"id"`        // raft id
+	Role      string `json:"role"`      // role it joined with; the cluster settings may have changed it since
+	Bootstrap bool   `json:"bootstrap"` // made by init: this node starts the log from ClusterFile; else it waits to be contacted
+}
+
+// Account is one MySQL account of Trireme's own.
+type Account struct {
+	User     string `json:"user"`
+	Password string `json:"password"`
+}
+
+// Secrets are the same on all nodes of a cluster.
+type Secrets struct {
+	Admin    Account `json:"admin"`     // the daemon's own sessions
+	Repl     Account `json:"repl"`      // the daemon dumping the leader's mysqld
+	Feed     Account `json:"feed"`      // the follower's mysqld logging in to its daemon's feed
+	APIToken string  `json:"api_token"` // node to node, when one forwards a request to another
+}
+
+// NewSecrets makes fresh random ones.
+func NewSecrets() Secrets {
+	return Secrets{
+		Admin:    Account{"trireme_admin", NewToken()},
+		Repl:     Account{"trireme_repl", NewToken()},
+		Feed:     Account{"trireme_feed", NewToken()},
+		APIToken: NewToken(),
+	}
+}
+
+// Validate says which part is missing.
+func (s Secrets) Validate() error {
+	for name, a := range map[string]Account{"admin": s.Admin, "repl": s.Repl, "feed": s.Feed} {
+		if a.User == "" || a.Password == "" {
+			return fmt.Errorf("secrets: account %q is incomplete", name)
+		}
+	}
+	if s.APIToken == "" {
+		return errors.New("secrets: api_token is missing")
+	}
+	return nil
+}
+
+// NewToken gives 192 random bits as 32 characters of URL-safe base64: a password that needs no quoting anywhere.
+func NewToken() string {
+	var b [24]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand crashes the program instead
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// LoadIdentity reads the identity of a directory.
+func LoadIdentity(dir string) (Identity, error) {
+	var id Identity
+	if err := readJSON(filepath.Join(dir, IdentityName), &id); err != nil {
+		return id, err
+	}
+	if id.Cluster == "" || id.ClusterID == 0 || id.Name == "" || id.ID == 0 || id.ID > MaxMemberID || !validRole(id.Role) {
+		return id, fmt.Errorf("%s is incomplete", filepath.Join(dir, IdentityName))
+	}
+	return id, nil
+}
+
+// Save writes the identity into dir, durably.
+func (id Identity) Save(dir string) error { return writeJSON(filepath.Join(dir, IdentityName), id) }
+
+// LoadSecrets reads the secrets of a directory. A file that others may read is refused.
+func LoadSecrets(dir string) (Secrets, error) {
+	var s Secrets
+	path := filepath.Join(dir, SecretsName)
+	if err := CheckPrivate(path); err != nil {
+		return s, err
+	}
+	if err := readJSON(path, &s); err != nil {
+		return s, err
+	}
+	return s, s.Validate()
+}
+
+// Save writes the secrets into dir, durably, mode 0600.
+func (s Secrets) Save(dir string) error { return writeJSON(filepath.Join(dir, SecretsName), s) }
+
+// LoadCluster reads the copy of the cluster settings in dir.
+func LoadCluster(dir string) (*Cluster, error) {
+	data, err := readFile(filepath.Join(dir, ClusterName))
+	if err != nil {
+		return nil, err
+	}
+	return ParseCluster(data)
+}
+
+// Save writes the settings into dir, durably.
+func (c *Cluster) Save(dir string) error { return writeJSON(filepath.Join(dir, ClusterName), c) }
+
+// CheckPrivate refuses a file that group or others can read.
+func CheckPrivate(path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return notFound(path, err)
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s has mode %04o and others can read it; run: chmod 600 %s", path, st.Mode().Perm(), path)
+	}
+	return nil
+}
+
+func readJSON(path string, v any) error {
+	data, err := readFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func readFile(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, notFound(path, err)
+	}
+	return data, nil
+}
+
+func notFound(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; `trireme init` or `trireme join` makes it", err)
+	}
+	return err
+}
+
+func writeJSON(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return WriteFile(path, append(data, '\n'))
+}
+
+// WriteFile replaces path by data with mode 0600: either the old or the new content is there after a crash, never a mixture.
+func WriteFile(path string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if _, err = f.Write(data); err != nil {
+		return err
+	}
+	if err = f.Sync(); err != nil {
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	if err := d.Sync(); err != nil {
+		_ = d.Close()
+		return err
+	}
+	return d.Close()
+}

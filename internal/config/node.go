@@ -1,0 +1,137 @@
+package config
+
+import (
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// DefaultFile is where a node's settings are looked for when --config is not given.
+const DefaultFile = "/etc/trireme/trireme.toml"
+
+// Node is the settings of one node, as its TOML file gives them with defaults filled in. Load returns only values that
+// passed Validate. docs/configuration.md explains each one.
+type Node struct {
+	Cluster string // name of the cluster: letters, digits, '-' and '_'
+	Name    string // name of this node, unique in the cluster
+	Dir     string // absolute; everything the node owns lies below it
+
+	MySQL  MySQL
+	Peer   Peer
+	API    API
+	Router Router
+	Raft   Raft
+	Log    Log
+
+	// File is where the settings came from; empty for a Node made in code.
+	File string
+}
+
+// MySQL is how the node runs its mysqld. A logger ignores it.
+type MySQL struct {
+	Binary     string            // mysqld; empty: $MYSQLD, then PATH, then the project's cache
+	Bind       string            // address mysqld listens on
+	Port       int               // TCP port of mysqld
+	Advertise  string            // host by which routers and clients reach it; empty: the host of peer.advertise
+	Durability string            // DurabilityLog or DurabilityDouble
+	OSUser     string            // user to run mysqld as when the daemon is root; empty: the daemon's own
+	Options    map[string]string // more lines for my.cnf, name to value, in option-file spelling with '_' for '-'
+}
+
+// The durability modes: which fsync makes a commit durable.
+const (
+	DurabilityLog    = "log"    // the raft log's; mysqld flushes about once a second
+	DurabilityDouble = "double" // the raft log's, and mysqld flushes each commit too
+)
+
+// Peer is where the raft peers of this node reach it.
+type Peer struct {
+	Listen    string // host:port
+	Advertise string // host:port as the other nodes reach it
+}
+
+// API is the HTTP control surface.
+type API struct {
+	Listen    string // host:port
+	Advertise string // host:port as others reach it
+}
+
+// Router is the MySQL ports that lead to the right node.
+type Router struct {
+	Bind        string   // address both ports listen on
+	RWPort      int      // leads to the leader
+	ROPort      int      // leads to the followers
+	HoldTimeout Duration // how long a new connection waits for a leader before it is told that there is none
+	MaxConns    int      // connections over both ports; one more is refused with error 1040
+}
+
+// Raft is timing and size limits of the consensus log of this node.
+type Raft struct {
+	ElectionTimeoutMS int   // silence of the leader after which a follower campaigns
+	HeartbeatMS       int   // pause between two signs of life of the leader
+	LogCache          Bytes // recent entries kept in memory
+	LogSegment        Bytes // size at which a log segment is closed and a new one begun
+	LogMax            Bytes // what the log is purged down to, as far as safety allows
+	MaxInflight       Bytes // proposed and not yet committed; more waits
+	ChunkSize         Bytes // a transaction larger than this travels in pieces
+}
+
+// ElectionTimeout as a time.
+func (r Raft) ElectionTimeout() time.Duration {
+	return time.Duration(r.ElectionTimeoutMS) * time.Millisecond
+}
+
+// Heartbeat as a time.
+func (r Raft) Heartbeat() time.Duration { return time.Duration(r.HeartbeatMS) * time.Millisecond }
+
+// Log is the daemon's own diagnostics.
+type Log struct {
+	Level string // debug, info, warn, error
+}
+
+// RWAddr is where the read-write router port listens.
+func (n Node) RWAddr() string { return net.JoinHostPort(n.Router.Bind, strconv.Itoa(n.Router.RWPort)) }
+
+// ROAddr is where the read-only router port listens.
+func (n Node) ROAddr() string { return net.JoinHostPort(n.Router.Bind, strconv.Itoa(n.Router.ROPort)) }
+
+// MySQLHost is the host by which others reach this node's mysqld.
+func (n Node) MySQLHost() string {
+	if n.MySQL.Advertise != "" {
+		return n.MySQL.Advertise
+	}
+	host, _, err := net.SplitHostPort(n.Peer.Advertise)
+	if err != nil {
+		return ""
+	}
+	return host
+}
+
+// Member is this node's record in the cluster settings.
+func (n Node) Member(id uint64, role string) Member {
+	m := Member{
+		ID: id, Name: n.Name, Role: role, Peer: n.Peer.Advertise, API: n.API.Advertise,
+		RWPort: n.Router.RWPort, ROPort: n.Router.ROPort,
+	}
+	if role != RoleLogger {
+		m.MySQLHost, m.MySQLPort, m.Weight = n.MySQLHost(), n.MySQL.Port, DefaultWeight
+	}
+	return m
+}
+
+// Files and folders of a node's directory. internal/pki and internal/mysqld own what is below TLSDir and MySQLDir.
+func (n Node) IdentityFile() string { return filepath.Join(n.Dir, IdentityName) }
+func (n Node) ClusterFile() string  { return filepath.Join(n.Dir, ClusterName) }
+func (n Node) SecretsFile() string  { return filepath.Join(n.Dir, SecretsName) }
+func (n Node) TLSDir() string       { return filepath.Join(n.Dir, "tls") }
+func (n Node) RaftDir() string      { return filepath.Join(n.Dir, "raft") }
+func (n Node) MySQLDir() string     { return filepath.Join(n.Dir, "mysql") }
+
+// Names of the files in a node's directory.
+const (
+	IdentityName = "identity.json"
+	ClusterName  = "cluster.json"
+	SecretsName  = "secrets.json"
+	NodeFileName = "trireme.toml"
+)

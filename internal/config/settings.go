@@ -1,0 +1,66 @@
+package config
+
+import "strconv"
+
+// setting describes one key of the TOML file. The table below is the only list of keys: reading, defaults, the file
+// that init writes and the test of docs/configuration.md all use it.
+type setting struct {
+	key  string            // dotted
+	def  string            // default as a file would hold it; "" means none
+	doc  string            // one line, for the file that init writes
+	dest func(n *Node) any // *string, *int, *Bytes, *Duration or *map[string]string
+}
+
+var settings = []setting{
+	{"cluster", "", "name of the cluster", func(n *Node) any { return &n.Cluster }},
+	{"name", "", "name of this node, unique in the cluster", func(n *Node) any { return &n.Name }},
+	{"dir", "", "everything this node owns lies below it", func(n *Node) any { return &n.Dir }},
+
+	{"mysql.binary", "", "mysqld; empty: $MYSQLD, then PATH, then the project's cache", func(n *Node) any { return &n.MySQL.Binary }},
+	{"mysql.bind", "0.0.0.0", "address mysqld listens on", func(n *Node) any { return &n.MySQL.Bind }},
+	{"mysql.port", "3306", "TCP port of mysqld", func(n *Node) any { return &n.MySQL.Port }},
+	{"mysql.advertise", "", "host by which others reach this mysqld; empty: the host of peer.advertise", func(n *Node) any { return &n.MySQL.Advertise }},
+	{"mysql.durability", DurabilityLog, "log: the raft log's fsync counts; double: mysqld flushes each commit too", func(n *Node) any { return &n.MySQL.Durability }},
+	{"mysql.os_user", "", "user to run mysqld as when the daemon is root; empty: the daemon's own", func(n *Node) any { return &n.MySQL.OSUser }},
+	{"mysql.options", "", "more lines for my.cnf", func(n *Node) any { return &n.MySQL.Options }},
+
+	{"peer.listen", "0.0.0.0:7306", "where the other nodes connect", func(n *Node) any { return &n.Peer.Listen }},
+	{"peer.advertise", "", "host:port by which the other nodes reach it", func(n *Node) any { return &n.Peer.Advertise }},
+
+	{"api.listen", "0.0.0.0:8008", "health checks, status and control over HTTP and HTTPS", func(n *Node) any { return &n.API.Listen }},
+	{"api.advertise", "", "host:port by which others reach it", func(n *Node) any { return &n.API.Advertise }},
+
+	{"router.bind", "0.0.0.0", "address of both router ports", func(n *Node) any { return &n.Router.Bind }},
+	{"router.rw_port", "6446", "leads to the leader", func(n *Node) any { return &n.Router.RWPort }},
+	{"router.ro_port", "6447", "leads to the followers", func(n *Node) any { return &n.Router.ROPort }},
+	{"router.hold_timeout", "10s", "how long a new connection waits for a leader", func(n *Node) any { return &n.Router.HoldTimeout }},
+	{"router.max_conns", "10000", "connections over both ports; one more gets error 1040", func(n *Node) any { return &n.Router.MaxConns }},
+
+	{"raft.election_timeout_ms", "1000", "silence of the leader after which a follower campaigns", func(n *Node) any { return &n.Raft.ElectionTimeoutMS }},
+	{"raft.heartbeat_ms", "100", "pause between two signs of life of the leader", func(n *Node) any { return &n.Raft.HeartbeatMS }},
+	{"raft.log_cache", "64MiB", "recent entries kept in memory", func(n *Node) any { return &n.Raft.LogCache }},
+	{"raft.log_segment", "64MiB", "size at which a new log segment is begun", func(n *Node) any { return &n.Raft.LogSegment }},
+	{"raft.log_max", "4GiB", "size the log is purged down to, as far as safety allows", func(n *Node) any { return &n.Raft.LogMax }},
+	{"raft.max_inflight", "32MiB", "proposed and not yet committed; more waits", func(n *Node) any { return &n.Raft.MaxInflight }},
+	{"raft.chunk_size", "1MiB", "a larger transaction travels in pieces of this size", func(n *Node) any { return &n.Raft.ChunkSize }},
+
+	{"log.level", "info", "debug, info, warn or error", func(n *Node) any { return &n.Log.Level }},
+}
+
+// Default is a Node with every default filled in. Cluster, Name, Dir and the two advertised addresses have none.
+func Default() Node {
+	var n Node
+	for _, s := range settings {
+		if s.def == "" {
+			continue
+		}
+		var value any = s.def
+		if i, err := strconv.ParseInt(s.def, 10, 64); err == nil {
+			value = i
+		}
+		if err := assign(s.dest(&n), value); err != nil {
+			panic("config: default of " + s.key + ": " + err.Error())
+		}
+	}
+	return n
+}

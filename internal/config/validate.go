@@ -1,0 +1,234 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Validate checks a Node made in code; Load does it by itself.
+func (n Node) Validate() error {
+	if err := n.validate(document{file: n.File}); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (n Node) validate(doc document) error {
+	checks := []func(document) *Error{n.checkNames, n.checkMySQL, n.checkAddresses, n.checkPorts, n.checkRaft, n.checkLog}
+	for _, check := range checks {
+		if err := check(doc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n Node) checkNames(doc document) *Error {
+	for _, s := range [][2]string{{"cluster", n.Cluster}, {"name", n.Name}, {"dir", n.Dir}} {
+		if s[1] == "" {
+			return doc.fail(s[0], "is missing", fmt.Sprintf("add a line: %s = \"…\"", s[0]))
+		}
+	}
+	if err := CheckName("cluster", n.Cluster); err != nil {
+		return doc.fail("cluster", err.Error(), "")
+	}
+	if err := CheckName("node", n.Name); err != nil {
+		return doc.fail("name", err.Error(), "")
+	}
+	return nil
+}
+
+// CheckName accepts what fits in a certificate, a file name and a host name alike.
+func CheckName(kind, name string) error {
+	ok := name != "" && len(name) <= 40
+	for i, r := range name {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		if !letter && (i == 0 || (r != '-' && r != '_')) {
+			ok = false
+		}
+	}
+	if !ok {
+		return fmt.Errorf("%s name %q is not usable; 1 to 40 letters, digits, '-' and '_', the first a letter or digit", kind, name)
+	}
+	return nil
+}
+
+func (n Node) checkMySQL(doc document) *Error {
+	if d := n.MySQL.Durability; d != DurabilityLog && d != DurabilityDouble {
+		return doc.fail("mysql.durability", fmt.Sprintf("%q is not a durability mode", d), `write "log" or "double"`)
+	}
+	for _, name := range sortedKeys(n.MySQL.Options) {
+		key := "mysql.options." + name
+		if reason := ownedOption(name); reason != "" {
+			if doc.line(key) == 0 {
+				key = "mysql.options." + strings.ReplaceAll(name, "_", "-")
+			}
+			return doc.fail(key, reason, "remove the line")
+		}
+	}
+	return nil
+}
+
+func (n Node) checkAddresses(doc document) *Error {
+	for _, a := range [][2]string{{"peer.listen", n.Peer.Listen}, {"api.listen", n.API.Listen}} {
+		if _, _, err := splitAddress(a[1]); err != nil {
+			return doc.fail(a[0], err.Error(), "")
+		}
+	}
+	for _, a := range [][2]string{{"peer.advertise", n.Peer.Advertise}, {"api.advertise", n.API.Advertise}} {
+		if a[1] == "" {
+			return doc.fail(a[0], "is missing", "give the host:port by which the other nodes reach this one")
+		}
+		if err := CheckAdvertise(a[1]); err != nil {
+			return doc.fail(a[0], err.Error(), "")
+		}
+	}
+	for _, b := range [][2]string{{"mysql.bind", n.MySQL.Bind}, {"router.bind", n.Router.Bind}} {
+		if b[1] == "" || strings.ContainsAny(b[1], " ,/") {
+			return doc.fail(b[0], fmt.Sprintf("%q is not an address", b[1]), `write one address; "0.0.0.0" listens on all`)
+		}
+	}
+	return nil
+}
+
+// CheckAdvertise accepts host:port that another host can use: a name or an address, but not a wildcard.
+func CheckAdvertise(addr string) error {
+	host, _, err := splitAddress(addr)
+	if err != nil {
+		return err
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return fmt.Errorf("%q is not an address that another host can connect to; give this host's own name or address", addr)
+	}
+	return nil
+}
+
+func splitAddress(addr string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q is not host:port", addr)
+	}
+	port, err = strconv.Atoi(text)
+	if err != nil || !validPort(port) {
+		return "", 0, fmt.Errorf("port %q of %q is not in 1..65535", text, addr)
+	}
+	return host, port, nil
+}
+
+// checkPorts refuses two listeners on one port. The daemon would find out too, but only after it has started a mysqld.
+func (n Node) checkPorts(doc document) *Error {
+	type listener struct {
+		key, host string
+		port      int
+	}
+	listeners := []listener{
+		{"mysql.port", n.MySQL.Bind, n.MySQL.Port},
+		{"router.rw_port", n.Router.Bind, n.Router.RWPort},
+		{"router.ro_port", n.Router.Bind, n.Router.ROPort},
+	}
+	for _, a := range [][2]string{{"peer.listen", n.Peer.Listen}, {"api.listen", n.API.Listen}} {
+		host, port, err := splitAddress(a[1])
+		if err != nil {
+			return doc.fail(a[0], err.Error(), "")
+		}
+		listeners = append(listeners, listener{a[0], host, port})
+	}
+	for i, l := range listeners {
+		if !validPort(l.port) {
+			return doc.fail(l.key, fmt.Sprintf("port %d is not in 1..65535", l.port), "")
+		}
+		for _, other := range listeners[:i] {
+			if l.port == other.port && overlap(l.host, other.host) {
+				return doc.fail(l.key, fmt.Sprintf("port %d is taken by %s already", l.port, other.key), "give each its own port")
+			}
+		}
+	}
+	return nil
+}
+
+func overlap(a, b string) bool {
+	wild := func(h string) bool {
+		ip := net.ParseIP(h)
+		return h == "" || h == "*" || ip != nil && ip.IsUnspecified()
+	}
+	return a == b || wild(a) || wild(b)
+}
+
+func (n Node) checkRaft(doc document) *Error {
+	r := n.Raft
+	if r.HeartbeatMS < 5 || r.HeartbeatMS > 10_000 {
+		return doc.fail("raft.heartbeat_ms", fmt.Sprintf("%d is not in 5..10000", r.HeartbeatMS), "")
+	}
+	if r.ElectionTimeoutMS < 3*r.HeartbeatMS || r.ElectionTimeoutMS > 600_000 {
+		return doc.fail("raft.election_timeout_ms", fmt.Sprintf("%d is not between three heartbeats (%d) and 600000", r.ElectionTimeoutMS, 3*r.HeartbeatMS),
+			"one lost heartbeat must not depose a leader")
+	}
+	limits := []struct {
+		key      string
+		v        Bytes
+		min, max Bytes
+	}{
+		{"raft.log_cache", r.LogCache, MiB, 64 * GiB},
+		{"raft.log_segment", r.LogSegment, MiB, GiB},
+		{"raft.log_max", r.LogMax, 2 * r.LogSegment, 1024 * TiB},
+		{"raft.max_inflight", r.MaxInflight, r.ChunkSize, 4 * GiB},
+		{"raft.chunk_size", r.ChunkSize, 4 * KiB, 64 * MiB},
+	}
+	for _, l := range limits {
+		if l.v < l.min || l.v > l.max {
+			return doc.fail(l.key, fmt.Sprintf("%v is not between %v and %v", l.v, l.min, l.max), "")
+		}
+	}
+	if h := n.Router.HoldTimeout.Std(); h <= 0 || h.Hours() > 1 {
+		return doc.fail("router.hold_timeout", fmt.Sprintf("%v is not between 1ms and 1h", n.Router.HoldTimeout), "")
+	}
+	if m := n.Router.MaxConns; m < 1 || m > 1_000_000 {
+		return doc.fail("router.max_conns", fmt.Sprintf("%d is not in 1..1000000", m), "")
+	}
+	return nil
+}
+
+func (n Node) checkLog(doc document) *Error {
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, n.Log.Level) {
+		return doc.fail("log.level", fmt.Sprintf("%q is not a level", n.Log.Level), "write debug, info, warn or error")
+	}
+	return nil
+}
+
+// ownedPrefixes and ownedOptions are what Trireme sets itself, because a safety rule hangs on the value.
+var ownedPrefixes = []string{"rpl_semi_sync_", "relay_log", "log_bin", "gtid_", "replica_", "slave_", "binlog_order", "binlog_format", "binlog_error_action"}
+
+var ownedOptions = []string{
+	"server_id", "server_uuid", "datadir", "socket", "port", "bind_address", "pid_file", "log_error", "log_replica_updates", "log_slave_updates",
+	"enforce_gtid_consistency", "read_only", "super_read_only", "skip_replica_start", "skip_slave_start", "sync_binlog",
+	"innodb_flush_log_at_trx_commit", "innodb_doublewrite", "persisted_globals_load", "disabled_storage_engines", "event_scheduler",
+	"init_file", "plugin_load", "partial_revokes", "binlog_checksum", "skip_log_bin", "user", "mysqlx", "offline_mode",
+}
+
+// tunableOptions match a prefix above, but only speed hangs on them.
+var tunableOptions = []string{"replica_parallel_workers", "replica_pending_jobs_size_max", "relay_log_space_limit"}
+
+// ownedOption says why a my.cnf option may not be given, "" when it may.
+func ownedOption(name string) string {
+	bare := strings.TrimPrefix(name, "loose_")
+	owned := slices.Contains(ownedOptions, bare)
+	for _, p := range ownedPrefixes {
+		owned = owned || strings.HasPrefix(bare, p)
+	}
+	if !owned || slices.Contains(tunableOptions, bare) {
+		return ""
+	}
+	return "is set by Trireme itself"
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

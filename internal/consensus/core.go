@@ -1,0 +1,294 @@
+package consensus
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// core owns the RawNode. It is not safe for concurrent use, starts no goroutine and reads no clock but Config.Clock.
+// Inputs change it; advance then collects what is to be done about it.
+type core struct {
+	cfg *Config
+	rn  *raft.RawNode
+	log *slog.Logger
+	pub *published
+
+	state     State
+	commit    uint64
+	lastIndex uint64 // last entry handed to the append thread
+	lastTerm  uint64
+	termStart uint64 // leader: index of the first entry of its own term
+	ticks     uint64
+
+	props     proposals
+	reads     reads
+	lease     lease
+	elections elections
+	transfers []*transfer
+}
+
+// output is what advance wants done. Slices are reused: it must be carried out before the next advance.
+type output struct {
+	appends []*raftpb.Message // MsgStorageAppend, in order
+	applies []*raftpb.Message // MsgStorageApply, in order
+	sends   []*raftpb.Message // to peers, at once
+	states  []State
+}
+
+func (o *output) reset() {
+	clear(o.appends)
+	clear(o.applies)
+	clear(o.sends)
+	o.appends, o.applies, o.sends, o.states = o.appends[:0], o.applies[:0], o.sends[:0], o.states[:0]
+}
+
+// newCore starts raft from what Storage holds. peers is the first membership, and allowed with an empty log only.
+func newCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (*core, error) {
+	c := &core{cfg: cfg, log: cfg.Logger, pub: pub, lastIndex: st.last, lastTerm: st.lastTerm, commit: st.commit}
+	rn, err := raft.NewRawNode(&raft.Config{
+		ID:                        cfg.ID,
+		ElectionTick:              cfg.ElectionTicks,
+		HeartbeatTick:             cfg.ElectionTicks - 1, // see beat: the lease rounds are the heartbeats
+		Storage:                   st.storage,
+		Applied:                   st.applied,
+		AsyncStorageWrites:        true,
+		MaxSizePerMsg:             cfg.MaxSizePerMsg,
+		MaxCommittedSizePerReady:  cfg.MaxApplyingBytes,
+		MaxInflightMsgs:           cfg.MaxInflightMsgs,
+		MaxInflightBytes:          cfg.MaxInflightBytes,
+		MaxUncommittedEntriesSize: 0, // Propose's quota bounds it, and blocks where raft would drop
+		CheckQuorum:               true,
+		PreVote:                   true,
+		ReadOnlyOption:            raft.ReadOnlySafe,
+		DisableProposalForwarding: true,
+		StepDownOnRemoval:         true,
+		Logger:                    raftLogger{cfg.Logger},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start raft: %w", err)
+	}
+	if len(peers) > 0 {
+		if !st.empty {
+			return nil, fmt.Errorf("%w: a new cluster cannot begin with a log of %d entries", ErrStorageInconsistent, st.last)
+		}
+		if err := rn.Bootstrap(peers); err != nil {
+			return nil, fmt.Errorf("begin a new cluster: %w", err)
+		}
+	}
+	c.rn = rn
+	c.props.quota = newQuota(cfg.MaxUncommittedBytes)
+	c.reads.init()
+	c.state = c.stateNow()
+	pub.commit.Store(c.commit)
+	pub.applied.Store(st.applied)
+	pub.last.Store(st.last)
+	pub.durable.Store(st.last)
+	c.publish()
+	return c, nil
+}
+
+// stateNow reads role, term and leader from raft.
+func (c *core) stateNow() State {
+	bs := c.rn.BasicStatus()
+	s := State{Term: bs.GetTerm(), Leader: bs.Lead}
+	switch bs.RaftState {
+	case raft.StateLeader:
+		s.Role = Leader
+	case raft.StateCandidate, raft.StatePreCandidate:
+		s.Role = Candidate
+	}
+	return s
+}
+
+// tick lets one tick interval pass.
+func (c *core) tick() {
+	c.ticks++
+	c.rn.Tick()
+	if c.state.Leader == 0 && c.state.Role == Follower && c.isAlone() && c.pub.applied.Load() >= c.commit {
+		c.campaign() // there is nobody to wait for
+	}
+	c.tickElection()
+	c.tickReads()
+	c.tickTransfers()
+	c.publish()
+}
+
+// respond takes a message that a storage thread had for this node itself.
+func (c *core) respond(m *raftpb.Message) error {
+	if err := c.rn.Step(m); err != nil {
+		return fmt.Errorf("%w: raft refuses %s of its own storage: %w", ErrInvariant, m.GetType(), err)
+	}
+	return nil
+}
+
+// isAlone tells whether this node is the only voter.
+func (c *core) isAlone() bool {
+	s := c.pub.state.Load()
+	return len(s.Voters) == 1 && s.Voters[0] == s.ID && len(s.Outgoing) == 0
+}
+
+// isVoter tells whether this node may campaign.
+func (c *core) isVoter() bool {
+	s := c.pub.state.Load()
+	return slices.Contains(s.Voters, s.ID) || slices.Contains(s.Outgoing, s.ID)
+}
+
+// receive takes a message from a peer. Messages that no peer may send are dropped.
+func (c *core) receive(m *raftpb.Message) {
+	switch m.GetType() {
+	case raftpb.MsgProp:
+		return // proposals are made on the leader (DisableProposalForwarding)
+	case raftpb.MsgReadIndex:
+		if c.state.Role == Leader && !c.committedInTerm() {
+			// A leader that is the only voter would answer at once with a commit index that may still be an old one.
+			return // asked again soon
+		}
+	case raftpb.MsgVote, raftpb.MsgPreVote:
+		c.receiveVote(m)
+		return
+	}
+	c.step(m)
+}
+
+// step gives a message to raft; a refusal (a stale or foreign response) is harmless and told at debug level.
+func (c *core) step(m *raftpb.Message) {
+	if err := c.rn.Step(m); err != nil {
+		c.log.Debug("raft dropped a message", "type", m.GetType().String(), "from", m.GetFrom(), "err", err)
+	}
+}
+
+// committedInTerm tells whether this leader has committed an entry of its own term, so that its commit index is current.
+func (c *core) committedInTerm() bool {
+	return c.state.Role == Leader && c.termStart != 0 && c.commit >= c.termStart
+}
+
+// advance proposes what is waiting and collects raft's wishes in out until it has none.
+func (c *core) advance(out *output) error {
+	c.flushReads()
+	c.beginLease()
+	c.stepProposals()
+	for c.rn.HasReady() {
+		if err := c.handle(c.rn.Ready(), out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handle takes one Ready apart.
+func (c *core) handle(rd raft.Ready, out *output) error {
+	if !raft.IsEmptySnap(rd.Snapshot) {
+		c.lastIndex, c.lastTerm = rd.Snapshot.GetMetadata().GetIndex(), rd.Snapshot.GetMetadata().GetTerm()
+		c.pub.last.Store(c.lastIndex)
+	}
+	if n := len(rd.Entries); n > 0 {
+		c.lastIndex, c.lastTerm = rd.Entries[n-1].GetIndex(), rd.Entries[n-1].GetTerm()
+		c.pub.last.Store(c.lastIndex)
+	}
+	if !raft.IsEmptyHardState(rd.HardState) {
+		if rd.GetCommit() > c.commit {
+			c.commit = rd.GetCommit()
+			c.pub.commit.Store(c.commit)
+			c.props.committed(c.commit)
+		}
+	}
+	if rd.SoftState != nil || (rd.HardState != nil && rd.GetTerm() != c.state.Term) {
+		c.changeState(rd.Entries, out)
+	}
+	if err := c.props.accepted(rd.Entries); err != nil {
+		return err
+	}
+	for _, rs := range rd.ReadStates {
+		c.confirmRead(rs)
+	}
+	for _, m := range rd.Messages {
+		switch m.GetTo() {
+		case raft.LocalAppendThread:
+			out.appends = append(out.appends, m)
+		case raft.LocalApplyThread:
+			out.applies = append(out.applies, m)
+		default:
+			if m.GetType() == raftpb.MsgTimeoutNow {
+				c.suspendLease() // before it is sent
+			}
+			out.sends = append(out.sends, m)
+		}
+	}
+	return nil
+}
+
+// changeState notes a new role, term or leader.
+func (c *core) changeState(appended []*raftpb.Entry, out *output) {
+	old := c.state
+	c.state = c.stateNow()
+	if c.state == old {
+		return
+	}
+	c.log.Info("raft state changed", "role", c.state.Role.String(), "term", c.state.Term, "leader", c.state.Leader, "index", c.lastIndex)
+	if c.state.Role != Leader || c.state.Term != old.Term {
+		c.termStart = 0
+		c.dropLease()
+		c.props.lost()
+	}
+	if c.state.Role == Leader && (old.Role != Leader || c.state.Term != old.Term) {
+		c.termStart = firstOfTerm(appended, c.state.Term)
+		c.lease.nextBeat, c.lease.suspendedTill, c.lease.begun = c.ticks+uint64(c.cfg.HeartbeatTicks), 0, false
+	}
+	if c.state.Leader != 0 {
+		c.elections.stop()
+	}
+	c.reads.reissue()
+	c.checkTransfers()
+	c.publish()
+	out.states = append(out.states, c.state)
+}
+
+func firstOfTerm(entries []*raftpb.Entry, term uint64) uint64 {
+	for _, e := range entries {
+		if e.GetTerm() == term {
+			return e.GetIndex()
+		}
+	}
+	return 0
+}
+
+// applyConfChange puts a committed membership change in force and returns the membership that results.
+func (c *core) applyConfChange(cc raftpb.ConfChangeI) *raftpb.ConfState {
+	cs := c.rn.ApplyConfChange(cc)
+	c.publish()
+	return cs
+}
+
+// publish renews what Status shows besides the indexes.
+func (c *core) publish() {
+	c.pub.state.Store(statusOf(c.rn, c.state))
+}
+
+// statusOf reads a Status from raft, without the indexes.
+func statusOf(rn *raft.RawNode, st State) *Status {
+	rs := rn.Status()
+	s := &Status{ID: rs.ID, State: st, Vote: rs.GetVote(), Transferee: rs.LeadTransferee}
+	cs := confStateOf(rs)
+	s.Voters, s.Outgoing = cs.GetVoters(), cs.GetVotersOutgoing()
+	s.Learners = append(cs.GetLearners(), cs.GetLearnersNext()...)
+	for _, id := range cs.GetLearners() {
+		s.Learner = s.Learner || id == rs.ID
+	}
+	if st.Role == Leader {
+		s.Members = make(map[uint64]Progress, len(rs.Progress))
+		for id, pr := range rs.Progress {
+			s.Members[id] = progressOf(id, rs.ID, pr)
+		}
+	}
+	return s
+}
+
+// abandon is called when the raft goroutine ends: what it has claimed will never be finished by anybody else. Callers
+// learn of the end through Node.stop.
+func (c *core) abandon() {
+	c.pub.lease.Store(0)
+}

@@ -1,0 +1,292 @@
+package consensus
+
+import (
+	"fmt"
+	"log/slog"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// env drives a group of cores step by step: no goroutine, no time but ticks, and a network and disks that do what the
+// test says.
+type env struct {
+	t       testing.TB
+	members map[uint64]*member
+	net     []*raftpb.Message
+	cut     map[uint64]bool
+	now     int64
+	out     strings.Builder
+	loud    bool // heartbeats are shown too
+}
+
+type member struct {
+	id        uint64
+	e         *env
+	store     *memStore
+	cfg       Config
+	pub       published
+	core      *core
+	appender  *appender
+	applier   *applier
+	appends   []*raftpb.Message
+	applies   []applyJob
+	diskHeld  bool // fsync does not return
+	down      bool
+	delivered []string // data of committed entries
+	props     []*proposal
+	reads     []*readRequest
+	transfers []*transfer
+}
+
+func newEnv(t testing.TB) *env {
+	return &env{t: t, members: map[uint64]*member{}, cut: map[uint64]bool{}, now: int64(time.Hour)}
+}
+
+func (e *env) printf(format string, a ...any) { fmt.Fprintf(&e.out, format+"\n", a...) }
+
+func (e *env) ids() []uint64 {
+	var ids []uint64
+	for id := range e.members {
+		ids = append(ids, id)
+	}
+	sort.Slice(ids, func(i, j int) bool { return ids[i] < ids[j] })
+	return ids
+}
+
+// start makes or restarts a member on a store.
+func (e *env) start(id uint64, store *memStore, peers []raft.Peer) error {
+	m := &member{id: id, e: e, store: store}
+	m.cfg = Config{
+		ID: id, Storage: store, Send: func([]*raftpb.Message) {},
+		ElectionTicks: 10, HeartbeatTicks: 2, TickInterval: 100 * time.Millisecond,
+		MaxUncommittedBytes: 200,
+		OnCommitted:         m.committed,
+		OnSnapshot: func(s *raftpb.Snapshot) {
+			e.printf("%d: log replaced by snapshot at %d", id, s.GetMetadata().GetIndex())
+		},
+		Logger: slog.New(slog.DiscardHandler),
+		Clock:  func() int64 { return e.now },
+	}
+	if err := m.cfg.setDefaults(); err != nil {
+		return err
+	}
+	st, err := recoverState(store, 0)
+	if err != nil {
+		return err
+	}
+	if m.core, err = startCore(&m.cfg, st, peers, &m.pub); err != nil {
+		return err
+	}
+	m.appender = newAppender(&m.cfg, st, &m.pub)
+	m.applier = newApplier(&m.cfg, st, &m.pub, func(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) {
+		return m.core.applyConfChange(cc), nil
+	})
+	e.members[id] = m
+	return nil
+}
+
+func (m *member) committed(ents []*raftpb.Entry) {
+	for _, en := range ents {
+		switch {
+		case en.GetType() != raftpb.EntryNormal:
+			m.e.printf("%d: committed %d/%d membership change", m.id, en.GetTerm(), en.GetIndex())
+		case len(en.GetData()) == 0:
+			m.e.printf("%d: committed %d/%d empty", m.id, en.GetTerm(), en.GetIndex())
+		default:
+			m.e.printf("%d: committed %d/%d %q", m.id, en.GetTerm(), en.GetIndex(), shorten(string(en.GetData())))
+			m.delivered = append(m.delivered, string(en.GetData()))
+		}
+	}
+}
+
+func shorten(s string) string {
+	if len(s) > 20 {
+		return s[:20] + "..."
+	}
+	return s
+}
+
+// turn lets one member do everything it can without the network: it returns false if there was nothing to do.
+func (m *member) turn() bool {
+	if m.down {
+		return false
+	}
+	var out output
+	if err := m.core.advance(&out); err != nil {
+		m.e.t.Fatalf("member %d: %v", m.id, err)
+	}
+	busy := len(out.appends)+len(out.applies)+len(out.sends)+len(out.states) > 0
+	for _, s := range out.states {
+		m.e.printf("%d: %s term=%d leader=%d", m.id, s.Role, s.Term, s.Leader)
+	}
+	m.appends = append(m.appends, out.appends...)
+	for _, a := range out.applies {
+		m.applies = append(m.applies, applyJob{m: a})
+	}
+	m.e.net = append(m.e.net, out.sends...)
+	m.finish()
+	return m.disk() || m.apply() || busy
+}
+
+// disk carries out the appends, all in one batch.
+func (m *member) disk() bool {
+	if m.diskHeld || len(m.appends) == 0 {
+		return false
+	}
+	batch := m.appends
+	m.appends = nil
+	responses, err := m.appender.process(batch)
+	if err != nil {
+		m.e.t.Fatalf("member %d: %v", m.id, err)
+	}
+	for _, b := range batch {
+		if s := b.GetSnapshot(); !raft.IsEmptySnap(s) {
+			m.applies = append(m.applies, applyJob{snap: s})
+		}
+	}
+	for _, r := range responses {
+		if r.GetTo() != m.id {
+			m.e.net = append(m.e.net, r)
+		} else if err := m.core.respond(r); err != nil {
+			m.e.t.Fatalf("member %d: %v", m.id, err)
+		}
+	}
+	return true
+}
+
+func (m *member) apply() bool {
+	jobs := m.applies
+	m.applies = nil
+	for _, j := range jobs {
+		if j.snap != nil {
+			m.applier.snapshot(j.snap)
+			continue
+		}
+		if err := m.applier.process(j.m); err != nil {
+			m.e.t.Fatalf("member %d: %v", m.id, err)
+		}
+		for _, r := range j.m.GetResponses() {
+			if err := m.core.respond(r); err != nil {
+				m.e.t.Fatalf("member %d: %v", m.id, err)
+			}
+		}
+	}
+	return len(jobs) > 0
+}
+
+// finish prints the outcome of proposals, reads and transfers.
+func (m *member) finish() {
+	var props []*proposal
+	for _, p := range m.props {
+		select {
+		case <-p.done:
+			if p.err != nil {
+				m.e.printf("%d: proposal refused: %v", m.id, p.err)
+			} else {
+				m.e.printf("%d: proposal accepted at %d/%d", m.id, p.term, p.index)
+			}
+		default:
+			props = append(props, p)
+		}
+	}
+	m.props = props
+	var reads []*readRequest
+	for _, r := range m.reads {
+		select {
+		case <-r.done:
+			m.e.printf("%d: read index %d", m.id, r.index)
+		default:
+			reads = append(reads, r)
+		}
+	}
+	m.reads = reads
+	var transfers []*transfer
+	for _, t := range m.transfers {
+		select {
+		case err := <-t.done:
+			m.e.printf("%d: transfer to %d: %v", m.id, t.to, err)
+		default:
+			transfers = append(transfers, t)
+		}
+	}
+	m.transfers = transfers
+}
+
+// settle runs until nothing moves.
+func (e *env) settle() {
+	for step := 0; ; step++ {
+		if step > 10000 {
+			e.t.Fatal("the group does not come to rest")
+		}
+		busy := false
+		for _, id := range e.ids() {
+			busy = e.members[id].turn() || busy
+		}
+		if msgs := e.net; len(msgs) > 0 {
+			e.net = nil
+			busy = true
+			for _, m := range msgs {
+				e.deliver(m)
+			}
+		}
+		if !busy {
+			for _, id := range e.ids() {
+				e.members[id].finish()
+			}
+			return
+		}
+	}
+}
+
+func (e *env) deliver(m *raftpb.Message) {
+	to := e.members[m.GetTo()]
+	lost := to == nil || to.down || e.cut[m.GetTo()] || e.cut[m.GetFrom()]
+	e.show(m, lost)
+	if !lost {
+		to.core.receive(m)
+	}
+}
+
+func (e *env) show(m *raftpb.Message, lost bool) {
+	t := m.GetType()
+	if !e.loud && (t == raftpb.MsgHeartbeat || t == raftpb.MsgHeartbeatResp) {
+		return
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d>%d %s term=%d", m.GetFrom(), m.GetTo(), t, m.GetTerm())
+	switch t {
+	case raftpb.MsgApp:
+		fmt.Fprintf(&b, " after=%d/%d entries=%d commit=%d", m.GetLogTerm(), m.GetIndex(), len(m.GetEntries()), m.GetCommit())
+	case raftpb.MsgAppResp:
+		fmt.Fprintf(&b, " index=%d", m.GetIndex())
+	case raftpb.MsgVote, raftpb.MsgPreVote:
+		fmt.Fprintf(&b, " log=%d/%d", m.GetLogTerm(), m.GetIndex())
+	case raftpb.MsgSnap:
+		fmt.Fprintf(&b, " snapshot=%d", m.GetSnapshot().GetMetadata().GetIndex())
+	}
+	if m.GetReject() {
+		b.WriteString(" reject")
+	}
+	if lost {
+		b.WriteString(" (lost)")
+	}
+	e.printf("  %s", b.String())
+}
+
+// tick lets n tick intervals pass for the members given, with everything in between.
+func (e *env) tick(ids []uint64, n int) {
+	for range n {
+		e.now += int64(100 * time.Millisecond)
+		for _, id := range ids {
+			if m := e.members[id]; !m.down {
+				m.core.tick()
+			}
+		}
+		e.settle()
+	}
+}

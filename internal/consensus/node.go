@@ -1,0 +1,322 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// Node is a running member of the Raft group. All methods are safe for concurrent use.
+type Node struct {
+	cfg   Config
+	core  *core // owned by the raft goroutine
+	pub   published
+	quota *quota
+
+	inbox   *inbox
+	appends *queue[*raftpb.Message]
+	applies *queue[applyJob]
+	states  *queue[State]
+
+	appender *appender
+	applier  *applier
+
+	notices      notices // both owned by the raft goroutine
+	noticesArmed bool
+
+	commitWaits indexWaits
+	applyWaits  indexWaits
+
+	stop     chan struct{}
+	stopOnce sync.Once
+	fatal    sync.Once
+	wg       sync.WaitGroup
+
+	timerMu sync.Mutex
+	timer   *time.Timer // CampaignAfter
+}
+
+// applyJob is either committed entries or a snapshot that replaced the log.
+type applyJob struct {
+	m    *raftpb.Message
+	snap *raftpb.Snapshot
+}
+
+// maxQueuedStates bounds what OnSoftState may fall behind.
+const maxQueuedStates = 1024
+
+// Start opens the member on what Storage holds. bootstrapPeers is given once in the life of a cluster, by its very first
+// node and with an empty log: it puts the first membership into the log, where every later member finds it. A joining
+// node starts with an empty log and without peers, and waits for the leader.
+func Start(cfg Config, bootstrapPeers []raft.Peer) (*Node, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	cfg.Logger = cfg.Logger.With("node", cfg.ID)
+	st, err := recoverState(cfg.Storage, cfg.Applied)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{
+		cfg:     cfg,
+		inbox:   newInbox(cfg.MaxReceivedBytes),
+		appends: newQueue[*raftpb.Message](),
+		applies: newQueue[applyJob](),
+		states:  newQueue[State](),
+		notices: newNotices(),
+		stop:    make(chan struct{}),
+	}
+	if n.core, err = startCore(&n.cfg, st, bootstrapPeers, &n.pub); err != nil {
+		return nil, err
+	}
+	n.quota = n.core.props.quota
+	n.appender = newAppender(&n.cfg, st, &n.pub)
+	n.applier = newApplier(&n.cfg, st, &n.pub, n.changeMembership)
+	n.commitWaits.reach(n.core.commit)
+	n.applyWaits.reach(st.applied)
+	for _, run := range []func(){n.runRaft, n.runAppend, n.runApply, n.runStates} {
+		n.wg.Add(1)
+		go func() {
+			defer n.wg.Done()
+			run()
+		}()
+	}
+	return n, nil
+}
+
+// startCore turns a panic of raft, its way to tell that what is on disk makes no sense, into an error.
+func startCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (c *core, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrStorageInconsistent, p)
+		}
+	}()
+	return newCore(cfg, st, peers, pub)
+}
+
+// Stop ends the node and waits for its goroutines. Callers in flight get ErrStopped. It says nothing to the peers.
+func (n *Node) Stop() {
+	n.halt()
+	n.wg.Wait()
+}
+
+// halt makes everything stop without waiting.
+func (n *Node) halt() {
+	n.stopOnce.Do(func() { close(n.stop) })
+	n.inbox.end()
+	n.timerMu.Lock()
+	defer n.timerMu.Unlock()
+	if n.timer != nil {
+		n.timer.Stop()
+	}
+}
+
+// fail reports the end of this node once and stops it.
+func (n *Node) fail(err error) {
+	n.fatal.Do(func() {
+		n.cfg.Logger.Error("consensus failed", "term", n.Status().Term, "err", err)
+		n.halt()
+		n.pub.lease.Store(0)
+		n.cfg.OnFatal(err)
+	})
+}
+
+// Done is closed when the node has stopped or failed.
+func (n *Node) Done() <-chan struct{} { return n.stop }
+
+// guard turns a panic on one of the node's goroutines (raft's way to report a broken invariant) into a fatal error.
+func (n *Node) guard() {
+	if p := recover(); p != nil {
+		n.fail(fmt.Errorf("%w: %v\n%s", ErrInvariant, p, debug.Stack()))
+	}
+}
+
+// runRaft is the raft goroutine.
+func (n *Node) runRaft() {
+	defer n.guard()
+	defer n.core.abandon()
+	ticker := time.NewTicker(n.cfg.TickInterval)
+	defer ticker.Stop()
+	var out output
+	for {
+		ticked := false
+		select {
+		case <-n.stop:
+			return
+		case <-n.inbox.wake:
+		case <-ticker.C:
+			ticked = true
+		}
+		if err := n.turn(ticked, &out); err != nil {
+			n.fail(err)
+			return
+		}
+	}
+}
+
+// turn handles everything queued, then the tick: a node that was held up must see the heartbeats that waited for it
+// before it counts the time.
+func (n *Node) turn(ticked bool, out *output) error {
+	for _, in := range n.inbox.take() {
+		switch {
+		case in.call != nil:
+			in.call(n.core)
+		case in.proposal != nil:
+			n.core.props.waiting = append(n.core.props.waiting, in.proposal)
+		case in.local:
+			if err := n.core.respond(in.m); err != nil {
+				return err
+			}
+		default:
+			n.core.receive(in.m)
+		}
+	}
+	if ticked {
+		n.core.tick()
+	}
+	if err := n.core.advance(out); err != nil {
+		return err
+	}
+	// Peers first: their fsync runs beside ours.
+	if sends := n.notices.filter(out.sends); len(sends) > 0 {
+		n.cfg.Send(sends)
+	}
+	n.armNotices()
+	n.appends.put(out.appends...)
+	for _, m := range out.applies {
+		n.applies.put(applyJob{m: m})
+	}
+	n.states.put(out.states...)
+	out.reset()
+	n.commitWaits.reach(n.core.commit)
+	return nil
+}
+
+// armNotices sees to it that what is held back goes out after noticeDelay.
+func (n *Node) armNotices() {
+	if len(n.notices.held) == 0 || n.noticesArmed {
+		return
+	}
+	n.noticesArmed = true
+	time.AfterFunc(noticeDelay, func() {
+		n.inbox.put(input{call: func(c *core) {
+			n.noticesArmed = false
+			if sends := n.notices.flush(c.state); len(sends) > 0 {
+				n.cfg.Send(sends)
+			}
+		}})
+	})
+}
+
+// runAppend is the append goroutine: everything that has queued up while the disk was busy shares the next sync.
+func (n *Node) runAppend() {
+	defer n.guard()
+	for {
+		batch := n.appends.next(n.stop)
+		if batch == nil {
+			return
+		}
+		responses, err := n.appender.process(batch)
+		if err != nil {
+			n.fail(err)
+			return
+		}
+		for _, m := range batch {
+			if snap := m.GetSnapshot(); !raft.IsEmptySnap(snap) {
+				n.applies.put(applyJob{snap: snap})
+			}
+		}
+		n.deliver(responses)
+	}
+}
+
+// deliver hands responses to this node and to the peers; the order towards each is kept.
+func (n *Node) deliver(responses []*raftpb.Message) {
+	remote := make([]*raftpb.Message, 0, len(responses))
+	local := make([]input, 0, len(responses))
+	for _, r := range responses {
+		if r.GetTo() == n.cfg.ID {
+			local = append(local, input{m: r, local: true})
+		} else {
+			remote = append(remote, r)
+		}
+	}
+	if len(remote) > 0 {
+		n.cfg.Send(remote)
+	}
+	n.inbox.put(local...)
+}
+
+// runApply is the apply goroutine.
+func (n *Node) runApply() {
+	defer n.guard()
+	for {
+		batch := n.applies.next(n.stop)
+		if batch == nil {
+			return
+		}
+		for _, job := range batch {
+			if job.snap != nil {
+				n.applier.snapshot(job.snap)
+				n.applyWaits.reach(n.pub.applied.Load())
+				continue
+			}
+			if err := n.applier.process(job.m); err != nil {
+				if !errors.Is(err, ErrStopped) {
+					n.fail(err)
+				}
+				return
+			}
+			n.applyWaits.reach(n.pub.applied.Load())
+			for _, r := range job.m.GetResponses() {
+				n.inbox.put(input{m: r, local: true})
+			}
+		}
+	}
+}
+
+// changeMembership runs on the apply goroutine.
+func (n *Node) changeMembership(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) {
+	var cs *raftpb.ConfState
+	if err := n.do(context.Background(), func(c *core) { cs = c.applyConfChange(cc) }); err != nil {
+		return nil, err // the raft goroutine may be writing cs still
+	}
+	return cs, nil
+}
+
+// runStates is the state goroutine.
+func (n *Node) runStates() {
+	defer n.guard()
+	for {
+		batch := n.states.next(n.stop)
+		if batch == nil {
+			return
+		}
+		for _, s := range batch[max(0, len(batch)-maxQueuedStates):] {
+			n.cfg.OnSoftState(s)
+		}
+	}
+}
+
+// do runs f on the raft goroutine and waits for it.
+func (n *Node) do(ctx context.Context, f func(*core)) error {
+	done := make(chan struct{})
+	n.inbox.put(input{call: func(c *core) {
+		f(c)
+		close(done)
+	}})
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.stop:
+		return ErrStopped
+	}
+}

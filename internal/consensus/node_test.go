@@ -1,0 +1,512 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestProposalsAreDeliveredEverywhereInOrder(t *testing.T) {
+	g := newGroup(t)
+	a, b, c := g.trio(nil)
+	const writers, each = 8, 200
+	type place struct{ index, term uint64 }
+	var mu sync.Mutex
+	places := map[string]place{}
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			last := uint64(0)
+			for i := range each {
+				data := fmt.Sprintf("%d-%d", w, i)
+				index, term, err := a.Propose(within(t, 10*time.Second), []byte(data))
+				if err != nil || index <= last {
+					t.Errorf("%s: index %d after %d, %v", data, index, last, err)
+					return
+				}
+				last = index
+				mu.Lock()
+				places[data] = place{index, term}
+				mu.Unlock()
+			}
+		}()
+	}
+	wg.Wait()
+	for _, r := range []*runner{a, b, c} {
+		eventually(t, "all delivered", func() bool { return len(r.data()) == writers*each })
+		r.mu.Lock()
+		for i, e := range r.delivered {
+			if e.GetIndex() != uint64(i+1) {
+				t.Fatalf("member %d: entry %d delivered at place %d", r.id, e.GetIndex(), i+1)
+			}
+			if p, ok := places[string(e.GetData())]; ok && (p.index != e.GetIndex() || p.term != e.GetTerm()) {
+				t.Fatalf("%q was accepted at %+v and committed at %d/%d", e.GetData(), p, e.GetTerm(), e.GetIndex())
+			}
+		}
+		r.mu.Unlock()
+	}
+	if n := a.sentCount(raftpb.MsgApp); n > 2*2*writers*each {
+		t.Errorf("%d messages for %d proposals: they do not share", n, writers*each)
+	}
+	eventually(t, "no bytes in flight", func() bool { return a.quota.inUse() == 0 })
+}
+
+// A follower whose fsync does not return is not counted, however long it has had the entries; nor is what it has after a
+// crash more than what it has acknowledged.
+func TestOnlyFsyncedEntriesAreCounted(t *testing.T) {
+	g := newGroup(t)
+	a, b, _ := g.trio(nil)
+	g.isolate(3)
+	release, held := make(chan struct{}), make(chan struct{}, 16)
+	b.store.setHooks(func() error {
+		held <- struct{}{}
+		<-release
+		return nil
+	}, nil)
+	index, _, err := a.Propose(within(t, time.Second), []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-held // b has the entry, and its disk has not
+	last, _ := b.store.LastIndex()
+	acks := b.sentCount(raftpb.MsgAppResp)
+	if err := a.WaitCommitted(within(t, 40*testTick), index); !errors.Is(err, ErrCommitTimeout) {
+		t.Fatalf("committed without a majority on disk: %v", err)
+	}
+	if last != index || b.Status().Durable >= index || a.Status().Members[2].Match >= index {
+		t.Fatalf("b has entries up to %d, durable %d, counted %d", last, b.Status().Durable, a.Status().Members[2].Match)
+	}
+	if n := b.sentCount(raftpb.MsgAppResp); n != acks {
+		t.Fatalf("%d acknowledgements passed an fsync that has not returned", n-acks)
+	}
+	if after, _ := b.store.crash().LastIndex(); after >= index {
+		t.Fatal("the test's crash does not lose what was not synced")
+	}
+	if a.Status().Role != Leader {
+		t.Fatal("heartbeats do not get through beside a slow disk")
+	}
+	close(release)
+	if err := a.WaitCommitted(within(t, 10*time.Second), index); err != nil {
+		t.Fatal(err)
+	}
+	if after, _ := b.store.crash().LastIndex(); after < index {
+		t.Fatal("committed by an acknowledgement that a crash takes back")
+	}
+}
+
+// One sync covers everything that has queued up behind the one before.
+func TestAppendsShareASync(t *testing.T) {
+	g := newGroup(t)
+	r := g.add(1, newMemStore(1), nil)
+	g.elect(r)
+	gate := make(chan struct{}, 1)
+	gate <- struct{}{}
+	first := make(chan struct{})
+	var once sync.Once
+	r.store.setHooks(func() error {
+		once.Do(func() { close(first) })
+		<-gate
+		return nil
+	}, nil)
+	<-gate // the next sync hangs
+	if _, _, err := r.Propose(within(t, time.Second), []byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	<-first
+	before := r.store.syncs
+	var index uint64
+	for i := range 100 {
+		var err error
+		if index, _, err = r.Propose(within(t, time.Second), fmt.Appendf(nil, "%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(gate)
+	if err := r.WaitCommitted(within(t, 5*time.Second), index); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.store.syncs - before; n > 3 {
+		t.Fatalf("%d syncs for 100 queued appends", n)
+	}
+}
+
+func TestProposeBlocksWhileTooMuchIsInFlight(t *testing.T) {
+	g := newGroup(t)
+	a, _, _ := g.trio(func(c *Config) {
+		c.MaxUncommittedBytes = 1000
+		c.ElectionTicks = 400 // two seconds without a quorum
+	})
+	eventually(t, "nothing in flight", func() bool { return a.quota.inUse() == 0 })
+	g.isolate(1)
+	data := make([]byte, 250)
+	var err error
+	accepted := 0
+	for ; accepted < 10; accepted++ {
+		if _, _, err = a.Propose(within(t, 100*time.Millisecond), data); err != nil {
+			break
+		}
+	}
+	if accepted != 3 || !errors.Is(err, ErrProposeTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("%d proposals of 250 bytes accepted with a limit of 1000, then %v", accepted, err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := a.Propose(within(t, 10*time.Second), data)
+		done <- err
+	}()
+	g.isolate()
+	if err := <-done; err != nil {
+		t.Fatalf("still blocked with a quorum back: %v", err)
+	}
+	// A proposal larger than the limit passes alone.
+	index, _, err := a.Propose(within(t, 10*time.Second), make([]byte, 5000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.WaitCommitted(within(t, 10*time.Second), index); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nothing in flight", func() bool { return a.quota.inUse() == 0 })
+}
+
+func TestLostLeadershipFreesProposals(t *testing.T) {
+	g := newGroup(t)
+	a, _, _ := g.trio(func(c *Config) { c.MaxUncommittedBytes = 500 })
+	eventually(t, "nothing in flight", func() bool { return a.quota.inUse() == 0 })
+	g.isolate(1)
+	if _, _, err := a.Propose(within(t, time.Second), make([]byte, 400)); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := a.Propose(within(t, 10*time.Second), make([]byte, 400)) // blocked, then woken by the step-down
+	if !errors.Is(err, ErrNotLeader) {
+		t.Fatalf("got %v", err)
+	}
+	if n := a.quota.inUse(); n != 0 {
+		t.Fatalf("%d bytes are still counted", n)
+	}
+	if a.LeaseUntil() != 0 || a.HoldsLease() {
+		t.Fatal("a lease outlives the leadership")
+	}
+}
+
+func TestFailedSyncIsFinal(t *testing.T) {
+	g := newGroup(t)
+	a, b, _ := g.trio(nil)
+	broken := errors.New("disk is gone")
+	b.store.setHooks(func() error { return broken }, nil)
+	if _, _, err := a.Propose(within(t, time.Second), []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	<-b.Done()
+	eventually(t, "OnFatal", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.fatal) > 0
+	})
+	acks := b.sentCount(raftpb.MsgAppResp)
+	b.store.setHooks(nil, nil) // a disk that claims to be well again is not believed
+	if err := b.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), To: new(uint64(2)), From: new(uint64(1)), Term: new(uint64(99))}); !errors.Is(err, ErrStopped) {
+		t.Fatalf("Step: %v", err)
+	}
+	if _, err := b.ReadIndex(within(t, time.Second)); !errors.Is(err, ErrStopped) {
+		t.Fatalf("ReadIndex: %v", err)
+	}
+	b.Stop()
+	if n := b.sentCount(raftpb.MsgAppResp); n != acks {
+		t.Fatalf("%d acknowledgements after the failure", n-acks)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.fatal) != 1 || !errors.Is(b.fatal[0], broken) {
+		t.Fatalf("OnFatal: %v", b.fatal)
+	}
+}
+
+func TestPanicIsFatal(t *testing.T) {
+	g := newGroup(t)
+	r := g.add(1, newMemStore(1), nil)
+	if err := r.do(context.Background(), func(*core) { panic("tocommit is out of range") }); !errors.Is(err, ErrStopped) {
+		t.Fatalf("got %v", err)
+	}
+	r.Stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.fatal) != 1 || !errors.Is(r.fatal[0], ErrInvariant) {
+		t.Fatalf("OnFatal: %v", r.fatal)
+	}
+}
+
+func TestReadIndexOnEveryMember(t *testing.T) {
+	g := newGroup(t)
+	a, b, c := g.trio(nil)
+	index, _, err := a.Propose(within(t, time.Second), []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.WaitCommitted(within(t, 5*time.Second), index); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for _, r := range []*runner{a, b, c} {
+		for range 20 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				got, err := r.ReadIndex(within(t, 10*time.Second))
+				if err != nil || got < index {
+					t.Errorf("member %d: read index %d after a commit at %d, %v", r.id, got, index, err)
+				}
+			}()
+		}
+	}
+	wg.Wait()
+	g.isolate(1)
+	if _, err := a.ReadIndex(within(t, 10*testTick)); !errors.Is(err, ErrReadIndexTimeout) {
+		t.Fatalf("a leader without a quorum answered: %v", err)
+	}
+}
+
+func TestLeaseEndsBeforeAnotherCanLead(t *testing.T) {
+	g := newGroup(t)
+	a, b, c := g.trio(nil)
+	eventually(t, "a lease", a.HoldsLease)
+	g.isolate(1)
+	eventually(t, "a new leader", func() bool { return b.Status().Role == Leader || c.Status().Role == Leader })
+	if a.HoldsLease() {
+		t.Fatal("two leaders, and the old one still holds its lease")
+	}
+}
+
+func TestTransferLeadership(t *testing.T) {
+	g := newGroup(t)
+	a, b, _ := g.trio(nil)
+	if err := a.TransferLeadership(within(t, 10*time.Second), 2); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.Status(); s.Role != Leader {
+		t.Fatalf("%+v", s)
+	}
+	if a.LeaseUntil() != 0 {
+		t.Fatal("a lease outlives the transfer")
+	}
+	if err := a.TransferLeadership(within(t, time.Second), 3); !errors.Is(err, ErrNotLeader) {
+		t.Fatalf("got %v", err)
+	}
+	// S7: every step-down is seen, in order.
+	eventually(t, "the state changes", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		led := false
+		for _, s := range a.states {
+			led = led || s.Role == Leader
+			if led && s.Role == Follower && s.Leader == 2 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Two survivors of a dead leader need one round trip for each vote, not an election timeout.
+func TestDeadLeaderIsReplacedAtOnce(t *testing.T) {
+	g := newGroup(t)
+	a, b, c := g.trio(func(cfg *Config) { cfg.TickInterval, cfg.ElectionTicks = 50*time.Millisecond, 200 }) // 10 s
+	eventually(t, "a known leader", func() bool { return b.Status().Leader == 1 && c.Status().Leader == 1 })
+	a.Stop()
+	g.isolate(1)
+	start := time.Now()
+	b.PeerGone(1)
+	b.CampaignAfter(0)
+	c.PeerGone(1)
+	c.CampaignAfter(500 * time.Millisecond)
+	eventually(t, "a new leader", func() bool { return b.Status().Role == Leader })
+	if d := time.Since(start); d > 2*time.Second {
+		t.Fatalf("took %v", d)
+	}
+	if _, _, err := b.Propose(within(t, 5*time.Second), []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCampaignAfterIsCancelledByALeader(t *testing.T) {
+	g := newGroup(t)
+	a, b, _ := g.trio(nil)
+	eventually(t, "a known leader", func() bool { return b.Status().Leader == 1 })
+	term := a.Status().Term
+	b.CampaignAfter(20 * time.Millisecond)
+	b.CampaignAfter(0)
+	for range 3 { // a read index needs the raft goroutine, so the campaigns would have been begun by then
+		if _, err := b.ReadIndex(within(t, 5*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Millisecond) // lets the timer fire: nothing can be observed when it does nothing
+	}
+	if s := a.Status(); s.Role != Leader || s.Term != term {
+		t.Fatalf("%+v", s)
+	}
+}
+
+func TestMembershipGrowsAndSurvivesARestart(t *testing.T) {
+	g := newGroup(t)
+	a := g.add(1, newMemStore(), nil, raft.Peer{ID: 1})
+	g.elect(a)
+	b := g.add(2, newMemStore(), nil)
+	change := func(typ raftpb.ConfChangeType, id uint64) error {
+		return a.ProposeConfChange(within(t, 10*time.Second), &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{{Type: typ.Enum(), NodeId: new(id)}}})
+	}
+	if err := change(raftpb.ConfChangeAddLearnerNode, 2); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the learner knows", func() bool { return b.Status().Learner })
+	if err := change(raftpb.ConfChangeAddNode, 2); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the voter knows", func() bool { return len(b.Status().Voters) == 2 && !b.Status().Learner })
+	if err := change(raftpb.ConfChangeRemoveNode, 7); err != nil {
+		t.Fatalf("removing nobody: %v", err)
+	}
+	applied := b.Status().Applied
+	b.Stop()
+	b = g.add(2, b.store.crash(), func(c *Config) { c.Applied = applied })
+	eventually(t, "the restarted voter follows", func() bool { return b.Status().Leader == 1 && len(b.Status().Voters) == 2 })
+	if got := b.data(); len(got) != 0 {
+		t.Fatalf("delivered again: %q", got)
+	}
+	index, _, err := a.Propose(within(t, 10*time.Second), []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.WaitApplied(within(t, 10*time.Second), index); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStepBlocksWhileTooMuchIsReceived(t *testing.T) {
+	b := newInbox(100)
+	big := &raftpb.Message{Type: raftpb.MsgApp.Enum(), Entries: []*raftpb.Entry{{Data: make([]byte, 90)}}}
+	if !b.receive(big) {
+		t.Fatal("refused")
+	}
+	done := make(chan bool)
+	go func() { done <- b.receive(big) }()
+	if !b.receive(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum()}) {
+		t.Fatal("a small message waits behind a large one")
+	}
+	select {
+	case <-done:
+		t.Fatal("did not block")
+	case <-time.After(20 * time.Millisecond):
+	}
+	if n := len(b.take()); n != 2 {
+		t.Fatalf("took %d", n)
+	}
+	if !<-done {
+		t.Fatal("refused")
+	}
+	go func() { done <- b.receive(big) }()
+	b.end()
+	<-done // ends either way
+	if b.receive(big) {
+		t.Fatal("accepted after the end")
+	}
+}
+
+func TestQuotaIsFair(t *testing.T) {
+	q, never := newQuota(10), make(chan struct{})
+	if !q.acquire(context.Background(), never, 8) {
+		t.Fatal("refused")
+	}
+	order := make(chan int, 2)
+	ready := func(n int) func() bool {
+		return func() bool {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			return len(q.waiters) == n
+		}
+	}
+	go func() { q.acquire(context.Background(), never, 9); order <- 1 }()
+	eventually(t, "first waits", ready(1))
+	go func() { q.acquire(context.Background(), never, 1); order <- 2 }() // would fit, and must not overtake
+	eventually(t, "second waits", ready(2))
+	ctx, cancel := context.WithCancel(context.Background())
+	gone := make(chan bool)
+	go func() { gone <- q.acquire(ctx, never, 1) }()
+	eventually(t, "third waits", ready(3))
+	cancel()
+	if <-gone {
+		t.Fatal("acquired after giving up")
+	}
+	q.release(8)
+	if a, b := <-order, <-order; a+b != 3 {
+		t.Fatal(a, b)
+	}
+	if q.inUse() != 10 {
+		t.Fatal(q.inUse())
+	}
+}
+
+func TestIndexWaits(t *testing.T) {
+	var w indexWaits
+	w.reach(5)
+	if w.wait(5) != nil {
+		t.Fatal("waits for what is reached")
+	}
+	x, y, z := w.wait(9), w.wait(6), w.wait(7)
+	w.cancel(z)
+	w.cancel(z)
+	w.reach(8)
+	<-y.done
+	select {
+	case <-x.done:
+		t.Fatal("woken too early")
+	default:
+	}
+	w.reach(3) // never goes back
+	w.reach(9)
+	<-x.done
+	w.cancel(x)
+	if len(w.heap) != 0 {
+		t.Fatal("leaks")
+	}
+}
+
+func BenchmarkPropose(b *testing.B) {
+	for _, members := range []int{1, 3} {
+		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
+			g := newGroup(b)
+			var voters []uint64
+			for id := 1; id <= members; id++ {
+				voters = append(voters, uint64(id))
+			}
+			for _, id := range voters {
+				g.add(id, newMemStore(voters...), func(c *Config) { c.OnCommitted = nil; c.TickInterval = 0 })
+			}
+			g.elect(g.nodes[1])
+			b.SetBytes(2048)
+			b.ReportAllocs()
+			b.ResetTimer()
+			var last uint64
+			for range b.N {
+				index, _, err := g.nodes[1].Propose(context.Background(), make([]byte, 2048))
+				if err != nil {
+					b.Fatal(err)
+				}
+				last = index
+			}
+			if err := g.nodes[1].WaitCommitted(within(b, time.Minute), last); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}

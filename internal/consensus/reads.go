@@ -1,0 +1,200 @@
+package consensus
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"slices"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// reads asks for read indexes. Callers that come while nothing has been asked yet share one request; a request that got
+// no answer is asked again. Its context is this life's random number and a counter, so that an answer to an earlier life
+// of this member is never taken for one of ours.
+type reads struct {
+	life    uint64
+	next    uint64
+	waiting []*readRequest           // not asked yet
+	asked   map[uint64]*readRequests // by counter
+}
+
+type readRequest struct {
+	done chan struct{}
+	gone bool // the caller gave up; only touched on the raft goroutine
+	// index is set before done is closed.
+	index uint64
+}
+
+// readRequests is what one read index request stands for: callers, a lease round, or both.
+type readRequests struct {
+	callers []*readRequest
+	lease   bool
+	start   int64 // CLOCK_BOOTTIME, ns, before the request was made
+	term    uint64
+	tick    uint64
+}
+
+// maxAskedReads bounds the requests in flight; callers wait for the next one meanwhile.
+const maxAskedReads = 64
+
+func (r *reads) init() {
+	var b [8]byte
+	rand.Read(b[:]) // never fails (crypto/rand)
+	r.life = binary.LittleEndian.Uint64(b[:])
+	r.asked = make(map[uint64]*readRequests)
+}
+
+// flushReads asks for everything that waits, if somebody can answer.
+func (c *core) flushReads() {
+	r := &c.reads
+	r.waiting = slices.DeleteFunc(r.waiting, func(q *readRequest) bool { return q.gone })
+	if len(r.waiting) == 0 || len(r.asked) >= maxAskedReads || !c.canAskRead() {
+		return
+	}
+	c.ask(&readRequests{callers: slices.Clone(r.waiting)})
+	clear(r.waiting)
+	r.waiting = r.waiting[:0]
+}
+
+// canAskRead: on a follower raft drops the request without a leader; on a leader that has not committed in its term a
+// lone voter would answer with an old commit index.
+func (c *core) canAskRead() bool {
+	if c.state.Role == Leader {
+		return c.committedInTerm()
+	}
+	return c.state.Leader != 0
+}
+
+// ask starts one round.
+func (c *core) ask(q *readRequests) {
+	r := &c.reads
+	r.next++
+	q.start, q.term, q.tick = c.cfg.Clock(), c.state.Term, c.ticks
+	r.asked[r.next] = q
+	ctx := make([]byte, 16)
+	binary.LittleEndian.PutUint64(ctx, r.life)
+	binary.LittleEndian.PutUint64(ctx[8:], r.next)
+	c.rn.ReadIndex(ctx)
+}
+
+// confirmRead takes raft's answer.
+func (c *core) confirmRead(rs raft.ReadState) {
+	r := &c.reads
+	if len(rs.RequestCtx) != 16 || binary.LittleEndian.Uint64(rs.RequestCtx) != r.life {
+		return
+	}
+	n := binary.LittleEndian.Uint64(rs.RequestCtx[8:])
+	q := r.asked[n]
+	if q == nil {
+		return // answered late: asked again meanwhile
+	}
+	delete(r.asked, n)
+	for _, caller := range q.callers {
+		caller.index = rs.Index
+		close(caller.done)
+	}
+	if q.lease {
+		c.extendLease(q)
+	}
+}
+
+// reissue puts the callers of every unanswered request back: leader or role has changed, the answer may never come.
+func (r *reads) reissue() {
+	for n, q := range r.asked {
+		r.waiting = append(r.waiting, q.callers...)
+		delete(r.asked, n)
+	}
+}
+
+// tickReads asks again what got no answer within half an election timeout, and starts the leader's lease rounds.
+func (c *core) tickReads() {
+	r := &c.reads
+	for n, q := range r.asked {
+		if c.ticks-q.tick < uint64(c.cfg.ElectionTicks)/2 {
+			continue
+		}
+		if len(q.callers) > 0 {
+			r.waiting = append(r.waiting, q.callers...)
+			delete(r.asked, n)
+		} else if c.ticks-q.tick >= 2*uint64(c.cfg.ElectionTicks) {
+			delete(r.asked, n) // a lease round too old to be worth anything
+		}
+	}
+	c.tickBeat()
+}
+
+// lease is a leader's proof that it still leads (S10).
+type lease struct {
+	nextBeat uint64 // tick
+	begun    bool   // a first round was started in this term
+	// notBefore is a moment of CLOCK_BOOTTIME: rounds started earlier prove nothing any more.
+	notBefore int64
+	// suspendedTill is the tick until which no round proves anything, because a transfer was begun.
+	suspendedTill uint64
+}
+
+// tickBeat sends the leader's heartbeats. Raft broadcasts one for every read index request, so a lease round is the
+// heartbeat, and raft's own timer is set so long that it does not fire beside it.
+func (c *core) tickBeat() {
+	if c.state.Role != Leader || c.ticks < c.lease.nextBeat {
+		return
+	}
+	c.lease.nextBeat = c.ticks + uint64(c.cfg.HeartbeatTicks)
+	// A lone voter's raft answers by itself, without a broadcast; its learners need one all the same.
+	if !c.leaseRound() || c.isAlone() {
+		// Only a storage thread may step local messages; raft has no better door for a driver with its own timer.
+		c.step(&raftpb.Message{Type: raftpb.MsgBeat.Enum(), From: new(raft.LocalAppendThread)})
+	}
+}
+
+// beginLease starts a round as soon as a new leader has committed in its term.
+func (c *core) beginLease() {
+	if c.state.Role == Leader && !c.lease.begun && c.leaseRound() {
+		c.lease.begun = true
+	}
+}
+
+// leaseRound starts a quorum round, if it can be answered.
+func (c *core) leaseRound() bool {
+	if !c.committedInTerm() || len(c.reads.asked) >= maxAskedReads {
+		return false
+	}
+	c.ask(&readRequests{lease: true})
+	return true
+}
+
+// extendLease counts a confirmed round from its start.
+func (c *core) extendLease(q *readRequests) {
+	if c.state.Role != Leader || c.state.Term != q.term || q.start < c.lease.notBefore || c.ticks < c.lease.suspendedTill {
+		return
+	}
+	until := q.start + int64(leaseOf(c.cfg.electionTimeout()))
+	if until > c.pub.lease.Load() {
+		c.pub.lease.Store(until)
+	}
+}
+
+// dropLease ends the lease; a round started from now on may give a new one.
+func (c *core) dropLease() {
+	c.pub.lease.Store(0)
+	c.lease.notBefore = c.cfg.Clock()
+}
+
+// suspendLease ends the lease when a voter is told to take over: it will be elected although others have heard this
+// leader. Until the transfer has failed (after one election timeout) and its message can hardly be under way any more, no
+// round proves anything.
+func (c *core) suspendLease() {
+	c.dropLease()
+	c.lease.suspendedTill = c.ticks + 3*uint64(c.cfg.ElectionTicks)
+}
+
+// leaseWithout ends the lease if it may rest on the answer of a member whose process is said to be dead, and asks the
+// others at once.
+func (c *core) leaseWithout(id uint64) {
+	if _, voter := c.rn.Status().Config.Voters.IDs()[id]; !voter {
+		return
+	}
+	c.dropLease()
+	c.leaseRound()
+}

@@ -1,0 +1,86 @@
+package consensus
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Role is what Raft says this node is. Whether it is a learner is a matter of membership: see Status.Learner.
+type Role uint8
+
+// Roles.
+const (
+	Follower Role = iota
+	Candidate
+	Leader
+)
+
+func (r Role) String() string {
+	switch r {
+	case Follower:
+		return "follower"
+	case Candidate:
+		return "candidate"
+	case Leader:
+		return "leader"
+	}
+	return fmt.Sprintf("role(%d)", uint8(r))
+}
+
+// State is what changes with an election.
+type State struct {
+	Role   Role
+	Term   uint64
+	Leader uint64 // raft id; 0 when none is known
+}
+
+// Progress is what the leader knows of a member.
+type Progress struct {
+	Match        uint64 // highest index that the member has fsynced, as far as the leader knows
+	Next         uint64 // index to send next
+	RecentActive bool   // heard from within the last election timeout
+	Learner      bool
+	Snapshot     bool // needs or receives a snapshot
+	Paused       bool // sending is throttled
+}
+
+// Status is a snapshot, put together without a lock: State and membership are of one moment, the indexes may be newer.
+type Status struct {
+	ID uint64
+	State
+	Vote       uint64
+	Commit     uint64
+	Applied    uint64 // OnCommitted has returned
+	LastIndex  uint64
+	Durable    uint64 // highest index that this node has fsynced
+	Transferee uint64 // leadership is being handed to this member; 0 if none
+	Learner    bool   // this node is a learner
+	Voters     []uint64
+	Outgoing   []uint64 // voters of the old half of a joint configuration; empty otherwise
+	Learners   []uint64 // includes those that become learners at the end of a joint configuration
+	// Members holds every member on the leader, itself included, at most one tick old; nil elsewhere.
+	Members map[uint64]Progress
+}
+
+// published is written by the goroutines of a Node and read by Status without a lock.
+type published struct {
+	commit, applied, last, durable atomic.Uint64
+	lease                          atomic.Int64 // CLOCK_BOOTTIME, ns
+	state                          atomic.Pointer[Status]
+}
+
+// Boottime is CLOCK_BOOTTIME in nanoseconds: it goes on while the machine is suspended and is never set (S10).
+func Boottime() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		// Every Linux since 2.6.39 has it; without it no lease can be believed.
+		panic(fmt.Sprintf("CLOCK_BOOTTIME: %v", err))
+	}
+	return ts.Nano()
+}
+
+// leaseOf is the length of a lease that a quorum round gives, counted from the start of the round.
+func leaseOf(electionTimeout time.Duration) time.Duration { return electionTimeout * 8 / 10 }

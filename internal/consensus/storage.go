@@ -1,0 +1,104 @@
+package consensus
+
+import (
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// Storage is the log and the vote of one member. Reading methods (raft.Storage) are called on the raft goroutine while
+// the writing ones run on the append goroutine, and SetConfState on the apply goroutine; it must allow that.
+type Storage interface {
+	raft.Storage
+
+	// Append writes entries, which are consecutive and start at or below LastIndex()+1; what the log holds from the first
+	// one on is replaced. Not durable before Sync. They must be readable at once. The entries are immutable and may be
+	// kept. At most one Append, Sync, ResetTo or SetHardState runs at a time.
+	Append(entries []*raftpb.Entry) error
+
+	// Sync makes everything appended so far durable.
+	Sync() error
+
+	// SetHardState records term, vote and commit. A changed term or vote is durable when it returns; a commit index alone
+	// may be written lazily, because Raft finds it again.
+	SetHardState(hs *raftpb.HardState) error
+
+	// SetConfState records the membership in force from the entry at index on. Durable when it returns.
+	SetConfState(cs *raftpb.ConfState, index uint64) error
+
+	// ConfStateIndex is the index last given to SetConfState (or of the snapshot, if later); 0 if none.
+	ConfStateIndex() uint64
+
+	// ResetTo throws the log away and begins it anew behind the snapshot's index. Durable when it returns.
+	ResetTo(snap *raftpb.Snapshot) error
+}
+
+// recovered is Storage with an InitialState that RawNode can start from: the commit index is kept lazily on disk, so it
+// may lie below what is known to be committed (the purge point, the applied index).
+type recovered struct {
+	Storage
+	hard *raftpb.HardState
+	conf *raftpb.ConfState
+}
+
+func (r *recovered) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
+	return r.hard, r.conf, nil
+}
+
+// start is what Storage held when the node was started.
+type start struct {
+	storage          *recovered
+	first, last      uint64
+	lastTerm         uint64
+	commit, applied  uint64
+	confIndex        uint64
+	empty            bool
+	voters, learners []uint64
+}
+
+// recoverState reads Storage and checks it against itself and against applied, the index that the caller has applied.
+// ErrStorageInconsistent means that log, vote and applied index cannot belong together: part of the log was lost, and
+// the member must rejoin under a new raft id (S2).
+func recoverState(st Storage, applied uint64) (*start, error) {
+	hs, cs, err := st.InitialState()
+	if err != nil {
+		return nil, fmt.Errorf("read the raft state: %w", err)
+	}
+	first, err := st.FirstIndex()
+	if err != nil {
+		return nil, fmt.Errorf("read the first log index: %w", err)
+	}
+	last, err := st.LastIndex()
+	if err != nil {
+		return nil, fmt.Errorf("read the last log index: %w", err)
+	}
+	if cs == nil {
+		cs = &raftpb.ConfState{}
+	}
+	s := &start{first: first, last: last, confIndex: st.ConfStateIndex(), voters: cs.GetVoters(), learners: cs.GetLearners()}
+	s.empty = last == 0 && raft.IsEmptyHardState(hs)
+	if last+1 < first {
+		return nil, fmt.Errorf("%w: the log begins at %d and ends at %d", ErrStorageInconsistent, first, last)
+	}
+	if s.lastTerm, err = st.Term(last); err != nil {
+		return nil, fmt.Errorf("read the term of entry %d: %w", last, err)
+	}
+	switch {
+	case hs.GetCommit() > last:
+		return nil, fmt.Errorf("%w: commit index %d is beyond the last entry %d", ErrStorageInconsistent, hs.GetCommit(), last)
+	case applied > last:
+		return nil, fmt.Errorf("%w: applied index %d is beyond the last entry %d", ErrStorageInconsistent, applied, last)
+	case s.confIndex > last:
+		return nil, fmt.Errorf("%w: membership of entry %d is beyond the last entry %d", ErrStorageInconsistent, s.confIndex, last)
+	case hs.GetTerm() < s.lastTerm:
+		return nil, fmt.Errorf("%w: term %d is below the last entry's term %d", ErrStorageInconsistent, hs.GetTerm(), s.lastTerm)
+	}
+	s.applied = max(applied, first-1)
+	s.commit = max(hs.GetCommit(), s.applied, s.confIndex)
+	if !s.empty {
+		hs = &raftpb.HardState{Term: new(hs.GetTerm()), Vote: new(hs.GetVote()), Commit: new(s.commit)}
+	}
+	s.storage = &recovered{Storage: st, hard: hs, conf: cs}
+	return s, nil
+}

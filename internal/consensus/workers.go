@@ -1,0 +1,217 @@
+package consensus
+
+import (
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// appender carries out MsgStorageAppend. Not safe for concurrent use.
+type appender struct {
+	id      uint64
+	storage Storage
+	hard    raftpb.HardState // as persisted
+	last    uint64           // last index written
+	dirty   bool             // written and not synced
+	commit  uint64           // newest known, at most last
+	pub     *published
+}
+
+func newAppender(cfg *Config, st *start, pub *published) *appender {
+	a := &appender{id: cfg.ID, storage: cfg.Storage, last: st.last, commit: st.commit, pub: pub}
+	hs := st.storage.hard
+	a.hard = raftpb.HardState{Term: new(hs.GetTerm()), Vote: new(hs.GetVote()), Commit: new(hs.GetCommit())}
+	return a
+}
+
+// process writes what a batch of messages asks for, makes it durable with one sync, and returns their responses in
+// order. After an error nothing may be delivered, and the appender must not be used again.
+//
+// A new term or vote is made durable before the entries, so that the log never holds an entry of a term that the vote
+// file does not know. Taking the last term of the batch for all of it is safe: it is as if the node had crashed before
+// the entries.
+func (a *appender) process(batch []*raftpb.Message) ([]*raftpb.Message, error) {
+	if err := a.writeVote(batch); err != nil {
+		return nil, err
+	}
+	var responses []*raftpb.Message
+	for _, m := range batch {
+		if err := a.write(m); err != nil {
+			return nil, err
+		}
+		for _, r := range m.GetResponses() {
+			if a.isStale(r) {
+				continue
+			}
+			if err := a.check(r); err != nil {
+				return nil, err
+			}
+			responses = append(responses, r)
+		}
+	}
+	if a.dirty {
+		if err := a.storage.Sync(); err != nil {
+			return nil, fmt.Errorf("sync the log up to entry %d: %w", a.last, err)
+		}
+		a.dirty = false
+	}
+	a.pub.durable.Store(a.last)
+	return responses, a.writeCommit()
+}
+
+func (a *appender) writeVote(batch []*raftpb.Message) error {
+	term, vote := a.hard.GetTerm(), a.hard.GetVote()
+	for _, m := range batch {
+		if m.Term != nil { // set together with Vote and Commit, or not at all
+			term, vote = m.GetTerm(), m.GetVote()
+			a.commit = max(a.commit, m.GetCommit())
+		}
+	}
+	switch {
+	case term == a.hard.GetTerm() && vote == a.hard.GetVote():
+		return nil
+	case term < a.hard.GetTerm():
+		return fmt.Errorf("%w: term falls from %d to %d", ErrInvariant, a.hard.GetTerm(), term)
+	}
+	a.hard.Term, a.hard.Vote = new(term), new(vote)
+	if err := a.storage.SetHardState(proto.Clone(&a.hard).(*raftpb.HardState)); err != nil {
+		return fmt.Errorf("persist term %d and vote %d: %w", term, vote, err)
+	}
+	return nil
+}
+
+func (a *appender) write(m *raftpb.Message) error {
+	if snap := m.GetSnapshot(); !raft.IsEmptySnap(snap) {
+		if err := a.storage.ResetTo(snap); err != nil {
+			return fmt.Errorf("replace the log by the snapshot at %d: %w", snap.GetMetadata().GetIndex(), err)
+		}
+		a.last = snap.GetMetadata().GetIndex()
+		a.commit = max(a.commit, a.last)
+	}
+	ents := m.GetEntries()
+	if len(ents) == 0 {
+		return nil
+	}
+	first := ents[0].GetIndex()
+	if first > a.last+1 {
+		return fmt.Errorf("%w: entry %d would follow entry %d", ErrInvariant, first, a.last)
+	}
+	if first <= a.hard.GetCommit() {
+		return fmt.Errorf("%w: entry %d would be replaced, %d are committed", ErrInvariant, first, a.hard.GetCommit())
+	}
+	a.dirty = true
+	if err := a.storage.Append(ents); err != nil {
+		return fmt.Errorf("append entries %d to %d: %w", first, ents[len(ents)-1].GetIndex(), err)
+	}
+	a.last = ents[len(ents)-1].GetIndex()
+	return nil
+}
+
+// isStale tells whether r acknowledges entries to the leader of a term that this node has left. Raft makes such a response
+// when it takes entries and a new leader that replaces them between two Readys: the entries were never written. Raft's
+// own reasoning covers that, but a lost acknowledgement costs nothing, and S2 then holds to the letter.
+func (a *appender) isStale(r *raftpb.Message) bool {
+	return r.GetType() == raftpb.MsgAppResp && !r.GetReject() && r.GetIndex() > 0 && r.GetTerm() < a.hard.GetTerm()
+}
+
+// check asserts that a positive answer to a peer claims no more than what is written by now and synced before it is
+// delivered (S2).
+func (a *appender) check(r *raftpb.Message) error {
+	if r.GetType() == raftpb.MsgAppResp && !r.GetReject() && r.GetIndex() > a.last {
+		return fmt.Errorf("%w: entry %d would be acknowledged, the log ends at %d", ErrInvariant, r.GetIndex(), a.last)
+	}
+	return nil
+}
+
+// writeCommit gives the commit index to the storage, which may write it lazily: Raft finds it again. It never gets ahead
+// of the durable log.
+func (a *appender) writeCommit() error {
+	commit := min(a.commit, a.last)
+	if commit <= a.hard.GetCommit() {
+		return nil
+	}
+	a.hard.Commit = new(commit)
+	if err := a.storage.SetHardState(proto.Clone(&a.hard).(*raftpb.HardState)); err != nil {
+		return fmt.Errorf("keep commit index %d: %w", commit, err)
+	}
+	return nil
+}
+
+// applier carries out MsgStorageApply. Not safe for concurrent use.
+type applier struct {
+	cfg       *Config
+	confIndex uint64 // membership changes up to here are in force already
+	pub       *published
+	// change puts a membership change in force on the raft goroutine; an error means that the node has stopped.
+	change func(raftpb.ConfChangeI) (*raftpb.ConfState, error)
+}
+
+func newApplier(cfg *Config, st *start, pub *published, change func(raftpb.ConfChangeI) (*raftpb.ConfState, error)) *applier {
+	return &applier{cfg: cfg, confIndex: st.confIndex, pub: pub, change: change}
+}
+
+// process delivers committed entries. A membership change is put in force and persisted first, then delivered, so that
+// a delivered index never lies beyond the membership on disk.
+func (a *applier) process(m *raftpb.Message) error {
+	ents := m.GetEntries()
+	for len(ents) > 0 {
+		n := 1
+		if ents[0].GetType() == raftpb.EntryNormal {
+			for n < len(ents) && ents[n].GetType() == raftpb.EntryNormal {
+				n++
+			}
+		} else if err := a.applyChange(ents[0]); err != nil {
+			return err
+		}
+		a.cfg.OnCommitted(ents[:n:n])
+		a.pub.applied.Store(ents[n-1].GetIndex())
+		ents = ents[n:]
+	}
+	return nil
+}
+
+func (a *applier) applyChange(e *raftpb.Entry) error {
+	if e.GetIndex() <= a.confIndex {
+		return nil
+	}
+	cc, err := decodeChange(e)
+	if err != nil {
+		return err
+	}
+	cs, err := a.change(cc)
+	if err != nil {
+		return err
+	}
+	if err := a.cfg.Storage.SetConfState(cs, e.GetIndex()); err != nil {
+		return fmt.Errorf("persist the membership of entry %d: %w", e.GetIndex(), err)
+	}
+	a.confIndex = e.GetIndex()
+	a.cfg.Logger.Info("membership changed", "index", e.GetIndex(), "term", e.GetTerm(), "voters", cs.GetVoters(),
+		"outgoing", cs.GetVotersOutgoing(), "learners", cs.GetLearners(), "learners_next", cs.GetLearnersNext())
+	return nil
+}
+
+func decodeChange(e *raftpb.Entry) (raftpb.ConfChangeI, error) {
+	if e.GetType() == raftpb.EntryConfChange {
+		cc := &raftpb.ConfChange{}
+		if err := proto.Unmarshal(e.GetData(), cc); err != nil {
+			return nil, fmt.Errorf("%w: membership change %d cannot be decoded: %w", ErrInvariant, e.GetIndex(), err)
+		}
+		return cc, nil
+	}
+	cc := &raftpb.ConfChangeV2{}
+	if err := proto.Unmarshal(e.GetData(), cc); err != nil {
+		return nil, fmt.Errorf("%w: membership change %d cannot be decoded: %w", ErrInvariant, e.GetIndex(), err)
+	}
+	return cc, nil
+}
+
+// snapshot tells that the log was replaced.
+func (a *applier) snapshot(snap *raftpb.Snapshot) {
+	index := snap.GetMetadata().GetIndex()
+	a.confIndex = max(a.confIndex, index)
+	a.cfg.OnSnapshot(snap)
+	a.pub.applied.Store(index)
+}

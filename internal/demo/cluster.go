@@ -1,0 +1,486 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/verify"
+)
+
+// Limits of waits.
+const (
+	apiLimit     = 3 * time.Second  // one question to one node
+	healthyLimit = 90 * time.Second // a new or recovering cluster
+	stopLimit    = 30 * time.Second // a daemon after SIGTERM
+)
+
+// Options of a new cluster.
+type Options struct {
+	Name     string // of the cluster; empty: demo
+	Nodes    int    // data nodes
+	Loggers  int    // on top
+	Dir      string // absolute, made if missing; must hold no cluster yet
+	PortBase int    // see the package comment
+	MySQL    string // mysqld to use; empty: found as `trireme node` finds it
+	Binary   string // trireme's own program; empty: this one
+	// MySQLOptions are lines for every node's my.cnf. Tune may change a node's settings before they are written.
+	MySQLOptions map[string]string
+	Tune         func(*config.Node)
+	// CredentialDir is where the operator's credential goes; empty: where the command line looks for it.
+	CredentialDir string
+	// Survive lets daemons outlive this process.
+	Survive bool
+	// Say is told what happens, one line each; nil: nobody.
+	Say func(format string, args ...any)
+}
+
+// Node is one member of the cluster.
+type Node struct {
+	Name  string
+	Role  string // config.RoleVoter or config.RoleLogger
+	Dir   string
+	Ports Ports
+
+	mu   sync.Mutex
+	proc *Process // nil before the first start
+}
+
+// DaemonPID is the running daemon's, 0 if it is not running.
+func (n *Node) DaemonPID() int {
+	if p := n.process(); p != nil && p.Alive() {
+		return p.PID
+	}
+	return 0
+}
+
+// MySQLPID is the running mysqld's, 0 if it is not running.
+func (n *Node) MySQLPID() int {
+	if pid := n.DaemonPID(); pid != 0 {
+		return mysqldOf(pid)
+	}
+	return 0
+}
+
+func (n *Node) process() *Process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.proc
+}
+
+// Cluster is a set of nodes on this machine, started and ended by this process.
+type Cluster struct {
+	opts  Options
+	nodes []*Node
+
+	mu      sync.Mutex
+	state   State
+	closing bool
+	keepers sync.WaitGroup
+	stop    chan struct{} // closed by Close: keepers end
+}
+
+// Nodes of the cluster, data nodes first.
+func (c *Cluster) Nodes() []*Node { return c.nodes }
+
+// DataNodes are those with a mysqld.
+func (c *Cluster) DataNodes() []*Node {
+	return slices.DeleteFunc(slices.Clone(c.nodes), func(n *Node) bool { return n.Role == config.RoleLogger })
+}
+
+// Node by name. It panics for a name that the cluster does not have.
+func (c *Cluster) Node(name string) *Node {
+	for _, n := range c.nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	panic("demo: no node " + name)
+}
+
+// State is what demo.json says.
+func (c *Cluster) State() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.state
+	s.Nodes = slices.Clone(s.Nodes)
+	return s
+}
+
+func (c *Cluster) say(format string, args ...any) {
+	if c.opts.Say != nil {
+		c.opts.Say(format, args...)
+	}
+}
+
+// Start starts a node's daemon. A running one is an error.
+func (c *Cluster) Start(n *Node) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.proc != nil && n.proc.Alive() {
+		return fmt.Errorf("%s already runs as process %d", n.Name, n.proc.PID)
+	}
+	p, err := StartProcess(Command{
+		Path: c.opts.Binary, Args: []string{"node", "--config", filepath.Join(n.Dir, config.NodeFileName)},
+		Dir: n.Dir, LogFile: c.LogFile(n), Survive: c.opts.Survive,
+	})
+	if err != nil {
+		return err
+	}
+	n.proc = p
+	return c.recordPID(n, p.PID)
+}
+
+// LogFile is where a daemon's output goes.
+func (c *Cluster) LogFile(n *Node) string { return filepath.Join(c.opts.Dir, n.Name+".log") }
+
+func (c *Cluster) recordPID(n *Node, pid int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.state.Nodes {
+		if c.state.Nodes[i].Name == n.Name {
+			c.state.Nodes[i].DaemonPID, c.state.Nodes[i].DaemonStart = pid, startTime(pid)
+		}
+	}
+	return c.state.write(c.opts.Dir)
+}
+
+// KillDaemon sends SIGKILL to a node's daemon and waits until it and its mysqld are gone.
+func (c *Cluster) KillDaemon(n *Node) {
+	mysqld := processID(n.MySQLPID())
+	if p := n.process(); p != nil {
+		p.Kill()
+	}
+	// It dies with its daemon; wait, so that what is measured next does not meet it.
+	for deadline := time.Now().Add(5 * time.Second); mysqld.alive() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// KillMySQL sends SIGKILL to a node's mysqld and returns its pid, 0 if none was running.
+func (c *Cluster) KillMySQL(n *Node) int {
+	pid := n.MySQLPID()
+	if pid != 0 {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return pid
+}
+
+// Signal a node's daemon, for instance with SIGSTOP.
+func (c *Cluster) Signal(n *Node, s syscall.Signal) error {
+	if p := n.process(); p != nil {
+		return p.Signal(s)
+	}
+	return nil
+}
+
+// StopDaemon ends a node's daemon by SIGTERM. It says whether that was enough.
+func (c *Cluster) StopDaemon(n *Node) bool {
+	if p := n.process(); p != nil {
+		return p.Stop(stopLimit)
+	}
+	return true
+}
+
+// KeepRunning starts every daemon again that ends, some time after it did, until the cluster is closed. Ended is called
+// with each one that did.
+func (c *Cluster) KeepRunning(pause time.Duration, ended func(*Node, error)) {
+	for _, n := range c.nodes {
+		c.keepers.Add(1)
+		go func() {
+			defer c.keepers.Done()
+			c.keep(n, pause, ended)
+		}()
+	}
+}
+
+func (c *Cluster) keep(n *Node, pause time.Duration, ended func(*Node, error)) {
+	for {
+		p := n.process()
+		select {
+		case <-c.stop:
+			return
+		case <-p.Done():
+		}
+		select { // a daemon ended by Close is not started again
+		case <-c.stop:
+			return
+		case <-time.After(pause):
+		}
+		if ended != nil {
+			ended(n, p.Err())
+		}
+		if err := c.Start(n); err != nil {
+			c.say("%s cannot be started again: %v", n.Name, err)
+			return
+		}
+	}
+}
+
+// Close ends all daemons: SIGTERM to all at once, SIGKILL to those still there after a limit. No process is left.
+func (c *Cluster) Close() { c.end((*Process).stopWithin) }
+
+// Kill ends all daemons by SIGKILL.
+func (c *Cluster) Kill() { c.end((*Process).Kill) }
+
+func (c *Cluster) end(how func(*Process)) {
+	c.mu.Lock()
+	if !c.closing {
+		c.closing = true
+		close(c.stop)
+	}
+	c.mu.Unlock()
+	c.keepers.Wait()
+	c.each(c.nodes, how)
+}
+
+// KillAll sends SIGKILL to all daemons at nearly the same moment; the cluster can be started again with Start.
+func (c *Cluster) KillAll() {
+	for _, n := range c.nodes {
+		_ = c.Signal(n, syscall.SIGKILL)
+	}
+	c.each(c.nodes, (*Process).Kill)
+}
+
+// StopAll ends all daemons politely, all at once; the cluster can be started again with Start.
+func (c *Cluster) StopAll() { c.each(c.nodes, (*Process).stopWithin) }
+
+// StartAll starts every node that is not running.
+func (c *Cluster) StartAll() error {
+	for _, n := range c.nodes {
+		if n.DaemonPID() == 0 {
+			if err := c.Start(n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *Process) stopWithin() { p.Stop(stopLimit) }
+
+func (c *Cluster) each(nodes []*Node, f func(*Process)) {
+	var wg sync.WaitGroup
+	for _, n := range nodes {
+		if p := n.process(); p != nil {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				f(p)
+			}()
+		}
+	}
+	wg.Wait()
+}
+
+// client asks a node's API.
+func (c *Cluster) client(n *Node) *api.Client {
+	return api.NewClient(addr(n.Ports.API), c.State().Token, nil)
+}
+
+// View is the cluster as the first node that answers sees it.
+func (c *Cluster) View(ctx context.Context) (api.ClusterView, error) {
+	var errs []error
+	for _, n := range c.nodes {
+		if n.DaemonPID() == 0 {
+			continue
+		}
+		v, err := ask(ctx, c.client(n), (*api.Client).Cluster)
+		if err == nil {
+			return v, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", n.Name, err))
+	}
+	if len(errs) == 0 {
+		return api.ClusterView{}, errors.New("no daemon is running")
+	}
+	return api.ClusterView{}, errors.Join(errs...)
+}
+
+func ask[T any](ctx context.Context, cl *api.Client, f func(*api.Client, context.Context) (T, error)) (T, error) {
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(ctx, apiLimit)
+	defer cancel()
+	return f(cl, ctx)
+}
+
+// Leader is the node that takes writes, waiting for one until ctx ends. Each node is asked about itself, so that no stale view
+// of an ex-leader is believed.
+func (c *Cluster) Leader(ctx context.Context) (*Node, error) {
+	var found *Node
+	err := pollUntil(ctx, 20*time.Millisecond, "a leader that takes writes", func() error {
+		for _, n := range c.DataNodes() {
+			if n.DaemonPID() == 0 {
+				continue
+			}
+			ok, err := ask(ctx, c.client(n), func(cl *api.Client, ctx context.Context) (bool, error) {
+				ok, _, err := cl.Check(ctx, "/primary")
+				return ok, err
+			})
+			if err == nil && ok {
+				found = n
+				return nil
+			}
+		}
+		return errors.New("no node answers /primary with 200")
+	})
+	return found, err
+}
+
+// WaitHealthy waits until there is a leader that takes writes and every member is healthy, and returns that view. A view from before
+// a fault is not taken for one from after it: it must name the daemons and servers that run now. When ctx ends first, the error says
+// what each member was.
+func (c *Cluster) WaitHealthy(ctx context.Context) (api.ClusterView, error) {
+	var v api.ClusterView
+	err := pollUntil(ctx, 100*time.Millisecond, "all nodes healthy", func() (err error) {
+		if v, err = c.View(ctx); err != nil {
+			return err
+		}
+		if err = unhealthy(v, len(c.nodes)); err != nil {
+			return err
+		}
+		if err = c.stale(v); err != nil {
+			return err
+		}
+		return c.primary(ctx, c.Node(v.Leader))
+	})
+	return v, err
+}
+
+// stale says which process a view shows that is not the one running now, nil if none.
+func (c *Cluster) stale(v api.ClusterView) error {
+	for _, m := range v.Members {
+		n := c.Node(m.Name)
+		if pid := n.DaemonPID(); pid != m.Daemon.PID {
+			return fmt.Errorf("%s: its daemon is process %d, shown is %d", m.Name, pid, m.Daemon.PID)
+		}
+		if m.MySQL == nil {
+			continue
+		}
+		if pid := n.MySQLPID(); pid != m.MySQL.PID {
+			return fmt.Errorf("%s: its mysqld is process %d, shown is %d", m.Name, pid, m.MySQL.PID)
+		}
+	}
+	return nil
+}
+
+// WaitTerm waits until a node takes writes in a term later than the one given, and returns that view: the end of a failover.
+func (c *Cluster) WaitTerm(ctx context.Context, after uint64) (api.ClusterView, error) {
+	var v api.ClusterView
+	err := pollUntil(ctx, 20*time.Millisecond, fmt.Sprintf("a leader in a term after %d", after), func() (err error) {
+		if v, err = c.View(ctx); err != nil {
+			return err
+		}
+		if v.Term <= after || v.Leader == "" {
+			return fmt.Errorf("leader %q in term %d", v.Leader, v.Term)
+		}
+		return c.primary(ctx, c.Node(v.Leader))
+	})
+	return v, err
+}
+
+// unhealthy says what is missing in a view, nil if nothing is.
+func unhealthy(v api.ClusterView, want int) error {
+	var bad []string
+	leader := false
+	for _, m := range v.Members {
+		if m.State != api.StateHealthy {
+			bad = append(bad, strings.TrimSpace(fmt.Sprintf("%s (%s) is %s %s", m.Name, m.Role, m.State, m.Reason)))
+		}
+		leader = leader || m.Name == v.Leader && m.Role == api.RoleLeader
+	}
+	if !leader {
+		bad = append(bad, "there is no leader")
+	}
+	if len(v.Members) != want {
+		bad = append(bad, fmt.Sprintf("%d members of %d", len(v.Members), want))
+	}
+	if len(bad) > 0 {
+		return errors.New(strings.Join(bad, ", "))
+	}
+	return nil
+}
+
+// Switchover moves leadership, to the best node if to is empty.
+func (c *Cluster) Switchover(ctx context.Context, to string) (api.SwitchoverResult, error) {
+	leader, err := c.Leader(ctx)
+	if err != nil {
+		return api.SwitchoverResult{}, err
+	}
+	cl := c.client(leader)
+	defer cl.Close()
+	return cl.Switchover(ctx, api.SwitchoverRequest{To: to})
+}
+
+// History of the cluster as a node tells it.
+func (c *Cluster) History(ctx context.Context, n *Node) ([]api.Event, error) {
+	return ask(ctx, c.client(n), (*api.Client).History)
+}
+
+// Direct is a login to a node's own mysqld.
+func (c *Cluster) Direct(n *Node) verify.Login {
+	return c.login(verify.Fixed(addr(n.Ports.MySQL)))
+}
+
+// Routed is a login through the read-write router ports, taking the nodes in turn, as a driver with several hosts does.
+func (c *Cluster) Routed() verify.Login {
+	var mu sync.Mutex
+	next := 0
+	return c.login(func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		next++
+		return addr(c.nodes[next%len(c.nodes)].Ports.RW)
+	})
+}
+
+func (c *Cluster) login(to func() string) verify.Login {
+	s := c.State()
+	return verify.Login{Addr: to, User: s.User, Password: s.Password}
+}
+
+// Endpoints opens a direct connection to every data node. Close with CloseEndpoints.
+func (c *Cluster) Endpoints() ([]verify.Endpoint, error) {
+	var out []verify.Endpoint
+	for _, n := range c.DataNodes() {
+		l := c.Direct(n)
+		l.StatementTimeout = time.Minute // checksums of large tables
+		db, err := l.Open("")
+		if err != nil {
+			CloseEndpoints(out)
+			return nil, err
+		}
+		out = append(out, verify.Endpoint{Name: n.Name, DB: db})
+	}
+	return out, nil
+}
+
+// CloseEndpoints closes what Endpoints opened.
+func CloseEndpoints(list []verify.Endpoint) {
+	for _, e := range list {
+		e.DB.Close()
+	}
+}
+
+// pollUntil calls f until it returns nil. When ctx ends first the error is what f said last.
+func pollUntil(ctx context.Context, pause time.Duration, what string, f func() error) error {
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w (last: %w)", what, ctx.Err(), err)
+		case <-time.After(pause):
+		}
+	}
+}

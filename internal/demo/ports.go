@@ -1,0 +1,60 @@
+package demo
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+)
+
+const (
+	portsPerNode    = 10
+	defaultPortBase = 21000
+)
+
+// Ports of one node.
+type Ports struct {
+	MySQL, Peer, API, RW, RO int
+}
+
+// portsOf lays out the ports of node i.
+func portsOf(base, i int) Ports {
+	p := base + portsPerNode*i
+	return Ports{MySQL: p, Peer: p + 1, API: p + 2, RW: p + 3, RO: p + 4}
+}
+
+func (p Ports) all() []int { return []int{p.MySQL, p.Peer, p.API, p.RW, p.RO} }
+
+// checkPorts fails, naming the first port in use, unless all ports of n nodes are free on the loopback address.
+func checkPorts(base, n int) error {
+	if base < 1024 || base+n*portsPerNode > 65535 {
+		return fmt.Errorf("port base %d: ports %d to %d must lie between 1024 and 65535", base, base, base+n*portsPerNode)
+	}
+	for i := range n {
+		for _, port := range portsOf(base, i).all() {
+			l, err := listen(port)
+			if err != nil {
+				return fmt.Errorf("port %d is in use; give another --port-base (ports %d to %d are needed): %w",
+					port, base, base+n*portsPerNode-1, err)
+			}
+			l.Close()
+		}
+	}
+	return nil
+}
+
+func listen(port int) (net.Listener, error) { return net.Listen("tcp", addr(port)) }
+
+// FreePortBase finds a base whose ports for n nodes are free now. Below the ephemeral range, so that no outgoing
+// connection takes one between the check and the use.
+func FreePortBase(n int) (int, error) {
+	for base := defaultPortBase; base+n*portsPerNode < 32000; base += portsPerNode * n {
+		if checkPorts(base, n) == nil {
+			return base, nil
+		}
+	}
+	return 0, fmt.Errorf("no %d free ports between 21000 and 32000", n*portsPerNode)
+}
+
+const host = "127.0.0.1"
+
+func addr(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }

@@ -1,0 +1,176 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Process is a child that dies with this process.
+type Process struct {
+	PID  int
+	done chan struct{} // closed when it has been reaped
+	err  error         // of Wait; read after done
+}
+
+// Command describes a child process.
+type Command struct {
+	Path string
+	Args []string // without the program's name
+	Dir  string
+	Env  []string // nil: this process's own
+	// LogFile receives standard output and error, appended.
+	LogFile string
+	// Survive lets it outlive this process: no parent-death signal.
+	Survive bool
+}
+
+// StartProcess starts a child in a session of its own.
+//
+// The parent-death signal fires when the *thread* that forked ends (prctl(2)), so the goroutine that forks stays locked
+// to its thread until the child is gone.
+func StartProcess(c Command) (*Process, error) {
+	log, err := os.OpenFile(c.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(c.Path, c.Args...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = c.Dir, c.Env, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if !c.Survive {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
+	p := &Process{done: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		defer close(p.done)
+		defer log.Close()
+		err := cmd.Start()
+		if err == nil {
+			p.PID = cmd.Process.Pid
+		}
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("starting %s: %w", c.Path, err)
+	}
+	return p, nil
+}
+
+// Done is closed when the process has ended and been reaped.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err is how the process ended, once Done is closed; nil for exit status 0.
+func (p *Process) Err() error {
+	select {
+	case <-p.done:
+		return p.err
+	default:
+		return nil
+	}
+}
+
+// Alive is false once the process has been reaped.
+func (p *Process) Alive() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Signal sends a signal; an ended process is no error. The pid cannot have been reused: it is reaped by us alone.
+func (p *Process) Signal(s syscall.Signal) error {
+	if !p.Alive() {
+		return nil
+	}
+	if err := syscall.Kill(p.PID, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("signal %v to process %d: %w", s, p.PID, err)
+	}
+	return nil
+}
+
+// Kill sends SIGKILL and waits until the process is gone.
+func (p *Process) Kill() {
+	if p.Signal(syscall.SIGKILL) == nil {
+		<-p.done
+	}
+}
+
+// Stop sends SIGTERM, and SIGKILL if the process is still there after the limit. It says whether SIGTERM was enough.
+func (p *Process) Stop(limit time.Duration) bool {
+	p.Signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGCONT) // a stopped process would not hear it
+	select {
+	case <-p.done:
+		return true
+	case <-time.After(limit):
+		p.Kill()
+		return false
+	}
+}
+
+// children returns the direct children of a process.
+func children(pid int) []int {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	var out []int
+	for _, t := range tasks {
+		b, err := os.ReadFile(t)
+		if err != nil {
+			continue
+		}
+		for _, f := range strings.Fields(string(b)) {
+			if n, err := strconv.Atoi(f); err == nil {
+				out = append(out, n)
+			}
+		}
+	}
+	return out
+}
+
+// commandLine of a process, empty if it is gone.
+func commandLine(pid int) []string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || len(b) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+}
+
+// startTime is field 22 of /proc/<pid>/stat, which together with the pid names a process for good; 0 if it is gone.
+func startTime(pid int) uint64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	if len(f) < 20 || f[0] == "Z" {
+		return 0
+	}
+	n, _ := strconv.ParseUint(f[19], 10, 64)
+	return n
+}
+
+// mysqldOf finds the mysqld among the children of a daemon; 0 if there is none.
+func mysqldOf(daemon int) int {
+	for _, pid := range children(daemon) {
+		for _, arg := range commandLine(pid) {
+			if filepath.Base(arg) == "mysqld" {
+				return pid
+			}
+		}
+	}
+	return 0
+}

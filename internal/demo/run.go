@@ -1,0 +1,331 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/verify"
+)
+
+// RunOptions are those of `trireme demo`.
+type RunOptions struct {
+	Nodes    int           // data nodes, at least 1; 0: 3
+	Loggers  int           // on top
+	Dir      string        // empty: a new one in the temporary directory
+	PortBase int           // 0: 21000, or where that is taken the next free one
+	Duration time.Duration // of the load; 0: 60 s
+	NoFaults bool
+	Keep     bool   // leave the cluster running after the verdict, until Ctrl-C
+	Detach   bool   // leave it running in the background, without load
+	MySQL    string // mysqld to use; empty: found
+	Out      io.Writer
+}
+
+// ErrVerdict: the demo ran, and found that a promise was broken.
+var ErrVerdict = errors.New("the demo found a broken promise")
+
+const (
+	demoWriters   = 8
+	rejoinLimit   = 60 * time.Second
+	checkLimit    = 2 * time.Minute
+	restartPause  = 500 * time.Millisecond
+	minimumFaults = 2 // nodes without which faults make no sense: one must survive with a majority
+)
+
+func (o RunOptions) withDefaults() (RunOptions, error) {
+	if o.Nodes == 0 {
+		o.Nodes = 3
+	}
+	if o.Duration == 0 {
+		o.Duration = time.Minute
+	}
+	if o.Out == nil {
+		o.Out = os.Stdout
+	}
+	if o.Nodes < 1 || o.Loggers < 0 || o.Nodes+o.Loggers > 64 {
+		return o, fmt.Errorf("%d data nodes and %d loggers: at least one data node, at most 64 members", o.Nodes, o.Loggers)
+	}
+	if o.PortBase == 0 {
+		base, err := FreePortBase(o.Nodes + o.Loggers)
+		if err != nil {
+			return o, err
+		}
+		o.PortBase = base
+	}
+	var err error
+	if o.Dir == "" {
+		o.Dir, err = os.MkdirTemp("", "trireme-demo-")
+	} else {
+		o.Dir, err = filepath.Abs(o.Dir)
+	}
+	return o, err
+}
+
+// Run is `trireme demo`: a cluster, a load, faults, a verdict. It handles SIGINT and SIGTERM itself: whenever they come, no
+// process is left (unless Detach). ErrVerdict means that the demo found something wrong.
+func Run(ctx context.Context, o RunOptions) error {
+	o, err := o.withDefaults()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer cancel()
+	if o.Detach {
+		return detach(ctx, o)
+	}
+	p := &printer{out: o.Out}
+	defer p.line("The data is in %s", o.Dir)
+	c, err := Create(ctx, o.cluster(p.line, false))
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	defer func() {
+		p.line("Stopping %d nodes …", len(c.Nodes()))
+		c.Close()
+	}()
+	c.KeepRunning(restartPause, func(n *Node, err error) { p.line("  %s: its daemon has ended (%v); started again", n.Name, err) })
+	p.connections(c)
+	err = (&show{c: c, o: o, p: p}).run(ctx)
+	if o.Keep && (err == nil || errors.Is(err, ErrVerdict)) && ctx.Err() == nil {
+		p.line("The cluster goes on running; Ctrl-C ends it")
+		<-ctx.Done()
+		return err
+	}
+	return interrupted(ctx, err)
+}
+
+// interrupted turns whatever a Ctrl-C caused into one plain error.
+func interrupted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
+	return err
+}
+
+// cluster names a demo that is not on the usual ports after them: two demos on one machine must not overwrite each other's credential.
+func (o RunOptions) cluster(say func(string, ...any), survive bool) Options {
+	name := "demo"
+	if o.PortBase != defaultPortBase {
+		name = fmt.Sprintf("demo-%d", o.PortBase)
+	}
+	return Options{Name: name, Nodes: o.Nodes, Loggers: o.Loggers, Dir: o.Dir, PortBase: o.PortBase, MySQL: o.MySQL, Survive: survive, Say: say}
+}
+
+// printer writes whole lines from several goroutines.
+type printer struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (p *printer) line(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(p.out, format+"\n", args...)
+}
+
+// connections prints how to use the cluster.
+func (p *printer) connections(c *Cluster) {
+	s := c.State()
+	p.line("")
+	for _, n := range c.Nodes() {
+		p.line("  %-4s %-7s  read-write %s   read-only %s   status http://%s/cluster", n.Name, n.Role, addr(n.Ports.RW), addr(n.Ports.RO), addr(n.Ports.API))
+	}
+	rw := c.Nodes()[0].Ports.RW
+	p.line("  mysql:  MYSQL_PWD=%s mysql -h %s -P %d -u %s", s.Password, host, rw, s.User)
+	p.line("  DSN:    %s:%s@tcp(%s)/", s.User, s.Password, addr(rw))
+	p.line("  status: trireme status --api http://%s", addr(c.Nodes()[0].Ports.API))
+	p.line("")
+}
+
+// show is the part of the demo that one watches.
+type show struct {
+	c *Cluster
+	o RunOptions
+	p *printer
+	w *verify.Workload
+}
+
+func (s *show) run(ctx context.Context) error {
+	var err error
+	s.w, err = verify.New(verify.Config{Login: s.c.Routed(), Database: "demo", Writers: demoWriters, LogPath: filepath.Join(s.o.Dir, "client.log")})
+	if err != nil {
+		return err
+	}
+	defer s.w.Close()
+	prepCtx, cancel := context.WithTimeout(ctx, healthyLimit)
+	defer cancel()
+	if err := s.w.Prepare(prepCtx); err != nil {
+		return err
+	}
+	s.p.line("%d sessions write through the router for %v", demoWriters, s.o.Duration)
+	loadCtx, stopLines := context.WithCancel(ctx)
+	lines := make(chan struct{})
+	s.w.Start(loadCtx)
+	go func() {
+		defer close(lines)
+		s.everySecond(loadCtx)
+	}()
+	faultErr := s.schedule(ctx)
+	stopLines()
+	<-lines
+	if err := errors.Join(faultErr, s.w.Stop()); err != nil {
+		return err
+	}
+	return s.verdict(ctx)
+}
+
+// everySecond prints the load.
+func (s *show) everySecond(ctx context.Context) {
+	begin := time.Now()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		sec := s.w.Meter().Tick()
+		lead, term := "none", uint64(0)
+		if v, err := s.c.View(ctx); err == nil {
+			term = v.Term
+			if v.Leader != "" {
+				lead = v.Leader
+			}
+		} else if ctx.Err() != nil {
+			return
+		}
+		s.p.line("%4.0fs  %6.0f TPS  p95 %6.1f ms  leader %s  term %d", time.Since(begin).Seconds(), sec.TPS,
+			float64(sec.P95.Microseconds())/1000, lead, term)
+	}
+}
+
+// schedule lets the load run, with two faults at a quarter and five eighths of the time.
+func (s *show) schedule(ctx context.Context) error {
+	end := time.Now().Add(s.o.Duration)
+	if !s.o.NoFaults && len(s.c.DataNodes()) >= minimumFaults && len(s.c.Nodes()) >= 3 {
+		start := end.Add(-s.o.Duration)
+		for _, f := range []struct {
+			at   time.Duration
+			what string
+			kill func(*Node) int
+		}{
+			{s.o.Duration / 4, "mysqld", s.c.KillMySQL},
+			{s.o.Duration * 5 / 8, "daemon", func(n *Node) int {
+				pid := n.DaemonPID()
+				_ = s.c.Signal(n, syscall.SIGKILL)
+				return pid
+			}},
+		} {
+			if err := wait(ctx, time.Until(start.Add(f.at))); err != nil {
+				return err
+			}
+			if err := s.fault(ctx, f.what, f.kill); err != nil {
+				return err
+			}
+		}
+	}
+	return wait(ctx, time.Until(end))
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// fault kills a part of the leader, and tells what came of it.
+func (s *show) fault(ctx context.Context, what string, kill func(*Node) int) error {
+	ctx, cancel := context.WithTimeout(ctx, rejoinLimit)
+	defer cancel()
+	before, err := s.c.WaitHealthy(ctx)
+	if err != nil {
+		return err
+	}
+	victim := s.c.Node(before.Leader)
+	at := time.Now()
+	pid := kill(victim)
+	s.p.line("  >> SIGKILL to the leader's %s (%s, process %d)", what, victim.Name, pid)
+	next, err := s.c.WaitTerm(ctx, before.Term)
+	if err == nil {
+		open := time.Now()
+		err = pollUntil(ctx, 5*time.Millisecond, "an acknowledged write", func() error {
+			if !s.w.Meter().AckedSince(open) {
+				return fmt.Errorf("none since %s leads in term %d", next.Leader, next.Term)
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("after SIGKILL to %s's %s: %w", victim.Name, what, err)
+	}
+	s.p.line("  << writes go on, %s leads; write gap %d ms", next.Leader, s.w.Meter().LongestGap(at).Length().Milliseconds())
+	if _, err := s.c.WaitHealthy(ctx); err != nil {
+		return fmt.Errorf("%s did not come back after SIGKILL to its %s: %w", victim.Name, what, err)
+	}
+	s.p.line("  << %s is back as a healthy member %.1f s after the kill", victim.Name, time.Since(at).Seconds())
+	s.tell(ctx, at, victim, s.c.Node(next.Leader))
+	return nil
+}
+
+// tell prints what the histories of some nodes say since the fault: who took over, what was rolled back, how the victim rejoined.
+func (s *show) tell(ctx context.Context, since time.Time, nodes ...*Node) {
+	for _, n := range slices.Compact(nodes) {
+		events, err := s.c.History(ctx, n)
+		if err != nil {
+			s.p.line("     the history of %s cannot be read: %v", n.Name, err)
+			continue
+		}
+		for _, e := range eventsSince(events, since, n.Name) {
+			gtids := ""
+			if e.GTIDs != "" {
+				gtids = " [" + e.GTIDs + "]"
+			}
+			s.p.line("     %s %s: %s%s", e.Node, e.Kind, e.Message, gtids)
+		}
+	}
+}
+
+func eventsSince(events []api.Event, since time.Time, node string) []api.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e api.Event) bool { return !e.Time.After(since) || e.Node != node })
+}
+
+// verdict checks everything and says so.
+func (s *show) verdict(ctx context.Context) error {
+	s.p.line("The load has stopped; checking …")
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	if _, err := s.c.WaitHealthy(ctx); err != nil {
+		s.p.line("VERDICT: FAILED: %v", err)
+		return fmt.Errorf("%w: %w", ErrVerdict, err)
+	}
+	nodes, err := s.c.Endpoints()
+	if err != nil {
+		return err
+	}
+	defer CloseEndpoints(nodes)
+	r, err := s.w.Check(ctx, nodes)
+	if err != nil {
+		s.p.line("VERDICT: FAILED: %v", err)
+		return fmt.Errorf("%w: %w", ErrVerdict, err)
+	}
+	if !r.OK() {
+		s.p.line("VERDICT: FAILED: %s", r)
+		return ErrVerdict
+	}
+	s.p.line("VERDICT: PASSED: %s", r)
+	return nil
+}

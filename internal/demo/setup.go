@@ -1,0 +1,82 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/setup"
+)
+
+// inviteTTL is how long an invitation is good for; it is used at once.
+const inviteTTL = 10 * time.Minute
+
+// first makes the cluster with its first node, starts it, and makes the application's account once writes are accepted.
+func (c *Cluster) first(ctx context.Context) error {
+	n := c.nodes[0]
+	c.say("%s: trireme init", n.Name)
+	res, err := setup.Init(setup.InitOptions{Node: c.settings(n), CredentialDir: c.opts.CredentialDir})
+	if err != nil {
+		return fmt.Errorf("init of %s: %w", n.Name, err)
+	}
+	c.mu.Lock()
+	c.state.Token = res.Credential.Token
+	c.mu.Unlock()
+	if err := c.Start(n); err != nil {
+		return err
+	}
+	if err := c.whileRunning(ctx, n, n.Name+" to accept writes", func() error { return c.primary(ctx, n) }); err != nil {
+		return err
+	}
+	return c.makeAccount(ctx, n)
+}
+
+// primary is nil when a node says that it takes writes.
+func (c *Cluster) primary(ctx context.Context, n *Node) error {
+	_, err := ask(ctx, c.client(n), func(cl *api.Client, ctx context.Context) (bool, error) {
+		ok, h, err := cl.Check(ctx, "/primary")
+		if err == nil && !ok {
+			err = fmt.Errorf("%s is %s, %s: %s", n.Name, h.Role, h.State, h.Reason)
+		}
+		return ok, err
+	})
+	return err
+}
+
+// join invites a node, makes its directory, starts it, and waits until it is a healthy member.
+func (c *Cluster) join(ctx context.Context, n *Node) error {
+	c.say("%s: trireme add, trireme join (%s)", n.Name, n.Role)
+	first := c.nodes[0]
+	cl := c.client(first)
+	defer cl.Close()
+	invitation, err := cl.NewJoinToken(ctx, api.JoinTokenRequest{Name: n.Name, Role: n.Role, TTL: inviteTTL})
+	if err != nil {
+		return fmt.Errorf("invitation of %s: %w", n.Name, err)
+	}
+	if _, err := setup.Join(ctx, setup.JoinOptions{Token: invitation.Token, Node: c.settings(n), Role: n.Role}); err != nil {
+		return fmt.Errorf("join of %s: %w", n.Name, err)
+	}
+	if err := c.Start(n); err != nil {
+		return err
+	}
+	return c.whileRunning(ctx, n, n.Name+" to become a healthy member", func() error { return c.healthyMember(ctx, n) })
+}
+
+func (c *Cluster) healthyMember(ctx context.Context, n *Node) error {
+	v, err := c.View(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range v.Members {
+		if m.Name != n.Name {
+			continue
+		}
+		if m.State != api.StateHealthy || n.Role != config.RoleLearner && !m.Raft.Voter {
+			return fmt.Errorf("%s is %s, voter %v: %s", m.Name, m.State, m.Raft.Voter, m.Reason)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s is not a member yet", n.Name)
+}

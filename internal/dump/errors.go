@@ -1,0 +1,30 @@
+package dump
+
+import (
+	"errors"
+	"fmt"
+
+	"trireme/internal/raftlog"
+)
+
+// The errors of this package.
+var (
+	// ErrInvariant: something happened that no acknowledged transaction survives being ignored (S1, S3, S12). The node has
+	// to fence itself: kill mysqld, exit.
+	ErrInvariant = errors.New("dump: invariant violated")
+	// ErrDisconnected: the dump connection was lost and could not be resumed within ReconnectLimit. Next may be
+	// called again; it goes on trying.
+	ErrDisconnected = errors.New("dump: no dump connection to mysqld")
+	// ErrClosed: Close was called.
+	ErrClosed = errors.New("dump: closed")
+	// ErrNotAttached: Next or Ack before a successful Attach.
+	ErrNotAttached = errors.New("dump: not attached")
+	// ErrNotSemiSync: mysqld does not treat the connection as a semi-sync replica's, so nobody would wait for an ACK.
+	ErrNotSemiSync = errors.New("dump: mysqld does not run semi-sync towards us")
+	// ErrPurged: a receiver needs entries that the log no longer has. It is raftlog's, for Log implementations.
+	ErrPurged = raftlog.ErrPurged
+)
+
+func invariant(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvariant, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,311 @@
+package dump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"trireme/internal/binlog"
+	"trireme/internal/gtid"
+	"trireme/internal/raftlog"
+)
+
+const (
+	// readBytes is how much of the log is asked for at once.
+	readBytes = 1 << 20
+	// reannounceAt is the position from which the next transaction gets a new ROTATE event, which starts the
+	// receiver's count again: heartbeats of version 1 carry 32 bits.
+	reannounceAt = 1 << 31
+)
+
+// feed runs one dump. It returns when the dump is stopped or the log fails.
+func (f *Feed) feed(d *dumping, w *packetWriter, has gtid.Set, paused bool, heartbeat time.Duration) error {
+	fde := binlog.AppendFormatDescription(nil, binlog.Header{}, f.cfg.ServerVersion, 0)
+	index := uint64(0)
+	if !paused {
+		var inForce []byte
+		var err error
+		if index, inForce, err = f.log.SeekGTID(has); err != nil {
+			return fmt.Errorf("find where to begin: %w", err)
+		}
+		if inForce != nil {
+			fde = inForce
+		}
+	}
+	k := &walker{f: f, w: w, has: has, next: index, fde: fde}
+	if err := k.announce(raftlog.Meta{}); err != nil {
+		return err
+	}
+	if err := w.flush(); err != nil {
+		return err
+	}
+	f.tasks.Add(2)
+	go func() {
+		defer f.tasks.Done()
+		w.beat(f.cfg.ServerID, heartbeat)
+	}()
+	go func() { // a receiver says nothing during a dump: what can be read is its end
+		defer f.tasks.Done()
+		var b [1]byte
+		_, _ = d.nc.Read(b[:])
+		d.stop(errGone)
+	}()
+	if paused {
+		<-d.ctx.Done()
+		return contextCause(d.ctx)
+	}
+	return k.run(d.ctx)
+}
+
+// walker goes through the committed log and sends the transactions that the receiver lacks.
+type walker struct {
+	f    *Feed
+	w    *packetWriter
+	has  gtid.Set
+	next uint64 // index
+
+	fde []byte // in force, from the newest barrier
+	asm binlog.Assembler
+	// announced is the stream of the newest ROTATE; the receiver's logical clocks are local to it.
+	announced fileID
+	pending   *pending
+	meta      raftlog.Meta // of the entry at hand; reused
+}
+
+// fileID names a binary log file of an incarnation.
+type fileID struct {
+	node        uint16
+	incarnation uint64
+	file        uint32
+}
+
+// pending is a transaction whose end has not been committed yet.
+type pending struct {
+	index       uint64 // of the entry in which it begins
+	offset      int    // among that entry's events
+	term        uint64
+	incarnation uint64
+}
+
+// run sends until ctx ends.
+func (k *walker) run(ctx context.Context) error {
+	for {
+		committed := k.f.log.Committed()
+		if k.next > committed {
+			k.f.stats.next.Store(k.next)
+			if err := k.flush(); err != nil {
+				return err
+			}
+			if err := k.f.log.WaitCommitted(ctx, k.next); err != nil {
+				return fmt.Errorf("wait for entry %d: %w", k.next, err)
+			}
+			continue
+		}
+		entries, err := k.f.log.Read(ctx, k.next, committed, readBytes)
+		if err != nil {
+			return fmt.Errorf("read entry %d: %w", k.next, err)
+		}
+		if len(entries) == 0 {
+			return invariant("entry %d is committed and not in the log", k.next)
+		}
+		for i := range entries {
+			if err := k.entry(ctx, &entries[i]); err != nil {
+				return fmt.Errorf("entry %d: %w", entries[i].Index, err)
+			}
+		}
+	}
+}
+
+func (k *walker) flush() error {
+	k.w.mu.Lock()
+	defer k.w.mu.Unlock()
+	return k.w.flush()
+}
+
+// entry takes the next entry.
+func (k *walker) entry(ctx context.Context, e *Entry) error {
+	if e.Index != k.next {
+		return invariant("the log gave entry %d for %d", e.Index, k.next)
+	}
+	k.next++
+	if len(e.Data) == 0 {
+		return nil
+	}
+	events, err := k.meta.Decode(e.Data)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvariant, err)
+	}
+	switch k.meta.Kind {
+	case raftlog.Barrier:
+		return k.barrier(e.Term, events)
+	case raftlog.Trx:
+		return k.trx(ctx, e, events)
+	}
+	return nil
+}
+
+// barrier begins an incarnation or a term: an unfinished transaction of another incarnation, or of an earlier term,
+// never happened.
+func (k *walker) barrier(term uint64, events []byte) error {
+	if err := binlog.VerifyChecksum(events); err != nil {
+		return fmt.Errorf("%w: barrier: %w", ErrInvariant, err)
+	}
+	if _, err := binlog.ParseFormatDescription(events); err != nil {
+		return fmt.Errorf("%w: barrier: %w", ErrInvariant, err)
+	}
+	k.fde = append([]byte(nil), events...)
+	if p := k.pending; p != nil && (p.incarnation != k.meta.Incarnation || p.term < term) {
+		k.pending = nil
+		k.asm.Reset()
+	}
+	return nil
+}
+
+// trx checks an entry's events and sends the transactions that end in it.
+func (k *walker) trx(ctx context.Context, e *Entry, events []byte) error {
+	p := k.pending
+	if continues := k.meta.Flags&raftlog.FlagContinues != 0; continues != (p != nil) {
+		return invariant("entry continues a transaction: %v, one is unfinished: %v", continues, p != nil)
+	}
+	if p != nil && (p.incarnation != k.meta.Incarnation || p.term != e.Term) {
+		return invariant("incarnation %d in term %d continues a transaction of %d in term %d",
+			k.meta.Incarnation, e.Term, p.incarnation, p.term)
+	}
+	start := 0 // of the transaction at hand, when it begins here
+	for off := 0; off < len(events); {
+		h, ev, _, err := binlog.Cut(events[off:])
+		if err == nil {
+			err = binlog.VerifyChecksum(ev)
+		}
+		var boundary binlog.Boundary
+		if err == nil {
+			boundary, err = k.asm.Feed(h, ev)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: event at offset %d: %w", ErrInvariant, off, err)
+		}
+		end := off + len(ev)
+		switch boundary {
+		case binlog.Outside:
+			return invariant("%v at offset %d belongs to no transaction", h.Type, off)
+		case binlog.Start:
+			start = off
+		case binlog.End:
+			if err := k.finish(ctx, e, events, start, end); err != nil {
+				return err
+			}
+		}
+		off = end
+	}
+	unfinished := k.asm.InTransaction()
+	if unfinished != (k.meta.Flags&raftlog.FlagUnfinished != 0) {
+		return invariant("entry's flags %#x, and its last event ends a transaction: %v", k.meta.Flags, !unfinished)
+	}
+	if unfinished && k.pending == nil {
+		k.pending = &pending{index: e.Index, offset: start, term: e.Term, incarnation: k.meta.Incarnation}
+	}
+	return nil
+}
+
+// finish sends the transaction that ends at events[:end], unless the receiver has it.
+func (k *walker) finish(ctx context.Context, e *Entry, events []byte, start, end int) error {
+	p := k.pending
+	k.pending = nil
+	if k.has.Contains(k.asm.Trx().GTID) {
+		k.f.stats.skipped.Add(1)
+		return nil
+	}
+	k.w.mu.Lock()
+	defer k.w.mu.Unlock()
+	if err := k.announceChange(); err != nil {
+		return err
+	}
+	k.f.stats.transactions.Add(1)
+	k.f.stats.bytes.Add(k.asm.Trx().Bytes)
+	if p == nil {
+		return k.send(events[start:end])
+	}
+	if err := k.sendChunks(ctx, p, e.Index); err != nil {
+		return err
+	}
+	return k.send(events[:end])
+}
+
+// send sends checked events.
+func (k *walker) send(events []byte) error {
+	for len(events) > 0 {
+		_, ev, rest, err := binlog.Cut(events)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrInvariant, err)
+		}
+		if err := k.w.event(ev); err != nil {
+			return err
+		}
+		events = rest
+	}
+	return nil
+}
+
+// sendChunks reads the pieces of a transaction once more, up to the entry before its last, and sends them: it was not
+// kept while its end was awaited.
+func (k *walker) sendChunks(ctx context.Context, p *pending, last uint64) error {
+	var m raftlog.Meta
+	for next := p.index; next < last; {
+		entries, err := k.f.log.Read(ctx, next, last-1, readBytes)
+		if err != nil {
+			return fmt.Errorf("read entry %d again: %w", next, err)
+		}
+		if len(entries) == 0 {
+			return invariant("entry %d is gone while it is sent", next)
+		}
+		for i := range entries {
+			e := &entries[i]
+			if e.Index != next {
+				return invariant("the log gave entry %d for %d", e.Index, next)
+			}
+			next++
+			if len(e.Data) == 0 {
+				continue
+			}
+			events, err := m.Decode(e.Data)
+			if err != nil {
+				return fmt.Errorf("%w: entry %d: %w", ErrInvariant, e.Index, err)
+			}
+			if m.Kind != raftlog.Trx {
+				continue
+			}
+			if e.Index == p.index {
+				events = events[p.offset:]
+			}
+			if err := k.send(events); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// announceChange begins a new file for the receiver where the source did, or where its count gets too high.
+func (k *walker) announceChange() error {
+	s := fileID{k.meta.Node, k.meta.Incarnation, k.meta.End.File}
+	if s == k.announced && k.w.pos < reannounceAt {
+		return nil
+	}
+	return k.announce(k.meta)
+}
+
+func (k *walker) announce(m raftlog.Meta) error {
+	k.announced = fileID{m.Node, m.Incarnation, m.End.File}
+	base := fmt.Sprintf("trireme-%d-%d", m.Node, m.Incarnation)
+	fde := withServerID(k.fde, k.f.cfg.ServerID)
+	binlog.SetLogPos(fde, uint32(firstOffset)+uint32(len(fde))) // 0 would mean that it is artificial
+	return k.w.rotate(k.f.cfg.ServerID, string(appendFileName(nil, base, m.End.File)), fde)
+}
+
+func contextCause(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return errors.New("the dump was stopped")
+}

@@ -1,0 +1,529 @@
+// Package ha is the whole policy of failover as a pure function: Decide looks at one node's View of the cluster and says
+// in one sentence what state the node is in and which actions must follow. It has no I/O, goroutine, clock or randomness;
+// package node makes the View, carries out the actions and calls Decide again whenever something in the View changes.
+//
+// The caller's duties:
+//
+//   - Build the View afresh for every call; never reuse identity, term or leadership read before a wait (S7).
+//   - Drop an action whose Term is no longer the node's raft term, except Fence, which is never dropped (S7).
+//   - Run at most one action on the mysqld at a time and show it in View.Server.State or View.Serving.Phase, so that Decide does
+//     not ask for it twice.
+//   - Note each HandOver and Switchover in View.HandoverTriedTerm, HandoverAt and HandoverTo when it is begun.
+//   - After a failed start, judgement or promotion set Server.RetryAt a little ahead.
+//   - Give a Switchover and a request of an operator a limit of their own: Decide waits as long as Request is there.
+package ha
+
+import (
+	"fmt"
+	"sort"
+	"time"
+)
+
+// ServerState is the state of this node's mysqld as far as recovery (S5) goes.
+type ServerState uint8
+
+const (
+	// ServerAbsent: a logger, there is no mysqld.
+	ServerAbsent ServerState = iota
+	// ServerOff: no process. It may be started.
+	ServerOff
+	// ServerStarting: a start is under way.
+	ServerStarting
+	// ServerUp: runs read-only, not yet judged by S5, not fed.
+	ServerUp
+	// ServerJudging: the judgement is under way.
+	ServerJudging
+	// ServerReady: judged, its holes are plugged; it may be fed or promoted.
+	ServerReady
+	// ServerBroken: holds what Raft did not commit, or misses what cannot be fed; must be seeded again.
+	ServerBroken
+)
+
+var serverStateNames = [...]string{"absent", "off", "starting", "up", "judging", "ready", "broken"}
+
+func (s ServerState) String() string { return serverStateNames[s] }
+
+// Phase is how far this incarnation of mysqld has gone in serving writes.
+type Phase uint8
+
+const (
+	// PhaseNone: read-only; a follower, or a leader that is not yet promoted.
+	PhaseNone Phase = iota
+	// PhasePromoting: the steps between election and open writes are under way.
+	PhasePromoting
+	// PhaseOpen: writes are open.
+	PhaseOpen
+	// PhaseHandover: a planned switchover is under way; writes are closed or closing.
+	PhaseHandover
+	// PhaseFencing: a fence is under way.
+	PhaseFencing
+)
+
+var phaseNames = [...]string{"none", "promoting", "open", "handover", "fencing"}
+
+func (p Phase) String() string { return phaseNames[p] }
+
+// Raft is this node's raft state. Times are on CLOCK_BOOTTIME.
+type Raft struct {
+	Term       uint64
+	Leader     uint64 // raft id, 0 when none is known
+	IsLeader   bool
+	Commit     uint64
+	LeaseUntil time.Duration // leader only: until when leadership is proven
+	Transferee uint64        // leader only: the member that leadership is being handed to, 0 if none
+	Asked      bool          // leader only: it was handed leadership by the leader before it
+	Since      time.Duration // leader only: when this node became leader of Term
+	Voters     int           // voters in the current configuration
+}
+
+// Server is this node's mysqld.
+type Server struct {
+	State   ServerState
+	Applied uint64 // highest raft index that InnoDB holds
+	Stuck   string // not empty: mysqld is alive but cannot serve, and why
+	// RetryAt is when a failed start, judgement or promotion may be tried again.
+	RetryAt time.Duration
+}
+
+// Serving is what this incarnation of mysqld serves.
+type Serving struct {
+	Phase Phase
+	Term  uint64 // the one term in which it serves (S7)
+	// Drained, of a switchover: writes are closed and all that mysqld wrote is committed, so that losing leadership now is
+	// the plan and no reason to fence.
+	Drained bool
+}
+
+// Peer is another member as its last status showed it.
+type Peer struct {
+	ID      uint64
+	Name    string
+	Voter   bool
+	Data    bool // has a mysqld
+	Live    bool // its status is fresh and its link is up
+	Ready   bool // its mysqld is judged, fed and not stuck
+	Applied uint64
+	Match   uint64 // leader only
+	Weight  int
+}
+
+// Transfer is an operator's wish to move leadership.
+type Transfer struct {
+	To uint64 // 0: the best candidate
+}
+
+// View is everything that Decide looks at.
+type View struct {
+	Now     time.Duration // CLOCK_BOOTTIME
+	Self    uint64
+	Weight  int
+	Voter   bool
+	Raft    Raft
+	Server  Server
+	Serving Serving
+	Peers   []Peer
+	// HandoverTriedTerm is the term in which this node last began to hand over or to switch over, HandoverAt when, HandoverTo
+	// to whom.
+	HandoverTriedTerm uint64
+	HandoverAt        time.Duration
+	HandoverTo        uint64
+	Request           *Transfer
+	Stopping          bool // the daemon was asked to stop (SIGTERM)
+	Paused            bool // automatic actions are paused by an operator
+}
+
+// Kind names an action.
+type Kind uint8
+
+const (
+	StartServer Kind = iota + 1 // new incarnation, read-only (S5)
+	Judge                       // compare with the committed prefix, plug holes, connect the feed (S5)
+	Promote                     // barrier, apply all, open writes (S6)
+	Fence                       // make the node unable to serve, for sure
+	HandOver                    // transfer raft leadership before writes were opened
+	Switchover                  // close writes, drain, transfer leadership
+)
+
+var kindNames = [...]string{"", "start-server", "judge", "promote", "fence", "hand-over", "switchover"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// Action is one thing to do. Term is the raft term in which it was decided.
+type Action struct {
+	Kind   Kind
+	Term   uint64
+	To     uint64
+	Reason string
+}
+
+func (a Action) String() string {
+	s := fmt.Sprintf("%s term=%d", a.Kind, a.Term)
+	if a.To != 0 {
+		s += fmt.Sprintf(" to=%d", a.To)
+	}
+	if a.Reason != "" {
+		s += " (" + a.Reason + ")"
+	}
+	return s
+}
+
+// The states of a member, as GET /cluster shows them.
+const (
+	StateStarting   = "starting"
+	StateRecovering = "recovering"
+	StateSeeding    = "seeding"
+	StateCatchingUp = "catching-up"
+	StateHealthy    = "healthy"
+	StateFenced     = "fenced"
+	StateDown       = "down"
+)
+
+// State is the node's state in a word, and the sentence that says what it does and why: that sentence is the log line.
+type State struct {
+	Name string
+	Why  string
+}
+
+const (
+	// closeEnough is how many entries two candidates may differ in before the one with less to apply is preferred.
+	closeEnough = 256
+	// handoverPatience bounds how long an elected leader that is not the best waits for its hand-over before it goes on. Raft
+	// takes no proposals before it has given a transfer up, which is one election timeout.
+	handoverPatience = 1500 * time.Millisecond
+	// handoverPause is how long a node that could lead itself keeps leadership after it last gave it away, whatever the
+	// ranking says: two nodes whose ranks change places must not pass leadership to and fro.
+	handoverPause = 10 * time.Second
+	// rankDelay separates the campaigns of candidates after the leader's death, so that their votes do not split.
+	rankDelay = 120 * time.Millisecond
+	// catchingUp is how many entries behind the commit index a follower may be and still be called healthy.
+	catchingUp = 4096
+)
+
+// Decide is the policy. It returns the node's state and the actions that must follow, in order.
+func Decide(v View) (State, []Action) {
+	if v.Serving.Phase == PhaseFencing {
+		return State{StateFenced, "fencing: clients are cut, mysqld is drained or killed"}, nil
+	}
+	if reason := mustFence(v); reason != "" {
+		return State{StateFenced, "fencing: " + reason}, []Action{{Kind: Fence, Term: v.Raft.Term, Reason: reason}}
+	}
+	if v.Raft.IsLeader {
+		return leader(v)
+	}
+	return follower(v)
+}
+
+// mustFence says why this node must be made unable to serve, or "".
+func mustFence(v View) string {
+	if v.Serving.Phase == PhaseNone {
+		return ""
+	}
+	if v.Server.State != ServerReady {
+		return "mysqld died while it was serving"
+	}
+	if v.Serving.Phase == PhaseHandover && v.Serving.Drained {
+		return ""
+	}
+	switch {
+	case !v.Raft.IsLeader:
+		return fmt.Sprintf("no longer leader (serving term %d, now term %d)", v.Serving.Term, v.Raft.Term)
+	case v.Serving.Term != v.Raft.Term:
+		return fmt.Sprintf("leader of term %d again, but this mysqld served term %d", v.Raft.Term, v.Serving.Term)
+	case v.Serving.Phase != PhasePromoting && v.Now > v.Raft.LeaseUntil:
+		return "cannot prove that it is still leader: the lease has run out"
+	case v.Server.Stuck != "":
+		return v.Server.Stuck
+	}
+	return ""
+}
+
+func leader(v View) (State, []Action) {
+	switch v.Serving.Phase {
+	case PhaseHandover:
+		return State{StateHealthy, "switchover under way"}, nil
+	case PhasePromoting:
+		return State{StateRecovering, fmt.Sprintf("elected for term %d: applying the rest of the log before writes open", v.Raft.Term)}, nil
+	case PhaseOpen:
+		return leaderOpen(v)
+	}
+	return elected(v)
+}
+
+// elected is a leader that does not serve yet: a better one takes over before writes open, else it is promoted itself.
+func elected(v View) (State, []Action) {
+	term := v.Raft.Term
+	unfit := whyUnfit(v)
+	if handoverPending(v) {
+		// Raft takes no proposals now, so a promotion could not even begin; a mysqld can be brought up meanwhile.
+		if v.Server.State == ServerReady || v.Server.State == ServerAbsent {
+			return State{StateRecovering, fmt.Sprintf("elected for term %d: waiting for %s to take over", term, peerName(v, v.HandoverTo))}, nil
+		}
+		return recovering(v)
+	}
+	if to, why := handOverTo(v, unfit); to != 0 {
+		return State{StateRecovering, "handing over to " + peerName(v, to) + ": " + why}, []Action{{Kind: HandOver, Term: term, To: to, Reason: why}}
+	}
+	if unfit == "" && v.HandoverTriedTerm == term && v.Now > v.Raft.LeaseUntil {
+		// A transfer ends the lease for longer than itself: the node that was asked may still be elected. Writes opened now
+		// would be fenced at once.
+		return State{StateRecovering, fmt.Sprintf("elected for term %d: %s did not take over; waiting for a new lease", term, peerName(v, v.HandoverTo))}, nil
+	}
+	if unfit == "" {
+		return State{StateRecovering, fmt.Sprintf("elected for term %d", term)}, []Action{{Kind: Promote, Term: term}}
+	}
+	if v.Server.State == ServerReady || v.Server.State == ServerAbsent {
+		return State{StateRecovering, "elected, but " + unfit + " and no other node can lead: writes stay closed"}, nil
+	}
+	return recovering(v)
+}
+
+// whyUnfit says why this node cannot open writes, or "".
+func whyUnfit(v View) string {
+	switch {
+	case v.Server.State == ServerAbsent:
+		return "a logger does not serve"
+	case v.Stopping:
+		return "this daemon is stopping"
+	case v.Server.State != ServerReady:
+		return "this node's mysqld is " + v.Server.State.String()
+	case v.Server.Stuck != "":
+		return v.Server.Stuck
+	case v.Weight == 0:
+		return "this node's weight is 0"
+	case v.Now < v.Server.RetryAt:
+		return "opening writes on this node failed a moment ago"
+	}
+	return ""
+}
+
+// handoverPending says whether the last hand-over may still succeed.
+func handoverPending(v View) bool {
+	return v.Raft.Transferee != 0 || v.HandoverTriedTerm == v.Raft.Term && v.Now < v.HandoverAt+handoverPatience
+}
+
+func leaderOpen(v View) (State, []Action) {
+	open := State{StateHealthy, fmt.Sprintf("leader of term %d, writes are open", v.Raft.Term)}
+	switch {
+	case v.Stopping && handoverPending(v):
+		open.Why += "; stopping: the last switchover failed, it is tried again in a moment"
+		return open, nil
+	case v.Request != nil && v.Request.To == v.Self:
+		return open, nil // an operator's wish that is fulfilled
+	case v.Request == nil && !v.Stopping:
+		return open, nil
+	}
+	to, why := switchoverTo(v)
+	if to == 0 {
+		open.Why += "; no switchover: " + why
+		return open, nil
+	}
+	return State{StateHealthy, "switching over to " + peerName(v, to)},
+		[]Action{{Kind: Switchover, Term: v.Raft.Term, To: to}}
+}
+
+// switchoverTo picks the node that takes over from a leader in service; 0 and the reason when none can now. One that is
+// catching up has to wait: writes would stay closed until it has applied everything.
+func switchoverTo(v View) (uint64, string) {
+	c := Candidates(v)
+	if v.Request != nil && v.Request.To != 0 {
+		for _, p := range c {
+			if p.ID == v.Request.To {
+				return closeTo(v, p)
+			}
+		}
+		return 0, peerName(v, v.Request.To) + " cannot lead"
+	}
+	if len(c) == 0 {
+		return 0, "no other node can take over"
+	}
+	return closeTo(v, next(c, v))
+}
+
+func closeTo(v View, p Peer) (uint64, string) {
+	if behind(v, p.Applied) > catchingUp {
+		return 0, fmt.Sprintf("%s has more than %d entries to apply first", p.Name, catchingUp)
+	}
+	return p.ID, ""
+}
+
+// behind is how many committed entries applied lacks.
+func behind(v View, applied uint64) uint64 { return v.Raft.Commit - min(applied, v.Raft.Commit) }
+
+// next is the best of the candidates c, or, when a hand-over in this term has not worked, the one behind the last choice:
+// a node that looks well and never takes over must not be asked for ever.
+func next(c []Peer, v View) Peer {
+	if v.HandoverTriedTerm == v.Raft.Term {
+		for i, p := range c {
+			if p.ID == v.HandoverTo {
+				return c[(i+1)%len(c)]
+			}
+		}
+	}
+	return c[0]
+}
+
+func follower(v View) (State, []Action) {
+	if v.Server.State != ServerReady {
+		return recovering(v)
+	}
+	if v.Serving.Phase == PhaseHandover {
+		return State{StateHealthy, "switchover under way: " + peerName(v, v.Raft.Leader) + " has taken over"}, nil
+	}
+	if v.Server.Stuck != "" {
+		return State{StateRecovering, v.Server.Stuck}, nil
+	}
+	if v.Raft.Leader == 0 {
+		return State{StateHealthy, fmt.Sprintf("no leader known in term %d: serving reads, refusing writes", v.Raft.Term)}, nil
+	}
+	// The sentence is a log line: it holds no figure that changes with every look.
+	if behind(v, v.Server.Applied) > catchingUp {
+		return State{StateCatchingUp, fmt.Sprintf("more than %d entries behind the commit index", catchingUp)}, nil
+	}
+	return State{StateHealthy, "following " + peerName(v, v.Raft.Leader)}, nil
+}
+
+// recovering brings mysqld up and has it judged, whoever leads.
+func recovering(v View) (State, []Action) {
+	switch v.Server.State {
+	case ServerAbsent:
+		return State{StateHealthy, "logger: keeps the log and votes"}, nil
+	case ServerOff:
+		switch {
+		case v.Stopping:
+			return State{StateDown, "stopping"}, nil
+		case v.Paused:
+			return State{StateDown, "mysqld is down and automatic actions are paused"}, nil
+		case v.Now < v.Server.RetryAt:
+			return State{StateStarting, "mysqld failed to start; it is tried again in a moment"}, nil
+		}
+		return State{StateStarting, "starting mysqld"}, []Action{{Kind: StartServer, Term: v.Raft.Term}}
+	case ServerStarting:
+		return State{StateStarting, "starting mysqld"}, nil
+	case ServerUp:
+		if v.Stopping {
+			return State{StateDown, "stopping"}, nil
+		}
+		if v.Raft.Leader == 0 {
+			return State{StateRecovering, "mysqld is up read-only; waiting for a leader to learn the commit index"}, nil
+		}
+		if v.Now < v.Server.RetryAt {
+			return State{StateRecovering, "mysqld is up read-only; the judgement is tried again in a moment"}, nil
+		}
+		return State{StateRecovering, "judging mysqld against the committed log"}, []Action{{Kind: Judge, Term: v.Raft.Term}}
+	case ServerJudging:
+		return State{StateRecovering, "judging mysqld against the committed log"}, nil
+	case ServerBroken:
+		return State{StateFenced, "mysqld's data does not match the committed log: it must be seeded again"}, nil
+	}
+	return State{StateHealthy, "ready"}, nil
+}
+
+// Candidates lists the peers that can lead, best first: those that have close to the least left to apply, then the highest
+// weight, then the lowest id.
+func Candidates(v View) []Peer {
+	var out []Peer
+	for _, p := range v.Peers {
+		if p.canLead() {
+			out = append(out, p)
+		}
+	}
+	rank(out)
+	return out
+}
+
+func (p Peer) canLead() bool { return p.Voter && p.Data && p.Live && p.Ready && p.Weight > 0 }
+
+// self is this node as its peers see it.
+func self(v View) Peer {
+	return Peer{ID: v.Self, Name: peerName(v, v.Self), Voter: v.Voter, Data: v.Server.State != ServerAbsent, Live: true,
+		Ready: v.Server.State == ServerReady && v.Server.Stuck == "", Applied: v.Server.Applied, Weight: v.Weight}
+}
+
+// rank sorts by fitness to lead, best first. It is a total order, the same on every node that looks at the same figures: those
+// that can lead first; of them those within closeEnough of the furthest one, by weight, so that noise does not outweigh the
+// operator's wish; then the others by what they have applied.
+func rank(ps []Peer) {
+	var top uint64
+	for _, p := range ps {
+		if p.canLead() {
+			top = max(top, p.Applied)
+		}
+	}
+	backlog := func(p Peer) uint64 {
+		if p.Applied+closeEnough >= top {
+			return 0
+		}
+		return top - p.Applied
+	}
+	sort.SliceStable(ps, func(i, j int) bool {
+		a, b := ps[i], ps[j]
+		if a.canLead() != b.canLead() {
+			return a.canLead()
+		}
+		if x, y := backlog(a), backlog(b); x != y {
+			return x < y
+		}
+		if a.Weight != b.Weight {
+			return a.Weight > b.Weight
+		}
+		return a.ID < b.ID
+	})
+}
+
+// handOverTo says to whom an elected leader that has not opened writes should hand over, and why; 0 when it should go on.
+// unfit is the answer of whyUnfit.
+func handOverTo(v View, unfit string) (uint64, string) {
+	c := Candidates(v)
+	if len(c) == 0 {
+		return 0, ""
+	}
+	if unfit != "" {
+		return next(c, v).ID, unfit
+	}
+	// It can lead. What follows is a matter of taste, so it is tried once and never against somebody else's choice: a leader
+	// that was asked to take over, by an operator or by a node that found it better, goes on.
+	if v.Raft.Asked || v.HandoverTriedTerm == v.Raft.Term || v.HandoverAt > 0 && v.Now < v.HandoverAt+handoverPause {
+		return 0, ""
+	}
+	me := self(v)
+	all := append([]Peer{me}, c...)
+	rank(all)
+	best := all[0]
+	switch {
+	case best.ID == me.ID:
+		return 0, ""
+	case best.Applied > me.Applied+closeEnough:
+		return best.ID, fmt.Sprintf("it has %d entries less to apply", best.Applied-me.Applied)
+	case best.Weight > me.Weight:
+		return best.ID, "it has a higher weight"
+	}
+	return 0, "" // only its id is lower
+}
+
+// CampaignDelay says how long this node waits before it campaigns after the leader's daemon was seen to die: the best
+// candidate at once, the others one step later each, loggers and unfit nodes last. A candidate whose log is too short
+// is refused in pre-vote, and the refusing node campaigns.
+func CampaignDelay(v View, dead uint64) time.Duration {
+	ps := []Peer{self(v)}
+	for _, p := range v.Peers {
+		if p.ID != dead && p.Voter && p.Live {
+			ps = append(ps, p)
+		}
+	}
+	rank(ps)
+	for i, p := range ps {
+		if p.ID == v.Self {
+			return time.Duration(i) * rankDelay
+		}
+	}
+	return 0
+}
+
+func peerName(v View, id uint64) string {
+	for _, p := range v.Peers {
+		if p.ID == id && p.Name != "" {
+			return p.Name
+		}
+	}
+	return fmt.Sprintf("node %d", id)
+}

@@ -1,0 +1,73 @@
+package mysqld
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// deniedPrivileges are what an application account never gets: each could release a waiting commit, move GTIDs, write past
+// super_read_only, or dump transactions that Raft has not committed. A trailing * stands for any rest.
+var deniedPrivileges = []string{
+	"SUPER", "SHUTDOWN", "RELOAD", "FILE", "SYSTEM_USER",
+	"SYSTEM_VARIABLES_ADMIN", "SESSION_VARIABLES_ADMIN", "PERSIST_*", "SENSITIVE_VARIABLES_*",
+	"BINLOG_*", "REPLICATION*", "GROUP_REPLICATION_*", "TRANSACTION_GTID_TAG",
+	"CONNECTION_ADMIN", "SERVICE_CONNECTION_ADMIN", "BACKUP_ADMIN", "CLONE_ADMIN", "INNODB_REDO_LOG_*",
+	"FLUSH_TABLES", "FLUSH_STATUS", "FLUSH_PRIVILEGES", "FLUSH_OPTIMIZER_COSTS", "FLUSH_USER_RESOURCES",
+	"FIREWALL_EXEMPT", "AUDIT_ABORT_EXEMPT",
+	// Not privileges of their own: USAGE is none, PROXY and GRANT OPTION are granted in other ways.
+	"USAGE", "PROXY", "GRANT OPTION",
+}
+
+// schemaMySQLWrites are taken away on schema mysql: CREATE USER and GRANT work without them.
+const schemaMySQLWrites = "INSERT, UPDATE, DELETE, CREATE, DROP, REFERENCES, INDEX, ALTER, CREATE TEMPORARY TABLES, LOCK TABLES," +
+	" CREATE VIEW, CREATE ROUTINE, ALTER ROUTINE, EVENT, TRIGGER"
+
+func denied(privilege string) bool {
+	p := strings.ToUpper(privilege)
+	return slices.ContainsFunc(deniedPrivileges, func(d string) bool {
+		stem, any := strings.CutSuffix(d, "*")
+		return p == d || any && strings.HasPrefix(p, stem)
+	})
+}
+
+// AppAccount makes user@'%' or brings it up to date: everything ON *.* WITH GRANT OPTION less what would let it break the cluster's
+// promises. It runs on the leader and is replicated; it returns once Raft has it.
+func (a *Admin) AppAccount(ctx context.Context, user, password string) error {
+	if user == "" || user == a.cfg.Admin.User || user == a.cfg.Repl.User {
+		return fmt.Errorf("%w: account name %q", ErrConfig, user)
+	}
+	return limit(ctx, slowLimit, "make account "+user, func(ctx context.Context) error {
+		t, err := a.status.query(ctx, "SHOW PRIVILEGES")
+		if err != nil {
+			return err
+		}
+		var grants []string
+		for _, r := range t {
+			if p := r["privilege"]; !denied(p) {
+				grants = append(grants, p)
+			}
+		}
+		who := quote(user) + "@'%'"
+		known, err := a.status.query(ctx, "SELECT 1 AS one FROM mysql.user WHERE User = ? AND Host = '%'", user)
+		if err != nil {
+			return err
+		}
+		verb := "CREATE"
+		if len(known) > 0 {
+			verb = "ALTER"
+		}
+		for _, q := range []string{
+			verb + " USER " + who + " IDENTIFIED WITH caching_sha2_password BY " + quote(password),
+			"GRANT " + strings.Join(grants, ", ") + " ON *.* TO " + who + " WITH GRANT OPTION",
+			"REVOKE " + schemaMySQLWrites + " ON mysql.* FROM " + who,
+		} {
+			if err := a.app.exec(ctx, q); err != nil {
+				// The statement holds the password: only its first words are shown.
+				return fmt.Errorf("%s …: %w", strings.Join(strings.Fields(q)[:2], " "), err)
+			}
+		}
+		return nil
+	})
+}

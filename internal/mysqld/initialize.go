@@ -1,0 +1,369 @@
+package mysqld
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// initLimit bounds one run of mysqld --initialize (3–4 s on an idle machine).
+	initLimit = 3 * time.Minute
+	// newDataBytes must be free for a new data directory; mysqld makes about 190 MB at once.
+	newDataBytes = 512 << 20
+	// startBytes must be free for a start: temporary tables, logs and redo of a server that has its data already.
+	startBytes = 64 << 20
+)
+
+// marker is written beside the data directory just before its rename makes it whole. Its absence beside a data directory means
+// that the directory was not made by us.
+type marker struct {
+	Version string    `json:"mysql_version"`
+	Made    time.Time `json:"made"`
+}
+
+func (c Config) markerFile() string { return filepath.Join(c.Dir, "initialized.json") }
+
+// Initialized reports whether Initialize has completed here.
+func (c Config) Initialized() bool {
+	_, err := os.Stat(c.markerFile())
+	_, dataErr := os.Stat(c.DataDir())
+	return err == nil && dataErr == nil
+}
+
+// Initialize makes the data directory with Trireme's accounts in it, whole or not at all. No GTID is used, so that all nodes of
+// a new cluster begin with the same, empty gtid_executed. Errors: ErrInitialized, ErrForeignData, ErrNoSpace, ErrExited.
+func Initialize(ctx context.Context, cfg Config) error {
+	return cfg.initialize(ctx, func(tmp string) error {
+		if err := cfg.runInitialize(ctx, tmp); err != nil {
+			return err
+		}
+		return cfg.createAccounts(ctx, tmp)
+	})
+}
+
+// InitializeFrom does what Initialize does, in a fraction of the time, by copying the data directory below templateDir, the Dir
+// of another Config whose server is not running. Accounts and TLS keys are the template's: cfg must name the same
+// accounts and passwords.
+func InitializeFrom(ctx context.Context, cfg Config, templateDir string) error {
+	from := Config{Dir: templateDir}
+	if !from.Initialized() {
+		return fmt.Errorf("%w: template %s", ErrNotInitialized, templateDir)
+	}
+	return cfg.initialize(ctx, func(tmp string) error { return cfg.copyTree(ctx, from.DataDir(), tmp) })
+}
+
+// initialize runs fill on a folder beside data/ and renames it to data/ when it is complete and on disk.
+func (c Config) initialize(ctx context.Context, fill func(tmp string) error) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if err := c.checkAbsent(); err != nil {
+		return err
+	}
+	if err := c.makeDirs(); err != nil {
+		return err
+	}
+	if err := c.checkSpace(newDataBytes); err != nil {
+		return err
+	}
+	tmp := c.DataDir() + ".new"
+	if err := c.clearTemp(ctx, tmp); err != nil {
+		return err
+	}
+	if err := c.makeTemp(tmp); err != nil {
+		return err
+	}
+	if err := fill(tmp); err != nil {
+		_ = os.RemoveAll(tmp)
+		return fmt.Errorf("initialise %s: %w", c.DataDir(), err)
+	}
+	// A server_uuid of the template's would be used twice (S5).
+	if err := os.Remove(filepath.Join(tmp, "auto.cnf")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("initialise %s: %w", c.DataDir(), err)
+	}
+	if err := syncFS(c.Dir); err != nil {
+		return err
+	}
+	// The marker goes first: after a crash in between there is no data directory yet, and Initialize runs again.
+	if err := c.writeMarker(); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, c.DataDir()); err != nil {
+		return fmt.Errorf("initialise: %w", err)
+	}
+	if err := syncDir(c.Dir); err != nil {
+		return fmt.Errorf("initialise: %w", err)
+	}
+	return nil
+}
+
+// makeTemp: mysqld's user may not make folders in Dir itself.
+func (c Config) makeTemp(tmp string) error {
+	uid, gid, other, err := c.runsAs()
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(tmp, 0o750); err != nil {
+		return fmt.Errorf("initialise: %w", err)
+	}
+	if other {
+		if err := os.Chown(tmp, uid, gid); err != nil {
+			return fmt.Errorf("initialise: %w", err)
+		}
+	}
+	return nil
+}
+
+// checkAbsent: a data directory that is there is never overwritten.
+func (c Config) checkAbsent() error {
+	switch {
+	case c.Initialized():
+		return fmt.Errorf("%w: %s", ErrInitialized, c.DataDir())
+	case isEmptyDir(c.DataDir()):
+		return nil
+	}
+	return fmt.Errorf("%w: %s; move it away, or bring its data in with `trireme adopt`", ErrForeignData, c.DataDir())
+}
+
+// isEmptyDir is true for a folder that holds nothing or is not there.
+func isEmptyDir(path string) bool {
+	entries, err := os.ReadDir(path)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0
+}
+
+// clearTemp removes what an interrupted run has left, its server included.
+func (c Config) clearTemp(ctx context.Context, tmp string) error {
+	all, err := processes()
+	if err != nil {
+		return err
+	}
+	unfinished := func(p process) bool { return p.isMysqld() && p.names("--datadir=", tmp) }
+	for _, p := range all {
+		if unfinished(p) {
+			if err := killAndWait(ctx, p, unfinished); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.RemoveAll(tmp); err != nil {
+		return fmt.Errorf("remove an unfinished data directory: %w", err)
+	}
+	return nil
+}
+
+func (c Config) writeMarker() error {
+	b, err := json.Marshal(marker{c.Binary.Version.Raw, time.Now().UTC()})
+	if err != nil {
+		return fmt.Errorf("initialise: %w", err)
+	}
+	if err := writeFileSync(c.markerFile(), b, 0o644); err != nil {
+		return fmt.Errorf("initialise: %w", err)
+	}
+	return nil
+}
+
+// runInitialize is mysqld --initialize-insecure: root@localhost without a password, on a server that nobody can reach.
+func (c Config) runInitialize(ctx context.Context, tmp string) error {
+	p, err := c.launch(launchSpec{
+		args: append([]string{"--no-defaults", "--initialize-insecure", "--datadir=" + tmp, "--log-error=" + c.initLog(),
+			"--log-error-verbosity=2"}, c.formatOptions()...),
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, initLimit)
+	defer cancel()
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("%w: mysqld --initialize: %w", ErrTimeout, ctx.Err()), p.kill())
+	}
+	if p.exit.Code != 0 || p.exit.Signal != 0 {
+		return exitError("mysqld --initialize", p.exit, c.initLog(), p.logStart)
+	}
+	return nil
+}
+
+// formatOptions are the operator's options that shape the data directory itself: they must be there from the beginning, and the
+// same at every start.
+func (c Config) formatOptions() []string {
+	var args []string
+	for name, value := range c.Extra {
+		switch key := canonical(name); key {
+		case "lower_case_table_names", "innodb_page_size", "innodb_data_file_path", "innodb_data_home_dir", "innodb_undo_directory",
+			"innodb_log_group_home_dir", "innodb_directories", "innodb_doublewrite_dir":
+			args = append(args, "--"+key+"="+value)
+		}
+	}
+	return args
+}
+
+func (c Config) initLog() string { return filepath.Join(c.LogDir(), "initialize.err") }
+
+// createAccounts starts a server on tmp that only this process can reach and that writes no binary log, so that no GTID is used.
+func (c Config) createAccounts(ctx context.Context, tmp string) error {
+	socket := filepath.Join(filepath.Dir(c.Socket()), "init.sock")
+	_ = os.Remove(socket)
+	_ = os.Remove(socket + ".lock")
+	p, err := c.launch(launchSpec{
+		args: append([]string{"--no-defaults", "--datadir=" + tmp, "--skip-networking", "--skip-log-bin", "--loose-mysqlx=OFF",
+			"--socket=" + socket, "--pid-file=" + filepath.Join(c.RunDir(), "init.pid"), "--log-error=" + c.initLog(),
+			"--secure-file-priv=NULL", "--log-error-verbosity=2"}, c.formatOptions()...),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.kill() }() // returns at once after the polite end below
+	ctx, cancel := context.WithTimeout(ctx, initLimit)
+	defer cancel()
+	l := newLane(laneSpec{socket: socket, account: Account{User: "root"}})
+	defer l.close()
+	if err := waitReady(ctx, p, l, c.initLog()); err != nil {
+		return err
+	}
+	for _, q := range c.accountStatements() {
+		if err := l.exec(ctx, q); err != nil {
+			// The statement holds passwords: only its first words are shown.
+			return fmt.Errorf("create Trireme's accounts: %s …: %w", strings.Join(strings.Fields(q)[:2], " "), err)
+		}
+	}
+	// Nobody waits on a server without a binary log: a polite stop leaves clean files.
+	if err := p.signal(unix.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: stopping the server that makes the accounts: %w", ErrTimeout, ctx.Err())
+	}
+}
+
+// accountStatements are the accounts of a new data directory. They are the same on every node, salts aside.
+func (c Config) accountStatements() []string {
+	var q []string
+	create := func(a Account, host string) string {
+		who := quote(a.User) + "@" + quote(host)
+		q = append(q, "CREATE USER "+who+" IDENTIFIED WITH caching_sha2_password BY "+quote(a.Password)+" PASSWORD EXPIRE NEVER")
+		return who
+	}
+	admin := create(c.Admin, "localhost")
+	// GRANT ALL covers every privilege that this server version knows, SYSTEM_USER among them.
+	q = append(q, "GRANT ALL ON *.* TO "+admin+" WITH GRANT OPTION")
+	for _, host := range []string{"localhost", "127.0.0.1", "::1"} {
+		repl := create(c.Repl, host)
+		q = append(q, "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO "+repl,
+			// Without SYSTEM_USER an application's CREATE USER could change the password; with CONNECTION_ADMIN the dump gets a
+			// connection when max_connections is reached.
+			"GRANT SYSTEM_USER, CONNECTION_ADMIN ON *.* TO "+repl)
+	}
+	var secret [24]byte
+	_, _ = rand.Read(secret[:]) // never fails: crypto/rand crashes the program instead
+	q = append(q, "ALTER USER 'root'@'localhost' IDENTIFIED BY "+quote(hex.EncodeToString(secret[:]))+" ACCOUNT LOCK")
+	return q
+}
+
+// copyTree copies a data directory, giving the copy to mysqld's user.
+func (c Config) copyTree(ctx context.Context, from, to string) error {
+	uid, gid, other, err := c.runsAs()
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		dst := filepath.Join(to, rel)
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		switch {
+		case d.IsDir():
+			err = os.MkdirAll(dst, info.Mode().Perm()) // the topmost is there
+		case info.Mode().IsRegular():
+			err = copyFile(path, dst, info.Mode().Perm())
+		default:
+			return nil // sockets and links: nothing that InnoDB needs
+		}
+		if err == nil && other {
+			err = os.Chown(dst, uid, gid)
+		}
+		return err
+	})
+}
+
+func copyFile(from, to string, mode fs.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in) // copy_file_range: shares blocks where the file system can
+	return errors.Join(err, out.Close())
+}
+
+// syncFS makes everything written below dir durable at once.
+func syncFS(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}
+
+// writeFileSync replaces a file, whole or not at all, and makes it durable.
+func writeFileSync(path string, data []byte, mode fs.FileMode) error {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes the names in a folder durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

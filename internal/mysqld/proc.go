@@ -1,0 +1,226 @@
+package mysqld
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// killLimit is how long a killed process may take to be gone. A big buffer pool takes half a second to be freed; a process in
+// an uninterruptible disk wait takes as long as the disk does.
+const killLimit = 30 * time.Second
+
+// process is what /proc tells about a running program.
+type process struct {
+	pid  int
+	args []string
+	cwd  string
+}
+
+// processes lists what runs on this host, as far as we may see it.
+func processes() ([]process, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("look for running servers: %w", err)
+	}
+	var all []process
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			if p, ok := readProcess(pid); ok {
+				all = append(all, p)
+			}
+		}
+	}
+	return all, nil
+}
+
+// readProcess reports false for a process that is gone, a zombie or a kernel thread.
+func readProcess(pid int) (process, bool) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	if err != nil || len(cmdline) == 0 {
+		return process{}, false
+	}
+	p := process{pid: pid}
+	for _, a := range bytes.Split(bytes.TrimSuffix(cmdline, []byte{0}), []byte{0}) {
+		p.args = append(p.args, string(a))
+	}
+	// Not readable for another user's process; then only the arguments speak.
+	p.cwd, _ = os.Readlink(filepath.Join(dir, "cwd"))
+	return p, true
+}
+
+// isMysqld: the program may be run through a loader or a script, so every word before the options counts.
+func (p process) isMysqld() bool {
+	for _, a := range p.args {
+		if base := filepath.Base(a); base == "mysqld" || base == "mysqld-debug" {
+			return true
+		}
+	}
+	return false
+}
+
+// names reports whether an argument is option and then path, or another spelling of path.
+func (p process) names(option, path string) bool {
+	for _, a := range p.args {
+		given, ok := strings.CutPrefix(a, option)
+		if !ok {
+			continue
+		}
+		if given == path {
+			return true
+		}
+		one, err1 := os.Stat(given)
+		two, err2 := os.Stat(path)
+		if err1 == nil && err2 == nil && os.SameFile(one, two) {
+			return true
+		}
+	}
+	return false
+}
+
+// describe names a process for an operator.
+func describe(pid int) string {
+	p, ok := readProcess(pid)
+	if !ok {
+		return fmt.Sprintf("process %d", pid)
+	}
+	line := strings.Join(p.args, " ")
+	if len(line) > 120 {
+		line = line[:117] + "..."
+	}
+	return fmt.Sprintf("process %d (%s)", pid, line)
+}
+
+// killOrphans ends every mysqld that an earlier daemon left on this directory, and waits until they are gone. A mysqld on our
+// data directory that is not of our making is not touched: ErrInUse.
+func (c Config) killOrphans(ctx context.Context) error {
+	all, err := processes()
+	if err != nil {
+		return err
+	}
+	data, err := filepath.EvalSymlinks(c.DataDir())
+	if err != nil {
+		data = c.DataDir()
+	}
+	for _, p := range all {
+		if p.pid == os.Getpid() || !p.isMysqld() {
+			continue
+		}
+		switch {
+		case c.started(p):
+			c.log().Warn("killing a mysqld that an earlier daemon left behind", "pid", p.pid, "dir", c.Dir)
+			if err := killAndWait(ctx, p, c.started); err != nil {
+				return err
+			}
+		case p.cwd == data:
+			return fmt.Errorf("%w: %s; stop it first", ErrInUse, describe(p.pid))
+		}
+	}
+	return nil
+}
+
+// started says whether p is a mysqld that a daemon has started on this directory.
+func (c Config) started(p process) bool {
+	return p.isMysqld() && (p.names("--defaults-file=", c.optionFile()) || p.names("--datadir=", c.DataDir()))
+}
+
+// killAndWait sends SIGKILL to the process that p described, and waits for its end. same recognises it: a pid could have been
+// given to another process, and a script that runs mysqld has other arguments before and after its exec.
+func killAndWait(ctx context.Context, p process, same func(process) bool) error {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("kill mysqld %d: %w", p.pid, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	// The pid could have been given to another process before we held it by the descriptor.
+	if now, ok := readProcess(p.pid); !ok || !same(now) {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill mysqld %d: %w", p.pid, err)
+	}
+	deadline := time.Now().Add(killLimit)
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
+		switch {
+		case err == nil && n > 0:
+			return nil
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return fmt.Errorf("wait for mysqld %d to die: %w", p.pid, err)
+		case ctx.Err() != nil:
+			return fmt.Errorf("wait for mysqld %d to die: %w", p.pid, ctx.Err())
+		case time.Now().After(deadline):
+			return fmt.Errorf("%w: pid %d, SIGKILL sent %s ago; look for a hanging disk", ErrNotReaped, p.pid, killLimit)
+		}
+	}
+}
+
+// checkPort fails with ErrPortInUse when mysqld could not listen, and says who does if that can be known.
+func (c Config) checkPort() error {
+	host := c.bind()
+	if host == "*" {
+		host = ""
+	}
+	for _, h := range strings.Split(host, ",") {
+		l, err := net.Listen("tcp", net.JoinHostPort(strings.TrimSpace(h), strconv.Itoa(c.Port)))
+		if err == nil {
+			_ = l.Close()
+			continue
+		}
+		if errors.Is(err, unix.EADDRINUSE) {
+			who := "another program"
+			if pid := listenerOf(c.Port); pid != 0 {
+				who = describe(pid)
+			}
+			return fmt.Errorf("%w: %s listens on mysqld's port %d; stop it, or change mysql.port", ErrPortInUse, who, c.Port)
+		}
+		return fmt.Errorf("%w: mysqld cannot listen on %s port %d: %w; correct mysql.bind or mysql.port", ErrConfig, h, c.Port, err)
+	}
+	return nil
+}
+
+// listenerOf finds the process that listens on a TCP port, 0 when unknown: /proc/net/tcp gives the socket's inode
+// (proc(5)), and a process has it among its descriptors.
+func listenerOf(port int) int {
+	inodes := map[string]bool{}
+	for _, f := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		for _, line := range strings.Split(string(b), "\n") {
+			w := strings.Fields(line)
+			const listen = "0A"
+			if len(w) > 9 && w[3] == listen && strings.HasSuffix(w[1], fmt.Sprintf(":%04X", port)) {
+				inodes["socket:["+w[9]+"]"] = true
+			}
+		}
+	}
+	if len(inodes) == 0 {
+		return 0
+	}
+	fds, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		return 0
+	}
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && inodes[to] {
+			pid, _ := strconv.Atoi(strings.Split(fd, "/")[2])
+			return pid
+		}
+	}
+	return 0
+}

@@ -1,0 +1,150 @@
+package mysqld
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Session is a connection of somebody else's.
+type Session struct {
+	ID      uint64
+	User    string
+	Host    string
+	Command string
+	Info    string // its statement, shortened by the server
+}
+
+// ours: sessions of Trireme's accounts and of the server itself are never killed.
+func (a *Admin) ours(user, command string) bool {
+	switch user {
+	case a.cfg.Admin.User, a.cfg.Repl.User, "system user", "event_scheduler", "mysql.session":
+		return true
+	}
+	return command == "Daemon" || strings.HasPrefix(command, "Binlog Dump")
+}
+
+// ApplicationSessions lists all connections that are not Trireme's or the server's own.
+func (a *Admin) ApplicationSessions(ctx context.Context) ([]Session, error) {
+	var found []Session
+	err := limit(ctx, quickLimit, "list sessions", func(ctx context.Context) error {
+		t, err := a.status.query(ctx, "SHOW PROCESSLIST")
+		if err != nil {
+			return err
+		}
+		for _, r := range t {
+			if a.ours(r["user"], r["command"]) {
+				continue
+			}
+			id, err := strconv.ParseUint(r["id"], 10, 64)
+			if err != nil {
+				return fmt.Errorf("SHOW PROCESSLIST: id: %w", err)
+			}
+			found = append(found, Session{id, r["user"], r["host"], r["command"], r["info"]})
+		}
+		return nil
+	})
+	return found, err
+}
+
+// KillApplicationConnections ends all of them, logins under way included, and says how many. A commit that waits for its
+// acknowledgement is not undone by this: its client loses the connection, the transaction goes on waiting.
+func (a *Admin) KillApplicationConnections(ctx context.Context) (killed int, err error) {
+	seen := map[uint64]bool{}
+	// A login that was under way during one pass is a session in the next.
+	for range sweepRounds {
+		sessions, err := a.ApplicationSessions(ctx)
+		if err != nil {
+			return killed, err
+		}
+		// A killed session stays in the list until it has noticed.
+		sessions = slices.DeleteFunc(sessions, func(s Session) bool { return seen[s.ID] })
+		if len(sessions) == 0 {
+			return killed, nil
+		}
+		for _, s := range sessions {
+			seen[s.ID] = true
+		}
+		n, err := a.kill(ctx, sessions)
+		killed += n
+		if err != nil {
+			return killed, err
+		}
+	}
+	return killed, nil
+}
+
+// kill counts the sessions that were still there.
+func (a *Admin) kill(ctx context.Context, sessions []Session) (killed int, err error) {
+	err = limit(ctx, quickLimit, "kill sessions", func(ctx context.Context) error {
+		for _, s := range sessions {
+			err := a.killer.exec(ctx, "KILL "+strconv.FormatUint(s.ID, 10))
+			switch {
+			case err == nil:
+				killed++
+			case errorNumber(err) != erNoSuchThread:
+				return err
+			}
+		}
+		return nil
+	})
+	return killed, err
+}
+
+// Blocker is a session that holds a metadata lock which an applier thread waits for.
+type Blocker struct {
+	Session
+	Object string // "schema.table", or the kind of lock
+}
+
+// MetadataBlockers lists the sessions that keep the applier from going on, usually a long reader before DDL. They block it for a
+// year by default. Needs performance_schema; without it the list is empty.
+func (a *Admin) MetadataBlockers(ctx context.Context) ([]Blocker, error) {
+	var found []Blocker
+	err := limit(ctx, quickLimit, "look for metadata locks", func(ctx context.Context) error {
+		t, err := a.status.query(ctx, `SELECT DISTINCT t.PROCESSLIST_ID AS id, t.PROCESSLIST_USER AS user, t.PROCESSLIST_HOST AS host,
+  t.PROCESSLIST_COMMAND AS command, t.PROCESSLIST_INFO AS info, g.OBJECT_TYPE AS kind, g.OBJECT_SCHEMA AS s, g.OBJECT_NAME AS n
+FROM performance_schema.metadata_locks p
+JOIN performance_schema.threads w ON w.THREAD_ID = p.OWNER_THREAD_ID
+JOIN performance_schema.metadata_locks g ON g.LOCK_STATUS = 'GRANTED' AND g.OBJECT_TYPE = p.OBJECT_TYPE
+  AND g.OBJECT_SCHEMA <=> p.OBJECT_SCHEMA AND g.OBJECT_NAME <=> p.OBJECT_NAME AND g.OWNER_THREAD_ID <> p.OWNER_THREAD_ID
+JOIN performance_schema.threads t ON t.THREAD_ID = g.OWNER_THREAD_ID
+WHERE p.LOCK_STATUS = 'PENDING' AND t.PROCESSLIST_ID IS NOT NULL
+  AND w.NAME IN ('thread/sql/replica_worker', 'thread/sql/replica_sql', 'thread/sql/slave_worker', 'thread/sql/slave_sql')`)
+		if err != nil {
+			return err
+		}
+		for _, r := range t {
+			if a.ours(r["user"], r["command"]) {
+				continue
+			}
+			id, err := strconv.ParseUint(r["id"], 10, 64)
+			if err != nil {
+				return fmt.Errorf("threads: id: %w", err)
+			}
+			object := strings.Trim(r["s"]+"."+r["n"], ".")
+			if object == "" {
+				object = r["kind"]
+			}
+			found = append(found, Blocker{Session{id, r["user"], r["host"], r["command"], r["info"]}, object})
+		}
+		return nil
+	})
+	return found, err
+}
+
+// KillMetadataBlockers ends the sessions that MetadataBlockers lists now, and returns them.
+func (a *Admin) KillMetadataBlockers(ctx context.Context) ([]Blocker, error) {
+	found, err := a.MetadataBlockers(ctx)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	var sessions []Session
+	for _, b := range found {
+		sessions = append(sessions, b.Session)
+	}
+	_, err = a.kill(ctx, sessions)
+	return found, err
+}

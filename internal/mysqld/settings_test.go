@@ -1,0 +1,157 @@
+package mysqld
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func unitConfig() Config {
+	return Config{
+		Binary: Binary{Path: "/usr/sbin/mysqld", Version: Version{9, 7, 4, "9.7.4"}}, Dir: "/srv/n1", Port: 3306, ServerID: 1,
+		Admin: Account{"a", "x"}, Repl: Account{"r", "y"},
+	}
+}
+
+func TestExtraSettings(t *testing.T) {
+	for _, c := range []struct {
+		name, value string
+		want        error
+	}{
+		{"innodb_buffer_pool_size", "8G", nil},
+		{"max-connections", "500", nil},
+		{"sync_binlog", "0", nil}, // ours anyway
+		{"sync_binlog", "1", ErrSetting},
+		{"innodb-flush-log-at-trx-commit", "1", ErrSetting},
+		{"GTID_MODE", "1", nil},
+		{"gtid_mode", "OFF_PERMISSIVE", ErrSetting},
+		{"loose-rpl_semi_sync_source_enabled", "OFF", ErrSetting},
+		{"skip-rpl-semi-sync-source-enabled", "", ErrSetting},
+		{"rpl_semi_sync_source_timeout", "1000", ErrSetting},
+		{"rpl_semi_sync_replica_enabled", "ON", ErrSetting},
+		{"replicate-do-db", "a", ErrSetting},
+		{"binlog_do_db", "a", ErrSetting},
+		{"skip-log-bin", "", ErrSetting},
+		{"skip_log_replica_updates", "", ErrSetting},
+		{"skip_gtid_mode", "", ErrSetting},
+		{"super_read_only", "OFF", ErrSetting},
+		{"datadir", "/tmp", ErrSetting},
+		{"init_file", "/x.sql", ErrSetting},
+		{"innodb_force_recovery", "1", ErrSetting},
+		{"persisted_globals_load", "ON", ErrSetting},
+		{"plugin_load_add", "auth_socket.so", nil},
+		{"skip_name_resolve", "OFF", nil},
+		{"replica_parallel_workers", "16", nil},
+		{"performance_schema", "OFF", nil},
+		{"a b", "1", ErrConfig},
+		{"max_connections", "1\n[mysqld]", ErrConfig},
+		{"", "1", ErrConfig},
+	} {
+		cfg := unitConfig()
+		cfg.Extra = map[string]string{c.name: c.value}
+		if err := cfg.Validate(); !errors.Is(err, c.want) {
+			t.Errorf("%s=%q: %v, want %v", c.name, c.value, err, c.want)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for name, spoil := range map[string]func(*Config){
+		"program":    func(c *Config) { c.Binary.Path = "" },
+		"directory":  func(c *Config) { c.Dir = "n1" },
+		"port":       func(c *Config) { c.Port = 70000 },
+		"server id":  func(c *Config) { c.ServerID = 0 },
+		"password":   func(c *Config) { c.Repl.Password = "" },
+		"same name":  func(c *Config) { c.Repl.User = c.Admin.User },
+		"durability": func(c *Config) { c.Durability = "none" },
+	} {
+		cfg := unitConfig()
+		spoil(&cfg)
+		if err := cfg.Validate(); !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := unitConfig().Validate(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mysqld takes the last line of a name: the operator's come after our defaults and before what is enforced.
+func TestOptionFileOrder(t *testing.T) {
+	cfg := unitConfig()
+	cfg.Dir = `/srv/a "b" \c`
+	cfg.Extra = map[string]string{"max-binlog-size": "512M", "skip_external_locking": ""}
+	lines := strings.Split(cfg.options(), "\n")
+	at := func(l string) int {
+		i := slices.Index(lines, l)
+		if i < 0 {
+			t.Fatalf("no line %s in\n%s", l, cfg.options())
+		}
+		return i
+	}
+	if at(`max_binlog_size="1G"`) > at(`max_binlog_size="512M"`) || at(`max_binlog_size="512M"`) > at(`gtid_mode="ON"`) {
+		t.Fatal(cfg.options())
+	}
+	at("skip_external_locking")
+	at(`datadir="/srv/a "b" \\c/data"`)
+	at(`sync_binlog="0"`)
+	cfg.Durability = DurabilityDouble
+	lines = strings.Split(cfg.options(), "\n")
+	at(`sync_binlog="1"`)
+	at(`innodb_flush_log_at_trx_commit="1"`)
+	if strings.Contains(cfg.options(), "replica_parallel_type") {
+		t.Fatal("a setting that 9.7 does not know")
+	}
+	cfg.Binary.Version = Version{8, 0, 36, "8.0.36"}
+	lines = strings.Split(cfg.options(), "\n")
+	at(`binlog_transaction_dependency_tracking="WRITESET"`)
+}
+
+func TestQuote(t *testing.T) {
+	for in, want := range map[string]string{"a": "'a'", `it's\n`: `'it\'s\\n'`, "a\x00\n": `'a\0\n'`} {
+		if got := quote(in); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+	if got := ident("a`b"); got != "`a``b`" {
+		t.Error(got)
+	}
+	if got := definer("a@b@10.0.0.1"); got != "`a@b`@`10.0.0.1`" {
+		t.Error(got)
+	}
+}
+
+func TestParseXID(t *testing.T) {
+	x, err := parseXID("7", "2", "1", "0x616200")
+	if err != nil || x != (XID{7, "ab", "\x00"}) || x.String() != "7,6162,00" {
+		t.Fatal(x, err)
+	}
+	for _, bad := range [][4]string{{"7", "2", "2", "0x616200"}, {"7", "-1", "4", "0x616200"}, {"x", "2", "1", "0x616200"}, {"1", "2", "1", "0xzz"}} {
+		if x, err := parseXID(bad[0], bad[1], bad[2], bad[3]); err == nil {
+			t.Errorf("%v: %v", bad, x)
+		}
+	}
+}
+
+func TestAdviceFor(t *testing.T) {
+	got := adviceFor([]string{"... [ERROR] [MY-010262] [Server] Can't start server: Bind on TCP/IP port: Address already in use"})
+	if !strings.Contains(got, "mysql.port") {
+		t.Error(got)
+	}
+	if adviceFor([]string{"nothing special"}) != "" {
+		t.Error("advice out of thin air")
+	}
+}
+
+func TestDeniedPrivileges(t *testing.T) {
+	for p, want := range map[string]bool{
+		"Super": true, "SYSTEM_USER": true, "PERSIST_RO_VARIABLES_ADMIN": true, "BINLOG_ADMIN": true, "Replication slave": true,
+		"REPLICATION_APPLIER": true, "INNODB_REDO_LOG_ENABLE": true, "Grant option": true,
+		"Select": false, "Create user": false, "XA_RECOVER_ADMIN": false, "SET_ANY_DEFINER": false, "Process": false,
+	} {
+		if denied(p) != want {
+			t.Errorf("%s: not %v", p, want)
+		}
+	}
+}

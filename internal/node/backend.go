@@ -1,0 +1,99 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"trireme/internal/api"
+	"trireme/internal/consensus"
+	"trireme/internal/ha"
+)
+
+// Node is the backend of its API server.
+var _ api.Backend = (*Node)(nil)
+
+// Local implements api.Backend.
+func (n *Node) Local() api.Health {
+	st := n.cons.Status()
+	lease := n.cons.LeaseUntil()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h := api.Health{Name: n.id.Name, Role: n.roleLocked(&st), State: n.stateName, Reason: n.why, Term: st.Term,
+		MySQLAlive: n.srv.life != nil}
+	if m, ok := n.cluster.MemberByID(st.Leader); ok {
+		h.Leader = m.Name
+	}
+	// The lease is compared with the clock after everything else was read (S10).
+	h.Writable = n.leadsLocked(&st) && n.serving.phase == ha.PhaseOpen && consensus.Boottime() < lease
+	h.Readable = n.srv.state == ha.ServerReady
+	if h.Readable {
+		lag, bytes := n.lagLocked()
+		h.LagKnown, h.Lag, h.LagBytes = true, secondsOf(lag), bytes
+	}
+	return h
+}
+
+// Leader implements api.Backend.
+func (n *Node) Leader() api.Leader {
+	st := n.cons.Status()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m, ok := n.cluster.MemberByID(st.Leader)
+	if !ok {
+		return api.Leader{}
+	}
+	return api.Leader{Name: m.Name, API: m.API, Self: m.ID == n.id.ID}
+}
+
+// Self implements api.Backend.
+func (n *Node) Self(context.Context) api.MemberView {
+	st := n.cons.Status()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.selfViewLocked(&st)
+}
+
+// View implements api.Backend: it is put together from what every daemon tells all others, so any node answers at once.
+func (n *Node) View(context.Context) api.ClusterView {
+	st := n.cons.Status()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit}
+	for _, m := range n.cluster.Members {
+		var mv api.MemberView
+		switch p := n.peers[m.ID]; {
+		case m.ID == n.id.ID:
+			mv = n.selfViewLocked(&st)
+		case p == nil:
+			mv = api.DownView(m, "it has not been heard of since this daemon started")
+		case !p.fresh():
+			mv = api.DownView(m, fmt.Sprintf("not heard of for %.1f s", (now()-p.at).Seconds()))
+			mv.Raft = p.status.Member.Raft
+		default:
+			mv = p.status.Member
+		}
+		if pr, ok := st.Members[m.ID]; ok {
+			mv.Raft.Match = pr.Match
+		}
+		v.Members = append(v.Members, mv)
+		if mv.Role == api.RoleLeader && mv.State != api.StateDown {
+			v.Leader = mv.Name
+		}
+	}
+	return v
+}
+
+// History implements api.Backend.
+func (n *Node) History(context.Context) ([]api.Event, error) { return n.history.all(), nil }
+
+// APITokenHash implements api.Backend.
+func (n *Node) APITokenHash() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cluster.APITokenHash
+}
+
+// Metrics implements api.Backend.
+func (n *Node) Metrics() prometheus.Gatherer { return n.metrics }

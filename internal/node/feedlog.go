@@ -1,0 +1,62 @@
+package node
+
+import (
+	"context"
+	"sync"
+
+	"trireme/internal/dump"
+	"trireme/internal/gtid"
+	"trireme/internal/raftlog"
+)
+
+// feedLog shows the committed part of the raft log to the feed (S3).
+type feedLog struct {
+	n      *Node
+	mu     sync.Mutex
+	reader *raftlog.Reader // of the one receiver
+}
+
+func (f *feedLog) FirstIndex() uint64 {
+	i, err := f.n.rlog.FirstIndex()
+	if err != nil {
+		return 0
+	}
+	return i
+}
+
+func (f *feedLog) Committed() uint64 {
+	i, _ := f.n.led.at()
+	return i
+}
+
+func (f *feedLog) WaitCommitted(ctx context.Context, index uint64) error {
+	return f.n.waitCommitted(ctx, index)
+}
+
+func (f *feedLog) SeekGTID(set gtid.Set) (uint64, []byte, error) {
+	return f.n.rlog.SeekGTID(set, f.Committed())
+}
+
+// Read returns entries of [from, to], at least one and about maxBytes.
+func (f *feedLog) Read(ctx context.Context, from, to uint64, maxBytes int) ([]dump.Entry, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.reader == nil || f.reader.Index() != from {
+		if f.reader != nil {
+			f.reader.Close()
+		}
+		f.reader = f.n.rlog.NewReader(from)
+	}
+	es, err := f.reader.Next(min(to, f.Committed()), maxBytes)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]dump.Entry, len(es))
+	for i, e := range es {
+		out[i] = dump.Entry{Index: e.GetIndex(), Term: e.GetTerm(), Data: e.GetData()}
+		if e.GetType() != 0 {
+			out[i].Data = nil // a membership change
+		}
+	}
+	return out, ctx.Err()
+}

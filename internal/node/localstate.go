@@ -1,0 +1,90 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"trireme/internal/config"
+)
+
+// localState is what a node must remember of itself over a restart, beside the raft log. It is in node.json, written whole and
+// fsynced before anything that depends on it happens.
+type localState struct {
+	// Incarnation is the number of the newest life of this node's mysqld (S5). It grows before each start.
+	Incarnation uint64 `json:"incarnation"`
+	// Led are the incarnations for which this node proposed a barrier: GTIDs of theirs that Raft does not have are errant,
+	// those of other lives are harmless local statements.
+	Led []uint64 `json:"led,omitempty"`
+	// Retired are those of Led that were drained and went on as followers, with the highest GNO that they had committed: what
+	// they executed above it is local too.
+	Retired map[uint64]int64 `json:"retired,omitempty"`
+	// Prelude are the GNOs up to which a life of Led logged what is its own affair, before it led.
+	Prelude map[uint64]int64 `json:"prelude,omitempty"`
+	// Durable is the durable index (S8): everything at or below it is durably in InnoDB.
+	Durable uint64 `json:"durable_index"`
+	// LogMade says that the raft log was made: finding none from then on means that it was lost (S2).
+	LogMade bool `json:"log_made"`
+}
+
+// localFile keeps a localState on disk. Reading it never waits for the disk.
+type localFile struct {
+	mu    sync.Mutex // one update at a time
+	path  string
+	state atomic.Pointer[localState]
+}
+
+func openLocalFile(dir string) (*localFile, error) {
+	f := &localFile{path: filepath.Join(dir, "node.json")}
+	f.state.Store(&localState{})
+	b, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var s localState
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", f.path, err)
+	}
+	f.state.Store(&s)
+	return f, nil
+}
+
+// get returns the newest state; it is not to be changed.
+func (f *localFile) get() *localState { return f.state.Load() }
+
+// update changes the state and returns once it is on disk.
+func (f *localFile) update(change func(*localState)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := *f.state.Load()
+	next.Led = slices.Clone(next.Led)
+	next.Retired, next.Prelude = cloneMap(next.Retired), cloneMap(next.Prelude)
+	change(&next)
+	b, err := json.MarshalIndent(next, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := config.WriteFile(f.path, append(b, '\n')); err != nil {
+		return fmt.Errorf("writing %s: %w", f.path, err)
+	}
+	f.state.Store(&next)
+	return nil
+}
+
+// cloneMap never returns nil.
+func cloneMap(m map[uint64]int64) map[uint64]int64 {
+	if m == nil {
+		return map[uint64]int64{}
+	}
+	return maps.Clone(m)
+}

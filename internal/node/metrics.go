@@ -1,0 +1,65 @@
+package node
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"trireme/internal/consensus"
+	"trireme/internal/ha"
+)
+
+// newMetrics registers what a node shows at /metrics. Values are read when they are asked for: nothing is counted on the
+// commit path for them.
+func (n *Node) newMetrics() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	gauge := func(name, help string, f func(st *consensus.Status) float64) {
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "trireme", Name: name, Help: help},
+			func() float64 { st := n.cons.Status(); return f(&st) }))
+	}
+	gauge("raft_term", "Raft term.", func(st *consensus.Status) float64 { return float64(st.Term) })
+	gauge("raft_commit_index", "Raft commit index.", func(st *consensus.Status) float64 { return float64(st.Commit) })
+	gauge("raft_last_index", "Last index of this node's raft log.", func(st *consensus.Status) float64 { return float64(st.LastIndex) })
+	gauge("raft_durable_index", "Highest index that this node has fsynced.", func(st *consensus.Status) float64 { return float64(st.Durable) })
+	gauge("raft_is_leader", "1 on the raft leader.", func(st *consensus.Status) float64 { return one(st.Role == consensus.Leader) })
+	gauge("raft_log_bytes", "Bytes that the log's segments take.", func(*consensus.Status) float64 { return float64(n.rlog.Size()) })
+	gauge("writable", "1 when this node's mysqld takes writes.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return one(n.serving.phase == ha.PhaseOpen)
+	})
+	gauge("mysqld_ready", "1 when this node's mysqld is judged and fed, or serves.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return one(n.srv.state == ha.ServerReady)
+	})
+	gauge("mysqld_applied_index", "Highest raft index that mysqld holds.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return float64(n.srv.backlog.Applied)
+	})
+	gauge("mysqld_lag_seconds", "Seconds since the oldest transaction not yet applied was committed.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		lag, _ := n.lagLocked()
+		return lag
+	})
+	gauge("mysqld_lag_bytes", "Bytes committed and not yet applied.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		_, bytes := n.lagLocked()
+		return float64(bytes)
+	})
+	return r
+}
+
+func one(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func secondsOf(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

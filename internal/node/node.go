@@ -1,0 +1,413 @@
+// Package node runs one member of a cluster: it makes the View that ha.Decide looks at, carries out the actions that come
+// back, and owns every goroutine between the raft log, mysqld, the router and the API.
+//
+//	events (raft state, mysqld's exit, peers' status, timers) -> wake -> loop: View -> ha.Decide -> actions
+//
+// An action that takes time runs on a goroutine of its own; while it runs the View shows it (server state, phase), so that it
+// is not started twice. mu guards what the View is made of and is never held over I/O.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/dump"
+	"trireme/internal/ha"
+	"trireme/internal/mysqld"
+	"trireme/internal/pki"
+	"trireme/internal/raftlog"
+	"trireme/internal/router"
+	"trireme/internal/transport"
+)
+
+// Pauses of the node's periodic work.
+const (
+	loopInterval    = 250 * time.Millisecond // Decide is asked at least this often
+	statusInterval  = time.Second            // our status goes to all peers at least this often
+	statusLifetime  = 3500 * time.Millisecond
+	appliedInterval = 200 * time.Millisecond // gtid_executed is read while something is not applied
+	durableInterval = 5 * time.Second        // S8
+	purgeInterval   = 10 * time.Second
+	applierInterval = 2 * time.Second
+)
+
+// Limits of waits.
+const (
+	promoteLimit       = 24 * time.Hour // a long backlog is applied before writes open, however long that takes
+	leasePatience      = 5 * time.Second
+	leaseGrace         = 100 * time.Millisecond
+	openPatience       = 500 * time.Millisecond
+	fencePatience      = 200 * time.Millisecond // DESIGN.md §1 "fence"
+	startRetry         = 2 * time.Second
+	judgeRetry         = time.Second
+	blockerPatience    = 5 * time.Second // for sessions that hold up the applier
+	promoteRetry       = 2 * time.Second
+	readIndexTimeout   = 5 * time.Second
+	handoverTimeout    = 3 * time.Second
+	switchoverPatience = 10 * time.Second
+	stopPatience       = 20 * time.Second
+)
+
+// Node is one running member.
+type Node struct {
+	cfg     config.Node
+	id      config.Identity
+	secrets config.Secrets
+	log     *slog.Logger // says which node
+	base    *slog.Logger // for the parts that say it themselves
+	local   *localFile
+	history *history
+	version string
+
+	rlog    *raftlog.Log
+	cons    *consensus.Node
+	tr      *transport.Transport
+	led     *ledger
+	feed    *dump.Feed // nil on a logger
+	router  *router.Router
+	api     *api.Server
+	bin     mysqld.Binary
+	bundle  *pki.Bundle
+	metrics *prometheus.Registry
+
+	wake  chan struct{}
+	ready chan struct{} // closed once every part is there
+	fatal chan error
+	tasks sync.WaitGroup
+	ctx   context.Context // ends when the node stops; tasks are bound to it
+
+	gate       sync.Mutex  // held while writes are opened or closed
+	special    atomic.Bool // something other than rows was committed since recordEvents last looked
+	settingsMu sync.Mutex  // serialises changes of the cluster settings made here
+
+	mu          sync.Mutex
+	cluster     *config.Cluster // committed settings; immutable, replaced whole
+	raft        consensus.State
+	leaderSince time.Duration
+	leaseLost   time.Duration // when the lease was first seen to be gone; 0: it runs
+	srv         serverSlot
+	serving     servingSlot
+	peers       map[uint64]*peer
+	stateName   string
+	why         string
+	handTerm    uint64
+	handAt      time.Duration
+	handTo      uint64
+	askedTerm   uint64 // in which the leader asked this node to take over; 0: never
+	request     *transferRequest
+	stopping    bool
+	polite      bool   // mysqld was asked to stop, since nobody waits
+	publishNow  bool   // our status changed in a way that others wait for
+	keepFrom    uint64 // lowest index that recovery here may need (S8); 0: not known, or XA transactions are open
+	purgedFile  uint32 // mysqld's binary log has been purged up to this file
+	setAt       uint64 // index of the entry that set cluster
+}
+
+// serverSlot is this node's mysqld as far as recovery has come.
+type serverSlot struct {
+	state   ha.ServerState
+	life    *life
+	backlog backlog
+	stuck   string
+	applier string // why replication from the feed does not run; empty: it does
+	retryAt time.Duration
+	fails   int
+	problem string // of the last failed start or judgement
+}
+
+// servingSlot is what the present incarnation serves.
+type servingSlot struct {
+	phase   ha.Phase
+	term    uint64
+	drained bool               // writes are closed and all that was written is committed
+	cancel  context.CancelFunc // ends the promotion or switchover under way
+	done    chan struct{}      // closed when that has ended; nil: none was begun
+	pump    chan struct{}      // closed when the pump has ended; nil: none was begun
+}
+
+// errStopped is given to waits that end because the node stops.
+var errStopped = errors.New("the node is stopping")
+
+// errDeadLife ends what was begun with a mysqld that has died since.
+var errDeadLife = errors.New("this mysqld is dead")
+
+// now is CLOCK_BOOTTIME.
+func now() time.Duration { return time.Duration(consensus.Boottime()) }
+
+// poke makes the loop look again, soon.
+func (n *Node) poke() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// fail ends the node for a reason that makes going on unsafe (S13): mysqld is killed and the daemon exits with the reason.
+func (n *Node) fail(err error) {
+	select {
+	case n.fatal <- err:
+	default:
+	}
+}
+
+// loop asks ha.Decide until the node stops. It returns the reason of a fatal stop, or nil.
+func (n *Node) loop(ctx context.Context) error {
+	tick := time.NewTimer(loopInterval)
+	defer tick.Stop()
+	var lastStatus time.Duration
+	for {
+		tick.Reset(n.untilNextLook())
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-n.fatal:
+			return err
+		case <-n.wake:
+		case <-tick.C:
+		}
+		st, acts := ha.Decide(n.view())
+		n.noteState(st)
+		for _, a := range acts {
+			n.act(a)
+		}
+		n.routes()
+		n.mu.Lock()
+		due := n.publishNow || now() > lastStatus+statusInterval
+		n.publishNow = false
+		n.mu.Unlock()
+		if due {
+			lastStatus = now()
+			n.broadcastStatus()
+		}
+	}
+}
+
+// untilNextLook is the pause of the loop: shorter when a lease that reads rest on runs out before (S10).
+func (n *Node) untilNextLook() time.Duration {
+	n.mu.Lock()
+	open := n.serving.phase == ha.PhaseOpen
+	n.mu.Unlock()
+	if left := time.Duration(n.cons.LeaseUntil()) - now(); open && left < loopInterval {
+		return max(left, time.Millisecond)
+	}
+	return loopInterval
+}
+
+// noteState remembers what Decide said and logs it when it is new.
+func (n *Node) noteState(st ha.State) {
+	n.mu.Lock()
+	changed := n.why != st.Why
+	if n.stateName != st.Name {
+		n.publishNow = true
+	}
+	n.stateName, n.why = st.Name, st.Why
+	term := n.raft.Term
+	n.mu.Unlock()
+	if changed {
+		n.log.Info(st.Why, "term", term, "state", st.Name)
+	}
+}
+
+// view is the node as it is now, for ha.Decide.
+func (n *Node) view() ha.View {
+	st := n.cons.Status()
+	lease := time.Duration(n.cons.LeaseUntil())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.softStateLocked(st.State)
+	lease = n.leaseLocked(lease)
+	v := ha.View{
+		Now:  now(),
+		Self: n.id.ID,
+		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
+			LeaseUntil: lease, Transferee: st.Transferee, Asked: n.askedTerm != 0 && st.Term == n.askedTerm+1,
+			Since: n.leaderSince, Voters: len(st.Voters)},
+		Server: ha.Server{State: n.srv.state, Applied: n.srv.backlog.Applied, Stuck: n.srv.stuck, RetryAt: n.srv.retryAt},
+		Serving: ha.Serving{
+			Phase: n.serving.phase, Term: n.serving.term, Drained: n.serving.drained,
+		},
+		HandoverTriedTerm: n.handTerm,
+		HandoverAt:        n.handAt,
+		HandoverTo:        n.handTo,
+		Stopping:          n.stopping,
+		Voter:             contains(st.Voters, n.id.ID),
+	}
+	if n.request != nil {
+		v.Request = &ha.Transfer{To: n.request.to}
+	}
+	if m, ok := n.cluster.MemberByID(n.id.ID); ok {
+		v.Weight = m.Weight
+	}
+	for _, m := range n.cluster.Members {
+		if m.ID != n.id.ID {
+			v.Peers = append(v.Peers, n.peerViewLocked(m, &st))
+		}
+	}
+	return v
+}
+
+// leaseLocked is the lease as the policy sees it. The death of a voter takes its answer out of the lease, which a fresh round gives
+// back a moment later: that is no reason to fence. The lease and this grace together stay below the election timeout (S10).
+func (n *Node) leaseLocked(lease time.Duration) time.Duration {
+	if lease > now() {
+		n.leaseLost = 0
+		return lease
+	}
+	if n.leaseLost == 0 {
+		n.leaseLost = lease
+		if lease == 0 {
+			n.leaseLost = now()
+		}
+	}
+	return n.leaseLost + leaseGrace
+}
+
+// peerViewLocked is another member as its last status showed it.
+func (n *Node) peerViewLocked(m config.Member, st *consensus.Status) ha.Peer {
+	p := ha.Peer{ID: m.ID, Name: m.Name, Voter: contains(st.Voters, m.ID), Data: m.Role != config.RoleLogger, Weight: m.Weight}
+	if pr, ok := st.Members[m.ID]; ok {
+		p.Match = pr.Match
+	}
+	if s := n.peers[m.ID]; s != nil && s.fresh() {
+		p.Live, p.Ready, p.Applied = true, s.status.Ready, s.status.Member.Raft.Applied
+	}
+	return p
+}
+
+// softStateLocked takes the newest role, term and leader.
+func (n *Node) softStateLocked(s consensus.State) {
+	if s.Role == consensus.Leader && (n.raft.Role != consensus.Leader || n.raft.Term != s.Term) {
+		n.leaderSince = now()
+	}
+	if n.raft != s {
+		n.publishNow = true
+	}
+	n.raft = s
+}
+
+// act starts one action of ha.Decide. What the action rests on is read again first: mysqld may have died and the term may have
+// moved on since the View was made. An action of an older term is dropped, except a fence (S7).
+func (n *Node) act(a ha.Action) {
+	term := n.cons.Status().Term
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.standsLocked(a, term) {
+		return
+	}
+	switch a.Kind {
+	case ha.StartServer:
+		n.srv.state = ha.ServerStarting
+		n.task(n.startServer)
+	case ha.Judge:
+		l := n.srv.life
+		n.srv.state = ha.ServerJudging
+		n.task(func(ctx context.Context) { n.judgeServer(ctx, l) })
+	case ha.Promote:
+		l := n.srv.life
+		n.serving = servingSlot{phase: ha.PhasePromoting, term: a.Term}
+		n.serveTaskLocked(promoteLimit, func(ctx context.Context) { n.promote(ctx, l, a.Term) })
+	case ha.Fence:
+		n.fenceLocked(a.Reason)
+	case ha.HandOver:
+		n.handTerm, n.handAt, n.handTo = a.Term, now(), a.To
+		n.task(func(ctx context.Context) { n.handOver(ctx, a) })
+	case ha.Switchover:
+		l := n.srv.life
+		n.serving.phase, n.serving.drained = ha.PhaseHandover, false
+		n.handTerm, n.handAt, n.handTo = a.Term, now(), a.To
+		n.serveTaskLocked(switchoverPatience, func(ctx context.Context) { n.switchover(ctx, l, a) })
+	}
+}
+
+// standsLocked says whether what an action rests on is still so.
+func (n *Node) standsLocked(a ha.Action, term uint64) bool {
+	if a.Kind == ha.Fence {
+		return n.serving.phase != ha.PhaseNone && n.serving.phase != ha.PhaseFencing
+	}
+	if a.Term != term {
+		return false
+	}
+	switch a.Kind {
+	case ha.StartServer:
+		return n.srv.state == ha.ServerOff
+	case ha.Judge:
+		return n.srv.state == ha.ServerUp
+	case ha.Promote:
+		return n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone
+	case ha.Switchover:
+		return n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseOpen && n.serving.term == a.Term
+	}
+	return true
+}
+
+// serveTaskLocked runs the promotion or switchover of the present serving slot: a fence cancels it and waits for its end.
+func (n *Node) serveTaskLocked(limit time.Duration, f func(ctx context.Context)) {
+	ctx, cancel := context.WithTimeout(n.ctx, limit)
+	done := make(chan struct{})
+	n.serving.cancel, n.serving.done = cancel, done
+	n.publishNow = true
+	n.task(func(context.Context) {
+		defer close(done)
+		defer cancel()
+		f(ctx)
+	})
+}
+
+// fenceLocked begins a fence, whatever is under way.
+func (n *Node) fenceLocked(reason string) {
+	if n.serving.cancel != nil {
+		n.serving.cancel()
+	}
+	n.serving.phase = ha.PhaseFencing
+	n.publishNow = true
+	n.task(func(ctx context.Context) { n.fence(ctx, reason) })
+}
+
+// task runs f on a goroutine that the node waits for when it stops, and wakes the loop when it is done.
+func (n *Node) task(f func(ctx context.Context)) {
+	n.tasks.Add(1)
+	go func() {
+		defer n.tasks.Done()
+		defer n.poke()
+		f(n.ctx)
+	}()
+}
+
+// handOver gives raft leadership away before writes were opened.
+func (n *Node) handOver(ctx context.Context, a ha.Action) {
+	ctx, cancel := context.WithTimeout(ctx, handoverTimeout)
+	defer cancel()
+	if err := n.cons.TransferLeadership(ctx, a.To); err != nil {
+		n.log.Warn("leadership was not handed over", "term", a.Term, "to", n.memberName(a.To), "why", a.Reason, "err", err)
+		return
+	}
+	n.log.Info("handed over leadership before opening writes", "term", a.Term, "to", n.memberName(a.To), "why", a.Reason)
+}
+
+func (n *Node) memberName(id uint64) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if m, ok := n.cluster.MemberByID(id); ok {
+		return m.Name
+	}
+	return fmt.Sprintf("id %d", id)
+}
+
+func contains(ids []uint64, id uint64) bool {
+	for _, x := range ids {
+		if x == id {
+			return true
+		}
+	}
+	return false
+}

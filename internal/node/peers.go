@@ -1,0 +1,93 @@
+package node
+
+import (
+	"errors"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/ha"
+	"trireme/internal/transport"
+)
+
+// up waits until the parts of the node are there; the transport accepts connections a moment before. false: the node stops.
+func (n *Node) up() bool {
+	select {
+	case <-n.ready:
+		return true
+	case <-n.ctx.Done():
+		return false
+	}
+}
+
+// RaftUnreachable is told when messages to a peer were dropped.
+func (n *Node) RaftUnreachable(id uint64) {
+	if n.isUp() {
+		n.cons.ReportUnreachable(id)
+	}
+}
+
+// SnapshotStatus is told what became of a snapshot on its way to a peer.
+func (n *Node) SnapshotStatus(id uint64, ok bool) {
+	if n.isUp() {
+		n.cons.ReportSnapshot(id, ok)
+	}
+}
+
+// isUp is up without waiting.
+func (n *Node) isUp() bool {
+	select {
+	case <-n.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// HandleRaft takes a message of a peer's raft.
+func (n *Node) HandleRaft(m *raftpb.Message) {
+	if !n.up() {
+		return
+	}
+	if m.GetType() == raftpb.MsgTimeoutNow {
+		n.mu.Lock()
+		n.askedTerm = m.GetTerm()
+		n.mu.Unlock()
+	}
+	_ = n.cons.Step(m) // the only error says that this node is stopping
+}
+
+// PeerUp is told when a peer's link works.
+func (n *Node) PeerUp(id uint64) {
+	n.mu.Lock()
+	if p := n.peers[id]; p != nil {
+		p.up = true
+	}
+	n.publishNow = true // it wants to know us
+	n.mu.Unlock()
+	n.poke()
+}
+
+// PeerDown is told when a peer's link broke. When its daemon is gone for sure and it was the leader, the next one is elected at
+// once, the best candidate first.
+func (n *Node) PeerDown(id uint64, reason error) {
+	var down *transport.DownError
+	gone := errors.As(reason, &down) && down.Gone()
+	n.mu.Lock()
+	if p := n.peers[id]; p != nil {
+		p.up = false
+	}
+	n.publishNow = true // the others should hear what we see
+	n.mu.Unlock()
+	if !n.isUp() {
+		return
+	}
+	led := n.cons.Status().Leader == id
+	n.log.Warn("peer link down", "peer", n.memberName(id), "gone", gone, "reason", reason, "leader", led)
+	if gone {
+		n.cons.PeerGone(id)
+		if led {
+			n.cons.CampaignAfter(ha.CampaignDelay(n.view(), id))
+		}
+	}
+	n.poke()
+}

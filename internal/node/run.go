@@ -1,0 +1,430 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/dump"
+	"trireme/internal/gtid"
+	"trireme/internal/ha"
+	"trireme/internal/mysqld"
+	"trireme/internal/pki"
+	"trireme/internal/raftlog"
+	"trireme/internal/router"
+	"trireme/internal/transport"
+)
+
+// Run runs one node until ctx ends (SIGTERM: leadership is handed over first, mysqld is stopped politely when nobody waits) or
+// something makes going on unsafe; then the error says what and why.
+func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger) error {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(maxProcs())
+	}
+	if os.Getenv("GOGC") == "" {
+		// What lives is the log's cache, in buffers that the collector does not look into: collecting often costs next to nothing,
+		// and the daemon stays close to the cache's size.
+		debug.SetGCPercent(gcPercent)
+	}
+	lock, err := mysqld.Lock(cfg.Dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	n, err := open(ctx, cfg, version, log)
+	if err != nil {
+		return err
+	}
+	return n.run(ctx)
+}
+
+// gcPercent: see Run.
+const gcPercent = 25
+
+// maxProcs is how many threads run Go code at once. The daemon shares its host with mysqld and spends little; with fewer threads
+// its goroutines, which hand a commit from one to the next, wake each other without waking another core.
+func maxProcs() int { return max(1, min(4, runtime.NumCPU()/2)) }
+
+// open reads the node's directory and makes mysqld's data directory if there is none. Nothing is running when it returns.
+func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger) (*Node, error) {
+	n := &Node{cfg: cfg, version: version, wake: make(chan struct{}, 1), fatal: make(chan error, 1), ready: make(chan struct{}),
+		peers: map[uint64]*peer{}}
+	var err error
+	if n.id, err = config.LoadIdentity(cfg.Dir); err != nil {
+		return nil, err
+	}
+	if n.id.Cluster != cfg.Cluster || n.id.Name != cfg.Name {
+		return nil, fmt.Errorf("%s belongs to node %q of cluster %q, the configuration is for node %q of cluster %q",
+			cfg.Dir, n.id.Name, n.id.Cluster, cfg.Name, cfg.Cluster)
+	}
+	n.base, n.log = log, log.With("node", n.id.Name)
+	if n.secrets, err = config.LoadSecrets(cfg.Dir); err != nil {
+		return nil, err
+	}
+	if n.cluster, err = config.LoadCluster(cfg.Dir); err != nil {
+		return nil, err
+	}
+	if n.bundle, err = pki.LoadBundle(cfg.TLSDir()); err != nil {
+		return nil, err
+	}
+	if n.local, err = openLocalFile(cfg.Dir); err != nil {
+		return nil, err
+	}
+	n.history = openHistory(cfg.Dir, n.log)
+	if err := n.prepareServer(ctx); err != nil {
+		return nil, err
+	}
+	return n, n.openLog()
+}
+
+// prepareServer finds mysqld and makes its data directory.
+func (n *Node) prepareServer(ctx context.Context) (err error) {
+	if n.id.Role == config.RoleLogger {
+		n.srv.state = ha.ServerAbsent
+		return nil
+	}
+	n.srv.state = ha.ServerOff
+	if n.bin, err = mysqld.Find(ctx, n.cfg.MySQL.Binary); err != nil {
+		return err
+	}
+	if !n.bin.Version.Tested() {
+		n.log.Warn("this version of MySQL has not been tested with Trireme", "version", n.bin.Version.String())
+	}
+	mc := n.mysqldConfig()
+	if err := mc.Validate(); err != nil {
+		return err
+	}
+	err = mysqld.Initialize(ctx, mc)
+	if errors.Is(err, mysqld.ErrInitialized) {
+		return nil
+	}
+	return err
+}
+
+// openLog opens the raft log. One that was made and is gone means that what this node promised is gone too (S2).
+func (n *Node) openLog() error {
+	opts := raftlog.Options{Dir: n.cfg.RaftDir(), SegmentBytes: int64(n.cfg.Raft.LogSegment), CacheBytes: int64(n.cfg.Raft.LogCache),
+		Cluster: n.id.ClusterID, NodeID: n.id.ID, Logger: n.base}
+	l, err := raftlog.Open(opts)
+	if err != nil {
+		return err
+	}
+	last, err := l.LastIndex()
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	if n.local.get().LogMade && last == 0 {
+		return errors.Join(fmt.Errorf("%s: this node had a raft log and it is gone; what it acknowledged cannot be vouched for. "+
+			"Remove the node from the cluster and join it again under a new id", opts.Dir), l.Close())
+	}
+	n.rlog = l
+	hs, _, err := l.InitialState()
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	n.led = newLedger(l.BoundaryAt(hs.GetCommit()))
+	return nil
+}
+
+func (n *Node) mysqldConfig() mysqld.Config {
+	return mysqld.Config{Binary: n.bin, Dir: n.cfg.MySQLDir(), Bind: n.cfg.MySQL.Bind, Port: n.cfg.MySQL.Port,
+		ServerID: uint32(n.id.ID), ReportHost: n.cfg.MySQLHost(), Admin: mysqld.Account(n.secrets.Admin), Repl: mysqld.Account(n.secrets.Repl),
+		Durability: mysqld.Durability(n.cfg.MySQL.Durability), OSUser: n.cfg.MySQL.OSUser, Extra: n.cfg.MySQL.Options, Logger: n.log}
+}
+
+// Server ids of the daemon's own ends of a replication connection: no mysqld has them, raft ids end at config.MaxMemberID.
+const (
+	sourceServerID = 1 << 20 // the daemon as replica of its mysqld
+	feedServerID   = 1<<20 + 1
+)
+
+func (n *Node) newSource(l *life) *dump.Source {
+	sock := n.mysqldConfig().Socket()
+	return dump.NewSource(dump.SourceConfig{
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", sock)
+		},
+		User: n.secrets.Repl.User, Password: n.secrets.Repl.Password, Node: uint16(n.id.ID), Incarnation: l.incarnation,
+		ServerUUID: l.uuid, ReplicaServerID: sourceServerID, HeartbeatPeriod: time.Second, ChunkBytes: int(n.cfg.Raft.ChunkSize), Logger: n.log,
+	})
+}
+
+// run starts the parts from the bottom up, runs the loop, and stops them from the top down.
+func (n *Node) run(ctx context.Context) (err error) {
+	runCtx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	n.ctx = runCtx
+	if err := n.startParts(); err != nil {
+		n.stopParts(cancel)
+		return err
+	}
+	go func() {
+		select {
+		case <-ctx.Done():
+			n.shutdown(cancel)
+		case <-runCtx.Done():
+		}
+	}()
+	err = n.loop(runCtx)
+	if err != nil {
+		// An invariant is broken or the disk failed: nobody may be served by this node any more (S13).
+		n.log.Error("this node stops for good", "err", err)
+		n.killServer()
+	}
+	n.stopParts(cancel)
+	return err
+}
+
+func (n *Node) startParts() error {
+	var err error
+	last, err := n.rlog.LastIndex()
+	if err != nil {
+		return err
+	}
+	n.tr, err = transport.New(transport.Config{ID: n.id.ID, Cluster: n.id.Cluster, Listen: n.cfg.Peer.Listen,
+		Advertise: n.cfg.Peer.Advertise, TLS: n.bundle.PeerTLS, Handler: n, Logger: n.base})
+	if err != nil {
+		return err
+	}
+	var boot []raft.Peer
+	if n.id.Bootstrap && last == 0 {
+		boot = []raft.Peer{{ID: n.id.ID}}
+	}
+	tick := n.cfg.Raft.Heartbeat()
+	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: n.rlog, Send: n.tr.Send, Applied: n.led.index,
+		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
+		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight),
+		OnCommitted:         n.onCommitted, OnSoftState: n.onSoftState, OnSnapshot: n.onSnapshot, OnFatal: n.fail, Logger: n.base}, boot)
+	if err != nil {
+		return err
+	}
+	if err := n.local.update(func(s *localState) { s.LogMade = true }); err != nil {
+		return err
+	}
+	n.metrics = n.newMetrics()
+	if n.srv.state != ha.ServerAbsent {
+		if err := n.startFeed(); err != nil {
+			return err
+		}
+	}
+	n.router = router.New(router.Config{RWListen: n.cfg.RWAddr(), ROListen: n.cfg.ROAddr(),
+		HoldTimeout: time.Duration(n.cfg.Router.HoldTimeout), MaxConns: n.cfg.Router.MaxConns, Logger: n.log})
+	if err := n.router.Start(); err != nil {
+		return err
+	}
+	clientTLS, err := n.bundle.NodeClientTLS()
+	if err != nil {
+		return err
+	}
+	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: n, TLS: n.bundle.ServerJoinTLS(),
+		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, Logger: n.log})
+	if err := n.api.Start(); err != nil {
+		return err
+	}
+	close(n.ready)
+	n.setPeers(n.cluster)
+	if st := n.cons.Status(); len(st.Voters) == 1 && st.Voters[0] == n.id.ID {
+		n.cons.Campaign() // nobody else can lead
+	}
+	n.every(time.Second, n.reconcile)
+	n.every(purgeInterval, n.purge)
+	if n.srv.state != ha.ServerAbsent {
+		n.every(durableInterval, n.keepDurable)
+		n.every(durableInterval, n.tidyBinlog)
+		n.every(time.Second, n.recordEvents)
+		n.every(applierInterval, n.tendApplier)
+	}
+	return nil
+}
+
+func (n *Node) startFeed() (err error) {
+	// The feed is a source of its own to mysqld: incarnation 0 is no life of any mysqld.
+	uuid := gtid.IncarnationUUID(n.id.ClusterID, uint16(n.id.ID), 0)
+	n.feed, err = dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: n.secrets.Feed.User, Password: n.secrets.Feed.Password,
+		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme", Report: n.feedFailed, Logger: n.log}, &feedLog{n: n})
+	return err
+}
+
+// feedFailed is told what ends the feed for good.
+func (n *Node) feedFailed(err error) {
+	if errors.Is(err, dump.ErrInvariant) {
+		n.fail(fmt.Errorf("the feed: %w", err))
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone {
+		n.srv.state, n.srv.problem = ha.ServerBroken, err.Error()
+		n.publishNow = true
+	}
+}
+
+// shutdown is a polite stop: leadership first, then mysqld, then everything else.
+func (n *Node) shutdown(cancel context.CancelFunc) {
+	defer cancel()
+	n.log.Info("stopping")
+	n.mu.Lock()
+	n.stopping = true
+	n.publishNow = true // nobody should hand leadership to us any more
+	n.mu.Unlock()
+	n.poke()
+	deadline := now() + stopPatience
+	for now() < deadline {
+		v := n.view()
+		busy := v.Serving.Phase != ha.PhaseNone || v.Server.State == ha.ServerStarting || v.Server.State == ha.ServerJudging
+		if v.Serving.Phase == ha.PhaseOpen && len(ha.Candidates(v)) == 0 {
+			break // nobody can take over
+		}
+		if !busy && !(v.Raft.IsLeader && len(ha.Candidates(v)) > 0) {
+			break
+		}
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	n.stopServer()
+}
+
+// stopServer ends mysqld: politely only when nobody waits for an acknowledgement (S4).
+func (n *Node) stopServer() {
+	n.mu.Lock()
+	l := n.srv.life
+	serving := n.serving.phase != ha.PhaseNone
+	if serving {
+		n.serving.phase = ha.PhaseFencing
+	}
+	n.mu.Unlock()
+	if l == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
+	defer cancel()
+	n.routes()
+	if serving {
+		dctx, dcancel := context.WithTimeout(ctx, drainPatience)
+		err := n.drainGated(dctx, l)
+		dcancel()
+		if err != nil {
+			n.log.Warn("mysqld is killed: it has work that Raft did not commit", "err", err)
+			n.killServer()
+			return
+		}
+	}
+	if s, err := l.admin.WaitingSessions(ctx); err != nil || s.Waiting > 0 {
+		n.killServer()
+		return
+	}
+	n.mu.Lock()
+	n.polite = true
+	n.mu.Unlock()
+	if err := l.proc.StopPolitely(ctx); err != nil {
+		n.log.Warn("mysqld did not stop politely", "err", err)
+		n.killServer()
+	}
+}
+
+func (n *Node) killServer() {
+	n.mu.Lock()
+	l := n.srv.life
+	n.mu.Unlock()
+	if l == nil {
+		return
+	}
+	if err := l.proc.Kill(); err != nil {
+		n.log.Error("mysqld cannot be killed", "err", err)
+	}
+}
+
+// stopParts stops what startParts started, as far as it came.
+func (n *Node) stopParts(cancel context.CancelFunc) {
+	cancel()
+	if n.api != nil {
+		ctx, done := context.WithTimeout(context.Background(), time.Second)
+		if err := n.api.Close(ctx); err != nil {
+			n.log.Debug("api", "err", err)
+		}
+		done()
+	}
+	if n.router != nil {
+		n.router.Close()
+	}
+	n.killServer()
+	if n.feed != nil {
+		n.feed.Close()
+	}
+	if n.tr != nil {
+		n.tr.Close()
+	}
+	if n.cons != nil {
+		n.cons.Stop()
+	}
+	n.tasks.Wait()
+	if err := n.rlog.Close(); err != nil {
+		n.log.Warn("closing the raft log", "err", err)
+	}
+}
+
+// onCommitted takes committed entries, in order (apply goroutine).
+func (n *Node) onCommitted(entries []*raftpb.Entry) {
+	var ack *raftlog.Meta
+	var ackTerm uint64
+	for _, e := range entries {
+		data := e.GetData()
+		if e.GetType() != raftpb.EntryNormal {
+			data = nil
+		}
+		m, rest, err := n.led.add(e.GetIndex(), e.GetTerm(), data, time.Now())
+		if err != nil {
+			n.fail(fmt.Errorf("the committed log is broken: %w", err))
+			return
+		}
+		if m.Flags&raftlog.FlagSpecial != 0 {
+			n.special.Store(true)
+		}
+		switch {
+		case m.Kind == raftlog.Trx && m.Flags&raftlog.FlagUnfinished == 0:
+			ack, ackTerm = &m, e.GetTerm()
+		case m.Kind == raftlog.Settings:
+			n.applySettings(e.GetIndex(), rest)
+		}
+	}
+	if ack != nil {
+		n.acknowledge(ackTerm, ack)
+	}
+}
+
+// onSoftState takes changes of role, term and leader.
+func (n *Node) onSoftState(s consensus.State) {
+	n.mu.Lock()
+	n.softStateLocked(s)
+	n.mu.Unlock()
+	n.poke()
+}
+
+// onSnapshot: the log was replaced by a snapshot of another node.
+func (n *Node) onSnapshot(snap *raftpb.Snapshot) {
+	b := n.rlog.Boundary()
+	n.led.reset(b)
+	n.log.Warn("the log begins anew behind a snapshot", "index", snap.GetMetadata().GetIndex())
+	n.mu.Lock()
+	if n.srv.state == ha.ServerReady || n.srv.state == ha.ServerUp {
+		n.srv.state = ha.ServerUp // what it holds has to be judged against the new log
+	}
+	n.mu.Unlock()
+	n.poke()
+}

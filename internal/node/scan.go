@@ -1,0 +1,214 @@
+package node
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"trireme/internal/binlog"
+	"trireme/internal/gtid"
+	"trireme/internal/raftlog"
+	"trireme/internal/router"
+)
+
+// scanLog gives the transactions of the committed log to f, from the first one that is not in known up to index upTo.
+func (n *Node) scanLog(known gtid.Set, upTo uint64, f func(logTxn) error) error {
+	from, _, err := n.rlog.SeekGTID(known, upTo)
+	if err != nil {
+		return fmt.Errorf("finding where mysqld left off: %w", err)
+	}
+	if from > upTo {
+		return nil
+	}
+	var s txnScanner
+	return n.rlog.Scan(from, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error {
+		return s.entry(m, index, events, f)
+	})
+}
+
+// eventWalker feeds the events of log entries to an assembler. Entries of plain row data alone are left out.
+type eventWalker struct {
+	asm binlog.Assembler
+}
+
+// isPlain says whether an entry holds whole transactions of plain row data only.
+func isPlain(m *raftlog.Meta) bool {
+	return m.Flags&(raftlog.FlagSpecial|raftlog.FlagContinues|raftlog.FlagUnfinished) == 0
+}
+
+// walk calls f for each event of an entry. Only a barrier ends a transaction that is under way: settings may stand between its pieces.
+func (w *eventWalker) walk(m *raftlog.Meta, index uint64, events []byte, f func(b binlog.Boundary, h binlog.Header, ev []byte) error) error {
+	if m.Kind == raftlog.Barrier {
+		w.asm.Reset()
+	}
+	if m.Kind != raftlog.Trx || isPlain(m) {
+		return nil
+	}
+	if m.Flags&raftlog.FlagContinues == 0 {
+		w.asm.Reset()
+	}
+	for len(events) > 0 {
+		h, err := binlog.ParseHeader(events)
+		if err != nil || int(h.EventSize) > len(events) {
+			return fmt.Errorf("entry %d: bad event: %v", index, err)
+		}
+		ev := events[:h.EventSize]
+		events = events[h.EventSize:]
+		b, err := w.asm.Feed(h, ev)
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", index, err)
+		}
+		if err := f(b, h, ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// txnScanner finds the transactions of log entries, decoding only what is not plain row data.
+type txnScanner struct {
+	eventWalker
+}
+
+func (s *txnScanner) entry(m *raftlog.Meta, index uint64, events []byte, f func(logTxn) error) error {
+	if m.Kind == raftlog.Trx && isPlain(m) {
+		for _, r := range m.GTIDs {
+			if err := f(logTxn{Index: index, GTIDs: r}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return s.walk(m, index, events, func(b binlog.Boundary, _ binlog.Header, _ []byte) error {
+		if b != binlog.End {
+			return nil
+		}
+		return f(classify(s.asm.Trx(), index))
+	})
+}
+
+// classify says what S5 has to know of a transaction.
+func classify(t *binlog.TrxInfo, index uint64) logTxn {
+	g := t.GTID
+	x := logTxn{Index: index, GTIDs: gtid.Range{SID: g.SID, First: g.GNO, Last: g.GNO}}
+	switch {
+	case t.Kind == binlog.XAPrepare:
+		x.Class, x.XID = classXAPrepare, t.XID.String()
+	case t.Kind == binlog.XACommit || t.Kind == binlog.XARollback:
+		x.Class, x.XID = classXAEnd, t.XID.String()
+	case t.Kind == binlog.QueryNoXID || t.Kind == binlog.RowsRollback || t.Account:
+		x.Class = classTraceless
+	}
+	return x
+}
+
+// binlogTail is what a dead incarnation had written to its binary log.
+type binlogTail struct {
+	gtids gtid.Set
+}
+
+// readBinlogTail reads the GTIDs from the binary log of the life that ended, before it is deleted: those that Raft did not keep
+// are what is rolled back. It is for the report only, so what cannot be read is left out.
+func readBinlogTail(dir string) binlogTail {
+	var t binlogTail
+	files, _ := filepath.Glob(filepath.Join(dir, "binlog.[0-9]*"))
+	slices.Sort(files)
+	for _, f := range files {
+		t.readFile(f)
+	}
+	return t
+}
+
+func (t *binlogTail) readFile(path string) {
+	f, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer func() { _ = f.Close() }()
+	var (
+		off  = int64(4)
+		head [256]byte
+		asm  binlog.Assembler
+	)
+	for {
+		k, _ := f.ReadAt(head[:], off)
+		h, err := binlog.ParseHeader(head[:k])
+		if err != nil || h.EventSize < binlog.HeaderLen {
+			return
+		}
+		if h.Type == binlog.TypeGTID || h.Type == binlog.TypeGTIDTagged {
+			ev := make([]byte, h.EventSize)
+			if _, err := f.ReadAt(ev, off); err != nil {
+				return
+			}
+			if _, err := asm.Feed(h, ev); err != nil {
+				return
+			}
+			t.gtids.Add(asm.Trx().GTID)
+			// The GTID event knows how long its transaction is: the next one lies behind it.
+			if skip := int64(asm.Trx().TransactionLength); skip > int64(h.EventSize) {
+				off += skip
+				asm.Reset()
+				continue
+			}
+			asm.Reset()
+		}
+		off += int64(h.EventSize)
+	}
+}
+
+// onlyControlEvents says whether mysqld's binary log holds nothing between two positions but the events that begin and end its
+// files: after a rotation, or at the beginning, the log's end lies behind the last transaction.
+func onlyControlEvents(dir string, from, to raftlog.Pos) bool {
+	for pos := from; ; pos = (raftlog.Pos{File: pos.File + 1, Off: 4}) {
+		end, ok := controlRun(filepath.Join(dir, fmt.Sprintf("binlog.%06d", pos.File)), int64(pos.Off))
+		if !ok {
+			return false
+		}
+		if pos.File >= to.File {
+			return pos.File == to.File && end >= int64(to.Off)
+		}
+	}
+}
+
+// controlRun walks over control events from off on and returns where they end; ok is false at any other event.
+func controlRun(path string, off int64) (end int64, ok bool) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, false
+	}
+	defer func() { _ = f.Close() }()
+	var head [binlog.HeaderLen]byte
+	for {
+		if k, _ := f.ReadAt(head[:], off); k == 0 {
+			return off, true
+		}
+		h, err := binlog.ParseHeader(head[:])
+		if err != nil || h.EventSize < binlog.HeaderLen {
+			return 0, false
+		}
+		switch h.Type {
+		case binlog.TypeFormatDescription, binlog.TypePreviousGTIDs, binlog.TypeRotate, binlog.TypeStop:
+		default:
+			return 0, false
+		}
+		off += int64(h.EventSize)
+	}
+}
+
+func sortTargets(ts []router.Target) {
+	slices.SortFunc(ts, func(a, b router.Target) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func splitAddr(addr string) (string, int, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, err
+	}
+	p, err := strconv.Atoi(port)
+	return host, p, err
+}

@@ -1,0 +1,427 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"trireme/internal/consensus"
+	"trireme/internal/dump"
+	"trireme/internal/gtid"
+	"trireme/internal/ha"
+	"trireme/internal/mysqld"
+	"trireme/internal/raftlog"
+)
+
+// promote makes this node's mysqld the one that takes writes in term (S6): barrier committed, everything below it applied,
+// settings verified, then writes open. Whatever fails on the way ends in a fence.
+func (n *Node) promote(ctx context.Context, l *life, term uint64) {
+	began := now()
+	err := n.promoteLife(ctx, l, term)
+	if err == nil {
+		n.startEvents(ctx, l)
+		n.history.add(n.event("leader", 0, fmt.Sprintf("writes are open, %.0f ms after the promotion began", ms(now()-began))))
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.serving.phase == ha.PhasePromoting && n.serving.term == term && n.srv.life == l {
+		// Still asked for, but it did not work: a mysqld that cannot be promoted must not stay in the way.
+		n.srv.retryAt = now() + promoteRetry
+		n.fenceLocked("promotion failed: " + err.Error())
+	}
+}
+
+func (n *Node) promoteLife(ctx context.Context, l *life, term uint64) error {
+	if err := n.local.update(func(s *localState) {
+		if k := len(s.Led); k == 0 || s.Led[k-1] != l.incarnation {
+			s.Led = append(s.Led, l.incarnation)
+		}
+		delete(s.Retired, l.incarnation)
+	}); err != nil {
+		return err
+	}
+	adopted, err := n.adoptXA(ctx, l)
+	if err != nil {
+		return err
+	}
+	src, from := l.stream()
+	fde, err := src.Attach(ctx, from)
+	if err != nil {
+		return fmt.Errorf("attaching to mysqld's binary log: %w", err)
+	}
+	m := raftlog.Meta{Kind: raftlog.Barrier, Node: uint16(n.id.ID), Incarnation: l.incarnation, Start: from, End: from}
+	index, err := n.cons.ProposeInTerm(ctx, term, append(raftlog.AppendMeta(nil, &m), fde...))
+	if err != nil {
+		return fmt.Errorf("proposing the barrier: %w", err)
+	}
+	if err := n.startPump(ctx, l, src, term); err != nil {
+		return err
+	}
+	if err := n.waitCommitted(ctx, index); err != nil {
+		return fmt.Errorf("committing the barrier: %w", err)
+	}
+	if b := n.led.newestBarrier(); b.Index != index || b.Term != term {
+		return fmt.Errorf("the barrier %d of term %d was replaced by %d of term %d", index, term, b.Index, b.Term)
+	}
+	if err := n.applyAll(ctx, l, index); err != nil {
+		return err
+	}
+	if err := n.checkAdopted(ctx, l, adopted); err != nil {
+		return err
+	}
+	if err := n.pauseFeed(ctx); err != nil {
+		return err
+	}
+	if err := l.admin.SetDurabilityRole(ctx, true); err != nil {
+		return err
+	}
+	if err := l.admin.VerifyLeaderSettings(ctx); err != nil {
+		return err
+	}
+	return n.openWrites(ctx, l, term, ha.PhasePromoting)
+}
+
+// pauseFeed stops feeding a mysqld that is about to lead. It is not done once a fence has begun.
+func (n *Node) pauseFeed(ctx context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	n.feed.SetPaused(true)
+	return nil
+}
+
+// applyAll waits until mysqld holds everything up to the barrier. A long backlog is no failure, a stopped applier is.
+func (n *Node) applyAll(ctx context.Context, l *life, index uint64) error {
+	_, committed := n.led.snapshot()
+	want := committed.String()
+	for began := now(); ; {
+		done, err := l.admin.WaitExecuted(ctx, want, time.Second)
+		if err != nil {
+			return fmt.Errorf("applying the log up to entry %d: %w", index, err)
+		}
+		if done {
+			_, err := n.readApplied(ctx, l)
+			return err
+		}
+		if st, err := l.admin.ReplicaStatus(ctx); err == nil && !st.SQLRunning {
+			return fmt.Errorf("applying the log up to entry %d: the applier has stopped: error %d: %s", index, st.SQLErrno, st.SQLError)
+		}
+		if now() > began+blockerPatience {
+			n.killBlockers(ctx, l)
+		}
+	}
+}
+
+// openWrites is the last step. It is serialised with fences by the gate: once a fence has closed writes they do not open again.
+func (n *Node) openWrites(ctx context.Context, l *life, term uint64, from ha.Phase) error {
+	if err := n.awaitLease(ctx); err != nil {
+		return err
+	}
+	n.gate.Lock()
+	defer n.gate.Unlock()
+	if !n.mayOpen(l, term, from) {
+		return consensus.ErrNotLeader
+	}
+	octx, cancel := context.WithTimeout(ctx, openPatience)
+	defer cancel()
+	if err := l.admin.OpenWrites(octx); err != nil {
+		return fmt.Errorf("opening writes: %w", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.serving.phase != from || n.srv.life != l {
+		return consensus.ErrNotLeader // a fence waits for the gate
+	}
+	l.setReadOnly(false)
+	n.serving.phase = ha.PhaseOpen
+	n.publishNow = true
+	return nil
+}
+
+// awaitLease waits until leadership is proven (S10). After a transfer that did not happen that takes some election timeouts.
+func (n *Node) awaitLease(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leasePatience)
+	defer cancel()
+	for !n.cons.HoldsLease() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("leadership could not be proven within %v: %w", leasePatience, ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// mayOpen re-reads everything that opening writes depends on (S7).
+func (n *Node) mayOpen(l *life, term uint64, from ha.Phase) bool {
+	st := n.cons.Status()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.srv.life == l && n.serving.phase == from && n.serving.term == term && st.Term == term && st.Role == consensus.Leader
+}
+
+// startPump carries what mysqld writes to Raft until the incarnation, the term or the node ends.
+func (n *Node) startPump(ctx context.Context, l *life, src *dump.Source, term uint64) error {
+	done := make(chan struct{})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err() // a fence waits for us and will look for a pump
+	}
+	n.serving.pump = done
+	n.tasks.Add(1)
+	go func() {
+		defer n.tasks.Done()
+		defer close(done)
+		n.pump(l, src, term)
+	}()
+	return nil
+}
+
+func (n *Node) pump(l *life, src *dump.Source, term uint64) {
+	for {
+		p, err := src.Next(n.ctx)
+		if err == nil {
+			_, err = n.cons.ProposeInTerm(n.ctx, term, p.Data)
+		}
+		switch {
+		case err == nil:
+			continue
+		case n.ctx.Err() != nil, errors.Is(err, dump.ErrClosed):
+			return
+		case errors.Is(err, consensus.ErrNotLeader):
+			n.poke() // the loop fences: what was dropped makes the life undrained
+			return
+		case errors.Is(err, dump.ErrInvariant):
+			n.fail(fmt.Errorf("the stream of mysqld's binary log is broken: %w", err))
+			return
+		}
+		n.log.Error("the stream of mysqld's binary log ended; fencing", "err", err, "term", term)
+		n.mu.Lock()
+		if n.srv.life == l {
+			n.srv.stuck = "its binary log cannot be read: " + err.Error()
+		}
+		n.mu.Unlock()
+		n.poke()
+		return
+	}
+}
+
+// acknowledge lets mysqld go on with what is committed: only in the term that proposed it and only to that incarnation (S1).
+func (n *Node) acknowledge(entryTerm uint64, m *raftlog.Meta) {
+	if uint64(m.Node) != n.id.ID {
+		return
+	}
+	n.mu.Lock()
+	l, serving := n.srv.life, n.serving.term
+	n.mu.Unlock()
+	if l == nil || l.incarnation != m.Incarnation || serving != entryTerm || n.cons.Status().Term != entryTerm {
+		return
+	}
+	src, _ := l.stream()
+	if err := src.Ack(m.Incarnation, m.End); err != nil && !errors.Is(err, dump.ErrClosed) && !errors.Is(err, dump.ErrNotAttached) {
+		n.fail(fmt.Errorf("acknowledging %s: %w", m.End, err))
+	}
+}
+
+// fence makes this node unable to serve, for sure: clients are cut, and unless mysqld is drained within fencePatience
+// (nobody waiting, all that it wrote committed) it is killed.
+func (n *Node) fence(ctx context.Context, reason string) {
+	n.routes()
+	n.broadcastStatus()
+	n.mu.Lock()
+	l := n.srv.life
+	term := n.serving.term
+	n.mu.Unlock()
+	began := now()
+	how := "mysqld is dead"
+	if l != nil {
+		how = n.drainOrKill(ctx, l)
+	}
+	n.log.Warn("fenced", "reason", reason, "term", term, "outcome", how, "ms", ms(now()-began))
+	e := n.event("fence", 0, reason+": "+how)
+	e.Term = term
+	n.history.add(e)
+	n.mu.Lock()
+	n.serving = servingSlot{}
+	n.publishNow = true
+	n.mu.Unlock()
+}
+
+// drainOrKill returns what became of mysqld, in words.
+func (n *Node) drainOrKill(ctx context.Context, l *life) string {
+	dctx, cancel := context.WithTimeout(ctx, fencePatience)
+	err := n.drainGated(dctx, l)
+	if err == nil {
+		err = n.awaitServeTask(dctx)
+	}
+	cancel()
+	if err == nil {
+		if err = n.retire(ctx, l); err == nil {
+			return "drained: mysqld goes on as a read-only follower"
+		}
+	}
+	if kerr := l.proc.Kill(); kerr != nil {
+		n.fail(fmt.Errorf("mysqld cannot be killed: %w", kerr))
+		return "mysqld cannot be killed"
+	}
+	n.mu.Lock()
+	if n.srv.life == l {
+		n.srv.state, n.srv.life, n.srv.stuck = ha.ServerOff, nil, ""
+	}
+	n.mu.Unlock()
+	return fmt.Sprintf("mysqld was killed (%v)", err)
+}
+
+// drainGated is drain with the gate closed.
+func (n *Node) drainGated(ctx context.Context, l *life) error {
+	if err := n.closeGate(ctx); err != nil {
+		return err
+	}
+	defer n.gate.Unlock()
+	return n.drain(ctx, l)
+}
+
+// awaitServeTask waits for the end of a promotion or switchover that was cancelled: it must not touch a life that goes on.
+func (n *Node) awaitServeTask(ctx context.Context) error {
+	n.mu.Lock()
+	done := n.serving.done
+	n.mu.Unlock()
+	if done == nil {
+		return nil
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return errors.New("what was under way did not end in time")
+	}
+}
+
+// closeGate waits until nobody is in the middle of opening writes. The caller unlocks the gate.
+func (n *Node) closeGate(ctx context.Context) error {
+	for !n.gate.TryLock() {
+		select {
+		case <-ctx.Done():
+			return errors.New("mysqld does not answer while writes are being opened")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// drain closes writes and returns nil only when nobody waits and everything that mysqld wrote is committed and acknowledged.
+func (n *Node) drain(ctx context.Context, l *life) error {
+	if err := l.admin.SetSuperReadOnly(ctx, true); err != nil {
+		return fmt.Errorf("super_read_only: %w", err)
+	}
+	l.setReadOnly(true)
+	if _, err := l.admin.KillApplicationConnections(ctx); err != nil {
+		return fmt.Errorf("cutting clients: %w", err)
+	}
+	for {
+		err := n.drained(ctx, l)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+func (n *Node) drained(ctx context.Context, l *life) error {
+	s, err := l.admin.WaitingSessions(ctx)
+	if err != nil {
+		return err
+	}
+	if s.Waiting > 0 {
+		return fmt.Errorf("%d sessions wait for an acknowledgement", s.Waiting)
+	}
+	status, err := l.admin.BinlogStatus(ctx)
+	if err != nil {
+		return err
+	}
+	end, err := parsePos(status)
+	if err != nil {
+		return err
+	}
+	if acked := l.acked(); acked.Less(end) && !onlyControlEvents(n.mysqldConfig().BinlogDir(), acked, end) {
+		return fmt.Errorf("mysqld wrote up to %s, committed is %s", end, acked)
+	}
+	return nil
+}
+
+// parsePos reads the number from a binary log's file name.
+func parsePos(p mysqld.BinlogPos) (raftlog.Pos, error) {
+	_, number, _ := strings.Cut(p.File, ".")
+	n, err := strconv.ParseUint(number, 10, 32)
+	if err != nil {
+		return raftlog.Pos{}, fmt.Errorf("binary log file %q: %w", p.File, err)
+	}
+	return raftlog.Pos{File: uint32(n), Off: p.Offset}, nil
+}
+
+// stream is the source in use and where its next dump starts.
+func (l *life) stream() (*dump.Source, raftlog.Pos) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.source, l.consumed
+}
+
+// acked is up to where everything that this life wrote is committed.
+func (l *life) acked() raftlog.Pos {
+	src, from := l.stream()
+	if p := src.Acked(); from.Less(p) {
+		return p
+	}
+	return from
+}
+
+// retire turns a drained leader into a follower without a restart: the dump ends, the feed begins again. What this life executes
+// from now on is its own affair, and is remembered as such.
+func (n *Node) retire(ctx context.Context, l *life) error {
+	n.mu.Lock()
+	pump := n.serving.pump
+	n.mu.Unlock()
+	old, _ := l.stream()
+	pos := l.acked()
+	_ = old.Close()
+	if pump != nil {
+		<-pump
+	}
+	_, committed := n.led.snapshot()
+	if err := n.local.update(func(s *localState) { s.Retired[l.incarnation] = committed.Last(gtid.SID{UUID: l.uuid}) }); err != nil {
+		return err
+	}
+	src := n.newSource(l)
+	pctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := src.Prepare(pctx); err != nil {
+		return errors.Join(err, src.Close())
+	}
+	l.mu.Lock()
+	l.source, l.consumed = src, pos
+	l.mu.Unlock()
+	n.mu.Lock()
+	n.srv.stuck, l.events = "", false
+	n.mu.Unlock()
+	if err := l.admin.SetEventScheduler(pctx, false); err != nil {
+		return err
+	}
+	if err := l.admin.SetDurabilityRole(pctx, false); err != nil {
+		return err
+	}
+	n.feed.SetPaused(false)
+	return nil
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,382 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"trireme/internal/dump"
+	"trireme/internal/gtid"
+	"trireme/internal/ha"
+	"trireme/internal/mysqld"
+	"trireme/internal/raftlog"
+	"trireme/internal/sqlkind"
+)
+
+// life is one incarnation of this node's mysqld, from its start to its death.
+type life struct {
+	incarnation uint64
+	uuid        gtid.UUID
+	proc        *mysqld.Server
+	admin       *mysqld.Admin
+	events      bool       // scheduled events were started; guarded by Node.mu
+	tail        binlogTail // what the life before it had written (shown once it is known what Raft kept of it)
+
+	mu       sync.Mutex
+	source   *dump.Source
+	consumed raftlog.Pos // where the next dump starts
+	executed gtid.Set    // as last read
+	readOnly bool
+}
+
+func (l *life) executedSet() gtid.Set {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.executed
+}
+
+func (l *life) setReadOnly(on bool) {
+	l.mu.Lock()
+	l.readOnly = on
+	l.mu.Unlock()
+}
+
+// startServer begins a new incarnation: fresh server_uuid, no binary log, read-only (S5).
+func (n *Node) startServer(ctx context.Context) {
+	l, err := n.newLife(ctx)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err == nil && ctx.Err() != nil {
+		if kerr := l.proc.Kill(); kerr != nil {
+			n.log.Error("mysqld cannot be killed", "err", kerr)
+		}
+		return
+	}
+	if err != nil {
+		n.srv.state, n.srv.life = ha.ServerOff, nil
+		n.srv.fails++
+		n.srv.retryAt = now() + startRetry*time.Duration(min(n.srv.fails, 10))
+		n.srv.problem = err.Error()
+		n.log.Error("mysqld did not start", "err", err, "attempt", n.srv.fails)
+		return
+	}
+	n.srv = serverSlot{state: ha.ServerUp, life: l}
+	n.purgedFile = 0
+	n.publishNow = true
+	n.tasks.Add(1)
+	go func() { defer n.tasks.Done(); n.watch(l) }()
+}
+
+func (n *Node) newLife(ctx context.Context) (*life, error) {
+	if err := n.local.update(func(s *localState) { s.Incarnation++ }); err != nil {
+		return nil, err
+	}
+	inc := n.local.get().Incarnation
+	proc, err := mysqld.New(n.mysqldConfig())
+	if err != nil {
+		return nil, err
+	}
+	l := &life{incarnation: inc, uuid: gtid.IncarnationUUID(n.id.ClusterID, uint16(n.id.ID), inc),
+		proc: proc, consumed: raftlog.Pos{File: 1, Off: 4}, readOnly: true}
+	l.tail = readBinlogTail(n.mysqldConfig().BinlogDir())
+	if err := l.proc.Start(ctx, l.uuid.String()); err != nil {
+		return nil, err
+	}
+	if err := n.connectLife(ctx, l); err != nil {
+		return nil, errors.Join(err, l.proc.Kill())
+	}
+	n.log.Info("mysqld is up, read-only", "pid", l.proc.Pid(), "incarnation", inc, "uuid", l.uuid.String())
+	return l, nil
+}
+
+// connectLife opens every session to mysqld that will be needed, while logins still work (MYSQL-FACTS: an account statement
+// that waits for its ACK makes every login hang).
+func (n *Node) connectLife(ctx context.Context, l *life) error {
+	l.admin = l.proc.Admin()
+	set, err := l.admin.GTIDExecuted(ctx)
+	if err != nil {
+		return err
+	}
+	if l.executed, err = gtid.ParseSet(set); err != nil {
+		return fmt.Errorf("gtid_executed: %w", err)
+	}
+	l.source = n.newSource(l)
+	return l.source.Prepare(ctx)
+}
+
+// watch waits for the end of one incarnation.
+func (n *Node) watch(l *life) {
+	polling, stop := context.WithCancel(n.ctx)
+	defer stop()
+	n.tasks.Add(1)
+	go func() { defer n.tasks.Done(); n.followApplied(polling, l) }()
+	select {
+	case <-l.proc.Done():
+	case <-l.proc.SocketGone():
+		if n.stopsPolitely() {
+			break
+		}
+		// Somebody shuts mysqld down behind our back; a polite shutdown would release waiters (S4).
+		n.log.Error("mysqld's socket file vanished: somebody is shutting it down; killing it", "pid", l.proc.Pid())
+		if err := l.proc.Kill(); err != nil {
+			n.fail(fmt.Errorf("mysqld cannot be killed: %w", err))
+			return
+		}
+	}
+	<-l.proc.Done()
+	src, _ := l.stream()
+	_ = src.Close()
+	n.mu.Lock()
+	if n.srv.life == l {
+		n.srv.state, n.srv.life, n.srv.stuck = ha.ServerOff, nil, ""
+		n.publishNow = true
+	}
+	stopping := n.stopping
+	n.mu.Unlock()
+	if !stopping {
+		exit, _ := l.proc.Exit()
+		n.log.Warn("mysqld ended", "exit", exit.String(), "incarnation", l.incarnation)
+	}
+	n.poke()
+}
+
+// stopsPolitely says whether it is this daemon that shuts mysqld down.
+func (n *Node) stopsPolitely() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.polite
+}
+
+// judgeServer decides by S5 whether what InnoDB holds is a prefix of what was acknowledged, plugs the holes and lets the feed begin.
+func (n *Node) judgeServer(ctx context.Context, l *life) {
+	j, err := n.judgeLife(ctx, l)
+	var rolledBack gtid.Set
+	if err == nil {
+		_, committed := n.led.snapshot()
+		rolledBack = l.tail.gtids.Subtract(committed)
+	}
+	n.mu.Lock()
+	if n.srv.life != l {
+		n.mu.Unlock()
+		return // it died meanwhile
+	}
+	switch {
+	case errors.Is(err, raftlog.ErrPurged):
+		n.srv.state = ha.ServerBroken
+		n.srv.problem = "the log that mysqld would need has been purged"
+		n.publishNow = true
+		n.mu.Unlock()
+		n.log.Error("this node must be seeded again", "err", err)
+		return
+	case err != nil:
+		n.srv.state, n.srv.retryAt, n.srv.problem = ha.ServerUp, now()+judgeRetry, err.Error()
+		n.mu.Unlock()
+		if ctx.Err() == nil {
+			n.log.Warn("mysqld could not be judged yet", "err", err)
+		}
+		return
+	case !j.Consistent():
+		n.srv.state = ha.ServerBroken
+		n.srv.problem = fmt.Sprint(j.Problems)
+		n.publishNow = true
+		n.mu.Unlock()
+		n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problems", j.Problems)
+		n.history.add(n.event("divergent", 0, fmt.Sprintf("data does not match the committed log: %v", j.Problems)))
+		return
+	}
+	n.srv.state, n.srv.fails, n.srv.problem = ha.ServerReady, 0, ""
+	n.publishNow = true
+	n.mu.Unlock()
+	n.reportRejoin(l, j, rolledBack)
+}
+
+// judgeLife runs S5 for one life and connects it to the feed.
+func (n *Node) judgeLife(ctx context.Context, l *life) (*judgement, error) {
+	rctx, cancel := context.WithTimeout(ctx, readIndexTimeout)
+	defer cancel()
+	index, err := n.cons.ReadIndex(rctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.waitCommitted(rctx, index); err != nil {
+		return nil, fmt.Errorf("waiting for entry %d: %w", index, err)
+	}
+	set, err := l.admin.GTIDExecuted(ctx)
+	if err != nil {
+		return nil, err
+	}
+	executed, err := gtid.ParseSet(set)
+	if err != nil {
+		return nil, err
+	}
+	xids, err := l.admin.XARecover(ctx)
+	if err != nil {
+		return nil, err
+	}
+	upTo, committed := n.led.snapshot()
+	local, purged := n.local.get(), n.rlog.Boundary()
+	in := judgeInput{Executed: executed, Committed: committed, Purged: purged.GTIDs, PurgedTo: purged.Index, Durable: local.Durable, XARecover: xidKeys(xids), Local: n.harmless(l, local)}
+	marks := marker{executed: executed}
+	j, err := judge(in, func(known gtid.Set, f func(logTxn) error) error {
+		return n.scanLog(known, upTo, func(t logTxn) error { marks.add(t); return f(t) })
+	})
+	if err != nil || !j.Consistent() {
+		return j, err
+	}
+	if !j.Plug.Empty() {
+		if err := l.admin.PlugGTIDs(ctx, j.Plug.String()); err != nil {
+			return nil, fmt.Errorf("plugging %s: %w", j.Plug, err)
+		}
+	}
+	n.led.restart(marks.list, upTo)
+	if err := n.connectFeed(ctx, l); err != nil {
+		return nil, err
+	}
+	_, err = n.readApplied(ctx, l)
+	return j, err
+}
+
+// xidKeys are the prepared XA transactions, named as the log's scanner names them. mysqld writes 32 bits of a format id into the
+// binary log's XA_PREPARE event.
+func xidKeys(xids []mysqld.XID) map[string]bool {
+	m := make(map[string]bool, len(xids))
+	for _, x := range xids {
+		m[sqlkind.XID{FormatID: uint32(x.FormatID), GTRID: x.Gtrid, BQual: x.Bqual}.String()] = true
+	}
+	return m
+}
+
+// harmless recognises local statements of this node (S5): those of lives that never led, and of a life that was drained and went on
+// as a follower what it executed from then on.
+func (n *Node) harmless(l *life, s *localState) func(gtid.Range) bool {
+	led := make(map[uint64]bool, len(s.Led))
+	for _, i := range s.Led {
+		led[i] = true
+	}
+	cluster, _, _, _ := gtid.ParseIncarnation(l.uuid)
+	return func(r gtid.Range) bool {
+		c, node, inc, ok := gtid.ParseIncarnation(r.UUID)
+		if !ok || c != cluster || uint64(node) != n.id.ID {
+			return false
+		}
+		last, retired := s.Retired[inc]
+		return !led[inc] || retired && r.First > last || r.Last <= s.Prelude[inc]
+	}
+}
+
+// connectFeed points mysqld's receiver at this daemon and starts it.
+func (n *Node) connectFeed(ctx context.Context, l *life) error {
+	n.feed.SetPaused(false)
+	if err := l.admin.SetDurabilityRole(ctx, false); err != nil {
+		return err
+	}
+	host, port, err := splitAddr(n.feed.Addr())
+	if err != nil {
+		return err
+	}
+	ch := mysqld.Channel{Host: host, Port: port, Account: mysqld.Account(n.secrets.Feed)}
+	if err := l.admin.ConfigureChannel(ctx, ch); err != nil {
+		return fmt.Errorf("pointing mysqld's receiver at the feed: %w", err)
+	}
+	if err := l.admin.StartReplica(ctx); err != nil {
+		return fmt.Errorf("starting replication from the feed: %w", err)
+	}
+	return nil
+}
+
+// reportRejoin tells what the recovery did: the proof for the operator.
+func (n *Node) reportRejoin(l *life, j *judgement, rolledBack gtid.Set) {
+	n.log.Info("mysqld is a prefix of the committed log and is fed", "incarnation", l.incarnation, "high", j.High,
+		"plugged", j.Plug.String(), "refed", j.Refeed.String(), "rolled_back", rolledBack.String(), "rolled_back_count", rolledBack.Count())
+	msg := fmt.Sprintf("mysqld (incarnation %d) rejoined", l.incarnation)
+	if !rolledBack.Empty() {
+		msg += fmt.Sprintf("; %d transactions that Raft did not keep were rolled back", rolledBack.Count())
+	}
+	e := n.event("rejoin", j.High, msg)
+	e.GTIDs = rolledBack.String()
+	n.history.add(e)
+}
+
+// followApplied keeps the applied index and the lag current.
+func (n *Node) followApplied(ctx context.Context, l *life) {
+	tick := time.NewTicker(appliedInterval)
+	defer tick.Stop()
+	var seen uint64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		index, _ := n.led.at()
+		n.mu.Lock()
+		caughtUp := n.srv.backlog.Applied >= index && seen == index
+		n.mu.Unlock()
+		if caughtUp {
+			continue
+		}
+		if _, err := n.readApplied(ctx, l); err == nil {
+			seen = index
+		}
+	}
+}
+
+// readApplied reads gtid_executed and updates the backlog; it returns the applied index.
+func (n *Node) readApplied(ctx context.Context, l *life) (uint64, error) {
+	text, err := l.admin.GTIDExecuted(ctx)
+	if err != nil {
+		return 0, err
+	}
+	set, err := gtid.ParseSet(text)
+	if err != nil {
+		return 0, err
+	}
+	l.mu.Lock()
+	l.executed = set
+	l.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.srv.life != l {
+		return 0, errDeadLife // what a dead life held says nothing about the one behind it
+	}
+	n.srv.backlog = n.led.applied(set)
+	return n.srv.backlog.Applied, nil
+}
+
+// waitCommitted waits until this node has seen entry index committed.
+func (n *Node) waitCommitted(ctx context.Context, index uint64) error {
+	for {
+		at, changed := n.led.at()
+		if at >= index {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// marker collects what is not applied while the log is scanned.
+type marker struct {
+	executed gtid.Set
+	list     []applyMark
+}
+
+func (m *marker) add(t logTxn) {
+	lost := splitMissing(m.executed, t.GTIDs)
+	if len(lost) == 0 {
+		return
+	}
+	if k := len(m.list); k > 0 && m.list[k-1].Index == t.Index {
+		m.list[k-1].GTIDs = append(m.list[k-1].GTIDs, lost...)
+		return
+	}
+	if len(m.list) >= maxMarks {
+		m.list = mergeMarks(m.list)
+	}
+	m.list = append(m.list, applyMark{Index: t.Index, GTIDs: lost, Committed: time.Now()})
+}

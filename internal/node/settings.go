@@ -1,0 +1,156 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/raftlog"
+)
+
+// Limits of changes of the cluster settings.
+const (
+	settingsTimeout   = 5 * time.Second
+	promoteLearnerLag = 1024 // entries that a learner may be behind when it is made a voter
+)
+
+// applySettings takes the settings of a committed entry. Every node decides alike: a version counts once, so of two changes made
+// from the same copy the first in the log wins.
+func (n *Node) applySettings(index uint64, data []byte) {
+	c, err := config.ParseCluster(data)
+	if err != nil {
+		n.log.Error("cluster settings in the log are not readable: upgrade this node", "err", err)
+		return
+	}
+	n.mu.Lock()
+	newer := c.Version > n.cluster.Version
+	if newer {
+		n.cluster, n.setAt = c, index
+		n.publishNow = true
+	}
+	n.mu.Unlock()
+	if !newer {
+		return
+	}
+	if err := c.Save(n.cfg.Dir); err != nil {
+		n.log.Error("the copy of the cluster settings could not be written", "err", err)
+	}
+	n.setPeers(c)
+	n.poke()
+}
+
+// setPeers tells the transport where the other members are.
+func (n *Node) setPeers(c *config.Cluster) {
+	addrs := make(map[uint64]string, len(c.Members))
+	for _, m := range c.Members {
+		if m.ID != n.id.ID {
+			addrs[m.ID] = m.Peer
+		}
+	}
+	n.tr.SetPeers(addrs)
+}
+
+// changeCluster proposes a change of the settings and returns once it is committed. change gets a copy.
+func (n *Node) changeCluster(ctx context.Context, change func(*config.Cluster) error) (*config.Cluster, error) {
+	n.settingsMu.Lock()
+	defer n.settingsMu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+	defer cancel()
+	n.mu.Lock()
+	next := n.cluster.Clone()
+	n.mu.Unlock()
+	if err := change(next); err != nil {
+		return nil, err
+	}
+	next.Version++
+	body, err := next.Marshal()
+	if err != nil {
+		return nil, api.Errorf(api.KindInvalid, "%v", err)
+	}
+	return next, n.commitSettings(ctx, body)
+}
+
+func (n *Node) commitSettings(ctx context.Context, body []byte) error {
+	m := raftlog.Meta{Kind: raftlog.Settings, Node: uint16(n.id.ID)}
+	index, term, err := n.cons.Propose(ctx, append(raftlog.AppendMeta(nil, &m), body...))
+	if errors.Is(err, consensus.ErrNotLeader) {
+		return api.Errorf(api.KindNoLeader, "this node is not the leader any more").With("try again")
+	}
+	if err == nil {
+		err = n.cons.WaitApplied(ctx, index)
+	}
+	if err != nil {
+		return api.Errorf(api.KindTimeout, "the change of the cluster settings was not committed in time: %v", err).With("see `trireme status`: is there a quorum?")
+	}
+	if got, err := n.rlog.Term(index); err != nil || got != term {
+		return api.Errorf(api.KindConflict, "leadership changed during the change of the cluster settings").With("try again")
+	}
+	n.mu.Lock()
+	setAt := n.setAt
+	n.mu.Unlock()
+	if setAt != index {
+		return api.Errorf(api.KindConflict, "somebody else changed the cluster settings at the same time").With("try again")
+	}
+	return nil
+}
+
+// reconcile brings raft's membership in line with the settings, one step at a time (leader only): a new member begins as a
+// learner and is made a voter once its log and its mysqld have caught up.
+func (n *Node) reconcile(ctx context.Context) {
+	st := n.cons.Status()
+	if st.Role != consensus.Leader || len(st.Outgoing) > 0 {
+		return
+	}
+	for _, m := range n.members() {
+		change, why := n.nextStep(m, &st)
+		if change == nil {
+			continue
+		}
+		cctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+		err := n.cons.ProposeConfChange(cctx, change)
+		cancel()
+		if err != nil {
+			n.log.Debug("membership change", "member", m.Name, "err", err)
+		} else {
+			n.log.Info("membership change", "member", m.Name, "id", m.ID, "change", why, "term", st.Term)
+		}
+		return
+	}
+}
+
+func (n *Node) members() []config.Member {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cluster.Members
+}
+
+// nextStep says which membership change a member needs now, if any.
+func (n *Node) nextStep(m config.Member, st *consensus.Status) (*raftpb.ConfChangeV2, string) {
+	voter, learner := contains(st.Voters, m.ID), contains(st.Learners, m.ID)
+	switch {
+	case !voter && !learner:
+		return confChange(raftpb.ConfChangeAddLearnerNode, m.ID), "added as learner"
+	case learner && m.Role != config.RoleLearner && n.caughtUp(m, st):
+		return confChange(raftpb.ConfChangeAddNode, m.ID), "made a voter"
+	}
+	return nil, ""
+}
+
+func (n *Node) caughtUp(m config.Member, st *consensus.Status) bool {
+	if pr, ok := st.Members[m.ID]; !ok || pr.Match+promoteLearnerLag < st.Commit {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.peers[m.ID]
+	return p != nil && p.fresh() && (m.Role == config.RoleLogger || p.status.Ready)
+}
+
+func confChange(t raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeV2 {
+	return &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{{Type: t.Enum(), NodeId: &id}}}
+}

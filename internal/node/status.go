@@ -1,0 +1,199 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/ha"
+	"trireme/internal/router"
+)
+
+// status is what each daemon tells all others, at every change that they wait for and a few times a second.
+type status struct {
+	Member   api.MemberView `json:"member"`
+	Leader   uint64         `json:"leader"`    // raft id, 0 when it knows none
+	OpenTerm uint64         `json:"open_term"` // its mysqld takes writes in this term; 0: it does not
+	Handover bool           `json:"handover"`  // a planned switchover is under way: hold, do not cut
+	Ready    bool           `json:"ready"`     // its mysqld is judged and fed
+	Epoch    string         `json:"epoch"`     // of its mysqld, for routers
+	KeepFrom uint64         `json:"keep_from"` // lowest index that its recovery may need (S8); 0: not known
+}
+
+// peer is another member as this node knows it.
+type peer struct {
+	status status
+	at     time.Duration // when the status came
+	openAt time.Duration // when it first said OpenTerm
+	up     bool          // its link is up
+}
+
+// fresh says whether what the peer said last can still be relied on.
+func (p *peer) fresh() bool { return p.up && now() < p.at+statusLifetime }
+
+// myStatus is what this node tells the others.
+func (n *Node) myStatus() status {
+	st := n.cons.Status()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := status{Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom}
+	s.Ready = n.srv.state == ha.ServerReady && n.srv.stuck == "" && n.srv.applier == "" && now() >= n.srv.retryAt && !n.stopping
+	if l := n.srv.life; l != nil {
+		s.Epoch = fmt.Sprint(l.incarnation)
+	}
+	if n.leadsLocked(&st) {
+		s.Handover = n.serving.phase == ha.PhaseHandover
+		if n.serving.phase == ha.PhaseOpen {
+			s.OpenTerm = n.serving.term
+			s.Epoch = fmt.Sprintf("%s/%d", s.Epoch, n.serving.term)
+		}
+	}
+	return s
+}
+
+// leadsLocked says whether this node is the leader in the term in which its mysqld serves.
+func (n *Node) leadsLocked(st *consensus.Status) bool {
+	return st.Role == consensus.Leader && n.serving.term == st.Term && n.serving.phase != ha.PhaseFencing && n.serving.phase != ha.PhaseNone
+}
+
+func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
+	m := api.MemberView{Name: n.id.Name, Role: n.roleLocked(st), State: n.stateName, Reason: n.why,
+		Raft: api.RaftView{ID: n.id.ID, State: st.Role.String(), Term: st.Term, Voter: contains(st.Voters, n.id.ID),
+			Match: st.Durable, Last: st.LastIndex, Commit: st.Commit, Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
+		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort},
+		Daemon: api.DaemonView{PID: os.Getpid(), Version: n.version, API: n.cfg.API.Advertise, Peer: n.cfg.Peer.Advertise},
+	}
+	if n.srv.applier != "" {
+		m.State, m.Reason = api.StateCatchingUp, n.srv.applier
+	}
+	if n.srv.problem != "" && n.srv.state != ha.ServerReady {
+		m.Reason += ": " + n.srv.problem
+	}
+	if c, ok := n.cluster.MemberByID(n.id.ID); ok {
+		m.Raft.Weight = c.Weight
+	}
+	if n.id.Role == config.RoleLogger {
+		m.Raft.Applied = st.Applied
+		return m
+	}
+	my := &api.MySQLView{Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port, Version: n.bin.Version.String(), ReadOnly: true}
+	if l := n.srv.life; l != nil {
+		my.PID = l.proc.Pid()
+		l.mu.Lock()
+		my.GTIDExecuted, my.ReadOnly = l.executed.String(), l.readOnly
+		l.mu.Unlock()
+		if n.srv.state == ha.ServerReady {
+			lag, bytes := n.lagLocked()
+			my.LagSeconds, my.LagBytes = &lag, &bytes
+		}
+	}
+	m.MySQL = my
+	return m
+}
+
+// lagLocked is how far mysqld is behind what is committed: seconds since the oldest entry not applied was committed, and bytes.
+func (n *Node) lagLocked() (float64, uint64) {
+	b := n.srv.backlog
+	if b.Since.IsZero() {
+		return 0, 0
+	}
+	return time.Since(b.Since).Seconds(), uint64(b.Bytes)
+}
+
+func (n *Node) roleLocked(st *consensus.Status) string {
+	switch {
+	case n.id.Role == config.RoleLogger:
+		return api.RoleLogger
+	case n.leadsLocked(st) && n.serving.phase != ha.PhasePromoting:
+		return api.RoleLeader
+	case st.Learner:
+		return api.RoleLearner
+	}
+	return api.RoleFollower
+}
+
+// broadcastStatus tells all peers.
+func (n *Node) broadcastStatus() {
+	b, err := json.Marshal(n.myStatus())
+	if err != nil {
+		n.log.Error("encoding the status", "err", err)
+		return
+	}
+	n.tr.Broadcast(b)
+}
+
+// HandleStatus takes a peer's status.
+func (n *Node) HandleStatus(from uint64, payload []byte) {
+	if !n.isUp() {
+		return
+	}
+	var s status
+	if err := json.Unmarshal(payload, &s); err != nil {
+		n.log.Warn("a peer's status is not readable", "peer", from, "err", err)
+		return
+	}
+	n.mu.Lock()
+	p := n.peers[from]
+	if p == nil {
+		p = &peer{up: true}
+		n.peers[from] = p
+	}
+	changed := p.status.OpenTerm != s.OpenTerm || p.status.Ready != s.Ready || p.status.Handover != s.Handover ||
+		p.status.Epoch != s.Epoch || p.status.Member.State != s.Member.State || !p.up
+	if s.OpenTerm != 0 && p.status.OpenTerm != s.OpenTerm {
+		p.openAt = now()
+	}
+	p.status, p.at, p.up = s, now(), true
+	n.mu.Unlock()
+	if changed {
+		n.poke()
+	}
+}
+
+// routes points this node's router at the leader and the followers.
+func (n *Node) routes() {
+	self := n.myStatus()
+	n.mu.Lock()
+	v := n.routerViewLocked(self)
+	n.mu.Unlock()
+	n.router.SetView(v)
+}
+
+// routerViewLocked: the leader is who says that its writes are open in the highest term, unless this node knows of a newer one.
+func (n *Node) routerViewLocked(self status) router.View {
+	var v router.View
+	var best status
+	all := []status{self}
+	for id, p := range n.peers {
+		if _, member := n.cluster.MemberByID(id); member && p.fresh() {
+			all = append(all, p.status)
+		}
+	}
+	for _, s := range all {
+		if s.OpenTerm > best.OpenTerm {
+			best = s
+		}
+		v.KeepRW = v.KeepRW || s.Handover
+	}
+	if best.OpenTerm != 0 && best.OpenTerm >= n.raft.Term || (best.OpenTerm != 0 && n.raft.Leader == 0) {
+		v.RW = target(best)
+	}
+	for _, s := range all {
+		if s.Ready && s.OpenTerm == 0 && !s.Handover && s.Member.State == api.StateHealthy && s.Member.MySQL != nil {
+			v.RO = append(v.RO, *target(s))
+		}
+	}
+	sortTargets(v.RO)
+	return v
+}
+
+func target(s status) *router.Target {
+	m := s.Member.MySQL
+	return &router.Target{Name: s.Member.Name, Addr: net.JoinHostPort(m.Host, strconv.Itoa(m.Port)), Epoch: s.Epoch}
+}

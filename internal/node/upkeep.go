@@ -1,0 +1,186 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"trireme/internal/ha"
+	"trireme/internal/raftlog"
+)
+
+// every calls f once per interval until the node stops.
+func (n *Node) every(interval time.Duration, f func(ctx context.Context)) {
+	n.task(func(ctx context.Context) {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				f(ctx)
+			}
+		}
+	})
+}
+
+// keepDurable moves the durable index (S8): what is applied is noted first, then InnoDB's redo log is flushed, then the index is
+// written down. It also says from where the log must be kept for this node.
+func (n *Node) keepDurable(ctx context.Context) {
+	n.mu.Lock()
+	l, ready := n.srv.life, n.srv.state == ha.ServerReady
+	n.mu.Unlock()
+	if l == nil || !ready {
+		return
+	}
+	// Open XA transactions are looked at first: one whose end is durable with this flush is then still counted as open.
+	xids, err := l.admin.XARecover(ctx)
+	if err != nil {
+		return
+	}
+	applied, err := n.readApplied(ctx, l)
+	if err != nil {
+		return
+	}
+	before := n.local.get().Durable
+	if applied > before {
+		if err := l.admin.FlushEngineLogs(ctx); err != nil {
+			n.log.Debug("the engine's logs were not flushed", "err", err)
+			return
+		}
+		if err := n.local.update(func(s *localState) { s.Durable = max(s.Durable, applied) }); err != nil {
+			n.fail(err) // the disk does not take 100 bytes: nothing here can be relied on
+			return
+		}
+	}
+	// An open XA transaction may have to be prepared again on any node. Where its PREPARE lies is not worth an index of its
+	// own: while one is open the log is not purged.
+	keep := min(before, applied)
+	if len(xids) > 0 {
+		keep = 0
+	}
+	n.mu.Lock()
+	n.keepFrom = keep
+	n.mu.Unlock()
+}
+
+// tidyBinlog deletes files of the leader's binary log that Raft has whole.
+func (n *Node) tidyBinlog(ctx context.Context) {
+	n.mu.Lock()
+	l, open, done := n.srv.life, n.serving.phase == ha.PhaseOpen, n.purgedFile
+	n.mu.Unlock()
+	if l == nil || !open {
+		return
+	}
+	file := l.acked().File
+	if file <= 1 || file == done {
+		return
+	}
+	if err := l.admin.PurgeBinlogs(ctx, fmt.Sprintf("binlog.%06d", file)); err != nil {
+		n.log.Warn("mysqld's binary log was not purged", "err", err)
+		return
+	}
+	n.mu.Lock()
+	n.purgedFile = file
+	n.mu.Unlock()
+}
+
+// tendApplier starts a follower's receiver or applier again when it has stopped, and cuts sessions that hold it up. While it does not
+// run, the node is no candidate.
+func (n *Node) tendApplier(ctx context.Context) {
+	n.mu.Lock()
+	l, follows := n.srv.life, n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone
+	lag := time.Duration(0)
+	if !n.srv.backlog.Since.IsZero() {
+		lag = time.Since(n.srv.backlog.Since)
+	}
+	n.mu.Unlock()
+	if l == nil || !follows {
+		return
+	}
+	st, err := l.admin.ReplicaStatus(ctx)
+	if err != nil {
+		return
+	}
+	problem := ""
+	switch {
+	case !st.SQLRunning:
+		problem = fmt.Sprintf("the applier has stopped: error %d: %s", st.SQLErrno, st.SQLError)
+	case st.IOState == "No":
+		problem = fmt.Sprintf("the receiver has stopped: error %d: %s", st.IOErrno, st.IOError)
+	}
+	n.mu.Lock()
+	known := n.srv.applier
+	if n.srv.life == l {
+		n.srv.applier = problem
+		n.publishNow = n.publishNow || known != problem
+	}
+	n.mu.Unlock()
+	switch {
+	case problem != "":
+		if problem != known {
+			n.log.Error("replication from the feed stopped; starting it again", "err", problem)
+		}
+		if err := l.admin.StartReplica(ctx); err != nil {
+			n.log.Debug("replication did not start", "err", err)
+		}
+	case lag > blockerPatience:
+		n.killBlockers(ctx, l)
+	}
+}
+
+// killBlockers ends sessions that hold a metadata lock for which the applier waits; it would wait for a year.
+func (n *Node) killBlockers(ctx context.Context, l *life) {
+	killed, err := l.admin.KillMetadataBlockers(ctx)
+	for _, b := range killed {
+		n.log.Warn("a session that held up replication was killed", "user", b.User, "host", b.Host, "object", b.Object, "statement", b.Info)
+	}
+	if err != nil && ctx.Err() == nil {
+		n.log.Debug("looking for sessions that hold up replication", "err", err)
+	}
+}
+
+// purge removes what no node's recovery needs any more (S8). A data node that is not heard of pins the log.
+func (n *Node) purge(context.Context) {
+	safe, ok := n.purgePoint()
+	if !ok {
+		return
+	}
+	before, _ := n.rlog.FirstIndex()
+	after, err := n.rlog.PurgeBySize(int64(n.cfg.Raft.LogMax), safe)
+	switch {
+	case err != nil && !errors.Is(err, raftlog.ErrClosed):
+		n.log.Warn("the log was not purged", "err", err)
+	case after > before:
+		n.log.Info("log purged", "first", after, "safe", safe, "bytes", n.rlog.Size())
+	}
+}
+
+// purgePoint is the index up to which every data node is durable. ok is false when some node's is not known.
+func (n *Node) purgePoint() (safe uint64, ok bool) {
+	st := n.cons.Status()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	safe = st.Commit
+	for _, m := range n.cluster.Members {
+		keep := n.keepFrom
+		switch p := n.peers[m.ID]; {
+		case m.ID == n.id.ID && m.MySQLPort == 0:
+			keep = st.Commit
+		case m.ID == n.id.ID:
+		case p == nil || !p.fresh():
+			return 0, false
+		case m.MySQLPort == 0:
+			keep = p.status.Member.Raft.Commit
+		default:
+			keep = p.status.KeepFrom
+		}
+		if keep == 0 {
+			return 0, false
+		}
+		safe = min(safe, keep)
+	}
+	return safe, true
+}

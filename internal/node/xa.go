@@ -1,0 +1,196 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"trireme/internal/binlog"
+	"trireme/internal/gtid"
+	"trireme/internal/mysqld"
+	"trireme/internal/raftlog"
+	"trireme/internal/sqlkind"
+)
+
+// adoptXA makes the XA transactions that this mysqld's applier has prepared its own, before it leads (mysqld.Admin.AdoptXA says why).
+// Afterwards the dump begins behind what was logged for it. Without prepared XA transactions, and with nothing left to apply that
+// could hold one, nothing happens. It returns the transactions that were adopted.
+func (n *Node) adoptXA(ctx context.Context, l *life) (map[mysqld.XID]bool, error) {
+	xids, err := l.admin.XARecover(ctx)
+	if err != nil {
+		return nil, err
+	}
+	applied, err := n.readApplied(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	if at, _ := n.led.at(); len(xids) == 0 && applied >= at {
+		return nil, nil
+	}
+	adopted, err := n.adoptApplied(ctx, l)
+	if err != nil {
+		return nil, fmt.Errorf("adopting prepared XA transactions: %w", err)
+	}
+	return adopted, nil
+}
+
+// checkAdopted is called when everything is applied: no prepared XA transaction may be there that was not adopted.
+func (n *Node) checkAdopted(ctx context.Context, l *life, adopted map[mysqld.XID]bool) error {
+	xids, err := l.admin.XARecover(ctx)
+	if err != nil {
+		return err
+	}
+	for _, x := range xids {
+		if !adopted[x] {
+			return fmt.Errorf("XA transaction %s was prepared by the applier during the promotion", x)
+		}
+	}
+	return nil
+}
+
+func (n *Node) adoptApplied(ctx context.Context, l *life) (map[mysqld.XID]bool, error) {
+	// Everything of older terms first: an XA PREPARE that is still on its way here is to be adopted too, and an XA COMMIT must find
+	// its transaction.
+	index, err := n.cons.ReadIndex(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.waitCommitted(ctx, index); err != nil {
+		return nil, err
+	}
+	if err := n.applyAll(ctx, l, index); err != nil {
+		return nil, err
+	}
+	xids, err := l.admin.XARecover(ctx)
+	if err != nil || len(xids) == 0 {
+		return nil, err
+	}
+	list, err := n.preparedXA(xids)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.pauseFeed(ctx); err != nil {
+		return nil, err
+	}
+	// Whatever this life logs from here to the end of the adoption is its own affair, also if it dies in between.
+	if err := n.local.update(func(s *localState) { s.Prelude[l.incarnation] = gtid.MaxGNO }); err != nil {
+		return nil, err
+	}
+	if err := l.admin.AdoptXA(ctx, list); err != nil {
+		return nil, errors.Join(err, l.proc.Kill())
+	}
+	adopted := make(map[mysqld.XID]bool, len(xids))
+	for _, x := range xids {
+		adopted[x] = true
+	}
+	return adopted, n.skipPrelude(ctx, l, len(list))
+}
+
+// skipPrelude moves the beginning of the dump behind what this life has logged so far, and remembers that it is nobody else's.
+func (n *Node) skipPrelude(ctx context.Context, l *life, adopted int) error {
+	if _, err := n.readApplied(ctx, l); err != nil {
+		return err
+	}
+	last := l.executedSet().Last(gtid.SID{UUID: l.uuid})
+	if err := n.local.update(func(s *localState) { s.Prelude[l.incarnation] = last }); err != nil {
+		return err
+	}
+	status, err := l.admin.BinlogStatus(ctx)
+	if err != nil {
+		return err
+	}
+	pos, err := parsePos(status)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.consumed = pos
+	l.mu.Unlock()
+	n.log.Info("adopted prepared XA transactions before leading", "count", adopted, "from", pos.String())
+	return nil
+}
+
+// preparedXA finds the transactions in the log.
+func (n *Node) preparedXA(xids []mysqld.XID) ([]mysqld.PreparedXA, error) {
+	first, err := n.rlog.FirstIndex()
+	if err != nil {
+		return nil, err
+	}
+	upTo, _ := n.led.at()
+	f := xaFinder{found: map[sqlkind.XID]mysqld.PreparedXA{}, fde: n.rlog.Boundary().Barrier.FDE}
+	if err := n.rlog.Scan(first, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error {
+		return f.entry(m, index, events)
+	}); err != nil {
+		return nil, err
+	}
+	var list []mysqld.PreparedXA
+	for _, x := range xids {
+		p, ok := f.found[sqlkind.XID{FormatID: uint32(x.FormatID), GTRID: x.Gtrid, BQual: x.Bqual}]
+		if !ok {
+			return nil, fmt.Errorf("the prepared XA transaction %s is not in the log", x)
+		}
+		p.XID = x
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// maxStatementBytes bounds one BINLOG statement, which holds whole row statements.
+const maxStatementBytes = 4 << 20
+
+// xaFinder collects XA transactions that the log has prepared and not ended.
+type xaFinder struct {
+	eventWalker
+	fde   []byte
+	found map[sqlkind.XID]mysqld.PreparedXA
+	now   mysqld.PreparedXA
+	piece []byte
+}
+
+func (f *xaFinder) entry(m *raftlog.Meta, index uint64, events []byte) error {
+	if m.Kind == raftlog.Barrier {
+		f.fde = append([]byte(nil), events...)
+	}
+	return f.walk(m, index, events, func(b binlog.Boundary, h binlog.Header, ev []byte) error {
+		f.event(b, h, ev)
+		return nil
+	})
+}
+
+func (f *xaFinder) event(b binlog.Boundary, h binlog.Header, ev []byte) {
+	switch b {
+	case binlog.Start:
+		f.now, f.piece = mysqld.PreparedXA{FDE: f.fde}, nil
+	case binlog.Inside:
+		if h.Type != binlog.TypeQuery {
+			f.piece = append(f.piece, ev...)
+			if len(f.piece) >= maxStatementBytes && endsStatement(h, ev) {
+				f.cut()
+			}
+		}
+	case binlog.End:
+		f.cut()
+		switch t := f.asm.Trx(); t.Kind {
+		case binlog.XAPrepare:
+			f.found[t.XID] = f.now
+		case binlog.XACommit, binlog.XARollback:
+			delete(f.found, t.XID)
+		}
+	}
+}
+
+func (f *xaFinder) cut() {
+	if len(f.piece) > 0 {
+		f.now.Statements = append(f.now.Statements, f.piece)
+	}
+	f.piece = nil
+}
+
+// endsStatement: the flags of a row event follow the header and a table id of 6 bytes; the lowest is STMT_END_F.
+func endsStatement(h binlog.Header, ev []byte) bool {
+	switch h.Type {
+	case binlog.TypeWriteRows, binlog.TypeUpdateRows, binlog.TypeDeleteRows, binlog.TypePartialUpdateRows:
+		return len(ev) > binlog.HeaderLen+6 && ev[binlog.HeaderLen+6]&1 != 0
+	}
+	return false
+}

@@ -1,0 +1,121 @@
+package pki
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// File names inside a node's certificate directory (0700; every file 0600).
+const (
+	CAFile       = "ca.pem"
+	CAKeyFile    = "ca.key"
+	NodeCertFile = "node.pem"
+	NodeKeyFile  = "node.key"
+)
+
+// Save writes the CA's certificate and key into dir.
+func (ca *CA) Save(dir string) error {
+	key, err := ca.KeyPEM()
+	if err != nil {
+		return err
+	}
+	return saveAll(dir, []file{{CAKeyFile, key}, {CAFile, ca.CertPEM()}})
+}
+
+// LoadCA reads what Save wrote.
+func LoadCA(dir string) (*CA, error) {
+	cert, err := os.ReadFile(filepath.Join(dir, CAFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the CA certificate: %w", err)
+	}
+	key, err := readSecret(filepath.Join(dir, CAKeyFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the CA key: %w", err)
+	}
+	return ParseCA(cert, key)
+}
+
+// Save writes the bundle into dir. The key goes first: a certificate without its key is of no use.
+func (b *Bundle) Save(dir string) error {
+	return saveAll(dir, []file{{NodeKeyFile, b.keyPEM}, {NodeCertFile, b.certPEM}, {CAFile, b.caPEM}})
+}
+
+// LoadBundle reads what Save wrote.
+func LoadBundle(dir string) (*Bundle, error) {
+	ca, err := os.ReadFile(filepath.Join(dir, CAFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the CA certificate: %w", err)
+	}
+	cert, err := os.ReadFile(filepath.Join(dir, NodeCertFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the node's certificate: %w", err)
+	}
+	key, err := readSecret(filepath.Join(dir, NodeKeyFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the node's key: %w", err)
+	}
+	return NewBundle(ca, cert, key)
+}
+
+type file struct {
+	name string
+	data []byte
+}
+
+func saveAll(dir string, files []file) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the certificate directory: %w", err)
+	}
+	for _, f := range files {
+		if err := WriteFile(filepath.Join(dir, f.name), f.data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readSecret refuses a file that others may read.
+func readSecret(path string) ([]byte, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s can be read by others (mode %04o): chmod 600 it, and think about replacing it", path, st.Mode().Perm())
+	}
+	return os.ReadFile(path)
+}
+
+// WriteFile replaces a file atomically and durably, mode 0600.
+func WriteFile(path string, data []byte) error {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // 0600 by itself
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, fs.ErrInvalid) {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}

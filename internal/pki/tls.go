@@ -1,0 +1,197 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Bundle is what one node needs: the CA certificate that it trusts, its own certificate and its key.
+type Bundle struct {
+	caPEM, certPEM, keyPEM []byte
+	id                     Identity
+	ca                     *x509.Certificate
+	pool                   *x509.CertPool
+	pair                   tls.Certificate
+}
+
+// NewBundle checks that the parts belong together.
+func NewBundle(caPEM, certPEM, keyPEM []byte) (*Bundle, error) {
+	ca, err := parseCert(caPEM)
+	if err != nil {
+		return nil, fmt.Errorf("CA certificate: %w", err)
+	}
+	cert, err := parseCert(certPEM)
+	if err != nil {
+		return nil, fmt.Errorf("node certificate: %w", err)
+	}
+	key, err := parseKey(keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("node key: %w", err)
+	}
+	if !key.PublicKey.Equal(cert.PublicKey) {
+		return nil, fmt.Errorf("node key: %w: it does not belong to the node's certificate", ErrBadPEM)
+	}
+	if err := cert.CheckSignatureFrom(ca); err != nil {
+		return nil, fmt.Errorf("node certificate: %w: %w", ErrForeign, err)
+	}
+	id, err := IdentityOf(cert)
+	if err != nil {
+		return nil, fmt.Errorf("node certificate: %w", err)
+	}
+	b := &Bundle{caPEM: caPEM, certPEM: certPEM, keyPEM: keyPEM, id: id, ca: ca, pool: x509.NewCertPool()}
+	b.pool.AddCert(ca)
+	b.pair = tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
+	return b, nil
+}
+
+// Identity is the node that the bundle belongs to.
+func (b *Bundle) Identity() Identity { return b.id }
+
+// NotAfter is when the node's certificate ends.
+func (b *Bundle) NotAfter() time.Time { return b.pair.Leaf.NotAfter }
+
+// CAPEM is the CA certificate.
+func (b *Bundle) CAPEM() []byte { return b.caPEM }
+
+// CADigest is the SHA-256 of the CA certificate in hexadecimal.
+func (b *Bundle) CADigest() string { return digest(b.ca.Raw) }
+
+// PeerTLS is for both sides of a peer link: TLS 1.3, certificates on both sides, checked against the cluster's CA and to
+// name a node of this cluster. Which node it names is for the caller to check (PeerIdentity): a host name says nothing.
+func (b *Bundle) PeerTLS() *tls.Config {
+	return &tls.Config{
+		Certificates: []tls.Certificate{b.pair},
+		ClientAuth:   tls.RequireAnyClientCert,
+		// Verification by host name is replaced by VerifyConnection, which runs on both sides and also on resumption.
+		InsecureSkipVerify:          true,
+		VerifyConnection:            b.verifyPeer,
+		MinVersion:                  tls.VersionTLS13,
+		SessionTicketsDisabled:      true,
+		DynamicRecordSizingDisabled: true,
+	}
+}
+
+func (b *Bundle) verifyPeer(cs tls.ConnectionState) error {
+	id, err := PeerIdentity(cs)
+	if err != nil {
+		return err
+	}
+	if id.Cluster != b.id.Cluster {
+		return fmt.Errorf("%w: it is of cluster %q, this is %q", ErrForeign, id.Cluster, b.id.Cluster)
+	}
+	inter := x509.NewCertPool()
+	for _, c := range cs.PeerCertificates[1:] {
+		inter.AddCert(c)
+	}
+	_, err = cs.PeerCertificates[0].Verify(x509.VerifyOptions{
+		Roots:         b.pool,
+		Intermediates: inter,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	if err != nil {
+		return fmt.Errorf("%w: node %d (%s): %w", ErrForeign, id.ID, id.Name, err)
+	}
+	return nil
+}
+
+// PeerIdentity reads who is at the other end; the TLS configuration has verified the certificate.
+func PeerIdentity(cs tls.ConnectionState) (Identity, error) {
+	if len(cs.PeerCertificates) == 0 {
+		return Identity{}, fmt.Errorf("%w: none was shown", ErrForeign)
+	}
+	return IdentityOf(cs.PeerCertificates[0])
+}
+
+// ServerTLS is for the HTTP API. A client may show a certificate of the cluster (PeerCertificates is then verified).
+func (b *Bundle) ServerTLS() *tls.Config {
+	return &tls.Config{
+		Certificates: []tls.Certificate{b.pair},
+		ClientCAs:    b.pool,
+		ClientAuth:   tls.VerifyClientCertIfGiven,
+		MinVersion:   tls.VersionTLS12,
+	}
+}
+
+// ClientTLS is for a client of the HTTP API that has only the CA certificate. Any node of the cluster is accepted,
+// whatever name or address it was reached by.
+func ClientTLS(caPEM []byte) (*tls.Config, error) {
+	ca, err := parseCert(caPEM)
+	if err != nil {
+		return nil, fmt.Errorf("CA certificate: %w", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	return &tls.Config{
+		InsecureSkipVerify: true, // by host name; VerifyConnection checks the chain and that it is a node
+		MinVersion:         tls.VersionTLS12,
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			if _, err := PeerIdentity(cs); err != nil {
+				return err
+			}
+			_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+			if err != nil {
+				return fmt.Errorf("%w: %w", ErrForeign, err)
+			}
+			return nil
+		},
+	}, nil
+}
+
+// NodeClientTLS is ClientTLS for a node, which shows its own certificate.
+func (b *Bundle) NodeClientTLS() (*tls.Config, error) {
+	cfg, err := ClientTLS(b.caPEM)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Certificates = []tls.Certificate{b.pair}
+	return cfg, nil
+}
+
+// JoinTLS is for a node that has nothing but a join token: the server must be a node whose certificate is signed by the
+// CA with the token's digest. The API server sends its CA along for this purpose (ServerJoinTLS).
+func JoinTLS(caDigest string) *tls.Config {
+	return &tls.Config{
+		InsecureSkipVerify: true, // the CA is not known yet; VerifyConnection pins it
+		MinVersion:         tls.VersionTLS12,
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			if _, err := PeerIdentity(cs); err != nil {
+				return err
+			}
+			for _, c := range cs.PeerCertificates[1:] {
+				if digest(c.Raw) != caDigest {
+					continue
+				}
+				pool := x509.NewCertPool()
+				pool.AddCert(c)
+				_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+				if err != nil {
+					return fmt.Errorf("%w: %w", ErrForeign, err)
+				}
+				return nil
+			}
+			return fmt.Errorf("%w: the server does not have the CA that the join token names", ErrForeign)
+		},
+	}
+}
+
+// ServerJoinTLS is ServerTLS that sends the CA certificate along, so that a joining node can compare its digest.
+func (b *Bundle) ServerJoinTLS() *tls.Config {
+	cfg := b.ServerTLS()
+	pair := b.pair
+	pair.Certificate = [][]byte{b.pair.Leaf.Raw, b.ca.Raw}
+	cfg.Certificates = []tls.Certificate{pair}
+	return cfg
+}
+
+// CAFromJoin returns the CA certificate that a JoinTLS connection has verified, for the node to keep.
+func CAFromJoin(cs tls.ConnectionState, caDigest string) ([]byte, error) {
+	for _, c := range cs.PeerCertificates {
+		if digest(c.Raw) == caDigest {
+			return certPEM(c.Raw), nil
+		}
+	}
+	return nil, errors.New("the server did not send its CA certificate")
+}

@@ -1,0 +1,120 @@
+package raftlog
+
+import (
+	"fmt"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/binlog"
+	"trireme/internal/gtid"
+)
+
+// benchTrx makes an entry of n transactions of 1,746 bytes in 11 events each: sysbench's write_only.
+func benchTrx(s *stream, index uint64, n int) *raftpb.Entry {
+	const events, size = 11, 1746
+	m := Meta{Kind: Trx, Node: s.node, Incarnation: s.inc, Start: s.pos}
+	s.pos.Off += uint64(n * size)
+	m.End = s.pos
+	for range n {
+		s.gno++
+		m.AddGTID(gtid.GTID{SID: gtid.SID{UUID: s.uuid()}, GNO: s.gno})
+	}
+	data := AppendMeta(make([]byte, 0, MetaSize(&m)+n*size), &m)
+	var body [size/events - binlog.MinEventSize + 8]byte
+	for range n {
+		for i := range events {
+			b := body[:size/events-binlog.MinEventSize]
+			if i == 0 {
+				b = body[:size/events-binlog.MinEventSize+size%events]
+			}
+			data = binlog.AppendEvent(data, binlog.Header{Type: binlog.TypeRowsQuery}, b)
+		}
+	}
+	return entry(index, 1, data)
+}
+
+// BenchmarkAppendSync is the whole durable cost of a commit: one Append and one Sync per batch.
+func BenchmarkAppendSync(b *testing.B) {
+	for _, zeros := range []int64{-1, 0} {
+		for _, n := range []int{1, 4, 16, 64} {
+			b.Run(fmt.Sprintf("zeros=%t/trx=%d", zeros == 0, n), func(b *testing.B) {
+				benchAppend(b, Options{ZeroAheadBytes: zeros}, n, true)
+			})
+		}
+	}
+}
+
+// BenchmarkAppend is the CPU part of it.
+func BenchmarkAppend(b *testing.B) {
+	for _, n := range []int{1, 16, 64, 600} {
+		b.Run(fmt.Sprintf("trx=%d", n), func(b *testing.B) { benchAppend(b, Options{CacheBytes: 1 << 20}, n, false) })
+	}
+}
+
+func benchAppend(b *testing.B, opts Options, n int, sync bool) {
+	opts.Dir, opts.Cluster, opts.NodeID = b.TempDir(), testCluster, testNode
+	l := mustOpen(b, opts)
+	defer l.Close()
+	setTerm(b, l, 1, 0)
+	s := newStream(1, 1)
+	check(b, l.Append([]*raftpb.Entry{s.barrier(1, 1)}))
+	entries := make([]*raftpb.Entry, b.N)
+	for i := range entries {
+		entries[i] = benchTrx(s, uint64(i)+2, n)
+	}
+	b.SetBytes(int64(len(entries[0].Data)))
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range entries {
+		check(b, l.Append(entries[i:i+1]))
+		if sync {
+			check(b, l.Sync())
+		}
+	}
+}
+
+// BenchmarkReader reads entries back from the page cache, past the log's own cache.
+func BenchmarkReader(b *testing.B) {
+	l := mustOpen(b, Options{Dir: b.TempDir(), CacheBytes: 1, Cluster: testCluster, NodeID: testNode})
+	defer l.Close()
+	setTerm(b, l, 1, 0)
+	s := newStream(1, 1)
+	const count = 20000
+	entries := []*raftpb.Entry{s.barrier(1, 1)}
+	for i := uint64(2); i <= count; i++ {
+		entries = append(entries, benchTrx(s, i, 1))
+	}
+	check(b, l.Append(entries))
+	b.SetBytes(1746)
+	b.ReportAllocs()
+	b.ResetTimer()
+	r := l.NewReader(1)
+	for i := 0; i < b.N; {
+		es, err := r.Next(count, 64<<10)
+		check(b, err)
+		i += len(es)
+		if len(es) == 0 {
+			r = l.NewReader(1)
+		}
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	opts := Options{Dir: b.TempDir(), Cluster: testCluster, NodeID: testNode}
+	l := mustOpen(b, opts)
+	setTerm(b, l, 1, 0)
+	s := newStream(1, 1)
+	entries := []*raftpb.Entry{s.barrier(1, 1)}
+	for i := uint64(2); i <= 60000; i++ {
+		entries = append(entries, benchTrx(s, i, 1))
+	}
+	check(b, l.Append(entries))
+	check(b, l.Close())
+	b.SetBytes(l.Size())
+	b.ResetTimer()
+	for range b.N {
+		l := mustOpen(b, opts)
+		check(b, l.Close())
+	}
+}

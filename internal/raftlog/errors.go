@@ -1,0 +1,27 @@
+package raftlog
+
+import "errors"
+
+// The errors of this package, besides raft.ErrCompacted and raft.ErrUnavailable of the raft.Storage methods. All of them
+// but ErrPurged mean that this node must not go on as it is.
+var (
+	// ErrCorrupt: something that had been fsynced is damaged or missing. The node has to rejoin under a new raft id (S2).
+	ErrCorrupt = errors.New("raftlog: corrupt")
+	// ErrForeign: the directory belongs to another cluster or to another node of it.
+	ErrForeign = errors.New("raftlog: directory of another node")
+	// ErrNewer: the directory was written by a newer version of Trireme.
+	ErrNewer = errors.New("raftlog: directory of a newer version")
+	// ErrLocked: another process has the directory open.
+	ErrLocked = errors.New("raftlog: directory in use")
+	// ErrFailed: a write or an fsync failed earlier; nothing more is accepted (S2). It wraps the first failure.
+	ErrFailed = errors.New("raftlog: failed for good")
+	// ErrNoSpace: the disk is full. It is as final as ErrFailed, which it accompanies.
+	ErrNoSpace = errors.New("raftlog: no space")
+	// ErrInvariant: the caller broke a rule that no acknowledged transaction survives being broken (S2, S6, S12). Nothing
+	// was written. The node has to fence itself.
+	ErrInvariant = errors.New("raftlog: invariant violated")
+	// ErrPurged: the entry asked for lies below the log's first index.
+	ErrPurged = errors.New("raftlog: purged")
+	// ErrClosed: the log has been closed.
+	ErrClosed = errors.New("raftlog: closed")
+)

@@ -1,0 +1,255 @@
+package raftlog_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/raftlog"
+	"trireme/internal/raftlog/memfs"
+)
+
+// TestFailureIsFinal: after a failed write or fsync nothing more is accepted, and nothing is called durable (S2).
+func TestFailureIsFinal(t *testing.T) {
+	for _, op := range []memfs.Op{memfs.OpWrite, memfs.OpFdatasync} {
+		t.Run(string(op), func(t *testing.T) {
+			fsys := memfs.New()
+			l := open(t, fsys)
+			setState(t, l, 1, 1, 0)
+			w := newWriter()
+			fill(t, l, w, 3, true)
+			failing := true
+			fsys.Hook = func(o memfs.Op, _ string) error {
+				if failing && o == op {
+					return memfs.ErrInjected
+				}
+				return nil
+			}
+			err := errors.Join(l.Append([]*raftpb.Entry{w.trx(10, 0)}), l.Sync())
+			want(t, err, raftlog.ErrFailed)
+			want(t, err, memfs.ErrInjected)
+			failing = false
+			want(t, l.Sync(), raftlog.ErrFailed)
+			want(t, l.Append([]*raftpb.Entry{w.trx(10, 0)}), raftlog.ErrFailed)
+			want(t, l.SetHardState(&raftpb.HardState{Term: new(uint64(9))}), raftlog.ErrFailed)
+			want(t, l.SetConfState(&raftpb.ConfState{}, 1), raftlog.ErrFailed)
+			_, err = l.Purge(1)
+			want(t, err, raftlog.ErrFailed)
+			want(t, l.Err(), raftlog.ErrFailed)
+			if d := l.DurableIndex(); d != 3 {
+				t.Fatalf("durable index %d", d)
+			}
+			if _, err := l.Entries(1, 4, 1<<20); err != nil {
+				t.Fatalf("reading after a failure: %v", err)
+			}
+			want(t, l.Close(), raftlog.ErrFailed)
+			l = open(t, fsys)
+			if last, _ := l.LastIndex(); last < 3 {
+				t.Fatalf("last index %d", last)
+			}
+			ok(t, l.Close())
+		})
+	}
+}
+
+func TestNoSpace(t *testing.T) {
+	fsys := memfs.New()
+	l := open(t, fsys)
+	setState(t, l, 1, 1, 0)
+	fsys.SetLimit(60000)
+	w := newWriter()
+	var err error
+	var n uint64
+	for err == nil && n < 1000 {
+		if err = l.Append([]*raftpb.Entry{w.trx(300, 0)}); err == nil {
+			err = l.Sync()
+			n = l.DurableIndex()
+		}
+	}
+	want(t, err, raftlog.ErrNoSpace)
+	want(t, err, raftlog.ErrFailed)
+	for _, s := range []string{dir, "bytes are free", "make room"} {
+		if !strings.Contains(err.Error(), s) {
+			t.Errorf("error text lacks %q: %v", s, err)
+		}
+	}
+	_ = l.Close()
+	// On a full disk the log still opens, and keeps votes: its state file has its blocks.
+	l = open(t, fsys)
+	if last, _ := l.LastIndex(); last < n {
+		t.Fatalf("last index %d, durable was %d", last, n)
+	}
+	setState(t, l, 5, 3, 0)
+	ok(t, l.Close())
+}
+
+func TestInvariants(t *testing.T) {
+	fsys := memfs.New()
+	l := open(t, fsys)
+	setState(t, l, 1, 1, 0)
+	w := newWriter()
+	all := fill(t, l, w, 10, true)
+	setState(t, l, 1, 1, 8)
+	bad := func(name string, change func(w *writer) *raftpb.Entry) {
+		t.Helper()
+		c := *w
+		e := change(&c)
+		if err := l.Append([]*raftpb.Entry{e}); !errors.Is(err, raftlog.ErrInvariant) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	bad("gap in the index", func(w *writer) *raftpb.Entry { w.index++; return w.trx(1, 0) })
+	bad("term not persisted", func(w *writer) *raftpb.Entry { w.term = 7; return w.trx(1, 0) })
+	bad("term goes back", func(w *writer) *raftpb.Entry { w.term = 0; return w.trx(1, 0) })
+	bad("position gap (S12)", func(w *writer) *raftpb.Entry { w.pos.Off++; return w.trx(1, 0) })
+	bad("position double (S12)", func(w *writer) *raftpb.Entry { w.pos.Off--; return w.trx(1, 0) })
+	bad("file skipped", func(w *writer) *raftpb.Entry { w.pos = raftlog.Pos{File: 3, Off: 4}; return w.trx(1, 0) })
+	bad("GTID twice (S12)", func(w *writer) *raftpb.Entry { w.gno -= 2; return w.trx(1, 0) })
+	bad("dead incarnation (S6)", func(w *writer) *raftpb.Entry { w.inc = 9; return w.trx(1, 0) })
+	bad("continues nothing", func(w *writer) *raftpb.Entry { return w.trx(1, raftlog.FlagContinues) })
+	bad("committed entry replaced", func(w *writer) *raftpb.Entry { setState(t, l, 2, 1, 8); w.term = 2; w.index = 7; return w.barrier() })
+	if err := l.SetHardState(&raftpb.HardState{Term: new(uint64(1))}); !errors.Is(err, raftlog.ErrInvariant) {
+		t.Errorf("term goes back: %v", err)
+	}
+	if err := l.SetHardState(&raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(2)), Commit: new(uint64(8))}); !errors.Is(err, raftlog.ErrInvariant) {
+		t.Errorf("second vote: %v", err)
+	}
+	ok(t, same(t, l, all))
+	// The one step that is allowed: the next file.
+	w.pos = raftlog.Pos{File: 2, Off: 4}
+	ok(t, l.Append([]*raftpb.Entry{w.trx(1, raftlog.FlagUnfinished)}))
+	ok(t, l.Append([]*raftpb.Entry{w.trx(1, raftlog.FlagContinues)}))
+	ok(t, l.Close())
+	want(t, l.Sync(), raftlog.ErrClosed)
+}
+
+// TestEveryCrash crashes after each operation of a run with rotation, a cut over segments and a purge: the log always opens, and holds
+// what was synced.
+func TestEveryCrash(t *testing.T) {
+	run := func(fsys *memfs.FS, synced *uint64) error {
+		l, err := raftlog.Open(options(fsys))
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		w := newWriter()
+		var all []*raftpb.Entry
+		for range 40 {
+			all = append(all, w.trx(300, 0))
+		}
+		steps := []func() error{
+			func() error { return l.SetHardState(&raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1))}) },
+			func() error { return l.Append(all[:20]) },
+			l.Sync,
+			func() error { *synced = 20; return l.Append(all[20:]) },
+			l.Sync,
+			func() error { *synced = 40; return nil },
+			func() error {
+				return l.SetHardState(&raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)), Commit: new(uint64(9))})
+			},
+			func() error {
+				*synced = 9
+				w := &writer{inc: 2, term: 2, index: 9}
+				var tail []*raftpb.Entry
+				for range 15 {
+					tail = append(tail, w.trx(200, 0))
+				}
+				return l.Append(tail)
+			},
+			l.Sync,
+			func() error {
+				*synced = 24
+				return l.SetHardState(&raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)), Commit: new(uint64(24))})
+			},
+			func() error { return l.SetConfState(&raftpb.ConfState{Voters: []uint64{1}}, 9) },
+			func() error { _, err := l.Purge(20); return err },
+			func() error { return l.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2}}, 24) },
+			func() error {
+				snap, err := l.Snapshot()
+				if err != nil {
+					return err
+				}
+				return l.ResetTo(snap)
+			},
+			func() error { return l.Append([]*raftpb.Entry{{Index: new(uint64(25)), Term: new(uint64(2))}}) },
+			l.Sync,
+		}
+		for _, s := range steps {
+			if err := s(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for n := 1; ; n++ {
+		fsys := memfs.New()
+		count, reached := 0, false
+		fsys.Hook = func(op memfs.Op, _ string) error {
+			if op == memfs.OpRead || op == memfs.OpOpen {
+				return nil
+			}
+			if count++; count >= n {
+				reached = true
+				return memfs.ErrInjected
+			}
+			return nil
+		}
+		var synced uint64
+		err := run(fsys, &synced)
+		if !reached {
+			ok(t, err)
+			t.Logf("%d crash points", n-1)
+			return
+		}
+		fsys.Hook = nil
+		if n%2 == 0 {
+			fsys.Crash(nil)
+		} else {
+			fsys.Crash(rand.New(rand.NewPCG(uint64(n), 0)))
+		}
+		l, err := raftlog.Open(options(fsys))
+		if err != nil {
+			t.Fatalf("crash point %d, synced %d: %v", n, synced, err)
+		}
+		if last, _ := l.LastIndex(); last < synced {
+			t.Fatalf("crash point %d: last index %d, synced %d", n, last, synced)
+		}
+		ok(t, l.Close())
+		if _, err := raftlog.Verify(fsys, dir); err != nil {
+			t.Fatalf("crash point %d: %v", n, err)
+		}
+	}
+}
+
+func TestDump(t *testing.T) {
+	fsys := memfs.New()
+	l := open(t, fsys)
+	setState(t, l, 1, 1, 0)
+	w := newWriter()
+	fill(t, l, w, 3, true)
+	ok(t, l.Append([]*raftpb.Entry{w.trx(5, raftlog.FlagUnfinished)}))
+	w.inc = 2
+	ok(t, l.Append([]*raftpb.Entry{w.barrier(), {Index: new(uint64(6)), Term: new(uint64(1)), Type: raftpb.EntryConfChangeV2.Enum(), Data: []byte("x")}, {Index: new(uint64(7)), Term: new(uint64(1))}}))
+	var out strings.Builder
+	ok(t, raftlog.Dump(&out, fsys, dir, raftlog.DumpOptions{From: 2, Events: true}))
+	for _, s := range []string{"2\tterm 1\ttrx\tnode 1 incarnation 1\tbinlog.000001:4..1:327\t323 bytes", ":1\t", "unfinished", "barrier", "aborts", "EntryConfChangeV2", "empty", "Rows_query\t323 bytes"} {
+		if !strings.Contains(out.String(), s) {
+			t.Errorf("no %q in:\n%s", s, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "1\tterm 1\tbarrier\tnode 1 incarnation 1") {
+		t.Error("entry 1 is dumped")
+	}
+	rep, err := raftlog.Verify(fsys, dir)
+	ok(t, err)
+	if rep.Entries != 7 || rep.Last != 7 || rep.GTIDs.Count() != 2 || rep.OpenTransactionAt != 0 || len(rep.Segments) != 1 {
+		t.Fatalf("%+v", rep)
+	}
+	ok(t, l.Close())
+	if rep.Segments[0].File != "0000000000000001.log" {
+		t.Fatal(rep.Segments[0].File)
+	}
+}

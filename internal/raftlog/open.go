@@ -1,0 +1,361 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Open opens the log in opts.Dir, or creates it when the directory is empty or missing. A torn tail is cut, but only above what
+// is known to have been fsynced (S2). The errors are ErrLocked, ErrForeign, ErrNewer, ErrCorrupt, or the file system's.
+func Open(opts Options) (*Log, error) {
+	if err := opts.setDefaults(); err != nil {
+		return nil, err
+	}
+	l := &Log{opts: opts, fs: opts.FS, dir: opts.Dir, log: opts.Logger.With("node", opts.NodeID)}
+	l.cache.limit = opts.CacheBytes
+	if err := l.fs.MkdirAll(l.dir); err != nil {
+		return nil, fmt.Errorf("raftlog: make %s: %w", l.dir, err)
+	}
+	lock, err := l.fs.Lock(l.path(lockName))
+	if err != nil {
+		return nil, fmt.Errorf("raftlog: %w", err)
+	}
+	l.lock = lock
+	if err := l.open(); err != nil {
+		l.abandon()
+		if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrForeign) || errors.Is(err, ErrNewer) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("raftlog: open %s: %w", l.dir, err)
+	}
+	return l, nil
+}
+
+// abandon closes all files after a failed open.
+func (l *Log) abandon() {
+	for _, s := range l.segs {
+		s.release()
+	}
+	if l.state != nil {
+		l.state.f.Close()
+	}
+	l.lock.Close()
+}
+
+func (l *Log) open() error {
+	names, err := l.fs.ReadDir(l.dir)
+	if err != nil {
+		return err
+	}
+	l.state, err = openState(l.fs, l.path(stateName), false)
+	switch {
+	case isNotExist(err):
+		err = l.create(names)
+	case err == nil:
+		err = checkOwner(&l.state.state, &l.opts)
+	}
+	if err != nil {
+		return err
+	}
+	if l.state.resetting {
+		if err := l.finishReset(); err != nil {
+			return err
+		}
+	}
+	if l.segs, err = openSegments(l.fs, l.dir, &l.state.state, false); err != nil {
+		return err
+	}
+	for _, s := range l.segs {
+		if s.head.cluster != l.opts.Cluster || s.head.node != l.opts.NodeID {
+			return fmt.Errorf("%w: %s belongs to cluster %x node %d", ErrForeign, s.path, s.head.cluster, s.head.node)
+		}
+	}
+	if err := l.removeRemains(); err != nil {
+		return err
+	}
+	for i, s := range l.segs[:len(l.segs)-1] {
+		if err := l.openClosed(s, &l.segs[i+1].head); err != nil {
+			return err
+		}
+	}
+	if err := l.recoverTail(); err != nil {
+		return err
+	}
+	return l.adoptState()
+}
+
+func checkOwner(s *state, o *Options) error {
+	if s.cluster != o.Cluster {
+		return fmt.Errorf("%w: %s belongs to cluster %x, not %x", ErrForeign, o.Dir, s.cluster, o.Cluster)
+	}
+	if s.node != o.NodeID {
+		return fmt.Errorf("%w: %s belongs to node %d, not %d", ErrForeign, o.Dir, s.node, o.NodeID)
+	}
+	return nil
+}
+
+// create makes an empty log, in such an order that a crash leaves either nothing or a log.
+func (l *Log) create(names []string) error {
+	for _, n := range names {
+		if _, ok := parseSegmentName(n); ok {
+			return fmt.Errorf("%w: %s holds segments, but no state file with term and vote: this node must rejoin under a new id", ErrCorrupt, l.dir)
+		}
+	}
+	head := segmentHead{cluster: l.opts.Cluster, node: l.opts.NodeID, first: 1}
+	if err := l.makeSegment(&head); err != nil {
+		return err
+	}
+	s := state{cluster: l.opts.Cluster, node: l.opts.NodeID, first: 1, resetting: true}
+	var err error
+	if l.state, err = createState(l.fs, l.dir, l.path(stateName), s); err != nil {
+		return err
+	}
+	l.log.Info("log created", "dir", l.dir)
+	return nil
+}
+
+// makeSegment writes a segment without entries under a temporary name and makes it durable.
+func (l *Log) makeSegment(head *segmentHead) (err error) {
+	f, err := l.fs.Create(l.path(segmentName(head.first) + newSuffix))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := f.Allocate(l.opts.SegmentBytes); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(appendHead(nil, head), 0); err != nil {
+		return err
+	}
+	if err := f.Fdatasync(); err != nil {
+		return err
+	}
+	return l.fs.SyncDir(l.dir)
+}
+
+// finishReset makes the segment that a reset prepared the only one.
+func (l *Log) finishReset() error {
+	names, err := l.fs.ReadDir(l.dir)
+	if err != nil {
+		return err
+	}
+	name := segmentName(l.state.first)
+	prepared := slices.Contains(names, name+newSuffix)
+	for _, n := range names {
+		_, isSegment := parseSegmentName(n)
+		if strings.HasSuffix(n, indexSuffix) || (isSegment && (prepared || n != name)) {
+			if err := l.fs.Remove(l.path(n)); err != nil {
+				return err
+			}
+		}
+	}
+	if prepared {
+		if err := l.fs.Rename(l.path(name+newSuffix), l.path(name)); err != nil {
+			return err
+		}
+	}
+	if err := l.fs.SyncDir(l.dir); err != nil {
+		return err
+	}
+	l.state.resetting = false
+	return l.state.write(true)
+}
+
+// openSegments opens the segments that st says the log has, and reads their headers.
+func openSegments(fsys FS, dir string, st *state, readOnly bool) (segs []*segment, err error) {
+	names, err := fsys.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var firsts []uint64
+	for _, n := range names {
+		if first, ok := parseSegmentName(n); ok && first >= st.first {
+			firsts = append(firsts, first)
+		}
+	}
+	slices.Sort(firsts)
+	if len(firsts) == 0 || firsts[0] != st.first {
+		return nil, fmt.Errorf("%w: %s is missing: this node must rejoin under a new id", ErrCorrupt, filepath.Join(dir, segmentName(st.first)))
+	}
+	defer func() {
+		if err != nil {
+			for _, s := range segs {
+				s.release()
+			}
+			segs = nil
+		}
+	}()
+	open := fsys.Open
+	if readOnly {
+		open = fsys.OpenRead
+	}
+	for _, first := range firsts {
+		path := filepath.Join(dir, segmentName(first))
+		f, err := open(path)
+		if err != nil {
+			return segs, err
+		}
+		head, size, err := readHead(f)
+		if err == nil && head.first != first {
+			err = fmt.Errorf("%w: it begins at index %d", errBadHead, head.first)
+		}
+		if err != nil {
+			f.Close()
+			if errors.Is(err, errBadHead) {
+				err = fmt.Errorf("%w: %s: %w: this node must rejoin under a new id", ErrCorrupt, path, err)
+			}
+			return segs, err
+		}
+		segs = append(segs, newSegment(dir, first, f, head, size))
+	}
+	return segs, nil
+}
+
+// removeRemains deletes what interrupted purges, rotations and resets left behind.
+func (l *Log) removeRemains() error {
+	names, err := l.fs.ReadDir(l.dir)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		first, isSegment := parseSegmentName(strings.Replace(n, indexSuffix, segmentSuffix, 1))
+		isNew := strings.HasSuffix(n, newSuffix)
+		stale := isSegment && (first < l.first() || (strings.HasSuffix(n, indexSuffix) && first >= l.active().first()))
+		if isNew || stale {
+			if err := l.fs.Remove(l.path(n)); err != nil {
+				return err
+			}
+			l.log.Info("remains removed", "file", n)
+		}
+	}
+	return nil
+}
+
+// openClosed finds out what a closed segment holds: from its index file, else by reading it through.
+func (l *Log) openClosed(s *segment, next *segmentHead) error {
+	size, err := s.f.Size()
+	if err != nil {
+		return err
+	}
+	err = loadIndex(l.fs, s, next, false)
+	if err == nil && s.end <= size {
+		return nil
+	}
+	if err := scanClosed(s, next); err != nil {
+		return err
+	}
+	l.log.Info("segment index made anew", "file", s.name, "cause", err)
+	if err := writeIndex(l.fs, s); err != nil {
+		l.log.Warn("segment index not written", "file", s.name, "error", err)
+	}
+	s.slots = nil
+	return nil
+}
+
+// recoverTail reads the last segment through, cuts what was written but never fsynced, and makes the rest durable.
+func (l *Log) recoverTail() error {
+	s := l.active()
+	sc, err := newScanner(s.f, &s.head, s.headSize)
+	if err != nil {
+		return err
+	}
+	l.ledger = s.head.ledger.clone()
+	known := max(l.state.durable, s.head.durable, s.first()-1)
+	var m Meta
+	for {
+		rec, at, err := sc.next()
+		if err == io.EOF {
+			break
+		}
+		if errors.Is(err, errBadRecord) {
+			if err := l.judgeTail(sc, s, known, err); err != nil {
+				return err
+			}
+			break
+		}
+		if err != nil {
+			return err
+		}
+		s.slots = append(s.slots, slot{uint32(at), rec.crc})
+		s.terms = addTerm(s.terms, rec.index, rec.term)
+		applyRecord(&l.ledger, &m, &rec)
+	}
+	if sc.prev.index < known {
+		return fmt.Errorf("%w: %s ends at index %d, but index %d had been fsynced: this node must rejoin under a new id",
+			ErrCorrupt, s.path, sc.prev.index, known)
+	}
+	s.last, s.end = sc.prev.index, sc.off
+	l.chain, l.last = sc.prev, sc.prev.index
+	return l.cutFile(s)
+}
+
+// judgeTail returns nil when the bad record at the scanner's position is a torn write.
+func (l *Log) judgeTail(sc *scanner, s *segment, known uint64, cause error) error {
+	index := sc.prev.index + 1
+	durable, _, err := sc.later(index)
+	if err != nil {
+		return err
+	}
+	if max(known, durable) >= index {
+		return corruptAt(s, sc.off, index, cause)
+	}
+	l.log.Warn("torn tail cut", "file", s.name, "offset", sc.off, "index", index, "bytes", sc.size-sc.off, "cause", cause)
+	return nil
+}
+
+// applyRecord takes a record's entry into g, if it has a meta.
+func applyRecord(g *ledger, m *Meta, rec *record) {
+	if len(rec.inline) == 0 || rec.raftType != 0 {
+		return
+	}
+	events := rec.events
+	rest, err := m.Decode(rec.inline)
+	if err != nil {
+		return
+	}
+	if len(events) == 0 {
+		events = rest
+	}
+	g.apply(rec.index, rec.term, m, events)
+}
+
+// cutFile ends the segment's file where its records end, durably, and reserves the blocks of the rest again: without them too a
+// log opens, and the disk runs full later.
+func (l *Log) cutFile(s *segment) error {
+	if err := s.f.Truncate(s.end); err != nil {
+		return err
+	}
+	if err := s.f.Fdatasync(); err != nil {
+		return err
+	}
+	l.fileEnd = s.end
+	if err := s.f.Allocate(l.opts.SegmentBytes); err != nil {
+		l.log.Warn("no room reserved for the segment", "file", s.name, "error", err)
+	}
+	return nil
+}
+
+// adoptState checks the state file against the log and takes it over.
+func (l *Log) adoptState() error {
+	st := &l.state.state
+	if l.chain.term > st.term && l.last >= l.first() {
+		return fmt.Errorf("%w: the log ends in term %d, the state file knows term %d only: this node must rejoin under a new id",
+			ErrCorrupt, l.chain.term, st.term)
+	}
+	conf, err := st.confState()
+	if err != nil {
+		return err
+	}
+	l.conf, l.confIndex = conf, st.confIndex
+	// The commit index may have been known before its entries were durable here; a configuration is known once it is committed.
+	st.commit = max(min(max(st.commit, st.confIndex), l.last), l.first()-1)
+	l.hard = hardState{st.term, st.vote, st.commit}
+	l.durable.Store(l.last)
+	st.durable = l.last
+	l.log.Info("log opened", "dir", l.dir, "first", l.first(), "last", l.last, "term", l.chain.term, "segments", len(l.segs))
+	return nil
+}

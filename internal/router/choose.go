@@ -1,0 +1,167 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+)
+
+// retryPause is how long after a failed attempt a target is tried again when the view has not changed: its mysqld may be
+// restarting in place.
+const retryPause = 250 * time.Millisecond
+
+// serve joins one client to a target and copies until one side ends.
+func (r *Router) serve(p *port, client *net.TCPConn) {
+	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.HoldTimeout)
+	l, refusal := r.connect(ctx, p, client)
+	cancel()
+	if l == nil {
+		r.mu.Lock()
+		p.stats.Refused++
+		r.mu.Unlock()
+		if r.ctx.Err() != nil {
+			_ = client.Close()
+			return
+		}
+		refuse(client, refusal.code, refusal.text)
+		return
+	}
+	in, out := l.run()
+	r.mu.Lock()
+	r.unlink(l)
+	p.stats.BytesIn += uint64(in)
+	p.stats.BytesOut += uint64(out)
+	r.mu.Unlock()
+}
+
+type refusal struct {
+	code uint16
+	text string
+}
+
+// connect finds a target, dials it and registers the connection, waiting for views and trying again until ctx ends.
+func (r *Router) connect(ctx context.Context, p *port, client *net.TCPConn) (*link, refusal) {
+	var tried []Target // in the present view
+	for {
+		target, found, changed := r.choose(p, tried)
+		if found {
+			l, err := r.join(ctx, p, client, target)
+			if l != nil {
+				return l, refusal{}
+			}
+			if err != nil {
+				tried = append(tried, target)
+				r.cfg.Logger.Debug("router: target not reached", "node", target.Name, "error", err)
+			}
+			if ctx.Err() == nil {
+				continue
+			}
+		}
+		switch r.wait(ctx, p, changed, len(tried) > 0) {
+		case waitFull:
+			return nil, refusal{erTooManyConnections, "Trireme: too many connections wait for a node that can serve them"}
+		case waitEnded:
+			return nil, r.nobody(p)
+		}
+		tried = nil
+	}
+}
+
+// choose picks a target that was not tried yet. Without one, changed is closed when it makes sense to ask again.
+func (r *Router) choose(p *port, tried []Target) (t Target, found bool, changed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.readOnly {
+		t, found = r.leastLoaded(tried)
+	}
+	if !found && r.view.RW != nil && !slices.Contains(tried, *r.view.RW) && (p.readOnly || r.hold == nil) {
+		t, found = *r.view.RW, true
+	}
+	return t, found, r.changed
+}
+
+// leastLoaded is the follower with the fewest connections; called with mu held.
+func (r *Router) leastLoaded(tried []Target) (best Target, found bool) {
+	load := make(map[Target]int, len(r.view.RO))
+	for l := range r.links {
+		load[l.target]++
+	}
+	for _, t := range r.view.RO {
+		if !slices.Contains(tried, t) && (!found || load[t] < load[best]) {
+			best, found = t, true
+		}
+	}
+	return best, found
+}
+
+// join dials the target. It gives nil, nil when the view turned against the target meanwhile.
+func (r *Router) join(ctx context.Context, p *port, client *net.TCPConn, t Target) (*link, error) {
+	dialer := net.Dialer{Timeout: r.cfg.DialTimeout}
+	conn, err := dialer.DialContext(ctx, "tcp", t.Addr)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		p.stats.DialErrors++
+		return nil, err
+	}
+	if r.closed || !r.view.allows(p.readOnly, t) || !p.readOnly && r.hold != nil {
+		_ = conn.Close()
+		return nil, nil
+	}
+	l := newLink(p, t, client, conn.(*net.TCPConn))
+	r.links[l] = struct{}{}
+	p.stats.Open++
+	return l, nil
+}
+
+type waited int
+
+const (
+	waitAgain waited = iota
+	waitEnded
+	waitFull
+)
+
+// wait holds a connection until the view changes, a failed target may be tried again, or its time is over.
+func (r *Router) wait(ctx context.Context, p *port, changed <-chan struct{}, retry bool) waited {
+	r.mu.Lock()
+	if r.held >= r.cfg.MaxHeld {
+		r.mu.Unlock()
+		return waitFull
+	}
+	r.held++
+	p.stats.Held++
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.held--
+		p.stats.Held--
+		r.mu.Unlock()
+	}()
+	var again <-chan time.Time
+	if retry {
+		t := time.NewTimer(retryPause)
+		defer t.Stop()
+		again = t.C
+	}
+	select {
+	case <-ctx.Done():
+		return waitEnded
+	case <-changed:
+	case <-again:
+	}
+	return waitAgain
+}
+
+// nobody words the error of a client for whom no target was found in time.
+func (r *Router) nobody(p *port) refusal {
+	what := "no leader accepts writes"
+	if p.readOnly {
+		what = "no node can serve reads"
+	}
+	text := fmt.Sprintf("Trireme: %s now (waited %v); if a majority of the nodes is up this ends by itself, see `trireme status`",
+		what, r.cfg.HoldTimeout)
+	return refusal{erOptionPreventsStatement, text}
+}

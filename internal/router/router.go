@@ -1,0 +1,279 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Router is the two ports. Make it with New, then Start; Close when done. All methods may be called from any goroutine.
+type Router struct {
+	cfg    Config
+	rw, ro port
+	ctx    context.Context // ends at Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // accept loops and connections
+
+	mu      sync.Mutex
+	view    View
+	changed chan struct{} // closed, and replaced, when view or hold changes
+	hold    *hold         // not nil: no new read-write connections
+	links   map[*link]struct{}
+	clients int // connections admitted, held ones included
+	held    int
+	closed  bool
+}
+
+// port is one of the two listeners and its counters, which Router.mu guards.
+type port struct {
+	readOnly bool
+	listener net.Listener
+	stats    PortStats
+}
+
+// hold is a pause before a planned switchover. from is the leader at that moment.
+type hold struct {
+	from *Target
+	stop func() bool // of the AfterFunc that ends it with its context
+}
+
+// New makes a router that knows no target yet.
+func New(cfg Config) *Router {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Router{
+		cfg: cfg.withDefaults(), ro: port{readOnly: true}, ctx: ctx, cancel: cancel,
+		changed: make(chan struct{}), links: map[*link]struct{}{},
+	}
+}
+
+// Start begins to listen. Connections are held until SetView names a target.
+func (r *Router) Start() error {
+	rw, err := listen(r.cfg.RWListen, "read-write")
+	if err != nil {
+		return err
+	}
+	ro, err := listen(r.cfg.ROListen, "read-only")
+	if err != nil {
+		_ = rw.Close()
+		return err
+	}
+	r.rw.listener, r.ro.listener = rw, ro
+	r.wg.Add(2)
+	go r.accept(&r.rw)
+	go r.accept(&r.ro)
+	return nil
+}
+
+func listen(addr, what string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("router: %s port %s is in use; stop what listens there or set another port under [router]: %w", what, addr, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("router: listening on the %s port: %w", what, err)
+	}
+	return l, nil
+}
+
+// RWAddr is where the read-write port listens, once started.
+func (r *Router) RWAddr() string { return r.rw.listener.Addr().String() }
+
+// ROAddr is where the read-only port listens, once started.
+func (r *Router) ROAddr() string { return r.ro.listener.Addr().String() }
+
+// SetView tells where connections go from now on. It returns after every connection that the view does not allow is closed.
+func (r *Router) SetView(v View) {
+	v = v.clone()
+	r.mu.Lock()
+	if r.closed || r.view.equal(v) {
+		r.mu.Unlock()
+		return
+	}
+	r.view = v
+	if r.hold != nil && v.RW != nil && (r.hold.from == nil || *r.hold.from != *v.RW) {
+		r.endHold()
+	}
+	r.announce()
+	cut := r.unlinkForbidden()
+	r.mu.Unlock()
+
+	cutAll(cut)
+	leader := ""
+	if v.RW != nil {
+		leader = v.RW.Name
+	}
+	r.cfg.Logger.Info("router: new view", "leader", leader, "followers", len(v.RO), "connections_cut", len(cut))
+}
+
+// Hold stops new read-write connections before a planned switchover: they wait as if there were no leader. Open ones are not
+// touched. It ends with the first view that has another leader or epoch, with Resume, or with ctx.
+func (r *Router) Hold(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.hold != nil {
+		return
+	}
+	h := &hold{from: r.view.RW}
+	h.stop = context.AfterFunc(ctx, func() { r.release(h) })
+	r.hold = h
+}
+
+// Resume ends a Hold whose switchover did not take place.
+func (r *Router) Resume() {
+	r.mu.Lock()
+	h := r.hold
+	r.mu.Unlock()
+	if h != nil {
+		r.release(h)
+	}
+}
+
+func (r *Router) release(h *hold) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hold == h {
+		r.endHold()
+		r.announce()
+	}
+}
+
+// endHold is called with mu held.
+func (r *Router) endHold() {
+	r.hold.stop()
+	r.hold = nil
+}
+
+// announce wakes those who wait for a change; called with mu held.
+func (r *Router) announce() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// unlinkForbidden takes out the connections that the present view does not allow; called with mu held.
+func (r *Router) unlinkForbidden() []*link {
+	var cut []*link
+	for l := range r.links {
+		if !r.view.allows(l.port.readOnly, l.target) {
+			r.unlink(l)
+			l.port.stats.Cut++
+			cut = append(cut, l)
+		}
+	}
+	return cut
+}
+
+// unlink forgets a connection, once; called with mu held.
+func (r *Router) unlink(l *link) {
+	if _, known := r.links[l]; known {
+		delete(r.links, l)
+		l.port.stats.Open--
+	}
+}
+
+// Stats gives the counters.
+func (r *Router) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := Stats{RW: r.rw.stats, RO: r.ro.stats, ByTarget: map[string]int{}}
+	for l := range r.links {
+		s.ByTarget[l.target.Name]++
+		p := &s.RW
+		if l.port.readOnly {
+			p = &s.RO
+		}
+		p.BytesIn += uint64(l.in.Load())
+		p.BytesOut += uint64(l.out.Load())
+	}
+	return s
+}
+
+// Close stops listening, cuts all connections and returns when nothing of the router runs any more.
+func (r *Router) Close() error {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil
+	}
+	r.closed = true
+	r.view = View{}
+	if r.hold != nil {
+		r.endHold()
+	}
+	r.announce()
+	cut := r.unlinkForbidden()
+	r.mu.Unlock()
+
+	r.cancel()
+	for _, p := range []*port{&r.rw, &r.ro} {
+		if p.listener != nil {
+			_ = p.listener.Close()
+		}
+	}
+	cutAll(cut)
+	r.wg.Wait()
+	return nil
+}
+
+// accept admits connections until the listener is closed.
+func (r *Router) accept(p *port) {
+	defer r.wg.Done()
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			if r.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Out of descriptors, mostly: give those in use a moment to be closed.
+			r.cfg.Logger.Warn("router: accept", "error", err)
+			if !r.pause(100 * time.Millisecond) {
+				return
+			}
+			continue
+		}
+		client := conn.(*net.TCPConn)
+		if !r.admit(p) {
+			refuse(client, erTooManyConnections, "Too many connections through this Trireme router; raise router.max_conns")
+			continue
+		}
+		r.wg.Add(1)
+		go func() {
+			defer r.wg.Done()
+			defer r.leave()
+			r.serve(p, client)
+		}()
+	}
+}
+
+// pause waits, false when the router closes meanwhile.
+func (r *Router) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-r.ctx.Done():
+		return false
+	}
+}
+
+func (r *Router) admit(p *port) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.stats.Accepted++
+	if r.clients >= r.cfg.MaxConns {
+		p.stats.Refused++
+		return false
+	}
+	r.clients++
+	return true
+}
+
+func (r *Router) leave() {
+	r.mu.Lock()
+	r.clients--
+	r.mu.Unlock()
+}

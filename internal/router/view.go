@@ -1,0 +1,96 @@
+package router
+
+import (
+	"slices"
+	"time"
+
+	"log/slog"
+)
+
+// Target is a mysqld that connections may be led to.
+type Target struct {
+	Name  string // node, for log lines and Stats
+	Addr  string // host:port
+	Epoch string // opaque; changes with the incarnation and, for a leader, the term
+}
+
+// View is where connections should go.
+type View struct {
+	RW     *Target  // the leader with writes open; nil: there is none
+	RO     []Target // healthy followers
+	KeepRW bool     // with RW nil: leave open read-write connections alone, hold new ones
+}
+
+// equal compares by content; the order of RO counts, which at worst makes SetView do nothing a bit later.
+func (v View) equal(w View) bool {
+	return v.KeepRW == w.KeepRW && (v.RW == nil) == (w.RW == nil) && (v.RW == nil || *v.RW == *w.RW) && slices.Equal(v.RO, w.RO)
+}
+
+func (v View) clone() View {
+	v.RO = slices.Clone(v.RO)
+	if v.RW != nil {
+		rw := *v.RW
+		v.RW = &rw
+	}
+	return v
+}
+
+// allows says whether an open connection to t may go on under v.
+func (v View) allows(readOnly bool, t Target) bool {
+	if v.RW != nil && *v.RW == t {
+		return true
+	}
+	if readOnly {
+		return slices.Contains(v.RO, t)
+	}
+	return v.RW == nil && v.KeepRW
+}
+
+// Config of a Router. Zero values of the limits take the defaults given here.
+type Config struct {
+	RWListen    string        // host:port
+	ROListen    string        // host:port
+	HoldTimeout time.Duration // default 10 s: how long a new connection waits for a target
+	DialTimeout time.Duration // default 2 s: for one attempt to reach a target
+	MaxConns    int           // default 10000: connections over both ports, held ones included; one more gets error 1040
+	MaxHeld     int           // default 2000: of these, connections waiting for a target
+	Logger      *slog.Logger  // default: slog.Default()
+}
+
+func (c Config) withDefaults() Config {
+	if c.HoldTimeout == 0 {
+		c.HoldTimeout = 10 * time.Second
+	}
+	if c.DialTimeout == 0 {
+		c.DialTimeout = 2 * time.Second
+	}
+	if c.MaxConns == 0 {
+		c.MaxConns = 10_000
+	}
+	if c.MaxHeld == 0 {
+		c.MaxHeld = 2_000
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// Stats is the router's counters since it was started.
+type Stats struct {
+	RW       PortStats
+	RO       PortStats
+	ByTarget map[string]int // node name -> connections open now
+}
+
+// PortStats is one port's.
+type PortStats struct {
+	Open       int    // connections joined to a target now
+	Held       int    // connections waiting for a target now
+	Accepted   uint64 // connections accepted
+	Refused    uint64 // turned away: too many, or no target in time
+	Cut        uint64 // closed because their target lost its role
+	DialErrors uint64 // attempts to reach a target that failed
+	BytesIn    uint64 // client to server; an open connection's are added each 64 MiB
+	BytesOut   uint64 // server to client, likewise
+}

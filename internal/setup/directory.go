@@ -1,0 +1,121 @@
+package setup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"trireme/internal/config"
+	"trireme/internal/pki"
+)
+
+// directory is a node's directory in the making. Either finish or undo ends it.
+type directory struct {
+	path string
+	made string // topmost folder that did not exist before; empty when path was there
+}
+
+// openDirectory makes path, or takes an existing empty one. lost+found is no content: a fresh file system is empty.
+func openDirectory(path string) (*directory, error) {
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("the directory %q must be an absolute path", path)
+	}
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		d := &directory{path: path, made: firstMissing(path)}
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			d.undo()
+			return nil, fmt.Errorf("making the node's directory: %w", err)
+		}
+		return d, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the node's directory: %w", err)
+	}
+	for _, e := range entries {
+		if e.Name() != "lost+found" {
+			return nil, occupied(path)
+		}
+	}
+	if err := os.Chmod(path, 0o700); err != nil {
+		return nil, fmt.Errorf("the node's directory: %w", err)
+	}
+	return &directory{path: path}, nil
+}
+
+// firstMissing is the topmost part of path that does not exist.
+func firstMissing(path string) string {
+	for {
+		parent := filepath.Dir(path)
+		if _, err := os.Stat(parent); err == nil || parent == path {
+			return path
+		}
+		path = parent
+	}
+}
+
+// occupied says what is in the way.
+func occupied(path string) error {
+	id, err := config.LoadIdentity(path)
+	switch {
+	case err == nil:
+		return fmt.Errorf("%s belongs to node %q of cluster %q already; start it with: trireme node --config %s",
+			path, id.Name, id.Cluster, filepath.Join(path, config.NodeFileName))
+	case exists(filepath.Join(path, "ibdata1")) || exists(filepath.Join(path, "mysql.ibd")):
+		return fmt.Errorf("%s is the data directory of a MySQL server; give a new directory, the node makes its own below it", path)
+	default:
+		return fmt.Errorf("%s is not empty; give a directory that does not exist or has nothing in it", path)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// undo removes what was made. The directory was new or empty, so everything in it is ours.
+func (d *directory) undo() {
+	if d.made != "" {
+		_ = os.RemoveAll(d.made)
+		return
+	}
+	entries, _ := os.ReadDir(d.path)
+	for _, e := range entries {
+		if e.Name() != "lost+found" {
+			_ = os.RemoveAll(filepath.Join(d.path, e.Name()))
+		}
+	}
+}
+
+// contents is everything that a node's directory holds at first.
+type contents struct {
+	node     config.Node
+	ca       *pki.CA
+	bundle   *pki.Bundle
+	secrets  config.Secrets
+	cluster  *config.Cluster
+	identity config.Identity
+}
+
+// fill writes the files, identity.json last: it makes the directory a node's.
+func (d *directory) fill(c contents) error {
+	tls := c.node.TLSDir()
+	steps := []func() error{
+		func() error {
+			return config.WriteFile(filepath.Join(d.path, config.NodeFileName), config.Render(c.node))
+		},
+		func() error { return c.ca.Save(tls) },
+		func() error { return c.bundle.Save(tls) },
+		func() error { return c.secrets.Save(d.path) },
+		func() error { return c.cluster.Save(d.path) },
+		func() error { return c.identity.Save(d.path) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return fmt.Errorf("writing the node's directory: %w", err)
+		}
+	}
+	return nil
+}

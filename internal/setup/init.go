@@ -1,0 +1,107 @@
+package setup
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"trireme/internal/config"
+	"trireme/internal/pki"
+)
+
+// InitOptions are those of a new cluster's first node.
+type InitOptions struct {
+	Node config.Node // complete settings; Dir is absolute
+	Role string      // config.RoleVoter when empty; the first node cannot be a learner
+
+	// CredentialDir is where the operator's credential goes; empty: CredentialDir().
+	CredentialDir string
+}
+
+// InitResult says what was made.
+type InitResult struct {
+	ConfigFile     string
+	CredentialFile string
+	Credential     Credential
+	Identity       config.Identity
+}
+
+// Init makes a new cluster whose only member is this node.
+func Init(opts InitOptions) (res InitResult, err error) {
+	if opts.Role == "" {
+		opts.Role = config.RoleVoter
+	}
+	if opts.Role != config.RoleVoter {
+		return res, fmt.Errorf("the first node of a cluster must hold data: its role is %q, not %q", config.RoleVoter, opts.Role)
+	}
+	n := opts.Node
+	if err := n.Validate(); err != nil {
+		return res, err
+	}
+	id := config.Identity{Cluster: n.Cluster, ClusterID: newClusterID(), Name: n.Name, ID: 1, Role: opts.Role, Bootstrap: true}
+	c, cred, err := newCluster(n, id)
+	if err != nil {
+		return res, err
+	}
+	dir, err := openDirectory(n.Dir)
+	if err != nil {
+		return res, err
+	}
+	if err := dir.fill(c); err != nil {
+		dir.undo()
+		return res, err
+	}
+	path, err := cred.Save(opts.CredentialDir)
+	if err != nil {
+		dir.undo()
+		return res, fmt.Errorf("writing the operator's credential: %w", err)
+	}
+	return InitResult{ConfigFile: filepath.Join(n.Dir, config.NodeFileName), CredentialFile: path, Credential: cred, Identity: id}, nil
+}
+
+// newCluster makes all that is random or signed, before anything is written.
+func newCluster(n config.Node, id config.Identity) (contents, Credential, error) {
+	now := time.Now()
+	ca, err := pki.NewCA(n.Cluster, now)
+	if err != nil {
+		return contents{}, Credential{}, err
+	}
+	bundle, err := ca.Issue(pki.NodeCert{Name: n.Name, ID: id.ID, Hosts: Hosts(n.Member(id.ID, id.Role))}, now)
+	if err != nil {
+		return contents{}, Credential{}, err
+	}
+	token, hash := pki.NewAPIToken()
+	c := contents{
+		node: n, ca: ca, bundle: bundle, secrets: config.NewSecrets(), identity: id,
+		cluster: &config.Cluster{
+			Version: 1, Name: n.Cluster, ClusterID: id.ClusterID, NextID: 2,
+			Members: []config.Member{n.Member(id.ID, id.Role)}, APITokenHash: hash,
+		},
+	}
+	if err := c.cluster.Validate(); err != nil {
+		return contents{}, Credential{}, err
+	}
+	return c, Credential{Cluster: n.Cluster, Token: token, CA: string(ca.CertPEM()), API: []string{n.API.Advertise}}, nil
+}
+
+// Hosts are the names and addresses that a member's certificate is to hold, for TLS clients that check them.
+func Hosts(m config.Member) []string {
+	hosts := []string{m.Peer, m.API, "localhost", "127.0.0.1", "::1"}
+	if m.MySQLHost != "" {
+		hosts = append(hosts, m.MySQLHost)
+	}
+	return hosts
+}
+
+// newClusterID is random and not 0. Only the low 44 bits make it into a server_uuid, so no others are used.
+func newClusterID() uint64 {
+	for {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+		if id := binary.BigEndian.Uint64(b[:]) & (1<<44 - 1); id != 0 {
+			return id
+		}
+	}
+}

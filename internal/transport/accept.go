@@ -1,0 +1,305 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/pki"
+)
+
+// inbound is a stream that a peer opened to us.
+type inbound struct {
+	t        *Transport
+	raw      net.Conn
+	r        *frameReader
+	from     uint64
+	stream   stream
+	ctx      context.Context
+	end      context.CancelFunc
+	requests chan struct{} // one token for each request being handled
+
+	mu sync.Mutex // serialises writers
+	w  frameWriter
+}
+
+type inboundKey struct {
+	from   uint64
+	stream stream
+}
+
+// lobby bounds the connections that are not trusted yet, in all and per address, so that one host cannot keep the others
+// out.
+type lobby struct {
+	mu    sync.Mutex
+	total int
+	hosts map[string]int
+}
+
+func (b *lobby) enter(host string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.total >= maxHandshakes || b.hosts[host] >= maxHandshakesPerHost {
+		return false
+	}
+	b.total++
+	b.hosts[host]++
+	return true
+}
+
+func (b *lobby) leave(host string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.total--
+	if b.hosts[host]--; b.hosts[host] == 0 {
+		delete(b.hosts, host)
+	}
+}
+
+func (t *Transport) acceptLoop() {
+	defer t.wg.Done()
+	for {
+		raw, err := t.ln.Accept()
+		if err != nil {
+			if t.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			t.cfg.Logger.Warn("cannot accept a peer connection", "err", err) // out of descriptors, most likely
+			if !sleep(t.ctx, 100*time.Millisecond) {
+				return
+			}
+			continue
+		}
+		host, _, _ := net.SplitHostPort(raw.RemoteAddr().String())
+		if !t.lobby.enter(host) {
+			raw.Close()
+			continue
+		}
+		t.wg.Add(1)
+		go func() {
+			defer t.wg.Done()
+			t.serveInbound(raw, host)
+		}()
+	}
+}
+
+func (t *Transport) serveInbound(raw net.Conn, host string) {
+	defer raw.Close()
+	tuneAccepted(raw)
+	in, h, err := t.welcome(raw)
+	t.lobby.leave(host)
+	if err != nil {
+		t.logStranger(host, err)
+		return
+	}
+	if !t.register(in, h) {
+		return
+	}
+	err = in.serve()
+	t.unregister(in)
+	if errors.Is(err, ErrProtocol) {
+		t.cfg.Logger.Error("peer violates the protocol; connection closed", "peer", in.from, "stream", in.stream.String(), "err", err)
+	}
+}
+
+// logStranger: a connection that came to nothing is worth a warning if somebody meant to be a peer.
+func (t *Transport) logStranger(host string, err error) {
+	if t.ctx.Err() != nil {
+		return
+	}
+	if errors.Is(err, ErrForeignCluster) || errors.Is(err, ErrWrongID) || errors.Is(err, ErrVersion) {
+		t.cfg.Logger.Warn("refused a peer connection", "addr", host, "err", err)
+		return
+	}
+	t.cfg.Logger.Debug("a connection to the peer port came to nothing", "addr", host, "err", err)
+}
+
+// welcome does the listener's part of TLS and hello within HandshakeLimit.
+func (t *Transport) welcome(raw net.Conn) (*inbound, *hello, error) {
+	ctx, cancel := context.WithTimeout(t.ctx, t.cfg.HandshakeLimit)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { raw.Close() })()
+	tc := tls.Server(&timedConn{Conn: raw, idle: t.cfg.IdleLimit, stall: t.cfg.StallLimit}, t.cfg.TLS())
+	if err := tc.HandshakeContext(ctx); err != nil {
+		if errors.Is(err, pki.ErrForeign) {
+			err = fmt.Errorf("%w: %w", ErrForeignCluster, err)
+		}
+		return nil, nil, fmt.Errorf("TLS: %w", err)
+	}
+	in := &inbound{t: t, raw: raw, r: newFrameReader(tc), w: newFrameWriter(tc), requests: make(chan struct{}, maxRequestsPerPeer)}
+	kind, body, err := in.r.next(maxHelloFrame)
+	if err != nil {
+		return nil, nil, fmt.Errorf("wait for hello: %w", err)
+	}
+	if kind != frameHello {
+		return nil, nil, fmt.Errorf("%w: frame %d instead of hello", ErrProtocol, kind)
+	}
+	h, err := decodeHello(body)
+	if err != nil {
+		return nil, nil, err
+	}
+	w := t.judge(tc, h)
+	if err := in.reply(frameWelcome, w.encode()); err != nil {
+		return nil, nil, fmt.Errorf("answer hello: %w", err)
+	}
+	in.from, in.stream = h.from, h.stream
+	return in, h, w.err()
+}
+
+// judge decides about a hello.
+func (t *Transport) judge(tc *tls.Conn, h *hello) *welcome {
+	w := &welcome{version: min(h.version, protocolVersion), id: t.cfg.ID, instance: t.instance}
+	refuse := func(v verdict, format string, a ...any) *welcome {
+		w.verdict, w.text = v, fmt.Sprintf(format, a...)
+		return w
+	}
+	if h.version < protocolMinVersion || h.minVersion > protocolVersion {
+		return refuse(refusedVersion, "node %d speaks versions %d to %d, node %d speaks %d to %d",
+			h.from, h.minVersion, h.version, t.cfg.ID, protocolMinVersion, protocolVersion)
+	}
+	if h.cluster != t.cfg.Cluster {
+		return refuse(refusedCluster, "node %d says cluster %q, node %d is of %q", h.from, h.cluster, t.cfg.ID, t.cfg.Cluster)
+	}
+	if h.to != t.cfg.ID {
+		return refuse(refusedID, "node %d wants node %d, this is node %d", h.from, h.to, t.cfg.ID)
+	}
+	if h.from == t.cfg.ID {
+		return refuse(refusedID, "two nodes claim id %d", h.from)
+	}
+	if err := checkIdentity(tc, t.cfg.Cluster, h.from); err != nil {
+		return refuse(refusedID, "hello says node %d: %v", h.from, err)
+	}
+	return w
+}
+
+// register makes in the one stream of its kind from its peer, in place of an older one, and lets our own links to the peer
+// dial at once. A peer that SetPeers did not name is dialed at the address it gave: it may lead a membership that this
+// node has not heard of yet.
+func (t *Transport) register(in *inbound, h *hello) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	var cancel context.CancelFunc
+	in.ctx, cancel = context.WithCancel(t.ctx)
+	context.AfterFunc(in.ctx, func() { in.raw.Close() })
+	in.end = cancel
+	key := inboundKey{in.from, in.stream}
+	if old := t.inbound[key]; old != nil {
+		old.end()
+	}
+	t.inbound[key] = in
+	p := t.peers[in.from]
+	if addr := dialBack(h.address, in.raw.RemoteAddr()); p == nil && addr != "" && t.learnedPeers() < maxLearned {
+		t.cfg.Logger.Info("a node of the cluster that is not a known peer connected", "peer", in.from, "addr", addr)
+		p = t.addPeer(in.from, addr, true)
+	}
+	if p != nil {
+		p.dialNow()
+	}
+	return true
+}
+
+// dialBack is the address a peer gave, with the address it came from in place of 0.0.0.0 or ::.
+func dialBack(given string, from net.Addr) string {
+	host, port, err := net.SplitHostPort(given)
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return given
+	}
+	if host, _, err = net.SplitHostPort(from.String()); err != nil {
+		return ""
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func (t *Transport) learnedPeers() int {
+	n := 0
+	for _, p := range t.peers {
+		if p.learned {
+			n++
+		}
+	}
+	return n
+}
+
+func (t *Transport) unregister(in *inbound) {
+	defer in.end() // after the unlock: whoever waits for the end finds it unregistered
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key := inboundKey{in.from, in.stream}
+	if t.inbound[key] != in {
+		return
+	}
+	delete(t.inbound, key)
+	if p := t.peers[in.from]; p != nil && p.learned && in.stream == controlStream {
+		delete(t.peers, in.from)
+		p.stop()
+	}
+}
+
+// reply writes one frame back to the dialer.
+func (in *inbound) reply(kind frameKind, parts ...[]byte) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return errors.Join(in.w.frame(kind, parts...), in.w.Flush())
+}
+
+// serve reads frames until the connection ends.
+func (in *inbound) serve() error {
+	limit := maxControlFrame
+	if in.stream == bulkStream {
+		limit = maxBulkFrame
+	}
+	for {
+		kind, body, err := in.r.next(limit)
+		if err != nil {
+			return err
+		}
+		if err := in.handle(kind, body); err != nil {
+			return err
+		}
+	}
+}
+
+func (in *inbound) handle(kind frameKind, body []byte) error {
+	switch {
+	case kind == frameRaft:
+		return in.handleRaft(body)
+	case kind == framePing && len(body) == 8:
+		return in.reply(framePong, body)
+	case kind == frameStatus && in.stream == controlStream:
+		in.t.cfg.Handler.HandleStatus(in.from, body)
+		return nil
+	case kind == frameRequest && in.stream == controlStream:
+		return in.startRequest(body)
+	}
+	return fmt.Errorf("%w: frame of kind %d and %d bytes on the %s stream", ErrProtocol, kind, len(body), in.stream)
+}
+
+func (in *inbound) handleRaft(body []byte) error {
+	m, err := decodeMessage(body)
+	if err != nil {
+		return err
+	}
+	if m.GetFrom() != in.from || m.GetTo() != in.t.cfg.ID {
+		return fmt.Errorf("%w: %s from %d to %d on a stream from %d", ErrProtocol, m.GetType(), m.GetFrom(), m.GetTo(), in.from)
+	}
+	if isBulk(m.GetType()) != (in.stream == bulkStream) {
+		return fmt.Errorf("%w: %s on the %s stream", ErrProtocol, m.GetType(), in.stream)
+	}
+	if m.GetType() == raftpb.MsgSnap && m.GetSnapshot().GetMetadata() == nil {
+		return fmt.Errorf("%w: MsgSnap without a snapshot", ErrProtocol)
+	}
+	in.t.cfg.Handler.HandleRaft(m)
+	return nil
+}

@@ -1,0 +1,149 @@
+package transport
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// Every frame is: body length u32 | kind u8 | body.
+const frameHeader = 5
+
+type frameKind uint8
+
+const (
+	frameHello    frameKind = 1
+	frameWelcome  frameKind = 2
+	frameRaft     frameKind = 3
+	frameStatus   frameKind = 4
+	frameRequest  frameKind = 5
+	frameResponse frameKind = 6
+	framePing     frameKind = 7
+	framePong     frameKind = 8
+)
+
+const (
+	maxHelloFrame   = 1 << 10
+	maxControlFrame = MaxRequestBytes + 64
+	maxBulkFrame    = 1<<31 - 1
+	// growStep is how much memory a frame gets before its bytes have come: a length alone cannot make us allocate more. A
+	// message of raft's usual greatest size (1 MiB of entries) fits at once.
+	growStep = 4 << 20
+	ioChunk  = 256 << 10
+)
+
+// MaxRequestBytes bounds the body of a request or an answer, and a status broadcast.
+const MaxRequestBytes = 4 << 20
+
+// timedConn gives each read and write of a connection a deadline of its own: what makes progress may take as long as it
+// needs, what does not is cut.
+type timedConn struct {
+	net.Conn
+	idle  time.Duration // for each Read
+	stall time.Duration // for each piece of a Write
+}
+
+func (c *timedConn) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.idle)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+func (c *timedConn) Write(p []byte) (int, error) {
+	done := 0
+	for {
+		piece := p[done:min(len(p), done+ioChunk)]
+		if err := c.SetWriteDeadline(time.Now().Add(c.stall)); err != nil {
+			return done, err
+		}
+		n, err := c.Conn.Write(piece)
+		done += n
+		if err != nil || done == len(p) {
+			return done, err
+		}
+	}
+}
+
+// frameReader reads frames.
+type frameReader struct{ r *bufio.Reader }
+
+func newFrameReader(c io.Reader) *frameReader { return &frameReader{bufio.NewReaderSize(c, 64<<10)} }
+
+// next returns one frame; the body is the caller's. An empty body is nil.
+func (f *frameReader) next(limit int) (frameKind, []byte, error) {
+	head, err := f.r.Peek(frameHeader)
+	if err != nil {
+		if len(head) > 0 && err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return 0, nil, err
+	}
+	size, kind := binary.LittleEndian.Uint32(head), frameKind(head[4])
+	if uint64(size) > uint64(limit) {
+		return 0, nil, fmt.Errorf("%w: frame of %d bytes, %d are allowed", ErrProtocol, size, limit)
+	}
+	_, _ = f.r.Discard(frameHeader) // peeked above
+	body, err := f.body(int(size))
+	return kind, body, err
+}
+
+func (f *frameReader) body(size int) ([]byte, error) {
+	if size == 0 {
+		return nil, nil
+	}
+	b := make([]byte, min(size, growStep))
+	for read := 0; ; {
+		n, err := io.ReadFull(f.r, b[read:])
+		read += n
+		if err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+		if read == size {
+			return b, nil
+		}
+		grown := make([]byte, min(size, 4*len(b)))
+		copy(grown, b)
+		b = grown
+	}
+}
+
+// frameWriter writes frames into a buffer that is sent by Flush.
+type frameWriter struct{ *bufio.Writer }
+
+func newFrameWriter(c io.Writer) frameWriter { return frameWriter{bufio.NewWriterSize(c, 64<<10)} }
+
+func (w frameWriter) head(kind frameKind, size int) error {
+	b := binary.LittleEndian.AppendUint32(w.AvailableBuffer(), uint32(size))
+	_, err := w.Write(append(b, byte(kind)))
+	return err
+}
+
+func (w frameWriter) frame(kind frameKind, parts ...[]byte) error {
+	size := 0
+	for _, p := range parts {
+		size += len(p)
+	}
+	if err := w.head(kind, size); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if _, err := w.Write(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w frameWriter) message(e *encodedMessage) error {
+	if err := w.head(frameRaft, e.size); err != nil {
+		return err
+	}
+	return e.writeTo(w.Writer)
+}

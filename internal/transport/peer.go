@@ -1,0 +1,225 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"trireme/internal/pki"
+)
+
+// peer is another node as this one reaches it: two outgoing links.
+type peer struct {
+	t       *Transport
+	id      uint64
+	learned bool // under Transport.mu: it dialed us, SetPeers does not know it yet
+	ctx     context.Context
+	stop    context.CancelFunc
+	addr    atomic.Pointer[string]
+	rtt     atomic.Int64
+	control *link
+	bulk    *link
+
+	// Owned by the control link's goroutine.
+	up       bool
+	instance uint64
+}
+
+func newPeer(t *Transport, id uint64, addr string, learned bool) *peer {
+	p := &peer{t: t, id: id, learned: learned}
+	p.ctx, p.stop = context.WithCancel(t.ctx)
+	p.addr.Store(&addr)
+	p.control = newLink(p, controlStream, t.cfg.MaxControlBytes)
+	p.bulk = newLink(p, bulkStream, t.cfg.MaxBulkBytes)
+	return p
+}
+
+func (p *peer) setAddress(addr string) {
+	if old := p.addr.Swap(&addr); *old != addr {
+		p.dialNow()
+	}
+}
+
+// dialNow ends a pause between two attempts.
+func (p *peer) dialNow() {
+	for _, l := range []*link{p.control, p.bulk} {
+		select {
+		case l.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// outConn is a connection that both sides have agreed on.
+type outConn struct {
+	raw      net.Conn
+	tls      *tls.Conn
+	r        *frameReader
+	w        frameWriter
+	instance uint64 // of the peer's process
+}
+
+// dial opens a stream: TCP, TLS, hello. The certificate must be the peer's.
+func (l *link) dial(ctx context.Context) (*outConn, error) {
+	p, cfg := l.p, &l.p.t.cfg
+	addr := *p.addr.Load()
+	raw, err := cfg.Dial(ctx, addr)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", addr, err)
+	}
+	c, err := l.greet(ctx, raw)
+	if err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("peer %d at %s: %w", p.id, addr, err)
+	}
+	return c, nil
+}
+
+func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
+	p, cfg := l.p, &l.p.t.cfg
+	defer context.AfterFunc(ctx, func() { raw.Close() })()
+	tc := tls.Client(&timedConn{Conn: raw, idle: cfg.IdleLimit, stall: cfg.StallLimit}, cfg.TLS())
+	if err := tc.HandshakeContext(ctx); err != nil {
+		if errors.Is(err, pki.ErrForeign) {
+			err = fmt.Errorf("%w: %w", ErrForeignCluster, err)
+		}
+		return nil, fmt.Errorf("TLS: %w", err)
+	}
+	if err := checkIdentity(tc, cfg.Cluster, p.id); err != nil {
+		return nil, err
+	}
+	c := &outConn{raw: raw, tls: tc, r: newFrameReader(tc), w: newFrameWriter(tc)}
+	h := hello{
+		version: protocolVersion, minVersion: protocolMinVersion, stream: l.stream,
+		from: cfg.ID, to: p.id, instance: p.t.instance, cluster: cfg.Cluster, address: p.t.address,
+	}
+	if err := errors.Join(c.w.frame(frameHello, h.encode()), c.w.Flush()); err != nil {
+		return nil, fmt.Errorf("say hello: %w", err)
+	}
+	kind, body, err := c.r.next(maxHelloFrame)
+	if err != nil {
+		return nil, fmt.Errorf("wait for welcome: %w", err)
+	}
+	if kind != frameWelcome {
+		return nil, fmt.Errorf("%w: frame %d instead of welcome", ErrProtocol, kind)
+	}
+	w, err := decodeWelcome(body)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.err(); err != nil {
+		return nil, err
+	}
+	if w.id != p.id || w.version < protocolMinVersion || w.version > protocolVersion {
+		return nil, fmt.Errorf("%w: welcome of node %d, version %d", ErrWrongID, w.id, w.version)
+	}
+	c.instance = w.instance
+	return c, nil
+}
+
+// checkIdentity compares the certificate with who the other side must be; id 0 accepts any node of the cluster.
+func checkIdentity(tc *tls.Conn, cluster string, id uint64) error {
+	who, err := pki.PeerIdentity(tc.ConnectionState())
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrForeignCluster, err)
+	}
+	if who.Cluster != cluster {
+		return fmt.Errorf("%w: its certificate is of cluster %q, this is %q", ErrForeignCluster, who.Cluster, cluster)
+	}
+	if id != 0 && who.ID != id {
+		return fmt.Errorf("%w: its certificate is of node %d (%s), node %d is expected", ErrWrongID, who.ID, who.Name, id)
+	}
+	return nil
+}
+
+// connected tells the handler of a new control connection.
+func (p *peer) connected(c *outConn) {
+	h := p.t.cfg.Handler
+	if p.up && p.instance == c.instance {
+		return // the connection broke, the process did not
+	}
+	if p.up {
+		h.PeerDown(p.id, &DownError{Peer: p.id, Lost: ErrRestarted})
+	}
+	p.up, p.instance = true, c.instance
+	p.t.cfg.Logger.Info("peer connected", "peer", p.id, "addr", *p.addr.Load())
+	h.PeerUp(p.id)
+}
+
+// redial decides what the end of a control connection means. It returns a new connection, or nil after PeerDown.
+func (p *peer) redial(lost error) *outConn {
+	ctx, cancel := context.WithTimeout(p.ctx, p.t.cfg.RedialLimit)
+	defer cancel()
+	var err error
+	// A dying process closes its connections and its listener one after the other: a new connection may still be accepted
+	// and then be reset.
+	for range 5 {
+		var c *outConn
+		if c, err = p.control.dial(ctx); err == nil {
+			return c
+		}
+		if isRefused(err) || !isReset(err) || !sleep(ctx, 2*time.Millisecond) {
+			break
+		}
+	}
+	if p.ctx.Err() != nil {
+		return nil
+	}
+	refused := isRefused(err)
+	p.down(&DownError{Peer: p.id, Lost: lost, Redial: err, Refused: refused, Alive: refused && p.t.stillDials(p.id)})
+	return nil
+}
+
+// aliveGrace is how long the end of a dead process's other connections may take to arrive.
+const aliveGrace = 100 * time.Millisecond
+
+// stillDials tells whether the peer keeps a control stream to us open, which a dead process does not.
+func (t *Transport) stillDials(id uint64) bool {
+	t.mu.RLock()
+	in := t.inbound[inboundKey{id, controlStream}]
+	t.mu.RUnlock()
+	if in == nil {
+		return false
+	}
+	timer := time.NewTimer(aliveGrace)
+	defer timer.Stop()
+	select {
+	case <-in.ctx.Done(): // ended, or replaced: then the newer one is what counts
+	case <-timer.C:
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.inbound[inboundKey{id, controlStream}] != nil
+}
+
+func (p *peer) down(reason error) {
+	if !p.up {
+		return
+	}
+	p.up = false
+	p.rtt.Store(0)
+	p.t.cfg.Logger.Info("peer is down", "peer", p.id, "err", reason)
+	p.t.cfg.Handler.PeerDown(p.id, reason)
+}
+
+func isReset(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// sleep waits for d; false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

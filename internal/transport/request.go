@@ -1,0 +1,158 @@
+package transport
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// request:  id u64 | limit ms u32 | kind u8 | body
+// response: id u64 | outcome u8 | body, or the error's text
+const (
+	requestHeader  = 13
+	responseHeader = 9
+)
+
+type outcome uint8
+
+const (
+	outcomeOK outcome = iota
+	outcomeError
+	outcomeBusy
+	outcomeTooLarge
+)
+
+// maxRequestTime bounds what a peer may ask for.
+const maxRequestTime = time.Minute
+
+// request sends a request on the control stream and waits for its answer.
+func (l *link) request(ctx context.Context, kind uint8, body []byte) ([]byte, error) {
+	limit := maxRequestTime
+	if d, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(d))
+	}
+	if limit <= 0 || ctx.Err() != nil {
+		return nil, fmt.Errorf("request %d to peer %d: %w", kind, l.p.id, context.Cause(ctx))
+	}
+	id, ch, err := l.call(kind, body, limit)
+	if err != nil {
+		return nil, fmt.Errorf("request %d to peer %d: %w", kind, l.p.id, err)
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case a := <-ch:
+		var remote *RemoteError
+		if a.err != nil && !errors.As(a.err, &remote) {
+			a.err = fmt.Errorf("request %d to peer %d: %w", kind, l.p.id, a.err)
+		}
+		return a.body, a.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-timer.C:
+		err = context.DeadlineExceeded
+	case <-l.p.ctx.Done():
+		err = ErrClosed
+		if l.p.t.ctx.Err() == nil {
+			err = ErrRemoved
+		}
+	}
+	l.mu.Lock()
+	delete(l.calls, id)
+	l.mu.Unlock()
+	return nil, fmt.Errorf("request %d to peer %d: %w", kind, l.p.id, err)
+}
+
+// call queues a request.
+func (l *link) call(kind uint8, body []byte, limit time.Duration) (uint64, chan answer, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.online {
+		return 0, nil, ErrNotConnected
+	}
+	if len(l.calls) >= maxCalls || l.bytes > 0 && l.bytes+len(body) > l.limit {
+		return 0, nil, ErrBusy
+	}
+	l.lastID++
+	ch := make(chan answer, 1)
+	l.calls[l.lastID] = ch
+	f := make([]byte, 0, requestHeader+len(body))
+	f = binary.LittleEndian.AppendUint64(f, l.lastID)
+	f = binary.LittleEndian.AppendUint32(f, uint32((limit+time.Millisecond-1)/time.Millisecond))
+	f = append(append(f, kind), body...)
+	l.frames = append(l.frames, f)
+	l.bytes += len(f)
+	l.signal()
+	return l.lastID, ch, nil
+}
+
+// answered matches a response with its request; one that nobody waits for any more is dropped.
+func (l *link) answered(body []byte) error {
+	if len(body) < responseHeader {
+		return fmt.Errorf("%w: response of %d bytes", ErrProtocol, len(body))
+	}
+	id, how, rest := binary.LittleEndian.Uint64(body), outcome(body[8]), body[responseHeader:]
+	a := answer{body: rest}
+	switch how {
+	case outcomeOK:
+	case outcomeError:
+		a = answer{err: &RemoteError{Peer: l.p.id, Text: string(rest)}}
+	case outcomeBusy:
+		a = answer{err: ErrBusy}
+	case outcomeTooLarge:
+		a = answer{err: ErrTooLarge}
+	default:
+		return fmt.Errorf("%w: response with outcome %d", ErrProtocol, how)
+	}
+	l.mu.Lock()
+	ch := l.calls[id]
+	delete(l.calls, id)
+	l.mu.Unlock()
+	if ch != nil {
+		ch <- a
+	}
+	return nil
+}
+
+// startRequest handles one request of a peer in a goroutine of its own.
+func (in *inbound) startRequest(body []byte) error {
+	if len(body) < requestHeader {
+		return fmt.Errorf("%w: request of %d bytes", ErrProtocol, len(body))
+	}
+	id, limit, kind := binary.LittleEndian.Uint64(body), binary.LittleEndian.Uint32(body[8:]), body[12]
+	select {
+	case in.requests <- struct{}{}:
+	default:
+		return in.respond(id, outcomeBusy, nil)
+	}
+	in.t.wg.Add(1)
+	go func() {
+		defer in.t.wg.Done()
+		defer func() { <-in.requests }()
+		ctx, cancel := context.WithTimeout(in.ctx, min(time.Duration(limit)*time.Millisecond, maxRequestTime))
+		defer cancel()
+		answer, err := in.t.cfg.Handler.HandleRequest(ctx, in.from, kind, body[requestHeader:])
+		if in.ctx.Err() != nil {
+			return // an answer cut short by the end of the connection is none
+		}
+		how := outcomeOK
+		switch {
+		case err != nil:
+			text := err.Error()
+			how, answer = outcomeError, []byte(text[:min(len(text), 4096)])
+		case len(answer) > MaxRequestBytes:
+			how, answer = outcomeTooLarge, nil
+		}
+		if err := in.respond(id, how, answer); err != nil {
+			in.raw.Close() // the reader ends the connection
+		}
+	}()
+	return nil
+}
+
+func (in *inbound) respond(id uint64, how outcome, body []byte) error {
+	head := append(binary.LittleEndian.AppendUint64(nil, id), byte(how))
+	return in.reply(frameResponse, head, body)
+}

@@ -1,0 +1,132 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Report is the verdict over one workload.
+type Report struct {
+	Counts       Counts         `json:"counts"`
+	Mixed        map[string]int `json:"mixed,omitempty"` // acknowledged statements of the mixed sessions
+	Nodes        []string       `json:"nodes"`
+	Tables       int            `json:"tables"`        // compared by checksum
+	GTIDExecuted string         `json:"gtid_executed"` // common to all
+	// Local are GTIDs that one node alone has executed outside of the log.
+	Local    map[string]string `json:"local,omitempty"`
+	Problems []Problem         `json:"problems"`
+}
+
+// OK is true when no promise was broken.
+func (r Report) OK() bool { return len(r.Problems) == 0 }
+
+// maxPrinted bounds how many problems String lists.
+const maxPrinted = 20
+
+func (r Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d writes attempted: %d acknowledged, %d without an answer, %d refused", r.Counts.Attempts, r.Counts.Acked,
+		r.Counts.Unknown, r.Counts.Failed)
+	for _, k := range slices.Sorted(maps.Keys(r.Mixed)) {
+		fmt.Fprintf(&b, ", %d %s", r.Mixed[k], k)
+	}
+	fmt.Fprintf(&b, "; %d tables and gtid_executed compared on %s", r.Tables, strings.Join(r.Nodes, ", "))
+	for _, n := range slices.Sorted(maps.Keys(r.Local)) {
+		fmt.Fprintf(&b, ", local to %s: %s", n, r.Local[n])
+	}
+	if r.OK() {
+		b.WriteString(": every acknowledged write is there exactly once, all nodes are equal")
+		return b.String()
+	}
+	byKind := map[Kind]int{}
+	for _, p := range r.Problems {
+		byKind[p.Kind]++
+	}
+	fmt.Fprintf(&b, ": %d PROBLEMS", len(r.Problems))
+	for _, k := range slices.Sorted(maps.Keys(byKind)) {
+		fmt.Fprintf(&b, ", %d × %s", byKind[k], k)
+	}
+	for i, p := range r.Problems {
+		if i == maxPrinted {
+			fmt.Fprintf(&b, "\n  … and %d more", len(r.Problems)-i)
+			break
+		}
+		b.WriteString("\n  " + p.String())
+	}
+	return b.String()
+}
+
+// Check waits until all nodes are equal (see WaitEqual) and judges them against the workload's log. The workload must have
+// been stopped. Nodes are all live data nodes, each by a direct connection to its mysqld. A report with problems is no
+// error; an error means that the check could not be made.
+func (w *Workload) Check(ctx context.Context, nodes []Endpoint) (Report, error) {
+	r := Report{Counts: w.log.Counts()}
+	for _, n := range nodes {
+		r.Nodes = append(r.Nodes, n.Name)
+	}
+	if len(nodes) == 0 {
+		return r, fmt.Errorf("check: no nodes to compare")
+	}
+	if w.mixed != nil {
+		if err := w.mixed.finish(ctx, w.cfg); err != nil {
+			return r, err
+		}
+		r.Mixed = maps.Clone(w.mixed.counts)
+	}
+	var err error
+	if r.GTIDExecuted, r.Local, err = WaitEqual(ctx, nodes); err != nil {
+		return r, err
+	}
+	rows, err := eachNode(ctx, nodes, w.readRows)
+	if err != nil {
+		return r, fmt.Errorf("reading the workload's rows: %w", err)
+	}
+	r.Problems = JudgeRows(w.log, Shape{w.cfg.Tables, w.cfg.PairEvery}, rows)
+	if w.mixed != nil {
+		views, err := eachNode(ctx, nodes, w.readMixed)
+		if err != nil {
+			return r, fmt.Errorf("reading the mixed workload's objects: %w", err)
+		}
+		r.Problems = append(r.Problems, w.mixed.judge(views)...)
+	}
+	compared, n, err := Compare(ctx, nodes)
+	r.Tables = n
+	r.Problems = append(r.Problems, compared...)
+	return r, err
+}
+
+// Compare finds differences between nodes at rest: table checksums, column definitions, accounts and prepared XA
+// transactions. It returns how many tables were compared.
+func Compare(ctx context.Context, nodes []Endpoint) ([]Problem, int, error) {
+	sums, err := eachNode(ctx, nodes, Checksums)
+	if err != nil {
+		return nil, 0, err
+	}
+	problems := JudgeEqual("checksum", sums)
+	defs, err := eachNode(ctx, nodes, Definitions)
+	if err != nil {
+		return problems, 0, err
+	}
+	problems = append(problems, JudgeEqual("definition", defs)...)
+	accounts, err := eachNode(ctx, nodes, Accounts)
+	if err != nil {
+		return problems, 0, err
+	}
+	problems = append(problems, JudgeEqual("privileges", accounts)...)
+	prepared, err := eachNode(ctx, nodes, preparedXIDs)
+	if err != nil {
+		return problems, 0, err
+	}
+	byXID := map[string]map[string]string{}
+	for node, xids := range prepared {
+		byXID[node] = map[string]string{}
+		for _, x := range xids {
+			byXID[node]["XA "+x] = "prepared"
+		}
+	}
+	problems = append(problems, JudgeEqual("state", byXID)...)
+	return problems, len(sums[nodes[0].Name]), nil
+}

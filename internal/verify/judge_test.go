@@ -1,0 +1,227 @@
+package verify
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// shape of the judged workload: 2 tables, every 4th write in both.
+var shape = Shape{Tables: 2, PairEvery: 4}
+
+// logOf makes a log of one writer with these outcomes.
+func logOf(outcomes ...Outcome) *Log {
+	l, _ := NewLog("", 1)
+	for _, o := range outcomes {
+		seq := l.Begin(0)
+		if o != Pending {
+			l.Settle(0, seq, o)
+		}
+	}
+	return l
+}
+
+// rowsOf makes the rows of a node that holds these sequence numbers, completely.
+func rowsOf(seqs ...int64) Rows {
+	r := Rows{{}, {}}
+	for _, s := range seqs {
+		for _, t := range tablesOf(Attempt{0, s}, shape.Tables, shape.PairEvery) {
+			r[t][Attempt{0, s}]++
+		}
+	}
+	return r
+}
+
+func kinds(problems []Problem) []Kind {
+	var out []Kind
+	for _, p := range problems {
+		if !slices.Contains(out, p.Kind) {
+			out = append(out, p.Kind)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestJudgeRows(t *testing.T) {
+	log := logOf(Acked, Unknown, Failed, Acked, Pending, Acked) // seq 4 writes to both tables
+	good := func() Rows { return rowsOf(1, 4, 6) }
+	withUnknown := func() Rows { return rowsOf(1, 2, 4, 5, 6) }
+	torn := good()
+	delete(torn[tablesOf(Attempt{0, 4}, 2, 4)[1]], Attempt{0, 4})
+	stranger := good()
+	stranger[0][Attempt{0, 7}] = 1
+	otherWriter := good()
+	otherWriter[1][Attempt{3, 1}] = 1
+	wrongTable := good()
+	wrongTable[1-tablesOf(Attempt{0, 1}, 2, 4)[0]][Attempt{0, 1}] = 1
+
+	for _, c := range []struct {
+		name string
+		a, b Rows
+		want []Kind
+	}{
+		{"exactly the acknowledged", good(), good(), nil},
+		{"unknown ones on all nodes", withUnknown(), withUnknown(), nil},
+		{"acknowledged missing everywhere", rowsOf(1, 4), rowsOf(1, 4), []Kind{Lost}},
+		{"acknowledged missing on one", good(), rowsOf(1, 4), []Kind{Lost, Diverged}},
+		{"doubled everywhere", rowsOf(1, 1, 4, 6), rowsOf(1, 1, 4, 6), []Kind{Doubled}},
+		{"doubled on one", good(), rowsOf(1, 4, 6, 6), []Kind{Doubled}},
+		{"unknown doubled", rowsOf(1, 2, 2, 4, 6), rowsOf(1, 2, 2, 4, 6), []Kind{Doubled}},
+		{"unknown on one node only", good(), rowsOf(1, 2, 4, 6), []Kind{Diverged}},
+		{"pending on one node only", rowsOf(1, 4, 5, 6), good(), []Kind{Diverged}},
+		{"refused but there", rowsOf(1, 3, 4, 6), rowsOf(1, 3, 4, 6), []Kind{Resurrected}},
+		{"transaction torn", torn, torn, []Kind{Torn}},
+		{"never attempted", stranger, stranger, []Kind{Resurrected}},
+		{"writer unknown", otherWriter, good(), []Kind{Resurrected}},
+		{"in a table it does not write to", wrongTable, wrongTable, []Kind{Resurrected}},
+		{"nothing at all", rowsOf(), rowsOf(), []Kind{Lost}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := kinds(JudgeRows(log, shape, map[string]Rows{"n1": c.a, "n2": c.b}))
+			slices.Sort(c.want)
+			if !slices.Equal(got, c.want) {
+				t.Fatalf("found %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestJudgeEqual(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		b    map[string]string
+		want int
+	}{
+		{"equal", map[string]string{"t": "1", "u": "2"}, 0},
+		{"other checksum", map[string]string{"t": "1", "u": "3"}, 1},
+		{"table missing", map[string]string{"t": "1"}, 1},
+		{"table too many", map[string]string{"t": "1", "u": "2", "v": "0"}, 1},
+		{"empty value is not absence", map[string]string{"t": "1", "u": "2", "v": ""}, 1},
+	} {
+		got := JudgeEqual("checksum", map[string]map[string]string{"n1": {"t": "1", "u": "2"}, "n2": c.b})
+		if len(got) != c.want {
+			t.Errorf("%s: %v, want %d problems", c.name, got, c.want)
+		}
+	}
+}
+
+func TestJudgeMixed(t *testing.T) {
+	state := func() *mixedState {
+		m := newMixedState()
+		m.objects = map[string]presence{"table d1": present, "row d1": present, "table d2": absent, "user u": maybe}
+		m.xa = map[string]*xaState{
+			"committed":  {prepared: Acked, commit: true, resolved: true, tried: true},
+			"rolledback": {prepared: Acked, resolved: true, tried: true},
+			"unprepared": {prepared: Failed, commit: true},
+			"unclear":    {prepared: Unknown, commit: true, gone: true, tried: true},
+		}
+		return m
+	}
+	good := func() mixedView {
+		return mixedView{Accounts: mixedAccounts, Sum: mixedAccounts * mixedBalance,
+			Objects: map[string]bool{"table d1": true, "row d1": true}, XARows: map[string]bool{"committed": true}}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*mixedView, *mixedState)
+		want   []Kind
+	}{
+		{"as it should be", func(*mixedView, *mixedState) {}, nil},
+		{"maybe there", func(v *mixedView, _ *mixedState) { v.Objects["user u"] = true; v.XARows["unclear"] = true }, nil},
+		{"money lost", func(v *mixedView, _ *mixedState) { v.Sum-- }, []Kind{Broken}},
+		{"account lost", func(v *mixedView, _ *mixedState) { v.Accounts-- }, []Kind{Broken}},
+		{"created table missing", func(v *mixedView, _ *mixedState) { delete(v.Objects, "table d1") }, []Kind{Lost}},
+		{"row missing: an old DROP IF EXISTS ran again", func(v *mixedView, _ *mixedState) { delete(v.Objects, "row d1") }, []Kind{Lost}},
+		{"dropped table back", func(v *mixedView, _ *mixedState) { v.Objects["table d2"] = true }, []Kind{Resurrected}},
+		{"table from nowhere", func(v *mixedView, _ *mixedState) { v.Objects["table d9"] = true }, []Kind{Resurrected}},
+		{"XA COMMIT lost", func(v *mixedView, _ *mixedState) { delete(v.XARows, "committed") }, []Kind{Lost}},
+		{"XA rolled back but there", func(v *mixedView, _ *mixedState) { v.XARows["rolledback"] = true }, []Kind{Resurrected}},
+		{"XA never prepared but there", func(v *mixedView, _ *mixedState) { v.XARows["unprepared"] = true }, []Kind{Resurrected}},
+		{"XA still prepared", func(v *mixedView, _ *mixedState) { v.Prepared = []string{"unclear"} }, []Kind{Broken}},
+		{"XA PREPARE lost", func(v *mixedView, m *mixedState) { m.xa["committed"].gone = true }, []Kind{Lost}},
+		{"XA prepared, never decided, gone", func(v *mixedView, m *mixedState) {
+			m.xa["rolledback"] = &xaState{prepared: Acked}
+			m.noteGone(nil)
+		}, []Kind{Lost}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v, m := good(), state()
+			c.change(&v, m)
+			if got := kinds(m.judge(map[string]mixedView{"n1": v})); !slices.Equal(got, c.want) {
+				t.Fatalf("found %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestLogFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "client.log")
+	l, err := NewLog(path, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for w := range 3 {
+		for i := range 40 {
+			if seq := l.Begin(w); i%4 != 0 {
+				l.Settle(w, seq, Outcome(i%4))
+			}
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	back, err := ReadLog(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Counts{Attempts: 120, Acked: 30, Unknown: 60, Failed: 30}
+	if l.Counts() != want || back.Counts() != want {
+		t.Fatalf("written %+v, read %+v, want %+v", l.Counts(), back.Counts(), want)
+	}
+	l.Each(func(a Attempt, o Outcome) {
+		if got, ok := back.Outcome(a); !ok || got != o {
+			t.Fatalf("%v: read %v %v, want %v", a, got, ok, o)
+		}
+	})
+}
+
+func TestLogReplayRefusesNonsense(t *testing.T) {
+	for _, lines := range []string{"K 0 1", "A 0 2", "A 0 1;A 0 1", "A 0 1;K 0 1;U 0 1", "X 0 1", "A -1 1", "A 99999 1", "A zero 1", "A 0 1;Z 0 1"} {
+		l := &Log{}
+		var err error
+		for line := range strings.SplitSeq(lines, ";") {
+			if err = l.replay(line); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			t.Errorf("%q was accepted", lines)
+		}
+	}
+}
+
+func TestSettleTwicePanics(t *testing.T) {
+	l := logOf(Acked)
+	defer func() {
+		if recover() == nil {
+			t.Fatal("no panic")
+		}
+	}()
+	l.Settle(0, 1, Failed)
+}
+
+func TestReportCountsEveryProblem(t *testing.T) {
+	r := Report{Nodes: []string{"n1"}}
+	if !r.OK() {
+		t.Fatal("no problems but not OK")
+	}
+	for i := range maxPrinted + 5 {
+		r.Problems = append(r.Problems, Problem{Lost, "n1", fmt.Sprint(i)})
+	}
+	if s := r.String(); r.OK() || !strings.Contains(s, "25 PROBLEMS") || !strings.Contains(s, "and 5 more") {
+		t.Fatalf("report hides problems: %s", s)
+	}
+}

@@ -1,0 +1,96 @@
+package verify
+
+import (
+	"testing"
+	"time"
+)
+
+// clock is a hand-set time.
+type clock struct{ t time.Time }
+
+func (c *clock) now() time.Time          { return c.t }
+func (c *clock) forward(d time.Duration) { c.t = c.t.Add(d) }
+
+func TestLongestGap(t *testing.T) {
+	c := &clock{time.Unix(1000, 0)}
+	m := NewMeter(c.now)
+	ackFor := func(n int) {
+		for range n {
+			c.forward(time.Millisecond)
+			m.Ack(time.Millisecond)
+		}
+	}
+	ackFor(100)
+	c.forward(700 * time.Millisecond) // an earlier pause that is none of the fault's
+	ackFor(100)
+	c.forward(30 * time.Millisecond)
+	fault := c.now()
+	c.forward(250 * time.Millisecond)
+	ackFor(100)
+	c.forward(40 * time.Millisecond)
+	ackFor(10)
+	if got := m.LongestGap(fault).Length(); got != 281*time.Millisecond {
+		t.Errorf("gap around the fault is %v, want 281ms: it begins at the last acknowledgement before the fault", got)
+	}
+	if got := m.LongestGap(time.Unix(1000, 0)).Length(); got != 701*time.Millisecond {
+		t.Errorf("gap since the start is %v, want 701ms", got)
+	}
+	fault = c.now()
+	c.forward(3 * time.Second)
+	if got := m.LongestGap(fault).Length(); got != 3*time.Second {
+		t.Errorf("open gap is %v, want 3s", got)
+	}
+	if m.AckedSince(fault) {
+		t.Error("nothing was acknowledged since the second fault")
+	}
+}
+
+func TestGapsAreBounded(t *testing.T) {
+	c := &clock{time.Unix(1000, 0)}
+	m := NewMeter(c.now)
+	for range maxGaps * 2 {
+		c.forward(10 * time.Millisecond)
+		m.Ack(0)
+	}
+	if len(m.gaps) > maxGaps {
+		t.Fatalf("%d gaps kept, bound is %d", len(m.gaps), maxGaps)
+	}
+}
+
+func TestTick(t *testing.T) {
+	c := &clock{time.Unix(1000, 0)}
+	m := NewMeter(c.now)
+	for i := range 100 {
+		c.forward(10 * time.Millisecond)
+		m.Ack(time.Duration(i+1) * time.Millisecond)
+	}
+	m.Error()
+	s := m.Tick()
+	if s.TPS != 100 || s.Errors != 1 {
+		t.Errorf("%+v, want 100 TPS and one error", s)
+	}
+	if s.P95 < 95*time.Millisecond || s.P95 > 110*time.Millisecond {
+		t.Errorf("p95 %v of 1..100 ms", s.P95)
+	}
+	c.forward(time.Second)
+	if s = m.Tick(); s.TPS != 0 || s.P95 != 0 || s.Errors != 0 {
+		t.Errorf("second tick %+v, want nothing", s)
+	}
+	if q := m.Quantile(0.5); q < 50*time.Millisecond || q > 58*time.Millisecond {
+		t.Errorf("median %v of 1..100 ms", q)
+	}
+}
+
+func TestHistogramBuckets(t *testing.T) {
+	last := -1
+	for _, us := range []int64{0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 100, 1000, 12345, 1 << 20, 1 << 30, 1 << 50} {
+		b := bucketOf(us)
+		if b < last {
+			t.Errorf("bucket of %d is %d, below that of a smaller value", us, b)
+		}
+		last = b
+		if us < 1<<40 && (upperBound(b) < us || float64(upperBound(b)) > float64(us)*1.13+1) {
+			t.Errorf("%d µs is shown as %d", us, upperBound(b))
+		}
+	}
+}

@@ -1,0 +1,343 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// The mixed part of a workload: statements that a row insert does not exercise. Each session keeps what it knows, and
+// judge functions below compare that with the nodes.
+//
+//	transfers  money moves between rows; the sum never changes
+//	tables     CREATE, INSERT, ALTER, DROP, with DROP … IF EXISTS of what is missing (and is created next) and
+//	           CREATE … IF NOT EXISTS of what exists: statements without a trace in InnoDB
+//	accounts   CREATE USER, GRANT, the same GRANT again, DROP USER IF EXISTS of nobody
+//	XA         two-phase transactions, some left prepared for a while
+
+const (
+	mixedAccounts = 64
+	mixedBalance  = 1000
+	// mixedPause keeps the DDL sessions from filling the catalogue.
+	mixedPause = 20 * time.Millisecond
+	xaNota     = 1397 // ER_XAER_NOTA: no such prepared transaction
+)
+
+// presence is what the client knows about an object.
+type presence int
+
+const (
+	maybe presence = iota
+	present
+	absent
+)
+
+type mixedState struct {
+	run string // makes names of server-wide objects unique
+
+	mu      sync.Mutex
+	objects map[string]presence // "table d7", "user v…_7", "row d7"
+	xa      map[string]*xaState
+	counts  map[string]int // acknowledged statements by session kind
+}
+
+type xaState struct {
+	prepared Outcome
+	commit   bool // decision, made before anything is sent
+	resolved bool // the decision was acknowledged
+	gone     bool // the decision met XAER_NOTA at its first try, although nothing had been decided before
+	tried    bool
+}
+
+func newMixedState() *mixedState {
+	return &mixedState{
+		run:     fmt.Sprintf("v%x", time.Now().UnixNano()&0xffffffffff),
+		objects: map[string]presence{}, xa: map[string]*xaState{}, counts: map[string]int{},
+	}
+}
+
+func mixedSchema(database string) []string {
+	rows := make([]string, mixedAccounts)
+	for i := range rows {
+		rows[i] = fmt.Sprintf("(%d,%d)", i, mixedBalance)
+	}
+	return []string{
+		"CREATE TABLE " + database + ".accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL)",
+		"INSERT INTO " + database + ".accounts VALUES " + strings.Join(rows, ","),
+		"CREATE TABLE " + database + ".xa_rows (id INT PRIMARY KEY, xid VARCHAR(64) NOT NULL)",
+	}
+}
+
+// sessions of the mixed workload. Each runs until its context ends.
+func (m *mixedState) sessions(cfg Config) []func(context.Context) error {
+	loop := func(name string, pause time.Duration, step func(s *session, k int)) func(context.Context) error {
+		return func(ctx context.Context) error {
+			s, err := newSession(cfg.Login, cfg.Database)
+			if err != nil {
+				return fmt.Errorf("%s session: %w", name, err)
+			}
+			defer s.close()
+			for k := 1; s.connect(ctx) == nil; k++ {
+				step(s, k)
+				select {
+				case <-ctx.Done():
+				case <-time.After(pause):
+				}
+			}
+			return nil
+		}
+	}
+	return []func(context.Context) error{
+		loop("transfer", time.Millisecond, m.transfer),
+		loop("table", mixedPause, m.tables),
+		loop("account", mixedPause, func(s *session, k int) { m.accounts(s, k, cfg.Database) }),
+		loop("XA", mixedPause, m.twoPhase),
+	}
+}
+
+func (m *mixedState) count(kind string) {
+	m.mu.Lock()
+	m.counts[kind]++
+	m.mu.Unlock()
+}
+
+func (m *mixedState) set(object string, p presence) {
+	m.mu.Lock()
+	m.objects[object] = p
+	m.mu.Unlock()
+}
+
+func (m *mixedState) transfer(s *session, k int) {
+	from, to, amount := k%mixedAccounts, (k*7+3)%mixedAccounts, k%50
+	if s.exec("BEGIN") == nil &&
+		s.exec("UPDATE accounts SET balance = balance - ? WHERE id = ?", amount, from) == nil &&
+		s.exec("UPDATE accounts SET balance = balance + ? WHERE id = ?", amount, to) == nil &&
+		s.exec("COMMIT") == nil {
+		m.count("transfers")
+	}
+}
+
+// change runs a statement that makes or removes an object. Before the answer its presence is unknown; a refusal leaves
+// what was known before.
+func (m *mixedState) change(s *session, kind, object string, after presence, stmt string) bool {
+	m.mu.Lock()
+	before, known := m.objects[object]
+	if !known {
+		before = absent
+	}
+	m.objects[object] = maybe
+	m.mu.Unlock()
+	switch commitOutcome(s.exec(stmt)) {
+	case Acked:
+		m.set(object, after)
+		m.count(kind)
+		return true
+	case Failed:
+		m.set(object, before)
+	}
+	return false
+}
+
+func (m *mixedState) tables(s *session, k int) {
+	name := fmt.Sprintf("d%d", k)
+	_ = s.exec("DROP TABLE IF EXISTS "+name) == nil && // missing; run again after the CREATE below it would do harm
+		m.change(s, "ddl", "table "+name, present, "CREATE TABLE "+name+" (id INT PRIMARY KEY, v INT)") &&
+		m.change(s, "ddl", "row "+name, present, "INSERT INTO "+name+" VALUES (1, 1)") &&
+		s.exec("CREATE TABLE IF NOT EXISTS "+name+" (id INT PRIMARY KEY)") == nil &&
+		s.exec("ALTER TABLE "+name+" ADD COLUMN c INT NOT NULL DEFAULT 7") == nil &&
+		k%2 == 0 && m.dropTable(s, name)
+}
+
+func (m *mixedState) dropTable(s *session, name string) bool {
+	m.set("row "+name, maybe)
+	return m.change(s, "ddl", "table "+name, absent, "DROP TABLE "+name)
+}
+
+func (m *mixedState) accounts(s *session, k int, database string) {
+	user := fmt.Sprintf("%s_%d", m.run, k)
+	grant := fmt.Sprintf("GRANT SELECT ON %s.* TO %s", database, user)
+	_ = s.exec("DROP USER IF EXISTS "+user) == nil &&
+		m.change(s, "accounts", "user "+user, present, fmt.Sprintf("CREATE USER %s IDENTIFIED BY '%s'", user, user)) &&
+		s.exec(grant) == nil && s.exec(grant) == nil &&
+		s.exec("CREATE USER IF NOT EXISTS "+user) == nil &&
+		k%2 == 0 && m.change(s, "accounts", "user "+user, absent, "DROP USER "+user)
+}
+
+func (m *mixedState) twoPhase(s *session, k int) {
+	xid := fmt.Sprintf("%s_%d", m.run, k)
+	x := &xaState{commit: k%3 != 1, prepared: Failed}
+	m.mu.Lock()
+	m.xa[xid] = x
+	m.mu.Unlock()
+	if s.exec("XA START '"+xid+"'") != nil || s.exec("INSERT INTO xa_rows VALUES (?, ?)", k, xid) != nil || s.exec("XA END '"+xid+"'") != nil {
+		return
+	}
+	m.settlePrepare(x, Unknown)
+	outcome := commitOutcome(s.exec("XA PREPARE '" + xid + "'"))
+	m.settlePrepare(x, outcome)
+	if outcome != Acked {
+		return
+	}
+	m.count("xa prepares")
+	if k%3 != 2 { // one in three stays prepared until five later ones have passed
+		m.decide(s, xid, x)
+	}
+	old := fmt.Sprintf("%s_%d", m.run, k-15)
+	m.mu.Lock()
+	y := m.xa[old]
+	m.mu.Unlock()
+	if y != nil && y.prepared == Acked && !y.resolved && s.conn != nil {
+		m.decide(s, old, y)
+	}
+}
+
+func (m *mixedState) settlePrepare(x *xaState, o Outcome) {
+	m.mu.Lock()
+	x.prepared = o
+	m.mu.Unlock()
+}
+
+// decide sends XA COMMIT or ROLLBACK and notes the answer; resolved or gone is set when it was a clear one.
+func (m *mixedState) decide(s *session, xid string, x *xaState) {
+	verb := "XA ROLLBACK"
+	if x.commit {
+		verb = "XA COMMIT"
+	}
+	err := s.exec(verb + " '" + xid + "'")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var my *mysql.MySQLError
+	switch {
+	case err == nil:
+		x.resolved = true
+		m.counts["xa decisions"]++
+	case errors.As(err, &my) && my.Number == xaNota && !x.tried:
+		x.gone = true
+	}
+	x.tried = true
+}
+
+// finish resolves every XA transaction of the workload that the leader still holds prepared.
+func (m *mixedState) finish(ctx context.Context, cfg Config) error {
+	s, err := newSession(cfg.Login, cfg.Database)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	db, err := cfg.Open("")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	m.mu.Lock()
+	all := maps.Clone(m.xa)
+	m.mu.Unlock()
+	for {
+		left, err := preparedXIDs(ctx, db)
+		if err == nil {
+			left = slices.DeleteFunc(left, func(xid string) bool { return all[xid] == nil })
+			m.noteGone(left)
+			if len(left) == 0 {
+				return nil
+			}
+			for _, xid := range left {
+				if err := s.connect(ctx); err != nil {
+					return fmt.Errorf("finishing XA transactions: %w", err)
+				}
+				m.decide(s, xid, all[xid])
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("finishing XA transactions, %d left: %w", len(left), errors.Join(ctx.Err(), err))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// noteGone marks what was prepared for certain, never decided, and is not among the leader's prepared ones.
+func (m *mixedState) noteGone(left []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for xid, x := range m.xa {
+		if x.prepared == Acked && !x.tried && !slices.Contains(left, xid) {
+			x.gone = true
+		}
+	}
+}
+
+// mixedView is what one node holds of the mixed workload.
+type mixedView struct {
+	Accounts, Sum int64
+	Objects       map[string]bool
+	XARows        map[string]bool // by xid
+	Prepared      []string        // xids of XA RECOVER
+}
+
+// judgeMixed compares what the client knows with what each node holds.
+func (m *mixedState) judge(nodes map[string]mixedView) []Problem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var problems []Problem
+	for _, node := range slices.Sorted(maps.Keys(nodes)) {
+		v := nodes[node]
+		if v.Accounts != mixedAccounts || v.Sum != mixedAccounts*mixedBalance {
+			problems = append(problems, Problem{Broken, node, fmt.Sprintf("transfers: %d accounts with %d in all, want %d with %d",
+				v.Accounts, v.Sum, mixedAccounts, mixedAccounts*mixedBalance)})
+		}
+		problems = append(problems, m.judgeObjects(node, v)...)
+		problems = append(problems, m.judgeXA(node, v)...)
+	}
+	return problems
+}
+
+func (m *mixedState) judgeObjects(node string, v mixedView) []Problem {
+	var problems []Problem
+	for _, o := range slices.Sorted(maps.Keys(m.objects)) {
+		switch there := v.Objects[o]; {
+		case m.objects[o] == present && !there:
+			problems = append(problems, Problem{Lost, node, o + " was created and acknowledged"})
+		case m.objects[o] == absent && there:
+			problems = append(problems, Problem{Resurrected, node, o + " was dropped, or its creation refused"})
+		}
+	}
+	for o := range v.Objects {
+		if _, ok := m.objects[o]; !ok {
+			problems = append(problems, Problem{Resurrected, node, o + " was never created"})
+		}
+	}
+	return problems
+}
+
+func (m *mixedState) judgeXA(node string, v mixedView) []Problem {
+	var problems []Problem
+	add := func(k Kind, xid, what string) {
+		problems = append(problems, Problem{k, node, "XA " + xid + ": " + what})
+	}
+	for _, xid := range slices.Sorted(maps.Keys(m.xa)) {
+		x, there := m.xa[xid], v.XARows[xid]
+		prepared := slices.Contains(v.Prepared, xid)
+		switch {
+		case prepared:
+			add(Broken, xid, "still prepared after the leader has none left")
+		case x.prepared == Acked && x.gone:
+			add(Lost, xid, "its acknowledged XA PREPARE was unknown to the leader")
+		case x.prepared == Acked && x.commit && !there:
+			add(Lost, xid, "prepared, commit decided, no row")
+		case x.resolved && x.commit && !there:
+			add(Lost, xid, "XA COMMIT acknowledged, no row")
+		case !x.commit && there:
+			add(Resurrected, xid, "only ever rolled back, has a row")
+		case x.prepared == Failed && there:
+			add(Resurrected, xid, "never prepared, has a row")
+		}
+	}
+	return problems
+}

@@ -1,0 +1,169 @@
+package verify
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// Login says where sessions connect and as whom.
+type Login struct {
+	// Addr returns the host:port of the next connection; asked anew for each one.
+	Addr     func() string
+	User     string
+	Password string
+	// DialTimeout bounds connecting and logging in, StatementTimeout each statement. Zero: 2 s and 10 s.
+	DialTimeout, StatementTimeout time.Duration
+}
+
+func (l Login) withDefaults() Login {
+	if l.DialTimeout == 0 {
+		l.DialTimeout = 2 * time.Second
+	}
+	if l.StatementTimeout == 0 {
+		l.StatementTimeout = 10 * time.Second
+	}
+	return l
+}
+
+// Fixed returns an Addr function of one address.
+func Fixed(addr string) func() string { return func() string { return addr } }
+
+func (l Login) connector(database string) (driver.Connector, error) {
+	l = l.withDefaults()
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Passwd, cfg.DBName, cfg.Net = l.User, l.Password, database, "tcp"
+	cfg.Addr = "by-dialer"
+	cfg.InterpolateParams = true
+	cfg.ReadTimeout, cfg.WriteTimeout = l.StatementTimeout, l.StatementTimeout
+	cfg.Logger = quiet{}
+	cfg.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{Timeout: l.DialTimeout}).DialContext(ctx, network, l.Addr())
+	}
+	return mysql.NewConnector(cfg)
+}
+
+// Open returns a pool over the login, for checkers and set-up. Addresses that start with / are unix sockets.
+func (l Login) Open(database string) (*sql.DB, error) {
+	c, err := l.connector(database)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(c)
+	db.SetMaxOpenConns(4)
+	return db, nil
+}
+
+// quiet drops the driver's own log lines: every error reaches us as an error.
+type quiet struct{}
+
+func (quiet) Print(...any) {}
+
+// session is one client connection that is made again after every error, as an application would.
+type session struct {
+	login   Login
+	factory driver.Connector
+	conn    driver.Conn
+}
+
+func newSession(login Login, database string) (*session, error) {
+	login = login.withDefaults()
+	c, err := login.connector(database)
+	if err != nil {
+		return nil, err
+	}
+	return &session{login: login, factory: c}, nil
+}
+
+// Reconnection waits between these two, so that a reopened cluster is found within some 10 ms and a closed one is not
+// hammered.
+const backoffMin, backoffMax = 5 * time.Millisecond, 40 * time.Millisecond
+
+// connect makes sure that there is a connection. It fails when ctx has ended, and only then.
+func (s *session) connect(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	wait := backoffMin
+	for s.conn == nil {
+		dialCtx, cancel := context.WithTimeout(ctx, s.login.DialTimeout)
+		conn, err := s.factory.Connect(dialCtx)
+		cancel()
+		if err == nil {
+			s.conn = conn
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; last error: %w", ctx.Err(), err)
+		case <-time.After(wait/2 + rand.N(wait)):
+		}
+		wait = min(wait*2, backoffMax)
+	}
+	return nil
+}
+
+// exec runs one statement on the present connection and drops the connection after any error.
+func (s *session) exec(query string, args ...any) error {
+	named := make([]driver.NamedValue, len(args))
+	for i, a := range args {
+		v, err := driver.DefaultParameterConverter.ConvertValue(a)
+		if err != nil {
+			return err
+		}
+		named[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.login.StatementTimeout)
+	defer cancel()
+	_, err := s.conn.(driver.ExecerContext).ExecContext(ctx, query, named)
+	if err != nil {
+		s.close()
+	}
+	return err
+}
+
+func (s *session) close() {
+	if s.conn != nil {
+		s.conn.Close()
+		s.conn = nil
+	}
+}
+
+// refusals are server errors after which the statement has certainly not been, and will never be, committed.
+// Source: MySQL 9.x error reference. Everything else that comes from a commit (1053, 1180, 1317, 3100 ...) leaves the
+// outcome open.
+var refusals = map[uint16]bool{
+	1040: true, // too many connections
+	1044: true, // access denied to database
+	1045: true, // access denied
+	1049: true, // unknown database
+	1062: true, // duplicate entry
+	1146: true, // no such table
+	1205: true, // lock wait timeout
+	1213: true, // deadlock, rolled back
+	1290: true, // read only
+	1792: true, // read-only transaction
+	1836: true, // read-only mode
+	3032: true, // offline mode
+}
+
+// commitOutcome judges the error of a statement that commits.
+func commitOutcome(err error) Outcome {
+	var my *mysql.MySQLError
+	switch {
+	case err == nil:
+		return Acked
+	case errors.Is(err, driver.ErrBadConn): // the driver's promise: nothing was sent
+		return Failed
+	case errors.As(err, &my) && refusals[my.Number]:
+		return Failed
+	}
+	return Unknown
+}

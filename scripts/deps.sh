@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Checks for what `make <goal>` needs and installs only what is missing.
+#   scripts/deps.sh build        Go
+#   scripts/deps.sh test         Go and a MySQL server (scripts/mysql.sh)
+#   scripts/deps.sh bench        the same, and sysbench
+# Progress and errors go to stderr; prints nothing on stdout.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+export PATH=$PATH:/usr/local/go/bin
+
+say() { printf 'deps.sh: %s\n' "$*" >&2; }
+die() { say "error: $*"; exit 1; }
+
+# need PROGRAM PACKAGE ADVICE: PROGRAM is on PATH, or is installed by apt when we are root.
+need() {
+  command -v "$1" >/dev/null && return
+  if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+    say "$1 is missing: installing the package $2"
+    { DEBIAN_FRONTEND=noninteractive apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$2"; } </dev/null >&2 || true
+  fi
+  command -v "$1" >/dev/null || die "$1 is missing. $3"
+}
+
+need_go() {
+  need go golang-go "Install Go >= 1.21 from https://go.dev/dl/ (it fetches the version that go.mod names by itself)."
+  # An older Go cannot read go.mod's version and fails with a puzzle.
+  local v
+  v=$(go env GOVERSION 2>/dev/null) || die "go does not run"
+  [[ $v =~ ^go1\.([0-9]+) && ${BASH_REMATCH[1]} -ge 21 || $v =~ ^(devel|go[2-9]) ]] ||
+    die "$v is too old. Install Go >= 1.21 from https://go.dev/dl/ (it fetches the version that go.mod names by itself)."
+}
+
+case ${1:-build} in
+  build) need_go ;;
+  test)
+    need_go
+    "$here/mysql.sh" >/dev/null
+    ;;
+  bench)
+    need_go
+    "$here/mysql.sh" >/dev/null
+    need sysbench sysbench "Install it from your distribution (apt-get install sysbench)."
+    ;;
+  *) die "unknown goal $1 (build, test, bench)" ;;
+esac

@@ -1,0 +1,380 @@
+// Package robustness runs real clusters of real mysqlds under real faults: kill -9 of servers and daemons, of everything at
+// once, and the traps of MySQL's own recovery.
+//
+// TRIREME_ROUNDS sets the number of rounds of the kill tests; TRIREME_SOAK=1 makes them long; TRIREME_BINARY names a trireme to test
+// instead of a new build; TRIREME_KEEP a directory for the logs of failed tests. -short skips everything.
+package robustness
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/demo"
+	"trireme/internal/mysqld"
+	"trireme/internal/verify"
+)
+
+const (
+	healLimit  = 90 * time.Second // until every member is healthy again
+	checkLimit = 3 * time.Minute
+	createTime = 4 * time.Minute
+)
+
+var (
+	binary  string        // trireme, built for this run
+	scratch string        // of everything in this run
+	shared  *demo.Cluster // three data nodes, used by one test after the other
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if testing.Short() {
+		return m.Run()
+	}
+	var err error
+	if scratch, err = os.MkdirTemp("", "trireme-robustness-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(scratch)
+	if binary = os.Getenv("TRIREME_BINARY"); binary != "" {
+		return runOn(m)
+	}
+	binary = filepath.Join(scratch, "trireme")
+	if out, err := exec.Command("go", "build", "-o", binary, "trireme/cmd/trireme").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building trireme: %v\n%s", err, out)
+		return 1
+	}
+	return runOn(m)
+}
+
+func runOn(m *testing.M) int {
+	defer discard()
+	return m.Run()
+}
+
+// soak says whether the long runs were asked for.
+func soak() bool { return os.Getenv("TRIREME_SOAK") != "" }
+
+// rounds of a kill test.
+func rounds(t *testing.T, short, long int) int {
+	if s := os.Getenv("TRIREME_ROUNDS"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			t.Fatalf("TRIREME_ROUNDS=%q is not a number of rounds", s)
+		}
+		return n
+	}
+	if soak() {
+		return long
+	}
+	return short
+}
+
+// needMySQL skips a test where there is no mysqld, unless it is required.
+func needMySQL(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("real clusters take long")
+	}
+	if _, err := mysqld.Find(t.Context(), ""); err != nil {
+		if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+}
+
+// cluster is a running cluster and the test that uses it.
+type cluster struct {
+	*demo.Cluster
+	t *testing.T
+}
+
+// create makes a cluster of its own for a test, ended with it.
+func create(t *testing.T, nodes, loggers int) *cluster {
+	t.Helper()
+	needMySQL(t)
+	c := &cluster{Cluster: build(t, nodes, loggers), t: t}
+	t.Cleanup(func() {
+		c.showLogs()
+		c.Kill()
+	})
+	return c
+}
+
+// share returns the cluster that tests use one after the other; a new one if the last test left it unhealthy.
+func share(t *testing.T) *cluster {
+	t.Helper()
+	needMySQL(t)
+	if shared != nil {
+		ctx, cancel := context.WithTimeout(t.Context(), healLimit)
+		defer cancel()
+		if _, err := shared.WaitHealthy(ctx); err != nil {
+			t.Logf("the last test left its cluster unhealthy (%v): making another", err)
+			discard()
+		}
+	}
+	if shared == nil {
+		shared = build(t, 3, 0)
+	}
+	c := &cluster{Cluster: shared, t: t}
+	t.Cleanup(func() {
+		c.showLogs()
+		if t.Failed() {
+			discard()
+		}
+	})
+	return c
+}
+
+// discard ends the shared cluster; the next test gets a new one.
+func discard() {
+	if shared != nil {
+		shared.Kill()
+		shared = nil
+	}
+}
+
+var clusters int
+
+func build(t *testing.T, nodes, loggers int) *demo.Cluster {
+	t.Helper()
+	clusters++
+	dir := filepath.Join(scratch, "c"+strconv.Itoa(clusters))
+	base, err := demo.FreePortBase(nodes + loggers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), createTime)
+	defer cancel()
+	c, err := demo.Create(ctx, demo.Options{
+		Name: "robustness", Nodes: nodes, Loggers: loggers, Dir: dir, PortBase: base, Binary: binary, CredentialDir: filepath.Join(scratch, "credentials"),
+		MySQLOptions: map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "128M", "max_connections": "200", "max_allowed_packet": "64M"},
+		Say:          t.Logf,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// showLogs prints the end of every daemon's log after a failure, and keeps the logs where TRIREME_KEEP says.
+func (c *cluster) showLogs() {
+	if !c.t.Failed() {
+		return
+	}
+	for _, n := range c.Nodes() {
+		b, err := os.ReadFile(c.LogFile(n))
+		if err != nil {
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+		c.t.Logf("%s:\n%s", c.LogFile(n), strings.Join(lines[max(0, len(lines)-40):], "\n"))
+		if keep := os.Getenv("TRIREME_KEEP"); keep != "" {
+			_ = os.MkdirAll(keep, 0o755)
+			_ = os.WriteFile(filepath.Join(keep, c.t.Name()+"-"+n.Name+".log"), b, 0o644)
+			if e, err := os.ReadFile(filepath.Join(n.Dir, "mysql", "log", "mysqld.err")); err == nil {
+				_ = os.WriteFile(filepath.Join(keep, c.t.Name()+"-"+n.Name+".err"), e, 0o644)
+			}
+		}
+	}
+}
+
+// eventually polls f until it returns nil, and fails the test with its last error at the limit.
+func eventually(t *testing.T, limit time.Duration, what string, f func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v: %v", what, limit, err)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// must fails the test on an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// healthy waits until every member is, and returns the leader.
+func (c *cluster) healthy() *demo.Node {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
+	defer cancel()
+	v, err := c.WaitHealthy(ctx)
+	must(c.t, err)
+	return c.Node(v.Leader)
+}
+
+// leader waits for a node that takes writes.
+func (c *cluster) leader() *demo.Node {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
+	defer cancel()
+	n, err := c.Leader(ctx)
+	must(c.t, err)
+	return n
+}
+
+// view of the cluster now.
+func (c *cluster) view() api.ClusterView {
+	c.t.Helper()
+	v, err := c.View(c.t.Context())
+	must(c.t, err)
+	return v
+}
+
+// crash kills a node's mysqld and waits until its daemon has noticed, so that no view from before is taken for one from after.
+func (c *cluster) crash(n *demo.Node) {
+	c.t.Helper()
+	pid := c.KillMySQL(n)
+	if pid == 0 {
+		c.t.Fatalf("%s has no mysqld to kill", n.Name)
+	}
+	eventually(c.t, healLimit, n.Name+" notices that its mysqld was killed", func() error {
+		v, err := c.View(c.t.Context())
+		for _, m := range v.Members {
+			if m.Name == n.Name && m.MySQL != nil && m.MySQL.PID == pid {
+				err = fmt.Errorf("it shows process %d", pid)
+			}
+		}
+		return err
+	})
+}
+
+// failedOver waits until a node leads and takes writes in a later term, and returns it.
+func (c *cluster) failedOver(term uint64) *demo.Node {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
+	defer cancel()
+	v, err := c.WaitTerm(ctx, term)
+	must(c.t, err)
+	return c.Node(v.Leader)
+}
+
+// writesAfter waits for acknowledged writes in a later term.
+func (c *cluster) writesAfter(w *verify.Workload, term uint64) {
+	c.t.Helper()
+	leader := c.failedOver(term)
+	open := time.Now()
+	eventually(c.t, healLimit, "writes on "+leader.Name, func() error {
+		if !w.Meter().AckedSince(open) {
+			return errors.New("no acknowledged write")
+		}
+		return nil
+	})
+}
+
+// others are the data nodes but one.
+func (c *cluster) others(but *demo.Node) []*demo.Node {
+	var out []*demo.Node
+	for _, n := range c.DataNodes() {
+		if n != but {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// start starts a node's daemon again.
+func (c *cluster) start(nodes ...*demo.Node) {
+	c.t.Helper()
+	for _, n := range nodes {
+		must(c.t, c.Start(n))
+	}
+}
+
+// equal waits until the data nodes are equal and compares everything.
+func (c *cluster) equal() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), checkLimit)
+	defer cancel()
+	nodes, err := c.Endpoints()
+	must(c.t, err)
+	defer demo.CloseEndpoints(nodes)
+	_, local, err := verify.WaitEqual(ctx, nodes)
+	must(c.t, err)
+	problems, tables, err := verify.Compare(ctx, nodes)
+	must(c.t, err)
+	for _, p := range problems {
+		c.t.Error(p)
+	}
+	c.t.Logf("%d tables, definitions, accounts, prepared transactions and gtid_executed are compared on %d nodes: %d problems, local GTIDs %v", tables, len(nodes), len(problems), local)
+}
+
+// check stops a workload and judges it.
+func (c *cluster) check(w *verify.Workload) verify.Report {
+	c.t.Helper()
+	must(c.t, w.Stop())
+	c.healthy()
+	ctx, cancel := context.WithTimeout(c.t.Context(), checkLimit)
+	defer cancel()
+	nodes, err := c.Endpoints()
+	must(c.t, err)
+	defer demo.CloseEndpoints(nodes)
+	r, err := w.Check(ctx, nodes)
+	must(c.t, err)
+	if !r.OK() {
+		c.t.Errorf("%s", r)
+	}
+	return r
+}
+
+// load starts a workload through the router. It must be ended by check.
+func (c *cluster) load(cfg verify.Config) *verify.Workload {
+	c.t.Helper()
+	cfg.Login = c.Routed()
+	if cfg.Database == "" {
+		cfg.Database = "workload"
+	}
+	if dir := os.Getenv("TRIREME_KEEP"); dir != "" {
+		must(c.t, os.MkdirAll(dir, 0o755))
+		cfg.LogPath = filepath.Join(dir, c.t.Name()+"-client.log")
+	}
+	w, err := verify.New(cfg)
+	must(c.t, err)
+	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
+	defer cancel()
+	must(c.t, w.Prepare(ctx))
+	w.Start(context.WithoutCancel(c.t.Context()))
+	c.t.Cleanup(func() {
+		_ = w.Stop()
+		_ = w.Close()
+	})
+	return w
+}
+
+// writesMore waits until n more writes have been acknowledged.
+func (c *cluster) writesMore(w *verify.Workload, n int64) {
+	c.t.Helper()
+	before := w.Log().Counts().Acked
+	eventually(c.t, healLimit, "writes go on", func() error {
+		if got := w.Log().Counts().Acked - before; got < n {
+			return fmt.Errorf("%d of %d more writes acknowledged", got, n)
+		}
+		return nil
+	})
+}
