@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -317,6 +319,7 @@ func TestPingStoppedServer(t *testing.T) {
 	if err := syscall.Kill(s.Pid(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "every thread of mysqld has stopped", func() bool { return allStopped(t, s.Pid()) })
 	for range 2 {
 		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		if err := a.Ping(short); !errors.Is(err, ErrTimeout) {
@@ -335,6 +338,16 @@ func TestPingStoppedServer(t *testing.T) {
 	if after := a.probe.id.Load(); after != before {
 		t.Fatalf("connection %d became %d", before, after)
 	}
+}
+
+// allStopped tells whether SIGSTOP has reached every thread: kill returns before that, and a thread that still runs answers.
+func allStopped(t *testing.T, pid int) bool {
+	threads := must[[]string](t)(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)))
+	return len(threads) > 0 && !slices.ContainsFunc(threads, func(path string) bool {
+		stat, err := os.ReadFile(path)
+		_, rest, _ := strings.Cut(string(stat), ") ") // pid (name) state …
+		return err != nil || !strings.HasPrefix(rest, "T")
+	})
 }
 
 // Who gives up waiting for a busy session leaves the statement alone that keeps it busy; who gives up on his own ends it.
