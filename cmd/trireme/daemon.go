@@ -3,8 +3,11 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"os/signal"
+	"syscall"
 
 	"trireme/internal/config"
+	"trireme/internal/guard"
 	"trireme/internal/node"
 )
 
@@ -30,4 +33,15 @@ func (c *nodeCmd) Run(e *env) error {
 	log := slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: level}))
 	slog.SetDefault(log)
 	return node.Run(e.ctx, cfg, buildVersion(), log)
+}
+
+// guardCmd is the second process of `trireme node`, which starts it.
+type guardCmd struct {
+	Node string `help:"Name of the node, for its log and the process list."`
+}
+
+// Run ends when the daemon does.
+func (c *guardCmd) Run(e *env) error {
+	signal.Ignore(syscall.SIGHUP)
+	return guard.Run(slog.New(slog.NewTextHandler(e.errOut, nil)).With("node", c.Node))
 }

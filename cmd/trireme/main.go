@@ -39,6 +39,7 @@ type commands struct {
 	Config     configCmd     `cmd:"" help:"Check a node's settings."`
 	Demo       demoCmd       `cmd:"" help:"Run a whole cluster on this machine, with load, faults and a verdict."`
 	Bench      benchCmd      `cmd:"" help:"Measure Trireme beside its rivals on this machine."`
+	Guard      guardCmd      `cmd:"" hidden:""`
 	Version    versionCmd    `cmd:"" help:"Show the version."`
 }
 

@@ -49,7 +49,8 @@ func (e Exit) String() string {
 type child struct {
 	cmd      *exec.Cmd
 	pid      int
-	logStart int64 // size of the error log when it was started
+	pidfd    *os.File // names the process for good; closed once it is reaped. nil: the kernel has none (before 5.4)
+	logStart int64    // size of the error log when it was started
 	done     chan struct{}
 	exit     Exit
 	asked    atomic.Bool // somebody here asked for the end
@@ -79,7 +80,8 @@ func (c Config) launch(spec launchSpec) (*child, error) {
 	p.cmd.Dir = "/"
 	// RESTART works only under a parent that says it will start mysqld again.
 	p.cmd.Env = append(environment(), "MYSQLD_PARENT_PID="+strconv.Itoa(os.Getpid()))
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	pidfd := -1
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true, PidFD: &pidfd}
 	if other {
 		p.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	}
@@ -129,6 +131,10 @@ func (p *child) run(started chan<- error) {
 		return
 	}
 	p.pid = p.cmd.Process.Pid
+	if fd := *p.cmd.SysProcAttr.PidFD; fd >= 0 {
+		p.pidfd = os.NewFile(uintptr(fd), "mysqld")
+		defer func() { _ = p.pidfd.Close() }()
+	}
 	started <- nil
 	_ = p.cmd.Wait() // the state below says it all
 	p.exit = Exit{Pid: p.pid, At: time.Now(), Asked: p.asked.Load()}
@@ -140,6 +146,23 @@ func (p *child) run(started chan<- error) {
 		}
 	}
 	close(p.done)
+}
+
+// handle duplicates the process's pidfd.
+func (p *child) handle() (*os.File, error) {
+	if p.pidfd == nil {
+		return nil, errors.New("this kernel has no pidfd: Linux 5.4 or later is needed")
+	}
+	raw, err := p.pidfd.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	cerr := raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(cerr, err); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "mysqld"), nil
 }
 
 // signal is a no-op on a process that is gone.

@@ -281,6 +281,19 @@ func (s *Server) Pid() int {
 	}
 }
 
+// Pidfd is a descriptor that names the current incarnation's process and can be passed on; the caller closes it.
+func (s *Server) Pidfd() (*os.File, error) {
+	l := s.current()
+	if l == nil {
+		return nil, fmt.Errorf("pidfd of mysqld: %w", os.ErrProcessDone)
+	}
+	f, err := l.handle()
+	if err != nil {
+		return nil, fmt.Errorf("pidfd of mysqld %d: %w", l.pid, err)
+	}
+	return f, nil
+}
+
 // UUID is the current incarnation's server_uuid, empty before the first Start.
 func (s *Server) UUID() string {
 	if l := s.current(); l != nil {
@@ -299,8 +312,8 @@ func (s *Server) Kill() error {
 }
 
 // StopPolitely sends SIGTERM and waits for the end. The caller guarantees that no session waits for an acknowledgement, and that
-// none can come to wait (super_read_only is on): a polite stop would release them (S4). A server that does not
-// end in time, or before ctx does, is killed, and the error is ErrTimeout.
+// none can come to wait (super_read_only is on): a polite stop would release them (S4). Other connections than Admin's should be closed
+// before: mysqld waits 10 s for them. A server that does not end in time, or before ctx does, is killed, and the error is ErrTimeout.
 func (s *Server) StopPolitely(ctx context.Context) error {
 	l := s.current()
 	if l == nil {
@@ -311,6 +324,8 @@ func (s *Server) StopPolitely(ctx context.Context) error {
 	if err := l.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
+	// mysqld gives open connections 10 s to end by themselves, idle ones too.
+	l.admin.Close()
 	select {
 	case <-l.done:
 		return nil

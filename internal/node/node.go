@@ -22,6 +22,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/dump"
+	"trireme/internal/guard"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
 	"trireme/internal/pki"
@@ -46,6 +47,7 @@ const (
 	promoteLimit       = 24 * time.Hour // a long backlog is applied before writes open, however long that takes
 	leasePatience      = 5 * time.Second
 	leaseGrace         = 100 * time.Millisecond
+	guardGrace         = 100 * time.Millisecond // for this daemon to fence by itself before the guard does
 	openPatience       = 500 * time.Millisecond
 	fencePatience      = 200 * time.Millisecond // DESIGN.md §1 "fence"
 	startRetry         = 2 * time.Second
@@ -73,7 +75,8 @@ type Node struct {
 	cons    *consensus.Node
 	tr      *transport.Transport
 	led     *ledger
-	feed    *dump.Feed // nil on a logger
+	feed    *dump.Feed   // nil on a logger
+	guard   *guard.Guard // nil on a logger
 	router  *router.Router
 	api     *api.Server
 	bin     mysqld.Binary
@@ -175,7 +178,9 @@ func (n *Node) loop(ctx context.Context) error {
 		case <-n.wake:
 		case <-tick.C:
 		}
-		st, acts := ha.Decide(n.view())
+		v := n.view()
+		n.tellGuard(v.Raft.LeaseUntil)
+		st, acts := ha.Decide(v)
 		n.noteState(st)
 		for _, a := range acts {
 			n.act(a)
@@ -369,8 +374,31 @@ func (n *Node) fenceLocked(reason string) {
 		n.serving.cancel()
 	}
 	n.serving.phase = ha.PhaseFencing
+	n.guardUntilLocked(now() + fencePatience + guardGrace)
 	n.publishNow = true
 	n.task(func(ctx context.Context) { n.fence(ctx, reason) })
+}
+
+// tellGuard moves ahead the moment at which the guard kills mysqld: with the lease, while writes are open (S10). A loop that hangs, or a daemon
+// that is stopped, cannot do that. By default the moment lies one election timeout behind the last proof of leadership: no other node can
+// have been elected before.
+func (n *Node) tellGuard(lease time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.serving.phase == ha.PhaseNone, n.serving.phase == ha.PhaseHandover && n.serving.drained:
+		n.guardUntilLocked(0)
+	case n.serving.phase == ha.PhaseOpen, n.serving.phase == ha.PhaseHandover:
+		n.guardUntilLocked(lease + guardGrace)
+	}
+	// A promotion sets it when it opens writes, a fence has set it when it began.
+}
+
+// guardUntilLocked: see guard.Until. 0: mysqld serves nothing.
+func (n *Node) guardUntilLocked(t time.Duration) {
+	if n.guard != nil {
+		n.guard.Until(t)
+	}
 }
 
 // task runs f on a goroutine that the node waits for when it stops, and wakes the loop when it is done.

@@ -19,6 +19,7 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/dump"
 	"trireme/internal/gtid"
+	"trireme/internal/guard"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
 	"trireme/internal/pki"
@@ -216,6 +217,9 @@ func (n *Node) startParts() error {
 	}
 	n.metrics = n.newMetrics()
 	if n.srv.state != ha.ServerAbsent {
+		if n.guard, err = guard.Start([]string{"/proc/self/exe", "guard", "--node", n.id.Name}, n.log); err != nil {
+			return err
+		}
 		if err := n.startFeed(); err != nil {
 			return err
 		}
@@ -307,6 +311,7 @@ func (n *Node) stopServer() {
 	serving := n.serving.phase != ha.PhaseNone
 	if serving {
 		n.serving.phase = ha.PhaseFencing
+		n.guardUntilLocked(now() + drainPatience + guardGrace)
 	}
 	n.mu.Unlock()
 	if l == nil {
@@ -330,8 +335,14 @@ func (n *Node) stopServer() {
 		return
 	}
 	n.mu.Lock()
+	n.guardUntilLocked(0)
 	n.polite = true
 	n.mu.Unlock()
+	if _, err := l.admin.KillApplicationConnections(ctx); err != nil {
+		n.log.Debug("cutting clients", "err", err)
+	}
+	src, _ := l.stream()
+	_ = src.Close()
 	if err := l.proc.StopPolitely(ctx); err != nil {
 		n.log.Warn("mysqld did not stop politely", "err", err)
 		n.killServer()
@@ -364,6 +375,9 @@ func (n *Node) stopParts(cancel context.CancelFunc) {
 		n.router.Close()
 	}
 	n.killServer()
+	if n.guard != nil {
+		n.guard.Close()
+	}
 	if n.feed != nil {
 		n.feed.Close()
 	}

@@ -128,6 +128,11 @@ func (n *Node) openWrites(ctx context.Context, l *life, term uint64, from ha.Pha
 	if !n.mayOpen(l, term, from) {
 		return consensus.ErrNotLeader
 	}
+	n.mu.Lock()
+	if n.serving.phase == from {
+		n.guardUntilLocked(now() + openPatience + guardGrace) // before the statement that opens is sent
+	}
+	n.mu.Unlock()
 	octx, cancel := context.WithTimeout(ctx, openPatience)
 	defer cancel()
 	if err := l.admin.OpenWrites(octx); err != nil {
@@ -263,6 +268,9 @@ func (n *Node) drainOrKill(ctx context.Context, l *life) string {
 	}
 	cancel()
 	if err == nil {
+		n.mu.Lock()
+		n.guardUntilLocked(0)
+		n.mu.Unlock()
 		if err = n.retire(ctx, l); err == nil {
 			return "drained: mysqld goes on as a read-only follower"
 		}

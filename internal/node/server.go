@@ -62,11 +62,23 @@ func (n *Node) startServer(ctx context.Context) {
 		n.log.Error("mysqld did not start", "err", err, "attempt", n.srv.fails)
 		return
 	}
+	n.watchLocked(l)
 	n.srv = serverSlot{state: ha.ServerUp, life: l}
 	n.purgedFile = 0
 	n.publishNow = true
 	n.tasks.Add(1)
 	go func() { defer n.tasks.Done(); n.watch(l) }()
+}
+
+// watchLocked hands mysqld to the guard.
+func (n *Node) watchLocked(l *life) {
+	fd, err := l.proc.Pidfd()
+	if err != nil {
+		n.log.Warn("mysqld is not guarded: it goes on when this daemon is stopped", "err", err)
+		return
+	}
+	n.guardUntilLocked(0)
+	n.guard.Watch(fd)
 }
 
 func (n *Node) newLife(ctx context.Context) (*life, error) {
@@ -138,6 +150,10 @@ func (n *Node) watch(l *life) {
 	if !stopping {
 		exit, _ := l.proc.Exit()
 		n.log.Warn("mysqld ended", "exit", exit.String(), "incarnation", l.incarnation)
+		if n.guard.Killed() {
+			n.log.Error("the guard killed mysqld: this daemon was stopped, or hung, for longer than its lease", "incarnation", l.incarnation)
+			n.history.add(n.event("guard", 0, "the guard killed mysqld: the daemon was stopped, or hung, for longer than its lease"))
+		}
 	}
 	n.poke()
 }

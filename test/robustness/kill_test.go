@@ -3,7 +3,6 @@ package robustness
 import (
 	"fmt"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -181,6 +180,9 @@ func TestStopLeader(t *testing.T) {
 		t.Error("SIGTERM did not end the daemon within its limit")
 	}
 	ended := time.Since(at)
+	if ended > 6*time.Second {
+		t.Errorf("SIGTERM took %v to end the daemon: somebody waits for connections that nobody uses", ended)
+	}
 	c.writesMore(w, 50)
 	gap := w.Meter().LongestGap(at).Length()
 	c.start(leader)
@@ -188,29 +190,6 @@ func TestStopLeader(t *testing.T) {
 		t.Errorf("%s leads again although it was ended", leader.Name)
 	}
 	t.Logf("daemon ended after %v, write gap %v; %s", ended.Round(time.Millisecond), gap.Round(time.Millisecond), c.check(w))
-}
-
-// TestStoppedLeader freezes the leader's daemon: the others must take over, and the frozen one must not serve when it wakes up.
-func TestStoppedLeader(t *testing.T) {
-	c := share(t)
-	w := c.load(verify.Config{Writers: 16})
-	leader := c.healthy()
-	c.writesMore(w, loadBeforeKill)
-	at := time.Now()
-	must(t, c.Signal(leader, syscall.SIGSTOP))
-	eventually(t, healLimit, "another leader", func() error {
-		for _, n := range c.others(leader) {
-			if ok, _ := c.isPrimary(n); ok {
-				return nil
-			}
-		}
-		return fmt.Errorf("none takes writes")
-	})
-	must(t, c.Signal(leader, syscall.SIGCONT))
-	c.writesMore(w, 50)
-	gap := w.Meter().LongestGap(at).Length()
-	c.healthy()
-	t.Logf("write gap %v; %s", gap.Round(time.Millisecond), c.check(w))
 }
 
 // isPrimary asks a node's health check.
