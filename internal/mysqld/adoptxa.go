@@ -22,29 +22,23 @@ type PreparedXA struct {
 // With log_replica_updates=OFF the applier's XA PREPARE is not in this server's binary log, and mysqld then leaves the XA COMMIT or
 // XA ROLLBACK of that transaction out of the binary log as well: it would be committed here and nowhere else, without waiting for
 // anybody (measured on 9.7.4). So each is rolled back, which for the same reason is not logged, and prepared again
-// by a session that logs. The caller must be a read-only server without clients whose feed is paused; what this logs lies below the
-// position from which the caller then dumps, and is never replicated. Semi-sync is off meanwhile: nobody can acknowledge.
+// by a session that logs. The server must be read-only and without clients, with its feed paused and semi-sync off, since nobody can
+// acknowledge; what this logs lies below the position from which the caller then dumps, and is never replicated.
 // After an error the server may have lost a transaction and must be killed: a restart gets all of them again from the feed.
 func (a *Admin) AdoptXA(ctx context.Context, list []PreparedXA) (err error) {
 	semi, err := a.WaitingSessions(ctx)
 	if err != nil {
 		return err
 	}
-	if semi.Waiting > 0 {
-		return fmt.Errorf("%w: %d sessions wait for an acknowledgement while XA transactions are adopted", ErrWrongSettings, semi.Waiting)
+	if semi.On {
+		return fmt.Errorf("%w: semi-sync is on while XA transactions are adopted", ErrWrongSettings)
 	}
 	return limit(ctx, bulkLimit, "adopt XA transactions", func(ctx context.Context) error {
-		before := []string{"SET GLOBAL rpl_semi_sync_source_enabled = OFF", "SET GLOBAL super_read_only = OFF"}
-		for _, q := range before {
-			if err := a.control.exec(ctx, q); err != nil {
-				return err
-			}
+		if err := a.control.exec(ctx, "SET GLOBAL super_read_only = OFF"); err != nil {
+			return err
 		}
 		err := a.app.use(ctx, func() error { return a.adoptAll(ctx, list) })
-		for _, q := range []string{"SET GLOBAL super_read_only = ON", "SET GLOBAL rpl_semi_sync_source_enabled = ON"} {
-			err = errors.Join(err, a.control.exec(ctx, q))
-		}
-		return err
+		return errors.Join(err, a.control.exec(ctx, "SET GLOBAL super_read_only = ON"))
 	})
 }
 

@@ -75,8 +75,8 @@ func (l *ledger) add(index, term uint64, data []byte, now time.Time) (m raftlog.
 	}
 	switch m.Kind {
 	case raftlog.Barrier:
-		// A life that leads again without a restart goes on where it was.
-		if again := m.Node == l.barrier.Node && m.Incarnation == l.barrier.Incarnation; again && l.joined && !l.follows(m.Start) {
+		// A life that leads again without a restart goes on where it was, or behind what it logged for itself while it followed.
+		if again := m.Node == l.barrier.Node && m.Incarnation == l.barrier.Incarnation; again && l.joined && m.Start.Less(l.end) {
 			return m, nil, fmt.Errorf("S12: barrier %d of incarnation %d of node %d starts at %s, its last entry ended at %s",
 				index, m.Incarnation, m.Node, m.Start, l.end)
 		}

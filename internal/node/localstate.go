@@ -34,6 +34,17 @@ type localState struct {
 	LogMade bool `json:"log_made"`
 }
 
+// lead notes that a life is about to propose its barrier; up to prelude what it logged is its own affair.
+func (s *localState) lead(incarnation uint64, prelude int64) {
+	if k := len(s.Led); k == 0 || s.Led[k-1] != incarnation {
+		s.Led = append(s.Led, incarnation)
+	}
+	delete(s.Retired, incarnation)
+	if prelude > 0 {
+		s.Prelude[incarnation] = prelude
+	}
+}
+
 // localFile keeps a localState on disk. Reading it never waits for the disk.
 type localFile struct {
 	mu    sync.Mutex // one update at a time

@@ -36,16 +36,11 @@ func (n *Node) promote(ctx context.Context, l *life, term uint64) {
 }
 
 func (n *Node) promoteLife(ctx context.Context, l *life, term uint64) error {
-	if err := n.local.update(func(s *localState) {
-		if k := len(s.Led); k == 0 || s.Led[k-1] != l.incarnation {
-			s.Led = append(s.Led, l.incarnation)
-		}
-		delete(s.Retired, l.incarnation)
-	}); err != nil {
-		return err
-	}
 	adopted, err := n.adoptXA(ctx, l)
 	if err != nil {
+		return err
+	}
+	if err := n.beginLead(ctx, l); err != nil {
 		return err
 	}
 	src, from := l.stream()
@@ -83,6 +78,61 @@ func (n *Node) promoteLife(ctx context.Context, l *life, term uint64) error {
 		return err
 	}
 	return n.openWrites(ctx, l, term, ha.PhasePromoting)
+}
+
+// beginLead puts the start of the dump behind this life's prelude: what it logged while it followed (local statements, adopted XA
+// transactions). That is its own affair, has been committed without Raft, and is remembered as such: all else that this life logs is
+// errant unless Raft has it. From here on every commit waits.
+func (n *Node) beginLead(ctx context.Context, l *life) error {
+	for {
+		if err := l.admin.SetSemisync(ctx, true); err != nil {
+			return err
+		}
+		from, last, err := n.quietEnd(ctx, l)
+		if err == nil {
+			if err := n.local.update(func(s *localState) { s.lead(l.incarnation, last) }); err != nil {
+				return err
+			}
+			l.mu.Lock()
+			l.consumed = from
+			l.mu.Unlock()
+			return nil
+		}
+		if !errors.Is(err, errNotQuiet) {
+			return err
+		}
+		// A local statement that began just now waits: it would not be known as one if this life died before Raft had it.
+		if err := l.admin.SetSemisync(ctx, false); err != nil {
+			return err
+		}
+	}
+}
+
+// errNotQuiet: something was being logged meanwhile.
+var errNotQuiet = errors.New("a local statement is under way")
+
+// quietEnd is the end of the binary log and the highest GNO of this life below it, all of it executed.
+func (n *Node) quietEnd(ctx context.Context, l *life) (end raftlog.Pos, last int64, err error) {
+	before, err := l.admin.BinlogStatus(ctx)
+	if err != nil {
+		return end, 0, err
+	}
+	s, err := l.admin.WaitingSessions(ctx)
+	if err != nil {
+		return end, 0, err
+	}
+	if _, err := n.readApplied(ctx, l); err != nil {
+		return end, 0, err
+	}
+	after, err := l.admin.BinlogStatus(ctx)
+	if err != nil {
+		return end, 0, err
+	}
+	if s.Waiting > 0 || before != after {
+		return end, 0, errNotQuiet
+	}
+	end, err = parsePos(after)
+	return end, l.executedSet().Last(gtid.SID{UUID: l.uuid}), err
 }
 
 // pauseFeed stops feeding a mysqld that is about to lead. It is not done once a fence has begun.
@@ -423,6 +473,14 @@ func (n *Node) retire(ctx context.Context, l *life) error {
 	n.srv.stuck, l.events = "", false
 	n.mu.Unlock()
 	if err := l.admin.SetEventScheduler(pctx, false); err != nil {
+		return err
+	}
+	// Read-only and drained, so that nobody waits whose commit Raft does not have (S4); looked at once more, since XA COMMIT of a
+	// session's own transaction is not stopped by super_read_only.
+	if s, err := l.admin.WaitingSessions(pctx); err != nil || s.Waiting > 0 {
+		return errors.Join(err, fmt.Errorf("%d sessions wait for an acknowledgement", s.Waiting))
+	}
+	if err := l.admin.SetSemisync(pctx, false); err != nil {
 		return err
 	}
 	if err := l.admin.SetDurabilityRole(pctx, false); err != nil {

@@ -285,6 +285,9 @@ func (n *Node) harmless(l *life, s *localState) func(gtid.Range) bool {
 // connectFeed points mysqld's receiver at this daemon and starts it.
 func (n *Node) connectFeed(ctx context.Context, l *life) error {
 	n.feed.SetPaused(false)
+	if err := l.admin.SetSemisync(ctx, false); err != nil {
+		return err
+	}
 	if err := l.admin.SetDurabilityRole(ctx, false); err != nil {
 		return err
 	}

@@ -6,15 +6,14 @@ import (
 	"fmt"
 
 	"trireme/internal/binlog"
-	"trireme/internal/gtid"
 	"trireme/internal/mysqld"
 	"trireme/internal/raftlog"
 	"trireme/internal/sqlkind"
 )
 
 // adoptXA makes the XA transactions that this mysqld's applier has prepared its own, before it leads (mysqld.Admin.AdoptXA says why).
-// Afterwards the dump begins behind what was logged for it. Without prepared XA transactions, and with nothing left to apply that
-// could hold one, nothing happens. It returns the transactions that were adopted.
+// What is logged for it is a part of the life's prelude (see beginLead). Without prepared XA transactions, and with nothing left to
+// apply that could hold one, nothing happens. It returns the transactions that were adopted.
 func (n *Node) adoptXA(ctx context.Context, l *life) (map[mysqld.XID]bool, error) {
 	xids, err := l.admin.XARecover(ctx)
 	if err != nil {
@@ -72,10 +71,6 @@ func (n *Node) adoptApplied(ctx context.Context, l *life) (map[mysqld.XID]bool, 
 	if err := n.pauseFeed(ctx); err != nil {
 		return nil, err
 	}
-	// Whatever this life logs from here to the end of the adoption is its own affair, also if it dies in between.
-	if err := n.local.update(func(s *localState) { s.Prelude[l.incarnation] = gtid.MaxGNO }); err != nil {
-		return nil, err
-	}
 	if err := l.admin.AdoptXA(ctx, list); err != nil {
 		return nil, errors.Join(err, l.proc.Kill())
 	}
@@ -83,31 +78,8 @@ func (n *Node) adoptApplied(ctx context.Context, l *life) (map[mysqld.XID]bool, 
 	for _, x := range xids {
 		adopted[x] = true
 	}
-	return adopted, n.skipPrelude(ctx, l, len(list))
-}
-
-// skipPrelude moves the beginning of the dump behind what this life has logged so far, and remembers that it is nobody else's.
-func (n *Node) skipPrelude(ctx context.Context, l *life, adopted int) error {
-	if _, err := n.readApplied(ctx, l); err != nil {
-		return err
-	}
-	last := l.executedSet().Last(gtid.SID{UUID: l.uuid})
-	if err := n.local.update(func(s *localState) { s.Prelude[l.incarnation] = last }); err != nil {
-		return err
-	}
-	status, err := l.admin.BinlogStatus(ctx)
-	if err != nil {
-		return err
-	}
-	pos, err := parsePos(status)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	l.consumed = pos
-	l.mu.Unlock()
-	n.log.Info("adopted prepared XA transactions before leading", "count", adopted, "from", pos.String())
-	return nil
+	n.log.Info("adopted prepared XA transactions before leading", "count", len(list))
+	return adopted, nil
 }
 
 // preparedXA finds the transactions in the log.
