@@ -13,7 +13,7 @@ import (
 // brokenRule returns what in acts breaks a rule of this package's contract, or "". It is written from the safety rules, not from Decide.
 func brokenRule(v View, st State, acts []Action) string {
 	phase := v.Serving.Phase
-	fit := v.Server.State == ServerReady && v.Server.Stuck == "" && v.Weight > 0 && !v.Stopping && v.Now >= v.Server.RetryAt
+	fit := v.Server.State == ServerReady && v.Server.Stuck == "" && v.Server.Applier == "" && v.Weight > 0 && !v.Stopping && v.Now >= v.Server.RetryAt
 	// S7, S10: what serves, or will in a moment, without the right to.
 	serving := phase == PhasePromoting || phase == PhaseOpen || phase == PhaseHandover && !v.Serving.Drained
 	right := v.Raft.IsLeader && v.Serving.Term == v.Raft.Term && (v.Now <= v.Raft.LeaseUntil || phase == PhasePromoting)
@@ -54,9 +54,15 @@ func brokenRule(v View, st State, acts []Action) string {
 		return "a second hand-over in one term by a node that can lead itself"
 	case a.Kind == HandOver && fit && v.Raft.Asked:
 		return "hand-over by a node that was asked to lead"
-	case a.Kind == Switchover && (phase != PhaseOpen || !right || !goodTarget || v.Request == nil && !v.Stopping):
-		return "switchover to a node that cannot lead, or that nobody wants"
-	case a.Kind == StartServer && (v.Server.State != ServerOff || v.Stopping || v.Paused || v.Now < v.Server.RetryAt):
+	case a.Kind == Switchover && (phase != PhaseOpen || !right || !goodTarget):
+		return "switchover to a node that cannot lead"
+	case a.Kind == Switchover && v.Request == nil && (v.Paused || !v.Stopping && (target.Weight <= v.Weight || v.Weight > 0 && v.FailbackAfter == 0)):
+		return "switchover that nobody wants"
+	case a.Kind == Promote && v.Paused && v.LastOpen != 0 && v.LastOpen != v.Self && !v.Raft.Asked:
+		return "failover in a pause"
+	case a.Kind == HandOver && v.Paused && a.To != v.LastOpen:
+		return "hand-over in a pause to a node that did not lead"
+	case a.Kind == StartServer && (v.Server.State != ServerOff || v.Stopping || v.Now < v.Server.RetryAt):
 		return "start of a mysqld that must not be started"
 	case a.Kind == Judge && (v.Server.State != ServerUp || v.Raft.Leader == 0 || v.Stopping):
 		return "judgement that cannot be made"
@@ -79,7 +85,7 @@ func drawView(t *rapid.T) View {
 		},
 		Server: Server{
 			State: ServerState(rapid.IntRange(0, len(serverStateNames)-1).Draw(t, "server")), Applied: applied.Draw(t, "applied"),
-			Stuck: rapid.SampledFrom([]string{"", "", "", "stuck"}).Draw(t, "stuck"), RetryAt: moment.Draw(t, "retry"),
+			Stuck: rapid.SampledFrom([]string{"", "", "", "stuck"}).Draw(t, "stuck"), Applier: rapid.SampledFrom([]string{"", "", "", "stopped"}).Draw(t, "applier"), RetryAt: moment.Draw(t, "retry"),
 		},
 		Serving: Serving{
 			Phase: Phase(rapid.IntRange(0, len(phaseNames)-1).Draw(t, "phase")), Term: few.Draw(t, "serving term") + 1,
@@ -87,6 +93,7 @@ func drawView(t *rapid.T) View {
 		},
 		HandoverTriedTerm: few.Draw(t, "tried"), HandoverAt: moment.Draw(t, "tried at"), HandoverTo: few.Draw(t, "tried to"),
 		Stopping: rapid.Bool().Draw(t, "stopping"), Paused: rapid.Bool().Draw(t, "paused"),
+		Open: few.Draw(t, "open"), LastOpen: few.Draw(t, "last open"), FailbackAfter: rapid.SampledFrom([]time.Duration{0, time.Second, time.Hour}).Draw(t, "failback"),
 	}
 	if v.Raft.IsLeader = v.Raft.Leader == v.Self; v.Raft.IsLeader {
 		v.Raft.Transferee = rapid.SampledFrom([]uint64{0, 0, 2}).Draw(t, "transferee")
@@ -99,6 +106,7 @@ func drawView(t *rapid.T) View {
 			ID: id, Name: fmt.Sprintf("n%d", id), Voter: rapid.Bool().Draw(t, "peer votes"), Data: rapid.Bool().Draw(t, "peer has data"),
 			Live: rapid.Bool().Draw(t, "peer lives"), Ready: rapid.Bool().Draw(t, "peer is ready"),
 			Applied: applied.Draw(t, "peer applied"), Weight: rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "peer weight"),
+			Since: moment.Draw(t, "peer since"),
 		})
 	}
 	return v

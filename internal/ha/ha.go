@@ -81,8 +81,12 @@ type Server struct {
 	State   ServerState
 	Applied uint64 // highest raft index that InnoDB holds
 	Stuck   string // not empty: mysqld is alive but cannot serve, and why
+	Applier string // not empty: replication from the feed does not run, and why
+	Problem string // of the last failed start or judgement; why it is broken
 	// RetryAt is when a failed start, judgement or promotion may be tried again.
 	RetryAt time.Duration
+	Rate    float64       // entries per second that it applied when it last had a backlog; 0: not known
+	Since   time.Duration // since when it has been ready
 }
 
 // Serving is what this incarnation of mysqld serves.
@@ -99,11 +103,14 @@ type Peer struct {
 	ID      uint64
 	Name    string
 	Voter   bool
-	Data    bool // has a mysqld
-	Live    bool // its status is fresh and its link is up
-	Ready   bool // its mysqld is judged, fed and not stuck
+	Data    bool   // has a mysqld
+	Live    bool   // its status is fresh and its link is up
+	Ready   bool   // its mysqld is judged, fed and not stuck
+	Unready Reason // not Ready: why, as it says itself (Unready)
 	Applied uint64
-	Match   uint64 // leader only
+	Rate    float64       // entries per second that it applied when it last had a backlog; 0: not known
+	Since   time.Duration // since when it has been live and ready
+	Match   uint64        // leader only
 	Weight  int
 }
 
@@ -116,6 +123,7 @@ type Transfer struct {
 type View struct {
 	Now     time.Duration // CLOCK_BOOTTIME
 	Self    uint64
+	Name    string // of this node
 	Weight  int
 	Voter   bool
 	Raft    Raft
@@ -129,7 +137,15 @@ type View struct {
 	HandoverTo        uint64
 	Request           *Transfer
 	Stopping          bool // the daemon was asked to stop (SIGTERM)
-	Paused            bool // automatic actions are paused by an operator
+	// Open is who takes writes in the present term, this node included; 0: nobody.
+	Open uint64
+	// LastOpen is who was the last to open writes, by the log; 0: nobody yet.
+	LastOpen uint64
+	// Paused: an operator has paused automatic failover. Leadership stays where it was, unless an operator moves it. Fences and
+	// the restart of a mysqld in place are not failover: they go on.
+	Paused bool
+	// FailbackAfter is how long a node with a higher weight than the leader's has been healthy before it gets leadership; 0: never.
+	FailbackAfter time.Duration
 }
 
 // Kind names an action.
@@ -260,7 +276,11 @@ func elected(v View) (State, []Action) {
 		}
 		return recovering(v)
 	}
-	if to, why := handOverTo(v, unfit); to != 0 {
+	if v.Paused {
+		if st, acts, decided := electedInPause(v, unfit); decided {
+			return st, acts
+		}
+	} else if to, why := handOverTo(v, unfit); to != 0 {
 		return State{StateRecovering, "handing over to " + peerName(v, to) + ": " + why}, []Action{{Kind: HandOver, Term: term, To: to, Reason: why}}
 	}
 	if unfit == "" && v.HandoverTriedTerm == term && v.Now > v.Raft.LeaseUntil {
@@ -272,28 +292,31 @@ func elected(v View) (State, []Action) {
 		return State{StateRecovering, fmt.Sprintf("elected for term %d", term)}, []Action{{Kind: Promote, Term: term}}
 	}
 	if v.Server.State == ServerReady || v.Server.State == ServerAbsent {
-		return State{StateRecovering, "elected, but " + unfit + " and no other node can lead: writes stay closed"}, nil
+		return State{StateRecovering, "elected, but this node cannot lead (" + unfit + ") and no other one can: writes stay closed"}, nil
 	}
 	return recovering(v)
 }
 
-// whyUnfit says why this node cannot open writes, or "".
-func whyUnfit(v View) string {
-	switch {
-	case v.Server.State == ServerAbsent:
-		return "a logger does not serve"
-	case v.Stopping:
-		return "this daemon is stopping"
-	case v.Server.State != ServerReady:
-		return "this node's mysqld is " + v.Server.State.String()
-	case v.Server.Stuck != "":
-		return v.Server.Stuck
-	case v.Weight == 0:
-		return "this node's weight is 0"
-	case v.Now < v.Server.RetryAt:
-		return "opening writes on this node failed a moment ago"
+// electedInPause keeps leadership where it was: nobody but the last leader, or a node that it was moved to on purpose, opens writes.
+// decided is false for that node when it can lead now.
+func electedInPause(v View, unfit string) (st State, acts []Action, decided bool) {
+	mine := v.LastOpen == 0 || v.LastOpen == v.Self || v.Raft.Asked
+	if mine && unfit == "" {
+		return st, nil, false
 	}
-	return ""
+	if p, ok := member(v, v.LastOpen); ok && !mine && p.canLead() {
+		why := "automatic failover is paused, and it led before"
+		return State{StateRecovering, "handing over to " + p.Name + ": " + why}, []Action{{Kind: HandOver, Term: v.Raft.Term, To: p.ID, Reason: why}}, true
+	}
+	if v.Server.State != ServerReady && v.Server.State != ServerAbsent {
+		st, acts = recovering(v)
+		return st, acts, true
+	}
+	if mine {
+		return State{StateRecovering, "elected, but this node cannot lead (" + unfit + ") and automatic failover is paused: writes stay closed"}, nil, true
+	}
+	return State{StateRecovering, "elected, but automatic failover is paused: writes stay closed until " + peerName(v, v.LastOpen) +
+		" can lead again, or `trireme resume`"}, nil, true
 }
 
 // handoverPending says whether the last hand-over may still succeed.
@@ -304,13 +327,16 @@ func handoverPending(v View) bool {
 func leaderOpen(v View) (State, []Action) {
 	open := State{StateHealthy, fmt.Sprintf("leader of term %d, writes are open", v.Raft.Term)}
 	switch {
+	case v.Stopping && v.Request == nil && v.Paused:
+		open.Why += "; stopping: automatic failover is paused, so nobody takes over"
+		return open, nil
 	case v.Stopping && handoverPending(v):
 		open.Why += "; stopping: the last switchover failed, it is tried again in a moment"
 		return open, nil
 	case v.Request != nil && v.Request.To == v.Self:
 		return open, nil // an operator's wish that is fulfilled
 	case v.Request == nil && !v.Stopping:
-		return open, nil
+		return preferred(v, open)
 	}
 	to, why := switchoverTo(v)
 	if to == 0 {
@@ -321,29 +347,44 @@ func leaderOpen(v View) (State, []Action) {
 		[]Action{{Kind: Switchover, Term: v.Raft.Term, To: to}}
 }
 
+// preferred moves leadership to the best node if that has a higher weight and has been healthy for a time: a node that dies whenever it
+// leads must not get leadership back at once. A leader whose weight was set to 0 does not wait.
+func preferred(v View, open State) (State, []Action) {
+	c := Candidates(v)
+	if v.Paused || len(c) == 0 || c[0].Weight <= v.Weight || behind(v, c[0].Applied) > closeEnough {
+		return open, nil
+	}
+	p := c[0]
+	justTried := v.HandoverTriedTerm == v.Raft.Term && v.Now < v.HandoverAt+handoverPause
+	early := v.FailbackAfter <= 0 || v.Now < failbackAt(v, true, p)
+	if v.Weight == 0 && justTried || v.Weight > 0 && early {
+		return open, nil
+	}
+	why := fmt.Sprintf("its weight is %d, this node's is %d", p.Weight, v.Weight)
+	return State{StateHealthy, "switching over to " + p.Name + ": " + why}, []Action{{Kind: Switchover, Term: v.Raft.Term, To: p.ID, Reason: why}}
+}
+
 // switchoverTo picks the node that takes over from a leader in service; 0 and the reason when none can now. One that is
 // catching up has to wait: writes would stay closed until it has applied everything.
 func switchoverTo(v View) (uint64, string) {
-	c := Candidates(v)
+	var to Peer
 	if v.Request != nil && v.Request.To != 0 {
-		for _, p := range c {
-			if p.ID == v.Request.To {
-				return closeTo(v, p)
-			}
+		p, known := member(v, v.Request.To)
+		if !known {
+			return 0, peerName(v, v.Request.To) + " is not a member"
 		}
-		return 0, peerName(v, v.Request.To) + " cannot lead"
+		to = p
+	} else {
+		c := Candidates(v)
+		if len(c) == 0 {
+			return 0, "no other node can take over"
+		}
+		to = next(c, v)
 	}
-	if len(c) == 0 {
-		return 0, "no other node can take over"
+	if rs := switchoverBars(v, to); len(rs) > 0 {
+		return 0, peerName(v, to.ID) + ": " + rs[0].Text
 	}
-	return closeTo(v, next(c, v))
-}
-
-func closeTo(v View, p Peer) (uint64, string) {
-	if behind(v, p.Applied) > catchingUp {
-		return 0, fmt.Sprintf("%s has more than %d entries to apply first", p.Name, catchingUp)
-	}
-	return p.ID, ""
+	return to.ID, ""
 }
 
 // behind is how many committed entries applied lacks.
@@ -391,8 +432,6 @@ func recovering(v View) (State, []Action) {
 		switch {
 		case v.Stopping:
 			return State{StateDown, "stopping"}, nil
-		case v.Paused:
-			return State{StateDown, "mysqld is down and automatic actions are paused"}, nil
 		case v.Now < v.Server.RetryAt:
 			return State{StateStarting, "mysqld failed to start; it is tried again in a moment"}, nil
 		}
@@ -429,14 +468,6 @@ func Candidates(v View) []Peer {
 	}
 	rank(out)
 	return out
-}
-
-func (p Peer) canLead() bool { return p.Voter && p.Data && p.Live && p.Ready && p.Weight > 0 }
-
-// self is this node as its peers see it.
-func self(v View) Peer {
-	return Peer{ID: v.Self, Name: peerName(v, v.Self), Voter: v.Voter, Data: v.Server.State != ServerAbsent, Live: true,
-		Ready: v.Server.State == ServerReady && v.Server.Stuck == "", Applied: v.Server.Applied, Weight: v.Weight}
 }
 
 // rank sorts by fitness to lead, best first. It is a total order, the same on every node that looks at the same figures: those
@@ -478,7 +509,7 @@ func handOverTo(v View, unfit string) (uint64, string) {
 		return 0, ""
 	}
 	if unfit != "" {
-		return next(c, v).ID, unfit
+		return next(c, v).ID, "this node cannot lead: " + unfit
 	}
 	// It can lead. What follows is a matter of taste, so it is tried once and never against somebody else's choice: a leader
 	// that was asked to take over, by an operator or by a node that found it better, goes on.
@@ -520,6 +551,9 @@ func CampaignDelay(v View, dead uint64) time.Duration {
 }
 
 func peerName(v View, id uint64) string {
+	if id == v.Self && v.Name != "" {
+		return v.Name
+	}
 	for _, p := range v.Peers {
 		if p.ID == id && p.Name != "" {
 			return p.Name

@@ -22,6 +22,9 @@ import (
 // id. A peer is a voter, live, with weight 100, unless it says learner, dead or weight=. It has a mysqld if it says data, and
 // is named n<id>. handover=TERM@TIME>ID is the last attempt to hand over.
 //
+// `why-not id=ID`, `why-not-switchover id=ID` and `failover` show those functions' answers; a reason that bars is marked !. open=ID is
+// who takes writes, lastopen=ID who did last. A peer's unready=CODE gives its own reason.
+//
 // `candidates` lists them, best first. `campaign dead=ID` shows in which order and when all live voters, seen from one View,
 // would campaign.
 func TestTranscripts(t *testing.T) {
@@ -46,6 +49,20 @@ func TestTranscripts(t *testing.T) {
 				var dead uint64
 				d.ScanArgs(t, "dead", &dead)
 				return showCampaign(v, dead)
+			case "why-not":
+				var id uint64
+				d.ScanArgs(t, "id", &id)
+				return showReasons(WhyNot(v, id))
+			case "why-not-switchover":
+				var id uint64
+				d.ScanArgs(t, "id", &id)
+				return showReasons(WhyNotSwitchover(v, id))
+			case "failover":
+				f := Failover(v)
+				if f.To == 0 {
+					return "nobody: " + f.Problem + "\n"
+				}
+				return fmt.Sprintf("%s, %v to apply\n", peerName(v, f.To), f.Apply)
 			}
 			t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 			return ""
@@ -59,6 +76,21 @@ func show(v View) string {
 	fmt.Fprintf(&b, "%s: %s\n", st.Name, st.Why)
 	for _, a := range acts {
 		fmt.Fprintf(&b, "-> %s\n", a)
+	}
+	return b.String()
+}
+
+func showReasons(rs []Reason) string {
+	var b strings.Builder
+	for _, r := range rs {
+		mark := " "
+		if r.Bars {
+			mark = "!"
+		}
+		fmt.Fprintf(&b, "%s %s: %s\n", mark, r.Code, r.Text)
+	}
+	if b.Len() == 0 {
+		return "nothing\n"
 	}
 	return b.String()
 }
@@ -190,6 +222,18 @@ func readArg(v *View, key, val string) (err error) {
 		v.Stopping = val == ""
 	case "paused":
 		v.Paused = val == ""
+	case "open":
+		num(&v.Open)
+	case "lastopen":
+		num(&v.LastOpen)
+	case "failback":
+		dur(&v.FailbackAfter)
+	case "applier":
+		v.Server.Applier = strings.ReplaceAll(val, "_", " ")
+	case "problem":
+		v.Server.Problem = strings.ReplaceAll(val, "_", " ")
+	case "voters":
+		v.Raft.Voters, err = strconv.Atoi(val)
 	default:
 		return fmt.Errorf("unknown argument")
 	}
@@ -222,6 +266,12 @@ func readPeer(line string) (Peer, error) {
 			p.Applied, err = strconv.ParseUint(val, 10, 64)
 		case "weight":
 			p.Weight, err = strconv.Atoi(val)
+		case "since":
+			p.Since, err = time.ParseDuration(val)
+		case "rate":
+			p.Rate, err = strconv.ParseFloat(val, 64)
+		case "unready":
+			p.Unready = bar(Code(val), "%s", "as it says itself")
 		default:
 			return p, fmt.Errorf("unknown word %q", w)
 		}
