@@ -34,9 +34,12 @@ type commands struct {
 	Add        addCmd        `cmd:"" help:"Invite a node: make a one-time join token."`
 	Status     statusCmd     `cmd:"" help:"Show all nodes; any node answers."`
 	Switchover switchoverCmd `cmd:"" help:"Move leadership to another node, as planned."`
+	WhyNot     whyNotCmd     `cmd:"" help:"Say why a node is not, or could not be, the leader."`
+	Pause      pauseCmd      `cmd:"" help:"Switch automatic failover off; fences stay on."`
+	Resume     resumeCmd     `cmd:"" help:"Switch automatic failover on again."`
 	History    historyCmd    `cmd:"" help:"Show what happened: elections, failovers, fences, rejoins."`
 	Log        logCmd        `cmd:"" help:"Read a raft log on disk; no daemon or mysqld is needed."`
-	Config     configCmd     `cmd:"" help:"Check a node's settings."`
+	Config     configCmd     `cmd:"" help:"Show and change the cluster's settings; check a node's file."`
 	Demo       demoCmd       `cmd:"" help:"Run a whole cluster on this machine, with load, faults and a verdict."`
 	Bench      benchCmd      `cmd:"" help:"Measure Trireme beside its rivals on this machine."`
 	Guard      guardCmd      `cmd:"" hidden:""`

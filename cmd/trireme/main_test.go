@@ -12,6 +12,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/ha"
 	"trireme/internal/pki"
 )
 
@@ -86,7 +88,7 @@ func withLeader() api.ClusterView {
 	mysql := func(port int, lag *float64) *api.MySQLView {
 		return &api.MySQLView{Host: "10.20.30.40", Port: port, PID: 5, Version: "9.7.4-2", LagSeconds: lag, LagBytes: &bytes}
 	}
-	return api.ClusterView{Cluster: "prod", Term: 7, Leader: "n1", CommitIndex: 123456, Members: []api.MemberView{
+	return api.ClusterView{Cluster: "prod", Term: 7, Leader: "n1", CommitIndex: 123456, Failover: api.FailoverView{To: "n2", Seconds: 1.24, HostLostSeconds: 2.7}, Members: []api.MemberView{
 		{Name: "n1", Role: "leader", State: "healthy", Raft: api.RaftView{ID: 1, Last: 123456, Applied: 123456}, MySQL: mysql(3306, &none), Daemon: api.DaemonView{API: "10.20.30.40:8008"}},
 		{Name: "n2", Role: "follower", State: "catching-up", Reason: strings.Repeat("it applies what it missed while it was away; ", 4), Raft: api.RaftView{ID: 2, Last: 123456, Applied: 123000}, MySQL: mysql(3307, &lag), Daemon: api.DaemonView{API: "10.20.30.40:8108"}},
 		{Name: "n3", Role: "logger", State: "down", Reason: "not heard of for 12.0 s", Raft: api.RaftView{ID: 3}, Daemon: api.DaemonView{API: "10.20.30.40:8208"}},
@@ -96,6 +98,8 @@ func withLeader() api.ClusterView {
 func withoutLeader() api.ClusterView {
 	v := withLeader()
 	v.Leader = ""
+	v.Failover = api.FailoverView{Problem: "there is no leader now"}
+	v.Pause = &api.PauseView{Since: time.Unix(1e9, 0)}
 	v.Members[0].Role = "follower"
 	return v
 }
@@ -117,6 +121,38 @@ func (f *fake) History(context.Context) ([]api.Event, error) {
 		{Time: time.Unix(1e9, 0), Kind: "failover", Node: "n1", Term: 7, Message: "took over from n2, whose daemon had died", GapMS: 812},
 		{Time: time.Unix(1e9+5, 0), Kind: "rejoin", Node: "n2", Term: 7, Message: "is back; rolled back 2 transactions:", GTIDs: "0c21cfc5-1c03-8b32-8001-000000000004:17-18"},
 	}, nil
+}
+
+func (f *fake) WhyNot(_ context.Context, node string) (api.WhyNotView, error) {
+	if node != "n3" {
+		return api.WhyNotView{Node: node, Leads: node == "n1", CanLead: true, Leader: "n1", Term: 7, SeenBy: "n1"}, nil
+	}
+	return api.WhyNotView{Node: node, Leader: "n1", Term: 7, SeenBy: "n1", Reasons: []ha.Reason{
+		{Code: ha.NeedsSeed, Text: strings.Repeat("mysqld must be seeded again; ", 6), Bars: true}, {Code: ha.OtherLeads, Text: "n1 leads term 7"}}}, nil
+}
+
+func (f *fake) Config(context.Context) api.ConfigView {
+	return api.ConfigView{Cluster: "prod", Version: 41, Settings: []config.Setting{
+		{Key: "failback_after", Value: "1m", Doc: "patience"}, {Key: "weight.n1", Value: "100", Doc: "weights"}, {Key: "weight.n2", Value: "50", Doc: "weights"}}}
+}
+
+func (f *fake) ChangeConfig(_ context.Context, req api.ConfigChange) (api.ConfigView, error) {
+	if req.Version != 0 && req.Version != 41 || req.Set["weight.n1"] == "999" {
+		return api.ConfigView{}, api.Errorf(api.KindConflict, "the cluster settings were changed meanwhile")
+	}
+	return api.ConfigView{Cluster: "prod", Version: 42}, nil
+}
+
+func (f *fake) Pause(_ context.Context, req api.PauseRequest) (api.PauseResult, error) {
+	until := time.Unix(1e9, 0).Add(req.For)
+	if req.For == 0 {
+		return api.PauseResult{Pause: &api.PauseView{}}, nil
+	}
+	return api.PauseResult{Pause: &api.PauseView{Until: &until}, Before: &api.PauseView{}}, nil
+}
+
+func (f *fake) Resume(context.Context, api.ResumeRequest) (api.PauseResult, error) {
+	return api.PauseResult{Before: &api.PauseView{}}, nil
 }
 
 func (f *fake) Switchover(_ context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
@@ -151,7 +187,7 @@ func TestWrap(t *testing.T) {
 
 // TestVerbs: every verb has help that fits on a screen, and its name is the documented one.
 func TestVerbs(t *testing.T) {
-	for _, verb := range strings.Fields("node init join add status switchover history log config demo bench version") {
+	for _, verb := range strings.Fields("node init join add status switchover why-not pause resume history log config demo bench version") {
 		var out strings.Builder
 		if code := run([]string{verb, "--help"}, os.Stdin, &out, &out); code != 0 || !strings.Contains(out.String(), "Usage: trireme "+verb) {
 			t.Errorf("%s --help: %d %s", verb, code, out.String())

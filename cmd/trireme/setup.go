@@ -134,6 +134,8 @@ func (c *joinCmd) token(in io.Reader) (string, error) {
 
 // configCmd is `trireme config`.
 type configCmd struct {
+	Show  configShowCmd  `cmd:"" help:"Show the settings of the cluster."`
+	Edit  configEditCmd  `cmd:"" help:"Change settings of the cluster."`
 	Check configCheckCmd `cmd:"" help:"Say what is wrong in a node's settings file."`
 }
 

@@ -92,7 +92,14 @@ func printStatus(w io.Writer, v api.ClusterView) {
 	if v.Leader == "" {
 		leader = "NO LEADER: writes are refused until a majority of the voters is up"
 	}
-	fmt.Fprintf(w, "cluster %s · term %d · commit index %d · %s\n\n", v.Cluster, v.Term, v.CommitIndex, leader)
+	fmt.Fprintf(w, "cluster %s · term %d · commit index %d · %s\n", v.Cluster, v.Term, v.CommitIndex, leader)
+	if v.Pause != nil {
+		fmt.Fprintf(w, "PAUSED since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", clock(v.Pause.Since), pauseEnd(v.Pause))
+	}
+	for _, line := range wrap(failoverText(v.Failover), 100) {
+		fmt.Fprintln(w, line)
+	}
+	fmt.Fprintln(w)
 	rows := [][]string{{"NODE", "ROLE", "STATE", "LAG", "MYSQL", "VERSION", "LAST", "APPLIED", "API"}}
 	for _, m := range v.Members {
 		rows = append(rows, statusRow(m))
@@ -109,6 +116,14 @@ func printStatus(w io.Writer, v api.ClusterView) {
 			}
 		}
 	}
+}
+
+// failoverText is what the loss of the leader would mean now.
+func failoverText(f api.FailoverView) string {
+	if f.To == "" {
+		return "a failover now: NOT POSSIBLE: " + f.Problem
+	}
+	return fmt.Sprintf("a failover now: %s would lead in about %.1f s (%.1f s if the leader's host or link is lost)", f.To, f.Seconds, f.HostLostSeconds)
 }
 
 func statusRow(m api.MemberView) []string {

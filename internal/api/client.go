@@ -81,6 +81,31 @@ func (c *Client) History(ctx context.Context) (v []Event, err error) {
 	return v, c.do(ctx, http.MethodGet, "/history", nil, &v)
 }
 
+// WhyNot says why a node does not lead.
+func (c *Client) WhyNot(ctx context.Context, node string) (v WhyNotView, err error) {
+	return v, c.do(ctx, http.MethodGet, "/why-not?node="+url.QueryEscape(node), nil, &v)
+}
+
+// Config is the cluster settings that an operator may change.
+func (c *Client) Config(ctx context.Context) (v ConfigView, err error) {
+	return v, c.do(ctx, http.MethodGet, "/config", nil, &v)
+}
+
+// ChangeConfig changes some of them.
+func (c *Client) ChangeConfig(ctx context.Context, req ConfigChange) (v ConfigView, err error) {
+	return v, c.do(ctx, http.MethodPost, "/config", req, &v)
+}
+
+// Pause switches automatic failover off.
+func (c *Client) Pause(ctx context.Context, req PauseRequest) (res PauseResult, err error) {
+	return res, c.do(ctx, http.MethodPost, "/pause", req, &res)
+}
+
+// Resume switches automatic failover on again.
+func (c *Client) Resume(ctx context.Context) (res PauseResult, err error) {
+	return res, c.do(ctx, http.MethodPost, "/resume", ResumeRequest{}, &res)
+}
+
 // Check asks a health check such as "/primary" or "/replica?lag=5s".
 func (c *Client) Check(ctx context.Context, path string) (ok bool, h Health, err error) {
 	status, body, err := c.roundTrip(ctx, http.MethodGet, path, nil)

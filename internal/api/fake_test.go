@@ -52,6 +52,24 @@ func (b *backend) Switchover(ctx context.Context, req SwitchoverRequest) (Switch
 	return SwitchoverResult{To: req.To, DryRun: req.DryRun}, b.note("switchover " + req.To)
 }
 
+func (b *backend) WhyNot(_ context.Context, node string) (WhyNotView, error) {
+	return WhyNotView{Node: node, SeenBy: b.Local().Name}, b.note("why-not " + node)
+}
+
+func (b *backend) Config(context.Context) ConfigView { return ConfigView{Cluster: "c1", Version: 3} }
+
+func (b *backend) ChangeConfig(_ context.Context, req ConfigChange) (ConfigView, error) {
+	return ConfigView{Version: req.Version + 1}, b.note("config")
+}
+
+func (b *backend) Pause(context.Context, PauseRequest) (PauseResult, error) {
+	return PauseResult{}, b.note("pause")
+}
+
+func (b *backend) Resume(context.Context, ResumeRequest) (PauseResult, error) {
+	return PauseResult{}, b.note("resume")
+}
+
 func (b *backend) NewJoinToken(_ context.Context, req JoinTokenRequest) (JoinTokenResult, error) {
 	return JoinTokenResult{Name: req.Name, Role: req.Role, Token: "t"}, b.note("join-token " + req.Name)
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -119,6 +120,10 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/member", get(s.member))
 	mux.Handle("/cluster", get(s.cluster))
 	mux.Handle("/history", get(s.history))
+	mux.Handle("/why-not", get(s.whyNot))
+	mux.Handle("/config", s.config())
+	mux.Handle("/pause", s.control(true, forLeader(s, Backend.Pause)))
+	mux.Handle("/resume", s.control(true, forLeader(s, Backend.Resume)))
 	mux.Handle("/switchover", s.control(true, forLeader(s, Backend.Switchover)))
 	mux.Handle("/join-tokens", s.control(true, forLeader(s, Backend.NewJoinToken)))
 	mux.Handle("/join", s.control(false, forLeader(s, Backend.Join)))
@@ -168,6 +173,47 @@ func (s *Server) cluster(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
 	defer cancel()
 	writeJSON(w, http.StatusOK, s.opts.Backend.View(ctx))
+}
+
+// whyNot asks the leader, who knows most, and else says what this node knows.
+func (s *Server) whyNot(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	node := r.URL.Query().Get("node")
+	leader := s.opts.Backend.Leader()
+	if !leader.Self && leader.Name != "" && leader.Name != node && r.Header.Get(forwardedBy) == "" {
+		actx, done := context.WithTimeout(ctx, viewTimeout)
+		var v WhyNotView
+		err := s.forward(actx, leader, http.MethodGet, "/why-not?node="+url.QueryEscape(node), nil, &v)
+		done()
+		if err == nil {
+			writeJSON(w, http.StatusOK, v)
+			return
+		}
+	}
+	v, err := s.opts.Backend.WhyNot(ctx, node)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, v)
+}
+
+// config shows the settings to everybody and changes them for operators.
+func (s *Server) config() http.Handler {
+	change := s.control(true, forLeader(s, Backend.ChangeConfig))
+	show := get(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
+		defer cancel()
+		writeJSON(w, http.StatusOK, s.opts.Backend.Config(ctx))
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			change(w, r)
+			return
+		}
+		show(w, r)
+	})
 }
 
 // control guards a verb: POST only, TLS or loopback only, and with a token where that is asked for.

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"trireme/internal/config"
+	"trireme/internal/ha"
 )
 
 // Roles as shown. A voter is a leader or a follower.
@@ -35,6 +36,60 @@ type ClusterView struct {
 	Leader      string       `json:"leader"` // a node's name; empty while there is none
 	CommitIndex uint64       `json:"commit_index"`
 	Members     []MemberView `json:"members"`
+	Pause       *PauseView   `json:"pause"` // null: automatic failover is on
+	Failover    FailoverView `json:"failover"`
+}
+
+// PauseView says that automatic failover is off. Fences are not.
+type PauseView struct {
+	Since time.Time  `json:"since"`
+	Until *time.Time `json:"until"` // null: until `trireme resume`
+}
+
+// FailoverView is what the loss of the leader would mean now.
+type FailoverView struct {
+	To              string  `json:"to"`                // who would lead; empty: nobody
+	Seconds         float64 `json:"seconds"`           // about how long without writes, when its mysqld or daemon dies
+	HostLostSeconds float64 `json:"host_lost_seconds"` // the same when its host or link is lost
+	Problem         string  `json:"problem,omitempty"` // why nobody could lead
+}
+
+// PauseRequest switches automatic failover off.
+type PauseRequest struct {
+	For time.Duration `json:"for_ns,omitempty"` // 0: until Resume
+}
+
+// ResumeRequest switches it on again.
+type ResumeRequest struct{}
+
+// PauseResult is how it is now, and was before.
+type PauseResult struct {
+	Pause  *PauseView `json:"pause"`
+	Before *PauseView `json:"before"`
+}
+
+// WhyNotView is what GET /why-not answers.
+type WhyNotView struct {
+	Node    string      `json:"node"`
+	Leads   bool        `json:"leads"`    // it takes writes
+	CanLead bool        `json:"can_lead"` // nothing bars it
+	Leader  string      `json:"leader"`   // empty: none takes writes
+	Term    uint64      `json:"term"`
+	SeenBy  string      `json:"seen_by"` // the node that answers: the leader, if it can be reached
+	Reasons []ha.Reason `json:"reasons"`
+}
+
+// ConfigView is what GET /config answers: the cluster settings that an operator may change.
+type ConfigView struct {
+	Cluster  string           `json:"cluster"`
+	Version  uint64           `json:"version"` // grows with every change of any cluster setting
+	Settings []config.Setting `json:"settings"`
+}
+
+// ConfigChange changes some of them, all or none.
+type ConfigChange struct {
+	Version uint64            `json:"version,omitempty"` // that the change was made from; 0: whatever it is
+	Set     map[string]string `json:"set"`               // key to value
 }
 
 // MemberView is one node as the cluster sees it. A node that does not answer has state "down" and what the others know of it.
@@ -183,7 +238,7 @@ type Leader struct {
 // Backend is the node behind the API. Methods are called from many goroutines, return when ctx ends, and report failures that an
 // operator should understand as *Error; any other error is shown as an internal one.
 //
-// Switchover, NewJoinToken and Join are called on the leader only, the others on any node.
+// Switchover, NewJoinToken, Join, Pause, Resume and ChangeConfig are called on the leader only, the others on any node.
 type Backend interface {
 	// Local is the health of this node, from memory: no I/O, no waiting.
 	Local() Health
@@ -195,6 +250,15 @@ type Backend interface {
 	View(ctx context.Context) ClusterView
 	// History is the latest events, oldest first.
 	History(ctx context.Context) ([]Event, error)
+	// WhyNot says why a node does not lead, as this node sees it.
+	WhyNot(ctx context.Context, node string) (WhyNotView, error)
+	// Config is the cluster settings that an operator may change.
+	Config(ctx context.Context) ConfigView
+	// ChangeConfig returns once the change is committed.
+	ChangeConfig(ctx context.Context, req ConfigChange) (ConfigView, error)
+	// Pause switches automatic failover off; Resume on again.
+	Pause(ctx context.Context, req PauseRequest) (PauseResult, error)
+	Resume(ctx context.Context, req ResumeRequest) (PauseResult, error)
 	// Switchover returns when the new leader takes writes, or with the reason why it does not.
 	Switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error)
 	// NewJoinToken makes and records an invitation.

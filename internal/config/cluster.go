@@ -17,6 +17,9 @@ const (
 // DefaultWeight of a data node in elections; 0 means never lead.
 const DefaultWeight = 100
 
+// MaxWeight of a node.
+const MaxWeight = 1000
+
 // MaxMemberID is the highest raft id: an incarnation's server_uuid has 12 bits for it.
 const MaxMemberID = 1<<12 - 1
 
@@ -36,6 +39,10 @@ type Cluster struct {
 	// disabled, so a new leader would not know which ones to enable.
 	DisabledEvents []string `json:"disabled_events,omitempty"`
 	APITokenHash   string   `json:"api_token_hash"` // of the operator's credential: pki.HashToken
+	// FailbackMS is how long, in ms, a node with a higher weight than the leader's has been healthy before it gets leadership. 0:
+	// DefaultFailback; below 0: never.
+	FailbackMS int64  `json:"failback_ms,omitempty"`
+	Pause      *Pause `json:"pause,omitempty"` // nil: automatic failover is on
 }
 
 // Member is one node as the others know it. Addresses are host:port as others reach it.
@@ -59,6 +66,18 @@ type JoinToken struct {
 	Name    string    `json:"name,omitempty"` // the node it is for; empty: any new name
 	Role    string    `json:"role"`
 	Expires time.Time `json:"expires"`
+}
+
+// Pause is an operator's wish that leadership stays where it is. It ends at Until by the clock of each node; a zero Until: when it
+// is taken back.
+type Pause struct {
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until,omitzero"`
+}
+
+// PausedAt says whether automatic failover is paused at a time.
+func (c *Cluster) PausedAt(t time.Time) bool {
+	return c.Pause != nil && (c.Pause.Until.IsZero() || t.Before(c.Pause.Until))
 }
 
 // Member finds a member by name.
@@ -96,6 +115,10 @@ func (c *Cluster) Clone() *Cluster {
 	d.Members = slices.Clone(c.Members)
 	d.JoinTokens = slices.Clone(c.JoinTokens)
 	d.DisabledEvents = slices.Clone(c.DisabledEvents)
+	if c.Pause != nil {
+		p := *c.Pause
+		d.Pause = &p
+	}
 	return &d
 }
 
@@ -179,8 +202,8 @@ func (m Member) Validate() error {
 			return fmt.Errorf("node %q: %s: %w", m.Name, a[0], err)
 		}
 	}
-	if m.Weight < 0 {
-		return fmt.Errorf("node %q: weight %d is negative", m.Name, m.Weight)
+	if m.Weight < 0 || m.Weight > MaxWeight {
+		return fmt.Errorf("node %q: weight %d is not in 0..%d", m.Name, m.Weight, MaxWeight)
 	}
 	if m.Role == RoleLogger {
 		if m.MySQLHost != "" || m.MySQLPort != 0 {

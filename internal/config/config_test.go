@@ -257,7 +257,7 @@ func TestClusterMistakes(t *testing.T) {
 		"is not one of":             func(c *Cluster) { c.Members[0].Role = "boss" },
 		"a logger but has a mysqld": func(c *Cluster) { c.Members[1].MySQLPort = 3306 },
 		"mysqld address":            func(c *Cluster) { c.Members[0].MySQLPort = 0 },
-		"negative":                  func(c *Cluster) { c.Members[0].Weight = -1 },
+		"is not in 0..1000":         func(c *Cluster) { c.Members[0].Weight = -1 },
 		"join token":                func(c *Cluster) { c.JoinTokens[0].Hash = "" },
 		"host:port":                 func(c *Cluster) { c.Members[0].Peer = "db1" },
 	} {

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -57,20 +56,21 @@ func (n *Node) Self(context.Context) api.MemberView {
 
 // View implements api.Backend: it is put together from what every daemon tells all others, so any node answers at once.
 func (n *Node) View(context.Context) api.ClusterView {
+	forecast := n.forecast(n.view())
 	st := n.cons.Status()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit}
+	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: pauseView(n.cluster), Failover: forecast}
 	for _, m := range n.cluster.Members {
 		var mv api.MemberView
 		switch p := n.peers[m.ID]; {
 		case m.ID == n.id.ID:
 			mv = n.selfViewLocked(&st)
-		case p == nil:
-			mv = api.DownView(m, "it has not been heard of since this daemon started")
-		case !p.fresh():
-			mv = api.DownView(m, fmt.Sprintf("not heard of for %.1f s", (now()-p.at).Seconds()))
-			mv.Raft = p.status.Member.Raft
+		case p == nil || !p.fresh():
+			mv = api.DownView(m, silenceText(p))
+			if p != nil {
+				mv.Raft = p.status.Member.Raft
+			}
 		default:
 			mv = p.status.Member
 		}

@@ -125,7 +125,9 @@ type serverSlot struct {
 	applier string // why replication from the feed does not run; empty: it does
 	retryAt time.Duration
 	fails   int
-	problem string // of the last failed start or judgement
+	problem string        // of the last failed start or judgement
+	rate    float64       // entries per second applied, when there was last a backlog
+	readyAt time.Duration // when state became ServerReady
 }
 
 // servingSlot is what the present incarnation serves.
@@ -227,6 +229,7 @@ func (n *Node) noteState(st ha.State) {
 func (n *Node) view() ha.View {
 	st := n.cons.Status()
 	lease := time.Duration(n.cons.LeaseUntil())
+	last := n.led.newestBarrier()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.softStateLocked(st.State)
@@ -234,10 +237,11 @@ func (n *Node) view() ha.View {
 	v := ha.View{
 		Now:  now(),
 		Self: n.id.ID,
+		Name: n.id.Name,
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
 			LeaseUntil: lease, Transferee: st.Transferee, Asked: n.askedTerm != 0 && st.Term == n.askedTerm+1,
 			Since: n.leaderSince, Voters: len(st.Voters)},
-		Server: ha.Server{State: n.srv.state, Applied: n.srv.backlog.Applied, Stuck: n.srv.stuck, RetryAt: n.srv.retryAt},
+		Server: n.serverViewLocked(),
 		Serving: ha.Serving{
 			Phase: n.serving.phase, Term: n.serving.term, Drained: n.serving.drained,
 		},
@@ -246,6 +250,12 @@ func (n *Node) view() ha.View {
 		HandoverTo:        n.handTo,
 		Stopping:          n.stopping,
 		Voter:             contains(st.Voters, n.id.ID),
+		LastOpen:          uint64(last.Node),
+		Paused:            n.cluster.PausedAt(time.Now()),
+		FailbackAfter:     n.cluster.Failback(),
+	}
+	if n.serving.phase == ha.PhaseOpen && n.serving.term == st.Term {
+		v.Open = n.id.ID
 	}
 	if n.request != nil {
 		v.Request = &ha.Transfer{To: n.request.to}
@@ -256,9 +266,18 @@ func (n *Node) view() ha.View {
 	for _, m := range n.cluster.Members {
 		if m.ID != n.id.ID {
 			v.Peers = append(v.Peers, n.peerViewLocked(m, &st))
+			if p := n.peers[m.ID]; p != nil && p.fresh() && p.status.OpenTerm == st.Term {
+				v.Open = m.ID
+			}
 		}
 	}
 	return v
+}
+
+// serverViewLocked is this node's mysqld for ha.
+func (n *Node) serverViewLocked() ha.Server {
+	return ha.Server{State: n.srv.state, Applied: n.srv.backlog.Applied, Stuck: n.srv.stuck, Applier: n.srv.applier, Problem: n.srv.problem,
+		RetryAt: n.srv.retryAt, Rate: n.srv.rate, Since: n.srv.readyAt}
 }
 
 // leaseLocked is the lease as the policy sees it. The death of a voter takes its answer out of the lease, which a fresh round gives
@@ -285,6 +304,7 @@ func (n *Node) peerViewLocked(m config.Member, st *consensus.Status) ha.Peer {
 	}
 	if s := n.peers[m.ID]; s != nil && s.fresh() {
 		p.Live, p.Ready, p.Applied = true, s.status.Ready, s.status.Member.Raft.Applied
+		p.Unready, p.Rate, p.Since = s.status.Unready, s.status.Rate, s.since
 	}
 	return p
 }

@@ -289,10 +289,11 @@ func (n *Node) shutdown(cancel context.CancelFunc) {
 	for now() < deadline {
 		v := n.view()
 		busy := v.Serving.Phase != ha.PhaseNone || v.Server.State == ha.ServerStarting || v.Server.State == ha.ServerJudging
-		if v.Serving.Phase == ha.PhaseOpen && len(ha.Candidates(v)) == 0 {
-			break // nobody can take over
+		movable := len(ha.Candidates(v)) > 0 && !v.Paused
+		if v.Serving.Phase == ha.PhaseOpen && !movable {
+			break // nobody can take over, or nobody should
 		}
-		if !busy && !(v.Raft.IsLeader && len(ha.Candidates(v)) > 0) {
+		if !busy && !(v.Raft.IsLeader && movable) {
 			break
 		}
 		select {

@@ -170,7 +170,7 @@ func (n *Node) applyAll(ctx context.Context, l *life, index uint64) error {
 
 // openWrites is the last step. It is serialised with fences by the gate: once a fence has closed writes they do not open again.
 func (n *Node) openWrites(ctx context.Context, l *life, term uint64, from ha.Phase) error {
-	if err := n.awaitLease(ctx); err != nil {
+	if err := n.awaitLease(ctx, leasePatience); err != nil {
 		return err
 	}
 	n.gate.Lock()
@@ -200,13 +200,13 @@ func (n *Node) openWrites(ctx context.Context, l *life, term uint64, from ha.Pha
 }
 
 // awaitLease waits until leadership is proven (S10). After a transfer that did not happen that takes some election timeouts.
-func (n *Node) awaitLease(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, leasePatience)
+func (n *Node) awaitLease(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for !n.cons.HoldsLease() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("leadership could not be proven within %v: %w", leasePatience, ctx.Err())
+			return fmt.Errorf("leadership could not be proven within %v: %w", patience, ctx.Err())
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -202,7 +202,7 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 		n.history.add(n.event("divergent", 0, fmt.Sprintf("data does not match the committed log: %v", j.Problems)))
 		return
 	}
-	n.srv.state, n.srv.fails, n.srv.problem = ha.ServerReady, 0, ""
+	n.srv.state, n.srv.fails, n.srv.problem, n.srv.readyAt = ha.ServerReady, 0, "", now()
 	n.publishNow = true
 	n.mu.Unlock()
 	n.reportRejoin(l, j, rolledBack)
@@ -323,6 +323,7 @@ func (n *Node) followApplied(ctx context.Context, l *life) {
 	tick := time.NewTicker(appliedInterval)
 	defer tick.Stop()
 	var seen uint64
+	var meter rateMeter
 	for {
 		select {
 		case <-ctx.Done():
@@ -336,10 +337,45 @@ func (n *Node) followApplied(ctx context.Context, l *life) {
 		if caughtUp {
 			continue
 		}
-		if _, err := n.readApplied(ctx, l); err == nil {
-			seen = index
+		applied, err := n.readApplied(ctx, l)
+		if err != nil {
+			continue
+		}
+		seen = index
+		if rate := meter.take(now(), applied, index); rate > 0 {
+			n.mu.Lock()
+			n.srv.rate = rate
+			n.mu.Unlock()
 		}
 	}
+}
+
+// rateMeter measures how fast mysqld applies. It counts only while the backlog is long: otherwise the leader's speed would be
+// measured.
+type rateMeter struct {
+	at      time.Duration
+	applied uint64
+	rate    float64 // entries per second, smoothed
+}
+
+// rateBacklog is how many entries must be waiting.
+const rateBacklog = 256
+
+// take notes what is applied of what is committed, and returns the rate; 0: not known yet.
+func (m *rateMeter) take(at time.Duration, applied, committed uint64) float64 {
+	long := committed > applied+rateBacklog
+	if long && m.at != 0 && at > m.at && applied >= m.applied {
+		r := float64(applied-m.applied) / (at - m.at).Seconds()
+		if m.rate == 0 {
+			m.rate = r
+		}
+		m.rate = (3*m.rate + r) / 4
+	}
+	m.at, m.applied = at, applied
+	if !long {
+		m.at = 0
+	}
+	return m.rate
 }
 
 // readApplied reads gtid_executed and updates the backlog; it returns the applied index.

@@ -16,6 +16,7 @@ import (
 // Limits of changes of the cluster settings.
 const (
 	settingsTimeout   = 5 * time.Second
+	settingsLease     = 2 * time.Second // for a majority to answer before a change is proposed
 	promoteLearnerLag = 1024 // entries that a learner may be behind when it is made a voter
 )
 
@@ -72,6 +73,10 @@ func (n *Node) changeCluster(ctx context.Context, change func(*config.Cluster) e
 	if err != nil {
 		return nil, api.Errorf(api.KindInvalid, "%v", err)
 	}
+	// A leader that nobody answers would keep the change in its log, to be committed whenever a quorum is back.
+	if err := n.awaitLease(ctx, settingsLease); err != nil {
+		return nil, api.Errorf(api.KindNoLeader, "no majority of the voters answers %s; nothing is changed", n.id.Name).With("see `trireme status`")
+	}
 	return next, n.commitSettings(ctx, body)
 }
 
@@ -85,7 +90,7 @@ func (n *Node) commitSettings(ctx context.Context, body []byte) error {
 		err = n.cons.WaitApplied(ctx, index)
 	}
 	if err != nil {
-		return api.Errorf(api.KindTimeout, "the change of the cluster settings was not committed in time: %v", err).With("see `trireme status`: is there a quorum?")
+		return api.Errorf(api.KindTimeout, "the change of the cluster settings was not committed in time and may still come into force: %v", err).With("see `trireme status`: is there a quorum?")
 	}
 	if got, err := n.rlog.Term(index); err != nil || got != term {
 		return api.Errorf(api.KindConflict, "leadership changed during the change of the cluster settings").With("try again")

@@ -22,6 +22,8 @@ type status struct {
 	OpenTerm uint64         `json:"open_term"` // its mysqld takes writes in this term; 0: it does not
 	Handover bool           `json:"handover"`  // a planned switchover is under way: hold, do not cut
 	Ready    bool           `json:"ready"`     // its mysqld is judged and fed
+	Unready  ha.Reason      `json:"unready"`   // not Ready: why
+	Rate     float64        `json:"rate"`      // entries per second that its mysqld applied when it last had a backlog; 0: not known
 	Epoch    string         `json:"epoch"`     // of its mysqld, for routers
 	KeepFrom uint64         `json:"keep_from"` // lowest index that its recovery may need (S8); 0: not known
 }
@@ -31,6 +33,7 @@ type peer struct {
 	status status
 	at     time.Duration // when the status came
 	openAt time.Duration // when it first said OpenTerm
+	since  time.Duration // since when it has been fresh and ready
 	up     bool          // its link is up
 }
 
@@ -42,8 +45,8 @@ func (n *Node) myStatus() status {
 	st := n.cons.Status()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := status{Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom}
-	s.Ready = n.srv.state == ha.ServerReady && n.srv.stuck == "" && n.srv.applier == "" && now() >= n.srv.retryAt && !n.stopping
+	s := status{Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate}
+	s.Unready, s.Ready = ha.Unready(n.serverViewLocked(), n.stopping, now())
 	if l := n.srv.life; l != nil {
 		s.Epoch = fmt.Sprint(l.incarnation)
 	}
@@ -146,6 +149,9 @@ func (n *Node) HandleStatus(from uint64, payload []byte) {
 	}
 	changed := p.status.OpenTerm != s.OpenTerm || p.status.Ready != s.Ready || p.status.Handover != s.Handover ||
 		p.status.Epoch != s.Epoch || p.status.Member.State != s.Member.State || !p.up
+	if s.Ready && !(p.status.Ready && p.fresh()) {
+		p.since = now()
+	}
 	if s.OpenTerm != 0 && p.status.OpenTerm != s.OpenTerm {
 		p.openAt = now()
 	}

@@ -271,19 +271,17 @@ func (n *Node) chooseTarget(v ha.View, name string) (uint64, error) {
 	if m.ID == n.id.ID {
 		return 0, api.Errorf(api.KindConflict, "%s is the leader already", name)
 	}
-	for _, p := range good {
-		if p.ID == m.ID {
-			return p.ID, nil
-		}
+	if rs := ha.WhyNotSwitchover(v, m.ID); len(rs) > 0 {
+		return 0, api.Errorf(api.KindConflict, "%s cannot take over: %s", name, reasonsText(rs)).With("`trireme why-not %s` shows it as it is now", name)
 	}
-	return 0, api.Errorf(api.KindConflict, "%s cannot take over: %s", name, whyNot(v, m.ID))
+	return m.ID, nil
 }
 
 // candidates weighs every other member, for people.
 func (n *Node) candidates(v ha.View) []api.Candidate {
 	var out []api.Candidate
 	for _, p := range v.Peers {
-		why := whyNot(v, p.ID)
+		why := reasonsText(ha.WhyNotSwitchover(v, p.ID))
 		c := api.Candidate{Name: p.Name, Eligible: why == "", Reason: why}
 		if why == "" {
 			c.Reason = fmt.Sprintf("weight %d, %d entries to apply", p.Weight, v.Raft.Commit-min(p.Applied, v.Raft.Commit))
@@ -291,29 +289,6 @@ func (n *Node) candidates(v ha.View) []api.Candidate {
 		out = append(out, c)
 	}
 	return out
-}
-
-// whyNot says why a peer cannot lead, or "".
-func whyNot(v ha.View, id uint64) string {
-	for _, p := range v.Peers {
-		if p.ID != id {
-			continue
-		}
-		switch {
-		case !p.Data:
-			return "a logger has no mysqld"
-		case !p.Voter:
-			return "it is not a voter"
-		case !p.Live:
-			return "it does not answer"
-		case !p.Ready:
-			return "its mysqld is not ready"
-		case p.Weight == 0:
-			return "its weight is 0"
-		}
-		return ""
-	}
-	return "it is not a member"
 }
 
 // awaitOpen waits until another node says that its writes are open; it returns its term and when that was known here.

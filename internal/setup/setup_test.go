@@ -2,7 +2,6 @@ package setup
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -163,11 +162,12 @@ func empty(t *testing.T, dir string) {
 
 // leader answers Join as a node does, with the real CA and settings of a directory made by Init.
 type leader struct {
-	ca      *pki.CA
-	secrets config.Secrets
-	record  pki.JoinRecord
-	cluster *config.Cluster
-	spoil   func(*api.JoinResult)
+	api.Backend // what a test does not ask for
+	ca          *pki.CA
+	secrets     config.Secrets
+	record      pki.JoinRecord
+	cluster     *config.Cluster
+	spoil       func(*api.JoinResult)
 }
 
 func (l *leader) Join(_ context.Context, req api.JoinRequest) (api.JoinResult, error) {
@@ -200,19 +200,9 @@ func (l *leader) Join(_ context.Context, req api.JoinRequest) (api.JoinResult, e
 	return res, nil
 }
 
-func (l *leader) Local() api.Health                            { return api.Health{} }
-func (l *leader) Leader() api.Leader                           { return api.Leader{Name: "n1", Self: true} }
-func (l *leader) Self(context.Context) api.MemberView          { return api.MemberView{} }
-func (l *leader) View(context.Context) api.ClusterView         { return api.ClusterView{} }
-func (l *leader) History(context.Context) ([]api.Event, error) { return nil, nil }
-func (l *leader) APITokenHash() string                         { return l.cluster.APITokenHash }
-func (l *leader) Metrics() prometheus.Gatherer                 { return prometheus.NewRegistry() }
-func (l *leader) Switchover(context.Context, api.SwitchoverRequest) (api.SwitchoverResult, error) {
-	return api.SwitchoverResult{}, errors.New("not in this test")
-}
-func (l *leader) NewJoinToken(context.Context, api.JoinTokenRequest) (api.JoinTokenResult, error) {
-	return api.JoinTokenResult{}, errors.New("not in this test")
-}
+func (l *leader) Leader() api.Leader           { return api.Leader{Name: "n1", Self: true} }
+func (l *leader) APITokenHash() string         { return l.cluster.APITokenHash }
+func (l *leader) Metrics() prometheus.Gatherer { return prometheus.NewRegistry() }
 
 // running starts a leader of a new cluster and gives a join token for it.
 func running(t *testing.T) (*leader, string) {

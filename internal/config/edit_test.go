@@ -1,0 +1,90 @@
+package config
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSettingsRoundTrip(t *testing.T) {
+	c := testCluster()
+	if c.Failback() != DefaultFailback {
+		t.Errorf("default of failback_after: %v", c.Failback())
+	}
+	want := map[string]string{}
+	for _, s := range c.Settings() {
+		want[s.Key] = s.Value
+	}
+	got, err := ParseSettings(RenderSettings(c.Settings()))
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	for value, after := range map[string]time.Duration{"never": 0, "5s": 5 * time.Second, "1h": time.Hour} {
+		if err := c.Set("failback_after", value); err != nil || c.Failback() != after {
+			t.Errorf("%s: %v, %v", value, c.Failback(), err)
+		}
+		if got := c.Settings()[0].Value; got != value {
+			t.Errorf("%q is shown as %q", value, got)
+		}
+	}
+}
+
+func TestSetMistakes(t *testing.T) {
+	for pair, want := range map[string]string{
+		"weight.nobody=1":     "no such node",
+		"weight.n1=1001":      "not a whole number from 0 to 1000",
+		"weight.n1=-1":        "not a whole number",
+		"weight.n1=":          "not a whole number",
+		"weight.=1":           "is not usable",
+		"failback_after=0s":   "from 1s to 24h",
+		"failback_after=25h":  "from 1s to 24h",
+		"failback_after=soon": "neither",
+		"name=x":              "is no setting of the cluster",
+		"weight.n1=0":         "nobody could lead",
+	} {
+		c := testCluster()
+		for i := range c.Members {
+			if c.Members[i].Name != "n1" {
+				c.Members[i].Weight = 0
+			}
+		}
+		key, value, _ := strings.Cut(pair, "=")
+		if err := c.Set(key, value); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", pair, err, want)
+		}
+	}
+	c := testCluster()
+	if err := c.Set("weight.nobody", "1"); !errors.Is(err, ErrNoNode) {
+		t.Error(err)
+	}
+	for _, m := range c.Members {
+		if m.Role == RoleLogger {
+			if err := c.Set("weight."+m.Name, "1"); err == nil || !strings.Contains(err.Error(), "is a logger") {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestPausedAt(t *testing.T) {
+	now := time.Unix(1000, 0)
+	c := testCluster()
+	if c.PausedAt(now) {
+		t.Error("paused without a pause")
+	}
+	c.Pause = &Pause{Since: now}
+	if !c.PausedAt(now.Add(time.Hour)) {
+		t.Error("a pause without an end has ended")
+	}
+	c.Pause.Until = now.Add(time.Minute)
+	if !c.PausedAt(now) || c.PausedAt(now.Add(time.Minute)) {
+		t.Error("a pause does not end when it should")
+	}
+	d := c.Clone()
+	d.Pause.Until = now
+	if !c.PausedAt(now) {
+		t.Error("Clone shares the pause")
+	}
+}

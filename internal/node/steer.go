@@ -1,0 +1,179 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/ha"
+)
+
+// maxPause bounds `trireme pause --for`: longer than a maintenance, shorter than forgetting about it.
+const maxPause = 7 * 24 * time.Hour
+
+// takeover is what a failover takes beside noticing the fault and applying a backlog: votes, barrier, opening writes, routers.
+const takeover = 300 * time.Millisecond
+
+// WhyNot implements api.Backend.
+func (n *Node) WhyNot(_ context.Context, name string) (api.WhyNotView, error) {
+	m, err := n.findMember(name)
+	if err != nil {
+		return api.WhyNotView{}, err
+	}
+	v := n.view()
+	res := api.WhyNotView{Node: name, Term: v.Raft.Term, SeenBy: n.id.Name, CanLead: true, Reasons: ha.WhyNot(v, m.ID)}
+	if v.Open != 0 {
+		res.Leader = n.memberName(v.Open)
+	}
+	res.Leads = v.Open == m.ID && len(res.Reasons) == 0
+	for i := range res.Reasons {
+		r := &res.Reasons[i]
+		res.CanLead = res.CanLead && !r.Bars
+		if r.Code == ha.Unreachable {
+			r.Text = n.silence(m.ID)
+		}
+	}
+	return res, nil
+}
+
+// silence says how long a member has not been heard of.
+func (n *Node) silence(id uint64) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return silenceText(n.peers[id])
+}
+
+func silenceText(p *peer) string {
+	if p == nil {
+		return "it has not been heard of since this daemon started"
+	}
+	return fmt.Sprintf("not heard of for %.1f s", (now() - p.at).Seconds())
+}
+
+// findMember finds a member by name, for a request.
+func (n *Node) findMember(name string) (config.Member, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m, ok := n.cluster.Member(name)
+	if !ok {
+		return m, api.Errorf(api.KindNotFound, "no node %q; nodes are %s", name, strings.Join(n.cluster.Names(), " "))
+	}
+	return m, nil
+}
+
+func reasonsText(rs []ha.Reason) string {
+	texts := make([]string, len(rs))
+	for i, r := range rs {
+		texts[i] = r.Text
+	}
+	return strings.Join(texts, "; ")
+}
+
+// forecast is what the loss of the leader would mean now.
+func (n *Node) forecast(v ha.View) api.FailoverView {
+	f := ha.Failover(v)
+	if f.To == 0 {
+		return api.FailoverView{Problem: f.Problem}
+	}
+	known := takeover + f.Apply
+	// Raft waits for one to two election timeouts of silence.
+	lost := known + n.cfg.Raft.ElectionTimeout()*3/2
+	return api.FailoverView{To: n.memberName(f.To), Seconds: known.Seconds(), HostLostSeconds: lost.Seconds()}
+}
+
+// Config implements api.Backend.
+func (n *Node) Config(context.Context) api.ConfigView {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return configView(n.cluster)
+}
+
+func configView(c *config.Cluster) api.ConfigView {
+	return api.ConfigView{Cluster: c.Name, Version: c.Version, Settings: c.Settings()}
+}
+
+// ChangeConfig implements api.Backend.
+func (n *Node) ChangeConfig(ctx context.Context, req api.ConfigChange) (api.ConfigView, error) {
+	if len(req.Set) == 0 {
+		return api.ConfigView{}, api.Errorf(api.KindInvalid, "nothing to change")
+	}
+	c, err := n.changeCluster(ctx, func(c *config.Cluster) error {
+		if req.Version != 0 && req.Version != c.Version {
+			return api.Errorf(api.KindConflict, "the cluster settings were changed meanwhile: they are at version %d, this change was made from version %d",
+				c.Version, req.Version).With("look at `trireme config show` and try again")
+		}
+		for _, key := range slices.Sorted(maps.Keys(req.Set)) {
+			if err := c.Set(key, req.Set[key]); errors.Is(err, config.ErrNoNode) {
+				return api.Errorf(api.KindNotFound, "%v", err)
+			} else if err != nil {
+				return api.Errorf(api.KindInvalid, "%v", err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return api.ConfigView{}, err
+	}
+	n.log.Info("cluster settings changed", "set", fmt.Sprint(req.Set), "version", c.Version)
+	n.poke()
+	return configView(c), nil
+}
+
+// Pause implements api.Backend.
+func (n *Node) Pause(ctx context.Context, req api.PauseRequest) (api.PauseResult, error) {
+	if req.For < 0 || req.For > maxPause {
+		return api.PauseResult{}, api.Errorf(api.KindInvalid, "a pause lasts up to 7 days, not %s", req.For)
+	}
+	p := &config.Pause{Since: time.Now()}
+	if req.For > 0 {
+		p.Until = p.Since.Add(req.For)
+	}
+	return n.setPause(ctx, p)
+}
+
+// Resume implements api.Backend.
+func (n *Node) Resume(ctx context.Context, _ api.ResumeRequest) (api.PauseResult, error) {
+	return n.setPause(ctx, nil)
+}
+
+func (n *Node) setPause(ctx context.Context, p *config.Pause) (api.PauseResult, error) {
+	n.mu.Lock()
+	now := n.cluster
+	n.mu.Unlock()
+	if p == nil && now.Pause == nil {
+		return api.PauseResult{}, nil
+	}
+	var before *api.PauseView
+	c, err := n.changeCluster(ctx, func(c *config.Cluster) error {
+		before = pauseView(c)
+		if before != nil && p != nil {
+			p.Since = before.Since // one pause that ends at another time
+		}
+		c.Pause = p
+		return nil
+	})
+	if err != nil {
+		return api.PauseResult{}, err
+	}
+	res := api.PauseResult{Pause: pauseView(c), Before: before}
+	n.log.Warn("automatic failover", "paused", res.Pause != nil)
+	n.poke()
+	return res, nil
+}
+
+func pauseView(c *config.Cluster) *api.PauseView {
+	if !c.PausedAt(time.Now()) {
+		return nil
+	}
+	v := &api.PauseView{Since: c.Pause.Since}
+	if u := c.Pause.Until; !u.IsZero() {
+		v.Until = &u
+	}
+	return v
+}

@@ -1,0 +1,255 @@
+package robustness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/demo"
+)
+
+// steerLimit bounds what should take a few seconds.
+const steerLimit = 30 * time.Second
+
+// trireme runs the command line against a node, as an operator does, and returns its exit code and what it printed.
+func (c *cluster) trireme(n *demo.Node, args ...string) (int, string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, append(args, "--api", fmt.Sprintf("127.0.0.1:%d", n.Ports.API),
+		"--token-file", filepath.Join(scratch, "credentials", "robustness"))...)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		c.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+// says runs the command line and checks its exit code and that it says everything that it should.
+func (c *cluster) says(n *demo.Node, code int, args string, want ...string) string {
+	c.t.Helper()
+	got, out := c.trireme(n, strings.Fields(args)...)
+	if got != code {
+		c.t.Fatalf("trireme %s: exit code %d, want %d: %s", args, got, code, out)
+	}
+	for _, w := range want {
+		if !strings.Contains(out, w) {
+			c.t.Fatalf("trireme %s does not say %q: %s", args, w, out)
+		}
+	}
+	return out
+}
+
+// stays checks that a command changed nothing: the same node leads in the same term.
+func (c *cluster) stays(before api.ClusterView) {
+	c.t.Helper()
+	if now := c.view(); now.Leader != before.Leader || now.Term != before.Term {
+		c.t.Fatalf("%s leads term %d, before it was %s in term %d", now.Leader, now.Term, before.Leader, before.Term)
+	}
+}
+
+// TestWeights: weight 0 never leads, why-not and switchover give the same reason, and the preferred node gets leadership by itself
+// once it has been healthy for a time.
+func TestWeights(t *testing.T) {
+	c := share(t)
+	leader := c.healthy()
+	others := c.others(leader)
+	x, y := others[0], others[1]
+	before := c.view()
+	c.says(x, 0, "why-not "+leader.Name, leader.Name+" leads")
+	c.says(x, 0, "why-not "+x.Name, x.Name+" could lead", leader.Name+" leads term")
+	c.says(x, 1, "why-not nobody", `no node "nobody"`)
+	c.says(x, 0, "config edit weight."+x.Name+"=0 failback_after=3s", "version")
+	defer func() {
+		set := "failback_after=60s"
+		for _, n := range c.DataNodes() {
+			set += " weight." + n.Name + "=100"
+		}
+		if code, out := c.trireme(c.leader(), strings.Fields("config edit "+set)...); code != 0 {
+			t.Error(out)
+		}
+	}()
+	c.says(y, 0, "why-not "+x.Name, x.Name+" cannot lead now", "its weight is 0")
+	c.says(y, 1, "switchover --to "+x.Name, "its weight is 0")
+	c.says(y, 1, "config edit weight.nobody=3", "no such node")
+	c.stays(before)
+
+	// The preferred node.
+	at := time.Now()
+	c.says(y, 0, "config edit weight."+y.Name+"=200", "version")
+	c.failedOver(before.Term)
+	if now := c.healthy(); now != y {
+		t.Fatalf("%s leads, %s is preferred", now.Name, y.Name)
+	}
+	t.Logf("%s got leadership %v after its weight was raised", y.Name, time.Since(at).Round(100*time.Millisecond))
+	c.says(leader, 0, "why-not "+leader.Name, "could lead", y.Name+" leads term")
+
+	// It dies: another one leads, never the one of weight 0, and it gets leadership back when it has been healthy for 3 s.
+	term := c.view().Term
+	c.crash(y)
+	if now := c.failedOver(term); now != leader && now != y {
+		t.Fatalf("%s leads with weight 0", now.Name)
+	}
+	eventually(t, healLimit, "the preferred node leads again", func() error {
+		if now := c.leader(); now != y {
+			return errors.New(now.Name + " leads")
+		}
+		return nil
+	})
+	c.healthy()
+
+	// A leader whose weight becomes 0 leaves at once.
+	term = c.view().Term
+	c.says(leader, 0, "config edit weight."+y.Name+"=0", "version")
+	if now := c.failedOver(term); now != leader {
+		t.Fatalf("%s leads", now.Name)
+	}
+}
+
+// TestPause: leadership stays where it is although the leader's daemon dies, a switchover works, fences go on, and the end of the pause
+// lets another node lead.
+func TestPause(t *testing.T) {
+	c := share(t)
+	leader := c.healthy()
+	x := c.others(leader)[0]
+	c.says(x, 0, "pause", "automatic failover is paused")
+	defer c.trireme(c.Nodes()[0], "resume")
+	c.says(x, 0, "status", "PAUSED since", "NOT POSSIBLE: automatic failover is paused")
+	c.says(x, 0, "why-not "+x.Name, "automatic failover is paused")
+
+	// Its mysqld dies: it is fenced, started again, and leads again. Nobody else does.
+	pid := leader.MySQLPID()
+	c.crash(leader)
+	if now := c.healthy(); now != leader || now.MySQLPID() == pid {
+		t.Fatalf("%s leads with mysqld %d (before: %s with %d)", now.Name, now.MySQLPID(), leader.Name, pid)
+	}
+
+	// Its daemon dies: another node is elected and keeps writes closed, until the leader is back.
+	term := c.view().Term
+	c.KillDaemon(leader)
+	eventually(t, steerLimit, "another node is elected and says why it does not lead", func() error {
+		v, err := c.View(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, m := range v.Members {
+			if m.Raft.Term > term && strings.Contains(m.Reason, "automatic failover is paused") && v.Leader == "" {
+				return nil
+			}
+		}
+		return fmt.Errorf("leader %q of term %d", v.Leader, v.Term)
+	})
+	c.says(x, 3, "switchover --to "+x.Name, "not a leader with open writes")
+	c.start(leader)
+	if now := c.failedOver(term); now != leader {
+		t.Fatalf("%s leads after a pause in which %s was away", now.Name, leader.Name)
+	}
+	c.healthy()
+
+	// On purpose it moves.
+	c.says(leader, 0, "switchover --to "+x.Name, x.Name+" leads now")
+
+	// The end of the pause while the leader is away.
+	term = c.view().Term
+	c.KillDaemon(x)
+	eventually(t, steerLimit, "resume", func() error {
+		if code, out := c.trireme(leader, "resume"); code != 0 {
+			return errors.New(out)
+		}
+		return nil
+	})
+	if now := c.failedOver(term); now == x {
+		t.Fatalf("%s leads although its daemon was killed", x.Name)
+	}
+	c.start(x)
+	c.healthy()
+
+	// A pause that ends by itself.
+	c.says(x, 0, "pause --for 3s", "automatic failover is paused until 20")
+	eventually(t, steerLimit, "the pause is seen", func() error {
+		if c.view().Pause == nil {
+			return errors.New("not paused")
+		}
+		return nil
+	})
+	eventually(t, steerLimit, "the end of the pause", func() error {
+		if c.view().Pause != nil {
+			return errors.New("still paused")
+		}
+		return nil
+	})
+	c.says(x, 0, "resume", "automatic failover is on")
+}
+
+// TestSteeringMistakes: wrong names, dead targets, two terminals at once and a cluster without a quorum get a clear answer and the
+// right exit code, and nothing changes.
+func TestSteeringMistakes(t *testing.T) {
+	c := share(t)
+	leader := c.healthy()
+	others := c.others(leader)
+	x, y := others[0], others[1]
+	before := c.view()
+	c.says(leader, 1, "switchover --to nobody", `no node "nobody"; nodes are`)
+	c.says(leader, 1, "switchover --to "+leader.Name, "is the leader already")
+	c.stays(before)
+
+	// Of two at once one is refused.
+	var wg sync.WaitGroup
+	codes, outs := make([]int, 2), make([]string, 2)
+	for i, to := range []*demo.Node{x, y} {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			codes[i], outs[i] = c.trireme(leader, "switchover", "--to", to.Name)
+		}()
+	}
+	wg.Wait()
+	if codes[0]+codes[1] != 1 && codes[0]+codes[1] != 0 && codes[0]+codes[1] != 3 {
+		t.Errorf("exit codes %v: %q", codes, outs)
+	}
+	t.Logf("two at once: %q", outs)
+	leader = c.healthy()
+	others = c.others(leader)
+	x, y = others[0], others[1]
+
+	// A dead target.
+	before = c.view()
+	c.KillDaemon(x)
+	eventually(t, steerLimit, "the death is seen", func() error {
+		if code, out := c.trireme(leader, "why-not", x.Name); code != 0 || !strings.Contains(out, "not heard of for") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	c.says(leader, 1, "switchover --to "+x.Name, "cannot take over", "it does not answer")
+	c.stays(before)
+	c.says(leader, 0, "status", "a failover now: NOT POSSIBLE", "no majority")
+
+	// No quorum: every verb that changes something says so, in bounded time.
+	c.KillDaemon(y)
+	eventually(t, steerLimit, "the loss of the quorum is seen", func() error {
+		if code, out := c.trireme(leader, "status"); code != 3 {
+			return fmt.Errorf("exit code %d: %s", code, out)
+		}
+		return nil
+	})
+	for _, args := range []string{"switchover", "switchover --to " + y.Name, "pause", "config edit failback_after=5s"} {
+		c.says(leader, 3, args)
+	}
+	c.says(leader, 0, "why-not "+leader.Name, "cannot lead now", "no majority")
+	c.start(x, y)
+	c.healthy()
+	v := c.view()
+	if v.Pause != nil {
+		t.Error("a pause that was refused is in force")
+	}
+	c.says(leader, 0, "config show", `failback_after = "1m"`)
+}
