@@ -342,6 +342,10 @@ func TestDocumented(t *testing.T) {
 		}
 		delete(documented, s.key)
 	}
+	if got := documented[keyFailback]; got != Duration(DefaultFailback).String() {
+		t.Errorf("docs/configuration.md: %s has the default %q", keyFailback, got)
+	}
+	delete(documented, keyFailback)
 	for k := range documented {
 		t.Errorf("docs/configuration.md: %s is no setting", k)
 	}

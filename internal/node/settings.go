@@ -17,7 +17,7 @@ import (
 const (
 	settingsTimeout   = 5 * time.Second
 	settingsLease     = 2 * time.Second // for a majority to answer before a change is proposed
-	promoteLearnerLag = 1024 // entries that a learner may be behind when it is made a voter
+	promoteLearnerLag = 1024            // entries that a learner may be behind when it is made a voter
 )
 
 // applySettings takes the settings of a committed entry. Every node decides alike: a version counts once, so of two changes made
