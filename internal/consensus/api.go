@@ -155,6 +155,9 @@ func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
 // this node holds no lease. Check it after a result is ready, not before it is computed (S10).
 func (n *Node) LeaseUntil() int64 { return n.pub.lease.Load() }
 
+// AppendingSince is the moment of CLOCK_BOOTTIME, in nanoseconds, at which the write and fsync under way began; 0 when none is.
+func (n *Node) AppendingSince() int64 { return n.pub.appending.Load() }
+
 // HoldsLease tells whether the lease is running now.
 func (n *Node) HoldsLease() bool {
 	until := n.pub.lease.Load()

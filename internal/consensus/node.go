@@ -222,7 +222,9 @@ func (n *Node) runAppend() {
 		if batch == nil {
 			return
 		}
+		n.pub.appending.Store(n.cfg.Clock())
 		responses, err := n.appender.process(batch)
+		n.pub.appending.Store(0)
 		if err != nil {
 			n.fail(err)
 			return

@@ -68,7 +68,7 @@ type Status struct {
 // published is written by the goroutines of a Node and read by Status without a lock.
 type published struct {
 	commit, applied, last, durable atomic.Uint64
-	lease                          atomic.Int64 // CLOCK_BOOTTIME, ns
+	lease, appending               atomic.Int64 // CLOCK_BOOTTIME, ns
 	state                          atomic.Pointer[Status]
 }
 

@@ -13,7 +13,8 @@ import (
 // brokenRule returns what in acts breaks a rule of this package's contract, or "". It is written from the safety rules, not from Decide.
 func brokenRule(v View, st State, acts []Action) string {
 	phase := v.Serving.Phase
-	fit := v.Server.State == ServerReady && v.Server.Stuck == "" && v.Server.Applier == "" && v.Weight > 0 && !v.Stopping && v.Now >= v.Server.RetryAt
+	fit := v.Server.State == ServerReady && v.Server.Stuck == "" && v.Server.Applier == "" && v.Raft.Stuck == "" &&
+		v.Weight > 0 && !v.Stopping && v.Now >= v.Server.RetryAt
 	// S7, S10: what serves, or will in a moment, without the right to.
 	serving := phase == PhasePromoting || phase == PhaseOpen || phase == PhaseHandover && !v.Serving.Drained
 	right := v.Raft.IsLeader && v.Serving.Term == v.Raft.Term && (v.Now <= v.Raft.LeaseUntil || phase == PhasePromoting)
@@ -62,6 +63,9 @@ func brokenRule(v View, st State, acts []Action) string {
 		return "failover in a pause"
 	case a.Kind == HandOver && v.Paused && a.To != v.LastOpen:
 		return "hand-over in a pause to a node that did not lead"
+	case a.Kind == Restart && (phase != PhaseNone || v.Server.State != ServerReady && v.Server.State != ServerUp || v.Server.Stuck == "" ||
+		v.Server.StuckSince == 0 || v.Now < v.Server.StuckSince+30*time.Second || v.Stopping):
+		return "restart of a mysqld that must not be restarted"
 	case a.Kind == StartServer && (v.Server.State != ServerOff || v.Stopping || v.Now < v.Server.RetryAt):
 		return "start of a mysqld that must not be started"
 	case a.Kind == Judge && (v.Server.State != ServerUp || v.Raft.Leader == 0 || v.Stopping):
@@ -82,10 +86,12 @@ func drawView(t *rapid.T) View {
 		Raft: Raft{
 			Term: few.Draw(t, "term") + 1, Leader: few.Draw(t, "leader"), Commit: applied.Draw(t, "commit"),
 			LeaseUntil: moment.Draw(t, "lease"), Asked: rapid.Bool().Draw(t, "asked"), Voters: 3,
+			Stuck: rapid.SampledFrom([]string{"", "", "", "stuck log"}).Draw(t, "log stuck"),
 		},
 		Server: Server{
 			State: ServerState(rapid.IntRange(0, len(serverStateNames)-1).Draw(t, "server")), Applied: applied.Draw(t, "applied"),
-			Stuck: rapid.SampledFrom([]string{"", "", "", "stuck"}).Draw(t, "stuck"), Applier: rapid.SampledFrom([]string{"", "", "", "stopped"}).Draw(t, "applier"), RetryAt: moment.Draw(t, "retry"),
+			Stuck: rapid.SampledFrom([]string{"", "", "", "stuck"}).Draw(t, "stuck"), Applier: rapid.SampledFrom([]string{"", "", "", "stopped"}).Draw(t, "applier"),
+			StuckSince: rapid.SampledFrom([]time.Duration{0, 70 * time.Second, 71 * time.Second}).Draw(t, "stuck since"), RetryAt: moment.Draw(t, "retry"),
 		},
 		Serving: Serving{
 			Phase: Phase(rapid.IntRange(0, len(phaseNames)-1).Draw(t, "phase")), Term: few.Draw(t, "serving term") + 1,
@@ -187,7 +193,7 @@ func TestNoHandoverInACircle(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	for k := StartServer; k <= Switchover; k++ {
+	for k := StartServer; k <= Restart; k++ {
 		if k.String() == "" {
 			t.Errorf("kind %d has no name", k)
 		}

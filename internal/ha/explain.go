@@ -19,7 +19,7 @@ const (
 	Leaving     Code = "stopping"     // its daemon was asked to stop
 	MySQLDown   Code = "mysqld-down"  // its mysqld is off, starting, or not judged yet
 	NeedsSeed   Code = "needs-seed"   // its data does not fit the log, or the log it needs is gone
-	IsStuck     Code = "stuck"        // its mysqld is alive and cannot serve
+	IsStuck     Code = "stuck"        // its mysqld is alive and cannot serve, or its raft log cannot be written
 	NotApplying Code = "not-applying" // replication from the feed has stopped
 	JustFailed  Code = "just-failed"  // opening writes there failed a moment ago
 	ZeroWeight  Code = "weight-0"
@@ -50,9 +50,9 @@ func note(c Code, format string, args ...any) Reason {
 	return Reason{Code: c, Text: fmt.Sprintf(format, args...)}
 }
 
-// Unready says why a node's own mysqld or daemon cannot lead or serve reads; ok is true when nothing speaks against it. A node tells
-// its peers exactly this.
-func Unready(s Server, stopping bool, now time.Duration) (r Reason, ok bool) {
+// Unready says why a node's own mysqld, raft log (Raft.Stuck) or daemon cannot lead or serve reads; ok is true when nothing speaks against
+// it. A node tells its peers exactly this.
+func Unready(s Server, log string, stopping bool, now time.Duration) (r Reason, ok bool) {
 	problem := ""
 	if s.Problem != "" {
 		problem = ": " + s.Problem
@@ -70,6 +70,8 @@ func Unready(s Server, stopping bool, now time.Duration) (r Reason, ok bool) {
 		return bar(MySQLDown, "mysqld is %s%s", s.State, problem), false
 	case s.Stuck != "":
 		return bar(IsStuck, "%s", s.Stuck), false
+	case log != "":
+		return bar(IsStuck, "%s", log), false
 	case s.Applier != "":
 		return bar(NotApplying, "%s", s.Applier), false
 	case now < s.RetryAt:
@@ -106,7 +108,7 @@ func (p Peer) canLead() bool { return len(p.bars()) == 0 }
 func self(v View) Peer {
 	p := Peer{ID: v.Self, Name: v.Name, Voter: v.Voter, Data: v.Server.State != ServerAbsent, Live: true,
 		Applied: v.Server.Applied, Rate: v.Server.Rate, Weight: v.Weight, Since: v.Server.Since}
-	p.Unready, p.Ready = Unready(v.Server, v.Stopping, v.Now)
+	p.Unready, p.Ready = Unready(v.Server, v.Raft.Stuck, v.Stopping, v.Now)
 	return p
 }
 

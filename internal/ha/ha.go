@@ -9,6 +9,8 @@
 //   - Run at most one action on the mysqld at a time and show it in View.Server.State or View.Serving.Phase, so that Decide does
 //     not ask for it twice.
 //   - Note each HandOver and Switchover in View.HandoverTriedTerm, HandoverAt and HandoverTo when it is begun.
+//   - Show a server as stuck only for what its daemon has seen while it was running itself: time in which the daemon was stopped is no
+//     silence of mysqld.
 //   - After a failed start, judgement or promotion set Server.RetryAt a little ahead.
 //   - Give a Switchover and a request of an operator a limit of their own: Decide waits as long as Request is there.
 package ha
@@ -35,11 +37,13 @@ const (
 	ServerJudging
 	// ServerReady: judged, its holes are plugged; it may be fed or promoted.
 	ServerReady
+	// ServerDying: SIGKILL was sent and the process is still there: its disk hangs. Nothing can be done with it, and it serves nobody.
+	ServerDying
 	// ServerBroken: holds what Raft did not commit, or misses what cannot be fed; must be seeded again.
 	ServerBroken
 )
 
-var serverStateNames = [...]string{"absent", "off", "starting", "up", "judging", "ready", "broken"}
+var serverStateNames = [...]string{"absent", "off", "starting", "up", "judging", "ready", "dying", "broken"}
 
 func (s ServerState) String() string { return serverStateNames[s] }
 
@@ -74,6 +78,7 @@ type Raft struct {
 	Asked      bool          // leader only: it was handed leadership by the leader before it
 	Since      time.Duration // leader only: when this node became leader of Term
 	Voters     int           // voters in the current configuration
+	Stuck      string        // not empty: this node's own log does not get on, and why
 }
 
 // Server is this node's mysqld.
@@ -81,8 +86,10 @@ type Server struct {
 	State   ServerState
 	Applied uint64 // highest raft index that InnoDB holds
 	Stuck   string // not empty: mysqld is alive but cannot serve, and why
-	Applier string // not empty: replication from the feed does not run, and why
-	Problem string // of the last failed start or judgement; why it is broken
+	// StuckSince is when Stuck began; 0: it is not a matter of time.
+	StuckSince time.Duration
+	Applier    string // not empty: replication from the feed does not run, and why
+	Problem    string // of the last failed start or judgement; why it is broken
 	// RetryAt is when a failed start, judgement or promotion may be tried again.
 	RetryAt time.Duration
 	Rate    float64       // entries per second that it applied when it last had a backlog; 0: not known
@@ -158,9 +165,10 @@ const (
 	Fence                       // make the node unable to serve, for sure
 	HandOver                    // transfer raft leadership before writes were opened
 	Switchover                  // close writes, drain, transfer leadership
+	Restart                     // SIGKILL a mysqld that serves nothing and is stuck; a new incarnation follows
 )
 
-var kindNames = [...]string{"", "start-server", "judge", "promote", "fence", "hand-over", "switchover"}
+var kindNames = [...]string{"", "start-server", "judge", "promote", "fence", "hand-over", "switchover", "restart"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -211,6 +219,9 @@ const (
 	handoverPause = 10 * time.Second
 	// rankDelay separates the campaigns of candidates after the leader's death, so that their votes do not split.
 	rankDelay = 120 * time.Millisecond
+	// stuckPatience is how long a mysqld that serves nothing may be stuck before it is killed: it may recover, and a restart costs more than
+	// waiting.
+	stuckPatience = 30 * time.Second
 	// catchingUp is how many entries behind the commit index a follower may be and still be called healthy.
 	catchingUp = 4096
 )
@@ -249,6 +260,8 @@ func mustFence(v View) string {
 		return "cannot prove that it is still leader: the lease has run out"
 	case v.Server.Stuck != "":
 		return v.Server.Stuck
+	case v.Raft.Stuck != "":
+		return v.Raft.Stuck
 	}
 	return ""
 }
@@ -291,6 +304,9 @@ func elected(v View) (State, []Action) {
 	if unfit == "" {
 		return State{StateRecovering, fmt.Sprintf("elected for term %d", term)}, []Action{{Kind: Promote, Term: term}}
 	}
+	if acts := restart(v); acts != nil {
+		return State{StateRecovering, "elected, but " + unfit + ": starting mysqld anew"}, acts
+	}
 	if v.Server.State == ServerReady || v.Server.State == ServerAbsent {
 		return State{StateRecovering, "elected, but this node cannot lead (" + unfit + ") and no other one can: writes stay closed"}, nil
 	}
@@ -307,6 +323,9 @@ func electedInPause(v View, unfit string) (st State, acts []Action, decided bool
 	if p, ok := member(v, v.LastOpen); ok && !mine && p.canLead() {
 		why := "automatic failover is paused, and it led before"
 		return State{StateRecovering, "handing over to " + p.Name + ": " + why}, []Action{{Kind: HandOver, Term: v.Raft.Term, To: p.ID, Reason: why}}, true
+	}
+	if acts := restart(v); acts != nil {
+		return State{StateRecovering, "elected, but " + unfit + ": starting mysqld anew"}, acts, true
 	}
 	if v.Server.State != ServerReady && v.Server.State != ServerAbsent {
 		st, acts = recovering(v)
@@ -403,7 +422,19 @@ func next(c []Peer, v View) Peer {
 	return c[0]
 }
 
+// restart is the end of a mysqld that serves nothing and has been stuck for too long.
+func restart(v View) []Action {
+	if v.Server.Stuck == "" || v.Server.StuckSince == 0 || v.Now < v.Server.StuckSince+stuckPatience || v.Serving.Phase != PhaseNone ||
+		v.Server.State != ServerReady && v.Server.State != ServerUp || v.Stopping {
+		return nil
+	}
+	return []Action{{Kind: Restart, Term: v.Raft.Term, Reason: v.Server.Stuck}}
+}
+
 func follower(v View) (State, []Action) {
+	if v.Raft.Stuck != "" && (v.Server.State == ServerReady || v.Server.State == ServerAbsent) {
+		return State{StateRecovering, v.Raft.Stuck}, nil
+	}
 	if v.Server.State != ServerReady {
 		return recovering(v)
 	}
@@ -411,7 +442,7 @@ func follower(v View) (State, []Action) {
 		return State{StateHealthy, "switchover under way: " + peerName(v, v.Raft.Leader) + " has taken over"}, nil
 	}
 	if v.Server.Stuck != "" {
-		return State{StateRecovering, v.Server.Stuck}, nil
+		return State{StateRecovering, v.Server.Stuck}, restart(v)
 	}
 	if v.Raft.Leader == 0 {
 		return State{StateHealthy, fmt.Sprintf("no leader known in term %d: serving reads, refusing writes", v.Raft.Term)}, nil
@@ -442,6 +473,9 @@ func recovering(v View) (State, []Action) {
 		if v.Stopping {
 			return State{StateDown, "stopping"}, nil
 		}
+		if v.Server.Stuck != "" {
+			return State{StateRecovering, v.Server.Stuck}, restart(v)
+		}
 		if v.Raft.Leader == 0 {
 			return State{StateRecovering, "mysqld is up read-only; waiting for a leader to learn the commit index"}, nil
 		}
@@ -451,6 +485,8 @@ func recovering(v View) (State, []Action) {
 		return State{StateRecovering, "judging mysqld against the committed log"}, []Action{{Kind: Judge, Term: v.Raft.Term}}
 	case ServerJudging:
 		return State{StateRecovering, "judging mysqld against the committed log"}, nil
+	case ServerDying:
+		return State{StateDown, "mysqld was killed and has not ended yet: look for a disk that hangs"}, nil
 	case ServerBroken:
 		return State{StateFenced, "mysqld's data does not match the committed log: it must be seeded again"}, nil
 	}

@@ -189,8 +189,14 @@ func readArg(v *View, key, val string) (err error) {
 		v.Server.State = ServerState(i)
 	case "applied":
 		num(&v.Server.Applied)
-	case "stuck":
-		v.Server.Stuck = strings.ReplaceAll(val, "_", " ")
+	case "stuck": // REASON or REASON@SINCE; empty: not stuck
+		reason, since, at := strings.Cut(val, "@")
+		v.Server.Stuck, v.Server.StuckSince = strings.ReplaceAll(reason, "_", " "), 0
+		if at {
+			v.Server.StuckSince, err = time.ParseDuration(since)
+		}
+	case "logstuck":
+		v.Raft.Stuck = strings.ReplaceAll(val, "_", " ")
 	case "retry":
 		dur(&v.Server.RetryAt)
 	case "serving":

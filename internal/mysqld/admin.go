@@ -36,7 +36,7 @@ type Admin struct {
 	app     *lane // the only one that writes to the binary log; logs in when used
 
 	pingMu sync.Mutex
-	ping   chan error // buffered; the answer that a Ping is out for, nil when none is
+	ping   chan pong // buffered; the answer that a Ping is out for, nil when none is
 }
 
 func newAdmin(c Config) *Admin {
@@ -93,31 +93,51 @@ func limit(ctx context.Context, d time.Duration, what string, f func(context.Con
 	return nil
 }
 
+// Pulse is what a server says of its commits, from memory: no file and no lock is touched for it. Both are 0 with performance_schema=OFF.
+type Pulse struct {
+	Committing int    // sessions between the end of their statement and the end of their commit
+	Written    uint64 // bytes of binary log that this incarnation has written
+}
+
+type pong struct {
+	pulse Pulse
+	err   error
+}
+
+// The states are those of a group commit and of AFTER_SYNC (mysqld.cc, all_server_stages; semisync_source.cc). Threads of the server's own keep
+// such a state while they do nothing.
+const pulseQuery = "SELECT (SELECT COUNT(*) FROM performance_schema.threads" +
+	" WHERE TYPE = 'FOREGROUND' AND PROCESSLIST_COMMAND IN ('Query', 'Execute')" +
+	" AND (PROCESSLIST_STATE = 'waiting for handler commit' OR PROCESSLIST_STATE LIKE 'Waiting for semi-sync ACK%'))," +
+	" (SELECT COALESCE(SUM(SUM_NUMBER_OF_BYTES_WRITE), 0) FROM performance_schema.file_summary_by_event_name" +
+	" WHERE EVENT_NAME = 'wait/io/file/sql/binlog')"
+
 // Ping asks the server for a sign of life on a connection of its own. ctx is the deadline. A question that was not answered in time
 // stays asked, and the next Ping waits for its answer: giving the connection up would mean a new login, which can hang on a
-// server that is well (package comment). One call at a time; a second one waits.
-func (a *Admin) Ping(ctx context.Context) error {
+// server that is well (package comment). An error that the server itself reports, too many connections for instance, is a sign of life. One call at a time; a second one waits.
+func (a *Admin) Ping(ctx context.Context) (Pulse, error) {
 	a.pingMu.Lock()
 	defer a.pingMu.Unlock()
 	if a.ping == nil {
-		answer := make(chan error, 1)
+		answer := make(chan pong, 1)
 		a.ping = answer
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), probeLimit)
 			defer cancel()
-			var one int
-			answer <- a.probe.row(ctx, []any{&one}, "SELECT 1")
+			var p pong
+			p.err = a.probe.row(ctx, []any{&p.pulse.Committing, &p.pulse.Written}, pulseQuery)
+			answer <- p
 		}()
 	}
 	select {
-	case err := <-a.ping:
+	case p := <-a.ping:
 		a.ping = nil
-		if err != nil {
-			return fmt.Errorf("ping mysqld: %w", err)
+		if p.err != nil && errorNumber(p.err) == 0 {
+			return p.pulse, fmt.Errorf("ping mysqld: %w", p.err)
 		}
-		return nil
+		return p.pulse, nil
 	case <-ctx.Done():
-		return fmt.Errorf("ping mysqld: %w: %w", ErrTimeout, ctx.Err())
+		return Pulse{}, fmt.Errorf("ping mysqld: %w: %w", ErrTimeout, ctx.Err())
 	}
 }
 

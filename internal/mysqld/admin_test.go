@@ -192,8 +192,8 @@ func TestWaitingCommit(t *testing.T) {
 	if err := a.SetSuperReadOnly(short, true); !errors.Is(err, ErrTimeout) {
 		t.Fatalf("super_read_only with a waiter: %v", err)
 	}
-	if err := a.Ping(ctx); err != nil {
-		t.Fatal(err)
+	if p := must[Pulse](t)(a.Ping(ctx)); p.Committing != 1 || p.Written == 0 {
+		t.Fatalf("with a commit that waits: %+v", p)
 	}
 	if set := must[string](t)(a.GTIDExecuted(ctx)); set != "" {
 		t.Fatalf("executed %q before the acknowledgement", set)
@@ -322,7 +322,7 @@ func TestPingStoppedServer(t *testing.T) {
 	eventually(t, "every thread of mysqld has stopped", func() bool { return allStopped(t, s.Pid()) })
 	for range 2 {
 		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-		if err := a.Ping(short); !errors.Is(err, ErrTimeout) {
+		if _, err := a.Ping(short); !errors.Is(err, ErrTimeout) {
 			t.Fatal(err)
 		}
 		cancel()
@@ -331,8 +331,8 @@ func TestPingStoppedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the answer that was late, and a fresh one
-		if err := a.Ping(ctx); err != nil {
-			t.Fatal(err)
+		if p := must[Pulse](t)(a.Ping(ctx)); p.Committing != 0 {
+			t.Fatalf("%+v", p)
 		}
 	}
 	if after := a.probe.id.Load(); after != before {

@@ -311,6 +311,15 @@ func (s *Server) Kill() error {
 	return l.kill()
 }
 
+// SendKill is Kill without the wait: the process runs no statement any more, and ends when the kernel is done with it (Done).
+func (s *Server) SendKill() error {
+	l := s.current()
+	if l == nil {
+		return nil
+	}
+	return l.signal(syscall.SIGKILL)
+}
+
 // StopPolitely sends SIGTERM and waits for the end. The caller guarantees that no session waits for an acknowledgement, and that
 // none can come to wait (super_read_only is on): a polite stop would release them (S4). Other connections than Admin's should be closed
 // before: mysqld waits 10 s for them. A server that does not end in time, or before ctx does, is killed, and the error is ErrTimeout.

@@ -114,6 +114,10 @@ type Node struct {
 	keepFrom    uint64 // lowest index that recovery here may need (S8); 0: not known, or XA transactions are open
 	purgedFile  uint32 // mysqld's binary log has been purged up to this file
 	setAt       uint64 // index of the entry that set cluster
+	logStuck    stuck  // why the raft log does not get on
+
+	pulse   pulse // owned by feelPulse
+	pulseOf *life // whose it is
 }
 
 // serverSlot is this node's mysqld as far as recovery has come.
@@ -121,7 +125,8 @@ type serverSlot struct {
 	state   ha.ServerState
 	life    *life
 	backlog backlog
-	stuck   string
+	stuck   string // why it cannot serve, seen by the pump
+	hung    stuck  // the same, seen by feelPulse
 	applier string // why replication from the feed does not run; empty: it does
 	retryAt time.Duration
 	fails   int
@@ -240,7 +245,7 @@ func (n *Node) view() ha.View {
 		Name: n.id.Name,
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
 			LeaseUntil: lease, Transferee: st.Transferee, Asked: n.askedTerm != 0 && st.Term == n.askedTerm+1,
-			Since: n.leaderSince, Voters: len(st.Voters)},
+			Since: n.leaderSince, Voters: len(st.Voters), Stuck: n.logStuck.why},
 		Server: n.serverViewLocked(),
 		Serving: ha.Serving{
 			Phase: n.serving.phase, Term: n.serving.term, Drained: n.serving.drained,
@@ -276,7 +281,8 @@ func (n *Node) view() ha.View {
 
 // serverViewLocked is this node's mysqld for ha.
 func (n *Node) serverViewLocked() ha.Server {
-	return ha.Server{State: n.srv.state, Applied: n.srv.backlog.Applied, Stuck: n.srv.stuck, Applier: n.srv.applier, Problem: n.srv.problem,
+	why, since := n.stuckLocked()
+	return ha.Server{State: n.srv.state, Applied: n.srv.backlog.Applied, Stuck: why, StuckSince: since, Applier: n.srv.applier, Problem: n.srv.problem,
 		RetryAt: n.srv.retryAt, Rate: n.srv.rate, Since: n.srv.readyAt}
 }
 
@@ -343,6 +349,9 @@ func (n *Node) act(a ha.Action) {
 		n.serveTaskLocked(promoteLimit, func(ctx context.Context) { n.promote(ctx, l, a.Term) })
 	case ha.Fence:
 		n.fenceLocked(a.Reason)
+	case ha.Restart:
+		n.srv.state = ha.ServerDying
+		n.task(func(context.Context) { n.restartServer(a.Reason) })
 	case ha.HandOver:
 		n.handTerm, n.handAt, n.handTo = a.Term, now(), a.To
 		n.task(func(ctx context.Context) { n.handOver(ctx, a) })
@@ -369,6 +378,8 @@ func (n *Node) standsLocked(a ha.Action, term uint64) bool {
 		return n.srv.state == ha.ServerUp
 	case ha.Promote:
 		return n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone
+	case ha.Restart:
+		return n.srv.life != nil && n.serving.phase == ha.PhaseNone
 	case ha.Switchover:
 		return n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseOpen && n.serving.term == a.Term
 	}

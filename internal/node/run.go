@@ -245,6 +245,7 @@ func (n *Node) startParts() error {
 	}
 	n.every(time.Second, n.reconcile)
 	n.every(purgeInterval, n.purge)
+	n.every(pulseInterval, n.feelPulse)
 	if n.srv.state != ha.ServerAbsent {
 		n.every(durableInterval, n.keepDurable)
 		n.every(durableInterval, n.tidyBinlog)

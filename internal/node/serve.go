@@ -325,15 +325,7 @@ func (n *Node) drainOrKill(ctx context.Context, l *life) string {
 			return "drained: mysqld goes on as a read-only follower"
 		}
 	}
-	if kerr := l.proc.Kill(); kerr != nil {
-		n.fail(fmt.Errorf("mysqld cannot be killed: %w", kerr))
-		return "mysqld cannot be killed"
-	}
-	n.mu.Lock()
-	if n.srv.life == l {
-		n.srv.state, n.srv.life, n.srv.stuck = ha.ServerOff, nil, ""
-	}
-	n.mu.Unlock()
+	n.endServer(l)
 	return fmt.Sprintf("mysqld was killed (%v)", err)
 }
 

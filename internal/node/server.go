@@ -142,7 +142,7 @@ func (n *Node) watch(l *life) {
 	_ = src.Close()
 	n.mu.Lock()
 	if n.srv.life == l {
-		n.srv.state, n.srv.life, n.srv.stuck = ha.ServerOff, nil, ""
+		n.srv.state, n.srv.life, n.srv.stuck, n.srv.hung = ha.ServerOff, nil, "", stuck{}
 		n.publishNow = true
 	}
 	stopping := n.stopping

@@ -46,7 +46,7 @@ func (n *Node) myStatus() status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := status{Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate}
-	s.Unready, s.Ready = ha.Unready(n.serverViewLocked(), n.stopping, now())
+	s.Unready, s.Ready = ha.Unready(n.serverViewLocked(), n.logStuck.why, n.stopping, now())
 	if l := n.srv.life; l != nil {
 		s.Epoch = fmt.Sprint(l.incarnation)
 	}

@@ -67,6 +67,114 @@ func TestStoppedLeader(t *testing.T) {
 	t.Logf("another leader after %v, write gap %v; %s", taken.Round(time.Millisecond), gap.Round(time.Millisecond), c.check(w))
 }
 
+// TestStuckMySQL stops the leader's mysqld, which stays alive: its daemon must find out, kill it and give leadership away. Before that, a server
+// that turns logins away for as long must not be taken for one that hangs.
+func TestStuckMySQL(t *testing.T) {
+	c := share(t)
+	w := c.load(verify.Config{Writers: 16})
+	leader := c.healthy()
+	before := c.view()
+	c.writesMore(w, loadBeforeKill)
+
+	full := c.exhaust(leader)
+	for at := time.Now(); time.Since(at) < 7*time.Second; { // longer than a probe's limit of 5 s
+		c.writesMore(w, 20)
+	}
+	full()
+	if now := c.view(); now.Term != before.Term {
+		t.Fatalf("too many connections on %s made %s leader of term %d", leader.Name, now.Leader, now.Term)
+	}
+
+	pid := leader.MySQLPID()
+	at := time.Now()
+	must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	c.writesAfter(w, before.Term)
+	gap := w.Meter().LongestGap(at).Length()
+	if now := c.healthy(); now == leader {
+		t.Errorf("%s leads again although its mysqld was stopped", leader.Name)
+	}
+	if now := leader.MySQLPID(); now == pid {
+		t.Errorf("the stopped mysqld %d still runs", pid)
+	}
+	if gap > 15*time.Second {
+		t.Errorf("write gap of %v: a stopped mysqld is found within 6 s", gap)
+	}
+	t.Logf("write gap %v, all healthy after %v; %s", gap.Round(time.Millisecond), time.Since(at).Round(100*time.Millisecond), c.check(w))
+}
+
+// TestStoppedFollower stops a follower's mysqld, then its daemon too. The follower must be shown for what it is, the leader must go on with the
+// other one and keep to its memory, and the follower must catch up when both go on, without a restart of its mysqld.
+func TestStoppedFollower(t *testing.T) {
+	c := share(t)
+	w := c.load(verify.Config{Writers: 16})
+	leader := c.healthy()
+	victim := c.others(leader)[0]
+	before := c.view()
+	c.writesMore(w, loadBeforeKill)
+	pid := victim.MySQLPID()
+	at := time.Now()
+	must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	eventually(t, healLimit, "the follower with a stopped mysqld is not called healthy", func() error {
+		m := c.member(victim)
+		if m.State == api.StateHealthy {
+			return fmt.Errorf("%s: %s", m.State, m.Reason)
+		}
+		return nil
+	})
+	found := time.Since(at)
+	must(t, c.Signal(victim, syscall.SIGSTOP))
+	at = time.Now()
+	memory := peakMemory(t, leader.DaemonPID())
+	c.writesMore(w, 10*loadBeforeKill)
+	gap := w.Meter().LongestGap(at).Length()
+	if gap > 3*time.Second { // what a commit may take on a loaded machine; one that waits for the follower takes for ever
+		t.Errorf("write gap of %v on the leader while a follower is stopped", gap)
+	}
+	grown := peakMemory(t, leader.DaemonPID()) - memory
+	if limit := int64(256 << 20); grown > limit { // queues to one peer: 64 MiB in the transport, 32 MiB in flight, twice while they are copied
+		t.Errorf("the leader's daemon grew by %d MiB", grown>>20)
+	}
+	must(t, c.Signal(victim, syscall.SIGCONT))
+	must(t, syscall.Kill(pid, syscall.SIGCONT))
+	if now := c.healthy(); now != leader || c.view().Term != before.Term {
+		t.Errorf("leadership went from %s to %s because a follower was stopped", leader.Name, now.Name)
+	}
+	if now := victim.MySQLPID(); now != pid {
+		t.Errorf("mysqld was restarted: %d became %d", pid, now)
+	}
+	t.Logf("seen as stuck after %v; while both were stopped: longest write gap %v, the leader's daemon grew by %d KiB; %s",
+		found.Round(100*time.Millisecond), gap.Round(time.Millisecond), grown>>10, c.check(w))
+}
+
+// member is a node as the cluster shows it.
+func (c *cluster) member(n *demo.Node) api.MemberView {
+	c.t.Helper()
+	for _, m := range c.view().Members {
+		if m.Name == n.Name {
+			return m
+		}
+	}
+	c.t.Fatalf("%s is not shown", n.Name)
+	return api.MemberView{}
+}
+
+// exhaust opens connections to a node's mysqld until it refuses one. The function that it returns closes them.
+func (c *cluster) exhaust(n *demo.Node) func() {
+	c.t.Helper()
+	db, err := c.Direct(n).Open("")
+	must(c.t, err)
+	db.SetMaxOpenConns(0)
+	for {
+		if _, err = db.Conn(c.t.Context()); err != nil {
+			break
+		}
+	}
+	if !strings.Contains(err.Error(), "1040") {
+		c.t.Fatalf("not refused for too many connections: %v", err)
+	}
+	return func() { _ = db.Close() }
+}
+
 // connect opens one connection to a node's own mysqld.
 func (c *cluster) connect(n *demo.Node) *sql.Conn {
 	c.t.Helper()

@@ -1,0 +1,90 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"trireme/internal/mysqld"
+	"trireme/internal/raftlog"
+)
+
+// TestPulse: what stands still is found after its limit and not before, and what only waits for something else is not.
+func TestPulse(t *testing.T) {
+	const begin = 1000 * time.Second
+	committing := mysqld.Pulse{Committing: 3, Written: 1000}
+	tests := []struct {
+		name string
+		// look i, pulseInterval after the one before; at is filled in
+		look func(i int) look
+		// what is stuck after how long, from the first look on; 0: never within 60 s
+		server, log time.Duration
+		why         string
+	}{
+		{name: "idle", look: func(int) look { return look{answered: true, open: true} }},
+		{name: "no answer", look: func(int) look { return look{} }, server: hungLimit, why: "mysqld does not answer"},
+		{name: "no answer, but commits", look: func(i int) look { return look{progress: progress{acked: raftlog.Pos{File: 1, Off: uint64(i)}}} }},
+		{name: "no answer, but it applies", look: func(i int) look { return look{progress: progress{applied: uint64(i)}} }},
+		{name: "every fifth answer is late", look: func(i int) look { return look{answered: i%5 != 0} }},
+		{name: "commits stand still", look: func(int) look { return look{answered: true, open: true, pulse: committing} },
+			server: pulseInterval + commitLimit, why: "commits do not get on in mysqld: its disk is full, or hangs"},
+		{name: "commits wait for Raft", look: func(int) look { return look{answered: true, open: true, pulse: committing, owed: true} }},
+		{name: "a large transaction is written to the binary log", look: func(i int) look {
+			return look{answered: true, open: true, pulse: mysqld.Pulse{Committing: 1, Written: uint64(i)}}
+		}},
+		{name: "one commit every four seconds", look: func(i int) look {
+			return look{answered: true, open: true, pulse: committing, progress: progress{read: raftlog.Pos{File: 1, Off: uint64(i / 8)}}}
+		}},
+		{name: "a follower's own commits", look: func(int) look { return look{answered: true, pulse: committing} }},
+		{name: "then no answer at all", look: func(i int) look { return look{answered: i < 8, open: true, pulse: committing} },
+			server: 4*time.Second + hungLimit, why: "mysqld does not answer"},
+		{name: "the raft log hangs", look: func(int) look { return look{answered: true, appending: begin + time.Second} }, log: time.Second + appendLimit},
+		{name: "the raft log is slow", look: func(i int) look {
+			return look{answered: true, appending: begin + time.Duration(i/8*8)*pulseInterval}
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var p pulse
+			var server, log time.Duration
+			for i := range 120 {
+				l := tt.look(i)
+				l.at = begin + time.Duration(i)*pulseInterval
+				s, g := p.note(l)
+				if s.why != "" && server == 0 {
+					server = l.at - begin
+					if s.why != tt.why || s.since > l.at {
+						t.Errorf("%q since %v", s.why, s.since)
+					}
+				}
+				if g.why != "" && log == 0 {
+					log = l.at - begin
+				}
+			}
+			if server != tt.server || log != tt.log {
+				t.Errorf("mysqld counts as stuck after %v, want %v; the log after %v, want %v", server, tt.server, log, tt.log)
+			}
+		})
+	}
+}
+
+// TestPulseOfStoppedDaemon: time in which the daemon did not run is nobody's silence.
+func TestPulseOfStoppedDaemon(t *testing.T) {
+	var p pulse
+	at := 1000 * time.Second
+	for range 8 {
+		at += pulseInterval
+		p.note(look{at: at, appending: at})
+	}
+	began := at
+	at += time.Hour
+	if s, g := p.note(look{at: at, appending: began}); s.why != "" || g.why != "" {
+		t.Fatalf("stuck: %+v, %+v", s, g)
+	}
+	for range 20 {
+		at += pulseInterval
+		if s, g := p.note(look{at: at, appending: began}); s.why != "" && g.why != "" {
+			return
+		}
+	}
+	t.Fatal("what goes on to be silent is not found any more")
+}
