@@ -17,13 +17,32 @@ const controlTimeout = 2*time.Minute + 15*time.Second
 // switchoverCmd is `trireme switchover`.
 type switchoverCmd struct {
 	remote
-	To     string `placeholder:"NODE" help:"New leader. Default: the best candidate."`
-	DryRun bool   `help:"Say what would happen and whether it would work; change nothing."`
-	JSON   bool   `help:"Print the result as JSON."`
+	To        string `placeholder:"NODE" help:"New leader. Default: the best candidate."`
+	DryRun    bool   `help:"Say what would happen and whether it would work; change nothing."`
+	OnOpenTrx string `name:"on-open-trx" default:"wait=2s" placeholder:"wait=TIME|kill" help:"What to do with open transactions: let them end for a time, then roll them back; or roll them back at once. Default: ${default}."`
+	IfTerm    uint64 `placeholder:"TERM" help:"Refuse unless this is the term still, as a dry run or the status showed it."`
+	JSON      bool   `help:"Print the result as JSON."`
+}
+
+// trxWait reads --on-open-trx.
+func (c *switchoverCmd) trxWait() (time.Duration, error) {
+	if c.OnOpenTrx == "kill" {
+		return 0, nil
+	}
+	text, found := strings.CutPrefix(c.OnOpenTrx, "wait=")
+	d, err := time.ParseDuration(text)
+	if !found || err != nil || d < 0 || d > api.MaxTrxWait {
+		return 0, usagef("--on-open-trx=%s is neither \"kill\" nor \"wait=TIME\" with a time up to %v, such as wait=2s", c.OnOpenTrx, api.MaxTrxWait)
+	}
+	return d, nil
 }
 
 // Run asks for the switchover and prints its outcome.
 func (c *switchoverCmd) Run(e *env) error {
+	wait, err := c.trxWait()
+	if err != nil {
+		return err
+	}
 	client, err := c.client(e.ctx, true)
 	if err != nil {
 		return err
@@ -36,26 +55,41 @@ func (c *switchoverCmd) Run(e *env) error {
 			return err
 		}
 	}
-	res, err := client.Switchover(ctx, api.SwitchoverRequest{To: c.To, DryRun: c.DryRun})
+	res, err := client.Switchover(ctx, api.SwitchoverRequest{To: c.To, DryRun: c.DryRun, IfTerm: c.IfTerm, OpenTrxWait: &wait})
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return printJSON(e.out, res)
+		err = printJSON(e.out, res)
+	} else {
+		printSwitchover(e, res, wait)
 	}
-	printSwitchover(e, res)
-	return nil
+	if err == nil && res.Problem != "" {
+		return errSilent(exitFailed)
+	}
+	return err
 }
 
-func printSwitchover(e *env, res api.SwitchoverResult) {
+func printSwitchover(e *env, res api.SwitchoverResult, wait time.Duration) {
 	if !res.DryRun {
 		fmt.Fprintf(e.out, "%s leads now, in term %d (before: %s); writes were held for %.0f ms\n", res.To, res.Term, res.From, res.WriteGapMS)
+		if res.OpenCount > 0 {
+			fmt.Fprintf(e.out, "%s rolled back, since still open after %v:\n", count(res.OpenCount, "transaction was", "transactions were"), wait)
+			printTransactions(e, res)
+		}
 		return
 	}
-	if res.To == "" {
-		fmt.Fprintf(e.out, "%s would stay the leader: no node can take over now\n", res.From)
+	if res.Problem != "" {
+		fmt.Fprintf(e.out, "it would not work; %s stays the leader of term %d\n", res.From, res.Term)
+		for _, line := range wrap(res.Problem, 98) {
+			fmt.Fprintf(e.out, "  %s\n", line)
+		}
 	} else {
-		fmt.Fprintf(e.out, "leadership would move from %s to %s\n", res.From, res.To)
+		fmt.Fprintf(e.out, "leadership would move from %s (term %d) to %s; writes would be held for about %.0f ms\n", res.From, res.Term, res.To, res.WriteGapMS)
+		if res.OpenCount > 0 {
+			fmt.Fprintf(e.out, "%s now; what is open still after %v would be rolled back:\n", count(res.OpenCount, "transaction is open", "transactions are open"), wait)
+			printTransactions(e, res)
+		}
 	}
 	rows := [][]string{{"NODE", "ELIGIBLE", "WHY"}}
 	for _, c := range res.Candidates {
@@ -63,6 +97,26 @@ func printSwitchover(e *env, res api.SwitchoverResult) {
 	}
 	if len(rows) > 1 {
 		printTable(e.out, rows)
+	}
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func printTransactions(e *env, res api.SwitchoverResult) {
+	for _, t := range res.OpenTransactions {
+		fmt.Fprintf(e.out, "  %s@%s, open for %d s, %s", t.User, t.Host, t.AgeS, count(int(t.Rows), "row changed", "rows changed"))
+		if t.Statement != "" {
+			fmt.Fprintf(e.out, ": %s", strings.Join(strings.Fields(t.Statement), " "))
+		}
+		fmt.Fprintln(e.out)
+	}
+	if more := res.OpenCount - len(res.OpenTransactions); more > 0 {
+		fmt.Fprintf(e.out, "  and %d more\n", more)
 	}
 }
 

@@ -159,7 +159,14 @@ func (f *fake) Switchover(_ context.Context, req api.SwitchoverRequest) (api.Swi
 	if req.To == "n3" {
 		return api.SwitchoverResult{}, api.Errorf(api.KindConflict, "n3 is a logger and cannot lead").With("choose n2")
 	}
-	return api.SwitchoverResult{From: "n1", To: "n2", Term: 8, DryRun: req.DryRun, WriteGapMS: 21.4, Candidates: []api.Candidate{
+	if req.IfTerm == 6 {
+		return api.SwitchoverResult{From: "n1", Term: 7, DryRun: true, Problem: "no other node can take over: n2: its weight is 0"}, nil
+	}
+	open := []api.OpenTransaction{{User: "shop", Host: "10.0.0.9:4711", AgeS: 35, Rows: 1, Statement: "UPDATE t\n  SET a = 1"}}
+	if *req.OpenTrxWait > 0 {
+		open = nil
+	}
+	return api.SwitchoverResult{From: "n1", To: "n2", Term: 8, DryRun: req.DryRun, WriteGapMS: 21.4, OpenTransactions: open, OpenCount: 3 * len(open), Candidates: []api.Candidate{
 		{Name: "n2", Eligible: true, Reason: "0 entries behind"}, {Name: "n3", Reason: "it is a logger"},
 	}}, nil
 }

@@ -165,6 +165,24 @@ type Health struct {
 type SwitchoverRequest struct {
 	To     string `json:"to,omitempty"` // empty: the best candidate
 	DryRun bool   `json:"dry_run,omitempty"`
+	IfTerm uint64 `json:"if_term,omitempty"` // refused unless this is the term still; 0: any
+	// OpenTrxWait is how long transactions that are open may go on before they are rolled back; 0: not at all. Absent: DefaultTrxWait.
+	OpenTrxWait *time.Duration `json:"open_trx_wait_ns,omitempty"`
+}
+
+// Limits of SwitchoverRequest.OpenTrxWait.
+const (
+	DefaultTrxWait = 2 * time.Second
+	MaxTrxWait     = time.Minute
+)
+
+// OpenTransaction is a transaction of an application on the leader.
+type OpenTransaction struct {
+	User      string `json:"user"`
+	Host      string `json:"host"`
+	AgeS      int64  `json:"age_s"`
+	Rows      uint64 `json:"rows"`                // that it has changed
+	Statement string `json:"statement,omitempty"` // running or last one, shortened
 }
 
 // SwitchoverResult is what was done, or with DryRun what would be.
@@ -173,9 +191,18 @@ type SwitchoverResult struct {
 	To         string      `json:"to"`
 	Term       uint64      `json:"term"` // of the new leader; with DryRun of the present one
 	DryRun     bool        `json:"dry_run"`
-	WriteGapMS float64     `json:"write_gap_ms"` // from the last write on the old leader to writes open on the new one
+	WriteGapMS float64     `json:"write_gap_ms"` // from the closing of writes on the old leader to writes open on the new one; with DryRun expected
 	Candidates []Candidate `json:"candidates"`
+	// Problem is why it would not work (with DryRun only; else that is the error).
+	Problem string `json:"problem,omitempty"`
+	// OpenTransactions are those that were rolled back, the oldest MaxOpenTrx of them; with DryRun those that are open now.
+	OpenTransactions []OpenTransaction `json:"open_transactions"`
+	OpenCount        int               `json:"open_count"`      // of all of them
+	ConnectionsCut   int               `json:"connections_cut"` // to the old leader's mysqld
 }
+
+// MaxOpenTrx is how many transactions are listed.
+const MaxOpenTrx = 20
 
 // Candidate is a node weighed for a switchover.
 type Candidate struct {

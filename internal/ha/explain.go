@@ -280,6 +280,15 @@ func applyTime(v View, p Peer) time.Duration {
 	return time.Duration(float64(behind(v, p.Applied)) / rate * float64(time.Second))
 }
 
+// ApplyTime is about how long a member needs to apply what it lacks; 0 for one that is no member.
+func ApplyTime(v View, id uint64) time.Duration {
+	p, _ := member(v, id)
+	if p.ID == 0 {
+		return 0
+	}
+	return applyTime(v, p)
+}
+
 func backlogText(v View, p Peer) string {
 	return fmt.Sprintf("%d entries to apply, about %.1f s", behind(v, p.Applied), applyTime(v, p).Seconds())
 }

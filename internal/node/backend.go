@@ -25,7 +25,7 @@ func (n *Node) Local() api.Health {
 		h.Leader = m.Name
 	}
 	// The lease is compared with the clock after everything else was read (S10).
-	h.Writable = n.leadsLocked(&st) && n.serving.phase == ha.PhaseOpen && consensus.Boottime() < lease
+	h.Writable = n.leadsLocked(&st) && n.takesWritesLocked() && consensus.Boottime() < lease
 	h.Readable = n.srv.state == ha.ServerReady
 	if h.Readable {
 		lag, bytes := n.lagLocked()

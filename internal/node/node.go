@@ -139,6 +139,7 @@ type serverSlot struct {
 type servingSlot struct {
 	phase   ha.Phase
 	term    uint64
+	closing bool               // of a switchover: writes are closed or closing
 	drained bool               // writes are closed and all that was written is committed
 	cancel  context.CancelFunc // ends the promotion or switchover under way
 	done    chan struct{}      // closed when that has ended; nil: none was begun
@@ -207,7 +208,7 @@ func (n *Node) loop(ctx context.Context) error {
 // untilNextLook is the pause of the loop: shorter when a lease that reads rest on runs out before (S10).
 func (n *Node) untilNextLook() time.Duration {
 	n.mu.Lock()
-	open := n.serving.phase == ha.PhaseOpen
+	open := n.takesWritesLocked()
 	n.mu.Unlock()
 	if left := time.Duration(n.cons.LeaseUntil()) - now(); open && left < loopInterval {
 		return max(left, time.Millisecond)
@@ -259,7 +260,7 @@ func (n *Node) view() ha.View {
 		Paused:            n.cluster.PausedAt(time.Now()),
 		FailbackAfter:     n.cluster.Failback(),
 	}
-	if n.serving.phase == ha.PhaseOpen && n.serving.term == st.Term {
+	if n.takesWritesLocked() && n.serving.term == st.Term {
 		v.Open = n.id.ID
 	}
 	if n.request != nil {
@@ -357,9 +358,10 @@ func (n *Node) act(a ha.Action) {
 		n.task(func(ctx context.Context) { n.handOver(ctx, a) })
 	case ha.Switchover:
 		l := n.srv.life
-		n.serving.phase, n.serving.drained = ha.PhaseHandover, false
+		n.serving.phase, n.serving.closing, n.serving.drained = ha.PhaseHandover, false, false
 		n.handTerm, n.handAt, n.handTo = a.Term, now(), a.To
-		n.serveTaskLocked(switchoverPatience, func(ctx context.Context) { n.switchover(ctx, l, a) })
+		wait := n.trxWaitLocked()
+		n.serveTaskLocked(switchoverPatience+wait, func(ctx context.Context) { n.switchover(ctx, l, a, wait) })
 	}
 }
 

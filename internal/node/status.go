@@ -51,8 +51,8 @@ func (n *Node) myStatus() status {
 		s.Epoch = fmt.Sprint(l.incarnation)
 	}
 	if n.leadsLocked(&st) {
-		s.Handover = n.serving.phase == ha.PhaseHandover
-		if n.serving.phase == ha.PhaseOpen {
+		s.Handover = n.serving.phase == ha.PhaseHandover && n.serving.closing
+		if n.takesWritesLocked() {
 			s.OpenTerm = n.serving.term
 			s.Epoch = fmt.Sprintf("%s/%d", s.Epoch, n.serving.term)
 		}
@@ -63,6 +63,11 @@ func (n *Node) myStatus() status {
 // leadsLocked says whether this node is the leader in the term in which its mysqld serves.
 func (n *Node) leadsLocked(st *consensus.Status) bool {
 	return st.Role == consensus.Leader && n.serving.term == st.Term && n.serving.phase != ha.PhaseFencing && n.serving.phase != ha.PhaseNone
+}
+
+// takesWritesLocked says whether mysqld is open for writes: a switchover that is under way may not have closed them yet.
+func (n *Node) takesWritesLocked() bool {
+	return n.serving.phase == ha.PhaseOpen || n.serving.phase == ha.PhaseHandover && !n.serving.closing
 }
 
 func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {

@@ -5,48 +5,75 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/ha"
+	"trireme/internal/mysqld"
 )
 
 // transferRequest is an operator's switchover on its way. result gets exactly one value.
 type transferRequest struct {
 	to     uint64
-	began  time.Duration
-	result chan error
+	wait   time.Duration // for open transactions to end
+	result chan moved
+}
+
+// moved is what became of an attempt to move leadership.
+type moved struct {
+	err     error
+	closing time.Duration            // when writes began to close; 0: they did not
+	open    []mysqld.OpenTransaction // that were rolled back
+	cut     int                      // connections of applications
 }
 
 // finish answers the operator, once.
-func (r *transferRequest) finish(err error) {
+func (r *transferRequest) finish(m moved) {
 	select {
-	case r.result <- err:
+	case r.result <- m:
 	default:
 	}
+}
+
+// trxWaitLocked is how long open transactions may go on before a switchover that begins now. A daemon that is stopping has no time.
+func (n *Node) trxWaitLocked() time.Duration {
+	switch {
+	case n.request != nil:
+		return n.request.wait
+	case n.stopping:
+		return 0
+	}
+	return api.DefaultTrxWait
 }
 
 // Patience of the parts of a switchover.
 const (
 	targetPatience = 3 * time.Second        // for the target to apply what it has before writes close, and the rest behind it
 	closePatience  = 300 * time.Millisecond // for running statements to end by themselves when writes close
+	listPatience   = 500 * time.Millisecond // for the list of open transactions: it is for the report only
+	trxInterval    = 25 * time.Millisecond  // between two looks at open transactions
 	drainPatience  = 2 * time.Second        // for commits under way to be acknowledged
 	electPatience  = 2 * time.Second        // for the target to be elected
 )
 
-// switchover moves leadership on purpose (DESIGN.md §8): make sure of the target, close writes, drain, wait until the target has
-// applied everything, transfer. If a step fails before the transfer, writes open again in the same term.
-func (n *Node) switchover(ctx context.Context, l *life, a ha.Action) {
-	err := n.moveLeadership(ctx, l, a)
+// switchover moves leadership on purpose (DESIGN.md §8): make sure of the target, let open transactions end, close writes, drain, wait
+// until the target has applied everything, transfer. If a step fails before the transfer, writes open again in the same term.
+func (n *Node) switchover(ctx context.Context, l *life, a ha.Action, wait time.Duration) {
+	m := n.moveLeadership(ctx, l, a, wait)
 	n.mu.Lock()
 	req := n.request
 	n.request = nil
 	stopping := n.stopping
 	n.mu.Unlock()
 	if req != nil {
-		req.finish(err)
+		req.finish(m)
 	}
+	if len(m.open) > 0 {
+		n.log.Warn("open transactions were rolled back by a switchover", "count", len(m.open), "first", trxText(m.open[0]))
+	}
+	err := m.err
 	if err == nil {
 		err = n.stepAside(ctx, l)
 		if err == nil {
@@ -92,17 +119,22 @@ func (n *Node) stepAside(ctx context.Context, l *life) error {
 	return nil
 }
 
-func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action) error {
+func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, wait time.Duration) (m moved) {
 	// The target first, while writes go on: it must be alive and nearly there.
 	index, _ := n.led.at()
 	if err := n.askApplied(ctx, a.To, index, targetPatience); err != nil {
-		return fmt.Errorf("%s is not ready: %w", n.memberName(a.To), err)
+		m.err = fmt.Errorf("%s is not ready: %w", n.memberName(a.To), err)
+		return m
 	}
+	n.awaitTransactions(ctx, l, wait)
+	n.mu.Lock()
+	n.serving.closing = n.serving.phase == ha.PhaseHandover
+	n.mu.Unlock()
 	n.routes() // holds new connections
 	n.broadcastStatus()
-	closing := now()
-	if err := n.closeWrites(ctx, l); err != nil {
-		return err
+	m.closing = now()
+	if m.err = n.closeWrites(ctx, l, &m); m.err != nil {
+		return m
 	}
 	n.mu.Lock()
 	if n.serving.phase == ha.PhaseHandover && n.serving.term == a.Term {
@@ -111,29 +143,67 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action) error {
 	n.mu.Unlock()
 	index, _ = n.led.at()
 	if err := n.askApplied(ctx, a.To, index, targetPatience); err != nil {
-		return fmt.Errorf("%s did not apply the last entries: %w", n.memberName(a.To), err)
+		m.err = fmt.Errorf("%s did not apply the last entries: %w", n.memberName(a.To), err)
+		return m
 	}
 	tctx, cancel := context.WithTimeout(ctx, electPatience)
 	defer cancel()
-	if err := n.cons.TransferLeadership(tctx, a.To); err != nil {
-		return err
+	if m.err = n.cons.TransferLeadership(tctx, a.To); m.err != nil {
+		return m
 	}
-	e := n.event("switchover", index, fmt.Sprintf("leadership moved to %s; writes were closed here for %.0f ms until then", n.memberName(a.To), ms(now()-closing)))
-	e.GapMS = ms(now() - closing)
+	e := n.event("switchover", index, fmt.Sprintf("leadership moved to %s; writes were closed here for %.0f ms until then", n.memberName(a.To), ms(now()-m.closing)))
+	e.GapMS = ms(now() - m.closing)
 	n.history.add(e)
-	return nil
+	return m
 }
 
-// closeWrites ends writing without losing anything that is under way: statements that run may end, then clients are cut.
-func (n *Node) closeWrites(ctx context.Context, l *life) error {
+// awaitTransactions lets the transactions that are open now end by themselves, for a time. Those that begin meanwhile are not waited for.
+func (n *Node) awaitTransactions(ctx context.Context, l *life, wait time.Duration) {
+	if wait == 0 {
+		return
+	}
+	// The end of the wait must not cut a query short: its connection would have to log in anew, while writes are being closed.
+	end := now() + wait
+	first, err := l.admin.OpenTransactions(ctx, false)
+	for err == nil && len(first) > 0 {
+		left := end - now()
+		if left <= 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(min(trxInterval, left)):
+		}
+		var later []mysqld.OpenTransaction
+		later, err = l.admin.OpenTransactions(ctx, false)
+		first = slices.DeleteFunc(first, func(t mysqld.OpenTransaction) bool { return !slices.ContainsFunc(later, t.Same) })
+	}
+	if err != nil && ctx.Err() == nil {
+		n.log.Warn("open transactions were not waited for", "err", err)
+	}
+}
+
+// closeWrites ends writing without losing anything that is under way: statements that run may end, then clients are cut. It notes in m
+// whose transactions that rolls back.
+func (n *Node) closeWrites(ctx context.Context, l *life, m *moved) error {
 	cctx, cancel := context.WithTimeout(ctx, closePatience)
 	err := l.admin.SetSuperReadOnly(cctx, true)
 	cancel()
-	if err != nil {
-		// Somebody holds a lock or a long statement runs: it is cut, the switchover does not wait for it.
-		if _, kerr := l.admin.KillApplicationConnections(ctx); kerr != nil {
-			return fmt.Errorf("closing writes: %w", errors.Join(err, kerr))
-		}
+	// Nothing commits any more, unless somebody holds a lock or a long statement runs: that is cut, the switchover does not wait for it.
+	lctx, cancel := context.WithTimeout(ctx, listPatience)
+	open, lerr := l.admin.OpenTransactions(lctx, err == nil)
+	cancel()
+	if lerr != nil {
+		n.log.Warn("what a switchover rolls back is not known", "err", lerr)
+	}
+	cut, kerr := l.admin.KillApplicationConnections(ctx)
+	m.cut = cut
+	if cut > 0 {
+		m.open = open
+	}
+	if err != nil && kerr != nil {
+		return fmt.Errorf("closing writes: %w", errors.Join(err, kerr))
 	}
 	dctx, cancel := context.WithTimeout(ctx, drainPatience)
 	defer cancel()
@@ -141,6 +211,20 @@ func (n *Node) closeWrites(ctx context.Context, l *life) error {
 		return fmt.Errorf("closing writes: %w", err)
 	}
 	return nil
+}
+
+// trxText describes a transaction in a line.
+func trxText(t mysqld.OpenTransaction) string {
+	return fmt.Sprintf("%s@%s, open for %d s, %d rows changed", t.User, t.Host, t.AgeS, t.Rows)
+}
+
+// openTransactions is a list for an operator.
+func openTransactions(list []mysqld.OpenTransaction) []api.OpenTransaction {
+	out := []api.OpenTransaction{}
+	for _, t := range list[:min(len(list), api.MaxOpenTrx)] {
+		out = append(out, api.OpenTransaction{User: t.User, Host: t.Host, AgeS: t.AgeS, Rows: t.Rows, Statement: t.Statement})
+	}
+	return out
 }
 
 // Requests between daemons.
@@ -211,55 +295,127 @@ func (n *Node) awaitAppliedHere(ctx context.Context, r awaitApplied) error {
 // Switchover implements api.Backend.
 func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
 	v := n.view()
-	res := api.SwitchoverResult{From: n.id.Name, Term: v.Raft.Term, DryRun: req.DryRun, Candidates: n.candidates(v)}
+	res := api.SwitchoverResult{From: n.id.Name, Term: v.Raft.Term, DryRun: req.DryRun, Candidates: n.candidates(v), OpenTransactions: []api.OpenTransaction{}}
+	wait := api.DefaultTrxWait
+	if req.OpenTrxWait != nil {
+		wait = *req.OpenTrxWait
+	}
+	if wait < 0 || wait > api.MaxTrxWait {
+		return res, api.Errorf(api.KindInvalid, "open transactions are waited for up to %v, not %v", api.MaxTrxWait, wait)
+	}
+	if req.IfTerm != 0 && req.IfTerm != v.Raft.Term {
+		return res, api.Errorf(api.KindConflict, "it is term %d, not %d: leadership has moved meanwhile", v.Raft.Term, req.IfTerm).With("see `trireme status`; nothing is changed")
+	}
 	to, err := n.chooseTarget(v, req.To)
+	if req.DryRun {
+		return n.dryRun(ctx, v, to, err, res)
+	}
 	if err != nil {
 		return res, err
 	}
 	res.To = n.memberName(to)
-	if req.DryRun {
-		return res, nil
-	}
-	r := &transferRequest{to: to, began: now(), result: make(chan error, 1)}
+	r := &transferRequest{to: to, wait: wait, result: make(chan moved, 1)}
 	n.mu.Lock()
 	if n.request != nil {
 		n.mu.Unlock()
-		return res, api.Errorf(api.KindConflict, "another switchover is under way").With("wait for it to end, then look at `trireme status`")
+		return res, underWay()
 	}
 	n.request = r
 	n.mu.Unlock()
 	n.poke()
+	var m moved
 	select {
-	case err = <-r.result:
+	case m = <-r.result:
 	case <-ctx.Done():
-		err = ctx.Err()
-	case <-time.After(switchoverPatience + time.Second):
-		err = errors.New("no outcome in time")
+		m.err = ctx.Err()
+	case <-time.After(switchoverPatience + wait + time.Second):
+		m.err = errors.New("no outcome in time")
 	}
 	n.mu.Lock()
 	if n.request == r {
 		n.request = nil
 	}
 	n.mu.Unlock()
-	if err != nil {
-		return res, api.Errorf(api.KindConflict, "switchover to %s did not happen: %v", res.To, err).With("the old leader goes on; see `trireme status`")
+	res.OpenTransactions, res.OpenCount, res.ConnectionsCut = openTransactions(m.open), len(m.open), m.cut
+	if m.err != nil {
+		text := fmt.Sprintf("switchover to %s did not happen: %v", res.To, m.err)
+		if m.cut > 0 {
+			text += fmt.Sprintf("; %d connections had been cut and %d open transactions rolled back", m.cut, len(m.open))
+		}
+		return res, api.Errorf(api.KindConflict, "%s", text).With("the old leader goes on; see `trireme status`")
 	}
 	term, opened, err := n.awaitOpen(ctx, to)
-	res.Term, res.WriteGapMS = term, ms(opened-r.began)
+	res.Term, res.WriteGapMS = term, ms(opened-m.closing)
 	return res, err
+}
+
+func underWay() error {
+	return api.Errorf(api.KindConflict, "another switchover is under way").With("wait for it to end, then look at `trireme status`")
+}
+
+// dryRun says what a switchover would do. refusal is why it would not be tried.
+func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error, res api.SwitchoverResult) (api.SwitchoverResult, error) {
+	if refusal != nil {
+		e, ok := errors.AsType[*api.Error](refusal)
+		if !ok || e.Kind != api.KindConflict {
+			return res, refusal // a question that makes no sense has no answer
+		}
+		res.Problem = e.Message
+		return res, nil
+	}
+	res.To = n.memberName(to)
+	res.WriteGapMS = ms(n.usualGap() + ha.ApplyTime(v, to))
+	n.mu.Lock()
+	l := n.srv.life
+	n.mu.Unlock()
+	if l == nil {
+		return res, nil
+	}
+	open, err := l.admin.OpenTransactions(ctx, true)
+	if err != nil {
+		return res, err
+	}
+	res.OpenTransactions, res.OpenCount = openTransactions(open), len(open)
+	return res, nil
+}
+
+// Expectations of a switchover's gap.
+const (
+	firstGap   = 50 * time.Millisecond // before there was any
+	recentGaps = 5                     // of which the median is expected
+)
+
+// usualGap is the median of the last switchovers' gaps.
+func (n *Node) usualGap() time.Duration {
+	var gaps []float64
+	for _, e := range n.history.all() {
+		if e.Kind == "switchover" {
+			gaps = append(gaps, e.GapMS)
+		}
+	}
+	if len(gaps) == 0 {
+		return firstGap
+	}
+	gaps = gaps[max(0, len(gaps)-recentGaps):]
+	slices.Sort(gaps)
+	return time.Duration(gaps[len(gaps)/2] * float64(time.Millisecond))
 }
 
 // chooseTarget checks an operator's wish before anything happens.
 func (n *Node) chooseTarget(v ha.View, name string) (uint64, error) {
+	if v.Serving.Phase == ha.PhaseHandover {
+		return 0, underWay()
+	}
 	if v.Serving.Phase != ha.PhaseOpen {
 		return 0, api.Errorf(api.KindNoLeader, "%s is not a leader with open writes", n.id.Name).With("wait until `trireme status` shows a healthy leader")
 	}
-	good := ha.Candidates(v)
 	if name == "" {
-		if len(good) == 0 {
-			return 0, api.Errorf(api.KindConflict, "no other node can take over").With("see `trireme status`: a healthy data node with weight above 0 is needed")
+		for _, p := range ha.Candidates(v) {
+			if len(ha.WhyNotSwitchover(v, p.ID)) == 0 {
+				return p.ID, nil
+			}
 		}
-		return good[0].ID, nil
+		return 0, api.Errorf(api.KindConflict, "no other node can take over: %s", n.allReasons(v)).With("`trireme why-not NODE` shows it as it is now")
 	}
 	n.mu.Lock()
 	m, ok := n.cluster.Member(name)
@@ -275,6 +431,18 @@ func (n *Node) chooseTarget(v ha.View, name string) (uint64, error) {
 		return 0, api.Errorf(api.KindConflict, "%s cannot take over: %s", name, reasonsText(rs)).With("`trireme why-not %s` shows it as it is now", name)
 	}
 	return m.ID, nil
+}
+
+// allReasons says of every other member why it cannot take over.
+func (n *Node) allReasons(v ha.View) string {
+	var texts []string
+	for _, p := range v.Peers {
+		texts = append(texts, p.Name+": "+reasonsText(ha.WhyNotSwitchover(v, p.ID)))
+	}
+	if len(texts) == 0 {
+		return "there is none"
+	}
+	return strings.Join(texts, "; ")
 }
 
 // candidates weighs every other member, for people.

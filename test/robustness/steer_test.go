@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -201,25 +200,6 @@ func TestSteeringMistakes(t *testing.T) {
 	c.says(leader, 1, "switchover --to "+leader.Name, "is the leader already")
 	c.stays(before)
 
-	// Of two at once one is refused.
-	var wg sync.WaitGroup
-	codes, outs := make([]int, 2), make([]string, 2)
-	for i, to := range []*demo.Node{x, y} {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			codes[i], outs[i] = c.trireme(leader, "switchover", "--to", to.Name)
-		}()
-	}
-	wg.Wait()
-	if codes[0]+codes[1] != 1 && codes[0]+codes[1] != 0 && codes[0]+codes[1] != 3 {
-		t.Errorf("exit codes %v: %q", codes, outs)
-	}
-	t.Logf("two at once: %q", outs)
-	leader = c.healthy()
-	others = c.others(leader)
-	x, y = others[0], others[1]
-
 	// A dead target.
 	before = c.view()
 	c.KillDaemon(x)
@@ -252,4 +232,98 @@ func TestSteeringMistakes(t *testing.T) {
 		t.Error("a pause that was refused is in force")
 	}
 	c.says(leader, 0, "config show", `failback_after = "1m"`)
+}
+
+// TestOpenTransactions: a dry run shows what is open and changes nothing; a switchover waits for open transactions as long as it was told,
+// refuses a second one meanwhile, and says what it rolled back.
+func TestOpenTransactions(t *testing.T) {
+	c := share(t)
+	leader := c.healthy()
+	x, y := c.others(leader)[0], c.others(leader)[1]
+	setup := c.session(leader)
+	for _, q := range []string{"CREATE DATABASE IF NOT EXISTS steer", "DROP TABLE IF EXISTS steer.t", "CREATE TABLE steer.t (a INT PRIMARY KEY)"} {
+		setup.exec(q)
+	}
+	idle := c.session(leader)
+	idle.exec("BEGIN")
+	idle.exec("INSERT INTO steer.t VALUES (1)")
+	before := c.view()
+	c.says(leader, 0, "switchover --dry-run --to "+x.Name, "leadership would move from "+leader.Name, "writes would be held for about",
+		"1 transaction is open now", "1 row changed: INSERT INTO steer.t VALUES (1)")
+	c.says(x, 1, fmt.Sprintf("switchover --to %s --if-term %d", x.Name, before.Term-1), "leadership has moved meanwhile")
+	c.says(x, 2, "switchover --on-open-trx forever")
+	c.stays(before)
+
+	// The idle one does not end: it is waited for, but not longer. Another terminal is refused meanwhile, and writes go on.
+	type answer struct {
+		code int
+		out  string
+		took time.Duration
+	}
+	done := make(chan answer, 1)
+	go func() {
+		at := time.Now()
+		code, out := c.trireme(leader, "switchover", "--to", x.Name, "--on-open-trx", "wait=3s")
+		done <- answer{code, out, time.Since(at)}
+	}()
+	eventually(t, steerLimit, "the second switchover is refused", func() error {
+		code, out := c.trireme(y, "switchover", "--to", y.Name, "--dry-run")
+		if code != 1 || !strings.Contains(out, "another switchover is under way") {
+			return fmt.Errorf("exit code %d: %s", code, out)
+		}
+		return nil
+	})
+	c.says(y, 1, "switchover --to "+y.Name, "another switchover is under way")
+	setup.exec("INSERT INTO steer.t VALUES (2)")
+	a := <-done
+	if a.code != 0 || !strings.Contains(a.out, x.Name+" leads now") || !strings.Contains(a.out, "1 transaction was rolled back") ||
+		!strings.Contains(a.out, "INSERT INTO steer.t VALUES (1)") {
+		t.Fatalf("exit code %d: %s", a.code, a.out)
+	}
+	if a.took < 3*time.Second {
+		t.Errorf("it was not waited for: %v", a.took)
+	}
+	if err := idle.try("COMMIT"); err == nil {
+		t.Error("COMMIT of a transaction that was rolled back succeeds")
+	}
+	if now := c.healthy(); now != x {
+		t.Fatalf("%s leads", now.Name)
+	}
+	if got := c.session(x).value("SELECT GROUP_CONCAT(a) FROM steer.t"); got != "2" {
+		t.Errorf("rows %s, want 2", got)
+	}
+
+	// One that ends is not rolled back, and is not waited for after its end.
+	short := c.session(x)
+	short.exec("BEGIN")
+	short.exec("INSERT INTO steer.t VALUES (3)")
+	go func() {
+		code, out := c.trireme(leader, "switchover", "--to", leader.Name, "--on-open-trx", "wait=30s")
+		done <- answer{code: code, out: out}
+	}()
+	eventually(t, steerLimit, "the switchover waits", func() error {
+		if code, out := c.trireme(y, "switchover", "--dry-run"); code != 1 || !strings.Contains(out, "under way") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	short.exec("COMMIT")
+	if a = <-done; a.code != 0 || strings.Contains(a.out, "rolled back") {
+		t.Fatalf("exit code %d: %s", a.code, a.out)
+	}
+	c.healthy()
+	if got := c.session(leader).value("SELECT GROUP_CONCAT(a ORDER BY a) FROM steer.t"); got != "2,3" {
+		t.Errorf("rows %s, want 2,3", got)
+	}
+
+	// kill does not wait.
+	idle = c.session(leader)
+	idle.exec("BEGIN")
+	idle.exec("DELETE FROM steer.t")
+	at := time.Now()
+	c.says(leader, 0, "switchover --on-open-trx kill --to "+x.Name, "2 rows changed: DELETE FROM steer.t")
+	if took := time.Since(at); took > 2*time.Second {
+		t.Errorf("kill took %v", took)
+	}
+	c.equal()
 }
