@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -186,6 +187,9 @@ func (n *Node) turn(ticked bool, out *output) error {
 	// Peers first: their fsync runs beside ours.
 	if sends := n.notices.filter(out.sends); len(sends) > 0 {
 		n.cfg.Send(sends)
+		if len(out.appends) > 0 {
+			runtime.Gosched() // the links write now: woken last, the append goroutine would go first and take this thread along to the disk
+		}
 	}
 	n.armNotices()
 	n.appends.put(out.appends...)

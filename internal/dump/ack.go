@@ -3,8 +3,8 @@ package dump
 import (
 	"net"
 	"sync"
-	"syscall"
 
+	"trireme/internal/nbio"
 	"trireme/internal/raftlog"
 )
 
@@ -41,7 +41,6 @@ func (s *Source) Ack(inc uint64, pos raftlog.Pos) error {
 type ackWriter struct {
 	cfg  *SourceConfig
 	nc   net.Conn
-	raw  syscall.RawConn // nil when nc is no socket
 	sent func()
 
 	mu     sync.Mutex
@@ -51,24 +50,11 @@ type ackWriter struct {
 	busy   bool        // the goroutine has something to write
 	next   raftlog.Pos // newest position, when it is newer than packet's
 	closed bool
-
-	tryWrite func(fd uintptr) bool
-	wrote    int
 }
 
 func newAckWriter(cfg *SourceConfig, nc net.Conn, sent func()) *ackWriter {
 	w := &ackWriter{cfg: cfg, nc: nc, sent: sent}
 	w.wake = sync.NewCond(&w.mu)
-	if sc, ok := nc.(syscall.Conn); ok {
-		if raw, err := sc.SyscallConn(); err == nil {
-			w.raw = raw
-		}
-	}
-	w.tryWrite = func(fd uintptr) bool {
-		// EAGAIN and every other failure leave the packet to the goroutine, whose write meets the same error.
-		w.wrote, _ = syscall.Write(int(fd), w.packet)
-		return true
-	}
 	go w.run()
 	return w
 }
@@ -85,15 +71,15 @@ func (w *ackWriter) send(pos raftlog.Pos) {
 		return
 	}
 	w.packet = ackPacket(w.packet[:0], w.cfg, pos)
-	w.wrote = 0
-	if w.raw != nil {
-		_ = w.raw.Write(w.tryWrite)
+	wrote := 0
+	if nb, ok := w.nc.(*nbio.Conn); ok {
+		wrote, _ = nb.TryWrite(w.packet) // a failure is left to the goroutine, whose write meets the same
 	}
-	if w.wrote == len(w.packet) {
+	if wrote == len(w.packet) {
 		w.sent()
 		return
 	}
-	w.rest, w.busy = w.packet[max(w.wrote, 0):], true
+	w.rest, w.busy = w.packet[wrote:], true
 	w.wake.Signal()
 }
 

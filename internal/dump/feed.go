@@ -12,6 +12,7 @@ import (
 
 	"trireme/internal/gtid"
 	"trireme/internal/mysqlwire"
+	"trireme/internal/nbio"
 )
 
 // Log is the part of the raft log that a feed reads. Nothing above the commit index is ever asked for or may be given
@@ -206,7 +207,7 @@ func (f *Feed) accept() {
 		go func() {
 			defer f.tasks.Done()
 			defer func() { <-f.slots }()
-			f.serve(nc)
+			f.serve(nbio.Wrap(nc))
 		}()
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
 	"trireme/internal/mysqlwire"
+	"trireme/internal/nbio"
 	"trireme/internal/raftlog"
 )
 
@@ -75,7 +76,11 @@ func (s *session) startDump(ctx context.Context, cfg *SourceConfig, pos raftlog.
 	if err := s.client.WriteCommand(command, argument); err != nil {
 		return nil, nil, fmt.Errorf("start dump from %v: %w", pos, err)
 	}
-	return s.client.Detach()
+	nc, rest, err := s.client.Detach()
+	if err != nil {
+		return nil, nil, err
+	}
+	return nbio.Wrap(nc), rest, nil
 }
 
 // dumpCommand encodes COM_BINLOG_DUMP: position u32, flags u16, server id u32, file name. Its position ends at 4 GiB;

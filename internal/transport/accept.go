@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/nbio"
 	"trireme/internal/pki"
 )
 
@@ -125,7 +126,7 @@ func (t *Transport) welcome(raw net.Conn) (*inbound, *hello, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.cfg.HandshakeLimit)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
-	tc := tls.Server(&timedConn{Conn: raw, idle: t.cfg.IdleLimit, stall: t.cfg.StallLimit}, t.cfg.TLS())
+	tc := tls.Server(&timedConn{Conn: nbio.Wrap(raw), idle: t.cfg.IdleLimit, stall: t.cfg.StallLimit}, t.cfg.TLS())
 	if err := tc.HandshakeContext(ctx); err != nil {
 		if errors.Is(err, pki.ErrForeign) {
 			err = fmt.Errorf("%w: %w", ErrForeignCluster, err)

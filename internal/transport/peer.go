@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"trireme/internal/nbio"
 	"trireme/internal/pki"
 )
 
@@ -84,7 +85,7 @@ func (l *link) dial(ctx context.Context) (*outConn, error) {
 func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
 	p, cfg := l.p, &l.p.t.cfg
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
-	tc := tls.Client(&timedConn{Conn: raw, idle: cfg.IdleLimit, stall: cfg.StallLimit}, cfg.TLS())
+	tc := tls.Client(&timedConn{Conn: nbio.Wrap(raw), idle: cfg.IdleLimit, stall: cfg.StallLimit}, cfg.TLS())
 	if err := tc.HandshakeContext(ctx); err != nil {
 		if errors.Is(err, pki.ErrForeign) {
 			err = fmt.Errorf("%w: %w", ErrForeignCluster, err)
