@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -159,22 +160,41 @@ func (c *historyCmd) Run(e *env) error {
 		return printJSON(e.out, events)
 	}
 	for _, ev := range events {
-		head := fmt.Sprintf("%s  term %-4d %-4s %-10s ", ev.Time.Local().Format("2006-01-02 15:04:05.000"), ev.Term, ev.Node, ev.Kind)
-		text := ev.Message
-		if ev.GapMS > 0 {
-			text += fmt.Sprintf(" (%.0f ms without a writable leader)", ev.GapMS)
-		}
-		if ev.GTIDs != "" {
-			text += " " + ev.GTIDs
-		}
-		for i, line := range wrap(text, 100-len(head)) {
-			if i > 0 {
-				head = strings.Repeat(" ", len(head))
-			}
-			fmt.Fprintln(e.out, head+line)
-		}
+		printEvent(e.out, ev)
 	}
 	return nil
+}
+
+func printEvent(w io.Writer, ev api.Event) {
+	head := fmt.Sprintf("%s  term %-4d %-4s %-10s ", ev.Time.Local().Format("2006-01-02 15:04:05.000"), ev.Term, ev.Node, ev.Kind)
+	text := ev.Message
+	if ev.FromIncarnation == 0 && ev.GTIDs != "" {
+		text += " " + ev.GTIDs
+	}
+	lines := wrap(text, 100-len(head))
+	if p := ev.Phases; p != nil {
+		figures := fmt.Sprintf("detect %.0f, close %.0f, vote %.0f, apply %.0f, open %.0f, route %.0f ms", p.DetectMS, p.CloseMS, p.VoteMS, p.ApplyMS, p.OpenMS, p.RouteMS)
+		if ev.GapMS > 0 {
+			figures = fmt.Sprintf("%.0f ms without writes: %s", ev.GapMS, figures)
+		}
+		lines = append(lines, wrap(figures, 100-len(head))...)
+	}
+	if r := ev.RolledBack; r != nil && (!r.Known || r.Count > 0) {
+		lines = append(lines, wrap(rolledBackText(ev.From, r), 100-len(head))...)
+	}
+	for i, line := range lines {
+		if i > 0 {
+			head = strings.Repeat(" ", len(head))
+		}
+		fmt.Fprintln(w, head+line)
+	}
+}
+
+func rolledBackText(from string, r *api.RolledBack) string {
+	if !r.Known {
+		return "what " + from + " rolled back is known when its mysqld has rejoined"
+	}
+	return fmt.Sprintf("%s rolled back %s, none acknowledged: %s", from, count(int(r.Count), "transaction", "transactions"), r.GTIDs)
 }
 
 // addCmd is `trireme add`.

@@ -118,7 +118,10 @@ func (f *fake) Metrics() prometheus.Gatherer         { return prometheus.NewRegi
 
 func (f *fake) History(context.Context) ([]api.Event, error) {
 	return []api.Event{
-		{Time: time.Unix(1e9, 0), Kind: "failover", Node: "n1", Term: 7, Message: "took over from n2, whose daemon had died", GapMS: 812},
+		{Time: time.Unix(1e9, 0), Kind: "failover", Node: "n1", Term: 7, Message: "n1 leads instead of n2: its daemon ended", GapMS: 812,
+			From: "n2", FromIncarnation: 4, Phases: &api.Phases{DetectMS: 12, VoteMS: 690, ApplyMS: 80, OpenMS: 30, RouteMS: 7},
+			RolledBack: &api.RolledBack{Known: true, Count: 2, GTIDs: "0c21cfc5-1c03-8b32-8001-000000000004:17-18"}},
+		{Time: time.Unix(1e9+1, 0), Kind: "failover", Node: "n2", Term: 8, Message: "n2 leads", From: "n1", FromIncarnation: 4, RolledBack: &api.RolledBack{}},
 		{Time: time.Unix(1e9+5, 0), Kind: "rejoin", Node: "n2", Term: 7, Message: "is back; rolled back 2 transactions:", GTIDs: "0c21cfc5-1c03-8b32-8001-000000000004:17-18"},
 	}, nil
 }

@@ -86,7 +86,11 @@ func (n *Node) View(context.Context) api.ClusterView {
 }
 
 // History implements api.Backend.
-func (n *Node) History(context.Context) ([]api.Event, error) { return n.history.all(), nil }
+func (n *Node) History(context.Context) ([]api.Event, error) {
+	events := n.history.all()
+	explainRollbacks(events)
+	return events, nil
+}
 
 // APITokenHash implements api.Backend.
 func (n *Node) APITokenHash() string {

@@ -1,102 +1,216 @@
 package node
 
 import (
-	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash/fnv"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/config"
 )
 
-// maxHistory is how many events are kept in memory and, about, in the file.
-const maxHistory = 1000
+// Bounds of the history.
+const (
+	maxHistory     = 1000 // events kept, by every node the same: the newest
+	maxEventText   = 2000 // bytes of a text of an event
+	historyBatch   = 200  // events in one answer
+	historyTimeout = 2 * time.Second
+)
 
-// history is the node's flight recorder: elections, fences, switchovers, rejoins. It is in history.jsonl, a line an event, and
-// is lost line by line at worst: nothing depends on it.
+// history is the cluster's flight recorder: elections, fences, switchovers, rejoins of all nodes. Each node adds what it does, and nodes
+// fetch from each other what they lack: so every node tells the same, also what a node did that is gone, and nothing of it
+// needs a quorum. It is in history.jsonl, a line an event, written whole a moment after each change. Nothing depends on it.
 type history struct {
+	path    string
+	log     *slog.Logger
+	changed chan struct{} // the file is to be written
+
 	mu     sync.Mutex
-	path   string
-	log    *slog.Logger
-	events []api.Event
-	lines  int // in the file
+	events []api.Event // in order
+	ids    map[uint64]bool
+	digest uint64 // of ids, whatever their order
 }
 
 func openHistory(dir string, log *slog.Logger) *history {
-	h := &history{path: filepath.Join(dir, "history.jsonl"), log: log}
-	f, err := os.Open(h.path)
-	if err != nil {
-		return h
+	h := &history{path: filepath.Join(dir, "history.jsonl"), log: log, changed: make(chan struct{}, 1), ids: map[uint64]bool{}}
+	b, err := os.ReadFile(h.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Warn("the history could not be read", "err", err)
 	}
-	defer func() { _ = f.Close() }()
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 1<<20)
-	for s.Scan() {
+	var list []api.Event
+	for line := range bytes.Lines(b) {
 		var e api.Event
-		if json.Unmarshal(s.Bytes(), &e) == nil {
-			h.events = append(h.events, e)
+		if json.Unmarshal(line, &e) == nil {
+			list = append(list, e)
 		}
-		h.lines++
 	}
-	h.trim()
+	h.merge(list)
 	return h
 }
 
-func (h *history) trim() {
-	if over := len(h.events) - maxHistory; over > 0 {
-		h.events = append([]api.Event(nil), h.events[over:]...)
-	}
+// eventID tells events apart; the same event has the same id on every node.
+func eventID(e api.Event) uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s\x00%s\x00%d\x00%d\x00%s", e.Node, e.Kind, e.Time.UnixNano(), e.Term, e.Message)
+	return h.Sum64()
+}
+
+// inOrder sorts by term, then by the clock of the node that noted the event: what belongs to an older term came before, whatever the clocks say.
+func inOrder(a, b api.Event) int {
+	return cmp.Or(cmp.Compare(a.Term, b.Term), a.Time.Compare(b.Time), cmp.Compare(a.Node, b.Node), cmp.Compare(eventID(a), eventID(b)))
 }
 
 // add records an event.
 func (h *history) add(e api.Event) {
+	e.Time = e.Time.Round(0).UTC()
+	e.Message, e.Cause, e.GTIDs = shorten(e.Message), shorten(e.Cause), shorten(e.GTIDs)
+	h.merge([]api.Event{e})
+}
+
+// merge takes events of this or another node; those that are known, or too old to be kept, are left out.
+func (h *history) merge(list []api.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.events = append(h.events, e)
-	h.trim()
-	if err := h.write(e); err != nil {
+	before := h.digest
+	for _, e := range list {
+		if id := eventID(e); !h.ids[id] {
+			h.ids[id] = true
+			h.digest ^= id
+			h.events = append(h.events, e)
+		}
+	}
+	slices.SortFunc(h.events, inOrder)
+	for over := len(h.events) - maxHistory; over > 0; over-- {
+		id := eventID(h.events[0])
+		delete(h.ids, id)
+		h.digest ^= id
+		h.events = slices.Delete(h.events, 0, 1)
+	}
+	if h.digest != before {
+		select {
+		case h.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func shorten(s string) string {
+	if len(s) <= maxEventText {
+		return s
+	}
+	return s[:maxEventText] + "…"
+}
+
+// all returns the events, in order.
+func (h *history) all() []api.Event {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.events)
+}
+
+// sum tells whether two nodes know the same.
+func (h *history) sum() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.digest
+}
+
+// known are the ids, 8 bytes each.
+func (h *history) known() []byte {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b := make([]byte, 0, 8*len(h.ids))
+	for id := range h.ids {
+		b = binary.LittleEndian.AppendUint64(b, id)
+	}
+	return b
+}
+
+// lacking returns events that somebody who has known does not have, the newest that fit into an answer.
+func (h *history) lacking(known []byte) []api.Event {
+	has := map[uint64]bool{}
+	for ; len(known) >= 8; known = known[8:] {
+		has[binary.LittleEndian.Uint64(known)] = true
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []api.Event
+	for _, e := range slices.Backward(h.events) {
+		if !has[eventID(e)] && len(out) < historyBatch {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// save writes the file.
+func (h *history) save() {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	for _, e := range h.all() {
+		if err := enc.Encode(e); err != nil {
+			h.log.Warn("an event of the history cannot be written", "err", err)
+		}
+	}
+	if err := config.WriteFile(h.path, b.Bytes()); err != nil {
 		h.log.Warn("the history could not be written", "err", err)
 	}
 }
 
-// write appends a line, or writes the file anew when it has grown to twice what is kept.
-func (h *history) write(e api.Event) error {
-	flags, lines := os.O_WRONLY|os.O_CREATE|os.O_APPEND, []api.Event{e}
-	if h.lines >= 2*maxHistory {
-		flags, lines, h.lines = os.O_WRONLY|os.O_CREATE|os.O_TRUNC, h.events, 0
-	}
-	f, err := os.OpenFile(h.path, flags, 0o600)
-	if err != nil {
-		return err
-	}
-	for _, e := range lines {
-		b, jerr := json.Marshal(e)
-		if jerr != nil {
-			return jerr
+// keep writes the file whenever something changed. It is nobody else's wait: a disk that is stuck must not hold up a fence.
+func (h *history) keep(ctx context.Context) {
+	for {
+		select {
+		case <-h.changed:
+			h.save()
+		case <-ctx.Done():
+			select {
+			case <-h.changed:
+				h.save()
+			default:
+			}
+			return
 		}
-		if _, err = f.Write(append(b, '\n')); err != nil {
-			break
-		}
-		h.lines++
 	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", h.path, err)
-	}
-	return nil
 }
 
-// all returns the events, oldest first.
-func (h *history) all() []api.Event {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return append([]api.Event(nil), h.events...)
+// syncHistory fetches what other nodes know and this one does not.
+func (n *Node) syncHistory(ctx context.Context) {
+	mine := n.history.sum()
+	var ask []uint64
+	n.mu.Lock()
+	for id, p := range n.peers {
+		if p.fresh() && p.status.History != 0 && p.status.History != mine {
+			ask = append(ask, id)
+		}
+	}
+	n.mu.Unlock()
+	for _, id := range ask {
+		rctx, cancel := context.WithTimeout(ctx, historyTimeout)
+		body, err := n.tr.Request(rctx, id, reqHistory, n.history.known())
+		cancel()
+		var list []api.Event
+		if err == nil {
+			err = json.Unmarshal(body, &list)
+		}
+		if err != nil {
+			n.log.Debug("the history was not fetched", "peer", id, "err", err)
+			continue
+		}
+		n.history.merge(list)
+	}
 }
 
 // event makes one of this node, now, in the present term.

@@ -89,9 +89,11 @@ type Node struct {
 	tasks sync.WaitGroup
 	ctx   context.Context // ends when the node stops; tasks are bound to it
 
-	gate       sync.Mutex  // held while writes are opened or closed
-	special    atomic.Bool // something other than rows was committed since recordEvents last looked
-	settingsMu sync.Mutex  // serialises changes of the cluster settings made here
+	tail       binlogTail   // of lives whose successors did not start; only startServer's task uses it
+	gate       sync.Mutex   // held while writes are opened or closed
+	heard      atomic.Int64 // CLOCK_BOOTTIME of the last raft message of the leader, ns
+	special    atomic.Bool  // something other than rows was committed since recordEvents last looked
+	settingsMu sync.Mutex   // serialises changes of the cluster settings made here
 
 	mu          sync.Mutex
 	cluster     *config.Cluster // committed settings; immutable, replaced whole
@@ -114,7 +116,15 @@ type Node struct {
 	keepFrom    uint64 // lowest index that recovery here may need (S8); 0: not known, or XA transactions are open
 	purgedFile  uint32 // mysqld's binary log has been purged up to this file
 	setAt       uint64 // index of the entry that set cluster
-	logStuck    stuck  // why the raft log does not get on
+	open        struct {
+		id, term uint64 // who took writes last, as this node knows, and in which term; 0: nobody since this daemon started
+		cause    string // of its loss, when that was seen to happen
+	}
+	seen     timeline // of the loss of open
+	left     leave    // when this node last stopped taking writes
+	leftAt   time.Duration
+	routed   uint64 // term of the leader that the router leads to; 0: none
+	logStuck stuck  // why the raft log does not get on
 
 	pulse   pulse // owned by feelPulse
 	pulseOf *life // whose it is
@@ -324,6 +334,7 @@ func (n *Node) softStateLocked(s consensus.State) {
 	if n.raft != s {
 		n.publishNow = true
 	}
+	n.noteLossLocked(s.Leader)
 	n.raft = s
 }
 
@@ -405,6 +416,9 @@ func (n *Node) serveTaskLocked(limit time.Duration, f func(ctx context.Context))
 func (n *Node) fenceLocked(reason string) {
 	if n.serving.cancel != nil {
 		n.serving.cancel()
+	}
+	if n.takesWritesLocked() {
+		n.leaveLocked(false, reason)
 	}
 	n.serving.phase = ha.PhaseFencing
 	n.guardUntilLocked(now() + fencePatience + guardGrace)

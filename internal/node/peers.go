@@ -48,9 +48,15 @@ func (n *Node) HandleRaft(m *raftpb.Message) {
 	if !n.up() {
 		return
 	}
+	if m.GetFrom() == n.cons.Status().Leader {
+		n.heard.Store(int64(now()))
+	}
 	if m.GetType() == raftpb.MsgTimeoutNow {
 		n.mu.Lock()
 		n.askedTerm = m.GetTerm()
+		if n.seen.asked == 0 {
+			n.seen.asked = now()
+		}
 		n.mu.Unlock()
 	}
 	_ = n.cons.Step(m) // the only error says that this node is stopping
@@ -82,6 +88,13 @@ func (n *Node) PeerDown(id uint64, reason error) {
 		return
 	}
 	led := n.cons.Status().Leader == id
+	if gone {
+		n.mu.Lock()
+		if n.open.id == id {
+			n.open.cause = "its daemon ended"
+		}
+		n.mu.Unlock()
+	}
 	n.log.Warn("peer link down", "peer", n.memberName(id), "gone", gone, "reason", reason, "leader", led)
 	if gone {
 		n.cons.PeerGone(id)

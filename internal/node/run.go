@@ -243,6 +243,8 @@ func (n *Node) startParts() error {
 	if st := n.cons.Status(); len(st.Voters) == 1 && st.Voters[0] == n.id.ID {
 		n.cons.Campaign() // nobody else can lead
 	}
+	n.task(n.history.keep)
+	n.every(time.Second, n.syncHistory)
 	n.every(time.Second, n.reconcile)
 	n.every(purgeInterval, n.purge)
 	n.every(pulseInterval, n.feelPulse)

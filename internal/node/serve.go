@@ -19,11 +19,12 @@ import (
 // promote makes this node's mysqld the one that takes writes in term (S6): barrier committed, everything below it applied,
 // settings verified, then writes open. Whatever fails on the way ends in a fence.
 func (n *Node) promote(ctx context.Context, l *life, term uint64) {
-	began := now()
-	err := n.promoteLife(ctx, l, term)
+	t := n.beginTakeover(term, l.incarnation)
+	err := n.promoteLife(ctx, l, term, t)
 	if err == nil {
+		t.opened = now()
+		n.task(func(ctx context.Context) { n.reportTakeover(ctx, t) })
 		n.startEvents(ctx, l)
-		n.history.add(n.event("leader", 0, fmt.Sprintf("writes are open, %.0f ms after the promotion began", ms(now()-began))))
 		return
 	}
 	n.mu.Lock()
@@ -35,7 +36,8 @@ func (n *Node) promote(ctx context.Context, l *life, term uint64) {
 	}
 }
 
-func (n *Node) promoteLife(ctx context.Context, l *life, term uint64) error {
+// promoteLife notes in t when it had applied everything.
+func (n *Node) promoteLife(ctx context.Context, l *life, term uint64, t *takeover) error {
 	adopted, err := n.adoptXA(ctx, l)
 	if err != nil {
 		return err
@@ -65,6 +67,7 @@ func (n *Node) promoteLife(ctx context.Context, l *life, term uint64) error {
 	if err := n.applyAll(ctx, l, index); err != nil {
 		return err
 	}
+	t.applied = now()
 	if err := n.checkAdopted(ctx, l, adopted); err != nil {
 		return err
 	}
@@ -195,6 +198,10 @@ func (n *Node) openWrites(ctx context.Context, l *life, term uint64, from ha.Pha
 	}
 	l.setReadOnly(false)
 	n.serving.phase = ha.PhaseOpen
+	n.noteOpenLocked(n.id.ID, term)
+	if from == ha.PhaseHandover {
+		n.left = leave{} // the switchover did not take place
+	}
 	n.publishNow = true
 	return nil
 }
@@ -295,13 +302,13 @@ func (n *Node) fence(ctx context.Context, reason string) {
 	term := n.serving.term
 	n.mu.Unlock()
 	began := now()
-	how := "mysqld is dead"
+	how, drained := "mysqld is dead", false
 	if l != nil {
-		how = n.drainOrKill(ctx, l)
+		how, drained = n.drainOrKill(ctx, l)
 	}
 	n.log.Warn("fenced", "reason", reason, "term", term, "outcome", how, "ms", ms(now()-began))
 	e := n.event("fence", 0, reason+": "+how)
-	e.Term = term
+	e.Term, e.Drained = term, drained
 	n.history.add(e)
 	n.mu.Lock()
 	n.serving = servingSlot{}
@@ -309,8 +316,8 @@ func (n *Node) fence(ctx context.Context, reason string) {
 	n.mu.Unlock()
 }
 
-// drainOrKill returns what became of mysqld, in words.
-func (n *Node) drainOrKill(ctx context.Context, l *life) string {
+// drainOrKill returns what became of mysqld, in words, and whether it was drained.
+func (n *Node) drainOrKill(ctx context.Context, l *life) (string, bool) {
 	dctx, cancel := context.WithTimeout(ctx, fencePatience)
 	err := n.drainGated(dctx, l)
 	if err == nil {
@@ -322,11 +329,11 @@ func (n *Node) drainOrKill(ctx context.Context, l *life) string {
 		n.guardUntilLocked(0)
 		n.mu.Unlock()
 		if err = n.retire(ctx, l); err == nil {
-			return "drained: mysqld goes on as a read-only follower"
+			return "drained: mysqld goes on as a read-only follower", true
 		}
 	}
 	n.endServer(l)
-	return fmt.Sprintf("mysqld was killed (%v)", err)
+	return fmt.Sprintf("mysqld was killed (%v)", err), false
 }
 
 // drainGated is drain with the gate closed.

@@ -92,13 +92,16 @@ func (n *Node) newLife(ctx context.Context) (*life, error) {
 	}
 	l := &life{incarnation: inc, uuid: gtid.IncarnationUUID(n.id.ClusterID, uint16(n.id.ID), inc),
 		proc: proc, consumed: raftlog.Pos{File: 1, Off: 4}, readOnly: true}
-	l.tail = readBinlogTail(n.mysqldConfig().BinlogDir())
+	// The start removes the binary log, also when it fails: what was in it is reported by the life that rejoins.
+	n.tail.gtids.AddSet(readBinlogTail(n.mysqldConfig().BinlogDir()).gtids)
+	l.tail.gtids = n.tail.gtids.Clone()
 	if err := l.proc.Start(ctx, l.uuid.String()); err != nil {
 		return nil, err
 	}
 	if err := n.connectLife(ctx, l); err != nil {
 		return nil, errors.Join(err, l.proc.Kill())
 	}
+	n.tail = binlogTail{}
 	n.log.Info("mysqld is up, read-only", "pid", l.proc.Pid(), "incarnation", inc, "uuid", l.uuid.String())
 	return l, nil
 }
@@ -314,7 +317,7 @@ func (n *Node) reportRejoin(l *life, j *judgement, rolledBack gtid.Set) {
 		msg += fmt.Sprintf("; %d transactions that Raft did not keep were rolled back", rolledBack.Count())
 	}
 	e := n.event("rejoin", j.High, msg)
-	e.GTIDs = rolledBack.String()
+	e.GTIDs, e.Incarnation = rolledBack.String(), l.incarnation
 	n.history.add(e)
 }
 

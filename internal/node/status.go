@@ -25,6 +25,9 @@ type status struct {
 	Unready  ha.Reason      `json:"unready"`   // not Ready: why
 	Rate     float64        `json:"rate"`      // entries per second that its mysqld applied when it last had a backlog; 0: not known
 	Epoch    string         `json:"epoch"`     // of its mysqld, for routers
+	Left     leave          `json:"left"`      // when and why it last stopped taking writes
+	Routed   uint64         `json:"routed"`    // term of the leader that its router leads to; 0: none
+	History  uint64         `json:"history"`   // digest of the history that it knows; 0: none
 	KeepFrom uint64         `json:"keep_from"` // lowest index that its recovery may need (S8); 0: not known
 }
 
@@ -34,6 +37,7 @@ type peer struct {
 	at     time.Duration // when the status came
 	openAt time.Duration // when it first said OpenTerm
 	since  time.Duration // since when it has been fresh and ready
+	leftAt time.Duration // when it stopped taking writes, as status.Left says
 	up     bool          // its link is up
 }
 
@@ -43,10 +47,14 @@ func (p *peer) fresh() bool { return p.up && now() < p.at+statusLifetime }
 // myStatus is what this node tells the others.
 func (n *Node) myStatus() status {
 	st := n.cons.Status()
+	sum := n.history.sum()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := status{Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate}
+	s := status{History: sum, Routed: n.routed, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate}
 	s.Unready, s.Ready = ha.Unready(n.serverViewLocked(), n.logStuck.why, n.stopping, now())
+	if s.Left = n.left; s.Left.Term != 0 {
+		s.Left.Ago = now() - n.leftAt
+	}
 	if l := n.srv.life; l != nil {
 		s.Epoch = fmt.Sprint(l.incarnation)
 	}
@@ -160,7 +168,13 @@ func (n *Node) HandleStatus(from uint64, payload []byte) {
 	if s.OpenTerm != 0 && p.status.OpenTerm != s.OpenTerm {
 		p.openAt = now()
 	}
+	if s.Left.Term != 0 && (p.leftAt == 0 || s.Left.Term != p.status.Left.Term) {
+		p.leftAt = now() - s.Left.Ago
+	}
 	p.status, p.at, p.up = s, now(), true
+	if s.OpenTerm != 0 {
+		n.noteOpenLocked(from, s.OpenTerm)
+	}
 	n.mu.Unlock()
 	if changed {
 		n.poke()
@@ -171,14 +185,16 @@ func (n *Node) HandleStatus(from uint64, payload []byte) {
 func (n *Node) routes() {
 	self := n.myStatus()
 	n.mu.Lock()
-	v := n.routerViewLocked(self)
+	v, term := n.routerViewLocked(self)
+	if term != n.routed {
+		n.routed, n.publishNow = term, true
+	}
 	n.mu.Unlock()
 	n.router.SetView(v)
 }
 
 // routerViewLocked: the leader is who says that its writes are open in the highest term, unless this node knows of a newer one.
-func (n *Node) routerViewLocked(self status) router.View {
-	var v router.View
+func (n *Node) routerViewLocked(self status) (v router.View, term uint64) {
 	var best status
 	all := []status{self}
 	for id, p := range n.peers {
@@ -193,7 +209,7 @@ func (n *Node) routerViewLocked(self status) router.View {
 		v.KeepRW = v.KeepRW || s.Handover
 	}
 	if best.OpenTerm != 0 && best.OpenTerm >= n.raft.Term || (best.OpenTerm != 0 && n.raft.Leader == 0) {
-		v.RW = target(best)
+		v.RW, term = target(best), best.OpenTerm
 	}
 	for _, s := range all {
 		if s.Ready && s.OpenTerm == 0 && !s.Handover && s.Member.State == api.StateHealthy && s.Member.MySQL != nil {
@@ -201,7 +217,7 @@ func (n *Node) routerViewLocked(self status) router.View {
 		}
 	}
 	sortTargets(v.RO)
-	return v
+	return v, term
 }
 
 func target(s status) *router.Target {

@@ -17,8 +17,23 @@ import (
 // maxPause bounds `trireme pause --for`: longer than a maintenance, shorter than forgetting about it.
 const maxPause = 7 * 24 * time.Hour
 
-// takeover is what a failover takes beside noticing the fault and applying a backlog: votes, barrier, opening writes, routers.
-const takeover = 300 * time.Millisecond
+// firstTakeover is expected of a failover before there was any, beside noticing the fault and applying a backlog: closing, votes, barrier,
+// opening writes, routers.
+const firstTakeover = 300 * time.Millisecond
+
+// usualTakeover is the median of that in the last failovers.
+func (n *Node) usualTakeover() time.Duration {
+	took, ok := usual(n.history.all(), func(e api.Event) (float64, bool) {
+		if e.Kind != eventFailover || e.Phases == nil {
+			return 0, false
+		}
+		return e.Phases.CloseMS + e.Phases.VoteMS + e.Phases.OpenMS + e.Phases.RouteMS, true
+	})
+	if !ok {
+		return firstTakeover
+	}
+	return time.Duration(took * float64(time.Millisecond))
+}
 
 // WhyNot implements api.Backend.
 func (n *Node) WhyNot(_ context.Context, name string) (api.WhyNotView, error) {
@@ -81,7 +96,7 @@ func (n *Node) forecast(v ha.View) api.FailoverView {
 	if f.To == 0 {
 		return api.FailoverView{Problem: f.Problem}
 	}
-	known := takeover + f.Apply
+	known := n.usualTakeover() + f.Apply
 	// Raft waits for one to two election timeouts of silence.
 	lost := known + n.cfg.Raft.ElectionTimeout()*3/2
 	return api.FailoverView{To: n.memberName(f.To), Seconds: known.Seconds(), HostLostSeconds: lost.Seconds()}

@@ -81,6 +81,8 @@ func (n *Node) switchover(ctx context.Context, l *life, a ha.Action, wait time.D
 		}
 	}
 	n.log.Warn("switchover failed", "to", n.memberName(a.To), "term", a.Term, "err", err)
+	e := n.event("no-switchover", 0, fmt.Sprintf("the switchover to %s failed: %v", n.memberName(a.To), err))
+	n.history.add(e)
 	n.reopen(l, a.Term, stopping)
 }
 
@@ -128,7 +130,9 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, wait ti
 	}
 	n.awaitTransactions(ctx, l, wait)
 	n.mu.Lock()
-	n.serving.closing = n.serving.phase == ha.PhaseHandover
+	if n.serving.closing = n.serving.phase == ha.PhaseHandover; n.serving.closing {
+		n.leaveLocked(true, n.switchoverCauseLocked(a))
+	}
 	n.mu.Unlock()
 	n.routes() // holds new connections
 	n.broadcastStatus()
@@ -148,13 +152,19 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, wait ti
 	}
 	tctx, cancel := context.WithTimeout(ctx, electPatience)
 	defer cancel()
-	if m.err = n.cons.TransferLeadership(tctx, a.To); m.err != nil {
-		return m
-	}
-	e := n.event("switchover", index, fmt.Sprintf("leadership moved to %s; writes were closed here for %.0f ms until then", n.memberName(a.To), ms(now()-m.closing)))
-	e.GapMS = ms(now() - m.closing)
-	n.history.add(e)
+	m.err = n.cons.TransferLeadership(tctx, a.To)
 	return m
+}
+
+// switchoverCauseLocked says who wanted it.
+func (n *Node) switchoverCauseLocked(a ha.Action) string {
+	switch {
+	case n.request != nil:
+		return "an operator asked for it"
+	case n.stopping:
+		return "its daemon is stopping"
+	}
+	return "a preferred node is healthy again: " + a.Reason
 }
 
 // awaitTransactions lets the transactions that are open now end by themselves, for a time. Those that begin meanwhile are not waited for.
@@ -228,7 +238,10 @@ func openTransactions(list []mysqld.OpenTransaction) []api.OpenTransaction {
 }
 
 // Requests between daemons.
-const reqAwaitApplied uint8 = 1 // body awaitApplied; answered when the node's mysqld has applied the index
+const (
+	reqAwaitApplied uint8 = 1 // body awaitApplied; answered when the node's mysqld has applied the index
+	reqHistory      uint8 = 5 // body ids of events, 8 bytes each; answered with events that are not among them, as JSON
+)
 
 type awaitApplied struct {
 	Index    uint64        `json:"index"`
@@ -259,6 +272,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 			return nil, err
 		}
 		return nil, n.awaitAppliedHere(ctx, r)
+	case reqHistory:
+		return json.Marshal(n.history.lacking(body))
 	}
 	return nil, fmt.Errorf("unknown request %d: upgrade this node", kind)
 }
@@ -379,26 +394,16 @@ func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error, 
 	return res, nil
 }
 
-// Expectations of a switchover's gap.
-const (
-	firstGap   = 50 * time.Millisecond // before there was any
-	recentGaps = 5                     // of which the median is expected
-)
+// firstGap is expected of a switchover before there was any.
+const firstGap = 50 * time.Millisecond
 
 // usualGap is the median of the last switchovers' gaps.
 func (n *Node) usualGap() time.Duration {
-	var gaps []float64
-	for _, e := range n.history.all() {
-		if e.Kind == "switchover" {
-			gaps = append(gaps, e.GapMS)
-		}
-	}
-	if len(gaps) == 0 {
+	gap, ok := usual(n.history.all(), func(e api.Event) (float64, bool) { return e.GapMS, e.Kind == eventSwitchover && e.Phases != nil })
+	if !ok {
 		return firstGap
 	}
-	gaps = gaps[max(0, len(gaps)-recentGaps):]
-	slices.Sort(gaps)
-	return time.Duration(gaps[len(gaps)/2] * float64(time.Millisecond))
+	return time.Duration(gap * float64(time.Millisecond))
 }
 
 // chooseTarget checks an operator's wish before anything happens.

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -326,4 +328,130 @@ func TestOpenTransactions(t *testing.T) {
 		t.Errorf("kill took %v", took)
 	}
 	c.equal()
+}
+
+// change waits until a node's history has a change of leaders in a term, and its leader before has said what it rolled back.
+func (c *cluster) change(n *demo.Node, term uint64) api.Event {
+	c.t.Helper()
+	var found api.Event
+	eventually(c.t, steerLimit, fmt.Sprintf("%s tells of term %d", n.Name, term), func() error {
+		events, err := c.History(c.t.Context(), n)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			if e.Term == term && e.To != "" && (e.RolledBack == nil || e.RolledBack.Known) {
+				found = e
+				return nil
+			}
+		}
+		return fmt.Errorf("not among %d events", len(events))
+	})
+	return found
+}
+
+// TestHistory: every node tells the same of each change of leaders, with its cause, phases, and what was rolled back, also after a restart
+// of all.
+func TestHistory(t *testing.T) {
+	c := share(t)
+	leader := c.healthy()
+	x := c.others(leader)[0]
+	setup := c.session(leader)
+	setup.exec("CREATE DATABASE IF NOT EXISTS history", "DROP TABLE IF EXISTS history.t", "CREATE TABLE history.t (a INT PRIMARY KEY)")
+	check := func(e api.Event, kind string, from, to *demo.Node, cause string) {
+		t.Helper()
+		p := e.Phases
+		t.Logf("%s: %.0f ms, %+v, %s", e.Kind, e.GapMS, p, e.Message)
+		if e.Kind != kind || e.From != from.Name || e.To != to.Name || !strings.Contains(e.Cause, cause) || e.Node != to.Name {
+			t.Errorf("%+v, want a %s from %s to %s because of %q", e, kind, from.Name, to.Name, cause)
+		}
+		if sum := p.DetectMS + p.CloseMS + p.VoteMS + p.ApplyMS + p.OpenMS; e.GapMS <= 0 || sum < e.GapMS-1 || sum > e.GapMS+1 {
+			t.Errorf("gap %v ms, the phases are %v ms together", e.GapMS, sum)
+		}
+	}
+
+	// A switchover.
+	c.says(leader, 0, "switchover --to "+x.Name)
+	c.healthy()
+	e := c.change(leader, c.view().Term)
+	check(e, "switchover", leader, x, "an operator asked for it")
+	terms := []uint64{e.Term}
+
+	// A leader whose daemon is stopped while a transaction waits, and dies: it is rolled back, and every node says so.
+	leader = x
+	s, admin := c.session(leader), c.admin(leader)
+	before := c.view()
+	must(t, c.Signal(leader, syscall.SIGSTOP))
+	committed := make(chan error, 1)
+	go func() { committed <- s.try("INSERT INTO history.t VALUES (1)") }()
+	eventually(t, steerLimit, "the transaction waits", func() error {
+		rows, err := admin.rows("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_source_wait_sessions'")
+		if err == nil && !strings.HasSuffix(rows[0], " 1") {
+			return errors.New(rows[0])
+		}
+		return nil // or the guard has killed mysqld already
+	})
+	c.KillDaemon(leader)
+	if err := <-committed; err == nil {
+		t.Error("a commit that nobody acknowledged was answered OK")
+	}
+	to := c.failedOver(before.Term)
+	c.start(leader)
+	c.healthy()
+	e = c.change(to, c.view().Term)
+	check(e, "failover", leader, to, "")
+	if e.RolledBack.Count != 1 || e.RolledBack.GTIDs == "" {
+		t.Errorf("rolled back %+v, want 1 transaction", e.RolledBack)
+	}
+	c.says(leader, 0, "history", leader.Name+" rolled back 1 transaction, none acknowledged", "ms without writes: detect")
+	terms = append(terms, e.Term)
+
+	// A leader whose mysqld dies.
+	leader, before = to, c.view()
+	c.crash(leader)
+	to = c.failedOver(before.Term)
+	c.healthy()
+	e = c.change(leader, c.view().Term)
+	check(e, "failover", leader, to, "mysqld died")
+	terms = append(terms, e.Term)
+
+	// A leader whose daemon dies.
+	leader, before = to, c.view()
+	c.KillDaemon(leader)
+	to = c.failedOver(before.Term)
+	c.start(leader)
+	c.healthy()
+	e = c.change(leader, c.view().Term)
+	check(e, "failover", leader, to, "its daemon ended")
+	terms = append(terms, e.Term)
+
+	// All restart.
+	same := func() error {
+		var first []api.Event
+		for i, n := range c.Nodes() {
+			events, err := c.History(t.Context(), n)
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				first = events
+			} else if !reflect.DeepEqual(events, first) {
+				return fmt.Errorf("%s knows %d events, %s %d", n.Name, len(events), c.Nodes()[0].Name, len(first))
+			}
+		}
+		return nil
+	}
+	eventually(t, steerLimit, "all nodes tell the same", same)
+	c.KillAll()
+	must(t, c.StartAll())
+	c.healthy()
+	eventually(t, steerLimit, "all nodes tell the same after a restart", same)
+	for _, n := range c.Nodes() {
+		for _, term := range terms {
+			c.change(n, term)
+		}
+	}
+	if e := c.change(to, c.view().Term); e.Kind != "election" {
+		t.Errorf("a cold start is told as %+v", e)
+	}
 }

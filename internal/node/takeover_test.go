@@ -1,0 +1,141 @@
+package node
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/gtid"
+)
+
+func TestPhases(t *testing.T) {
+	at := func(ms int) time.Duration {
+		if ms == 0 {
+			return 0
+		}
+		return time.Hour + time.Duration(ms)*time.Millisecond
+	}
+	for _, c := range []struct {
+		name                                                         string
+		sign, left, noticed, asked, elected, applied, opened, routed int
+		want                                                         api.Phases
+	}{
+		{"daemon killed", 10, 0, 60, 0, 100, 120, 150, 160, api.Phases{DetectMS: 50, VoteMS: 40, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
+		{"mysqld killed: the leader itself says so", 10, 20, 90, 80, 100, 120, 150, 160, api.Phases{CloseMS: 60, VoteMS: 20, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
+		{"it says so and hands over to nobody", 10, 20, 90, 0, 100, 120, 150, 160, api.Phases{VoteMS: 80, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
+		{"nothing known", 0, 0, 0, 0, 100, 120, 150, 160, api.Phases{ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
+		{"no sign of life was noted", 0, 0, 60, 0, 100, 120, 150, 160, api.Phases{VoteMS: 40, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
+		{"noticed behind the election, by the clock of another goroutine", 10, 0, 130, 0, 100, 120, 150, 160, api.Phases{DetectMS: 90, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
+	} {
+		got := timeline{sign: at(c.sign), left: at(c.left), noticed: at(c.noticed), asked: at(c.asked), elected: at(c.elected), applied: at(c.applied),
+			opened: at(c.opened), routed: at(c.routed)}.phases()
+		if got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+func testEvent(i int) api.Event {
+	return api.Event{Time: time.Unix(int64(1000+i), 5), Kind: "test", Node: fmt.Sprint("n", i%3), Term: uint64(1 + i/100), Message: fmt.Sprint("event ", i)}
+}
+
+// TestHistoryConverges: nodes that know different parts of the history know the same after they have asked each other, whatever the
+// order, and keep the newest.
+func TestHistoryConverges(t *testing.T) {
+	a, b := openHistory(t.TempDir(), slog.New(slog.DiscardHandler)), openHistory(t.TempDir(), slog.New(slog.DiscardHandler))
+	const all = maxHistory + 300
+	for i := range all {
+		if i%2 == 0 || i > all-50 {
+			a.add(testEvent(i))
+		}
+		if i%3 == 0 || i%2 == 1 {
+			b.add(testEvent(all - 1 - i))
+			b.add(testEvent(i))
+		}
+	}
+	for range 2 * all / historyBatch {
+		a.merge(b.lacking(a.known()))
+		b.merge(a.lacking(b.known()))
+	}
+	if a.sum() != b.sum() || !reflect.DeepEqual(a.all(), b.all()) {
+		t.Fatal("they differ")
+	}
+	got := a.all()
+	if len(got) != maxHistory || got[0].Message != fmt.Sprint("event ", all-maxHistory) || got[maxHistory-1].Message != fmt.Sprint("event ", all-1) {
+		t.Fatalf("%d events from %q to %q", len(got), got[0].Message, got[len(got)-1].Message)
+	}
+}
+
+// TestHistoryFile: what was saved is there again and the same; a damaged line costs that line only.
+func TestHistoryFile(t *testing.T) {
+	dir := t.TempDir()
+	a := openHistory(dir, slog.New(slog.DiscardHandler))
+	a.add(api.Event{Time: time.Now(), Kind: "failover", Node: "n1", Term: 7, GTIDs: strings.Repeat("x", 2*maxEventText), Phases: &api.Phases{VoteMS: 1.5}})
+	a.add(testEvent(1))
+	a.save()
+	b := openHistory(dir, slog.New(slog.DiscardHandler))
+	if a.sum() != b.sum() || !reflect.DeepEqual(a.all(), b.all()) {
+		t.Fatalf("%+v\n%+v", a.all(), b.all())
+	}
+	path := filepath.Join(dir, "history.jsonl")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append([]byte("{torn\n"), text[:len(text)-9]...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := openHistory(dir, slog.New(slog.DiscardHandler)).all(); len(got) != 1 || got[0].Message != "event 1" {
+		t.Fatalf("%+v", got)
+	}
+}
+
+func TestExplainRollbacks(t *testing.T) {
+	uuid := func(inc uint64) string { return gtid.IncarnationUUID(77, 1, inc).String() }
+	lost := api.Event{Kind: eventFailover, Node: "n2", Term: 6, From: "n1", FromTerm: 5, FromIncarnation: 4}
+	for _, c := range []struct {
+		name  string
+		first api.Event
+		later []api.Event
+		want  api.RolledBack
+	}{
+		{"not back yet", lost, []api.Event{{Kind: "rejoin", Node: "n3", Incarnation: 9}}, api.RolledBack{}},
+		{"back with nothing to roll back", lost, []api.Event{{Kind: "rejoin", Node: "n1", Incarnation: 6}}, api.RolledBack{Known: true}},
+		{"its own GTIDs only, at the first rejoin", lost, []api.Event{
+			{Kind: "rejoin", Node: "n1", Incarnation: 4, GTIDs: uuid(3) + ":1"},
+			{Kind: "rejoin", Node: "n1", Incarnation: 5, GTIDs: uuid(4) + ":7-9," + uuid(3) + ":2"},
+			{Kind: "rejoin", Node: "n1", Incarnation: 6, GTIDs: uuid(4) + ":1-100"}}, api.RolledBack{Known: true, Count: 3, GTIDs: uuid(4) + ":7-9"}},
+		{"drained by its fence: it went on", lost, []api.Event{{Kind: "fence", Node: "n1", Term: 5, Drained: true},
+			{Kind: "rejoin", Node: "n1", Incarnation: 5, GTIDs: uuid(4) + ":7-9"}}, api.RolledBack{Known: true}},
+		{"a switchover", api.Event{Kind: eventSwitchover, From: "n1", FromTerm: 5, FromIncarnation: 4}, nil, api.RolledBack{Known: true}},
+		{"a switchover whose leader had to be fenced", api.Event{Kind: eventSwitchover, From: "n1", FromTerm: 5, FromIncarnation: 4},
+			[]api.Event{{Kind: "fence", Node: "n1", Term: 5}, {Kind: "rejoin", Node: "n1", Incarnation: 5, GTIDs: uuid(4) + ":7"}},
+			api.RolledBack{Known: true, Count: 1, GTIDs: uuid(4) + ":7"}},
+	} {
+		events := append([]api.Event{c.first}, c.later...)
+		explainRollbacks(events)
+		if got := *events[0].RolledBack; got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestRateMeter(t *testing.T) {
+	var m rateMeter
+	if r := m.take(time.Second, 100, 200); r != 0 {
+		t.Errorf("a short backlog is measured: %v", r)
+	}
+	m.take(2*time.Second, 100, 10_000)
+	if r := m.take(3*time.Second, 600, 10_000); r != 500 {
+		t.Errorf("%v, want 500 entries per second", r)
+	}
+	if r := m.take(4*time.Second, 9_999, 10_000); r != 500 {
+		t.Errorf("the end of the backlog is measured: %v", r)
+	}
+}
