@@ -2,6 +2,7 @@ package mysqld
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,42 +33,60 @@ func denied(privilege string) bool {
 	})
 }
 
-// AppAccount makes user@'%' or brings it up to date: everything ON *.* WITH GRANT OPTION less what would let it break the cluster's
-// promises. It runs on the leader and is replicated; it returns once Raft has it.
-func (a *Admin) AppAccount(ctx context.Context, user, password string) error {
-	if user == "" || user == a.cfg.Admin.User || user == a.cfg.Repl.User {
-		return fmt.Errorf("%w: account name %q", ErrConfig, user)
+// MakeAppAccount makes user@'%' or brings it up to date: everything ON *.* WITH GRANT OPTION less what would let it break the
+// cluster's promises. db is the leader's, opened as Trireme's administrator, with a session that logs: the account is replicated. It
+// returns once Raft has it.
+func MakeAppAccount(ctx context.Context, db *sql.DB, user, password string) error {
+	grants, err := column(ctx, db, "SHOW PRIVILEGES")
+	if err != nil {
+		return fmt.Errorf("make account %s: privileges of this server: %w", user, err)
 	}
-	return limit(ctx, slowLimit, "make account "+user, func(ctx context.Context) error {
-		t, err := a.status.query(ctx, "SHOW PRIVILEGES")
-		if err != nil {
-			return err
+	grants = slices.DeleteFunc(grants, denied)
+	known, err := column(ctx, db, "SELECT User FROM mysql.user WHERE User = "+quote(user)+" AND Host = '%'")
+	if err != nil {
+		return fmt.Errorf("make account %s: %w", user, err)
+	}
+	verb := "CREATE"
+	if len(known) > 0 {
+		verb = "ALTER"
+	}
+	who := quote(user) + "@'%'"
+	for _, q := range []string{
+		verb + " USER " + who + " IDENTIFIED WITH caching_sha2_password BY " + quote(password),
+		"GRANT " + strings.Join(grants, ", ") + " ON *.* TO " + who + " WITH GRANT OPTION",
+		"REVOKE " + schemaMySQLWrites + " ON mysql.* FROM " + who,
+	} {
+		if _, err := db.ExecContext(ctx, q); err != nil {
+			// The statement holds the password: only its first words are shown.
+			return fmt.Errorf("make account %s: %s …: %w", user, strings.Join(strings.Fields(q)[:2], " "), err)
 		}
-		var grants []string
-		for _, r := range t {
-			if p := r["privilege"]; !denied(p) {
-				grants = append(grants, p)
-			}
+	}
+	return nil
+}
+
+// column is the first column of a query's rows.
+func column(ctx context.Context, db *sql.DB, q string) ([]string, error) {
+	rows, err := db.QueryContext(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	names, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	dest := make([]any, len(names))
+	for i := range dest {
+		dest[i] = new(sql.RawBytes)
+	}
+	var first string
+	dest[0] = &first
+	for rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return nil, err
 		}
-		who := quote(user) + "@'%'"
-		known, err := a.status.query(ctx, "SELECT 1 AS one FROM mysql.user WHERE User = ? AND Host = '%'", user)
-		if err != nil {
-			return err
-		}
-		verb := "CREATE"
-		if len(known) > 0 {
-			verb = "ALTER"
-		}
-		for _, q := range []string{
-			verb + " USER " + who + " IDENTIFIED WITH caching_sha2_password BY " + quote(password),
-			"GRANT " + strings.Join(grants, ", ") + " ON *.* TO " + who + " WITH GRANT OPTION",
-			"REVOKE " + schemaMySQLWrites + " ON mysql.* FROM " + who,
-		} {
-			if err := a.app.exec(ctx, q); err != nil {
-				// The statement holds the password: only its first words are shown.
-				return fmt.Errorf("%s …: %w", strings.Join(strings.Fields(q)[:2], " "), err)
-			}
-		}
-		return nil
-	})
+		out = append(out, first)
+	}
+	return out, rows.Err()
 }

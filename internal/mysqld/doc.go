@@ -34,5 +34,5 @@
 // A login can hang for as long as an account statement waits for its acknowledgement (it holds the ACL cache's lock), so Admin
 // opens its few connections once, right after the start, and keeps them: one lane per kind of work, so that a statement that
 // must wait (WaitExecuted, STOP REPLICA) does not stand in the way of one that must not (Ping, GTIDExecuted). Admin sessions
-// write nothing to the binary log, except for AppAccount's.
+// write nothing to the binary log, except for AdoptXA's.
 package mysqld
