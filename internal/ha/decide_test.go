@@ -57,7 +57,7 @@ func brokenRule(v View, st State, acts []Action) string {
 		return "hand-over by a node that was asked to lead"
 	case a.Kind == Switchover && (phase != PhaseOpen || !right || !goodTarget):
 		return "switchover to a node that cannot lead"
-	case a.Kind == Switchover && v.Request == nil && (v.Paused || !v.Stopping && (target.Weight <= v.Weight || v.Weight > 0 && v.FailbackAfter == 0)):
+	case a.Kind == Switchover && v.Request == nil && (v.Paused || !v.Stopping && (v.Raft.Full == "" || target.Full) && (target.Weight <= v.Weight || v.Weight > 0 && v.FailbackAfter == 0)):
 		return "switchover that nobody wants"
 	case a.Kind == Promote && v.Paused && v.LastOpen != 0 && v.LastOpen != v.Self && !v.Raft.Asked:
 		return "failover in a pause"
@@ -87,6 +87,7 @@ func drawView(t *rapid.T) View {
 			Term: few.Draw(t, "term") + 1, Leader: few.Draw(t, "leader"), Commit: applied.Draw(t, "commit"),
 			LeaseUntil: moment.Draw(t, "lease"), Asked: rapid.Bool().Draw(t, "asked"), Voters: 3,
 			Stuck: rapid.SampledFrom([]string{"", "", "", "stuck log"}).Draw(t, "log stuck"),
+			Full:  rapid.SampledFrom([]string{"", "", "", "full"}).Draw(t, "full"),
 		},
 		Server: Server{
 			State: ServerState(rapid.IntRange(0, len(serverStateNames)-1).Draw(t, "server")), Applied: applied.Draw(t, "applied"),
@@ -112,7 +113,7 @@ func drawView(t *rapid.T) View {
 			ID: id, Name: fmt.Sprintf("n%d", id), Voter: rapid.Bool().Draw(t, "peer votes"), Data: rapid.Bool().Draw(t, "peer has data"),
 			Live: rapid.Bool().Draw(t, "peer lives"), Ready: rapid.Bool().Draw(t, "peer is ready"),
 			Applied: applied.Draw(t, "peer applied"), Weight: rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "peer weight"),
-			Since: moment.Draw(t, "peer since"),
+			Since: moment.Draw(t, "peer since"), Full: rapid.SampledFrom([]bool{false, false, true}).Draw(t, "peer is full"),
 		})
 	}
 	return v

@@ -79,6 +79,7 @@ type Raft struct {
 	Since      time.Duration // leader only: when this node became leader of Term
 	Voters     int           // voters in the current configuration
 	Stuck      string        // not empty: this node's own log does not get on, and why
+	Full       string        // not empty: a disk of this node is nearly full; another node should lead if there is one with more space
 }
 
 // Server is this node's mysqld.
@@ -119,6 +120,7 @@ type Peer struct {
 	Since   time.Duration // since when it has been live and ready
 	Match   uint64        // leader only
 	Weight  int
+	Full    bool // a disk of it is nearly full
 }
 
 // Transfer is an operator's wish to move leadership.
@@ -354,6 +356,8 @@ func leaderOpen(v View) (State, []Action) {
 		return open, nil
 	case v.Request != nil && v.Request.To == v.Self:
 		return open, nil // an operator's wish that is fulfilled
+	case v.Request == nil && !v.Stopping && v.Raft.Full != "":
+		return roomier(v, open)
 	case v.Request == nil && !v.Stopping:
 		return preferred(v, open)
 	}
@@ -366,11 +370,33 @@ func leaderOpen(v View) (State, []Action) {
 		[]Action{{Kind: Switchover, Term: v.Raft.Term, To: to}}
 }
 
+// roomier moves leadership away from a node whose disk is nearly full, while that can still be done by plan.
+func roomier(v View, open State) (State, []Action) {
+	open.Why += ", although " + v.Raft.Full
+	p, ok := withSpace(v)
+	justTried := v.HandoverTriedTerm == v.Raft.Term && v.Now < v.HandoverAt+handoverPause
+	if v.Paused || !ok || justTried || behind(v, p.Applied) > closeEnough {
+		return open, nil
+	}
+	return State{StateHealthy, "switching over to " + p.Name + ": " + v.Raft.Full},
+		[]Action{{Kind: Switchover, Term: v.Raft.Term, To: p.ID, Reason: v.Raft.Full}}
+}
+
+// withSpace is the best candidate whose disks are not nearly full.
+func withSpace(v View) (Peer, bool) {
+	for _, p := range Candidates(v) {
+		if !p.Full {
+			return p, true
+		}
+	}
+	return Peer{}, false
+}
+
 // preferred moves leadership to the best node if that has a higher weight and has been healthy for a time: a node that dies whenever it
 // leads must not get leadership back at once. A leader whose weight was set to 0 does not wait.
 func preferred(v View, open State) (State, []Action) {
 	c := Candidates(v)
-	if v.Paused || len(c) == 0 || c[0].Weight <= v.Weight || behind(v, c[0].Applied) > closeEnough {
+	if v.Paused || len(c) == 0 || c[0].Weight <= v.Weight || c[0].Full || behind(v, c[0].Applied) > closeEnough {
 		return open, nil
 	}
 	p := c[0]
@@ -553,11 +579,14 @@ func handOverTo(v View, unfit string) (uint64, string) {
 		return 0, ""
 	}
 	me := self(v)
+	if p, ok := withSpace(v); ok && v.Raft.Full != "" {
+		return p.ID, v.Raft.Full
+	}
 	all := append([]Peer{me}, c...)
 	rank(all)
 	best := all[0]
 	switch {
-	case best.ID == me.ID:
+	case best.ID == me.ID, best.Full:
 		return 0, ""
 	case best.Applied > me.Applied+closeEnough:
 		return best.ID, fmt.Sprintf("it has %d entries less to apply", best.Applied-me.Applied)

@@ -195,6 +195,8 @@ func readArg(v *View, key, val string) (err error) {
 		if at {
 			v.Server.StuckSince, err = time.ParseDuration(since)
 		}
+	case "full":
+		v.Raft.Full = strings.ReplaceAll(val, "_", " ")
 	case "logstuck":
 		v.Raft.Stuck = strings.ReplaceAll(val, "_", " ")
 	case "retry":
@@ -266,6 +268,8 @@ func readPeer(line string) (Peer, error) {
 			p.Data = true
 		case "dead":
 			p.Live = false
+		case "full":
+			p.Full = true
 		case "ready":
 			p.Ready = true
 		case "applied":

@@ -125,6 +125,7 @@ type Node struct {
 	leftAt   time.Duration
 	routed   uint64 // term of the leader that the router leads to; 0: none
 	logStuck stuck  // why the raft log does not get on
+	full     string // not empty: a disk is nearly full, and which
 
 	pulse   pulse // owned by feelPulse
 	pulseOf *life // whose it is
@@ -256,7 +257,7 @@ func (n *Node) view() ha.View {
 		Name: n.id.Name,
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
 			LeaseUntil: lease, Transferee: st.Transferee, Asked: n.askedTerm != 0 && st.Term == n.askedTerm+1,
-			Since: n.leaderSince, Voters: len(st.Voters), Stuck: n.logStuck.why},
+			Since: n.leaderSince, Voters: len(st.Voters), Stuck: n.logStuck.why, Full: n.full},
 		Server: n.serverViewLocked(),
 		Serving: ha.Serving{
 			Phase: n.serving.phase, Term: n.serving.term, Drained: n.serving.drained,
@@ -321,6 +322,7 @@ func (n *Node) peerViewLocked(m config.Member, st *consensus.Status) ha.Peer {
 	}
 	if s := n.peers[m.ID]; s != nil && s.fresh() {
 		p.Live, p.Ready, p.Applied = true, s.status.Ready, s.status.Member.Raft.Applied
+		p.Full = s.status.Full
 		p.Unready, p.Rate, p.Since = s.status.Unready, s.status.Rate, s.since
 	}
 	return p

@@ -84,6 +84,12 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 		return nil, err
 	}
 	n.history = openHistory(cfg.Dir, n.log)
+	if err := os.MkdirAll(cfg.RaftDir(), 0o700); err != nil {
+		return nil, err
+	}
+	if err := awaitSpace(ctx, cfg.RaftDir(), uint64(cfg.Raft.LogSegment), n.log); err != nil {
+		return nil, err
+	}
 	if err := n.prepareServer(ctx); err != nil {
 		return nil, err
 	}
@@ -248,6 +254,7 @@ func (n *Node) startParts() error {
 	n.every(time.Second, n.reconcile)
 	n.every(purgeInterval, n.purge)
 	n.every(pulseInterval, n.feelPulse)
+	n.every(spaceInterval, n.watchSpace)
 	if n.srv.state != ha.ServerAbsent {
 		n.every(durableInterval, n.keepDurable)
 		n.every(durableInterval, n.tidyBinlog)

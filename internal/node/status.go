@@ -28,6 +28,7 @@ type status struct {
 	Left     leave          `json:"left"`      // when and why it last stopped taking writes
 	Routed   uint64         `json:"routed"`    // term of the leader that its router leads to; 0: none
 	History  uint64         `json:"history"`   // digest of the history that it knows; 0: none
+	Full     bool           `json:"full"`      // a disk is nearly full: it should not lead
 	KeepFrom uint64         `json:"keep_from"` // lowest index that its recovery may need (S8); 0: not known
 }
 
@@ -50,7 +51,7 @@ func (n *Node) myStatus() status {
 	sum := n.history.sum()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := status{History: sum, Routed: n.routed, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate}
+	s := status{History: sum, Routed: n.routed, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate, Full: n.full != ""}
 	s.Unready, s.Ready = ha.Unready(n.serverViewLocked(), n.logStuck.why, n.stopping, now())
 	if s.Left = n.left; s.Left.Term != 0 {
 		s.Left.Ago = now() - n.leftAt

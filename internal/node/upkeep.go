@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"trireme/internal/ha"
@@ -50,7 +51,12 @@ func (n *Node) keepDurable(ctx context.Context) {
 			n.log.Debug("the engine's logs were not flushed", "err", err)
 			return
 		}
-		if err := n.local.update(func(s *localState) { s.Durable = max(s.Durable, applied) }); err != nil {
+		err := n.local.update(func(s *localState) { s.Durable = max(s.Durable, applied) })
+		if errors.Is(err, syscall.ENOSPC) {
+			n.log.Warn("the durable index was not written down", "err", err) // an older one is as true
+			return
+		}
+		if err != nil {
 			n.fail(err) // the disk does not take 100 bytes: nothing here can be relied on
 			return
 		}

@@ -1,0 +1,82 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Free space below which a node should not lead, and above which it may again; of the raft log's disk, beside the next segment, whose
+// space is taken at once.
+const (
+	spaceLow      = 32 << 20 // bytes
+	spaceEnough   = 64 << 20
+	spaceInterval = 2 * time.Second
+)
+
+// freeSpace is what this process may still write below dir, in bytes.
+func freeSpace(dir string) (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	free := st.Bavail
+	if unix.Geteuid() == 0 {
+		free = st.Bfree
+	}
+	return free * uint64(st.Bsize), nil
+}
+
+// awaitSpace waits until the raft log's disk has room for one more segment. A daemon that ended because it had none must not start mysqld and
+// end again, over and over.
+func awaitSpace(ctx context.Context, dir string, need uint64, log *slog.Logger) error {
+	for said := false; ; said = true {
+		free, err := freeSpace(dir)
+		if err != nil || free >= need {
+			return err
+		}
+		if !said {
+			log.Error("the disk is full: this node waits for space", "dir", dir, "free_mib", free>>20, "needed_mib", need>>20)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("the disk of %s is full: %d MiB are free, %d are needed", dir, free>>20, need>>20), ctx.Err())
+		case <-time.After(spaceInterval):
+		}
+	}
+}
+
+// watchSpace notes whether a disk of this node is nearly full: then another node should lead, as long as there is time to move leadership by
+// plan.
+func (n *Node) watchSpace(context.Context) {
+	n.mu.Lock()
+	before := n.full
+	n.mu.Unlock()
+	need := uint64(spaceLow)
+	if before != "" {
+		need = spaceEnough
+	}
+	full := ""
+	if free, err := freeSpace(n.cfg.MySQLDir()); err == nil && free < need { // a logger has no such directory
+		full = "the disk of " + n.cfg.MySQLDir() + " is nearly full"
+	}
+	if free, err := freeSpace(n.cfg.RaftDir()); err == nil && free < need+uint64(n.cfg.Raft.LogSegment) {
+		full = "the disk of " + n.cfg.RaftDir() + " is nearly full"
+	}
+	if full == before {
+		return
+	}
+	if full != "" {
+		n.log.Error(full + ": make room")
+	} else {
+		n.log.Info("there is space on disk again")
+	}
+	n.mu.Lock()
+	n.full, n.publishNow = full, true
+	n.mu.Unlock()
+	n.poke()
+}

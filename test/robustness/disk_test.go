@@ -1,0 +1,186 @@
+package robustness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"trireme/internal/config"
+	"trireme/internal/demo"
+	"trireme/internal/verify"
+)
+
+// TestFullDisk fills the disks of a leader: of the raft log, and of mysqld's binary log. Leadership must
+// move, nothing may be lost, the reason must be told, and the node must be back by itself when there is space. The disks are file systems in
+// memory, of a limited size.
+func TestFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may mount a file system of a limited size")
+	}
+	c := share(t)
+	victim := c.others(c.healthy())[0]
+	c.StopDaemon(victim)
+	raft := c.mount(filepath.Join(victim.Dir, "raft"))
+	binlog := c.mount(filepath.Join(victim.Dir, "mysql", "binlog"))
+	before := c.segments(victim, 2<<20) // so that the next one is needed soon
+	c.start(victim)
+
+	w := c.load(verify.Config{Writers: 8})
+	c.lead(victim)
+	term := c.view().Term
+	c.writesMore(w, 20)
+
+	// Nothing is left but the rest of the segment that is being written: leadership moves by plan while that lasts, then the daemon ends.
+	raft.fill()
+	at := time.Now()
+	c.writesAfter(w, term)
+	t.Logf("the raft log's disk is full: leadership moved after %v, write gap %v", time.Since(at).Round(time.Millisecond), w.Meter().LongestGap(at).Length().Round(time.Millisecond))
+	c.ends(victim, "no space")
+	c.writesMore(w, 20)
+	c.start(victim)
+	eventually(t, healLimit, "the daemon waits for space", func() error { return c.tells(victim, "this node waits for space") })
+	raft.empty()
+
+	// mysqld waits for space in the middle of a commit and answers everything else.
+	c.lead(victim)
+	term = c.view().Term
+	at = time.Now()
+	binlog.fill()
+	c.writesAfter(w, term)
+	t.Logf("the binary log's disk is full: write gap %v", w.Meter().LongestGap(at).Length().Round(time.Millisecond))
+	binlog.empty()
+	c.healthy()
+	t.Logf("%s", c.check(w))
+
+	c.StopDaemon(victim)
+	raft.remove(true)
+	binlog.remove(false)
+	c.segments(victim, before)
+	c.start(victim)
+}
+
+// segments sets the size of a log segment in a node's file and returns the one before.
+func (c *cluster) segments(n *demo.Node, size config.Bytes) (before config.Bytes) {
+	c.t.Helper()
+	path := filepath.Join(n.Dir, config.NodeFileName)
+	cfg, err := config.Load(path)
+	must(c.t, err)
+	before, cfg.Raft.LogSegment = cfg.Raft.LogSegment, size
+	must(c.t, os.WriteFile(path, config.Render(cfg), 0o600))
+	return before
+}
+
+// lead moves leadership to a node.
+func (c *cluster) lead(n *demo.Node) {
+	c.t.Helper()
+	c.healthy()
+	_, err := c.Switchover(c.t.Context(), n.Name)
+	must(c.t, err)
+}
+
+// ends waits until a node's daemon has ended by itself, saying why.
+func (c *cluster) ends(n *demo.Node, why string) {
+	c.t.Helper()
+	eventually(c.t, healLimit, n.Name+" ends", func() error {
+		if pid := n.DaemonPID(); pid != 0 {
+			return fmt.Errorf("process %d runs", pid)
+		}
+		return nil
+	})
+	must(c.t, c.tells(n, why))
+}
+
+// tells looks into a daemon's log.
+func (c *cluster) tells(n *demo.Node, what string) error {
+	b, err := os.ReadFile(c.LogFile(n))
+	if err == nil && !strings.Contains(string(b), what) {
+		err = errors.New("its log does not say: " + what)
+	}
+	return err
+}
+
+// disk is a file system in memory on a directory of a node, whose daemon does not run when it is mounted and removed.
+type disk struct {
+	c   *cluster
+	dir string
+}
+
+const diskSpace = 160 << 20 // bytes free at the beginning
+
+func (c *cluster) mount(dir string) *disk {
+	c.t.Helper()
+	d := &disk{c, dir}
+	used := int64(0)
+	must(c.t, filepath.Walk(dir, func(_ string, st os.FileInfo, err error) error {
+		if err == nil && st.Mode().IsRegular() {
+			used += st.Size() + 4096
+		}
+		return err
+	}))
+	must(c.t, os.Rename(dir, dir+".disk"))
+	must(c.t, os.Mkdir(dir, 0o700))
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", used+diskSpace)); err != nil {
+		must(c.t, os.Remove(dir))
+		must(c.t, os.Rename(dir+".disk", dir))
+		c.t.Skipf("no file system of a limited size can be mounted here: %v", err)
+	}
+	c.t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // after a failure: the cluster goes too
+	d.copy(dir+".disk", dir)
+	return d
+}
+
+func (d *disk) copy(from, to string) {
+	d.c.t.Helper()
+	if out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput(); err != nil {
+		d.c.t.Fatalf("copying %s: %v: %s", from, err, out)
+	}
+}
+
+// remove puts a directory of the real disk in place again, with what is there now if keep says so.
+func (d *disk) remove(keep bool) {
+	d.c.t.Helper()
+	must(d.c.t, os.RemoveAll(d.dir+".disk"))
+	must(d.c.t, os.Mkdir(d.dir+".disk", 0o700))
+	if keep {
+		d.copy(d.dir, d.dir+".disk")
+	}
+	must(d.c.t, unix.Unmount(d.dir, 0))
+	must(d.c.t, os.Remove(d.dir))
+	must(d.c.t, os.Rename(d.dir+".disk", d.dir))
+}
+
+func (d *disk) filler() string { return filepath.Join(d.dir, "filler") }
+
+// fill leaves nothing free.
+func (d *disk) fill() {
+	d.c.t.Helper()
+	f, err := os.OpenFile(d.filler(), os.O_CREATE|os.O_WRONLY, 0o600)
+	must(d.c.t, err)
+	defer f.Close()
+	for range 100 { // a daemon writes meanwhile
+		var st unix.Statfs_t
+		must(d.c.t, unix.Fstatfs(int(f.Fd()), &st))
+		free := int64(st.Bfree) * st.Bsize
+		if free <= 0 {
+			return
+		}
+		own, err := f.Stat()
+		must(d.c.t, err)
+		if err := unix.Fallocate(int(f.Fd()), 0, own.Size(), free); err != nil && !errors.Is(err, unix.ENOSPC) {
+			d.c.t.Fatal(err)
+		}
+	}
+	d.c.t.Fatalf("%s cannot be filled", d.dir)
+}
+
+func (d *disk) empty() {
+	d.c.t.Helper()
+	must(d.c.t, os.RemoveAll(d.filler())) // each start of mysqld empties the directory of its binary log
+}
