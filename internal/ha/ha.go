@@ -477,7 +477,11 @@ func follower(v View) (State, []Action) {
 	if behind(v, v.Server.Applied) > catchingUp {
 		return State{StateCatchingUp, fmt.Sprintf("more than %d entries behind the commit index", catchingUp)}, nil
 	}
-	return State{StateHealthy, "following " + peerName(v, v.Raft.Leader)}, nil
+	why := "following " + peerName(v, v.Raft.Leader)
+	if v.Raft.Full != "" {
+		why += ", although " + v.Raft.Full
+	}
+	return State{StateHealthy, why}, nil
 }
 
 // recovering brings mysqld up and has it judged, whoever leads.
