@@ -178,6 +178,25 @@ func (f *fake) NewJoinToken(_ context.Context, req api.JoinTokenRequest) (api.Jo
 	return api.JoinTokenResult{Token: "trj1.10.20.30.40:8008.0011.s3cr3t.abcd", Name: req.Name, Role: req.Role, Expires: time.Unix(2e9, 0)}, nil
 }
 
+func (f *fake) Remove(_ context.Context, req api.MemberRequest) (api.MemberResult, error) {
+	if req.Name == "n1" {
+		return api.MemberResult{}, api.Errorf(api.KindConflict, "n1 is the leader and cannot remove itself").With("move leadership first: trireme switchover")
+	}
+	return api.MemberResult{Name: req.Name, Message: req.Name + " is removed", Voters: 2}, nil
+}
+
+func (f *fake) Reinit(_ context.Context, req api.MemberRequest) (api.MemberResult, error) {
+	return api.MemberResult{Name: req.Name, Message: req.Name + " throws its data away", Voters: 3, Survives: 1}, nil
+}
+
+func (f *fake) Promote(_ context.Context, req api.MemberRequest) (api.MemberResult, error) {
+	return api.MemberResult{Name: req.Name, Message: req.Name + " becomes a voter", Voters: 3, Survives: 1}, nil
+}
+
+func (f *fake) Demote(_ context.Context, req api.MemberRequest) (api.MemberResult, error) {
+	return api.MemberResult{}, api.Errorf(api.KindConflict, "%s is the last voter with healthy data", req.Name)
+}
+
 func (f *fake) Join(context.Context, api.JoinRequest) (api.JoinResult, error) {
 	return api.JoinResult{}, api.Errorf(api.KindUnauthorized, "the join token is wrong, used or expired").With("make a new one with `trireme add NAME`")
 }
@@ -197,7 +216,7 @@ func TestWrap(t *testing.T) {
 
 // TestVerbs: every verb has help that fits on a screen, and its name is the documented one.
 func TestVerbs(t *testing.T) {
-	for _, verb := range strings.Fields("node init join add status switchover why-not pause resume history log config demo bench version") {
+	for _, verb := range strings.Fields("node init join add remove reinit promote demote status switchover why-not pause resume history log config demo bench version") {
 		var out strings.Builder
 		if code := run([]string{verb, "--help"}, os.Stdin, &out, &out); code != 0 || !strings.Contains(out.String(), "Usage: trireme "+verb) {
 			t.Errorf("%s --help: %d %s", verb, code, out.String())

@@ -107,7 +107,7 @@ func printStatus(w io.Writer, v api.ClusterView) {
 	printTable(w, rows)
 	for _, m := range v.Members {
 		if m.State != api.StateHealthy && m.Reason != "" {
-			for i, line := range wrap(m.Reason, 100-len(m.Name)-2) {
+			for i, line := range wrap(m.Reason+seedText(m.Seed), 100-len(m.Name)-2) {
 				prefix := m.Name + ": "
 				if i > 0 {
 					prefix = strings.Repeat(" ", len(prefix))
@@ -124,6 +124,18 @@ func failoverText(f api.FailoverView) string {
 		return "a failover now: NOT POSSIBLE: " + f.Problem
 	}
 	return fmt.Sprintf("a failover now: %s would lead in about %.1f s (%.1f s if the leader's host or link is lost)", f.To, f.Seconds, f.HostLostSeconds)
+}
+
+// seedText is how far a copy has come.
+func seedText(s *api.SeedView) string {
+	if s == nil {
+		return ""
+	}
+	text := " (" + s.From
+	if s.TotalBytes > 0 {
+		text += fmt.Sprintf("; %d of about %d MiB, %s", s.DoneBytes>>20, s.TotalBytes>>20, s.Stage)
+	}
+	return text + ")"
 }
 
 func statusRow(m api.MemberView) []string {

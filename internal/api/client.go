@@ -136,6 +136,30 @@ func (c *Client) Join(ctx context.Context, req JoinRequest) (res JoinResult, err
 	return res, c.do(ctx, http.MethodPost, "/join", req, &res)
 }
 
+// Remove takes a member out of the cluster.
+func (c *Client) Remove(ctx context.Context, name string) (MemberResult, error) {
+	return c.member(ctx, "/remove", name)
+}
+
+// Reinit throws a member's data away and has it copied from another node.
+func (c *Client) Reinit(ctx context.Context, name string) (MemberResult, error) {
+	return c.member(ctx, "/reinit", name)
+}
+
+// Promote makes a learner a voter.
+func (c *Client) Promote(ctx context.Context, name string) (MemberResult, error) {
+	return c.member(ctx, "/promote", name)
+}
+
+// Demote makes a voter a learner.
+func (c *Client) Demote(ctx context.Context, name string) (MemberResult, error) {
+	return c.member(ctx, "/demote", name)
+}
+
+func (c *Client) member(ctx context.Context, path, name string) (res MemberResult, err error) {
+	return res, c.do(ctx, http.MethodPost, path, MemberRequest{Name: name}, &res)
+}
+
 // do sends body as JSON and decodes the answer. All errors are *Error.
 func (c *Client) do(ctx context.Context, method, path string, body, answer any) error {
 	status, data, err := c.roundTrip(ctx, method, path, body)

@@ -78,6 +78,22 @@ func (b *backend) Join(_ context.Context, req JoinRequest) (JoinResult, error) {
 	return JoinResult{ID: 7}, b.note("join " + req.Member.Name)
 }
 
+func (b *backend) Remove(_ context.Context, req MemberRequest) (MemberResult, error) {
+	return MemberResult{Name: req.Name}, b.note("remove " + req.Name)
+}
+
+func (b *backend) Reinit(_ context.Context, req MemberRequest) (MemberResult, error) {
+	return MemberResult{Name: req.Name}, b.note("reinit " + req.Name)
+}
+
+func (b *backend) Promote(_ context.Context, req MemberRequest) (MemberResult, error) {
+	return MemberResult{Name: req.Name}, b.note("promote " + req.Name)
+}
+
+func (b *backend) Demote(_ context.Context, req MemberRequest) (MemberResult, error) {
+	return MemberResult{Name: req.Name}, b.note("demote " + req.Name)
+}
+
 func (b *backend) APITokenHash() string { return pki.HashToken(operatorToken) }
 
 func (b *backend) Metrics() prometheus.Gatherer {

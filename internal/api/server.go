@@ -126,6 +126,10 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/resume", s.control(true, forLeader(s, Backend.Resume)))
 	mux.Handle("/switchover", s.control(true, forLeader(s, Backend.Switchover)))
 	mux.Handle("/join-tokens", s.control(true, forLeader(s, Backend.NewJoinToken)))
+	mux.Handle("/remove", s.control(true, forLeader(s, Backend.Remove)))
+	mux.Handle("/reinit", s.control(true, forLeader(s, Backend.Reinit)))
+	mux.Handle("/promote", s.control(true, forLeader(s, Backend.Promote)))
+	mux.Handle("/demote", s.control(true, forLeader(s, Backend.Demote)))
 	mux.Handle("/join", s.control(false, forLeader(s, Backend.Join)))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, Errorf(KindNotFound, "no such path %s", r.URL.Path))

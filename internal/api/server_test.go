@@ -202,7 +202,12 @@ func TestForwardedToLeader(t *testing.T) {
 	if err != nil || j.ID != 7 {
 		t.Fatalf("%+v, %v", j, err)
 	}
-	if got := lead.calls(); !slices.Equal(got, []string{"switchover n2", "join-token n3", "join n3"}) || len(follow.calls()) != 0 {
+	for _, verb := range []func(*Client, context.Context, string) (MemberResult, error){(*Client).Remove, (*Client).Reinit, (*Client).Promote, (*Client).Demote} {
+		if res, err := verb(cl, t.Context(), "n3"); err != nil || res.Name != "n3" {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	if got := lead.calls(); !slices.Equal(got, []string{"switchover n2", "join-token n3", "join n3", "remove n3", "reinit n3", "promote n3", "demote n3"}) || len(follow.calls()) != 0 {
 		t.Fatalf("leader was asked %v", got)
 	}
 

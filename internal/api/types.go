@@ -99,7 +99,8 @@ type MemberView struct {
 	State  string     `json:"state"`
 	Reason string     `json:"reason,omitempty"` // why it is in that state, one sentence
 	Raft   RaftView   `json:"raft"`
-	MySQL  *MySQLView `json:"mysql"` // null for a logger
+	MySQL  *MySQLView `json:"mysql"`          // null for a logger
+	Seed   *SeedView  `json:"seed,omitempty"` // while its data is being copied from another node
 	Router RouterView `json:"router"`
 	Daemon DaemonView `json:"daemon"`
 }
@@ -112,6 +113,7 @@ type RaftView struct {
 	Voter   bool   `json:"voter"`
 	Weight  int    `json:"weight"`
 	Match   uint64 `json:"match"`   // highest index known durable in its log
+	First   uint64 `json:"first"`   // first index of its log: what lies below was purged
 	Last    uint64 `json:"last"`    // last index of its log
 	Commit  uint64 `json:"commit"`  // its commit index
 	Applied uint64 `json:"applied"` // highest index executed by its mysqld; a logger's is its commit index
@@ -128,6 +130,15 @@ type MySQLView struct {
 	GTIDExecuted string   `json:"gtid_executed"`
 	LagSeconds   *float64 `json:"lag_seconds"` // null when not known
 	LagBytes     *uint64  `json:"lag_bytes"`   // committed and not yet executed; null when not known
+}
+
+// SeedView is how far the copy of another node's data has come.
+type SeedView struct {
+	From       string    `json:"from"`  // the donor's name
+	Stage      string    `json:"stage"` // of CLONE: file copy, page copy, redo copy, …; empty at the beginning
+	DoneBytes  uint64    `json:"done_bytes"`
+	TotalBytes uint64    `json:"total_bytes"` // as the donor estimates it; 0: not known yet
+	Since      time.Time `json:"since"`
 }
 
 // RouterView is where a node's router listens.
@@ -243,6 +254,19 @@ type JoinResult struct {
 	Secrets config.Secrets  `json:"secrets"`
 }
 
+// MemberRequest names the member that a change of the membership is about.
+type MemberRequest struct {
+	Name string `json:"name"`
+}
+
+// MemberResult says what became of it, and what the cluster can bear now.
+type MemberResult struct {
+	Name     string `json:"name"`
+	Message  string `json:"message"`
+	Voters   int    `json:"voters"`
+	Survives int    `json:"survives"` // how many of the voters may fail
+}
+
 // Event is one line of the cluster's history.
 type Event struct {
 	Time    time.Time `json:"time"`
@@ -294,7 +318,8 @@ type Leader struct {
 // Backend is the node behind the API. Methods are called from many goroutines, return when ctx ends, and report failures that an
 // operator should understand as *Error; any other error is shown as an internal one.
 //
-// Switchover, NewJoinToken, Join, Pause, Resume and ChangeConfig are called on the leader only, the others on any node.
+// Switchover, NewJoinToken, Join, Remove, Reinit, Promote, Demote, Pause, Resume and ChangeConfig are called on the leader only, the
+// others on any node.
 type Backend interface {
 	// Local is the health of this node, from memory: no I/O, no waiting.
 	Local() Health
@@ -321,6 +346,13 @@ type Backend interface {
 	NewJoinToken(ctx context.Context, req JoinTokenRequest) (JoinTokenResult, error)
 	// Join checks and uses up the token and returns once the new member is in the committed settings.
 	Join(ctx context.Context, req JoinRequest) (JoinResult, error)
+	// Remove returns when the member has no vote and no record any more, or with the reason why it must stay.
+	Remove(ctx context.Context, req MemberRequest) (MemberResult, error)
+	// Reinit returns when the member has begun to throw its data away and to copy another node's.
+	Reinit(ctx context.Context, req MemberRequest) (MemberResult, error)
+	// Promote makes a learner a voter as soon as it has caught up; Demote makes a voter a learner.
+	Promote(ctx context.Context, req MemberRequest) (MemberResult, error)
+	Demote(ctx context.Context, req MemberRequest) (MemberResult, error)
 	// APITokenHash is the pki.HashToken of the operator's credential, from the cluster settings.
 	APITokenHash() string
 	// Metrics is the node's registry.

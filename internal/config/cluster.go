@@ -57,15 +57,20 @@ type Member struct {
 	RWPort    int    `json:"rw_port"`
 	ROPort    int    `json:"ro_port"`
 	Weight    int    `json:"weight"`
+	// Pending: it was accepted and has not been heard of yet. Until then it takes no part in Raft and keeps nobody waiting.
+	Pending bool `json:"pending,omitempty"`
+	// Removing: it is on its way out. Its record goes once Raft's membership is without it.
+	Removing bool `json:"removing,omitempty"`
 }
 
-// JoinToken is an invitation that was given out and not used yet. The token itself is known to its holder only.
+// JoinToken is an invitation that was given out and whose node has not been heard of yet. The token itself is known to its holder only.
 type JoinToken struct {
 	ID      string    `json:"id"`
 	Hash    string    `json:"hash"`           // pki.HashToken of the token's secret
 	Name    string    `json:"name,omitempty"` // the node it is for; empty: any new name
 	Role    string    `json:"role"`
 	Expires time.Time `json:"expires"`
+	Used    uint64    `json:"used,omitempty"` // raft id given to its holder, who may ask again as long as that member is pending
 }
 
 // Pause is an operator's wish that leadership stays where it is. It ends at Until by the clock of each node; a zero Until: when it

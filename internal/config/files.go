@@ -32,6 +32,7 @@ type Secrets struct {
 	Admin    Account `json:"admin"`     // the daemon's own sessions
 	Repl     Account `json:"repl"`      // the daemon dumping the leader's mysqld
 	Feed     Account `json:"feed"`      // the follower's mysqld logging in to its daemon's feed
+	Clone    Account `json:"clone"`     // a new node's mysqld cloning another's
 	APIToken string  `json:"api_token"` // node to node, when one forwards a request to another
 }
 
@@ -41,13 +42,14 @@ func NewSecrets() Secrets {
 		Admin:    Account{"trireme_admin", NewToken()},
 		Repl:     Account{"trireme_repl", NewToken()},
 		Feed:     Account{"trireme_feed", NewToken()},
+		Clone:    Account{"trireme_clone", NewToken()},
 		APIToken: NewToken(),
 	}
 }
 
 // Validate says which part is missing.
 func (s Secrets) Validate() error {
-	for name, a := range map[string]Account{"admin": s.Admin, "repl": s.Repl, "feed": s.Feed} {
+	for name, a := range map[string]Account{"admin": s.Admin, "repl": s.Repl, "feed": s.Feed, "clone": s.Clone} {
 		if a.User == "" || a.Password == "" {
 			return fmt.Errorf("secrets: account %q is incomplete", name)
 		}

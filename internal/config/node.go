@@ -36,6 +36,7 @@ type MySQL struct {
 	Advertise  string            // host by which routers and clients reach it; empty: the host of peer.advertise
 	Durability string            // DurabilityLog or DurabilityDouble
 	OSUser     string            // user to run mysqld as when the daemon is root; empty: the daemon's own
+	SeedRate   Bytes             // per second, that seeding this mysqld reads from the donor; 0: no limit
 	Options    map[string]string // more lines for my.cnf, name to value, in option-file spelling with '_' for '-'
 }
 

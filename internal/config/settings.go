@@ -22,6 +22,7 @@ var settings = []setting{
 	{"mysql.advertise", "", "host by which others reach this mysqld; empty: the host of peer.advertise", func(n *Node) any { return &n.MySQL.Advertise }},
 	{"mysql.durability", DurabilityLog, "log: the raft log's fsync counts; double: mysqld flushes each commit too", func(n *Node) any { return &n.MySQL.Durability }},
 	{"mysql.os_user", "", "user to run mysqld as when the daemon is root; empty: the daemon's own", func(n *Node) any { return &n.MySQL.OSUser }},
+	{"mysql.seed_rate", "100MiB", "most that seeding this node reads from another in a second; \"0B\": no limit", func(n *Node) any { return &n.MySQL.SeedRate }},
 	{"mysql.options", "", "more lines for my.cnf", func(n *Node) any { return &n.MySQL.Options }},
 
 	{"peer.listen", "0.0.0.0:7306", "where the other nodes connect", func(n *Node) any { return &n.Peer.Listen }},

@@ -60,6 +60,9 @@ func (n Node) checkMySQL(doc document) *Error {
 	if d := n.MySQL.Durability; d != DurabilityLog && d != DurabilityDouble {
 		return doc.fail("mysql.durability", fmt.Sprintf("%q is not a durability mode", d), `write "log" or "double"`)
 	}
+	if r := n.MySQL.SeedRate; r != 0 && r < MiB {
+		return doc.fail("mysql.seed_rate", fmt.Sprintf("%v is less than 1MiB in a second", r), `write a larger rate, or "0B" for no limit`)
+	}
 	for _, name := range sortedKeys(n.MySQL.Options) {
 		key := "mysql.options." + name
 		if reason := ownedOption(name); reason != "" {

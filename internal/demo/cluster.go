@@ -430,15 +430,16 @@ func (c *Cluster) Direct(n *Node) verify.Login {
 	return c.login(verify.Fixed(addr(n.Ports.MySQL)))
 }
 
-// Routed is a login through the read-write router ports, taking the nodes in turn, as a driver with several hosts does.
+// Routed is a login through the read-write router ports of the present nodes, taking them in turn, as a driver with several hosts does.
 func (c *Cluster) Routed() verify.Login {
 	var mu sync.Mutex
 	next := 0
+	nodes := slices.Clone(c.nodes)
 	return c.login(func() string {
 		mu.Lock()
 		defer mu.Unlock()
 		next++
-		return addr(c.nodes[next%len(c.nodes)].Ports.RW)
+		return addr(nodes[next%len(nodes)].Ports.RW)
 	})
 }
 

@@ -82,19 +82,25 @@ func checkDir(dir string) error {
 func (c *Cluster) layOut() {
 	c.state = State{Cluster: c.opts.Name, User: appUser, Password: config.NewToken()}
 	for i := range c.opts.Nodes + c.opts.Loggers {
-		n := &Node{Name: fmt.Sprintf("n%d", i+1), Role: config.RoleVoter, Ports: portsOf(c.opts.PortBase, i)}
-		if i >= c.opts.Nodes {
-			n.Name, n.Role = fmt.Sprintf("l%d", i-c.opts.Nodes+1), config.RoleLogger
+		if i < c.opts.Nodes {
+			c.layOutNode(fmt.Sprintf("n%d", i+1), config.RoleVoter, portsOf(c.opts.PortBase, i))
+		} else {
+			c.layOutNode(fmt.Sprintf("l%d", i-c.opts.Nodes+1), config.RoleLogger, portsOf(c.opts.PortBase, i))
 		}
-		n.Dir = filepath.Join(c.opts.Dir, n.Name)
-		c.nodes = append(c.nodes, n)
-		s := NodeState{Name: n.Name, Role: n.Role, Dir: n.Dir, PeerPort: n.Ports.Peer, APIPort: n.Ports.API, RWPort: n.Ports.RW, ROPort: n.Ports.RO}
-		if n.Role != config.RoleLogger {
-			socket := mysqld.Config{Dir: c.settings(n).MySQLDir()}.Socket()
-			s.MySQLPort, s.MySQLSocket = &n.Ports.MySQL, &socket
-		}
-		c.state.Nodes = append(c.state.Nodes, s)
 	}
+}
+
+// layOutNode is one more node.
+func (c *Cluster) layOutNode(name, role string, ports Ports) *Node {
+	n := &Node{Name: name, Role: role, Ports: ports, Dir: filepath.Join(c.opts.Dir, name)}
+	c.nodes = append(c.nodes, n)
+	s := NodeState{Name: n.Name, Role: n.Role, Dir: n.Dir, PeerPort: n.Ports.Peer, APIPort: n.Ports.API, RWPort: n.Ports.RW, ROPort: n.Ports.RO}
+	if n.Role != config.RoleLogger {
+		socket := mysqld.Config{Dir: c.settings(n).MySQLDir()}.Socket()
+		s.MySQLPort, s.MySQLSocket = &n.Ports.MySQL, &socket
+	}
+	c.state.Nodes = append(c.state.Nodes, s)
+	return n
 }
 
 // settings of a node, as its trireme.toml will hold them.

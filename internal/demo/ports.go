@@ -9,6 +9,7 @@ import (
 const (
 	portsPerNode    = 10
 	defaultPortBase = 21000
+	portsEnd        = 32000 // below the ephemeral range
 )
 
 // Ports of one node.
@@ -47,12 +48,23 @@ func listen(port int) (net.Listener, error) { return net.Listen("tcp", addr(port
 // FreePortBase finds a base whose ports for n nodes are free now. Below the ephemeral range, so that no outgoing
 // connection takes one between the check and the use.
 func FreePortBase(n int) (int, error) {
-	for base := defaultPortBase; base+n*portsPerNode < 32000; base += portsPerNode * n {
+	for base := defaultPortBase; base+n*portsPerNode < portsEnd; base += portsPerNode * n {
 		if checkPorts(base, n) == nil {
 			return base, nil
 		}
 	}
-	return 0, fmt.Errorf("no %d free ports between 21000 and 32000", n*portsPerNode)
+	return 0, fmt.Errorf("no %d free ports between %d and %d", n*portsPerNode, defaultPortBase, portsEnd)
+}
+
+// sparePorts finds free ones for one more node, from the other end than FreePortBase: what is not in use yet may belong to
+// a cluster that is just being made.
+func sparePorts() (Ports, error) {
+	for base := portsEnd - portsPerNode; base > defaultPortBase; base -= portsPerNode {
+		if checkPorts(base, 1) == nil {
+			return portsOf(base, 0), nil
+		}
+	}
+	return Ports{}, fmt.Errorf("no %d free ports between %d and %d", portsPerNode, defaultPortBase, portsEnd)
 }
 
 const host = "127.0.0.1"

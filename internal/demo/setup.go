@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"trireme/internal/api"
@@ -45,11 +46,51 @@ func (c *Cluster) primary(ctx context.Context, n *Node) error {
 	return err
 }
 
-// join invites a node, makes its directory, starts it, and waits until it is a healthy member.
+// join makes a node a member, starts it, and waits until it is a healthy one.
 func (c *Cluster) join(ctx context.Context, n *Node) error {
 	c.say("%s: trireme add, trireme join (%s)", n.Name, n.Role)
-	first := c.nodes[0]
-	cl := c.client(first)
+	if err := c.invite(ctx, n); err != nil {
+		return err
+	}
+	if err := c.Start(n); err != nil {
+		return err
+	}
+	return c.WaitMember(ctx, n)
+}
+
+// Add makes one more node a member and starts its daemon; it does not wait for it (WaitMember). Nobody may use the cluster's list of nodes
+// meanwhile.
+func (c *Cluster) Add(ctx context.Context, name, role string) (*Node, error) {
+	ports, err := sparePorts()
+	if err != nil {
+		return nil, err
+	}
+	n := c.layOutNode(name, role, ports)
+	err = c.invite(ctx, n)
+	if err == nil {
+		err = c.Start(n)
+	}
+	if err != nil {
+		c.Forget(n)
+		return nil, err
+	}
+	return n, nil
+}
+
+// Forget ends a node's daemon and takes it from the list; whether it is a member is another matter.
+func (c *Cluster) Forget(n *Node) {
+	if p := n.process(); p != nil {
+		p.Kill()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes = slices.DeleteFunc(c.nodes, func(o *Node) bool { return o == n })
+	c.state.Nodes = slices.DeleteFunc(c.state.Nodes, func(s NodeState) bool { return s.Name == n.Name })
+}
+
+// invite makes a node a member and its directory.
+func (c *Cluster) invite(ctx context.Context, n *Node) error {
+	cl := c.client(c.nodes[0])
 	defer cl.Close()
 	invitation, err := cl.NewJoinToken(ctx, api.JoinTokenRequest{Name: n.Name, Role: n.Role, TTL: inviteTTL})
 	if err != nil {
@@ -58,9 +99,11 @@ func (c *Cluster) join(ctx context.Context, n *Node) error {
 	if _, err := setup.Join(ctx, setup.JoinOptions{Token: invitation.Token, Node: c.settings(n), Role: n.Role}); err != nil {
 		return fmt.Errorf("join of %s: %w", n.Name, err)
 	}
-	if err := c.Start(n); err != nil {
-		return err
-	}
+	return nil
+}
+
+// WaitMember waits until a node is a healthy member, and has its vote if it is to have one.
+func (c *Cluster) WaitMember(ctx context.Context, n *Node) error {
 	return c.whileRunning(ctx, n, n.Name+" to become a healthy member", func() error { return c.healthyMember(ctx, n) })
 }
 

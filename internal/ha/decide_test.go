@@ -20,7 +20,7 @@ func brokenRule(v View, st State, acts []Action) string {
 	right := v.Raft.IsLeader && v.Serving.Term == v.Raft.Term && (v.Now <= v.Raft.LeaseUntil || phase == PhasePromoting)
 	mustFence := serving && !right || phase != PhaseNone && phase != PhaseFencing && v.Server.State != ServerReady
 	switch {
-	case st.Why == "" || !slices.Contains([]string{StateStarting, StateRecovering, StateCatchingUp, StateHealthy, StateFenced, StateDown}, st.Name):
+	case st.Why == "" || !slices.Contains([]string{StateStarting, StateRecovering, StateSeeding, StateCatchingUp, StateHealthy, StateFenced, StateDown}, st.Name):
 		return fmt.Sprintf("state %q with the sentence %q", st.Name, st.Why)
 	case len(acts) > 1:
 		return "two actions at once"
@@ -70,6 +70,8 @@ func brokenRule(v View, st State, acts []Action) string {
 		return "start of a mysqld that must not be started"
 	case a.Kind == Judge && (v.Server.State != ServerUp || v.Raft.Leader == 0 || v.Stopping):
 		return "judgement that cannot be made"
+	case a.Kind == Seed && (v.Server.State != ServerBehind || v.Raft.Leader == 0 || v.Stopping || v.Paused || v.Now < v.Server.RetryAt):
+		return "data thrown away that must be kept"
 	}
 	return ""
 }
@@ -194,7 +196,7 @@ func TestNoHandoverInACircle(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	for k := StartServer; k <= Restart; k++ {
+	for k := StartServer; k <= Seed; k++ {
 		if k.String() == "" {
 			t.Errorf("kind %d has no name", k)
 		}

@@ -64,6 +64,8 @@ func Unready(s Server, log string, stopping bool, now time.Duration) (r Reason, 
 		return bar(Leaving, "the daemon is stopping"), false
 	case s.State == ServerBroken:
 		return bar(NeedsSeed, "mysqld must be seeded again%s", problem), false
+	case s.State == ServerBehind || s.State == ServerSeeding:
+		return bar(NeedsSeed, "mysqld is seeded from another node%s", problem), false
 	case s.State == ServerUp || s.State == ServerJudging:
 		return bar(MySQLDown, "mysqld is not judged against the committed log yet%s", problem), false
 	case s.State != ServerReady:

@@ -39,11 +39,17 @@ const (
 	ServerReady
 	// ServerDying: SIGKILL was sent and the process is still there: its disk hangs. Nothing can be done with it, and it serves nobody.
 	ServerDying
-	// ServerBroken: holds what Raft did not commit, or misses what cannot be fed; must be seeded again.
+	// ServerBroken: holds what Raft did not commit, or misses what cannot be explained; must be seeded again, which throws its
+	// data away and is an operator's decision.
 	ServerBroken
+	// ServerBehind: has to be seeded, and nothing is lost with what it holds: what it needs next is no longer in the log, or an
+	// operator gave its data up.
+	ServerBehind
+	// ServerSeeding: its data is being replaced by a copy of another node's.
+	ServerSeeding
 )
 
-var serverStateNames = [...]string{"absent", "off", "starting", "up", "judging", "ready", "dying", "broken"}
+var serverStateNames = [...]string{"absent", "off", "starting", "up", "judging", "ready", "dying", "broken", "behind", "seeding"}
 
 func (s ServerState) String() string { return serverStateNames[s] }
 
@@ -168,9 +174,10 @@ const (
 	HandOver                    // transfer raft leadership before writes were opened
 	Switchover                  // close writes, drain, transfer leadership
 	Restart                     // SIGKILL a mysqld that serves nothing and is stuck; a new incarnation follows
+	Seed                        // replace the data of a ServerBehind by a copy of another node's
 )
 
-var kindNames = [...]string{"", "start-server", "judge", "promote", "fence", "hand-over", "switchover", "restart"}
+var kindNames = [...]string{"", "start-server", "judge", "promote", "fence", "hand-over", "switchover", "restart", "seed"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -518,7 +525,21 @@ func recovering(v View) (State, []Action) {
 	case ServerDying:
 		return State{StateDown, "mysqld was killed and has not ended yet: look for a disk that hangs"}, nil
 	case ServerBroken:
-		return State{StateFenced, "mysqld's data does not match the committed log: it must be seeded again"}, nil
+		return State{StateFenced, "mysqld's data does not match the committed log; `trireme reinit " + v.Name + "` throws it away and copies another node's"}, nil
+	case ServerBehind:
+		switch {
+		case v.Stopping:
+			return State{StateDown, "stopping"}, nil
+		case v.Paused:
+			return State{StateSeeding, "mysqld must be seeded from another node, and automatic actions are paused"}, nil
+		case v.Now < v.Server.RetryAt:
+			return State{StateSeeding, "mysqld must be seeded from another node; it is tried again in a moment"}, nil
+		case v.Raft.Leader == 0:
+			return State{StateSeeding, "mysqld must be seeded from another node; waiting for a leader"}, nil
+		}
+		return State{StateSeeding, "seeding mysqld from another node"}, []Action{{Kind: Seed, Term: v.Raft.Term}}
+	case ServerSeeding:
+		return State{StateSeeding, "seeding mysqld from another node"}, nil
 	}
 	return State{StateHealthy, "ready"}, nil
 }

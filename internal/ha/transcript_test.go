@@ -33,7 +33,7 @@ func TestTranscripts(t *testing.T) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "view":
-				v = View{Now: 100 * time.Second, Self: 1, Weight: 100, Voter: true, Raft: Raft{Term: 1, Voters: 3}, Server: Server{State: ServerReady}}
+				v = View{Now: 100 * time.Second, Self: 1, Name: "n1", Weight: 100, Voter: true, Raft: Raft{Term: 1, Voters: 3}, Server: Server{State: ServerReady}}
 				readView(t, d, &v)
 				return show(v)
 			case "set":

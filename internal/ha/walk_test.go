@@ -166,6 +166,8 @@ func (w *walk) ask(n *walkNode) bool {
 	case Switchover:
 		n.tried, n.triedAt, n.triedTo = a.Term, w.now, a.To
 		n.serving.Phase = PhaseHandover
+	case Seed:
+		n.srv = ServerSeeding
 	}
 	return true
 }
@@ -225,6 +227,12 @@ func (w *walk) finish(n *walkNode, ok bool) {
 			return
 		}
 		n.serving.Drained, n.serving.Phase = false, PhaseOpen
+	case Seed:
+		n.op = Action{}
+		n.srv, n.applied = ServerOff, w.commit
+		if !ok {
+			n.srv, n.retryAt = ServerBehind, w.now+time.Second
+		}
 	}
 }
 
@@ -251,7 +259,7 @@ func (w *walk) onlyLeader(n *walkNode) {
 
 func (w *walk) kill(n *walkNode) {
 	w.log("mysqld of node %d dies", n.id)
-	if n.data && n.srv != ServerOff && n.srv != ServerBroken {
+	if n.data && n.srv != ServerOff && n.srv < ServerBroken {
 		n.srv, n.stuck = ServerOff, false
 		if k := n.op.Kind; k == StartServer || k == Judge {
 			n.op = Action{}
@@ -349,7 +357,7 @@ func (w *walk) step() {
 		if rapid.Bool().Draw(w.t, "sick") {
 			n.stuck = n.srv == ServerReady
 		} else if n.srv == ServerJudging && rapid.IntRange(0, 3).Draw(w.t, "broken") == 0 {
-			n.srv, n.op = ServerBroken, Action{}
+			n.srv, n.op = rapid.SampledFrom([]ServerState{ServerBroken, ServerBehind}).Draw(w.t, "how"), Action{}
 		}
 	}
 	w.commit++

@@ -22,7 +22,7 @@ const (
 	DurabilityDouble Durability = "double"
 )
 
-// Account is a MySQL account of Trireme's own. It exists for localhost, and Repl for 127.0.0.1 and ::1 too.
+// Account is a MySQL account of Trireme's own. It exists for localhost, Repl for 127.0.0.1 and ::1 too, Clone for every host.
 type Account struct{ User, Password string }
 
 // Config is one mysqld. It is not changed after New.
@@ -35,6 +35,7 @@ type Config struct {
 	ReportHost string // what SHOW REPLICAS calls this server; empty: Bind
 	Admin      Account
 	Repl       Account    // for the daemon's dump connection
+	Clone      Account    // for servers of other hosts that are seeded from this one; TLS only
 	Durability Durability // empty: DurabilityLog
 	OSUser     string     // user to run mysqld as, when this process is root; empty: our own
 	// Extra are the operator's lines for my.cnf, name to value ('-' and '_' are the same). An empty value is a bare option.
@@ -97,8 +98,8 @@ func (c Config) Validate() error {
 		return bad("server id 0: it must be unique in the cluster and not 0")
 	case c.Admin.User == "" || c.Admin.Password == "" || c.Repl.User == "" || c.Repl.Password == "":
 		return bad("Trireme's accounts need a name and a password")
-	case c.Admin.User == c.Repl.User:
-		return bad("Trireme's accounts need different names, both are %q", c.Admin.User)
+	case c.Admin.User == c.Repl.User || c.Clone.User != "" && (c.Clone.User == c.Admin.User || c.Clone.User == c.Repl.User):
+		return bad("Trireme's accounts need different names: %q, %q, %q", c.Admin.User, c.Repl.User, c.Clone.User)
 	case c.Durability != "" && c.Durability != DurabilityLog && c.Durability != DurabilityDouble:
 		return bad("durability %q is neither %q nor %q", c.Durability, DurabilityLog, DurabilityDouble)
 	}

@@ -10,6 +10,7 @@
 //	relay/   the relay log: deleted before every start, the feed brings it again
 //	run/     my.cnf (0600), the socket and its lock, the pid file
 //	log/     mysqld.err, mysqld's own error log
+//	seed/    while a copy of another server is received (Seed)
 //
 // A unix socket's path has room for 107 bytes. Where Dir is too long for that, the socket (alone) is in
 // /tmp/trireme-<uid>-<hash of Dir>/; Config.Socket says where.

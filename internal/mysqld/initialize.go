@@ -79,7 +79,7 @@ func (c Config) initialize(ctx context.Context, fill func(tmp string) error) err
 		return err
 	}
 	tmp := c.DataDir() + ".new"
-	if err := c.clearTemp(ctx, tmp); err != nil {
+	if err := c.clearTemp(ctx, tmp, tmp); err != nil {
 		return err
 	}
 	if err := c.makeTemp(tmp); err != nil {
@@ -143,13 +143,13 @@ func isEmptyDir(path string) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0
 }
 
-// clearTemp removes what an interrupted run has left, its server included.
-func (c Config) clearTemp(ctx context.Context, tmp string) error {
+// clearTemp removes what an interrupted run has left: the server on datadir, and folder, and old data that was being removed.
+func (c Config) clearTemp(ctx context.Context, datadir, folder string) error {
 	all, err := processes()
 	if err != nil {
 		return err
 	}
-	unfinished := func(p process) bool { return p.isMysqld() && p.names("--datadir=", tmp) }
+	unfinished := func(p process) bool { return p.isMysqld() && p.names("--datadir=", datadir) }
 	for _, p := range all {
 		if unfinished(p) {
 			if err := killAndWait(ctx, p, unfinished); err != nil {
@@ -157,8 +157,10 @@ func (c Config) clearTemp(ctx context.Context, tmp string) error {
 			}
 		}
 	}
-	if err := os.RemoveAll(tmp); err != nil {
-		return fmt.Errorf("remove an unfinished data directory: %w", err)
+	for _, dir := range []string{folder, c.discardedDir()} {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove an unfinished data directory: %w", err)
+		}
 	}
 	return nil
 }
@@ -196,14 +198,20 @@ func (c Config) runInitialize(ctx context.Context, tmp string) error {
 	return nil
 }
 
+// shapeOptions give the data directory its form, placeOptions put parts of it elsewhere.
+var (
+	shapeOptions = map[string]bool{"lower_case_table_names": true, "innodb_page_size": true, "innodb_data_file_path": true}
+	placeOptions = map[string]bool{"innodb_data_home_dir": true, "innodb_undo_directory": true, "innodb_log_group_home_dir": true,
+		"innodb_directories": true, "innodb_doublewrite_dir": true}
+)
+
 // formatOptions are the operator's options that shape the data directory itself: they must be there from the beginning, and the
 // same at every start.
 func (c Config) formatOptions() []string {
 	var args []string
 	for name, value := range c.Extra {
-		switch key := canonical(name); key {
-		case "lower_case_table_names", "innodb_page_size", "innodb_data_file_path", "innodb_data_home_dir", "innodb_undo_directory",
-			"innodb_log_group_home_dir", "innodb_directories", "innodb_doublewrite_dir":
+		key := canonical(name)
+		if shapeOptions[key] || placeOptions[key] {
 			args = append(args, "--"+key+"="+value)
 		}
 	}
@@ -268,6 +276,11 @@ func (c Config) accountStatements() []string {
 			// Without SYSTEM_USER an application's CREATE USER could change the password; with CONNECTION_ADMIN the dump gets a
 			// connection when max_connections is reached.
 			"GRANT SYSTEM_USER, CONNECTION_ADMIN ON *.* TO "+repl)
+	}
+	if c.Clone.User != "" {
+		// SYSTEM_USER for the same reason.
+		clone := create(c.Clone, "%")
+		q = append(q, "ALTER USER "+clone+" REQUIRE SSL", "GRANT BACKUP_ADMIN, SYSTEM_USER ON *.* TO "+clone)
 	}
 	var secret [24]byte
 	_, _ = rand.Read(secret[:]) // never fails: crypto/rand crashes the program instead

@@ -68,6 +68,7 @@ var alwaysSettings = []setting{
 var optionSettings = []setting{
 	{"replicate_same_server_id", "ON", "an ex-leader gets its own transactions back through the feed"},
 	{"plugin_load_add", "semisync_source.so", whySemisync},
+	{"plugin_load_add", "mysql_clone.so", "other nodes are seeded from this server"},
 }
 
 // startSettings are what a server starts with; the daemon changes them later.

@@ -66,6 +66,8 @@ func (n *Node) View(context.Context) api.ClusterView {
 		switch p := n.peers[m.ID]; {
 		case m.ID == n.id.ID:
 			mv = n.selfViewLocked(&st)
+		case m.Pending && (p == nil || !p.fresh()):
+			mv = api.DownView(m, "it has joined and was never started; start its daemon, or take it out with `trireme remove "+m.Name+"`")
 		case p == nil || !p.fresh():
 			mv = api.DownView(m, silenceText(p))
 			if p != nil {
@@ -74,6 +76,7 @@ func (n *Node) View(context.Context) api.ClusterView {
 		default:
 			mv = p.status.Member
 		}
+		mv.Raft.Voter = contains(st.Voters, m.ID)
 		if pr, ok := st.Members[m.ID]; ok {
 			mv.Raft.Match = pr.Match
 		}

@@ -33,7 +33,7 @@ func (n *Node) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (api.
 		return api.JoinTokenResult{}, err
 	}
 	_, err = n.changeCluster(ctx, func(c *config.Cluster) error {
-		if _, taken := c.Member(req.Name); taken && req.Name != "" {
+		if m, taken := c.Member(req.Name); taken && req.Name != "" && !m.Pending {
 			return nameTaken(c, req.Name)
 		}
 		c.JoinTokens = slices.DeleteFunc(c.JoinTokens, func(t config.JoinToken) bool { return time.Now().After(t.Expires) })
@@ -46,8 +46,9 @@ func (n *Node) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (api.
 	return api.JoinTokenResult{Token: token.Encode(), Name: req.Name, Role: req.Role, Expires: rec.Expires}, nil
 }
 
-// Join implements api.Backend: the token is used up and the member recorded in one change of the settings; reconcile then
-// adds it to raft's membership.
+// Join implements api.Backend: the member is recorded and the token bound to it in one change of the settings. reconcile adds it to
+// raft's membership once its daemon is heard of; until then the same token, or a new one for the same name, can be used again, under
+// a new id: the answer to the first attempt may be lost.
 func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, error) {
 	token, err := pki.ParseJoinToken(req.Token)
 	if err != nil {
@@ -74,7 +75,10 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 			return badToken()
 		}
 		m = req.Member
-		m.ID, m.Role = c.NextID, t.Role
+		m.ID, m.Role, m.Pending, m.Removing = c.NextID, t.Role, true, false
+		if err := dropPending(c, t, m.Name); err != nil {
+			return err
+		}
 		if err := checkNewMember(c, m, t); err != nil {
 			return err
 		}
@@ -82,7 +86,7 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 		if cert, err = ca.SignCSR(req.CSR, pki.NodeCert{Name: m.Name, ID: m.ID, Hosts: hosts}, time.Now()); err != nil {
 			return api.Errorf(api.KindInvalid, "%v", err)
 		}
-		c.JoinTokens = slices.Delete(c.JoinTokens, i, i+1)
+		c.JoinTokens[i].Used = m.ID
 		c.Members = append(c.Members, m)
 		c.NextID++
 		return nil
@@ -93,6 +97,18 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 	n.history.add(n.event("join", 0, m.Name+" joined as "+m.Role))
 	n.poke()
 	return api.JoinResult{ID: m.ID, Cert: cert, CA: ca.CertPEM(), CAKey: key, Cluster: c, Secrets: n.secrets}, nil
+}
+
+// dropPending takes an earlier attempt to join out of the settings: the token's, or another one under the same name. Nobody will
+// start what it made.
+func dropPending(c *config.Cluster, t config.JoinToken, name string) error {
+	if used, ok := c.MemberByID(t.Used); t.Used != 0 && (!ok || !used.Pending) {
+		return badToken()
+	}
+	c.Members = slices.DeleteFunc(c.Members, func(m config.Member) bool {
+		return m.Pending && (m.ID == t.Used || m.Name == name)
+	})
+	return nil
 }
 
 // checkNewMember checks a newcomer's record against the settings and its invitation.

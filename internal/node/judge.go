@@ -31,6 +31,7 @@ type judgement struct {
 	Local    gtid.Set // executed here, not in the log, harmless statements of this node's dead incarnations
 	Errant   gtid.Set // executed here, never committed by Raft: the node must be seeded again
 	Missing  gtid.Set // missing below something executed, and not explainable: the node must be seeded again
+	Behind   bool     // Missing is all that is wrong: a prefix that ends below where the log begins
 	High     uint64   // index of the highest executed entry, 0 when none
 	Problems []string
 }
@@ -46,6 +47,7 @@ type judgeInput struct {
 	PurgedTo  uint64   // index of the last entry that is no longer in the log
 	Durable   uint64   // S8: everything at or below it is durably in InnoDB
 	XARecover map[string]bool
+	Inherited gtid.Set              // not meant for Raft, like Local: they came with another node's data
 	Local     func(gtid.Range) bool // statements of this node's own that were never meant for Raft
 }
 
@@ -56,7 +58,9 @@ type scanFunc func(known gtid.Set, f func(logTxn) error) error
 // judge compares what InnoDB holds with the committed log (S5).
 func judge(in judgeInput, scan scanFunc) (*judgement, error) {
 	j := &judgement{}
-	for _, r := range in.Executed.Subtract(in.Committed).Ranges() {
+	foreign := in.Executed.Subtract(in.Committed)
+	j.Local.AddSet(foreign.Intersect(in.Inherited))
+	for _, r := range foreign.Subtract(in.Inherited).Ranges() {
 		if in.Local(r) {
 			j.Local.AddRange(r)
 		} else {
@@ -68,6 +72,10 @@ func judge(in judgeInput, scan scanFunc) (*judgement, error) {
 			return nil, err
 		}
 	}
+	// Nothing that the log still has ran here, and nothing that Raft does not know: what is here is on every node that is not
+	// itself behind, and can be thrown away.
+	ran := in.Executed.Intersect(in.Committed)
+	j.Behind = j.Errant.Empty() && !j.Missing.Empty() && in.Purged.ContainsSet(j.Missing) && in.Purged.ContainsSet(ran)
 	if !j.Errant.Empty() {
 		j.Problems = append(j.Problems, fmt.Sprintf("executed here but never committed: %s", j.Errant.String()))
 	}

@@ -88,9 +88,11 @@ func TestJudge(t *testing.T) {
 		xids     string // in XA RECOVER
 		durable  uint64
 		local    string // incarnations, by letter, that never led
+		inherits string // what came with another node's data and is not in the log
 
 		plug, refeed, isLocal, errant, missing string
 		high                                   uint64
+		behind                                 bool // a mere prefix that ends below the log
 	}{
 		{name: "everything", log: "plain 1-5", executed: "1-5"},
 		{name: "nothing yet", log: "plain 1-5\ntraceless 6\nprepare 7 x"},
@@ -143,18 +145,26 @@ func TestJudge(t *testing.T) {
 		{name: "purged and lost", purged: "1-100", log: "plain 101\nplain 102", executed: "1-99 101", missing: "100", high: 11},
 		{name: "purged and lost, but durable", purged: "1-10", log: "plain 11\nplain 12", executed: "2-4 6-11", durable: 10, plug: "1 5", high: 11},
 		{name: "purged beyond the durable index", purged: "1-10", log: "plain 11\nplain 12", executed: "2-11", durable: 9, missing: "1", high: 11},
-		{name: "purged and far behind", purged: "1-100", log: "plain 101", executed: "1-50", missing: "51-100"},
+		{name: "purged and far behind", purged: "1-100", log: "plain 101", executed: "1-50", missing: "51-100", behind: true},
+		{name: "purged and empty", purged: "1-100", log: "plain 101", missing: "1-100", behind: true},
+		{name: "far behind, with local statements", purged: "1-100", log: "plain 101", executed: "1-50 b:1", local: "b", missing: "51-100", isLocal: "b:1", behind: true},
+		{name: "far behind and divergent", purged: "1-100", log: "plain 101", executed: "1-50 b:1", missing: "51-100", errant: "b:1"},
+		{name: "a hole below what the log still has", purged: "1-100", log: "plain 101\nplain 102", executed: "1-50 101", missing: "51-100", high: 11},
+		{name: "holes on both sides of where the log begins", purged: "1-100", log: "plain 101\nplain 102", executed: "1-50 102", missing: "51-101", high: 12},
 
 		{name: "never committed", log: "plain 1-5", executed: "1-6", errant: "6"},
 		{name: "never committed, of another stream", log: "plain 1-5", executed: "1-5 b:1", errant: "b:1"},
 		{name: "a local statement of a dead life that never led", log: "plain 1-5", executed: "1-5 b:1-2", local: "b", isLocal: "b:1-2"},
+		{name: "a copy of another node", log: "plain 1-5", executed: "1-5 b:1-2", inherits: "b:1-4", isLocal: "b:1-2"},
+		{name: "a copy, and more than it brought", log: "plain 1-5", executed: "1-5 b:1-3", inherits: "b:1-2", isLocal: "b:1-2", errant: "b:3"},
 		{name: "both", log: "plain 1-5\nplain 6", executed: "1-5 7 b:1", local: "b", isLocal: "b:1", errant: "7", high: 11},
 		{name: "errant does not make holes", log: "plain 1\nplain 2", executed: "9", errant: "9"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			log := testLog(t, tt.log)
-			in := judgeInput{Executed: testSet(t, tt.executed), Committed: testSet(t, tt.purged), Purged: testSet(t, tt.purged), PurgedTo: 10, Durable: tt.durable, XARecover: map[string]bool{}}
+			in := judgeInput{Executed: testSet(t, tt.executed), Committed: testSet(t, tt.purged), Purged: testSet(t, tt.purged), PurgedTo: 10, Durable: tt.durable,
+				Inherited: testSet(t, tt.inherits), XARecover: map[string]bool{}}
 			for _, x := range log {
 				in.Committed.AddRange(x.GTIDs)
 			}
@@ -180,6 +190,9 @@ func TestJudge(t *testing.T) {
 			}
 			if j.High != tt.high {
 				t.Errorf("high: got %d, want %d", j.High, tt.high)
+			}
+			if j.Behind != tt.behind {
+				t.Errorf("behind: got %t, want %t", j.Behind, tt.behind)
 			}
 			if want := tt.errant == "" && tt.missing == ""; j.Consistent() != want {
 				t.Errorf("consistent: got %t, want %t", j.Consistent(), want)

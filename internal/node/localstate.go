@@ -30,6 +30,9 @@ type localState struct {
 	Prelude map[uint64]int64 `json:"prelude,omitempty"`
 	// Durable is the durable index (S8): everything at or below it is durably in InnoDB.
 	Durable uint64 `json:"durable_index"`
+	// Inherited are GTIDs that came with the data of another node when this one was seeded, and that are the donor's own affair:
+	// local statements of dead incarnations, which the log does not have. A GTID set in MySQL's text form.
+	Inherited string `json:"inherited,omitempty"`
 	// LogMade says that the raft log was made: finding none from then on means that it was lost (S2).
 	LogMade bool `json:"log_made"`
 }

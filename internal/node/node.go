@@ -38,7 +38,7 @@ const (
 	statusLifetime  = 3500 * time.Millisecond
 	appliedInterval = 200 * time.Millisecond // gtid_executed is read while something is not applied
 	durableInterval = 5 * time.Second        // S8
-	purgeInterval   = 10 * time.Second
+	purgeInterval   = 3 * time.Second
 	applierInterval = 2 * time.Second
 )
 
@@ -141,9 +141,10 @@ type serverSlot struct {
 	applier string // why replication from the feed does not run; empty: it does
 	retryAt time.Duration
 	fails   int
-	problem string        // of the last failed start or judgement
+	problem string        // of the last failed start, judgement or seeding
 	rate    float64       // entries per second applied, when there was last a backlog
 	readyAt time.Duration // when state became ServerReady
+	seed    seedSlot
 }
 
 // servingSlot is what the present incarnation serves.
@@ -277,7 +278,7 @@ func (n *Node) view() ha.View {
 	if n.request != nil {
 		v.Request = &ha.Transfer{To: n.request.to}
 	}
-	if m, ok := n.cluster.MemberByID(n.id.ID); ok {
+	if m, ok := n.cluster.MemberByID(n.id.ID); ok && !m.Removing {
 		v.Weight = m.Weight
 	}
 	for _, m := range n.cluster.Members {
@@ -317,6 +318,9 @@ func (n *Node) leaseLocked(lease time.Duration) time.Duration {
 // peerViewLocked is another member as its last status showed it.
 func (n *Node) peerViewLocked(m config.Member, st *consensus.Status) ha.Peer {
 	p := ha.Peer{ID: m.ID, Name: m.Name, Voter: contains(st.Voters, m.ID), Data: m.Role != config.RoleLogger, Weight: m.Weight}
+	if m.Removing {
+		p.Weight = 0
+	}
 	if pr, ok := st.Members[m.ID]; ok {
 		p.Match = pr.Match
 	}
@@ -357,6 +361,9 @@ func (n *Node) act(a ha.Action) {
 		l := n.srv.life
 		n.srv.state = ha.ServerJudging
 		n.task(func(ctx context.Context) { n.judgeServer(ctx, l) })
+	case ha.Seed:
+		n.srv.state = ha.ServerSeeding
+		n.task(n.seedServer)
 	case ha.Promote:
 		l := n.srv.life
 		n.serving = servingSlot{phase: ha.PhasePromoting, term: a.Term}
@@ -391,6 +398,8 @@ func (n *Node) standsLocked(a ha.Action, term uint64) bool {
 		return n.srv.state == ha.ServerOff
 	case ha.Judge:
 		return n.srv.state == ha.ServerUp
+	case ha.Seed:
+		return n.srv.state == ha.ServerBehind
 	case ha.Promote:
 		return n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone
 	case ha.Restart:

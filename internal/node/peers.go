@@ -66,7 +66,7 @@ func (n *Node) HandleRaft(m *raftpb.Message) {
 func (n *Node) PeerUp(id uint64) {
 	n.mu.Lock()
 	if p := n.peers[id]; p != nil {
-		p.up = true
+		p.up, p.gone = true, false
 	}
 	n.publishNow = true // it wants to know us
 	n.mu.Unlock()
@@ -80,7 +80,7 @@ func (n *Node) PeerDown(id uint64, reason error) {
 	gone := errors.As(reason, &down) && down.Gone()
 	n.mu.Lock()
 	if p := n.peers[id]; p != nil {
-		p.up = false
+		p.up, p.gone = false, gone
 	}
 	n.publishNow = true // the others should hear what we see
 	n.mu.Unlock()

@@ -77,6 +77,9 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if n.cluster, err = config.LoadCluster(cfg.Dir); err != nil {
 		return nil, err
 	}
+	if err := n.checkMembership(n.cluster); err != nil {
+		return nil, err
+	}
 	if n.bundle, err = pki.LoadBundle(cfg.TLSDir()); err != nil {
 		return nil, err
 	}
@@ -113,11 +116,19 @@ func (n *Node) prepareServer(ctx context.Context) (err error) {
 	if err := mc.Validate(); err != nil {
 		return err
 	}
-	err = mysqld.Initialize(ctx, mc)
-	if errors.Is(err, mysqld.ErrInitialized) {
+	if mc.Initialized() {
 		return nil
 	}
-	return err
+	// There is none yet, or it is gone: then what was durable in it is gone too, and nothing may be taken for executed (S8).
+	if err := n.forgetData(); err != nil {
+		return err
+	}
+	return mysqld.Initialize(ctx, mc)
+}
+
+// forgetData forgets what was known of a data directory. It is on disk before the directory goes, and before another one comes.
+func (n *Node) forgetData() error {
+	return n.local.update(func(s *localState) { s.Durable, s.Inherited = 0, "" })
 }
 
 // openLog opens the raft log. One that was made and is gone means that what this node promised is gone too (S2).
@@ -147,7 +158,7 @@ func (n *Node) openLog() error {
 
 func (n *Node) mysqldConfig() mysqld.Config {
 	return mysqld.Config{Binary: n.bin, Dir: n.cfg.MySQLDir(), Bind: n.cfg.MySQL.Bind, Port: n.cfg.MySQL.Port,
-		ServerID: uint32(n.id.ID), ReportHost: n.cfg.MySQLHost(), Admin: mysqld.Account(n.secrets.Admin), Repl: mysqld.Account(n.secrets.Repl),
+		ServerID: uint32(n.id.ID), ReportHost: n.cfg.MySQLHost(), Admin: mysqld.Account(n.secrets.Admin), Repl: mysqld.Account(n.secrets.Repl), Clone: mysqld.Account(n.secrets.Clone),
 		Durability: mysqld.Durability(n.cfg.MySQL.Durability), OSUser: n.cfg.MySQL.OSUser, Extra: n.cfg.MySQL.Options, Logger: n.log}
 }
 
@@ -252,6 +263,7 @@ func (n *Node) startParts() error {
 	n.task(n.history.keep)
 	n.every(time.Second, n.syncHistory)
 	n.every(time.Second, n.reconcile)
+	n.every(time.Second, n.fetchSettings)
 	n.every(purgeInterval, n.purge)
 	n.every(pulseInterval, n.feelPulse)
 	n.every(spaceInterval, n.watchSpace)
@@ -281,7 +293,8 @@ func (n *Node) feedFailed(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone {
-		n.srv.state, n.srv.problem = ha.ServerBroken, err.Error()
+		// The log was purged below what mysqld needs: how far behind it is shows a new judgement.
+		n.srv.state, n.srv.problem, n.srv.retryAt = ha.ServerUp, err.Error(), now()+judgeRetry
 		n.publishNow = true
 	}
 }

@@ -182,19 +182,20 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 		return // it died meanwhile
 	}
 	switch {
-	case errors.Is(err, raftlog.ErrPurged):
-		n.srv.state = ha.ServerBroken
-		n.srv.problem = "the log that mysqld would need has been purged"
-		n.publishNow = true
-		n.mu.Unlock()
-		n.log.Error("this node must be seeded again", "err", err)
-		return
-	case err != nil:
+	case err != nil: // also when the log was purged meanwhile: the next judgement sees where it begins now
 		n.srv.state, n.srv.retryAt, n.srv.problem = ha.ServerUp, now()+judgeRetry, err.Error()
 		n.mu.Unlock()
 		if ctx.Err() == nil {
 			n.log.Warn("mysqld could not be judged yet", "err", err)
 		}
+		return
+	case j.Behind:
+		n.srv.state, n.srv.retryAt = ha.ServerBehind, 0
+		first, _ := n.rlog.FirstIndex()
+		n.srv.problem = fmt.Sprintf("the log begins at entry %d and mysqld needs earlier ones", first)
+		n.publishNow = true
+		n.mu.Unlock()
+		n.log.Warn("mysqld is too far behind to be fed from the log: it is seeded from another node", "missing", j.Missing.String())
 		return
 	case !j.Consistent():
 		n.srv.state = ha.ServerBroken
@@ -236,7 +237,12 @@ func (n *Node) judgeLife(ctx context.Context, l *life) (*judgement, error) {
 	}
 	upTo, committed := n.led.snapshot()
 	local, purged := n.local.get(), n.rlog.Boundary()
-	in := judgeInput{Executed: executed, Committed: committed, Purged: purged.GTIDs, PurgedTo: purged.Index, Durable: local.Durable, XARecover: xidKeys(xids), Local: n.harmless(l, local)}
+	inherited, err := gtid.ParseSet(local.Inherited)
+	if err != nil {
+		return nil, fmt.Errorf("node.json: inherited: %w", err)
+	}
+	in := judgeInput{Executed: executed, Committed: committed, Purged: purged.GTIDs, PurgedTo: purged.Index, Durable: local.Durable,
+		XARecover: xidKeys(xids), Inherited: inherited, Local: n.harmless(l, local)}
 	marks := marker{executed: executed}
 	j, err := judge(in, func(known gtid.Set, f func(logTxn) error) error {
 		return n.scanLog(known, upTo, func(t logTxn) error { marks.add(t); return f(t) })

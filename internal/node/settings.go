@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -28,6 +30,12 @@ func (n *Node) applySettings(index uint64, data []byte) {
 		n.log.Error("cluster settings in the log are not readable: upgrade this node", "err", err)
 		return
 	}
+	n.adoptSettings(index, c)
+}
+
+// adoptSettings takes committed settings, if they are newer than those that this node has. index is that of their entry, 0 when
+// another node told them.
+func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 	n.mu.Lock()
 	newer := c.Version > n.cluster.Version
 	if newer {
@@ -41,8 +49,51 @@ func (n *Node) applySettings(index uint64, data []byte) {
 	if err := c.Save(n.cfg.Dir); err != nil {
 		n.log.Error("the copy of the cluster settings could not be written", "err", err)
 	}
+	if err := n.checkMembership(c); err != nil {
+		n.fail(err)
+		return
+	}
 	n.setPeers(c)
 	n.poke()
+}
+
+// checkMembership: a node that is no member serves nobody, its data grows stale.
+func (n *Node) checkMembership(c *config.Cluster) error {
+	if _, ok := c.MemberByID(n.id.ID); ok {
+		return nil
+	}
+	return fmt.Errorf("node %q (id %d) is not a member of cluster %q any more: it was removed, or joined again under another id. "+
+		"Its data is left in %s; to make it a member again, move that directory away and run `trireme join`", n.id.Name, n.id.ID, n.id.Cluster, n.cfg.Dir)
+}
+
+// fetchSettings asks for newer settings than this node has. The log does not bring those that were committed below where it begins
+// after a snapshot, nor does it reach a node that was removed meanwhile. What another node has is committed.
+func (n *Node) fetchSettings(ctx context.Context) {
+	n.mu.Lock()
+	var from uint64
+	newest := n.cluster.Version
+	for id, p := range n.peers {
+		if p.fresh() && p.status.Settings > newest {
+			from, newest = id, p.status.Settings
+		}
+	}
+	n.mu.Unlock()
+	if from == 0 || !n.settingsMu.TryLock() { // a change of our own is on its way
+		return
+	}
+	defer n.settingsMu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+	defer cancel()
+	body, err := n.tr.Request(ctx, from, reqSettings, nil)
+	if err != nil {
+		return
+	}
+	c, err := config.ParseCluster(body)
+	if err != nil || c.ClusterID != n.id.ClusterID {
+		n.log.Error("cluster settings of another node are not readable", "peer", from, "err", err)
+		return
+	}
+	n.adoptSettings(0, c)
 }
 
 // setPeers tells the transport where the other members are.
@@ -104,14 +155,27 @@ func (n *Node) commitSettings(ctx context.Context, body []byte) error {
 	return nil
 }
 
-// reconcile brings raft's membership in line with the settings, one step at a time (leader only): a new member begins as a
-// learner and is made a voter once its log and its mysqld have caught up.
+// reconcile brings raft's membership in line with the settings (leader only): a new member begins as a learner and is made a voter
+// once its log and its mysqld have caught up; one that leaves gives up its vote first, and its record last, so that whatever
+// happens in between the next leader goes on.
 func (n *Node) reconcile(ctx context.Context) {
+	for range config.MaxMembers { // a step changes one member
+		if !n.reconcileOne(ctx) {
+			return
+		}
+	}
+}
+
+// reconcileOne does the first step that is due. It says whether there may be another one.
+func (n *Node) reconcileOne(ctx context.Context) bool {
 	st := n.cons.Status()
 	if st.Role != consensus.Leader || len(st.Outgoing) > 0 {
-		return
+		return false
 	}
 	for _, m := range n.members() {
+		if n.settled(m, &st) {
+			continue
+		}
 		change, why := n.nextStep(m, &st)
 		if change == nil {
 			continue
@@ -121,11 +185,41 @@ func (n *Node) reconcile(ctx context.Context) {
 		cancel()
 		if err != nil {
 			n.log.Debug("membership change", "member", m.Name, "err", err)
-		} else {
-			n.log.Info("membership change", "member", m.Name, "id", m.ID, "change", why, "term", st.Term)
+			return false
 		}
-		return
+		n.log.Info("membership change", "member", m.Name, "id", m.ID, "change", why, "term", st.Term)
+		n.history.add(n.event("member", 0, m.Name+" was "+why))
+		return true
 	}
+	return n.settleOne(ctx, &st)
+}
+
+// settled: raft's membership is as this member's record wants it, and the record says something that is done.
+func (n *Node) settled(m config.Member, st *consensus.Status) bool {
+	in := contains(st.Voters, m.ID) || contains(st.Learners, m.ID)
+	return m.Removing && !in || m.Pending && in
+}
+
+// settleOne takes what is done out of the settings.
+func (n *Node) settleOne(ctx context.Context, st *consensus.Status) bool {
+	for _, m := range n.members() {
+		if !n.settled(m, st) {
+			continue
+		}
+		_, err := n.changeCluster(ctx, func(c *config.Cluster) error {
+			if m.Removing {
+				c.Members = slices.DeleteFunc(c.Members, func(o config.Member) bool { return o.ID == m.ID })
+				return nil
+			}
+			c.JoinTokens = slices.DeleteFunc(c.JoinTokens, func(t config.JoinToken) bool { return t.Used == m.ID })
+			return editMember(c, m.ID, func(m *config.Member) { m.Pending = false })
+		})
+		if err != nil {
+			n.log.Debug("membership record", "member", m.Name, "err", err)
+		}
+		return err == nil
+	}
+	return false
 }
 
 func (n *Node) members() []config.Member {
@@ -138,12 +232,26 @@ func (n *Node) members() []config.Member {
 func (n *Node) nextStep(m config.Member, st *consensus.Status) (*raftpb.ConfChangeV2, string) {
 	voter, learner := contains(st.Voters, m.ID), contains(st.Learners, m.ID)
 	switch {
+	case m.Removing:
+		return confChange(raftpb.ConfChangeRemoveNode, m.ID), "removed"
+	case !voter && !learner && m.Pending && !n.heardOf(m):
+		return nil, "" // a member that never starts must not count
 	case !voter && !learner:
 		return confChange(raftpb.ConfChangeAddLearnerNode, m.ID), "added as learner"
+	case voter && m.Role == config.RoleLearner && m.ID != n.id.ID:
+		return confChange(raftpb.ConfChangeAddLearnerNode, m.ID), "made a learner"
 	case learner && m.Role != config.RoleLearner && n.caughtUp(m, st):
 		return confChange(raftpb.ConfChangeAddNode, m.ID), "made a voter"
 	}
 	return nil, ""
+}
+
+// heardOf says whether a member's daemon runs.
+func (n *Node) heardOf(m config.Member) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.peers[m.ID]
+	return p != nil && p.fresh()
 }
 
 func (n *Node) caughtUp(m config.Member, st *consensus.Status) bool {

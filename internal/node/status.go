@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"trireme/internal/api"
@@ -29,6 +30,7 @@ type status struct {
 	Routed   uint64         `json:"routed"`    // term of the leader that its router leads to; 0: none
 	History  uint64         `json:"history"`   // digest of the history that it knows; 0: none
 	Full     bool           `json:"full"`      // a disk is nearly full: it should not lead
+	Settings uint64         `json:"settings"`  // version of the cluster settings it has
 	KeepFrom uint64         `json:"keep_from"` // lowest index that its recovery may need (S8); 0: not known
 }
 
@@ -40,10 +42,18 @@ type peer struct {
 	since  time.Duration // since when it has been fresh and ready
 	leftAt time.Duration // when it stopped taking writes, as status.Left says
 	up     bool          // its link is up
+	gone   bool          // its daemon has ended for sure, and has not been heard of since
 }
 
 // fresh says whether what the peer said last can still be relied on.
 func (p *peer) fresh() bool { return p.up && now() < p.at+statusLifetime }
+
+// incarnation of the peer's mysqld, 0 while it has none.
+func (s *status) incarnation() uint64 {
+	text, _, _ := strings.Cut(s.Epoch, "/")
+	i, _ := strconv.ParseUint(text, 10, 64)
+	return i
+}
 
 // myStatus is what this node tells the others.
 func (n *Node) myStatus() status {
@@ -51,7 +61,8 @@ func (n *Node) myStatus() status {
 	sum := n.history.sum()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := status{History: sum, Routed: n.routed, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate, Full: n.full != ""}
+	s := status{History: sum, Routed: n.routed, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
+		Settings: n.cluster.Version, Full: n.full != ""}
 	s.Unready, s.Ready = ha.Unready(n.serverViewLocked(), n.logStuck.why, n.stopping, now())
 	if s.Left = n.left; s.Left.Term != 0 {
 		s.Left.Ago = now() - n.leftAt
@@ -80,15 +91,17 @@ func (n *Node) takesWritesLocked() bool {
 }
 
 func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
+	first, _ := n.rlog.FirstIndex()
 	m := api.MemberView{Name: n.id.Name, Role: n.roleLocked(st), State: n.stateName, Reason: n.why,
 		Raft: api.RaftView{ID: n.id.ID, State: st.Role.String(), Term: st.Term, Voter: contains(st.Voters, n.id.ID),
-			Match: st.Durable, Last: st.LastIndex, Commit: st.Commit, Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
+			Match: st.Durable, First: first, Last: st.LastIndex, Commit: st.Commit, Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
 		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort},
 		Daemon: api.DaemonView{PID: os.Getpid(), Version: n.version, API: n.cfg.API.Advertise, Peer: n.cfg.Peer.Advertise},
 	}
 	if n.srv.applier != "" {
 		m.State, m.Reason = api.StateCatchingUp, n.srv.applier
 	}
+	m.Seed = n.seedViewLocked()
 	if n.srv.problem != "" && n.srv.state != ha.ServerReady {
 		m.Reason += ": " + n.srv.problem
 	}
@@ -172,7 +185,7 @@ func (n *Node) HandleStatus(from uint64, payload []byte) {
 	if s.Left.Term != 0 && (p.leftAt == 0 || s.Left.Term != p.status.Left.Term) {
 		p.leftAt = now() - s.Left.Ago
 	}
-	p.status, p.at, p.up = s, now(), true
+	p.status, p.at, p.up, p.gone = s, now(), true, false
 	if s.OpenTerm != 0 {
 		n.noteOpenLocked(from, s.OpenTerm)
 	}

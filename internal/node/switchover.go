@@ -240,6 +240,9 @@ func openTransactions(list []mysqld.OpenTransaction) []api.OpenTransaction {
 // Requests between daemons.
 const (
 	reqAwaitApplied uint8 = 1 // body awaitApplied; answered when the node's mysqld has applied the index
+	reqDonate       uint8 = 2 // no body; answered with a donation
+	reqReinit       uint8 = 3 // no body; answered when the node has given its data up
+	reqSettings     uint8 = 4 // no body; answered with the committed cluster settings
 	reqHistory      uint8 = 5 // body ids of events, 8 bytes each; answered with events that are not among them, as JSON
 )
 
@@ -274,6 +277,19 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return nil, n.awaitAppliedHere(ctx, r)
 	case reqHistory:
 		return json.Marshal(n.history.lacking(body))
+	case reqDonate:
+		d, err := n.donate(ctx, from)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(d)
+	case reqReinit:
+		return nil, n.reinitHere(ctx)
+	case reqSettings:
+		n.mu.Lock()
+		c := n.cluster
+		n.mu.Unlock()
+		return c.Marshal()
 	}
 	return nil, fmt.Errorf("unknown request %d: upgrade this node", kind)
 }

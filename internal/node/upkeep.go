@@ -148,7 +148,7 @@ func (n *Node) killBlockers(ctx context.Context, l *life) {
 	}
 }
 
-// purge removes what no node's recovery needs any more (S8). A data node that is not heard of pins the log.
+// purge removes what no node's recovery needs any more (S8). A data voter that is not heard of pins the log.
 func (n *Node) purge(context.Context) {
 	safe, ok := n.purgePoint()
 	if !ok {
@@ -164,18 +164,24 @@ func (n *Node) purge(context.Context) {
 	}
 }
 
-// purgePoint is the index up to which every data node is durable. ok is false when some node's is not known.
+// purgePoint is the index up to which every data voter is durable, and every other data node that is there: one without a vote that
+// stays away is seeded when it comes back. ok is false when some node's index is not known.
 func (n *Node) purgePoint() (safe uint64, ok bool) {
 	st := n.cons.Status()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	safe = st.Commit
 	for _, m := range n.cluster.Members {
+		if m.Pending {
+			continue
+		}
 		keep := n.keepFrom
 		switch p := n.peers[m.ID]; {
 		case m.ID == n.id.ID && m.MySQLPort == 0:
 			keep = st.Commit
 		case m.ID == n.id.ID:
+		case (p == nil || !p.fresh()) && !contains(st.Voters, m.ID) && !contains(st.Outgoing, m.ID):
+			continue
 		case p == nil || !p.fresh():
 			return 0, false
 		case m.MySQLPort == 0:

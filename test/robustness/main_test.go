@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/mysqld"
 	"trireme/internal/verify"
@@ -28,6 +29,8 @@ const (
 	healLimit  = 90 * time.Second // until every member is healthy again
 	checkLimit = 3 * time.Minute
 	createTime = 4 * time.Minute
+
+	slowNode = "n4" // of those that tests add; is seeded slowly
 )
 
 var (
@@ -165,7 +168,13 @@ func build(t *testing.T, nodes, loggers int) *demo.Cluster {
 	c, err := demo.Create(ctx, demo.Options{
 		Name: "robustness", Nodes: nodes, Loggers: loggers, Dir: dir, PortBase: base, Binary: binary, CredentialDir: filepath.Join(scratch, "credentials"),
 		MySQLOptions: map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "128M", "max_connections": "200", "max_allowed_packet": "64M"},
-		Say:          t.Logf,
+		Tune: func(n *config.Node) {
+			n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2*config.MiB // purged all the time
+			if n.Name == slowNode {
+				n.MySQL.SeedRate = 16 * config.MiB
+			}
+		},
+		Say: t.Logf,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,87 @@
+package node
+
+import (
+	"strings"
+	"testing"
+)
+
+// testCensus reads "1 2 3- 4l 5L": voters with healthy data, - one that is down, ? one whose data is not ready, l a logger, L a
+// learner with healthy data.
+func testCensus(text string, whole bool) census {
+	c := census{nodes: map[uint64]censusNode{}, whole: whole}
+	for i, f := range strings.Fields(text) {
+		s := censusNode{name: "n" + f[:1], voter: true, live: true, data: true, ready: true}
+		for _, flag := range f[1:] {
+			switch flag {
+			case '-':
+				s.live, s.ready = false, false
+			case '?':
+				s.ready = false
+			case 'l':
+				s.data, s.ready = false, false
+			case 'L':
+				s.voter = false
+			}
+		}
+		c.nodes[uint64(i+1)] = s
+	}
+	return c
+}
+
+// TestMayLeave: a vote is given up only if the rest has a quorum and every majority of it holds the data (S8).
+func TestMayLeave(t *testing.T) {
+	for _, tt := range []struct {
+		nodes string
+		id    uint64
+		whole bool   // the log begins at its first entry
+		why   string // "" may leave
+	}{
+		{"1 2 3", 3, false, ""},
+		{"1 2 3-", 3, false, ""},
+		{"1 2 3-", 2, false, "1 of the other 2 voters answer, 2 are needed"},
+		{"1 2- 3-", 3, false, "there is no quorum now"},
+		{"1", 1, false, "the only voter"},
+		{"1 2", 2, false, ""},
+		{"1 2-", 2, false, "there is no quorum now"},
+		{"1 2 3 4", 4, false, ""},
+		{"1 2 3 4-", 3, false, ""},
+		{"1 2l 3l", 1, false, "the last voter with healthy data"},
+		{"1 2l 3l", 3, false, ""},
+		{"1 2? 3l", 1, false, "the last voter with healthy data"},
+		{"1 2 3 4l 5l", 3, false, ""},
+		{"1 2 3l 4l", 2, false, "data is needed"}, // the two loggers would be a majority
+		{"1 2 3l 4l", 2, true, ""},
+		{"1 2 3l", 2, false, ""},
+		{"1 2 3? 4l 5l", 2, false, ""},
+		{"1 2 3? 4l 5?", 2, false, ""}, // no worse than before
+		{"1 2 3L", 3, false, ""},
+		{"1- 2- 3L", 3, false, ""}, // it has no vote: nothing changes
+	} {
+		err := testCensus(tt.nodes, tt.whole).mayLeave(tt.id, "remove")
+		if (err == nil) != (tt.why == "") || err != nil && !strings.Contains(err.Error(), tt.why) {
+			t.Errorf("%s, node %d, whole log %t: %v, want %q", tt.nodes, tt.id, tt.whole, err, tt.why)
+		}
+	}
+}
+
+// TestKeptWithout: data is thrown away only if every majority of the voters still holds it.
+func TestKeptWithout(t *testing.T) {
+	for _, tt := range []struct {
+		nodes string
+		id    uint64
+		whole bool
+		kept  bool
+	}{
+		{"1 2 3", 3, false, true},
+		{"1 2- 3", 3, false, false},
+		{"1 2- 3", 3, true, true},
+		{"1 2 3l", 2, false, false},
+		{"1 2 3 4l 5l", 3, false, false},
+		{"1 2 3 4 5l", 4, false, true},
+		{"1 2 3L", 3, false, true},
+	} {
+		if kept := testCensus(tt.nodes, tt.whole).keptWithout(tt.id); kept != tt.kept {
+			t.Errorf("%s, node %d, whole log %t: kept %t", tt.nodes, tt.id, tt.whole, kept)
+		}
+	}
+}

@@ -1,0 +1,370 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/ha"
+	"trireme/internal/mysqld"
+)
+
+// Limits of seeding.
+const (
+	seedRetry     = 2 * time.Second
+	donorSilence  = 15 * time.Second // without a sign of the donor's daemon
+	donorPoll     = 200 * time.Millisecond
+	seedStall     = 2 * time.Minute // without a byte; the end of a clone of a leader waits for its commits under way
+	donateTimeout = 5 * time.Second
+)
+
+// seedSlot is the seeding under way.
+type seedSlot struct {
+	donor    string // its name
+	began    time.Time
+	progress mysqld.SeedProgress
+	moved    time.Duration // when progress last changed
+}
+
+// donation is what a donor says of itself, before the copy and once more when it is complete.
+type donation struct {
+	Incarnation uint64 `json:"incarnation"`
+	Applied     uint64 `json:"applied"` // everything up to here is in its InnoDB
+	// Own are the GTIDs that it holds and the log does not: local statements that are nobody else's affair. It was judged and
+	// has been fed since, so there are no others among them (S5).
+	Own  string `json:"own,omitempty"`
+	Host string `json:"host"`
+	Port int    `json:"port"`
+}
+
+// seedServer replaces this node's data by a copy of another node's (DESIGN.md §6). However it ends, Decide is asked what is next.
+func (n *Node) seedServer(ctx context.Context) {
+	err := n.seed(ctx)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.srv.seed = seedSlot{}
+	n.publishNow = true
+	if err == nil {
+		n.srv.state, n.srv.problem, n.srv.fails, n.srv.retryAt = ha.ServerOff, "", 0, 0
+		return
+	}
+	n.srv.fails++
+	n.srv.state, n.srv.problem = ha.ServerBehind, err.Error()
+	n.srv.retryAt = now() + seedRetry*time.Duration(min(n.srv.fails, 10))
+	if ctx.Err() == nil {
+		n.log.Error("seeding failed; it is begun again", "err", err, "attempt", n.srv.fails)
+	}
+}
+
+func (n *Node) seed(ctx context.Context) error {
+	id, d, err := n.findDonor(ctx)
+	if err != nil {
+		return err
+	}
+	donor := n.memberName(id)
+	began := time.Now()
+	n.mu.Lock()
+	n.srv.seed = seedSlot{donor: donor, began: began, moved: now()}
+	l := n.srv.life
+	n.srv.life = nil
+	n.keepFrom = 0 // S8: nothing is durable here any more
+	n.publishNow = true
+	n.mu.Unlock()
+	if l != nil {
+		if err := l.proc.Kill(); err != nil {
+			return err
+		}
+	}
+	if err := n.local.update(func(s *localState) { s.Durable = 0 }); err != nil {
+		return err
+	}
+	n.log.Info("seeding begins", "donor", donor, "addr", fmt.Sprintf("%s:%d", d.Host, d.Port), "applied", d.Applied)
+	n.history.add(n.event("seed", d.Applied, "a copy of "+donor+"'s data begins"))
+	sctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	n.task(func(context.Context) { n.watchDonor(sctx, cancel, id, d.Incarnation) })
+	err = mysqld.Seed(sctx, n.mysqldConfig(), mysqld.Seeding{Host: d.Host, Port: d.Port, BytesPerSecond: int64(n.cfg.MySQL.SeedRate),
+		Progress: n.seedProgress, Confirm: func(ctx context.Context) error { return n.confirmSeed(ctx, id, d) }})
+	if cause := context.Cause(sctx); err != nil && cause != nil && ctx.Err() == nil {
+		err = fmt.Errorf("from %s: %w", donor, cause)
+	}
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	copied := n.srv.seed.progress.Done
+	n.mu.Unlock()
+	n.log.Info("seeding is done", "donor", donor, "bytes", copied, "took", time.Since(began).Round(time.Millisecond))
+	n.history.add(n.event("seed", d.Applied, fmt.Sprintf("has a copy of %s's data: %d MiB in %.1f s", donor, copied>>20, time.Since(began).Seconds())))
+	return nil
+}
+
+// confirmSeed makes the copy count. Its data goes up to what the donor had applied when the copy began, at least, and is on disk when
+// the directory is there: that is its durable index (S8).
+func (n *Node) confirmSeed(ctx context.Context, id uint64, begun donation) error {
+	d, err := n.askDonor(ctx, id)
+	if err != nil {
+		return fmt.Errorf("asking the donor about its data: %w", err)
+	}
+	if d.Incarnation != begun.Incarnation {
+		return errors.New("the donor's mysqld was started anew meanwhile")
+	}
+	return n.local.update(func(s *localState) { s.Durable, s.Inherited = begun.Applied, d.Own })
+}
+
+// seedProgress takes what mysqld says of the copy.
+func (n *Node) seedProgress(p mysqld.SeedProgress) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if s := &n.srv.seed; s.progress != p {
+		s.progress, s.moved = p, now()
+	}
+}
+
+// watchDonor ends a seeding whose donor is gone, or that does not move: CLONE itself would wait for minutes.
+func (n *Node) watchDonor(ctx context.Context, cancel context.CancelCauseFunc, id, incarnation uint64) {
+	tick := time.NewTicker(donorPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := n.donorLost(id, incarnation); err != nil {
+			cancel(err)
+			return
+		}
+	}
+}
+
+func (n *Node) donorLost(id, incarnation uint64) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.peers[id]
+	switch {
+	case p == nil || p.gone:
+		return errors.New("the donor's daemon has ended")
+	case now() > p.at+donorSilence:
+		return fmt.Errorf("the donor has not been heard of for %v", donorSilence)
+	case p.status.incarnation() != incarnation:
+		return errors.New("the donor's mysqld has ended")
+	case now() > n.srv.seed.moved+seedStall:
+		return fmt.Errorf("nothing was copied for %v", seedStall)
+	}
+	return nil
+}
+
+// findDonor picks the node to copy from, and asks it: the least loaded healthy follower, the leader only if there is no other.
+func (n *Node) findDonor(ctx context.Context) (uint64, donation, error) {
+	first, err := n.rlog.FirstIndex()
+	if err != nil {
+		return 0, donation{}, err
+	}
+	var refused []error
+	for _, id := range n.donors() {
+		d, err := n.askDonor(ctx, id)
+		if err == nil && d.Applied+1 < first {
+			err = fmt.Errorf("it has applied up to entry %d, and the log here begins at %d", d.Applied, first)
+		}
+		if err == nil {
+			return id, d, nil
+		}
+		refused = append(refused, fmt.Errorf("%s: %w", n.memberName(id), err))
+	}
+	if len(refused) == 0 {
+		return 0, donation{}, errors.New("there is no healthy data node to copy from")
+	}
+	return 0, donation{}, fmt.Errorf("no data node can be copied from: %w", errors.Join(refused...))
+}
+
+// donors are the members that can be copied from, best first.
+func (n *Node) donors() []uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	type donor struct {
+		id     uint64
+		leader bool
+		busy   int    // seedings that it feeds already
+		lag    uint64 // bytes
+		weight int
+	}
+	busy := map[string]int{}
+	for _, p := range n.peers {
+		if s := p.status.Member.Seed; s != nil && p.fresh() {
+			busy[s.From]++
+		}
+	}
+	var all []donor
+	for _, m := range n.cluster.Members {
+		p := n.peers[m.ID]
+		if m.ID == n.id.ID || m.Role == config.RoleLogger || m.Removing || p == nil || !p.fresh() || !p.status.Ready {
+			continue
+		}
+		my := p.status.Member.MySQL
+		if my == nil || series(my.Version) != series(n.bin.Version.String()) {
+			continue // CLONE goes between servers of one series only
+		}
+		d := donor{id: m.ID, leader: p.status.OpenTerm != 0 || p.status.Leader == m.ID, busy: busy[m.Name], weight: m.Weight}
+		if my.LagBytes != nil {
+			d.lag = *my.LagBytes
+		}
+		all = append(all, d)
+	}
+	slices.SortFunc(all, func(a, b donor) int {
+		return cmp.Or(compareBool(a.leader, b.leader), cmp.Compare(a.busy, b.busy), cmp.Compare(a.lag>>20, b.lag>>20),
+			cmp.Compare(a.weight, b.weight), cmp.Compare(a.id, b.id))
+	})
+	ids := make([]uint64, len(all))
+	for i, d := range all {
+		ids[i] = d.id
+	}
+	return ids
+}
+
+// compareBool sorts false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// series is "9.7" of "9.7.4".
+func series(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+	return strings.Join(parts[:min(2, len(parts))], ".")
+}
+
+func (n *Node) askDonor(ctx context.Context, id uint64) (d donation, err error) {
+	ctx, cancel := context.WithTimeout(ctx, donateTimeout)
+	defer cancel()
+	body, err := n.tr.Request(ctx, id, reqDonate, nil)
+	if err != nil {
+		return d, err
+	}
+	return d, json.Unmarshal(body, &d)
+}
+
+// donate answers a node that wants a copy of this one's data. Nothing is done here for it: the copy is between the servers.
+func (n *Node) donate(ctx context.Context, to uint64) (d donation, err error) {
+	n.mu.Lock()
+	l, state := n.srv.life, n.srv.state
+	_, member := n.cluster.MemberByID(to)
+	n.mu.Unlock()
+	switch {
+	case !member:
+		return d, errors.New("the asking node is not a member")
+	case l == nil || state != ha.ServerReady:
+		return d, fmt.Errorf("its mysqld is %s", state)
+	}
+	if d.Applied, err = n.readApplied(ctx, l); err != nil {
+		return d, err
+	}
+	// Executed first: what is committed meanwhile is then not taken for this node's own.
+	executed := l.executedSet()
+	_, committed := n.led.snapshot()
+	d.Incarnation, d.Own = l.incarnation, executed.Subtract(committed).String()
+	d.Host, d.Port = n.cfg.MySQLHost(), n.cfg.MySQL.Port
+	return d, nil
+}
+
+// seedViewLocked shows a seeding under way; nil: none.
+func (n *Node) seedViewLocked() *api.SeedView {
+	s := &n.srv.seed
+	if s.donor == "" {
+		return nil
+	}
+	return &api.SeedView{From: s.donor, Stage: strings.ToLower(s.progress.Stage), DoneBytes: s.progress.Done, TotalBytes: s.progress.Total,
+		Since: s.began}
+}
+
+// Reinit implements api.Backend (leader only): the member's data is thrown away and copied from another node.
+func (n *Node) Reinit(ctx context.Context, req api.MemberRequest) (api.MemberResult, error) {
+	m, err := n.namedMember(req.Name)
+	if err != nil {
+		return api.MemberResult{}, err
+	}
+	if err := n.mayReinit(m); err != nil {
+		return api.MemberResult{}, err
+	}
+	rctx, cancel := context.WithTimeout(ctx, reinitTimeout)
+	defer cancel()
+	if _, err := n.tr.Request(rctx, m.ID, reqReinit, nil); err != nil {
+		return api.MemberResult{}, api.Errorf(api.KindConflict, "%s did not begin: %v", m.Name, err).With("its data is as it was; see `trireme status`")
+	}
+	n.history.add(n.event("reinit", 0, m.Name+" throws its data away and is seeded again, on an operator's request"))
+	return n.memberResult(m.Name, m.Name+" throws its data away and is seeded from another node; `trireme status --watch` shows how far it is"), nil
+}
+
+// mayReinit says why a member's data must be kept.
+func (n *Node) mayReinit(m config.Member) error {
+	switch {
+	case m.Role == config.RoleLogger:
+		return api.Errorf(api.KindConflict, "%s is a logger: it has no data but its log", m.Name).
+			With("a logger that lost its log is removed and joined again")
+	case m.ID == n.id.ID:
+		return api.Errorf(api.KindConflict, "%s is the leader: its data is the newest there is", m.Name).
+			With("move leadership first: trireme switchover")
+	}
+	c := n.census()
+	s, known := c.nodes[m.ID]
+	switch {
+	case !known || !s.live:
+		return api.Errorf(api.KindConflict, "%s does not answer, so it cannot be told", m.Name).
+			With("start its daemon, or remove it and join it again under a new directory")
+	case c.without(m.ID).donors == 0:
+		return api.Errorf(api.KindConflict, "no other data node is healthy: there is nothing to copy from").With("see `trireme status`")
+	case s.ready && s.voter && !c.keptWithout(m.ID):
+		return api.Errorf(api.KindConflict, "%s's data is needed: without it %s", m.Name, c.whyNotKept(m.ID)).
+			With("add a data node first, or bring back those that are down")
+	}
+	return nil
+}
+
+// reinitHere gives this node's data up (S5: an operator's decision). Decide then seeds it.
+func (n *Node) reinitHere(ctx context.Context) error {
+	for {
+		done, err := n.tryReinit()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New("its mysqld is just starting; try again in a moment")
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// tryReinit: done is false while mysqld is in the hands of a task.
+func (n *Node) tryReinit() (done bool, err error) {
+	leads := n.view().Raft.IsLeader
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch n.srv.state {
+	case ha.ServerAbsent:
+		return false, errors.New("it has no mysqld")
+	case ha.ServerSeeding, ha.ServerBehind:
+		return false, errors.New("it is being seeded already")
+	case ha.ServerStarting, ha.ServerJudging:
+		return false, nil
+	}
+	if leads || n.serving.phase != ha.PhaseNone {
+		return false, errors.New("it is the leader")
+	}
+	n.srv.state, n.srv.retryAt, n.srv.fails, n.srv.problem = ha.ServerBehind, 0, 0, "its data was given up by `trireme reinit`"
+	n.publishNow = true
+	n.poke()
+	return true, nil
+}

@@ -1,0 +1,280 @@
+package robustness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/demo"
+	"trireme/internal/setup"
+	"trireme/internal/verify"
+)
+
+// seen is the cluster as one node sees it.
+func (c *cluster) seen(n *demo.Node) (api.ClusterView, error) {
+	cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", n.Ports.API), "", nil)
+	defer cl.Close()
+	return cl.Cluster(c.t.Context())
+}
+
+// invite makes a join token.
+func (c *cluster) invite(n *demo.Node, name string) string {
+	c.t.Helper()
+	cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", n.Ports.API), c.State().Token, nil)
+	defer cl.Close()
+	token, err := cl.NewJoinToken(c.t.Context(), api.JoinTokenRequest{Name: name, Role: config.RoleVoter})
+	must(c.t, err)
+	return token.Token
+}
+
+// shows waits until the view of a node shows a member as wanted.
+func (c *cluster) shows(asked *demo.Node, name, what string, ok func(api.MemberView) bool) (seen api.MemberView) {
+	c.t.Helper()
+	eventually(c.t, healLimit, name+" "+what, func() error {
+		v, err := c.seen(asked)
+		if err != nil {
+			return err
+		}
+		for _, m := range v.Members {
+			if m.Name == name {
+				if seen = m; ok(m) {
+					return nil
+				}
+				return fmt.Errorf("%s is %s, voter %t, seed %+v: %s", name, m.State, m.Raft.Voter, m.Seed, m.Reason)
+			}
+		}
+		return errors.New("it is no member")
+	})
+	return seen
+}
+
+// purged writes more than the logs hold, and waits until those of all running nodes begin above an entry.
+func (c *cluster) purged(above uint64) {
+	c.t.Helper()
+	s := c.session(c.leader())
+	s.exec("DROP DATABASE IF EXISTS burst", "CREATE DATABASE burst", "CREATE TABLE burst.t (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)")
+	for range 6 { // MiB; raft.log_max is 2
+		s.exec("INSERT INTO burst.t (v) VALUES (REPEAT(RANDOM_BYTES(1024), 1024))")
+	}
+	s.exec("DROP DATABASE burst")
+	s.close()
+	eventually(c.t, healLimit, fmt.Sprintf("all logs begin above %d", above), func() error {
+		for _, m := range c.view().Members {
+			if m.State != api.StateDown && m.Raft.First <= above {
+				return fmt.Errorf("%s's begins at %d", m.Name, m.Raft.First)
+			}
+		}
+		return nil
+	})
+}
+
+// notWhole: no log begins at the first entry.
+func (c *cluster) notWhole() {
+	c.t.Helper()
+	for _, m := range c.view().Members {
+		if m.Raft.First == 1 {
+			c.purged(1)
+			return
+		}
+	}
+}
+
+// copying: a copy is under way and has moved.
+func copying(m api.MemberView) bool {
+	return m.State == api.StateSeeding && m.Seed != nil && m.Seed.DoneBytes > 0
+}
+
+func healthyVoter(m api.MemberView) bool { return m.State == api.StateHealthy && m.Raft.Voter }
+
+// TestMembers adds a node to a running cluster whose log no longer begins at the first entry, under load, with its donor
+// killed in the middle; lets it fall behind what the logs hold; makes its data divergent; and removes it.
+func TestMembers(t *testing.T) {
+	c := share(t)
+	w := c.load(verify.Config{Writers: 2})
+	leader := c.healthy()
+	c.notWhole()
+	began := time.Now()
+	step := func(what string) {
+		t.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond))
+		began = time.Now()
+	}
+
+	n4, err := c.Add(t.Context(), slowNode, config.RoleLearner)
+	must(t, err)
+	first := c.shows(leader, n4.Name, "is copied", copying).Seed.From
+	if first == leader.Name {
+		t.Errorf("it is copied from the leader %s although there are followers", first)
+	}
+	step("the copy has begun")
+	donor := c.Node(first)
+	c.KillDaemon(donor)
+	second := c.shows(leader, n4.Name, "is copied from another node", func(m api.MemberView) bool { return m.Seed != nil && m.Seed.From != first }).Seed.From
+	c.start(donor)
+	c.joined(n4)
+	if v := c.shows(leader, n4.Name, "is a learner", func(m api.MemberView) bool { return m.Role == api.RoleLearner }); v.Raft.Voter {
+		t.Errorf("%+v", v)
+	}
+	c.healthy()
+	step(fmt.Sprintf("its donor %s was killed, it has a copy of %s's data", first, second))
+
+	// Without a vote it does not hold up the purge of the others, and is seeded when it comes back.
+	c.KillDaemon(n4)
+	c.purged(c.view().CommitIndex)
+	c.start(n4)
+	c.joined(n4)
+	if copies := c.events(n4, "seed", "has a copy"); copies != 2 {
+		t.Errorf("%d copies were made, not 2", copies)
+	}
+	step("fell behind the logs and was seeded again")
+
+	c.says(leader, 0, "promote "+n4.Name, "becomes a voter")
+	c.shows(leader, n4.Name, "is a voter", healthyVoter)
+	c.says(leader, 1, "promote "+n4.Name, "is a voter already")
+	step("has a vote")
+
+	// Divergent: it holds a transaction that Raft does not know. Nothing throws that away but an operator.
+	s := c.admin(n4)
+	s.exec("SET GLOBAL gtid_purged = '+aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:7'", "FLUSH LOCAL ENGINE LOGS")
+	s.close()
+	c.crash(n4)
+	m := c.shows(leader, n4.Name, "is fenced", func(m api.MemberView) bool { return m.State == api.StateFenced })
+	if !strings.Contains(m.Reason, "aaaaaaaaaaaa:7") || !strings.Contains(m.Reason, "trireme reinit "+n4.Name) {
+		t.Errorf("the reason does not say what is wrong and what to do: %s", m.Reason)
+	}
+	c.says(leader, 2, "reinit "+n4.Name, "nothing was done")
+	c.says(leader, 0, "reinit "+n4.Name+" --yes", "throws its data away")
+	c.shows(leader, n4.Name, "is healed", healthyVoter)
+	if copies := c.events(n4, "seed", "has a copy"); copies != 3 {
+		t.Errorf("%d copies were made, not 3", copies)
+	}
+	c.writesMore(w, 50)
+	c.healthy()
+	step("was divergent and is healed")
+	t.Logf("%s", c.check(w)) // on four nodes
+
+	// Out, dead as it is: with its vote still counted the purge would stand still.
+	c.KillDaemon(n4)
+	c.says(c.others(leader)[0], 0, "remove "+n4.Name, "survives the loss of 1")
+	c.says(leader, 1, "remove "+n4.Name, "no node")
+	if err := c.exits(n4); !strings.Contains(err, "not a member") {
+		t.Errorf("a removed node says: %s", err)
+	}
+	c.Forget(n4)
+	c.healthy()
+	step("was removed")
+	c.equal()
+}
+
+// joined waits until a node is a healthy member.
+func (c *cluster) joined(n *demo.Node) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
+	defer cancel()
+	must(c.t, c.WaitMember(ctx, n))
+}
+
+// events counts those of a kind in a node's history whose message has some words.
+func (c *cluster) events(n *demo.Node, kind, words string) int {
+	c.t.Helper()
+	all, err := c.History(c.t.Context(), n)
+	must(c.t, err)
+	k := 0
+	for _, e := range all {
+		if e.Kind == kind && strings.Contains(e.Message, words) {
+			k++
+		}
+	}
+	return k
+}
+
+// exits starts a daemon that is to end by itself and returns what it said last.
+func (c *cluster) exits(n *demo.Node) string {
+	c.t.Helper()
+	c.start(n)
+	eventually(c.t, healLimit, n.Name+" ends", func() error {
+		if n.DaemonPID() != 0 {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	b, err := os.ReadFile(c.LogFile(n))
+	must(c.t, err)
+	return string(b[max(0, len(b)-2000):])
+}
+
+// TestRefusedMemberChanges: what would break the cluster is refused, with the reason; a join whose answer was lost does no harm.
+func TestRefusedMemberChanges(t *testing.T) {
+	c := share(t)
+	leader := c.healthy()
+	others := c.others(leader)
+	a, b := others[0], others[1]
+	for _, verb := range []string{"remove", "reinit", "promote", "demote"} {
+		yes := map[bool]string{true: " --yes"}[verb == "reinit"]
+		c.says(a, 1, verb+" nobody"+yes, `no node "nobody"; nodes are n1 n2 n3`)
+		c.says(a, 2, verb, "expected")
+	}
+	c.says(a, 1, "remove "+leader.Name, "trireme switchover")
+	c.says(a, 1, "demote "+leader.Name, "trireme switchover")
+	c.says(a, 1, "reinit "+leader.Name+" --yes", "trireme switchover")
+	c.says(a, 1, "promote "+a.Name, "is a voter already")
+
+	// The answer to a join is lost: its directory is gone, the member's record stays and does no harm.
+	before := c.view()
+	token := c.invite(leader, "n9")
+	join := func(token string) uint64 {
+		t.Helper()
+		res, err := setup.Join(t.Context(), setup.JoinOptions{Token: token, Node: c.unstarted("n9")})
+		must(t, err)
+		return res.Identity.ID
+	}
+	id := join(token)
+	if again := join(token); again == id {
+		t.Errorf("raft id %d was given twice", id)
+	}
+	c.shows(leader, "n9", "is pending", func(m api.MemberView) bool {
+		return m.State == api.StateDown && strings.Contains(m.Reason, "never started") && !m.Raft.Voter
+	})
+	join(c.invite(leader, "n9"))
+	c.says(leader, 0, "remove n9", "3 voters and survives the loss of 1")
+	if v := c.view(); len(v.Members) != len(before.Members) {
+		t.Errorf("members are %+v", v.Members)
+	}
+
+	c.notWhole()
+	// One voter is down: the others cannot be spared, and a dead one cannot be told anything.
+	c.KillDaemon(b)
+	c.shows(leader, b.Name, "is down", func(m api.MemberView) bool { return m.State == api.StateDown })
+	c.says(leader, 1, "remove "+a.Name, "there would be no quorum: 1 of the other 2 voters answer, 2 are needed")
+	c.says(leader, 1, "demote "+a.Name, "there would be no quorum")
+	c.says(leader, 1, "reinit "+a.Name+" --yes", "data is needed")
+	c.says(leader, 1, "reinit "+b.Name+" --yes", "does not answer")
+	c.KillDaemon(a)
+	eventually(t, healLimit, leader.Name+" has no quorum", func() error {
+		if v, err := c.seen(leader); err != nil || v.Leader != "" {
+			return fmt.Errorf("leader %q, %v", v.Leader, err)
+		}
+		return nil
+	})
+	c.says(leader, 3, "remove "+b.Name, "quorum")
+	c.start(a, b)
+	c.healthy()
+	c.equal()
+}
+
+// unstarted are settings of a node that never gets a daemon.
+func (c *cluster) unstarted(name string) config.Node {
+	n := config.Default()
+	n.Name, n.Dir = name, filepath.Join(c.t.TempDir(), name)
+	n.MySQL.Bind, n.MySQL.Port = "127.0.0.1", 1101
+	n.Peer = config.Peer{Listen: "127.0.0.1:1102", Advertise: "127.0.0.1:1102"}
+	n.API = config.API{Listen: "127.0.0.1:1103", Advertise: "127.0.0.1:1103"}
+	n.Router.Bind, n.Router.RWPort, n.Router.ROPort = "127.0.0.1", 1104, 1105
+	return n
+}
