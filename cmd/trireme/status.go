@@ -90,7 +90,7 @@ func isTerminal(w io.Writer) bool {
 func printStatus(w io.Writer, v api.ClusterView) {
 	leader := "leader " + v.Leader
 	if v.Leader == "" {
-		leader = "NO LEADER: writes are refused until a majority of the voters is up"
+		leader = noLeader(v)
 	}
 	fmt.Fprintf(w, "cluster %s · term %d · commit index %d · %s\n", v.Cluster, v.Term, v.CommitIndex, leader)
 	if v.Pause != nil {
@@ -116,6 +116,23 @@ func printStatus(w io.Writer, v api.ClusterView) {
 			}
 		}
 	}
+}
+
+// noLeader says what writes wait for.
+func noLeader(v api.ClusterView) string {
+	up, voters := 0, 0
+	for _, m := range v.Members {
+		if m.Raft.Voter {
+			voters++
+			if m.State != api.StateDown {
+				up++
+			}
+		}
+	}
+	if 2*up <= voters {
+		return fmt.Sprintf("NO LEADER: writes are refused until a majority of the voters is up (%d of %d are)", up, voters)
+	}
+	return "NO LEADER: writes are refused until a node has opened them"
 }
 
 // failoverText is what the loss of the leader would mean now.

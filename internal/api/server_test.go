@@ -441,3 +441,49 @@ func TestWireNames(t *testing.T) {
 		t.Errorf("logger %v", logger)
 	}
 }
+
+// TestWhyNotAsksTheLeader: any node answers why-not with what the leader says, and with what it knows itself when the leader cannot be
+// reached.
+func TestWhyNotAsksTheLeader(t *testing.T) {
+	c := newCluster(t)
+	b1, b2 := &backend{leader: Leader{Name: "n1", Self: true}}, &backend{}
+	s1, s2 := c.start(1, "n1", b1), c.start(2, "n2", b2)
+	b2.leader = Leader{Name: "n1", API: s1.Addr()}
+	cl := c.client(s2.Addr(), "")
+	if v, err := cl.WhyNot(t.Context(), "n 3"); err != nil || v.SeenBy != "n1" || v.Node != "n 3" {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if got := b2.calls(); len(got) != 0 {
+		t.Errorf("n2 was asked %q too", got)
+	}
+	b2.mu.Lock()
+	b2.leader.API = "127.0.0.1:1"
+	b2.mu.Unlock()
+	if v, err := cl.WhyNot(t.Context(), "n3"); err != nil || v.SeenBy != "n2" {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// TestSteeringNeedsTheToken: settings are shown to everybody and changed, like a pause, by operators only.
+func TestSteeringNeedsTheToken(t *testing.T) {
+	c := newCluster(t)
+	b := &backend{leader: Leader{Name: "n1", Self: true}}
+	s := c.start(1, "n1", b)
+	guest, operator := c.client(s.Addr(), ""), c.client(s.Addr(), operatorToken)
+	if v, err := guest.Config(t.Context()); err != nil || v.Version != 3 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	for _, cl := range []*Client{guest, operator} {
+		_, err1 := cl.ChangeConfig(t.Context(), ConfigChange{Set: map[string]string{"weight.n1": "1"}})
+		_, err2 := cl.Pause(t.Context(), PauseRequest{})
+		_, err3 := cl.Resume(t.Context())
+		for _, err := range []error{err1, err2, err3} {
+			if cl == guest && KindOf(err) != KindUnauthorized || cl == operator && err != nil {
+				t.Errorf("guest %t: %v", cl == guest, err)
+			}
+		}
+	}
+	if got := b.calls(); len(got) != 3 {
+		t.Errorf("%q", got)
+	}
+}

@@ -12,25 +12,26 @@ type Code string
 
 // The reasons why a member does not lead.
 const (
-	NotMember   Code = "not-a-member"
-	IsLogger    Code = "logger"
-	NotVoter    Code = "not-a-voter"
-	Unreachable Code = "unreachable"
-	Leaving     Code = "stopping"     // its daemon was asked to stop
-	MySQLDown   Code = "mysqld-down"  // its mysqld is off, starting, or not judged yet
-	NeedsSeed   Code = "needs-seed"   // its data does not fit the log, or the log it needs is gone
-	IsStuck     Code = "stuck"        // its mysqld is alive and cannot serve, or its raft log cannot be written
-	NotApplying Code = "not-applying" // replication from the feed has stopped
-	JustFailed  Code = "just-failed"  // opening writes there failed a moment ago
-	ZeroWeight  Code = "weight-0"
-	NoQuorum    Code = "no-quorum"
-	NoLease     Code = "no-lease"
-	Opening     Code = "opening" // it was elected and has not opened writes yet
-	Behind      Code = "behind"
-	PausedCode  Code = "paused"
-	OtherLeads  Code = "other-leads"
-	OtherBetter Code = "other-better"
-	Failback    Code = "failback" // it is preferred and gets leadership after a time
+	NotMember    Code = "not-a-member"
+	IsLogger     Code = "logger"
+	NotVoter     Code = "not-a-voter"
+	Unreachable  Code = "unreachable"
+	Leaving      Code = "stopping"      // its daemon was asked to stop
+	MySQLDown    Code = "mysqld-down"   // its mysqld is off, starting, or not judged yet
+	NeedsSeed    Code = "needs-seed"    // its data does not fit the log, or the log it needs is gone
+	IsStuck      Code = "stuck"         // its mysqld is alive and cannot serve, or its raft log cannot be written
+	NotApplying  Code = "not-applying"  // replication from the feed has stopped
+	SteppingDown Code = "stepping-down" // it was the leader a moment ago
+	JustFailed   Code = "just-failed"   // opening writes there failed a moment ago
+	ZeroWeight   Code = "weight-0"
+	NoQuorum     Code = "no-quorum"
+	NoLease      Code = "no-lease"
+	Opening      Code = "opening" // it was elected and has not opened writes yet
+	Behind       Code = "behind"
+	PausedCode   Code = "paused"
+	OtherLeads   Code = "other-leads"
+	OtherBetter  Code = "other-better"
+	Failback     Code = "failback" // it is preferred and gets leadership after a time
 )
 
 // Reason is one thing that keeps a member from leading. Text is a clause, such as "mysqld is starting".
@@ -74,6 +75,8 @@ func Unready(s Server, log string, stopping bool, now time.Duration) (r Reason, 
 		return bar(IsStuck, "%s", s.Stuck), false
 	case log != "":
 		return bar(IsStuck, "%s", log), false
+	case s.SteppingDown:
+		return bar(SteppingDown, "it led a moment ago and is still becoming a follower"), false
 	case s.Applier != "":
 		return bar(NotApplying, "%s", s.Applier), false
 	case now < s.RetryAt:
@@ -221,9 +224,13 @@ func failbackIn(v View, leader, p Peer) string {
 	return fmt.Sprintf("in about %v, if it stays healthy", (at - v.Now).Round(time.Second))
 }
 
-// failbackAt is when p has been healthy for long enough, and the last attempt lies back as far.
+// failbackAt is when p has been healthy for long enough, and the last attempt and the last election lie back as far: a switchover by an
+// operator is not undone at once.
 func failbackAt(v View, mine bool, p Peer) time.Duration {
 	at := p.Since + v.FailbackAfter
+	if mine {
+		at = max(at, v.Raft.Since+v.FailbackAfter)
+	}
 	if mine && v.HandoverTriedTerm == v.Raft.Term {
 		at = max(at, v.HandoverAt+v.FailbackAfter)
 	}
@@ -292,7 +299,11 @@ func ApplyTime(v View, id uint64) time.Duration {
 }
 
 func backlogText(v View, p Peer) string {
-	return fmt.Sprintf("%d entries to apply, about %.1f s", behind(v, p.Applied), applyTime(v, p).Seconds())
+	entries := "entries"
+	if behind(v, p.Applied) == 1 {
+		entries = "entry"
+	}
+	return fmt.Sprintf("%d %s to apply, about %.1f s", behind(v, p.Applied), entries, applyTime(v, p).Seconds())
 }
 
 // Forecast is what a failover would be like now.

@@ -99,8 +99,10 @@ type Server struct {
 	Problem    string // of the last failed start or judgement; why it is broken
 	// RetryAt is when a failed start, judgement or promotion may be tried again.
 	RetryAt time.Duration
-	Rate    float64       // entries per second that it applied when it last had a backlog; 0: not known
-	Since   time.Duration // since when it has been ready
+	// SteppingDown: mysqld has stopped taking writes, by a switchover or a fence, and is being made a follower.
+	SteppingDown bool
+	Rate         float64       // entries per second that it applied when it last had a backlog; 0: not known
+	Since        time.Duration // since when it has been ready
 }
 
 // Serving is what this incarnation of mysqld serves.
@@ -472,7 +474,7 @@ func follower(v View) (State, []Action) {
 		return recovering(v)
 	}
 	if v.Serving.Phase == PhaseHandover {
-		return State{StateHealthy, "switchover under way: " + peerName(v, v.Raft.Leader) + " has taken over"}, nil
+		return State{StateRecovering, "becoming a follower after a switchover"}, nil
 	}
 	if v.Server.Stuck != "" {
 		return State{StateRecovering, v.Server.Stuck}, restart(v)

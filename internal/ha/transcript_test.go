@@ -236,6 +236,10 @@ func readArg(v *View, key, val string) (err error) {
 		num(&v.LastOpen)
 	case "failback":
 		dur(&v.FailbackAfter)
+	case "leading":
+		dur(&v.Raft.Since)
+	case "steppingdown":
+		v.Server.SteppingDown = val == ""
 	case "applier":
 		v.Server.Applier = strings.ReplaceAll(val, "_", " ")
 	case "problem":

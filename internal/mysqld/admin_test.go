@@ -384,3 +384,44 @@ func TestBusySession(t *testing.T) {
 		t.Fatal("executed")
 	}
 }
+
+// Open transactions are listed with what they have done, and no longer once they have ended, however often one looks; prepared ones
+// and our own are not.
+func TestOpenTransactions(t *testing.T) {
+	s := started(t, initialized(t))
+	ctx, a := testContext(t), s.Admin()
+	if err := errors.Join(a.SetSemisync(ctx, false), a.OpenWrites(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	ours := session(t, s, s.cfg.Admin)
+	mustExec(t, ours, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "CREATE USER plain IDENTIFIED BY 'pw'", "GRANT ALL ON d.* TO plain",
+		"BEGIN", "INSERT INTO d.t VALUES (9)")
+	one, two := session(t, s, Account{"plain", "pw"}), session(t, s, Account{"plain", "pw"})
+	mustExec(t, one, "START TRANSACTION")
+	if got := must[[]OpenTransaction](t)(a.OpenTransactions(ctx, true)); len(got) != 1 || got[0].Rows != 0 || got[0].User != "plain" {
+		t.Fatalf("%+v", got)
+	}
+	mustExec(t, one, "INSERT INTO d.t VALUES (1), (2)")
+	eventually(t, "InnoDB's rows are shown", func() bool {
+		got := must[[]OpenTransaction](t)(a.OpenTransactions(ctx, true))
+		<-time.After(120 * time.Millisecond) // INNODB_TRX is not refreshed sooner
+		return len(got) == 1 && got[0].Rows == 2 && got[0].Statement == "INSERT INTO d.t VALUES (1), (2)"
+	})
+	first := must[[]OpenTransaction](t)(a.OpenTransactions(ctx, false))
+	mustExec(t, two, "XA START 'x'", "INSERT INTO d.t VALUES (3)", "XA END 'x'")
+	if got := must[[]OpenTransaction](t)(a.OpenTransactions(ctx, false)); len(got) != 2 || !first[0].Same(got[0]) || first[0].Same(got[1]) {
+		t.Fatalf("%+v, before %+v", got, first)
+	}
+	mustExec(t, two, "XA PREPARE 'x'")
+	for range 3 {
+		mustExec(t, one, "COMMIT")
+		if got := must[[]OpenTransaction](t)(a.OpenTransactions(ctx, true)); len(got) != 0 {
+			t.Fatalf("ended transactions are listed: %+v", got)
+		}
+		mustExec(t, one, "BEGIN")
+		if got := must[[]OpenTransaction](t)(a.OpenTransactions(ctx, true)); len(got) != 1 || first[0].Same(got[0]) {
+			t.Fatalf("%+v, before %+v", got, first)
+		}
+	}
+	mustExec(t, two, "XA ROLLBACK 'x'")
+}

@@ -35,6 +35,14 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		defer n.mu.Unlock()
 		return one(n.srv.state == ha.ServerReady)
 	})
+	gauge("failover_paused", "1 while automatic failover is paused.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return one(n.cluster.PausedAt(time.Now()))
+	})
+	gauge("failover_possible", "1 when another node could take over from the leader now.", func(*consensus.Status) float64 {
+		return one(ha.Failover(n.view()).To != 0)
+	})
 	gauge("mysqld_applied_index", "Highest raft index that mysqld holds.", func(*consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()

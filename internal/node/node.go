@@ -296,7 +296,8 @@ func (n *Node) view() ha.View {
 func (n *Node) serverViewLocked() ha.Server {
 	why, since := n.stuckLocked()
 	return ha.Server{State: n.srv.state, Applied: n.srv.backlog.Applied, Stuck: why, StuckSince: since, Applier: n.srv.applier, Problem: n.srv.problem,
-		RetryAt: n.srv.retryAt, Rate: n.srv.rate, Since: n.srv.readyAt}
+		SteppingDown: n.serving.phase == ha.PhaseFencing || n.serving.phase == ha.PhaseHandover && n.serving.drained && n.raft.Role != consensus.Leader,
+		RetryAt:      n.srv.retryAt, Rate: n.srv.rate, Since: n.srv.readyAt}
 }
 
 // leaseLocked is the lease as the policy sees it. The death of a voter takes its answer out of the lease, which a fresh round gives

@@ -479,14 +479,12 @@ func (n *Node) retire(ctx context.Context, l *life) error {
 	if s, err := l.admin.WaitingSessions(pctx); err != nil || s.Waiting > 0 {
 		return errors.Join(err, fmt.Errorf("%d sessions wait for an acknowledgement", s.Waiting))
 	}
+	n.feed.SetPaused(false)
+	// This takes up to a second: the plugin's receiver of acknowledgements looks once a second whether it should end.
 	if err := l.admin.SetSemisync(pctx, false); err != nil {
 		return err
 	}
-	if err := l.admin.SetDurabilityRole(pctx, false); err != nil {
-		return err
-	}
-	n.feed.SetPaused(false)
-	return nil
+	return l.admin.SetDurabilityRole(pctx, false)
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

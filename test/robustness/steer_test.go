@@ -190,17 +190,28 @@ func TestPause(t *testing.T) {
 	c.says(x, 0, "resume", "automatic failover is on")
 }
 
-// TestSteeringMistakes: wrong names, dead targets, two terminals at once and a cluster without a quorum get a clear answer and the
+// TestSteeringMistakes: wrong names, targets that hang or are dead, and a cluster without a quorum get a clear answer and the
 // right exit code, and nothing changes.
 func TestSteeringMistakes(t *testing.T) {
 	c := share(t)
 	leader := c.healthy()
-	others := c.others(leader)
-	x, y := others[0], others[1]
+	x := c.others(leader)[0]
 	before := c.view()
 	c.says(leader, 1, "switchover --to nobody", `no node "nobody"; nodes are`)
 	c.says(leader, 1, "switchover --to "+leader.Name, "is the leader already")
 	c.stays(before)
+
+	// A target whose daemon hangs, which nobody has noticed yet: the old leader goes on, and nobody was cut.
+	session := c.session(leader)
+	must(t, c.Signal(x, syscall.SIGSTOP))
+	c.says(leader, 1, "switchover --to "+x.Name, "switchover to "+x.Name+" did not happen: "+x.Name+" is not ready", "the old leader goes on")
+	must(t, c.Signal(x, syscall.SIGCONT))
+	c.stays(before)
+	if got := session.value("SELECT @@super_read_only"); got != "0" {
+		t.Errorf("super_read_only is %s on the leader", got)
+	}
+	leader = c.healthy()
+	x, y := c.others(leader)[0], c.others(leader)[1]
 
 	// A dead target.
 	before = c.view()
