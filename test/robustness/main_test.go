@@ -166,7 +166,7 @@ func build(t *testing.T, nodes, loggers int) *demo.Cluster {
 	ctx, cancel := context.WithTimeout(t.Context(), createTime)
 	defer cancel()
 	c, err := demo.Create(ctx, demo.Options{
-		Name: "robustness", Nodes: nodes, Loggers: loggers, Dir: dir, PortBase: base, Binary: binary, CredentialDir: filepath.Join(scratch, "credentials"),
+		Name: fmt.Sprintf("robustness%d", clusters), Nodes: nodes, Loggers: loggers, Dir: dir, PortBase: base, Binary: binary, CredentialDir: filepath.Join(scratch, "credentials"),
 		MySQLOptions: map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "128M", "max_connections": "200", "max_allowed_packet": "64M"},
 		Tune: func(n *config.Node) {
 			n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2*config.MiB // purged all the time

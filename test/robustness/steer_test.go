@@ -25,7 +25,7 @@ func (c *cluster) trireme(n *demo.Node, args ...string) (int, string) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, append(args, "--api", fmt.Sprintf("127.0.0.1:%d", n.Ports.API),
-		"--token-file", filepath.Join(scratch, "credentials", "robustness"))...)
+		"--token-file", filepath.Join(scratch, "credentials", c.State().Cluster))...)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
