@@ -52,8 +52,13 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err := c.first(ctx); err != nil {
 		return nil, c.explain(err)
 	}
-	for _, n := range c.nodes[1:] {
+	for _, n := range c.nodes[1:] { // all side by side: making a data directory takes several seconds
 		if err := c.join(ctx, n); err != nil {
+			return nil, c.explain(err)
+		}
+	}
+	for _, n := range c.nodes[1:] {
+		if err := c.WaitMember(ctx, n); err != nil {
 			return nil, c.explain(err)
 		}
 	}

@@ -46,16 +46,13 @@ func (c *Cluster) primary(ctx context.Context, n *Node) error {
 	return err
 }
 
-// join makes a node a member, starts it, and waits until it is a healthy one.
+// join makes a node a member and starts it.
 func (c *Cluster) join(ctx context.Context, n *Node) error {
 	c.say("%s: trireme add, trireme join (%s)", n.Name, n.Role)
 	if err := c.invite(ctx, n); err != nil {
 		return err
 	}
-	if err := c.Start(n); err != nil {
-		return err
-	}
-	return c.WaitMember(ctx, n)
+	return c.Start(n)
 }
 
 // Add makes one more node a member and starts its daemon; it does not wait for it (WaitMember). Nobody may use the cluster's list of nodes
@@ -66,11 +63,7 @@ func (c *Cluster) Add(ctx context.Context, name, role string) (*Node, error) {
 		return nil, err
 	}
 	n := c.layOutNode(name, role, ports)
-	err = c.invite(ctx, n)
-	if err == nil {
-		err = c.Start(n)
-	}
-	if err != nil {
+	if err := c.join(ctx, n); err != nil {
 		c.Forget(n)
 		return nil, err
 	}
