@@ -12,10 +12,11 @@ import (
 // core owns the RawNode. It is not safe for concurrent use, starts no goroutine and reads no clock but Config.Clock.
 // Inputs change it; advance then collects what is to be done about it.
 type core struct {
-	cfg *Config
-	rn  *raft.RawNode
-	log *slog.Logger
-	pub *published
+	cfg   *Config
+	rn    *raft.RawNode
+	paced *paced
+	log   *slog.Logger
+	pub   *published
 
 	state     State
 	commit    uint64
@@ -49,11 +50,12 @@ func (o *output) reset() {
 // newCore starts raft from what Storage holds. peers is the first membership, and allowed with an empty log only.
 func newCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (*core, error) {
 	c := &core{cfg: cfg, log: cfg.Logger, pub: pub, lastIndex: st.last, lastTerm: st.lastTerm, commit: st.commit}
+	c.paced = &paced{Storage: st.storage, clock: cfg.Clock}
 	rn, err := raft.NewRawNode(&raft.Config{
 		ID:                        cfg.ID,
 		ElectionTick:              cfg.ElectionTicks,
 		HeartbeatTick:             cfg.ElectionTicks - 1, // see beat: the lease rounds are the heartbeats
-		Storage:                   st.storage,
+		Storage:                   c.paced,
 		Applied:                   st.applied,
 		AsyncStorageWrites:        true,
 		MaxSizePerMsg:             cfg.MaxSizePerMsg,
@@ -149,6 +151,9 @@ func (c *core) receive(m *raftpb.Message) {
 		}
 	case raftpb.MsgVote, raftpb.MsgPreVote:
 		c.receiveVote(m)
+		return
+	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
+		c.stepAnswer(m)
 		return
 	}
 	c.step(m)

@@ -164,6 +164,7 @@ func (n *Node) runRaft() {
 // turn handles everything queued, then the tick: a node that was held up must see the heartbeats that waited for it
 // before it counts the time.
 func (n *Node) turn(ticked bool, out *output) error {
+	n.core.beginTurn()
 	for _, in := range n.inbox.take() {
 		switch {
 		case in.call != nil:

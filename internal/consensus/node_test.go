@@ -288,6 +288,41 @@ func TestLeaseEndsBeforeAnotherCanLead(t *testing.T) {
 	}
 }
 
+// TestSlowReadsDoNotStarveTheLease: a follower that is far behind is read for from a slow disk, on the raft goroutine. The window of what may be
+// in flight to it must not be filled in one go: heartbeats would wait for it.
+func TestSlowReadsDoNotStarveTheLease(t *testing.T) {
+	const entries, read = 300, 3 * time.Millisecond // all of it: 0.9 s of reading
+	g := newGroup(t)
+	a, b, c := g.trio(func(cfg *Config) {
+		cfg.TickInterval, cfg.HeartbeatTicks, cfg.ElectionTicks = 20*time.Millisecond, 1, 15
+		cfg.MaxSizePerMsg, cfg.MaxInflightBytes = 1<<10, 1<<20 // one entry in a message
+	})
+	g.isolate(c.id)
+	for range entries {
+		if _, _, err := a.Propose(within(t, 10*time.Second), make([]byte, 1<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all is committed", func() bool { return b.Status().Commit == a.Status().LastIndex && b.Status().Commit > entries })
+	eventually(t, "a lease", a.HoldsLease)
+	a.store.mu.Lock()
+	a.store.beforeRead = func() error {
+		<-time.After(read)
+		return nil
+	}
+	a.store.mu.Unlock()
+	g.isolate()
+	worst := time.Hour
+	eventually(t, "the follower has caught up", func() bool {
+		worst = min(worst, time.Duration(a.LeaseUntil()-Boottime()))
+		return c.Status().Commit >= entries
+	})
+	if term := a.Status().Term; a.Status().Role != Leader || worst <= 0 {
+		t.Errorf("the lease had run out %v ago, term %d", -worst, term)
+	}
+	t.Logf("the lease had at least %v to go", worst)
+}
+
 func TestTransferLeadership(t *testing.T) {
 	g := newGroup(t)
 	a, b, _ := g.trio(nil)

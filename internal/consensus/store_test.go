@@ -20,6 +20,7 @@ type memStore struct {
 	syncs     int
 	// beforeSync and beforeAppend, if set, run first and may fail; both may block.
 	beforeSync, beforeAppend func() error
+	beforeRead               func() error // of entries; must not fail
 }
 
 func newMemStore(voters ...uint64) *memStore {
@@ -51,6 +52,13 @@ func (s *memStore) Append(ents []*raftpb.Entry) error {
 		return fmt.Errorf("gap: %d after %d", ents[0].GetIndex(), last)
 	}
 	return s.MemoryStorage.Append(ents)
+}
+
+func (s *memStore) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
+	if err := s.hook(&s.beforeRead); err != nil {
+		return nil, err
+	}
+	return s.MemoryStorage.Entries(lo, hi, maxSize)
 }
 
 func (s *memStore) all() []*raftpb.Entry {

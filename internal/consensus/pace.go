@@ -1,0 +1,43 @@
+package consensus
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// paced bounds how long one turn of the raft goroutine reads entries for peers that are behind. Raft fills the whole window of what may be in
+// flight to a peer at once, up to MaxInflightBytes, and reads it from disk if the peer is far behind; until that has ended no heartbeat is sent and
+// no answer to one is seen, and on a slow disk the leader loses its lease by its own work (S10).
+//
+// Raft takes no entries, without an error, for "nothing to send now", and asks again with the next answer of the peer.
+type paced struct {
+	raft.Storage
+	clock func() int64
+	until int64 // reading for peers in this turn ends here; 0: no turn was begun, and there is no end
+	begun bool  // something was read for a peer in this turn: each one gets on, however long its other work takes
+	peers bool  // raft handles an answer of a peer: what it reads is to be sent
+}
+
+// Entries is raft.Storage's.
+func (p *paced) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
+	if p.peers && p.until != 0 {
+		if p.begun && p.clock() >= p.until {
+			return nil, nil
+		}
+		p.begun = true
+	}
+	return p.Storage.Entries(lo, hi, maxSize)
+}
+
+// beginTurn gives a turn half a heartbeat's time to read for peers.
+func (c *core) beginTurn() {
+	c.paced.begun = false
+	c.paced.until = c.cfg.Clock() + int64(c.cfg.TickInterval)*int64(c.cfg.HeartbeatTicks)/2
+}
+
+// stepAnswer gives raft a peer's answer, upon which it may send more.
+func (c *core) stepAnswer(m *raftpb.Message) {
+	c.paced.peers = true
+	c.step(m)
+	c.paced.peers = false
+}
