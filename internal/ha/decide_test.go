@@ -61,7 +61,7 @@ func brokenRule(v View, st State, acts []Action) string {
 		return "switchover that nobody wants"
 	case a.Kind == Promote && v.Paused && v.LastOpen != 0 && v.LastOpen != v.Self && !v.Raft.Asked:
 		return "failover in a pause"
-	case a.Kind == HandOver && v.Paused && a.To != v.LastOpen:
+	case a.Kind == HandOver && v.Paused && v.LastOpen != 0 && a.To != v.LastOpen:
 		return "hand-over in a pause to a node that did not lead"
 	case a.Kind == Restart && (phase != PhaseNone || v.Server.State != ServerReady && v.Server.State != ServerUp || v.Server.Stuck == "" ||
 		v.Server.StuckSince == 0 || v.Now < v.Server.StuckSince+30*time.Second || v.Stopping):

@@ -300,7 +300,7 @@ func elected(v View) (State, []Action) {
 		}
 		return recovering(v)
 	}
-	if v.Paused {
+	if v.Paused && v.LastOpen != 0 {
 		if st, acts, decided := electedInPause(v, unfit); decided {
 			return st, acts
 		}
@@ -327,11 +327,11 @@ func elected(v View) (State, []Action) {
 // electedInPause keeps leadership where it was: nobody but the last leader, or a node that it was moved to on purpose, opens writes.
 // decided is false for that node when it can lead now.
 func electedInPause(v View, unfit string) (st State, acts []Action, decided bool) {
-	mine := v.LastOpen == 0 || v.LastOpen == v.Self || v.Raft.Asked
+	mine := v.LastOpen == v.Self || v.Raft.Asked
 	if mine && unfit == "" {
 		return st, nil, false
 	}
-	if p, ok := member(v, v.LastOpen); ok && !mine && p.canLead() {
+	if p, ok := member(v, v.LastOpen); ok && p.ID != v.Self && p.canLead() {
 		why := "automatic failover is paused, and it led before"
 		return State{StateRecovering, "handing over to " + p.Name + ": " + why}, []Action{{Kind: HandOver, Term: v.Raft.Term, To: p.ID, Reason: why}}, true
 	}

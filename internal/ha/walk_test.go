@@ -34,8 +34,10 @@ type walkNode struct {
 	triedTo  uint64
 	transfer uint64 // under way
 	stopping bool
-	op       Action // the one action on mysqld that is under way
-	hand     Action // the hand-over under way
+	op       Action        // the one action on mysqld that is under way
+	hand     Action        // the hand-over under way
+	since    time.Duration // since when it has been reachable and ready; 0: it is not
+	elected  time.Duration
 	handed   map[uint64]int
 }
 
@@ -47,7 +49,11 @@ type walk struct {
 	commit uint64
 	nodes  []*walkNode
 	moves  int // hand-overs by nodes that could have led
-	trace  []string
+	paused bool
+	// lastOpen is the node of the newest barrier, failback the setting.
+	lastOpen uint64
+	failback time.Duration
+	trace    []string
 }
 
 func (w *walk) node(id uint64) *walkNode { return w.nodes[id-1] }
@@ -82,6 +88,11 @@ func (w *walk) sync() {
 		w.leader = 0
 	}
 	for _, n := range w.nodes {
+		if !n.alive || n.cut || n.srv != ServerReady || n.stuck {
+			n.since = 0
+		} else if n.since == 0 {
+			n.since = w.now
+		}
 		switch {
 		case !n.alive:
 		case !n.cut && quorum:
@@ -100,7 +111,7 @@ func (w *walk) sync() {
 func (w *walk) elect(id uint64, asked bool) {
 	w.term++
 	w.leader = id
-	w.node(id).asked = asked
+	w.node(id).asked, w.node(id).elected = asked, w.now
 	w.log("node %d is elected, asked %t", id, asked)
 	w.sync()
 }
@@ -108,16 +119,17 @@ func (w *walk) elect(id uint64, asked bool) {
 func (w *walk) view(n *walkNode) View {
 	v := View{Now: w.now, Self: n.id, Weight: n.weight, Voter: true,
 		Raft: Raft{Term: n.term, Leader: n.leader, IsLeader: n.leader == n.id, Commit: w.commit, LeaseUntil: n.lease,
-			Transferee: n.transfer, Asked: n.asked, Voters: len(w.nodes)},
+			Transferee: n.transfer, Asked: n.asked, Since: n.elected, Voters: len(w.nodes)},
 		Server:  Server{State: n.srv, Applied: n.applied, RetryAt: n.retryAt},
-		Serving: n.serving, HandoverTriedTerm: n.tried, HandoverAt: n.triedAt, HandoverTo: n.triedTo, Stopping: n.stopping}
+		Serving: n.serving, HandoverTriedTerm: n.tried, HandoverAt: n.triedAt, HandoverTo: n.triedTo, Stopping: n.stopping,
+		Paused: w.paused, LastOpen: w.lastOpen, FailbackAfter: w.failback}
 	if n.stuck {
 		v.Server.Stuck = "stuck"
 	}
 	for _, p := range w.nodes {
 		if p != n {
 			v.Peers = append(v.Peers, Peer{ID: p.id, Name: fmt.Sprint("n", p.id), Voter: true, Data: p.data, Live: p.alive && !p.cut && !n.cut,
-				Ready: p.srv == ServerReady && !p.stuck && !p.stopping, Applied: p.applied, Weight: p.weight})
+				Ready: p.srv == ServerReady && !p.stuck && !p.stopping, Applied: p.applied, Weight: p.weight, Since: p.since})
 		}
 	}
 	return v
@@ -201,7 +213,7 @@ func (w *walk) finish(n *walkNode, ok bool) {
 		if n.leader != n.id || n.term != a.Term || w.now > n.lease {
 			return // its barrier is not committed; the fence ends it
 		}
-		n.op = Action{}
+		n.op, w.lastOpen = Action{}, n.id
 		n.serving.Phase = PhaseOpen
 		if !ok {
 			n.serving = Serving{}
@@ -271,6 +283,9 @@ func (w *walk) kill(n *walkNode) {
 func (w *walk) killDaemon(n *walkNode) {
 	w.log("daemon of node %d dies", n.id)
 	w.kill(n)
+	if n.srv == ServerSeeding {
+		n.srv = ServerBehind // a copy that is not complete is begun again
+	}
 	*n = walkNode{id: n.id, data: n.data, weight: n.weight, deaf: n.deaf, srv: n.srv, applied: n.applied, term: n.term, handed: n.handed}
 	w.sync()
 }
@@ -313,7 +328,7 @@ func (w *walk) firstToCampaign() uint64 {
 }
 
 func newWalk(t *rapid.T) *walk {
-	w := &walk{t: t, now: time.Minute, commit: 5000}
+	w := &walk{t: t, now: time.Minute, commit: 5000, failback: rapid.SampledFrom([]time.Duration{0, time.Second}).Draw(t, "failback")}
 	size := rapid.Uint64Range(1, 5).Draw(t, "nodes")
 	for id := uint64(1); id <= size; id++ {
 		n := &walkNode{id: id, alive: true, data: id == 1 || rapid.IntRange(0, 4).Draw(t, "kind") > 0, handed: map[uint64]int{},
@@ -330,7 +345,7 @@ func newWalk(t *rapid.T) *walk {
 // step is one thing that happens.
 func (w *walk) step() {
 	n := w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(w.t, "node")]
-	switch rapid.IntRange(0, 13).Draw(w.t, "what") {
+	switch rapid.IntRange(0, 14).Draw(w.t, "what") {
 	case 0, 1, 2, 3:
 		w.ask(n)
 	case 4, 5, 6:
@@ -359,13 +374,15 @@ func (w *walk) step() {
 		} else if n.srv == ServerJudging && rapid.IntRange(0, 3).Draw(w.t, "broken") == 0 {
 			n.srv, n.op = rapid.SampledFrom([]ServerState{ServerBroken, ServerBehind}).Draw(w.t, "how"), Action{}
 		}
+	case 14:
+		w.paused = !w.paused
 	}
 	w.commit++
 	w.sync()
 }
 
 // TestWalkSettles: whatever happened, once it stops a node that can lead serves within two minutes of steps, and then nothing
-// more is done; leadership is not passed to and fro.
+// more is done; leadership is not passed to and fro, and ends at the preferred node. In a pause the last leader serves, if it can lead.
 func TestWalkSettles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWalk(t)
@@ -375,12 +392,18 @@ func TestWalkSettles(t *testing.T) {
 		for _, n := range w.nodes {
 			n.alive, n.cut, n.stuck = true, false, false
 		}
-		canLead := func(n *walkNode) bool { return n.data && n.weight > 0 && n.srv != ServerBroken && !n.deaf }
+		canLead := func(n *walkNode) bool {
+			return n.data && n.weight > 0 && n.srv != ServerBroken && !(w.paused && n.srv == ServerBehind) && !n.deaf
+		}
 		// A node that never takes over must not keep another from it.
 		deaf := w.node(uint64(rapid.IntRange(1, len(w.nodes)).Draw(t, "deaf")))
 		deaf.deaf = rapid.Bool().Draw(t, "one is deaf")
 		if !slices.ContainsFunc(w.nodes, canLead) {
 			deaf.deaf = false
+		}
+		w.paused = w.paused && !deaf.deaf
+		if deaf.deaf {
+			w.failback = 0 // it would be tried for ever
 		}
 		able := slices.ContainsFunc(w.nodes, canLead)
 		w.log("calm begins")
@@ -391,12 +414,20 @@ func TestWalkSettles(t *testing.T) {
 			if n.serving.Phase == PhaseOpen {
 				open = append(open, n.id)
 			}
-			if n.data && n.srv != ServerBroken && n.srv != ServerReady {
+			if n.data && n.srv != ServerBroken && n.srv != ServerReady && !(w.paused && n.srv == ServerBehind) {
 				w.fail("mysqld of node %d stays %v", n.id, n.srv)
 			}
 		}
+		if w.paused && w.lastOpen != 0 {
+			able = canLead(w.node(w.lastOpen))
+		}
 		if len(open) > 1 || able && len(open) == 0 {
 			w.fail("nodes that serve: %v", open)
+		}
+		for _, n := range w.nodes {
+			if !w.paused && w.failback > 0 && len(open) == 1 && canLead(n) && n.weight > w.node(open[0]).weight {
+				w.fail("node %d serves, node %d is preferred", open[0], n.id)
+			}
 		}
 		if w.moves > len(w.nodes) {
 			w.fail("%d hand-overs by nodes that could lead", w.moves)
