@@ -8,7 +8,7 @@ import (
 
 // benchCmd is `trireme bench`.
 type benchCmd struct {
-	What  string `arg:"" optional:"" enum:"compare,gaps" default:"compare" help:"compare: TPS and CPU beside a standalone server and semi-sync replication. gaps: write gaps of kills and switchovers. Default: compare."`
+	What  string `arg:"" optional:"" enum:"compare,gaps" default:"compare" help:"compare: TPS and CPU beside a standalone server and semi-sync replication. gaps: write gaps of faults and switchovers. Default: compare."`
 	Quick bool   `help:"The comparison on this machine; the only one there is so far."`
 
 	Mysqld  string        `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
@@ -19,6 +19,7 @@ type benchCmd struct {
 	Rounds  int           `placeholder:"N" help:"compare: interleaved rounds; the median counts. Default: 3."`
 	Warmup  time.Duration `placeholder:"TIME" help:"compare: load before the measurement. Default: 4s."`
 	Time    time.Duration `placeholder:"TIME" help:"compare: length of a measurement. Default: 10s."`
+	Kinds   []string      `placeholder:"NAME,…" help:"gaps: kinds of faults. Default: all."`
 	Faults  int           `placeholder:"N" help:"gaps: faults of each kind. Default: 10."`
 	Writers int           `placeholder:"N" help:"gaps: clients that write. Default: 16."`
 }
@@ -26,7 +27,7 @@ type benchCmd struct {
 // Run measures and writes the reports.
 func (c *benchCmd) Run(e *env) error {
 	if c.What == "gaps" {
-		return bench.Gaps(e.ctx, bench.GapOptions{MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out, Faults: c.Faults, Writers: c.Writers, Say: e.out})
+		return bench.Gaps(e.ctx, bench.GapOptions{MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out, Kinds: c.Kinds, Faults: c.Faults, Writers: c.Writers, Say: e.out})
 	}
 	return bench.Quick(e.ctx, bench.QuickOptions{
 		MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out, Systems: c.Systems, Threads: c.Threads, Rounds: c.Rounds,

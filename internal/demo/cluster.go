@@ -182,6 +182,21 @@ func (c *Cluster) Signal(n *Node, s syscall.Signal) error {
 	return nil
 }
 
+// SignalHost signals all processes of a node: daemon, guard and mysqld.
+func (c *Cluster) SignalHost(n *Node, s syscall.Signal) error {
+	pid := n.DaemonPID()
+	if pid == 0 {
+		return fmt.Errorf("%s has no daemon", n.Name)
+	}
+	all := append([]int{pid}, children(pid)...) // listed first: they move when their parent dies
+	for _, p := range all {
+		if err := syscall.Kill(p, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("%s: signal %v to process %d: %w", n.Name, s, p, err)
+		}
+	}
+	return nil
+}
+
 // StopDaemon ends a node's daemon by SIGTERM. It says whether that was enough.
 func (c *Cluster) StopDaemon(n *Node) bool {
 	if p := n.process(); p != nil {
