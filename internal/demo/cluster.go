@@ -2,8 +2,10 @@ package demo
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -474,9 +476,26 @@ func (c *Cluster) Endpoints() ([]verify.Endpoint, error) {
 			CloseEndpoints(out)
 			return nil, err
 		}
-		out = append(out, verify.Endpoint{Name: n.Name, DB: db})
+		e := verify.Endpoint{Name: n.Name, DB: db}
+		if e.Inherited, err = inherited(n.Dir); err != nil {
+			CloseEndpoints(append(out, e))
+			return nil, err
+		}
+		out = append(out, e)
 	}
 	return out, nil
+}
+
+// inherited reads from a node's own notes which GTIDs came with the copy of another's data.
+func inherited(dir string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "node.json"))
+	if err != nil {
+		return "", err
+	}
+	var s struct {
+		Inherited string `json:"inherited"`
+	}
+	return s.Inherited, json.Unmarshal(b, &s)
 }
 
 // CloseEndpoints closes what Endpoints opened.

@@ -18,6 +18,8 @@ import (
 type Endpoint struct {
 	Name string
 	DB   *sql.DB
+	// Inherited are the GTIDs that came with the copy of another node's data and are that node's own affair, in MySQL's text form.
+	Inherited string
 }
 
 // ErrNotEqual: the nodes' gtid_executed did not become equal in time.
@@ -39,6 +41,9 @@ func WaitEqual(ctx context.Context, nodes []Endpoint) (common string, local map[
 	for {
 		sets, err := eachNode(ctx, nodes, gtidExecuted)
 		if err == nil {
+			err = withoutInherited(nodes, sets)
+		}
+		if err == nil {
 			if !maps.Equal(sets, last) {
 				last, since = sets, time.Now()
 			} else if common, local, err = withoutLocal(sets); err == nil && (len(local) == 0 || time.Since(since) >= settleTime) {
@@ -51,6 +56,21 @@ func WaitEqual(ctx context.Context, nodes []Endpoint) (common string, local map[
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// withoutInherited takes away what came with the copy of another node's data. Two nodes have it then, so it would not pass for local.
+func withoutInherited(nodes []Endpoint, sets map[string]string) error {
+	for _, n := range nodes {
+		if n.Inherited == "" {
+			continue
+		}
+		var all, inherited gtid.Set
+		if err := errors.Join(all.UnmarshalText([]byte(sets[n.Name])), inherited.UnmarshalText([]byte(n.Inherited))); err != nil {
+			return fmt.Errorf("gtid_executed of %s: %w", n.Name, err)
+		}
+		sets[n.Name] = all.Subtract(inherited).String()
+	}
+	return nil
 }
 
 // withoutLocal takes away what each node has executed alone under a server_uuid of a Trireme incarnation, such as a REPAIR TABLE on a

@@ -8,6 +8,20 @@ import (
 	"trireme/internal/gtid"
 )
 
+func TestWithoutInherited(t *testing.T) {
+	one, two := gtid.IncarnationUUID(7, 1, 1).String(), gtid.IncarnationUUID(7, 2, 3).String()
+	sets := map[string]string{"a": one + ":1-9", "b": one + ":1-9," + two + ":1-4", "c": one + ":1-9," + two + ":1-3"}
+	if err := withoutInherited([]Endpoint{{Name: "a"}, {Name: "b"}, {Name: "c", Inherited: two + ":1-3"}}, sets); err != nil {
+		t.Fatal(err)
+	}
+	if _, local, err := withoutLocal(sets); err != nil || !maps.Equal(local, map[string]string{"b": two + ":1-4"}) {
+		t.Errorf("local %v, %v", local, err)
+	}
+	if err := withoutInherited([]Endpoint{{Name: "a", Inherited: "x"}}, sets); err == nil {
+		t.Error("nonsense was taken")
+	}
+}
+
 func TestWithoutLocal(t *testing.T) {
 	one, two := gtid.IncarnationUUID(7, 1, 1).String(), gtid.IncarnationUUID(7, 2, 3).String()
 	foreign := "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
