@@ -31,7 +31,8 @@ const (
 	PausedCode   Code = "paused"
 	OtherLeads   Code = "other-leads"
 	OtherBetter  Code = "other-better"
-	Failback     Code = "failback" // it is preferred and gets leadership after a time
+	DiskFull     Code = "disk-full" // a node with more space is preferred
+	Failback     Code = "failback"  // it is preferred and gets leadership after a time
 )
 
 // Reason is one thing that keeps a member from leading. Text is a clause, such as "mysqld is starting".
@@ -112,7 +113,7 @@ func (p Peer) canLead() bool { return len(p.bars()) == 0 }
 // self is this node as its peers see it.
 func self(v View) Peer {
 	p := Peer{ID: v.Self, Name: v.Name, Voter: v.Voter, Data: v.Server.State != ServerAbsent, Live: true,
-		Applied: v.Server.Applied, Rate: v.Server.Rate, Weight: v.Weight, Since: v.Server.Since}
+		Applied: v.Server.Applied, Rate: v.Server.Rate, Weight: v.Weight, Since: v.Server.Since, Full: v.Raft.Full != ""}
 	p.Unready, p.Ready = Unready(v.Server, v.Raft.Stuck, v.Stopping, v.Now)
 	return p
 }
@@ -197,11 +198,14 @@ func whyAnother(v View, p Peer) []Reason {
 	if v.Open != 0 && v.Open != p.ID {
 		out = append(out, note(OtherLeads, "%s leads term %d and takes writes", peerName(v, v.Open), v.Raft.Term))
 	}
+	if p.Full && p.Live {
+		out = append(out, note(DiskFull, "a disk of it is nearly full: a node with more space is preferred"))
+	}
 	if !p.canLead() || v.Open == p.ID || p.ID == v.Raft.Leader {
 		return out
 	}
 	if best, ok := best(v, v.Raft.Leader); ok && best.ID != p.ID {
-		out = append(out, note(OtherBetter, "%s would take over before it: %s", peerName(v, best.ID), whyBetter(best, p)))
+		out = append(out, note(OtherBetter, "%s would take over before it: %s", peerName(v, best.ID), whyBetter(v, best, p)))
 	} else if leader, ok := member(v, v.Open); ok && p.Weight > leader.Weight {
 		out = append(out, note(Failback, "its weight %d is above the leader's %d: it gets leadership %s", p.Weight, leader.Weight, failbackIn(v, leader, p)))
 	}
@@ -218,6 +222,8 @@ func failbackIn(v View, leader, p Peer) string {
 		return `by a failover or switchover only (failback_after = "never")`
 	case behind(v, p.Applied) > closeEnough:
 		return "when it has applied the log"
+	case p.Full:
+		return "when its disk has more space"
 	case at <= v.Now || leader.Weight == 0:
 		return "now"
 	}
@@ -238,9 +244,10 @@ func failbackAt(v View, mine bool, p Peer) time.Duration {
 }
 
 // whyBetter says why a is ranked before b.
-func whyBetter(a, b Peer) string {
+func whyBetter(v View, a, b Peer) string {
+	backlog := backlogBehind(allBut(v, v.Raft.Leader))
 	switch {
-	case a.Applied > b.Applied+closeEnough:
+	case backlog(a) < backlog(b):
 		return fmt.Sprintf("it has %d entries less to apply", a.Applied-b.Applied)
 	case a.Weight > b.Weight:
 		return fmt.Sprintf("its weight is %d, not %d", a.Weight, b.Weight)
@@ -262,14 +269,20 @@ func liveVoters(v View, but uint64) int {
 	return n
 }
 
-// best is who would lead if one member were gone.
-func best(v View, gone uint64) (Peer, bool) {
+// allBut are all members but one.
+func allBut(v View, gone uint64) []Peer {
 	var all []Peer
 	for _, p := range append([]Peer{self(v)}, v.Peers...) {
 		if p.ID != gone {
 			all = append(all, p)
 		}
 	}
+	return all
+}
+
+// best is who would lead if one member were gone.
+func best(v View, gone uint64) (Peer, bool) {
+	all := allBut(v, gone)
 	rank(all)
 	if len(all) == 0 || !all[0].canLead() {
 		return Peer{}, false
@@ -329,8 +342,8 @@ func Failover(v View) Forecast {
 		return Forecast{To: p.ID, Apply: applyTime(v, p)}
 	}
 	var why []string
-	for _, p := range append([]Peer{self(v)}, v.Peers...) {
-		if rs := p.bars(); p.ID != leader && len(rs) > 0 {
+	for _, p := range allBut(v, leader) {
+		if rs := p.bars(); len(rs) > 0 {
 			why = append(why, peerName(v, p.ID)+": "+rs[0].Text)
 		}
 	}

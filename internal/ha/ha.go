@@ -563,18 +563,7 @@ func Candidates(v View) []Peer {
 // that can lead first; of them those within closeEnough of the furthest one, by weight, so that noise does not outweigh the
 // operator's wish; then the others by what they have applied.
 func rank(ps []Peer) {
-	var top uint64
-	for _, p := range ps {
-		if p.canLead() {
-			top = max(top, p.Applied)
-		}
-	}
-	backlog := func(p Peer) uint64 {
-		if p.Applied+closeEnough >= top {
-			return 0
-		}
-		return top - p.Applied
-	}
+	backlog := backlogBehind(ps)
 	sort.SliceStable(ps, func(i, j int) bool {
 		a, b := ps[i], ps[j]
 		if a.canLead() != b.canLead() {
@@ -588,6 +577,22 @@ func rank(ps []Peer) {
 		}
 		return a.ID < b.ID
 	})
+}
+
+// backlogBehind measures what a member has to apply from the furthest of those that can lead; 0 when it is close to it.
+func backlogBehind(ps []Peer) func(Peer) uint64 {
+	var top uint64
+	for _, p := range ps {
+		if p.canLead() {
+			top = max(top, p.Applied)
+		}
+	}
+	return func(p Peer) uint64 {
+		if p.Applied+closeEnough >= top {
+			return 0
+		}
+		return top - p.Applied
+	}
 }
 
 // handOverTo says to whom an elected leader that has not opened writes should hand over, and why; 0 when it should go on.
