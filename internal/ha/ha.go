@@ -415,7 +415,8 @@ func preferred(v View, open State) (State, []Action) {
 		return open, nil
 	}
 	why := fmt.Sprintf("its weight is %d, this node's is %d", p.Weight, v.Weight)
-	return State{StateHealthy, "switching over to " + p.Name + ": " + why}, []Action{{Kind: Switchover, Term: v.Raft.Term, To: p.ID, Reason: why}}
+	return State{StateHealthy, "switching over to " + p.Name + ": " + why},
+		[]Action{{Kind: Switchover, Term: v.Raft.Term, To: p.ID, Reason: "another node is preferred: " + why}}
 }
 
 // switchoverTo picks the node that takes over from a leader in service; 0 and the reason when none can now. One that is
@@ -611,7 +612,7 @@ func handOverTo(v View, unfit string) (uint64, string) {
 		return 0, ""
 	}
 	me := self(v)
-	if p, ok := withSpace(v); ok && v.Raft.Full != "" {
+	if p, ok := withSpace(v); ok && v.Raft.Full != "" && me.Applied <= p.Applied+closeEnough {
 		return p.ID, v.Raft.Full
 	}
 	all := append([]Peer{me}, c...)

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -106,11 +107,13 @@ func (h *history) merge(list []api.Event) {
 	}
 }
 
+// shorten bounds a text, and replaces what is not UTF-8 (mysqld quotes data in its errors): JSON would do that on the way, and the event would
+// have another id on other nodes.
 func shorten(s string) string {
-	if len(s) <= maxEventText {
+	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= maxEventText {
 		return s
 	}
-	return s[:maxEventText] + "…"
+	return strings.ToValidUTF8(s[:maxEventText], "") + "…"
 }
 
 // all returns the events, in order.

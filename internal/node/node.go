@@ -342,6 +342,7 @@ func (n *Node) softStateLocked(s consensus.State) {
 		n.publishNow = true
 	}
 	n.noteLossLocked(s.Leader)
+	n.dropRequestLocked(s.Term)
 	n.raft = s
 }
 
@@ -381,8 +382,8 @@ func (n *Node) act(a ha.Action) {
 		l := n.srv.life
 		n.serving.phase, n.serving.closing, n.serving.drained = ha.PhaseHandover, false, false
 		n.handTerm, n.handAt, n.handTo = a.Term, now(), a.To
-		wait := n.trxWaitLocked()
-		n.serveTaskLocked(switchoverPatience+wait, func(ctx context.Context) { n.switchover(ctx, l, a, wait) })
+		req, wait := n.takeRequestLocked(a)
+		n.serveTaskLocked(switchoverPatience+wait, func(ctx context.Context) { n.switchover(ctx, l, a, req, wait) })
 	}
 }
 

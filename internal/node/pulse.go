@@ -91,7 +91,7 @@ func (p *pulse) note(l look) (server, log stuck) {
 func (n *Node) feelPulse(ctx context.Context) {
 	n.mu.Lock()
 	life := n.srv.life
-	l := look{open: n.serving.phase == ha.PhaseOpen}
+	l := look{open: n.takesWritesLocked()}
 	l.progress.applied = n.srv.backlog.Applied
 	n.mu.Unlock()
 	if life != n.pulseOf {

@@ -17,7 +17,9 @@ import (
 // transferRequest is an operator's switchover on its way. result gets exactly one value.
 type transferRequest struct {
 	to     uint64
+	term   uint64        // in which it was asked for, and may begin
 	wait   time.Duration // for open transactions to end
+	begun  bool
 	result chan moved
 }
 
@@ -37,15 +39,25 @@ func (r *transferRequest) finish(m moved) {
 	}
 }
 
-// trxWaitLocked is how long open transactions may go on before a switchover that begins now. A daemon that is stopping has no time.
-func (n *Node) trxWaitLocked() time.Duration {
-	switch {
-	case n.request != nil:
-		return n.request.wait
+// takeRequestLocked is the operator's request that a switchover which begins now fulfils, or nil, and how long open transactions may go
+// on before it. A daemon that is stopping has no time.
+func (n *Node) takeRequestLocked(a ha.Action) (*transferRequest, time.Duration) {
+	switch r := n.request; {
+	case r != nil && r.to == a.To && r.term == a.Term:
+		r.begun = true
+		return r, r.wait
 	case n.stopping:
-		return 0
+		return nil, 0
 	}
-	return api.DefaultTrxWait
+	return nil, api.DefaultTrxWait
+}
+
+// dropRequestLocked ends a request that has not begun in the term in which it was made (S7).
+func (n *Node) dropRequestLocked(term uint64) {
+	if r := n.request; r != nil && !r.begun && r.term != term {
+		n.request = nil
+		r.finish(moved{err: fmt.Errorf("leadership has moved meanwhile: it is term %d, not %d", term, r.term)})
+	}
 }
 
 // Patience of the parts of a switchover.
@@ -60,16 +72,15 @@ const (
 
 // switchover moves leadership on purpose (DESIGN.md §8): make sure of the target, let open transactions end, close writes, drain, wait
 // until the target has applied everything, transfer. If a step fails before the transfer, writes open again in the same term.
-func (n *Node) switchover(ctx context.Context, l *life, a ha.Action, wait time.Duration) {
-	m := n.moveLeadership(ctx, l, a, wait)
+func (n *Node) switchover(ctx context.Context, l *life, a ha.Action, req *transferRequest, wait time.Duration) {
+	m := n.moveLeadership(ctx, l, a, req, wait)
 	n.mu.Lock()
-	req := n.request
-	n.request = nil
-	stopping := n.stopping
-	n.mu.Unlock()
 	if req != nil {
+		n.request = nil
 		req.finish(m)
 	}
+	stopping := n.stopping
+	n.mu.Unlock()
 	if len(m.open) > 0 {
 		n.log.Warn("open transactions were rolled back by a switchover", "count", len(m.open), "first", trxText(m.open[0]))
 	}
@@ -121,7 +132,7 @@ func (n *Node) stepAside(ctx context.Context, l *life) error {
 	return nil
 }
 
-func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, wait time.Duration) (m moved) {
+func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *transferRequest, wait time.Duration) (m moved) {
 	// The target first, while writes go on: it must be alive and nearly there.
 	index, _ := n.led.at()
 	if err := n.askApplied(ctx, a.To, index, targetPatience); err != nil {
@@ -131,7 +142,7 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, wait ti
 	n.awaitTransactions(ctx, l, wait)
 	n.mu.Lock()
 	if n.serving.closing = n.serving.phase == ha.PhaseHandover; n.serving.closing {
-		n.leaveLocked(true, n.switchoverCauseLocked(a))
+		n.leaveLocked(true, n.switchoverCauseLocked(a, req))
 	}
 	n.mu.Unlock()
 	n.routes() // holds new connections
@@ -157,14 +168,14 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, wait ti
 }
 
 // switchoverCauseLocked says who wanted it.
-func (n *Node) switchoverCauseLocked(a ha.Action) string {
+func (n *Node) switchoverCauseLocked(a ha.Action, req *transferRequest) string {
 	switch {
-	case n.request != nil:
+	case req != nil:
 		return "an operator asked for it"
 	case n.stopping:
 		return "its daemon is stopping"
 	}
-	return "a preferred node is healthy again: " + a.Reason
+	return a.Reason
 }
 
 // awaitTransactions lets the transactions that are open now end by themselves, for a time. Those that begin meanwhile are not waited for.
@@ -345,28 +356,19 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 		return res, err
 	}
 	res.To = n.memberName(to)
-	r := &transferRequest{to: to, wait: wait, result: make(chan moved, 1)}
+	r := &transferRequest{to: to, term: v.Raft.Term, wait: wait, result: make(chan moved, 1)}
 	n.mu.Lock()
-	if n.request != nil {
+	if n.request != nil || n.serving.phase == ha.PhaseHandover {
 		n.mu.Unlock()
 		return res, underWay()
 	}
 	n.request = r
 	n.mu.Unlock()
 	n.poke()
-	var m moved
-	select {
-	case m = <-r.result:
-	case <-ctx.Done():
-		m.err = ctx.Err()
-	case <-time.After(switchoverPatience + wait + time.Second):
-		m.err = errors.New("no outcome in time")
+	m, err := n.awaitMoved(ctx, r)
+	if err != nil {
+		return res, err
 	}
-	n.mu.Lock()
-	if n.request == r {
-		n.request = nil
-	}
-	n.mu.Unlock()
 	res.OpenTransactions, res.OpenCount, res.ConnectionsCut = openTransactions(m.open), len(m.open), m.cut
 	if m.err != nil {
 		text := fmt.Sprintf("switchover to %s did not happen: %v", res.To, m.err)
@@ -378,6 +380,31 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 	term, opened, err := n.awaitOpen(ctx, to)
 	res.Term, res.WriteGapMS = term, ms(opened-m.closing)
 	return res, err
+}
+
+// awaitMoved waits for the outcome of a request. One that has not begun in time is taken back; a switchover that has begun goes on,
+// and what becomes of it is not known then.
+func (n *Node) awaitMoved(ctx context.Context, r *transferRequest) (m moved, err error) {
+	select {
+	case m = <-r.result:
+		return m, nil
+	case <-ctx.Done():
+		m.err = ctx.Err()
+	case <-time.After(switchoverPatience + r.wait + time.Second):
+		m.err = errors.New("no outcome in time")
+	}
+	to := n.memberName(r.to)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.request != r:
+		return <-r.result, nil // it has come just now
+	case r.begun:
+		return m, api.Errorf(api.KindTimeout, "the switchover to %s has begun and goes on, its outcome is not known yet: %v", to, m.err).
+			With("see `trireme status`")
+	}
+	n.request = nil
+	return m, nil
 }
 
 func underWay() error {

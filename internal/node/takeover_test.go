@@ -1,6 +1,7 @@
 package node
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -93,6 +94,30 @@ func TestHistoryFile(t *testing.T) {
 	}
 	if got := openHistory(dir, slog.New(slog.DiscardHandler)).all(); len(got) != 1 || got[0].Message != "event 1" {
 		t.Fatalf("%+v", got)
+	}
+}
+
+// Whatever bytes a text holds, an event is the same one on the node that it was sent to.
+func TestHistoryTexts(t *testing.T) {
+	a, b := openHistory(t.TempDir(), slog.New(slog.DiscardHandler)), openHistory(t.TempDir(), slog.New(slog.DiscardHandler))
+	for i, text := range []string{"x" + strings.Repeat("é", maxEventText), "Duplicate entry '\xff\xfe' for key", strings.Repeat("\xff", maxEventText)} {
+		e := testEvent(i)
+		e.Message = text
+		a.add(e)
+	}
+	body, err := json.Marshal(a.lacking(b.known()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []api.Event
+	if err := json.Unmarshal(body, &list); err != nil {
+		t.Fatal(err)
+	}
+	if b.merge(list); a.sum() != b.sum() {
+		t.Fatalf("the histories differ: %d %d", len(a.all()), len(b.all()))
+	}
+	if more := a.lacking(b.known()); len(more) != 0 {
+		t.Fatalf("%d events are sent for ever", len(more))
 	}
 }
 
