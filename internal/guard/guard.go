@@ -19,6 +19,8 @@ const (
 	silence = 5 * time.Second
 	// restartPause separates the starts of guards.
 	restartPause = 200 * time.Millisecond
+	// closePatience is for the guard to end by itself.
+	closePatience = time.Second
 )
 
 // Guard is the daemon's side. Methods may be called from any goroutine.
@@ -108,8 +110,20 @@ func (g *Guard) Close() {
 		close(g.stop)
 		g.hangUp()
 	}
+	proc := g.proc
 	g.mu.Unlock()
-	<-g.stopped
+	select {
+	case <-g.stopped:
+		return
+	case <-time.After(closePatience):
+	}
+	if proc != nil {
+		_ = proc.Kill() // it is stopped
+	}
+	select {
+	case <-g.stopped:
+	case <-time.After(closePatience): // it hangs in the kernel
+	}
 }
 
 // hangUp closes the socket; the guard takes it for our death. mu is held.

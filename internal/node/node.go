@@ -46,8 +46,8 @@ const (
 const (
 	promoteLimit       = 24 * time.Hour // a long backlog is applied before writes open, however long that takes
 	leasePatience      = 5 * time.Second
-	leaseGrace         = 100 * time.Millisecond
-	guardGrace         = 100 * time.Millisecond // for this daemon to fence by itself before the guard does
+	maxGrace           = 100 * time.Millisecond // see grace
+	guardGrace         = 100 * time.Millisecond // for a step with a limit of its own to end before the guard ends mysqld
 	openPatience       = 500 * time.Millisecond
 	fencePatience      = 200 * time.Millisecond // DESIGN.md §1 "fence"
 	startRetry         = 2 * time.Second
@@ -301,7 +301,7 @@ func (n *Node) serverViewLocked() ha.Server {
 }
 
 // leaseLocked is the lease as the policy sees it. The death of a voter takes its answer out of the lease, which a fresh round gives
-// back a moment later: that is no reason to fence. The lease and this grace together stay below the election timeout (S10).
+// back a moment later: that is no reason to fence.
 func (n *Node) leaseLocked(lease time.Duration) time.Duration {
 	if lease > now() {
 		n.leaseLost = 0
@@ -313,8 +313,12 @@ func (n *Node) leaseLocked(lease time.Duration) time.Duration {
 			n.leaseLost = now()
 		}
 	}
-	return n.leaseLost + leaseGrace
+	return n.leaseLost + n.grace()
 }
+
+// grace is added to the lease, which lasts 0.8 election timeouts, before this node fences itself, and once more before the guard does it:
+// both are over when another node can be elected (S10).
+func (n *Node) grace() time.Duration { return min(n.cfg.Raft.ElectionTimeout()/10, maxGrace) }
 
 // peerViewLocked is another member as its last status showed it.
 func (n *Node) peerViewLocked(m config.Member, st *consensus.Status) ha.Peer {
@@ -440,7 +444,7 @@ func (n *Node) fenceLocked(reason string) {
 }
 
 // tellGuard moves ahead the moment at which the guard kills mysqld: with the lease, while writes are open (S10). A loop that hangs, or a daemon
-// that is stopped, cannot do that. By default the moment lies one election timeout behind the last proof of leadership: no other node can
+// that is stopped, cannot do that. The moment lies at most one election timeout behind the last proof of leadership: no other node can
 // have been elected before.
 func (n *Node) tellGuard(lease time.Duration) {
 	n.mu.Lock()
@@ -449,7 +453,7 @@ func (n *Node) tellGuard(lease time.Duration) {
 	case n.serving.phase == ha.PhaseNone, n.serving.phase == ha.PhaseHandover && n.serving.drained:
 		n.guardUntilLocked(0)
 	case n.serving.phase == ha.PhaseOpen, n.serving.phase == ha.PhaseHandover:
-		n.guardUntilLocked(lease + guardGrace)
+		n.guardUntilLocked(lease + n.grace())
 	}
 	// A promotion sets it when it opens writes, a fence has set it when it began.
 }

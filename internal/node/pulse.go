@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"trireme/internal/ha"
@@ -149,7 +150,8 @@ func (n *Node) restartServer(reason string) {
 // nothing any more, and nobody waits for it.
 func (n *Node) endServer(l *life) {
 	if err := l.proc.SendKill(); err != nil {
-		n.log.Error("mysqld cannot be killed", "err", err)
+		n.fail(fmt.Errorf("mysqld cannot be killed: %w", err)) // it ends with this process
+		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
