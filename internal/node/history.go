@@ -24,7 +24,8 @@ import (
 
 // Bounds of the history.
 const (
-	maxHistory     = 1000 // events kept, by every node the same: the newest
+	maxChanges     = 500  // changes of leaders kept, by every node the same: the newest
+	maxOthers      = 500  // other events kept; a mysqld that starts over and over must not push the changes of leaders out
 	maxEventText   = 2000 // bytes of a text of an event
 	historyBatch   = 200  // events in one answer
 	historyTimeout = 2 * time.Second
@@ -93,11 +94,15 @@ func (h *history) merge(list []api.Event) {
 		}
 	}
 	slices.SortFunc(h.events, inOrder)
-	for over := len(h.events) - maxHistory; over > 0; over-- {
-		id := eventID(h.events[0])
-		delete(h.ids, id)
-		h.digest ^= id
-		h.events = slices.Delete(h.events, 0, 1)
+	room := map[bool]int{true: maxChanges, false: maxOthers}
+	for i := len(h.events) - 1; i >= 0; i-- {
+		change := h.events[i].To != ""
+		if room[change]--; room[change] < 0 {
+			id := eventID(h.events[i])
+			delete(h.ids, id)
+			h.digest ^= id
+			h.events = slices.Delete(h.events, i, i+1)
+		}
 	}
 	if h.digest != before {
 		select {

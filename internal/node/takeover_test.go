@@ -47,10 +47,12 @@ func testEvent(i int) api.Event {
 }
 
 // TestHistoryConverges: nodes that know different parts of the history know the same after they have asked each other, whatever the
-// order, and keep the newest.
+// order, and keep the newest of each sort.
 func TestHistoryConverges(t *testing.T) {
 	a, b := openHistory(t.TempDir(), slog.New(slog.DiscardHandler)), openHistory(t.TempDir(), slog.New(slog.DiscardHandler))
-	const all = maxHistory + 300
+	const all = 2*maxOthers + 300
+	old := api.Event{Time: time.Unix(1, 0), Kind: "failover", Node: "n1", Term: 1, To: "n1"}
+	b.add(old)
 	for i := range all {
 		if i%2 == 0 || i > all-50 {
 			a.add(testEvent(i))
@@ -68,8 +70,8 @@ func TestHistoryConverges(t *testing.T) {
 		t.Fatal("they differ")
 	}
 	got := a.all()
-	if len(got) != maxHistory || got[0].Message != fmt.Sprint("event ", all-maxHistory) || got[maxHistory-1].Message != fmt.Sprint("event ", all-1) {
-		t.Fatalf("%d events from %q to %q", len(got), got[0].Message, got[len(got)-1].Message)
+	if len(got) != maxOthers+1 || got[0].Kind != "failover" || got[1].Message != fmt.Sprint("event ", all-maxOthers) || got[maxOthers].Message != fmt.Sprint("event ", all-1) {
+		t.Fatalf("%d events: %+v, from %q to %q", len(got), got[0], got[1].Message, got[len(got)-1].Message)
 	}
 }
 
