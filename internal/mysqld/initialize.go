@@ -45,7 +45,11 @@ func (c Config) Initialized() bool {
 // Initialize makes the data directory with Trireme's accounts in it, whole or not at all. No GTID is used, so that all nodes of
 // a new cluster begin with the same, empty gtid_executed. Errors: ErrInitialized, ErrForeignData, ErrNoSpace, ErrExited.
 func Initialize(ctx context.Context, cfg Config) error {
-	return cfg.initialize(ctx, func(tmp string) error {
+	// A seeding that ended with its daemon may have left gigabytes.
+	if err := cfg.clearTemp(ctx, cfg.seedRunner(), cfg.seedDir()); err != nil {
+		return err
+	}
+	return cfg.initialize(ctx, newDataBytes, func(tmp string) error {
 		if err := cfg.runInitialize(ctx, tmp); err != nil {
 			return err
 		}
@@ -61,11 +65,11 @@ func InitializeFrom(ctx context.Context, cfg Config, templateDir string) error {
 	if !from.Initialized() {
 		return fmt.Errorf("%w: template %s", ErrNotInitialized, templateDir)
 	}
-	return cfg.initialize(ctx, func(tmp string) error { return cfg.copyTree(ctx, from.DataDir(), tmp) })
+	return cfg.initialize(ctx, newDataBytes, func(tmp string) error { return cfg.copyTree(ctx, from.DataDir(), tmp) })
 }
 
-// initialize runs fill on a folder beside data/ and renames it to data/ when it is complete and on disk.
-func (c Config) initialize(ctx context.Context, fill func(tmp string) error) error {
+// initialize runs fill, which needs so many bytes, on a folder beside data/ and renames it to data/ when it is complete and on disk.
+func (c Config) initialize(ctx context.Context, need uint64, fill func(tmp string) error) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
@@ -75,7 +79,7 @@ func (c Config) initialize(ctx context.Context, fill func(tmp string) error) err
 	if err := c.makeDirs(); err != nil {
 		return err
 	}
-	if err := c.checkSpace(newDataBytes); err != nil {
+	if err := c.checkSpace(need); err != nil {
 		return err
 	}
 	tmp := c.DataDir() + ".new"

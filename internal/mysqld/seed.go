@@ -44,7 +44,9 @@ func Seed(ctx context.Context, cfg Config, s Seeding) error {
 	return nil
 }
 
-func (c Config) seedDir() string { return filepath.Join(c.Dir, "seed") }
+// seedDir holds the receiving server's data directory and the copy.
+func (c Config) seedDir() string    { return filepath.Join(c.Dir, "seed") }
+func (c Config) seedRunner() string { return filepath.Join(c.seedDir(), "runner") }
 
 func (c Config) seed(ctx context.Context, s Seeding) (err error) {
 	if err := c.Validate(); err != nil {
@@ -63,7 +65,7 @@ func (c Config) seed(ctx context.Context, s Seeding) (err error) {
 		return err
 	}
 	dir := c.seedDir()
-	runner, clone := filepath.Join(dir, "runner"), filepath.Join(dir, "clone")
+	runner, clone := c.seedRunner(), filepath.Join(dir, "clone")
 	if err := c.clearTemp(ctx, runner, dir); err != nil {
 		return err
 	}
@@ -84,7 +86,7 @@ func (c Config) seed(ctx context.Context, s Seeding) (err error) {
 	if err := c.receive(ctx, s, runner, clone); err != nil {
 		return err
 	}
-	return c.initialize(ctx, func(tmp string) error {
+	return c.initialize(ctx, 0, func(tmp string) error {
 		if err := os.Remove(tmp); err != nil { // the rename takes its place
 			return err
 		}

@@ -125,6 +125,8 @@ func (n *Node) seedProgress(p mysqld.SeedProgress) {
 	defer n.mu.Unlock()
 	if s := &n.srv.seed; s.progress != p {
 		s.progress, s.moved = p, now()
+		n.publishNow = true
+		n.poke()
 	}
 }
 

@@ -171,7 +171,7 @@ func build(t *testing.T, nodes, loggers int) *demo.Cluster {
 		Tune: func(n *config.Node) {
 			n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2*config.MiB // purged all the time
 			if n.Name == slowNode {
-				n.MySQL.SeedRate = 16 * config.MiB
+				n.MySQL.SeedRate = 4 * config.MiB
 			}
 		},
 		Say: t.Logf,

@@ -138,6 +138,7 @@ func TestMembers(t *testing.T) {
 	// Without a vote it does not hold up the purge of the others, and is seeded when it comes back.
 	c.KillDaemon(n4)
 	c.purged(c.view().CommitIndex)
+	c.setSeedRate(n4, "4MiB", "0B")
 	c.start(n4)
 	c.joined(n4)
 	if copies := c.copies(n4); copies != 2 {
@@ -199,6 +200,19 @@ func (c *cluster) joined(n *demo.Node) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
 	defer cancel()
 	must(c.t, c.WaitMember(ctx, n))
+}
+
+// setSeedRate edits a node's settings.
+func (c *cluster) setSeedRate(n *demo.Node, old, rate string) {
+	c.t.Helper()
+	path := filepath.Join(n.Dir, config.NodeFileName)
+	b, err := os.ReadFile(path)
+	must(c.t, err)
+	next := strings.Replace(string(b), fmt.Sprintf("seed_rate = %q", old), fmt.Sprintf("seed_rate = %q", rate), 1)
+	if next == string(b) {
+		c.t.Fatalf("no seed_rate %s in %s", old, b)
+	}
+	must(c.t, config.WriteFile(path, []byte(next)))
 }
 
 // copies counts how often a node got a copy of another's data.

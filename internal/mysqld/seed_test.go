@@ -1,0 +1,98 @@
+package mysqld
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSeed copies a running server's data. Whatever ends it early, there is no data directory then, and nothing is left behind.
+func TestSeed(t *testing.T) {
+	cfg := initialized(t)
+	cfg.Clone = Account{"trireme_clone", "cl'0ne"}
+	donor := started(t, cfg)
+	admin := session(t, donor, cfg.Admin)
+	mustExec(t, admin, "SET sql_log_bin = 0", "SET GLOBAL super_read_only = OFF",
+		"CREATE USER trireme_clone@'%' IDENTIFIED BY 'cl\\'0ne' REQUIRE SSL", "GRANT BACKUP_ADMIN ON *.* TO trireme_clone@'%'",
+		"CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY)", "INSERT INTO shop.t VALUES (7)",
+		"SET GLOBAL gtid_purged = '+aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-9'", "SET GLOBAL super_read_only = ON")
+
+	to := initialized(t)
+	to.Clone = cfg.Clone
+	old := filepath.Join(to.DataDir(), "old")
+	if err := os.WriteFile(old, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	from := Seeding{Host: "127.0.0.1", Port: cfg.Port}
+
+	wrong := to
+	wrong.Extra = map[string]string{"innodb-undo-directory": "/elsewhere"}
+	if err := Seed(testContext(t), wrong, from); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "innodb-undo-directory") {
+		t.Errorf("a copy that its server would not find whole: %v", err)
+	}
+	if _, err := os.Stat(old); err != nil {
+		t.Errorf("the old data went although nothing began: %v", err)
+	}
+	// As a caller does whose donor is gone: CLONE itself would wait for minutes.
+	ctx, cancel := context.WithCancel(testContext(t))
+	go func() {
+		defer cancel() // just as the copy begins
+		for ctx.Err() == nil {
+			if _, err := os.Stat(old); err != nil {
+				return
+			}
+			<-time.After(time.Millisecond)
+		}
+	}()
+	if err := Seed(ctx, to, from); err == nil {
+		t.Error("no error although it was cancelled")
+	}
+	if to.Initialized() {
+		t.Error("cancelled, and there is a data directory")
+	}
+	left, err := filepath.Glob(filepath.Join(to.Dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range left {
+		if base := filepath.Base(n); !slices.Contains([]string{"run", "log", "binlog", "relay"}, base) {
+			t.Errorf("cancelled, and %s is left", base)
+		}
+	}
+	asked := false
+	from = Seeding{Host: "127.0.0.1", Port: cfg.Port, Confirm: func(context.Context) error {
+		asked = true
+		if to.Initialized() {
+			return errors.New("the copy counts before it was confirmed")
+		}
+		return nil
+	}}
+	if err := Seed(testContext(t), to, from); err != nil || !asked {
+		t.Fatalf("confirmation asked for: %t, %v", asked, err)
+	}
+	to.Port = freePort(t)
+	s, err := New(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(testContext(t), uuidN(2)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Kill() }()
+	set, err := s.Admin().GTIDExecuted(testContext(t))
+	if err != nil || set != "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-9" {
+		t.Errorf("gtid_executed %q, %v", set, err)
+	}
+	rows, err := session(t, s, to.Admin).query(testContext(t), "SELECT id FROM shop.t")
+	if err != nil || len(rows) != 1 || rows[0]["id"] != "7" {
+		t.Errorf("%v, %v", rows, err)
+	}
+	if _, err := os.Stat(filepath.Join(to.Dir, "seed")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("seed/ is left: %v", err)
+	}
+}
