@@ -288,8 +288,8 @@ func TestLeaseEndsBeforeAnotherCanLead(t *testing.T) {
 	}
 }
 
-// TestSlowReadsDoNotStarveTheLease: a follower that is far behind is read for from a slow disk, on the raft goroutine. The window of what may be
-// in flight to it must not be filled in one go: heartbeats would wait for it.
+// TestSlowReadsDoNotStarveTheLease: a follower that is far behind is read for from a slow disk, on the raft goroutine. The window of
+// what may be in flight to it must not be filled in one go: heartbeats would wait for it.
 func TestSlowReadsDoNotStarveTheLease(t *testing.T) {
 	const entries, read = 300, 3 * time.Millisecond // all of it: 0.9 s of reading
 	g := newGroup(t)

@@ -5,9 +5,9 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// paced bounds how long one turn of the raft goroutine reads entries for peers that are behind. Raft fills the whole window of what may be in
-// flight to a peer at once, up to MaxInflightBytes, and reads it from disk if the peer is far behind; until that has ended no heartbeat is sent and
-// no answer to one is seen, and on a slow disk the leader loses its lease by its own work (S10).
+// paced bounds how long one turn of the raft goroutine reads entries for peers that are behind. Raft fills the whole window of what may
+// be in flight to a peer at once, up to MaxInflightBytes, and reads it from disk if the peer is far behind; until that has ended no
+// heartbeat is sent and no answer to one is seen, and on a slow disk the leader loses its lease by its own work (S10).
 //
 // Raft takes no entries, without an error, for "nothing to send now", and asks again with the next answer of the peer.
 type paced struct {

@@ -113,8 +113,9 @@ const pulseQuery = "SELECT (SELECT COUNT(*) FROM performance_schema.threads" +
 	" WHERE EVENT_NAME = 'wait/io/file/sql/binlog')"
 
 // Ping asks the server for a sign of life on a connection of its own. ctx is the deadline. A question that was not answered in time
-// stays asked, and the next Ping waits for its answer: giving the connection up would mean a new login, which can hang on a
-// server that is well (package comment). An error that the server itself reports, too many connections for instance, is a sign of life. One call at a time; a second one waits.
+// stays asked, and the next Ping waits for its answer: giving the connection up would mean a new login, which can hang on a server that
+// is well (package comment). An error that the server itself reports, too many connections for instance, is a sign of life. One call at
+// a time; a second one waits.
 func (a *Admin) Ping(ctx context.Context) (Pulse, error) {
 	a.pingMu.Lock()
 	defer a.pingMu.Unlock()

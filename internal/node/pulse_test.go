@@ -22,7 +22,9 @@ func TestPulse(t *testing.T) {
 	}{
 		{name: "idle", look: func(int) look { return look{answered: true, open: true} }},
 		{name: "no answer", look: func(int) look { return look{} }, server: hungLimit, why: "mysqld does not answer"},
-		{name: "no answer, but commits", look: func(i int) look { return look{progress: progress{acked: raftlog.Pos{File: 1, Off: uint64(i)}}} }},
+		{name: "no answer, but commits", look: func(i int) look {
+			return look{progress: progress{acked: raftlog.Pos{File: 1, Off: uint64(i)}}}
+		}},
 		{name: "no answer, but it applies", look: func(i int) look { return look{progress: progress{applied: uint64(i)}} }},
 		{name: "every fifth answer is late", look: func(i int) look { return look{answered: i%5 != 0} }},
 		{name: "commits stand still", look: func(int) look { return look{answered: true, open: true, pulse: committing} },
@@ -37,7 +39,8 @@ func TestPulse(t *testing.T) {
 		{name: "a follower's own commits", look: func(int) look { return look{answered: true, pulse: committing} }},
 		{name: "then no answer at all", look: func(i int) look { return look{answered: i < 8, open: true, pulse: committing} },
 			server: 4*time.Second + hungLimit, why: "mysqld does not answer"},
-		{name: "the raft log hangs", look: func(int) look { return look{answered: true, appending: begin + time.Second} }, log: time.Second + appendLimit},
+		{name: "the raft log hangs", look: func(int) look { return look{answered: true, appending: begin + time.Second} },
+			log: time.Second + appendLimit},
 		{name: "the raft log is slow", look: func(i int) look {
 			return look{answered: true, appending: begin + time.Duration(i/8*8)*pulseInterval}
 		}},

@@ -16,9 +16,8 @@ import (
 	"trireme/internal/verify"
 )
 
-// TestFullDisk fills the disks of a leader: of the raft log, and of mysqld's binary log. Leadership must
-// move, nothing may be lost, the reason must be told, and the node must be back by itself when there is space. The disks are file systems in
-// memory, of a limited size.
+// TestFullDisk fills the disks of a leader: of the raft log, and of mysqld's binary log. Leadership must move, nothing may be lost, the
+// reason must be told, and the node must be back by itself when there is space. The disks are file systems in memory, of a limited size.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount a file system of a limited size")
@@ -35,11 +34,13 @@ func TestFullDisk(t *testing.T) {
 	term := c.view().Term
 	c.writesMore(w, 20)
 
-	// Nothing is left but the rest of the segment that is being written, below 1 MiB on this cluster: leadership moves by plan while that lasts, then the daemon ends.
+	// Nothing is left but the rest of the segment that is being written, below 1 MiB on this cluster: leadership moves by plan while that
+	// lasts, then the daemon ends.
 	raft.fill()
 	at := time.Now()
 	c.writesAfter(w, term)
-	t.Logf("the raft log's disk is full: leadership moved after %v, write gap %v", time.Since(at).Round(time.Millisecond), w.Meter().LongestGap(at).Length().Round(time.Millisecond))
+	t.Logf("the raft log's disk is full: leadership moved after %v, write gap %v", time.Since(at).Round(time.Millisecond),
+		w.Meter().LongestGap(at).Length().Round(time.Millisecond))
 	c.ends(victim, "no space")
 	c.writesMore(w, 20)
 	c.start(victim)
