@@ -86,9 +86,11 @@ func printSwitchover(e *env, res api.SwitchoverResult, wait time.Duration) {
 			fmt.Fprintf(e.out, "  %s\n", line)
 		}
 	} else {
-		fmt.Fprintf(e.out, "leadership would move from %s (term %d) to %s; writes would be held for about %.0f ms\n", res.From, res.Term, res.To, res.WriteGapMS)
+		fmt.Fprintf(e.out, "leadership would move from %s (term %d) to %s; writes would be held for about %.0f ms\n",
+			res.From, res.Term, res.To, res.WriteGapMS)
 		if res.OpenCount > 0 {
-			fmt.Fprintf(e.out, "%s now; what is open still after %v would be rolled back:\n", count(res.OpenCount, "transaction is open", "transactions are open"), wait)
+			fmt.Fprintf(e.out, "%s now; what is open still after %v would be rolled back:\n",
+				count(res.OpenCount, "transaction is open", "transactions are open"), wait)
 			printTransactions(e, res)
 		}
 	}
@@ -173,7 +175,8 @@ func printEvent(w io.Writer, ev api.Event) {
 	}
 	lines := wrap(text, 100-len(head))
 	if p := ev.Phases; p != nil {
-		figures := fmt.Sprintf("detect %.0f, close %.0f, vote %.0f, apply %.0f, open %.0f, route %.0f ms", p.DetectMS, p.CloseMS, p.VoteMS, p.ApplyMS, p.OpenMS, p.RouteMS)
+		figures := fmt.Sprintf("detect %.0f, close %.0f, vote %.0f, apply %.0f, open %.0f, route %.0f ms",
+			p.DetectMS, p.CloseMS, p.VoteMS, p.ApplyMS, p.OpenMS, p.RouteMS)
 		if ev.GapMS > 0 {
 			figures = fmt.Sprintf("%.0f ms without writes: %s", ev.GapMS, figures)
 		}

@@ -140,7 +140,8 @@ func failoverText(f api.FailoverView) string {
 	if f.To == "" {
 		return "a failover now: NOT POSSIBLE: " + f.Problem
 	}
-	return fmt.Sprintf("a failover now: %s would lead in about %.1f s (%.1f s if the leader's host or link is lost)", f.To, f.Seconds, f.HostLostSeconds)
+	return fmt.Sprintf("a failover now: %s would lead in about %.1f s (%.1f s if the leader's host or link is lost)",
+		f.To, f.Seconds, f.HostLostSeconds)
 }
 
 // seedText is how far a copy has come.

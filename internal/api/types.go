@@ -198,11 +198,12 @@ type OpenTransaction struct {
 
 // SwitchoverResult is what was done, or with DryRun what would be.
 type SwitchoverResult struct {
-	From       string      `json:"from"`
-	To         string      `json:"to"`
-	Term       uint64      `json:"term"` // of the new leader; with DryRun of the present one
-	DryRun     bool        `json:"dry_run"`
-	WriteGapMS float64     `json:"write_gap_ms"` // from the closing of writes on the old leader to writes open on the new one; with DryRun expected
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Term   uint64 `json:"term"` // of the new leader; with DryRun of the present one
+	DryRun bool   `json:"dry_run"`
+	// WriteGapMS is from the closing of writes on the old leader to writes open on the new one; with DryRun what is expected.
+	WriteGapMS float64     `json:"write_gap_ms"`
 	Candidates []Candidate `json:"candidates"`
 	// Problem is why it would not work (with DryRun only; else that is the error).
 	Problem string `json:"problem,omitempty"`

@@ -55,10 +55,12 @@ func (c *Cluster) Settings() []Setting {
 	if d := c.Failback(); d > 0 {
 		after = Duration(d).String()
 	}
-	out := []Setting{{keyFailback, after, "how long a node with a higher weight than the leader's is healthy before it gets leadership; never: not by itself"}}
+	out := []Setting{{keyFailback, after,
+		"how long a node with a higher weight than the leader's is healthy before it gets leadership; never: not by itself"}}
 	for _, m := range c.Members {
 		if m.Role != RoleLogger {
-			out = append(out, Setting{keyWeight + m.Name, strconv.Itoa(m.Weight), fmt.Sprintf("0..%d; among nodes that are up to date the highest leads; 0 never leads", MaxWeight)})
+			out = append(out, Setting{keyWeight + m.Name, strconv.Itoa(m.Weight),
+				fmt.Sprintf("0..%d; among nodes that are up to date the highest leads; 0 never leads", MaxWeight)})
 		}
 	}
 	return out

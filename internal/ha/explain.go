@@ -207,7 +207,8 @@ func whyAnother(v View, p Peer) []Reason {
 	if best, ok := best(v, v.Raft.Leader); ok && best.ID != p.ID {
 		out = append(out, note(OtherBetter, "%s would take over before it: %s", peerName(v, best.ID), whyBetter(v, best, p)))
 	} else if leader, ok := member(v, v.Open); ok && p.Weight > leader.Weight {
-		out = append(out, note(Failback, "its weight %d is above the leader's %d: it gets leadership %s", p.Weight, leader.Weight, failbackIn(v, leader, p)))
+		out = append(out, note(Failback, "its weight %d is above the leader's %d: it gets leadership %s", p.Weight, leader.Weight,
+			failbackIn(v, leader, p)))
 	}
 	return out
 }

@@ -122,7 +122,8 @@ ORDER BY e.TIMER_WAIT DESC, p.ID`
 func (a *Admin) OpenTransactions(ctx context.Context, rows bool) ([]OpenTransaction, error) {
 	column := "0 AS changed"
 	if rows {
-		column = "COALESCE((SELECT x.trx_rows_modified FROM information_schema.INNODB_TRX x WHERE x.trx_mysql_thread_id = p.ID LIMIT 1), 0) AS changed"
+		column = `COALESCE((SELECT x.trx_rows_modified FROM information_schema.INNODB_TRX x
+  WHERE x.trx_mysql_thread_id = p.ID LIMIT 1), 0) AS changed`
 	}
 	var found []OpenTransaction
 	err := limit(ctx, quickLimit, "list open transactions", func(ctx context.Context) error {

@@ -69,7 +69,8 @@ func eventID(e api.Event) uint64 {
 	return h.Sum64()
 }
 
-// inOrder sorts by term, then by the clock of the node that noted the event: what belongs to an older term came before, whatever the clocks say.
+// inOrder sorts by term, then by the clock of the node that noted the event: what belongs to an older term came before, whatever the
+// clocks say.
 func inOrder(a, b api.Event) int {
 	return cmp.Or(cmp.Compare(a.Term, b.Term), a.Time.Compare(b.Time), cmp.Compare(a.Node, b.Node), cmp.Compare(eventID(a), eventID(b)))
 }

@@ -120,7 +120,7 @@ func (n *Node) ChangeConfig(ctx context.Context, req api.ConfigChange) (api.Conf
 	}
 	c, err := n.changeCluster(ctx, func(c *config.Cluster) error {
 		if req.Version != 0 && req.Version != c.Version {
-			return api.Errorf(api.KindConflict, "the cluster settings were changed meanwhile: they are at version %d, this change was made from version %d",
+			return api.Errorf(api.KindConflict, "the cluster settings were changed meanwhile: they are at version %d, not at %d as this change expects",
 				c.Version, req.Version).With("look at `trireme config show` and try again")
 		}
 		for _, key := range slices.Sorted(maps.Keys(req.Set)) {

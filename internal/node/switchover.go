@@ -337,7 +337,8 @@ func (n *Node) awaitAppliedHere(ctx context.Context, r awaitApplied) error {
 // Switchover implements api.Backend.
 func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
 	v := n.view()
-	res := api.SwitchoverResult{From: n.id.Name, Term: v.Raft.Term, DryRun: req.DryRun, Candidates: n.candidates(v), OpenTransactions: []api.OpenTransaction{}}
+	res := api.SwitchoverResult{From: n.id.Name, Term: v.Raft.Term, DryRun: req.DryRun, Candidates: n.candidates(v),
+		OpenTransactions: []api.OpenTransaction{}}
 	wait := api.DefaultTrxWait
 	if req.OpenTrxWait != nil {
 		wait = *req.OpenTrxWait
@@ -346,7 +347,8 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 		return res, api.Errorf(api.KindInvalid, "open transactions are waited for up to %v, not %v", api.MaxTrxWait, wait)
 	}
 	if req.IfTerm != 0 && req.IfTerm != v.Raft.Term {
-		return res, api.Errorf(api.KindConflict, "it is term %d, not %d: leadership has moved meanwhile", v.Raft.Term, req.IfTerm).With("see `trireme status`; nothing is changed")
+		return res, api.Errorf(api.KindConflict, "it is term %d, not %d: leadership has moved meanwhile", v.Raft.Term, req.IfTerm).
+			With("see `trireme status`; nothing is changed")
 	}
 	to, err := n.chooseTarget(v, req.To)
 	if req.DryRun {
@@ -455,7 +457,8 @@ func (n *Node) chooseTarget(v ha.View, name string) (uint64, error) {
 		return 0, underWay()
 	}
 	if v.Serving.Phase != ha.PhaseOpen {
-		return 0, api.Errorf(api.KindNoLeader, "%s is not a leader with open writes", n.id.Name).With("wait until `trireme status` shows a healthy leader")
+		return 0, api.Errorf(api.KindNoLeader, "%s is not a leader with open writes", n.id.Name).
+			With("wait until `trireme status` shows a healthy leader")
 	}
 	if name == "" {
 		for _, p := range ha.Candidates(v) {
@@ -463,7 +466,8 @@ func (n *Node) chooseTarget(v ha.View, name string) (uint64, error) {
 				return p.ID, nil
 			}
 		}
-		return 0, api.Errorf(api.KindConflict, "no other node can take over: %s", n.allReasons(v)).With("`trireme why-not NODE` shows it as it is now")
+		return 0, api.Errorf(api.KindConflict, "no other node can take over: %s", n.allReasons(v)).
+			With("`trireme why-not NODE` shows it as it is now")
 	}
 	n.mu.Lock()
 	m, ok := n.cluster.Member(name)
@@ -476,7 +480,8 @@ func (n *Node) chooseTarget(v ha.View, name string) (uint64, error) {
 		return 0, api.Errorf(api.KindConflict, "%s is the leader already", name)
 	}
 	if rs := ha.WhyNotSwitchover(v, m.ID); len(rs) > 0 {
-		return 0, api.Errorf(api.KindConflict, "%s cannot take over: %s", name, reasonsText(rs)).With("`trireme why-not %s` shows it as it is now", name)
+		return 0, api.Errorf(api.KindConflict, "%s cannot take over: %s", name, reasonsText(rs)).
+			With("`trireme why-not %s` shows it as it is now", name)
 	}
 	return m.ID, nil
 }

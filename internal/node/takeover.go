@@ -62,8 +62,8 @@ func (t timeline) phases() api.Phases {
 	case t.asked > start:
 		closed = between(start, t.asked, t.elected)
 	}
-	return api.Phases{DetectMS: ms(detected - start), CloseMS: ms(closed - detected), VoteMS: ms(t.elected - closed), ApplyMS: ms(t.applied - t.elected),
-		OpenMS: ms(t.opened - t.applied), RouteMS: ms(max(t.routed-t.opened, 0))}
+	return api.Phases{DetectMS: ms(detected - start), CloseMS: ms(closed - detected), VoteMS: ms(t.elected - closed),
+		ApplyMS: ms(t.applied - t.elected), OpenMS: ms(t.opened - t.applied), RouteMS: ms(max(t.routed-t.opened, 0))}
 }
 
 func between(low, x, high time.Duration) time.Duration { return max(low, min(x, high)) }
