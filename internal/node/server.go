@@ -121,7 +121,7 @@ func (n *Node) connectLife(ctx context.Context, l *life) error {
 	return l.source.Prepare(ctx)
 }
 
-// watch waits for the end of one incarnation.
+// watch waits for the end of one incarnation, or of this daemon: a mysqld that was killed and whose disk hangs may not end before.
 func (n *Node) watch(l *life) {
 	polling, stop := context.WithCancel(n.ctx)
 	defer stop()
@@ -129,6 +129,7 @@ func (n *Node) watch(l *life) {
 	go func() { defer n.tasks.Done(); n.followApplied(polling, l) }()
 	select {
 	case <-l.proc.Done():
+	case <-n.ctx.Done():
 	case <-l.proc.SocketGone():
 		if n.stopsPolitely() {
 			break
@@ -140,9 +141,17 @@ func (n *Node) watch(l *life) {
 			return
 		}
 	}
-	<-l.proc.Done()
+	select {
+	case <-l.proc.Done():
+	case <-n.ctx.Done():
+	}
 	src, _ := l.stream()
 	_ = src.Close()
+	select {
+	case <-l.proc.Done():
+	default:
+		return // stopParts ends it
+	}
 	n.mu.Lock()
 	if n.srv.life == l {
 		n.srv.state, n.srv.life, n.srv.stuck, n.srv.hung = ha.ServerOff, nil, "", stuck{}
