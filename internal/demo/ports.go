@@ -3,6 +3,7 @@ package demo
 import (
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 )
 
@@ -46,9 +47,12 @@ func checkPorts(base, n int) error {
 func listen(port int) (net.Listener, error) { return net.Listen("tcp", addr(port)) }
 
 // FreePortBase finds a base whose ports for n nodes are free now. Below the ephemeral range, so that no outgoing
-// connection takes one between the check and the use.
+// connection takes one between the check and the use. Each process begins to look at a place of its own: of two that look at the
+// same time one would find its ports taken, and the other's nodes answering there.
 func FreePortBase(n int) (int, error) {
-	for base := defaultPortBase; base+n*portsPerNode < portsEnd; base += portsPerNode * n {
+	slots := (portsEnd - defaultPortBase) / (n * portsPerNode)
+	for i := range slots {
+		base := defaultPortBase + (os.Getpid()+i)%slots*n*portsPerNode
 		if checkPorts(base, n) == nil {
 			return base, nil
 		}
