@@ -53,6 +53,30 @@ func (r remote) client(ctx context.Context, control bool) (*api.Client, error) {
 	return api.NewClient(base, cred.Token, trust), nil
 }
 
+// intent of a request: it only reads, or it may change something, which needs a token and takes longer.
+type intent bool
+
+const (
+	reads   intent = false
+	changes intent = true
+)
+
+// ask makes a client, asks with it within the time that the intent allows, and closes it.
+func ask[T any](r remote, e *env, what intent, f func(*api.Client, context.Context) (T, error)) (res T, err error) {
+	client, err := r.client(e.ctx, bool(what))
+	if err != nil {
+		return res, err
+	}
+	defer client.Close()
+	limit := readTimeout
+	if what == changes {
+		limit = controlTimeout
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, limit)
+	defer cancel()
+	return f(client, ctx)
+}
+
 // find decides which node to ask: the one named; else the local one; else, where exactly one cluster's credential is kept, the
 // first of its nodes that answers.
 func (r remote) find(ctx context.Context, stored []setup.Credential) (string, error) {

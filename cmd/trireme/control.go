@@ -44,19 +44,14 @@ func (c *switchoverCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	client, err := c.client(e.ctx, true)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(e.ctx, controlTimeout)
-	defer cancel()
-	if c.To != "" {
-		if err := checkNode(ctx, client, c.To); err != nil {
-			return err
+	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (res api.SwitchoverResult, err error) {
+		if c.To != "" {
+			if err := checkNode(ctx, client, c.To); err != nil {
+				return res, err
+			}
 		}
-	}
-	res, err := client.Switchover(ctx, api.SwitchoverRequest{To: c.To, DryRun: c.DryRun, IfTerm: c.IfTerm, OpenTrxWait: &wait})
+		return client.Switchover(ctx, api.SwitchoverRequest{To: c.To, DryRun: c.DryRun, IfTerm: c.IfTerm, OpenTrxWait: &wait})
+	})
 	if err != nil {
 		return err
 	}
@@ -147,14 +142,7 @@ type historyCmd struct {
 
 // Run prints the events, oldest first.
 func (c *historyCmd) Run(e *env) error {
-	client, err := c.client(e.ctx, false)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
-	defer cancel()
-	events, err := client.History(ctx)
+	events, err := ask(c.remote, e, reads, (*api.Client).History)
 	if err != nil {
 		return err
 	}
@@ -214,14 +202,9 @@ func (c *addCmd) Run(e *env) error {
 	if err := config.CheckName("node", c.Name); err != nil {
 		return errUsage{err}
 	}
-	client, err := c.client(e.ctx, true)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(e.ctx, controlTimeout)
-	defer cancel()
-	res, err := client.NewJoinToken(ctx, api.JoinTokenRequest{Name: c.Name, Role: c.Role, TTL: c.TTL})
+	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.JoinTokenResult, error) {
+		return client.NewJoinToken(ctx, api.JoinTokenRequest{Name: c.Name, Role: c.Role, TTL: c.TTL})
+	})
 	if err != nil {
 		return err
 	}

@@ -18,23 +18,18 @@ type memberVerb struct {
 }
 
 // run asks for the change and prints its outcome. A misspelt node is found before anything is asked of the cluster.
-func (c *memberVerb) run(e *env, confirm func() error, ask func(*api.Client, context.Context, string) (api.MemberResult, error)) error {
-	client, err := c.client(e.ctx, true)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(e.ctx, controlTimeout)
-	defer cancel()
-	if err := checkNode(ctx, client, c.Node); err != nil {
-		return err
-	}
-	if confirm != nil {
-		if err := confirm(); err != nil {
-			return err
+func (c *memberVerb) run(e *env, confirm func() error, f func(*api.Client, context.Context, string) (api.MemberResult, error)) error {
+	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (res api.MemberResult, err error) {
+		if err := checkNode(ctx, client, c.Node); err != nil {
+			return res, err
 		}
-	}
-	res, err := ask(client, ctx, c.Node)
+		if confirm != nil {
+			if err := confirm(); err != nil {
+				return res, err
+			}
+		}
+		return f(client, ctx, c.Node)
+	})
 	if err != nil {
 		return err
 	}

@@ -25,14 +25,9 @@ type whyNotCmd struct {
 
 // Run prints the reasons. The exit code says only whether the question was answered.
 func (c *whyNotCmd) Run(e *env) error {
-	client, err := c.client(e.ctx, false)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
-	defer cancel()
-	v, err := client.WhyNot(ctx, c.Node)
+	v, err := ask(c.remote, e, reads, func(client *api.Client, ctx context.Context) (api.WhyNotView, error) {
+		return client.WhyNot(ctx, c.Node)
+	})
 	if err != nil {
 		return err
 	}
@@ -74,7 +69,7 @@ func (c *pauseCmd) Run(e *env) error {
 	if c.For < 0 || c.For > 0 && c.For < time.Second {
 		return usagef("--for=%v is too short; at least 1s", c.For)
 	}
-	return c.do(e, c.JSON, func(ctx context.Context, client *api.Client) (api.PauseResult, error) {
+	return c.pausing(e, c.JSON, func(client *api.Client, ctx context.Context) (api.PauseResult, error) {
 		return client.Pause(ctx, api.PauseRequest{For: c.For})
 	})
 }
@@ -87,19 +82,12 @@ type resumeCmd struct {
 
 // Run ends a pause.
 func (c *resumeCmd) Run(e *env) error {
-	return c.do(e, c.JSON, func(ctx context.Context, client *api.Client) (api.PauseResult, error) { return client.Resume(ctx) })
+	return c.pausing(e, c.JSON, (*api.Client).Resume)
 }
 
-// do asks for a pause or its end and prints what became of it.
-func (r remote) do(e *env, asJSON bool, ask func(context.Context, *api.Client) (api.PauseResult, error)) error {
-	client, err := r.client(e.ctx, true)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(e.ctx, controlTimeout)
-	defer cancel()
-	res, err := ask(ctx, client)
+// pausing asks for a pause or its end and prints what became of it.
+func (r remote) pausing(e *env, asJSON bool, f func(*api.Client, context.Context) (api.PauseResult, error)) error {
+	res, err := ask(r, e, changes, f)
 	if err != nil {
 		return err
 	}
@@ -137,14 +125,7 @@ type configShowCmd struct {
 
 // Run prints the settings of the cluster.
 func (c *configShowCmd) Run(e *env) error {
-	client, err := c.client(e.ctx, false)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
-	defer cancel()
-	v, err := client.Config(ctx)
+	v, err := ask(c.remote, e, reads, (*api.Client).Config)
 	if err != nil {
 		return err
 	}
@@ -171,16 +152,9 @@ func (c *configEditCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	client, err := c.client(e.ctx, true)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
 	req := api.ConfigChange{Set: set}
 	if len(set) == 0 {
-		ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
-		v, err := client.Config(ctx)
-		cancel()
+		v, err := ask(c.remote, e, reads, (*api.Client).Config)
 		if err != nil {
 			return err
 		}
@@ -192,9 +166,9 @@ func (c *configEditCmd) Run(e *env) error {
 			return nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, controlTimeout)
-	defer cancel()
-	v, err := client.ChangeConfig(ctx, req)
+	v, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.ConfigView, error) {
+		return client.ChangeConfig(ctx, req)
+	})
 	if err != nil {
 		return err
 	}
