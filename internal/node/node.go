@@ -50,6 +50,7 @@ const (
 	guardGrace         = 100 * time.Millisecond // for a step with a limit of its own to end before the guard ends mysqld
 	openPatience       = 500 * time.Millisecond
 	fencePatience      = 200 * time.Millisecond // DESIGN.md §1 "fence"
+	retirePatience     = 5 * time.Second        // for a drained mysqld to become a follower; up to 1 s of it is semi-sync's (docs/mysql.md)
 	startRetry         = 2 * time.Second
 	judgeRetry         = time.Second
 	blockerPatience    = 5 * time.Second // for sessions that hold up the applier

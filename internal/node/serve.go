@@ -460,7 +460,7 @@ func (n *Node) retire(ctx context.Context, l *life) error {
 		return err
 	}
 	src := n.newSource(l)
-	pctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	pctx, cancel := context.WithTimeout(ctx, retirePatience)
 	defer cancel()
 	if err := src.Prepare(pctx); err != nil {
 		return errors.Join(err, src.Close())
