@@ -113,8 +113,8 @@ func (h *history) merge(list []api.Event) {
 	}
 }
 
-// shorten bounds a text, and replaces what is not UTF-8 (mysqld quotes data in its errors): JSON would do that on the way, and the event would
-// have another id on other nodes.
+// shorten bounds a text, and replaces what is not UTF-8 (mysqld quotes data in its errors): JSON would do that on the way, and the event
+// would have another id on other nodes.
 func shorten(s string) string {
 	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= maxEventText {
 		return s
