@@ -98,7 +98,6 @@ func healthyVoter(m api.MemberView) bool { return m.State == api.StateHealthy &&
 // killed in the middle; lets it fall behind what the logs hold; makes its data divergent; and removes it.
 func TestMembers(t *testing.T) {
 	c := share(t)
-	w := c.load(verify.Config{Writers: 1})
 	leader := c.healthy()
 	c.notWhole()
 	// What followers have executed alone comes with their data, and is no reason to call the copy divergent.
@@ -111,6 +110,7 @@ func TestMembers(t *testing.T) {
 		s.exec("REPAIR TABLE mem.t")
 		s.close()
 	}
+	w := c.load(verify.Config{Writers: 1})
 	began := time.Now()
 	step := func(what string) {
 		t.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond))
