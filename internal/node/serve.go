@@ -87,7 +87,7 @@ func (n *Node) promoteLife(ctx context.Context, l *life, term uint64, t *takeove
 // transactions). That is its own affair, has been committed without Raft, and is remembered as such: all else that this life logs is
 // errant unless Raft has it. From here on every commit waits.
 func (n *Node) beginLead(ctx context.Context, l *life) error {
-	for {
+	for range quietAttempts {
 		if err := l.admin.SetSemisync(ctx, true); err != nil {
 			return err
 		}
@@ -109,7 +109,11 @@ func (n *Node) beginLead(ctx context.Context, l *life) error {
 			return err
 		}
 	}
+	return errNotQuiet
 }
+
+// quietAttempts bounds beginLead: more local statements than that, back to back, are not for a promotion to wait for.
+const quietAttempts = 10
 
 // errNotQuiet: something was being logged meanwhile.
 var errNotQuiet = errors.New("a local statement is under way")

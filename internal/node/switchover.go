@@ -133,13 +133,18 @@ func (n *Node) stepAside(ctx context.Context, l *life) error {
 }
 
 func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *transferRequest, wait time.Duration) (m moved) {
-	// The target first, while writes go on: it must be alive and nearly there.
-	index, _ := n.led.at()
-	if err := n.askApplied(ctx, a.To, index, targetPatience); err != nil {
-		m.err = fmt.Errorf("%s is not ready: %w", n.memberName(a.To), err)
-		return m
+	// The target first, while writes go on: it must be alive and nearly there. Again after a wait, in which it may have died.
+	for _, wait := range []time.Duration{wait, 0} {
+		index, _ := n.led.at()
+		if err := n.askApplied(ctx, a.To, index, targetPatience); err != nil {
+			m.err = fmt.Errorf("%s is not ready: %w", n.memberName(a.To), err)
+			return m
+		}
+		if wait == 0 {
+			break
+		}
+		n.awaitTransactions(ctx, l, wait)
 	}
-	n.awaitTransactions(ctx, l, wait)
 	n.mu.Lock()
 	if n.serving.closing = n.serving.phase == ha.PhaseHandover; n.serving.closing {
 		n.leaveLocked(true, n.switchoverCauseLocked(a, req))
@@ -156,7 +161,7 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 		n.serving.drained = true
 	}
 	n.mu.Unlock()
-	index, _ = n.led.at()
+	index, _ := n.led.at()
 	if err := n.askApplied(ctx, a.To, index, targetPatience); err != nil {
 		m.err = fmt.Errorf("%s did not apply the last entries: %w", n.memberName(a.To), err)
 		return m
@@ -180,9 +185,6 @@ func (n *Node) switchoverCauseLocked(a ha.Action, req *transferRequest) string {
 
 // awaitTransactions lets the transactions that are open now end by themselves, for a time. Those that begin meanwhile are not waited for.
 func (n *Node) awaitTransactions(ctx context.Context, l *life, wait time.Duration) {
-	if wait == 0 {
-		return
-	}
 	// The end of the wait must not cut a query short: its connection would have to log in anew, while writes are being closed.
 	end := now() + wait
 	first, err := l.admin.OpenTransactions(ctx, false)
