@@ -52,7 +52,7 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 }
 
 // gcPercent: see Run.
-const gcPercent = 25
+const gcPercent = 10
 
 // maxProcs is how many threads run Go code at once. The daemon shares its host with mysqld and spends little; with fewer threads
 // its goroutines, which hand a commit from one to the next, wake each other without waking another core.
