@@ -65,9 +65,14 @@ func (n *Node) DaemonPID() int {
 }
 
 // MySQLPID is the running mysqld's, 0 if it is not running.
-func (n *Node) MySQLPID() int {
+func (n *Node) MySQLPID() int { return n.child(isMySQL) }
+
+// GuardPID is the process of the guard, 0 if there is none.
+func (n *Node) GuardPID() int { return n.child(isGuard) }
+
+func (n *Node) child(is func(args []string) bool) int {
 	if pid := n.DaemonPID(); pid != 0 {
-		return mysqldOf(pid)
+		return childOf(pid, is)
 	}
 	return 0
 }

@@ -139,7 +139,7 @@ func Stop(ctx context.Context, dir string, out io.Writer) error {
 			continue
 		}
 		ended++
-		mysqld := processID(mysqldOf(id.PID))
+		mysqld := processID(childOf(id.PID, isMySQL))
 		errs = append(errs, terminate(ctx, id, stopLimit, syscall.SIGTERM, syscall.SIGKILL))
 		// It dies with its daemon; do not return before it has. Never by SIGTERM, which would release waiting commits.
 		errs = append(errs, terminate(ctx, mysqld, stopLimit, syscall.SIGKILL))

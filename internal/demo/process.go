@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -163,14 +164,18 @@ func startTime(pid int) uint64 {
 	return n
 }
 
-// mysqldOf finds the mysqld among the children of a daemon; 0 if there is none.
-func mysqldOf(daemon int) int {
+// childOf finds a child of a daemon by its command line; 0 if there is none.
+func childOf(daemon int, is func(args []string) bool) int {
 	for _, pid := range children(daemon) {
-		for _, arg := range commandLine(pid) {
-			if filepath.Base(arg) == "mysqld" {
-				return pid
-			}
+		if is(commandLine(pid)) {
+			return pid
 		}
 	}
 	return 0
 }
+
+func isMySQL(args []string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool { return filepath.Base(arg) == "mysqld" })
+}
+
+func isGuard(args []string) bool { return len(args) > 1 && args[1] == "guard" }

@@ -37,12 +37,17 @@ func denied(privilege string) bool {
 // cluster's promises. db is the leader's, opened as Trireme's administrator, with a session that logs: the account is replicated. It
 // returns once Raft has it.
 func MakeAppAccount(ctx context.Context, db *sql.DB, user, password string) error {
-	grants, err := column(ctx, db, "SHOW PRIVILEGES")
+	privileges, err := readAll(ctx, db, "SHOW PRIVILEGES")
 	if err != nil {
 		return fmt.Errorf("make account %s: privileges of this server: %w", user, err)
 	}
-	grants = slices.DeleteFunc(grants, denied)
-	known, err := column(ctx, db, "SELECT User FROM mysql.user WHERE User = "+quote(user)+" AND Host = '%'")
+	var grants []string
+	for _, r := range privileges {
+		if p := r["privilege"]; !denied(p) {
+			grants = append(grants, p)
+		}
+	}
+	known, err := readAll(ctx, db, "SELECT User FROM mysql.user WHERE User = "+quote(user)+" AND Host = '%'")
 	if err != nil {
 		return fmt.Errorf("make account %s: %w", user, err)
 	}
@@ -62,31 +67,4 @@ func MakeAppAccount(ctx context.Context, db *sql.DB, user, password string) erro
 		}
 	}
 	return nil
-}
-
-// column is the first column of a query's rows.
-func column(ctx context.Context, db *sql.DB, q string) ([]string, error) {
-	rows, err := db.QueryContext(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	names, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	dest := make([]any, len(names))
-	for i := range dest {
-		dest[i] = new(sql.RawBytes)
-	}
-	var first string
-	dest[0] = &first
-	for rows.Next() {
-		if err := rows.Scan(dest...); err != nil {
-			return nil, err
-		}
-		out = append(out, first)
-	}
-	return out, rows.Err()
 }

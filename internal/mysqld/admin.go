@@ -182,13 +182,7 @@ func (a *Admin) PlugGTIDs(ctx context.Context, set string) error {
 // SetSuperReadOnly closes the server for writes, or lifts only the ban for SUPER. Closing waits for running statements and
 // hangs behind a commit that waits for its acknowledgement: give ctx a deadline, and on ErrTimeout Kill.
 func (a *Admin) SetSuperReadOnly(ctx context.Context, on bool) error {
-	value := "OFF"
-	if on {
-		value = "ON" // switches read_only on too
-	}
-	return limit(ctx, slowLimit, "set super_read_only", func(ctx context.Context) error {
-		return a.control.exec(ctx, "SET GLOBAL super_read_only = "+value)
-	})
+	return a.setSwitch(ctx, slowLimit, "super_read_only", on) // ON switches read_only on too
 }
 
 // OpenWrites lets everybody write. VerifyLeaderSettings first (S4).
@@ -227,13 +221,16 @@ func (a *Admin) SetDurabilityRole(ctx context.Context, leader bool) error {
 // statement (super_read_only does not stop ANALYZE or REPAIR TABLE), which nobody would ever acknowledge, and everything that the
 // applier commits waits behind it (measured on 9.7.4). On a server with clients' commits waiting it would release them (S4).
 func (a *Admin) SetSemisync(ctx context.Context, on bool) error {
+	return a.setSwitch(ctx, quickLimit, "rpl_semi_sync_source_enabled", on)
+}
+
+// setSwitch sets a global variable that is ON or OFF.
+func (a *Admin) setSwitch(ctx context.Context, within time.Duration, name string, on bool) error {
 	value := "OFF"
 	if on {
 		value = "ON"
 	}
-	return limit(ctx, quickLimit, "set rpl_semi_sync_source_enabled", func(ctx context.Context) error {
-		return a.control.exec(ctx, "SET GLOBAL rpl_semi_sync_source_enabled = "+value)
-	})
+	return limit(ctx, within, "set "+name, func(ctx context.Context) error { return a.control.exec(ctx, "SET GLOBAL "+name+" = "+value) })
 }
 
 // FlushEngineLogs returns once InnoDB's redo is on disk: everything executed before the call is durable (S8). It uses no GTID

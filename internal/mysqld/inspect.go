@@ -116,13 +116,7 @@ func (a *Admin) Events(ctx context.Context) ([]Event, error) {
 
 // SetEventScheduler switches the scheduler: on for a leader whose events are restored, off everywhere else.
 func (a *Admin) SetEventScheduler(ctx context.Context, on bool) error {
-	value := "OFF"
-	if on {
-		value = "ON"
-	}
-	return limit(ctx, quickLimit, "set event_scheduler", func(ctx context.Context) error {
-		return a.control.exec(ctx, "SET GLOBAL event_scheduler = "+value)
-	})
+	return a.setSwitch(ctx, quickLimit, "event_scheduler", on)
 }
 
 // SetEventEnabled enables or disables an event on this server only: nothing is written to the binary log. Definer, SQL mode and

@@ -128,9 +128,6 @@ func (c *Conn) write(p []byte, once bool) (int, error) {
 	return a.n, nil
 }
 
-// SyscallConn implements syscall.Conn.
-func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
-
 func (c *Conn) fail(op string, errno syscall.Errno) error {
 	return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError(op, errno)}
 }

@@ -134,16 +134,13 @@ func (n *Node) stepAside(ctx context.Context, l *life) error {
 
 func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *transferRequest, wait time.Duration) (m moved) {
 	// The target first, while writes go on: it must be alive and nearly there. Again after a wait, in which it may have died.
-	for _, wait := range []time.Duration{wait, 0} {
-		index, _ := n.led.at()
-		if err := n.askApplied(ctx, a.To, index, targetPatience); err != nil {
-			m.err = fmt.Errorf("%s is not ready: %w", n.memberName(a.To), err)
-			return m
-		}
-		if wait == 0 {
-			break
-		}
+	m.err = n.askReady(ctx, a.To, "is not ready")
+	if m.err == nil && wait > 0 {
 		n.awaitTransactions(ctx, l, wait)
+		m.err = n.askReady(ctx, a.To, "is not ready")
+	}
+	if m.err != nil {
+		return m
 	}
 	n.mu.Lock()
 	if n.serving.closing = n.serving.phase == ha.PhaseHandover; n.serving.closing {
@@ -161,15 +158,22 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 		n.serving.drained = true
 	}
 	n.mu.Unlock()
-	index, _ := n.led.at()
-	if err := n.askApplied(ctx, a.To, index, targetPatience); err != nil {
-		m.err = fmt.Errorf("%s did not apply the last entries: %w", n.memberName(a.To), err)
+	if m.err = n.askReady(ctx, a.To, "did not apply the last entries"); m.err != nil {
 		return m
 	}
 	tctx, cancel := context.WithTimeout(ctx, electPatience)
 	defer cancel()
 	m.err = n.cons.TransferLeadership(tctx, a.To)
 	return m
+}
+
+// askReady waits until another node has applied all that is committed; otherwise is what to say of it when it does not.
+func (n *Node) askReady(ctx context.Context, to uint64, otherwise string) error {
+	index, _ := n.led.at()
+	if err := n.askApplied(ctx, to, index, targetPatience); err != nil {
+		return fmt.Errorf("%s %s: %w", n.memberName(to), otherwise, err)
+	}
+	return nil
 }
 
 // switchoverCauseLocked says who wanted it.

@@ -5,10 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,10 +24,10 @@ func TestStoppedLeader(t *testing.T) {
 	leader := c.healthy()
 
 	// The guard that will be needed is a second one: the first has died, which must harm nobody.
-	first := guardOf(t, leader)
+	first := leader.GuardPID()
 	must(t, syscall.Kill(first, syscall.SIGKILL))
 	eventually(t, healLimit, "another guard", func() error {
-		if pid := guardOf(t, leader); pid == 0 || pid == first {
+		if pid := leader.GuardPID(); pid == 0 || pid == first {
 			return errors.New("none")
 		}
 		return nil
@@ -197,23 +194,4 @@ func read(conn *sql.Conn) error {
 	defer cancel()
 	var one int
 	return conn.QueryRowContext(ctx, "SELECT 1").Scan(&one)
-}
-
-// guardOf is the pid of the guard process among the children of a node's daemon, 0 if there is none.
-func guardOf(t *testing.T, n *demo.Node) int {
-	t.Helper()
-	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", n.DaemonPID()))
-	must(t, err)
-	for _, l := range lists {
-		b, _ := os.ReadFile(l)
-		for _, f := range strings.Fields(string(b)) {
-			line, _ := os.ReadFile("/proc/" + f + "/cmdline")
-			if args := strings.Split(string(line), "\x00"); len(args) > 1 && args[1] == "guard" {
-				pid, err := strconv.Atoi(f)
-				must(t, err)
-				return pid
-			}
-		}
-	}
-	return 0
 }
