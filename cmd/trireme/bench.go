@@ -8,7 +8,7 @@ import (
 
 // benchCmd is `trireme bench`.
 type benchCmd struct {
-	What  string `arg:"" optional:"" enum:"compare,gaps" default:"compare" help:"compare: TPS and CPU beside a standalone server and semi-sync replication. gaps: write gaps of faults and switchovers. Default: compare."`
+	What  string `arg:"" optional:"" enum:"compare,gaps,wan" default:"compare" help:"compare: TPS and CPU beside a standalone server and semi-sync replication. gaps: write gaps of faults and switchovers. wan: whether the emulated network is what was asked for. Default: compare."`
 	Quick bool   `help:"The comparison on this machine; the only one there is so far."`
 
 	Mysqld  string        `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
@@ -18,7 +18,8 @@ type benchCmd struct {
 	Threads []int         `placeholder:"N" help:"compare: client threads. Default: 1,16,64."`
 	Rounds  int           `placeholder:"N" help:"compare: interleaved rounds; the median counts. Default: 3."`
 	Warmup  time.Duration `placeholder:"TIME" help:"compare: load before the measurement. Default: 4s."`
-	Time    time.Duration `placeholder:"TIME" help:"compare: length of a measurement. Default: 10s."`
+	Time    time.Duration `placeholder:"TIME" help:"compare, wan: length of a measurement. Default: 10s, 5s."`
+	WAN     string        `name:"wan" placeholder:"NAME|FILE" help:"wan: topology whose links are measured (docs/benchmarks/README.md). Default: all presets."`
 	Kinds   []string      `placeholder:"NAME,…" help:"gaps: kinds of faults. Default: all."`
 	Faults  int           `placeholder:"N" help:"gaps: faults of each kind. Default: 10."`
 	Writers int           `placeholder:"N" help:"gaps: clients that write. Default: 16."`
@@ -28,6 +29,9 @@ type benchCmd struct {
 func (c *benchCmd) Run(e *env) error {
 	if c.What == "gaps" {
 		return bench.Gaps(e.ctx, bench.GapOptions{MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out, Kinds: c.Kinds, Faults: c.Faults, Writers: c.Writers, Say: e.out})
+	}
+	if c.What == "wan" {
+		return bench.WAN(e.ctx, bench.WANOptions{Topology: c.WAN, Out: c.Out, Time: c.Time, Say: e.out})
 	}
 	return bench.Quick(e.ctx, bench.QuickOptions{
 		MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out, Systems: c.Systems, Threads: c.Threads, Rounds: c.Rounds,

@@ -18,5 +18,7 @@
 //
 // Gaps measures, through the router, the longest time without an acknowledged write around kills and switchovers.
 //
-// Both write JSON and Markdown; no figure in docs/benchmarks is typed by hand.
+// WAN measures the emulated network of internal/wan itself.
+//
+// All write JSON and Markdown; no figure in docs/benchmarks is typed by hand.
 package bench

@@ -1,0 +1,160 @@
+package wan
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrNoBudget: CPU time cannot be limited here. The message says why.
+var ErrNoBudget = errors.New("no CPU budget")
+
+const (
+	budgetPrefix = "trireme-budget-" // then the pid of the process that made it, and a name
+	budgetPeriod = 10 * time.Millisecond
+	leastBudget  = 0.1 // the kernel's least quota is 1 ms in a period
+	budgetEnd    = 5 * time.Second
+)
+
+// Budget is a cgroup with a quota of CPU time: what an emulated host has, so that idle ones do not lend theirs to others. The period is
+// 10 ms, not the usual 100: a host that has used up its share stands still until the next one, and heartbeats must not notice.
+type Budget struct {
+	dir string
+	v2  bool
+}
+
+// BudgetStats are since the budget was made.
+type BudgetStats struct {
+	Periods   int64         // in which the cgroup wanted to run
+	Throttled int64         // of them, in which it had to wait
+	Wait      time.Duration // how long, all CPUs together
+}
+
+// NewBudget makes a cgroup for processes that may together use that many CPUs. Budgets that dead processes left behind are removed.
+func NewBudget(name string, cpus float64) (*Budget, error) {
+	if !(cpus >= leastBudget) || strings.Contains(name, "/") {
+		return nil, fmt.Errorf("budget of %v CPUs for %q: at least %v, and a name without \"/\"", cpus, name, leastBudget)
+	}
+	root, v2, err := cpuHierarchy()
+	if err != nil {
+		return nil, err
+	}
+	removeLeftovers(root)
+	b := &Budget{dir: filepath.Join(root, fmt.Sprintf("%s%d-%s", budgetPrefix, os.Getpid(), name)), v2: v2}
+	if err := b.make(root, cpus); err != nil {
+		_ = os.Remove(b.dir)
+		return nil, fmt.Errorf("%w: %w", ErrNoBudget, err)
+	}
+	return b, nil
+}
+
+func (b *Budget) make(root string, cpus float64) error {
+	if b.v2 {
+		if err := write(root, "cgroup.subtree_control", "+cpu"); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(b.dir, 0o755); err != nil {
+		return err
+	}
+	period := budgetPeriod.Microseconds()
+	quota := int64(cpus * float64(period))
+	if b.v2 {
+		return write(b.dir, "cpu.max", fmt.Sprintf("%d %d", quota, period))
+	}
+	if err := write(b.dir, "cpu.cfs_period_us", strconv.FormatInt(period, 10)); err != nil {
+		return err
+	}
+	return write(b.dir, "cpu.cfs_quota_us", strconv.FormatInt(quota, 10))
+}
+
+// cpuHierarchy finds where the cpu controller is mounted: cgroup version 2, or else 1.
+func cpuHierarchy() (root string, v2 bool, err error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", false, fmt.Errorf("%w: %w", ErrNoBudget, err)
+	}
+	for line := range strings.Lines(string(mounts)) { // proc(5): the mount point is field 5; type, source and options follow " - "
+		before, after, _ := strings.Cut(strings.TrimSpace(line), " - ")
+		f, g := strings.Fields(before), strings.Fields(after)
+		if len(f) < 5 || len(g) < 3 {
+			continue
+		}
+		switch {
+		case g[0] == "cgroup2" && hasController(f[4]):
+			return f[4], true, nil
+		case g[0] == "cgroup" && slices.Contains(strings.Split(g[2], ","), "cpu"):
+			root = f[4]
+		}
+	}
+	if root == "" {
+		return "", false, fmt.Errorf("%w: no cgroup hierarchy with the cpu controller is mounted", ErrNoBudget)
+	}
+	return root, false, nil
+}
+
+func hasController(root string) bool {
+	b, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+	return err == nil && slices.Contains(strings.Fields(string(b)), "cpu")
+}
+
+// removeLeftovers removes the budgets of processes that are gone. One that still holds processes stays: rmdir refuses.
+func removeLeftovers(root string) {
+	dirs, _ := filepath.Glob(filepath.Join(root, budgetPrefix+"*"))
+	for _, dir := range dirs {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), budgetPrefix), "-")
+		if _, err := os.Stat("/proc/" + pid); errors.Is(err, os.ErrNotExist) {
+			_ = os.Remove(dir)
+		}
+	}
+}
+
+// Add puts a process under the budget; what it starts from now on follows.
+func (b *Budget) Add(pid int) error { return write(b.dir, "cgroup.procs", strconv.Itoa(pid)) }
+
+// Stats of the budget so far.
+func (b *Budget) Stats() (BudgetStats, error) {
+	var s BudgetStats
+	text, err := os.ReadFile(filepath.Join(b.dir, "cpu.stat"))
+	if err != nil {
+		return s, err
+	}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		n, _ := strconv.ParseInt(value, 10, 64)
+		switch key {
+		case "nr_periods":
+			s.Periods = n
+		case "nr_throttled":
+			s.Throttled = n
+		case "throttled_usec":
+			s.Wait = time.Duration(n) * time.Microsecond
+		case "throttled_time":
+			s.Wait = time.Duration(n)
+		}
+	}
+	return s, nil
+}
+
+// Close removes the cgroup. Its processes must have ended; a moment is given to those that are ending.
+func (b *Budget) Close() error {
+	for deadline := time.Now().Add(budgetEnd); ; {
+		err := os.Remove(b.dir)
+		if err == nil || errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("CPU budget: %w", err)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+func write(dir, file, text string) error {
+	return os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644)
+}
