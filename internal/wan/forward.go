@@ -2,7 +2,6 @@ package wan
 
 import (
 	"container/heap"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -129,7 +128,8 @@ func monotonic() int64 { return int64(time.Since(epoch)) }
 
 var epoch = time.Now()
 
-// wait sleeps until a packet can be read or the next one is due.
+// wait sleeps until a packet can be read or the next one is due. Go's scheduler is not told of this either: it would wake its monitor
+// thread each time, which doubles the CPU time at 1,000 packets a second.
 func (f *forwarder) wait() error {
 	var timeout *unix.Timespec
 	if len(f.due) > 0 {
@@ -137,14 +137,18 @@ func (f *forwarder) wait() error {
 		t := unix.NsecToTimespec(max(0, next-monotonic()))
 		timeout = &t
 	}
-	_, err := unix.Ppoll(f.polled, timeout, nil)
-	if errors.Is(err, unix.EINTR) {
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&f.polled[0])), uintptr(len(f.polled)),
+		uintptr(unsafe.Pointer(timeout)), 0, 0, 0)
+	switch errno {
+	case 0:
+		return nil
+	case syscall.EINTR:
 		for i := range f.polled {
 			f.polled[i].Revents = 0
 		}
 		return nil
 	}
-	return err
+	return errno
 }
 
 // drain reads what a host has sent, up to a batch.
