@@ -18,15 +18,20 @@ const controlTimeout = 2*time.Minute + 15*time.Second
 // switchoverCmd is `trireme switchover`.
 type switchoverCmd struct {
 	remote
-	To        string `placeholder:"NODE" help:"New leader. Default: the best candidate."`
-	DryRun    bool   `help:"Say what would happen and whether it would work; change nothing."`
-	OnOpenTrx string `name:"on-open-trx" default:"wait=2s" placeholder:"wait=TIME|kill" help:"What to do with open transactions: let them end for a time, then roll them back; or roll them back at once. Default: ${default}."`
-	IfTerm    uint64 `placeholder:"TERM" help:"Refuse unless this is the term still, as a dry run or the status showed it."`
-	JSON      bool   `help:"Print the result as JSON."`
+	To     string `placeholder:"NODE" help:"New leader. Default: the best candidate."`
+	DryRun bool   `help:"Say what would happen and whether it would work; change nothing."`
+	trxPolicy
+	IfTerm uint64 `placeholder:"TERM" help:"Refuse unless this is the term still, as a dry run or the status showed it."`
+	JSON   bool   `help:"Print the result as JSON."`
 }
 
-// trxWait reads --on-open-trx.
-func (c *switchoverCmd) trxWait() (time.Duration, error) {
+// trxPolicy says what becomes of open transactions when leadership moves by plan.
+type trxPolicy struct {
+	OnOpenTrx string `name:"on-open-trx" default:"wait=2s" placeholder:"wait=TIME|kill" help:"What a leader does with open transactions: let them end for a time, then roll them back; or roll them back at once. Default: ${default}."`
+}
+
+// wait reads --on-open-trx.
+func (c *trxPolicy) wait() (time.Duration, error) {
 	if c.OnOpenTrx == "kill" {
 		return 0, nil
 	}
@@ -40,7 +45,7 @@ func (c *switchoverCmd) trxWait() (time.Duration, error) {
 
 // Run asks for the switchover and prints its outcome.
 func (c *switchoverCmd) Run(e *env) error {
-	wait, err := c.trxWait()
+	wait, err := c.wait()
 	if err != nil {
 		return err
 	}
@@ -194,7 +199,7 @@ type addCmd struct {
 	Name string        `arg:"" help:"Name of the new node."`
 	Role string        `default:"voter" enum:"voter,logger,learner" help:"voter (mysqld and vote), logger (vote without mysqld) or learner (mysqld without vote)."`
 	TTL  time.Duration `name:"ttl" default:"1h" help:"How long the token is good."`
-	JSON bool          `help:"Print the result as JSON."`
+	changeFlags
 }
 
 // Run makes the token and prints the command to run on the new host.
@@ -203,7 +208,7 @@ func (c *addCmd) Run(e *env) error {
 		return errUsage{err}
 	}
 	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.JoinTokenResult, error) {
-		return client.NewJoinToken(ctx, api.JoinTokenRequest{Name: c.Name, Role: c.Role, TTL: c.TTL})
+		return client.NewJoinToken(ctx, api.JoinTokenRequest{Name: c.Name, Role: c.Role, TTL: c.TTL, IfTerm: c.IfTerm})
 	})
 	if err != nil {
 		return err

@@ -32,10 +32,10 @@ type commands struct {
 	Init       initCmd       `cmd:"" help:"Make the first node of a new cluster."`
 	Join       joinCmd       `cmd:"" help:"Make one more node of a running cluster."`
 	Add        addCmd        `cmd:"" help:"Invite a node: make a one-time join token."`
-	Remove     removeCmd     `cmd:"" help:"Take a node out of the cluster, dead or alive."`
+	Remove     removeCmd     `cmd:"" help:"Take a node out of the cluster, dead or alive; the leader hands over first."`
 	Reinit     reinitCmd     `cmd:"" help:"Throw a node's MySQL data away and copy another node's."`
-	Promote    promoteCmd    `cmd:"" help:"Give a learner a vote, once it has caught up."`
-	Demote     demoteCmd     `cmd:"" help:"Take a node's vote; it keeps the data and follows."`
+	Promote    promoteCmd    `cmd:"" help:"Give learners a vote, once they have caught up; others may lose theirs at that moment."`
+	Demote     demoteCmd     `cmd:"" help:"Take a node's vote; it keeps the data and follows; the leader hands over first."`
 	Status     statusCmd     `cmd:"" help:"Show all nodes; any node answers."`
 	Switchover switchoverCmd `cmd:"" help:"Move leadership to another node, as planned."`
 	WhyNot     whyNotCmd     `cmd:"" help:"Say why a node is not, or could not be, the leader."`

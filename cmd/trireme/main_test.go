@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -180,7 +181,11 @@ func (f *fake) NewJoinToken(_ context.Context, req api.JoinTokenRequest) (api.Jo
 
 func (f *fake) Remove(_ context.Context, req api.MemberRequest) (api.MemberResult, error) {
 	if req.Name == "n1" {
-		return api.MemberResult{}, api.Errorf(api.KindConflict, "n1 is the leader and cannot remove itself").With("move leadership first: trireme switchover")
+		return api.MemberResult{Name: "n1", Message: "n1 is removed", Voters: 2,
+			Switchover: &api.SwitchoverResult{From: "n1", To: "n2", Term: 8, WriteGapMS: 71}}, nil
+	}
+	if req.IfTerm != 0 && req.IfTerm != f.view.Term {
+		return api.MemberResult{}, api.Errorf(api.KindConflict, "it is term %d, not %d", f.view.Term, req.IfTerm)
 	}
 	return api.MemberResult{Name: req.Name, Message: req.Name + " is removed", Voters: 2}, nil
 }
@@ -189,8 +194,8 @@ func (f *fake) Reinit(_ context.Context, req api.MemberRequest) (api.MemberResul
 	return api.MemberResult{Name: req.Name, Message: req.Name + " throws its data away", Voters: 3, Survives: 1}, nil
 }
 
-func (f *fake) Promote(_ context.Context, req api.MemberRequest) (api.MemberResult, error) {
-	return api.MemberResult{Name: req.Name, Message: req.Name + " becomes a voter", Voters: 3, Survives: 1}, nil
+func (f *fake) Promote(_ context.Context, req api.PromoteRequest) (api.MemberResult, error) {
+	return api.MemberResult{Message: fmt.Sprintf("in %v, to learner %v, out %v", req.Names, req.Demote, req.Remove), Voters: 3, Survives: 1}, nil
 }
 
 func (f *fake) Demote(_ context.Context, req api.MemberRequest) (api.MemberResult, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"trireme/internal/api"
@@ -14,21 +15,30 @@ import (
 type memberVerb struct {
 	remote
 	Node string `arg:"" help:"Name of the node."`
-	JSON bool   `help:"Print the result as JSON."`
+	changeFlags
+}
+
+// changeFlags are those of every change of the membership.
+type changeFlags struct {
+	IfTerm uint64 `placeholder:"TERM" help:"Refuse unless this is the term still, as the status showed it."`
+	JSON   bool   `help:"Print the result as JSON."`
 }
 
 // run asks for the change and prints its outcome. A misspelt node is found before anything is asked of the cluster.
-func (c *memberVerb) run(e *env, confirm func() error, f func(*api.Client, context.Context, string) (api.MemberResult, error)) error {
-	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (res api.MemberResult, err error) {
-		if err := checkNode(ctx, client, c.Node); err != nil {
-			return res, err
+func (c *changeFlags) run(r remote, e *env, nodes []string, confirm func() error,
+	f func(*api.Client, context.Context) (api.MemberResult, error)) error {
+	res, err := ask(r, e, changes, func(client *api.Client, ctx context.Context) (res api.MemberResult, err error) {
+		for _, node := range nodes {
+			if err := checkNode(ctx, client, node); err != nil {
+				return res, err
+			}
 		}
 		if confirm != nil {
 			if err := confirm(); err != nil {
 				return res, err
 			}
 		}
-		return f(client, ctx, c.Node)
+		return f(client, ctx)
 	})
 	if err != nil {
 		return err
@@ -36,28 +46,57 @@ func (c *memberVerb) run(e *env, confirm func() error, f func(*api.Client, conte
 	if c.JSON {
 		return printJSON(e.out, res)
 	}
+	if sw := res.Switchover; sw != nil {
+		fmt.Fprintf(e.out, "%s leads now, in term %d (before: %s); writes were held for %.0f ms\n", sw.To, sw.Term, sw.From, sw.WriteGapMS)
+	}
 	fmt.Fprintf(e.out, "%s\n", res.Message)
 	fmt.Fprintf(e.out, "The cluster has %d voters and survives the loss of %d.\n", res.Voters, res.Survives)
 	return nil
 }
 
+// leaveVerb is memberVerb for one that may be the leader.
+type leaveVerb struct {
+	memberVerb
+	trxPolicy
+}
+
+func (c *leaveVerb) run(e *env, f func(*api.Client, context.Context, api.MemberRequest) (api.MemberResult, error)) error {
+	wait, err := c.wait()
+	if err != nil {
+		return err
+	}
+	return c.changeFlags.run(c.remote, e, []string{c.Node}, nil, func(client *api.Client, ctx context.Context) (api.MemberResult, error) {
+		return f(client, ctx, api.MemberRequest{Name: c.Node, IfTerm: c.IfTerm, OpenTrxWait: &wait})
+	})
+}
+
 // removeCmd is `trireme remove`.
-type removeCmd struct{ memberVerb }
+type removeCmd struct{ leaveVerb }
 
 // Run removes the member, dead or alive.
-func (c *removeCmd) Run(e *env) error { return c.run(e, nil, (*api.Client).Remove) }
-
-// promoteCmd is `trireme promote`.
-type promoteCmd struct{ memberVerb }
-
-// Run makes a learner a voter.
-func (c *promoteCmd) Run(e *env) error { return c.run(e, nil, (*api.Client).Promote) }
+func (c *removeCmd) Run(e *env) error { return c.run(e, (*api.Client).Remove) }
 
 // demoteCmd is `trireme demote`.
-type demoteCmd struct{ memberVerb }
+type demoteCmd struct{ leaveVerb }
 
 // Run makes a voter a learner.
-func (c *demoteCmd) Run(e *env) error { return c.run(e, nil, (*api.Client).Demote) }
+func (c *demoteCmd) Run(e *env) error { return c.run(e, (*api.Client).Demote) }
+
+// promoteCmd is `trireme promote`.
+type promoteCmd struct {
+	remote
+	Nodes  []string `arg:"" name:"node" help:"Names of the learners."`
+	Demote []string `placeholder:"NODE,…" help:"Voters that become learners at the same moment."`
+	Remove []string `placeholder:"NODE,…" help:"Voters, dead or alive, that leave the cluster at the same moment."`
+	changeFlags
+}
+
+// Run makes learners voters.
+func (c *promoteCmd) Run(e *env) error {
+	return c.run(c.remote, e, slices.Concat(c.Nodes, c.Demote, c.Remove), nil, func(client *api.Client, ctx context.Context) (api.MemberResult, error) {
+		return client.Promote(ctx, api.PromoteRequest{Names: c.Nodes, Demote: c.Demote, Remove: c.Remove, IfTerm: c.IfTerm})
+	})
+}
 
 // reinitCmd is `trireme reinit`.
 type reinitCmd struct {
@@ -67,7 +106,9 @@ type reinitCmd struct {
 
 // Run throws the node's data away, once that is confirmed.
 func (c *reinitCmd) Run(e *env) error {
-	return c.run(e, func() error { return c.confirm(e) }, (*api.Client).Reinit)
+	return c.run(c.remote, e, []string{c.Node}, func() error { return c.confirm(e) }, func(client *api.Client, ctx context.Context) (api.MemberResult, error) {
+		return client.Reinit(ctx, api.MemberRequest{Name: c.Node, IfTerm: c.IfTerm})
+	})
 }
 
 // confirm wants the node's name typed: what the node holds and no other has is lost.

@@ -137,27 +137,23 @@ func (c *Client) Join(ctx context.Context, req JoinRequest) (res JoinResult, err
 }
 
 // Remove takes a member out of the cluster.
-func (c *Client) Remove(ctx context.Context, name string) (MemberResult, error) {
-	return c.member(ctx, "/remove", name)
+func (c *Client) Remove(ctx context.Context, req MemberRequest) (res MemberResult, err error) {
+	return res, c.do(ctx, http.MethodPost, "/remove", req, &res)
 }
 
 // Reinit throws a member's data away and has it copied from another node.
-func (c *Client) Reinit(ctx context.Context, name string) (MemberResult, error) {
-	return c.member(ctx, "/reinit", name)
+func (c *Client) Reinit(ctx context.Context, req MemberRequest) (res MemberResult, err error) {
+	return res, c.do(ctx, http.MethodPost, "/reinit", req, &res)
 }
 
-// Promote makes a learner a voter.
-func (c *Client) Promote(ctx context.Context, name string) (MemberResult, error) {
-	return c.member(ctx, "/promote", name)
+// Promote makes learners voters.
+func (c *Client) Promote(ctx context.Context, req PromoteRequest) (res MemberResult, err error) {
+	return res, c.do(ctx, http.MethodPost, "/promote", req, &res)
 }
 
 // Demote makes a voter a learner.
-func (c *Client) Demote(ctx context.Context, name string) (MemberResult, error) {
-	return c.member(ctx, "/demote", name)
-}
-
-func (c *Client) member(ctx context.Context, path, name string) (res MemberResult, err error) {
-	return res, c.do(ctx, http.MethodPost, path, MemberRequest{Name: name}, &res)
+func (c *Client) Demote(ctx context.Context, req MemberRequest) (res MemberResult, err error) {
+	return res, c.do(ctx, http.MethodPost, "/demote", req, &res)
 }
 
 // do sends body as JSON and decodes the answer. All errors are *Error.

@@ -86,8 +86,8 @@ func (b *backend) Reinit(_ context.Context, req MemberRequest) (MemberResult, er
 	return MemberResult{Name: req.Name}, b.note("reinit " + req.Name)
 }
 
-func (b *backend) Promote(_ context.Context, req MemberRequest) (MemberResult, error) {
-	return MemberResult{Name: req.Name}, b.note("promote " + req.Name)
+func (b *backend) Promote(_ context.Context, req PromoteRequest) (MemberResult, error) {
+	return MemberResult{Name: req.Names[0]}, b.note("promote " + req.Names[0])
 }
 
 func (b *backend) Demote(_ context.Context, req MemberRequest) (MemberResult, error) {

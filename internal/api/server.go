@@ -301,6 +301,15 @@ func leaderDoes[Req, Res any](ctx context.Context, s *Server, r *http.Request, r
 	return res, err
 }
 
+// Forward asks the present leader for what this node was asked for, and has begun.
+func (s *Server) Forward(ctx context.Context, path string, body, answer any) error {
+	leader := s.opts.Backend.Leader()
+	if leader.Self || leader.Name == "" {
+		return Errorf(KindNoLeader, "there is no other leader now").With("try again")
+	}
+	return s.forward(ctx, leader, http.MethodPost, path, body, answer)
+}
+
 // forward asks the leader on behalf of a client whose right to ask has been checked.
 func (s *Server) forward(ctx context.Context, leader Leader, method, path string, body, answer any) error {
 	c := NewClient("https://"+leader.API, s.opts.NodeToken, s.opts.ClientTLS)

@@ -202,12 +202,15 @@ func TestForwardedToLeader(t *testing.T) {
 	if err != nil || j.ID != 7 {
 		t.Fatalf("%+v, %v", j, err)
 	}
-	for _, verb := range []func(*Client, context.Context, string) (MemberResult, error){(*Client).Remove, (*Client).Reinit, (*Client).Promote, (*Client).Demote} {
-		if res, err := verb(cl, t.Context(), "n3"); err != nil || res.Name != "n3" {
+	for _, verb := range []func(*Client, context.Context, MemberRequest) (MemberResult, error){(*Client).Remove, (*Client).Reinit, (*Client).Demote} {
+		if res, err := verb(cl, t.Context(), MemberRequest{Name: "n3"}); err != nil || res.Name != "n3" {
 			t.Fatalf("%+v, %v", res, err)
 		}
 	}
-	if got := lead.calls(); !slices.Equal(got, []string{"switchover n2", "join-token n3", "join n3", "remove n3", "reinit n3", "promote n3", "demote n3"}) || len(follow.calls()) != 0 {
+	if res, err := cl.Promote(t.Context(), PromoteRequest{Names: []string{"n3"}}); err != nil || res.Name != "n3" {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if got := lead.calls(); !slices.Equal(got, []string{"switchover n2", "join-token n3", "join n3", "remove n3", "reinit n3", "demote n3", "promote n3"}) || len(follow.calls()) != 0 {
 		t.Fatalf("leader was asked %v", got)
 	}
 

@@ -228,6 +228,8 @@ type JoinTokenRequest struct {
 	Name string        `json:"name,omitempty"` // the node it is for; empty: any new name
 	Role string        `json:"role"`           // config.RoleVoter, RoleLogger or RoleLearner
 	TTL  time.Duration `json:"ttl_ns,omitempty"`
+	// IfTerm: refused unless this is the term still; 0: any.
+	IfTerm uint64 `json:"if_term,omitempty"`
 }
 
 // JoinTokenResult is the invitation. The token is shown once and kept nowhere.
@@ -257,15 +259,29 @@ type JoinResult struct {
 
 // MemberRequest names the member that a change of the membership is about.
 type MemberRequest struct {
-	Name string `json:"name"`
+	Name   string `json:"name"`
+	IfTerm uint64 `json:"if_term,omitempty"` // refused unless this is the term still; 0: any
+	// OpenTrxWait is for the leader, which hands leadership over first: see SwitchoverRequest.
+	OpenTrxWait *time.Duration `json:"open_trx_wait_ns,omitempty"`
+}
+
+// PromoteRequest gives learners a vote, all at the same moment, in which others may lose theirs.
+type PromoteRequest struct {
+	Names  []string `json:"names"`
+	Demote []string `json:"demote,omitempty"`
+	Remove []string `json:"remove,omitempty"`
+	IfTerm uint64   `json:"if_term,omitempty"` // refused unless this is the term still; 0: any
 }
 
 // MemberResult says what became of it, and what the cluster can bear now.
 type MemberResult struct {
 	Name     string `json:"name"`
 	Message  string `json:"message"`
+	Version  uint64 `json:"version"` // of the cluster settings with the change in them
 	Voters   int    `json:"voters"`
 	Survives int    `json:"survives"` // how many of the voters may fail
+	// Switchover is how the member handed leadership over first, if it led.
+	Switchover *SwitchoverResult `json:"switchover,omitempty"`
 }
 
 // Event is one line of the cluster's history.
@@ -351,8 +367,8 @@ type Backend interface {
 	Remove(ctx context.Context, req MemberRequest) (MemberResult, error)
 	// Reinit returns when the member has begun to throw its data away and to copy another node's.
 	Reinit(ctx context.Context, req MemberRequest) (MemberResult, error)
-	// Promote makes a learner a voter as soon as it has caught up; Demote makes a voter a learner.
-	Promote(ctx context.Context, req MemberRequest) (MemberResult, error)
+	// Promote makes learners voters as soon as they have caught up; Demote makes a voter a learner.
+	Promote(ctx context.Context, req PromoteRequest) (MemberResult, error)
 	Demote(ctx context.Context, req MemberRequest) (MemberResult, error)
 	// APITokenHash is the pki.HashToken of the operator's credential, from the cluster settings.
 	APITokenHash() string

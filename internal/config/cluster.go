@@ -61,7 +61,12 @@ type Member struct {
 	Pending bool `json:"pending,omitempty"`
 	// Removing: it is on its way out. Its record goes once Raft's membership is without it.
 	Removing bool `json:"removing,omitempty"`
+	// Move, not 0, is the settings version of a change in which members were to give up votes for others to take: they do so at once.
+	Move uint64 `json:"move,omitempty"`
 }
+
+// Leaving: it is to have no vote.
+func (m Member) Leaving() bool { return m.Removing || m.Role == RoleLearner }
 
 // JoinToken is an invitation that was given out and whose node has not been heard of yet. The token itself is known to its holder only.
 type JoinToken struct {

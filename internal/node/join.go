@@ -33,6 +33,9 @@ func (n *Node) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (api.
 		return api.JoinTokenResult{}, err
 	}
 	_, err = n.changeCluster(ctx, func(c *config.Cluster) error {
+		if err := n.checkTerm(req.IfTerm); err != nil {
+			return err
+		}
 		if m, taken := c.Member(req.Name); taken && req.Name != "" && !m.Pending {
 			return nameTaken(c, req.Name)
 		}

@@ -1,8 +1,8 @@
 package node
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,9 +12,10 @@ import (
 
 // Limits of changes of the membership.
 const (
-	reinitTimeout = 10 * time.Second
-	memberPoll    = 20 * time.Millisecond
-	memberTimeout = 60 * time.Second // until a change of the membership is in force
+	reinitTimeout     = 10 * time.Second
+	memberPoll        = 20 * time.Millisecond
+	memberTimeout     = 60 * time.Second // until a change of the membership is in force
+	promoteLearnerLag = 1024             // entries that a learner may be behind when it is made a voter
 )
 
 // census is what the leader knows of everybody when a change of the membership is weighed.
@@ -52,13 +53,16 @@ type count struct {
 }
 
 // without counts everybody but one; 0 counts all.
-func (c census) without(id uint64) count {
+func (c census) without(id uint64) count { return c.with(nil, []uint64{id}) }
+
+// with counts everybody but out, and counts the votes of in as well.
+func (c census) with(in, out []uint64) count {
 	var k count
 	for i, s := range c.nodes {
-		if i == id {
+		if slices.Contains(out, i) {
 			continue
 		}
-		if s.voter {
+		if s.voter || slices.Contains(in, i) {
 			k.voters++
 			if s.live {
 				k.liveVoters++
@@ -95,133 +99,51 @@ func (c census) whyNotKept(id uint64) string {
 	return fmt.Sprintf("healthy data is on %d other voters, and a majority of voters could come together that has none", k.holders)
 }
 
-// mayLeave says why a voter must keep its vote, nil if it need not.
-func (c census) mayLeave(id uint64, verb string) error {
-	s := c.nodes[id]
-	if !s.voter {
-		return nil
+// mayLeave says why the voters out must keep their votes when in get one at the same moment, nil if they need not.
+func (c census) mayLeave(in, out []uint64) error {
+	names := make([]string, len(out))
+	for i, id := range out {
+		names[i] = c.nodes[id].name
 	}
-	now, k := c.without(0), c.without(id)
+	who := strings.Join(names, " ")
+	now, k := c.with(nil, nil), c.with(in, out)
 	need := majority(k.voters)
 	switch {
+	case len(out) == 0:
+		return nil
 	case now.liveVoters < majority(now.voters):
 		return api.Errorf(api.KindNoLeader, "there is no quorum now: %d of %d voters answer", now.liveVoters, now.voters).
 			With("bring back those that are down; without a majority nothing can be changed")
+	case k.voters == 0 && len(out) == 1:
+		return api.Errorf(api.KindConflict, "%s is the only voter: without it there is no cluster", who)
 	case k.voters == 0:
-		return api.Errorf(api.KindConflict, "%s is the only voter: without it there is no cluster", s.name)
+		return api.Errorf(api.KindConflict, "%s are all voters: without them there is no cluster", who)
 	case k.liveVoters < need:
 		return api.Errorf(api.KindConflict, "without %s there would be no quorum: %d of the other %d voters answer, %d are needed",
-			s.name, k.liveVoters, k.voters, need).With("bring back the voters that are down, or add another one, before you %s this one", verb)
+			who, k.liveVoters, k.voters, need).With("bring back the voters that are down, or add another one, and try again")
 	case k.holders == 0:
-		return api.Errorf(api.KindConflict, "%s is the last voter with healthy data", s.name).With("add a data node first: trireme add")
-	case !c.holds(k.voters, k.holders) && c.holds(k.voters+1, c.without(0).holders):
-		return api.Errorf(api.KindConflict, "%s's data is needed: without it %s", s.name, c.whyNotKept(id)).
+		return api.Errorf(api.KindConflict, "no other voter than %s has healthy data", who).With("add a data node first: trireme add")
+	case !c.holds(k.voters, k.holders) && c.holds(now.voters, now.holders):
+		return api.Errorf(api.KindConflict, "the data of %s is needed: without it healthy data is on %d voters, "+
+			"and a majority of voters could come together that has none", who, k.holders).
 			With("add a data node first, or bring back those that are down")
 	}
 	return nil
 }
 
-// namedMember finds a member for an operator.
-func (n *Node) namedMember(name string) (config.Member, error) {
-	n.mu.Lock()
-	m, ok := n.cluster.Member(name)
-	names := n.cluster.Names()
-	n.mu.Unlock()
+// memberOf finds a member of some settings for an operator.
+func memberOf(c *config.Cluster, name string) (config.Member, error) {
+	m, ok := c.Member(name)
 	if !ok {
-		return m, api.Errorf(api.KindNotFound, "no node %q; nodes are %s", name, strings.Join(names, " "))
+		return m, api.Errorf(api.KindNotFound, "no node %q; nodes are %s", name, strings.Join(c.Names(), " "))
 	}
 	return m, nil
 }
 
 // memberResult tells an operator what the cluster can bear now.
-func (n *Node) memberResult(name, message string) api.MemberResult {
+func (n *Node) memberResult(version uint64, name, message string) api.MemberResult {
 	k := n.census().without(0)
-	return api.MemberResult{Name: name, Message: message, Voters: k.voters, Survives: max(0, k.voters-majority(k.voters))}
-}
-
-// notTheLeader refuses what a leader cannot do to itself.
-func (n *Node) notTheLeader(m config.Member, verb string) error {
-	if m.ID == n.id.ID {
-		return api.Errorf(api.KindConflict, "%s is the leader and cannot %s itself", m.Name, verb).With("move leadership first: trireme switchover")
-	}
-	return nil
-}
-
-// Remove implements api.Backend (leader only). The intent is recorded in the settings; reconcile carries it out, also under the
-// next leader, and the record goes last.
-func (n *Node) Remove(ctx context.Context, req api.MemberRequest) (api.MemberResult, error) {
-	var m config.Member
-	_, err := n.changeCluster(ctx, func(c *config.Cluster) (err error) {
-		if m, err = n.namedMember(req.Name); err != nil {
-			return err
-		}
-		if err := n.notTheLeader(m, "remove"); err != nil {
-			return err
-		}
-		if !m.Removing {
-			if err := n.census().mayLeave(m.ID, "remove"); err != nil {
-				return err
-			}
-		}
-		return editMember(c, m.ID, func(m *config.Member) { m.Removing = true })
-	})
-	if err != nil {
-		return api.MemberResult{}, err
-	}
-	n.history.add(n.event("remove", 0, fmt.Sprintf("%s (id %d) is removed, on an operator's request", m.Name, m.ID)))
-	err = n.awaitMembers(ctx, m.Name+" is being removed", func(c *config.Cluster) bool {
-		_, still := c.MemberByID(m.ID)
-		return !still
-	})
-	return n.memberResult(m.Name, m.Name+" is removed; its directory is left as it is"), err
-}
-
-// Promote implements api.Backend (leader only): a learner becomes a voter, once it has caught up.
-func (n *Node) Promote(ctx context.Context, req api.MemberRequest) (api.MemberResult, error) {
-	return n.setRole(ctx, req.Name, config.RoleVoter)
-}
-
-// Demote implements api.Backend (leader only): a voter becomes a learner.
-func (n *Node) Demote(ctx context.Context, req api.MemberRequest) (api.MemberResult, error) {
-	return n.setRole(ctx, req.Name, config.RoleLearner)
-}
-
-func (n *Node) setRole(ctx context.Context, name, role string) (api.MemberResult, error) {
-	var m config.Member
-	_, err := n.changeCluster(ctx, func(c *config.Cluster) (err error) {
-		if m, err = n.namedMember(name); err != nil {
-			return err
-		}
-		switch {
-		case m.Role == config.RoleLogger:
-			return api.Errorf(api.KindConflict, "%s is a logger: without data it can be nothing else", m.Name)
-		case m.Removing:
-			return api.Errorf(api.KindConflict, "%s is being removed", m.Name)
-		case m.Role == role:
-			return api.Errorf(api.KindConflict, "%s is a %s already", m.Name, role)
-		}
-		if role == config.RoleLearner {
-			if err := n.notTheLeader(m, "demote"); err != nil {
-				return err
-			}
-			if err := n.census().mayLeave(m.ID, "demote"); err != nil {
-				return err
-			}
-		}
-		return editMember(c, m.ID, func(m *config.Member) { m.Role = role })
-	})
-	if err != nil {
-		return api.MemberResult{}, err
-	}
-	n.history.add(n.event("role", 0, fmt.Sprintf("%s is to be a %s, on an operator's request", m.Name, role)))
-	if role == config.RoleVoter {
-		return n.memberResult(name, name+" becomes a voter as soon as it has caught up"), nil
-	}
-	err = n.awaitMembers(ctx, name+" is being demoted", func(*config.Cluster) bool {
-		st := n.cons.Status()
-		return !contains(st.Voters, m.ID) && len(st.Outgoing) == 0
-	})
-	return n.memberResult(name, name+" is a learner now: it has the data and no vote"), err
+	return api.MemberResult{Name: name, Message: message, Version: version, Voters: k.voters, Survives: max(0, k.voters-majority(k.voters))}
 }
 
 // editMember changes one member's record.
@@ -233,25 +155,4 @@ func editMember(c *config.Cluster, id uint64, change func(*config.Member)) error
 		}
 	}
 	return api.Errorf(api.KindConflict, "the member is gone meanwhile").With("see `trireme status`")
-}
-
-// awaitMembers waits until a change that is recorded is in force.
-func (n *Node) awaitMembers(ctx context.Context, what string, done func(*config.Cluster) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
-	defer cancel()
-	n.reconcile(ctx)
-	for {
-		n.mu.Lock()
-		c := n.cluster
-		n.mu.Unlock()
-		if done(c) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return api.Errorf(api.KindTimeout, "%s, which has not come to its end in time", what).
-				With("it is recorded and goes on by itself once there is a quorum; see `trireme status`")
-		case <-time.After(memberPoll):
-		}
-	}
 }

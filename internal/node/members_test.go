@@ -45,21 +45,43 @@ func TestMayLeave(t *testing.T) {
 		{"1 2-", 2, false, "there is no quorum now"},
 		{"1 2 3 4", 4, false, ""},
 		{"1 2 3 4-", 3, false, ""},
-		{"1 2l 3l", 1, false, "the last voter with healthy data"},
+		{"1 2l 3l", 1, false, "no other voter than n1 has healthy data"},
 		{"1 2l 3l", 3, false, ""},
-		{"1 2? 3l", 1, false, "the last voter with healthy data"},
+		{"1 2? 3l", 1, false, "no other voter than n1 has healthy data"},
 		{"1 2 3 4l 5l", 3, false, ""},
-		{"1 2 3l 4l", 2, false, "data is needed"}, // the two loggers would be a majority
+		{"1 2 3l 4l", 2, false, "data of n2 is needed"}, // the two loggers would be a majority
 		{"1 2 3l 4l", 2, true, ""},
 		{"1 2 3l", 2, false, ""},
 		{"1 2 3? 4l 5l", 2, false, ""},
 		{"1 2 3? 4l 5?", 2, false, ""}, // no worse than before
 		{"1 2 3L", 3, false, ""},
-		{"1- 2- 3L", 3, false, ""}, // it has no vote: nothing changes
 	} {
-		err := testCensus(tt.nodes, tt.whole).mayLeave(tt.id, "remove")
+		err := testCensus(tt.nodes, tt.whole).mayLeave(nil, []uint64{tt.id})
 		if (err == nil) != (tt.why == "") || err != nil && !strings.Contains(err.Error(), tt.why) {
 			t.Errorf("%s, node %d, whole log %t: %v, want %q", tt.nodes, tt.id, tt.whole, err, tt.why)
+		}
+	}
+}
+
+// TestMayMove: the same of several votes at once, for which others come.
+func TestMayMove(t *testing.T) {
+	for _, tt := range []struct {
+		nodes   string
+		in, out []uint64
+		why     string
+	}{
+		{"1 2 3-", nil, []uint64{2, 3}, ""},
+		{"1 2 3- 4L", []uint64{4}, []uint64{3}, ""},
+		{"1 2 3- 4L", []uint64{4}, []uint64{2}, ""}, // no worse than now
+		{"1 2 3- 4L", []uint64{4}, []uint64{1, 2}, "1 of the other 2 voters answer"},
+		{"1 2 3 4L 5L 6L", []uint64{4, 5, 6}, []uint64{1, 2, 3}, ""},
+		{"1 2 3 4L 5L? 6L?", []uint64{4, 5, 6}, []uint64{1, 2, 3}, "the data of n1 n2 n3 is needed"},
+		{"1 2 3", nil, []uint64{1, 2, 3}, "are all voters"},
+		{"1 2- 3- 4L 5L", []uint64{4, 5}, []uint64{2, 3}, "there is no quorum now"},
+	} {
+		err := testCensus(tt.nodes, false).mayLeave(tt.in, tt.out)
+		if (err == nil) != (tt.why == "") || err != nil && !strings.Contains(err.Error(), tt.why) {
+			t.Errorf("%s, in %v, out %v: %v, want %q", tt.nodes, tt.in, tt.out, err, tt.why)
 		}
 	}
 }

@@ -279,7 +279,7 @@ func (n *Node) view() ha.View {
 	if n.request != nil {
 		v.Request = &ha.Transfer{To: n.request.to}
 	}
-	if m, ok := n.cluster.MemberByID(n.id.ID); ok && !m.Removing {
+	if m, ok := n.cluster.MemberByID(n.id.ID); ok && !m.Leaving() {
 		v.Weight = m.Weight
 	}
 	for _, m := range n.cluster.Members {
@@ -324,8 +324,8 @@ func (n *Node) grace() time.Duration { return min(n.cfg.Raft.ElectionTimeout()/1
 // peerViewLocked is another member as its last status showed it.
 func (n *Node) peerViewLocked(m config.Member, st *consensus.Status) ha.Peer {
 	p := ha.Peer{ID: m.ID, Name: m.Name, Voter: contains(st.Voters, m.ID), Data: m.Role != config.RoleLogger, Weight: m.Weight}
-	if m.Removing {
-		p.Weight = 0
+	if m.Leaving() && p.Voter {
+		p.Weight = 0 // its vote is about to be taken
 	}
 	if pr, ok := st.Members[m.ID]; ok {
 		p.Match = pr.Match

@@ -293,7 +293,13 @@ func (n *Node) seedViewLocked() *api.SeedView {
 
 // Reinit implements api.Backend (leader only): the member's data is thrown away and copied from another node.
 func (n *Node) Reinit(ctx context.Context, req api.MemberRequest) (api.MemberResult, error) {
-	m, err := n.namedMember(req.Name)
+	if err := n.checkTerm(req.IfTerm); err != nil {
+		return api.MemberResult{}, err
+	}
+	n.mu.Lock()
+	c := n.cluster
+	n.mu.Unlock()
+	m, err := memberOf(c, req.Name)
 	if err != nil {
 		return api.MemberResult{}, err
 	}
@@ -306,7 +312,7 @@ func (n *Node) Reinit(ctx context.Context, req api.MemberRequest) (api.MemberRes
 		return api.MemberResult{}, api.Errorf(api.KindConflict, "%s did not begin: %v", m.Name, err).With("its data is as it was; see `trireme status`")
 	}
 	n.history.add(n.event("reinit", 0, m.Name+" throws its data away and is seeded again, on an operator's request"))
-	return n.memberResult(m.Name, m.Name+" throws its data away and is seeded from another node; `trireme status --watch` shows how far it is"), nil
+	return n.memberResult(c.Version, m.Name, m.Name+" throws its data away and is seeded from another node; `trireme status --watch` shows how far it is"), nil
 }
 
 // mayReinit says why a member's data must be kept.

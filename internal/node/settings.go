@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
-
-	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
 	"trireme/internal/config"
@@ -17,9 +14,8 @@ import (
 
 // Limits of changes of the cluster settings.
 const (
-	settingsTimeout   = 5 * time.Second
-	settingsLease     = 2 * time.Second // for a majority to answer before a change is proposed
-	promoteLearnerLag = 1024            // entries that a learner may be behind when it is made a voter
+	settingsTimeout = 5 * time.Second
+	settingsLease   = 2 * time.Second // for a majority to answer before a change is proposed
 )
 
 // applySettings takes the settings of a committed entry. Every node decides alike: a version counts once, so of two changes made
@@ -153,117 +149,4 @@ func (n *Node) commitSettings(ctx context.Context, body []byte) error {
 		return api.Errorf(api.KindConflict, "somebody else changed the cluster settings at the same time").With("try again")
 	}
 	return nil
-}
-
-// reconcile brings raft's membership in line with the settings (leader only): a new member begins as a learner and is made a voter
-// once its log and its mysqld have caught up; one that leaves gives up its vote first, and its record last, so that whatever
-// happens in between the next leader goes on.
-func (n *Node) reconcile(ctx context.Context) {
-	for range config.MaxMembers { // a step changes one member
-		if !n.reconcileOne(ctx) {
-			return
-		}
-	}
-}
-
-// reconcileOne does the first step that is due. It says whether there may be another one.
-func (n *Node) reconcileOne(ctx context.Context) bool {
-	st := n.cons.Status()
-	if st.Role != consensus.Leader || len(st.Outgoing) > 0 {
-		return false
-	}
-	for _, m := range n.members() {
-		if n.settled(m, &st) {
-			continue
-		}
-		change, why := n.nextStep(m, &st)
-		if change == nil {
-			continue
-		}
-		cctx, cancel := context.WithTimeout(ctx, settingsTimeout)
-		err := n.cons.ProposeConfChange(cctx, change)
-		cancel()
-		if err != nil {
-			n.log.Debug("membership change", "member", m.Name, "err", err)
-			return false
-		}
-		n.log.Info("membership change", "member", m.Name, "id", m.ID, "change", why, "term", st.Term)
-		n.history.add(n.event("member", 0, m.Name+" was "+why))
-		return true
-	}
-	return n.settleOne(ctx, &st)
-}
-
-// settled: raft's membership is as this member's record wants it, and the record says something that is done.
-func (n *Node) settled(m config.Member, st *consensus.Status) bool {
-	in := contains(st.Voters, m.ID) || contains(st.Learners, m.ID)
-	return m.Removing && !in || m.Pending && in
-}
-
-// settleOne takes what is done out of the settings.
-func (n *Node) settleOne(ctx context.Context, st *consensus.Status) bool {
-	for _, m := range n.members() {
-		if !n.settled(m, st) {
-			continue
-		}
-		_, err := n.changeCluster(ctx, func(c *config.Cluster) error {
-			if m.Removing {
-				c.Members = slices.DeleteFunc(c.Members, func(o config.Member) bool { return o.ID == m.ID })
-				return nil
-			}
-			c.JoinTokens = slices.DeleteFunc(c.JoinTokens, func(t config.JoinToken) bool { return t.Used == m.ID })
-			return editMember(c, m.ID, func(m *config.Member) { m.Pending = false })
-		})
-		if err != nil {
-			n.log.Debug("membership record", "member", m.Name, "err", err)
-		}
-		return err == nil
-	}
-	return false
-}
-
-func (n *Node) members() []config.Member {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.cluster.Members
-}
-
-// nextStep says which membership change a member needs now, if any.
-func (n *Node) nextStep(m config.Member, st *consensus.Status) (*raftpb.ConfChangeV2, string) {
-	voter, learner := contains(st.Voters, m.ID), contains(st.Learners, m.ID)
-	switch {
-	case m.Removing:
-		return confChange(raftpb.ConfChangeRemoveNode, m.ID), "removed"
-	case !voter && !learner && m.Pending && !n.heardOf(m):
-		return nil, "" // a member that never starts must not count
-	case !voter && !learner:
-		return confChange(raftpb.ConfChangeAddLearnerNode, m.ID), "added as learner"
-	case voter && m.Role == config.RoleLearner && m.ID != n.id.ID:
-		return confChange(raftpb.ConfChangeAddLearnerNode, m.ID), "made a learner"
-	case learner && m.Role != config.RoleLearner && n.caughtUp(m, st):
-		return confChange(raftpb.ConfChangeAddNode, m.ID), "made a voter"
-	}
-	return nil, ""
-}
-
-// heardOf says whether a member's daemon runs.
-func (n *Node) heardOf(m config.Member) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	p := n.peers[m.ID]
-	return p != nil && p.fresh()
-}
-
-func (n *Node) caughtUp(m config.Member, st *consensus.Status) bool {
-	if pr, ok := st.Members[m.ID]; !ok || pr.Match+promoteLearnerLag < st.Commit {
-		return false
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	p := n.peers[m.ID]
-	return p != nil && p.fresh() && (m.Role == config.RoleLogger || p.status.Ready)
-}
-
-func confChange(t raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeV2 {
-	return &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{{Type: t.Enum(), NodeId: &id}}}
 }

@@ -75,11 +75,7 @@ func silenceText(p *peer) string {
 func (n *Node) findMember(name string) (config.Member, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	m, ok := n.cluster.Member(name)
-	if !ok {
-		return m, api.Errorf(api.KindNotFound, "no node %q; nodes are %s", name, strings.Join(n.cluster.Names(), " "))
-	}
-	return m, nil
+	return memberOf(n.cluster, name)
 }
 
 func reasonsText(rs []ha.Reason) string {

@@ -2,6 +2,7 @@ package robustness
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -146,10 +147,19 @@ func TestMembers(t *testing.T) {
 	}
 	step("fell behind the logs and was seeded again")
 
-	c.says(leader, 0, "promote "+n4.Name, "becomes a voter")
-	c.shows(leader, n4.Name, "is a voter", healthyVoter)
+	// It takes the leader's vote: both change at once, but for the leader, who hands over first. Then the old leader gets its vote back.
+	leader = c.healthy()
+	c.says(leader, 0, "promote "+n4.Name+" --demote "+leader.Name, n4.Name+" becomes a voter", leader.Name+" gives up its vote", "hands leadership over first")
+	c.shows(n4, n4.Name, "is a voter", healthyVoter)
 	c.says(leader, 1, "promote "+n4.Name, "is a voter already")
-	step("has a vote")
+	c.shows(n4, leader.Name, "is a learner", func(m api.MemberView) bool { return m.Role == api.RoleLearner && !m.Raft.Voter })
+	if now := c.healthy(); now == leader {
+		t.Errorf("%s leads without a vote", now.Name)
+	}
+	c.says(n4, 0, "promote "+leader.Name, "becomes a voter")
+	c.shows(n4, leader.Name, "is a voter again", healthyVoter)
+	leader = c.healthy()
+	step("took the leader's vote, and gave it back")
 
 	// Divergent: it holds a transaction that Raft does not know. Nothing throws that away but an operator.
 	s = c.session(c.leader())
@@ -283,11 +293,19 @@ func TestRefusedMemberChanges(t *testing.T) {
 	}
 
 	c.notWhole()
+	stale := c.view().Term - 1
+	for _, verb := range []string{"remove " + a.Name, "demote " + a.Name, "reinit --yes " + a.Name, "promote " + a.Name, "add n8"} {
+		c.says(leader, 1, fmt.Sprintf("%s --if-term %d", verb, stale), "leadership has moved meanwhile")
+	}
+	c.says(leader, 1, "promote "+a.Name+" --demote "+a.Name, "is a voter already")
+
 	// One voter is down: the others cannot be spared, and a dead one cannot be told anything.
 	c.KillDaemon(b)
 	c.shows(leader, b.Name, "is down", func(m api.MemberView) bool { return m.State == api.StateDown })
 	c.says(leader, 1, "remove "+a.Name, "there would be no quorum: 1 of the other 2 voters answer, 2 are needed")
 	c.says(leader, 1, "demote "+a.Name, "there would be no quorum")
+	c.says(leader, 1, "demote "+leader.Name, "there would be no quorum")
+	c.says(leader, 1, "promote "+b.Name, "is a voter already")
 	c.says(leader, 1, "reinit "+a.Name+" --yes", "data is needed")
 	c.says(leader, 1, "reinit "+b.Name+" --yes", "does not answer")
 	c.KillDaemon(a)
@@ -306,6 +324,59 @@ func TestRefusedMemberChanges(t *testing.T) {
 		t.Errorf("%s is healthy without a copy of its lost data", b.Name)
 	}
 	c.equal()
+}
+
+// TestLeaderLeaves: the leader's vote is taken, and the leader removed, without more than a planned switchover for the clients.
+func TestLeaderLeaves(t *testing.T) {
+	c := create(t, 2, 1)
+	old := c.healthy()
+	next := c.others(old)[0]
+	w := c.load(verify.Config{Writers: 4})
+	c.writesMore(w, 50)
+
+	// Nobody can take over: refused, nothing changed.
+	before := c.view()
+	c.says(next, 0, "config edit weight."+next.Name+"=0", "version")
+	c.says(next, 1, "demote "+old.Name, "did not hand leadership over", "its weight is 0")
+	c.says(next, 1, "remove "+old.Name, "did not hand leadership over", "its weight is 0")
+	c.stays(before)
+	c.says(next, 0, "config edit weight."+next.Name+"=100", "version")
+
+	idle := c.session(old)
+	idle.exec("BEGIN")
+	out := c.says(old, 0, "demote "+old.Name+" --on-open-trx kill --json", `"to": "`+next.Name+`"`, old.Name+" is a learner now")
+	var res api.MemberResult
+	must(t, json.Unmarshal([]byte(out), &res))
+	t.Logf("writes were held for %.0f ms", res.Switchover.WriteGapMS)
+	if gap := res.Switchover.WriteGapMS; gap <= 0 || gap > 1000 {
+		t.Errorf("a gap of %v ms", gap)
+	}
+	if res.Voters != 2 || res.Survives != 0 {
+		t.Errorf("%+v", res)
+	}
+	c.shows(next, old.Name, "is a learner", func(m api.MemberView) bool { return m.Role == api.RoleLearner && m.State == api.StateHealthy })
+	if e := c.change(next, c.view().Term); e.Kind != "switchover" {
+		t.Errorf("told as %+v", e)
+	}
+	c.says(next, 1, "demote "+old.Name, "is a learner already")
+	c.says(next, 1, "demote "+next.Name, "no other voter")
+	c.says(next, 0, "promote "+old.Name)
+	c.shows(next, old.Name, "is a voter again", healthyVoter)
+	c.writesMore(w, 50)
+
+	// The same, out of the cluster, asked of the leader itself.
+	c.healthy()
+	c.says(next, 0, "remove "+next.Name, old.Name+" leads now", next.Name+" is removed", "has 2 voters")
+	eventually(t, healLimit, "the daemon of the removed leader ends", func() error {
+		if next.DaemonPID() != 0 {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	c.Forget(next)
+	c.writesMore(w, 50)
+	r := c.check(w)
+	t.Logf("%s", r)
 }
 
 // unstarted are settings of a node that never gets a daemon.
