@@ -165,7 +165,8 @@ func (t *Transport) Close() error {
 }
 
 // SetPeers replaces the peers to dial: raft id to address. This node's own id is left out. Peers that go are told of with
-// PeerDown(ErrRemoved), if they were up.
+// PeerDown(ErrRemoved), if they were up, and the streams that they opened to us end: they open new ones, and as strangers are
+// told what has become of them.
 func (t *Transport) SetPeers(addrs map[uint64]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,6 +177,11 @@ func (t *Transport) SetPeers(addrs map[uint64]string) {
 		if _, keep := addrs[id]; !keep && !p.learned {
 			delete(t.peers, id)
 			p.stop()
+			for key, in := range t.inbound {
+				if key.from == id {
+					in.end()
+				}
+			}
 		}
 	}
 	for id, addr := range addrs {

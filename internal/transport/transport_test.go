@@ -248,6 +248,20 @@ func TestRemovedPeer(t *testing.T) {
 	eventually(t, "down", func() bool { return errors.Is(a.lastDown(), ErrRemoved) })
 }
 
+// A node that was taken out while it runs comes back as a stranger, and hears the status that says so.
+func TestRemovedPeerIsTold(t *testing.T) {
+	a, b := startNode(t, 1, nil), startNode(t, 2, nil)
+	connect(a, b)
+	a.SetPeers(nil)
+	eventually(t, "down and up", func() bool { return strings.Join(a.history(), ", ") == "up 2, down 2, up 2" })
+	a.Broadcast([]byte("you are out"))
+	eventually(t, "the status", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return string(b.statuses[1]) == "you are out"
+	})
+}
+
 // A node that learns of a peer from its hello can answer it, and forgets it when it goes.
 func TestUnknownPeerIsAnswered(t *testing.T) {
 	a, b := startNode(t, 1, func(c *Config) { c.Listen = "0.0.0.0:0" }), startNode(t, 2, nil)

@@ -331,7 +331,7 @@ func TestLeaderLeaves(t *testing.T) {
 	c := create(t, 2, 1)
 	old := c.healthy()
 	next := c.others(old)[0]
-	w := c.load(verify.Config{Writers: 4})
+	w := c.load(verify.Config{Writers: 1})
 	c.writesMore(w, 50)
 
 	// Nobody can take over: refused, nothing changed.
