@@ -265,8 +265,6 @@ func TestRefusedMemberChanges(t *testing.T) {
 		c.says(a, 1, verb+" nobody"+yes, `no node "nobody"; nodes are n1 n2 n3`)
 		c.says(a, 2, verb, "expected")
 	}
-	c.says(a, 1, "remove "+leader.Name, "trireme switchover")
-	c.says(a, 1, "demote "+leader.Name, "trireme switchover")
 	c.says(a, 1, "reinit "+leader.Name+" --yes", "trireme switchover")
 	c.says(a, 1, "promote "+a.Name, "is a voter already")
 
