@@ -16,7 +16,9 @@
 // Rivals run at full durability (innodb_flush_log_at_trx_commit=1, sync_binlog=1) and with several applier worker counts,
 // of which the best one counts.
 //
-// Gaps measures, through the router, the longest time without an acknowledged write around kills and switchovers.
+// Gaps measures, through the router, the longest time without an acknowledged write around kills and switchovers, of Trireme
+// and beside it of Group Replication: a contender is a running system, a plan what is done to it, and the faults of all kinds
+// are made in turns.
 //
 // WAN measures the emulated network of internal/wan itself.
 //

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // clockTick is USER_HZ, the unit of the times in /proc/<pid>/stat: 100 on every Linux architecture that Go supports.
@@ -61,4 +63,26 @@ func statusKiB(status, key string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 	return n << 10, err
+}
+
+// startedAt is when a process was started, from field 22 of /proc/<pid>/stat (clock ticks since the boot), exact to a tick.
+func startedAt(pid int) (time.Time, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return time.Time{}, err
+	}
+	stat := string(b)
+	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:]) // f[0] is field 3
+	if len(f) < 20 {
+		return time.Time{}, fmt.Errorf("short stat line %q", stat)
+	}
+	ticks, err := strconv.ParseInt(f[19], 10, 64)
+	if err != nil {
+		return time.Time{}, err
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return time.Time{}, err
+	}
+	return time.Now().Add(time.Duration(ticks)*clockTick - time.Duration(now.Nano())), nil
 }

@@ -57,10 +57,11 @@ const (
 
 // server is one plain mysqld of a rival system.
 type server struct {
-	dir  string
-	port int
-	proc *demo.Process
-	db   *sql.DB // as root over TCP
+	dir     string
+	port    int
+	command demo.Command
+	proc    *demo.Process
+	db      *sql.DB // as bench, which may do everything, over TCP
 }
 
 // template makes an initialised data directory once, with a root account that logs in over TCP; servers copy it.
@@ -106,11 +107,11 @@ func startServer(ctx context.Context, mysqld, template, dir string, port, server
 	for _, k := range slices.Sorted(maps.Keys(options)) {
 		args = append(args, "--"+k+"="+options[k])
 	}
-	proc, err := demo.StartProcess(demo.Command{Path: mysqld, Args: args, LogFile: filepath.Join(dir, "output.log")})
-	if err != nil {
+	s := &server{dir: dir, port: port, command: demo.Command{Path: mysqld, Args: args, LogFile: filepath.Join(dir, "output.log")}}
+	var err error
+	if s.proc, err = demo.StartProcess(s.command); err != nil {
 		return nil, err
 	}
-	s := &server{dir: dir, port: port, proc: proc}
 	login := verify.Login{Addr: verify.Fixed("127.0.0.1:" + strconv.Itoa(port)), User: "bench", Password: rivalPass, StatementTimeout: 10 * time.Minute}
 	if s.db, err = login.Open(""); err != nil {
 		s.stop()

@@ -30,9 +30,10 @@ const (
 
 // Problem is one broken promise.
 type Problem struct {
-	Kind   Kind   `json:"kind"`
-	Node   string `json:"node,omitempty"`
-	Detail string `json:"detail"`
+	Kind    Kind    `json:"kind"`
+	Node    string  `json:"node,omitempty"`
+	Detail  string  `json:"detail"`
+	Attempt Attempt `json:"attempt,omitzero"` // the write that it is about, if it is about one
 }
 
 func (p Problem) String() string {
@@ -50,11 +51,13 @@ type Shape struct {
 // JudgeRows compares a client's log with the rows of every node. The cluster must be at rest.
 func JudgeRows(log *Log, shape Shape, nodes map[string]Rows) []Problem {
 	var problems []Problem
+	var current Attempt
 	report := func(k Kind, node, format string, args ...any) {
-		problems = append(problems, Problem{k, node, fmt.Sprintf(format, args...)})
+		problems = append(problems, Problem{k, node, fmt.Sprintf(format, args...), current})
 	}
 	names := slices.Sorted(maps.Keys(nodes))
 	log.Each(func(a Attempt, o Outcome) {
+		current = a
 		tables := tablesOf(a, shape.Tables, shape.PairEvery)
 		var having []string
 		for _, name := range names {
@@ -100,7 +103,7 @@ func strangers(log *Log, shape Shape, node string, rows Rows) []Problem {
 			}
 			if _, ok := log.Outcome(a); !ok || !slices.Contains(tablesOf(a, shape.Tables, shape.PairEvery), t) {
 				problems = append(problems, Problem{Resurrected, node,
-					fmt.Sprintf("writer %d seq %d in %s was never attempted", a.Writer, a.Seq, tableName(t))})
+					fmt.Sprintf("writer %d seq %d in %s was never attempted", a.Writer, a.Seq, tableName(t)), a})
 			}
 		}
 	}
@@ -128,7 +131,7 @@ func JudgeEqual(what string, values map[string]map[string]string) []Problem {
 			if ok == wantOK && got == want {
 				continue
 			}
-			problems = append(problems, Problem{Diverged, name, fmt.Sprintf("%s of %s: %s, on %s: %s",
+			problems = append(problems, Problem{Kind: Diverged, Node: name, Detail: fmt.Sprintf("%s of %s: %s, on %s: %s",
 				what, item, orAbsent(got, ok), names[0], orAbsent(want, wantOK))})
 		}
 	}

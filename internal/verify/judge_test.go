@@ -85,6 +85,11 @@ func TestJudgeRows(t *testing.T) {
 			if !slices.Equal(got, c.want) {
 				t.Fatalf("found %q, want %q", got, c.want)
 			}
+			for _, p := range JudgeRows(log, shape, map[string]Rows{"n1": c.a, "n2": c.b}) {
+				if text := fmt.Sprintf("writer %d seq %d", p.Attempt.Writer, p.Attempt.Seq); !strings.Contains(p.Detail, text) {
+					t.Errorf("%q is filed under %v", p, p.Attempt)
+				}
+			}
 		})
 	}
 }
@@ -219,7 +224,7 @@ func TestReportCountsEveryProblem(t *testing.T) {
 		t.Fatal("no problems but not OK")
 	}
 	for i := range maxPrinted + 5 {
-		r.Problems = append(r.Problems, Problem{Lost, "n1", fmt.Sprint(i)})
+		r.Problems = append(r.Problems, Problem{Kind: Lost, Node: "n1", Detail: fmt.Sprint(i)})
 	}
 	if s := r.String(); r.OK() || !strings.Contains(s, "25 PROBLEMS") || !strings.Contains(s, "and 5 more") {
 		t.Fatalf("report hides problems: %s", s)

@@ -29,8 +29,8 @@ func (o Outcome) String() string {
 
 // Attempt names one write. Seq counts from 1 within a writer, without gaps.
 type Attempt struct {
-	Writer int
-	Seq    int64
+	Writer int   `json:"writer"`
+	Seq    int64 `json:"seq"`
 }
 
 // Counts is the sum of a log.
@@ -120,6 +120,18 @@ func (l *Log) Outcome(a Attempt) (o Outcome, ok bool) {
 		return 0, false
 	}
 	return p.out[a.Seq-1], true
+}
+
+// Last is the newest sequence number of each writer, 0 of one that has not begun.
+func (l *Log) Last() []int64 {
+	out := make([]int64, len(l.parts))
+	for w := range l.parts {
+		p := &l.parts[w]
+		p.mu.Lock()
+		out[w] = int64(len(p.out))
+		p.mu.Unlock()
+	}
+	return out
 }
 
 // Each calls f for every attempt, writer by writer in order of sequence.

@@ -28,25 +28,37 @@ const (
 	gapFloor = 5 * time.Millisecond
 	// maxGaps bounds the memory for gaps; the oldest are forgotten first.
 	maxGaps = 1 << 16
+	// Acknowledged writes are counted in slots, of which the newest are kept: 80 s.
+	slotTime = 10 * time.Millisecond
+	maxSlots = 8000
 )
 
 // Meter counts acknowledged writes: rates, latencies, and the gaps between them. Safe for concurrent use.
 type Meter struct {
 	mu     sync.Mutex
 	now    func() time.Time
+	begin  time.Time
 	last   time.Time // of the last acknowledgement, or the start
-	gaps   []Gap     // closed gaps, in order, those over gapFloor
+	slots  [maxSlots]slot
+	gaps   []Gap // closed gaps, in order, those over gapFloor
 	secAt  time.Time
 	acked  int
 	errors int
+	failed int64 // since the start
 	hist   histogram
 	total  histogram
+}
+
+// slot counts the acknowledgements of one slotTime, the number'th since the start.
+type slot struct {
+	number int64
+	acked  int
 }
 
 // NewMeter starts a meter; now is time.Now outside of tests.
 func NewMeter(now func() time.Time) *Meter {
 	t := now()
-	return &Meter{now: now, last: t, secAt: t}
+	return &Meter{now: now, begin: t, last: t, secAt: t}
 }
 
 // Ack counts one acknowledged write that took d.
@@ -62,6 +74,12 @@ func (m *Meter) Ack(d time.Duration) {
 	}
 	m.last = t
 	m.acked++
+	number := int64(t.Sub(m.begin) / slotTime)
+	if s := &m.slots[number%maxSlots]; s.number == number {
+		s.acked++
+	} else {
+		*s = slot{number, 1}
+	}
 	m.hist.add(d)
 	m.total.add(d)
 }
@@ -70,7 +88,15 @@ func (m *Meter) Ack(d time.Duration) {
 func (m *Meter) Error() {
 	m.mu.Lock()
 	m.errors++
+	m.failed++
 	m.mu.Unlock()
+}
+
+// Failed is how many attempts were not acknowledged since the start.
+func (m *Meter) Failed() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.failed
 }
 
 // Tick ends the current second (or whatever time has passed) and returns it.
@@ -105,6 +131,24 @@ func (m *Meter) LongestGap(from time.Time) Gap {
 		}
 	}
 	return longest
+}
+
+// Rate is how many writes per second were acknowledged between two times, exact to two slots; only the last 80 s are remembered.
+func (m *Meter) Rate(from, to time.Time) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first, end := int64(from.Sub(m.begin)/slotTime), int64(to.Sub(m.begin)/slotTime)
+	first = max(first, 0, end-maxSlots)
+	if end <= first {
+		return 0
+	}
+	acked := 0
+	for n := first; n < end; n++ {
+		if s := m.slots[n%maxSlots]; s.number == n {
+			acked += s.acked
+		}
+	}
+	return float64(acked) / (time.Duration(end-first) * slotTime).Seconds()
 }
 
 // AckedSince says whether a write has been acknowledged after t.

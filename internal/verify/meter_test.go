@@ -94,3 +94,34 @@ func TestHistogramBuckets(t *testing.T) {
 		}
 	}
 }
+
+func TestRate(t *testing.T) {
+	c := &clock{time.Unix(1000, 0)}
+	m := NewMeter(c.now)
+	begin := c.now()
+	for i := range 120_000 { // longer than what is remembered: two writes a millisecond in every second second
+		c.forward(time.Millisecond)
+		if i/1000%2 == 0 {
+			m.Ack(0)
+			m.Ack(0)
+		}
+	}
+	end := c.now()
+	for _, x := range []struct {
+		from, to time.Time
+		want     float64
+	}{
+		{end.Add(-2 * time.Second), end, 1000},
+		{end.Add(-2 * time.Second), end.Add(-time.Second), 2000},
+		{end.Add(-time.Second), end, 0},
+		{end, end, 0},
+		{begin, begin.Add(time.Second), 0},               // forgotten
+		{end.Add(-80 * time.Second), end, 1000},          // all that is remembered
+		{end.Add(-time.Second), end.Add(time.Second), 0}, // not yet
+		{begin.Add(-time.Second), begin.Add(-1), 0},      // before the start
+	} {
+		if got := m.Rate(x.from, x.to); got < x.want-25 || got > x.want+25 {
+			t.Errorf("rate from %v to %v is %.0f, want %.0f", x.from.Sub(begin), x.to.Sub(begin), got, x.want)
+		}
+	}
+}

@@ -289,7 +289,7 @@ func (m *mixedState) judge(nodes map[string]mixedView) []Problem {
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
 		v := nodes[node]
 		if v.Accounts != mixedAccounts || v.Sum != mixedAccounts*mixedBalance {
-			problems = append(problems, Problem{Broken, node, fmt.Sprintf("transfers: %d accounts with %d in all, want %d with %d",
+			problems = append(problems, Problem{Kind: Broken, Node: node, Detail: fmt.Sprintf("transfers: %d accounts with %d in all, want %d with %d",
 				v.Accounts, v.Sum, mixedAccounts, mixedAccounts*mixedBalance)})
 		}
 		problems = append(problems, m.judgeObjects(node, v)...)
@@ -303,14 +303,14 @@ func (m *mixedState) judgeObjects(node string, v mixedView) []Problem {
 	for _, o := range slices.Sorted(maps.Keys(m.objects)) {
 		switch there := v.Objects[o]; {
 		case m.objects[o] == present && !there:
-			problems = append(problems, Problem{Lost, node, o + " was created and acknowledged"})
+			problems = append(problems, Problem{Kind: Lost, Node: node, Detail: o + " was created and acknowledged"})
 		case m.objects[o] == absent && there:
-			problems = append(problems, Problem{Resurrected, node, o + " was dropped, or its creation refused"})
+			problems = append(problems, Problem{Kind: Resurrected, Node: node, Detail: o + " was dropped, or its creation refused"})
 		}
 	}
 	for o := range v.Objects {
 		if _, ok := m.objects[o]; !ok {
-			problems = append(problems, Problem{Resurrected, node, o + " was never created"})
+			problems = append(problems, Problem{Kind: Resurrected, Node: node, Detail: o + " was never created"})
 		}
 	}
 	return problems
@@ -319,7 +319,7 @@ func (m *mixedState) judgeObjects(node string, v mixedView) []Problem {
 func (m *mixedState) judgeXA(node string, v mixedView) []Problem {
 	var problems []Problem
 	add := func(k Kind, xid, what string) {
-		problems = append(problems, Problem{k, node, "XA " + xid + ": " + what})
+		problems = append(problems, Problem{Kind: k, Node: node, Detail: "XA " + xid + ": " + what})
 	}
 	for _, xid := range slices.Sorted(maps.Keys(m.xa)) {
 		x, there := m.xa[xid], v.XARows[xid]

@@ -60,6 +60,8 @@ type Workload struct {
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	gateMu sync.Mutex
+	gate   chan struct{} // not nil: writers wait until it is closed
 	errMu  sync.Mutex
 	errs   []error
 }
@@ -185,6 +187,38 @@ func (w *Workload) Stop() error {
 	return errors.Join(append(w.errs, w.log.Flush())...)
 }
 
+// Pause lets writers stop after their present attempt, until Resume. The mixed sessions go on.
+func (w *Workload) Pause() {
+	w.gateMu.Lock()
+	defer w.gateMu.Unlock()
+	if w.gate == nil {
+		w.gate = make(chan struct{})
+	}
+}
+
+// Resume lets writers go on after a Pause.
+func (w *Workload) Resume() {
+	w.gateMu.Lock()
+	defer w.gateMu.Unlock()
+	if w.gate != nil {
+		close(w.gate)
+		w.gate = nil
+	}
+}
+
+// passGate waits while the writers pause, at most until ctx ends.
+func (w *Workload) passGate(ctx context.Context) {
+	w.gateMu.Lock()
+	gate := w.gate
+	w.gateMu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // Close releases the log's file.
 func (w *Workload) Close() error { return w.log.Close() }
 
@@ -196,6 +230,7 @@ func (w *Workload) write(ctx context.Context, writer int) error {
 	defer s.close()
 	payload := strings.Repeat("x", w.cfg.PayloadBytes)
 	for ctx.Err() == nil {
+		w.passGate(ctx)
 		if s.connect(ctx) != nil {
 			return nil // ctx has ended
 		}
