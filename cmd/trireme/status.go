@@ -96,8 +96,10 @@ func printStatus(w io.Writer, v api.ClusterView) {
 	if v.Pause != nil {
 		fmt.Fprintf(w, "PAUSED since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", clock(v.Pause.Since), pauseEnd(v.Pause))
 	}
-	for _, line := range wrap(failoverText(v.Failover), 100) {
-		fmt.Fprintln(w, line)
+	for _, text := range append([]string{failoverText(v.Failover)}, ruleLines(v)...) {
+		for _, line := range wrap(text, 100) {
+			fmt.Fprintln(w, line)
+		}
 	}
 	fmt.Fprintln(w)
 	rows := [][]string{{"NODE", "ROLE", "STATE", "LAG", "MYSQL", "VERSION", "LAST", "APPLIED", "API"}}

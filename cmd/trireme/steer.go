@@ -54,6 +54,11 @@ func (c *whyNotCmd) Run(e *env) error {
 			fmt.Fprintln(e.out, mark+line)
 		}
 	}
+	if v.Zone != nil {
+		for _, line := range wrap(v.Zone.Text, 98) {
+			fmt.Fprintln(e.out, "  "+line)
+		}
+	}
 	return nil
 }
 

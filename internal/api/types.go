@@ -38,6 +38,9 @@ type ClusterView struct {
 	Members     []MemberView `json:"members"`
 	Pause       *PauseView   `json:"pause"` // null: automatic failover is on
 	Failover    FailoverView `json:"failover"`
+	// CommitRules are what the OK of a commit needs beyond Raft's majority, as the leader has it; null: nothing.
+	CommitRules *CommitRulesView `json:"commit_rules"`
+	Zones       []ZoneView       `json:"zones,omitempty"` // of the voters
 }
 
 // PauseView says that automatic failover is off. Fences are not.
@@ -77,6 +80,7 @@ type WhyNotView struct {
 	Term    uint64      `json:"term"`
 	SeenBy  string      `json:"seen_by"` // the node that answers: the leader, if it can be reached
 	Reasons []ha.Reason `json:"reasons"`
+	Zone    *ZoneView   `json:"zone,omitempty"` // the leader's, if it has one: what its loss would mean
 }
 
 // ConfigView is what GET /config answers: the cluster settings that an operator may change.
@@ -170,6 +174,8 @@ type Health struct {
 	LagKnown   bool          `json:"-"`
 	Lag        time.Duration `json:"-"`
 	LagBytes   uint64        `json:"-"`
+	// RulesSuspended are the commit rules that OKs of this leader do not wait for.
+	RulesSuspended []string `json:"commit_rules_suspended,omitempty"`
 }
 
 // SwitchoverRequest asks for a planned change of leader.

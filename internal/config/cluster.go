@@ -43,6 +43,10 @@ type Cluster struct {
 	// DefaultFailback; below 0: never.
 	FailbackMS int64  `json:"failback_ms,omitempty"`
 	Pause      *Pause `json:"pause,omitempty"` // nil: automatic failover is on
+	// CommitZones is in how many zones a commit is on disk before its client hears OK; below 2: no such rule. CommitGraceMS is how long it
+	// waits for that or a must_ack member, in ms; 0: DefaultCommitGrace.
+	CommitZones   int   `json:"commit_zones,omitempty"`
+	CommitGraceMS int64 `json:"commit_grace_ms,omitempty"`
 }
 
 // Member is one node as the others know it. Addresses are host:port as others reach it.
@@ -63,6 +67,9 @@ type Member struct {
 	Removing bool `json:"removing,omitempty"`
 	// Move, not 0, is the settings version of a change in which members were to give up votes for others to take: they do so at once.
 	Move uint64 `json:"move,omitempty"`
+	// MustAck: a commit is on its disk before its client hears OK.
+	MustAck bool   `json:"must_ack,omitempty"`
+	Zone    string `json:"zone,omitempty"` // what fails together; empty: none
 }
 
 // Leaving: it is to have no vote.
@@ -214,6 +221,11 @@ func (m Member) Validate() error {
 	}
 	if m.Weight < 0 || m.Weight > MaxWeight {
 		return fmt.Errorf("node %q: weight %d is not in 0..%d", m.Name, m.Weight, MaxWeight)
+	}
+	if m.Zone != "" {
+		if err := CheckName("zone", m.Zone); err != nil {
+			return fmt.Errorf("node %q: %w", m.Name, err)
+		}
 	}
 	if m.Role == RoleLogger {
 		if m.MySQLHost != "" || m.MySQLPort != 0 {

@@ -342,10 +342,13 @@ func TestDocumented(t *testing.T) {
 		}
 		delete(documented, s.key)
 	}
-	if got := documented[keyFailback]; got != Duration(DefaultFailback).String() {
-		t.Errorf("docs/configuration.md: %s has the default %q", keyFailback, got)
+	for key, want := range map[string]string{keyFailback: Duration(DefaultFailback).String(), keyCommitZones: "1",
+		keyCommitGrace: Duration(DefaultCommitGrace).String()} {
+		if got := documented[key]; got != want {
+			t.Errorf("docs/configuration.md: %s has the default %q", key, got)
+		}
+		delete(documented, key)
 	}
-	delete(documented, keyFailback)
 	for k := range documented {
 		t.Errorf("docs/configuration.md: %s is no setting", k)
 	}

@@ -21,7 +21,7 @@ const (
 	maxFailback = 24 * time.Hour
 )
 
-// Keys of the cluster settings that an operator may change. A node's weight is weight.NAME.
+// Keys of the cluster settings that an operator may change, with those of rules.go. A node's weight is weight.NAME.
 const (
 	keyFailback = "failback_after"
 	keyWeight   = "weight."
@@ -63,11 +63,14 @@ func (c *Cluster) Settings() []Setting {
 				fmt.Sprintf("0..%d; among nodes that are up to date the highest leads; 0 never leads", MaxWeight)})
 		}
 	}
-	return out
+	return append(out, c.ruleSettings()...)
 }
 
 // CheckSetting says what is wrong with a key or a value, whatever the cluster looks like.
 func CheckSetting(key, value string) error {
+	if isRule(key) {
+		return (*Cluster)(nil).setRule(key, value)
+	}
 	_, err := parseSetting(key, value)
 	return err
 }
@@ -86,7 +89,8 @@ func parseSetting(key, value string) (int64, error) {
 		}
 		return int64(w), nil
 	case key != keyFailback:
-		return 0, fmt.Errorf("%q is no setting of the cluster; there are %s and %sNODE", key, keyFailback, keyWeight)
+		return 0, fmt.Errorf("%q is no setting of the cluster; there are %s %s %s %sNODE %sNODE %sNODE", key,
+			keyCommitGrace, keyCommitZones, keyFailback, keyMustAck, keyWeight, keyZone)
 	case value == never:
 		return -1, nil
 	}
@@ -97,8 +101,11 @@ func parseSetting(key, value string) (int64, error) {
 	return d.Std().Milliseconds(), nil
 }
 
-// Set changes one setting.
+// Set changes one setting. Whether the commit rules can be met then is for CheckRules, after the last change of several.
 func (c *Cluster) Set(key, value string) error {
+	if isRule(key) {
+		return c.setRule(key, value)
+	}
 	v, err := parseSetting(key, value)
 	if err != nil {
 		return err
@@ -133,7 +140,7 @@ func RenderSettings(settings []Setting) string {
 			doc = s.Doc
 			fmt.Fprintf(&b, "# %s\n", doc)
 		}
-		if _, err := strconv.Atoi(s.Value); err == nil {
+		if n, err := strconv.Atoi(s.Value); err == nil && strconv.Itoa(n) == s.Value || s.Value == "true" || s.Value == "false" {
 			fmt.Fprintf(&b, "%s = %s\n", s.Key, s.Value)
 		} else {
 			fmt.Fprintf(&b, "%s = %q\n", s.Key, s.Value)

@@ -33,16 +33,24 @@ func TestSettingsRoundTrip(t *testing.T) {
 
 func TestSetMistakes(t *testing.T) {
 	for pair, want := range map[string]string{
-		"weight.nobody=1":     "no such node",
-		"weight.n1=1001":      "not a whole number from 0 to 1000",
-		"weight.n1=-1":        "not a whole number",
-		"weight.n1=":          "not a whole number",
-		"weight.=1":           "is not usable",
-		"failback_after=0s":   "from 1s to 24h",
-		"failback_after=25h":  "from 1s to 24h",
-		"failback_after=soon": "neither",
-		"name=x":              "is no setting of the cluster",
-		"weight.n1=0":         "nobody could lead",
+		"weight.nobody=1":      "no such node",
+		"weight.n1=1001":       "not a whole number from 0 to 1000",
+		"weight.n1=-1":         "not a whole number",
+		"weight.n1=":           "not a whole number",
+		"weight.=1":            "is not usable",
+		"failback_after=0s":    "from 1s to 24h",
+		"failback_after=25h":   "from 1s to 24h",
+		"failback_after=soon":  "neither",
+		"name=x":               "is no setting of the cluster",
+		"commit_grace=0s":      "from 1s to 1h",
+		"commit_zones=0":       "not a whole number",
+		"commit_zones=two":     "not a whole number",
+		"must_ack.n1=maybe":    "neither true nor false",
+		"must_ack.nobody=true": "no such node",
+		"must_ack.=true":       "no such node",
+		"zone.nobody=a":        "no such node",
+		"zone.n1=a b":          "letters, digits",
+		"weight.n1=0":          "nobody could lead",
 	} {
 		c := testCluster()
 		for i := range c.Members {

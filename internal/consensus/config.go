@@ -66,6 +66,9 @@ type Config struct {
 	// OnSnapshot is told, in order with OnCommitted, that the log was replaced by a snapshot: entries up to its index will
 	// never be delivered.
 	OnSnapshot func(snap *raftpb.Snapshot)
+	// OnMatch gets what this leader knows of the voters' logs whenever that has grown, while WatchMatches is on: on the goroutine of
+	// OnCommitted, and before the entries that are committed by it.
+	OnMatch func(Matches)
 	// OnSoftState gets every change of role, term or leader, in order, on one goroutine. When it falls 1024 changes behind,
 	// the oldest are left out.
 	OnSoftState func(State)
@@ -106,6 +109,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.OnSnapshot == nil {
 		c.OnSnapshot = func(*raftpb.Snapshot) {}
+	}
+	if c.OnMatch == nil {
+		c.OnMatch = func(Matches) {}
 	}
 	if c.OnSoftState == nil {
 		c.OnSoftState = func(State) {}

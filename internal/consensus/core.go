@@ -30,6 +30,7 @@ type core struct {
 	lease     lease
 	elections elections
 	transfers []*transfer
+	matches   Matches // as told last; see WatchMatches
 }
 
 // output is what advance wants done. Slices are reused: it must be carried out before the next advance.

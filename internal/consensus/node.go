@@ -43,10 +43,11 @@ type Node struct {
 	timer   *time.Timer // CampaignAfter
 }
 
-// applyJob is either committed entries or a snapshot that replaced the log.
+// applyJob is either committed entries, a snapshot that replaced the log, or news of the voters' logs.
 type applyJob struct {
-	m    *raftpb.Message
-	snap *raftpb.Snapshot
+	m       *raftpb.Message
+	snap    *raftpb.Snapshot
+	matches *Matches
 }
 
 // maxQueuedStates bounds what OnSoftState may fall behind.
@@ -194,6 +195,9 @@ func (n *Node) turn(ticked bool, out *output) error {
 	}
 	n.armNotices()
 	n.appends.put(out.appends...)
+	if m := n.core.grownMatches(); m != nil {
+		n.applies.put(applyJob{matches: m})
+	}
 	for _, m := range out.applies {
 		n.applies.put(applyJob{m: m})
 	}
@@ -272,6 +276,10 @@ func (n *Node) runApply() {
 			if job.snap != nil {
 				n.applier.snapshot(job.snap)
 				n.applyWaits.reach(n.pub.applied.Load())
+				continue
+			}
+			if job.matches != nil {
+				n.cfg.OnMatch(*job.matches)
 				continue
 			}
 			if err := n.applier.process(job.m); err != nil {

@@ -70,6 +70,7 @@ type published struct {
 	commit, applied, last, durable atomic.Uint64
 	lease, appending               atomic.Int64 // CLOCK_BOOTTIME, ns
 	state                          atomic.Pointer[Status]
+	watched                        atomic.Bool // see WatchMatches
 }
 
 // Boottime is CLOCK_BOOTTIME in nanoseconds: it goes on while the machine is suspended and is never set (S10).

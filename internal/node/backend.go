@@ -26,6 +26,9 @@ func (n *Node) Local() api.Health {
 	}
 	// The lease is compared with the clock after everything else was read (S10).
 	h.Writable = n.leadsLocked(&st) && n.takesWritesLocked() && consensus.Boottime() < lease
+	if st.Role == consensus.Leader {
+		h.RulesSuspended = n.rules.current().Suspended()
+	}
 	h.Readable = n.srv.state == ha.ServerReady
 	if h.Readable {
 		lag, bytes := n.lagLocked()
@@ -56,11 +59,13 @@ func (n *Node) Self(context.Context) api.MemberView {
 
 // View implements api.Backend: it is put together from what every daemon tells all others, so any node answers at once.
 func (n *Node) View(context.Context) api.ClusterView {
-	forecast := n.forecast(n.view())
+	now := n.view()
+	forecast, zones := n.forecast(now), n.zoneViews(now)
 	st := n.cons.Status()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: pauseView(n.cluster), Failover: forecast}
+	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: pauseView(n.cluster), Failover: forecast,
+		CommitRules: n.rules.current(), Zones: zones}
 	for _, m := range n.cluster.Members {
 		var mv api.MemberView
 		switch p := n.peers[m.ID]; {

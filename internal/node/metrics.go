@@ -43,6 +43,16 @@ func (n *Node) newMetrics() *prometheus.Registry {
 	gauge("failover_possible", "1 when another node could take over from the leader now.", func(*consensus.Status) float64 {
 		return one(ha.Failover(n.view()).To != 0)
 	})
+	gauge("commit_rules_suspended", "Commit rules that this leader's OKs do not wait for.", func(st *consensus.Status) float64 {
+		if st.Role != consensus.Leader {
+			return 0
+		}
+		return float64(len(n.rules.current().Suspended()))
+	})
+	gauge("commit_rules_waiting_seconds", "Seconds that the oldest commit has waited for a commit rule.", func(st *consensus.Status) float64 {
+		_, s, _ := n.rules.slowest(st.Commit)
+		return s.Waited.Seconds()
+	})
 	gauge("mysqld_applied_index", "Highest raft index that mysqld holds.", func(*consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()

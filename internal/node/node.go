@@ -95,6 +95,7 @@ type Node struct {
 	heard      atomic.Int64 // CLOCK_BOOTTIME of the last raft message of the leader, ns
 	special    atomic.Bool  // something other than rows was committed since recordEvents last looked
 	settingsMu sync.Mutex   // serialises changes of the cluster settings made here
+	rules      commitRules
 
 	mu          sync.Mutex
 	cluster     *config.Cluster // committed settings; immutable, replaced whole
@@ -199,6 +200,7 @@ func (n *Node) loop(ctx context.Context) error {
 		case <-n.wake:
 		case <-tick.C:
 		}
+		n.tendRules()
 		v := n.view()
 		n.tellGuard(v.Raft.LeaseUntil)
 		st, acts := ha.Decide(v)

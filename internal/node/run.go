@@ -225,7 +225,7 @@ func (n *Node) startParts() error {
 	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: n.rlog, Send: n.tr.Send, Applied: n.led.index,
 		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
 		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight),
-		OnCommitted:         n.onCommitted, OnSoftState: n.onSoftState, OnSnapshot: n.onSnapshot, OnFatal: n.fail, Logger: n.base}, boot)
+		OnCommitted:         n.onCommitted, OnMatch: n.noteMatches, OnSoftState: n.onSoftState, OnSnapshot: n.onSnapshot, OnFatal: n.fail, Logger: n.base}, boot)
 	if err != nil {
 		return err
 	}
@@ -349,7 +349,7 @@ func (n *Node) stopServer() {
 		err := n.drainGated(dctx, l)
 		dcancel()
 		if err != nil {
-			n.log.Warn("mysqld is killed: it has work that Raft did not commit", "err", err)
+			n.log.Warn("mysqld is killed: it has work that is not acknowledged", "err", err)
 			n.killServer()
 			return
 		}
@@ -421,6 +421,7 @@ func (n *Node) stopParts(cancel context.CancelFunc) {
 func (n *Node) onCommitted(entries []*raftpb.Entry) {
 	var ack *raftlog.Meta
 	var ackTerm uint64
+	rules := n.rules.on.Load()
 	for _, e := range entries {
 		data := e.GetData()
 		if e.GetType() != raftpb.EntryNormal {
@@ -435,6 +436,8 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 			n.special.Store(true)
 		}
 		switch {
+		case m.Kind == raftlog.Trx && m.Flags&raftlog.FlagUnfinished == 0 && rules:
+			n.holdAck(e.GetIndex(), e.GetTerm(), &m)
 		case m.Kind == raftlog.Trx && m.Flags&raftlog.FlagUnfinished == 0:
 			ack, ackTerm = &m, e.GetTerm()
 		case m.Kind == raftlog.Settings:

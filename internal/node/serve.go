@@ -393,6 +393,9 @@ func (n *Node) drain(ctx context.Context, l *life) error {
 		}
 		select {
 		case <-ctx.Done():
+			if name, s, _ := n.rules.slowest(n.cons.Status().Commit); s.Waiting > 0 {
+				err = fmt.Errorf("%w, %s for %s", err, commits(s.Waiting), name)
+			}
 			return err
 		case <-time.After(2 * time.Millisecond):
 		}
@@ -416,7 +419,7 @@ func (n *Node) drained(ctx context.Context, l *life) error {
 		return err
 	}
 	if acked := l.acked(); acked.Less(end) && !onlyControlEvents(n.mysqldConfig().BinlogDir(), acked, end) {
-		return fmt.Errorf("mysqld wrote up to %s, committed is %s", end, acked)
+		return fmt.Errorf("mysqld wrote up to %s, acknowledged is %s", end, acked)
 	}
 	return nil
 }

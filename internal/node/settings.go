@@ -110,10 +110,14 @@ func (n *Node) changeCluster(ctx context.Context, change func(*config.Cluster) e
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
 	n.mu.Lock()
-	next := n.cluster.Clone()
+	before := n.cluster
 	n.mu.Unlock()
+	next := before.Clone()
 	if err := change(next); err != nil {
 		return nil, err
+	}
+	if err := next.CheckRules(); err != nil && before.CheckRules() == nil {
+		return nil, api.Errorf(api.KindConflict, "%v", err).With("nothing is changed; see `trireme config show`")
 	}
 	next.Version++
 	body, err := next.Marshal()

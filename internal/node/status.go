@@ -31,7 +31,9 @@ type status struct {
 	History  uint64         `json:"history"`   // digest of the history that it knows; 0: none
 	Full     bool           `json:"full"`      // a disk is nearly full: it should not lead
 	Settings uint64         `json:"settings"`  // version of the cluster settings it has
-	KeepFrom uint64         `json:"keep_from"` // lowest index that its recovery may need (S8); 0: not known
+	// Rules are the commit rules as they are on the leader; nil elsewhere and without any.
+	Rules    *api.CommitRulesView `json:"rules,omitempty"`
+	KeepFrom uint64               `json:"keep_from"` // lowest index that its recovery may need (S8); 0: not known
 }
 
 // peer is another member as this node knows it.
@@ -66,6 +68,9 @@ func (n *Node) myStatus() status {
 	s.Unready, s.Ready = ha.Unready(n.serverViewLocked(), n.logStuck.why, n.stopping, now())
 	if s.Left = n.left; s.Left.Term != 0 {
 		s.Left.Ago = now() - n.leftAt
+	}
+	if st.Role == consensus.Leader {
+		s.Rules = n.rules.current()
 	}
 	if l := n.srv.life; l != nil {
 		s.Epoch = fmt.Sprint(l.incarnation)
@@ -190,6 +195,9 @@ func (n *Node) HandleStatus(from uint64, payload []byte) {
 		n.noteOpenLocked(from, s.OpenTerm)
 	}
 	n.mu.Unlock()
+	if s.Rules != nil {
+		n.rules.heard(s.Member.Raft.Term, s.Rules)
+	}
 	if changed {
 		n.poke()
 	}

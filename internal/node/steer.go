@@ -46,6 +46,11 @@ func (n *Node) WhyNot(_ context.Context, name string) (api.WhyNotView, error) {
 	if v.Open != 0 {
 		res.Leader = n.memberName(v.Open)
 	}
+	for _, z := range n.zoneViews(v) {
+		if z.Leader {
+			res.Zone = &z
+		}
+	}
 	res.Leads = v.Open == m.ID && len(res.Reasons) == 0
 	for i := range res.Reasons {
 		r := &res.Reasons[i]

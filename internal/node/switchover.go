@@ -142,6 +142,9 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 	if m.err != nil {
 		return m
 	}
+	if m.err = n.awaitRules(ctx, targetPatience); m.err != nil {
+		return m
+	}
 	n.mu.Lock()
 	if n.serving.closing = n.serving.phase == ha.PhaseHandover; n.serving.closing {
 		n.leaveLocked(true, n.switchoverCauseLocked(a, req))
@@ -427,6 +430,10 @@ func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error, 
 			return res, refusal // a question that makes no sense has no answer
 		}
 		res.Problem = e.Message
+		return res, nil
+	}
+	if err := n.waitsForRule(); err != nil {
+		res.Problem = err.Error()
 		return res, nil
 	}
 	res.To = n.memberName(to)

@@ -1,0 +1,141 @@
+package robustness
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/demo"
+	"trireme/internal/verify"
+)
+
+// TestCommitRules lets must_ack and commit_zones keep commits waiting: no OK before the rule is met or its grace is over, which is told;
+// nobody takes the leader for stuck meanwhile; the rule comes back by itself; and a change of settings acts on what waits already.
+func TestCommitRules(t *testing.T) {
+	c := create(t, 2, 1)
+	leader := c.healthy()
+	other := c.others(leader)[0]
+	logger := c.Nodes()[2]
+	before := c.view()
+	w := c.load(verify.Config{Writers: 8})
+	edit := func(set string) { c.says(leader, 0, "config edit "+set) }
+
+	for set, why := range map[string]string{
+		"must_ack.nobody=true": "no such node",
+		"commit_zones=2":       "zones of the voters: 0",
+		"commit_zones=2 zone." + leader.Name + "=a zone." + other.Name + "=a": "zones of the voters: 1 (a)",
+	} {
+		c.says(leader, 1, "config edit "+set, why)
+	}
+
+	// A member that must have it is frozen, for longer than a stuck mysqld would be waited for.
+	const grace = 12 * time.Second
+	edit(fmt.Sprintf("commit_grace=%v must_ack.%s=true", grace, logger.Name))
+	c.writesMore(w, loadBeforeKill)
+	c.says(leader, 1, "remove "+logger.Name, "must_ack."+logger.Name)
+	held := c.hold(w, logger)
+	eventually(t, grace, "status says what commits wait for", func() error {
+		return c.cliSays(other, "status", "COMMITS WAIT for must_ack."+logger.Name)
+	})
+	c.says(leader, 1, "switchover --dry-run", "wait for must_ack."+logger.Name)
+	c.writesMore(w, 10)
+	if gap := w.Meter().LongestGap(held).Length(); gap < grace-time.Second || gap > grace+3*time.Second {
+		t.Errorf("commits waited for %v, the grace is %v", gap, grace)
+	}
+	if now := c.view(); now.Leader != before.Leader || now.Term != before.Term {
+		t.Errorf("%s leads term %d: commits that wait for a rule are no fault of %s", now.Leader, now.Term, before.Leader)
+	}
+	rule := c.rule("must_ack." + logger.Name)
+	if !rule.Suspended || rule.Since == nil || !strings.Contains(rule.Why, logger.Name) || rule.WaitingSeconds < grace.Seconds() {
+		t.Errorf("%+v", rule)
+	}
+	c.says(other, 0, "status", "must_ack."+logger.Name+" is SUSPENDED since")
+	eventually(t, steerLimit, "the history tells of the suspension", func() error {
+		return c.cliSays(other, "history", "rule-off must_ack."+logger.Name+" is suspended: commits in")
+	})
+	c.writesMore(w, loadBeforeKill)
+	must(t, c.Signal(logger, syscall.SIGCONT))
+	eventually(t, healLimit, "the rule is back", func() error {
+		if r := c.rule("must_ack." + logger.Name); r.Suspended {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+	eventually(t, steerLimit, "the history tells of its end", func() error {
+		return c.cliSays(other, "history", "rule-on must_ack."+logger.Name+" is in force again after")
+	})
+
+	// The leader's zone is a majority; the rest of the world is frozen. Taking the rule away frees what waits.
+	edit(fmt.Sprintf("must_ack.%s=false commit_zones=2 zone.%s=a zone.%s=a zone.%s=b", logger.Name, leader.Name, logger.Name, other.Name))
+	eventually(t, healLimit, "status says what the loss of a zone means", func() error {
+		return c.cliSays(leader, "status", "WARNING: loss of zone a (2 of 3 voters): NO QUORUM, writes stop; nothing acknowledged is lost")
+	})
+	c.writesMore(w, loadBeforeKill)
+	c.hold(w, other)
+	edit("commit_zones=1")
+	freed := time.Now()
+	c.writesMore(w, 1)
+	if took := time.Since(freed); took > 2*time.Second {
+		t.Errorf("commits waited for another %v after the rule was taken away", took)
+	}
+	must(t, c.Signal(other, syscall.SIGCONT))
+	c.healthy()
+
+	// The leader's zone is lost while commits wait: whoever had an OK finds its data in the other zone.
+	edit("commit_zones=2")
+	c.writesMore(w, loadBeforeKill)
+	c.hold(w, other)
+	term := c.view().Term
+	c.KillDaemon(leader)
+	c.KillDaemon(logger)
+	must(t, c.Signal(other, syscall.SIGCONT))
+	c.start(logger)
+	c.writesAfter(w, term)
+	c.start(leader)
+	t.Log(c.check(w))
+}
+
+// hold freezes a node's daemon and waits until no commit is acknowledged any more. It returns when it froze it.
+func (c *cluster) hold(w *verify.Workload, n *demo.Node) time.Time {
+	c.t.Helper()
+	c.writesMore(w, 1)
+	at := time.Now()
+	must(c.t, c.Signal(n, syscall.SIGSTOP))
+	last, since := int64(-1), at
+	eventually(c.t, healLimit, "commits wait for "+n.Name, func() error {
+		if acked := w.Log().Counts().Acked; acked != last {
+			last, since = acked, time.Now()
+		}
+		if time.Since(since) < 1500*time.Millisecond {
+			return errors.New("they do not")
+		}
+		return nil
+	})
+	return at
+}
+
+// rule as the cluster shows it.
+func (c *cluster) rule(name string) api.CommitRuleView {
+	c.t.Helper()
+	if v := c.view(); v.CommitRules != nil {
+		if i := slices.IndexFunc(v.CommitRules.Rules, func(r api.CommitRuleView) bool { return r.Rule == name }); i >= 0 {
+			return v.CommitRules.Rules[i]
+		}
+	}
+	c.t.Fatalf("no rule %s in %+v", name, c.view().CommitRules)
+	return api.CommitRuleView{}
+}
+
+// cliSays looks for a text in what the command line prints, however it is wrapped.
+func (c *cluster) cliSays(n *demo.Node, verb, want string) error {
+	_, out := c.trireme(n, verb)
+	if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+		return fmt.Errorf("%s does not say %q: %s", verb, want, out)
+	}
+	return nil
+}
