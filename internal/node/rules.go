@@ -158,6 +158,14 @@ func rulesOf(c *config.Cluster) (r ha.CommitRules, names map[uint64]string) {
 	return r, names
 }
 
+// newlyUnmet says why a change of the settings would leave a commit rule that can never be met, nil if it does not.
+func newlyUnmet(before, after *config.Cluster) error {
+	if err := after.CheckRules(); err != nil && before.CheckRules() == nil {
+		return api.Errorf(api.KindConflict, "%v", err).With("nothing is changed; see `trireme config show`")
+	}
+	return nil
+}
+
 // tendRules is the loop's part: it takes new settings, suspends and brings back rules, and tells of it.
 func (n *Node) tendRules() {
 	r := &n.rules

@@ -116,8 +116,8 @@ func (n *Node) changeCluster(ctx context.Context, change func(*config.Cluster) e
 	if err := change(next); err != nil {
 		return nil, err
 	}
-	if err := next.CheckRules(); err != nil && before.CheckRules() == nil {
-		return nil, api.Errorf(api.KindConflict, "%v", err).With("nothing is changed; see `trireme config show`")
+	if err := newlyUnmet(before, next); err != nil {
+		return nil, err
 	}
 	next.Version++
 	body, err := next.Marshal()

@@ -215,6 +215,12 @@ func (n *Node) editMove(c *config.Cluster, req api.PromoteRequest) (in, out []co
 // mayChange says why the votes must not change to what changed settings wish. Learners that are part of a move count as if they had caught
 // up: until they have, nothing happens.
 func (n *Node) mayChange(c *config.Cluster) error {
+	n.mu.Lock()
+	before := n.cluster
+	n.mu.Unlock()
+	if err := newlyUnmet(before, c); err != nil {
+		return err // before a leader that is to leave hands over
+	}
 	known := n.census()
 	var in, out []uint64
 	for _, m := range c.Members {

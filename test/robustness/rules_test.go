@@ -35,9 +35,12 @@ func TestCommitRules(t *testing.T) {
 
 	// A member that must have it is frozen, for longer than a stuck mysqld would be waited for.
 	const grace = 12 * time.Second
-	edit(fmt.Sprintf("commit_grace=%v must_ack.%s=true", grace, logger.Name))
+	edit(fmt.Sprintf("commit_grace=%v must_ack.%s=true must_ack.%s=true", grace, logger.Name, leader.Name))
+	for _, n := range []*demo.Node{logger, leader} {
+		c.says(leader, 1, "remove "+n.Name, "must_ack."+n.Name)
+	}
+	c.stays(before)
 	c.writesMore(w, loadBeforeKill)
-	c.says(leader, 1, "remove "+logger.Name, "must_ack."+logger.Name)
 	held := c.hold(w, logger)
 	eventually(t, grace, "status says what commits wait for", func() error {
 		return c.cliSays(other, "status", "COMMITS WAIT for must_ack."+logger.Name)
@@ -88,6 +91,7 @@ func TestCommitRules(t *testing.T) {
 
 	// The leader's zone is lost while commits wait: whoever had an OK finds its data in the other zone.
 	edit("commit_zones=2")
+	c.says(leader, 1, "demote "+other.Name, "commit_zones = 2: zones of the voters: 1 (a)")
 	c.writesMore(w, loadBeforeKill)
 	c.hold(w, other)
 	term := c.view().Term
