@@ -3,7 +3,6 @@ package consensus
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -184,43 +183,8 @@ func (n *Node) Campaign() {
 	n.inbox.put(input{call: func(c *core) { c.campaign() }})
 }
 
-// CampaignAfter starts a pre-vote after d, unless a leader is known by then or CampaignAfter is called again, and repeats
-// it for up to two election timeouts until somebody leads. Used after PeerGone: the best candidate takes the shortest d.
-func (n *Node) CampaignAfter(d time.Duration) {
-	n.inbox.put(input{call: func(c *core) {
-		c.elections.generation++
-		generation := c.elections.generation
-		if d <= 0 {
-			c.campaignLater(generation)
-			return
-		}
-		n.arm(d, generation)
-	}})
-}
-
-func (n *Node) arm(d time.Duration, generation uint64) {
-	n.timerMu.Lock()
-	defer n.timerMu.Unlock()
-	if n.timer != nil {
-		n.timer.Stop()
-	}
-	select {
-	case <-n.stop:
-		return
-	default:
-	}
-	n.timer = time.AfterFunc(d, func() {
-		n.inbox.put(input{call: func(c *core) { c.campaignLater(generation) }})
-	})
-}
-
-// ForgetLeader makes a follower leaderless, so that it grants votes at once. See PeerGone.
-func (n *Node) ForgetLeader() {
-	n.inbox.put(input{call: func(c *core) { c.forgetLeader() }})
-}
-
 // PeerGone reports that the process of member id is dead: its connections were closed and nobody listens on its port.
-// If it was the leader, it is forgotten. On a leader, its answers count no more for the lease. The caller must be sure:
+// If it was the leader, it is forgotten, and the next one is elected at once (Config.CampaignDelay). On a leader, its answers count no more for the lease. The caller must be sure:
 // a live leader that is forgotten may still hold a lease.
 func (n *Node) PeerGone(id uint64) {
 	n.inbox.put(input{call: func(c *core) { c.peerGone(id) }})

@@ -98,7 +98,7 @@ func (c *chaos) step() {
 	case n < 960:
 		m.down = m.down || c.rnd.IntN(3) == 0
 	case n < 970:
-		m.core.campaignLater(m.core.elections.generation)
+		m.core.campaign()
 	case n < 975:
 		m.core.startTransfer(&transfer{to: ids[c.rnd.IntN(len(ids))], done: make(chan error, 1)})
 	case n < 985: // a death is reported only where it happened

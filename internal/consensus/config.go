@@ -72,6 +72,12 @@ type Config struct {
 	// OnSoftState gets every change of role, term or leader, in order, on one goroutine. When it falls 1024 changes behind,
 	// the oldest are left out.
 	OnSoftState func(State)
+	// OnAnswer is told of a member that answers this leader for the first time in its term; Status shows it. Called on the raft goroutine: it
+	// must not block.
+	OnAnswer func(id uint64)
+	// CampaignDelay says how long this node waits, once the leader is lost, before it campaigns: the best candidate not at all, the
+	// others one after the other. It is rounded to ticks. Called on the raft goroutine: it must not block. nil: nobody waits.
+	CampaignDelay func(lost uint64) time.Duration
 	// OnFatal is called at most once, when storage has failed or an invariant is broken. The node does nothing any more.
 	// It must not call Stop, which waits for it.
 	OnFatal func(error)
@@ -115,6 +121,12 @@ func (c *Config) setDefaults() error {
 	}
 	if c.OnSoftState == nil {
 		c.OnSoftState = func(State) {}
+	}
+	if c.OnAnswer == nil {
+		c.OnAnswer = func(uint64) {}
+	}
+	if c.CampaignDelay == nil {
+		c.CampaignDelay = func(uint64) time.Duration { return 0 }
 	}
 	if c.OnFatal == nil {
 		c.OnFatal = func(error) {}

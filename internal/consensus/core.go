@@ -22,7 +22,8 @@ type core struct {
 	commit    uint64
 	lastIndex uint64 // last entry handed to the append thread
 	lastTerm  uint64
-	termStart uint64 // leader: index of the first entry of its own term
+	termStart uint64          // leader: index of the first entry of its own term
+	answered  map[uint64]bool // leader: who has answered in its term
 	ticks     uint64
 
 	props     proposals
@@ -54,8 +55,8 @@ func newCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (*core, 
 	c.paced = &paced{Storage: st.storage, clock: cfg.Clock}
 	rn, err := raft.NewRawNode(&raft.Config{
 		ID:                        cfg.ID,
-		ElectionTick:              cfg.ElectionTicks,
-		HeartbeatTick:             cfg.ElectionTicks - 1, // see beat: the lease rounds are the heartbeats
+		ElectionTick:              2 * cfg.ElectionTicks,   // see elections: it is core that counts
+		HeartbeatTick:             2*cfg.ElectionTicks - 1, // see tickBeat: the lease rounds are the heartbeats
 		Storage:                   c.paced,
 		Applied:                   st.applied,
 		AsyncStorageWrites:        true,
@@ -116,6 +117,7 @@ func (c *core) tick() {
 	}
 	c.tickElection()
 	c.tickReads()
+	c.tickQuorum()
 	c.tickTransfers()
 	c.publish()
 }
@@ -153,9 +155,15 @@ func (c *core) receive(m *raftpb.Message) {
 	case raftpb.MsgVote, raftpb.MsgPreVote:
 		c.receiveVote(m)
 		return
+	case raftpb.MsgPreVoteResp:
+		if c.elections.yields && !m.GetReject() {
+			return
+		}
 	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
 		c.stepAnswer(m)
 		return
+	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
+		c.hear(m)
 	}
 	c.step(m)
 }
@@ -182,6 +190,7 @@ func (c *core) advance(out *output) error {
 			return err
 		}
 	}
+	c.repeatAsked(out)
 	return nil
 }
 
@@ -221,6 +230,7 @@ func (c *core) handle(rd raft.Ready, out *output) error {
 			if m.GetType() == raftpb.MsgTimeoutNow {
 				c.suspendLease() // before it is sent
 			}
+			c.noteAsked(m)
 			out.sends = append(out.sends, m)
 		}
 	}
@@ -242,10 +252,16 @@ func (c *core) changeState(appended []*raftpb.Entry, out *output) {
 	}
 	if c.state.Role == Leader && (old.Role != Leader || c.state.Term != old.Term) {
 		c.termStart = firstOfTerm(appended, c.state.Term)
+		c.answered = map[uint64]bool{}
 		c.lease.nextBeat, c.lease.suspendedTill, c.lease.begun = c.ticks+uint64(c.cfg.HeartbeatTicks), 0, false
 	}
+	if c.state.Role == Candidate {
+		c.elections.since = 0
+	} else {
+		c.elections.yields = false
+	}
 	if c.state.Leader != 0 {
-		c.elections.stop()
+		c.elections.noteLeader(c.ticks)
 	}
 	c.reads.reissue()
 	c.checkTransfers()
@@ -271,7 +287,12 @@ func (c *core) applyConfChange(cc raftpb.ConfChangeI) *raftpb.ConfState {
 
 // publish renews what Status shows besides the indexes.
 func (c *core) publish() {
-	c.pub.state.Store(statusOf(c.rn, c.state))
+	s := statusOf(c.rn, c.state)
+	for id, pr := range s.Members {
+		pr.Answered = c.answered[id] || id == s.ID
+		s.Members[id] = pr
+	}
+	c.pub.state.Store(s)
 }
 
 // statusOf reads a Status from raft, without the indexes.
@@ -287,7 +308,7 @@ func statusOf(rn *raft.RawNode, st State) *Status {
 	if st.Role == Leader {
 		s.Members = make(map[uint64]Progress, len(rs.Progress))
 		for id, pr := range rs.Progress {
-			s.Members[id] = progressOf(id, rs.ID, pr)
+			s.Members[id] = progressOf(pr)
 		}
 	}
 	return s

@@ -7,18 +7,30 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// elections makes an election quick when a leader is known to be dead. Raft's own election timeouts stay in force
-// underneath: everything here is a campaign earlier than they would have it, through pre-vote, so it disturbs nobody.
+// elections makes an election quick once the leader is lost: the best candidate campaigns at once (Config.CampaignDelay), the others later, and
+// what nobody answers is asked again. Raft's own random timeouts stay in force underneath, twice as long: everything here is a campaign
+// earlier than they would have it, through pre-vote, so it disturbs nobody.
+//
+// A voter refuses votes as long as it knows a leader, as raft does (CheckQuorum); so it is forgetting the leader that ends the promise on which
+// the lease rests. The leader is lost when its process is known to be dead (peerGone), when it has been silent for an election timeout, or when it says
+// itself that it leads no more, by asking for a vote.
 type elections struct {
-	// hurry is the number of ticks for which an unanswered campaign is repeated; 0: leave it to raft's timeouts.
-	hurry int
-	// since is the number of ticks since the last campaign.
-	since int
+	heard uint64 // tick at which the leader was last heard
+	since int    // ticks since the last campaign of this node
+	due   uint64 // tick at which this node campaigns unless somebody leads; 0: never
+	lost  uint64 // the leader that was lost last
+	// asked are the requests of the campaign under way, or the one to take over. What is not answered is asked again: a second campaign
+	// would throw away the answers to the first.
+	asked  []*raftpb.Message
+	repeat bool
+	// yields: a better candidate asks for pre-votes as well. This one takes none meanwhile: both would split the votes.
+	yields bool
+	// back is the tick until which this node does not campaign beside one that it has answered, busy the one until which it answers no other
+	// candidate's pre-vote, having voted.
+	back, busy uint64
 	// held are votes asked for while this node still believed in the leader. A peer may learn of the leader's death a
 	// moment earlier; its request is looked at again when this node learns of it too.
 	held []heldVote
-	// generation tells a delayed campaign from one that was cancelled.
-	generation uint64
 }
 
 type heldVote struct {
@@ -29,20 +41,68 @@ type heldVote struct {
 // maxHeldVotes bounds elections.held; more peers than this do not ask at once.
 const maxHeldVotes = 16
 
-// stop is called when a leader appears.
-func (e *elections) stop() {
-	e.hurry, e.since = 0, 0
-	e.generation++
+// noteLeader is called when a leader appears.
+func (e *elections) noteLeader(tick uint64) {
+	e.heard, e.since, e.due, e.lost, e.asked, e.yields, e.back, e.busy = tick, 0, 0, 0, nil, false, 0, 0
+}
+
+// hear takes a sign of life of the leader; it is the first one of a new leader that makes it known. c.state may be older than what raft knows:
+// a message that raft finds too old only delays the next election by itself.
+func (c *core) hear(m *raftpb.Message) {
+	if m.GetTerm() >= c.state.Term {
+		c.elections.heard = c.ticks
+	}
 }
 
 // receiveVote handles MsgVote and MsgPreVote.
 func (c *core) receiveVote(m *raftpb.Message) {
 	before := c.stateNow()
 	if before.Leader != 0 && before.Leader != c.cfg.ID && m.GetTerm() > before.Term {
+		if m.GetFrom() == before.Leader {
+			// It asks for a later term's vote, so it has ceased to lead this one, and its lease with it: nobody needs to wait for
+			// its silence. That may be all that it can do: of a leader that is not heard by anybody the others still hear heartbeats.
+			c.log.Info("forgetting the leader: it asks for votes itself", "term", before.Term, "leader", before.Leader)
+			c.leaderLost(before.Leader)
+			return
+		}
 		c.hold(m)
 	}
+	if c.ticks < c.elections.busy && m.GetType() == raftpb.MsgPreVote && before.Leader == 0 {
+		return // an election is under way that may succeed: another one beside it would only depose who is elected
+	}
 	c.step(m)
+	c.noteVote(m)
+	c.standBack(m)
 	c.outbid(m)
+}
+
+// noteVote takes note of a vote just given.
+func (c *core) noteVote(m *raftpb.Message) {
+	if bs := c.rn.BasicStatus(); m.GetType() == raftpb.MsgVote && bs.GetTerm() == m.GetTerm() && bs.GetVote() == m.GetFrom() && bs.Lead == 0 {
+		c.elections.busy = c.ticks + uint64(c.cfg.ElectionTicks)/2
+	}
+}
+
+// standBack keeps this node from campaigning beside one that it votes for: both at once would split the votes. Of two that ask for pre-votes the one
+// with the longer log goes on, else the one with the lower id. The leader that was lost does not count: it may be unable to hear that it
+// has won.
+func (c *core) standBack(m *raftpb.Message) {
+	e := &c.elections
+	if m.GetFrom() == e.lost || c.longerThan(m) {
+		return
+	}
+	equal := c.lastTerm == m.GetLogTerm() && c.lastIndex == m.GetIndex()
+	switch {
+	case c.rn.BasicStatus().RaftState == raft.StatePreCandidate:
+		e.yields = e.yields || !equal || m.GetFrom() < c.cfg.ID
+	default:
+		e.back = c.ticks + uint64(c.cfg.ElectionTicks)/2
+	}
+}
+
+// longerThan tells whether this node's log is longer than a candidate's.
+func (c *core) longerThan(m *raftpb.Message) bool {
+	return c.lastTerm > m.GetLogTerm() || c.lastTerm == m.GetLogTerm() && c.lastIndex > m.GetIndex()
 }
 
 // hold keeps a vote request that raft is about to ignore, for the case that the leader's death becomes known here too.
@@ -50,7 +110,7 @@ func (c *core) hold(m *raftpb.Message) {
 	e := &c.elections
 	kept := e.held[:0]
 	for _, h := range e.held {
-		if h.m.GetFrom() != m.GetFrom() && c.ticks-h.tick <= uint64(c.cfg.HeartbeatTicks) {
+		if h.m.GetFrom() != m.GetFrom() && c.ticks-h.tick <= c.heldFor() {
 			kept = append(kept, h)
 		}
 	}
@@ -61,67 +121,106 @@ func (c *core) hold(m *raftpb.Message) {
 	}
 }
 
-// outbid campaigns at once when a candidate's log is shorter than ours and there is no leader: it cannot win, and
-// without this two survivors would wait out an election timeout.
+// heldFor is for how many ticks a held request may still be answered.
+func (c *core) heldFor() uint64 { return uint64(2 * c.cfg.HeartbeatTicks) }
+
+// outbid campaigns when a candidate's log is shorter than ours and there is no leader: it cannot win, and without this two survivors would
+// wait out an election timeout. If others can outbid it too, they take turns.
 func (c *core) outbid(m *raftpb.Message) {
 	now := c.stateNow()
-	if now.Role != Follower || now.Leader != 0 || !c.isVoter() {
+	if now.Role != Follower || now.Leader != 0 || !c.isVoter() || !c.longerThan(m) {
 		return
 	}
-	longer := c.lastTerm > m.GetLogTerm() || c.lastTerm == m.GetLogTerm() && c.lastIndex > m.GetIndex()
-	if longer {
+	e := &c.elections
+	if c.ticks < e.back {
+		return
+	}
+	turn := c.ticks + c.turn(m.GetFrom(), e.lost)*uint64(c.cfg.HeartbeatTicks)
+	if e.due == 0 || turn < e.due {
 		c.log.Info("campaigning: a candidate's log is shorter than ours", "term", now.Term, "index", c.lastIndex, "candidate", m.GetFrom())
-		c.campaignInHurry()
+		e.due = turn
+	}
+	if c.ticks >= e.due {
+		c.campaign()
 	}
 }
 
-// campaignInHurry campaigns now and again until somebody leads.
-func (c *core) campaignInHurry() {
-	c.elections.hurry = 2 * c.cfg.ElectionTicks
-	c.elections.since = 0
-	c.campaign()
+// turn is this node's place among the voters without two of them.
+func (c *core) turn(without, and uint64) uint64 {
+	s := c.pub.state.Load()
+	n := uint64(0)
+	for _, id := range s.Voters {
+		if id < s.ID && id != without && id != and {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *core) campaign() {
+	e := &c.elections
+	e.since, e.due, e.asked, e.yields = 0, 0, nil, false
 	if err := c.rn.Campaign(); err != nil {
 		c.log.Debug("raft refused to campaign", "err", err)
 	}
 }
 
-// campaignLater is the end of a delay: it campaigns unless a leader has appeared since generation was current.
-func (c *core) campaignLater(generation uint64) {
-	st := c.stateNow()
-	if c.elections.generation != generation || st.Leader != 0 || !c.isVoter() {
-		return
-	}
-	if st.Role == Candidate && c.elections.hurry > 0 {
-		return // already at it
-	}
-	c.campaignInHurry()
-}
-
-// tickElection repeats a campaign that nobody answered. Pre-votes may be repeated at will: answers to an earlier one still
-// count. A split vote is repeated after half an election timeout, the lower raft id first.
+// tickElection notices that the leader is silent, asks again for votes that may have been lost, and campaigns when it is time. A split vote is
+// repeated after half an election timeout, one member after the other.
 func (c *core) tickElection() {
 	e := &c.elections
-	if e.hurry == 0 {
-		return
-	}
-	e.hurry--
 	e.since++
-	var wait int
-	switch c.rn.BasicStatus().RaftState {
-	case raft.StatePreCandidate:
-		wait = c.cfg.HeartbeatTicks
-	case raft.StateCandidate:
-		wait = c.cfg.ElectionTicks/2 + int(c.cfg.ID%3)*c.cfg.HeartbeatTicks
-	default:
-		return // refused: raft's timeout, or the longer log's campaign, goes on from here
-	}
-	if e.since >= wait {
-		e.since = 0
+	bs := c.rn.BasicStatus()
+	again := c.cfg.ElectionTicks/2 + int(c.turn(e.lost, 0)%4)*c.cfg.HeartbeatTicks
+	switch {
+	case bs.RaftState == raft.StateLeader:
+		e.repeat = len(c.transfers) > 0 && c.again()
+	case bs.RaftState == raft.StatePreCandidate || bs.RaftState == raft.StateCandidate:
+		if e.since >= again && (e.yields || bs.RaftState == raft.StateCandidate) {
+			c.campaign()
+			return
+		}
+		e.repeat = !e.yields && c.again()
+	case bs.Lead != 0:
+		if c.ticks-e.heard > uint64(c.cfg.ElectionTicks) {
+			c.log.Info("forgetting the leader: it is silent", "term", bs.GetTerm(), "leader", bs.Lead)
+			c.leaderLost(bs.Lead)
+		}
+	case e.due == 0 && c.isVoter(): // no leader has been known yet, or this node's campaign was refused
+		e.due = c.ticks + uint64(again)
+		if e.lost == 0 {
+			e.due += uint64(c.cfg.ElectionTicks) / 2
+		}
+	case e.due != 0 && c.ticks >= max(e.due, e.back):
 		c.campaign()
 	}
+}
+
+// again is true at every second heartbeat.
+func (c *core) again() bool { return c.ticks%uint64(2*c.cfg.HeartbeatTicks) == 0 }
+
+// noteAsked keeps the requests of a campaign, or of a transfer, that begins.
+func (c *core) noteAsked(m *raftpb.Message) {
+	if t := m.GetType(); t != raftpb.MsgPreVote && t != raftpb.MsgVote && t != raftpb.MsgTimeoutNow {
+		return
+	}
+	e := &c.elections
+	if len(e.asked) > 0 && (e.asked[0].GetType() != m.GetType() || e.asked[0].GetTerm() != m.GetTerm()) {
+		e.asked = nil
+	}
+	e.asked = append(e.asked, m)
+}
+
+// repeatAsked asks again.
+func (c *core) repeatAsked(out *output) {
+	e := &c.elections
+	if e.repeat && len(e.asked) > 0 {
+		if e.asked[0].GetType() == raftpb.MsgTimeoutNow {
+			c.suspendLease() // before it is sent
+		}
+		out.sends = append(out.sends, e.asked...)
+	}
+	e.repeat = false
 }
 
 // peerGone takes note that the process of a member is dead.
@@ -133,22 +232,31 @@ func (c *core) peerGone(id uint64) {
 		c.leaseWithout(id)
 	case st.Leader == id:
 		c.log.Info("forgetting the leader: its process is gone", "term", st.Term, "leader", id)
-		c.forgetLeader()
+		c.leaderLost(id)
 	}
 }
 
-// forgetLeader makes a follower leaderless and answers the votes that were asked for a moment too early.
-func (c *core) forgetLeader() {
+// leaderLost forgets the leader, answers the votes that were asked for a moment too early, and campaigns when it is this node's turn.
+func (c *core) leaderLost(id uint64) {
+	e := &c.elections
+	e.lost, e.due = id, 0
+	if c.isVoter() {
+		e.due = c.ticks + uint64((c.cfg.CampaignDelay(id)+c.cfg.TickInterval/2)/c.cfg.TickInterval)
+	}
 	if err := c.rn.ForgetLeader(); err != nil {
 		c.log.Debug("raft refused to forget the leader", "err", err)
 	}
-	held := c.elections.held
-	c.elections.held = nil
+	held := e.held
+	e.held = nil
 	for _, h := range held {
-		if c.ticks-h.tick <= uint64(c.cfg.HeartbeatTicks) {
+		if c.ticks-h.tick <= c.heldFor() {
 			c.step(h.m)
+			c.standBack(h.m)
 			c.outbid(h.m)
 		}
+	}
+	if e.due == c.ticks && e.back <= c.ticks && c.stateNow().Role == Follower {
+		c.campaign()
 	}
 }
 
@@ -160,7 +268,7 @@ type transfer struct {
 	done     chan error
 }
 
-// startTransfer hands leadership to a voter, once it has the whole log. Raft gives up after one election timeout.
+// startTransfer hands leadership to a voter, once it has the whole log. It is given up after one election timeout.
 func (c *core) startTransfer(t *transfer) {
 	st := c.stateNow()
 	if st.Role != Leader {
@@ -198,7 +306,10 @@ func (c *core) checkTransfers() {
 			t.done <- nil
 		case c.state.Term > t.term && c.state.Leader != 0:
 			t.done <- fmt.Errorf("%w to member %d: member %d leads term %d", ErrTransferFailed, t.to, c.state.Leader, c.state.Term)
-		case c.ticks >= t.deadline && c.rn.BasicStatus().LeadTransferee != t.to:
+		case c.ticks >= t.deadline:
+			if c.rn.BasicStatus().LeadTransferee == t.to {
+				c.rn.TransferLeader(c.cfg.ID) // to itself: takes it back
+			}
 			t.done <- fmt.Errorf("%w: member %d did not take over within an election timeout", ErrTransferFailed, t.to)
 		default:
 			kept = append(kept, t)

@@ -38,9 +38,6 @@ type Node struct {
 	stopOnce sync.Once
 	fatal    sync.Once
 	wg       sync.WaitGroup
-
-	timerMu sync.Mutex
-	timer   *time.Timer // CampaignAfter
 }
 
 // applyJob is either committed entries, a snapshot that replaced the log, or news of the voters' logs.
@@ -112,11 +109,6 @@ func (n *Node) Stop() {
 func (n *Node) halt() {
 	n.stopOnce.Do(func() { close(n.stop) })
 	n.inbox.end()
-	n.timerMu.Lock()
-	defer n.timerMu.Unlock()
-	if n.timer != nil {
-		n.timer.Stop()
-	}
 }
 
 // fail reports the end of this node once and stops it.

@@ -356,39 +356,22 @@ func TestTransferLeadership(t *testing.T) {
 // Two survivors of a dead leader need one round trip for each vote, not an election timeout.
 func TestDeadLeaderIsReplacedAtOnce(t *testing.T) {
 	g := newGroup(t)
-	a, b, c := g.trio(func(cfg *Config) { cfg.TickInterval, cfg.ElectionTicks = 50*time.Millisecond, 200 }) // 10 s
+	a, b, c := g.trio(func(cfg *Config) {
+		cfg.TickInterval, cfg.ElectionTicks = 50*time.Millisecond, 200 // 10 s
+		cfg.CampaignDelay = func(uint64) time.Duration { return time.Duration(cfg.ID-2) * 500 * time.Millisecond }
+	})
 	eventually(t, "a known leader", func() bool { return b.Status().Leader == 1 && c.Status().Leader == 1 })
 	a.Stop()
 	g.isolate(1)
 	start := time.Now()
 	b.PeerGone(1)
-	b.CampaignAfter(0)
 	c.PeerGone(1)
-	c.CampaignAfter(500 * time.Millisecond)
 	eventually(t, "a new leader", func() bool { return b.Status().Role == Leader })
 	if d := time.Since(start); d > 2*time.Second {
 		t.Fatalf("took %v", d)
 	}
 	if _, _, err := b.Propose(within(t, 5*time.Second), []byte("x")); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestCampaignAfterIsCancelledByALeader(t *testing.T) {
-	g := newGroup(t)
-	a, b, _ := g.trio(nil)
-	eventually(t, "a known leader", func() bool { return b.Status().Leader == 1 })
-	term := a.Status().Term
-	b.CampaignAfter(20 * time.Millisecond)
-	b.CampaignAfter(0)
-	for range 3 { // a read index needs the raft goroutine, so the campaigns would have been begun by then
-		if _, err := b.ReadIndex(within(t, 5*time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(15 * time.Millisecond) // lets the timer fire: nothing can be observed when it does nothing
-	}
-	if s := a.Status(); s.Role != Leader || s.Term != term {
-		t.Fatalf("%+v", s)
 	}
 }
 

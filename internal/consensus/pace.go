@@ -40,4 +40,9 @@ func (c *core) stepAnswer(m *raftpb.Message) {
 	c.paced.peers = true
 	c.step(m)
 	c.paced.peers = false
+	if id := m.GetFrom(); c.state.Role == Leader && m.GetTerm() == c.state.Term && !c.answered[id] {
+		c.answered[id] = true
+		c.publish()
+		c.cfg.OnAnswer(id)
+	}
 }

@@ -212,13 +212,12 @@ func confStateOf(rs raft.Status) *raftpb.ConfState {
 	return tr.ConfState()
 }
 
-func progressOf(id, self uint64, pr tracker.Progress) Progress {
+func progressOf(pr tracker.Progress) Progress {
 	return Progress{
-		Match:        pr.Match,
-		Next:         pr.Next,
-		RecentActive: pr.RecentActive || id == self,
-		Learner:      pr.IsLearner,
-		Snapshot:     pr.State == tracker.StateSnapshot,
-		Paused:       pr.IsPaused(),
+		Match:    pr.Match,
+		Next:     pr.Next,
+		Learner:  pr.IsLearner,
+		Snapshot: pr.State == tracker.StateSnapshot,
+		Paused:   pr.IsPaused(),
 	}
 }

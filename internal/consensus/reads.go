@@ -90,6 +90,9 @@ func (c *core) confirmRead(rs raft.ReadState) {
 		return // answered late: asked again meanwhile
 	}
 	delete(r.asked, n)
+	if c.state.Role == Leader && c.state.Term == q.term {
+		c.lease.proven = max(c.lease.proven, q.tick)
+	}
 	for _, caller := range q.callers {
 		caller.index = rs.Index
 		close(caller.done)
@@ -128,6 +131,7 @@ func (c *core) tickReads() {
 type lease struct {
 	nextBeat uint64 // tick
 	begun    bool   // a first round was started in this term
+	proven   uint64 // tick at which the newest round began that a majority has answered
 	// notBefore is a moment of CLOCK_BOOTTIME: rounds started earlier prove nothing any more.
 	notBefore int64
 	// suspendedTill is the tick until which no round proves anything, because a transfer was begun.
@@ -151,7 +155,21 @@ func (c *core) tickBeat() {
 // beginLease starts a round as soon as a new leader has committed in its term.
 func (c *core) beginLease() {
 	if c.state.Role == Leader && !c.lease.begun && c.leaseRound() {
-		c.lease.begun = true
+		c.lease.begun, c.lease.proven = true, c.ticks
+	}
+}
+
+// tickQuorum makes a leader step down that no majority has answered for an election timeout. Raft's own check takes up to two, and a leader
+// that is heard and hears nothing keeps the others from electing one who does for as long. It then asks for votes, which tells them.
+func (c *core) tickQuorum() {
+	if c.state.Role != Leader || !c.lease.begun || c.ticks-c.lease.proven <= uint64(c.cfg.ElectionTicks) {
+		return
+	}
+	// The first one takes note who has answered since raft's last check, the next ones decide. See tickBeat for From.
+	c.step(&raftpb.Message{Type: raftpb.MsgCheckQuorum.Enum(), From: new(raft.LocalAppendThread)})
+	if c.stateNow().Role == Follower {
+		c.log.Info("stepping down: no majority has answered for an election timeout", "term", c.state.Term)
+		c.campaign()
 	}
 }
 

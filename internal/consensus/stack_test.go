@@ -63,11 +63,7 @@ func (m *member) PeerDown(id uint64, reason error) {
 	if n == nil || !errors.As(reason, &down) || !down.Gone() {
 		return
 	}
-	led := n.Status().Leader == id
 	n.PeerGone(id)
-	if led {
-		n.CampaignAfter(time.Duration(m.id-1) * 30 * time.Millisecond)
-	}
 }
 
 func startMember(t testing.TB, ca *pki.CA, id uint64, dir string, first bool) *member {

@@ -39,12 +39,12 @@ type State struct {
 
 // Progress is what the leader knows of a member.
 type Progress struct {
-	Match        uint64 // highest index that the member has fsynced, as far as the leader knows
-	Next         uint64 // index to send next
-	RecentActive bool   // heard from within the last election timeout
-	Learner      bool
-	Snapshot     bool // needs or receives a snapshot
-	Paused       bool // sending is throttled
+	Match    uint64 // highest index that the member has fsynced, as far as the leader knows
+	Next     uint64 // index to send next
+	Answered bool   // has answered this leader in its term
+	Learner  bool
+	Snapshot bool // needs or receives a snapshot
+	Paused   bool // sending is throttled
 }
 
 // Status is a snapshot, put together without a lock: State and membership are of one moment, the indexes may be newer.

@@ -16,7 +16,8 @@ import (
 //
 //	start voters=(1,2,3) [joining=4]   members on empty logs; joining ones know of no membership
 //	bootstrap id=1                     the first node of a new cluster
-//	campaign id=1 | campaign-later id=1
+//	campaign id=1
+//	delay id=1 [ticks=n]               campaigns so much later than the first, once the leader is lost
 //	propose id=1 [bytes=n] [term=n]    data is the input lines, one proposal each
 //	tick [ids=(1,2)] [n=1] [until=candidate|leader|leaderless]
 //	settle | loud | quiet
@@ -57,9 +58,10 @@ func (e *env) run(d *datadriven.TestData) {
 	case "campaign":
 		m.core.campaign()
 		e.settle()
-	case "campaign-later":
-		m.core.campaignLater(m.core.elections.generation)
-		e.settle()
+	case "delay":
+		var ticks int
+		d.ScanArgs(e.t.(*testing.T), "ticks", &ticks)
+		m.cfg.CampaignDelay = func(uint64) time.Duration { return time.Duration(ticks) * m.cfg.TickInterval }
 	case "propose":
 		e.cmdPropose(d, m)
 	case "tick":

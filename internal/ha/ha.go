@@ -127,6 +127,7 @@ type Peer struct {
 	Rate    float64       // entries per second that it applied when it last had a backlog; 0: not known
 	Since   time.Duration // since when it has been live and ready
 	Match   uint64        // leader only
+	Heard   bool          // leader only: it has answered this leader in its term
 	Weight  int
 	Full    bool // a disk of it is nearly full
 }
@@ -225,6 +226,8 @@ const (
 	// handoverPatience bounds how long an elected leader that is not the best waits for its hand-over before it goes on. Raft
 	// takes no proposals before it has given a transfer up, which is one election timeout.
 	handoverPatience = 1500 * time.Millisecond
+	// answerPatience is how long an elected leader waits for a sign of life of the node that should lead instead.
+	answerPatience = 250 * time.Millisecond
 	// handoverPause is how long a node that could lead itself keeps leadership after it last gave it away, whatever the
 	// ranking says: two nodes whose ranks change places must not pass leadership to and fro.
 	handoverPause = 10 * time.Second
@@ -304,7 +307,9 @@ func elected(v View) (State, []Action) {
 		if st, acts, decided := electedInPause(v, unfit); decided {
 			return st, acts
 		}
-	} else if to, why := handOverTo(v, unfit); to != 0 {
+	} else if to, why := handOverTo(v, unfit); to == awaited {
+		return State{StateRecovering, fmt.Sprintf("elected for term %d: waiting for an answer of the node that should lead", term)}, nil
+	} else if to != 0 {
 		return State{StateRecovering, "handing over to " + peerName(v, to) + ": " + why}, []Action{{Kind: HandOver, Term: term, To: to, Reason: why}}
 	}
 	if unfit == "" && v.HandoverTriedTerm == term && v.Now > v.Raft.LeaseUntil {
@@ -596,14 +601,20 @@ func backlogBehind(ps []Peer) func(Peer) uint64 {
 	}
 }
 
+// awaited stands for a node that should lead and has not answered yet.
+const awaited = ^uint64(0)
+
 // handOverTo says to whom an elected leader that has not opened writes should hand over, and why; 0 when it should go on.
 // unfit is the answer of whyUnfit.
 func handOverTo(v View, unfit string) (uint64, string) {
-	c := Candidates(v)
-	if len(c) == 0 {
-		return 0, ""
-	}
+	c, wait := answered(v, Candidates(v))
 	if unfit != "" {
+		switch {
+		case wait && v.HandoverTriedTerm != v.Raft.Term:
+			return awaited, ""
+		case len(c) == 0:
+			return 0, ""
+		}
 		return next(c, v).ID, "this node cannot lead: " + unfit
 	}
 	// It can lead. What follows is a matter of taste, so it is tried once and never against somebody else's choice: a leader
@@ -611,9 +622,38 @@ func handOverTo(v View, unfit string) (uint64, string) {
 	if v.Raft.Asked || v.HandoverTriedTerm == v.Raft.Term || v.HandoverAt > 0 && v.Now < v.HandoverAt+handoverPause {
 		return 0, ""
 	}
+	if wait {
+		if to, _ := better(v, Candidates(v)); to != 0 {
+			return awaited, ""
+		}
+	}
+	return better(v, c)
+}
+
+// answered leaves of the candidates c those that have answered this leader: a status tells for some seconds more what its sender was, a
+// leader hands over to one that is there now. wait says that one which is better than all of them may still answer. The leader before
+// is not waited for: as a rule it was lost.
+func answered(v View, c []Peer) (heard []Peer, wait bool) {
+	for _, p := range c {
+		switch {
+		case p.Heard:
+			heard = append(heard, p)
+		case len(heard) == 0 && p.ID != v.LastOpen && v.Now < v.Raft.Since+answerPatience:
+			wait = true
+		}
+	}
+	return heard, wait
+}
+
+// better picks one of the candidates c, best first, that should lead instead of this node, which could.
+func better(v View, c []Peer) (uint64, string) {
 	me := self(v)
-	if p, ok := withSpace(v); ok && v.Raft.Full != "" && me.Applied <= p.Applied+closeEnough {
-		return p.ID, v.Raft.Full
+	if v.Raft.Full != "" {
+		for _, p := range c {
+			if !p.Full && me.Applied <= p.Applied+closeEnough {
+				return p.ID, v.Raft.Full
+			}
+		}
 	}
 	all := append([]Peer{me}, c...)
 	rank(all)

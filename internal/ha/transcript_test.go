@@ -19,7 +19,7 @@ import (
 //
 // starts from an empty View (self=1, term=1, now=100s, weight=100, a voter, server=ready, serving=none, and a lease that has
 // 800ms to go when self leads). `set` has the same arguments and changes the last View; a peer line replaces the peer of that
-// id. A peer is a voter, live, with weight 100, unless it says learner, dead or weight=. It has a mysqld if it says data, and
+// id. A peer is a voter, live, with weight 100, and has answered the leader, unless it says learner, dead, weight= or unheard. It has a mysqld if it says data, and
 // is named n<id>. handover=TERM@TIME>ID is the last attempt to hand over.
 //
 // `why-not id=ID`, `why-not-switchover id=ID` and `failover` show those functions' answers; a reason that bars is marked !. open=ID is
@@ -257,7 +257,7 @@ func readPeer(line string) (Peer, error) {
 	if len(f) < 2 || f[0] != "peer" {
 		return Peer{}, fmt.Errorf("a peer line begins with: peer ID")
 	}
-	p := Peer{Voter: true, Live: true, Weight: 100}
+	p := Peer{Voter: true, Live: true, Weight: 100, Heard: true}
 	var err error
 	if p.ID, err = strconv.ParseUint(f[1], 10, 64); err != nil {
 		return p, err
@@ -272,6 +272,8 @@ func readPeer(line string) (Peer, error) {
 			p.Data = true
 		case "dead":
 			p.Live = false
+		case "unheard":
+			p.Heard = false
 		case "full":
 			p.Full = true
 		case "ready":

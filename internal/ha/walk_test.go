@@ -128,7 +128,7 @@ func (w *walk) view(n *walkNode) View {
 	}
 	for _, p := range w.nodes {
 		if p != n {
-			v.Peers = append(v.Peers, Peer{ID: p.id, Name: fmt.Sprint("n", p.id), Voter: true, Data: p.data, Live: p.alive && !p.cut && !n.cut,
+			v.Peers = append(v.Peers, Peer{ID: p.id, Name: fmt.Sprint("n", p.id), Voter: true, Data: p.data, Live: p.alive && !p.cut && !n.cut, Heard: p.alive && !p.cut && !n.cut,
 				Ready: p.srv == ServerReady && !p.stuck && !p.stopping, Applied: p.applied, Weight: p.weight, Since: p.since})
 		}
 	}

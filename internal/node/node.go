@@ -330,7 +330,7 @@ func (n *Node) peerViewLocked(m config.Member, st *consensus.Status) ha.Peer {
 		p.Weight = 0 // its vote is about to be taken
 	}
 	if pr, ok := st.Members[m.ID]; ok {
-		p.Match = pr.Match
+		p.Match, p.Heard = pr.Match, pr.Answered
 	}
 	if s := n.peers[m.ID]; s != nil && s.fresh() {
 		p.Live, p.Ready, p.Applied = true, s.status.Ready, s.status.Member.Raft.Applied

@@ -5,7 +5,6 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/ha"
 	"trireme/internal/transport"
 )
 
@@ -98,9 +97,6 @@ func (n *Node) PeerDown(id uint64, reason error) {
 	n.log.Warn("peer link down", "peer", n.memberName(id), "gone", gone, "reason", reason, "leader", led)
 	if gone {
 		n.cons.PeerGone(id)
-		if led {
-			n.cons.CampaignAfter(ha.CampaignDelay(n.view(), id))
-		}
 	}
 	n.poke()
 }

@@ -225,7 +225,10 @@ func (n *Node) startParts() error {
 	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: n.rlog, Send: n.tr.Send, Applied: n.led.index,
 		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
 		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight),
-		OnCommitted:         n.onCommitted, OnMatch: n.noteMatches, OnSoftState: n.onSoftState, OnSnapshot: n.onSnapshot, OnFatal: n.fail, Logger: n.base}, boot)
+		OnAnswer:            func(uint64) { n.poke() },
+		CampaignDelay:       func(lost uint64) time.Duration { return ha.CampaignDelay(n.view(), lost) },
+		OnCommitted:         n.onCommitted, OnMatch: n.noteMatches, OnSoftState: n.onSoftState, OnSnapshot: n.onSnapshot, OnFatal: n.fail,
+		Logger: n.base}, boot)
 	if err != nil {
 		return err
 	}
