@@ -183,9 +183,9 @@ func (n *Node) Campaign() {
 	n.inbox.put(input{call: func(c *core) { c.campaign() }})
 }
 
-// PeerGone reports that the process of member id is dead: its connections were closed and nobody listens on its port.
-// If it was the leader, it is forgotten, and the next one is elected at once (Config.CampaignDelay). On a leader, its answers count no more for the lease. The caller must be sure:
-// a live leader that is forgotten may still hold a lease.
+// PeerGone reports that the process of member id is dead: its connections were closed and nobody listens on its port. If it was the
+// leader, it is forgotten, and the next one is elected at once (Config.CampaignDelay). On a leader, its answers count no more for the
+// lease. The caller must be sure: a live leader that is forgotten may still hold a lease.
 func (n *Node) PeerGone(id uint64) {
 	n.inbox.put(input{call: func(c *core) { c.peerGone(id) }})
 }

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-var chaosSeeds = flag.Int("chaos.seeds", 25, "seeds for TestChaos")
+var chaosSeeds = flag.Int("chaos.seeds", 100, "seeds for TestChaos")
 
 // chaos runs a group under lost, doubled and reordered messages, partitions, disks that hang and power losses, and
 // checks after every step what Raft promises. Raft draws its election timeouts from a source of its own, so a seed

@@ -72,8 +72,8 @@ type Config struct {
 	// OnSoftState gets every change of role, term or leader, in order, on one goroutine. When it falls 1024 changes behind,
 	// the oldest are left out.
 	OnSoftState func(State)
-	// OnAnswer is told of a member that answers this leader for the first time in its term; Status shows it. Called on the raft goroutine: it
-	// must not block.
+	// OnAnswer is told of a member that answers this leader for the first time in its term; Status shows it. Called on the raft
+	// goroutine: it must not block.
 	OnAnswer func(id uint64)
 	// CampaignDelay says how long this node waits, once the leader is lost, before it campaigns: the best candidate not at all, the
 	// others one after the other. It is rounded to ticks. Called on the raft goroutine: it must not block. nil: nobody waits.

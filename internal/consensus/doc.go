@@ -35,10 +35,11 @@
 //
 // # Lease (S10)
 //
-// Every heartbeat interval a leader starts a quorum round (a read index request) and remembers when. Once a majority has
-// answered, the lease lasts until that start + 0.8 × election timeout on CLOCK_BOOTTIME: each of those voters refuses
-// votes for one election timeout after it heard the round. Two things end that promise early, and both end the lease:
-// the message that tells a voter to take over (a failed transfer gives no new lease for three election timeouts), and
-// PeerGone for a voter (its answer no longer counts; a fresh round starts at once). What is left: a voter that is stopped
-// for longer than that between getting the message and acting on it.
+// Every heartbeat interval a leader starts a quorum round (a read index request) and remembers when. Once a majority has answered, the
+// lease lasts until that start + 0.8 × election timeout on CLOCK_BOOTTIME: each of those voters knows this leader, and so refuses votes
+// to others, for one election timeout after it heard the round (it forgets a silent leader one tick later, see elections). Two things end
+// that promise early, and both end the lease: the message that tells a voter to take over (a failed transfer gives no new lease for three
+// election timeouts), and PeerGone for a voter (its answer no longer counts; a fresh round starts at once). A leader that steps down has
+// dropped its lease before it asks for votes, by which the others forget it at once. What is left: a voter that is stopped for longer
+// than that between getting the message and acting on it.
 package consensus

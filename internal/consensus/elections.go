@@ -7,13 +7,13 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// elections makes an election quick once the leader is lost: the best candidate campaigns at once (Config.CampaignDelay), the others later, and
-// what nobody answers is asked again. Raft's own random timeouts stay in force underneath, twice as long: everything here is a campaign
-// earlier than they would have it, through pre-vote, so it disturbs nobody.
+// elections makes an election quick once the leader is lost: the best candidate campaigns at once (Config.CampaignDelay), the others
+// later, and what nobody answers is asked again. Raft's own random timeouts stay in force underneath, twice as long: everything here is a
+// campaign earlier than they would have it, through pre-vote, so it disturbs nobody.
 //
-// A voter refuses votes as long as it knows a leader, as raft does (CheckQuorum); so it is forgetting the leader that ends the promise on which
-// the lease rests. The leader is lost when its process is known to be dead (peerGone), when it has been silent for an election timeout, or when it says
-// itself that it leads no more, by asking for a vote.
+// A voter refuses votes as long as it knows a leader, as raft does (CheckQuorum); so it is forgetting the leader that ends the promise on
+// which the lease rests. The leader is lost when its process is known to be dead (peerGone), when it has been silent for an election
+// timeout, or when it says itself that it leads no more, by asking for a vote.
 type elections struct {
 	heard uint64 // tick at which the leader was last heard
 	since int    // ticks since the last campaign of this node
@@ -25,8 +25,8 @@ type elections struct {
 	repeat bool
 	// yields: a better candidate asks for pre-votes as well. This one takes none meanwhile: both would split the votes.
 	yields bool
-	// back is the tick until which this node does not campaign beside one that it has answered, busy the one until which it answers no other
-	// candidate's pre-vote, having voted.
+	// back is the tick until which this node does not campaign beside one that it has answered, busy the one until which it answers no
+	// other candidate's pre-vote, having voted.
 	back, busy uint64
 	// held are votes asked for while this node still believed in the leader. A peer may learn of the leader's death a
 	// moment earlier; its request is looked at again when this node learns of it too.
@@ -46,8 +46,8 @@ func (e *elections) noteLeader(tick uint64) {
 	e.heard, e.since, e.due, e.lost, e.asked, e.yields, e.back, e.busy = tick, 0, 0, 0, nil, false, 0, 0
 }
 
-// hear takes a sign of life of the leader; it is the first one of a new leader that makes it known. c.state may be older than what raft knows:
-// a message that raft finds too old only delays the next election by itself.
+// hear takes a sign of life of the leader; it is the first one of a new leader that makes it known. c.state may be older than what raft
+// knows: a message that raft finds too old only delays the next election by itself.
 func (c *core) hear(m *raftpb.Message) {
 	if m.GetTerm() >= c.state.Term {
 		c.elections.heard = c.ticks
@@ -83,9 +83,9 @@ func (c *core) noteVote(m *raftpb.Message) {
 	}
 }
 
-// standBack keeps this node from campaigning beside one that it votes for: both at once would split the votes. Of two that ask for pre-votes the one
-// with the longer log goes on, else the one with the lower id. The leader that was lost does not count: it may be unable to hear that it
-// has won.
+// standBack keeps this node from campaigning beside one that it votes for: both at once would split the votes. Of two that ask for
+// pre-votes the one with the longer log goes on, else the one with the lower id. The leader that was lost does not count: it may be
+// unable to hear that it has won.
 func (c *core) standBack(m *raftpb.Message) {
 	e := &c.elections
 	if m.GetFrom() == e.lost || c.longerThan(m) {
@@ -165,8 +165,8 @@ func (c *core) campaign() {
 	}
 }
 
-// tickElection notices that the leader is silent, asks again for votes that may have been lost, and campaigns when it is time. A split vote is
-// repeated after half an election timeout, one member after the other.
+// tickElection notices that the leader is silent, asks again for votes that may have been lost, and campaigns when it is time. A split
+// vote is repeated after half an election timeout, one member after the other.
 func (c *core) tickElection() {
 	e := &c.elections
 	e.since++

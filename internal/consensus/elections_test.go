@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,19 +16,21 @@ import (
 	"trireme/internal/ha"
 )
 
-var electionSeeds = flag.Int("elections.seeds", 1000, "elections that TestElections simulates")
-
-var electionTrace = flag.Int("elections.trace", -1, "seed of TestElections to show step by step")
+var (
+	electionSeeds = flag.Int("elections.seeds", 1000, "elections that TestElections simulates")
+	electionTrace = flag.Int("elections.trace", -1, "seed of TestElections to show step by step")
+	electionTable = flag.String("elections.table", "", "page whose table TestElections writes anew")
+)
 
 const (
 	simTimeout = time.Second // election timeout: 10 ticks of 100 ms, as package node has it by default
 	simLimit   = 3 * simTimeout
 )
 
-// TestElections loses the leader in many ways, in simulated groups of 3 to 9 voters, and measures in simulated time how long it takes until a
-// majority follows another leader that goes on, and does not hand over. Cores, elections and ha's policy are the real ones; clock, network, disks
-// and what is told of each mysqld come from the seed. Raft draws its own election timeouts from elsewhere, so a seed repeats the faults, not the
-// whole run.
+// TestElections loses the leader in many ways, in simulated groups of 3 to 9 voters, and measures in simulated time how long it takes
+// until a majority follows another leader that goes on, and does not hand over. Cores, elections and ha's policy are the real ones;
+// clock, network, disks and what is told of each mysqld come from the seed. Raft draws its own election timeouts from elsewhere, so a
+// seed repeats the faults, not the whole run.
 func TestElections(t *testing.T) {
 	took := map[fault][]time.Duration{}
 	var all []time.Duration
@@ -43,23 +46,38 @@ func TestElections(t *testing.T) {
 			t.Errorf("seed %d: %s: %.2f election timeouts", seed, s, d.Seconds()/simTimeout.Seconds())
 		}
 	}
-	t.Logf("%-52s %5s  %s", "leader lost by", "runs", "p50   p90   p99   max, in election timeouts")
+	var table strings.Builder
+	fmt.Fprintf(&table, "| the leader is lost | runs | p50 | p90 | p99 | max |\n|-|-|-|-|-|-|\n")
 	for f := range faults {
-		if ds := took[fault(f)]; len(ds) > 0 {
-			t.Logf("%-52s %5d  %s", faultNames[f], len(ds), distribution(ds))
+		table.WriteString(distribution(faultNames[f], took[f]))
+	}
+	table.WriteString(distribution("all", all))
+	t.Logf("in election timeouts:\n%s", table.String())
+	if *electionTable != "" {
+		page, err := os.ReadFile(*electionTable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, rest, _ := strings.Cut(string(page), "| the leader")
+		_, after, _ := strings.Cut(rest, "\n\n")
+		if err := os.WriteFile(*electionTable, []byte(before+table.String()+"\n"+after), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
-	t.Logf("%-52s %5d  %s", "all", len(all), distribution(all))
 }
 
-func distribution(ds []time.Duration) string {
+// distribution is a line of the table; times are election timeouts.
+func distribution(name string, ds []time.Duration) string {
+	if len(ds) == 0 {
+		return ""
+	}
 	slices.Sort(ds)
-	var b strings.Builder
+	line := fmt.Sprintf("| %s | %d |", name, len(ds))
 	for _, q := range []float64{.5, .9, .99, 1} {
 		i := max(0, int(q*float64(len(ds))+.999)-1)
-		fmt.Fprintf(&b, "%.2f  ", ds[i].Seconds()/simTimeout.Seconds())
+		line += fmt.Sprintf(" %.2f |", ds[i].Seconds()/simTimeout.Seconds())
 	}
-	return strings.TrimSpace(b.String())
+	return line + "\n"
 }
 
 // fault is how the leader is lost.
@@ -77,7 +95,8 @@ const (
 	faults
 )
 
-var faultNames = [...]string{"its process dies", "its host goes silent", "it is cut off", "it sends and does not hear", "it hears and does not send",
+var faultNames = [...]string{"its process dies", "its host goes silent", "it is cut off", "it sends and does not hear",
+	"it hears and does not send",
 	"its process and another voter's die", "its host and another voter's go silent", "the successor goes silent as well, while being elected"}
 
 // electionSim is one run.
@@ -134,8 +153,9 @@ func (q *events) Pop() any {
 
 func newElectionSim(t testing.TB, seed uint64) *electionSim {
 	rnd := rand.New(rand.NewPCG(seed, 2))
-	s := &electionSim{chaos: &chaos{env: newEnv(t), rnd: rnd, committed: map[uint64]*raftpb.Entry{}, leaders: map[uint64]uint64{}, applied: map[uint64]uint64{}},
-		seed: seed, arrival: map[[2]uint64]int64{}, deafTo: map[uint64]bool{}, muteTo: map[uint64]bool{}, told: map[[2]uint64]bool{}, nodes: map[uint64]*simNode{}}
+	s := &electionSim{chaos: &chaos{env: newEnv(t), rnd: rnd, committed: map[uint64]*raftpb.Entry{},
+		leaders: map[uint64]uint64{}, applied: map[uint64]uint64{}}, seed: seed, arrival: map[[2]uint64]int64{}, deafTo: map[uint64]bool{},
+		muteTo: map[uint64]bool{}, told: map[[2]uint64]bool{}, nodes: map[uint64]*simNode{}}
 	s.fault = fault(seed % uint64(faults))
 	s.delay = []time.Duration{time.Millisecond, 20 * time.Millisecond, simTimeout / 10, simTimeout / 6}[rnd.IntN(4)]
 	s.loss = []float64{0, .01, .03}[rnd.IntN(3)]
@@ -267,9 +287,10 @@ func (s *electionSim) tickFor(m *member) {
 func (s *electionSim) view(m *member) ha.View {
 	st, me := m.pub.state.Load(), s.nodes[m.id]
 	commit := m.pub.commit.Load()
-	v := ha.View{Now: time.Duration(s.now), Self: m.id, Weight: me.weight, Voter: true, HandoverTriedTerm: me.handTerm, HandoverAt: me.handAt, HandoverTo: me.handTo,
-		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == Leader, Commit: commit, LeaseUntil: time.Duration(m.pub.lease.Load()),
-			Transferee: st.Transferee, Voters: len(s.nodes), Since: me.since, Asked: me.asked == st.Term}, LastOpen: s.lastOpen,
+	v := ha.View{Now: time.Duration(s.now), Self: m.id, Weight: me.weight, Voter: true,
+		HandoverTriedTerm: me.handTerm, HandoverAt: me.handAt, HandoverTo: me.handTo,
+		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == Leader, Commit: commit,
+			LeaseUntil: time.Duration(m.pub.lease.Load()), Transferee: st.Transferee, Voters: len(s.nodes), Since: me.since, Asked: me.asked == st.Term}, LastOpen: s.lastOpen,
 		Server: ha.Server{State: ha.ServerReady, Applied: 10000 - me.lag}}
 	if !me.data {
 		v.Server.State = ha.ServerAbsent
@@ -278,7 +299,8 @@ func (s *electionSim) view(m *member) ha.View {
 	}
 	for _, id := range s.ids() {
 		if x := s.nodes[id]; id != m.id {
-			v.Peers = append(v.Peers, ha.Peer{ID: id, Voter: true, Heard: st.Members[id].Answered, Data: x.data, Live: !s.told[[2]uint64{m.id, id}], Ready: x.ready, Applied: 10000 - x.lag, Weight: x.weight})
+			v.Peers = append(v.Peers, ha.Peer{ID: id, Voter: true, Heard: st.Members[id].Answered, Live: !s.told[[2]uint64{m.id, id}],
+				Data: x.data, Ready: x.ready, Applied: 10000 - x.lag, Weight: x.weight})
 		}
 	}
 	return v

@@ -233,8 +233,8 @@ const (
 	handoverPause = 10 * time.Second
 	// rankDelay separates the campaigns of candidates after the leader's death, so that their votes do not split.
 	rankDelay = 120 * time.Millisecond
-	// stuckPatience is how long a mysqld that serves nothing may be stuck before it is killed: it may recover, and a restart costs more than
-	// waiting.
+	// stuckPatience is how long a mysqld that serves nothing may be stuck before it is killed: it may recover, and a restart costs more
+	// than waiting.
 	stuckPatience = 30 * time.Second
 	// catchingUp is how many entries behind the commit index a follower may be and still be called healthy.
 	catchingUp = 4096
