@@ -10,8 +10,9 @@ import (
 type demoCmd struct {
 	Action string `arg:"" optional:"" enum:"run,stop,supervise" default:"run" help:"stop: end the demo that runs in the background in --dir. Default: run one."`
 
-	Nodes    int           `default:"3" help:"Data nodes."`
+	Nodes    int           `default:"3" help:"Data nodes with a vote."`
 	Loggers  int           `default:"0" help:"Nodes with a log and a vote but no mysqld, on top."`
+	Learners int           `default:"0" help:"Data nodes without a vote, on top."`
 	Dir      string        `type:"path" placeholder:"DIR" help:"Where everything goes. Default: a new directory below the system's temporary one."`
 	PortBase int           `placeholder:"PORT" help:"First of ten ports per node. Default: 21000, or the next free ones."`
 	Mysqld   string        `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
@@ -24,7 +25,7 @@ type demoCmd struct {
 // Run starts or ends a demo. supervise is what --detach starts in the background.
 func (c *demoCmd) Run(e *env) error {
 	o := demo.RunOptions{
-		Nodes: c.Nodes, Loggers: c.Loggers, Dir: c.Dir, PortBase: c.PortBase, Duration: c.Duration,
+		Nodes: c.Nodes, Loggers: c.Loggers, Learners: c.Learners, Dir: c.Dir, PortBase: c.PortBase, Duration: c.Duration,
 		NoFaults: c.NoFaults, Keep: c.Keep, Detach: c.Detach, MySQL: c.Mysqld, Out: e.out,
 	}
 	switch c.Action {

@@ -28,8 +28,9 @@ const (
 // Options of a new cluster.
 type Options struct {
 	Name     string // of the cluster; empty: demo
-	Nodes    int    // data nodes
+	Nodes    int    // data nodes with a vote
 	Loggers  int    // on top
+	Learners int    // data nodes without a vote, on top
 	Dir      string // absolute, made if missing; must hold no cluster yet
 	PortBase int    // see the package comment
 	MySQL    string // mysqld to use; empty: found as `trireme node` finds it
@@ -48,7 +49,7 @@ type Options struct {
 // Node is one member of the cluster.
 type Node struct {
 	Name  string
-	Role  string // config.RoleVoter or config.RoleLogger
+	Role  string // config.RoleVoter, RoleLogger or RoleLearner
 	Dir   string
 	Ports Ports
 
@@ -95,7 +96,7 @@ type Cluster struct {
 	stop    chan struct{} // closed by Close: keepers end
 }
 
-// Nodes of the cluster, data nodes first.
+// Nodes of the cluster: data voters, loggers, learners.
 func (c *Cluster) Nodes() []*Node { return c.nodes }
 
 // DataNodes are those with a mysqld.

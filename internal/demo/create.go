@@ -16,8 +16,8 @@ import (
 // appUser is the account of demo.json.
 const appUser = "app"
 
-// Create makes a cluster and starts it: `init` on the first node, an invitation and `join` for each other, data nodes before
-// loggers. It returns when writes are accepted and every member is healthy. On an error nothing is left running.
+// Create makes a cluster and starts it: `init` on the first node, an invitation and `join` for each other, voters before
+// learners. It returns when writes are accepted and every member is healthy. On an error nothing is left running.
 func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if o.Name == "" {
 		o.Name = "demo"
@@ -35,7 +35,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err := checkDir(o.Dir); err != nil {
 		return nil, err
 	}
-	if err := checkPorts(o.PortBase, o.Nodes+o.Loggers); err != nil {
+	if err := checkPorts(o.PortBase, o.members()); err != nil {
 		return nil, err
 	}
 	c := &Cluster{opts: o, stop: make(chan struct{})}
@@ -45,7 +45,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 			c.Kill()
 		}
 	}()
-	c.say("Using MySQL %s (%s); %d data nodes and %d loggers in %s", bin.Version, bin.Path, o.Nodes, o.Loggers, o.Dir)
+	c.say("Using MySQL %s (%s); %d data nodes, %d loggers and %d learners in %s", bin.Version, bin.Path, o.Nodes, o.Loggers, o.Learners, o.Dir)
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, healthyLimit+time.Duration(len(c.nodes))*30*time.Second)
 	defer cancel()
@@ -86,14 +86,18 @@ func checkDir(dir string) error {
 // layOut names the nodes and gives them directories and ports.
 func (c *Cluster) layOut() {
 	c.state = State{Cluster: c.opts.Name, User: appUser, Password: config.NewToken()}
-	for i := range c.opts.Nodes + c.opts.Loggers {
-		if i < c.opts.Nodes {
-			c.layOutNode(fmt.Sprintf("n%d", i+1), config.RoleVoter, portsOf(c.opts.PortBase, i))
-		} else {
-			c.layOutNode(fmt.Sprintf("l%d", i-c.opts.Nodes+1), config.RoleLogger, portsOf(c.opts.PortBase, i))
+	for _, k := range []struct {
+		prefix, role string
+		count        int
+	}{{"n", config.RoleVoter, c.opts.Nodes}, {"l", config.RoleLogger, c.opts.Loggers}, {"r", config.RoleLearner, c.opts.Learners}} {
+		for i := range k.count {
+			c.layOutNode(fmt.Sprintf("%s%d", k.prefix, i+1), k.role, portsOf(c.opts.PortBase, len(c.nodes)))
 		}
 	}
 }
+
+// members is how many nodes the options ask for.
+func (o Options) members() int { return o.Nodes + o.Loggers + o.Learners }
 
 // layOutNode is one more node.
 func (c *Cluster) layOutNode(name, role string, ports Ports) *Node {

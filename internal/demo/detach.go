@@ -32,8 +32,8 @@ func detach(ctx context.Context, o RunOptions) error {
 	}
 	p := &printer{out: o.Out}
 	logFile := filepath.Join(o.Dir, "supervisor.log")
-	args := []string{"demo", SuperviseVerb, "--nodes", strconv.Itoa(o.Nodes), "--loggers", strconv.Itoa(o.Loggers), "--dir", o.Dir,
-		"--port-base", strconv.Itoa(o.PortBase)}
+	args := []string{"demo", SuperviseVerb, "--nodes", strconv.Itoa(o.Nodes), "--loggers", strconv.Itoa(o.Loggers),
+		"--learners", strconv.Itoa(o.Learners), "--dir", o.Dir, "--port-base", strconv.Itoa(o.PortBase)}
 	if o.MySQL != "" {
 		args = append(args, "--mysqld", o.MySQL)
 	}

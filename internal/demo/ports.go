@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 )
 
@@ -61,10 +62,11 @@ func FreePortBase(n int) (int, error) {
 }
 
 // sparePorts finds free ones for one more node, from the other end than FreePortBase: what is not in use yet may belong to
-// a cluster that is just being made.
-func sparePorts() (Ports, error) {
+// a cluster that is just being made, or to a node of this one that is just being added.
+func (c *Cluster) sparePorts() (Ports, error) {
 	for base := portsEnd - portsPerNode; base > defaultPortBase; base -= portsPerNode {
-		if checkPorts(base, 1) == nil {
+		ours := slices.ContainsFunc(c.nodes, func(n *Node) bool { return n.Ports == portsOf(base, 0) })
+		if !ours && checkPorts(base, 1) == nil {
 			return portsOf(base, 0), nil
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/config"
 )
 
 // helperEnv makes the test binary act as a child process: see TestMain.
@@ -228,6 +229,9 @@ func TestPollUntilSaysWhy(t *testing.T) {
 func TestRunOptions(t *testing.T) {
 	if _, err := (RunOptions{Nodes: -1}).withDefaults(); err == nil {
 		t.Error("-1 nodes accepted")
+	}
+	if _, err := (RunOptions{Learners: config.MaxMembers}).withDefaults(); err == nil {
+		t.Error("too many learners were taken")
 	}
 	if _, err := (RunOptions{Loggers: -1}).withDefaults(); err == nil {
 		t.Error("-1 loggers accepted")

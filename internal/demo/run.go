@@ -14,13 +14,15 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/config"
 	"trireme/internal/verify"
 )
 
 // RunOptions are those of `trireme demo`.
 type RunOptions struct {
-	Nodes    int           // data nodes, at least 1; 0: 3
+	Nodes    int           // data nodes with a vote, at least 1; 0: 3
 	Loggers  int           // on top
+	Learners int           // data nodes without a vote, on top
 	Dir      string        // empty: a new one in the temporary directory
 	PortBase int           // 0: 21000, or where that is taken the next free one
 	Duration time.Duration // of the load; 0: 60 s
@@ -52,11 +54,12 @@ func (o RunOptions) withDefaults() (RunOptions, error) {
 	if o.Out == nil {
 		o.Out = os.Stdout
 	}
-	if o.Nodes < 1 || o.Loggers < 0 || o.Nodes+o.Loggers > 64 {
-		return o, fmt.Errorf("%d data nodes and %d loggers: at least one data node, at most 64 members", o.Nodes, o.Loggers)
+	if o.Nodes < 1 || o.Loggers < 0 || o.Learners < 0 || o.members() > config.MaxMembers {
+		return o, fmt.Errorf("%d data nodes, %d loggers and %d learners: at least one data node, at most %d members",
+			o.Nodes, o.Loggers, o.Learners, config.MaxMembers)
 	}
 	if o.PortBase == 0 {
-		base, err := FreePortBase(o.Nodes + o.Loggers)
+		base, err := FreePortBase(o.members())
 		if err != nil {
 			return o, err
 		}
@@ -70,6 +73,8 @@ func (o RunOptions) withDefaults() (RunOptions, error) {
 	}
 	return o, err
 }
+
+func (o RunOptions) members() int { return o.Nodes + o.Loggers + o.Learners }
 
 // Run is `trireme demo`: a cluster, a load, faults, a verdict. It handles SIGINT and SIGTERM itself: whenever they come, no
 // process is left (unless Detach). ErrVerdict means that the demo found something wrong.
@@ -118,7 +123,7 @@ func (o RunOptions) cluster(say func(string, ...any), survive bool) Options {
 	if o.PortBase != defaultPortBase {
 		name = fmt.Sprintf("demo-%d", o.PortBase)
 	}
-	return Options{Name: name, Nodes: o.Nodes, Loggers: o.Loggers, Dir: o.Dir, PortBase: o.PortBase, MySQL: o.MySQL, Survive: survive, Say: say}
+	return Options{Name: name, Nodes: o.Nodes, Loggers: o.Loggers, Learners: o.Learners, Dir: o.Dir, PortBase: o.PortBase, MySQL: o.MySQL, Survive: survive, Say: say}
 }
 
 // printer writes whole lines from several goroutines.
@@ -213,7 +218,7 @@ func (s *show) everySecond(ctx context.Context) {
 // schedule lets the load run, with two faults at a quarter and five eighths of the time.
 func (s *show) schedule(ctx context.Context) error {
 	end := time.Now().Add(s.o.Duration)
-	if !s.o.NoFaults && len(s.c.DataNodes()) >= minimumFaults && len(s.c.Nodes()) >= 3 {
+	if !s.o.NoFaults && s.o.Nodes >= minimumFaults && s.o.Nodes+s.o.Loggers >= 3 {
 		start := end.Add(-s.o.Duration)
 		for _, f := range []struct {
 			at   time.Duration

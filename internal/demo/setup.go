@@ -58,7 +58,7 @@ func (c *Cluster) join(ctx context.Context, n *Node) error {
 // Add makes one more node a member and starts its daemon; it does not wait for it (WaitMember). Nobody may use the cluster's list of nodes
 // meanwhile.
 func (c *Cluster) Add(ctx context.Context, name, role string) (*Node, error) {
-	ports, err := sparePorts()
+	ports, err := c.sparePorts()
 	if err != nil {
 		return nil, err
 	}

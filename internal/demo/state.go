@@ -25,7 +25,7 @@ type State struct {
 // NodeState is one node. The fields of a MySQL server are null for a logger, split_port until there is splitting.
 type NodeState struct {
 	Name        string  `json:"name"`
-	Role        string  `json:"role"` // voter or logger
+	Role        string  `json:"role"` // voter, logger or learner
 	Dir         string  `json:"dir"`
 	MySQLPort   *int    `json:"mysql_port"`
 	MySQLSocket *string `json:"mysql_socket"`

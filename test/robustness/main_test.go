@@ -111,8 +111,19 @@ type cluster struct {
 // create makes a cluster of its own for a test, ended with it.
 func create(t *testing.T, nodes, loggers int) *cluster {
 	t.Helper()
+	return createShape(t, shape{nodes: nodes, loggers: loggers})
+}
+
+// shape is what a cluster is made of.
+type shape struct {
+	nodes, loggers, learners int
+	tune                     func(*config.Node) // after what all clusters of these tests have; nil: nothing
+}
+
+func createShape(t *testing.T, s shape) *cluster {
+	t.Helper()
 	needMySQL(t)
-	c := &cluster{Cluster: build(t, nodes, loggers), t: t}
+	c := &cluster{Cluster: build(t, s), t: t}
 	t.Cleanup(func() {
 		c.showLogs()
 		c.Kill()
@@ -133,7 +144,7 @@ func share(t *testing.T) *cluster {
 		}
 	}
 	if shared == nil {
-		shared = build(t, 3, 0)
+		shared = build(t, shape{nodes: 3})
 	}
 	c := &cluster{Cluster: shared, t: t}
 	t.Cleanup(func() {
@@ -155,23 +166,27 @@ func discard() {
 
 var clusters int
 
-func build(t *testing.T, nodes, loggers int) *demo.Cluster {
+func build(t *testing.T, s shape) *demo.Cluster {
 	t.Helper()
 	clusters++
 	dir := filepath.Join(scratch, "c"+strconv.Itoa(clusters))
-	base, err := demo.FreePortBase(nodes + loggers)
+	base, err := demo.FreePortBase(s.nodes + s.loggers + s.learners)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), createTime)
 	defer cancel()
 	c, err := demo.Create(ctx, demo.Options{
-		Name: fmt.Sprintf("robustness%d", clusters), Nodes: nodes, Loggers: loggers, Dir: dir, PortBase: base, Binary: binary, CredentialDir: filepath.Join(scratch, "credentials"),
-		MySQLOptions: map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "128M", "max_connections": "200", "max_allowed_packet": "64M"},
+		Name: fmt.Sprintf("robustness%d", clusters), Nodes: s.nodes, Loggers: s.loggers, Learners: s.learners, Dir: dir, PortBase: base, Binary: binary,
+		CredentialDir: filepath.Join(scratch, "credentials"),
+		MySQLOptions:  map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "128M", "max_connections": "200", "max_allowed_packet": "64M"},
 		Tune: func(n *config.Node) {
 			n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2*config.MiB // purged all the time
 			if n.Name == slowNode {
 				n.MySQL.SeedRate = 4 * config.MiB
+			}
+			if s.tune != nil {
+				s.tune(n)
 			}
 		},
 		Say: t.Logf,
