@@ -107,6 +107,11 @@ func printStatus(w io.Writer, v api.ClusterView) {
 		rows = append(rows, statusRow(m))
 	}
 	printTable(w, rows)
+	for _, line := range pinnedLogs(v) {
+		for _, l := range wrap(line, 100) {
+			fmt.Fprintln(w, l)
+		}
+	}
 	for _, m := range v.Members {
 		if m.State != api.StateHealthy && m.Reason != "" {
 			for i, line := range wrap(m.Reason+seedText(m.Seed), 100-len(m.Name)-2) {
@@ -118,6 +123,24 @@ func printStatus(w io.Writer, v api.ClusterView) {
 			}
 		}
 	}
+}
+
+// pinnedLogs says whose raft logs are larger than they should be, and why; one line for each reason.
+func pinnedLogs(v api.ClusterView) []string {
+	var reasons []string
+	nodes := map[string][]string{}
+	for _, m := range v.Members {
+		if r := m.Raft; r.LogPinned != "" && m.State != api.StateDown {
+			if nodes[r.LogPinned] == nil {
+				reasons = append(reasons, r.LogPinned)
+			}
+			nodes[r.LogPinned] = append(nodes[r.LogPinned], fmt.Sprintf("%s (%d MiB)", m.Name, r.LogBytes>>20))
+		}
+	}
+	for i, r := range reasons {
+		reasons[i] = "raft log cannot be purged on " + strings.Join(nodes[r], ", ") + ": " + r
+	}
+	return reasons
 }
 
 // noLeader says what writes wait for.

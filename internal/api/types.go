@@ -122,6 +122,9 @@ type RaftView struct {
 	Commit  uint64 `json:"commit"`  // its commit index
 	Applied uint64 `json:"applied"` // highest index executed by its mysqld; a logger's is its commit index
 	Durable uint64 `json:"durable"` // durable index (S8)
+
+	LogBytes  int64  `json:"log_bytes"`            // that its log's entries take on disk
+	LogPinned string `json:"log_pinned,omitempty"` // its log is larger than raft.log_max, and who needs it
 }
 
 // MySQLView is a node's mysqld.

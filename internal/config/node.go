@@ -74,6 +74,7 @@ type Raft struct {
 	LogCache          Bytes // recent entries kept in memory
 	LogSegment        Bytes // size at which a log segment is closed and a new one begun
 	LogMax            Bytes // what the log is purged down to, as far as safety allows
+	LogLimit          Bytes // above which this node's log should take no more; 0: as far as its disk goes
 	MaxInflight       Bytes // proposed and not yet committed; more waits
 	ChunkSize         Bytes // a transaction larger than this travels in pieces
 }

@@ -185,6 +185,10 @@ func (n Node) checkRaft(doc document) *Error {
 			return doc.fail(l.key, fmt.Sprintf("%v is not between %v and %v", l.v, l.min, l.max), "")
 		}
 	}
+	if least := r.LogMax + 2*r.LogSegment; r.LogLimit != 0 && (r.LogLimit < least || r.LogLimit > 1024*TiB) {
+		return doc.fail("raft.log_limit", fmt.Sprintf("%v is not between raft.log_max with two segments, %v, and 1024TiB", r.LogLimit, least),
+			"\"0B\": as far as the disk goes")
+	}
 	if h := n.Router.HoldTimeout.Std(); h <= 0 || h.Hours() > 1 {
 		return doc.fail("router.hold_timeout", fmt.Sprintf("%v is not between 1ms and 1h", n.Router.HoldTimeout), "")
 	}

@@ -162,6 +162,8 @@ type View struct {
 	// Paused: an operator has paused automatic failover. Leadership stays where it was, unless an operator moves it. Fences and
 	// the restart of a mysqld in place are not failover: they go on.
 	Paused bool
+	// Refused, of a leader: why no writes may be taken although there is a majority; empty: they may.
+	Refused string
 	// FailbackAfter is how long a node with a higher weight than the leader's has been healthy before it gets leadership; 0: never.
 	FailbackAfter time.Duration
 }
@@ -276,6 +278,8 @@ func mustFence(v View) string {
 		return v.Server.Stuck
 	case v.Raft.Stuck != "":
 		return v.Raft.Stuck
+	case v.Refused != "" && v.Serving.Phase == PhaseOpen:
+		return v.Refused
 	}
 	return ""
 }
@@ -316,6 +320,9 @@ func elected(v View) (State, []Action) {
 		// A transfer ends the lease for longer than itself: the node that was asked may still be elected. Writes opened now
 		// would be fenced at once.
 		return State{StateRecovering, fmt.Sprintf("elected for term %d: %s did not take over; waiting for a new lease", term, peerName(v, v.HandoverTo))}, nil
+	}
+	if unfit == "" && v.Refused != "" {
+		return State{StateRecovering, "elected, but writes are refused: " + v.Refused}, nil
 	}
 	if unfit == "" {
 		return State{StateRecovering, fmt.Sprintf("elected for term %d", term)}, []Action{{Kind: Promote, Term: term}}

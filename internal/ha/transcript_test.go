@@ -195,6 +195,8 @@ func readArg(v *View, key, val string) (err error) {
 		if at {
 			v.Server.StuckSince, err = time.ParseDuration(since)
 		}
+	case "refused":
+		v.Refused = strings.ReplaceAll(val, "_", " ")
 	case "full":
 		v.Raft.Full = strings.ReplaceAll(val, "_", " ")
 	case "logstuck":

@@ -25,6 +25,16 @@ func (n *Node) newMetrics() *prometheus.Registry {
 	gauge("raft_durable_index", "Highest index that this node has fsynced.", func(st *consensus.Status) float64 { return float64(st.Durable) })
 	gauge("raft_is_leader", "1 on the raft leader.", func(st *consensus.Status) float64 { return one(st.Role == consensus.Leader) })
 	gauge("raft_log_bytes", "Bytes that the log's segments take.", func(*consensus.Status) float64 { return float64(n.rlog.Size()) })
+	gauge("raft_log_pinned", "1 while the log is larger than raft.log_max because some node needs it.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return one(n.pinned != "")
+	})
+	gauge("raft_log_at_bound", "1 while the log should take no more: raft.log_limit, or its disk.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return one(n.bound != "")
+	})
 	gauge("writable", "1 when this node's mysqld takes writes.", func(*consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()

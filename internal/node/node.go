@@ -38,7 +38,6 @@ const (
 	statusLifetime  = 3500 * time.Millisecond
 	appliedInterval = 200 * time.Millisecond // gtid_executed is read while something is not applied
 	durableInterval = 5 * time.Second        // S8
-	purgeInterval   = 3 * time.Second
 	applierInterval = 2 * time.Second
 )
 
@@ -128,6 +127,8 @@ type Node struct {
 	routed   uint64 // term of the leader that the router leads to; 0: none
 	logStuck stuck  // why the raft log does not get on
 	full     string // not empty: a disk is nearly full, and which
+	bound    string // not empty: the raft log should take no more, and why
+	pinned   string // not empty: who keeps the raft log from being purged
 
 	pulse   pulse // owned by feelPulse
 	pulseOf *life // whose it is
@@ -277,6 +278,9 @@ func (n *Node) view() ha.View {
 	}
 	if n.takesWritesLocked() && n.serving.term == st.Term {
 		v.Open = n.id.ID
+	}
+	if v.Raft.IsLeader {
+		v.Refused = n.refusedLocked(&st)
 	}
 	if n.request != nil {
 		v.Request = &ha.Transfer{To: n.request.to}

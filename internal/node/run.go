@@ -267,11 +267,11 @@ func (n *Node) startParts() error {
 	n.every(time.Second, n.syncHistory)
 	n.every(time.Second, n.reconcile)
 	n.every(time.Second, n.fetchSettings)
-	n.every(purgeInterval, n.purge)
+	n.every(boundInterval, n.purge)
 	n.every(pulseInterval, n.feelPulse)
 	n.every(spaceInterval, n.watchSpace)
 	if n.srv.state != ha.ServerAbsent {
-		n.every(durableInterval, n.keepDurable)
+		n.every(time.Second, n.tendDurable())
 		n.every(durableInterval, n.tidyBinlog)
 		n.every(time.Second, n.recordEvents)
 		n.every(applierInterval, n.tendApplier)

@@ -34,6 +34,8 @@ type status struct {
 	// Rules are the commit rules as they are on the leader; nil elsewhere and without any.
 	Rules    *api.CommitRulesView `json:"rules,omitempty"`
 	KeepFrom uint64               `json:"keep_from"` // lowest index that its recovery may need (S8); 0: not known
+	// Bound says why its raft log should take no more; empty: it has room.
+	Bound string `json:"bound,omitempty"`
 }
 
 // peer is another member as this node knows it.
@@ -64,8 +66,8 @@ func (n *Node) myStatus() status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := status{History: sum, Routed: n.routed, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
-		Settings: n.cluster.Version, Full: n.full != ""}
-	s.Unready, s.Ready = ha.Unready(n.serverViewLocked(), n.logStuck.why, n.stopping, now())
+		Settings: n.cluster.Version, Full: n.full != "", Bound: n.bound}
+	s.Unready, s.Ready = n.readyLocked()
 	if s.Left = n.left; s.Left.Term != 0 {
 		s.Left.Ago = now() - n.leftAt
 	}
@@ -85,6 +87,11 @@ func (n *Node) myStatus() status {
 	return s
 }
 
+// readyLocked says whether this node's mysqld is judged and fed, and if not why.
+func (n *Node) readyLocked() (ha.Reason, bool) {
+	return ha.Unready(n.serverViewLocked(), n.logStuck.why, n.stopping, now())
+}
+
 // leadsLocked says whether this node is the leader in the term in which its mysqld serves.
 func (n *Node) leadsLocked(st *consensus.Status) bool {
 	return st.Role == consensus.Leader && n.serving.term == st.Term && n.serving.phase != ha.PhaseFencing && n.serving.phase != ha.PhaseNone
@@ -99,7 +106,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	first, _ := n.rlog.FirstIndex()
 	m := api.MemberView{Name: n.id.Name, Role: n.roleLocked(st), State: n.stateName, Reason: n.why,
 		Raft: api.RaftView{ID: n.id.ID, State: st.Role.String(), Term: st.Term, Voter: contains(st.Voters, n.id.ID),
-			Match: st.Durable, First: first, Last: st.LastIndex, Commit: st.Commit, Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
+			Match: st.Durable, First: first, Last: st.LastIndex, LogBytes: n.rlog.Size(), LogPinned: n.pinned, Commit: st.Commit, Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
 		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort},
 		Daemon: api.DaemonView{PID: os.Getpid(), Version: n.version, API: n.cfg.API.Advertise, Peer: n.cfg.Peer.Advertise},
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"trireme/internal/ha"
-	"trireme/internal/raftlog"
 )
 
 // every calls f once per interval until the node stops.
@@ -25,6 +24,30 @@ func (n *Node) every(interval time.Duration, f func(ctx context.Context)) {
 			}
 		}
 	})
+}
+
+// tendDurable calls keepDurable every durableInterval, and sooner while some node's log is larger than it should be.
+func (n *Node) tendDurable() func(ctx context.Context) {
+	var next time.Duration
+	return func(ctx context.Context) {
+		if now() < next && !n.logsPinned() {
+			return
+		}
+		next = now() + durableInterval
+		n.keepDurable(ctx)
+	}
+}
+
+// logsPinned says whether a log cannot be purged down to raft.log_max, here or on another node.
+func (n *Node) logsPinned() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.peers {
+		if p.fresh() && p.status.Member.Raft.LogPinned != "" {
+			return true
+		}
+	}
+	return n.pinned != ""
 }
 
 // keepDurable moves the durable index (S8): what is applied is noted first, then InnoDB's redo log is flushed, then the index is
@@ -146,53 +169,4 @@ func (n *Node) killBlockers(ctx context.Context, l *life) {
 	if err != nil && ctx.Err() == nil {
 		n.log.Debug("looking for sessions that hold up replication", "err", err)
 	}
-}
-
-// purge removes what no node's recovery needs any more (S8). A data voter that is not heard of pins the log.
-func (n *Node) purge(context.Context) {
-	safe, ok := n.purgePoint()
-	if !ok {
-		return
-	}
-	before, _ := n.rlog.FirstIndex()
-	after, err := n.rlog.PurgeBySize(int64(n.cfg.Raft.LogMax), safe)
-	switch {
-	case err != nil && !errors.Is(err, raftlog.ErrClosed):
-		n.log.Warn("the log was not purged", "err", err)
-	case after > before:
-		n.log.Info("log purged", "first", after, "safe", safe, "bytes", n.rlog.Size())
-	}
-}
-
-// purgePoint is the index up to which every data voter is durable, and every other data node that is there: one without a vote that
-// stays away is seeded when it comes back. ok is false when some node's index is not known.
-func (n *Node) purgePoint() (safe uint64, ok bool) {
-	st := n.cons.Status()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	safe = st.Commit
-	for _, m := range n.cluster.Members {
-		if m.Pending {
-			continue
-		}
-		keep := n.keepFrom
-		switch p := n.peers[m.ID]; {
-		case m.ID == n.id.ID && m.MySQLPort == 0:
-			keep = st.Commit
-		case m.ID == n.id.ID:
-		case (p == nil || !p.fresh()) && !contains(st.Voters, m.ID) && !contains(st.Outgoing, m.ID):
-			continue
-		case p == nil || !p.fresh():
-			return 0, false
-		case m.MySQLPort == 0:
-			keep = p.status.Member.Raft.Commit
-		default:
-			keep = p.status.KeepFrom
-		}
-		if keep == 0 {
-			return 0, false
-		}
-		safe = min(safe, keep)
-	}
-	return safe, true
 }

@@ -1,0 +1,245 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/raftlog"
+)
+
+const boundInterval = time.Second
+
+// keeper is a member as the purge of the log sees it.
+type keeper struct {
+	id    uint64
+	name  string
+	data  bool
+	live  bool
+	ready bool   // its data is judged, and is fed or serves
+	keep  uint64 // lowest index that its recovery, or a logger's catching up, may need; 0: not known, or XA transactions are open
+}
+
+// membership is raft's: the halves of a joint configuration, or one.
+type membership [][]uint64
+
+func membershipOf(st *consensus.Status) membership {
+	m := membership{st.Voters}
+	if len(st.Outgoing) > 0 {
+		m = append(m, st.Outgoing)
+	}
+	return m
+}
+
+func (m membership) votes(id uint64) bool {
+	return slices.ContainsFunc(m, func(half []uint64) bool { return contains(half, id) })
+}
+
+// holds says whether every majority has a member that ok accepts.
+func (m membership) holds(ok func(uint64) bool) bool {
+	return !slices.ContainsFunc(m, func(half []uint64) bool { return countOf(half, ok) <= len(half)-majority(len(half)) })
+}
+
+// reaches says whether those that ok accepts are a majority.
+func (m membership) reaches(ok func(uint64) bool) bool {
+	return !slices.ContainsFunc(m, func(half []uint64) bool { return countOf(half, ok) < majority(len(half)) })
+}
+
+func countOf(ids []uint64, ok func(uint64) bool) (k int) {
+	for _, id := range ids {
+		if ok(id) {
+			k++
+		}
+	}
+	return k
+}
+
+// purgePoint is the index up to which the log is needed by nobody that is there, and by no data voter (S8). Others that stay away are
+// brought back by a snapshot: a learner is seeded, a logger begins its log anew. pin says who needs the entries behind it.
+func purgePoint(commit uint64, m membership, all []keeper) (safe uint64, pin string) {
+	safe = commit
+	for _, k := range all {
+		votes := m.votes(k.id)
+		switch {
+		case !k.live && !(k.data && votes):
+			continue
+		case !k.live:
+			return 0, k.name + " is away, and its data may need every entry (bring it back, or take it out with `trireme remove " + k.name + "`)"
+		case k.keep == 0 && k.ready:
+			return 0, "it is not known what " + k.name + " needs, or transactions are prepared there (XA RECOVER)"
+		case k.keep == 0:
+			return 0, k.name + " recovers, or is seeded"
+		}
+		if k.keep < safe {
+			safe, pin = k.keep, fmt.Sprintf("%s needs everything from entry %d on", k.name, k.keep)
+		}
+	}
+	return safe, pin
+}
+
+// boundPoint is the purge point of a log that has come to its bound: whoever can be seeded is given up. What stays true is S8: every
+// majority has a data voter that is durable there. given are the data voters that it leaves behind.
+func boundPoint(commit uint64, m membership, all []keeper) (safe uint64, given []string, pin string) {
+	safe = commit
+	keeps := map[uint64]bool{}
+	for _, k := range all {
+		switch {
+		case !k.data || !m.votes(k.id):
+		case !k.live || !k.ready:
+			given = append(given, k.name)
+		case k.keep == 0:
+			return 0, nil, "transactions are prepared on " + k.name + " (XA RECOVER), or it has just come up"
+		default:
+			keeps[k.id] = true
+			if k.keep < safe {
+				safe, pin = k.keep, fmt.Sprintf("%s needs everything from entry %d on", k.name, k.keep)
+			}
+		}
+	}
+	if len(given) > 0 && !m.holds(func(id uint64) bool { return keeps[id] }) {
+		return 0, nil, fmt.Sprintf("%s is away, and without it a majority could come together that has neither the data nor the log "+
+			"(bring it back, or add a data node and take it out with `trireme remove`)", strings.Join(given, ", "))
+	}
+	return safe, given, pin
+}
+
+// keepers is everybody as this node knows them.
+func (n *Node) keepers(st *consensus.Status) []keeper {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var all []keeper
+	for _, m := range n.cluster.Members {
+		if m.Pending {
+			continue
+		}
+		k := keeper{id: m.ID, name: m.Name, data: m.Role != config.RoleLogger}
+		p := n.peers[m.ID]
+		switch {
+		case m.ID == n.id.ID:
+			k.live, k.keep = true, n.keepFrom
+			_, k.ready = n.readyLocked()
+			if !k.data {
+				k.keep = st.Commit
+			}
+		case p != nil && p.fresh():
+			k.live, k.ready, k.keep = true, p.status.Ready, p.status.KeepFrom
+			if !k.data {
+				k.keep = p.status.Member.Raft.Commit
+			}
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
+// purge removes what no node's recovery needs any more (S8). Beyond the log's bound it gives up data nodes that are away, if S8 holds without
+// them: they are seeded when they come back. What is left to do then is to write no more: see noteBound.
+func (n *Node) purge(context.Context) {
+	st := n.cons.Status()
+	all, m := n.keepers(&st), membershipOf(&st)
+	limit, why := n.logBound()
+	safe, pin := purgePoint(st.Commit, m, all)
+	n.purgeTo(min(int64(n.cfg.Raft.LogMax), limit), safe)
+	if n.rlog.Size() > limit {
+		var given []string
+		if safe, given, pin = boundPoint(st.Commit, m, all); n.purgeTo(limit, safe) && len(given) > 0 {
+			names := strings.Join(given, ", ")
+			n.log.Warn("the log has come to its bound: data nodes that are away are given up and will be seeded", "nodes", names, "bound", why)
+			n.history.add(n.event("purge", safe, fmt.Sprintf("%s: %s will be seeded on return: the log does not go back as far as its data any more", why, names)))
+		}
+	}
+	n.noteBound(limit, why, pin)
+}
+
+// purgeTo says whether anything was removed.
+func (n *Node) purgeTo(limit int64, safe uint64) bool {
+	before, _ := n.rlog.FirstIndex()
+	after, err := n.rlog.PurgeBySize(limit, safe)
+	switch {
+	case err != nil && !errors.Is(err, raftlog.ErrClosed):
+		n.log.Warn("the log was not purged", "err", err)
+	case after > before:
+		n.log.Info("log purged", "first", after, "safe", safe, "bytes", n.rlog.Size())
+	}
+	return after > before
+}
+
+// logBound is the most that the log may take, in bytes: raft.log_limit, and what its disk has room for, less what a node needs to go on. Once
+// it was reached, one segment less: writes must not open and close all the time.
+func (n *Node) logBound() (limit int64, why string) {
+	limit = math.MaxInt64
+	if l := n.cfg.Raft.LogLimit; l > 0 {
+		limit, why = int64(l), fmt.Sprintf("the raft log has come to raft.log_limit, %v", l)
+	}
+	seg := int64(n.cfg.Raft.LogSegment)
+	if free, err := freeSpace(n.cfg.RaftDir()); err == nil {
+		if room := n.rlog.Size() + int64(free) - spaceLow - 2*seg; room < limit {
+			limit, why = room, fmt.Sprintf("the disk of %s has %d MiB left for the raft log", n.cfg.RaftDir(), free>>20)
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.bound != "" {
+		limit -= seg
+	}
+	return limit, why
+}
+
+// noteBound tells everybody when this node's log should take no more, and who keeps it from being purged.
+func (n *Node) noteBound(limit int64, why, pin string) {
+	size, bound := n.rlog.Size(), ""
+	if size <= int64(n.cfg.Raft.LogMax)+int64(n.cfg.Raft.LogSegment) && size <= limit {
+		pin = ""
+	}
+	if size > limit {
+		bound = why
+		if pin != "" {
+			bound += " and cannot be purged: " + pin
+		}
+	}
+	n.mu.Lock()
+	was := n.bound
+	n.publishNow = n.publishNow || was != bound || (pin == "") != (n.pinned == "")
+	n.bound, n.pinned = bound, pin
+	n.mu.Unlock()
+	switch {
+	case bound != "" && was == "":
+		n.log.Error(bound, "bytes", size)
+	case bound == "" && was != "":
+		n.log.Info("the raft log is below its bound again", "bytes", size)
+	default:
+		return
+	}
+	n.poke()
+}
+
+// refusedLocked says why the leader takes no writes although it has a majority: more of the voters' logs have come to their bounds than it can
+// do without. It goes on by itself when they are below.
+func (n *Node) refusedLocked(st *consensus.Status) string {
+	m := membershipOf(st)
+	var full []string
+	room := func(id uint64) bool { return id == n.id.ID && n.bound == "" }
+	if n.bound != "" && m.votes(n.id.ID) {
+		full = append(full, n.id.Name+": "+n.bound)
+	}
+	has := map[uint64]bool{}
+	for id, p := range n.peers {
+		if !m.votes(id) || !p.fresh() {
+			continue
+		}
+		if has[id] = p.status.Bound == ""; !has[id] {
+			full = append(full, p.status.Member.Name+": "+p.status.Bound)
+		}
+	}
+	if len(full) == 0 || m.reaches(func(id uint64) bool { return room(id) || has[id] }) {
+		return ""
+	}
+	slices.Sort(full)
+	return "no majority of the voters has room for more in its log (" + strings.Join(full, "; ") + ")"
+}

@@ -1,0 +1,103 @@
+package robustness
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/demo"
+	"trireme/internal/verify"
+)
+
+// TestLogLimit: a data node that is away makes the logs of the others grow up to raft.log_limit. With two data nodes and a logger S8 needs all
+// of it: writes are refused, loudly, and go on by themselves when the node is back. With a third data node the one that is away is given up,
+// writes go on, and it is seeded when it comes back.
+func TestLogLimit(t *testing.T) {
+	c := createShape(t, shape{nodes: 2, loggers: 1, tune: func(n *config.Node) {
+		n.Raft.LogLimit = 12 * config.MiB
+		n.Router.HoldTimeout = config.Duration(time.Second)
+	}})
+	w := c.load(verify.Config{Writers: 2})
+	c.notWhole()
+	leader, other := c.pair()
+	logger := c.loggers()[0]
+
+	c.KillDaemon(other)
+	grown, err := c.grow(60)
+	if err == nil {
+		t.Fatal("60 MiB were written, the limit is 12 MiB")
+	}
+	t.Logf("refused after %d MiB: %v", grown, err)
+	eventually(t, steerLimit, "status says why", func() error {
+		code, out := c.trireme(leader, "status")
+		out = strings.Join(strings.Fields(out), " ")
+		for _, want := range []string{"NO LEADER: writes are refused", "raft.log_limit, 12MiB", "raft log cannot be purged on", other.Name + " is away", "elected, but writes are refused: no majority"} {
+			if code != 3 || !strings.Contains(out, want) {
+				return fmt.Errorf("exit code %d, no %q: %s", code, want, out)
+			}
+		}
+		return nil
+	})
+	if err := c.pingRouter(logger); err == nil || !strings.Contains(err.Error(), "no leader accepts writes") {
+		t.Errorf("the router says: %v", err)
+	}
+	for _, n := range []*demo.Node{leader, logger} {
+		if got := c.shows(leader, n.Name, "has a log", func(api.MemberView) bool { return true }).Raft.LogBytes; got > 18<<20 {
+			t.Errorf("the log of %s has %d MiB", n.Name, got>>20)
+		}
+	}
+	c.start(other)
+	c.leader()
+	c.writesMore(w, 20)
+	c.healthy()
+	if c.copies(other) != 0 {
+		t.Errorf("%s was seeded although the log was kept for it", other.Name)
+	}
+
+	third, err := c.Add(t.Context(), "n3", config.RoleVoter)
+	must(t, err)
+	c.joined(third)
+	c.healthy()
+	before := c.copies(third)
+	c.KillDaemon(third)
+	if _, err := c.grow(24); err != nil {
+		t.Fatalf("with three data nodes: %v", err)
+	}
+	eventually(t, steerLimit, "it is told who was given up", func() error {
+		return c.tells(c.leader(), "data nodes that are away are given up and will be seeded")
+	})
+	c.start(third)
+	c.joined(third)
+	if got := c.copies(third) - before; got != 1 {
+		t.Errorf("%s was seeded %d times", third.Name, got)
+	}
+	t.Logf("%s", c.check(w))
+}
+
+// growPause: a load of 3 MiB/s at most. The bound is looked at once a second, so a log is beyond it by what is written in that time.
+const growPause = 300 * time.Millisecond
+
+// grow writes until an error, or until there are that many MiB.
+func (c *cluster) grow(mib int) (written int, err error) {
+	l := c.Routed()
+	db, err := l.Open("")
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
+	for _, q := range []string{"CREATE DATABASE IF NOT EXISTS grow", "CREATE TABLE IF NOT EXISTS grow.t (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)"} {
+		if _, err := db.ExecContext(c.t.Context(), q); err != nil {
+			return 0, err
+		}
+	}
+	for ; written < mib; written++ {
+		if _, err := db.ExecContext(c.t.Context(), "INSERT INTO grow.t (v) VALUES (REPEAT(RANDOM_BYTES(1024), 1024))"); err != nil {
+			return written, err
+		}
+		<-time.After(growPause)
+	}
+	return written, nil
+}
