@@ -228,6 +228,9 @@ func (l *Log) flush() error {
 	s.last = l.pending[len(l.pending)-1].GetIndex()
 	l.last = s.last
 	l.mu.Unlock()
+	if more := l.appended.Swap(nil); more != nil {
+		close(*more)
+	}
 	clear(l.pending)
 	l.pending, l.slots = l.pending[:0], l.slots[:0]
 	return nil

@@ -101,6 +101,9 @@ type Log struct {
 	lock   io.Closer
 	failed atomic.Pointer[error]
 
+	// appended is closed by the next write; nil while nobody waits.
+	appended atomic.Pointer[chan struct{}]
+
 	// durable is the highest index that is known to be fsynced.
 	durable atomic.Uint64
 
@@ -177,6 +180,19 @@ func (l *Log) Err() error {
 
 // DurableIndex returns the highest index known to be fsynced.
 func (l *Log) DurableIndex() uint64 { return l.durable.Load() }
+
+// Appended returns a channel that is closed once something is appended after the call: look at LastIndex after it and before waiting.
+func (l *Log) Appended() <-chan struct{} {
+	for {
+		if c := l.appended.Load(); c != nil {
+			return *c
+		}
+		c := make(chan struct{})
+		if l.appended.CompareAndSwap(nil, &c) {
+			return c
+		}
+	}
+}
 
 // GTIDSet returns all GTIDs of the log, with those below FirstIndex, up to LastIndex.
 func (l *Log) GTIDSet() gtid.Set {

@@ -276,6 +276,10 @@ func (in *inbound) handle(kind frameKind, body []byte) error {
 	switch {
 	case kind == frameRaft:
 		return in.handleRaft(body)
+	case kind == frameRelay && in.stream == bulkStream && in.t.cfg.Relay != nil:
+		return in.handleRelay(body)
+	case kind == frameForward && in.stream == bulkStream && in.t.cfg.Relay != nil:
+		return in.handleForwarded(body)
 	case kind == framePing && len(body) == 8:
 		return in.reply(framePong, body)
 	case kind == frameStatus && in.stream == controlStream:

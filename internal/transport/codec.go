@@ -64,8 +64,26 @@ type messageWriter interface {
 
 // writeTo writes the message; data goes straight from the entries to w.
 func (e *encodedMessage) writeTo(w messageWriter) error {
-	m, le := e.m, binary.LittleEndian
-	b := w.AvailableBuffer()
+	m := e.m
+	b := append(appendHeader(w.AvailableBuffer(), m), m.GetContext()...)
+	if _, err := w.Write(b); err != nil {
+		return err
+	}
+	for _, ent := range m.GetEntries() {
+		if _, err := w.Write(appendEntryHeader(w.AvailableBuffer(), ent)); err != nil {
+			return err
+		}
+		if _, err := w.Write(ent.GetData()); err != nil {
+			return err
+		}
+	}
+	_, err := w.Write(e.snapshot)
+	return err
+}
+
+// appendHeader appends what comes before the context.
+func appendHeader(b []byte, m *raftpb.Message) []byte {
+	le := binary.LittleEndian
 	var flags byte
 	if m.GetReject() {
 		flags |= flagReject
@@ -79,24 +97,16 @@ func (e *encodedMessage) writeTo(w messageWriter) error {
 	for _, v := range [...]uint64{m.GetTo(), m.GetFrom(), m.GetTerm(), m.GetLogTerm(), m.GetIndex(), m.GetCommit(), m.GetVote(), m.GetRejectHint()} {
 		b = le.AppendUint64(b, v)
 	}
-	b = append(b, m.GetContext()...)
-	if _, err := w.Write(b); err != nil {
-		return err
-	}
-	for _, ent := range m.GetEntries() {
-		b := append(w.AvailableBuffer(), byte(ent.GetType()))
-		b = le.AppendUint32(b, uint32(len(ent.GetData())))
-		b = le.AppendUint64(b, ent.GetTerm())
-		b = le.AppendUint64(b, ent.GetIndex())
-		if _, err := w.Write(b); err != nil {
-			return err
-		}
-		if _, err := w.Write(ent.GetData()); err != nil {
-			return err
-		}
-	}
-	_, err := w.Write(e.snapshot)
-	return err
+	return b
+}
+
+// appendEntryHeader appends what comes before an entry's data.
+func appendEntryHeader(b []byte, e *raftpb.Entry) []byte {
+	le := binary.LittleEndian
+	b = append(b, byte(e.GetType()))
+	b = le.AppendUint32(b, uint32(len(e.GetData())))
+	b = le.AppendUint64(b, e.GetTerm())
+	return le.AppendUint64(b, e.GetIndex())
 }
 
 // decodedMessage is a message with the fields that it points to, in one piece of memory.
@@ -112,6 +122,17 @@ type decodedEntry struct {
 	raftpb.Entry
 	typ         raftpb.EntryType
 	term, index uint64
+}
+
+// decodeHeader reads an entry's header from entryHeader bytes and returns the size of its data.
+func (e *decodedEntry) decodeHeader(b []byte) (int, error) {
+	le := binary.LittleEndian
+	e.typ, e.term, e.index = raftpb.EntryType(b[0]), le.Uint64(b[5:]), le.Uint64(b[13:])
+	if e.typ > raftpb.EntryConfChangeV2 {
+		return 0, fmt.Errorf("%w: entry of type %d", ErrProtocol, e.typ)
+	}
+	e.Type, e.Term, e.Index = &e.typ, &e.term, &e.index
+	return int(le.Uint32(b[1:])), nil
 }
 
 // decodeMessage reads a message. The data of its entries is in body, which belongs to them from now on.
@@ -163,20 +184,21 @@ func decodeEntries(m *raftpb.Message, rest []byte, n uint64) ([]byte, error) {
 	if n == 0 {
 		return rest, nil
 	}
-	le := binary.LittleEndian
 	slab := make([]decodedEntry, n)
 	m.Entries = make([]*raftpb.Entry, n)
 	for i := range slab {
 		if len(rest) < entryHeader {
 			return nil, fmt.Errorf("%w: entry %d of %d is cut short", ErrProtocol, i, n)
 		}
-		e, size := &slab[i], uint64(le.Uint32(rest[1:]))
-		e.typ, e.term, e.index = raftpb.EntryType(rest[0]), le.Uint64(rest[5:]), le.Uint64(rest[13:])
-		rest = rest[entryHeader:]
-		if size > uint64(len(rest)) || e.typ > raftpb.EntryConfChangeV2 {
-			return nil, fmt.Errorf("%w: entry of %d bytes and type %d in %d bytes", ErrProtocol, size, e.typ, len(rest))
+		e := &slab[i]
+		size, err := e.decodeHeader(rest)
+		if err != nil {
+			return nil, err
 		}
-		e.Type, e.Term, e.Index = &e.typ, &e.term, &e.index
+		rest = rest[entryHeader:]
+		if size > len(rest) {
+			return nil, fmt.Errorf("%w: entry of %d bytes in %d bytes", ErrProtocol, size, len(rest))
+		}
 		if size > 0 {
 			e.Data = rest[:size:size]
 		}

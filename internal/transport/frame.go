@@ -23,6 +23,8 @@ const (
 	frameResponse frameKind = 6
 	framePing     frameKind = 7
 	framePong     frameKind = 8
+	frameRelay    frameKind = 9
+	frameForward  frameKind = 10
 )
 
 const (
@@ -141,8 +143,8 @@ func (w frameWriter) frame(kind frameKind, parts ...[]byte) error {
 	return nil
 }
 
-func (w frameWriter) message(e *encodedMessage) error {
-	if err := w.head(frameRaft, e.size); err != nil {
+func (w frameWriter) message(kind frameKind, e *encodedMessage) error {
+	if err := w.head(kind, e.size); err != nil {
 		return err
 	}
 	return e.writeTo(w.Writer)

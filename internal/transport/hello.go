@@ -7,7 +7,7 @@ import (
 
 // Protocol versions that this program speaks.
 const (
-	protocolVersion    = 1
+	protocolVersion    = 2 // 2: relays
 	protocolMinVersion = 1
 )
 

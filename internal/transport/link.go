@@ -19,17 +19,32 @@ type link struct {
 	wake   chan struct{}
 	kick   chan struct{}
 
-	mu     sync.Mutex
-	online bool
-	bytes  int
-	msgs   []*raftpb.Message
-	spare  []*raftpb.Message
-	status []byte // newest status not sent yet
-	frames [][]byte
-	calls  map[uint64]chan answer
-	lastID uint64
+	mu      sync.Mutex
+	online  bool
+	version uint16 // of the protocol on the present connection
+	bytes   int
+	msgs    []item
+	spare   []item
+	status  []byte // newest status not sent yet
+	frames  [][]byte
+	calls   map[uint64]chan answer
+	lastID  uint64
 
 	lastFailure string // owned by run: what was logged last
+}
+
+// item is one queued message.
+type item struct {
+	kind frameKind       // frameRaft, frameForward, or frameRelay
+	m    *raftpb.Message // of the first two
+	body []byte          // of a relay
+}
+
+func (i item) weight() int {
+	if i.m == nil {
+		return 256 + len(i.body)
+	}
+	return weight(i.m)
 }
 
 // answer is the end of a request.
@@ -59,16 +74,18 @@ func (l *link) isConnected() bool {
 }
 
 // enqueue takes a message for the peer; false if there is no connection or no room.
-func (l *link) enqueue(m *raftpb.Message) bool {
-	n := weight(m)
+func (l *link) enqueue(m *raftpb.Message) bool { return l.enqueueItem(item{kind: frameRaft, m: m}) }
+
+func (l *link) enqueueItem(i item) bool {
+	n := i.weight()
 	l.mu.Lock()
 	// A single message larger than the limit must pass when it is alone.
-	if !l.online || l.bytes > 0 && l.bytes+n > l.limit {
+	if !l.online || i.kind != frameRaft && l.version < relayVersion || l.bytes > 0 && l.bytes+n > l.limit {
 		l.mu.Unlock()
 		return false
 	}
 	l.bytes += n
-	l.msgs = append(l.msgs, m)
+	l.msgs = append(l.msgs, i)
 	l.mu.Unlock()
 	l.signal()
 	return true
@@ -114,7 +131,7 @@ func (l *link) dialFresh() (*outConn, error) {
 // use serves a connection to its end, and returns the next one if the redial at once succeeded.
 func (l *link) use(c *outConn) *outConn {
 	l.mu.Lock()
-	l.online = true
+	l.online, l.version = true, c.version
 	l.mu.Unlock()
 	if l.stream == controlStream {
 		l.p.connected(c)
@@ -141,9 +158,9 @@ func (l *link) offline(lost error) {
 	if l.p.t.ctx.Err() != nil || l.stream != bulkStream {
 		return
 	}
-	for _, m := range msgs {
-		if m.GetType() == raftpb.MsgSnap {
-			l.p.t.dropped(m)
+	for _, i := range msgs {
+		if i.m.GetType() == raftpb.MsgSnap {
+			l.p.t.dropped(i.m)
 		}
 	}
 	// Whatever the kernel had taken is lost as well.
@@ -254,20 +271,28 @@ func (l *link) flush(w frameWriter) error {
 	return err
 }
 
-func (l *link) writeAll(w frameWriter, msgs []*raftpb.Message, status []byte, frames [][]byte) error {
+func (l *link) writeAll(w frameWriter, msgs []item, status []byte, frames [][]byte) error {
 	for _, f := range frames {
 		if err := w.frame(frameRequest, f); err != nil {
 			return err
 		}
 	}
-	for _, m := range msgs {
-		e, err := prepare(m)
-		if err != nil {
-			l.p.t.cfg.Logger.Error("raft message cannot be sent", "peer", l.p.id, "err", err)
-			l.p.t.dropped(m)
+	for _, i := range msgs {
+		if i.m == nil {
+			if err := w.frame(i.kind, i.body); err != nil {
+				return err
+			}
 			continue
 		}
-		if err := w.message(&e); err != nil {
+		e, err := prepare(i.m)
+		if err != nil {
+			l.p.t.cfg.Logger.Error("raft message cannot be sent", "peer", l.p.id, "err", err)
+			if i.kind == frameRaft {
+				l.p.t.dropped(i.m)
+			}
+			continue
+		}
+		if err := w.message(i.kind, &e); err != nil {
 			return err
 		}
 	}
@@ -279,9 +304,9 @@ func (l *link) writeAll(w frameWriter, msgs []*raftpb.Message, status []byte, fr
 	return w.Flush()
 }
 
-func (l *link) reportSnapshots(msgs []*raftpb.Message, ok bool) {
-	for _, m := range msgs {
-		if m.GetType() == raftpb.MsgSnap {
+func (l *link) reportSnapshots(msgs []item, ok bool) {
+	for _, i := range msgs {
+		if i.m.GetType() == raftpb.MsgSnap {
 			l.p.t.cfg.Handler.SnapshotStatus(l.p.id, ok)
 		}
 	}

@@ -64,6 +64,7 @@ type outConn struct {
 	r        *frameReader
 	w        frameWriter
 	instance uint64 // of the peer's process
+	version  uint16 // of the protocol that both speak
 }
 
 // dial opens a stream: TCP, TLS, hello. The certificate must be the peer's.
@@ -120,7 +121,7 @@ func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
 	if w.id != p.id || w.version < protocolMinVersion || w.version > protocolVersion {
 		return nil, fmt.Errorf("%w: welcome of node %d, version %d", ErrWrongID, w.id, w.version)
 	}
-	c.instance = w.instance
+	c.instance, c.version = w.instance, w.version
 	return c, nil
 }
 
