@@ -63,6 +63,8 @@ type Member struct {
 	Weight    int    `json:"weight"`
 	// Pending: it was accepted and has not been heard of yet. Until then it takes no part in Raft and keeps nobody waiting.
 	Pending bool `json:"pending,omitempty"`
+	// Upstream is the raft id of the member that passes entries on to this learner; 0: the leader sends to it directly.
+	Upstream uint64 `json:"upstream,omitempty"`
 	// Removing: it is on its way out. Its record goes once Raft's membership is without it.
 	Removing bool `json:"removing,omitempty"`
 	// Move, not 0, is the settings version of a change in which members were to give up votes for others to take: they do so at once.
@@ -82,7 +84,9 @@ type JoinToken struct {
 	Name    string    `json:"name,omitempty"` // the node it is for; empty: any new name
 	Role    string    `json:"role"`
 	Expires time.Time `json:"expires"`
-	Used    uint64    `json:"used,omitempty"` // raft id given to its holder, who may ask again as long as that member is pending
+	// Upstream of the learner to be, by raft id; 0: none.
+	Upstream uint64 `json:"upstream,omitempty"`
+	Used     uint64 `json:"used,omitempty"` // raft id given to its holder, who may ask again as long as that member is pending
 }
 
 // Pause is an operator's wish that leadership stays where it is. It ends at Until by the clock of each node; a zero Until: when it
@@ -194,6 +198,9 @@ func (c *Cluster) Validate() error {
 				return err
 			}
 		}
+	}
+	if err := c.checkUpstreams(); err != nil {
+		return fmt.Errorf("cluster settings: %w", err)
 	}
 	for _, t := range c.JoinTokens {
 		if t.ID == "" || t.Hash == "" || !validRole(t.Role) {

@@ -63,13 +63,16 @@ func (c *Cluster) Settings() []Setting {
 				fmt.Sprintf("0..%d; among nodes that are up to date the highest leads; 0 never leads", MaxWeight)})
 		}
 	}
-	return append(out, c.ruleSettings()...)
+	return append(append(out, c.ruleSettings()...), c.upstreamSettings()...)
 }
 
 // CheckSetting says what is wrong with a key or a value, whatever the cluster looks like.
 func CheckSetting(key, value string) error {
 	if isRule(key) {
 		return (*Cluster)(nil).setRule(key, value)
+	}
+	if isUpstream(key) {
+		return checkUpstream(key, value)
 	}
 	_, err := parseSetting(key, value)
 	return err
@@ -89,8 +92,8 @@ func parseSetting(key, value string) (int64, error) {
 		}
 		return int64(w), nil
 	case key != keyFailback:
-		return 0, fmt.Errorf("%q is no setting of the cluster; there are %s %s %s %sNODE %sNODE %sNODE", key,
-			keyCommitGrace, keyCommitZones, keyFailback, keyMustAck, keyWeight, keyZone)
+		return 0, fmt.Errorf("%q is no setting of the cluster; there are %s %s %s %sNODE %sNODE %sNODE %sNODE", key,
+			keyCommitGrace, keyCommitZones, keyFailback, keyMustAck, keyUpstream, keyWeight, keyZone)
 	case value == never:
 		return -1, nil
 	}
@@ -105,6 +108,9 @@ func parseSetting(key, value string) (int64, error) {
 func (c *Cluster) Set(key, value string) error {
 	if isRule(key) {
 		return c.setRule(key, value)
+	}
+	if isUpstream(key) {
+		return c.setUpstream(key, value)
 	}
 	v, err := parseSetting(key, value)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestLogLimit(t *testing.T) {
 	logger := c.loggers()[0]
 
 	c.KillDaemon(other)
-	grown, err := c.grow(60)
+	grown, err := c.grow(logger, 60)
 	if err == nil {
 		t.Fatal("60 MiB were written, the limit is 12 MiB")
 	}
@@ -63,7 +63,7 @@ func TestLogLimit(t *testing.T) {
 	c.healthy()
 	before := c.copies(third)
 	c.KillDaemon(third)
-	if _, err := c.grow(24); err != nil {
+	if _, err := c.grow(logger, 24); err != nil {
 		t.Fatalf("with three data nodes: %v", err)
 	}
 	eventually(t, steerLimit, "it is told who was given up", func() error {
@@ -80,9 +80,9 @@ func TestLogLimit(t *testing.T) {
 // growPause: a load of 3 MiB/s at most. The bound is looked at once a second, so a log is beyond it by what is written in that time.
 const growPause = 300 * time.Millisecond
 
-// grow writes until an error, or until there are that many MiB.
-func (c *cluster) grow(mib int) (written int, err error) {
-	l := c.Routed()
+// grow writes through one node's router until an error, or until there are that many MiB.
+func (c *cluster) grow(n *demo.Node, mib int) (written int, err error) {
+	l := c.throughRouter(n)
 	db, err := l.Open("")
 	if err != nil {
 		return 0, err

@@ -110,11 +110,17 @@ func (c *cluster) loggers() []*demo.Node {
 	return out
 }
 
+// throughRouter is a login through the read-write port of one node.
+func (c *cluster) throughRouter(n *demo.Node) verify.Login {
+	l := c.Direct(n)
+	l.Addr = verify.Fixed(fmt.Sprintf("127.0.0.1:%d", n.Ports.RW))
+	return l
+}
+
 // pingRouter connects through the read-write port of one node.
 func (c *cluster) pingRouter(n *demo.Node) error {
 	c.t.Helper()
-	l := c.Direct(n)
-	l.Addr = verify.Fixed(fmt.Sprintf("127.0.0.1:%d", n.Ports.RW))
+	l := c.throughRouter(n)
 	db, err := l.Open("")
 	must(c.t, err)
 	defer db.Close()
