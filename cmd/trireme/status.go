@@ -107,7 +107,7 @@ func printStatus(w io.Writer, v api.ClusterView) {
 		rows = append(rows, statusRow(m))
 	}
 	printTable(w, rows)
-	for _, line := range pinnedLogs(v) {
+	for _, line := range append(upstreamTexts(v), pinnedLogs(v)...) {
 		for _, l := range wrap(line, 100) {
 			fmt.Fprintln(w, l)
 		}
@@ -123,6 +123,21 @@ func printStatus(w io.Writer, v api.ClusterView) {
 			}
 		}
 	}
+}
+
+// upstreamTexts says of each learner that has an upstream whether it follows it.
+func upstreamTexts(v api.ClusterView) []string {
+	var out []string
+	for _, m := range v.Members {
+		switch {
+		case m.Upstream == nil || m.State == api.StateDown:
+		case m.Upstream.Followed:
+			out = append(out, fmt.Sprintf("%s follows %s", m.Name, m.Upstream.Name))
+		default:
+			out = append(out, fmt.Sprintf("%s follows the leader directly, not its upstream %s", m.Name, m.Upstream.Name))
+		}
+	}
+	return out
 }
 
 // pinnedLogs says whose raft logs are larger than they should be, and why; one line for each reason.

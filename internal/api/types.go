@@ -98,15 +98,16 @@ type ConfigChange struct {
 
 // MemberView is one node as the cluster sees it. A node that does not answer has state "down" and what the others know of it.
 type MemberView struct {
-	Name   string     `json:"name"`
-	Role   string     `json:"role"`
-	State  string     `json:"state"`
-	Reason string     `json:"reason,omitempty"` // why it is in that state, one sentence
-	Raft   RaftView   `json:"raft"`
-	MySQL  *MySQLView `json:"mysql"`          // null for a logger
-	Seed   *SeedView  `json:"seed,omitempty"` // while its data is being copied from another node
-	Router RouterView `json:"router"`
-	Daemon DaemonView `json:"daemon"`
+	Name     string        `json:"name"`
+	Role     string        `json:"role"`
+	State    string        `json:"state"`
+	Reason   string        `json:"reason,omitempty"` // why it is in that state, one sentence
+	Raft     RaftView      `json:"raft"`
+	MySQL    *MySQLView    `json:"mysql"`              // null for a logger
+	Seed     *SeedView     `json:"seed,omitempty"`     // while its data is being copied from another node
+	Upstream *UpstreamView `json:"upstream,omitempty"` // of a learner that has one
+	Router   RouterView    `json:"router"`
+	Daemon   DaemonView    `json:"daemon"`
 }
 
 // RaftView is a node's place in the consensus.
@@ -146,6 +147,12 @@ type SeedView struct {
 	DoneBytes  uint64    `json:"done_bytes"`
 	TotalBytes uint64    `json:"total_bytes"` // as the donor estimates it; 0: not known yet
 	Since      time.Time `json:"since"`
+}
+
+// UpstreamView is the node that a learner is to get its entries from.
+type UpstreamView struct {
+	Name     string `json:"name"`
+	Followed bool   `json:"followed"` // the last ones came through it; false: from the leader directly
 }
 
 // RouterView is where a node's router listens.
@@ -237,6 +244,8 @@ type JoinTokenRequest struct {
 	Name string        `json:"name,omitempty"` // the node it is for; empty: any new name
 	Role string        `json:"role"`           // config.RoleVoter, RoleLogger or RoleLearner
 	TTL  time.Duration `json:"ttl_ns,omitempty"`
+	// Upstream is the node that a learner is to get its entries from; empty: the leader.
+	Upstream string `json:"upstream,omitempty"`
 	// IfTerm: refused unless this is the term still; 0: any.
 	IfTerm uint64 `json:"if_term,omitempty"`
 }

@@ -53,6 +53,13 @@ func (c *Cluster) setUpstream(key, value string) error {
 	return nil
 }
 
+// CheckFollower says why a node of some role that is to join could not have up as its upstream.
+func (c *Cluster) CheckFollower(up Member, role string) error {
+	d := c.Clone()
+	d.Members = append(d.Members, Member{ID: c.NextID, Name: "the new node", Role: role, Upstream: up.ID})
+	return d.checkUpstreams()
+}
+
 // checkUpstreams: only learners have one, and following them comes to an end.
 func (c *Cluster) checkUpstreams() error {
 	for _, m := range c.Members {

@@ -39,8 +39,13 @@ func (n *Node) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (api.
 		if m, taken := c.Member(req.Name); taken && req.Name != "" && !m.Pending {
 			return nameTaken(c, req.Name)
 		}
+		upstream, err := upstreamForJoin(c, req.Upstream, req.Role)
+		if err != nil {
+			return err
+		}
 		c.JoinTokens = slices.DeleteFunc(c.JoinTokens, func(t config.JoinToken) bool { return time.Now().After(t.Expires) })
-		c.JoinTokens = append(c.JoinTokens, config.JoinToken{ID: rec.ID, Hash: rec.Hash, Name: req.Name, Role: req.Role, Expires: rec.Expires})
+		c.JoinTokens = append(c.JoinTokens, config.JoinToken{ID: rec.ID, Hash: rec.Hash, Name: req.Name, Role: req.Role, Expires: rec.Expires,
+			Upstream: upstream})
 		return nil
 	})
 	if err != nil {
@@ -78,7 +83,7 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 			return badToken()
 		}
 		m = req.Member
-		m.ID, m.Role, m.Pending, m.Removing = c.NextID, t.Role, true, false
+		m.ID, m.Role, m.Pending, m.Removing, m.Upstream = c.NextID, t.Role, true, false, t.Upstream
 		if err := dropPending(c, t, m.Name); err != nil {
 			return err
 		}

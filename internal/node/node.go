@@ -27,6 +27,7 @@ import (
 	"trireme/internal/mysqld"
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
+	"trireme/internal/relay"
 	"trireme/internal/router"
 	"trireme/internal/transport"
 )
@@ -74,6 +75,7 @@ type Node struct {
 	rlog    *raftlog.Log
 	cons    *consensus.Node
 	tr      *transport.Transport
+	relay   *relay.Relay
 	led     *ledger
 	feed    *dump.Feed   // nil on a logger
 	guard   *guard.Guard // nil on a logger
@@ -89,11 +91,12 @@ type Node struct {
 	tasks sync.WaitGroup
 	ctx   context.Context // ends when the node stops; tasks are bound to it
 
-	tail       binlogTail   // of lives whose successors did not start; only startServer's task uses it
-	gate       sync.Mutex   // held while writes are opened or closed
-	heard      atomic.Int64 // CLOCK_BOOTTIME of the last raft message of the leader, ns
-	special    atomic.Bool  // something other than rows was committed since recordEvents last looked
-	settingsMu sync.Mutex   // serialises changes of the cluster settings made here
+	tail       binlogTail    // of lives whose successors did not start; only startServer's task uses it
+	gate       sync.Mutex    // held while writes are opened or closed
+	heard      atomic.Int64  // CLOCK_BOOTTIME of the last raft message of the leader, ns
+	via        atomic.Uint64 // raft id of the upstream that the last append message came through; 0: from the leader
+	special    atomic.Bool   // something other than rows was committed since recordEvents last looked
+	settingsMu sync.Mutex    // serialises changes of the cluster settings made here
 	rules      commitRules
 
 	mu          sync.Mutex
@@ -210,6 +213,7 @@ func (n *Node) loop(ctx context.Context) error {
 			n.act(a)
 		}
 		n.routes()
+		n.steerRelay()
 		n.mu.Lock()
 		due := n.publishNow || now() > lastStatus+statusInterval
 		n.publishNow = false

@@ -47,9 +47,6 @@ func (n *Node) HandleRaft(m *raftpb.Message) {
 	if !n.up() {
 		return
 	}
-	if m.GetFrom() == n.cons.Status().Leader {
-		n.heard.Store(int64(now()))
-	}
 	if m.GetType() == raftpb.MsgTimeoutNow {
 		n.mu.Lock()
 		n.askedTerm = m.GetTerm()
@@ -57,6 +54,16 @@ func (n *Node) HandleRaft(m *raftpb.Message) {
 			n.seen.asked = now()
 		}
 		n.mu.Unlock()
+	}
+	if m.GetType() == raftpb.MsgApp {
+		n.via.Store(0)
+	}
+	n.stepRaft(m)
+}
+
+func (n *Node) stepRaft(m *raftpb.Message) {
+	if m.GetFrom() == n.cons.Status().Leader {
+		n.heard.Store(int64(now()))
 	}
 	_ = n.cons.Step(m) // the only error says that this node is stopping
 }

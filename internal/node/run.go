@@ -213,16 +213,17 @@ func (n *Node) startParts() error {
 		return err
 	}
 	n.tr, err = transport.New(transport.Config{ID: n.id.ID, Cluster: n.id.Cluster, Listen: n.cfg.Peer.Listen,
-		Advertise: n.cfg.Peer.Advertise, TLS: n.bundle.PeerTLS, Handler: n, Logger: n.base})
+		Advertise: n.cfg.Peer.Advertise, TLS: n.bundle.PeerTLS, Handler: n, Relay: n, Logger: n.base})
 	if err != nil {
 		return err
 	}
+	n.relay = n.newRelay()
 	var boot []raft.Peer
 	if n.id.Bootstrap && last == 0 {
 		boot = []raft.Peer{{ID: n.id.ID}}
 	}
 	tick := n.cfg.Raft.Heartbeat()
-	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: n.rlog, Send: n.tr.Send, Applied: n.led.index,
+	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: n.rlog, Send: n.relay.Send, Applied: n.led.index,
 		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
 		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight),
 		OnAnswer:            func(uint64) { n.poke() },
@@ -407,6 +408,9 @@ func (n *Node) stopParts(cancel context.CancelFunc) {
 	}
 	if n.feed != nil {
 		n.feed.Close()
+	}
+	if n.relay != nil {
+		n.relay.Close()
 	}
 	if n.tr != nil {
 		n.tr.Close()

@@ -187,12 +187,13 @@ func (n *Node) findDonor(ctx context.Context) (uint64, donation, error) {
 	return 0, donation{}, fmt.Errorf("no data node can be copied from: %w", errors.Join(refused...))
 }
 
-// donors are the members that can be copied from, best first.
+// donors are the members that can be copied from, best first: this learner's upstream, which is near, before all others.
 func (n *Node) donors() []uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	type donor struct {
 		id     uint64
+		far    bool // this node has an upstream, and it is not that
 		leader bool
 		busy   int    // seedings that it feeds already
 		lag    uint64 // bytes
@@ -204,6 +205,7 @@ func (n *Node) donors() []uint64 {
 			busy[s.From]++
 		}
 	}
+	me, _ := n.cluster.MemberByID(n.id.ID)
 	var all []donor
 	for _, m := range n.cluster.Members {
 		p := n.peers[m.ID]
@@ -214,14 +216,14 @@ func (n *Node) donors() []uint64 {
 		if my == nil || series(my.Version) != series(n.bin.Version.String()) {
 			continue // CLONE goes between servers of one series only
 		}
-		d := donor{id: m.ID, leader: p.status.OpenTerm != 0 || p.status.Leader == m.ID, busy: busy[m.Name], weight: m.Weight}
+		d := donor{id: m.ID, far: me.Upstream != 0 && m.ID != me.Upstream, leader: p.status.OpenTerm != 0 || p.status.Leader == m.ID, busy: busy[m.Name], weight: m.Weight}
 		if my.LagBytes != nil {
 			d.lag = *my.LagBytes
 		}
 		all = append(all, d)
 	}
 	slices.SortFunc(all, func(a, b donor) int {
-		return cmp.Or(compareBool(a.leader, b.leader), cmp.Compare(a.busy, b.busy), cmp.Compare(a.lag>>20, b.lag>>20),
+		return cmp.Or(compareBool(a.far, b.far), compareBool(a.leader, b.leader), cmp.Compare(a.busy, b.busy), cmp.Compare(a.lag>>20, b.lag>>20),
 			cmp.Compare(a.weight, b.weight), cmp.Compare(a.id, b.id))
 	})
 	ids := make([]uint64, len(all))

@@ -116,6 +116,7 @@ func (n *Node) changeCluster(ctx context.Context, change func(*config.Cluster) e
 	if err := change(next); err != nil {
 		return nil, err
 	}
+	next.DropUpstreams()
 	if err := newlyUnmet(before, next); err != nil {
 		return nil, err
 	}

@@ -114,6 +114,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 		m.State, m.Reason = api.StateCatchingUp, n.srv.applier
 	}
 	m.Seed = n.seedViewLocked()
+	m.Upstream = n.upstreamViewLocked()
 	if n.srv.problem != "" && n.srv.state != ha.ServerReady {
 		m.Reason += ": " + n.srv.problem
 	}

@@ -303,6 +303,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 			return nil, err
 		}
 		return json.Marshal(d)
+	case reqNotPassed:
+		return nil, n.takeNotPassed(from, body)
 	case reqReinit:
 		return nil, n.reinitHere(ctx)
 	case reqSettings:

@@ -20,7 +20,9 @@ import (
 func TestShapes(t *testing.T) {
 	c := createShape(t, shape{nodes: 2, loggers: 1, tune: func(n *config.Node) { n.Router.HoldTimeout = config.Duration(time.Second) }})
 	w := c.load(verify.Config{Writers: 1})
+	grown := time.Now()
 	for size := 3; ; size += 2 {
+		t.Logf("%d voters after %v", size, time.Since(grown).Round(100*time.Millisecond))
 		began := time.Now()
 		c.bearsTheLossOf(w, size/2)
 		t.Logf("%d voters: %v", size, time.Since(began).Round(100*time.Millisecond))
@@ -30,6 +32,7 @@ func TestShapes(t *testing.T) {
 		if size == 9 {
 			break
 		}
+		grown = time.Now()
 		for i := range 2 {
 			_, err := c.Add(t.Context(), fmt.Sprintf("l%d", size-1+i), config.RoleLogger)
 			must(t, err)
@@ -42,7 +45,9 @@ func TestShapes(t *testing.T) {
 			c.joined(n)
 		}
 	}
+	began := time.Now()
 	t.Logf("%s", c.check(w))
+	t.Logf("checked in %v", time.Since(began).Round(100*time.Millisecond))
 }
 
 // bearsTheLossOf kills the leader and loggers, k voters together, then one more.
