@@ -42,6 +42,7 @@ type commands struct {
 	Pause      pauseCmd      `cmd:"" help:"Switch automatic failover off; fences stay on."`
 	Resume     resumeCmd     `cmd:"" help:"Switch automatic failover on again."`
 	History    historyCmd    `cmd:"" help:"Show what happened: elections, failovers, fences, rejoins."`
+	Force      forceCmd      `cmd:"" name:"force-quorum" help:"Make a cluster out of the survivors of a lost majority. May lose data."`
 	Log        logCmd        `cmd:"" help:"Read a raft log on disk; no daemon or mysqld is needed."`
 	Config     configCmd     `cmd:"" help:"Show and change the cluster's settings; check a node's file."`
 	Demo       demoCmd       `cmd:"" help:"Run a whole cluster on this machine, with load, faults and a verdict."`

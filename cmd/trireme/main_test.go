@@ -202,6 +202,27 @@ func (f *fake) Demote(_ context.Context, req api.MemberRequest) (api.MemberResul
 	return api.MemberResult{}, api.Errorf(api.KindConflict, "%s is the last voter with healthy data", req.Name)
 }
 
+func (f *fake) ForceQuorum(_ context.Context, req api.ForceRequest) (api.ForceReport, api.Leader, error) {
+	rep := api.ForceReport{Cluster: "prod", Generation: 1, Term: 7, Source: "n2", LastTerm: 7, LastIndex: 99, Commit: 90, GTIDs: "0c21cfc5-1c03-8b32-8001-000000000004:1-18",
+		Loss: "May be lost: " + strings.Repeat("everything ", 20), Voters: []string{"n2"}, Learners: []string{"n5"}, Seen: "abc",
+		Survivors: []api.ForceSurvivor{{Name: "n2", Role: "voter", Voter: true, Term: 7, LastTerm: 7, LastIndex: 99, Commit: 90},
+			{Name: "n5", Role: "learner", Term: 7, LastTerm: 6, LastIndex: 98, Commit: 90, Drops: "0c21cfc5-1c03-8b32-8001-000000000004:19"}},
+		GivenUp: []api.ForceMember{{Name: "n1", ID: 1, Role: "voter"}, {Name: "n3", ID: 3, Role: "logger"}}}
+	if f.view.Leader != "" && f.view.Generation < 2 {
+		rep.Problem, rep.Advice = "not needed: n2 follows a leader, n1", "see `trireme status`"
+	}
+	self := api.Leader{Self: true}
+	switch {
+	case req.Confirm == 0:
+	case rep.Problem != "" || req.Confirm != rep.Term:
+		return rep, self, api.Errorf(api.KindConflict, "nothing is changed: the term is %d, not %d", rep.Term, req.Confirm).With("read the report of this moment")
+	default:
+		f.view.Generation, f.view.Leader = 2, "n2"
+		rep.Done, rep.NewGeneration, rep.NewTerm = true, 2, 8
+	}
+	return rep, self, nil
+}
+
 func (f *fake) Join(context.Context, api.JoinRequest) (api.JoinResult, error) {
 	return api.JoinResult{}, api.Errorf(api.KindUnauthorized, "the join token is wrong, used or expired").With("make a new one with `trireme add NAME`")
 }
@@ -221,7 +242,7 @@ func TestWrap(t *testing.T) {
 
 // TestVerbs: every verb has help that fits on a screen, and its name is the documented one.
 func TestVerbs(t *testing.T) {
-	for _, verb := range strings.Fields("node init join add remove reinit promote demote status switchover why-not pause resume history log config demo bench version") {
+	for _, verb := range strings.Fields("node init join add remove reinit promote demote status switchover why-not pause resume history force-quorum log config demo bench version") {
 		var out strings.Builder
 		if code := run([]string{verb, "--help"}, os.Stdin, &out, &out); code != 0 || !strings.Contains(out.String(), "Usage: trireme "+verb) {
 			t.Errorf("%s --help: %d %s", verb, code, out.String())

@@ -136,6 +136,11 @@ func (c *Client) Join(ctx context.Context, req JoinRequest) (res JoinResult, err
 	return res, c.do(ctx, http.MethodPost, "/join", req, &res)
 }
 
+// ForceQuorum makes a cluster out of the survivors of a lost majority; without req.Confirm it only reports.
+func (c *Client) ForceQuorum(ctx context.Context, req ForceRequest) (rep ForceReport, err error) {
+	return rep, c.do(ctx, http.MethodPost, "/force-quorum", req, &rep)
+}
+
 // Remove takes a member out of the cluster.
 func (c *Client) Remove(ctx context.Context, req MemberRequest) (res MemberResult, err error) {
 	return res, c.do(ctx, http.MethodPost, "/remove", req, &res)

@@ -23,6 +23,7 @@ type backend struct {
 	mu     sync.Mutex
 	health Health
 	leader Leader
+	source Leader // of a force-quorum
 	asked  []string
 	err    error // of the next control verb
 	block  chan struct{}
@@ -92,6 +93,13 @@ func (b *backend) Promote(_ context.Context, req PromoteRequest) (MemberResult, 
 
 func (b *backend) Demote(_ context.Context, req MemberRequest) (MemberResult, error) {
 	return MemberResult{Name: req.Name}, b.note("demote " + req.Name)
+}
+
+func (b *backend) ForceQuorum(_ context.Context, req ForceRequest) (ForceReport, Leader, error) {
+	b.mu.Lock()
+	at := b.source
+	b.mu.Unlock()
+	return ForceReport{Term: 3, Done: at.Self && req.Confirm == 3}, at, b.note("force-quorum")
 }
 
 func (b *backend) APITokenHash() string { return pki.HashToken(operatorToken) }

@@ -130,6 +130,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/reinit", s.control(true, forLeader(s, Backend.Reinit)))
 	mux.Handle("/promote", s.control(true, forLeader(s, Backend.Promote)))
 	mux.Handle("/demote", s.control(true, forLeader(s, Backend.Demote)))
+	mux.Handle("/force-quorum", s.control(true, s.forceQuorum))
 	mux.Handle("/join", s.control(false, forLeader(s, Backend.Join)))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, Errorf(KindNotFound, "no such path %s", r.URL.Path))
@@ -312,15 +313,20 @@ func (s *Server) Forward(ctx context.Context, path string, body, answer any) err
 
 // forward asks the leader on behalf of a client whose right to ask has been checked.
 func (s *Server) forward(ctx context.Context, leader Leader, method, path string, body, answer any) error {
-	c := NewClient("https://"+leader.API, s.opts.NodeToken, s.opts.ClientTLS)
-	defer c.Close()
-	c.header.Set(forwardedBy, s.opts.Name)
-	err := c.do(ctx, method, path, body, answer)
+	err := s.pass(ctx, leader, method, path, body, answer)
 	if KindOf(err) == KindUnreachable {
 		return Errorf(KindNoLeader, "the leader %s at %s cannot be reached from %s: %v", leader.Name, leader.API, s.opts.Name, err).
 			With("if it is down another one takes over by itself; try again")
 	}
 	return err
+}
+
+// pass asks another node on behalf of a client whose right to ask has been checked.
+func (s *Server) pass(ctx context.Context, to Leader, method, path string, body, answer any) error {
+	c := NewClient("https://"+to.API, s.opts.NodeToken, s.opts.ClientTLS)
+	defer c.Close()
+	c.header.Set(forwardedBy, s.opts.Name)
+	return c.do(ctx, method, path, body, answer)
 }
 
 // fail writes an error; what is not an *Error becomes an internal one, and is logged.

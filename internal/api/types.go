@@ -41,6 +41,7 @@ type ClusterView struct {
 	// CommitRules are what the OK of a commit needs beyond Raft's majority, as the leader has it; null: nothing.
 	CommitRules *CommitRulesView `json:"commit_rules"`
 	Zones       []ZoneView       `json:"zones,omitempty"` // of the voters
+	Generation  uint64       `json:"generation"` // grows with every force-quorum; 1 at first
 }
 
 // PauseView says that automatic failover is off. Fences are not.
@@ -302,6 +303,61 @@ type MemberResult struct {
 	Switchover *SwitchoverResult `json:"switchover,omitempty"`
 }
 
+// ForceRequest asks for a force-quorum, or without Confirm for the report only.
+type ForceRequest struct {
+	Voters  []string `json:"voters,omitempty"`       // of the new generation; none: the voters that answer
+	Confirm uint64   `json:"confirm_term,omitempty"` // ForceReport.Term, as the operator has typed it
+	Seen    string   `json:"seen,omitempty"`         // ForceReport.Seen of the report that the operator has read; empty: not checked
+	By      string   `json:"by,omitempty"`           // who asks, for the records
+}
+
+// ForceReport says what a force-quorum would do, or has done.
+type ForceReport struct {
+	Cluster    string          `json:"cluster"`
+	Generation uint64          `json:"generation"` // now
+	Term       uint64          `json:"term"`       // to be confirmed: the highest that a survivor knows
+	Problem    string          `json:"problem,omitempty"`
+	Advice     string          `json:"advice,omitempty"` // what to do about Problem
+	Source     string          `json:"source"`           // the survivor whose log counts, up to its end
+	SourceAPI  string          `json:"source_api"`
+	LastTerm   uint64          `json:"last_term"` // of that log's last entry
+	LastIndex  uint64          `json:"last_index"`
+	Commit     uint64          `json:"commit"`               // what it knew to be committed
+	LastWrite  *time.Time      `json:"last_write,omitempty"` // when the last transaction of that log began, in whole seconds
+	GTIDs      string          `json:"gtids"`                // of that log: what is kept
+	Certain    bool            `json:"certain"`              // nothing that was acknowledged is lost
+	Loss       string          `json:"loss"`                 // the same in words
+	Voters     []string        `json:"voters"`               // of the new generation
+	Learners   []string        `json:"learners,omitempty"`   // of the new generation
+	Survivors  []ForceSurvivor `json:"survivors"`            // those that answer
+	GivenUp    []ForceMember   `json:"given_up"`
+	Seen       string          `json:"seen"` // names this report
+
+	Done          bool   `json:"done"` // it is decided, and goes on by itself
+	NewGeneration uint64 `json:"new_generation,omitempty"`
+	NewTerm       uint64 `json:"new_term,omitempty"` // of the entries that begin it
+}
+
+// ForceSurvivor is a member that answers.
+type ForceSurvivor struct {
+	Name      string `json:"name"`
+	Role      string `json:"role"`
+	Voter     bool   `json:"voter"` // until now
+	Term      uint64 `json:"term"`
+	LastTerm  uint64 `json:"last_term"`
+	LastIndex uint64 `json:"last_index"`
+	Commit    uint64 `json:"commit"`
+	Drops     string `json:"drops,omitempty"` // GTIDs of its log that Source has not and that were never committed
+}
+
+// ForceMember is one that does not.
+type ForceMember struct {
+	Name    string `json:"name"`
+	ID      uint64 `json:"id"`
+	Role    string `json:"role"`
+	Pending bool   `json:"pending,omitempty"` // it never took part
+}
+
 // Event is one line of the cluster's history.
 type Event struct {
 	Time    time.Time `json:"time"`
@@ -388,6 +444,9 @@ type Backend interface {
 	// Promote makes learners voters as soon as they have caught up; Demote makes a voter a learner.
 	Promote(ctx context.Context, req PromoteRequest) (MemberResult, error)
 	Demote(ctx context.Context, req MemberRequest) (MemberResult, error)
+	// ForceQuorum makes a cluster out of the survivors of a lost majority, or reports what that would mean. Where at is not this node,
+	// nothing was done and at is to be asked.
+	ForceQuorum(ctx context.Context, req ForceRequest) (rep ForceReport, at Leader, err error)
 	// APITokenHash is the pki.HashToken of the operator's credential, from the cluster settings.
 	APITokenHash() string
 	// Metrics is the node's registry.

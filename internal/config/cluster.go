@@ -47,6 +47,8 @@ type Cluster struct {
 	// waits for that or a must_ack member, in ms; 0: DefaultCommitGrace.
 	CommitZones   int   `json:"commit_zones,omitempty"`
 	CommitGraceMS int64 `json:"commit_grace_ms,omitempty"`
+	// Generation is the force-quorum that made this cluster out of the survivors of another one; nil: there was none.
+	Generation *Generation `json:"generation,omitempty"`
 }
 
 // Member is one node as the others know it. Addresses are host:port as others reach it.

@@ -45,7 +45,8 @@ func (m *member) HandleStatus(uint64, []byte) {}
 func (m *member) HandleRequest(context.Context, uint64, uint8, []byte) ([]byte, error) {
 	return nil, errors.ErrUnsupported
 }
-func (m *member) PeerUp(uint64) {}
+func (m *member) PeerUp(uint64)                                {}
+func (m *member) OtherGeneration(uint64, transport.Generation) {}
 func (m *member) RaftUnreachable(id uint64) {
 	if n := m.node.Load(); n != nil {
 		n.ReportUnreachable(id)

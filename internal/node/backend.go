@@ -65,7 +65,7 @@ func (n *Node) View(context.Context) api.ClusterView {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: pauseView(n.cluster), Failover: forecast,
-		CommitRules: n.rules.current(), Zones: zones}
+		CommitRules: n.rules.current(), Zones: zones, Generation: n.generation.NumberOf()}
 	for _, m := range n.cluster.Members {
 		var mv api.MemberView
 		switch p := n.peers[m.ID]; {

@@ -99,6 +99,10 @@ type Node struct {
 	settingsMu sync.Mutex    // serialises changes of the cluster settings made here
 	rules      commitRules
 
+	generation *config.Generation // that this node belongs to; nil: the first. Fixed for this run
+	forcing    sync.Mutex         // held while this node makes a generation or goes over to one, and then to the end of this run
+	stillUntil atomic.Int64       // CLOCK_BOOTTIME until which this node stands still, ns
+
 	mu          sync.Mutex
 	cluster     *config.Cluster // committed settings; immutable, replaced whole
 	raft        consensus.State
@@ -132,6 +136,8 @@ type Node struct {
 	full     string // not empty: a disk is nearly full, and which
 	bound    string // not empty: the raft log should take no more, and why
 	pinned   string // not empty: who keeps the raft log from being purged
+
+	strangers map[uint64]bool // nodes of other generations that have been told of
 
 	pulse   pulse // owned by feelPulse
 	pulseOf *life // whose it is

@@ -44,7 +44,7 @@ func (n *Node) isUp() bool {
 
 // HandleRaft takes a message of a peer's raft.
 func (n *Node) HandleRaft(m *raftpb.Message) {
-	if !n.up() {
+	if !n.up() || n.standsStill() {
 		return
 	}
 	if m.GetType() == raftpb.MsgTimeoutNow {

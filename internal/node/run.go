@@ -44,11 +44,23 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 		return err
 	}
 	defer lock.Unlock()
-	n, err := open(ctx, cfg, version, log)
-	if err != nil {
-		return err
+	for {
+		n, err := open(ctx, cfg, version, log)
+		if err == nil {
+			err = n.run(ctx)
+		}
+		if left, ok := errors.AsType[*errLeft](err); ok {
+			log.Error("fenced for good", "node", cfg.Name, "err", err)
+			t, err := openTombstone(cfg, left, log)
+			if err != nil {
+				return err
+			}
+			return t.serve(ctx)
+		}
+		if !errors.Is(err, errNewGeneration) || ctx.Err() != nil {
+			return err
+		}
 	}
-	return n.run(ctx)
 }
 
 // gcPercent: see Run.
@@ -75,6 +87,9 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 		return nil, err
 	}
 	if n.cluster, err = config.LoadCluster(cfg.Dir); err != nil {
+		return nil, err
+	}
+	if err := n.openGeneration(); err != nil {
 		return nil, err
 	}
 	if err := n.checkMembership(n.cluster); err != nil {
@@ -148,6 +163,9 @@ func (n *Node) openLog() error {
 			"Remove the node from the cluster and join it again under a new id", opts.Dir), l.Close())
 	}
 	n.rlog = l
+	if err := n.carryOutTakeover(); err != nil {
+		return errors.Join(err, l.Close())
+	}
 	hs, _, err := l.InitialState()
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -197,7 +215,11 @@ func (n *Node) run(ctx context.Context) (err error) {
 		}
 	}()
 	err = n.loop(runCtx)
-	if err != nil {
+	switch {
+	case errors.Is(err, errNewGeneration):
+		n.log.Warn(err.Error())
+		n.killServer()
+	case err != nil:
 		// An invariant is broken or the disk failed: nobody may be served by this node any more (S13).
 		n.log.Error("this node stops for good", "err", err)
 		n.killServer()
@@ -212,7 +234,11 @@ func (n *Node) startParts() error {
 	if err != nil {
 		return err
 	}
-	n.tr, err = transport.New(transport.Config{ID: n.id.ID, Cluster: n.id.Cluster, Listen: n.cfg.Peer.Listen,
+	generation, err := n.peerGeneration()
+	if err != nil {
+		return err
+	}
+	n.tr, err = transport.New(transport.Config{ID: n.id.ID, Generation: generation, Cluster: n.id.Cluster, Listen: n.cfg.Peer.Listen,
 		Advertise: n.cfg.Peer.Advertise, TLS: n.bundle.PeerTLS, Handler: n, Relay: n, Logger: n.base})
 	if err != nil {
 		return err

@@ -264,6 +264,7 @@ const (
 	reqReinit       uint8 = 3 // no body; answered when the node has given its data up
 	reqSettings     uint8 = 4 // no body; answered with the committed cluster settings
 	reqHistory      uint8 = 5 // body ids of events, 8 bytes each; answered with events that are not among them, as JSON
+	reqSurvey       uint8 = 8 // body: hold still (JSON bool); answered with a survey
 )
 
 type awaitApplied struct {
@@ -297,6 +298,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return nil, n.awaitAppliedHere(ctx, r)
 	case reqHistory:
 		return json.Marshal(n.history.lacking(body))
+	case reqSurvey:
+		return n.surveyFor(body)
 	case reqDonate:
 		d, err := n.donate(ctx, from)
 		if err != nil {

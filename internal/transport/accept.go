@@ -149,13 +149,16 @@ func (t *Transport) welcome(raw net.Conn) (*inbound, *hello, error) {
 	if err := in.reply(frameWelcome, w.encode()); err != nil {
 		return nil, nil, fmt.Errorf("answer hello: %w", err)
 	}
+	if w.verdict == refusedGeneration {
+		t.cfg.Handler.OtherGeneration(h.from, h.generation)
+	}
 	in.from, in.stream = h.from, h.stream
 	return in, h, w.err()
 }
 
 // judge decides about a hello.
 func (t *Transport) judge(tc *tls.Conn, h *hello) *welcome {
-	w := &welcome{version: min(h.version, protocolVersion), id: t.cfg.ID, instance: t.instance}
+	w := &welcome{version: min(h.version, protocolVersion), id: t.cfg.ID, instance: t.instance, generation: t.cfg.Generation}
 	refuse := func(v verdict, format string, a ...any) *welcome {
 		w.verdict, w.text = v, fmt.Sprintf(format, a...)
 		return w
@@ -175,6 +178,9 @@ func (t *Transport) judge(tc *tls.Conn, h *hello) *welcome {
 	}
 	if err := checkIdentity(tc, t.cfg.Cluster, h.from); err != nil {
 		return refuse(refusedID, "hello says node %d: %v", h.from, err)
+	}
+	if !h.generation.same(t.cfg.Generation) { // last: who it is has been proven
+		return refuse(refusedGeneration, "node %d is of generation %s, node %d of generation %s", h.from, h.generation, t.cfg.ID, t.cfg.Generation)
 	}
 	return w
 }

@@ -47,13 +47,14 @@ type node struct {
 	downs       []error
 	unreachable int
 	snaps       []bool
+	strangers   map[uint64]Generation
 	onRaft      func(*raftpb.Message)
 	onRequest   func(ctx context.Context, from uint64, kind uint8, body []byte) ([]byte, error)
 }
 
 func startNode(t testing.TB, id uint64, change func(*Config)) *node {
 	t.Helper()
-	n := &node{t: t, statuses: map[uint64][]byte{}}
+	n := &node{t: t, statuses: map[uint64][]byte{}, strangers: map[uint64]Generation{}}
 	tlsConf := bundle(t, testCA(), id).PeerTLS()
 	cfg := Config{ID: id, Cluster: testCluster, Listen: "127.0.0.1:0", TLS: func() *tls.Config { return tlsConf }, Handler: n}
 	if change != nil {
@@ -130,6 +131,12 @@ func (n *node) RaftUnreachable(uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.unreachable++
+}
+
+func (n *node) OtherGeneration(from uint64, theirs Generation) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.strangers[from] = theirs
 }
 
 func (n *node) SnapshotStatus(_ uint64, ok bool) {

@@ -149,8 +149,8 @@ func FuzzDecodeMessage(f *testing.F) {
 }
 
 func FuzzHello(f *testing.F) {
-	f.Add((&hello{version: 1, minVersion: 1, stream: controlStream, from: 1, to: 2, cluster: "c", address: "h:1"}).encode())
-	f.Add((&welcome{verdict: refusedID, text: "no"}).encode())
+	f.Add((&hello{version: 1, minVersion: 1, stream: controlStream, from: 1, to: 2, cluster: "c", address: "h:1", generation: Generation{3, 4, "claim"}}).encode())
+	f.Add((&welcome{verdict: refusedID, text: "no", generation: Generation{1, 0, ""}}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, err := decodeHello(b); err == nil {
 			if len(h.cluster) > 255 || len(h.address) > len(b) {

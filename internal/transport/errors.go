@@ -24,6 +24,8 @@ var (
 	ErrWrongID = errors.New("peer has another raft id")
 	// ErrVersion: no common version of the protocol.
 	ErrVersion = errors.New("peer speaks no common protocol version")
+	// ErrGeneration: force-quorum has separated the other side from this one; Handler.OtherGeneration is told.
+	ErrGeneration = errors.New("peer is of another generation")
 	// ErrProtocol: bytes that make no sense.
 	ErrProtocol = errors.New("peer protocol violated")
 	// ErrRestarted: the peer's process was replaced by a new one.

@@ -28,7 +28,7 @@ const (
 )
 
 const (
-	maxHelloFrame   = 1 << 10
+	maxHelloFrame   = 4 << 10
 	maxControlFrame = MaxRequestBytes + 64
 	maxBulkFrame    = 1<<31 - 1
 	// growStep is how much memory a frame gets before its bytes have come: a length alone cannot make us allocate more. A

@@ -30,7 +30,7 @@ func (s stream) String() string {
 // hello is the dialer's first frame:
 //
 //	magic 8 | version u16 | lowest version u16 | stream u8 | from u64 | to u64 | instance u64 |
-//	cluster: length u8, bytes | address: length u16, bytes
+//	cluster: length u8, bytes | address: length u16, bytes | generation
 type hello struct {
 	version, minVersion uint16
 	stream              stream
@@ -38,6 +38,50 @@ type hello struct {
 	instance            uint64 // random per process: tells a restarted peer from one whose connection broke
 	cluster             string
 	address             string // where the dialer listens
+	generation          Generation
+}
+
+// Generation says which cluster of one name and one CA a node belongs to: force-quorum makes a new one out of the survivors of a
+// lost majority. Nodes of different generations tell each other theirs and exchange nothing else. The first one has no claim,
+// and a peer that says nothing is of it.
+//
+//	number u64 | id u64 | claim: length u16, bytes
+type Generation struct {
+	Number uint64 // 1 for the first
+	ID     uint64 // random; 0 for the first. Two of one number are strangers to each other
+	Claim  string // what its nodes say of it to others, at most maxClaim bytes; opaque here
+}
+
+// maxClaim bounds Generation.Claim.
+const maxClaim = 2 << 10
+
+func (g Generation) same(o Generation) bool { return g.Number == o.Number && g.ID == o.ID }
+
+func (g Generation) String() string {
+	if g.ID == 0 {
+		return fmt.Sprint(g.Number)
+	}
+	return fmt.Sprintf("%d/%016x", g.Number, g.ID)
+}
+
+func (g Generation) append(b []byte) []byte {
+	le := binary.LittleEndian
+	b = le.AppendUint64(b, g.Number)
+	b = le.AppendUint64(b, g.ID)
+	b = le.AppendUint16(b, uint16(len(g.Claim)))
+	return append(b, g.Claim...)
+}
+
+// decodeGeneration reads what follows the fields of hello and welcome; nothing means the first generation.
+func decodeGeneration(b []byte) (Generation, error) {
+	le := binary.LittleEndian
+	if len(b) == 0 {
+		return Generation{Number: 1}, nil
+	}
+	if len(b) < 18 || len(b) < 18+int(le.Uint16(b[16:])) || le.Uint64(b) == 0 {
+		return Generation{}, fmt.Errorf("%w: generation of %d bytes", ErrProtocol, len(b))
+	}
+	return Generation{Number: le.Uint64(b), ID: le.Uint64(b[8:]), Claim: string(b[18 : 18+int(le.Uint16(b[16:]))])}, nil
 }
 
 const helloFixed = 8 + 2 + 2 + 1 + 8 + 8 + 8
@@ -54,7 +98,8 @@ func (h *hello) encode() []byte {
 	b = append(b, byte(len(h.cluster)))
 	b = append(b, h.cluster...)
 	b = le.AppendUint16(b, uint16(len(h.address)))
-	return append(b, h.address...)
+	b = append(b, h.address...)
+	return h.generation.append(b)
 }
 
 func decodeHello(b []byte) (*hello, error) {
@@ -76,6 +121,10 @@ func decodeHello(b []byte) (*hello, error) {
 		return nil, fmt.Errorf("%w: hello is cut short", ErrProtocol)
 	}
 	h.address = string(b[2 : 2+n])
+	var err error
+	if h.generation, err = decodeGeneration(b[2+n:]); err != nil {
+		return nil, err
+	}
 	if h.stream != controlStream && h.stream != bulkStream {
 		return nil, fmt.Errorf("%w: hello for stream %d", ErrProtocol, h.stream)
 	}
@@ -91,15 +140,17 @@ const (
 	refusedID
 	refusedVersion
 	refusedOther
+	refusedGeneration
 )
 
-// welcome: verdict u8 | version u16 | id u64 | instance u64 | text: length u16, bytes
+// welcome: verdict u8 | version u16 | id u64 | instance u64 | text: length u16, bytes | generation
 type welcome struct {
-	verdict  verdict
-	version  uint16
-	id       uint64
-	instance uint64
-	text     string
+	verdict    verdict
+	version    uint16
+	id         uint64
+	instance   uint64
+	text       string
+	generation Generation
 }
 
 const welcomeFixed = 1 + 2 + 8 + 8 + 2
@@ -112,7 +163,8 @@ func (w *welcome) encode() []byte {
 	b = le.AppendUint64(b, w.instance)
 	text := w.text[:min(len(w.text), 512)]
 	b = le.AppendUint16(b, uint16(len(text)))
-	return append(b, text...)
+	b = append(b, text...)
+	return w.generation.append(b)
 }
 
 func decodeWelcome(b []byte) (*welcome, error) {
@@ -126,7 +178,9 @@ func decodeWelcome(b []byte) (*welcome, error) {
 		return nil, fmt.Errorf("%w: welcome is cut short", ErrProtocol)
 	}
 	w.text = string(b[welcomeFixed : welcomeFixed+n])
-	return w, nil
+	var err error
+	w.generation, err = decodeGeneration(b[welcomeFixed+n:])
+	return w, err
 }
 
 // err turns a refusal into an error that says which side objects to what.
@@ -140,6 +194,8 @@ func (w *welcome) err() error {
 		return fmt.Errorf("%w: %s", ErrWrongID, w.text)
 	case refusedVersion:
 		return fmt.Errorf("%w: %s", ErrVersion, w.text)
+	case refusedGeneration:
+		return fmt.Errorf("%w: %s", ErrGeneration, w.text)
 	}
 	return fmt.Errorf("%w: the peer refused: %s", ErrProtocol, w.text)
 }

@@ -63,7 +63,7 @@ func introduce(t *testing.T, n *node, b *pki.Bundle, h hello) (*tls.Conn, *welco
 }
 
 func goodHello(s stream) hello {
-	return hello{version: 1, minVersion: 1, stream: s, from: 2, to: 1, instance: 7, cluster: testCluster}
+	return hello{version: 1, minVersion: 1, stream: s, from: 2, to: 1, instance: 7, cluster: testCluster, generation: Generation{Number: 1}}
 }
 
 func TestStrangersAreRefusedWithAReason(t *testing.T) {
@@ -81,6 +81,8 @@ func TestStrangersAreRefusedWithAReason(t *testing.T) {
 		"other node":      {func(h *hello) { h.to = 3 }, ErrWrongID},
 		"false name":      {func(h *hello) { h.from = 3 }, ErrWrongID},
 		"our own id":      {func(h *hello) { h.from = 1 }, ErrWrongID},
+		"other times":     {func(h *hello) { h.generation = Generation{Number: 2, ID: 1} }, ErrGeneration},
+		"false and other": {func(h *hello) { h.generation, h.from = Generation{Number: 2, ID: 1}, 3 }, ErrWrongID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := goodHello(controlStream)

@@ -100,6 +100,7 @@ func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
 	h := hello{
 		version: protocolVersion, minVersion: protocolMinVersion, stream: l.stream,
 		from: cfg.ID, to: p.id, instance: p.t.instance, cluster: cfg.Cluster, address: p.t.address,
+		generation: cfg.Generation,
 	}
 	if err := errors.Join(c.w.frame(frameHello, h.encode()), c.w.Flush()); err != nil {
 		return nil, fmt.Errorf("say hello: %w", err)
@@ -114,6 +115,12 @@ func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
 	w, err := decodeWelcome(body)
 	if err != nil {
 		return nil, err
+	}
+	if w.verdict == accepted && !w.generation.same(cfg.Generation) { // a program that knows of no generations accepts them all
+		w.verdict, w.text = refusedGeneration, fmt.Sprintf("it is of generation %s, this node of generation %s", w.generation, cfg.Generation)
+	}
+	if w.verdict == refusedGeneration {
+		cfg.Handler.OtherGeneration(p.id, w.generation)
 	}
 	if err := w.err(); err != nil {
 		return nil, err

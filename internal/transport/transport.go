@@ -29,6 +29,9 @@ type Handler interface {
 	PeerDown(id uint64, reason error)
 	// RaftUnreachable: raft messages to the peer were dropped. Called by Send and by the writer. Must not block.
 	RaftUnreachable(id uint64)
+	// OtherGeneration: a node, whose certificate is the one of id from, wanted a connection, or answered one, and is of another
+	// generation. Must not block.
+	OtherGeneration(from uint64, theirs Generation)
 	// SnapshotStatus: a MsgSnap was handed to the peer's connection, or was lost. Must not block.
 	SnapshotStatus(id uint64, ok bool)
 }
@@ -40,6 +43,8 @@ type Config struct {
 	Listen  string // host:port; port 0 takes a free one
 	// Advertise is the address that peers reach this node by; "" means the listener's.
 	Advertise string
+	// Generation that this node belongs to; the zero value is the first.
+	Generation Generation
 	// TLS gives the configuration for the next connection, both sides (pki.Bundle.PeerTLS), so that certificates can be
 	// replaced.
 	TLS     func() *tls.Config
@@ -124,6 +129,10 @@ func (c *Config) setDefaults() error {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	c.Logger = c.Logger.With("node", c.ID)
+	def(&c.Generation.Number, 1)
+	if len(c.Generation.Claim) > maxClaim {
+		return fmt.Errorf("transport: a claim of %d bytes, at most %d", len(c.Generation.Claim), maxClaim)
+	}
 	def(&c.MaxBulkBytes, 64<<20)
 	def(&c.MaxControlBytes, 8<<20)
 	def(&c.HandshakeLimit, 3*time.Second)

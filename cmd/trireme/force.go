@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"trireme/internal/api"
+)
+
+// forceCmd is `trireme force-quorum`.
+type forceCmd struct {
+	remote
+	Voters      []string `placeholder:"NODE,…" help:"Voters of the new cluster; learners of another region may be named. Default: the voters that answer."`
+	DryRun      bool     `help:"Only report what would be done and what may be lost."`
+	ConfirmTerm uint64   `placeholder:"TERM" help:"Do not ask; refuse unless this is the term, as the report shows it."`
+	JSON        bool     `help:"Print the report, or with --confirm-term the result, as JSON."`
+}
+
+// forcePatience is how long the new cluster may take until it writes; forcePoll how often it is looked at.
+const (
+	forcePatience = 90 * time.Second
+	forcePoll     = 250 * time.Millisecond
+)
+
+// Run shows the report, asks for the term, and waits for the new cluster.
+func (c *forceCmd) Run(e *env) error {
+	if c.DryRun && c.ConfirmTerm != 0 {
+		return usagef("--dry-run and --confirm-term exclude each other")
+	}
+	if c.JSON && !c.DryRun && c.ConfirmTerm == 0 {
+		return usagef("--json goes with --dry-run or --confirm-term: with neither the term is asked for")
+	}
+	req := api.ForceRequest{Voters: c.Voters, By: whoAmI()}
+	rep, err := c.request(e, req)
+	if err != nil {
+		return err
+	}
+	if !c.JSON {
+		printForce(e, rep)
+	}
+	switch {
+	case c.DryRun && c.JSON:
+		if err := printJSON(e.out, rep); err != nil {
+			return err
+		}
+	case rep.Problem != "" && c.JSON:
+		return api.Errorf(api.KindConflict, "nothing is changed: %s", rep.Problem).With("%s", rep.Advice)
+	}
+	if c.DryRun || rep.Problem != "" {
+		if rep.Problem != "" {
+			return errSilent(exitFailed)
+		}
+		return nil
+	}
+	if req.Confirm = c.ConfirmTerm; req.Confirm == 0 {
+		if req.Confirm, err = askTerm(e, rep); err != nil {
+			return err
+		}
+		req.Seen = rep.Seen
+	}
+	if rep, err = c.request(e, req); err != nil {
+		return err
+	}
+	leader, err := c.await(e, rep)
+	if c.JSON {
+		if jsonErr := printJSON(e.out, rep); jsonErr != nil {
+			return jsonErr
+		}
+		return err
+	}
+	fmt.Fprintf(e.out, "Generation %d of cluster %s is decided, in term %d, from %s's log.\n", rep.NewGeneration, rep.Cluster, rep.NewTerm, rep.Source)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.out, "%s takes writes. See `trireme status` and `trireme history`; add nodes again with `trireme add`.\n", leader)
+	return nil
+}
+
+func (c *forceCmd) request(e *env, req api.ForceRequest) (api.ForceReport, error) {
+	return ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.ForceReport, error) {
+		return client.ForceQuorum(ctx, req)
+	})
+}
+
+// whoAmI is for the records; the cluster knows a token only.
+func whoAmI() string {
+	name := "uid " + strconv.Itoa(os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if sudo := os.Getenv("SUDO_USER"); sudo != "" && sudo != name {
+		name = sudo + " as " + name
+	}
+	host, err := os.Hostname()
+	return name + "@" + cmp.Or(map[bool]string{true: host}[err == nil], "?")
+}
+
+// askTerm wants the term typed back.
+func askTerm(e *env, rep api.ForceReport) (uint64, error) {
+	fmt.Fprintf(e.out, "\nType the term (%d) to go on: ", rep.Term)
+	line, err := bufio.NewReader(io.LimitReader(e.in, 4096)).ReadString('\n')
+	if err != nil && err != io.EOF {
+		return 0, err
+	}
+	typed := strings.TrimSpace(line)
+	if typed == "" {
+		return 0, usagef("nothing was done; type the term, or give --confirm-term")
+	}
+	if n, err := strconv.ParseUint(typed, 10, 64); err != nil || n != rep.Term {
+		return 0, usagef("nothing was done: %q is not %d", typed, rep.Term)
+	}
+	return rep.Term, nil
+}
+
+// await asks the source until somebody writes in the new generation. Its daemon starts anew meanwhile.
+func (c *forceCmd) await(e *env, rep api.ForceReport) (leader string, err error) {
+	ctx, cancel := context.WithTimeout(e.ctx, forcePatience)
+	defer cancel()
+	for {
+		rctx, done := context.WithTimeout(ctx, probeTimeout)
+		var v api.ClusterView
+		if client, cerr := c.client(rctx, false); cerr == nil {
+			v, _ = client.Cluster(rctx) // an error: not there yet
+			client.Close()
+		}
+		done()
+		if v.Generation >= rep.NewGeneration && v.Leader != "" {
+			return v.Leader, nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", api.Errorf(api.KindTimeout, "generation %d is decided, but no leader of it takes writes after %v", rep.NewGeneration, forcePatience).
+				With("see `trireme status --api %s` and the daemon's log there", rep.SourceAPI)
+		case <-time.After(forcePoll):
+		}
+	}
+}
+
+func printForce(e *env, rep api.ForceReport) {
+	fmt.Fprintf(e.out, "Cluster %s, generation %d, term %d\n\n", rep.Cluster, rep.Generation, rep.Term)
+	rows := [][]string{{"NODE", "ANSWERS", "ROLE", "TERM", "LAST ENTRY", "OF TERM", "COMMITTED", "THEN"}}
+	then := map[string]string{}
+	for _, n := range rep.Voters {
+		then[n] = "voter"
+	}
+	for _, n := range rep.Learners {
+		then[n] = "learner"
+	}
+	for _, s := range rep.Survivors {
+		what := then[s.Name]
+		if s.Name == rep.Source {
+			what += ", its log counts"
+		}
+		rows = append(rows, []string{s.Name, "yes", s.Role, fmt.Sprint(s.Term), fmt.Sprint(s.LastIndex), fmt.Sprint(s.LastTerm), fmt.Sprint(s.Commit), what})
+	}
+	for _, m := range rep.GivenUp {
+		rows = append(rows, []string{m.Name, "no", m.Role, "-", "-", "-", "-", "given up"})
+	}
+	printTable(e.out, rows)
+	fmt.Fprintln(e.out)
+	if rep.Problem != "" {
+		fmt.Fprintf(e.out, "It would not be done: %s\n", rep.Problem)
+		if rep.Advice != "" {
+			fmt.Fprintf(e.out, "%s\n", rep.Advice)
+		}
+		return
+	}
+	para := func(text string) {
+		for _, line := range wrap(text, 98) {
+			fmt.Fprintln(e.out, line)
+		}
+	}
+	para(rep.Loss)
+	for _, s := range rep.Survivors {
+		if s.Drops != "" {
+			para(fmt.Sprintf("%s drops what %s has not and nobody committed: %s", s.Name, rep.Source, strings.ReplaceAll(s.Drops, ",", ", ")))
+		}
+	}
+	para("Kept GTIDs: " + cmp.Or(strings.ReplaceAll(rep.GTIDs, ",", ", "), "none"))
+	if len(rep.GivenUp) > 0 {
+		para("The nodes given up must not come back on their own: power them off, or make sure that they can reach a survivor. A majority of them " +
+			"that runs out of reach takes writes by itself, and no software can know. One that meets a survivor fences itself for good.")
+	}
+}

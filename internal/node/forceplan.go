@@ -1,0 +1,215 @@
+package node
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/gtid"
+)
+
+// survey is what a survivor says of itself for a force-quorum.
+type survey struct {
+	ID       uint64 `json:"id"`
+	Term     uint64 `json:"term"`
+	Leader   uint64 `json:"leader"` // whom it has heard of lately, or itself with a lease; 0: nobody
+	First    uint64 `json:"first"`
+	Last     uint64 `json:"last"`
+	LastTerm uint64 `json:"last_term"`
+	Commit   uint64 `json:"commit"`
+	GTIDs    string `json:"gtids"` // of its whole log, what was purged included
+	// LastWrite is when the newest transaction of its log began, by the clock of the leader; zero: there is none near the end.
+	LastWrite time.Time `json:"last_write,omitzero"`
+	// Conf is the membership in force, Final the one when all of its log is committed.
+	Conf, Final *raftpb.ConfState
+}
+
+// forcePlan is a force-quorum thought through.
+type forcePlan struct {
+	report   api.ForceReport
+	source   uint64   // raft id of the survivor whose log counts
+	voters   []uint64 // of the new generation
+	learners []uint64
+	baseTerm uint64
+}
+
+// upToDate compares two logs as an election does.
+func upToDate(a, b *survey) int {
+	return cmp.Or(cmp.Compare(a.LastTerm, b.LastTerm), cmp.Compare(a.Last, b.Last))
+}
+
+// planForce decides who goes on with what, and says what may be lost. want are the voters that the operator names, none: the voters
+// that answer. It has no side effects and reads no clock. The report's Problem says why it must not be done.
+func planForce(c *config.Cluster, answers []survey, want []string) (*forcePlan, error) {
+	chosen := map[string]bool{}
+	for _, name := range want {
+		if _, ok := c.Member(name); !ok {
+			return nil, api.Errorf(api.KindNotFound, "no node %q; nodes are %s", name, strings.Join(c.Names(), " "))
+		}
+		chosen[name] = true
+	}
+	f := &forcePlan{}
+	f.report = api.ForceReport{Cluster: c.Name, Generation: c.Generation.NumberOf()}
+	by := map[uint64]*survey{}
+	for i := range answers {
+		by[answers[i].ID] = &answers[i]
+	}
+	live := func(id uint64) bool { return by[id] != nil }
+	var source *survey
+	rank := 0
+	for _, m := range c.Members {
+		s := by[m.ID]
+		if s == nil {
+			f.report.GivenUp = append(f.report.GivenUp, api.ForceMember{Name: m.Name, ID: m.ID, Role: m.Role, Pending: m.Pending})
+			continue
+		}
+		f.report.Term = max(f.report.Term, s.Term)
+		// Of equal logs one that votes then counts, and rather one with data.
+		r := 0
+		if chosen[m.Name] || len(chosen) == 0 && contains(s.Conf.GetVoters(), m.ID) {
+			r = 1
+			if m.Role != config.RoleLogger {
+				r = 2
+			}
+		}
+		if source == nil || cmp.Or(upToDate(s, source), cmp.Compare(r, rank)) > 0 {
+			source, rank, f.report.Source, f.report.SourceAPI = s, r, m.Name, m.API
+		}
+	}
+	if source == nil {
+		return nil, api.Errorf(api.KindNoLeader, "no member of the cluster answers")
+	}
+	f.source, f.baseTerm = source.ID, source.LastTerm
+	r := &f.report
+	r.LastTerm, r.LastIndex, r.Commit, r.GTIDs = source.LastTerm, source.Last, source.Commit, source.GTIDs
+	if !source.LastWrite.IsZero() {
+		r.LastWrite = &source.LastWrite
+	}
+	r.Certain = consensus.CommittedWithin(source.Conf, live) && consensus.CommittedWithin(source.Final, live)
+	f.choose(c, by, chosen)
+	if err := f.survivors(c, by, source); err != nil {
+		return nil, err
+	}
+	r.Problem, r.Advice = f.problem(c, by, source, chosen)
+	r.Loss = f.loss()
+	r.Seen = f.digest()
+	return f, nil
+}
+
+// choose divides the survivors into voters and learners.
+func (f *forcePlan) choose(c *config.Cluster, by map[uint64]*survey, chosen map[string]bool) {
+	for _, m := range c.Members {
+		switch {
+		case by[m.ID] == nil:
+		case chosen[m.Name] || len(chosen) == 0 && isVoter(by[f.source], m.ID):
+			f.voters = append(f.voters, m.ID)
+			f.report.Voters = append(f.report.Voters, m.Name)
+		default:
+			f.learners = append(f.learners, m.ID)
+			f.report.Learners = append(f.report.Learners, m.Name)
+		}
+	}
+}
+
+// isVoter as the source's log knows it, at its end or before.
+func isVoter(s *survey, id uint64) bool {
+	return contains(s.Conf.GetVoters(), id) || contains(s.Conf.GetVotersOutgoing(), id) || contains(s.Final.GetVoters(), id)
+}
+
+// survivors describes each of them, with what it has that the source has not.
+func (f *forcePlan) survivors(c *config.Cluster, by map[uint64]*survey, source *survey) error {
+	kept, err := gtid.ParseSet(source.GTIDs)
+	if err != nil {
+		return err
+	}
+	for _, m := range c.Members {
+		s := by[m.ID]
+		if s == nil {
+			continue
+		}
+		has, err := gtid.ParseSet(s.GTIDs)
+		if err != nil {
+			return err
+		}
+		f.report.Survivors = append(f.report.Survivors, api.ForceSurvivor{Name: m.Name, Role: m.Role, Voter: isVoter(source, m.ID), Term: s.Term,
+			LastTerm: s.LastTerm, LastIndex: s.Last, Commit: s.Commit, Drops: has.Subtract(kept).String()})
+	}
+	return nil
+}
+
+// problem says why it must not be done, and what to do instead.
+func (f *forcePlan) problem(c *config.Cluster, by map[uint64]*survey, source *survey, chosen map[string]bool) (problem, advice string) {
+	live := func(id uint64) bool { return by[id] != nil }
+	for _, m := range c.Members {
+		if s := by[m.ID]; s != nil && s.Leader != 0 {
+			l, _ := c.MemberByID(s.Leader)
+			return fmt.Sprintf("not needed: %s follows a leader, %s", m.Name, l.Name), "see `trireme status`"
+		}
+	}
+	if consensus.Quorum(source.Conf, live) {
+		return "not needed: a majority of the voters answers", "the cluster goes on by itself; see `trireme status`, and `trireme why-not NODE` if it does not"
+	}
+	for _, m := range c.Members {
+		switch s := by[m.ID]; {
+		case s == nil && chosen[m.Name]:
+			return m.Name + " does not answer", "leave it out of --voters, or start its daemon"
+		case chosen[m.Name] && m.Pending:
+			return m.Name + " has not taken part in the cluster yet", "leave it out of --voters"
+		case s != nil && len(chosen) > 0 && !chosen[m.Name] && isVoter(source, m.ID):
+			return m.Name + " is a voter, answers, and is not in --voters", "name it too, or stop its daemon if it is to be given up"
+		}
+	}
+	for _, m := range c.Members {
+		if s := by[m.ID]; s != nil && s.Commit > source.Last { // cannot be, if no log was ever lost
+			return fmt.Sprintf("%s has committed entry %d, and %s's log, which is the most up to date, ends at %d", m.Name, s.Commit, f.report.Source, source.Last),
+				"some log was lost or changed by hand; nothing can be promised any more"
+		}
+	}
+	if len(f.voters) == 0 {
+		return "no voter answers", "name those that are to vote: --voters " + strings.Join(f.report.Learners, ",")
+	}
+	if !contains(f.voters, f.source) {
+		return fmt.Sprintf("%s, a learner, holds more of the log than any voter that answers: up to entry %d of term %d", f.report.Source, source.Last, source.LastTerm),
+			"make it a voter, so that this is not lost: --voters " + strings.Join(append(slices.Clone(f.report.Voters), f.report.Source), ",")
+	}
+	for _, m := range c.Members {
+		if m.Role != config.RoleLogger && contains(f.voters, m.ID) && by[m.ID].Last+1 >= source.First {
+			return "", ""
+		}
+	}
+	return fmt.Sprintf("none of the voters to be has data that %s's log, which begins at entry %d, can bring up to date", f.report.Source, source.First),
+		"name a data node with --voters"
+}
+
+// loss says what may be lost.
+func (f *forcePlan) loss() string {
+	r := &f.report
+	if r.Certain {
+		return "Nothing that was acknowledged is lost: those given up are no majority, so every committed entry is in the log of a survivor, and " + r.Source + " has the newest."
+	}
+	when := ""
+	if r.LastWrite != nil {
+		when = ", written at " + r.LastWrite.UTC().Format("2006-01-02 15:04:05 UTC")
+	}
+	return fmt.Sprintf("May be lost: every transaction acknowledged in term %d behind entry %d, the last one that %s holds%s, and everything acknowledged "+
+		"in any later term. Only the nodes given up know how much that is. Kept: everything up to entry %d, acknowledged or not.",
+		r.LastTerm, r.LastIndex, r.Source, when, r.LastIndex)
+}
+
+// digest tells whether two plans are the same to an operator.
+func (f *forcePlan) digest() string {
+	h := fnv.New64a()
+	r := f.report
+	b, _ := json.Marshal([]any{r.Generation, r.Term, r.LastTerm, r.LastIndex, r.Source, r.Voters, r.Learners, r.GivenUp, r.Problem, r.Certain}) // plain values
+	h.Write(b)
+	return fmt.Sprintf("%016x", h.Sum64())
+}

@@ -1,0 +1,259 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/gtid"
+	"trireme/internal/raftlog"
+	"trireme/internal/transport"
+)
+
+// errNewGeneration ends a run of this node: it starts again at once, in another generation.
+var errNewGeneration = errors.New("this node starts again in a new generation of the cluster")
+
+// generationState is what a node knows of generations beside the cluster settings, in generation.json: written whole and fsynced. The
+// moment at which the file of the source is there is the moment of a force-quorum: before it nothing has happened, behind it it will.
+type generationState struct {
+	// Generation that this node belongs to, if it is newer than the one in the cluster settings.
+	Generation *config.Generation `json:"generation,omitempty"`
+	// Takeover is what the source puts into its log when it starts, once; nil on the other nodes.
+	Takeover *consensus.Takeover `json:"takeover,omitempty"`
+	// Event tells the history of it, on the source.
+	Event *api.Event `json:"event,omitempty"`
+	// Left says that this node was given up: it must not run any more.
+	Left *leftBehind `json:"left_behind,omitempty"`
+}
+
+// leftBehind is what a node that was given up knows of that.
+type leftBehind struct {
+	By   config.Generation `json:"by"` // which generation goes on without it
+	Why  string            `json:"why,omitempty"`
+	At   time.Time         `json:"at"`    // when it learned of it
+	From uint64            `json:"from"`  // its log from this entry on is not the cluster's any more
+	Last uint64            `json:"last"`  // last entry of its log
+	Have string            `json:"gtids"` // of From to Last; a part of them may never have been acknowledged
+}
+
+func generationFile(dir string) string { return filepath.Join(dir, "generation.json") }
+
+func loadGeneration(dir string) (*generationState, error) {
+	s := new(generationState)
+	b, err := os.ReadFile(generationFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, s)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", generationFile(dir), err)
+	}
+	return s, nil
+}
+
+func (s *generationState) save(dir string) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	return config.WriteFile(generationFile(dir), append(b, '\n'))
+}
+
+// openGeneration finds out which generation this node belongs to. A node that was left behind does not start.
+func (n *Node) openGeneration() error {
+	s, err := loadGeneration(n.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if s.Left != nil {
+		return n.leftError(s.Left)
+	}
+	n.generation = s.Generation
+	if g := n.cluster.Generation; g.NumberOf() > n.generation.NumberOf() { // a node that joined since, or adopted a snapshot's settings
+		n.generation = g
+	}
+	return nil
+}
+
+// carryOutTakeover puts what a force-quorum decided into the log (source only), unless that is done.
+func (n *Node) carryOutTakeover() error {
+	s, err := loadGeneration(n.cfg.Dir)
+	if err != nil || s.Takeover == nil {
+		return err
+	}
+	if s.Event != nil {
+		n.history.add(*s.Event) // once, however often it is added
+	}
+	if n.rlog.ConfStateIndex() >= s.Takeover.End() {
+		return nil
+	}
+	if err := s.Takeover.CarryOut(n.rlog, n.id.ID); err != nil {
+		return fmt.Errorf("carrying out the force-quorum of generation %d: %w", s.Generation.Number, err)
+	}
+	n.log.Warn("force-quorum: the log of this node is the cluster's now", "generation", s.Generation.Number, "term", s.Takeover.Term,
+		"index", s.Takeover.End(), "voters", s.Takeover.Conf.Voters)
+	return nil
+}
+
+// peerGeneration is what the transport says of this node to others.
+func (n *Node) peerGeneration() (transport.Generation, error) {
+	g := transport.Generation{Number: n.generation.NumberOf(), ID: n.generation.IDOf()}
+	if n.generation == nil {
+		return g, nil
+	}
+	b, err := json.Marshal(n.generation)
+	g.Claim = string(b)
+	return g, err
+}
+
+// OtherGeneration is told that a node of another generation is there. Whoever is of the older one must not serve a moment longer.
+func (n *Node) OtherGeneration(from uint64, theirs transport.Generation) {
+	if !n.isUp() {
+		return // it will be back
+	}
+	mine := n.generation.NumberOf()
+	if theirs.Number > mine {
+		n.task(func(context.Context) { n.follow(from, theirs) })
+		return
+	}
+	n.mu.Lock()
+	known := n.strangers[from]
+	if n.strangers == nil {
+		n.strangers = map[uint64]bool{}
+	}
+	n.strangers[from] = true
+	n.mu.Unlock()
+	if known {
+		return
+	}
+	if theirs.Number == mine {
+		n.log.Error("a node belongs to another generation of the same number: force-quorum was run on both sides of a cut. "+
+			"Two clusters take writes; stop one of them", "peer", from, "generation", mine)
+		n.history.add(n.event("split", 0, fmt.Sprintf("node %d belongs to another generation %d: force-quorum was run on both sides of a cut, and both sides "+
+			"may take writes. Stop one of them", from, mine)))
+		return
+	}
+	n.log.Warn("a node of an older generation was refused", "peer", from, "generation", theirs.Number)
+	n.history.add(n.event("left-behind", 0, fmt.Sprintf("node %d, which belongs to generation %d, is back and was refused; it fences itself", from, theirs.Number)))
+}
+
+// follow takes note of a newer generation: this node goes on in it, if it was meant to and its log allows, or else ends. In both cases
+// mysqld dies first: nothing that it served from now on would be the cluster's.
+func (n *Node) follow(from uint64, theirs transport.Generation) {
+	if !n.forcing.TryLock() {
+		return // it is at it, or decides something itself; the peer will be back
+	}
+	var claim config.Generation
+	if err := json.Unmarshal([]byte(theirs.Claim), &claim); err != nil || claim.Number != theirs.Number || claim.ID != theirs.ID {
+		n.forcing.Unlock()
+		n.log.Error("a peer's generation cannot be read: upgrade this node", "peer", from, "generation", theirs.Number, "err", err)
+		return
+	}
+	n.killServer()
+	n.cons.Stop()
+	why, err := n.barsFollowing(&claim)
+	if err == nil && why == "" {
+		n.log.Warn("force-quorum: this node goes on in a new generation", "generation", claim.Number, "source", claim.Source)
+		if err = (&generationState{Generation: &claim}).save(n.cfg.Dir); err == nil {
+			err = errNewGeneration
+		}
+		n.fail(err)
+		return
+	}
+	if err != nil {
+		n.fail(err)
+		return
+	}
+	n.fail(n.leave(&claim, why))
+}
+
+// barsFollowing says why this node cannot go on in a generation; empty: it can. The log is at rest.
+func (n *Node) barsFollowing(g *config.Generation) (why string, err error) {
+	switch {
+	case !slices.Contains(g.Members, n.id.ID):
+		return "it was given up", nil
+	case g.Parent != n.generation.IDOf():
+		return fmt.Sprintf("it belongs to generation %d, behind which several were made without it", n.generation.NumberOf()), nil
+	}
+	last, err := n.rlog.LastIndex()
+	if err != nil {
+		return "", err
+	}
+	term, err := n.rlog.Term(last)
+	if err != nil {
+		return "", err
+	}
+	if term > g.BaseTerm || term == g.BaseTerm && last > g.Base {
+		return fmt.Sprintf("its log (entry %d, term %d) goes beyond what the cluster went on with (entry %d, term %d)", last, term, g.Base, g.BaseTerm), nil
+	}
+	return "", nil
+}
+
+// leave records that this node was left behind, and returns the error to end with.
+func (n *Node) leave(g *config.Generation, why string) error {
+	left := &leftBehind{By: *g, Why: why, At: time.Now().UTC()}
+	s := &generationState{Generation: n.generation, Left: left}
+	if err := s.save(n.cfg.Dir); err != nil { // before the log is read, which takes its time
+		return errors.Join(n.leftError(left), err)
+	}
+	if err := n.beyond(left); err != nil {
+		return errors.Join(n.leftError(left), err)
+	}
+	return errors.Join(n.leftError(left), s.save(n.cfg.Dir))
+}
+
+// beyond finds what this node's log holds and the cluster went on without.
+func (n *Node) beyond(left *leftBehind) error {
+	last, err := n.rlog.LastIndex()
+	if err != nil {
+		return err
+	}
+	first, err := n.rlog.FirstIndex()
+	if err != nil {
+		return err
+	}
+	// Logs that have the same term at an index are equal up to there. Otherwise they part somewhere behind what was committed.
+	same := left.By.Commit
+	if term, err := n.rlog.Term(left.By.Base); err == nil && term == left.By.BaseTerm {
+		same = left.By.Base
+	}
+	left.From, left.Last = max(same+1, first), last
+	if left.From > last {
+		return nil
+	}
+	var set gtid.Set
+	err = n.rlog.Scan(left.From, last, func(m *raftlog.Meta, _, _ uint64, _ []byte) error {
+		for _, r := range m.GTIDs {
+			set.AddRange(r)
+		}
+		return nil
+	})
+	left.Have = set.String()
+	return err
+}
+
+// leftError tells an operator what became of this node.
+func (n *Node) leftError(l *leftBehind) error {
+	has := "Its log holds nothing beyond what the cluster went on with."
+	switch {
+	case l.Have != "":
+		has = fmt.Sprintf("Its log holds transactions that the cluster went on without, acknowledged ones perhaps: %s (entries %d to %d; "+
+			"`trireme log dump --from %d %s` shows them, and mysqlbinlog can replay them).", l.Have, l.From, l.Last, l.From, n.cfg.RaftDir())
+	case l.From == 0:
+		has = "What its log holds beyond what the cluster went on with is not known; see `trireme log dump`."
+	}
+	return &errLeft{fmt.Sprintf("node %q was left behind by force-quorum: on %s %s made generation %d of cluster %q from node %d's log (%s). %s "+
+		"Nothing in %s is deleted. To make it a member again, stop its daemon, move that directory away and run `trireme join`",
+		n.id.Name, l.By.At.UTC().Format("2006-01-02 15:04:05 UTC"), l.By.By, l.By.Number, n.id.Cluster, l.By.Source, l.Why, has, n.cfg.Dir)}
+}

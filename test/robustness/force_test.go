@@ -1,0 +1,287 @@
+package robustness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/demo"
+	"trireme/internal/verify"
+)
+
+// through opens a connection through a node's router, on its read-write or its read-only port.
+func (c *cluster) through(n *demo.Node, readOnly bool) (*session, error) {
+	c.t.Helper()
+	port := n.Ports.RW
+	if readOnly {
+		port = n.Ports.RO
+	}
+	l := c.Direct(n)
+	l.Addr, l.StatementTimeout = verify.Fixed(fmt.Sprintf("127.0.0.1:%d", port)), sqlLimit
+	db, err := l.Open("")
+	must(c.t, err)
+	conn, err := db.Conn(c.t.Context())
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	s := &session{c: c, db: db, conn: conn}
+	c.t.Cleanup(s.close)
+	return s, nil
+}
+
+// leftBehind waits until a node says that it was, without a mysqld, and returns why.
+func (c *cluster) leftBehind(n *demo.Node) (why string) {
+	c.t.Helper()
+	eventually(c.t, healLimit, n.Name+" is left behind", func() error {
+		v, err := c.seen(n)
+		if err != nil {
+			return err
+		}
+		for _, m := range v.Members {
+			if m.Name == n.Name && m.State == api.StateFenced && strings.Contains(m.Reason, "was left behind by force-quorum") {
+				why = m.Reason
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", v)
+	})
+	if pid := n.MySQLPID(); pid != 0 {
+		c.t.Errorf("%s has mysqld %d", n.Name, pid)
+	}
+	return why
+}
+
+// term that a force-quorum asks for.
+func (c *cluster) forceTerm(n *demo.Node, args ...string) uint64 {
+	c.t.Helper()
+	cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", n.Ports.API), c.State().Token, nil)
+	defer cl.Close()
+	rep, err := cl.ForceQuorum(c.t.Context(), api.ForceRequest{Voters: args})
+	must(c.t, err)
+	return rep.Term
+}
+
+// TestForceQuorum loses a majority of five voters. The survivors serve reads, refuse writes and go on by themselves when one is back; then
+// the majority is lost for good, with writes that nobody else has, and an operator makes a cluster of the two that are left. Nothing
+// that they had is lost, and the others, started again, fence themselves and name what they hold.
+func TestForceQuorum(t *testing.T) {
+	c := create(t, 2, 3)
+	leader := c.healthy()
+	other := c.others(leader)[0]
+	loggers := slices.DeleteFunc(slices.Clone(c.Nodes()), func(n *demo.Node) bool { return slices.Contains(c.DataNodes(), n) })
+	witness, lost := loggers[0], append([]*demo.Node{leader}, loggers[1:]...)
+	s := c.session(leader)
+	s.exec("CREATE DATABASE fq", "CREATE TABLE fq.t (id INT PRIMARY KEY)", "INSERT INTO fq.t VALUES (1)")
+	s.close()
+	c.caughtUp()
+	code, out := c.trireme(witness, "force-quorum", "--dry-run")
+	if code != 1 || !strings.Contains(out, "not needed") {
+		t.Fatalf("with a leader: %d %s", code, out)
+	}
+
+	for _, n := range lost {
+		c.KillDaemon(n)
+	}
+	eventually(t, healLimit, "reads through the survivors, writes refused", func() error {
+		ro, err := c.through(other, true)
+		if err != nil {
+			return err
+		}
+		defer ro.close()
+		if got := ro.value("SELECT COUNT(*) FROM fq.t"); got != "1" {
+			t.Fatalf("%s rows", got)
+		}
+		rw, err := c.through(witness, false)
+		if err == nil {
+			err = rw.try("INSERT INTO fq.t VALUES (99)")
+			rw.close()
+		}
+		if err == nil {
+			t.Fatal("a write was taken without a quorum")
+		}
+		if !strings.Contains(err.Error(), "no leader accepts writes") {
+			return err
+		}
+		return nil
+	})
+	if code, out := c.trireme(other, "switchover"); code != 3 || !strings.Contains(out, "no leader") {
+		t.Errorf("switchover without a quorum: %d %s", code, out)
+	}
+	c.start(lost[1])
+	c.failedOver(0) // by itself
+	for _, n := range lost[2:] {
+		c.start(n)
+	}
+	c.start(leader)
+	leader = c.healthy()
+	if leader == other { // the rest of the test loses the leader
+		_, err := c.Switchover(t.Context(), "")
+		must(t, err)
+		leader = c.healthy()
+	}
+	lost[0] = leader
+	other = c.others(leader)[0]
+
+	c.KillDaemon(other)
+	c.KillDaemon(witness)
+	s = c.session(leader)
+	s.exec("INSERT INTO fq.t VALUES (2)") // acknowledged by the three that are lost now
+	s.close()
+	for _, n := range lost {
+		c.KillDaemon(n)
+	}
+	c.start(other, witness)
+	eventually(t, healLimit, "the survivors answer", func() error {
+		if code, out := c.trireme(witness, "force-quorum", "--dry-run"); code != 0 {
+			return errors.New(out)
+		}
+		return nil
+	})
+	c.refuses(witness, other)
+	// Two operators at once: one of them does it.
+	term := fmt.Sprint(c.forceTerm(witness))
+	codes, outs := make([]int, 2), make([]string, 2)
+	var wg sync.WaitGroup
+	for i, n := range []*demo.Node{witness, other} {
+		wg.Go(func() { codes[i], outs[i] = c.trireme(n, "force-quorum", "--confirm-term", term) })
+	}
+	wg.Wait()
+	t.Logf("%d %s\n%d %s", codes[0], outs[0], codes[1], outs[1])
+	if (codes[0] == 0) == (codes[1] == 0) || !strings.Contains(outs[0]+outs[1], "May be lost: every transaction acknowledged in term") {
+		t.Fatal(codes)
+	}
+	if got := c.leader(); got != other {
+		t.Fatalf("%s leads", got.Name)
+	}
+	s = c.session(other)
+	if got := s.value("SELECT GROUP_CONCAT(id) FROM fq.t"); got != "1" {
+		t.Errorf("rows %s", got)
+	}
+	s.exec("INSERT INTO fq.t VALUES (3)")
+
+	// The lost ones are back, all at once: a majority of the old voters.
+	c.start(lost...)
+	for _, n := range lost {
+		why := c.leftBehind(n)
+		if n == leader && !strings.Contains(why, "went on without, acknowledged ones perhaps: ") {
+			t.Errorf("%s: %s", n.Name, why)
+		}
+		c.KillDaemon(n)
+		c.start(n) // and again
+		if again := c.leftBehind(n); again != why {
+			t.Errorf("%s: %s, and later: %s", n.Name, why, again)
+		}
+		if code, out := c.trireme(n, "status"); code != 3 || !strings.Contains(out, "NO LEADER") {
+			t.Errorf("status of %s: %d %s", n.Name, code, out)
+		}
+	}
+	s.exec("INSERT INTO fq.t VALUES (4)")
+	if got := s.value("SELECT GROUP_CONCAT(id ORDER BY id) FROM fq.t"); got != "1,3,4" {
+		t.Errorf("rows %s", got)
+	}
+	s.close()
+	if code, out := c.trireme(other, "history"); code != 0 || !strings.Contains(out, "made generation 2 out of") || !strings.Contains(out, "was refused; it fences itself") {
+		t.Errorf("history: %d %s", code, out)
+	}
+	var audit []byte
+	for _, n := range []*demo.Node{other, witness} {
+		b, _ := os.ReadFile(filepath.Join(n.Dir, "audit.log"))
+		audit = append(audit, b...)
+	}
+	if strings.Count(string(audit), `"what":"force-quorum"`) != 2 || !strings.Contains(string(audit), `"state":"decided"`) {
+		t.Errorf("audit.log: %s", audit)
+	}
+	// A crash of everything afterwards is one like any other.
+	c.KillDaemon(other)
+	c.KillDaemon(witness)
+	c.start(other, witness)
+	if got := c.leader(); got != other {
+		t.Errorf("%s leads", got.Name)
+	}
+	for _, n := range lost {
+		c.Forget(n)
+	}
+	_, err := c.Add(t.Context(), "l9", config.RoleLogger) // a new node is of the new generation from the start
+	must(t, err)
+	c.healthy()
+	if v := c.view(); v.Generation != 2 || len(v.Members) != 3 {
+		t.Errorf("generation %d, %d members", v.Generation, len(v.Members))
+	}
+}
+
+// refuses tries what must not be done: nothing changes.
+func (c *cluster) refuses(witness, other *demo.Node) {
+	c.t.Helper()
+	for _, x := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"--voters", "nobody", "--confirm-term", "1"}, 1, "no node"},
+		{[]string{"--voters", other.Name, "--confirm-term", "1"}, 1, "not in --voters"},
+		{[]string{"--confirm-term", "1"}, 1, "nothing is changed: the term is"},
+		{[]string{}, 2, "type the term"},
+		{[]string{"--json"}, 2, "--json goes with"},
+	} {
+		code, out := c.trireme(witness, append([]string{"force-quorum"}, x.args...)...)
+		if code != x.code || !strings.Contains(out, x.says) {
+			c.t.Errorf("%v: %d %s", x.args, code, out)
+		}
+	}
+	if v, err := c.seen(witness); err != nil || v.Generation != 1 {
+		c.t.Fatalf("generation %d, %v", v.Generation, err)
+	}
+}
+
+// TestForceQuorumOfLearners loses a region with all voters; the learners of another one become the cluster.
+func TestForceQuorumOfLearners(t *testing.T) {
+	c := create(t, 1, 2)
+	voters := slices.Clone(c.Nodes())
+	var region []*demo.Node
+	for _, name := range []string{"n8", "n9"} {
+		n, err := c.Add(t.Context(), name, config.RoleLearner)
+		must(t, err)
+		region = append(region, n)
+	}
+	leader := c.healthy()
+	s := c.session(leader)
+	s.exec("CREATE DATABASE fq", "CREATE TABLE fq.t (id INT PRIMARY KEY)", "INSERT INTO fq.t VALUES (1)")
+	s.close()
+	c.caughtUp()
+	for _, n := range voters {
+		c.KillDaemon(n)
+	}
+	eventually(t, healLimit, "the learners know that they have no leader", func() error {
+		code, out := c.trireme(region[0], "force-quorum", "--voters", "n8,n9", "--dry-run")
+		if code != 0 {
+			return errors.New(out)
+		}
+		return nil
+	})
+	if code, out := c.trireme(region[0], "force-quorum", "--dry-run"); code != 1 || !strings.Contains(out, "--voters n8,n9") {
+		t.Errorf("without --voters: %d %s", code, out)
+	}
+	code, out := c.trireme(region[0], "force-quorum", "--voters", "n8,n9", "--confirm-term", fmt.Sprint(c.forceTerm(region[0], "n8", "n9")))
+	t.Logf("%s", out)
+	if code != 0 {
+		t.Fatal(code)
+	}
+	s = c.session(c.leader())
+	s.exec("INSERT INTO fq.t VALUES (2)")
+	if got := s.value("SELECT GROUP_CONCAT(id ORDER BY id) FROM fq.t"); got != "1,2" {
+		t.Errorf("rows %s", got)
+	}
+	s.close()
+	for _, n := range voters {
+		c.Forget(n)
+	}
+	c.healthy()
+	c.equal()
+}
