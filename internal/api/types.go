@@ -41,7 +41,7 @@ type ClusterView struct {
 	// CommitRules are what the OK of a commit needs beyond Raft's majority, as the leader has it; null: nothing.
 	CommitRules *CommitRulesView `json:"commit_rules"`
 	Zones       []ZoneView       `json:"zones,omitempty"` // of the voters
-	Generation  uint64       `json:"generation"` // grows with every force-quorum; 1 at first
+	Generation  uint64           `json:"generation"`      // grows with every force-quorum; 1 at first
 }
 
 // PauseView says that automatic failover is off. Fences are not.

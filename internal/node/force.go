@@ -89,7 +89,10 @@ func (n *Node) surveyAll(ctx context.Context, hold bool) ([]survey, error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	answers := []survey{*mine}
-	for _, m := range n.members() {
+	n.mu.Lock()
+	members := n.cluster.Members
+	n.mu.Unlock()
+	for _, m := range members {
 		if m.ID == n.id.ID {
 			continue
 		}
@@ -288,6 +291,12 @@ func (n *Node) forcedSettings(applied uint64, g *config.Generation, f *forcePlan
 	for i := range c.Members {
 		if m := &c.Members[i]; contains(f.voters, m.ID) && m.Role == config.RoleLearner {
 			m.Role = config.RoleVoter
+		}
+	}
+	if c.CheckRules() != nil { // what the survivors cannot meet must not hold up their commits
+		c.CommitZones = 0
+		for i := range c.Members {
+			c.Members[i].MustAck = false
 		}
 	}
 	if len(c.Members) != len(g.Members) {

@@ -175,7 +175,7 @@ func (n *Node) follow(from uint64, theirs transport.Generation) {
 		n.fail(err)
 		return
 	}
-	n.fail(n.leave(&claim, why))
+	n.fail(n.giveUp(&claim, why))
 }
 
 // barsFollowing says why this node cannot go on in a generation; empty: it can. The log is at rest.
@@ -200,8 +200,8 @@ func (n *Node) barsFollowing(g *config.Generation) (why string, err error) {
 	return "", nil
 }
 
-// leave records that this node was left behind, and returns the error to end with.
-func (n *Node) leave(g *config.Generation, why string) error {
+// giveUp records that this node was left behind, and returns the error to end with.
+func (n *Node) giveUp(g *config.Generation, why string) error {
 	left := &leftBehind{By: *g, Why: why, At: time.Now().UTC()}
 	s := &generationState{Generation: n.generation, Left: left}
 	if err := s.save(n.cfg.Dir); err != nil { // before the log is read, which takes its time

@@ -88,7 +88,7 @@ func TestLeave(t *testing.T) {
 		"another branch": {[]uint64{1, 1, 3, 3}, "000000000003:4 (entries 3 to 4;"},
 	} {
 		n := atRest(t, 1, c.terms...)
-		err := n.leave(&base, "it was given up")
+		err := n.giveUp(&base, "it was given up")
 		if !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "left behind by force-quorum") {
 			t.Errorf("%s: %v", name, err)
 		}
