@@ -92,7 +92,11 @@ func printStatus(w io.Writer, v api.ClusterView) {
 	if v.Leader == "" {
 		leader = noLeader(v)
 	}
-	fmt.Fprintf(w, "cluster %s · term %d · commit index %d · %s\n", v.Cluster, v.Term, v.CommitIndex, leader)
+	generation := ""
+	if v.Generation > 1 {
+		generation = fmt.Sprintf("generation %d · ", v.Generation)
+	}
+	fmt.Fprintf(w, "cluster %s · %sterm %d · commit index %d · %s\n", v.Cluster, generation, v.Term, v.CommitIndex, leader)
 	if v.Pause != nil {
 		fmt.Fprintf(w, "PAUSED since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", clock(v.Pause.Since), pauseEnd(v.Pause))
 	}

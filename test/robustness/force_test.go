@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"trireme/internal/api"
@@ -76,7 +77,8 @@ func TestForceQuorum(t *testing.T) {
 	leader := c.healthy()
 	other := c.others(leader)[0]
 	loggers := slices.DeleteFunc(slices.Clone(c.Nodes()), func(n *demo.Node) bool { return slices.Contains(c.DataNodes(), n) })
-	witness, lost := loggers[0], append([]*demo.Node{leader}, loggers[1:]...)
+	// The leader goes last: before, the others would elect another one, whose mysqld would not survive its fence.
+	witness, lost := loggers[0], append(loggers[1:], leader)
 	s := c.session(leader)
 	s.exec("CREATE DATABASE fq", "CREATE TABLE fq.t (id INT PRIMARY KEY)", "INSERT INTO fq.t VALUES (1)")
 	s.close()
@@ -114,20 +116,17 @@ func TestForceQuorum(t *testing.T) {
 	if code, out := c.trireme(other, "switchover"); code != 3 || !strings.Contains(out, "no leader") {
 		t.Errorf("switchover without a quorum: %d %s", code, out)
 	}
-	c.start(lost[1])
+	c.start(lost[0])
 	c.failedOver(0) // by itself
-	for _, n := range lost[2:] {
-		c.start(n)
-	}
-	c.start(leader)
+	c.start(lost[1:]...)
 	leader = c.healthy()
 	if leader == other { // the rest of the test loses the leader
 		_, err := c.Switchover(t.Context(), "")
 		must(t, err)
 		leader = c.healthy()
 	}
-	lost[0] = leader
 	other = c.others(leader)[0]
+	lost[2] = leader
 
 	c.KillDaemon(other)
 	c.KillDaemon(witness)
@@ -166,8 +165,24 @@ func TestForceQuorum(t *testing.T) {
 	}
 	s.exec("INSERT INTO fq.t VALUES (3)")
 
-	// The lost ones are back, all at once: a majority of the old voters.
+	// The lost ones are back, a majority of the old voters, and cannot reach a survivor: they take writes. Once they can, they end.
+	for _, n := range []*demo.Node{other, witness} {
+		must(t, c.SignalHost(n, syscall.SIGSTOP))
+	}
 	c.start(lost...)
+	eventually(t, healLimit, leader.Name+" leads the old majority", func() error {
+		v, err := c.seen(leader)
+		if err == nil && (v.Leader != leader.Name || v.Generation != 1) {
+			err = fmt.Errorf("leader %q of generation %d", v.Leader, v.Generation)
+		}
+		return err
+	})
+	split := c.session(leader)
+	split.exec("INSERT INTO fq.t VALUES (98)")
+	split.close()
+	for _, n := range []*demo.Node{other, witness} {
+		must(t, c.SignalHost(n, syscall.SIGCONT))
+	}
 	for _, n := range lost {
 		why := c.leftBehind(n)
 		if n == leader && !strings.Contains(why, "went on without, acknowledged ones perhaps: ") {
@@ -182,6 +197,9 @@ func TestForceQuorum(t *testing.T) {
 			t.Errorf("status of %s: %d %s", n.Name, code, out)
 		}
 	}
+	c.leader()
+	s.close()
+	s = c.session(other)
 	s.exec("INSERT INTO fq.t VALUES (4)")
 	if got := s.value("SELECT GROUP_CONCAT(id ORDER BY id) FROM fq.t"); got != "1,3,4" {
 		t.Errorf("rows %s", got)
@@ -248,6 +266,7 @@ func TestForceQuorumOfLearners(t *testing.T) {
 	for _, name := range []string{"n8", "n9"} {
 		n, err := c.Add(t.Context(), name, config.RoleLearner)
 		must(t, err)
+		must(t, c.WaitMember(t.Context(), n))
 		region = append(region, n)
 	}
 	leader := c.healthy()
