@@ -205,8 +205,7 @@ func (n *Node) force(ctx context.Context, req api.ForceRequest, seen *forcePlan)
 	// From here on this run of the node comes to its end, and forcing stays locked: nobody decides a second time.
 	n.log.Warn("force-quorum: carried out on an operator's word", "by", cleanBy(req.By), "term", f.report.Term, "voters", f.report.Voters,
 		"given_up", f.report.GivenUp)
-	n.killServer()
-	n.cons.Stop()
+	n.quiesce()
 	defer n.fail(errNewGeneration) // raft is stopped: this node starts anew in any case
 	state, err := n.decideForce(req, f)
 	if err != nil {

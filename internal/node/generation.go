@@ -160,8 +160,7 @@ func (n *Node) follow(from uint64, theirs transport.Generation) {
 		n.log.Error("a peer's generation cannot be read: upgrade this node", "peer", from, "generation", theirs.Number, "err", err)
 		return
 	}
-	n.killServer()
-	n.cons.Stop()
+	n.quiesce()
 	why, err := n.barsFollowing(&claim)
 	if err == nil && why == "" {
 		n.log.Warn("force-quorum: this node goes on in a new generation", "generation", claim.Number, "source", claim.Source)
@@ -176,6 +175,15 @@ func (n *Node) follow(from uint64, theirs transport.Generation) {
 		return
 	}
 	n.fail(n.giveUp(&claim, why))
+}
+
+// quiesce fences this node for the rest of its run and brings its log to rest: mysqld dies at once and is not started again.
+func (n *Node) quiesce() {
+	n.mu.Lock()
+	n.stopping = true
+	n.mu.Unlock()
+	n.killServer()
+	n.cons.Stop()
 }
 
 // barsFollowing says why this node cannot go on in a generation; empty: it can. The log is at rest.
