@@ -283,23 +283,8 @@ func (n *Node) forcedSettings(applied uint64, g *config.Generation, f *forcePlan
 	if err != nil {
 		return nil, fmt.Errorf("cluster settings in the log: %w", err)
 	}
-	c = c.Clone()
-	c.Version++
-	c.Generation, c.Pause = g, nil // somebody has said that it is to go on
-	c.Members = slices.DeleteFunc(c.Members, func(m config.Member) bool { return !contains(g.Members, m.ID) })
-	for i := range c.Members {
-		if m := &c.Members[i]; contains(f.voters, m.ID) && m.Role == config.RoleLearner {
-			m.Role = config.RoleVoter
-		}
-	}
-	if c.CheckRules() != nil { // what the survivors cannot meet must not hold up their commits
-		c.CommitZones = 0
-		for i := range c.Members {
-			c.Members[i].MustAck = false
-		}
-	}
-	if len(c.Members) != len(g.Members) {
-		return nil, changedMeanwhile() // a survivor is no member by the newest settings
+	if c, err = forcedCluster(c, g, f.voters); err != nil {
+		return nil, err
 	}
 	return c.Marshal()
 }

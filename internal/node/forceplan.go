@@ -213,3 +213,28 @@ func (f *forcePlan) digest() string {
 	h.Write(b)
 	return fmt.Sprintf("%016x", h.Sum64())
 }
+
+// forcedCluster is the settings of a new generation, made from the newest ones before: without those given up, and without what could not
+// be any more or would hold up the survivors.
+func forcedCluster(before *config.Cluster, g *config.Generation, voters []uint64) (*config.Cluster, error) {
+	c := before.Clone()
+	c.Version++
+	c.Generation, c.Pause = g, nil // somebody has said that it is to go on
+	c.Members = slices.DeleteFunc(c.Members, func(m config.Member) bool { return !contains(g.Members, m.ID) })
+	if len(c.Members) != len(g.Members) {
+		return nil, changedMeanwhile() // a survivor is no member by the newest settings
+	}
+	for i := range c.Members {
+		if m := &c.Members[i]; contains(voters, m.ID) && m.Role == config.RoleLearner {
+			m.Role = config.RoleVoter
+		}
+	}
+	c.DropUpstreams()
+	if c.CheckRules() != nil { // commits must not wait for what the survivors cannot give
+		c.CommitZones = 0
+		for i := range c.Members {
+			c.Members[i].MustAck = false
+		}
+	}
+	return c, nil
+}

@@ -116,3 +116,52 @@ func TestPlanForceNamesWhatIsDropped(t *testing.T) {
 		t.Error("the same report for another log")
 	}
 }
+
+// The settings of a new generation are valid, whatever the ones before were about those that are gone.
+func TestForcedCluster(t *testing.T) {
+	c := forceCluster()
+	for i := range c.Members {
+		m := &c.Members[i]
+		m.Peer, m.API, m.Weight, m.Zone = m.Name+":7306", m.Name+":8008", 100, "z"+m.Name
+		if m.Role != config.RoleLogger {
+			m.MySQLHost, m.MySQLPort = m.Name, 3306
+		}
+	}
+	c.Members[0].MustAck, c.Members[1].MustAck = true, true
+	c.Members[4].Upstream = 1
+	c.CommitZones, c.Pause = 3, &config.Pause{}
+	if _, err := c.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct{ members, voters []uint64 }{
+		"a voter and a learner":  {[]uint64{2, 5}, []uint64{2}},
+		"the learner is a voter": {[]uint64{2, 5}, []uint64{2, 5}},
+		"the learner alone":      {[]uint64{5}, []uint64{5}},
+	} {
+		g := &config.Generation{Number: 2, ID: 7, Members: x.members}
+		got, err := forcedCluster(c, g, x.voters)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		b, err := got.Marshal()
+		if err == nil {
+			got, err = config.ParseCluster(b)
+		}
+		if err == nil {
+			err = got.CheckRules()
+		}
+		if err != nil || got.Version != c.Version+1 || got.Generation.NumberOf() != 2 || got.Pause != nil || len(got.Members) != len(x.members) || got.CommitZones != 0 {
+			t.Errorf("%s: %+v, %v", name, got, err)
+			continue
+		}
+		for _, m := range got.Members {
+			if m.Upstream != 0 || contains(x.voters, m.ID) == (m.Role == config.RoleLearner) {
+				t.Errorf("%s: %+v", name, m)
+			}
+		}
+	}
+	if _, err := forcedCluster(c, &config.Generation{Members: []uint64{2, 9}}, []uint64{2}); err == nil {
+		t.Error("a survivor that is no member")
+	}
+}

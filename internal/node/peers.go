@@ -44,7 +44,7 @@ func (n *Node) isUp() bool {
 
 // HandleRaft takes a message of a peer's raft.
 func (n *Node) HandleRaft(m *raftpb.Message) {
-	if !n.up() || n.standsStill() {
+	if !n.up() {
 		return
 	}
 	if m.GetType() == raftpb.MsgTimeoutNow {
@@ -62,6 +62,9 @@ func (n *Node) HandleRaft(m *raftpb.Message) {
 }
 
 func (n *Node) stepRaft(m *raftpb.Message) {
+	if n.standsStill() {
+		return
+	}
 	if m.GetFrom() == n.cons.Status().Leader {
 		n.heard.Store(int64(now()))
 	}

@@ -77,9 +77,10 @@ func (m *member) HandleRequest(_ context.Context, from uint64, _ uint8, body []b
 	return nil, nil
 }
 
-func (m *member) HandleStatus(uint64, []byte)      {}
-func (m *member) PeerUp(uint64)                    {}
-func (m *member) PeerDown(id uint64, reason error) {}
+func (m *member) HandleStatus(uint64, []byte)                  {}
+func (m *member) PeerUp(uint64)                                {}
+func (m *member) OtherGeneration(uint64, transport.Generation) {}
+func (m *member) PeerDown(id uint64, reason error)             {}
 func (m *member) RaftUnreachable(id uint64) {
 	if n := m.node.Load(); n != nil {
 		n.ReportUnreachable(id)
