@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -31,6 +32,8 @@ type Node struct {
 	notices      notices // both owned by the raft goroutine
 	noticesArmed bool
 
+	matches atomic.Pointer[Matches] // the newest that OnMatch has not been told; nil: none, and no job for it
+
 	commitWaits indexWaits
 	applyWaits  indexWaits
 
@@ -44,7 +47,7 @@ type Node struct {
 type applyJob struct {
 	m       *raftpb.Message
 	snap    *raftpb.Snapshot
-	matches *Matches
+	matches bool // in Node.matches
 }
 
 // maxQueuedStates bounds what OnSoftState may fall behind.
@@ -187,8 +190,8 @@ func (n *Node) turn(ticked bool, out *output) error {
 	}
 	n.armNotices()
 	n.appends.put(out.appends...)
-	if m := n.core.grownMatches(); m != nil {
-		n.applies.put(applyJob{matches: m})
+	if m := n.core.grownMatches(); m != nil && n.matches.Swap(m) == nil {
+		n.applies.put(applyJob{matches: true})
 	}
 	for _, m := range out.applies {
 		n.applies.put(applyJob{m: m})
@@ -270,8 +273,8 @@ func (n *Node) runApply() {
 				n.applyWaits.reach(n.pub.applied.Load())
 				continue
 			}
-			if job.matches != nil {
-				n.cfg.OnMatch(*job.matches)
+			if job.matches {
+				n.cfg.OnMatch(*n.matches.Swap(nil))
 				continue
 			}
 			if err := n.applier.process(job.m); err != nil {

@@ -1,6 +1,7 @@
 package ha
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -137,8 +138,11 @@ func (g *Gate[T]) Add(index uint64, at time.Duration, of T) {
 
 // Release gives the newest commit whose OK may be given now; it and all before it are not held any more.
 func (g *Gate[T]) Release() (of T, ok bool) {
-	n := 0
-	for n < len(g.held) && g.free(g.held[n].index) {
+	if len(g.held) == 0 {
+		return of, false
+	}
+	n, limit := 0, g.limit()
+	for n < len(g.held) && g.held[n].index <= limit {
 		n++
 	}
 	if n == 0 {
@@ -149,9 +153,15 @@ func (g *Gate[T]) Release() (of T, ok bool) {
 	return of, true
 }
 
-// free says whether an entry meets every rule in force.
-func (g *Gate[T]) free(index uint64) bool {
-	return !slices.ContainsFunc(g.rules, func(s *ruleSlot) bool { return !s.suspended && g.cover(s.CommitRule) < index })
+// limit is the highest index that meets every rule in force.
+func (g *Gate[T]) limit() uint64 {
+	limit := uint64(math.MaxUint64)
+	for _, s := range g.rules {
+		if !s.suspended {
+			limit = min(limit, g.cover(s.CommitRule))
+		}
+	}
+	return limit
 }
 
 // cover is the highest index that meets a rule.

@@ -53,8 +53,8 @@ type heldAck struct {
 
 // holdAck takes a committed entry of this node's mysqld and gives the OKs that the rules allow.
 func (n *Node) holdAck(index, term uint64, m *raftlog.Meta) {
-	if uint64(m.Node) != n.id.ID {
-		return
+	if uint64(m.Node) != n.id.ID || n.cons.Status().Term != term {
+		return // never to be acknowledged
 	}
 	r := &n.rules
 	r.mu.Lock()
