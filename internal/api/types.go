@@ -118,6 +118,8 @@ type RaftView struct {
 	Term    uint64 `json:"term"`
 	Voter   bool   `json:"voter"`
 	Weight  int    `json:"weight"`
+	Zone    string `json:"zone,omitempty"`
+	MustAck bool   `json:"must_ack,omitempty"`
 	Match   uint64 `json:"match"`   // highest index known durable in its log
 	First   uint64 `json:"first"`   // first index of its log: what lies below was purged
 	Last    uint64 `json:"last"`    // last index of its log

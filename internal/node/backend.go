@@ -81,6 +81,7 @@ func (n *Node) View(context.Context) api.ClusterView {
 		default:
 			mv = p.status.Member
 		}
+		mv.Raft.Zone, mv.Raft.MustAck = m.Zone, m.MustAck
 		mv.Raft.Voter = contains(st.Voters, m.ID)
 		if pr, ok := st.Members[m.ID]; ok {
 			mv.Raft.Match = pr.Match

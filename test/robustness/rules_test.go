@@ -46,6 +46,7 @@ func TestCommitRules(t *testing.T) {
 		return c.cliSays(other, "status", "COMMITS WAIT for must_ack."+logger.Name)
 	})
 	c.says(leader, 1, "switchover --dry-run", "wait for must_ack."+logger.Name)
+	c.says(leader, 1, "switchover --on-open-trx kill", "did not happen: commits in", "wait for must_ack."+logger.Name)
 	c.writesMore(w, 10)
 	if gap := w.Meter().LongestGap(held).Length(); gap < grace-time.Second || gap > grace+3*time.Second {
 		t.Errorf("commits waited for %v, the grace is %v", gap, grace)
