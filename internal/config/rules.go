@@ -33,11 +33,12 @@ func (c *Cluster) CommitGrace() time.Duration {
 	return time.Duration(c.CommitGraceMS) * time.Millisecond
 }
 
-// Zones of the voters, by name. A member that is to have no vote counts for no rule: its log does not survive the voters'.
+// Zones of the voters, by name. A member that is to have no vote counts for no rule: its log does not survive the voters'. Nor does one
+// that was never started: it may be taken out unasked.
 func (c *Cluster) Zones() []string {
 	var zones []string
 	for _, m := range c.Members {
-		if !m.Leaving() && m.Zone != "" && !slices.Contains(zones, m.Zone) {
+		if !m.Leaving() && !m.Pending && m.Zone != "" && !slices.Contains(zones, m.Zone) {
 			zones = append(zones, m.Zone)
 		}
 	}
@@ -49,7 +50,7 @@ func (c *Cluster) Zones() []string {
 func (c *Cluster) CheckRules() error {
 	voters := 0
 	for _, m := range c.Members {
-		if !m.Leaving() {
+		if !m.Leaving() && !m.Pending {
 			voters++
 		}
 	}
@@ -61,8 +62,10 @@ func (c *Cluster) CheckRules() error {
 		case m.Role == RoleLearner:
 			return fmt.Errorf("%s: %s has no vote as a learner: only a voter or a logger can be asked for; set %[1]s=false first",
 				keyMustAck+m.Name, m.Name)
+		case m.Pending:
+			return fmt.Errorf("%s: %s has joined and was never started; start its daemon first", keyMustAck+m.Name, m.Name)
 		case voters == 1:
-			return fmt.Errorf("%s: %s is the only voter, every commit is on its disk anyway", keyMustAck+m.Name, m.Name)
+			return fmt.Errorf("%s: %s would be the only voter, every commit is on its disk anyway; set %[1]s=false", keyMustAck+m.Name, m.Name)
 		}
 	}
 	if zones := c.Zones(); c.CommitZones > 1 && c.CommitZones > len(zones) {

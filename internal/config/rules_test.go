@@ -60,7 +60,9 @@ func TestRulesThatCannotBeMet(t *testing.T) {
 	for want, change := range map[string]func(*Cluster){
 		"has no vote as a learner":      func(c *Cluster) { c.Members[2].MustAck, c.Members[2].Role = true, RoleLearner },
 		"set must_ack.n3=false first":   func(c *Cluster) { c.Members[2].MustAck, c.Members[2].Removing = true, true },
-		"is the only voter":             func(c *Cluster) { c.Members = c.Members[:1]; c.Members[0].MustAck = true },
+		"was never started":             func(c *Cluster) { c.Members[2].MustAck, c.Members[2].Pending = true, true },
+		"1 (a); set zone.NODE":          func(c *Cluster) { c.CommitZones, c.Members[2].Pending = 2, true },
+		"would be the only voter":       func(c *Cluster) { c.Members = c.Members[:1]; c.Members[0].MustAck = true },
 		"zones of the voters: 2 (a b);": func(c *Cluster) { c.CommitZones = 3 },
 		"zones of the voters: 1 (a)":    func(c *Cluster) { c.CommitZones, c.Members[2].Role = 2, RoleLearner },
 		"zones of the voters: 1 (a);":   func(c *Cluster) { c.CommitZones, c.Members[2].Removing = 2, true },
