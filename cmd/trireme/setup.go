@@ -20,7 +20,6 @@ type nodeFlags struct {
 	Dir        string `default:"/var/lib/trireme" type:"path" help:"Directory of the node; must not exist or be empty."`
 	Host       string `help:"Name or address by which the other nodes reach this host. Default: this host's name."`
 	Bind       string `default:"0.0.0.0" help:"Address that all ports listen on."`
-	MysqlPort  int    `default:"3306" help:"Port of mysqld."`
 	PeerPort   int    `default:"7306" help:"Port for the other nodes."`
 	APIPort    int    `name:"api-port" default:"8008" help:"Port of health checks, status and control."`
 	RWPort     int    `name:"rw-port" default:"6446" help:"Router port that leads to the leader."`
@@ -30,8 +29,13 @@ type nodeFlags struct {
 	Durability string `default:"log" enum:"log,double" help:"log: the raft log's fsync counts; double: mysqld flushes each commit too."`
 }
 
+// mysqlPort is for a mysqld that is made; one that is adopted keeps its own.
+type mysqlPort struct {
+	MysqlPort int `default:"3306" help:"Port of mysqld."`
+}
+
 // node is the settings that the flags ask for.
-func (f nodeFlags) node() (config.Node, error) {
+func (f nodeFlags) node(port int) (config.Node, error) {
 	host, err := os.Hostname()
 	if (f.Name == "" || f.Host == "") && err != nil {
 		return config.Node{}, fmt.Errorf("this host has no name (%w); give --name and --host", err)
@@ -46,7 +50,7 @@ func (f nodeFlags) node() (config.Node, error) {
 	}
 	listen := func(port int) string { return net.JoinHostPort(f.Bind, strconv.Itoa(port)) }
 	reach := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
-	n.MySQL.Binary, n.MySQL.Bind, n.MySQL.Port, n.MySQL.Durability, n.MySQL.OSUser = f.Mysqld, f.Bind, f.MysqlPort, f.Durability, f.OSUser
+	n.MySQL.Binary, n.MySQL.Bind, n.MySQL.Port, n.MySQL.Durability, n.MySQL.OSUser = f.Mysqld, f.Bind, port, f.Durability, f.OSUser
 	n.Peer = config.Peer{Listen: listen(f.PeerPort), Advertise: reach(f.PeerPort)}
 	n.API = config.API{Listen: listen(f.APIPort), Advertise: reach(f.APIPort)}
 	n.Router.Bind, n.Router.RWPort, n.Router.ROPort = f.Bind, f.RWPort, f.ROPort
@@ -56,12 +60,13 @@ func (f nodeFlags) node() (config.Node, error) {
 // initCmd is `trireme init`.
 type initCmd struct {
 	nodeFlags
+	mysqlPort
 	Cluster string `default:"main" help:"Name of the cluster."`
 }
 
 // Run makes the directory and says how to go on.
 func (c *initCmd) Run(e *env) error {
-	n, err := c.node()
+	n, err := c.node(c.MysqlPort)
 	if err != nil {
 		return err
 	}
@@ -89,17 +94,21 @@ func apiFlag(n config.Node) string {
 // joinCmd is `trireme join`.
 type joinCmd struct {
 	nodeFlags
+	mysqlPort
 	Role  string `default:"voter" enum:"voter,logger,learner" help:"As given to trireme add."`
 	Token string `arg:"" optional:"" help:"Join token from trireme add. Default: $$TRIREME_JOIN_TOKEN; - reads it from standard input."`
 }
 
 // Run joins and says how to start the node.
 func (c *joinCmd) Run(e *env) error {
-	token, err := c.token(e.in)
+	token, err := joinToken(c.Token, e.in)
 	if err != nil {
 		return err
 	}
-	n, err := c.node()
+	if token == "" {
+		return usagef("a join token is needed; `trireme add NAME` on a running node makes one")
+	}
+	n, err := c.node(c.MysqlPort)
 	if err != nil {
 		return err
 	}
@@ -113,9 +122,8 @@ func (c *joinCmd) Run(e *env) error {
 	return nil
 }
 
-// token from the argument, the environment or standard input: an argument can be seen by every account of the host.
-func (c *joinCmd) token(in io.Reader) (string, error) {
-	token := c.Token
+// joinToken from the argument, the environment or standard input: an argument can be seen by every account of the host. Empty: none was given.
+func joinToken(token string, in io.Reader) (string, error) {
 	if token == "" {
 		token = os.Getenv("TRIREME_JOIN_TOKEN")
 	}
@@ -126,10 +134,7 @@ func (c *joinCmd) token(in io.Reader) (string, error) {
 		}
 		token = line
 	}
-	if strings.TrimSpace(token) == "" {
-		return "", usagef("a join token is needed; `trireme add NAME` on a running node makes one")
-	}
-	return token, nil
+	return strings.TrimSpace(token), nil
 }
 
 // configCmd is `trireme config`.

@@ -266,6 +266,8 @@ type JoinRequest struct {
 	Token  string        `json:"token"`
 	CSR    []byte        `json:"csr"`    // PEM certificate request
 	Member config.Member `json:"member"` // ID is ignored: the leader gives one
+	// Executed is gtid_executed of the data that the node brings (`trireme adopt`); nil: it brings none.
+	Executed *string `json:"executed,omitempty"`
 }
 
 // JoinResult is all that a new node needs to start.

@@ -38,7 +38,10 @@ type Cluster struct {
 	// DisabledEvents are the scheduled events, as "schema.name", that the leader holds disabled. A replica holds all of them
 	// disabled, so a new leader would not know which ones to enable.
 	DisabledEvents []string `json:"disabled_events,omitempty"`
-	APITokenHash   string   `json:"api_token_hash"` // of the operator's credential: pki.HashToken
+	// Base is the GTID set, in MySQL's text form, that an adopted cluster began with: data that every data node has and the log
+	// does not. It never changes. Empty in a cluster that began empty.
+	Base         string `json:"base,omitempty"`
+	APITokenHash string `json:"api_token_hash"` // of the operator's credential: pki.HashToken
 	// FailbackMS is how long, in ms, a node with a higher weight than the leader's has been healthy before it gets leadership. 0:
 	// DefaultFailback; below 0: never.
 	FailbackMS int64  `json:"failback_ms,omitempty"`

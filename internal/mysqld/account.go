@@ -68,3 +68,12 @@ func MakeAppAccount(ctx context.Context, db *sql.DB, user, password string) erro
 	}
 	return nil
 }
+
+// Dangerous says whether an account with a privilege can break the cluster's promises: it is one of those that MakeAppAccount never gives.
+func Dangerous(privilege string) bool {
+	switch strings.ToUpper(privilege) {
+	case "USAGE", "PROXY", "GRANT OPTION":
+		return false
+	}
+	return denied(privilege)
+}

@@ -265,6 +265,16 @@ func (c Config) createAccounts(ctx context.Context, tmp string) error {
 
 // accountStatements are the accounts of a new data directory. They are the same on every node, salts aside.
 func (c Config) accountStatements() []string {
+	var secret [24]byte
+	_, _ = rand.Read(secret[:]) // never fails: crypto/rand crashes the program instead
+	return append(c.ownAccounts(), "ALTER USER 'root'@'localhost' IDENTIFIED BY "+quote(hex.EncodeToString(secret[:]))+" ACCOUNT LOCK")
+}
+
+// replHosts are where the daemon dumps its mysqld from.
+var replHosts = []string{"localhost", "127.0.0.1", "::1"}
+
+// ownAccounts make Trireme's accounts.
+func (c Config) ownAccounts() []string {
 	var q []string
 	create := func(a Account, host string) string {
 		who := quote(a.User) + "@" + quote(host)
@@ -274,7 +284,7 @@ func (c Config) accountStatements() []string {
 	admin := create(c.Admin, "localhost")
 	// GRANT ALL covers every privilege that this server version knows, SYSTEM_USER among them.
 	q = append(q, "GRANT ALL ON *.* TO "+admin+" WITH GRANT OPTION")
-	for _, host := range []string{"localhost", "127.0.0.1", "::1"} {
+	for _, host := range replHosts {
 		repl := create(c.Repl, host)
 		q = append(q, "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO "+repl,
 			// Without SYSTEM_USER an application's CREATE USER could change the password; with CONNECTION_ADMIN the dump gets a
@@ -286,9 +296,6 @@ func (c Config) accountStatements() []string {
 		clone := create(c.Clone, "%")
 		q = append(q, "ALTER USER "+clone+" REQUIRE SSL", "GRANT BACKUP_ADMIN, SYSTEM_USER ON *.* TO "+clone)
 	}
-	var secret [24]byte
-	_, _ = rand.Read(secret[:]) // never fails: crypto/rand crashes the program instead
-	q = append(q, "ALTER USER 'root'@'localhost' IDENTIFIED BY "+quote(hex.EncodeToString(secret[:]))+" ACCOUNT LOCK")
 	return q
 }
 

@@ -249,9 +249,22 @@ func sameValue(a, b string) bool {
 		case "0", "FALSE", "NO":
 			return "OFF"
 		}
-		return s
+		return bytesOf(s)
 	}
 	return norm(a) == norm(b)
+}
+
+// bytesOf writes a size with a unit ("1G") as a number; anything else stays.
+func bytesOf(s string) string {
+	number, unit := strings.TrimRight(s, "KMG"), 0
+	if len(s) == len(number)+1 {
+		unit = 10 * (1 + strings.Index("KMG", s[len(number):]))
+	}
+	n, err := strconv.ParseUint(number, 10, 64)
+	if unit == 0 || err != nil || n > 1<<63>>unit {
+		return s
+	}
+	return strconv.FormatUint(n<<unit, 10)
 }
 
 // options is the text of my.cnf. The operator's lines stand between our defaults and our enforced ones: mysqld takes the last.

@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/internal/gtid"
 	"trireme/internal/pki"
 )
 
@@ -90,6 +91,9 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 		if err := checkNewMember(c, m, t); err != nil {
 			return err
 		}
+		if err := checkBrought(c, m, req.Executed); err != nil {
+			return err
+		}
 		hosts := []string{m.Peer, m.API, m.MySQLHost}
 		if cert, err = ca.SignCSR(req.CSR, pki.NodeCert{Name: m.Name, ID: m.ID, Hosts: hosts}, time.Now()); err != nil {
 			return api.Errorf(api.KindInvalid, "%v", err)
@@ -132,6 +136,33 @@ func checkNewMember(c *config.Cluster, m config.Member, t config.JoinToken) erro
 	}
 	if err := m.Validate(); err != nil {
 		return api.Errorf(api.KindInvalid, "%v", err)
+	}
+	return nil
+}
+
+// checkBrought says why the data that a newcomer brings does not fit: it must hold exactly what the cluster began with. Then the log
+// brings the rest, from its first entry on.
+func checkBrought(c *config.Cluster, m config.Member, executed *string) error {
+	if executed == nil {
+		return nil
+	}
+	base, err := gtid.ParseSet(c.Base)
+	if err != nil {
+		return err
+	}
+	has, err := gtid.ParseSet(*executed)
+	if err != nil {
+		return api.Errorf(api.KindInvalid, "gtid_executed of %s: %v", m.Name, err)
+	}
+	errant, missing := has.Subtract(base), base.Subtract(has)
+	const instead = "leave that server as it is and make an empty node on its host: trireme join; its data is copied from another node"
+	switch {
+	case m.Role == config.RoleLogger:
+		return api.Errorf(api.KindInvalid, "%s is to be a logger, which has no data", m.Name).With("invite it as a voter")
+	case !errant.Empty():
+		return api.Errorf(api.KindConflict, "%s has executed what the cluster did not begin with: %s", m.Name, errant).With(instead)
+	case !missing.Empty():
+		return api.Errorf(api.KindConflict, "%s lacks transactions that the cluster began with: %s", m.Name, missing).With(instead)
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ type judgeInput struct {
 	Executed  gtid.Set // gtid_executed
 	Committed gtid.Set // every GTID of the log up to the read index, what was purged included
 	Purged    gtid.Set // the part of Committed that is no longer in the log
+	Base      gtid.Set // the part of Purged that never was in the log: an adopted cluster began with it
 	PurgedTo  uint64   // index of the last entry that is no longer in the log
 	Durable   uint64   // S8: everything at or below it is durably in InnoDB
 	XARecover map[string]bool
@@ -114,6 +115,10 @@ func (j *judgement) explain(in judgeInput, lost gtid.Set, scan scanFunc) error {
 	// What is purged cannot be fed. The log is purged below every data node's durable index and below unfinished XA, so that it
 	// ran here: a follower that restarts has lost the GTIDs of finished XA PREPAREs, a leader those of traceless statements.
 	gone := lost.Subtract(b.seen)
+	// What the cluster began with was stopped cleanly, so that it left every GTID: what is not there never was.
+	base := gone.Intersect(in.Base)
+	j.Missing.AddSet(base)
+	gone = gone.Subtract(base)
 	if in.PurgedTo <= in.Durable {
 		j.Plug.AddSet(gone.Intersect(in.Purged))
 		gone = gone.Subtract(in.Purged)

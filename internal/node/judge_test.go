@@ -88,6 +88,7 @@ func TestJudge(t *testing.T) {
 		xids     string // in XA RECOVER
 		durable  uint64
 		local    string // incarnations, by letter, that never led
+		base     string // the part of purged with which the cluster began
 		inherits string // what came with another node's data and is not in the log
 
 		plug, refeed, isLocal, errant, missing string
@@ -152,6 +153,13 @@ func TestJudge(t *testing.T) {
 		{name: "a hole below what the log still has", purged: "1-100", log: "plain 101\nplain 102", executed: "1-50 101", missing: "51-100", high: 11},
 		{name: "holes on both sides of where the log begins", purged: "1-100", log: "plain 101\nplain 102", executed: "1-50 102", missing: "51-101", high: 12},
 
+		{name: "adopted, nothing lost", base: "1-10", purged: "1-10", log: "plain 11", executed: "1-10", high: 0},
+		{name: "adopted, a part of the base was never here", base: "1-10", purged: "1-10", log: "plain 11", executed: "1-9", durable: 10, missing: "10", behind: true},
+		{name: "adopted, an empty node", base: "1-10", purged: "1-10", log: "plain 11", durable: 0, missing: "1-10", behind: true},
+		{name: "adopted, the log was purged since", base: "1-5", purged: "1-10", log: "plain 11", executed: "1-5 7-10", durable: 10, plug: "6"},
+		{name: "adopted, with more than the base", base: "1-10", purged: "1-10", log: "plain 11", executed: "1-10 b:1", errant: "b:1"},
+		{name: "adopted, the base is gone and the log is not", base: "1-10", purged: "1-10", log: "plain 11\nplain 12", executed: "11", durable: 10, missing: "1-10", high: 11},
+
 		{name: "never committed", log: "plain 1-5", executed: "1-6", errant: "6"},
 		{name: "never committed, of another stream", log: "plain 1-5", executed: "1-5 b:1", errant: "b:1"},
 		{name: "a local statement of a dead life that never led", log: "plain 1-5", executed: "1-5 b:1-2", local: "b", isLocal: "b:1-2"},
@@ -163,7 +171,7 @@ func TestJudge(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			log := testLog(t, tt.log)
-			in := judgeInput{Executed: testSet(t, tt.executed), Committed: testSet(t, tt.purged), Purged: testSet(t, tt.purged), PurgedTo: 10, Durable: tt.durable,
+			in := judgeInput{Executed: testSet(t, tt.executed), Committed: testSet(t, tt.purged), Purged: testSet(t, tt.purged), Base: testSet(t, tt.base), PurgedTo: 10, Durable: tt.durable,
 				Inherited: testSet(t, tt.inherits), XARecover: map[string]bool{}}
 			for _, x := range log {
 				in.Committed.AddRange(x.GTIDs)

@@ -21,7 +21,7 @@ const (
 // census is what the leader knows of everybody when a change of the membership is weighed.
 type census struct {
 	nodes map[uint64]censusNode
-	whole bool // this node's log begins at its first entry
+	whole bool // this node's log begins at its first entry, and the cluster began empty
 }
 
 type censusNode struct {
@@ -34,9 +34,9 @@ type censusNode struct {
 
 func (n *Node) census() census {
 	st := n.cons.Status()
-	first, err := n.rlog.FirstIndex()
+	begin := n.rlog.Boundary()
 	v := n.view()
-	c := census{nodes: map[uint64]censusNode{}, whole: err == nil && first == 1}
+	c := census{nodes: map[uint64]censusNode{}, whole: begin.Index == 0 && begin.GTIDs.Empty()}
 	c.nodes[n.id.ID] = censusNode{name: n.id.Name, voter: contains(st.Voters, n.id.ID), live: true,
 		data: n.id.Role != config.RoleLogger, ready: n.myStatus().Ready}
 	for _, p := range v.Peers {

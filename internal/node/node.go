@@ -22,6 +22,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/dump"
+	"trireme/internal/gtid"
 	"trireme/internal/guard"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
@@ -71,6 +72,7 @@ type Node struct {
 	local   *localFile
 	history *history
 	version string
+	began   gtid.Set // what an adopted cluster began with (config.Cluster.Base)
 
 	rlog    *raftlog.Log
 	cons    *consensus.Node

@@ -95,6 +95,9 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if err := n.checkMembership(n.cluster); err != nil {
 		return nil, err
 	}
+	if n.began, err = gtid.ParseSet(n.cluster.Base); err != nil {
+		return nil, fmt.Errorf("%s: base: %w", cfg.ClusterFile(), err)
+	}
 	if n.bundle, err = pki.LoadBundle(cfg.TLSDir()); err != nil {
 		return nil, err
 	}
@@ -149,7 +152,7 @@ func (n *Node) forgetData() error {
 // openLog opens the raft log. One that was made and is gone means that what this node promised is gone too (S2).
 func (n *Node) openLog() error {
 	opts := raftlog.Options{Dir: n.cfg.RaftDir(), SegmentBytes: int64(n.cfg.Raft.LogSegment), CacheBytes: int64(n.cfg.Raft.LogCache),
-		Cluster: n.id.ClusterID, NodeID: n.id.ID, Logger: n.base}
+		Cluster: n.id.ClusterID, NodeID: n.id.ID, Base: n.began, Logger: n.base}
 	l, err := raftlog.Open(opts)
 	if err != nil {
 		return err

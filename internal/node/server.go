@@ -250,7 +250,7 @@ func (n *Node) judgeLife(ctx context.Context, l *life) (*judgement, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node.json: inherited: %w", err)
 	}
-	in := judgeInput{Executed: executed, Committed: committed, Purged: purged.GTIDs, PurgedTo: purged.Index, Durable: local.Durable,
+	in := judgeInput{Executed: executed, Committed: committed, Purged: purged.GTIDs, PurgedTo: purged.Index, Base: n.began, Durable: local.Durable,
 		XARecover: xidKeys(xids), Inherited: inherited, Local: n.harmless(l, local)}
 	marks := marker{executed: executed}
 	j, err := judge(in, func(known gtid.Set, f func(logTxn) error) error {

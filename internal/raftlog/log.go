@@ -31,7 +31,10 @@ type Options struct {
 	// Cluster and NodeID (the raft id) are written into every file and checked at Open.
 	Cluster uint64
 	NodeID  uint64
-	Logger  *slog.Logger
+	// Base are the GTIDs that are in every data directory before the log's first entry: those of an adopted cluster. A log that is made
+	// begins behind them; one that is there keeps its own.
+	Base   gtid.Set
+	Logger *slog.Logger
 
 	// hardSegmentBytes is the size from which a segment is closed even within a transaction: offsets have 32 bits.
 	hardSegmentBytes int64

@@ -126,6 +126,35 @@ func normal(e *raftpb.Entry) *raftpb.Entry {
 	return n
 }
 
+// TestBase: a log that begins behind a set of GTIDs says so in every place, and a feed for somebody who lacks a part of it is refused.
+func TestBase(t *testing.T) {
+	opts := testOptions(t.TempDir(), nil)
+	base, err := gtid.ParseSet("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-100")
+	check(t, err)
+	opts.Base = base
+	l := mustOpen(t, opts)
+	setTerm(t, l, 1, 0)
+	s := newStream(3, 1)
+	check(t, l.Append([]*raftpb.Entry{s.barrier(1, 1), s.trx(2, 1, 2, 100)}))
+	check(t, l.Sync())
+	check(t, l.Close())
+	opts.Base = gtid.Set{} // what is there counts
+	l = mustOpen(t, opts)
+	defer func() { check(t, l.Close()) }()
+	if b := l.Boundary(); b.Index != 0 || !b.GTIDs.Equal(base) {
+		t.Errorf("the log begins at %d behind %q", b.Index, b.GTIDs)
+	}
+	if index, _, err := l.SeekGTID(base, 2); err != nil || index != 2 {
+		t.Errorf("a feed for one who has the base begins at %d: %v", index, err)
+	}
+	_, _, err = l.SeekGTID(gtid.Set{}, 2)
+	wantErr(t, err, ErrPurged)
+	twice := Meta{}
+	first := base.Ranges()[0]
+	twice.AddGTID(gtid.GTID{SID: first.SID, GNO: first.First})
+	wantErr(t, l.Append([]*raftpb.Entry{s.chunk(3, 1, &twice, 100)}), ErrInvariant)
+}
+
 func TestAppendReopenPurgeSeek(t *testing.T) {
 	dir := t.TempDir()
 	opts := testOptions(dir, nil)

@@ -105,7 +105,7 @@ func (l *Log) create(names []string) error {
 			return fmt.Errorf("%w: %s holds segments, but no state file with term and vote: this node must rejoin under a new id", ErrCorrupt, l.dir)
 		}
 	}
-	head := segmentHead{cluster: l.opts.Cluster, node: l.opts.NodeID, first: 1}
+	head := segmentHead{cluster: l.opts.Cluster, node: l.opts.NodeID, first: 1, ledger: ledger{gtids: l.opts.Base.Clone()}}
 	if err := l.makeSegment(&head); err != nil {
 		return err
 	}

@@ -11,6 +11,10 @@ import (
 	"trireme/internal/pki"
 )
 
+// BeforeAdopt is the folder below a node's directory that keeps what an adopted server had beside its data: binary and relay logs, and
+// persisted variables. Trireme never looks at it again but for `trireme adopt --undo`.
+const BeforeAdopt = "before-adopt"
+
 // directory is a node's directory in the making. Either finish or undo ends it.
 type directory struct {
 	path string
@@ -56,6 +60,17 @@ func firstMissing(path string) string {
 	}
 }
 
+// openTo lets a mysqld of another user through to its own folder; all else in the directory keeps its mode.
+func (d *directory) openTo(osUser string) error {
+	if osUser == "" {
+		return nil
+	}
+	if err := os.Chmod(d.path, 0o711); err != nil {
+		return fmt.Errorf("the node's directory: %w", err)
+	}
+	return nil
+}
+
 // occupied says what is in the way.
 func occupied(path string) error {
 	id, err := config.LoadIdentity(path)
@@ -75,8 +90,12 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// undo removes what was made. The directory was new or empty, so everything in it is ours.
+// undo removes what was made. The directory was new or empty, so everything in it is ours, except for what a server brought that is adopted: with
+// that in it, the directory stays.
 func (d *directory) undo() {
+	if exists(filepath.Join(d.path, "mysql", "data")) || exists(filepath.Join(d.path, BeforeAdopt)) {
+		return
+	}
 	if d.made != "" {
 		_ = os.RemoveAll(d.made)
 		return

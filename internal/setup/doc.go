@@ -8,5 +8,7 @@
 //	    cluster.json     settings of the cluster as known when the directory was made
 //	    identity.json    which node of which cluster this is; written last, so a directory that has it is complete
 //
+// [Begin] and JoinOptions.Bring are for `trireme adopt`, which puts a server's data into the directory before it is complete.
+//
 // Init also writes the operator's credential, see [Credential]. On an error nothing that was made is left behind.
 package setup

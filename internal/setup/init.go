@@ -29,36 +29,70 @@ type InitResult struct {
 }
 
 // Init makes a new cluster whose only member is this node.
-func Init(opts InitOptions) (res InitResult, err error) {
+func Init(opts InitOptions) (InitResult, error) {
+	d, err := Begin(opts)
+	if err != nil {
+		return InitResult{}, err
+	}
+	return d.Finish("")
+}
+
+// Draft is the first node of a new cluster before its directory is complete. Finish or Undo ends it.
+type Draft struct {
+	opts InitOptions
+	contents
+	cred Credential
+	dir  *directory
+}
+
+// Begin makes the directory and everything that goes into it, and writes nothing yet.
+func Begin(opts InitOptions) (*Draft, error) {
 	if opts.Role == "" {
 		opts.Role = config.RoleVoter
 	}
 	if opts.Role != config.RoleVoter {
-		return res, fmt.Errorf("the first node of a cluster must hold data: its role is %q, not %q", config.RoleVoter, opts.Role)
+		return nil, fmt.Errorf("the first node of a cluster must hold data: its role is %q, not %q", config.RoleVoter, opts.Role)
 	}
 	n := opts.Node
 	if err := n.Validate(); err != nil {
-		return res, err
+		return nil, err
 	}
 	id := config.Identity{Cluster: n.Cluster, ClusterID: newClusterID(), Name: n.Name, ID: 1, Role: opts.Role, Bootstrap: true}
 	c, cred, err := newCluster(n, id)
 	if err != nil {
-		return res, err
+		return nil, err
 	}
 	dir, err := openDirectory(n.Dir)
 	if err != nil {
-		return res, err
+		return nil, err
 	}
-	if err := dir.fill(c); err != nil {
+	if err := dir.openTo(n.MySQL.OSUser); err != nil {
 		dir.undo()
+		return nil, err
+	}
+	return &Draft{opts: opts, contents: c, cred: cred, dir: dir}, nil
+}
+
+// Secrets are those that the directory will hold.
+func (d *Draft) Secrets() config.Secrets { return d.secrets }
+
+// Undo removes the directory, unless data was brought into it.
+func (d *Draft) Undo() { d.dir.undo() }
+
+// Finish completes the directory. base is the GTID set that the cluster begins with (config.Cluster.Base). On an error nothing is left,
+// as with Undo.
+func (d *Draft) Finish(base string) (res InitResult, err error) {
+	d.cluster.Base = base
+	if err := d.dir.fill(d.contents); err != nil {
+		d.dir.undo()
 		return res, err
 	}
-	path, err := cred.Save(opts.CredentialDir)
+	path, err := d.cred.Save(d.opts.CredentialDir)
 	if err != nil {
-		dir.undo()
+		d.dir.undo()
 		return res, fmt.Errorf("writing the operator's credential: %w", err)
 	}
-	return InitResult{ConfigFile: filepath.Join(n.Dir, config.NodeFileName), CredentialFile: path, Credential: cred, Identity: id}, nil
+	return InitResult{ConfigFile: filepath.Join(d.node.Dir, config.NodeFileName), CredentialFile: path, Credential: d.cred, Identity: d.identity}, nil
 }
 
 // newCluster makes all that is random or signed, before anything is written.

@@ -20,6 +20,11 @@ type JoinOptions struct {
 	Token string      // from `trireme add`
 	Node  config.Node // complete settings but for Cluster, which the cluster itself tells; Dir is absolute
 	Role  string      // config.RoleVoter when empty; must be that of the token
+
+	// Executed is gtid_executed of data that the node brings; nil: it brings none. Bring puts it into the node's directory, once the
+	// cluster has accepted it and before identity.json makes the directory a node's.
+	Executed *string
+	Bring    func(config.Secrets) error
 }
 
 // JoinResult says what was made.
@@ -62,7 +67,10 @@ func Join(ctx context.Context, opts JoinOptions) (res JoinResult, err error) {
 			dir.undo()
 		}
 	}()
-	answer, err := ask(ctx, token, api.JoinRequest{Token: opts.Token, CSR: csr, Member: n.Member(0, opts.Role)})
+	if err := dir.openTo(n.MySQL.OSUser); err != nil {
+		return res, err
+	}
+	answer, err := ask(ctx, token, api.JoinRequest{Token: opts.Token, CSR: csr, Member: n.Member(0, opts.Role), Executed: opts.Executed})
 	if err != nil {
 		return res, err
 	}
@@ -71,6 +79,9 @@ func Join(ctx context.Context, opts JoinOptions) (res JoinResult, err error) {
 	}
 	n.Cluster = answer.Cluster.Name
 	c, err := joined(n, token, key, answer)
+	if err == nil && opts.Bring != nil {
+		err = opts.Bring(c.secrets)
+	}
 	if err == nil {
 		err = dir.fill(c)
 	}

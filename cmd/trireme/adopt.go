@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"trireme/internal/adopt"
+	"trireme/internal/config"
+)
+
+// adoptCmd is `trireme adopt`.
+type adoptCmd struct {
+	nodeFlags
+	Cluster      string   `default:"main" help:"Name of the new cluster."`
+	Socket       string   `type:"path" help:"Unix socket of the running server."`
+	Server       string   `placeholder:"HOST:PORT" help:"Or where it listens, on this host."`
+	User         string   `default:"root" help:"Account with all rights on the server, and on the replicas."`
+	PasswordFile string   `type:"path" help:"File with its password. Default: $$TRIREME_MYSQL_PASSWORD; without that, none."`
+	Replica      []string `placeholder:"HOST:PORT" help:"Each replica that is to become a node too: the source stops only when all of them hold everything."`
+	Role         string   `default:"voter" enum:"voter,learner" help:"With a join token: as given to trireme add."`
+	trxPolicy
+	Outage time.Duration `default:"10s" help:"How long writes may be closed before the server is stopped; then everything is taken back. Default: ${default}."`
+	DryRun bool          `help:"Check everything, say what would happen, change nothing."`
+	Undo   bool          `help:"Give the server's files back, as long as the daemon has not run on the directory."`
+	JSON   bool          `help:"Print checks and settings of a dry run as JSON."`
+	Token  string        `arg:"" optional:"" help:"Of a replica: join token from trireme add. Default: $$TRIREME_JOIN_TOKEN; - reads it from standard input."`
+}
+
+// Run checks, adopts, and says how to start the node.
+func (c *adoptCmd) Run(e *env) error {
+	if c.Undo {
+		return c.undo(e)
+	}
+	opts, err := c.options(e)
+	if err != nil {
+		return err
+	}
+	p, err := adopt.Look(e.ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	if c.JSON {
+		err = printJSON(e.out, p)
+	} else {
+		printPlan(e, p)
+	}
+	if err == nil && !p.OK() {
+		err = adopt.ErrChecks
+	}
+	if err != nil || c.DryRun {
+		return err
+	}
+	res, err := p.Run(e.ctx)
+	if err != nil {
+		return err
+	}
+	c.printResult(e, opts.Node, res)
+	return nil
+}
+
+func (c *adoptCmd) options(e *env) (opts adopt.Options, err error) {
+	if opts.Login, err = c.login(); err != nil {
+		return opts, err
+	}
+	if opts.TrxWait, err = c.wait(); err != nil {
+		return opts, err
+	}
+	if c.Outage <= 0 {
+		return opts, usagef("--outage=%v is no time", c.Outage)
+	}
+	if opts.Token, err = joinToken(c.Token, e.in); err != nil {
+		return opts, err
+	}
+	if opts.Token != "" && len(c.Replica) > 0 {
+		return opts, usagef("--replica is for the source, which goes first; a replica joins by itself with its token")
+	}
+	if opts.Node, err = c.node(0); err != nil {
+		return opts, err
+	}
+	opts.Node.Cluster = c.Cluster
+	if opts.Token != "" {
+		opts.Node.Cluster = "" // the cluster says it
+	}
+	opts.Replicas, opts.Outage, opts.Role = c.Replica, c.Outage, c.Role
+	opts.Say = func(format string, args ...any) { fmt.Fprintf(e.errOut, format+"\n", args...) }
+	return opts, nil
+}
+
+// login is how to reach the server.
+func (c *adoptCmd) login() (adopt.Login, error) {
+	l := adopt.Login{Socket: c.Socket, User: c.User, Password: os.Getenv("TRIREME_MYSQL_PASSWORD")}
+	switch {
+	case c.Socket != "" && c.Server != "":
+		return l, usagef("--socket and --server name the same server: give one")
+	case c.Socket == "" && c.Server == "":
+		return l, usagef("where is the server? Give --socket PATH or --server HOST:PORT")
+	case c.Server != "":
+		host, port, err := net.SplitHostPort(c.Server)
+		if err == nil {
+			l.Port, err = strconv.Atoi(port)
+		}
+		if err != nil {
+			return l, usagef("--server=%s is not HOST:PORT", c.Server)
+		}
+		l.Host = host
+	}
+	if c.PasswordFile == "" {
+		return l, nil
+	}
+	if err := config.CheckPrivate(c.PasswordFile); err != nil {
+		return l, err
+	}
+	b, err := os.ReadFile(c.PasswordFile)
+	l.Password = strings.TrimRight(string(b), "\r\n")
+	return l, err
+}
+
+func (c *adoptCmd) undo(e *env) error {
+	u, err := adopt.Undo(c.Dir)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.out, "The data is back in %s and %s is removed. %s\n", u.DataDir, c.Dir, u.Again)
+	return nil
+}
+
+func printPlan(e *env, p *adopt.Plan) {
+	w := tabwriter.NewWriter(e.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CHECK\tRESULT\tFOUND")
+	for _, c := range p.Checks {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", c.Name, c.Result, c.Found)
+		if c.Do != "" {
+			fmt.Fprintf(w, "\t\t-> %s\n", c.Do)
+		}
+	}
+	_ = w.Flush()
+	fmt.Fprintln(e.out)
+	w = tabwriter.NewWriter(e.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SETTING\tNOW\tTHEN")
+	for _, o := range p.Settings {
+		switch {
+		case o.Kept:
+			fmt.Fprintf(w, "%s\t%s\tkept, in mysql.options\n", o.Name, o.Old)
+		case o.New == "":
+			fmt.Fprintf(w, "%s\t%s\tnot set: %s\n", o.Name, o.Old, o.Why)
+		default:
+			fmt.Fprintf(w, "%s\t%s\t%s: %s\n", o.Name, o.Old, o.New, o.Why)
+		}
+	}
+	_ = w.Flush()
+	fmt.Fprintln(e.out)
+}
+
+func (c *adoptCmd) printResult(e *env, n config.Node, res adopt.Result) {
+	if res.CredentialFile != "" {
+		fmt.Fprintf(e.out, "Node %s of the new cluster %s is in %s, with the server's data.\n", n.Name, n.Cluster, n.Dir)
+		fmt.Fprintf(e.out, "The operator's credential is %s; keep it safe.\n", res.CredentialFile)
+	} else {
+		fmt.Fprintf(e.out, "Node %s is a member (nodes are %s), with the server's data in %s.\n", n.Name, strings.Join(res.Members, " "), n.Dir)
+	}
+	fmt.Fprintf(e.out, "Binary logs of before are in %s; keep them for point-in-time recovery to before now.\n", c.Dir+"/before-adopt")
+	for _, f := range res.Left {
+		fmt.Fprintf(e.out, "On another file system, left where it is: %s\n", f)
+	}
+	fmt.Fprintf(e.out, "\nWrites are closed since %s. Open them  trireme node --config %s\n", res.Closed.Format(time.TimeOnly), res.ConfigFile)
+	if res.CredentialFile != "" {
+		fmt.Fprintf(e.out, "then, for each replica                   trireme add NAME%s\n", apiFlag(n))
+		fmt.Fprintf(e.out, "and on its host                          trireme adopt … TOKEN\n")
+	}
+}
