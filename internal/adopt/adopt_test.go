@@ -80,6 +80,9 @@ func TestChecks(t *testing.T) {
 		{name: "not the top", spoil: func(f *facts, _ *remote) { f.Channels = []channel{{Source: "db0:3306", IO: "Yes"}} }, check: "source of the set", result: Fail, want: "db0:3306"},
 		{name: "once a replica", spoil: func(f *facts, _ *remote) { f.Channels = []channel{{Source: "db0:3306", IO: "No", SQL: "No"}} }, check: "source of the set", result: Warn, want: "stopped"},
 		{name: "a replica that is not named", spoil: func(f *facts, _ *remote) { f.Connected = []string{replicaUUID, "c"} }, check: "other replicas", result: Fail, want: "server_uuid c"},
+		{name: "change-data capture", spoil: func(f *facts, _ *remote) {
+			f.Connected, f.Readers = []string{replicaUUID}, []string{"cdc@h:1", "repl@db2:2"}
+		}, check: "other readers of the binary log", result: Fail, want: "cdc@h:1, repl@db2:2; 1 of them"},
 		{name: "accounts of replicas", spoil: func(f *facts, _ *remote) { f.Dumpers = []string{"'repl'@'%'"} }, check: "accounts of replicas", result: Warn, want: "repl"},
 
 		{name: "a replica", spoil: func(*facts, *remote) {}, check: "replica db2:3306", result: OK, want: "1 transactions behind"},
@@ -138,6 +141,7 @@ func TestTakeOver(t *testing.T) {
 		"log_replica_updates": {"ON", ""}, "gtid_mode": {"ON", "GLOBAL"}, "read_only": {"OFF", "DYNAMIC"}, "rpl_semi_sync_source_timeout": {"1000", "PERSISTED"},
 		"rpl_semi_sync_source_trace_level": {"32", ""}, "slave_net_timeout": {"60", "GLOBAL"}, "skip_name_resolve": {"OFF", ""}, "max_binlog_size": {"1073741824", ""},
 		"basedir": {"/usr/", "GLOBAL"}, "ssl_ca": {"", "DYNAMIC"}, "audit_log_file": {"a", "GLOBAL"}, "validate_password.policy": {"LOW", "PERSISTED"}, "table_open_cache": {"4000", ""},
+		"character_set_server": {"latin1", ""}, "time_zone": {"+00:00", ""}, "collation_server": {"utf8mb4_0900_ai_ci", ""},
 	} {
 		f.Vars[name] = v[0]
 		if v[1] != "" {
@@ -146,7 +150,8 @@ func TestTakeOver(t *testing.T) {
 	}
 	cfg := mysqldConfig(config.Node{Dir: "/n", MySQL: config.MySQL{Port: 3306, Durability: config.DurabilityLog}}, config.NewSecrets(), f.Binary)
 	taken, changes := takeOver(f, cfg)
-	want := map[string]string{"max_connections": "500", "innodb_buffer_pool_size": "1073741824", "skip_name_resolve": "OFF", "loose_audit_log_file": "a",
+	want := map[string]string{"max_connections": "500", "innodb_buffer_pool_size": "1073741824", "skip_name_resolve": "OFF", "character_set_server": "latin1",
+		"default_time_zone": "+00:00", "loose_audit_log_file": "a",
 		"loose_validate_password.policy": "LOW"}
 	if len(taken) != len(want) {
 		t.Errorf("taken over: %v", taken)

@@ -184,6 +184,10 @@ func source(f *facts, reps []remote) []Check {
 		t.add("other replicas", Fail, "connected, and not named: server_uuid "+some(unknown),
 			"name each with --replica HOST:PORT, or STOP REPLICA there: nobody may read the leader's binary log any more")
 	}
+	if len(f.Readers) > len(f.Connected) {
+		t.add("other readers of the binary log", Fail, some(f.Readers)+fmt.Sprintf("; %d of them are replicas", len(f.Connected)),
+			"stop mysqlbinlog, change-data capture and the like: nobody may read the leader's binary log any more")
+	}
 	if len(f.Dumpers) > 0 {
 		t.add("accounts of replicas", Warn, some(f.Dumpers), "they are locked: who reads the leader's binary log sees what is not committed yet")
 	}

@@ -36,6 +36,7 @@ type facts struct {
 	Dumpers   []string // accounts with REPLICATION SLAVE, without SUPER, as SQL names them
 	Supers    []string // of the users that replicas use now: those with SUPER
 	Connected []string // server_uuids of the replicas that are connected
+	Readers   []string // user@host of everybody who reads the binary log, replicas included
 	OldNames  bool     // the semi-sync plugins have their names of before 8.0.26
 
 	// Of this host.
@@ -181,9 +182,13 @@ func (f *facts) readAccounts(ctx context.Context, s *server) error {
 	if err != nil {
 		return err
 	}
-	users, err := s.column(ctx, "SELECT DISTINCT USER AS v FROM performance_schema.processlist WHERE COMMAND LIKE 'Binlog Dump%'")
+	dumps, err := s.rows(ctx, "SELECT USER AS u, CONCAT(USER, '@', HOST) AS v FROM performance_schema.processlist WHERE COMMAND LIKE 'Binlog Dump%' ORDER BY 2")
 	if err != nil {
 		return err
+	}
+	var users []string
+	for _, d := range dumps {
+		users, f.Readers = append(users, d["u"]), append(f.Readers, d["v"])
 	}
 	for _, r := range rows {
 		switch {

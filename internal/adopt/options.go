@@ -17,9 +17,19 @@ type OptionChange struct {
 	Why  string `json:"why,omitempty"` // it is not kept
 }
 
-// keptDefaults are options whose value on the running server holds also where nobody has set it, since Trireme's own default differs and
-// accounts or applications rest on it.
-var keptDefaults = []string{"skip_name_resolve"}
+// untracked are variables whose source MySQL does not know: it says COMPILED whoever has set them (measured on 9.7.4). Each with MySQL's
+// default, with which it need not be kept.
+var untracked = map[string]string{"character_set_server": "utf8mb4", "collation_server": "utf8mb4_0900_ai_ci", "transaction_isolation": "REPEATABLE-READ",
+	"time_zone": "SYSTEM", "lower_case_table_names": "0"}
+
+// isSet says whether the value of a variable is somebody's choice, or one on which accounts rest and which Trireme would choose otherwise.
+func isSet(f *facts, name string, fate mysqld.Fate) bool {
+	if normal, ok := untracked[name]; ok {
+		return f.Vars[name] != normal
+	}
+	_, set := f.Sources[name]
+	return set || name == "skip_name_resolve" && !fate.Same
+}
 
 // takeOver divides the server's options into those that go to mysql.options and those that Trireme sets or does without. What keeps its
 // value anyway is in neither.
@@ -27,13 +37,12 @@ func takeOver(f *facts, cfg mysqld.Config) (taken map[string]string, changes []O
 	taken = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(f.Vars)) {
 		value := f.Vars[name]
-		_, set := f.Sources[name]
 		fate := cfg.FateOf(name, value)
-		keeps := set || slices.Contains(keptDefaults, name) && !fate.Same
+		set := isSet(f, name, fate)
 		switch {
 		case fate.Kept && set && (strings.HasPrefix(name, "slave_") || strings.HasPrefix(name, "master_")):
 			changes = append(changes, OptionChange{Name: name, Old: value, Why: "replication is Trireme's, and this is an old name"})
-		case fate.Kept && keeps && value != "":
+		case fate.Kept && set && value != "":
 			taken[optionName(f, name)] = value
 			changes = append(changes, OptionChange{Name: name, Old: value, New: value, Kept: true})
 		case fate.Kept && fate.Value != "" && !fate.Same:
@@ -48,6 +57,9 @@ func takeOver(f *facts, cfg mysqld.Config) (taken map[string]string, changes []O
 
 // optionName is how the option is written in my.cnf: one of a plugin or a component is not known before that is loaded.
 func optionName(f *facts, name string) string {
+	if name == "time_zone" {
+		return "default_time_zone"
+	}
 	loose := strings.Contains(name, ".")
 	for _, p := range f.Loadable {
 		loose = loose || strings.HasPrefix(name, p+"_")

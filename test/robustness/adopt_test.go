@@ -162,7 +162,7 @@ func makeSet(t *testing.T, dir string, base int) replicationSet {
 		"CREATE USER root@'127.0.0.1' IDENTIFIED BY '"+plainPassword+"'", "GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION",
 		"CREATE TABLE shop.big (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)", "CREATE TABLE shop.t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)",
 		"CREATE VIEW shop.w AS SELECT COUNT(*) AS n FROM shop.big", "CREATE TABLE shop.ticks (at DATETIME(6))",
-		"CREATE EVENT shop.tick ON SCHEDULE EVERY 1 SECOND DO INSERT INTO shop.ticks VALUES (NOW(6))")
+		"CREATE DEFINER=app@'%' EVENT shop.tick ON SCHEDULE EVERY 1 SECOND DO INSERT INTO shop.ticks VALUES (NOW(6))")
 	for range 8 {
 		run1(t, src, "INSERT INTO shop.big (v) VALUES (REPEAT(RANDOM_BYTES(1024), 1024))")
 	}
