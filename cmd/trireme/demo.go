@@ -17,6 +17,7 @@ type demoCmd struct {
 	PortBase int           `placeholder:"PORT" help:"First of ten ports per node. Default: 21000, or the next free ones."`
 	Mysqld   string        `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
 	Duration time.Duration `default:"60s" help:"How long the load runs."`
+	WAN      string        `name:"wan" placeholder:"NAME|FILE" help:"Put each node on an emulated host; the links: lan, city, 10ms, two-regions, three-cities, or a file. Needs root."`
 	NoFaults bool          `help:"Load only, nothing is killed."`
 	Keep     bool          `help:"Leave the cluster running after the verdict, until Ctrl-C."`
 	Detach   bool          `help:"Leave the cluster running in the background, without load."`
@@ -26,7 +27,7 @@ type demoCmd struct {
 func (c *demoCmd) Run(e *env) error {
 	o := demo.RunOptions{
 		Nodes: c.Nodes, Loggers: c.Loggers, Learners: c.Learners, Dir: c.Dir, PortBase: c.PortBase, Duration: c.Duration,
-		NoFaults: c.NoFaults, Keep: c.Keep, Detach: c.Detach, MySQL: c.Mysqld, Out: e.out,
+		NoFaults: c.NoFaults, Keep: c.Keep, Detach: c.Detach, WAN: c.WAN, MySQL: c.Mysqld, Out: e.out,
 	}
 	switch c.Action {
 	case "stop":

@@ -16,6 +16,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/verify"
+	"trireme/internal/wan"
 )
 
 // Limits of waits.
@@ -40,6 +41,8 @@ type Options struct {
 	Tune         func(*config.Node)
 	// CredentialDir is where the operator's credential goes; empty: where the command line looks for it.
 	CredentialDir string
+	// WAN puts every node on an emulated host of its own, with these links between them; nil: all on the loopback address.
+	WAN *wan.Topology
 	// Survive lets daemons outlive this process.
 	Survive bool
 	// Say is told what happens, one line each; nil: nobody.
@@ -51,6 +54,7 @@ type Node struct {
 	Name  string
 	Role  string // config.RoleVoter, RoleLogger or RoleLearner
 	Dir   string
+	Host  string // address of its ports
 	Ports Ports
 
 	mu   sync.Mutex
@@ -88,6 +92,7 @@ func (n *Node) process() *Process {
 type Cluster struct {
 	opts  Options
 	nodes []*Node
+	net   *wan.Net // nil without Options.WAN
 
 	mu      sync.Mutex
 	state   State
@@ -98,6 +103,9 @@ type Cluster struct {
 
 // Nodes of the cluster: data voters, loggers, learners.
 func (c *Cluster) Nodes() []*Node { return c.nodes }
+
+// Network between the nodes, for faults; nil without Options.WAN. A node's host has its name.
+func (c *Cluster) Network() *wan.Net { return c.net }
 
 // DataNodes are those with a mysqld.
 func (c *Cluster) DataNodes() []*Node {
@@ -138,7 +146,7 @@ func (c *Cluster) Start(n *Node) error {
 	}
 	p, err := StartProcess(Command{
 		Path: c.opts.Binary, Args: []string{"node", "--config", filepath.Join(n.Dir, config.NodeFileName)},
-		Dir: n.Dir, LogFile: c.LogFile(n), Survive: c.opts.Survive,
+		Dir: n.Dir, LogFile: c.LogFile(n), Survive: c.opts.Survive, Enter: c.enter(n),
 	})
 	if err != nil {
 		return err
@@ -263,6 +271,7 @@ func (c *Cluster) end(how func(*Process)) {
 	c.mu.Unlock()
 	c.keepers.Wait()
 	c.each(c.nodes, how)
+	c.closeNetwork()
 }
 
 // KillAll sends SIGKILL to all daemons at nearly the same moment; the cluster can be started again with Start.
@@ -306,7 +315,7 @@ func (c *Cluster) each(nodes []*Node, f func(*Process)) {
 
 // client asks a node's API.
 func (c *Cluster) client(n *Node) *api.Client {
-	return api.NewClient(addr(n.Ports.API), c.State().Token, nil)
+	return api.NewClient(n.addr(n.Ports.API), c.State().Token, nil)
 }
 
 // View is the cluster as the first node that answers sees it.
@@ -450,7 +459,7 @@ func (c *Cluster) History(ctx context.Context, n *Node) ([]api.Event, error) {
 
 // Direct is a login to a node's own mysqld.
 func (c *Cluster) Direct(n *Node) verify.Login {
-	return c.login(verify.Fixed(addr(n.Ports.MySQL)))
+	return c.login(verify.Fixed(n.addr(n.Ports.MySQL)))
 }
 
 // Routed is a login through the read-write router ports of the present nodes, taking them in turn, as a driver with several hosts does.
@@ -462,7 +471,8 @@ func (c *Cluster) Routed() verify.Login {
 		mu.Lock()
 		defer mu.Unlock()
 		next++
-		return addr(nodes[next%len(nodes)].Ports.RW)
+		n := nodes[next%len(nodes)]
+		return n.addr(n.Ports.RW)
 	})
 }
 

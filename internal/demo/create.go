@@ -46,6 +46,9 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		}
 	}()
 	c.say("Using MySQL %s (%s); %d data nodes, %d loggers and %d learners in %s", bin.Version, bin.Path, o.Nodes, o.Loggers, o.Learners, o.Dir)
+	if err := c.openNetwork(); err != nil {
+		return nil, err
+	}
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, healthyLimit+time.Duration(len(c.nodes))*30*time.Second)
 	defer cancel()
@@ -101,9 +104,9 @@ func (o Options) members() int { return o.Nodes + o.Loggers + o.Learners }
 
 // layOutNode is one more node.
 func (c *Cluster) layOutNode(name, role string, ports Ports) *Node {
-	n := &Node{Name: name, Role: role, Ports: ports, Dir: filepath.Join(c.opts.Dir, name)}
+	n := &Node{Name: name, Role: role, Host: host, Ports: ports, Dir: filepath.Join(c.opts.Dir, name)}
 	c.nodes = append(c.nodes, n)
-	s := NodeState{Name: n.Name, Role: n.Role, Dir: n.Dir, PeerPort: n.Ports.Peer, APIPort: n.Ports.API, RWPort: n.Ports.RW, ROPort: n.Ports.RO}
+	s := NodeState{Name: n.Name, Role: n.Role, Dir: n.Dir, Host: n.Host, PeerPort: n.Ports.Peer, APIPort: n.Ports.API, RWPort: n.Ports.RW, ROPort: n.Ports.RO}
 	if n.Role != config.RoleLogger {
 		socket := mysqld.Config{Dir: c.settings(n).MySQLDir()}.Socket()
 		s.MySQLPort, s.MySQLSocket = &n.Ports.MySQL, &socket
@@ -116,10 +119,10 @@ func (c *Cluster) layOutNode(name, role string, ports Ports) *Node {
 func (c *Cluster) settings(n *Node) config.Node {
 	s := config.Default()
 	s.Cluster, s.Name, s.Dir = c.opts.Name, n.Name, n.Dir
-	s.MySQL.Binary, s.MySQL.Bind, s.MySQL.Port, s.MySQL.Options = c.opts.MySQL, host, n.Ports.MySQL, c.opts.MySQLOptions
-	s.Peer = config.Peer{Listen: addr(n.Ports.Peer), Advertise: addr(n.Ports.Peer)}
-	s.API = config.API{Listen: addr(n.Ports.API), Advertise: addr(n.Ports.API)}
-	s.Router.Bind, s.Router.RWPort, s.Router.ROPort = host, n.Ports.RW, n.Ports.RO
+	s.MySQL.Binary, s.MySQL.Bind, s.MySQL.Port, s.MySQL.Options = c.opts.MySQL, n.Host, n.Ports.MySQL, c.opts.MySQLOptions
+	s.Peer = config.Peer{Listen: n.addr(n.Ports.Peer), Advertise: n.addr(n.Ports.Peer)}
+	s.API = config.API{Listen: n.addr(n.Ports.API), Advertise: n.addr(n.Ports.API)}
+	s.Router.Bind, s.Router.RWPort, s.Router.ROPort = n.Host, n.Ports.RW, n.Ports.RO
 	if c.opts.Tune != nil {
 		c.opts.Tune(&s)
 	}

@@ -34,6 +34,9 @@ func detach(ctx context.Context, o RunOptions) error {
 	logFile := filepath.Join(o.Dir, "supervisor.log")
 	args := []string{"demo", SuperviseVerb, "--nodes", strconv.Itoa(o.Nodes), "--loggers", strconv.Itoa(o.Loggers),
 		"--learners", strconv.Itoa(o.Learners), "--dir", o.Dir, "--port-base", strconv.Itoa(o.PortBase)}
+	if o.WAN != "" {
+		args = append(args, "--wan", o.WAN)
+	}
 	if o.MySQL != "" {
 		args = append(args, "--mysqld", o.MySQL)
 	}

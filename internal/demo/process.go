@@ -31,6 +31,8 @@ type Command struct {
 	LogFile string
 	// Survive lets it outlive this process: no parent-death signal.
 	Survive bool
+	// Enter changes the thread that starts it, into another network namespace for instance; nil: nothing.
+	Enter func() error
 }
 
 // StartProcess starts a child in a session of its own.
@@ -54,7 +56,13 @@ func StartProcess(c Command) (*Process, error) {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		defer close(p.done)
 		defer log.Close()
-		err := cmd.Start()
+		var err error
+		if c.Enter != nil {
+			err = c.Enter()
+		}
+		if err == nil {
+			err = cmd.Start()
+		}
 		if err == nil {
 			p.PID = cmd.Process.Pid
 		}

@@ -16,6 +16,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/verify"
+	"trireme/internal/wan"
 )
 
 // RunOptions are those of `trireme demo`.
@@ -29,8 +30,11 @@ type RunOptions struct {
 	NoFaults bool
 	Keep     bool   // leave the cluster running after the verdict, until Ctrl-C
 	Detach   bool   // leave it running in the background, without load
+	WAN      string // topology of the network between the nodes, a preset or a file; empty: all on the loopback address
 	MySQL    string // mysqld to use; empty: found
 	Out      io.Writer
+
+	topology *wan.Topology // that WAN names
 }
 
 // ErrVerdict: the demo ran, and found that a promise was broken.
@@ -64,6 +68,13 @@ func (o RunOptions) withDefaults() (RunOptions, error) {
 			return o, err
 		}
 		o.PortBase = base
+	}
+	if o.WAN != "" {
+		t, err := wan.Load(o.WAN)
+		if err != nil {
+			return o, err
+		}
+		o.topology = &t
 	}
 	var err error
 	if o.Dir == "" {
@@ -123,7 +134,8 @@ func (o RunOptions) cluster(say func(string, ...any), survive bool) Options {
 	if o.PortBase != defaultPortBase {
 		name = fmt.Sprintf("demo-%d", o.PortBase)
 	}
-	return Options{Name: name, Nodes: o.Nodes, Loggers: o.Loggers, Learners: o.Learners, Dir: o.Dir, PortBase: o.PortBase, MySQL: o.MySQL, Survive: survive, Say: say}
+	return Options{Name: name, Nodes: o.Nodes, Loggers: o.Loggers, Learners: o.Learners, Dir: o.Dir, PortBase: o.PortBase, MySQL: o.MySQL,
+		WAN: o.topology, Survive: survive, Say: say}
 }
 
 // printer writes whole lines from several goroutines.
@@ -143,12 +155,12 @@ func (p *printer) connections(c *Cluster) {
 	s := c.State()
 	p.line("")
 	for _, n := range c.Nodes() {
-		p.line("  %-4s %-7s  read-write %s   read-only %s   status http://%s/cluster", n.Name, n.Role, addr(n.Ports.RW), addr(n.Ports.RO), addr(n.Ports.API))
+		p.line("  %-4s %-7s  read-write %s   read-only %s   status http://%s/cluster", n.Name, n.Role, n.addr(n.Ports.RW), n.addr(n.Ports.RO), n.addr(n.Ports.API))
 	}
-	rw := c.Nodes()[0].Ports.RW
-	p.line("  mysql:  MYSQL_PWD=%s mysql -h %s -P %d -u %s", s.Password, host, rw, s.User)
-	p.line("  DSN:    %s:%s@tcp(%s)/", s.User, s.Password, addr(rw))
-	p.line("  status: trireme status --api http://%s", addr(c.Nodes()[0].Ports.API))
+	first := c.Nodes()[0]
+	p.line("  mysql:  MYSQL_PWD=%s mysql -h %s -P %d -u %s", s.Password, first.Host, first.Ports.RW, s.User)
+	p.line("  DSN:    %s:%s@tcp(%s)/", s.User, s.Password, first.addr(first.Ports.RW))
+	p.line("  status: trireme status --api http://%s", first.addr(first.Ports.API))
 	p.line("")
 }
 

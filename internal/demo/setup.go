@@ -58,6 +58,9 @@ func (c *Cluster) join(ctx context.Context, n *Node) error {
 // Add makes one more node a member and starts its daemon; it does not wait for it (WaitMember). Nobody may use the cluster's list of nodes
 // meanwhile.
 func (c *Cluster) Add(ctx context.Context, name, role string) (*Node, error) {
+	if c.net != nil {
+		return nil, fmt.Errorf("%s: an emulated network has hosts for the first nodes only", name)
+	}
 	ports, err := c.sparePorts()
 	if err != nil {
 		return nil, err

@@ -27,6 +27,7 @@ type NodeState struct {
 	Name        string  `json:"name"`
 	Role        string  `json:"role"` // voter, logger or learner
 	Dir         string  `json:"dir"`
+	Host        string  `json:"host"` // address of its ports
 	MySQLPort   *int    `json:"mysql_port"`
 	MySQLSocket *string `json:"mysql_socket"`
 	PeerPort    int     `json:"peer_port"`

@@ -2,6 +2,7 @@ package wan
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -61,4 +62,16 @@ func (s Stats) String() string {
 		out += "; no real-time priority"
 	}
 	return out
+}
+
+// Describe tells which host stands where and what the links are.
+func (n *Net) Describe() string {
+	var hosts, links []string
+	for i, h := range n.Hosts() {
+		hosts = append(hosts, fmt.Sprintf("%s %v (site %s)", h.Name, h.Addr, h.Site))
+		for j, other := range n.Hosts()[:i] {
+			links = append(links, fmt.Sprintf("%s-%s %v", other.Name, h.Name, n.Topology.Link(i, j)))
+		}
+	}
+	return strings.Join(hosts, ", ") + "; round trips " + strings.Join(links, ", ")
 }
