@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,7 +93,8 @@ func (n *Node) process() *Process {
 type Cluster struct {
 	opts  Options
 	nodes []*Node
-	net   *wan.Net // nil without Options.WAN
+	net   *wan.Net    // nil without Options.WAN
+	trust *tls.Config // for the API on addresses other than the loopback one
 
 	mu      sync.Mutex
 	state   State
@@ -313,9 +315,9 @@ func (c *Cluster) each(nodes []*Node, f func(*Process)) {
 	wg.Wait()
 }
 
-// client asks a node's API.
-func (c *Cluster) client(n *Node) *api.Client {
-	return api.NewClient(n.addr(n.Ports.API), c.State().Token, nil)
+// Client asks a node's API, with the operator's credential.
+func (c *Cluster) Client(n *Node) *api.Client {
+	return api.NewClient(n.addr(n.Ports.API), c.State().Token, c.trust)
 }
 
 // View is the cluster as the first node that answers sees it.
@@ -325,7 +327,7 @@ func (c *Cluster) View(ctx context.Context) (api.ClusterView, error) {
 		if n.DaemonPID() == 0 {
 			continue
 		}
-		v, err := ask(ctx, c.client(n), (*api.Client).Cluster)
+		v, err := ask(ctx, c.Client(n), (*api.Client).Cluster)
 		if err == nil {
 			return v, nil
 		}
@@ -353,7 +355,7 @@ func (c *Cluster) Leader(ctx context.Context) (*Node, error) {
 			if n.DaemonPID() == 0 {
 				continue
 			}
-			ok, err := ask(ctx, c.client(n), func(cl *api.Client, ctx context.Context) (bool, error) {
+			ok, err := ask(ctx, c.Client(n), func(cl *api.Client, ctx context.Context) (bool, error) {
 				ok, _, err := cl.Check(ctx, "/primary")
 				return ok, err
 			})
@@ -447,14 +449,14 @@ func (c *Cluster) Switchover(ctx context.Context, to string) (api.SwitchoverResu
 	if err != nil {
 		return api.SwitchoverResult{}, err
 	}
-	cl := c.client(leader)
+	cl := c.Client(leader)
 	defer cl.Close()
 	return cl.Switchover(ctx, api.SwitchoverRequest{To: to})
 }
 
 // History of the cluster as a node tells it.
 func (c *Cluster) History(ctx context.Context, n *Node) ([]api.Event, error) {
-	return ask(ctx, c.client(n), (*api.Client).History)
+	return ask(ctx, c.Client(n), (*api.Client).History)
 }
 
 // Direct is a login to a node's own mysqld.

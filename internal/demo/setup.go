@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/internal/pki"
 	"trireme/internal/setup"
 )
 
@@ -21,6 +22,9 @@ func (c *Cluster) first(ctx context.Context) error {
 	res, err := setup.Init(setup.InitOptions{Node: c.settings(n), CredentialDir: c.opts.CredentialDir})
 	if err != nil {
 		return fmt.Errorf("init of %s: %w", n.Name, err)
+	}
+	if c.trust, err = pki.ClientTLS([]byte(res.Credential.CA)); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	c.state.Token = res.Credential.Token
@@ -36,7 +40,7 @@ func (c *Cluster) first(ctx context.Context) error {
 
 // primary is nil when a node says that it takes writes.
 func (c *Cluster) primary(ctx context.Context, n *Node) error {
-	_, err := ask(ctx, c.client(n), func(cl *api.Client, ctx context.Context) (bool, error) {
+	_, err := ask(ctx, c.Client(n), func(cl *api.Client, ctx context.Context) (bool, error) {
 		ok, h, err := cl.Check(ctx, "/primary")
 		if err == nil && !ok {
 			err = fmt.Errorf("%s is %s, %s: %s", n.Name, h.Role, h.State, h.Reason)
@@ -86,7 +90,7 @@ func (c *Cluster) Forget(n *Node) {
 
 // invite makes a node a member and its directory.
 func (c *Cluster) invite(ctx context.Context, n *Node) error {
-	cl := c.client(c.nodes[0])
+	cl := c.Client(c.nodes[0])
 	defer cl.Close()
 	invitation, err := cl.NewJoinToken(ctx, api.JoinTokenRequest{Name: n.Name, Role: n.Role, TTL: inviteTTL})
 	if err != nil {

@@ -198,7 +198,7 @@ func TestStopLeader(t *testing.T) {
 
 // isPrimary asks a node's health check.
 func (c *cluster) isPrimary(n *demo.Node) (bool, error) {
-	cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", n.Ports.API), "", nil)
+	cl := c.Client(n)
 	defer cl.Close()
 	ok, _, err := cl.Check(c.t.Context(), "/primary")
 	return ok, err

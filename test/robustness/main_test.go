@@ -23,6 +23,7 @@ import (
 	"trireme/internal/demo"
 	"trireme/internal/mysqld"
 	"trireme/internal/verify"
+	"trireme/internal/wan"
 )
 
 const (
@@ -118,6 +119,7 @@ func create(t *testing.T, nodes, loggers int) *cluster {
 type shape struct {
 	nodes, loggers, learners int
 	tune                     func(*config.Node) // after what all clusters of these tests have; nil: nothing
+	wan                      *wan.Topology      // each node on an emulated host; nil: all on the loopback address
 }
 
 func createShape(t *testing.T, s shape) *cluster {
@@ -189,7 +191,7 @@ func build(t *testing.T, s shape) *demo.Cluster {
 				s.tune(n)
 			}
 		},
-		Say: t.Logf,
+		WAN: s.wan, Say: t.Logf,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 
 // seen is the cluster as one node sees it.
 func (c *cluster) seen(n *demo.Node) (api.ClusterView, error) {
-	cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", n.Ports.API), "", nil)
+	cl := c.Client(n)
 	defer cl.Close()
 	return cl.Cluster(c.t.Context())
 }
