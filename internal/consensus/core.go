@@ -148,8 +148,9 @@ func (c *core) receive(m *raftpb.Message) {
 	case raftpb.MsgProp:
 		return // proposals are made on the leader (DisableProposalForwarding)
 	case raftpb.MsgReadIndex:
-		if c.state.Role == Leader && !c.committedInTerm() {
-			// A leader that is the only voter would answer at once with a commit index that may still be an old one.
+		// A leader that is the only voter would answer at once with a commit index that may still be an old one. Anybody else would pass
+		// the question on in the asker's name, which the leader's links refuse.
+		if !c.committedInTerm() {
 			return // asked again soon
 		}
 	case raftpb.MsgVote, raftpb.MsgPreVote:

@@ -511,3 +511,24 @@ func TestNewLeaderIsKept(t *testing.T) {
 		t.Fatalf("a new leader was forgotten: %+v", st)
 	}
 }
+
+// TestReadIndexIsNotPassedOn: a question that reaches a node which does not lead any more must not go on to the leader in the asker's name.
+func TestReadIndexIsNotPassedOn(t *testing.T) {
+	e := newEnv(t)
+	for id := uint64(1); id <= 3; id++ {
+		if err := e.start(id, newMemStore(1, 2, 3), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.members[1].core.campaign()
+	e.settle()
+	m := e.members[2]
+	m.core.receive(&raftpb.Message{Type: raftpb.MsgReadIndex.Enum(), From: new(uint64(3)), To: new(uint64(2)),
+		Entries: []*raftpb.Entry{{Data: []byte("question")}}})
+	m.turn()
+	for _, msg := range e.net {
+		if msg.GetFrom() != 2 {
+			t.Errorf("2 sends %v", msg)
+		}
+	}
+}

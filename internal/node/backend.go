@@ -66,6 +66,7 @@ func (n *Node) View(context.Context) api.ClusterView {
 	defer n.mu.Unlock()
 	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: pauseView(n.cluster), Failover: forecast,
 		CommitRules: n.rules.current(), Zones: zones, Generation: n.generation.NumberOf()}
+	led := uint64(0) // term of v.Leader: one that was cut off may go on telling that it leads, in an older term
 	for _, m := range n.cluster.Members {
 		var mv api.MemberView
 		switch p := n.peers[m.ID]; {
@@ -87,8 +88,8 @@ func (n *Node) View(context.Context) api.ClusterView {
 			mv.Raft.Match = pr.Match
 		}
 		v.Members = append(v.Members, mv)
-		if mv.Role == api.RoleLeader && mv.State != api.StateDown {
-			v.Leader = mv.Name
+		if mv.Role == api.RoleLeader && mv.State != api.StateDown && mv.Raft.Term >= led {
+			v.Leader, led = mv.Name, mv.Raft.Term
 		}
 	}
 	return v

@@ -98,10 +98,23 @@ func (r *Router) leastLoaded(tried []Target) (best Target, found bool) {
 
 // join dials the target. It gives nil, nil when the view turned against the target meanwhile.
 func (r *Router) join(ctx context.Context, p *port, client *net.TCPConn, t Target) (*link, error) {
-	dialer := net.Dialer{Timeout: r.cfg.DialTimeout}
-	conn, err := dialer.DialContext(ctx, "tcp", t.Addr)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.DialTimeout)
+	defer cancel()
+	a := &attempt{port: p, target: t, cancel: cancel}
+	r.mu.Lock()
+	if !r.view.allows(p.readOnly, t) {
+		r.mu.Unlock()
+		return nil, nil
+	}
+	r.dials[a] = struct{}{}
+	r.mu.Unlock()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.Addr)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	delete(r.dials, a)
+	if err != nil && !r.view.allows(p.readOnly, t) {
+		return nil, nil // given up
+	}
 	if err != nil {
 		p.stats.DialErrors++
 		return nil, err

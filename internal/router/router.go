@@ -23,6 +23,7 @@ type Router struct {
 	changed chan struct{} // closed, and replaced, when view or hold changes
 	hold    *hold         // not nil: no new read-write connections
 	links   map[*link]struct{}
+	dials   map[*attempt]struct{}
 	clients int // connections admitted, held ones included
 	held    int
 	closed  bool
@@ -33,6 +34,13 @@ type port struct {
 	readOnly bool
 	listener net.Listener
 	stats    PortStats
+}
+
+// attempt to reach a target.
+type attempt struct {
+	port   *port
+	target Target
+	cancel context.CancelFunc
 }
 
 // hold is a pause before a planned switchover. from is the leader at that moment.
@@ -46,7 +54,7 @@ func New(cfg Config) *Router {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Router{
 		cfg: cfg.withDefaults(), ro: port{readOnly: true}, ctx: ctx, cancel: cancel,
-		changed: make(chan struct{}), links: map[*link]struct{}{},
+		changed: make(chan struct{}), links: map[*link]struct{}{}, dials: map[*attempt]struct{}{},
 	}
 }
 
@@ -153,8 +161,14 @@ func (r *Router) announce() {
 	r.changed = make(chan struct{})
 }
 
-// unlinkForbidden takes out the connections that the present view does not allow; called with mu held.
+// unlinkForbidden takes out the connections that the present view does not allow, and gives up attempts to make such ones: the host of a
+// leader that was cut off does not answer, and who waits for it must not wait longer than for a new leader. Called with mu held.
 func (r *Router) unlinkForbidden() []*link {
+	for a := range r.dials {
+		if !r.view.allows(a.port.readOnly, a.target) {
+			a.cancel()
+		}
+	}
 	var cut []*link
 	for l := range r.links {
 		if !r.view.allows(l.port.readOnly, l.target) {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -395,6 +396,54 @@ func TestRetriesWhileLeaderRestartsInPlace(t *testing.T) {
 	}
 	serve(t, l, "n1")
 	c.greeting()
+}
+
+// TestDialIsGivenUp: a leader whose host does not answer any more must not keep connections from the next one.
+func TestDialIsGivenUp(t *testing.T) {
+	silent := silentAddr(t)
+	n2 := newServer(t, "n2")
+	r := start(t, Config{DialTimeout: time.Hour, HoldTimeout: time.Hour})
+	old := Target{Name: "n1", Addr: silent, Epoch: "1"}
+	r.SetView(View{RW: &old})
+	c := dial(t, r.RWAddr())
+	eventually(t, "an attempt to reach n1", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.dials) == 1
+	})
+	target := n2.target("1")
+	r.SetView(View{RW: &target})
+	if got := c.greeting(); got != "n2" {
+		t.Fatalf("led to %s", got)
+	}
+	if s := r.Stats().RW; s.DialErrors != 0 {
+		t.Errorf("giving up counts as an error: %+v", s)
+	}
+}
+
+// silentAddr is an address that leaves connections unanswered: of a listener whose queue is full.
+func silentAddr(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
+	for {
+		c, err := net.DialTimeout("tcp", addr, 200*time.Millisecond)
+		if err != nil {
+			return addr
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
 }
 
 func TestHold(t *testing.T) {
