@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"trireme/internal/consensus"
 )
 
 // testKeepers reads "1=500 2=700- 3=l400 4=?0 5=L300": id and what it keeps; - it is away, ? its data is not ready, l a logger, L a learner.
@@ -92,4 +94,58 @@ func TestPurgePointJoint(t *testing.T) {
 	if safe, _ := purgePoint(900, membership{{1, 2, 4}, {3}}, all); safe != 0 {
 		t.Errorf("purged up to %d although an outgoing voter is away", safe)
 	}
+}
+
+// TestRefused: a leader takes no writes when fewer than a majority of the voters have room, and only then.
+func TestRefused(t *testing.T) {
+	one, five := membership{{1, 2, 3}}, membership{{1, 2, 3, 4, 5}}
+	for _, tt := range []struct {
+		voters  membership
+		full    string // ids of those at their bound
+		silent  string
+		refused bool
+	}{
+		{one, "", "", false},
+		{one, "3", "", false},
+		{one, "3", "2", true},
+		{one, "1", "", false},
+		{one, "1", "2", true},
+		{one, "", "2 3", false}, // no majority at all is the lease's affair
+		{one, "2 3", "", true},
+		{five, "4 5", "", false},
+		{five, "4", "2 3", true},
+		{five, "4 5", "3", true},
+		{membership{{1, 2, 3}, {1, 4, 5}}, "4 5", "", true},
+		{membership{{1, 2, 3}, {1, 4, 5}}, "5", "", false},
+		{one, "4 5", "", false}, // they have no vote
+	} {
+		n := upstreamNode()
+		for _, id := range strings.Fields(tt.full) {
+			if id == "1" {
+				n.bound = "at its bound"
+			} else {
+				n.peers[testID(t, id)].status.Bound = "at its bound"
+			}
+		}
+		for _, id := range strings.Fields(tt.silent) {
+			n.peers[testID(t, id)].up = false
+		}
+		st := &consensus.Status{Voters: tt.voters[0]}
+		if len(tt.voters) > 1 {
+			st.Outgoing = tt.voters[1]
+		}
+		delete(n.peers, 1)
+		if why := n.refusedLocked(st); (why != "") != tt.refused {
+			t.Errorf("%v, at their bounds %q, silent %q: %q", tt.voters, tt.full, tt.silent, why)
+		}
+	}
+}
+
+func testID(t *testing.T, s string) uint64 {
+	t.Helper()
+	id, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
