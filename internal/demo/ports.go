@@ -11,6 +11,7 @@ import (
 const (
 	portsPerNode    = 10
 	defaultPortBase = 21000
+	spareBase       = 29000 // from here on nodes that are added to a running cluster
 	portsEnd        = 32000 // below the ephemeral range
 )
 
@@ -51,26 +52,28 @@ func listen(port int) (net.Listener, error) { return net.Listen("tcp", addr(port
 // connection takes one between the check and the use. Each process begins to look at a place of its own: of two that look at the
 // same time one would find its ports taken, and the other's nodes answering there.
 func FreePortBase(n int) (int, error) {
-	slots := (portsEnd - defaultPortBase) / (n * portsPerNode)
+	slots := (spareBase - defaultPortBase) / (n * portsPerNode)
 	for i := range slots {
 		base := defaultPortBase + (os.Getpid()+i)%slots*n*portsPerNode
 		if checkPorts(base, n) == nil {
 			return base, nil
 		}
 	}
-	return 0, fmt.Errorf("no %d free ports between %d and %d", n*portsPerNode, defaultPortBase, portsEnd)
+	return 0, fmt.Errorf("no %d free ports between %d and %d", n*portsPerNode, defaultPortBase, spareBase)
 }
 
-// sparePorts finds free ones for one more node, from the other end than FreePortBase: what is not in use yet may belong to
-// a cluster that is just being made, or to a node of this one that is just being added.
+// sparePorts finds free ones for one more node, where no cluster is made and each process looks at a place of its own: what is not in use yet
+// may belong to a node that is just being added, and makes its data directory before it listens.
 func (c *Cluster) sparePorts() (Ports, error) {
-	for base := portsEnd - portsPerNode; base > defaultPortBase; base -= portsPerNode {
+	const slots, perProcess = (portsEnd - spareBase) / portsPerNode, 16
+	for i := range slots {
+		base := spareBase + (os.Getpid()*perProcess+i)%slots*portsPerNode
 		ours := slices.ContainsFunc(c.nodes, func(n *Node) bool { return n.Ports == portsOf(base, 0) })
 		if !ours && checkPorts(base, 1) == nil {
 			return portsOf(base, 0), nil
 		}
 	}
-	return Ports{}, fmt.Errorf("no %d free ports between %d and %d", portsPerNode, defaultPortBase, portsEnd)
+	return Ports{}, fmt.Errorf("no %d free ports between %d and %d", portsPerNode, spareBase, portsEnd)
 }
 
 const host = "127.0.0.1"
