@@ -38,7 +38,7 @@ func TestCascade(t *testing.T) {
 	c.says(learner, 1, "add r2 --role learner --upstream l9", `no node "l9"`)
 	c.stays(before)
 	c.says(learner, 0, "config edit upstream.r1=l2", "version")
-	c.says(learner, 0, "config show", `upstream.r1 = "l2"`)
+	c.says(leader, 0, "config show", `upstream.r1 = "l2"`)
 	follows(true)
 	c.says(leader, 0, "status", "r1 follows l2")
 
