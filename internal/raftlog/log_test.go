@@ -378,3 +378,24 @@ func TestPurgeBySize(t *testing.T) {
 	}
 	check(t, l.Close())
 }
+
+// TestAppended: whoever waits is woken by the next write, and not before.
+func TestAppended(t *testing.T) {
+	l := mustOpen(t, testOptions(t.TempDir(), nil))
+	defer l.Close()
+	setTerm(t, l, 1, 0)
+	a, b := l.Appended(), l.Appended()
+	select {
+	case <-a:
+		t.Fatal("woken without a write")
+	default:
+	}
+	check(t, l.Append([]*raftpb.Entry{newStream(1, 1).barrier(1, 1)}))
+	<-a
+	<-b
+	select {
+	case <-l.Appended():
+		t.Fatal("woken by a write before the call")
+	default:
+	}
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"trireme/internal/api"
+)
+
+// TestStatusTellsOfLogsAndUpstreams: whose log cannot be purged, one line for each reason, and who follows whom.
+func TestStatusTellsOfLogsAndUpstreams(t *testing.T) {
+	member := func(name, pinned string, up *api.UpstreamView, state string) api.MemberView {
+		return api.MemberView{Name: name, State: state, Upstream: up, Raft: api.RaftView{LogBytes: 5 << 30, LogPinned: pinned}}
+	}
+	v := api.ClusterView{Leader: "n1", Members: []api.MemberView{
+		member("n1", "n2 is away", nil, api.StateHealthy),
+		member("n2", "n2 is away", nil, api.StateDown),
+		member("l1", "n2 is away", nil, api.StateHealthy),
+		member("r1", "r1 recovers", &api.UpstreamView{Name: "l1", Followed: true}, api.StateHealthy),
+		member("r2", "", &api.UpstreamView{Name: "r1"}, api.StateHealthy),
+		member("r3", "", &api.UpstreamView{Name: "r1", Followed: true}, api.StateDown),
+	}}
+	var b strings.Builder
+	printStatus(&b, v)
+	for _, want := range []string{
+		"raft log cannot be purged on n1 (5120 MiB), l1 (5120 MiB): n2 is away\n",
+		"raft log cannot be purged on r1 (5120 MiB): r1 recovers\n",
+		"r1 follows l1\n", "r2 follows the leader directly, not its upstream r1\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in:\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "r3 follows") {
+		t.Errorf("a node that is down follows:\n%s", b.String())
+	}
+}
