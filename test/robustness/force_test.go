@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -59,14 +60,14 @@ func (c *cluster) leftBehind(n *demo.Node) (why string) {
 	return why
 }
 
-// term that a force-quorum asks for.
-func (c *cluster) forceTerm(n *demo.Node, args ...string) uint64 {
+// forceReport is what a force-quorum would do.
+func (c *cluster) forceReport(n *demo.Node, voters ...string) api.ForceReport {
 	c.t.Helper()
 	cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", n.Ports.API), c.State().Token, nil)
 	defer cl.Close()
-	rep, err := cl.ForceQuorum(c.t.Context(), api.ForceRequest{Voters: args})
+	rep, err := cl.ForceQuorum(c.t.Context(), api.ForceRequest{Voters: voters})
 	must(c.t, err)
-	return rep.Term
+	return rep
 }
 
 // TestForceQuorum loses a majority of five voters. The survivors serve reads, refuse writes and go on by themselves when one is back; then
@@ -145,7 +146,8 @@ func TestForceQuorum(t *testing.T) {
 	})
 	c.refuses(witness, other)
 	// Two operators at once: one of them does it.
-	term := fmt.Sprint(c.forceTerm(witness))
+	rep := c.forceReport(witness)
+	term, kept := fmt.Sprint(rep.Term), rep.LastIndex
 	codes, outs := make([]int, 2), make([]string, 2)
 	var wg sync.WaitGroup
 	for i, n := range []*demo.Node{witness, other} {
@@ -187,6 +189,10 @@ func TestForceQuorum(t *testing.T) {
 		why := c.leftBehind(n)
 		if n == leader && !strings.Contains(why, "went on without, acknowledged ones perhaps: ") {
 			t.Errorf("%s: %s", n.Name, why)
+		}
+		dump := exec.CommandContext(t.Context(), binary, "log", "dump", "--from", fmt.Sprint(kept+1), n.Dir)
+		if out, err := dump.CombinedOutput(); err != nil || n == leader && !strings.Contains(string(out), "trx") {
+			t.Errorf("log dump of %s: %v %s", n.Name, err, out)
 		}
 		c.KillDaemon(n)
 		c.start(n) // and again
@@ -287,11 +293,18 @@ func TestForceQuorumOfLearners(t *testing.T) {
 	if code, out := c.trireme(region[0], "force-quorum", "--dry-run"); code != 1 || !strings.Contains(out, "--voters n8,n9") {
 		t.Errorf("without --voters: %d %s", code, out)
 	}
-	code, out := c.trireme(region[0], "force-quorum", "--voters", "n8,n9", "--confirm-term", fmt.Sprint(c.forceTerm(region[0], "n8", "n9")))
-	t.Logf("%s", out)
-	if code != 0 {
-		t.Fatal(code)
+	// Both daemons are killed as soon as it is decided. What is left to do they do when they start.
+	cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", region[0].Ports.API), c.State().Token, nil)
+	defer cl.Close()
+	rep, err := cl.ForceQuorum(t.Context(), api.ForceRequest{Voters: []string{"n8", "n9"}, Confirm: c.forceReport(region[0], "n8", "n9").Term, By: "a test"})
+	must(t, err)
+	for _, n := range region {
+		c.KillDaemon(n)
 	}
+	if !rep.Done || rep.NewGeneration != 2 {
+		t.Fatalf("%+v", rep)
+	}
+	c.start(region...)
 	s = c.session(c.leader())
 	s.exec("INSERT INTO fq.t VALUES (2)")
 	if got := s.value("SELECT GROUP_CONCAT(id ORDER BY id) FROM fq.t"); got != "1,2" {
@@ -303,4 +316,24 @@ func TestForceQuorumOfLearners(t *testing.T) {
 	}
 	c.healthy()
 	c.equal()
+
+	// One of the two is lost, and nothing with it: they are no majority without each other.
+	c.KillDaemon(region[1])
+	eventually(t, healLimit, "n8 knows that it is alone", func() error {
+		if rep := c.forceReport(region[0]); rep.Problem != "" || !rep.Certain {
+			return fmt.Errorf("%+v", rep)
+		}
+		return nil
+	})
+	code, out := c.trireme(region[0], "force-quorum", "--confirm-term", fmt.Sprint(c.forceReport(region[0]).Term))
+	if code != 0 || !strings.Contains(out, "Nothing that was acknowledged is lost") || !strings.Contains(out, "Generation 3") {
+		t.Errorf("%d %s", code, out)
+	}
+	c.start(region[1])
+	if why := c.leftBehind(region[1]); !strings.Contains(why, "made generation 3") {
+		t.Error(why)
+	}
+	s = c.session(region[0])
+	s.exec("INSERT INTO fq.t VALUES (3)")
+	s.close()
 }
