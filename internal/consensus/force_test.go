@@ -3,6 +3,7 @@ package consensus
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -297,4 +298,113 @@ func TestCommittedWithin(t *testing.T) {
 			t.Errorf("%v: quorum %t, safe %t", c.cs, q, s)
 		}
 	}
+}
+
+// TestChaosTakeover loses a part of a group, a majority as a rule, in the middle of chaos, for good. The most up-to-date log of the rest is
+// taken for the committed one, with a power loss somewhere on the way. What a survivor knew to be committed must be in it; if those lost were no
+// majority, everything that was ever committed; and the survivors must go on through more chaos, and agree.
+func TestChaosTakeover(t *testing.T) {
+	certain, kept, lost := 0, 0, 0
+	for seed := range *chaosSeeds {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			c := &chaos{env: newEnv(t), rnd: rand.New(rand.NewPCG(uint64(seed), 2)), committed: map[uint64]*raftpb.Entry{},
+				leaders: map[uint64]uint64{}, applied: map[uint64]uint64{}}
+			n := 2 + c.rnd.IntN(4)
+			conf := &raftpb.ConfState{}
+			for id := range uint64(n) {
+				conf.Voters = append(conf.Voters, id+1)
+			}
+			for _, id := range conf.Voters {
+				if err := c.start(id, newMemStore(conf.Voters...), nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.steps(800 + c.rnd.IntN(400))
+			k, l, all := c.loseAndTakeOver(conf)
+			kept, lost = kept+k, lost+l
+			if all {
+				certain++
+			}
+			c.steps(600)
+			c.peace()
+		})
+	}
+	t.Logf("%d runs without a doubt; %d committed entries kept, %d lost with those who knew them", certain, kept, lost)
+	if *chaosSeeds >= 100 && (certain == 0 || kept == 0 || lost == 0) {
+		t.Error("the test does not test")
+	}
+}
+
+func (c *chaos) steps(n int) {
+	for range n {
+		c.repair()
+		c.step()
+		c.checkLogs()
+		c.out.Reset()
+	}
+}
+
+// loseAndTakeOver returns how many of the committed entries are kept and lost, and whether it was certain that none is.
+func (c *chaos) loseAndTakeOver(conf *raftpb.ConfState) (kept, lost int, certain bool) {
+	ids := c.ids()
+	c.rnd.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	alive := ids[:1+c.rnd.IntN(len(ids)/2)]
+	slices.Sort(alive)
+	live := func(id uint64) bool { return slices.Contains(alive, id) }
+	certain = CommittedWithin(conf, live)
+	var known, term uint64 // to a survivor
+	var source *member
+	for _, id := range c.ids() {
+		m := c.members[id]
+		if !live(id) {
+			delete(c.members, id)
+			continue
+		}
+		known = max(known, m.pub.applied.Load()) // beyond that it may know of commits that its disk has not got yet
+		m.store = m.store.crash()
+		term = max(term, m.store.hard.GetTerm())
+		if source == nil || upToDate(m.store, source.store) {
+			source = m
+		}
+	}
+	c.net, c.leaders = nil, map[uint64]uint64{}
+	plan, err := PlanTakeover(source.store, 0, term+1, [][]byte{[]byte("settings")}, ForcedConf{Voters: slices.Clone(alive)})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	_ = plan.CarryOut(&dyingStore{memStore: source.store, left: c.rnd.IntN(5)}, source.id)
+	source.store = source.store.crash()
+	if err := plan.CarryOut(source.store, source.id); err != nil {
+		c.t.Fatal(err)
+	}
+	before := c.committed
+	c.committed = map[uint64]*raftpb.Entry{}
+	for _, e := range source.store.all() {
+		c.committed[e.GetIndex()] = e
+	}
+	for index, e := range before {
+		got := c.committed[index]
+		same := got != nil && got.GetTerm() == e.GetTerm() && string(got.GetData()) == string(e.GetData())
+		switch {
+		case same:
+			kept++
+		case certain || index <= known:
+			c.t.Fatalf("entry %d/%d was committed (survivors %v knew up to %d, certain: %t) and is gone", e.GetTerm(), index, alive, known, certain)
+		default:
+			lost++
+		}
+	}
+	for _, id := range alive {
+		c.restart(c.members[id])
+	}
+	return kept, lost, certain
+}
+
+// upToDate says whether a's log is more up to date than b's, or as much.
+func upToDate(a, b *memStore) bool {
+	la, _ := a.LastIndex()
+	lb, _ := b.LastIndex()
+	ta, _ := a.Term(la)
+	tb, _ := b.Term(lb)
+	return ta > tb || ta == tb && la >= lb
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/config"
@@ -149,12 +150,13 @@ func TestForceQuorum(t *testing.T) {
 	rep := c.forceReport(witness)
 	term, kept := fmt.Sprint(rep.Term), rep.LastIndex
 	codes, outs := make([]int, 2), make([]string, 2)
+	began := time.Now()
 	var wg sync.WaitGroup
 	for i, n := range []*demo.Node{witness, other} {
 		wg.Go(func() { codes[i], outs[i] = c.trireme(n, "force-quorum", "--confirm-term", term) })
 	}
 	wg.Wait()
-	t.Logf("%d %s\n%d %s", codes[0], outs[0], codes[1], outs[1])
+	t.Logf("%v until writes\n%d %s\n%d %s", time.Since(began).Round(10*time.Millisecond), codes[0], outs[0], codes[1], outs[1])
 	if (codes[0] == 0) == (codes[1] == 0) || !strings.Contains(outs[0]+outs[1], "May be lost: every transaction acknowledged in term") {
 		t.Fatal(codes)
 	}
