@@ -69,7 +69,7 @@ func (c *chaos) peace() {
 			c.restart(m)
 		}
 	}
-	c.tick(c.ids(), 60)
+	c.tick(c.ids(), 200) // two voters split a vote in one round of ten, and a round takes up to 20
 	c.check()
 	for _, id := range c.ids() {
 		if got, want := c.members[id].pub.applied.Load(), uint64(len(c.committed)); got != want {
