@@ -18,6 +18,7 @@ type demoCmd struct {
 	Mysqld   string        `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
 	Duration time.Duration `default:"60s" help:"How long the load runs."`
 	WAN      string        `name:"wan" placeholder:"NAME|FILE" help:"Put each node on an emulated host; the links: lan, city, 10ms, two-regions, three-cities, or a file. Needs root."`
+	CPUs     float64       `name:"cpus" placeholder:"N" help:"CPU time of each node, daemon and mysqld together, in CPUs, such as 0.5. Needs root. Default: no limit."`
 	NoFaults bool          `help:"Load only, nothing is killed."`
 	Keep     bool          `help:"Leave the cluster running after the verdict, until Ctrl-C."`
 	Detach   bool          `help:"Leave the cluster running in the background, without load."`
@@ -27,7 +28,7 @@ type demoCmd struct {
 func (c *demoCmd) Run(e *env) error {
 	o := demo.RunOptions{
 		Nodes: c.Nodes, Loggers: c.Loggers, Learners: c.Learners, Dir: c.Dir, PortBase: c.PortBase, Duration: c.Duration,
-		NoFaults: c.NoFaults, Keep: c.Keep, Detach: c.Detach, WAN: c.WAN, MySQL: c.Mysqld, Out: e.out,
+		NoFaults: c.NoFaults, Keep: c.Keep, Detach: c.Detach, WAN: c.WAN, CPUs: c.CPUs, MySQL: c.Mysqld, Out: e.out,
 	}
 	switch c.Action {
 	case "stop":

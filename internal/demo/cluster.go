@@ -44,6 +44,8 @@ type Options struct {
 	CredentialDir string
 	// WAN puts every node on an emulated host of its own, with these links between them; nil: all on the loopback address.
 	WAN *wan.Topology
+	// CPUs that each node may use, daemon and mysqld together; 0: no limit.
+	CPUs float64
 	// Survive lets daemons outlive this process.
 	Survive bool
 	// Say is told what happens, one line each; nil: nobody.
@@ -58,8 +60,9 @@ type Node struct {
 	Host  string // address of its ports
 	Ports Ports
 
-	mu   sync.Mutex
-	proc *Process // nil before the first start
+	mu     sync.Mutex
+	proc   *Process    // nil before the first start
+	budget *wan.Budget // likewise, and without Options.CPUs
 }
 
 // DaemonPID is the running daemon's, 0 if it is not running.
@@ -146,6 +149,9 @@ func (c *Cluster) Start(n *Node) error {
 	if n.proc != nil && n.proc.Alive() {
 		return fmt.Errorf("%s already runs as process %d", n.Name, n.proc.PID)
 	}
+	if err := c.openBudget(n); err != nil {
+		return err
+	}
 	p, err := StartProcess(Command{
 		Path: c.opts.Binary, Args: []string{"node", "--config", filepath.Join(n.Dir, config.NodeFileName)},
 		Dir: n.Dir, LogFile: c.LogFile(n), Survive: c.opts.Survive, Enter: c.enter(n),
@@ -154,6 +160,11 @@ func (c *Cluster) Start(n *Node) error {
 		return err
 	}
 	n.proc = p
+	if n.budget != nil {
+		if err := n.budget.Add(p.PID); err != nil { // before it starts a mysqld, which follows
+			return err
+		}
+	}
 	return c.recordPID(n, p.PID)
 }
 
@@ -273,7 +284,7 @@ func (c *Cluster) end(how func(*Process)) {
 	c.mu.Unlock()
 	c.keepers.Wait()
 	c.each(c.nodes, how)
-	c.closeNetwork()
+	c.closeHosts()
 }
 
 // KillAll sends SIGKILL to all daemons at nearly the same moment; the cluster can be started again with Start.

@@ -3,6 +3,7 @@ package demo
 import (
 	"net"
 	"strconv"
+	"time"
 
 	"trireme/internal/wan"
 )
@@ -30,6 +31,14 @@ func (c *Cluster) openNetwork() (err error) {
 	return nil
 }
 
+// openBudget makes a node's CPU budget, if the options want one and it has none yet; called with its mu held.
+func (c *Cluster) openBudget(n *Node) (err error) {
+	if c.opts.CPUs != 0 && n.budget == nil {
+		n.budget, err = wan.NewBudget(c.opts.Name+"-"+n.Name, c.opts.CPUs)
+	}
+	return err
+}
+
 // enter moves a thread into a node's host; nil if there is none.
 func (c *Cluster) enter(n *Node) func() error {
 	if c.net == nil {
@@ -38,8 +47,20 @@ func (c *Cluster) enter(n *Node) func() error {
 	return c.net.Host(n.Name).Enter
 }
 
-// closeNetwork ends the emulation and tells what it did.
-func (c *Cluster) closeNetwork() {
+// closeHosts removes the budgets, ends the emulation, and tells what they did.
+func (c *Cluster) closeHosts() {
+	for _, n := range c.nodes {
+		if n.budget == nil {
+			continue
+		}
+		if s, err := n.budget.Stats(); err == nil {
+			c.say("%s had to wait for its CPU budget in %d of %d periods, %v in all", n.Name, s.Throttled, s.Periods, s.Wait.Round(time.Millisecond))
+		}
+		if err := n.budget.Close(); err != nil {
+			c.say("%s: %v", n.Name, err)
+		}
+		n.budget = nil
+	}
 	if c.net == nil {
 		return
 	}

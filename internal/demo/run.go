@@ -28,10 +28,11 @@ type RunOptions struct {
 	PortBase int           // 0: 21000, or where that is taken the next free one
 	Duration time.Duration // of the load; 0: 60 s
 	NoFaults bool
-	Keep     bool   // leave the cluster running after the verdict, until Ctrl-C
-	Detach   bool   // leave it running in the background, without load
-	WAN      string // topology of the network between the nodes, a preset or a file; empty: all on the loopback address
-	MySQL    string // mysqld to use; empty: found
+	Keep     bool    // leave the cluster running after the verdict, until Ctrl-C
+	Detach   bool    // leave it running in the background, without load
+	CPUs     float64 // that each node may use; 0: no limit
+	WAN      string  // topology of the network between the nodes, a preset or a file; empty: all on the loopback address
+	MySQL    string  // mysqld to use; empty: found
 	Out      io.Writer
 
 	topology *wan.Topology // that WAN names
@@ -135,7 +136,7 @@ func (o RunOptions) cluster(say func(string, ...any), survive bool) Options {
 		name = fmt.Sprintf("demo-%d", o.PortBase)
 	}
 	return Options{Name: name, Nodes: o.Nodes, Loggers: o.Loggers, Learners: o.Learners, Dir: o.Dir, PortBase: o.PortBase, MySQL: o.MySQL,
-		WAN: o.topology, Survive: survive, Say: say}
+		WAN: o.topology, CPUs: o.CPUs, Survive: survive, Say: say}
 }
 
 // printer writes whole lines from several goroutines.
