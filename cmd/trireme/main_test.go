@@ -133,7 +133,7 @@ func (f *fake) WhyNot(_ context.Context, node string) (api.WhyNotView, error) {
 	}
 	return api.WhyNotView{Node: node, Leader: "n1", Term: 7, SeenBy: "n1",
 		Zone: &api.ZoneView{Text: "loss of zone a (1 of 3 voters): " + strings.Repeat("n2 would lead ", 6)}, Reasons: []ha.Reason{
-		{Code: ha.NeedsSeed, Text: strings.Repeat("mysqld must be seeded again; ", 6), Bars: true}, {Code: ha.OtherLeads, Text: "n1 leads term 7"}}}, nil
+			{Code: ha.NeedsSeed, Text: strings.Repeat("mysqld must be seeded again; ", 6), Bars: true}, {Code: ha.OtherLeads, Text: "n1 leads term 7"}}}, nil
 }
 
 func (f *fake) Config(context.Context) api.ConfigView {
