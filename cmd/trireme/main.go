@@ -39,6 +39,7 @@ type commands struct {
 	Demote     demoteCmd     `cmd:"" help:"Take a node's vote; it keeps the data and follows; the leader hands over first."`
 	Status     statusCmd     `cmd:"" help:"Show all nodes; any node answers."`
 	Switchover switchoverCmd `cmd:"" help:"Move leadership to another node, as planned."`
+	Failover   failoverCmd   `cmd:"" help:"Move leadership without the leader's help: it is sick, or gone during a pause."`
 	WhyNot     whyNotCmd     `cmd:"" help:"Say why a node is not, or could not be, the leader."`
 	Pause      pauseCmd      `cmd:"" help:"Switch automatic failover off; fences stay on."`
 	Resume     resumeCmd     `cmd:"" help:"Switch automatic failover on again."`

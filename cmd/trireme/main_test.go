@@ -180,6 +180,18 @@ func (f *fake) NewJoinToken(_ context.Context, req api.JoinTokenRequest) (api.Jo
 	return api.JoinTokenResult{Token: "trj1.10.20.30.40:8008.0011.s3cr3t.abcd", Name: req.Name, Role: req.Role, Expires: time.Unix(2e9, 0)}, nil
 }
 
+func (f *fake) Failover(_ context.Context, req api.FailoverRequest) (api.FailoverResult, error) {
+	switch {
+	case !req.Force:
+		return api.FailoverResult{}, api.Errorf(api.KindConflict, "n1 leads and answers").With("use `trireme switchover`")
+	case f.view.Leader == "":
+		return api.FailoverResult{}, api.Errorf(api.KindNoLeader, "only 1 of 3 voters answer: no majority")
+	case req.IfTerm != 0 && req.IfTerm != f.view.Term:
+		return api.FailoverResult{}, api.Errorf(api.KindConflict, "it is term %d, not %d", f.view.Term, req.IfTerm)
+	}
+	return api.FailoverResult{From: "n1", To: "n2", Term: f.view.Term, DryRun: req.DryRun, TookMS: 1234}, nil
+}
+
 func (f *fake) Remove(_ context.Context, req api.MemberRequest) (api.MemberResult, error) {
 	if req.Name == "n1" {
 		return api.MemberResult{Name: "n1", Message: "n1 is removed", Voters: 2,

@@ -117,16 +117,21 @@ func (c *reinitCmd) confirm(e *env) error {
 		return nil
 	}
 	fmt.Fprintf(e.out, "All MySQL data of %s is thrown away and copied anew from another node.\nType the node's name to go on: ", c.Node)
+	return typed(e, c.Node)
+}
+
+// typed wants a name typed.
+func typed(e *env, name string) error {
 	line, err := bufio.NewReader(io.LimitReader(e.in, 4096)).ReadString('\n')
 	if err != nil && err != io.EOF {
 		return err
 	}
-	switch typed := strings.TrimSpace(line); typed {
-	case c.Node:
+	switch got := strings.TrimSpace(line); got {
+	case name:
 		return nil
 	case "":
 		return usagef("nothing was done; type the node's name, or give --yes")
 	default:
-		return usagef("nothing was done: %q is not %q", typed, c.Node)
+		return usagef("nothing was done: %q is not %q", got, name)
 	}
 }

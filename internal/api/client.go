@@ -126,6 +126,11 @@ func (c *Client) Switchover(ctx context.Context, req SwitchoverRequest) (res Swi
 	return res, c.do(ctx, http.MethodPost, "/switchover", req, &res)
 }
 
+// Failover moves leadership without the leader's help.
+func (c *Client) Failover(ctx context.Context, req FailoverRequest) (res FailoverResult, err error) {
+	return res, c.do(ctx, http.MethodPost, "/failover", req, &res)
+}
+
 // NewJoinToken makes an invitation.
 func (c *Client) NewJoinToken(ctx context.Context, req JoinTokenRequest) (res JoinTokenResult, err error) {
 	return res, c.do(ctx, http.MethodPost, "/join-tokens", req, &res)

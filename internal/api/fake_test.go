@@ -53,6 +53,10 @@ func (b *backend) Switchover(ctx context.Context, req SwitchoverRequest) (Switch
 	return SwitchoverResult{To: req.To, DryRun: req.DryRun}, b.note("switchover " + req.To)
 }
 
+func (b *backend) Failover(_ context.Context, req FailoverRequest) (FailoverResult, error) {
+	return FailoverResult{To: req.To}, b.note("failover " + req.To)
+}
+
 func (b *backend) WhyNot(_ context.Context, node string) (WhyNotView, error) {
 	return WhyNotView{Node: node, SeenBy: b.Local().Name}, b.note("why-not " + node)
 }

@@ -125,6 +125,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/pause", s.control(true, forLeader(s, Backend.Pause)))
 	mux.Handle("/resume", s.control(true, forLeader(s, Backend.Resume)))
 	mux.Handle("/switchover", s.control(true, forLeader(s, Backend.Switchover)))
+	mux.Handle("/failover", s.control(true, forNode(s, Backend.Failover)))
 	mux.Handle("/join-tokens", s.control(true, forLeader(s, Backend.NewJoinToken)))
 	mux.Handle("/remove", s.control(true, forLeader(s, Backend.Remove)))
 	mux.Handle("/reinit", s.control(true, forLeader(s, Backend.Reinit)))
@@ -268,6 +269,17 @@ func (s *Server) authorize(r *http.Request) error {
 
 // forLeader makes a handler of a Backend method that only the leader can carry out.
 func forLeader[Req, Res any](s *Server, do func(Backend, context.Context, Req) (Res, error)) http.HandlerFunc {
+	return carryOut(s, func(ctx context.Context, r *http.Request, req Req) (Res, error) {
+		return leaderDoes(ctx, s, r, req, do)
+	})
+}
+
+// forNode makes a handler of a Backend method that the node asked carries out, whichever it is.
+func forNode[Req, Res any](s *Server, do func(Backend, context.Context, Req) (Res, error)) http.HandlerFunc {
+	return carryOut(s, func(ctx context.Context, _ *http.Request, req Req) (Res, error) { return do(s.opts.Backend, ctx, req) })
+}
+
+func carryOut[Req, Res any](s *Server, do func(context.Context, *http.Request, Req) (Res, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var req Req
 		dec := json.NewDecoder(r.Body)
@@ -278,7 +290,7 @@ func forLeader[Req, Res any](s *Server, do func(Backend, context.Context, Req) (
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), controlTimeout)
 		defer cancel()
-		res, err := leaderDoes(ctx, s, r, req, do)
+		res, err := do(ctx, r, req)
 		if err != nil {
 			s.fail(w, err)
 			return

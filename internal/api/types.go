@@ -242,6 +242,23 @@ type Candidate struct {
 	Reason   string `json:"reason"` // why (not)
 }
 
+// FailoverRequest asks for a change of leader without the present leader's help.
+type FailoverRequest struct {
+	To     string `json:"to,omitempty"`      // empty: the best node that can lead
+	Force  bool   `json:"force,omitempty"`   // also when the leader is well
+	DryRun bool   `json:"dry_run,omitempty"` // only say to whom
+	IfTerm uint64 `json:"if_term,omitempty"` // refused unless this is the term still; 0: any
+}
+
+// FailoverResult is what was done.
+type FailoverResult struct {
+	From   string  `json:"from"` // who took writes last; empty: nobody
+	To     string  `json:"to"`
+	Term   uint64  `json:"term"` // of the new leader; with DryRun the present one
+	DryRun bool    `json:"dry_run"`
+	TookMS float64 `json:"took_ms"` // until the new leader took writes
+}
+
 // JoinTokenRequest asks for an invitation.
 type JoinTokenRequest struct {
 	Name string        `json:"name,omitempty"` // the node it is for; empty: any new name
@@ -437,6 +454,8 @@ type Backend interface {
 	Resume(ctx context.Context, req ResumeRequest) (PauseResult, error)
 	// Switchover returns when the new leader takes writes, or with the reason why it does not.
 	Switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error)
+	// Failover, on any node, moves leadership without the leader's help, and returns when the new leader takes writes.
+	Failover(ctx context.Context, req FailoverRequest) (FailoverResult, error)
 	// NewJoinToken makes and records an invitation.
 	NewJoinToken(ctx context.Context, req JoinTokenRequest) (JoinTokenResult, error)
 	// Join checks and uses up the token and returns once the new member is in the committed settings.

@@ -32,6 +32,7 @@ type core struct {
 	elections elections
 	transfers []*transfer
 	matches   Matches // as told last; see WatchMatches
+	deposed   deposed
 }
 
 // output is what advance wants done. Slices are reused: it must be carried out before the next advance.
@@ -115,6 +116,7 @@ func (c *core) tick() {
 	if c.state.Leader == 0 && c.state.Role == Follower && c.isAlone() && c.pub.applied.Load() >= c.commit {
 		c.campaign() // there is nobody to wait for
 	}
+	c.tickDeposed()
 	c.tickElection()
 	c.tickReads()
 	c.tickQuorum()
@@ -144,6 +146,9 @@ func (c *core) isVoter() bool {
 
 // receive takes a message from a peer. Messages that no peer may send are dropped.
 func (c *core) receive(m *raftpb.Message) {
+	if c.isDeafTo(m) {
+		return
+	}
 	switch m.GetType() {
 	case raftpb.MsgProp:
 		return // proposals are made on the leader (DisableProposalForwarding)

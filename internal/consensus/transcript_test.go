@@ -25,6 +25,7 @@ import (
 //	hold-disk id=1 | release-disk id=1 fsync does not return meanwhile
 //	crash id=1 | restart id=1          power loss: what was not synced is gone
 //	gone id=2 peer=1                   member 2 learns that the process of 1 is dead
+//	depose id=2 leader=1 term=1 [campaign] member 2 is deaf to 1
 //	transfer id=1 to=2 | change id=1 [add=(..)] [learner=(..)] [remove=(..)] [explicit] | leave-joint id=1
 //	read id=2 | lease id=1 | status | purge id=1 index=n
 func TestTranscripts(t *testing.T) {
@@ -90,6 +91,11 @@ func (e *env) run(d *datadriven.TestData) {
 		d.ScanArgs(e.t.(*testing.T), "peer", &peer)
 		m.core.peerGone(peer)
 		e.settle()
+	case "depose":
+		var leader, term uint64
+		d.ScanArgs(e.t.(*testing.T), "leader", &leader)
+		d.ScanArgs(e.t.(*testing.T), "term", &term)
+		m.core.depose(leader, term, d.HasArg("campaign"))
 	case "transfer":
 		t := &transfer{done: make(chan error, 1)}
 		d.ScanArgs(e.t.(*testing.T), "to", &t.to)

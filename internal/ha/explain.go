@@ -193,7 +193,7 @@ func WhyNot(v View, id uint64) []Reason {
 func whyAnother(v View, p Peer) []Reason {
 	var out []Reason
 	if v.Paused {
-		out = append(out, note(PausedCode, "automatic failover is paused: leadership moves by `trireme switchover` only"))
+		out = append(out, note(PausedCode, "automatic failover is paused: leadership moves by `trireme switchover` and `trireme failover` only"))
 	}
 	if v.Open != 0 && v.Open != p.ID {
 		out = append(out, note(OtherLeads, "%s leads term %d and takes writes", peerName(v, v.Open), v.Raft.Term))

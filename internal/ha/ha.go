@@ -83,6 +83,7 @@ type Raft struct {
 	Transferee uint64        // leader only: the member that leadership is being handed to, 0 if none
 	Asked      bool          // leader only: it was handed leadership by the leader before it
 	Since      time.Duration // leader only: when this node became leader of Term
+	Unsettled  bool          // leader only: it has not applied an entry of its own term yet, so a pause, or who led last, may be news to it
 	Voters     int           // voters in the current configuration
 	Stuck      string        // not empty: this node's own log does not get on, and why
 	Full       string        // not empty: a disk of this node is nearly full; another node should lead if there is one with more space
@@ -300,6 +301,12 @@ func leader(v View) (State, []Action) {
 func elected(v View) (State, []Action) {
 	term := v.Raft.Term
 	unfit := whyUnfit(v)
+	if v.Raft.Unsettled {
+		if v.Server.State == ServerReady || v.Server.State == ServerAbsent {
+			return State{StateRecovering, fmt.Sprintf("elected for term %d: learning what is committed", term)}, nil
+		}
+		return recovering(v)
+	}
 	if handoverPending(v) {
 		// Raft takes no proposals now, so a promotion could not even begin; a mysqld can be brought up meanwhile.
 		if v.Server.State == ServerReady || v.Server.State == ServerAbsent {
@@ -358,7 +365,7 @@ func electedInPause(v View, unfit string) (st State, acts []Action, decided bool
 		return State{StateRecovering, "elected, but this node cannot lead (" + unfit + ") and automatic failover is paused: writes stay closed"}, nil, true
 	}
 	return State{StateRecovering, "elected, but automatic failover is paused: writes stay closed until " + peerName(v, v.LastOpen) +
-		" can lead again, or `trireme resume`"}, nil, true
+		" can lead again, `trireme resume` or `trireme failover`"}, nil, true
 }
 
 // handoverPending says whether the last hand-over may still succeed.

@@ -25,6 +25,8 @@ import (
 // `why-not id=ID`, `why-not-switchover id=ID` and `failover` show those functions' answers; a reason that bars is marked !. open=ID is
 // who takes writes, lastopen=ID who did last. A peer's unready=CODE gives its own reason.
 //
+// `force [to=ID] [anyway]` is who gets leadership when an operator forces a failover.
+//
 // `candidates` lists them, best first. `campaign dead=ID` shows in which order and when all live voters, seen from one View,
 // would campaign.
 func TestTranscripts(t *testing.T) {
@@ -57,6 +59,14 @@ func TestTranscripts(t *testing.T) {
 				var id uint64
 				d.ScanArgs(t, "id", &id)
 				return showReasons(WhyNotSwitchover(v, id))
+			case "force":
+				var to uint64
+				d.MaybeScanArgs(t, "to", &to)
+				to, why := ForcedFailover(v, to, d.HasArg("anyway"))
+				if to == 0 {
+					return showReasons([]Reason{why})
+				}
+				return peerName(v, to) + "\n"
 			case "failover":
 				f := Failover(v)
 				if f.To == 0 {
@@ -232,6 +242,10 @@ func readArg(v *View, key, val string) (err error) {
 		v.Stopping = val == ""
 	case "paused":
 		v.Paused = val == ""
+	case "unsettled":
+		v.Raft.Unsettled = true
+	case "settled":
+		v.Raft.Unsettled = false
 	case "open":
 		num(&v.Open)
 	case "lastopen":

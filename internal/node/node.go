@@ -97,7 +97,9 @@ type Node struct {
 	gate       sync.Mutex    // held while writes are opened or closed
 	heard      atomic.Int64  // CLOCK_BOOTTIME of the last raft message of the leader, ns
 	via        atomic.Uint64 // raft id of the upstream that the last append message came through; 0: from the leader
+	settled    atomic.Uint64 // highest term of which an entry was committed and applied
 	special    atomic.Bool   // something other than rows was committed since recordEvents last looked
+	failing    sync.Mutex    // held while this node forces a failover
 	settingsMu sync.Mutex    // serialises changes of the cluster settings made here
 	rules      commitRules
 
@@ -120,6 +122,9 @@ type Node struct {
 	handTo      uint64
 	askedTerm   uint64 // in which the leader asked this node to take over; 0: never
 	request     *transferRequest
+	ordered     order // of a failover by hand, the newest
+	orderedAt   time.Duration
+	wish        wish
 	stopping    bool
 	polite      bool   // mysqld was asked to stop, since nobody waits
 	publishNow  bool   // our status changed in a way that others wait for
@@ -274,7 +279,8 @@ func (n *Node) view() ha.View {
 		Name: n.id.Name,
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
 			LeaseUntil: lease, Transferee: st.Transferee, Asked: n.askedTerm != 0 && st.Term == n.askedTerm+1,
-			Since: n.leaderSince, Voters: len(st.Voters), Stuck: n.logStuck.why, Full: n.full},
+			Since: n.leaderSince, Unsettled: st.Role == consensus.Leader && n.settled.Load() != st.Term,
+			Voters: len(st.Voters), Stuck: n.logStuck.why, Full: n.full},
 		Server: n.serverViewLocked(),
 		Serving: ha.Serving{
 			Phase: n.serving.phase, Term: n.serving.term, Drained: n.serving.drained,
@@ -360,6 +366,7 @@ func (n *Node) peerViewLocked(m config.Member, st *consensus.Status) ha.Peer {
 func (n *Node) softStateLocked(s consensus.State) {
 	if s.Role == consensus.Leader && (n.raft.Role != consensus.Leader || n.raft.Term != s.Term) {
 		n.leaderSince = now()
+		n.takeWishLocked(s.Term)
 	}
 	if n.raft != s {
 		n.publishNow = true

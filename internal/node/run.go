@@ -480,6 +480,9 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 			n.applySettings(e.GetIndex(), rest)
 		}
 	}
+	if term := entries[len(entries)-1].GetTerm(); n.settled.Swap(term) != term {
+		n.poke()
+	}
 	if ack != nil {
 		n.acknowledge(ackTerm, ack)
 	}

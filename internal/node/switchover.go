@@ -259,12 +259,14 @@ func openTransactions(list []mysqld.OpenTransaction) []api.OpenTransaction {
 
 // Requests between daemons.
 const (
-	reqAwaitApplied uint8 = 1 // body awaitApplied; answered when the node's mysqld has applied the index
-	reqDonate       uint8 = 2 // no body; answered with a donation
-	reqReinit       uint8 = 3 // no body; answered when the node has given its data up
-	reqSettings     uint8 = 4 // no body; answered with the committed cluster settings
-	reqHistory      uint8 = 5 // body ids of events, 8 bytes each; answered with events that are not among them, as JSON
-	reqSurvey       uint8 = 8 // body: hold still (JSON bool); answered with a survey
+	reqAwaitApplied uint8 = 1  // body awaitApplied; answered when the node's mysqld has applied the index
+	reqDonate       uint8 = 2  // no body; answered with a donation
+	reqReinit       uint8 = 3  // no body; answered when the node has given its data up
+	reqSettings     uint8 = 4  // no body; answered with the committed cluster settings
+	reqHistory      uint8 = 5  // body ids of events, 8 bytes each; answered with events that are not among them, as JSON
+	reqSurvey       uint8 = 8  // body: hold still (JSON bool); answered with a survey
+	reqForce        uint8 = 20 // body order; answered when the node does its part of a failover by hand
+	reqAddress      uint8 = 21 // body config.Member; answered when the settings hold the requester's addresses
 )
 
 type awaitApplied struct {
@@ -308,6 +310,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return json.Marshal(d)
 	case reqNotPassed:
 		return nil, n.takeNotPassed(from, body)
+	case reqForce:
+		return nil, n.takeOrder(body)
 	case reqReinit:
 		return nil, n.reinitHere(ctx)
 	case reqSettings:

@@ -106,6 +106,7 @@ type takeover struct {
 	before      barrier // of the leader before
 	began       time.Duration
 	lost        string // how the leader before was lost, when that was seen
+	wished      bool   // an operator forced it
 }
 
 // beginTakeover notes what is known of the loss of the leader before: the next one's success wipes it out.
@@ -116,7 +117,7 @@ func (n *Node) beginTakeover(term, incarnation uint64) *takeover {
 	if n.open.id == uint64(t.before.Node) && n.open.term == t.before.Term {
 		t.timeline, t.lost = n.seen, n.open.cause
 	}
-	t.elected = n.leaderSince
+	t.elected, t.wished = n.leaderSince, n.wish.won == term
 	return t
 }
 
@@ -133,6 +134,8 @@ func (n *Node) reportTakeover(ctx context.Context, t *takeover) {
 	switch {
 	case t.before.Index == 0:
 		e.Cause = "the first leader of the cluster"
+	case t.wished:
+		e.Kind, e.Cause = eventFailover, "an operator forced a failover"
 	case left.Planned:
 		e.Kind, e.Cause = eventSwitchover, left.Cause
 	case left.Term != 0:

@@ -14,6 +14,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
+	"trireme/internal/verify"
 )
 
 // steerLimit bounds what should take a few seconds.
@@ -465,4 +466,70 @@ func TestHistory(t *testing.T) {
 	if e := c.change(to, c.view().Term); e.Kind != "election" {
 		t.Errorf("a cold start is told as %+v", e)
 	}
+}
+
+// TestForcedFailover: a failover by hand moves leadership without the leader's help, from a leader that is well only with --force, and opens writes
+// in a pause.
+func TestForcedFailover(t *testing.T) {
+	c := share(t)
+	leader := c.healthy()
+	x, y := c.others(leader)[0], c.others(leader)[1]
+	before := c.view()
+	c.says(y, 1, "failover --yes", leader.Name+" leads and answers", "trireme switchover")
+	c.says(y, 1, "failover --yes --to nobody", `no node "nobody"`)
+	c.says(y, 1, "failover --yes --force --to "+leader.Name, "leads already")
+	c.says(y, 1, fmt.Sprintf("failover --yes --force --if-term %d", before.Term-1), "leadership has moved meanwhile")
+	c.says(y, 2, "failover --force", "nothing was done")
+	c.stays(before)
+
+	// By force, asked of a third node, from a leader that takes writes all the time.
+	w := c.load(verify.Config{Writers: 1})
+	c.writesMore(w, 20)
+	t.Log(strings.TrimSpace(c.says(y, 0, "failover --yes --force --to "+x.Name, x.Name+" leads now", "before: "+leader.Name)))
+	c.writesAfter(w, before.Term)
+	if e := c.change(y, c.view().Term); e.Kind != "failover" || e.From != leader.Name || e.To != x.Name || e.Cause != "an operator forced a failover" {
+		t.Errorf("told as %+v", e)
+	}
+	if now := c.healthy(); now != x {
+		t.Fatalf("%s leads", now.Name)
+	}
+
+	// Gone in a pause. Nobody opens writes but the one that an operator chooses; asked of it, and of the one that was elected.
+	for _, to := range []*demo.Node{y, leader} {
+		old := c.healthy()
+		c.says(old, 0, "pause")
+		before = c.view()
+		c.KillDaemon(old)
+		eventually(t, steerLimit, "somebody is elected and keeps writes closed", func() error {
+			v, err := c.seen(to)
+			if err != nil || v.Leader != "" || v.Term == before.Term {
+				return fmt.Errorf("%q leads term %d, %v", v.Leader, v.Term, err)
+			}
+			return nil
+		})
+		c.says(to, 1, "failover --yes --to "+old.Name, "cannot lead: it does not answer")
+		t.Log(strings.TrimSpace(c.says(to, 0, "failover --yes --to "+to.Name, to.Name+" leads now", "before: "+old.Name)))
+		c.writesAfter(w, before.Term)
+		c.start(old)
+		if now := c.healthy(); now != to {
+			t.Fatalf("%s leads, %s was chosen", now.Name, to.Name)
+		}
+		if c.view().Pause == nil {
+			t.Error("the pause has ended")
+		}
+		c.says(old, 0, "resume")
+	}
+	t.Logf("%s", c.check(w))
+	leader = c.healthy()
+	others := c.others(leader)
+	c.KillDaemon(others[0])
+	c.KillDaemon(others[1])
+	eventually(t, steerLimit, "no quorum", func() error {
+		if code, out := c.trireme(leader, "failover", "--yes", "--force"); code != 3 {
+			return fmt.Errorf("exit code %d: %s", code, out)
+		}
+		return nil
+	})
+	c.start(others...)
+	c.healthy()
 }

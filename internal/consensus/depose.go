@@ -1,0 +1,56 @@
+package consensus
+
+import "go.etcd.io/raft/v3/raftpb"
+
+// deposed is the leader whom this node does not hear, as if the link to it were cut, because somebody wants another one without its help.
+// When a majority does not, its lease runs out and it can commit nothing; an election timeout after it was last heard they forget it, and
+// grant votes: exactly what the loss of its host would bring, so that nothing has to be proven anew (S10).
+type deposed struct {
+	leader, term uint64
+	forget       uint64 // tick at which it is forgotten
+	until        uint64 // tick from which it is heard again, if nobody else was elected
+	campaign     bool
+}
+
+// deafTimeouts is how many election timeouts a deposed leader is not heard.
+const deafTimeouts = 3
+
+// Depose makes this node deaf to the leader of a term for three election timeouts; after one it forgets it, and with campaign asks for
+// votes. Nothing happens if another one leads, or none.
+func (n *Node) Depose(leader, term uint64, campaign bool) {
+	n.inbox.put(input{call: func(c *core) { c.depose(leader, term, campaign) }})
+}
+
+func (c *core) depose(leader, term uint64, campaign bool) {
+	st := c.stateNow()
+	if st.Leader != leader || st.Term != term || leader == c.cfg.ID || leader == 0 {
+		return
+	}
+	timeout := uint64(c.cfg.ElectionTicks)
+	c.log.Info("deaf to the leader: another one is wanted", "term", term, "leader", leader)
+	c.deposed = deposed{leader: leader, term: term, forget: c.ticks + timeout, until: c.ticks + deafTimeouts*timeout, campaign: campaign}
+}
+
+// isDeafTo tells whether a message is one of a deposed leader. If it hands leadership over itself that is welcome.
+func (c *core) isDeafTo(m *raftpb.Message) bool {
+	d := &c.deposed
+	return d.leader != 0 && m.GetFrom() == d.leader && m.GetTerm() == d.term && m.GetType() != raftpb.MsgTimeoutNow
+}
+
+func (c *core) tickDeposed() {
+	d := &c.deposed
+	if d.leader == 0 {
+		return
+	}
+	st := c.stateNow()
+	if st.Term != d.term || c.ticks >= d.until {
+		*d = deposed{}
+		return
+	}
+	if c.ticks == d.forget && st.Leader == d.leader {
+		c.forgetLeader()
+		if d.campaign && c.isVoter() {
+			c.campaignInHurry()
+		}
+	}
+}

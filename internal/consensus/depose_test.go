@@ -1,0 +1,23 @@
+package consensus
+
+import (
+	"testing"
+	"time"
+)
+
+// A minority that is deaf to the leader changes nothing, and hears it again; a majority elects the one that was asked to campaign.
+func TestDepose(t *testing.T) {
+	g := newGroup(t)
+	a, b, c := g.trio(nil)
+	term := a.Status().Term
+	c.Depose(1, term, true)
+	eventually(t, "it has forgotten the leader", func() bool { return c.Status().Leader == 0 })
+	if _, _, err := a.Propose(within(t, time.Second), []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it follows again", func() bool { s := c.Status(); return s.Leader == 1 && s.Term == term && s.Commit == a.Status().Commit })
+
+	b.Depose(1, term, false)
+	c.Depose(1, term, true)
+	eventually(t, "it leads", func() bool { return c.Status().Role == Leader && a.Status().Leader == 3 && b.Status().Leader == 3 })
+}
