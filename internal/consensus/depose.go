@@ -7,7 +7,6 @@ import "go.etcd.io/raft/v3/raftpb"
 // grant votes: exactly what the loss of its host would bring, so that nothing has to be proven anew (S10).
 type deposed struct {
 	leader, term uint64
-	forget       uint64 // tick at which it is forgotten
 	until        uint64 // tick from which it is heard again, if nobody else was elected
 	campaign     bool
 }
@@ -26,9 +25,8 @@ func (c *core) depose(leader, term uint64, campaign bool) {
 	if st.Leader != leader || st.Term != term || leader == c.cfg.ID || leader == 0 {
 		return
 	}
-	timeout := uint64(c.cfg.ElectionTicks)
 	c.log.Info("deaf to the leader: another one is wanted", "term", term, "leader", leader)
-	c.deposed = deposed{leader: leader, term: term, forget: c.ticks + timeout, until: c.ticks + deafTimeouts*timeout, campaign: campaign}
+	c.deposed = deposed{leader: leader, term: term, until: c.ticks + deafTimeouts*uint64(c.cfg.ElectionTicks), campaign: campaign}
 }
 
 // isDeafTo tells whether a message is one of a deposed leader. If it hands leadership over itself that is welcome.
@@ -37,20 +35,21 @@ func (c *core) isDeafTo(m *raftpb.Message) bool {
 	return d.leader != 0 && m.GetFrom() == d.leader && m.GetTerm() == d.term && m.GetType() != raftpb.MsgTimeoutNow
 }
 
-func (c *core) tickDeposed() {
+// campaignTicks is how long this node waits before it campaigns once the leader is lost: the one that is wanted not at all, the others
+// until it has had its chance.
+func (c *core) campaignTicks(lost uint64) uint64 {
 	d := &c.deposed
-	if d.leader == 0 {
-		return
+	switch {
+	case d.leader != lost:
+		return uint64((c.cfg.CampaignDelay(lost) + c.cfg.TickInterval/2) / c.cfg.TickInterval)
+	case d.campaign:
+		return 0
 	}
-	st := c.stateNow()
-	if st.Term != d.term || c.ticks >= d.until {
+	return uint64(c.cfg.ElectionTicks) / 2
+}
+
+func (c *core) tickDeposed() {
+	if d := &c.deposed; d.leader != 0 && (c.stateNow().Term != d.term || c.ticks >= d.until) {
 		*d = deposed{}
-		return
-	}
-	if c.ticks == d.forget && st.Leader == d.leader {
-		c.forgetLeader()
-		if d.campaign && c.isVoter() {
-			c.campaignInHurry()
-		}
 	}
 }

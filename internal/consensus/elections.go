@@ -241,7 +241,7 @@ func (c *core) leaderLost(id uint64) {
 	e := &c.elections
 	e.lost, e.due = id, 0
 	if c.isVoter() {
-		e.due = c.ticks + uint64((c.cfg.CampaignDelay(id)+c.cfg.TickInterval/2)/c.cfg.TickInterval)
+		e.due = c.ticks + c.campaignTicks(id)
 	}
 	if err := c.rn.ForgetLeader(); err != nil {
 		c.log.Debug("raft refused to forget the leader", "err", err)

@@ -80,7 +80,7 @@ func (n *Node) Failover(ctx context.Context, req api.FailoverRequest) (api.Failo
 		return res, nil
 	}
 	began := now()
-	term, err := n.force(ctx, to)
+	term, err := n.forceLeader(ctx, to)
 	if err != nil {
 		return res, err
 	}
@@ -102,8 +102,8 @@ func forcedAlready() error {
 	return api.Errorf(api.KindConflict, "another failover is under way").With("wait for it to end, then look at `trireme status`")
 }
 
-// force gives orders until the target takes writes.
-func (n *Node) force(ctx context.Context, to uint64) (term uint64, err error) {
+// forceLeader gives orders until the target takes writes.
+func (n *Node) forceLeader(ctx context.Context, to uint64) (term uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, forcePatience)
 	defer cancel()
 	first := n.view()
@@ -214,7 +214,7 @@ func (n *Node) takeOrder(body []byte) error {
 		a := ha.Action{Kind: ha.HandOver, Term: o.Term, To: o.To, Reason: "an operator forces a failover"}
 		n.task(func(ctx context.Context) { n.handOver(ctx, a) })
 	case st.Leader == 0 && mine:
-		n.cons.CampaignAfter(0)
+		n.cons.Campaign()
 	case !o.Hand:
 		n.cons.Depose(o.Leader, o.Term, mine)
 	}
