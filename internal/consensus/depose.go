@@ -29,10 +29,15 @@ func (c *core) depose(leader, term uint64, campaign bool) {
 	c.deposed = deposed{leader: leader, term: term, until: c.ticks + deafTimeouts*uint64(c.cfg.ElectionTicks), campaign: campaign}
 }
 
-// isDeafTo tells whether a message is one of a deposed leader. If it hands leadership over itself that is welcome.
+// isDeafTo tells whether a message is one of a deposed leader. If it hands leadership over itself that is welcome; that it finds out
+// that nobody hears it, steps down and asks for votes first is not.
 func (c *core) isDeafTo(m *raftpb.Message) bool {
 	d := &c.deposed
-	return d.leader != 0 && m.GetFrom() == d.leader && m.GetTerm() == d.term && m.GetType() != raftpb.MsgTimeoutNow
+	if d.leader == 0 || m.GetFrom() != d.leader {
+		return false
+	}
+	t := m.GetType()
+	return m.GetTerm() == d.term && t != raftpb.MsgTimeoutNow || t == raftpb.MsgPreVote || t == raftpb.MsgVote
 }
 
 // campaignTicks is how long this node waits before it campaigns once the leader is lost: the one that is wanted not at all, the others
