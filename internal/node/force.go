@@ -138,7 +138,7 @@ func (n *Node) surveyHere() (*survey, error) {
 	if s.LastTerm, err = n.rlog.Term(s.Last); err != nil {
 		return nil, err
 	}
-	s.GTIDs = n.rlog.GTIDSet().String()
+	s.GTIDs = oneLine(n.rlog.GTIDSet())
 	s.Conf = &raftpb.ConfState{Voters: st.Voters, VotersOutgoing: st.Outgoing, Learners: st.Learners}
 	if s.Final, _, err = consensus.FinalConf(n.rlog, st.Applied); err != nil {
 		return nil, err

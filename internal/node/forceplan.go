@@ -141,7 +141,7 @@ func (f *forcePlan) survivors(c *config.Cluster, by map[uint64]*survey, source *
 			return err
 		}
 		f.report.Survivors = append(f.report.Survivors, api.ForceSurvivor{Name: m.Name, Role: m.Role, Voter: isVoter(source, m.ID), Term: s.Term,
-			LastTerm: s.LastTerm, LastIndex: s.Last, Commit: s.Commit, Drops: has.Subtract(kept).String()})
+			LastTerm: s.LastTerm, LastIndex: s.Last, Commit: s.Commit, Drops: oneLine(has.Subtract(kept))})
 	}
 	return nil
 }

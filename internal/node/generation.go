@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"trireme/internal/api"
@@ -247,9 +248,12 @@ func (n *Node) beyond(left *leftBehind) error {
 		}
 		return nil
 	})
-	left.Have = set.String()
+	left.Have = oneLine(set)
 	return err
 }
+
+// oneLine is a GTID set as mysqlbinlog's options take it.
+func oneLine(s gtid.Set) string { return strings.ReplaceAll(s.String(), "\n", "") }
 
 // leftError tells an operator what became of this node.
 func (n *Node) leftError(l *leftBehind) error {

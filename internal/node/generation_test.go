@@ -85,6 +85,7 @@ func TestLeave(t *testing.T) {
 	}{
 		"nothing more":   {[]uint64{1, 1, 2, 2}, "holds nothing beyond"},
 		"longer":         {[]uint64{1, 1, 2, 2, 2, 2}, "000000000002:5-6 (entries 5 to 6;"},
+		"of two lives":   {[]uint64{1, 1, 2, 2, 2, 4, 4}, "000000000002:5,00000000-0000-8005-8001-000000000004:7 (entries 5 to 7;"},
 		"another branch": {[]uint64{1, 1, 3, 3}, "000000000003:4 (entries 3 to 4;"},
 	} {
 		n := atRest(t, 1, c.terms...)
