@@ -146,15 +146,26 @@ func (n *Node) purge(context.Context) {
 	limit, why := n.logBound()
 	safe, pin := purgePoint(st.Commit, m, all)
 	n.purgeTo(min(int64(n.cfg.Raft.LogMax), limit), safe)
+	if safe > 0 {
+		n.givenUp = ""
+	}
 	if n.rlog.Size() > limit {
 		var given []string
 		if safe, given, pin = boundPoint(st.Commit, m, all); n.purgeTo(limit, safe) && len(given) > 0 {
-			names := strings.Join(given, ", ")
-			n.log.Warn("the log has come to its bound: data nodes that are away are given up and will be seeded", "nodes", names, "bound", why)
-			n.history.add(n.event("purge", safe, fmt.Sprintf("%s: %s will be seeded on return: the log does not go back as far as its data any more", why, names)))
+			n.noteGivenUp(strings.Join(given, ", "), why, safe)
 		}
 	}
 	n.noteBound(limit, why, pin)
+}
+
+// noteGivenUp tells once of those that are away that they will be seeded.
+func (n *Node) noteGivenUp(names, why string, index uint64) {
+	if names == n.givenUp {
+		return
+	}
+	n.givenUp = names
+	n.log.Warn("the log has come to its bound: data nodes that are away are given up and will be seeded", "nodes", names, "bound", why)
+	n.history.add(n.event("purge", index, fmt.Sprintf("%s: %s will be seeded on return: the log does not go back as far as its data any more", why, names)))
 }
 
 // purgeTo says whether anything was removed.

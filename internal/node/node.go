@@ -146,6 +146,8 @@ type Node struct {
 
 	strangers map[uint64]bool // nodes of other generations that have been told of
 
+	givenUp string // owned by purge: the data nodes that the log does not go back to any more
+
 	pulse   pulse // owned by feelPulse
 	pulseOf *life // whose it is
 }
