@@ -20,7 +20,7 @@ func TestLogLimit(t *testing.T) {
 		n.Raft.LogLimit = 12 * config.MiB
 		n.Router.HoldTimeout = config.Duration(time.Second)
 	}})
-	w := c.load(verify.Config{Writers: 2})
+	w := c.load(verify.Config{Writers: 1})
 	c.notWhole()
 	leader, other := c.pair()
 	logger := c.loggers()[0]
