@@ -40,9 +40,9 @@ func (r CommitRules) list() []CommitRule {
 // RuleState is a rule as it is now.
 type RuleState struct {
 	CommitRule
-	Suspended bool          // OKs do not wait for it
+	Suspended bool          // OKs do not wait for it, or some given before they did do not meet it yet
 	Behind    uint64        // entries that are committed and do not meet it
-	Waiting   int           // commits that wait for it; 0 when it is suspended
+	Waiting   int           // commits that wait for it; 0 when none has to
 	Waited    time.Duration // the oldest of them
 }
 
@@ -56,7 +56,8 @@ const (
 // Gate decides up to which commit a leader may give its OK. It is told of committed entries in order (Add), of the voters' logs (Match)
 // and of time (Tick), and holds what T says about a commit until that commit meets every rule in force (Release). OKs are cumulative,
 // so only the newest is handed out. A rule that keeps a commit waiting for the grace is suspended, and comes back when what meets it has
-// come close to the commit index again: nobody waits for a member that is far behind. It is pure, and not safe for concurrent use.
+// come close to the commit index again: nobody waits for a member that is far behind. A rule is in force once OKs wait for it and what
+// had its OK before meets it too. It is pure, and not safe for concurrent use.
 type Gate[T any] struct {
 	rules  []*ruleSlot
 	grace  time.Duration
@@ -68,7 +69,9 @@ type Gate[T any] struct {
 
 type ruleSlot struct {
 	CommitRule
-	suspended bool
+	suspended bool          // OKs do not wait for it
+	from      uint64        // commit index when they began to: below, some were given without it
+	news      bool          // that it is in force
 	lookedAt  time.Duration // at a suspended rule
 	mark      uint64        // commit index then
 }
@@ -89,10 +92,10 @@ func (g *Gate[T]) Set(r CommitRules, commit uint64) (late []RuleState) {
 			g.rules = append(g.rules, before[i])
 			continue
 		}
-		s := &ruleSlot{CommitRule: c}
-		s.suspended = g.term != 0 && g.cover(c)+startBehind < commit
+		s := &ruleSlot{CommitRule: c, from: commit, news: true}
 		g.rules = append(g.rules, s)
-		if s.suspended {
+		if g.term != 0 && g.cover(c)+startBehind < commit {
+			s.suspended = true
 			late = append(late, g.state(s, 0, commit))
 		}
 	}
@@ -106,10 +109,10 @@ func (g *Gate[T]) Term() uint64 { return g.term }
 func (g *Gate[T]) Grace() time.Duration { return g.grace }
 
 // Begin starts a leadership: nothing is held, nothing is known of the others. Rules that the leader before had suspended stay so.
-func (g *Gate[T]) Begin(term uint64, suspended func(CommitRule) bool) {
+func (g *Gate[T]) Begin(term, commit uint64, suspended func(CommitRule) bool) {
 	g.term, g.match, g.held = term, map[uint64]uint64{}, nil
 	for _, s := range g.rules {
-		*s = ruleSlot{CommitRule: s.CommitRule, suspended: suspended(s.CommitRule)}
+		*s = ruleSlot{CommitRule: s.CommitRule, suspended: suspended(s.CommitRule), from: commit}
 	}
 }
 
@@ -190,15 +193,18 @@ func (g *Gate[T]) cover(c CommitRule) uint64 {
 // changed.
 func (g *Gate[T]) Tick(now time.Duration, commit uint64) (changed []RuleState) {
 	for _, s := range g.rules {
-		st := g.state(s, now, commit)
-		switch {
-		case !s.suspended && st.Waiting > 0 && st.Waited >= g.grace:
+		if st := g.state(s, now, commit); st.Waiting > 0 && st.Waited >= g.grace {
 			*s = ruleSlot{CommitRule: s.CommitRule, suspended: true}
 			st.Suspended = true
 			changed = append(changed, st)
-		case s.suspended && g.isBack(s, now, commit):
-			*s = ruleSlot{CommitRule: s.CommitRule}
-			changed = append(changed, g.state(s, now, commit))
+			continue
+		}
+		if s.suspended && g.isBack(s, now, commit) {
+			*s = ruleSlot{CommitRule: s.CommitRule, from: commit, news: true}
+		}
+		if st := g.state(s, now, commit); s.news && !st.Suspended {
+			s.news = false
+			changed = append(changed, st)
 		}
 	}
 	return changed
@@ -225,7 +231,7 @@ func (g *Gate[T]) States(now time.Duration, commit uint64) []RuleState {
 
 func (g *Gate[T]) state(s *ruleSlot, now time.Duration, commit uint64) RuleState {
 	cover := g.cover(s.CommitRule)
-	st := RuleState{CommitRule: s.CommitRule, Suspended: s.suspended, Behind: commit - min(cover, commit)}
+	st := RuleState{CommitRule: s.CommitRule, Suspended: s.suspended || cover < s.from, Behind: commit - min(cover, commit)}
 	if s.suspended {
 		return st
 	}

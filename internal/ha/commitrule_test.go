@@ -21,7 +21,7 @@ type gateTest struct {
 func newGateTest(t *testing.T, r CommitRules) *gateTest {
 	g := &gateTest{t: t, match: map[uint64]uint64{}}
 	g.Set(r, 0)
-	g.Begin(7, func(CommitRule) bool { return false })
+	g.Begin(7, 0, func(CommitRule) bool { return false })
 	return g
 }
 
@@ -87,13 +87,19 @@ func TestMustAckHoldsUntilTheGrace(t *testing.T) {
 	g.tick(12*sec, "")
 	g.ok(5000)
 	g.tick(13*sec, "")
-	// It has what was committed at the last look.
-	g.commits(13500*time.Millisecond, 5010)
-	g.has(5010, 5010, 5005)
-	g.tick(14*sec, "member 3 zones 0 suspended false waiting 1 for 500ms behind 5; ")
-	g.ok(5000)
-	g.has(5010, 5010, 5010)
+	// It has what was committed at the last look: OKs wait for it again, and once it has all that had one it is in force.
+	g.commits(13*sec, 5010)
 	g.ok(5010)
+	g.has(5020, 5020, 5005)
+	g.commits(13500*time.Millisecond, 5020)
+	g.tick(14*sec, "")
+	g.ok(5010)
+	g.has(5020, 5020, 5019)
+	g.ok(5010)
+	g.tick(14250*time.Millisecond, "")
+	g.has(5020, 5020, 5020)
+	g.ok(5020)
+	g.tick(14500*time.Millisecond, "member 3 zones 0 suspended false waiting 0 for 0s behind 0; ")
 }
 
 // Every commit waits for the grace at most, also when several rules fail one after the other.
@@ -170,7 +176,7 @@ func TestRulesChangeAtOnce(t *testing.T) {
 func TestGateBeginsATerm(t *testing.T) {
 	g := newGateTest(t, CommitRules{MustAck: []uint64{2, 3}, Grace: 10 * sec})
 	g.commits(1*sec, 5)
-	g.Begin(8, func(r CommitRule) bool { return r.Member == 3 })
+	g.Begin(8, 5, func(r CommitRule) bool { return r.Member == 3 })
 	g.has(9, 9, 9)
 	g.ok(0)
 	g.commits(2*sec, 10)
@@ -181,24 +187,27 @@ func TestGateBeginsATerm(t *testing.T) {
 	}
 }
 
-// Whatever comes in which order: an OK never goes back, is never for what a rule in force does not cover, and waits for the grace at most.
+// Whatever comes in which order: an OK never goes back, is a rule that is said to be in force covers every OK given, and waits for the grace at most.
 func TestGateProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		grace := 3 * sec
-		r := CommitRules{Zones: rapid.IntRange(0, 3).Draw(t, "zones"), Grace: grace, ZoneOf: map[uint64]string{1: "a", 2: "b", 3: "c"}}
-		for id := uint64(1); id <= 3; id++ {
-			if rapid.Bool().Draw(t, "must") {
-				r.MustAck = append(r.MustAck, id)
+		rules := func() CommitRules {
+			r := CommitRules{Zones: rapid.IntRange(0, 3).Draw(t, "zones"), Grace: grace, ZoneOf: map[uint64]string{1: "a", 2: "b", 3: "c"}}
+			for id := uint64(1); id <= 3; id++ {
+				if rapid.Bool().Draw(t, "must") {
+					r.MustAck = append(r.MustAck, id)
+				}
 			}
+			return r
 		}
 		var g Gate[uint64]
-		g.Set(r, 0)
-		g.Begin(1, func(CommitRule) bool { return false })
+		g.Set(rules(), 0)
+		g.Begin(1, 0, func(CommitRule) bool { return false })
 		match, addedAt := map[uint64]uint64{}, map[uint64]time.Duration{}
 		var now time.Duration
 		var commit, acked uint64
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
-			switch rapid.IntRange(0, 2).Draw(t, "what") {
+			switch rapid.IntRange(0, 12).Draw(t, "what") % 4 {
 			case 0:
 				commit += uint64(rapid.IntRange(1, 3).Draw(t, "entries"))
 				g.Add(commit, now, commit)
@@ -210,16 +219,18 @@ func TestGateProperties(t *testing.T) {
 			case 2:
 				now += time.Duration(rapid.IntRange(0, 1000).Draw(t, "ms")) * time.Millisecond
 				g.Tick(now, commit)
+			case 3:
+				g.Set(rules(), commit)
 			}
 			if got, ok := g.Release(); ok {
 				if got <= acked {
 					t.Fatalf("OK for %d after %d", got, acked)
 				}
 				acked = got
-				for _, s := range g.States(now, commit) {
-					if !s.Suspended && commit-s.Behind < acked {
-						t.Fatalf("OK for %d, rule %+v", acked, s)
-					}
+			}
+			for _, s := range g.States(now, commit) {
+				if !s.Suspended && commit-s.Behind < acked {
+					t.Fatalf("OK up to %d, and a rule is said to be in force: %+v", acked, s)
 				}
 			}
 			for index, at := range addedAt {

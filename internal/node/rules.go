@@ -59,7 +59,7 @@ func (n *Node) holdAck(index, term uint64, m *raftlog.Meta) {
 	r := &n.rules
 	r.mu.Lock()
 	if term >= r.gate.Term() {
-		r.beginLocked(term)
+		r.beginLocked(term, index)
 		r.gate.Add(index, now(), heldAck{term, raftlog.Meta{Node: m.Node, Incarnation: m.Incarnation, End: m.End}})
 	}
 	r.mu.Unlock()
@@ -68,8 +68,9 @@ func (n *Node) holdAck(index, term uint64, m *raftlog.Meta) {
 
 // noteMatches is told what the voters have on disk.
 func (n *Node) noteMatches(m consensus.Matches) {
+	commit := n.cons.Status().Commit
 	n.rules.mu.Lock()
-	n.rules.matchLocked(m)
+	n.rules.matchLocked(m, commit)
 	n.rules.mu.Unlock()
 	n.releaseAcks()
 }
@@ -84,11 +85,11 @@ func (n *Node) releaseAcks() {
 	}
 }
 
-func (r *commitRules) matchLocked(m consensus.Matches) {
+func (r *commitRules) matchLocked(m consensus.Matches, commit uint64) {
 	if m.Term < r.gate.Term() {
 		return
 	}
-	r.beginLocked(m.Term)
+	r.beginLocked(m.Term, commit)
 	match := make(map[uint64]uint64, len(m.Voters))
 	for _, v := range m.Voters {
 		match[v.ID] = v.Index
@@ -98,12 +99,12 @@ func (r *commitRules) matchLocked(m consensus.Matches) {
 
 // beginLocked starts a leadership of this node. What the leader before had suspended stays so until it is met again: commits do not wait
 // for the grace anew after every failover.
-func (r *commitRules) beginLocked(term uint64) {
+func (r *commitRules) beginLocked(term, commit uint64) {
 	if term == r.gate.Term() {
 		return
 	}
 	r.suspended = map[ha.CommitRule]api.CommitRuleView{}
-	r.gate.Begin(term, func(c ha.CommitRule) bool {
+	r.gate.Begin(term, commit, func(c ha.CommitRule) bool {
 		if r.told.view != nil {
 			for _, v := range r.told.view.Rules {
 				if v.Suspended && v.Rule == r.nameLocked(c) {
@@ -186,7 +187,7 @@ func (n *Node) tendRules() {
 	}
 	r.mu.Lock()
 	if r.gate.Term() < m.Term {
-		r.matchLocked(m)
+		r.matchLocked(m, commit)
 	}
 	if r.gate.Term() != m.Term {
 		r.mu.Unlock()
@@ -210,7 +211,7 @@ func (n *Node) setRules(c *config.Cluster, m consensus.Matches, leads bool, comm
 	r.mu.Lock()
 	r.names, r.zones = names, rules.ZoneOf
 	if leads && !r.on.Load() {
-		r.matchLocked(m)
+		r.matchLocked(m, commit)
 	}
 	late = r.gate.Set(rules, commit)
 	if !rules.Any() {
@@ -238,7 +239,7 @@ func (n *Node) tellRule(s ha.RuleState, m consensus.Matches, commit uint64) {
 		delete(r.suspended, s.CommitRule)
 	}
 	r.mu.Unlock()
-	text, kind := name+" is in force again", eventRuleOn
+	text, kind := name+" is in force", eventRuleOn
 	switch {
 	case s.Suspended && s.Waiting > 0:
 		kind = eventRuleOff
@@ -248,7 +249,7 @@ func (n *Node) tellRule(s ha.RuleState, m consensus.Matches, commit uint64) {
 		kind = eventRuleOff
 		text = fmt.Sprintf("%s is set and not in force yet (%s); OKs are given by plain majority until it is met", name, why)
 	case was:
-		text += fmt.Sprintf(" after %.1f s", time.Since(*before.Since).Seconds())
+		text += fmt.Sprintf(" again after %.1f s", time.Since(*before.Since).Seconds())
 	}
 	n.log.Warn(text, "term", m.Term, "index", commit)
 	n.history.add(n.event(kind, commit, text))

@@ -27,8 +27,8 @@ func TestRulesAreTakenOver(t *testing.T) {
 	r.heard(5, &api.CommitRulesView{Rules: []api.CommitRuleView{{Rule: "must_ack.n2"}, {Rule: "must_ack.n3", Suspended: true, Since: &since, Why: "gone"}}})
 	r.heard(4, &api.CommitRulesView{}) // of an older leader
 	r.mu.Lock()
-	r.matchLocked(consensus.Matches{Term: 6, Voters: []consensus.Match{{ID: 1, Index: 50}, {ID: 2, Index: 40}}})
-	r.matchLocked(consensus.Matches{Term: 5, Voters: []consensus.Match{{ID: 2, Index: 60}}}) // comes late
+	r.matchLocked(consensus.Matches{Term: 6, Voters: []consensus.Match{{ID: 1, Index: 50}, {ID: 2, Index: 40}}}, 40)
+	r.matchLocked(consensus.Matches{Term: 5, Voters: []consensus.Match{{ID: 2, Index: 60}}}, 60) // comes late
 	states := r.gate.States(now(), 50)
 	r.mu.Unlock()
 	got := ""
