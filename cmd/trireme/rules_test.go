@@ -15,7 +15,8 @@ func TestStatusShowsCommitRules(t *testing.T) {
 			{Rule: "must_ack.n2"},
 			{Rule: "must_ack.n3", Suspended: true, Since: &at, Why: "n3: not heard of for 12.0 s", Waiting: 4, WaitingSeconds: 10},
 			{Rule: "commit_zones=2", Waiting: 3, WaitingSeconds: 2.5, Why: "n2: 7 entries behind in zone b"}}},
-		Zones: []api.ZoneView{{Zone: "a", Leader: true, Text: "loss of a"}, {Zone: "b", Warning: true, Text: "loss of b"}, {Zone: "c", Text: "loss of c"}}}
+		Zones: []api.ZoneView{{Zone: "a", Leader: true, Text: "loss of a"}, {Zone: "b", Warning: true, Text: "loss of b"},
+			{Zone: "c", Text: "loss of c"}}}
 	var b strings.Builder
 	printStatus(&b, v)
 	for _, want := range []string{

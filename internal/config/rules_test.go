@@ -22,7 +22,8 @@ func TestRuleSettings(t *testing.T) {
 	if c.CommitGrace() != DefaultCommitGrace {
 		t.Errorf("default of commit_grace: %v", c.CommitGrace())
 	}
-	for _, pair := range []string{"commit_zones=2", "commit_grace=1500ms", "must_ack.l1=true", "zone.n1=007", "zone.l1=true", "zone.n3=dc-1", "zone.n4="} {
+	for _, pair := range []string{"commit_zones=2", "commit_grace=1500ms", "must_ack.l1=true", "zone.n1=007",
+		"zone.l1=true", "zone.n3=dc-1", "zone.n4="} {
 		key, value, _ := strings.Cut(pair, "=")
 		if err := CheckSetting(key, value); err != nil {
 			t.Error(err)

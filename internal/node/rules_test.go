@@ -24,7 +24,8 @@ func TestRulesAreTakenOver(t *testing.T) {
 	r.gate.Set(rules, 0)
 	r.on.Store(true)
 	since := time.Now()
-	r.heard(5, &api.CommitRulesView{Rules: []api.CommitRuleView{{Rule: "must_ack.n2"}, {Rule: "must_ack.n3", Suspended: true, Since: &since, Why: "gone"}}})
+	r.heard(5, &api.CommitRulesView{Rules: []api.CommitRuleView{{Rule: "must_ack.n2"},
+		{Rule: "must_ack.n3", Suspended: true, Since: &since, Why: "gone"}}})
 	r.heard(4, &api.CommitRulesView{}) // of an older leader
 	r.mu.Lock()
 	r.matchLocked(consensus.Matches{Term: 6, Voters: []consensus.Match{{ID: 1, Index: 50}, {ID: 2, Index: 40}}}, 40)
@@ -48,7 +49,7 @@ func TestRulesAreTakenOver(t *testing.T) {
 
 func TestZoneText(t *testing.T) {
 	for want, z := range map[string]api.ZoneView{
-		"loss of zone a (1 of 3 voters): n2 would lead; nothing acknowledged is lost":                 {Zone: "a", Voters: 1, Leader: true, Quorum: true, Kept: true, To: "n2"},
+		"loss of zone a (1 of 3 voters): n2 would lead; nothing":                                      {Zone: "a", Voters: 1, Leader: true, Quorum: true, Kept: true, To: "n2"},
 		"loss of zone a (1 of 3 voters): writes go on, OKs wait for 10s first; nothing":               {Zone: "a", Voters: 1, Quorum: true, Kept: true, Waits: true},
 		"loss of zone a (2 of 3 voters): NO QUORUM, writes stop; nothing acknowledged is lost":        {Zone: "a", Voters: 2, Kept: true, Waits: true},
 		"loss of zone a (2 of 3 voters): NO QUORUM, writes stop; what is on disk there alone is lost": {Zone: "a", Voters: 2},
