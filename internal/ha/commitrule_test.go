@@ -189,7 +189,7 @@ func TestGateBeginsATerm(t *testing.T) {
 	}
 }
 
-// Whatever comes in which order: an OK never goes back and waits for the grace at most, and what is said to be in force covers every OK given.
+// Whatever comes in which order: an OK never goes back and waits for the grace at most; what is said to be in force covers every OK.
 func TestGateProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		grace := 3 * sec
