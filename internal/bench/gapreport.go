@@ -231,7 +231,7 @@ What is not named has its default: group_replication_member_expel_timeout=5, aut
 group_replication_member_expel_timeout=0 set while it runs: members are expelled at once when they are suspected.
 
 Its clients are helped more than in practice. They go through the same pass-through as Trireme's; it asks every member each %v who the primary is (MySQL Router reads the
-metadata each 500 ms). A server that has ended is started again, and an operator that looks each %v tells a member that has given up START GROUP_REPLICATION.
+metadata each 500 ms). A primary that has ended is started again once another one leads, and an operator that looks each %v tells a member that has given up START GROUP_REPLICATION.
 `, mgrPoll, mgrHelp)
 	}
 	return b.String()

@@ -267,7 +267,8 @@ func (n *mgrNode) process() *demo.Process {
 
 func (n *mgrNode) pid() int { return n.process().PID }
 
-// keep starts the server again whenever it has ended, as a service manager does.
+// keep starts the server again whenever it has ended, as a service manager does, but a primary's not before there is another one: a member
+// that asks to join while the group holds its old incarnation for alive is refused, and waits for a minute.
 func (m *mgr) keep(n *mgrNode) {
 	for {
 		select {
@@ -275,8 +276,10 @@ func (m *mgr) keep(n *mgrNode) {
 			return
 		case <-n.process().Done():
 		}
-		if pause(m.ctx, restartPause) != nil {
-			return
+		for wait := true; wait; wait = m.leads(n) {
+			if pause(m.ctx, restartPause) != nil {
+				return
+			}
 		}
 		p, err := demo.StartProcess(n.command)
 		if err != nil {
@@ -291,6 +294,13 @@ func (m *mgr) keep(n *mgrNode) {
 			return
 		}
 	}
+}
+
+// leads says whether a member is the primary as far as the router knows.
+func (m *mgr) leads(n *mgrNode) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lead.Name == n.name
 }
 
 // help is the operator: START GROUP_REPLICATION on a member that has given up. A server that is back before the group has expelled its
