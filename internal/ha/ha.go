@@ -37,7 +37,7 @@ const (
 	ServerJudging
 	// ServerReady: judged, its holes are plugged; it may be fed or promoted.
 	ServerReady
-	// ServerDying: SIGKILL was sent and the process is still there: its disk hangs. Nothing can be done with it, and it serves nobody.
+	// ServerDying: SIGKILL was sent and the process is still there: the kernel gives back its memory, or its disk hangs. It serves nobody.
 	ServerDying
 	// ServerBroken: holds what Raft did not commit, or misses what cannot be explained; must be seeded again, which throws its
 	// data away and is an operator's decision.
@@ -545,7 +545,7 @@ func recovering(v View) (State, []Action) {
 	case ServerJudging:
 		return State{StateRecovering, "judging mysqld against the committed log"}, nil
 	case ServerDying:
-		return State{StateDown, "mysqld was killed and has not ended yet: look for a disk that hangs"}, nil
+		return State{StateDown, "mysqld is dead, and the kernel is not done with it yet; if that lasts, look for a disk that hangs"}, nil
 	case ServerBroken:
 		return State{StateFenced, "mysqld's data does not match the committed log; `trireme reinit " + v.Name + "` throws it away and copies another node's"}, nil
 	case ServerBehind:

@@ -3,12 +3,16 @@ package mysqld
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // parentEnv makes this test binary a daemon that starts the server of the given config, says its pid, and waits to be killed.
@@ -30,6 +34,76 @@ func beParent() {
 	}
 	fmt.Println("pid", s.Pid())
 	time.Sleep(testLimit) // the test kills us long before
+}
+
+// fatEnv makes this test binary a program with memory that the kernel needs a while to give back. It begins with something else than
+// TRIREME_, which is not passed on.
+const fatEnv = "TEST_FAT_PROCESS"
+
+func beFat() {
+	b, err := unix.Mmap(-1, 0, 512<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err == nil {
+		err = unix.Madvise(b, unix.MADV_NOHUGEPAGE)
+	}
+	if err != nil {
+		panic(err)
+	}
+	for i := 0; i < len(b); i += 4096 {
+		b[i] = 1
+	}
+	_ = os.WriteFile(os.Getenv(fatEnv), nil, 0o600)
+	time.Sleep(testLimit)
+}
+
+// The end of mysqld is known before the kernel is done with it. A thread that happens to be the last one is no help: several are tried.
+func TestDyingIsSeenAtOnce(t *testing.T) {
+	if self, err := oldestThread(os.Getpid()); errors.Is(err, unix.EINVAL) {
+		t.Skip("Linux before 6.9")
+	} else if err != nil {
+		t.Fatal(err)
+	} else {
+		_ = self.Close()
+	}
+	for range 6 {
+		if dyingIsSeen(t) {
+			return
+		}
+	}
+	t.Error("never seen earlier than the end")
+}
+
+func dyingIsSeen(t *testing.T) (early bool) {
+	dir := t.TempDir()
+	t.Setenv(fatEnv, filepath.Join(dir, "ready"))
+	exe := must[string](t)(os.Executable())
+	p, err := Config{Binary: Binary{Path: exe}, Dir: dir}.launch(launchSpec{args: []string{"--log-error=" + filepath.Join(dir, "log")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.kill() }()
+	eventually(t, "the program", func() bool { _, err := os.Stat(os.Getenv(fatEnv)); return err == nil })
+	select {
+	case <-p.dying:
+		t.Fatal("a living process is taken for a dying one")
+	default:
+	}
+	began := time.Now()
+	if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-p.dying
+	dying := time.Since(began)
+	select {
+	case <-p.done:
+	default:
+		early = true
+	}
+	<-p.done
+	t.Logf("seen after %v, ended after %v", dying, time.Since(began))
+	if p.exit.Signal != syscall.SIGKILL || p.exit.Asked {
+		t.Errorf("exit %+v", p.exit)
+	}
+	return early
 }
 
 // When the daemon is killed, its mysqld dies with it, although the thread that forked it has long done other things.

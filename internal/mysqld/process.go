@@ -49,8 +49,9 @@ func (e Exit) String() string {
 type child struct {
 	cmd      *exec.Cmd
 	pid      int
-	pidfd    *os.File // names the process for good; closed once it is reaped. nil: the kernel has none (before 5.4)
-	logStart int64    // size of the error log when it was started
+	pidfd    *os.File      // names the process for good; closed once it is reaped. nil: the kernel has none (before 5.4)
+	logStart int64         // size of the error log when it was started
+	dying    chan struct{} // closed when it is being ended by the kernel, at the latest with done
 	done     chan struct{}
 	exit     Exit
 	asked    atomic.Bool // somebody here asked for the end
@@ -76,7 +77,7 @@ func (c Config) launch(spec launchSpec) (*child, error) {
 	if os.Getuid() == 0 && !other {
 		args = append(args, "--user=root") // mysqld refuses to run as root unless told so
 	}
-	p := &child{cmd: exec.Command(c.Binary.Path, args...), done: make(chan struct{})}
+	p := &child{cmd: exec.Command(c.Binary.Path, args...), dying: make(chan struct{}), done: make(chan struct{})}
 	p.cmd.Dir = "/"
 	// RESTART works only under a parent that says it will start mysqld again.
 	p.cmd.Env = append(environment(), "MYSQLD_PARENT_PID="+strconv.Itoa(os.Getpid()))
@@ -135,6 +136,7 @@ func (p *child) run(started chan<- error) {
 		p.pidfd = os.NewFile(uintptr(fd), "mysqld")
 		defer func() { _ = p.pidfd.Close() }()
 	}
+	go func() { defer close(p.dying); p.awaitDeath() }()
 	started <- nil
 	_ = p.cmd.Wait() // the state below says it all
 	p.exit = Exit{Pid: p.pid, At: time.Now(), Asked: p.asked.Load()}
@@ -167,7 +169,11 @@ func (p *child) handle() (*os.File, error) {
 
 // signal is a no-op on a process that is gone.
 func (p *child) signal(s syscall.Signal) error {
-	p.asked.Store(true)
+	select {
+	case <-p.dying: // by itself
+	default:
+		p.asked.Store(true)
+	}
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal %d to mysqld %d: %w", int(s), p.pid, err)
 	}

@@ -244,6 +244,15 @@ func (s *Server) Done() <-chan struct{} {
 	return nil
 }
 
+// Dying is closed when the current incarnation's process is about to end: it runs no statement any more, but its sockets and its memory may
+// be there for a while (Done). On Linux before 6.9 it is closed behind Done. Nil before the first Start.
+func (s *Server) Dying() <-chan struct{} {
+	if l := s.current(); l != nil {
+		return l.dying
+	}
+	return nil
+}
+
 // Exit says how the current incarnation ended; ok is false while it runs and before the first Start.
 func (s *Server) Exit() (e Exit, ok bool) {
 	l := s.current()

@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 		beParent()
 		return
 	}
+	if os.Getenv(fatEnv) != "" {
+		beFat()
+	}
 	code := m.Run()
 	if templateDir != "" {
 		_ = os.RemoveAll(templateDir)

@@ -302,12 +302,15 @@ func (n *Node) fence(ctx context.Context, reason string) {
 	n.routes()
 	n.broadcastStatus()
 	n.mu.Lock()
-	l := n.srv.life
+	l, dying := n.srv.life, n.srv.state == ha.ServerDying
 	term := n.serving.term
 	n.mu.Unlock()
 	began := now()
 	how, drained := "mysqld is dead", false
-	if l != nil {
+	switch {
+	case l != nil && dying:
+		n.endServer(l) // whoever began it may not have come that far
+	case l != nil:
 		how, drained = n.drainOrKill(ctx, l)
 	}
 	n.log.Warn("fenced", "reason", reason, "term", term, "outcome", how, "ms", ms(now()-began))

@@ -128,7 +128,8 @@ func (n *Node) watch(l *life) {
 	n.tasks.Add(1)
 	go func() { defer n.tasks.Done(); n.followApplied(polling, l) }()
 	select {
-	case <-l.proc.Done():
+	case <-l.proc.Dying():
+		n.noteDying(l)
 	case <-n.ctx.Done():
 	case <-l.proc.SocketGone():
 		if n.stopsPolitely() {
@@ -167,6 +168,18 @@ func (n *Node) watch(l *life) {
 			n.history.add(n.event("guard", 0, "the guard killed mysqld: the daemon was stopped, or hung, for longer than its lease"))
 		}
 	}
+	n.poke()
+}
+
+// noteDying lets a fence and a hand-over begin before the kernel is done with mysqld. A server that is being seeded ends and starts as its
+// seeding wants.
+func (n *Node) noteDying(l *life) {
+	n.mu.Lock()
+	if n.srv.life == l && n.srv.state == ha.ServerReady {
+		n.srv.state, n.srv.stuck, n.srv.hung = ha.ServerDying, "", stuck{}
+		n.publishNow = true
+	}
+	n.mu.Unlock()
 	n.poke()
 }
 
