@@ -21,34 +21,51 @@ import (
 // awaitDeath returns when the process is being ended, at the latest when it is reaped, and makes sure that it is.
 func (p *child) awaitDeath() {
 	for {
-		thread, err := oldestThread(p.pid)
+		ended, err := threadEnded(p.pid)
 		if errors.Is(err, unix.EINVAL) { // Linux before 6.9
 			<-p.done
 			return
 		}
-		if err != nil { // it has none yet, or none any more
-			select {
-			case <-p.done:
-				return
-			case <-time.After(threadRetry):
-			}
-			continue
+		if ended && p.mainExits() {
+			_ = p.cmd.Process.Signal(syscall.SIGKILL) // whatever ends it, the rest goes too; not counted as asked for
+			return
 		}
-		err = awaitEnd(thread)
-		_ = thread.Close()
-		for wait := time.Millisecond; err == nil && wait < threadPatience; wait *= 2 {
-			if exiting(p.pid) {
-				_ = p.cmd.Process.Signal(syscall.SIGKILL) // whatever ends it, the rest goes too; not counted as asked for
-				return
-			}
-			time.Sleep(wait)
+		if ended {
+			continue // it was that thread alone
+		}
+		select { // it has no other thread yet, or none any more
+		case <-p.done:
+			return
+		case <-time.After(threadRetry):
 		}
 	}
 }
 
+// threadEnded waits for the end of the oldest thread. It is false if there is none that can be waited for.
+func threadEnded(pid int) (bool, error) {
+	thread, err := oldestThread(pid)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = thread.Close() }()
+	err = awaitEnd(thread)
+	return err == nil, err
+}
+
+// mainExits says whether the main thread follows another one that has ended.
+func (p *child) mainExits() bool {
+	for wait := time.Millisecond; wait < threadPatience; wait *= 2 {
+		if exiting(p.pid) {
+			return true
+		}
+		time.Sleep(wait)
+	}
+	return false
+}
+
 const (
 	threadRetry    = 50 * time.Millisecond
-	threadPatience = 50 * time.Millisecond // for the main thread to follow the other one
+	threadPatience = 50 * time.Millisecond // about: for the main thread to follow another one
 )
 
 // oldestThread is a pidfd of a process's oldest thread but the main one. mysqld's are InnoDB's, which stay.
