@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -51,8 +52,14 @@ func beFat() {
 	for i := 0; i < len(b); i += 4096 {
 		b[i] = 1
 	}
+	leave := make(chan os.Signal, 1)
+	signal.Notify(leave, syscall.SIGUSR1)
 	_ = os.WriteFile(os.Getenv(fatEnv), nil, 0o600)
-	time.Sleep(testLimit)
+	select {
+	case <-leave:
+		os.Exit(restartCode)
+	case <-time.After(testLimit):
+	}
 }
 
 // The end of mysqld is known before the kernel is done with it. A thread that happens to be the last one is no help: several are tried.
@@ -72,7 +79,22 @@ func TestDyingIsSeenAtOnce(t *testing.T) {
 	t.Error("never seen earlier than the end")
 }
 
-func dyingIsSeen(t *testing.T) (early bool) {
+// A mysqld that ends by itself, for a restart, is not taken for a killed one because what is left of it is killed.
+func TestDyingKeepsTheExitCode(t *testing.T) {
+	for range 3 {
+		p := fatProcess(t)
+		if err := syscall.Kill(p.pid, syscall.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		<-p.dying
+		<-p.done
+		if !p.exit.RestartAsked() || p.exit.Asked {
+			t.Errorf("exit %+v", p.exit)
+		}
+	}
+}
+
+func fatProcess(t *testing.T) *child {
 	dir := t.TempDir()
 	t.Setenv(fatEnv, filepath.Join(dir, "ready"))
 	exe := must[string](t)(os.Executable())
@@ -80,13 +102,18 @@ func dyingIsSeen(t *testing.T) (early bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = p.kill() }()
+	t.Cleanup(func() { _ = p.kill() })
 	eventually(t, "the program", func() bool { _, err := os.Stat(os.Getenv(fatEnv)); return err == nil })
 	select {
 	case <-p.dying:
 		t.Fatal("a living process is taken for a dying one")
 	default:
 	}
+	return p
+}
+
+func dyingIsSeen(t *testing.T) (early bool) {
+	p := fatProcess(t)
 	began := time.Now()
 	if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
