@@ -167,18 +167,20 @@ func (n *Node) surveyFor(body []byte) ([]byte, error) {
 // standsStill: an operator's force-quorum is under way and this node takes part in nothing, so that what it said of itself stays true.
 func (n *Node) standsStill() bool { return now() < time.Duration(n.stillUntil.Load()) }
 
-// lastWrite is when the newest transaction near the end of the log began, in seconds; zero: there is none.
+// lastWrite is when the newest transaction near the end of the log began, in seconds; zero: there is none. It looks from the end, since
+// entries can be large.
 func (n *Node) lastWrite(first, last uint64) (at time.Time) {
-	from := max(first, last-min(last, lastWriteSpan))
-	_ = n.rlog.Scan(from, last, func(m *raftlog.Meta, _, _ uint64, events []byte) error { // what cannot be read is not shown
-		if m.Kind != raftlog.Trx {
+	for i := last; i >= first && i+lastWriteSpan > last && i > 0 && at.IsZero(); i-- {
+		err := n.rlog.Scan(i, i, func(m *raftlog.Meta, _, _ uint64, events []byte) error {
+			if h, err := binlog.ParseHeader(events); err == nil && m.Kind == raftlog.Trx {
+				at = time.Unix(int64(h.Timestamp), 0).UTC()
+			}
 			return nil
+		})
+		if err != nil {
+			return at // what cannot be read is not shown
 		}
-		if h, err := binlog.ParseHeader(events); err == nil {
-			at = time.Unix(int64(h.Timestamp), 0).UTC()
-		}
-		return nil
-	})
+	}
 	return at
 }
 

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
+	"trireme/internal/binlog"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/gtid"
@@ -138,4 +139,25 @@ func decided(t *testing.T, n *Node) *generationState {
 	}
 	return &generationState{Generation: &config.Generation{Number: 2, ID: 77, Source: 2, Base: 4, BaseTerm: 2, Members: []uint64{2}}, Takeover: takeover,
 		Event: &api.Event{Time: time.Unix(1e9, 1), Kind: "force-quorum", Term: 3, Message: "root@h made generation 2"}}
+}
+
+// The time of the last write is that of the last transaction, whatever else follows it in the log.
+func TestLastWrite(t *testing.T) {
+	n := atRest(t, 1, 1, 1, 1)
+	if at := n.lastWrite(1, 3); !at.IsZero() {
+		t.Errorf("%v, of bytes that are no events", at)
+	}
+	m := raftlog.Meta{Kind: raftlog.Trx, Node: 1, Incarnation: 1, Start: raftlog.Pos{File: 1, Off: 204}}
+	ev := binlog.AppendEvent(nil, binlog.Header{Timestamp: 1700000001, Type: binlog.TypeRowsQuery}, make([]byte, 20))
+	m.End = raftlog.Pos{File: 1, Off: 204 + uint64(len(ev))}
+	ents := []*raftpb.Entry{{Index: new(uint64(4)), Term: new(uint64(1)), Data: append(raftlog.AppendMeta(nil, &m), ev...)}, {Index: new(uint64(5)), Term: new(uint64(1))}}
+	if err := errors.Join(n.rlog.Append(ents), n.rlog.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	if at := n.lastWrite(1, 5); at.Unix() != 1700000001 {
+		t.Errorf("%v", at)
+	}
+	if at := n.lastWrite(5, 5); !at.IsZero() {
+		t.Errorf("%v, though that entry is gone", at)
+	}
 }
