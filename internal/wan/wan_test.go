@@ -372,18 +372,22 @@ func TestBudget(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	begin := time.Now()
 	if err := b.Add(cmd.Process.Pid); err != nil {
 		t.Error(err)
 	}
-	<-time.After(time.Second)
-	stats, err := b.Stats()
-	if err != nil {
-		t.Error(err)
+	var stats BudgetStats
+	for stats.Throttled < 20 && time.Since(begin) < 30*time.Second { // a busy machine may give it less than its budget for a while
+		<-time.After(10 * time.Millisecond)
+		if stats, err = b.Stats(); err != nil {
+			t.Fatal(err)
+		}
 	}
+	elapsed := time.Since(begin)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	if used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(); used > 500*time.Millisecond || stats.Throttled == 0 {
-		t.Errorf("a fifth of a CPU: %v used in 1 s, %+v", used, stats)
+	if used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(); used > elapsed/2+50*time.Millisecond || stats.Throttled < 20 {
+		t.Errorf("a fifth of a CPU: %v used in %v, %+v", used, elapsed, stats)
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
