@@ -81,8 +81,9 @@ const (
 	restartPause = 500 * time.Millisecond // what a service manager takes
 	faultLimit   = 90 * time.Second
 	checkLimit   = 5 * time.Minute
-	// Of the estimate: start, steady state, checks, end; and for each GiB of data.
+	// Of the estimate: start, steady state, checks (checkTime of it), end; and for each GiB of data.
 	fixedTime   = 45 * time.Second
+	checkTime   = 20 * time.Second
 	timePerGiB  = 100 * time.Second
 	rivalFaults = 15
 )
@@ -156,7 +157,7 @@ func Gaps(ctx context.Context, o GapOptions) (err error) {
 		if o.Limit > 0 {
 			left := o.Limit - time.Since(r.Started)
 			share := float64(p.estimate) / float64(total)
-			deadline = time.Now().Add(time.Duration(float64(left) * share)).Add(-o.fixed())
+			deadline = time.Now().Add(time.Duration(float64(left)*share) - checkTime)
 		}
 		total -= p.estimate
 		s, err := o.runPlan(ctx, e, p, deadline)
