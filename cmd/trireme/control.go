@@ -190,6 +190,9 @@ func rolledBackText(from string, r *api.RolledBack) string {
 	if !r.Known {
 		return "what " + from + " rolled back is known when its mysqld has rejoined"
 	}
+	if r.More {
+		return fmt.Sprintf("%s rolled back at least %s, none acknowledged: %s …", from, count(int(r.Count), "transaction", "transactions"), r.GTIDs)
+	}
 	return fmt.Sprintf("%s rolled back %s, none acknowledged: %s", from, count(int(r.Count), "transaction", "transactions"), r.GTIDs)
 }
 

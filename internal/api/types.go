@@ -418,6 +418,7 @@ type RolledBack struct {
 	Known bool   `json:"known"` // false: it is not back yet
 	Count uint64 `json:"count"`
 	GTIDs string `json:"gtids,omitempty"`
+	More  bool   `json:"more,omitempty"` // there may be more: the event keeps the first of a long list only
 }
 
 // Leader is where requests for the leader go.

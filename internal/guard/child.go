@@ -18,6 +18,9 @@ const (
 // lookInterval is how often the guard shows that it is there while nothing is served.
 const lookInterval = time.Second
 
+// retryInterval separates attempts to kill mysqld.
+const retryInterval = 100 * time.Millisecond
+
 // Run is the guard process. It returns when its daemon is dead, mysqld having been killed.
 func Run(log *slog.Logger) error {
 	p, err := mapPage(pageFD)
@@ -52,6 +55,7 @@ type watch struct {
 	log    *slog.Logger
 	mysqld int // pidfd, -1: none
 	done   bool
+	again  time.Duration // not before this is a kill that failed repeated
 }
 
 // look kills mysqld if its time is over.
@@ -74,8 +78,9 @@ func (w *watch) kill(reason string) {
 		return
 	}
 	if err != nil {
-		w.log.Error("guard: mysqld cannot be killed", "err", err)
-		return // at the next look again
+		w.log.Error("guard: mysqld cannot be killed; trying again", "err", err)
+		w.again = now() + retryInterval
+		return
 	}
 	w.done = true
 	w.page.killed.Store(int64(now()))
@@ -85,8 +90,8 @@ func (w *watch) kill(reason string) {
 // sleep waits for the end of the time that mysqld has, at most lookInterval, or for the daemon. alive is false when that is dead.
 func (w *watch) sleep() (alive bool, err error) {
 	at := now() + lookInterval
-	if until := time.Duration(w.page.until.Load()); until != 0 && !w.done && until < at {
-		at = max(until, 1) // 0 would disarm the timer
+	if until := time.Duration(w.page.until.Load()); until != 0 && !w.done && w.mysqld >= 0 && until < at {
+		at = max(until, w.again, 1) // 0 would disarm the timer
 	}
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(at))}
 	if err := unix.TimerfdSettime(w.timer, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {

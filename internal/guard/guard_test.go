@@ -192,11 +192,24 @@ func TestGuardReplaced(t *testing.T) {
 	}
 }
 
-// TestIdle: a guard costs next to nothing.
+// TestIdle: a guard costs next to nothing, also when the time of a mysqld is over that it was never given (the kernel has no pidfd).
 func TestIdle(t *testing.T) {
-	g := start(t)
-	fd, _ := server(t)
-	g.Watch(fd)
+	t.Run("serving", func(t *testing.T) {
+		g := start(t)
+		fd, _ := server(t)
+		g.Watch(fd)
+		idle(t, g, func() { g.Until(now() + 800*time.Millisecond) })
+	})
+	t.Run("overdue, no server", func(t *testing.T) {
+		g := start(t)
+		over := now() - time.Second
+		idle(t, g, func() { g.Until(over) })
+	})
+}
+
+// idle measures a guard that is told something ten times a second.
+func idle(t *testing.T, g *Guard, tell func()) {
+	t.Helper()
 	cpu := func() time.Duration { // of the guard, ns (the kernel's sched-stats.rst)
 		threads, err := filepath.Glob("/proc/" + strconv.Itoa(g.Pid()) + "/task/*/schedstat")
 		if err != nil || len(threads) == 0 {
@@ -217,10 +230,10 @@ func TestIdle(t *testing.T) {
 		return time.Duration(sum)
 	}
 	begin := now()
-	eventually(t, "the guard runs", func() bool { g.Until(now() + time.Second); return time.Duration(g.page.seen.Load()) > begin })
+	eventually(t, "the guard runs", func() bool { tell(); return time.Duration(g.page.seen.Load()) > begin })
 	before, begin := cpu(), now()
 	for now() < begin+2*time.Second {
-		g.Until(now() + 800*time.Millisecond)
+		tell()
 		<-time.After(100 * time.Millisecond)
 	}
 	if used := cpu() - before; used > 20*time.Millisecond {

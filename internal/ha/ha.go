@@ -154,8 +154,10 @@ type View struct {
 	HandoverTriedTerm uint64
 	HandoverAt        time.Duration
 	HandoverTo        uint64
-	Request           *Transfer
-	Stopping          bool // the daemon was asked to stop (SIGTERM)
+	// HandoverFails counts the switchovers that failed in HandoverTriedTerm.
+	HandoverFails int
+	Request       *Transfer
+	Stopping      bool // the daemon was asked to stop (SIGTERM)
 	// Open is who takes writes in the present term, this node included; 0: nobody.
 	Open uint64
 	// LastOpen is who was the last to open writes, by the log; 0: nobody yet.
@@ -234,6 +236,8 @@ const (
 	// handoverPause is how long a node that could lead itself keeps leadership after it last gave it away, whatever the
 	// ranking says: two nodes whose ranks change places must not pass leadership to and fro.
 	handoverPause = 10 * time.Second
+	// maxHandoverPause bounds the pause between attempts to move leadership that fail.
+	maxHandoverPause = 10 * time.Minute
 	// rankDelay separates the campaigns of candidates after the leader's death, so that their votes do not split.
 	rankDelay = 120 * time.Millisecond
 	// stuckPatience is how long a mysqld that serves nothing may be stuck before it is killed: it may recover, and a restart costs more
@@ -402,12 +406,28 @@ func leaderOpen(v View) (State, []Action) {
 func roomier(v View, open State) (State, []Action) {
 	open.Why += ", although " + v.Raft.Full
 	p, ok := withSpace(v)
-	justTried := v.HandoverTriedTerm == v.Raft.Term && v.Now < v.HandoverAt+handoverPause
-	if v.Paused || !ok || justTried || behind(v, p.Applied) > closeEnough {
+	if ok && failing(v) {
+		open.Why += failingText(v)
+	}
+	if v.Paused || !ok || justTried(v) || behind(v, p.Applied) > closeEnough {
 		return open, nil
 	}
 	return State{StateHealthy, "switching over to " + p.Name + ": " + v.Raft.Full},
 		[]Action{{Kind: Switchover, Term: v.Raft.Term, To: p.ID, Reason: v.Raft.Full}}
+}
+
+// justTried says whether the last attempt of this term to move leadership is too young for another one of this node's own accord. Each cuts
+// connections: one that has failed is repeated after twice the time, up to maxHandoverPause.
+func justTried(v View) bool {
+	pause := min(handoverPause<<min(v.HandoverFails, 16), maxHandoverPause)
+	return v.HandoverTriedTerm == v.Raft.Term && v.Now < v.HandoverAt+pause
+}
+
+// failing says whether moving leadership has failed again and again; failingText tells it.
+func failing(v View) bool { return v.HandoverTriedTerm == v.Raft.Term && v.HandoverFails > 1 }
+
+func failingText(v View) string {
+	return fmt.Sprintf("; moving leadership to %s has failed %d times, it is tried again ever more rarely", peerName(v, v.HandoverTo), v.HandoverFails)
 }
 
 // withSpace is the best candidate whose disks are not nearly full.
@@ -428,9 +448,11 @@ func preferred(v View, open State) (State, []Action) {
 		return open, nil
 	}
 	p := c[0]
-	justTried := v.HandoverTriedTerm == v.Raft.Term && v.Now < v.HandoverAt+handoverPause
 	early := v.FailbackAfter <= 0 || v.Now < failbackAt(v, true, p)
-	if v.Weight == 0 && justTried || v.Weight > 0 && early {
+	if failing(v) {
+		open.Why += failingText(v)
+	}
+	if justTried(v) || v.Weight > 0 && early {
 		return open, nil
 	}
 	why := fmt.Sprintf("its weight is %d, this node's is %d", p.Weight, v.Weight)

@@ -229,6 +229,8 @@ func readArg(v *View, key, val string) (err error) {
 		if _, err = fmt.Sscanf(strings.NewReplacer("@", " ", ">", " ").Replace(val), "%d %s %d", &v.HandoverTriedTerm, &val, &v.HandoverTo); err == nil {
 			dur(&v.HandoverAt)
 		}
+	case "fails":
+		v.HandoverFails, err = strconv.Atoi(val)
 	case "request":
 		if val == "none" {
 			v.Request = nil

@@ -166,6 +166,13 @@ func (a *Admin) GTIDExecuted(ctx context.Context) (string, error) {
 	return strings.ReplaceAll(v[0], "\n", ""), err
 }
 
+// GTIDOwned lists the GTIDs of transactions that are being committed, as "UUID:N#THREAD…" (@@GLOBAL.gtid_owned). Each is in it, or in
+// gtid_executed if that is read afterwards.
+func (a *Admin) GTIDOwned(ctx context.Context) (string, error) {
+	v, err := a.globals(ctx, "gtid_owned")
+	return strings.ReplaceAll(v[0], "\n", ""), err
+}
+
 // ReadOnly reports read_only and super_read_only.
 func (a *Admin) ReadOnly(ctx context.Context) (readOnly, super bool, err error) {
 	v, err := a.globals(ctx, "read_only", "super_read_only")

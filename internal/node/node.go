@@ -120,6 +120,7 @@ type Node struct {
 	handTerm    uint64
 	handAt      time.Duration
 	handTo      uint64
+	handFails   int    // switchovers that failed in handTerm
 	askedTerm   uint64 // in which the leader asked this node to take over; 0: never
 	request     *transferRequest
 	ordered     order // of a failover by hand, the newest
@@ -177,6 +178,7 @@ type servingSlot struct {
 	cancel  context.CancelFunc // ends the promotion or switchover under way
 	done    chan struct{}      // closed when that has ended; nil: none was begun
 	pump    chan struct{}      // closed when the pump has ended; nil: none was begun
+	until   time.Duration      // when the step under way, which has a limit of its own, has ended at the latest; 0: there is none
 }
 
 // errStopped is given to waits that end because the node stops.
@@ -290,6 +292,7 @@ func (n *Node) view() ha.View {
 		HandoverTriedTerm: n.handTerm,
 		HandoverAt:        n.handAt,
 		HandoverTo:        n.handTo,
+		HandoverFails:     n.handFails,
 		Stopping:          n.stopping,
 		Voter:             contains(st.Voters, n.id.ID),
 		LastOpen:          uint64(last.Node),
@@ -408,15 +411,23 @@ func (n *Node) act(a ha.Action) {
 		n.srv.state = ha.ServerDying
 		n.task(func(context.Context) { n.restartServer(a.Reason) })
 	case ha.HandOver:
-		n.handTerm, n.handAt, n.handTo = a.Term, now(), a.To
+		n.noteHandoverLocked(a)
 		n.task(func(ctx context.Context) { n.handOver(ctx, a) })
 	case ha.Switchover:
 		l := n.srv.life
 		n.serving.phase, n.serving.closing, n.serving.drained = ha.PhaseHandover, false, false
-		n.handTerm, n.handAt, n.handTo = a.Term, now(), a.To
+		n.noteHandoverLocked(a)
 		req, wait := n.takeRequestLocked(a)
 		n.serveTaskLocked(switchoverPatience+wait, func(ctx context.Context) { n.switchover(ctx, l, a, req, wait) })
 	}
+}
+
+// noteHandoverLocked remembers an attempt to move leadership.
+func (n *Node) noteHandoverLocked(a ha.Action) {
+	if a.Term != n.handTerm {
+		n.handFails = 0
+	}
+	n.handTerm, n.handAt, n.handTo = a.Term, now(), a.To
 }
 
 // standsLocked says whether what an action rests on is still so.
@@ -482,8 +493,27 @@ func (n *Node) tellGuard(lease time.Duration) {
 		n.guardUntilLocked(0)
 	case n.serving.phase == ha.PhaseOpen, n.serving.phase == ha.PhaseHandover:
 		n.guardUntilLocked(lease + n.grace())
+	case n.serving.until != 0:
+		n.guardUntilLocked(n.guardStepEndLocked(lease))
 	}
-	// A promotion sets it when it opens writes, a fence has set it when it began.
+	// A fence has set it when it began.
+}
+
+// guardStepLocked gives mysqld time for one step, as long as the lease runs: whatever mysqld does, a daemon that is stopped meanwhile leaves
+// nobody reading from it once another node can lead. 0: the step has ended, and mysqld serves nothing.
+func (n *Node) guardStepLocked(limit time.Duration) {
+	if limit == 0 {
+		n.serving.until = 0
+		n.guardUntilLocked(0)
+		return
+	}
+	n.serving.until = now() + limit + guardGrace
+	n.guardUntilLocked(n.guardStepEndLocked(n.leaseLocked(time.Duration(n.cons.LeaseUntil()))))
+}
+
+// guardStepEndLocked is when the guard ends mysqld in the middle of a step; lease is the View's.
+func (n *Node) guardStepEndLocked(lease time.Duration) time.Duration {
+	return min(lease+n.grace(), n.serving.until)
 }
 
 // guardUntilLocked: see guard.Until. 0: mysqld serves nothing.

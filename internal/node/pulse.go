@@ -18,6 +18,7 @@ const (
 	hungLimit     = 5 * time.Second        // mysqld without an answer, commit or applied transaction
 	commitLimit   = 10 * time.Second       // sessions in the middle of a commit, and nothing is written to the binary log
 	appendLimit   = 5 * time.Second        // one write and fsync of the raft log
+	slowDisk      = 20 << 20               // bytes per second that a disk which is well flushes at least
 )
 
 // look is what one look at mysqld and at the raft log showed.
@@ -44,7 +45,10 @@ type pulse struct {
 	silent   time.Duration // since when mysqld has shown nothing; 0: it did
 	still    time.Duration // since when commits have stood still in mysqld; 0: they do not
 	progress progress
+	seen     progress // at the last answer
+	based    bool     // there was one
 	written  uint64
+	settled  uint64 // what was written when commits last got on: what came since may be in one flush
 }
 
 // stuck is why something does not get on, empty if it does, and since when.
@@ -56,7 +60,7 @@ type stuck struct {
 // note takes a look. A commit that waits for Raft, a large transaction on its way into the binary log and a login that is refused are no fault.
 func (p *pulse) note(l look) (server, log stuck) {
 	if l.at > p.last+pulseGap {
-		p.awake, p.silent, p.still = l.at, 0, 0
+		p.awake, p.silent, p.still, p.based = l.at, 0, 0, false
 	}
 	moved := l.progress != p.progress
 	p.last, p.progress = l.at, l.progress
@@ -69,6 +73,10 @@ func (p *pulse) note(l look) (server, log stuck) {
 	if l.answered {
 		moved = moved || l.pulse.Written != p.written
 		p.written = l.pulse.Written
+		if !p.based || l.progress != p.seen || l.pulse.Committing == 0 {
+			p.settled = p.written
+		}
+		p.based, p.seen = true, l.progress
 		switch {
 		case moved || l.pulse.Committing == 0 || l.owed || !l.open:
 			p.still = 0
@@ -79,13 +87,19 @@ func (p *pulse) note(l look) (server, log stuck) {
 	switch {
 	case p.silent != 0 && l.at >= p.silent+hungLimit:
 		server = stuck{"mysqld does not answer", p.silent}
-	case p.still != 0 && l.at >= p.still+commitLimit:
+	case p.still != 0 && l.at >= p.still+commitLimit+p.flushTime():
 		server = stuck{"commits do not get on in mysqld: its disk is full, or hangs", p.still}
 	}
 	if since := max(l.appending, p.awake); l.appending != 0 && l.at >= since+appendLimit {
 		log = stuck{"the disk of the raft log hangs", since}
 	}
 	return server, log
+}
+
+// flushTime is how long a disk may need for what was written since commits last got on. A large transaction is flushed in one go
+// (durability = "double"), and nothing shows how far that is.
+func (p *pulse) flushTime() time.Duration {
+	return time.Duration(float64(p.written-min(p.settled, p.written)) / slowDisk * float64(time.Second))
 }
 
 // feelPulse looks at mysqld, over a connection that has been open since its start, and at the raft log's disk.

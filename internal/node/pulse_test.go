@@ -33,6 +33,16 @@ func TestPulse(t *testing.T) {
 		{name: "a large transaction is written to the binary log", look: func(i int) look {
 			return look{answered: true, open: true, pulse: mysqld.Pulse{Committing: 1, Written: uint64(i)}}
 		}},
+		{name: "a large transaction, then its fsync", look: func(i int) look { // 1 GiB in 10 s, and 40 s at 25 MiB/s
+			l := look{answered: true, open: true, pulse: mysqld.Pulse{Committing: 1, Written: uint64(min(i, 20)) << 30 / 20}}
+			if i > 100 {
+				l.progress.acked = raftlog.Pos{File: 1, Off: uint64(i)}
+			}
+			return l
+		}},
+		{name: "a large transaction, then nothing", look: func(i int) look { // 200 MiB in 2 s
+			return look{answered: true, open: true, pulse: mysqld.Pulse{Committing: 1, Written: uint64(min(i, 4)) * 50 << 20}}
+		}, server: 5*pulseInterval + commitLimit + 10*time.Second, why: "commits do not get on in mysqld: its disk is full, or hangs"},
 		{name: "one commit every four seconds", look: func(i int) look {
 			return look{answered: true, open: true, pulse: committing, progress: progress{read: raftlog.Pos{File: 1, Off: uint64(i / 8)}}}
 		}},

@@ -368,7 +368,7 @@ func (n *Node) stopServer() {
 	serving := n.serving.phase != ha.PhaseNone
 	if serving {
 		n.serving.phase = ha.PhaseFencing
-		n.guardUntilLocked(now() + drainPatience + guardGrace)
+		n.guardStepLocked(drainPatience)
 	}
 	n.mu.Unlock()
 	if l == nil {
@@ -392,7 +392,7 @@ func (n *Node) stopServer() {
 		return
 	}
 	n.mu.Lock()
-	n.guardUntilLocked(0)
+	n.guardStepLocked(0)
 	n.polite = true
 	n.mu.Unlock()
 	if _, err := l.admin.KillApplicationConnections(ctx); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -128,6 +129,11 @@ func (n *Node) quietEnd(ctx context.Context, l *life) (end raftlog.Pos, last int
 	if err != nil {
 		return end, 0, err
 	}
+	// What has left the binary log's commit and has not come to gtid_executed is owned: looked at first, or it could slip through between.
+	owned, err := l.admin.GTIDOwned(ctx)
+	if err != nil {
+		return end, 0, err
+	}
 	if _, err := n.readApplied(ctx, l); err != nil {
 		return end, 0, err
 	}
@@ -135,7 +141,7 @@ func (n *Node) quietEnd(ctx context.Context, l *life) (end raftlog.Pos, last int
 	if err != nil {
 		return end, 0, err
 	}
-	if s.Waiting > 0 || before != after {
+	if s.Waiting > 0 || before != after || strings.Contains(owned, l.uuid.String()) {
 		return end, 0, errNotQuiet
 	}
 	end, err = parsePos(after)
@@ -187,7 +193,7 @@ func (n *Node) openWrites(ctx context.Context, l *life, term uint64, from ha.Pha
 	}
 	n.mu.Lock()
 	if n.serving.phase == from {
-		n.guardUntilLocked(now() + openPatience + guardGrace) // before the statement that opens is sent
+		n.guardStepLocked(openPatience) // before the statement that opens is sent
 	}
 	n.mu.Unlock()
 	octx, cancel := context.WithTimeout(ctx, openPatience)
@@ -201,7 +207,7 @@ func (n *Node) openWrites(ctx context.Context, l *life, term uint64, from ha.Pha
 		return consensus.ErrNotLeader // a fence waits for the gate
 	}
 	l.setReadOnly(false)
-	n.serving.phase = ha.PhaseOpen
+	n.serving.phase, n.serving.until = ha.PhaseOpen, 0
 	n.noteOpenLocked(n.id.ID, term)
 	if from == ha.PhaseHandover {
 		n.left = leave{} // the switchover did not take place
@@ -386,11 +392,23 @@ func (n *Node) drain(ctx context.Context, l *life) error {
 		return fmt.Errorf("super_read_only: %w", err)
 	}
 	l.setReadOnly(true)
+	// Those that are there now may be in the middle of a statement that super_read_only does not stop, XA COMMIT of their own transaction, and that
+	// outlives KILL. What such a one logs must not be taken for a local statement of the follower to be (retire).
+	sessions, err := l.admin.ApplicationSessions(ctx)
+	if err != nil {
+		return fmt.Errorf("listing clients: %w", err)
+	}
 	if _, err := l.admin.KillApplicationConnections(ctx); err != nil {
 		return fmt.Errorf("cutting clients: %w", err)
 	}
 	for {
 		err := n.drained(ctx, l)
+		if err == nil {
+			err = n.awaitGone(ctx, l, sessions)
+		}
+		if err == nil {
+			err = n.drained(ctx, l) // what the last of them did
+		}
 		if err == nil {
 			return nil
 		}
@@ -403,6 +421,24 @@ func (n *Node) drain(ctx context.Context, l *life) error {
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
+}
+
+// awaitGone says whether one of the sessions that were killed is still in the middle of an XA statement. Others may go on rolling back.
+func (n *Node) awaitGone(ctx context.Context, l *life, sessions []mysqld.Session) error {
+	if len(sessions) == 0 {
+		return nil
+	}
+	left, err := l.admin.ApplicationSessions(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range sessions {
+		i := slices.IndexFunc(left, func(o mysqld.Session) bool { return o.ID == s.ID })
+		if i >= 0 && strings.Contains(strings.ToUpper(left[i].Info), "XA") {
+			return fmt.Errorf("session %d of %s was killed and still runs: %s", s.ID, s.User, left[i].Info)
+		}
+	}
+	return nil
 }
 
 func (n *Node) drained(ctx context.Context, l *life) error {

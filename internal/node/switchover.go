@@ -91,6 +91,9 @@ func (n *Node) switchover(ctx context.Context, l *life, a ha.Action, req *transf
 			return
 		}
 	}
+	n.mu.Lock()
+	n.handFails++
+	n.mu.Unlock()
 	n.log.Warn("switchover failed", "to", n.memberName(a.To), "term", a.Term, "err", err)
 	e := n.event("no-switchover", 0, fmt.Sprintf("the switchover to %s failed: %v", n.memberName(a.To), err))
 	n.history.add(e)
@@ -197,7 +200,7 @@ func (n *Node) awaitTransactions(ctx context.Context, l *life, wait time.Duratio
 	first, err := l.admin.OpenTransactions(ctx, false)
 	for err == nil && len(first) > 0 {
 		left := end - now()
-		if left <= 0 {
+		if left <= 0 || n.isStopping() { // a daemon that is asked to stop has no time for that
 			return
 		}
 		select {
@@ -212,6 +215,13 @@ func (n *Node) awaitTransactions(ctx context.Context, l *life, wait time.Duratio
 	if err != nil && ctx.Err() == nil {
 		n.log.Warn("open transactions were not waited for", "err", err)
 	}
+}
+
+// isStopping says whether this daemon was asked to stop.
+func (n *Node) isStopping() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stopping
 }
 
 // closeWrites ends writing without losing anything that is under way: statements that run may end, then clients are cut. It notes in m

@@ -222,18 +222,22 @@ func explainRollbacks(events []api.Event) {
 		for _, o := range events {
 			if o.Node == e.From && o.Kind == "rejoin" && o.Incarnation > e.FromIncarnation && !r.Known {
 				r.Known = true
-				r.Count, r.GTIDs = ofIncarnation(o.GTIDs, e.FromIncarnation)
+				r.Count, r.GTIDs, r.More = ofIncarnation(o.GTIDs, e.FromIncarnation)
 			}
 		}
 		e.RolledBack = r
 	}
 }
 
-// ofIncarnation gives the part of a set that an incarnation made, whichever node's it was.
-func ofIncarnation(text string, incarnation uint64) (uint64, string) {
-	set, err := gtid.ParseSet(strings.TrimSuffix(text, "…"))
+// ofIncarnation gives the part of a set that an incarnation made, whichever node's it was. more says that there may be more of it: the text
+// was shortened.
+func ofIncarnation(text string, incarnation uint64) (count uint64, part string, more bool) {
+	if text, more = strings.CutSuffix(text, "…"); more {
+		text = text[:max(0, strings.LastIndexAny(text, ",:"))] // what is cut in its middle says something else
+	}
+	set, err := gtid.ParseSet(text)
 	if err != nil {
-		return 0, text
+		return 0, "", true // the cut left nothing but a UUID
 	}
 	var out gtid.Set
 	for _, r := range set.Ranges() {
@@ -241,7 +245,7 @@ func ofIncarnation(text string, incarnation uint64) (uint64, string) {
 			out.AddRange(r)
 		}
 	}
-	return out.Count(), out.String()
+	return out.Count(), out.String(), more
 }
 
 // usual is the median of a figure of the newest events, in ms; ok is false when there is none.

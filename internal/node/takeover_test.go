@@ -140,6 +140,13 @@ func TestExplainRollbacks(t *testing.T) {
 			{Kind: "rejoin", Node: "n1", Incarnation: 6, GTIDs: uuid(4) + ":1-100"}}, api.RolledBack{Known: true, Count: 3, GTIDs: uuid(4) + ":7-9"}},
 		{"drained by its fence: it went on", lost, []api.Event{{Kind: "fence", Node: "n1", Term: 5, Drained: true},
 			{Kind: "rejoin", Node: "n1", Incarnation: 5, GTIDs: uuid(4) + ":7-9"}}, api.RolledBack{Known: true}},
+		{"more than an event holds", lost, []api.Event{
+			{Kind: "rejoin", Node: "n1", Incarnation: 6, GTIDs: uuid(4) + ":7-9:12-13:150-1…"}},
+			api.RolledBack{Known: true, Count: 5, GTIDs: uuid(4) + ":7-9:12-13", More: true}},
+		{"cut in a UUID", lost, []api.Event{{Kind: "rejoin", Node: "n1", Incarnation: 6, GTIDs: uuid(4) + ":7-9," + uuid(5)[:20] + "…"}},
+			api.RolledBack{Known: true, Count: 3, GTIDs: uuid(4) + ":7-9", More: true}},
+		{"cut in the first number", lost, []api.Event{{Kind: "rejoin", Node: "n1", Incarnation: 6, GTIDs: uuid(4) + ":7…"}},
+			api.RolledBack{Known: true, More: true}},
 		{"a switchover", api.Event{Kind: eventSwitchover, From: "n1", FromTerm: 5, FromIncarnation: 4}, nil, api.RolledBack{Known: true}},
 		{"a switchover whose leader had to be fenced", api.Event{Kind: eventSwitchover, From: "n1", FromTerm: 5, FromIncarnation: 4},
 			[]api.Event{{Kind: "fence", Node: "n1", Term: 5}, {Kind: "rejoin", Node: "n1", Incarnation: 5, GTIDs: uuid(4) + ":7"}},
