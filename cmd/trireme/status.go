@@ -117,6 +117,11 @@ func printStatus(w io.Writer, v api.ClusterView) {
 		}
 	}
 	for _, m := range v.Members {
+		for _, text := range m.Warnings {
+			for _, line := range wrap("WARNING: "+m.Name+": "+text, 100) {
+				fmt.Fprintln(w, line)
+			}
+		}
 		if m.State != api.StateHealthy && m.Reason != "" {
 			for i, line := range wrap(m.Reason+seedText(m.Seed), 100-len(m.Name)-2) {
 				prefix := m.Name + ": "

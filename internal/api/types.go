@@ -109,6 +109,16 @@ type MemberView struct {
 	Upstream *UpstreamView `json:"upstream,omitempty"` // of a learner that has one
 	Router   RouterView    `json:"router"`
 	Daemon   DaemonView    `json:"daemon"`
+	// Links are those to the other nodes, as this one measures them.
+	Links    []LinkView `json:"links,omitempty"`
+	Warnings []string   `json:"warnings,omitempty"` // what is not as it should be although it works, a sentence each
+}
+
+// LinkView is the way to another node and back: of the pings of the last two minutes.
+type LinkView struct {
+	To    string  `json:"to"`
+	RTTMS float64 `json:"rtt_ms"` // median
+	P99MS float64 `json:"p99_ms"`
 }
 
 // RaftView is a node's place in the consensus.

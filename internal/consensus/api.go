@@ -3,6 +3,7 @@ package consensus
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -153,6 +154,10 @@ func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
 // LeaseUntil is the moment of CLOCK_BOOTTIME, in nanoseconds, until which no other member can have become leader; 0 when
 // this node holds no lease. Check it after a result is ready, not before it is computed (S10).
 func (n *Node) LeaseUntil() int64 { return n.pub.lease.Load() }
+
+// SetLeastTimeout says what the shortest election timeout of any voter is, as far as that is known: the lease must end before the first of them
+// votes for another (S10).
+func (n *Node) SetLeastTimeout(d time.Duration) { n.pub.leastTimeout.Store(int64(d)) }
 
 // AppendingSince is the moment of CLOCK_BOOTTIME, in nanoseconds, at which the write and fsync under way began; 0 when none is.
 func (n *Node) AppendingSince() int64 { return n.pub.appending.Load() }

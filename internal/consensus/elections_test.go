@@ -532,3 +532,21 @@ func TestReadIndexIsNotPassedOn(t *testing.T) {
 		}
 	}
 }
+
+// TestLeastTimeout: a lease ends before the first voter that has a shorter election timeout would vote for another (S10).
+func TestLeastTimeout(t *testing.T) {
+	e := newEnv(t)
+	for id := uint64(1); id <= 3; id++ {
+		if err := e.start(id, newMemStore(1, 2, 3), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := e.members[1]
+	m.pub.leastTimeout.Store(int64(300 * time.Millisecond))
+	m.core.campaign()
+	e.settle()
+	e.tick(e.ids(), 2*m.cfg.HeartbeatTicks)
+	if left := time.Duration(m.pub.lease.Load() - e.now); left <= 0 || left > 240*time.Millisecond {
+		t.Fatalf("the lease has %v left", left)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"slices"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -187,7 +188,11 @@ func (c *core) extendLease(q *readRequests) {
 	if c.state.Role != Leader || c.state.Term != q.term || q.start < c.lease.notBefore || c.ticks < c.lease.suspendedTill {
 		return
 	}
-	until := q.start + int64(leaseOf(c.cfg.electionTimeout()))
+	timeout := c.cfg.electionTimeout()
+	if least := time.Duration(c.pub.leastTimeout.Load()); least != 0 {
+		timeout = min(timeout, least)
+	}
+	until := q.start + int64(leaseOf(timeout))
 	if until > c.pub.lease.Load() {
 		c.pub.lease.Store(until)
 	}

@@ -69,6 +69,7 @@ type Status struct {
 type published struct {
 	commit, applied, last, durable atomic.Uint64
 	lease, appending               atomic.Int64 // CLOCK_BOOTTIME, ns
+	leastTimeout                   atomic.Int64 // see Node.SetLeastTimeout, ns; 0: nothing is known
 	state                          atomic.Pointer[Status]
 	watched                        atomic.Bool // see WatchMatches
 }

@@ -32,6 +32,7 @@ const (
 	OtherLeads   Code = "other-leads"
 	OtherBetter  Code = "other-better"
 	DiskFull     Code = "disk-full" // a node with more space is preferred
+	Warning      Code = "warning"   // something of it is not as it should be
 	Failback     Code = "failback"  // it is preferred and gets leadership after a time
 )
 

@@ -98,6 +98,7 @@ type Node struct {
 	heard      atomic.Int64  // CLOCK_BOOTTIME of the last raft message of the leader, ns
 	via        atomic.Uint64 // raft id of the upstream that the last append message came through; 0: from the leader
 	settled    atomic.Uint64 // highest term of which an entry was committed and applied
+	timeout    atomic.Int64  // the shortest election timeout of any member that is known, ns; 0: none is
 	special    atomic.Bool   // something other than rows was committed since recordEvents last looked
 	failing    sync.Mutex    // held while this node forces a failover
 	settingsMu sync.Mutex    // serialises changes of the cluster settings made here
@@ -142,6 +143,7 @@ type Node struct {
 	routed   uint64 // term of the leader that the router leads to; 0: none
 	logStuck stuck  // why the raft log does not get on
 	full     string // not empty: a disk is nearly full, and which
+	links    links
 	bound    string // not empty: the raft log should take no more, and why
 	pinned   string // not empty: who keeps the raft log from being purged
 
@@ -348,7 +350,13 @@ func (n *Node) leaseLocked(lease time.Duration) time.Duration {
 
 // grace is added to the lease, which lasts 0.8 election timeouts, before this node fences itself, and once more before the guard does it:
 // both are over when another node can be elected (S10).
-func (n *Node) grace() time.Duration { return min(n.cfg.Raft.ElectionTimeout()/10, maxGrace) }
+func (n *Node) grace() time.Duration {
+	timeout := n.cfg.Raft.ElectionTimeout()
+	if least := time.Duration(n.timeout.Load()); least != 0 {
+		timeout = min(timeout, least)
+	}
+	return min(timeout/10, maxGrace)
+}
 
 // peerViewLocked is another member as its last status showed it.
 func (n *Node) peerViewLocked(m config.Member, st *consensus.Status) ha.Peer {

@@ -300,6 +300,7 @@ func (n *Node) startParts() error {
 	n.every(boundInterval, n.purge)
 	n.every(pulseInterval, n.feelPulse)
 	n.every(spaceInterval, n.watchSpace)
+	n.every(linkInterval, n.watchLinks)
 	if n.srv.state != ha.ServerAbsent {
 		n.every(time.Second, n.tendDurable())
 		n.every(durableInterval, n.tidyBinlog)

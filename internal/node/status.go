@@ -33,7 +33,8 @@ type status struct {
 	Settings uint64         `json:"settings"`  // version of the cluster settings it has
 	// Rules are the commit rules as they are on the leader; nil elsewhere and without any.
 	Rules    *api.CommitRulesView `json:"rules,omitempty"`
-	KeepFrom uint64               `json:"keep_from"` // lowest index that its recovery may need (S8); 0: not known
+	Timeout  time.Duration        `json:"election_timeout_ns"` // its raft.election_timeout_ms
+	KeepFrom uint64               `json:"keep_from"`           // lowest index that its recovery may need (S8); 0: not known
 	// Bound says why its raft log should take no more; empty: it has room.
 	Bound string `json:"bound,omitempty"`
 }
@@ -66,7 +67,7 @@ func (n *Node) myStatus() status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := status{History: sum, Routed: n.routed, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
-		Settings: n.cluster.Version, Full: n.full != "", Bound: n.bound}
+		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound}
 	s.Unready, s.Ready = n.readyLocked()
 	if s.Left = n.left; s.Left.Term != 0 {
 		s.Left.Ago = now() - n.leftAt
@@ -114,6 +115,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 		m.State, m.Reason = api.StateCatchingUp, n.srv.applier
 	}
 	m.Seed = n.seedViewLocked()
+	m.Links, m.Warnings = n.links.views, n.links.warnings
 	m.Upstream = n.upstreamViewLocked()
 	if n.srv.problem != "" && n.srv.state != ha.ServerReady {
 		m.Reason += ": " + n.srv.problem
@@ -199,6 +201,7 @@ func (n *Node) HandleStatus(from uint64, payload []byte) {
 		p.leftAt = now() - s.Left.Ago
 	}
 	p.status, p.at, p.up, p.gone = s, now(), true, false
+	n.noteTimeoutsLocked()
 	if s.OpenTerm != 0 {
 		n.noteOpenLocked(from, s.OpenTerm)
 	}

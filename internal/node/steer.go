@@ -52,6 +52,7 @@ func (n *Node) WhyNot(_ context.Context, name string) (api.WhyNotView, error) {
 		}
 	}
 	res.Leads = v.Open == m.ID && len(res.Reasons) == 0
+	res.Reasons = append(res.Reasons, n.warningsOf(m.ID)...)
 	for i := range res.Reasons {
 		r := &res.Reasons[i]
 		res.CanLead = res.CanLead && !r.Bars
@@ -60,6 +61,23 @@ func (n *Node) WhyNot(_ context.Context, name string) (api.WhyNotView, error) {
 		}
 	}
 	return res, nil
+}
+
+// warningsOf are the warnings that a member shows, as reasons that bar nothing.
+func (n *Node) warningsOf(id uint64) []ha.Reason {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var texts []string
+	if p := n.peers[id]; id == n.id.ID {
+		texts = n.links.warnings
+	} else if p != nil && p.fresh() {
+		texts = p.status.Member.Warnings
+	}
+	var out []ha.Reason
+	for _, text := range texts {
+		out = append(out, ha.Reason{Code: ha.Warning, Text: text})
+	}
+	return out
 }
 
 // silence says how long a member has not been heard of.
@@ -98,8 +116,8 @@ func (n *Node) forecast(v ha.View) api.FailoverView {
 		return api.FailoverView{Problem: f.Problem}
 	}
 	known := n.usualTakeover() + f.Apply
-	// Raft waits for one to two election timeouts of silence.
-	lost := known + n.cfg.Raft.ElectionTimeout()*3/2
+	// A silent leader is forgotten a tick after the election timeout.
+	lost := known + n.cfg.Raft.ElectionTimeout() + n.cfg.Raft.Heartbeat()
 	return api.FailoverView{To: n.memberName(f.To), Seconds: known.Seconds(), HostLostSeconds: lost.Seconds()}
 }
 

@@ -322,7 +322,7 @@ func (l *link) read(c *outConn) error {
 		switch {
 		case kind == framePong && len(body) == 8:
 			if l.stream == controlStream {
-				l.measured(time.Since(clockBase) - time.Duration(binary.LittleEndian.Uint64(body)))
+				l.p.rtts.add(time.Since(clockBase) - time.Duration(binary.LittleEndian.Uint64(body)))
 			}
 		case kind == frameResponse && l.stream == controlStream:
 			if err := l.answered(body); err != nil {
@@ -332,16 +332,4 @@ func (l *link) read(c *outConn) error {
 			return fmt.Errorf("%w: frame of kind %d and %d bytes", ErrProtocol, kind, len(body))
 		}
 	}
-}
-
-// measured smooths the round-trip time as TCP does (RFC 6298: 7/8 old, 1/8 new).
-func (l *link) measured(rtt time.Duration) {
-	if rtt <= 0 {
-		return
-	}
-	old := time.Duration(l.p.rtt.Load())
-	if old != 0 {
-		rtt = (7*old + rtt) / 8
-	}
-	l.p.rtt.Store(int64(rtt))
 }

@@ -23,7 +23,7 @@ type peer struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	addr    atomic.Pointer[string]
-	rtt     atomic.Int64
+	rtts    rtts
 	control *link
 	bulk    *link
 
@@ -212,7 +212,7 @@ func (p *peer) down(reason error) {
 		return
 	}
 	p.up = false
-	p.rtt.Store(0)
+	p.rtts.reset()
 	p.t.cfg.Logger.Info("peer is down", "peer", p.id, "err", reason)
 	p.t.cfg.Handler.PeerDown(p.id, reason)
 }

@@ -284,14 +284,6 @@ func (t *Transport) Request(ctx context.Context, to uint64, kind uint8, body []b
 	return p.control.request(ctx, kind, body)
 }
 
-// RTT is the smoothed round-trip time of the control stream to a peer; 0 while unknown.
-func (t *Transport) RTT(id uint64) time.Duration {
-	if p := t.peer(id); p != nil {
-		return time.Duration(p.rtt.Load())
-	}
-	return 0
-}
-
 // Connected tells whether the control stream to a peer is up.
 func (t *Transport) Connected(id uint64) bool {
 	p := t.peer(id)

@@ -1,0 +1,107 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/transport"
+)
+
+// A link is slow when a round trip takes more than a third of the election timeout: heartbeats, votes and leases come too late then
+// (docs/benchmarks/elections.md measures up to there).
+const (
+	linkInterval = 2 * time.Second
+	linkSamples  = 20 // before that many pings nothing is said of a link
+	linkDivisor  = 3
+	linkClear    = 4 // it is good again below the election timeout divided by this
+)
+
+// links is what this node measures of its links, for people.
+type links struct {
+	views    []api.LinkView
+	slow     map[uint64]bool
+	warnings []string
+}
+
+// watchLinks looks at the round trips to the other members. The election timeout itself does not follow them: it is a promise to
+// whoever leads, on which the lease rests (S10), and a change would have to be agreed upon by all before anybody relied on it.
+func (n *Node) watchLinks(context.Context) {
+	n.mu.Lock()
+	c, timeout, slow := n.cluster, n.cfg.Raft.ElectionTimeout(), n.links.slow
+	others := map[string]time.Duration{}
+	for _, m := range c.Members {
+		if p := n.peers[m.ID]; p != nil && p.fresh() && p.status.Timeout != 0 {
+			others[m.Name] = p.status.Timeout
+		}
+	}
+	n.mu.Unlock()
+	next := links{slow: map[uint64]bool{}}
+	for _, m := range c.Members {
+		r := n.tr.RTT(m.ID)
+		if m.ID == n.id.ID || r.Samples == 0 {
+			continue
+		}
+		next.views = append(next.views, api.LinkView{To: m.Name, RTTMS: ms(r.Median), P99MS: ms(r.P99)})
+		if m.Role == config.RoleLearner || n.id.Role == config.RoleLearner {
+			continue // no election waits for it
+		}
+		if next.slow[m.ID] = linkSlow(r, timeout, slow[m.ID]); next.slow[m.ID] {
+			next.warnings = append(next.warnings, fmt.Sprintf("1 of 100 round trips to %s takes more than %.0f ms, over a third of "+
+				"raft.election_timeout_ms (%d): failovers without a fault become likely; set it to %d or more on every node", m.Name, ms(r.P99),
+				timeout.Milliseconds(), timeoutFor(r.P99).Milliseconds()))
+		}
+		if next.slow[m.ID] != slow[m.ID] {
+			n.log.Warn("link to a peer", "peer", m.Name, "slow", next.slow[m.ID], "rtt_ms", ms(r.Median), "p99_ms", ms(r.P99),
+				"election_timeout_ms", timeout.Milliseconds())
+		}
+	}
+	next.warnings = append(next.warnings, timeoutsDiffer(timeout, others)...)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !slices.Equal(next.warnings, n.links.warnings) {
+		n.publishNow = true
+	}
+	n.links = next
+}
+
+// linkSlow says whether round trips endanger elections; was is the last answer.
+func linkSlow(r transport.RTT, timeout time.Duration, was bool) bool {
+	if was {
+		return r.P99 > timeout/linkClear
+	}
+	return r.Samples >= linkSamples && r.P99 > timeout/linkDivisor
+}
+
+// timeoutFor is the election timeout that a round trip asks for, in steps of 100 ms.
+func timeoutFor(rtt time.Duration) time.Duration {
+	return (linkDivisor*rtt + 100*time.Millisecond - 1).Truncate(100 * time.Millisecond)
+}
+
+// timeoutsDiffer warns of members with another election timeout.
+func timeoutsDiffer(mine time.Duration, others map[string]time.Duration) []string {
+	var out []string
+	for name, d := range others {
+		if d != mine {
+			out = append(out, fmt.Sprintf("raft.election_timeout_ms is %d here and %d on %s: set it to the same on every node; leases follow the shortest",
+				mine.Milliseconds(), d.Milliseconds(), name))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// noteTimeoutsLocked takes the shortest election timeout of any member, which bounds every lease.
+func (n *Node) noteTimeoutsLocked() {
+	least := n.cfg.Raft.ElectionTimeout()
+	for _, m := range n.cluster.Members {
+		if p := n.peers[m.ID]; p != nil && p.status.Timeout != 0 {
+			least = min(least, p.status.Timeout)
+		}
+	}
+	n.timeout.Store(int64(least))
+	n.cons.SetLeastTimeout(least)
+}

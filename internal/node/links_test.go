@@ -1,0 +1,45 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/transport"
+)
+
+// A link is called slow when its round trips endanger elections, and good only when they are well below that.
+func TestLinkSlow(t *testing.T) {
+	const timeout = time.Second
+	for _, c := range []struct {
+		p99     time.Duration
+		samples int
+		was     bool
+		want    bool
+	}{
+		{p99: 10 * time.Millisecond, samples: 240},
+		{p99: 333 * time.Millisecond, samples: 240},
+		{p99: 334 * time.Millisecond, samples: 240, want: true},
+		{p99: 900 * time.Millisecond, samples: linkSamples - 1},
+		{p99: 300 * time.Millisecond, samples: 240, was: true, want: true},
+		{p99: 250 * time.Millisecond, samples: 240, was: true},
+	} {
+		if got := linkSlow(transport.RTT{Samples: c.samples, P99: c.p99}, timeout, c.was); got != c.want {
+			t.Errorf("%v of %d pings, before %v: %v", c.p99, c.samples, c.was, got)
+		}
+	}
+	for rtt, want := range map[time.Duration]time.Duration{
+		334 * time.Millisecond: 1100 * time.Millisecond, 400 * time.Millisecond: 1200 * time.Millisecond, time.Second: 3 * time.Second,
+	} {
+		if got := timeoutFor(rtt); got != want || linkSlow(transport.RTT{Samples: 240, P99: rtt}, got, false) {
+			t.Errorf("a round trip of %v asks for %v, want %v", rtt, got, want)
+		}
+	}
+}
+
+func TestTimeoutsDiffer(t *testing.T) {
+	got := timeoutsDiffer(time.Second, map[string]time.Duration{"n2": time.Second, "n3": 3 * time.Second})
+	if len(got) != 1 || !strings.Contains(got[0], "is 1000 here and 3000 on n3") {
+		t.Errorf("%q", got)
+	}
+}
