@@ -1,0 +1,68 @@
+package layout
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Decisions about leadership, leases and fences are made on CLOCK_BOOTTIME, which goes on while the machine sleeps and is never set: a jump of
+// the time of day changes none of them (S10). These files of the packages that decide may ask for it all the same, for the reason given.
+var wallClock = map[string]string{
+	"node/history.go": "events are shown with the time of day",
+	"node/join.go":    "join tokens and certificates expire by the time of day",
+	"node/metrics.go": "shows whether a pause is over",
+	"node/node.go":    "a pause ends at a time of day that an operator gave",
+	"node/rules.go":   "shows since when a commit rule is suspended",
+	"node/run.go":     "shows how far behind mysqld is",
+	"node/seed.go":    "tells how long seeding took",
+	"node/server.go":  "shows how far behind mysqld is",
+	"node/status.go":  "shows how far behind mysqld is",
+	"node/steer.go":   "a pause ends at a time of day that an operator gave",
+	"node/upkeep.go":  "how far behind mysqld is, by a difference, which Go takes from the monotonic clock",
+}
+
+func TestClock(t *testing.T) {
+	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
+	used := map[string]bool{}
+	for _, dir := range []string{"consensus", "ha", "guard", "node"} {
+		files, err := filepath.Glob(filepath.Join(root, "internal", dir, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatal(dir, err)
+		}
+		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			name := dir + "/" + filepath.Base(path)
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, path, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				sel, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				pkg, ok := sel.X.(*ast.Ident)
+				if !ok || pkg.Name != "time" || sel.Sel.Name != "Now" && sel.Sel.Name != "Since" && sel.Sel.Name != "Until" {
+					return true
+				}
+				used[name] = true
+				if wallClock[name] == "" {
+					t.Errorf("%s: time.%s: decisions use CLOCK_BOOTTIME", fset.Position(sel.Pos()), sel.Sel.Name)
+				}
+				return true
+			})
+		}
+	}
+	for name := range wallClock {
+		if !used[name] {
+			t.Errorf("%s does not ask for the time of day any more: take it from the list", name)
+		}
+	}
+}
