@@ -198,6 +198,9 @@ func TestWaitingCommit(t *testing.T) {
 	if set := must[string](t)(a.GTIDExecuted(ctx)); set != "" {
 		t.Fatalf("executed %q before the acknowledgement", set)
 	}
+	if owned := must[string](t)(a.GTIDOwned(ctx)); !strings.Contains(owned, ":1#") {
+		t.Fatalf("the commit that waits owns its GTID: %q", owned)
+	}
 	if pos := must[BinlogPos](t)(a.BinlogStatus(ctx)); pos.Offset < 300 {
 		t.Fatalf("the commit is not in the binary log: %v", pos)
 	}

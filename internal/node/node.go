@@ -151,8 +151,9 @@ type Node struct {
 
 	givenUp string // owned by purge: the data nodes that the log does not go back to any more
 
-	pulse   pulse // owned by feelPulse
-	pulseOf *life // whose it is
+	xa      xaLook // owned by keepDurable
+	pulse   pulse  // owned by feelPulse
+	pulseOf *life  // whose it is
 }
 
 // serverSlot is this node's mysqld as far as recovery has come.

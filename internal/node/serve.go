@@ -423,19 +423,24 @@ func (n *Node) drain(ctx context.Context, l *life) error {
 	}
 }
 
-// awaitGone says whether one of the sessions that were killed is still in the middle of an XA statement. Others may go on rolling back.
-func (n *Node) awaitGone(ctx context.Context, l *life, sessions []mysqld.Session) error {
-	if len(sessions) == 0 {
+// awaitGone says whether one of the sessions that were killed is still in the middle of an XA statement.
+func (n *Node) awaitGone(ctx context.Context, l *life, killed []mysqld.Session) error {
+	if len(killed) == 0 {
 		return nil
 	}
 	left, err := l.admin.ApplicationSessions(ctx)
 	if err != nil {
 		return err
 	}
-	for _, s := range sessions {
-		i := slices.IndexFunc(left, func(o mysqld.Session) bool { return o.ID == s.ID })
-		if i >= 0 && strings.Contains(strings.ToUpper(left[i].Info), "XA") {
-			return fmt.Errorf("session %d of %s was killed and still runs: %s", s.ID, s.User, left[i].Info)
+	return stillEnding(killed, left)
+}
+
+// stillEnding names a session that was killed and runs an XA statement. Others may go on rolling back: they log nothing.
+func stillEnding(killed, left []mysqld.Session) error {
+	for _, s := range left {
+		was := slices.ContainsFunc(killed, func(k mysqld.Session) bool { return k.ID == s.ID })
+		if was && strings.Contains(strings.ToUpper(s.Info), "XA") {
+			return fmt.Errorf("session %d of %s was killed and still runs: %s", s.ID, s.User, s.Info)
 		}
 	}
 	return nil

@@ -60,10 +60,12 @@ func (n *Node) keepDurable(ctx context.Context) {
 		return
 	}
 	// Open XA transactions are looked at first: one whose end is durable with this flush is then still counted as open.
+	executed := l.executedSet()
 	xids, err := l.admin.XARecover(ctx)
 	if err != nil {
 		return
 	}
+	n.watchXA(l, executed, xids)
 	applied, err := n.readApplied(ctx, l)
 	if err != nil {
 		return
@@ -137,6 +139,10 @@ func (n *Node) tendApplier(ctx context.Context) {
 	switch {
 	case !st.SQLRunning:
 		problem = fmt.Sprintf("the applier has stopped: error %d: %s", st.SQLErrno, st.SQLError)
+		if st.SQLErrno == unknownXID {
+			n.breakServer(l, "an XA transaction that the log ends is not prepared here: a session on this node has ended it before. "+st.SQLError)
+			return
+		}
 	case st.IOState == "No":
 		problem = fmt.Sprintf("the receiver has stopped: error %d: %s", st.IOErrno, st.IOError)
 	}

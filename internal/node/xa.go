@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"trireme/internal/binlog"
+	"trireme/internal/gtid"
+	"trireme/internal/ha"
 	"trireme/internal/mysqld"
 	"trireme/internal/raftlog"
 	"trireme/internal/sqlkind"
@@ -165,4 +167,78 @@ func endsStatement(h binlog.Header, ev []byte) bool {
 		return len(ev) > binlog.HeaderLen+6 && ev[binlog.HeaderLen+6]&1 != 0
 	}
 	return false
+}
+
+// unknownXID is mysqld's error XAER_NOTA: no transaction of that xid is prepared.
+const unknownXID = 1397
+
+// xaLook is what a look at a follower's prepared XA transactions showed.
+type xaLook struct {
+	life     *life
+	executed gtid.Set // before the look
+	xids     map[string]bool
+}
+
+// watchXA finds prepared XA transactions of a follower that were ended there and nowhere else. super_read_only does not stop XA COMMIT of a transaction
+// that the applier has prepared, any session may send it, and nothing of it is logged (docs/mysql.md): it cannot be prevented, and the data differs from
+// then on. What is ended by the log is in the log.
+func (n *Node) watchXA(l *life, executed gtid.Set, xids []mysqld.XID) {
+	n.mu.Lock()
+	follows := n.srv.life == l && n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone
+	n.mu.Unlock()
+	before := n.xa
+	n.xa = xaLook{life: l, executed: executed, xids: xidKeys(xids)}
+	if !follows {
+		n.xa = xaLook{}
+		return
+	}
+	if before.life != l {
+		return
+	}
+	gone := vanished(before.xids, n.xa.xids)
+	if len(gone) == 0 {
+		return
+	}
+	upTo, _ := n.led.at()
+	if err := n.scanLog(before.executed, upTo, func(t logTxn) error {
+		if t.Class == classXAEnd {
+			delete(gone, t.XID)
+		}
+		return nil
+	}); err != nil {
+		n.log.Warn("prepared XA transactions could not be compared with the log", "err", err)
+		return
+	}
+	for xid := range gone {
+		n.breakServer(l, fmt.Sprintf("the prepared XA transaction %s was committed or rolled back by a session on this node, and not on the leader: "+
+			"nothing of it is logged, and the data differs", xid))
+		return
+	}
+}
+
+// vanished is what was there and is not any more.
+func vanished(before, after map[string]bool) map[string]bool {
+	gone := map[string]bool{}
+	for xid := range before {
+		if !after[xid] {
+			gone[xid] = true
+		}
+	}
+	return gone
+}
+
+// breakServer takes a follower's mysqld out of service for good: its data does not match what is committed.
+func (n *Node) breakServer(l *life, reason string) {
+	n.mu.Lock()
+	if n.srv.life != l || n.srv.state != ha.ServerReady || n.serving.phase != ha.PhaseNone {
+		n.mu.Unlock()
+		return // it leads, or is dead: what was seen says nothing any more
+	}
+	n.srv.state, n.srv.problem = ha.ServerBroken, reason
+	n.publishNow = true
+	n.mu.Unlock()
+	n.feed.SetPaused(true)
+	n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problem", reason)
+	n.history.add(n.event("divergent", 0, reason))
+	n.poke()
 }

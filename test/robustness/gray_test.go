@@ -1,0 +1,157 @@
+package robustness
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/verify"
+)
+
+// TestNoFault: what only looks like a fault, for longer than the limits after which a fault is found, moves no leadership and ends no
+// writes: waits for locks, account statements back to back, which lock logins out each time, a storm of logins, and a follower that is
+// stopped again and again.
+func TestNoFault(t *testing.T) {
+	c := share(t)
+	w := c.load(verify.Config{Writers: 8})
+	leader := c.healthy()
+	before := c.view()
+	s := c.session(leader)
+	s.exec("DROP DATABASE IF EXISTS gray", "CREATE DATABASE gray", "CREATE TABLE gray.t (id INT PRIMARY KEY, v INT)", "INSERT INTO gray.t VALUES (1, 0)")
+	s.exec("BEGIN", "UPDATE gray.t SET v = 1")
+	blocked := make(chan error, 1)
+	waiter := c.session(leader)
+	waiter.exec("SET innodb_lock_wait_timeout = 60")
+	go func() { blocked <- waiter.try("UPDATE gray.t SET v = 2") }()
+
+	end := time.Now().Add(14 * time.Second) // commits that stand still count as a fault after 10 s, a server without an answer after 5 s
+	stop := make(chan struct{})
+	failed := make(chan error, 2)
+	accounts := c.admin(leader)
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				failed <- nil
+				return
+			default:
+			}
+			user := fmt.Sprintf("gray%d", i%10)
+			for _, q := range []string{"CREATE USER IF NOT EXISTS " + user, "GRANT SELECT ON gray.* TO " + user, "DROP USER " + user} {
+				if err := accounts.try(q); err != nil {
+					failed <- fmt.Errorf("%s: %w", q, err)
+					return
+				}
+			}
+		}
+	}()
+	go func() {
+		for {
+			select {
+			case <-stop:
+				failed <- nil
+				return
+			default:
+			}
+			db, err := c.Direct(leader).Open("")
+			if err == nil {
+				err = db.PingContext(t.Context())
+				_ = db.Close()
+			}
+			if err != nil {
+				failed <- fmt.Errorf("a login: %w", err)
+				return
+			}
+		}
+	}()
+	victim := c.others(leader)[0]
+	for time.Now().Before(end) {
+		must(t, c.Signal(victim, syscall.SIGSTOP))
+		c.writesMore(w, 50)
+		must(t, c.Signal(victim, syscall.SIGCONT))
+		c.writesMore(w, 50)
+	}
+	close(stop)
+	for range 2 {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+	s.exec("COMMIT")
+	must(t, <-blocked)
+	if now := c.view(); now.Term != before.Term || now.Leader != before.Leader {
+		t.Errorf("%s leads term %d, before it was %s in term %d", now.Leader, now.Term, before.Leader, before.Term)
+	}
+	c.healthy()
+	s.exec("DROP DATABASE gray")
+	t.Logf("%s", c.check(w))
+}
+
+// TestStopWhileWaiting: a daemon that is asked to stop does not wait for the transactions that a switchover under way waits for.
+func TestStopWhileWaiting(t *testing.T) {
+	c := share(t)
+	leader := c.healthy()
+	target := c.others(leader)[0]
+	s := c.session(leader)
+	s.exec("DROP DATABASE IF EXISTS gray", "CREATE DATABASE gray", "CREATE TABLE gray.t (id INT PRIMARY KEY)", "BEGIN", "INSERT INTO gray.t VALUES (1)")
+	done := make(chan string, 1)
+	go func() {
+		_, out := c.trireme(target, "switchover", "--to", target.Name, "--on-open-trx", "wait=60s")
+		done <- out
+	}()
+	eventually(t, steerLimit, "the switchover waits", func() error {
+		if code, out := c.trireme(target, "switchover", "--dry-run"); code != 1 || !strings.Contains(out, "under way") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	at := time.Now()
+	if !c.StopDaemon(leader) {
+		t.Error("SIGTERM did not end the daemon within its limit")
+	}
+	if took := time.Since(at); took > 15*time.Second {
+		t.Errorf("SIGTERM took %v: the open transaction was waited for", took)
+	} else {
+		t.Logf("the daemon ended after %v", took.Round(time.Millisecond))
+	}
+	<-done
+	c.start(leader)
+	if now := c.healthy(); now == leader {
+		t.Errorf("%s leads again", leader.Name)
+	}
+	c.equal()
+}
+
+// TestXAEndedOnFollower: XA COMMIT by a session on a follower, of a transaction that its applier has prepared, takes effect there alone. The node must
+// say so and go out of service, and be whole again after a reinit.
+func TestXAEndedOnFollower(t *testing.T) {
+	c := share(t)
+	leader := c.healthy()
+	victim := c.others(leader)[0]
+	s := c.session(leader)
+	s.exec("DROP DATABASE IF EXISTS gray", "CREATE DATABASE gray", "CREATE TABLE gray.t (id INT PRIMARY KEY)",
+		"XA START 'lone'", "INSERT INTO gray.t VALUES (1)", "XA END 'lone'", "XA PREPARE 'lone'")
+	c.caughtUp()
+	lone := c.session(victim)
+	if err := lone.try("XA COMMIT 'lone'"); err != nil {
+		t.Fatalf("a server that refuses it needs no watching: %v", err)
+	}
+	lone.close()
+	eventually(t, healLimit, victim.Name+" goes out of service", func() error {
+		if m := c.member(victim); m.State != api.StateFenced || !strings.Contains(m.Reason, "XA transaction") {
+			return fmt.Errorf("%s: %s", m.State, m.Reason)
+		}
+		return nil
+	})
+	t.Logf("%s", c.member(victim).Reason)
+	decide := c.session(leader)
+	decide.exec("XA COMMIT 'lone'")
+	c.says(leader, 0, "reinit "+victim.Name+" --yes", "throws its data away")
+	c.healthy()
+	c.everywhere("SELECT COUNT(*) FROM gray.t", "1")
+	c.equal()
+}
