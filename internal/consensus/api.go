@@ -155,8 +155,8 @@ func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
 // this node holds no lease. Check it after a result is ready, not before it is computed (S10).
 func (n *Node) LeaseUntil() int64 { return n.pub.lease.Load() }
 
-// SetLeastTimeout says what the shortest election timeout of any voter is, as far as that is known: the lease must end before the first of them
-// votes for another (S10).
+// SetLeastTimeout says what the shortest election timeout of any voter is, as far as that is known: the lease must end before the first
+// of them votes for another (S10).
 func (n *Node) SetLeastTimeout(d time.Duration) { n.pub.leastTimeout.Store(int64(d)) }
 
 // AppendingSince is the moment of CLOCK_BOOTTIME, in nanoseconds, at which the write and fsync under way began; 0 when none is.

@@ -104,8 +104,8 @@ type pong struct {
 	err   error
 }
 
-// The states are those of a group commit and of AFTER_SYNC (mysqld.cc, all_server_stages; semisync_source.cc). Threads of the server's own keep
-// such a state while they do nothing.
+// The states are those of a group commit and of AFTER_SYNC (mysqld.cc, all_server_stages; semisync_source.cc). Threads of the server's
+// own keep such a state while they do nothing.
 const pulseQuery = "SELECT (SELECT COUNT(*) FROM performance_schema.threads" +
 	" WHERE TYPE = 'FOREGROUND' AND PROCESSLIST_COMMAND IN ('Query', 'Execute')" +
 	" AND (PROCESSLIST_STATE = 'waiting for handler commit' OR PROCESSLIST_STATE LIKE 'Waiting for semi-sync ACK%'))," +

@@ -99,6 +99,7 @@ type Node struct {
 	via        atomic.Uint64 // raft id of the upstream that the last append message came through; 0: from the leader
 	settled    atomic.Uint64 // highest term of which an entry was committed and applied
 	timeout    atomic.Int64  // the shortest election timeout of any member that is known, ns; 0: none is
+	specialAt  atomic.Uint64 // highest index of an entry, committed since this daemon started, with something other than rows
 	special    atomic.Bool   // something other than rows was committed since recordEvents last looked
 	failing    sync.Mutex    // held while this node forces a failover
 	settingsMu sync.Mutex    // serialises changes of the cluster settings made here
@@ -151,9 +152,9 @@ type Node struct {
 
 	givenUp string // owned by purge: the data nodes that the log does not go back to any more
 
-	xa      xaLook // owned by keepDurable
-	pulse   pulse  // owned by feelPulse
-	pulseOf *life  // whose it is
+	xa      xaWatch // owned by keepDurable
+	pulse   pulse   // owned by feelPulse
+	pulseOf *life   // whose it is
 }
 
 // serverSlot is this node's mysqld as far as recovery has come.
@@ -491,9 +492,9 @@ func (n *Node) fenceLocked(reason string) {
 	n.task(func(ctx context.Context) { n.fence(ctx, reason) })
 }
 
-// tellGuard moves ahead the moment at which the guard kills mysqld: with the lease, while writes are open (S10). A loop that hangs, or a daemon
-// that is stopped, cannot do that. The moment lies at most one election timeout behind the last proof of leadership: no other node can
-// have been elected before.
+// tellGuard moves ahead the moment at which the guard kills mysqld: with the lease, while writes are open (S10). A loop that hangs, or a
+// daemon that is stopped, cannot do that. The moment lies at most one election timeout behind the last proof of leadership: no other node
+// can have been elected before.
 func (n *Node) tellGuard(lease time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

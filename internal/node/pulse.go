@@ -57,7 +57,8 @@ type stuck struct {
 	since time.Duration
 }
 
-// note takes a look. A commit that waits for Raft, a large transaction on its way into the binary log and a login that is refused are no fault.
+// note takes a look. A commit that waits for Raft, a large transaction on its way into the binary log and a login that is refused are no
+// fault.
 func (p *pulse) note(l look) (server, log stuck) {
 	if l.at > p.last+pulseGap {
 		p.awake, p.silent, p.still, p.based = l.at, 0, 0, false

@@ -471,6 +471,7 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 		}
 		if m.Flags&raftlog.FlagSpecial != 0 {
 			n.special.Store(true)
+			n.specialAt.Store(e.GetIndex())
 		}
 		switch {
 		case m.Kind == raftlog.Trx && m.Flags&raftlog.FlagUnfinished == 0 && rules:

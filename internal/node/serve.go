@@ -392,8 +392,8 @@ func (n *Node) drain(ctx context.Context, l *life) error {
 		return fmt.Errorf("super_read_only: %w", err)
 	}
 	l.setReadOnly(true)
-	// Those that are there now may be in the middle of a statement that super_read_only does not stop, XA COMMIT of their own transaction, and that
-	// outlives KILL. What such a one logs must not be taken for a local statement of the follower to be (retire).
+	// Those that are there now may be in the middle of a statement that super_read_only does not stop, XA COMMIT of their own
+	// transaction, and that outlives KILL. What such a one logs must not be taken for a local statement of the follower to be (retire).
 	sessions, err := l.admin.ApplicationSessions(ctx)
 	if err != nil {
 		return fmt.Errorf("listing clients: %w", err)

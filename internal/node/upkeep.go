@@ -60,12 +60,15 @@ func (n *Node) keepDurable(ctx context.Context) {
 		return
 	}
 	// Open XA transactions are looked at first: one whose end is durable with this flush is then still counted as open.
+	n.mu.Lock()
+	known := n.srv.backlog.Applied
+	n.mu.Unlock()
 	executed := l.executedSet()
 	xids, err := l.admin.XARecover(ctx)
 	if err != nil {
 		return
 	}
-	n.watchXA(l, executed, xids)
+	n.watchXA(l, known, executed, xids)
 	applied, err := n.readApplied(ctx, l)
 	if err != nil {
 		return

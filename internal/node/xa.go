@@ -172,59 +172,87 @@ func endsStatement(h binlog.Header, ev []byte) bool {
 // unknownXID is mysqld's error XAER_NOTA: no transaction of that xid is prepared.
 const unknownXID = 1397
 
-// xaLook is what a look at a follower's prepared XA transactions showed.
-type xaLook struct {
-	life     *life
-	executed gtid.Set // before the look
-	xids     map[string]bool
+// xaWatch follows the prepared XA transactions of a follower's mysqld: what the log has prepared and not ended, mysqld has to hold.
+type xaWatch struct {
+	life    *life
+	scanned uint64                // the log is known up to here
+	seen    uint64                // the commit index at the last look
+	open    map[string]gtid.Range // xid to its XA PREPARE's GTID; zero for those that were there at the first look
+	scanner txnScanner
+	whole   bool // the scanner is not in the middle of a transaction that it has not seen the beginning of
 }
 
-// watchXA finds prepared XA transactions of a follower that were ended there and nowhere else. super_read_only does not stop XA COMMIT of a transaction
-// that the applier has prepared, any session may send it, and nothing of it is logged (docs/mysql.md): it cannot be prevented, and the data differs from
-// then on. What is ended by the log is in the log.
-func (n *Node) watchXA(l *life, executed gtid.Set, xids []mysqld.XID) {
+// watchXA finds prepared XA transactions of a follower that were ended there and nowhere else. super_read_only does not stop XA COMMIT of
+// a transaction that the applier has prepared, any session may send it, and nothing of it is logged (docs/mysql.md): it cannot be
+// prevented, and the data differs from then on. executed was read before xids.
+func (n *Node) watchXA(l *life, applied uint64, executed gtid.Set, xids []mysqld.XID) {
 	n.mu.Lock()
 	follows := n.srv.life == l && n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone
 	n.mu.Unlock()
-	before := n.xa
-	n.xa = xaLook{life: l, executed: executed, xids: xidKeys(xids)}
 	if !follows {
-		n.xa = xaLook{}
+		n.xa = xaWatch{}
 		return
 	}
-	if before.life != l {
-		return
-	}
-	gone := vanished(before.xids, n.xa.xids)
-	if len(gone) == 0 {
-		return
+	prepared := xidKeys(xids)
+	first := n.xa.life != l
+	if first {
+		n.xa = xaWatch{life: l, scanned: applied, seen: applied, open: map[string]gtid.Range{}}
+		for xid := range prepared {
+			n.xa.open[xid] = gtid.Range{}
+		}
 	}
 	upTo, _ := n.led.at()
-	if err := n.scanLog(before.executed, upTo, func(t logTxn) error {
-		if t.Class == classXAEnd {
-			delete(gone, t.XID)
-		}
-		return nil
-	}); err != nil {
+	if !first && n.specialAt.Load() <= n.xa.scanned {
+		// Nothing but rows since. What came a moment ago may not have been noted as special yet.
+		n.xa.scanned, n.xa.whole = max(n.xa.scanned, n.xa.seen), false
+	} else if err := n.xa.scan(n.rlog, upTo); err != nil {
 		n.log.Warn("prepared XA transactions could not be compared with the log", "err", err)
+		n.xa = xaWatch{}
 		return
 	}
-	for xid := range gone {
+	n.xa.seen = upTo
+	if xid := n.xa.missing(executed, prepared); xid != "" {
 		n.breakServer(l, fmt.Sprintf("the prepared XA transaction %s was committed or rolled back by a session on this node, and not on the leader: "+
 			"nothing of it is logged, and the data differs", xid))
-		return
 	}
 }
 
-// vanished is what was there and is not any more.
-func vanished(before, after map[string]bool) map[string]bool {
-	gone := map[string]bool{}
-	for xid := range before {
-		if !after[xid] {
-			gone[xid] = true
+// scan takes what the log has prepared and ended, up to an index.
+func (w *xaWatch) scan(log *raftlog.Log, upTo uint64) error {
+	if w.scanned >= upTo {
+		return nil
+	}
+	err := log.Scan(w.scanned+1, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error {
+		if m.Kind == raftlog.Trx && m.Flags&raftlog.FlagContinues == 0 {
+			w.whole = true
+		}
+		if !w.whole {
+			return nil
+		}
+		return w.scanner.entry(m, index, events, w.take)
+	})
+	w.scanned = upTo
+	return err
+}
+
+func (w *xaWatch) take(t logTxn) error {
+	switch t.Class {
+	case classXAPrepare:
+		w.open[t.XID] = t.GTIDs
+	case classXAEnd:
+		delete(w.open, t.XID)
+	}
+	return nil
+}
+
+// missing is a transaction that mysqld has prepared, the log has not ended, and mysqld does not hold any more; empty: there is none.
+func (w *xaWatch) missing(executed gtid.Set, prepared map[string]bool) string {
+	for xid, r := range w.open {
+		if !prepared[xid] && (r.First == 0 || executed.Contains(gtid.GTID{SID: r.SID, GNO: r.First})) {
+			return xid
 		}
 	}
-	return gone
+	return ""
 }
 
 // breakServer takes a follower's mysqld out of service for good: its data does not match what is committed.

@@ -1,22 +1,45 @@
 package node
 
 import (
-	"maps"
 	"testing"
+
+	"trireme/internal/gtid"
 )
 
-func TestVanished(t *testing.T) {
-	set := func(xids ...string) map[string]bool {
-		m := map[string]bool{}
-		for _, x := range xids {
-			m[x] = true
+// What the log has prepared and not ended has to be prepared in mysqld, as soon as it is executed there.
+func TestXAWatch(t *testing.T) {
+	u := gtid.IncarnationUUID(1, 1, 1)
+	at := func(n int64) gtid.Range { return gtid.Range{SID: gtid.SID{UUID: u}, First: n, Last: n} }
+	w := xaWatch{open: map[string]gtid.Range{"old": {}}}
+	for _, x := range []logTxn{
+		{Class: classXAPrepare, XID: "a", GTIDs: at(1)},
+		{Class: classXAPrepare, XID: "b", GTIDs: at(2)},
+		{Class: classTraceless, GTIDs: at(3)},
+		{Class: classXAEnd, XID: "a", GTIDs: at(4)},
+		{Class: classXAPrepare, XID: "c", GTIDs: at(9)},
+	} {
+		if err := w.take(x); err != nil {
+			t.Fatal(err)
 		}
-		return m
 	}
-	if got := vanished(set("a", "b", "c"), set("b", "d")); !maps.Equal(got, set("a", "c")) {
-		t.Errorf("%v", got)
-	}
-	if got := vanished(nil, set("a")); len(got) != 0 {
-		t.Errorf("%v", got)
+	executed := gtid.Set{}
+	executed.AddRange(gtid.Range{SID: gtid.SID{UUID: u}, First: 1, Last: 8})
+	for _, c := range []struct {
+		prepared []string
+		want     string
+	}{
+		{[]string{"old", "b"}, ""},
+		{[]string{"old", "a", "b"}, ""}, // its end is not applied yet
+		{[]string{"old", "b", "c"}, ""}, // applied a moment ago
+		{[]string{"b"}, "old"},
+		{[]string{"old"}, "b"},
+	} {
+		set := map[string]bool{}
+		for _, x := range c.prepared {
+			set[x] = true
+		}
+		if got := w.missing(executed, set); got != c.want {
+			t.Errorf("prepared %v: %q is missing, want %q", c.prepared, got, c.want)
+		}
 	}
 }

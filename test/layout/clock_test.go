@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// Decisions about leadership, leases and fences are made on CLOCK_BOOTTIME, which goes on while the machine sleeps and is never set: a jump of
-// the time of day changes none of them (S10). These files of the packages that decide may ask for it all the same, for the reason given.
+// Decisions about leadership, leases and fences are made on CLOCK_BOOTTIME, which goes on while the machine sleeps and is never set: a
+// jump of the time of day changes none of them (S10). These files of the packages that decide may ask for it all the same, for the reason
+// given.
 var wallClock = map[string]string{
 	"node/history.go": "events are shown with the time of day",
 	"node/join.go":    "join tokens and certificates expire by the time of day",

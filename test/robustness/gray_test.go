@@ -28,7 +28,7 @@ func TestNoFault(t *testing.T) {
 	waiter.exec("SET innodb_lock_wait_timeout = 60")
 	go func() { blocked <- waiter.try("UPDATE gray.t SET v = 2") }()
 
-	end := time.Now().Add(14 * time.Second) // commits that stand still count as a fault after 10 s, a server without an answer after 5 s
+	end := time.Now().Add(12 * time.Second) // commits that stand still count as a fault after 10 s, a server without an answer after 5 s
 	stop := make(chan struct{})
 	failed := make(chan error, 2)
 	accounts := c.admin(leader)
@@ -126,8 +126,8 @@ func TestStopWhileWaiting(t *testing.T) {
 	c.equal()
 }
 
-// TestXAEndedOnFollower: XA COMMIT by a session on a follower, of a transaction that its applier has prepared, takes effect there alone. The node must
-// say so and go out of service, and be whole again after a reinit.
+// TestXAEndedOnFollower: XA COMMIT by a session on a follower, of a transaction that its applier has prepared, takes effect there alone.
+// The node must say so and go out of service, and be whole again after a reinit.
 func TestXAEndedOnFollower(t *testing.T) {
 	c := share(t)
 	leader := c.healthy()

@@ -100,8 +100,8 @@ func TestStuckMySQL(t *testing.T) {
 	t.Logf("write gap %v, all healthy after %v; %s", gap.Round(time.Millisecond), time.Since(at).Round(100*time.Millisecond), c.check(w))
 }
 
-// TestStoppedFollower stops a follower's mysqld, then its daemon too. The follower must be shown for what it is, the leader must go on with the
-// other one and keep to its memory, and the follower must catch up when both go on, without a restart of its mysqld.
+// TestStoppedFollower stops a follower's mysqld, then its daemon too. The follower must be shown for what it is, the leader must go on
+// with the other one and keep to its memory, and the follower must catch up when both go on, without a restart of its mysqld.
 func TestStoppedFollower(t *testing.T) {
 	c := share(t)
 	w := c.load(verify.Config{Writers: 16})
