@@ -13,17 +13,19 @@ import (
 // jump of the time of day changes none of them (S10). These files of the packages that decide may ask for it all the same, for the reason
 // given.
 var wallClock = map[string]string{
-	"node/history.go": "events are shown with the time of day",
-	"node/join.go":    "join tokens and certificates expire by the time of day",
-	"node/metrics.go": "shows whether a pause is over",
-	"node/node.go":    "a pause ends at a time of day that an operator gave",
-	"node/rules.go":   "shows since when a commit rule is suspended",
-	"node/run.go":     "shows how far behind mysqld is",
-	"node/seed.go":    "tells how long seeding took",
-	"node/server.go":  "shows how far behind mysqld is",
-	"node/status.go":  "shows how far behind mysqld is",
-	"node/steer.go":   "a pause ends at a time of day that an operator gave",
-	"node/upkeep.go":  "how far behind mysqld is, by a difference, which Go takes from the monotonic clock",
+	"node/force.go":      "the audit record says when",
+	"node/generation.go": "the record of a generation says when",
+	"node/history.go":    "events are shown with the time of day",
+	"node/join.go":       "join tokens and certificates expire by the time of day",
+	"node/metrics.go":    "shows whether a pause is over",
+	"node/node.go":       "a pause ends at a time of day that an operator gave",
+	"node/rules.go":      "shows since when a commit rule is suspended",
+	"node/run.go":        "shows how far behind mysqld is",
+	"node/seed.go":       "tells how long seeding took",
+	"node/server.go":     "shows how far behind mysqld is",
+	"node/status.go":     "shows how far behind mysqld is",
+	"node/steer.go":      "a pause ends at a time of day that an operator gave",
+	"node/upkeep.go":     "how far behind mysqld is, by a difference, which Go takes from the monotonic clock",
 }
 
 func TestClock(t *testing.T) {
