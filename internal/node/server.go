@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"trireme/internal/dump"
@@ -23,6 +24,8 @@ type life struct {
 	admin       *mysqld.Admin
 	events      bool       // scheduled events were started; guarded by Node.mu
 	tail        binlogTail // what the life before it had written (shown once it is known what Raft kept of it)
+
+	judgedXA atomic.Pointer[xaWatch] // the watch as the judgement begins it, until it is taken up
 
 	mu       sync.Mutex
 	source   *dump.Source
@@ -277,6 +280,8 @@ func (n *Node) judgeLife(ctx context.Context, l *life) (*judgement, error) {
 			return nil, fmt.Errorf("plugging %s: %w", j.Plug, err)
 		}
 	}
+	w := newXAWatch(l, j.High, in.XARecover) // what ends those and lies below is executed
+	l.judgedXA.Store(&w)
 	n.led.restart(marks.list, upTo)
 	if err := n.connectFeed(ctx, l); err != nil {
 		return nil, err

@@ -182,6 +182,15 @@ type xaWatch struct {
 	whole   bool // the scanner is not in the middle of a transaction that it has not seen the beginning of
 }
 
+// newXAWatch begins with what is prepared, all that ends it lying above an index.
+func newXAWatch(l *life, applied uint64, prepared map[string]bool) xaWatch {
+	w := xaWatch{life: l, scanned: applied, seen: applied, open: map[string]gtid.Range{}}
+	for xid := range prepared {
+		w.open[xid] = gtid.Range{}
+	}
+	return w
+}
+
 // watchXA finds prepared XA transactions of a follower that were ended there and nowhere else. super_read_only does not stop XA COMMIT of
 // a transaction that the applier has prepared, any session may send it, and nothing of it is logged (docs/mysql.md): it cannot be
 // prevented, and the data differs from then on. executed was read before xids.
@@ -196,9 +205,9 @@ func (n *Node) watchXA(l *life, applied uint64, executed gtid.Set, xids []mysqld
 	prepared := xidKeys(xids)
 	first := n.xa.life != l
 	if first {
-		n.xa = xaWatch{life: l, scanned: applied, seen: applied, open: map[string]gtid.Range{}}
-		for xid := range prepared {
-			n.xa.open[xid] = gtid.Range{}
+		n.xa = newXAWatch(l, applied, prepared)
+		if j := l.judgedXA.Swap(nil); j != nil {
+			n.xa = *j // it knows more: what the judgement found, and from where the log has to be looked at
 		}
 	}
 	upTo, _ := n.led.at()
