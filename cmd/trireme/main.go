@@ -31,6 +31,7 @@ type commands struct {
 	Node       nodeCmd       `cmd:"" help:"Run the daemon of this node in the foreground."`
 	Init       initCmd       `cmd:"" help:"Make the first node of a new cluster."`
 	Join       joinCmd       `cmd:"" help:"Make one more node of a running cluster."`
+	Leave      leaveCmd      `cmd:"" help:"End the cluster: its servers become a plain source and replicas."`
 	Adopt      adoptCmd      `cmd:"" help:"Make a node of a running MySQL server with its data, in place."`
 	Add        addCmd        `cmd:"" help:"Invite a node: make a one-time join token."`
 	Remove     removeCmd     `cmd:"" help:"Take a node out of the cluster, dead or alive; the leader hands over first."`

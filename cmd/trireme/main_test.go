@@ -112,6 +112,14 @@ func (f *fake) Local() api.Health { return api.Health{Name: "n1", State: "health
 func (f *fake) Leader() api.Leader {
 	return api.Leader{Name: f.view.Leader, Self: f.view.Leader == "n1"}
 }
+func (f *fake) Leave(_ context.Context, req api.LeaveRequest) (api.LeaveResult, error) {
+	res := api.LeaveResult{DryRun: req.DryRun, Cluster: "c1", Term: 7, Source: api.PlainServer{Name: "n1", Addr: "db1:3306"},
+		Replicas: []api.PlainServer{{Name: "n2", Addr: "db2:3306"}}, Loggers: []string{"n3"}, Account: "plain_repl", OpenCount: 2}
+	if req.IfTerm != 0 && req.IfTerm != 7 {
+		res.Problem = "it is term 7, not 6"
+	}
+	return res, nil
+}
 func (f *fake) Self(context.Context) api.MemberView  { return f.view.Members[0] }
 func (f *fake) View(context.Context) api.ClusterView { return f.view }
 func (f *fake) APITokenHash() string                 { return pki.HashToken("secret") }

@@ -131,6 +131,11 @@ func (c *Client) Failover(ctx context.Context, req FailoverRequest) (res Failove
 	return res, c.do(ctx, http.MethodPost, "/failover", req, &res)
 }
 
+// Leave ends the cluster.
+func (c *Client) Leave(ctx context.Context, req LeaveRequest) (res LeaveResult, err error) {
+	return res, c.do(ctx, http.MethodPost, "/leave", req, &res)
+}
+
 // NewJoinToken makes an invitation.
 func (c *Client) NewJoinToken(ctx context.Context, req JoinTokenRequest) (res JoinTokenResult, err error) {
 	return res, c.do(ctx, http.MethodPost, "/join-tokens", req, &res)

@@ -12,6 +12,7 @@
 //	GET  /history       []Event
 //	GET  /metrics       Prometheus text
 //	POST /switchover    SwitchoverRequest  -> SwitchoverResult
+//	POST /leave         LeaveRequest       -> LeaveResult
 //	POST /join-tokens   JoinTokenRequest   -> JoinTokenResult
 //	POST /join          JoinRequest        -> JoinResult
 //

@@ -75,6 +75,10 @@ func (b *backend) Resume(context.Context, ResumeRequest) (PauseResult, error) {
 	return PauseResult{}, b.note("resume")
 }
 
+func (b *backend) Leave(_ context.Context, req LeaveRequest) (LeaveResult, error) {
+	return LeaveResult{DryRun: req.DryRun}, b.note("leave")
+}
+
 func (b *backend) NewJoinToken(_ context.Context, req JoinTokenRequest) (JoinTokenResult, error) {
 	return JoinTokenResult{Name: req.Name, Role: req.Role, Token: "t"}, b.note("join-token " + req.Name)
 }

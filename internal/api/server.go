@@ -126,6 +126,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/resume", s.control(true, forLeader(s, Backend.Resume)))
 	mux.Handle("/switchover", s.control(true, forLeader(s, Backend.Switchover)))
 	mux.Handle("/failover", s.control(true, forNode(s, Backend.Failover)))
+	mux.Handle("/leave", s.control(true, forLeader(s, Backend.Leave)))
 	mux.Handle("/join-tokens", s.control(true, forLeader(s, Backend.NewJoinToken)))
 	mux.Handle("/remove", s.control(true, forLeader(s, Backend.Remove)))
 	mux.Handle("/reinit", s.control(true, forLeader(s, Backend.Reinit)))

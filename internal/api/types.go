@@ -242,6 +242,35 @@ type SwitchoverResult struct {
 	ConnectionsCut   int               `json:"connections_cut"` // to the old leader's mysqld
 }
 
+// LeaveRequest ends the cluster: its servers become plain ones.
+type LeaveRequest struct {
+	DryRun bool   `json:"dry_run,omitempty"`
+	IfTerm uint64 `json:"if_term,omitempty"` // as of SwitchoverRequest
+	// OpenTrxWait as of SwitchoverRequest.
+	OpenTrxWait *time.Duration `json:"open_trx_wait_ns,omitempty"`
+}
+
+// LeaveResult is what the cluster has become, or with DryRun what it would.
+type LeaveResult struct {
+	DryRun   bool          `json:"dry_run"`
+	Cluster  string        `json:"cluster"`
+	Term     uint64        `json:"term"`
+	Source   PlainServer   `json:"source"`
+	Replicas []PlainServer `json:"replicas"`
+	Loggers  []string      `json:"loggers"`           // their daemons end
+	Account  string        `json:"account,omitempty"` // of the replicas
+	// Problem is why it would not work (with DryRun only; else that is the error).
+	Problem          string            `json:"problem,omitempty"`
+	OpenTransactions []OpenTransaction `json:"open_transactions"` // as of SwitchoverResult
+	OpenCount        int               `json:"open_count"`
+}
+
+// PlainServer is a server that was a node.
+type PlainServer struct {
+	Name string `json:"name"`
+	Addr string `json:"addr"` // host:port
+}
+
 // MaxOpenTrx is how many transactions are listed.
 const MaxOpenTrx = 20
 
@@ -467,6 +496,8 @@ type Backend interface {
 	Switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error)
 	// Failover, on any node, moves leadership without the leader's help, and returns when the new leader takes writes.
 	Failover(ctx context.Context, req FailoverRequest) (FailoverResult, error)
+	// Leave returns when the end of the cluster is committed, or with the reason why it goes on.
+	Leave(ctx context.Context, req LeaveRequest) (LeaveResult, error)
 	// NewJoinToken makes and records an invitation.
 	NewJoinToken(ctx context.Context, req JoinTokenRequest) (JoinTokenResult, error)
 	// Join checks and uses up the token and returns once the new member is in the committed settings.

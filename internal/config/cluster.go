@@ -52,6 +52,8 @@ type Cluster struct {
 	CommitGraceMS int64 `json:"commit_grace_ms,omitempty"`
 	// Generation is the force-quorum that made this cluster out of the survivors of another one; nil: there was none.
 	Generation *Generation `json:"generation,omitempty"`
+	// Disbanded: `trireme leave` ended this cluster; its servers are plain ones. It is the last entry of the log.
+	Disbanded *Disbanded `json:"disbanded,omitempty"`
 }
 
 // Member is one node as the others know it. Addresses are host:port as others reach it.
@@ -92,6 +94,12 @@ type JoinToken struct {
 	// Upstream of the learner to be, by raft id; 0: none.
 	Upstream uint64 `json:"upstream,omitempty"`
 	Used     uint64 `json:"used,omitempty"` // raft id given to its holder, who may ask again as long as that member is pending
+}
+
+// Disbanded says how a cluster ended.
+type Disbanded struct {
+	At     time.Time `json:"at"`
+	Source string    `json:"source"` // the node whose server takes the writes; the others replicate from it
 }
 
 // Pause is an operator's wish that leadership stays where it is. It ends at Until by the clock of each node; a zero Until: when it
@@ -144,6 +152,10 @@ func (c *Cluster) Clone() *Cluster {
 	if c.Pause != nil {
 		p := *c.Pause
 		d.Pause = &p
+	}
+	if c.Disbanded != nil {
+		e := *c.Disbanded
+		d.Disbanded = &e
 	}
 	return &d
 }

@@ -129,11 +129,12 @@ type Node struct {
 	orderedAt   time.Duration
 	wish        wish
 	stopping    bool
-	polite      bool   // mysqld was asked to stop, since nobody waits
-	publishNow  bool   // our status changed in a way that others wait for
-	keepFrom    uint64 // lowest index that recovery here may need (S8); 0: not known, or XA transactions are open
-	purgedFile  uint32 // mysqld's binary log has been purged up to this file
-	setAt       uint64 // index of the entry that set cluster
+	plainUntil  time.Duration // mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
+	polite      bool          // mysqld was asked to stop, since nobody waits
+	publishNow  bool          // our status changed in a way that others wait for
+	keepFrom    uint64        // lowest index that recovery here may need (S8); 0: not known, or XA transactions are open
+	purgedFile  uint32        // mysqld's binary log has been purged up to this file
+	setAt       uint64        // index of the entry that set cluster
 	open        struct {
 		id, term uint64 // who took writes last, as this node knows, and in which term; 0: nobody since this daemon started
 		cause    string // of its loss, when that was seen to happen

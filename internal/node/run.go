@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -57,6 +58,14 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 			}
 			return t.serve(ctx)
 		}
+		if errors.Is(err, errDisbanded) && n.id.Role != config.RoleLogger {
+			log.Warn("this process becomes the plain server", "node", cfg.Name, "command", strings.Join(n.mysqldConfig().PlainCommand(), " "))
+			lock.Unlock()
+			return n.mysqldConfig().ExecPlain()
+		}
+		if errors.Is(err, errDisbanded) {
+			return nil
+		}
 		if !errors.Is(err, errNewGeneration) || ctx.Err() != nil {
 			return err
 		}
@@ -94,6 +103,12 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	}
 	if err := n.checkMembership(n.cluster); err != nil {
 		return nil, err
+	}
+	if d := n.cluster.Disbanded; d != nil {
+		if n.bin, err = mysqld.Find(ctx, cfg.MySQL.Binary); err != nil {
+			n.bin.Path = "mysqld"
+		}
+		return nil, n.disbandedError(d)
 	}
 	if n.began, err = gtid.ParseSet(n.cluster.Base); err != nil {
 		return nil, fmt.Errorf("%s: base: %w", cfg.ClusterFile(), err)
@@ -222,6 +237,8 @@ func (n *Node) run(ctx context.Context) (err error) {
 	case errors.Is(err, errNewGeneration):
 		n.log.Warn(err.Error())
 		n.killServer()
+	case errors.Is(err, errDisbanded):
+		n.stopServer()
 	case err != nil:
 		// An invariant is broken or the disk failed: nobody may be served by this node any more (S13).
 		n.log.Error("this node stops for good", "err", err)

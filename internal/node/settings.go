@@ -51,6 +51,9 @@ func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 	}
 	n.setPeers(c)
 	n.poke()
+	if c.Disbanded != nil {
+		n.task(func(context.Context) { n.disperse(c.Disbanded, c.Version) })
+	}
 }
 
 // checkMembership: a node that is no member serves nobody, its data grows stale.

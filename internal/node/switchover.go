@@ -324,6 +324,21 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return nil, n.takeOrder(body)
 	case reqReinit:
 		return nil, n.reinitHere(ctx)
+	case reqHoldings:
+		var r awaitApplied
+		if err := json.Unmarshal(body, &r); err != nil {
+			return nil, err
+		}
+		return n.holdingsHere(ctx, r)
+	case reqPlain:
+		var o plainOrder
+		if err := json.Unmarshal(body, &o); err != nil {
+			return nil, err
+		}
+		return nil, n.plainHere(ctx, o)
+	case reqStay:
+		n.stay()
+		return nil, nil
 	case reqSettings:
 		n.mu.Lock()
 		c := n.cluster

@@ -131,7 +131,7 @@ func (n *Node) tendApplier(ctx context.Context) {
 		lag = time.Since(n.srv.backlog.Since)
 	}
 	n.mu.Unlock()
-	if l == nil || !follows {
+	if l == nil || !follows || n.keepPlain() {
 		return
 	}
 	st, err := l.admin.ReplicaStatus(ctx)

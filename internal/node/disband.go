@@ -1,0 +1,411 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/gtid"
+	"trireme/internal/ha"
+	"trireme/internal/mysqld"
+)
+
+// How a cluster ends (`trireme leave`), on its leader:
+//
+//	account of the replicas -> close writes, drain -> everybody has applied everything
+//	  -> what each holds, together -> each data node: replication stopped, holes plugged, channel to the source, my.cnf-plain
+//	  -> settings: Disbanded -> each daemon: mysqld stopped, exec mysqld --defaults-file=my.cnf-plain
+//
+// Up to the settings everything can be taken back: the nodes are judged and fed again, writes open. With them the end is committed, and what
+// is left to do needs nobody else.
+
+// Requests between daemons, of an end of the cluster.
+const (
+	reqHoldings uint8 = 48 // body awaitApplied; answered with gtid_executed, once the index is applied
+	reqPlain    uint8 = 49 // body plainOrder; answered when the server is ready to be a plain one
+	reqStay     uint8 = 50 // no body; the cluster goes on
+)
+
+// Limits of an end of the cluster.
+const (
+	plainPatience    = 10 * time.Second // for one node to get ready
+	plainLimit       = 30 * time.Second // for the end to be committed; then a node that is ready goes back to its work
+	disbandLimit     = 60 * time.Second
+	dispersePatience = 5 * time.Second // for everybody to know that it is the end
+)
+
+const plainAccount = "plain_repl" // user of the replicas
+
+// plainOrder tells a node what to become.
+type plainOrder struct {
+	Source  string         `json:"source"` // name
+	Host    string         `json:"host"`
+	Port    int            `json:"port"`
+	Account mysqld.Account `json:"account"`
+	// Executed is everything that any node has executed, local statements of dead incarnations included: with all of it everywhere, no replica
+	// asks its source for what that no longer has.
+	Executed string `json:"executed"`
+}
+
+// errDisbanded ends the daemon: its server goes on without it.
+var errDisbanded = errors.New("the cluster has ended")
+
+// disbandedError is why no daemon starts on a directory any more.
+func (n *Node) disbandedError(d *config.Disbanded) error {
+	what := "It was a logger: nothing is left to run here"
+	if n.id.Role != config.RoleLogger {
+		mc := n.mysqldConfig()
+		what = fmt.Sprintf("Its MySQL server is a plain one now, the source of the others, and is started by: %s", strings.Join(mc.PlainCommand(), " "))
+		if d.Source != n.id.Name {
+			what = fmt.Sprintf("Its MySQL server is a plain replica of %s now, and is started by: %s", d.Source, strings.Join(mc.PlainCommand(), " "))
+		}
+	}
+	return fmt.Errorf("cluster %q was ended by `trireme leave` on %s. %s", n.id.Cluster, d.At.UTC().Format("2006-01-02 15:04:05 UTC"), what)
+}
+
+// plainPlan is who becomes what.
+type plainPlan struct {
+	res   api.LeaveResult
+	peers []uint64 // data nodes but this one
+}
+
+// Leave implements api.Backend (leader only).
+func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult, error) {
+	if err := n.checkTerm(req.IfTerm); err != nil {
+		return api.LeaveResult{}, err
+	}
+	p, err := n.planLeave()
+	p.res.DryRun = req.DryRun
+	if e, ok := errors.AsType[*api.Error](err); ok && req.DryRun && e.Kind == api.KindConflict {
+		p.res.Problem = e.Message
+		return p.res, nil
+	}
+	if err != nil {
+		return p.res, err
+	}
+	wait := api.DefaultTrxWait
+	if req.OpenTrxWait != nil {
+		wait = *req.OpenTrxWait
+	}
+	if wait < 0 || wait > api.MaxTrxWait {
+		return p.res, api.Errorf(api.KindInvalid, "open transactions can be waited for up to %v, not %v", api.MaxTrxWait, wait)
+	}
+	n.mu.Lock()
+	l, term := n.srv.life, n.serving.term
+	if n.request != nil || n.serving.phase != ha.PhaseOpen || l == nil {
+		n.mu.Unlock()
+		return p.res, underWay()
+	}
+	if req.DryRun {
+		n.mu.Unlock()
+		open, err := l.admin.OpenTransactions(ctx, true)
+		p.res.OpenTransactions, p.res.OpenCount = openTransactions(open), len(open)
+		return p.res, err
+	}
+	n.serving.phase, n.serving.closing, n.serving.drained = ha.PhaseHandover, false, false
+	outcome := make(chan moved, 1)
+	n.serveTaskLocked(disbandLimit+wait, func(ctx context.Context) { outcome <- n.disband(ctx, l, term, p, wait) })
+	n.mu.Unlock()
+	m := <-outcome // it has limits of its own
+	p.res.OpenTransactions, p.res.OpenCount = openTransactions(m.open), len(m.open)
+	if m.err != nil {
+		return p.res, api.Errorf(api.KindConflict, "the cluster was not left: %v", m.err).With("it goes on; see `trireme status`, then try again")
+	}
+	return p.res, nil
+}
+
+// planLeave says who would become what, or why it cannot be: everybody has to be there and well.
+func (n *Node) planLeave() (plainPlan, error) {
+	v := n.view()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := plainPlan{res: api.LeaveResult{Cluster: n.id.Cluster, Term: v.Raft.Term, Account: plainAccount, Replicas: []api.PlainServer{}, Loggers: []string{},
+		OpenTransactions: []api.OpenTransaction{}}}
+	var ill []string
+	for _, m := range n.cluster.Members {
+		s := api.PlainServer{Name: m.Name, Addr: net.JoinHostPort(m.MySQLHost, strconv.Itoa(m.MySQLPort))}
+		peer := n.peers[m.ID]
+		switch {
+		case m.ID == n.id.ID:
+			p.res.Source = s
+			continue
+		case m.Pending || m.Removing:
+			ill = append(ill, m.Name+" is just joining or leaving")
+		case peer == nil || !peer.fresh():
+			ill = append(ill, m.Name+" does not answer")
+		case m.Role != config.RoleLogger && !peer.status.Ready:
+			ill = append(ill, m.Name+" is "+peer.status.Member.State)
+		}
+		if m.Role == config.RoleLogger {
+			p.res.Loggers = append(p.res.Loggers, m.Name)
+			continue
+		}
+		p.res.Replicas = append(p.res.Replicas, s)
+		p.peers = append(p.peers, m.ID)
+	}
+	switch {
+	case n.cluster.Disbanded != nil:
+		return p, api.Errorf(api.KindConflict, "the cluster has been left already")
+	case v.Serving.Phase != ha.PhaseOpen:
+		return p, api.Errorf(api.KindNoLeader, "%s is not a leader with open writes", n.id.Name).With("wait until `trireme status` shows a healthy leader")
+	case len(ill) > 0:
+		return p, api.Errorf(api.KindConflict, "not every node can be made a plain server: %s", strings.Join(ill, "; ")).
+			With("bring it back, or remove it: trireme remove NODE")
+	}
+	return p, nil
+}
+
+// disband carries it out. Unless the end is committed, or may be, writes open again.
+func (n *Node) disband(ctx context.Context, l *life, term uint64, p plainPlan, wait time.Duration) (m moved) {
+	order := plainOrder{Source: n.id.Name, Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port, Account: mysqld.Account{User: plainAccount, Password: config.NewToken()}}
+	n.log.Warn("the cluster is left, on an operator's request", "term", term)
+	if m.err = l.admin.MakeReplAccount(ctx, order.Account); m.err == nil {
+		m.err = n.prepareAll(ctx, l, term, p, order, wait, &m)
+	}
+	if m.err == nil {
+		if m.err = n.commitEnd(ctx); m.err == nil {
+			n.history.add(n.event("leave", 0, "the cluster is left: "+n.id.Name+"'s server is the source of the others"))
+			return m
+		}
+		// It may come into force still: then nothing may have been written behind it.
+		if e, ok := errors.AsType[*api.Error](m.err); !ok || e.Kind != api.KindNoLeader {
+			n.mu.Lock()
+			n.fenceLocked("whether the cluster has ended is not known: " + m.err.Error())
+			n.mu.Unlock()
+			return m
+		}
+	}
+	n.log.Warn("the cluster is not left", "term", term, "err", m.err)
+	n.history.add(n.event("no-leave", 0, "the cluster was not left: "+m.err.Error()))
+	for _, id := range p.peers {
+		n.task(func(ctx context.Context) {
+			sctx, cancel := context.WithTimeout(ctx, plainPatience)
+			defer cancel()
+			_, _ = n.tr.Request(sctx, id, reqStay, nil) // one that does not hear it goes back by itself
+		})
+	}
+	n.reopen(l, term, false)
+	n.task(func(ctx context.Context) {
+		if err := l.admin.DropReplAccount(ctx, plainAccount); err != nil {
+			n.log.Warn("the account of plain replicas is left", "user", plainAccount, "err", err)
+		}
+	})
+	return m
+}
+
+// prepareAll closes writes and makes every server ready to be a plain one.
+func (n *Node) prepareAll(ctx context.Context, l *life, term uint64, p plainPlan, order plainOrder, wait time.Duration, m *moved) error {
+	if wait > 0 {
+		n.awaitTransactions(ctx, l, wait)
+	}
+	n.mu.Lock()
+	if n.serving.closing = n.serving.phase == ha.PhaseHandover; n.serving.closing {
+		n.leaveLocked(true, "the cluster is left")
+	}
+	n.mu.Unlock()
+	n.routes()
+	n.broadcastStatus()
+	m.closing = now()
+	if err := n.closeWrites(ctx, l, m); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	if n.serving.phase == ha.PhaseHandover && n.serving.term == term {
+		n.serving.drained = true
+	}
+	n.mu.Unlock()
+	all, err := n.holdings(ctx, l, p.peers)
+	if err != nil {
+		return err
+	}
+	order.Executed = all.String()
+	body, err := json.Marshal(order)
+	if err != nil {
+		return err
+	}
+	for _, id := range p.peers {
+		rctx, cancel := context.WithTimeout(ctx, plainPatience)
+		_, err := n.tr.Request(rctx, id, reqPlain, body)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: %w", n.memberName(id), err)
+		}
+	}
+	return n.becomePlain(ctx, l, order)
+}
+
+// holdings is what all data nodes together have executed, once each has applied everything.
+func (n *Node) holdings(ctx context.Context, l *life, peers []uint64) (gtid.Set, error) {
+	if _, err := n.readApplied(ctx, l); err != nil {
+		return gtid.Set{}, err
+	}
+	all := l.executedSet().Clone()
+	index, _ := n.led.at()
+	body, err := json.Marshal(awaitApplied{Index: index, Patience: targetPatience})
+	if err != nil {
+		return gtid.Set{}, err
+	}
+	for _, id := range peers {
+		rctx, cancel := context.WithTimeout(ctx, plainPatience)
+		text, err := n.tr.Request(rctx, id, reqHoldings, body)
+		cancel()
+		if err != nil {
+			return gtid.Set{}, fmt.Errorf("%s: %w", n.memberName(id), err)
+		}
+		set, err := gtid.ParseSet(string(text))
+		if err != nil {
+			return gtid.Set{}, err
+		}
+		all.AddSet(set)
+	}
+	return all, nil
+}
+
+// holdingsHere answers reqHoldings.
+func (n *Node) holdingsHere(ctx context.Context, r awaitApplied) ([]byte, error) {
+	if err := n.awaitAppliedHere(ctx, r); err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	l := n.srv.life
+	n.mu.Unlock()
+	if l == nil {
+		return nil, errDeadLife
+	}
+	if _, err := n.readApplied(ctx, l); err != nil {
+		return nil, err
+	}
+	return []byte(l.executedSet().String()), nil
+}
+
+// plainHere answers reqPlain: this follower's mysqld is made ready. When the end does not come, it is fed again.
+func (n *Node) plainHere(ctx context.Context, o plainOrder) error {
+	n.mu.Lock()
+	l := n.srv.life
+	if l == nil || n.srv.state != ha.ServerReady || n.serving.phase != ha.PhaseNone {
+		state := n.srv.state
+		n.mu.Unlock()
+		return fmt.Errorf("its mysqld is %s", state)
+	}
+	n.plainUntil = now() + plainLimit
+	n.mu.Unlock()
+	err := l.admin.StopReplica(ctx)
+	if err == nil {
+		err = l.admin.ConfigurePlain(ctx, mysqld.Channel{Host: o.Host, Port: o.Port, Account: o.Account})
+	}
+	if err == nil {
+		err = n.becomePlain(ctx, l, o)
+	}
+	if err != nil {
+		n.stay()
+	}
+	return err
+}
+
+// becomePlain is what source and replicas have in common: all that anybody has executed counts as executed, on disk, and the option file is
+// written.
+func (n *Node) becomePlain(ctx context.Context, l *life, o plainOrder) error {
+	all, err := gtid.ParseSet(o.Executed)
+	if err != nil {
+		return err
+	}
+	if _, err := n.readApplied(ctx, l); err != nil {
+		return err
+	}
+	if holes := all.Subtract(l.executedSet()); !holes.Empty() {
+		// If the cluster goes on, they are no business of Raft's here either (S5).
+		err := n.local.update(func(s *localState) {
+			known, err := gtid.ParseSet(s.Inherited)
+			if err == nil {
+				s.Inherited = known.Union(holes).String()
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if err := l.admin.PlugGTIDs(ctx, holes.String()); err != nil {
+			return err
+		}
+	}
+	if err := l.admin.FlushEngineLogs(ctx); err != nil {
+		return err
+	}
+	return n.mysqldConfig().WritePlain(o.Source == n.id.Name)
+}
+
+// stay takes a follower's preparation back: it is judged, and fed again.
+func (n *Node) stay() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.plainUntil == 0 || n.cluster.Disbanded != nil {
+		return
+	}
+	n.plainUntil = 0
+	if n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone {
+		n.srv.state = ha.ServerUp
+		n.publishNow = true
+	}
+	n.poke()
+}
+
+// keepPlain says whether mysqld is ready to be a plain server, so that nobody starts replication; not for ever.
+func (n *Node) keepPlain() bool {
+	n.mu.Lock()
+	until := n.plainUntil
+	n.mu.Unlock()
+	if until != 0 && now() > until {
+		n.log.Warn("the cluster has not ended: mysqld is fed again")
+		n.stay()
+	}
+	return until != 0
+}
+
+// commitEnd makes the end the last entry of the log.
+func (n *Node) commitEnd(ctx context.Context) error {
+	_, err := n.changeCluster(ctx, func(c *config.Cluster) error {
+		c.Disbanded = &config.Disbanded{At: time.Now(), Source: n.id.Name}
+		return nil
+	})
+	return err
+}
+
+// disperse ends this daemon once the others know of the end, or will hear of it from somebody else: the source first, so that it is back first.
+func (n *Node) disperse(d *config.Disbanded, version uint64) {
+	n.mu.Lock()
+	n.stopping = true // nobody leads any more
+	n.publishNow = true
+	n.mu.Unlock()
+	n.poke()
+	n.log.Warn("the cluster has ended: mysqld goes on as a plain server", "source", d.Source)
+	deadline := now() + dispersePatience
+	for now() < deadline && !n.mayDisperse(d, version) {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	n.fail(errDisbanded)
+}
+
+func (n *Node) mayDisperse(d *config.Disbanded, version uint64) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if d.Source == n.id.Name {
+		return !slices.ContainsFunc(n.cluster.Members, func(m config.Member) bool {
+			p := n.peers[m.ID]
+			return p != nil && p.fresh() && p.status.Settings < version
+		})
+	}
+	m, _ := n.cluster.Member(d.Source)
+	p := n.peers[m.ID]
+	return p == nil || !p.fresh()
+}

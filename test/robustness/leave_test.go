@@ -1,0 +1,151 @@
+package robustness
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"trireme/internal/api"
+	"trireme/internal/demo"
+	"trireme/internal/verify"
+)
+
+// leave asks the leader.
+func (c *cluster) leave(asked *demo.Node, req api.LeaveRequest) (api.LeaveResult, error) {
+	cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", asked.Ports.API), c.State().Token, nil)
+	defer cl.Close()
+	return cl.Leave(c.t.Context(), req)
+}
+
+// TestLeave follows docs/ops/leave.md: a cluster with holes in what its nodes have executed, that has failed over and been written to, becomes a
+// source and a replica; a dead node forbids it, and what is taken back leaves a healthy cluster.
+func TestLeave(t *testing.T) {
+	c := create(t, 2, 1)
+	leader := c.healthy()
+	follower := c.others(leader)[0]
+	s := c.session(leader)
+	s.exec("CREATE DATABASE shop", "CREATE TABLE shop.t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)", "INSERT INTO shop.t (v) VALUES (1)")
+	s.close()
+	c.caughtUp()
+	// A local statement on each, which the log does not have: the replica must not ask its source for it.
+	for _, n := range []*demo.Node{follower, leader} {
+		if n == leader {
+			_, err := c.Switchover(t.Context(), follower.Name)
+			must(t, err)
+			c.healthy()
+		}
+		f := c.session(n)
+		f.exec("REPAIR TABLE shop.t")
+		f.close()
+	}
+	leader, follower = follower, leader
+	c.healthy()
+
+	// Refused while somebody is missing, by every node alike; nothing has changed.
+	logger := c.Nodes()[2]
+	c.KillDaemon(logger)
+	eventually(t, healLimit, "the logger is missed", func() error {
+		for _, m := range c.view().Members {
+			if m.Name == logger.Name && m.State != api.StateDown {
+				return errors.New(m.State)
+			}
+		}
+		return nil
+	})
+	if _, err := c.leave(follower, api.LeaveRequest{}); err == nil || !strings.Contains(err.Error(), logger.Name+" does not answer") || api.ExitCode(err) != 1 {
+		t.Errorf("left without %s: %v", logger.Name, err)
+	}
+	if res, err := c.leave(leader, api.LeaveRequest{DryRun: true}); err != nil || !strings.Contains(res.Problem, logger.Name) {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if _, err := c.leave(leader, api.LeaveRequest{IfTerm: 1}); api.KindOf(err) != api.KindConflict {
+		t.Errorf("left in an old term: %v", err)
+	}
+	c.start(logger)
+	c.healthy()
+
+	// A follower that cannot be made ready: everything is taken back.
+	blocked := filepath.Join(follower.Dir, "mysql", "binlog-plain")
+	must(t, os.WriteFile(blocked, nil, 0o600))
+	if _, err := c.leave(leader, api.LeaveRequest{}); err == nil || !strings.Contains(err.Error(), follower.Name) {
+		t.Errorf("left although %s cannot: %v", follower.Name, err)
+	}
+	must(t, os.Remove(blocked))
+	c.healthy()
+	w := c.load(verify.Config{Writers: 4})
+	c.writesMore(w, 50)
+	c.equalNow()
+	must(t, w.Stop())
+
+	res, err := c.leave(leader, api.LeaveRequest{DryRun: true})
+	must(t, err)
+	if res.Problem != "" || res.Source.Name != leader.Name || len(res.Replicas) != 1 || len(res.Loggers) != 1 {
+		t.Fatalf("%+v", res)
+	}
+	began := time.Now()
+	_, err = c.leave(follower, api.LeaveRequest{})
+	must(t, err)
+	source, replica := c.plain(leader), c.plain(follower)
+	eventually(t, healLimit, "the source takes writes", func() error {
+		_, err := source.ExecContext(t.Context(), "INSERT INTO shop.t (v) VALUES (2)")
+		return err
+	})
+	t.Logf("the source takes writes again after %v", time.Since(began).Round(time.Millisecond))
+	eventually(t, healLimit, "the replica has everything", func() error {
+		if err := replica.PingContext(t.Context()); err != nil {
+			return err
+		}
+		a, b := get1(t, source, "SELECT @@gtid_executed"), get1(t, replica, "SELECT @@gtid_executed")
+		if a != b {
+			return fmt.Errorf("source %s, replica %s, %s", a, b, get1(t, replica, "SELECT GROUP_CONCAT(LAST_ERROR_MESSAGE) FROM performance_schema.replication_connection_status"))
+		}
+		return nil
+	})
+	for _, q := range []string{"SELECT CONCAT(COUNT(*), ' ', SUM(v)) FROM shop.t", "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'workload'"} {
+		if a, b := get1(t, source, q), get1(t, replica, q); a != b {
+			t.Errorf("%s: source %s, replica %s", q, a, b)
+		}
+	}
+	if v := get1(t, source, "SELECT CONCAT(@@super_read_only, @@log_replica_updates, @@sync_binlog, @@innodb_flush_log_at_trx_commit)"); v != "0111" {
+		t.Errorf("settings of the source: %s", v)
+	}
+	if v := get1(t, replica, "SELECT CONCAT(@@super_read_only, @@log_replica_updates)"); v != "11" {
+		t.Errorf("settings of the replica: %s", v)
+	}
+	// No daemon starts there again.
+	for _, n := range c.Nodes() {
+		out, err := exec.CommandContext(t.Context(), binary, "node", "--config", filepath.Join(n.Dir, "trireme.toml")).CombinedOutput()
+		want := "was ended by `trireme leave`"
+		if n != logger {
+			want = "another daemon owns" // or, once the lock of the daemon is gone, the same
+			if !strings.Contains(string(out), want) {
+				want = "my.cnf-plain"
+			}
+		}
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v: %s", n.Name, err, out)
+		}
+	}
+}
+
+// plain connects to what was a node's mysqld.
+func (c *cluster) plain(n *demo.Node) *sql.DB {
+	l := c.Direct(n)
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = l.User, l.Password, "tcp", l.Addr()
+	return openDB(c.t, cfg)
+}
+
+// equalNow: everybody has applied everything.
+func (c *cluster) equalNow() {
+	c.t.Helper()
+	c.caughtUp()
+}
