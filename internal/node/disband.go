@@ -178,7 +178,9 @@ func (n *Node) disband(ctx context.Context, l *life, term uint64, p plainPlan, w
 		// It may come into force still: then nothing may have been written behind it.
 		if e, ok := errors.AsType[*api.Error](m.err); !ok || e.Kind != api.KindNoLeader {
 			n.mu.Lock()
-			n.fenceLocked("whether the cluster has ended is not known: " + m.err.Error())
+			if n.serving.phase == ha.PhaseHandover && n.srv.life == l {
+				n.fenceLocked("whether the cluster has ended is not known: " + m.err.Error())
+			}
 			n.mu.Unlock()
 			return m
 		}
@@ -239,7 +241,17 @@ func (n *Node) prepareAll(ctx context.Context, l *life, term uint64, p plainPlan
 			return fmt.Errorf("%s: %w", n.memberName(id), err)
 		}
 	}
-	return n.becomePlain(ctx, l, order)
+	if err := n.becomePlain(ctx, l, order); err != nil {
+		return err
+	}
+	// A local statement meanwhile would be in no binary log of the plain source.
+	if _, err := n.readApplied(ctx, l); err != nil {
+		return err
+	}
+	if more := l.executedSet().Subtract(all); !more.Empty() {
+		return fmt.Errorf("somebody has run a statement that is not replicated meanwhile: %s", more)
+	}
+	return nil
 }
 
 // holdings is what all data nodes together have executed, once each has applied everything.
