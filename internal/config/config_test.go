@@ -117,7 +117,7 @@ func TestMistakes(t *testing.T) {
 func TestPortsOfDifferentAddressesMayBeEqual(t *testing.T) {
 	n := Default()
 	n.Cluster, n.Name, n.Dir = "c1", "n1", "/d"
-	n.Peer = Peer{"127.0.0.2:3306", "127.0.0.2:3306"}
+	n.Peer = Peer{Listen: "127.0.0.2:3306", Advertise: "127.0.0.2:3306"}
 	n.API.Advertise = "127.0.0.1:8008"
 	n.MySQL.Bind = "127.0.0.1"
 	if err := n.Validate(); err != nil {
@@ -368,4 +368,21 @@ func FuzzParse(f *testing.F) {
 		}
 		_ = fmt.Sprint(n)
 	})
+}
+
+func TestKnownPeers(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                           "map[]",
+		"db2=h:1":                    "map[db2:h:1]",
+		" db2=h:1, db-3=10.0.0.1:2 ": "map[db-3:10.0.0.1:2 db2:h:1]",
+		"db2":                        "",
+		"db2=h":                      "",
+		"db2=0.0.0.0:1":              "",
+		"=h:1":                       "",
+	} {
+		got, err := Peer{Known: text}.KnownPeers()
+		if (err != nil) != (want == "") || err == nil && fmt.Sprint(got) != want {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
 }

@@ -1,9 +1,12 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -50,6 +53,20 @@ const (
 type Peer struct {
 	Listen    string // host:port
 	Advertise string // host:port as the other nodes reach it
+	Known     string // where others are that have moved: "db2=host:port db3=host:port"
+}
+
+// KnownPeers reads Known: node name to address.
+func (p Peer) KnownPeers() (map[string]string, error) {
+	out := map[string]string{}
+	for _, f := range strings.FieldsFunc(p.Known, func(r rune) bool { return r == ' ' || r == ',' }) {
+		name, addr, _ := strings.Cut(f, "=")
+		if err := errors.Join(CheckName("node", name), CheckAdvertise(addr)); err != nil {
+			return nil, fmt.Errorf("%q is not NODE=HOST:PORT", f)
+		}
+		out[name] = addr
+	}
+	return out, nil
 }
 
 // API is the HTTP control surface.

@@ -89,6 +89,9 @@ func (n Node) checkAddresses(doc document) *Error {
 			return doc.fail(a[0], err.Error(), "")
 		}
 	}
+	if _, err := n.Peer.KnownPeers(); err != nil {
+		return doc.fail("peer.known", err.Error(), `write "db2=host:port db3=host:port"`)
+	}
 	for _, b := range [][2]string{{"mysql.bind", n.MySQL.Bind}, {"router.bind", n.Router.Bind}} {
 		if b[1] == "" || strings.ContainsAny(b[1], " ,/") {
 			return doc.fail(b[0], fmt.Sprintf("%q is not an address", b[1]), `write one address; "0.0.0.0" listens on all`)

@@ -116,6 +116,9 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if n.bundle, err = pki.LoadBundle(cfg.TLSDir()); err != nil {
 		return nil, err
 	}
+	if err := n.renewCertificate(); err != nil {
+		n.log.Warn("this node's certificate does not name the hosts by which it is reached; Trireme's own links do not mind", "err", err)
+	}
 	if n.local, err = openLocalFile(cfg.Dir); err != nil {
 		return nil, err
 	}
@@ -306,6 +309,7 @@ func (n *Node) startParts() error {
 		return err
 	}
 	close(n.ready)
+	n.setKnown(n.cluster)
 	n.setPeers(n.cluster)
 	if st := n.cons.Status(); len(st.Voters) == 1 && st.Voters[0] == n.id.ID {
 		n.cons.Campaign() // nobody else can lead
@@ -313,6 +317,7 @@ func (n *Node) startParts() error {
 	n.task(n.history.keep)
 	n.every(time.Second, n.syncHistory)
 	n.every(time.Second, n.reconcile)
+	n.every(time.Second, n.sayAddress)
 	n.every(time.Second, n.fetchSettings)
 	n.every(boundInterval, n.purge)
 	n.every(pulseInterval, n.feelPulse)

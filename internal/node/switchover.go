@@ -320,6 +320,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return json.Marshal(d)
 	case reqNotPassed:
 		return nil, n.takeNotPassed(from, body)
+	case reqAddress:
+		return nil, n.takeAddress(ctx, from, body)
 	case reqForce:
 		return nil, n.takeOrder(body)
 	case reqReinit:

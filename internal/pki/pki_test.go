@@ -366,3 +366,17 @@ func FuzzParseJoinToken(f *testing.F) {
 		}
 	})
 }
+
+func TestNames(t *testing.T) {
+	ca, err := NewCA("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := ca.Issue(NodeCert{Name: "db1", ID: 1, Hosts: []string{"db1.example:7306", "10.0.0.1"}}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !b.Names([]string{"db1.example:1", "10.0.0.1:2", "db1", ""}) || b.Names([]string{"db1.example", "db1.new:7306"}) || b.Names([]string{"10.0.0.2"}) {
+		t.Error("wrong hosts")
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 )
 
@@ -49,6 +50,20 @@ func NewBundle(caPEM, certPEM, keyPEM []byte) (*Bundle, error) {
 
 // Identity is the node that the bundle belongs to.
 func (b *Bundle) Identity() Identity { return b.id }
+
+// Names says whether the node's certificate names all of some hosts, with or without a port. Trireme's own links and clients do not look
+// at that, they check who the node is; other TLS clients do.
+func (b *Bundle) Names(hosts []string) bool {
+	for _, h := range hosts {
+		if host, _, err := net.SplitHostPort(h); err == nil {
+			h = host
+		}
+		if h != "" && b.pair.Leaf.VerifyHostname(h) != nil {
+			return false
+		}
+	}
+	return true
+}
 
 // NotAfter is when the node's certificate ends.
 func (b *Bundle) NotAfter() time.Time { return b.pair.Leaf.NotAfter }

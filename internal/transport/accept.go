@@ -186,7 +186,7 @@ func (t *Transport) judge(tc *tls.Conn, h *hello) *welcome {
 }
 
 // register makes in the one stream of its kind from its peer, in place of an older one, and lets our own links to the peer
-// dial at once. A peer that SetPeers did not name is dialed at the address it gave: it may lead a membership that this
+// dial at once, where it says that it is. A peer that SetPeers did not name is dialed at the address it gave: it may lead a membership that this
 // node has not heard of yet.
 func (t *Transport) register(in *inbound, h *hello) bool {
 	t.mu.Lock()
@@ -204,11 +204,15 @@ func (t *Transport) register(in *inbound, h *hello) bool {
 	}
 	t.inbound[key] = in
 	p := t.peers[in.from]
-	if addr := dialBack(h.address, in.raw.RemoteAddr()); p == nil && addr != "" && t.learnedPeers() < maxLearned {
+	addr := dialBack(h.address, in.raw.RemoteAddr())
+	if p == nil && addr != "" && t.learnedPeers() < maxLearned {
 		t.cfg.Logger.Info("a node of the cluster that is not a known peer connected", "peer", in.from, "addr", addr)
 		p = t.addPeer(in.from, addr, true)
 	}
 	if p != nil {
+		if addr != "" {
+			p.saysAddress(addr)
+		}
 		p.dialNow()
 	}
 	return true

@@ -102,9 +102,11 @@ func (l *link) setStatus(status []byte) {
 func (l *link) run() {
 	backoff := minBackoff
 	for l.p.ctx.Err() == nil {
+		addr := *l.p.addr.Load()
 		c, err := l.dialFresh()
 		if err != nil {
 			l.logFailure(err)
+			l.p.elsewhere(addr)
 			if !l.pause(backoff) {
 				break
 			}

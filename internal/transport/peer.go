@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -22,7 +24,9 @@ type peer struct {
 	learned bool // under Transport.mu: it dialed us, SetPeers does not know it yet
 	ctx     context.Context
 	stop    context.CancelFunc
-	addr    atomic.Pointer[string]
+	addr    atomic.Pointer[string] // in use: one of where
+	whereMu sync.Mutex
+	where   addresses
 	rtts    rtts
 	control *link
 	bulk    *link
@@ -36,14 +40,69 @@ func newPeer(t *Transport, id uint64, addr string, learned bool) *peer {
 	p := &peer{t: t, id: id, learned: learned}
 	p.ctx, p.stop = context.WithCancel(t.ctx)
 	p.addr.Store(&addr)
+	p.where.told = addr
 	p.control = newLink(p, controlStream, t.cfg.MaxControlBytes)
 	p.bulk = newLink(p, bulkStream, t.cfg.MaxBulkBytes)
 	return p
 }
 
+// addresses are where a peer may be. One that moves is known by its certificate, not by its address: the newest word counts, and what does
+// not answer is tried in turn with the others.
+type addresses struct {
+	said  string // by itself, in its last hello
+	told  string // by SetPeers
+	known string // by SetKnown
+}
+
+// setAddress is SetPeers' word.
 func (p *peer) setAddress(addr string) {
+	p.whereMu.Lock()
+	news := p.where.told != addr
+	p.where.told = addr
+	p.whereMu.Unlock()
+	if news {
+		p.use(addr)
+	}
+}
+
+// saysAddress is the peer's own word, over a connection that its certificate vouches for.
+func (p *peer) saysAddress(addr string) {
+	p.whereMu.Lock()
+	p.where.said = addr
+	p.whereMu.Unlock()
+	p.use(addr)
+}
+
+// setKnown is an operator's word.
+func (p *peer) setKnown(addr string) {
+	p.whereMu.Lock()
+	p.where.known = addr
+	p.whereMu.Unlock()
+}
+
+func (p *peer) use(addr string) {
 	if old := p.addr.Swap(&addr); *old != addr {
 		p.dialNow()
+	}
+}
+
+// elsewhere goes on to the next address after one that did not answer.
+func (p *peer) elsewhere(failed string) {
+	p.whereMu.Lock()
+	defer p.whereMu.Unlock()
+	cur := p.addr.Load()
+	if *cur != failed {
+		return // the other link was here already
+	}
+	var all []string
+	for _, a := range []string{p.where.said, p.where.told, p.where.known} {
+		if a != "" && !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	if len(all) > 1 {
+		next := all[(slices.Index(all, failed)+1)%len(all)]
+		p.addr.CompareAndSwap(cur, &next)
 	}
 }
 

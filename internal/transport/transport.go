@@ -88,6 +88,7 @@ type Transport struct {
 	mu      sync.RWMutex
 	closed  bool
 	peers   map[uint64]*peer
+	known   map[uint64]string // see SetKnown
 	inbound map[inboundKey]*inbound
 }
 
@@ -208,9 +209,20 @@ func (t *Transport) SetPeers(addrs map[uint64]string) {
 	}
 }
 
+// SetKnown gives addresses to try besides those of SetPeers: raft id to address. Peers may have moved while this node did not hear of it.
+func (t *Transport) SetKnown(addrs map[uint64]string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known = addrs
+	for id, p := range t.peers {
+		p.setKnown(addrs[id])
+	}
+}
+
 // addPeer starts to dial; t.mu is held.
 func (t *Transport) addPeer(id uint64, addr string, learned bool) *peer {
 	p := newPeer(t, id, addr, learned)
+	p.setKnown(t.known[id])
 	t.peers[id] = p
 	t.wg.Add(2)
 	for _, l := range []*link{p.control, p.bulk} {

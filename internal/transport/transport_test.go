@@ -262,6 +262,31 @@ func TestRemovedPeerIsTold(t *testing.T) {
 	})
 }
 
+// A peer that has moved is dialed where it says that it is, and found again at another of its addresses when it is not there.
+func TestMovedPeer(t *testing.T) {
+	a, b := startNode(t, 1, nil), startNode(t, 2, nil)
+	connect(a, b)
+	old := b.Addr()
+	b.close()
+	eventually(t, "down", func() bool { return a.lastDown() != nil })
+	b = startNode(t, 2, nil)
+	b.SetPeers(map[uint64]string{1: a.Addr()})
+	eventually(t, "found where it says", func() bool { return a.Connected(2) && b.Connected(1) })
+	a.SetPeers(map[uint64]string{2: old}) // settings that know nothing of it
+	if got := *a.peer(2).addr.Load(); got != b.Addr() {
+		t.Errorf("it is looked for at %s", got)
+	}
+
+	// Both have moved: nobody can say anything. One of them is told.
+	a.close()
+	b.close()
+	a, b = startNode(t, 1, nil), startNode(t, 2, nil)
+	a.SetKnown(map[uint64]string{2: b.Addr()})
+	a.SetPeers(map[uint64]string{2: old})
+	b.SetPeers(map[uint64]string{1: old})
+	eventually(t, "found", func() bool { return a.Connected(2) && b.Connected(1) })
+}
+
 // A node that learns of a peer from its hello can answer it, and forgets it when it goes.
 func TestUnknownPeerIsAnswered(t *testing.T) {
 	a, b := startNode(t, 1, func(c *Config) { c.Listen = "0.0.0.0:0" }), startNode(t, 2, nil)

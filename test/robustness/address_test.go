@@ -1,0 +1,113 @@
+package robustness
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/demo"
+)
+
+// move gives a node that is stopped other ports, in its file.
+func (c *cluster) move(n *demo.Node, base int, known string) {
+	c.t.Helper()
+	path := filepath.Join(n.Dir, config.NodeFileName)
+	f, err := config.Load(path)
+	must(c.t, err)
+	n.Ports = demo.Ports{MySQL: base, Peer: base + 1, API: base + 2, RW: base + 3, RO: base + 4}
+	at := func(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+	f.Peer = config.Peer{Listen: at(n.Ports.Peer), Advertise: at(n.Ports.Peer), Known: known}
+	f.API = config.API{Listen: at(n.Ports.API), Advertise: at(n.Ports.API)}
+	f.MySQL.Port, f.Router.RWPort, f.Router.ROPort = n.Ports.MySQL, n.Ports.RW, n.Ports.RO
+	must(c.t, config.WriteFile(path, config.Render(f)))
+}
+
+// knownAt waits until the settings, as a node has them, hold the new addresses of another one.
+func (c *cluster) knownAt(asked, n *demo.Node) {
+	c.t.Helper()
+	eventually(c.t, steerLimit, asked.Name+" knows where "+n.Name+" is", func() error {
+		s, err := config.LoadCluster(asked.Dir)
+		if err != nil {
+			return err
+		}
+		m, _ := s.Member(n.Name)
+		want := fmt.Sprintf("127.0.0.1:%d 127.0.0.1:%d %d", n.Ports.Peer, n.Ports.API, n.Ports.RW)
+		if got := fmt.Sprintf("%s %s %d", m.Peer, m.API, m.RWPort); got != want || m.Role != config.RoleLogger && m.MySQLPort != n.Ports.MySQL {
+			return fmt.Errorf("%s, not %s", got, want)
+		}
+		return nil
+	})
+}
+
+// TestChangeAddress follows docs/ops/change-an-address.md: one node after the other gets other addresses, and then all of them at once.
+func TestChangeAddress(t *testing.T) {
+	c := create(t, 1, 2)
+	n1 := c.healthy()
+	all := c.Nodes()
+	base, err := demo.FreePortBase(6)
+	must(t, err)
+	for i, n := range []*demo.Node{all[1], n1} { // a follower, and the leader
+		c.StopDaemon(n)
+		c.move(n, base+10*i, "")
+		c.start(n)
+		if now := c.healthy(); now != n1 {
+			t.Fatalf("%s leads", now.Name)
+		}
+		for _, o := range all {
+			c.knownAt(o, n)
+		}
+	}
+	s := c.session(n1)
+	s.exec("CREATE DATABASE moved", "CREATE TABLE moved.t (a INT PRIMARY KEY)", "INSERT INTO moved.t VALUES (1)")
+	s.close()
+
+	// All at once: nobody is where the others know it. Nothing comes of that until one is told.
+	c.StopAll()
+	for i, n := range all {
+		c.move(n, base+10*(2+i), "")
+	}
+	must(t, c.StartAll())
+	eventually(t, steerLimit, "no quorum", func() error {
+		if code, out := c.trireme(n1, "status"); code != 3 || !strings.Contains(out, "not been heard of") {
+			return fmt.Errorf("exit code %d: %s", code, out)
+		}
+		return nil
+	})
+	c.StopDaemon(all[1])
+	c.move(all[1], base+10*3, fmt.Sprintf("%s=127.0.0.1:%d %s=127.0.0.1:%d", n1.Name, n1.Ports.Peer, all[2].Name, all[2].Ports.Peer))
+	c.start(all[1])
+	c.healthy()
+	for _, n := range all {
+		for _, o := range all {
+			c.knownAt(o, n)
+		}
+	}
+	if got := c.session(n1).value("SELECT a FROM moved.t"); got != "1" {
+		t.Errorf("the row is %s", got)
+	}
+
+	// From now on nobody needs to be told.
+	c.StopAll()
+	c.move(all[1], base+10*3, "")
+	must(t, c.StartAll())
+	c.healthy()
+	events, err := c.History(t.Context(), n1)
+	must(t, err)
+	moves := 0
+	for _, e := range events {
+		if e.Kind == "address" {
+			moves++
+		}
+	}
+	if moves != 5 {
+		t.Errorf("%d moves are told, not 5", moves)
+	}
+	c.KillDaemon(all[2])
+	m := c.shows(n1, all[2].Name, "is down", func(m api.MemberView) bool { return m.State == api.StateDown })
+	if m.Daemon.Peer != fmt.Sprintf("127.0.0.1:%d", all[2].Ports.Peer) {
+		t.Errorf("it is looked for at %s", m.Daemon.Peer)
+	}
+}
