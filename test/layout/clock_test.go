@@ -13,6 +13,7 @@ import (
 // jump of the time of day changes none of them (S10). These files of the packages that decide may ask for it all the same, for the reason
 // given.
 var wallClock = map[string]string{
+	"node/disband.go":    "the record of the end says when",
 	"node/force.go":      "the audit record says when",
 	"node/generation.go": "the record of a generation says when",
 	"node/history.go":    "events are shown with the time of day",

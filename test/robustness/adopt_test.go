@@ -266,7 +266,7 @@ func (a *adopted) view(i int) (api.ClusterView, error) {
 	return cl.Cluster(ctx)
 }
 
-// healthy waits until so many members are, as node i sees it, and returns the leader.
+// healthy waits until so many voters are, as node i sees it, and returns the leader.
 func (a *adopted) healthy(i, members int) string {
 	a.t.Helper()
 	var leader string
@@ -277,7 +277,7 @@ func (a *adopted) healthy(i, members int) string {
 		}
 		n := 0
 		for _, m := range v.Members {
-			if m.State == api.StateHealthy && (m.Raft.Voter || m.Role == api.RoleLearner) {
+			if m.State == api.StateHealthy && m.Raft.Voter {
 				n++
 			}
 		}
