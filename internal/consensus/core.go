@@ -76,6 +76,9 @@ func newCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (*core, 
 	if err != nil {
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
+	if rn.BasicStatus().GetTerm() > 0 { // not its first life
+		c.elections.promised = uint64(cfg.ElectionTicks)
+	}
 	if len(peers) > 0 {
 		if !st.empty {
 			return nil, fmt.Errorf("%w: a new cluster cannot begin with a log of %d entries", ErrStorageInconsistent, st.last)

@@ -28,6 +28,9 @@ type elections struct {
 	// back is the tick until which this node does not campaign beside one that it has answered, busy the one until which it answers no
 	// other candidate's pre-vote, having voted.
 	back, busy uint64
+	// promised is the tick until which this node neither votes nor campaigns by itself: an earlier life of it may have answered a leader
+	// whose lease counts on that, and it does not remember (S10).
+	promised uint64
 	// held are votes asked for while this node still believed in the leader. A peer may learn of the leader's death a
 	// moment earlier; its request is looked at again when this node learns of it too.
 	held []heldVote
@@ -57,6 +60,9 @@ func (c *core) hear(m *raftpb.Message) {
 // receiveVote handles MsgVote and MsgPreVote.
 func (c *core) receiveVote(m *raftpb.Message) {
 	before := c.stateNow()
+	if c.ticks < c.elections.promised && before.Leader == 0 && string(m.GetContext()) != handedOver {
+		return // it is asked again
+	}
 	if before.Leader != 0 && before.Leader != c.cfg.ID && m.GetTerm() > before.Term {
 		if m.GetFrom() == before.Leader {
 			// It asks for a later term's vote, so it has ceased to lead this one, and its lease with it: nobody needs to wait for
@@ -75,6 +81,10 @@ func (c *core) receiveVote(m *raftpb.Message) {
 	c.standBack(m)
 	c.outbid(m)
 }
+
+// handedOver is the context of a vote that the leader itself has asked for, by handing leadership over: its lease has ended before
+// (suspendLease). It is raft's campaignTransfer.
+const handedOver = "CampaignTransfer"
 
 // noteVote takes note of a vote just given.
 func (c *core) noteVote(m *raftpb.Message) {
@@ -159,6 +169,10 @@ func (c *core) turn(without, and uint64) uint64 {
 
 func (c *core) campaign() {
 	e := &c.elections
+	if c.ticks < e.promised && !c.isAlone() {
+		e.due = e.promised
+		return
+	}
 	e.since, e.due, e.asked, e.yields = 0, 0, nil, false
 	if err := c.rn.Campaign(); err != nil {
 		c.log.Debug("raft refused to campaign", "err", err)
