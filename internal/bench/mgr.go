@@ -62,7 +62,7 @@ const (
 	mgrFresh = 300 * time.Millisecond
 	// mgrHelp is how often the operator looks for members that have given up.
 	mgrHelp = 500 * time.Millisecond
-	// mgrWorkers: 4 and 64 were tried; see docs/benchmarks/README.md.
+	// mgrWorkers is the server's default; see docs/benchmarks/README.md.
 	mgrWorkers = 4
 )
 

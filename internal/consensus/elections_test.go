@@ -550,3 +550,38 @@ func TestLeastTimeout(t *testing.T) {
 		t.Fatalf("the lease has %v left", left)
 	}
 }
+
+// TestRestartedVoterKeepsItsPromise: a leader's lease counts on what a voter answered before it died, and it may be back before the leader
+// knows of its death. It votes for nobody, itself included, for an election timeout; for whom the leader hands over to it does at once.
+func TestRestartedVoterKeepsItsPromise(t *testing.T) {
+	e := newEnv(t)
+	for id := uint64(1); id <= 3; id++ {
+		if err := e.start(id, newMemStore(1, 2, 3), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.members[1].core.campaign()
+	e.settle()
+	e.tick(e.ids(), 2*e.members[1].cfg.HeartbeatTicks)
+	if e.members[1].pub.lease.Load() <= e.now {
+		t.Fatal("1 holds no lease")
+	}
+
+	// 3 loses its leader, truly or not; 2 answered that leader's last round and starts anew.
+	e.cut[1] = true
+	if err := e.start(2, e.members[2].store.crash(), nil); err != nil {
+		t.Fatal(err)
+	}
+	e.members[3].core.peerGone(1)
+	e.members[2].core.campaign()
+	e.tick([]uint64{2, 3}, e.members[2].cfg.ElectionTicks-e.members[2].cfg.HeartbeatTicks)
+	for _, id := range []uint64{2, 3} {
+		if st := e.members[id].core.stateNow(); st.Role == Leader || st.Term > 1 {
+			t.Fatalf("%d, while 1 may hold a lease: %+v", id, st)
+		}
+	}
+	e.tick([]uint64{2, 3}, 2*e.members[2].cfg.ElectionTicks)
+	if a, b := e.members[2].core.stateNow(), e.members[3].core.stateNow(); a.Leader == 0 || a.Leader == 1 || a.Leader != b.Leader {
+		t.Fatalf("no new leader: %+v %+v", a, b)
+	}
+}
