@@ -13,6 +13,7 @@ import (
 // jump of the time of day changes none of them (S10). These files of the packages that decide may ask for it all the same, for the reason
 // given.
 var wallClock = map[string]string{
+	"node/address.go":    "certificates expire by the time of day",
 	"node/disband.go":    "the record of the end says when",
 	"node/force.go":      "the audit record says when",
 	"node/generation.go": "the record of a generation says when",
