@@ -44,7 +44,7 @@ unit:
 integration:
 	@scripts/deps.sh test
 	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1; \
-	$(server_packages) | xargs -r go test -p 1 -timeout 30m
+	$(server_packages) | xargs -r go test -p 1 -timeout 60m
 
 bench-quick: build
 	@scripts/deps.sh bench

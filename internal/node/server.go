@@ -280,8 +280,20 @@ func (n *Node) judgeLife(ctx context.Context, l *life) (*judgement, error) {
 			return nil, fmt.Errorf("plugging %s: %w", j.Plug, err)
 		}
 	}
-	w := newXAWatch(l, j.High, in.XARecover) // what ends those and lies below is executed
+	// Everything below next is executed. Purging and the watch over XA transactions go on from there: what a restart leaves unknown for a
+	// moment would hold the log at its bound, or let a transaction be ended unseen.
+	next, _, err := n.rlog.SeekGTID(executed.Union(j.Plug).Union(purged.GTIDs), upTo)
+	if err != nil {
+		return nil, fmt.Errorf("finding where mysqld left off: %w", err)
+	}
+	w := newXAWatch(l, next-1, in.XARecover) // what ends those and lies below is executed
 	l.judgedXA.Store(&w)
+	n.mu.Lock()
+	n.keepFrom = 0
+	if len(xids) == 0 { // else see keepDurable
+		n.keepFrom = min(local.Durable, next-1)
+	}
+	n.mu.Unlock()
 	n.led.restart(marks.list, upTo)
 	if err := n.connectFeed(ctx, l); err != nil {
 		return nil, err

@@ -1,0 +1,78 @@
+package robustness
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"trireme/internal/config"
+	"trireme/internal/demo"
+)
+
+// TestTwoAtOnce: two nodes are added before either is a member, and operators ask for the same from two terminals, through two nodes: one of
+// them does it, the other one is told, and it is not done twice.
+func TestTwoAtOnce(t *testing.T) {
+	c := create(t, 1, 0)
+	n1 := c.healthy()
+	s := c.session(n1)
+	s.exec("CREATE DATABASE two", "CREATE TABLE two.t (id INT PRIMARY KEY)", "INSERT INTO two.t VALUES (1)")
+	s.close()
+	n2, err := c.Add(t.Context(), "n2", config.RoleVoter)
+	must(t, err)
+	n3, err := c.Add(t.Context(), "n3", config.RoleLogger)
+	must(t, err)
+	c.joined(n2)
+	c.joined(n3)
+	c.everywhere("SELECT COUNT(*) FROM two.t", "1")
+
+	for _, verb := range []struct {
+		args string
+		done string // what who does it is told
+		told string // the other one
+	}{
+		{"demote n2", "is a learner now", "is a learner already"},
+		{"promote n2", "becomes a voter", "is a voter already"},
+		{"switchover --to n2", "n2 leads now", ""},
+		{"failover --to n1 --force --yes", "n1 leads", ""},
+		{"remove n3", "n3 is removed", "n3"},
+	} {
+		done, told := c.both(n1, n2, verb.args)
+		t.Logf("%s:\n%s\n%s", verb.args, done, told)
+		if !strings.Contains(done, verb.done) || !strings.Contains(told, verb.told) {
+			t.Errorf("trireme %s says %q, and to the other one %q", verb.args, done, told)
+		}
+		if strings.HasPrefix(verb.args, "remove") {
+			c.Forget(n3)
+		}
+		if strings.HasPrefix(verb.args, "promote") {
+			c.shows(n1, "n2", "is a voter", healthyVoter)
+		}
+		if verb.args == "demote n2" {
+			continue // its vote is missing: not what healthy waits for
+		}
+		leader := c.healthy()
+		s := c.session(leader)
+		s.exec("INSERT INTO two.t SELECT MAX(id) + 1 FROM two.t")
+		s.close()
+	}
+	c.equal()
+}
+
+// both runs a command on two nodes at once. One says that it is done and the other one why not.
+func (c *cluster) both(a, b *demo.Node, args string) (done, told string) {
+	c.t.Helper()
+	codes, outs := make([]int, 2), make([]string, 2)
+	var wg sync.WaitGroup
+	for i, n := range []*demo.Node{a, b} {
+		wg.Go(func() { codes[i], outs[i] = c.trireme(n, strings.Fields(args)...) })
+	}
+	wg.Wait()
+	switch {
+	case codes[0] == 0 && codes[1] == 1:
+		return outs[0], outs[1]
+	case codes[0] == 1 && codes[1] == 0:
+		return outs[1], outs[0]
+	}
+	c.t.Fatalf("trireme %s from two terminals: exit codes %v\n%s\n%s", args, codes, outs[0], outs[1])
+	return "", ""
+}
