@@ -62,12 +62,14 @@ func (n *Node) dropRequestLocked(term uint64) {
 
 // Patience of the parts of a switchover.
 const (
-	targetPatience = 3 * time.Second        // for the target to apply what it has before writes close, and the rest behind it
-	closePatience  = 300 * time.Millisecond // for running statements to end by themselves when writes close
-	listPatience   = 500 * time.Millisecond // for the list of open transactions: it is for the report only
-	trxInterval    = 25 * time.Millisecond  // between two looks at open transactions
-	drainPatience  = 2 * time.Second        // for commits under way to be acknowledged
-	electPatience  = 2 * time.Second        // for the target to be elected
+	targetPatience   = 3 * time.Second        // for the target to apply what it has before writes close, and the rest behind it
+	closeBehind      = 20 * time.Millisecond  // in which the target applies the rest, before writes close
+	approachPatience = time.Second            // for it to come so close
+	closePatience    = 300 * time.Millisecond // for running statements to end by themselves when writes close
+	listPatience     = 500 * time.Millisecond // for the list of open transactions: it is for the report only
+	trxInterval      = 25 * time.Millisecond  // between two looks at open transactions
+	drainPatience    = 2 * time.Second        // for commits under way to be acknowledged
+	electPatience    = 2 * time.Second        // for the target to be elected
 )
 
 // switchover moves leadership on purpose (DESIGN.md §8): make sure of the target, let open transactions end, close writes, drain, wait
@@ -148,6 +150,9 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 	if m.err = n.awaitRules(ctx, targetPatience); m.err != nil {
 		return m
 	}
+	if m.err = n.approach(ctx, a.To); m.err != nil {
+		return m
+	}
 	n.mu.Lock()
 	if n.serving.closing = n.serving.phase == ha.PhaseHandover; n.serving.closing {
 		n.leaveLocked(true, n.switchoverCauseLocked(a, req))
@@ -180,6 +185,21 @@ func (n *Node) askReady(ctx context.Context, to uint64, otherwise string) error 
 		return fmt.Errorf("%s %s: %w", n.memberName(to), otherwise, err)
 	}
 	return nil
+}
+
+// approach waits, while writes go on, until the target is so close behind that it applies the rest in a moment: each time it has applied
+// all that was committed, what came meanwhile is less, as long as it applies faster than clients write. If it does not, waiting longer
+// does not help.
+func (n *Node) approach(ctx context.Context, to uint64) error {
+	for began := now(); ; {
+		asked := now()
+		if err := n.askReady(ctx, to, "is not ready"); err != nil {
+			return err
+		}
+		if now() < asked+closeBehind || now() > began+approachPatience || n.isStopping() {
+			return nil
+		}
+	}
 }
 
 // switchoverCauseLocked says who wanted it.
