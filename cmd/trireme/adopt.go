@@ -26,7 +26,7 @@ type adoptCmd struct {
 	trxPolicy
 	Outage time.Duration `default:"10s" help:"How long writes may be closed before the server is stopped; then everything is taken back. Default: ${default}."`
 	DryRun bool          `help:"Check everything, say what would happen, change nothing."`
-	Undo   bool          `help:"Give the server's files back, as long as the daemon has not run on the directory."`
+	Undo   bool          `help:"Give the server's files back, as long as its node has not led."`
 	JSON   bool          `help:"Print checks and settings of a dry run as JSON."`
 	Token  string        `arg:"" optional:"" help:"Of a replica: join token from trireme add. Default: $$TRIREME_JOIN_TOKEN; - reads it from standard input."`
 }

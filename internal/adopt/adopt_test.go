@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -252,9 +253,34 @@ func TestMovesAndUndo(t *testing.T) {
 	if _, err := Undo(node); err == nil || !strings.Contains(err.Error(), "the daemon has run") {
 		t.Errorf("undo behind a start: %v", err)
 	}
-	if err := os.Remove(state); err != nil {
+	// Nor when it has led, or has joined a cluster.
+	for _, c := range []struct {
+		bootstrap bool
+		state     string
+	}{{true, `{"led":[2]}`}, {true, `{"led`}, {false, `{"incarnation":1}`}} {
+		id := config.Identity{Cluster: "c", ClusterID: 1, Name: "n1", ID: 1, Role: config.RoleVoter, Bootstrap: c.bootstrap}
+		if err := errors.Join(id.Save(node), os.WriteFile(state, []byte(c.state), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Undo(node); err == nil || !strings.Contains(err.Error(), "the daemon has run") {
+			t.Errorf("undo behind a start, %+v: %v", c, err)
+		}
+	}
+	// A first start in vain is no way without return: its mysqld never took a write.
+	id := config.Identity{Cluster: "c", ClusterID: 1, Name: "n1", ID: 1, Role: config.RoleVoter, Bootstrap: true}
+	auto := filepath.Join(node, "mysql", "data", "auto.cnf")
+	if err := errors.Join(id.Save(node), os.WriteFile(state, []byte(`{"incarnation":3,"log_made":true}`), 0o600), os.Mkdir(filepath.Join(node, "raft"), 0o700),
+		os.WriteFile(auto, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
+	lock, err := mysqld.Lock(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Undo(node); !errors.Is(err, mysqld.ErrLocked) {
+		t.Errorf("undo under a daemon that runs: %v", err)
+	}
+	lock.Unlock()
 	// Somebody has made a new data directory: it is not overwritten, and nothing of ours is removed.
 	if err := os.MkdirAll(j.DataDir, 0o700); err != nil {
 		t.Fatal(err)
@@ -272,7 +298,8 @@ func TestMovesAndUndo(t *testing.T) {
 	if got := tree(t, dir); got != before {
 		t.Errorf("after undo\n%s\nbefore\n%s", got, before)
 	}
-	if u.DataDir != j.DataDir || !strings.Contains(u.Again, "mysqld --x") || !strings.Contains(u.Again, "ALTER USER 'repl'@'%' ACCOUNT UNLOCK") {
+	if u.DataDir != j.DataDir || !strings.Contains(u.Again, "mysqld --x") || !strings.Contains(u.Again, "ALTER USER 'repl'@'%' ACCOUNT UNLOCK") ||
+		!strings.Contains(u.Again, "RESET REPLICA ALL") {
 		t.Errorf("%+v", u)
 	}
 	if _, err := Undo(node); err == nil || !strings.Contains(err.Error(), "holds no server") {

@@ -10,7 +10,7 @@
 // cluster takes it if its gtid_executed is the base exactly, and the log brings the rest from its first entry on.
 //
 // Until SHUTDOWN every failure is taken back: accounts, super_read_only, replication. After it the old server is stopped, and until the
-// daemon has run on the directory [Undo] gives everything back; DIR/before-adopt/adopted.json says what was where.
+// node has led [Undo] gives everything back; DIR/before-adopt/adopted.json says what was where.
 //
 // The base is what no log has: see config.Cluster.Base and node/judge.go.
 package adopt

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"trireme/internal/config"
+	"trireme/internal/mysqld"
 	"trireme/internal/setup"
 )
 
@@ -94,6 +95,9 @@ func (j *journal) carryOut() error {
 	for i, m := range j.Moves {
 		if err := rename(m.From, m.To); err != nil {
 			done := journal{Moves: j.Moves[:i]}
+			if !fileExists(m.From) { // it was moved, and the disk did not take it
+				done.Moves = j.Moves[:i+1]
+			}
 			return errors.Join(err, done.takeBack())
 		}
 	}
@@ -165,8 +169,8 @@ type Undone struct {
 	Again   string // how the server is started again
 }
 
-// Undo gives an adopted server's files back and removes the node's directory. It refuses once the daemon has run there: from then on the data may
-// hold what only the cluster knows.
+// Undo gives an adopted server's files back and removes the node's directory. It refuses once the data may hold what only the cluster knows:
+// see written.
 func Undo(dir string) (u Undone, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, setup.BeforeAdopt, journalName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -179,16 +183,75 @@ func Undo(dir string) (u Undone, err error) {
 	if err := json.Unmarshal(b, &j); err != nil {
 		return u, fmt.Errorf("%s: %w", filepath.Join(dir, setup.BeforeAdopt, journalName), err)
 	}
-	for _, made := range []string{"node.json", "raft"} {
-		if fileExists(filepath.Join(dir, made)) {
-			return u, fmt.Errorf("the daemon has run in %s, so the server may have taken writes that only the cluster knows; `trireme leave` makes plain servers of a cluster", dir)
+	if _, err := written(dir); err != nil {
+		return u, err
+	}
+	lock, err := mysqld.Lock(dir) // removed with dir; a daemon that is started meanwhile does not get it
+	if err != nil {
+		return u, err
+	}
+	defer lock.Unlock()
+	ran, err := written(dir)
+	if err != nil {
+		return u, err
+	}
+	u = Undone{DataDir: j.DataDir, Again: j.again()}
+	if ran {
+		if err := j.forgetStart(); err != nil {
+			return Undone{}, err
 		}
+		u.Again += "\nthen, if SHOW REPLICA STATUS names 127.0.0.1: STOP REPLICA; RESET REPLICA ALL"
 	}
 	if err := j.takeBack(); err != nil {
-		return u, err
+		return Undone{}, err
 	}
 	if err := j.discard(dir); err != nil {
-		return u, err
+		return Undone{}, err
 	}
-	return Undone{DataDir: j.DataDir, Again: j.again()}, os.RemoveAll(dir)
+	return u, os.RemoveAll(dir)
+}
+
+// written fails if the server may have executed what only the cluster knows. ran says that the daemon was started, in vain: its mysqld did not
+// come up, say. A cluster's first node opens writes only after it has noted in node.json that it leads; one that has joined is fed by others.
+func written(dir string) (ran bool, err error) {
+	state := filepath.Join(dir, "node.json")
+	if !fileExists(state) && !fileExists(filepath.Join(dir, "raft")) {
+		return false, nil
+	}
+	refused := fmt.Errorf("the daemon has run in %s, so the server may have taken writes that only the cluster knows; "+
+		"`trireme leave` makes plain servers of a cluster", dir)
+	id, err := config.LoadIdentity(dir)
+	if err != nil || !id.Bootstrap {
+		return true, refused
+	}
+	var s struct {
+		Led []uint64 `json:"led"`
+	}
+	b, err := os.ReadFile(state)
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(s.Led) > 0 {
+		return true, refused
+	}
+	return true, nil
+}
+
+// forgetStart takes back what the start of a node's mysqld leaves in the data: a server_uuid of the cluster.
+func (j *journal) forgetStart() error {
+	data := j.Moves[len(j.Moves)-1].To
+	if !fileExists(data) {
+		return nil // it is back already
+	}
+	f, runs, err := mysqld.OnData(data)
+	if err == nil && runs {
+		err = fmt.Errorf("mysqld (process %d) still runs on %s: end it first", f.Pid, data)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(data, "auto.cnf")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

@@ -243,7 +243,7 @@ func (p *Plan) bring(ctx context.Context, st *steps, cfg mysqld.Config, base gti
 	if err := j.save(p.node.Dir); err != nil {
 		return nil, err
 	}
-	if err := p.shutDown(ctx, st); err != nil {
+	if err := p.shutDown(ctx, st, base); err != nil {
 		return nil, errors.Join(err, j.discard(p.node.Dir))
 	}
 	if err := mysqld.TakeOver(cfg, func(string) error { return p.moveData(j) }); err != nil {
@@ -252,12 +252,20 @@ func (p *Plan) bring(ctx context.Context, st *steps, cfg mysqld.Config, base gti
 	return left, nil
 }
 
-// shutDown ends the server in the normal way, and waits until its process is gone.
-func (p *Plan) shutDown(ctx context.Context, st *steps) error {
+// shutDown ends the server in the normal way, and waits until its process is gone. It must hold base still: what else it has executed would
+// be errant in the cluster, and super_read_only does not stop REPAIR TABLE, FLUSH and the like.
+func (p *Plan) shutDown(ctx context.Context, st *steps, base gtid.Set) error {
 	p.opts.Say("stopping the old server (process %d)", p.facts.Process.Pid)
 	// Connections that are open would be waited for, 10 s long.
 	if err := p.server.killAll(ctx, true); err != nil {
 		return err
+	}
+	has, err := p.server.executed(ctx)
+	if err != nil {
+		return err
+	}
+	if !has.Equal(base) {
+		return fmt.Errorf("%s has executed something since writes were closed: %s", p.server.login.addr(), line(has.Subtract(base)))
 	}
 	if err := p.server.exec(ctx, changeLimit, "SHUTDOWN"); err != nil {
 		return err

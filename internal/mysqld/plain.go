@@ -2,7 +2,9 @@ package mysqld
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -70,7 +72,9 @@ func (c Config) plainOptions(source bool) string {
 	return b.String()
 }
 
-// WritePlain writes PlainFile and makes an empty folder for the binary log.
+// WritePlain writes PlainFile, makes an empty folder for the binary log, and has the next start make a fresh server_uuid, as every start does
+// (S5): a source that is killed before it has noted what its binary log alone has, an account statement that changed nothing for one, would
+// give those numbers to new transactions, and its replicas would skip them. A server that runs does not look at auto.cnf; Start writes it anew.
 func (c Config) WritePlain(source bool) error {
 	uid, gid, other, err := c.runsAs()
 	if err != nil {
@@ -86,6 +90,12 @@ func (c Config) WritePlain(source bool) error {
 		if err := os.Chown(c.PlainBinlogDir(), uid, gid); err != nil {
 			return err
 		}
+	}
+	if err := os.Remove(filepath.Join(c.DataDir(), "auto.cnf")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := syncDir(c.DataDir()); err != nil {
+		return err
 	}
 	return writeFileSync(c.PlainFile(), []byte(c.plainOptions(source)), 0o600)
 }
@@ -121,6 +131,28 @@ func (a *Admin) DropReplAccount(ctx context.Context, user string) error {
 	return limit(ctx, slowLimit, "drop the account of replicas", func(ctx context.Context) error {
 		return a.app.exec(ctx, "DROP USER IF EXISTS "+quote(user)+"@'%'")
 	})
+}
+
+// SavedGTIDs is what mysql.gtid_executed holds, as a GTID set: what a start without the present binary log finds executed. A commit gets
+// there a moment later (InnoDB's background thread), an XA PREPARE of the applier never.
+func (a *Admin) SavedGTIDs(ctx context.Context) (string, error) {
+	tag := "''"
+	if a.cfg.Binary.Version.AtLeast(8, 3, 0) {
+		tag = "gtid_tag"
+	}
+	var set []string
+	err := limit(ctx, quickLimit, "read mysql.gtid_executed", func(ctx context.Context) error {
+		t, err := a.status.query(ctx, "SELECT source_uuid, "+tag+" AS tag, interval_start, interval_end FROM mysql.gtid_executed")
+		for _, r := range t {
+			sid := r["source_uuid"]
+			if r["tag"] != "" {
+				sid += ":" + r["tag"]
+			}
+			set = append(set, sid+":"+r["interval_start"]+"-"+r["interval_end"])
+		}
+		return err
+	})
+	return strings.Join(set, ","), err
 }
 
 // ConfigurePlain points the receiver at a plain source, for the next start of the server: it is not started here. Replication must be stopped.

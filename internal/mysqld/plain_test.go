@@ -1,6 +1,10 @@
 package mysqld
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -26,5 +30,29 @@ func TestPlainOptions(t *testing.T) {
 				t.Errorf("source %t: %q is there", source, not)
 			}
 		}
+	}
+}
+
+// TestWritePlain: the plain server gets a server_uuid of its own, and an empty folder for its binary log.
+func TestWritePlain(t *testing.T) {
+	c := Config{Dir: t.TempDir(), Port: 3307, ServerID: 2, Durability: DurabilityLog}
+	auto, stale := filepath.Join(c.DataDir(), "auto.cnf"), filepath.Join(c.PlainBinlogDir(), "binlog.000001")
+	for _, f := range []string{auto, stale} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(f), 0o700), os.WriteFile(f, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := c.WritePlain(true); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []string{auto, stale} {
+			if _, err := os.Stat(f); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s is there: %v", f, err)
+			}
+		}
+	}
+	if _, err := os.Stat(c.PlainFile()); err != nil {
+		t.Error(err)
 	}
 }

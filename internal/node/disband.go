@@ -21,7 +21,7 @@ import (
 // How a cluster ends (`trireme leave`), on its leader:
 //
 //	account of the replicas -> close writes, drain -> everybody has applied everything
-//	  -> what each holds, together -> each data node: replication stopped, holes plugged, channel to the source, my.cnf-plain
+//	  -> what each holds, together -> each data node: replication stopped, holes plugged, channel to the source, my.cnf-plain; asked once more
 //	  -> settings: Disbanded -> each daemon: mysqld stopped, exec mysqld --defaults-file=my.cnf-plain
 //
 // Up to the settings everything can be taken back: the nodes are judged and fed again, writes open. With them the end is committed, and what
@@ -53,6 +53,8 @@ type plainOrder struct {
 	// Executed is everything that any node has executed, local statements of dead incarnations included: with all of it everywhere, no replica
 	// asks its source for what that no longer has.
 	Executed string `json:"executed"`
+	// Confirm asks whether the server is ready as it was left, and gives it another plainLimit: just before the end is committed.
+	Confirm bool `json:"confirm,omitempty"`
 }
 
 // errDisbanded ends the daemon: its server goes on without it.
@@ -106,6 +108,14 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 	}
 	if req.DryRun {
 		n.mu.Unlock()
+		xids, err := l.admin.XARecover(ctx)
+		if err != nil {
+			return p.res, err
+		}
+		if err := nonePrepared(xids); err != nil {
+			p.res.Problem = err.Error()
+			return p.res, nil
+		}
 		open, err := l.admin.OpenTransactions(ctx, true)
 		p.res.OpenTransactions, p.res.OpenCount = openTransactions(open), len(open)
 		return p.res, err
@@ -205,6 +215,9 @@ func (n *Node) disband(ctx context.Context, l *life, term uint64, p plainPlan, w
 
 // prepareAll closes writes and makes every server ready to be a plain one.
 func (n *Node) prepareAll(ctx context.Context, l *life, term uint64, p plainPlan, order plainOrder, wait time.Duration, m *moved) error {
+	if err := n.checkNonePrepared(ctx, l); err != nil {
+		return err
+	}
 	if wait > 0 {
 		n.awaitTransactions(ctx, l, wait)
 	}
@@ -224,24 +237,23 @@ func (n *Node) prepareAll(ctx context.Context, l *life, term uint64, p plainPlan
 		n.serving.drained = true
 	}
 	n.mu.Unlock()
+	if err := n.checkNonePrepared(ctx, l); err != nil {
+		return err
+	}
 	all, err := n.holdings(ctx, l, p.peers)
 	if err != nil {
 		return err
 	}
 	order.Executed = all.String()
-	body, err := json.Marshal(order)
-	if err != nil {
+	if err := n.orderAll(ctx, p.peers, order); err != nil {
 		return err
 	}
-	for _, id := range p.peers {
-		rctx, cancel := context.WithTimeout(ctx, plainPatience)
-		_, err := n.tr.Request(rctx, id, reqPlain, body)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("%s: %w", n.memberName(id), err)
-		}
-	}
 	if err := n.becomePlain(ctx, l, order); err != nil {
+		return err
+	}
+	// The first of many may have gone back to its work meanwhile, or have another mysqld.
+	order.Confirm = true
+	if err := n.orderAll(ctx, p.peers, order); err != nil {
 		return err
 	}
 	// A local statement meanwhile would be in no binary log of the plain source.
@@ -252,6 +264,41 @@ func (n *Node) prepareAll(ctx context.Context, l *life, term uint64, p plainPlan
 		return fmt.Errorf("somebody has run a statement that is not replicated meanwhile: %s", more)
 	}
 	return nil
+}
+
+// orderAll has each data node become ready.
+func (n *Node) orderAll(ctx context.Context, peers []uint64, order plainOrder) error {
+	body, err := json.Marshal(order)
+	if err != nil {
+		return err
+	}
+	for _, id := range peers {
+		rctx, cancel := context.WithTimeout(ctx, plainPatience)
+		_, err := n.tr.Request(rctx, id, reqPlain, body)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: %w", n.memberName(id), err)
+		}
+	}
+	return nil
+}
+
+// checkNonePrepared fails if XA transactions are prepared: those of a replica do not outlive its restart, and its source's new binary log does
+// not bring them again.
+func (n *Node) checkNonePrepared(ctx context.Context, l *life) error {
+	xids, err := l.admin.XARecover(ctx)
+	if err != nil {
+		return err
+	}
+	return nonePrepared(xids)
+}
+
+func nonePrepared(xids []mysqld.XID) error {
+	if len(xids) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d XA transactions are prepared, the first is %s: end each with XA COMMIT or XA ROLLBACK (see XA RECOVER)",
+		len(xids), xids[0])
 }
 
 // holdings is what all data nodes together have executed, once each has applied everything.
@@ -307,7 +354,11 @@ func (n *Node) plainHere(ctx context.Context, o plainOrder) error {
 		n.mu.Unlock()
 		return fmt.Errorf("its mysqld is %s", state)
 	}
-	n.plainUntil = now() + plainLimit
+	if o.Confirm {
+		defer n.mu.Unlock()
+		return n.confirmPlainLocked(l)
+	}
+	n.plainUntil, n.plainLife = now()+plainLimit, nil
 	n.mu.Unlock()
 	err := l.admin.StopReplica(ctx)
 	if err == nil {
@@ -316,10 +367,60 @@ func (n *Node) plainHere(ctx context.Context, o plainOrder) error {
 	if err == nil {
 		err = n.becomePlain(ctx, l, o)
 	}
+	if err == nil {
+		err = n.awaitSaved(ctx, l)
+	}
 	if err != nil {
 		n.stay()
+		return err
 	}
-	return err
+	n.mu.Lock()
+	n.plainLife = l
+	n.mu.Unlock()
+	return nil
+}
+
+// confirmPlainLocked says whether this mysqld is as plainHere left it, and keeps it so for another plainLimit.
+func (n *Node) confirmPlainLocked(l *life) error {
+	if n.plainUntil == 0 || now() > n.plainUntil || n.plainLife != l {
+		return errors.New("its mysqld has been started, or fed, anew meanwhile")
+	}
+	n.plainUntil = now() + plainLimit
+	return nil
+}
+
+// savedPatience is for InnoDB to note in mysql.gtid_executed what was committed.
+const savedPatience = 5 * time.Second
+
+// awaitSaved waits until a restart will find executed all that is. XA PREPAREs of the applier are not found, however long ago they were ended:
+// here the next start plugs them (S5), but a plain replica would ask its source for them, which does not have them any more.
+func (n *Node) awaitSaved(ctx context.Context, l *life) error {
+	// A polite stop saves what is in this life's own binary log.
+	executed := l.executedSet()
+	executed = executed.Subtract(executed.Of(l.uuid))
+	for end := now() + savedPatience; ; {
+		text, err := l.admin.SavedGTIDs(ctx)
+		if err != nil {
+			return err
+		}
+		saved, err := gtid.ParseSet(text)
+		if err != nil {
+			return fmt.Errorf("mysql.gtid_executed: %w", err)
+		}
+		lost := executed.Subtract(saved)
+		switch {
+		case lost.Empty():
+			return nil
+		case now() > end:
+			return fmt.Errorf("a restart would forget that %d transactions were executed, XA PREPAREs as a rule: restart its daemon, "+
+				"which notes them for good, and try again", lost.Count())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // becomePlain is what source and replicas have in common: all that anybody has executed counts as executed, on disk, and the option file is
@@ -360,7 +461,7 @@ func (n *Node) stay() {
 	if n.plainUntil == 0 || n.cluster.Disbanded != nil {
 		return
 	}
-	n.plainUntil = 0
+	n.plainUntil, n.plainLife = 0, nil
 	if n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone {
 		n.srv.state = ha.ServerUp
 		n.publishNow = true

@@ -129,6 +129,7 @@ type Node struct {
 	orderedAt   time.Duration
 	wish        wish
 	stopping    bool
+	plainLife   *life         // the mysqld that is ready to be a plain server; nil: none
 	plainUntil  time.Duration // mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
 	polite      bool          // mysqld was asked to stop, since nobody waits
 	publishNow  bool          // our status changed in a way that others wait for
@@ -487,7 +488,7 @@ func (n *Node) fenceLocked(reason string) {
 	if n.takesWritesLocked() {
 		n.leaveLocked(false, reason)
 	}
-	n.serving.phase = ha.PhaseFencing
+	n.serving.phase, n.serving.until = ha.PhaseFencing, 0 // a step that has failed gives the guard no moment any more
 	n.guardUntilLocked(now() + fencePatience + guardGrace)
 	n.publishNow = true
 	n.task(func(ctx context.Context) { n.fence(ctx, reason) })

@@ -332,6 +332,12 @@ func (n *Node) harmless(l *life, s *localState) func(gtid.Range) bool {
 
 // connectFeed points mysqld's receiver at this daemon and starts it.
 func (n *Node) connectFeed(ctx context.Context, l *life) error {
+	n.mu.Lock()
+	ended := n.cluster.Disbanded != nil
+	n.mu.Unlock()
+	if ended {
+		return errDisbanded // its receiver is the plain server's
+	}
 	n.feed.SetPaused(false)
 	if err := l.admin.SetSemisync(ctx, false); err != nil {
 		return err

@@ -180,6 +180,13 @@ type xaWatch struct {
 	open    map[string]gtid.Range // xid to its XA PREPARE's GTID; zero for those that were there at the first look
 	scanner txnScanner
 	whole   bool // the scanner is not in the middle of a transaction that it has not seen the beginning of
+	suspect lostXA
+}
+
+// lostXA is a prepared XA transaction that mysqld does not show; zero: there is none.
+type lostXA struct {
+	xid     string
+	prepare gtid.Range
 }
 
 // newXAWatch begins with what is prepared, all that ends it lying above an index.
@@ -220,9 +227,12 @@ func (n *Node) watchXA(l *life, applied uint64, executed gtid.Set, xids []mysqld
 		return
 	}
 	n.xa.seen = upTo
-	if xid := n.xa.missing(executed, prepared); xid != "" {
+	// Looked at twice: mysqld counts an XA PREPARE as executed a moment before XA RECOVER shows it (sql_xa_prepare.cc: the GTID is externalized
+	// in process_xa_prepare, the state set behind it).
+	was := n.xa.suspect
+	if n.xa.suspect = n.xa.missing(executed, prepared); n.xa.suspect.xid != "" && n.xa.suspect == was {
 		n.breakServer(l, fmt.Sprintf("the prepared XA transaction %s was committed or rolled back by a session on this node, and not on the leader: "+
-			"nothing of it is logged, and the data differs", xid))
+			"nothing of it is logged, and the data differs", was.xid))
 	}
 }
 
@@ -254,14 +264,20 @@ func (w *xaWatch) take(t logTxn) error {
 	return nil
 }
 
-// missing is a transaction that mysqld has prepared, the log has not ended, and mysqld does not hold any more; empty: there is none.
-func (w *xaWatch) missing(executed gtid.Set, prepared map[string]bool) string {
+// missing is a transaction that mysqld has prepared, the log has not ended, and mysqld does not hold any more; the suspect first.
+func (w *xaWatch) missing(executed gtid.Set, prepared map[string]bool) lostXA {
+	gone := func(xid string, r gtid.Range) bool {
+		return !prepared[xid] && (r.First == 0 || executed.Contains(gtid.GTID{SID: r.SID, GNO: r.First}))
+	}
+	if r, open := w.open[w.suspect.xid]; open && r == w.suspect.prepare && gone(w.suspect.xid, r) {
+		return w.suspect
+	}
 	for xid, r := range w.open {
-		if !prepared[xid] && (r.First == 0 || executed.Contains(gtid.GTID{SID: r.SID, GNO: r.First})) {
-			return xid
+		if gone(xid, r) {
+			return lostXA{xid, r}
 		}
 	}
-	return ""
+	return lostXA{}
 }
 
 // breakServer takes a follower's mysqld out of service for good: its data does not match what is committed.

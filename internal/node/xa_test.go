@@ -38,8 +38,26 @@ func TestXAWatch(t *testing.T) {
 		for _, x := range c.prepared {
 			set[x] = true
 		}
-		if got := w.missing(executed, set); got != c.want {
-			t.Errorf("prepared %v: %q is missing, want %q", c.prepared, got, c.want)
+		if got := w.missing(executed, set); got.xid != c.want {
+			t.Errorf("prepared %v: %q is missing, want %q", c.prepared, got.xid, c.want)
 		}
+	}
+}
+
+// A suspect stays the one that is looked at until it is cleared, whatever else is missing.
+func TestXASuspect(t *testing.T) {
+	w := xaWatch{open: map[string]gtid.Range{}}
+	for _, xid := range []string{"a", "b", "c", "d"} {
+		w.open[xid] = gtid.Range{}
+	}
+	w.suspect = w.missing(gtid.Set{}, nil)
+	for range 20 {
+		if got := w.missing(gtid.Set{}, nil); got != w.suspect {
+			t.Fatalf("%q was seen, then %q", w.suspect.xid, got.xid)
+		}
+	}
+	was := w.suspect
+	if got := w.missing(gtid.Set{}, map[string]bool{was.xid: true}); got == was || got.xid == "" {
+		t.Errorf("%q is prepared again, and %q is missing", was.xid, got.xid)
 	}
 }

@@ -84,6 +84,31 @@ func TestLeave(t *testing.T) {
 	c.writesMore(w, 50)
 	must(t, w.Stop())
 
+	// XA: what is prepared does not outlive a replica's restart, and what the applier has prepared and ended leaves no trace in its tables.
+	s = c.session(leader)
+	s.exec("XA START 'x'", "INSERT INTO shop.t (v) VALUES (3)", "XA END 'x'", "XA PREPARE 'x'")
+	if res, err := c.leave(leader, api.LeaveRequest{DryRun: true}); err != nil || !strings.Contains(res.Problem, "prepared") {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if _, err := c.leave(leader, api.LeaveRequest{}); err == nil || !strings.Contains(err.Error(), "XA transactions are prepared") {
+		t.Errorf("left with a prepared XA transaction: %v", err)
+	}
+	s.exec("XA COMMIT 'x'")
+	uuid := s.value("SELECT @@server_uuid")
+	s.close()
+	c.caughtUp()
+	if _, err := c.leave(leader, api.LeaveRequest{}); err == nil || !strings.Contains(err.Error(), "restart its daemon") {
+		t.Errorf("left although a restart of %s forgets an XA PREPARE: %v", follower.Name, err)
+	}
+	c.healthy()
+	pid := c.KillMySQL(follower)
+	eventually(t, healLimit, follower.Name+" has a new mysqld", func() error {
+		if m := c.member(follower); m.State != api.StateHealthy || m.MySQL == nil || m.MySQL.PID == pid {
+			return errors.New(m.State)
+		}
+		return nil
+	})
+
 	res, err := c.leave(leader, api.LeaveRequest{DryRun: true})
 	must(t, err)
 	if res.Problem != "" || res.Source.Name != leader.Name || len(res.Replicas) != 1 || len(res.Loggers) != 1 {
@@ -112,6 +137,9 @@ func TestLeave(t *testing.T) {
 		if a, b := get1(t, source, q), get1(t, replica, q); a != b {
 			t.Errorf("%s: source %s, replica %s", q, a, b)
 		}
+	}
+	if got := get1(t, source, "SELECT @@server_uuid"); strings.Contains(got, uuid) {
+		t.Errorf("the source has the server_uuid of its last life, %s, and may give its numbers again", got)
 	}
 	if v := get1(t, source, "SELECT CONCAT(@@super_read_only, @@log_replica_updates, @@sync_binlog, @@innodb_flush_log_at_trx_commit)"); v != "0111" {
 		t.Errorf("settings of the source: %s", v)
