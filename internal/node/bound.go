@@ -94,7 +94,8 @@ func boundPoint(commit uint64, m membership, all []keeper) (safe uint64, given [
 		case !k.live || !k.ready:
 			given = append(given, k.name)
 		case k.keep == 0:
-			return 0, nil, "transactions are prepared on " + k.name + " (XA RECOVER), or it has just come up"
+			return 0, nil, "transactions are prepared on " + k.name + ", or it has just come up (see XA RECOVER; raise raft.log_limit and restart the daemons, " +
+				"then end them on the leader: ended while writes are closed, they end on that server alone)"
 		default:
 			keeps[k.id] = true
 			if k.keep < safe {
