@@ -181,7 +181,7 @@ func (n *Node) disband(ctx context.Context, l *life, term uint64, p plainPlan, w
 		m.err = n.prepareAll(ctx, l, term, p, order, wait, &m)
 	}
 	if m.err == nil {
-		if m.err = n.commitEnd(ctx); m.err == nil {
+		if m.err = n.commitEnd(ctx, term); m.err == nil {
 			n.history.add(n.event("leave", 0, "the cluster is left: "+n.id.Name+"'s server is the source of the others"))
 			return m
 		}
@@ -481,9 +481,10 @@ func (n *Node) keepPlain() bool {
 	return until != 0
 }
 
-// commitEnd makes the end the last entry of the log.
-func (n *Node) commitEnd(ctx context.Context) error {
-	_, err := n.changeCluster(ctx, func(c *config.Cluster) error {
+// commitEnd makes the end the last entry of the log, in the term in which writes were closed: in a later one somebody else may have taken some
+// between, which this node's server does not hold.
+func (n *Node) commitEnd(ctx context.Context, term uint64) error {
+	_, err := n.changeClusterIn(ctx, term, func(c *config.Cluster) error {
 		c.Disbanded = &config.Disbanded{At: time.Now(), Source: n.id.Name}
 		return nil
 	})

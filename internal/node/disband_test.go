@@ -1,10 +1,18 @@
 package node
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/consensus"
 	"trireme/internal/ha"
+	"trireme/internal/raftlog"
 )
 
 // TestConfirmPlain: the end is committed only behind a mysqld that is as it was made ready, not one that was started or fed anew meanwhile.
@@ -32,5 +40,59 @@ func TestConfirmPlain(t *testing.T) {
 		if !c.ok && n.plainUntil != before {
 			t.Errorf("%s: it has more time", c.name)
 		}
+	}
+}
+
+// TestEndInTerm: an end that was prepared in one term is not committed in a later one, even if the same node leads again: another one may have
+// taken writes between.
+func TestEndInTerm(t *testing.T) {
+	n := &Node{id: config.Identity{Cluster: "prod", ClusterID: 5, Name: "db1", ID: 1}, cluster: &config.Cluster{Version: 1, Name: "prod", ClusterID: 5, NextID: 2,
+		Members: []config.Member{{ID: 1, Name: "db1", Role: config.RoleVoter, Peer: "db1:7306", API: "db1:8008", MySQLHost: "db1", MySQLPort: 3306}}}}
+	var err error
+	if n.rlog, err = raftlog.Open(raftlog.Options{Dir: t.TempDir(), Cluster: 5, NodeID: 1}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.rlog.Close() })
+	committed := func(entries []*raftpb.Entry) {
+		for _, e := range entries {
+			if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
+				continue
+			}
+			_, body, err := raftlog.DecodeMeta(e.GetData())
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			c, err := config.ParseCluster(body)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			n.mu.Lock()
+			n.cluster, n.setAt = c, e.GetIndex()
+			n.mu.Unlock()
+		}
+	}
+	n.cons, err = consensus.Start(consensus.Config{ID: 1, Storage: n.rlog, Send: func([]*raftpb.Message) {}, OnCommitted: committed,
+		OnFatal: func(err error) { t.Error(err) }}, []raft.Peer{{ID: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.cons.Stop)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	n.cons.Campaign()
+	if err := n.awaitLease(ctx, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	term := n.cons.Status().Term
+	if err := n.commitEnd(ctx, term-1); api.KindOf(err) != api.KindNoLeader {
+		t.Errorf("the end of a term before: %v", err)
+	}
+	if n.cluster.Disbanded != nil {
+		t.Error("the cluster has ended")
+	}
+	if err := n.commitEnd(ctx, term); err != nil || n.cluster.Disbanded == nil {
+		t.Errorf("the end was not committed: %v", err)
 	}
 }

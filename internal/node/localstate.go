@@ -21,7 +21,7 @@ type localState struct {
 	// Incarnation is the number of the newest life of this node's mysqld (S5). It grows before each start.
 	Incarnation uint64 `json:"incarnation"`
 	// Led are the incarnations for which this node proposed a barrier: GTIDs of theirs that Raft does not have are errant,
-	// those of other lives are harmless local statements.
+	// those of other lives are harmless local statements. adopt.Undo reads it too: before the first there was no write.
 	Led []uint64 `json:"led,omitempty"`
 	// Retired are those of Led that were drained and went on as followers, with the highest GNO that they had committed: what
 	// they executed above it is local too.

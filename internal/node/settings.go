@@ -108,6 +108,11 @@ func (n *Node) setPeers(c *config.Cluster) {
 
 // changeCluster proposes a change of the settings and returns once it is committed. change gets a copy.
 func (n *Node) changeCluster(ctx context.Context, change func(*config.Cluster) error) (*config.Cluster, error) {
+	return n.changeClusterIn(ctx, 0, change)
+}
+
+// changeClusterIn is changeCluster for a leader of one certain term (S7); 0: of any.
+func (n *Node) changeClusterIn(ctx context.Context, term uint64, change func(*config.Cluster) error) (*config.Cluster, error) {
 	n.settingsMu.Lock()
 	defer n.settingsMu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
@@ -132,12 +137,18 @@ func (n *Node) changeCluster(ctx context.Context, change func(*config.Cluster) e
 	if err := n.awaitLease(ctx, settingsLease); err != nil {
 		return nil, api.Errorf(api.KindNoLeader, "no majority of the voters answers %s; nothing is changed", n.id.Name).With("see `trireme status`")
 	}
-	return next, n.commitSettings(ctx, body)
+	return next, n.commitSettings(ctx, term, body)
 }
 
-func (n *Node) commitSettings(ctx context.Context, body []byte) error {
+func (n *Node) commitSettings(ctx context.Context, term uint64, body []byte) (err error) {
 	m := raftlog.Meta{Kind: raftlog.Settings, Node: uint16(n.id.ID)}
-	index, term, err := n.cons.Propose(ctx, append(raftlog.AppendMeta(nil, &m), body...))
+	data := append(raftlog.AppendMeta(nil, &m), body...)
+	var index uint64
+	if term == 0 {
+		index, term, err = n.cons.Propose(ctx, data)
+	} else {
+		index, err = n.cons.ProposeInTerm(ctx, term, data)
+	}
 	if errors.Is(err, consensus.ErrNotLeader) {
 		return api.Errorf(api.KindNoLeader, "this node is not the leader any more").With("try again")
 	}
