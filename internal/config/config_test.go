@@ -316,6 +316,14 @@ func TestFiles(t *testing.T) {
 	if a, b := NewToken(), NewToken(); a == b || len(a) != 32 {
 		t.Error("tokens")
 	}
+	for range 100 { // validate_password's MEDIUM policy wants one of each
+		s := NewToken()
+		for _, class := range []string{"-_", "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"} {
+			if !strings.ContainsAny(s, class) {
+				t.Fatalf("%s has none of %s", s, class)
+			}
+		}
+	}
 }
 
 func second[T any](_ T, err error) error { return err }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Identity ties a directory to one node of one cluster. It is written once, by init or join.
@@ -60,11 +61,17 @@ func (s Secrets) Validate() error {
 	return nil
 }
 
-// NewToken gives 192 random bits as 32 characters of URL-safe base64: a password that needs no quoting anywhere.
+// NewToken gives 191 random bits as 32 characters of URL-safe base64: a password that needs no quoting anywhere, that MySQL takes for a
+// replication channel (32 at most), and that validate_password takes, which the vendor's packages switch on: it has one of each class.
 func NewToken() string {
-	var b [24]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand crashes the program instead
-	return base64.RawURLEncoding.EncodeToString(b[:])
+	for {
+		var b [24]byte
+		_, _ = rand.Read(b[:]) // never fails: crypto/rand crashes the program instead
+		s := base64.RawURLEncoding.EncodeToString(b[:])
+		if strings.ContainsAny(s, "-_") && strings.ContainsAny(s, "0123456789") && strings.ToLower(s) != s && strings.ToUpper(s) != s {
+			return s
+		}
+	}
 }
 
 // LoadIdentity reads the identity of a directory.
