@@ -183,9 +183,13 @@ func (n *Node) TransferLeadership(ctx context.Context, to uint64) error {
 	}
 }
 
-// Campaign starts a pre-vote now.
+// Campaign starts a pre-vote now, unless a leader is known: a voter that campaigns has forgotten the leader, who may count on it (S10).
 func (n *Node) Campaign() {
-	n.inbox.put(input{call: func(c *core) { c.campaign() }})
+	n.inbox.put(input{call: func(c *core) {
+		if c.stateNow().Leader == 0 {
+			c.campaign()
+		}
+	}})
 }
 
 // PeerGone reports that the process of member id is dead: its connections were closed and nobody listens on its port. If it was the

@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -213,13 +214,18 @@ func (c *core) tickElection() {
 // again is true at every second heartbeat.
 func (c *core) again() bool { return c.ticks%uint64(2*c.cfg.HeartbeatTicks) == 0 }
 
-// noteAsked keeps the requests of a campaign, or of a transfer, that begins.
+// noteAsked keeps the requests of a campaign, or of a transfer, that begins. Raft campaigns by itself as well, for the same term as long as
+// nobody answers: what it asks then takes the place of what was asked before.
 func (c *core) noteAsked(m *raftpb.Message) {
-	if t := m.GetType(); t != raftpb.MsgPreVote && t != raftpb.MsgVote && t != raftpb.MsgTimeoutNow {
+	t := m.GetType()
+	if t != raftpb.MsgPreVote && t != raftpb.MsgVote && t != raftpb.MsgTimeoutNow {
 		return
 	}
 	e := &c.elections
-	if len(e.asked) > 0 && (e.asked[0].GetType() != m.GetType() || e.asked[0].GetTerm() != m.GetTerm()) {
+	again := slices.ContainsFunc(e.asked, func(o *raftpb.Message) bool {
+		return o.GetType() != t || o.GetTerm() != m.GetTerm() || o.GetTo() == m.GetTo()
+	})
+	if again || t == raftpb.MsgTimeoutNow {
 		e.asked = nil
 	}
 	e.asked = append(e.asked, m)
@@ -300,6 +306,9 @@ func (c *core) startTransfer(t *transfer) {
 	}
 	t.term = st.Term
 	t.deadline = c.ticks + uint64(c.cfg.ElectionTicks) + 2
+	if c.rn.BasicStatus().LeadTransferee != t.to {
+		c.elections.asked = nil // whom an earlier one asked is not asked again
+	}
 	c.rn.TransferLeader(t.to)
 	c.transfers = append(c.transfers, t)
 	c.publish()

@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"container/heap"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -583,5 +584,51 @@ func TestRestartedVoterKeepsItsPromise(t *testing.T) {
 	e.tick([]uint64{2, 3}, 2*e.members[2].cfg.ElectionTicks)
 	if a, b := e.members[2].core.stateNow(), e.members[3].core.stateNow(); a.Leader == 0 || a.Leader == 1 || a.Leader != b.Leader {
 		t.Fatalf("no new leader: %+v %+v", a, b)
+	}
+}
+
+// A voter that nobody answers asks each of the others, and no more, however often raft itself begins anew.
+func TestAskedIsBounded(t *testing.T) {
+	e := newEnv(t)
+	for id := uint64(1); id <= 3; id++ {
+		if err := e.start(id, newMemStore(1, 2, 3), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.members[2].down, e.members[3].down = true, true
+	for range 1000 {
+		e.tick([]uint64{1}, 1)
+		if n := len(e.members[1].core.elections.asked); n > 2 {
+			t.Fatalf("%d requests are repeated", n)
+		}
+	}
+	if e.members[1].core.state.Role != Candidate {
+		t.Fatal("it does not ask")
+	}
+}
+
+// Whom a transfer that was given up asked to take over is not asked again by the next one.
+func TestTransferAsksItsTarget(t *testing.T) {
+	e := newEnv(t)
+	for id := uint64(1); id <= 3; id++ {
+		if err := e.start(id, newMemStore(1, 2, 3), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lead := e.members[1]
+	lead.core.campaign()
+	e.settle()
+	e.members[2].down = true
+	first := &transfer{to: 2, done: make(chan error, 1)}
+	lead.core.startTransfer(first)
+	e.settle()
+	e.tick([]uint64{1, 3}, lead.cfg.ElectionTicks+3)
+	if err := <-first.done; !errors.Is(err, ErrTransferFailed) {
+		t.Fatal(err)
+	}
+	lead.core.startTransfer(&transfer{to: 3, done: make(chan error, 1)})
+	lead.turn()
+	if asked := lead.core.elections.asked; len(asked) != 1 || asked[0].GetTo() != 3 {
+		t.Fatalf("asked: %v", asked)
 	}
 }

@@ -528,3 +528,23 @@ func BenchmarkPropose(b *testing.B) {
 		})
 	}
 }
+
+// A voter that knows a leader keeps its promise to it when it is asked to campaign.
+func TestCampaignBesideALeader(t *testing.T) {
+	g := newGroup(t)
+	_, _, c := g.trio(func(c *Config) { c.TickInterval = 100 * time.Millisecond }) // nobody is silent for long
+	eventually(t, "it knows the leader", func() bool { return c.Status().Leader == 1 })
+	asked := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.sent[raftpb.MsgPreVote]
+	}
+	before := asked()
+	c.Campaign()
+	if _, err := c.ReadIndex(within(t, 10*time.Second)); err != nil { // behind it
+		t.Fatal(err)
+	}
+	if n := asked(); n != before {
+		t.Errorf("it has asked %d times", n-before)
+	}
+}
