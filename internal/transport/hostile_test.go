@@ -116,7 +116,7 @@ func TestForeignCertificatesAreRefused(t *testing.T) {
 			m := startNode(t, 2, func(c *Config) { c.TLS = tlsOf(b); c.Cluster = b.Identity().Cluster })
 			m.SetPeers(map[uint64]string{1: n.Addr()})
 			// m's own check fails first; n's is tested with a client that does not check.
-			_, err := m.peer(1).control.dial(within(t, 5*time.Second))
+			_, err := m.peer(1).control.dial(within(t, 5*time.Second), n.Addr())
 			if !errors.Is(err, ErrForeignCluster) {
 				t.Fatalf("got %v", err)
 			}
@@ -147,7 +147,7 @@ func ptr[T any](v T) *T { return &v }
 func TestWrongNodeAtAnAddress(t *testing.T) {
 	a, b := startNode(t, 1, nil), startNode(t, 2, nil)
 	a.SetPeers(map[uint64]string{3: b.Addr()})
-	_, err := a.peer(3).control.dial(within(t, 5*time.Second))
+	_, err := a.peer(3).control.dial(within(t, 5*time.Second), b.Addr())
 	if !errors.Is(err, ErrWrongID) || !strings.Contains(err.Error(), "node 2") {
 		t.Fatalf("got %v", err)
 	}

@@ -103,7 +103,7 @@ func (l *link) run() {
 	backoff := minBackoff
 	for l.p.ctx.Err() == nil {
 		addr := *l.p.addr.Load()
-		c, err := l.dialFresh()
+		c, err := l.dialFresh(addr)
 		if err != nil {
 			l.logFailure(err)
 			l.p.elsewhere(addr)
@@ -124,10 +124,10 @@ func (l *link) run() {
 	}
 }
 
-func (l *link) dialFresh() (*outConn, error) {
+func (l *link) dialFresh(addr string) (*outConn, error) {
 	ctx, cancel := context.WithTimeout(l.p.ctx, l.p.t.cfg.HandshakeLimit)
 	defer cancel()
-	return l.dial(ctx)
+	return l.dial(ctx, addr)
 }
 
 // use serves a connection to its end, and returns the next one if the redial at once succeeded.
@@ -144,7 +144,7 @@ func (l *link) use(c *outConn) *outConn {
 	if l.stream != controlStream || l.p.ctx.Err() != nil {
 		return nil
 	}
-	return l.p.redial(lost)
+	return l.p.redial(c.addr, lost)
 }
 
 // offline drops what was queued: by the time there is a connection again, raft wants something else.

@@ -120,6 +120,7 @@ func (p *peer) dialNow() {
 type outConn struct {
 	raw      net.Conn
 	tls      *tls.Conn
+	addr     string // that was dialed
 	r        *frameReader
 	w        frameWriter
 	instance uint64 // of the peer's process
@@ -127,9 +128,8 @@ type outConn struct {
 }
 
 // dial opens a stream: TCP, TLS, hello. The certificate must be the peer's.
-func (l *link) dial(ctx context.Context) (*outConn, error) {
+func (l *link) dial(ctx context.Context, addr string) (*outConn, error) {
 	p, cfg := l.p, &l.p.t.cfg
-	addr := *p.addr.Load()
 	raw, err := cfg.Dial(ctx, addr)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", addr, err)
@@ -139,6 +139,7 @@ func (l *link) dial(ctx context.Context) (*outConn, error) {
 		raw.Close()
 		return nil, fmt.Errorf("peer %d at %s: %w", p.id, addr, err)
 	}
+	c.addr = addr
 	return c, nil
 }
 
@@ -216,12 +217,13 @@ func (p *peer) connected(c *outConn) {
 		h.PeerDown(p.id, &DownError{Peer: p.id, Lost: ErrRestarted})
 	}
 	p.up, p.instance = true, c.instance
-	p.t.cfg.Logger.Info("peer connected", "peer", p.id, "addr", *p.addr.Load())
+	p.t.cfg.Logger.Info("peer connected", "peer", p.id, "addr", c.addr)
 	h.PeerUp(p.id)
 }
 
-// redial decides what the end of a control connection means. It returns a new connection, or nil after PeerDown.
-func (p *peer) redial(lost error) *outConn {
+// redial decides what the end of a control connection means. It returns a new connection, or nil after PeerDown. It dials where that
+// connection led to, whatever has been said since: that nobody listens elsewhere is no proof of a death.
+func (p *peer) redial(addr string, lost error) *outConn {
 	ctx, cancel := context.WithTimeout(p.ctx, p.t.cfg.RedialLimit)
 	defer cancel()
 	var err error
@@ -229,7 +231,7 @@ func (p *peer) redial(lost error) *outConn {
 	// and then be reset.
 	for range 5 {
 		var c *outConn
-		if c, err = p.control.dial(ctx); err == nil {
+		if c, err = p.control.dial(ctx, addr); err == nil {
 			return c
 		}
 		if isRefused(err) || !isReset(err) || !sleep(ctx, 2*time.Millisecond) {

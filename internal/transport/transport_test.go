@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -221,6 +222,31 @@ func TestRefusalInTheNameOfALivingPeer(t *testing.T) {
 	var down *DownError
 	if !errors.As(a.lastDown(), &down) || !down.Refused || !down.Alive || down.Gone() {
 		t.Fatalf("%v", a.lastDown())
+	}
+}
+
+// Nor is one where the peer is said to be by now, while it lives where it was.
+func TestRefusalElsewhere(t *testing.T) {
+	x, y := &cable{}, &cable{}
+	a, b := startNode(t, 1, func(cfg *Config) { cfg.Dial = x.dial }), startNode(t, 2, func(cfg *Config) { cfg.Dial = y.dial })
+	connect(a, b)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := l.Addr().String()
+	l.Close()
+	a.peer(2).saysAddress(nobody)
+	y.cut(errors.New("no route")) // nothing of it proves that it lives
+	eventually(t, "it dials no more", func() bool { return !b.Connected(1) })
+	x.cut(nil)
+	eventually(t, "connected again", func() bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		return len(x.conns) >= 2 && a.Connected(2)
+	})
+	if h := a.history(); len(h) != 1 || h[0] != "up 2" {
+		t.Fatalf("%q: %v", h, a.lastDown())
 	}
 }
 
