@@ -161,3 +161,27 @@ func TestLastWrite(t *testing.T) {
 		t.Errorf("%v, though that entry is gone", at)
 	}
 }
+
+// The API of a node that was left behind answers the verbs that any node takes, too.
+func TestTombstoneRefuses(t *testing.T) {
+	b := api.Backend(&tombstone{why: "it was left behind"})
+	_, err := b.Failover(t.Context(), api.FailoverRequest{})
+	_, _, ferr := b.ForceQuorum(t.Context(), api.ForceRequest{})
+	if api.KindOf(err) != api.KindConflict || api.KindOf(ferr) != api.KindConflict {
+		t.Errorf("%v, %v", err, ferr)
+	}
+}
+
+// runRaft runs the raft of a node at rest, one of three voters.
+func runRaft(t *testing.T, n *Node) {
+	t.Helper()
+	if err := n.rlog.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, 1); err != nil {
+		t.Fatal(err)
+	}
+	cons, err := consensus.Start(consensus.Config{ID: n.id.ID, Storage: n.rlog, Send: func([]*raftpb.Message) {}, Logger: n.log}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.cons = cons
+	t.Cleanup(cons.Stop)
+}

@@ -98,6 +98,10 @@ func (t *tombstone) ForceQuorum(context.Context, api.ForceRequest) (api.ForceRep
 	return api.ForceReport{}, api.Leader{}, t.refusal()
 }
 
+func (t *tombstone) Failover(context.Context, api.FailoverRequest) (api.FailoverResult, error) {
+	return api.FailoverResult{}, t.refusal()
+}
+
 func (t *tombstone) refusal() error {
 	return api.Errorf(api.KindConflict, "%s", t.why).With("ask a node of the cluster that goes on")
 }

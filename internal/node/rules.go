@@ -107,7 +107,8 @@ func (r *commitRules) beginLocked(term, commit uint64) {
 	r.gate.Begin(term, commit, func(c ha.CommitRule) bool {
 		if r.told.view != nil {
 			for _, v := range r.told.view.Rules {
-				if v.Suspended && v.Rule == r.nameLocked(c) {
+				// Without Since OKs waited for it, and only what had its OK before did not meet it yet.
+				if v.Suspended && v.Since != nil && v.Rule == r.nameLocked(c) {
 					r.suspended[c] = v
 				}
 			}

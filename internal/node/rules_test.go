@@ -47,6 +47,32 @@ func TestRulesAreTakenOver(t *testing.T) {
 	}
 }
 
+// A rule that was in force on the leader before, and was only not met yet by what was older, is asked for. When it is met that is told.
+func TestRuleInForceIsTakenOver(t *testing.T) {
+	n := atRest(t, 1, 1, 1)
+	runRaft(t, n)
+	n.cluster.Members = []config.Member{{ID: 1, Name: "n1", Role: config.RoleVoter},
+		{ID: 3, Name: "n3", Role: config.RoleVoter, MustAck: true}}
+	r := &n.rules
+	rules, names := rulesOf(n.cluster)
+	r.names = names
+	r.gate.Set(rules, 0)
+	r.heard(5, &api.CommitRulesView{Rules: []api.CommitRuleView{{Rule: "must_ack.n3", Suspended: true}}})
+	m := consensus.Matches{Term: 6, Voters: []consensus.Match{{ID: 1, Index: 50}}}
+	r.mu.Lock()
+	r.matchLocked(m, 40)
+	r.gate.Add(41, now(), heldAck{})
+	_, early := r.gate.Release()
+	r.mu.Unlock()
+	if early || len(r.suspended) != 0 {
+		t.Errorf("OKs are given without n3: %+v", r.suspended)
+	}
+	n.tellRule(ha.RuleState{CommitRule: ha.CommitRule{Member: 3}}, m, 50)
+	if all := n.history.all(); len(all) != 1 || all[0].Message != "must_ack.n3 is in force" {
+		t.Errorf("%+v", all)
+	}
+}
+
 func TestZoneText(t *testing.T) {
 	for want, z := range map[string]api.ZoneView{
 		"loss of zone a (1 of 3 voters): n2 would lead; nothing": {
