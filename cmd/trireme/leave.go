@@ -85,9 +85,9 @@ func printLeave(e *env, r api.LeaveResult) {
 		fmt.Fprintf(e.out, "%s %s gone: it has no data\n", name, would)
 	}
 	if r.OpenCount > 0 && r.DryRun {
-		fmt.Fprintf(e.out, "%d transactions are open now\n", r.OpenCount)
+		fmt.Fprintf(e.out, "%s now\n", count(r.OpenCount, "transaction is open", "transactions are open"))
 	} else if r.OpenCount > 0 {
-		fmt.Fprintf(e.out, "%d open transactions were rolled back\n", r.OpenCount)
+		fmt.Fprintf(e.out, "%s rolled back\n", count(r.OpenCount, "open transaction was", "open transactions were"))
 	}
 	if !r.DryRun {
 		fmt.Fprintln(e.out, "Each daemon's process becomes its mysqld now, with DIR/mysql/my.cnf-plain; change the unit files to start that (docs/ops/leave.md).")

@@ -56,9 +56,17 @@ func (n *Node) takeAddress(ctx context.Context, from uint64, body []byte) error 
 	if err != nil {
 		return err
 	}
-	n.history.add(n.event("address", 0, fmt.Sprintf("%s has moved: peers %s, API %s, mysqld %s:%d; before: %s, %s, %s:%d", after.Name,
-		after.Peer, after.API, after.MySQLHost, after.MySQLPort, before.Peer, before.API, before.MySQLHost, before.MySQLPort)))
+	n.history.add(n.event("address", 0, fmt.Sprintf("%s has moved: %s; before: %s", after.Name, addressText(after), addressText(before))))
 	return nil
+}
+
+// addressText is where a member is reached, for the history.
+func addressText(m config.Member) string {
+	text := fmt.Sprintf("peers %s, API %s, router %d %d", m.Peer, m.API, m.RWPort, m.ROPort)
+	if m.Role != config.RoleLogger {
+		text += fmt.Sprintf(", mysqld %s:%d", m.MySQLHost, m.MySQLPort)
+	}
+	return text
 }
 
 // withAddresses is a record with the addresses of another one.
