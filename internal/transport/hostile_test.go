@@ -252,6 +252,11 @@ func TestNewerStreamReplacesTheOlder(t *testing.T) {
 	if err != nil || w.err() != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the first is known", func() bool { // its welcome comes a moment earlier
+		n.Transport.mu.Lock()
+		defer n.Transport.mu.Unlock()
+		return n.inbound[inboundKey{2, controlStream}] != nil
+	})
 	if _, w, err = introduce(t, n, b2, goodHello(controlStream)); err != nil || w.err() != nil {
 		t.Fatal(err)
 	}
