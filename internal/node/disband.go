@@ -240,7 +240,7 @@ func (n *Node) prepareAll(ctx context.Context, l *life, term uint64, p plainPlan
 	if err := n.checkNonePrepared(ctx, l); err != nil {
 		return err
 	}
-	all, err := n.holdings(ctx, l, p.peers)
+	all, err := n.holdings(ctx, l, term, p.peers)
 	if err != nil {
 		return err
 	}
@@ -302,13 +302,13 @@ func nonePrepared(xids []mysqld.XID) error {
 }
 
 // holdings is what all data nodes together have executed, once each has applied everything.
-func (n *Node) holdings(ctx context.Context, l *life, peers []uint64) (gtid.Set, error) {
+func (n *Node) holdings(ctx context.Context, l *life, term uint64, peers []uint64) (gtid.Set, error) {
 	if _, err := n.readApplied(ctx, l); err != nil {
 		return gtid.Set{}, err
 	}
 	all := l.executedSet().Clone()
 	index, _ := n.led.at()
-	body, err := json.Marshal(awaitApplied{Index: index, Patience: targetPatience})
+	body, err := json.Marshal(awaitApplied{Index: index, Patience: targetPatience, Term: term})
 	if err != nil {
 		return gtid.Set{}, err
 	}
@@ -342,7 +342,19 @@ func (n *Node) holdingsHere(ctx context.Context, r awaitApplied) ([]byte, error)
 	if _, err := n.readApplied(ctx, l); err != nil {
 		return nil, err
 	}
+	// What another leader has committed meanwhile would be plugged where it is not applied yet.
+	if err := n.stillTerm(r.Term); err != nil {
+		return nil, err
+	}
 	return []byte(l.executedSet().String()), nil
+}
+
+// stillTerm refuses what was begun in an older term (S7).
+func (n *Node) stillTerm(term uint64) error {
+	if now := n.cons.Status().Term; now != term {
+		return fmt.Errorf("leadership has moved meanwhile: it is term %d, not %d", now, term)
+	}
+	return nil
 }
 
 // plainHere answers reqPlain: this follower's mysqld is made ready. When the end does not come, it is fed again.

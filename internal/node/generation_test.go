@@ -185,3 +185,15 @@ func runRaft(t *testing.T, n *Node) {
 	n.cons = cons
 	t.Cleanup(cons.Stop)
 }
+
+// What was begun in an older term is refused.
+func TestStillTerm(t *testing.T) {
+	n := atRest(t, 1, 1, 1, 2)
+	runRaft(t, n)
+	if err := n.stillTerm(2); err != nil {
+		t.Error(err)
+	}
+	if err := n.stillTerm(1); err == nil || !strings.Contains(err.Error(), "it is term 2, not 1") {
+		t.Error(err)
+	}
+}

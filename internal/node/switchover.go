@@ -302,6 +302,7 @@ const (
 type awaitApplied struct {
 	Index    uint64        `json:"index"`
 	Patience time.Duration `json:"patience_ns"`
+	Term     uint64        `json:"term,omitempty"` // of reqHoldings: nothing of a later one counts
 }
 
 // askApplied waits until another node's mysqld has applied everything up to index.
