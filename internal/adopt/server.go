@@ -102,35 +102,15 @@ func (s *server) exec(ctx context.Context, limit time.Duration, statements ...st
 	return nil
 }
 
-// rows reads a result whole, column names in lower case, NULL as empty.
+// rows reads a result as mysqld.ReadAll does.
 func (s *server) rows(ctx context.Context, q string) ([]map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	r, err := s.conn.QueryContext(ctx, q)
+	all, err := mysqld.ReadAll(ctx, s.conn, q)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.login.addr(), err)
 	}
-	defer func() { _ = r.Close() }()
-	names, err := r.Columns()
-	if err != nil {
-		return nil, err
-	}
-	var all []map[string]string
-	for r.Next() {
-		values, dest := make([]sql.NullString, len(names)), make([]any, len(names))
-		for i := range values {
-			dest[i] = &values[i]
-		}
-		if err := r.Scan(dest...); err != nil {
-			return nil, err
-		}
-		m := make(map[string]string, len(names))
-		for i, n := range names {
-			m[strings.ToLower(n)] = values[i].String
-		}
-		all = append(all, m)
-	}
-	return all, r.Err()
+	return all, nil
 }
 
 // column reads the first column of a result, named v.

@@ -492,15 +492,22 @@ func (s *electionSim) settled(l *member) {
 	}
 }
 
-// TestNewLeaderIsKept: the first message of a new leader is answered, and its lease may rest on that answer. A tick right behind it, before
-// raft's state is looked at, must not take the long silence of the leader before for the new one's.
-func TestNewLeaderIsKept(t *testing.T) {
+// threeVoters are started and have no leader.
+func threeVoters(t *testing.T) *env {
+	t.Helper()
 	e := newEnv(t)
 	for id := uint64(1); id <= 3; id++ {
 		if err := e.start(id, newMemStore(1, 2, 3), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return e
+}
+
+// TestNewLeaderIsKept: the first message of a new leader is answered, and its lease may rest on that answer. A tick right behind it, before
+// raft's state is looked at, must not take the long silence of the leader before for the new one's.
+func TestNewLeaderIsKept(t *testing.T) {
+	e := threeVoters(t)
 	e.members[1].core.campaign()
 	e.settle()
 	m := e.members[2]
@@ -515,12 +522,7 @@ func TestNewLeaderIsKept(t *testing.T) {
 
 // TestReadIndexIsNotPassedOn: a question that reaches a node which does not lead any more must not go on to the leader in the asker's name.
 func TestReadIndexIsNotPassedOn(t *testing.T) {
-	e := newEnv(t)
-	for id := uint64(1); id <= 3; id++ {
-		if err := e.start(id, newMemStore(1, 2, 3), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	e := threeVoters(t)
 	e.members[1].core.campaign()
 	e.settle()
 	m := e.members[2]
@@ -536,12 +538,7 @@ func TestReadIndexIsNotPassedOn(t *testing.T) {
 
 // TestLeastTimeout: a lease ends before the first voter that has a shorter election timeout would vote for another (S10).
 func TestLeastTimeout(t *testing.T) {
-	e := newEnv(t)
-	for id := uint64(1); id <= 3; id++ {
-		if err := e.start(id, newMemStore(1, 2, 3), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	e := threeVoters(t)
 	m := e.members[1]
 	m.pub.leastTimeout.Store(int64(300 * time.Millisecond))
 	m.core.campaign()
@@ -555,12 +552,7 @@ func TestLeastTimeout(t *testing.T) {
 // TestRestartedVoterKeepsItsPromise: a leader's lease counts on what a voter answered before it died, and it may be back before the leader
 // knows of its death. It votes for nobody, itself included, for an election timeout; for whom the leader hands over to it does at once.
 func TestRestartedVoterKeepsItsPromise(t *testing.T) {
-	e := newEnv(t)
-	for id := uint64(1); id <= 3; id++ {
-		if err := e.start(id, newMemStore(1, 2, 3), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	e := threeVoters(t)
 	e.members[1].core.campaign()
 	e.settle()
 	e.tick(e.ids(), 2*e.members[1].cfg.HeartbeatTicks)
@@ -589,12 +581,7 @@ func TestRestartedVoterKeepsItsPromise(t *testing.T) {
 
 // A voter that nobody answers asks each of the others, and no more, however often raft itself begins anew.
 func TestAskedIsBounded(t *testing.T) {
-	e := newEnv(t)
-	for id := uint64(1); id <= 3; id++ {
-		if err := e.start(id, newMemStore(1, 2, 3), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	e := threeVoters(t)
 	e.members[2].down, e.members[3].down = true, true
 	for range 1000 {
 		e.tick([]uint64{1}, 1)
@@ -609,12 +596,7 @@ func TestAskedIsBounded(t *testing.T) {
 
 // Whom a transfer that was given up asked to take over is not asked again by the next one.
 func TestTransferAsksItsTarget(t *testing.T) {
-	e := newEnv(t)
-	for id := uint64(1); id <= 3; id++ {
-		if err := e.start(id, newMemStore(1, 2, 3), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	e := threeVoters(t)
 	lead := e.members[1]
 	lead.core.campaign()
 	e.settle()

@@ -19,7 +19,6 @@ type proposal struct {
 	change  *raftpb.ConfChangeV2 // nil for data
 	want    uint64               // the term it must be proposed in; 0 means any
 	bytes   uint64               // held in the quota
-	inTerm  uint64               // not 0: refused in any other term
 	claimed atomic.Bool          // by whoever comes first: raft goroutine or a caller that gave up
 	done    chan struct{}
 
@@ -88,11 +87,6 @@ func (p *proposals) claim(term uint64, validate func(*raftpb.ConfChangeV2) error
 	for _, pr := range p.waiting {
 		if !pr.claimed.CompareAndSwap(false, true) {
 			continue // given up; the caller has released its bytes
-		}
-		if pr.inTerm != 0 && pr.inTerm != term {
-			p.quota.release(pr.bytes)
-			pr.finish(0, 0, ErrNotLeader)
-			continue
 		}
 		if pr.want != 0 && pr.want != term {
 			p.quota.release(pr.bytes)

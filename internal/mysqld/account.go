@@ -37,7 +37,7 @@ func denied(privilege string) bool {
 // cluster's promises. db is the leader's, opened as Trireme's administrator, with a session that logs: the account is replicated. It
 // returns once Raft has it.
 func MakeAppAccount(ctx context.Context, db *sql.DB, user, password string) error {
-	privileges, err := readAll(ctx, db, "SHOW PRIVILEGES")
+	privileges, err := ReadAll(ctx, db, "SHOW PRIVILEGES")
 	if err != nil {
 		return fmt.Errorf("make account %s: privileges of this server: %w", user, err)
 	}
@@ -47,7 +47,7 @@ func MakeAppAccount(ctx context.Context, db *sql.DB, user, password string) erro
 			grants = append(grants, p)
 		}
 	}
-	known, err := readAll(ctx, db, "SELECT User FROM mysql.user WHERE User = "+quote(user)+" AND Host = '%'")
+	known, err := ReadAll(ctx, db, "SELECT User FROM mysql.user WHERE User = "+quote(user)+" AND Host = '%'")
 	if err != nil {
 		return fmt.Errorf("make account %s: %w", user, err)
 	}

@@ -134,7 +134,7 @@ func setEvent(ctx context.Context, db *sql.DB, schema, name string, enabled bool
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	t, err := readAll(ctx, conn, "SELECT DEFINER AS d, SQL_MODE AS m, CHARACTER_SET_CLIENT AS cs, COLLATION_CONNECTION AS co"+
+	t, err := ReadAll(ctx, conn, "SELECT DEFINER AS d, SQL_MODE AS m, CHARACTER_SET_CLIENT AS cs, COLLATION_CONNECTION AS co"+
 		" FROM information_schema.EVENTS WHERE EVENT_SCHEMA = ? AND EVENT_NAME = ?", schema, name)
 	if err != nil {
 		return err

@@ -169,7 +169,7 @@ type table []map[string]string
 func (l *lane) query(ctx context.Context, q string, args ...any) (table, error) {
 	var t table
 	err := l.use(ctx, func() (err error) {
-		t, err = readAll(ctx, l.db, q, args...)
+		t, err = ReadAll(ctx, l.db, q, args...)
 		return err
 	})
 	return t, err
@@ -179,7 +179,8 @@ type queryer interface {
 	QueryContext(ctx context.Context, q string, args ...any) (*sql.Rows, error)
 }
 
-func readAll(ctx context.Context, db queryer, q string, args ...any) (table, error) {
+// ReadAll reads a result whole: a map for each row, column names in lower case, NULL as empty.
+func ReadAll(ctx context.Context, db queryer, q string, args ...any) ([]map[string]string, error) {
 	rows, err := db.QueryContext(ctx, q, args...)
 	if err != nil {
 		return nil, err

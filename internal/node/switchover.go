@@ -138,14 +138,12 @@ func (n *Node) stepAside(ctx context.Context, l *life) error {
 }
 
 func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *transferRequest, wait time.Duration) (m moved) {
-	// The target first, while writes go on: it must be alive and nearly there. Again after a wait, in which it may have died.
-	m.err = n.askReady(ctx, a.To, "is not ready")
-	if m.err == nil && wait > 0 {
-		n.awaitTransactions(ctx, l, wait)
-		m.err = n.askReady(ctx, a.To, "is not ready")
-	}
-	if m.err != nil {
+	// The target first, while writes go on: it must be alive and nearly there. Again after the waits, in which it may have died.
+	if m.err = n.askReady(ctx, a.To, "is not ready"); m.err != nil {
 		return m
+	}
+	if wait > 0 {
+		n.awaitTransactions(ctx, l, wait)
 	}
 	if m.err = n.awaitRules(ctx, targetPatience); m.err != nil {
 		return m
