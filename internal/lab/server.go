@@ -1,0 +1,172 @@
+package lab
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"trireme/internal/demo"
+	"trireme/internal/verify"
+)
+
+// SharedOptions are given to every server of every system, Trireme's included: sizes for a small machine with room for the
+// whole data set, and a redo log that does not force checkpoints within a run.
+func SharedOptions() map[string]string {
+	return map[string]string{
+		"innodb_buffer_pool_size":   "512M",
+		"innodb_redo_log_capacity":  "512M",
+		"innodb_flush_method":       "O_DIRECT",
+		"innodb_io_capacity":        "2000",
+		"max_connections":           "600",
+		"performance_schema":        "OFF",
+		"table_open_cache":          "600",
+		"innodb_log_writer_threads": "OFF", // the vendor's advice for few cores
+	}
+}
+
+// RivalOptions are the settings of full durability, and those without which a rival could not be a rival.
+func RivalOptions() map[string]string {
+	o := SharedOptions()
+	maps.Copy(o, map[string]string{
+		"innodb_flush_log_at_trx_commit": "1",
+		"sync_binlog":                    "1",
+		"gtid_mode":                      "ON",
+		"enforce_gtid_consistency":       "ON",
+		"log_bin":                        "binlog",
+		"relay_log":                      "relay",
+		"relay_log_recovery":             "ON",
+		"replica_preserve_commit_order":  "ON",
+		"skip_replica_start":             "ON",
+	})
+	return o
+}
+
+// server is one plain mysqld of a rival.
+type server struct {
+	host    *host
+	port    int
+	command demo.Command
+	proc    *demo.Process
+	db      *sql.DB // as User, over TCP
+}
+
+const mysqlPort = 3306
+
+// startServer copies the template and starts a mysqld on it.
+func (h *host) startServer(ctx context.Context, serverID int, options map[string]string) (*server, error) {
+	template, err := h.site.lab.templateDir(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := copyTree(template, filepath.Join(h.dir, "data")); err != nil {
+		return nil, fmt.Errorf("copying the template: %w", err)
+	}
+	s := &server{host: h, port: h.port(mysqlPort)}
+	args := append([]string{"--no-defaults", "--datadir=" + filepath.Join(h.dir, "data"), "--port=" + strconv.Itoa(s.port), "--bind-address=" + h.addr,
+		"--socket=" + filepath.Join(h.dir, "s"), "--pid-file=" + filepath.Join(h.dir, "pid"), "--log-error=" + filepath.Join(h.dir, "error.log"),
+		"--mysqlx=OFF", "--secure-file-priv=NULL", "--report-host=" + h.addr, "--server-id=" + strconv.Itoa(serverID)}, asRoot()...)
+	for _, k := range slices.Sorted(maps.Keys(options)) {
+		args = append(args, "--"+k+"="+options[k])
+	}
+	s.command = demo.Command{Path: h.site.lab.MySQL, Args: args, LogFile: filepath.Join(h.dir, "output.log")}
+	if s.proc, err = h.start(s.command); err != nil {
+		return nil, err
+	}
+	login := verify.Login{Addr: verify.Fixed(s.addr()), User: User, Password: Password, StatementTimeout: 10 * time.Minute}
+	if s.db, err = login.Open(""); err != nil {
+		s.stop()
+		return nil, err
+	}
+	if err := s.waitUp(ctx); err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *server) addr() string { return net.JoinHostPort(s.host.addr, strconv.Itoa(s.port)) }
+
+func (s *server) target() Target { return Target{s.host.name, s.host.addr, s.port, User, Password} }
+
+func (s *server) parts() HostParts { return HostParts{Name: s.host.name, MySQL: s.proc.PID} }
+
+func (s *server) waitUp(ctx context.Context) error {
+	return poll(ctx, startLimit, "mysqld on "+s.addr(), func(ctx context.Context) error {
+		select {
+		case <-s.proc.Done():
+			log, _ := os.ReadFile(filepath.Join(s.host.dir, "error.log"))
+			return fmt.Errorf("it ended at its start: %s", lastLines(string(log), 4))
+		default:
+			return s.db.PingContext(ctx)
+		}
+	})
+}
+
+func (s *server) exec(ctx context.Context, statements ...string) error {
+	for _, st := range statements {
+		if _, err := s.db.ExecContext(ctx, st); err != nil {
+			return fmt.Errorf("%s: %.60s: %w", s.addr(), st, err)
+		}
+	}
+	return nil
+}
+
+// status is the value of a status variable.
+func (s *server) status(ctx context.Context, name string) (value string, err error) {
+	err = s.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE '"+name+"'").Scan(&name, &value)
+	return value, err
+}
+
+// stop kills the server: its data is thrown away afterwards.
+func (s *server) stop() {
+	if s.db != nil {
+		s.db.Close()
+	}
+	s.proc.Kill()
+}
+
+// copyTree copies plain files and directories.
+func copyTree(from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		dest := filepath.Join(to, rel)
+		switch {
+		case d.IsDir():
+			return os.MkdirAll(dest, 0o750)
+		case !d.Type().IsRegular():
+			return nil // sockets
+		}
+		return copyFile(path, dest)
+	})
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	if _, err := out.ReadFrom(in); err != nil { // copy_file_range where the file system can
+		out.Close()
+		return err
+	}
+	return out.Close()
+}

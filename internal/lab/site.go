@@ -1,0 +1,102 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"trireme/internal/demo"
+	"trireme/internal/wan"
+)
+
+// site is the hosts of one rival. Without a topology they are all this machine, and only their directories differ.
+type site struct {
+	lab   *Lab
+	net   *wan.Net // nil without a topology
+	hosts []*host
+}
+
+// host is where one server of a rival runs.
+type host struct {
+	name string
+	addr string
+	dir  string // exists
+
+	site   *site
+	budget *wan.Budget // nil: no limit
+}
+
+// openSite makes n hosts n1, n2, …
+func (l *Lab) openSite(s Shape, n int) (_ *site, err error) {
+	out := &site{lab: l}
+	defer func() {
+		if err != nil {
+			_ = out.close() // the first error counts
+		}
+	}()
+	var names []string
+	for i := range n {
+		names = append(names, "n"+strconv.Itoa(i+1))
+	}
+	if s.Topology != nil {
+		if out.net, err = wan.New(*s.Topology, names); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range names {
+		h := &host{name: name, addr: "127.0.0.1", dir: filepath.Join(s.Dir, name), site: out}
+		if out.net != nil {
+			h.addr = out.net.Host(name).Addr.String()
+		}
+		if err = os.MkdirAll(h.dir, 0o755); err != nil {
+			return nil, err
+		}
+		if s.CPUs != 0 {
+			if h.budget, err = wan.NewBudget("lab-"+name, s.CPUs); err != nil {
+				return nil, err
+			}
+		}
+		out.hosts = append(out.hosts, h)
+	}
+	return out, nil
+}
+
+// port that a server of the host may listen to. On hosts of their own servers of one kind all have the same one.
+func (h *host) port(usual int) int {
+	if h.site.net != nil {
+		return usual
+	}
+	return h.site.lab.takePorts(1)
+}
+
+// start a program on the host: in its namespace and under its budget, with all that it starts.
+func (h *host) start(c demo.Command) (*demo.Process, error) {
+	if h.site.net != nil {
+		c.Enter = h.site.net.Host(h.name).Enter
+	}
+	p, err := demo.StartProcess(c)
+	if err != nil || h.budget == nil {
+		return p, err
+	}
+	if err := h.budget.Add(p.PID); err != nil {
+		p.Kill()
+		return nil, fmt.Errorf("CPU budget of %s: %w", h.name, err)
+	}
+	return p, nil
+}
+
+// close ends the emulation. Everything on the hosts must have ended.
+func (s *site) close() error {
+	var errs []error
+	for _, h := range s.hosts {
+		if h.budget != nil {
+			errs = append(errs, h.budget.Close())
+		}
+	}
+	if s.net != nil {
+		errs = append(errs, s.net.Close())
+	}
+	return errors.Join(errs...)
+}

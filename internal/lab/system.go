@@ -1,0 +1,123 @@
+package lab
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"trireme/internal/wan"
+)
+
+// ErrNotHere: a system has no such thing (a way of access, a setting), or a program that it needs is missing. The message says why.
+var ErrNotHere = errors.New("not here")
+
+// Shape is what a system is started on.
+type Shape struct {
+	Topology *wan.Topology     // nil: no emulated hosts, all on the loopback address
+	CPUs     float64           // that each host may use; 0: no limit
+	Nodes    int               // servers with data; 0: three. A standalone server is always one.
+	Variant  Variant           // one of the system's
+	Options  map[string]string // lines of my.cnf for all servers, on top
+	Dir      string            // scratch; the caller makes and removes it
+}
+
+func (s Shape) nodes() int {
+	if s.Nodes == 0 {
+		return 3
+	}
+	return s.Nodes
+}
+
+// Variant is a way to set a system up; a rival is judged by its best one. The first of a system's is what its users get by default.
+type Variant struct {
+	Name    string
+	Options map[string]string // lines of my.cnf
+}
+
+// System is a candidate of a comparison.
+type System struct {
+	Name     string // as on the command line
+	Title    string // with everything that matters
+	Short    string // in tables
+	Ours     bool
+	Safe     bool // it promises to lose nothing that was acknowledged when a host is lost
+	Variants []Variant
+	// Missing says why the system cannot run on this machine, before anything is started; nil: nothing is needed besides MySQL.
+	Missing func(*Lab) error
+	Start   func(context.Context, *Lab, Shape) (Running, error)
+}
+
+// Via is a way to a system.
+type Via string
+
+// The ways. A system that has no such way says ErrNotHere.
+const (
+	Direct Via = "direct" // to the server that takes writes
+	Router Via = "router" // through the system's router, which stands on the client's host or on that of the server that takes writes
+	VIP    Via = "vip"    // through a virtual IP address
+)
+
+// Target is where a client logs in.
+type Target struct {
+	Node           string // that answers there
+	Host           string
+	Port           int
+	User, Password string
+}
+
+// HostParts are the processes that share one host; 0: none. Extra are of the client's host: a router.
+type HostParts struct {
+	Name   string
+	Leader bool
+	MySQL  int
+	Daemon int
+	Extra  []int
+}
+
+// Pids of all processes of the host.
+func (h HostParts) Pids() []int {
+	var out []int
+	for _, p := range append([]int{h.MySQL, h.Daemon}, h.Extra...) {
+		if p != 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Running is a system that has been started. Its methods are called by one goroutine at a time.
+type Running interface {
+	// Targets are where clients write: one, or one for each server that takes writes.
+	Targets(Via) ([]Target, error)
+	// Hosts lists the processes of each host, the leader's first.
+	Hosts() []HostParts
+	// DB is a connection with every privilege to the server of a host.
+	DB(host string) *sql.DB
+	// Settle makes sure that the system is as it should be (roles, all members present, semi-sync on). It is called before each measurement.
+	Settle(context.Context) error
+	// Behind counts the transactions that were committed and that the slowest server has not applied yet.
+	Behind(context.Context) (int64, error)
+	// Network that the hosts stand in; nil without a topology.
+	Network() *wan.Net
+	// Stop ends everything; nothing is kept.
+	Stop() error
+}
+
+// Systems in the order in which they run and are shown.
+func Systems() []System {
+	return []System{standaloneSystem, asyncSystem, semisyncSystem, triremeSystem, triremeDoubleSystem, triremeLoggerSystem}
+}
+
+// Find looks a system up by its name.
+func Find(name string) (System, error) {
+	var known []string
+	for _, s := range Systems() {
+		if s.Name == name {
+			return s, nil
+		}
+		known = append(known, s.Name)
+	}
+	return System{}, fmt.Errorf("no system %q; there are: %s", name, strings.Join(known, ", "))
+}

@@ -1,0 +1,124 @@
+package lab
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"time"
+
+	"trireme/internal/config"
+	"trireme/internal/demo"
+	"trireme/internal/wan"
+)
+
+var (
+	triremeSystem = System{Name: "trireme", Title: "Trireme, three voters with data", Short: "Trireme", Ours: true, Safe: true,
+		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(0, config.DurabilityLog)}
+	triremeDoubleSystem = System{Name: "trireme-double", Title: "Trireme, three voters with data, durability = double", Short: "Trireme double", Ours: true, Safe: true,
+		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(0, config.DurabilityDouble)}
+	triremeLoggerSystem = System{Name: "trireme-logger", Title: "Trireme, two voters with data and a logger", Short: "Trireme 2+1", Ours: true, Safe: true,
+		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(1, config.DurabilityLog)}
+)
+
+const settleLimit = time.Minute
+
+// trireme is a cluster made as users make it.
+type trireme struct {
+	*demo.Cluster
+	lead string
+	dbs  map[string]*sql.DB // of data nodes
+}
+
+// triremeStarter starts clusters of which so many of the asked nodes are loggers.
+func triremeStarter(loggers int, durability string) func(context.Context, *Lab, Shape) (Running, error) {
+	return func(ctx context.Context, l *Lab, s Shape) (Running, error) {
+		return startTrireme(ctx, l, s, loggers, durability)
+	}
+}
+
+func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability string) (_ *trireme, err error) {
+	o := SharedOptions()
+	maps.Copy(o, s.Variant.Options)
+	maps.Copy(o, s.Options)
+	c, err := demo.Create(ctx, demo.Options{Nodes: s.nodes() - loggers, Loggers: loggers, Dir: s.Dir, PortBase: l.takePorts(10 * s.nodes()), MySQL: l.MySQL, Binary: l.Binary,
+		MySQLOptions: o, WAN: s.Topology, CPUs: s.CPUs, CredentialDir: s.Dir, Tune: func(n *config.Node) { n.MySQL.Durability = durability }})
+	if err != nil {
+		return nil, err
+	}
+	t := &trireme{Cluster: c, dbs: map[string]*sql.DB{}}
+	defer func() {
+		if err != nil {
+			_ = t.Stop()
+		}
+	}()
+	for _, n := range c.DataNodes() {
+		if t.dbs[n.Name], err = c.Direct(n).Open(""); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.Settle(ctx); err != nil {
+		return nil, err
+	}
+	_, err = t.DB(t.lead).ExecContext(ctx, "CREATE DATABASE "+Database)
+	return t, err
+}
+
+// Targets: the router of the leader's own node stands for all; those of other nodes add a hop between hosts.
+func (t *trireme) Targets(v Via) ([]Target, error) {
+	n, s := t.Node(t.lead), t.State()
+	switch v {
+	case Direct:
+		return []Target{{t.lead, n.Host, n.Ports.MySQL, s.User, s.Password}}, nil
+	case Router:
+		return []Target{{t.lead, n.Host, n.Ports.RW, s.User, s.Password}}, nil
+	}
+	return nil, fmt.Errorf("%w: Trireme has no virtual IP address yet", ErrNotHere)
+}
+
+func (t *trireme) Hosts() []HostParts {
+	var out []HostParts
+	for _, n := range t.Nodes() {
+		h := HostParts{Name: n.Name, MySQL: n.MySQLPID(), Daemon: n.DaemonPID(), Leader: n.Name == t.lead}
+		if guard := n.GuardPID(); guard != 0 {
+			h.Extra = append(h.Extra, guard)
+		}
+		if h.Leader {
+			out = append([]HostParts{h}, out...)
+		} else {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+func (t *trireme) DB(host string) *sql.DB { return t.dbs[host] }
+
+// Settle waits until all members are healthy.
+func (t *trireme) Settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	v, err := t.WaitHealthy(ctx)
+	t.lead = v.Leader
+	return err
+}
+
+func (t *trireme) Behind(ctx context.Context) (int64, error) {
+	var replicas []*sql.DB
+	for name, db := range t.dbs {
+		if name != t.lead {
+			replicas = append(replicas, db)
+		}
+	}
+	return behindGTID(ctx, []*sql.DB{t.dbs[t.lead]}, replicas)
+}
+
+func (t *trireme) Network() *wan.Net { return t.Cluster.Network() }
+
+func (t *trireme) Stop() error {
+	for _, db := range t.dbs {
+		db.Close()
+	}
+	t.Close()
+	return nil
+}
