@@ -1,7 +1,8 @@
 # make demo        three nodes, load, faults, verdict; needs only Go and a network
 # make build       bin/trireme alone
 # make test        everything a change must pass (.ci/run calls it)
-# make bench-quick Trireme, a standalone server and semi-sync, interleaved
+# make bench       Trireme beside its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
+# make bench-full  the same at full size: days
 # make soak        the long fault campaigns
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -10,9 +11,11 @@ export PATH := $(PATH):/usr/local/go/bin
 # Flags of the demo: make demo ARGS="--nodes 5 --duration 120s"
 ARGS ?=
 SOAK_HOURS ?= 6
+# Suites to measure: make bench SUITES="topologies cpu" ARGS="--threads 64"
+SUITES ?= all
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck
 
-.PHONY: all build demo test lint unit integration bench-quick soak clean
+.PHONY: all build demo test lint unit integration bench bench-full soak clean
 
 all: build
 
@@ -46,9 +49,9 @@ integration:
 	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1; \
 	$(server_packages) | xargs -r go test -p 1 -timeout 60m
 
-bench-quick: build
+bench bench-full: build
 	@scripts/deps.sh bench
-	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme bench --quick $(ARGS)
+	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme bench run $(SUITES) $(if $(filter bench,$@),--quick) $(ARGS)
 
 soak: build
 	@scripts/deps.sh test

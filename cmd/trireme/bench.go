@@ -9,43 +9,89 @@ import (
 
 // benchCmd is `trireme bench`.
 type benchCmd struct {
-	What  string `arg:"" optional:"" enum:"compare,gaps,wan" default:"compare" help:"compare: TPS and CPU beside a standalone server and semi-sync replication. gaps: write gaps of faults and switchovers. wan: whether the emulated network is what was asked for. Default: compare."`
-	Quick bool   `help:"The comparison on this machine; the only one there is so far."`
+	Run    benchRunCmd    `cmd:"" help:"Measure a suite: Trireme and its rivals, started fresh and in turns, with reports."`
+	Report benchReportCmd `cmd:"" help:"Draw the reports again from the results that are there."`
+	Gaps   benchGapsCmd   `cmd:"" help:"Measure the write gaps of faults and switchovers."`
+	WAN    benchWANCmd    `cmd:"" name:"wan" help:"Check that the emulated network is what was asked for."`
+}
 
-	Mysqld  string        `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
-	Dir     string        `type:"path" placeholder:"DIR" help:"Scratch directory. Default: a new one, removed afterwards."`
-	Out     string        `type:"path" placeholder:"DIR" help:"Where the reports go. Default: docs/benchmarks."`
-	Systems []string      `placeholder:"NAME" help:"compare: of standalone, semisync, trireme. Default: all."`
-	Threads []int         `placeholder:"N" help:"compare: client threads. Default: 1,16,64."`
-	Rounds  int           `placeholder:"N" help:"compare: interleaved rounds; the median counts. Default: 3."`
-	Warmup  time.Duration `placeholder:"TIME" help:"compare: load before the measurement. Default: 4s."`
-	Time    time.Duration `placeholder:"TIME" help:"compare, wan: length of a measurement. Default: 10s, 5s."`
-	WAN     string        `name:"wan" placeholder:"NAME|FILE" help:"wan: topology whose links are measured (docs/benchmarks/README.md). Default: all presets."`
-	Kinds   []string      `placeholder:"NAME,…" help:"gaps: kinds of faults. Default: all."`
-	Faults  int           `placeholder:"N" help:"gaps: faults of each kind that has a target; of the others at most 10. Default: 10."`
-	Writers int           `placeholder:"N" help:"gaps: clients that write. Default: 64."`
-	Rival   []string      `placeholder:"NAME" help:"gaps: beside Trireme, on the same machine in the same run: mgr (MySQL Group Replication)."`
+// benchRunCmd is `trireme bench run`. Flags that are not given have the suite's own values.
+type benchRunCmd struct {
+	Suites []string `arg:"" name:"suite" help:"Suites: topologies, jitter, consistency, access, scaling, cpu, or all."`
+	Quick  bool     `help:"A short run of each suite, for an indication: fewer systems, topologies and threads, one round."`
+	Resume bool     `help:"Go on with an interrupted run; cells that were not run are tried again."`
+	Fresh  bool     `help:"Throw away what an interrupted run has measured."`
 
-	RivalFaults int           `placeholder:"N" help:"gaps: faults of each kind for a rival. Default: as --faults, at most 15."`
-	Data        string        `placeholder:"SIZE" default:"0B" help:"gaps: data in the database beside what the clients write, such as 1GiB. Default: none."`
-	Limit       time.Duration `placeholder:"TIME" help:"gaps: what does not fit is left out, of all kinds alike. Default: none."`
+	Systems     []string      `placeholder:"NAME,…" help:"Systems to run. A wrong name lists them all."`
+	AllVariants bool          `help:"Run every variant of a rival, not only the one that suits most cells; full runs do so anyway."`
+	Topologies  []string      `placeholder:"NAME,…" help:"Presets or files of emulated networks; none: all on the loopback address."`
+	Workloads   []string      `placeholder:"NAME,…" help:"Workloads of sysbench."`
+	Cases       []string      `placeholder:"CASE,…" help:"What a suite varies besides, such as numbers of nodes."`
+	Threads     []int         `placeholder:"N,…" help:"Client threads."`
+	Rounds      int           `placeholder:"N" help:"Rounds; the median counts."`
+	Warmup      time.Duration `placeholder:"TIME" help:"Load before each measurement."`
+	Time        time.Duration `placeholder:"TIME" help:"Length of a measurement."`
+	CPUs        float64       `name:"cpus" default:"-1" placeholder:"N" help:"CPUs that each emulated host may use; 0: no limit. Default: those of the machine divided by four, where the suite limits them."`
+	Tables      int           `placeholder:"N" help:"Tables of sysbench."`
+	Rows        int           `placeholder:"N" help:"Rows of each table."`
+
+	Mysqld string `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
+	Dir    string `type:"path" placeholder:"DIR" help:"Scratch directory. Default: a new one, removed afterwards."`
+	Out    string `type:"path" placeholder:"DIR" help:"Where results and reports go. Default: docs/benchmarks."`
 }
 
 // Run measures and writes the reports.
-func (c *benchCmd) Run(e *env) error {
+func (c *benchRunCmd) Run(e *env) error {
+	return bench.Run(e.ctx, bench.RunOptions{Suites: c.Suites, Quick: c.Quick, Resume: c.Resume, Fresh: c.Fresh, MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out,
+		Version: buildVersion(), Say: e.out, Settings: bench.Settings{Systems: c.Systems, AllVariants: c.AllVariants, Topologies: c.Topologies, Workloads: c.Workloads,
+			Cases: c.Cases, Threads: c.Threads, Rounds: c.Rounds, WarmupSeconds: int(c.Warmup.Seconds()), Seconds: int(c.Time.Seconds()), CPUs: c.CPUs,
+			Tables: c.Tables, Rows: c.Rows}})
+}
+
+// benchReportCmd is `trireme bench report`.
+type benchReportCmd struct {
+	Out string `type:"path" placeholder:"DIR" help:"Where the results are, and the reports go. Default: docs/benchmarks."`
+}
+
+// Run draws the reports.
+func (c *benchReportCmd) Run(e *env) error {
+	return bench.Report(bench.ReportOptions{Out: c.Out, Say: e.out})
+}
+
+// benchGapsCmd is `trireme bench gaps`.
+type benchGapsCmd struct {
+	Kinds   []string `placeholder:"NAME,…" help:"Kinds of faults. Default: all."`
+	Faults  int      `placeholder:"N" help:"Faults of each kind that has a target; of the others at most 10. Default: 10."`
+	Writers int      `placeholder:"N" help:"Clients that write. Default: 64."`
+	Rival   []string `placeholder:"NAME" help:"Beside Trireme, on the same machine in the same run: mgr (MySQL Group Replication)."`
+
+	RivalFaults int           `placeholder:"N" help:"Faults of each kind for a rival. Default: as --faults, at most 15."`
+	Data        string        `placeholder:"SIZE" default:"0B" help:"Data in the database beside what the clients write, such as 1GiB. Default: none."`
+	Limit       time.Duration `placeholder:"TIME" help:"What does not fit is left out, of all kinds alike. Default: none."`
+
+	Mysqld string `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
+	Dir    string `type:"path" placeholder:"DIR" help:"Scratch directory. Default: a new one, removed afterwards."`
+	Out    string `type:"path" placeholder:"DIR" help:"Where the reports go. Default: docs/benchmarks."`
+}
+
+// Run measures and writes the reports.
+func (c *benchGapsCmd) Run(e *env) error {
 	data, err := config.ParseBytes(c.Data)
 	if err != nil {
 		return usagef("--data: %v", err)
 	}
-	if c.What == "gaps" {
-		return bench.Gaps(e.ctx, bench.GapOptions{MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out, Kinds: c.Kinds, Faults: c.Faults, Writers: c.Writers,
-			Rivals: c.Rival, RivalFaults: c.RivalFaults, Data: int64(data), Limit: c.Limit, Say: e.out})
-	}
-	if c.What == "wan" {
-		return bench.WAN(e.ctx, bench.WANOptions{Topology: c.WAN, Out: c.Out, Time: c.Time, Say: e.out})
-	}
-	return bench.Quick(e.ctx, bench.QuickOptions{
-		MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out, Systems: c.Systems, Threads: c.Threads, Rounds: c.Rounds,
-		Warmup: c.Warmup, Time: c.Time, Say: e.out,
-	})
+	return bench.Gaps(e.ctx, bench.GapOptions{MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out, Kinds: c.Kinds, Faults: c.Faults, Writers: c.Writers,
+		Rivals: c.Rival, RivalFaults: c.RivalFaults, Data: int64(data), Limit: c.Limit, Say: e.out})
+}
+
+// benchWANCmd is `trireme bench wan`.
+type benchWANCmd struct {
+	WAN  string        `name:"wan" placeholder:"NAME|FILE" help:"Topology whose links are measured (docs/benchmarks/README.md). Default: all presets."`
+	Time time.Duration `placeholder:"TIME" help:"Length of a measurement. Default: 5s."`
+	Out  string        `type:"path" placeholder:"DIR" help:"Where the reports go. Default: docs/benchmarks."`
+}
+
+// Run measures and writes the reports.
+func (c *benchWANCmd) Run(e *env) error {
+	return bench.WAN(e.ctx, bench.WANOptions{Topology: c.WAN, Out: c.Out, Time: c.Time, Say: e.out})
 }

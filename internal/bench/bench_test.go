@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -27,39 +28,36 @@ func needServers(t *testing.T) {
 	}
 }
 
-// TestRivals runs both rivals once, with short runs, and checks that their figures make sense.
-func TestRivals(t *testing.T) {
+// TestSuite runs a suite on real servers, with short runs, and checks that its figures make sense and that a report comes of them.
+func TestSuite(t *testing.T) {
 	needServers(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	dir := t.TempDir()
-	e, err := newEnvironment(ctx, "", "", dir)
+	out := t.TempDir()
+	err := Run(ctx, RunOptions{Suites: []string{"cpu"}, Out: out, Dir: t.TempDir(), Say: testWriter{t}, Settings: Settings{Systems: []string{"standalone", "semisync"},
+		Topologies: []string{noTopology}, Threads: []int{8}, Rounds: 1, WarmupSeconds: 1, Seconds: 2, CPUs: -1, Tables: 2, Rows: 1000}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := QuickOptions{Threads: []int{8}, Warmup: time.Second, Time: 2 * time.Second, Say: testWriter{t}}
-	o, err = o.withDefaults()
+	r, err := readResults(resultsPath(out, "cpu"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range systemKinds[:2] {
-		cells, idle, err := runSystem(ctx, e, o, k, dir+"/"+k.name)
-		if err != nil {
-			t.Fatalf("%s: %v", k.title, err)
+	if len(r.Records) != 3 { // semi-sync in two variants
+		t.Fatalf("%d cells, want 3", len(r.Records))
+	}
+	for _, c := range r.Records {
+		v := c.Values
+		if c.NotRun != "" || v[valTPS] <= 0 || v[valSustained] > v[valTPS] || v[valClientUS] <= 0 || v[valCPULeader] <= 0 || v[valCPUAll] < v[valCPULeader] || v[valWritten] <= 0 {
+			t.Errorf("%s: figures make no sense: %+v", c.Key, c)
 		}
-		if len(cells) != len(k.variants) {
-			t.Fatalf("%s: %d cells, want %d", k.title, len(cells), len(k.variants))
+		if c.System == "semisync" && (len(c.Hosts) != 3 || c.Hosts[1].MySQLus <= 0 || c.Hosts[2].MySQLus <= 0) {
+			t.Errorf("semi-sync replicas did no work: %+v", c.Hosts)
 		}
-		for _, c := range cells {
-			if c.TPS <= 0 || c.SustainedTPS > c.TPS || c.SysbenchCPUus <= 0 || c.LeaderRelativeCPU <= 0 || c.RelativeCPU < c.LeaderRelativeCPU {
-				t.Errorf("%s: figures make no sense: %+v", k.title, c)
-			}
-			if k.name == "semisync" && (len(c.Hosts) != 3 || c.Hosts[1].MySQLus <= 0 || c.Hosts[2].MySQLus <= 0) {
-				t.Errorf("semi-sync replicas did no work: %+v", c.Hosts)
-			}
-		}
-		if len(idle.Hosts) == 0 {
-			t.Errorf("%s: no idle figures", k.title)
+	}
+	for _, name := range []string{"report.html", "report.md", "cpu.md"} {
+		if b, err := os.ReadFile(filepath.Join(out, name)); err != nil || len(b) == 0 {
+			t.Errorf("%s: %d bytes, %v", name, len(b), err)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
+	"trireme/internal/lab"
 	"trireme/internal/verify"
 )
 
@@ -66,7 +67,7 @@ type triremeCluster struct{ c *demo.Cluster }
 
 func startTriremeCluster(ctx context.Context, e *environment, dir string) (contender, error) {
 	c, err := demo.Create(ctx, demo.Options{Nodes: 3, Dir: filepath.Join(dir, "cluster"), PortBase: e.takePorts(30), MySQL: e.mysqld, Binary: e.binary,
-		MySQLOptions: sharedOptions()})
+		MySQLOptions: lab.SharedOptions()})
 	if err != nil {
 		return nil, err
 	}

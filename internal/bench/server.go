@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
+	"trireme/internal/lab"
 	"trireme/internal/verify"
 )
 
@@ -75,7 +76,7 @@ func makeTemplate(ctx context.Context, mysqld, dir string) error {
 		"ALTER USER root@localhost IDENTIFIED BY '" + rivalPass + "';",
 		"CREATE USER bench@'%' IDENTIFIED BY '" + rivalPass + "';",
 		"GRANT ALL ON *.* TO bench@'%' WITH GRANT OPTION;",
-		"CREATE DATABASE " + benchDatabase + ";", ""}, "\n")), 0o600)
+		"CREATE DATABASE " + lab.Database + ";", ""}, "\n")), 0o600)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -11,42 +12,53 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"trireme/internal/lab"
 )
 
 // ErrNoSysbench: the load generator is not installed.
 var ErrNoSysbench = errors.New("sysbench is not installed; install it with: apt-get install sysbench (or your system's package manager)")
 
-// Load is the sysbench load of a comparison.
+// workloads of sysbench.
+var workloads = []string{"oltp_read_only", "oltp_read_write", "oltp_write_only", "oltp_point_select", "oltp_update_index", "oltp_update_non_index", "oltp_insert"}
+
+// Load is a load by sysbench.
 type Load struct {
-	Test      string // oltp_write_only
-	Tables    int
-	TableSize int // rows
+	Workload string
+	Tables   int
+	Rows     int // of each table
+	// TPS limits the load, transactions per second; 0: as fast as they come.
+	TPS int
 }
 
-// defaultLoad are the settings that every figure of docs/benchmarks uses unless it says otherwise.
-var defaultLoad = Load{Test: "oltp_write_only", Tables: 8, TableSize: 20000}
+// ignoredErrors are of transactions that clients try again: deadlock (1213), row changed (1020), lock wait (1205), and what Group Replication
+// says of a certification that failed (3101).
+const ignoredErrors = "1213,1020,1205,3101"
 
-// account is how sysbench logs in.
-type account struct {
-	Host           string
-	Port           int
-	User, Password string
-}
-
-const benchDatabase = "sbtest"
-
-func (l Load) args(a account) []string {
-	return []string{l.Test, "--db-driver=mysql", "--mysql-host=" + a.Host, "--mysql-port=" + strconv.Itoa(a.Port), "--mysql-user=" + a.User,
-		"--mysql-password=" + a.Password, "--mysql-db=" + benchDatabase, fmt.Sprintf("--tables=%d", l.Tables),
-		fmt.Sprintf("--table-size=%d", l.TableSize), "--rand-type=uniform", "--db-ps-mode=disable"}
+// args of sysbench for the targets, which must have one port: it takes several hosts, but not several ports.
+func (l Load) args(targets []lab.Target) ([]string, error) {
+	var hosts []string
+	for _, t := range targets {
+		if t.Port != targets[0].Port {
+			return nil, fmt.Errorf("%w: sysbench cannot use servers with different ports at once; run it on emulated hosts", lab.ErrNotHere)
+		}
+		hosts = append(hosts, t.Host)
+	}
+	t := targets[0]
+	return []string{l.Workload, "--db-driver=mysql", "--mysql-host=" + strings.Join(hosts, ","), "--mysql-port=" + strconv.Itoa(t.Port), "--mysql-user=" + t.User,
+		"--mysql-password=" + t.Password, "--mysql-db=" + lab.Database, fmt.Sprintf("--tables=%d", l.Tables), "--mysql-ignore-errors=" + ignoredErrors,
+		fmt.Sprintf("--table-size=%d", l.Rows), "--rand-type=uniform", "--db-ps-mode=disable", "--auto-inc=off"}, nil
 }
 
 // LoadResult is one run of sysbench.
 type LoadResult struct {
-	Transactions int64         // committed
+	Transactions int64 // committed
+	Queries      int64
 	Seconds      float64       // of the run itself
-	Errors       int64         // ignored errors: deadlocks, lock waits
-	P95          time.Duration // latency of a transaction
+	Errors       int64         // ignored ones
+	Average      time.Duration // latency of a transaction
+	P95, P99     time.Duration
+	TPS          []float64     // in each second
 	CPU          time.Duration // that sysbench itself used
 }
 
@@ -58,17 +70,28 @@ func lookSysbench() error {
 }
 
 // prepare makes and fills the tables. The database must exist.
-func (l Load) prepare(ctx context.Context, a account) error {
-	_, _, err := runSysbench(ctx, append(l.args(a), "--threads=2", "prepare")...)
+func (l Load) prepare(ctx context.Context, targets []lab.Target) error {
+	args, err := l.args(targets[:1])
+	if err != nil {
+		return err
+	}
+	_, _, err = runSysbench(ctx, append(args, "--threads=2", "prepare")...)
 	return err
 }
 
-// run loads the server for d with n threads.
-func (l Load) run(ctx context.Context, a account, threads int, d time.Duration) (LoadResult, error) {
+// run loads the servers for d with n threads.
+func (l Load) run(ctx context.Context, targets []lab.Target, threads int, d time.Duration) (LoadResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, d+time.Minute)
 	defer cancel()
-	out, cpu, err := runSysbench(ctx, append(l.args(a), fmt.Sprintf("--threads=%d", threads), fmt.Sprintf("--time=%d", int(d.Seconds())),
-		"--percentile=95", "run")...)
+	args, err := l.args(targets)
+	if err != nil {
+		return LoadResult{}, err
+	}
+	args = append(args, fmt.Sprintf("--threads=%d", threads), fmt.Sprintf("--time=%d", int(d.Seconds())), "--histogram=on", "--report-interval=1")
+	if l.TPS > 0 {
+		args = append(args, fmt.Sprintf("--rate=%d", l.TPS))
+	}
+	out, cpu, err := runSysbench(ctx, append(args, "run")...)
 	if err != nil {
 		return LoadResult{}, err
 	}
@@ -95,33 +118,71 @@ func tail(s string, lines int) string {
 
 var (
 	reTransactions = regexp.MustCompile(`transactions:\s+(\d+)`)
+	reQueries      = regexp.MustCompile(`queries:\s+(\d+)`)
 	reSeconds      = regexp.MustCompile(`total time:\s+([\d.]+)s`)
 	reErrors       = regexp.MustCompile(`ignored errors:\s+(\d+)`)
-	reP95          = regexp.MustCompile(`95th percentile:\s+([\d.]+)`)
+	reAverage      = regexp.MustCompile(`avg:\s+([\d.]+)`)
+	reBucket       = regexp.MustCompile(`^\s*([\d.]+)\s+\|.*\s(\d+)$`) // 12.345 |******* 678
+	reInterval     = regexp.MustCompile(`^\[ \d+s \].* tps: ([\d.]+)`)
 )
 
-// parseSysbench reads the report of sysbench 1.0.
+// parseSysbench reads the report of sysbench 1.0 with its histogram.
 func parseSysbench(out string) (LoadResult, error) {
 	var r LoadResult
-	number := func(re *regexp.Regexp) (float64, error) {
+	var vals [5]float64
+	for i, re := range []*regexp.Regexp{reTransactions, reQueries, reSeconds, reErrors, reAverage} {
 		m := re.FindStringSubmatch(out)
 		if m == nil {
-			return 0, fmt.Errorf("sysbench's report has no %q: %s", re, tail(out, 5))
+			return r, fmt.Errorf("sysbench's report has no %q: %s", re, tail(out, 5))
 		}
-		return strconv.ParseFloat(m[1], 64)
-	}
-	var vals [4]float64
-	for i, re := range []*regexp.Regexp{reTransactions, reSeconds, reErrors, reP95} {
-		v, err := number(re)
+		v, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {
 			return r, err
 		}
 		vals[i] = v
 	}
-	r.Transactions, r.Seconds, r.Errors = int64(vals[0]), vals[1], int64(vals[2])
-	r.P95 = time.Duration(math.Round(vals[3] * float64(time.Millisecond)))
+	r.Transactions, r.Queries, r.Seconds, r.Errors, r.Average = int64(vals[0]), int64(vals[1]), vals[2], int64(vals[3]), duration(vals[4])
 	if r.Transactions == 0 || r.Seconds == 0 {
 		return r, fmt.Errorf("sysbench committed nothing: %s", tail(out, 5))
 	}
+	var buckets []bucket
+	for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
+		if m := reInterval.FindStringSubmatch(lines.Text()); m != nil {
+			v, _ := strconv.ParseFloat(m[1], 64) // the expression holds
+			r.TPS = append(r.TPS, v)
+		} else if m := reBucket.FindStringSubmatch(lines.Text()); m != nil {
+			ms, _ := strconv.ParseFloat(m[1], 64)
+			n, _ := strconv.ParseInt(m[2], 10, 64)
+			buckets = append(buckets, bucket{ms, n})
+		}
+	}
+	if len(buckets) == 0 {
+		return r, fmt.Errorf("sysbench's report has no histogram: %s", tail(out, 5))
+	}
+	r.P95, r.P99 = percentile(buckets, 0.95), percentile(buckets, 0.99)
 	return r, nil
+}
+
+func duration(ms float64) time.Duration {
+	return time.Duration(math.Round(ms * float64(time.Millisecond)))
+}
+
+// bucket of a histogram: so many transactions took about this long.
+type bucket struct {
+	ms float64
+	n  int64
+}
+
+// percentile q of a histogram in the order of its latencies.
+func percentile(buckets []bucket, q float64) time.Duration {
+	var total, seen int64
+	for _, b := range buckets {
+		total += b.n
+	}
+	for _, b := range buckets {
+		if seen += b.n; float64(seen) >= q*float64(total) {
+			return duration(b.ms)
+		}
+	}
+	return 0
 }

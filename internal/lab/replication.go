@@ -27,7 +27,7 @@ var (
 // applierVariants: MySQL's default number of applier workers, and one that suits many writers better.
 var applierVariants = []Variant{
 	{Name: "4 appliers", Options: map[string]string{"replica_parallel_workers": "4"}},
-	{Name: "64 appliers", Options: map[string]string{"replica_parallel_workers": "64"}},
+	{Name: "64 appliers", Options: map[string]string{"replica_parallel_workers": "64"}, Usual: true},
 }
 
 // semisyncTimeoutMS is long enough never to fall back to asynchronous replication within a run.

@@ -34,6 +34,7 @@ func (s Shape) nodes() int {
 type Variant struct {
 	Name    string
 	Options map[string]string // lines of my.cnf
+	Usual   bool              // it suits most cells: where only one is run, it is this one, not the first
 }
 
 // System is a candidate of a comparison.
@@ -107,7 +108,7 @@ type Running interface {
 
 // Systems in the order in which they run and are shown.
 func Systems() []System {
-	return []System{standaloneSystem, asyncSystem, semisyncSystem, triremeSystem, triremeDoubleSystem, triremeLoggerSystem}
+	return []System{standaloneSystem, asyncSystem, semisyncSystem, triremeSystem, triremeDoubleSystem, triremeLoggerSystem, triremeLoggersSystem}
 }
 
 // Find looks a system up by its name.

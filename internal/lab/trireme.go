@@ -14,12 +14,19 @@ import (
 
 var (
 	triremeSystem = System{Name: "trireme", Title: "Trireme, three voters with data", Short: "Trireme", Ours: true, Safe: true,
-		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(0, config.DurabilityLog)}
+		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(noLogger, config.DurabilityLog)}
 	triremeDoubleSystem = System{Name: "trireme-double", Title: "Trireme, three voters with data, durability = double", Short: "Trireme double", Ours: true, Safe: true,
-		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(0, config.DurabilityDouble)}
+		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(noLogger, config.DurabilityDouble)}
 	triremeLoggerSystem = System{Name: "trireme-logger", Title: "Trireme, two voters with data and a logger", Short: "Trireme 2+1", Ours: true, Safe: true,
-		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(1, config.DurabilityLog)}
+		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(oneLogger, config.DurabilityLog)}
+	triremeLoggersSystem = System{Name: "trireme-loggers", Title: "Trireme, one voter with data, loggers besides", Short: "Trireme 1+n", Ours: true, Safe: true,
+		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(allLoggers, config.DurabilityLog)}
 )
+
+// How many of the nodes are loggers.
+func noLogger(int) int         { return 0 }
+func oneLogger(int) int        { return 1 }
+func allLoggers(nodes int) int { return nodes - 1 }
 
 const settleLimit = time.Minute
 
@@ -30,10 +37,9 @@ type trireme struct {
 	dbs  map[string]*sql.DB // of data nodes
 }
 
-// triremeStarter starts clusters of which so many of the asked nodes are loggers.
-func triremeStarter(loggers int, durability string) func(context.Context, *Lab, Shape) (Running, error) {
+func triremeStarter(loggers func(nodes int) int, durability string) func(context.Context, *Lab, Shape) (Running, error) {
 	return func(ctx context.Context, l *Lab, s Shape) (Running, error) {
-		return startTrireme(ctx, l, s, loggers, durability)
+		return startTrireme(ctx, l, s, loggers(s.nodes()), durability)
 	}
 }
 

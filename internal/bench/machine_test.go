@@ -1,0 +1,40 @@
+package bench
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+func TestParseStat(t *testing.T) {
+	line := "123 (a ) b) S 1 123 123 0 -1 4194560 1 0 0 0 150 50 7 9 20 0 4 0 999 1 1 1"
+	if d, err := parseStat(line); err != nil || d != 2*time.Second {
+		t.Fatalf("%v %v, want 2s", d, err)
+	}
+	for _, broken := range []string{"", "123 (x", "123 (x) S 1 2"} {
+		if _, err := parseStat(broken); err == nil {
+			t.Errorf("accepted %q", broken)
+		}
+	}
+	if d, err := cpuTime(os.Getpid()); err != nil || d < 0 {
+		t.Fatalf("own CPU time: %v %v", d, err)
+	}
+	if now, peak, err := resident(os.Getpid()); err != nil || now < 1<<20 || peak < now {
+		t.Fatalf("own memory: %d %d %v", now, peak, err)
+	}
+}
+
+func TestMedianAndQuantile(t *testing.T) {
+	for _, c := range []struct {
+		v    []float64
+		want float64
+	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{5, 1, 3}, 3}, {[]float64{4, 1, 3, 2}, 2.5}} {
+		if got := median(c.v); got != c.want {
+			t.Errorf("median of %v is %v, want %v", c.v, got, c.want)
+		}
+	}
+	v := []float64{10, 9, 8, 7, 6, 5, 4, 3, 2, 1}
+	if quantile(v, 0.99) != 10 || quantile(v, 0.5) != 5 || v[0] != 10 {
+		t.Error("quantile is wrong, or changed its argument")
+	}
+}

@@ -1,0 +1,77 @@
+package bench
+
+import (
+	"strconv"
+	"time"
+)
+
+// Names of values in records.
+const (
+	valTPS        = "tps"
+	valSustained  = "sustained_tps"
+	valQPS        = "qps"
+	valAverage    = "average_ms"
+	valP95        = "p95_ms"
+	valP99        = "p99_ms"
+	valErrors     = "ignored_errors"
+	valBehind     = "behind"          // transactions that the slowest server had not applied when the load ended
+	valCatchUp    = "catch_up_s"      // until it had
+	valCPUAll     = "cpu_relative"    // of all hosts per transaction, in units of the load generator's own
+	valCPULeader  = "cpu_leader"      // the same of the leader's host
+	valCPUAllUS   = "cpu_us"          // microseconds per transaction, all hosts
+	valClientUS   = "client_cpu_us"   // of the load generator
+	valVariation  = "variation"       // coefficient of variation of TPS per second, percent
+	valNetworkUS  = "network_cpu_us"  // of the process that carries packets, per transaction
+	valWritten    = "written_bytes"   // to block devices per transaction, all hosts
+	valSent       = "sent_bytes"      // to other hosts per transaction, all hosts
+	valDaemonRSS  = "daemon_rss_mib"  // highest resident memory of the leader's daemon
+	valDaemonRSS2 = "daemon_rss2_mib" // of the other daemons
+)
+
+// metric is how a value is shown and compared.
+type metric struct {
+	Name   string
+	Title  string // with the unit
+	Unit   string // behind a number in a line of progress
+	Lower  bool   // less is better
+	Digits int
+	Brief  bool // shown in a line of progress
+}
+
+var metrics = []metric{
+	{Name: valTPS, Title: "TPS", Unit: " TPS", Brief: true},
+	{Name: valSustained, Title: "sustained TPS", Unit: " sustained", Brief: true},
+	{Name: valQPS, Title: "QPS"},
+	{Name: valAverage, Title: "average ms", Unit: " ms average", Lower: true, Digits: 2},
+	{Name: valP95, Title: "p95 ms", Unit: " ms p95", Lower: true, Digits: 1, Brief: true},
+	{Name: valP99, Title: "p99 ms", Unit: " ms p99", Lower: true, Digits: 1},
+	{Name: valErrors, Title: "ignored errors", Lower: true},
+	{Name: valBehind, Title: "behind", Unit: " behind", Lower: true, Brief: true},
+	{Name: valCatchUp, Title: "catch-up s", Lower: true, Digits: 1},
+	{Name: valCPUAll, Title: "CPU, all hosts", Unit: "x CPU", Lower: true, Digits: 2, Brief: true},
+	{Name: valCPULeader, Title: "CPU, leader's host", Lower: true, Digits: 2},
+	{Name: valCPUAllUS, Title: "CPU µs", Lower: true},
+	{Name: valClientUS, Title: "client's CPU µs", Lower: true},
+	{Name: valVariation, Title: "variation %", Unit: " % variation", Lower: true, Digits: 1},
+	{Name: valNetworkUS, Title: "network's CPU µs", Lower: true},
+	{Name: valWritten, Title: "bytes written", Lower: true},
+	{Name: valSent, Title: "bytes sent", Lower: true},
+	{Name: valDaemonRSS, Title: "leader's daemon MiB", Lower: true},
+	{Name: valDaemonRSS2, Title: "other daemons MiB", Lower: true},
+}
+
+// metricOf looks a value's metric up; suites may add their own to the list.
+func metricOf(name string) metric {
+	for _, m := range metrics {
+		if m.Name == name {
+			return m
+		}
+	}
+	return metric{Name: name, Title: name, Digits: 2}
+}
+
+func (m metric) number(v float64) string { return strconv.FormatFloat(v, 'f', m.Digits, 64) }
+
+func (m metric) text(v float64) string { return m.number(v) + m.Unit }
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,317 @@
+package bench
+
+import (
+	"fmt"
+	"strconv"
+
+	"trireme/internal/lab"
+	"trireme/internal/report"
+)
+
+// Suites in the order in which they run and are shown.
+func Suites() []Suite {
+	return []Suite{topologiesSuite, jitterSuite, consistencySuite, accessSuite, scalingSuite, cpuSuite}
+}
+
+var throughputCompare = []Comparison{{valSustained}, {valTPS}, {valP95}, {valCPUAll}}
+
+var topologiesSuite = Suite{
+	Name: "topologies", Title: "Throughput from one site to three cities",
+	About: "sysbench on five networks: `lan` (0.1 ms), `city` (three sites 1 ms apart), `10ms`, `two-regions` (two hosts 1 ms apart, the third 30 ms away), `three-cities` (5 ms and 30 ms). " +
+		"Round trips are those that ping would show. The load goes to the server that takes writes; to all of them where all do.",
+	Defaults: func(quick bool) Settings {
+		s := oltpDefaults(quick)
+		s.Topologies, s.Workloads = []string{"lan", "city", "10ms", "two-regions", "three-cities"}, []string{"oltp_read_only", "oltp_read_write", "oltp_write_only"}
+		if quick {
+			s.Topologies, s.Workloads = []string{"lan", "two-regions"}, []string{"oltp_write_only"}
+		}
+		return s
+	},
+	Plan: oltpPlan(nil), Compare: throughputCompare,
+	Blocks: func(r *Results) []report.Block {
+		return []report.Block{dropTable(best(r.summaries(), valSustained))}
+	},
+	Sections: func(r *Results) (out []report.Section) {
+		all := best(r.summaries(), valSustained)
+		each(all, func(k Key) string { return k.Topology + "/" + k.Workload }, func(name string, of []summary) {
+			k := of[0].Key
+			title := dims[2].of(k) + " on " + k.Topology
+			out = append(out, report.Section{ID: "topologies-" + k.Topology + "-" + dims[2].of(k), Title: title, Blocks: []report.Block{
+				relative(of, valSustained, "Sustained TPS of Trireme divided by others'"),
+				byThreads(of, valSustained, "Sustained TPS, "+title),
+				byThreads(of, valP95, "p95 latency, "+title),
+				details(of),
+			}})
+		})
+		return out
+	},
+}
+
+// dropTable is what is left of the first topology's TPS on each other one.
+func dropTable(all []summary) report.Table {
+	t := report.Table{Caption: "Sustained TPS by topology, in percent of the first one's", Columns: []report.Column{{Title: "workload"}, {Title: "threads", Number: true}, {Title: "system"}}}
+	var topologies []string
+	each(all, func(k Key) string { return k.Topology }, func(name string, _ []summary) {
+		topologies = append(topologies, name)
+		t.Columns = append(t.Columns, report.Column{Title: name, Number: true})
+	})
+	each(all, func(k Key) string { return k.Workload + strconv.Itoa(k.Threads) + k.System }, func(_ string, of []summary) {
+		k := of[0].Key
+		line := []report.Cell{{Text: dims[2].of(k)}, {Text: strconv.Itoa(k.Threads)}, {Text: shortName(k.System)}}
+		first := of[0].Values[valSustained].Median
+		for _, name := range topologies {
+			c := report.Cell{Text: "–", Mark: report.Absent}
+			for _, s := range of {
+				if s.Topology == name && s.has(valSustained) && first != 0 && of[0].Topology == topologies[0] {
+					c = report.Cell{Text: fmt.Sprintf("%.0f %%", 100*s.Values[valSustained].Median/first), Note: s.Variant}
+				}
+			}
+			line = append(line, c)
+		}
+		t.Rows = append(t.Rows, line)
+	})
+	return t
+}
+
+// detailMetrics are the columns of a table with everything.
+var detailMetrics = []string{valTPS, valSustained, valAverage, valP95, valP99, valErrors, valBehind, valCatchUp, valVariation, valCPULeader, valCPUAll}
+
+// details has a line for each system and number of threads.
+func details(all []summary) report.Table { return lines(all, "Everything", detailMetrics) }
+
+// lines is a table with a row for each summary and a column for each metric.
+func lines(all []summary, caption string, names []string) report.Table {
+	t := report.Table{Caption: caption}
+	var used []int
+	for i, d := range dims {
+		first := ""
+		if len(all) > 0 {
+			first = d.of(all[0].Key)
+		}
+		for _, s := range all {
+			if d.of(s.Key) != first || d.title == "threads" && first != "" {
+				used = append(used, i)
+				t.Columns = append(t.Columns, report.Column{Title: d.title, Number: d.title == "threads"})
+				break
+			}
+		}
+	}
+	t.Columns = append(t.Columns, report.Column{Title: "system"}, report.Column{Title: "variant"})
+	for _, name := range names {
+		t.Columns = append(t.Columns, report.Column{Title: metricOf(name).Title, Number: true})
+	}
+	for _, s := range all {
+		var line []report.Cell
+		for _, i := range used {
+			line = append(line, report.Cell{Text: dims[i].of(s.Key)})
+		}
+		line = append(line, report.Cell{Text: shortName(s.System)}, report.Cell{Text: s.Variant})
+		for _, name := range names {
+			line = append(line, metricOf(name).cell(s, true, name, false))
+		}
+		t.Rows = append(t.Rows, line)
+	}
+	return t
+}
+
+var jitterSuite = Suite{
+	Name: "jitter", Title: "Steadiness",
+	About: "TPS in each second of a long run at 64 threads, and its coefficient of variation. Part of it is the machine's own: compare with the standalone server's in the same run.",
+	Defaults: func(quick bool) Settings {
+		s := oltpDefaults(quick)
+		s.Topologies, s.Threads, s.Rounds, s.Seconds, s.AllVariants = []string{"lan", "two-regions"}, []int{64}, 1, 300, false
+		s.Systems = registered("standalone", "semisync", "mgr-eventual", "mgr-after", "galera", "trireme")
+		if quick {
+			s.Topologies, s.Seconds, s.Systems = []string{"lan"}, 60, registered("standalone", "semisync", "mgr-after", "trireme")
+		}
+		return s
+	},
+	Plan: oltpPlan(nil), Compare: []Comparison{{valVariation}},
+	Blocks: func(r *Results) (out []report.Block) {
+		all := r.summaries()
+		out = append(out, pivot(all, valVariation, "Coefficient of variation of TPS per second, percent"), pivot(all, valTPS, "TPS"))
+		each(all, func(k Key) string { return k.Topology }, func(name string, of []summary) {
+			out = append(out, r.timeline(of, "TPS per second on "+name))
+		})
+		return out
+	},
+}
+
+// timeline draws the first round's TPS per second of each summary.
+func (r *Results) timeline(of []summary, title string) report.Chart {
+	c := report.Chart{Title: title, X: "seconds", Y: "TPS"}
+	for _, s := range of {
+		for _, rec := range r.Records {
+			k := rec.Key
+			first := k.Round == 1
+			if k.Round = 0; !first || k != s.Key || rec.Series == nil {
+				continue
+			}
+			line := report.Series{Name: shortName(s.System), Ours: isOurs(s.System)}
+			for i, v := range rec.Series[valTPS] {
+				line.Points = append(line.Points, report.Point{X: float64(i + 1), Y: v})
+			}
+			c.Series = append(c.Series, line)
+		}
+	}
+	return c
+}
+
+// consistencyLevels are those of Group Replication: what a read on another server may miss.
+var consistencyLevels = []string{"EVENTUAL", "BEFORE", "AFTER", "BEFORE_AND_AFTER"}
+
+var consistencySuite = Suite{
+	Name: "consistency", Title: "Consistency levels",
+	About: "oltp_read_write at the consistency levels of Group Replication. Trireme has one level so far: reads on the leader see everything, reads elsewhere what has been applied (EVENTUAL).",
+	Defaults: func(quick bool) Settings {
+		s := oltpDefaults(quick)
+		s.Workloads, s.Threads, s.Cases, s.AllVariants = []string{"oltp_read_write"}, []int{4, 8, 16, 32, 64}, consistencyLevels, false
+		s.Systems = registered("mgr-eventual", "trireme")
+		if quick {
+			s.Threads = []int{4, 64}
+		}
+		return s
+	},
+	Plan: oltpPlan(func(g *Group, level string) error {
+		switch {
+		case !g.System.Ours:
+			g.Shape.Options = map[string]string{"group_replication_consistency": level}
+		case level != consistencyLevels[0]:
+			g.System.Missing = func(*lab.Lab) error {
+				return fmt.Errorf("%w: Trireme has no level %s yet", lab.ErrNotHere, level)
+			}
+		}
+		return nil
+	}),
+	Blocks: func(r *Results) []report.Block {
+		all := r.summaries()
+		return []report.Block{pivot(all, valTPS, "TPS"), pivot(all, valQPS, "QPS"), pivot(all, valP95, "p95 ms")}
+	},
+}
+
+var accessSuite = Suite{
+	Name: "access", Title: "Cost of the way to the server",
+	About: "oltp_read_write directly, through the system's router and through a virtual IP address, on one started system in turns. CPU of a router outside of the hosts counts as a host's.",
+	Defaults: func(quick bool) Settings {
+		s := oltpDefaults(quick)
+		s.Workloads, s.Threads, s.Systems, s.AllVariants = []string{"oltp_read_write"}, []int{16, 32, 64}, registered("mgr-router", "trireme"), false
+		if quick {
+			s.Threads, s.Rounds = []int{16, 64}, 2
+		}
+		return s
+	},
+	Plan: func(s Settings) ([]Group, error) {
+		return s.groups(func(g *Group, base Key) error {
+			g.Prepare = prepareTables
+			for _, via := range []lab.Via{lab.Direct, lab.Router, lab.VIP} {
+				base.Case = string(via)
+				g.Cells = append(g.Cells, s.oltpCells(base, via)...)
+			}
+			return nil
+		})
+	},
+	Blocks: func(r *Results) []report.Block {
+		all := r.summaries()
+		return []report.Block{pivot(all, valTPS, "TPS"), costTable(all), pivot(all, valP95, "p95 ms"), pivot(all, valCPUAll, "CPU of all hosts per transaction, relative")}
+	},
+}
+
+// costTable is what each way costs against the direct one.
+func costTable(all []summary) report.Table {
+	t := report.Table{Caption: "TPS lost against the direct way", Columns: []report.Column{{Title: "system"}, {Title: "way"}, {Title: "threads", Number: true}, {Title: "lost", Number: true}}}
+	for _, s := range all {
+		if s.Case == string(lab.Direct) || !s.has(valTPS) {
+			continue
+		}
+		k := s.Key
+		k.Case = string(lab.Direct)
+		for _, d := range all {
+			if d.Key == k && d.has(valTPS) {
+				c := report.Cell{Text: fmt.Sprintf("%.1f %%", 100*(1-s.Values[valTPS].Median/d.Values[valTPS].Median))}
+				if s.Values[valTPS].wide() || d.Values[valTPS].wide() {
+					c.Mark = report.Wide
+				}
+				t.Rows = append(t.Rows, []report.Cell{{Text: shortName(s.System)}, {Text: s.Case}, {Text: strconv.Itoa(s.Threads)}, c})
+			}
+		}
+	}
+	return t
+}
+
+var scalingSuite = Suite{
+	Name: "scaling", Title: "Three to nine nodes",
+	About: "oltp_write_only with more nodes. All share one machine: without CPU budgets each replica that applies takes its share from the leader; with a logger it does not.",
+	Defaults: func(quick bool) Settings {
+		s := oltpDefaults(quick)
+		s.Threads, s.Cases, s.CPUs, s.AllVariants = []int{1, 64}, []string{"3", "5", "7", "9"}, 0, false
+		s.Systems = registered("semisync", "mgr-eventual", "mgr-after", "galera", "trireme", "trireme-loggers")
+		if quick {
+			s.Cases, s.Systems = []string{"3", "9"}, registered("semisync", "mgr-after", "trireme", "trireme-loggers")
+		}
+		return s
+	},
+	Check: func(s Settings) error {
+		for _, c := range s.Cases {
+			if n, err := strconv.Atoi(c); err != nil || n < 2 || n > 9 {
+				return fmt.Errorf("case %q: a number of nodes, 2 to 9", c)
+			}
+		}
+		return nil
+	},
+	Plan: oltpPlan(func(g *Group, nodes string) (err error) {
+		g.Shape.Nodes, err = strconv.Atoi(nodes)
+		return err
+	}),
+	Blocks: func(r *Results) []report.Block {
+		all := best(r.summaries(), valSustained)
+		return []report.Block{pivot(all, valTPS, "TPS"), pivot(all, valSustained, "Sustained TPS"), pivot(all, valCPULeader, "CPU of the leader's host per transaction, relative")}
+	},
+}
+
+var cpuSuite = Suite{
+	Name: "cpu", Title: "What a transaction costs",
+	About: "CPU, bytes written to disk and bytes sent, per transaction, until everything is applied. Without CPU budgets, on hosts of their own.",
+	Defaults: func(quick bool) Settings {
+		s := oltpDefaults(quick)
+		s.Threads, s.CPUs = []int{1, 16, 64}, 0
+		if quick {
+			s.Threads, s.Systems = []int{1, 64}, registered("standalone", "semisync", "mgr-after", "trireme")
+		}
+		return s
+	},
+	Plan: oltpPlan(nil), Compare: throughputCompare,
+	Blocks: func(r *Results) []report.Block {
+		all := best(r.summaries(), valSustained)
+		return []report.Block{
+			relative(all, valCPUAll, "CPU of all hosts per transaction: Trireme's divided by others'"),
+			relative(all, valSustained, "Sustained TPS: Trireme's divided by others'"),
+			lines(all, "Each system", []string{valTPS, valSustained, valP95, valCPULeader, valCPUAll, valCPUAllUS, valClientUS, valNetworkUS, valWritten, valSent, valDaemonRSS, valDaemonRSS2}),
+			r.hostTable(all),
+		}
+	},
+}
+
+// hostTable is what each process used, of the first round.
+func (r *Results) hostTable(of []summary) report.Table {
+	t := report.Table{Caption: "By host and process, first round; CPU in µs per transaction", Columns: []report.Column{{Title: "threads", Number: true}, {Title: "system"}, {Title: "variant"}, {Title: "host"},
+		{Title: "mysqld", Number: true}, {Title: "daemon", Number: true}, {Title: "others", Number: true}, {Title: "bytes written", Number: true}, {Title: "bytes sent", Number: true}}}
+	for _, s := range of {
+		for _, rec := range r.Records {
+			k := rec.Key
+			first := k.Round == 1
+			if k.Round = 0; !first || k != s.Key {
+				continue
+			}
+			for _, h := range rec.Hosts {
+				name := h.Name
+				if h.Leader {
+					name += " (leader)"
+				}
+				t.Rows = append(t.Rows, []report.Cell{{Text: strconv.Itoa(s.Threads)}, {Text: shortName(s.System)}, {Text: s.Variant}, {Text: name},
+					{Text: fmt.Sprintf("%.0f", h.MySQLus)}, {Text: fmt.Sprintf("%.0f", h.Daemonus)}, {Text: fmt.Sprintf("%.0f", h.Extraus)},
+					{Text: fmt.Sprintf("%.0f", h.WrittenBytes)}, {Text: fmt.Sprintf("%.0f", h.SentBytes)}})
+			}
+		}
+	}
+	return t
+}

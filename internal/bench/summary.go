@@ -1,0 +1,330 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"trireme/internal/lab"
+	"trireme/internal/report"
+)
+
+// stat is a value over the rounds.
+type stat struct{ Median, Low, High float64 }
+
+// wideSpread is how far runs may lie apart, as a part of their median, before a figure is marked.
+const wideSpread = 0.25
+
+func (s stat) wide() bool { return s.Median != 0 && math.Abs((s.High-s.Low)/s.Median) > wideSpread }
+
+func statOf(values []float64) stat {
+	return stat{median(values), slices.Min(values), slices.Max(values)}
+}
+
+// summary is a cell over its rounds.
+type summary struct {
+	Key    // Round is 0
+	Runs   int
+	Values map[string]stat
+	NotRun string // of the last round that was not run, where none was
+	Notes  []string
+}
+
+func (s summary) has(metric string) bool { _, ok := s.Values[metric]; return ok }
+
+// summaries of all cells in the order of their first round.
+func (r *Results) summaries() []summary {
+	var order []Key
+	cells := map[Key][]Record{}
+	for _, rec := range r.Records {
+		k := rec.Key
+		k.Round = 0
+		if cells[k] == nil {
+			order = append(order, k)
+		}
+		cells[k] = append(cells[k], rec)
+	}
+	var out []summary
+	for _, k := range order {
+		out = append(out, summarise(k, cells[k]))
+	}
+	return out
+}
+
+func summarise(k Key, cells []Record) summary {
+	s := summary{Key: k, Values: map[string]stat{}}
+	values := map[string][]float64{}
+	for _, c := range cells {
+		if c.NotRun != "" {
+			s.NotRun = c.NotRun
+			continue
+		}
+		s.Runs++
+		for name, v := range c.Values {
+			values[name] = append(values[name], v)
+		}
+		if c.Note != "" && !slices.Contains(s.Notes, c.Note) {
+			s.Notes = append(s.Notes, c.Note)
+		}
+	}
+	for name, v := range values {
+		s.Values[name] = statOf(v)
+	}
+	if s.Runs > 0 {
+		s.NotRun = ""
+	}
+	return s
+}
+
+// best keeps of each system's variants the one with the best median of the metric in each cell.
+func best(all []summary, metric string) []summary {
+	m := metricOf(metric)
+	var out []summary
+	at := map[Key]int{}
+	for _, s := range all {
+		k := s.Key
+		k.Variant = ""
+		i, ok := at[k]
+		if !ok {
+			at[k] = len(out)
+			out = append(out, s)
+			continue
+		}
+		a, b := s.Values[metric].Median, out[i].Values[metric].Median
+		if out[i].Runs == 0 || s.Runs > 0 && (a > b) != m.Lower {
+			out[i] = s
+		}
+	}
+	return out
+}
+
+// decisive is the metric by which the best variant of a cell is chosen.
+func decisive(all []summary) string {
+	for _, name := range []string{valSustained, valTPS} {
+		if slices.ContainsFunc(all, func(s summary) bool { return s.has(name) }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// row is what the cells in a row of a table have in common: everything but the system.
+func (s summary) row() Key {
+	k := s.Key
+	k.System, k.Variant = "", ""
+	return k
+}
+
+// dims are the fields of keys that differ among cells, and are worth a column.
+var dims = []struct {
+	title string
+	of    func(Key) string
+}{
+	{"topology", func(k Key) string { return k.Topology }},
+	{"case", func(k Key) string { return k.Case }},
+	{"workload", func(k Key) string { return strings.TrimPrefix(k.Workload, "oltp_") }},
+	{"threads", func(k Key) string {
+		if k.Threads == 0 {
+			return ""
+		}
+		return strconv.Itoa(k.Threads)
+	}},
+}
+
+// pivot is a table with a row for each cell and a column for each system. Of each row the best figure is marked, and figures of runs that lie too
+// far apart.
+func pivot(all []summary, metric, caption string) report.Table {
+	m := metricOf(metric)
+	rows, systems, cells := spread(all)
+	t := report.Table{Caption: caption}
+	var used []int
+	for i, d := range dims {
+		if slices.ContainsFunc(rows, func(k Key) bool { return d.of(k) != "" }) {
+			used = append(used, i)
+			t.Columns = append(t.Columns, report.Column{Title: d.title, Number: d.title == "threads"})
+		}
+	}
+	for _, s := range systems {
+		t.Columns = append(t.Columns, report.Column{Title: shortName(s), Number: true})
+	}
+	for _, k := range rows {
+		var line []report.Cell
+		for _, i := range used {
+			line = append(line, report.Cell{Text: dims[i].of(k)})
+		}
+		top := bestOf(cells[k], metric, m.Lower)
+		for _, name := range systems {
+			s, ok := cells[k][name]
+			line = append(line, m.cell(s, ok, metric, name == top))
+		}
+		t.Rows = append(t.Rows, line)
+	}
+	return t
+}
+
+func (m metric) cell(s summary, ok bool, metric string, top bool) report.Cell {
+	v, has := s.Values[metric]
+	if !ok || !has {
+		c := report.Cell{Text: "–", Mark: report.Absent}
+		if s.NotRun != "" {
+			c = report.Cell{Text: "not run", Note: s.NotRun, Mark: report.Absent}
+		}
+		return c
+	}
+	c := report.Cell{Text: m.number(v.Median), Note: s.Variant}
+	if s.Runs > 1 {
+		c.Note = fmt.Sprintf("%s; %d runs, %s to %s", s.Variant, s.Runs, m.number(v.Low), m.number(v.High))
+	}
+	switch {
+	case v.wide():
+		c.Mark = report.Wide
+	case top:
+		c.Mark = report.Best
+	}
+	return c
+}
+
+// spread arranges summaries by row and system.
+func spread(all []summary) (rows []Key, systems []string, cells map[Key]map[string]summary) {
+	cells = map[Key]map[string]summary{}
+	for _, s := range all {
+		k := s.row()
+		if cells[k] == nil {
+			cells[k] = map[string]summary{}
+			rows = append(rows, k)
+		}
+		cells[k][s.System] = s
+		if !slices.Contains(systems, s.System) {
+			systems = append(systems, s.System)
+		}
+	}
+	slices.SortStableFunc(systems, func(a, b string) int { return cmp.Compare(systemIndex(a), systemIndex(b)) })
+	return rows, systems, cells
+}
+
+func bestOf(cells map[string]summary, metric string, lower bool) (name string) {
+	for s, c := range cells {
+		v, ok := c.Values[metric]
+		if s == "standalone" || !ok { // it promises nothing
+			continue
+		}
+		if name == "" || (v.Median > cells[name].Values[metric].Median) != lower {
+			name = s
+		}
+	}
+	return name
+}
+
+func systemIndex(name string) int {
+	return slices.IndexFunc(lab.Systems(), func(s lab.System) bool { return s.Name == name })
+}
+
+func shortName(system string) string {
+	if s, err := lab.Find(system); err == nil {
+		return s.Short
+	}
+	return system
+}
+
+func isOurs(system string) bool {
+	s, err := lab.Find(system)
+	return err == nil && s.Ours
+}
+
+// relative is a table of Trireme's figures divided by each other system's.
+func relative(all []summary, metric, caption string) report.Table {
+	m := metricOf(metric)
+	rows, systems, cells := spread(all)
+	systems = slices.DeleteFunc(systems, func(s string) bool { return s == ours })
+	t := report.Table{Caption: caption}
+	var used []int
+	for i, d := range dims {
+		if slices.ContainsFunc(rows, func(k Key) bool { return d.of(k) != "" }) {
+			used = append(used, i)
+			t.Columns = append(t.Columns, report.Column{Title: d.title, Number: d.title == "threads"})
+		}
+	}
+	for _, s := range systems {
+		t.Columns = append(t.Columns, report.Column{Title: "/ " + shortName(s), Number: true})
+	}
+	for _, k := range rows {
+		own, ok := cells[k][ours]
+		if !ok || !own.has(metric) {
+			continue
+		}
+		var line []report.Cell
+		for _, i := range used {
+			line = append(line, report.Cell{Text: dims[i].of(k)})
+		}
+		for _, name := range systems {
+			c := report.Cell{Text: "–", Mark: report.Absent}
+			if s, ok := cells[k][name]; ok && s.Values[metric].Median != 0 {
+				ratio := own.Values[metric].Median / s.Values[metric].Median
+				c = report.Cell{Text: strconv.FormatFloat(ratio, 'f', 2, 64), Note: s.Variant, Mark: report.Better}
+				if (ratio < 1) != m.Lower {
+					c.Mark = report.Worse
+				}
+				if own.Values[metric].wide() || s.Values[metric].wide() {
+					c.Mark = report.Wide
+				}
+			}
+			line = append(line, c)
+		}
+		t.Rows = append(t.Rows, line)
+	}
+	return t
+}
+
+// ours is the system that is compared with all others.
+const ours = "trireme"
+
+// byThreads is a chart of a metric over threads, a line for each system.
+func byThreads(all []summary, metric, title string) report.Chart {
+	m := metricOf(metric)
+	c := report.Chart{Title: title, X: "threads", Y: m.Title, LogX: true}
+	at := map[string]int{}
+	for _, s := range all {
+		v, ok := s.Values[metric]
+		if !ok {
+			continue
+		}
+		i, ok := at[s.System]
+		if !ok {
+			i = len(c.Series)
+			at[s.System] = i
+			c.Series = append(c.Series, report.Series{Name: shortName(s.System), Ours: isOurs(s.System)})
+		}
+		c.Series[i].Points = append(c.Series[i].Points, report.Point{X: float64(s.Threads), Y: v.Median, Low: v.Low, High: v.High})
+	}
+	for _, s := range c.Series {
+		slices.SortFunc(s.Points, func(a, b report.Point) int { return cmp.Compare(a.X, b.X) })
+	}
+	return c
+}
+
+// only keeps the summaries that f wants.
+func only(all []summary, f func(Key) bool) []summary {
+	var out []summary
+	for _, s := range all {
+		if f(s.Key) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// each calls f with every value that dim has among the summaries, in their order, and those that have it.
+func each(all []summary, dim func(Key) string, f func(value string, of []summary)) {
+	var seen []string
+	for _, s := range all {
+		v := dim(s.Key)
+		if slices.Contains(seen, v) {
+			continue
+		}
+		seen = append(seen, v)
+		f(v, only(all, func(k Key) bool { return dim(k) == v }))
+	}
+}

@@ -1,0 +1,57 @@
+package bench
+
+import (
+	"testing"
+
+	"trireme/internal/report"
+)
+
+func record(system, variant string, threads, round int, tps, cpu float64) Record {
+	return Record{Key: Key{Topology: "lan", System: system, Variant: variant, Threads: threads, Round: round},
+		Values: map[string]float64{valSustained: tps, valCPUAll: cpu}}
+}
+
+// TestSummaries checks that medians are taken over rounds, that the best variant counts, and that ratios are of the right things.
+func TestSummaries(t *testing.T) {
+	r := &Results{Records: []Record{
+		record("semisync", "4", 16, 1, 100, 5), record("semisync", "4", 16, 2, 110, 5), record("semisync", "4", 16, 3, 300, 5),
+		record("semisync", "64", 16, 1, 190, 5), record("semisync", "64", 16, 2, 200, 5), record("semisync", "64", 16, 3, 201, 5),
+		record("trireme", "default", 16, 1, 150, 4), record("trireme", "default", 16, 2, 160, 4), record("trireme", "default", 16, 3, 150, 4),
+		{Key: Key{Topology: "lan", System: "async", Threads: 16, Round: 1}, NotRun: "no such program"},
+	}}
+	all := best(r.summaries(), valSustained)
+	if len(all) != 3 || all[0].Variant != "64" || all[0].Values[valSustained] != (stat{200, 190, 201}) || all[0].Runs != 3 {
+		t.Fatalf("%+v", all)
+	}
+	if first := r.summaries()[0]; !first.Values[valSustained].wide() || all[0].Values[valSustained].wide() {
+		t.Error("a wide spread is not told from a narrow one")
+	}
+	ratios := relative(all, valSustained, "")
+	if len(ratios.Rows) != 1 || ratios.Columns[3].Title != "/ semi-sync" || ratios.Rows[0][3].Text != "0.75" || ratios.Rows[0][3].Mark != report.Worse {
+		t.Errorf("%+v", ratios)
+	}
+	if cpu := relative(all, valCPUAll, ""); cpu.Rows[0][3].Text != "0.80" || cpu.Rows[0][3].Mark != report.Better {
+		t.Errorf("%+v", cpu)
+	}
+	table := pivot(all, valSustained, "")
+	for _, c := range table.Rows[0] {
+		if (c.Mark == report.Best) != (c.Text == "200") || (c.Text == "not run") != (c.Note == "no such program") {
+			t.Errorf("%+v", c)
+		}
+	}
+	list := Suite{Name: "x", Compare: []Comparison{{valSustained}, {valCPUAll}}}.losses(r)
+	if len(list) != 1 || list[0].key.System != "semisync" || list[0].ratio != 0.75 || list[0].why() == "" {
+		t.Errorf("losses: %+v", list)
+	}
+}
+
+func TestVariation(t *testing.T) {
+	for _, c := range []struct {
+		series []float64
+		want   float64
+	}{{nil, 0}, {[]float64{5}, 0}, {[]float64{0, 0}, 0}, {[]float64{1, 10, 10, 10, 1}, 0}, {[]float64{100, 9, 11, 9, 11, 3}, 11.547}} {
+		if got := variation(c.series); got < c.want-0.001 || got > c.want+0.001 {
+			t.Errorf("variation of %v is %v, want %v", c.series, got, c.want)
+		}
+	}
+}
