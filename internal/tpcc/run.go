@@ -1,0 +1,211 @@
+package tpcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+const (
+	// grace is how long a terminal may need for its last transaction after the end of the run, and for a transaction at all.
+	grace = time.Minute
+	// reconnectPause between attempts to log in again; readyPause before a server that said "not ready" is asked again.
+	reconnectPause = 20 * time.Millisecond
+	readyPause     = 5 * time.Millisecond
+)
+
+// Run lets the terminals work for warmup, which is not counted, and length, which is. When a terminal ends with an error, all do, and the
+// result is what had been counted.
+func Run(ctx context.Context, cfg Config, warmup, length time.Duration) (Result, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return Result{}, err
+	}
+	if cfg.Terminals < 1 || length < time.Second {
+		return Result{}, fmt.Errorf("tpcc: %d terminals for %v: at least one, for a second, is needed", cfg.Terminals, length)
+	}
+	constants := runConstants(cfg.Seed)
+	terminals := make([]*terminal, cfg.Terminals)
+	begin := time.Now().Add(warmup)
+	end := begin.Add(length)
+	for i := range terminals {
+		terminals[i] = newTerminal(&cfg, i, constants, begin, end)
+	}
+	limited, cancel := context.WithDeadlineCause(ctx, end.Add(grace), fmt.Errorf("a transaction was not answered within %v after the end", grace))
+	defer cancel()
+	err = parallel(limited, cfg.Terminals, func(ctx context.Context, i int) error {
+		if err := terminals[i].run(ctx); err != nil {
+			return fmt.Errorf("tpcc: terminal %d at %s: %w", i+1, terminals[i].target.Addr, err)
+		}
+		return nil
+	})
+	total := tally{perSecond: make([]int64, seconds(length))}
+	for _, t := range terminals {
+		total.merge(&t.tally)
+	}
+	return total.result(length), err
+}
+
+func seconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
+
+// terminal is one emulated user with a connection of its own.
+type terminal struct {
+	cfg        *Config
+	target     Target
+	random     *random
+	deck       *deck
+	number     int // from 0
+	begin, end time.Time
+	session    *session // nil: not connected
+	tally      tally
+}
+
+func newTerminal(cfg *Config, number int, c constants, begin, end time.Time) *terminal {
+	t := &terminal{cfg: cfg, number: number, random: newRandom(cfg.Seed, uint64(number)+1, c), deck: newDeck(), begin: begin, end: end}
+	t.target = cfg.Targets[number%cfg.Warehouses%len(cfg.Targets)]
+	t.tally.perSecond = make([]int64, seconds(end.Sub(begin)))
+	return t
+}
+
+// warehouse of the next transaction: the terminal's home, or one of those that are its own if there are fewer terminals than warehouses.
+func (t *terminal) warehouse() int {
+	n := t.cfg.Terminals
+	if n >= t.cfg.Warehouses {
+		return t.number%t.cfg.Warehouses + 1
+	}
+	mine := (t.cfg.Warehouses - t.number + n - 1) / n
+	return t.number + n*t.random.IntN(mine) + 1
+}
+
+// levelDistrict is the one whose stock this terminal looks at (clause 2.8.1.1): each of a warehouse's terminals another one.
+func (t *terminal) levelDistrict() int { return t.number/t.cfg.Warehouses%districts + 1 }
+
+func (t *terminal) run(ctx context.Context) error {
+	defer func() {
+		if t.session != nil {
+			t.session.close()
+		}
+	}()
+	for time.Now().Before(t.end) {
+		kind := t.deck.deal(t.random)
+		if t.cfg.ThinkTime && !t.wait(ctx, keyingTime(kind)) {
+			break
+		}
+		err := t.transact(ctx, kind)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case t.cfg.Reconnect && unusable(err):
+			if time.Now().After(t.begin) {
+				t.tally.lost++
+			}
+			if t.session != nil {
+				t.session.close()
+				t.session = nil
+			}
+			t.wait(ctx, reconnectPause)
+		default:
+			return err
+		}
+		if t.cfg.ThinkTime && !t.wait(ctx, t.thinkTime(kind)) {
+			break
+		}
+	}
+	return ctx.Err()
+}
+
+// wait is false when the run ends first.
+func (t *terminal) wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(min(d, time.Until(t.end)))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return time.Now().Before(t.end)
+	}
+}
+
+// transact draws a transaction and tries until it is committed, rolled back as the specification wants it, or the run is over.
+func (t *terminal) transact(ctx context.Context, kind Kind) error {
+	tx := draw(kind, t.random, t.cfg, t.warehouse(), t.levelDistrict())
+	start := time.Now()
+	if t.session == nil {
+		s, err := openSession(ctx, t.target, t.cfg.Database)
+		if err != nil {
+			return err
+		}
+		t.session = s
+	}
+	var aborted [conflicts]int64
+	for {
+		err := t.attempt(tx)
+		c := conflictOf(err)
+		if c == noConflict {
+			if err == nil || errors.Is(err, errUserRollback) {
+				t.count(kind, tx, start, err != nil, aborted)
+				return nil
+			}
+			return fmt.Errorf("%v: %w", kind, err)
+		}
+		aborted[c]++
+		if c == notReady && !t.wait(ctx, readyPause) || !time.Now().Before(t.end) {
+			return ctx.Err()
+		}
+	}
+}
+
+// attempt makes the whole transaction once; after an error nothing of it is left open.
+func (t *terminal) attempt(tx transaction) error {
+	s := t.session
+	if err := s.begin(); err != nil {
+		return err
+	}
+	err := tx.attempt(s)
+	if err == nil {
+		err = s.commit()
+	}
+	if err == nil {
+		return nil
+	}
+	// A lock wait timeout undoes its statement only, and a server that is not ready may refuse this: the next BEGIN ends what is open.
+	if e := s.rollback(); e != nil && conflictOf(e) == noConflict && conflictOf(err) != noConflict {
+		return e
+	}
+	return err
+}
+
+// count what has been completed within the measured time.
+func (t *terminal) count(kind Kind, tx transaction, start time.Time, rolledBack bool, aborted [conflicts]int64) {
+	now := time.Now()
+	if now.Before(t.begin) || !now.Before(t.end) {
+		return
+	}
+	for c, n := range aborted {
+		t.tally.conflicts[kind][c] += n
+	}
+	if rolledBack {
+		t.tally.rolledBack[kind]++
+		return
+	}
+	t.tally.latency[kind].add(now.Sub(start))
+	t.tally.perSecond[int(now.Sub(t.begin)/time.Second)]++
+	if d, ok := tx.(*delivery); ok {
+		t.tally.skipped += int64(d.skipped)
+	}
+}
+
+// keyingTime is clause 5.2.5.2.
+func keyingTime(k Kind) time.Duration {
+	return [kinds]time.Duration{NewOrder: 18 * time.Second, Payment: 3 * time.Second, OrderStatus: 2 * time.Second, Delivery: 2 * time.Second,
+		StockLevel: 2 * time.Second}[k]
+}
+
+// thinkTime is clause 5.2.5.4: negative exponential around the mean of clause 5.2.5.7, at most ten times it.
+func (t *terminal) thinkTime(k Kind) time.Duration {
+	mean := [kinds]float64{NewOrder: 12, Payment: 12, OrderStatus: 10, Delivery: 5, StockLevel: 5}[k]
+	return time.Duration(mean * min(t.random.ExpFloat64(), 10) * float64(time.Second))
+}

@@ -1,0 +1,306 @@
+package tpcc
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/lab"
+)
+
+// testServer starts a durable mysqld for the test.
+func testServer(t *testing.T) (Target, *sql.DB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	l, err := lab.New(ctx, lab.Options{Dir: t.TempDir()})
+	if err != nil {
+		if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	system, err := lab.Find("standalone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := system.Start(ctx, l, lab.Shape{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Stop() })
+	targets, err := r.Targets(lab.Direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := targets[0]
+	target := Target{net.JoinHostPort(a.Host, strconv.Itoa(a.Port)), a.User, a.Password}
+	db, err := openDB(target, DefaultDatabase)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return target, db
+}
+
+func number(t *testing.T, db *sql.DB, query string) (n int64) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// TestServer loads two small warehouses, works on them, and sees that every condition can fail.
+func TestServer(t *testing.T) {
+	target, db := testServer(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cfg := Config{Targets: []Target{target}, Warehouses: 2, Terminals: 4, Items: 500, CustomersPerDistrict: 60, Seed: 7}
+
+	last, total := 0, -1
+	if err := Load(ctx, cfg, func(d, n int) { last, total = d, n }); err != nil {
+		t.Fatal(err)
+	}
+	if last != total {
+		t.Errorf("progress ended at %d of %d", last, total)
+	}
+	t.Run("population", func(t *testing.T) { population(t, db) })
+	t.Run("loaded twice", func(t *testing.T) {
+		if err := Load(ctx, cfg, nil); err == nil || !strings.Contains(err.Error(), "in use") {
+			t.Errorf("error %v", err)
+		}
+	})
+	checkClean(ctx, t, cfg)
+	t.Run("run", func(t *testing.T) { runTerminals(ctx, t, cfg, db) })
+	checkClean(ctx, t, cfg)
+	t.Run("conditions", func(t *testing.T) { breakConditions(ctx, t, cfg, db) })
+	t.Run("server takes no writes", func(t *testing.T) { readOnly(ctx, t, cfg, db) })
+	t.Run("connections lost", func(t *testing.T) { loseConnections(ctx, t, cfg, db) })
+	checkClean(ctx, t, cfg)
+
+	if _, err := db.ExecContext(ctx, "DELETE FROM warehouse"); err != nil {
+		t.Fatal(err)
+	}
+	violations, err := Check(ctx, cfg)
+	if err != nil || len(violations) != 1 || violations[0].String() !=
+		"clause 1.2.1, warehouses 1 to 2: 0 rows in WAREHOUSE, expected 2" {
+		t.Errorf("without warehouses: %v %v", violations, err)
+	}
+}
+
+func checkClean(ctx context.Context, t *testing.T, cfg Config) {
+	t.Helper()
+	violations, err := Check(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range violations {
+		t.Error(v)
+	}
+}
+
+func population(t *testing.T, db *sql.DB) {
+	for query, want := range map[string]int64{
+		"SELECT COUNT(*) FROM item":                                 500,
+		"SELECT COUNT(*) FROM stock":                                1000,
+		"SELECT COUNT(*) FROM customer":                             1200,
+		"SELECT COUNT(*) FROM history":                              1200,
+		"SELECT COUNT(*) FROM orders":                               1200,
+		"SELECT COUNT(*) FROM new_order":                            360,
+		"SELECT COUNT(DISTINCT o_w_id, o_d_id, o_c_id) FROM orders": 1200, // a permutation
+		"SELECT COUNT(*) FROM orders WHERE o_id <> o_c_id AND o_w_id = 1 AND o_d_id = 1 > 30": 0,
+		"SELECT COUNT(*) FROM customer WHERE c_last = 'BARBARBAR'":                            20,
+		"SELECT COUNT(*) FROM warehouse WHERE w_ytd = 6000":                                   2,
+		"SELECT COUNT(*) FROM district WHERE d_tax NOT BETWEEN 0 AND 0.2":                     0,
+		"SELECT COUNT(*) FROM order_line WHERE (ol_amount = 0) <> (ol_o_id <= 42)":            0,
+	} {
+		if got := number(t, db, query); got != want {
+			t.Errorf("%s: %d, want %d", query, got, want)
+		}
+	}
+	for _, query := range []string{"SELECT COUNT(*) FROM customer WHERE c_credit = 'BC'", "SELECT COUNT(*) FROM stock WHERE s_data LIKE '%ORIGINAL%'"} {
+		if got := number(t, db, query); got < 60 || got > 180 {
+			t.Errorf("%s: %d, want about a tenth", query, got)
+		}
+	}
+}
+
+func runTerminals(ctx context.Context, t *testing.T, cfg Config, db *sql.DB) {
+	orders, payments := number(t, db, "SELECT COUNT(*) FROM orders"), number(t, db, "SELECT COUNT(*) FROM history")
+	r, err := Run(ctx, cfg, 0, 4*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum, perSecond int64
+	for _, k := range r.Types {
+		t.Logf("%+v", k)
+		sum += k.Committed
+		if k.Committed == 0 || k.Latency.P50 == 0 || k.Latency.P99 < k.Latency.P50 || k.Latency.Max < k.Latency.P99 {
+			t.Errorf("%+v", k)
+		}
+	}
+	for _, n := range r.PerSecond {
+		perSecond += n
+	}
+	if len(r.PerSecond) != 4 || perSecond != sum || int64(r.TPS*4+0.5) != sum || int64(r.TpmC/15+0.5) != r.Types[NewOrder].Committed {
+		t.Errorf("%d transactions, %+v", sum, r)
+	}
+	// The last transaction of each terminal may have been completed after the end.
+	for name, c := range map[string][2]int64{
+		"orders":   {r.Types[NewOrder].Committed, number(t, db, "SELECT COUNT(*) FROM orders") - orders},
+		"payments": {r.Types[Payment].Committed, number(t, db, "SELECT COUNT(*) FROM history") - payments},
+	} {
+		if more := c[1] - c[0]; more < 0 || more > int64(cfg.Terminals) {
+			t.Errorf("%s: %d counted, %d made", name, c[0], c[1])
+		}
+	}
+}
+
+// breaks are changes that violate exactly the clauses given.
+var breaks = []struct {
+	statement string
+	clauses   []string
+}{
+	{"UPDATE warehouse SET w_ytd = w_ytd + 1 WHERE w_id = 2", []string{"3.3.2.1", "3.3.2.8"}},
+	{"UPDATE district SET d_ytd = IF(d_id = 1, d_ytd + 1, d_ytd - 1) WHERE d_w_id = 2 AND d_id <= 2", []string{"3.3.2.9"}},
+	{"UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = 1 AND d_id = 3", []string{"3.3.2.2"}},
+	{"DELETE FROM new_order ORDER BY no_w_id DESC, no_d_id DESC, no_o_id DESC LIMIT 1", []string{"3.3.2.2", "3.3.2.5", "3.3.2.11"}},
+	{"UPDATE new_order SET no_o_id = 5 WHERE no_w_id = 1 AND no_d_id = 1 ORDER BY no_o_id LIMIT 1", []string{"3.3.2.3", "3.3.2.5"}},
+	{"DELETE FROM order_line WHERE ol_w_id = 1 AND ol_d_id = 4 AND ol_o_id = 7 LIMIT 1", []string{"3.3.2.4", "3.3.2.6"}},
+	{"UPDATE orders SET o_ol_cnt = IF(o_id = 1, o_ol_cnt + 1, o_ol_cnt - 1) WHERE o_w_id = 2 AND o_d_id = 5 AND o_id <= 2", []string{"3.3.2.6"}},
+	{"UPDATE orders SET o_ol_cnt = o_ol_cnt + 1 WHERE o_w_id = 1 AND o_d_id = 4 AND o_id = 7", []string{"3.3.2.4", "3.3.2.6"}},
+	{"UPDATE orders SET o_carrier_id = NULL WHERE o_w_id = 1 AND o_d_id = 10 AND o_id = 3", []string{"3.3.2.5", "3.3.2.7"}},
+	{"UPDATE order_line SET ol_delivery_d = NULL WHERE ol_w_id = 2 AND ol_d_id = 1 AND ol_o_id = 3 AND ol_number = 2", []string{"3.3.2.7"}},
+	{"UPDATE history SET h_w_id = 3 - h_w_id WHERE h_c_id = 9 AND h_c_d_id = 9 AND h_c_w_id = 1 LIMIT 1", []string{"3.3.2.8", "3.3.2.9"}},
+	{"UPDATE customer SET c_balance = c_balance + 1, c_ytd_payment = c_ytd_payment - 1 WHERE c_w_id = 2 AND c_d_id = 2 AND c_id = 2", []string{"3.3.2.10"}},
+	{"UPDATE customer SET c_delivery_cnt = c_delivery_cnt + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1", []string{"3.3.2.11"}},
+	{"UPDATE customer SET c_ytd_payment = c_ytd_payment + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 60", []string{"3.3.2.12"}},
+	{"DELETE FROM district WHERE d_w_id = 1 AND d_id = 1", []string{"1.2.1", "3.3.2.1"}},
+	{"DELETE FROM stock WHERE s_w_id = 2 AND s_i_id = 500", []string{"1.2.1"}},
+	{"DELETE FROM history WHERE h_c_id = 1 AND h_c_d_id = 1 AND h_c_w_id = 1 LIMIT 1", []string{"3.3.2.8", "3.3.2.9", "3.3.2.10"}},
+}
+
+// breakConditions makes each change in a transaction, evaluates all conditions in it, and undoes it.
+func breakConditions(ctx context.Context, t *testing.T, cfg Config, db *sql.DB) {
+	broken := map[string]bool{}
+	for _, b := range breaks {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := tx.ExecContext(ctx, b.statement)
+		if err != nil {
+			t.Fatalf("%s: %v", b.statement, err)
+		}
+		if n, _ := res.RowsAffected(); n == 0 {
+			t.Errorf("%s: nothing was changed", b.statement)
+		}
+		var clauses []string
+		for _, c := range conditions {
+			violations, err := c.evaluate(ctx, tx, cfg, 1, 2)
+			if err != nil {
+				t.Fatalf("%s: %v", c.clause, err)
+			}
+			for _, v := range violations {
+				if !slices.Contains(b.clauses, v.Clause) {
+					t.Logf("%s: %v", b.statement, v)
+				}
+				if !slices.Contains(clauses, v.Clause) {
+					clauses = append(clauses, v.Clause)
+				}
+			}
+		}
+		if !slices.Equal(clauses, b.clauses) {
+			t.Errorf("%s: violates %v, want %v", b.statement, clauses, b.clauses)
+		}
+		for _, c := range clauses {
+			broken[c] = true
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(broken) != len(conditions) {
+		t.Errorf("%d of %d conditions were broken: %v", len(broken), len(conditions), broken)
+	}
+}
+
+// readOnly: a server that takes no writes ends the run.
+func readOnly(ctx context.Context, t *testing.T, cfg Config, db *sql.DB) {
+	if _, err := db.ExecContext(ctx, "SET GLOBAL read_only = ON, super_read_only = ON"); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	_, err := Run(ctx, cfg, 0, 20*time.Second)
+	if err == nil || !strings.Contains(err.Error(), "read-only") || time.Since(start) > 10*time.Second {
+		t.Errorf("after %v: error %v", time.Since(start), err)
+	}
+	if _, err := db.ExecContext(ctx, "SET GLOBAL super_read_only = OFF, read_only = OFF"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// loseConnections: with Reconnect a run goes on when its connections are killed, and ends with its context.
+func loseConnections(ctx context.Context, t *testing.T, cfg Config, db *sql.DB) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cfg.Reconnect = true
+	type outcome struct {
+		Result
+		error
+	}
+	ended := make(chan outcome, 1)
+	go func() {
+		r, err := Run(ctx, cfg, 0, time.Minute)
+		ended <- outcome{r, err}
+	}()
+	first := waitForTerminals(t, db, cfg.Terminals, nil)
+	for _, id := range first {
+		if _, err := db.ExecContext(ctx, "KILL "+strconv.FormatInt(id, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitForTerminals(t, db, cfg.Terminals, first)
+	cancel()
+	o := <-ended
+	if !errors.Is(o.error, context.Canceled) || o.Lost != int64(cfg.Terminals) {
+		t.Errorf("error %v, %d lost, want %d", o.error, o.Lost, cfg.Terminals)
+	}
+}
+
+// waitForTerminals returns the ids of n connections that are not among the old ones.
+func waitForTerminals(t *testing.T, db *sql.DB, n int, old []int64) []int64 {
+	t.Helper()
+	db.SetMaxOpenConns(1) // all others are terminals
+	var ids []int64
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		rows, err := db.QueryContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE db = 'tpcc' AND id <> CONNECTION_ID()")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = ids[:0]
+		for rows.Next() {
+			var id int64
+			if err := rows.Scan(&id); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Contains(old, id) {
+				ids = append(ids, id)
+			}
+		}
+		rows.Close()
+		if len(ids) == n {
+			return ids
+		}
+	}
+	t.Fatalf("%d terminals are connected, want %d", len(ids), n)
+	return nil
+}

@@ -1,0 +1,210 @@
+package tpcc
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+const (
+	dialLimit  = 10 * time.Second
+	maxColumns = 14 // of a result
+)
+
+// session is one connection with its prepared statements. It uses the driver without database/sql's pool, locks and conversions, which cost
+// more per statement than the statement's own encoding. One goroutine at a time.
+type session struct {
+	conn    driver.Conn
+	stmts   [statements]driver.Stmt
+	columns [statements]int // of the result, once it is known: the driver makes a list of their names anew for each result
+	args    []driver.NamedValue
+	row     [maxColumns]driver.Value
+	stop    func() bool // of the watch on the context
+}
+
+// openSession logs in. The session ends with ctx, even within a statement; the statements themselves run without a context, because the
+// driver's way of watching one costs a hand-over between goroutines per statement.
+func openSession(ctx context.Context, t Target, database string) (*session, error) {
+	d := &dialer{}
+	cfg := t.driverConfig(database)
+	cfg.DialFunc = d.dial
+	c, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := c.Connect(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("logging in to %s: %w", t.Addr, err)
+	}
+	s := &session{conn: conn, stop: context.AfterFunc(ctx, func() { d.conn.Close() })}
+	if err := s.control("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) close() {
+	s.stop()
+	s.conn.Close()
+}
+
+// begin, commit and rollback are sent as text, which is shorter than a prepared statement.
+func (s *session) begin() error    { return s.control("BEGIN") }
+func (s *session) commit() error   { return s.control("COMMIT") }
+func (s *session) rollback() error { return s.control("ROLLBACK") }
+
+func (s *session) control(statement string) error {
+	_, err := s.conn.(driver.ExecerContext).ExecContext(context.Background(), statement, nil)
+	return err
+}
+
+func (s *session) prepared(id statement) (driver.Stmt, error) {
+	if s.stmts[id] == nil {
+		st, err := s.conn.(driver.ConnPrepareContext).PrepareContext(context.Background(), texts[id])
+		if err != nil {
+			return nil, fmt.Errorf("preparing %.60s: %w", texts[id], err)
+		}
+		s.stmts[id] = st
+	}
+	return s.stmts[id], nil
+}
+
+func (s *session) bind(args []driver.Value) []driver.NamedValue {
+	s.args = s.args[:0]
+	for i, a := range args {
+		s.args = append(s.args, driver.NamedValue{Ordinal: i + 1, Value: a})
+	}
+	return s.args
+}
+
+// exec runs a statement without result.
+func (s *session) exec(id statement, args ...driver.Value) error {
+	st, err := s.prepared(id)
+	if err != nil {
+		return err
+	}
+	_, err = st.(driver.StmtExecContext).ExecContext(context.Background(), s.bind(args))
+	return err
+}
+
+// query calls f for each row of a result, whose values are int64, []byte (text and decimals), time or nil, and are valid within the call only.
+// It returns the number of rows.
+func (s *session) query(id statement, f func(row []driver.Value), args ...driver.Value) (int, error) {
+	st, err := s.prepared(id)
+	if err != nil {
+		return 0, err
+	}
+	rows, err := st.(driver.StmtQueryContext).QueryContext(context.Background(), s.bind(args))
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	if s.columns[id] == 0 {
+		s.columns[id] = len(rows.Columns())
+	}
+	row := s.row[:s.columns[id]]
+	for n := 0; ; n++ {
+		switch err := rows.Next(row); {
+		case err == io.EOF:
+			return n, nil
+		case err != nil:
+			return n, err
+		}
+		f(row)
+	}
+}
+
+// errNoRow: the population lacks a row that must be there.
+var errNoRow = errors.New("a row is missing that Load makes: was this database loaded with the same sizes?")
+
+// one is query for a result that must have a row.
+func (s *session) one(id statement, f func(row []driver.Value), args ...driver.Value) error {
+	n, err := s.query(id, f, args...)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%.80s %v: %w", texts[id], args, errNoRow)
+	}
+	return err
+}
+
+// ignore is for rows that are fetched because a terminal would display them.
+func ignore([]driver.Value) {}
+
+// cents reads a decimal with two places.
+func cents(v driver.Value) int64 {
+	b, _ := v.([]byte)
+	var n int64
+	for _, c := range b {
+		if c >= '0' && c <= '9' {
+			n = n*10 + int64(c-'0')
+		}
+	}
+	if len(b) > 0 && b[0] == '-' {
+		n = -n
+	}
+	return n
+}
+
+// appendCents writes hundredths as a decimal with two places.
+func appendCents(b []byte, n int64) []byte {
+	if n < 0 {
+		b, n = append(b, '-'), -n
+	}
+	b = strconv.AppendInt(b, n/100, 10)
+	return append(b, '.', byte('0'+n/10%10), byte('0'+n%10))
+}
+
+func decimal(n int64) driver.Value { return string(appendCents(make([]byte, 0, 12), n)) }
+
+// conflict names what a server aborted a transaction for, if that is so.
+type conflict int
+
+const (
+	noConflict conflict = iota
+	deadlock
+	lockWait
+	certification
+	notReady
+	conflicts
+)
+
+func conflictOf(err error) conflict {
+	var e *mysql.MySQLError
+	if !errors.As(err, &e) {
+		return noConflict
+	}
+	switch e.Number {
+	case 1213: // ER_LOCK_DEADLOCK; also what Galera answers when certification fails
+		return deadlock
+	case 1205: // ER_LOCK_WAIT_TIMEOUT
+		return lockWait
+	case 3101: // ER_TRANSACTION_ROLLBACK_DURING_COMMIT
+		return certification
+	case 1047: // ER_UNKNOWN_COM_ERROR: "WSREP has not yet prepared node for application use"
+		return notReady
+	}
+	return noConflict
+}
+
+// unusable says whether another login may help: the connection is lost, or the server takes no writes any more.
+func unusable(err error) bool {
+	var e *mysql.MySQLError
+	if errors.As(err, &e) {
+		switch e.Number {
+		case 1290, 1792, 1836, // read-only
+			1053, 1077, 1040, 3032, 1927, 1317, // shutting down, offline, too many connections, killed
+			1180, 3100: // an error during commit, a plugin that refuses it: the member has left its group
+			return true
+		}
+		return false
+	}
+	var n net.Error
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, io.EOF) || errors.As(err, &n)
+}
