@@ -8,6 +8,7 @@ import (
 	"maps"
 	"time"
 
+	"trireme/internal/disk"
 	"trireme/internal/wan"
 )
 
@@ -46,7 +47,7 @@ func startStandalone(ctx context.Context, l *Lab, s Shape) (Running, error) {
 }
 
 func startReplication(ctx context.Context, l *Lab, s Shape, semisync bool) (_ Running, err error) {
-	site, err := l.openSite(s, s.nodes())
+	site, err := l.openSite(ctx, s, s.nodes())
 	if err != nil {
 		return nil, err
 	}
@@ -157,6 +158,8 @@ func (r *replication) Behind(ctx context.Context) (int64, error) {
 	}
 	return behindGTID(ctx, []*sql.DB{r.servers[0].db}, replicas)
 }
+
+func (r *replication) Disk(host string) *disk.Disk { return r.site.diskOf(host) }
 
 func (r *replication) Network() *wan.Net { return r.site.net }
 

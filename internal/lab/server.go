@@ -69,6 +69,11 @@ func (h *host) startServer(ctx context.Context, serverID int, options map[string
 	if err := copyTree(template, filepath.Join(h.dir, "data")); err != nil {
 		return nil, fmt.Errorf("copying the template: %w", err)
 	}
+	if h.disk != nil { // a copy is in memory only, which mysqld's own recovery knows nothing of
+		if err := h.disk.Sync(); err != nil {
+			return nil, err
+		}
+	}
 	s := &server{host: h, port: h.port(mysqlPort)}
 	args := append([]string{"--no-defaults", "--datadir=" + filepath.Join(h.dir, "data"), "--port=" + strconv.Itoa(s.port), "--bind-address=" + h.addr,
 		"--socket=" + filepath.Join(h.dir, "s"), "--pid-file=" + filepath.Join(h.dir, "pid"), "--log-error=" + filepath.Join(h.dir, "error.log"),

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,8 +9,12 @@ import (
 	"strconv"
 
 	"trireme/internal/demo"
+	"trireme/internal/disk"
 	"trireme/internal/wan"
 )
+
+// diskSize of a host is room for the data set, redo and binary logs of a long run. Only what is written takes space.
+const diskSize = 8 << 30
 
 // site is the hosts of one rival. Without a topology they are all this machine, and only their directories differ.
 type site struct {
@@ -25,11 +30,12 @@ type host struct {
 	dir  string // exists
 
 	site   *site
+	disk   *disk.Disk  // nil: the directory is an ordinary one
 	budget *wan.Budget // nil: no limit
 }
 
 // openSite makes n hosts n1, n2, …
-func (l *Lab) openSite(s Shape, n int) (_ *site, err error) {
+func (l *Lab) openSite(ctx context.Context, s Shape, n int) (_ *site, err error) {
 	out := &site{lab: l}
 	defer func() {
 		if err != nil {
@@ -50,7 +56,13 @@ func (l *Lab) openSite(s Shape, n int) (_ *site, err error) {
 		if out.net != nil {
 			h.addr = out.net.Host(name).Addr.String()
 		}
-		if err = os.MkdirAll(h.dir, 0o755); err != nil {
+		out.hosts = append(out.hosts, h)
+		if s.Disks {
+			h.disk, err = disk.New(ctx, h.dir, diskSize)
+		} else {
+			err = os.MkdirAll(h.dir, 0o755)
+		}
+		if err != nil {
 			return nil, err
 		}
 		if s.CPUs != 0 {
@@ -58,7 +70,6 @@ func (l *Lab) openSite(s Shape, n int) (_ *site, err error) {
 				return nil, err
 			}
 		}
-		out.hosts = append(out.hosts, h)
 	}
 	return out, nil
 }
@@ -87,12 +98,25 @@ func (h *host) start(c demo.Command) (*demo.Process, error) {
 	return p, nil
 }
 
+// diskOf a host; nil if it has none.
+func (s *site) diskOf(name string) *disk.Disk {
+	for _, h := range s.hosts {
+		if h.name == name {
+			return h.disk
+		}
+	}
+	return nil
+}
+
 // close ends the emulation. Everything on the hosts must have ended.
 func (s *site) close() error {
 	var errs []error
 	for _, h := range s.hosts {
 		if h.budget != nil {
 			errs = append(errs, h.budget.Close())
+		}
+		if h.disk != nil {
+			errs = append(errs, h.disk.Close())
 		}
 	}
 	if s.net != nil {

@@ -3,12 +3,16 @@ package lab
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
+	"strconv"
 	"time"
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/disk"
 	"trireme/internal/wan"
 )
 
@@ -32,9 +36,10 @@ const settleLimit = time.Minute
 
 // trireme is a cluster made as users make it.
 type trireme struct {
-	*demo.Cluster
-	lead string
-	dbs  map[string]*sql.DB // of data nodes
+	*demo.Cluster // nil until it is made
+	lead          string
+	dbs           map[string]*sql.DB    // of data nodes
+	disks         map[string]*disk.Disk // empty without Shape.Disks
 }
 
 func triremeStarter(loggers func(nodes int) int, durability string) func(context.Context, *Lab, Shape) (Running, error) {
@@ -47,19 +52,24 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	o := SharedOptions()
 	maps.Copy(o, s.Variant.Options)
 	maps.Copy(o, s.Options)
-	c, err := demo.Create(ctx, demo.Options{Nodes: s.nodes() - loggers, Loggers: loggers, Dir: s.Dir, PortBase: l.takePorts(10 * s.nodes()), MySQL: l.MySQL, Binary: l.Binary,
+	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]*disk.Disk{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Stop())
+		}
+	}()
+	if s.Disks {
+		if err := t.insertDisks(ctx, s, loggers); err != nil {
+			return nil, err
+		}
+	}
+	t.Cluster, err = demo.Create(ctx, demo.Options{Nodes: s.nodes() - loggers, Loggers: loggers, Dir: s.Dir, PortBase: l.takePorts(10 * s.nodes()), MySQL: l.MySQL, Binary: l.Binary,
 		MySQLOptions: o, WAN: s.Topology, CPUs: s.CPUs, CredentialDir: s.Dir, Tune: func(n *config.Node) { n.MySQL.Durability = durability }})
 	if err != nil {
 		return nil, err
 	}
-	t := &trireme{Cluster: c, dbs: map[string]*sql.DB{}}
-	defer func() {
-		if err != nil {
-			_ = t.Stop()
-		}
-	}()
-	for _, n := range c.DataNodes() {
-		if t.dbs[n.Name], err = c.Direct(n).Open(""); err != nil {
+	for _, n := range t.DataNodes() {
+		if t.dbs[n.Name], err = t.Direct(n).Open(""); err != nil {
 			return nil, err
 		}
 	}
@@ -68,6 +78,21 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	}
 	_, err = t.DB(t.lead).ExecContext(ctx, "CREATE DATABASE "+Database)
 	return t, err
+}
+
+// insertDisks where demo.Create will put the nodes' directories: it takes empty ones.
+func (t *trireme) insertDisks(ctx context.Context, s Shape, loggers int) (err error) {
+	for i := range s.nodes() {
+		name := "n" + strconv.Itoa(i+1)
+		if data := s.nodes() - loggers; i >= data {
+			name = "l" + strconv.Itoa(i-data+1)
+		}
+		if t.disks[name], err = disk.New(ctx, filepath.Join(s.Dir, name), diskSize); err != nil {
+			delete(t.disks, name)
+			return err
+		}
+	}
+	return nil
 }
 
 // Targets: the router of the leader's own node stands for all; those of other nodes add a hop between hosts.
@@ -119,12 +144,20 @@ func (t *trireme) Behind(ctx context.Context) (int64, error) {
 	return behindGTID(ctx, []*sql.DB{t.dbs[t.lead]}, replicas)
 }
 
+func (t *trireme) Disk(host string) *disk.Disk { return t.disks[host] }
+
 func (t *trireme) Network() *wan.Net { return t.Cluster.Network() }
 
 func (t *trireme) Stop() error {
 	for _, db := range t.dbs {
 		db.Close()
 	}
-	t.Close()
-	return nil
+	if t.Cluster != nil {
+		t.Close()
+	}
+	var errs []error
+	for _, d := range t.disks {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
 }

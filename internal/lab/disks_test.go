@@ -1,0 +1,108 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"trireme/internal/disk"
+	"trireme/internal/mysqld"
+)
+
+// newLab skips the test where there is no MySQL, unless there must be one.
+func newLab(t *testing.T, binary string) *Lab {
+	t.Helper()
+	l, err := New(t.Context(), Options{Dir: t.TempDir(), Binary: binary})
+	if errors.Is(err, mysqld.ErrNotFound) && os.Getenv("TRIREME_REQUIRE_MYSQL") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func startOnDisks(t *testing.T, l *Lab, name string) Running {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	system, err := Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := system.Start(ctx, l, Shape{Dir: t.TempDir(), Variant: system.Variants[0], Disks: true})
+	if errors.Is(err, disk.ErrUnavailable) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// TestPowerOfServer: a row that was committed at full durability is there after a power loss, and the server recovers by itself.
+func TestPowerOfServer(t *testing.T) {
+	r := startOnDisks(t, newLab(t, ""), "standalone")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	s := r.(*replication).servers[0]
+	if err := s.exec(ctx, "CREATE TABLE sbtest.t (a INT PRIMARY KEY)", "INSERT INTO sbtest.t VALUES (1)"); err != nil {
+		t.Fatal(err)
+	}
+	d := r.Disk("n1")
+	if err := errors.Join(s.proc.Signal(syscall.SIGKILL), d.PowerOff()); err != nil {
+		t.Fatal(err)
+	}
+	<-s.proc.Done()
+	if _, err := os.ReadFile(filepath.Join(d.Dir(), "error.log")); err == nil {
+		t.Error("the host's directory can be read without power")
+	}
+	err := d.PowerOn()
+	if err == nil {
+		s.proc, err = s.host.start(s.command)
+	}
+	if err == nil {
+		err = s.waitUp(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows int
+	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM sbtest.t").Scan(&rows); err != nil || rows != 1 {
+		t.Errorf("%d rows, %v", rows, err)
+	}
+}
+
+// TestTriremeOnDisks: every node of a cluster runs on a disk of its own.
+func TestTriremeOnDisks(t *testing.T) {
+	l := newLab(t, filepath.Join(t.TempDir(), "trireme"))
+	if out, err := exec.Command("go", "build", "-o", l.Binary, "trireme/cmd/trireme").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r := startOnDisks(t, l, "trireme-logger")
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"n1", "n2", "l1"} {
+		d := r.Disk(name)
+		if d == nil || !strings.Contains(string(mounts), " "+d.Dir()+" ") {
+			t.Errorf("%s has no disk", name)
+			continue
+		}
+		if content, err := os.ReadDir(d.Dir()); err != nil || len(content) == 0 {
+			t.Errorf("%s does not live on its disk: %v %v", name, content, err)
+		}
+	}
+}
