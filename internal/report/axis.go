@@ -9,7 +9,8 @@ import (
 
 const (
 	maxTicks = 10
-	largest  = 1e300 // beyond it the differences of numbers overflow
+	largest  = 1e100 // beyond it, and below 1/largest, is no measured value, and ticks would come near the limits of numbers
+	minus    = "−"
 )
 
 // usable tells whether v can stand on an axis.
@@ -140,7 +141,7 @@ func multiples(lo, hi, digit, power float64) []float64 {
 
 // logTicks is linearTicks for a logarithmic axis; lo and hi are positive.
 func logTicks(lo, hi float64) []float64 {
-	if lo == hi {
+	if hi <= lo*(1+1e-6) {
 		lo, hi = lo/2, hi*2
 	}
 	for _, digits := range [][]float64{{1, 2, 5}, {1}} {
@@ -199,7 +200,7 @@ func tickLabels(ticks []float64, log bool) []string {
 		case v == 0:
 			labels[i] = "0"
 		case size >= 1e15 || decimals > 6:
-			labels[i] = strconv.FormatFloat(v, 'g', 4, 64)
+			labels[i] = number(v)
 		default:
 			whole, fraction, dot := strings.Cut(strconv.FormatFloat(v/unit, 'f', decimals, 64), ".")
 			labels[i] = commas(whole)
@@ -214,24 +215,27 @@ func tickLabels(ticks []float64, log bool) []string {
 
 // number writes v as people read it: about four digits, commas between thousands.
 func number(v float64) string {
-	switch size := math.Abs(v); {
+	if v < 0 {
+		return minus + number(-v)
+	}
+	switch {
 	case v == 0:
 		return "0"
-	case size >= 1e15 || size < 1e-4:
+	case v >= 1e15 || v < 1e-4:
 		return strconv.FormatFloat(v, 'g', 4, 64)
-	case size >= 1000:
+	case v >= 1000:
 		return commas(strconv.FormatFloat(v, 'f', 0, 64))
 	case v == math.Trunc(v): // at most three digits
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	}
-	decimals := 3 - int(math.Floor(math.Log10(math.Abs(v))))
+	decimals := 3 - int(math.Floor(math.Log10(v)))
 	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(v, 'f', decimals, 64), "0"), ".")
 }
 
 func commas(digits string) string {
 	sign := ""
 	if strings.HasPrefix(digits, "-") {
-		sign, digits = "-", digits[1:]
+		sign, digits = minus, digits[1:]
 	}
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]

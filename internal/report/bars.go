@@ -26,9 +26,13 @@ func (d *drawing) bars() {
 	if c.X != "" {
 		below += 20
 	}
-	d.frame(0, 14, below)
+	gap := 0.0
+	if d.y.lo < 0 {
+		gap = 10 // for values below bars
+	}
+	d.frame(0, 14, below+gap)
 	for i, lines := range labels {
-		d.category(lines, d.left+(float64(i)+0.5)*slot, tilted)
+		d.category(lines, d.left+(float64(i)+0.5)*slot, d.bottom+gap, tilted)
 	}
 	if c.X != "" {
 		d.text("title", "middle", (d.left+d.right)/2, d.height-4, c.X)
@@ -76,7 +80,7 @@ func (d *drawing) barGroups(slot float64) {
 func (d *drawing) valuesFit(each float64) bool {
 	for _, s := range d.series {
 		for _, p := range s.Points {
-			if d.chart.usable(p) && textWidth(number(p.Y), eventSize) > each {
+			if d.chart.usable(p) && textWidth(number(p.Y), eventSize)+5 > each {
 				return false
 			}
 		}
@@ -111,13 +115,14 @@ func (d *drawing) bar(st style, x1, y1, x2, y2 float64, tip string) {
 	fmt.Fprintf(d, "><title>%s</title></rect>", escape(tip))
 }
 
-func (d *drawing) category(lines []string, x float64, tilted bool) {
+// category writes the label of a group.
+func (d *drawing) category(lines []string, x, below float64, tilted bool) {
 	if tilted {
-		fmt.Fprintf(d, `<text class="tick" text-anchor="end" transform="translate(%s %s) rotate(-30)">%s</text>`, px(x+4), px(d.bottom+16), escape(lines[0]))
+		fmt.Fprintf(d, `<text class="tick" text-anchor="end" transform="translate(%s %s) rotate(-30)">%s</text>`, px(x+4), px(below+16), escape(lines[0]))
 		return
 	}
 	for i, line := range lines {
-		d.text("tick", "middle", x, d.bottom+18+float64(i)*labelStep, line)
+		d.text("tick", "middle", x, below+18+float64(i)*labelStep, line)
 	}
 }
 

@@ -156,8 +156,11 @@ func (d *drawing) errorBar(p Point, x float64) {
 		return
 	}
 	from, to := d.y.at(d.y.clamp(low)), d.y.at(d.y.clamp(high))
-	fmt.Fprintf(d, `<path class="spread" d="M%s %sV%sM%s %sH%sM%s %sH%s"/>`,
-		px(x), px(from), px(to), px(x-3), px(from), px(x+3), px(x-3), px(to), px(x+3))
+	path := fmt.Sprintf("M%s %sV%sM%s %sH%sM%s %sH%s", px(x), px(from), px(to), px(x-3), px(from), px(x+3), px(x-3), px(to), px(x+3))
+	if len(d.chart.Categories) > 0 {
+		fmt.Fprintf(d, `<path class="halo" d="%s"/>`, path) // else it would not be seen upon dark bars
+	}
+	fmt.Fprintf(d, `<path class="spread" d="%s"/>`, path)
 }
 
 // tip says in words what a point shows.
@@ -178,8 +181,10 @@ func (d *drawing) legend() string {
 		}
 		item := drawing{chart: d.chart, styles: d.styles}
 		st := item.group(s)
+		width := 22
 		if len(d.chart.Categories) > 0 {
-			item.bar(st, 3, 1, 15, 13, "")
+			width = 14
+			item.bar(st, 1, 1, 13, 13, "")
 		} else {
 			item.swatch(st, 0, 7, d.marked())
 		}
@@ -188,7 +193,7 @@ func (d *drawing) legend() string {
 		if s.Ours {
 			class = ` class="ours"`
 		}
-		fmt.Fprintf(&b, `<li%s><svg width="22" height="14" aria-hidden="true">%s</svg>%s</li>`, class, item.String(), escape(s.Name))
+		fmt.Fprintf(&b, `<li%s><svg width="%d" height="14" aria-hidden="true">%s</svg>%s</li>`, class, width, item.String(), escape(s.Name))
 	}
 	if b.Len() == 0 {
 		return ""

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -13,54 +14,74 @@ type placed struct {
 	row      int
 }
 
-const maxEventRows = 12
-
 // placeEvents finds places where no label covers another or is crossed by another event's mark, which reaches from its label's row down to
 // the plot. at maps an event's X, and tells whether it is on the axis.
+//
+// Labels stand right of their marks, placed from the right: so a mark that reaches higher crosses no label of an event right of it. Towards
+// the right edge they stand left of their marks, placed from the left. Where the sides change is found by trying.
 func placeEvents(events []Event, at func(float64) (float64, bool), width float64) []placed {
 	var todo []placed
 	for _, e := range events {
 		if x, ok := at(e.X); ok {
-			text := shorten(clean(e.Text), eventSize, width/2-8)
-			todo = append(todo, placed{text: text, x: x, to: textWidth(text, eventSize)})
+			todo = append(todo, placed{text: shorten(clean(e.Text), eventSize, width/2-8), x: x})
 		}
 	}
-	// From the right: a label stands right of its mark, and so a mark that reaches higher crosses no label of an event right of it.
-	slices.SortStableFunc(todo, func(a, b placed) int { return cmp.Compare(b.x, a.x) })
-	var out, left []placed
-	for _, e := range todo {
-		length := e.to
-		e.from, e.to = e.x+5, e.x+5+length
-		if e.to > width {
-			e.from, e.to = e.x-5-length, e.x-5
-			left = append(left, e)
-			continue
+	slices.SortStableFunc(todo, func(a, b placed) int { return cmp.Compare(a.x, b.x) })
+	var best []placed
+	cost := math.MaxInt
+	for split := len(todo); split >= 0; split-- {
+		if out, c := placeSplit(todo, split, width); c < cost {
+			best, cost = out, c
 		}
-		out = append(out, e.lowest(out))
 	}
-	// Labels left of their marks: the same from the other side.
-	slices.Reverse(left)
-	for _, e := range left {
-		out = append(out, e.lowest(out))
-	}
-	return out
+	return best
 }
 
-// lowest puts an event into the lowest row where it is in nobody's way.
-func (e placed) lowest(others []placed) placed {
-	for e.row = 0; e.row < maxEventRows; e.row++ {
-		if !slices.ContainsFunc(others, e.collides) {
-			return e
+// placeSplit places the labels of the events up to split right of their marks, the others left of them. The cost is the number of rows and,
+// far above that, of crossings that could not be avoided.
+func placeSplit(events []placed, split int, width float64) (out []placed, cost int) {
+	const gap, crossing = 5, 1000
+	put := func(e placed) {
+		free := func(row int, collides func(placed, placed) bool) bool {
+			e.row = row
+			return !slices.ContainsFunc(out, func(o placed) bool { return collides(e, o) })
 		}
+		if e.from < 0 || e.to > width {
+			cost += crossing
+		}
+		row := 0
+		for row <= len(out) && !free(row, placed.collides) {
+			row++
+		}
+		if row > len(out) {
+			cost += crossing
+			for row = 0; !free(row, placed.covers); {
+				row++
+			}
+		}
+		out = append(out, e)
+		cost = max(cost, cost/crossing*crossing+row)
 	}
-	return e
+	for _, e := range slices.Backward(events[:split]) {
+		e.from, e.to = e.x+gap, e.x+gap+textWidth(e.text, eventSize)
+		put(e)
+	}
+	for _, e := range events[split:] {
+		e.from, e.to = e.x-gap-textWidth(e.text, eventSize), e.x-gap
+		put(e)
+	}
+	return out, cost
 }
 
-func (e placed) collides(o placed) bool {
+// covers tells whether the labels stand on one another.
+func (e placed) covers(o placed) bool {
 	const gap = 6
-	return e.row == o.row && e.from < o.to+gap && o.from < e.to+gap ||
-		o.row > e.row && o.x > e.from-2 && o.x < e.to+2 || // its mark crosses this label
-		e.row > o.row && e.x > o.from-2 && e.x < o.to+2
+	return e.row == o.row && e.from < o.to+gap && o.from < e.to+gap
+}
+
+// collides tells whether the labels are in each other's way, or a mark in that of a label.
+func (e placed) collides(o placed) bool {
+	return e.covers(o) || o.row >= e.row && o.x > e.from-2 && o.x < e.to+2 || e.row >= o.row && e.x > o.from-2 && e.x < o.to+2
 }
 
 func (d *drawing) drawEvents(events []placed) {

@@ -21,11 +21,11 @@ func (d Document) HTML(w io.Writer) error {
 	fmt.Fprintf(&p, `<!DOCTYPE html>
 <html lang="en">
 <head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,">
+<meta charset="utf-8"/>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<meta name="color-scheme" content="light dark"/>
+<link rel="icon" href="data:,"/>
 <title>%s</title>
 <style>
 %s</style>
@@ -159,15 +159,19 @@ func (p *page) facts(f Facts) {
 
 func inlineHTML(text string) string {
 	var b strings.Builder
-	for _, s := range inline(clean(text)) {
-		part := html.EscapeString(s.text)
+	bold := false
+	for _, s := range append(inline(clean(text)), span{}) {
+		if s.bold && !bold {
+			b.WriteString("<strong>")
+		} else if bold && !s.bold {
+			b.WriteString("</strong>")
+		}
+		bold = s.bold
 		if s.code {
-			part = "<code>" + part + "</code>"
+			b.WriteString("<code>" + html.EscapeString(s.text) + "</code>")
+		} else {
+			b.WriteString(html.EscapeString(s.text))
 		}
-		if s.bold {
-			part = "<strong>" + part + "</strong>"
-		}
-		b.WriteString(part)
 	}
 	return b.String()
 }

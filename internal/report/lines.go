@@ -11,7 +11,8 @@ const (
 	labelStep = 15.0 // between the lines of text
 	endGap    = 18.0 // between the plot and the names at its right
 	swatchW   = 22.0
-	maxMarked = 16 // points of a line that get markers
+	maxMarked = 16   // points of a line that get markers
+	nameShare = 0.27 // of the width may be the names'
 )
 
 // marked tells whether the points have markers: where they are few.
@@ -121,7 +122,7 @@ func (d *drawing) nameRoom() float64 {
 	for _, s := range d.series {
 		room = max(room, endGap+swatchW+6+textWidth(s.Name, fontSize)*1.06)
 	}
-	d.direct = !d.keyed && len(d.series) > 0 && room <= d.size.width*0.32 && float64(len(d.series))*labelStep <= d.size.plotHeight
+	d.direct = !d.keyed && len(d.series) > 0 && room <= d.size.width*nameShare && float64(len(d.series))*labelStep <= d.size.plotHeight
 	if !d.direct {
 		return 14
 	}

@@ -119,22 +119,22 @@ var (
 	linkTarget = strings.NewReplacer(" ", "%20", "(", "%28", ")", "%29", "<", "%3C", ">", "%3E", "\n", "")
 	// special escapes what Markdown reads as markup inside a line.
 	special = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "[", `\[`, "]", `\]`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "|", `\|`, "~", `\~`)
-	// underscores are markup only at the edge of a word.
-	underscore = regexp.MustCompile(`\b_+\B|\B_+\b|\B_+\B`)
+	// underscores are markup only at the edges of words.
+	underscores = regexp.MustCompile(`^_+|_+$|[^\pL\pN_]_+|_+[^\pL\pN_]`)
 	// lineStart is what makes a paragraph something else.
 	lineStart = regexp.MustCompile(`^(?:[-+=#:]|\d+[.)])`)
 )
 
 // literal escapes text so that it is shown as it stands.
 func literal(text string) string {
-	return underscore.ReplaceAllStringFunc(special.Replace(clean(text)), func(run string) string { return strings.Repeat(`\_`, len(run)) })
+	return underscores.ReplaceAllStringFunc(special.Replace(clean(text)), func(edge string) string { return strings.ReplaceAll(edge, "_", `\_`) })
 }
 
 // paragraph keeps the markup of a Text and escapes everything else.
 func paragraph(text string) string {
 	var b strings.Builder
 	bold := false
-	for _, s := range inline(clean(text)) {
+	for _, s := range append(inline(clean(text)), span{}) {
 		if s.bold != bold {
 			b.WriteString("**")
 			bold = s.bold
@@ -144,9 +144,6 @@ func paragraph(text string) string {
 		} else {
 			b.WriteString(literalPart(s.text))
 		}
-	}
-	if bold {
-		b.WriteString("**")
 	}
 	out := b.String()
 	if start := lineStart.FindString(out); start != "" {
