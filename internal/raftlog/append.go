@@ -20,8 +20,8 @@ const (
 	keepScratch = 2 << 20
 )
 
-// zeros is what is written ahead of the records.
-var zeros = make([]byte, defaultZeroAhead)
+// zeros is what is written ahead of the records, piece by piece.
+var zeros = make([]byte, 16<<10)
 
 // Append writes entries, which are consecutive, in place of what the log holds from the first of them on; leading ones that are
 // there already are not written again. They are durable after the next Sync. The log keeps the entries: the caller must not change them any more. The
@@ -208,6 +208,9 @@ func (l *Log) flush() error {
 	records := len(l.iovs)
 	end := l.extend(l.gathered)
 	err := s.f.Writev(l.iovs, s.end)
+	if err == nil && end > l.fileEnd {
+		err = l.zero(l.gathered+fillerHead, end)
+	}
 	clear(l.iovs[:cap(l.iovs)][:max(records, len(l.iovs))])
 	l.iovs, l.head = l.iovs[:0], l.head[:0]
 	if cap(l.head) > keepScratch {
@@ -236,8 +239,8 @@ func (l *Log) flush() error {
 	return nil
 }
 
-// extend adds a filler event, and when the zeros ahead are used up new ones, to a write that ends at end. It returns the size that
-// the file has after it.
+// extend adds a filler event to a write that ends at end. It returns the size that the file is to have: more than it has when the zeros
+// ahead are used up.
 func (l *Log) extend(end int64) int64 {
 	ahead := l.opts.ZeroAheadBytes
 	if ahead < 0 {
@@ -251,12 +254,20 @@ func (l *Log) extend(end int64) int64 {
 	from := len(l.head)
 	l.head = appendFiller(l.head, end, size-end, uint32(l.opts.NodeID))
 	l.piece(l.head[from:])
-	for at := end + fillerHead; at < size && size > l.fileEnd; {
+	return size
+}
+
+// zero fills the file with zeros from at to its new size. It does so in small pieces: the page cache that has taken a large one as one
+// folio counts, and walks, all of it for every record that is written into it later.
+func (l *Log) zero(at, size int64) error {
+	for at < size {
 		n := min(size-at, int64(len(zeros)))
-		l.iovs = append(l.iovs, zeros[:n])
+		if err := l.active().f.Writev([][]byte{zeros[:n]}, at); err != nil {
+			return err
+		}
 		at += n
 	}
-	return size
+	return nil
 }
 
 // Sync makes all appended entries durable: one fdatasync, or none when nothing was appended.
