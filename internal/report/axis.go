@@ -72,10 +72,14 @@ func positionAxis(values []float64, log bool) axis {
 	case len(present) == 0:
 		a.lo, a.hi, a.ticks = 1, 10, nil
 		return a
-	case len(present) == 1 && (log || present[0] > 0):
+	case len(present) == 1 && log:
 		a.lo, a.hi = present[0]/2, present[0]*2
 	case len(present) == 1:
-		a.lo, a.hi = present[0]-1, max(present[0]/2, present[0]+1)
+		around := math.Abs(present[0]) / 2
+		if around < 1/largest {
+			around = 1
+		}
+		a.lo, a.hi = present[0]-around, present[0]+around
 	default:
 		a.lo, a.hi = present[0], present[len(present)-1]
 	}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"math"
 	"strings"
 )
 
@@ -13,6 +12,11 @@ func (d *drawing) bars() {
 	probe.frame(0, 14, 0)
 	slot := (probe.right - probe.left) / float64(len(c.Categories))
 	labels, tilted := categoryLabels(c.Categories, slot-8)
+	if tilted {
+		for i, lines := range labels {
+			d.minLeft = max(d.minLeft, textWidth(lines[0], fontSize)*0.87-(float64(i)+0.5)*slot)
+		}
+	}
 	below := 26.0
 	if tilted {
 		for _, lines := range labels {
@@ -31,6 +35,7 @@ func (d *drawing) bars() {
 		gap = 10 // for values below bars
 	}
 	d.frame(0, 14, below+gap)
+	slot = (d.right - d.left) / float64(len(c.Categories))
 	for i, lines := range labels {
 		d.category(lines, d.left+(float64(i)+0.5)*slot, d.bottom+gap, tilted)
 	}
@@ -149,7 +154,7 @@ func categoryLabels(categories []string, width float64) (labels [][]string, tilt
 		return labels, false
 	}
 	for i, c := range categories {
-		labels[i] = []string{shorten(clean(c), fontSize, math.Max(150, width))}
+		labels[i] = []string{shorten(clean(c), fontSize, 150)}
 	}
 	return labels, true
 }

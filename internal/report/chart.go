@@ -17,9 +17,10 @@ var (
 	wide  = size{1080, 300} // time lines and many bars
 )
 
-// wide charts take the page's width.
+// wide charts take the page's width: time lines, many bars.
 func (c Chart) wide() bool {
-	return len(c.Events) > 0 || len(c.Categories)*len(c.Series) > 24
+	return len(c.Events) > 0 || len(c.Categories)*len(c.Series) > 24 ||
+		slices.ContainsFunc(c.Series, func(s Series) bool { return len(s.Points) > 60 })
 }
 
 // drawing is a chart being laid out.
@@ -31,6 +32,7 @@ type drawing struct {
 	series                   []Series // with something to draw, ours last
 	x, y                     axis
 	left, right, top, bottom float64 // the plot
+	minLeft                  float64 // left is no less
 	height                   float64 // of the picture
 	direct                   bool    // names stand at the ends of the lines
 	keyed                    bool    // names stand outside of the figure
@@ -114,7 +116,7 @@ func (d *drawing) values() []float64 {
 
 // frame places the plot between the margins and draws the Y axis: its title, its lines, its labels.
 func (d *drawing) frame(above, right, below float64) {
-	d.left = 14
+	d.left = max(14, d.minLeft)
 	for _, label := range d.y.labels {
 		d.left = max(d.left, textWidth(label, fontSize)+12)
 	}
@@ -131,7 +133,9 @@ func (d *drawing) frame(above, right, below float64) {
 			class = "zero"
 		}
 		d.line(class, d.left, y, d.right, y)
-		d.text("tick", "end", d.left-8, y+4, d.y.labels[i])
+		if len(d.series) > 0 {
+			d.text("tick", "end", d.left-8, y+4, d.y.labels[i])
+		}
 	}
 	if len(d.series) == 0 {
 		d.text("none", "middle", (d.left+d.right)/2, (d.top+d.bottom)/2, "No data")

@@ -26,7 +26,7 @@ type Section struct {
 // Block is Text, List, Table, Facts or Chart.
 type Block interface{ block() }
 
-// Text is a paragraph. `code` and **bold** mean what they mean in Markdown.
+// Text is a paragraph. `code`, **bold** and [links](address) mean what they mean in Markdown; an address is relative, or http or https.
 type Text string
 
 // List is of paragraphs with bullets.

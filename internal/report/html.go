@@ -5,8 +5,13 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
+
+// longFact is from how many characters a fact is a text rather than a value.
+const longFact = 60
 
 //go:embed style.css
 var css string
@@ -147,7 +152,11 @@ func (p *page) facts(f Facts) {
 	if f.Title != "" {
 		fmt.Fprintf(p, "<details class=\"facts\"><summary>%s <span class=\"count\">%d</span></summary>\n", escape(f.Title), len(f.Rows))
 	}
-	p.WriteString("<dl>\n")
+	class := ""
+	if slices.ContainsFunc(f.Rows, func(row [2]string) bool { return utf8.RuneCountInString(row[1]) > longFact }) {
+		class = ` class="long"`
+	}
+	fmt.Fprintf(p, "<dl%s>\n", class)
 	for _, row := range f.Rows {
 		fmt.Fprintf(p, "<div><dt>%s</dt><dd>%s</dd></div>\n", escape(row[0]), escape(row[1]))
 	}
@@ -167,11 +176,14 @@ func inlineHTML(text string) string {
 			b.WriteString("</strong>")
 		}
 		bold = s.bold
-		if s.code {
-			b.WriteString("<code>" + html.EscapeString(s.text) + "</code>")
-		} else {
-			b.WriteString(html.EscapeString(s.text))
+		text := html.EscapeString(s.text)
+		switch {
+		case s.code:
+			text = "<code>" + text + "</code>"
+		case s.link != "":
+			text = fmt.Sprintf(`<a href="%s">%s</a>`, html.EscapeString(s.link), text)
 		}
+		b.WriteString(text)
 	}
 	return b.String()
 }

@@ -1,12 +1,20 @@
 package report
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // span is a stretch of a Text.
 type span struct {
 	text       string
 	code, bold bool
+	link       string // where the text leads to, if it does
 }
+
+// linkForm is [text](address). The address can hold nothing that runs, and nothing that would need an escape; it may have a scheme only if
+// that is http or https.
+var linkForm = regexp.MustCompile("^\\[([^\\[\\]`*]+)\\]\\((https?://[\\w./#%?=&~-]+|/?[\\w.#%?=~-][\\w./#%?=~-]*)\\)")
 
 // inline splits a Text at its markup. What is not closed is no markup.
 func inline(text string) []span {
@@ -24,6 +32,12 @@ func inline(text string) []span {
 			flush()
 			spans = append(spans, span{text: code, code: true, bold: bold})
 			text = rest
+			continue
+		}
+		if m := linkForm.FindStringSubmatch(text); m != nil {
+			flush()
+			spans = append(spans, span{text: m[1], link: m[2], bold: bold})
+			text = text[len(m[0]):]
 			continue
 		}
 		if strings.HasPrefix(text, "**") && (bold || boldCloses(text[2:])) {

@@ -12,6 +12,7 @@ const (
 	endGap    = 18.0 // between the plot and the names at its right
 	swatchW   = 22.0
 	maxMarked = 16   // points of a line that get markers
+	bolder    = 1.14 // times as wide is bold text
 	nameShare = 0.27 // of the width may be the names'
 )
 
@@ -120,7 +121,11 @@ func (d *drawing) curve(s Series) {
 func (d *drawing) nameRoom() float64 {
 	room := 0.0
 	for _, s := range d.series {
-		room = max(room, endGap+swatchW+6+textWidth(s.Name, fontSize)*1.06)
+		width := textWidth(s.Name, fontSize)
+		if s.Ours {
+			width *= bolder
+		}
+		room = max(room, endGap+swatchW+6+width)
 	}
 	d.direct = !d.keyed && len(d.series) > 0 && room <= d.size.width*nameShare && float64(len(d.series))*labelStep <= d.size.plotHeight
 	if !d.direct {

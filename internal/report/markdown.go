@@ -139,9 +139,12 @@ func paragraph(text string) string {
 			b.WriteString("**")
 			bold = s.bold
 		}
-		if s.code {
+		switch {
+		case s.code:
 			b.WriteString("`" + s.text + "`")
-		} else {
+		case s.link != "":
+			fmt.Fprintf(&b, "[%s](%s)", literal(s.text), s.link)
+		default:
 			b.WriteString(literalPart(s.text))
 		}
 	}

@@ -32,7 +32,7 @@ func example() Document {
 				{{Text: ""}, {Text: "", Mark: Best}},
 			}},
 			Chart{Title: "Lines", X: "threads", Y: "TPS", LogX: true, Series: []Series{{Name: "us", Ours: true, Points: []Point{{1, 10, 8, 12}, {4, 40, 0, 0}}}, {Name: "them", Points: []Point{{1, 5, 0, 0}, {4, 6, 0, 0}}}}},
-		}, Sections: []Section{{ID: "first-inner", Title: "Inner <1>", Blocks: []Block{Text("# no heading")}}}}},
+		}, Sections: []Section{{ID: "first-inner", Title: "Inner <1>", Blocks: []Block{Text("# no heading, [a link](other.md)")}}}}},
 	}
 }
 
@@ -140,7 +140,7 @@ func checkWellFormed(t *testing.T, page string) {
 				t.Errorf("two elements have the ID %q", a.Value)
 			case a.Name.Local == "id":
 				ids[a.Value] = true
-			case a.Name.Local == "src", a.Name.Local == "href" && !strings.HasPrefix(a.Value, "#") && a.Value != "data:,", strings.HasPrefix(a.Name.Local, "on"):
+			case a.Name.Local == "src", start.Name.Local == "link" && a.Name.Local == "href" && a.Value != "data:,", strings.HasPrefix(a.Name.Local, "on"):
 				t.Errorf("%s has %s=%q", start.Name.Local, a.Name.Local, a.Value)
 			}
 			if strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") {
@@ -207,19 +207,24 @@ func TestWriteFails(t *testing.T) {
 
 func TestInline(t *testing.T) {
 	for text, want := range map[string]string{
-		"plain":               "plain",
-		"a **b** c":           "a <strong>b</strong> c",
-		"`a**b` **c**":        "<code>a**b</code> <strong>c</strong>",
-		"**a `b` c**":         "<strong>a <code>b</code> c</strong>",
-		"open ** and ` too":   "open ** and ` too",
-		"**not closed":        "**not closed",
-		"2 ** 3 ** 4":         "2 ** 3 ** 4",
-		"**`a**`":             "**<code>a**</code>",
-		"**`a`**":             "<strong><code>a</code></strong>",
-		"``":                  "``",
-		"<b>&amp;":            "&lt;b&gt;&amp;amp;",
-		"oltp_* and **é**":    "oltp_* and <strong>é</strong>",
-		" line\nbreak\x07 \t": "line break",
+		"plain":                 "plain",
+		"a **b** c":             "a <strong>b</strong> c",
+		"`a**b` **c**":          "<code>a**b</code> <strong>c</strong>",
+		"**a `b` c**":           "<strong>a <code>b</code> c</strong>",
+		"open ** and ` too":     "open ** and ` too",
+		"**not closed":          "**not closed",
+		"2 ** 3 ** 4":           "2 ** 3 ** 4",
+		"**`a**`":               "**<code>a**</code>",
+		"**`a`**":               "<strong><code>a</code></strong>",
+		"see [a_b](c-d.md#e)":   `see <a href="c-d.md#e">a_b</a>`,
+		"**[a](b)**":            `<strong><a href="b">a</a></strong>`,
+		"[a](https://b/?c=d&e)": `<a href="https://b/?c=d&amp;e">a</a>`,
+		"[a](javascript:b)":     "[a](javascript:b)",
+		"[a](b\"c) [d](//e)":    "[a](b&#34;c) [d](//e)",
+		"``":                    "``",
+		"<b>&amp;":              "&lt;b&gt;&amp;amp;",
+		"oltp_* and **é**":      "oltp_* and <strong>é</strong>",
+		" line\nbreak\x07 \t":   "line break",
 	} {
 		if got := inlineHTML(text); got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)

@@ -78,7 +78,7 @@ func textWidth(text string, size float64) float64 {
 	for _, r := range text {
 		switch {
 		case strings.ContainsRune("il.,:;|'!()[]tfjrI ", r):
-			width += 0.36
+			width += 0.38
 		case strings.ContainsRune("mwMW@%—", r):
 			width += 0.92
 		case r >= 'A' && r <= 'Z':
@@ -86,7 +86,7 @@ func textWidth(text string, size float64) float64 {
 		case r >= 0x2e80:
 			width++
 		default:
-			width += 0.58
+			width += 0.62
 		}
 	}
 	return width * size
