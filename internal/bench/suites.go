@@ -36,7 +36,7 @@ var topologiesSuite = Suite{
 		each(all, func(k Key) string { return k.Topology + "/" + k.Workload }, func(name string, of []summary) {
 			k := of[0].Key
 			title := dims[2].of(k) + " on " + k.Topology
-			out = append(out, report.Section{ID: "topologies-" + k.Topology + "-" + dims[2].of(k), Title: title, Blocks: []report.Block{
+			out = append(out, report.Section{ID: slug("topologies", k.Topology, dims[2].of(k)), Title: title, Blocks: []report.Block{
 				relative(of, valSustained, "Sustained TPS of Trireme divided by others'"),
 				byThreads(of, valSustained, "Sustained TPS, "+title),
 				byThreads(of, valP95, "p95 latency, "+title),

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"trireme/internal/lab"
 	"trireme/internal/report"
 )
 
@@ -49,6 +50,37 @@ func (s Suite) losses(r *Results) []loss {
 	}
 	slices.SortStableFunc(out, func(a, b loss) int { return cmp.Compare(b.behind(), a.behind()) })
 	return out
+}
+
+// safe reports whether the rival promises what Trireme does.
+func (l loss) safe() bool {
+	s, err := lab.Find(l.key.System)
+	return err == nil && s.Safe
+}
+
+// slower is the section that lists losses: first to systems that promise the same.
+func slower(list []loss) report.Section {
+	s := report.Section{ID: "slower", Title: "Where Trireme is slower, and why", Blocks: []report.Block{report.Text(fmt.Sprintf(
+		"Every cell in which Trireme is more than %.0f %% behind a rival's best variant, the worst first. `~`: the runs lie too far apart to be sure.", 100*noise))}}
+	for _, g := range []struct {
+		title string
+		safe  bool
+	}{{"Rivals that promise to lose nothing that was acknowledged", true}, {"Rivals that promise less", false}} {
+		var of []loss
+		for _, l := range list {
+			if l.safe() == g.safe {
+				of = append(of, l)
+			}
+		}
+		if len(of) == 0 {
+			s.Blocks = append(s.Blocks, report.Text("**"+g.title+"**: nowhere in these results."))
+			continue
+		}
+		t := lossTable(of)
+		t.Caption = g.title
+		s.Blocks = append(s.Blocks, t)
+	}
+	return s
 }
 
 // behind is by which part Trireme is worse: 0.3 is 30 %.
