@@ -69,7 +69,11 @@ func (k Key) String() string {
 			out = append(out, s)
 		}
 	}
-	if k.Threads != 0 {
+	switch k.Threads {
+	case 0:
+	case 1:
+		out = append(out, "1 thread")
+	default:
 		out = append(out, strconv.Itoa(k.Threads)+" threads")
 	}
 	return strings.Join(out, ", ")

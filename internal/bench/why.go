@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -13,8 +14,8 @@ import (
 // Comparison is a figure in which Trireme is compared with every rival, cell by cell.
 type Comparison struct{ Metric string }
 
-// loss is a cell in which Trireme is behind a rival.
-type loss struct {
+// duel is a figure of a cell beside a rival's.
+type duel struct {
 	suite  string
 	key    Key // of the rival
 	metric metric
@@ -26,14 +27,14 @@ type loss struct {
 // noise is how far figures may differ before one system is called slower.
 const noise = 0.02
 
-// losses of a suite, the worst first.
-func (s Suite) losses(r *Results) []loss {
+// duels of a suite: every cell in which both Trireme and a rival have the figure.
+func (s Suite) duels(r *Results) []duel {
 	all := r.summaries()
 	if d := decisive(all); d != "" {
 		all = best(all, d)
 	}
 	_, _, cells := spread(all)
-	var out []loss
+	var out []duel
 	for _, c := range s.Compare {
 		m := metricOf(c.Metric)
 		for _, x := range all {
@@ -42,31 +43,83 @@ func (s Suite) losses(r *Results) []loss {
 			if !ok || isOurs(x.System) || !own.has(m.Name) || !x.has(m.Name) || theirs.Median == 0 {
 				continue
 			}
-			l := loss{suite: s.Name, key: x.Key, metric: m, ratio: own.Values[m.Name].Median / theirs.Median, ours: own.Values[m.Name], theirs: theirs}
-			if l.behind() > noise {
-				out = append(out, l)
-			}
+			out = append(out, duel{suite: s.Name, key: x.Key, metric: m, ratio: own.Values[m.Name].Median / theirs.Median, ours: own.Values[m.Name], theirs: theirs})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b loss) int { return cmp.Compare(b.behind(), a.behind()) })
 	return out
 }
 
+// losses among duels, the worst first.
+func losses(all []duel) []duel {
+	var out []duel
+	for _, d := range all {
+		if d.behind() > noise {
+			out = append(out, d)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b duel) int { return cmp.Compare(b.behind(), a.behind()) })
+	return out
+}
+
+// glance sums duels up: how often Trireme is better than a rival in a figure, and by how much.
+func glance(all []duel) report.Section {
+	t := report.Table{Columns: []report.Column{{Title: "suite"}, {Title: "figure"}, {Title: "rival"}, {Title: "cells", Number: true}, {Title: "Trireme better in", Number: true},
+		{Title: "mean ratio", Number: true}, {Title: "lowest", Number: true}, {Title: "highest", Number: true}}}
+	type group struct{ suite, metric, rival string }
+	var order []group
+	of := map[group][]duel{}
+	for _, d := range all {
+		if d.ratio <= 0 { // nothing, as of "behind": no ratio can be formed of it
+			continue
+		}
+		g := group{d.suite, d.metric.Name, d.key.System}
+		if of[g] == nil {
+			order = append(order, g)
+		}
+		of[g] = append(of[g], d)
+	}
+	for _, g := range order {
+		var logs, low, high float64
+		better, m := 0, metricOf(g.metric)
+		for i, d := range of[g] {
+			logs += math.Log(d.ratio)
+			if d.behind() < 0 {
+				better++
+			}
+			if i == 0 {
+				low = d.ratio
+			}
+			low, high = min(low, d.ratio), max(high, d.ratio)
+		}
+		mean := math.Exp(logs / float64(len(of[g])))
+		c := report.Cell{Text: ratioText(mean), Mark: report.Better}
+		if (mean < 1) != m.Lower {
+			c.Mark = report.Worse
+		}
+		t.Rows = append(t.Rows, []report.Cell{{Text: g.suite}, {Text: m.Title}, {Text: shortName(g.rival)}, {Text: strconv.Itoa(len(of[g]))}, {Text: strconv.Itoa(better)}, c,
+			{Text: ratioText(low)}, {Text: ratioText(high)}})
+	}
+	return report.Section{ID: "glance", Title: "At a glance", Blocks: []report.Block{
+		report.Text("Trireme's figure divided by each rival's best variant, over all cells of a suite; the mean is the geometric one. More is better for TPS, less for everything else."), t}}
+}
+
+func ratioText(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+
 // safe reports whether the rival promises what Trireme does.
-func (l loss) safe() bool {
+func (l duel) safe() bool {
 	s, err := lab.Find(l.key.System)
 	return err == nil && s.Safe
 }
 
 // slower is the section that lists losses: first to systems that promise the same.
-func slower(list []loss) report.Section {
+func slower(list []duel) report.Section {
 	s := report.Section{ID: "slower", Title: "Where Trireme is slower, and why", Blocks: []report.Block{report.Text(fmt.Sprintf(
 		"Every cell in which Trireme is more than %.0f %% behind a rival's best variant, the worst first. `~`: the runs lie too far apart to be sure.", 100*noise))}}
 	for _, g := range []struct {
 		title string
 		safe  bool
 	}{{"Rivals that promise to lose nothing that was acknowledged", true}, {"Rivals that promise less", false}} {
-		var of []loss
+		var of []duel
 		for _, l := range list {
 			if l.safe() == g.safe {
 				of = append(of, l)
@@ -84,7 +137,7 @@ func slower(list []loss) report.Section {
 }
 
 // behind is by which part Trireme is worse: 0.3 is 30 %.
-func (l loss) behind() float64 {
+func (l duel) behind() float64 {
 	if l.metric.Lower {
 		if l.ratio == 0 {
 			return 0
@@ -95,13 +148,13 @@ func (l loss) behind() float64 {
 }
 
 // lossTable lists them.
-func lossTable(list []loss) report.Table {
+func lossTable(list []duel) report.Table {
 	t := report.Table{Columns: []report.Column{{Title: "suite"}, {Title: "where"}, {Title: "figure"}, {Title: "rival"}, {Title: "Trireme", Number: true},
 		{Title: "rival", Number: true}, {Title: "ratio", Number: true}, {Title: "why"}}}
 	for _, l := range list {
 		where := l.key
 		where.System, where.Variant = "", ""
-		ratio := report.Cell{Text: strconv.FormatFloat(l.ratio, 'f', 2, 64), Mark: report.Worse}
+		ratio := report.Cell{Text: ratioText(l.ratio), Mark: report.Worse}
 		if l.ours.wide() || l.theirs.wide() {
 			ratio.Mark = report.Wide
 		}
@@ -129,7 +182,7 @@ var reasons = []reason{
 	{text: "On this machine all hosts share the CPUs, and the daemon's share of CPU is taken from mysqld's."},
 }
 
-func (l loss) why() string {
+func (l duel) why() string {
 	for _, r := range reasons {
 		if (r.metric == "" || r.metric == l.metric.Name) && (r.rival == "" || r.rival == l.key.System) && (r.suite == "" || r.suite == l.suite) &&
 			(r.maxThreads == 0 || l.key.Threads <= r.maxThreads) {
