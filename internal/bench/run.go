@@ -56,7 +56,15 @@ func Run(ctx context.Context, o RunOptions) (err error) {
 		if o.Dir, err = os.MkdirTemp("", "trireme-bench-"); err != nil {
 			return err
 		}
-		defer func() { removeUnlessFailed(o.Dir, err, o.Say) }()
+		defer func() {
+			if err != nil && ctx.Err() == nil {
+				fmt.Fprintf(o.Say, "the servers' and daemons' logs are in %s\n", o.Dir)
+				return
+			}
+			err = errors.Join(err, os.RemoveAll(o.Dir))
+		}()
+	} else if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return err
 	}
 	if err := enoughSpace(o.Dir); err != nil {
 		return err
@@ -65,8 +73,16 @@ func Run(ctx context.Context, o RunOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err == nil || ctx.Err() != nil { // otherwise the logs in it tell why
+			err = errors.Join(err, l.Clean(), os.RemoveAll(systemDir(o.Dir)))
+		}
+	}()
 	for _, s := range suites {
 		if err := o.runSuite(ctx, l, s); err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("%s: interrupted; what was measured is kept, go on with --resume", s.Name)
+			}
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}
@@ -93,7 +109,7 @@ func budget(cpus, hosts int) float64 {
 func enoughSpace(dir string) error {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", dir, err)
 	}
 	if free := fs.Bavail * uint64(fs.Bsize); free < needBytes {
 		return fmt.Errorf("%s has %d MiB free; a run needs %d: name a directory on a larger disk with --dir", dir, free>>20, needBytes>>20)
@@ -190,7 +206,7 @@ func (r *runner) runGroup(ctx context.Context, g Group) error {
 			return r.notRun(g.Cells, startTakes, err)
 		}
 	}
-	g.Shape.Dir = filepath.Join(r.dir, "system")
+	g.Shape.Dir = systemDir(r.dir)
 	if err := os.RemoveAll(g.Shape.Dir); err != nil {
 		return err
 	}
@@ -261,6 +277,9 @@ func (r *runner) notRun(cells []Cell, planned time.Duration, why error) error {
 	r.progress(0, planned, "%s not run: %v", cells[0].Key, why)
 	return nil
 }
+
+// systemDir is where the system that is measured has its files.
+func systemDir(scratch string) string { return filepath.Join(scratch, "system") }
 
 // summary is the record in a line.
 func (r Record) summary() string {

@@ -121,6 +121,14 @@ func (l *Lab) templateDir(ctx context.Context) (string, error) {
 	return data, nil
 }
 
+// Clean removes what the lab has made for all systems.
+func (l *Lab) Clean() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.template = ""
+	return os.RemoveAll(filepath.Join(l.Dir, "template"))
+}
+
 func asRoot() []string {
 	if os.Getuid() == 0 {
 		return []string{"--user=root"}
