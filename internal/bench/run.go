@@ -143,6 +143,9 @@ func (o RunOptions) runSuite(ctx context.Context, l *lab.Lab, suite Suite) error
 	return st.finish(time.Now().UTC())
 }
 
+// errNothing: not one cell could be run.
+var errNothing = errors.New("nothing could be measured")
+
 // runner carries out a plan.
 type runner struct {
 	lab      *lab.Lab

@@ -126,6 +126,19 @@ func TestNotRun(t *testing.T) {
 	}
 }
 
+// TestNothing: a run without a figure is an error, and does not replace results that are there.
+func TestNothing(t *testing.T) {
+	r, _ := fakeRun(t, t.TempDir(), false, func(Key) (Record, error) { return Record{}, errors.New("not root") })
+	if err := errors.Join(r.all(t.Context()), r.store.finish(time.Now())); !errors.Is(err, errNothing) || !strings.Contains(err.Error(), "not root") {
+		t.Fatal(err)
+	}
+	for _, name := range []string{r.store.path, r.store.path + ".part"} {
+		if _, err := os.Stat(name); err == nil {
+			t.Errorf("%s is there", name)
+		}
+	}
+}
+
 func TestReadResults(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl")
 	write := func(text string) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"time"
 )
 
@@ -129,8 +130,11 @@ func (s *store) has(k Key) bool {
 	return false
 }
 
-// finish gives a complete run its name.
+// finish gives a complete run its name. One without a single figure is thrown away, and is an error.
 func (s *store) finish(now time.Time) error {
+	if all := s.results.Records; len(all) > 0 && !slices.ContainsFunc(all, func(r Record) bool { return r.NotRun == "" }) {
+		return errors.Join(fmt.Errorf("%w: %s: %s", errNothing, all[0].Key, all[0].NotRun), s.file.Close(), os.Remove(s.path+".part"))
+	}
 	s.results.Ended = now
 	if err := errors.Join(s.file.Close(), s.rewrite(), s.file.Close()); err != nil {
 		return err
