@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 
 	"github.com/go-sql-driver/mysql"
@@ -95,13 +94,4 @@ func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) err
 	}
 	wg.Wait()
 	return context.Cause(ctx)
-}
-
-// dialer remembers the connection that it made, so that it can be closed while a statement runs on it.
-type dialer struct{ conn net.Conn }
-
-func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	var err error
-	d.conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
-	return d.conn, err
 }

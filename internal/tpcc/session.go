@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"trireme/internal/nbio"
 )
 
 const (
@@ -32,9 +34,14 @@ type session struct {
 // openSession logs in. The session ends with ctx, even within a statement; the statements themselves run without a context, because the
 // driver's way of watching one costs a hand-over between goroutines per statement.
 func openSession(ctx context.Context, t Target, database string) (*session, error) {
-	d := &dialer{}
+	var socket net.Conn
 	cfg := t.driverConfig(database)
-	cfg.DialFunc = d.dial
+	cfg.DialFunc = func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+		if socket, err = (&net.Dialer{}).DialContext(ctx, network, addr); err != nil {
+			return nil, err
+		}
+		return nbio.Wrap(socket), nil // halves the CPU of a run
+	}
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, err
@@ -43,7 +50,7 @@ func openSession(ctx context.Context, t Target, database string) (*session, erro
 	if err != nil {
 		return nil, fmt.Errorf("logging in to %s: %w", t.Addr, err)
 	}
-	s := &session{conn: conn, stop: context.AfterFunc(ctx, func() { d.conn.Close() })}
+	s := &session{conn: conn, stop: context.AfterFunc(ctx, func() { socket.Close() })}
 	if err := s.control("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"); err != nil {
 		s.close()
 		return nil, err
