@@ -58,7 +58,10 @@ type server struct {
 	db      *sql.DB // as User, over TCP
 }
 
-const mysqlPort = 3306
+const (
+	mysqlPort      = 3306
+	statementLimit = 10 * time.Minute // of the connections of Running.DB: checks of all data are long
+)
 
 // startServer copies the template and starts a mysqld on it.
 func (h *host) startServer(ctx context.Context, serverID int, options map[string]string) (*server, error) {
@@ -85,7 +88,7 @@ func (h *host) startServer(ctx context.Context, serverID int, options map[string
 	if s.proc, err = h.start(s.command); err != nil {
 		return nil, err
 	}
-	login := verify.Login{Addr: verify.Fixed(s.addr()), User: User, Password: Password, StatementTimeout: 10 * time.Minute}
+	login := verify.Login{Addr: verify.Fixed(s.addr()), User: User, Password: Password, StatementTimeout: statementLimit}
 	if s.db, err = login.Open(""); err != nil {
 		s.stop()
 		return nil, err

@@ -69,7 +69,9 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 		return nil, err
 	}
 	for _, n := range t.DataNodes() {
-		if t.dbs[n.Name], err = t.Direct(n).Open(""); err != nil {
+		login := t.Direct(n)
+		login.StatementTimeout = statementLimit
+		if t.dbs[n.Name], err = login.Open(""); err != nil {
 			return nil, err
 		}
 	}

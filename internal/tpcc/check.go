@@ -3,6 +3,7 @@ package tpcc
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"slices"
 	"strconv"
@@ -132,11 +133,24 @@ func Check(ctx context.Context, cfg Config) ([]Violation, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := openDB(cfg.Targets[0], cfg.Database)
+	db, err := openDB(cfg.Targets[0], "")
 	if err != nil {
 		return nil, err
 	}
 	defer db.Close()
+	found, err := CheckDB(ctx, cfg, db)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", cfg.Targets[0].Addr, err)
+	}
+	return found, err
+}
+
+// CheckDB is Check on a server to which the caller has connections.
+func CheckDB(ctx context.Context, cfg Config, db *sql.DB) ([]Violation, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
 	type piece struct {
 		condition
 		from, to int // warehouses
@@ -151,6 +165,15 @@ func Check(ctx context.Context, cfg Config) ([]Violation, error) {
 	var found []Violation
 	next := 0
 	err = parallel(ctx, checkers, func(ctx context.Context, _ int) error {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return fmt.Errorf("tpcc: %w", err)
+		}
+		// Not given back to the caller's pool: it has a default database.
+		defer func() { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }()
+		if _, err := conn.ExecContext(ctx, "USE `"+cfg.Database+"`"); err != nil {
+			return fmt.Errorf("tpcc: %w", err)
+		}
 		for {
 			mu.Lock()
 			i := next
@@ -159,9 +182,9 @@ func Check(ctx context.Context, cfg Config) ([]Violation, error) {
 			if i >= len(pieces) {
 				return nil
 			}
-			v, err := pieces[i].evaluate(ctx, db, cfg, pieces[i].from, pieces[i].to)
+			v, err := pieces[i].evaluate(ctx, conn, cfg, pieces[i].from, pieces[i].to)
 			if err != nil {
-				return fmt.Errorf("tpcc: condition %s at %s: %w", pieces[i].clause, cfg.Targets[0].Addr, err)
+				return fmt.Errorf("tpcc: condition %s: %w", pieces[i].clause, err)
 			}
 			mu.Lock()
 			found = append(found, v...)

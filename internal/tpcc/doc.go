@@ -40,6 +40,6 @@
 // # Conflicts
 //
 // What a server aborts in order to go on (deadlock 1213, lock wait timeout 1205, certification 3101 of Group Replication, 1047 of a Galera
-// node that is not ready) is rolled back and tried again with the same input. Latency counts from the first try, and each type of transaction
+// node that is not ready, 1020 of MariaDB's snapshot isolation) is rolled back and tried again with the same input. Latency counts from the first try, and each type of transaction
 // says how often which of them happened. Any other error ends the run, a lost connection too unless Config.Reconnect is set.
 package tpcc

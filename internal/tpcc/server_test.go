@@ -135,9 +135,12 @@ func population(t *testing.T, db *sql.DB) {
 
 func runTerminals(ctx context.Context, t *testing.T, cfg Config, db *sql.DB) {
 	orders, payments := number(t, db, "SELECT COUNT(*) FROM orders"), number(t, db, "SELECT COUNT(*) FROM history")
-	r, err := Run(ctx, cfg, 0, 4*time.Second)
+	r, used, err := RunProcess(ctx, cfg, 0, 4*time.Second)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if used < 10*time.Millisecond || used > 10*time.Second {
+		t.Errorf("the load generator used %v of CPU", used)
 	}
 	var sum, perSecond int64
 	for _, k := range r.Types {
@@ -239,7 +242,7 @@ func readOnly(ctx context.Context, t *testing.T, cfg Config, db *sql.DB) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	_, err := Run(ctx, cfg, 0, 20*time.Second)
+	_, _, err := RunProcess(ctx, cfg, 0, 20*time.Second)
 	if err == nil || !strings.Contains(err.Error(), "read-only") || time.Since(start) > 10*time.Second {
 		t.Errorf("after %v: error %v", time.Since(start), err)
 	}

@@ -179,6 +179,7 @@ const (
 	lockWait
 	certification
 	notReady
+	rowChanged
 	conflicts
 )
 
@@ -196,6 +197,8 @@ func conflictOf(err error) conflict {
 		return certification
 	case 1047: // ER_UNKNOWN_COM_ERROR: "WSREP has not yet prepared node for application use"
 		return notReady
+	case 1020: // ER_CHECKREAD: MariaDB with innodb_snapshot_isolation, where MySQL reads the latest version
+		return rowChanged
 	}
 	return noConflict
 }
