@@ -31,8 +31,14 @@ type HostUse struct {
 	DaemonPeakRSS int64   `json:"daemon_peak_rss,omitempty"`
 }
 
+// loader is a load generator, in a process of its own.
+type loader interface {
+	// run loads the servers for d with n threads.
+	run(ctx context.Context, targets []lab.Target, threads int, d time.Duration) (LoadResult, error)
+}
+
 // throughput measures one load: warm-up, everything applied, sample, load, lag left, everything applied, sample. See the package comment.
-func throughput(ctx context.Context, b *Bed, load Load, via lab.Via, threads int) (Record, error) {
+func throughput(ctx context.Context, b *Bed, load loader, via lab.Via, threads int) (Record, error) {
 	var rec Record
 	if err := b.Settle(ctx); err != nil {
 		return rec, fmt.Errorf("%w: %w", errBroken, err)

@@ -50,7 +50,7 @@ func (l Load) args(targets []lab.Target) ([]string, error) {
 		fmt.Sprintf("--table-size=%d", l.Rows), "--rand-type=uniform", "--db-ps-mode=disable", "--auto-inc=off"}, nil
 }
 
-// LoadResult is one run of sysbench.
+// LoadResult is one run of a load generator.
 type LoadResult struct {
 	Transactions int64 // committed
 	Queries      int64
@@ -59,7 +59,7 @@ type LoadResult struct {
 	Average      time.Duration // latency of a transaction
 	P95, P99     time.Duration
 	TPS          []float64     // in each second
-	CPU          time.Duration // that sysbench itself used
+	CPU          time.Duration // that the load generator itself used
 }
 
 func lookSysbench() error {
