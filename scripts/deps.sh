@@ -2,7 +2,7 @@
 # Checks for what `make <goal>` needs and installs only what is missing.
 #   scripts/deps.sh build        Go
 #   scripts/deps.sh test         Go and a MySQL server (scripts/mysql.sh)
-#   scripts/deps.sh bench        the same, and sysbench
+#   scripts/deps.sh bench        the same, sysbench, and MariaDB where it can be had (scripts/mariadb.sh)
 # Progress and errors go to stderr; prints nothing on stdout.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -40,6 +40,8 @@ case ${1:-build} in
     need_go
     "$here/mysql.sh" >/dev/null
     need sysbench sysbench "Install it from your distribution (apt-get install sysbench)."
+    # A rival that the benchmarks go without.
+    "$here/mariadb.sh" >/dev/null || say "there is no MariaDB: Galera will not be compared"
     ;;
   *) die "unknown goal $1 (build, test, bench)" ;;
 esac

@@ -12,5 +12,5 @@
 // systems. This process and what it starts outside of hosts (load generators) reaches every host without a delay: a client stands beside
 // the node that it uses.
 //
-// Rivals run at full durability (innodb_flush_log_at_trx_commit=1, sync_binlog=1).
+// Rivals run at full durability (innodb_flush_log_at_trx_commit=1, sync_binlog=1); a variant that does not says so in its name.
 package lab

@@ -19,6 +19,7 @@ const (
 	startLimit = time.Minute // of one server
 	portFloor  = 22000       // free ports are looked for from here
 	portCeil   = 32000
+	portStep   = 100 // between where two processes begin, which otherwise take ports from each other between check and use
 
 	// User and password of every rival's servers, with every privilege; its database is Database.
 	User     = "bench"
@@ -42,6 +43,7 @@ type Lab struct {
 
 	mu       sync.Mutex
 	template string // empty until it is made
+	mariadb  string // likewise, MariaDB's
 	nextPort int
 }
 
@@ -51,7 +53,7 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{MySQL: bin.Path, Version: bin.Version.String(), Binary: o.Binary, Dir: o.Dir, nextPort: portFloor}
+	l := &Lab{MySQL: bin.Path, Version: bin.Version.String(), Binary: o.Binary, Dir: o.Dir, nextPort: portFloor + os.Getpid()*portStep%(portCeil-portFloor)}
 	if l.Binary == "" {
 		if l.Binary, err = os.Executable(); err != nil {
 			return nil, err

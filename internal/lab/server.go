@@ -69,13 +69,8 @@ func (h *host) startServer(ctx context.Context, serverID int, options map[string
 	if err != nil {
 		return nil, err
 	}
-	if err := copyTree(template, filepath.Join(h.dir, "data")); err != nil {
-		return nil, fmt.Errorf("copying the template: %w", err)
-	}
-	if h.disk != nil { // a copy is in memory only, which mysqld's own recovery knows nothing of
-		if err := h.disk.Sync(); err != nil {
-			return nil, err
-		}
+	if err := h.copyData(template); err != nil {
+		return nil, err
 	}
 	s := &server{host: h, port: h.port(mysqlPort)}
 	args := append([]string{"--no-defaults", "--datadir=" + filepath.Join(h.dir, "data"), "--port=" + strconv.Itoa(s.port), "--bind-address=" + h.addr,
@@ -85,12 +80,7 @@ func (h *host) startServer(ctx context.Context, serverID int, options map[string
 		args = append(args, "--"+k+"="+options[k])
 	}
 	s.command = demo.Command{Path: h.site.lab.MySQL, Args: args, LogFile: filepath.Join(h.dir, "output.log")}
-	if s.proc, err = h.start(s.command); err != nil {
-		return nil, err
-	}
-	login := verify.Login{Addr: verify.Fixed(s.addr()), User: User, Password: Password, StatementTimeout: statementLimit}
-	if s.db, err = login.Open(""); err != nil {
-		s.stop()
+	if err := s.launch(); err != nil {
 		return nil, err
 	}
 	if err := s.waitUp(ctx); err != nil {
@@ -98,6 +88,31 @@ func (h *host) startServer(ctx context.Context, serverID int, options map[string
 		return nil, err
 	}
 	return s, nil
+}
+
+// copyData makes the server's data directory of a template.
+func (h *host) copyData(template string) error {
+	if err := copyTree(template, filepath.Join(h.dir, "data")); err != nil {
+		return fmt.Errorf("copying the template: %w", err)
+	}
+	return nil
+}
+
+// launch starts the process for the first time and opens the pool; the server is not up yet.
+func (s *server) launch() (err error) {
+	if d := s.host.disk; d != nil { // a copy is in memory only, which the server's own recovery knows nothing of
+		if err := d.Sync(); err != nil {
+			return err
+		}
+	}
+	if s.proc, err = s.host.start(s.command); err != nil {
+		return err
+	}
+	login := verify.Login{Addr: verify.Fixed(s.addr()), User: User, Password: Password, StatementTimeout: statementLimit}
+	if s.db, err = login.Open(""); err != nil {
+		s.stop()
+	}
+	return err
 }
 
 func (s *server) addr() string { return net.JoinHostPort(s.host.addr, strconv.Itoa(s.port)) }

@@ -112,7 +112,8 @@ type Running interface {
 
 // Systems in the order in which they run and are shown.
 func Systems() []System {
-	return []System{standaloneSystem, asyncSystem, semisyncSystem, triremeSystem, triremeDoubleSystem, triremeLoggerSystem, triremeLoggersSystem}
+	return []System{standaloneSystem, asyncSystem, semisyncSystem, galeraSystem,
+		triremeSystem, triremeDoubleSystem, triremeLoggerSystem, triremeLoggersSystem}
 }
 
 // Find looks a system up by its name.
