@@ -89,7 +89,7 @@ func conditionList(all []summary) report.List {
 	var out report.List
 	for _, s := range all {
 		for _, note := range s.Notes {
-			out = append(out, fmt.Sprintf("%s, %s warehouses: %s", shortName(s.System), s.Case, note))
+			out = append(out, fmt.Sprintf("%s at scale %s: %s", shortName(s.System), s.Case, note))
 		}
 	}
 	return out

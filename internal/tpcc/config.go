@@ -31,7 +31,8 @@ type Config struct {
 	Targets    []Target // terminals are spread over them by warehouse; Load and Check use the first
 	Database   string   // empty: DefaultDatabase
 	Warehouses int
-	Terminals  int // connections of Run
+	// Terminals are connections of Run. Each prepares some 40 statements: beyond 400 a server needs a larger max_prepared_stmt_count.
+	Terminals int
 	// ThinkTime makes terminals wait as a person would (clause 5.2.5).
 	ThinkTime bool
 	// Reconnect lets a terminal whose connection is lost, or whose server takes no writes, log in again instead of ending the run.

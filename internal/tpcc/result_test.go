@@ -55,7 +55,7 @@ func TestSpread(t *testing.T) {
 		owner := map[int]int{}
 		server := map[int]string{}
 		for i := range terminals {
-			term := newTerminal(&cfg, i, constants{}, time.Time{}, time.Time{})
+			term := newTerminal(&cfg, i, constants{})
 			for range 200 {
 				w := term.warehouse()
 				if w < 1 || w > 10 {

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// grace is how long a terminal may need for its last transaction after the end of the run, and for a transaction at all.
+	// grace is how long a terminal may need for its last transaction after the end of the run.
 	grace = time.Minute
 	// reconnectPause between attempts to log in again; readyPause before a server that said "not ready" is asked again.
 	reconnectPause = 20 * time.Millisecond
 	readyPause     = 5 * time.Millisecond
 )
 
-// Run lets the terminals work for warmup, which is not counted, and length, which is. When a terminal ends with an error, all do, and the
+// Run logs all terminals in, and lets them work for warmup, which is not counted, and length, which is. When a terminal ends with an error, all do, and the
 // result is what had been counted.
 func Run(ctx context.Context, cfg Config, warmup, length time.Duration) (Result, error) {
 	cfg, err := cfg.withDefaults()
@@ -28,19 +28,30 @@ func Run(ctx context.Context, cfg Config, warmup, length time.Duration) (Result,
 	}
 	constants := runConstants(cfg.Seed)
 	terminals := make([]*terminal, cfg.Terminals)
+	for i := range terminals {
+		terminals[i] = newTerminal(&cfg, i, constants)
+		defer terminals[i].disconnect()
+	}
+	live, stop := context.WithCancelCause(ctx) // of the sessions: its end also ends a statement that is not answered
+	defer stop(nil)
+	each := func(f func(*terminal) error) error {
+		return parallel(live, len(terminals), func(_ context.Context, i int) error {
+			err := f(terminals[i])
+			if err != nil {
+				err = fmt.Errorf("tpcc: terminal %d at %s: %w", i+1, terminals[i].target.Addr, err)
+				stop(err)
+			}
+			return err
+		})
+	}
+	if err := each(func(t *terminal) error { return t.ready(live) }); err != nil {
+		return Result{}, err
+	}
 	begin := time.Now().Add(warmup)
 	end := begin.Add(length)
-	for i := range terminals {
-		terminals[i] = newTerminal(&cfg, i, constants, begin, end)
-	}
-	limited, cancel := context.WithDeadlineCause(ctx, end.Add(grace), fmt.Errorf("a transaction was not answered within %v after the end", grace))
-	defer cancel()
-	err = parallel(limited, cfg.Terminals, func(ctx context.Context, i int) error {
-		if err := terminals[i].run(ctx); err != nil {
-			return fmt.Errorf("tpcc: terminal %d at %s: %w", i+1, terminals[i].target.Addr, err)
-		}
-		return nil
-	})
+	late := time.AfterFunc(time.Until(end.Add(grace)), func() { stop(fmt.Errorf("tpcc: a transaction was not answered within %v after the end", grace)) })
+	defer late.Stop()
+	err = each(func(t *terminal) error { return t.run(live, begin, end) })
 	total := tally{perSecond: make([]int64, seconds(length))}
 	for _, t := range terminals {
 		total.merge(&t.tally)
@@ -62,11 +73,25 @@ type terminal struct {
 	tally      tally
 }
 
-func newTerminal(cfg *Config, number int, c constants, begin, end time.Time) *terminal {
-	t := &terminal{cfg: cfg, number: number, random: newRandom(cfg.Seed, uint64(number)+1, c), deck: newDeck(), begin: begin, end: end}
+func newTerminal(cfg *Config, number int, c constants) *terminal {
+	t := &terminal{cfg: cfg, number: number, random: newRandom(cfg.Seed, uint64(number)+1, c), deck: newDeck()}
 	t.target = cfg.Targets[number%cfg.Warehouses%len(cfg.Targets)]
-	t.tally.perSecond = make([]int64, seconds(end.Sub(begin)))
 	return t
+}
+
+// ready logs in and prepares all statements, so that the measurement does not begin with that. ctx is the session's too.
+func (t *terminal) ready(ctx context.Context) (err error) {
+	if t.session, err = openSession(ctx, t.target, t.cfg.Database); err == nil {
+		err = t.session.prepareAll()
+	}
+	return err
+}
+
+func (t *terminal) disconnect() {
+	if t.session != nil {
+		t.session.close()
+		t.session = nil
+	}
 }
 
 // warehouse of the next transaction: the terminal's home, or one of those that are its own if there are fewer terminals than warehouses.
@@ -82,13 +107,11 @@ func (t *terminal) warehouse() int {
 // levelDistrict is the one whose stock this terminal looks at (clause 2.8.1.1): each of a warehouse's terminals another one.
 func (t *terminal) levelDistrict() int { return t.number/t.cfg.Warehouses%districts + 1 }
 
-func (t *terminal) run(ctx context.Context) error {
-	defer func() {
-		if t.session != nil {
-			t.session.close()
-		}
-	}()
-	for time.Now().Before(t.end) {
+// run works until the end.
+func (t *terminal) run(ctx context.Context, begin, end time.Time) error {
+	t.begin, t.end = begin, end
+	t.tally.perSecond = make([]int64, seconds(end.Sub(begin)))
+	for ctx.Err() == nil && time.Now().Before(t.end) {
 		kind := t.deck.deal(t.random)
 		if t.cfg.ThinkTime && !t.wait(ctx, keyingTime(kind)) {
 			break
@@ -102,10 +125,7 @@ func (t *terminal) run(ctx context.Context) error {
 			if time.Now().After(t.begin) {
 				t.tally.lost++
 			}
-			if t.session != nil {
-				t.session.close()
-				t.session = nil
-			}
+			t.disconnect()
 			t.wait(ctx, reconnectPause)
 		default:
 			return err
@@ -114,7 +134,7 @@ func (t *terminal) run(ctx context.Context) error {
 			break
 		}
 	}
-	return ctx.Err()
+	return context.Cause(ctx)
 }
 
 // wait is false when the run ends first.

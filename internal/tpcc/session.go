@@ -84,6 +84,15 @@ func (s *session) prepared(id statement) (driver.Stmt, error) {
 	return s.stmts[id], nil
 }
 
+func (s *session) prepareAll() error {
+	for id := range statements {
+		if _, err := s.prepared(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *session) bind(args []driver.Value) []driver.NamedValue {
 	s.args = s.args[:0]
 	for i, a := range args {
