@@ -30,7 +30,9 @@ type Settings struct {
 	Seconds       int      `json:"seconds"` // of one measurement
 	CPUs          float64  `json:"cpus"`    // budget of each host; 0: none
 	Tables        int      `json:"tables"`
-	Rows          int      `json:"rows"` // of each table
+	Rows          int      `json:"rows"`                   // of each table
+	Workers       []int    `json:"workers,omitempty"`      // that a rival's replicas apply with
+	Transactions  int      `json:"transactions,omitempty"` // of a backlog
 }
 
 // Suite is a comparison that answers one question.
@@ -176,6 +178,8 @@ func (s Settings) over(o Settings) Settings {
 	setIf(&s.CPUs, o.CPUs, o.CPUs >= 0)
 	setIf(&s.Tables, o.Tables, o.Tables != 0)
 	setIf(&s.Rows, o.Rows, o.Rows != 0)
+	setIf(&s.Workers, o.Workers, len(o.Workers) > 0)
+	setIf(&s.Transactions, o.Transactions, o.Transactions != 0)
 	s.AllVariants = s.AllVariants || o.AllVariants
 	return s
 }

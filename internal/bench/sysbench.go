@@ -29,6 +29,8 @@ type Load struct {
 	Rows     int // of each table
 	// TPS limits the load, transactions per second; 0: as fast as they come.
 	TPS int
+	// Transactions end the load before its time; 0: they do not.
+	Transactions int
 }
 
 // ignoredErrors are of transactions that clients try again: deadlock (1213), row changed (1020), lock wait (1205), and what Group Replication
@@ -90,6 +92,9 @@ func (l Load) run(ctx context.Context, targets []lab.Target, threads int, d time
 	args = append(args, fmt.Sprintf("--threads=%d", threads), fmt.Sprintf("--time=%d", int(d.Seconds())), "--histogram=on", "--report-interval=1")
 	if l.TPS > 0 {
 		args = append(args, fmt.Sprintf("--rate=%d", l.TPS))
+	}
+	if l.Transactions > 0 {
+		args = append(args, fmt.Sprintf("--events=%d", l.Transactions))
 	}
 	out, cpu, err := runSysbench(ctx, append(args, "run")...)
 	if err != nil {

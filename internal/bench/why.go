@@ -29,14 +29,12 @@ const noise = 0.02
 
 // duels of a suite: every cell in which both Trireme and a rival have the figure.
 func (s Suite) duels(r *Results) []duel {
-	all := r.summaries()
-	if d := decisive(all); d != "" {
-		all = best(all, d)
-	}
-	_, _, cells := spread(all)
 	var out []duel
 	for _, c := range s.Compare {
 		m := metricOf(c.Metric)
+		all := r.summaries()
+		all = best(all, cmp.Or(decisive(all), m.Name))
+		_, _, cells := spread(all)
 		for _, x := range all {
 			own, ok := cells[x.row()][ours]
 			theirs := x.Values[m.Name]
@@ -100,7 +98,7 @@ func glance(all []duel) report.Section {
 			{Text: ratioText(low)}, {Text: ratioText(high)}})
 	}
 	return report.Section{ID: "glance", Title: "At a glance", Blocks: []report.Block{
-		report.Text("Trireme's figure divided by each rival's best variant, over all cells of a suite; the mean is the geometric one. More is better for TPS, less for everything else."), t}}
+		report.Text("Trireme's figure divided by each rival's best variant, over all cells of a suite; the mean is the geometric one. More is better for TPS and rows per second, less for everything else."), t}}
 }
 
 func ratioText(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }

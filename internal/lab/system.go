@@ -5,9 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
+	"time"
 
 	"trireme/internal/disk"
+	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
 
@@ -68,6 +72,11 @@ type Target struct {
 	Host           string
 	Port           int
 	User, Password string
+}
+
+// Open is a pool of connections there. A statement that takes longer than the limit fails.
+func (t Target) Open(database string, limit time.Duration) (*sql.DB, error) {
+	return verify.Login{Addr: verify.Fixed(net.JoinHostPort(t.Host, strconv.Itoa(t.Port))), User: t.User, Password: t.Password, StatementTimeout: limit}.Open(database)
 }
 
 // HostParts are the processes that share one host; 0: none. Extra are of the client's host: a router.

@@ -1,0 +1,202 @@
+package bench
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"trireme/internal/lab"
+)
+
+// beatEvery is how often a heartbeat is written and looked for; lag is known as exactly as this.
+const beatEvery = 50 * time.Millisecond
+
+// heartbeats are what one session writes to the leader, numbered, and when each was acknowledged. Numbers stand for times: writer and readers are this
+// process and share its clock.
+type heartbeats struct {
+	mu    sync.Mutex
+	acked []time.Time // number n is acked[n-1]
+}
+
+func (h *heartbeats) add(at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.acked = append(h.acked, at)
+}
+
+// lag of a server that showed heartbeat seen when it was asked at a time: how long the oldest one that it lacked had been acknowledged.
+func (h *heartbeats) lag(seen int, at time.Time) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if seen >= len(h.acked) { // it may show one that the writer has no answer to yet
+		return 0
+	}
+	return max(0, at.Sub(h.acked[seen]))
+}
+
+// lagSample is the lag of a replica at one moment.
+type lagSample struct {
+	at  time.Time
+	lag time.Duration
+}
+
+// lagWatch writes heartbeats and looks for them on every replica until it is stopped.
+type lagWatch struct {
+	beats   heartbeats
+	begin   time.Time
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	close   []func() error
+
+	mu      sync.Mutex
+	samples []lagSample
+	failed  error // the first error
+}
+
+// watchLag begins. Stop must be called.
+func watchLag(ctx context.Context, b *Bed) (*lagWatch, error) {
+	db, err := openLeader(b, 1)
+	if err != nil {
+		return nil, err
+	}
+	w := &lagWatch{begin: time.Now(), close: []func() error{db.Close}}
+	for _, st := range []string{"CREATE TABLE IF NOT EXISTS bench_heartbeat (id INT PRIMARY KEY, n INT NOT NULL)", "REPLACE INTO bench_heartbeat VALUES (1, 0)"} {
+		if _, err := db.ExecContext(ctx, st); err != nil {
+			return nil, errors.Join(fmt.Errorf("heartbeats: %w", err), db.Close())
+		}
+	}
+	if _, err := caughtUp(ctx, b, catchUpLimit); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	ctx, w.cancel = context.WithCancel(ctx)
+	w.keep(ctx, func(ctx context.Context, n int) error {
+		if _, err := db.ExecContext(ctx, "UPDATE bench_heartbeat SET n = ?", n); err != nil {
+			return err
+		}
+		w.beats.add(time.Now())
+		return nil
+	})
+	for _, name := range replicasOf(b) {
+		replica := b.DB(name)
+		w.keep(ctx, func(ctx context.Context, _ int) error {
+			at := time.Now()
+			var seen int
+			if err := replica.QueryRowContext(ctx, "SELECT n FROM "+lab.Database+".bench_heartbeat").Scan(&seen); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			lag := w.beats.lag(seen, at)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.samples = append(w.samples, lagSample{at, lag})
+			return nil
+		})
+	}
+	return w, nil
+}
+
+// keep calls f every beat with 1, 2, 3 …, until the context ends or f fails.
+func (w *lagWatch) keep(ctx context.Context, f func(ctx context.Context, n int) error) {
+	w.running.Go(func() {
+		tick := time.NewTicker(beatEvery)
+		defer tick.Stop()
+		for n := 1; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if err := f(ctx, n); err != nil {
+				w.mu.Lock()
+				if ctx.Err() == nil && w.failed == nil {
+					w.failed = fmt.Errorf("heartbeats: %w", err)
+				}
+				w.mu.Unlock()
+				return
+			}
+		}
+	})
+}
+
+// stop ends it and returns what was seen, in the order of time.
+func (w *lagWatch) stop() ([]lagSample, error) {
+	w.cancel()
+	w.running.Wait()
+	for _, f := range w.close {
+		w.failed = errors.Join(w.failed, f())
+	}
+	slices.SortFunc(w.samples, func(a, b lagSample) int { return a.at.Compare(b.at) })
+	return w.samples, w.failed
+}
+
+// lagOf is quantiles 0.5 and 0.99 and the maximum.
+func lagOf(samples []lagSample) (p50, p99, longest time.Duration) {
+	var all []time.Duration
+	for _, s := range samples {
+		all = append(all, s.lag)
+	}
+	slices.Sort(all)
+	return quantileOf(all, 0.5), quantileOf(all, 0.99), quantileOf(all, 1)
+}
+
+// quantileOf sorted values is the smallest that at least this part of them does not exceed; 0 of none.
+func quantileOf(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
+
+// lagBackAt is when the lag was below the limit for good: the last sample that was not.
+func lagBackAt(samples []lagSample, limit time.Duration) time.Time {
+	var last time.Time
+	for _, s := range samples {
+		if s.lag >= limit {
+			last = s.at
+		}
+	}
+	return last
+}
+
+// lagSeries is the longest lag in each second, in seconds.
+func lagSeries(samples []lagSample, begin time.Time) []float64 {
+	var out []float64
+	for _, s := range samples {
+		i := int(s.at.Sub(begin) / time.Second)
+		for len(out) <= i {
+			out = append(out, 0)
+		}
+		out[i] = max(out[i], s.lag.Seconds())
+	}
+	return out
+}
+
+// openLeader is a pool of n connections to the database on the server that takes writes, with statements that may take minutes.
+func openLeader(b *Bed, n int) (*sql.DB, error) {
+	targets, err := b.Targets(lab.Direct)
+	if err != nil {
+		return nil, err
+	}
+	db, err := targets[0].Open(lab.Database, 5*time.Minute)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(n)
+	db.SetMaxIdleConns(n)
+	return db, nil
+}
+
+// replicasOf are the hosts with data that do not take writes.
+func replicasOf(b *Bed) []string {
+	var out []string
+	for _, h := range b.Hosts() {
+		if !h.Leader && b.DB(h.Name) != nil {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}

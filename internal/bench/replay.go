@@ -1,0 +1,436 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"trireme/internal/gtid"
+	"trireme/internal/lab"
+)
+
+// Cases of the suite replay.
+const (
+	caseBacklog = "backlog"
+	caseSteady  = "steady"
+	caseBurst   = "burst"
+)
+
+var replayCases = []string{caseBacklog, caseSteady, caseBurst}
+
+const (
+	drainPoll   = 100 * time.Millisecond
+	buildRate   = 300 // transactions per second with which a slow system builds a backlog up; for limits and estimates
+	drainLimit  = 10 * time.Minute
+	burstTime   = 10 * time.Second
+	burstBack   = 100 * time.Millisecond // a lag below this is no lag
+	steadyShare = 0.6                    // of the full speed
+)
+
+// workerVariant names a rival's number of applier workers; without is set where replicas write no binary log of what they apply.
+func workerVariant(workers int, without bool) string {
+	name := fmt.Sprintf("%d workers", workers)
+	if workers == 1 {
+		name = "1 worker"
+	}
+	if without {
+		name += ", log_replica_updates off"
+	}
+	return name
+}
+
+// applyOptions: a rival's workers are set while it runs, everything else is as for the most speed. The prefix keeps a server without the plugin from
+// refusing them.
+func applyOptions(withoutLog bool) map[string]string {
+	o := map[string]string{"loose_group_replication_flow_control_mode": "DISABLED", "replication_optimize_for_static_plugin_config": "ON"}
+	if withoutLog {
+		o["log_replica_updates"] = "OFF"
+	}
+	return o
+}
+
+// replayPlan: for each system one start, for asynchronous replication two: replicas with and without a binary log of their own. The numbers of workers
+// come in turns on one start; lag is measured with all of them only if all variants are asked for.
+func replayPlan(s Settings) ([]Group, error) {
+	if err := lookSysbench(); err != nil {
+		return nil, err
+	}
+	cases := s.Cases
+	s.Cases, s.AllVariants = nil, false
+	var out []Group
+	for _, without := range []bool{false, true} {
+		groups, err := s.groups(func(g *Group, base Key) error {
+			if without && g.System.Name != "async" {
+				return nil
+			}
+			g.Prepare = prepareTables
+			if g.System.Ours {
+				g.Cells = s.replayCells(cases, base, 0)
+				return nil
+			}
+			g.Shape.Options = applyOptions(without)
+			g.Shape.Variant = lab.Variant{}
+			for _, workers := range s.Workers {
+				base.Variant = workerVariant(workers, without)
+				g.Cells = append(g.Cells, s.replayCells(cases, base, workers)...)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, groups...)
+	}
+	return out, nil
+}
+
+// replayCells for a number of a rival's workers; 0: the system's own choice. Lag, in quick runs, is measured with the highest one.
+func (s Settings) replayCells(cases []string, base Key, workers int) []Cell {
+	var out []Cell
+	base.Workload, base.Threads = "oltp_write_only", s.Threads[0]
+	for _, c := range cases {
+		if s.Quick && c != caseBacklog && workers != 0 && workers != slices.Max(s.Workers) {
+			continue
+		}
+		cell := Cell{Key: base}
+		cell.Key.Case = c
+		measure := lagBurst
+		switch c {
+		case caseBacklog:
+			measure = backlog
+			cell.Takes = 15*time.Second + time.Duration(s.Transactions)*time.Second/buildRate
+		case caseSteady:
+			measure = lagSteady
+			cell.Takes = time.Duration(s.WarmupSeconds+s.Seconds)*time.Second + 10*time.Second
+		default:
+			cell.Takes = burstTime + 15*time.Second
+		}
+		cell.Measure = func(ctx context.Context, b *Bed) (Record, error) {
+			if err := b.Settle(ctx); err != nil {
+				return Record{}, fmt.Errorf("%w: %w", errBroken, err)
+			}
+			if _, err := caughtUp(ctx, b, catchUpLimit); err != nil {
+				return Record{}, err
+			}
+			if workers != 0 {
+				if err := setWorkers(ctx, b, workers); err != nil {
+					return Record{}, err
+				}
+			}
+			rec, err := measure(ctx, b, s.load(cell.Key.Workload), cell.Key.Threads)
+			if err != nil {
+				return rec, err
+			}
+			rec.Values[valWorkers], err = workersOf(ctx, b)
+			return rec, err
+		}
+		out = append(out, cell)
+	}
+	return out
+}
+
+// setWorkers changes the number of appliers on every replica; it is in force once the applier was started anew.
+func setWorkers(ctx context.Context, b *Bed, workers int) error {
+	p, err := pausable(b)
+	if err != nil {
+		return err
+	}
+	for _, name := range replicasOf(b) {
+		if err := p.StopReplica(ctx, name); err != nil {
+			return err
+		}
+		if _, err := b.DB(name).ExecContext(ctx, "SET GLOBAL replica_parallel_workers = "+strconv.Itoa(workers)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if err := p.StartReplica(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pausable(b *Bed) (lab.Pausable, error) {
+	if p, ok := b.Running.(lab.Pausable); ok && len(replicasOf(b)) > 0 {
+		return p, nil
+	}
+	return nil, fmt.Errorf("%w: no replica of %s can be held up", lab.ErrNotHere, b.System.Name)
+}
+
+func workersOf(ctx context.Context, b *Bed) (n float64, err error) {
+	for _, name := range replicasOf(b) {
+		err = b.DB(name).QueryRowContext(ctx, "SELECT @@GLOBAL.replica_parallel_workers").Scan(&n)
+	}
+	return n, err
+}
+
+// backlog holds one replica up while transactions are committed, and measures how fast it applies them afterwards, with no other load.
+func backlog(ctx context.Context, b *Bed, load Load, threads int) (rec Record, err error) {
+	p, err := pausable(b)
+	if err != nil {
+		return rec, err
+	}
+	leader := b.DB(b.Hosts()[0].Name)
+	if err := waitsForAll(ctx, b); err != nil {
+		return rec, err
+	}
+	targets, err := b.Targets(lab.Direct)
+	if err != nil {
+		return rec, err
+	}
+	before, err := executedOn(ctx, b, b.Hosts()[0].Name)
+	if err != nil {
+		return rec, err
+	}
+	replicas := replicasOf(b)
+	away := replicas[len(replicas)-1]
+	if err := p.StopReplica(ctx, away); err != nil {
+		return rec, fmt.Errorf("%w: holding %s up: %w", errBroken, away, err)
+	}
+	load.Transactions = b.Settings.Transactions
+	built, err := load.run(ctx, targets, threads, time.Duration(load.Transactions)*time.Second/buildRate+20*time.Second)
+	if err != nil {
+		return rec, fmt.Errorf("%w: building the backlog up: %w", errBroken, err) // the replica is still away
+	}
+	var all gtid.Set
+	if err := leader.PingContext(ctx); err != nil {
+		return rec, err
+	}
+	if all, err = executedOn(ctx, b, b.Hosts()[0].Name); err != nil {
+		return rec, err
+	}
+	for _, name := range replicas[:len(replicas)-1] {
+		if err := waitExecuted(ctx, b, name, all); err != nil {
+			return rec, fmt.Errorf("%w: %w", errBroken, err)
+		}
+	}
+	w := drainWatch{bed: b, host: away, want: all}
+	begin := time.Now()
+	if err := p.StartReplica(ctx, away); err != nil {
+		return rec, fmt.Errorf("%w: letting %s go: %w", errBroken, away, err)
+	}
+	if err := w.run(ctx, begin); err != nil {
+		return rec, fmt.Errorf("%w: %w", errBroken, err)
+	}
+	n := int64(all.Subtract(before).Count())
+	d, err := drained(n, w.samples)
+	if err != nil {
+		return rec, err
+	}
+	rec.Values = map[string]float64{valLoadTPS: float64(built.Transactions) / built.Seconds, valBacklog: float64(n), valApplyTPS: d.TPS, valApplyRows: d.Rows,
+		valDrain: d.Whole - d.StartUp, valDrainAll: d.Whole, valDrainStart: d.StartUp}
+	return rec, w.record(&rec, float64(n))
+}
+
+// waitsForAll is not nil where a commit waits until every replica has applied it: there is no backlog then.
+func waitsForAll(ctx context.Context, b *Bed) error {
+	var name, level string
+	err := b.DB(b.Hosts()[0].Name).QueryRowContext(ctx, "SHOW GLOBAL VARIABLES LIKE 'group_replication_consistency'").Scan(&name, &level)
+	if err == nil && strings.HasSuffix(level, "AFTER") {
+		return fmt.Errorf("%w: with group_replication_consistency = %s a commit waits until every member has applied it: no backlog can gather", lab.ErrNotHere, level)
+	}
+	return nil // other systems have no such variable
+}
+
+func executedOn(ctx context.Context, b *Bed, host string) (set gtid.Set, err error) {
+	var text string
+	if err := b.DB(host).QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&text); err != nil {
+		return set, fmt.Errorf("gtid_executed of %s: %w", host, err)
+	}
+	return set, set.UnmarshalText([]byte(text))
+}
+
+// waitExecuted waits until a server has applied all of a set.
+func waitExecuted(ctx context.Context, b *Bed, host string, all gtid.Set) error {
+	for deadline := time.Now().Add(catchUpLimit); ; {
+		set, err := executedOn(ctx, b, host)
+		if err != nil {
+			return err
+		}
+		if left := all.Subtract(set).Count(); left == 0 {
+			return nil
+		} else if time.Now().After(deadline) {
+			return fmt.Errorf("%s lacks %d transactions after %v", host, left, catchUpLimit)
+		}
+		if err := pause(ctx, catchUpPoll); err != nil {
+			return err
+		}
+	}
+}
+
+// drainWatch looks at a replica until it has applied everything.
+type drainWatch struct {
+	bed     *Bed
+	host    string
+	want    gtid.Set
+	samples []drainSample
+	hosts   []lab.HostParts // from when the replica could first be asked
+	before  []use
+}
+
+func (w *drainWatch) run(ctx context.Context, begin time.Time) error {
+	for {
+		s, err := w.look(ctx, begin)
+		if err == nil {
+			w.samples = append(w.samples, s)
+			if len(w.samples) == 1 {
+				w.hosts = w.bed.Hosts()
+				if w.before, err = usesOf(w.hosts); err != nil {
+					return err
+				}
+			}
+			if s.left == 0 {
+				return nil
+			}
+		}
+		if time.Since(begin) > drainLimit { // a server that is not up yet refuses connections until then
+			return fmt.Errorf("%s has not applied its backlog after %v: %d left, last error: %w", w.host, drainLimit, s.left, err)
+		}
+		if err := pause(ctx, drainPoll); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *drainWatch) look(ctx context.Context, begin time.Time) (s drainSample, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if s.rows, err = changedRows(ctx, w.bed, w.host); err != nil {
+		return s, err
+	}
+	set, err := executedOn(ctx, w.bed, w.host)
+	s.left, s.second = int64(w.want.Subtract(set).Count()), time.Since(begin).Seconds()
+	return s, err
+}
+
+// changedRows of a server since it started, without those of the server's own tables.
+func changedRows(ctx context.Context, b *Bed, host string) (sum float64, err error) {
+	rows, err := b.DB(host).QueryContext(ctx, "SHOW GLOBAL STATUS WHERE variable_name IN ('Innodb_rows_inserted', 'Innodb_rows_updated', 'Innodb_rows_deleted')")
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		var n float64
+		if err := rows.Scan(&name, &n); err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, rows.Err()
+}
+
+// record keeps what the hosts spent and what was left over time, one value for each second.
+func (w *drainWatch) record(rec *Record, n float64) error {
+	after, err := usesOf(w.hosts)
+	if err != nil {
+		return err
+	}
+	rec.Hosts = perTransaction(w.hosts, w.before, after, n)
+	for _, u := range rec.Hosts {
+		switch us := u.MySQLus + u.Daemonus + u.Extraus; {
+		case u.Name == w.host:
+			rec.Values[valApplyUS] = us
+		case u.Leader:
+			rec.Values[valFeedUS] = us
+		}
+	}
+	var left []float64
+	for _, s := range w.samples {
+		for len(left) <= int(s.second) {
+			left = append(left, float64(s.left))
+		}
+	}
+	rec.Series = map[string][]float64{valBacklog: append(left, 0)}
+	return nil
+}
+
+// lagSteady measures the replicas' lag under a part of the load that the system takes.
+func lagSteady(ctx context.Context, b *Bed, load Load, threads int) (rec Record, err error) {
+	targets, err := b.Targets(lab.Direct)
+	if err != nil {
+		return rec, err
+	}
+	full, err := load.run(ctx, targets, threads, time.Duration(max(5, b.Settings.WarmupSeconds))*time.Second)
+	if err != nil {
+		return rec, err
+	}
+	load.TPS = max(1, int(steadyShare*float64(full.Transactions)/full.Seconds))
+	return lagUnder(ctx, b, load, threads, time.Duration(b.Settings.Seconds)*time.Second)
+}
+
+// lagBurst measures the replicas' lag in and after some seconds of full speed.
+func lagBurst(ctx context.Context, b *Bed, load Load, threads int) (rec Record, err error) {
+	return lagUnder(ctx, b, load, threads, burstTime)
+}
+
+// lagUnder watches lag from a second before a load until everything is applied.
+func lagUnder(ctx context.Context, b *Bed, load Load, threads int, d time.Duration) (rec Record, err error) {
+	if _, err := pausable(b); err != nil { // no replica, no lag
+		return rec, err
+	}
+	targets, err := b.Targets(lab.Direct)
+	if err != nil {
+		return rec, err
+	}
+	w, err := watchLag(ctx, b)
+	if err != nil {
+		return rec, err
+	}
+	if err := pause(ctx, time.Second); err != nil {
+		_, _ = w.stop()
+		return rec, err
+	}
+	begin := time.Now()
+	r, runErr := load.run(ctx, targets, threads, d)
+	end := time.Now()
+	if runErr == nil {
+		runErr = w.quiet(ctx)
+	}
+	samples, err := w.stop()
+	if runErr != nil || err != nil {
+		return rec, fmt.Errorf("under load: %w", orElse(runErr, err))
+	}
+	var under []lagSample
+	for _, s := range samples {
+		if !s.at.Before(begin) && s.at.Before(end) {
+			under = append(under, s)
+		}
+	}
+	p50, p99, _ := lagOf(under)
+	_, _, longest := lagOf(samples)
+	rec.Values = map[string]float64{valLoadTPS: float64(r.Transactions) / r.Seconds, valLag50: milliseconds(p50), valLag99: milliseconds(p99), valLagMax: milliseconds(longest),
+		valLagBack: max(0, lagBackAt(samples, burstBack).Sub(end).Seconds())}
+	rec.Series = map[string][]float64{valLagMax: lagSeries(samples, begin.Add(-time.Second))}
+	rec.Events = []Event{{1, "load begins"}, {1 + end.Sub(begin).Seconds(), "load ends"}}
+	if load.TPS > 0 && float64(r.Transactions) < 0.95*float64(load.TPS)*r.Seconds {
+		rec.Note = fmt.Sprintf("the load was to be %d TPS", load.TPS)
+	}
+	return rec, nil
+}
+
+func orElse(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// quiet waits until no replica has shown a lag for a second.
+func (w *lagWatch) quiet(ctx context.Context) error {
+	for deadline := time.Now().Add(catchUpLimit); time.Now().Before(deadline); {
+		w.mu.Lock()
+		failed, last := w.failed, lagBackAt(w.samples, burstBack)
+		w.mu.Unlock()
+		if failed != nil || time.Since(last) > time.Second {
+			return failed
+		}
+		if err := pause(ctx, drainPoll); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: replicas lag %v after the load's end", errBroken, catchUpLimit)
+}

@@ -1,0 +1,222 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"trireme/internal/config"
+	"trireme/internal/report"
+)
+
+// Names of values of the suites replay and trx-size.
+const (
+	valWorkers       = "workers"
+	valLoadTPS       = "load_tps"
+	valBacklog       = "backlog"
+	valApplyTPS      = "apply_tps"
+	valApplyRows     = "apply_rows"
+	valDrain         = "drain_s"
+	valDrainAll      = "drain_all_s"
+	valDrainStart    = "drain_start_s"
+	valApplyUS       = "apply_cpu_us"
+	valFeedUS        = "feed_cpu_us"
+	valLag50         = "lag_p50_ms"
+	valLag99         = "lag_p99_ms"
+	valLagMax        = "lag_max_ms"
+	valLagBack       = "lag_back_s"
+	valBigStatements = "big_statements_s"
+	valBigCommit     = "big_commit_s"
+	valBigApplied    = "big_applied_s"
+	valBigTimes      = "big_times"
+	valOthersFailed  = "others_failed"
+	valP99Before     = "p99_before_ms"
+	valP99During     = "p99_during_ms"
+	valP99After      = "p99_after_ms"
+	valGapBefore     = "gap_before_ms"
+	valGapDuring     = "gap_during_ms"
+	valGapAfter      = "gap_after_ms"
+	valMySQLRSS      = "mysqld_rss_mib"
+	valMySQLRSS2     = "mysqld_rss2_mib"
+)
+
+func init() {
+	metrics = append(metrics,
+		metric{Name: valWorkers, Title: "workers"},
+		metric{Name: valLoadTPS, Title: "TPS of the load"},
+		metric{Name: valBacklog, Title: "transactions"},
+		metric{Name: valApplyTPS, Title: "applied per s", Unit: " transactions/s", Brief: true},
+		metric{Name: valApplyRows, Title: "rows per s", Unit: " rows/s", Brief: true},
+		metric{Name: valDrain, Title: "applying s", Unit: " s", Lower: true, Digits: 2, Brief: true},
+		metric{Name: valDrainStart, Title: "start-up s", Unit: " s start-up", Lower: true, Digits: 2, Brief: true},
+		metric{Name: valDrainAll, Title: "both s", Lower: true, Digits: 2},
+		metric{Name: valApplyUS, Title: "replica's CPU µs", Lower: true},
+		metric{Name: valFeedUS, Title: "leader's CPU µs", Lower: true},
+		metric{Name: valLag50, Title: "lag p50 ms", Unit: " ms lag p50", Lower: true, Digits: 1, Brief: true},
+		metric{Name: valLag99, Title: "lag p99 ms", Unit: " ms p99", Lower: true, Digits: 1, Brief: true},
+		metric{Name: valLagMax, Title: "longest lag ms", Unit: " ms at most", Lower: true, Digits: 1, Brief: true},
+		metric{Name: valLagBack, Title: "back after s", Lower: true, Digits: 2},
+		metric{Name: valBigStatements, Title: "statements s", Lower: true, Digits: 3},
+		metric{Name: valBigCommit, Title: "commit s", Unit: " s commit", Lower: true, Digits: 3, Brief: true},
+		metric{Name: valBigApplied, Title: "applied everywhere s", Unit: " s applied", Lower: true, Digits: 3, Brief: true},
+		metric{Name: valBigTimes, Title: "times"},
+		metric{Name: valOthersFailed, Title: "others' errors", Lower: true},
+		metric{Name: valP99Before, Title: "others' p99 ms before", Lower: true, Digits: 1},
+		metric{Name: valP99During, Title: "during", Unit: " ms others' p99", Lower: true, Digits: 1, Brief: true},
+		metric{Name: valP99After, Title: "after", Lower: true, Digits: 1},
+		metric{Name: valGapBefore, Title: "longest gap ms before", Lower: true, Digits: 1},
+		metric{Name: valGapDuring, Title: "longest gap ms during", Unit: " ms gap", Lower: true, Digits: 1, Brief: true},
+		metric{Name: valGapAfter, Title: "longest gap ms after", Lower: true, Digits: 1},
+		metric{Name: valMySQLRSS, Title: "leader's mysqld MiB", Lower: true},
+		metric{Name: valMySQLRSS2, Title: "other mysqlds MiB", Lower: true},
+	)
+}
+
+var replaySuite = Suite{
+	Name: "replay", Title: "How fast followers apply, and how far they are behind",
+	About: "`backlog`: one replica of three is held up while write_only transactions (four changes of rows each) are committed; then the load ends, the other replica catches up, and the one is let go. " +
+		"Rates are taken between 90 % and 10 % of the backlog left, without start and end; start-up is the time until the first transaction was applied. With semi-sync, asynchronous replication and Group Replication " +
+		"only the applier stops (`STOP REPLICA SQL_THREAD`): the backlog lies in the replica's own relay log. A node of Trireme is shut down: when it is back, mysqld starts, and the backlog comes over the network from the others. " +
+		"`steady`: lag at 60 % of the full speed that the system had just before. `burst`: lag in and after 10 s at full speed, and the time until it is below 0.1 s for good. " +
+		"Lag is how long the oldest heartbeat that a replica does not show has been acknowledged; heartbeats are written and looked for each 50 ms on the one clock of this machine, so a lag below 50 ms means: at most one is missing. " +
+		"Rivals run with each number of applier workers, asynchronous replication also without log_replica_updates; Trireme with its own choice, twice as many as the machine has CPUs (`replica_parallel_workers` in `mysql.options` changes it). " +
+		"In full: 30,000 transactions, 1, 4, 8 and 16 workers, all cases with each, 3 rounds.",
+	Defaults: func(quick bool) Settings {
+		s := Settings{Topologies: []string{"lan"}, Cases: replayCases, Workers: []int{1, 4, 8, 16}, Threads: []int{64}, Rounds: 3, WarmupSeconds: 5, Seconds: 60, Tables: 8, Rows: 20000,
+			Transactions: 30000, Systems: registered("async", "semisync", "mgr-eventual", "trireme")}
+		if quick {
+			s.Workers, s.Rounds, s.Seconds, s.Transactions, s.Systems = []int{4, 16}, 1, 20, 15000, registered("semisync", "mgr-eventual", "trireme")
+		}
+		return s
+	},
+	Check: func(s Settings) error {
+		for _, c := range s.Cases {
+			if !slices.Contains(replayCases, c) {
+				return fmt.Errorf("no case %q; there are: %s", c, strings.Join(replayCases, ", "))
+			}
+		}
+		for _, w := range s.Workers {
+			if w < 1 {
+				return fmt.Errorf("%d workers: at least 1", w)
+			}
+		}
+		if s.Transactions < 1 {
+			return fmt.Errorf("a backlog of %d transactions: at least 1", s.Transactions)
+		}
+		return nil
+	},
+	Plan:    replayPlan,
+	Compare: []Comparison{{valApplyRows}, {valDrain}, {valDrainAll}, {valLag99}, {valLagBack}},
+	Blocks: func(r *Results) []report.Block {
+		all := r.summaries()
+		drains, steady, burst := ofCase(all, caseBacklog), ofCase(all, caseSteady), ofCase(all, caseBurst)
+		return filled(
+			pivot(best(drains, valApplyRows), valApplyRows, "Rows applied per second, with the number of workers that suits the system"),
+			relative(best(drains, valDrain), valDrain, "Time to apply the backlog, without start-up: Trireme's divided by others'"),
+			relative(best(drains, valDrainAll), valDrainAll, "The same with start-up"),
+			lines(drains, "Applying a backlog", []string{valWorkers, valLoadTPS, valBacklog, valApplyTPS, valApplyRows, valDrain, valDrainStart, valDrainAll, valApplyUS, valFeedUS}),
+			lines(steady, "Lag at a steady load", []string{valWorkers, valLoadTPS, valLag50, valLag99, valLagMax}),
+			lines(burst, "Lag in and after a burst", []string{valWorkers, valLoadTPS, valLag50, valLag99, valLagMax, valLagBack}),
+			r.seriesChart(best(drains, valDrain), valBacklog, "Transactions left of the backlog", "transactions"),
+			r.seriesChart(best(steady, valLag99), valLagMax, "Longest lag in each second, steady load", "lag s"),
+			r.seriesChart(best(burst, valLag99), valLagMax, "Longest lag in each second, burst", "lag s"),
+		)
+	},
+}
+
+var trxSizeSuite = Suite{
+	Name: "trx-size", Title: "Large transactions, and what they do to others",
+	About: "One session inserts rows of 1 KiB, so many bytes of them in one transaction, while 16 sessions make write_only transactions, 100 per second in all. " +
+		"Commit is the COMMIT statement alone, statements the time before it; applied everywhere counts from COMMIT until the last replica shows the rows. Small ones are repeated and their median counts. " +
+		"The others' latency counts from when a transaction was due, so that those that had to wait for their turn count as well; the longest gap is the longest time in which nobody's commit was acknowledged. " +
+		"Memory is the highest resident one in the time around it. group_replication_transaction_size_limit is raised from its default of 150,000,000 to the highest, 2,147,483,647. " +
+		"In full: 1 KiB to 1 GiB on four systems, 3 rounds, 10 s before and after each.",
+	Defaults: func(quick bool) Settings {
+		s := Settings{Topologies: []string{"lan"}, Cases: []string{"1KiB", "64KiB", "1MiB", "16MiB", "128MiB", "1GiB"}, Threads: []int{16}, Rounds: 3, Seconds: 10, CPUs: -1, Tables: 8, Rows: 20000,
+			Systems: registered("standalone", "semisync", "mgr-after", "trireme")}
+		if quick {
+			s.Cases, s.Rounds, s.Seconds, s.Systems = []string{"1KiB", "1MiB", "16MiB", "128MiB"}, 1, 5, registered("semisync", "mgr-after", "trireme")
+		}
+		return s
+	},
+	Check: func(s Settings) error {
+		for _, c := range s.Cases {
+			if n, err := config.ParseBytes(c); err != nil || n < bigRow {
+				return fmt.Errorf("case %q: a size of at least 1KiB, such as 16MiB", c)
+			}
+		}
+		return nil
+	},
+	Plan:    trxSizePlan,
+	Compare: []Comparison{{valP99During}, {valBigCommit}, {valGapDuring}, {valBigApplied}},
+	Blocks: func(r *Results) []report.Block {
+		all := r.summaries()
+		return filled(
+			pivot(all, valBigCommit, "Seconds of COMMIT"),
+			pivot(all, valBigApplied, "Seconds until every replica has applied it"),
+			pivot(all, valP99During, "p99 of the others' transactions, ms, while it is committed and applied"),
+			pivot(all, valGapDuring, "Longest time without anybody's commit, ms"),
+			bySize(all, valP99During, "p99 of the others"),
+			bySize(all, valBigCommit, "COMMIT"),
+			lines(all, "Everything", []string{valBigTimes, valBigStatements, valBigCommit, valBigApplied, valP99Before, valP99During, valP99After, valGapBefore, valGapDuring, valGapAfter, valOthersFailed}),
+			lines(all, "Highest resident memory", []string{valMySQLRSS, valMySQLRSS2, valDaemonRSS, valDaemonRSS2}),
+		)
+	},
+}
+
+func ofCase(all []summary, name string) []summary {
+	return only(all, func(k Key) bool { return k.Case == name })
+}
+
+// filled drops tables and charts with nothing in them: of cases that were not run.
+func filled(blocks ...report.Block) []report.Block {
+	return slices.DeleteFunc(blocks, func(b report.Block) bool {
+		switch b := b.(type) {
+		case report.Table:
+			return len(b.Rows) == 0
+		case report.Chart:
+			return len(b.Series) == 0
+		}
+		return false
+	})
+}
+
+// bySize is a chart of a metric over the size that is a cell's case.
+func bySize(all []summary, metric, title string) report.Chart {
+	m := metricOf(metric)
+	c := report.Chart{Title: title, X: "MiB in one transaction", Y: m.Title, LogX: true, LogY: true}
+	each(all, func(k Key) string { return k.System }, func(system string, of []summary) {
+		line := report.Series{Name: shortName(system), Ours: isOurs(system)}
+		for _, s := range of {
+			size, err := config.ParseBytes(s.Case)
+			if v, ok := s.Values[metric]; ok && err == nil {
+				line.Points = append(line.Points, report.Point{X: float64(size) / (1 << 20), Y: v.Median, Low: v.Low, High: v.High})
+			}
+		}
+		if slices.SortFunc(line.Points, func(a, b report.Point) int { return cmp.Compare(a.X, b.X) }); len(line.Points) > 0 {
+			c.Series = append(c.Series, line)
+		}
+	})
+	return c
+}
+
+// seriesChart draws a series of the first round of each summary, a value for each second.
+func (r *Results) seriesChart(of []summary, name, title, y string) report.Chart {
+	c := report.Chart{Title: title, X: "seconds", Y: y}
+	for _, s := range of {
+		for _, rec := range r.Records {
+			k := rec.Key
+			first := k.Round == 1
+			if k.Round = 0; !first || k != s.Key || rec.Series[name] == nil {
+				continue
+			}
+			line := report.Series{Name: shortName(s.System), Ours: isOurs(s.System)}
+			for i, v := range rec.Series[name] {
+				line.Points = append(line.Points, report.Point{X: float64(i), Y: v})
+			}
+			c.Series = append(c.Series, line)
+		}
+	}
+	return c
+}
