@@ -147,7 +147,16 @@ func (r *Results) facts() report.Facts {
 		if err != nil {
 			continue
 		}
-		add(sys.Short, "%s%s", sys.Title, variantText(s.variants(sys)))
+		variants := s.variants(sys)
+		if len(s.Workers) > 0 { // in their place
+			variants = nil
+		}
+		add(sys.Short, "%s%s", sys.Title, variantText(variants))
+	}
+	if len(s.Workers) > 0 {
+		add("backlog", "%d transactions", s.Transactions)
+		add("workers of rivals' replicas", "%s", strings.Trim(fmt.Sprint(s.Workers), "[]"))
+		add("rivals in this suite", "%s", options(applyOptions(false)))
 	}
 	add("every server", "%s", options(lab.SharedOptions()))
 	add("rivals besides", "%s", options(lab.RivalOptions()))

@@ -172,7 +172,7 @@ func backlog(ctx context.Context, b *Bed, load Load, threads int) (rec Record, e
 	if err != nil {
 		return rec, err
 	}
-	leader := b.DB(b.Hosts()[0].Name)
+	leader := b.Hosts()[0].Name
 	if err := waitsForAll(ctx, b); err != nil {
 		return rec, err
 	}
@@ -180,7 +180,7 @@ func backlog(ctx context.Context, b *Bed, load Load, threads int) (rec Record, e
 	if err != nil {
 		return rec, err
 	}
-	before, err := executedOn(ctx, b, b.Hosts()[0].Name)
+	before, err := executedOn(ctx, b, leader)
 	if err != nil {
 		return rec, err
 	}
@@ -194,12 +194,9 @@ func backlog(ctx context.Context, b *Bed, load Load, threads int) (rec Record, e
 	if err != nil {
 		return rec, fmt.Errorf("%w: building the backlog up: %w", errBroken, err) // the replica is still away
 	}
-	var all gtid.Set
-	if err := leader.PingContext(ctx); err != nil {
-		return rec, err
-	}
-	if all, err = executedOn(ctx, b, b.Hosts()[0].Name); err != nil {
-		return rec, err
+	all, err := executedOn(ctx, b, leader)
+	if err != nil {
+		return rec, fmt.Errorf("%w: %w", errBroken, err)
 	}
 	for _, name := range replicas[:len(replicas)-1] {
 		if err := waitExecuted(ctx, b, name, all); err != nil {

@@ -1,0 +1,79 @@
+package bench
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"trireme/internal/lab"
+)
+
+// TestReplay measures a small backlog and the lag of semi-sync's replicas: rows and transactions must fit each other.
+func TestReplay(t *testing.T) {
+	needServers(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	out := t.TempDir()
+	const n = 3000
+	err := Run(ctx, RunOptions{Suites: []string{"replay"}, Quick: true, Out: out, Dir: t.TempDir(), Say: testWriter{t}, Settings: Settings{Systems: []string{"semisync"},
+		Topologies: []string{noTopology}, Cases: []string{caseBacklog, caseSteady}, Workers: []int{2}, Threads: []int{8}, Rounds: 1, WarmupSeconds: 1, Seconds: 2, CPUs: -1,
+		Tables: 2, Rows: 1000, Transactions: n}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := readResults(resultsPath(out, "replay"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Records) != 2 || r.Records[0].NotRun != "" || r.Records[1].NotRun != "" {
+		t.Fatalf("%+v", r.Records)
+	}
+	v := r.Records[0].Values
+	perTrx := v[valApplyRows] / v[valApplyTPS]
+	if v[valBacklog] != n || v[valWorkers] != 2 || perTrx < 3.5 || perTrx > 4.5 || v[valDrain] <= 0 || v[valApplyTPS]*v[valDrainAll] < 0.8*n || v[valApplyUS] <= 0 {
+		t.Errorf("backlog: figures make no sense: %v", v)
+	}
+	v = r.Records[1].Values
+	if v[valLoadTPS] <= 0 || v[valLag50] > v[valLag99] || v[valLag99] > v[valLagMax] || len(r.Records[1].Series[valLagMax]) < 3 {
+		t.Errorf("lag: figures make no sense: %+v", r.Records[1])
+	}
+}
+
+// TestReplayPlan: every number of workers, replicas without a log of their own only where they can be, quick runs with less.
+func TestReplayPlan(t *testing.T) {
+	if err := lookSysbench(); err != nil {
+		t.Skip(err)
+	}
+	s := replaySuite.Defaults(false)
+	s.Systems = []string{"async", "semisync", "trireme"}
+	groups, err := replayPlan(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells := map[string]int{}
+	for _, g := range groups {
+		cells[g.System.Name+"/"+g.Shape.Options["log_replica_updates"]] = len(g.Cells)
+	}
+	want := map[string]int{"async/": 12, "async/OFF": 12, "semisync/": 12, "trireme/": 3}
+	if len(cells) != len(want) {
+		t.Errorf("%v", cells)
+	}
+	for k, n := range want {
+		if cells[k] != n {
+			t.Errorf("%s: %d cells, want %d", k, cells[k], n)
+		}
+	}
+	s.Quick = true
+	if groups, err = replayPlan(s); err != nil || len(groups[1].Cells) != 6 {
+		t.Errorf("quick: %d cells, %v", len(groups[1].Cells), err)
+	}
+}
+
+// TestNotPausable: a system without replicas has neither backlog nor lag.
+func TestNotPausable(t *testing.T) {
+	stopped := 0
+	b := &Bed{Running: fake{&stopped}, System: lab.System{Name: "fake"}}
+	if _, err := pausable(b); err == nil {
+		t.Error("a system without replicas can be held up")
+	}
+}
