@@ -14,7 +14,7 @@ func TestReplay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	out := t.TempDir()
-	const n = 3000
+	const n = 1000
 	err := Run(ctx, RunOptions{Suites: []string{"replay"}, Quick: true, Out: out, Dir: t.TempDir(), Say: testWriter{t}, Settings: Settings{Systems: []string{"semisync"},
 		Topologies: []string{noTopology}, Cases: []string{caseBacklog, caseSteady}, Workers: []int{2}, Threads: []int{8}, Rounds: 1, WarmupSeconds: 1, Seconds: 2, CPUs: -1,
 		Tables: 2, Rows: 1000, Transactions: n}})
