@@ -17,28 +17,20 @@
 #   TRIREME_DEBIAN_MIRROR  Debian mirror to use instead of the host's own
 #   MYSQLD                 use this mysqld
 set -euo pipefail
-# Two-digit umasks of root shells would make the cache unreadable for others.
-umask 022
 
 readonly min_version=8.0.26
 readonly tested_series=9.7
-readonly need_mib=1200
+readonly product="MySQL server" need_mib=1200
 readonly tools="mysqld mysql mysqladmin mysqlbinlog mysqldump mysqlslap mysqlcheck mysqlimport mysqlshow my_print_defaults mysql_config_editor mysql_tzinfo_to_sql"
-
-say() { printf 'mysql.sh: %s\n' "$*" >&2; }
-
-die() {
-  say "error: $1"
-  shift
-  printf '  %s\n' "$@" >&2
-  exit 1
-}
 
 advice=(
   "To use a MySQL server you already have (>= $min_version, not MariaDB):"
   "    MYSQLD=/path/to/mysqld make demo"
   "The vendor's generic Linux tarball can be unpacked anywhere, without root."
 )
+
+# shellcheck source=scripts/debian.sh
+source "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
 
 # verdict MYSQLD: prints "ok VERSION", "mariadb TEXT", "old VERSION" or "broken TEXT".
 verdict() {
@@ -130,95 +122,14 @@ host_mysql() {
   return 1
 }
 
-keyring() {
-  local k
-  for k in /usr/share/keyrings/debian-archive-keyring.gpg /usr/share/keyrings/debian-archive-keyring.pgp; do
-    [[ -r $k ]] && { echo "$k"; return; }
-  done
-  return 1
-}
-
-# mirrors: candidate Debian mirrors, one a line, from the host's own apt sources.
-mirrors() {
-  if [[ -n ${TRIREME_DEBIAN_MIRROR:-} ]]; then
-    echo "$TRIREME_DEBIAN_MIRROR"
-    return
-  fi
-  apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null |
-    awk '$3 == "main" && $2 !~ /security|\// && !seen[$1]++ { print ($1 ~ /debian\/?$/ ? 0 : 1), $1 }' |
-    sort -s -k1,1n | cut -d ' ' -f 2
-}
-
-# private_apt DIR MIRROR KEYRING: lays out an apt root of its own in DIR.
-private_apt() {
-  local r=$1
-  mkdir -p "$r"/etc/apt/{apt.conf.d,preferences.d,trusted.gpg.d,sources.list.d} \
-    "$r"/var/lib/apt/lists/partial "$r"/var/cache/apt/archives/partial "$r"/var/lib/dpkg
-  : >"$r/var/lib/dpkg/status"
-  echo "deb [signed-by=$3] $2 sid main" >"$r/etc/apt/sources.list"
-  {
-    # Proxies of the host apply here too.
-    apt-config dump --format '%f "%v";%n' Acquire 2>/dev/null | grep -iE '^Acquire::(http|https|ftp)::(proxy|proxy-auto-detect)' || true
-    cat <<CONF
-Dir "$r";
-Dir::State "$r/var/lib/apt";
-Dir::State::status "$r/var/lib/dpkg/status";
-Dir::Cache "$r/var/cache/apt";
-Dir::Etc "$r/etc/apt";
-Dir::Bin::methods "$(apt-config dump --format '%v%n' Dir::Bin::methods 2>/dev/null | head -n 1 | grep . || echo /usr/lib/apt/methods)";
-APT::Install-Recommends "false";
-APT::Sandbox::User "";
-APT::Get::Assume-Yes "true";
-Acquire::Languages "none";
-Acquire::Retries "3";
-Acquire::http::Timeout "30";
-Acquire::https::Timeout "30";
-# A mirror's sid index may be older than its validity; the signature is checked all the same.
-Acquire::Check-Valid-Until "false";
-Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
-CONF
-  } >"$r/apt.conf"
-}
-
-# download DIR: fills DIR/var/cache/apt/archives from the first mirror that serves sid.
-download() {
-  local r=$1 key mirror list
-  key=$(keyring) || die "no Debian archive keyring on this machine (package debian-archive-keyring)" "${advice[@]}"
-  list=$(mirrors)
-  [[ -n $list ]] || die "no Debian mirror in this machine's apt sources" "Name one: TRIREME_DEBIAN_MIRROR=http://<mirror>/debian" "${advice[@]}"
-  while read -r mirror; do
-    rm -rf "$r"
-    private_apt "$r" "$mirror" "$key"
-    say "asking $mirror for MySQL $tested_series (Debian sid)"
-    if APT_CONFIG=$r/apt.conf apt-get -q -o APT::Update::Error-Mode=any update </dev/null >&2 &&
-      APT_CONFIG=$r/apt.conf apt-get -q install --download-only mysql-server-core mysql-client-core </dev/null >&2; then
-      return
-    fi
-    say "$mirror did not deliver"
-  done <<<"$list"
-  die "MySQL could not be fetched from any of: $(tr '\n' ' ' <<<"$list")" \
-    "Check the network or proxy, or name a mirror: TRIREME_DEBIAN_MIRROR=http://<mirror>/debian" "${advice[@]}"
-}
-
 # wrappers DIR FINAL: DIR/bin/* exec the programs of DIR/root through its own loader.
-# exec keeps the pid, so signals, wait and PR_SET_PDEATHSIG reach the program itself.
 wrappers() {
-  local dir=$1 final=$2 loader libs tool prog
-  loader=$(cd "$dir/root" && find . -name 'ld-linux*.so.*' -path '*lib*' | sort | head -n 1)
-  libs=$(cd "$dir/root" && find . -name 'libc.so.6' | head -n 1)
-  [[ -n $loader && -n $libs ]] || die "the unpacked packages hold no loader" "${advice[@]}"
-  loader=${loader#./}
-  libs=$(dirname "${libs#./}")
-  mkdir -p "$dir/bin"
+  local dir=$1 final=$2 tool prog
   for tool in $tools; do
     for prog in usr/sbin/$tool usr/bin/$tool; do
       [[ -x $dir/root/$prog ]] || continue
       {
-        echo '#!/bin/sh'
-        # Works from wherever the folder is moved to, and through a link from elsewhere.
-        printf 'r=${0%%/*}/../root\n[ -d "$r/usr" ] || r=%q\n' "$final/root"
-        # mysqld leaves the folder it was started in.
-        echo 'case $r in /*) ;; *) r=$PWD/$r ;; esac'
+        wrapper_head "$final"
         if [[ $tool == mysqld ]]; then
           # --no-defaults and --defaults-file count only as the first argument.
           cat <<'SH'
@@ -234,7 +145,7 @@ case ${1-} in
 esac
 SH
         fi
-        printf 'exec "$r/%s" --library-path "$r/%s:$r/usr/lib/mysql/private" "$r/%s" "$@"\n' "$loader" "$libs" "$prog"
+        wrapper_exec "$prog" usr/lib/mysql/private
       } >"$dir/bin/$tool"
       chmod 755 "$dir/bin/$tool"
       break
@@ -242,40 +153,14 @@ SH
   done
 }
 
-# fetch FINAL: brings MySQL to FINAL, whole or not at all.
-fetch() {
-  local final=$1 deb n=0 v free_mib
-  command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null ||
-    die "no mysqld on PATH, and apt is not here to fetch one" "${advice[@]}"
-  free_mib=$(df -Pm "$cache" | awk 'NR == 2 { print $4 }')
-  [[ $free_mib -ge $need_mib ]] || die "$cache has $free_mib MiB free; fetching MySQL needs $need_mib MiB" "Set TRIREME_CACHE to a folder on a larger disk." "${advice[@]}"
-  say "no MySQL >= $min_version on PATH: fetching it into $final (about 65 MB, once)"
-  tmp=$(mktemp -d "$cache/.mysql.XXXXXX")
-  chmod 755 "$tmp"
-  download "$tmp/apt"
-  mkdir "$tmp/new" "$tmp/new/root"
-  for deb in "$tmp"/apt/var/cache/apt/archives/*.deb; do
-    dpkg-deb -x "$deb" "$tmp/new/root"
-    n=$((n + 1))
-  done
-  say "unpacked $n packages"
-  wrappers "$tmp/new" "$final"
-  v=$(verdict "$tmp/new/bin/mysqld")
+build() {
+  unpack "$1" mysql-server-core mysql-client-core
+  wrappers "$1" "$2"
+  v=$(verdict "$1/bin/mysqld")
   [[ $v == ok\ * ]] || die "what was fetched does not run: $v" "${advice[@]}"
-  note_if_untested "${v#ok }"
-  echo "${v#ok }" >"$tmp/new/VERSION"
-  rm -rf "$final"
-  mv "$tmp/new" "$final"
-  say "MySQL ${v#ok } is in $final"
+  v=${v#ok }
+  note_if_untested "$v"
 }
-
-cache=${TRIREME_CACHE:-$HOME/.cache/trireme}
-mkdir -p "$cache" || die "cannot create $cache" "Set TRIREME_CACHE to a folder you may write to."
-cache=$(cd "$cache" && pwd)
-tmp=
-trap '[[ -z $tmp ]] || rm -rf "$tmp"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
 
 if dir=$(host_mysql); then
   echo "$dir"
@@ -284,15 +169,5 @@ elif [[ -n ${MYSQLD:-} ]]; then
   exit 1
 fi
 
-final=$cache/mysql-$tested_series
-if [[ ! -e $final/VERSION ]]; then
-  exec 9>"$cache/.lock"
-  if ! flock -n 9; then
-    say "another run is fetching MySQL; waiting for it"
-    flock -w 1800 9 || die "the other run did not finish within 30 minutes" "It holds $cache/.lock."
-  fi
-  # Whoever held the lock before may have died, or may have done the work.
-  rm -rf "$cache"/.mysql.?*
-  [[ -e $final/VERSION ]] || fetch "$final"
-fi
-echo "$final/bin"
+fetched "$cache/mysql-$tested_series"
+echo "$cache/mysql-$tested_series/bin"
