@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"trireme/internal/demo"
@@ -125,12 +126,35 @@ func (s *server) waitUp(ctx context.Context) error {
 	return poll(ctx, startLimit, "mysqld on "+s.addr(), func(ctx context.Context) error {
 		select {
 		case <-s.proc.Done():
-			log, _ := os.ReadFile(filepath.Join(s.host.dir, "error.log"))
-			return fmt.Errorf("it ended at its start: %s", lastLines(string(log), 4))
+			return fmt.Errorf("it ended at its start: %s", s.lastLog())
 		default:
 			return s.db.PingContext(ctx)
 		}
 	})
+}
+
+// lastLog is the end of the error log.
+func (s *server) lastLog() string {
+	log, _ := os.ReadFile(filepath.Join(s.host.dir, "error.log"))
+	return lastLines(string(log), 4)
+}
+
+// setOption changes a setting of the command line, for the next start. It must have been given at the first one.
+func (s *server) setOption(name, value string) {
+	for i, a := range s.command.Args {
+		if strings.HasPrefix(a, "--"+name+"=") {
+			s.command.Args[i] = "--" + name + "=" + value
+		}
+	}
+}
+
+// restart kills the server's process, unless it has ended by itself, and starts it again on its data with the same command line.
+func (s *server) restart(ctx context.Context) (err error) {
+	s.proc.Kill()
+	if s.proc, err = s.host.start(s.command); err != nil {
+		return err
+	}
+	return s.waitUp(ctx)
 }
 
 func (s *server) exec(ctx context.Context, statements ...string) error {

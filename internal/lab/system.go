@@ -41,6 +41,7 @@ type Variant struct {
 	Name    string
 	Options map[string]string // lines of my.cnf
 	Usual   bool              // it suits most cells: where only one is run, it is this one, not the first
+	Router  []string          // options of MySQL Router's bootstrap
 }
 
 // System is a candidate of a comparison.
@@ -121,7 +122,7 @@ type Running interface {
 
 // Systems in the order in which they run and are shown.
 func Systems() []System {
-	return []System{standaloneSystem, asyncSystem, semisyncSystem, galeraSystem,
+	return []System{standaloneSystem, asyncSystem, semisyncSystem, mgrEventualSystem, mgrAfterSystem, mgrMultiSystem, mgrRouterSystem, galeraSystem,
 		triremeSystem, triremeDoubleSystem, triremeLoggerSystem, triremeLoggersSystem}
 }
 
