@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -12,21 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/disk"
-	"trireme/internal/mysqld"
 )
-
-// newLab skips the test where there is no MySQL, unless there must be one.
-func newLab(t *testing.T, binary string) *Lab {
-	t.Helper()
-	l, err := New(t.Context(), Options{Dir: t.TempDir(), Binary: binary})
-	if errors.Is(err, mysqld.ErrNotFound) && os.Getenv("TRIREME_REQUIRE_MYSQL") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
 
 func startOnDisks(t *testing.T, l *Lab, name string) Running {
 	t.Helper()
@@ -53,7 +38,7 @@ func startOnDisks(t *testing.T, l *Lab, name string) Running {
 
 // TestPowerOfServer: a row that was committed at full durability is there after a power loss, and the server recovers by itself.
 func TestPowerOfServer(t *testing.T) {
-	r := startOnDisks(t, newLab(t, ""), "standalone")
+	r := startOnDisks(t, newLab(t), "standalone")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	s := r.(*replication).servers[0]
@@ -86,11 +71,7 @@ func TestPowerOfServer(t *testing.T) {
 
 // TestTriremeOnDisks: every node of a cluster runs on a disk of its own.
 func TestTriremeOnDisks(t *testing.T) {
-	l := newLab(t, filepath.Join(t.TempDir(), "trireme"))
-	if out, err := exec.Command("go", "build", "-o", l.Binary, "trireme/cmd/trireme").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	r := startOnDisks(t, l, "trireme-logger")
+	r := startOnDisks(t, newLab(t), "trireme-logger")
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 // TestGalera: nodes that begin with equal data need no copies of each other, what one writes all have, and nothing runs on after Stop.
 func TestGalera(t *testing.T) {
-	l := newLab(t, "")
+	l := newLab(t)
 	if err := galeraSystem.Missing(l); err != nil {
 		t.Skip(err)
 	}

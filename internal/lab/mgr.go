@@ -27,7 +27,7 @@ var (
 var multiPrimaryVariants = []Variant{
 	{Name: "defaults"},
 	{Name: "4 appliers", Options: mgrTuned("4", "OFF")},
-	{Name: "64 appliers", Options: mgrTuned("64", "OFF")},
+	{Name: "64 appliers", Options: mgrTuned("64", "OFF"), Usual: true},
 }
 
 // singlePrimaryVariants: a single consensus leader is only for groups with a single primary.

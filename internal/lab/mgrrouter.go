@@ -23,7 +23,7 @@ var mgrRouterSystem = System{Name: "mgr-router", Short: "InnoDB Cluster",
 	Variants: []Variant{
 		{Name: "defaults"},
 		{Name: "4 appliers, TLS left to clients", Options: mgrTuned("4", "OFF"), Router: routerPassthrough},
-		{Name: "64 appliers, TLS left to clients", Options: mgrTuned("64", "OFF"), Router: routerPassthrough},
+		{Name: "64 appliers, TLS left to clients", Options: mgrTuned("64", "OFF"), Router: routerPassthrough, Usual: true},
 	},
 	Missing: func(*Lab) error {
 		_, err := findRouter()

@@ -1,0 +1,282 @@
+package lab
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"trireme/internal/mysqld"
+	"trireme/internal/verify"
+	"trireme/internal/wan"
+)
+
+// newLab skips a test that starts real servers where there is no mysqld, unless it is required.
+func newLab(t *testing.T) *Lab {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts real servers")
+	}
+	l, err := New(t.Context(), Options{Dir: t.TempDir(), Binary: triremeBinary(t)})
+	if err != nil {
+		if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" || !errors.Is(err, mysqld.ErrNotFound) {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	return l
+}
+
+var buildTrireme = sync.OnceValues(func() (string, error) {
+	binary := filepath.Join(scratch, "trireme")
+	if out, err := exec.Command("go", "build", "-o", binary, "trireme/cmd/trireme").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building trireme: %w: %s", err, out)
+	}
+	return binary, nil
+})
+
+func triremeBinary(t *testing.T) string {
+	if b := os.Getenv("TRIREME_BINARY"); b != "" {
+		return b
+	}
+	b, err := buildTrireme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+var scratch string // of all tests
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if scratch, err = os.MkdirTemp("", "trireme-lab-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(scratch)
+		return m.Run()
+	}())
+}
+
+// small is the least shape in which a system is what it is.
+func small(t *testing.T, l *Lab, s System) Shape {
+	t.Helper()
+	if s.Missing != nil {
+		if err := s.Missing(l); err != nil {
+			t.Skip(err)
+		}
+	}
+	shape := Shape{Nodes: 2, Variant: s.Variants[0], Dir: t.TempDir()}
+	if s.Ours {
+		shape.Nodes = 3
+	}
+	return shape
+}
+
+// TestSystems starts each system once: what is written to it reaches all its servers, and nothing of it is left behind.
+func TestSystems(t *testing.T) {
+	l := newLab(t)
+	for _, s := range Systems() {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel() // much of it is waiting
+			useSystem(t, l, s, small(t, l, s))
+		})
+	}
+}
+
+// TestOnHosts is the same on emulated hosts, with the router in front of them.
+func TestOnHosts(t *testing.T) {
+	l := newLab(t)
+	topology, err := wan.Load("lan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := mgrAfterSystem
+	if mgrRouterSystem.Missing(l) == nil {
+		s = mgrRouterSystem
+	}
+	shape := small(t, l, s)
+	shape.Topology, shape.CPUs, shape.Variant = &topology, 1, s.Variants[len(s.Variants)-1]
+	useSystem(t, l, s, shape)
+}
+
+func useSystem(t *testing.T, l *Lab, s System, shape Shape) {
+	r, err := s.Start(t.Context(), l, shape)
+	if (errors.Is(err, wan.ErrUnavailable) || errors.Is(err, wan.ErrNoBudget)) && os.Getenv("TRIREME_REQUIRE_NETNS") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := false
+	defer func() {
+		if !stopped {
+			r.Stop()
+		}
+	}()
+	if leader := r.Hosts()[0]; !leader.Leader || leader.MySQL == 0 {
+		t.Errorf("the first host is no leader: %+v", leader)
+	}
+	if running := processesOf(t, shape.Dir); len(running) == 0 {
+		t.Fatal("no process names the directory: what is left behind would not be found")
+	}
+	if (r.Network() != nil) != (shape.Topology != nil) {
+		t.Errorf("network %v with topology %v", r.Network(), shape.Topology)
+	}
+	rows := writeRows(t, r)
+	if err := r.Settle(t.Context()); err != nil {
+		t.Error(err)
+	}
+	waitApplied(t, r)
+	for _, h := range r.Hosts() {
+		if h.MySQL == 0 {
+			continue // a logger's, or the client's
+		}
+		var got int
+		if err := r.DB(h.Name).QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+Database+".t").Scan(&got); err != nil || got != rows {
+			t.Errorf("%s has %d of %d rows, %v", h.Name, got, rows, err)
+		}
+	}
+	var pids []int
+	for _, h := range r.Hosts() {
+		pids = append(pids, h.Pids()...)
+	}
+	stopped = true
+	if err := r.Stop(); err != nil {
+		t.Error(err)
+	}
+	for _, pid := range pids {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+			t.Errorf("process %d is still there", pid)
+		}
+	}
+	wantNoProcess(t, shape.Dir)
+}
+
+// writeRows writes a row at each place that takes writes, and says how many.
+func writeRows(t *testing.T, r Running) int {
+	t.Helper()
+	rows := 0
+	for _, via := range []Via{Direct, Router, VIP} {
+		targets, err := r.Targets(via)
+		if err != nil {
+			if via == Direct || !errors.Is(err, ErrNotHere) {
+				t.Errorf("%s: %v", via, err)
+			}
+			continue
+		}
+		for _, target := range targets {
+			db := dial(t, target)
+			if rows == 0 {
+				execute(t, db, "CREATE TABLE t (id INT PRIMARY KEY)")
+				waitApplied(t, r)
+			}
+			execute(t, db, fmt.Sprintf("INSERT INTO t VALUES (%d)", rows))
+			rows++
+		}
+	}
+	return rows
+}
+
+func dial(t *testing.T, target Target) *sql.DB {
+	t.Helper()
+	login := verify.Login{Addr: verify.Fixed(fmt.Sprintf("%s:%d", target.Host, target.Port)), User: target.User, Password: target.Password, StatementTimeout: time.Minute}
+	db, err := login.Open(Database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func execute(t *testing.T, db *sql.DB, statement string) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+func waitApplied(t *testing.T, r Running) {
+	t.Helper()
+	err := poll(t.Context(), time.Minute, "all servers", func(ctx context.Context) error {
+		n, err := r.Behind(ctx)
+		if err == nil && n > 0 {
+			err = fmt.Errorf("%d transactions behind", n)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestInterrupted cancels starts in the middle: nothing of them may run on.
+func TestInterrupted(t *testing.T) {
+	l := newLab(t)
+	for _, c := range []struct {
+		system System
+		when   func(running []string) bool // their command lines
+	}{
+		{semisyncSystem, func(running []string) bool { return len(running) > 1 }},
+		{triremeSystem, func(running []string) bool { return len(running) > 3 }},
+		{mgrEventualSystem, func(running []string) bool { return len(running) > 1 }},
+		{mgrRouterSystem, func(running []string) bool { return strings.Contains(strings.Join(running, " "), "--bootstrap") }},
+		{mgrRouterSystem, func(running []string) bool { return strings.Contains(strings.Join(running, " "), "mysqlrouter.conf") }},
+	} {
+		t.Run(c.system.Name, func(t *testing.T) {
+			shape := small(t, l, c.system)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			seen := make(chan error, 1)
+			go func() {
+				seen <- poll(ctx, time.Minute, "the moment", func(context.Context) error {
+					if !c.when(processesOf(t, shape.Dir)) {
+						return errors.New("it has not come")
+					}
+					return nil
+				})
+				cancel()
+			}()
+			r, err := c.system.Start(ctx, l, shape)
+			if err == nil {
+				r.Stop()
+				t.Fatal("it started all the same")
+			}
+			if err := <-seen; err != nil {
+				t.Fatal(err)
+			}
+			wantNoProcess(t, shape.Dir)
+		})
+	}
+}
+
+// processesOf are the command lines of all processes that name the directory.
+func processesOf(t *testing.T, dir string) []string {
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Error(err)
+	}
+	var out []string
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err == nil && strings.Contains(string(b), dir) {
+			out = append(out, strings.ReplaceAll(string(b), "\x00", " "))
+		}
+	}
+	return out
+}
+
+func wantNoProcess(t *testing.T, dir string) {
+	t.Helper()
+	for _, p := range processesOf(t, dir) {
+		t.Errorf("still running: %.200s", p)
+	}
+}
