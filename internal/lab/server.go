@@ -149,11 +149,13 @@ func (s *server) setOption(name, value string) {
 }
 
 // restart kills the server's process, unless it has ended by itself, and starts it again on its data with the same command line.
-func (s *server) restart(ctx context.Context) (err error) {
+func (s *server) restart(ctx context.Context) error {
 	s.proc.Kill()
-	if s.proc, err = s.host.start(s.command); err != nil {
+	p, err := s.host.start(s.command)
+	if err != nil {
 		return err
 	}
+	s.proc = p
 	return s.waitUp(ctx)
 }
 
