@@ -44,6 +44,8 @@ type Options struct {
 	CredentialDir string
 	// WAN puts every node on an emulated host of its own, with these links between them; nil: all on the loopback address.
 	WAN *wan.Topology
+	// Spare names hosts on top of the nodes' own in that network, for nodes that are added later.
+	Spare []string
 	// CPUs that each node may use, daemon and mysqld together; 0: no limit.
 	CPUs float64
 	// Survive lets daemons outlive this process.

@@ -20,15 +20,27 @@ func (c *Cluster) openNetwork() (err error) {
 	for _, n := range c.nodes {
 		names = append(names, n.Name)
 	}
-	if c.net, err = wan.New(*c.opts.WAN, names); err != nil {
+	if c.net, err = wan.New(*c.opts.WAN, append(names, c.opts.Spare...)); err != nil {
 		return err
 	}
-	for i, n := range c.nodes {
-		n.Host = c.net.Host(n.Name).Addr.String()
-		c.state.Nodes[i].Host = n.Host
+	for _, n := range c.nodes {
+		c.settle(n)
 	}
 	c.say("Network %s: %s", c.opts.WAN.Name, c.net.Describe())
 	return nil
+}
+
+// settle puts a node on its host.
+func (c *Cluster) settle(n *Node) {
+	if c.net == nil {
+		return
+	}
+	n.Host = c.net.Host(n.Name).Addr.String()
+	for i := range c.state.Nodes {
+		if c.state.Nodes[i].Name == n.Name {
+			c.state.Nodes[i].Host = n.Host
+		}
+	}
 }
 
 // openBudget makes a node's CPU budget, if the options want one and it has none yet; called with its mu held.

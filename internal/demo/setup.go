@@ -62,14 +62,15 @@ func (c *Cluster) join(ctx context.Context, n *Node) error {
 // Add makes one more node a member and starts its daemon; it does not wait for it (WaitMember). Nobody may use the cluster's list of nodes
 // meanwhile.
 func (c *Cluster) Add(ctx context.Context, name, role string) (*Node, error) {
-	if c.net != nil {
-		return nil, fmt.Errorf("%s: an emulated network has hosts for the first nodes only", name)
+	if c.net != nil && !slices.Contains(c.opts.Spare, name) {
+		return nil, fmt.Errorf("%s: the emulated network has no host of this name", name)
 	}
 	ports, err := c.sparePorts()
 	if err != nil {
 		return nil, err
 	}
 	n := c.layOutNode(name, role, ports)
+	c.settle(n)
 	if err := c.join(ctx, n); err != nil {
 		c.Forget(n)
 		return nil, err

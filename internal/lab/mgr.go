@@ -83,6 +83,9 @@ type mgr struct {
 	site    *site
 	servers []*server
 	multi   bool
+	options map[string]string // of every member
+	clients moving
+	broken  *brokenMGR // once there may be faults
 }
 
 func mgrStarter(setup mgrSetup) func(context.Context, *Lab, Shape) (Running, error) {
@@ -116,6 +119,7 @@ func startMGR(ctx context.Context, l *Lab, s Shape, setup mgrSetup) (_ *mgr, err
 	o := setup.options(strings.Join(members, ","))
 	maps.Copy(o, s.Variant.Options)
 	maps.Copy(o, s.Options)
+	m.options = o
 	for i, h := range site.hosts {
 		o["group_replication_local_address"] = members[i]
 		server, err := h.startServer(ctx, i+1, o)
@@ -266,6 +270,9 @@ func (m *mgr) Disk(host string) *disk.Disk { return m.site.diskOf(host) }
 func (m *mgr) Network() *wan.Net { return m.site.net }
 
 func (m *mgr) Stop() error {
+	if m.broken != nil {
+		m.broken.end()
+	}
 	for _, s := range m.servers {
 		s.stop()
 	}

@@ -39,6 +39,7 @@ type replication struct {
 	site     *site
 	servers  []*server // the source first
 	semisync bool
+	clients  moving
 }
 
 func startStandalone(ctx context.Context, l *Lab, s Shape) (Running, error) {
@@ -71,28 +72,39 @@ func startReplication(ctx context.Context, l *Lab, s Shape, semisync bool) (_ Ru
 		r.servers = append(r.servers, server)
 	}
 	source := r.servers[0]
-	if semisync {
-		if err := source.exec(ctx, fmt.Sprintf("SET GLOBAL rpl_semi_sync_source_timeout = %d", semisyncTimeoutMS),
-			"SET GLOBAL rpl_semi_sync_source_wait_point = AFTER_SYNC",
-			"SET GLOBAL rpl_semi_sync_source_wait_for_replica_count = 1",
-			"SET GLOBAL rpl_semi_sync_source_enabled = ON"); err != nil {
-			return nil, err
-		}
+	if err := r.lead(ctx, source); err != nil {
+		return nil, err
 	}
 	for _, replica := range r.servers[1:] {
-		if semisync {
-			if err := replica.exec(ctx, "SET GLOBAL rpl_semi_sync_replica_enabled = ON"); err != nil {
-				return nil, err
-			}
-		}
-		if err := replica.exec(ctx, "SET GLOBAL super_read_only = ON",
-			fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '%s', SOURCE_PORT = %d, SOURCE_USER = '%s', SOURCE_PASSWORD = '%s', "+
-				"SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 0, GET_SOURCE_PUBLIC_KEY = 1, SOURCE_CONNECT_RETRY = 1", source.host.addr, source.port, User, Password),
-			"START REPLICA"); err != nil {
+		if err := r.follow(ctx, replica, source); err != nil {
 			return nil, err
 		}
 	}
 	return r, r.Settle(ctx)
+}
+
+// lead makes a server that follows nobody the source.
+func (r *replication) lead(ctx context.Context, source *server) error {
+	if !r.semisync {
+		return nil
+	}
+	return source.exec(ctx, fmt.Sprintf("SET GLOBAL rpl_semi_sync_source_timeout = %d", semisyncTimeoutMS),
+		"SET GLOBAL rpl_semi_sync_source_wait_point = AFTER_SYNC",
+		"SET GLOBAL rpl_semi_sync_source_wait_for_replica_count = 1",
+		"SET GLOBAL rpl_semi_sync_source_enabled = ON")
+}
+
+// follow makes a server a replica, whether it was one already or not.
+func (r *replication) follow(ctx context.Context, replica, source *server) error {
+	if r.semisync {
+		if err := replica.exec(ctx, "SET GLOBAL rpl_semi_sync_replica_enabled = ON"); err != nil {
+			return err
+		}
+	}
+	return replica.exec(ctx, "STOP REPLICA", "SET GLOBAL super_read_only = ON",
+		fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '%s', SOURCE_PORT = %d, SOURCE_USER = '%s', SOURCE_PASSWORD = '%s', "+
+			"SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 0, GET_SOURCE_PUBLIC_KEY = 1, SOURCE_CONNECT_RETRY = 1", source.host.addr, source.port, User, Password),
+		"START REPLICA")
 }
 
 func (r *replication) Targets(v Via) ([]Target, error) {

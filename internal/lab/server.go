@@ -148,6 +148,11 @@ func (s *server) setOption(name, value string) {
 	}
 }
 
+// addOption adds a setting to the command line, for the next start.
+func (s *server) addOption(name, value string) {
+	s.command.Args = append(s.command.Args, "--"+name+"="+value)
+}
+
 // restart kills the server's process, unless it has ended by itself, and starts it again on its data with the same command line.
 func (s *server) restart(ctx context.Context) error {
 	s.proc.Kill()

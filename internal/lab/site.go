@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"trireme/internal/demo"
@@ -21,6 +22,7 @@ type site struct {
 	lab   *Lab
 	net   *wan.Net // nil without a topology
 	hosts []*host
+	spare []*host // nothing runs there yet
 }
 
 // host is where one server of a rival runs.
@@ -43,7 +45,7 @@ func (l *Lab) openSite(ctx context.Context, s Shape, n int) (_ *site, err error)
 		}
 	}()
 	var names []string
-	for i := range n {
+	for i := range n + s.Spare {
 		names = append(names, "n"+strconv.Itoa(i+1))
 	}
 	if s.Topology != nil {
@@ -71,6 +73,7 @@ func (l *Lab) openSite(ctx context.Context, s Shape, n int) (_ *site, err error)
 			}
 		}
 	}
+	out.hosts, out.spare = out.hosts[:n:n], out.hosts[n:]
 	return out, nil
 }
 
@@ -111,7 +114,7 @@ func (s *site) diskOf(name string) *disk.Disk {
 // close ends the emulation. Everything on the hosts must have ended.
 func (s *site) close() error {
 	var errs []error
-	for _, h := range s.hosts {
+	for _, h := range slices.Concat(s.hosts, s.spare) {
 		if h.budget != nil {
 			errs = append(errs, h.budget.Close())
 		}

@@ -23,6 +23,7 @@ type Shape struct {
 	Topology *wan.Topology     // nil: no emulated hosts, all on the loopback address
 	CPUs     float64           // that each host may use; 0: no limit
 	Nodes    int               // servers with data; 0: three. A standalone server is always one.
+	Spare    int               // hosts on top on which nothing runs yet, for nodes that are added
 	Variant  Variant           // one of the system's
 	Options  map[string]string // lines of my.cnf for all servers, on top
 	Dir      string            // scratch; the caller makes and removes it

@@ -40,6 +40,8 @@ type trireme struct {
 	lead          string
 	dbs           map[string]*sql.DB    // of data nodes
 	disks         map[string]*disk.Disk // empty without Shape.Disks
+	spare         []string              // names of hosts for more nodes
+	kept          bool                  // what ends is started again
 }
 
 func triremeStarter(loggers func(nodes int) int, durability string) func(context.Context, *Lab, Shape) (Running, error) {
@@ -53,6 +55,9 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	maps.Copy(o, s.Variant.Options)
 	maps.Copy(o, s.Options)
 	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]*disk.Disk{}}
+	for i := range s.Spare {
+		t.spare = append(t.spare, "n"+strconv.Itoa(s.nodes()+i+1))
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Stop())
@@ -64,7 +69,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 		}
 	}
 	t.Cluster, err = demo.Create(ctx, demo.Options{Nodes: s.nodes() - loggers, Loggers: loggers, Dir: s.Dir, PortBase: l.takePorts(10 * s.nodes()), MySQL: l.MySQL, Binary: l.Binary,
-		MySQLOptions: o, WAN: s.Topology, CPUs: s.CPUs, CredentialDir: s.Dir, Tune: func(n *config.Node) { n.MySQL.Durability = durability }})
+		MySQLOptions: o, WAN: s.Topology, CPUs: s.CPUs, Spare: t.spare, CredentialDir: s.Dir, Tune: func(n *config.Node) { n.MySQL.Durability = durability }})
 	if err != nil {
 		return nil, err
 	}

@@ -80,11 +80,9 @@ func (w *Workload) Check(ctx context.Context, nodes []Endpoint) (Report, error) 
 	if r.GTIDExecuted, r.Local, err = WaitEqual(ctx, nodes); err != nil {
 		return r, err
 	}
-	rows, err := eachNode(ctx, nodes, w.readRows)
-	if err != nil {
-		return r, fmt.Errorf("reading the workload's rows: %w", err)
+	if r.Problems, err = w.CheckRows(ctx, nodes); err != nil {
+		return r, err
 	}
-	r.Problems = JudgeRows(w.log, Shape{w.cfg.Tables, w.cfg.PairEvery}, rows)
 	if w.mixed != nil {
 		views, err := eachNode(ctx, nodes, w.readMixed)
 		if err != nil {
@@ -96,6 +94,15 @@ func (w *Workload) Check(ctx context.Context, nodes []Endpoint) (Report, error) 
 	r.Tables = n
 	r.Problems = append(r.Problems, compared...)
 	return r, err
+}
+
+// CheckRows judges what nodes hold now against the log, without waiting for them to be equal. The workload must have been stopped.
+func (w *Workload) CheckRows(ctx context.Context, nodes []Endpoint) ([]Problem, error) {
+	rows, err := eachNode(ctx, nodes, w.readRows)
+	if err != nil {
+		return nil, fmt.Errorf("reading the workload's rows: %w", err)
+	}
+	return JudgeRows(w.log, Shape{w.cfg.Tables, w.cfg.PairEvery}, rows), nil
 }
 
 // Compare finds differences between nodes at rest: table checksums, column definitions, accounts and prepared XA

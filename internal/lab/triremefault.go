@@ -1,0 +1,152 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/verify"
+)
+
+// viewLimit is for one question to one node: those that are lost never answer.
+const viewLimit = time.Second
+
+// Break lets daemons be started again as a service manager does.
+func (t *trireme) Break(context.Context) (Breakable, error) {
+	if !t.kept {
+		t.kept = true
+		t.KeepRunning(restart, nil)
+	}
+	return t, nil
+}
+
+func (t *trireme) Login() verify.Login { return t.Routed() }
+
+func (t *trireme) Names() []string {
+	var out []string
+	for _, n := range t.DataNodes() {
+		out = append(out, n.Name)
+	}
+	return out
+}
+
+// Can: Trireme knows every fault.
+func (t *trireme) Can(f Fault) error {
+	if f == AddNode && len(t.spare) == 0 {
+		return fmt.Errorf("%w: there is no spare host", ErrNotHere)
+	}
+	return f.needsNetwork(t)
+}
+
+// Leader by the view with the highest term. All nodes are asked at once.
+func (t *trireme) Leader(ctx context.Context) (Lead, error) {
+	ctx, cancel := context.WithTimeout(ctx, viewLimit)
+	defer cancel()
+	var mu sync.Mutex
+	var best Lead
+	var errs []error
+	found := make(chan struct{}, len(t.Nodes()))
+	for _, n := range t.Nodes() {
+		go func() {
+			defer func() { found <- struct{}{} }()
+			cl := t.Client(n)
+			defer cl.Close()
+			v, err := cl.Cluster(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				errs = append(errs, fmt.Errorf("%s: %w", n.Name, err))
+			case v.Leader != "" && v.Term > best.Term:
+				best = Lead{Name: v.Leader, Term: v.Term, Open: true}
+			}
+		}()
+	}
+	for range t.Nodes()[1:] { // a majority of three, at least: what does not answer is not waited for
+		<-found
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(errs) == len(t.Nodes()) {
+		return best, errors.Join(errs...)
+	}
+	return best, nil
+}
+
+func (t *trireme) Settled(ctx context.Context) (Lead, error) {
+	ctx, cancel := context.WithTimeout(ctx, recoverLimit)
+	defer cancel()
+	v, err := t.WaitHealthy(ctx)
+	if err == nil {
+		t.lead = v.Leader
+	}
+	return Lead{Name: v.Leader, Term: v.Term, Open: v.Leader != ""}, err
+}
+
+func (t *trireme) Healthy(ctx context.Context, name string) (bool, error) {
+	v, err := t.View(ctx)
+	return slices.ContainsFunc(v.Members, func(m api.MemberView) bool { return m.Name == name && m.State == api.StateHealthy }), err
+}
+
+func (t *trireme) Do(ctx context.Context, f Fault, name string) error {
+	n := t.Node(name)
+	switch f {
+	case KillMySQL, StopMySQL:
+		pid := n.MySQLPID()
+		if pid == 0 {
+			return fmt.Errorf("%s has no mysqld", name)
+		}
+		if f == StopMySQL {
+			return syscall.Kill(pid, syscall.SIGSTOP)
+		}
+		return syscall.Kill(pid, syscall.SIGKILL)
+	case KillDaemon:
+		return t.Signal(n, syscall.SIGKILL)
+	case EndNode:
+		return t.Signal(n, syscall.SIGTERM)
+	case StopDaemon:
+		return t.Signal(n, syscall.SIGSTOP)
+	case KillHost:
+		return t.SignalHost(n, syscall.SIGKILL)
+	case StopHost:
+		return t.SignalHost(n, syscall.SIGSTOP)
+	case LoseHost, Partition:
+		return f.cutOff(t, name)
+	case Switchover:
+		_, err := t.Switchover(ctx, "")
+		return err
+	case AddNode:
+		return t.addNode(ctx)
+	}
+	return fmt.Errorf("no fault %q", f)
+}
+
+// addNode makes a member on the spare host.
+func (t *trireme) addNode(ctx context.Context) error {
+	name := t.spare[0]
+	t.spare = t.spare[1:]
+	n, err := t.Add(ctx, name, config.RoleVoter)
+	if err != nil {
+		return err
+	}
+	t.dbs[name], err = t.Direct(n).Open("")
+	return err
+}
+
+func (t *trireme) Undo(_ context.Context, f Fault, name string) error {
+	if f == LoseHost || f == Partition {
+		return t.Network().RestoreAll()
+	}
+	return t.SignalHost(t.Node(name), syscall.SIGCONT)
+}
+
+func (t *trireme) Processes(name string) []int {
+	n := t.Node(name)
+	return []int{n.DaemonPID(), n.MySQLPID()}
+}
