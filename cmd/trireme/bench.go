@@ -4,20 +4,18 @@ import (
 	"time"
 
 	"trireme/internal/bench"
-	"trireme/internal/config"
 )
 
 // benchCmd is `trireme bench`.
 type benchCmd struct {
 	Run    benchRunCmd    `cmd:"" help:"Measure a suite: Trireme and its rivals, started fresh and in turns, with reports."`
 	Report benchReportCmd `cmd:"" help:"Draw the reports again from the results that are there."`
-	Gaps   benchGapsCmd   `cmd:"" help:"Measure the write gaps of faults and switchovers."`
 	WAN    benchWANCmd    `cmd:"" name:"wan" help:"Check that the emulated network is what was asked for."`
 }
 
 // benchRunCmd is `trireme bench run`. Flags that are not given have the suite's own values.
 type benchRunCmd struct {
-	Suites []string `arg:"" name:"suite" help:"Suites: topologies, jitter, consistency, access, scaling, cpu, replay, trx-size, tpcc, or all."`
+	Suites []string `arg:"" name:"suite" help:"Suites: topologies, jitter, consistency, access, scaling, cpu, failover, rpo, replay, trx-size, tpcc, or all."`
 	Quick  bool     `help:"A short run of each suite, for an indication: fewer systems, topologies and threads, one round."`
 	Resume bool     `help:"Go on with an interrupted run; cells that were not run are tried again."`
 	Fresh  bool     `help:"Throw away what an interrupted run has measured."`
@@ -26,9 +24,10 @@ type benchRunCmd struct {
 	AllVariants bool          `help:"Run every variant of a rival, not only the one that suits most cells; full runs do so anyway."`
 	Topologies  []string      `placeholder:"NAME,…" help:"Presets or files of emulated networks; none: all on the loopback address."`
 	Workloads   []string      `placeholder:"NAME,…" help:"Workloads of sysbench."`
-	Cases       []string      `placeholder:"CASE,…" help:"What a suite varies besides, such as numbers of nodes."`
+	Cases       []string      `placeholder:"CASE,…" help:"What a suite varies besides, such as numbers of nodes or faults."`
 	Threads     []int         `placeholder:"N,…" help:"Client threads."`
 	Rounds      int           `placeholder:"N" help:"Rounds; the median counts."`
+	Repeats     int           `placeholder:"N" help:"Repeats of each fault on one start."`
 	Warmup      time.Duration `placeholder:"TIME" help:"Load before each measurement."`
 	Time        time.Duration `placeholder:"TIME" help:"Length of a measurement."`
 	CPUs        float64       `name:"cpus" default:"-1" placeholder:"N" help:"CPUs that each emulated host may use; 0: no limit. Default: those of the machine divided by four, where the suite limits them."`
@@ -44,7 +43,7 @@ type benchRunCmd struct {
 func (c *benchRunCmd) Run(e *env) error {
 	return bench.Run(e.ctx, bench.RunOptions{Suites: c.Suites, Quick: c.Quick, Resume: c.Resume, Fresh: c.Fresh, MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out,
 		Version: buildVersion(), Say: e.out, Settings: bench.Settings{Systems: c.Systems, AllVariants: c.AllVariants, Topologies: c.Topologies, Workloads: c.Workloads,
-			Cases: c.Cases, Threads: c.Threads, Rounds: c.Rounds, WarmupSeconds: int(c.Warmup.Seconds()), Seconds: int(c.Time.Seconds()), CPUs: c.CPUs,
+			Cases: c.Cases, Threads: c.Threads, Rounds: c.Rounds, Repeats: c.Repeats, WarmupSeconds: int(c.Warmup.Seconds()), Seconds: int(c.Time.Seconds()), CPUs: c.CPUs,
 			Tables: c.Tables, Rows: c.Rows}})
 }
 
@@ -56,32 +55,6 @@ type benchReportCmd struct {
 // Run draws the reports.
 func (c *benchReportCmd) Run(e *env) error {
 	return bench.Report(bench.ReportOptions{Out: c.Out, Say: e.out})
-}
-
-// benchGapsCmd is `trireme bench gaps`.
-type benchGapsCmd struct {
-	Kinds   []string `placeholder:"NAME,…" help:"Kinds of faults. Default: all."`
-	Faults  int      `placeholder:"N" help:"Faults of each kind that has a target; of the others at most 10. Default: 10."`
-	Writers int      `placeholder:"N" help:"Clients that write. Default: 64."`
-	Rival   []string `placeholder:"NAME" help:"Beside Trireme, on the same machine in the same run: mgr (MySQL Group Replication)."`
-
-	RivalFaults int           `placeholder:"N" help:"Faults of each kind for a rival. Default: as --faults, at most 15."`
-	Data        string        `placeholder:"SIZE" default:"0B" help:"Data in the database beside what the clients write, such as 1GiB. Default: none."`
-	Limit       time.Duration `placeholder:"TIME" help:"What does not fit is left out, of all kinds alike. Default: none."`
-
-	Mysqld string `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
-	Dir    string `type:"path" placeholder:"DIR" help:"Scratch directory. Default: a new one, removed afterwards."`
-	Out    string `type:"path" placeholder:"DIR" help:"Where the reports go. Default: docs/benchmarks."`
-}
-
-// Run measures and writes the reports.
-func (c *benchGapsCmd) Run(e *env) error {
-	data, err := config.ParseBytes(c.Data)
-	if err != nil {
-		return usagef("--data: %v", err)
-	}
-	return bench.Gaps(e.ctx, bench.GapOptions{MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out, Kinds: c.Kinds, Faults: c.Faults, Writers: c.Writers,
-		Rivals: c.Rival, RivalFaults: c.RivalFaults, Data: int64(data), Limit: c.Limit, Say: e.out})
 }
 
 // benchWANCmd is `trireme bench wan`.

@@ -11,9 +11,8 @@
 // everything is applied, so that work put off is not work saved; divided by sysbench's own CPU per transaction, which
 // cancels the drift of the machine.
 //
-// Gaps measures, through the router, the longest time without an acknowledged write around kills and switchovers, of Trireme
-// and beside it of Group Replication: a contender is a running system, a plan what is done to it, and the faults of all kinds
-// are made in turns.
+// A cell of the suite failover is one fault under the load of internal/verify, with a time line and the longest time without an acknowledged
+// write; one of rpo is a disaster after which lost rows are counted. Both need more of a system than others: lab.Breakable, lab.Mortal.
 //
 // WAN measures the emulated network of internal/wan itself.
 //

@@ -100,6 +100,9 @@ func (s Suite) section(r *Results) report.Section {
 		out.Blocks = append(out.Blocks, report.Text("**Quick run: indicative only.**"))
 	}
 	out.Blocks = append(out.Blocks, report.Text(s.About))
+	if err := r.broken(); err != nil {
+		out.Blocks = append(out.Blocks, report.Text("**Trireme broke a promise:** "+err.Error()))
+	}
 	if s.Blocks != nil {
 		out.Blocks = append(out.Blocks, s.Blocks(r)...)
 	}
@@ -138,6 +141,9 @@ func (r *Results) facts() report.Facts {
 	add("versions", "MySQL %s, Trireme %s", r.MySQL, r.Trireme)
 	add("measured", "%s, %.0f minutes", r.Started.Format("2006-01-02 15:04 MST"), r.Ended.Sub(r.Started).Minutes())
 	add("rounds", "%d of %d s each, after %d s of warm-up", s.Rounds, s.Seconds, s.WarmupSeconds)
+	if s.Repeats > 0 {
+		add("repeats", "%d of each cell on one start", s.Repeats)
+	}
 	add("CPU of each host", "%s", cpuText(s.CPUs))
 	if len(s.Workloads) > 0 {
 		add("load", "sysbench, --tables=%d --table-size=%d --rand-type=uniform --db-ps-mode=disable --auto-inc=off", s.Tables, s.Rows)

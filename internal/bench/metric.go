@@ -26,6 +26,18 @@ const (
 	valSent       = "sent_bytes"      // to other hosts per transaction, all hosts
 	valDaemonRSS  = "daemon_rss_mib"  // highest resident memory of the leader's daemon
 	valDaemonRSS2 = "daemon_rss2_mib" // of the other daemons
+
+	valGap       = "gap_ms"        // longest time without an acknowledged write
+	valSteadyGap = "steady_gap_ms" // the same before a fault
+	valRate      = "writes_per_s"  // acknowledged, before a fault
+	valFailed    = "failed"        // attempts refused or without an answer
+	valHealthy   = "healthy_s"     // from the fault until every member was healthy again
+	valBack      = "back_s"        // the same from when the node's first process was started again, or what lasted was over
+	valDip       = "dip"           // percent of the rate lost in the second after the fault
+	valAcked     = "acked"         // writes
+	valLost      = "acked_lost"    // of them
+	valDoubled   = "doubled"       // writes that were applied twice
+	valOutage    = "outage_s"      // without an acknowledged write, what a human has to do included
 )
 
 // metric is how a value is shown and compared.
@@ -57,6 +69,17 @@ var metrics = []metric{
 	{Name: valWritten, Title: "bytes written", Lower: true},
 	{Name: valSent, Title: "bytes sent", Lower: true},
 	{Name: valDaemonRSS, Title: "leader's daemon MiB", Lower: true},
+	{Name: valGap, Title: "write gap ms", Unit: " ms gap", Lower: true, Brief: true},
+	{Name: valSteadyGap, Title: "longest pause without a fault, ms", Lower: true},
+	{Name: valRate, Title: "writes per second", Unit: " writes/s before", Brief: true},
+	{Name: valFailed, Title: "failed attempts", Unit: " failed", Lower: true, Brief: true},
+	{Name: valHealthy, Title: "whole again s", Unit: " s until whole", Lower: true, Digits: 1, Brief: true},
+	{Name: valBack, Title: "back s", Lower: true, Digits: 1},
+	{Name: valDip, Title: "dip %", Lower: true, Digits: 1},
+	{Name: valAcked, Title: "acknowledged", Unit: " acknowledged", Brief: true},
+	{Name: valLost, Title: "lost", Unit: " lost", Lower: true, Brief: true},
+	{Name: valOutage, Title: "without writes, s", Unit: " s without writes", Lower: true, Digits: 1, Brief: true},
+	{Name: valDoubled, Title: "doubled", Unit: " doubled", Lower: true},
 	{Name: valDaemonRSS2, Title: "other daemons MiB", Lower: true},
 }
 

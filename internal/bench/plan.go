@@ -26,6 +26,7 @@ type Settings struct {
 	Cases         []string `json:"cases,omitempty"` // what the suite varies besides: numbers of nodes, sizes, ways of access, faults
 	Threads       []int    `json:"threads"`
 	Rounds        int      `json:"rounds"`
+	Repeats       int      `json:"repeats,omitempty"` // of each cell on one start; 0: the suite has none
 	WarmupSeconds int      `json:"warmup_seconds"`
 	Seconds       int      `json:"seconds"` // of one measurement
 	CPUs          float64  `json:"cpus"`    // budget of each host; 0: none
@@ -62,6 +63,13 @@ type Key struct {
 	Workload string `json:"workload,omitempty"`
 	Threads  int    `json:"threads,omitempty"`
 	Round    int    `json:"round"`
+	Repeat   int    `json:"repeat,omitempty"`
+}
+
+// cell is what all rounds and repeats of a measurement have in common.
+func (k Key) cell() Key {
+	k.Round, k.Repeat = 0, 0
+	return k
 }
 
 func (k Key) String() string {
@@ -77,6 +85,9 @@ func (k Key) String() string {
 		out = append(out, "1 thread")
 	default:
 		out = append(out, strconv.Itoa(k.Threads)+" threads")
+	}
+	if k.Repeat != 0 {
+		out = append(out, "number "+strconv.Itoa(k.Repeat))
 	}
 	return strings.Join(out, ", ")
 }
@@ -173,6 +184,7 @@ func (s Settings) over(o Settings) Settings {
 	setIf(&s.Cases, o.Cases, len(o.Cases) > 0)
 	setIf(&s.Threads, o.Threads, len(o.Threads) > 0)
 	setIf(&s.Rounds, o.Rounds, o.Rounds != 0)
+	setIf(&s.Repeats, o.Repeats, o.Repeats != 0)
 	setIf(&s.WarmupSeconds, o.WarmupSeconds, o.WarmupSeconds != 0)
 	setIf(&s.Seconds, o.Seconds, o.Seconds != 0)
 	setIf(&s.CPUs, o.CPUs, o.CPUs >= 0)

@@ -35,7 +35,8 @@ const (
 	needBytes  = 8 << 30          // of scratch
 )
 
-// Run measures suites and writes their reports. An interrupted run can be resumed.
+// Run measures suites and writes their reports. An interrupted run can be resumed. A promise that Trireme broke is an error, once everything
+// is measured and drawn.
 func Run(ctx context.Context, o RunOptions) (err error) {
 	if o.Out == "" {
 		o.Out = DefaultOut
@@ -78,6 +79,7 @@ func Run(ctx context.Context, o RunOptions) (err error) {
 			err = errors.Join(err, l.Clean(), os.RemoveAll(systemDir(o.Dir)))
 		}
 	}()
+	var broken error
 	for _, s := range suites {
 		if err := o.runSuite(ctx, l, s); err != nil {
 			if ctx.Err() != nil {
@@ -85,8 +87,13 @@ func Run(ctx context.Context, o RunOptions) (err error) {
 			}
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
+		r, err := readResults(resultsPath(o.Out, s.Name))
+		if err != nil {
+			return err
+		}
+		broken = errors.Join(broken, r.broken())
 	}
-	return Report(ReportOptions{Out: o.Out, Say: o.Say})
+	return errors.Join(broken, Report(ReportOptions{Out: o.Out, Say: o.Say}))
 }
 
 // DefaultOut is where results and reports go.
@@ -145,6 +152,17 @@ func (o RunOptions) runSuite(ctx context.Context, l *lab.Lab, suite Suite) error
 
 // errNothing: not one cell could be run.
 var errNothing = errors.New("nothing could be measured")
+
+// broken lists what Trireme did not keep.
+func (r *Results) broken() error {
+	var errs []error
+	for _, rec := range r.Records {
+		if rec.Broken != "" {
+			errs = append(errs, fmt.Errorf("%s, round %d: %s", rec.Key, rec.Round, rec.Broken))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // runner carries out a plan.
 type runner struct {

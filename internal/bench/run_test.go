@@ -172,6 +172,10 @@ func TestBadSettings(t *testing.T) {
 		{RunOptions{Suites: []string{"cpu"}, Settings: Settings{Workloads: []string{"tpch"}}}, "there are: oltp_read_only"},
 		{RunOptions{Suites: []string{"cpu"}, Settings: Settings{Threads: []int{0}}}, "at least 1"},
 		{RunOptions{Suites: []string{"scaling"}, Settings: Settings{Cases: []string{"12"}}}, "2 to 9"},
+		{RunOptions{Suites: []string{"failover"}, Settings: Settings{Cases: []string{"earthquake"}}}, "there are: mysqld killed"},
+		{RunOptions{Suites: []string{"failover"}, Settings: Settings{Threads: []int{1, 64}}}, "one number of threads"},
+		{RunOptions{Suites: []string{"failover"}, Settings: Settings{Repeats: -1}}, "positive number of repeats"},
+		{RunOptions{Suites: []string{"rpo"}, Settings: Settings{Cases: []string{"flood"}}}, "there are: majority killed"},
 	} {
 		c.o.Say, c.o.Out = testWriter{t}, t.TempDir()
 		if err := Run(t.Context(), c.o); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -41,6 +41,7 @@ type Record struct {
 	Hosts   []HostUse            `json:"hosts,omitempty"`
 	Note    string               `json:"note,omitempty"`
 	NotRun  string               `json:"not_run,omitempty"` // why
+	Broken  string               `json:"broken,omitempty"`  // a promise of Trireme's that does not hold
 }
 
 // Event is something that was done in the course of a measurement.

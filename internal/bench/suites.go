@@ -10,7 +10,7 @@ import (
 
 // Suites in the order in which they run and are shown.
 func Suites() []Suite {
-	return []Suite{topologiesSuite, jitterSuite, consistencySuite, accessSuite, scalingSuite, cpuSuite, replaySuite, trxSizeSuite, tpccSuite}
+	return []Suite{topologiesSuite, jitterSuite, consistencySuite, accessSuite, scalingSuite, cpuSuite, failoverSuite, rpoSuite, replaySuite, trxSizeSuite, tpccSuite}
 }
 
 var throughputCompare = []Comparison{{valSustained}, {valTPS}, {valP95}, {valCPUAll}}

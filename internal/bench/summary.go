@@ -26,7 +26,7 @@ func statOf(values []float64) stat {
 
 // summary is a cell over its rounds.
 type summary struct {
-	Key    // Round is 0
+	Key    // Round and Repeat are 0
 	Runs   int
 	Values map[string]stat
 	NotRun string // of the last round that was not run, where none was
@@ -40,8 +40,7 @@ func (r *Results) summaries() []summary {
 	var order []Key
 	cells := map[Key][]Record{}
 	for _, rec := range r.Records {
-		k := rec.Key
-		k.Round = 0
+		k := rec.Key.cell()
 		if cells[k] == nil {
 			order = append(order, k)
 		}
@@ -103,7 +102,7 @@ func best(all []summary, metric string) []summary {
 
 // decisive is the metric by which the best variant of a cell is chosen.
 func decisive(all []summary) string {
-	for _, name := range []string{valSustained, valTPS} {
+	for _, name := range []string{valSustained, valTPS, valGap} {
 		if slices.ContainsFunc(all, func(s summary) bool { return s.has(name) }) {
 			return name
 		}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -152,4 +153,23 @@ func (r WANResult) markdown() string {
 	}
 	fmt.Fprintf(&b, "\nIn all: %v.\n", r.Stats)
 	return b.String()
+}
+
+func writeReports(dir, name string, v any, markdown string, say io.Writer) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err
+	}
+	base := filepath.Join(dir, name)
+	if err := os.WriteFile(base+".json", append(b, '\n'), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(base+".md", []byte(markdown), 0o644); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(say, "\n%s\nWritten to %s.json and %s.md\n", markdown, base, base)
+	return err
 }
