@@ -14,6 +14,7 @@ var (
 	_ Breaker = (*innodbCluster)(nil)
 	_ Mortal  = (*trireme)(nil)
 	_ Mortal  = (*mgr)(nil)
+	_ Mortal  = (*galera)(nil)
 	_ Mortal  = (*replication)(nil)
 )
 

@@ -69,6 +69,7 @@ func galeraOptions(m mariaDB) map[string]string {
 type galera struct {
 	site    *site
 	servers []*server
+	clients moving
 }
 
 // startGalera starts nodes that find themselves in the state of a cluster whose power was lost at once, with equal data: when all are there
