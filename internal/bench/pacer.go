@@ -17,6 +17,7 @@ import (
 type paced struct {
 	due, done time.Duration
 	failed    bool
+	open      bool // it had no answer yet, or its session no time for it, when the load ended at done
 }
 
 // pacer is a load at a steady rate. Unlike sysbench's, each transaction is kept, so that a disturbance can be looked at closely. Latency counts from
@@ -52,19 +53,29 @@ func startPacer(ctx context.Context, b *Bed, sessions, tps int) (*pacer, error) 
 
 func (p *pacer) session(ctx context.Context, due, every time.Duration) {
 	for ; ; due += every {
-		if pause(ctx, max(0, due-p.since())) != nil {
-			return
+		err := pause(ctx, max(0, due-p.since()))
+		if err == nil {
+			err = p.transaction(ctx)
 		}
-		err := p.transaction(ctx)
 		if ctx.Err() != nil {
+			p.leave(due, every)
 			return
 		}
 		p.mu.Lock()
-		p.done = append(p.done, paced{due, p.since(), err != nil})
+		p.done = append(p.done, paced{due: due, done: p.since(), failed: err != nil})
 		if err != nil && p.err == nil && !everyday(err) {
 			p.err = err
 		}
 		p.mu.Unlock()
+	}
+}
+
+// leave notes what was due and has no answer.
+func (p *pacer) leave(due, every time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for end := p.since(); due < end; due += every {
+		p.done = append(p.done, paced{due: due, done: end, open: true})
 	}
 }
 
@@ -115,7 +126,7 @@ type window struct {
 	Failed  int
 }
 
-// between looks at the transactions that were due in a window, and at the gaps between commits in it: also that before the first one and that after the
+// between looks at the transactions that were due in a window (one that is open counts as long as it was waited for), and at the gaps between commits in it: also that before the first one and that after the
 // last one.
 func between(all []paced, from, to time.Duration) (w window) {
 	var latency, ends []time.Duration
@@ -126,7 +137,7 @@ func between(all []paced, from, to time.Duration) (w window) {
 			}
 			latency = append(latency, p.done-p.due)
 		}
-		if !p.failed && p.done >= from && p.done < to {
+		if !p.failed && !p.open && p.done >= from && p.done < to {
 			ends = append(ends, p.done)
 		}
 	}

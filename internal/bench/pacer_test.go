@@ -16,6 +16,7 @@ func TestBetween(t *testing.T) {
 		p.failed = i == 60
 		all = append(all, p)
 	}
+	all = append(all, paced{due: 1000 * ms, done: 1300 * ms, open: true}, paced{due: 1100 * ms, done: 1102 * ms})
 	for _, c := range []struct {
 		name     string
 		from, to time.Duration
@@ -25,6 +26,7 @@ func TestBetween(t *testing.T) {
 		{"the stall", 300 * ms, 500 * ms, window{P99: 200 * ms, Longest: 200 * ms, Done: 20}},
 		{"across", 200 * ms, 550 * ms, window{P99: 200 * ms, Longest: 208 * ms, Done: 35}},
 		{"a failure is no commit", 580 * ms, 640 * ms, window{P99: 2 * ms, Longest: 20 * ms, Done: 6, Failed: 1}},
+		{"open at the end", 1000 * ms, 1100 * ms, window{P99: 300 * ms, Longest: 100 * ms, Done: 1}},
 		{"nothing", 2000 * ms, 2100 * ms, window{Longest: 100 * ms}},
 	} {
 		if got := between(all, c.from, c.to); got != c.want {

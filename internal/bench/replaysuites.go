@@ -127,7 +127,7 @@ var replaySuite = Suite{
 
 var trxSizeSuite = Suite{
 	Name: "trx-size", Title: "Large transactions, and what they do to others",
-	About: "One session inserts rows of 1 KiB, so many bytes of them in one transaction, while 16 sessions make write_only transactions, 100 per second in all. " +
+	About: "One session inserts rows of 1 KiB, so many bytes of them in one transaction, while 16 sessions make write_only transactions, 50 per second in all. " +
 		"Commit is the COMMIT statement alone, statements the time before it; applied everywhere counts from COMMIT until the last replica shows the rows. Small ones are repeated and their median counts. " +
 		"The others' latency counts from when a transaction was due, so that those that had to wait for their turn count as well; the longest gap is the longest time in which nobody's commit was acknowledged. " +
 		"Memory is the highest resident one in the time around it. group_replication_transaction_size_limit is raised from its default of 150,000,000 to the highest, 2,147,483,647. " +

@@ -21,7 +21,7 @@ const (
 	bigStep     = 1024             // rows that one statement inserts at most
 	bigLimit    = 10 * time.Minute // for one large transaction and its way to all replicas
 	bigRate     = 4 << 20          // bytes per second that a slow system takes; for estimates
-	pacedTPS    = 100              // of the others; well below what any system takes
+	pacedTPS    = 50               // of the others; well below what any system takes
 	groupTrxMax = "2147483647"     // the highest group_replication_transaction_size_limit; its default is 150,000,000
 	markPoll    = 10 * time.Millisecond
 	clearPeak   = "5" // for /proc/<pid>/clear_refs: VmHWM begins anew
