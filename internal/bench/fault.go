@@ -16,6 +16,7 @@ const (
 	rateTime    = 5 * time.Second // before a fault, over which the rate is taken
 	nextSecond  = time.Second
 	faultLimit  = 90 * time.Second
+	healLimit   = 20 * time.Second
 	checkLimit  = 2 * time.Minute
 	writeLimit  = 30 * time.Second // for the first write
 	eventLeader = "%s leads"
@@ -67,6 +68,10 @@ func (k faultKind) measure(ctx context.Context, b *Bed) (Record, error) {
 	}
 	if err == nil {
 		err = ctx.Err()
+	}
+	if b.System.Ours && errors.Is(err, errBroken) && ctx.Err() == nil {
+		f.rec.Broken = err.Error()
+		return f.rec, nil
 	}
 	if err != nil {
 		return f.rec, err
@@ -164,12 +169,11 @@ func (f *faultRun) seen(ctx context.Context) error {
 	})
 }
 
-// heal waits until the system is whole again, which it says when, and until so much time has passed. A system that is not whole until then
-// gets help: the writers pause until it is, because one that cannot catch up under load would never be.
+// heal waits until the system is whole again, and says when, and until so much time has passed under load. A system that is not whole by then
+// gets help after healLimit: the writers pause until it is, because one that cannot catch up under load would never be.
 func (f *faultRun) heal(ctx context.Context, load time.Duration) (whole time.Time, err error) {
 	meter := f.w.Meter()
-	until := time.Now().Add(load) // after writes go on
-	hctx, cancel := context.WithDeadline(ctx, until)
+	hctx, cancel := context.WithTimeout(ctx, max(load, healLimit)) // since writes go on
 	after, err := f.c.Settled(hctx)
 	cancel()
 	if err == nil {
@@ -193,6 +197,9 @@ func (f *faultRun) heal(ctx context.Context, load time.Duration) (whole time.Tim
 		defer f.w.Resume()
 		after, err = f.c.Settled(ctx)
 		whole = time.Now()
+		if err == nil {
+			f.event(whole, eventWhole)
+		}
 	}
 	if err == nil && f.kind.follower && (after.Term != f.before.Term || after.Name != f.before.Name) {
 		f.rec.Note = fmt.Sprintf("leadership went from %s to %s because of a follower", f.before.Name, after.Name)
