@@ -76,8 +76,9 @@ func init() {
 var replaySuite = Suite{
 	Name: "replay", Title: "How fast followers apply, and how far they are behind",
 	About: "`backlog`: one replica of three is held up while write_only transactions (four changes of rows each) are committed; then the load ends, the other replica catches up, and the one is let go. " +
-		"Rates are taken between 90 % and 10 % of the backlog left, without start and end; start-up is the time until the first transaction was applied. With semi-sync, asynchronous replication and Group Replication " +
-		"only the applier stops (`STOP REPLICA SQL_THREAD`): the backlog lies in the replica's own relay log. A node of Trireme is shut down: when it is back, mysqld starts, and the backlog comes over the network from the others. " +
+		"Rates are taken between 90 % and 10 % of the backlog left, without start and end; start-up is the time until the first transaction was applied. With semi-sync and asynchronous replication " +
+		"only the applier stops (`STOP REPLICA SQL_THREAD`): the backlog lies in the replica's own relay log. A member of Group Replication, whose applier cannot be stopped alone, leaves the group and enters it again; " +
+		"a node of Trireme is shut down, and when it is back, mysqld starts: with these two the backlog comes over the network from the others. " +
 		"`steady`: lag at 60 % of the full speed that the system had just before. `burst`: lag in and after 10 s at full speed, and the time until it is below 0.1 s for good. " +
 		"Lag is how long the oldest heartbeat that a replica does not show has been acknowledged; heartbeats are written and looked for each 50 ms on the one clock of this machine, so a lag below 50 ms means: at most one is missing. " +
 		"Rivals run with each number of applier workers, asynchronous replication also without log_replica_updates; Trireme with its own choice, twice as many as the machine has CPUs (`replica_parallel_workers` in `mysql.options` changes it). " +

@@ -51,3 +51,13 @@ func (t *trireme) StartReplica(_ context.Context, host string) error {
 	}
 	return t.Start(n)
 }
+
+// StopReplica takes the member out of the group: its applier alone cannot be stopped (error 3139).
+func (m *mgr) StopReplica(ctx context.Context, host string) error {
+	return execOn(ctx, m.servers[len(m.primaries()):], host, "STOP GROUP_REPLICATION")
+}
+
+// StartReplica lets the member enter again; it fetches what it missed from another one (distributed recovery).
+func (m *mgr) StartReplica(ctx context.Context, host string) error {
+	return execOn(ctx, m.servers[len(m.primaries()):], host, "START GROUP_REPLICATION")
+}
