@@ -51,7 +51,7 @@ func drained(n int64, samples []drainSample) (d drain, err error) {
 	case to < 0:
 		return d, fmt.Errorf("%w: it was applied before the first look; make it larger", errDrain)
 	}
-	if from == 0 { // it was under way when the server could be asked first
+	if samples[0].left < n { // it was under way when the server could be asked first
 		d.StartUp = samples[0].second
 	}
 	begin, end := crossing(samples, rows, from, high), crossing(samples, rows, to+1, low)
