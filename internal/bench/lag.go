@@ -13,8 +13,11 @@ import (
 	"trireme/internal/lab"
 )
 
-// beatEvery is how often a heartbeat is written and looked for; lag is known as exactly as this.
-const beatEvery = 50 * time.Millisecond
+// How often a heartbeat is written, and looked for: not in step, or every look would come at the same moment between two of them.
+const (
+	beatEvery = 50 * time.Millisecond
+	lookEvery = 37 * time.Millisecond
+)
 
 // heartbeats are what one session writes to the leader, numbered, and when each was acknowledged. Numbers stand for times: writer and readers are this
 // process and share its clock.
@@ -74,7 +77,7 @@ func watchLag(ctx context.Context, b *Bed) (*lagWatch, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
-	w.keep(ctx, func(ctx context.Context, n int) error {
+	w.keep(ctx, beatEvery, func(ctx context.Context, n int) error {
 		if _, err := db.ExecContext(ctx, "UPDATE bench_heartbeat SET n = ?", n); err != nil {
 			return err
 		}
@@ -83,7 +86,7 @@ func watchLag(ctx context.Context, b *Bed) (*lagWatch, error) {
 	})
 	for _, name := range replicasOf(b) {
 		replica := b.DB(name)
-		w.keep(ctx, func(ctx context.Context, _ int) error {
+		w.keep(ctx, lookEvery, func(ctx context.Context, _ int) error {
 			at := time.Now()
 			var seen int
 			if err := replica.QueryRowContext(ctx, "SELECT n FROM "+lab.Database+".bench_heartbeat").Scan(&seen); err != nil {
@@ -99,10 +102,10 @@ func watchLag(ctx context.Context, b *Bed) (*lagWatch, error) {
 	return w, nil
 }
 
-// keep calls f every beat with 1, 2, 3 …, until the context ends or f fails.
-func (w *lagWatch) keep(ctx context.Context, f func(ctx context.Context, n int) error) {
+// keep calls f again and again with 1, 2, 3 …, until the context ends or f fails.
+func (w *lagWatch) keep(ctx context.Context, every time.Duration, f func(ctx context.Context, n int) error) {
 	w.running.Go(func() {
-		tick := time.NewTicker(beatEvery)
+		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for n := 1; ; n++ {
 			select {
@@ -128,6 +131,9 @@ func (w *lagWatch) stop() ([]lagSample, error) {
 	w.running.Wait()
 	for _, f := range w.close {
 		w.failed = errors.Join(w.failed, f())
+	}
+	if seconds := int(time.Since(w.begin).Seconds()); len(w.beats.acked) < seconds { // a lag could hide between them
+		w.failed = errors.Join(w.failed, fmt.Errorf("only %d heartbeats were acknowledged in %d s", len(w.beats.acked), seconds))
 	}
 	slices.SortFunc(w.samples, func(a, b lagSample) int { return a.at.Compare(b.at) })
 	return w.samples, w.failed
