@@ -58,7 +58,7 @@ var rpoSuite = Suite{
 			s.Cases = append(s.Cases, d.name)
 		}
 		if quick {
-			s.Rounds, s.Cases, s.Systems = 1, s.Cases[1:], registered("semisync", "mgr-eventual", "trireme")
+			s.Rounds, s.Cases, s.Systems = 1, s.Cases[1:], registered("async", "semisync", "mgr-eventual", "trireme")
 		}
 		return s
 	},
