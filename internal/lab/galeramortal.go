@@ -22,9 +22,9 @@ func (g *galera) Login() verify.Login {
 
 func (g *galera) Kill(hosts []string) error { return killServers(g.servers, hosts) }
 
-// Recover: a minority's loss is the cluster's own affair. After that of a majority an operator makes a primary component again: of the nodes that
-// still run, or of the most advanced one of those that were started. The others would have to copy from it what they lack; the count of what
-// is lost does not need them.
+// Recover: a minority's loss is the cluster's own affair. After that of a majority an operator stops what is left, and starts a new cluster from
+// the most advanced node. (pc.bootstrap would spare the stop, but cannot be set while the wsrep-provider plugin is loaded, which Debian's
+// MariaDB does.) The others would have to copy from it what they lack; the count of what is lost does not need them.
 func (g *galera) Recover(ctx context.Context, back []string, lost string) (human string, err error) {
 	dead := back
 	if lost != "" {
@@ -39,15 +39,12 @@ func (g *galera) Recover(ctx context.Context, back []string, lost string) (human
 	}
 	rest := without(g.servers, lost)
 	serving := alive
-	switch {
-	case 2*len(dead) < total:
-	case len(alive) > 0:
-		human = "made a primary component of the node that was left (pc.bootstrap)"
-		if err := alive[0].exec(ctx, "SET GLOBAL wsrep_provider_options = 'pc.bootstrap=YES'"); err != nil {
-			return human, err
+	if 2*len(dead) > total {
+		human = "stopped what was left, compared the positions of the nodes (--wsrep-recover), and started a new cluster from the most advanced one"
+		for _, s := range alive {
+			s.db.Close()
+			s.proc.Stop(startLimit)
 		}
-	default:
-		human = "compared the positions of the nodes (--wsrep-recover), and started a new cluster from the most advanced one"
 		best, err := g.found(ctx, rest)
 		if err != nil {
 			return human, err
