@@ -171,6 +171,7 @@ type reason struct {
 
 // reasons in the order in which they are tried.
 var reasons = []reason{
+	{metric: valGap, text: "Not examined yet."},
 	{suite: "replay", metric: valDrainAll, text: "The node of Trireme was shut down: its mysqld starts first, and the backlog comes from the other nodes. A rival's server went on running, and with semi-sync and asynchronous replication the backlog lay on its own disk."},
 	{suite: "trx-size", text: "Commits have one order, so everybody's waits for a large one: while mysqld writes it to its binary log, then while the daemon reads it from there and a majority makes it durable. The daemon's CPU time comes out of the same budget as mysqld's."},
 	{rival: "standalone", text: "One server, one copy: nothing is sent, nobody else applies it, and all CPUs are its own. A lost disk loses everything."},
