@@ -109,10 +109,24 @@ func (s Suite) section(r *Results) report.Section {
 	if s.Sections != nil {
 		out.Sections = s.Sections(r)
 	}
+	if failed := r.failed(); len(failed) > 0 {
+		out.Blocks = append(out.Blocks, report.Text("**Failed**, and not in the figures above except for gaps:"), failed)
+	}
 	if missing := notRun(r.summaries()); len(missing) > 0 {
 		out.Blocks = append(out.Blocks, report.Text("Not run:"), missing)
 	}
 	out.Blocks = append(out.Blocks, r.facts())
+	return out
+}
+
+// failed lists the cells that were run and did not come to an end.
+func (r *Results) failed() report.List {
+	var out report.List
+	for _, rec := range r.Records {
+		if rec.Failed != "" {
+			out = append(out, fmt.Sprintf("%s, round %d: %s", rec.Key, rec.Round, rec.Failed))
+		}
+	}
 	return out
 }
 
@@ -138,7 +152,7 @@ func (r *Results) facts() report.Facts {
 		f.Rows = append(f.Rows, [2]string{name, fmt.Sprintf(format, args...)})
 	}
 	add("machine", "%s", r.Machine)
-	add("versions", "MySQL %s, Trireme %s", r.MySQL, r.Trireme)
+	add("versions", "%s", strings.Join(append([]string{"MySQL " + r.MySQL, "Trireme " + r.Trireme}, r.Machine.Programs...), "; "))
 	add("measured", "%s, %.0f minutes", r.Started.Format("2006-01-02 15:04 MST"), r.Ended.Sub(r.Started).Minutes())
 	add("rounds", "%d of %d s each, after %d s of warm-up", s.Rounds, s.Seconds, s.WarmupSeconds)
 	if s.Repeats > 0 {

@@ -73,13 +73,13 @@ var failoverSuite = Suite{
 		"An operator tells a member of a group that has given up to join again; Trireme gets no help.",
 	Defaults: func(quick bool) Settings {
 		s := Settings{Topologies: []string{"lan"}, Threads: []int{64}, Rounds: 1, Repeats: 10, WarmupSeconds: 10, Seconds: 20, AllVariants: true,
-			Systems: registered("semisync", "galera", "mgr-after", "mgr-router", "trireme", "trireme-logger")}
+			Systems: []string{"semisync", "galera", "mgr-after", "mgr-router", "trireme", "trireme-logger"}}
 		for _, k := range faultKinds {
 			s.Cases = append(s.Cases, k.name)
 		}
 		if quick {
 			s.Cases, s.Repeats, s.AllVariants = []string{"mysqld killed", "host lost"}, 1, false
-			s.Systems = registered("mgr-after", "mgr-router", "trireme")
+			s.Systems = []string{"mgr-after", "mgr-router", "trireme"}
 		}
 		return s
 	},

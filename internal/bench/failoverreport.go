@@ -32,7 +32,18 @@ func meanWithin(values []float64) (mean, half float64) {
 	for _, v := range values {
 		squares += (v - mean) * (v - mean)
 	}
-	return mean, 1.96 * math.Sqrt(squares/(n-1)/n)
+	return mean, studentT(len(values)-1) * math.Sqrt(squares/(n-1)/n)
+}
+
+// studentT is the 97.5 % quantile of Student's distribution, within 1 % (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5).
+func studentT(freedom int) float64 {
+	exact := []float64{12.706, 4.303, 3.182, 2.776}
+	if freedom <= len(exact) {
+		return exact[freedom-1]
+	}
+	const x = 1.959964
+	n := float64(freedom)
+	return x + (x*x*x+x)/(4*n) + (5*math.Pow(x, 5)+16*x*x*x+3*x)/(96*n*n)
 }
 
 // faultRow is one kind of fault on one system.

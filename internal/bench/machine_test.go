@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"math"
 	"os"
 	"testing"
 	"time"
@@ -36,5 +37,13 @@ func TestMedianAndQuantile(t *testing.T) {
 	v := []float64{10, 9, 8, 7, 6, 5, 4, 3, 2, 1}
 	if quantile(v, 0.99) != 10 || quantile(v, 0.5) != 5 || v[0] != 10 {
 		t.Error("quantile is wrong, or changed its argument")
+	}
+}
+
+func TestStudentT(t *testing.T) {
+	for freedom, want := range map[int]float64{1: 12.706, 4: 2.776, 5: 2.571, 9: 2.262, 29: 2.045, 1000: 1.962} {
+		if got := studentT(freedom); math.Abs(got/want-1) > 0.01 {
+			t.Errorf("%d degrees of freedom: %.3f, want %.3f", freedom, got, want)
+		}
 	}
 }

@@ -85,9 +85,9 @@ var replaySuite = Suite{
 		"In full: 30,000 transactions, 1, 4, 8 and 16 workers, all cases with each, 3 rounds.",
 	Defaults: func(quick bool) Settings {
 		s := Settings{Topologies: []string{"lan"}, Cases: replayCases, Workers: []int{1, 4, 8, 16}, Threads: []int{64}, Rounds: 3, WarmupSeconds: 5, Seconds: 60, Tables: 8, Rows: 20000,
-			Transactions: 30000, Systems: registered("async", "semisync", "mgr-eventual", "trireme")}
+			Transactions: 30000, Systems: []string{"async", "semisync", "mgr-eventual", "trireme"}}
 		if quick {
-			s.Workers, s.Rounds, s.Seconds, s.Transactions, s.Systems = []int{4, 16}, 1, 20, 15000, registered("semisync", "mgr-eventual", "trireme")
+			s.Workers, s.Rounds, s.Seconds, s.Transactions, s.Systems = []int{4, 16}, 1, 20, 15000, []string{"semisync", "mgr-eventual", "trireme"}
 		}
 		return s
 	},
@@ -135,9 +135,9 @@ var trxSizeSuite = Suite{
 		"In full: 1 KiB to 1 GiB on four systems, 3 rounds, 10 s before and after each.",
 	Defaults: func(quick bool) Settings {
 		s := Settings{Topologies: []string{"lan"}, Cases: []string{"1KiB", "64KiB", "1MiB", "16MiB", "128MiB", "1GiB"}, Threads: []int{16}, Rounds: 3, Seconds: 10, CPUs: -1, Tables: 8, Rows: 20000,
-			Systems: registered("standalone", "semisync", "mgr-after", "trireme")}
+			Systems: []string{"standalone", "semisync", "mgr-after", "trireme"}}
 		if quick {
-			s.Cases, s.Rounds, s.Seconds, s.Systems = []string{"1KiB", "1MiB", "16MiB", "128MiB"}, 1, 5, registered("semisync", "mgr-after", "trireme")
+			s.Cases, s.Rounds, s.Seconds, s.Systems = []string{"1KiB", "1MiB", "16MiB", "128MiB"}, 1, 5, []string{"semisync", "mgr-after", "trireme"}
 		}
 		return s
 	},

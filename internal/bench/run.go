@@ -79,21 +79,20 @@ func Run(ctx context.Context, o RunOptions) (err error) {
 			err = errors.Join(err, l.Clean(), os.RemoveAll(systemDir(o.Dir)))
 		}
 	}()
-	var broken error
+	var failed error
 	for _, s := range suites {
-		if err := o.runSuite(ctx, l, s); err != nil {
-			if ctx.Err() != nil {
-				return fmt.Errorf("%s: interrupted; what was measured is kept, go on with --resume", s.Name)
-			}
-			return fmt.Errorf("%s: %w", s.Name, err)
+		err := o.runSuite(ctx, l, s)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("%s: interrupted; what was measured is kept, go on with --resume", s.Name)
+		case errors.Is(err, errComplete):
+			fmt.Fprintf(o.Say, "%s: %v\n", s.Name, err)
+		case err != nil:
+			fmt.Fprintf(o.Say, "%s: %v\n", s.Name, err)
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", s.Name, err))
 		}
-		r, err := readResults(resultsPath(o.Out, s.Name))
-		if err != nil {
-			return err
-		}
-		broken = errors.Join(broken, r.broken())
 	}
-	return errors.Join(broken, Report(ReportOptions{Out: o.Out, Say: o.Say}))
+	return errors.Join(failed, Report(ReportOptions{Out: o.Out, Say: o.Say}))
 }
 
 // DefaultOut is where results and reports go.
@@ -134,7 +133,12 @@ func (o RunOptions) runSuite(ctx context.Context, l *lab.Lab, suite Suite) error
 	if err != nil {
 		return err
 	}
-	h := Header{Settings: settings, Machine: describeMachine(), MySQL: l.Version, Trireme: o.Version, Started: time.Now().UTC()}
+	machine := describeMachine()
+	if err := machine.describeDisk(o.Dir); err != nil {
+		return err
+	}
+	machine.Programs = l.Programs(ctx)
+	h := Header{Settings: settings, Machine: machine, MySQL: l.Version, Trireme: o.Version, Started: time.Now().UTC()}
 	st, err := openStore(o.Out, h, o.Resume, o.Fresh)
 	if err != nil {
 		return err
@@ -147,7 +151,7 @@ func (o RunOptions) runSuite(ctx context.Context, l *lab.Lab, suite Suite) error
 			return errors.Join(err, st.file.Close())
 		}
 	}
-	return st.finish(time.Now().UTC())
+	return errors.Join(st.finish(time.Now().UTC()), r.broken, st.results.broken())
 }
 
 // errNothing: not one cell could be run.
@@ -174,6 +178,7 @@ type runner struct {
 	say      io.Writer
 
 	todo        []Group
+	broken      error // starts of Trireme that failed
 	cells, done int
 	left, spent time.Duration // estimate of what is left; real time of what is done
 	planned     time.Duration // estimate of what is done
@@ -251,7 +256,11 @@ func (r *runner) runGroup(ctx context.Context, g Group) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return r.notRun(g.Cells, startTakes, fmt.Errorf("it did not start: %w", err))
+		err = fmt.Errorf("it did not start: %w", err)
+		if g.System.Ours && !errors.Is(err, lab.ErrNotHere) {
+			r.broken = errors.Join(r.broken, fmt.Errorf("%s %w", g.Cells[0].Key.start(), err))
+		}
+		return r.notRun(g.Cells, startTakes, err)
 	}
 	r.progress(time.Since(begin), startTakes, "%s is up after %.0f s", g.Cells[0].Key.start(), time.Since(begin).Seconds())
 	for i, c := range g.Cells {
@@ -260,21 +269,24 @@ func (r *runner) runGroup(ctx context.Context, g Group) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil {
-			if errors.Is(err, errBroken) || running.Settle(ctx) != nil {
-				return r.notRun(g.Cells[i:], 0, err)
-			}
-			if err := r.notRun(g.Cells[i:i+1], 0, err); err != nil {
-				return err
-			}
-			continue
-		}
 		rec.Key, rec.At, rec.Seconds = c.Key, begin.UTC(), time.Since(begin).Seconds()
+		switch {
+		case errors.Is(err, lab.ErrNotHere):
+			rec.NotRun = err.Error()
+		case err != nil:
+			rec.Failed = err.Error()
+			if g.System.Ours {
+				rec.Broken = rec.Failed
+			}
+		}
 		if err := r.store.add(rec); err != nil {
 			return err
 		}
 		r.done++
 		r.progress(time.Since(begin), c.Takes, "%s: %s", c.Key, rec.summary())
+		if err != nil && (errors.Is(err, errBroken) || running.Settle(ctx) != nil) {
+			return r.notRun(g.Cells[i+1:], 0, fmt.Errorf("the system was not usable any more: %w", err))
+		}
 	}
 	return nil
 }
@@ -287,6 +299,9 @@ func (k Key) start() string {
 
 // notRun records why cells have no result.
 func (r *runner) notRun(cells []Cell, planned time.Duration, why error) error {
+	if len(cells) == 0 {
+		return nil
+	}
 	for _, c := range cells {
 		rec := Record{Key: c.Key, At: time.Now().UTC(), NotRun: why.Error()}
 		if err := r.store.add(rec); err != nil {
@@ -310,8 +325,10 @@ func (r Record) summary() string {
 			out = append(out, m.text(v))
 		}
 	}
-	if r.Note != "" {
-		out = append(out, r.Note)
+	for _, text := range []string{r.Note, r.NotRun, r.Failed} {
+		if text != "" {
+			out = append(out, text)
+		}
 	}
 	return strings.Join(out, ", ")
 }

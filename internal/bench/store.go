@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,6 +42,7 @@ type Record struct {
 	Hosts   []HostUse            `json:"hosts,omitempty"`
 	Note    string               `json:"note,omitempty"`
 	NotRun  string               `json:"not_run,omitempty"` // why
+	Failed  string               `json:"failed,omitempty"`  // it was run, and this is what became of it
 	Broken  string               `json:"broken,omitempty"`  // a promise of Trireme's that does not hold
 }
 
@@ -73,8 +75,8 @@ func openStore(out string, h Header, resume, fresh bool) (*store, error) {
 	old, err := readResults(part)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if resume {
-			return nil, fmt.Errorf("nothing to resume: there is no %s", part)
+		if err := s.replaceable(resume, fresh); err != nil {
+			return nil, err
 		}
 	case fresh: // whatever it is
 	case err != nil:
@@ -83,14 +85,33 @@ func openStore(out string, h Header, resume, fresh bool) (*store, error) {
 		return nil, fmt.Errorf("%w: %s holds %d cells of %s; go on with --resume, or throw them away with --fresh", errUnfinished, part, len(old.Records), old.Started.Format("2006-01-02 15:04"))
 	case !reflect.DeepEqual(old.Settings, h.Settings):
 		return nil, fmt.Errorf("%s was run with other settings; resume with the same ones, or throw it away with --fresh", part)
-	case old.MySQL != h.MySQL || old.Machine.CPUs != h.Machine.CPUs:
-		return nil, fmt.Errorf("%s was run with MySQL %s on %d CPUs, this is %s on %d: they cannot be compared; throw it away with --fresh",
-			part, old.MySQL, old.Machine.CPUs, h.MySQL, h.Machine.CPUs)
+	case old.MySQL != h.MySQL || old.Trireme != h.Trireme || old.Machine.CPUs != h.Machine.CPUs:
+		return nil, fmt.Errorf("%s was run with MySQL %s and Trireme %s on %d CPUs, this is %s and %s on %d: they cannot be compared; throw it away with --fresh",
+			part, old.MySQL, old.Trireme, old.Machine.CPUs, h.MySQL, h.Trireme, h.Machine.CPUs)
 	default:
 		s.results = old
 		s.results.drop(func(r Record) bool { return r.NotRun != "" }) // another try
 	}
 	return s, s.rewrite()
+}
+
+// errComplete: the suite has been run with these settings.
+var errComplete = errors.New("complete")
+
+// replaceable says whether a new run may take the place of a finished one: a quick one not of a full one, and with resume none of its own kind.
+func (s *store) replaceable(resume, fresh bool) error {
+	old, err := readResults(s.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || fresh:
+		return nil
+	case err != nil:
+		return err
+	case resume && reflect.DeepEqual(old.Settings, s.results.Settings):
+		return fmt.Errorf("%s: %w", s.path, errComplete)
+	case s.results.Settings.Quick && !old.Settings.Quick:
+		return fmt.Errorf("%s holds a full run of %s, which a quick one does not replace: name another directory with --out, or throw it away with --fresh", s.path, old.Started.Format("2006-01-02"))
+	}
+	return nil
 }
 
 // rewrite begins the file with what is known.
@@ -133,8 +154,8 @@ func (s *store) has(k Key) bool {
 
 // finish gives a complete run its name. One without a single figure is thrown away, and is an error.
 func (s *store) finish(now time.Time) error {
-	if all := s.results.Records; len(all) > 0 && !slices.ContainsFunc(all, func(r Record) bool { return r.NotRun == "" }) {
-		return errors.Join(fmt.Errorf("%w: %s: %s", errNothing, all[0].Key, all[0].NotRun), s.file.Close(), os.Remove(s.path+".part"))
+	if all := s.results.Records; len(all) > 0 && !slices.ContainsFunc(all, func(r Record) bool { return r.NotRun == "" && r.Failed == "" }) {
+		return errors.Join(fmt.Errorf("%w: %s: %s", errNothing, all[0].Key, cmp.Or(all[0].NotRun, all[0].Failed)), s.file.Close(), os.Remove(s.path+".part"))
 	}
 	s.results.Ended = now
 	if err := errors.Join(s.file.Close(), s.rewrite(), s.file.Close()); err != nil {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 
 	"trireme/internal/lab"
@@ -120,9 +121,9 @@ var jitterSuite = Suite{
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
 		s.Topologies, s.Threads, s.Rounds, s.Seconds, s.AllVariants = []string{"lan", "two-regions"}, []int{64}, 1, 300, false
-		s.Systems = registered("standalone", "semisync", "mgr-eventual", "mgr-after", "galera", "trireme")
+		s.Systems = []string{"standalone", "semisync", "mgr-eventual", "mgr-after", "galera", "trireme"}
 		if quick {
-			s.Topologies, s.Seconds, s.Systems = []string{"lan"}, 60, registered("standalone", "semisync", "mgr-after", "trireme")
+			s.Topologies, s.Seconds, s.Systems = []string{"lan"}, 60, []string{"standalone", "semisync", "mgr-after", "trireme"}
 		}
 		return s
 	},
@@ -166,7 +167,7 @@ var consistencySuite = Suite{
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
 		s.Workloads, s.Threads, s.Cases, s.AllVariants = []string{"oltp_read_write"}, []int{4, 8, 16, 32, 64}, consistencyLevels, false
-		s.Systems = registered("mgr-eventual", "trireme")
+		s.Systems = []string{"mgr-eventual", "trireme"}
 		if quick {
 			s.Threads = []int{4, 64}
 		}
@@ -191,49 +192,82 @@ var consistencySuite = Suite{
 
 var accessSuite = Suite{
 	Name: "access", Title: "Cost of the way to the server",
-	About: "oltp_read_write directly, through the system's router and through a virtual IP address, on one started system in turns. CPU of a router outside of the hosts counts as a host's.",
+	About: "oltp_read_write directly, through the system's router and through a virtual IP address, in alternating blocks on one started system. The cost is the mean of the differences between a block and the direct one " +
+		"before it, with its 95 % interval. Without CPU budgets: MySQL Router stands on the client's host, Trireme's router in the leader's daemon, and both take what they need from the same machine.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
-		s.Workloads, s.Threads, s.Systems, s.AllVariants = []string{"oltp_read_write"}, []int{16, 32, 64}, registered("mgr-router", "trireme"), false
+		s.Workloads, s.Threads, s.Systems, s.AllVariants = []string{"oltp_read_write"}, []int{16, 32, 64}, []string{"mgr-router", "trireme"}, false
+		s.Rounds, s.Repeats, s.WarmupSeconds, s.CPUs = 1, 30, 1, 0
 		if quick {
-			s.Threads, s.Rounds = []int{16, 64}, 2
+			s.Threads, s.Repeats, s.Seconds = []int{16, 64}, 6, 5
 		}
 		return s
 	},
+	Check: func(s Settings) error {
+		if s.Repeats < 2 {
+			return fmt.Errorf("%d repeats: at least 2, of which the interval is taken", s.Repeats)
+		}
+		return nil
+	},
 	Plan: func(s Settings) ([]Group, error) {
+		if err := lookSysbench(); err != nil {
+			return nil, err
+		}
 		return s.groups(func(g *Group, base Key) error {
 			g.Prepare = prepareTables
-			for _, via := range []lab.Via{lab.Direct, lab.Router, lab.VIP} {
-				base.Case = string(via)
-				g.Cells = append(g.Cells, s.oltpCells(base, via)...)
+			for _, threads := range s.Threads {
+				one := s
+				one.Threads = []int{threads}
+				for i := range s.Repeats {
+					base.Repeat = i + 1
+					for _, via := range []lab.Via{lab.Direct, lab.Router, lab.VIP} {
+						base.Case = string(via)
+						g.Cells = append(g.Cells, one.oltpCells(base, via)...)
+					}
+				}
 			}
 			return nil
 		})
 	},
 	Blocks: func(r *Results) []report.Block {
 		all := r.summaries()
-		return []report.Block{pivot(all, valTPS, "TPS"), costTable(all), pivot(all, valP95, "p95 ms"), pivot(all, valCPUAll, "CPU of all hosts per transaction, relative")}
+		return []report.Block{r.costTable(), pivot(all, valTPS, "TPS"), pivot(all, valP95, "p95 ms"), pivot(all, valCPUAll, "CPU of all hosts per transaction, relative")}
 	},
 }
 
-// costTable is what each way costs against the direct one.
-func costTable(all []summary) report.Table {
-	t := report.Table{Caption: "TPS lost against the direct way", Columns: []report.Column{{Title: "system"}, {Title: "way"}, {Title: "threads", Number: true}, {Title: "lost", Number: true}}}
-	for _, s := range all {
-		if s.Case == string(lab.Direct) || !s.has(valTPS) {
+// costTable is what each way costs against the direct block before it.
+func (r *Results) costTable() report.Table {
+	t := report.Table{Caption: "TPS lost against the direct way, in percent, with the 95 % interval", Columns: []report.Column{{Title: "system"}, {Title: "way"}, {Title: "threads", Number: true},
+		{Title: "blocks", Number: true}, {Title: "lost", Number: true}, {Title: "verdict"}}}
+	tps := map[Key]float64{}
+	for _, rec := range r.Records {
+		if v, ok := rec.Values[valTPS]; ok {
+			tps[rec.Key] = v
+		}
+	}
+	var order []Key
+	lost := map[Key][]float64{}
+	for _, rec := range r.Records {
+		direct := rec.Key
+		direct.Case = string(lab.Direct)
+		v, base := tps[rec.Key], tps[direct]
+		if rec.Key == direct || v == 0 || base == 0 {
 			continue
 		}
-		k := s.Key
-		k.Case = string(lab.Direct)
-		for _, d := range all {
-			if d.Key == k && d.has(valTPS) {
-				c := report.Cell{Text: fmt.Sprintf("%.1f %%", 100*(1-s.Values[valTPS].Median/d.Values[valTPS].Median))}
-				if s.Values[valTPS].wide() || d.Values[valTPS].wide() {
-					c.Mark = report.Wide
-				}
-				t.Rows = append(t.Rows, []report.Cell{{Text: shortName(s.System)}, {Text: s.Case}, {Text: strconv.Itoa(s.Threads)}, c})
-			}
+		k := rec.Key.cell()
+		if lost[k] == nil {
+			order = append(order, k)
 		}
+		lost[k] = append(lost[k], 100*(1-v/base))
+	}
+	for _, k := range order {
+		mean, half := meanWithin(lost[k])
+		verdict := "resolved"
+		if math.Abs(mean) < half || len(lost[k]) < 2 {
+			verdict = "not resolved"
+		}
+		t.Rows = append(t.Rows, []report.Cell{{Text: shortName(k.System)}, {Text: k.Case}, {Text: strconv.Itoa(k.Threads)}, {Text: strconv.Itoa(len(lost[k]))},
+			{Text: fmt.Sprintf("%.1f ± %.1f", mean, half)}, {Text: verdict}})
 	}
 	return t
 }
@@ -244,9 +278,9 @@ var scalingSuite = Suite{
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
 		s.Threads, s.Cases, s.CPUs, s.AllVariants = []int{1, 64}, []string{"3", "5", "7", "9"}, 0, false
-		s.Systems = registered("semisync", "mgr-eventual", "mgr-after", "galera", "trireme", "trireme-loggers")
+		s.Systems = []string{"semisync", "mgr-eventual", "mgr-after", "galera", "trireme", "trireme-loggers"}
 		if quick {
-			s.Cases, s.Systems = []string{"3", "9"}, registered("semisync", "mgr-after", "trireme", "trireme-loggers")
+			s.Cases, s.Systems = []string{"3", "9"}, []string{"semisync", "mgr-after", "trireme", "trireme-loggers"}
 		}
 		return s
 	},
@@ -275,7 +309,7 @@ var cpuSuite = Suite{
 		s := oltpDefaults(quick)
 		s.Threads, s.CPUs = []int{1, 16, 64}, 0
 		if quick {
-			s.Threads, s.Systems = []int{1, 64}, registered("standalone", "semisync", "mgr-after", "trireme")
+			s.Threads, s.Systems = []int{1, 64}, []string{"standalone", "semisync", "mgr-after", "trireme"}
 		}
 		return s
 	},

@@ -29,7 +29,8 @@ type summary struct {
 	Key    // Round and Repeat are 0
 	Runs   int
 	Values map[string]stat
-	NotRun string // of the last round that was not run, where none was
+	NotRun string   // of the last round that was not run, where none was
+	Failed []string // what became of those that were run and failed
 	Notes  []string
 }
 
@@ -61,7 +62,11 @@ func summarise(k Key, cells []Record) summary {
 			s.NotRun = c.NotRun
 			continue
 		}
-		s.Runs++
+		if c.Failed != "" {
+			s.Failed = append(s.Failed, c.Failed)
+		} else {
+			s.Runs++
+		}
 		for name, v := range c.Values {
 			values[name] = append(values[name], v)
 		}
@@ -168,7 +173,10 @@ func (m metric) cell(s summary, ok bool, metric string, top bool) report.Cell {
 	v, has := s.Values[metric]
 	if !ok || !has {
 		c := report.Cell{Text: "–", Mark: report.Absent}
-		if s.NotRun != "" {
+		switch {
+		case len(s.Failed) > 0:
+			c = report.Cell{Text: "failed", Note: s.Failed[0], Mark: report.Absent}
+		case s.NotRun != "":
 			c = report.Cell{Text: "not run", Note: s.NotRun, Mark: report.Absent}
 		}
 		return c
@@ -176,6 +184,9 @@ func (m metric) cell(s summary, ok bool, metric string, top bool) report.Cell {
 	c := report.Cell{Text: m.number(v.Median), Note: s.Variant}
 	if s.Runs > 1 {
 		c.Note = fmt.Sprintf("%s; %d runs, %s to %s", s.Variant, s.Runs, m.number(v.Low), m.number(v.High))
+	}
+	if n := len(s.Failed); n > 0 {
+		c.Note += fmt.Sprintf("; %d of %d runs failed", n, n+s.Runs)
 	}
 	switch {
 	case v.wide():

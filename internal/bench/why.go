@@ -24,8 +24,12 @@ type duel struct {
 	theirs stat
 }
 
-// noise is how far figures may differ before one system is called slower.
-const noise = 0.02
+const (
+	// noise is how far figures may differ before a cell is listed as one where Trireme is slower.
+	noise = 0.02
+	// unresolved is how far they must differ to be counted as better or worse.
+	unresolved = 0.1
+)
 
 // duels of a suite: every cell in which both Trireme and a rival have the figure.
 func (s Suite) duels(r *Results) []duel {
@@ -38,10 +42,14 @@ func (s Suite) duels(r *Results) []duel {
 		for _, x := range all {
 			own, ok := cells[x.row()][ours]
 			theirs := x.Values[m.Name]
-			if !ok || isOurs(x.System) || !own.has(m.Name) || !x.has(m.Name) || theirs.Median == 0 {
+			if !ok || isOurs(x.System) || !own.has(m.Name) || !x.has(m.Name) {
 				continue
 			}
-			out = append(out, duel{suite: s.Name, key: x.Key, metric: m, ratio: own.Values[m.Name].Median / theirs.Median, ours: own.Values[m.Name], theirs: theirs})
+			d := duel{suite: s.Name, key: x.Key, metric: m, ratio: own.Values[m.Name].Median / theirs.Median, ours: own.Values[m.Name], theirs: theirs}
+			if math.IsNaN(d.ratio) {
+				d.ratio = 1 // both are nothing
+			}
+			out = append(out, d)
 		}
 	}
 	return out
@@ -61,15 +69,12 @@ func losses(all []duel) []duel {
 
 // glance sums duels up: how often Trireme is better than a rival in a figure, and by how much.
 func glance(all []duel) report.Section {
-	t := report.Table{Columns: []report.Column{{Title: "suite"}, {Title: "figure"}, {Title: "rival"}, {Title: "cells", Number: true}, {Title: "Trireme better in", Number: true},
-		{Title: "mean ratio", Number: true}, {Title: "lowest", Number: true}, {Title: "highest", Number: true}}}
+	t := report.Table{Columns: []report.Column{{Title: "suite"}, {Title: "figure"}, {Title: "rival"}, {Title: "cells", Number: true}, {Title: "Trireme better", Number: true},
+		{Title: "worse", Number: true}, {Title: "equal or not sure", Number: true}, {Title: "mean ratio", Number: true}, {Title: "lowest", Number: true}, {Title: "highest", Number: true}}}
 	type group struct{ suite, metric, rival string }
 	var order []group
 	of := map[group][]duel{}
 	for _, d := range all {
-		if d.ratio <= 0 { // nothing, as of "behind": no ratio can be formed of it
-			continue
-		}
 		g := group{d.suite, d.metric.Name, d.key.System}
 		if of[g] == nil {
 			order = append(order, g)
@@ -77,31 +82,42 @@ func glance(all []duel) report.Section {
 		of[g] = append(of[g], d)
 	}
 	for _, g := range order {
-		var logs, low, high float64
-		better, m := 0, metricOf(g.metric)
-		for i, d := range of[g] {
-			logs += math.Log(d.ratio)
-			if d.behind() < 0 {
+		var logs float64
+		better, worse, ratios, m := 0, 0, []float64(nil), metricOf(g.metric)
+		for _, d := range of[g] {
+			switch sure := !d.ours.wide() && !d.theirs.wide(); {
+			case sure && d.behind() < -unresolved:
 				better++
+			case sure && d.behind() > unresolved:
+				worse++
 			}
-			if i == 0 {
-				low = d.ratio
+			if d.ratio > 0 && !math.IsInf(d.ratio, 0) { // of nothing no mean can be formed
+				logs, ratios = logs+math.Log(d.ratio), append(ratios, d.ratio)
 			}
-			low, high = min(low, d.ratio), max(high, d.ratio)
 		}
-		mean := math.Exp(logs / float64(len(of[g])))
-		c := report.Cell{Text: ratioText(mean), Mark: report.Better}
-		if (mean < 1) != m.Lower {
-			c.Mark = report.Worse
+		line := []report.Cell{{Text: g.suite}, {Text: m.Title}, {Text: shortName(g.rival)}, {Text: strconv.Itoa(len(of[g]))}, {Text: strconv.Itoa(better)}, {Text: strconv.Itoa(worse)},
+			{Text: strconv.Itoa(len(of[g]) - better - worse)}, {Text: "–"}, {Text: "–"}, {Text: "–"}}
+		if len(ratios) > 0 {
+			mean := math.Exp(logs / float64(len(ratios)))
+			line[7] = report.Cell{Text: ratioText(mean), Mark: report.Better}
+			if (mean < 1) != m.Lower {
+				line[7].Mark = report.Worse
+			}
+			line[8].Text, line[9].Text = ratioText(slices.Min(ratios)), ratioText(slices.Max(ratios))
 		}
-		t.Rows = append(t.Rows, []report.Cell{{Text: g.suite}, {Text: m.Title}, {Text: shortName(g.rival)}, {Text: strconv.Itoa(len(of[g]))}, {Text: strconv.Itoa(better)}, c,
-			{Text: ratioText(low)}, {Text: ratioText(high)}})
+		t.Rows = append(t.Rows, line)
 	}
 	return report.Section{ID: "glance", Title: "At a glance", Blocks: []report.Block{
-		report.Text("Trireme's figure divided by each rival's best variant, over all cells of a suite; the mean is the geometric one. More is better for TPS and rows per second, less for everything else."), t}}
+		report.Text(fmt.Sprintf("Trireme's figure divided by each rival's best variant, over all cells of a suite; the mean is the geometric one. Better and worse are counted from %.0f %% on, and where the runs agree. "+
+			"That a rival's best variant of each cell is taken favours rivals with many. More", 100*unresolved) + " is better for TPS and rows per second, less for everything else."), t}}
 }
 
-func ratioText(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+func ratioText(v float64) string {
+	if math.IsInf(v, 0) {
+		return "∞"
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}
 
 // safe reports whether the rival promises what Trireme does.
 func (l duel) safe() bool {
@@ -138,11 +154,11 @@ func slower(list []duel) report.Section {
 func (l duel) behind() float64 {
 	if l.metric.Lower {
 		if l.ratio == 0 {
-			return 0
+			return -1
 		}
-		return 1 - 1/l.ratio
+		return 1 - 1/l.ratio // 1 where the rival has nothing
 	}
-	return 1 - l.ratio
+	return max(-1, 1-l.ratio)
 }
 
 // lossTable lists them.

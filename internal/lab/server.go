@@ -29,6 +29,7 @@ func SharedOptions() map[string]string {
 		"max_connections":           "600",
 		"performance_schema":        "OFF",
 		"table_open_cache":          "600",
+		"skip_name_resolve":         "ON",  // as Trireme sets it: logins do not wait for a name server
 		"innodb_log_writer_threads": "OFF", // the vendor's advice for few cores
 	}
 }

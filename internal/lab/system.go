@@ -123,7 +123,7 @@ type Running interface {
 
 // Systems in the order in which they run and are shown.
 func Systems() []System {
-	return []System{standaloneSystem, asyncSystem, semisyncSystem, mgrEventualSystem, mgrAfterSystem, mgrMultiSystem, mgrRouterSystem, galeraSystem,
+	return []System{standaloneSystem, asyncSystem, semisyncSystem, mgrEventualSystem, mgrAfterSystem, mgrMultiSystem, mgrRouterSystem, galeraSystem, galeraRelaxedSystem,
 		triremeSystem, triremeDoubleSystem, triremeLoggerSystem, triremeLoggersSystem}
 }
 

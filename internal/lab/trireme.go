@@ -132,13 +132,25 @@ func (t *trireme) Hosts() []HostParts {
 
 func (t *trireme) DB(host string) *sql.DB { return t.dbs[host] }
 
-// Settle waits until all members are healthy.
+// Settle waits until all members are healthy, and moves leadership to the first node, as it is with other systems: where the leader stands among
+// the sites of a topology matters.
 func (t *trireme) Settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
 	v, err := t.WaitHealthy(ctx)
+	if err != nil {
+		return err
+	}
+	if first := t.Nodes()[0].Name; v.Leader != first {
+		if _, err := t.Switchover(ctx, first); err != nil {
+			return fmt.Errorf("leadership to %s: %w", first, err)
+		}
+		if v, err = t.WaitHealthy(ctx); err != nil {
+			return err
+		}
+	}
 	t.lead = v.Leader
-	return err
+	return nil
 }
 
 func (t *trireme) Behind(ctx context.Context) (int64, error) {
