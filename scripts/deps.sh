@@ -40,7 +40,8 @@ case ${1:-build} in
     need_go
     "$here/mysql.sh" >/dev/null
     need sysbench sysbench "Install it from your distribution (apt-get install sysbench)."
-    # A rival that the benchmarks go without.
+    # Rivals that the benchmarks go without.
+    "$here/mysql-router.sh" >/dev/null || say "there is no MySQL Router: InnoDB Cluster will not be compared"
     "$here/mariadb.sh" >/dev/null || say "there is no MariaDB: Galera will not be compared"
     ;;
   *) die "unknown goal $1 (build, test, bench)" ;;

@@ -20,19 +20,21 @@ type benchRunCmd struct {
 	Resume bool     `help:"Go on with an interrupted run; cells that were not run are tried again."`
 	Fresh  bool     `help:"Throw away what an interrupted run has measured."`
 
-	Systems     []string      `placeholder:"NAME,…" help:"Systems to run. A wrong name lists them all."`
-	AllVariants bool          `help:"Run every variant of a rival, not only the one that suits most cells; full runs do so anyway."`
-	Topologies  []string      `placeholder:"NAME,…" help:"Presets or files of emulated networks; none: all on the loopback address."`
-	Workloads   []string      `placeholder:"NAME,…" help:"Workloads of sysbench."`
-	Cases       []string      `placeholder:"CASE,…" help:"What a suite varies besides, such as numbers of nodes or faults."`
-	Threads     []int         `placeholder:"N,…" help:"Client threads."`
-	Rounds      int           `placeholder:"N" help:"Rounds; the median counts."`
-	Repeats     int           `placeholder:"N" help:"Repeats of each fault on one start."`
-	Warmup      time.Duration `placeholder:"TIME" help:"Load before each measurement."`
-	Time        time.Duration `placeholder:"TIME" help:"Length of a measurement."`
-	CPUs        float64       `name:"cpus" default:"-1" placeholder:"N" help:"CPUs that each emulated host may use; 0: no limit. Default: those of the machine divided by four, where the suite limits them."`
-	Tables      int           `placeholder:"N" help:"Tables of sysbench."`
-	Rows        int           `placeholder:"N" help:"Rows of each table."`
+	Systems      []string      `placeholder:"NAME,…" help:"Systems to run. A wrong name lists them all."`
+	AllVariants  bool          `help:"Run every variant of a rival, not only the one that suits most cells; full runs do so anyway."`
+	Topologies   []string      `placeholder:"NAME,…" help:"Presets or files of emulated networks; none: all on the loopback address."`
+	Workloads    []string      `placeholder:"NAME,…" help:"Workloads of sysbench."`
+	Cases        []string      `placeholder:"CASE,…" help:"What a suite varies besides, such as numbers of nodes or faults."`
+	Threads      []int         `placeholder:"N,…" help:"Client threads."`
+	Rounds       int           `placeholder:"N" help:"Rounds; the median counts."`
+	Repeats      int           `placeholder:"N" help:"Repeats on one start: of each fault, of each block of suite access."`
+	Workers      []int         `placeholder:"N,…" help:"Suite replay: applier workers of rivals."`
+	Transactions int           `placeholder:"N" help:"Suite replay: transactions of the backlog."`
+	Warmup       time.Duration `placeholder:"TIME" help:"Load before each measurement."`
+	Time         time.Duration `placeholder:"TIME" help:"Length of a measurement."`
+	CPUs         float64       `name:"cpus" default:"-1" placeholder:"N" help:"CPUs that each emulated host may use; 0: no limit. Default: those of the machine divided by four, where the suite limits them."`
+	Tables       int           `placeholder:"N" help:"Tables of sysbench."`
+	Rows         int           `placeholder:"N" help:"Rows of each table."`
 
 	Mysqld string `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
 	Dir    string `type:"path" placeholder:"DIR" help:"Scratch directory. Default: a new one, removed afterwards."`
@@ -43,7 +45,7 @@ type benchRunCmd struct {
 func (c *benchRunCmd) Run(e *env) error {
 	return bench.Run(e.ctx, bench.RunOptions{Suites: c.Suites, Quick: c.Quick, Resume: c.Resume, Fresh: c.Fresh, MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out,
 		Version: buildVersion(), Say: e.out, Settings: bench.Settings{Systems: c.Systems, AllVariants: c.AllVariants, Topologies: c.Topologies, Workloads: c.Workloads,
-			Cases: c.Cases, Threads: c.Threads, Rounds: c.Rounds, Repeats: c.Repeats, WarmupSeconds: int(c.Warmup.Seconds()), Seconds: int(c.Time.Seconds()), CPUs: c.CPUs,
+			Cases: c.Cases, Threads: c.Threads, Rounds: c.Rounds, Repeats: c.Repeats, Workers: c.Workers, Transactions: c.Transactions, WarmupSeconds: int(c.Warmup.Seconds()), Seconds: int(c.Time.Seconds()), CPUs: c.CPUs,
 			Tables: c.Tables, Rows: c.Rows}})
 }
 

@@ -228,8 +228,26 @@ func (s Settings) check(suite Suite) error {
 	if s.Rounds < 1 || s.Seconds < 1 || s.WarmupSeconds < 0 || s.Tables < 0 || s.Rows < 0 {
 		return errors.New("a number of rounds, seconds, tables or rows is not positive")
 	}
+	if len(s.Cases) > 0 && len(suite.Defaults(s.Quick).Cases) == 0 {
+		return fmt.Errorf("suite %s has no cases", s.Suite)
+	}
+	for what, n := range map[string][2]int{"systems": distinct(s.Systems), "topologies": distinct(s.Topologies), "workloads": distinct(s.Workloads),
+		"cases": distinct(s.Cases), "threads": distinct(s.Threads), "workers": distinct(s.Workers)} {
+		if n[0] != n[1] {
+			return fmt.Errorf("one of the %s is named twice", what)
+		}
+	}
 	if suite.Check != nil {
 		return suite.Check(s)
 	}
 	return nil
+}
+
+// distinct is how many values a list has, and how many different ones.
+func distinct[T comparable](list []T) [2]int {
+	seen := map[T]bool{}
+	for _, v := range list {
+		seen[v] = true
+	}
+	return [2]int{len(list), len(seen)}
 }

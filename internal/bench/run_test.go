@@ -171,6 +171,8 @@ func TestBadSettings(t *testing.T) {
 		{RunOptions{Suites: []string{"cpu"}, Settings: Settings{Topologies: []string{"moon"}}}, "moon"},
 		{RunOptions{Suites: []string{"cpu"}, Settings: Settings{Workloads: []string{"tpch"}}}, "there are: oltp_read_only"},
 		{RunOptions{Suites: []string{"cpu"}, Settings: Settings{Threads: []int{0}}}, "at least 1"},
+		{RunOptions{Suites: []string{"cpu"}, Settings: Settings{Threads: []int{4, 4}}}, "twice"},
+		{RunOptions{Suites: []string{"cpu"}, Settings: Settings{Cases: []string{"5"}}}, "no cases"},
 		{RunOptions{Suites: []string{"scaling"}, Settings: Settings{Cases: []string{"12"}}}, "2 to 9"},
 		{RunOptions{Suites: []string{"failover"}, Settings: Settings{Cases: []string{"earthquake"}}}, "there are: mysqld killed"},
 		{RunOptions{Suites: []string{"failover"}, Settings: Settings{Threads: []int{1, 64}}}, "one number of threads"},

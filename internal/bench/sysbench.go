@@ -34,8 +34,8 @@ type Load struct {
 }
 
 // ignoredErrors are of transactions that clients try again: deadlock (1213), row changed (1020), lock wait (1205), and what Group Replication
-// says of a certification that failed (3101).
-const ignoredErrors = "1213,1020,1205,3101"
+// says of a certification that failed (3101, 1180).
+const ignoredErrors = "1213,1020,1205,3101,1180"
 
 // args of sysbench for the targets, which must have one port: it takes several hosts, but not several ports.
 func (l Load) args(targets []lab.Target) ([]string, error) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -24,8 +25,9 @@ const (
 // Budget is a cgroup with a quota of CPU time: what an emulated host has, so that idle ones do not lend theirs to others. The period is
 // 10 ms, not the usual 100: a host that has used up its share stands still until the next one, and heartbeats must not notice.
 type Budget struct {
-	dir string
-	v2  bool
+	dir     string
+	v2      bool
+	release func() // of the slice; once
 }
 
 // BudgetStats are since the budget was made.
@@ -50,6 +52,8 @@ func NewBudget(name string, cpus float64) (*Budget, error) {
 		_ = os.Remove(b.dir)
 		return nil, fmt.Errorf("%w: %w", ErrNoBudget, err)
 	}
+	takeSlice()
+	b.release = sync.OnceFunc(releaseSlice)
 	return b, nil
 }
 
@@ -143,6 +147,7 @@ func (b *Budget) Stats() (BudgetStats, error) {
 
 // Close removes the cgroup. Its processes must have ended; a moment is given to those that are ending.
 func (b *Budget) Close() error {
+	b.release()
 	for deadline := time.Now().Add(budgetEnd); ; {
 		err := os.Remove(b.dir)
 		if err == nil || errors.Is(err, os.ErrNotExist) {
