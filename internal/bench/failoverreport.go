@@ -152,8 +152,14 @@ func (row faultRow) verdict() report.Cell {
 	case row.kind.target == target{}:
 		return report.Cell{}
 	}
+	if n := len(row.records); n < faultsForVerdict {
+		return report.Cell{Text: fmt.Sprintf("met, with %d of the %d faults that it takes", n, faultsForVerdict)}
+	}
 	return report.Cell{Text: "met", Mark: report.Better}
 }
+
+// faultsForVerdict is how many faults of a kind it takes to say that a target is met.
+const faultsForVerdict = 50
 
 // head are the first cells of a row.
 func (row faultRow) head() []report.Cell {
@@ -183,7 +189,11 @@ func gapTable(rows []faultRow) report.Table {
 		Columns: slices.Concat(faultColumns, numbers("p50", "p90", "p99", "lost"), []report.Column{{Title: "wanted"}, {Title: "Trireme"}})}
 	for _, row := range rows {
 		gaps := row.of(valGap)
-		line := slices.Concat(row.head(), numberCells("%.0f", quantile(gaps, 0.5), quantile(gaps, 0.9), quantile(gaps, 0.99), row.sum(valLost)))
+		line := slices.Concat(row.head(), []report.Cell{{Text: "–"}, {Text: "–"}, {Text: "–"}})
+		if len(gaps) > 0 {
+			line = slices.Concat(row.head(), numberCells("%.0f", quantile(gaps, 0.5), quantile(gaps, 0.9), quantile(gaps, 0.99)))
+		}
+		line = append(line, numberCells("%.0f", row.sum(valLost))...)
 		wanted := ""
 		if row.System == ours {
 			wanted = row.kind.target.wanted()

@@ -76,9 +76,9 @@ func (k faultKind) measure(ctx context.Context, b *Bed) (Record, error) {
 	if err != nil {
 		return f.rec, err
 	}
-	f.judge(ctx)
-	if b.System.Ours && f.rec.Values[valLost]+f.rec.Values[valDoubled] > 0 {
-		f.rec.Broken = "a promise was broken: " + f.rec.Note
+	checked := f.judge(ctx)
+	if b.System.Ours && (!checked || f.rec.Values[valLost]+f.rec.Values[valDoubled] > 0) {
+		f.rec.Broken = "a promise was broken, or could not be checked: " + f.rec.Note
 	}
 	return f.rec, nil
 }
@@ -230,13 +230,13 @@ func (f *faultRun) follower() string {
 }
 
 // judge compares what the writers were told with what every server holds.
-func (f *faultRun) judge(ctx context.Context) {
+func (f *faultRun) judge(ctx context.Context) (checked bool) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	r, err := f.check(ctx)
 	if err != nil {
 		f.rec.Note = joinNotes(f.rec.Note, "the check could not be made: "+err.Error())
-		return
+		return false
 	}
 	v := f.rec.Values
 	v[valAcked] = float64(r.Counts.Acked)
@@ -244,6 +244,7 @@ func (f *faultRun) judge(ctx context.Context) {
 	if !r.OK() {
 		f.rec.Note = joinNotes(f.rec.Note, r.String())
 	}
+	return true
 }
 
 func (f *faultRun) check(ctx context.Context) (verify.Report, error) {
