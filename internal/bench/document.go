@@ -162,6 +162,12 @@ func (r *Results) facts() report.Facts {
 	if len(s.Workloads) > 0 {
 		add("load", "sysbench, --tables=%d --table-size=%d --rand-type=uniform --db-ps-mode=disable --auto-inc=off", s.Tables, s.Rows)
 	}
+	f.Rows = append(f.Rows, r.Servers...)
+	return f
+}
+
+// servers are the systems and the settings of their servers, to be kept with the results.
+func (s Settings) servers() (rows [][2]string) {
 	for _, name := range s.Systems {
 		sys, err := lab.Find(name)
 		if err != nil {
@@ -171,16 +177,13 @@ func (r *Results) facts() report.Facts {
 		if len(s.Workers) > 0 { // in their place
 			variants = nil
 		}
-		add(sys.Short, "%s%s", sys.Title, variantText(variants))
+		rows = append(rows, [2]string{sys.Short, sys.Title + variantText(variants)})
 	}
 	if len(s.Workers) > 0 {
-		add("backlog", "%d transactions", s.Transactions)
-		add("workers of rivals' replicas", "%s", strings.Trim(fmt.Sprint(s.Workers), "[]"))
-		add("rivals in this suite", "%s", options(applyOptions(false)))
+		rows = append(rows, [2]string{"backlog", fmt.Sprintf("%d transactions", s.Transactions)},
+			[2]string{"workers of rivals' replicas", strings.Trim(fmt.Sprint(s.Workers), "[]")}, [2]string{"rivals in this suite", options(applyOptions(false))})
 	}
-	add("every server", "%s", options(lab.SharedOptions()))
-	add("rivals besides", "%s", options(lab.RivalOptions()))
-	return f
+	return append(rows, [2]string{"every server", options(lab.SharedOptions())}, [2]string{"rivals besides", options(lab.RivalOptions())})
 }
 
 func cpuText(cpus float64) string {

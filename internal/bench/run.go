@@ -138,7 +138,7 @@ func (o RunOptions) runSuite(ctx context.Context, l *lab.Lab, suite Suite) error
 		return err
 	}
 	machine.Programs = l.Programs(ctx)
-	h := Header{Settings: settings, Machine: machine, MySQL: l.Version, Trireme: o.Version, Started: time.Now().UTC()}
+	h := Header{Settings: settings, Machine: machine, MySQL: l.Version, Trireme: o.Version, Servers: settings.servers(), Started: time.Now().UTC()}
 	st, err := openStore(o.Out, h, o.Resume, o.Fresh)
 	if err != nil {
 		return err

@@ -23,12 +23,14 @@ type Results struct {
 
 // Header says what was measured, and where.
 type Header struct {
-	Settings Settings  `json:"settings"`
-	Machine  Machine   `json:"machine"`
-	MySQL    string    `json:"mysql"`
-	Trireme  string    `json:"trireme"`
-	Started  time.Time `json:"started"`
-	Ended    time.Time `json:"ended,omitzero"` // zero while it is not complete
+	Settings Settings `json:"settings"`
+	Machine  Machine  `json:"machine"`
+	MySQL    string   `json:"mysql"`
+	Trireme  string   `json:"trireme"`
+	// Servers are the systems with their variants, and the settings of servers, as shown.
+	Servers [][2]string `json:"servers"`
+	Started time.Time   `json:"started"`
+	Ended   time.Time   `json:"ended,omitzero"` // zero while it is not complete
 }
 
 // Record is what came of one cell.

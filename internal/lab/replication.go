@@ -31,7 +31,8 @@ var applierVariants = []Variant{
 	{Name: "64 appliers", Options: map[string]string{"replica_parallel_workers": "64"}, Usual: true},
 }
 
-// semisyncVariants: the same, and as it is fastest: the two settings that MySQL has for semi-sync, no binary log on the replicas.
+// semisyncVariants: as it comes, and as it is fastest: the two settings that MySQL has for semi-sync, and no binary log on the replicas, which then
+// cannot take the source's place with others behind them.
 var semisyncVariants = []Variant{
 	applierVariants[0],
 	{Name: "4 appliers, tuned", Options: semisyncTuned("4")},
