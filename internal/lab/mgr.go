@@ -17,7 +17,7 @@ import (
 var (
 	mgrEventualSystem = System{Name: "mgr-eventual", Title: "Group Replication, single-primary, group_replication_consistency = EVENTUAL, double-1", Short: "MGR_1",
 		Variants: singlePrimaryVariants, Start: mgrStarter(mgrSetup{consistency: "EVENTUAL"})}
-	mgrAfterSystem = System{Name: "mgr-after", Title: "Group Replication, single-primary, group_replication_consistency = AFTER, double-1", Short: "MGR_0",
+	mgrAfterSystem = System{Name: "mgr-after", Title: "Group Replication, single-primary, group_replication_consistency = AFTER, double-1", Short: "MGR_0", Safe: true,
 		Variants: singlePrimaryVariants, Start: mgrStarter(mgrSetup{consistency: "AFTER"})}
 	mgrMultiSystem = System{Name: "mgr-multi", Title: "Group Replication, multi-primary, group_replication_consistency = EVENTUAL, double-1", Short: "MGR multi",
 		Variants: multiPrimaryVariants, Start: mgrStarter(mgrSetup{consistency: "EVENTUAL", multi: true})}

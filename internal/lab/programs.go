@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -22,7 +23,8 @@ func (l *Lab) Programs(ctx context.Context) []string {
 		text, err := exec.CommandContext(ctx, path, "--version").Output()
 		cancel()
 		if line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n"); err == nil && line != "" {
-			out = append(out, line)
+			name, version, _ := strings.Cut(line, " ") // some begin with the path by which they were started
+			out = append(out, filepath.Base(name)+" "+strings.TrimSpace(version))
 		}
 	}
 	return out
