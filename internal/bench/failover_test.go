@@ -38,7 +38,7 @@ func TestFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &runner{lab: l, suite: failoverSuite, settings: s, store: st, dir: dir, say: testWriter{t}}
+	r := &runner{lab: l, settings: s, store: st, dir: dir, say: testWriter{t}}
 	r.schedule(groups)
 	if err := r.all(ctx); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -119,9 +118,9 @@ var replaySuite = Suite{
 			lines(drains, "Applying a backlog", []string{valWorkers, valLoadTPS, valBacklog, valApplyTPS, valApplyRows, valDrain, valDrainStart, valDrainAll, valApplyUS, valFeedUS}),
 			lines(steady, "Lag at a steady load", []string{valWorkers, valLoadTPS, valLag50, valLag99, valLagMax}),
 			lines(burst, "Lag in and after a burst", []string{valWorkers, valLoadTPS, valLag50, valLag99, valLagMax, valLagBack}),
-			r.seriesChart(best(drains, valDrain), valBacklog, "Transactions left of the backlog", "transactions"),
-			r.seriesChart(best(steady, valLag99), valLagMax, "Longest lag in each second, steady load", "lag s"),
-			r.seriesChart(best(burst, valLag99), valLagMax, "Longest lag in each second, burst", "lag s"),
+			r.seriesChart(best(drains, valDrain), valBacklog, "Transactions left of the backlog", "transactions", 0),
+			r.seriesChart(best(steady, valLag99), valLagMax, "Longest lag in each second, steady load", "lag s", 0),
+			r.seriesChart(best(burst, valLag99), valLagMax, "Longest lag in each second, burst", "lag s", 0),
 		)
 	},
 }
@@ -185,36 +184,25 @@ func filled(blocks ...report.Block) []report.Block {
 
 // bySize is a chart of a metric over the size that is a cell's case.
 func bySize(all []summary, metric, title string) report.Chart {
-	m := metricOf(metric)
-	c := report.Chart{Title: title, X: "MiB in one transaction", Y: m.Title, LogX: true, LogY: true}
-	each(all, func(k Key) string { return k.System }, func(system string, of []summary) {
-		line := report.Series{Name: shortName(system), Ours: isOurs(system)}
-		for _, s := range of {
-			size, err := config.ParseBytes(s.Case)
-			if v, ok := s.Values[metric]; ok && err == nil {
-				line.Points = append(line.Points, report.Point{X: float64(size) / (1 << 20), Y: v.Median, Low: v.Low, High: v.High})
-			}
-		}
-		if slices.SortFunc(line.Points, func(a, b report.Point) int { return cmp.Compare(a.X, b.X) }); len(line.Points) > 0 {
-			c.Series = append(c.Series, line)
-		}
+	c := report.Chart{Title: title, X: "MiB in one transaction", Y: metricOf(metric).Title, LogX: true, LogY: true}
+	c.Series = curves(all, metric, func(k Key) (float64, error) {
+		size, err := config.ParseBytes(k.Case)
+		return float64(size) / (1 << 20), err
 	})
 	return c
 }
 
-// seriesChart draws a series of the first round of each summary, a value for each second.
-func (r *Results) seriesChart(of []summary, name, title, y string) report.Chart {
+// seriesChart draws a series of the first round of each summary, a value for each second from begin on.
+func (r *Results) seriesChart(of []summary, name, title, y string, begin float64) report.Chart {
 	c := report.Chart{Title: title, X: "seconds", Y: y}
 	for _, s := range of {
-		for _, rec := range r.Records {
-			k := rec.Key
-			first := k.Round == 1
-			if k.Round = 0; !first || k != s.Key || rec.Series[name] == nil {
+		for _, rec := range r.first(s) {
+			if rec.Series[name] == nil {
 				continue
 			}
 			line := report.Series{Name: shortName(s.System), Ours: isOurs(s.System)}
 			for i, v := range rec.Series[name] {
-				line.Points = append(line.Points, report.Point{X: float64(i), Y: v})
+				line.Points = append(line.Points, report.Point{X: begin + float64(i), Y: v})
 			}
 			c.Series = append(c.Series, line)
 		}

@@ -143,7 +143,7 @@ func (o RunOptions) runSuite(ctx context.Context, l *lab.Lab, suite Suite) error
 	if err != nil {
 		return err
 	}
-	r := &runner{lab: l, suite: suite, settings: settings, store: st, dir: o.Dir, say: o.Say}
+	r := &runner{lab: l, settings: settings, store: st, dir: o.Dir, say: o.Say}
 	r.schedule(groups)
 	fmt.Fprintf(o.Say, "%s: %s; %d cells on %d starts, ≈ %.0f min\n", suite.Name, suite.Title, r.cells, len(r.todo), r.estimate().Minutes())
 	for _, g := range r.todo {
@@ -171,7 +171,6 @@ func (r *Results) broken() error {
 // runner carries out a plan.
 type runner struct {
 	lab      *lab.Lab
-	suite    Suite
 	settings Settings
 	store    *store
 	dir      string

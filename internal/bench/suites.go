@@ -132,30 +132,10 @@ var jitterSuite = Suite{
 		all := r.summaries()
 		out = append(out, pivot(all, valVariation, "Coefficient of variation of TPS per second, percent"), pivot(all, valTPS, "TPS"))
 		each(all, func(k Key) string { return k.Topology }, func(name string, of []summary) {
-			out = append(out, r.timeline(of, "TPS per second on "+name))
+			out = append(out, r.seriesChart(of, valTPS, "TPS per second on "+name, "TPS", 1))
 		})
 		return out
 	},
-}
-
-// timeline draws the first round's TPS per second of each summary.
-func (r *Results) timeline(of []summary, title string) report.Chart {
-	c := report.Chart{Title: title, X: "seconds", Y: "TPS"}
-	for _, s := range of {
-		for _, rec := range r.Records {
-			k := rec.Key
-			first := k.Round == 1
-			if k.Round = 0; !first || k != s.Key || rec.Series == nil {
-				continue
-			}
-			line := report.Series{Name: shortName(s.System), Ours: isOurs(s.System)}
-			for i, v := range rec.Series[valTPS] {
-				line.Points = append(line.Points, report.Point{X: float64(i + 1), Y: v})
-			}
-			c.Series = append(c.Series, line)
-		}
-	}
-	return c
 }
 
 // consistencyLevels are those of Group Replication: what a read on another server may miss.
@@ -330,12 +310,7 @@ func (r *Results) hostTable(of []summary) report.Table {
 	t := report.Table{Caption: "By host and process, first round; CPU in µs per transaction", Columns: []report.Column{{Title: "threads", Number: true}, {Title: "system"}, {Title: "variant"}, {Title: "host"},
 		{Title: "mysqld", Number: true}, {Title: "daemon", Number: true}, {Title: "others", Number: true}, {Title: "bytes written", Number: true}, {Title: "bytes sent", Number: true}}}
 	for _, s := range of {
-		for _, rec := range r.Records {
-			k := rec.Key
-			first := k.Round == 1
-			if k.Round = 0; !first || k != s.Key {
-				continue
-			}
+		for _, rec := range r.first(s) {
 			for _, h := range rec.Hosts {
 				name := h.Name
 				if h.Leader {

@@ -138,27 +138,35 @@ var dims = []struct {
 	}},
 }
 
+// heads are the first columns of a table with these rows, a column for each field that some row has, and the cells of a row in them.
+func heads(rows []Key) (columns []report.Column, cells func(Key) []report.Cell) {
+	var used []int
+	for i, d := range dims {
+		if slices.ContainsFunc(rows, func(k Key) bool { return d.of(k) != "" }) {
+			used = append(used, i)
+			columns = append(columns, report.Column{Title: d.title, Number: d.title == "threads"})
+		}
+	}
+	return columns, func(k Key) (line []report.Cell) {
+		for _, i := range used {
+			line = append(line, report.Cell{Text: dims[i].of(k)})
+		}
+		return line
+	}
+}
+
 // pivot is a table with a row for each cell and a column for each system. Of each row the best figure is marked, and figures of runs that lie too
 // far apart.
 func pivot(all []summary, metric, caption string) report.Table {
 	m := metricOf(metric)
 	rows, systems, cells := spread(all)
-	t := report.Table{Caption: caption}
-	var used []int
-	for i, d := range dims {
-		if slices.ContainsFunc(rows, func(k Key) bool { return d.of(k) != "" }) {
-			used = append(used, i)
-			t.Columns = append(t.Columns, report.Column{Title: d.title, Number: d.title == "threads"})
-		}
-	}
+	columns, head := heads(rows)
+	t := report.Table{Caption: caption, Columns: columns}
 	for _, s := range systems {
 		t.Columns = append(t.Columns, report.Column{Title: shortName(s), Number: true})
 	}
 	for _, k := range rows {
-		var line []report.Cell
-		for _, i := range used {
-			line = append(line, report.Cell{Text: dims[i].of(k)})
-		}
+		line := head(k)
 		top := bestOf(cells[k], metric, m.Lower)
 		for _, name := range systems {
 			s, ok := cells[k][name]
@@ -249,14 +257,8 @@ func relative(all []summary, metric, caption string) report.Table {
 	m := metricOf(metric)
 	rows, systems, cells := spread(all)
 	systems = slices.DeleteFunc(systems, func(s string) bool { return s == ours })
-	t := report.Table{Caption: caption}
-	var used []int
-	for i, d := range dims {
-		if slices.ContainsFunc(rows, func(k Key) bool { return d.of(k) != "" }) {
-			used = append(used, i)
-			t.Columns = append(t.Columns, report.Column{Title: d.title, Number: d.title == "threads"})
-		}
-	}
+	columns, head := heads(rows)
+	t := report.Table{Caption: caption, Columns: columns}
 	for _, s := range systems {
 		t.Columns = append(t.Columns, report.Column{Title: "/ " + shortName(s), Number: true})
 	}
@@ -265,15 +267,12 @@ func relative(all []summary, metric, caption string) report.Table {
 		if !ok || !own.has(metric) {
 			continue
 		}
-		var line []report.Cell
-		for _, i := range used {
-			line = append(line, report.Cell{Text: dims[i].of(k)})
-		}
+		line := head(k)
 		for _, name := range systems {
 			c := report.Cell{Text: "–", Mark: report.Absent}
 			if s, ok := cells[k][name]; ok && s.Values[metric].Median != 0 {
 				ratio := own.Values[metric].Median / s.Values[metric].Median
-				c = report.Cell{Text: strconv.FormatFloat(ratio, 'f', 2, 64), Note: s.Variant, Mark: report.Better}
+				c = report.Cell{Text: ratioText(ratio), Note: s.Variant, Mark: report.Better}
 				if (ratio < 1) != m.Lower {
 					c.Mark = report.Worse
 				}
@@ -291,28 +290,46 @@ func relative(all []summary, metric, caption string) report.Table {
 // ours is the system that is compared with all others.
 const ours = "trireme"
 
-// byThreads is a chart of a metric over threads, a line for each system.
+// byThreads is a chart of a metric over threads.
 func byThreads(all []summary, metric, title string) report.Chart {
-	m := metricOf(metric)
-	c := report.Chart{Title: title, X: "threads", Y: m.Title, LogX: true}
+	c := report.Chart{Title: title, X: "threads", Y: metricOf(metric).Title, LogX: true}
+	c.Series = curves(all, metric, func(k Key) (float64, error) { return float64(k.Threads), nil })
+	return c
+}
+
+// curves are lines of a metric over x, one for each system. Summaries that have no x are left out.
+func curves(all []summary, metric string, x func(Key) (float64, error)) (out []report.Series) {
 	at := map[string]int{}
 	for _, s := range all {
 		v, ok := s.Values[metric]
-		if !ok {
+		place, err := x(s.Key)
+		if !ok || err != nil {
 			continue
 		}
 		i, ok := at[s.System]
 		if !ok {
-			i = len(c.Series)
+			i = len(out)
 			at[s.System] = i
-			c.Series = append(c.Series, report.Series{Name: shortName(s.System), Ours: isOurs(s.System)})
+			out = append(out, report.Series{Name: shortName(s.System), Ours: isOurs(s.System)})
 		}
-		c.Series[i].Points = append(c.Series[i].Points, report.Point{X: float64(s.Threads), Y: v.Median, Low: v.Low, High: v.High})
+		out[i].Points = append(out[i].Points, report.Point{X: place, Y: v.Median, Low: v.Low, High: v.High})
 	}
-	for _, s := range c.Series {
+	for _, s := range out {
 		slices.SortFunc(s.Points, func(a, b report.Point) int { return cmp.Compare(a.X, b.X) })
 	}
-	return c
+	return out
+}
+
+// first are the records of a summary's first round.
+func (r *Results) first(s summary) (out []Record) {
+	for _, rec := range r.Records {
+		if k := rec.Key; k.Round == 1 {
+			if k.Round = 0; k == s.Key {
+				out = append(out, rec)
+			}
+		}
+	}
+	return out
 }
 
 // only keeps the summaries that f wants.

@@ -36,10 +36,10 @@ const (
 // duels of a suite: every cell in which both Trireme and a rival have the figure.
 func (s Suite) duels(r *Results) []duel {
 	var out []duel
+	variants := r.summaries()
 	for _, c := range s.Compare {
 		m := metricOf(c.Metric)
-		all := r.summaries()
-		all = best(all, cmp.Or(decisive(all), m.Name))
+		all := best(variants, cmp.Or(decisive(variants), m.Name))
 		_, _, cells := spread(all)
 		for _, x := range all {
 			own, ok := cells[x.row()][ours]

@@ -162,15 +162,7 @@ func (g *galera) Targets(v Via) ([]Target, error) {
 	return []Target{g.servers[0].target()}, nil
 }
 
-func (g *galera) Hosts() []HostParts {
-	var out []HostParts
-	for i, s := range g.servers {
-		p := s.parts()
-		p.Leader = i == 0
-		out = append(out, p)
-	}
-	return out
-}
+func (g *galera) Hosts() []HostParts { return hostsOf(g.servers, 1) }
 
 func (g *galera) DB(host string) *sql.DB { return dbOf(g.servers, host) }
 
@@ -183,7 +175,7 @@ func (g *galera) wait(ctx context.Context, limit time.Duration) error {
 		for _, s := range g.servers {
 			select {
 			case <-s.proc.Done():
-				return fmt.Errorf("mariadbd on %s has ended: %s", s.addr(), errorLogEnd(s))
+				return fmt.Errorf("mariadbd on %s has ended: %s", s.addr(), s.lastLog())
 			default:
 			}
 			for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -198,11 +190,6 @@ func (g *galera) wait(ctx context.Context, limit time.Duration) error {
 		}
 		return nil
 	})
-}
-
-func errorLogEnd(s *server) string {
-	log, _ := os.ReadFile(filepath.Join(s.host.dir, "error.log"))
-	return lastLines(string(log), 4)
 }
 
 // Behind counts the write sets between the node that has committed most and the one that has committed least.

@@ -34,7 +34,7 @@ type Options struct {
 	Dir    string // scratch, absolute; must exist
 }
 
-// Lab is what all systems share: programs, the template of a data directory, ports. Its methods may be called at the same time.
+// Lab is what all systems share: programs, templates of data directories, ports. Its methods may be called at the same time.
 type Lab struct {
 	MySQL   string // path of mysqld
 	Version string // of it
@@ -42,8 +42,7 @@ type Lab struct {
 	Dir     string
 
 	mu       sync.Mutex
-	template string // empty until it is made
-	mariadb  string // likewise, MariaDB's
+	made     map[string]bool // kinds of servers whose template there is
 	nextPort int
 }
 
@@ -53,7 +52,7 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{MySQL: bin.Path, Version: bin.Version.String(), Binary: o.Binary, Dir: o.Dir, nextPort: portFloor + os.Getpid()*portStep%(portCeil-portFloor)}
+	l := &Lab{MySQL: bin.Path, Version: bin.Version.String(), Binary: o.Binary, Dir: o.Dir, made: map[string]bool{}, nextPort: portFloor + os.Getpid()*portStep%(portCeil-portFloor)}
 	if l.Binary == "" {
 		if l.Binary, err = os.Executable(); err != nil {
 			return nil, err
@@ -86,49 +85,58 @@ func (l *Lab) takePorts(n int) int {
 	return portFloor
 }
 
-// templateDir is an initialised data directory with the account User, made at the first call.
-func (l *Lab) templateDir(ctx context.Context) (string, error) {
+// templateDir is a data directory with the account User and the database, made at the first call for each kind of server: initialise makes it, and
+// has the statements in the file run, which are the given ones and those of the account and the database.
+func (l *Lab) templateDir(ctx context.Context, kind string, statements []string, initialise func(ctx context.Context, data, sqlFile string) error) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.template != "" {
-		return l.template, nil
+	dir := filepath.Join(l.templates(), kind)
+	data, sqlFile := filepath.Join(dir, "data"), filepath.Join(dir, "init.sql")
+	if l.made[kind] {
+		return data, nil
 	}
-	dir := filepath.Join(l.Dir, "template")
 	if err := os.RemoveAll(dir); err != nil { // of a run that was interrupted
 		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	data, initFile := filepath.Join(dir, "data"), filepath.Join(dir, "init.sql")
-	err := os.WriteFile(initFile, []byte(strings.Join([]string{
-		"ALTER USER root@localhost IDENTIFIED BY '" + Password + "';",
-		"CREATE USER " + User + "@'%' IDENTIFIED BY '" + Password + "';",
-		"GRANT ALL ON *.* TO " + User + "@'%' WITH GRANT OPTION;",
-		"CREATE DATABASE " + Database + ";", ""}, "\n")), 0o600)
-	if err != nil {
+	statements = append(statements,
+		"CREATE USER "+User+"@'%' IDENTIFIED BY '"+Password+"';",
+		"GRANT ALL ON *.* TO "+User+"@'%' WITH GRANT OPTION;",
+		"CREATE DATABASE "+Database+";", "")
+	if err := os.WriteFile(sqlFile, []byte(strings.Join(statements, "\n")), 0o600); err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*startLimit)
 	defer cancel()
-	args := append([]string{"--no-defaults", "--initialize-insecure", "--datadir=" + data, "--init-file=" + initFile,
-		"--innodb-redo-log-capacity=512M"}, asRoot()...)
-	if out, err := exec.CommandContext(ctx, l.MySQL, args...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("mysqld --initialize: %w: %s", err, lastLines(string(out), 5))
-	}
-	if err := os.Remove(filepath.Join(data, "auto.cnf")); err != nil {
+	if err := initialise(ctx, data, sqlFile); err != nil {
 		return "", err
 	}
-	l.template = data
+	l.made[kind] = true
 	return data, nil
 }
+
+// mysqlTemplate is that of MySQL.
+func (l *Lab) mysqlTemplate(ctx context.Context) (string, error) {
+	return l.templateDir(ctx, "mysql", []string{"ALTER USER root@localhost IDENTIFIED BY '" + Password + "';"}, func(ctx context.Context, data, sqlFile string) error {
+		args := append([]string{"--no-defaults", "--initialize-insecure", "--datadir=" + data, "--init-file=" + sqlFile,
+			"--innodb-redo-log-capacity=512M"}, asRoot()...)
+		if out, err := exec.CommandContext(ctx, l.MySQL, args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("mysqld --initialize: %w: %s", err, lastLines(string(out), 5))
+		}
+		return os.Remove(filepath.Join(data, "auto.cnf"))
+	})
+}
+
+func (l *Lab) templates() string { return filepath.Join(l.Dir, "templates") }
 
 // Clean removes what the lab has made for all systems.
 func (l *Lab) Clean() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.template = ""
-	return os.RemoveAll(filepath.Join(l.Dir, "template"))
+	clear(l.made)
+	return os.RemoveAll(l.templates())
 }
 
 func asRoot() []string {

@@ -8,8 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
+
+	"trireme/internal/mysqld"
 )
 
 // mariaDB is MariaDB's server with its Galera provider.
@@ -26,13 +27,7 @@ func findMariaDB() (mariaDB, error) {
 	if named := os.Getenv("MARIADBD"); named != "" {
 		return mariaDBOf(named)
 	}
-	cache := os.Getenv("TRIREME_CACHE")
-	if cache == "" {
-		if home, err := os.UserHomeDir(); err == nil {
-			cache = filepath.Join(home, ".cache", "trireme")
-		}
-	}
-	m, err := mariaDBOf(filepath.Join(cache, "mariadb", "bin", "mariadbd"))
+	m, err := mariaDBOf(filepath.Join(mysqld.CacheDir(), "mariadb", "bin", "mariadbd"))
 	if errors.Is(err, fs.ErrNotExist) {
 		m, err = mariaDBOf("mariadbd")
 	}
@@ -61,37 +56,16 @@ func mariaDBOf(program string) (m mariaDB, err error) {
 	return m, fmt.Errorf("%w: %s has no Galera provider (libgalera_smm.so); %s", ErrNotHere, m.server, mariaAdvice)
 }
 
-// mariaTemplate is an initialised data directory of MariaDB with the account User, made at the first call.
+// mariaTemplate is the template of a data directory of MariaDB.
 func (l *Lab) mariaTemplate(ctx context.Context, m mariaDB) (string, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mariadb != "" {
-		return l.mariadb, nil
-	}
-	dir := filepath.Join(l.Dir, "template-mariadb")
-	if err := os.RemoveAll(dir); err != nil { // of a run that was interrupted
-		return "", err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	data, extra := filepath.Join(dir, "data"), filepath.Join(dir, "extra.sql")
-	err := os.WriteFile(extra, []byte(strings.Join([]string{"FLUSH PRIVILEGES;",
-		"CREATE USER " + User + "@'%' IDENTIFIED BY '" + Password + "';",
-		"GRANT ALL ON *.* TO " + User + "@'%' WITH GRANT OPTION;",
-		"CREATE DATABASE " + Database + ";", ""}, "\n")), 0o600)
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*startLimit)
-	defer cancel()
-	args := append([]string{"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
-		"--extra-file=" + extra, "--innodb-log-file-size=10M"}, asRoot()...) // a log that is quickly copied; the first start makes the large one
-	cmd := exec.CommandContext(ctx, m.install, args...)
-	cmd.WaitDelay = time.Second // a shell script, whose server would keep the output open
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", m.install, err, lastLines(string(out), 5))
-	}
-	l.mariadb = data
-	return data, nil
+	return l.templateDir(ctx, "mariadb", []string{"FLUSH PRIVILEGES;"}, func(ctx context.Context, data, sqlFile string) error {
+		args := append([]string{"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
+			"--extra-file=" + sqlFile, "--innodb-log-file-size=10M"}, asRoot()...) // a log that is quickly copied; the first start makes the large one
+		cmd := exec.CommandContext(ctx, m.install, args...)
+		cmd.WaitDelay = time.Second // a shell script, whose server would keep the output open
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", m.install, err, lastLines(string(out), 5))
+		}
+		return nil
+	})
 }

@@ -192,15 +192,7 @@ func (m *mgr) primaries() []*server {
 	return m.servers[:1]
 }
 
-func (m *mgr) Hosts() []HostParts {
-	var out []HostParts
-	for i, s := range m.servers {
-		p := s.parts()
-		p.Leader = i < len(m.primaries())
-		out = append(out, p)
-	}
-	return out
-}
+func (m *mgr) Hosts() []HostParts { return hostsOf(m.servers, len(m.primaries())) }
 
 func (m *mgr) DB(host string) *sql.DB { return dbOf(m.servers, host) }
 

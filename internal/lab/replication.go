@@ -131,15 +131,7 @@ func (r *replication) Targets(v Via) ([]Target, error) {
 	return []Target{r.servers[0].target()}, nil
 }
 
-func (r *replication) Hosts() []HostParts {
-	var out []HostParts
-	for i, s := range r.servers {
-		p := s.parts()
-		p.Leader = i == 0
-		out = append(out, p)
-	}
-	return out
-}
+func (r *replication) Hosts() []HostParts { return hostsOf(r.servers, 1) }
 
 func (r *replication) DB(host string) *sql.DB { return dbOf(r.servers, host) }
 

@@ -67,7 +67,7 @@ const (
 
 // startServer copies the template and starts a mysqld on it.
 func (h *host) startServer(ctx context.Context, serverID int, options map[string]string) (*server, error) {
-	template, err := h.site.lab.templateDir(ctx)
+	template, err := h.site.lab.mysqlTemplate(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +122,17 @@ func (s *server) addr() string { return net.JoinHostPort(s.host.addr, strconv.It
 func (s *server) target() Target { return Target{s.host.name, s.host.addr, s.port, User, Password} }
 
 func (s *server) parts() HostParts { return HostParts{Name: s.host.name, MySQL: s.proc.PID} }
+
+// hostsOf lists the hosts of servers, of which the first so many take writes.
+func hostsOf(servers []*server, leaders int) []HostParts {
+	var out []HostParts
+	for i, s := range servers {
+		p := s.parts()
+		p.Leader = i < leaders
+		out = append(out, p)
+	}
+	return out
+}
 
 func (s *server) waitUp(ctx context.Context) error {
 	return poll(ctx, startLimit, "mysqld on "+s.addr(), func(ctx context.Context) error {
