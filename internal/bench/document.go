@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"trireme/internal/lab"
+	"trireme/internal/mysqld"
 	"trireme/internal/report"
 )
 
@@ -184,7 +185,8 @@ func (s Settings) servers() (rows [][2]string) {
 		rows = append(rows, [2]string{"backlog", fmt.Sprintf("%d transactions", s.Transactions)},
 			[2]string{"workers of rivals' replicas", strings.Trim(fmt.Sprint(s.Workers), "[]")}, [2]string{"rivals in this suite", options(applyOptions(false))})
 	}
-	return append(rows, [2]string{"every server", options(lab.SharedOptions())}, [2]string{"rivals besides", options(lab.RivalOptions())})
+	return append(rows, [2]string{"every server", options(lab.SharedOptions())}, [2]string{"rivals besides", options(lab.RivalOptions())},
+		[2]string{"Trireme besides", options(mysqld.Chosen(mysqld.DurabilityLog))})
 }
 
 func cpuText(cpus float64) string {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/lab"
+	"trireme/internal/wan"
 )
 
 const (
@@ -25,8 +26,10 @@ type HostUse struct {
 	MySQLus       float64 `json:"mysql_us"` // CPU, microseconds
 	Daemonus      float64 `json:"daemon_us,omitempty"`
 	Extraus       float64 `json:"extra_us,omitempty"`
-	WrittenBytes  float64 `json:"written_bytes"` // to block devices
-	SentBytes     float64 `json:"sent_bytes"`    // to other hosts; 0 without emulated ones
+	WrittenBytes  float64 `json:"written_bytes"`                  // to block devices
+	DaemonWritten float64 `json:"daemon_written_bytes,omitempty"` // of them
+	SentBytes     float64 `json:"sent_bytes"`                     // to other hosts; 0 without emulated ones
+	Throttled     float64 `json:"throttled,omitempty"`            // percent of the time in which the host had work and had used its CPU budget up
 	DaemonRSS     int64   `json:"daemon_rss,omitempty"`
 	DaemonPeakRSS int64   `json:"daemon_peak_rss,omitempty"`
 }
@@ -99,6 +102,9 @@ func addHosts(rec *Record, hosts []lab.HostParts, client float64) error {
 		u := &rec.Hosts[i]
 		us := u.MySQLus + u.Daemonus + u.Extraus
 		all, written, sent = all+us, written+u.WrittenBytes, sent+u.SentBytes
+		if h.Budget != nil && h.Leader {
+			rec.Values[valThrottled] = u.Throttled
+		}
 		if h.Daemon != 0 {
 			var err error
 			if u.DaemonRSS, u.DaemonPeakRSS, err = resident(h.Daemon); err != nil {
@@ -162,6 +168,8 @@ func variation(series []float64) float64 {
 type use struct {
 	mysql, daemon, extra time.Duration
 	written, sent        int64
+	daemonWritten        int64
+	budget               wan.BudgetStats
 }
 
 func usesOf(hosts []lab.HostParts) ([]use, error) {
@@ -199,8 +207,14 @@ func useOf(h lab.HostParts) (u use, err error) {
 			return u, err
 		}
 		u.written += n
+		if pid == h.Daemon {
+			u.daemonWritten = n
+		}
 	}
-	u.sent, err = sentFrom(pids[0])
+	if u.sent, err = sentFrom(pids[0]); err != nil || h.Budget == nil {
+		return u, err
+	}
+	u.budget, err = h.Budget.Stats()
 	return u, err
 }
 
@@ -240,9 +254,18 @@ func perTransaction(hosts []lab.HostParts, before, after []use, n float64) []Hos
 	for i, h := range hosts {
 		b, a := before[i], after[i]
 		out = append(out, HostUse{Name: h.Name, Leader: h.Leader, MySQLus: us(b.mysql, a.mysql), Daemonus: us(b.daemon, a.daemon), Extraus: us(b.extra, a.extra),
-			WrittenBytes: float64(a.written-b.written) / n, SentBytes: float64(a.sent-b.sent) / n})
+			WrittenBytes: float64(a.written-b.written) / n, DaemonWritten: float64(a.daemonWritten-b.daemonWritten) / n, SentBytes: float64(a.sent-b.sent) / n,
+			Throttled: throttled(b.budget, a.budget)})
 	}
 	return out
+}
+
+// throttled is the share of periods in which a host had to wait for the next one, in percent.
+func throttled(before, after wan.BudgetStats) float64 {
+	if after.Periods == before.Periods {
+		return 0
+	}
+	return 100 * float64(after.Throttled-before.Throttled) / float64(after.Periods-before.Periods)
 }
 
 // networkCPU is what the process that carries packets has used.

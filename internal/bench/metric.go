@@ -26,6 +26,7 @@ const (
 	valSent       = "sent_bytes"      // to other hosts per transaction, all hosts
 	valDaemonRSS  = "daemon_rss_mib"  // highest resident memory of the leader's daemon
 	valDaemonRSS2 = "daemon_rss2_mib" // of the other daemons
+	valThrottled  = "throttled"       // percent of the time that the leader's host had used its CPU budget up
 
 	valGap       = "gap_ms"        // longest time without an acknowledged write
 	valSteadyGap = "steady_gap_ms" // the same before a fault
@@ -81,6 +82,7 @@ var metrics = []metric{
 	{Name: valOutage, Title: "without writes, s", Unit: " s without writes", Lower: true, Digits: 1, Brief: true},
 	{Name: valDoubled, Title: "doubled", Unit: " doubled", Lower: true},
 	{Name: valDaemonRSS2, Title: "other daemons MiB", Lower: true},
+	{Name: valThrottled, Title: "leader out of CPU %", Lower: true},
 }
 
 // metricOf looks a value's metric up; suites may add their own to the list.

@@ -52,30 +52,42 @@ func applyOptions(withoutLog bool) map[string]string {
 }
 
 // replayPlan: for each system one start, for asynchronous replication two: replicas with and without a binary log of their own. The numbers of workers
-// come in turns on one start; lag is measured with all of them only if all variants are asked for.
+// come in turns on one start; lag is measured with all of them only if all variants are asked for. Trireme runs with its own choice, in full runs also
+// started with each number.
 func replayPlan(s Settings) ([]Group, error) {
 	if err := lookSysbench(); err != nil {
 		return nil, err
 	}
 	cases := s.Cases
 	s.Cases, s.AllVariants = nil, false
-	var out []Group
-	for _, without := range []bool{false, true} {
-		groups, err := s.groups(func(g *Group, base Key) error {
-			if without && g.System.Name != "async" {
-				return nil
-			}
-			g.Prepare = prepareTables
+	plans := []func(*Group, Key){
+		func(g *Group, base Key) {
 			if g.System.Ours {
 				g.Cells = s.replayCells(cases, base, 0)
-				return nil
+			} else {
+				s.rivalCells(g, cases, base, false)
 			}
-			g.Shape.Options = applyOptions(without)
-			g.Shape.Variant = lab.Variant{}
-			for _, workers := range s.Workers {
-				base.Variant = workerVariant(workers, without)
-				g.Cells = append(g.Cells, s.replayCells(cases, base, workers)...)
+		},
+		func(g *Group, base Key) {
+			if g.System.Name == "async" {
+				s.rivalCells(g, cases, base, true)
 			}
+		},
+	}
+	for _, workers := range s.Workers {
+		plans = append(plans, func(g *Group, base Key) {
+			if g.System.Ours && !s.Quick {
+				base.Variant = workerVariant(workers, false)
+				g.Shape.Options = map[string]string{"replica_parallel_workers": strconv.Itoa(workers)}
+				g.Cells = s.replayCells(cases, base, 0)
+			}
+		})
+	}
+	var out []Group
+	for _, plan := range plans {
+		groups, err := s.groups(func(g *Group, base Key) error {
+			g.Prepare = prepareTables
+			plan(g, base)
 			return nil
 		})
 		if err != nil {
@@ -84,6 +96,16 @@ func replayPlan(s Settings) ([]Group, error) {
 		out = append(out, groups...)
 	}
 	return out, nil
+}
+
+// rivalCells for each number of workers.
+func (s Settings) rivalCells(g *Group, cases []string, base Key, without bool) {
+	g.Shape.Options = applyOptions(without)
+	g.Shape.Variant = lab.Variant{}
+	for _, workers := range s.Workers {
+		base.Variant = workerVariant(workers, without)
+		g.Cells = append(g.Cells, s.replayCells(cases, base, workers)...)
+	}
 }
 
 // replayCells for a number of a rival's workers; 0: the system's own choice. Lag, in quick runs, is measured with the highest one.

@@ -52,9 +52,9 @@ func TestReplayPlan(t *testing.T) {
 	}
 	cells := map[string]int{}
 	for _, g := range groups {
-		cells[g.System.Name+"/"+g.Shape.Options["log_replica_updates"]] = len(g.Cells)
+		cells[g.System.Name+"/"+g.Shape.Options["log_replica_updates"]] += len(g.Cells)
 	}
-	want := map[string]int{"async/": 12, "async/OFF": 12, "semisync/": 12, "trireme/": 3}
+	want := map[string]int{"async/": 12, "async/OFF": 12, "semisync/": 12, "trireme/": 3 + 4*3}
 	if len(cells) != len(want) {
 		t.Errorf("%v", cells)
 	}
@@ -64,8 +64,8 @@ func TestReplayPlan(t *testing.T) {
 		}
 	}
 	s.Quick = true
-	if groups, err = replayPlan(s); err != nil || len(groups[1].Cells) != 6 {
-		t.Errorf("quick: %d cells, %v", len(groups[1].Cells), err)
+	if groups, err = replayPlan(s); err != nil || len(groups[1].Cells) != 6 || len(groups) != 4 {
+		t.Errorf("quick: %d cells, %d starts, %v", len(groups[1].Cells), len(groups), err)
 	}
 }
 

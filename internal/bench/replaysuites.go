@@ -80,7 +80,7 @@ var replaySuite = Suite{
 		"a node of Trireme is shut down, and when it is back, mysqld starts: with these two the backlog comes over the network from the others. " +
 		"`steady`: lag at 60 % of the full speed that the system had just before. `burst`: lag in and after 10 s at full speed, and the time until it is below 0.1 s for good. " +
 		"Lag is how long the oldest heartbeat that a replica does not show has been acknowledged; heartbeats are written each 50 ms and looked for each 37 ms, on the one clock of this machine. " +
-		"Rivals run with each number of applier workers, asynchronous replication also without log_replica_updates; Trireme with its own choice, twice as many as the machine has CPUs (`replica_parallel_workers` in `mysql.options` changes it). " +
+		"Rivals run with each number of applier workers, asynchronous replication also without log_replica_updates; Trireme with its own choice, twice as many as the machine has CPUs, and in full runs with each number (`replica_parallel_workers` in `mysql.options`). " +
 		"In full: 30,000 transactions, 1, 4, 8 and 16 workers, all cases with each, 3 rounds.",
 	Defaults: func(quick bool) Settings {
 		s := Settings{Topologies: []string{"lan"}, Cases: replayCases, Workers: []int{1, 4, 8, 16}, Threads: []int{64}, Rounds: 3, WarmupSeconds: 5, Seconds: 60, Tables: 8, Rows: 20000,

@@ -70,6 +70,17 @@ func Run(ctx context.Context, o RunOptions) (err error) {
 	if err := enoughSpace(o.Dir); err != nil {
 		return err
 	}
+	results := filepath.Join(o.Out, "results")
+	if err := os.MkdirAll(results, 0o755); err != nil {
+		return err
+	}
+	for _, dir := range []string{o.Dir, results} {
+		unlock, err := lockDir(dir)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
 	l, err := lab.New(ctx, lab.Options{MySQL: o.MySQL, Dir: o.Dir})
 	if err != nil {
 		return err
@@ -121,6 +132,19 @@ func enoughSpace(dir string) error {
 		return fmt.Errorf("%s has %d MiB free; a run needs %d: name a directory on a larger disk with --dir", dir, free>>20, needBytes>>20)
 	}
 	return nil
+}
+
+// lockDir keeps a second run out, until this one ends in whatever way.
+func lockDir(dir string) (unlock func() error, err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s is in use by another run: wait for it, or name other directories with --out and --dir", dir)
+	}
+	return f.Close, nil
 }
 
 // runSuite measures all cells that have no result yet.
@@ -239,11 +263,15 @@ func (r *runner) runGroup(ctx context.Context, g Group) error {
 		return err
 	}
 	begin := time.Now()
+	kept := "" // where the files of a system that broke a promise go
 	running, err := g.System.Start(ctx, r.lab, g.Shape)
 	if err == nil {
 		defer func() {
 			if err := running.Stop(); err != nil {
 				fmt.Fprintf(r.say, "ending %s: %v\n", g.System.Name, err)
+			}
+			if kept != "" {
+				r.keep(g.Shape.Dir, kept)
 			}
 		}()
 	}
@@ -278,6 +306,9 @@ func (r *runner) runGroup(ctx context.Context, g Group) error {
 				rec.Broken = rec.Failed
 			}
 		}
+		if rec.Broken != "" {
+			kept = filepath.Join(r.dir, fmt.Sprintf("broken-%s-%d", r.settings.Suite, r.done+1))
+		}
 		if err := r.store.add(rec); err != nil {
 			return err
 		}
@@ -288,6 +319,17 @@ func (r *runner) runGroup(ctx context.Context, g Group) error {
 		}
 	}
 	return nil
+}
+
+// keep puts a system's files, its logs among them, where the next start does not remove them.
+func (r *runner) keep(dir, as string) {
+	err := os.RemoveAll(as)
+	if err == nil {
+		err = os.Rename(dir, as)
+	}
+	if err != nil {
+		fmt.Fprintf(r.say, "its logs are lost with the next start: %v\n", err)
+	}
 }
 
 // start is what a group has in common.

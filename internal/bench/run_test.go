@@ -185,3 +185,51 @@ func TestBadSettings(t *testing.T) {
 		}
 	}
 }
+
+// TestOneRunAtATime: a second run into the same directory would mix up results and files of servers.
+func TestOneRunAtATime(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := lockDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockDir(dir); err == nil || !strings.Contains(err.Error(), "in use by another run") {
+		t.Fatalf("a second run: %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := lockDir(dir)
+	if err != nil {
+		t.Fatalf("after the first one: %v", err)
+	}
+	again()
+}
+
+// TestKeepsBroken: the files of a system that broke a promise outlive the next start.
+func TestKeepsBroken(t *testing.T) {
+	r, _ := fakeRun(t, t.TempDir(), false, func(k Key) (Record, error) {
+		rec := Record{Values: map[string]float64{valTPS: 1}}
+		if k.Case == "b" {
+			rec.Broken = "a write is lost"
+		}
+		return rec, nil
+	})
+	start := r.todo[0].System.Start
+	for i := range r.todo {
+		r.todo[i].System.Start = func(ctx context.Context, l *lab.Lab, s lab.Shape) (lab.Running, error) {
+			if err := os.WriteFile(filepath.Join(s.Dir, "server.log"), []byte("why"), 0o644); err != nil {
+				return nil, err
+			}
+			return start(ctx, l, s)
+		}
+	}
+	if err := r.all(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"broken-fake-2", "broken-fake-4"} { // one of each round
+		if b, err := os.ReadFile(filepath.Join(r.dir, name, "server.log")); err != nil || string(b) != "why" {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+}

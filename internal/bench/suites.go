@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"trireme/internal/lab"
@@ -75,14 +76,17 @@ func dropTable(all []summary) report.Table {
 }
 
 // detailMetrics are the columns of a table with everything.
-var detailMetrics = []string{valTPS, valSustained, valAverage, valP95, valP99, valErrors, valBehind, valCatchUp, valVariation, valCPULeader, valCPUAll}
+var detailMetrics = []string{valTPS, valSustained, valAverage, valP95, valP99, valErrors, valBehind, valCatchUp, valVariation, valCPULeader, valCPUAll, valThrottled}
 
 // details has a line for each system and number of threads.
 func details(all []summary) report.Table { return lines(all, "Everything", detailMetrics) }
 
-// lines is a table with a row for each summary and a column for each metric.
+// lines is a table with a row for each summary and a column for each metric that one of them has.
 func lines(all []summary, caption string, names []string) report.Table {
 	t := report.Table{Caption: caption}
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return !slices.ContainsFunc(all, func(s summary) bool { return s.has(name) })
+	})
 	var used []int
 	for i, d := range dims {
 		first := ""
@@ -308,7 +312,7 @@ var cpuSuite = Suite{
 // hostTable is what each process used, of the first round.
 func (r *Results) hostTable(of []summary) report.Table {
 	t := report.Table{Caption: "By host and process, first round; CPU in µs per transaction", Columns: []report.Column{{Title: "threads", Number: true}, {Title: "system"}, {Title: "variant"}, {Title: "host"},
-		{Title: "mysqld", Number: true}, {Title: "daemon", Number: true}, {Title: "others", Number: true}, {Title: "bytes written", Number: true}, {Title: "bytes sent", Number: true}}}
+		{Title: "mysqld", Number: true}, {Title: "daemon", Number: true}, {Title: "others", Number: true}, {Title: "bytes written", Number: true}, {Title: "by the daemon", Number: true}, {Title: "bytes sent", Number: true}}}
 	for _, s := range of {
 		for _, rec := range r.first(s) {
 			for _, h := range rec.Hosts {
@@ -318,7 +322,7 @@ func (r *Results) hostTable(of []summary) report.Table {
 				}
 				t.Rows = append(t.Rows, []report.Cell{{Text: strconv.Itoa(s.Threads)}, {Text: shortName(s.System)}, {Text: s.Variant}, {Text: name},
 					{Text: fmt.Sprintf("%.0f", h.MySQLus)}, {Text: fmt.Sprintf("%.0f", h.Daemonus)}, {Text: fmt.Sprintf("%.0f", h.Extraus)},
-					{Text: fmt.Sprintf("%.0f", h.WrittenBytes)}, {Text: fmt.Sprintf("%.0f", h.SentBytes)}})
+					{Text: fmt.Sprintf("%.0f", h.WrittenBytes)}, {Text: fmt.Sprintf("%.0f", h.DaemonWritten)}, {Text: fmt.Sprintf("%.0f", h.SentBytes)}})
 			}
 		}
 	}

@@ -51,6 +51,13 @@ func (c *Cluster) openBudget(n *Node) (err error) {
 	return err
 }
 
+// Budget of the node's host; nil without Options.CPUs, and before the first start.
+func (n *Node) Budget() *wan.Budget {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.budget
+}
+
 // enter moves a thread into a node's host; nil if there is none.
 func (c *Cluster) enter(n *Node) func() error {
 	if c.net == nil {

@@ -121,7 +121,9 @@ func (s *server) addr() string { return net.JoinHostPort(s.host.addr, strconv.It
 
 func (s *server) target() Target { return Target{s.host.name, s.host.addr, s.port, User, Password} }
 
-func (s *server) parts() HostParts { return HostParts{Name: s.host.name, MySQL: s.proc.PID} }
+func (s *server) parts() HostParts {
+	return HostParts{Name: s.host.name, MySQL: s.proc.PID, Budget: s.host.budget}
+}
 
 // hostsOf lists the hosts of servers, of which the first so many take writes.
 func hostsOf(servers []*server, leaders int) []HostParts {

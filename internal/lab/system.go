@@ -88,6 +88,7 @@ type HostParts struct {
 	MySQL  int
 	Daemon int
 	Extra  []int
+	Budget *wan.Budget // of the host; nil: none
 }
 
 // Pids of all processes of the host.

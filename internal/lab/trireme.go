@@ -117,7 +117,7 @@ func (t *trireme) Targets(v Via) ([]Target, error) {
 func (t *trireme) Hosts() []HostParts {
 	var out []HostParts
 	for _, n := range t.Nodes() {
-		h := HostParts{Name: n.Name, MySQL: n.MySQLPID(), Daemon: n.DaemonPID(), Leader: n.Name == t.lead}
+		h := HostParts{Name: n.Name, MySQL: n.MySQLPID(), Daemon: n.DaemonPID(), Leader: n.Name == t.lead, Budget: n.Budget()}
 		if guard := n.GuardPID(); guard != 0 {
 			h.Extra = append(h.Extra, guard)
 		}

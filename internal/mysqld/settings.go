@@ -169,6 +169,19 @@ func (c Config) defaults() []setting {
 	}
 }
 
+// Chosen are the settings that a data node's mysqld gets from Trireme, enforced ones and defaults, but for places and ports. The flushing is the
+// leader's; a follower in DurabilityLog does with less.
+func Chosen(d Durability) map[string]string {
+	c := Config{Durability: d, Binary: Binary{Version: Version{Major: 9}}}
+	out := map[string]string{}
+	places := len(c.placeSettings())
+	for _, s := range append(c.enforced()[places:], c.defaults()...) {
+		out[s.name] = s.value
+	}
+	out["innodb_flush_log_at_trx_commit"], out["sync_binlog"] = c.flushing(true)
+	return out
+}
+
 // flushing gives innodb_flush_log_at_trx_commit and sync_binlog for a role. In DurabilityLog the raft log's fsync is the
 // durable one, and what InnoDB lost is fed again, so neither role flushes for each commit; the leader still writes each
 // commit's redo to the kernel, so that a killed process has next to nothing to catch up.
