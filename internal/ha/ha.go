@@ -5,7 +5,7 @@
 // The caller's duties:
 //
 //   - Build the View afresh for every call; never reuse identity, term or leadership read before a wait (S7).
-//   - Drop an action whose Term is no longer the node's raft term, except Fence, which is never dropped (S7).
+//   - Read what an action rests on again before it is begun, and drop it unless Stands (S7).
 //   - Run at most one action on the mysqld at a time and show it in View.Server.State or View.Serving.Phase, so that Decide does
 //     not ask for it twice.
 //   - Note each HandOver and Switchover in View.HandoverTriedTerm, HandoverAt and HandoverTo when it is begun.

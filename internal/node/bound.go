@@ -11,127 +11,43 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/consensus"
+	"trireme/internal/ledger"
 	"trireme/internal/raftlog"
 )
 
 const boundInterval = time.Second
 
-// keeper is a member as the purge of the log sees it.
-type keeper struct {
-	id    uint64
-	name  string
-	data  bool
-	live  bool
-	ready bool   // its data is judged, and is fed or serves
-	keep  uint64 // lowest index that its recovery, or a logger's catching up, may need; 0: not known, or XA transactions are open
-}
-
-// membership is raft's: the halves of a joint configuration, or one.
-type membership [][]uint64
-
-func membershipOf(st *consensus.Status) membership {
-	m := membership{st.Voters}
+// membershipOf is raft's membership as the purge counts votes.
+func membershipOf(st *consensus.Status) ledger.Membership {
+	m := ledger.Membership{st.Voters}
 	if len(st.Outgoing) > 0 {
 		m = append(m, st.Outgoing)
 	}
 	return m
 }
 
-func (m membership) votes(id uint64) bool {
-	return slices.ContainsFunc(m, func(half []uint64) bool { return contains(half, id) })
-}
-
-// holds says whether every majority has a member that ok accepts.
-func (m membership) holds(ok func(uint64) bool) bool {
-	return !slices.ContainsFunc(m, func(half []uint64) bool { return countOf(half, ok) <= len(half)-majority(len(half)) })
-}
-
-// reaches says whether those that ok accepts are a majority.
-func (m membership) reaches(ok func(uint64) bool) bool {
-	return !slices.ContainsFunc(m, func(half []uint64) bool { return countOf(half, ok) < majority(len(half)) })
-}
-
-func countOf(ids []uint64, ok func(uint64) bool) (k int) {
-	for _, id := range ids {
-		if ok(id) {
-			k++
-		}
-	}
-	return k
-}
-
-// purgePoint is the index up to which the log is needed by nobody that is there, and by no data voter (S8). Others that stay away are
-// brought back by a snapshot: a learner is seeded, a logger begins its log anew. pin says who needs the entries behind it.
-func purgePoint(commit uint64, m membership, all []keeper) (safe uint64, pin string) {
-	safe = commit
-	for _, k := range all {
-		votes := m.votes(k.id)
-		switch {
-		case !k.live && !(k.data && votes):
-			continue
-		case !k.live:
-			return 0, k.name + " is away, and its data may need every entry (bring it back, or take it out with `trireme remove " + k.name + "`)"
-		case k.keep == 0 && k.ready:
-			return 0, "it is not known what " + k.name + " needs, or transactions are prepared there (XA RECOVER)"
-		case k.keep == 0:
-			return 0, k.name + " recovers, or is seeded"
-		}
-		if k.keep < safe {
-			safe, pin = k.keep, fmt.Sprintf("%s needs everything from entry %d on", k.name, k.keep)
-		}
-	}
-	return safe, pin
-}
-
-// boundPoint is the purge point of a log that has come to its bound: whoever can be seeded is given up. What stays true is S8: every
-// majority has a data voter that is durable there. given are the data voters that it leaves behind.
-func boundPoint(commit uint64, m membership, all []keeper) (safe uint64, given []string, pin string) {
-	safe = commit
-	keeps := map[uint64]bool{}
-	for _, k := range all {
-		switch {
-		case !k.data || !m.votes(k.id):
-		case !k.live || !k.ready:
-			given = append(given, k.name)
-		case k.keep == 0:
-			return 0, nil, "transactions are prepared on " + k.name + ", or it has just come up (see XA RECOVER; raise raft.log_limit and restart the daemons, " +
-				"then end them on the leader: ended while writes are closed, they end on that server alone)"
-		default:
-			keeps[k.id] = true
-			if k.keep < safe {
-				safe, pin = k.keep, fmt.Sprintf("%s needs everything from entry %d on", k.name, k.keep)
-			}
-		}
-	}
-	if len(given) > 0 && !m.holds(func(id uint64) bool { return keeps[id] }) {
-		return 0, nil, fmt.Sprintf("%s is away, and without it a majority could come together that has neither the data nor the log "+
-			"(bring it back, or add a data node and take it out with `trireme remove`)", strings.Join(given, ", "))
-	}
-	return safe, given, pin
-}
-
 // keepers is everybody as this node knows them.
-func (n *Node) keepers(st *consensus.Status) []keeper {
+func (n *Node) keepers(st *consensus.Status) []ledger.Keeper {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var all []keeper
+	var all []ledger.Keeper
 	for _, m := range n.cluster.Members {
 		if m.Pending {
 			continue
 		}
-		k := keeper{id: m.ID, name: m.Name, data: m.Role != config.RoleLogger}
+		k := ledger.Keeper{ID: m.ID, Name: m.Name, Data: m.Role != config.RoleLogger}
 		p := n.peers[m.ID]
 		switch {
 		case m.ID == n.id.ID:
-			k.live, k.keep = true, n.keepFrom
-			_, k.ready = n.readyLocked()
-			if !k.data {
-				k.keep = st.Commit
+			k.Live, k.Keep = true, n.keepFrom
+			_, k.Ready = n.readyLocked()
+			if !k.Data {
+				k.Keep = st.Commit
 			}
 		case p != nil && p.fresh():
-			k.live, k.ready, k.keep = true, p.status.Ready, p.status.KeepFrom
-			if !k.data {
-				k.keep = p.status.Member.Raft.Commit
+			k.Live, k.Ready, k.Keep = true, p.status.Ready, p.status.KeepFrom
+			if !k.Data {
+				k.Keep = p.status.Member.Raft.Commit
 			}
 		}
 		all = append(all, k)
@@ -145,14 +61,14 @@ func (n *Node) purge(context.Context) {
 	st := n.cons.Status()
 	all, m := n.keepers(&st), membershipOf(&st)
 	limit, why := n.logBound()
-	safe, pin := purgePoint(st.Commit, m, all)
+	safe, pin := ledger.PurgePoint(st.Commit, m, all)
 	n.purgeTo(min(int64(n.cfg.Raft.LogMax), limit), safe)
 	if safe > 0 {
 		n.givenUp = ""
 	}
 	if n.rlog.Size() > limit {
 		var given []string
-		if safe, given, pin = boundPoint(st.Commit, m, all); n.purgeTo(limit, safe) && len(given) > 0 {
+		if safe, given, pin = ledger.BoundPoint(st.Commit, m, all); n.purgeTo(limit, safe) && len(given) > 0 {
 			n.noteGivenUp(strings.Join(given, ", "), why, safe)
 		}
 	}
@@ -237,19 +153,19 @@ func (n *Node) refusedLocked(st *consensus.Status) string {
 	m := membershipOf(st)
 	var full []string
 	room := func(id uint64) bool { return id == n.id.ID && n.bound == "" }
-	if n.bound != "" && m.votes(n.id.ID) {
+	if n.bound != "" && m.Votes(n.id.ID) {
 		full = append(full, n.id.Name+": "+n.bound)
 	}
 	has := map[uint64]bool{}
 	for id, p := range n.peers {
-		if !m.votes(id) || !p.fresh() {
+		if !m.Votes(id) || !p.fresh() {
 			continue
 		}
 		if has[id] = p.status.Bound == ""; !has[id] {
 			full = append(full, p.status.Member.Name+": "+p.status.Bound)
 		}
 	}
-	if len(full) == 0 || m.reaches(func(id uint64) bool { return room(id) || has[id] }) {
+	if len(full) == 0 || m.Reaches(func(id uint64) bool { return room(id) || has[id] }) {
 		return ""
 	}
 	slices.Sort(full)

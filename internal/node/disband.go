@@ -307,7 +307,7 @@ func (n *Node) holdings(ctx context.Context, l *life, term uint64, peers []uint6
 		return gtid.Set{}, err
 	}
 	all := l.executedSet().Clone()
-	index, _ := n.led.at()
+	index, _ := n.led.At()
 	body, err := json.Marshal(awaitApplied{Index: index, Patience: targetPatience, Term: term})
 	if err != nil {
 		return gtid.Set{}, err

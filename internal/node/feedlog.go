@@ -25,7 +25,7 @@ func (f *feedLog) FirstIndex() uint64 {
 }
 
 func (f *feedLog) Committed() uint64 {
-	i, _ := f.n.led.at()
+	i, _ := f.n.led.At()
 	return i
 }
 

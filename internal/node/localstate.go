@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"trireme/internal/config"
+	"trireme/internal/ledger"
 )
 
 // localState is what a node must remember of itself over a restart, beside the raft log. It is in node.json, written whole and
@@ -20,14 +21,8 @@ import (
 type localState struct {
 	// Incarnation is the number of the newest life of this node's mysqld (S5). It grows before each start.
 	Incarnation uint64 `json:"incarnation"`
-	// Led are the incarnations for which this node proposed a barrier: GTIDs of theirs that Raft does not have are errant,
-	// those of other lives are harmless local statements. adopt.Undo reads it too: before the first there was no write.
-	Led []uint64 `json:"led,omitempty"`
-	// Retired are those of Led that were drained and went on as followers, with the highest GNO that they had committed: what
-	// they executed above it is local too.
-	Retired map[uint64]int64 `json:"retired,omitempty"`
-	// Prelude are the GNOs up to which a life of Led logged what is its own affair, before it led.
-	Prelude map[uint64]int64 `json:"prelude,omitempty"`
+	// Lives tells this node's local statements from what was lost.
+	ledger.Lives
 	// Durable is the durable index (S8): everything at or below it is durably in InnoDB.
 	Durable uint64 `json:"durable_index"`
 	// Inherited are GTIDs that came with the data of another node when this one was seeded, and that are the donor's own affair:
@@ -35,17 +30,6 @@ type localState struct {
 	Inherited string `json:"inherited,omitempty"`
 	// LogMade says that the raft log was made: finding none from then on means that it was lost (S2).
 	LogMade bool `json:"log_made"`
-}
-
-// lead notes that a life is about to propose its barrier; up to prelude what it logged is its own affair.
-func (s *localState) lead(incarnation uint64, prelude int64) {
-	if k := len(s.Led); k == 0 || s.Led[k-1] != incarnation {
-		s.Led = append(s.Led, incarnation)
-	}
-	delete(s.Retired, incarnation)
-	if prelude > 0 {
-		s.Prelude[incarnation] = prelude
-	}
 }
 
 // localFile keeps a localState on disk. Reading it never waits for the disk.

@@ -25,6 +25,7 @@ import (
 	"trireme/internal/gtid"
 	"trireme/internal/guard"
 	"trireme/internal/ha"
+	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
@@ -78,7 +79,7 @@ type Node struct {
 	cons    *consensus.Node
 	tr      *transport.Transport
 	relay   *relay.Relay
-	led     *ledger
+	led     *ledger.Ledger
 	feed    *dump.Feed   // nil on a logger
 	guard   *guard.Guard // nil on a logger
 	router  *router.Router
@@ -163,7 +164,7 @@ type Node struct {
 type serverSlot struct {
 	state   ha.ServerState
 	life    *life
-	backlog backlog
+	backlog ledger.Backlog
 	stuck   string // why it cannot serve, seen by the pump
 	hung    stuck  // the same, seen by feelPulse
 	applier string // why replication from the feed does not run; empty: it does
@@ -278,7 +279,7 @@ func (n *Node) noteState(st ha.State) {
 func (n *Node) view() ha.View {
 	st := n.cons.Status()
 	lease := time.Duration(n.cons.LeaseUntil())
-	last := n.led.newestBarrier()
+	last := n.led.NewestBarrier()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.softStateLocked(st.State)
@@ -399,7 +400,7 @@ func (n *Node) act(a ha.Action) {
 	term := n.cons.Status().Term
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.standsLocked(a, term) {
+	if !ha.Stands(a, term, n.srv.state, ha.Serving{Phase: n.serving.phase, Term: n.serving.term}) || a.Kind == ha.Restart && n.srv.life == nil {
 		return
 	}
 	switch a.Kind {
@@ -440,31 +441,6 @@ func (n *Node) noteHandoverLocked(a ha.Action) {
 		n.handFails = 0
 	}
 	n.handTerm, n.handAt, n.handTo = a.Term, now(), a.To
-}
-
-// standsLocked says whether what an action rests on is still so.
-func (n *Node) standsLocked(a ha.Action, term uint64) bool {
-	if a.Kind == ha.Fence {
-		return n.serving.phase != ha.PhaseNone && n.serving.phase != ha.PhaseFencing
-	}
-	if a.Term != term {
-		return false
-	}
-	switch a.Kind {
-	case ha.StartServer:
-		return n.srv.state == ha.ServerOff
-	case ha.Judge:
-		return n.srv.state == ha.ServerUp
-	case ha.Seed:
-		return n.srv.state == ha.ServerBehind
-	case ha.Promote:
-		return n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone
-	case ha.Restart:
-		return n.srv.life != nil && n.serving.phase == ha.PhaseNone
-	case ha.Switchover:
-		return n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseOpen && n.serving.term == a.Term
-	}
-	return true
 }
 
 // serveTaskLocked runs the promotion or switchover of the present serving slot: a fence cancels it and waits for its end.

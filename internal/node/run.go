@@ -22,6 +22,7 @@ import (
 	"trireme/internal/gtid"
 	"trireme/internal/guard"
 	"trireme/internal/ha"
+	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
@@ -191,7 +192,7 @@ func (n *Node) openLog() error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	n.led = newLedger(l.BoundaryAt(hs.GetCommit()))
+	n.led = ledger.New(l.BoundaryAt(hs.GetCommit()))
 	return nil
 }
 
@@ -272,7 +273,7 @@ func (n *Node) startParts() error {
 		boot = []raft.Peer{{ID: n.id.ID}}
 	}
 	tick := n.cfg.Raft.Heartbeat()
-	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: n.rlog, Send: n.relay.Send, Applied: n.led.index,
+	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: n.rlog, Send: n.relay.Send, Applied: n.led.Index(),
 		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
 		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight),
 		OnAnswer:            func(uint64) { n.poke() },
@@ -486,7 +487,7 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 		if e.GetType() != raftpb.EntryNormal {
 			data = nil
 		}
-		m, rest, err := n.led.add(e.GetIndex(), e.GetTerm(), data, time.Now())
+		m, rest, err := n.led.Add(e.GetIndex(), e.GetTerm(), data, time.Now())
 		if err != nil {
 			n.fail(fmt.Errorf("the committed log is broken: %w", err))
 			return
@@ -523,7 +524,7 @@ func (n *Node) onSoftState(s consensus.State) {
 // onSnapshot: the log was replaced by a snapshot of another node.
 func (n *Node) onSnapshot(snap *raftpb.Snapshot) {
 	b := n.rlog.Boundary()
-	n.led.reset(b)
+	n.led.Reset(b)
 	n.log.Warn("the log begins anew behind a snapshot", "index", snap.GetMetadata().GetIndex())
 	n.mu.Lock()
 	if n.srv.state == ha.ServerReady || n.srv.state == ha.ServerUp {

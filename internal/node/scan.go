@@ -11,12 +11,13 @@ import (
 
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
+	"trireme/internal/ledger"
 	"trireme/internal/raftlog"
 	"trireme/internal/router"
 )
 
 // scanLog gives the transactions of the committed log to f, from the first one that is not in known up to index upTo.
-func (n *Node) scanLog(known gtid.Set, upTo uint64, f func(logTxn) error) error {
+func (n *Node) scanLog(known gtid.Set, upTo uint64, f func(ledger.Txn) error) error {
 	from, _, err := n.rlog.SeekGTID(known, upTo)
 	if err != nil {
 		return fmt.Errorf("finding where mysqld left off: %w", err)
@@ -24,86 +25,10 @@ func (n *Node) scanLog(known gtid.Set, upTo uint64, f func(logTxn) error) error 
 	if from > upTo {
 		return nil
 	}
-	var s txnScanner
+	var s ledger.Scanner
 	return n.rlog.Scan(from, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error {
-		return s.entry(m, index, events, f)
+		return s.Entry(m, index, events, f)
 	})
-}
-
-// eventWalker feeds the events of log entries to an assembler. Entries of plain row data alone are left out.
-type eventWalker struct {
-	asm binlog.Assembler
-}
-
-// isPlain says whether an entry holds whole transactions of plain row data only.
-func isPlain(m *raftlog.Meta) bool {
-	return m.Flags&(raftlog.FlagSpecial|raftlog.FlagContinues|raftlog.FlagUnfinished) == 0
-}
-
-// walk calls f for each event of an entry. Only a barrier ends a transaction that is under way: settings may stand between its pieces.
-func (w *eventWalker) walk(m *raftlog.Meta, index uint64, events []byte, f func(b binlog.Boundary, h binlog.Header, ev []byte) error) error {
-	if m.Kind == raftlog.Barrier {
-		w.asm.Reset()
-	}
-	if m.Kind != raftlog.Trx || isPlain(m) {
-		return nil
-	}
-	if m.Flags&raftlog.FlagContinues == 0 {
-		w.asm.Reset()
-	}
-	for len(events) > 0 {
-		h, err := binlog.ParseHeader(events)
-		if err != nil || int(h.EventSize) > len(events) {
-			return fmt.Errorf("entry %d: bad event: %v", index, err)
-		}
-		ev := events[:h.EventSize]
-		events = events[h.EventSize:]
-		b, err := w.asm.Feed(h, ev)
-		if err != nil {
-			return fmt.Errorf("entry %d: %w", index, err)
-		}
-		if err := f(b, h, ev); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// txnScanner finds the transactions of log entries, decoding only what is not plain row data.
-type txnScanner struct {
-	eventWalker
-}
-
-func (s *txnScanner) entry(m *raftlog.Meta, index uint64, events []byte, f func(logTxn) error) error {
-	if m.Kind == raftlog.Trx && isPlain(m) {
-		for _, r := range m.GTIDs {
-			if err := f(logTxn{Index: index, GTIDs: r}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return s.walk(m, index, events, func(b binlog.Boundary, _ binlog.Header, _ []byte) error {
-		if b != binlog.End {
-			return nil
-		}
-		return f(classify(s.asm.Trx(), index))
-	})
-}
-
-// classify says what S5 has to know of a transaction.
-func classify(t *binlog.TrxInfo, index uint64) logTxn {
-	g := t.GTID
-	x := logTxn{Index: index, GTIDs: gtid.Range{SID: g.SID, First: g.GNO, Last: g.GNO}}
-	switch {
-	case t.Kind == binlog.XAPrepare:
-		x.Class, x.XID = classXAPrepare, t.XID.String()
-	case t.Kind == binlog.XACommit || t.Kind == binlog.XARollback:
-		x.Class, x.XID = classXAEnd, t.XID.String()
-	case t.Kind == binlog.QueryNoXID || t.Kind == binlog.RowsRollback || t.Account:
-		x.Class = classTraceless
-	}
-	return x
 }
 
 // binlogTail is what a dead incarnation had written to its binary log.

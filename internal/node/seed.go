@@ -277,7 +277,7 @@ func (n *Node) donate(ctx context.Context, to uint64) (d donation, err error) {
 	}
 	// Executed first: what is committed meanwhile is then not taken for this node's own.
 	executed := l.executedSet()
-	_, committed := n.led.snapshot()
+	_, committed := n.led.Snapshot()
 	d.Incarnation, d.Own = l.incarnation, executed.Subtract(committed).String()
 	d.Host, d.Port = n.cfg.MySQLHost(), n.cfg.MySQL.Port
 	return d, nil

@@ -13,6 +13,7 @@ import (
 	"trireme/internal/dump"
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
+	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
 	"trireme/internal/raftlog"
 )
@@ -62,7 +63,7 @@ func (n *Node) promoteLife(ctx context.Context, l *life, term uint64, t *takeove
 	if err := n.waitCommitted(ctx, index); err != nil {
 		return fmt.Errorf("committing the barrier: %w", err)
 	}
-	if b := n.led.newestBarrier(); b.Index != index || b.Term != term {
+	if b := n.led.NewestBarrier(); b.Index != index || b.Term != term {
 		return fmt.Errorf("the barrier %d of term %d was replaced by %d of term %d", index, term, b.Index, b.Term)
 	}
 	if err := n.applyAll(ctx, l, index); err != nil {
@@ -94,7 +95,7 @@ func (n *Node) beginLead(ctx context.Context, l *life) error {
 		}
 		from, last, err := n.quietEnd(ctx, l)
 		if err == nil {
-			if err := n.local.update(func(s *localState) { s.lead(l.incarnation, last) }); err != nil {
+			if err := n.local.update(func(s *localState) { s.Lead(l.incarnation, last) }); err != nil {
 				return err
 			}
 			l.mu.Lock()
@@ -161,7 +162,7 @@ func (n *Node) pauseFeed(ctx context.Context) error {
 
 // applyAll waits until mysqld holds everything up to the barrier. A long backlog is no failure, a stopped applier is.
 func (n *Node) applyAll(ctx context.Context, l *life, index uint64) error {
-	_, committed := n.led.snapshot()
+	_, committed := n.led.Snapshot()
 	want := committed.String()
 	for began := now(); ; {
 		done, err := l.admin.WaitExecuted(ctx, want, time.Second)
@@ -293,7 +294,11 @@ func (n *Node) acknowledge(entryTerm uint64, m *raftlog.Meta) {
 	n.mu.Lock()
 	l, serving := n.srv.life, n.serving.term
 	n.mu.Unlock()
-	if l == nil || l.incarnation != m.Incarnation || serving != entryTerm || n.cons.Status().Term != entryTerm {
+	if l == nil {
+		return
+	}
+	ack := ledger.Ack{Node: n.id.ID, Incarnation: l.incarnation, Serving: serving, Term: n.cons.Status().Term}
+	if !ack.Allows(entryTerm, m) {
 		return
 	}
 	src, _ := l.stream()
@@ -506,7 +511,7 @@ func (n *Node) retire(ctx context.Context, l *life) error {
 	if pump != nil {
 		<-pump
 	}
-	_, committed := n.led.snapshot()
+	_, committed := n.led.Snapshot()
 	if err := n.local.update(func(s *localState) { s.Retired[l.incarnation] = committed.Last(gtid.SID{UUID: l.uuid}) }); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"trireme/internal/dump"
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
+	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
 	"trireme/internal/raftlog"
 	"trireme/internal/sqlkind"
@@ -198,7 +199,7 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 	j, err := n.judgeLife(ctx, l)
 	var rolledBack gtid.Set
 	if err == nil {
-		_, committed := n.led.snapshot()
+		_, committed := n.led.Snapshot()
 		rolledBack = l.tail.gtids.Subtract(committed)
 	}
 	n.mu.Lock()
@@ -238,7 +239,7 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 }
 
 // judgeLife runs S5 for one life and connects it to the feed.
-func (n *Node) judgeLife(ctx context.Context, l *life) (*judgement, error) {
+func (n *Node) judgeLife(ctx context.Context, l *life) (*ledger.Judgement, error) {
 	rctx, cancel := context.WithTimeout(ctx, readIndexTimeout)
 	defer cancel()
 	index, err := n.cons.ReadIndex(rctx)
@@ -260,17 +261,17 @@ func (n *Node) judgeLife(ctx context.Context, l *life) (*judgement, error) {
 	if err != nil {
 		return nil, err
 	}
-	upTo, committed := n.led.snapshot()
+	upTo, committed := n.led.Snapshot()
 	local, purged := n.local.get(), n.rlog.Boundary()
 	inherited, err := gtid.ParseSet(local.Inherited)
 	if err != nil {
 		return nil, fmt.Errorf("node.json: inherited: %w", err)
 	}
-	in := judgeInput{Executed: executed, Committed: committed, Purged: purged.GTIDs, PurgedTo: purged.Index, Base: n.began, Durable: local.Durable,
-		XARecover: xidKeys(xids), Inherited: inherited, Local: n.harmless(l, local)}
-	marks := marker{executed: executed}
-	j, err := judge(in, func(known gtid.Set, f func(logTxn) error) error {
-		return n.scanLog(known, upTo, func(t logTxn) error { marks.add(t); return f(t) })
+	in := ledger.JudgeInput{Executed: executed, Committed: committed, Purged: purged.GTIDs, PurgedTo: purged.Index, Base: n.began, Durable: local.Durable,
+		XARecover: xidKeys(xids), Inherited: inherited, Local: local.Harmless(n.id.ClusterID, uint16(n.id.ID))}
+	marks := ledger.Marker{Executed: executed, Now: time.Now()}
+	j, err := ledger.Judge(in, func(known gtid.Set, f func(ledger.Txn) error) error {
+		return n.scanLog(known, upTo, func(t ledger.Txn) error { marks.Add(t); return f(t) })
 	})
 	if err != nil || !j.Consistent() {
 		return j, err
@@ -294,7 +295,7 @@ func (n *Node) judgeLife(ctx context.Context, l *life) (*judgement, error) {
 		n.keepFrom = min(local.Durable, next-1)
 	}
 	n.mu.Unlock()
-	n.led.restart(marks.list, upTo)
+	n.led.Restart(marks.List, upTo)
 	if err := n.connectFeed(ctx, l); err != nil {
 		return nil, err
 	}
@@ -310,24 +311,6 @@ func xidKeys(xids []mysqld.XID) map[string]bool {
 		m[sqlkind.XID{FormatID: uint32(x.FormatID), GTRID: x.Gtrid, BQual: x.Bqual}.String()] = true
 	}
 	return m
-}
-
-// harmless recognises local statements of this node (S5): those of lives that never led, and of a life that was drained and went on
-// as a follower what it executed from then on.
-func (n *Node) harmless(l *life, s *localState) func(gtid.Range) bool {
-	led := make(map[uint64]bool, len(s.Led))
-	for _, i := range s.Led {
-		led[i] = true
-	}
-	cluster, _, _, _ := gtid.ParseIncarnation(l.uuid)
-	return func(r gtid.Range) bool {
-		c, node, inc, ok := gtid.ParseIncarnation(r.UUID)
-		if !ok || c != cluster || uint64(node) != n.id.ID {
-			return false
-		}
-		last, retired := s.Retired[inc]
-		return !led[inc] || retired && r.First > last || r.Last <= s.Prelude[inc]
-	}
 }
 
 // connectFeed points mysqld's receiver at this daemon and starts it.
@@ -360,7 +343,7 @@ func (n *Node) connectFeed(ctx context.Context, l *life) error {
 }
 
 // reportRejoin tells what the recovery did: the proof for the operator.
-func (n *Node) reportRejoin(l *life, j *judgement, rolledBack gtid.Set) {
+func (n *Node) reportRejoin(l *life, j *ledger.Judgement, rolledBack gtid.Set) {
 	n.log.Info("mysqld is a prefix of the committed log and is fed", "incarnation", l.incarnation, "high", j.High,
 		"plugged", j.Plug.String(), "refed", j.Refeed.String(), "rolled_back", rolledBack.String(), "rolled_back_count", rolledBack.Count())
 	msg := fmt.Sprintf("mysqld (incarnation %d) rejoined", l.incarnation)
@@ -384,7 +367,7 @@ func (n *Node) followApplied(ctx context.Context, l *life) {
 			return
 		case <-tick.C:
 		}
-		index, _ := n.led.at()
+		index, _ := n.led.At()
 		n.mu.Lock()
 		caughtUp := n.srv.backlog.Applied >= index && seen == index
 		n.mu.Unlock()
@@ -450,14 +433,14 @@ func (n *Node) readApplied(ctx context.Context, l *life) (uint64, error) {
 	if n.srv.life != l {
 		return 0, errDeadLife // what a dead life held says nothing about the one behind it
 	}
-	n.srv.backlog = n.led.applied(set)
+	n.srv.backlog = n.led.Applied(set)
 	return n.srv.backlog.Applied, nil
 }
 
 // waitCommitted waits until this node has seen entry index committed.
 func (n *Node) waitCommitted(ctx context.Context, index uint64) error {
 	for {
-		at, changed := n.led.at()
+		at, changed := n.led.At()
 		if at >= index {
 			return nil
 		}
@@ -467,25 +450,4 @@ func (n *Node) waitCommitted(ctx context.Context, index uint64) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// marker collects what is not applied while the log is scanned.
-type marker struct {
-	executed gtid.Set
-	list     []applyMark
-}
-
-func (m *marker) add(t logTxn) {
-	lost := splitMissing(m.executed, t.GTIDs)
-	if len(lost) == 0 {
-		return
-	}
-	if k := len(m.list); k > 0 && m.list[k-1].Index == t.Index {
-		m.list[k-1].GTIDs = append(m.list[k-1].GTIDs, lost...)
-		return
-	}
-	if len(m.list) >= maxMarks {
-		m.list = mergeMarks(m.list)
-	}
-	m.list = append(m.list, applyMark{Index: t.Index, GTIDs: lost, Committed: time.Now()})
 }

@@ -178,7 +178,7 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 
 // askReady waits until another node has applied all that is committed; otherwise is what to say of it when it does not.
 func (n *Node) askReady(ctx context.Context, to uint64, otherwise string) error {
-	index, _ := n.led.at()
+	index, _ := n.led.At()
 	if err := n.askApplied(ctx, to, index, targetPatience); err != nil {
 		return fmt.Errorf("%s %s: %w", n.memberName(to), otherwise, err)
 	}
@@ -382,7 +382,7 @@ func (n *Node) awaitAppliedHere(ctx context.Context, r awaitApplied) error {
 	if err := n.waitCommitted(ctx, r.Index); err != nil {
 		return fmt.Errorf("entry %d did not arrive in time", r.Index)
 	}
-	_, committed := n.led.snapshot()
+	_, committed := n.led.Snapshot()
 	// What was committed behind r.Index is waited for too: it would have to be applied before writes open anyway.
 	left := committed.Subtract(l.executedSet())
 	if left.Empty() {

@@ -9,6 +9,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/gtid"
+	"trireme/internal/ledger"
 )
 
 // Kinds of events that say who leads.
@@ -102,8 +103,8 @@ func (n *Node) leaveLocked(planned bool, cause string) {
 type takeover struct {
 	timeline
 	term        uint64
-	incarnation uint64  // of the mysqld that takes over
-	before      barrier // of the leader before
+	incarnation uint64         // of the mysqld that takes over
+	before      ledger.Barrier // of the leader before
 	began       time.Duration
 	lost        string // how the leader before was lost, when that was seen
 	wished      bool   // an operator forced it
@@ -111,7 +112,7 @@ type takeover struct {
 
 // beginTakeover notes what is known of the loss of the leader before: the next one's success wipes it out.
 func (n *Node) beginTakeover(term, incarnation uint64) *takeover {
-	t := &takeover{term: term, incarnation: incarnation, before: n.led.newestBarrier(), began: now()}
+	t := &takeover{term: term, incarnation: incarnation, before: n.led.NewestBarrier(), began: now()}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.open.id == uint64(t.before.Node) && n.open.term == t.before.Term {

@@ -8,6 +8,7 @@ import (
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
+	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
 	"trireme/internal/raftlog"
 	"trireme/internal/sqlkind"
@@ -25,7 +26,7 @@ func (n *Node) adoptXA(ctx context.Context, l *life) (map[mysqld.XID]bool, error
 	if err != nil {
 		return nil, err
 	}
-	if at, _ := n.led.at(); len(xids) == 0 && applied >= at {
+	if at, _ := n.led.At(); len(xids) == 0 && applied >= at {
 		return nil, nil
 	}
 	adopted, err := n.adoptApplied(ctx, l)
@@ -90,7 +91,7 @@ func (n *Node) preparedXA(xids []mysqld.XID) ([]mysqld.PreparedXA, error) {
 	if err != nil {
 		return nil, err
 	}
-	upTo, _ := n.led.at()
+	upTo, _ := n.led.At()
 	f := xaFinder{found: map[sqlkind.XID]mysqld.PreparedXA{}, fde: n.rlog.Boundary().Barrier.FDE}
 	if err := n.rlog.Scan(first, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error {
 		return f.entry(m, index, events)
@@ -114,7 +115,7 @@ const maxStatementBytes = 4 << 20
 
 // xaFinder collects XA transactions that the log has prepared and not ended.
 type xaFinder struct {
-	eventWalker
+	ledger.Walker
 	fde   []byte
 	found map[sqlkind.XID]mysqld.PreparedXA
 	now   mysqld.PreparedXA
@@ -125,7 +126,7 @@ func (f *xaFinder) entry(m *raftlog.Meta, index uint64, events []byte) error {
 	if m.Kind == raftlog.Barrier {
 		f.fde = append([]byte(nil), events...)
 	}
-	return f.walk(m, index, events, func(b binlog.Boundary, h binlog.Header, ev []byte) error {
+	return f.Walk(m, index, events, func(b binlog.Boundary, h binlog.Header, ev []byte) error {
 		f.event(b, h, ev)
 		return nil
 	})
@@ -144,7 +145,7 @@ func (f *xaFinder) event(b binlog.Boundary, h binlog.Header, ev []byte) {
 		}
 	case binlog.End:
 		f.cut()
-		switch t := f.asm.Trx(); t.Kind {
+		switch t := f.Asm.Trx(); t.Kind {
 		case binlog.XAPrepare:
 			f.found[t.XID] = f.now
 		case binlog.XACommit, binlog.XARollback:
@@ -178,7 +179,7 @@ type xaWatch struct {
 	scanned uint64                // the log is known up to here
 	seen    uint64                // the commit index at the last look
 	open    map[string]gtid.Range // xid to its XA PREPARE's GTID; zero for those that were there at the first look
-	scanner txnScanner
+	scanner ledger.Scanner
 	whole   bool // the scanner is not in the middle of a transaction that it has not seen the beginning of
 	suspect lostXA
 }
@@ -217,7 +218,7 @@ func (n *Node) watchXA(l *life, applied uint64, executed gtid.Set, xids []mysqld
 			n.xa = *j // it knows more: what the judgement found, and from where the log has to be looked at
 		}
 	}
-	upTo, _ := n.led.at()
+	upTo, _ := n.led.At()
 	if !first && n.specialAt.Load() <= n.xa.scanned {
 		// Nothing but rows since. What came a moment ago may not have been noted as special yet.
 		n.xa.scanned, n.xa.whole = max(n.xa.scanned, n.xa.seen), false
@@ -248,17 +249,17 @@ func (w *xaWatch) scan(log *raftlog.Log, upTo uint64) error {
 		if !w.whole {
 			return nil
 		}
-		return w.scanner.entry(m, index, events, w.take)
+		return w.scanner.Entry(m, index, events, w.take)
 	})
 	w.scanned = upTo
 	return err
 }
 
-func (w *xaWatch) take(t logTxn) error {
+func (w *xaWatch) take(t ledger.Txn) error {
 	switch t.Class {
-	case classXAPrepare:
+	case ledger.XAPrepare:
 		w.open[t.XID] = t.GTIDs
-	case classXAEnd:
+	case ledger.XAEnd:
 		delete(w.open, t.XID)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"trireme/internal/gtid"
+	"trireme/internal/ledger"
 )
 
 // What the log has prepared and not ended has to be prepared in mysqld, as soon as it is executed there.
@@ -11,12 +12,12 @@ func TestXAWatch(t *testing.T) {
 	u := gtid.IncarnationUUID(1, 1, 1)
 	at := func(n int64) gtid.Range { return gtid.Range{SID: gtid.SID{UUID: u}, First: n, Last: n} }
 	w := xaWatch{open: map[string]gtid.Range{"old": {}}}
-	for _, x := range []logTxn{
-		{Class: classXAPrepare, XID: "a", GTIDs: at(1)},
-		{Class: classXAPrepare, XID: "b", GTIDs: at(2)},
-		{Class: classTraceless, GTIDs: at(3)},
-		{Class: classXAEnd, XID: "a", GTIDs: at(4)},
-		{Class: classXAPrepare, XID: "c", GTIDs: at(9)},
+	for _, x := range []ledger.Txn{
+		{Class: ledger.XAPrepare, XID: "a", GTIDs: at(1)},
+		{Class: ledger.XAPrepare, XID: "b", GTIDs: at(2)},
+		{Class: ledger.Traceless, GTIDs: at(3)},
+		{Class: ledger.XAEnd, XID: "a", GTIDs: at(4)},
+		{Class: ledger.XAPrepare, XID: "c", GTIDs: at(9)},
 	} {
 		if err := w.take(x); err != nil {
 			t.Fatal(err)

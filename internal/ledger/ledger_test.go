@@ -1,4 +1,4 @@
-package node
+package ledger
 
 import (
 	"strings"
@@ -45,12 +45,12 @@ func (s step) fails(want string) step          { s.want = want; return s }
 func (s step) in(term uint64) step             { s.term = term; return s }
 func (s step) of(node uint16, inc uint64) step { s.meta.Node, s.meta.Incarnation = node, inc; return s }
 func (s step) also(r gtid.Range) step          { s.meta.GTIDs = append(s.meta.GTIDs, r); return s }
-func (s step) add(l *ledger) error {
+func (s step) add(l *Ledger) error {
 	data := []byte(s.raw)
 	if s.raw == "" && s.meta.Kind != 0 {
 		data = append(raftlog.AppendMeta(nil, &s.meta), "events"...)
 	}
-	_, _, err := l.add(l.index+1, s.term, data, time.Time{})
+	_, _, err := l.Add(l.index+1, s.term, data, time.Time{})
 	return err
 }
 
@@ -105,14 +105,14 @@ func TestLedgerAssertions(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newLedger(raftlog.Boundary{Index: 10, GTIDs: testSet(t, "1000-1100")})
+			l := New(raftlog.Boundary{Index: 10, GTIDs: testSet(t, "1000-1100")})
 			for i, s := range tt.steps {
-				before, _ := l.at()
+				before, _ := l.At()
 				err := s.add(l)
 				if (err != nil) != (s.want != "") || err != nil && !strings.Contains(err.Error(), s.want) {
 					t.Fatalf("entry %d of %d: error %v, want %q", i+1, len(tt.steps), err, s.want)
 				}
-				after, _ := l.at()
+				after, _ := l.At()
 				if want := before + 1; err == nil && after != want {
 					t.Fatalf("entry %d of %d: index %d, want %d", i+1, len(tt.steps), after, want)
 				}
@@ -125,14 +125,14 @@ func TestLedgerAssertions(t *testing.T) {
 }
 
 func TestLedgerOrder(t *testing.T) {
-	l := newLedger(raftlog.Boundary{Index: 10})
+	l := New(raftlog.Boundary{Index: 10})
 	for _, index := range []uint64{10, 12, 9, 0} {
-		if _, _, err := l.add(index, 1, nil, time.Time{}); err == nil {
+		if _, _, err := l.Add(index, 1, nil, time.Time{}); err == nil {
 			t.Errorf("entry %d was taken behind entry 10", index)
 		}
 	}
-	_, changed := l.at()
-	if _, _, err := l.add(11, 1, nil, time.Time{}); err != nil {
+	_, changed := l.At()
+	if _, _, err := l.Add(11, 1, nil, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -154,8 +154,8 @@ func TestLedgerBoundary(t *testing.T) {
 		trxStep(at(500), at(600), 0, 10, 10).in(2).fails("S7"),
 		barrierStep(2, 1, 1, at(600)),
 	} {
-		l := newLedger(b)
-		if got := l.newestBarrier(); got != (barrier{Index: 5, Term: 1, Node: 1, Incarnation: 1}) {
+		l := New(b)
+		if got := l.NewestBarrier(); got != (Barrier{Index: 5, Term: 1, Node: 1, Incarnation: 1}) {
 			t.Fatalf("barrier %+v", got)
 		}
 		err := s.add(l)
@@ -173,7 +173,7 @@ func TestLedgerBoundary(t *testing.T) {
 }
 
 func TestLedgerApplied(t *testing.T) {
-	l := newLedger(raftlog.Boundary{Index: 10})
+	l := New(raftlog.Boundary{Index: 10})
 	for _, s := range []step{
 		barrierStep(1, 1, 1, at(4)),                             // 11
 		trxStep(at(4), at(100), 0, 1, 3),                        // 12
@@ -193,12 +193,12 @@ func TestLedgerApplied(t *testing.T) {
 	}{
 		{"", 11}, {"1-2", 11}, {"2-6 8", 11}, {"1-3", 13}, {"1-4", 15}, {"1-6", 15}, {"1-4 6 8", 15}, {"1-6 8", 17}, {"1-6 8", 17},
 	} {
-		if got := l.applied(testSet(t, tt.executed)); got.Applied != tt.want || (got.Bytes == 0) != (tt.want == 17) {
+		if got := l.Applied(testSet(t, tt.executed)); got.Applied != tt.want || (got.Bytes == 0) != (tt.want == 17) {
 			t.Errorf("executed %q: applied %d and %d bytes to go, want %d", tt.executed, got.Applied, got.Bytes, tt.want)
 		}
 	}
 	// A new life holds less than the one before it had.
-	l.restart([]applyMark{{Index: 14, GTIDs: testSet(t, "4").Ranges()}, {Index: 16, GTIDs: testSet(t, "8").Ranges()}}, 17)
+	l.Restart([]Mark{{Index: 14, GTIDs: testSet(t, "4").Ranges()}, {Index: 16, GTIDs: testSet(t, "8").Ranges()}}, 17)
 	if err := trxStep(at(400), at(500), 0, 9, 9).add(l); err != nil { // 18
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestLedgerApplied(t *testing.T) {
 		executed string
 		want     uint64
 	}{{"1-3 5-6", 13}, {"1-6", 15}, {"1-6 8", 17}, {"1-6 8 9", 18}} {
-		if got := l.applied(testSet(t, tt.executed)); got.Applied != tt.want {
+		if got := l.Applied(testSet(t, tt.executed)); got.Applied != tt.want {
 			t.Errorf("after a restart, executed %q: applied %d, want %d", tt.executed, got.Applied, tt.want)
 		}
 	}
@@ -216,12 +216,12 @@ func TestLedgerApplied(t *testing.T) {
 // end: Applied is never too high (it becomes the durable index: S8), and at most as much too low as a merged mark is wide.
 func TestLedgerAppliedModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLedger(raftlog.Boundary{Index: 10})
+		l := New(raftlog.Boundary{Index: 10})
 		if err := barrierStep(1, 1, 1, at(4)).add(l); err != nil {
 			t.Fatal(err)
 		}
 		var (
-			log      []logTxn // one for each GTID
+			log      []Txn // one for each GTID
 			executed gtid.Set
 			gno      int64
 			pos      = uint64(4)
@@ -241,7 +241,7 @@ func TestLedgerAppliedModel(t *testing.T) {
 					t.Fatal(err)
 				}
 				for range n {
-					log = append(log, logTxn{Index: l.index, GTIDs: gtid.Range{SID: testSID(1, 1), First: gno, Last: gno}})
+					log = append(log, Txn{Index: l.index, GTIDs: gtid.Range{SID: testSID(1, 1), First: gno, Last: gno}})
 					gno++
 				}
 			case 5, 6, 7:
@@ -262,11 +262,11 @@ func TestLedgerAppliedModel(t *testing.T) {
 					prefix.AddRange(x.GTIDs)
 				}
 				executed = executed.Intersect(prefix)
-				m := marker{executed: executed}
+				m := Marker{Executed: executed}
 				for _, x := range log {
-					m.add(x)
+					m.Add(x)
 				}
-				l.restart(m.list, l.index)
+				l.Restart(m.List, l.index)
 				merged = false
 			}
 			checkApplied(t, l, log, executed, merged)
@@ -274,13 +274,13 @@ func TestLedgerAppliedModel(t *testing.T) {
 		for _, x := range log {
 			executed.AddRange(x.GTIDs)
 		}
-		if got := l.applied(executed); got.Applied != l.index || got.Bytes != 0 {
+		if got := l.Applied(executed); got.Applied != l.index || got.Bytes != 0 {
 			t.Fatalf("everything is executed: %+v, index %d", got, l.index)
 		}
 	})
 }
 
-func checkApplied(t *rapid.T, l *ledger, log []logTxn, executed gtid.Set, merged bool) {
+func checkApplied(t *rapid.T, l *Ledger, log []Txn, executed gtid.Set, merged bool) {
 	want := l.index
 	for _, x := range log {
 		if !executed.Contains(first(x.GTIDs)) {
@@ -288,7 +288,7 @@ func checkApplied(t *rapid.T, l *ledger, log []logTxn, executed gtid.Set, merged
 			break
 		}
 	}
-	got := l.applied(executed).Applied
+	got := l.Applied(executed).Applied
 	if got > want || got < want && !merged {
 		t.Fatalf("applied %d, want %d; pending %+v", got, want, l.pending)
 	}
@@ -301,7 +301,7 @@ func checkApplied(t *rapid.T, l *ledger, log []logTxn, executed gtid.Set, merged
 }
 
 func TestMarksAreBounded(t *testing.T) {
-	l := newLedger(raftlog.Boundary{})
+	l := New(raftlog.Boundary{})
 	if err := barrierStep(1, 1, 1, at(4)).add(l); err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +316,7 @@ func TestMarksAreBounded(t *testing.T) {
 		t.Errorf("%d marks", len(l.pending))
 	}
 	all.AddRange(gtid.Range{SID: testSID(1, 1), First: 1, Last: entries / 2})
-	if got := l.applied(all).Applied; got > entries/2+1 || got < entries/2-16 {
+	if got := l.Applied(all).Applied; got > entries/2+1 || got < entries/2-16 {
 		t.Errorf("applied %d of %d", got, entries)
 	}
 }

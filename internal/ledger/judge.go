@@ -1,4 +1,4 @@
-package node
+package ledger
 
 import (
 	"fmt"
@@ -6,26 +6,26 @@ import (
 	"trireme/internal/gtid"
 )
 
-// txnClass is what S5 needs to know of a transaction in the log.
-type txnClass uint8
+// Class is what S5 needs to know of a transaction in the log.
+type Class uint8
 
 const (
-	classPlain     txnClass = iota // leaves its GTID in InnoDB with its commit
-	classTraceless                 // a single QUERY without XID, or an account statement: may have run and left no GTID
-	classXAPrepare                 // XA PREPARE of logTxn.XID
-	classXAEnd                     // XA COMMIT or XA ROLLBACK of logTxn.XID
+	Plain     Class = iota // leaves its GTID in InnoDB with its commit
+	Traceless              // a single QUERY without XID, or an account statement: may have run and left no GTID
+	XAPrepare              // XA PREPARE of Txn.XID
+	XAEnd                  // XA COMMIT or XA ROLLBACK of Txn.XID
 )
 
-// logTxn is one transaction of the committed log, or a run of plain ones of one entry.
-type logTxn struct {
+// Txn is one transaction of the committed log, or a run of plain ones of one entry.
+type Txn struct {
 	Index uint64     // raft index of the entry in which it ends
 	GTIDs gtid.Range // one GTID, or for classPlain a run of them, in log order
-	Class txnClass
+	Class Class
 	XID   string // of classXAPrepare and classXAEnd
 }
 
-// judgement is the outcome of S5 for one start of a mysqld.
-type judgement struct {
+// Judgement is the outcome of S5 for one start of a mysqld.
+type Judgement struct {
 	Plug     gtid.Set // to be marked as executed, by gtid_purged: they ran and left no trace
 	Refeed   gtid.Set // missing XA PREPAREs which the feed brings first
 	Local    gtid.Set // executed here, not in the log, harmless statements of this node's dead incarnations
@@ -37,10 +37,10 @@ type judgement struct {
 }
 
 // Consistent says whether mysqld may be plugged, fed and promoted.
-func (j *judgement) Consistent() bool { return j.Errant.Empty() && j.Missing.Empty() }
+func (j *Judgement) Consistent() bool { return j.Errant.Empty() && j.Missing.Empty() }
 
-// judgeInput is what is known when a mysqld has started.
-type judgeInput struct {
+// JudgeInput is what is known when a mysqld has started.
+type JudgeInput struct {
 	Executed  gtid.Set // gtid_executed
 	Committed gtid.Set // every GTID of the log up to the read index, what was purged included
 	Purged    gtid.Set // the part of Committed that is no longer in the log
@@ -52,13 +52,13 @@ type judgeInput struct {
 	Local     func(gtid.Range) bool // statements of this node's own that were never meant for Raft
 }
 
-// scanFunc calls f for the transactions of the log in log order, at least from the first one that is not in known up to the
+// ScanFunc calls f for the transactions of the log in log order, at least from the first one that is not in known up to the
 // read index.
-type scanFunc func(known gtid.Set, f func(logTxn) error) error
+type ScanFunc func(known gtid.Set, f func(Txn) error) error
 
-// judge compares what InnoDB holds with the committed log (S5).
-func judge(in judgeInput, scan scanFunc) (*judgement, error) {
-	j := &judgement{}
+// Judge compares what InnoDB holds with the committed log (S5).
+func Judge(in JudgeInput, scan ScanFunc) (*Judgement, error) {
+	j := &Judgement{}
 	foreign := in.Executed.Subtract(in.Committed)
 	j.Local.AddSet(foreign.Intersect(in.Inherited))
 	for _, r := range foreign.Subtract(in.Inherited).Ranges() {
@@ -88,7 +88,7 @@ func judge(in judgeInput, scan scanFunc) (*judgement, error) {
 
 // explain finds out of every lost transaction whether it ran, comes again with the feed, or cannot be had any more. What lies
 // above the highest executed transaction is simply what the feed brings.
-func (j *judgement) explain(in judgeInput, lost gtid.Set, scan scanFunc) error {
+func (j *Judgement) explain(in JudgeInput, lost gtid.Set, scan ScanFunc) error {
 	b := bench{in: in, open: map[string]int{}, claimed: map[string]bool{}}
 	if err := scan(in.Executed.Union(in.Purged), b.take); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (j *judgement) explain(in judgeInput, lost gtid.Set, scan scanFunc) error {
 	for _, h := range b.held {
 		below := h.seq < b.high || h.inside || h.Index <= in.Durable
 		switch {
-		case h.Class == classXAPrepare:
+		case h.Class == XAPrepare:
 			// Its trace is lost by any restart of a follower. Finished here, or alive here: plug. Otherwise it comes again,
 			// wherever it lies: its locks still protect what it touches.
 			if h.ended || h.alive {
@@ -106,7 +106,7 @@ func (j *judgement) explain(in judgeInput, lost gtid.Set, scan scanFunc) error {
 				j.Refeed.AddRange(h.GTIDs)
 			}
 		case !below:
-		case h.Class == classTraceless, h.Index <= in.Durable:
+		case h.Class == Traceless, h.Index <= in.Durable:
 			j.Plug.AddRange(h.GTIDs)
 		default:
 			j.Missing.AddRange(h.GTIDs)
@@ -129,7 +129,7 @@ func (j *judgement) explain(in judgeInput, lost gtid.Set, scan scanFunc) error {
 
 // bench is what the pass over the log collects: each lost transaction with its place in the log.
 type bench struct {
-	in        judgeInput
+	in        JudgeInput
 	seq       int // place in the log, in scan order
 	high      int // of the highest executed transaction
 	highIndex uint64
@@ -141,16 +141,16 @@ type bench struct {
 
 // heldTxn is a transaction of the log, or a part of a run, that is not executed here.
 type heldTxn struct {
-	logTxn
+	Txn
 	seq    int
 	inside bool // a later transaction of the same run is executed
 	ended  bool // XA PREPARE: its end is executed here
 	alive  bool // XA PREPARE: it is in XA RECOVER
 }
 
-func (b *bench) take(t logTxn) error {
+func (b *bench) take(t Txn) error {
 	b.seq++
-	if t.Class == classXAEnd {
+	if t.Class == XAEnd {
 		// What is durable ran, whether it left its GTID or not (S8).
 		executed := t.Index <= b.in.Durable || b.in.Executed.Contains(first(t.GTIDs))
 		if at, ok := b.open[t.XID]; ok {
@@ -171,14 +171,14 @@ func (b *bench) take(t logTxn) error {
 	}
 	for _, r := range parts {
 		b.seen.AddRange(r)
-		h := heldTxn{logTxn: t, seq: b.seq}
+		h := heldTxn{Txn: t, seq: b.seq}
 		h.GTIDs = r
 		// In a run of which a part is executed, what precedes an executed one is a hole, what follows all is the tail.
 		h.inside = executed > 0 && !tailOf(b.in.Executed, t.GTIDs, r)
 		if b.repeats(&h) {
 			continue
 		}
-		if t.Class == classXAPrepare {
+		if t.Class == XAPrepare {
 			b.open[t.XID] = len(b.held)
 			h.alive = b.in.XARecover[t.XID] && !b.claimed[t.XID]
 		}
@@ -190,11 +190,11 @@ func (b *bench) take(t logTxn) error {
 // repeats says that the held transaction before h stands for h too: both are plain, neither is durable, and nothing between them
 // is executed. A long backlog then takes no room, and if something above is executed after all, one hole is enough to know it.
 func (b *bench) repeats(h *heldTxn) bool {
-	if len(b.held) == 0 || h.Class != classPlain || h.inside || h.Index <= b.in.Durable {
+	if len(b.held) == 0 || h.Class != Plain || h.inside || h.Index <= b.in.Durable {
 		return false
 	}
 	last := &b.held[len(b.held)-1]
-	return last.Class == classPlain && !last.inside && last.Index > b.in.Durable && last.seq > b.high
+	return last.Class == Plain && !last.inside && last.Index > b.in.Durable && last.seq > b.high
 }
 
 func first(r gtid.Range) gtid.GTID { return gtid.GTID{SID: r.SID, GNO: r.First} }

@@ -1,4 +1,4 @@
-package node
+package ledger
 
 import (
 	"fmt"
@@ -9,29 +9,29 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// ledger is what this node knows of the committed log: it sees every committed entry once, in order, and keeps the set of
+// Ledger is what this node knows of the committed log: it sees every committed entry once, in order, and keeps the set of
 // GTIDs, the newest barrier and what this node's mysqld has still to apply. It asserts S12: no GTID twice, no gap in a stream.
-type ledger struct {
+type Ledger struct {
 	mu        sync.Mutex
 	changed   chan struct{} // closed and replaced whenever index grows
 	index     uint64
 	committed gtid.Set
-	barrier   barrier
+	barrier   Barrier
 	end       raftlog.Pos // end of the newest entry of barrier's incarnation
 	open      bool        // that entry does not end its transaction
 	joined    bool        // end and open are known
-	pending   []applyMark // not yet seen as executed, in log order
+	pending   []Mark      // not yet seen as executed, in log order
 }
 
-// barrier identifies the barrier entry of one leadership (S6).
-type barrier struct {
+// Barrier identifies the barrier entry of one leadership (S6).
+type Barrier struct {
 	Index, Term uint64
 	Node        uint16
 	Incarnation uint64
 }
 
-// applyMark says which GTIDs InnoDB must hold for Index to be applied. Old marks are merged, so that a long backlog stays small.
-type applyMark struct {
+// Mark says which GTIDs InnoDB must hold for Index to be applied. Old marks are merged, so that a long backlog stays small.
+type Mark struct {
 	Index     uint64 // the last one, when marks were merged
 	First     uint64 // the first one; 0 means Index
 	GTIDs     []gtid.Range
@@ -42,27 +42,27 @@ type applyMark struct {
 // maxMarks bounds ledger.pending; above it neighbouring marks are merged in pairs.
 const maxMarks = 1 << 15
 
-// newLedger starts at a boundary of the raft log.
-func newLedger(b raftlog.Boundary) *ledger {
-	l := &ledger{changed: make(chan struct{})}
-	l.reset(b)
+// New starts at a boundary of the raft log.
+func New(b raftlog.Boundary) *Ledger {
+	l := &Ledger{changed: make(chan struct{})}
+	l.Reset(b)
 	return l
 }
 
-// reset begins anew at a boundary. Where the stream of the boundary's incarnation had come to is not known there: the first entry
+// Reset begins anew at a boundary. Where the stream of the boundary's incarnation had come to is not known there: the first entry
 // that follows says it.
-func (l *ledger) reset(b raftlog.Boundary) {
+func (l *Ledger) Reset(b raftlog.Boundary) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.index, l.committed, l.pending = b.Index, b.GTIDs.Clone(), nil
-	l.barrier = barrier{Index: b.Barrier.Index, Term: b.Barrier.Term, Node: b.Barrier.Node, Incarnation: b.Barrier.Incarnation}
+	l.barrier = Barrier{Index: b.Barrier.Index, Term: b.Barrier.Term, Node: b.Barrier.Node, Incarnation: b.Barrier.Incarnation}
 	l.joined = b.Barrier.Index == 0
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// add takes the next committed entry and returns its meta and what follows it. An error is a violated invariant.
-func (l *ledger) add(index, term uint64, data []byte, now time.Time) (m raftlog.Meta, rest []byte, err error) {
+// Add takes the next committed entry and returns its meta and what follows it. An error is a violated invariant.
+func (l *Ledger) Add(index, term uint64, data []byte, now time.Time) (m raftlog.Meta, rest []byte, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if index != l.index+1 {
@@ -80,7 +80,7 @@ func (l *ledger) add(index, term uint64, data []byte, now time.Time) (m raftlog.
 			return m, nil, fmt.Errorf("S12: barrier %d of incarnation %d of node %d starts at %s, its last entry ended at %s",
 				index, m.Incarnation, m.Node, m.Start, l.end)
 		}
-		l.barrier = barrier{Index: index, Term: term, Node: m.Node, Incarnation: m.Incarnation}
+		l.barrier = Barrier{Index: index, Term: term, Node: m.Node, Incarnation: m.Incarnation}
 		l.end, l.open, l.joined = m.End, false, true
 	case raftlog.Trx:
 		if err := l.addTrx(index, term, &m, int64(len(data)), now); err != nil {
@@ -94,11 +94,11 @@ func (l *ledger) add(index, term uint64, data []byte, now time.Time) (m raftlog.
 }
 
 // follows says whether start is where the stream has come to: there, or at the beginning of the next file.
-func (l *ledger) follows(start raftlog.Pos) bool {
+func (l *Ledger) follows(start raftlog.Pos) bool {
 	return start == l.end || start == raftlog.Pos{File: l.end.File + 1, Off: 4}
 }
 
-func (l *ledger) addTrx(index, term uint64, m *raftlog.Meta, size int64, now time.Time) error {
+func (l *Ledger) addTrx(index, term uint64, m *raftlog.Meta, size int64, now time.Time) error {
 	switch b := l.barrier; {
 	case b.Index == 0:
 		return fmt.Errorf("S6: entry %d has transactions before any barrier", index)
@@ -124,7 +124,7 @@ func (l *ledger) addTrx(index, term uint64, m *raftlog.Meta, size int64, now tim
 		}
 	}
 	if len(m.GTIDs) > 0 {
-		l.pending = append(l.pending, applyMark{Index: index, GTIDs: m.GTIDs, Bytes: size, Committed: now})
+		l.pending = append(l.pending, Mark{Index: index, GTIDs: m.GTIDs, Bytes: size, Committed: now})
 		if len(l.pending) > maxMarks {
 			l.pending = mergeMarks(l.pending)
 		}
@@ -133,7 +133,7 @@ func (l *ledger) addTrx(index, term uint64, m *raftlog.Meta, size int64, now tim
 }
 
 // first is the lowest index that is not applied while the mark stands.
-func (m *applyMark) first() uint64 {
+func (m *Mark) first() uint64 {
 	if m.First != 0 {
 		return m.First
 	}
@@ -141,12 +141,12 @@ func (m *applyMark) first() uint64 {
 }
 
 // mergeMarks halves a list of marks: two neighbours become one with the GTIDs of both.
-func mergeMarks(in []applyMark) []applyMark {
+func mergeMarks(in []Mark) []Mark {
 	out := in[:0]
 	for i := 0; i+1 < len(in); i += 2 {
 		a, b := in[i], in[i+1]
 		gs := append(append([]gtid.Range(nil), a.GTIDs...), b.GTIDs...)
-		out = append(out, applyMark{Index: b.Index, First: a.first(), GTIDs: joinRanges(gs), Bytes: a.Bytes + b.Bytes, Committed: a.Committed})
+		out = append(out, Mark{Index: b.Index, First: a.first(), GTIDs: joinRanges(gs), Bytes: a.Bytes + b.Bytes, Committed: a.Committed})
 	}
 	if len(in)%2 == 1 {
 		out = append(out, in[len(in)-1])
@@ -167,36 +167,43 @@ func joinRanges(in []gtid.Range) []gtid.Range {
 	return out
 }
 
-// snapshot returns the index and a copy of the set of committed GTIDs up to it.
-func (l *ledger) snapshot() (uint64, gtid.Set) {
+// Index is that of the newest committed entry seen.
+func (l *Ledger) Index() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.index
+}
+
+// Snapshot returns the index and a copy of the set of committed GTIDs up to it.
+func (l *Ledger) Snapshot() (uint64, gtid.Set) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.index, l.committed.Clone()
 }
 
-// at returns the index of the newest committed entry seen and a channel that is closed when it grows.
-func (l *ledger) at() (uint64, <-chan struct{}) {
+// At returns the index of the newest committed entry seen and a channel that is closed when it grows.
+func (l *Ledger) At() (uint64, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.index, l.changed
 }
 
-// newestBarrier returns the newest committed barrier.
-func (l *ledger) newestBarrier() barrier {
+// NewestBarrier returns the newest committed barrier.
+func (l *Ledger) NewestBarrier() Barrier {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.barrier
 }
 
-// backlog is what a mysqld has still to apply.
-type backlog struct {
+// Backlog is what a mysqld has still to apply.
+type Backlog struct {
 	Applied uint64 // highest index of which InnoDB holds everything
 	Bytes   int64
 	Since   time.Time // when the oldest entry not applied was committed here; zero when there is none
 }
 
-// applied drops the marks that executed covers and says what is left.
-func (l *ledger) applied(executed gtid.Set) backlog {
+// Applied drops the marks that executed covers and says what is left.
+func (l *Ledger) Applied(executed gtid.Set) Backlog {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
@@ -206,17 +213,17 @@ func (l *ledger) applied(executed gtid.Set) backlog {
 	l.pending = l.pending[n:]
 	if len(l.pending) == 0 {
 		l.pending = nil
-		return backlog{Applied: l.index}
+		return Backlog{Applied: l.index}
 	}
-	b := backlog{Applied: l.pending[0].first() - 1, Since: l.pending[0].Committed}
+	b := Backlog{Applied: l.pending[0].first() - 1, Since: l.pending[0].Committed}
 	for i := range l.pending {
 		b.Bytes += l.pending[i].Bytes
 	}
 	return b
 }
 
-// restart rebuilds the list of what is not applied, after a mysqld came up with less than the one before it had.
-func (l *ledger) restart(marks []applyMark, upTo uint64) {
+// Restart rebuilds the list of what is not applied, after a mysqld came up with less than the one before it had.
+func (l *Ledger) Restart(marks []Mark, upTo uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	i := 0

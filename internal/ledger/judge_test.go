@@ -1,4 +1,4 @@
-package node
+package ledger
 
 import (
 	"strings"
@@ -21,10 +21,10 @@ func testSID(n uint16, incarnation uint64) gtid.SID {
 //
 // A GTID is "n" of incarnation a, or "b:n" of incarnation b, and so on. Entries have the indexes 11, 12, …; a line that begins with
 // + is in the same entry as the one above it.
-func testLog(t *testing.T, text string) []logTxn {
+func testLog(t *testing.T, text string) []Txn {
 	t.Helper()
-	classes := map[string]txnClass{"plain": classPlain, "traceless": classTraceless, "prepare": classXAPrepare, "end": classXAEnd}
-	var log []logTxn
+	classes := map[string]Class{"plain": Plain, "traceless": Traceless, "prepare": XAPrepare, "end": XAEnd}
+	var log []Txn
 	index := uint64(10)
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -41,7 +41,7 @@ func testLog(t *testing.T, text string) []logTxn {
 		if !ok || len(rs) != 1 {
 			t.Fatalf("bad line %q", line)
 		}
-		x := logTxn{Index: index, GTIDs: rs[0], Class: class}
+		x := Txn{Index: index, GTIDs: rs[0], Class: class}
 		if len(f) > 2 {
 			x.XID = f[2]
 		}
@@ -68,8 +68,8 @@ func testSet(t *testing.T, text string) gtid.Set {
 	return s
 }
 
-func scanOf(log []logTxn) scanFunc {
-	return func(_ gtid.Set, f func(logTxn) error) error {
+func scanOf(log []Txn) ScanFunc {
+	return func(_ gtid.Set, f func(Txn) error) error {
 		for _, x := range log {
 			if err := f(x); err != nil {
 				return err
@@ -171,7 +171,7 @@ func TestJudge(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			log := testLog(t, tt.log)
-			in := judgeInput{Executed: testSet(t, tt.executed), Committed: testSet(t, tt.purged), Purged: testSet(t, tt.purged), Base: testSet(t, tt.base), PurgedTo: 10, Durable: tt.durable,
+			in := JudgeInput{Executed: testSet(t, tt.executed), Committed: testSet(t, tt.purged), Purged: testSet(t, tt.purged), Base: testSet(t, tt.base), PurgedTo: 10, Durable: tt.durable,
 				Inherited: testSet(t, tt.inherits), XARecover: map[string]bool{}}
 			for _, x := range log {
 				in.Committed.AddRange(x.GTIDs)
@@ -183,7 +183,7 @@ func TestJudge(t *testing.T) {
 				_, _, inc, _ := gtid.ParseIncarnation(s.UUID)
 				return strings.ContainsRune(tt.local, rune('a'+inc-1))
 			}
-			j, err := judge(in, scanOf(log))
+			j, err := Judge(in, scanOf(log))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -214,10 +214,10 @@ func TestJudge(t *testing.T) {
 
 // TestJudgeForgetsLongBacklog: what the feed will bring anyway takes no room, however much it is.
 func TestJudgeForgetsLongBacklog(t *testing.T) {
-	b := bench{in: judgeInput{}, open: map[string]int{}, claimed: map[string]bool{}}
+	b := bench{in: JudgeInput{}, open: map[string]int{}, claimed: map[string]bool{}}
 	sid := testSID(1, 1)
 	for i := range int64(10000) {
-		if err := b.take(logTxn{Index: uint64(i + 1), GTIDs: gtid.Range{SID: sid, First: i + 1, Last: i + 1}}); err != nil {
+		if err := b.take(Txn{Index: uint64(i + 1), GTIDs: gtid.Range{SID: sid, First: i + 1, Last: i + 1}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package node
+package ledger
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ import (
 type modelTxn struct {
 	id    gtid.GTID
 	index uint64
-	class txnClass
+	class Class
 	xid   string
 	data  bool // changes rows or tables, so it must take effect exactly once
 }
@@ -77,13 +77,13 @@ func (m *model) write(sid gtid.SID) {
 	x := modelTxn{id: gtid.GTID{SID: sid, GNO: m.gnos[sid]}, index: m.index, data: true}
 	switch rapid.IntRange(0, 9).Draw(m.t, "class") {
 	case 0, 1:
-		x.class, x.data = classTraceless, false
+		x.class, x.data = Traceless, false
 	case 2, 3:
 		xid := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(m.t, "xid")
-		if x.class, x.xid = classXAPrepare, xid; m.xids[xid] {
-			x.class = classXAEnd
+		if x.class, x.xid = XAPrepare, xid; m.xids[xid] {
+			x.class = XAEnd
 		}
-		m.xids[xid] = x.class == classXAPrepare
+		m.xids[xid] = x.class == XAPrepare
 	}
 	m.log = append(m.log, x)
 }
@@ -99,17 +99,17 @@ func (m *model) execute(place int, asLeader bool) {
 			m.fail("life %d: %v runs a second time", m.life, x.id)
 		}
 		// A statement that did nothing does nothing again, unless something else happened in between.
-		if e.place > place && m.log[e.place].data && x.class != classXAPrepare {
+		if e.place > place && m.log[e.place].data && x.class != XAPrepare {
 			m.fail("life %d: %v runs behind %v, which follows it in the log", m.life, x.id, m.log[e.place].id)
 		}
 	}
 	switch x.class {
-	case classXAPrepare:
+	case XAPrepare:
 		if _, twice := m.db.prepared[x.xid]; twice {
 			m.fail("life %d: %v: XAER_DUPID %s", m.life, x.id, x.xid)
 		}
 		m.db.prepared[x.xid] = place
-	case classXAEnd:
+	case XAEnd:
 		if _, there := m.db.prepared[x.xid]; !there {
 			m.fail("life %d: %v: XAER_NOTA %s", m.life, x.id, x.xid)
 		}
@@ -131,7 +131,7 @@ func (m *model) lead() {
 	for g := int64(1); m.db.local.Contains(gtid.GTID{SID: mine, GNO: g}); g++ {
 		id := gtid.GTID{SID: mine, GNO: g}
 		m.db.local = m.db.local.Subtract(gtid.SetOf(id))
-		m.log = append(m.log, modelTxn{id: id, index: m.index, class: classTraceless})
+		m.log = append(m.log, modelTxn{id: id, index: m.index, class: Traceless})
 		m.gnos[mine] = g
 		m.execute(len(m.log)-1, true)
 	}
@@ -191,10 +191,10 @@ func (m *model) die() {
 		x := m.log[e.place]
 		switch {
 		case e.life != m.life:
-		case x.class == classTraceless && e.asLeader && e.place >= rotated && rapid.IntRange(0, 3).Draw(m.t, "saved") > 0:
+		case x.class == Traceless && e.asLeader && e.place >= rotated && rapid.IntRange(0, 3).Draw(m.t, "saved") > 0:
 			e.trace = false
 			db.executed = db.executed.Subtract(gtid.SetOf(x.id))
-		case x.class == classXAPrepare && !e.asLeader:
+		case x.class == XAPrepare && !e.asLeader:
 			e.trace = false
 			db.executed = db.executed.Subtract(gtid.SetOf(x.id))
 			if at, open := db.prepared[x.xid]; open && at == e.place {
@@ -213,12 +213,12 @@ func (m *model) undo(e effect) {
 	x := m.log[e.place]
 	m.db.executed = m.db.executed.Subtract(gtid.SetOf(x.id))
 	switch x.class {
-	case classXAPrepare:
+	case XAPrepare:
 		delete(m.db.prepared, x.xid)
-	case classXAEnd:
+	case XAEnd:
 		// The XA transaction is prepared again: find its XA PREPARE.
 		for place := e.place - 1; place >= 0; place-- {
-			if p := m.log[place]; p.class == classXAPrepare && p.xid == x.xid {
+			if p := m.log[place]; p.class == XAPrepare && p.xid == x.xid {
 				m.db.prepared[x.xid] = place
 				break
 			}
@@ -228,7 +228,7 @@ func (m *model) undo(e effect) {
 
 // judgeAndFeed is what the node does then.
 func (m *model) judgeAndFeed() {
-	in := judgeInput{Executed: m.db.executed.Union(m.db.local), Durable: m.durable, XARecover: map[string]bool{},
+	in := JudgeInput{Executed: m.db.executed.Union(m.db.local), Durable: m.durable, XARecover: map[string]bool{},
 		Local: func(s gtid.Range) bool {
 			_, node, inc, _ := gtid.ParseIncarnation(s.UUID)
 			return node == 1 && !m.led[inc]
@@ -245,9 +245,9 @@ func (m *model) judgeAndFeed() {
 	for _, x := range m.log {
 		switch {
 		case x.index > m.durable:
-		case x.class == classXAPrepare:
+		case x.class == XAPrepare:
 			open[x.xid] = x.index
-		case x.class == classXAEnd:
+		case x.class == XAEnd:
 			delete(open, x.xid)
 		}
 	}
@@ -260,7 +260,7 @@ func (m *model) judgeAndFeed() {
 			in.Purged.Add(x.id)
 		}
 	}
-	j, err := judge(in, func(known gtid.Set, f func(logTxn) error) error { return m.scan(in.PurgedTo, known, f) })
+	j, err := Judge(in, func(known gtid.Set, f func(Txn) error) error { return m.scan(in.PurgedTo, known, f) })
 	if err != nil {
 		m.fail("%v", err)
 	}
@@ -277,7 +277,7 @@ func (m *model) judgeAndFeed() {
 
 // scan gives the log as scanLog does: from the entry with the first transaction that is not executed, or from further up, and
 // plain neighbours of an entry that holds nothing else as one run.
-func (m *model) scan(purgedTo uint64, known gtid.Set, f func(logTxn) error) error {
+func (m *model) scan(purgedTo uint64, known gtid.Set, f func(Txn) error) error {
 	from := slices.IndexFunc(m.log, func(x modelTxn) bool { return !known.Contains(x.id) })
 	if from < 0 {
 		return nil
@@ -297,15 +297,15 @@ func (m *model) scan(purgedTo uint64, known gtid.Set, f func(logTxn) error) erro
 		}
 		entry := m.log[from:to]
 		from = to
-		special := slices.ContainsFunc(entry, func(x modelTxn) bool { return x.class != classPlain })
-		var runs []logTxn
+		special := slices.ContainsFunc(entry, func(x modelTxn) bool { return x.class != Plain })
+		var runs []Txn
 		for _, x := range entry {
 			n := len(runs)
 			if !special && n > 0 && runs[n-1].GTIDs.SID == x.id.SID && runs[n-1].GTIDs.Last+1 == x.id.GNO {
 				runs[n-1].GTIDs.Last++
 				continue
 			}
-			runs = append(runs, logTxn{Index: x.index, GTIDs: gtid.Range{SID: x.id.SID, First: x.id.GNO, Last: x.id.GNO}, Class: x.class, XID: x.xid})
+			runs = append(runs, Txn{Index: x.index, GTIDs: gtid.Range{SID: x.id.SID, First: x.id.GNO, Last: x.id.GNO}, Class: x.class, XID: x.xid})
 		}
 		for _, r := range runs {
 			if err := f(r); err != nil {
@@ -393,16 +393,16 @@ func TestJudgeModelFindsDamage(t *testing.T) {
 		var holes []modelTxn
 		top := uint64(0)
 		for _, e := range m.db.effects {
-			if x := m.log[e.place]; e.trace && x.class != classTraceless {
+			if x := m.log[e.place]; e.trace && x.class != Traceless {
 				top = max(top, x.index)
 			}
 		}
 		for _, e := range m.db.effects {
-			if x := m.log[e.place]; e.trace && (x.class == classPlain || x.class == classXAEnd) && x.index < top && x.index > m.durable {
+			if x := m.log[e.place]; e.trace && (x.class == Plain || x.class == XAEnd) && x.index < top && x.index > m.durable {
 				holes = append(holes, x)
 			}
 		}
-		in := judgeInput{Durable: m.durable, XARecover: map[string]bool{}, Local: func(gtid.Range) bool { return false }}
+		in := JudgeInput{Durable: m.durable, XARecover: map[string]bool{}, Local: func(gtid.Range) bool { return false }}
 		for _, x := range m.log {
 			in.Committed.Add(x.id)
 		}
@@ -415,7 +415,7 @@ func TestJudgeModelFindsDamage(t *testing.T) {
 			executed.Add(bogus)
 		}
 		in.Executed = executed
-		j, err := judge(in, func(known gtid.Set, f func(logTxn) error) error { return m.scan(0, known, f) })
+		j, err := Judge(in, func(known gtid.Set, f func(Txn) error) error { return m.scan(0, known, f) })
 		if err != nil {
 			t.Fatal(err)
 		}

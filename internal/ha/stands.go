@@ -1,0 +1,27 @@
+package ha
+
+// Stands says whether what an action rests on is still so when it is about to begin: mysqld may have died and the term may have moved on
+// since the View was made. An action of an older term is dropped, except a fence (S7).
+func Stands(a Action, term uint64, server ServerState, s Serving) bool {
+	if a.Kind == Fence {
+		return s.Phase != PhaseNone && s.Phase != PhaseFencing
+	}
+	if a.Term != term {
+		return false
+	}
+	switch a.Kind {
+	case StartServer:
+		return server == ServerOff
+	case Judge:
+		return server == ServerUp
+	case Seed:
+		return server == ServerBehind
+	case Promote:
+		return server == ServerReady && s.Phase == PhaseNone
+	case Restart:
+		return s.Phase == PhaseNone
+	case Switchover:
+		return server == ServerReady && s.Phase == PhaseOpen && s.Term == a.Term
+	}
+	return true
+}

@@ -1,0 +1,86 @@
+package ledger
+
+import (
+	"fmt"
+
+	"trireme/internal/binlog"
+	"trireme/internal/gtid"
+	"trireme/internal/raftlog"
+)
+
+// Walker feeds the events of log entries to an assembler. Entries of plain row data alone are left out.
+type Walker struct {
+	Asm binlog.Assembler
+}
+
+// IsPlain says whether an entry holds whole transactions of plain row data only.
+func IsPlain(m *raftlog.Meta) bool {
+	return m.Flags&(raftlog.FlagSpecial|raftlog.FlagContinues|raftlog.FlagUnfinished) == 0
+}
+
+// Walk calls f for each event of an entry. Only a barrier ends a transaction that is under way: settings may stand between its pieces.
+func (w *Walker) Walk(m *raftlog.Meta, index uint64, events []byte, f func(b binlog.Boundary, h binlog.Header, ev []byte) error) error {
+	if m.Kind == raftlog.Barrier {
+		w.Asm.Reset()
+	}
+	if m.Kind != raftlog.Trx || IsPlain(m) {
+		return nil
+	}
+	if m.Flags&raftlog.FlagContinues == 0 {
+		w.Asm.Reset()
+	}
+	for len(events) > 0 {
+		h, err := binlog.ParseHeader(events)
+		if err != nil || int(h.EventSize) > len(events) {
+			return fmt.Errorf("entry %d: bad event: %v", index, err)
+		}
+		ev := events[:h.EventSize]
+		events = events[h.EventSize:]
+		b, err := w.Asm.Feed(h, ev)
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", index, err)
+		}
+		if err := f(b, h, ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Scanner finds the transactions of log entries, decoding only what is not plain row data.
+type Scanner struct {
+	Walker
+}
+
+// Entry calls f for each transaction that ends in an entry, and for each run of plain ones.
+func (s *Scanner) Entry(m *raftlog.Meta, index uint64, events []byte, f func(Txn) error) error {
+	if m.Kind == raftlog.Trx && IsPlain(m) {
+		for _, r := range m.GTIDs {
+			if err := f(Txn{Index: index, GTIDs: r}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return s.Walk(m, index, events, func(b binlog.Boundary, _ binlog.Header, _ []byte) error {
+		if b != binlog.End {
+			return nil
+		}
+		return f(classify(s.Asm.Trx(), index))
+	})
+}
+
+// classify says what S5 has to know of a transaction.
+func classify(t *binlog.TrxInfo, index uint64) Txn {
+	g := t.GTID
+	x := Txn{Index: index, GTIDs: gtid.Range{SID: g.SID, First: g.GNO, Last: g.GNO}}
+	switch {
+	case t.Kind == binlog.XAPrepare:
+		x.Class, x.XID = XAPrepare, t.XID.String()
+	case t.Kind == binlog.XACommit || t.Kind == binlog.XARollback:
+		x.Class, x.XID = XAEnd, t.XID.String()
+	case t.Kind == binlog.QueryNoXID || t.Kind == binlog.RowsRollback || t.Account:
+		x.Class = Traceless
+	}
+	return x
+}
