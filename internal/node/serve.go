@@ -200,6 +200,9 @@ func (n *Node) openWrites(ctx context.Context, l *life, term uint64, from ha.Pha
 	octx, cancel := context.WithTimeout(ctx, openPatience)
 	defer cancel()
 	if err := l.admin.OpenWrites(octx); err != nil {
+		l.mu.Lock()
+		l.mayOpen = true
+		l.mu.Unlock()
 		return fmt.Errorf("opening writes: %w", err)
 	}
 	n.mu.Lock()
@@ -393,6 +396,12 @@ func (n *Node) closeGate(ctx context.Context) error {
 
 // drain closes writes and returns nil only when nobody waits and everything that mysqld wrote is committed and acknowledged.
 func (n *Node) drain(ctx context.Context, l *life) error {
+	l.mu.Lock()
+	unsure := l.mayOpen
+	l.mu.Unlock()
+	if unsure {
+		return errUnsure
+	}
 	if err := l.admin.SetSuperReadOnly(ctx, true); err != nil {
 		return fmt.Errorf("super_read_only: %w", err)
 	}
@@ -427,6 +436,9 @@ func (n *Node) drain(ctx context.Context, l *life) error {
 		}
 	}
 }
+
+// errUnsure: super_read_only cannot be relied on. A mysqld that was stuck takes up its connections in any order.
+var errUnsure = errors.New("a statement that opens writes got no answer, and may take effect behind the one that closes them")
 
 // awaitGone says whether one of the sessions that were killed is still in the middle of an XA statement.
 func (n *Node) awaitGone(ctx context.Context, l *life, killed []mysqld.Session) error {
@@ -508,16 +520,20 @@ func (n *Node) retire(ctx context.Context, l *life) error {
 	old, _ := l.stream()
 	pos := l.acked()
 	_ = old.Close()
+	pctx, cancel := context.WithTimeout(ctx, retirePatience)
+	defer cancel()
 	if pump != nil {
-		<-pump
+		select {
+		case <-pump:
+		case <-pctx.Done():
+			return fmt.Errorf("the stream of its binary log did not end: %w", pctx.Err())
+		}
 	}
 	_, committed := n.led.Snapshot()
 	if err := n.local.update(func(s *localState) { s.Retired[l.incarnation] = committed.Last(gtid.SID{UUID: l.uuid}) }); err != nil {
 		return err
 	}
 	src := n.newSource(l)
-	pctx, cancel := context.WithTimeout(ctx, retirePatience)
-	defer cancel()
 	if err := src.Prepare(pctx); err != nil {
 		return errors.Join(err, src.Close())
 	}

@@ -33,6 +33,7 @@ type life struct {
 	consumed raftlog.Pos // where the next dump starts
 	executed gtid.Set    // as last read
 	readOnly bool
+	mayOpen  bool // the statement that opens writes got no answer: it may take effect at any time from now on
 }
 
 func (l *life) executedSet() gtid.Set {
