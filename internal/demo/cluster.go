@@ -477,6 +477,15 @@ func (c *Cluster) Direct(n *Node) verify.Login {
 	return c.login(verify.Fixed(n.addr(n.Ports.MySQL)))
 }
 
+// DirectAll are the logins to all data nodes' own mysqlds.
+func (c *Cluster) DirectAll() []verify.NodeLogin {
+	var out []verify.NodeLogin
+	for _, n := range c.DataNodes() {
+		out = append(out, verify.NodeLogin{Name: n.Name, Login: c.Direct(n)})
+	}
+	return out
+}
+
 // Routed is a login through the read-write router ports of the present nodes, taking them in turn, as a driver with several hosts does.
 func (c *Cluster) Routed() verify.Login {
 	var mu sync.Mutex

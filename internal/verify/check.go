@@ -17,11 +17,14 @@ type Report struct {
 	GTIDExecuted string         `json:"gtid_executed"` // common to all
 	// Local are GTIDs that one node alone has executed outside of the log.
 	Local    map[string]string `json:"local,omitempty"`
-	Problems []Problem         `json:"problems"`
+	Problems []Problem         `json:"problems"` // of all parts too
+	Parts    []Part            `json:"parts,omitempty"`
+	// Undecided names what a checker could not decide within its limits.
+	Undecided []string `json:"undecided,omitempty"`
 }
 
-// OK is true when no promise was broken.
-func (r Report) OK() bool { return len(r.Problems) == 0 }
+// OK is true when no promise was broken, and every checker came to a verdict.
+func (r Report) OK() bool { return len(r.Problems) == 0 && len(r.Undecided) == 0 }
 
 // maxPrinted bounds how many problems String lists.
 const maxPrinted = 20
@@ -33,30 +36,44 @@ func (r Report) String() string {
 	for _, k := range slices.Sorted(maps.Keys(r.Mixed)) {
 		fmt.Fprintf(&b, ", %d %s", r.Mixed[k], k)
 	}
-	fmt.Fprintf(&b, "; %d tables and gtid_executed compared on %s", r.Tables, strings.Join(r.Nodes, ", "))
+	if r.GTIDExecuted == "" { // Recheck
+		fmt.Fprintf(&b, "; what was kept of %s", strings.Join(r.Nodes, ", "))
+	} else {
+		fmt.Fprintf(&b, "; %d tables and gtid_executed compared on %s", r.Tables, strings.Join(r.Nodes, ", "))
+	}
 	for _, n := range slices.Sorted(maps.Keys(r.Local)) {
 		fmt.Fprintf(&b, ", local to %s: %s", n, r.Local[n])
 	}
 	if r.OK() {
 		b.WriteString(": every acknowledged write is there exactly once, all nodes are equal")
-		return b.String()
+	} else {
+		r.printProblems(&b)
 	}
+	for _, p := range r.Parts {
+		b.WriteString("\n  " + p.String())
+	}
+	return b.String()
+}
+
+func (r Report) printProblems(b *strings.Builder) {
 	byKind := map[Kind]int{}
 	for _, p := range r.Problems {
 		byKind[p.Kind]++
 	}
-	fmt.Fprintf(&b, ": %d PROBLEMS", len(r.Problems))
+	fmt.Fprintf(b, ": %d PROBLEMS", len(r.Problems))
 	for _, k := range slices.Sorted(maps.Keys(byKind)) {
-		fmt.Fprintf(&b, ", %d × %s", byKind[k], k)
+		fmt.Fprintf(b, ", %d × %s", byKind[k], k)
 	}
 	for i, p := range r.Problems {
 		if i == maxPrinted {
-			fmt.Fprintf(&b, "\n  … and %d more", len(r.Problems)-i)
+			fmt.Fprintf(b, "\n  … and %d more", len(r.Problems)-i)
 			break
 		}
 		b.WriteString("\n  " + p.String())
 	}
-	return b.String()
+	for _, u := range r.Undecided {
+		b.WriteString("\n  NOT DECIDED: " + u)
+	}
 }
 
 // Check waits until all nodes are equal (see WaitEqual) and judges them against the workload's log. The workload must have

@@ -27,6 +27,8 @@ type Config struct {
 	PayloadBytes int
 	// Mixed adds sessions that do transfers, DDL, account statements and XA transactions, each with checks of its own.
 	Mixed bool
+	// Rate bounds the writes per second of each writer. Zero: as fast as they are answered.
+	Rate float64
 	// LogPath is the file of the client's log; empty: in memory only.
 	LogPath string
 }
@@ -97,13 +99,23 @@ func (w *Workload) Database() string { return w.cfg.Database }
 
 // Prepare makes the database and its tables. It tries until ctx ends, because a new cluster may still be electing.
 func (w *Workload) Prepare(ctx context.Context) error {
-	db, err := w.cfg.Open("")
+	stmts := w.schema()
+	if w.mixed != nil {
+		stmts = append(stmts, mixedSchema(w.cfg.Database)...)
+	}
+	return prepare(ctx, w.cfg.Login, w.cfg.Database, stmts)
+}
+
+// prepare makes a database anew, and what the statements say. It tries until ctx ends.
+func prepare(ctx context.Context, login Login, database string, stmts []string) error {
+	stmts = append([]string{"DROP DATABASE IF EXISTS " + database, "CREATE DATABASE " + database}, stmts...)
+	db, err := login.Open("")
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	for {
-		err := w.prepareOnce(ctx, db)
+		err := execAll(ctx, db, stmts)
 		if err == nil {
 			return nil
 		}
@@ -118,24 +130,23 @@ func (w *Workload) Prepare(ctx context.Context) error {
 	}
 }
 
-func (w *Workload) prepareOnce(ctx context.Context, db *sql.DB) error {
-	stmts := []string{
-		"DROP DATABASE IF EXISTS " + w.cfg.Database,
-		"CREATE DATABASE " + w.cfg.Database,
-	}
-	for t := range w.cfg.Tables {
-		stmts = append(stmts, fmt.Sprintf("CREATE TABLE %s.%s (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, writer INT NOT NULL, "+
-			"seq BIGINT NOT NULL, payload VARCHAR(%d) NOT NULL, KEY (writer, seq))", w.cfg.Database, tableName(t), w.cfg.PayloadBytes))
-	}
-	if w.mixed != nil {
-		stmts = append(stmts, mixedSchema(w.cfg.Database)...)
-	}
+func execAll(ctx context.Context, db *sql.DB, stmts []string) error {
 	for _, s := range stmts {
 		if _, err := db.ExecContext(ctx, s); err != nil {
 			return fmt.Errorf("%.60s: %w", s, err)
 		}
 	}
 	return nil
+}
+
+// schema of the writers' tables.
+func (w *Workload) schema() []string {
+	var stmts []string
+	for t := range w.cfg.Tables {
+		stmts = append(stmts, fmt.Sprintf("CREATE TABLE %s.%s (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, writer INT NOT NULL, "+
+			"seq BIGINT NOT NULL, payload VARCHAR(%d) NOT NULL, KEY (writer, seq))", w.cfg.Database, tableName(t), w.cfg.PayloadBytes))
+	}
+	return stmts
 }
 
 func tableName(t int) string { return fmt.Sprintf("w%d", t) }
@@ -243,6 +254,9 @@ func (w *Workload) write(ctx context.Context, writer int) error {
 		} else {
 			w.meter.Error()
 		}
+		if w.cfg.Rate > 0 {
+			rest(ctx, time.Duration(float64(time.Second)/w.cfg.Rate)-time.Since(begin))
+		}
 	}
 	return nil
 }
@@ -265,4 +279,17 @@ func (w *Workload) attempt(s *session, a Attempt, payload string) Outcome {
 		}
 	}
 	return commitOutcome(s.exec("COMMIT"))
+}
+
+// rest waits for a time, at most until ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
 }

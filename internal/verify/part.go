@@ -1,0 +1,31 @@
+package verify
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+func (p Part) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d operations, %d acknowledged, %d without an answer, %d refused", p.Workload, p.Counts.Attempts, p.Counts.Acked,
+		p.Counts.Unknown, p.Counts.Failed)
+	for _, k := range slices.Sorted(maps.Keys(p.Figures)) {
+		fmt.Fprintf(&b, ", %d %s", p.Figures[k], k)
+	}
+	if len(p.Stale) > 0 {
+		oldest := slices.MaxFunc(p.Stale, func(a, b StaleRead) int { return int(a.Age - b.Age) })
+		fmt.Fprintf(&b, ", %d STALE READS, the oldest by %v", len(p.Stale), oldest.Age.Round(time.Microsecond))
+	}
+	switch {
+	case len(p.Problems) > 0:
+		fmt.Fprintf(&b, ": %d PROBLEMS", len(p.Problems))
+	case len(p.Undecided) > 0:
+		b.WriteString(": NOT DECIDED")
+	default:
+		b.WriteString(": ok")
+	}
+	return b.String()
+}

@@ -1,0 +1,113 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+)
+
+// rowsPart is the Workload (writers of rows, each logged) as one of a Set.
+type rowsPart struct {
+	*Workload
+	nodes map[string]Rows
+}
+
+const rowsLogFile = "rows.log"
+
+func newRowsPart(s *Set) (*rowsPart, error) {
+	cfg := Config{Login: s.cfg.Login, Database: s.cfg.Database, Writers: s.cfg.Clients, Rate: s.cfg.Rate}
+	if s.cfg.Dir != "" {
+		cfg.LogPath = filepath.Join(s.cfg.Dir, rowsLogFile)
+	}
+	w, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	w.meter = s.meter
+	return &rowsPart{Workload: w}, nil
+}
+
+func (p *rowsPart) name() string { return "rows" }
+
+func (p *rowsPart) clients() []client {
+	var out []client
+	for i := range p.cfg.Writers {
+		out = append(out, func(ctx context.Context) error { return p.write(ctx, i) })
+	}
+	return out
+}
+
+func (p *rowsPart) counts() Counts { return p.log.Counts() }
+
+func (p *rowsPart) finish(context.Context) error { return nil }
+
+func (p *rowsPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
+	p.nodes, err = eachNode(ctx, nodes, p.readRows)
+	return err
+}
+
+func (p *rowsPart) judge() Part {
+	return Part{Problems: JudgeRows(p.log, Shape{p.cfg.Tables, p.cfg.PairEvery}, p.nodes)}
+}
+
+func (p *rowsPart) close() error { return p.log.Close() }
+
+// rowCount is an entry of Rows in a file.
+type rowCount struct {
+	Table int `json:"table"`
+	Attempt
+	Rows int `json:"rows"`
+}
+
+// rowsFinal is what the nodes held, and which workload it was.
+type rowsFinal struct {
+	Shape Shape                 `json:"shape"`
+	Nodes map[string][]rowCount `json:"nodes"`
+}
+
+func (p *rowsPart) save(dir string) error {
+	if err := p.log.Flush(); err != nil {
+		return err
+	}
+	f := rowsFinal{Shape: Shape{p.cfg.Tables, p.cfg.PairEvery}, Nodes: map[string][]rowCount{}}
+	for node, rows := range p.nodes {
+		list := []rowCount{}
+		for t, table := range rows {
+			for a, n := range table {
+				list = append(list, rowCount{t, a, n})
+			}
+		}
+		slices.SortFunc(list, func(a, b rowCount) int {
+			return slices.Compare([]int64{int64(a.Table), int64(a.Writer), a.Seq}, []int64{int64(b.Table), int64(b.Writer), b.Seq})
+		})
+		f.Nodes[node] = list
+	}
+	return saveJSON(dir, "rows.json", f)
+}
+
+func (p *rowsPart) load(dir string) error {
+	var f rowsFinal
+	if err := loadJSON(dir, "rows.json", &f); err != nil {
+		return err
+	}
+	log, err := ReadLog(filepath.Join(dir, rowsLogFile))
+	if err != nil {
+		return err
+	}
+	p.log, p.cfg.Tables, p.cfg.PairEvery, p.nodes = log, f.Shape.Tables, f.Shape.PairEvery, map[string]Rows{}
+	for node, list := range f.Nodes {
+		rows := make(Rows, f.Shape.Tables)
+		for t := range rows {
+			rows[t] = map[Attempt]int{}
+		}
+		for _, c := range list {
+			if c.Table < 0 || c.Table >= len(rows) {
+				return fmt.Errorf("rows.json names table %d of %d", c.Table, len(rows))
+			}
+			rows[c.Table][c.Attempt] = c.Rows
+		}
+		p.nodes[node] = rows
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Workloads are the names that a Set knows, in the order in which it reports on them.
+var Workloads = []string{"rows"}
+
+// SetConfig says what a Set runs.
+type SetConfig struct {
+	Login // the read-write address
+	// Nodes are the data nodes' own mysqlds as they are now, for those workloads that read everywhere. Asked once a second, from any
+	// goroutine. Nil: only the read-write address is used.
+	Nodes func() []NodeLogin
+	// Database is dropped and made by Prepare. Default trireme_verify.
+	Database string
+	// Workloads by name; empty: all.
+	Workloads []string
+	// Seed of everything that clients choose.
+	Seed uint64
+	// Rate of each client, in operations per second. Default 20.
+	Rate float64
+	// Clients of each workload that can have several. Default 4.
+	Clients int
+	// StaleMargin is how old a read may be without being a problem: the time that a leader which was cut off needs until its fence is
+	// complete, see docs/GUARANTEES.md. Old reads are counted and reported whatever it is. Default 200 ms; negative: none.
+	StaleMargin time.Duration
+	// Dir is where histories and what the nodes held are kept, for Recheck; empty: nowhere.
+	Dir string
+}
+
+// NodeLogin is a direct login to one data node's mysqld.
+type NodeLogin struct {
+	Name  string
+	Login Login
+}
+
+const defaultStaleMargin = 200 * time.Millisecond
+
+func (c SetConfig) withDefaults() SetConfig {
+	c.Login = c.Login.withDefaults()
+	if c.Database == "" {
+		c.Database = "trireme_verify"
+	}
+	if len(c.Workloads) == 0 {
+		c.Workloads = Workloads
+	}
+	if c.Rate == 0 {
+		c.Rate = 20
+	}
+	if c.Clients == 0 {
+		c.Clients = 4
+	}
+	switch {
+	case c.StaleMargin == 0:
+		c.StaleMargin = defaultStaleMargin
+	case c.StaleMargin < 0:
+		c.StaleMargin = 0
+	}
+	return c
+}
+
+// part is one workload of a Set.
+type part interface {
+	name() string
+	// schema makes its tables, in the set's database.
+	schema() []string
+	// clients run until their context ends. What they return is a fault of the workload, not of servers.
+	clients() []client
+	counts() Counts
+	// finish brings to an end what clients left open on the leader. The clients have ended.
+	finish(ctx context.Context) error
+	// collect reads what the nodes hold, all of them at rest.
+	collect(ctx context.Context, nodes []Endpoint) error
+	// judge is a pure function of what is in memory.
+	judge() Part
+	// save and load keep the same in files of a directory.
+	save(dir string) error
+	load(dir string) error
+}
+
+type client func(context.Context) error
+
+// Part is the verdict over one workload of a Set.
+type Part struct {
+	Workload string `json:"workload"`
+	Counts   Counts `json:"counts"`
+	// Figures of this workload's checker, by name.
+	Figures map[string]int64 `json:"figures,omitempty"`
+	// Stale are the reads that were older than they should be, whether or not that was within the margin.
+	Stale     []StaleRead `json:"stale,omitempty"`
+	Problems  []Problem   `json:"problems"`
+	Undecided []string    `json:"undecided,omitempty"`
+}
+
+// StaleRead is a read that returned what had been overwritten before the read began.
+type StaleRead struct {
+	Key int64         `json:"key"`
+	At  time.Duration `json:"at"`  // its beginning, since the start of the workload
+	Age time.Duration `json:"age"` // at least so long before its beginning the value had been overwritten
+}
+
+// Set is several workloads at once on one cluster: Prepare, Start, Stop, Check, in this order.
+type Set struct {
+	cfg   SetConfig
+	parts []part
+	meter *Meter
+	begin time.Time // of all histories
+	nodes []string  // whose data is in memory, after Check has read it
+
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	errMu  sync.Mutex
+	errs   []error
+}
+
+// NewSet makes a set of workloads; nothing is sent yet.
+func NewSet(cfg SetConfig) (*Set, error) {
+	cfg = cfg.withDefaults()
+	if cfg.Addr == nil {
+		return nil, errors.New("workloads: no address to connect to")
+	}
+	if cfg.Dir != "" {
+		if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
+			return nil, fmt.Errorf("workloads: directory of the histories: %w", err)
+		}
+	}
+	s := &Set{cfg: cfg, meter: NewMeter(time.Now), begin: time.Now()}
+	for _, name := range Workloads {
+		if !slices.Contains(cfg.Workloads, name) {
+			continue
+		}
+		p, err := s.newPart(name)
+		if err != nil {
+			return nil, err
+		}
+		s.parts = append(s.parts, p)
+	}
+	for _, name := range cfg.Workloads {
+		if !slices.Contains(Workloads, name) {
+			return nil, fmt.Errorf("no workload %q; there are %s", name, strings.Join(Workloads, ", "))
+		}
+	}
+	return s, nil
+}
+
+// newPart makes a workload of a set by name.
+func (s *Set) newPart(name string) (part, error) {
+	switch name {
+	case "rows":
+		return newRowsPart(s)
+	}
+	return nil, fmt.Errorf("no workload %q", name)
+}
+
+// Meter of all acknowledged writes of the set.
+func (s *Set) Meter() *Meter { return s.meter }
+
+// Database that the set writes to.
+func (s *Set) Database() string { return s.cfg.Database }
+
+// Counts of operations so far, by workload.
+func (s *Set) Counts() map[string]Counts {
+	out := map[string]Counts{}
+	for _, p := range s.parts {
+		out[p.name()] = p.counts()
+	}
+	return out
+}
+
+// Prepare makes the database and its tables. It tries until ctx ends.
+func (s *Set) Prepare(ctx context.Context) error {
+	var stmts []string
+	for _, p := range s.parts {
+		stmts = append(stmts, p.schema()...)
+	}
+	return prepare(ctx, s.cfg.Login, s.cfg.Database, stmts)
+}
+
+// Start lets all clients work until Stop or the end of ctx.
+func (s *Set) Start(ctx context.Context) {
+	ctx, s.cancel = context.WithCancel(ctx)
+	for _, p := range s.parts {
+		for _, c := range p.clients() {
+			s.wg.Add(1)
+			go func() {
+				defer s.wg.Done()
+				if err := c(ctx); err != nil {
+					s.errMu.Lock()
+					s.errs = append(s.errs, fmt.Errorf("workload %s: %w", p.name(), err))
+					s.errMu.Unlock()
+				}
+			}()
+		}
+	}
+}
+
+// Stop ends the clients after their present statement, at most DialTimeout + StatementTimeout later, and writes the histories
+// to the directory. It returns what went wrong in the workloads themselves (not the errors of servers: those are outcomes).
+func (s *Set) Stop() error {
+	if s.cancel == nil {
+		return nil
+	}
+	s.cancel()
+	s.wg.Wait()
+	s.errMu.Lock()
+	defer s.errMu.Unlock()
+	return errors.Join(append(s.errs, s.save())...)
+}
+
+// Check waits until all nodes are equal and judges every workload's history and what the nodes hold. The set must have been
+// stopped. Nodes are all live data nodes, each by a direct connection to its mysqld. A report with problems is no error; an error
+// means that the check could not be made.
+func (s *Set) Check(ctx context.Context, nodes []Endpoint) (Report, error) {
+	r := Report{}
+	if len(nodes) == 0 {
+		return r, errors.New("check: no nodes to compare")
+	}
+	for _, n := range nodes {
+		r.Nodes = append(r.Nodes, n.Name)
+	}
+	for _, p := range s.parts {
+		if err := p.finish(ctx); err != nil {
+			return r, fmt.Errorf("workload %s: %w", p.name(), err)
+		}
+	}
+	var err error
+	if r.GTIDExecuted, r.Local, err = WaitEqual(ctx, nodes); err != nil {
+		return r, err
+	}
+	for _, p := range s.parts {
+		if err := p.collect(ctx, nodes); err != nil {
+			return r, fmt.Errorf("workload %s: reading what the nodes hold: %w", p.name(), err)
+		}
+	}
+	s.nodes = r.Nodes
+	if err := s.save(); err != nil {
+		return r, err
+	}
+	s.judge(&r)
+	compared, n, err := Compare(ctx, nodes)
+	r.Tables = n
+	r.Problems = append(r.Problems, compared...)
+	return r, err
+}
+
+// judge adds every part's verdict to a report.
+func (s *Set) judge(r *Report) {
+	for _, p := range s.parts {
+		v := p.judge()
+		v.Workload, v.Counts = p.name(), p.counts()
+		r.Parts = append(r.Parts, v)
+		r.Counts = r.Counts.plus(v.Counts)
+		for _, x := range v.Problems {
+			x.Detail = v.Workload + ": " + x.Detail
+			r.Problems = append(r.Problems, x)
+		}
+		for _, u := range v.Undecided {
+			r.Undecided = append(r.Undecided, v.Workload+": "+u)
+		}
+	}
+}
+
+// Close releases files.
+func (s *Set) Close() error {
+	var errs []error
+	for _, p := range s.parts {
+		if c, ok := p.(interface{ close() error }); ok {
+			errs = append(errs, c.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Counts) plus(d Counts) Counts {
+	return Counts{c.Attempts + d.Attempts, c.Acked + d.Acked, c.Unknown + d.Unknown, c.Failed + d.Failed}
+}
