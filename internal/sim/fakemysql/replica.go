@@ -1,0 +1,83 @@
+package fakemysql
+
+import (
+	"fmt"
+
+	"trireme/internal/gtid"
+)
+
+// Receive takes one whole transaction from the feed into the relay log. What is executed or there already is skipped by its GTID.
+func (s *Server) Receive(events []byte) error {
+	if !s.running {
+		return ErrDown
+	}
+	t, err := Decode(events)
+	if err != nil {
+		return err
+	}
+	if !s.executed.Contains(t.GTID) && s.retrieved.Add(t.GTID) {
+		s.relay = append(s.relay, t)
+	}
+	return nil
+}
+
+// Held is what a receiver tells its source that it has: executed and retrieved.
+func (s *Server) Held() gtid.Set { return s.executed.Union(s.retrieved) }
+
+// StopReceiver drops what is in the relay log and not applied, as a restart does (relay_log_recovery=ON).
+func (s *Server) StopReceiver() { s.relay, s.retrieved = nil, gtid.Set{} }
+
+// Backlog is how many transactions wait to be applied.
+func (s *Server) Backlog() int { return len(s.relay) }
+
+// ApplyError is why the applier has stopped, or nil. RestartApplier tries again.
+func (s *Server) ApplyError() error { return s.applyErr }
+
+// RestartApplier clears the error: the same transaction is tried again.
+func (s *Server) RestartApplier() { s.applyErr = nil }
+
+// Apply applies the i-th transaction of the relay log. With replica_preserve_commit_order=ON only the first one can commit. The applier does
+// not wait for an acknowledgement, whatever semi-sync says.
+func (s *Server) Apply(i int) bool {
+	if !s.running || s.applyErr != nil || i >= len(s.relay) {
+		return false
+	}
+	if !s.AnyOrder {
+		i = 0
+	}
+	t := s.relay[i]
+	if !s.executed.Contains(t.GTID) {
+		if err := s.state.check(t.Stmt); err != nil {
+			s.applyErr = fmt.Errorf("%v: %v: %w", t.GTID, t.Stmt, err)
+			return false
+		}
+		s.commit(t, false)
+	}
+	s.relay = append(s.relay[:i:i], s.relay[i+1:]...)
+	return true
+}
+
+// Clone makes an empty directory a copy of a donor's: its commits, all of them on disk, and its gtid_executed as gtid_purged. What the donor's
+// applier has prepared under XA does not come with it. It waits for a donor that has waiters: false.
+func (s *Server) Clone(donor *Server) bool {
+	if !donor.running || len(donor.waiters) > 0 {
+		return false
+	}
+	*s = Server{ServerID: s.ServerID, Flush: s.Flush, AnyOrder: s.AnyOrder, life: s.life + 1}
+	executed := donor.executed.Clone()
+	for i, r := range donor.records {
+		if r.life == donor.life && !r.leader && r.trx.Stmt.Kind == XAPrepare {
+			executed = executed.Subtract(gtid.SetOf(r.trx.GTID))
+			if p, open := donor.state.prepared[r.trx.Stmt.XID]; open && p.record == i {
+				continue
+			}
+		}
+		r.life, r.trace = 0, false
+		s.records = append(s.records, r)
+	}
+	s.Plug(executed)
+	s.FlushEngineLogs()
+	s.savedTo = len(s.records)
+	s.replay()
+	return true
+}
