@@ -78,7 +78,11 @@ func TestOnlyFsyncedEntriesAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-held // b has the entry, and its disk has not
+	select { // b has the entry, and its disk has not
+	case <-held:
+	case <-time.After(5 * time.Second):
+		t.Fatal("b has not begun to fsync")
+	}
 	last, _ := b.store.LastIndex()
 	acks := b.sentCount(raftpb.MsgAppResp)
 	if err := a.WaitCommitted(within(t, 40*testTick), index); !errors.Is(err, ErrCommitTimeout) {

@@ -6,6 +6,8 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"trireme/internal/mutant"
 )
 
 // appender carries out MsgStorageAppend. Not safe for concurrent use.
@@ -51,7 +53,7 @@ func (a *appender) process(batch []*raftpb.Message) ([]*raftpb.Message, error) {
 			responses = append(responses, r)
 		}
 	}
-	if a.dirty {
+	if a.dirty && !mutant.S2 {
 		if err := a.storage.Sync(); err != nil {
 			return nil, fmt.Errorf("sync the log up to entry %d: %w", a.last, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"trireme/internal/mutant"
 	"trireme/internal/mysqlwire"
 	"trireme/internal/raftlog"
 )
@@ -365,6 +366,9 @@ func (s *Source) connect(ctx context.Context, deadline time.Time) error {
 	if err := s.st.reset(nc, rest, s.cfg.SilenceLimit); err != nil {
 		session.close()
 		return err
+	}
+	if mutant.S12 {
+		s.settled = cutter{pos: from, placed: true, midway: true}
 	}
 	s.skipper = cutter{pos: from}
 	s.skipping = from != s.settled.pos

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"trireme/internal/gtid"
+	"trireme/internal/mutant"
 )
 
 // Class is what S5 needs to know of a transaction in the log.
@@ -37,7 +38,9 @@ type Judgement struct {
 }
 
 // Consistent says whether mysqld may be plugged, fed and promoted.
-func (j *Judgement) Consistent() bool { return j.Errant.Empty() && j.Missing.Empty() }
+func (j *Judgement) Consistent() bool {
+	return mutant.S5Judge || j.Errant.Empty() && j.Missing.Empty()
+}
 
 // JudgeInput is what is known when a mysqld has started.
 type JudgeInput struct {

@@ -14,6 +14,7 @@ import (
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
+	"trireme/internal/mutant"
 	"trireme/internal/mysqld"
 	"trireme/internal/raftlog"
 )
@@ -162,6 +163,9 @@ func (n *Node) pauseFeed(ctx context.Context) error {
 
 // applyAll waits until mysqld holds everything up to the barrier. A long backlog is no failure, a stopped applier is.
 func (n *Node) applyAll(ctx context.Context, l *life, index uint64) error {
+	if mutant.S6 {
+		return nil
+	}
 	_, committed := n.led.Snapshot()
 	want := committed.String()
 	for began := now(); ; {
@@ -266,6 +270,9 @@ func (n *Node) pump(l *life, src *dump.Source, term uint64) {
 		if err == nil {
 			_, err = n.cons.ProposeInTerm(n.ctx, term, p.Data)
 		}
+		if mutant.S1 && err == nil {
+			n.acknowledge(term, &p.Meta)
+		}
 		switch {
 		case err == nil:
 			continue
@@ -339,6 +346,9 @@ func (n *Node) fence(ctx context.Context, reason string) {
 
 // drainOrKill returns what became of mysqld, in words, and whether it was drained.
 func (n *Node) drainOrKill(ctx context.Context, l *life) (string, bool) {
+	if mutant.S4 {
+		_ = l.admin.SetSemisync(ctx, false)
+	}
 	dctx, cancel := context.WithTimeout(ctx, fencePatience)
 	err := n.drainGated(dctx, l)
 	if err == nil {

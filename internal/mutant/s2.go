@@ -1,0 +1,5 @@
+//go:build mutant_s2
+
+package mutant
+
+const broken = "S2"

@@ -1,0 +1,5 @@
+//go:build mutant_s3
+
+package mutant
+
+const broken = "S3"

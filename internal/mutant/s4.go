@@ -1,0 +1,5 @@
+//go:build mutant_s4
+
+package mutant
+
+const broken = "S4"

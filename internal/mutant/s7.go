@@ -1,0 +1,5 @@
+//go:build mutant_s7
+
+package mutant
+
+const broken = "S7"
