@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"trireme/internal/failpoint"
 )
 
 // Identity ties a directory to one node of one cluster. It is written once, by init or join.
@@ -184,9 +186,11 @@ func WriteFile(path string, data []byte) (err error) {
 	if err = f.Close(); err != nil {
 		return err
 	}
+	failpoint.Hit("file.before-rename")
 	if err = os.Rename(f.Name(), path); err != nil {
 		return err
 	}
+	failpoint.Hit("file.after-rename")
 	return syncDir(filepath.Dir(path))
 }
 

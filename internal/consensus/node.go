@@ -12,6 +12,8 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/failpoint"
 )
 
 // Node is a running member of the Raft group. All methods are safe for concurrent use.
@@ -149,6 +151,7 @@ func (n *Node) runRaft() {
 		case <-n.inbox.wake:
 		case <-ticker.C:
 			ticked = true
+			failpoint.Pace(ticker, n.cfg.TickInterval)
 		}
 		if err := n.turn(ticked, &out); err != nil {
 			n.fail(err)
@@ -183,6 +186,7 @@ func (n *Node) turn(ticked bool, out *output) error {
 	}
 	// Peers first: their fsync runs beside ours.
 	if sends := n.notices.filter(out.sends); len(sends) > 0 {
+		failpoint.Hit("raft.before-send")
 		n.cfg.Send(sends)
 		if len(out.appends) > 0 {
 			runtime.Gosched() // the links write now: woken last, the append goroutine would go first and take this thread along to the disk
@@ -226,6 +230,7 @@ func (n *Node) runAppend() {
 		if batch == nil {
 			return
 		}
+		failpoint.Hit("raft.before-append")
 		n.pub.appending.Store(n.cfg.Clock())
 		responses, err := n.appender.process(batch)
 		n.pub.appending.Store(0)
@@ -238,6 +243,7 @@ func (n *Node) runAppend() {
 				n.applies.put(applyJob{snap: snap})
 			}
 		}
+		failpoint.Hit("raft.before-respond")
 		n.deliver(responses)
 	}
 }

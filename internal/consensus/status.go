@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"trireme/internal/failpoint"
 )
 
 // Role is what Raft says this node is. Whether it is a learner is a matter of membership: see Status.Learner.
@@ -81,7 +83,7 @@ func Boottime() int64 {
 		// Every Linux since 2.6.39 has it; without it no lease can be believed.
 		panic(fmt.Sprintf("CLOCK_BOOTTIME: %v", err))
 	}
-	return ts.Nano()
+	return failpoint.Clock(ts.Nano())
 }
 
 // leaseOf is the length of a lease that a quorum round gives, counted from the start of the round.

@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"trireme/internal/failpoint"
 	"trireme/internal/mutant"
 )
 
@@ -167,7 +168,9 @@ func (a *applier) process(m *raftpb.Message) error {
 		} else if err := a.applyChange(ents[0]); err != nil {
 			return err
 		}
+		failpoint.Hit("raft.before-apply")
 		a.cfg.OnCommitted(ents[:n:n])
+		failpoint.Hit("raft.after-apply")
 		a.pub.applied.Store(ents[n-1].GetIndex())
 		ents = ents[n:]
 	}
@@ -186,9 +189,11 @@ func (a *applier) applyChange(e *raftpb.Entry) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Hit("conf.after-apply")
 	if err := a.cfg.Storage.SetConfState(cs, e.GetIndex()); err != nil {
 		return fmt.Errorf("persist the membership of entry %d: %w", e.GetIndex(), err)
 	}
+	failpoint.Hit("conf.after-persist")
 	a.confIndex = e.GetIndex()
 	a.cfg.Logger.Info("membership changed", "index", e.GetIndex(), "term", e.GetTerm(), "voters", cs.GetVoters(),
 		"outgoing", cs.GetVotersOutgoing(), "learners", cs.GetLearners(), "learners_next", cs.GetLearnersNext())

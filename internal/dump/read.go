@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"trireme/internal/failpoint"
 	"trireme/internal/mutant"
 	"trireme/internal/mysqlwire"
 	"trireme/internal/raftlog"
@@ -47,6 +48,7 @@ func (s *Source) Next(ctx context.Context) (Payload, error) {
 		switch {
 		case err == nil:
 			s.hand(&p)
+			failpoint.Hit("source.batch-cut")
 			return p, nil
 		case ctx.Err() != nil:
 			return Payload{}, context.Cause(ctx)
@@ -126,6 +128,7 @@ func (s *Source) take(event []byte, needAck bool) (ready bool, err error) {
 		s.st.kept = s.st.scan
 		return false, s.skip(event)
 	}
+	failpoint.Hit("source.event-read")
 	v, err := s.b.add(&s.cut, event, s.st.offset())
 	if err != nil {
 		return false, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/binlog"
+	"trireme/internal/failpoint"
 	"trireme/internal/gtid"
 	"trireme/internal/raftlog"
 )
@@ -97,6 +98,7 @@ func (k *walker) run(ctx context.Context) error {
 			if err := k.flush(); err != nil {
 				return err
 			}
+			failpoint.Hit("feed.after-flush")
 			if err := k.f.log.WaitCommitted(ctx, k.next); err != nil {
 				return fmt.Errorf("wait for entry %d: %w", k.next, err)
 			}
@@ -195,6 +197,7 @@ func (k *walker) trx(ctx context.Context, e *Entry, events []byte) error {
 			if err := k.finish(ctx, e, events, start, end); err != nil {
 				return err
 			}
+			failpoint.Hit("feed.after-trx")
 		}
 		off = end
 	}
@@ -221,6 +224,7 @@ func (k *walker) finish(ctx context.Context, e *Entry, events []byte, start, end
 	if err := k.announceChange(); err != nil {
 		return err
 	}
+	failpoint.Hit("feed.before-trx")
 	k.f.stats.transactions.Add(1)
 	k.f.stats.bytes.Add(k.asm.Trx().Bytes)
 	if p == nil {

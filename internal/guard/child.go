@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"trireme/internal/failpoint"
 )
 
 // What the guard process inherits, behind standard error.
@@ -93,12 +95,12 @@ func (w *watch) sleep() (alive bool, err error) {
 	if until := time.Duration(w.page.until.Load()); until != 0 && !w.done && w.mysqld >= 0 && until < at {
 		at = max(until, w.again, 1) // 0 would disarm the timer
 	}
-	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(at))}
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(failpoint.Real(int64(at)))}
 	if err := unix.TimerfdSettime(w.timer, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
 		return false, fmt.Errorf("guard: timer: %w", err)
 	}
 	fds := []unix.PollFd{{Fd: socketFD, Events: unix.POLLIN}, {Fd: int32(w.timer), Events: unix.POLLIN}}
-	if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
+	if _, err := unix.Poll(fds, failpoint.Patience()); err != nil && !errors.Is(err, unix.EINTR) {
 		return false, fmt.Errorf("guard: wait: %w", err)
 	}
 	if fds[0].Revents == 0 {

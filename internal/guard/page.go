@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"trireme/internal/failpoint"
 )
 
 // page is what daemon and guard share. Times are nanoseconds of CLOCK_BOOTTIME.
@@ -52,5 +54,5 @@ func now() time.Duration {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		panic(fmt.Sprintf("guard: CLOCK_BOOTTIME: %v", err)) // Linux has had it since 2.6.39
 	}
-	return time.Duration(ts.Nano())
+	return time.Duration(failpoint.Clock(ts.Nano()))
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"trireme/internal/failpoint"
 )
 
 // seedPoll is the pause between two looks at a clone's progress.
@@ -86,6 +88,9 @@ func (c Config) seed(ctx context.Context, s Seeding) (err error) {
 	if err := c.receive(ctx, s, runner, clone); err != nil {
 		return err
 	}
+	if err := failpoint.Err("seed.copied"); err != nil {
+		return err
+	}
 	return c.initialize(ctx, 0, func(tmp string) error {
 		if err := os.Remove(tmp); err != nil { // the rename takes its place
 			return err
@@ -135,9 +140,11 @@ func (c Config) receive(ctx context.Context, s Seeding, runner, to string) (err 
 			return fmt.Errorf("prepare CLONE: %w", err)
 		}
 	}
+	failpoint.Hit("seed.receiver-up")
 	if err := c.discard(); err != nil {
 		return err
 	}
+	failpoint.Hit("seed.discarded")
 	done := make(chan error, 1)
 	go func() {
 		done <- work.exec(ctx, "CLONE INSTANCE FROM "+quote(c.Clone.User)+"@"+quote(s.Host)+":"+strconv.Itoa(s.Port)+
@@ -158,6 +165,7 @@ func (c Config) receive(ctx context.Context, s Seeding, runner, to string) (err 
 			}
 			if at, err := cloneProgress(ctx, watch); err == nil {
 				s.Progress(at)
+				failpoint.Hit("seed.copying")
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"trireme/internal/failpoint"
 	"trireme/internal/mutant"
 )
 
@@ -110,6 +111,7 @@ func (c Config) startLife(ctx context.Context, uuid string) (*life, error) {
 	if err := c.prepare(uuid); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("server.files-written")
 	began := time.Now()
 	p, err := c.launch(launchSpec{args: []string{"--defaults-file=" + c.optionFile()}})
 	if err != nil {
@@ -119,6 +121,7 @@ func (c Config) startLife(ctx context.Context, uuid string) (*life, error) {
 	if err := c.awaitLife(ctx, l); err != nil {
 		return nil, errors.Join(c.blame(p, err), p.kill())
 	}
+	failpoint.Hit("server.started")
 	c.log().Info("mysqld started", "pid", p.pid, "server_uuid", uuid, "version", c.Binary.Version.Raw,
 		"socket", c.Socket(), "took", time.Since(began).Round(time.Millisecond))
 	go func() {
@@ -176,6 +179,7 @@ func (c Config) prepare(uuid string) error {
 			return fmt.Errorf("delete the old log of %s: %w", filepath.Base(dir), err)
 		}
 	}
+	failpoint.Hit("server.binlog-deleted")
 	for _, f := range []string{c.Socket(), c.Socket() + ".lock", c.PidFile()} {
 		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove what a dead server left: %w", err)

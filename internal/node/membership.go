@@ -10,6 +10,7 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/consensus"
+	"trireme/internal/failpoint"
 )
 
 // standing is a member's record beside what the leader knows of the node.
@@ -147,6 +148,7 @@ func (n *Node) reconcileOnce(ctx context.Context) bool {
 	}
 	cctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
+	failpoint.Hit("conf.before-propose")
 	if err := n.cons.ProposeConfChange(cctx, &raftpb.ConfChangeV2{Changes: s.changes}); err != nil {
 		n.log.Debug("membership change", "change", strings.Join(s.texts, ", "), "err", err)
 		return false
@@ -165,6 +167,7 @@ func (n *Node) leaveJoint(ctx context.Context, st *consensus.Status) {
 	}
 	cctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
+	failpoint.Hit("conf.before-propose")
 	if err := n.cons.ProposeConfChange(cctx, &raftpb.ConfChangeV2{}); err != nil {
 		n.log.Debug("leaving the joint configuration", "err", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/dump"
+	"trireme/internal/failpoint"
 	"trireme/internal/gtid"
 	"trireme/internal/guard"
 	"trireme/internal/ha"
@@ -46,6 +47,9 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 		return err
 	}
 	defer lock.Unlock()
+	if err := failpoint.Start(cfg.Dir); err != nil {
+		return err
+	}
 	for {
 		n, err := open(ctx, cfg, version, log)
 		if err == nil {

@@ -12,6 +12,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/internal/failpoint"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
 )
@@ -68,6 +69,7 @@ func (n *Node) seed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Hit("seed.begin")
 	donor := n.memberName(id)
 	began := time.Now()
 	n.mu.Lock()
@@ -85,6 +87,7 @@ func (n *Node) seed(ctx context.Context) error {
 	if err := n.local.update(func(s *localState) { s.Durable = 0 }); err != nil {
 		return err
 	}
+	failpoint.Hit("seed.forgotten")
 	n.log.Info("seeding begins", "donor", donor, "addr", fmt.Sprintf("%s:%d", d.Host, d.Port), "applied", d.Applied)
 	n.history.add(n.event("seed", d.Applied, "a copy of "+donor+"'s data begins"))
 	sctx, cancel := context.WithCancelCause(ctx)
@@ -98,6 +101,7 @@ func (n *Node) seed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Hit("seed.done")
 	n.mu.Lock()
 	copied := n.srv.seed.progress.Done
 	n.mu.Unlock()
@@ -116,7 +120,9 @@ func (n *Node) confirmSeed(ctx context.Context, id uint64, begun donation) error
 	if d.Incarnation != begun.Incarnation {
 		return errors.New("the donor's mysqld was started anew meanwhile")
 	}
-	return n.local.update(func(s *localState) { s.Durable, s.Inherited = begun.Applied, d.Own })
+	err = n.local.update(func(s *localState) { s.Durable, s.Inherited = begun.Applied, d.Own })
+	failpoint.Hit("seed.confirmed")
+	return err
 }
 
 // seedProgress takes what mysqld says of the copy.

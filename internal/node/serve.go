@@ -11,6 +11,7 @@ import (
 
 	"trireme/internal/consensus"
 	"trireme/internal/dump"
+	"trireme/internal/failpoint"
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
@@ -41,6 +42,7 @@ func (n *Node) promote(ctx context.Context, l *life, term uint64) {
 
 // promoteLife notes in t when it had applied everything.
 func (n *Node) promoteLife(ctx context.Context, l *life, term uint64, t *takeover) error {
+	failpoint.Hit("promote.begin")
 	adopted, err := n.adoptXA(ctx, l)
 	if err != nil {
 		return err
@@ -48,12 +50,14 @@ func (n *Node) promoteLife(ctx context.Context, l *life, term uint64, t *takeove
 	if err := n.beginLead(ctx, l); err != nil {
 		return err
 	}
+	failpoint.Hit("promote.semisync-on")
 	src, from := l.stream()
 	fde, err := src.Attach(ctx, from)
 	if err != nil {
 		return fmt.Errorf("attaching to mysqld's binary log: %w", err)
 	}
 	m := raftlog.Meta{Kind: raftlog.Barrier, Node: uint16(n.id.ID), Incarnation: l.incarnation, Start: from, End: from}
+	failpoint.Hit("promote.before-barrier")
 	index, err := n.cons.ProposeInTerm(ctx, term, append(raftlog.AppendMeta(nil, &m), fde...))
 	if err != nil {
 		return fmt.Errorf("proposing the barrier: %w", err)
@@ -64,6 +68,7 @@ func (n *Node) promoteLife(ctx context.Context, l *life, term uint64, t *takeove
 	if err := n.waitCommitted(ctx, index); err != nil {
 		return fmt.Errorf("committing the barrier: %w", err)
 	}
+	failpoint.Hit("promote.after-barrier")
 	if b := n.led.NewestBarrier(); b.Index != index || b.Term != term {
 		return fmt.Errorf("the barrier %d of term %d was replaced by %d of term %d", index, term, b.Index, b.Term)
 	}
@@ -81,6 +86,9 @@ func (n *Node) promoteLife(ctx context.Context, l *life, term uint64, t *takeove
 		return err
 	}
 	if err := l.admin.VerifyLeaderSettings(ctx); err != nil {
+		return err
+	}
+	if err := failpoint.Err("promote.before-open"); err != nil {
 		return err
 	}
 	return n.openWrites(ctx, l, term, ha.PhasePromoting)
@@ -209,6 +217,7 @@ func (n *Node) openWrites(ctx context.Context, l *life, term uint64, from ha.Pha
 		l.mu.Unlock()
 		return fmt.Errorf("opening writes: %w", err)
 	}
+	failpoint.Hit("promote.after-open")
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.serving.phase != from || n.srv.life != l {
@@ -268,7 +277,9 @@ func (n *Node) pump(l *life, src *dump.Source, term uint64) {
 	for {
 		p, err := src.Next(n.ctx)
 		if err == nil {
+			failpoint.Hit("source.before-propose")
 			_, err = n.cons.ProposeInTerm(n.ctx, term, p.Data)
+			failpoint.Hit("source.after-propose")
 		}
 		if mutant.S1 && err == nil {
 			n.acknowledge(term, &p.Meta)
@@ -312,9 +323,11 @@ func (n *Node) acknowledge(entryTerm uint64, m *raftlog.Meta) {
 		return
 	}
 	src, _ := l.stream()
+	failpoint.Hit("ack.before")
 	if err := src.Ack(m.Incarnation, m.End); err != nil && !errors.Is(err, dump.ErrClosed) && !errors.Is(err, dump.ErrNotAttached) {
 		n.fail(fmt.Errorf("acknowledging %s: %w", m.End, err))
 	}
+	failpoint.Hit("ack.after")
 }
 
 // fence makes this node unable to serve, for sure: clients are cut, and unless mysqld is drained within fencePatience
@@ -326,6 +339,7 @@ func (n *Node) fence(ctx context.Context, reason string) {
 	l, dying := n.srv.life, n.srv.state == ha.ServerDying
 	term := n.serving.term
 	n.mu.Unlock()
+	failpoint.Hit("fence.begin")
 	began := now()
 	how, drained := "mysqld is dead", false
 	switch {
@@ -363,6 +377,7 @@ func (n *Node) drainOrKill(ctx context.Context, l *life) (string, bool) {
 			return "drained: mysqld goes on as a read-only follower", true
 		}
 	}
+	failpoint.Hit("fence.before-kill")
 	n.endServer(l)
 	return fmt.Sprintf("mysqld was killed (%v)", err), false
 }
@@ -412,10 +427,12 @@ func (n *Node) drain(ctx context.Context, l *life) error {
 	if unsure {
 		return errUnsure
 	}
+	failpoint.Hit("drain.before-read-only")
 	if err := l.admin.SetSuperReadOnly(ctx, true); err != nil {
 		return fmt.Errorf("super_read_only: %w", err)
 	}
 	l.setReadOnly(true)
+	failpoint.Hit("drain.after-read-only")
 	// Those that are there now may be in the middle of a statement that super_read_only does not stop, XA COMMIT of their own
 	// transaction, and that outlives KILL. What such a one logs must not be taken for a local statement of the follower to be (retire).
 	sessions, err := l.admin.ApplicationSessions(ctx)
@@ -425,6 +442,7 @@ func (n *Node) drain(ctx context.Context, l *life) error {
 	if _, err := l.admin.KillApplicationConnections(ctx); err != nil {
 		return fmt.Errorf("cutting clients: %w", err)
 	}
+	failpoint.Hit("drain.after-cut")
 	for {
 		err := n.drained(ctx, l)
 		if err == nil {
@@ -434,6 +452,7 @@ func (n *Node) drain(ctx context.Context, l *life) error {
 			err = n.drained(ctx, l) // what the last of them did
 		}
 		if err == nil {
+			failpoint.Hit("drain.done")
 			return nil
 		}
 		select {
@@ -540,9 +559,11 @@ func (n *Node) retire(ctx context.Context, l *life) error {
 		}
 	}
 	_, committed := n.led.Snapshot()
+	failpoint.Hit("retire.before-persist")
 	if err := n.local.update(func(s *localState) { s.Retired[l.incarnation] = committed.Last(gtid.SID{UUID: l.uuid}) }); err != nil {
 		return err
 	}
+	failpoint.Hit("retire.after-persist")
 	src := n.newSource(l)
 	if err := src.Prepare(pctx); err != nil {
 		return errors.Join(err, src.Close())
@@ -566,7 +587,9 @@ func (n *Node) retire(ctx context.Context, l *life) error {
 	if err := l.admin.SetSemisync(pctx, false); err != nil {
 		return err
 	}
-	return l.admin.SetDurabilityRole(pctx, false)
+	err := l.admin.SetDurabilityRole(pctx, false)
+	failpoint.Hit("retire.done")
+	return err
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"trireme/internal/dump"
+	"trireme/internal/failpoint"
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
@@ -90,6 +91,7 @@ func (n *Node) newLife(ctx context.Context) (*life, error) {
 	if err := n.local.update(func(s *localState) { s.Incarnation++ }); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("server.incarnation-persisted")
 	inc := n.local.get().Incarnation
 	proc, err := mysqld.New(n.mysqldConfig())
 	if err != nil {
@@ -278,9 +280,13 @@ func (n *Node) judgeLife(ctx context.Context, l *life) (*ledger.Judgement, error
 		return j, err
 	}
 	if !j.Plug.Empty() {
+		if err := failpoint.Err("judge.before-plug"); err != nil {
+			return nil, err
+		}
 		if err := l.admin.PlugGTIDs(ctx, j.Plug.String()); err != nil {
 			return nil, fmt.Errorf("plugging %s: %w", j.Plug, err)
 		}
+		failpoint.Hit("judge.after-plug")
 	}
 	// Everything below next is executed. Purging and the watch over XA transactions go on from there: what a restart leaves unknown for a
 	// moment would hold the log at its bound, or let a transaction be ended unseen.
@@ -300,6 +306,7 @@ func (n *Node) judgeLife(ctx context.Context, l *life) (*ledger.Judgement, error
 	if err := n.connectFeed(ctx, l); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("judge.after-feed")
 	_, err = n.readApplied(ctx, l)
 	return j, err
 }

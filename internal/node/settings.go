@@ -9,6 +9,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
+	"trireme/internal/failpoint"
 	"trireme/internal/raftlog"
 )
 
@@ -42,6 +43,7 @@ func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 	if !newer {
 		return
 	}
+	failpoint.Hit("settings.before-save")
 	if err := c.Save(n.cfg.Dir); err != nil {
 		n.log.Error("the copy of the cluster settings could not be written", "err", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/failpoint"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
 )
@@ -142,6 +143,7 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 	if m.err = n.askReady(ctx, a.To, "is not ready"); m.err != nil {
 		return m
 	}
+	failpoint.Hit("switchover.begin")
 	if wait > 0 {
 		n.awaitTransactions(ctx, l, wait)
 	}
@@ -158,6 +160,7 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 	n.mu.Unlock()
 	n.routes() // holds new connections
 	n.broadcastStatus()
+	failpoint.Hit("switchover.before-close")
 	m.closing = now()
 	if m.err = n.closeWrites(ctx, l, &m); m.err != nil {
 		return m
@@ -167,12 +170,17 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 		n.serving.drained = true
 	}
 	n.mu.Unlock()
+	if m.err = failpoint.Err("switchover.drained"); m.err != nil {
+		return m
+	}
 	if m.err = n.askReady(ctx, a.To, "did not apply the last entries"); m.err != nil {
 		return m
 	}
 	tctx, cancel := context.WithTimeout(ctx, electPatience)
 	defer cancel()
+	failpoint.Hit("switchover.before-transfer")
 	m.err = n.cons.TransferLeadership(tctx, a.To)
+	failpoint.Hit("switchover.after-transfer")
 	return m
 }
 

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"trireme/internal/failpoint"
 	"trireme/internal/ha"
 )
 
@@ -76,11 +77,14 @@ func (n *Node) keepDurable(ctx context.Context) {
 	}
 	before := n.local.get().Durable
 	if applied > before {
+		failpoint.Hit("durable.before-flush")
 		if err := l.admin.FlushEngineLogs(ctx); err != nil {
 			n.log.Debug("the engine's logs were not flushed", "err", err)
 			return
 		}
+		failpoint.Hit("durable.after-flush")
 		err := n.local.update(func(s *localState) { s.Durable = max(s.Durable, applied) })
+		failpoint.Hit("durable.after-persist")
 		if errors.Is(err, syscall.ENOSPC) {
 			n.log.Warn("the durable index was not written down", "err", err) // an older one is as true
 			return

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"trireme/internal/binlog"
+	"trireme/internal/failpoint"
 )
 
 const (
@@ -207,6 +208,7 @@ func (l *Log) flush() error {
 	s := l.active()
 	records := len(l.iovs)
 	end := l.extend(l.gathered)
+	failpoint.Hit("log.before-write")
 	err := s.f.Writev(l.iovs, s.end)
 	if err == nil && end > l.fileEnd {
 		err = l.zero(l.gathered+fillerHead, end)
@@ -284,9 +286,13 @@ func (l *Log) sync() error {
 	if !l.dirty {
 		return nil
 	}
+	if err := failpoint.Err("log.after-write"); err != nil {
+		return l.fail("fsync "+l.active().path, err)
+	}
 	if err := l.active().f.Fdatasync(); err != nil {
 		return l.fail("fsync "+l.active().path, err)
 	}
+	failpoint.Hit("log.after-sync")
 	l.dirty = false
 	l.durable.Store(l.last)
 	l.state.durable = l.last
@@ -295,10 +301,12 @@ func (l *Log) sync() error {
 
 // seal ends the last segment's file where its records end and makes it durable.
 func (l *Log) seal() error {
+	failpoint.Hit("rotate.before-seal")
 	s := l.active()
 	if err := s.f.Truncate(s.end); err != nil {
 		return l.fail("truncate "+s.path, err)
 	}
+	failpoint.Hit("rotate.after-cut")
 	l.fileEnd, l.dirty = s.end, true
 	return l.sync()
 }
@@ -308,10 +316,12 @@ func (l *Log) rotate() error {
 	if err := l.seal(); err != nil {
 		return err
 	}
+	failpoint.Hit("rotate.after-seal")
 	s := l.active()
 	if err := writeIndex(l.fs, s); err != nil {
 		l.log.Warn("segment index not written", "file", s.name, "error", err)
 	}
+	failpoint.Hit("rotate.after-index")
 	head := segmentHead{
 		cluster: l.opts.Cluster, node: l.opts.NodeID, first: l.last + 1, prevTerm: l.chain.term, prevCRC: l.chain.crc,
 		durable: l.last, ledger: l.ledger.clone(),
@@ -325,6 +335,7 @@ func (l *Log) rotate() error {
 	l.useIndex(s)
 	l.mu.Unlock()
 	l.log.Info("segment closed", "file", s.name, "bytes", s.end, "index", s.last)
+	failpoint.Hit("rotate.before-state")
 	return l.writeState("rotation", false)
 }
 
@@ -333,10 +344,12 @@ func (l *Log) startSegment(head *segmentHead) (*segment, error) {
 	if err := l.makeSegment(head); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("rotate.after-new")
 	path := l.path(segmentName(head.first))
 	if err := l.fs.Rename(path+newSuffix, path); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("rotate.after-rename")
 	if err := l.fs.SyncDir(l.dir); err != nil {
 		return nil, err
 	}

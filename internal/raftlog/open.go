@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"trireme/internal/failpoint"
 )
 
 // Open opens the log in opts.Dir, or creates it when the directory is empty or missing. A torn tail is cut, but only above what
@@ -153,6 +155,7 @@ func (l *Log) finishReset() error {
 			}
 		}
 	}
+	failpoint.Hit("reset.before-rename")
 	if prepared {
 		if err := l.fs.Rename(l.path(name+newSuffix), l.path(name)); err != nil {
 			return err
@@ -161,6 +164,7 @@ func (l *Log) finishReset() error {
 	if err := l.fs.SyncDir(l.dir); err != nil {
 		return err
 	}
+	failpoint.Hit("reset.before-done")
 	l.state.resetting = false
 	return l.state.write(true)
 }

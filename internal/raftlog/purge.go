@@ -7,6 +7,8 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"trireme/internal/failpoint"
 )
 
 // Purge removes the segments that lie wholly at or below upTo, and returns the new FirstIndex. It keeps the last segment, what is
@@ -52,9 +54,11 @@ func (l *Log) purge(n int) (uint64, error) {
 	first := l.segs[n].first()
 	// The state file knows the new beginning before anything goes, so that Open can tell a purged segment from a lost one.
 	l.state.first = first
+	failpoint.Hit("purge.before-state")
 	if err := l.writeState("purge", true); err != nil {
 		return l.first(), err
 	}
+	failpoint.Hit("purge.after-state")
 	l.mu.Lock()
 	gone := append([]*segment(nil), l.segs[:n]...)
 	l.segs = append([]*segment(nil), l.segs[n:]...)

@@ -9,6 +9,8 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"trireme/internal/failpoint"
 )
 
 // The state file holds what raft must not forget. Two slots, each with a sequence number and a CRC: a write goes to the slot
@@ -184,12 +186,15 @@ func (sf *stateFile) write(sync bool) error {
 		return err
 	}
 	slot := 1 - sf.durableSlot
+	failpoint.Hit("state.before-write")
 	if _, err := sf.f.WriteAt(b, int64(slot)*stateSlot); err != nil || !sync {
 		return err
 	}
+	failpoint.Hit("state.after-write")
 	if err := sf.f.Fdatasync(); err != nil {
 		return err
 	}
+	failpoint.Hit("state.after-sync")
 	sf.durableSlot, sf.synced = slot, sf.state
 	_, err = sf.f.WriteAt(b, int64(1-slot)*stateSlot)
 	return err

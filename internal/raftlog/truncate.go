@@ -8,6 +8,8 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"trireme/internal/failpoint"
 )
 
 // truncate cuts the entry at index and all above it. Order matters: the watermark is lowered before what it vouches for goes, and
@@ -33,12 +35,14 @@ func (l *Log) truncate(index uint64) error {
 			return err
 		}
 	}
+	failpoint.Hit("truncate.before-watermark")
 	if durable := l.durable.Load(); durable >= index {
 		l.durable.Store(index - 1)
 		if err := l.writeState("truncation", true); err != nil {
 			return err
 		}
 	}
+	failpoint.Hit("truncate.after-watermark")
 	l.log.Info("conflicting tail cut", "index", index, "entries", l.last-index+1, "term", l.chain.term)
 	if err := l.dropAbove(keep); err != nil {
 		return err
@@ -53,9 +57,11 @@ func (l *Log) truncate(index uint64) error {
 	l.epoch++
 	l.mu.Unlock()
 	l.chain = chain
+	failpoint.Hit("truncate.before-file")
 	if err := l.cutFile(s); err != nil {
 		return l.fail("truncate "+s.path, err)
 	}
+	failpoint.Hit("truncate.after-file")
 	l.dirty = false
 	return nil
 }
@@ -104,7 +110,9 @@ func (l *Log) dropAbove(keep int) error {
 
 // removeSegment deletes a segment's files; readers that have it open go on.
 func (l *Log) removeSegment(s *segment) error {
-	return errors.Join(l.removeFile(s.name), l.removeFile(indexName(s.name)))
+	err := l.removeFile(s.name)
+	failpoint.Hit("purge.after-segment")
+	return errors.Join(err, l.removeFile(indexName(s.name)))
 }
 
 func (l *Log) removeFile(name string) error {
@@ -172,9 +180,11 @@ func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
 		return fmt.Errorf("%w: reset to index %d below commit index %d", ErrInvariant, meta.GetIndex(), l.hard.commit)
 	}
 	head.node, head.prevCRC, head.durable = l.opts.NodeID, 0, meta.GetIndex()
+	failpoint.Hit("reset.before-segment")
 	if err := l.makeSegment(&head); err != nil {
 		return l.fail("reset", err)
 	}
+	failpoint.Hit("reset.after-segment")
 	st := &l.state.state
 	st.first, st.confIndex, st.conf, st.resetting = head.first, meta.GetIndex(), conf, true
 	l.durable.Store(meta.GetIndex())
@@ -184,6 +194,7 @@ func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
 	if err := l.writeState("reset", true); err != nil {
 		return err
 	}
+	failpoint.Hit("reset.after-state")
 	if err := l.finishReset(); err != nil {
 		return l.fail("reset", err)
 	}

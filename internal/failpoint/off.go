@@ -1,0 +1,29 @@
+//go:build !failpoints
+
+package failpoint
+
+import "time"
+
+// Enabled says whether this program was built with the points.
+const Enabled = false
+
+// Start reads what is armed for the daemon of the node in dir, and listens there.
+func Start(dir string) error { return nil }
+
+// Hit is a point that its caller passes.
+func Hit(name string) {}
+
+// Err is a point at which its caller can fail.
+func Err(name string) error { return nil }
+
+// Clock is what the injected clock shows at a time of CLOCK_BOOTTIME, both in nanoseconds.
+func Clock(boottime int64) int64 { return boottime }
+
+// Real is the time of CLOCK_BOOTTIME at which the injected clock will show t.
+func Real(t int64) int64 { return t }
+
+// Pace makes a ticker run with the injected clock.
+func Pace(ticker *time.Ticker, interval time.Duration) {}
+
+// Patience is how long a poll may sleep that has no limit, in ms: a jump of the injected clock wakes nobody.
+func Patience() int { return -1 }
