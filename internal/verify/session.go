@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"time"
@@ -70,16 +71,17 @@ func (quiet) Print(...any) {}
 type session struct {
 	login   Login
 	factory driver.Connector
+	setup   []string // statements that each new connection begins with
 	conn    driver.Conn
 }
 
-func newSession(login Login, database string) (*session, error) {
+func newSession(login Login, database string, setup ...string) (*session, error) {
 	login = login.withDefaults()
 	c, err := login.connector(database)
 	if err != nil {
 		return nil, err
 	}
-	return &session{login: login, factory: c}, nil
+	return &session{login: login, factory: c, setup: setup}, nil
 }
 
 // Reconnection waits between these two, so that a reopened cluster is found within some 10 ms and a closed one is not
@@ -98,7 +100,9 @@ func (s *session) connect(ctx context.Context) error {
 		cancel()
 		if err == nil {
 			s.conn = conn
-			return nil
+			if err = s.begin(); err == nil {
+				return nil
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -110,8 +114,70 @@ func (s *session) connect(ctx context.Context) error {
 	return nil
 }
 
+// begin runs the setup on a new connection, which is gone after an error.
+func (s *session) begin() error {
+	for _, stmt := range s.setup {
+		if err := s.exec(stmt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // exec runs one statement on the present connection and drops the connection after any error.
 func (s *session) exec(query string, args ...any) error {
+	_, err := s.change(query, args...)
+	return err
+}
+
+// change is exec, and says how many rows the statement changed.
+func (s *session) change(query string, args ...any) (int64, error) {
+	var n int64
+	err := s.run(args, func(ctx context.Context, named []driver.NamedValue) error {
+		r, err := s.conn.(driver.ExecerContext).ExecContext(ctx, query, named)
+		if err != nil {
+			return err
+		}
+		n, err = r.RowsAffected()
+		return err
+	})
+	return n, err
+}
+
+// query reads the whole result of one statement. Its values are int64, string or nil. The connection is gone after any error.
+func (s *session) query(query string, args ...any) ([][]any, error) {
+	var out [][]any
+	err := s.run(args, func(ctx context.Context, named []driver.NamedValue) error {
+		rows, err := s.conn.(driver.QueryerContext).QueryContext(ctx, query, named)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		values := make([]driver.Value, len(rows.Columns()))
+		for {
+			err := rows.Next(values)
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			row := make([]any, len(values))
+			for i, v := range values {
+				if b, ok := v.([]byte); ok {
+					row[i] = string(b) // the driver's buffer is used again
+				} else {
+					row[i] = v
+				}
+			}
+			out = append(out, row)
+		}
+	})
+	return out, err
+}
+
+// run gives f the arguments in the driver's form and a time limit.
+func (s *session) run(args []any, f func(context.Context, []driver.NamedValue) error) error {
 	named := make([]driver.NamedValue, len(args))
 	for i, a := range args {
 		v, err := driver.DefaultParameterConverter.ConvertValue(a)
@@ -122,7 +188,7 @@ func (s *session) exec(query string, args ...any) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.login.StatementTimeout)
 	defer cancel()
-	_, err := s.conn.(driver.ExecerContext).ExecContext(ctx, query, named)
+	err := f(ctx, named)
 	if err != nil {
 		s.close()
 	}

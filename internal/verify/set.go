@@ -12,7 +12,7 @@ import (
 )
 
 // Workloads are the names that a Set knows, in the order in which it reports on them.
-var Workloads = []string{"rows"}
+var Workloads = []string{"register", "rows"}
 
 // SetConfig says what a Set runs.
 type SetConfig struct {
@@ -155,6 +155,8 @@ func NewSet(cfg SetConfig) (*Set, error) {
 // newPart makes a workload of a set by name.
 func (s *Set) newPart(name string) (part, error) {
 	switch name {
+	case "register":
+		return &registerPart{set: s}, nil
 	case "rows":
 		return newRowsPart(s)
 	}
