@@ -18,9 +18,9 @@ func regOp(kind RegisterDo, begin, end, value int64) RegisterOp {
 	ms := int64(time.Millisecond)
 	return RegisterOp{Span: Span{Begin: begin * ms, End: end * ms, Outcome: Acked}, Key: 1, Kind: kind, Value: value}
 }
-func rd(begin, end, value int64) RegisterOp { return regOp(ReadRegister, begin, end, value) }
-func wr(begin, end, value int64) RegisterOp { return regOp(WriteRegister, begin, end, value) }
-func cas(begin, end, old, value int64, swapped bool) RegisterOp {
+func readAt(begin, end, value int64) RegisterOp  { return regOp(ReadRegister, begin, end, value) }
+func writeAt(begin, end, value int64) RegisterOp { return regOp(WriteRegister, begin, end, value) }
+func casAt(begin, end, old, value int64, swapped bool) RegisterOp {
 	op := regOp(SwapRegister, begin, end, value)
 	op.Old, op.Swapped = old, swapped
 	return op
@@ -38,31 +38,31 @@ func TestJudgeRegisters(t *testing.T) {
 		want  []Kind          // with a margin of 100 ms
 	}{
 		{"empty", nil, nil, nil},
-		{"reads what was written", []RegisterOp{rd(0, 1, 0), wr(2, 3, 1), rd(4, 5, 1)}, nil, nil},
-		{"reads a write under way", []RegisterOp{wr(0, 9, 1), rd(1, 2, 0), rd(3, 4, 1), rd(5, 6, 1)}, nil, nil},
-		{"compare-and-set", []RegisterOp{wr(0, 1, 1), cas(2, 3, 1, 2, true), cas(4, 5, 1, 3, false), rd(6, 7, 2)}, nil, nil},
-		{"a write without an answer, seen late", []RegisterOp{as(Unknown, wr(0, 1, 1)), rd(2, 3, 0), rd(500, 501, 1)}, nil, nil},
-		{"a write without an answer, never seen", []RegisterOp{as(Pending, wr(0, 1, 1)), wr(2, 3, 2), rd(500, 501, 2)}, nil, nil},
-		{"a compare-and-set without an answer", []RegisterOp{wr(0, 1, 1), as(Unknown, cas(2, 3, 1, 2, false)), rd(4, 5, 2)}, nil, nil},
-		{"a read that failed says nothing", []RegisterOp{wr(0, 1, 1), as(Unknown, rd(2, 3, 0)), as(Failed, rd(2, 3, 0))}, nil, nil},
-		{"a refused write, not seen", []RegisterOp{as(Failed, wr(0, 1, 1)), rd(2, 3, 0)}, nil, nil},
+		{"reads what was written", []RegisterOp{readAt(0, 1, 0), writeAt(2, 3, 1), readAt(4, 5, 1)}, nil, nil},
+		{"reads a write under way", []RegisterOp{writeAt(0, 9, 1), readAt(1, 2, 0), readAt(3, 4, 1), readAt(5, 6, 1)}, nil, nil},
+		{"compare-and-set", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 1, 2, true), casAt(4, 5, 1, 3, false), readAt(6, 7, 2)}, nil, nil},
+		{"a write without an answer, seen late", []RegisterOp{as(Unknown, writeAt(0, 1, 1)), readAt(2, 3, 0), readAt(500, 501, 1)}, nil, nil},
+		{"a write without an answer, never seen", []RegisterOp{as(Pending, writeAt(0, 1, 1)), writeAt(2, 3, 2), readAt(500, 501, 2)}, nil, nil},
+		{"a compare-and-set without an answer", []RegisterOp{writeAt(0, 1, 1), as(Unknown, casAt(2, 3, 1, 2, false)), readAt(4, 5, 2)}, nil, nil},
+		{"a read that failed says nothing", []RegisterOp{writeAt(0, 1, 1), as(Unknown, readAt(2, 3, 0)), as(Failed, readAt(2, 3, 0))}, nil, nil},
+		{"a refused write, not seen", []RegisterOp{as(Failed, writeAt(0, 1, 1)), readAt(2, 3, 0)}, nil, nil},
 
-		{"old within the margin", []RegisterOp{wr(0, 1, 1), wr(2, 3, 2), rd(50, 51, 1)}, []time.Duration{47 * time.Millisecond}, nil},
-		{"old beyond the margin", []RegisterOp{wr(0, 1, 1), wr(2, 3, 2), rd(200, 201, 1)}, []time.Duration{197 * time.Millisecond}, []Kind{Stale}},
-		{"old by what another client saw", []RegisterOp{wr(0, 1, 1), as(Unknown, wr(2, 3, 2)), rd(4, 5, 2), rd(200, 201, 1)}, []time.Duration{195 * time.Millisecond}, []Kind{Stale}},
-		{"old by a compare-and-set", []RegisterOp{wr(0, 9, 1), cas(0, 9, 1, 2, true), rd(200, 201, 1)}, []time.Duration{191 * time.Millisecond}, []Kind{Stale}},
-		{"nothing, after a write", []RegisterOp{wr(0, 1, 1), rd(200, 201, 0)}, []time.Duration{199 * time.Millisecond}, []Kind{Stale}},
-		{"a compare-and-set that saw an old value, within the margin", []RegisterOp{wr(0, 1, 1), wr(2, 3, 2), cas(50, 51, 2, 3, false), rd(52, 53, 2)}, nil, nil},
-		{"a compare-and-set that saw an old value", []RegisterOp{wr(0, 1, 1), wr(2, 3, 2), cas(200, 201, 2, 3, false), rd(202, 203, 2)}, nil, []Kind{NotLinear}},
+		{"old within the margin", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(50, 51, 1)}, []time.Duration{47 * time.Millisecond}, nil},
+		{"old beyond the margin", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(200, 201, 1)}, []time.Duration{197 * time.Millisecond}, []Kind{Stale}},
+		{"old by what another client saw", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)), readAt(4, 5, 2), readAt(200, 201, 1)}, []time.Duration{195 * time.Millisecond}, []Kind{Stale}},
+		{"old by a compare-and-set", []RegisterOp{writeAt(0, 9, 1), casAt(0, 9, 1, 2, true), readAt(200, 201, 1)}, []time.Duration{191 * time.Millisecond}, []Kind{Stale}},
+		{"nothing, after a write", []RegisterOp{writeAt(0, 1, 1), readAt(200, 201, 0)}, []time.Duration{199 * time.Millisecond}, []Kind{Stale}},
+		{"a compare-and-set that saw an old value, within the margin", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), casAt(50, 51, 2, 3, false), readAt(52, 53, 2)}, nil, nil},
+		{"a compare-and-set that saw an old value", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), casAt(200, 201, 2, 3, false), readAt(202, 203, 2)}, nil, []Kind{NotLinear}},
 
-		{"an old value among new ones, for a millisecond", []RegisterOp{wr(0, 1, 1), wr(2, 3, 2), rd(4, 5, 2), wr(300, 301, 3), rd(302, 303, 2), rd(304, 305, 3)}, []time.Duration{time.Millisecond}, nil},
-		{"a write lost by compare-and-set", []RegisterOp{wr(0, 1, 1), cas(2, 3, 1, 2, true), cas(4, 5, 1, 3, true)}, nil, []Kind{NotLinear}},
-		{"a value that nobody wrote", []RegisterOp{wr(0, 1, 1), rd(2, 3, 7)}, nil, []Kind{NotLinear}},
-		{"a refused write seen", []RegisterOp{as(Failed, wr(0, 1, 1)), rd(2, 3, 1)}, nil, []Kind{NotLinear}},
-		{"a value from the future", []RegisterOp{rd(0, 1, 1), wr(2, 3, 1)}, nil, []Kind{NotLinear}},
-		{"two orders of two writes", []RegisterOp{wr(0, 20, 1), wr(0, 20, 2), rd(1, 2, 1), rd(3, 4, 2), rd(5, 6, 1)}, nil, []Kind{NotLinear}},
-		{"swapped what was not there", []RegisterOp{wr(0, 1, 1), wr(2, 3, 2), cas(4, 5, 1, 3, true)}, nil, []Kind{NotLinear}},
-		{"a compare-and-set that missed what was there", []RegisterOp{wr(0, 1, 1), cas(200, 201, 1, 2, false)}, nil, []Kind{NotLinear}},
+		{"an old value among new ones, for a millisecond", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(4, 5, 2), writeAt(300, 301, 3), readAt(302, 303, 2), readAt(304, 305, 3)}, []time.Duration{time.Millisecond}, nil},
+		{"a write lost by compare-and-set", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 1, 2, true), casAt(4, 5, 1, 3, true)}, nil, []Kind{NotLinear}},
+		{"a value that nobody wrote", []RegisterOp{writeAt(0, 1, 1), readAt(2, 3, 7)}, nil, []Kind{NotLinear}},
+		{"a refused write seen", []RegisterOp{as(Failed, writeAt(0, 1, 1)), readAt(2, 3, 1)}, nil, []Kind{NotLinear}},
+		{"a value from the future", []RegisterOp{readAt(0, 1, 1), writeAt(2, 3, 1)}, nil, []Kind{NotLinear}},
+		{"two orders of two writes", []RegisterOp{writeAt(0, 20, 1), writeAt(0, 20, 2), readAt(1, 2, 1), readAt(3, 4, 2), readAt(5, 6, 1)}, nil, []Kind{NotLinear}},
+		{"swapped what was not there", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), casAt(4, 5, 1, 3, true)}, nil, []Kind{NotLinear}},
+		{"a compare-and-set that missed what was there", []RegisterOp{writeAt(0, 1, 1), casAt(200, 201, 1, 2, false)}, nil, []Kind{NotLinear}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := JudgeRegisters(c.ops, 100*time.Millisecond)
@@ -78,25 +78,25 @@ func TestJudgeRegisters(t *testing.T) {
 }
 
 func TestRegisterKeysAreApart(t *testing.T) {
-	other := wr(2, 3, 2)
+	other := writeAt(2, 3, 2)
 	other.Key = 2
-	if p := JudgeRegisters([]RegisterOp{wr(0, 1, 1), other, rd(4, 5, 1)}, 0); len(p.Problems) > 0 || p.Figures["keys"] != 2 {
+	if p := JudgeRegisters([]RegisterOp{writeAt(0, 1, 1), other, readAt(4, 5, 1)}, 0); len(p.Problems) > 0 || p.Figures["keys"] != 2 {
 		t.Fatalf("%v", p)
 	}
 }
 
 // TestOutOfTimeIsNotOK: a check that does not end is no verdict.
 func TestOutOfTimeIsNotOK(t *testing.T) {
-	p := judgeRegisters([]RegisterOp{wr(0, 1, 1)}, 0, func([]RegisterOp, time.Duration) porcupine.CheckResult { return porcupine.Unknown })
+	p := judgeRegisters([]RegisterOp{writeAt(0, 1, 1)}, 0, func([]RegisterOp, time.Duration) porcupine.CheckResult { return porcupine.Unknown })
 	r := Report{Parts: []Part{p}, Undecided: p.Undecided}
 	if len(p.Undecided) != 1 || r.OK() || !strings.Contains(r.String(), "NOT DECIDED") || !strings.Contains(p.String(), "NOT DECIDED") {
 		t.Fatalf("%s", r)
 	}
 	var hard []RegisterOp // many writes at once, and a read that none explains
 	for i := range int64(40) {
-		hard = append(hard, as(Unknown, wr(0, 1, i+1)), rd(2+2*i, 3+2*i, i+1))
+		hard = append(hard, as(Unknown, writeAt(0, 1, i+1)), readAt(2+2*i, 3+2*i, i+1))
 	}
-	hard = append(hard, rd(200, 201, 99))
+	hard = append(hard, readAt(200, 201, 99))
 	begin := time.Now()
 	if v := checkLinear(hard, 50*time.Millisecond); v == porcupine.Ok || time.Since(begin) > 5*time.Second {
 		t.Fatalf("%v after %v", v, time.Since(begin))
@@ -121,7 +121,7 @@ func registerWorld(rng *rand.Rand, n int) []RegisterOp {
 		end := effect + 1 + rng.Int64N(20)
 		free[c] = end
 		value++
-		op := []RegisterOp{rd(begin, end, 0), wr(begin, end, value), cas(begin, end, rng.Int64N(value), value, false)}[rng.IntN(3)]
+		op := []RegisterOp{readAt(begin, end, 0), writeAt(begin, end, value), casAt(begin, end, rng.Int64N(value), value, false)}[rng.IntN(3)]
 		op.Client = c
 		switch rng.IntN(12) {
 		case 0: // unknown: takes effect later, or never
@@ -172,13 +172,13 @@ func TestBrokenRegistersAreFlagged(t *testing.T) {
 		last := int64(10_000)
 		switch how := rapid.SampledFrom([]string{"lost write", "invented", "stale", "refused but seen"}).Draw(t, "how"); how {
 		case "lost write":
-			ops = append(ops, wr(last, last+1, 1001), cas(last+2, last+3, 1001, 1002, true), cas(last+4, last+5, 1001, 1007, true))
+			ops = append(ops, writeAt(last, last+1, 1001), casAt(last+2, last+3, 1001, 1002, true), casAt(last+4, last+5, 1001, 1007, true))
 		case "invented":
-			ops = append(ops, rd(last, last+1, 1003))
+			ops = append(ops, readAt(last, last+1, 1003))
 		case "stale":
-			ops = append(ops, wr(last, last+1, 1004), wr(last+2, last+3, 1005), rd(last+4, last+5, 1004))
+			ops = append(ops, writeAt(last, last+1, 1004), writeAt(last+2, last+3, 1005), readAt(last+4, last+5, 1004))
 		case "refused but seen":
-			ops = append(ops, as(Failed, wr(last, last+1, 1006)), rd(last+2, last+3, 1006))
+			ops = append(ops, as(Failed, writeAt(last, last+1, 1006)), readAt(last+2, last+3, 1006))
 		}
 		if p := JudgeRegisters(ops, 0); len(p.Problems) == 0 {
 			t.Fatal(fmt.Sprint("not found in ", len(ops), " operations"))

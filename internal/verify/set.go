@@ -12,7 +12,7 @@ import (
 )
 
 // Workloads are the names that a Set knows, in the order in which it reports on them.
-var Workloads = []string{"register", "rows"}
+var Workloads = []string{"register", "append", "rows"}
 
 // SetConfig says what a Set runs.
 type SetConfig struct {
@@ -157,6 +157,8 @@ func (s *Set) newPart(name string) (part, error) {
 	switch name {
 	case "register":
 		return &registerPart{set: s}, nil
+	case "append":
+		return newAppendPart(s), nil
 	case "rows":
 		return newRowsPart(s)
 	}
