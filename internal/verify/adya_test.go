@@ -151,7 +151,6 @@ type openTxn struct {
 	left     int
 	snapshot map[int64][]int64
 	own      map[int64][]int64
-	late     bool // its commit has been sent, and nobody waits for the answer
 }
 
 func clone(m map[int64][]int64) map[int64][]int64 {

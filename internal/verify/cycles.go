@@ -223,11 +223,7 @@ func (g *graph) cycle(from, to int, kinds edgeKind) []step {
 // path finds a shortest way over edges of kinds whose last one is of the kinds in last, within a set of nodes (nil: anywhere). It is nil
 // when there is none, or when the searches have become too long.
 func (g *graph) path(from, to int, kinds, last edgeKind, inside map[int]bool) []step {
-	type origin struct {
-		node int
-		by   edgeKind
-	}
-	came := map[int]origin{from: {-1, 0}}
+	came := map[int]step{from: {-1, 0}} // where from, and by which edge
 	queue := []int{from}
 	for len(queue) > 0 {
 		n := queue[0]
@@ -242,14 +238,13 @@ func (g *graph) path(from, to int, kinds, last edgeKind, inside map[int]bool) []
 			if e.to == to && e.kind&last != 0 {
 				way := []step{{n, e.kind}}
 				for n != from {
-					o := came[n]
-					way, n = append(way, step{o.node, o.by}), o.node
+					way, n = append(way, came[n]), came[n].node
 				}
 				slices.Reverse(way)
 				return way
 			}
 			if _, seen := came[e.to]; !seen && e.to != to {
-				came[e.to] = origin{n, e.kind}
+				came[e.to] = step{n, e.kind}
 				queue = append(queue, e.to)
 			}
 		}

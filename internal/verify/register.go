@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -60,6 +61,9 @@ func (p *registerPart) step(s *session, rng *rand.Rand, id int, seen map[int64]i
 	op.Begin = p.set.now()
 	err := op.run(s)
 	op.End, op.Outcome = p.set.now(), commitOutcome(err)
+	if errors.Is(err, errGarbled) {
+		return err
+	}
 	if op.Outcome == Acked && (op.Kind != SwapRegister || op.Swapped) {
 		seen[op.Key] = op.Value
 	}
@@ -85,7 +89,7 @@ func (op *RegisterOp) run(s *session) error {
 	}
 	v, ok := rows[0][0].(int64)
 	if !ok {
-		return fmt.Errorf("register %d holds %v", op.Key, rows[0][0])
+		return fmt.Errorf("%w: register %d holds %v", errGarbled, op.Key, rows[0][0])
 	}
 	op.Value = v
 	return nil
