@@ -83,9 +83,8 @@ func (e *env) start(id uint64, store *memStore, peers []raft.Peer) error {
 		return err
 	}
 	m.appender = newAppender(&m.cfg, st, &m.pub)
-	m.applier = newApplier(&m.cfg, st, &m.pub, func(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) {
-		return m.core.applyConfChange(cc), nil
-	})
+	m.applier = newApplier(&m.cfg, st, &m.pub)
+	m.applier.change = func(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) { return m.core.applyConfChange(cc), nil }
 	e.members[id] = m
 	return nil
 }

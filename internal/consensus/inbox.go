@@ -81,6 +81,20 @@ func (b *inbox) receive(m *raftpb.Message) bool {
 	return true
 }
 
+// fits tells whether receive would not wait.
+func (b *inbox) fits(m *raftpb.Message) bool {
+	size := messageBytes(m)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return size == 0 || b.bytes == 0 || b.bytes+size <= b.limit
+}
+
+func (b *inbox) idle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.items) == 0
+}
+
 // take returns everything queued; the slice is valid until the next take.
 func (b *inbox) take() []input {
 	b.mu.Lock()

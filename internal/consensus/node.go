@@ -33,6 +33,7 @@ type Node struct {
 
 	notices      notices // both owned by the raft goroutine
 	noticesArmed bool
+	after        func(time.Duration, func()) // calls back once that much time has passed, on any goroutine
 
 	matches atomic.Pointer[Matches] // the newest that OnMatch has not been told; nil: none, and no job for it
 
@@ -59,6 +60,24 @@ const maxQueuedStates = 1024
 // node and with an empty log: it puts the first membership into the log, where every later member finds it. A joining
 // node starts with an empty log and without peers, and waits for the leader.
 func Start(cfg Config, bootstrapPeers []raft.Peer) (*Node, error) {
+	n, err := newNode(cfg, bootstrapPeers)
+	if err != nil {
+		return nil, err
+	}
+	n.after = func(d time.Duration, f func()) { time.AfterFunc(d, f) }
+	n.applier.change = n.changeMembership
+	for _, run := range []func(){n.runRaft, n.runAppend, n.runApply, n.runStates} {
+		n.wg.Add(1)
+		go func() {
+			defer n.wg.Done()
+			run()
+		}()
+	}
+	return n, nil
+}
+
+// newNode makes a node that does nothing by itself yet: Start adds goroutines, a Stepper is driven by its caller.
+func newNode(cfg Config, bootstrapPeers []raft.Peer) (*Node, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
@@ -81,16 +100,9 @@ func Start(cfg Config, bootstrapPeers []raft.Peer) (*Node, error) {
 	}
 	n.quota = n.core.props.quota
 	n.appender = newAppender(&n.cfg, st, &n.pub)
-	n.applier = newApplier(&n.cfg, st, &n.pub, n.changeMembership)
+	n.applier = newApplier(&n.cfg, st, &n.pub)
 	n.commitWaits.reach(n.core.commit)
 	n.applyWaits.reach(st.applied)
-	for _, run := range []func(){n.runRaft, n.runAppend, n.runApply, n.runStates} {
-		n.wg.Add(1)
-		go func() {
-			defer n.wg.Done()
-			run()
-		}()
-	}
 	return n, nil
 }
 
@@ -212,7 +224,7 @@ func (n *Node) armNotices() {
 		return
 	}
 	n.noticesArmed = true
-	time.AfterFunc(noticeDelay, func() {
+	n.after(noticeDelay, func() {
 		n.inbox.put(input{call: func(c *core) {
 			n.noticesArmed = false
 			if sends := n.notices.flush(c.state); len(sends) > 0 {
@@ -238,18 +250,18 @@ func (n *Node) runAppend() {
 			n.fail(err)
 			return
 		}
-		for _, m := range batch {
-			if snap := m.GetSnapshot(); !raft.IsEmptySnap(snap) {
-				n.applies.put(applyJob{snap: snap})
-			}
-		}
 		failpoint.Hit("raft.before-respond")
-		n.deliver(responses)
+		n.deliver(batch, responses)
 	}
 }
 
-// deliver hands responses to this node and to the peers; the order towards each is kept.
-func (n *Node) deliver(responses []*raftpb.Message) {
+// deliver hands on what an appended batch leads to: the responses to this node and to the peers, the order towards each kept.
+func (n *Node) deliver(batch, responses []*raftpb.Message) {
+	for _, m := range batch {
+		if snap := m.GetSnapshot(); !raft.IsEmptySnap(snap) {
+			n.applies.put(applyJob{snap: snap})
+		}
+	}
 	remote := make([]*raftpb.Message, 0, len(responses))
 	local := make([]input, 0, len(responses))
 	for _, r := range responses {
@@ -274,27 +286,33 @@ func (n *Node) runApply() {
 			return
 		}
 		for _, job := range batch {
-			if job.snap != nil {
-				n.applier.snapshot(job.snap)
-				n.applyWaits.reach(n.pub.applied.Load())
-				continue
-			}
-			if job.matches {
-				n.cfg.OnMatch(*n.matches.Swap(nil))
-				continue
-			}
-			if err := n.applier.process(job.m); err != nil {
+			if err := n.apply(job); err != nil {
 				if !errors.Is(err, ErrStopped) {
 					n.fail(err)
 				}
 				return
 			}
-			n.applyWaits.reach(n.pub.applied.Load())
-			for _, r := range job.m.GetResponses() {
-				n.inbox.put(input{m: r, local: true})
-			}
 		}
 	}
+}
+
+func (n *Node) apply(job applyJob) error {
+	switch {
+	case job.snap != nil:
+		n.applier.snapshot(job.snap)
+	case job.matches:
+		n.cfg.OnMatch(*n.matches.Swap(nil))
+		return nil
+	default:
+		if err := n.applier.process(job.m); err != nil {
+			return err
+		}
+	}
+	n.applyWaits.reach(n.pub.applied.Load())
+	for _, r := range job.m.GetResponses() {
+		n.inbox.put(input{m: r, local: true})
+	}
+	return nil
 }
 
 // changeMembership runs on the apply goroutine.

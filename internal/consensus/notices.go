@@ -1,6 +1,8 @@
 package consensus
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -54,7 +56,8 @@ func (n *notices) filter(msgs []*raftpb.Message) []*raftpb.Message {
 // flush returns the notices that have waited; those of a leadership that is over are dropped.
 func (n *notices) flush(s State) []*raftpb.Message {
 	n.out = n.out[:0]
-	for to, m := range n.held {
+	for _, to := range slices.Sorted(maps.Keys(n.held)) {
+		m := n.held[to]
 		if s.Role == Leader && m.GetTerm() == s.Term {
 			n.sent[to] = sentTo{term: m.GetTerm(), index: m.GetIndex(), commit: m.GetCommit()}
 			n.out = append(n.out, m)

@@ -26,6 +26,12 @@ func (q *queue[T]) put(items ...T) {
 	}
 }
 
+func (q *queue[T]) empty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items) == 0
+}
+
 // take returns everything queued; the slice is valid until the next take.
 func (q *queue[T]) take() []T {
 	q.mu.Lock()

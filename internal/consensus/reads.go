@@ -3,6 +3,7 @@ package consensus
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"maps"
 	"slices"
 	"time"
 
@@ -105,7 +106,8 @@ func (c *core) confirmRead(rs raft.ReadState) {
 
 // reissue puts the callers of every unanswered request back: leader or role has changed, the answer may never come.
 func (r *reads) reissue() {
-	for n, q := range r.asked {
+	for _, n := range slices.Sorted(maps.Keys(r.asked)) { // who has waited longest goes first
+		q := r.asked[n]
 		r.waiting = append(r.waiting, q.callers...)
 		delete(r.asked, n)
 	}
@@ -114,7 +116,8 @@ func (r *reads) reissue() {
 // tickReads asks again what got no answer within half an election timeout, and starts the leader's lease rounds.
 func (c *core) tickReads() {
 	r := &c.reads
-	for n, q := range r.asked {
+	for _, n := range slices.Sorted(maps.Keys(r.asked)) {
+		q := r.asked[n]
 		if c.ticks-q.tick < uint64(c.cfg.ElectionTicks)/2 {
 			continue
 		}

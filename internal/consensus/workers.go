@@ -36,6 +36,15 @@ func newAppender(cfg *Config, st *start, pub *published) *appender {
 // file does not know. Taking the last term of the batch for all of it is safe: it is as if the node had crashed before
 // the entries.
 func (a *appender) process(batch []*raftpb.Message) ([]*raftpb.Message, error) {
+	responses, err := a.begin(batch)
+	if err != nil {
+		return nil, err
+	}
+	return responses, a.end()
+}
+
+// begin is process up to the sync.
+func (a *appender) begin(batch []*raftpb.Message) ([]*raftpb.Message, error) {
 	if err := a.writeVote(batch); err != nil {
 		return nil, err
 	}
@@ -54,14 +63,19 @@ func (a *appender) process(batch []*raftpb.Message) ([]*raftpb.Message, error) {
 			responses = append(responses, r)
 		}
 	}
+	return responses, nil
+}
+
+// end makes durable what begin has written.
+func (a *appender) end() error {
 	if a.dirty && !mutant.S2 {
 		if err := a.storage.Sync(); err != nil {
-			return nil, fmt.Errorf("sync the log up to entry %d: %w", a.last, err)
+			return fmt.Errorf("sync the log up to entry %d: %w", a.last, err)
 		}
 		a.dirty = false
 	}
 	a.pub.durable.Store(a.last)
-	return responses, a.writeCommit()
+	return a.writeCommit()
 }
 
 func (a *appender) writeVote(batch []*raftpb.Message) error {
@@ -147,12 +161,12 @@ type applier struct {
 	cfg       *Config
 	confIndex uint64 // membership changes up to here are in force already
 	pub       *published
-	// change puts a membership change in force on the raft goroutine; an error means that the node has stopped.
+	// change puts a membership change in force on the raft goroutine; an error means that the node has stopped. Set before the first use.
 	change func(raftpb.ConfChangeI) (*raftpb.ConfState, error)
 }
 
-func newApplier(cfg *Config, st *start, pub *published, change func(raftpb.ConfChangeI) (*raftpb.ConfState, error)) *applier {
-	return &applier{cfg: cfg, confIndex: st.confIndex, pub: pub, change: change}
+func newApplier(cfg *Config, st *start, pub *published) *applier {
+	return &applier{cfg: cfg, confIndex: st.confIndex, pub: pub}
 }
 
 // process delivers committed entries. A membership change is put in force and persisted first, then delivered, so that

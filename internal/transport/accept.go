@@ -302,19 +302,28 @@ func (in *inbound) handle(kind frameKind, body []byte) error {
 }
 
 func (in *inbound) handleRaft(body []byte) error {
-	m, err := decodeMessage(body)
+	m, err := decodeRaft(in.from, in.t.cfg.ID, body)
 	if err != nil {
 		return err
-	}
-	if m.GetFrom() != in.from || m.GetTo() != in.t.cfg.ID {
-		return fmt.Errorf("%w: %s from %d to %d on a stream from %d", ErrProtocol, m.GetType(), m.GetFrom(), m.GetTo(), in.from)
 	}
 	if isBulk(m.GetType()) != (in.stream == bulkStream) {
 		return fmt.Errorf("%w: %s on the %s stream", ErrProtocol, m.GetType(), in.stream)
 	}
-	if m.GetType() == raftpb.MsgSnap && m.GetSnapshot().GetMetadata() == nil {
-		return fmt.Errorf("%w: MsgSnap without a snapshot", ErrProtocol)
-	}
 	in.t.cfg.Handler.HandleRaft(m)
 	return nil
+}
+
+// decodeRaft reads a raft message that came from one node to another.
+func decodeRaft(from, to uint64, body []byte) (*raftpb.Message, error) {
+	m, err := decodeMessage(body)
+	if err != nil {
+		return nil, err
+	}
+	if m.GetFrom() != from || m.GetTo() != to {
+		return nil, fmt.Errorf("%w: %s from %d to %d on a stream from %d", ErrProtocol, m.GetType(), m.GetFrom(), m.GetTo(), from)
+	}
+	if m.GetType() == raftpb.MsgSnap && m.GetSnapshot().GetMetadata() == nil {
+		return nil, fmt.Errorf("%w: MsgSnap without a snapshot", ErrProtocol)
+	}
+	return m, nil
 }

@@ -97,6 +97,14 @@ func (f *FS) SetLimit(bytes int64) {
 	f.limit = bytes
 }
 
+// Kill plays the death of the process: files that are open fail from then on, locks are gone, nothing is lost.
+func (f *FS) Kill() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.life++
+	f.locks = map[string]bool{}
+}
+
 // Crash plays a loss of power: what was not durable is kept or lost at rnd's will; with rnd nil all of it is lost. Files that are
 // open fail from then on, locks are gone.
 func (f *FS) Crash(rnd *rand.Rand) {
@@ -373,6 +381,7 @@ func (f *FS) ReadDir(dir string) ([]string, error) {
 			names = append(names, filepath.Base(name))
 		}
 	}
+	slices.Sort(names) // so that a seed gives the same run again
 	return names, nil
 }
 
@@ -387,3 +396,10 @@ func (f *FS) Free(string) (uint64, error) {
 }
 
 var errNoSpace error = syscall.ENOSPC
+
+// Used is the sum of all files' sizes.
+func (f *FS) Used() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.used()
+}

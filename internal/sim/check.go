@@ -1,0 +1,420 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/consensus"
+	"trireme/internal/raftlog"
+)
+
+// checks is what the world knows of everything that ever happened, and the promises that it holds the nodes to.
+type checks struct {
+	w       *World
+	leaders map[uint64]uint64        // by term
+	votes   map[vote]uint64          // whom a node voted for
+	seen    map[entryID]entryContent // every entry that was ever in a log
+	logs    []logModel               // by node
+	entries []committedEntry         // by index - 1
+	commit  uint64                   // highest index that is committed anywhere
+	confs   []conf                   // in order of index
+	// lastChange is the highest index at which any log ever held a change of membership.
+	lastChange uint64
+}
+
+type vote struct{ node, term uint64 }
+
+// entryID names an entry: of one term and index there is only one, and what is below it is the same in every log (log matching).
+type entryID struct{ index, term uint64 }
+
+type entryContent struct{ prevTerm, sum uint64 }
+
+type committedEntry struct{ term, sum uint64 }
+
+// logModel is what a node's disk must hold: the terms of its entries. Those of a lost disk stay as they were: they were counted.
+type logModel struct {
+	base     uint64   // the entries up to here are not known by themselves: a snapshot
+	terms    []uint64 // of base+1, base+2, ...
+	durable  uint64   // highest index that was synced
+	most     uint64   // the most that durable ever was
+	promised uint64   // highest term of an answer
+	voted    uint64   // the node voted for in that term
+	commit   uint64   // in this life
+}
+
+func (l *logModel) last() uint64 { return l.base + uint64(len(l.terms)) }
+
+// term is the term of an entry above base.
+func (l *logModel) term(index uint64) uint64 { return l.terms[index-l.base-1] }
+
+func (c *checks) init(w *World) {
+	*c = checks{w: w, leaders: map[uint64]uint64{}, votes: map[vote]uint64{}, seen: map[entryID]entryContent{}}
+}
+
+func (c *checks) addNode() { c.logs = append(c.logs, logModel{}) }
+
+func (c *checks) log(n *Node) *logModel { return &c.logs[n.ID-1] }
+
+func sumOf(e *raftpb.Entry) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte{byte(e.GetType())})
+	h.Write(e.GetData())
+	return h.Sum64()
+}
+
+// appended is told what a node has written.
+func (c *checks) appended(n *Node, entries []*raftpb.Entry) {
+	l := c.log(n)
+	first := entries[0].GetIndex()
+	if first > l.last()+1 || first <= l.base {
+		return // known already, or refused
+	}
+	prev := uint64(0)
+	if first > l.base+1 {
+		prev = l.term(first - 1)
+	} else if l.base > 0 {
+		prev = c.entries[l.base-1].term
+	}
+	for _, e := range entries {
+		c.same(n, e, prev)
+		prev = e.GetTerm()
+		if e.GetType() != raftpb.EntryNormal {
+			c.lastChange = max(c.lastChange, e.GetIndex())
+		}
+		if at := e.GetIndex(); at <= l.last() && l.term(at) != e.GetTerm() {
+			l.terms = l.terms[:at-l.base-1]
+			l.durable = min(l.durable, at-1)
+		}
+		if e.GetIndex() > l.last() {
+			l.terms = append(l.terms, e.GetTerm())
+		}
+	}
+}
+
+// same holds an entry of a log to what was seen of it elsewhere.
+func (c *checks) same(n *Node, e *raftpb.Entry, prevTerm uint64) {
+	id, content := entryID{e.GetIndex(), e.GetTerm()}, entryContent{prevTerm, sumOf(e)}
+	old, ok := c.seen[id]
+	if !ok {
+		c.seen[id] = content
+		return
+	}
+	if old != content {
+		c.w.Violate("log matching", "node %d has an entry %d of term %d (after term %d, content %x) that differs from what was seen before (after term %d, content %x)",
+			n.ID, id.index, id.term, prevTerm, content.sum, old.prevTerm, old.sum)
+	}
+}
+
+// synced is told that everything that a node has written is durable.
+func (c *checks) synced(n *Node) {
+	l := c.log(n)
+	l.durable = l.last()
+	l.most = max(l.most, l.durable)
+}
+
+// reset is told that a node's log was replaced by a snapshot.
+func (c *checks) reset(n *Node, snap *raftpb.Snapshot) {
+	l, index := c.log(n), snap.GetMetadata().GetIndex()
+	if index > uint64(len(c.entries)) || c.entries[index-1].term != snap.GetMetadata().GetTerm() {
+		c.w.Violate("state-machine safety", "node %d got a snapshot at %d of term %d, which is not committed", n.ID, index, snap.GetMetadata().GetTerm())
+		return
+	}
+	l.base, l.terms, l.durable, l.most = index, l.terms[:0], index, max(l.most, index)
+}
+
+// reopened compares what a node finds on its disk with what was fsynced there, and reports whether it may go on.
+func (c *checks) reopened(n *Node) bool {
+	l := c.log(n)
+	l.commit = 0
+	first, _ := n.log.FirstIndex()
+	last, _ := n.log.LastIndex()
+	if last < l.durable {
+		c.w.Violate("S2", "node %d had fsynced up to entry %d and opens with a log to %d", n.ID, l.durable, last)
+		return false
+	}
+	if hs, _, err := n.log.InitialState(); err == nil && hs != nil || l.promised > 0 {
+		if hs.GetTerm() < l.promised || hs.GetTerm() == l.promised && l.voted != 0 && hs.GetVote() != l.voted {
+			c.w.Violate("S2", "node %d had answered in term %d with a vote for %d, and opens with term %d and a vote for %d",
+				n.ID, l.promised, l.voted, hs.GetTerm(), hs.GetVote())
+			return false
+		}
+	}
+	prev, _ := n.log.Term(first - 1)
+	terms := make([]uint64, 0, last+1-first)
+	for at := first; at <= last; at++ {
+		term, err := n.log.Term(at)
+		if err != nil || at <= l.durable && at > l.base && l.term(at) != term {
+			c.w.Violate("S2", "node %d had fsynced entry %d of term %d and finds one of term %d there (%v)", n.ID, at, l.term(at), term, err)
+			return false
+		}
+		terms = append(terms, term)
+	}
+	entries, err := n.log.Entries(first, last+1, 1<<40)
+	if err != nil && !(n.damaged && errors.Is(err, raftlog.ErrCorrupt)) { // a closed segment that has rotted shows when it is read
+		c.w.Violate("S2", "node %d opens its log and cannot read it: %v", n.ID, err)
+		return false
+	}
+	for _, e := range entries {
+		c.same(n, e, prev)
+		prev = e.GetTerm()
+	}
+	l.base, l.terms, l.durable = first-1, terms, last
+	l.most = max(l.most, last)
+	return true
+}
+
+// sent holds what a node answers to what it has on disk.
+func (c *checks) sent(n *Node, m *raftpb.Message) {
+	l := c.log(n)
+	switch m.GetType() {
+	case raftpb.MsgAppResp:
+		if !m.GetReject() && m.GetIndex() > l.durable {
+			c.w.Violate("S2", "node %d acknowledges entry %d and has fsynced up to %d", n.ID, m.GetIndex(), l.durable)
+		}
+	case raftpb.MsgVoteResp:
+		if m.GetReject() {
+			break
+		}
+		v := vote{n.ID, m.GetTerm()}
+		if other, ok := c.votes[v]; ok && other != m.GetTo() {
+			c.w.Violate("election safety", "node %d votes for %d and %d in term %d", n.ID, other, m.GetTo(), m.GetTerm())
+		}
+		c.votes[v] = m.GetTo()
+	default:
+		return
+	}
+	if m.GetTerm() > l.promised {
+		l.promised, l.voted = m.GetTerm(), 0
+	}
+	if m.GetType() == raftpb.MsgVoteResp && !m.GetReject() && m.GetTerm() == l.promised {
+		l.voted = m.GetTo()
+	}
+}
+
+// committed holds committed entries to what was delivered before, here or elsewhere, in this life or another.
+func (c *checks) committed(n *Node, entries []*raftpb.Entry) {
+	for _, e := range entries {
+		at, content := e.GetIndex(), committedEntry{e.GetTerm(), sumOf(e)}
+		switch known := uint64(len(c.entries)); {
+		case at > known+1:
+			c.w.Violate("state-machine safety", "node %d is given entry %d, and nobody has ever been given entry %d", n.ID, at, known+1)
+			return
+		case at == known+1:
+			c.entries = append(c.entries, content)
+			c.w.count(cCommits)
+			c.w.note(6, at, content.term, content.sum)
+		case c.entries[at-1] != content:
+			c.w.Violate("state-machine safety", "node %d is given entry %d of term %d, content %x; another was given one of term %d, content %x",
+				n.ID, at, content.term, content.sum, c.entries[at-1].term, c.entries[at-1].sum)
+			return
+		}
+		if e.GetType() != raftpb.EntryNormal && at > n.confFrom {
+			c.membership(n, at)
+		}
+	}
+}
+
+// state is told of a change of role.
+func (c *checks) state(n *Node, s consensus.State) {
+	if s.Role == consensus.Leader {
+		if c.leads(n, s.Term) {
+			c.w.count(cElections)
+		}
+	}
+}
+
+// leads notes who leads a term; true: it was not known.
+func (c *checks) leads(n *Node, term uint64) bool {
+	id, ok := c.leaders[term]
+	if ok && id != n.ID {
+		c.w.Violate("election safety", "nodes %d and %d both lead term %d", id, n.ID, term)
+	}
+	c.leaders[term] = n.ID
+	return !ok
+}
+
+// node checks a node that has just done a piece of work.
+func (c *checks) node(n *Node) {
+	s, l := &n.status, c.log(n)
+	if s.Commit < l.commit {
+		c.w.Violate("commit index", "node %d takes back its commit index from %d to %d", n.ID, l.commit, s.Commit)
+	}
+	l.commit = s.Commit
+	if s.Commit > c.commit {
+		c.newCommit(n)
+	}
+	if s.Role == consensus.Leader {
+		c.leads(n, s.Term)
+		c.matches(n)
+		c.complete(n)
+	}
+	c.leases(n)
+}
+
+// newCommit: what is committed is durable on a majority, of both halves of a joint configuration (S2).
+func (c *checks) newCommit(n *Node) {
+	s := &n.status
+	c.commit = s.Commit
+	if s.Role != consensus.Leader {
+		return // it was the leader until a moment ago, or begins with a commit index: there is no term to look for
+	}
+	for _, half := range [][]uint64{s.Voters, s.Outgoing} {
+		have := 0
+		for _, id := range half {
+			if l := &c.logs[id-1]; l.most >= s.Commit && (s.Commit <= l.base || s.Commit > l.last() || l.term(s.Commit) == s.Term) {
+				have++
+			}
+		}
+		if 2*have <= len(half) && len(half) > 0 {
+			c.w.Violate("S2", "node %d of term %d commits entry %d, which is on the disks of %d of the voters %v only", n.ID, s.Term, s.Commit, have, half)
+		}
+	}
+}
+
+// matches: a leader counts for a member no more than that has fsynced (S2).
+func (c *checks) matches(n *Node) {
+	for id, pr := range n.status.Members {
+		if most := c.logs[id-1].most; pr.Match > most {
+			c.w.Violate("S2", "node %d counts entry %d for node %d, which has fsynced %d at most", n.ID, pr.Match, id, most)
+		}
+	}
+}
+
+// complete: a leader's log holds everything that was committed before it was elected (leader completeness). What is in its log shows once
+// it has written the first entry of its own term.
+func (c *checks) complete(n *Node) {
+	l, s := c.log(n), &n.status
+	if l.last() <= l.base || l.term(l.last()) != s.Term {
+		return
+	}
+	// Log matching makes the newest committed entry stand for all below it.
+	at := uint64(len(c.entries))
+	if at <= l.base || at > l.last() && c.entries[at-1].term > s.Term {
+		return // purged, or committed by a later leader of whom this one has not heard
+	}
+	if at > l.last() {
+		if c.entries[at-1].term < s.Term {
+			c.w.Violate("leader completeness", "node %d leads term %d with a log to %d, entry %d is committed", n.ID, s.Term, l.last(), at)
+		}
+		return
+	}
+	if got, want := l.term(at), c.entries[at-1].term; got != want && want <= s.Term {
+		c.w.Violate("leader completeness", "node %d leads term %d, its entry %d is of term %d, one of term %d is committed", n.ID, s.Term, at, got, want)
+	}
+}
+
+// leases: a lease runs only while its holder leads, on one node at a time, while nobody leads a later term and nobody knows of more
+// commits (S10).
+func (c *checks) leases(n *Node) {
+	holds := n.HoldsLease()
+	if holds {
+		c.w.count(cLeaseSteps)
+		if !n.leads() {
+			c.w.Violate("S10", "node %d is %s of term %d and holds a lease", n.ID, n.status.Role, n.status.Term)
+		}
+		if n.status.Commit < c.commit {
+			c.w.Violate("S10", "node %d holds a lease and knows of commits to %d, others of %d", n.ID, n.status.Commit, c.commit)
+		}
+	}
+	if !holds && !n.leads() {
+		return
+	}
+	for _, m := range c.w.nodes {
+		if m == n || !m.up {
+			continue
+		}
+		switch other := m.HoldsLease(); {
+		case holds && other:
+			c.w.Violate("S10", "nodes %d (term %d) and %d (term %d) both hold a lease", n.ID, n.status.Term, m.ID, m.status.Term)
+		case other && n.status.Term > m.status.Term:
+			c.w.Violate("S10", "node %d leads term %d while %d holds a lease of term %d", n.ID, n.status.Term, m.ID, m.status.Term)
+		case holds && m.leads() && m.status.Term > n.status.Term:
+			c.w.Violate("S10", "node %d leads term %d while %d holds a lease of term %d", m.ID, m.status.Term, n.ID, n.status.Term)
+		}
+	}
+}
+
+// conf is the membership that is in force from an index on.
+type conf struct {
+	index                uint64
+	voters, outgoing, ln []uint64
+}
+
+func (c *conf) equal(d *conf) bool {
+	return slices.Equal(c.voters, d.voters) && slices.Equal(c.outgoing, d.outgoing) && slices.Equal(c.ln, d.ln)
+}
+
+func (c *conf) String() string {
+	return fmt.Sprintf("voters %v, outgoing %v, learners %v", c.voters, c.outgoing, c.ln)
+}
+
+// isQuorum tells whether the nodes in set, as bits, can commit.
+func (c *conf) isQuorum(set uint64) bool {
+	for _, half := range [][]uint64{c.voters, c.outgoing} {
+		have := 0
+		for _, id := range half {
+			have += int(set >> id & 1)
+		}
+		if len(half) > 0 && 2*have <= len(half) {
+			return false
+		}
+	}
+	return len(c.voters) > 0
+}
+
+// membership: the configuration after an entry is the same everywhere, and no majority of one is without a member of every majority of
+// the next.
+func (c *checks) membership(n *Node, index uint64) {
+	if index < uint64(c.w.plan.nodes) {
+		return // the first membership comes in pieces, and its members begin with the whole of it
+	}
+	s := n.st.Status()
+	now := conf{index, sorted(s.Voters), sorted(s.Outgoing), sorted(s.Learners)}
+	at, known := slices.BinarySearchFunc(c.confs, index, func(f conf, i uint64) int { return int(f.index) - int(i) })
+	if known {
+		if !c.confs[at].equal(&now) {
+			c.w.Violate("membership", "after entry %d node %d has %v, another had %v", index, n.ID, &now, &c.confs[at])
+		}
+		return
+	}
+	if at < len(c.confs) {
+		return // below a snapshot of somebody who was told first
+	}
+	if at > 0 {
+		c.w.count(cChanges)
+		if set, ok := disjoint(&c.confs[at-1], &now); ok {
+			c.w.Violate("membership", "%v is followed by %v at entry %d: %b is a majority of the first, and all others are one of the second",
+				&c.confs[at-1], &now, index, set)
+		}
+	}
+	c.w.Tracef("membership from entry %d on: %v", index, &now)
+	c.confs = append(c.confs, now)
+}
+
+func sorted(ids []uint64) []uint64 {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	return ids
+}
+
+// disjoint looks for a majority of a that leaves one of b untouched.
+func disjoint(a, b *conf) (set uint64, found bool) {
+	all := uint64(0)
+	for _, ids := range [][]uint64{a.voters, a.outgoing, b.voters, b.outgoing} {
+		for _, id := range ids {
+			all |= 1 << id
+		}
+	}
+	for set := all; ; set = (set - 1) & all { // every subset
+		if a.isQuorum(set) && b.isQuorum(all&^set) {
+			return set, true
+		}
+		if set == 0 {
+			return 0, false
+		}
+	}
+}

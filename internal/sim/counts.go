@@ -1,0 +1,77 @@
+package sim
+
+// Counts says how often something happened, by name.
+type Counts map[string]int64
+
+// Add adds b to c.
+func (c Counts) Add(b Counts) {
+	for k, v := range b {
+		c[k] += v
+	}
+}
+
+type counter int
+
+const (
+	cSteps counter = iota
+	cProposals
+	cAccepted
+	cAcknowledged
+	cCommits
+	cReads
+	cReadsAnswered
+	cLeaseReads
+	cLeaseSteps
+	cElections
+	cStarts
+	cKills
+	cPowerLosses
+	cPauses
+	cPartitions
+	cBadLinks
+	cClocks
+	cSlowDisks
+	cDiskFailures
+	cFullDisks
+	cBitFlips
+	cCorruptFound
+	cLost
+	cPeerGone
+	cTransfers
+	cDeposed
+	cChangesAsked
+	cChanges
+	cPurges
+	cSnapshots
+	cMessages
+	cLostMessages
+	cAppends
+	numCounters
+)
+
+var counterNames = [numCounters]string{
+	"steps", "proposals", "accepted", "acknowledged", "commits", "reads", "reads_answered", "lease_reads", "lease_steps", "elections", "starts",
+	"kills", "power_losses", "pauses", "partitions", "bad_links", "clock_changes", "slow_disks", "disk_failures", "full_disks", "bit_flips",
+	"corruptions_found", "disks_lost", "peer_gone", "transfers", "deposed", "membership_asked", "membership_changes", "purges", "snapshots",
+	"messages", "messages_lost", "appends",
+}
+
+func (w *World) count(c counter) { w.counts[c]++ }
+
+// Count adds n to a counter of the caller's own; it is in Result.Counts under that name.
+func (w *World) Count(name string, n int64) {
+	if w.extra == nil {
+		w.extra = Counts{}
+	}
+	w.extra[name] += n
+}
+
+func (w *World) countsByName() Counts {
+	out := Counts{}
+	w.counts[cSteps] = int64(w.step)
+	for i, v := range w.counts {
+		out[counterNames[i]] = v
+	}
+	out.Add(w.extra)
+	return out
+}

@@ -1,0 +1,515 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/consensus"
+	"trireme/internal/raftlog"
+)
+
+// Top is what runs above consensus on one machine; see the package comment. It lives as long as the machine's disk.
+type Top interface {
+	// Start begins a life of the daemon: the log is open. It returns up to which index Committed is not wanted again
+	// (consensus.Config.Applied).
+	Start() (applied uint64)
+	// Committed gets committed entries in order, as consensus.Config.OnCommitted.
+	Committed(entries []*raftpb.Entry)
+	// Snapshot tells that the log was replaced, as consensus.Config.OnSnapshot.
+	Snapshot(snap *raftpb.Snapshot)
+	// State tells of a change of role, term or leader.
+	State(s consensus.State)
+	// Told gets what another node's Top gave to Tell.
+	Told(from uint64, what any)
+	// Step is called after every piece of work of the node.
+	Step()
+	// Crash ends the life of the daemon, with power that of everything on the machine.
+	Crash(power bool)
+	// PurgeBelow is the index up to which the log may be purged now.
+	PurgeBelow() uint64
+	// Finish is called once at the very end, when everything has come to rest, on machines that are up.
+	Finish()
+}
+
+// Node is a machine of the cluster.
+type Node struct {
+	ID  uint64
+	w   *World
+	top Top
+	disk
+	clock clock
+
+	// A life of the daemon.
+	life    uint64
+	up      bool
+	paused  bool
+	stalled []func() // what would have happened while paused
+	missed  bool     // a tick came while paused
+	log     *raftlog.Log
+	st      *consensus.Stepper
+	status  consensus.Status // after the last piece of work
+	turning bool             // a turn is due
+	syncing bool             // between BeginAppend and EndAppend
+	working bool             // an apply is due
+	// confFrom is the entry of the membership that was in force when this life began: that of older ones cannot be seen.
+	confFrom uint64
+
+	lost    bool   // the disk is gone or unusable: the id never comes back
+	lostWhy string // for the trace
+	founder bool   // member of the first configuration
+}
+
+const logDir = "/raft"
+
+// clusterID is written into every log.
+const clusterID = 0x5117
+
+func (w *World) addNode(founder bool) *Node {
+	n := &Node{ID: uint64(len(w.nodes) + 1), w: w, founder: founder}
+	n.disk.init(n)
+	n.clock.rate = 0.92 + 0.16*w.rnd.Float64()
+	n.clock.base = int64(time.Hour) + w.rnd.Int64N(int64(time.Hour))
+	w.nodes = append(w.nodes, n)
+	w.net.grow(len(w.nodes))
+	w.check.addNode()
+	n.top = w.opts.newTop(n)
+	return n
+}
+
+// World is the world that the node is in.
+func (n *Node) World() *World { return n.w }
+
+// Log is the node's log, in the life that goes on.
+func (n *Node) Log() *raftlog.Log { return n.log }
+
+// Up tells whether the daemon runs; it may be stopped (paused) all the same.
+func (n *Node) Up() bool { return n.up }
+
+// Life counts the lives of the daemon.
+func (n *Node) Life() uint64 { return n.life }
+
+// Status is what consensus says of itself.
+func (n *Node) Status() consensus.Status { return n.status }
+
+// Clock is the node's CLOCK_BOOTTIME in nanoseconds.
+func (n *Node) Clock() int64 { return n.clock.at(n.w.now) }
+
+// HoldsLease tells whether the node holds a lease now.
+func (n *Node) HoldsLease() bool { return n.up && n.st.HoldsLease() }
+
+// LeaseUntil is when the lease ends on the node's clock; 0: it holds none.
+func (n *Node) LeaseUntil() int64 { return n.st.LeaseUntil() }
+
+// Consensus is the member itself, for what has no method here; call wake afterwards.
+func (n *Node) Consensus() *consensus.Stepper { return n.st }
+
+func (n *Node) leads() bool { return n.status.Role == consensus.Leader }
+
+// After calls f once d has passed on the node's clock, in this life only.
+func (n *Node) After(d time.Duration, f func()) { n.in(n.clock.true(d), f) }
+
+// in lets f happen after d of true time, in this life, and not while the process is stopped.
+func (n *Node) in(d time.Duration, f func()) {
+	life := n.life
+	n.w.At(d, func() { n.run(life, f) })
+}
+
+// run lets f happen now, in this life, once the process is not stopped.
+func (n *Node) run(life uint64, f func()) {
+	switch {
+	case n.life != life || !n.up:
+	case n.paused:
+		n.stalled = append(n.stalled, f)
+	default:
+		f()
+	}
+}
+
+// start begins a life of the daemon.
+func (n *Node) start() {
+	if n.up || n.lost {
+		return
+	}
+	n.life++
+	n.disk.mend()
+	log, err := raftlog.Open(raftlog.Options{Dir: logDir, FS: n.fs, SegmentBytes: 6 << 10, CacheBytes: 4 << 10, ZeroAheadBytes: 4 << 10,
+		Cluster: clusterID, NodeID: n.ID})
+	if err != nil {
+		n.failedStart(err)
+		return
+	}
+	n.log, n.confFrom = log, log.ConfStateIndex()
+	if !n.w.check.reopened(n) {
+		return
+	}
+	if err := n.open(); err != nil {
+		n.failedStart(err)
+		return
+	}
+	n.up = true
+	n.status = n.st.Status()
+	n.w.count(cStarts)
+	n.w.note(1, n.ID, n.life, n.status.LastIndex, n.status.Term)
+	n.w.Tracef("%d: starts, life %d, log to %d, term %d", n.ID, n.life, n.status.LastIndex, n.status.Term)
+	n.tickLater()
+	n.wake()
+}
+
+func (n *Node) open() (err error) {
+	last, _ := n.log.LastIndex()
+	var peers []raft.Peer
+	if hs, _, err := n.log.InitialState(); err == nil && hs == nil && last == 0 && n.founder {
+		for _, m := range n.w.nodes {
+			if m.founder {
+				peers = append(peers, raft.Peer{ID: m.ID})
+			}
+		}
+	}
+	cfg := consensus.Config{
+		ID: n.ID, Storage: &store{n.log, n}, Send: n.send, Applied: n.top.Start(),
+		TickInterval: tickInterval, ElectionTicks: electionTicks, HeartbeatTicks: heartbeatTicks,
+		MaxSizePerMsg: 8 << 10, MaxInflightMsgs: 64, MaxInflightBytes: 64 << 10, MaxUncommittedBytes: 64 << 10, MaxApplyingBytes: 16 << 10,
+		OnCommitted: n.committed, OnSnapshot: n.snapshot, OnSoftState: n.softState, OnFatal: func(error) {},
+		CampaignDelay: n.campaignDelay, Clock: n.Clock,
+	}
+	life := n.life
+	n.st, err = consensus.OpenStepper(cfg, peers, consensus.StepperOptions{
+		Life:   n.w.rnd.Uint64(),
+		Jitter: func(term uint64, of int) int { return int(mix(n.ID, life, term) % uint64(of)) },
+		After:  n.After,
+	})
+	return err
+}
+
+// mix makes one number of three that tells nothing of them: splitmix64's finish.
+func mix(a, b, c uint64) uint64 {
+	x := a*0x9e3779b97f4a7c15 + b*0xbf58476d1ce4e5b9 + c*0x94d049bb133111eb
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// campaignDelay lets the lower ids go first, as the candidates' order does.
+func (n *Node) campaignDelay(lost uint64) time.Duration {
+	place := 0
+	for _, id := range n.status.Voters {
+		if id < n.ID && id != lost {
+			place++
+		}
+	}
+	return time.Duration(place) * heartbeatTicks * tickInterval
+}
+
+// failedStart judges why a daemon did not start.
+func (n *Node) failedStart(err error) {
+	n.w.Tracef("%d: does not start: %v", n.ID, err)
+	switch {
+	case n.disk.powerCut:
+		n.powerLoss()
+	case (errors.Is(err, raftlog.ErrCorrupt) || errors.Is(err, consensus.ErrStorageInconsistent)) && n.disk.damaged:
+		n.lose("the log is damaged")
+		n.w.count(cCorruptFound)
+	case n.disk.mayFail():
+		n.log, n.st = nil, nil
+		n.fs.Kill()
+		n.w.At(time.Second, n.start)
+	default:
+		n.w.Violate("S2", "node %d does not start on a disk that kept what was fsynced: %v", n.ID, err)
+	}
+}
+
+func (n *Node) tickLater() {
+	life := n.life
+	n.w.At(n.clock.true(tickInterval), func() {
+		if n.life != life || !n.up {
+			return
+		}
+		n.tickLater()
+		if n.paused {
+			n.missed = true
+			return
+		}
+		n.st.Tick()
+		n.turn()
+	})
+}
+
+// wake sees to it that what was given to consensus is looked at.
+func (n *Node) wake() {
+	if !n.up || n.turning || n.st.Idle() {
+		return
+	}
+	n.turning = true
+	n.in(time.Duration(2+n.w.rnd.IntN(30))*time.Microsecond, func() {
+		n.turning = false
+		n.turn()
+	})
+}
+
+// turn lets the raft goroutine do what waits for it.
+func (n *Node) turn() {
+	if err := n.st.Turn(); err != nil {
+		n.fatal(err)
+		return
+	}
+	n.after()
+}
+
+// after is called when the node has done a piece of work: what it leads to is scheduled, and everything is checked.
+func (n *Node) after() {
+	if !n.up {
+		return
+	}
+	n.status = n.st.Status()
+	if n.st.WantsAppend() && !n.syncing {
+		n.syncing = true
+		n.in(time.Duration(1+n.w.rnd.IntN(10))*time.Microsecond, n.beginAppend)
+	}
+	if n.st.WantsApply() && !n.working {
+		n.working = true
+		n.in(n.applyDelay(), n.apply)
+	}
+	n.w.check.node(n)
+	if !n.w.done {
+		n.top.Step()
+	}
+	n.wake()
+}
+
+func (n *Node) beginAppend() {
+	n.w.count(cAppends)
+	if err := n.st.BeginAppend(); err != nil {
+		n.fatal(err)
+		return
+	}
+	n.in(n.disk.syncTime(), n.endAppend)
+	n.after()
+}
+
+func (n *Node) endAppend() {
+	if n.disk.hung > 0 { // it goes on when the disk does
+		n.in(20*time.Millisecond, n.endAppend)
+		return
+	}
+	n.syncing = false
+	if err := n.st.EndAppend(); err != nil {
+		n.fatal(err)
+		return
+	}
+	n.after()
+}
+
+func (n *Node) applyDelay() time.Duration {
+	if n.w.rnd.IntN(50) == 0 {
+		return time.Duration(n.w.rnd.IntN(20)) * time.Millisecond
+	}
+	return time.Duration(5+n.w.rnd.IntN(100)) * time.Microsecond
+}
+
+func (n *Node) apply() {
+	n.working = false
+	if err := n.st.Apply(); err != nil {
+		n.fatal(err)
+		return
+	}
+	n.after()
+}
+
+func (n *Node) committed(entries []*raftpb.Entry) {
+	n.w.check.committed(n, entries)
+	n.top.Committed(entries)
+}
+
+func (n *Node) snapshot(s *raftpb.Snapshot) {
+	n.w.count(cSnapshots)
+	n.w.Tracef("%d: log replaced by a snapshot at %d", n.ID, s.GetMetadata().GetIndex())
+	n.top.Snapshot(s)
+}
+
+func (n *Node) softState(s consensus.State) {
+	n.w.note(2, n.ID, uint64(s.Role), s.Term, s.Leader)
+	n.w.Tracef("%d: %s of term %d, leader %d", n.ID, s.Role, s.Term, s.Leader)
+	n.w.check.state(n, s)
+	n.top.State(s)
+}
+
+// fatal is the end of a daemon that consensus has given up: after a failure of the disk it is started again, anything else is a bug.
+func (n *Node) fatal(err error) {
+	n.w.Tracef("%d: fails: %v", n.ID, err)
+	switch {
+	case n.disk.powerCut:
+		n.powerLoss()
+	case n.disk.mayFail():
+		n.w.count(cDiskFailures)
+		n.end(false)
+		n.fs.Kill()
+		n.w.At(time.Second, n.start)
+	case n.disk.damaged && strings.Contains(err.Error(), raftlog.ErrCorrupt.Error()): // raft reports it by a panic, in words
+		n.w.count(cCorruptFound)
+		n.lose("what had rotted was read")
+	default:
+		n.w.Violate("S13", "node %d: %v", n.ID, err)
+	}
+}
+
+// end stops the daemon.
+func (n *Node) end(power bool) {
+	if n.st != nil {
+		n.st.Stop()
+	}
+	wasUp := n.up
+	n.up, n.paused, n.turning, n.syncing, n.working, n.missed, n.stalled = false, false, false, false, false, false, nil
+	n.log, n.st = nil, nil
+	n.life++
+	if wasUp || power {
+		n.top.Crash(power)
+	}
+}
+
+// kill ends the process: the page cache survives.
+func (n *Node) kill() {
+	if !n.up {
+		return
+	}
+	n.w.note(3, n.ID)
+	n.w.Tracef("%d: killed", n.ID)
+	n.w.count(cKills)
+	n.end(false)
+	n.fs.Kill()
+	n.tellGone()
+}
+
+// powerLoss ends the machine: what was not synced is kept or lost at random.
+func (n *Node) powerLoss() {
+	n.w.note(4, n.ID)
+	n.w.Tracef("%d: loses power", n.ID)
+	n.w.count(cPowerLosses)
+	n.end(true)
+	n.fs.Crash(n.w.rnd)
+	n.w.At(time.Duration(200+n.w.rnd.IntN(1500))*time.Millisecond, n.start)
+}
+
+// lose ends the member for good.
+func (n *Node) lose(why string) {
+	if n.lost {
+		return
+	}
+	n.w.Tracef("%d: lost for good: %s", n.ID, why)
+	n.end(true)
+	n.lost, n.lostWhy = true, why
+	n.w.count(cLost)
+}
+
+// pause stops the process as SIGSTOP does.
+func (n *Node) pause() {
+	if n.up && !n.paused {
+		n.w.Tracef("%d: stopped", n.ID)
+		n.w.count(cPauses)
+		n.paused = true
+	}
+}
+
+// resume lets it go on.
+func (n *Node) resume() {
+	if !n.up || !n.paused {
+		return
+	}
+	n.w.Tracef("%d: goes on", n.ID)
+	n.paused = false
+	stalled, life := n.stalled, n.life
+	n.stalled = nil
+	if n.missed {
+		n.missed = false
+		n.st.Tick()
+	}
+	for _, f := range stalled {
+		if n.life == life && !n.w.done {
+			f()
+		}
+	}
+	n.wake()
+}
+
+// tellGone lets the others know that the process is dead, if they can see that.
+func (n *Node) tellGone() {
+	life := n.life
+	for _, m := range n.w.nodes {
+		if m == n || !m.up {
+			continue
+		}
+		m.in(time.Duration(1+n.w.rnd.IntN(10))*time.Millisecond, func() {
+			if n.up || n.life != life || n.w.net.cut(n.ID, m.ID) || n.w.net.cut(m.ID, n.ID) {
+				return
+			}
+			n.w.count(cPeerGone)
+			n.w.Tracef("%d: sees that the process of %d is gone", m.ID, n.ID)
+			m.st.PeerGone(n.ID)
+			m.wake()
+		})
+	}
+}
+
+// Propose gives data to raft, in one term only unless term is 0. done is called with the outcome, or never if the life ends.
+func (n *Node) Propose(term uint64, data []byte, done func(index, term uint64, err error)) {
+	n.w.count(cProposals)
+	n.st.Propose(term, data, done)
+	n.wake()
+}
+
+// ReadIndex is consensus's; the answer is checked to be no older than what was committed anywhere when it was asked for.
+func (n *Node) ReadIndex(done func(index uint64)) {
+	n.w.count(cReads)
+	known := n.w.check.commit
+	n.st.ReadIndex(func(index uint64) {
+		if index < known {
+			n.w.Violate("linearizable reads", "node %d was given read index %d, and %d had been committed when it asked", n.ID, index, known)
+		}
+		n.w.count(cReadsAnswered)
+		done(index)
+	})
+	n.wake()
+}
+
+// Transfer hands leadership over.
+func (n *Node) Transfer(to uint64, done func(error)) {
+	n.w.count(cTransfers)
+	n.w.Tracef("%d: hands leadership to %d", n.ID, to)
+	n.st.TransferLeadership(to, done)
+	n.wake()
+}
+
+// ConfChange proposes a change of membership.
+func (n *Node) ConfChange(cc *raftpb.ConfChangeV2, done func(error)) {
+	n.w.count(cChangesAsked)
+	n.w.Tracef("%d: proposes %s", n.ID, describe(cc))
+	n.st.ProposeConfChange(cc, done)
+	n.wake()
+}
+
+func describe(cc *raftpb.ConfChangeV2) string {
+	s := cc.GetTransition().String()
+	for _, c := range cc.GetChanges() {
+		s += fmt.Sprintf(" %s %d", c.GetType(), c.GetNodeId())
+	}
+	return s
+}
+
+// clock is a node's CLOCK_BOOTTIME.
+type clock struct {
+	base, since int64 // it showed base at the true moment since
+	rate        float64
+}
+
+func (c *clock) at(now int64) int64 { return c.base + int64(float64(now-c.since)*c.rate) }
+
+// true is how long d takes.
+func (c *clock) true(d time.Duration) time.Duration { return time.Duration(float64(d) / c.rate) }
+
+func (c *clock) setRate(now int64, rate float64) {
+	c.base, c.since, c.rate = c.at(now), now, rate
+}
