@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -129,7 +130,11 @@ func (c *core) tick() {
 
 // respond takes a message that a storage thread had for this node itself.
 func (c *core) respond(m *raftpb.Message) error {
-	if err := c.rn.Step(m); err != nil {
+	err := c.rn.Step(m)
+	if errors.Is(err, raft.ErrStepPeerNotFound) {
+		return nil // a leader that was removed itself meanwhile: what it has written counts no more
+	}
+	if err != nil {
 		return fmt.Errorf("%w: raft refuses %s of its own storage: %w", ErrInvariant, m.GetType(), err)
 	}
 	return nil
