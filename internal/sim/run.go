@@ -18,8 +18,6 @@ type Options struct {
 	Top func(*Node) Top
 	// Trace keeps what happens, for Result.Trace. It costs time.
 	Trace bool
-
-	broken broken
 }
 
 func (o *Options) newTop(n *Node) Top {
