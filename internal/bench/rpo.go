@@ -79,7 +79,7 @@ var rpoSuite = Suite{
 			if err != nil {
 				return err
 			}
-			g.Shape.Disks = true
+			g.Shape.Disks = lab.DiskExt4
 			if name := g.System.Name; name == "async" || name == "semisync" { // a replica that others are to follow one day needs its own binary log
 				g.Shape.Options = map[string]string{"log_replica_updates": "ON"}
 			}

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/disk"
 	"trireme/internal/lab"
 	"trireme/internal/wan"
 )
@@ -23,7 +22,7 @@ func (f fake) Hosts() []lab.HostParts                { return nil }
 func (f fake) DB(string) *sql.DB                     { return nil }
 func (f fake) Settle(context.Context) error          { return nil }
 func (f fake) Behind(context.Context) (int64, error) { return 0, nil }
-func (f fake) Disk(string) *disk.Disk                { return nil }
+func (f fake) Disk(string) lab.Disk                  { return nil }
 func (f fake) Network() *wan.Net                     { return nil }
 func (f fake) Stop() error                           { *f.stopped++; return nil }
 

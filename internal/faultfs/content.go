@@ -226,8 +226,7 @@ func (c *content) lose(rnd *rand.Rand, temper temper, loss *Loss) error {
 		var err error
 		switch {
 		case ch.cut && i >= sizes:
-			err = c.restore(ch, ch.off, ch.n) // what was written behind it went to blocks that are not the file's
-			each(ch, func(s, _, _ int64) { delete(settled, s) })
+			err = c.uncut(ch, settled)
 			loss.Cuts++
 		case ch.cut:
 			each(ch, func(s, _, _ int64) { settled[s] = true })
@@ -257,6 +256,19 @@ func each(ch change, f func(sector, from, to int64)) {
 	for s := ch.off / SectorBytes; s*SectorBytes < ch.off+ch.n; s++ {
 		f(s, max(ch.off, s*SectorBytes), min(ch.off+ch.n, (s+1)*SectorBytes))
 	}
+}
+
+// uncut takes back a change of size to less. What was written there later went to blocks that are not the file's then; but where the cut
+// went through a sector, that stayed.
+func (c *content) uncut(ch change, settled map[int64]bool) (err error) {
+	each(ch, func(s, from, to int64) {
+		if err != nil || from%SectorBytes != 0 && settled[s] {
+			return
+		}
+		delete(settled, s)
+		err = c.restore(ch, from, to-from)
+	})
+	return err
 }
 
 // tear takes back a write: wholly, in part or not at all.

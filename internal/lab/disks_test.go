@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"trireme/internal/disk"
+	"trireme/internal/faultfs"
 )
 
-func startOnDisks(t *testing.T, l *Lab, name string) Running {
+func startOnDisks(t *testing.T, l *Lab, name string, kind DiskKind) Running {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -21,8 +22,8 @@ func startOnDisks(t *testing.T, l *Lab, name string) Running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := system.Start(ctx, l, Shape{Dir: t.TempDir(), Variant: system.Variants[0], Disks: true})
-	if errors.Is(err, disk.ErrUnavailable) {
+	r, err := system.Start(ctx, l, Shape{Dir: t.TempDir(), Variant: system.Variants[0], Disks: kind})
+	if errors.Is(err, disk.ErrUnavailable) || errors.Is(err, faultfs.ErrUnavailable) {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -38,7 +39,13 @@ func startOnDisks(t *testing.T, l *Lab, name string) Running {
 
 // TestPowerOfServer: a row that was committed at full durability is there after a power loss, and the server recovers by itself.
 func TestPowerOfServer(t *testing.T) {
-	r := startOnDisks(t, newLab(t), "standalone")
+	for _, kind := range []DiskKind{DiskExt4, DiskFault} {
+		t.Run(string(kind), func(t *testing.T) { cutPowerOfServer(t, kind) })
+	}
+}
+
+func cutPowerOfServer(t *testing.T, kind DiskKind) {
+	r := startOnDisks(t, newLab(t), "standalone", kind)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	s := r.(*replication).servers[0]
@@ -71,7 +78,7 @@ func TestPowerOfServer(t *testing.T) {
 
 // TestTriremeOnDisks: every node of a cluster runs on a disk of its own.
 func TestTriremeOnDisks(t *testing.T) {
-	r := startOnDisks(t, newLab(t), "trireme-logger")
+	r := startOnDisks(t, newLab(t), "trireme-logger", DiskExt4)
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)

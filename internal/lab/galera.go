@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/disk"
 	"trireme/internal/wan"
 )
 
@@ -209,7 +208,7 @@ func (g *galera) Behind(ctx context.Context) (int64, error) {
 	return most - least, nil
 }
 
-func (g *galera) Disk(host string) *disk.Disk { return g.site.diskOf(host) }
+func (g *galera) Disk(host string) Disk { return g.site.diskOf(host) }
 
 func (g *galera) Network() *wan.Net { return g.site.net }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/disk"
 	"trireme/internal/mysqld"
 	"trireme/internal/wan"
 )
@@ -257,7 +256,7 @@ func (m *mgr) Behind(ctx context.Context) (int64, error) {
 	return behindGTID(ctx, all[:len(m.primaries())], all)
 }
 
-func (m *mgr) Disk(host string) *disk.Disk { return m.site.diskOf(host) }
+func (m *mgr) Disk(host string) Disk { return m.site.diskOf(host) }
 
 func (m *mgr) Network() *wan.Net { return m.site.net }
 

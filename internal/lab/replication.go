@@ -8,7 +8,6 @@ import (
 	"maps"
 	"time"
 
-	"trireme/internal/disk"
 	"trireme/internal/wan"
 )
 
@@ -180,7 +179,7 @@ func (r *replication) Behind(ctx context.Context) (int64, error) {
 	return behindGTID(ctx, []*sql.DB{r.servers[0].db}, replicas)
 }
 
-func (r *replication) Disk(host string) *disk.Disk { return r.site.diskOf(host) }
+func (r *replication) Disk(host string) Disk { return r.site.diskOf(host) }
 
 func (r *replication) Network() *wan.Net { return r.site.net }
 

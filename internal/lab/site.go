@@ -10,12 +10,8 @@ import (
 	"strconv"
 
 	"trireme/internal/demo"
-	"trireme/internal/disk"
 	"trireme/internal/wan"
 )
-
-// diskSize of a host is room for the data set, redo and binary logs of a long run. Only what is written takes space.
-const diskSize = 8 << 30
 
 // site is the hosts of one rival. Without a topology they are all this machine, and only their directories differ.
 type site struct {
@@ -32,7 +28,7 @@ type host struct {
 	dir  string // exists
 
 	site   *site
-	disk   *disk.Disk  // nil: the directory is an ordinary one
+	disk   Disk        // nil: the directory is an ordinary one
 	budget *wan.Budget // nil: no limit
 }
 
@@ -59,9 +55,7 @@ func (l *Lab) openSite(ctx context.Context, s Shape, n int) (_ *site, err error)
 			h.addr = out.net.Host(name).Addr.String()
 		}
 		out.hosts = append(out.hosts, h)
-		if s.Disks {
-			h.disk, err = disk.New(ctx, h.dir, diskSize)
-		} else {
+		if h.disk, err = s.newDisk(ctx, h.dir, len(out.hosts)); err == nil {
 			err = os.MkdirAll(h.dir, 0o755)
 		}
 		if err != nil {
@@ -102,7 +96,7 @@ func (h *host) start(c demo.Command) (*demo.Process, error) {
 }
 
 // diskOf a host; nil if it has none.
-func (s *site) diskOf(name string) *disk.Disk {
+func (s *site) diskOf(name string) Disk {
 	for _, h := range s.hosts {
 		if h.name == name {
 			return h.disk

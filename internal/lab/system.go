@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/disk"
 	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
@@ -27,7 +26,8 @@ type Shape struct {
 	Variant  Variant           // one of the system's
 	Options  map[string]string // lines of my.cnf for all servers, on top
 	Dir      string            // scratch; the caller makes and removes it
-	Disks    bool              // each host's directory is a disk of its own, whose power can be cut
+	Disks    DiskKind          // what each host's directory stands on
+	DiskSeed uint64            // of what disks of kind DiskFault lose
 }
 
 func (s Shape) nodes() int {
@@ -114,8 +114,8 @@ type Running interface {
 	Settle(context.Context) error
 	// Behind counts the transactions that were committed and that the slowest server has not applied yet.
 	Behind(context.Context) (int64, error)
-	// Disk of a host; nil without Shape.Disks. Its processes are killed before its power is cut.
-	Disk(host string) *disk.Disk
+	// Disk of a host; nil without Shape.Disks.
+	Disk(host string) Disk
 	// Network that the hosts stand in; nil without a topology.
 	Network() *wan.Net
 	// Stop ends everything; nothing is kept.

@@ -12,7 +12,6 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/disk"
 	"trireme/internal/wan"
 )
 
@@ -38,10 +37,10 @@ const settleLimit = time.Minute
 type trireme struct {
 	*demo.Cluster // nil until it is made
 	lead          string
-	dbs           map[string]*sql.DB    // of data nodes
-	disks         map[string]*disk.Disk // empty without Shape.Disks
-	spare         []string              // names of hosts for more nodes
-	kept          bool                  // what ends is started again
+	dbs           map[string]*sql.DB // of data nodes
+	disks         map[string]Disk    // empty without Shape.Disks
+	spare         []string           // names of hosts for more nodes
+	kept          bool               // what ends is started again
 }
 
 func triremeStarter(loggers func(nodes int) int, durability string) func(context.Context, *Lab, Shape) (Running, error) {
@@ -54,7 +53,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	o := SharedOptions()
 	maps.Copy(o, s.Variant.Options)
 	maps.Copy(o, s.Options)
-	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]*disk.Disk{}}
+	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]Disk{}}
 	for i := range s.Spare {
 		t.spare = append(t.spare, "n"+strconv.Itoa(s.nodes()+i+1))
 	}
@@ -63,7 +62,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 			err = errors.Join(err, t.Stop())
 		}
 	}()
-	if s.Disks {
+	if s.Disks != DiskPlain {
 		if err := t.insertDisks(ctx, s, loggers); err != nil {
 			return nil, err
 		}
@@ -94,7 +93,7 @@ func (t *trireme) insertDisks(ctx context.Context, s Shape, loggers int) (err er
 		if data := s.nodes() - loggers; i >= data {
 			name = "l" + strconv.Itoa(i-data+1)
 		}
-		if t.disks[name], err = disk.New(ctx, filepath.Join(s.Dir, name), diskSize); err != nil {
+		if t.disks[name], err = s.newDisk(ctx, filepath.Join(s.Dir, name), i); err != nil {
 			delete(t.disks, name)
 			return err
 		}
@@ -163,7 +162,7 @@ func (t *trireme) Behind(ctx context.Context) (int64, error) {
 	return behindGTID(ctx, []*sql.DB{t.dbs[t.lead]}, replicas)
 }
 
-func (t *trireme) Disk(host string) *disk.Disk { return t.disks[host] }
+func (t *trireme) Disk(host string) Disk { return t.disks[host] }
 
 func (t *trireme) Network() *wan.Net { return t.Cluster.Network() }
 
