@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"maps"
 	"slices"
@@ -101,7 +102,7 @@ func (w *Workload) Check(ctx context.Context, nodes []Endpoint) (Report, error) 
 		return r, err
 	}
 	if w.mixed != nil {
-		views, err := eachNode(ctx, nodes, w.readMixed)
+		views, err := eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (mixedView, error) { return w.mixed.read(ctx, db, w.cfg.Database) })
 		if err != nil {
 			return r, fmt.Errorf("reading the mixed workload's objects: %w", err)
 		}

@@ -254,62 +254,31 @@ func preparedXIDs(ctx context.Context, db *sql.DB) ([]string, error) {
 
 // readRows counts the rows of every attempt in the workload's tables.
 func (w *Workload) readRows(ctx context.Context, db *sql.DB) (Rows, error) {
-	out := make(Rows, w.cfg.Tables)
-	for t := range out {
-		out[t] = map[Attempt]int{}
-		rows, err := db.QueryContext(ctx, fmt.Sprintf("SELECT writer, seq FROM %s.%s", w.cfg.Database, tableName(t)))
+	var out Rows
+	for t := range w.cfg.Tables {
+		rows, err := readAttempts(ctx, db, w.cfg.Database+"."+tableName(t))
 		if err != nil {
 			return nil, err
 		}
-		for rows.Next() {
-			var a Attempt
-			if err := rows.Scan(&a.Writer, &a.Seq); err != nil {
-				rows.Close()
-				return nil, err
-			}
-			out[t][a]++
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			return nil, err
-		}
+		out = append(out, rows...)
 	}
 	return out, nil
 }
 
-func (w *Workload) readMixed(ctx context.Context, db *sql.DB) (mixedView, error) {
-	v := mixedView{Objects: map[string]bool{}, XARows: map[string]bool{}}
-	err := db.QueryRowContext(ctx, "SELECT COUNT(*), SUM(balance) FROM "+w.cfg.Database+".accounts").Scan(&v.Accounts, &v.Sum)
+// readAttempts counts the rows of every attempt in one table.
+func readAttempts(ctx context.Context, db *sql.DB, table string) (Rows, error) {
+	out := Rows{{}}
+	rows, err := db.QueryContext(ctx, "SELECT writer, seq FROM "+table)
 	if err != nil {
-		return v, err
+		return nil, err
 	}
-	tables, err := queryStrings(ctx, db, "SELECT table_name FROM information_schema.tables WHERE table_schema = '"+w.cfg.Database+"' AND table_name REGEXP '^d[0-9]+$'")
-	if err != nil {
-		return v, err
-	}
-	for _, t := range tables {
-		v.Objects["table "+t] = true
-		var n int
-		if err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+w.cfg.Database+"."+t).Scan(&n); err != nil {
-			return v, err
+	defer rows.Close()
+	for rows.Next() {
+		var a Attempt
+		if err := rows.Scan(&a.Writer, &a.Seq); err != nil {
+			return nil, err
 		}
-		if n > 0 {
-			v.Objects["row "+t] = true
-		}
+		out[0][a]++
 	}
-	users, err := queryStrings(ctx, db, "SELECT user FROM mysql.user WHERE user LIKE '"+w.mixed.run+"\\_%'")
-	if err != nil {
-		return v, err
-	}
-	for _, u := range users {
-		v.Objects["user "+u] = true
-	}
-	xids, err := queryStrings(ctx, db, "SELECT xid FROM "+w.cfg.Database+".xa_rows")
-	if err != nil {
-		return v, err
-	}
-	for _, x := range xids {
-		v.XARows[x] = true
-	}
-	v.Prepared, err = preparedXIDs(ctx, db)
-	return v, err
+	return out, rows.Err()
 }

@@ -115,7 +115,7 @@ func TestJudgeEqual(t *testing.T) {
 
 func TestJudgeMixed(t *testing.T) {
 	state := func() *mixedState {
-		m := newMixedState()
+		m := newMixedState(kindBank, kindDDL, kindACL, kindXA)
 		m.objects = map[string]presence{"table d1": present, "row d1": present, "table d2": absent, "user u": maybe}
 		m.xa = map[string]*xaState{
 			"committed":  {prepared: Acked, commit: true, resolved: true, tried: true},
@@ -126,7 +126,7 @@ func TestJudgeMixed(t *testing.T) {
 		return m
 	}
 	good := func() mixedView {
-		return mixedView{Accounts: mixedAccounts, Sum: mixedAccounts * mixedBalance,
+		return mixedView{Accounts: bankAccounts, Sum: bankAccounts * bankBalance,
 			Objects: map[string]bool{"table d1": true, "row d1": true}, XARows: map[string]bool{"committed": true}}
 	}
 	for _, c := range []struct {

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -31,6 +32,10 @@ func (o Outcome) String() string {
 type Attempt struct {
 	Writer int   `json:"writer"`
 	Seq    int64 `json:"seq"`
+}
+
+func compareAttempts(a, b Attempt) int {
+	return cmp.Or(cmp.Compare(a.Writer, b.Writer), cmp.Compare(a.Seq, b.Seq))
 }
 
 // Counts is the sum of a log.

@@ -2,11 +2,11 @@ package verify
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,15 +16,13 @@ import (
 // The mixed part of a workload: statements that a row insert does not exercise. Each session keeps what it knows, and
 // judge functions below compare that with the nodes.
 //
-//	transfers  money moves between rows; the sum never changes
+//	transfers  money moves between rows; the sum never changes (bank.go)
 //	tables     CREATE, INSERT, ALTER, DROP, with DROP … IF EXISTS of what is missing (and is created next) and
 //	           CREATE … IF NOT EXISTS of what exists: statements without a trace in InnoDB
 //	accounts   CREATE USER, GRANT, the same GRANT again, DROP USER IF EXISTS of nobody
 //	XA         two-phase transactions, some left prepared for a while
 
 const (
-	mixedAccounts = 64
-	mixedBalance  = 1000
 	// mixedPause keeps the DDL sessions from filling the catalogue.
 	mixedPause = 20 * time.Millisecond
 	xaNota     = 1397 // ER_XAER_NOTA: no such prepared transaction
@@ -40,12 +38,14 @@ const (
 )
 
 type mixedState struct {
-	run string // makes names of server-wide objects unique
+	run   string   // makes names of server-wide objects unique
+	kinds []string // of sessions
 
 	mu      sync.Mutex
 	objects map[string]presence // "table d7", "user v…_7", "row d7"
 	xa      map[string]*xaState
 	counts  map[string]int // acknowledged statements by session kind
+	sum     Counts         // statements that commit something to be judged
 }
 
 type xaState struct {
@@ -56,28 +56,34 @@ type xaState struct {
 	tried    bool
 }
 
-func newMixedState() *mixedState {
+func newMixedState(kinds ...string) *mixedState {
 	return &mixedState{
+		kinds:   kinds,
 		run:     fmt.Sprintf("v%x", time.Now().UnixNano()&0xffffffffff),
 		objects: map[string]presence{}, xa: map[string]*xaState{}, counts: map[string]int{},
 	}
 }
 
-func mixedSchema(database string) []string {
-	rows := make([]string, mixedAccounts)
-	for i := range rows {
-		rows[i] = fmt.Sprintf("(%d,%d)", i, mixedBalance)
-	}
-	return []string{
-		"CREATE TABLE " + database + ".accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL)",
-		"INSERT INTO " + database + ".accounts VALUES " + strings.Join(rows, ","),
-		"CREATE TABLE " + database + ".xa_rows (id INT PRIMARY KEY, xid VARCHAR(64) NOT NULL)",
-	}
+// Kinds of mixed sessions.
+const (
+	kindBank = "bank"
+	kindDDL  = "ddl"
+	kindACL  = "acl"
+	kindXA   = "xa"
+)
+
+func mixedSchema(database string) []string { return append(bankSchema(database), xaSchema(database)) }
+
+func xaSchema(database string) string {
+	return "CREATE TABLE " + database + ".xa_rows (id INT PRIMARY KEY, xid VARCHAR(64) NOT NULL)"
 }
 
 // sessions of the mixed workload. Each runs until its context ends.
 func (m *mixedState) sessions(cfg Config) []func(context.Context) error {
 	loop := func(name string, pause time.Duration, step func(s *session, k int)) func(context.Context) error {
+		if cfg.Rate > 0 {
+			pause = max(pause, time.Duration(float64(time.Second)/cfg.Rate))
+		}
 		return func(ctx context.Context) error {
 			s, err := newSession(cfg.Login, cfg.Database)
 			if err != nil {
@@ -86,25 +92,32 @@ func (m *mixedState) sessions(cfg Config) []func(context.Context) error {
 			defer s.close()
 			for k := 1; s.connect(ctx) == nil; k++ {
 				step(s, k)
-				select {
-				case <-ctx.Done():
-				case <-time.After(pause):
-				}
+				rest(ctx, pause)
 			}
 			return nil
 		}
 	}
-	return []func(context.Context) error{
-		loop("transfer", time.Millisecond, m.transfer),
-		loop("table", mixedPause, m.tables),
-		loop("account", mixedPause, func(s *session, k int) { m.accounts(s, k, cfg.Database) }),
-		loop("XA", mixedPause, m.twoPhase),
+	var out []func(context.Context) error
+	for _, kind := range m.kinds {
+		out = append(out, map[string]func(context.Context) error{
+			kindBank: loop("transfer", time.Millisecond, m.transfer),
+			kindDDL:  loop("table", mixedPause, m.tables),
+			kindACL:  loop("account", mixedPause, func(s *session, k int) { m.accounts(s, k, cfg.Database) }),
+			kindXA:   loop("XA", mixedPause, m.twoPhase),
+		}[kind])
 	}
+	return out
 }
 
 func (m *mixedState) count(kind string) {
 	m.mu.Lock()
 	m.counts[kind]++
+	m.mu.Unlock()
+}
+
+func (m *mixedState) sumUp(o Outcome) {
+	m.mu.Lock()
+	m.sum = m.sum.with(o)
 	m.mu.Unlock()
 }
 
@@ -115,11 +128,7 @@ func (m *mixedState) set(object string, p presence) {
 }
 
 func (m *mixedState) transfer(s *session, k int) {
-	from, to, amount := k%mixedAccounts, (k*7+3)%mixedAccounts, k%50
-	if s.exec("BEGIN") == nil &&
-		s.exec("UPDATE accounts SET balance = balance - ? WHERE id = ?", amount, from) == nil &&
-		s.exec("UPDATE accounts SET balance = balance + ? WHERE id = ?", amount, to) == nil &&
-		s.exec("COMMIT") == nil {
+	if (Transfer{From: k % bankAccounts, To: (k*7 + 3) % bankAccounts, Amount: int64(k % 50)}).run(s) == Acked {
 		m.count("transfers")
 	}
 }
@@ -134,7 +143,9 @@ func (m *mixedState) change(s *session, kind, object string, after presence, stm
 	}
 	m.objects[object] = maybe
 	m.mu.Unlock()
-	switch commitOutcome(s.exec(stmt)) {
+	outcome := commitOutcome(s.exec(stmt))
+	m.sumUp(outcome)
+	switch outcome {
 	case Acked:
 		m.set(object, after)
 		m.count(kind)
@@ -182,6 +193,7 @@ func (m *mixedState) twoPhase(s *session, k int) {
 	m.settlePrepare(x, Unknown)
 	outcome := commitOutcome(s.exec("XA PREPARE '" + xid + "'"))
 	m.settlePrepare(x, outcome)
+	m.sumUp(outcome)
 	if outcome != Acked {
 		return
 	}
@@ -211,6 +223,7 @@ func (m *mixedState) decide(s *session, xid string, x *xaState) {
 		verb = "XA COMMIT"
 	}
 	err := s.exec(verb + " '" + xid + "'")
+	m.sumUp(commitOutcome(err))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var my *mysql.MySQLError
@@ -275,22 +288,78 @@ func (m *mixedState) noteGone(left []string) {
 
 // mixedView is what one node holds of the mixed workload.
 type mixedView struct {
-	Accounts, Sum int64
-	Objects       map[string]bool
-	XARows        map[string]bool // by xid
-	Prepared      []string        // xids of XA RECOVER
+	Accounts int64           `json:"accounts,omitempty"`
+	Sum      int64           `json:"sum,omitempty"`
+	Objects  map[string]bool `json:"objects,omitempty"`
+	XARows   map[string]bool `json:"xa_rows,omitempty"`  // by xid
+	Prepared []string        `json:"prepared,omitempty"` // xids of XA RECOVER
 }
 
-// judgeMixed compares what the client knows with what each node holds.
+// read looks at what one node holds, for the sessions there are.
+func (m *mixedState) read(ctx context.Context, db *sql.DB, database string) (mixedView, error) {
+	v := mixedView{Objects: map[string]bool{}, XARows: map[string]bool{}}
+	for _, kind := range m.kinds {
+		read := map[string]func(context.Context, *sql.DB, string, *mixedView) error{
+			kindBank: readSum, kindDDL: readTables, kindACL: m.readUsers, kindXA: readXA,
+		}[kind]
+		if err := read(ctx, db, database, &v); err != nil {
+			return v, err
+		}
+	}
+	return v, nil
+}
+
+func readSum(ctx context.Context, db *sql.DB, database string, v *mixedView) error {
+	return db.QueryRowContext(ctx, "SELECT COUNT(*), SUM(balance) FROM "+database+".accounts").Scan(&v.Accounts, &v.Sum)
+}
+
+func readTables(ctx context.Context, db *sql.DB, database string, v *mixedView) error {
+	tables, err := queryStrings(ctx, db, "SELECT table_name FROM information_schema.tables WHERE table_schema = '"+database+"' AND table_name REGEXP '^d[0-9]+$'")
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		v.Objects["table "+t] = true
+		var n int
+		if err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+database+"."+t).Scan(&n); err != nil {
+			return err
+		}
+		if n > 0 {
+			v.Objects["row "+t] = true
+		}
+	}
+	return nil
+}
+
+func (m *mixedState) readUsers(ctx context.Context, db *sql.DB, _ string, v *mixedView) error {
+	users, err := queryStrings(ctx, db, "SELECT user FROM mysql.user WHERE user LIKE '"+m.run+"\\_%'")
+	for _, u := range users {
+		v.Objects["user "+u] = true
+	}
+	return err
+}
+
+func readXA(ctx context.Context, db *sql.DB, database string, v *mixedView) error {
+	xids, err := queryStrings(ctx, db, "SELECT xid FROM "+database+".xa_rows")
+	if err != nil {
+		return err
+	}
+	for _, x := range xids {
+		v.XARows[x] = true
+	}
+	v.Prepared, err = preparedXIDs(ctx, db)
+	return err
+}
+
+// judge compares what the client knows with what each node holds.
 func (m *mixedState) judge(nodes map[string]mixedView) []Problem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var problems []Problem
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
 		v := nodes[node]
-		if v.Accounts != mixedAccounts || v.Sum != mixedAccounts*mixedBalance {
-			problems = append(problems, Problem{Kind: Broken, Node: node, Detail: fmt.Sprintf("transfers: %d accounts with %d in all, want %d with %d",
-				v.Accounts, v.Sum, mixedAccounts, mixedAccounts*mixedBalance)})
+		if slices.Contains(m.kinds, kindBank) {
+			problems = append(problems, judgeSum(node, v.Accounts, v.Sum)...)
 		}
 		problems = append(problems, m.judgeObjects(node, v)...)
 		problems = append(problems, m.judgeXA(node, v)...)

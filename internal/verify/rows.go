@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 )
 
 // rowsPart is the Workload (writers of rows, each logged) as one of a Set.
@@ -60,8 +59,8 @@ type rowCount struct {
 	Rows int `json:"rows"`
 }
 
-// rowsFinal is what the nodes held, and which workload it was.
-type rowsFinal struct {
+// rowsFile is what the nodes held, and which workload it was.
+type rowsFile struct {
 	Shape Shape                 `json:"shape"`
 	Nodes map[string][]rowCount `json:"nodes"`
 }
@@ -70,24 +69,11 @@ func (p *rowsPart) save(dir string) error {
 	if err := p.log.Flush(); err != nil {
 		return err
 	}
-	f := rowsFinal{Shape: Shape{p.cfg.Tables, p.cfg.PairEvery}, Nodes: map[string][]rowCount{}}
-	for node, rows := range p.nodes {
-		list := []rowCount{}
-		for t, table := range rows {
-			for a, n := range table {
-				list = append(list, rowCount{t, a, n})
-			}
-		}
-		slices.SortFunc(list, func(a, b rowCount) int {
-			return slices.Compare([]int64{int64(a.Table), int64(a.Writer), a.Seq}, []int64{int64(b.Table), int64(b.Writer), b.Seq})
-		})
-		f.Nodes[node] = list
-	}
-	return saveJSON(dir, "rows.json", f)
+	return saveJSON(dir, "rows.json", rowsFile{Shape{p.cfg.Tables, p.cfg.PairEvery}, flatten(p.nodes)})
 }
 
 func (p *rowsPart) load(dir string) error {
-	var f rowsFinal
+	var f rowsFile
 	if err := loadJSON(dir, "rows.json", &f); err != nil {
 		return err
 	}
@@ -95,19 +81,40 @@ func (p *rowsPart) load(dir string) error {
 	if err != nil {
 		return err
 	}
-	p.log, p.cfg.Tables, p.cfg.PairEvery, p.nodes = log, f.Shape.Tables, f.Shape.PairEvery, map[string]Rows{}
-	for node, list := range f.Nodes {
-		rows := make(Rows, f.Shape.Tables)
+	p.log, p.cfg.Tables, p.cfg.PairEvery = log, f.Shape.Tables, f.Shape.PairEvery
+	p.nodes, err = unflatten(f.Nodes, f.Shape.Tables)
+	return err
+}
+
+// flatten makes lists of what nodes hold, in a fixed order.
+func flatten(nodes map[string]Rows) map[string][]rowCount {
+	out := map[string][]rowCount{}
+	for node, rows := range nodes {
+		list := []rowCount{}
+		for t, table := range rows {
+			for _, a := range sortedAttempts(table) {
+				list = append(list, rowCount{t, a, table[a]})
+			}
+		}
+		out[node] = list
+	}
+	return out
+}
+
+func unflatten(nodes map[string][]rowCount, tables int) (map[string]Rows, error) {
+	out := map[string]Rows{}
+	for node, list := range nodes {
+		rows := make(Rows, tables)
 		for t := range rows {
 			rows[t] = map[Attempt]int{}
 		}
 		for _, c := range list {
 			if c.Table < 0 || c.Table >= len(rows) {
-				return fmt.Errorf("rows.json names table %d of %d", c.Table, len(rows))
+				return nil, fmt.Errorf("what %s held: table %d of %d", node, c.Table, len(rows))
 			}
 			rows[c.Table][c.Attempt] = c.Rows
 		}
-		p.nodes[node] = rows
+		out[node] = rows
 	}
-	return nil
+	return out, nil
 }

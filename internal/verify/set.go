@@ -12,7 +12,7 @@ import (
 )
 
 // Workloads are the names that a Set knows, in the order in which it reports on them.
-var Workloads = []string{"register", "append", "rows"}
+var Workloads = []string{"register", "append", "bank", "rows", "ddl", "acl", "xa", "large", "vanish"}
 
 // SetConfig says what a Set runs.
 type SetConfig struct {
@@ -159,6 +159,14 @@ func (s *Set) newPart(name string) (part, error) {
 		return &registerPart{set: s}, nil
 	case "append":
 		return newAppendPart(s), nil
+	case "bank":
+		return &bankPart{set: s}, nil
+	case kindDDL, kindACL, kindXA:
+		return newMixedPart(s, name), nil
+	case "large":
+		return &largePart{set: s}, nil
+	case "vanish":
+		return &vanishPart{set: s}, nil
 	case "rows":
 		return newRowsPart(s)
 	}

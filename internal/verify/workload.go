@@ -83,7 +83,7 @@ func New(cfg Config) (*Workload, error) {
 	}
 	w := &Workload{cfg: cfg, log: log, meter: NewMeter(time.Now)}
 	if cfg.Mixed {
-		w.mixed = newMixedState()
+		w.mixed = newMixedState(kindBank, kindDDL, kindACL, kindXA)
 	}
 	return w, nil
 }

@@ -1,0 +1,108 @@
+package verify
+
+import (
+	"context"
+	"database/sql"
+)
+
+// mixedPart is one kind of mixed session (DDL, account statements, XA) as a workload of a Set.
+type mixedPart struct {
+	set   *Set
+	kind  string
+	state *mixedState
+	views map[string]mixedView
+}
+
+func newMixedPart(s *Set, kind string) *mixedPart {
+	return &mixedPart{set: s, kind: kind, state: newMixedState(kind)}
+}
+
+func (p *mixedPart) config() Config {
+	return Config{Login: p.set.cfg.Login, Database: p.set.cfg.Database, Rate: p.set.cfg.Rate}
+}
+
+func (p *mixedPart) name() string { return p.kind }
+
+func (p *mixedPart) schema() []string {
+	if p.kind == kindXA {
+		return []string{xaSchema(p.set.cfg.Database)}
+	}
+	return nil
+}
+
+func (p *mixedPart) clients() []client {
+	var out []client
+	for _, f := range p.state.sessions(p.config()) {
+		out = append(out, f)
+	}
+	return out
+}
+
+func (p *mixedPart) counts() Counts {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	return p.state.sum
+}
+
+func (p *mixedPart) finish(ctx context.Context) error {
+	if p.kind != kindXA {
+		return nil
+	}
+	return p.state.finish(ctx, p.config())
+}
+
+func (p *mixedPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
+	p.views, err = eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (mixedView, error) {
+		return p.state.read(ctx, db, p.set.cfg.Database)
+	})
+	return err
+}
+
+func (p *mixedPart) judge() Part {
+	v := Part{Figures: map[string]int64{}, Problems: p.state.judge(p.views)}
+	for what, n := range p.state.counts {
+		v.Figures[what] = int64(n)
+	}
+	return v
+}
+
+// mixedFile is what is kept of it.
+type mixedFile struct {
+	Objects map[string]presence  `json:"objects"`
+	XA      map[string]xaFile    `json:"xa"`
+	Counts  map[string]int       `json:"counts"`
+	Sum     Counts               `json:"sum"`
+	Nodes   map[string]mixedView `json:"nodes"`
+}
+
+type xaFile struct {
+	Prepared Outcome `json:"prepared"`
+	Commit   bool    `json:"commit,omitempty"`
+	Resolved bool    `json:"resolved,omitempty"`
+	Gone     bool    `json:"gone,omitempty"`
+	Tried    bool    `json:"tried,omitempty"`
+}
+
+func (p *mixedPart) save(dir string) error {
+	m := p.state
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := mixedFile{Objects: m.objects, XA: map[string]xaFile{}, Counts: m.counts, Sum: m.sum, Nodes: p.views}
+	for xid, x := range m.xa {
+		f.XA[xid] = xaFile{x.prepared, x.commit, x.resolved, x.gone, x.tried}
+	}
+	return saveJSON(dir, p.kind+".json", f)
+}
+
+func (p *mixedPart) load(dir string) error {
+	f := mixedFile{}
+	if err := loadJSON(dir, p.kind+".json", &f); err != nil {
+		return err
+	}
+	m := p.state
+	m.objects, m.counts, m.sum, p.views = f.Objects, f.Counts, f.Sum, f.Nodes
+	for xid, x := range f.XA {
+		m.xa[xid] = &xaState{x.Prepared, x.Commit, x.Resolved, x.Gone, x.Tried}
+	}
+	return nil
+}
