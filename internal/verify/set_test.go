@@ -71,3 +71,92 @@ func TestRecheckRows(t *testing.T) {
 		})
 	}
 }
+
+// TestRecheckFindsWhatCheckFound fills every workload with a history that has one fault, and judges it from memory and from the files.
+func TestRecheckFindsWhatCheckFound(t *testing.T) {
+	dir := t.TempDir()
+	s := keepSet(t, dir)
+	want := map[string]Kind{}
+	for _, p := range s.parts {
+		switch p := p.(type) {
+		case *registerPart:
+			p.history.ops = []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(500, 501, 1)}
+			want["register"] = Stale
+		case *appendPart:
+			p.levels[0].history.ops = []Txn{txn(0, 1, Acked, "a1:1"), txn(2, 3, Failed, "a1:2"), txn(4, 5, Unknown, "r1[]")}
+			p.levels[0].finals = []Txn{final("n1", "r1[1 2]")}
+			p.levels[1].history.ops = []Txn{txn(0, 9, Acked, "r1[]; a1:3"), txn(0, 9, Acked, "r1[]; a1:4")}
+			p.levels[1].finals = []Txn{final("n1", "r1[3 4]")}
+			want["append"] = G1a
+		case *bankPart:
+			p.transfers.ops = []Transfer{transfer(1, Acked)}
+			p.reads.ops = []BankRead{{Accounts: bankAccounts, Sum: 1}}
+			p.held = map[string]BankState{"n1": bankAfter()}
+			want["bank"] = Lost
+		case *rowsPart:
+			p.log.Settle(0, p.log.Begin(0), Acked)
+			p.nodes = map[string]Rows{"n1": {{}, {}, {}, {}}}
+			want["rows"] = Lost
+		case *mixedPart:
+			p.state.objects["table d1"], p.state.objects["table d2"] = present, absent
+			p.state.xa["x"] = &xaState{prepared: Acked, commit: true, resolved: true}
+			p.views = map[string]mixedView{"n1": {Objects: map[string]bool{"table d2": true}}}
+			want[p.kind] = Resurrected
+		case *largePart:
+			p.history.ops = []LargeTrx{{Span: Span{Outcome: Acked}, Number: 1, Rows: 5}}
+			p.held = map[string]map[int64]LargeRows{"n1": {1: {4, 4}}}
+			want["large"] = Torn
+		case *vanishPart:
+			p.writes.ops = []SeenWrite{seen(1, Acked), seen(2, Unknown)}
+			p.views.ops = []View{view("n1", "a", 50, 1, 2), view("n1", "a", 60, 1)}
+			p.held = holds(1, 2)
+			want["vanish"] = Vanished
+		default:
+			t.Fatalf("no fault for %s", p.name())
+		}
+	}
+	s.nodes = []string{"n1"}
+	if err := s.save(); err != nil {
+		t.Fatal(err)
+	}
+	var fromMemory Report
+	s.judge(&fromMemory)
+	fromFiles, err := Recheck(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(fromMemory.Problems, fromFiles.Problems) {
+		t.Errorf("from memory %v\nfrom files %v", fromMemory.Problems, fromFiles.Problems)
+	}
+	for i, p := range fromFiles.Parts {
+		if !slices.Contains(kinds(p.Problems), want[p.Workload]) {
+			t.Errorf("%s: %v, want %q", p.Workload, p.Problems, want[p.Workload])
+		}
+		if !slices.Equal(p.Stale, fromMemory.Parts[i].Stale) {
+			t.Errorf("%s: stale reads %v, from memory %v", p.Workload, p.Stale, fromMemory.Parts[i].Stale)
+		}
+	}
+	if fromFiles.OK() || !strings.Contains(fromFiles.String(), "PROBLEMS") {
+		t.Error("a report with problems says ok")
+	}
+}
+
+// TestClientsChooseBySeed: the same seed makes the same choices, another client's or another seed's are others.
+func TestClientsChooseBySeed(t *testing.T) {
+	choices := func(seed uint64, workload string, client int) (out []int) {
+		r := (&Set{cfg: SetConfig{Seed: seed}}).random(workload, client)
+		for range 20 {
+			out = append(out, r.IntN(100))
+		}
+		return out
+	}
+	first := choices(1, "register", 0)
+	if !slices.Equal(first, choices(1, "register", 0)) {
+		t.Error("one seed, two choices")
+	}
+	for _, other := range [][]int{choices(2, "register", 0), choices(1, "register", 1), choices(1, "append", 0)} {
+		if slices.Equal(first, other) {
+			t.Error("the same choices everywhere")
+		}
+	}
+}
