@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -40,6 +41,7 @@ type logModel struct {
 	base     uint64   // the entries up to here are not known by themselves: a snapshot
 	terms    []uint64 // of base+1, base+2, ...
 	durable  uint64   // highest index that was synced
+	proven   uint64   // what is on disk says itself that everything up to here was synced
 	most     uint64   // the most that durable ever was
 	promised uint64   // highest term of an answer
 	voted    uint64   // the node voted for in that term
@@ -87,7 +89,7 @@ func (c *checks) appended(n *Node, entries []*raftpb.Entry) {
 		}
 		if at := e.GetIndex(); at <= l.last() && l.term(at) != e.GetTerm() {
 			l.terms = l.terms[:at-l.base-1]
-			l.durable = min(l.durable, at-1)
+			l.durable, l.proven = min(l.durable, at-1), min(l.proven, at-1)
 		}
 		if e.GetIndex() > l.last() {
 			l.terms = append(l.terms, e.GetTerm())
@@ -112,6 +114,7 @@ func (c *checks) same(n *Node, e *raftpb.Entry, prevTerm uint64) {
 // synced is told that everything that a node has written is durable.
 func (c *checks) synced(n *Node) {
 	l := c.log(n)
+	l.proven = l.durable // the records that were synced now were written when the log knew that much
 	l.durable = l.last()
 	l.most = max(l.most, l.durable)
 }
@@ -123,7 +126,7 @@ func (c *checks) reset(n *Node, snap *raftpb.Snapshot) {
 		c.w.Violate("state-machine safety", "node %d got a snapshot at %d of term %d, which is not committed", n.ID, index, snap.GetMetadata().GetTerm())
 		return
 	}
-	l.base, l.terms, l.durable, l.most = index, l.terms[:0], index, max(l.most, index)
+	l.base, l.terms, l.durable, l.proven, l.most = index, l.terms[:0], index, index, max(l.most, index)
 }
 
 // reopened compares what a node finds on its disk with what was fsynced there, and reports whether it may go on.
@@ -133,11 +136,22 @@ func (c *checks) reopened(n *Node) bool {
 	first, _ := n.log.FirstIndex()
 	last, _ := n.log.LastIndex()
 	if last < l.durable {
+		if n.rotten != "" && last >= l.proven {
+			// The damage is in what was written last, which nothing says was synced: it looks like a torn write.
+			c.w.count(cRotUnseen)
+			n.lose("its last entries have rotted")
+			return false
+		}
 		c.w.Violate("S2", "node %d had fsynced up to entry %d and opens with a log to %d", n.ID, l.durable, last)
 		return false
 	}
 	if hs, _, err := n.log.InitialState(); err == nil && hs != nil || l.promised > 0 {
 		if hs.GetTerm() < l.promised || hs.GetTerm() == l.promised && l.voted != 0 && hs.GetVote() != l.voted {
+			if strings.HasSuffix(n.rotten, "/state") { // its other copy may be an older one until the next sync
+				c.w.count(cRotUnseen)
+				n.lose("its vote has rotted")
+				return false
+			}
 			c.w.Violate("S2", "node %d had answered in term %d with a vote for %d, and opens with term %d and a vote for %d",
 				n.ID, l.promised, l.voted, hs.GetTerm(), hs.GetVote())
 			return false
@@ -154,7 +168,7 @@ func (c *checks) reopened(n *Node) bool {
 		terms = append(terms, term)
 	}
 	entries, err := n.log.Entries(first, last+1, 1<<40)
-	if err != nil && !(n.damaged && errors.Is(err, raftlog.ErrCorrupt)) { // a closed segment that has rotted shows when it is read
+	if err != nil && !(n.rotten != "" && errors.Is(err, raftlog.ErrCorrupt)) { // a closed segment that has rotted shows when it is read
 		c.w.Violate("S2", "node %d opens its log and cannot read it: %v", n.ID, err)
 		return false
 	}
@@ -162,7 +176,7 @@ func (c *checks) reopened(n *Node) bool {
 		c.same(n, e, prev)
 		prev = e.GetTerm()
 	}
-	l.base, l.terms, l.durable = first-1, terms, last
+	l.base, l.terms, l.durable, l.proven = first-1, terms, last, last
 	l.most = max(l.most, last)
 	return true
 }
@@ -372,6 +386,7 @@ func (c *checks) membership(n *Node, index uint64) {
 	if index < uint64(c.w.plan.nodes) {
 		return // the first membership comes in pieces, and its members begin with the whole of it
 	}
+	n.confAt = index
 	s := n.st.Status()
 	now := conf{index, sorted(s.Voters), sorted(s.Outgoing), sorted(s.Learners)}
 	at, known := slices.BinarySearchFunc(c.confs, index, func(f conf, i uint64) int { return int(f.index) - int(i) })

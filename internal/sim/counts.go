@@ -35,6 +35,7 @@ const (
 	cFullDisks
 	cBitFlips
 	cCorruptFound
+	cRotUnseen
 	cLost
 	cPeerGone
 	cTransfers
@@ -52,7 +53,7 @@ const (
 var counterNames = [numCounters]string{
 	"steps", "proposals", "accepted", "acknowledged", "commits", "reads", "reads_answered", "lease_reads", "lease_steps", "elections", "starts",
 	"kills", "power_losses", "pauses", "partitions", "bad_links", "clock_changes", "slow_disks", "disk_failures", "full_disks", "bit_flips",
-	"corruptions_found", "disks_lost", "peer_gone", "transfers", "deposed", "membership_asked", "membership_changes", "purges", "snapshots",
+	"corruptions_found", "corruptions_of_the_tail", "disks_lost", "peer_gone", "transfers", "deposed", "membership_asked", "membership_changes", "purges", "snapshots",
 	"messages", "messages_lost", "appends",
 }
 

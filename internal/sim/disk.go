@@ -28,7 +28,7 @@ type disk struct {
 	failed   bool // an operation has failed in this life
 	cutIn    int  // operations until the power is cut; 0: never
 	powerCut bool
-	damaged  bool // bits were flipped in what was durable
+	rotten   string // the file in which a bit was flipped; "": none
 }
 
 func (d *disk) init(n *Node) {
@@ -93,6 +93,9 @@ type store struct {
 
 // Append is consensus.Storage's.
 func (s *store) Append(entries []*raftpb.Entry) error {
+	if s.n.w.opts.broken.entries && s.n.ID == 2 {
+		entries = garbleAll(entries)
+	}
 	if err := s.Log.Append(entries); err != nil {
 		return err
 	}
@@ -102,11 +105,23 @@ func (s *store) Append(entries []*raftpb.Entry) error {
 
 // Sync is consensus.Storage's.
 func (s *store) Sync() error {
+	if s.n.w.opts.broken.sync {
+		s.n.w.check.synced(s.n)
+		return nil
+	}
 	if err := s.Log.Sync(); err != nil {
 		return err
 	}
 	s.n.w.check.synced(s.n)
 	return nil
+}
+
+// SetHardState is consensus.Storage's.
+func (s *store) SetHardState(hs *raftpb.HardState) error {
+	if s.n.w.opts.broken.vote {
+		hs = &raftpb.HardState{Term: hs.Term, Commit: hs.Commit}
+	}
+	return s.Log.SetHardState(hs)
 }
 
 // ResetTo is consensus.Storage's.

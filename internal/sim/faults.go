@@ -72,7 +72,7 @@ func (k faultKind) String() string { return faultNames[k] }
 // weights say how often each fault is drawn.
 var weights = [numFaults]int{fKill: 8, fKillAll: 1, fPower: 5, fPowerAll: 2, fPowerAt: 4, fPause: 5, fIsolate: 6, fDeaf: 2, fMute: 2, fOneWay: 3,
 	fSplit: 4, fBridge: 2, fDelay: 2, fLoss: 2, fDouble: 1, fReorder: 2, fClock: 3, fSlowDisk: 2, fHungDisk: 2, fFailDisk: 3, fFullDisk: 2,
-	fFlip: 2, fDiskLoss: 1, fTransfer: 6, fCampaign: 2, fDepose: 2, fPurge: 4, fChange: 8}
+	fFlip: 2, fDiskLoss: 1, fTransfer: 6, fCampaign: 2, fDepose: 2, fPurge: 8, fChange: 9}
 
 // quiet is how long a cluster is left alone to begin with.
 const quiet = 1500 * time.Millisecond
@@ -176,7 +176,7 @@ func (w *World) hit(f fault, rnd *rand.Rand, n *Node) {
 		})
 	case fClock:
 		w.count(cClocks)
-		n.clock.setRate(w.now, 0.92+0.16*rnd.Float64())
+		n.clock.setRate(w.now, w.clockRate(rnd))
 	case fSlowDisk:
 		w.count(cSlowDisks)
 		slow := time.Duration(5+rnd.IntN(300)) * time.Millisecond
@@ -203,6 +203,12 @@ func (w *World) hit(f fault, rnd *rand.Rand, n *Node) {
 	}
 }
 
+// clockRate is what S10 allows: two clocks never differ by a fifth.
+func (w *World) clockRate(rnd *rand.Rand) float64 {
+	most := 0.08 + w.opts.broken.clock
+	return 1 - most + 2*most*rnd.Float64()
+}
+
 // flip turns a bit of what a node's disk holds.
 func (w *World) flip(n *Node, rnd *rand.Rand) {
 	names, err := n.fs.ReadDir(logDir)
@@ -214,7 +220,7 @@ func (w *World) flip(n *Node, rnd *rand.Rand) {
 	if err != nil || len(b) == 0 {
 		return
 	}
-	n.damaged = true
+	n.rotten = name
 	w.count(cBitFlips)
 	bit := rnd.Int64N(int64(len(b)) * 8)
 	w.Tracef("%d: bit %d of %s turns", n.ID, bit, name)
@@ -227,21 +233,33 @@ func (w *World) flip(n *Node, rnd *rand.Rand) {
 	}
 }
 
-// spare tells whether the cluster can do without a node's disk: a majority of the voters, of every membership that may be in force,
-// keeps its own. More than that nobody promises.
+// spare tells whether the cluster can do without a node's disk: a majority of the voters keeps its own, of every membership that is in
+// force on a voter or may come to be. More than that nobody promises.
 func (w *World) spare(n *Node) bool {
 	c := &w.check
-	if n.lost || n.damaged || len(c.confs) == 0 || uint64(len(c.entries)) < c.lastChange {
+	if n.lost || n.rotten != "" || len(c.confs) == 0 || uint64(len(c.entries)) < c.lastChange {
 		return false
 	}
-	now := &c.confs[len(c.confs)-1]
-	left := uint64(0)
+	left, newest := uint64(0), &c.confs[len(c.confs)-1]
+	oldest := newest.index
 	for _, m := range w.nodes {
-		if m != n && !m.lost && !m.damaged {
-			left |= 1 << m.ID
+		if m == n || m.lost || m.rotten != "" {
+			continue
+		}
+		left |= 1 << m.ID
+		if slices.Contains(newest.voters, m.ID) || slices.Contains(newest.outgoing, m.ID) {
+			oldest = min(oldest, m.confAt)
 		}
 	}
-	return now.isQuorum(left)
+	for i := len(c.confs) - 1; i >= 0; i-- {
+		if !c.confs[i].isQuorum(left) {
+			return false
+		}
+		if c.confs[i].index <= oldest {
+			break
+		}
+	}
+	return true
 }
 
 // partition cuts links.
@@ -281,6 +299,9 @@ func (w *World) partition(f fault, rnd *rand.Rand, n *Node) {
 		}
 	}
 	w.Tracef("cut: %v", cut)
+	if w.opts.broken.heal {
+		return
+	}
 	w.At(f.dur, func() {
 		for _, c := range cut {
 			w.net.addCut(w.now, c[0], c[1], -1)

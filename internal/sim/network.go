@@ -69,6 +69,7 @@ func (w *World) arrival(from, to uint64, stream int) time.Duration {
 // send is consensus's Config.Send.
 func (n *Node) send(messages []*raftpb.Message) {
 	for _, m := range messages {
+		m = n.lie(m)
 		n.w.check.sent(n, m)
 		n.post(m)
 	}
@@ -103,6 +104,9 @@ func (n *Node) post(m *raftpb.Message) {
 			n.reportSnapshot(m.GetTo(), false)
 		}
 		return
+	}
+	if w.opts.broken.frames && len(frame)%50 == 7 {
+		frame[4+w.rnd.IntN(4)] ^= 0x40
 	}
 	copies := 1
 	if w.net.double > 0 && w.rnd.IntN(1000) < w.net.double {

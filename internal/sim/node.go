@@ -58,6 +58,7 @@ type Node struct {
 	working bool             // an apply is due
 	// confFrom is the entry of the membership that was in force when this life began: that of older ones cannot be seen.
 	confFrom uint64
+	confAt   uint64 // the entry of the membership in force
 
 	lost    bool   // the disk is gone or unusable: the id never comes back
 	lostWhy string // for the trace
@@ -72,7 +73,7 @@ const clusterID = 0x5117
 func (w *World) addNode(founder bool) *Node {
 	n := &Node{ID: uint64(len(w.nodes) + 1), w: w, founder: founder}
 	n.disk.init(n)
-	n.clock.rate = 0.92 + 0.16*w.rnd.Float64()
+	n.clock.rate = w.clockRate(w.rnd)
 	n.clock.base = int64(time.Hour) + w.rnd.Int64N(int64(time.Hour))
 	w.nodes = append(w.nodes, n)
 	w.net.grow(len(w.nodes))
@@ -137,13 +138,13 @@ func (n *Node) start() {
 	}
 	n.life++
 	n.disk.mend()
-	log, err := raftlog.Open(raftlog.Options{Dir: logDir, FS: n.fs, SegmentBytes: 6 << 10, CacheBytes: 4 << 10, ZeroAheadBytes: 4 << 10,
+	log, err := raftlog.Open(raftlog.Options{Dir: logDir, FS: n.fs, SegmentBytes: 4 << 10, CacheBytes: 4 << 10, ZeroAheadBytes: 4 << 10,
 		Cluster: clusterID, NodeID: n.ID})
 	if err != nil {
 		n.failedStart(err)
 		return
 	}
-	n.log, n.confFrom = log, log.ConfStateIndex()
+	n.log, n.confFrom, n.confAt = log, log.ConfStateIndex(), log.ConfStateIndex()
 	if !n.w.check.reopened(n) {
 		return
 	}
@@ -211,7 +212,7 @@ func (n *Node) failedStart(err error) {
 	switch {
 	case n.disk.powerCut:
 		n.powerLoss()
-	case (errors.Is(err, raftlog.ErrCorrupt) || errors.Is(err, consensus.ErrStorageInconsistent)) && n.disk.damaged:
+	case (errors.Is(err, raftlog.ErrCorrupt) || errors.Is(err, consensus.ErrStorageInconsistent)) && n.rotten != "":
 		n.lose("the log is damaged")
 		n.w.count(cCorruptFound)
 	case n.disk.mayFail():
@@ -321,12 +322,16 @@ func (n *Node) apply() {
 }
 
 func (n *Node) committed(entries []*raftpb.Entry) {
+	if n.w.opts.broken.deliver && n.ID == 2 {
+		entries = garbleAll(entries)
+	}
 	n.w.check.committed(n, entries)
 	n.top.Committed(entries)
 }
 
 func (n *Node) snapshot(s *raftpb.Snapshot) {
 	n.w.count(cSnapshots)
+	n.confAt = max(n.confAt, s.GetMetadata().GetIndex())
 	n.w.Tracef("%d: log replaced by a snapshot at %d", n.ID, s.GetMetadata().GetIndex())
 	n.top.Snapshot(s)
 }
@@ -349,7 +354,7 @@ func (n *Node) fatal(err error) {
 		n.end(false)
 		n.fs.Kill()
 		n.w.At(time.Second, n.start)
-	case n.disk.damaged && strings.Contains(err.Error(), raftlog.ErrCorrupt.Error()): // raft reports it by a panic, in words
+	case n.rotten != "" && strings.Contains(err.Error(), raftlog.ErrCorrupt.Error()): // raft reports it by a panic, in words
 		n.w.count(cCorruptFound)
 		n.lose("what had rotted was read")
 	default:

@@ -80,7 +80,7 @@ func (w *World) change(l *Node, rnd *rand.Rand) {
 		return
 	}
 	voters, learners := sorted(l.status.Voters), sorted(l.status.Learners)
-	isLost := func(id uint64) bool { n := w.Node(id); return n.lost || n.damaged }
+	isLost := func(id uint64) bool { n := w.Node(id); return n.lost || n.rotten != "" }
 	var changes []*raftpb.ConfChangeSingle
 	add := func(t raftpb.ConfChangeType, id uint64) {
 		changes = append(changes, &raftpb.ConfChangeSingle{Type: t.Enum(), NodeId: new(id)})
@@ -129,21 +129,32 @@ func (w *World) keepsMajority(voters []uint64, changes []*raftpb.ConfChangeSingl
 	}
 	whole := 0
 	for _, id := range voters {
-		if n := w.Node(id); !n.lost && !n.damaged {
+		if n := w.Node(id); !n.lost && n.rotten == "" {
 			whole++
 		}
 	}
 	return 2*whole > len(voters)
 }
 
-// changed switches a member off some time after it was removed.
+// changed switches members off some time after they were removed, once those who stay know that well enough to do without them.
 func (w *World) changed(cc *raftpb.ConfChangeV2, err error) {
 	if err != nil {
 		return
 	}
 	for _, c := range cc.GetChanges() {
 		if n := w.Node(c.GetNodeId()); c.GetType() == raftpb.ConfChangeRemoveNode {
-			w.At(time.Duration(w.rnd.IntN(3000))*time.Millisecond, func() { n.lose("removed") })
+			w.At(time.Duration(w.rnd.IntN(3000))*time.Millisecond, func() { w.switchOff(n) })
 		}
 	}
+}
+
+func (w *World) switchOff(n *Node) {
+	if n.lost {
+		return
+	}
+	if n.rotten != "" || w.spare(n) {
+		n.lose("removed")
+		return
+	}
+	w.At(electionTimeout, func() { w.switchOff(n) })
 }

@@ -18,6 +18,8 @@ type Options struct {
 	Top func(*Node) Top
 	// Trace keeps what happens, for Result.Trace. It costs time.
 	Trace bool
+
+	broken broken
 }
 
 func (o *Options) newTop(n *Node) Top {
@@ -46,8 +48,8 @@ func Run(ctx context.Context, seed uint64, o Options) (Result, error) {
 	return runPlan(ctx, drawPlan(seed, &o), o)
 }
 
-// runPlan runs a schedule.
-func runPlan(ctx context.Context, p plan, o Options) (Result, error) {
+// newWorld makes the world of a schedule: all nodes are started, nothing has happened yet.
+func newWorld(p plan, o Options) *World {
 	w := &World{opts: o, plan: p, rnd: rand.New(rand.NewPCG(p.seed, 2)), hash: 14695981039346656037, wire: transport.NewWire()}
 	w.check.init(w)
 	w.net.base, w.net.spread = 100*time.Microsecond, 400*time.Microsecond
@@ -66,6 +68,12 @@ func runPlan(ctx context.Context, p plan, o Options) (Result, error) {
 	for _, f := range p.faults {
 		w.At(f.at, func() { w.begin(f) })
 	}
+	return w
+}
+
+// runPlan runs a schedule.
+func runPlan(ctx context.Context, p plan, o Options) (Result, error) {
+	w := newWorld(p, o)
 	// In pieces, so that ctx can end it.
 	for end := int64(quiet + p.length); w.now < end && !w.done; {
 		if err := ctx.Err(); err != nil {

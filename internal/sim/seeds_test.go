@@ -25,18 +25,3 @@ func TestCampaign(t *testing.T) {
 	}
 	t.Logf("%d seeds in %v, %v simulated: %v", total.Seeds, total.Took, total.Simulated, total.Counts)
 }
-
-// TestSeeds runs the seeds that once found something.
-func TestSeeds(t *testing.T) {
-	for _, s := range []struct {
-		seed uint64
-		why  string
-	}{
-		{30, "a leader that is removed while its disk writes is refused its own answer"},
-	} {
-		r, err := Run(context.Background(), s.seed, Options{})
-		if err != nil || r.Violation != nil {
-			t.Errorf("seed %d (%s): %v %v", s.seed, s.why, err, r.Violation)
-		}
-	}
-}
