@@ -36,20 +36,19 @@ const (
 
 // Anomalies after Adya. Those with real time need the order of transactions of which one had ended before the other began.
 const (
-	G0             Kind = "G0 (write cycle)"
-	G1a            Kind = "G1a (aborted read)"
-	G1b            Kind = "G1b (intermediate read)"
-	G1c            Kind = "G1c (circular information flow)"
-	GSingle        Kind = "G-single (read skew)"
-	G2             Kind = "G2 (write skew)"
-	LostUpdate     Kind = "lost update"
-	G1cRealtime    Kind = "G1c in real time"
-	GSingleReal    Kind = "G-single in real time (stale read)"
-	G2Realtime     Kind = "G2 in real time"
-	Internal       Kind = "transaction contradicts itself"
-	Incompatible   Kind = "incompatible orders"
-	NeverAppended  Kind = "element that was never appended"
-	maxKindPrinted      = 20 // problems of one kind that are described; the others are counted
+	G0            Kind = "G0 (write cycle)"
+	G1a           Kind = "G1a (aborted read)"
+	G1b           Kind = "G1b (intermediate read)"
+	G1c           Kind = "G1c (circular information flow)"
+	GSingle       Kind = "G-single (read skew)"
+	G2            Kind = "G2 (write skew)"
+	LostUpdate    Kind = "lost update"
+	G1cRealtime   Kind = "G1c in real time"
+	GSingleReal   Kind = "G-single in real time (stale read)"
+	G2Realtime    Kind = "G2 in real time"
+	Internal      Kind = "transaction contradicts itself"
+	Incompatible  Kind = "incompatible orders"
+	NeverAppended Kind = "element that was never appended"
 )
 
 // lists is a history of transactions, taken apart.
@@ -61,11 +60,8 @@ type lists struct {
 	order  map[int64][]int64 // the longest list read, by key
 	// committed by acknowledgement, or because somebody saw an element of it.
 	committed []bool
-	problems  []Problem
-	kinds     map[Kind]int
-	figures   map[string]int64
-	stale     []StaleRead
-	undecided []string
+	findings  findings
+	part      Part
 }
 
 // place of an append: which transaction, its key, and whether it is that transaction's last one to the key.
@@ -80,7 +76,7 @@ type place struct {
 // reported as stale whatever its age.
 func JudgeAppend(txns []Txn, level Level, margin time.Duration) Part {
 	l := &lists{level: level, margin: int64(margin), txns: txns, writer: map[int64]place{}, order: map[int64][]int64{},
-		committed: make([]bool, len(txns)), kinds: map[Kind]int{}, figures: map[string]int64{}}
+		committed: make([]bool, len(txns)), part: Part{Figures: map[string]int64{}}}
 	l.index()
 	for i, t := range txns {
 		if t.Outcome == Acked {
@@ -88,27 +84,16 @@ func JudgeAppend(txns []Txn, level Level, margin time.Duration) Part {
 		}
 	}
 	l.judgeOrders()
-	for _, t := range txns {
-		if t.Node != "" {
-			l.judgeFinal(t)
-		}
-	}
+	l.judgeFinals()
 	l.lostUpdates()
 	l.staleReads()
 	newGraph(l).judge()
-	for k, n := range l.kinds {
-		if n > maxKindPrinted {
-			l.problems = append(l.problems, Problem{Kind: k, Detail: fmt.Sprintf("%d more", n-maxKindPrinted)})
-		}
-	}
-	return Part{Figures: l.figures, Stale: l.stale, Problems: l.problems, Undecided: l.undecided}
+	l.part.Problems = l.findings.all()
+	return l.part
 }
 
-// report a problem, of which only the first of each kind are described.
 func (l *lists) report(k Kind, node, format string, args ...any) {
-	if l.kinds[k]++; l.kinds[k] <= maxKindPrinted {
-		l.problems = append(l.problems, Problem{Kind: k, Node: node, Detail: fmt.Sprintf(format, args...)})
-	}
+	l.findings.report(k, node, Attempt{}, format, args...)
 }
 
 // forbidAt reports an anomaly if the level is one of those, and counts it otherwise. It says which.
@@ -117,7 +102,7 @@ func (l *lists) forbidAt(k Kind, levels []Level, format string, args ...any) (re
 		l.report(k, "", format, args...)
 		return true
 	}
-	l.figures[string(k)+", permitted"]++
+	l.part.Figures[string(k)+", permitted"]++
 	return false
 }
 
@@ -251,6 +236,34 @@ func (l *lists) judgeOrders() {
 	}
 }
 
+// judgeFinals compares what each node holds at the end with what clients were told. Without that, what was appended and acknowledged
+// must be in a list that was read later, if any was.
+func (l *lists) judgeFinals() {
+	ended := false
+	read := map[int64]int64{} // by key: the beginning of the newest read
+	for _, t := range l.txns {
+		if t.Node != "" {
+			ended = true
+			l.judgeFinal(t)
+		}
+		for _, op := range t.Ops {
+			if op.Append == 0 && t.Outcome == Acked {
+				read[op.Key] = max(read[op.Key], t.Begin)
+			}
+		}
+	}
+	if ended {
+		return
+	}
+	for i, t := range l.txns {
+		for _, op := range t.Ops {
+			if op.Append != 0 && t.Outcome == Acked && t.End+l.margin < read[op.Key] && !slices.Contains(l.order[op.Key], op.Append) {
+				l.report(Lost, "", "%s appended %d to key %d, which was read later", l.name(i), op.Append, op.Key)
+			}
+		}
+	}
+}
+
 // judgeFinal compares what a node holds at the end with what clients were told.
 func (l *lists) judgeFinal(final Txn) {
 	held := map[int64]bool{}
@@ -332,7 +345,7 @@ func (l *lists) staleReads() {
 		}
 		l.eachRead(i, func(key int64, list []int64) {
 			if ends := oldest[key]; ends != nil && ends[len(list)] < t.Begin {
-				l.stale = append(l.stale, StaleRead{Key: key, At: time.Duration(t.Begin), Age: time.Duration(t.Begin - ends[len(list)])})
+				l.part.addStale(StaleRead{Key: key, At: time.Duration(t.Begin), Age: time.Duration(t.Begin - ends[len(list)])})
 			}
 		})
 	}

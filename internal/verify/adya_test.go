@@ -92,6 +92,11 @@ func TestJudgeAppend(t *testing.T) {
 		{"long fork in real time", []Txn{txn(0, 900, Acked, "a1:1"), txn(0, 900, Acked, "a2:2"), txn(200, 201, Acked, "r1[1]; r2[]"), txn(400, 401, Acked, "r1[]; r2[2]"), final("n1", "r1[1]; r2[2]")},
 			[]Kind{GSingleReal}, []Kind{G2}},
 
+		{"write skew in real time", []Txn{txn(0, 1, Acked, "a2:1"), txn(0, 900, Acked, "r2[]; a1:2"), txn(200, 201, Acked, "r1[]"), final("n1", "r1[2]; r2[1]")},
+			nil, []Kind{G2Realtime}},
+
+		{"lost, as a later read shows", []Txn{txn(0, 1, Acked, "a1:1"), txn(500, 501, Acked, "r1[]")}, []Kind{Lost}, []Kind{Lost}},
+		{"not read later", []Txn{txn(0, 1, Acked, "a1:1"), txn(50, 51, Acked, "r1[]"), txn(500, 501, Acked, "r2[]")}, nil, nil},
 		{"lost on one node", []Txn{txn(0, 1, Acked, "a1:1"), final("n1", "r1[1]"), final("n2", "r1[]")}, []Kind{Lost}, []Kind{Lost}},
 		{"lost everywhere", []Txn{txn(0, 1, Acked, "a1:1; a2:2"), final("n1", "r2[2]")}, []Kind{Lost}, []Kind{Lost}},
 		{"half of it", []Txn{txn(0, 1, Unknown, "a1:1; a2:2"), final("n1", "r1[1]; r2[]")}, []Kind{Torn}, []Kind{Torn}},

@@ -168,6 +168,10 @@ func (p *appendPart) judge() Part {
 	for _, l := range p.levels {
 		v := JudgeAppend(slices.Concat(l.history.ops, l.finals), l.level, p.set.cfg.StaleMargin)
 		for name, n := range v.Figures {
+			if name == "stale reads" {
+				all.Figures[name] += n
+				continue
+			}
 			all.Figures[string(l.level)+" "+name] = n
 		}
 		for _, x := range v.Problems {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 const (
@@ -55,9 +56,10 @@ func bankSchema(database string) []string {
 	for i := range rows {
 		rows[i] = fmt.Sprintf("(%d,%d)", i, bankBalance)
 	}
-	return []string{
-		"CREATE TABLE " + database + ".accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL)",
-		"INSERT INTO " + database + ".accounts VALUES " + strings.Join(rows, ","),
+	return []string{ // under its name only once the money is there: a follower that is behind is read as well
+		"CREATE TABLE " + database + ".new_accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL)",
+		"INSERT INTO " + database + ".new_accounts VALUES " + strings.Join(rows, ","),
+		"RENAME TABLE " + database + ".new_accounts TO " + database + ".accounts",
 	}
 }
 
@@ -169,16 +171,18 @@ func (p *bankPart) judge() Part { return JudgeBank(p.transfers.ops, p.reads.ops,
 // JudgeBank checks that every look at the accounts saw the same sum, and that at the end each node's balances are those of its ledger, in
 // which every acknowledged transfer stands once and no refused one.
 func JudgeBank(transfers []Transfer, reads []BankRead, nodes map[string]BankState) Part {
-	p := Part{Figures: map[string]int64{"sums read": int64(len(reads))}}
+	p, found := Part{Figures: map[string]int64{"sums read": int64(len(reads))}}, findings{}
 	for _, r := range reads {
 		for _, x := range judgeSum(r.Node, r.Accounts, r.Sum) {
-			x.Detail = fmt.Sprintf("at %d ns: %s", r.Begin, x.Detail)
-			p.Problems = append(p.Problems, x)
+			found.report(x.Kind, x.Node, Attempt{}, "at %v: %s", time.Duration(r.Begin), x.Detail)
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
-		p.Problems = append(p.Problems, judgeLedger(transfers, node, nodes[node])...)
+		judgeLedger(transfers, nodes[node], func(k Kind, format string, args ...any) {
+			found.report(k, node, Attempt{}, format, args...)
+		})
 	}
+	p.Problems = found.all()
 	return p
 }
 
@@ -191,11 +195,7 @@ func judgeSum(node string, accounts, sum int64) []Problem {
 		accounts, sum, bankAccounts, bankAccounts*bankBalance)}}
 }
 
-func judgeLedger(transfers []Transfer, node string, b BankState) []Problem {
-	var problems []Problem
-	report := func(k Kind, format string, args ...any) {
-		problems = append(problems, Problem{Kind: k, Node: node, Detail: fmt.Sprintf(format, args...)})
-	}
+func judgeLedger(transfers []Transfer, b BankState, report func(k Kind, format string, args ...any)) {
 	attempted := map[int64]bool{}
 	for _, t := range transfers {
 		attempted[t.ID] = true
@@ -225,7 +225,6 @@ func judgeLedger(transfers []Transfer, node string, b BankState) []Problem {
 	if !slices.Equal(want, b.Balances) {
 		report(Broken, "balances %v, the ledger gives %v", b.Balances, want)
 	}
-	return problems
 }
 
 func (p *bankPart) save(dir string) error {

@@ -115,7 +115,7 @@ func (g *graph) addMoments() {
 // judge reports every strongly connected component by the smallest class of cycle in it.
 func (g *graph) judge() {
 	l := g.l
-	l.figures["transactions"] += int64(count(l.committed))
+	l.part.Figures["transactions"] += int64(count(l.committed))
 	plain := map[int]bool{} // transactions that are in a cycle without reads of old versions or real time
 	for _, c := range g.components(ww) {
 		l.forbidAt(G0, always, "%s", g.describe(g.cycle(c[0], c[0], ww)))
@@ -138,7 +138,7 @@ func (g *graph) judge() {
 	mark(reported, keys(plain))
 	g.judgeSkew(ww|wr|rt, reported, GSingleReal, G2Realtime)
 	if g.steps > maxSteps {
-		l.undecided = append(l.undecided, fmt.Sprintf("%d transactions: more dependencies than can be searched", len(l.txns)))
+		l.part.Undecided = append(l.part.Undecided, fmt.Sprintf("%d transactions: more dependencies than can be searched", len(l.txns)))
 	}
 }
 

@@ -60,7 +60,7 @@ func JudgeRegisters(ops []RegisterOp, margin time.Duration) Part {
 type linearChecker func([]RegisterOp, time.Duration) porcupine.CheckResult
 
 func judgeRegisters(ops []RegisterOp, margin time.Duration, check linearChecker) Part {
-	p := Part{Figures: map[string]int64{}}
+	p, found := Part{Figures: map[string]int64{}}, findings{}
 	byKey := map[int64][]RegisterOp{}
 	for _, op := range ops {
 		if op.Outcome == Failed || op.Kind == ReadRegister && op.Outcome != Acked {
@@ -72,10 +72,10 @@ func judgeRegisters(ops []RegisterOp, margin time.Duration, check linearChecker)
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		p.Figures["keys"]++
 		stale, rest := splitStale(byKey[key])
+		p.addStale(stale...)
 		for _, s := range stale {
-			p.Stale = append(p.Stale, s)
 			if s.Age > margin {
-				p.Problems = append(p.Problems, Problem{Kind: Stale, Detail: fmt.Sprintf("key %d at %v: overwritten at least %v before the read began", key, s.At, s.Age)})
+				found.report(Stale, "", Attempt{}, "key %d at %v: overwritten at least %v before the read began", key, s.At, s.Age)
 			}
 		}
 		limit := min(keyLimit, time.Until(deadline))
@@ -90,11 +90,12 @@ func judgeRegisters(ops []RegisterOp, margin time.Duration, check linearChecker)
 		}
 		switch verdict {
 		case porcupine.Illegal:
-			p.Problems = append(p.Problems, Problem{Kind: NotLinear, Detail: fmt.Sprintf("key %d: %d operations, %d stale reads set aside", key, len(rest), len(stale))})
+			found.report(NotLinear, "", Attempt{}, "key %d: %d operations, %d stale reads set aside", key, len(rest), len(stale))
 		case porcupine.Unknown:
 			p.Undecided = append(p.Undecided, fmt.Sprintf("key %d: %d operations, not within %v", key, len(rest), limit))
 		}
 	}
+	p.Problems = found.all()
 	return p
 }
 

@@ -17,7 +17,7 @@ func (p Part) String() string {
 	}
 	if len(p.Stale) > 0 {
 		oldest := slices.MaxFunc(p.Stale, func(a, b StaleRead) int { return int(a.Age - b.Age) })
-		fmt.Fprintf(&b, ", %d STALE READS, the oldest by %v", len(p.Stale), oldest.Age.Round(time.Microsecond))
+		fmt.Fprintf(&b, " (the oldest by %v)", oldest.Age.Round(time.Microsecond))
 	}
 	switch {
 	case len(p.Problems) > 0:

@@ -16,8 +16,8 @@ const (
 
 // views is what is known while one view after the other is judged.
 type views struct {
+	findings
 	part   Part
-	kinds  map[Kind]int
 	writes map[Attempt]SeenWrite
 	nodes  map[string]*nodeViews
 	ever   map[Attempt]string // all rows that were shown, and by which node first
@@ -39,7 +39,7 @@ type nodeViews struct {
 //
 // Views of one node must be in the order in which they were made.
 func JudgeViews(writes []SeenWrite, all []View, held map[string]Rows) Part {
-	v := &views{part: Part{Figures: map[string]int64{"views": int64(len(all))}}, kinds: map[Kind]int{}, writes: map[Attempt]SeenWrite{},
+	v := &views{part: Part{Figures: map[string]int64{"views": int64(len(all))}}, writes: map[Attempt]SeenWrite{},
 		nodes: map[string]*nodeViews{}, ever: map[Attempt]string{}}
 	for _, w := range writes {
 		v.writes[Attempt{w.Client, w.Seq}] = w
@@ -53,18 +53,12 @@ func JudgeViews(writes []SeenWrite, all []View, held map[string]Rows) Part {
 		}
 	}
 	v.judgeEnd(held)
-	for _, k := range slices.Sorted(maps.Keys(v.kinds)) {
-		if n := v.kinds[k]; n > maxKindPrinted {
-			v.part.Problems = append(v.part.Problems, Problem{Kind: k, Detail: fmt.Sprintf("%d more", n-maxKindPrinted)})
-		}
-	}
+	v.part.Problems = v.all()
 	return v.part
 }
 
 func (v *views) report(k Kind, node string, a Attempt, format string, args ...any) {
-	if v.kinds[k]++; v.kinds[k] <= maxKindPrinted {
-		v.part.Problems = append(v.part.Problems, Problem{k, node, fmt.Sprintf("writer %d seq %d: ", a.Writer, a.Seq) + fmt.Sprintf(format, args...), a})
-	}
+	v.findings.report(k, node, a, fmt.Sprintf("writer %d seq %d: ", a.Writer, a.Seq)+format, args...)
 }
 
 // judge looks at what one view had of one writer.
