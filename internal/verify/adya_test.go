@@ -306,14 +306,14 @@ func TestBrokenServersAreFlagged(t *testing.T) {
 		{"", RepeatableRead, Serializable, []Kind{GSingle, G2, LostUpdate}},
 	} {
 		found := 0
-		for seed := range uint64(50) {
+		for seed := range uint64(20) {
 			got := kinds(JudgeAppend(newInnodb(seed, c.level, c.fault).run(150), c.judge, 0).Problems)
 			if slices.ContainsFunc(got, func(k Kind) bool { return slices.Contains(c.want, k) }) {
 				found++
 			}
 		}
-		if found < 45 {
-			t.Errorf("%q at %s judged as %s: found in %d of 50 histories", c.fault, c.level, c.judge, found)
+		if found < 18 {
+			t.Errorf("%q at %s judged as %s: found in %d of 20 histories", c.fault, c.level, c.judge, found)
 		}
 	}
 }

@@ -14,7 +14,9 @@ type mixedPart struct {
 }
 
 func newMixedPart(s *Set, kind string) *mixedPart {
-	return &mixedPart{set: s, kind: kind, state: newMixedState(kind)}
+	m := newMixedState(kind)
+	m.run = s.mark() + "_" + m.run
+	return &mixedPart{set: s, kind: kind, state: m}
 }
 
 func (p *mixedPart) config() Config {

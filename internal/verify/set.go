@@ -2,8 +2,10 @@ package verify
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"slices"
 	"strings"
@@ -166,7 +168,7 @@ func (s *Set) newPart(name string) (part, error) {
 	case "large":
 		return &largePart{set: s}, nil
 	case "vanish":
-		return &vanishPart{set: s}, nil
+		return &vanishPart{set: s, run: s.begin.UnixNano()}, nil
 	case "rows":
 		return newRowsPart(s)
 	}
@@ -194,7 +196,36 @@ func (s *Set) Prepare(ctx context.Context) error {
 	for _, p := range s.parts {
 		stmts = append(stmts, p.schema()...)
 	}
-	return prepare(ctx, s.cfg.Login, s.cfg.Database, stmts)
+	return prepare(ctx, s.cfg.Login, s.cfg.Database, stmts, s.leftovers)
+}
+
+// leftovers of earlier sets on the same database, outside of it: accounts, and prepared transactions, which would hold its tables.
+func (s *Set) leftovers(ctx context.Context, db *sql.DB) ([]string, error) {
+	users, err := queryStrings(ctx, db, "SELECT user FROM mysql.user WHERE user REGEXP '^"+s.mark()+"_'")
+	if err != nil {
+		return nil, err
+	}
+	xids, err := preparedXIDs(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	var stmts []string
+	for _, u := range users {
+		stmts = append(stmts, "DROP USER IF EXISTS "+u)
+	}
+	for _, x := range xids {
+		if strings.HasPrefix(x, s.mark()+"_") {
+			stmts = append(stmts, "XA ROLLBACK '"+x+"'")
+		}
+	}
+	return stmts, nil
+}
+
+// mark begins the names of all that sets on this database make outside of it.
+func (s *Set) mark() string {
+	h := fnv.New32a()
+	h.Write([]byte(s.cfg.Database))
+	return fmt.Sprintf("s%08x", h.Sum32())
 }
 
 // Start lets all clients work until Stop or the end of ctx.

@@ -36,9 +36,11 @@ type WriterView struct {
 const viewWindow = 64
 
 // vanishPart writes rows, each session one after the other, and reads them on every node at all times. No row that was shown may vanish,
-// and none may be shown without all those that its session had written before.
+// and none may be shown without all those that its session had written before. Rows name their run: a follower that is far behind may
+// still show those of the set before.
 type vanishPart struct {
 	set    *Set
+	run    int64
 	writes history[SeenWrite]
 	views  history[View]
 	held   map[string]Rows // one table
@@ -48,7 +50,7 @@ func (p *vanishPart) name() string { return "vanish" }
 
 func (p *vanishPart) schema() []string {
 	return []string{"CREATE TABLE " + p.set.cfg.Database +
-		".seen (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, writer INT NOT NULL, seq BIGINT NOT NULL, KEY (writer, seq))"}
+		".seen (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, run BIGINT NOT NULL, writer INT NOT NULL, seq BIGINT NOT NULL, KEY (run, writer, seq))"}
 }
 
 func (p *vanishPart) clients() []client {
@@ -58,7 +60,7 @@ func (p *vanishPart) clients() []client {
 		out = append(out, p.set.loop(p.set.cfg.Login, nil, p.set.cfg.Rate, p.set.random(p.name(), i), func(s *session, _ *rand.Rand) error {
 			seq++
 			w := SeenWrite{Span: Span{Client: i, Begin: p.set.now()}, Seq: seq}
-			w.Outcome = commitOutcome(s.exec("INSERT INTO seen (writer, seq) VALUES (?, ?)", i, seq))
+			w.Outcome = commitOutcome(s.exec("INSERT INTO seen (run, writer, seq) VALUES (?, ?, ?)", p.run, i, seq))
 			w.End = p.set.now()
 			p.set.measure(w.Span)
 			return p.writes.add(w)
@@ -92,7 +94,7 @@ func (r *viewer) look(s *session, _ *rand.Rand) error {
 	for w, top := range r.top {
 		from := max(0, top-viewWindow)
 		v.Writers = append(v.Writers, WriterView{From: from, To: from})
-		parts = append(parts, fmt.Sprintf("writer = %d AND seq > %d", w, from))
+		parts = append(parts, fmt.Sprintf("run = %d AND writer = %d AND seq > %d", r.part.run, w, from))
 	}
 	rows, err := s.query("SELECT writer, seq FROM seen WHERE " + strings.Join(parts, " OR ") + " ORDER BY writer, seq")
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -103,11 +104,11 @@ func (w *Workload) Prepare(ctx context.Context) error {
 	if w.mixed != nil {
 		stmts = append(stmts, mixedSchema(w.cfg.Database)...)
 	}
-	return prepare(ctx, w.cfg.Login, w.cfg.Database, stmts)
+	return prepare(ctx, w.cfg.Login, w.cfg.Database, stmts, nil)
 }
 
-// prepare makes a database anew, and what the statements say. It tries until ctx ends.
-func prepare(ctx context.Context, login Login, database string, stmts []string) error {
+// prepare makes a database anew, and what the statements say. It tries until ctx ends. Before may say what is to be done first.
+func prepare(ctx context.Context, login Login, database string, stmts []string, before func(context.Context, *sql.DB) ([]string, error)) error {
 	stmts = append([]string{"DROP DATABASE IF EXISTS " + database, "CREATE DATABASE " + database}, stmts...)
 	db, err := login.Open("")
 	if err != nil {
@@ -115,7 +116,14 @@ func prepare(ctx context.Context, login Login, database string, stmts []string) 
 	}
 	defer db.Close()
 	for {
-		err := execAll(ctx, db, stmts)
+		var first []string
+		var err error
+		if before != nil {
+			first, err = before(ctx, db)
+		}
+		if err == nil {
+			err = execAll(ctx, db, slices.Concat(first, stmts))
+		}
 		if err == nil {
 			return nil
 		}

@@ -2,6 +2,12 @@ package robustness
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -66,5 +72,84 @@ func TestAllWorkloads(t *testing.T) {
 	must(t, err)
 	if len(again.Parts) != len(verify.Workloads) || !again.OK() || again.Counts != r.Counts {
 		t.Errorf("judged again from the files: %s", again)
+	}
+}
+
+// alternating is an address that leads to one server after the other, for a moment each.
+func alternating(t *testing.T, moment time.Duration, to ...verify.Login) verify.Login {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for next := 0; ; next++ {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer client.Close()
+				server, err := net.Dial("tcp", to[next%len(to)].Addr())
+				if err != nil {
+					return
+				}
+				defer server.Close()
+				until := time.Now().Add(moment)
+				_ = errors.Join(client.SetDeadline(until), server.SetDeadline(until))
+				go io.Copy(server, client)
+				_, _ = io.Copy(client, server)
+			}()
+		}
+	}()
+	login := to[0]
+	login.Addr = verify.Fixed(l.Addr().String())
+	return login
+}
+
+// TestStaleReadsAreFound: the checkers find on real servers what they are for. Clients are led to the leader and to a follower in turn, as if a
+// router believed that both lead; the follower's daemon is stopped meanwhile, so that its mysqld shows what is seconds old.
+func TestStaleReadsAreFound(t *testing.T) {
+	c := share(t)
+	leader := c.healthy()
+	follower := c.others(leader)[0]
+	s, err := verify.NewSet(verify.SetConfig{
+		Login: alternating(t, 300*time.Millisecond, c.Direct(leader), c.Direct(follower)), Database: "workloads", Workloads: []string{"register", "append"}, Seed: 6,
+	})
+	must(t, err)
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), healLimit)
+	defer cancel()
+	must(t, s.Prepare(ctx))
+	nodes, err := c.Endpoints()
+	must(t, err)
+	defer demo.CloseEndpoints(nodes)
+	_, _, err = verify.WaitEqual(ctx, nodes) // the follower has the tables
+	must(t, err)
+	must(t, c.Signal(follower, syscall.SIGSTOP))
+	s.Start(context.WithoutCancel(t.Context()))
+	begin := time.Now()
+	eventually(t, healLimit, "operations of all kinds", func() error {
+		for name, n := range s.Counts() {
+			if n.Acked < 60 || time.Since(begin) < 4*time.Second {
+				return fmt.Errorf("%s: %+v", name, n)
+			}
+		}
+		return nil
+	})
+	must(t, c.Signal(follower, syscall.SIGCONT))
+	must(t, s.Stop())
+	c.healthy()
+	r, err := s.Check(ctx, nodes)
+	must(t, err)
+	t.Logf("%s", r)
+	for _, p := range r.Parts {
+		kind := map[string]verify.Kind{"register": verify.Stale, "append": verify.GSingleReal}[p.Workload]
+		if len(p.Stale) == 0 || !slices.ContainsFunc(p.Problems, func(x verify.Problem) bool { return x.Kind == kind }) {
+			t.Errorf("%s: no %q found", p.Workload, kind)
+		}
+		for _, x := range p.Problems {
+			if x.Kind == verify.Lost || x.Kind == verify.Resurrected || x.Kind == verify.G1a {
+				t.Errorf("%s: %s, though only reads were led astray", p.Workload, x)
+			}
+		}
 	}
 }
