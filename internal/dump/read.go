@@ -370,6 +370,13 @@ func (s *Source) connect(ctx context.Context, deadline time.Time) error {
 		session.close()
 		return err
 	}
+	s.rewind(from)
+	s.lost = false
+	return s.install(from)
+}
+
+// rewind makes the stream, which begins anew at from, go on behind what was handed out.
+func (s *Source) rewind(from raftlog.Pos) {
 	if mutant.S12 {
 		s.settled = cutter{pos: from, placed: true, midway: true}
 	}
@@ -378,8 +385,6 @@ func (s *Source) connect(ctx context.Context, deadline time.Time) error {
 	s.b.begin(&s.settled)
 	s.b.cutter.placed = false
 	s.groupWaited = false
-	s.lost = false
-	return s.install(from)
 }
 
 // errNoSession says why connect ran out of time: most often a login that hangs behind an account statement.
