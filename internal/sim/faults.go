@@ -60,12 +60,13 @@ const (
 	fDepose
 	fPurge
 	fChange
+	fMysqld // what SQLTop makes of it
 	numFaults
 )
 
 var faultNames = [numFaults]string{"kill", "kill all", "power loss", "power loss of all", "power loss in mid-write", "stop", "isolate", "hears nobody",
 	"is not heard", "one-way cut", "split", "bridge", "delay", "loss", "doubles", "reorder", "clock", "slow disk", "hung disk",
-	"failing disk", "full disk", "bit flip", "disk lost", "transfer", "campaign", "depose", "purge", "membership"}
+	"failing disk", "full disk", "bit flip", "disk lost", "transfer", "campaign", "depose", "purge", "membership", "mysqld"}
 
 func (k faultKind) String() string { return faultNames[k] }
 
@@ -100,6 +101,12 @@ func drawPlan(seed uint64, o *Options) plan {
 		p.faults = append(p.faults, fault{kind: k, at: quiet + time.Duration(rnd.Int64N(int64(p.length))), seed: rnd.Uint64(),
 			dur: time.Duration(50+rnd.IntN(400)*(1+rnd.IntN(6))) * time.Millisecond})
 	}
+	if o.Top != nil {
+		for range 3 + rnd.IntN(12) {
+			p.faults = append(p.faults, fault{kind: fMysqld, at: quiet + time.Duration(rnd.Int64N(int64(p.length))), seed: rnd.Uint64(),
+				dur: time.Duration(50+rnd.IntN(2000)) * time.Millisecond})
+		}
+	}
 	slices.SortStableFunc(p.faults, func(a, b fault) int { return int(a.at - b.at) })
 	return p
 }
@@ -119,6 +126,10 @@ func (w *World) begin(f fault) {
 		w.partition(f, rnd, n)
 	case fDelay, fLoss, fDouble, fReorder:
 		w.worsen(f, rnd)
+	case fMysqld:
+		if w.sql != nil {
+			w.sql.fault(rnd, f.dur)
+		}
 	default:
 		if n != nil {
 			w.hit(f, rnd, n)

@@ -89,6 +89,15 @@ func runPlan(ctx context.Context, p plan, o Options) (Result, error) {
 // timeouts, a daemon that is started again after a second), a few elections, and what has to be sent again.
 const recovery = 12 * electionTimeout
 
+// patience is how long a cluster may take to be well again. With mysqld there is more to wait for: starts, judgements, copies, and the pauses
+// between attempts to move leadership.
+func (w *World) patience() time.Duration {
+	if w.sql != nil {
+		return 4 * recovery
+	}
+	return recovery
+}
+
 // peace ends all faults and waits until the cluster is well: a leader with a lease has committed something new, and every member has it.
 func (w *World) peace() {
 	if w.done {
@@ -101,7 +110,7 @@ func (w *World) peace() {
 		n.start()
 		n.resume()
 	}
-	for end := w.now + int64(recovery); w.now < end && !w.done; {
+	for end := w.now + int64(w.patience()); w.now < end && !w.done; {
 		w.runUntil(w.now + int64(electionTimeout/2))
 		if w.well() {
 			w.runUntil(w.now + int64(electionTimeout)) // whoever was sent the last commit applies it
@@ -112,7 +121,7 @@ func (w *World) peace() {
 		}
 	}
 	if !w.done {
-		w.Violate("liveness", "%v after the last fault %s", recovery, w.illness())
+		w.Violate("liveness", "%v after the last fault %s", w.patience(), w.illness())
 	}
 }
 
@@ -149,6 +158,9 @@ func (w *World) illness() string {
 		if !n.up || n.status.Applied < l.status.Commit || n.status.Role == consensus.Candidate {
 			return "a member is behind or down"
 		}
+	}
+	if w.sql != nil {
+		return w.sql.illness()
 	}
 	return ""
 }

@@ -34,6 +34,7 @@ type World struct {
 	wire  *transport.Wire
 	check checks
 	load  load
+	sql   *sqlWorld // with SQLTop
 
 	counts    [numCounters]int64
 	extra     Counts

@@ -136,10 +136,30 @@ func (s *Server) commit(t Trx, leader bool) {
 	s.state.apply(t.Stmt, len(s.records))
 	s.records = append(s.records, r)
 	s.executed.Add(t.GTID)
-	s.commits++
 	if s.Flush == FlushEach {
 		s.flushed = max(s.flushed, len(s.records)-unflushed)
 	}
+	if s.OnCommit != nil {
+		s.OnCommit(t, leader)
+	}
+}
+
+// silently carries out a statement that no log knows.
+func (s *Server) silently(st Stmt) {
+	s.records = append(s.records, record{trx: Trx{Stmt: st}, life: s.life, leader: true, silent: true, effect: true})
+	s.state.apply(st, len(s.records)-1)
+}
+
+// Durable are the transactions that ran here, or are plugged, and are on disk, whatever gtid_executed says of them.
+func (s *Server) Durable() gtid.Set {
+	var set gtid.Set
+	for i := range s.records[:s.flushed] {
+		if r := &s.records[i]; !r.silent {
+			set.Add(r.trx.GTID)
+		}
+		set.AddSet(s.records[i].plug)
+	}
+	return set
 }
 
 // replay makes state and gtid_executed from the records, as a start does.

@@ -63,7 +63,7 @@ func (s *Server) Clone(donor *Server) bool {
 	if !donor.running || len(donor.waiters) > 0 {
 		return false
 	}
-	*s = Server{ServerID: s.ServerID, Flush: s.Flush, AnyOrder: s.AnyOrder, life: s.life + 1}
+	*s = Server{ServerID: s.ServerID, Flush: s.Flush, AnyOrder: s.AnyOrder, OnCommit: s.OnCommit, life: s.life + 1}
 	executed := donor.executed.Clone()
 	for i, r := range donor.records {
 		if r.life == donor.life && !r.leader && r.trx.Stmt.Kind == XAPrepare {

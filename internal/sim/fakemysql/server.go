@@ -34,6 +34,8 @@ type Server struct {
 	Flush    FlushMode
 	// AnyOrder lets the applier commit in another order than the log's (replica_preserve_commit_order=OFF).
 	AnyOrder bool
+	// OnCommit, when set, is told of every transaction that becomes visible; leader says that this server logged it itself.
+	OnCommit func(t Trx, leader bool)
 
 	running  bool
 	life     int
@@ -47,7 +49,6 @@ type Server struct {
 	savedTo  int // GTIDs of records below were saved, those that leave no trace too
 	state    *state
 	executed gtid.Set
-	commits  int
 
 	log      []logged // of this incarnation
 	end      Pos
@@ -157,8 +158,7 @@ func (s *Server) Execute(client uint64, st Stmt, more bool) error {
 	if st.Kind == XACommit || st.Kind == XARollback {
 		// The applier's: its XA PREPARE is not in this binary log, so neither is its end (mysqld.Admin.AdoptXA).
 		if p := s.state.prepared[st.XID]; !s.records[p.record].leader {
-			s.records = append(s.records, record{trx: Trx{Stmt: st}, life: s.life, leader: true, silent: true, effect: true})
-			s.state.apply(st, len(s.records)-1)
+			s.silently(st)
 			s.tell(client, true)
 			return nil
 		}
@@ -219,6 +219,16 @@ func (s *Server) tell(client uint64, ok bool) {
 	if client != 0 {
 		s.outcomes = append(s.outcomes, Outcome{client, ok})
 	}
+}
+
+// Logged is the newest transaction in the binary log; ok is false when there is none.
+func (s *Server) Logged() (g gtid.GTID, end Pos, ok bool) {
+	for i := len(s.log) - 1; i >= 0; i-- {
+		if t := s.log[i].trx; t != nil {
+			return t.GTID, s.log[i].end, true
+		}
+	}
+	return g, end, false
 }
 
 // Outcomes returns what clients have heard since the last call.
@@ -338,8 +348,7 @@ func (s *Server) AdoptXA() error {
 			continue
 		}
 		back := Stmt{Kind: XARollback, XID: xid}
-		s.records = append(s.records, record{trx: Trx{Stmt: back}, life: s.life, leader: true, silent: true, effect: true})
-		s.state.apply(back, len(s.records)-1)
+		s.silently(back)
 		was := s.readOnly
 		s.readOnly = false
 		err := s.Execute(0, Stmt{Kind: XAPrepare, Table: p.table, Rows: p.rows, XID: xid}, false)
