@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -165,6 +166,22 @@ func (c *content) sync() {
 	defer c.mu.Unlock()
 	c.written(c.pending)
 	c.pending, c.dirty = nil, 0
+}
+
+// settle makes the newest write durable, in place: it needs no fsync unless it has changed the size, or lies on what is not durable.
+func (c *content) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.pending) == 0 {
+		return
+	}
+	last := len(c.pending) - 1
+	ch := c.pending[last]
+	if ch.size != ch.was || slices.ContainsFunc(c.pending[:last], func(o change) bool { return o.off < ch.off+ch.n && ch.off < o.off+o.n }) {
+		return
+	}
+	c.written(c.pending[last:])
+	c.pending, c.dirty = c.pending[:last], c.dirty-len(ch.old)
 }
 
 // fail is an fsync that did not write: nothing will try again.

@@ -11,7 +11,8 @@
 //
 // # What a power loss leaves
 //
-// A file: what fsync, fdatasync or a write with O_DSYNC confirmed is kept. Of every other write each 512-byte sector is kept or lost by
+// A file: what fsync, fdatasync or a write with O_DSYNC confirmed is kept; with Options.NoCache also writes with O_DIRECT that change neither
+// size nor blocks. Of every other write each 512-byte sector is kept or lost by
 // itself, so writes are torn, and reordered within a file and between files. Where two writes hit one sector, it may hold either. Changes
 // of size keep their order; the last one that is kept may be torn like a write. Bytes of a longer file that were not written are zeros. A
 // failed fsync leaves what it was to write in doubt for ever, until it is written again: no later fsync makes it durable, as it is with the
@@ -23,8 +24,11 @@
 //
 // The log (internal/raftlog) is tested with Posix. mysqld needs Journaled: 9.7 does not fsync the directory in which it makes a new binary
 // log, nor that of a new schema's directory. With Posix even a server with sync_binlog = 1 and innodb_flush_log_at_trx_commit = 1 loses its
-// last commit, or does not start: "File './binlog.000005' not found", "Could not find any file associated with the tablespace ID". Nothing
-// else of it has to be set otherwise: O_DIRECT, native AIO, sockets and locks work.
+// last commit, or does not start: "File './binlog.000005' not found", "Could not find any file associated with the tablespace ID".
+//
+// With innodb_flush_method = O_DIRECT, its default, it needs NoCache too: it does not fsync the doublewrite files then, so that a disk that
+// has a cache may tear a page and its copy, and InnoDB ends with "Assertion failure: buf0dblwr.cc". With innodb_flush_method = fsync it comes
+// through without NoCache. Nothing else of it has to be set otherwise: O_DIRECT, native AIO, sockets and locks work.
 //
 // Nothing is written back with time: what is not fsynced stays in danger until there is too much of it (64 MiB of one file, 10,000 names).
 //

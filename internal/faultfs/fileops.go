@@ -98,8 +98,13 @@ func (w *world) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32,
 	w.mu.Lock()
 	n.touched()
 	w.mu.Unlock()
-	if err != nil {
+	switch {
+	case err != nil:
 		return 0, status(err)
+	case w.dying.Load():
+		return 0, fuse.EIO
+	case w.noCache && in.Flags&unix.O_DIRECT != 0:
+		n.file.settle()
 	}
 	return uint32(len(data)), fuse.OK
 }

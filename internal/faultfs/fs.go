@@ -25,6 +25,9 @@ const backingSuffix = ".faultfs" // the directory for contents, empty as seen fr
 type Options struct {
 	Seed  uint64 // of what power losses take
 	Names Order
+	// NoCache is a disk without a volatile cache: what was written with O_DIRECT is durable when the write returns. Those that are under way
+	// when the power goes are lost or torn all the same.
+	NoCache bool
 }
 
 // FS is a directory on a file system of its own. Its methods may not be called at the same time.

@@ -477,3 +477,47 @@ func TestBadInput(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestNoCache: on a disk without a volatile cache a direct write in place is durable when it returns; the one that is under way when the
+// power goes may be torn.
+func TestNoCache(t *testing.T) {
+	const size = 16 << 10
+	f := newFS(t, faultfs.Options{Seed: 31, NoCache: true})
+	f.write("f", strings.Repeat("\x00", size))
+	torn := 0
+	for round := range 40 {
+		file := f.open("f", os.O_RDWR|unix.O_DIRECT)
+		var acked byte
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			block := aligned(size)
+			for i := byte(1); ; i++ {
+				copy(block, bytes.Repeat([]byte{i}, size))
+				if _, err := file.WriteAt(block, 0); err != nil {
+					return
+				}
+				acked = i
+			}
+		}()
+		time.Sleep(time.Duration(round%7) * time.Millisecond)
+		f.ok(f.PowerOff())
+		<-done
+		file.Close()
+		f.ok(f.PowerOn())
+		got := f.read("f")
+		for at := range got {
+			if b := got[at]; acked > 0 && b != acked && b != acked+1 {
+				t.Fatalf("round %d: byte %d is of write %d; %d was acknowledged", round, at, b, acked)
+			}
+			if got[at] != got[0] {
+				torn++
+				break
+			}
+		}
+	}
+	t.Logf("%d of 40 torn", torn)
+	if torn == 0 {
+		t.Error("no write was torn")
+	}
+}

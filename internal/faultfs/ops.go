@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -20,6 +21,9 @@ const (
 	Journaled
 )
 
+// dying is how long the power takes to go. Without it no write would be under way.
+const dying = 2 * time.Millisecond
+
 // forever: nobody but the kernel changes what it has in its caches.
 const forever = time.Hour
 
@@ -30,6 +34,9 @@ type world struct {
 	power sync.RWMutex
 	off   bool
 	dark  chan struct{} // closed while the power is off
+	dying atomic.Bool   // the power goes: writes still reach the disk, but nobody hears of it, and nothing is durable any more
+
+	noCache bool
 
 	mu      sync.Mutex // of what follows; taken before that of a content
 	tree    *tree
@@ -47,12 +54,14 @@ type handle struct {
 }
 
 func newWorld(o Options, backing string) *world {
-	return &world{RawFileSystem: fuse.NewDefaultRawFileSystem(), dark: make(chan struct{}), tree: newTree(o.Names, backing), handles: map[uint64]*handle{},
+	return &world{RawFileSystem: fuse.NewDefaultRawFileSystem(), dark: make(chan struct{}), noCache: o.NoCache, tree: newTree(o.Names, backing), handles: map[uint64]*handle{},
 		faults: newFaults(), rnd: rand.New(rand.NewPCG(o.Seed, 0))}
 }
 
 // powerOff ends all operations, and leaves what a disk may have.
 func (w *world) powerOff() (loss Loss, err error) {
+	w.dying.Store(true)
+	time.Sleep(dying)
 	w.power.Lock()
 	defer w.power.Unlock()
 	if w.off {
@@ -71,6 +80,7 @@ func (w *world) powerOn() {
 	defer w.power.Unlock()
 	if w.off {
 		w.off, w.dark = false, make(chan struct{})
+		w.dying.Store(false)
 	}
 }
 
@@ -299,6 +309,9 @@ func (w *world) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 		return w.failed(n, s)
 	}
 	defer w.end()
+	if w.dying.Load() {
+		return fuse.EIO
+	}
 	if n.file != nil {
 		n.file.sync()
 	}
@@ -328,6 +341,9 @@ func (w *world) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 		return s
 	}
 	defer w.end()
+	if w.dying.Load() {
+		return fuse.EIO
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if dir := w.tree.nodes[in.NodeId]; dir != nil {

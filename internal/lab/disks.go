@@ -42,8 +42,8 @@ func (s Shape) newDisk(ctx context.Context, dir string, i int) (Disk, error) {
 		}
 		return d, nil
 	case DiskFault:
-		// Journaled: mysqld does not survive the loss of names that POSIX allows (internal/faultfs/doc.go).
-		f, err := faultfs.New(ctx, dir, faultfs.Options{Seed: s.DiskSeed<<8 + uint64(i), Names: faultfs.Journaled})
+		// The meanest disk that mysqld survives with O_DIRECT (internal/faultfs/doc.go).
+		f, err := faultfs.New(ctx, dir, faultfs.Options{Seed: s.DiskSeed<<8 + uint64(i), Names: faultfs.Journaled, NoCache: true})
 		if err != nil {
 			return nil, err
 		}
