@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -120,6 +121,7 @@ type shape struct {
 	nodes, loggers, learners int
 	tune                     func(*config.Node) // after what all clusters of these tests have; nil: nothing
 	wan                      *wan.Topology      // each node on an emulated host; nil: all on the loopback address
+	disks                    *disks             // each data node on a file system that can fail; nil: in an ordinary directory
 }
 
 func createShape(t *testing.T, s shape) *cluster {
@@ -178,10 +180,15 @@ func build(t *testing.T, s shape) *demo.Cluster {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), createTime)
 	defer cancel()
+	options := map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "128M", "max_connections": "200", "max_allowed_packet": "64M"}
+	if s.disks != nil {
+		s.disks.insert(t, dir, s.nodes)
+		maps.Copy(options, s.disks.mysql)
+	}
 	c, err := demo.Create(ctx, demo.Options{
 		Name: fmt.Sprintf("robustness%d", clusters), Nodes: s.nodes, Loggers: s.loggers, Learners: s.learners, Dir: dir, PortBase: base, Binary: binary,
 		CredentialDir: filepath.Join(scratch, "credentials"),
-		MySQLOptions:  map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "128M", "max_connections": "200", "max_allowed_packet": "64M"},
+		MySQLOptions:  options,
 		Tune: func(n *config.Node) {
 			n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2*config.MiB // purged all the time
 			if n.Name == slowNode {
