@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -75,8 +76,8 @@ func TestAllWorkloads(t *testing.T) {
 	}
 }
 
-// alternating is an address that leads to one server after the other, for a moment each.
-func alternating(t *testing.T, moment time.Duration, to ...verify.Login) verify.Login {
+// astray is an address that leads to the first server, and once it is switched on to the second as well, in turn and for a moment each.
+func astray(t *testing.T, on *atomic.Bool, moment time.Duration, right, wrong verify.Login) verify.Login {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	t.Cleanup(func() { l.Close() })
@@ -86,21 +87,27 @@ func alternating(t *testing.T, moment time.Duration, to ...verify.Login) verify.
 			if err != nil {
 				return
 			}
+			to := right
+			if on.Load() && next%2 == 0 {
+				to = wrong
+			}
 			go func() {
 				defer client.Close()
-				server, err := net.Dial("tcp", to[next%len(to)].Addr())
+				server, err := net.Dial("tcp", to.Addr())
 				if err != nil {
 					return
 				}
 				defer server.Close()
-				until := time.Now().Add(moment)
-				_ = errors.Join(client.SetDeadline(until), server.SetDeadline(until))
+				if on.Load() {
+					until := time.Now().Add(moment)
+					_ = errors.Join(client.SetDeadline(until), server.SetDeadline(until))
+				}
 				go io.Copy(server, client)
 				_, _ = io.Copy(client, server)
 			}()
 		}
 	}()
-	login := to[0]
+	login := right
 	login.Addr = verify.Fixed(l.Addr().String())
 	return login
 }
@@ -111,8 +118,9 @@ func TestStaleReadsAreFound(t *testing.T) {
 	c := share(t)
 	leader := c.healthy()
 	follower := c.others(leader)[0]
+	var on atomic.Bool
 	s, err := verify.NewSet(verify.SetConfig{
-		Login: alternating(t, 300*time.Millisecond, c.Direct(leader), c.Direct(follower)), Database: "workloads", Workloads: []string{"register", "append"}, Seed: 6,
+		Login: astray(t, &on, 300*time.Millisecond, c.Direct(leader), c.Direct(follower)), Database: "workloads", Workloads: []string{"register", "append"}, Seed: 6,
 	})
 	must(t, err)
 	defer s.Close()
@@ -125,6 +133,7 @@ func TestStaleReadsAreFound(t *testing.T) {
 	_, _, err = verify.WaitEqual(ctx, nodes) // the follower has the tables
 	must(t, err)
 	must(t, c.Signal(follower, syscall.SIGSTOP))
+	on.Store(true)
 	s.Start(context.WithoutCancel(t.Context()))
 	begin := time.Now()
 	eventually(t, healLimit, "operations of all kinds", func() error {
