@@ -259,9 +259,12 @@ func (s *Set) Stop() error {
 	return errors.Join(append(s.errs, s.save())...)
 }
 
+// judgeLimit bounds reading nodes that did not become equal in time.
+const judgeLimit = 2 * time.Minute
+
 // Check waits until all nodes are equal and judges every workload's history and what the nodes hold. The set must have been
 // stopped. Nodes are all live data nodes, each by a direct connection to its mysqld. A report with problems is no error; an error
-// means that the check could not be made.
+// means that the check could not be made. Nodes that have not become equal when ctx ends are a problem, and are judged all the same.
 func (s *Set) Check(ctx context.Context, nodes []Endpoint) (Report, error) {
 	r := Report{}
 	if len(nodes) == 0 {
@@ -277,7 +280,14 @@ func (s *Set) Check(ctx context.Context, nodes []Endpoint) (Report, error) {
 	}
 	var err error
 	if r.GTIDExecuted, r.Local, err = WaitEqual(ctx, nodes); err != nil {
-		return r, err
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return r, err
+		}
+		r.GTIDExecuted = "different"
+		r.Problems = append(r.Problems, Problem{Kind: Diverged, Detail: err.Error()})
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), judgeLimit)
+		defer cancel()
 	}
 	for _, p := range s.parts {
 		if err := p.collect(ctx, nodes); err != nil {
