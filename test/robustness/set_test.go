@@ -16,15 +16,15 @@ import (
 	"trireme/internal/verify"
 )
 
-// TestAllWorkloads runs every workload of the safety kit at once, kills the leader's mysqld and a follower's daemon meanwhile, and has
-// every checker judge what clients saw and what the nodes hold; then again from the files that were kept.
+// TestAllWorkloads runs every workload of the safety kit at once, kills the leader's mysqld and a follower's daemon and moves leadership
+// meanwhile, and has every checker judge what clients saw and what the nodes hold; then again from the files that were kept.
 func TestAllWorkloads(t *testing.T) {
 	c := share(t)
 	dir := t.TempDir()
 	s, err := verify.NewSet(verify.SetConfig{Login: c.Routed(), Nodes: c.DirectAll, Database: "workloads", Seed: 6, Dir: dir})
 	must(t, err)
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), healLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*healLimit)
 	defer cancel()
 	must(t, s.Prepare(ctx))
 	s.Start(context.WithoutCancel(t.Context()))
@@ -50,6 +50,11 @@ func TestAllWorkloads(t *testing.T) {
 	c.KillDaemon(follower)
 	c.start(follower)
 	work(5 * time.Second)
+	c.healthy()
+	if _, err := c.Switchover(ctx, ""); err != nil {
+		t.Error(err)
+	}
+	work(3 * time.Second)
 	must(t, s.Stop())
 	c.healthy()
 
