@@ -6,6 +6,7 @@
 package robustness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -120,6 +121,7 @@ func create(t *testing.T, nodes, loggers int) *cluster {
 type shape struct {
 	nodes, loggers, learners int
 	tune                     func(*config.Node) // after what all clusters of these tests have; nil: nothing
+	binary                   string             // trireme to run; empty: the one that was built as it is released
 	wan                      *wan.Topology      // each node on an emulated host; nil: all on the loopback address
 	disks                    *disks             // each data node on a file system that can fail; nil: in an ordinary directory
 }
@@ -186,7 +188,7 @@ func build(t *testing.T, s shape) *demo.Cluster {
 		maps.Copy(options, s.disks.mysql)
 	}
 	c, err := demo.Create(ctx, demo.Options{
-		Name: fmt.Sprintf("robustness%d", clusters), Nodes: s.nodes, Loggers: s.loggers, Learners: s.learners, Dir: dir, PortBase: base, Binary: binary,
+		Name: fmt.Sprintf("robustness%d", clusters), Nodes: s.nodes, Loggers: s.loggers, Learners: s.learners, Dir: dir, PortBase: base, Binary: cmp.Or(s.binary, binary),
 		CredentialDir: filepath.Join(scratch, "credentials"),
 		MySQLOptions:  options,
 		Tune: func(n *config.Node) {

@@ -80,6 +80,13 @@ func (c *cluster) primary(n *demo.Node) error {
 // required.
 func createWAN(t *testing.T, nodes, loggers int, topology string) *cluster {
 	t.Helper()
+	topo := emulated(t, topology)
+	return createShape(t, shape{nodes: nodes, loggers: loggers, wan: &topo})
+}
+
+// emulated loads a topology. It skips where hosts cannot be emulated, unless they are required.
+func emulated(t *testing.T, topology string) wan.Topology {
+	t.Helper()
 	needMySQL(t)
 	topo, err := wan.Load(topology)
 	must(t, err)
@@ -89,5 +96,5 @@ func createWAN(t *testing.T, nodes, loggers int, topology string) *cluster {
 	}
 	must(t, err)
 	must(t, probe.Close())
-	return createShape(t, shape{nodes: nodes, loggers: loggers, wan: &topo})
+	return topo
 }
