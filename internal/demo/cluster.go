@@ -63,8 +63,11 @@ type Node struct {
 	Ports Ports
 
 	mu     sync.Mutex
-	proc   *Process    // nil before the first start
-	budget *wan.Budget // likewise, and without Options.CPUs
+	proc   *Process      // nil before the first start
+	budget *wan.Budget   // likewise, and without Options.CPUs
+	held   chan struct{} // not nil: it is not to be started until this is closed
+
+	gone chan struct{} // closed by Forget
 }
 
 // DaemonPID is the running daemon's, 0 if it is not running.
@@ -151,6 +154,9 @@ func (c *Cluster) Start(n *Node) error {
 	if n.proc != nil && n.proc.Alive() {
 		return fmt.Errorf("%s already runs as process %d", n.Name, n.proc.PID)
 	}
+	if n.held != nil {
+		return fmt.Errorf("%s: %w", n.Name, errHeld)
+	}
 	if err := c.openBudget(n); err != nil {
 		return err
 	}
@@ -236,16 +242,51 @@ func (c *Cluster) StopDaemon(n *Node) bool {
 	return true
 }
 
+// errHeld: a daemon is not started while its node is held.
+var errHeld = errors.New("the node is held down")
+
+// Hold keeps a node's daemon from being started until Release. One that runs is the caller's to end.
+func (c *Cluster) Hold(n *Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.held == nil {
+		n.held = make(chan struct{})
+	}
+}
+
+// Release ends a Hold. What KeepRunning looks after starts now.
+func (c *Cluster) Release(n *Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.held != nil {
+		close(n.held)
+		n.held = nil
+	}
+}
+
+// released is closed once the node may be started.
+func (n *Node) released() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.held != nil {
+		return n.held
+	}
+	free := make(chan struct{})
+	close(free)
+	return free
+}
+
 // KeepRunning starts every daemon again that ends, some time after it did, until the cluster is closed. Ended is called
-// with each one that did.
+// with each one that did; nil: nobody.
 func (c *Cluster) KeepRunning(pause time.Duration, ended func(*Node, error)) {
 	for _, n := range c.nodes {
-		c.keepers.Add(1)
-		go func() {
-			defer c.keepers.Done()
-			c.keep(n, pause, ended)
-		}()
+		c.Keep(n, pause, ended)
 	}
+}
+
+// Keep is KeepRunning of one node, for those that are added later. It ends with Forget, too.
+func (c *Cluster) Keep(n *Node, pause time.Duration, ended func(*Node, error)) {
+	c.keepers.Go(func() { c.keep(n, pause, ended) })
 }
 
 func (c *Cluster) keep(n *Node, pause time.Duration, ended func(*Node, error)) {
@@ -254,19 +295,39 @@ func (c *Cluster) keep(n *Node, pause time.Duration, ended func(*Node, error)) {
 		select {
 		case <-c.stop:
 			return
+		case <-n.gone:
+			return
 		case <-p.Done():
 		}
 		select { // a daemon ended by Close is not started again
 		case <-c.stop:
+			return
+		case <-n.gone:
 			return
 		case <-time.After(pause):
 		}
 		if ended != nil {
 			ended(n, p.Err())
 		}
-		if err := c.Start(n); err != nil {
+		if err := c.restart(n); err != nil {
 			c.say("%s cannot be started again: %v", n.Name, err)
 			return
+		}
+	}
+}
+
+// restart starts a daemon as soon as its node is not held; nothing happens when the cluster or the node is given up first.
+func (c *Cluster) restart(n *Node) error {
+	for {
+		select {
+		case <-c.stop:
+			return nil
+		case <-n.gone:
+			return nil
+		case <-n.released():
+		}
+		if err := c.Start(n); !errors.Is(err, errHeld) {
+			return err
 		}
 	}
 }

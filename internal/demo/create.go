@@ -104,7 +104,7 @@ func (o Options) members() int { return o.Nodes + o.Loggers + o.Learners }
 
 // layOutNode is one more node.
 func (c *Cluster) layOutNode(name, role string, ports Ports) *Node {
-	n := &Node{Name: name, Role: role, Host: host, Ports: ports, Dir: filepath.Join(c.opts.Dir, name)}
+	n := &Node{Name: name, Role: role, Host: host, Ports: ports, Dir: filepath.Join(c.opts.Dir, name), gone: make(chan struct{})}
 	c.nodes = append(c.nodes, n)
 	s := NodeState{Name: n.Name, Role: n.Role, Dir: n.Dir, Host: n.Host, PeerPort: n.Ports.Peer, APIPort: n.Ports.API, RWPort: n.Ports.RW, ROPort: n.Ports.RO}
 	if n.Role != config.RoleLogger {

@@ -10,6 +10,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/pki"
 	"trireme/internal/setup"
+	"trireme/internal/wan"
 )
 
 // inviteTTL is how long an invitation is good for; it is used at once.
@@ -62,7 +63,7 @@ func (c *Cluster) join(ctx context.Context, n *Node) error {
 // Add makes one more node a member and starts its daemon; it does not wait for it (WaitMember). Nobody may use the cluster's list of nodes
 // meanwhile.
 func (c *Cluster) Add(ctx context.Context, name, role string) (*Node, error) {
-	if c.net != nil && !slices.Contains(c.opts.Spare, name) {
+	if c.net != nil && !slices.ContainsFunc(c.net.Hosts(), func(h *wan.Host) bool { return h.Name == name }) {
 		return nil, fmt.Errorf("%s: the emulated network has no host of this name", name)
 	}
 	ports, err := c.sparePorts()
@@ -80,6 +81,7 @@ func (c *Cluster) Add(ctx context.Context, name, role string) (*Node, error) {
 
 // Forget ends a node's daemon and takes it from the list; whether it is a member is another matter.
 func (c *Cluster) Forget(n *Node) {
+	close(n.gone)
 	if p := n.process(); p != nil {
 		p.Kill()
 	}

@@ -143,6 +143,35 @@ func (d *Disk) Sync() error {
 	return errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close())
 }
 
+// filler is the file of Fill.
+func (d *Disk) filler() string { return filepath.Join(d.dir, "filler") }
+
+// Fill leaves nothing free, root's reserve included, until Drain.
+func (d *Disk) Fill() error {
+	f, err := os.OpenFile(d.filler(), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for step := int64(1 << 30); step >= 4096; { // others write meanwhile, so what is free is tried out
+		st, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		err = unix.Fallocate(int(f.Fd()), 0, st.Size(), step)
+		switch {
+		case errors.Is(err, unix.ENOSPC):
+			step /= 4
+		case err != nil:
+			return fmt.Errorf("filling %s: %w", d.dir, err)
+		}
+	}
+	return nil
+}
+
+// Drain ends Fill.
+func (d *Disk) Drain() error { return os.RemoveAll(d.filler()) }
+
 // PowerOff cuts the power: what has not reached the disk is lost, and every access fails with EIO.
 //
 // The host's processes are the caller's: send them SIGKILL first, and call this at once, without waiting for their ends. An fsync that is

@@ -25,6 +25,8 @@ const (
 	Partition  Fault = "partition"          // cut off from the other members, not from clients
 	Switchover Fault = "switchover"         // planned
 	AddNode    Fault = "node added"         // one more member, on a spare host
+	Replace    Fault = "node replaced"      // removed; Undo adds it anew, with nothing
+	Reseed     Fault = "node re-seeded"     // its data is thrown away and copied from another one
 )
 
 // restart is what a service manager waits before it starts something again.
@@ -72,7 +74,7 @@ type Lead struct {
 // Lasts says whether a fault goes on until Undo.
 func (f Fault) Lasts() bool {
 	switch f {
-	case StopMySQL, StopDaemon, StopHost, LoseHost, Partition:
+	case StopMySQL, StopDaemon, StopHost, LoseHost, Partition, Replace:
 		return true
 	}
 	return false

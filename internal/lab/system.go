@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"trireme/internal/config"
 	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
@@ -19,15 +20,16 @@ var ErrNotHere = errors.New("not here")
 
 // Shape is what a system is started on.
 type Shape struct {
-	Topology *wan.Topology     // nil: no emulated hosts, all on the loopback address
-	CPUs     float64           // that each host may use; 0: no limit
-	Nodes    int               // servers with data; 0: three. A standalone server is always one.
-	Spare    int               // hosts on top on which nothing runs yet, for nodes that are added
-	Variant  Variant           // one of the system's
-	Options  map[string]string // lines of my.cnf for all servers, on top
-	Dir      string            // scratch; the caller makes and removes it
-	Disks    DiskKind          // what each host's directory stands on
-	DiskSeed uint64            // of what disks of kind DiskFault lose
+	Topology *wan.Topology      // nil: no emulated hosts, all on the loopback address
+	CPUs     float64            // that each host may use; 0: no limit
+	Nodes    int                // servers with data; 0: three. A standalone server is always one.
+	Spare    int                // hosts on top on which nothing runs yet, for nodes that are added
+	Variant  Variant            // one of the system's
+	Options  map[string]string  // lines of my.cnf for all servers, on top
+	Dir      string             // scratch; the caller makes and removes it
+	Disks    DiskKind           // what each host's directory stands on
+	DiskSeed uint64             // of what disks of kind DiskFault lose
+	Tune     func(*config.Node) // Trireme: changes of a node's settings; nil: none
 }
 
 func (s Shape) nodes() int {

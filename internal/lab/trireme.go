@@ -26,6 +26,14 @@ var (
 		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(allLoggers, config.DurabilityLog)}
 )
 
+// TriremeOf is a Trireme of another shape than those of Systems: so many of its nodes are loggers.
+func TriremeOf(loggers int, durability string) System {
+	s := triremeSystem
+	s.Title = fmt.Sprintf("Trireme, %d loggers, durability = %s", loggers, durability)
+	s.Start = triremeStarter(func(int) int { return loggers }, durability)
+	return s
+}
+
 // How many of the nodes are loggers.
 func noLogger(int) int         { return 0 }
 func oneLogger(int) int        { return 1 }
@@ -40,6 +48,8 @@ type trireme struct {
 	dbs           map[string]*sql.DB // of data nodes
 	disks         map[string]Disk    // empty without Shape.Disks
 	spare         []string           // names of hosts for more nodes
+	dir           string             // holds one directory for each node
+	replaced      map[string]string  // roles of members that were removed to be added anew
 	kept          bool               // what ends is started again
 }
 
@@ -53,7 +63,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	o := SharedOptions()
 	maps.Copy(o, s.Variant.Options)
 	maps.Copy(o, s.Options)
-	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]Disk{}}
+	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]Disk{}, dir: s.Dir, replaced: map[string]string{}}
 	for i := range s.Spare {
 		t.spare = append(t.spare, "n"+strconv.Itoa(s.nodes()+i+1))
 	}
@@ -68,7 +78,12 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 		}
 	}
 	t.Cluster, err = demo.Create(ctx, demo.Options{Nodes: s.nodes() - loggers, Loggers: loggers, Dir: s.Dir, PortBase: l.takePorts(10 * s.nodes()), MySQL: l.MySQL, Binary: l.Binary,
-		MySQLOptions: o, WAN: s.Topology, CPUs: s.CPUs, Spare: t.spare, CredentialDir: s.Dir, Tune: func(n *config.Node) { n.MySQL.Durability = durability }})
+		MySQLOptions: o, WAN: s.Topology, CPUs: s.CPUs, Spare: t.spare, CredentialDir: s.Dir, Tune: func(n *config.Node) {
+			n.MySQL.Durability = durability
+			if s.Tune != nil {
+				s.Tune(n)
+			}
+		}})
 	if err != nil {
 		return nil, err
 	}

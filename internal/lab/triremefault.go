@@ -95,7 +95,10 @@ func (t *trireme) Healthy(ctx context.Context, name string) (bool, error) {
 }
 
 func (t *trireme) Do(ctx context.Context, f Fault, name string) error {
-	n := t.Node(name)
+	n, err := t.present(name)
+	if err != nil && f != Switchover && f != AddNode {
+		return err
+	}
 	switch f {
 	case KillMySQL, StopMySQL:
 		pid := n.MySQLPID()
@@ -123,6 +126,11 @@ func (t *trireme) Do(ctx context.Context, f Fault, name string) error {
 		return err
 	case AddNode:
 		return t.addNode(ctx)
+	case Replace:
+		t.replaced[name] = n.Role
+		return t.removeNode(ctx, name)
+	case Reseed:
+		return t.reseed(ctx, name)
 	}
 	return fmt.Errorf("no fault %q", f)
 }
@@ -139,11 +147,18 @@ func (t *trireme) addNode(ctx context.Context) error {
 	return err
 }
 
-func (t *trireme) Undo(_ context.Context, f Fault, name string) error {
-	if f == LoseHost || f == Partition {
+func (t *trireme) Undo(ctx context.Context, f Fault, name string) error {
+	switch f {
+	case LoseHost, Partition:
 		return t.Network().RestoreAll()
+	case Replace:
+		return t.bringBack(ctx, name, t.replaced[name])
 	}
-	return t.SignalHost(t.Node(name), syscall.SIGCONT)
+	n, err := t.present(name)
+	if err != nil || n.DaemonPID() == 0 {
+		return nil // what was frozen is gone: killed by its guard, or removed
+	}
+	return t.SignalHost(n, syscall.SIGCONT)
 }
 
 func (t *trireme) Processes(name string) []int {
