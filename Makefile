@@ -22,7 +22,7 @@ all: build
 # Static, so that one file can be copied to any host.
 build:
 	@scripts/deps.sh build
-	CGO_ENABLED=0 go build -trimpath -o bin/trireme ./cmd/trireme
+	@path=$$(scripts/commit-path.sh); set -x; CGO_ENABLED=0 go build -trimpath -ldflags "-X trireme/internal/campaign.commitPath=$$path" -o bin/trireme ./cmd/trireme
 
 demo: build
 	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme demo $(ARGS)

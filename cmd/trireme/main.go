@@ -50,6 +50,7 @@ type commands struct {
 	Config     configCmd     `cmd:"" help:"Show and change the cluster's settings; check a node's file."`
 	Demo       demoCmd       `cmd:"" help:"Run a whole cluster on this machine, with load, faults and a verdict."`
 	Bench      benchCmd      `cmd:"" help:"Measure Trireme beside its rivals on this machine."`
+	Verify     verifyCmd     `cmd:"" help:"Prove that nothing acknowledged is lost: fault campaigns, with a verdict."`
 	Guard      guardCmd      `cmd:"" hidden:""`
 	Version    versionCmd    `cmd:"" help:"Show the version."`
 }

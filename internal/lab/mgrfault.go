@@ -142,6 +142,8 @@ func (b *brokenMGR) Can(f Fault) error {
 		return fmt.Errorf("%w: a member is one process; see %q", ErrNotHere, KillMySQL)
 	case StopMySQL:
 		return fmt.Errorf("%w: a member is one process; see %q", ErrNotHere, StopHost)
+	case Replace, Reseed:
+		return fmt.Errorf("%w: a member's data is copied by its operator", ErrNotHere)
 	case AddNode:
 		if len(b.site.spare) == 0 {
 			return fmt.Errorf("%w: there is no spare host", ErrNotHere)

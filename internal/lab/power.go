@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/verify"
 )
 
 // Dark is a Breakable whose hosts can lose power: a system that was started with Shape.Disks.
@@ -21,6 +23,18 @@ type Dark interface {
 	// CutPower kills everything on some hosts and cuts the power of their disks, all in the same moment. Nothing starts there until GivePower.
 	CutPower(hosts []string) error
 	GivePower(hosts []string) error
+}
+
+// Witness is a system that can tell how something came about.
+type Witness interface {
+	// Testify writes what it knows into a directory: logs, histories, states.
+	Testify(ctx context.Context, dir string) error
+}
+
+// Addressed is a system whose nodes can be reached one by one by clients without privileges.
+type Addressed interface {
+	// Logins to the data nodes as they are now.
+	Logins() []verify.NodeLogin
 }
 
 // endLimit is for a process that has its SIGKILL to be gone.
@@ -63,6 +77,15 @@ func (t *trireme) GivePower(hosts []string) error {
 		t.Release(n)
 	}
 	return errors.Join(errs...)
+}
+
+// Logins to each mysqld as the application.
+func (t *trireme) Logins() []verify.NodeLogin {
+	var out []verify.NodeLogin
+	for _, n := range t.DataNodes() {
+		out = append(out, verify.NodeLogin{Name: n.Name, Login: t.Direct(n)})
+	}
+	return out
 }
 
 // waitGone waits until a node's daemon has been reaped.
@@ -190,4 +213,40 @@ func emptyDir(dir string) error {
 		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
 	return errors.Join(errs...)
+}
+
+// Testify keeps every node's view of the cluster and its history, why it does not lead, its logs, and its raft log.
+func (t *trireme) Testify(ctx context.Context, dir string) error {
+	var errs []error
+	for _, n := range t.Nodes() {
+		cl := t.Client(n)
+		for what, ask := range map[string]func(context.Context) (any, error){
+			"cluster": func(ctx context.Context) (any, error) { return cl.Cluster(ctx) },
+			"history": func(ctx context.Context) (any, error) { return cl.History(ctx) },
+			"why-not": func(ctx context.Context) (any, error) { return cl.WhyNot(ctx, n.Name) },
+		} {
+			errs = append(errs, testimony(ctx, filepath.Join(dir, n.Name+"-"+what+".json"), ask))
+		}
+		cl.Close()
+		errs = append(errs, copyFile(t.LogFile(n), filepath.Join(dir, n.Name+".log")), copyTree(filepath.Join(n.Dir, "raft"), filepath.Join(dir, n.Name+"-raft")))
+		if n.Role != config.RoleLogger {
+			errs = append(errs, copyFile(filepath.Join(n.Dir, "mysql", "log", "mysqld.err"), filepath.Join(dir, n.Name+".err")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// testimony writes one answer down. That a node does not answer is one, too.
+func testimony(ctx context.Context, path string, ask func(context.Context) (any, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, viewLimit)
+	defer cancel()
+	v, err := ask(ctx)
+	if err != nil {
+		return os.WriteFile(path, []byte(err.Error()+"\n"), 0o644)
+	}
+	b, err := json.MarshalIndent(v, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o644)
 }

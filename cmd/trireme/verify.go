@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"trireme/internal/campaign"
+)
+
+// verifyCmd is `trireme verify`.
+type verifyCmd struct {
+	Cluster verifyClusterCmd `cmd:"" help:"Hit a real cluster with faults under load, and check that nothing acknowledged is lost. Needs root."`
+	Report  verifyReportCmd  `cmd:"" help:"Draw the report of all campaigns that were counted."`
+}
+
+// verifyClusterCmd is `trireme verify cluster`.
+type verifyClusterCmd struct {
+	Time     time.Duration `placeholder:"TIME" help:"How long. Without this and --faults: until Ctrl-C, which ends it with a verdict."`
+	Faults   int           `placeholder:"N" help:"How many faults."`
+	Seed     uint64        `placeholder:"S" help:"Repeat the sequence of faults of a run. Timings of real servers are not the same twice. Default: a new one."`
+	FaultsOf []string      `placeholder:"KIND,…" help:"Kinds of faults. A wrong one lists them all. Default: all."`
+
+	System     string `placeholder:"NAME" help:"What is hit: trireme, or a rival to see what it loses. A wrong name lists them all. Default: trireme."`
+	Nodes      int    `placeholder:"N" help:"Nodes. Default: 3."`
+	Loggers    int    `placeholder:"N" help:"How many of them have a log and a vote but no mysqld."`
+	Topology   string `placeholder:"NAME|FILE" help:"Links between emulated hosts: lan, city, 10ms, two-regions, three-cities, or a file; none: all on the loopback address. Default: lan."`
+	Durability string `placeholder:"MODE" help:"log or double. Default: log."`
+
+	Mysqld string `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
+	Dir    string `type:"path" placeholder:"DIR" help:"Scratch directory. Default: a new one, kept only if a promise was broken."`
+	Out    string `type:"path" placeholder:"DIR" help:"Where counts are added up. Default: docs/safety, if it is there."`
+	JSON   bool   `help:"Print the verdict as JSON; what happens goes to standard error."`
+}
+
+// safetyDir is where a checkout of the project keeps what campaigns have shown.
+const safetyDir = "docs/safety"
+
+// Run makes a campaign. A broken promise is exit code 1.
+func (c *verifyClusterCmd) Run(e *env) error {
+	kinds, err := campaign.Kinds(c.FaultsOf)
+	if err != nil {
+		return errUsage{err}
+	}
+	if len(c.FaultsOf) == 0 {
+		kinds = nil
+	}
+	say := e.out
+	if c.JSON {
+		say = e.errOut
+	}
+	v, err := campaign.Run(e.ctx, campaign.Options{System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Durability: c.Durability, Topology: c.Topology, Kinds: kinds, Seed: c.Seed,
+		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out), MySQL: c.Mysqld, Build: campaign.ThisBuild(buildVersion()), Say: say})
+	if errors.Is(err, campaign.ErrUsage) {
+		return errUsage{err}
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = printJSON(e.out, v)
+	} else {
+		fmt.Fprint(e.out, v)
+	}
+	if err == nil && !v.OK() {
+		err = errSilent(exitFailed)
+	}
+	return err
+}
+
+// verifyReportCmd is `trireme verify report`.
+type verifyReportCmd struct {
+	Out string `type:"path" default:"docs/safety" placeholder:"DIR" help:"Where the counts are, and the report goes. Default: docs/safety."`
+}
+
+// Run draws the report.
+func (c *verifyReportCmd) Run(e *env) error {
+	return campaign.Report(c.Out, campaign.ThisBuild(buildVersion()), e.out)
+}
+
+// stateFile is where counts go; empty: nowhere.
+func stateFile(out string) string {
+	if out == "" {
+		if _, err := os.Stat(safetyDir); err != nil {
+			return ""
+		}
+		out = safetyDir
+	}
+	return filepath.Join(out, campaign.StateName)
+}

@@ -1,0 +1,29 @@
+package campaign
+
+import (
+	"runtime"
+	"runtime/debug"
+)
+
+// commitPath is a digest of the sources that a write passes through until it is acknowledged, recovered and fed again: scripts/commit-path.sh lists them,
+// and `make build` links it in. Counts of campaigns add up as long as it is the same. A digest of the sources themselves, and not of a commit, because
+// it must be right for sources that are not committed, and without git.
+var commitPath string
+
+// ThisBuild is the running program.
+func ThisBuild(version string) Build {
+	b := Build{Version: version, CommitPath: commitPath, Go: runtime.Version()}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}

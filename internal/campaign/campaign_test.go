@@ -1,0 +1,159 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"trireme/internal/disk"
+	"trireme/internal/lab"
+	"trireme/internal/mysqld"
+	"trireme/internal/wan"
+)
+
+var scratch string
+
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "trireme-campaign-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(scratch)
+	os.Exit(code)
+}
+
+var buildTrireme = sync.OnceValues(func() (string, error) {
+	binary := filepath.Join(scratch, "trireme")
+	if out, err := exec.Command("go", "build", "-o", binary, "trireme/cmd/trireme").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building trireme: %w: %s", err, out)
+	}
+	return binary, nil
+})
+
+// real are options of a campaign on real servers. The test is skipped where there can be none, unless they are required.
+func real(t *testing.T) Options {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts real servers")
+	}
+	if _, err := mysqld.Find(t.Context(), ""); err != nil {
+		if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	if os.Getuid() != 0 {
+		t.Skip("only root can emulate hosts and cut the power of disks")
+	}
+	o := Options{Binary: os.Getenv("TRIREME_BINARY"), Dir: t.TempDir(), State: filepath.Join(t.TempDir(), StateName), Say: t.Output()}
+	if o.Binary == "" {
+		var err error
+		if o.Binary, err = buildTrireme(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o
+}
+
+func skipWithout(t *testing.T, err error) {
+	t.Helper()
+	if errors.Is(err, disk.ErrUnavailable) || errors.Is(err, wan.ErrUnavailable) && os.Getenv("TRIREME_REQUIRE_NETNS") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestShortCampaign: one fault of each important kind on real servers, and all that a campaign checks. make soak runs the long form.
+func TestShortCampaign(t *testing.T) {
+	o := real(t)
+	o.Seed, o.Faults = 20, 6
+	o.Kinds = []Kind{KillMySQL, KillHost, Isolate, IsolateIn, Power, Switchover}
+	v, err := Run(t.Context(), o)
+	skipWithout(t, err)
+	t.Log(v)
+	if !v.OK() {
+		t.Errorf("%d violations: %q", len(v.Violations), v.Violations)
+	}
+	if v.Faults < o.Faults || v.Checks == 0 || v.PowerLosses == 0 || v.Partitions == 0 || v.Writes.Acked == 0 {
+		t.Errorf("%+v", v.Part)
+	}
+	parts, err := ReadState(o.State)
+	if err != nil || len(parts) != 1 || parts[0].Faults != v.Faults || parts[0].Ground.MySQL == "" {
+		t.Errorf("the state file has %+v: %v", parts, err)
+	}
+}
+
+// TestLostWritesAreFound: a rival whose servers do not flush at a commit loses what it acknowledged in a power loss, and the campaign says so, keeps the evidence
+// and tells how to repeat it.
+func TestLostWritesAreFound(t *testing.T) {
+	o := real(t)
+	o.System, o.Seed, o.Faults, o.Kinds, o.Topology = "semisync", 1, 1, []Kind{Power}, NoTopology
+	found, err := lab.Find(o.System)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found.Variants = []lab.Variant{{Name: "careless", Options: map[string]string{"sync_binlog": "0", "innodb_flush_log_at_trx_commit": "0", "innodb_flush_log_at_timeout": "600", "log_replica_updates": "ON"}}}
+	v, err := run(t.Context(), o, found)
+	skipWithout(t, err)
+	t.Log(v)
+	if v.OK() || v.Problems["acknowledged write lost"] == 0 {
+		t.Errorf("nothing was found: %+v", v.Part)
+	}
+	transcript, err := os.ReadFile(filepath.Join(v.Kept, "transcript.txt"))
+	if err != nil || !strings.Contains(string(transcript), "step 1") || !strings.Contains(v.Repeat, "--seed 1 ") {
+		t.Errorf("kept in %q: %v; to repeat: %s", v.Kept, err, v.Repeat)
+	}
+}
+
+// TestInterrupted: a campaign that is told to end says what was done until then.
+func TestInterrupted(t *testing.T) {
+	c := campaign{Options: Options{Faults: 5, Time: time.Hour}, began: time.Now(), total: Part{Faults: 4}}
+	b := batch{campaign: &c}
+	ctx, cancel := context.WithCancel(t.Context())
+	if !c.left(ctx) || !b.more(ctx) {
+		t.Error("it ends with a fault to go")
+	}
+	b.counts.Faults = 1
+	if b.more(ctx) {
+		t.Error("more faults than asked for")
+	}
+	b.counts.Faults = 0
+	c.began = c.began.Add(-2 * time.Hour)
+	if c.left(ctx) || b.more(ctx) {
+		t.Error("more time than asked for")
+	}
+	c.began = time.Now()
+	cancel()
+	if c.left(ctx) || b.more(ctx) {
+		t.Error("it goes on after an interruption")
+	}
+}
+
+func TestRights(t *testing.T) {
+	all, _ := Kinds(nil)
+	for _, c := range []struct {
+		o    Options
+		uid  int
+		want bool
+	}{
+		{Options{Topology: "lan", Kinds: all}, 0, true},
+		{Options{Topology: "lan", Kinds: []Kind{KillMySQL}}, 1000, false},
+		{Options{Topology: NoTopology, Kinds: []Kind{KillMySQL, Power}}, 1000, false},
+		{Options{Topology: NoTopology, Kinds: []Kind{KillMySQL, StopHost}}, 1000, true},
+	} {
+		if err := c.o.rights(c.uid); (err == nil) != c.want {
+			t.Errorf("user %d, topology %s, %v: %v", c.uid, c.o.Topology, c.o.Kinds, err)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package campaign
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kind of a fault, as named on the command line and in the state file.
+type Kind string
+
+// The kinds.
+const (
+	KillMySQL  Kind = "kill-mysqld"
+	KillDaemon Kind = "kill-daemon"
+	KillHost   Kind = "kill-host"   // daemon, guard and mysqld
+	KillGroup  Kind = "kill-group"  // several hosts at once
+	StopMySQL  Kind = "stop-mysqld" // SIGSTOP, then SIGCONT
+	StopDaemon Kind = "stop-daemon"
+	StopHost   Kind = "stop-host"
+	Isolate    Kind = "isolate"     // cut off from the other hosts
+	IsolateOut Kind = "isolate-out" // nobody hears it
+	IsolateIn  Kind = "isolate-in"  // it hears nobody
+	Split      Kind = "split"       // a minority is cut off from the majority
+	Bridge     Kind = "bridge"      // two halves that only one host between them reaches
+	Delay      Kind = "delay"
+	Loss       Kind = "loss"
+	Power      Kind = "power" // processes killed, and what was not flushed to the disk is gone
+	Switchover Kind = "switchover"
+	Replace    Kind = "replace"   // a member is removed, and added anew with nothing
+	Reseed     Kind = "reseed"    // a member throws its data away and copies another's
+	DiskFull   Kind = "disk-full" // nothing is free on a host's disk
+)
+
+// Whom a fault hits. Who that is, is known when it comes.
+type Whom string
+
+// The roles.
+const (
+	Leader   Whom = "leader"
+	Follower Whom = "follower"
+	Logger   Whom = "logger"   // one without a mysqld; a follower where there is none
+	Majority Whom = "majority" // with the leader
+	All      Whom = "all"
+)
+
+// class is what a figure is wanted of.
+type class string
+
+const (
+	classKill      class = "kills"
+	classPartition class = "partitions"
+	classPower     class = "power losses"
+	classOther     class = ""
+)
+
+// kind is what a schedule has to know of one.
+type kind struct {
+	name  Kind
+	class class
+	means string
+	whom  []Whom           // one of these, each as likely as it is listed
+	deck  int              // times in a hundred or so faults
+	hold  [2]time.Duration // how long it lasts: between these; zero: it is over at once
+	heavy bool             // the system must be healthy before the next fault
+	needs need
+}
+
+// need is what a system must have for a fault.
+type need int
+
+const (
+	needsNothing need = iota
+	needsNetwork      // emulated hosts
+	needsDisks        // disks whose power can be cut
+)
+
+const (
+	blink  = 100 * time.Millisecond
+	second = time.Second
+)
+
+// kinds in the order in which they are shown.
+var kinds = []kind{
+	{name: KillMySQL, class: classKill, means: "SIGKILL to a mysqld", whom: []Whom{Leader, Leader, Leader, Leader, Leader, Leader, Follower}, deck: 32},
+	{name: KillDaemon, class: classKill, means: "SIGKILL to a daemon, and so to its mysqld", whom: []Whom{Leader, Leader, Leader, Leader, Leader, Follower, Logger}, deck: 14},
+	{name: KillHost, class: classKill, means: "SIGKILL to everything on a host", whom: []Whom{Leader, Leader, Leader, Leader, Leader, Follower, Logger}, deck: 10},
+	{name: KillGroup, class: classKill, means: "SIGKILL to everything on several hosts at once", whom: []Whom{Majority, All}, deck: 2, heavy: true},
+	{name: StopMySQL, means: "SIGSTOP to a mysqld, later SIGCONT", whom: []Whom{Leader, Follower}, deck: 1, hold: [2]time.Duration{blink, 8 * second}},
+	{name: StopDaemon, means: "SIGSTOP to a daemon, later SIGCONT", whom: []Whom{Leader, Leader, Follower}, deck: 2, hold: [2]time.Duration{blink, 3 * second}},
+	{name: StopHost, means: "SIGSTOP to everything on a host, later SIGCONT", whom: []Whom{Leader, Leader, Follower, Majority, All}, deck: 2, hold: [2]time.Duration{blink, 3 * second}},
+	{name: Isolate, class: classPartition, means: "a host is cut off from the others, in both directions", whom: []Whom{Leader, Leader, Leader, Follower}, deck: 5, hold: [2]time.Duration{blink, 3 * second}, needs: needsNetwork},
+	{name: IsolateOut, class: classPartition, means: "nothing that a host sends reaches the others", whom: []Whom{Leader, Leader, Leader, Follower}, deck: 4, hold: [2]time.Duration{blink, 3 * second}, needs: needsNetwork},
+	{name: IsolateIn, class: classPartition, means: "nothing reaches a host from the others", whom: []Whom{Leader, Leader, Leader, Follower}, deck: 4, hold: [2]time.Duration{blink, 3 * second}, needs: needsNetwork},
+	{name: Split, class: classPartition, means: "a minority is cut off from the majority; the leader is in the one or in the other", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork},
+	{name: Bridge, class: classPartition, means: "two halves do not see each other, one host sees both; the leader is that one or is not", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork},
+	{name: Delay, means: "the links of a host become slow, with jitter", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork},
+	{name: Loss, means: "the links of a host lose packets", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork},
+	{name: Power, class: classPower, means: "hosts lose power: everything is killed, and what was not flushed to their disks is gone", whom: []Whom{Leader, Leader, Follower, Majority, Majority, All, All}, deck: 8, hold: [2]time.Duration{blink, second}, heavy: true, needs: needsDisks},
+	{name: Switchover, means: "leadership is moved as planned", whom: []Whom{Leader}, deck: 3},
+	{name: Replace, means: "a member is removed and added anew, with nothing", whom: []Whom{Leader, Follower, Follower}, deck: 1, hold: [2]time.Duration{blink, second}, heavy: true},
+	{name: Reseed, means: "a follower throws its data away and copies another's", whom: []Whom{Follower}, deck: 1, heavy: true},
+	{name: DiskFull, means: "nothing is free on a host's disk", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 3 * second}, heavy: true, needs: needsDisks},
+}
+
+func kindOf(name Kind) kind {
+	for _, k := range kinds {
+		if k.name == name {
+			return k
+		}
+	}
+	panic("campaign: no kind " + string(name))
+}
+
+// Kinds looks names up; none means all.
+func Kinds(names []string) ([]Kind, error) {
+	var known []string
+	for _, k := range kinds {
+		known = append(known, string(k.name))
+	}
+	var out []Kind
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("no fault %q; there are: %s", name, strings.Join(known, ", "))
+		}
+		if slices.Contains(out, Kind(name)) {
+			return nil, fmt.Errorf("fault %q is named twice", name)
+		}
+		out = append(out, Kind(name))
+	}
+	if len(out) == 0 {
+		for _, k := range kinds {
+			out = append(out, k.name)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,223 @@
+package campaign
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"trireme/internal/lab"
+	"trireme/internal/report"
+)
+
+// Names of files below the directory of reports.
+const (
+	ReportName = "report.md"
+	FoundName  = "found.md" // bugs, with what guards them; written by hand
+)
+
+// wanted figures, of the real servers.
+var wanted = []struct {
+	what string
+	of   func(Part) int
+	want int
+}{
+	{"leader kills", func(p Part) int { return p.LeaderKills }, 2000},
+	{"partitions", func(p Part) int { return p.Partitions }, 500},
+	{"power losses", func(p Part) int { return p.PowerLosses }, 300},
+}
+
+// Report draws the report of what is in the state file below a directory. Counts of the given build's commit path count, others are shown as older ones.
+func Report(dir string, b Build, say io.Writer) error {
+	parts, err := ReadState(filepath.Join(dir, StateName))
+	if err != nil {
+		return err
+	}
+	found, err := os.ReadFile(filepath.Join(dir, FoundName))
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	path := filepath.Join(dir, ReportName)
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := document(parts, b, string(found)).Markdown(f, ""); err != nil {
+		return err
+	}
+	fmt.Fprintf(say, "%s: %d parts of campaigns\n", path, len(parts))
+	return f.Close()
+}
+
+// ours says whether a part is about Trireme.
+func (p Part) ours() bool { return strings.HasPrefix(p.System, "trireme") }
+
+func document(parts []Part, b Build, found string) report.Document {
+	var current, older, rivals []Part
+	for _, p := range parts {
+		switch {
+		case !p.ours():
+			rivals = append(rivals, p)
+		case b.CommitPath != "" && p.Build.CommitPath == b.CommitPath:
+			current = append(current, p)
+		default:
+			older = append(older, p)
+		}
+	}
+	slices.SortStableFunc(rivals, func(a, b Part) int { return cmp.Compare(a.System, b.System) })
+	d := report.Document{Title: "What fault campaigns have shown", Blocks: []report.Block{
+		report.Text("Made by `trireme verify report` from `" + StateName + "`; nothing here is typed. [What the kit does, how to run it, and what it does not show](README.md)."),
+		standing(current, b),
+	}}
+	d.Sections = append(d.Sections, report.Section{ID: "counts", Title: "Counts against the figures that are wanted", Blocks: []report.Block{wantedTable(sum(current))}})
+	if len(current) > 0 {
+		d.Sections = append(d.Sections, report.Section{ID: "kinds", Title: "Faults by kind", Blocks: []report.Block{kindTable(sum(current))}},
+			report.Section{ID: "runs", Title: "Runs", Blocks: []report.Block{runTable(current)}})
+	}
+	if len(older) > 0 {
+		d.Sections = append(d.Sections, report.Section{ID: "older", Title: "Runs of other commit paths", Blocks: []report.Block{
+			report.Text("They do not count any more: sources on the commit path have changed since."), runTable(older)}})
+	}
+	if len(rivals) > 0 {
+		d.Sections = append(d.Sections, report.Section{ID: "rivals", Title: "The same campaign against rivals", Blocks: []report.Block{
+			report.Text("After each violation the rival was started anew. A rival that loses something shows that the checks see it."), rivalTable(rivals)}})
+	}
+	d.Sections = append(d.Sections, report.Section{ID: "found", Title: "What was found on the way", Blocks: []report.Block{foundText(found)}})
+	return d
+}
+
+// standing is the verdict in a sentence.
+func standing(current []Part, b Build) report.Block {
+	s := sum(current)
+	switch {
+	case b.CommitPath == "":
+		return report.Text("**This program was not built by `make build`**, so it does not know its commit path, and no run counts as one of it.")
+	case len(current) == 0:
+		return report.Text(fmt.Sprintf("No campaign has been run on the present commit path (`%s`) yet.", b.CommitPath))
+	case len(s.Violations) > 0:
+		return report.Text(fmt.Sprintf("**%d violations** on the present commit path (`%s`): %s", len(s.Violations), b.CommitPath, strings.Join(s.Violations, "; ")))
+	}
+	return report.Text(fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **nothing lost, nothing doubled, no node different, and every fault recovered from**. What the checkers could not decide within their limits: %d.",
+		b.CommitPath, s.Faults, s.Checks, s.Writes.Acked, s.Undecided))
+}
+
+func sum(parts []Part) Part {
+	s := Part{Counts: map[string]int{}, Problems: map[string]int{}, Seconds: map[phase]float64{}}
+	for _, p := range parts {
+		s.add(p)
+	}
+	return s
+}
+
+func number(n int) report.Cell { return report.Cell{Text: fmt.Sprint(n)} }
+
+func wantedTable(s Part) report.Block {
+	t := report.Table{Columns: []report.Column{{Title: "figure"}, {Title: "counted", Number: true}, {Title: "wanted", Number: true}, {Title: ""}}}
+	for _, w := range wanted {
+		verdict := "reached"
+		if n := w.of(s); n < w.want {
+			verdict = fmt.Sprintf("%d missing", w.want-n)
+		}
+		t.Rows = append(t.Rows, []report.Cell{{Text: w.what}, number(w.of(s)), number(w.want), {Text: verdict}})
+	}
+	return t
+}
+
+func kindTable(s Part) report.Block {
+	roles := []Whom{Leader, Follower, Logger, Majority, All}
+	t := report.Table{Columns: []report.Column{{Title: "fault"}, {Title: "what happens"}}}
+	for _, w := range roles {
+		t.Columns = append(t.Columns, report.Column{Title: string(w), Number: true})
+	}
+	for _, k := range kinds {
+		row := []report.Cell{{Text: string(k.name)}, {Text: k.means}}
+		for _, w := range roles {
+			cell := report.Cell{}
+			if n := s.Counts[string(k.name)+" "+string(w)]; n > 0 {
+				cell = number(n)
+			}
+			row = append(row, cell)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func runTable(parts []Part) report.Block {
+	t := report.Table{Columns: []report.Column{{Title: "begun"}, {Title: "build"}, {Title: "shape"}, {Title: "MySQL, kernel, CPUs"}, {Title: "seed"}, {Title: "minutes", Number: true}, {Title: "faults", Number: true},
+		{Title: "leader kills", Number: true}, {Title: "partitions", Number: true}, {Title: "power losses", Number: true}, {Title: "acknowledged", Number: true}, {Title: "violations", Number: true}}}
+	for _, p := range parts {
+		t.Rows = append(t.Rows, []report.Cell{{Text: p.At.Format("2006-01-02 15:04")}, {Text: p.Build.String()}, {Text: p.Shape}, {Text: fmt.Sprintf("%s, %s, %d", p.Ground.MySQL, p.Ground.Kernel, p.Ground.CPUs)},
+			{Text: fmt.Sprint(p.Seed)}, {Text: fmt.Sprintf("%.0f", p.Minutes)}, number(p.Faults), number(p.LeaderKills), number(p.Partitions), number(p.PowerLosses), {Text: fmt.Sprint(p.Writes.Acked)}, number(len(p.Violations))})
+	}
+	return t
+}
+
+func (b Build) String() string {
+	out := b.Revision
+	if len(out) > 10 {
+		out = out[:10]
+	}
+	if b.Modified {
+		out += " with changes"
+	}
+	return strings.TrimSpace(out + " (commit path " + cmp.Or(b.CommitPath, "not known") + ", " + b.Go + ")")
+}
+
+func rivalTable(parts []Part) report.Block {
+	t := report.Table{Columns: []report.Column{{Title: "system"}, {Title: "runs with seeds"}, {Title: "minutes", Number: true}, {Title: "faults", Number: true}, {Title: "acknowledged", Number: true}, {Title: "violations", Number: true}, {Title: "what the checks found"}}}
+	for i := 0; i < len(parts); {
+		end := i
+		for end < len(parts) && parts[end].System == parts[i].System {
+			end++
+		}
+		s := sum(parts[i:end])
+		var seeds []string
+		for _, p := range parts[i:end] {
+			if text := fmt.Sprint(p.Seed); !slices.Contains(seeds, text) {
+				seeds = append(seeds, text)
+			}
+		}
+		t.Rows = append(t.Rows, []report.Cell{{Text: title(parts[i].System)}, {Text: strings.Join(seeds, ", ")}, {Text: fmt.Sprintf("%.0f", s.Minutes)}, number(s.Faults), {Text: fmt.Sprint(s.Writes.Acked)},
+			number(len(s.Violations)), {Text: problemList(s.Problems)}})
+		i = end
+	}
+	return t
+}
+
+func title(system string) string {
+	if s, err := lab.Find(system); err == nil {
+		return s.Title
+	}
+	return system
+}
+
+func problemList(problems map[string]int) string {
+	var out []string
+	for what, n := range problems {
+		out = append(out, fmt.Sprintf("%d × %s", n, what))
+	}
+	slices.Sort(out)
+	if len(out) == 0 {
+		return "nothing"
+	}
+	return strings.Join(out, ", ")
+}
+
+// foundText says how many bugs the list has.
+func foundText(found string) report.Block {
+	rows := 0
+	for line := range strings.Lines(found) {
+		if strings.HasPrefix(line, "|") {
+			rows++
+		}
+	}
+	if rows < 3 {
+		return report.Text("Nothing is listed in [" + FoundName + "](" + FoundName + ").")
+	}
+	return report.Text(fmt.Sprintf("%d bugs, each with the seed or test that guards it: [%s](%s).", rows-2, FoundName, FoundName))
+}

@@ -1,0 +1,315 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"trireme/internal/demo"
+	"trireme/internal/lab"
+	"trireme/internal/verify"
+)
+
+// Limits of waits. A system that exceeds one has not recovered, which is a violation.
+const (
+	writeLimit   = 90 * time.Second
+	healthyLimit = 90 * time.Second
+	quietAfter   = 15 * time.Second
+	checkLimit   = 5 * time.Minute
+	polls        = 10 * time.Millisecond
+)
+
+// phase of a campaign, for the account of where its time goes.
+type phase string
+
+const (
+	phaseFaults  phase = "faults"  // until what lasts has ended
+	phaseWrites  phase = "writes"  // until they go on
+	phaseHealthy phase = "healthy" // until all nodes are
+	phaseChecks  phase = "checks"  // end of a batch, comparison, next tables
+)
+
+// errViolated: a promise was broken. The message says which one.
+var errViolated = errors.New("violated")
+
+// batch is one set of tables: some steps, then a check of everything.
+type batch struct {
+	*campaign
+	sys    system
+	w      *verify.Set
+	nodes  atomic.Pointer[[]verify.NodeLogin] // for readers of every node
+	counts Part
+}
+
+// batch runs steps on tables of their own, and checks them. Only then are its faults counted. It ends early, with its check, when ctx does.
+func (c *campaign) batch(ctx context.Context, sys system) error {
+	work := context.WithoutCancel(ctx) // what was begun is ended and checked: each wait has a limit of its own
+	b := &batch{campaign: c, sys: sys, counts: Part{Counts: map[string]int{}, Problems: map[string]int{}, Seconds: map[phase]float64{}}}
+	defer b.close()
+	if err := b.open(work); err != nil {
+		return err
+	}
+	for range batchSteps {
+		if !b.more(ctx) {
+			break
+		}
+		err := b.step(work, c.schedule.Next())
+		if errors.Is(err, errNeedsQuiet) {
+			fmt.Fprintf(c.script, "%s the writers stop: %v\n", c.clock(), err)
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	err := b.check(work)
+	if b.counts.Checks > 0 {
+		c.part.add(b.counts)
+		c.total.add(b.counts)
+	}
+	return err
+}
+
+// more says whether the batch goes on.
+func (b *batch) more(ctx context.Context) bool {
+	return ctx.Err() == nil && (b.Faults == 0 || b.total.Faults+b.counts.Faults < b.Faults) && (b.Time == 0 || time.Since(b.began) < b.Time)
+}
+
+// timed adds what f takes to a phase.
+func (b *batch) timed(p phase, f func() error) error {
+	begin := time.Now()
+	err := f()
+	b.counts.Seconds[p] += time.Since(begin).Seconds()
+	return err
+}
+
+func (b *batch) open(ctx context.Context) error {
+	return b.timed(phaseChecks, func() (err error) {
+		cfg := verify.SetConfig{Login: b.sys.Login(), Seed: b.Seed, Clients: b.Clients, Dir: filepath.Join(b.dir, "histories")}
+		if err := os.RemoveAll(cfg.Dir); err != nil { // the batch before was checked
+			return err
+		}
+		if _, ok := b.sys.Breakable.(lab.Addressed); ok {
+			b.lookAround()
+			cfg.Nodes = func() []verify.NodeLogin { return *b.nodes.Load() }
+		}
+		if b.w, err = verify.NewSet(cfg); err != nil {
+			return err
+		}
+		begin := time.Now()
+		pctx, cancel := context.WithTimeout(ctx, writeLimit)
+		defer cancel()
+		if err := b.w.Prepare(pctx); err != nil {
+			return fmt.Errorf("%w: the tables cannot be made: %w", errViolated, err)
+		}
+		b.w.Start(ctx)
+		return b.writes(ctx, begin)
+	})
+}
+
+func (b *batch) close() {
+	if b.w != nil {
+		_ = b.w.Stop() // after an error: that one counts
+		_ = b.w.Close()
+	}
+}
+
+// writes waits until one has been acknowledged that was not before.
+func (b *batch) writes(ctx context.Context, since time.Time) error {
+	return poll(ctx, writeLimit, "no write was acknowledged", func(context.Context) error {
+		if !b.w.Meter().AckedSince(since) {
+			return errors.New("none yet")
+		}
+		return nil
+	})
+}
+
+// step makes the faults of one, and waits for recovery.
+func (b *batch) step(ctx context.Context, s Step) error {
+	var before lab.Lead
+	err := poll(ctx, writeLimit, "there was no leader", func(ctx context.Context) (err error) {
+		if before, err = b.sys.Leader(ctx); err == nil && !before.Open {
+			err = errors.New("none yet")
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var strikes []*strike
+	err = b.timed(phaseFaults, func() error {
+		for _, f := range s.Faults {
+			strikes = append(strikes, b.sys.hit(ctx, f, before.Name))
+		}
+		return endAll(ctx, strikes)
+	})
+	b.transcribe(s, before, strikes, err)
+	if err != nil {
+		return err
+	}
+	ended := time.Now()
+	if err := b.timed(phaseWrites, func() error { return b.writes(ctx, ended) }); err != nil {
+		return err
+	}
+	var after lab.Lead
+	if s.Healthy {
+		err = b.timed(phaseHealthy, func() (err error) {
+			after, err = b.healthy(ctx, quietAfter, errNeedsQuiet)
+			return err
+		})
+		b.lookAround()
+	} else {
+		after, err = b.sys.Leader(ctx)
+	}
+	if err == nil || errors.Is(err, errNeedsQuiet) {
+		b.count(strikes, before, after)
+	}
+	return err
+}
+
+// endAll undoes what lasts, each in its time. Errors of faults that were missed are none.
+func endAll(ctx context.Context, strikes []*strike) error {
+	var errs []error
+	byEnd := slices.SortedFunc(slices.Values(strikes), func(a, b *strike) int { return a.end().Compare(b.end()) })
+	for _, st := range byEnd {
+		if st.err != nil && !errors.Is(st.err, errMissed) {
+			errs = append(errs, fmt.Errorf("%v: %w", st.fault, st.err))
+		}
+		if st.undo == nil {
+			continue
+		}
+		pause(ctx, time.Until(st.end()))
+		if err := st.undo(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("end of %v: %w", st.fault, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (st *strike) end() time.Time { return st.at.Add(st.fault.Hold) }
+
+// errNeedsQuiet: a system is not healthy again although its faults are over. A node that has to catch up cannot on a machine whose CPUs are kept busy, so the
+// batch ends, and without load it gets a last chance.
+var errNeedsQuiet = errors.New("it did not become healthy under load")
+
+// healthy waits until all nodes are.
+func (b *batch) healthy(ctx context.Context, limit time.Duration, otherwise error) (lead lab.Lead, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if lead, err = b.sys.Settled(ctx); err != nil {
+		err = fmt.Errorf("%w: not healthy after %v: %w", otherwise, limit, err)
+	}
+	return lead, err
+}
+
+// lookAround notes where the nodes are: one that was replaced is elsewhere.
+func (b *batch) lookAround() {
+	if a, ok := b.sys.Breakable.(lab.Addressed); ok {
+		now := a.Logins()
+		b.nodes.Store(&now)
+	}
+}
+
+// count what happened. A leader was killed if one that was hit led, and another term came of it.
+func (b *batch) count(strikes []*strike, before, after lab.Lead) {
+	c := &b.counts
+	for _, st := range strikes {
+		if st.err != nil {
+			c.Missed++
+			continue
+		}
+		c.Faults++
+		c.Counts[string(st.fault.Kind)+" "+string(st.fault.Whom)]++
+		switch kindOf(st.fault.Kind).class {
+		case classKill:
+			if slices.Contains(st.hosts, before.Name) && after.Term > before.Term {
+				c.LeaderKills++
+			}
+		case classPartition:
+			c.Partitions++
+		case classPower:
+			c.PowerLosses++
+		}
+	}
+}
+
+// check stops the writers and compares everything.
+func (b *batch) check(ctx context.Context) error {
+	return b.timed(phaseChecks, func() error {
+		if err := b.w.Stop(); err != nil {
+			return err
+		}
+		if _, err := b.healthy(ctx, healthyLimit, errViolated); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, checkLimit)
+		defer cancel()
+		nodes, err := b.sys.Endpoints()
+		if err != nil {
+			return err
+		}
+		defer demo.CloseEndpoints(nodes)
+		r, err := b.w.Check(ctx, nodes)
+		if err != nil {
+			return fmt.Errorf("%w: the check could not be made: %w", errViolated, err)
+		}
+		b.counts.Checks++
+		b.counts.Writes = r.Counts
+		fmt.Fprintf(b.script, "%s check: %v\n", b.clock(), r)
+		for _, p := range r.Problems {
+			b.counts.Problems[string(p.Kind)]++
+		}
+		b.counts.Undecided += len(r.Undecided)
+		if len(r.Problems) > 0 {
+			return fmt.Errorf("%w: %v", errViolated, r)
+		}
+		return nil
+	})
+}
+
+// transcribe a step.
+func (b *batch) transcribe(s Step, before lab.Lead, strikes []*strike, err error) {
+	var parts []string
+	for _, st := range strikes {
+		text := fmt.Sprintf("%v (%s)", st.fault, strings.Join(st.hosts, ", "))
+		if st.err != nil {
+			text += ": " + st.err.Error()
+		}
+		parts = append(parts, text)
+	}
+	fmt.Fprintf(b.script, "%s step %d, %s leads term %d: %s", b.clock(), s.Number, before.Name, before.Term, strings.Join(parts, " + "))
+	if err != nil {
+		fmt.Fprintf(b.script, ": %v", err)
+	}
+	fmt.Fprintln(b.script)
+}
+
+// poll until f is satisfied. If it is not within the limit a promise is broken: the error is what went wrong, and f's last one.
+func poll(ctx context.Context, limit time.Duration, wrong string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := f(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s within %v: %w", errViolated, wrong, limit, err)
+		case <-time.After(polls):
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
