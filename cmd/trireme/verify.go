@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"trireme/internal/campaign"
+	"trireme/internal/lab"
 )
 
 // verifyCmd is `trireme verify`.
@@ -28,6 +29,7 @@ type verifyClusterCmd struct {
 	Loggers    int    `placeholder:"N" help:"How many of them have a log and a vote but no mysqld."`
 	Topology   string `placeholder:"NAME|FILE" help:"Links between emulated hosts: lan, city, 10ms, two-regions, three-cities, or a file; none: all on the loopback address. Default: lan."`
 	Durability string `placeholder:"MODE" help:"log or double. Default: log."`
+	Disks      string `placeholder:"KIND" help:"What nodes stand on: fault, which tears and reorders what was not flushed and fails on command, or ext4. Default: fault."`
 
 	Mysqld string `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
 	Dir    string `type:"path" placeholder:"DIR" help:"Scratch directory. Default: a new one, kept only if a promise was broken."`
@@ -51,7 +53,7 @@ func (c *verifyClusterCmd) Run(e *env) error {
 	if c.JSON {
 		say = e.errOut
 	}
-	v, err := campaign.Run(e.ctx, campaign.Options{System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Durability: c.Durability, Topology: c.Topology, Kinds: kinds, Seed: c.Seed,
+	v, err := campaign.Run(e.ctx, campaign.Options{System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Durability: c.Durability, Topology: c.Topology, Disks: lab.DiskKind(c.Disks), Kinds: kinds, Seed: c.Seed,
 		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out), MySQL: c.Mysqld, Build: campaign.ThisBuild(buildVersion()), Say: say})
 	if errors.Is(err, campaign.ErrUsage) {
 		return errUsage{err}

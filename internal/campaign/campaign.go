@@ -33,14 +33,15 @@ const (
 
 // Options of a campaign. It ends after so many faults, after so much time, or with its context, whatever comes first.
 type Options struct {
-	System     string // of lab.Systems; empty: trireme
-	Nodes      int    // 0: three
-	Loggers    int    // of them; Trireme only
-	Durability string // of Trireme: log or double; empty: log
-	Topology   string // of emulated hosts; empty: lan; NoTopology: none
-	Kinds      []Kind // empty: all that can be made
-	Seed       uint64 // 0: one is chosen
-	Faults     int    // 0: no bound
+	System     string       // of lab.Systems; empty: trireme
+	Nodes      int          // 0: three
+	Loggers    int          // of them; Trireme only
+	Durability string       // of Trireme: log or double; empty: log
+	Topology   string       // of emulated hosts; empty: lan; NoTopology: none
+	Disks      lab.DiskKind // of nodes; empty: lab.DiskFault
+	Kinds      []Kind       // empty: all that can be made
+	Seed       uint64       // 0: one is chosen
+	Faults     int          // 0: no bound
 	Time       time.Duration
 	Clients    int    // of each workload; 0: a few
 	Dir        string // scratch; empty: a new one, removed unless a promise is broken
@@ -71,6 +72,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Nodes == 0 {
 		o.Nodes = 3
 	}
+	if o.Disks == "" {
+		o.Disks = lab.DiskFault
+	}
 	if o.Clients == 0 {
 		o.Clients = clients
 	}
@@ -90,26 +94,44 @@ func (o Options) withDefaults() (Options, error) {
 		return o, usagef("%d loggers among %d nodes: two nodes at least must have data, or nobody could take over", o.Loggers, o.Nodes)
 	case o.Durability != config.DurabilityLog && o.Durability != config.DurabilityDouble:
 		return o, usagef("durability %q: it is %s or %s", o.Durability, config.DurabilityLog, config.DurabilityDouble)
+	case o.Disks != lab.DiskFault && o.Disks != lab.DiskExt4:
+		return o, usagef("disks of kind %q: they are %s or %s", o.Disks, lab.DiskFault, lab.DiskExt4)
 	case !o.ours() && (o.Loggers > 0 || o.Durability != config.DurabilityLog):
 		return o, usagef("only Trireme has loggers and durability modes")
 	}
 	return o, o.chooseKinds()
 }
 
-// chooseKinds leaves out what cannot be made without hosts, unless it was asked for by name.
+// chooseKinds leaves out what cannot be made without hosts or with these disks, unless it was asked for by name.
 func (o *Options) chooseKinds() error {
 	named := len(o.Kinds) > 0
 	if !named {
 		o.Kinds, _ = Kinds(nil)
 	}
-	if o.Topology != NoTopology {
-		return nil
-	}
-	possible := slices.DeleteFunc(slices.Clone(o.Kinds), func(k Kind) bool { return kindOf(k).needs == needsNetwork })
-	if named && len(possible) < len(o.Kinds) {
-		return usagef("faults of the network need emulated hosts: name a topology, such as --topology lan")
+	possible := slices.DeleteFunc(slices.Clone(o.Kinds), func(k Kind) bool { return o.lacks(k) != nil })
+	if named {
+		for _, k := range o.Kinds {
+			if err := o.lacks(k); err != nil {
+				return err
+			}
+		}
 	}
 	o.Kinds = possible
+	return nil
+}
+
+// lacks says what is missing for a kind of faults.
+func (o *Options) lacks(k Kind) error {
+	switch kindOf(k).needs {
+	case needsNetwork:
+		if o.Topology == NoTopology {
+			return usagef("%s needs emulated hosts: name a topology, such as --topology lan", k)
+		}
+	case needsBadDisks:
+		if o.Disks != lab.DiskFault {
+			return usagef("%s needs disks that fail on command: --disks %s", k, lab.DiskFault)
+		}
+	}
 	return nil
 }
 
@@ -128,6 +150,9 @@ func (o Options) Command() string {
 	}
 	if o.ours() {
 		out = append(out, "--durability "+o.Durability)
+	}
+	if o.Disks != lab.DiskFault {
+		out = append(out, "--disks "+string(o.Disks))
 	}
 	if all, _ := Kinds(nil); len(o.Kinds) < len(all) {
 		var names []string
@@ -258,15 +283,23 @@ func (c *campaign) prepare(ctx context.Context) (err error) {
 
 // rights says what a user lacks for a campaign, before anything is started.
 func (o Options) rights(uid int) error {
-	if uid == 0 || o.Topology == NoTopology && !o.needs(needsDisks) {
+	if uid == 0 || o.Topology == NoTopology && o.diskKind() == lab.DiskPlain {
 		return nil
 	}
-	return errors.New("only root can emulate hosts and cut the power of disks; without it: --topology none, and --faults-of with neither power nor disk-full")
+	return errors.New("only root can emulate hosts and cut the power of disks; without it: --topology none, and --faults-of kinds that need no disks of their own, such as kill-mysqld,kill-host")
 }
 
 // left says whether there is more to do.
 func (c *campaign) left(ctx context.Context) bool {
 	return ctx.Err() == nil && (c.Faults == 0 || c.total.Faults < c.Faults) && (c.Time == 0 || time.Since(c.began) < c.Time)
+}
+
+// diskKind is what nodes stand on.
+func (o Options) diskKind() lab.DiskKind {
+	if o.needs(needsDisks) || o.needs(needsBadDisks) {
+		return o.Disks
+	}
+	return lab.DiskPlain
 }
 
 // smallServer: quick starts and recoveries are worth more here than room.
@@ -278,7 +311,7 @@ func smallLog(n *config.Node) { n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2
 // onFreshSystem starts the system and runs batches until the campaign is over, or something breaks.
 func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 	c.starts++
-	shape := lab.Shape{Nodes: c.Nodes, Variant: c.system.Variants[0], Options: smallServer, Tune: smallLog, Disks: c.Options.needs(needsDisks), Dir: filepath.Join(c.dir, fmt.Sprintf("start%d", c.starts))}
+	shape := lab.Shape{Nodes: c.Nodes, Variant: c.system.Variants[0], Options: smallServer, Tune: smallLog, Disks: c.diskKind(), DiskSeed: c.Seed, Dir: filepath.Join(c.dir, fmt.Sprintf("start%d", c.starts))}
 	if c.Topology != NoTopology {
 		t, err := wan.Load(c.Topology)
 		if err != nil {
@@ -325,11 +358,15 @@ func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 
 // attack makes a system breakable, and refuses faults that it does not know.
 func (c *campaign) attack(ctx context.Context, running lab.Running) (sys system, err error) {
-	b, ok := running.(lab.Breaker)
-	if !ok {
-		return sys, usagef("nobody takes over in %s: there is nothing to hit again and again", c.system.Title)
+	switch r := running.(type) {
+	case lab.Breaker:
+		sys.Breakable, err = r.Break(ctx)
+	case lab.Operated:
+		sys.Breakable, err = r.Operate(ctx)
+	default:
+		err = usagef("nobody takes over in %s: there is nothing to hit again and again", c.system.Title)
 	}
-	if sys.Breakable, err = b.Break(ctx); err != nil {
+	if err != nil {
 		return sys, err
 	}
 	for _, h := range running.Hosts() {

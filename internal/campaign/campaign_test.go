@@ -149,7 +149,7 @@ func TestRights(t *testing.T) {
 	}{
 		{Options{Topology: "lan", Kinds: all}, 0, true},
 		{Options{Topology: "lan", Kinds: []Kind{KillMySQL}}, 1000, false},
-		{Options{Topology: NoTopology, Kinds: []Kind{KillMySQL, Power}}, 1000, false},
+		{Options{Topology: NoTopology, Disks: lab.DiskFault, Kinds: []Kind{KillMySQL, Power}}, 1000, false},
 		{Options{Topology: NoTopology, Kinds: []Kind{KillMySQL, StopHost}}, 1000, true},
 	} {
 		if err := c.o.rights(c.uid); (err == nil) != c.want {

@@ -28,9 +28,11 @@ const (
 	Loss       Kind = "loss"
 	Power      Kind = "power" // processes killed, and what was not flushed to the disk is gone
 	Switchover Kind = "switchover"
-	Replace    Kind = "replace"   // a member is removed, and added anew with nothing
-	Reseed     Kind = "reseed"    // a member throws its data away and copies another's
-	DiskFull   Kind = "disk-full" // nothing is free on a host's disk
+	Replace    Kind = "replace"    // a member is removed, and added anew with nothing
+	Reseed     Kind = "reseed"     // a member throws its data away and copies another's
+	DiskFull   Kind = "disk-full"  // nothing is free on a host's disk
+	DiskSlow   Kind = "disk-slow"  // each fsync of a host takes long
+	DiskError  Kind = "disk-error" // each fsync of a host fails
 )
 
 // Whom a fault hits. Who that is, is known when it comes.
@@ -71,9 +73,10 @@ type kind struct {
 type need int
 
 const (
-	needsNothing need = iota
-	needsNetwork      // emulated hosts
-	needsDisks        // disks whose power can be cut
+	needsNothing  need = iota
+	needsNetwork       // emulated hosts
+	needsDisks         // disks whose power can be cut
+	needsBadDisks      // disks that fail on command
 )
 
 const (
@@ -102,6 +105,8 @@ var kinds = []kind{
 	{name: Replace, means: "a member is removed and added anew, with nothing", whom: []Whom{Leader, Follower, Follower}, deck: 1, hold: [2]time.Duration{blink, second}, heavy: true},
 	{name: Reseed, means: "a follower throws its data away and copies another's", whom: []Whom{Follower}, deck: 1, heavy: true},
 	{name: DiskFull, means: "nothing is free on a host's disk", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 3 * second}, heavy: true, needs: needsDisks},
+	{name: DiskSlow, means: "each fsync of a host takes up to 1 s longer", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 8 * second}, needs: needsBadDisks},
+	{name: DiskError, means: "each fsync of a host fails", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 3 * second}, heavy: true, needs: needsBadDisks},
 }
 
 func kindOf(name Kind) kind {

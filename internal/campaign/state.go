@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,9 +59,9 @@ type Ground struct {
 
 func (c *campaign) newPart() Part {
 	p := Part{At: time.Now().UTC().Truncate(time.Second), System: c.System, Seed: c.Seed, Kinds: c.Kinds, Build: c.Build, Counts: map[string]int{}, Problems: map[string]int{}, Seconds: map[phase]float64{}}
-	p.Shape = fmt.Sprintf("%d nodes, topology %s", c.Nodes, c.Topology)
+	p.Shape = fmt.Sprintf("%d nodes, topology %s, disks %s", c.Nodes, c.Topology, cmp.Or(c.diskKind(), "plain"))
 	if c.ours() {
-		p.Shape = fmt.Sprintf("%d nodes with %d loggers, durability %s, topology %s", c.Nodes, c.Loggers, c.Durability, c.Topology)
+		p.Shape += fmt.Sprintf(", %d loggers, durability %s", c.Loggers, c.Durability)
 	}
 	p.Ground = Ground{MySQL: c.lab.Version, Kernel: kernel(), CPUs: runtime.NumCPU()}
 	return p

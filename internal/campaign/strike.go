@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 
+	"trireme/internal/faultfs"
 	"trireme/internal/lab"
 	"trireme/internal/wan"
 )
@@ -87,8 +89,8 @@ func (s system) hit(ctx context.Context, f Fault, leader string) *strike {
 	switch f.Kind {
 	case Delay, Loss:
 		st.err = s.disturb(st)
-	case DiskFull:
-		st.err = s.fillDisk(st)
+	case DiskFull, DiskSlow, DiskError:
+		st.err = s.spoil(st)
 	default:
 		ctx, cancel := context.WithTimeout(ctx, controlLimit)
 		defer cancel()
@@ -177,10 +179,11 @@ func (s system) restore(side, other []string) error {
 	return errors.Join(errs...)
 }
 
-// How bad links become: up to so much.
+// How bad links and disks become: up to so much.
 const (
 	worstDelay = 400 * time.Millisecond
 	worstLoss  = 0.3
+	worstFsync = time.Second
 )
 
 // disturb makes the links of a host slow or lossy.
@@ -207,8 +210,27 @@ func (s system) cutPower(st *strike) error {
 	return dark.CutPower(st.hosts)
 }
 
-func (s system) fillDisk(st *strike) error {
-	d := s.Disk(st.hosts[0])
-	st.undo = func(context.Context) error { return d.Drain() }
-	return d.Fill()
+// spoil makes a host's disk full, slow or failing.
+func (s system) spoil(st *strike) error {
+	f := faultfs.Fault{Ops: faultfs.Fsync}
+	switch disk := s.Disk(st.hosts[0]).(type) {
+	case *faultfs.FS:
+		switch st.fault.Kind {
+		case DiskFull:
+			f = faultfs.Full("")
+		case DiskSlow:
+			f.Delay = time.Duration(st.fault.Pick%100+1) * worstFsync / 100
+		case DiskError:
+			f.Err = syscall.EIO
+		}
+		st.undo = func(context.Context) error { return disk.Inject() }
+		return disk.Inject(f)
+	case interface {
+		Fill() error
+		Drain() error
+	}:
+		st.undo = func(context.Context) error { return disk.Drain() }
+		return disk.Fill()
+	}
+	return fmt.Errorf("%v: %s has no disk of its own", st.fault, st.hosts[0])
 }

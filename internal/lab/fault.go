@@ -39,6 +39,12 @@ type Breaker interface {
 	Break(context.Context) (Breakable, error)
 }
 
+// Operated is a Running without a failover of its own, to which a script of its operator's can be added.
+type Operated interface {
+	// Operate starts the script, which lasts until Stop. The rest is as with Breaker.
+	Operate(context.Context) (Breakable, error)
+}
+
 // Breakable is a system under faults. Its clients come by Login.
 type Breakable interface {
 	Running

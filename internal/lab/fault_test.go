@@ -9,13 +9,16 @@ import (
 )
 
 var (
-	_ Breaker = (*trireme)(nil)
-	_ Breaker = (*mgr)(nil)
-	_ Breaker = (*innodbCluster)(nil)
-	_ Mortal  = (*trireme)(nil)
-	_ Mortal  = (*mgr)(nil)
-	_ Mortal  = (*galera)(nil)
-	_ Mortal  = (*replication)(nil)
+	_ Breaker  = (*trireme)(nil)
+	_ Breaker  = (*mgr)(nil)
+	_ Breaker  = (*innodbCluster)(nil)
+	_ Operated = (*replication)(nil)
+	_ Dark     = (*trireme)(nil)
+	_ Dark     = (*naive)(nil)
+	_ Mortal   = (*trireme)(nil)
+	_ Mortal   = (*mgr)(nil)
+	_ Mortal   = (*galera)(nil)
+	_ Mortal   = (*replication)(nil)
 )
 
 // TestChoosePrimary: clients are led to the primary of the newest view in which a majority is ONLINE, by fresh answers only. A restart of the

@@ -56,6 +56,7 @@ type replication struct {
 	servers  []*server // the source first
 	semisync bool
 	clients  moving
+	broken   *naive // nil until Operate
 }
 
 func startStandalone(ctx context.Context, l *Lab, s Shape) (Running, error) {
@@ -184,6 +185,9 @@ func (r *replication) Disk(host string) Disk { return r.site.diskOf(host) }
 func (r *replication) Network() *wan.Net { return r.site.net }
 
 func (r *replication) Stop() error {
+	if r.broken != nil {
+		r.broken.end()
+	}
 	for _, s := range r.servers {
 		s.stop()
 	}
