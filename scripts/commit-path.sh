@@ -3,7 +3,7 @@
 # and fed again, and of the versions of the modules that they need. When it changes, the counts of fault campaigns begin anew (docs/safety).
 set -eu
 cd "$(dirname "$0")/.."
-packages="internal/binlog internal/consensus internal/dump internal/gtid internal/guard internal/ha internal/mysqld internal/mysqlwire internal/nbio
+packages="internal/binlog internal/consensus internal/dump internal/gtid internal/guard internal/ha internal/ledger internal/mysqld internal/mysqlwire internal/nbio
  internal/node internal/raftlog internal/relay internal/router internal/sqlkind internal/transport"
 for p in $packages; do
 	[ -d "$p" ] || { echo "commit-path.sh: there is no $p; bring its list up to date" >&2; exit 1; }

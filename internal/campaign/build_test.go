@@ -1,0 +1,74 @@
+package campaign
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// besideCommitPath is what a node consists of besides its commit path: with these changed counts go on.
+var besideCommitPath = []string{
+	"api",       // what operators see
+	"config",    // the settings of a node; how they are used is in the packages on the path
+	"pki",       // certificates
+	"failpoint", // nothing without its build tag
+	"mutant",    // likewise
+}
+
+// TestCommitPath: the script covers every package that a node consists of, and its digest changes with a source, not with a test.
+func TestCommitPath(t *testing.T) {
+	root := filepath.Join("..", "..")
+	script, err := os.ReadFile(filepath.Join(root, "scripts", "commit-path.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(script), `packages="`)
+	list, _, _ = strings.Cut(list, `"`)
+	onPath := strings.Fields(list)
+	out, err := exec.Command("go", "list", "-deps", "trireme/internal/node").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range strings.Fields(string(out)) {
+		name, ours := strings.CutPrefix(p, "trireme/")
+		if ours && slices.Contains(onPath, name) == slices.Contains(besideCommitPath, strings.TrimPrefix(name, "internal/")) {
+			t.Errorf("%s: is it on the commit path? Either scripts/commit-path.sh lists it, or besideCommitPath says why not", name)
+		}
+	}
+
+	tree := t.TempDir()
+	for _, p := range onPath {
+		write(t, filepath.Join(tree, p, "x.go"), "package x\n")
+	}
+	write(t, filepath.Join(tree, "go.mod"), "go 1.26\n")
+	write(t, filepath.Join(tree, "scripts", "commit-path.sh"), string(script))
+	digest := func() string {
+		out, err := exec.Command("sh", filepath.Join(tree, "scripts", "commit-path.sh")).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	before := digest()
+	write(t, filepath.Join(tree, onPath[0], "x_test.go"), "package x\n")
+	if digest() != before {
+		t.Error("a test changes the commit path")
+	}
+	write(t, filepath.Join(tree, onPath[0], "x.go"), "package x // changed\n")
+	if digest() == before {
+		t.Error("a changed source does not change the commit path")
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
