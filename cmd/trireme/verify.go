@@ -14,6 +14,7 @@ import (
 // verifyCmd is `trireme verify`.
 type verifyCmd struct {
 	Cluster verifyClusterCmd `cmd:"" help:"Hit a real cluster with faults under load, and check that nothing acknowledged is lost. Needs root."`
+	Sim     verifySimCmd     `cmd:"" help:"Run seeds of the simulation: the real consensus and log under a network, disks and clocks that fail."`
 	Report  verifyReportCmd  `cmd:"" help:"Draw the report of all campaigns that were counted."`
 }
 
@@ -54,7 +55,7 @@ func (c *verifyClusterCmd) Run(e *env) error {
 		say = e.errOut
 	}
 	v, err := campaign.Run(e.ctx, campaign.Options{System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Durability: c.Durability, Topology: c.Topology, Disks: lab.DiskKind(c.Disks), Kinds: kinds, Seed: c.Seed,
-		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out), MySQL: c.Mysqld, Build: campaign.ThisBuild(buildVersion()), Say: say})
+		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out, campaign.StateName), MySQL: c.Mysqld, Build: campaign.ThisBuild(buildVersion()), Say: say})
 	if errors.Is(err, campaign.ErrUsage) {
 		return errUsage{err}
 	}
@@ -72,6 +73,23 @@ func (c *verifyClusterCmd) Run(e *env) error {
 	return err
 }
 
+// verifySimCmd is `trireme verify sim`.
+type verifySimCmd struct {
+	Seeds int    `default:"500" placeholder:"N" help:"How many seeds. Default: 500."`
+	From  uint64 `placeholder:"S" help:"The first one. Default: 0."`
+	Jobs  int    `default:"1" placeholder:"N" help:"How many at once. Default: 1."`
+	Out   string `type:"path" placeholder:"DIR" help:"Where seeds are counted. Default: docs/safety, if it is there."`
+}
+
+// Run simulates. A broken promise is exit code 1, after the smallest schedule that was found for it.
+func (c *verifySimCmd) Run(e *env) error {
+	if c.Seeds < 1 || c.Jobs < 1 {
+		return usagef("--seeds and --jobs are from 1 on")
+	}
+	_, err := campaign.Simulate(e.ctx, campaign.Simulation{From: c.From, Seeds: c.Seeds, Jobs: c.Jobs, State: stateFile(c.Out, campaign.SimulationName), Build: campaign.ThisBuild(buildVersion()), Say: e.out})
+	return err
+}
+
 // verifyReportCmd is `trireme verify report`.
 type verifyReportCmd struct {
 	Out string `type:"path" default:"docs/safety" placeholder:"DIR" help:"Where the counts are, and the report goes. Default: docs/safety."`
@@ -83,12 +101,12 @@ func (c *verifyReportCmd) Run(e *env) error {
 }
 
 // stateFile is where counts go; empty: nowhere.
-func stateFile(out string) string {
+func stateFile(out, name string) string {
 	if out == "" {
 		if _, err := os.Stat(safetyDir); err != nil {
 			return ""
 		}
 		out = safetyDir
 	}
-	return filepath.Join(out, campaign.StateName)
+	return filepath.Join(out, name)
 }

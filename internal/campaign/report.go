@@ -36,6 +36,10 @@ func Report(dir string, b Build, say io.Writer) error {
 	if err != nil {
 		return err
 	}
+	seeds, err := readLines[Seeds](filepath.Join(dir, SimulationName))
+	if err != nil {
+		return err
+	}
 	found, err := os.ReadFile(filepath.Join(dir, FoundName))
 	if err != nil && !os.IsNotExist(err) {
 		return err
@@ -46,17 +50,17 @@ func Report(dir string, b Build, say io.Writer) error {
 		return err
 	}
 	defer f.Close()
-	if err := document(parts, b, string(found)).Markdown(f, ""); err != nil {
+	if err := document(parts, seeds, b, string(found)).Markdown(f, ""); err != nil {
 		return err
 	}
-	fmt.Fprintf(say, "%s: %d parts of campaigns\n", path, len(parts))
+	fmt.Fprintf(say, "%s: %d parts of campaigns, %d of simulations\n", path, len(parts), len(seeds))
 	return f.Close()
 }
 
 // ours says whether a part is about Trireme.
 func (p Part) ours() bool { return strings.HasPrefix(p.System, "trireme") }
 
-func document(parts []Part, b Build, found string) report.Document {
+func document(parts []Part, seeds []Seeds, b Build, found string) report.Document {
 	var current, older, rivals []Part
 	for _, p := range parts {
 		switch {
@@ -69,11 +73,12 @@ func document(parts []Part, b Build, found string) report.Document {
 		}
 	}
 	slices.SortStableFunc(rivals, func(a, b Part) int { return cmp.Compare(a.System, b.System) })
+	seeds = slices.DeleteFunc(slices.Clone(seeds), func(s Seeds) bool { return b.CommitPath == "" || s.Build.CommitPath != b.CommitPath })
 	d := report.Document{Title: "What fault campaigns have shown", Blocks: []report.Block{
 		report.Text("Made by `trireme verify report` from `" + StateName + "`; nothing here is typed. [What the kit does, how to run it, and what it does not show](README.md)."),
 		standing(current, b),
 	}}
-	d.Sections = append(d.Sections, report.Section{ID: "counts", Title: "Counts against the figures that are wanted", Blocks: []report.Block{wantedTable(sum(current))}})
+	d.Sections = append(d.Sections, report.Section{ID: "counts", Title: "Counts against the figures that are wanted", Blocks: []report.Block{wantedTable(sum(current), seeds), simulated(seeds)}})
 	if len(current) > 0 {
 		d.Sections = append(d.Sections, report.Section{ID: "kinds", Title: "Faults by kind", Blocks: []report.Block{kindTable(sum(current))}},
 			report.Section{ID: "runs", Title: "Runs", Blocks: []report.Block{runTable(current)}})
@@ -115,15 +120,35 @@ func sum(parts []Part) Part {
 
 func number(n int) report.Cell { return report.Cell{Text: fmt.Sprint(n)} }
 
-func wantedTable(s Part) report.Block {
-	t := report.Table{Columns: []report.Column{{Title: "figure"}, {Title: "counted", Number: true}, {Title: "wanted", Number: true}, {Title: ""}}}
-	for _, w := range wanted {
-		verdict := "reached"
-		if n := w.of(s); n < w.want {
-			verdict = fmt.Sprintf("%d missing", w.want-n)
-		}
-		t.Rows = append(t.Rows, []report.Cell{{Text: w.what}, number(w.of(s)), number(w.want), {Text: verdict}})
+// wantedSeeds of the simulation.
+const wantedSeeds = 10000
+
+// simulated tells what the simulation came to.
+func simulated(seeds []Seeds) report.Block {
+	hours, broken := 0.0, []string{}
+	for _, s := range seeds {
+		hours += s.Simulated
+		broken = append(broken, s.Violations...)
 	}
+	if len(broken) > 0 {
+		return report.Text(fmt.Sprintf("**The simulation found %d violations**: %s", len(broken), strings.Join(broken, "; ")))
+	}
+	return report.Text(fmt.Sprintf("Simulation: %d different seeds, %.0f hours of a cluster's life, no violation.", distinct(seeds), hours))
+}
+
+func wantedTable(s Part, seeds []Seeds) report.Block {
+	t := report.Table{Columns: []report.Column{{Title: "figure"}, {Title: "counted", Number: true}, {Title: "wanted", Number: true}, {Title: ""}}}
+	row := func(what string, n, want int) {
+		verdict := "reached"
+		if n < want {
+			verdict = fmt.Sprintf("%d missing", want-n)
+		}
+		t.Rows = append(t.Rows, []report.Cell{{Text: what}, number(n), number(want), {Text: verdict}})
+	}
+	for _, w := range wanted {
+		row(w.what, w.of(s), w.want)
+	}
+	row("seeds of the simulation", distinct(seeds), wantedSeeds)
 	return t
 }
 

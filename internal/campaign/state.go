@@ -104,8 +104,10 @@ func addCounts[K comparable, N int | float64](to, more map[K]N) {
 func (p Part) empty() bool { return p.Faults == 0 && p.Missed == 0 && len(p.Violations) == 0 }
 
 // AppendState adds a line to a state file, which is made if it is missing.
-func AppendState(path string, p Part) error {
-	b, err := json.Marshal(p)
+func AppendState(path string, p Part) error { return appendLine(path, p) }
+
+func appendLine(path string, line any) error {
+	b, err := json.Marshal(line)
 	if err != nil {
 		return err
 	}
@@ -121,7 +123,9 @@ func AppendState(path string, p Part) error {
 }
 
 // ReadState reads all parts of a state file, in order; none if there is no file.
-func ReadState(path string) ([]Part, error) {
+func ReadState(path string) ([]Part, error) { return readLines[Part](path) }
+
+func readLines[T any](path string) ([]T, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -130,15 +134,15 @@ func ReadState(path string) ([]Part, error) {
 		return nil, err
 	}
 	defer f.Close()
-	var out []Part
+	var out []T
 	sc := bufio.NewScanner(f)
 	sc.Buffer(nil, 1<<20)
 	for n := 1; sc.Scan(); n++ {
-		var p Part
-		if err := json.Unmarshal(sc.Bytes(), &p); err != nil {
+		var line T
+		if err := json.Unmarshal(sc.Bytes(), &line); err != nil {
 			return nil, fmt.Errorf("%s:%d is not a line of a campaign: %w", path, n, err)
 		}
-		out = append(out, p)
+		out = append(out, line)
 	}
 	return out, sc.Err()
 }
