@@ -20,7 +20,7 @@ import (
 const (
 	writeLimit   = 90 * time.Second
 	healthyLimit = 90 * time.Second
-	quietAfter   = 15 * time.Second
+	quietAfter   = 20 * time.Second
 	checkLimit   = 5 * time.Minute
 	polls        = 10 * time.Millisecond
 )
@@ -225,7 +225,7 @@ func (b *batch) count(strikes []*strike, before, after lab.Lead) {
 			continue
 		}
 		c.Faults++
-		c.Counts[string(st.fault.Kind)+" "+string(st.fault.Whom)]++
+		c.Counts[string(st.fault.Kind)+" "+string(st.whom)]++
 		switch kindOf(st.fault.Kind).class {
 		case classKill:
 			if slices.Contains(st.hosts, before.Name) && after.Term > before.Term {

@@ -23,6 +23,7 @@ var errMissed = errors.New("missed")
 type strike struct {
 	fault Fault
 	hosts []string
+	whom  Whom // by what they were
 	at    time.Time
 	undo  func(context.Context) error // nil: it does not last
 	err   error
@@ -73,9 +74,23 @@ func (s system) victims(f Fault, leader string) []string {
 	return followers[:1]
 }
 
+// role that a victim really has: without loggers the fault of one hits a follower.
+func (s system) role(f Fault, hosts []string, leader string) Whom {
+	switch {
+	case len(hosts) != 1 || f.Kind == Bridge || f.Kind == Split:
+		return f.Whom
+	case hosts[0] == leader:
+		return Leader
+	case slices.Contains(s.Names(), hosts[0]):
+		return Follower
+	}
+	return Logger
+}
+
 // hit makes a fault. What lasts must be undone even if it failed in part.
 func (s system) hit(ctx context.Context, f Fault, leader string) *strike {
 	st := &strike{fault: f, at: time.Now()}
+	defer func() { st.whom = s.role(f, st.hosts, leader) }()
 	switch kindOf(f.Kind).class {
 	case classPartition:
 		st.hosts, st.err = s.partition(st, leader)
