@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -91,28 +90,6 @@ func TestShortCampaign(t *testing.T) {
 	parts, err := ReadState(o.State)
 	if err != nil || len(parts) != 1 || parts[0].Faults != v.Faults || parts[0].Ground.MySQL == "" {
 		t.Errorf("the state file has %+v: %v", parts, err)
-	}
-}
-
-// TestLostWritesAreFound: a rival whose servers do not flush at a commit loses what it acknowledged in a power loss, and the campaign says so, keeps the evidence
-// and tells how to repeat it.
-func TestLostWritesAreFound(t *testing.T) {
-	o := real(t)
-	o.System, o.Seed, o.Faults, o.Kinds, o.Topology = "semisync", 1, 1, []Kind{Power}, NoTopology
-	found, err := lab.Find(o.System)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found.Variants = []lab.Variant{{Name: "careless", Options: map[string]string{"sync_binlog": "0", "innodb_flush_log_at_trx_commit": "0", "innodb_flush_log_at_timeout": "600", "log_replica_updates": "ON"}}}
-	v, err := run(t.Context(), o, found)
-	skipWithout(t, err)
-	t.Log(v)
-	if v.OK() || v.Problems["acknowledged write lost"] == 0 {
-		t.Errorf("nothing was found: %+v", v.Part)
-	}
-	transcript, err := os.ReadFile(filepath.Join(v.Kept, "transcript.txt"))
-	if err != nil || !strings.Contains(string(transcript), "step 1") || !strings.Contains(v.Repeat, "--seed 1 ") {
-		t.Errorf("kept in %q: %v; to repeat: %s", v.Kept, err, v.Repeat)
 	}
 }
 
