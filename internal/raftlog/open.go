@@ -282,7 +282,7 @@ func (l *Log) recoverTail() error {
 			break
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("%s, offset %d: %w", s.path, at, err)
 		}
 		s.slots = append(s.slots, slot{uint32(at), rec.crc})
 		s.terms = addTerm(s.terms, rec.index, rec.term)

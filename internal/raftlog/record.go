@@ -132,6 +132,10 @@ func recordHead(b []byte, rec *record) (int, error) {
 	if err := binlog.VerifyChecksum(b[:size]); err != nil {
 		return 0, fmt.Errorf("%w: %w", errBadRecord, err)
 	}
+	// Its checksum holds, so this is no torn write: a newer version wrote it, and it must not be cut off.
+	if v := body[offRecVersion]; v > recordVersion {
+		return 0, fmt.Errorf("%w: record format %d, this program knows %d", ErrNewer, v, recordVersion)
+	}
 	if v := body[offRecVersion]; v != recordVersion || body[offRecType] != typeEntry || body[offRecReserved] != 0 {
 		return 0, fmt.Errorf("%w: version %d, type %d", errBadRecord, v, body[offRecType])
 	}

@@ -141,7 +141,7 @@ func newScanner(f File, h *segmentHead, headSize int64) (*scanner, error) {
 }
 
 // next returns the next record, whose slices live until the following call, and its offset. At the end of what was written the
-// error is io.EOF; when the bytes there are no good record it wraps errBadRecord, and s.off says where.
+// error is io.EOF; when the bytes there are no good record it wraps errBadRecord, or ErrNewer, and s.off says where.
 func (s *scanner) next() (record, int64, error) {
 	for {
 		rec, err := decodeRecord(s.buf[s.lo:], s.prev)
@@ -152,7 +152,7 @@ func (s *scanner) next() (record, int64, error) {
 			s.off += int64(rec.size)
 			s.lo += rec.size
 			return rec, at, nil
-		case errors.Is(err, errBadRecord):
+		case errors.Is(err, errBadRecord), errors.Is(err, ErrNewer):
 			return record{}, s.off, err
 		case err == errNoRecord && len(s.buf)-s.lo >= fillerHead:
 			return record{}, s.off, io.EOF
