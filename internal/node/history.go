@@ -27,7 +27,8 @@ const (
 	maxChanges     = 500  // changes of leaders kept, by every node the same: the newest
 	maxOthers      = 500  // other events kept; a mysqld that starts over and over must not push the changes of leaders out
 	maxEventText   = 2000 // bytes of a text of an event
-	historyBatch   = 200  // events in one answer
+	maxEventBytes  = 4*maxEventText + 4096
+	historyBatch   = 200 // events in one answer
 	historyTimeout = 2 * time.Second
 )
 
@@ -88,7 +89,7 @@ func (h *history) merge(list []api.Event) {
 	defer h.mu.Unlock()
 	before := h.digest
 	for _, e := range list {
-		if id := eventID(e); !h.ids[id] {
+		if id := eventID(e); !h.ids[id] && sized(e) {
 			h.ids[id] = true
 			h.digest ^= id
 			h.events = append(h.events, e)
@@ -120,6 +121,16 @@ func shorten(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxEventText], "") + "…"
+}
+
+// sized says whether an event is as small as those that nodes make: bounds on their number alone would not bound the memory that a peer's
+// events take.
+func sized(e api.Event) bool {
+	n := len(e.Kind) + len(e.Node) + len(e.From) + len(e.To) + len(e.Message) + len(e.Cause) + len(e.GTIDs)
+	if e.RolledBack != nil {
+		n += len(e.RolledBack.GTIDs)
+	}
+	return n <= maxEventBytes
 }
 
 // all returns the events, in order.

@@ -98,7 +98,7 @@ func timeoutsDiffer(mine time.Duration, others map[string]time.Duration) []strin
 func (n *Node) noteTimeoutsLocked() {
 	least := n.cfg.Raft.ElectionTimeout()
 	for _, m := range n.cluster.Members {
-		if p := n.peers[m.ID]; p != nil && p.status.Timeout != 0 {
+		if p := n.peers[m.ID]; p != nil && p.status.Timeout > 0 {
 			least = min(least, p.status.Timeout)
 		}
 	}

@@ -236,7 +236,7 @@ func (n *Node) routerViewLocked(self status) (v router.View, term uint64) {
 		}
 	}
 	for _, s := range all {
-		if s.OpenTerm > best.OpenTerm {
+		if s.OpenTerm > best.OpenTerm && s.Member.MySQL != nil {
 			best = s
 		}
 		v.KeepRW = v.KeepRW || s.Handover

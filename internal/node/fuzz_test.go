@@ -1,0 +1,265 @@
+package node
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/heap"
+)
+
+// jsonBytes is what decoding n bytes of JSON may take: an empty object of two bytes becomes a struct of some hundreds.
+func jsonBytes(n int) int { return 64<<10 + 1024*n }
+
+// scratch gives one directory for all runs of a fuzz test in this process: making one each would be most of the work.
+func scratch(f *testing.F) string {
+	f.Helper()
+	dir := f.TempDir()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		f.Fatal(err)
+	}
+	return dir
+}
+
+// put makes a file of a node's directory hold b.
+func put(t *testing.T, dir, name string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FuzzLocalFile starts a node from any node.json: it is refused by its name, or every change of it keeps the rest.
+func FuzzLocalFile(f *testing.F) {
+	f.Add(golden(f, "node.json"))
+	f.Add([]byte("null"))
+	f.Add([]byte(`{"led":[1,1,2],"retired":null,"prelude":{"3":-1}}`))
+	dir := scratch(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		put(t, dir, "node.json", b)
+		l, err := openLocalFile(dir)
+		if err != nil {
+			if !strings.Contains(err.Error(), "node.json is damaged") {
+				t.Fatalf("unclassified: %v", err)
+			}
+			return
+		}
+		before := *l.get()
+		if err := l.update(func(s *localState) { s.lead(before.Incarnation+1, 5) }); err != nil {
+			t.Fatal(err)
+		}
+		again, err := openLocalFile(dir)
+		if err != nil || !sameJSON(t, again.get(), l.get()) {
+			t.Fatalf("%+v became %+v: %v", l.get(), again.get(), err)
+		}
+		if s := again.get(); s.Durable != before.Durable || s.LogMade != before.LogMade || s.Led[len(s.Led)-1] != before.Incarnation+1 {
+			t.Fatalf("%+v became %+v", before, *s)
+		}
+	})
+}
+
+// FuzzGenerationFile starts a node from any generation.json.
+func FuzzGenerationFile(f *testing.F) {
+	f.Add(golden(f, "generation.json"))
+	f.Add(golden(f, "generation-left.json"))
+	f.Add([]byte(`{"takeover":{"Entries":[{"data":"////"}]}}`))
+	dir := scratch(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		put(t, dir, "generation.json", b)
+		s, err := loadGeneration(dir)
+		if err != nil {
+			if !strings.Contains(err.Error(), "generation.json") {
+				t.Fatalf("unclassified: %v", err)
+			}
+			return
+		}
+		if s.Takeover != nil && s.Takeover.End() < s.Takeover.Base && len(s.Takeover.Entries) < 1<<32 && s.Takeover.Base < 1<<62 {
+			t.Fatalf("%+v ends before it begins", s.Takeover)
+		}
+		if err := s.save(dir); err != nil {
+			if s.Event == nil && s.Left == nil && s.Generation == nil { // a year behind 9999 cannot be written
+				t.Fatal(err)
+			}
+			return
+		}
+		if again, err := loadGeneration(dir); err != nil || !sameJSON(t, again, s) {
+			t.Fatalf("%+v became %+v: %v", s, again, err)
+		}
+	})
+}
+
+// sameJSON compares by what is written.
+func sameJSON(t *testing.T, a, b any) bool {
+	t.Helper()
+	x, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := json.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(x) == string(y)
+}
+
+// FuzzHistory reads any history.jsonl, and what a peer sends for events: bounds hold, and nodes that know the same know that they do.
+func FuzzHistory(f *testing.F) {
+	f.Add(golden(f, "history.jsonl"))
+	f.Add([]byte("{}\n{\"to\":\"x\"}\nnull\n"))
+	f.Add([]byte(`{"time":"9999-12-31T23:59:59Z","message":"` + strings.Repeat("m", maxEventBytes+10) + `"}`))
+	dir := scratch(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		heap.Within(t, 64<<10+4096*len(b), func() {
+			put(t, dir, "history.jsonl", b)
+			h := openHistory(dir, slog.New(slog.DiscardHandler))
+			events := h.all()
+			if len(events) > maxChanges+maxOthers || len(events) != len(h.ids) {
+				t.Fatalf("%d events, %d ids", len(events), len(h.ids))
+			}
+			for _, e := range events {
+				if !sized(e) {
+					t.Fatalf("an event of %d bytes of text is kept", len(e.Message))
+				}
+			}
+			h.save()
+			if again := openHistory(dir, h.log); again.sum() != h.sum() {
+				t.Fatalf("%d events became %d", len(events), len(again.all()))
+			}
+			// Another node fetches them.
+			other := &history{changed: make(chan struct{}, 1), ids: map[uint64]bool{}}
+			for range (maxChanges+maxOthers)/historyBatch + 1 {
+				var list []api.Event
+				sent, err := json.Marshal(h.lacking(other.known()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := json.Unmarshal(sent, &list); err != nil {
+					t.Fatal(err)
+				}
+				other.merge(list)
+			}
+			if other.sum() != h.sum() {
+				t.Fatalf("%d events, fetched %d", len(events), len(other.all()))
+			}
+			h.lacking(b) // whatever a peer says that it knows
+		})
+	})
+}
+
+// FuzzStatus takes any status from a peer.
+func FuzzStatus(f *testing.F) {
+	f.Add(golden(f, "status.json"))
+	f.Add([]byte(`{"open_term":18446744073709551615,"left":{"term":1,"ago_ns":-9223372036854775808},"election_timeout_ns":-1,"rules":{}}`))
+	f.Add([]byte(`{"member":{"mysql":null,"raft":{"id":9}}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n := listener()
+		heap.Within(t, jsonBytes(len(b)), func() {
+			n.HandleStatus(2, b)
+			n.HandleStatus(2, b)
+			p := n.peers[2]
+			if p == nil {
+				if json.Valid(b) && json.Unmarshal(b, new(status)) == nil {
+					t.Fatal("a status was not taken")
+				}
+				return
+			}
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			v, term := n.routerViewLocked(p.status)
+			if (v.RW == nil) != (term == 0) {
+				t.Fatalf("%+v in term %d", v, term)
+			}
+			p.status.incarnation()
+		})
+	})
+}
+
+// listener is a node that hears of others and does nothing else.
+func listener() *Node {
+	n := &Node{cons: new(consensus.Node), peers: map[uint64]*peer{}, ready: make(chan struct{}), wake: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler),
+		cluster: forceCluster(), history: &history{changed: make(chan struct{}, 1), ids: map[uint64]bool{}}}
+	close(n.ready)
+	return n
+}
+
+// FuzzPeerRequests reads any body of every request and answer between daemons: what was read, written again, is read as the same.
+func FuzzPeerRequests(f *testing.F) {
+	kinds := []func() any{
+		func() any { return new(awaitApplied) }, func() any { return new(notPassed) }, func() any { return new(config.Member) },
+		func() any { return new(order) }, func() any { return new(plainOrder) }, func() any { return new(donation) }, func() any { return new(bool) },
+		func() any { return new(survey) }, func() any { return new([]api.Event) }, func() any { return new(config.Generation) },
+	}
+	for i, v := range []any{awaitApplied{Index: 7, Patience: time.Second}, notPassed{3, "no"}, forceCluster().Members[0], order{Term: 3, To: 2}, plainOrder{Port: 1},
+		donation{Host: "h"}, true, said(1, 7, 100), []api.Event{{Kind: "fence"}}, config.Generation{Number: 2}} {
+		b, err := json.Marshal(v)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(byte(i), b)
+	}
+	f.Fuzz(func(t *testing.T, kind byte, b []byte) {
+		v := kinds[int(kind)%len(kinds)]()
+		var err error
+		heap.Within(t, jsonBytes(len(b)), func() { err = json.Unmarshal(b, v) })
+		if err != nil {
+			return
+		}
+		out, err := json.Marshal(v)
+		if err != nil {
+			return // a year behind 9999
+		}
+		again := reflect.New(reflect.TypeOf(v).Elem()).Interface()
+		if err := json.Unmarshal(out, again); err != nil || !sameJSON(t, again, v) {
+			t.Fatalf("%s became %+v: %v", out, again, err)
+		}
+	})
+}
+
+// FuzzForcePlan makes a plan of a force-quorum from any answers of survivors: it names as source who has the newest log, and as voters
+// and learners only those that answered.
+func FuzzForcePlan(f *testing.F) {
+	b, err := json.Marshal([]survey{said(1, 7, 100), said(2, 7, 99), said(5, 8, 3)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b, "")
+	f.Add(b, "db1,db5")
+	f.Add([]byte(`[{"id":1},{"id":1,"gtids":"x"},{"id":99,"Conf":{"voters":[1,1]}}]`), "")
+	f.Fuzz(func(t *testing.T, b []byte, voters string) {
+		var answers []survey
+		if json.Unmarshal(b, &answers) != nil {
+			return
+		}
+		var want []string
+		if voters != "" {
+			want = strings.Split(voters, ",")
+		}
+		p, err := planForce(forceCluster(), answers, want)
+		if err != nil {
+			return
+		}
+		newest := map[uint64]survey{}
+		for _, a := range answers {
+			newest[a.ID] = a // of two answers of one node the later counts
+		}
+		for id, a := range newest {
+			source := newest[p.source]
+			if _, member := forceCluster().MemberByID(id); member && upToDate(&a, &source) > 0 {
+				t.Fatalf("node %d has more than the source %d", id, p.source)
+			}
+		}
+		for _, id := range append(append([]uint64{}, p.voters...), p.learners...) {
+			if _, ok := newest[id]; !ok {
+				t.Fatalf("node %d did not answer and goes on", id)
+			}
+		}
+	})
+}

@@ -1,0 +1,174 @@
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/ha"
+)
+
+// The files in testdata/golden are as released versions wrote them, and are read for ever (docs/format/README.md).
+const newest = "testdata/golden/v1"
+
+var update = flag.Bool("update", false, "write the files of a format that is not released yet; those that are there are kept")
+
+// golden gives one of them.
+func golden(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(newest, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+var goldenTime = time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
+
+func goldenGeneration() *config.Generation {
+	return &config.Generation{Number: 2, ID: 77, Source: 1, Base: 100, BaseTerm: 7, Commit: 90, Members: []uint64{1, 2}, At: goldenTime, By: "root@db1"}
+}
+
+// goldenState is what node.json holds.
+func goldenState() localState {
+	return localState{Incarnation: 12, Led: []uint64{3, 11}, Retired: map[uint64]int64{3: 400}, Prelude: map[uint64]int64{11: 2}, Durable: 4711,
+		Inherited: "00000000-0000-8005-8001-000000000001:1-3", LogMade: true}
+}
+
+// goldenSource is generation.json of the survivor whose log counts, goldenLeft that of a node that was given up.
+func goldenSource() *generationState {
+	return &generationState{Generation: goldenGeneration(), Event: &api.Event{Time: goldenTime, Kind: "force-quorum", Node: "db1", Term: 9, Index: 101, Message: "by hand"},
+		Takeover: &consensus.Takeover{Term: 9, Base: 100, BTerm: 7, Conf: consensus.ForcedConf{Voters: []uint64{1, 2}, Learners: []uint64{5}},
+			Entries: []consensus.ForcedEntry{{Data: []byte("settings")}, {Change: true, Data: []byte{1, 2}}}}}
+}
+
+func goldenLeft() *generationState {
+	return &generationState{Generation: &config.Generation{Number: 2, ID: 5, Members: []uint64{3}, At: goldenTime},
+		Left: &leftBehind{By: *goldenGeneration(), Why: "it was given up", At: goldenTime, From: 101, Last: 120, Have: "00000000-0000-8005-8001-000000000001:4-9"}}
+}
+
+func goldenEvents() []api.Event {
+	return []api.Event{
+		{Time: goldenTime, Kind: "failover", Node: "db2", To: "db2", From: "db1", FromTerm: 3, FromIncarnation: 4, Term: 5, Index: 10, Message: "db2 leads", GapMS: 812.5,
+			Cause: "its daemon is gone", Incarnation: 6, Phases: &api.Phases{DetectMS: 1, CloseMS: 2, VoteMS: 3, ApplyMS: 4, OpenMS: 5, RouteMS: 6},
+			RolledBack: &api.RolledBack{Known: true, Count: 2, GTIDs: "00000000-0000-8005-8001-000000000004:7-8", More: true}},
+		{Time: goldenTime.Add(time.Second), Kind: "fence", Node: "db1", Term: 5, Message: "lease lost", Drained: true},
+	}
+}
+
+func goldenStatus() status {
+	lag, bytes := 0.5, uint64(7)
+	return status{Leader: 2, OpenTerm: 5, Ready: true, Rate: 10, Epoch: "6/5", Routed: 5, History: 99, Settings: 3, Timeout: time.Second, KeepFrom: 4,
+		Left: leave{Term: 3, Planned: true, Cause: "switchover", Ago: time.Minute}, Unready: ha.Reason{},
+		Rules: &api.CommitRulesView{},
+		Member: api.MemberView{Name: "db2", Role: api.RoleLeader, State: api.StateHealthy, Raft: api.RaftView{ID: 2, State: "leader", Term: 5, Voter: true, Weight: 100},
+			MySQL: &api.MySQLView{Host: "db2", Port: 3306, Version: "9.7.4", LagSeconds: &lag, LagBytes: &bytes}}}
+}
+
+// TestGoldenWritten: what a node keeps, and tells others, does not change by accident.
+func TestGoldenWritten(t *testing.T) {
+	dir := t.TempDir()
+	local, err := openLocalFile(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := func(name string, err error) []byte {
+		t.Helper()
+		b, err2 := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
+		}
+		return b
+	}
+	h := openHistory(dir, slog.New(slog.DiscardHandler))
+	h.merge(goldenEvents())
+	h.save()
+	st, err := json.Marshal(goldenStatus())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sv := said(1, 7, 100)
+	sv.GTIDs, sv.LastWrite = "00000000-0000-8005-8001-000000000001:1-3", goldenTime
+	sv.Conf = &raftpb.ConfState{Voters: []uint64{1, 2}}
+	answer, err := json.Marshal(sv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, got := range map[string][]byte{
+		"node.json":            written("node.json", local.update(func(s *localState) { *s = goldenState() })),
+		"generation.json":      written("generation.json", goldenSource().save(dir)),
+		"generation-left.json": written("generation.json", goldenLeft().save(dir)),
+		"history.jsonl":        written("history.jsonl", nil),
+		"status.json":          st,
+		"survey.json":          answer,
+	} {
+		path := filepath.Join(newest, name)
+		want, err := os.ReadFile(path)
+		if *update && os.IsNotExist(err) {
+			want, err = got, os.WriteFile(path, got, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s is not what %s holds: the format has changed; see docs/format/README.md\n%s", name, path, got)
+		}
+	}
+}
+
+// TestGoldenRead: files of all released formats say what they said.
+func TestGoldenRead(t *testing.T) {
+	versions, err := filepath.Glob("testdata/golden/v*")
+	if err != nil || len(versions) == 0 {
+		t.Fatal(versions, err)
+	}
+	for _, version := range versions {
+		t.Run(filepath.Base(version), func(t *testing.T) {
+			dir := t.TempDir()
+			place := func(from, to string) {
+				t.Helper()
+				b, err := os.ReadFile(filepath.Join(version, from))
+				if err == nil {
+					err = os.WriteFile(filepath.Join(dir, to), b, 0o600)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			place("node.json", "node.json")
+			local, err := openLocalFile(dir)
+			if want := goldenState(); err != nil || !reflect.DeepEqual(*local.get(), want) {
+				t.Errorf("node.json: %+v, %v", local, err)
+			}
+			for name, want := range map[string]*generationState{"generation.json": goldenSource(), "generation-left.json": goldenLeft()} {
+				place(name, "generation.json")
+				if s, err := loadGeneration(dir); err != nil || !reflect.DeepEqual(s, want) {
+					t.Errorf("%s: %+v, %v", name, s, err)
+				}
+			}
+			place("history.jsonl", "history.jsonl")
+			if got := openHistory(dir, slog.New(slog.DiscardHandler)).all(); !reflect.DeepEqual(got, goldenEvents()) {
+				t.Errorf("history.jsonl: %+v", got)
+			}
+			b, err := os.ReadFile(filepath.Join(version, "status.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var s status
+			if err := json.Unmarshal(b, &s); err != nil || !reflect.DeepEqual(s, goldenStatus()) {
+				t.Errorf("status.json: %+v, %v", s, err)
+			}
+		})
+	}
+}
