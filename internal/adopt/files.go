@@ -44,6 +44,31 @@ func (j *journal) save(dir string) error {
 	return config.WriteFile(filepath.Join(folder, journalName), append(b, '\n'))
 }
 
+// readJournal reads what save wrote. Every journal moves at least the data directory, last.
+func readJournal(dir string) (*journal, error) {
+	path := filepath.Join(dir, setup.BeforeAdopt, journalName)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s holds no server that `trireme adopt` brought there", dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	j := new(journal)
+	if err := json.Unmarshal(b, j); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(j.Moves) == 0 {
+		return nil, fmt.Errorf("%s is damaged: it names nothing that was moved", path)
+	}
+	for _, m := range j.Moves {
+		if !filepath.IsAbs(m.From) || !filepath.IsAbs(m.To) {
+			return nil, fmt.Errorf("%s is damaged: it moves %q to %q", path, m.From, m.To)
+		}
+	}
+	return j, nil
+}
+
 // planMoves lists the renames: what is not data first, the data directory last. Logs on another file system stay where they are.
 func planMoves(f *facts, dir, dataTo string) (moves []move, left []string) {
 	add := func(from, to string) {
@@ -172,16 +197,9 @@ type Undone struct {
 // Undo gives an adopted server's files back and removes the node's directory. It refuses once the data may hold what only the cluster knows:
 // see written.
 func Undo(dir string) (u Undone, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, setup.BeforeAdopt, journalName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return u, fmt.Errorf("%s holds no server that `trireme adopt` brought there", dir)
-	}
+	j, err := readJournal(dir)
 	if err != nil {
 		return u, err
-	}
-	var j journal
-	if err := json.Unmarshal(b, &j); err != nil {
-		return u, fmt.Errorf("%s: %w", filepath.Join(dir, setup.BeforeAdopt, journalName), err)
 	}
 	if _, err := written(dir); err != nil {
 		return u, err

@@ -5,14 +5,17 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
+	"trireme/internal/heap"
 	"trireme/internal/mysqlwire"
 	"trireme/internal/raftlog"
 )
@@ -125,6 +128,9 @@ func FuzzDumpRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		request, err := parseDumpRequest(b)
 		if err != nil {
+			if !errors.Is(err, mysqlwire.ErrMalformed) && !errors.Is(err, gtid.ErrEncoding) {
+				t.Fatalf("unclassified: %v", err)
+			}
 			return
 		}
 		again, err := parseDumpRequest(dumpArgument(request.serverID, request.set))
@@ -217,5 +223,65 @@ func FuzzWalker(f *testing.F) {
 		if asm.InTransaction() {
 			t.Fatal("a receiver got part of a transaction")
 		}
+	})
+}
+
+// conversation is a receiver that says b once it is logged in, and then waits.
+type conversation struct {
+	sink
+	b []byte
+}
+
+func (c *conversation) Read(p []byte) (int, error) {
+	if len(c.b) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, c.b)
+	c.b = c.b[n:]
+	return n, nil
+}
+func (*conversation) SetDeadline(time.Time) error     { return nil }
+func (*conversation) SetReadDeadline(time.Time) error { return nil }
+func (*conversation) RemoteAddr() net.Addr            { return &net.TCPAddr{} }
+
+// FuzzReceiver is a client of the feed that logged in and sends any commands: each is answered, or the conversation ends with a known
+// error. No dump begins, so nothing of the log is sent.
+func FuzzReceiver(f *testing.F) {
+	command := func(b []byte, c byte, argument string) []byte { return append(b, framed(append([]byte{c}, argument...))...) }
+	f.Add(command(command(nil, mysqlwire.ComQuery, "SELECT @@GLOBAL.GTID_MODE"), mysqlwire.ComQuit, ""))
+	f.Add(command(nil, mysqlwire.ComQuery, "SET @source_heartbeat_period = 99999999999999999999"))
+	f.Add(command(nil, mysqlwire.ComQuery, "SET HEARTBEAT_PERIOD"))
+	f.Add(command(nil, mysqlwire.ComBinlogDump, "\x04\x00\x00\x00\x00\x00"))
+	f.Add(command(nil, 0xFF, ""))
+	f.Add(command(nil, mysqlwire.ComBinlogDumpGTID, "short"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		heap.Within(t, 8<<20+64*len(b), func() {
+			login := mysqlwire.AppendResponse(nil, mysqlwire.Response{Capabilities: 1<<9 | 1<<15 | 1<<19, User: "feed", Plugin: mysqlwire.PluginCachingSHA2})
+			hello := framed(login)
+			hello[3] = 1
+			nc := &conversation{b: append(hello, b...)}
+			s, err := mysqlwire.Accept(t.Context(), nc, mysqlwire.ServerConfig{User: "feed", Version: DefaultServerVersion})
+			if err != nil {
+				t.Fatal(err)
+			}
+			feed := &Feed{cfg: FeedConfig{ServerID: 9, ServerUUID: fakeUUID, Logger: slog.New(slog.DiscardHandler)}, log: newMemLog(), conns: map[net.Conn]struct{}{}, paused: true}
+			feed.ctx, feed.cancel = context.WithCancel(context.Background())
+			feed.cancel() // a dump that begins is over at once
+			r := &receiver{f: feed, s: s, heartbeat: defaultHeartbeat}
+			err = r.run()
+			if r.heartbeat < minHeartbeat {
+				t.Fatalf("a heartbeat every %v", r.heartbeat)
+			}
+			var se *mysqlwire.ServerError
+			for _, known := range []error{nil, io.EOF, io.ErrUnexpectedEOF, mysqlwire.ErrMalformed, mysqlwire.ErrSequence, mysqlwire.ErrTooLarge, gtid.ErrEncoding,
+				context.Canceled, errReplaced} {
+				if errors.Is(err, known) {
+					return
+				}
+			}
+			if !errors.As(err, &se) && !strings.Contains(err.Error(), "same server id") {
+				t.Fatalf("unclassified: %v", err)
+			}
+		})
 	})
 }
