@@ -3,6 +3,7 @@
 # make test        everything a change must pass (.ci/run calls it)
 # make bench       Trireme beside its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
 # make bench-full  the same at full size: days
+# make fuzz        every fuzz target for FUZZ_TIME (default 20s), with a table
 # make soak        the long fault campaigns
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -11,11 +12,12 @@ export PATH := $(PATH):/usr/local/go/bin
 # Flags of the demo: make demo ARGS="--nodes 5 --duration 120s"
 ARGS ?=
 SOAK_HOURS ?= 6
+FUZZ_TIME ?= 20s
 # Suites to measure: make bench SUITES="topologies cpu" ARGS="--threads 64"
 SUITES ?= all
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck
 
-.PHONY: all build demo test lint unit integration bench bench-full soak clean
+.PHONY: all build demo test lint unit integration bench bench-full fuzz soak clean
 
 all: build
 
@@ -52,6 +54,10 @@ integration:
 bench bench-full: build
 	@scripts/deps.sh bench
 	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme bench run $(SUITES) $(if $(filter bench,$@),--quick) $(ARGS)
+
+fuzz:
+	@scripts/deps.sh build
+	@scripts/fuzz.sh $(FUZZ_TIME)
 
 soak: build
 	@scripts/deps.sh test

@@ -83,7 +83,8 @@ type Transport struct {
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 
-	lobby lobby
+	lobby      lobby
+	complaints complaints
 
 	mu      sync.RWMutex
 	closed  bool

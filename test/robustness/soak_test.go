@@ -1,0 +1,237 @@
+package robustness
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"trireme/internal/config"
+	"trireme/internal/demo"
+	"trireme/internal/verify"
+)
+
+// usage is what a daemon holds at one moment, and its node's directory.
+type usage map[string]float64
+
+// Of the metrics of every daemon, and of its directory.
+const (
+	goroutines  = "go_goroutines"
+	descriptors = "process_open_fds"
+	threads     = "go_threads"
+	heapTarget  = "go_memstats_next_gc_bytes" // twice what the last collection found in use
+	resident    = "process_resident_memory_bytes"
+	files       = "files"
+	logBytes    = "trireme_raft_log_bytes"
+)
+
+// mayGrow is by how much the least of each may be higher late in a run than early in it. A leak lifts the least; a busy moment does not.
+var mayGrow = usage{goroutines: 8, descriptors: 8, threads: 6, heapTarget: 24 << 20, resident: 48 << 20, files: 12, logBytes: 3 << 20}
+
+// leaks compares the least of the first half of samples with the least of the second.
+func leaks(samples []usage) (found []string) {
+	half := len(samples) / 2
+	for what, room := range mayGrow {
+		least := func(part []usage) float64 {
+			return slices.MinFunc(part, func(a, b usage) int { return int(a[what] - b[what]) })[what]
+		}
+		if early, late := least(samples[:half]), least(samples[half:]); late > early+room {
+			found = append(found, fmt.Sprintf("%s: at least %.0f early, at least %.0f late", what, early, late))
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// The judge of leaks sees each of them, and takes noise for none.
+func TestLeaksAreSeen(t *testing.T) {
+	flat := make([]usage, 12)
+	for i := range flat {
+		flat[i] = usage{}
+		for what, room := range mayGrow {
+			flat[i][what] = 1000 + 20*room*float64(i%3) // a busy moment is far above the least
+		}
+	}
+	if got := leaks(flat); got != nil {
+		t.Errorf("noise: %v", got)
+	}
+	for what, room := range mayGrow {
+		leaking := make([]usage, len(flat))
+		for i := range flat {
+			leaking[i] = maps.Clone(flat[i])
+			leaking[i][what] += room * float64(i) / 4
+		}
+		if got := leaks(leaking); len(got) != 1 || !strings.HasPrefix(got[0], what+":") {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+}
+
+// TestNoLeaks is a long time in short: leaders lost, switchovers, peers that come and go, members that change, logs that are purged, clients
+// that connect and vanish, round after round. No daemon that lives through it may hold more and more.
+func TestNoLeaks(t *testing.T) {
+	s := shape{nodes: 3, tune: func(n *config.Node) { n.Raft.LogCache = 4 * config.MiB }}
+	var c *cluster
+	if soak() {
+		c = createShape(t, s)
+	} else {
+		c = share(t)
+	}
+	w := c.load(verify.Config{Writers: 8, Mixed: true, PayloadBytes: 2048})
+	n := rounds(t, 6, 200)
+	restarted := c.others(c.healthy())[0] // its daemon is killed too, so that links break: it is not sampled
+	samples := map[string][]usage{}
+	clients := 0
+	for i := range n {
+		clients += c.clients(20)
+		c.disturb(w, restarted, i)
+		c.healthy()
+		c.writesMore(w, 100)
+		for _, node := range c.DataNodes() {
+			if node != restarted {
+				u := c.usage(node)
+				samples[node.Name] = append(samples[node.Name], u)
+				t.Logf("round %d, %s: %v", i+1, node.Name, u)
+			}
+		}
+	}
+	for name, seen := range samples {
+		for _, what := range leaks(seen[len(seen)/4:]) { // the rest is warming up
+			t.Errorf("%s leaks: %s", name, what)
+		}
+	}
+	t.Logf("%d rounds, %d clients; %s", n, clients, c.check(w))
+}
+
+// disturb does what a round is for.
+func (c *cluster) disturb(w *verify.Workload, restarted *demo.Node, round int) {
+	c.t.Helper()
+	leader := c.healthy()
+	switch round % 3 {
+	case 0:
+		term := c.view().Term
+		c.crash(leader)
+		c.writesAfter(w, term)
+	case 1:
+		to := c.others(leader)[round/3%2]
+		eventually(c.t, healLimit, to.Name+" takes over", func() error {
+			_, err := c.Switchover(c.t.Context(), to.Name)
+			return err
+		})
+	case 2:
+		c.KillDaemon(restarted)
+		c.writesMore(w, 50)
+		c.start(restarted)
+	}
+	if soak() && round%20 == 19 {
+		extra, err := c.Add(c.t.Context(), "log1", config.RoleLogger)
+		must(c.t, err)
+		c.joined(extra)
+		c.says(c.leader(), 0, "remove "+extra.Name, extra.Name+" is removed")
+		eventually(c.t, healLimit, "the daemon of the removed node ends", func() error {
+			if extra.DaemonPID() != 0 {
+				return errors.New("it runs")
+			}
+			return nil
+		})
+		c.Forget(extra)
+	}
+}
+
+// clients connect to both ports of every router, five in different ways for each of n: with a statement, without a word, with garbage, gone at
+// once, and gone in the middle. It returns how many there were, when all have ended.
+func (c *cluster) clients(n int) int {
+	c.t.Helper()
+	var wg sync.WaitGroup
+	tried := 0
+	for _, node := range c.DataNodes() {
+		for _, port := range []int{node.Ports.RW, node.Ports.RO} {
+			addr := fmt.Sprintf("127.0.0.1:%d", port)
+			tried += n
+			wg.Go(func() {
+				for i := range n {
+					c.client(node, addr, i%5)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return tried
+}
+
+func (c *cluster) client(node *demo.Node, addr string, how int) {
+	if how == 0 {
+		l := c.Direct(node)
+		l.Addr, l.StatementTimeout = verify.Fixed(addr), sqlLimit
+		if db, err := l.Open(""); err == nil {
+			ctx, cancel := context.WithTimeout(c.t.Context(), sqlLimit)
+			defer cancel()
+			_ = db.PingContext(ctx) // refused while nobody leads
+			_ = db.Close()
+		}
+		return
+	}
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	switch how {
+	case 1:
+		_, _ = conn.Read(make([]byte, 1)) // the greeting begins
+	case 2:
+		_, _ = conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+		_, _ = conn.Read(make([]byte, 256))
+	case 3:
+		_ = conn.(*net.TCPConn).SetLinger(0)
+	case 4:
+		_, _ = conn.Write([]byte{0xFF, 0xFF, 0xFF, 1, 2, 3})
+		_ = conn.(*net.TCPConn).CloseWrite()
+	}
+}
+
+// usage asks a daemon for its metrics and counts its files.
+func (c *cluster) usage(n *demo.Node) usage {
+	c.t.Helper()
+	u := usage{}
+	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", n.Ports.API), nil)
+	must(c.t, err)
+	res, err := http.DefaultClient.Do(req)
+	must(c.t, err)
+	defer res.Body.Close()
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if _, wanted := mayGrow[name]; wanted {
+			u[name], err = strconv.ParseFloat(value, 64)
+			must(c.t, err)
+		}
+	}
+	must(c.t, filepath.WalkDir(n.Dir, func(_ string, d fs.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) { // deleted meanwhile
+			return nil
+		}
+		if err == nil && !d.IsDir() {
+			u[files]++
+		}
+		return err
+	}))
+	if len(u) != len(mayGrow) {
+		c.t.Fatalf("%s shows only %v", n.Name, u)
+	}
+	return u
+}
