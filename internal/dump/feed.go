@@ -91,6 +91,8 @@ type Feed struct {
 	paused  bool
 	current *dumping
 	conns   map[net.Conn]struct{}
+	// complained is when a line about somebody who was not let in was logged last.
+	complained time.Time
 
 	stats struct {
 		next, transactions, skipped, bytes, flushes, dumps atomic.Uint64
@@ -199,7 +201,9 @@ func (f *Feed) accept() {
 		select {
 		case f.slots <- struct{}{}:
 		default:
-			f.cfg.Logger.Warn("feed refuses a connection: too many", "remote", nc.RemoteAddr().String())
+			if f.mayComplain() {
+				f.cfg.Logger.Warn("feed refuses a connection: too many", "remote", nc.RemoteAddr().String())
+			}
 			_ = nc.Close()
 			continue
 		}
@@ -224,6 +228,9 @@ func (f *Feed) serve(nc net.Conn) {
 		ConnectionID: f.nextID.Add(1), MaxPacket: f.cfg.MaxPacket,
 	})
 	cancel()
+	if err != nil && !f.mayComplain() {
+		return
+	}
 	if err == nil {
 		r := &receiver{f: f, s: s, heartbeat: defaultHeartbeat}
 		err = r.run()
@@ -231,6 +238,20 @@ func (f *Feed) serve(nc net.Conn) {
 	if f.ctx.Err() == nil && err != nil {
 		f.cfg.Logger.Info("feed connection ended", "err", err)
 	}
+}
+
+// complaintPause keeps strangers of this host from filling the log.
+const complaintPause = 10 * time.Second
+
+// mayComplain says whether a line about somebody who is not let in is due, and counts it as given.
+func (f *Feed) mayComplain() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.complained.IsZero() && time.Since(f.complained) < complaintPause {
+		return false
+	}
+	f.complained = time.Now()
+	return true
 }
 
 func (f *Feed) track(nc net.Conn) bool {

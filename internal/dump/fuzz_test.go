@@ -247,7 +247,9 @@ func (*conversation) RemoteAddr() net.Addr            { return &net.TCPAddr{} }
 // FuzzReceiver is a client of the feed that logged in and sends any commands: each is answered, or the conversation ends with a known
 // error. No dump begins, so nothing of the log is sent.
 func FuzzReceiver(f *testing.F) {
-	command := func(b []byte, c byte, argument string) []byte { return append(b, framed(append([]byte{c}, argument...))...) }
+	command := func(b []byte, c byte, argument string) []byte {
+		return append(b, framed(append([]byte{c}, argument...))...)
+	}
 	f.Add(command(command(nil, mysqlwire.ComQuery, "SELECT @@GLOBAL.GTID_MODE"), mysqlwire.ComQuit, ""))
 	f.Add(command(nil, mysqlwire.ComQuery, "SET @source_heartbeat_period = 99999999999999999999"))
 	f.Add(command(nil, mysqlwire.ComQuery, "SET HEARTBEAT_PERIOD"))
