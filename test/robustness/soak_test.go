@@ -89,7 +89,7 @@ func TestNoLeaks(t *testing.T) {
 	} else {
 		c = share(t)
 	}
-	w := c.load(verify.Config{Writers: 8, Mixed: true, PayloadBytes: 2048})
+	w := c.load(verify.Config{Writers: 2, PayloadBytes: 4096})
 	n := rounds(t, 6, 200)
 	restarted := c.others(c.healthy())[0] // its daemon is killed too, so that links break: it is not sampled
 	samples := map[string][]usage{}
