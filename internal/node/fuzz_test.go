@@ -53,7 +53,7 @@ func FuzzLocalFile(f *testing.F) {
 			return
 		}
 		before := *l.get()
-		if err := l.update(func(s *localState) { s.lead(before.Incarnation+1, 5) }); err != nil {
+		if err := l.update(func(s *localState) { s.Lead(before.Incarnation+1, 5) }); err != nil {
 			t.Fatal(err)
 		}
 		again, err := openLocalFile(dir)
@@ -176,6 +176,9 @@ func FuzzStatus(f *testing.F) {
 			v, term := n.routerViewLocked(p.status)
 			if (v.RW == nil) != (term == 0) {
 				t.Fatalf("%+v in term %d", v, term)
+			}
+			if n.timeout.Load() < 0 {
+				t.Fatal("an election timeout below 0 is taken for one")
 			}
 			p.status.incarnation()
 		})
