@@ -3,6 +3,7 @@
 # make test        everything a change must pass (.ci/run calls it)
 # make bench       Trireme beside its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
 # make bench-full  the same at full size: days
+# make verify      faults against a real cluster for SOAK_HOURS, and the report (docs/safety)
 # make fuzz        every fuzz target for FUZZ_TIME (default 20s), with a table
 # make soak        the long fault campaigns
 SHELL := /bin/bash
@@ -17,14 +18,15 @@ FUZZ_TIME ?= 20s
 SUITES ?= all
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck
 
-.PHONY: all build demo test lint unit integration bench bench-full fuzz soak clean
+.PHONY: all build demo test lint unit integration bench bench-full verify fuzz soak clean
 
 all: build
 
 # Static, so that one file can be copied to any host.
 build:
 	@scripts/deps.sh build
-	@path=$$(scripts/commit-path.sh); set -x; CGO_ENABLED=0 go build -trimpath -ldflags "-X trireme/internal/campaign.commitPath=$$path" -o bin/trireme ./cmd/trireme
+	@path=$$(scripts/commit-path.sh); commit=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || true); \
+	CGO_ENABLED=0 go build -trimpath -ldflags "-X trireme/internal/campaign.commitPath=$$path -X trireme/internal/campaign.revision=$$commit" -o bin/trireme ./cmd/trireme
 
 demo: build
 	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme demo $(ARGS)
@@ -54,6 +56,10 @@ integration:
 bench bench-full: build
 	@scripts/deps.sh bench
 	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme bench run $(SUITES) $(if $(filter bench,$@),--quick) $(ARGS)
+
+verify: build
+	@scripts/deps.sh test
+	@bin=$$(scripts/mysql.sh); MYSQLD=$$bin/mysqld bin/trireme verify cluster --time $(SOAK_HOURS)h $(ARGS) && bin/trireme verify report
 
 fuzz:
 	@scripts/deps.sh build

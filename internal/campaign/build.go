@@ -3,6 +3,7 @@ package campaign
 import (
 	"runtime"
 	"runtime/debug"
+	"strings"
 )
 
 // commitPath is a digest of the sources that a write passes through until it is acknowledged, recovered and fed again: scripts/commit-path.sh lists them,
@@ -10,9 +11,13 @@ import (
 // it must be right for sources that are not committed, and without git.
 var commitPath string
 
+// revision is the commit, with "-dirty" if sources were not those of it; for builds in which Go itself does not note it (-buildvcs=false).
+var revision string
+
 // ThisBuild is the running program.
 func ThisBuild(version string) Build {
 	b := Build{Version: version, CommitPath: commitPath, Go: runtime.Version()}
+	b.Revision, b.Modified = strings.CutSuffix(revision, "-dirty")
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
