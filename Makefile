@@ -5,7 +5,7 @@
 # make bench-full  the same at full size: days
 # make verify      faults against a real cluster for SOAK_HOURS, and the report (docs/safety)
 # make fuzz        every fuzz target for FUZZ_TIME (default 20s), with a table
-# make soak        the long fault campaigns
+# make soak        SOAK_HOURS (default 6) of everything that is to find a lost transaction, a leak or a crash, with a summary
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 export PATH := $(PATH):/usr/local/go/bin
@@ -13,6 +13,7 @@ export PATH := $(PATH):/usr/local/go/bin
 # Flags of the demo: make demo ARGS="--nodes 5 --duration 120s"
 ARGS ?=
 SOAK_HOURS ?= 6
+SOAK ?=
 FUZZ_TIME ?= 20s
 # Suites to measure: make bench SUITES="topologies cpu" ARGS="--threads 64"
 SUITES ?= all
@@ -65,10 +66,10 @@ fuzz:
 	@scripts/deps.sh build
 	@scripts/fuzz.sh $(FUZZ_TIME)
 
+# SOAK="sim fuzz": only these parts.
 soak: build
 	@scripts/deps.sh test
-	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1 TRIREME_SOAK=1; \
-	$(server_packages) | xargs -r go test -p 1 -count 1 -timeout $(SOAK_HOURS)h
+	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld; exec scripts/soak.sh $(SOAK_HOURS) $(SOAK)
 
 clean:
 	rm -rf bin

@@ -25,7 +25,11 @@ failed=0
 for package in "${packages[@]}"; do
 	name=${package#./}
 	# Built once with the coverage that the fuzzer steers by.
-	go test -c -fuzz=. -o "$work/test" "$package"
+	if ! go test -c -fuzz=. -o "$work/test" "$package"; then
+		printf '%-42s %12s %8s  %s\n' "${name#internal/}" - - "FAILED: it does not build"
+		failed=1
+		continue
+	fi
 	targets=$(cd "$package" && "$work/test" -test.list '^Fuzz')
 	for target in $targets; do
 		mkdir -p "$cache/$name"
