@@ -32,8 +32,10 @@ const (
 // disabledEngines are the engines whose changes a rollback does not undo.
 const disabledEngines = "MyISAM,MRG_MYISAM,MEMORY,CSV,ARCHIVE,BLACKHOLE,FEDERATED,EXAMPLE"
 
-// semisyncTimeoutMS is the plugin's longest timeout: about 49 days, long after the node has fenced itself.
-const semisyncTimeoutMS = 4294967295
+// semisyncTimeoutMS is a hundred years. The plugin waits until a time of day: when somebody sets the clock beyond it, mysqld answers what
+// waits with OK and switches semi-sync off. A clock that starts in 1970 and is set right later jumps by decades. The manual's limit, 49
+// days, is not the server's.
+const semisyncTimeoutMS = 100 * 365 * 24 * 3600 * 1000
 
 // leaderSettings are the values without which a commit could be answered before Raft has it (S4). my.cnf sets them and
 // VerifyLeaderSettings looks at them before writes open, since somebody with SUPER could have changed them.
