@@ -100,3 +100,31 @@ func TestStepper(t *testing.T) {
 		t.Error("it goes on after Stop")
 	}
 }
+
+// The next life may begin behind what the persisted commit index covers, so it covers nothing that was not delivered: a membership change
+// that was committed, and never put in force, would be skipped.
+func TestCommitIndexIsKeptForWhatWasDelivered(t *testing.T) {
+	store := newMemStore(1, 2, 3)
+	m := &member{store: store, cfg: Config{ID: 1, Storage: store, Send: func([]*raftpb.Message) {}}}
+	if err := m.cfg.setDefaults(); err != nil {
+		t.Fatal(err)
+	}
+	st, err := recoverState(store, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAppender(&m.cfg, st, &m.pub)
+	for _, applied := range []uint64{0, 2, 5} {
+		m.pub.applied.Store(applied)
+		for a.last <= applied {
+			at := a.last + 1
+			if _, err := a.process([]*raftpb.Message{{Type: raftpb.MsgStorageAppend.Enum(), Term: new(uint64(1)), Vote: new(uint64(0)),
+				Commit: new(applied + 1), Entries: []*raftpb.Entry{{Index: &at, Term: new(uint64(1))}}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := a.hard.GetCommit(); got != applied {
+			t.Errorf("%d entries are on disk and committed, %d were delivered: commit index %d was kept", a.last, applied, got)
+		}
+	}
+}

@@ -142,10 +142,11 @@ func (a *appender) check(r *raftpb.Message) error {
 	return nil
 }
 
-// writeCommit gives the commit index to the storage, which may write it lazily: Raft finds it again. It never gets ahead
-// of the durable log.
+// writeCommit gives the commit index to the storage, which may write it lazily: Raft finds it again. It never gets ahead of the durable
+// log, nor of what was delivered: the next life begins behind a part of the log that this index covers, and whatever was to be done about
+// its entries, membership changes above all, must have been done.
 func (a *appender) writeCommit() error {
-	commit := min(a.commit, a.last)
+	commit := min(a.commit, a.last, a.pub.applied.Load())
 	if commit <= a.hard.GetCommit() {
 		return nil
 	}

@@ -253,3 +253,45 @@ func TestDump(t *testing.T) {
 		t.Fatal(rep.Segments[0].File)
 	}
 }
+
+// TestFailedSyncIsNotBelievedLater: when an fsync fails the page cache goes on showing what the disk has not got. A log that opens on it
+// makes sure that what it finds is on the disk before it counts (S2).
+func TestFailedSyncIsNotBelievedLater(t *testing.T) {
+	for _, what := range []string{".log", "/state"} {
+		fsys := memfs.New()
+		l := open(t, fsys)
+		setState(t, l, 1, 1, 0)
+		w := newWriter()
+		fill(t, l, w, 3, true)
+		fsys.Hook = func(op memfs.Op, name string) error {
+			if op == memfs.OpFdatasync && strings.Contains(name, what) {
+				return memfs.ErrLostWrites
+			}
+			return nil
+		}
+		if what == "/state" {
+			want(t, l.SetHardState(&raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(3))}), raftlog.ErrFailed)
+		} else {
+			want(t, errors.Join(l.Append([]*raftpb.Entry{w.trx(10, 0)}), l.Sync()), raftlog.ErrFailed)
+		}
+		fsys.Hook = nil
+		fsys.Kill()
+
+		l = open(t, fsys)
+		last, _ := l.LastIndex()
+		hs, _, _ := l.InitialState()
+		if last != l.DurableIndex() {
+			t.Fatalf("%s: last index %d, durable %d", what, last, l.DurableIndex())
+		}
+		fsys.Crash(nil)
+
+		l = open(t, fsys)
+		if again, _ := l.LastIndex(); again != last {
+			t.Errorf("%s: entry %d was called durable, after a power loss the log ends at %d", what, last, again)
+		}
+		if again, _, _ := l.InitialState(); again.GetTerm() != hs.GetTerm() || again.GetVote() != hs.GetVote() {
+			t.Errorf("%s: term %d and vote %d became term %d and vote %d by a power loss", what, hs.GetTerm(), hs.GetVote(), again.GetTerm(), again.GetVote())
+		}
+		ok(t, l.Close())
+	}
+}

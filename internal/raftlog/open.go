@@ -58,7 +58,9 @@ func (l *Log) open() error {
 	case isNotExist(err):
 		err = l.create(names)
 	case err == nil:
-		err = checkOwner(&l.state.state, &l.opts)
+		if err = checkOwner(&l.state.state, &l.opts); err == nil {
+			err = l.state.rewrite()
+		}
 	}
 	if err != nil {
 		return err
@@ -269,6 +271,7 @@ func (l *Log) recoverTail() error {
 	}
 	l.ledger = s.head.ledger.clone()
 	known := max(l.state.durable, s.head.durable, s.first()-1)
+	synced := known
 	var m Meta
 	for {
 		rec, at, err := sc.next()
@@ -287,6 +290,7 @@ func (l *Log) recoverTail() error {
 		s.slots = append(s.slots, slot{uint32(at), rec.crc})
 		s.terms = addTerm(s.terms, rec.index, rec.term)
 		applyRecord(&l.ledger, &m, &rec)
+		synced = max(synced, rec.durable)
 	}
 	if sc.prev.index < known {
 		return fmt.Errorf("%w: %s ends at index %d, but index %d had been fsynced: this node must rejoin under a new id",
@@ -294,7 +298,29 @@ func (l *Log) recoverTail() error {
 	}
 	s.last, s.end = sc.prev.index, sc.off
 	l.chain, l.last = sc.prev, sc.prev.index
+	if synced < s.last {
+		if err := rewrite(s.f, int64(s.slots[synced+1-s.first()].off), s.end); err != nil {
+			return err
+		}
+	}
 	return l.cutFile(s)
+}
+
+// rewrite writes what a file shows between two offsets once more. The daemon before may have ended because an fsync failed; then the page
+// cache shows what the disk does not hold, as clean, and an fsync alone would report it durable (S2).
+func rewrite(f File, from, to int64) error {
+	buf := make([]byte, min(to-from, readBlock))
+	for from < to {
+		b := buf[:min(to-from, int64(len(buf)))]
+		if err := readFull(f, b, from); err != nil {
+			return err
+		}
+		if _, err := f.WriteAt(b, from); err != nil {
+			return err
+		}
+		from += int64(len(b))
+	}
+	return nil
 }
 
 // judgeTail returns nil when the bad record at the scanner's position is a torn write.

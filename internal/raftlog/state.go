@@ -150,6 +150,19 @@ func (sf *stateFile) load(name string) error {
 	return nil
 }
 
+// rewrite makes the slot that was read durable: see the function rewrite. With the bytes that it shows already, it cannot be torn.
+func (sf *stateFile) rewrite() error {
+	at := int64(sf.durableSlot) * stateSlot
+	size, err := sf.f.Size()
+	if err != nil {
+		return err
+	}
+	if err := rewrite(sf.f, at, min(at+stateSlot, size)); err != nil {
+		return err
+	}
+	return sf.f.Fdatasync()
+}
+
 // createState makes the state file; it has its final name once it is durable.
 func createState(fsys FS, dir, name string, s state) (*stateFile, error) {
 	tmp := name + newSuffix

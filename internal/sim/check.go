@@ -68,6 +68,17 @@ func sumOf(e *raftpb.Entry) uint64 {
 	return h.Sum64()
 }
 
+// appending is told what a node is about to write: the tail that differs may go, whether or not the rest succeeds.
+func (c *checks) appending(n *Node, entries []*raftpb.Entry) {
+	l := c.log(n)
+	for _, e := range entries {
+		if at := e.GetIndex(); at > l.base && at <= l.last() && l.term(at) != e.GetTerm() {
+			l.durable, l.proven = min(l.durable, at-1), min(l.proven, at-1)
+			return
+		}
+	}
+}
+
 // appended is told what a node has written.
 func (c *checks) appended(n *Node, entries []*raftpb.Entry) {
 	l := c.log(n)
@@ -89,7 +100,6 @@ func (c *checks) appended(n *Node, entries []*raftpb.Entry) {
 		}
 		if at := e.GetIndex(); at <= l.last() && l.term(at) != e.GetTerm() {
 			l.terms = l.terms[:at-l.base-1]
-			l.durable, l.proven = min(l.durable, at-1), min(l.proven, at-1)
 		}
 		if e.GetIndex() > l.last() {
 			l.terms = append(l.terms, e.GetTerm())

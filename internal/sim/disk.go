@@ -33,7 +33,7 @@ type disk struct {
 
 func (d *disk) init(n *Node) {
 	d.fs, d.rnd = memfs.New(), n.w.rnd
-	d.fs.Hook = d.hook
+	d.fs.Hook, d.fs.Rot = d.hook, true
 }
 
 // hook is called before every operation of the file system.
@@ -52,6 +52,9 @@ func (d *disk) hook(op memfs.Op, name string) error {
 	}
 	if d.failing == op && !strings.HasSuffix(name, ".idx") {
 		d.failing, d.failed = "", true
+		if op == memfs.OpFdatasync && d.rnd.IntN(2) == 0 {
+			return memfs.ErrLostWrites
+		}
 		return errIO
 	}
 	return nil
@@ -96,6 +99,7 @@ func (s *store) Append(entries []*raftpb.Entry) error {
 	if s.n.w.opts.broken.entries && s.n.ID == 2 {
 		entries = garbleAll(entries)
 	}
+	s.n.w.check.appending(s.n, entries)
 	if err := s.Log.Append(entries); err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func (k faultKind) String() string { return faultNames[k] }
 
 // weights say how often each fault is drawn.
 var weights = [numFaults]int{fKill: 8, fKillAll: 1, fPower: 5, fPowerAll: 2, fPowerAt: 4, fPause: 5, fIsolate: 6, fDeaf: 2, fMute: 2, fOneWay: 3,
-	fSplit: 4, fBridge: 2, fDelay: 2, fLoss: 2, fDouble: 1, fReorder: 2, fClock: 3, fSlowDisk: 2, fHungDisk: 2, fFailDisk: 3, fFullDisk: 2,
+	fSplit: 4, fBridge: 2, fDelay: 2, fLoss: 2, fDouble: 1, fReorder: 2, fClock: 3, fSlowDisk: 2, fHungDisk: 2, fFailDisk: 5, fFullDisk: 2,
 	fFlip: 2, fDiskLoss: 1, fTransfer: 6, fCampaign: 2, fDepose: 2, fPurge: 8, fChange: 9}
 
 // quiet is how long a cluster is left alone to begin with.

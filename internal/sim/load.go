@@ -122,6 +122,9 @@ func (w *World) anyUp() *Node {
 
 // leaseRead is a read on the leader that asks nobody: the lease is looked at after the result is ready (S10).
 func (n *Node) leaseRead() {
+	if !n.HoldsLease() {
+		return
+	}
 	known, life := n.w.check.commit, n.life
 	result := n.status.Commit
 	n.in(time.Duration(n.w.rnd.IntN(3000))*time.Microsecond, func() {

@@ -1,8 +1,10 @@
 package memfs
 
 import (
+	"errors"
 	"io"
 	"io/fs"
+	"slices"
 )
 
 // file is an open file.
@@ -79,6 +81,9 @@ func (f *file) Writev(bufs [][]byte, off int64) error {
 
 func (f *file) Fdatasync() error {
 	if err := f.begin(OpFdatasync); err != nil {
+		if errors.Is(err, ErrLostWrites) {
+			f.loseWrites()
+		}
 		return err
 	}
 	defer f.fs.mu.Unlock()
@@ -95,6 +100,13 @@ func (f *file) Fdatasync() error {
 	}
 	n.pending = nil
 	return nil
+}
+
+// loseWrites forgets what was written since the last sync, but goes on showing it.
+func (f *file) loseWrites() {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	f.n.pending = slices.DeleteFunc(f.n.pending, func(c change) bool { return c.bytes != nil })
 }
 
 func (f *file) Truncate(size int64) error {

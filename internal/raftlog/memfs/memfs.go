@@ -42,6 +42,10 @@ const (
 // ErrInjected is a convenient error for hooks to return.
 var ErrInjected = errors.New("memfs: injected failure")
 
+// ErrLostWrites is for a hook to return from OpFdatasync: what was written since the last sync does not reach the disk, by any later sync
+// either, and is read as if it had until the machine goes down. Linux does that when writing back fails: the pages count as clean.
+var ErrLostWrites = errors.New("memfs: input/output error in writing back")
+
 // FS is a file system. The zero value is not usable: see New.
 type FS struct {
 	mu    sync.Mutex
@@ -56,6 +60,9 @@ type FS struct {
 	// Hook, when set, is called before every operation with the file's path; an error is returned to the caller, and the
 	// operation is not done. It may block, to play a slow disk. It must not call the file system.
 	Hook func(op Op, name string) error
+
+	// Rot lets Crash turn a bit now and then in what was written and not synced, where it changes what was there.
+	Rot bool
 }
 
 // node is a file's content: data is what a program sees, disk what is durable, and pending what lies between.
@@ -121,7 +128,7 @@ func (f *FS) Crash(rnd *rand.Rand) {
 	done := map[*node]bool{}
 	for _, name := range slices.Sorted(maps.Keys(names)) { // in an order that a seed gives again
 		if n := names[name]; !done[n] {
-			n.crash(rnd)
+			n.crash(rnd, f.Rot)
 			done[n] = true
 		}
 	}
@@ -132,7 +139,7 @@ func (f *FS) Crash(rnd *rand.Rand) {
 }
 
 // crash leaves of the pending changes what rnd says.
-func (n *node) crash(rnd *rand.Rand) {
+func (n *node) crash(rnd *rand.Rand, rot bool) {
 	out := append([]byte(nil), n.disk...)
 	for _, c := range n.pending {
 		switch {
@@ -140,11 +147,24 @@ func (n *node) crash(rnd *rand.Rand) {
 		case c.bytes == nil:
 			// Changes of size are journaled in order, together with the blocks they free.
 			out = resize(out, c.off)
+		case rot && len(c.bytes) > 0 && rnd.IntN(8) == 0:
+			out = tear(out, change{c.off, turned(out, c, rnd)}, rnd)
 		default:
 			out = tear(out, c, rnd)
 		}
 	}
 	n.data, n.disk, n.pending = out, append([]byte(nil), out...), nil
+}
+
+// turned is what c writes with one bit turned.
+func turned(out []byte, c change, rnd *rand.Rand) []byte {
+	at := rnd.IntN(len(c.bytes))
+	if disk := c.off + int64(at); disk < int64(len(out)) && out[disk] == c.bytes[at] {
+		return c.bytes
+	}
+	b := append([]byte(nil), c.bytes...)
+	b[at] ^= 1 << rnd.IntN(8)
+	return b
 }
 
 // tear writes some of the sectors that c touches.
