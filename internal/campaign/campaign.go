@@ -28,7 +28,9 @@ const (
 	partTime = 10 * time.Minute
 	// startLimit is for a system to be made.
 	startLimit = 5 * time.Minute
-	clients    = 4 // of each workload: enough that commits are under way at all times, and few enough that servers start quickly beside them
+	// fruitless violations before a check could be made end the campaign against a rival, which is started anew after each one otherwise.
+	fruitless = 5
+	clients   = 4 // of each workload: enough that commits are under way at all times, and few enough that servers start quickly beside them
 )
 
 // Options of a campaign. It ends after so many faults, after so much time, or with its context, whatever comes first.
@@ -213,7 +215,7 @@ func run(ctx context.Context, o Options, sys lab.System) (v Verdict, err error) 
 			return v, err
 		default:
 			c.violated(err)
-			if o.ours() {
+			if o.ours() || len(c.total.Violations)-c.total.Checks >= fruitless {
 				return v, c.note()
 			}
 		}

@@ -1,0 +1,70 @@
+package campaign
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"trireme/internal/sim"
+)
+
+func drawn(t *testing.T, parts []Part, seeds []Seeds, b Build, found string) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := document(parts, seeds, b, found).Markdown(&out, ""); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// TestReport: counts of the present commit path add up, others are shown apart and do not count, rivals neither; a violation is said first.
+func TestReport(t *testing.T) {
+	rival := part("a", 4, func(p *Part) {
+		p.System, p.Violations, p.Problems = "mgr-eventual", []string{"seed 3: lost"}, map[string]int{"acknowledged write lost": 9}
+	})
+	parts := []Part{part("a", 1500, nil), part("a", 600, func(p *Part) { p.PowerLosses = 299 }), part("b", 7000, func(p *Part) { p.PowerLosses = 400 }), rival}
+	seeds := []Seeds{{From: 0, Count: 300, Build: Build{CommitPath: "a"}, Simulated: 2}, {From: 200, Count: 200, Build: Build{CommitPath: "a"}, Simulated: 1}, {From: 900, Count: 10, Build: Build{CommitPath: "b"}, Counts: sim.Counts{}}}
+	got := drawn(t, parts, seeds, Build{CommitPath: "a"}, "| wrong | by | guard |\n|-|-|-|\n| x | y | z |\n")
+	for _, want := range []string{"2100 faults", "nothing lost", "| leader kills | 2100 | 2000 | reached |", "| power losses | 299 | 300 | 1 missing |", "| partitions | 0 | 500 | 500 missing |",
+		"| seeds of the simulation | 400 | 10000 | 9600 missing |", "Runs of other commit paths", "9 × acknowledged write lost", "1 bugs"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "7000 |  |") || strings.Contains(got, "9100") {
+		t.Errorf("what other builds did is counted:\n%s", got)
+	}
+
+	parts[0].Violations = []string{"seed 3: a write is lost"}
+	got = drawn(t, parts, nil, Build{CommitPath: "a"}, "")
+	if !strings.Contains(got, "1 violations") || !strings.Contains(got, "a write is lost") || strings.Contains(got, "nothing lost") {
+		t.Errorf("a violation is not said:\n%s", got)
+	}
+	if got = drawn(t, parts, nil, Build{CommitPath: "c"}, ""); !strings.Contains(got, "No campaign has been run on the present commit path") {
+		t.Error(got)
+	}
+	if got = drawn(t, parts, []Seeds{{From: 4, Count: 1, Build: Build{CommitPath: "c"}, Violations: []string{"seed 4: S1"}}}, Build{CommitPath: "c"}, ""); !strings.Contains(got, "The simulation found 1 violations") {
+		t.Error(got)
+	}
+}
+
+// TestSimulate: complete chunks are counted, an interrupted one is not.
+func TestSimulate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), SimulationName)
+	s := Simulation{From: 5, Seeds: 3, Jobs: 2, State: path, Build: Build{CommitPath: "a"}, Say: t.Output()}
+	got, err := Simulate(t.Context(), s)
+	if err != nil || got.Count != 3 || got.Simulated <= 0 {
+		t.Fatal(got, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, err = Simulate(ctx, s); err != nil || got.Count != 0 {
+		t.Errorf("%d seeds after an interruption: %v", got.Count, err)
+	}
+	lines, err := readLines[Seeds](path)
+	if err != nil || len(lines) != 1 || lines[0].From != 5 || distinct(lines) != 3 || lines[0].Counts["steps"] == 0 {
+		t.Errorf("%+v %v", lines, err)
+	}
+}
