@@ -25,3 +25,14 @@ func TestCampaign(t *testing.T) {
 	}
 	t.Logf("%d seeds in %v, %v simulated: %v", total.Seeds, total.Took, total.Simulated, total.Counts)
 }
+
+// TestTruncationCutShort: power is lost while entries of an older term are removed, segment by segment. Those that are left are no loss.
+func TestTruncationCutShort(t *testing.T) {
+	total, err := Campaign(context.Background(), CampaignOptions{From: 1795318324408, Seeds: 1, MaxFailures: 1})
+	for _, f := range total.Failures {
+		t.Errorf("seed %d: %s: %s", f.Seed, f.Rule, f.Text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
