@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"trireme/internal/disk"
 	"trireme/internal/lab"
 	"trireme/internal/mysqld"
+	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
 
@@ -90,6 +92,55 @@ func TestShortCampaign(t *testing.T) {
 	parts, err := ReadState(o.State)
 	if err != nil || len(parts) != 1 || parts[0].Faults != v.Faults || parts[0].Ground.MySQL == "" {
 		t.Errorf("the state file has %+v: %v", parts, err)
+	}
+}
+
+// forgetful is a rival that drops an acknowledged write on all of its servers, and says nothing.
+type forgetful struct{ lab.Running }
+
+func (f forgetful) Break(ctx context.Context) (lab.Breakable, error) {
+	b, err := f.Running.(lab.Operated).Operate(ctx)
+	return forgetfulBroken{b}, err
+}
+
+type forgetfulBroken struct{ lab.Breakable }
+
+// Endpoints are asked for by a check, before it waits for the servers to be equal.
+func (f forgetfulBroken) Endpoints() ([]verify.Endpoint, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	l, err := f.Leader(ctx)
+	if err == nil {
+		_, err = f.DB(l.Name).ExecContext(ctx, "DELETE FROM trireme_verify.w0 ORDER BY id LIMIT 1")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.Breakable.Endpoints()
+}
+
+// TestLostWritesAreFound: the campaign says so, keeps what tells about it, and how to repeat it. The rival is semi-sync replication with its script.
+func TestLostWritesAreFound(t *testing.T) {
+	o := real(t)
+	o.System, o.Faults, o.Kinds, o.Topology = "semisync", 1, []Kind{KillMySQL}, NoTopology
+	found, err := lab.Find(o.System)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := found.Start
+	found.Start = func(ctx context.Context, l *lab.Lab, s lab.Shape) (lab.Running, error) {
+		r, err := start(ctx, l, s)
+		return forgetful{r}, err
+	}
+	v, err := run(t.Context(), o, found)
+	skipWithout(t, err)
+	t.Log(v)
+	if v.OK() || v.Problems[string(verify.Lost)] == 0 {
+		t.Errorf("nothing was found: %+v", v.Part)
+	}
+	transcript, err := os.ReadFile(filepath.Join(v.Kept, "transcript.txt"))
+	if err != nil || !strings.Contains(string(transcript), "step 1") || !strings.Contains(v.Repeat, fmt.Sprintf("--seed %d ", v.Seed)) {
+		t.Errorf("kept in %q: %v; to repeat: %s", v.Kept, err, v.Repeat)
 	}
 }
 
