@@ -40,8 +40,8 @@ var deep = []bounds{
 	{"XA", Config{Nodes: 3, Script: "PC", Crashes: 2, Elections: 1}},
 	{"XA among others", Config{Nodes: 3, Script: "RPC", Crashes: 1, Elections: 1}},
 	{"received, and on disk later", Config{Nodes: 3, Script: "R", Crashes: 2, Elections: 1, Fsync: true}},
-	{"flush and purge", Config{Nodes: 2, Script: "RQR", Crashes: 1, Elections: 1, Flush: true}},
-	{"flush and purge beside XA", Config{Nodes: 2, Script: "PCR", Crashes: 1, Elections: 1, Flush: true}},
+	{"flush and purge", Config{Nodes: 2, Script: "RQ", Crashes: 1, Elections: 1, Flush: true}},
+	{"flush and purge beside XA", Config{Nodes: 2, Script: "PC", Crashes: 1, Elections: 1, Flush: true}},
 }
 
 const (

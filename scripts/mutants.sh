@@ -1,0 +1,122 @@
+#!/bin/bash
+# Breaks the rules of docs/GUARANTEES.md one at a time (internal/mutant) and runs what has to notice: a test that passes without the mutation and fails
+# with it. Prints a table, and fails if a mutation goes unnoticed.
+#
+#   scripts/mutants.sh                  those that unit tests, the model and the simulation catch
+#   scripts/mutants.sh --servers        also those that only real servers show (MYSQLD names a mysqld; minutes)
+#   scripts/mutants.sh --write          writes docs/safety/mutants.md too, with --servers
+#   scripts/mutants.sh mutant_s2 …      only these
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# tag | package | tests | needs real servers
+catchers='
+mutant_s2       | ./internal/consensus  | TestOnlyFsyncedEntriesAreCounted   |
+mutant_s3       | ./internal/node       | TestFeedGivesOnlyCommitted         |
+mutant_s5judge  | ./internal/ledger     | TestJudge$                         |
+mutant_s7       | ./internal/consensus  | TestTranscripts                    |
+mutant_s8       | ./internal/ledger     | TestPurgePoint                     |
+mutant_s8       | ./internal/sim/model  | TestNoPromiseIsBroken$             |
+mutant_s12      | ./internal/dump       | TestSourceReconnectsAfterAnError   |
+mutant_s5       | ./internal/mysqld     | TestKillAndRestart                 | servers
+mutant_s1       | ./test/robustness     | TestUnacknowledgedIsGone/insert    | servers
+mutant_s4       | ./test/robustness     | TestFenceReleasesNobody            | servers
+mutant_s6       | ./test/robustness     | TestKillLeader                     | servers
+'
+
+servers= write= only=
+for arg; do
+  case $arg in
+    --servers) servers=1 ;;
+    --write) write=1 ;;
+    mutant_*) only="$only $arg" ;;
+    *) echo "usage: $0 [--servers] [--write] [mutant_s2 …]" >&2; exit 2 ;;
+  esac
+done
+if [[ -n $write && ( -z $servers || -n $only ) ]]; then
+  echo "$0: a page with a part of the mutations is of no use: --write needs --servers and no list" >&2
+  exit 2
+fi
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# run TAG PACKAGE TESTS: runs the tests on the code as TAG makes it ("intact": as it is). The clusters of test/robustness are made of a program that is
+# built here, since the mutation belongs into it and not into the test.
+run() {
+  local tags=()
+  [[ $1 == intact ]] || tags=(-tags "$1")
+  if [[ $2 == ./test/robustness ]]; then
+    [[ -e $scratch/$1 ]] || CGO_ENABLED=0 go build "${tags[@]}" -o "$scratch/$1" ./cmd/trireme || return 3
+    TRIREME_BINARY=$scratch/$1 go test -count 1 -timeout 10m -run "$3" "$2"
+  else
+    go test -count 1 -timeout 10m "${tags[@]}" -run "$3" "$2"
+  fi
+}
+
+# what MUTATION of a tag: the comment beside its constant.
+what() {
+  local rule=${1#mutant_s}
+  rule=S${rule/judge/Judge}
+  sed -n "s/^\t$rule *= broken == \"$rule\" *\/\/ //p" internal/mutant/mutant.go
+}
+
+table=$'| rule | what the code does instead | caught by | seconds |\n|-|-|-|-|\n'
+missed=0
+while IFS='|' read -r tag pkg tests kind; do
+  tag=${tag// /} pkg=${pkg// /} tests=${tests// /} kind=${kind// /}
+  [[ -n $tag ]] || continue
+  [[ -z $kind || -n $servers ]] || continue
+  [[ -z $only || " $only " == *" $tag "* ]] || continue
+  control=$scratch/control.$(tr -c 'A-Za-z\n' _ <<<"$pkg$tests")
+  if [[ ! -e $control ]] && ! run intact "$pkg" "$tests" >"$control" 2>&1; then
+    echo "$pkg $tests fails without any mutation:" >&2
+    cat "$control" >&2
+    exit 1
+  fi
+  if grep -qE 'no tests to run|\[no test files\]' "$control"; then
+    echo "$pkg has no test $tests" >&2
+    exit 1
+  fi
+  began=$(date +%s%N)
+  outcome="${pkg#./} \`${tests%$}\`"
+  if run "$tag" "$pkg" "$tests" >"$scratch/out" 2>&1; then
+    outcome="**nothing** ($outcome passes)"
+    missed=1
+  elif ! grep -qE -e '--- FAIL|^panic:' "$scratch/out"; then
+    echo "$tag: $pkg was not tested:" >&2
+    cat "$scratch/out" >&2
+    exit 1
+  fi
+  took=$((($(date +%s%N) - began) / 1000000))
+  rule=${tag#mutant_s} rule=S${rule/judge/}
+  printf '%-16s %6s.%s s  %s\n' "$tag" $((took / 1000)) $((took % 1000 / 100)) "$outcome"
+  table+="| $rule | $(what "$tag") | $outcome | $((took / 1000)).$((took % 1000 / 100)) |"$'\n'
+done <<<"$catchers"
+
+for file in internal/mutant/s*.go; do
+  tag=mutant_$(basename "$file" .go)
+  grep -q "^$tag " <<<"$catchers" || { echo "$tag: nothing is said to catch it" >&2; missed=1; }
+done
+
+if [[ -n $write ]]; then
+  cat >docs/safety/mutants.md <<PAGE
+# Mutations
+
+Would the tests notice if a rule of [GUARANTEES.md](../GUARANTEES.md) were not kept? Each is broken on purpose, at one place in the code
+(\`internal/mutant\`, a build tag each), and the cheapest tests that have to notice are run: they pass on the code as it is and fail with the
+mutation. This page is written by
+
+    make mutants
+
+on commit $(git rev-parse --short HEAD), $(go env GOVERSION), $(nproc) CPUs; seconds with building. What unit tests, the model and the simulation catch is part of
+\`make test\`; what only real servers show, of \`make soak\`.
+
+$table
+The model of [model.md](model.md) breaks each rule once more, in itself, and shows the shortest way to the loss.
+PAGE
+fi
+if ((missed)); then
+  echo "a mutation went unnoticed" >&2
+  exit 1
+fi
