@@ -1,6 +1,7 @@
 # make demo        three nodes, load, faults, verdict; needs only Go and a network
 # make build       bin/trireme alone
 # make test        everything a change must pass (.ci/run calls it)
+# make mutants     breaks each rule on purpose: what notices?
 # make bench       Trireme beside its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
 # make bench-full  the same at full size: days
 # make verify      faults against a real cluster for SOAK_HOURS, and the report (docs/safety)
@@ -19,7 +20,7 @@ FUZZ_TIME ?= 20s
 SUITES ?= all
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck
 
-.PHONY: all build demo test lint unit integration bench bench-full verify fuzz soak clean
+.PHONY: all build demo test lint unit mutants mutants-short integration bench bench-full verify fuzz soak clean
 
 all: build
 
@@ -32,7 +33,7 @@ build:
 demo: build
 	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme demo $(ARGS)
 
-test: lint unit integration
+test: lint unit mutants-short integration
 
 lint:
 	@scripts/deps.sh build
@@ -48,6 +49,14 @@ unit_packages = $(sources) | xargs -n 1 dirname | sort -u | sed 's,^,./,' | grep
 
 unit:
 	@$(unit_packages) | xargs -r go test -timeout 10m
+
+mutants-short:
+	@scripts/mutants.sh --short
+
+# Each rule broken on purpose, and what notices; writes docs/safety/mutants.md.
+mutants:
+	@scripts/deps.sh test
+	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1; scripts/mutants.sh --servers --write
 
 integration:
 	@scripts/deps.sh test
