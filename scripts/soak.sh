@@ -52,6 +52,7 @@ run_campaign() { # it ends by itself, after the fault under way and the checks
 
 run_sim() {
 	local from=${SOAK_SEED:-$(date +%s)}000 batch=100 failed=0
+	within $(($(left) + 600)) go test ./internal/sim/model -run Deep -count 1 -timeout 0 || return
 	while [ "$(left)" -gt 0 ]; do
 		within $(($(left) + 60)) bin/trireme verify sim --seeds $batch --from "$from" --jobs "$(nproc)" || failed=$?
 		[ $failed = 0 ] || return $failed
@@ -81,7 +82,7 @@ run_fuzz() {
 	within $(($(left) + 600)) scripts/fuzz.sh $((each < 1 ? 1 : each))s
 }
 
-run_mutants() { within $(($(left) + 600)) scripts/mutants.sh; }
+run_mutants() { within $(($(left) + 600)) scripts/mutants.sh --servers; }
 
 go version >/dev/null
 failed=0
