@@ -116,6 +116,9 @@ func (w *World) begin(f fault) {
 	rnd := rand.New(rand.NewPCG(f.seed, 1))
 	w.note(7, uint64(f.kind))
 	w.Tracef("fault: %s", f)
+	if w.sql != nil && w.sql.leavesOut(f.kind) {
+		return
+	}
 	n := w.victim(rnd)
 	switch f.kind {
 	case fKillAll, fPowerAll:

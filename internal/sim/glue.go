@@ -20,7 +20,7 @@ import (
 // raftlog's entries and search. What is modelled after package node, step by step, is what it does in between: promotion, fence, switchover,
 // feed, durable index, seeding, guard. Each function names the one that it follows.
 //
-// Left out: loggers, commit rules, weights, a pause, a polite stop, the log's bound (ledger.BoundPoint), `failover` and force-quorum, the router.
+// Left out: commit rules, weights, a pause, the log's bound (ledger.BoundPoint), `failover` and force-quorum, the router.
 type glue struct {
 	w   *World
 	n   *Node
@@ -30,6 +30,9 @@ type glue struct {
 	srv   *fakemysql.Server
 	saved localFile
 	bare  bool // its data directory was lost and has not been replaced yet
+	// tampered: somebody wrote to its data directory behind everybody's back. It must be found broken.
+	tampered bool
+	logger   bool // there is no mysqld
 
 	// Of the mysqld that runs, which is another process than the daemon.
 	life  *mysqlLife
@@ -61,6 +64,7 @@ type glue struct {
 	feed     feeder
 	tasks    []*task
 	looking  bool
+	stopping bool
 	lastSaid time.Duration
 	said     bool // the status has changed in a way that others wait for
 }
@@ -102,7 +106,7 @@ const (
 )
 
 func newGlue(n *Node, s *sqlWorld) *glue {
-	g := &glue{w: n.w, n: n, sql: s}
+	g := &glue{w: n.w, n: n, sql: s, logger: s.isLogger(n.ID)}
 	g.saved.lives = ledger.Lives{Retired: map[uint64]int64{}, Prelude: map[uint64]int64{}}
 	g.newData()
 	s.glues = append(s.glues, g)
@@ -114,7 +118,7 @@ func (g *glue) newData() {
 	g.srv = fakemysql.New(uint32(g.n.ID))
 	g.srv.Flush = g.sql.mode.follower
 	g.srv.OnCommit = func(t fakemysql.Trx, leader bool) { g.sql.committedHere(g, t, leader) }
-	g.saved.durable, g.saved.inherited = 0, gtid.Set{}
+	g.saved.durable, g.saved.inherited, g.tampered = 0, gtid.Set{}, false
 }
 
 // now is the node's CLOCK_BOOTTIME.
@@ -134,7 +138,10 @@ func (g *glue) Start() uint64 {
 	g.state, g.problem, g.retryAt = ha.ServerOff, "", 0
 	g.serving, g.hand, g.request = serving{}, handover{}, nil
 	g.peers, g.asks = map[uint64]*peerState{}, map[uint64]func(any){}
-	g.applied, g.keepFrom, g.lost, g.looking = 0, 0, 0, false
+	g.applied, g.keepFrom, g.lost, g.looking, g.stopping = 0, 0, 0, false, false
+	if g.logger {
+		g.state = ha.ServerAbsent
+	}
 	g.feed = feeder{}
 	life := g.n.life
 	g.w.At(0, func() {
@@ -253,7 +260,7 @@ func (g *glue) view() ha.View {
 		Server:            ha.Server{State: g.state, Applied: g.applied, Problem: g.problem, RetryAt: g.retryAt, Since: g.readyAt},
 		Serving:           ha.Serving{Phase: g.serving.phase, Term: g.serving.term, Drained: g.serving.drained},
 		HandoverTriedTerm: g.hand.term, HandoverAt: g.hand.at, HandoverTo: g.hand.to, HandoverFails: g.hand.fails,
-		Request: g.request, Voter: slices.Contains(st.Voters, g.n.ID), LastOpen: uint64(g.led.NewestBarrier().Node),
+		Request: g.request, Stopping: g.stopping, Voter: slices.Contains(st.Voters, g.n.ID), LastOpen: uint64(g.led.NewestBarrier().Node),
 	}
 	if g.hungAt != 0 && g.now() > g.hungAt+hungPatience {
 		v.Server.Stuck, v.Server.StuckSince = "mysqld does not answer", g.hungAt
@@ -297,7 +304,7 @@ func (g *glue) lease() time.Duration {
 }
 
 func (g *glue) peerView(id uint64, st *consensus.Status) ha.Peer {
-	p := ha.Peer{ID: id, Name: fmt.Sprint("n", id), Voter: slices.Contains(st.Voters, id), Data: true, Weight: 1}
+	p := ha.Peer{ID: id, Name: fmt.Sprint("n", id), Voter: slices.Contains(st.Voters, id), Data: !g.sql.isLogger(id), Weight: 1}
 	if pr, ok := st.Members[id]; ok {
 		p.Match, p.Heard = pr.Match, pr.Answered
 	}

@@ -51,9 +51,12 @@ func (g *glue) PurgeBelow() uint64 {
 	}
 	var all []ledger.Keeper
 	for _, id := range members(&st) {
-		k := ledger.Keeper{ID: id, Data: true}
+		k := ledger.Keeper{ID: id, Data: !g.sql.isLogger(id)}
 		if p := g.peers[id]; id == g.n.ID {
 			k.Live, k.Ready, k.Keep = true, g.state == ha.ServerReady, g.keepFrom
+			if g.logger {
+				k.Keep = st.Commit
+			}
 		} else if p != nil && g.fresh(p) {
 			k.Live, k.Ready, k.Keep = true, p.status.ready, p.status.keep
 		}

@@ -114,8 +114,13 @@ func (g *glue) judgeServer(k *task, l *mysqlLife) {
 	case j.Behind:
 		g.state, g.retryAt = ha.ServerBehind, 0
 		g.w.Tracef("%d: behind: %v", g.n.ID, &j.Missing)
-	case !j.Consistent():
+	case !g.consistent(j):
 		g.state, g.problem = ha.ServerBroken, fmt.Sprint(j.Problems)
+		if g.tampered {
+			g.w.Tracef("%d: broken: %v", g.n.ID, j.Problems)
+			g.w.At(time.Duration(500+g.w.rnd.IntN(2000))*time.Millisecond, g.reinit)
+			break
+		}
 		g.w.Violate("S5", "node %d: mysqld's data does not match the committed log: %v", g.n.ID, j.Problems)
 	default:
 		g.state, g.readyAt = ha.ServerReady, g.now()
@@ -151,7 +156,7 @@ func (g *glue) judgeLife(k *task, l *mysqlLife) (*ledger.Judgement, error) {
 	j, err := ledger.Judge(in, func(known gtid.Set, f func(ledger.Txn) error) error {
 		return scanLog(log, known, upTo, func(t ledger.Txn) error { marks.Add(t); return f(t) })
 	})
-	if err != nil || !j.Consistent() {
+	if err != nil || !g.consistent(j) {
 		return j, err
 	}
 	if !j.Plug.Empty() && !g.sql.broken("S5plug") {
@@ -174,6 +179,11 @@ func (g *glue) judgeLife(k *task, l *mysqlLife) (*ledger.Judgement, error) {
 	}
 	g.connectFeed()
 	return j, nil
+}
+
+// consistent says whether mysqld may be fed and promoted.
+func (g *glue) consistent(j *ledger.Judgement) bool {
+	return j.Consistent() || g.sql.broken("S5judge")
 }
 
 // scanLog is node.scanLog.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"trireme/internal/gtid"
 	"trireme/internal/ha"
 	"trireme/internal/sim/fakemysql"
 )
@@ -32,7 +33,7 @@ func (s *sqlWorld) client() {
 	if o := s.writable(); o != nil && r.IntN(6) > 0 {
 		g = o
 	}
-	if g.n.lost || g.hung || !g.srv.Running() {
+	if g.n.lost || g.hung || g.tampered || !g.srv.Running() {
 		return
 	}
 	if r.IntN(12) == 0 {
@@ -172,10 +173,12 @@ const (
 	qUser
 	qBounce
 	qPurge
+	qStop
+	qTamper
 	numSQLFaults
 )
 
-var sqlFaultNames = [numSQLFaults]string{"mysqld killed", "mysqld hangs", "dump connection lost", "binary log rotated", "switchover", "data directory lost", "clients cut", "leadership to and fro", "logs purged"}
+var sqlFaultNames = [numSQLFaults]string{"mysqld killed", "mysqld hangs", "dump connection lost", "binary log rotated", "switchover", "data directory lost", "clients cut", "leadership to and fro", "logs purged", "daemon stopped politely", "data tampered with"}
 
 // fault lets something happen to a mysqld.
 func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
@@ -183,7 +186,7 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 	if o := s.writable(); o != nil && rnd.IntN(3) > 0 {
 		g = o
 	}
-	kind := []int{qKill, qKill, qKill, qHang, qDropDump, qDropDump, qRotate, qRotate, qSwitchover, qSwitchover, qSwitchover, qLoseData, qUser, qBounce, qPurge, qPurge, qPurge}[rnd.IntN(17)]
+	kind := []int{qKill, qKill, qKill, qHang, qDropDump, qDropDump, qRotate, qRotate, qSwitchover, qSwitchover, qSwitchover, qLoseData, qUser, qBounce, qPurge, qPurge, qPurge, qStop, qStop, qTamper}[rnd.IntN(20)]
 	s.w.Tracef("fault: %s, node %d", sqlFaultNames[kind], g.n.ID)
 	s.w.Count(sqlFaultNames[kind], 1)
 	l := g.life
@@ -213,6 +216,10 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 		}
 	case qLoseData:
 		s.loseData(g)
+	case qStop:
+		g.stopPolitely(d)
+	case qTamper:
+		s.tamper(g)
 	case qBounce:
 		s.bounce(rnd)
 	case qPurge:
@@ -247,18 +254,42 @@ func (s *sqlWorld) bounce(rnd *rand.Rand) {
 
 // loseData removes a node's data directory, if all others have theirs.
 func (s *sqlWorld) loseData(g *glue) {
-	for _, o := range s.glues {
-		if o.bare || o != g && !o.n.lost && o.state != ha.ServerReady {
-			return
-		}
-	}
-	if len(s.glues) < 3 {
+	if !s.spares(g) {
 		return
 	}
 	g.killServer(false)
 	g.noticeDeath()
 	g.newData()
 	g.bare = true
+}
+
+// tamper writes a row into a node's data directory behind everybody's back.
+func (s *sqlWorld) tamper(g *glue) {
+	if !s.spares(g) {
+		return
+	}
+	g.killServer(false)
+	g.noticeDeath()
+	s.nextRow++
+	g.srv.Tamper(gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(clusterID+1, 1, 1)}, GNO: 1}, s.nextRow)
+	g.tampered = true
+}
+
+// spares says whether the cluster can do without a node's data: all other data nodes are well.
+func (s *sqlWorld) spares(g *glue) bool {
+	well := 0
+	for _, o := range s.glues {
+		switch {
+		case o.bare || o.tampered:
+			return false
+		case o == g || o.n.lost || o.logger:
+		case o.state != ha.ServerReady:
+			return false
+		default:
+			well++
+		}
+	}
+	return well > 1 && !g.logger
 }
 
 // hang makes mysqld answer nobody for a time.

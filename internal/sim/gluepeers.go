@@ -20,7 +20,6 @@ type status struct {
 	applied  uint64
 	openTerm uint64
 	keep     uint64
-	data     bool
 }
 
 // takeOver says that a leader hands over to the node that gets it (consensus knows, and tells; see ha.Raft.Asked).
@@ -47,7 +46,10 @@ func (g *glue) fresh(p *peerState) bool { return g.now() < p.at+freshFor }
 
 func (g *glue) broadcast() {
 	st := g.n.Status()
-	s := status{ready: g.state == ha.ServerReady && !g.hung, applied: g.applied, keep: g.keepFrom, data: true}
+	s := status{ready: g.state == ha.ServerReady && !g.hung, applied: g.applied, keep: g.keepFrom}
+	if g.logger {
+		s.keep = st.Commit
+	}
 	if g.open() {
 		s.openTerm = g.serving.term
 	}

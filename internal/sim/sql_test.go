@@ -31,7 +31,8 @@ func TestSQLCampaign(t *testing.T) {
 	t.Logf("%d seeds in %v, %v simulated: %v", total.Seeds, total.Took, total.Simulated, total.Counts)
 	// A simulation in which nothing happens finds nothing.
 	for _, what := range []string{"acked", "unknown", "refused", "sql_reads", "opens", "retires", "guard_kills", "mysqld killed", "mysqld hangs",
-		"dump connection lost", "binary log rotated", "switchover", "data directory lost", "leadership to and fro", "power_losses", "purges", "plugged", "refed"} {
+		"dump connection lost", "binary log rotated", "switchover", "data directory lost", "leadership to and fro", "power_losses", "purges", "plugged", "refed", "seeds",
+		"daemon stopped politely", "data tampered with"} {
 		if total.Counts[what] == 0 {
 			t.Errorf("in %d seeds there was nothing of this: %s", total.Seeds, what)
 		}
@@ -40,7 +41,7 @@ func TestSQLCampaign(t *testing.T) {
 
 // TestSQLFindsBrokenRules: a node that breaks a rule is caught, each at the latest by the seed given.
 func TestSQLFindsBrokenRules(t *testing.T) {
-	for _, rule := range []string{"S1", "S3", "S4", "S5", "S5plug", "S6", "S7", "S8", "S12"} {
+	for _, rule := range []string{"S1", "S3", "S4", "S4stop", "S5", "S5judge", "S5plug", "S6", "S7", "S8", "S12"} {
 		t.Run(rule, func(t *testing.T) {
 			for seed := range uint64(500) {
 				r, err := Run(context.Background(), seed, Options{Top: SQLTop(rule)})

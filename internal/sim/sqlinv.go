@@ -23,6 +23,8 @@ type sqlWorld struct {
 	rule  string // the rule that the glue breaks on purpose; "": none
 	mode  struct{ leader, follower fakemysql.FlushMode }
 	chunk int
+	// logger is the raft id of a node without mysqld; 0: there is none.
+	logger uint64
 
 	next     uint64 // index of the next committed entry to be taken
 	at       map[gtid.GTID]uint64
@@ -80,6 +82,9 @@ func newSQLWorld(w *World, rule string) *sqlWorld {
 		s.mode.leader, s.mode.follower = fakemysql.FlushWrite, fakemysql.FlushWrite
 	}
 	s.chunk = 250 + r.IntN(2000)
+	if n := w.plan.nodes; n >= 3 && r.IntN(4) == 0 {
+		s.logger = 1 + uint64(r.IntN(n))
+	}
 	w.At(quiet/2, s.startClients)
 	return s
 }
@@ -319,7 +324,7 @@ func (s *sqlWorld) purging(g *glue, m ledger.Membership, upTo uint64) {
 		return
 	}
 	for _, d := range s.glues {
-		if !m.Votes(d.n.ID) || d.n.lost || d.bare || d.state == ha.ServerBehind || d.state == ha.ServerSeeding {
+		if !m.Votes(d.n.ID) || d.n.lost || d.logger || d.bare || d.tampered || d.state == ha.ServerBehind || d.state == ha.ServerSeeding {
 			continue
 		}
 		durable := d.srv.Durable()
@@ -356,7 +361,7 @@ func (s *sqlWorld) illness() string {
 	for _, id := range members(&l.status) {
 		g := s.glue(id)
 		switch {
-		case g == nil || g.n.lost || g.rots():
+		case g == nil || g.n.lost || g.logger || g.rots():
 		case g.state != ha.ServerReady:
 			return fmt.Sprintf("node %d is %v: %s", id, g.state, g.problem)
 		case !g.srv.Executed().ContainsSet(s.executed):
@@ -367,6 +372,14 @@ func (s *sqlWorld) illness() string {
 }
 
 func (s *sqlWorld) freshRow() uint64 { s.nextRow++; return s.nextRow }
+
+// leavesOut says which faults a run with a logger does without: those that take disks away for good could take the last one with data, and the
+// rest might still be a majority.
+func (s *sqlWorld) leavesOut(k faultKind) bool {
+	return s.logger != 0 && (k == fDiskLoss || k == fFlip || k == fChange)
+}
+
+func (s *sqlWorld) isLogger(id uint64) bool { return id == s.logger }
 
 func (s *sqlWorld) glue(id uint64) *glue {
 	for _, g := range s.glues {
@@ -388,7 +401,7 @@ func (s *sqlWorld) finish(g *glue) {
 	}
 	clear(s.clients)
 	s.counts = sqlCounts{}
-	if g.rots() {
+	if g.rots() || g.logger {
 		return
 	}
 	if got, want := g.srv.Fingerprint(), s.ref.Fingerprint(); got != want {
