@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/failpoint"
 	"trireme/internal/ha"
+	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
 )
 
@@ -40,9 +42,11 @@ type donation struct {
 	Applied     uint64 `json:"applied"` // everything up to here is in its InnoDB
 	// Own are the GTIDs that it holds and the log does not: local statements that are nobody else's affair. It was judged and
 	// has been fed since, so there are no others among them (S5).
-	Own  string `json:"own,omitempty"`
-	Host string `json:"host"`
-	Port int    `json:"port"`
+	Own string `json:"own,omitempty"`
+	// Prepared are its prepared XA transactions. They do not come with a copy.
+	Prepared []string `json:"prepared,omitempty"`
+	Host     string   `json:"host"`
+	Port     int      `json:"port"`
 }
 
 // seedServer replaces this node's data by a copy of another node's (DESIGN.md §6). However it ends, Decide is asked what is next.
@@ -120,6 +124,9 @@ func (n *Node) confirmSeed(ctx context.Context, id uint64, begun donation) error
 	if d.Incarnation != begun.Incarnation {
 		return errors.New("the donor's mysqld was started anew meanwhile")
 	}
+	if err := n.holdsPrepared(d); err != nil {
+		return err
+	}
 	err = n.local.update(func(s *localState) { s.Durable, s.Inherited = begun.Applied, d.Own })
 	failpoint.Hit("seed.confirmed")
 	return err
@@ -183,6 +190,9 @@ func (n *Node) findDonor(ctx context.Context) (uint64, donation, error) {
 			err = fmt.Errorf("it has applied up to entry %d, and the log here begins at %d", d.Applied, first)
 		}
 		if err == nil {
+			err = n.holdsPrepared(d)
+		}
+		if err == nil {
 			return id, d, nil
 		}
 		refused = append(refused, fmt.Errorf("%s: %w", n.memberName(id), err))
@@ -191,6 +201,17 @@ func (n *Node) findDonor(ctx context.Context) (uint64, donation, error) {
 		return 0, donation{}, errors.New("there is no healthy data node to copy from")
 	}
 	return 0, donation{}, fmt.Errorf("no data node can be copied from: %w", errors.Join(refused...))
+}
+
+// holdsPrepared says whether this node's log can bring the XA transactions that are prepared on a donor: a copy has none of them. A log that
+// begins with a snapshot may begin behind them.
+func (n *Node) holdsPrepared(d donation) error {
+	upTo, _ := n.led.At()
+	left, err := ledger.NotHeld(d.Prepared, n.rlog, upTo)
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("XA transactions were prepared before the log here begins: end them on the leader (%s)", strings.Join(left, ", "))
+	}
+	return err
 }
 
 // donors are the members that can be copied from, best first: this learner's upstream, which is near, before all others.
@@ -281,6 +302,11 @@ func (n *Node) donate(ctx context.Context, to uint64) (d donation, err error) {
 	if d.Applied, err = n.readApplied(ctx, l); err != nil {
 		return d, err
 	}
+	xids, err := l.admin.XARecover(ctx)
+	if err != nil {
+		return d, err
+	}
+	d.Prepared = slices.Sorted(maps.Keys(xidKeys(xids)))
 	// Executed first: what is committed meanwhile is then not taken for this node's own.
 	executed := l.executedSet()
 	_, committed := n.led.Snapshot()

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"trireme/internal/gtid"
@@ -74,6 +75,7 @@ func (g *glue) PurgeBelow() uint64 {
 type donation struct {
 	incarnation, applied uint64
 	own                  gtid.Set
+	prepared             []string
 	from                 *glue
 }
 
@@ -83,7 +85,11 @@ func (g *glue) donation() (donation, bool) {
 	}
 	_, committed := g.led.Snapshot()
 	b := g.led.Applied(g.srv.Executed())
-	return donation{incarnation: g.life.incarnation, applied: b.Applied, own: g.srv.Executed().Subtract(committed), from: g}, true
+	var prepared []string
+	for _, x := range g.srv.Prepared() {
+		prepared = append(prepared, fakemysql.XIDKey(x))
+	}
+	return donation{incarnation: g.life.incarnation, applied: b.Applied, own: g.srv.Executed().Subtract(committed), prepared: prepared, from: g}, true
 }
 
 // seedServer is node.seedServer: the data is replaced by a copy of another node's.
@@ -99,6 +105,15 @@ func (g *glue) seedServer(k *task) {
 	}
 	g.w.Tracef("%d: seeding failed: %v", g.n.ID, err)
 	g.state, g.retryAt = ha.ServerBehind, g.now()+time.Second
+}
+
+// holdsPrepared is node.holdsPrepared.
+func (g *glue) holdsPrepared(d donation) error {
+	left, err := ledger.NotHeld(d.prepared, g.n.Log(), g.led.Index())
+	if err == nil && len(left) > 0 && !g.sql.broken("S8xa") {
+		err = fmt.Errorf("XA transactions were prepared before the log here begins: %v", left)
+	}
+	return err
 }
 
 func (g *glue) seed(k *task) error {
@@ -118,6 +133,9 @@ func (g *glue) seed(k *task) error {
 		return err
 	}
 	d := x.(donation)
+	if err := g.holdsPrepared(d); err != nil {
+		return err
+	}
 	g.keepFrom = 0
 	g.killServer(false)
 	g.life = nil
@@ -138,6 +156,9 @@ func (g *glue) seed(k *task) error {
 		return err
 	}
 	end := x.(donation)
+	if err := g.holdsPrepared(end); err != nil {
+		return err
+	}
 	if end.incarnation != d.incarnation {
 		return errors.New("the donor's mysqld was started anew meanwhile")
 	}

@@ -345,7 +345,8 @@ func (n *Node) softState(s consensus.State) {
 
 // fatal is the end of a daemon that consensus has given up: after a failure of the disk it is started again, anything else is a bug.
 func (n *Node) fatal(err error) {
-	n.w.Tracef("%d: fails: %v", n.ID, err)
+	why, _, _ := strings.Cut(err.Error(), "\n") // a panic's stack holds addresses, which no seed repeats
+	n.w.Tracef("%d: fails: %s", n.ID, why)
 	switch {
 	case n.disk.powerCut:
 		n.powerLoss()

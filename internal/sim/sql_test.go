@@ -41,7 +41,7 @@ func TestSQLCampaign(t *testing.T) {
 
 // TestSQLFindsBrokenRules: a node that breaks a rule is caught, each at the latest by the seed given.
 func TestSQLFindsBrokenRules(t *testing.T) {
-	for _, rule := range []string{"S1", "S3", "S4", "S4stop", "S5", "S5judge", "S5plug", "S6", "S7", "S8", "S12"} {
+	for _, rule := range []string{"S1", "S3", "S4", "S4stop", "S5", "S5judge", "S5plug", "S6", "S7", "S8", "S8xa", "S12"} {
 		t.Run(rule, func(t *testing.T) {
 			for seed := range uint64(500) {
 				r, err := Run(context.Background(), seed, Options{Top: SQLTop(rule)})

@@ -363,12 +363,21 @@ func (s *sqlWorld) illness() string {
 		switch {
 		case g == nil || g.n.lost || g.logger || g.rots():
 		case g.state != ha.ServerReady:
+			s.endXA(o)
 			return fmt.Sprintf("node %d is %v: %s", id, g.state, g.problem)
 		case !g.srv.Executed().ContainsSet(s.executed):
 			return fmt.Sprintf("node %d has not applied everything", id)
 		}
 	}
 	return ""
+}
+
+// endXA ends what is prepared: a node that has to be seeded may have to wait for that.
+func (s *sqlWorld) endXA(o *glue) {
+	for _, x := range o.srv.Prepared() {
+		s.execute(o, fakemysql.Stmt{Kind: fakemysql.XACommit, XID: x}, false)
+	}
+	o.pumpSoon()
 }
 
 func (s *sqlWorld) freshRow() uint64 { s.nextRow++; return s.nextRow }
