@@ -2,6 +2,7 @@ package faultfs
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -88,7 +89,8 @@ func (c Counts) Sum(pattern string) (sum Count) {
 type faults struct {
 	mu      sync.Mutex
 	list    []Fault
-	seen    []int         // by each fault
+	seen    []int // by each fault
+	hit     []int
 	changed chan struct{} // closed when the list is another one
 	counts  Counts
 }
@@ -98,7 +100,7 @@ func newFaults() *faults { return &faults{changed: make(chan struct{}), counts: 
 func (f *faults) set(list []Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.list, f.seen = list, make([]int, len(list))
+	f.list, f.seen, f.hit = list, make([]int, len(list)), make([]int, len(list))
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
@@ -129,6 +131,7 @@ func (f *faults) judge(ops Op, name string, n Count) (v verdict) {
 		if k := f.seen[i] - fault.Skip; k <= 0 || fault.Times > 0 && k > fault.Times {
 			continue
 		}
+		f.hit[i]++
 		v.delay += fault.Delay
 		v.hang = v.hang || fault.Hang
 		if v.err == 0 {
@@ -148,6 +151,13 @@ func (f *faults) full(name string) bool {
 		}
 	}
 	return false
+}
+
+// hits of each fault so far.
+func (f *faults) hits() []int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.hit)
 }
 
 // copyCounts as they are now.

@@ -169,6 +169,13 @@ func (f *FS) PowerOn() error {
 // Inject faults in place of those before; none: everything works. What hangs goes on.
 func (f *FS) Inject(list ...Fault) error { return f.call("Inject", list, &Nothing{}) }
 
+// Hits says how many operations each of the faults in force has hit, in Inject's order.
+func (f *FS) Hits() ([]int, error) {
+	var out []int
+	err := f.call("Hits", Nothing{}, &out)
+	return out, err
+}
+
 // Counts of operations by path since New.
 func (f *FS) Counts() (Counts, error) {
 	var out Counts

@@ -326,6 +326,9 @@ func TestFaults(t *testing.T) {
 		if err := c.op(); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, not %v", c.what, err, c.want)
 		}
+		if hits, err := f.Hits(); err != nil || hits[0] > 0 != (c.want != nil) {
+			t.Errorf("%s: %d hits, %v", c.what, hits, err)
+		}
 	}
 	f.ok(f.Inject(faultfs.Full("a")))
 	if free, none := freeBytes(t, f.Dir()), freeBytes(t, f.path("a")); free == 0 || none != 0 {

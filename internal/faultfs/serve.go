@@ -134,6 +134,12 @@ func (s *server) Inject(list []Fault, _ *Nothing) error {
 	return nil
 }
 
+// Hits of the faults.
+func (s *server) Hits(_ Nothing, out *[]int) error {
+	*out = s.world.faults.hits()
+	return nil
+}
+
 // Counts so far.
 func (s *server) Counts(_ Nothing, out *Counts) error {
 	*out = s.world.faults.copyCounts()

@@ -14,7 +14,7 @@ import (
 	"trireme/internal/faultfs"
 )
 
-func startOnDisks(t *testing.T, l *Lab, name string, kind DiskKind) Running {
+func startOnDisks(t *testing.T, l *Lab, name string, shape Shape) Running {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -22,7 +22,8 @@ func startOnDisks(t *testing.T, l *Lab, name string, kind DiskKind) Running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := system.Start(ctx, l, Shape{Dir: t.TempDir(), Variant: system.Variants[0], Disks: kind})
+	shape.Dir, shape.Variant = t.TempDir(), system.Variants[0]
+	r, err := system.Start(ctx, l, shape)
 	if errors.Is(err, disk.ErrUnavailable) || errors.Is(err, faultfs.ErrUnavailable) {
 		t.Skip(err)
 	}
@@ -45,7 +46,7 @@ func TestPowerOfServer(t *testing.T) {
 }
 
 func cutPowerOfServer(t *testing.T, kind DiskKind) {
-	r := startOnDisks(t, newLab(t), "standalone", kind)
+	r := startOnDisks(t, newLab(t), "standalone", Shape{Disks: kind})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	s := r.(*replication).servers[0]
@@ -78,7 +79,7 @@ func cutPowerOfServer(t *testing.T, kind DiskKind) {
 
 // TestTriremeOnDisks: every node of a cluster runs on a disk of its own.
 func TestTriremeOnDisks(t *testing.T) {
-	r := startOnDisks(t, newLab(t), "trireme-logger", DiskExt4)
+	r := startOnDisks(t, newLab(t), "trireme-logger", Shape{Disks: DiskExt4})
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
@@ -93,4 +94,37 @@ func TestTriremeOnDisks(t *testing.T) {
 			t.Errorf("%s does not live on its disk: %v %v", name, content, err)
 		}
 	}
+}
+
+// TestWhatMySQLSyncs guards what docs/mysql.md says of fsync.
+func TestWhatMySQLSyncs(t *testing.T) {
+	for _, method := range []string{"O_DIRECT", "fsync"} {
+		t.Run(method, func(t *testing.T) {
+			r := startOnDisks(t, newLab(t), "standalone", Shape{Disks: DiskFault, Options: map[string]string{"innodb_flush_method": method}})
+			s, d := r.(*replication).servers[0], r.Disk("n1").(*faultfs.FS)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			before := counts(t, d)
+			if err := s.exec(ctx, "FLUSH BINARY LOGS", "CREATE DATABASE facts", "CREATE TABLE facts.t (a INT PRIMARY KEY)", "INSERT INTO facts.t VALUES (1)"); err != nil {
+				t.Fatal(err)
+			}
+			after := counts(t, d)
+			log := "data/binlog.000002"
+			if after[log].Fsyncs == 0 || after["data"].Fsyncs != before["data"].Fsyncs {
+				t.Errorf("a new binary log: %+v; its directory was synced %d times", after[log], after["data"].Fsyncs-before["data"].Fsyncs)
+			}
+			if w := after.Sum("*.dblwr"); w.Writes == 0 || w.Fsyncs > 0 && method == "O_DIRECT" {
+				t.Errorf("doublewrite files: %+v", w)
+			}
+		})
+	}
+}
+
+func counts(t *testing.T, d *faultfs.FS) faultfs.Counts {
+	t.Helper()
+	c, err := d.Counts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

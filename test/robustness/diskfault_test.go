@@ -1,0 +1,114 @@
+package robustness
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"trireme/internal/faultfs"
+	"trireme/internal/verify"
+)
+
+// diskFault is one that a node's disk has for a while.
+type diskFault struct {
+	what   string
+	leader bool // whose disk it is
+	fault  faultfs.Fault
+	moves  bool   // another node leads while it lasts
+	ends   string // the daemon ends, and says so
+	long   bool   // only in long runs
+}
+
+var (
+	logSync = faultfs.Fault{Path: "raft", Ops: faultfs.Fsync}
+	redo    = faultfs.Fault{Path: "#innodb_redo", Ops: faultfs.Write | faultfs.Fsync}
+	data    = faultfs.Fault{Path: "*.ibd", Ops: faultfs.Write | faultfs.Fsync}
+)
+
+func failing(f faultfs.Fault) faultfs.Fault { f.Err = syscall.EIO; return f }
+func hanging(f faultfs.Fault) faultfs.Fault { f.Hang = true; return f }
+func slow(f faultfs.Fault) faultfs.Fault    { f.Delay = 200 * time.Millisecond; return f }
+
+var diskFaults = []diskFault{
+	{what: "EIO on the log's fsync", leader: true, fault: failing(logSync), moves: true, ends: "input/output error"},
+	{what: "EIO on the log's fsync", fault: failing(logSync), ends: "input/output error", long: true},
+	{what: "EIO on the redo log", leader: true, fault: failing(redo), moves: true},
+	{what: "EIO on data files", leader: true, fault: failing(data), moves: true, long: true},
+	{what: "EIO on data files", fault: failing(data), long: true},
+	{what: "slow fsync of the log", leader: true, fault: slow(logSync), long: true},
+	{what: "slow fsync of the log", fault: slow(logSync)},
+	{what: "hanging fsync of the log", fault: hanging(logSync)},
+	{what: "no space for data", leader: true, fault: faultfs.Full("data"), long: true},
+	{what: "no space for data", fault: faultfs.Full("data"), long: true},
+	{what: "a log that is read-only", leader: true, fault: faultfs.ReadOnly("raft"), moves: true, ends: "read-only file system", long: true},
+}
+
+// TestDiskFaults lets disks fail and stall under load, one part of one node at a time; TestFullDisk and TestStalledDisk have the rest. A node whose log cannot be believed any more must
+// end with the reason (S2), others must go on, the node must be back by itself or with its daemon's next start, and nothing may be lost.
+func TestDiskFaults(t *testing.T) {
+	p := createPowered(t, directDisk)
+	w := p.load(verify.Config{Writers: 8, Mixed: true})
+	for _, f := range diskFaults {
+		if f.long && !soak() {
+			continue
+		}
+		t.Run(f.what+map[bool]string{true: " of the leader", false: " of a follower"}[f.leader], func(t *testing.T) {
+			p.t = t
+			p.suffer(w, f)
+		})
+		if p.t = t; t.Failed() {
+			return
+		}
+	}
+	t.Logf("%s", p.check(w))
+}
+
+// suffer one fault, and its end.
+func (p *powered) suffer(w *verify.Workload, f diskFault) {
+	p.t.Helper()
+	leader := p.healthy()
+	victim, who := leader, "leader"
+	if !f.leader {
+		victim, who = p.others(leader)[0], "follower"
+	}
+	p.writesMore(w, 50)
+	term := p.view().Term
+	at := time.Now()
+	must(p.t, p.disks[victim.Name].Inject(f.fault))
+	switch {
+	case f.moves:
+		p.writesAfter(w, term)
+	default:
+		p.writesMore(w, 50)
+	}
+	if f.ends != "" {
+		p.ends(victim, f.ends)
+	}
+	hits := 0
+	eventually(p.t, healLimit, "the fault hits something", func() error {
+		h, err := p.disks[victim.Name].Hits()
+		if err != nil {
+			return err
+		}
+		if hits = h[0]; hits == 0 {
+			return errors.New("nothing has met it")
+		}
+		return nil
+	})
+	p.writesMore(w, 50)
+	if !f.moves && !f.leader {
+		if now := p.leader(); now != leader {
+			p.t.Errorf("%s of a follower: leadership went from %s to %s", f.what, leader.Name, now.Name)
+		}
+	}
+	gap := w.Meter().LongestGap(at).Length()
+	must(p.t, p.disks[victim.Name].Inject())
+	healing := time.Now()
+	if f.ends != "" {
+		p.start(victim)
+	}
+	p.healthy()
+	p.t.Logf("%s, %s %s: %d operations hit, write gap %v, healthy %v after its end", f.what, who, victim.Name, hits, gap.Round(time.Millisecond),
+		time.Since(healing).Round(100*time.Millisecond))
+}
