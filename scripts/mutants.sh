@@ -22,7 +22,7 @@ mutant_s3       | ./internal/sim        | TestSQLCampaign                    |
 mutant_s4       | ./internal/sim        | TestSQLCampaign                    |
 mutant_s4       | ./test/robustness     | TestFenceReleasesNobody            | servers
 mutant_s5       | ./internal/sim        | TestSQLCampaign                    |
-mutant_s5       | ./internal/mysqld     | TestKillAndRestart                 | servers
+mutant_s5       | ./test/robustness     | TestUnacknowledgedIsGone/insert    | servers
 mutant_s5judge  | ./internal/ledger     | TestJudge$                         | short
 mutant_s6       | ./internal/sim        | TestSQLCampaign                    |
 mutant_s6       | ./test/robustness     | TestKillLeader                     | servers
