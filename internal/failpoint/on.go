@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -205,6 +206,11 @@ func note(name, action string) {
 	}
 }
 
+// isMysqld finds the program among the arguments: the loader may have been started to run it.
+func isMysqld(args string) bool {
+	return slices.ContainsFunc(strings.Split(args, "\x00"), func(a string) bool { return filepath.Base(a) == "mysqld" })
+}
+
 // killMysqld kills the children of this process that are mysqld.
 func killMysqld() {
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
@@ -212,7 +218,7 @@ func killMysqld() {
 		b, _ := os.ReadFile(l)
 		for _, f := range strings.Fields(string(b)) {
 			pid, err := strconv.Atoi(f)
-			if comm, _ := os.ReadFile("/proc/" + f + "/comm"); err == nil && strings.TrimSpace(string(comm)) == "mysqld" {
+			if args, _ := os.ReadFile("/proc/" + f + "/cmdline"); err == nil && isMysqld(string(args)) {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}

@@ -142,7 +142,7 @@ var ways = []way{
 	{what: "leader's durable index", leader: true, apart: true, points: []string{"durable.after-flush", "file.before-rename"}},
 	{what: "start of mysqld", mixed: true, provoke: crashWithHole, points: []string{"server.incarnation-persisted", "server.binlog-deleted", "server.files-written",
 		"server.started", "judge.before-plug", "judge.after-plug", "judge.after-feed"}},
-	{what: "promotion", mixed: true, apart: true, provoke: switchTo, points: []string{"promote.begin", "promote.semisync-on", "promote.before-barrier", "promote.before-open"}},
+	{what: "promotion", apart: true, provoke: switchTo, points: []string{"promote.begin", "promote.semisync-on", "promote.before-barrier", "promote.before-open"}},
 	{what: "promotion, committed", apart: true, short: true, provoke: switchTo, points: []string{"promote.after-barrier", "promote.after-open"}},
 	{what: "fence", leader: true, apart: true, provoke: loseQuorum, points: []string{"fence.begin", "drain.before-read-only", "fence.before-kill"}},
 	{what: "switchover", leader: true, apart: true, provoke: switchAway, points: []string{"switchover.begin", "switchover.before-close", "drain.after-read-only",
