@@ -66,7 +66,7 @@ func LoadCredential(path string) (Credential, error) {
 	}
 	data = bytes.TrimSpace(data)
 	if !bytes.HasPrefix(data, []byte("{")) {
-		if len(data) == 0 || bytes.ContainsAny(data, " \n\t") {
+		if len(data) == 0 || bytes.ContainsFunc(data, func(c rune) bool { return c <= ' ' || c > '~' }) {
 			return c, fmt.Errorf("%s does not hold one token", path)
 		}
 		return Credential{Token: string(data)}, nil
