@@ -498,6 +498,8 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 		}
 		if m.Flags&raftlog.FlagSpecial != 0 {
 			n.special.Store(true)
+		}
+		if concernsXAWatch(&m) {
 			n.specialAt.Store(e.GetIndex())
 		}
 		switch {

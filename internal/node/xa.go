@@ -199,6 +199,10 @@ func newXAWatch(l *life, applied uint64, prepared map[string]bool) xaWatch {
 	return w
 }
 
+// concernsXAWatch says whether the watch has to read an entry: all but whole transactions of plain rows. Pieces of a large transaction are among them:
+// whoever skips to the middle of one cannot read the XA COMMIT behind its end in the last piece.
+func concernsXAWatch(m *raftlog.Meta) bool { return !ledger.IsPlain(m) }
+
 // watchXA finds prepared XA transactions of a follower that were ended there and nowhere else. super_read_only does not stop XA COMMIT of
 // a transaction that the applier has prepared, any session may send it, and nothing of it is logged (docs/mysql.md): it cannot be
 // prevented, and the data differs from then on. executed was read before xids.
