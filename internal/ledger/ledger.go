@@ -20,6 +20,7 @@ type Ledger struct {
 	end       raftlog.Pos // end of the newest entry of barrier's incarnation
 	open      bool        // that entry does not end its transaction
 	joined    bool        // end and open are known
+	whole     uint64      // newest entry behind which no transaction is under way, as far as is known
 	pending   []Mark      // not yet seen as executed, in log order
 }
 
@@ -56,7 +57,7 @@ func (l *Ledger) Reset(b raftlog.Boundary) {
 	defer l.mu.Unlock()
 	l.index, l.committed, l.pending = b.Index, b.GTIDs.Clone(), nil
 	l.barrier = Barrier{Index: b.Barrier.Index, Term: b.Barrier.Term, Node: b.Barrier.Node, Incarnation: b.Barrier.Incarnation}
-	l.joined = b.Barrier.Index == 0
+	l.joined, l.open, l.whole = b.Barrier.Index == 0, false, b.Index
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -88,6 +89,9 @@ func (l *Ledger) Add(index, term uint64, data []byte, now time.Time) (m raftlog.
 		}
 	}
 	l.index = index
+	if !l.open {
+		l.whole = index
+	}
 	close(l.changed)
 	l.changed = make(chan struct{})
 	return m, rest, nil
@@ -165,6 +169,13 @@ func joinRanges(in []gtid.Range) []gtid.Range {
 		out = append(out, r)
 	}
 	return out
+}
+
+// Whole is the newest entry behind which no transaction is under way: whoever begins to read there misses none.
+func (l *Ledger) Whole() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.whole
 }
 
 // Index is that of the newest committed entry seen.

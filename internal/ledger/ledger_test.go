@@ -320,3 +320,28 @@ func TestMarksAreBounded(t *testing.T) {
 		t.Errorf("applied %d of %d", got, entries)
 	}
 }
+
+// TestWhole: a reader begins in front of a large transaction, not in its middle.
+func TestWhole(t *testing.T) {
+	l := New(raftlog.Boundary{})
+	for i, c := range []struct {
+		s    step
+		want uint64
+	}{
+		{barrierStep(1, 1, 1, at(4)), 1},
+		{trxStep(at(4), at(500), 0, 1, 2), 2},
+		{trxStep(at(500), at(600), raftlog.FlagUnfinished, 0, 0), 2},
+		{step{term: 1}, 2},
+		{trxStep(at(600), at(700), raftlog.FlagContinues|raftlog.FlagUnfinished, 0, 0), 2},
+		{trxStep(at(700), at(800), raftlog.FlagContinues, 3, 4), 6},
+		{trxStep(at(800), at(900), raftlog.FlagUnfinished, 0, 0), 6},
+		{barrierStep(2, 1, 2, at(4)), 8},
+	} {
+		if err := c.s.add(l); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Whole(); got != c.want {
+			t.Errorf("behind entry %d: %d, want %d", i+1, got, c.want)
+		}
+	}
+}

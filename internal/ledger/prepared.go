@@ -18,14 +18,7 @@ func NotHeld(open []string, log *raftlog.Log, upTo uint64) ([]string, error) {
 		return left, err
 	}
 	var s Scanner
-	whole := false // not in the middle of a transaction that began before the log does
 	err = log.Scan(first, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error {
-		if m.Kind == raftlog.Trx && m.Flags&raftlog.FlagContinues == 0 {
-			whole = true
-		}
-		if !whole {
-			return nil
-		}
 		return s.Entry(m, index, events, func(t Txn) error {
 			if t.Class == XAPrepare {
 				left = slices.DeleteFunc(left, func(xid string) bool { return xid == t.XID })

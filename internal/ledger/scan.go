@@ -8,9 +8,11 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// Walker feeds the events of log entries to an assembler. Entries of plain row data alone are left out.
+// Walker feeds the events of log entries to an assembler. Entries of plain row data alone are left out. It may begin anywhere in a log: the
+// rest of a transaction whose beginning it has not seen is passed over.
 type Walker struct {
-	Asm binlog.Assembler
+	Asm   binlog.Assembler
+	knows bool // whether a transaction is under way
 }
 
 // IsPlain says whether an entry holds whole transactions of plain row data only.
@@ -20,14 +22,12 @@ func IsPlain(m *raftlog.Meta) bool {
 
 // Walk calls f for each event of an entry. Only a barrier ends a transaction that is under way: settings may stand between its pieces.
 func (w *Walker) Walk(m *raftlog.Meta, index uint64, events []byte, f func(b binlog.Boundary, h binlog.Header, ev []byte) error) error {
-	if m.Kind == raftlog.Barrier {
+	if m.Kind == raftlog.Barrier || m.Kind == raftlog.Trx && m.Flags&raftlog.FlagContinues == 0 {
 		w.Asm.Reset()
+		w.knows = true
 	}
 	if m.Kind != raftlog.Trx || IsPlain(m) {
 		return nil
-	}
-	if m.Flags&raftlog.FlagContinues == 0 {
-		w.Asm.Reset()
 	}
 	for len(events) > 0 {
 		h, err := binlog.ParseHeader(events)
@@ -36,6 +36,9 @@ func (w *Walker) Walk(m *raftlog.Meta, index uint64, events []byte, f func(b bin
 		}
 		ev := events[:h.EventSize]
 		events = events[h.EventSize:]
+		if w.knows = w.knows || h.Type == binlog.TypeGTID || h.Type == binlog.TypeGTIDTagged; !w.knows {
+			continue
+		}
 		b, err := w.Asm.Feed(h, ev)
 		if err != nil {
 			return fmt.Errorf("entry %d: %w", index, err)
@@ -55,6 +58,7 @@ type Scanner struct {
 // Entry calls f for each transaction that ends in an entry, and for each run of plain ones.
 func (s *Scanner) Entry(m *raftlog.Meta, index uint64, events []byte, f func(Txn) error) error {
 	if m.Kind == raftlog.Trx && IsPlain(m) {
+		s.knows = true
 		for _, r := range m.GTIDs {
 			if err := f(Txn{Index: index, GTIDs: r}); err != nil {
 				return err

@@ -100,7 +100,7 @@ type Node struct {
 	via        atomic.Uint64 // raft id of the upstream that the last append message came through; 0: from the leader
 	settled    atomic.Uint64 // highest term of which an entry was committed and applied
 	timeout    atomic.Int64  // the shortest election timeout of any member that is known, ns; 0: none is
-	specialAt  atomic.Uint64 // highest index of an entry, committed since this daemon started, that the watch of XA transactions must read
+	specialAt  atomic.Uint64 // highest index of an entry, committed since this daemon started, with something other than rows
 	special    atomic.Bool   // something other than rows was committed since recordEvents last looked
 	failing    sync.Mutex    // held while this node forces a failover
 	settingsMu sync.Mutex    // serialises changes of the cluster settings made here

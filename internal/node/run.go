@@ -498,8 +498,6 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 		}
 		if m.Flags&raftlog.FlagSpecial != 0 {
 			n.special.Store(true)
-		}
-		if concernsXAWatch(&m) {
 			n.specialAt.Store(e.GetIndex())
 		}
 		switch {

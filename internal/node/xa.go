@@ -177,10 +177,9 @@ const unknownXID = 1397
 type xaWatch struct {
 	life    *life
 	scanned uint64                // the log is known up to here
-	seen    uint64                // the commit index at the last look
+	seen    uint64                // where the last look saw no transaction under way
 	open    map[string]gtid.Range // xid to its XA PREPARE's GTID; zero for those that were there at the first look
 	scanner ledger.Scanner
-	whole   bool // the scanner is not in the middle of a transaction that it has not seen the beginning of
 	suspect lostXA
 }
 
@@ -198,10 +197,6 @@ func newXAWatch(l *life, applied uint64, prepared map[string]bool) xaWatch {
 	}
 	return w
 }
-
-// concernsXAWatch says whether the watch has to read an entry: all but whole transactions of plain rows. Pieces of a large transaction are among them:
-// whoever skips to the middle of one cannot read the XA COMMIT behind its end in the last piece.
-func concernsXAWatch(m *raftlog.Meta) bool { return !ledger.IsPlain(m) }
 
 // watchXA finds prepared XA transactions of a follower that were ended there and nowhere else. super_read_only does not stop XA COMMIT of
 // a transaction that the applier has prepared, any session may send it, and nothing of it is logged (docs/mysql.md): it cannot be
@@ -222,16 +217,17 @@ func (n *Node) watchXA(l *life, applied uint64, executed gtid.Set, xids []mysqld
 			n.xa = *j // it knows more: what the judgement found, and from where the log has to be looked at
 		}
 	}
+	whole := n.led.Whole()
 	upTo, _ := n.led.At()
 	if !first && n.specialAt.Load() <= n.xa.scanned {
 		// Nothing but rows since. What came a moment ago may not have been noted as special yet.
-		n.xa.scanned, n.xa.whole = max(n.xa.scanned, n.xa.seen), false
+		n.xa.skip()
 	} else if err := n.xa.scan(n.rlog, upTo); err != nil {
 		n.log.Warn("prepared XA transactions could not be compared with the log", "err", err)
 		n.xa = xaWatch{}
 		return
 	}
-	n.xa.seen = upTo
+	n.xa.seen = whole
 	// Looked at twice: mysqld counts an XA PREPARE as executed a moment before XA RECOVER shows it (sql_xa_prepare.cc: the GTID is externalized
 	// in process_xa_prepare, the state set behind it).
 	was := n.xa.suspect
@@ -241,18 +237,19 @@ func (n *Node) watchXA(l *life, applied uint64, executed gtid.Set, xids []mysqld
 	}
 }
 
+// skip leaves out what came before the last look.
+func (w *xaWatch) skip() {
+	if w.seen > w.scanned {
+		w.scanned, w.scanner = w.seen, ledger.Scanner{}
+	}
+}
+
 // scan takes what the log has prepared and ended, up to an index.
 func (w *xaWatch) scan(log *raftlog.Log, upTo uint64) error {
 	if w.scanned >= upTo {
 		return nil
 	}
 	err := log.Scan(w.scanned+1, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error {
-		if m.Kind == raftlog.Trx && m.Flags&raftlog.FlagContinues == 0 {
-			w.whole = true
-		}
-		if !w.whole {
-			return nil
-		}
 		return w.scanner.Entry(m, index, events, w.take)
 	})
 	w.scanned = upTo

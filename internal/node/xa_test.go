@@ -5,7 +5,6 @@ import (
 
 	"trireme/internal/gtid"
 	"trireme/internal/ledger"
-	"trireme/internal/raftlog"
 )
 
 // What the log has prepared and not ended has to be prepared in mysqld, as soon as it is executed there.
@@ -61,15 +60,5 @@ func TestXASuspect(t *testing.T) {
 	was := w.suspect
 	if got := w.missing(gtid.Set{}, map[string]bool{was.xid: true}); got == was || got.xid == "" {
 		t.Errorf("%q is prepared again, and %q is missing", was.xid, got.xid)
-	}
-}
-
-// TestXAWatchReadsPieces: of a large transaction each piece counts as something to be read, so that the watch never begins in the middle of one.
-func TestXAWatchReadsPieces(t *testing.T) {
-	for flags, want := range map[raftlog.Flags]bool{0: false, raftlog.FlagSpecial: true, raftlog.FlagUnfinished: true, raftlog.FlagContinues: true,
-		raftlog.FlagContinues | raftlog.FlagUnfinished: true, raftlog.FlagContinues | raftlog.FlagSpecial: true} {
-		if got := concernsXAWatch(&raftlog.Meta{Kind: raftlog.Trx, Flags: flags}); got != want {
-			t.Errorf("flags %b: %t", flags, got)
-		}
 	}
 }
