@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,7 +15,13 @@ type OSFS struct{}
 
 type osFile struct{ *os.File }
 
-func (OSFS) MkdirAll(dir string) error { return os.MkdirAll(dir, 0o700) }
+// MkdirAll makes the directory's own name durable too: what is synced in it is of no use without.
+func (fs OSFS) MkdirAll(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return fs.SyncDir(filepath.Dir(dir))
+}
 
 func (OSFS) Lock(name string) (io.Closer, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)

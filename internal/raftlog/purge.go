@@ -55,7 +55,8 @@ func (l *Log) purge(n int) (uint64, error) {
 	// The state file knows the new beginning before anything goes, so that Open can tell a purged segment from a lost one.
 	l.state.first = first
 	failpoint.Hit("purge.before-state")
-	if err := l.writeState("purge", true); err != nil {
+	err := l.writeState("purge", true)
+	if err != nil {
 		return l.first(), err
 	}
 	failpoint.Hit("purge.after-state")
@@ -66,11 +67,13 @@ func (l *Log) purge(n int) (uint64, error) {
 	l.epoch++
 	l.mu.Unlock()
 	for _, s := range gone {
-		err := l.removeSegment(s)
-		s.release()
-		if err != nil {
-			return first, fmt.Errorf("raftlog: purge: %w", err)
+		if err == nil {
+			err = l.removeSegment(s)
 		}
+		s.release()
+	}
+	if err != nil {
+		return first, fmt.Errorf("raftlog: purge: %w", err)
 	}
 	l.log.Info("log purged", "first", first, "segments", n)
 	return first, nil
