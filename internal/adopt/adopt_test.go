@@ -162,7 +162,7 @@ func TestTakeOver(t *testing.T) {
 			t.Errorf("%s: %q, want %q", k, taken[k], v)
 		}
 	}
-	says := map[string]string{"sync_binlog": "0", "log_replica_updates": "OFF", "read_only": "ON", "rpl_semi_sync_source_timeout": "4294967295", "slave_net_timeout": "", "basedir": "",
+	says := map[string]string{"sync_binlog": "0", "log_replica_updates": "OFF", "read_only": "ON", "rpl_semi_sync_source_timeout": "3153600000000", "slave_net_timeout": "", "basedir": "",
 		"max_connections": "500"}
 	for name, then := range says {
 		i := slices.IndexFunc(changes, func(o OptionChange) bool { return o.Name == name })
