@@ -70,7 +70,7 @@ type Binary struct {
 }
 
 const (
-	versionLimit = 10 * time.Second
+	versionLimit = time.Minute // a slow disk reads 150 MB first
 	fetchAdvice  = "install MySQL >= 8.0.26 (not MariaDB), name one with MYSQLD=/path/to/mysqld or mysql.binary, or let scripts/mysql.sh fetch one"
 )
 
@@ -143,6 +143,9 @@ func Inspect(ctx context.Context, path string) (Binary, error) {
 	text := strings.TrimSpace(string(out))
 	if strings.Contains(text, "MariaDB") {
 		return Binary{}, fmt.Errorf("%w: %s says %q (its GTIDs and its semi-sync differ); %s", ErrMariaDB, path, firstLine(text), fetchAdvice)
+	}
+	if ctx.Err() != nil {
+		return Binary{}, fmt.Errorf("%w: %s --version did not answer within %v", ErrTimeout, path, versionLimit)
 	}
 	if err != nil {
 		return Binary{}, fmt.Errorf("%w: %s --version: %w: %s", ErrNotMySQL, path, err, firstLine(text))
