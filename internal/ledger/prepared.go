@@ -1,30 +1,49 @@
 package ledger
 
 import (
+	"context"
+	"errors"
 	"slices"
 
 	"trireme/internal/raftlog"
 )
 
-// NotHeld are those of some open XA transactions whose XA PREPARE a log does not hold, up to an index. A node with this log cannot be seeded
-// while they are open: a copy of another node's data does not have what that one's applier has prepared, and the log could not bring it again.
-func NotHeld(open []string, log *raftlog.Log, upTo uint64) ([]string, error) {
-	if len(open) == 0 {
+// errAllHeld ends a scan that has found all it looks for.
+var errAllHeld = errors.New("all are held")
+
+// NotHeld are those XA transactions, prepared on a node that had applied everything up to an index, whose XA PREPARE a log does not hold up to
+// another one. A node with this log cannot be seeded from that one while they are prepared: the copy would not have them, and the log could not
+// bring them again.
+func NotHeld(ctx context.Context, prepared []string, applied uint64, log *raftlog.Log, upTo uint64) ([]string, error) {
+	if len(prepared) == 0 {
 		return nil, nil
 	}
-	left := slices.Clone(open)
+	left := slices.Clone(prepared)
 	first, err := log.FirstIndex()
 	if err != nil || first > upTo {
 		return left, err
 	}
 	var s Scanner
+	ended := map[string]bool{} // what is prepared there may be an earlier transaction of that name
 	err = log.Scan(first, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error {
+		if len(left) == 0 {
+			return errAllHeld
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		return s.Entry(m, index, events, func(t Txn) error {
-			if t.Class == XAPrepare {
+			switch {
+			case t.Class == XAPrepare && !ended[t.XID]:
 				left = slices.DeleteFunc(left, func(xid string) bool { return xid == t.XID })
+			case t.Class == XAEnd && t.Index > applied && slices.Contains(left, t.XID):
+				ended[t.XID] = true
 			}
 			return nil
 		})
 	})
+	if errors.Is(err, errAllHeld) {
+		err = nil
+	}
 	return left, err
 }

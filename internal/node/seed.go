@@ -69,6 +69,10 @@ func (n *Node) seedServer(ctx context.Context) {
 }
 
 func (n *Node) seed(ctx context.Context) error {
+	first, err := n.rlog.FirstIndex()
+	if err != nil {
+		return err
+	}
 	id, d, err := n.findDonor(ctx)
 	if err != nil {
 		return err
@@ -98,7 +102,7 @@ func (n *Node) seed(ctx context.Context) error {
 	defer cancel(nil)
 	n.task(func(context.Context) { n.watchDonor(sctx, cancel, id, d.Incarnation) })
 	err = mysqld.Seed(sctx, n.mysqldConfig(), mysqld.Seeding{Host: d.Host, Port: d.Port, BytesPerSecond: int64(n.cfg.MySQL.SeedRate),
-		Progress: n.seedProgress, Confirm: func(ctx context.Context) error { return n.confirmSeed(ctx, id, d) }})
+		Progress: n.seedProgress, Confirm: func(ctx context.Context) error { return n.confirmSeed(ctx, id, d, first) }})
 	if cause := context.Cause(sctx); err != nil && cause != nil && ctx.Err() == nil {
 		err = fmt.Errorf("from %s: %w", donor, cause)
 	}
@@ -115,8 +119,9 @@ func (n *Node) seed(ctx context.Context) error {
 }
 
 // confirmSeed makes the copy count. Its data goes up to what the donor had applied when the copy began, at least, and is on disk when
-// the directory is there: that is its durable index (S8).
-func (n *Node) confirmSeed(ctx context.Context, id uint64, begun donation) error {
+// the directory is there: that is its durable index (S8). first is where the log began then: as long as it does, it holds every XA PREPARE
+// behind begun.Applied, and the donor's others were looked for before.
+func (n *Node) confirmSeed(ctx context.Context, id uint64, begun donation, first uint64) error {
 	d, err := n.askDonor(ctx, id)
 	if err != nil {
 		return fmt.Errorf("asking the donor about its data: %w", err)
@@ -124,8 +129,10 @@ func (n *Node) confirmSeed(ctx context.Context, id uint64, begun donation) error
 	if d.Incarnation != begun.Incarnation {
 		return errors.New("the donor's mysqld was started anew meanwhile")
 	}
-	if err := n.holdsPrepared(d); err != nil {
-		return err
+	if at, err := n.rlog.FirstIndex(); err != nil || at > first {
+		if err := errors.Join(err, n.holdsPrepared(ctx, d)); err != nil {
+			return err
+		}
 	}
 	err = n.local.update(func(s *localState) { s.Durable, s.Inherited = begun.Applied, d.Own })
 	failpoint.Hit("seed.confirmed")
@@ -190,7 +197,7 @@ func (n *Node) findDonor(ctx context.Context) (uint64, donation, error) {
 			err = fmt.Errorf("it has applied up to entry %d, and the log here begins at %d", d.Applied, first)
 		}
 		if err == nil {
-			err = n.holdsPrepared(d)
+			err = n.holdsPrepared(ctx, d)
 		}
 		if err == nil {
 			return id, d, nil
@@ -205,13 +212,35 @@ func (n *Node) findDonor(ctx context.Context) (uint64, donation, error) {
 
 // holdsPrepared says whether this node's log can bring the XA transactions that are prepared on a donor: a copy has none of them. A log that
 // begins with a snapshot may begin behind them.
-func (n *Node) holdsPrepared(d donation) error {
-	upTo, _ := n.led.At()
-	left, err := ledger.NotHeld(d.Prepared, n.rlog, upTo)
+func (n *Node) holdsPrepared(ctx context.Context, d donation) error {
+	if len(d.Prepared) == 0 {
+		return nil
+	}
+	// What the donor has prepared a moment ago may not have come here yet.
+	wctx, cancel := context.WithTimeout(ctx, readIndexTimeout)
+	defer cancel()
+	upTo, err := n.cons.ReadIndex(wctx)
+	if err == nil {
+		err = n.waitCommitted(wctx, upTo)
+	}
+	if err != nil {
+		at, _ := n.led.At()
+		return fmt.Errorf("it has prepared XA transactions, and the log here, which has come to entry %d, does not hold all of it yet: %w", at, err)
+	}
+	left, err := ledger.NotHeld(ctx, d.Prepared, d.Applied, n.rlog, upTo)
 	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("XA transactions were prepared before the log here begins: end them on the leader (%s)", strings.Join(left, ", "))
+		err = fmt.Errorf("%d XA transactions are prepared there, and the log here begins behind their XA PREPARE: end them on the leader (%s)", len(left), someOf(left))
 	}
 	return err
+}
+
+// someOf names the first few of a list.
+func someOf(list []string) string {
+	const few = 5
+	if len(list) <= few {
+		return strings.Join(list, ", ")
+	}
+	return strings.Join(list[:few], ", ") + fmt.Sprintf(" and %d more", len(list)-few)
 }
 
 // donors are the members that can be copied from, best first: this learner's upstream, which is near, before all others.

@@ -295,3 +295,46 @@ func TestFailedSyncIsNotBelievedLater(t *testing.T) {
 		ok(t, l.Close())
 	}
 }
+
+// TestNamesAreDurableBeforeTheyAreUsed: a daemon that died behind the rename of a new segment, and in front of the fsync of its directory, leaves a
+// name that only this life of the machine sees. What the next one writes there must not go with it.
+func TestNamesAreDurableBeforeTheyAreUsed(t *testing.T) {
+	fsys := memfs.New()
+	l := open(t, fsys)
+	setState(t, l, 1, 1, 0)
+	w := newWriter()
+	ok(t, l.Append([]*raftpb.Entry{w.barrier()}))
+	renamed := false
+	fsys.Hook = func(op memfs.Op, name string) error {
+		renamed = renamed || op == memfs.OpRename && strings.Contains(name, ".log")
+		if renamed && op == memfs.OpSyncDir {
+			return memfs.ErrInjected
+		}
+		return nil
+	}
+	var err error
+	at := map[uint64]writer{} // behind each entry
+	for err == nil {
+		at[w.index] = *w
+		err = errors.Join(l.Append([]*raftpb.Entry{w.trx(300, 0)}), l.Sync())
+	}
+	want(t, err, raftlog.ErrFailed)
+	if !renamed {
+		t.Fatalf("no segment was begun: %v", err)
+	}
+	fsys.Hook = nil
+	fsys.Kill()
+
+	l = open(t, fsys)
+	last, _ := l.LastIndex()
+	again := at[last]
+	ok(t, l.Append([]*raftpb.Entry{again.trx(300, 0), again.trx(300, 0)}))
+	ok(t, l.Sync())
+	fsys.Crash(nil)
+
+	l = open(t, fsys)
+	if got, _ := l.LastIndex(); got != last+2 {
+		t.Errorf("entry %d was synced, after a power loss the log ends at %d", last+2, got)
+	}
+	ok(t, l.Close())
+}

@@ -81,6 +81,9 @@ func (l *Log) open() error {
 	if err := l.removeRemains(); err != nil {
 		return err
 	}
+	if err := l.fs.SyncDir(l.dir); err != nil { // an earlier life may have ended in front of its own: what is seen here must stay
+		return err
+	}
 	for i, s := range l.segs[:len(l.segs)-1] {
 		if err := l.openClosed(s, &l.segs[i+1].head); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -109,7 +110,7 @@ func (g *glue) seedServer(k *task) {
 
 // holdsPrepared is node.holdsPrepared.
 func (g *glue) holdsPrepared(d donation) error {
-	left, err := ledger.NotHeld(d.prepared, g.n.Log(), g.led.Index())
+	left, err := ledger.NotHeld(context.Background(), d.prepared, d.applied, g.n.Log(), g.led.Index())
 	if err == nil && len(left) > 0 && !g.sql.broken("S8xa") {
 		err = fmt.Errorf("XA transactions were prepared before the log here begins: %v", left)
 	}
@@ -117,6 +118,10 @@ func (g *glue) holdsPrepared(d donation) error {
 }
 
 func (g *glue) seed(k *task) error {
+	first, err := g.n.Log().FirstIndex()
+	if err != nil {
+		return err
+	}
 	st := g.n.Status()
 	var donors []uint64
 	for _, id := range members(&st) {
@@ -156,8 +161,10 @@ func (g *glue) seed(k *task) error {
 		return err
 	}
 	end := x.(donation)
-	if err := g.holdsPrepared(end); err != nil {
-		return err
+	if now, err := g.n.Log().FirstIndex(); err != nil || now > first {
+		if err := errors.Join(err, g.holdsPrepared(end)); err != nil {
+			return err
+		}
 	}
 	if end.incarnation != d.incarnation {
 		return errors.New("the donor's mysqld was started anew meanwhile")
