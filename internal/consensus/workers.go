@@ -18,12 +18,13 @@ type appender struct {
 	hard    raftpb.HardState // as persisted
 	last    uint64           // last index written
 	dirty   bool             // written and not synced
-	commit  uint64           // newest known, at most last
+	commit  uint64           // newest known
+	settled uint64           // committed and on disk: never replaced
 	pub     *published
 }
 
 func newAppender(cfg *Config, st *start, pub *published) *appender {
-	a := &appender{id: cfg.ID, storage: cfg.Storage, last: st.last, commit: st.commit, pub: pub}
+	a := &appender{id: cfg.ID, storage: cfg.Storage, last: st.last, commit: st.commit, settled: st.commit, pub: pub}
 	hs := st.storage.hard
 	a.hard = raftpb.HardState{Term: new(hs.GetTerm()), Vote: new(hs.GetVote()), Commit: new(hs.GetCommit())}
 	return a
@@ -115,8 +116,8 @@ func (a *appender) write(m *raftpb.Message) error {
 	if first > a.last+1 {
 		return fmt.Errorf("%w: entry %d would follow entry %d", ErrInvariant, first, a.last)
 	}
-	if first <= a.hard.GetCommit() {
-		return fmt.Errorf("%w: entry %d would be replaced, %d are committed", ErrInvariant, first, a.hard.GetCommit())
+	if first <= a.settled {
+		return fmt.Errorf("%w: entry %d would be replaced, %d are committed", ErrInvariant, first, a.settled)
 	}
 	a.dirty = true
 	if err := a.storage.Append(ents); err != nil {
@@ -146,7 +147,8 @@ func (a *appender) check(r *raftpb.Message) error {
 // log, nor of what was delivered: the next life begins behind a part of the log that this index covers, and whatever was to be done about
 // its entries, membership changes above all, must have been done.
 func (a *appender) writeCommit() error {
-	commit := min(a.commit, a.last, a.pub.applied.Load())
+	a.settled = max(a.settled, min(a.commit, a.last))
+	commit := min(a.settled, a.pub.applied.Load())
 	if commit <= a.hard.GetCommit() {
 		return nil
 	}
