@@ -15,6 +15,10 @@ type Txn struct {
 	Node string `json:"node,omitempty"`
 }
 
+func (t Txn) appends() bool {
+	return slices.ContainsFunc(t.Ops, func(op ListOp) bool { return op.Append != 0 })
+}
+
 // ListOp appends an element to a list, or reads it.
 type ListOp struct {
 	Key    int64   `json:"k"`

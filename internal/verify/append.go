@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -83,7 +84,7 @@ func (p *appendPart) step(s *session, rng *rand.Rand, id int, l *appendLevel) er
 		t.Outcome = commitOutcome(s.exec("COMMIT"))
 	}
 	t.End = p.set.now()
-	if slices.ContainsFunc(t.Ops, func(op ListOp) bool { return op.Append != 0 }) {
+	if t.appends() {
 		p.set.measure(t.Span)
 	}
 	return l.history.add(t)
@@ -120,6 +121,21 @@ func parseList(text string) ([]int64, error) {
 
 func (p *appendPart) counts() Counts {
 	return p.levels[0].history.counts().plus(p.levels[1].history.counts())
+}
+
+// ackedWrites counts transactions that appended, of the level that has fewer.
+func (p *appendPart) ackedWrites() int64 {
+	least := int64(math.MaxInt64)
+	for _, l := range p.levels {
+		n := int64(0)
+		for _, t := range l.history.ops {
+			if t.Outcome == Acked && t.appends() {
+				n++
+			}
+		}
+		least = min(least, n)
+	}
+	return least
 }
 
 func (p *appendPart) finish(context.Context) error { return nil }

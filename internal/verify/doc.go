@@ -30,7 +30,8 @@
 // Every operation goes into a history with the times of its beginning and its answer, and with an outcome: acknowledged, failed (surely
 // not executed), or unknown. An unknown one may take effect at any time after it began, or never: no checker takes it for either. The
 // checkers are pure functions of histories and of what the nodes hold, so a kept set can be judged again without servers (Recheck). Each
-// has limits of time and memory; what it could not decide it says, and a report with something undecided is not OK.
+// has limits of time and memory; what it could not decide it says, and a report with something undecided is not OK. So is a workload of
+// which no write was acknowledged, and a node that the readers of bank or vanish never could read: it proves nothing.
 //
 // # What counts as stale
 //

@@ -15,6 +15,9 @@ func (p Part) String() string {
 	for _, k := range slices.Sorted(maps.Keys(p.Figures)) {
 		fmt.Fprintf(&b, ", %d %s", p.Figures[k], k)
 	}
+	for _, n := range slices.Sorted(maps.Keys(p.Reads)) {
+		fmt.Fprintf(&b, ", %d looks at %s", p.Reads[n], orName(n))
+	}
 	if len(p.Stale) > 0 {
 		oldest := slices.MaxFunc(p.Stale, func(a, b StaleRead) int { return int(a.Age - b.Age) })
 		fmt.Fprintf(&b, " (the oldest by %v)", oldest.Age.Round(time.Microsecond))

@@ -97,6 +97,16 @@ func (op *RegisterOp) run(s *session) error {
 
 func (p *registerPart) counts() Counts { return p.history.counts() }
 
+// ackedWrites counts what changed something: reads alone would leave nothing to check.
+func (p *registerPart) ackedWrites() (n int64) {
+	for _, op := range p.history.ops {
+		if op.Outcome == Acked && (op.Kind == WriteRegister || op.Swapped) {
+			n++
+		}
+	}
+	return n
+}
+
 func (p *registerPart) finish(context.Context) error { return nil }
 
 func (p *registerPart) collect(context.Context, []Endpoint) error { return nil }

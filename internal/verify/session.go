@@ -73,6 +73,7 @@ type session struct {
 	factory driver.Connector
 	setup   []string // statements that each new connection begins with
 	conn    driver.Conn
+	failed  func(error) // told of every error, of connecting too; nil: nobody
 }
 
 func newSession(login Login, database string, setup ...string) (*session, error) {
@@ -103,6 +104,8 @@ func (s *session) connect(ctx context.Context) error {
 			if err = s.begin(); err == nil {
 				return nil
 			}
+		} else {
+			s.tell(ctx, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -112,6 +115,13 @@ func (s *session) connect(ctx context.Context) error {
 		wait = min(wait*2, backoffMax)
 	}
 	return nil
+}
+
+// tell whoever wants to know of an error, unless it only says that ctx has ended.
+func (s *session) tell(ctx context.Context, err error) {
+	if s.failed != nil && ctx.Err() == nil {
+		s.failed(err)
+	}
 }
 
 // begin runs the setup on a new connection, which is gone after an error.
@@ -191,6 +201,7 @@ func (s *session) run(args []any, f func(context.Context, []driver.NamedValue) e
 	err := f(ctx, named)
 	if err != nil {
 		s.close()
+		s.tell(context.Background(), err)
 	}
 	return err
 }

@@ -95,6 +95,8 @@ type client func(context.Context) error
 type Part struct {
 	Workload string `json:"workload"`
 	Counts   Counts `json:"counts"`
+	// Reads are the looks at each node while clients worked, of workloads that look at nodes; an empty name is the read-write address.
+	Reads map[string]int64 `json:"reads,omitempty"`
 	// Figures of this workload's checker, by name.
 	Figures map[string]int64 `json:"figures,omitempty"`
 	// Stale are the reads that were older than they should be, whether or not that was within the margin.
@@ -122,6 +124,9 @@ type Set struct {
 	wg     sync.WaitGroup
 	errMu  sync.Mutex
 	errs   []error
+	blind  blind
+	// everyNode: readers were given a list of nodes, so each of them must have been read.
+	everyNode bool
 }
 
 // NewSet makes a set of workloads; nothing is sent yet.
@@ -135,7 +140,7 @@ func NewSet(cfg SetConfig) (*Set, error) {
 			return nil, fmt.Errorf("workloads: directory of the histories: %w", err)
 		}
 	}
-	s := &Set{cfg: cfg, meter: NewMeter(time.Now), begin: time.Now()}
+	s := &Set{cfg: cfg, meter: NewMeter(time.Now), begin: time.Now(), everyNode: cfg.Nodes != nil}
 	for _, name := range Workloads {
 		if !slices.Contains(cfg.Workloads, name) {
 			continue
@@ -262,7 +267,8 @@ func (s *Set) Stop() error {
 // judgeLimit bounds reading nodes that did not become equal in time.
 const judgeLimit = 2 * time.Minute
 
-// Check waits until all nodes are equal and judges every workload's history and what the nodes hold. The set must have been
+// Check waits until all nodes are equal and judges every workload's history and what the nodes hold. A workload without an acknowledged
+// write, and a node that a workload's readers never could read, leave the report undecided. The set must have been
 // stopped. Nodes are all live data nodes, each by a direct connection to its mysqld. A report with problems is no error; an error
 // means that the check could not be made. Nodes that have not become equal when ctx ends are a problem, and are judged all the same.
 func (s *Set) Check(ctx context.Context, nodes []Endpoint) (Report, error) {
@@ -310,6 +316,7 @@ func (s *Set) judge(r *Report) {
 	for _, p := range s.parts {
 		v := p.judge()
 		v.Workload, v.Counts = p.name(), p.counts()
+		s.judgeLife(p, &v)
 		r.Parts = append(r.Parts, v)
 		r.Counts = r.Counts.plus(v.Counts)
 		for _, x := range v.Problems {
@@ -320,6 +327,45 @@ func (s *Set) judge(r *Report) {
 			r.Undecided = append(r.Undecided, v.Workload+": "+u)
 		}
 	}
+}
+
+// judgeLife finds workloads that did nothing and nodes that nobody read: what was not tried is not proven.
+func (s *Set) judgeLife(p part, v *Part) {
+	writes := v.Counts.Acked
+	if w, ok := p.(interface{ ackedWrites() int64 }); ok {
+		writes = w.ackedWrites()
+	}
+	if writes == 0 {
+		v.Undecided = append(v.Undecided, fmt.Sprintf("no write was acknowledged: %d attempts, %d refused", v.Counts.Attempts, v.Counts.Failed))
+	}
+	l, ok := p.(interface{ looks() map[string]int64 })
+	if !ok {
+		return
+	}
+	v.Reads = l.looks()
+	nodes := s.nodes
+	if !s.everyNode {
+		nodes = []string{""}
+	}
+	for _, n := range nodes {
+		if v.Reads[n] > 0 {
+			continue
+		}
+		why := ""
+		if err := s.blind.last(p.name(), n); err != nil {
+			why = ": " + err.Error()
+		}
+		v.Undecided = append(v.Undecided, fmt.Sprintf("%s was never read%s", orName(n), why))
+	}
+}
+
+// byNode counts looks.
+func byNode[T any](looks []T, node func(T) string) map[string]int64 {
+	out := map[string]int64{}
+	for _, l := range looks {
+		out[node(l)]++
+	}
+	return out
 }
 
 // Close releases files.

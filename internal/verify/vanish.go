@@ -127,6 +127,10 @@ func (w *WriterView) add(seq int64) {
 
 func (p *vanishPart) counts() Counts { return p.writes.counts() }
 
+func (p *vanishPart) looks() map[string]int64 {
+	return byNode(p.views.ops, func(v View) string { return v.Node })
+}
+
 func (p *vanishPart) finish(context.Context) error { return nil }
 
 func (p *vanishPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
