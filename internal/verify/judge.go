@@ -26,6 +26,8 @@ const (
 	Diverged Kind = "nodes differ"
 	// Broken: an invariant of the data does not hold (transfers, objects, XA).
 	Broken Kind = "invariant broken"
+	// Garbled: a row holds what no client can have written.
+	Garbled Kind = "garbled row"
 )
 
 // Problem is one broken promise.

@@ -14,11 +14,12 @@ const setFile = "set.json"
 
 // keptSet is what set.json says.
 type keptSet struct {
-	Workloads   []string `json:"workloads"`
-	Seed        uint64   `json:"seed"`
-	StaleMargin int64    `json:"stale_margin_ns"`
-	Nodes       []string `json:"nodes"`      // whose data was read at the end
-	EveryNode   bool     `json:"every_node"` // readers read each of them
+	Workloads   []string     `json:"workloads"`
+	Seed        uint64       `json:"seed"`
+	StaleMargin int64        `json:"stale_margin_ns"`
+	Nodes       []string     `json:"nodes"`      // whose data was read at the end
+	EveryNode   bool         `json:"every_node"` // readers read each of them
+	Garbled     []GarbledRow `json:"garbled,omitempty"`
 }
 
 // save writes everything to the set's directory, if it has one.
@@ -27,7 +28,7 @@ func (s *Set) save() error {
 	if dir == "" {
 		return nil
 	}
-	k := keptSet{Seed: s.cfg.Seed, StaleMargin: int64(s.cfg.StaleMargin), Nodes: s.nodes, EveryNode: s.everyNode}
+	k := keptSet{Seed: s.cfg.Seed, StaleMargin: int64(s.cfg.StaleMargin), Nodes: s.nodes, EveryNode: s.everyNode, Garbled: s.garbled}
 	for _, p := range s.parts {
 		k.Workloads = append(k.Workloads, p.name())
 		if err := p.save(dir); err != nil {
@@ -60,7 +61,7 @@ func Recheck(dir string) (Report, error) {
 			return Report{}, fmt.Errorf("loading the history of %s: %w", p.name(), err)
 		}
 	}
-	s.nodes, s.everyNode = k.Nodes, k.EveryNode
+	s.nodes, s.everyNode, s.garbled = k.Nodes, k.EveryNode, k.Garbled
 	r := Report{Nodes: k.Nodes}
 	s.judge(&r)
 	return r, nil

@@ -112,6 +112,12 @@ type StaleRead struct {
 	Age time.Duration `json:"age"` // at least so long before its beginning the value had been overwritten
 }
 
+// GarbledRow is a row that no client can have written.
+type GarbledRow struct {
+	Workload string `json:"workload"`
+	Detail   string `json:"detail"`
+}
+
 // Set is several workloads at once on one cluster: Prepare, Start, Stop, Check, in this order.
 type Set struct {
 	cfg   SetConfig
@@ -125,6 +131,8 @@ type Set struct {
 	errMu  sync.Mutex
 	errs   []error
 	blind  blind
+	// garbled are rows that no client can have written, as clients met them, or Check did.
+	garbled []GarbledRow
 	// everyNode: readers were given a list of nodes, so each of them must have been read.
 	everyNode bool
 }
@@ -242,17 +250,27 @@ func (s *Set) Start(ctx context.Context) {
 			go func() {
 				defer s.wg.Done()
 				if err := c(ctx); err != nil {
-					s.errMu.Lock()
-					s.errs = append(s.errs, fmt.Errorf("workload %s: %w", p.name(), err))
-					s.errMu.Unlock()
+					s.ended(p.name(), err)
 				}
 			}()
 		}
 	}
 }
 
+// ended notes why a client ended before its time. What a server showed and nobody wrote is the server's doing, and so for the report.
+func (s *Set) ended(workload string, err error) {
+	s.errMu.Lock()
+	defer s.errMu.Unlock()
+	if errors.Is(err, errGarbled) {
+		s.garbled = append(s.garbled, GarbledRow{workload, err.Error()})
+		return
+	}
+	s.errs = append(s.errs, fmt.Errorf("workload %s: %w", workload, err))
+}
+
 // Stop ends the clients after their present statement, at most DialTimeout + StatementTimeout later, and writes the histories
-// to the directory. It returns what went wrong in the workloads themselves (not the errors of servers: those are outcomes).
+// to the directory. It returns what went wrong in the workloads themselves (not the errors of servers: those are outcomes; nor rows that
+// no client can have written: those are problems, which Check reports).
 func (s *Set) Stop() error {
 	if s.cancel == nil {
 		return nil
@@ -296,7 +314,12 @@ func (s *Set) Check(ctx context.Context, nodes []Endpoint) (Report, error) {
 		defer cancel()
 	}
 	for _, p := range s.parts {
-		if err := p.collect(ctx, nodes); err != nil {
+		err := p.collect(ctx, nodes)
+		if errors.Is(err, errGarbled) {
+			s.ended(p.name(), err)
+			continue
+		}
+		if err != nil {
 			return r, fmt.Errorf("workload %s: reading what the nodes hold: %w", p.name(), err)
 		}
 	}
@@ -317,6 +340,11 @@ func (s *Set) judge(r *Report) {
 		v := p.judge()
 		v.Workload, v.Counts = p.name(), p.counts()
 		s.judgeLife(p, &v)
+		for _, g := range s.garbled {
+			if g.Workload == v.Workload {
+				v.Problems = append(v.Problems, Problem{Kind: Garbled, Detail: g.Detail})
+			}
+		}
 		r.Parts = append(r.Parts, v)
 		r.Counts = r.Counts.plus(v.Counts)
 		for _, x := range v.Problems {

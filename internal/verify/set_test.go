@@ -1,6 +1,9 @@
 package verify
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -159,4 +162,56 @@ func TestClientsChooseBySeed(t *testing.T) {
 			t.Error("the same choices everywhere")
 		}
 	}
+}
+
+// TestGarbledRowsAreProblems: what no client can have written is found by a client, and is a violation of the server's, not a fault of the
+// workload's.
+func TestGarbledRowsAreProblems(t *testing.T) {
+	_, garbled := parseList("1 x")
+	for _, c := range []struct {
+		name string
+		err  error
+		want []Kind
+		stop bool // an error of Stop
+	}{
+		{"a row that nobody wrote", fmt.Errorf("reader: %w", garbled), []Kind{Garbled}, false},
+		{"no room for the history", errors.New("the history is full"), nil, true},
+		{"nothing", nil, nil, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := keepSet(t, dir, "bank")
+			s.parts[0] = failing{s.parts[0], c.err}
+			s.Start(t.Context())
+			s.wg.Wait()
+			if err := s.Stop(); (err != nil) != c.stop {
+				t.Fatalf("Stop: %v", err)
+			}
+			s.nodes = []string{"n1"}
+			if err := s.save(); err != nil {
+				t.Fatal(err)
+			}
+			var r Report
+			s.judge(&r)
+			again, err := Recheck(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range []Report{r, again} {
+				if got := kinds(r.Problems); !slices.Equal(got, c.want) {
+					t.Errorf("found %q in %s, want %q", got, r, c.want)
+				}
+			}
+		})
+	}
+}
+
+// failing is a workload whose only client ends at once.
+type failing struct {
+	part
+	err error
+}
+
+func (f failing) clients() []client {
+	return []client{func(context.Context) error { return f.err }}
 }
