@@ -38,14 +38,14 @@ type committedEntry struct{ term, sum uint64 }
 
 // logModel is what a node's disk must hold: the terms of its entries. Those of a lost disk stay as they were: they were counted.
 type logModel struct {
-	base     uint64   // the entries up to here are not known by themselves: a snapshot
-	terms    []uint64 // of base+1, base+2, ...
-	durable  uint64   // highest index that was synced
-	proven   uint64   // what is on disk says itself that everything up to here was synced
-	most     uint64   // the most that durable ever was
-	promised uint64   // highest term of an answer
-	voted    uint64   // the node voted for in that term
-	commit   uint64   // in this life
+	base     uint64           // the entries up to here are not known by themselves: a snapshot
+	terms    []uint64         // of base+1, base+2, ...
+	durable  uint64           // highest index that was synced
+	proven   uint64           // what is on disk says itself that everything up to here was synced
+	synced   map[entryID]bool // every entry that was ever synced: a tail that is written anew is not on disk because the old one was
+	promised uint64           // highest term of an answer
+	voted    uint64           // the node voted for in that term
+	commit   uint64           // in this life
 }
 
 func (l *logModel) last() uint64 { return l.base + uint64(len(l.terms)) }
@@ -57,7 +57,7 @@ func (c *checks) init(w *World) {
 	*c = checks{w: w, leaders: map[uint64]uint64{}, votes: map[vote]uint64{}, seen: map[entryID]entryContent{}}
 }
 
-func (c *checks) addNode() { c.logs = append(c.logs, logModel{}) }
+func (c *checks) addNode() { c.logs = append(c.logs, logModel{synced: map[entryID]bool{}}) }
 
 func (c *checks) log(n *Node) *logModel { return &c.logs[n.ID-1] }
 
@@ -137,8 +137,20 @@ func (c *checks) same(n *Node, e *raftpb.Entry, prevTerm uint64) {
 func (c *checks) synced(n *Node) {
 	l := c.log(n)
 	l.proven = l.durable // the records that were synced now were written when the log knew that much
-	l.durable = l.last()
-	l.most = max(l.most, l.durable)
+	l.syncedTo(l.last())
+}
+
+// syncedTo notes that everything up to an index is durable.
+func (l *logModel) syncedTo(index uint64) {
+	for at := max(l.base, l.durable) + 1; at <= index; at++ {
+		l.synced[entryID{at, l.term(at)}] = true
+	}
+	l.durable = index
+}
+
+// had tells whether an entry was ever on the disk. What the log was purged up to is committed, so there is only one entry of each index.
+func (l *logModel) had(index, term uint64) bool {
+	return index <= l.base || l.synced[entryID{index, term}]
 }
 
 // reset is told that a node's log was replaced by a snapshot.
@@ -148,7 +160,7 @@ func (c *checks) reset(n *Node, snap *raftpb.Snapshot) {
 		c.w.Violate("state-machine safety", "node %d got a snapshot at %d of term %d, which is not committed", n.ID, index, snap.GetMetadata().GetTerm())
 		return
 	}
-	l.base, l.terms, l.durable, l.proven, l.most = index, l.terms[:0], index, index, max(l.most, index)
+	l.base, l.terms, l.durable, l.proven = index, l.terms[:0], index, index
 }
 
 // reopened compares what a node finds on its disk with what was fsynced there, and reports whether it may go on.
@@ -198,8 +210,8 @@ func (c *checks) reopened(n *Node) bool {
 		c.same(n, e, prev)
 		prev = e.GetTerm()
 	}
-	l.base, l.terms, l.durable, l.proven = first-1, terms, last, last
-	l.most = max(l.most, last)
+	l.base, l.terms, l.proven = first-1, terms, last
+	l.syncedTo(last)
 	return true
 }
 
@@ -301,7 +313,7 @@ func (c *checks) newCommit(n *Node) {
 	for _, half := range [][]uint64{s.Voters, s.Outgoing} {
 		have := 0
 		for _, id := range half {
-			if l := &c.logs[id-1]; l.most >= s.Commit && (s.Commit <= l.base || s.Commit > l.last() || l.term(s.Commit) == s.Term) {
+			if c.logs[id-1].had(s.Commit, s.Term) {
 				have++
 			}
 		}
@@ -311,11 +323,29 @@ func (c *checks) newCommit(n *Node) {
 	}
 }
 
-// matches: a leader counts for a member no more than that has fsynced (S2).
+// matches: a leader counts for a member no more than that has fsynced (S2). Its log shows once it has written the first entry of its own
+// term; what it sends before it has written it is of that term too. For itself it begins with its whole log, which may not be synced yet if
+// the others have elected it; but nothing of an older term is committed by counting, and an entry of its own is synced with all below.
 func (c *checks) matches(n *Node) {
-	for id, pr := range n.status.Members {
-		if most := c.logs[id-1].most; pr.Match > most {
-			c.w.Violate("S2", "node %d counts entry %d for node %d, which has fsynced %d at most", n.ID, pr.Match, id, most)
+	own, s := c.log(n), &n.status
+	if own.last() <= own.base || own.term(own.last()) != s.Term {
+		return
+	}
+	for id, pr := range s.Members {
+		term := s.Term
+		switch {
+		case pr.Match == 0:
+			continue
+		case pr.Match <= own.base:
+			term = c.entries[pr.Match-1].term
+		case pr.Match <= own.last():
+			term = own.term(pr.Match)
+		}
+		if id == n.ID && term != s.Term {
+			continue
+		}
+		if !c.logs[id-1].had(pr.Match, term) {
+			c.w.Violate("S2", "node %d counts entry %d of term %d for node %d, which has never fsynced it", n.ID, pr.Match, term, id)
 		}
 	}
 }
