@@ -254,6 +254,10 @@ func (n *Node) wake() {
 
 // turn lets the raft goroutine do what waits for it.
 func (n *Node) turn() {
+	if n.disk.powerCut { // what met it may have been a task that only tries again
+		n.powerLoss()
+		return
+	}
 	if err := n.st.Turn(); err != nil {
 		n.fatal(err)
 		return

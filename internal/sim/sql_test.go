@@ -29,12 +29,24 @@ func TestSQLCampaign(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d seeds in %v, %v simulated: %v", total.Seeds, total.Took, total.Simulated, total.Counts)
-	// A simulation in which nothing happens finds nothing.
-	for _, what := range []string{"acked", "unknown", "refused", "sql_reads", "opens", "retires", "guard_kills", "mysqld killed", "mysqld hangs",
-		"dump connection lost", "binary log rotated", "switchover", "data directory lost", "leadership to and fro", "power_losses", "purges", "plugged", "refed", "seeds",
-		"daemon stopped politely", "data tampered with"} {
-		if total.Counts[what] == 0 {
-			t.Errorf("in %d seeds there was nothing of this: %s", total.Seeds, what)
+	if none := total.Counts.Missing(); len(none) > 0 {
+		t.Errorf("in %d seeds there was nothing of this: %v", total.Seeds, none)
+	}
+}
+
+// TestSQLSeeds are single seeds that were found to fail.
+func TestSQLSeeds(t *testing.T) {
+	for seed, what := range map[uint64]string{
+		100077: "a node that is elected before its own disk has its log counts for itself what is not synced: raft does, and commits nothing by it",
+		100295: "a node was copied from a donor that had not applied what its new log no longer has",
+		100313: "nobody noticed a power loss that only a judgement had met",
+	} {
+		r, err := Run(context.Background(), seed, Options{Top: SQLTop("")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Violation != nil {
+			t.Errorf("seed %d (%s): %v", seed, what, r.Violation)
 		}
 	}
 }
