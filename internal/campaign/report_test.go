@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"trireme/internal/sim"
 )
 
 func drawn(t *testing.T, parts []Part, seeds []Seeds, b Build, found string) string {
@@ -25,10 +23,12 @@ func TestReport(t *testing.T) {
 		p.System, p.Violations, p.Problems = "mgr-eventual", []string{"seed 3: lost"}, map[string]int{"acknowledged write lost": 9}
 	})
 	parts := []Part{part("a", 1500, nil), part("a", 600, func(p *Part) { p.PowerLosses = 299 }), part("b", 7000, func(p *Part) { p.PowerLosses = 400 }), rival}
-	seeds := []Seeds{{From: 0, Count: 300, Build: Build{CommitPath: "a"}, Simulated: 2}, {From: 200, Count: 200, Build: Build{CommitPath: "a"}, Simulated: 1}, {From: 900, Count: 10, Build: Build{CommitPath: "b"}, Counts: sim.Counts{}}}
+	both := Tops{"raft": {"steps": 5}, "mysqld": {"acked": 70, "opens": 3}}
+	seeds := []Seeds{{From: 0, Count: 300, Build: Build{CommitPath: "a"}, Simulated: 2, Tops: both}, {From: 200, Count: 200, Build: Build{CommitPath: "a"}, Simulated: 1, Tops: both},
+		{From: 900, Count: 10, Build: Build{CommitPath: "b"}, Tops: both}, {From: 700, Count: 100, Build: Build{CommitPath: "a"}, Simulated: 1, Tops: Tops{"raft": {"steps": 5}}}}
 	got := drawn(t, parts, seeds, Build{CommitPath: "a"}, "| wrong | by | guard |\n|-|-|-|\n| x | y | z |\n")
 	for _, want := range []string{"2100 faults", "nothing lost", "| leader kills | 2100 | 2000 | reached |", "| power losses | 299 | 300 | 1 missing |", "| partitions | 0 | 500 | 500 missing |",
-		"| seeds of the simulation | 400 | 10000 | 9600 missing |", "Runs of other commit paths", "9 × acknowledged write lost", "1 bugs"} {
+		"| seeds of the simulation | 400 | 10000 | 9600 missing |", "400 different seeds", "; 3 hours", "140 acknowledged", "6 promotions", "Runs of other commit paths", "9 × acknowledged write lost", "1 bugs"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
@@ -50,7 +50,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestSimulate: complete chunks are counted, an interrupted one is not.
+// TestSimulate: complete chunks are counted, with and without mysqld, an interrupted one is not.
 func TestSimulate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), SimulationName)
 	s := Simulation{From: 5, Seeds: 3, Jobs: 2, State: path, Build: Build{CommitPath: "a"}, Say: t.Output()}
@@ -64,7 +64,22 @@ func TestSimulate(t *testing.T) {
 		t.Errorf("%d seeds after an interruption: %v", got.Count, err)
 	}
 	lines, err := readLines[Seeds](path)
-	if err != nil || len(lines) != 1 || lines[0].From != 5 || distinct(lines) != 3 || lines[0].Counts["steps"] == 0 {
+	if err != nil || len(lines) != 1 || lines[0].From != 5 || distinct(lines) != 3 || lines[0].Tops["raft"]["accepted"] == 0 || lines[0].Tops["mysqld"]["acked"] == 0 {
+		t.Errorf("%+v %v", lines, err)
+	}
+}
+
+// TestSimulateIdle: seeds in which mysqld does nothing, because it is not there, are not counted.
+func TestSimulateIdle(t *testing.T) {
+	was := tops[1].make
+	tops[1].make = nil
+	defer func() { tops[1].make = was }()
+	path := filepath.Join(t.TempDir(), SimulationName)
+	got, err := Simulate(t.Context(), Simulation{Seeds: telling, Jobs: 2, State: path, Say: t.Output()})
+	if err == nil || !strings.Contains(err.Error(), "never had: acked") || got.Count != 0 {
+		t.Error(got, err)
+	}
+	if lines, err := readLines[Seeds](path); err != nil || len(lines) != 0 {
 		t.Errorf("%+v %v", lines, err)
 	}
 }
