@@ -138,8 +138,8 @@ func (g *glue) seed(k *task) error {
 		return err
 	}
 	d := x.(donation)
-	if first, err := g.n.Log().FirstIndex(); err != nil || d.applied+1 < first { // node.findDonor
-		return fmt.Errorf("the donor has applied up to entry %d, the log here begins at %d (%v)", d.applied, first, err)
+	if d.applied+1 < first { // node.findDonor
+		return fmt.Errorf("the donor has applied up to entry %d, the log here begins at %d", d.applied, first)
 	}
 	if err := g.holdsPrepared(d); err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 // reason must be told, and the node must be back by itself when there is space. The disks are file systems in memory, of a limited size.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root may mount a file system of a limited size")
+		cannot(t, "only root may mount a file system of a limited size")
 	}
 	c := share(t)
 	victim := c.others(c.healthy())[0]
@@ -120,7 +120,7 @@ func (c *cluster) mount(dir string) *disk {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", used+diskSpace)); err != nil {
 		must(c.t, os.Remove(dir))
 		must(c.t, os.Rename(dir+".disk", dir))
-		c.t.Skipf("no file system of a limited size can be mounted here: %v", err)
+		cannot(c.t, fmt.Sprintf("no file system of a limited size can be mounted here: %v", err))
 	}
 	c.t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // after a failure: the cluster goes too
 	d.copy(dir+".disk", dir)

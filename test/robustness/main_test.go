@@ -105,6 +105,16 @@ func needMySQL(t *testing.T) {
 	}
 }
 
+// cannot ends a test that this machine cannot run. Where servers are required, root has what it takes to run all: what is skipped in a long
+// run would be taken for tested. Without root, tests of disks are skipped, but never in a soak.
+func cannot(t *testing.T, why any) {
+	t.Helper()
+	if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" && (os.Geteuid() == 0 || soak()) {
+		t.Fatalf("this machine cannot run the test: %v", why)
+	}
+	t.Skip(why)
+}
+
 // cluster is a running cluster and the test that uses it.
 type cluster struct {
 	*demo.Cluster

@@ -39,7 +39,7 @@ func (d *disks) insert(t *testing.T, dir string, nodes int) {
 		o.Seed = seed + uint64(i)
 		f, err := faultfs.New(t.Context(), filepath.Join(dir, name), o)
 		if errors.Is(err, faultfs.ErrUnavailable) {
-			t.Skip(err)
+			cannot(t, err)
 		}
 		must(t, err)
 		t.Cleanup(func() { _ = f.Close() })

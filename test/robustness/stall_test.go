@@ -2,6 +2,7 @@ package robustness
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +19,7 @@ import (
 // move without waiting for them, nothing may be lost, and the node must be back by itself when the disk goes on. The disks are file systems in files.
 func TestStalledDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root may mount and freeze a file system")
+		cannot(t, "only root may mount and freeze a file system")
 	}
 	c := share(t)
 	victim := c.others(c.healthy())[0]
@@ -65,7 +66,7 @@ func (c *cluster) mountFile(dir string) *disk {
 			_ = unix.Unmount(dir, unix.MNT_DETACH)
 			must(c.t, os.Remove(dir))
 			must(c.t, os.Rename(dir+".disk", dir))
-			c.t.Skipf("no file system can be mounted from a file and frozen here: %v: %v: %s", args, err, out)
+			cannot(c.t, fmt.Sprintf("no file system can be mounted from a file and frozen here: %v: %v: %s", args, err, out))
 		}
 	}
 	c.t.Cleanup(func() {
