@@ -3,8 +3,9 @@
 #
 #   scripts/soak.sh HOURS [PART…]          parts: leaks campaign sim tests fuzz mutants; none: all of them
 #
-# Each part has a share of the time, ends by itself, and writes to a file of its own. What its time cuts short is no failure. Status 1: a
-# promise was broken, something failed, or a mutant lived. bin/trireme must be built, MYSQLD name a server; `make soak` sees to both.
+# Each part has a share of the time, ends by itself, and writes to a file of its own. Tests, seeds and targets are begun as long as its share
+# lasts, and what has been begun may end: what does not, long after it should have, is stuck, and has failed. Status 1: a promise was broken,
+# something failed or was stuck, or a mutant lived. bin/trireme must be built, MYSQLD name a server; `make soak` sees to both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PATH:/usr/local/go/bin
@@ -20,21 +21,26 @@ for part in "${parts[@]}"; do
 	total=$((total + share[$part]))
 done
 out=$(mktemp -d "${TMPDIR:-/tmp}/trireme-soak.XXXXXX")
-export TMPDIR=$out/tmp TRIREME_REQUIRE_MYSQL=1 TRIREME_SOAK=1 TRIREME_KEEP=$out/kept
+export TMPDIR=$out/tmp TRIREME_REQUIRE_MYSQL=1 TRIREME_REQUIRE_NETNS=1 TRIREME_SOAK=1 TRIREME_KEEP=$out/kept
 mkdir -p "$TMPDIR" "$TRIREME_KEEP"
 trap 'rm -rf "$TMPDIR"' EXIT
 running=
 trap '[ -z "$running" ] || kill "$running"; exit 130' INT TERM
 
-# within SECONDS COMMAND…: its output goes to the part's file. Status 124: time was up. In the background, so that Ctrl-C ends all of it.
+# within SECONDS COMMAND…: its output goes to the part's file. Status 124 or 137: it was stuck. $signal ends it then: ABRT makes a Go program print
+# its stacks (go test does so by itself, at its -timeout). In the background, so that Ctrl-C ends all of it.
 within() {
 	local status=0
-	timeout --kill-after=30 "$1" "${@:2}" >>"$log" 2>&1 &
+	timeout --signal="${signal:-TERM}" --kill-after=30 "$1" "${@:2}" >>"$log" 2>&1 &
 	running=$!
 	wait "$running" || status=$?
 	running=
+	case $status in 124 | 137) echo "stuck: not at its end after $1 s: ${*:2}" >>"$log" ;; esac
 	return $status
 }
+
+# go_test SECONDS PACKAGE TEST ARGS…: one test, which has failed, and shows where it stands, if it takes longer.
+go_test() { within $(($1 + 300)) go test "$2" -run "$3" -count 1 -timeout "$1s" "${@:4}"; }
 
 # left: seconds of the part's share.
 left() { echo $((until - $(date +%s))); }
@@ -43,35 +49,38 @@ tests_of() { go test -list '^Test' "$1" | grep '^Test' | sed "s,^,$1 ,"; }
 
 run_leaks() { # a round takes some ten seconds
 	local rounds=$(($(left) / 15))
-	TRIREME_ROUNDS=$((rounds < 12 ? 12 : rounds)) within "$(left)" go test ./test/robustness -run '^TestNoLeaks$' -count 1 -v -timeout 0
+	TRIREME_ROUNDS=$((rounds < 12 ? 12 : rounds)) go_test $(($(left) * 2 + 900)) ./test/robustness '^TestNoLeaks$' -v
 }
 
 run_campaign() { # it ends by itself, after the fault under way and the checks
-	within $(($(left) + 900)) bin/trireme verify cluster --time "$(left)s"
+	signal=ABRT within $(($(left) + 900)) bin/trireme verify cluster --time "$(left)s"
 }
 
 run_sim() {
 	local from=${SOAK_SEED:-$(date +%s)}000 batch=100 failed=0
-	within $(($(left) + 600)) go test ./internal/sim/model -run Deep -count 1 -timeout 0 || return
+	go_test 3600 ./internal/sim/model Deep || return
 	while [ "$(left)" -gt 0 ]; do
-		within $(($(left) + 60)) bin/trireme verify sim --seeds $batch --from "$from" --jobs "$(nproc)" || failed=$?
+		signal=ABRT within 1800 bin/trireme verify sim --seeds $batch --from "$from" --jobs "$(nproc)" || failed=$?
 		[ $failed = 0 ] || return $failed
 		from=$((from + batch))
 	done
 }
 
 run_tests() { # one at a time, in another order each time, so that what a short soak leaves out comes in the next
-	local package test failed=0 status
+	local package test failed=0 status from
+	: >>"$log"
 	git ls-files -- '*_test.go' | xargs grep -lE 'TRIREME_REQUIRE_MYSQL|MYSQLD' | xargs -n 1 dirname | sort -u | sed 's,^,./,' >"$out/packages"
 	while read -r package; do tests_of "$package"; done <"$out/packages" | grep -v ' TestNoLeaks$' | shuf >"$out/tests"
 	while read -r package test && [ "$(left)" -gt 0 ]; do
 		status=0
-		within "$(left)" go test "$package" -run "^$test\$" -count 1 -timeout 0 || status=$?
-		[ $status = 0 ] || [ $status = 124 ] || failed=$status
+		from=$(stat -c %s "$log")
+		go_test 7200 "$package" "^$test\$" -v || status=$?
+		[ $status = 0 ] || failed=$status
+		if tail -c +$((from + 1)) "$log" | grep -qE '^--- SKIP'; then status=skipped; fi
 		echo "$package $test: status $status" >>"$log"
 	done <"$out/tests"
 	[ -s "$out/tests" ] || { echo "no tests were found" >>"$log"; return 1; }
-	echo "$(grep -c ': status 0$' "$log") of $(wc -l <"$out/tests") tests were run to their end" >>"$log"
+	echo "$(grep -c ': status 0$' "$log") of $(wc -l <"$out/tests") tests were run and passed, $(grep -c ': status skipped$' "$log") skipped themselves" >>"$log"
 	return $failed
 }
 
@@ -79,10 +88,10 @@ run_fuzz() {
 	local targets each
 	targets=$(git ls-files -- '*_test.go' | xargs grep -h '^func Fuzz' | wc -l)
 	each=$(($(left) / targets))
-	within $(($(left) + 600)) scripts/fuzz.sh $((each < 1 ? 1 : each))s
+	within $(($(left) * 2 + 1800)) scripts/fuzz.sh $((each < 1 ? 1 : each))s
 }
 
-run_mutants() { within $(($(left) + 600)) scripts/mutants.sh --servers; }
+run_mutants() { within $(($(left) * 2 + 7200)) scripts/mutants.sh --servers; }
 
 go version >/dev/null
 failed=0
@@ -101,7 +110,7 @@ for part in "${parts[@]}"; do
 	"run_$part" || status=$?
 	case $status in
 	0) verdict=ok ;;
-	124) verdict="ok as far as it came: its time was up" ;;
+	124 | 137) verdict="FAILED: stuck, see $log"; failed=1; tail -30 "$log" | sed 's/^/    /' ;;
 	*) verdict="FAILED (status $status), see $log"; failed=1; tail -30 "$log" | sed 's/^/    /' ;;
 	esac
 	summary+=$(printf '%-10s %5d s  %s' "$part" $(($(date +%s) - began)) "$verdict")$'\n'
