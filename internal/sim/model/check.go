@@ -40,7 +40,7 @@ func (m *model) check(s *state) string {
 func (m *model) gone(s *state, t int) bool {
 	for k, e := range s.committed() {
 		if e.isTx() && e.kind() == uint8(t) {
-			return k < int(s.purged) && !m.held(s, uint8(1)<<t)
+			return !m.held(s, uint8(1)<<t) && (k < int(s.purged) || !m.logged(s, k))
 		}
 	}
 	newest := s.chosen[s.n-1].term()
@@ -61,6 +61,16 @@ func (m *model) gone(s *state, t int) bool {
 		}
 	}
 	return true
+}
+
+// logged says whether some log holds a committed entry.
+func (m *model) logged(s *state, k int) bool {
+	for i := range m.Nodes {
+		if s.known(&s.nodes[i]) > k {
+			return true
+		}
+	}
+	return false
 }
 
 // held says whether some server has it in its data.
@@ -160,6 +170,9 @@ func (m *model) healRound(s *state) string {
 			m.seed(s, i, from)
 		}
 	}
+	for i := range m.Nodes {
+		m.replace(s, i)
+	}
 	m.promote(s, l)
 	m.spread(s, l)
 	m.openWrites(s, l)
@@ -181,7 +194,7 @@ func (m *model) fittest(s *state) int {
 		n := &s.nodes[i]
 		votes := 0
 		for k := range m.Nodes {
-			if !n.isBehind(&s.nodes[k]) {
+			if voter := &s.nodes[k]; n.up && voter.up && !n.isBehind(voter) {
 				votes++
 			}
 		}

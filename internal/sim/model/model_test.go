@@ -30,6 +30,7 @@ var short = []bounds{
 	{"flush and purge", Config{Nodes: 2, Script: "RQ", Crashes: 1, Flush: true}},
 	{"flush and purge beside XA", Config{Nodes: 2, Script: "PC", Crashes: 1, Flush: true}},
 	{"an applier out of order", Config{Nodes: 2, Script: "RRR", Crashes: 1, Elections: 1, Disorder: true}},
+	{"flush and purge, a disk lost for good", Config{Nodes: 3, Script: "R", Crashes: 0, Elections: 1, Disks: 1, Flush: true}},
 }
 
 // deep takes minutes and some GiB.
@@ -128,6 +129,7 @@ var breaks = []bounds{
 	{"s6", Config{Nodes: 2, Script: "R", Elections: 1, Broken: S6}},
 	{"s7", Config{Nodes: 3, Script: "RR", Elections: 2, Broken: S7}},
 	{"s8", Config{Nodes: 2, Script: "R", Crashes: 1, Flush: true, Broken: S8}},
+	{"s8-disk", Config{Nodes: 3, Script: "R", Elections: 1, Disks: 1, Flush: true, Broken: S8}},
 	{"s11", Config{Nodes: 3, Script: "R", Crashes: 1, Elections: 1, Broken: S11}},
 	{"s12", Config{Nodes: 2, Script: "RR", Elections: 1, Broken: S12}},
 }

@@ -147,7 +147,7 @@ func (m *model) die(n *node, keep int) bool {
 // start brings up host, daemon and mysqld, as far as they are down.
 func (m *model) start(s *state, i int) bool {
 	n := &s.nodes[i]
-	if n.up && n.phase != off {
+	if n.up && n.phase != off || n.phase == lost {
 		return false
 	}
 	n.up, n.phase = true, unjudged
@@ -403,6 +403,36 @@ func (m *model) seed(s *state, to, from int) bool {
 	m.die(&d, int(d.commits))
 	n.hist, n.commits, n.flushed = d.hist, d.commits, d.commits
 	n.durable, n.keep, n.phase = applied, 0, unjudged
+	return true
+}
+
+// loseDisk ends a node with all that it had.
+func (m *model) loseDisk(s *state, i int) bool {
+	if s.disks == 0 || s.nodes[i].phase == lost {
+		return false
+	}
+	s.disks--
+	s.nodes[i] = node{phase: lost}
+	return true
+}
+
+// replace puts an empty node in the place of a lost one, as a change of membership: the leader has a majority, and has committed in its own term.
+// The new member votes once it has what is committed, and is seeded.
+func (m *model) replace(s *state, i int) bool {
+	l := m.leader(s)
+	if s.nodes[i].phase != lost || l < 0 || s.chosen[s.n-1].term() != s.term {
+		return false
+	}
+	follow := 0
+	for k := range m.Nodes {
+		if n := &s.nodes[k]; n.up && s.known(n) == int(s.n) {
+			follow++
+		}
+	}
+	if 2*follow <= m.Nodes {
+		return false
+	}
+	s.nodes[i] = node{up: true, phase: broken, log: s.chosen, n: s.n, fsynced: s.n}
 	return true
 }
 

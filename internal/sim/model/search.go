@@ -61,6 +61,8 @@ func (m *model) successors(s *state, out []next) []next {
 			simple(doHost, i, keep, func(s *state) bool { return m.crash(s, i, keep, true) })
 			simple(doFence, i, keep, func(s *state) bool { return m.fence(s, i, keep) })
 		}
+		simple(doDisk, i, 0, func(s *state) bool { return m.loseDisk(s, i) })
+		simple(doReplace, i, 0, func(s *state) bool { return m.replace(s, i) })
 		simple(doStart, i, 0, func(s *state) bool { return m.start(s, i) })
 		if s.elections > 0 {
 			for _, v := range []verb{doElect, doDeaf} {

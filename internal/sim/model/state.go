@@ -33,6 +33,7 @@ type Config struct {
 	Script    string
 	Crashes   int  // of a mysqld or a host
 	Elections int  // besides the one that made the first leader
+	Disks     int  // that are lost for good, with log and data; an empty node takes the place of each
 	Fsync     bool // an entry is received first and on disk later; a host that crashes loses what is not
 	Flush     bool // InnoDB's log is flushed now and then, and the raft log purged
 	Disorder  bool // a follower's applier commits rows out of order
@@ -84,6 +85,7 @@ const (
 	promoting       // its barrier is proposed
 	open            // takes writes
 	broken          // judged not to belong to the cluster
+	lost            // the disk is gone
 )
 
 // node is one node. Logs are on disk and survive; what a mysqld has written to its binary log is gone with it.
@@ -122,7 +124,7 @@ type state struct {
 	acked uint8 // answered OK
 	seen  uint8 // visible on a server, to whoever reads there
 
-	crashes, elections uint8 // left
+	crashes, elections, disks uint8 // left
 }
 
 // model is a configuration under search.
@@ -134,7 +136,7 @@ type model struct {
 
 func (m *model) first() state {
 	var s state
-	s.term, s.crashes, s.elections = 1, uint8(m.Crashes), uint8(m.Elections)
+	s.term, s.crashes, s.elections, s.disks = 1, uint8(m.Crashes), uint8(m.Elections), uint8(m.Disks)
 	s.chosen[0], s.n = newEntry(kindBarrier, 1), 1
 	for i := range m.Nodes {
 		n := &s.nodes[i]
@@ -217,7 +219,7 @@ func (m *model) key(s *state, buf []byte) []byte {
 	for _, p := range of {
 		buf = append(buf, p...)
 	}
-	buf = append(buf, s.n, s.purged, s.term, s.sent, s.acked, s.seen, s.crashes<<4|s.elections)
+	buf = append(buf, s.n, s.purged, s.term, s.sent, s.acked, s.seen, s.crashes<<4|s.elections, s.disks)
 	for _, e := range s.committed() {
 		buf = append(buf, byte(e))
 	}
@@ -258,9 +260,9 @@ func (m *model) decode(b []byte) (s state) {
 		}
 		copy(n.bin[:], take(n.written))
 	}
-	h := take(7)
+	h := take(8)
 	s.n, s.purged, s.term, s.sent, s.acked, s.seen = h[0], h[1], h[2], h[3], h[4], h[5]
-	s.crashes, s.elections = h[6]>>4, h[6]&15
+	s.crashes, s.elections, s.disks = h[6]>>4, h[6]&15, h[7]
 	for k, e := range take(s.n) {
 		s.chosen[k] = entry(e)
 	}

@@ -7,7 +7,7 @@ import (
 
 var (
 	firstLabels = [maxNodes]string{"db1", "db2", "db3"}
-	phaseNames  = []string{"off", "not judged yet", "fed", "being promoted", "open", "broken"}
+	phaseNames  = []string{"off", "not judged yet", "fed", "being promoted", "open", "broken", "lost"}
 )
 
 // name of a transaction, as a trace shows it.
@@ -76,8 +76,10 @@ const (
 	doFlush
 	doPurge
 	doSeed
+	doDisk
+	doReplace
 
-	verbs = int(doSeed) + 1
+	verbs = int(doReplace) + 1
 )
 
 // move is one step of the cluster: arg is the other node, or how much is kept.
@@ -152,6 +154,10 @@ func (m *model) text(v move, a, b *state) string {
 		return fmt.Sprintf("%s is fenced: nobody waits, mysqld goes on as a follower", at)
 	case doFlush:
 		return fmt.Sprintf("InnoDB's log of %s is flushed: durable index %d", at, after.durable)
+	case doDisk:
+		return fmt.Sprintf("the disk of %s is lost for good", at)
+	case doReplace:
+		return fmt.Sprintf("an empty node takes the place of %s, gets the log from entry %d on, and waits for its data", at, a.purged+1)
 	case doPurge:
 		return fmt.Sprintf("the raft logs are purged up to entry %d", b.purged)
 	default:
