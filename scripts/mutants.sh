@@ -11,7 +11,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # tag | package | tests | short: also in the short form, servers: needs real ones
-# The mutations of S1, S4 and S6 in package node are seen on real servers only; the simulation has the same ones in its own glue.
+# Above consensus the simulation has a glue of its own in place of the daemon: there it is the glue that is broken, in the same way (copied). What the
+# daemon's own code does of S1, S4, S5 and S6 is seen on real servers only.
 catchers='
 mutant_s1       | ./internal/sim        | TestSQLCampaign                    | short
 mutant_s1       | ./test/robustness     | TestUnacknowledgedIsGone/insert    | servers
@@ -69,19 +70,37 @@ run() {
 
 # what MUTATION of a tag: the comment beside its constant.
 what() {
-  local rule=${1#mutant_s}
-  rule=S${rule/judge/Judge}
+  local rule
+  rule=$(rule "$1")
   sed -n "s/^\t$rule *= broken == \"$rule\" *\/\/ //p" internal/mutant/mutant.go
 }
 
-# row TAG OUTCOME SECONDS: a line of the table.
-row() {
-  local rule=${1#mutant_s}
-  printf '%-16s %8s  %s\n' "$1" "$3" "$2"
-  table+="| S${rule/judge/} | $(what "$1") | $2 | $3 |"$'\n'
+# where TAG PACKAGE: whose code is broken when the tests of PACKAGE run.
+where() {
+  local files
+  case $2:$1 in
+    ./internal/sim:mutant_s[13456]) echo "the simulation's copy" && return ;;
+    ./internal/sim:mutant_s7) echo "internal/consensus, and the simulation's copy" && return ;;
+  esac
+  files=$(git grep -l "mutant\.$(rule "$1")\b" -- 'internal/*.go' ':!internal/sim' ':!internal/mutant')
+  dirname "$files"
 }
 
-table=$'| rule | what the code does instead | caught by | seconds |\n|-|-|-|-|\n'
+# rule TAG: its name in the code.
+rule() {
+  local rule=S${1#mutant_s}
+  echo "${rule/judge/Judge}"
+}
+
+# row TAG PACKAGE OUTCOME SECONDS: a line of the table.
+row() {
+  local rule=${1#mutant_s} where
+  where=$(where "$1" "$2")
+  printf '%-16s %8s  %s\n' "$1" "$4" "$3"
+  table+="| S${rule/judge/} | $(what "$1") | $where | $3 | $4 |"$'\n'
+}
+
+table=$'| rule | what the code does instead | broken in | caught by | seconds |\n|-|-|-|-|-|\n'
 missed=0
 while IFS='|' read -r tag pkg tests kind; do
   tag=${tag// /} pkg=${pkg// /} tests=${tests// /} kind=${kind// /}
@@ -90,7 +109,7 @@ while IFS='|' read -r tag pkg tests kind; do
   [[ -z $only || " $only " == *" $tag "* ]] || continue
   outcome="${pkg#./} \`${tests%$}\`"
   if [[ $kind == servers && -z $servers ]]; then
-    row "$tag" "$outcome" "not run: needs real servers"
+    row "$tag" "$pkg" "$outcome" "not run: needs real servers"
     continue
   fi
   control=$scratch/control.$(tr -c 'A-Za-z\n' _ <<<"$pkg$tests")
@@ -109,7 +128,7 @@ while IFS='|' read -r tag pkg tests kind; do
     exit 1
   fi
   took=$((($(date +%s%N) - began) / 1000000))
-  row "$tag" "$outcome" "$((took / 1000)).$((took % 1000 / 100))"
+  row "$tag" "$pkg" "$outcome" "$((took / 1000)).$((took % 1000 / 100))"
 done <<<"$catchers"
 
 for file in internal/mutant/s*.go; do
@@ -123,9 +142,13 @@ if [[ -n $write ]]; then
 
 Would the tests notice if a rule of [GUARANTEES.md](../GUARANTEES.md) were not kept? Each is broken on purpose, at one place in the code
 (\`internal/mutant\`, a build tag each), and the cheapest tests that have to notice are run: they pass on the code as it is and fail with the
-mutation. This page is written by
+mutation. *The simulation's copy* is its glue, which stands in for the daemon above consensus and breaks the rule in the same way: such a row shows
+that the simulation's checks notice, not that tests of the daemon's own code do. All other rows break the code that the daemon runs.
 
-    make mutants
+This page is written by
+
+    make mutants                       # all rows, those with real servers too
+    scripts/mutants.sh --write         # without servers: those rows say "not run", and show nothing until they have been
 
 on commit $(git rev-parse --short HEAD), $(go env GOVERSION), $(nproc) CPUs; seconds with building, on whatever else the machine did. A part that takes seconds
 is in \`make test\`.
