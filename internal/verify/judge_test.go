@@ -117,6 +117,23 @@ func TestJudgeMixed(t *testing.T) {
 	state := func() *mixedState {
 		m := newMixedState(kindBank, kindDDL, kindACL, kindXA)
 		m.objects = map[string]presence{"table d1": present, "row d1": present, "table d2": absent, "user u": maybe}
+		for _, s := range []struct {
+			after   presence
+			outcome Outcome
+			objects []string
+		}{
+			{present, Acked, []string{"column d1.c"}}, // ALTER
+			{present, Acked, []string{"grant a"}},
+			{present, Unknown, []string{"grant a"}}, // the same again
+			{present, Acked, []string{"user a2"}},   // CREATE USER IF NOT EXISTS
+			{present, Unknown, []string{"column d3.c"}},
+			{present, Unknown, []string{"grant b"}},
+			{present, Failed, []string{"column d4.c"}},
+			{present, Acked, []string{"grant c"}},
+			{absent, Acked, []string{"user c", "grant c"}}, // DROP USER
+		} {
+			m.attempt(s.after, s.objects...)(s.outcome)
+		}
 		m.xa = map[string]*xaState{
 			"committed":  {prepared: Acked, commit: true, resolved: true, tried: true},
 			"rolledback": {prepared: Acked, resolved: true, tried: true},
@@ -127,7 +144,8 @@ func TestJudgeMixed(t *testing.T) {
 	}
 	good := func() mixedView {
 		return mixedView{Accounts: bankAccounts, Sum: bankAccounts * bankBalance,
-			Objects: map[string]bool{"table d1": true, "row d1": true}, XARows: map[string]bool{"committed": true}}
+
+			Objects: map[string]bool{"table d1": true, "row d1": true, "column d1.c": true, "grant a": true, "user a2": true}, XARows: map[string]bool{"committed": true}}
 	}
 	for _, c := range []struct {
 		name   string
@@ -142,6 +160,15 @@ func TestJudgeMixed(t *testing.T) {
 		{"row missing: an old DROP IF EXISTS ran again", func(v *mixedView, _ *mixedState) { delete(v.Objects, "row d1") }, []Kind{Lost}},
 		{"dropped table back", func(v *mixedView, _ *mixedState) { v.Objects["table d2"] = true }, []Kind{Resurrected}},
 		{"table from nowhere", func(v *mixedView, _ *mixedState) { v.Objects["table d9"] = true }, []Kind{Resurrected}},
+		{"ALTER lost", func(v *mixedView, _ *mixedState) { delete(v.Objects, "column d1.c") }, []Kind{Lost}},
+		{"GRANT lost", func(v *mixedView, _ *mixedState) { delete(v.Objects, "grant a") }, []Kind{Lost}},
+		{"CREATE USER IF NOT EXISTS lost", func(v *mixedView, _ *mixedState) { delete(v.Objects, "user a2") }, []Kind{Lost}},
+		{"ALTER and GRANT without an answer, there", func(v *mixedView, _ *mixedState) {
+			v.Objects["column d3.c"], v.Objects["grant b"] = true, true
+		}, nil},
+		{"ALTER refused, there", func(v *mixedView, _ *mixedState) { v.Objects["column d4.c"] = true }, []Kind{Resurrected}},
+		{"a privilege that outlives its account", func(v *mixedView, _ *mixedState) { v.Objects["grant c"] = true }, []Kind{Resurrected}},
+		{"a privilege that nobody gave", func(v *mixedView, _ *mixedState) { v.Objects["grant x"] = true }, []Kind{Resurrected}},
 		{"XA COMMIT lost", func(v *mixedView, _ *mixedState) { delete(v.XARows, "committed") }, []Kind{Lost}},
 		{"XA rolled back but there", func(v *mixedView, _ *mixedState) { v.XARows["rolledback"] = true }, []Kind{Resurrected}},
 		{"XA never prepared but there", func(v *mixedView, _ *mixedState) { v.XARows["unprepared"] = true }, []Kind{Resurrected}},

@@ -19,7 +19,8 @@ import (
 //	transfers  money moves between rows; the sum never changes (bank.go)
 //	tables     CREATE, INSERT, ALTER, DROP, with DROP … IF EXISTS of what is missing (and is created next) and
 //	           CREATE … IF NOT EXISTS of what exists: statements without a trace in InnoDB
-//	accounts   CREATE USER, GRANT, the same GRANT again, DROP USER IF EXISTS of nobody
+//	accounts   CREATE USER, GRANT, the same GRANT again, CREATE USER IF NOT EXISTS of who exists and of who does not,
+//	           DROP USER IF EXISTS of nobody
 //	XA         two-phase transactions, some left prepared for a while
 
 const (
@@ -42,7 +43,7 @@ type mixedState struct {
 	kinds []string // of sessions
 
 	mu      sync.Mutex
-	objects map[string]presence // "table d7", "user v…_7", "row d7"
+	objects map[string]presence // "table d7", "row d7", "column d7.c", "user v…_7", "grant v…_7"
 	xa      map[string]*xaState
 	counts  map[string]int // acknowledged statements by session kind
 	sum     Counts         // statements that commit something to be judged
@@ -133,52 +134,68 @@ func (m *mixedState) transfer(s *session, k int) {
 	}
 }
 
-// change runs a statement that makes or removes an object. Before the answer its presence is unknown; a refusal leaves
-// what was known before.
-func (m *mixedState) change(s *session, kind, object string, after presence, stmt string) bool {
-	m.mu.Lock()
-	before, known := m.objects[object]
-	if !known {
-		before = absent
-	}
-	m.objects[object] = maybe
-	m.mu.Unlock()
+// change runs a statement that makes or removes objects, and says whether it was acknowledged.
+func (m *mixedState) change(s *session, kind string, after presence, stmt string, objects ...string) bool {
+	settle := m.attempt(after, objects...)
 	outcome := commitOutcome(s.exec(stmt))
+	settle(outcome)
 	m.sumUp(outcome)
-	switch outcome {
-	case Acked:
-		m.set(object, after)
+	if outcome == Acked {
 		m.count(kind)
-		return true
-	case Failed:
-		m.set(object, before)
 	}
-	return false
+	return outcome == Acked
+}
+
+// attempt notes that objects are about to be made or removed, and returns what takes the answer. Until then, and without one, their
+// presence is unknown, but for those that already are as the statement would leave them; a refusal leaves what was known before.
+func (m *mixedState) attempt(after presence, objects ...string) (settle func(Outcome)) {
+	before := map[string]presence{}
+	m.mu.Lock()
+	for _, o := range objects {
+		p, known := m.objects[o]
+		if !known {
+			p = absent
+		}
+		before[o] = p
+		if p != after {
+			p = maybe
+		}
+		m.objects[o] = p
+	}
+	m.mu.Unlock()
+	return func(outcome Outcome) {
+		for _, o := range objects {
+			switch outcome {
+			case Acked:
+				m.set(o, after)
+			case Failed:
+				m.set(o, before[o])
+			}
+		}
+	}
 }
 
 func (m *mixedState) tables(s *session, k int) {
 	name := fmt.Sprintf("d%d", k)
+	table, row, column := "table "+name, "row "+name, "column "+name+".c"
 	_ = s.exec("DROP TABLE IF EXISTS "+name) == nil && // missing; run again after the CREATE below it would do harm
-		m.change(s, "ddl", "table "+name, present, "CREATE TABLE "+name+" (id INT PRIMARY KEY, v INT)") &&
-		m.change(s, "ddl", "row "+name, present, "INSERT INTO "+name+" VALUES (1, 1)") &&
-		s.exec("CREATE TABLE IF NOT EXISTS "+name+" (id INT PRIMARY KEY)") == nil &&
-		s.exec("ALTER TABLE "+name+" ADD COLUMN c INT NOT NULL DEFAULT 7") == nil &&
-		k%2 == 0 && m.dropTable(s, name)
-}
-
-func (m *mixedState) dropTable(s *session, name string) bool {
-	m.set("row "+name, maybe)
-	return m.change(s, "ddl", "table "+name, absent, "DROP TABLE "+name)
+		m.change(s, "ddl", present, "CREATE TABLE "+name+" (id INT PRIMARY KEY, v INT)", table) &&
+		m.change(s, "ddl", present, "INSERT INTO "+name+" VALUES (1, 1)", row) &&
+		m.change(s, "ddl", present, "CREATE TABLE IF NOT EXISTS "+name+" (id INT PRIMARY KEY)", table) &&
+		m.change(s, "ddl", present, "ALTER TABLE "+name+" ADD COLUMN c INT NOT NULL DEFAULT 7", column) &&
+		k%2 == 0 && m.change(s, "ddl", absent, "DROP TABLE "+name, table, row, column)
 }
 
 func (m *mixedState) accounts(s *session, k int, database string) {
-	user := fmt.Sprintf("%s_%d", m.run, k)
-	grant := fmt.Sprintf("GRANT SELECT ON %s.* TO %s", database, user)
-	_ = s.exec("DROP USER IF EXISTS "+user) == nil &&
-		m.change(s, "accounts", "user "+user, present, fmt.Sprintf("CREATE USER %s IDENTIFIED BY '%s'", user, user)) &&
-		s.exec(grant) == nil && s.exec(grant) == nil &&
-		s.exec("CREATE USER IF NOT EXISTS "+user) == nil &&
-		k%2 == 0 && m.change(s, "accounts", "user "+user, absent, "DROP USER "+user)
+	first, second := fmt.Sprintf("%s_%d", m.run, k), fmt.Sprintf("%s_%d_2", m.run, k)
+	grant := fmt.Sprintf("GRANT SELECT ON %s.* TO %s", database, first)
+	_ = s.exec("DROP USER IF EXISTS "+first) == nil &&
+		m.change(s, "accounts", present, fmt.Sprintf("CREATE USER %s IDENTIFIED BY '%s'", first, first), "user "+first) &&
+		m.change(s, "accounts", present, grant, "grant "+first) &&
+		m.change(s, "accounts", present, grant, "grant "+first) &&
+		m.change(s, "accounts", present, "CREATE USER IF NOT EXISTS "+first, "user "+first) && // there already
+		m.change(s, "accounts", present, fmt.Sprintf("CREATE USER IF NOT EXISTS %s IDENTIFIED BY '%s'", second, second), "user "+second) &&
+		k%2 == 0 && m.change(s, "accounts", absent, fmt.Sprintf("DROP USER %s, %s", first, second), "user "+first, "grant "+first, "user "+second)
 }
 
 func (m *mixedState) twoPhase(s *session, k int) {
@@ -328,13 +345,25 @@ func readTables(ctx context.Context, db *sql.DB, database string, v *mixedView) 
 			v.Objects["row "+t] = true
 		}
 	}
-	return nil
+	altered, err := queryStrings(ctx, db, "SELECT table_name FROM information_schema.columns WHERE table_schema = '"+database+
+		"' AND table_name REGEXP '^d[0-9]+$' AND column_name = 'c'")
+	for _, t := range altered {
+		v.Objects["column "+t+".c"] = true
+	}
+	return err
 }
 
-func (m *mixedState) readUsers(ctx context.Context, db *sql.DB, _ string, v *mixedView) error {
+func (m *mixedState) readUsers(ctx context.Context, db *sql.DB, database string, v *mixedView) error {
 	users, err := queryStrings(ctx, db, "SELECT user FROM mysql.user WHERE user LIKE '"+m.run+"\\_%'")
+	if err != nil {
+		return err
+	}
 	for _, u := range users {
 		v.Objects["user "+u] = true
+	}
+	granted, err := queryStrings(ctx, db, "SELECT user FROM mysql.db WHERE user LIKE '"+m.run+"\\_%' AND db = '"+database+"' AND select_priv = 'Y'")
+	for _, u := range granted {
+		v.Objects["grant "+u] = true
 	}
 	return err
 }
@@ -372,14 +401,14 @@ func (m *mixedState) judgeObjects(node string, v mixedView) []Problem {
 	for _, o := range slices.Sorted(maps.Keys(m.objects)) {
 		switch there := v.Objects[o]; {
 		case m.objects[o] == present && !there:
-			problems = append(problems, Problem{Kind: Lost, Node: node, Detail: o + " was created and acknowledged"})
+			problems = append(problems, Problem{Kind: Lost, Node: node, Detail: o + " was made and acknowledged"})
 		case m.objects[o] == absent && there:
-			problems = append(problems, Problem{Kind: Resurrected, Node: node, Detail: o + " was dropped, or its creation refused"})
+			problems = append(problems, Problem{Kind: Resurrected, Node: node, Detail: o + " was dropped, or refused"})
 		}
 	}
 	for o := range v.Objects {
 		if _, ok := m.objects[o]; !ok {
-			problems = append(problems, Problem{Kind: Resurrected, Node: node, Detail: o + " was never created"})
+			problems = append(problems, Problem{Kind: Resurrected, Node: node, Detail: o + " was never asked for"})
 		}
 	}
 	return problems
