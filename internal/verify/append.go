@@ -198,6 +198,7 @@ func (p *appendPart) judge() Part {
 			all.Undecided = append(all.Undecided, string(l.level)+": "+u)
 		}
 		all.Stale = append(all.Stale, v.Stale...)
+		all.OldestStale = max(all.OldestStale, v.OldestStale)
 	}
 	return all
 }

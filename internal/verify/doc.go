@@ -37,7 +37,7 @@
 //
 // docs/GUARANTEES.md promises that writes are acknowledged by one server at a time. It does not promise that the reads of a leader that
 // was cut off end at the same moment: its lease ends before another one can be elected, but cutting its clients takes up to 0.2 s more.
-// So every read that returned what had been overwritten before it began is reported with its age (Part.Stale), and is a problem only when
-// it is older than SetConfig.StaleMargin. Operations that overlap have no order, so no read of
+// So every read that returned what had been overwritten before it began is reported with its age (Part.Stale), and is a problem when
+// it is older than SetConfig.StaleMargin, or (register) when its server had not been followed by another one. Operations that overlap have no order, so no read of
 // what was being overwritten is stale.
 package verify

@@ -44,5 +44,8 @@ func (p *Part) addStale(reads ...StaleRead) {
 		return
 	}
 	p.Figures["stale reads"] += int64(len(reads))
+	for _, r := range reads {
+		p.OldestStale = max(p.OldestStale, r.Age)
+	}
 	p.Stale = append(p.Stale, reads[:min(len(reads), maxStale-len(p.Stale))]...)
 }

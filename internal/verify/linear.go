@@ -22,6 +22,15 @@ type RegisterOp struct {
 	// Old is what a compare-and-set expects; Swapped, if it was acknowledged, whether it found that.
 	Old     int64 `json:"old,omitempty"`
 	Swapped bool  `json:"swapped,omitempty"`
+	// Server is the server_uuid of whoever was asked: one life of a mysqld.
+	Server string `json:"s,omitempty"`
+	// Node that was read at the end, with all nodes at rest; empty for what clients did.
+	Node string `json:"node,omitempty"`
+}
+
+// changed says whether a write took place for certain.
+func (op RegisterOp) changed() bool {
+	return op.Outcome == Acked && (op.Kind == WriteRegister || op.Swapped)
 }
 
 // RegisterDo is what an operation on a register does.
@@ -50,8 +59,9 @@ const (
 // JudgeRegisters checks histories of registers, each key by itself (linearizability is local).
 //
 // Old reads are found first and by themselves, because a leader that was cut off may give them for a moment: a read is stale when its
-// value had surely been overwritten before the read began, and its age is the time between. All stale reads are returned; those older
-// than the margin are problems. What is left must be linearizable.
+// value had surely been overwritten before the read began, and its age is the time between. All stale reads are returned. They are
+// problems but for those within the margin of a server that had been deposed (see reigns). A node that is read at the end, when all are at
+// rest, and holds what had been overwritten has lost a write. What is left must be linearizable.
 func JudgeRegisters(ops []RegisterOp, margin time.Duration) Part {
 	return judgeRegisters(ops, margin, checkLinear)
 }
@@ -68,15 +78,23 @@ func judgeRegisters(ops []RegisterOp, margin time.Duration, check linearChecker)
 		}
 		byKey[op.Key] = append(byKey[op.Key], op)
 	}
+	terms := reignsOf(ops)
 	deadline := time.Now().Add(linearLimit)
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		p.Figures["keys"]++
 		stale, rest := splitStale(byKey[key])
-		p.addStale(stale...)
 		for _, s := range stale {
-			if s.Age > margin {
+			switch {
+			case s.op.Node != "":
+				found.report(Lost, s.op.Node, Attempt{}, "key %d holds %d at the end, overwritten at least %v before", key, s.op.Value, s.Age)
+				continue
+			case !terms.deposed(s.op):
+				found.report(Stale, "", Attempt{}, "key %d at %v: overwritten at least %v before the read began, and %s had not been deposed",
+					key, s.At, s.Age, s.op.Server)
+			case s.Age > margin:
 				found.report(Stale, "", Attempt{}, "key %d at %v: overwritten at least %v before the read began", key, s.At, s.Age)
 			}
+			p.addStale(s.StaleRead)
 		}
 		limit := min(keyLimit, time.Until(deadline))
 		if limit <= 0 || len(rest) > maxKeyInPart {
@@ -84,7 +102,7 @@ func judgeRegisters(ops []RegisterOp, margin time.Duration, check linearChecker)
 			continue
 		}
 		verdict := check(rest, limit)
-		if verdict == porcupine.Illegal && margin > 0 && check(withMargin(rest, margin), limit) == porcupine.Ok {
+		if verdict == porcupine.Illegal && margin > 0 && check(withMargin(rest, margin, terms), limit) == porcupine.Ok {
 			p.Figures["compare-and-sets that found an old value, within the margin"]++
 			verdict = porcupine.Ok
 		}
@@ -103,7 +121,7 @@ func judgeRegisters(ops []RegisterOp, margin time.Duration, check linearChecker)
 //
 // A value is in force at the latest when its write was acknowledged, or when somebody had seen it (from). A later value is one whose write
 // began after that, or the one that a compare-and-set put in its place. So a read that began after a later value was in force is stale.
-func splitStale(ops []RegisterOp) (stale []StaleRead, rest []RegisterOp) {
+func splitStale(ops []RegisterOp) (stale []staleOp, rest []RegisterOp) {
 	from := inForce(ops)
 	replaced := map[int64]int64{} // by value: since when a compare-and-set had surely replaced it
 	type write struct{ begin, from int64 }
@@ -137,7 +155,7 @@ func splitStale(ops []RegisterOp) (stale []StaleRead, rest []RegisterOp) {
 				}
 			}
 			if over < op.Begin {
-				stale = append(stale, StaleRead{Key: op.Key, At: time.Duration(op.Begin), Age: time.Duration(op.Begin - over)})
+				stale = append(stale, staleOp{StaleRead{Key: op.Key, At: time.Duration(op.Begin), Age: time.Duration(op.Begin - over)}, op})
 				continue
 			}
 		}
@@ -146,11 +164,65 @@ func splitStale(ops []RegisterOp) (stale []StaleRead, rest []RegisterOp) {
 	return stale, rest
 }
 
-// withMargin lets a compare-and-set that did not find what it expected, which wrote nothing and so is a read, look back by the margin.
-func withMargin(ops []RegisterOp, margin time.Duration) []RegisterOp {
+// staleOp is a stale read, and the operation that it was.
+type staleOp struct {
+	StaleRead
+	op RegisterOp
+}
+
+// reigns is what the answers tell of who led when.
+type reigns struct {
+	answers []RegisterOp       // of clients, by beginning
+	first   map[string]int64   // by server: the beginning of what it answered first
+	writes  map[string][]int64 // by server: the beginnings of the writes that it acknowledged
+}
+
+func reignsOf(ops []RegisterOp) reigns {
+	r := reigns{first: map[string]int64{}, writes: map[string][]int64{}}
+	for _, op := range ops {
+		if op.Outcome == Acked && op.Node == "" {
+			r.answers = append(r.answers, op)
+		}
+	}
+	slices.SortFunc(r.answers, func(a, b RegisterOp) int { return cmp.Compare(a.Begin, b.Begin) })
+	for _, op := range r.answers {
+		if _, known := r.first[op.Server]; !known {
+			r.first[op.Server] = op.Begin
+		}
+		if op.changed() {
+			r.writes[op.Server] = append(r.writes[op.Server], op.Begin)
+		}
+	}
+	return r
+}
+
+// deposed says whether another server had followed the one that was asked before the operation began: since that one's first answer, and its
+// last acknowledged write, another one has acknowledged a write or answered for the first time. It may then be a leader that was cut off and
+// whose fence is not complete. A new leader is not, and has no excuse for what is old. One that has written may be followed by one that
+// led before it (a switchover leaves the life of a mysqld as it is) and has only been read as yet, so then a read counts too.
+func (r reigns) deposed(op RegisterOp) bool {
+	own, wrote := r.first[op.Server], false
+	if n, _ := slices.BinarySearch(r.writes[op.Server], op.Begin); n > 0 {
+		own, wrote = r.writes[op.Server][n-1], true
+	}
+	from, _ := slices.BinarySearchFunc(r.answers, own+1, func(o RegisterOp, begin int64) int { return cmp.Compare(o.Begin, begin) })
+	for _, o := range r.answers[from:] {
+		if o.Begin >= op.Begin {
+			break
+		}
+		if o.Server != op.Server && o.End < op.Begin && (wrote || o.changed() || o.Begin == r.first[o.Server]) {
+			return true
+		}
+	}
+	return false
+}
+
+// withMargin lets a compare-and-set that did not find what it expected, which wrote nothing and so is a read, look back by the margin if a
+// deposed server answered it.
+func withMargin(ops []RegisterOp, margin time.Duration, terms reigns) []RegisterOp {
 	out := slices.Clone(ops)
 	for i, op := range out {
-		if op.Kind == SwapRegister && op.Outcome == Acked && !op.Swapped {
+		if op.Kind == SwapRegister && op.Outcome == Acked && !op.Swapped && terms.deposed(op) {
 			out[i].Begin -= int64(margin)
 		}
 	}

@@ -25,6 +25,19 @@ func casAt(begin, end, old, value int64, swapped bool) RegisterOp {
 	op.Old, op.Swapped = old, swapped
 	return op
 }
+
+// by says which server was asked.
+func by(server string, op RegisterOp) RegisterOp {
+	op.Server = server
+	return op
+}
+
+// heldAtEnd is what a node holds at the end.
+func heldAtEnd(node string, value int64) RegisterOp {
+	op := readAt(9000, 9001, value)
+	op.Node = node
+	return op
+}
 func as(o Outcome, op RegisterOp) RegisterOp {
 	op.Outcome = o
 	return op
@@ -47,15 +60,43 @@ func TestJudgeRegisters(t *testing.T) {
 		{"a read that failed says nothing", []RegisterOp{writeAt(0, 1, 1), as(Unknown, readAt(2, 3, 0)), as(Failed, readAt(2, 3, 0))}, nil, nil},
 		{"a refused write, not seen", []RegisterOp{as(Failed, writeAt(0, 1, 1)), readAt(2, 3, 0)}, nil, nil},
 
-		{"old within the margin", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(50, 51, 1)}, []time.Duration{47 * time.Millisecond}, nil},
+		{"old within the margin", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), by("a", readAt(50, 51, 1))}, []time.Duration{47 * time.Millisecond}, nil},
+		{"old within the margin, by the only leader", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(50, 51, 1)}, []time.Duration{47 * time.Millisecond}, []Kind{Stale}},
+		{"old within the margin, by the new leader's first read", []RegisterOp{by("a", writeAt(0, 1, 1)), by("a", writeAt(2, 3, 2)), by("b", readAt(50, 51, 1))},
+			[]time.Duration{47 * time.Millisecond}, []Kind{Stale}},
+		{"old within the margin, by the new leader, while the old one still answers", []RegisterOp{by("a", writeAt(0, 1, 1)), by("a", writeAt(2, 3, 2)),
+			by("b", readAt(4, 5, 2)), by("a", readAt(6, 7, 2)), by("b", readAt(50, 51, 1))}, []time.Duration{47 * time.Millisecond}, []Kind{Stale}},
+		{"old within the margin, by the new leader once it has written", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), by("b", readAt(50, 51, 1))},
+			[]time.Duration{47 * time.Millisecond}, []Kind{Stale}},
+		{"old within the margin, and the other server answered too late to have followed", []RegisterOp{by("a", writeAt(0, 1, 1)), by("a", writeAt(2, 3, 2)),
+			by("a", readAt(50, 51, 1)), by("b", writeAt(60, 61, 3))}, []time.Duration{47 * time.Millisecond}, []Kind{Stale}},
+		{"old by the next leader's read", []RegisterOp{by("a", writeAt(0, 1, 1)), as(Unknown, by("a", writeAt(2, 3, 2))), by("b", readAt(4, 5, 2)), by("a", readAt(50, 51, 1))},
+			[]time.Duration{45 * time.Millisecond}, nil},
+		{"old within the margin, leadership went there and back", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), by("a", writeAt(4, 5, 3)), by("b", readAt(50, 51, 2))},
+			[]time.Duration{45 * time.Millisecond}, nil},
+		{"there and back, only read as yet", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), as(Unknown, by("b", writeAt(4, 5, 3))), by("a", readAt(6, 7, 3)),
+			by("b", readAt(50, 51, 2))}, []time.Duration{43 * time.Millisecond}, nil},
+		{"there and back, old by the one that leads again", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), by("a", writeAt(4, 5, 3)), by("a", readAt(50, 51, 2))},
+			[]time.Duration{45 * time.Millisecond}, []Kind{Stale}},
+		{"all nodes hold the last write", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), heldAtEnd("n1", 2), heldAtEnd("n2", 2)}, nil, nil},
+		{"the last write had no answer, and is there", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)), heldAtEnd("n1", 2), heldAtEnd("n2", 2)}, nil, nil},
+		{"the last write had no answer, and is not there", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)), heldAtEnd("n1", 1), heldAtEnd("n2", 1)}, nil, nil},
+		{"the last write is lost everywhere", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), heldAtEnd("n1", 1)}, nil, []Kind{Lost}},
+		{"the last write is lost on one node", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), heldAtEnd("n1", 2), heldAtEnd("n2", 1)}, nil, []Kind{Lost}},
+		{"the last compare-and-set is lost", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 1, 2, true), heldAtEnd("n1", 1)}, nil, []Kind{Lost}},
+		{"the only write is lost", []RegisterOp{writeAt(0, 1, 1), heldAtEnd("n1", 0)}, nil, []Kind{Lost}},
+		{"lost within the margin of the end", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(8990, 8991, 2)), by("a", heldAtEnd("n1", 1))}, nil, []Kind{Lost}},
+		{"a refused write is there at the end", []RegisterOp{writeAt(0, 1, 1), as(Failed, writeAt(2, 3, 2)), heldAtEnd("n1", 2)}, nil, []Kind{NotLinear}},
 		{"old beyond the margin", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(200, 201, 1)}, []time.Duration{197 * time.Millisecond}, []Kind{Stale}},
 		{"old by what another client saw", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)), readAt(4, 5, 2), readAt(200, 201, 1)}, []time.Duration{195 * time.Millisecond}, []Kind{Stale}},
 		{"old by a compare-and-set", []RegisterOp{writeAt(0, 9, 1), casAt(0, 9, 1, 2, true), readAt(200, 201, 1)}, []time.Duration{191 * time.Millisecond}, []Kind{Stale}},
 		{"nothing, after a write", []RegisterOp{writeAt(0, 1, 1), readAt(200, 201, 0)}, []time.Duration{199 * time.Millisecond}, []Kind{Stale}},
-		{"a compare-and-set that saw an old value, within the margin", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), casAt(50, 51, 2, 3, false), readAt(52, 53, 2)}, nil, nil},
+		{"a compare-and-set that saw an old value, within the margin", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), by("a", casAt(50, 51, 2, 3, false)), by("b", readAt(52, 53, 2))}, nil, nil},
+		{"a compare-and-set of the new leader that saw an old value, within the margin", []RegisterOp{by("a", writeAt(0, 1, 1)), by("a", writeAt(2, 3, 2)), by("b", casAt(50, 51, 2, 3, false)),
+			by("b", readAt(52, 53, 2))}, nil, []Kind{NotLinear}},
 		{"a compare-and-set that saw an old value", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), casAt(200, 201, 2, 3, false), readAt(202, 203, 2)}, nil, []Kind{NotLinear}},
 
-		{"an old value among new ones, for a millisecond", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(4, 5, 2), writeAt(300, 301, 3), readAt(302, 303, 2), readAt(304, 305, 3)}, []time.Duration{time.Millisecond}, nil},
+		{"an old value among new ones, for a millisecond", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(4, 5, 2), by("b", writeAt(300, 301, 3)), readAt(302, 303, 2), by("b", readAt(304, 305, 3))}, []time.Duration{time.Millisecond}, nil},
 		{"a write lost by compare-and-set", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 1, 2, true), casAt(4, 5, 1, 3, true)}, nil, []Kind{NotLinear}},
 		{"a value that nobody wrote", []RegisterOp{writeAt(0, 1, 1), readAt(2, 3, 7)}, nil, []Kind{NotLinear}},
 		{"a refused write seen", []RegisterOp{as(Failed, writeAt(0, 1, 1)), readAt(2, 3, 1)}, nil, []Kind{NotLinear}},
@@ -184,4 +225,35 @@ func TestBrokenRegistersAreFlagged(t *testing.T) {
 			t.Fatal(fmt.Sprint("not found in ", len(ops), " operations"))
 		}
 	})
+}
+
+// TestFinalReadsAreOfEveryKey: a key without a row holds nothing, whether or not another node has one.
+func TestFinalReadsAreOfEveryKey(t *testing.T) {
+	other := writeAt(2, 3, 2)
+	other.Key = 2
+	ops := []RegisterOp{writeAt(0, 1, 1), other}
+	held := func(n1, n2 map[int64]int64) []Kind {
+		finals := finalReads(ops, map[string]map[int64]int64{"n1": n1, "n2": n2}, 1e9, 1e9+1)
+		return kinds(JudgeRegisters(slices.Concat(ops, finals), 0).Problems)
+	}
+	full := map[int64]int64{1: 1, 2: 2}
+	if got := held(full, full); got != nil {
+		t.Errorf("complete: %q", got)
+	}
+	if got := held(full, map[int64]int64{1: 1}); !slices.Equal(got, []Kind{Lost}) {
+		t.Errorf("one row missing: %q", got)
+	}
+	if got := held(full, map[int64]int64{1: 1, 2: 2, 3: 5}); !slices.Equal(got, []Kind{NotLinear}) {
+		t.Errorf("a row that nobody wrote: %q", got)
+	}
+}
+
+func TestOldestStaleReadIsOfAll(t *testing.T) {
+	p := Part{Figures: map[string]int64{}}
+	for age := range 2 * maxStale {
+		p.addStale(StaleRead{Age: time.Duration(age + 1)})
+	}
+	if len(p.Stale) != maxStale || p.Figures["stale reads"] != 2*maxStale || p.OldestStale != 2*maxStale || !strings.Contains(p.String(), "the oldest stale read by") {
+		t.Fatalf("%d kept of %d, the oldest by %v: %s", len(p.Stale), p.Figures["stale reads"], p.OldestStale, p)
+	}
 }

@@ -18,9 +18,8 @@ func (p Part) String() string {
 	for _, n := range slices.Sorted(maps.Keys(p.Reads)) {
 		fmt.Fprintf(&b, ", %d looks at %s", p.Reads[n], orName(n))
 	}
-	if len(p.Stale) > 0 {
-		oldest := slices.MaxFunc(p.Stale, func(a, b StaleRead) int { return int(a.Age - b.Age) })
-		fmt.Fprintf(&b, " (the oldest by %v)", oldest.Age.Round(time.Microsecond))
+	if p.OldestStale > 0 {
+		fmt.Fprintf(&b, ", the oldest stale read by %v", p.OldestStale.Round(time.Microsecond))
 	}
 	switch {
 	case len(p.Problems) > 0:

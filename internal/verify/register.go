@@ -2,9 +2,12 @@ package verify
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -15,6 +18,7 @@ type registerPart struct {
 	set     *Set
 	history history[RegisterOp]
 	value   atomic.Int64 // the last one that was given to a write
+	finals  []RegisterOp // what each node held at the end
 }
 
 const (
@@ -58,8 +62,12 @@ func (p *registerPart) step(s *session, rng *rand.Rand, id int, seen map[int64]i
 	default:
 		op.Kind, op.Value, op.Old = SwapRegister, p.value.Add(1), old
 	}
+	var err error
+	if op.Server, err = s.life(); err != nil {
+		return nil // nothing was sent
+	}
 	op.Begin = p.set.now()
-	err := op.run(s)
+	err = op.run(s)
 	op.End, op.Outcome = p.set.now(), commitOutcome(err)
 	if errors.Is(err, errGarbled) {
 		return err
@@ -83,13 +91,17 @@ func (op *RegisterOp) run(s *session) error {
 		op.Swapped = n > 0
 		return err
 	}
-	rows, err := s.query("SELECT v FROM registers WHERE k = ?", op.Key)
-	if err != nil || len(rows) == 0 {
-		return err // no row: 0
+	rows, err := s.query("SELECT @@GLOBAL.server_uuid, (SELECT v FROM registers WHERE k = ?)", op.Key)
+	if err != nil {
+		return err
 	}
-	v, ok := rows[0][0].(int64)
+	op.Server = fmt.Sprint(rows[0][0])
+	if rows[0][1] == nil {
+		return nil // no row: 0
+	}
+	v, ok := rows[0][1].(int64)
 	if !ok {
-		return fmt.Errorf("%w: register %d holds %v", errGarbled, op.Key, rows[0][0])
+		return fmt.Errorf("%w: register %d holds %v", errGarbled, op.Key, rows[0][1])
 	}
 	op.Value = v
 	return nil
@@ -100,7 +112,7 @@ func (p *registerPart) counts() Counts { return p.history.counts() }
 // ackedWrites counts what changed something: reads alone would leave nothing to check.
 func (p *registerPart) ackedWrites() (n int64) {
 	for _, op := range p.history.ops {
-		if op.Outcome == Acked && (op.Kind == WriteRegister || op.Swapped) {
+		if op.changed() {
 			n++
 		}
 	}
@@ -109,10 +121,68 @@ func (p *registerPart) ackedWrites() (n int64) {
 
 func (p *registerPart) finish(context.Context) error { return nil }
 
-func (p *registerPart) collect(context.Context, []Endpoint) error { return nil }
+// collect reads every register on every node, also those that have no row there.
+func (p *registerPart) collect(ctx context.Context, nodes []Endpoint) error {
+	begin := p.set.now()
+	held, err := eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (map[int64]int64, error) {
+		return readRegisters(ctx, db, p.set.cfg.Database)
+	})
+	if err != nil {
+		return err
+	}
+	p.finals = finalReads(p.history.ops, held, begin, p.set.now())
+	return nil
+}
 
-func (p *registerPart) judge() Part { return JudgeRegisters(p.history.ops, p.set.cfg.StaleMargin) }
+func readRegisters(ctx context.Context, db *sql.DB, database string) (map[int64]int64, error) {
+	rows, err := db.QueryContext(ctx, "SELECT k, v FROM "+database+".registers")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	out := map[int64]int64{}
+	for rows.Next() {
+		var k, v int64
+		if err := rows.Scan(&k, &v); err != nil {
+			return nil, err
+		}
+		out[k] = v
+	}
+	return out, rows.Err()
+}
 
-func (p *registerPart) save(dir string) error { return p.history.saveTo(dir, "register.jsonl") }
+// finalReads makes what nodes hold reads of all keys that clients used or a node has.
+func finalReads(ops []RegisterOp, nodes map[string]map[int64]int64, begin, end int64) []RegisterOp {
+	keys := map[int64]bool{}
+	for _, op := range ops {
+		keys[op.Key] = true
+	}
+	for _, held := range nodes {
+		for k := range held {
+			keys[k] = true
+		}
+	}
+	var out []RegisterOp
+	for _, node := range slices.Sorted(maps.Keys(nodes)) {
+		for _, k := range slices.Sorted(maps.Keys(keys)) {
+			out = append(out, RegisterOp{Span: Span{Client: -1, Begin: begin, End: end, Outcome: Acked}, Key: k, Kind: ReadRegister, Value: nodes[node][k], Node: node})
+		}
+	}
+	return out
+}
 
-func (p *registerPart) load(dir string) error { return p.history.loadFrom(dir, "register.jsonl") }
+func (p *registerPart) judge() Part {
+	return JudgeRegisters(slices.Concat(p.history.ops, p.finals), p.set.cfg.StaleMargin)
+}
+
+func (p *registerPart) save(dir string) error {
+	return errors.Join(p.history.saveTo(dir, "register.jsonl"), saveLines(dir, "register.end.jsonl", p.finals))
+}
+
+func (p *registerPart) load(dir string) (err error) {
+	if err := p.history.loadFrom(dir, "register.jsonl"); err != nil {
+		return err
+	}
+	p.finals, err = loadLines[RegisterOp](dir, "register.end.jsonl")
+	return err
+}

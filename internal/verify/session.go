@@ -73,6 +73,7 @@ type session struct {
 	factory driver.Connector
 	setup   []string // statements that each new connection begins with
 	conn    driver.Conn
+	server  string      // server_uuid behind conn; empty: not asked yet
 	failed  func(error) // told of every error, of connecting too; nil: nobody
 }
 
@@ -132,6 +133,18 @@ func (s *session) begin() error {
 		}
 	}
 	return nil
+}
+
+// life returns the server_uuid of the mysqld behind the connection: one life of it. It is asked once on each connection.
+func (s *session) life() (string, error) {
+	if s.server == "" {
+		rows, err := s.query("SELECT @@GLOBAL.server_uuid")
+		if err != nil {
+			return "", err
+		}
+		s.server = fmt.Sprint(rows[0][0])
+	}
+	return s.server, nil
 }
 
 // exec runs one statement on the present connection and drops the connection after any error.
@@ -209,7 +222,7 @@ func (s *session) run(args []any, f func(context.Context, []driver.NamedValue) e
 func (s *session) close() {
 	if s.conn != nil {
 		s.conn.Close()
-		s.conn = nil
+		s.conn, s.server = nil, ""
 	}
 }
 

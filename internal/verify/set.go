@@ -100,9 +100,11 @@ type Part struct {
 	// Figures of this workload's checker, by name.
 	Figures map[string]int64 `json:"figures,omitempty"`
 	// Stale are the reads that were older than they should be, whether or not that was within the margin.
-	Stale     []StaleRead `json:"stale,omitempty"`
-	Problems  []Problem   `json:"problems"`
-	Undecided []string    `json:"undecided,omitempty"`
+	Stale []StaleRead `json:"stale,omitempty"` // the first of them
+	// OldestStale is the greatest age of all of them.
+	OldestStale time.Duration `json:"oldest_stale_ns,omitempty"`
+	Problems    []Problem     `json:"problems"`
+	Undecided   []string      `json:"undecided,omitempty"`
 }
 
 // StaleRead is a read that returned what had been overwritten before the read began.

@@ -84,6 +84,7 @@ func TestRecheckFindsWhatCheckFound(t *testing.T) {
 		switch p := p.(type) {
 		case *registerPart:
 			p.history.ops = []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(500, 501, 1)}
+			p.finals = []RegisterOp{heldAtEnd("n1", 1)}
 			want["register"] = Stale
 		case *appendPart:
 			p.levels[0].history.ops = []Txn{txn(0, 1, Acked, "a1:1"), txn(2, 3, Failed, "a1:2"), txn(4, 5, Unknown, "r1[]")}

@@ -3,7 +3,6 @@ package verify
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -74,22 +73,17 @@ func (p *vanishPart) clients() []client {
 
 // viewer reads one node again and again.
 type viewer struct {
-	part   *vanishPart
-	node   string
-	top    []int64 // the newest row seen of each writer
-	conn   driver.Conn
-	server string // of conn
+	part *vanishPart
+	node string
+	top  []int64 // the newest row seen of each writer
 }
 
 func (r *viewer) look(s *session, _ *rand.Rand) error {
-	if s.conn != r.conn {
-		rows, err := s.query("SELECT @@GLOBAL.server_uuid")
-		if err != nil {
-			return nil // a node that does not answer shows nothing
-		}
-		r.conn, r.server = s.conn, fmt.Sprint(rows[0][0])
+	server, err := s.life()
+	if err != nil {
+		return nil // a node that does not answer shows nothing
 	}
-	v := View{Span: Span{Client: -1, Begin: r.part.set.now(), Outcome: Acked}, Node: r.node, Server: r.server}
+	v := View{Span: Span{Client: -1, Begin: r.part.set.now(), Outcome: Acked}, Node: r.node, Server: server}
 	var parts []string
 	for w, top := range r.top {
 		from := max(0, top-viewWindow)
