@@ -24,6 +24,8 @@ type ListOp struct {
 	Key    int64   `json:"k"`
 	Append int64   `json:"a,omitempty"` // 0: a read
 	List   []int64 `json:"l,omitempty"` // what was read
+	// Failed: the statement had an error or no answer, so it told nothing.
+	Failed bool `json:"f,omitempty"`
 }
 
 // Level of isolation that was promised.
@@ -62,6 +64,7 @@ type lists struct {
 	txns   []Txn
 	writer map[int64]place   // of each element that anybody tried to append
 	order  map[int64][]int64 // the longest list read, by key
+	ends   map[int64][]int64 // the longest list that a node holds at the end, by key; nil if that is not known
 	// committed by acknowledgement, or because somebody saw an element of it.
 	committed []bool
 	findings  findings
@@ -82,13 +85,12 @@ func JudgeAppend(txns []Txn, level Level, margin time.Duration) Part {
 	l := &lists{level: level, margin: int64(margin), txns: txns, writer: map[int64]place{}, order: map[int64][]int64{},
 		committed: make([]bool, len(txns)), part: Part{Figures: map[string]int64{}}}
 	l.index()
-	for i, t := range txns {
-		if t.Outcome == Acked {
-			l.judgeReads(i)
-		}
+	for i := range txns {
+		l.judgeReads(i)
 	}
 	l.judgeOrders()
 	l.judgeFinals()
+	l.judgeShown()
 	l.lostUpdates()
 	l.staleReads()
 	newGraph(l).judge()
@@ -132,12 +134,18 @@ func (l *lists) index() {
 		}
 	}
 	for _, t := range l.txns {
+		if t.Node != "" && l.ends == nil {
+			l.ends = map[int64][]int64{}
+		}
 		if t.Outcome != Acked {
 			continue
 		}
 		for _, op := range t.Ops {
 			if op.Append == 0 && len(op.List) > len(l.order[op.Key]) {
 				l.order[op.Key] = op.List
+			}
+			if t.Node != "" && len(op.List) > len(l.ends[op.Key]) {
+				l.ends[op.Key] = op.List
 			}
 		}
 	}
@@ -150,7 +158,8 @@ func (l *lists) index() {
 	}
 }
 
-// judgeReads looks at each read of a transaction by itself, and at whether they agree with each other.
+// judgeReads looks at each read of a transaction by itself, and at whether they agree with each other. What became of the transaction
+// does not matter: its statements were answered, and the level holds for them.
 func (l *lists) judgeReads(i int) {
 	t := l.txns[i]
 	type state struct {
@@ -166,6 +175,9 @@ func (l *lists) judgeReads(i int) {
 		if s == nil {
 			s = &state{}
 			keys[op.Key] = s
+		}
+		if op.Failed {
+			continue
 		}
 		if op.Append != 0 {
 			s.own = append(s.own, op.Append)
@@ -243,11 +255,9 @@ func (l *lists) judgeOrders() {
 // judgeFinals compares what each node holds at the end with what clients were told. Without that, what was appended and acknowledged
 // must be in a list that was read later, if any was.
 func (l *lists) judgeFinals() {
-	ended := false
 	read := map[int64]int64{} // by key: the beginning of the newest read
 	for _, t := range l.txns {
 		if t.Node != "" {
-			ended = true
 			l.judgeFinal(t)
 		}
 		for _, op := range t.Ops {
@@ -256,7 +266,7 @@ func (l *lists) judgeFinals() {
 			}
 		}
 	}
-	if ended {
+	if l.ends != nil {
 		return
 	}
 	for i, t := range l.txns {
@@ -296,6 +306,54 @@ func (l *lists) judgeFinal(final Txn) {
 		case len(there) > 0 && len(missing) > 0:
 			l.report(Torn, final.Node, "%s (%s) appended %v, which are there, and %v, which are not", l.name(i), t.Outcome, there, missing)
 		}
+	}
+}
+
+// judgeShown compares every list that a statement showed, whatever became of its transaction, with the order at the end: it must be a
+// beginning of that, but for the transaction's own appends. A leader that was cut off and shows what it never got acknowledged is found so,
+// although none of its transactions is ever committed.
+func (l *lists) judgeShown() {
+	for i, t := range l.txns {
+		own := map[int64]int{}
+		for _, op := range t.Ops {
+			switch theirs := len(op.List) - own[op.Key]; {
+			case t.Node != "" || op.Failed:
+			case op.Append != 0:
+				own[op.Key]++
+			case theirs > 0: // fewer than its own: judgeReads has said so
+				l.judgeBeginning(i, op.Key, op.List[:theirs])
+			}
+		}
+	}
+}
+
+// judgeBeginning compares what transaction i was shown of others' appends with the order at the end. Without that the longest list that
+// a committed transaction read stands for it, as far as it goes.
+func (l *lists) judgeBeginning(i int, key int64, list []int64) {
+	order := l.order[key]
+	if l.ends != nil {
+		order = l.ends[key]
+	}
+	same := 0
+	for same < min(len(list), len(order)) && list[same] == order[same] {
+		same++
+	}
+	if same == len(list) || l.ends == nil && same == len(order) {
+		return
+	}
+	for _, e := range list[same:] {
+		if l.ends == nil || slices.Contains(order, e) {
+			continue
+		}
+		// Of a refused one, or of nobody's, judgeReads has said so; that an acknowledged one is lost, judgeFinal.
+		if w, ok := l.writer[e]; ok && l.txns[w.txn].Outcome != Acked && l.txns[w.txn].Outcome != Failed {
+			l.report(G1a, "", "%s, which is %s, read key %d: element %d of %s, which had no answer and is not there at the end",
+				l.name(i), l.txns[i].Outcome, key, e, l.name(w.txn))
+		}
+		return
+	}
+	if l.txns[i].Outcome != Acked { // of these, judgeOrders has said so
+		l.report(Incompatible, "", "%s, which is %s, read key %d as %v, somebody else as %v", l.name(i), l.txns[i].Outcome, key, list, order)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// txn writes a transaction short: "r1[1 2]" reads key 1, "a1:3" appends 3 to it. Times are milliseconds.
+// txn writes a transaction short: "r1[1 2]" reads key 1, "a1:3" appends 3 to it, "r1!" tries to read it in vain. Times are milliseconds.
 func txn(begin, end int64, o Outcome, ops string) Txn {
 	ms := int64(time.Millisecond)
 	t := Txn{Span: Span{Begin: begin * ms, End: end * ms, Outcome: o}}
@@ -26,6 +26,10 @@ func txn(begin, end int64, o Outcome, ops string) Txn {
 	for op := range strings.SplitSeq(ops, "; ") {
 		if key, e, ok := strings.Cut(op, ":"); ok {
 			t.Ops = append(t.Ops, ListOp{Key: number(key[1:]), Append: number(e)})
+			continue
+		}
+		if key, ok := strings.CutSuffix(op, "!"); ok {
+			t.Ops = append(t.Ops, ListOp{Key: number(key[1:]), Failed: true})
 			continue
 		}
 		key, list, _ := strings.Cut(strings.TrimSuffix(op, "]"), "[")
@@ -59,7 +63,12 @@ func TestJudgeAppend(t *testing.T) {
 		{"without an answer, and there late", []Txn{txn(0, 1, Unknown, "a1:1"), txn(500, 501, Acked, "r1[]"), txn(600, 601, Acked, "r1[1]")}, nil, nil},
 		{"without an answer, and not there", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Pending, "a1:2"), final("n1", "r1[]")}, nil, nil},
 		{"refused, and not there", []Txn{txn(0, 1, Failed, "a1:1"), final("n1", "r1[]")}, nil, nil},
-		{"an unanswered read says nothing", []Txn{txn(0, 1, Acked, "a1:1"), txn(500, 501, Unknown, "r1[7 7]")}, nil, nil},
+		{"an unanswered read says nothing", []Txn{txn(0, 1, Acked, "a1:1"), txn(500, 501, Failed, "r1[1]; a1:2; r1!"), final("n1", "r1[1]")}, nil, nil},
+		{"what a refused one saw is a beginning", []Txn{txn(0, 1, Acked, "a1:1"), txn(2, 3, Failed, "r1[1]; a1:2; r1[1 2]"), txn(4, 5, Acked, "a1:3"), final("n1", "r1[1 3]")}, nil, nil},
+		{"what one without an answer saw is a beginning", []Txn{txn(0, 1, Acked, "a1:1"), txn(2, 3, Unknown, "a1:2; r1[1 2]"), txn(4, 5, Unknown, "r1[1]; a1:3; r1[1 3]"),
+			final("n1", "r1[1 3]")}, nil, nil},
+		{"a refused one saw what has no answer and is there", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Failed, "r1[1]"), final("n1", "r1[1]")}, nil, nil},
+		{"a refused one saw more than anybody else", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Failed, "r1[1]")}, nil, nil},
 		{"at the same time", []Txn{txn(0, 9, Acked, "a1:1; r2[2]"), txn(0, 9, Acked, "a2:2; r1[]"), final("n1", "r1[1]; r2[2]")}, nil, nil},
 		{"old within the margin", []Txn{txn(0, 1, Acked, "a1:1"), txn(50, 51, Acked, "r1[]"), final("n1", "r1[1]")}, nil, nil},
 
@@ -68,6 +77,17 @@ func TestJudgeAppend(t *testing.T) {
 		{"G0 against its own order", []Txn{txn(0, 9, Acked, "a1:1; a1:2"), final("n1", "r1[2 1]")}, []Kind{G0, G1b}, []Kind{G0, G1b}},
 		{"G1a", []Txn{txn(0, 1, Failed, "a1:1"), txn(2, 3, Acked, "r1[1]")}, []Kind{G1a}, []Kind{G1a}},
 		{"refused, and there at the end", []Txn{txn(0, 1, Failed, "a1:1"), final("n1", "r1[1]")}, []Kind{G1a}, []Kind{G1a}},
+		{"G1a by one that was refused itself", []Txn{txn(0, 1, Failed, "a1:1"), txn(2, 3, Failed, "r1[1]"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
+		{"G1a, a cut-off leader shows what had no answer", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Unknown, "r1[1]; a2:2"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
+		{"G1a, shown behind its own lock", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Failed, "a1:2; r1[1 2]"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
+		{"G1a, shown to one that was committed", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Acked, "r1[1]"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
+		{"an order shown to a refused one only", []Txn{txn(0, 9, Acked, "a1:1"), txn(0, 9, Acked, "a1:2"), txn(10, 11, Failed, "r1[2]"), final("n1", "r1[1 2]")},
+			[]Kind{Incompatible}, []Kind{Incompatible}},
+		{"the same without an end", []Txn{txn(0, 9, Acked, "a1:1"), txn(0, 9, Acked, "a1:2"), txn(10, 11, Failed, "r1[2]"), txn(10, 11, Acked, "r1[1 2]")},
+			[]Kind{Incompatible}, []Kind{Incompatible}},
+		{"shown twice to a refused one", []Txn{txn(0, 1, Acked, "a1:1"), txn(2, 3, Failed, "r1[1 1]"), final("n1", "r1[1]")},
+			[]Kind{Doubled, Incompatible}, []Kind{Doubled, Incompatible}},
+		{"a read that does not repeat, refused later", []Txn{txn(0, 5, Acked, "a1:1"), txn(0, 9, Failed, "r1[]; r1[1]"), final("n1", "r1[1]")}, []Kind{Internal}, []Kind{Internal}},
 		{"G1b", []Txn{txn(0, 9, Acked, "a1:1; a1:2"), txn(0, 9, Acked, "r1[1]"), final("n1", "r1[1 2]")}, []Kind{G1b, GSingle}, []Kind{G1b, GSingle}},
 		{"G1c", []Txn{txn(0, 9, Acked, "a1:1; r2[2]"), txn(0, 9, Acked, "a2:2; r1[1]"), final("n1", "r1[1]; r2[2]")}, []Kind{G1c}, []Kind{G1c}},
 		{"G1c by a write", []Txn{txn(0, 9, Acked, "a1:1; a2:2"), txn(0, 9, Acked, "a1:3; r2[2]; a2:4"), txn(0, 9, Acked, "a1:5; r2[2 4]"), final("n1", "r1[5 1 3]; r2[2 4]")},

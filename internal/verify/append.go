@@ -64,7 +64,7 @@ func (p *appendPart) clients() []client {
 	return out
 }
 
-// step runs one transaction. What it appended before an error is part of the history: it was rolled back, or nobody knows.
+// step runs one transaction. What it appended and read before an error is part of the history: it was rolled back, or nobody knows.
 func (p *appendPart) step(s *session, rng *rand.Rand, id int, l *appendLevel) error {
 	t := Txn{Span: Span{Client: id, Begin: p.set.now(), Outcome: Failed}}
 	turn := t.Begin / int64(appendTurn)
@@ -75,6 +75,7 @@ func (p *appendPart) step(s *session, rng *rand.Rand, id int, l *appendLevel) er
 			op.Append = p.element.Add(1)
 		}
 		err = op.run(s, l.table)
+		op.Failed = err != nil
 		t.Ops = append(t.Ops, op)
 	}
 	if errors.Is(err, errGarbled) {
