@@ -129,8 +129,13 @@ func (n *Node) confirmSeed(ctx context.Context, id uint64, begun donation, first
 	if d.Incarnation != begun.Incarnation {
 		return errors.New("the donor's mysqld was started anew meanwhile")
 	}
-	if at, err := n.rlog.FirstIndex(); err != nil || at > first {
-		if err := errors.Join(err, n.holdsPrepared(ctx, d)); err != nil {
+	switch at, err := n.rlog.FirstIndex(); {
+	case err != nil:
+		return err
+	case at > begun.Applied+1:
+		return fmt.Errorf("the copy goes up to entry %d, and the log here was begun anew at %d meanwhile", begun.Applied, at)
+	case at > first:
+		if err := n.holdsPrepared(ctx, d); err != nil {
 			return err
 		}
 	}
