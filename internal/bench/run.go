@@ -53,8 +53,9 @@ func Run(ctx context.Context, o RunOptions) (err error) {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}
-	if o.Dir == "" {
-		if o.Dir, err = os.MkdirTemp("", "trireme-bench-"); err != nil {
+	own := o.Dir == ""
+	if own {
+		if o.Dir, err = newScratch(os.TempDir(), o.Say); err != nil {
 			return err
 		}
 		defer func() {
@@ -80,6 +81,13 @@ func Run(ctx context.Context, o RunOptions) (err error) {
 			return err
 		}
 		defer unlock()
+	}
+	if own {
+		unmark, err := markRunning(o.Dir)
+		if err != nil {
+			return err
+		}
+		defer unmark()
 	}
 	l, err := lab.New(ctx, lab.Options{MySQL: o.MySQL, Dir: o.Dir})
 	if err != nil {
@@ -132,19 +140,6 @@ func enoughSpace(dir string) error {
 		return fmt.Errorf("%s has %d MiB free; a run needs %d: name a directory on a larger disk with --dir", dir, free>>20, needBytes>>20)
 	}
 	return nil
-}
-
-// lockDir keeps a second run out, until this one ends in whatever way.
-func lockDir(dir string) (unlock func() error, err error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s is in use by another run: wait for it, or name other directories with --out and --dir", dir)
-	}
-	return f.Close, nil
 }
 
 // runSuite measures all cells that have no result yet.
