@@ -60,15 +60,18 @@ func (c *campaign) batch(ctx context.Context, sys system) error {
 			break
 		}
 		err := b.step(work, c.schedule.Next())
-		if errors.Is(err, errNeedsQuiet) {
+		if errors.Is(err, errNeedsQuiet) && !errors.Is(err, errViolated) {
 			fmt.Fprintf(c.script, "%s the writers stop: %v\n", c.clock(), err)
 			break
 		}
 		if err != nil {
-			return err
+			return errors.Join(err, c.alarms(sys, false)) // the alarm may be why
 		}
 	}
 	err := b.check(work)
+	if errors.Is(err, errViolated) {
+		err = errors.Join(err, c.alarms(sys, false))
+	}
 	if b.counts.Checks > 0 {
 		c.part.add(b.counts)
 		c.total.add(b.counts)
@@ -147,6 +150,7 @@ func (b *batch) step(ctx context.Context, s Step) error {
 		for _, f := range s.Faults {
 			strikes = append(strikes, b.sys.hit(ctx, f, before.Name))
 		}
+		b.forgive(strikes)
 		return endAll(ctx, strikes)
 	})
 	b.transcribe(s, before, strikes, err)
@@ -170,7 +174,7 @@ func (b *batch) step(ctx context.Context, s Step) error {
 	if err == nil || errors.Is(err, errNeedsQuiet) {
 		b.count(strikes, before, after)
 	}
-	return err
+	return errors.Join(err, b.alarms(b.sys, s.Healthy && err == nil))
 }
 
 // endAll undoes what lasts, each in its time. Errors of faults that were missed are none.
@@ -246,6 +250,9 @@ func (b *batch) check(ctx context.Context) error {
 			return err
 		}
 		if _, err := b.healthy(ctx, healthyLimit, errViolated); err != nil {
+			return err
+		}
+		if err := b.alarms(b.sys, true); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, checkLimit)

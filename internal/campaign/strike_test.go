@@ -15,8 +15,9 @@ import (
 // fake is a system of three data nodes and two loggers that takes down what is done to it. Methods that are not here are not called.
 type fake struct {
 	lab.Breakable
-	done []string
-	fail string // Do of this host fails
+	done   []string
+	fail   string // Do of this host fails
+	alarms []lab.Alarm
 }
 
 func (f *fake) Names() []string { return []string{"n1", "n2", "n3"} }

@@ -50,6 +50,7 @@ func (t *trireme) CutPower(hosts []string) error {
 		}
 		t.Hold(n)
 		if n.DaemonPID() != 0 {
+			t.watch.strike(name)
 			_ = t.SignalHost(n, syscall.SIGKILL) // it may have ended since
 		}
 	}
@@ -153,6 +154,7 @@ func (t *trireme) removeNode(ctx context.Context, name string) error {
 // forget ends what runs for a member that is none any more.
 func (t *trireme) forget(n *demo.Node) {
 	t.Forget(n)
+	t.watch.forget(t.logs(n))
 	if db := t.dbs[n.Name]; db != nil {
 		db.Close()
 		delete(t.dbs, n.Name)
@@ -193,7 +195,7 @@ func (t *trireme) addAnew(ctx context.Context, name, role string) error {
 		return err
 	}
 	if t.kept {
-		t.Keep(n, restart, nil)
+		t.keep(n)
 	}
 	if role == config.RoleLogger {
 		return nil

@@ -51,6 +51,7 @@ type trireme struct {
 	dir           string             // holds one directory for each node
 	replaced      map[string]string  // roles of members that were removed to be added anew
 	kept          bool               // what ends is started again
+	watch         *watch
 }
 
 func triremeStarter(loggers func(nodes int) int, durability string) func(context.Context, *Lab, Shape) (Running, error) {
@@ -63,7 +64,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	o := SharedOptions()
 	maps.Copy(o, s.Variant.Options)
 	maps.Copy(o, s.Options)
-	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]Disk{}, dir: s.Dir, replaced: map[string]string{}}
+	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]Disk{}, dir: s.Dir, replaced: map[string]string{}, watch: newWatch()}
 	for i := range s.Spare {
 		t.spare = append(t.spare, "n"+strconv.Itoa(s.nodes()+i+1))
 	}

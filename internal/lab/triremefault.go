@@ -21,7 +21,9 @@ const viewLimit = time.Second
 func (t *trireme) Break(context.Context) (Breakable, error) {
 	if !t.kept {
 		t.kept = true
-		t.KeepRunning(restart, nil)
+		for _, n := range t.Nodes() {
+			t.keep(n)
+		}
 	}
 	return t, nil
 }
@@ -100,6 +102,12 @@ func (t *trireme) Do(ctx context.Context, f Fault, name string) error {
 		return err
 	}
 	switch f {
+	case KillDaemon, EndNode, StopDaemon, KillHost, StopHost:
+		if n.DaemonPID() == 0 {
+			return fmt.Errorf("%s has no daemon", name)
+		}
+	}
+	switch f {
 	case KillMySQL, StopMySQL:
 		pid := n.MySQLPID()
 		if pid == 0 {
@@ -110,12 +118,15 @@ func (t *trireme) Do(ctx context.Context, f Fault, name string) error {
 		}
 		return syscall.Kill(pid, syscall.SIGKILL)
 	case KillDaemon:
+		t.watch.strike(name)
 		return t.Signal(n, syscall.SIGKILL)
 	case EndNode:
+		t.watch.strike(name)
 		return t.Signal(n, syscall.SIGTERM)
 	case StopDaemon:
 		return t.Signal(n, syscall.SIGSTOP)
 	case KillHost:
+		t.watch.strike(name)
 		return t.SignalHost(n, syscall.SIGKILL)
 	case StopHost:
 		return t.SignalHost(n, syscall.SIGSTOP)

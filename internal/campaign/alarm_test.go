@@ -1,0 +1,77 @@
+package campaign
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"trireme/internal/lab"
+)
+
+func (f *fake) Alarms() []lab.Alarm {
+	out := f.alarms
+	f.alarms = nil
+	return out
+}
+
+// TestAlarms: a node that reports a broken rule ends the campaign although it is started again; a disk that fails explains an end, never a broken rule, only on
+// its own host, and only until the system is whole.
+func TestAlarms(t *testing.T) {
+	script, err := os.Create(filepath.Join(t.TempDir(), "transcript.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer script.Close()
+	f := &fake{}
+	sys := system{f, f.Names()}
+	c := campaign{script: script, forgiven: map[string][]Kind{}}
+	after := func(a lab.Alarm, whole bool) error {
+		f.alarms = []lab.Alarm{a}
+		return c.alarms(sys, whole)
+	}
+	if err := c.alarms(sys, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := after(lab.Alarm{Host: "n1", What: lab.RuleBroken, Text: "raft invariant violated: x"}, true); !errors.Is(err, errViolated) || !strings.Contains(err.Error(), "raft invariant violated: x") {
+		t.Error(err)
+	}
+	ended := lab.Alarm{Host: "n1", What: lab.DaemonEnded, Text: "exit status 1"}
+	for _, s := range []struct {
+		kind  Kind
+		alarm lab.AlarmKind
+		ok    bool
+	}{
+		{KillHost, lab.DaemonEnded, false}, {Power, lab.DaemonEnded, true}, {Power, lab.MySQLCrashed, true}, {DiskError, lab.DaemonEnded, true}, {DiskFull, lab.MySQLCrashed, true},
+		{DiskError, lab.RuleBroken, false}, {DiskSlow, lab.DaemonEnded, false}, {Replace, lab.DaemonEnded, true}, {Replace, lab.RuleBroken, false},
+	} {
+		c.forgive([]*strike{{fault: Fault{Kind: s.kind}, hosts: []string{"n1"}}})
+		if err := after(lab.Alarm{Host: "n1", What: s.alarm}, true); (err == nil) != s.ok {
+			t.Errorf("%s and %s: %v", s.kind, s.alarm, err)
+		}
+	}
+	c.forgive([]*strike{{fault: Fault{Kind: DiskError}, hosts: []string{"n1"}}})
+	other := ended
+	other.Host = "n2"
+	if err := after(other, false); err == nil {
+		t.Error("another host's disk explains it")
+	}
+	if err := after(ended, false); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(after(ended, true), c.alarms(sys, true)); err != nil {
+		t.Error(err)
+	}
+	if err := after(ended, true); err == nil {
+		t.Error("a fault explains what happens after the system was whole")
+	}
+	if _, err := script.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(script)
+	if err != nil || !strings.Contains(string(text), "n2: its daemon ended by itself: exit status 1 (expected: false)") {
+		t.Errorf("%s %v", text, err)
+	}
+}
