@@ -174,8 +174,22 @@ type Verdict struct {
 	Repeat      string `json:"repeat"`         // the command
 }
 
-// OK: no promise was broken.
-func (v Verdict) OK() bool { return len(v.Violations) == 0 }
+// OK: something was shown, and no promise was broken.
+func (v Verdict) OK() bool { return len(v.Violations) == 0 && len(v.gaps()) == 0 }
+
+// gaps say why a part without violations shows nothing.
+func (p Part) gaps() (out []string) {
+	if p.Faults == 0 {
+		out = append(out, "no fault was made")
+	}
+	if p.Checks == 0 {
+		out = append(out, "nothing was compared")
+	}
+	if p.Undecided > 0 {
+		out = append(out, fmt.Sprintf("%d histories were not decided", p.Undecided))
+	}
+	return out
+}
 
 // Run a campaign. A broken promise is in the verdict; an error means that the campaign could not be made or could not go on. What was done and checked is in the
 // verdict in any case.

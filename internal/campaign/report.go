@@ -106,8 +106,11 @@ func standing(current []Part, b Build) report.Block {
 	case len(s.Violations) > 0:
 		return report.Text(fmt.Sprintf("**%d violations** on the present commit path (`%s`): %s", len(s.Violations), b.CommitPath, strings.Join(s.Violations, "; ")))
 	}
-	return report.Text(fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **nothing lost, nothing doubled, no node different, and every fault recovered from**. What the checkers could not decide within their limits: %d.",
-		b.CommitPath, s.Faults, s.Checks, s.Writes.Acked, s.Undecided))
+	if gaps := s.gaps(); len(gaps) > 0 {
+		return report.Text(fmt.Sprintf("**Not shown** on the present commit path (`%s`): %s.", b.CommitPath, strings.Join(gaps, ", ")))
+	}
+	return report.Text(fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **nothing lost, nothing doubled, no node different, and every fault recovered from**.",
+		b.CommitPath, s.Faults, s.Checks, s.Writes.Acked))
 }
 
 func sum(parts []Part) Part {

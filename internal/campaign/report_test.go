@@ -37,6 +37,13 @@ func TestReport(t *testing.T) {
 		t.Errorf("what other builds did is counted:\n%s", got)
 	}
 
+	for _, gap := range []func(*Part){func(p *Part) { p.Checks = 0 }, func(p *Part) { p.Faults = 0 }, func(p *Part) { p.Undecided = 1 }} {
+		got = drawn(t, []Part{part("a", 3, gap)}, nil, Build{CommitPath: "a"}, "")
+		if !strings.Contains(got, "**Not shown**") || strings.Contains(got, "nothing lost") {
+			t.Errorf("a gap is not said:\n%s", got)
+		}
+	}
+
 	parts[0].Violations = []string{"seed 3: a write is lost"}
 	got = drawn(t, parts, nil, Build{CommitPath: "a"}, "")
 	if !strings.Contains(got, "1 violations") || !strings.Contains(got, "a write is lost") || strings.Contains(got, "nothing lost") {

@@ -27,9 +27,12 @@ func (v Verdict) String() string {
 	if v.Undecided > 0 {
 		fmt.Fprintf(&b, "%d histories were too hard to decide within the checkers' limits: see the transcript\n", v.Undecided)
 	}
-	if v.OK() {
+	switch gaps := v.gaps(); {
+	case v.OK():
 		fmt.Fprintln(&b, "VERDICT: nothing that was acknowledged is lost, all nodes are equal, every fault was recovered from.")
-	} else {
+	case len(v.Violations) == 0:
+		fmt.Fprintf(&b, "VERDICT: NOT SHOWN: %s.\n", strings.Join(gaps, ", "))
+	default:
 		fmt.Fprintf(&b, "VERDICT: %d VIOLATIONS\n", len(v.Violations))
 		for _, text := range v.Violations {
 			fmt.Fprintf(&b, "  %s\n", text)
