@@ -1,10 +1,12 @@
 #!/bin/sh
-# A digest of the commit path: of all sources, tests left out, of the packages that a write passes through until it is acknowledged, recovered
-# and fed again, and of the versions of the modules that they need. When it changes, the counts of fault campaigns begin anew (docs/safety).
+# A digest of the commit path: of all sources, tests left out, of the program that a node runs, but for the safety kit and the benchmarks, which are
+# in it and touch no write of a node's; and of the versions of the modules that it needs. When it changes, the counts of fault campaigns begin anew
+# (docs/safety).
 set -eu
 cd "$(dirname "$0")/.."
-packages="internal/binlog internal/consensus internal/dump internal/gtid internal/guard internal/ha internal/ledger internal/mysqld internal/mysqlwire internal/nbio
- internal/node internal/raftlog internal/relay internal/router internal/sqlkind internal/transport"
+packages="cmd/trireme internal/adopt internal/api internal/binlog internal/config internal/consensus internal/dump internal/failpoint internal/gtid internal/guard
+ internal/ha internal/ledger internal/mutant internal/mysqld internal/mysqlwire internal/nbio internal/node internal/pki internal/raftlog internal/relay
+ internal/router internal/setup internal/sqlkind internal/transport"
 for p in $packages; do
 	[ -d "$p" ] || { echo "commit-path.sh: there is no $p; bring its list up to date" >&2; exit 1; }
 done

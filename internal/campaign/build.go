@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// commitPath is a digest of the sources that a write passes through until it is acknowledged, recovered and fed again: scripts/commit-path.sh lists them,
+// commitPath is a digest of the program's sources, the kit and the benchmarks left out: scripts/commit-path.sh lists them,
 // and `make build` links it in. Counts of campaigns add up as long as it is the same. A digest of the sources themselves, and not of a commit, because
 // it must be right for sources that are not committed, and without git.
 var commitPath string
@@ -24,11 +24,24 @@ func ThisBuild(version string) Build {
 	}
 	for _, s := range info.Settings {
 		switch s.Key {
+		case "-tags":
+			b.Tags = s.Value
 		case "vcs.revision":
 			b.Revision = s.Value
 		case "vcs.modified":
 			b.Modified = s.Value == "true"
 		}
 	}
+	return b.tagged()
+}
+
+// tagged makes another program of one that was built with tags.
+func (b Build) tagged() Build {
+	if b.CommitPath != "" && b.Tags != "" {
+		b.CommitPath += "+" + b.Tags
+	}
 	return b
 }
+
+// mutant says whether the program breaks a rule on purpose (internal/mutant).
+func (b Build) mutant() bool { return strings.Contains(b.Tags, "mutant") }

@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,16 +10,10 @@ import (
 	"testing"
 )
 
-// besideCommitPath is what a node consists of besides its commit path: with these changed counts go on.
-var besideCommitPath = []string{
-	"api",       // what operators see
-	"config",    // the settings of a node; how they are used is in the packages on the path
-	"pki",       // certificates
-	"failpoint", // nothing without its build tag
-	"mutant",    // likewise
-}
+// besideCommitPath is what the program has that no node runs: with these changed counts go on.
+var besideCommitPath = []string{"bench", "campaign", "demo", "disk", "faultfs", "lab", "report", "sim", "sim/fakemysql", "raftlog/memfs", "tpcc", "verify", "wan"}
 
-// TestCommitPath: the script covers every package that a node consists of, and its digest changes with a source, not with a test.
+// TestCommitPath: the script covers every package of the program but the kit's, and its digest changes with a source, not with a test.
 func TestCommitPath(t *testing.T) {
 	root := filepath.Join("..", "..")
 	script, err := os.ReadFile(filepath.Join(root, "scripts", "commit-path.sh"))
@@ -28,7 +23,7 @@ func TestCommitPath(t *testing.T) {
 	_, list, _ := strings.Cut(string(script), `packages="`)
 	list, _, _ = strings.Cut(list, `"`)
 	onPath := strings.Fields(list)
-	out, err := exec.Command("go", "list", "-deps", "trireme/internal/node").Output()
+	out, err := exec.Command("go", "list", "-deps", "trireme/cmd/trireme").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,5 +76,23 @@ func TestBuild(t *testing.T) {
 		if b := ThisBuild("v1"); b.Version != "v1" || b.Go == "" || b.Revision != want.Revision || b.Modified != want.Modified {
 			t.Errorf("%q: %+v", text, b)
 		}
+	}
+}
+
+// TestTags: a program built with tags is another one, and what a mutant does is never counted.
+func TestTags(t *testing.T) {
+	if b := (Build{CommitPath: "a", Tags: "failpoints"}).tagged(); b.CommitPath != "a+failpoints" {
+		t.Errorf("%+v", b)
+	}
+	if b := (Build{Tags: "failpoints"}).tagged(); b.CommitPath != "" {
+		t.Errorf("%+v", b)
+	}
+	o := Options{Build: Build{Tags: "mutant_s2"}}
+	if _, err := o.withDefaults(); err != nil {
+		t.Error(err)
+	}
+	o.State = "x.jsonl"
+	if _, err := o.withDefaults(); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "mutant_s2") {
+		t.Errorf("a mutant is counted: %v", err)
 	}
 }

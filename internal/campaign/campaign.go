@@ -88,6 +88,8 @@ func (o Options) withDefaults() (Options, error) {
 		o.Seed = uint64(binary.LittleEndian.Uint32(b[:])) + 1
 	}
 	switch {
+	case o.State != "" && o.Build.mutant():
+		return o, usagef("this program breaks a rule on purpose (built with %s): what it does is not counted; run it where there is no docs/safety", o.Build.Tags)
 	case o.Faults < 0 || o.Time < 0:
 		return o, usagef("a number of faults or a time below zero")
 	case o.Nodes < 3 || o.Nodes > 9:

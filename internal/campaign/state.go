@@ -47,6 +47,7 @@ type Build struct {
 	Revision   string `json:"revision,omitempty"`
 	Modified   bool   `json:"modified,omitempty"`    // the sources were not those of the revision
 	CommitPath string `json:"commit_path,omitempty"` // see CommitPath
+	Tags       string `json:"tags,omitempty"`        // of the build
 	Go         string `json:"go"`
 }
 
