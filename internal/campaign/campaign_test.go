@@ -84,7 +84,8 @@ func TestShortCampaign(t *testing.T) {
 	skipWithout(t, err)
 	t.Log(v)
 	if !v.OK() {
-		t.Errorf("%d violations: %q", len(v.Violations), v.Violations)
+		transcript, err := os.ReadFile(filepath.Join(o.Dir, "transcript.txt"))
+		t.Errorf("not shown, or violated: %s %v", transcript, err)
 	}
 	if v.Faults < o.Faults || v.Checks == 0 || v.PowerLosses == 0 || v.Partitions == 0 || v.Writes.Acked == 0 {
 		t.Errorf("%+v", v.Part)

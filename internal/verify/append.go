@@ -129,7 +129,7 @@ func (p *appendPart) ackedWrites() int64 {
 	least := int64(math.MaxInt64)
 	for _, l := range p.levels {
 		n := int64(0)
-		for _, t := range l.history.ops {
+		for _, t := range l.history.all() {
 			if t.Outcome == Acked && t.appends() {
 				n++
 			}

@@ -124,7 +124,7 @@ func (p *bankPart) look(s *session, node string) error {
 func (p *bankPart) counts() Counts { return p.transfers.counts() }
 
 func (p *bankPart) looks() map[string]int64 {
-	return byNode(p.reads.ops, func(r BankRead) string { return r.Node })
+	return byNode(p.reads.all(), func(r BankRead) string { return r.Node })
 }
 
 func (p *bankPart) finish(context.Context) error { return nil }

@@ -61,6 +61,13 @@ func (h *history[T]) add(op T) error {
 	return nil
 }
 
+// all operations so far. What is added later is not in it.
+func (h *history[T]) all() []T {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ops[:len(h.ops):len(h.ops)]
+}
+
 func (h *history[T]) counts() Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -90,6 +90,15 @@ func TestWhatDidNothingIsUndecided(t *testing.T) {
 			c.change(s)
 			var r Report
 			s.judge(&r)
+			s.cfg.Nodes = func() (out []NodeLogin) {
+				for _, n := range s.nodes {
+					out = append(out, NodeLogin{Name: n})
+				}
+				return out
+			}
+			if early := s.Unproven(); !slices.Equal(early, r.Undecided) {
+				t.Errorf("before the end %q is said to be missing, in the report %q", early, r.Undecided)
+			}
 			ok := len(r.Undecided) == len(c.want)
 			for i, u := range r.Undecided {
 				ok = ok && strings.HasPrefix(u, c.want[i])

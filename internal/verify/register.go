@@ -111,7 +111,7 @@ func (p *registerPart) counts() Counts { return p.history.counts() }
 
 // ackedWrites counts what changed something: reads alone would leave nothing to check.
 func (p *registerPart) ackedWrites() (n int64) {
-	for _, op := range p.history.ops {
+	for _, op := range p.history.all() {
 		if op.changed() {
 			n++
 		}

@@ -361,32 +361,61 @@ func (s *Set) judge(r *Report) {
 
 // judgeLife finds workloads that did nothing and nodes that nobody read: what was not tried is not proven.
 func (s *Set) judgeLife(p part, v *Part) {
-	writes := v.Counts.Acked
-	if w, ok := p.(interface{ ackedWrites() int64 }); ok {
-		writes = w.ackedWrites()
-	}
-	if writes == 0 {
-		v.Undecided = append(v.Undecided, fmt.Sprintf("no write was acknowledged: %d attempts, %d refused", v.Counts.Attempts, v.Counts.Failed))
-	}
-	l, ok := p.(interface{ looks() map[string]int64 })
-	if !ok {
-		return
-	}
-	v.Reads = l.looks()
 	nodes := s.nodes
 	if !s.everyNode {
 		nodes = []string{""}
 	}
+	var lacks []string
+	lacks, v.Reads = s.lacks(p, nodes)
+	v.Undecided = append(v.Undecided, lacks...)
+}
+
+// lacks says what a workload has not done yet, and how often its readers looked at each node.
+func (s *Set) lacks(p part, nodes []string) (out []string, reads map[string]int64) {
+	c := p.counts()
+	writes := c.Acked
+	if w, ok := p.(interface{ ackedWrites() int64 }); ok {
+		writes = w.ackedWrites()
+	}
+	if writes == 0 {
+		out = append(out, fmt.Sprintf("no write was acknowledged: %d attempts, %d refused", c.Attempts, c.Failed))
+	}
+	l, ok := p.(interface{ looks() map[string]int64 })
+	if !ok {
+		return out, nil
+	}
+	reads = l.looks()
 	for _, n := range nodes {
-		if v.Reads[n] > 0 {
+		if reads[n] > 0 {
 			continue
 		}
 		why := ""
 		if err := s.blind.last(p.name(), n); err != nil {
 			why = ": " + err.Error()
 		}
-		v.Undecided = append(v.Undecided, fmt.Sprintf("%s was never read%s", orName(n), why))
+		out = append(out, fmt.Sprintf("%s was never read%s", orName(n), why))
 	}
+	return out, reads
+}
+
+// Unproven says what Check would leave undecided if the set were stopped now, because it was not tried: a workload without an acknowledged write, a node that
+// readers have not reached. Empty: nothing. It may be called while clients work.
+func (s *Set) Unproven() []string {
+	nodes := []string{""}
+	if s.everyNode {
+		nodes = nil
+		for _, n := range s.cfg.Nodes() {
+			nodes = append(nodes, n.Name)
+		}
+	}
+	var out []string
+	for _, p := range s.parts {
+		lacks, _ := s.lacks(p, nodes)
+		for _, l := range lacks {
+			out = append(out, p.name()+": "+l)
+		}
+	}
+	return out
 }
 
 // byNode counts looks.

@@ -122,7 +122,7 @@ func (w *WriterView) add(seq int64) {
 func (p *vanishPart) counts() Counts { return p.writes.counts() }
 
 func (p *vanishPart) looks() map[string]int64 {
-	return byNode(p.views.ops, func(v View) string { return v.Node })
+	return byNode(p.views.all(), func(v View) string { return v.Node })
 }
 
 func (p *vanishPart) finish(context.Context) error { return nil }
