@@ -1,0 +1,491 @@
+package vip
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"go.uber.org/goleak"
+
+	"trireme/internal/wan"
+)
+
+const limit = 15 * time.Second
+
+// TestMain makes this program a daemon on an emulated host when it is started as such.
+func TestMain(m *testing.M) {
+	if os.Getenv("VIP_TEST_NODE") != "" {
+		node(os.Stdin, os.Stdout)
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// Both families in one subnet each, as a configuration has them.
+var (
+	rw4, rw6  = netip.MustParsePrefix("10.77.0.100/24"), netip.MustParsePrefix("fd77::100/64")
+	client    = []netip.Prefix{netip.MustParsePrefix("10.77.0.1/24"), netip.MustParsePrefix("fd77::1/64")}
+	bothAddrs = []netip.Addr{rw4.Addr(), rw6.Addr()}
+)
+
+// node carries out commands, one a line, and tells what happens. It answers connections to port 3306 with its name.
+func node(in io.Reader, out io.Writer) {
+	var mu sync.Mutex
+	may, members := true, map[string]string{}
+	say := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(out, format+"\n", args...)
+	}
+	l, err := net.Listen("tcp", "[::]:3306")
+	if err != nil {
+		say("error %v", err)
+		return
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprintln(c, os.Getenv("VIP_TEST_NODE")) // and keeps it
+		}
+	}()
+	m := New(Config{Addresses: []netip.Prefix{rw4, rw6}, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		May:    func(netip.Addr) bool { mu.Lock(); defer mu.Unlock(); return may },
+		Member: func(mac net.HardwareAddr) string { mu.Lock(); defer mu.Unlock(); return members[mac.String()] },
+		Moved:  func(v Move) { say("moved %v held=%v from=%q", v.Addr, v.Held, v.From) }})
+	say("ready")
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		words := strings.Fields(lines.Text())
+		switch words[0] {
+		case "want":
+			m.Want(bothAddrs)
+		case "release":
+			m.Release(bothAddrs)
+			say("released")
+		case "may":
+			mu.Lock()
+			may = words[1] == "yes"
+			mu.Unlock()
+		case "member":
+			mu.Lock()
+			members[words[1]] = words[2]
+			mu.Unlock()
+		case "state":
+			for _, s := range m.States() {
+				say("state %v held=%v %s", s.Prefix, s.Held, s.Problem)
+			}
+		}
+	}
+	m.Close()
+}
+
+// host is one of the cluster with its daemon.
+type host struct {
+	*wan.Host
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.Writer
+	lines chan string
+}
+
+func (h *host) tell(command string) {
+	h.t.Helper()
+	if _, err := fmt.Fprintln(h.in, command); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// await reads what the daemon says until a line has all parts.
+func (h *host) await(parts ...string) string {
+	h.t.Helper()
+	for deadline := time.After(limit); ; {
+		select {
+		case line, ok := <-h.lines:
+			if !ok {
+				h.t.Fatalf("%s ended; waiting for %q", h.Name, parts)
+			}
+			all := true
+			for _, p := range parts {
+				all = all && strings.Contains(line, p)
+			}
+			if all {
+				return line
+			}
+		case <-deadline:
+			h.t.Fatalf("%s: no %q within %v", h.Name, parts, limit)
+		}
+	}
+}
+
+func (h *host) mac() string {
+	var mac string
+	if err := h.Do(func() error {
+		l, err := net.InterfaceByName("eth0")
+		if err == nil {
+			mac = l.HardwareAddr.String()
+		}
+		return err
+	}); err != nil {
+		h.t.Fatal(err)
+	}
+	return mac
+}
+
+// bound says whether the host has the address.
+func (h *host) bound(a netip.Addr) bool {
+	var on string
+	if err := h.Do(func() (err error) { on, err = boundOn(a); return err }); err != nil {
+		h.t.Fatal(err)
+	}
+	return on != ""
+}
+
+type lan struct {
+	*wan.LAN
+	t      *testing.T
+	client *wan.Host
+	next   int
+}
+
+func newLAN(t *testing.T) *lan {
+	t.Helper()
+	l, err := wan.NewLAN()
+	if errors.Is(err, wan.ErrUnavailable) && os.Getenv("TRIREME_REQUIRE_NETNS") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	n := &lan{LAN: l, t: t, next: 10}
+	n.client = n.host("client", client...)
+	return n
+}
+
+func (l *lan) host(name string, addrs ...netip.Prefix) *wan.Host {
+	l.t.Helper()
+	h, err := l.NewHost(name, addrs...)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = l.CloseHost(h) })
+	return h
+}
+
+// node starts a host with a daemon.
+func (l *lan) node(name string) *host {
+	l.t.Helper()
+	l.next++
+	h := &host{Host: l.host(name, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, 0, byte(l.next)}), 24), netip.MustParsePrefix(fmt.Sprintf("fd77::%d/64", l.next))), t: l.t}
+	h.start()
+	return h
+}
+
+func (h *host) start() {
+	h.t.Helper()
+	h.cmd = exec.Command("/proc/self/exe")
+	h.cmd.Env = append(os.Environ(), "VIP_TEST_NODE="+h.Name)
+	h.cmd.Stderr = h.t.Output()
+	in, err1 := h.cmd.StdinPipe()
+	out, err2 := h.cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, h.Do(h.cmd.Start)); err != nil {
+		h.t.Fatal(err)
+	}
+	h.in, h.lines = in, make(chan string, 100)
+	cmd, lines, read := h.cmd, h.lines, make(chan struct{})
+	go func() {
+		defer close(read)
+		defer close(lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	h.t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Process.Kill()
+		<-read
+		_ = cmd.Wait()
+	})
+	h.await("ready")
+}
+
+// dial connects from the client, and returns who answered.
+func (l *lan) dial(a netip.Addr) (net.Conn, string, error) {
+	var c net.Conn
+	err := l.client.Do(func() (err error) {
+		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(a, 3306).String(), time.Second)
+		return err
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	_ = c.SetReadDeadline(time.Now().Add(time.Second))
+	line, err := bufio.NewReader(c).ReadString('\n')
+	return c, strings.TrimSpace(line), err
+}
+
+// reaches waits until the client's connections to an address are answered by a node.
+func (l *lan) reaches(a netip.Addr, name string) net.Conn {
+	l.t.Helper()
+	for deadline := time.Now().Add(limit); ; <-time.After(5 * time.Millisecond) {
+		c, who, err := l.dial(a)
+		if err == nil && who == name {
+			l.t.Cleanup(func() { _ = c.Close() })
+			return c
+		}
+		if c != nil {
+			_ = c.Close()
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatalf("%s is answered by %q (%v), not by %s", a, who, err, name)
+		}
+	}
+}
+
+// TestMove: an address is acquired, and moves; its clients are reset when it goes, and reach the other host at once.
+func TestMove(t *testing.T) {
+	l := newLAN(t)
+	n1, n2 := l.node("n1"), l.node("n2")
+	n1.tell("want")
+	n1.await("moved", "held=true", `from=""`)
+	n1.await("moved", "held=true")
+	for _, a := range bothAddrs {
+		c := l.reaches(a, "n1")
+		if !n1.bound(a) || n2.bound(a) {
+			t.Fatalf("%s: n1 %v, n2 %v", a, n1.bound(a), n2.bound(a))
+		}
+		defer awaitReset(t, c)
+	}
+	n1.tell("release")
+	n1.await("released")
+	for _, a := range bothAddrs {
+		if n1.bound(a) {
+			t.Errorf("%s is still bound", a)
+		}
+	}
+	n2.tell("want")
+	for _, a := range bothAddrs {
+		l.reaches(a, "n2")
+	}
+}
+
+// awaitReset: what waits for an answer learns that there will be none.
+func awaitReset(t *testing.T, c net.Conn) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(limit))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a client of %s whose address went: %v, want a reset", c.RemoteAddr(), err)
+	}
+}
+
+// TestTakeOver: a member that still answers, since its daemon is stopped, loses the address; its own kernel removes it.
+func TestTakeOver(t *testing.T) {
+	l := newLAN(t)
+	n1, n2 := l.node("n1"), l.node("n2")
+	n1.tell("want")
+	for _, a := range bothAddrs {
+		l.reaches(a, "n1")
+	}
+	if err := n1.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	n2.tell("member " + n1.mac() + " n1")
+	n2.tell("want")
+	n2.await("held=true", `from="n1"`)
+	n2.await("held=true", `from="n1"`)
+	for _, a := range bothAddrs {
+		l.reaches(a, "n2")
+	}
+	for deadline := time.Now().Add(limit); n1.bound(rw4.Addr()) || n1.bound(rw6.Addr()); <-time.After(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the stopped host still has the address")
+		}
+	}
+}
+
+// TestKilled: a daemon that is killed leaves the address behind for its lifetime at most, and the next one removes it at its start.
+func TestKilled(t *testing.T) {
+	l := newLAN(t)
+	n1 := l.node("n1")
+	n1.tell("want")
+	for _, a := range bothAddrs {
+		l.reaches(a, "n1")
+	}
+	if err := n1.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	n1.start() // says ready when it has removed what was left
+	for _, a := range bothAddrs {
+		if n1.bound(a) {
+			t.Errorf("%s is still bound", a)
+		}
+	}
+	n1.tell("want")
+	for _, a := range bothAddrs {
+		l.reaches(a, "n1")
+	}
+	if err := n1.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(limit); n1.bound(rw4.Addr()) || n1.bound(rw6.Addr()); <-time.After(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody removes the address")
+		}
+	}
+}
+
+// TestConflict: an address that a foreign host has is not bound, until that host gives it up.
+func TestConflict(t *testing.T) {
+	l := newLAN(t)
+	foreign := &host{Host: l.host("foreign", netip.MustParsePrefix("10.77.0.50/24"), rw4, netip.MustParsePrefix("fd77::50/64"), rw6), t: t}
+	n1 := l.node("n1")
+	n1.tell("want")
+	want := "in use by a host with the MAC " + foreign.mac()
+	for told := map[string]bool{}; len(told) < 2; {
+		n1.tell("state")
+		line := n1.await("state")
+		if strings.Contains(line, "held=true") {
+			t.Fatal(line)
+		}
+		if strings.Contains(line, want) {
+			told[strings.Fields(line)[1]] = true
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	if n1.bound(rw4.Addr()) || n1.bound(rw6.Addr()) {
+		t.Fatal("bound in spite of the conflict")
+	}
+	if err := n1.Do(func() error {
+		for _, f := range Check(t.Context(), []netip.Prefix{rw4, rw6}, "")[1:] {
+			if f.OK || !strings.Contains(f.Outcome, foreign.mac()) {
+				t.Errorf("the check says %+v", f)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := foreign.Do(func() error {
+		eth, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.AddrDel(eth, &netlink.Addr{IPNet: prefixNet(rw4)}), netlink.AddrDel(eth, &netlink.Addr{IPNet: prefixNet(rw6)}))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range bothAddrs {
+		l.reaches(a, "n1")
+	}
+}
+
+func prefixNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// TestMayNot: an address waits until it may be here, and one that may not be renewed goes by itself.
+func TestMayNot(t *testing.T) {
+	l := newLAN(t)
+	n1 := l.node("n1")
+	n1.tell("may no")
+	n1.tell("want")
+	n1.tell("state")
+	if line := n1.await("state"); !strings.Contains(line, "held=false") {
+		t.Fatal(line)
+	}
+	<-time.After(300 * time.Millisecond) // longer than it asks who has it
+	if n1.bound(rw4.Addr()) {
+		t.Fatal("bound although it may not be here")
+	}
+	n1.tell("may yes")
+	l.reaches(rw4.Addr(), "n1")
+	n1.tell("may no")
+	for deadline := time.Now().Add(limit); n1.bound(rw4.Addr()); <-time.After(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it is still here")
+		}
+	}
+}
+
+// TestDefend: a host that claims the address deceives the others for a moment only.
+func TestDefend(t *testing.T) {
+	l := newLAN(t)
+	n1 := l.node("n1")
+	n1.tell("want")
+	for _, a := range bothAddrs {
+		l.reaches(a, "n1")
+		liar := l.host("liar-" + a.String())
+		if err := liar.Do(func() error {
+			i, err := net.InterfaceByName("eth0")
+			if err != nil {
+				return err
+			}
+			w, err := openWire(link{"eth0", i.Index, i.HardwareAddr}, a)
+			if err != nil {
+				return err
+			}
+			defer w.close()
+			if err := w.send(announcements(nil, i.HardwareAddr, a)...); err != nil {
+				return err
+			}
+			mac, err := w.claimed(a, i.HardwareAddr, limit)
+			if err == nil && mac.String() != n1.mac() {
+				err = fmt.Errorf("%v answers", mac)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		l.reaches(a, "n1")
+	}
+}
+
+// TestFind: the interface is found by its subnet, and what keeps it from being found is said.
+func TestFind(t *testing.T) {
+	l := newLAN(t)
+	two := l.host("two", netip.MustParsePrefix("10.77.0.60/24"))
+	if err := l.Plug(two, "eth1", netip.MustParsePrefix("10.78.0.60/24"), netip.MustParsePrefix("10.79.0.60/24")); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Plug(two, "eth2", netip.MustParsePrefix("10.79.0.61/24")); err != nil {
+		t.Fatal(err)
+	}
+	if err := two.Do(func() error {
+		for _, c := range []struct{ addr, iface, want string }{
+			{"10.77.0.100/24", "", "eth0"},
+			{"10.78.0.100/24", "", "eth1"},
+			{"10.79.0.100/24", "eth2", "eth2"},
+			{"10.79.0.100/24", "", "several interfaces have an address in 10.79.0.0/24: eth1, eth2"},
+			{"10.80.0.100/24", "", "no interface of this host has an address in 10.80.0.0/24"},
+			{"10.77.0.100/24", "eth7", "no interface eth7"},
+			{"10.77.0.60/24", "", "no interface of this host"}, // its only address there is the virtual one
+		} {
+			p := netip.MustParsePrefix(c.addr)
+			got, err := find(p, c.iface, []netip.Prefix{p})
+			if got.name != c.want && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%s on %q: %q, %v; want %s", c.addr, c.iface, got.name, err, c.want)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
