@@ -94,6 +94,9 @@ var Points = []Point{
 	{"retire.after-persist", "the end of its reign is on disk, semi-sync is on"},
 	{"retire.done", "it is a follower"},
 
+	// Where clients are led.
+	{"routes.before-view", "the router is about to be told who leads and who follows"},
+
 	// Seeding.
 	{"seed.begin", "a donor is found, this node's data is there"},
 	{"seed.forgotten", "the durable index is 0 on disk, the data is there"},

@@ -83,6 +83,7 @@ type Node struct {
 	feed    *dump.Feed   // nil on a logger
 	guard   *guard.Guard // nil on a logger
 	router  *router.Router
+	routing asker // of the leader, for the router
 	api     *api.Server
 	bin     mysqld.Binary
 	bundle  *pki.Bundle

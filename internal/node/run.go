@@ -300,7 +300,7 @@ func (n *Node) startParts() error {
 		}
 	}
 	n.router = router.New(router.Config{RWListen: n.cfg.RWAddr(), ROListen: n.cfg.ROAddr(),
-		HoldTimeout: time.Duration(n.cfg.Router.HoldTimeout), MaxConns: n.cfg.Router.MaxConns, Logger: n.log})
+		HoldTimeout: time.Duration(n.cfg.Router.HoldTimeout), MaxConns: n.cfg.Router.MaxConns, Confirm: n.confirmRoute, Logger: n.log})
 	if err := n.router.Start(); err != nil {
 		return err
 	}

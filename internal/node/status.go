@@ -12,6 +12,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
+	"trireme/internal/failpoint"
 	"trireme/internal/ha"
 	"trireme/internal/router"
 )
@@ -75,17 +76,20 @@ func (n *Node) myStatus() status {
 	if st.Role == consensus.Leader {
 		s.Rules = n.rules.current()
 	}
-	if l := n.srv.life; l != nil {
-		s.Epoch = fmt.Sprint(l.incarnation)
-	}
-	if n.leadsLocked(&st) {
-		s.Handover = n.serving.phase == ha.PhaseHandover && n.serving.closing
-		if n.takesWritesLocked() {
-			s.OpenTerm = n.serving.term
-			s.Epoch = fmt.Sprintf("%s/%d", s.Epoch, n.serving.term)
-		}
-	}
+	s.Handover = n.leadsLocked(&st) && n.serving.phase == ha.PhaseHandover && n.serving.closing
+	s.OpenTerm, s.Epoch = n.epochLocked(&st)
 	return s
+}
+
+// epochLocked names what mysqld serves now: its incarnation, and the term in which it takes writes, if it does.
+func (n *Node) epochLocked(st *consensus.Status) (openTerm uint64, epoch string) {
+	if l := n.srv.life; l != nil {
+		epoch = fmt.Sprint(l.incarnation)
+	}
+	if !n.leadsLocked(st) || !n.takesWritesLocked() {
+		return 0, epoch
+	}
+	return n.serving.term, fmt.Sprintf("%s/%d", epoch, n.serving.term)
 }
 
 // readyLocked says whether this node's mysqld is judged and fed, and if not why.
@@ -216,6 +220,7 @@ func (n *Node) HandleStatus(from uint64, payload []byte) {
 
 // routes points this node's router at the leader and the followers.
 func (n *Node) routes() {
+	failpoint.Hit("routes.before-view")
 	self := n.myStatus()
 	n.mu.Lock()
 	v, term := n.routerViewLocked(self)
@@ -226,7 +231,8 @@ func (n *Node) routes() {
 	n.router.SetView(v)
 }
 
-// routerViewLocked: the leader is who says that its writes are open in the highest term, unless this node knows of a newer one.
+// routerViewLocked: the leader is who says that its writes are open in the highest term, unless this node knows of a newer one. That this node
+// knows no leader makes nobody one: what it heard last may be seconds old.
 func (n *Node) routerViewLocked(self status) (v router.View, term uint64) {
 	var best status
 	all := []status{self}
@@ -241,7 +247,7 @@ func (n *Node) routerViewLocked(self status) (v router.View, term uint64) {
 		}
 		v.KeepRW = v.KeepRW || s.Handover
 	}
-	if best.OpenTerm != 0 && best.OpenTerm >= n.raft.Term || (best.OpenTerm != 0 && n.raft.Leader == 0) {
+	if best.OpenTerm != 0 && best.OpenTerm >= n.raft.Term {
 		v.RW, term = target(best), best.OpenTerm
 	}
 	for _, s := range all {

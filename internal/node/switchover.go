@@ -303,6 +303,7 @@ const (
 	reqSurvey       uint8 = 8  // body: hold still (JSON bool); answered with a survey
 	reqForce        uint8 = 20 // body order; answered when the node does its part of a failover by hand
 	reqAddress      uint8 = 21 // body config.Member; answered when the settings hold the requester's addresses
+	reqServes       uint8 = 22 // body an epoch; answered without an error when mysqld takes writes in it
 )
 
 type awaitApplied struct {
@@ -349,6 +350,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return nil, n.takeNotPassed(from, body)
 	case reqAddress:
 		return nil, n.takeAddress(ctx, from, body)
+	case reqServes:
+		return nil, n.servesHere(ctx, string(body))
 	case reqForce:
 		return nil, n.takeOrder(body)
 	case reqReinit:

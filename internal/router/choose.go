@@ -98,7 +98,7 @@ func (r *Router) leastLoaded(tried []Target) (best Target, found bool) {
 
 // join dials the target. It gives nil, nil when the view turned against the target meanwhile.
 func (r *Router) join(ctx context.Context, p *port, client *net.TCPConn, t Target) (*link, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.DialTimeout)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a := &attempt{port: p, target: t, cancel: cancel}
 	r.mu.Lock()
@@ -108,7 +108,7 @@ func (r *Router) join(ctx context.Context, p *port, client *net.TCPConn, t Targe
 	}
 	r.dials[a] = struct{}{}
 	r.mu.Unlock()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.Addr)
+	conn, greeting, err := r.reach(ctx, p, t)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.dials, a)
@@ -123,10 +123,44 @@ func (r *Router) join(ctx context.Context, p *port, client *net.TCPConn, t Targe
 		_ = conn.Close()
 		return nil, nil
 	}
-	l := newLink(p, t, client, conn.(*net.TCPConn))
+	l := newLink(p, t, client, conn)
+	l.greeting = greeting
 	r.links[l] = struct{}{}
 	p.stats.Open++
 	return l, nil
+}
+
+// maxGreeting is more than a server's first packet, or its first error.
+const maxGreeting = 1024
+
+// reach dials a target, and makes sure that who serves a read-write connection is whom the view means. A view may be old, and a mysqld that
+// has started again listens at the address of the one before: so the server's first words are waited for, and the target is asked behind
+// them. By then the connection belongs to one incarnation and is in its list of sessions: a fence that comes later cuts it.
+func (r *Router) reach(ctx context.Context, p *port, t Target) (*net.TCPConn, []byte, error) {
+	dialing, cancel := context.WithTimeout(ctx, r.cfg.DialTimeout)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(dialing, "tcp", t.Addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn := c.(*net.TCPConn)
+	if p.readOnly || r.cfg.Confirm == nil {
+		return conn, nil, nil
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	greeting := make([]byte, maxGreeting)
+	n, err := conn.Read(greeting)
+	if err == nil {
+		err = r.cfg.Confirm(ctx, t)
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return conn, greeting[:n], nil
 }
 
 type waited int

@@ -8,8 +8,10 @@
 //
 // The owner tells the router about the cluster with [Router.SetView], as often as it likes; a view equal to the present one costs
 // nothing. A target's Epoch names one stretch of time in which it may serve; it must change with each incarnation of its mysqld and,
-// for the leader, with each term. A connection belongs to the target and epoch that it was opened to. SetView closes, both
-// sides at once and with a reset, every connection whose target the new view does not hold any more:
+// for the leader, with each term. A connection belongs to the target and epoch that it was opened to. A view may come late by any
+// time, and an address outlives who listens there, so no new read-write connection rests on a view alone: Config.Confirm asks the
+// node that leads whether it still does. SetView closes, both sides at once and with a reset, every connection whose target the new
+// view does not hold any more:
 //
 //   - a read-write connection lives while View.RW has its name, address and epoch; a view without RW closes all of them,
 //     unless KeepRW says that the leader is merely unknown;

@@ -13,6 +13,7 @@ type link struct {
 	port           *port
 	target         Target
 	client, server *net.TCPConn
+	greeting       []byte        // read from the server already; empty: nothing was
 	in, out        atomic.Int64  // bytes client to server, server to client
 	done           chan struct{} // closed when both directions have ended and both sockets are closed
 }
@@ -24,6 +25,13 @@ func newLink(p *port, t Target, client, server *net.TCPConn) *link {
 // run copies both ways until both ends have closed or one has failed, and returns the bytes of each direction.
 func (l *link) run() (in, out int64) {
 	defer close(l.done)
+	if len(l.greeting) > 0 {
+		n, err := l.client.Write(l.greeting)
+		l.out.Add(int64(n))
+		if err != nil {
+			l.abort()
+		}
+	}
 	back := make(chan struct{})
 	go func() {
 		defer close(back)

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -55,6 +56,9 @@ type Config struct {
 	MaxConns    int           // default 10000: connections over both ports, held ones included; one more gets error 1040
 	MaxHeld     int           // default 2000: of these, connections waiting for a target
 	Logger      *slog.Logger  // default: slog.Default()
+	// Confirm says whether a target still serves its epoch, as that node itself knows now. It is asked for each new read-write connection,
+	// behind the first bytes of its server; an error makes the client wait and the target be tried again. nil: views are taken at their word.
+	Confirm func(context.Context, Target) error
 }
 
 func (c Config) withDefaults() Config {

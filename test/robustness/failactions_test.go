@@ -45,6 +45,7 @@ func TestFailpointActions(t *testing.T) {
 			sub.carryOut(d, w)
 		})
 	}
+	t.Run("routes.before-view pause", func(t *testing.T) { (&cluster{Cluster: c.Cluster, t: t}).oldView() })
 	t.Log(c.check(w))
 }
 

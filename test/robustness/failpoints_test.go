@@ -147,6 +147,7 @@ var ways = []way{
 	{what: "fence", leader: true, apart: true, provoke: loseQuorum, points: []string{"fence.begin", "drain.before-read-only", "fence.before-kill"}},
 	{what: "switchover", leader: true, apart: true, provoke: switchAway, points: []string{"switchover.begin", "switchover.before-close", "drain.after-read-only",
 		"drain.after-cut", "drain.done", "switchover.drained", "switchover.before-transfer", "switchover.after-transfer", "retire.before-persist", "retire.after-persist", "retire.done"}},
+	{what: "routes", leader: true, points: []string{"routes.before-view@20"}},
 	{what: "seeding, the old data is there", apart: true, provoke: reinit, points: []string{"seed.begin", "seed.forgotten", "seed.receiver-up"}},
 	{what: "seeding, the old data is gone", provoke: reinit, points: []string{"seed.discarded", "seed.copying", "seed.copied", "seed.confirmed", "seed.done"}},
 	{what: "membership, leader", leader: true, apart: true, provoke: demoteOther, points: []string{"conf.before-propose", "conf.after-apply"}},
