@@ -8,12 +8,10 @@ import (
 	"trireme/internal/lab"
 )
 
-// explains says which alarms a fault may raise on the hosts that it hits: a node must end when its disk fails or is full, and so must mysqld; without power both see
-// their files vanish before they are gone themselves; one that is removed has nothing left to do.
+// explains says which alarms a fault may raise on the hosts that it hits: a node must end when its disk fails or is full, and so must mysqld; one that
+// is removed has nothing left to do. A host without power sees nothing of it: its processes are stopped first.
 func (k Kind) explains(a lab.AlarmKind) bool {
 	switch k {
-	case Power:
-		return true
 	case DiskError, DiskFull:
 		return a == lab.DaemonEnded || a == lab.MySQLCrashed
 	case Replace:

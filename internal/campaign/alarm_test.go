@@ -26,7 +26,7 @@ func TestAlarms(t *testing.T) {
 	}
 	defer script.Close()
 	f := &fake{}
-	sys := system{f, f.Names()}
+	sys := system{f, f.Names(), newGrips()}
 	c := campaign{script: script, forgiven: map[string][]Kind{}}
 	after := func(a lab.Alarm, whole bool) error {
 		f.alarms = []lab.Alarm{a}
@@ -44,7 +44,7 @@ func TestAlarms(t *testing.T) {
 		alarm lab.AlarmKind
 		ok    bool
 	}{
-		{KillHost, lab.DaemonEnded, false}, {Power, lab.DaemonEnded, true}, {Power, lab.MySQLCrashed, true}, {DiskError, lab.DaemonEnded, true}, {DiskFull, lab.MySQLCrashed, true},
+		{KillHost, lab.DaemonEnded, false}, {Power, lab.DaemonEnded, false}, {Power, lab.MySQLCrashed, false}, {DiskError, lab.DaemonEnded, true}, {DiskFull, lab.MySQLCrashed, true},
 		{DiskError, lab.RuleBroken, false}, {DiskSlow, lab.DaemonEnded, false}, {Replace, lab.DaemonEnded, true}, {Replace, lab.RuleBroken, false},
 	} {
 		c.forgive([]*strike{{fault: Fault{Kind: s.kind}, hosts: []string{"n1"}}})

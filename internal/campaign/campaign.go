@@ -23,7 +23,7 @@ const NoTopology = "none"
 
 const (
 	// batchSteps is how many steps lie between two checks of everything.
-	batchSteps = 25
+	batchSteps = 40
 	// partTime is how often a line of the state file is written at least.
 	partTime = 10 * time.Minute
 	// startLimit is for a system to be made.
@@ -190,6 +190,9 @@ func (p Part) gaps() (out []string) {
 	if p.Undecided > 0 {
 		out = append(out, fmt.Sprintf("%d histories were not decided", p.Undecided))
 	}
+	for _, e := range p.Errors {
+		out = append(out, "the campaign itself failed: "+e)
+	}
 	return out
 }
 
@@ -228,7 +231,8 @@ func run(ctx context.Context, o Options, sys lab.System) (v Verdict, err error) 
 		switch {
 		case err == nil:
 		case !errors.Is(err, errViolated):
-			return v, err
+			c.failed(err)
+			return v, errors.Join(err, c.note())
 		default:
 			c.violated(err)
 			if o.ours() || len(c.total.Violations)-c.total.Checks >= fruitless {
@@ -252,6 +256,7 @@ type campaign struct {
 
 	began, noted time.Time
 	starts       int
+	attacked     bool // a system has been started
 	part, total  Part
 }
 
@@ -361,6 +366,7 @@ func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	c.attacked = true
 	for c.left(ctx) {
 		if err := c.batch(ctx, sys); err != nil {
 			c.keep(running, shape.Dir)
@@ -378,6 +384,7 @@ func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 
 // attack makes a system breakable, and refuses faults that it does not know.
 func (c *campaign) attack(ctx context.Context, running lab.Running) (sys system, err error) {
+	sys.grips = newGrips()
 	switch r := running.(type) {
 	case lab.Breaker:
 		sys.Breakable, err = r.Break(ctx)
@@ -444,6 +451,16 @@ func (c *campaign) violated(err error) {
 	c.part.Violations, c.total.Violations = append(c.part.Violations, text), append(c.total.Violations, text)
 	fmt.Fprintf(c.script, "%s %s\n", c.clock(), text)
 	c.say("VIOLATION %s", text)
+}
+
+// failed takes an error of the campaign itself down: what it came to, nobody knows. What could not even be started is none.
+func (c *campaign) failed(err error) {
+	if !c.attacked {
+		return
+	}
+	text := fmt.Sprintf("seed %d, after %d faults: %v", c.Seed, c.total.Faults, err)
+	c.part.Errors, c.total.Errors = append(c.part.Errors, text), append(c.total.Errors, text)
+	fmt.Fprintf(c.script, "%s %s\n", c.clock(), text)
 }
 
 // keep what tells how it came about: logs, histories, the clients' log, the transcript.

@@ -169,6 +169,33 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestErrorsLeaveALine: a campaign that cannot go on has shown nothing, and its line in the state file says so.
+func TestErrorsLeaveALine(t *testing.T) {
+	script, err := os.Create(filepath.Join(t.TempDir(), "transcript.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer script.Close()
+	c := campaign{Options: Options{State: filepath.Join(t.TempDir(), StateName), Seed: 7}, lab: &lab.Lab{}, script: script}
+	c.part, c.total = c.newPart(), c.newPart()
+	c.failed(errors.New("no hosts can be emulated"))
+	if err := c.note(); err != nil || len(c.total.Errors) != 0 {
+		t.Fatal(c.total.Errors, err)
+	}
+	c.attacked = true
+	c.failed(errors.New("end of isolate: no such link"))
+	if err := c.note(); err != nil {
+		t.Fatal(err)
+	}
+	parts, err := ReadState(c.State)
+	if err != nil || len(parts) != 1 || len(parts[0].Errors) != 1 || !strings.Contains(parts[0].Errors[0], "no such link") {
+		t.Errorf("%+v %v", parts, err)
+	}
+	if v := (Verdict{Part: c.total}); v.OK() || !strings.Contains(v.String(), "NOT SHOWN") || !strings.Contains(v.String(), "no such link") {
+		t.Error(v)
+	}
+}
+
 func TestRights(t *testing.T) {
 	all, _ := Kinds(nil)
 	for _, c := range []struct {

@@ -65,7 +65,7 @@ type kind struct {
 	whom  []Whom           // one of these, each as likely as it is listed
 	deck  int              // times in a hundred or so faults
 	hold  [2]time.Duration // how long it lasts: between these; zero: it is over at once
-	heavy bool             // the system must be healthy before the next fault
+	heavy bool             // a majority must be healthy before the next fault
 	needs need
 }
 

@@ -106,11 +106,15 @@ func standing(current []Part, b Build) report.Block {
 	case len(s.Violations) > 0:
 		return report.Text(fmt.Sprintf("**%d violations** on the present commit path (`%s`): %s", len(s.Violations), b.CommitPath, strings.Join(s.Violations, "; ")))
 	}
-	if gaps := s.gaps(); len(gaps) > 0 {
-		return report.Text(fmt.Sprintf("**Not shown** on the present commit path (`%s`): %s.", b.CommitPath, strings.Join(gaps, ", ")))
+	besides := ""
+	if s.Undecided > 0 || len(s.Errors) > 0 {
+		besides = fmt.Sprintf(" Not counted: %d faults, because %d histories were not decided by the checkers; and what %d campaigns had done since their last check when they failed themselves.", s.Uncounted, s.Undecided, len(s.Errors))
 	}
-	return report.Text(fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **nothing lost, nothing doubled, no node different, and every fault recovered from**.",
-		b.CommitPath, s.Faults, s.Checks, s.Writes.Acked))
+	if s.Faults == 0 || s.Checks == 0 {
+		return report.Text(fmt.Sprintf("**Not shown** on the present commit path (`%s`): %s.", b.CommitPath, strings.Join(s.gaps(), ", ")))
+	}
+	return report.Text(fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **nothing lost, nothing doubled, no node different, and every fault recovered from**.%s",
+		b.CommitPath, s.Faults, s.Checks, s.Writes.Acked, besides))
 }
 
 func sum(parts []Part) Part {

@@ -37,11 +37,17 @@ func TestReport(t *testing.T) {
 		t.Errorf("what other builds did is counted:\n%s", got)
 	}
 
-	for _, gap := range []func(*Part){func(p *Part) { p.Checks = 0 }, func(p *Part) { p.Faults = 0 }, func(p *Part) { p.Undecided = 1 }} {
+	for _, gap := range []func(*Part){func(p *Part) { p.Checks = 0 }, func(p *Part) { p.Faults = 0 }} {
 		got = drawn(t, []Part{part("a", 3, gap)}, nil, Build{CommitPath: "a"}, "")
 		if !strings.Contains(got, "**Not shown**") || strings.Contains(got, "nothing lost") {
 			t.Errorf("a gap is not said:\n%s", got)
 		}
+	}
+
+	undecided := part("a", 0, func(p *Part) { p.Undecided, p.Uncounted, p.Errors = 2, 7, []string{"disk full"} })
+	got = drawn(t, []Part{part("a", 3, nil), undecided}, nil, Build{CommitPath: "a"}, "")
+	if !strings.Contains(got, ": 3 faults") || !strings.Contains(got, "Not counted: 7 faults, because 2 histories were not decided by the checkers; and what 1 campaigns") {
+		t.Errorf("what is not counted is not said:\n%s", got)
 	}
 
 	parts[0].Violations = []string{"seed 3: a write is lost"}

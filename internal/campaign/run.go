@@ -22,6 +22,7 @@ const (
 	healthyLimit = 90 * time.Second
 	quietAfter   = 20 * time.Second
 	checkLimit   = 5 * time.Minute
+	sickLimit    = 20 * time.Second // for the nodes of a system that has not recovered to become equal
 	provenLimit  = 30 * time.Second // for the rarest workload to get something done, and each node to be read
 	polls        = 10 * time.Millisecond
 	looks        = 200 * time.Millisecond // at all that was done so far
@@ -73,6 +74,9 @@ func (c *campaign) batch(ctx context.Context, sys system) error {
 	err := b.check(work)
 	if errors.Is(err, errViolated) {
 		err = errors.Join(err, c.alarms(sys, false))
+	}
+	if b.counts.Undecided > 0 {
+		b.counts.discount()
 	}
 	if b.counts.Checks > 0 {
 		c.part.add(b.counts)
@@ -137,21 +141,13 @@ func (b *batch) writes(ctx context.Context, since time.Time) error {
 
 // step makes the faults of one, and waits for recovery.
 func (b *batch) step(ctx context.Context, s Step) error {
-	var before lab.Lead
-	err := poll(ctx, writeLimit, "there was no leader", func(ctx context.Context) (err error) {
-		if before, err = b.sys.Leader(ctx); err == nil && !before.Open {
-			err = errors.New("none yet")
-		}
-		return err
-	})
+	before, err := b.leader(ctx)
 	if err != nil {
 		return err
 	}
 	var strikes []*strike
 	err = b.timed(phaseFaults, func() error {
-		for _, f := range s.Faults {
-			strikes = append(strikes, b.sys.hit(ctx, f, before.Name))
-		}
+		strikes = b.hitAll(ctx, s.Faults, before)
 		b.forgive(strikes)
 		return endAll(ctx, strikes)
 	})
@@ -159,30 +155,101 @@ func (b *batch) step(ctx context.Context, s Step) error {
 	if err != nil {
 		return err
 	}
-	ended := time.Now()
-	if err := b.timed(phaseWrites, func() error { return b.writes(ctx, ended) }); err != nil {
-		return err
-	}
-	var after lab.Lead
-	if s.Healthy {
-		err = b.timed(phaseHealthy, func() (err error) {
-			after, err = b.healthy(ctx, quietAfter, errNeedsQuiet)
-			return err
-		})
-		b.lookAround()
-	} else {
-		after, err = b.sys.Leader(ctx)
-	}
+	after, err := b.recover(ctx, s.Rest, strikes)
 	if err == nil || errors.Is(err, errNeedsQuiet) {
-		b.count(strikes, before, after)
+		b.count(strikes, after)
 	}
-	return errors.Join(err, b.alarms(b.sys, s.Healthy && err == nil))
+	return errors.Join(err, b.alarms(b.sys, s.Rest == UntilHealthy && err == nil))
 }
 
-// endAll undoes what lasts, each in its time. Errors of faults that were missed are none.
+// leader that takes writes, as soon as there is one.
+func (b *batch) leader(ctx context.Context) (l lab.Lead, err error) {
+	err = poll(ctx, writeLimit, "there was no leader", func(ctx context.Context) (err error) {
+		if l, err = b.sys.Leader(ctx); err == nil && !l.Open {
+			err = errors.New("none yet")
+		}
+		return err
+	})
+	return l, err
+}
+
+// hitAll makes the faults of a step. One that comes later hits by the roles of that moment, as far as they are known.
+func (b *batch) hitAll(ctx context.Context, faults []Fault, lead lab.Lead) (out []*strike) {
+	for _, f := range faults {
+		if f.Lag > 0 {
+			pause(ctx, f.Lag)
+			if now, err := b.sys.Leader(ctx); err == nil && now.Name != "" {
+				lead = now
+			}
+		}
+		out = append(out, b.sys.hit(ctx, f, lead))
+	}
+	return out
+}
+
+// recover waits as long as the rest says, and returns who leads then.
+func (b *batch) recover(ctx context.Context, r Rest, strikes []*strike) (after lab.Lead, err error) {
+	err = b.timed(phaseWrites, func() error {
+		ended, killed := time.Now(), leadersKilled(strikes)
+		if err := poll(ctx, writeLimit, "nobody took over", func(ctx context.Context) (err error) {
+			after, err = b.sys.Leader(ctx)
+			if err == nil && (!after.Open || slices.ContainsFunc(killed, func(term uint64) bool { return after.Term <= term })) {
+				err = fmt.Errorf("%q leads term %d", after.Name, after.Term)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		if len(killed) > 0 {
+			ended = time.Now() // what the one before it had acknowledged may have been under way
+		}
+		return b.writes(ctx, ended)
+	})
+	if err != nil || r == UntilWrites {
+		return after, err
+	}
+	err = b.timed(phaseHealthy, func() (err error) {
+		if r == UntilMajority {
+			return b.majority(ctx)
+		}
+		after, err = b.healthy(ctx, quietAfter, errNeedsQuiet)
+		return err
+	})
+	b.lookAround()
+	return after, err
+}
+
+// majority waits until one of the nodes is healthy.
+func (b *batch) majority(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, quietAfter)
+	defer cancel()
+	for {
+		well := 0
+		for _, h := range b.sys.all {
+			if ok, err := b.sys.Healthy(ctx, h); err == nil && ok {
+				well++
+			}
+		}
+		if 2*well > len(b.sys.all) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %d of %d nodes are healthy after %v", errNeedsQuiet, well, len(b.sys.all), quietAfter)
+		}
+		pause(ctx, looks)
+	}
+}
+
+// endAll undoes what lasts, each in its time, but members that are added anew last: that takes as long as it takes, and needs the others. Errors of faults that
+// were missed are none.
 func endAll(ctx context.Context, strikes []*strike) error {
 	var errs []error
-	byEnd := slices.SortedFunc(slices.Values(strikes), func(a, b *strike) int { return a.end().Compare(b.end()) })
+	byEnd := slices.SortedFunc(slices.Values(strikes), func(a, b *strike) int {
+		if c := compareBool(a.fault.Kind == Replace, b.fault.Kind == Replace); c != 0 {
+			return c
+		}
+		return a.end().Compare(b.end())
+	})
 	for _, st := range byEnd {
 		if st.err != nil && !errors.Is(st.err, errMissed) {
 			errs = append(errs, fmt.Errorf("%v: %w", st.fault, st.err))
@@ -191,11 +258,22 @@ func endAll(ctx context.Context, strikes []*strike) error {
 			continue
 		}
 		pause(ctx, time.Until(st.end()))
+		st.ended = time.Now()
 		if err := st.undo(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("end of %v: %w", st.fault, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
 
 func (st *strike) end() time.Time { return st.at.Add(st.fault.Hold) }
@@ -222,8 +300,22 @@ func (b *batch) lookAround() {
 	}
 }
 
-// count what happened. A leader was killed if one that was hit led, and another term came of it.
-func (b *batch) count(strikes []*strike, before, after lab.Lead) {
+// leastPartition is how long hosts must have been cut off for a partition to count: Trireme's election timeout, so that somebody had to notice.
+const leastPartition = time.Second
+
+// leadersKilled are the terms that kills ended: each once, however many faults hit its leader.
+func leadersKilled(strikes []*strike) (terms []uint64) {
+	for _, st := range strikes {
+		if st.err == nil && kindOf(st.fault.Kind).class == classKill && slices.Contains(st.hosts, st.lead.Name) && !slices.Contains(terms, st.lead.Term) {
+			terms = append(terms, st.lead.Term)
+		}
+	}
+	return terms
+}
+
+// count what happened. A leader was killed if one that was hit led, and another term came of it. A partition counts if it lasted, a power loss if a disk lost
+// something.
+func (b *batch) count(strikes []*strike, after lab.Lead) {
 	c := &b.counts
 	for _, st := range strikes {
 		if st.err != nil {
@@ -233,14 +325,19 @@ func (b *batch) count(strikes []*strike, before, after lab.Lead) {
 		c.Faults++
 		c.Counts[string(st.fault.Kind)+" "+string(st.whom)]++
 		switch kindOf(st.fault.Kind).class {
-		case classKill:
-			if slices.Contains(st.hosts, before.Name) && after.Term > before.Term {
-				c.LeaderKills++
-			}
 		case classPartition:
-			c.Partitions++
+			if st.ended.Sub(st.at) >= leastPartition {
+				c.Partitions++
+			}
 		case classPower:
-			c.PowerLosses++
+			if len(st.lost) > 0 {
+				c.PowerLosses++
+			}
+		}
+	}
+	for _, term := range leadersKilled(strikes) {
+		if after.Term > term {
+			c.LeaderKills++
 		}
 	}
 }
@@ -262,37 +359,42 @@ func (b *batch) check(ctx context.Context) error {
 			return err
 		}
 		if _, err := b.healthy(ctx, healthyLimit, errViolated); err != nil {
-			return err
+			return errors.Join(err, b.compare(ctx, sickLimit)) // is anything lost besides?
 		}
 		if err := b.alarms(b.sys, true); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(ctx, checkLimit)
-		defer cancel()
-		nodes, err := b.sys.Endpoints()
-		if err != nil {
-			return err
-		}
-		defer demo.CloseEndpoints(nodes)
-		r, err := b.w.Check(ctx, nodes)
-		if err != nil {
-			return fmt.Errorf("%w: the check could not be made: %w", errViolated, err)
-		}
-		b.counts.Checks++
-		b.counts.Writes = r.Counts
-		fmt.Fprintf(b.script, "%s check: %v\n", b.clock(), r)
-		for _, p := range r.Problems {
-			b.counts.Problems[string(p.Kind)]++
-		}
-		for _, u := range r.Undecided {
-			b.say("Not decided: %s", u)
-		}
-		b.counts.Undecided += len(r.Undecided)
-		if len(r.Problems) > 0 {
-			return fmt.Errorf("%w: %v", errViolated, r)
-		}
-		return nil
+		return b.compare(ctx, checkLimit)
 	})
+}
+
+// compare everything, the writers having stopped.
+func (b *batch) compare(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	nodes, err := b.sys.Endpoints()
+	if err != nil {
+		return err
+	}
+	defer demo.CloseEndpoints(nodes)
+	r, err := b.w.Check(ctx, nodes)
+	if err != nil {
+		return fmt.Errorf("%w: the check could not be made: %w", errViolated, err)
+	}
+	b.counts.Checks++
+	b.counts.Writes = r.Counts
+	fmt.Fprintf(b.script, "%s check: %v\n", b.clock(), r)
+	for _, p := range r.Problems {
+		b.counts.Problems[string(p.Kind)]++
+	}
+	for _, u := range r.Undecided {
+		b.say("Not decided: %s", u)
+	}
+	b.counts.Undecided += len(r.Undecided)
+	if len(r.Problems) > 0 {
+		return fmt.Errorf("%w: %v", errViolated, r)
+	}
+	return nil
 }
 
 // transcribe a step.

@@ -13,21 +13,36 @@ type Fault struct {
 	Whom Whom
 	Pick uint32        // which of those that qualify
 	Hold time.Duration // how long it lasts; 0: it is over at once
+	Lag  time.Duration // that it comes behind the one before it in its step
 }
 
 func (f Fault) String() string {
-	if f.Hold == 0 {
-		return fmt.Sprintf("%s %s", f.Kind, f.Whom)
+	text := fmt.Sprintf("%s %s", f.Kind, f.Whom)
+	if f.Hold > 0 {
+		text += fmt.Sprintf(" for %v", f.Hold.Round(10*time.Millisecond))
 	}
-	return fmt.Sprintf("%s %s for %v", f.Kind, f.Whom, f.Hold.Round(10*time.Millisecond))
+	if f.Lag > 0 {
+		text += fmt.Sprintf(" %v later", f.Lag.Round(10*time.Millisecond))
+	}
+	return text
 }
 
-// Step is what happens at once, and how far the system recovers before the next step: until writes go on, or until all of it is healthy.
+// Step is what happens before the system may recover, and how far.
 type Step struct {
-	Number  int // from 1
-	Faults  []Fault
-	Healthy bool
+	Number int // from 1
+	Faults []Fault
+	Rest   Rest
 }
+
+// Rest is how far a system recovers before the next step.
+type Rest string
+
+// The rests.
+const (
+	UntilWrites   Rest = "writes"     // until a write that came behind the faults is acknowledged, by another leader if one was killed
+	UntilMajority Rest = "a majority" // and a majority of the nodes is healthy, so that the next fault meets a system that can stand it
+	UntilHealthy  Rest = "all"        // and all nodes are
+)
 
 func (s Step) String() string {
 	var out []string
@@ -38,8 +53,9 @@ func (s Step) String() string {
 }
 
 const (
-	pairPercent    = 15 // of steps are of two faults at once
-	healthyPercent = 25 // of steps wait until all is healthy
+	pairPercent    = 20 // of steps are of two faults: half of them at once, the others with the second before the system has recovered, as a rule
+	healthyPercent = 5  // of steps wait until all is healthy
+	longestLag     = time.Second
 )
 
 // Schedule deals steps. Two with the same seed and kinds deal the same.
@@ -63,16 +79,26 @@ func NewSchedule(seed uint64, of []Kind) *Schedule {
 func (s *Schedule) Next() Step {
 	s.steps++
 	first := s.draw()
-	step := Step{Number: s.steps, Faults: []Fault{s.fault(first)}, Healthy: first.heavy}
+	step := Step{Number: s.steps, Faults: []Fault{s.fault(first)}, Rest: UntilWrites}
+	heavy := first.heavy
 	if len(s.kinds) > 1 && s.rand.IntN(100) < pairPercent {
 		if second := s.draw(); second.name != first.name {
-			step.Faults = append(step.Faults, s.fault(second))
-			step.Healthy = step.Healthy || second.heavy
+			f := s.fault(second)
+			if s.rand.IntN(2) == 0 {
+				f.Lag = time.Duration(s.rand.Int64N(int64(longestLag)))
+			}
+			step.Faults = append(step.Faults, f)
+			heavy = heavy || second.heavy
 		} else {
 			s.deck = append(s.deck, second) // the next step's
 		}
 	}
-	step.Healthy = step.Healthy || s.rand.IntN(100) < healthyPercent
+	switch {
+	case s.rand.IntN(100) < healthyPercent:
+		step.Rest = UntilHealthy
+	case heavy:
+		step.Rest = UntilMajority
+	}
 	return step
 }
 

@@ -52,7 +52,7 @@ func TestScheduleCoversAll(t *testing.T) {
 		}
 	}
 	roles, classes := map[string]int{}, map[class]int{}
-	pairs, healthy, leaders := 0, 0, 0
+	pairs, lags, healthy, leaders := 0, 0, 0, 0
 	steps := deal(7, all, 5000)
 	for i, s := range steps {
 		if s.Number != i+1 || len(s.Faults) == 0 || len(s.Faults) > 2 {
@@ -63,8 +63,11 @@ func TestScheduleCoversAll(t *testing.T) {
 			if s.Faults[0].Kind == s.Faults[1].Kind {
 				t.Errorf("%v: the same kind twice", s)
 			}
+			if s.Faults[1].Lag > 0 {
+				lags++
+			}
 		}
-		if s.Healthy {
+		if s.Rest == UntilHealthy {
 			healthy++
 		}
 		for _, f := range s.Faults {
@@ -74,8 +77,8 @@ func TestScheduleCoversAll(t *testing.T) {
 			if k.class == classKill && f.Whom != Follower && f.Whom != Logger {
 				leaders++
 			}
-			if k.heavy && !s.Healthy {
-				t.Errorf("%v: the next fault does not wait for a system that is whole", s)
+			if k.heavy && s.Rest == UntilWrites {
+				t.Errorf("%v: the next fault does not wait for a system that can stand it", s)
 			}
 			if f.Hold < k.hold[0] || f.Hold > k.hold[1] {
 				t.Errorf("%v lasts outside of %v", f, k.hold)
@@ -89,8 +92,8 @@ func TestScheduleCoversAll(t *testing.T) {
 			}
 		}
 	}
-	if pairs < len(steps)/20 || pairs > len(steps)/4 || healthy < len(steps)/4 || healthy > len(steps)/2 {
-		t.Errorf("%d pairs and %d waits for health in %d steps", pairs, healthy, len(steps))
+	if pairs < len(steps)/20 || pairs > len(steps)/4 || lags < pairs/3 || lags > pairs*2/3 || healthy < len(steps)/40 || healthy > len(steps)/10 {
+		t.Errorf("%d pairs, %d of them with a lag, and %d waits for health in %d steps", pairs, lags, healthy, len(steps))
 	}
 	// 2,000 leader kills, 500 partitions, 300 power losses
 	if p, l := classes[classPartition], classes[classPower]; leaders*500 > p*2000*2 || p*2000 < leaders*500 || l*2000 < leaders*300 {

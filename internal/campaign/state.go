@@ -37,6 +37,8 @@ type Part struct {
 	Writes      verify.Counts     `json:"writes"`
 	Problems    map[string]int    `json:"problems,omitempty"`  // broken promises found by checks, by kind
 	Undecided   int               `json:"undecided,omitempty"` // what a checker could not decide within its limits
+	Uncounted   int               `json:"uncounted,omitempty"` // faults that were made, and checked by checkers that could not decide
+	Errors      []string          `json:"errors,omitempty"`    // of the campaign itself: it ended with one
 	Violations  []string          `json:"violations,omitempty"`
 	Seconds     map[phase]float64 `json:"seconds"` // where the time went
 }
@@ -85,6 +87,8 @@ func (p *Part) add(o Part) {
 	p.PowerLosses += o.PowerLosses
 	p.Checks += o.Checks
 	p.Undecided += o.Undecided
+	p.Uncounted += o.Uncounted
+	p.Errors = append(p.Errors, o.Errors...)
 	p.Minutes += o.Minutes
 	p.Writes.Attempts += o.Writes.Attempts
 	p.Writes.Acked += o.Writes.Acked
@@ -96,13 +100,22 @@ func (p *Part) add(o Part) {
 	addCounts(p.Seconds, o.Seconds)
 }
 
+// discount the faults of a part whose check did not decide everything.
+func (p *Part) discount() {
+	p.Uncounted += p.Faults
+	p.Faults, p.LeaderKills, p.Partitions, p.PowerLosses = 0, 0, 0, 0
+	clear(p.Counts)
+}
+
 func addCounts[K comparable, N int | float64](to, more map[K]N) {
 	for k, n := range more {
 		to[k] += n
 	}
 }
 
-func (p Part) empty() bool { return p.Faults == 0 && p.Missed == 0 && len(p.Violations) == 0 }
+func (p Part) empty() bool {
+	return p.Faults == 0 && p.Missed == 0 && p.Uncounted == 0 && len(p.Violations) == 0 && len(p.Errors) == 0
+}
 
 // AppendState adds a line to a state file, which is made if it is missing.
 func AppendState(path string, p Part) error { return appendLine(path, p) }

@@ -22,9 +22,12 @@ var errMissed = errors.New("missed")
 // strike is a fault that was made.
 type strike struct {
 	fault Fault
-	hosts []string
-	whom  Whom // by what they were
+	hosts []string // that were hit
+	whom  Whom     // by what they were
+	lead  lab.Lead // as far as was known then
+	lost  []string // power losses: hosts whose disks dropped something
 	at    time.Time
+	ended time.Time                   // when it was undone; zero: it was over at once
 	undo  func(context.Context) error // nil: it does not last
 	err   error
 }
@@ -32,7 +35,8 @@ type strike struct {
 // system is what a campaign hits.
 type system struct {
 	lab.Breakable
-	all []string // hosts, loggers included
+	all   []string // hosts, loggers included
+	grips *grips
 }
 
 func (s system) loggers() []string {
@@ -88,20 +92,20 @@ func (s system) role(f Fault, hosts []string, leader string) Whom {
 }
 
 // hit makes a fault. What lasts must be undone even if it failed in part.
-func (s system) hit(ctx context.Context, f Fault, leader string) *strike {
-	st := &strike{fault: f, at: time.Now()}
-	defer func() { st.whom = s.role(f, st.hosts, leader) }()
+func (s system) hit(ctx context.Context, f Fault, lead lab.Lead) *strike {
+	st, leader := &strike{fault: f, lead: lead, at: time.Now()}, lead.Name
 	switch kindOf(f.Kind).class {
 	case classPartition:
 		st.hosts, st.err = s.partition(st, leader)
-		return st
-	case classPower:
-		st.hosts = s.victims(f, leader)
-		st.err = s.cutPower(st)
+		st.at = time.Now()
+		st.whom = s.role(f, st.hosts, leader)
 		return st
 	}
 	st.hosts = s.victims(f, leader)
+	st.whom = s.role(f, st.hosts, leader)
 	switch f.Kind {
+	case Power:
+		st.err = s.cutPower(st)
 	case Delay, Loss:
 		st.err = s.disturb(st)
 	case DiskFull, DiskSlow, DiskError:
@@ -118,29 +122,40 @@ func (s system) hit(ctx context.Context, f Fault, leader string) *strike {
 var faultsOfLab = map[Kind]lab.Fault{KillMySQL: lab.KillMySQL, KillDaemon: lab.KillDaemon, KillHost: lab.KillHost, KillGroup: lab.KillHost, StopMySQL: lab.StopMySQL, StopDaemon: lab.StopDaemon,
 	StopHost: lab.StopHost, Switchover: lab.Switchover, Replace: lab.Replace, Reseed: lab.Reseed}
 
-// do has the system make the fault on each of the hosts.
+// do has the system make the fault on each of the hosts. One where it could not be made, because what it hits was dead already, is not one of them any more.
 func (s system) do(ctx context.Context, st *strike) {
 	f := faultsOfLab[st.fault.Kind]
-	made := 0
+	var made []string
+	var errs []error
 	for _, h := range st.hosts {
 		if err := s.Do(ctx, f, h); err != nil {
-			st.err = fmt.Errorf("%w: %w", errMissed, err)
+			errs = append(errs, err)
 			continue
 		}
-		made++
+		made = append(made, h)
 	}
-	if made > 0 && made < len(st.hosts) {
-		st.err = nil // one of several was down already
+	switch {
+	case len(made) == 0:
+		st.err = fmt.Errorf("%w: %w", errMissed, errors.Join(errs...))
+	case f != lab.Replace:
+		st.hosts = made
 	}
-	if !f.Lasts() {
-		return
-	}
-	st.undo = func(ctx context.Context) error {
-		var errs []error
-		for _, h := range st.hosts {
-			errs = append(errs, s.Undo(ctx, f, h))
+	switch {
+	case f == lab.Replace: // its answer may have been lost
+		st.undo = func(ctx context.Context) error { return s.Undo(ctx, f, st.hosts[0]) }
+	case f.Lasts():
+		for _, h := range made {
+			s.grips.freeze(h)
 		}
-		return errors.Join(errs...)
+		st.undo = func(ctx context.Context) error {
+			var errs []error
+			for _, h := range made {
+				if s.grips.thaw(h) {
+					errs = append(errs, s.Undo(ctx, f, h))
+				}
+			}
+			return errors.Join(errs...)
+		}
 	}
 }
 
@@ -166,12 +181,12 @@ func (s system) partition(st *strike, leader string) ([]string, error) {
 }
 
 func (s system) cutOff(st *strike, host string, d wan.Direction) error {
-	st.undo = func(context.Context) error { return s.restore([]string{host}, s.all) }
+	s.hold(st, []string{host}, s.all)
 	return s.Network().Isolate(host, d)
 }
 
 func (s system) cutBetween(st *strike, side, other []string) error {
-	st.undo = func(context.Context) error { return s.restore(side, other) }
+	s.hold(st, side, other)
 	var errs []error
 	for _, a := range side {
 		for _, b := range other {
@@ -181,17 +196,24 @@ func (s system) cutBetween(st *strike, side, other []string) error {
 	return errors.Join(errs...)
 }
 
-// restore links between hosts. Of two faults of the same link the end of one is that of both.
-func (s system) restore(side, other []string) error {
-	var errs []error
+// hold links between hosts until the strike is undone, and longer where another one holds them too.
+func (s system) hold(st *strike, side, other []string) {
+	var links [][2]string
 	for _, a := range side {
 		for _, b := range other {
 			if a != b {
-				errs = append(errs, s.Network().Restore(a, b))
+				links = append(links, link(a, b))
 			}
 		}
 	}
-	return errors.Join(errs...)
+	s.grips.take(links)
+	st.undo = func(context.Context) error {
+		var errs []error
+		for _, l := range s.grips.drop(links) {
+			errs = append(errs, s.Network().Restore(l[0], l[1]))
+		}
+		return errors.Join(errs...)
+	}
 }
 
 // How bad links and disks become: up to so much.
@@ -204,7 +226,7 @@ const (
 // disturb makes the links of a host slow or lossy.
 func (s system) disturb(st *strike) error {
 	host, degree := st.hosts[0], float64(st.fault.Pick%100+1)/100
-	st.undo = func(context.Context) error { return s.restore([]string{host}, s.all) }
+	s.hold(st, []string{host}, s.all)
 	var errs []error
 	for _, other := range s.all {
 		switch {
@@ -219,16 +241,17 @@ func (s system) disturb(st *strike) error {
 	return errors.Join(errs...)
 }
 
-func (s system) cutPower(st *strike) error {
+func (s system) cutPower(st *strike) (err error) {
 	dark := s.Breakable.(lab.Dark) // checked before the start
 	st.undo = func(context.Context) error { return dark.GivePower(st.hosts) }
-	return dark.CutPower(st.hosts)
+	st.lost, err = dark.CutPower(st.hosts)
+	return err
 }
 
 // spoil makes a host's disk full, slow or failing.
 func (s system) spoil(st *strike) error {
-	f := faultfs.Fault{Ops: faultfs.Fsync}
-	switch disk := s.Disk(st.hosts[0]).(type) {
+	host, f := st.hosts[0], faultfs.Fault{Ops: faultfs.Fsync}
+	switch disk := s.Disk(host).(type) {
 	case *faultfs.FS:
 		switch st.fault.Kind {
 		case DiskFull:
@@ -238,8 +261,8 @@ func (s system) spoil(st *strike) error {
 		case DiskError:
 			f.Err = syscall.EIO
 		}
-		st.undo = func(context.Context) error { return disk.Inject() }
-		return disk.Inject(f)
+		st.undo = func(context.Context) error { return disk.Inject(s.grips.mend(host, f)...) }
+		return disk.Inject(s.grips.spoil(host, f)...)
 	case interface {
 		Fill() error
 		Drain() error
@@ -247,5 +270,5 @@ func (s system) spoil(st *strike) error {
 		st.undo = func(context.Context) error { return disk.Drain() }
 		return disk.Fill()
 	}
-	return fmt.Errorf("%v: %s has no disk of its own", st.fault, st.hosts[0])
+	return fmt.Errorf("%v: %s has no disk of its own", st.fault, host)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/faultfs"
 	"trireme/internal/lab"
 )
 
@@ -17,6 +18,7 @@ type fake struct {
 	lab.Breakable
 	done   []string
 	fail   string // Do of this host fails
+	loses  bool   // its disks, without power
 	alarms []lab.Alarm
 }
 
@@ -35,9 +37,12 @@ func (f *fake) Undo(_ context.Context, what lab.Fault, host string) error {
 	return nil
 }
 
-func (f *fake) CutPower(hosts []string) error {
+func (f *fake) CutPower(hosts []string) ([]string, error) {
 	f.done = append(f.done, "dark "+strings.Join(hosts, " "))
-	return nil
+	if f.loses {
+		return hosts[:1], nil
+	}
+	return nil, nil
 }
 
 func (f *fake) GivePower(hosts []string) error {
@@ -47,7 +52,7 @@ func (f *fake) GivePower(hosts []string) error {
 
 // TestVictims: roles are told by who leads, and which of several it is by the pick.
 func TestVictims(t *testing.T) {
-	s := system{&fake{}, []string{"l1", "l2", "n1", "n2", "n3"}}
+	s := system{&fake{}, []string{"l1", "l2", "n1", "n2", "n3"}, newGrips()}
 	for _, c := range []struct {
 		whom Whom
 		pick uint32
@@ -72,16 +77,15 @@ func TestVictims(t *testing.T) {
 	}
 }
 
-// TestStrikes: what lasts ends in its time, whatever began first; a fault that cannot be made is missed and not counted; leader kills are counted by what came of
-// them.
+// TestStrikes: what lasts ends in its time, whatever began first; a fault that cannot be made is missed.
 func TestStrikes(t *testing.T) {
 	made := &fake{}
-	s := system{made, made.Names()}
+	s := system{made, made.Names(), newGrips()}
 	ctx := t.Context()
 	strikes := []*strike{
-		s.hit(ctx, Fault{Kind: StopHost, Whom: Leader, Hold: 60 * time.Millisecond}, "n1"),
-		s.hit(ctx, Fault{Kind: Power, Whom: Majority, Hold: 20 * time.Millisecond}, "n1"),
-		s.hit(ctx, Fault{Kind: KillMySQL, Whom: Leader}, "n1"),
+		s.hit(ctx, Fault{Kind: StopHost, Whom: Leader, Hold: 60 * time.Millisecond}, lab.Lead{Name: "n1"}),
+		s.hit(ctx, Fault{Kind: Power, Whom: Majority, Hold: 20 * time.Millisecond}, lab.Lead{Name: "n1"}),
+		s.hit(ctx, Fault{Kind: KillMySQL, Whom: Leader}, lab.Lead{Name: "n1"}),
 	}
 	if err := endAll(ctx, strikes); err != nil {
 		t.Fatal(err)
@@ -91,20 +95,88 @@ func TestStrikes(t *testing.T) {
 		t.Errorf("%q, want %q", made.done, want)
 	}
 	made.fail = "n1"
-	missed := s.hit(ctx, Fault{Kind: KillMySQL, Whom: Leader}, "n1")
-	some := s.hit(ctx, Fault{Kind: KillGroup, Whom: All}, "n1")
-	if err := endAll(ctx, []*strike{missed, some}); err != nil || !errors.Is(missed.err, errMissed) || some.err != nil {
-		t.Errorf("%v, %v, %v", err, missed.err, some.err)
+	missed := s.hit(ctx, Fault{Kind: KillMySQL, Whom: Leader}, lab.Lead{Name: "n1"})
+	some := s.hit(ctx, Fault{Kind: KillGroup, Whom: All}, lab.Lead{Name: "n1"})
+	if err := endAll(ctx, []*strike{missed, some}); err != nil || !errors.Is(missed.err, errMissed) || some.err != nil || !slices.Equal(some.hosts, []string{"n2", "n3"}) {
+		t.Errorf("%v, %v, %v %v", err, missed.err, some.err, some.hosts)
 	}
-	b := batch{counts: Part{Counts: map[string]int{}}}
-	b.count(append(strikes, missed, some), lab.Lead{Name: "n1", Term: 3}, lab.Lead{Name: "n2", Term: 4})
-	c := b.counts
-	if c.Faults != 4 || c.Missed != 1 || c.LeaderKills != 2 || c.PowerLosses != 1 || c.Partitions != 0 || c.Counts["kill-mysqld leader"] != 1 || c.Counts["power majority"] != 1 {
-		t.Errorf("%+v", c)
+}
+
+// TestOverlaps: of two faults that hold the same thing, the end of one is not that of the other; and a member is added anew behind the end of all others.
+func TestOverlaps(t *testing.T) {
+	made := &fake{}
+	s := system{made, made.Names(), newGrips()}
+	const soon, later = 5 * time.Millisecond, 10 * time.Millisecond
+	if err := endAll(t.Context(), []*strike{
+		s.hit(t.Context(), Fault{Kind: Replace, Whom: Leader}, lab.Lead{Name: "n3"}),
+		s.hit(t.Context(), Fault{Kind: StopMySQL, Whom: Leader, Hold: soon}, lab.Lead{Name: "n1"}),
+		s.hit(t.Context(), Fault{Kind: StopHost, Whom: All, Hold: later}, lab.Lead{Name: "n1"}),
+	}); err != nil {
+		t.Fatal(err)
 	}
-	b = batch{counts: Part{Counts: map[string]int{}}}
-	b.count(strikes[2:], lab.Lead{Name: "n1", Term: 3}, lab.Lead{Name: "n1", Term: 3})
-	if b.counts.LeaderKills != 0 {
-		t.Error("a kill that nobody noticed counts as one of the leader")
+	want := []string{"node replaced n3", "mysqld frozen n1", "host frozen n1", "host frozen n2", "host frozen n3", "end of host frozen n1", "end of host frozen n2", "end of host frozen n3", "end of node replaced n3"}
+	if !slices.Equal(made.done, want) {
+		t.Errorf("%q, want %q", made.done, want)
+	}
+	g := newGrips()
+	one, both := [][2]string{link("n2", "n1")}, [][2]string{link("n1", "n2"), link("n1", "n3")}
+	g.take(one)
+	g.take(both)
+	if free := g.drop(one); len(free) != 0 {
+		t.Errorf("%v is restored under a fault", free)
+	}
+	if free := g.drop(both); !slices.Equal(free, both) {
+		t.Errorf("%v is restored, want %v", free, both)
+	}
+	full, slow := faultfs.Full(""), faultfs.Fault{Ops: faultfs.Fsync, Delay: time.Second}
+	g.spoil("n1", full)
+	if now := g.spoil("n1", slow); !slices.Equal(now, []faultfs.Fault{full, slow}) {
+		t.Errorf("with a second fault the disk has %v", now)
+	}
+	if left := g.mend("n1", full); !slices.Equal(left, []faultfs.Fault{slow}) {
+		t.Errorf("after one fault's end the disk has %v", left)
+	}
+}
+
+// TestCount: what counts is what came of a fault.
+func TestCount(t *testing.T) {
+	before, next := lab.Lead{Name: "n1", Term: 3}, lab.Lead{Name: "n2", Term: 4}
+	at := time.Now()
+	kill := func(hosts ...string) *strike {
+		return &strike{fault: Fault{Kind: KillMySQL}, whom: Leader, hosts: hosts, lead: before, at: at}
+	}
+	cut := func(d time.Duration) *strike {
+		return &strike{fault: Fault{Kind: Isolate}, whom: Leader, hosts: []string{"n1"}, at: at, ended: at.Add(d)}
+	}
+	dark := func(lost ...string) *strike {
+		return &strike{fault: Fault{Kind: Power}, whom: Leader, hosts: []string{"n1"}, lost: lost, at: at, ended: at.Add(time.Second)}
+	}
+	for _, c := range []struct {
+		what    string
+		strikes []*strike
+		after   lab.Lead
+		want    [4]int // faults, leader kills, partitions, power losses
+	}{
+		{"a leader", []*strike{kill("n1")}, next, [4]int{1, 1, 0, 0}},
+		{"a leader, and nobody noticed", []*strike{kill("n1")}, before, [4]int{1, 0, 0, 0}},
+		{"a leader that is hit twice", []*strike{kill("n1"), kill("n1", "n3")}, next, [4]int{2, 1, 0, 0}},
+		{"two leaders, one after the other", []*strike{kill("n1"), {fault: Fault{Kind: KillMySQL}, hosts: []string{"n2"}, lead: next}}, lab.Lead{Name: "n1", Term: 5}, [4]int{2, 2, 0, 0}},
+		{"all but the leader, who was dead", []*strike{kill("n2", "n3")}, next, [4]int{1, 0, 0, 0}},
+		{"a leader who was dead", []*strike{{fault: Fault{Kind: KillMySQL}, hosts: []string{"n1"}, lead: before, err: errMissed}}, next, [4]int{}},
+		{"a partition that lasted", []*strike{cut(leastPartition)}, next, [4]int{1, 0, 1, 0}},
+		{"a short one", []*strike{cut(leastPartition - 1)}, next, [4]int{1, 0, 0, 0}},
+		{"disks without power", []*strike{dark("n1")}, next, [4]int{1, 0, 0, 1}},
+		{"disks that lost nothing", []*strike{dark()}, next, [4]int{1, 0, 0, 0}},
+	} {
+		b := batch{counts: Part{Counts: map[string]int{}}}
+		b.count(c.strikes, c.after)
+		if p := b.counts; [4]int{p.Faults, p.LeaderKills, p.Partitions, p.PowerLosses} != c.want {
+			t.Errorf("%s: %+v, want %v", c.what, p, c.want)
+		}
+	}
+	p := Part{Faults: 3, LeaderKills: 2, Partitions: 1, PowerLosses: 1, Counts: map[string]int{"power all": 1}, Checks: 1}
+	p.discount()
+	if p.Uncounted != 3 || p.Faults+p.LeaderKills+p.Partitions+p.PowerLosses+len(p.Counts) != 0 || p.Checks != 1 || p.empty() {
+		t.Errorf("%+v", p)
 	}
 }

@@ -143,10 +143,11 @@ func (f *FS) PowerOff() error {
 	if !f.on {
 		return nil
 	}
-	if err := f.call("PowerOff", Nothing{}, &f.loss); err != nil {
+	var loss Loss // a new one: what is zero is not sent
+	if err := f.call("PowerOff", Nothing{}, &loss); err != nil {
 		return err
 	}
-	f.on = false
+	f.loss, f.on = loss, false
 	return nil
 }
 

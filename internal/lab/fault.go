@@ -2,7 +2,12 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"trireme/internal/verify"
@@ -75,6 +80,38 @@ type Lead struct {
 	Term uint64 // grows with each change
 	Open bool   // it takes writes
 	pid  int    // of its mysqld, where that is what tells terms apart
+}
+
+// killable says why a process cannot be killed any more: there is none, or it has its SIGKILL already and is on its way out.
+func killable(pid int) error {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if pid == 0 || err != nil {
+		return errors.New("it is dead already")
+	}
+	const sigkill = 1 << (syscall.SIGKILL - 1)
+	for line := range strings.Lines(string(b)) {
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch name {
+		case "State":
+			if value[0] == 'Z' || value[0] == 'X' {
+				return errors.New("it is dead already")
+			}
+		case "SigPnd", "ShdPnd":
+			if pending, err := strconv.ParseUint(value, 16, 64); err == nil && pending&sigkill != 0 {
+				return errors.New("it is being killed already")
+			}
+		}
+	}
+	return nil
+}
+
+// kill a process, unless it is dead already.
+func kill(pid int) error {
+	if err := killable(pid); err != nil {
+		return err
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
 }
 
 // Lasts says whether a fault goes on until Undo.

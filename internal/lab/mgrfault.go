@@ -328,7 +328,7 @@ func (b *brokenMGR) Do(ctx context.Context, f Fault, name string) error {
 	n := b.member(name)
 	switch f {
 	case KillMySQL:
-		return n.process().Signal(syscall.SIGKILL)
+		return kill(n.process().PID)
 	case EndNode:
 		return n.process().Signal(syscall.SIGTERM)
 	case StopHost:

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
+	"trireme/internal/demo"
 	"trireme/internal/router"
 	"trireme/internal/verify"
 )
@@ -158,9 +160,9 @@ func (n *naive) look() {
 	n.giveRoles(servers, up)
 }
 
-// giveRoles makes the source take writes and everybody else follow it, whoever has been started since.
+// giveRoles makes everybody follow the source, whoever has been started since, and then has it take writes.
 func (n *naive) giveRoles(servers []*server, up map[*server]bool) {
-	for i, s := range servers {
+	for _, s := range append(servers[1:len(servers):len(servers)], servers[0]) {
 		n.mu.Lock()
 		pid := s.proc.PID
 		done := n.roles[s] == pid
@@ -170,8 +172,8 @@ func (n *naive) giveRoles(servers []*server, up map[*server]bool) {
 		}
 		ctx, cancel := context.WithTimeout(n.ctx, startLimit)
 		var err error
-		if i == 0 {
-			err = errors.Join(n.replication.lead(ctx, s), s.exec(ctx, "SET GLOBAL super_read_only = OFF", "SET GLOBAL read_only = OFF"))
+		if s == servers[0] {
+			err = n.openWrites(ctx, s)
 		} else {
 			err = n.follow(ctx, s, servers[0])
 		}
@@ -179,7 +181,7 @@ func (n *naive) giveRoles(servers []*server, up map[*server]bool) {
 		n.mu.Lock()
 		if err == nil && s.proc.PID == pid {
 			n.roles[s] = pid
-			if i == 0 {
+			if s == servers[0] {
 				n.serve(s)
 			}
 		}
@@ -187,7 +189,23 @@ func (n *naive) giveRoles(servers []*server, up map[*server]bool) {
 	}
 }
 
-// failover promotes the replica with the most transactions.
+// openWrites on a source, but not before a replica acknowledges: an account statement that waits makes every login hang, and with it that of the replica whose
+// acknowledgement it waits for, so that nothing would ever be acknowledged again.
+func (n *naive) openWrites(ctx context.Context, s *server) error {
+	if err := n.replication.lead(ctx, s); err != nil {
+		return err
+	}
+	clients, err := s.status(ctx, "Rpl_semi_sync_source_clients")
+	if err == nil && clients == "0" {
+		err = fmt.Errorf("%s: no replica acknowledges yet", s.host.name) // the next look tries again
+	}
+	if err != nil {
+		return err
+	}
+	return s.exec(ctx, "SET GLOBAL super_read_only = OFF", "SET GLOBAL read_only = OFF")
+}
+
+// failover promotes the replica with the most transactions. It takes writes once others follow it.
 func (n *naive) failover(servers []*server, up map[*server]bool) {
 	var rest []*server
 	for _, s := range servers[1:] {
@@ -205,18 +223,16 @@ func (n *naive) failover(servers []*server, up map[*server]bool) {
 	if err == nil {
 		err = best.exec(ctx, "STOP REPLICA IO_THREAD", "START REPLICA SQL_THREAD", "DO WAIT_FOR_EXECUTED_GTID_SET('"+set+"', 60)", "STOP REPLICA", "RESET REPLICA ALL")
 	}
-	if err == nil {
-		err = errors.Join(n.replication.lead(ctx, best), best.exec(ctx, "SET GLOBAL super_read_only = OFF", "SET GLOBAL read_only = OFF"))
-	}
 	if err != nil {
 		return
 	}
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.servers = append([]*server{best}, without(n.servers, best.host.name)...)
-	clear(n.roles) // the others are to follow it
-	n.roles[best] = best.proc.PID
-	n.serve(best)
+	clear(n.roles)
+	n.missed = 0
+	servers = append([]*server(nil), n.servers...)
+	n.mu.Unlock()
+	n.giveRoles(servers, up)
 }
 
 func (n *naive) Login() verify.Login {
@@ -257,9 +273,9 @@ func (n *naive) Settled(ctx context.Context) (Lead, error) {
 		n.mu.Lock()
 		servers := append([]*server(nil), n.servers...)
 		source := n.lead.Name
-		given := len(n.roles)
+		given := !slices.ContainsFunc(servers, func(s *server) bool { return n.roles[s] != s.proc.PID })
 		n.mu.Unlock()
-		if servers[0].host.name != source || given != len(servers) {
+		if servers[0].host.name != source || !given {
 			return errors.New("roles are not given to all")
 		}
 		for _, s := range servers[1:] {
@@ -313,7 +329,7 @@ func (n *naive) server(name string) *server {
 func (n *naive) Do(_ context.Context, f Fault, name string) error {
 	switch f {
 	case KillMySQL:
-		return n.signal(name, syscall.SIGKILL)
+		return kill(n.Processes(name)[0])
 	case EndNode:
 		return n.signal(name, syscall.SIGTERM)
 	case StopHost:
@@ -352,19 +368,19 @@ func (n *naive) Endpoints() ([]verify.Endpoint, error) {
 }
 
 // CutPower keeps the servers down besides.
-func (n *naive) CutPower(hosts []string) error {
-	var errs []error
-	for _, h := range hosts {
-		s := n.server(h)
-		n.mu.Lock()
-		n.held[s] = true
-		errs = append(errs, s.proc.Signal(syscall.SIGKILL))
-		n.mu.Unlock()
+func (n *naive) CutPower(hosts []string) (lost []string, err error) {
+	disks := map[string]Disk{}
+	var procs []*demo.Process
+	n.mu.Lock()
+	for _, s := range n.servers {
+		if slices.Contains(hosts, s.host.name) {
+			n.held[s] = true
+			disks[s.host.name] = s.host.disk
+			procs = append(procs, s.proc)
+		}
 	}
-	for _, h := range hosts {
-		errs = append(errs, n.Disk(h).PowerOff())
-	}
-	return errors.Join(errs...)
+	n.mu.Unlock()
+	return cutPower(procs, disks)
 }
 
 func (n *naive) GivePower(hosts []string) error {

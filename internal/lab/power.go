@@ -8,20 +8,23 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/faultfs"
 	"trireme/internal/verify"
 )
 
 // Dark is a Breakable whose hosts can lose power: a system that was started with Shape.Disks.
 type Dark interface {
 	Breakable
-	// CutPower kills everything on some hosts and cuts the power of their disks, all in the same moment. Nothing starts there until GivePower.
-	CutPower(hosts []string) error
+	// CutPower stops everything on some hosts in the middle of what it does, cuts the power of their disks and kills what was stopped: nothing on a host sees an
+	// error of its disk. Nothing starts there until GivePower. It returns the hosts whose disks are known to have lost something that was not flushed.
+	CutPower(hosts []string) (lost []string, err error)
 	GivePower(hosts []string) error
 }
 
@@ -41,23 +44,64 @@ type Addressed interface {
 const endLimit = 10 * time.Second
 
 // CutPower: a host whose daemon is not running just then has nothing running, since mysqld dies with its daemon.
-func (t *trireme) CutPower(hosts []string) error {
-	var errs []error
+func (t *trireme) CutPower(hosts []string) (lost []string, err error) {
+	var up []*demo.Node
+	disks := map[string]Disk{}
 	for _, name := range hosts {
 		n, err := t.present(name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		t.Hold(n)
+		disks[name] = t.disks[name]
 		if n.DaemonPID() != 0 {
+			up = append(up, n)
 			t.watch.strike(name)
-			_ = t.SignalHost(n, syscall.SIGKILL) // it may have ended since
 		}
 	}
-	for _, name := range hosts {
-		errs = append(errs, t.disks[name].PowerOff())
+	all := func(s syscall.Signal) {
+		for _, n := range up {
+			_ = t.SignalHost(n, s) // it may have ended since
+		}
 	}
-	return errors.Join(errs...)
+	all(syscall.SIGSTOP)
+	lost, err = cutDisks(disks)
+	all(syscall.SIGKILL)
+	return lost, err
+}
+
+// cutPower of hosts with one process each.
+func cutPower(procs []*demo.Process, disks map[string]Disk) (lost []string, err error) {
+	for _, p := range procs {
+		_ = p.Signal(syscall.SIGSTOP) // it may have ended since
+	}
+	lost, err = cutDisks(disks)
+	for _, p := range procs {
+		_ = p.Signal(syscall.SIGKILL)
+	}
+	return lost, err
+}
+
+// cutDisks off at the same time, and say which of them are known to have lost something.
+func cutDisks(disks map[string]Disk) (lost []string, err error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var errs []error
+	for name, d := range disks {
+		wg.Go(func() {
+			perr := d.PowerOff()
+			f, ok := d.(*faultfs.FS)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, perr)
+			if ok && perr == nil && f.Loss().Bytes() {
+				lost = append(lost, name)
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(lost)
+	return lost, errors.Join(errs...)
 }
 
 func (t *trireme) GivePower(hosts []string) error {

@@ -103,8 +103,8 @@ func (t *trireme) Do(ctx context.Context, f Fault, name string) error {
 	}
 	switch f {
 	case KillDaemon, EndNode, StopDaemon, KillHost, StopHost:
-		if n.DaemonPID() == 0 {
-			return fmt.Errorf("%s has no daemon", name)
+		if err := killable(n.DaemonPID()); err != nil {
+			return fmt.Errorf("%s has no daemon: %w", name, err)
 		}
 	}
 	switch f {
@@ -116,7 +116,7 @@ func (t *trireme) Do(ctx context.Context, f Fault, name string) error {
 		if f == StopMySQL {
 			return syscall.Kill(pid, syscall.SIGSTOP)
 		}
-		return syscall.Kill(pid, syscall.SIGKILL)
+		return kill(pid)
 	case KillDaemon:
 		t.watch.strike(name)
 		return t.Signal(n, syscall.SIGKILL)
