@@ -59,11 +59,11 @@ func (c *verifyClusterCmd) Run(e *env) error {
 	if errors.Is(err, campaign.ErrUsage) {
 		return errUsage{err}
 	}
-	if err != nil {
+	if err != nil && len(v.Errors) == 0 { // nothing was hit
 		return err
 	}
 	if c.JSON {
-		err = printJSON(e.out, v)
+		err = errors.Join(err, printJSON(e.out, v))
 	} else {
 		fmt.Fprint(e.out, v)
 	}

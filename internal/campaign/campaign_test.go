@@ -99,6 +99,10 @@ func TestShortCampaign(t *testing.T) {
 // forgetful is a rival that drops an acknowledged write on all of its servers, and says nothing.
 type forgetful struct{ lab.Running }
 
+func (f forgetful) Testify(ctx context.Context, dir string) error {
+	return f.Running.(lab.Witness).Testify(ctx, dir)
+}
+
 func (f forgetful) Break(ctx context.Context) (lab.Breakable, error) {
 	b, err := f.Running.(lab.Operated).Operate(ctx)
 	return forgetfulBroken{b}, err
@@ -138,6 +142,9 @@ func TestLostWritesAreFound(t *testing.T) {
 	t.Log(v)
 	if v.OK() || v.Problems[string(verify.Lost)] == 0 {
 		t.Errorf("nothing was found: %+v", v.Part)
+	}
+	if log, err := os.ReadFile(filepath.Join(v.Kept, "violation1", "n2.err")); err != nil || !strings.Contains(string(log), "ready for connections") {
+		t.Errorf("of the servers' logs %d bytes were kept: %v", len(log), err)
 	}
 	transcript, err := os.ReadFile(filepath.Join(v.Kept, "transcript.txt"))
 	if err != nil || !strings.Contains(string(transcript), "step 1") || !strings.Contains(v.Repeat, fmt.Sprintf("--seed %d ", v.Seed)) {

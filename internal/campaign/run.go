@@ -24,6 +24,7 @@ const (
 	checkLimit   = 5 * time.Minute
 	sickLimit    = 20 * time.Second // for the nodes of a system that has not recovered to become equal
 	provenLimit  = 30 * time.Second // for the rarest workload to get something done, and each node to be read
+	sameLeader   = time.Second      // a write so long after a leader was killed is not its last one: it is back, in the same term
 	polls        = 10 * time.Millisecond
 	looks        = 200 * time.Millisecond // at all that was done so far
 )
@@ -193,7 +194,8 @@ func (b *batch) recover(ctx context.Context, r Rest, strikes []*strike) (after l
 		ended, killed := time.Now(), leadersKilled(strikes)
 		if err := poll(ctx, writeLimit, "nobody took over", func(ctx context.Context) (err error) {
 			after, err = b.sys.Leader(ctx)
-			if err == nil && (!after.Open || slices.ContainsFunc(killed, func(term uint64) bool { return after.Term <= term })) {
+			old := slices.ContainsFunc(killed, func(term uint64) bool { return after.Term <= term }) && !b.w.Meter().AckedSince(ended.Add(sameLeader))
+			if err == nil && (!after.Open || old) {
 				err = fmt.Errorf("%q leads term %d", after.Name, after.Term)
 			}
 			return err

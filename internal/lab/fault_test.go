@@ -2,6 +2,7 @@ package lab
 
 import (
 	"errors"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -15,11 +16,33 @@ var (
 	_ Operated = (*replication)(nil)
 	_ Dark     = (*trireme)(nil)
 	_ Dark     = (*naive)(nil)
+	_ Dark     = (*brokenMGR)(nil)
+	_ Witness  = (*trireme)(nil)
+	_ Witness  = (*replication)(nil)
+	_ Witness  = (*mgr)(nil)
 	_ Mortal   = (*trireme)(nil)
 	_ Mortal   = (*mgr)(nil)
 	_ Mortal   = (*galera)(nil)
 	_ Mortal   = (*replication)(nil)
 )
+
+// TestKillable: a process is killed once.
+func TestKillable(t *testing.T) {
+	c := exec.Command("sleep", "60")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Wait()
+	if err := kill(c.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := kill(c.Process.Pid); err == nil {
+		t.Error("it is killed again while it dies, or before it is reaped")
+	}
+	if err := kill(0); err == nil {
+		t.Error("nobody is killed, and that is no error")
+	}
+}
 
 // TestChoosePrimary: clients are led to the primary of the newest view in which a majority is ONLINE, by fresh answers only. A restart of the
 // server is a new term.

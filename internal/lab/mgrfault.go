@@ -35,6 +35,7 @@ type brokenMGR struct {
 	members []*member
 	lead    Lead
 	views   map[*member]memberView // the newest answer of each member
+	held    map[*member]bool       // whose hosts have no power
 }
 
 // member of the group. While it is watched its process changes under mu only.
@@ -91,12 +92,13 @@ func (m *mgr) breakWith(ctx context.Context, r *router.Router, addr string) (Bre
 	if m.multi {
 		return nil, fmt.Errorf("%w: a group with several primaries has no leader to be hit", ErrNotHere)
 	}
-	b := &brokenMGR{mgr: m, router: r, login: verify.Login{Addr: verify.Fixed(addr), User: User, Password: Password}, views: map[*member]memberView{}}
+	b := &brokenMGR{mgr: m, router: r, login: verify.Login{Addr: verify.Fixed(addr), User: User, Password: Password}, views: map[*member]memberView{}, held: map[*member]bool{}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	m.broken = b
 	for _, s := range m.servers {
 		b.attend(s)
 	}
+	b.wg.Go(b.refound)
 	_, err := b.Settled(ctx)
 	return b, err
 }
@@ -279,7 +281,7 @@ func (b *brokenMGR) keep(n *member) {
 			return
 		case <-n.process().Done():
 		}
-		for wait := true; wait; wait = b.leads(n) {
+		for wait := true; wait; wait = b.rests(n) {
 			if sleep(b.ctx, restart) != nil {
 				return
 			}
@@ -296,13 +298,6 @@ func (b *brokenMGR) keep(n *member) {
 			return
 		}
 	}
-}
-
-// leads says whether a member is the primary as far as is known.
-func (b *brokenMGR) leads(n *member) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.lead.Name == n.host.name
 }
 
 // help is the operator: START GROUP_REPLICATION on a member that has given up. A server that is back before the group has expelled its

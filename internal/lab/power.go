@@ -282,6 +282,20 @@ func (t *trireme) Testify(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
+// Testify keeps the servers' logs.
+func (r *replication) Testify(_ context.Context, dir string) error { return r.site.testify(dir) }
+
+// Testify keeps the servers' logs.
+func (m *mgr) Testify(_ context.Context, dir string) error { return m.site.testify(dir) }
+
+func (s *site) testify(dir string) error {
+	var errs []error
+	for _, h := range s.hosts {
+		errs = append(errs, copyFile(filepath.Join(h.dir, "error.log"), filepath.Join(dir, h.name+".err")))
+	}
+	return errors.Join(errs...)
+}
+
 // testimony writes one answer down. That a node does not answer is one, too.
 func testimony(ctx context.Context, path string, ask func(context.Context) (any, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, viewLimit)
