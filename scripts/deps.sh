@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks for what `make <goal>` needs and installs only what is missing.
 #   scripts/deps.sh build        Go
-#   scripts/deps.sh test         Go and a MySQL server (scripts/mysql.sh)
+#   scripts/deps.sh test         Go, a MySQL server (scripts/mysql.sh), and what its drivers' tests connect with (scripts/drivers.sh)
 #   scripts/deps.sh bench        the same, sysbench, and MariaDB where it can be had (scripts/mariadb.sh)
 # Progress and errors go to stderr; prints nothing on stdout.
 set -euo pipefail
@@ -35,6 +35,7 @@ case ${1:-build} in
   test)
     need_go
     "$here/mysql.sh" >/dev/null
+    "$here/drivers.sh"
     ;;
   bench)
     need_go

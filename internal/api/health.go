@@ -64,6 +64,7 @@ func primary(h Health, _ *http.Request) (bool, string, error) {
 }
 
 // replica: a follower or learner that serves reads, at most ?lag= behind: a time ("5", "5s", "500ms") or a size ("16MiB").
+// Nothing is within a lag on a node that knows no leader: what was committed since is not known there.
 func replica(h Health, r *http.Request) (bool, string, error) {
 	within, err := withinLag(h, r.URL.Query().Get("lag"))
 	if err != nil {
@@ -74,6 +75,8 @@ func replica(h Health, r *http.Request) (bool, string, error) {
 		return false, "this is a " + h.Role, nil
 	case h.State != StateHealthy || !h.Readable:
 		return false, reason(h, "reads are not served"), nil
+	case !within && h.Leader == "":
+		return false, "no leader is known, so the lag is not either", nil
 	case !within:
 		return false, "it lags more than asked for", nil
 	}
@@ -117,13 +120,17 @@ func reason(h Health, otherwise string) string {
 	return otherwise
 }
 
+// balancerUnits are sizes as recipes for other clusters spell them, where "MB" has always been 1024 kB.
+var balancerUnits = strings.NewReplacer("kB", "KiB", "KB", "KiB", "MB", "MiB", "GB", "GiB")
+
 // withinLag compares with a limit; unknown lag is within none.
 func withinLag(h Health, limit string) (bool, error) {
 	if limit == "" {
 		return true, nil
 	}
+	h.LagKnown = h.LagKnown && h.Leader != ""
 	if strings.HasSuffix(limit, "B") {
-		b, err := config.ParseBytes(limit)
+		b, err := config.ParseBytes(balancerUnits.Replace(limit))
 		if err != nil {
 			return false, Errorf(KindInvalid, "lag: %v", err)
 		}

@@ -33,19 +33,19 @@ func TestHealthChecks(t *testing.T) {
 	dead := leader
 	dead.MySQLAlive = false
 
-	paths := []string{"/primary", "/replica", "/replica?lag=1", "/replica?lag=5s", "/replica?lag=1MiB", "/replica?lag=4MiB", "/read-only", "/health", "/readiness", "/liveness"}
+	paths := []string{"/primary", "/replica", "/replica?lag=1", "/replica?lag=5s", "/replica?lag=1MiB", "/replica?lag=4MiB", "/replica?lag=2MB", "/replica?lag=4MB", "/read-only", "/health", "/readiness", "/liveness"}
 	for _, tc := range []struct {
 		name string
 		h    Health
 		want string // one digit per path: y is 200, n is 503
 	}{
-		{"leader", leader, "ynnnnnyyyy"},
-		{"leader whose writes are not open", opening, "nnnnnnnyyy"},
-		{"leader without mysqld", dead, "ynnnnnynny"},
-		{"follower", follower, "nynynyyyyy"},
-		{"follower catching up", catching, "nnnnnnnnny"},
-		{"follower without a leader", alone, "nynynyyyny"},
-		{"logger", logger, "nnnnnnnyyy"},
+		{"leader", leader, "ynnnnnnnyyyy"},
+		{"leader whose writes are not open", opening, "nnnnnnnnnyyy"},
+		{"leader without mysqld", dead, "ynnnnnnnynny"},
+		{"follower", follower, "nynynynyyyyy"},
+		{"follower catching up", catching, "nnnnnnnnnnny"},
+		{"follower without a leader", alone, "nynnnnnnyyny"},
+		{"logger", logger, "nnnnnnnnnyyy"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := &backend{health: tc.h}

@@ -30,7 +30,9 @@ func (n *Node) Local() api.Health {
 		h.RulesSuspended = n.rules.current().Suspended()
 	}
 	h.Readable = n.srv.state == ha.ServerReady
-	if h.Readable {
+	// Behind what others have committed since, unless a leader is heard. Raft's leader does not tell: a learner never gives up one that it lost.
+	leader := n.peers[st.Leader]
+	if heard := st.Leader == n.id.ID || leader != nil && leader.fresh(); h.Readable && heard {
 		lag, bytes := n.lagLocked()
 		h.LagKnown, h.Lag, h.LagBytes = true, secondsOf(lag), bytes
 	}

@@ -1,0 +1,230 @@
+// Package drivers runs what stands between applications and a cluster of real servers, with a switchover and a failover in the middle.
+//
+// TRIREME_SOAK=1: what is not installed (scripts/drivers.sh) is a failure; TRIREME_BINARY names a trireme to test instead of a new build.
+// -short skips everything.
+package drivers
+
+import (
+	"context"
+	"database/sql"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/demo"
+	"trireme/internal/mysqld"
+)
+
+const (
+	createLimit = 4 * time.Minute
+	healLimit   = 90 * time.Second
+
+	dialLimit      = 5 * time.Second
+	statementLimit = 20 * time.Second
+)
+
+var (
+	binary  string // trireme, built for this run
+	scratch string
+	shared  *demo.Cluster // of all tests, one after the other
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if testing.Short() {
+		return m.Run()
+	}
+	var err error
+	if scratch, err = os.MkdirTemp("", "trireme-drivers-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(scratch)
+	if binary = os.Getenv("TRIREME_BINARY"); binary == "" {
+		binary = filepath.Join(scratch, "trireme")
+		if out, err := exec.Command("go", "build", "-o", binary, "trireme/cmd/trireme").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "building trireme: %v\n%s", err, out)
+			return 1
+		}
+	}
+	defer func() {
+		if shared != nil {
+			shared.Kill()
+		}
+	}()
+	return m.Run()
+}
+
+func soak() bool { return os.Getenv("TRIREME_SOAK") != "" }
+
+// required says whether what is missing on this machine is a failure. In a soak, and where CI says that it is one, everything must run.
+func required() bool { return soak() || os.Getenv("CI") != "" }
+
+// cannot skips what this machine lacks, or fails.
+func cannot(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if required() {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// cluster is the running cluster and the test that uses it.
+type cluster struct {
+	*demo.Cluster
+	t *testing.T
+}
+
+// share gives the cluster, healthy; the first test makes it.
+func share(t *testing.T) *cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("real clusters take long")
+	}
+	if _, err := mysqld.Find(t.Context(), ""); err != nil {
+		if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	if shared == nil {
+		shared = build(t)
+	}
+	c := &cluster{Cluster: shared, t: t}
+	t.Cleanup(c.showLogs)
+	c.healthy()
+	return c
+}
+
+func build(t *testing.T) *demo.Cluster {
+	t.Helper()
+	base, err := demo.FreePortBase(3)
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), createLimit)
+	defer cancel()
+	c, err := demo.Create(ctx, demo.Options{
+		Name: "drivers", Nodes: 3, Dir: filepath.Join(scratch, "cluster"), PortBase: base, Binary: binary,
+		CredentialDir: filepath.Join(scratch, "credentials"),
+		MySQLOptions: map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "256M", "max_allowed_packet": "64M",
+			"local_infile": "ON", "max_connections": "300"},
+		Say: t.Logf,
+	})
+	must(t, err)
+	return c
+}
+
+// showLogs prints the end of every daemon's log after a failure.
+func (c *cluster) showLogs() {
+	if !c.t.Failed() {
+		return
+	}
+	for _, n := range c.Nodes() {
+		if b, err := os.ReadFile(c.LogFile(n)); err == nil {
+			lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+			c.t.Logf("%s:\n%s", c.LogFile(n), strings.Join(lines[max(0, len(lines)-40):], "\n"))
+		}
+	}
+}
+
+// healthy waits until every member is, and returns the leader.
+func (c *cluster) healthy() *demo.Node {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
+	defer cancel()
+	v, err := c.WaitHealthy(ctx)
+	must(c.t, err)
+	return c.Node(v.Leader)
+}
+
+// failover kills the leader's mysqld and returns who leads then.
+func (c *cluster) failover() *demo.Node {
+	c.t.Helper()
+	return c.changed(func(leader *demo.Node) error {
+		c.KillMySQL(leader)
+		return nil
+	})
+}
+
+// switchover moves leadership as planned and returns who leads then.
+func (c *cluster) switchover() *demo.Node {
+	c.t.Helper()
+	return c.changed(func(*demo.Node) error {
+		ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
+		defer cancel()
+		_, err := c.Switchover(ctx, "")
+		return err
+	})
+}
+
+func (c *cluster) changed(how func(leader *demo.Node) error) *demo.Node {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
+	defer cancel()
+	leader := c.healthy()
+	before := c.view(ctx).Term
+	must(c.t, how(leader))
+	v, err := c.WaitTerm(ctx, before)
+	must(c.t, err)
+	return c.Node(v.Leader)
+}
+
+func (c *cluster) view(ctx context.Context) api.ClusterView {
+	c.t.Helper()
+	v, err := c.View(ctx)
+	must(c.t, err)
+	return v
+}
+
+// sql carries out statements on the leader as Trireme's own administrator.
+func (c *cluster) sql(statements ...string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
+	defer cancel()
+	db := c.admin()
+	defer db.Close()
+	for _, s := range statements {
+		if _, err := db.ExecContext(ctx, s); err != nil {
+			c.t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+func (c *cluster) admin() *sql.DB {
+	c.t.Helper()
+	db, err := c.Admin(c.healthy())
+	must(c.t, err)
+	return db
+}
+
+// eventually polls f until it returns nil, and fails the test with its last error at the limit.
+func eventually(t *testing.T, limit time.Duration, what string, f func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v: %v", what, limit, err)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
