@@ -52,6 +52,7 @@ var hints = []struct{ sign, advice string }{
 	{"Permission denied", "mysqld's user may not read or write its folders: give them to that user (mysql.os_user)"},
 	{"error while loading shared libraries", "the mysqld program misses a library: install it, or let scripts/mysql.sh fetch MySQL"},
 	{"Cannot allocate memory", "not enough memory: make innodb_buffer_pool_size smaller in mysql.options"},
+	{"buf0dblwr", "InnoDB's pages and their copies are torn, as by a power loss: re-seed this node with `trireme reinit`"},
 	{"corrupt", "the data directory may be damaged: see mysqld.err, then re-seed this node with `trireme reinit`"},
 }
 

@@ -171,6 +171,7 @@ type serverSlot struct {
 	applier string // why replication from the feed does not run; empty: it does
 	retryAt time.Duration
 	fails   int
+	died    int           // of the last fails, how many in a row were deaths of mysqld during its start
 	problem string        // of the last failed start, judgement or seeding
 	rate    float64       // entries per second applied, when there was last a backlog
 	readyAt time.Duration // when state became ServerReady

@@ -57,7 +57,7 @@ func (n *Node) seedServer(ctx context.Context) {
 	n.srv.seed = seedSlot{}
 	n.publishNow = true
 	if err == nil {
-		n.srv.state, n.srv.problem, n.srv.fails, n.srv.retryAt = ha.ServerOff, "", 0, 0
+		n.srv.state, n.srv.problem, n.srv.fails, n.srv.died, n.srv.retryAt = ha.ServerOff, "", 0, 0, 0
 		return
 	}
 	n.srv.fails++
@@ -439,7 +439,7 @@ func (n *Node) tryReinit() (done bool, err error) {
 	if leads || n.serving.phase != ha.PhaseNone {
 		return false, errors.New("it is the leader")
 	}
-	n.srv.state, n.srv.retryAt, n.srv.fails, n.srv.problem = ha.ServerBehind, 0, 0, "its data was given up by `trireme reinit`"
+	n.srv.state, n.srv.retryAt, n.srv.fails, n.srv.died, n.srv.problem = ha.ServerBehind, 0, 0, 0, "its data was given up by `trireme reinit`"
 	n.publishNow = true
 	n.poke()
 	return true, nil

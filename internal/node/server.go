@@ -61,11 +61,7 @@ func (n *Node) startServer(ctx context.Context) {
 		return
 	}
 	if err != nil {
-		n.srv.state, n.srv.life = ha.ServerOff, nil
-		n.srv.fails++
-		n.srv.retryAt = now() + startRetry*time.Duration(min(n.srv.fails, 10))
-		n.srv.problem = err.Error()
-		n.log.Error("mysqld did not start", "err", err, "attempt", n.srv.fails)
+		n.startFailedLocked(err)
 		return
 	}
 	n.watchLocked(l)
@@ -74,6 +70,32 @@ func (n *Node) startServer(ctx context.Context) {
 	n.publishNow = true
 	n.tasks.Add(1)
 	go func() { defer n.tasks.Done(); n.watch(l) }()
+}
+
+// startFailedLocked has the next attempt wait a little longer each time.
+func (n *Node) startFailedLocked(err error) {
+	n.srv.state, n.srv.life = ha.ServerOff, nil
+	n.srv.fails++
+	n.srv.retryAt = now() + startRetry*time.Duration(min(n.srv.fails, 10))
+	if n.srv.died++; !errors.Is(err, mysqld.ErrExited) {
+		n.srv.died = 0
+	}
+	n.srv.problem = startProblem(err, n.srv.died, n.id.Name)
+	n.log.Error("mysqld did not start", "err", n.srv.problem, "attempt", n.srv.fails)
+}
+
+// stillbornLimit is after how many deaths during a start no more hope is placed in the next one.
+const stillbornLimit = 3
+
+// startProblem words why mysqld did not start, for status, why-not and the log. One that dies again and again before it answers does so because
+// of what is on its disk or in its settings, and no further attempt helps: torn or rotted pages are InnoDB's, and only another node has
+// them whole.
+func startProblem(err error, died int, node string) string {
+	if died < stillbornLimit {
+		return err.Error()
+	}
+	return fmt.Sprintf("mysqld has died %d times in a row while it started. If its own words below are about damaged data, `trireme reinit %s` throws it away and "+
+		"copies another node's: %v", died, node, err)
 }
 
 // watchLocked hands mysqld to the guard.
