@@ -29,6 +29,7 @@ const (
 // commands is the command line. Each field with a Run method is one verb.
 type commands struct {
 	Node       nodeCmd       `cmd:"" help:"Run the daemon of this node in the foreground."`
+	Router     routerCmd     `cmd:"" help:"Run the router alone, on a host without a node."`
 	Init       initCmd       `cmd:"" help:"Make the first node of a new cluster."`
 	Join       joinCmd       `cmd:"" help:"Make one more node of a running cluster."`
 	Leave      leaveCmd      `cmd:"" help:"End the cluster: its servers become a plain source and replicas."`

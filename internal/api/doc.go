@@ -9,6 +9,8 @@
 //	GET  /primary /replica?lag= /read-only /health /liveness /readiness   200 or 503; HEAD and OPTIONS too
 //	GET  /cluster       ClusterView
 //	GET  /member        MemberView of the node that answers
+//	GET  /route         a RouteView in a line, again at each change and as a sign of life, for routers
+//	GET  /serves?epoch= 200: this node takes writes in that epoch, now
 //	GET  /history       []Event
 //	GET  /metrics       Prometheus text
 //	POST /switchover    SwitchoverRequest  -> SwitchoverResult

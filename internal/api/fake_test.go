@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -27,10 +28,35 @@ type backend struct {
 	asked  []string
 	err    error // of the next control verb
 	block  chan struct{}
+	route  RouteView
+	moved  chan struct{} // closed when route has changed
 }
 
 func (b *backend) Local() Health  { b.mu.Lock(); defer b.mu.Unlock(); return b.health }
 func (b *backend) Leader() Leader { b.mu.Lock(); defer b.mu.Unlock(); return b.leader }
+
+func (b *backend) Route() (RouteView, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.route, b.moved
+}
+
+// move changes the route.
+func (b *backend) move(v RouteView) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.moved != nil {
+		close(b.moved)
+	}
+	b.route, b.moved = v, make(chan struct{})
+}
+
+func (b *backend) Serves(_ context.Context, epoch string) error {
+	if rw := b.route.RW; rw == nil || rw.Epoch != epoch {
+		return errors.New("not in that epoch")
+	}
+	return nil
+}
 
 func (b *backend) Self(context.Context) MemberView {
 	return MemberView{Name: b.Local().Name, Role: b.Local().Role, State: b.Local().State}

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -54,6 +55,7 @@ type Server struct {
 	http     *http.Server
 	listener *sniffListener
 	served   chan struct{}
+	stopping chan struct{} // closed when streams are to end
 }
 
 // NewServer makes a server that does not listen yet.
@@ -64,13 +66,14 @@ func NewServer(opts Options) *Server {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	s := &Server{opts: opts, served: make(chan struct{})}
+	s := &Server{opts: opts, served: make(chan struct{}), stopping: make(chan struct{})}
 	s.http = &http.Server{
 		Handler: s.handler(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
 		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		// Failed handshakes and clients that go away are their own business.
 		ErrorLog: slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 	}
+	s.http.RegisterOnShutdown(sync.OnceFunc(func() { close(s.stopping) }))
 	return s
 }
 
@@ -119,6 +122,8 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/metrics", get(metrics.ServeHTTP))
 	mux.Handle("/member", get(s.member))
 	mux.Handle("/cluster", get(s.cluster))
+	mux.Handle("/route", get(s.route))
+	mux.Handle("/serves", get(s.serves))
 	mux.Handle("/history", get(s.history))
 	mux.Handle("/why-not", get(s.whyNot))
 	mux.Handle("/config", s.config())

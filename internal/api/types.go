@@ -479,6 +479,10 @@ type Backend interface {
 	Leader() Leader
 	// Self is this node's part of a ClusterView.
 	Self(ctx context.Context) MemberView
+	// Route is where this node's router leads, and a channel that is closed when that has changed.
+	Route() (RouteView, <-chan struct{})
+	// Serves returns nil if this node's mysqld takes writes in an epoch of RouteTarget, and the lease is held, after the call.
+	Serves(ctx context.Context, epoch string) error
 	// View is the whole cluster, from what this node has heard: it asks nobody.
 	View(ctx context.Context) ClusterView
 	// History is the latest events, oldest first.

@@ -17,7 +17,7 @@ func (n Node) Validate() error {
 }
 
 func (n Node) validate(doc document) error {
-	checks := []func(document) *Error{n.checkNames, n.checkMySQL, n.checkAddresses, n.checkPorts, n.checkRaft, n.checkLog}
+	checks := []func(document) *Error{n.checkNames, n.checkMySQL, n.checkAddresses, n.checkPorts, n.checkRouter, n.checkRaft, n.checkLog}
 	for _, check := range checks {
 		if err := check(doc); err != nil {
 			return err
@@ -92,10 +92,8 @@ func (n Node) checkAddresses(doc document) *Error {
 	if _, err := n.Peer.KnownPeers(); err != nil {
 		return doc.fail("peer.known", err.Error(), `write "db2=host:port db3=host:port"`)
 	}
-	for _, b := range [][2]string{{"mysql.bind", n.MySQL.Bind}, {"router.bind", n.Router.Bind}} {
-		if b[1] == "" || strings.ContainsAny(b[1], " ,/") {
-			return doc.fail(b[0], fmt.Sprintf("%q is not an address", b[1]), `write one address; "0.0.0.0" listens on all`)
-		}
+	if b := n.MySQL.Bind; b == "" || strings.ContainsAny(b, " ,/") {
+		return doc.fail("mysql.bind", fmt.Sprintf("%q is not an address", b), `write one address; "0.0.0.0" listens on all`)
 	}
 	return nil
 }
@@ -191,6 +189,26 @@ func (n Node) checkRaft(doc document) *Error {
 	if least := r.LogMax + 2*r.LogSegment; r.LogLimit != 0 && (r.LogLimit < least || r.LogLimit > 1024*TiB) {
 		return doc.fail("raft.log_limit", fmt.Sprintf("%v is not between raft.log_max with two segments, %v, and 1024TiB", r.LogLimit, least),
 			"\"0B\": as far as the disk goes")
+	}
+	return nil
+}
+
+// checkRouter looks at what a router needs beside a node and alone.
+func (n Node) checkRouter(doc document) *Error {
+	r := n.Router
+	if r.Bind == "" || strings.ContainsAny(r.Bind, " ,/") {
+		return doc.fail("router.bind", fmt.Sprintf("%q is not an address", r.Bind), `write one address; "0.0.0.0" listens on all`)
+	}
+	for _, p := range []struct {
+		key  string
+		port int
+	}{{"router.rw_port", r.RWPort}, {"router.ro_port", r.ROPort}} {
+		if !validPort(p.port) {
+			return doc.fail(p.key, fmt.Sprintf("port %d is not in 1..65535", p.port), "")
+		}
+	}
+	if r.RWPort == r.ROPort {
+		return doc.fail("router.ro_port", fmt.Sprintf("port %d is taken by router.rw_port already", r.ROPort), "give each its own port")
 	}
 	if h := n.Router.HoldTimeout.Std(); h <= 0 || h.Hours() > 1 {
 		return doc.fail("router.hold_timeout", fmt.Sprintf("%v is not between 1ms and 1h", n.Router.HoldTimeout), "")

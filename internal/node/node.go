@@ -83,7 +83,8 @@ type Node struct {
 	feed    *dump.Feed   // nil on a logger
 	guard   *guard.Guard // nil on a logger
 	router  *router.Router
-	routing asker // of the leader, for the router
+	routing asker     // of the leader, for the router
+	news    routeNews // of where the router leads, for routers elsewhere
 	api     *api.Server
 	bin     mysqld.Binary
 	bundle  *pki.Bundle

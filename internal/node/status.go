@@ -229,6 +229,7 @@ func (n *Node) routes() {
 	}
 	n.mu.Unlock()
 	n.router.SetView(v)
+	n.news.tell(v)
 }
 
 // routerViewLocked: the leader is who says that its writes are open in the highest term, unless this node knows of a newer one. That this node

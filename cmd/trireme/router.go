@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"trireme/internal/alone"
+	"trireme/internal/config"
+)
+
+// routerCmd is `trireme router`.
+type routerCmd struct {
+	Config string `type:"path" placeholder:"FILE" default:"/etc/trireme/router.toml" help:"Settings: nodes, ca, [router], [log]. Default: ${default}."`
+	Check  bool   `help:"Only check the settings."`
+}
+
+// Run routes until SIGTERM or SIGINT.
+func (c *routerCmd) Run(e *env) error {
+	cfg, err := config.LoadAlone(c.Config)
+	if err != nil {
+		return err
+	}
+	if c.Check {
+		fmt.Fprintf(e.out, "%s: no mistakes found\n", c.Config)
+		return nil
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
+		return fmt.Errorf("log.level: %w", err) // LoadAlone has checked it
+	}
+	return alone.Run(e.ctx, cfg, slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: level})))
+}

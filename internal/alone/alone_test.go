@@ -1,0 +1,289 @@
+package alone
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/pki"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// node is a node as a router sees it: an API, and something that greets where its mysqld would.
+type node struct {
+	api.Backend // what a router does not ask for is not there
+	name        string
+	mysqld      net.Listener
+	server      *api.Server
+
+	mu      sync.Mutex
+	view    api.RouteView
+	changed chan struct{}
+	epoch   string // in which it takes writes; empty: in none
+}
+
+func (n *node) Metrics() prometheus.Gatherer { return prometheus.NewRegistry() }
+
+func (n *node) Route() (api.RouteView, <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.view, n.changed
+}
+
+func (n *node) Serves(_ context.Context, epoch string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.epoch == "" || n.epoch != epoch {
+		return errors.New("not in that epoch")
+	}
+	return nil
+}
+
+// says sets the view and the epoch.
+func (n *node) says(v api.RouteView, epoch string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	v.Node = n.name
+	n.view, n.epoch = v, epoch
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+func (n *node) target(epoch string) *api.RouteTarget {
+	return &api.RouteTarget{Name: n.name, Addr: n.mysqld.Addr().String(), Epoch: epoch}
+}
+
+func (n *node) stop(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := n.server.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// newNode starts one. Its mysqld greets with the node's name and a line end.
+func newNode(t *testing.T, ca *pki.CA, name string, id uint64) *node {
+	t.Helper()
+	n := &node{name: name, changed: make(chan struct{})}
+	bundle, err := ca.Issue(pki.NodeCert{ID: id, Name: name, Hosts: []string{"127.0.0.1"}}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.server = api.NewServer(api.Options{Name: name, Listen: "127.0.0.1:0", Backend: n, TLS: bundle.ServerTLS()})
+	if err := n.server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if n.mysqld, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := n.mysqld.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte(name + "\n"))
+			t.Cleanup(func() { _ = c.Close() })
+		}
+	}()
+	t.Cleanup(func() {
+		_ = n.mysqld.Close()
+		n.stop(t)
+	})
+	return n
+}
+
+// ports are two free ones.
+func ports(t *testing.T) (rw, ro int) {
+	t.Helper()
+	for _, p := range []*int{&rw, &ro} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		*p = l.Addr().(*net.TCPAddr).Port
+	}
+	return rw, ro
+}
+
+// start runs a router that knows the first node, and returns its ports.
+func start(t *testing.T, ca *pki.CA, known ...*node) (rw, ro string) {
+	t.Helper()
+	a := config.Alone{CA: filepath.Join(t.TempDir(), "ca.crt"), Router: config.Default().Router}
+	if err := os.WriteFile(a.CA, ca.CertPEM(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range known {
+		a.Nodes = append(a.Nodes, n.server.Addr())
+	}
+	a.Bind, a.HoldTimeout = "127.0.0.1", config.Duration(time.Minute)
+	a.RWPort, a.ROPort = ports(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, a, slog.New(slog.DiscardHandler)) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return net.JoinHostPort(a.Bind, strconv.Itoa(a.RWPort)), net.JoinHostPort(a.Bind, strconv.Itoa(a.ROPort))
+}
+
+// connect returns a session and who greeted; it waits for the router to listen.
+func connect(t *testing.T, addr string) (net.Conn, string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+			return c, greeting(t, c)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func greeting(t *testing.T, c net.Conn) string {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil {
+		t.Fatalf("no greeting: %q %v", line, err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// ends waits until a session is closed.
+func ends(t *testing.T, c net.Conn) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the session goes on: %v", err)
+	}
+}
+
+func cluster(t *testing.T) (ca *pki.CA, n1, n2 *node, members []api.RouteNode) {
+	t.Helper()
+	ca, err := pki.NewCA("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n1, n2 = newNode(t, ca, "n1", 1), newNode(t, ca, "n2", 2)
+	return ca, n1, n2, []api.RouteNode{{Name: "n1", API: n1.server.Addr()}, {Name: "n2", API: n2.server.Addr()}}
+}
+
+// TestFollows: a router that was told of one node finds the other, goes with a change of leaders, and ends sessions of the one before.
+func TestFollows(t *testing.T) {
+	ca, n1, n2, members := cluster(t)
+	at := func(term uint64, rw *api.RouteTarget, ro ...*node) api.RouteView {
+		v := api.RouteView{Cluster: "c1", Generation: 1, Term: term, RW: rw, Nodes: members}
+		for _, n := range ro {
+			v.RO = append(v.RO, *n.target("1"))
+		}
+		return v
+	}
+	n1.says(at(1, n1.target("1/1"), n2), "1/1")
+	n2.says(at(1, n1.target("1/1"), n2), "")
+	rw, ro := start(t, ca, n1)
+	first, who := connect(t, rw)
+	if who != "n1" {
+		t.Fatalf("%s greeted, not the leader", who)
+	}
+	if _, who := connect(t, ro); who != "n2" {
+		t.Fatalf("%s greeted, not the follower", who)
+	}
+	// n1 is cut off from n2 and still says what it said; only n2 knows better.
+	n2.says(at(2, n2.target("1/2")), "1/2")
+	ends(t, first)
+	if _, who := connect(t, rw); who != "n2" {
+		t.Fatalf("%s greeted, not the new leader", who)
+	}
+}
+
+// TestStaleView: nobody is led to a node whose view says that it leads and that does not say so when it is asked.
+func TestStaleView(t *testing.T) {
+	ca, n1, n2, members := cluster(t)
+	old := api.RouteView{Cluster: "c1", Generation: 1, Term: 1, RW: n1.target("1/1"), Nodes: members}
+	n1.says(old, "")
+	n2.says(old, "")
+	rw, _ := start(t, ca, n1, n2)
+	var c net.Conn
+	for deadline := time.Now().Add(20 * time.Second); c == nil; {
+		var err error
+		if c, err = net.Dial("tcp", rw); err != nil && time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	if n, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("it was led somewhere: %d bytes, %v", n, err)
+	}
+	n2.says(api.RouteView{Cluster: "c1", Generation: 1, Term: 2, RW: n2.target("1/2"), Nodes: members}, "1/2")
+	if who := greeting(t, c); who != "n2" {
+		t.Fatalf("%s greeted", who)
+	}
+}
+
+// TestNobodyAnswers: without any view open sessions on the read-write port go on, and read-only ones end.
+func TestNobodyAnswers(t *testing.T) {
+	ca, n1, n2, members := cluster(t)
+	v := api.RouteView{Cluster: "c1", Generation: 1, Term: 1, RW: n1.target("1/1"), RO: []api.RouteTarget{*n2.target("1")}, Nodes: members}
+	n1.says(v, "1/1")
+	n2.says(v, "")
+	rw, ro := start(t, ca, n1, n2)
+	writer, _ := connect(t, rw)
+	reader, _ := connect(t, ro)
+	n1.stop(t)
+	n2.stop(t)
+	ends(t, reader)
+	_ = writer.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+	if _, err := writer.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the session on the read-write port ended: %v", err)
+	}
+}
+
+// TestForeignCluster: a node whose certificate is of another CA is not believed, and a file that is no certificate is refused.
+func TestForeignCluster(t *testing.T) {
+	_, n1, _, members := cluster(t)
+	n1.says(api.RouteView{Term: 1, RW: n1.target("1/1"), Nodes: members}, "1/1")
+	other, err := pki.NewCA("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := pki.ClientTLS(other.CertPEM())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := api.NewClient("https://"+n1.server.Addr(), "", client)
+	defer c.Close()
+	if err := c.WatchRoute(t.Context(), func(api.RouteView) { t.Error("a view came through") }); err == nil {
+		t.Fatal("no error")
+	}
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), config.Alone{CA: file}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), file) {
+		t.Fatalf("got %v", err)
+	}
+}

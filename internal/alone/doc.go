@@ -1,0 +1,11 @@
+// Package alone runs a router on a host without a node, beside an application.
+//
+// It follows the views of all nodes at once (GET /route of package api): each is pushed by its node at every change, and repeated as a sign
+// of life. The one with the highest generation and term counts, so a node that is cut off with an old one changes nothing as long as any
+// other is heard, and what was heard longer than api.RouteLimit ago does not count at all. Without any view the router holds: open
+// read-write connections are left alone, because a leader that lost its quorum cuts them itself, new ones wait, and read-only ones end, because nobody
+// says any more whose data has been judged.
+//
+// A view may be old all the same, in the network as in a hung process. So no read-write connection rests on one: the leader itself is asked
+// whether it takes writes in the epoch meant (GET /serves), behind the greeting of its mysqld, as a node's own router does.
+package alone

@@ -1,0 +1,130 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Pace of GET /route.
+const (
+	routeBeat  = 500 * time.Millisecond // an unchanged view is sent again
+	RouteLimit = 4 * routeBeat          // a view that was received longer ago is not to be used: its node is cut off, or hangs
+	routeWrite = 5 * time.Second        // for one view to a slow reader
+)
+
+// RouteView is where connections should go, as one node knows it: what its own router follows. Of the views of several nodes the one
+// with the highest generation and term is right.
+type RouteView struct {
+	Cluster    string        `json:"cluster"`
+	Node       string        `json:"node"` // whose view this is
+	Generation uint64        `json:"generation"`
+	Term       uint64        `json:"term"`
+	RW         *RouteTarget  `json:"rw"`      // the leader with writes open; null: there is none
+	RO         []RouteTarget `json:"ro"`      // healthy followers
+	KeepRW     bool          `json:"keep_rw"` // with rw null: a planned switchover is under way, open connections may stay
+	Nodes      []RouteNode   `json:"nodes"`   // all members
+}
+
+// RouteTarget is a mysqld.
+type RouteTarget struct {
+	Name  string `json:"name"`
+	Addr  string `json:"addr"`  // host:port
+	Epoch string `json:"epoch"` // opaque; another one with each incarnation and, for a leader, each term
+}
+
+// RouteNode is where a member's API is.
+type RouteNode struct {
+	Name string `json:"name"`
+	API  string `json:"api"` // host:port
+}
+
+// route sends the node's view, a JSON document in a line, at once, at each change and as a sign of life, until the client goes away.
+func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Time{}) // no more is read, and the limit of a request would end the stream
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	beat := time.NewTicker(routeBeat)
+	defer beat.Stop()
+	for enc := json.NewEncoder(w); ; {
+		view, changed := s.opts.Backend.Route()
+		_ = conn.SetWriteDeadline(time.Now().Add(routeWrite))
+		if enc.Encode(view) != nil || conn.Flush() != nil || r.Method == http.MethodHead {
+			return
+		}
+		select {
+		case <-changed:
+		case <-beat.C:
+		case <-r.Context().Done():
+			return
+		case <-s.stopping:
+			return
+		}
+	}
+}
+
+// serves answers 200 when this node takes writes in the epoch asked for at this moment, by its lease; else 503.
+func (s *Server) serves(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
+	defer cancel()
+	if err := s.opts.Backend.Serves(ctx, r.URL.Query().Get("epoch")); err != nil {
+		s.fail(w, Errorf(KindNoLeader, "%v", err))
+		return
+	}
+	writeJSON(w, http.StatusOK, struct{}{})
+}
+
+// Serves says whether the asked node takes writes in an epoch at this moment; nil: it does.
+func (c *Client) Serves(ctx context.Context, epoch string) error {
+	return c.do(ctx, http.MethodGet, "/serves?epoch="+url.QueryEscape(epoch), nil, &struct{}{})
+}
+
+// WatchRoute calls f with each view of the asked node, until ctx ends or the node is silent for RouteLimit. It always returns an error.
+func (c *Client) WatchRoute(ctx context.Context, f func(RouteView)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(RouteLimit, func() { cancel(Errorf(KindUnreachable, "%s is silent", c.base)) })
+	defer silence.Stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/route", nil)
+	if err != nil {
+		return Errorf(KindInvalid, "%q is not the address of a node: %v", c.base, err)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return cause(ctx, c.unreachable(ctx, err))
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(res.Body, maxBody))
+		return failure(res.StatusCode, body)
+	}
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, maxBody)
+	for lines.Scan() {
+		var v RouteView
+		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
+			return fmt.Errorf("%s/route: %w", c.base, err)
+		}
+		silence.Reset(RouteLimit)
+		f(v)
+	}
+	err = lines.Err()
+	if err == nil {
+		err = io.EOF
+	}
+	return cause(ctx, c.unreachable(ctx, err))
+}
+
+// cause is why ctx ended, and else err.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}

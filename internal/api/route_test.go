@@ -1,0 +1,102 @@
+package api
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// started is a server of a backend, and a client of it.
+func started(t *testing.T, b *backend) (*Server, *Client) {
+	t.Helper()
+	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b})
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := NewClient(s.Addr(), "", nil)
+	t.Cleanup(func() {
+		c.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			t.Errorf("a stream kept the server from ending: %v", err)
+		}
+	})
+	return s, c
+}
+
+// TestWatchRoute: the view comes at once, changes are pushed, an unchanged one is repeated, and the stream ends with its server.
+func TestWatchRoute(t *testing.T) {
+	b := &backend{}
+	b.move(RouteView{Node: "n1", Term: 1})
+	s, c := started(t, b)
+	views, ended := make(chan RouteView, 100), make(chan error, 1)
+	go func() { ended <- c.WatchRoute(t.Context(), func(v RouteView) { views <- v }) }()
+	next := func() RouteView {
+		t.Helper()
+		select {
+		case v := <-views:
+			return v
+		case err := <-ended:
+			t.Fatal(err)
+		case <-time.After(10 * time.Second):
+			t.Fatal("no view")
+		}
+		panic("unreachable")
+	}
+	if v := next(); v.Term != 1 || v.Node != "n1" {
+		t.Fatalf("first view: %+v", v)
+	}
+	if v := next(); v.Term != 1 {
+		t.Fatalf("no sign of life, but %+v", v)
+	}
+	b.move(RouteView{Node: "n1", Term: 2, RW: &RouteTarget{Name: "n2", Addr: "a:1", Epoch: "5/2"}})
+	for v := next(); v.Term != 2; v = next() {
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Fatal("the stream ended without an error")
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the stream goes on without its server")
+	}
+}
+
+// TestServes: only the epoch that is open passes.
+func TestServes(t *testing.T) {
+	b := &backend{}
+	b.move(RouteView{RW: &RouteTarget{Name: "n1", Epoch: "5/2 &"}})
+	_, c := started(t, b)
+	if err := c.Serves(t.Context(), "5/2 &"); err != nil {
+		t.Error(err)
+	}
+	if err := c.Serves(t.Context(), "5/1"); KindOf(err) != KindNoLeader {
+		t.Errorf("an epoch that is over: %v", err)
+	}
+}
+
+// TestSilentNode: a node that takes the request and says nothing is given up.
+func TestSilentNode(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hang := make(chan struct{})
+	srv := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang })}
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() {
+		close(hang)
+		_ = srv.Close()
+	})
+	c := NewClient(l.Addr().String(), "", nil)
+	defer c.Close()
+	if err := c.WatchRoute(t.Context(), func(RouteView) {}); KindOf(err) != KindUnreachable {
+		t.Fatalf("got %v", err)
+	}
+}

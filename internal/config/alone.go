@@ -1,0 +1,98 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// Alone is the settings of a router that runs beside an application, without a node.
+type Alone struct {
+	Nodes []string // host:port of nodes' APIs; one that answers tells of all others
+	CA    string   // absolute path of the cluster's CA certificate
+	Router
+	Log Log
+}
+
+// LoadAlone reads and validates a router's file. The first mistake is returned as an *Error.
+func LoadAlone(path string) (Alone, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Alone{}, &Error{File: path, What: "no such file", Advice: "name one with --config; docs/ops/router.md shows what belongs in it"}
+	}
+	if err != nil {
+		return Alone{}, err
+	}
+	return ParseAlone(path, data)
+}
+
+// ParseAlone is LoadAlone for text already read. [router] and [log] hold what they do in a node's file.
+func ParseAlone(path string, data []byte) (Alone, error) {
+	doc := document{file: path, lines: strings.Split(string(data), "\n")}
+	var tree map[string]any
+	if _, err := toml.Decode(string(data), &tree); err != nil {
+		var pe toml.ParseError
+		if errors.As(err, &pe) {
+			return Alone{}, &Error{File: path, Line: pe.Position.Line, What: "not valid TOML: " + pe.Message}
+		}
+		return Alone{}, &Error{File: path, What: err.Error()}
+	}
+	var a Alone
+	if err := a.takeNodes(tree["nodes"], doc); err != nil {
+		return Alone{}, err
+	}
+	if err := a.takeCA(tree["ca"], doc); err != nil {
+		return Alone{}, err
+	}
+	delete(tree, "nodes")
+	delete(tree, "ca")
+	for key := range tree {
+		if key != "router" && key != "log" {
+			return Alone{}, doc.fail(key, "unknown setting of a router", "there are: nodes, ca, [router], [log]; see docs/ops/router.md")
+		}
+	}
+	n := Default()
+	if err := bind(&n, tree, doc); err != nil {
+		return Alone{}, err
+	}
+	a.Router, a.Log = n.Router, n.Log
+	for _, check := range []func(document) *Error{n.checkRouter, n.checkLog} {
+		if err := check(doc); err != nil {
+			return Alone{}, err
+		}
+	}
+	return a, nil
+}
+
+func (a *Alone) takeNodes(value any, doc document) error {
+	list, ok := value.([]any)
+	if !ok || len(list) == 0 {
+		return doc.fail("nodes", "is missing", `add a line: nodes = ["db1:8008", "db2:8008", "db3:8008"]`)
+	}
+	for _, v := range list {
+		addr, _ := v.(string)
+		if err := CheckAdvertise(addr); err != nil {
+			return doc.fail("nodes", fmt.Sprintf("%v is not host:port of a node's API", v), "")
+		}
+		a.Nodes = append(a.Nodes, addr)
+	}
+	return nil
+}
+
+func (a *Alone) takeCA(value any, doc document) error {
+	path, _ := value.(string)
+	if path == "" {
+		return doc.fail("ca", "is missing", `copy tls/ca.pem of any node here, and add a line: ca = "/etc/trireme/ca.pem"`)
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(doc.file), path)
+	}
+	abs, err := filepath.Abs(path)
+	a.CA = abs
+	return err
+}

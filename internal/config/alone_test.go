@@ -1,0 +1,51 @@
+package config
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseAlone(t *testing.T) {
+	good := `nodes = ["db1:8008", "[::1]:8008"]
+ca = "ca.crt"
+[router]
+bind = "127.0.0.1"
+rw_port = 3306
+hold_timeout = "3s"
+[log]
+level = "warn"
+`
+	a, err := ParseAlone("/etc/trireme/router.toml", []byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.CA != "/etc/trireme/ca.crt" || len(a.Nodes) != 2 || a.RWPort != 3306 || a.ROPort != Default().Router.ROPort || a.Bind != "127.0.0.1" ||
+		a.HoldTimeout.Std() != 3*time.Second || a.Log.Level != "warn" {
+		t.Fatalf("%+v", a)
+	}
+	for _, tc := range []struct{ old, new, want string }{
+		{`nodes = ["db1:8008", "[::1]:8008"]`, "", `nodes: is missing; add a line`},
+		{`"db1:8008"`, `"db1"`, `router.toml:1: nodes: db1 is not host:port`},
+		{`"db1:8008"`, `7`, `router.toml:1: nodes: 7 is not host:port`},
+		{`ca = "ca.crt"`, "", `ca: is missing; copy tls/ca.pem`},
+		{`[log]`, "[mysql]\nport = 1\n[log]", `router.toml:7: mysql: unknown setting of a router`},
+		{`rw_port`, `rw_prot`, `router.toml:5: router.rw_prot: unknown setting; did you mean router.rw_port?`},
+		{`rw_port = 3306`, `rw_port = 6447`, `router.ro_port: port 6447 is taken by router.rw_port`},
+		{`rw_port = 3306`, `rw_port = 0`, `router.toml:5: router.rw_port: port 0 is not`},
+		{`"127.0.0.1"`, `""`, `router.toml:4: router.bind`},
+		{`"3s"`, `"2h"`, `router.toml:6: router.hold_timeout`},
+		{`"warn"`, `"loud"`, `router.toml:8: log.level`},
+		{`ca = `, `ca : `, `router.toml:2: not valid TOML`},
+	} {
+		_, err := ParseAlone("/etc/trireme/router.toml", []byte(strings.Replace(good, tc.old, tc.new, 1)))
+		var e *Error
+		if !errors.As(err, &e) || !strings.Contains(e.Error(), tc.want) {
+			t.Errorf("%s: got %v, want %s", tc.new, err, tc.want)
+		}
+	}
+	if _, err := LoadAlone("/nowhere/router.toml"); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Error(err)
+	}
+}

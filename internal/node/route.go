@@ -1,0 +1,64 @@
+package node
+
+import (
+	"context"
+	"reflect"
+	"sync"
+
+	"trireme/internal/api"
+	"trireme/internal/router"
+)
+
+// routeNews tells those who follow this node's view from elsewhere that it has changed.
+type routeNews struct {
+	mu      sync.Mutex
+	last    router.View
+	changed chan struct{} // closed, and replaced, at each change; nil: nobody has asked yet
+}
+
+func (r *routeNews) next() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.changed == nil {
+		r.changed = make(chan struct{})
+	}
+	return r.changed
+}
+
+// tell takes the present view, as often as the caller likes.
+func (r *routeNews) tell(v router.View) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if reflect.DeepEqual(r.last, v) {
+		return
+	}
+	r.last = v
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
+}
+
+// Route implements api.Backend. The view is made anew for each call, so that a loop of this node that hangs passes nothing old off as new.
+func (n *Node) Route() (api.RouteView, <-chan struct{}) {
+	changed := n.news.next() // before the view is made: no change is missed
+	self := n.myStatus()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	v, _ := n.routerViewLocked(self)
+	out := api.RouteView{Cluster: n.id.Cluster, Node: n.id.Name, Generation: n.generation.NumberOf(), Term: self.Member.Raft.Term,
+		KeepRW: v.KeepRW, RO: []api.RouteTarget{}}
+	if v.RW != nil {
+		out.RW = (*api.RouteTarget)(v.RW)
+	}
+	for _, t := range v.RO {
+		out.RO = append(out.RO, api.RouteTarget(t))
+	}
+	for _, m := range n.cluster.Members {
+		out.Nodes = append(out.Nodes, api.RouteNode{Name: m.Name, API: m.API})
+	}
+	return out, changed
+}
+
+// Serves implements api.Backend.
+func (n *Node) Serves(ctx context.Context, epoch string) error { return n.servesHere(ctx, epoch) }
