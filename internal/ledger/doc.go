@@ -5,5 +5,5 @@
 //     follows a barrier, and that an incarnation serves one term (S6, S7, S12).
 //   - Ack says whether a committed entry may release mysqld's waiting sessions (S1).
 //   - Scanner finds the log's transactions, Judge compares them with what InnoDB holds after a start (S5).
-//   - PurgePoint and BoundPoint say how much of the log nobody can need any more (S8).
+//   - PurgePoint and BoundPoint say how much of the log nobody can need any more, Census whose vote and whose data may go (S8).
 package ledger

@@ -2,12 +2,12 @@ package node
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/internal/ledger"
 )
 
 // Limits of changes of the membership.
@@ -18,114 +18,54 @@ const (
 	promoteLearnerLag = 1024             // entries that a learner may be behind when it is made a voter
 )
 
-// census is what the leader knows of everybody when a change of the membership is weighed.
-type census struct {
-	nodes map[uint64]censusNode
-	whole bool // this node's log begins at its first entry, and the cluster began empty
-}
-
-type censusNode struct {
-	name  string
-	voter bool // in raft's membership now
-	live  bool
-	data  bool // has a mysqld
-	ready bool // whose data is judged and fed
-}
+// census is ledger's, with an operator's words for what it finds.
+type census struct{ ledger.Census }
 
 func (n *Node) census() census {
 	st := n.cons.Status()
 	begin := n.rlog.Boundary()
 	v := n.view()
-	c := census{nodes: map[uint64]censusNode{}, whole: begin.Index == 0 && begin.GTIDs.Empty()}
-	c.nodes[n.id.ID] = censusNode{name: n.id.Name, voter: contains(st.Voters, n.id.ID), live: true,
-		data: n.id.Role != config.RoleLogger, ready: n.myStatus().Ready}
+	c := ledger.Census{Nodes: map[uint64]ledger.CensusNode{}, Whole: begin.Index == 0 && begin.GTIDs.Empty()}
+	c.Nodes[n.id.ID] = ledger.CensusNode{Name: n.id.Name, Voter: contains(st.Voters, n.id.ID), Live: true,
+		Data: n.id.Role != config.RoleLogger, Ready: n.myStatus().Ready}
 	for _, p := range v.Peers {
-		c.nodes[p.ID] = censusNode{name: p.Name, voter: contains(st.Voters, p.ID), live: p.Live, data: p.Data, ready: p.Live && p.Ready}
+		c.Nodes[p.ID] = ledger.CensusNode{Name: p.Name, Voter: contains(st.Voters, p.ID), Live: p.Live, Data: p.Data, Ready: p.Live && p.Ready}
 	}
-	return c
-}
-
-// count is a census in figures.
-type count struct {
-	voters, liveVoters int
-	holders            int // voters with healthy data
-	donors             int // members with healthy data
-}
-
-// without counts everybody but one; 0 counts all.
-func (c census) without(id uint64) count { return c.with(nil, []uint64{id}) }
-
-// with counts everybody but out, and counts the votes of in as well.
-func (c census) with(in, out []uint64) count {
-	var k count
-	for i, s := range c.nodes {
-		if slices.Contains(out, i) {
-			continue
-		}
-		if s.voter || slices.Contains(in, i) {
-			k.voters++
-			if s.live {
-				k.liveVoters++
-			}
-			if s.data && s.ready {
-				k.holders++
-			}
-		}
-		if s.data && s.ready {
-			k.donors++
-		}
-	}
-	return k
+	return census{c}
 }
 
 // majority of a number of voters.
 func majority(voters int) int { return voters/2 + 1 }
 
-// holds says whether every majority of some voters has one with healthy data among them, or the whole log (S8).
-func (c census) holds(voters, holders int) bool { return c.whole || voters-holders < majority(voters) }
-
-// keptWithout: every majority holds the data although id's is gone and its vote stays.
-func (c census) keptWithout(id uint64) bool {
-	k := c.without(id)
-	voters := k.voters
-	if c.nodes[id].voter {
-		voters++
-	}
-	return c.holds(voters, k.holders)
-}
-
 func (c census) whyNotKept(id uint64) string {
-	k := c.without(id)
-	return fmt.Sprintf("healthy data is on %d other voters, and a majority of voters could come together that has none", k.holders)
+	return fmt.Sprintf("healthy data is on %d other voters, and a majority of voters could come together that has none", c.Without(id).Holders)
 }
 
 // mayLeave says why the voters out must keep their votes when in get one at the same moment, nil if they need not.
 func (c census) mayLeave(in, out []uint64) error {
 	names := make([]string, len(out))
 	for i, id := range out {
-		names[i] = c.nodes[id].name
+		names[i] = c.Nodes[id].Name
 	}
 	who := strings.Join(names, " ")
-	now, k := c.with(nil, nil), c.with(in, out)
-	need := majority(k.voters)
-	switch {
-	case len(out) == 0:
-		return nil
-	case now.liveVoters < majority(now.voters):
-		return api.Errorf(api.KindNoLeader, "there is no quorum now: %d of %d voters answer", now.liveVoters, now.voters).
+	now, k := c.Without(0), c.With(in, out)
+	switch c.Leave(in, out) {
+	case ledger.NoQuorum:
+		return api.Errorf(api.KindNoLeader, "there is no quorum now: %d of %d voters answer", now.LiveVoters, now.Voters).
 			With("bring back those that are down; without a majority nothing can be changed")
-	case k.voters == 0 && len(out) == 1:
-		return api.Errorf(api.KindConflict, "%s is the only voter: without it there is no cluster", who)
-	case k.voters == 0:
+	case ledger.NoVoters:
+		if len(out) == 1 {
+			return api.Errorf(api.KindConflict, "%s is the only voter: without it there is no cluster", who)
+		}
 		return api.Errorf(api.KindConflict, "%s are all voters: without them there is no cluster", who)
-	case k.liveVoters < need:
+	case ledger.LeftBehind:
 		return api.Errorf(api.KindConflict, "without %s there would be no quorum: %d of the other %d voters answer, %d are needed",
-			who, k.liveVoters, k.voters, need).With("bring back the voters that are down, or add another one, and try again")
-	case k.holders == 0:
+			who, k.LiveVoters, k.Voters, majority(k.Voters)).With("bring back the voters that are down, or add another one, and try again")
+	case ledger.NoHolder:
 		return api.Errorf(api.KindConflict, "no other voter than %s has healthy data", who).With("add a data node first: trireme add")
-	case !c.holds(k.voters, k.holders) && c.holds(now.voters, now.holders):
+	case ledger.DataNeeded:
 		return api.Errorf(api.KindConflict, "the data of %s is needed: without it healthy data is on %d voters, "+
-			"and a majority of voters could come together that has none", who, k.holders).
+			"and a majority of voters could come together that has none", who, k.Holders).
 			With("add a data node first, or bring back those that are down")
 	}
 	return nil
@@ -142,8 +82,8 @@ func memberOf(c *config.Cluster, name string) (config.Member, error) {
 
 // memberResult tells an operator what the cluster can bear now.
 func (n *Node) memberResult(version uint64, name, message string) api.MemberResult {
-	k := n.census().without(0)
-	return api.MemberResult{Name: name, Message: message, Version: version, Voters: k.voters, Survives: max(0, k.voters-majority(k.voters))}
+	k := n.census().Without(0)
+	return api.MemberResult{Name: name, Message: message, Version: version, Voters: k.Voters, Survives: max(0, k.Voters-majority(k.Voters))}
 }
 
 // editMember changes one member's record.

@@ -3,27 +3,29 @@ package node
 import (
 	"strings"
 	"testing"
+
+	"trireme/internal/ledger"
 )
 
 // testCensus reads "1 2 3- 4l 5L": voters with healthy data, - one that is down, ? one whose data is not ready, l a logger, L a
 // learner with healthy data.
 func testCensus(text string, whole bool) census {
-	c := census{nodes: map[uint64]censusNode{}, whole: whole}
+	c := census{ledger.Census{Nodes: map[uint64]ledger.CensusNode{}, Whole: whole}}
 	for i, f := range strings.Fields(text) {
-		s := censusNode{name: "n" + f[:1], voter: true, live: true, data: true, ready: true}
+		s := ledger.CensusNode{Name: "n" + f[:1], Voter: true, Live: true, Data: true, Ready: true}
 		for _, flag := range f[1:] {
 			switch flag {
 			case '-':
-				s.live, s.ready = false, false
+				s.Live, s.Ready = false, false
 			case '?':
-				s.ready = false
+				s.Ready = false
 			case 'l':
-				s.data, s.ready = false, false
+				s.Data, s.Ready = false, false
 			case 'L':
-				s.voter = false
+				s.Voter = false
 			}
 		}
-		c.nodes[uint64(i+1)] = s
+		c.Nodes[uint64(i+1)] = s
 	}
 	return c
 }
@@ -102,7 +104,7 @@ func TestKeptWithout(t *testing.T) {
 		{"1 2 3 4 5l", 4, false, true},
 		{"1 2 3L", 3, false, true},
 	} {
-		if kept := testCensus(tt.nodes, tt.whole).keptWithout(tt.id); kept != tt.kept {
+		if kept := testCensus(tt.nodes, tt.whole).KeptWithout(tt.id); kept != tt.kept {
 			t.Errorf("%s, node %d, whole log %t: kept %t", tt.nodes, tt.id, tt.whole, kept)
 		}
 	}

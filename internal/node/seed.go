@@ -394,14 +394,14 @@ func (n *Node) mayReinit(m config.Member) error {
 			With("move leadership first: trireme switchover")
 	}
 	c := n.census()
-	s, known := c.nodes[m.ID]
+	s, known := c.Nodes[m.ID]
 	switch {
-	case !known || !s.live:
+	case !known || !s.Live:
 		return api.Errorf(api.KindConflict, "%s does not answer, so it cannot be told", m.Name).
 			With("start its daemon, or remove it and join it again under a new directory")
-	case c.without(m.ID).donors == 0:
+	case c.Without(m.ID).Donors == 0:
 		return api.Errorf(api.KindConflict, "no other data node is healthy: there is nothing to copy from").With("see `trireme status`")
-	case s.ready && s.voter && !c.keptWithout(m.ID):
+	case s.Ready && s.Voter && !c.KeptWithout(m.ID):
 		return api.Errorf(api.KindConflict, "%s's data is needed: without it %s", m.Name, c.whyNotKept(m.ID)).
 			With("add a data node first, or bring back those that are down")
 	}

@@ -184,7 +184,7 @@ func (n *Node) editMove(c *config.Cluster, req api.PromoteRequest) (in, out []co
 			if err := not(m, config.RoleVoter); err != nil {
 				return err
 			}
-			if !known.nodes[m.ID].live {
+			if !known.Nodes[m.ID].Live {
 				return api.Errorf(api.KindConflict, "%s does not answer, so it cannot be given a vote", m.Name).With("start its daemon")
 			}
 			return nil
@@ -224,13 +224,13 @@ func (n *Node) mayChange(c *config.Cluster) error {
 	known := n.census()
 	var in, out []uint64
 	for _, m := range c.Members {
-		s := known.nodes[m.ID]
+		s := known.Nodes[m.ID]
 		switch {
-		case s.voter && m.Leaving():
+		case s.Voter && m.Leaving():
 			out = append(out, m.ID)
-		case !s.voter && !m.Leaving() && m.Move != 0:
-			s.ready = s.data
-			known.nodes[m.ID] = s
+		case !s.Voter && !m.Leaving() && m.Move != 0:
+			s.Ready = s.Data
+			known.Nodes[m.ID] = s
 			in = append(in, m.ID)
 		}
 	}

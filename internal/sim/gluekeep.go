@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"trireme/internal/gtid"
@@ -70,6 +71,27 @@ func (g *glue) PurgeBelow() uint64 {
 	}
 	g.sql.purging(g, m, safe)
 	return safe
+}
+
+// MayChange implements Top: what node.nextStep and node.reconcileOnce ask before votes are given and taken.
+func (g *glue) MayChange(in, out []uint64) bool {
+	st, begin := g.n.Status(), g.n.Log().Boundary()
+	c := ledger.Census{Nodes: map[uint64]ledger.CensusNode{}, Whole: begin.Index == 0 && begin.GTIDs.Empty()}
+	for _, id := range members(&st) {
+		s := ledger.CensusNode{Voter: slices.Contains(st.Voters, id), Data: !g.sql.isLogger(id)}
+		if p := g.peers[id]; id == g.n.ID {
+			s.Live, s.Ready = true, g.state == ha.ServerReady
+		} else if p != nil && g.fresh(p) {
+			s.Live, s.Ready = true, p.status.ready
+		}
+		c.Nodes[id] = s
+	}
+	for _, id := range in { // node.standing.caughtUp
+		if s := c.Nodes[id]; !s.Live || s.Data && !s.Ready {
+			return false
+		}
+	}
+	return c.Leave(in, out) == ledger.MayLeave
 }
 
 // donation is node.donate: what a copy of this node's data would be.

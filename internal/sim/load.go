@@ -56,12 +56,13 @@ func (p *plain) Committed(entries []*raftpb.Entry) {
 	}
 }
 
-func (p *plain) Snapshot(s *raftpb.Snapshot) { p.applied = s.GetMetadata().GetIndex() }
-func (p *plain) State(consensus.State)       {}
-func (p *plain) Told(uint64, any)            {}
-func (p *plain) Step()                       {}
-func (p *plain) Crash(bool)                  { p.pending = nil }
-func (p *plain) PurgeBelow() uint64          { return p.applied }
+func (p *plain) Snapshot(s *raftpb.Snapshot)  { p.applied = s.GetMetadata().GetIndex() }
+func (p *plain) State(consensus.State)        {}
+func (p *plain) Told(uint64, any)             {}
+func (p *plain) Step()                        {}
+func (p *plain) Crash(bool)                   { p.pending = nil }
+func (p *plain) PurgeBelow() uint64           { return p.applied }
+func (p *plain) MayChange(_, _ []uint64) bool { return true }
 
 // Finish: whoever is a member has everything that was acknowledged.
 func (p *plain) Finish() {

@@ -32,6 +32,8 @@ type Top interface {
 	Crash(power bool)
 	// PurgeBelow is the index up to which the log may be purged now.
 	PurgeBelow() uint64
+	// MayChange says, on the leader, whether the voters out may give up their votes when in get one.
+	MayChange(in, out []uint64) bool
 	// Finish is called once at the very end, when everything has come to rest, on machines that are up.
 	Finish()
 }

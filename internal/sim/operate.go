@@ -108,7 +108,7 @@ func (w *World) change(l *Node, rnd *rand.Rand) {
 			add([]raftpb.ConfChangeType{raftpb.ConfChangeRemoveNode, raftpb.ConfChangeAddLearnerNode}[rnd.IntN(2)], id)
 		}
 	}
-	if len(changes) == 0 || !w.keepsMajority(voters, changes) {
+	if len(changes) == 0 || !w.keepsMajority(voters, changes) || !l.top.MayChange(moved(voters, changes)) {
 		return
 	}
 	cc := &raftpb.ConfChangeV2{Changes: changes}
@@ -134,6 +134,19 @@ func (w *World) keepsMajority(voters []uint64, changes []*raftpb.ConfChangeSingl
 		}
 	}
 	return 2*whole > len(voters)
+}
+
+// moved are the members that get a vote by a change, and those that lose theirs.
+func moved(voters []uint64, changes []*raftpb.ConfChangeSingle) (in, out []uint64) {
+	for _, c := range changes {
+		switch id := c.GetNodeId(); {
+		case c.GetType() == raftpb.ConfChangeAddNode:
+			in = append(in, id)
+		case slices.Contains(voters, id):
+			out = append(out, id)
+		}
+	}
+	return in, out
 }
 
 // changed switches members off some time after they were removed, once those who stay know that well enough to do without them.
