@@ -157,6 +157,10 @@ func (c *core) receive(m *raftpb.Message) {
 	if c.isDeafTo(m) {
 		return
 	}
+	if c.elections.isStale(m) {
+		c.log.Info("ignoring a message that hands leadership over: this process was stopped, and it may be old", "type", m.GetType().String(), "from", m.GetFrom())
+		return
+	}
 	switch m.GetType() {
 	case raftpb.MsgProp:
 		return // proposals are made on the leader (DisableProposalForwarding)

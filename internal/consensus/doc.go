@@ -40,6 +40,7 @@
 // to others, for one election timeout after it heard the round (it forgets a silent leader one tick later, see elections). Two things end
 // that promise early, and both end the lease: the message that tells a voter to take over (a failed transfer gives no new lease for three
 // election timeouts), and PeerGone for a voter (its answer no longer counts; a fresh round starts at once). A leader that steps down has
-// dropped its lease before it asks for votes, by which the others forget it at once. What is left: a voter that is stopped for longer
-// than that between getting the message and acting on it.
+// dropped its lease before it asks for votes, by which the others forget it at once. The message that tells a voter to take over, and the
+// votes that it asks for then, must not be acted on later: a node whose turn comes more than an election timeout after its last one (it
+// was stopped) ignores both for another election timeout. The network must not keep them for longer than one either.
 package consensus

@@ -32,6 +32,9 @@ type elections struct {
 	// promised is the tick until which this node neither votes nor campaigns by itself: an earlier life of it may have answered a leader
 	// whose lease counts on that, and it does not remember (S10).
 	promised uint64
+	// turned is when the last turn began. After one that came late, because the process was stopped or starved, what hands leadership over
+	// is ignored until stale: it may have waited meanwhile, and the leader's lease does not count on it any more (S10).
+	turned, stale int64
 	// held are votes asked for while this node still believed in the leader. A peer may learn of the leader's death a
 	// moment earlier; its request is looked at again when this node learns of it too.
 	held []heldVote
@@ -48,6 +51,19 @@ const maxHeldVotes = 16
 // noteLeader is called when a leader appears.
 func (e *elections) noteLeader(tick uint64) {
 	e.heard, e.since, e.due, e.lost, e.asked, e.yields, e.back, e.busy = tick, 0, 0, 0, nil, false, 0, 0
+}
+
+// noteTurn is called when a turn begins. What waited in the system's buffers comes in one of the turns behind the late one.
+func (e *elections) noteTurn(now, timeout int64) {
+	if e.turned != 0 && now-e.turned > timeout {
+		e.stale = now + timeout
+	}
+	e.turned = now
+}
+
+// isStale tells whether a message may hand leadership over that the leader has taken back meanwhile.
+func (e *elections) isStale(m *raftpb.Message) bool {
+	return e.turned < e.stale && (m.GetType() == raftpb.MsgTimeoutNow || string(m.GetContext()) == handedOver)
 }
 
 // hear takes a sign of life of the leader; it is the first one of a new leader that makes it known. c.state may be older than what raft

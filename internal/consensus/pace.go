@@ -29,10 +29,12 @@ func (p *paced) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	return p.Storage.Entries(lo, hi, maxSize)
 }
 
-// beginTurn gives a turn half a heartbeat's time to read for peers.
+// beginTurn gives a turn half a heartbeat's time to read for peers, and notices that the process was stopped.
 func (c *core) beginTurn() {
+	now := c.cfg.Clock()
 	c.paced.begun = false
-	c.paced.until = c.cfg.Clock() + int64(c.cfg.TickInterval)*int64(c.cfg.HeartbeatTicks)/2
+	c.paced.until = now + int64(c.cfg.TickInterval)*int64(c.cfg.HeartbeatTicks)/2
+	c.elections.noteTurn(now, int64(c.cfg.electionTimeout()))
 }
 
 // stepAnswer gives raft a peer's answer, upon which it may send more.

@@ -181,13 +181,7 @@ func (w *World) hit(f fault, rnd *rand.Rand, n *Node) {
 	case fPowerAt:
 		n.disk.cutIn = 1 + rnd.IntN(60)
 	case fPause:
-		n.pause()
-		life := n.life
-		w.At(f.dur, func() {
-			if n.life == life {
-				n.resume()
-			}
-		})
+		n.pauseFor(f.dur)
 	case fClock:
 		w.count(cClocks)
 		n.clock.setRate(w.now, w.clockRate(rnd))

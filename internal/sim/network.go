@@ -43,7 +43,8 @@ func (t *network) addCut(now int64, from, to uint64, n int) {
 // noticed is how long a cut lasts before the sender's connection counts as broken.
 const noticed = 800 * time.Millisecond
 
-// oldestTransfer is how old a message that hands leadership over can be when it arrives.
+// oldestTransfer is how old a message that hands leadership over can be when it arrives. For how long it waits at a stopped process is no
+// affair of the network's.
 const oldestTransfer = electionTimeout
 
 func (t *network) latency(w *World) time.Duration {
@@ -121,7 +122,8 @@ func (n *Node) post(m *raftpb.Message) {
 func (n *Node) deliverLater(to *Node, m *raftpb.Message, frame []byte, d time.Duration) {
 	w, sent, kind, life := n.w, n.w.now, m.GetType(), to.life
 	w.At(d, func() {
-		if to.life != life || w.net.cut(n.ID, to.ID) {
+		late := kind == raftpb.MsgTimeoutNow && w.now-sent > int64(oldestTransfer)
+		if to.life != life || w.net.cut(n.ID, to.ID) || late {
 			w.count(cLostMessages)
 			if kind == raftpb.MsgSnap {
 				n.reportSnapshot(to.ID, false)
@@ -129,9 +131,6 @@ func (n *Node) deliverLater(to *Node, m *raftpb.Message, frame []byte, d time.Du
 			return
 		}
 		to.run(life, func() {
-			if kind == raftpb.MsgTimeoutNow && w.now-sent > int64(oldestTransfer) {
-				return
-			}
 			to.receive(n, frame)
 			if kind == raftpb.MsgSnap {
 				n.reportSnapshot(to.ID, true)

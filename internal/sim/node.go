@@ -426,6 +426,17 @@ func (n *Node) pause() {
 	}
 }
 
+// pauseFor stops the process for some time.
+func (n *Node) pauseFor(d time.Duration) {
+	n.pause()
+	life := n.life
+	n.w.At(d, func() {
+		if n.life == life {
+			n.resume()
+		}
+	})
+}
+
 // resume lets it go on.
 func (n *Node) resume() {
 	if !n.up || !n.paused {

@@ -25,7 +25,11 @@ func (w *World) operate(f fault, rnd *rand.Rand) {
 		}
 	case fTransfer:
 		if l != nil && !l.paused {
-			l.Transfer(l.status.Voters[rnd.IntN(len(l.status.Voters))], func(error) {})
+			to := l.status.Voters[rnd.IntN(len(l.status.Voters))]
+			l.Transfer(to, func(error) {})
+			if n := w.Node(to); n != l && rnd.IntN(4) == 0 {
+				w.delayOrder(l, n, f.dur)
+			}
 		}
 	case fDepose:
 		if l != nil {
@@ -36,6 +40,14 @@ func (w *World) operate(f fault, rnd *rand.Rand) {
 			w.change(l, rnd)
 		}
 	}
+}
+
+// delayOrder stops the target of a transfer before it has the order, until the transfer has failed and the leader has a lease again, which
+// does not hear then that the target campaigns.
+func (w *World) delayOrder(l, target *Node, d time.Duration) {
+	target.pauseFor(4*electionTimeout + d)
+	w.net.addCut(w.now, target.ID, l.ID, 1)
+	w.At(5*electionTimeout+d, func() { w.net.addCut(w.now, target.ID, l.ID, -1) })
 }
 
 func (n *Node) purge(rnd *rand.Rand) {

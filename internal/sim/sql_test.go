@@ -37,6 +37,8 @@ func TestSQLCampaign(t *testing.T) {
 // TestSQLSeeds are single seeds that were found to fail.
 func TestSQLSeeds(t *testing.T) {
 	for seed, what := range map[uint64]string{
+		1809:   "the vote of the only voter with data is to be taken: the daemon refuses that, and so must the simulation",
+		7801:   "the same, of two votes at once",
 		100077: "a node that is elected before its own disk has its log counts for itself what is not synced: raft does, and commits nothing by it",
 		100295: "a node was copied from a donor that had not applied what its new log no longer has",
 		100313: "nobody noticed a power loss that only a judgement had met",
