@@ -258,7 +258,7 @@ func recordsEnd(t *testing.T, fsys raftlog.FS) (end int64) {
 
 // TestDamageBelowWatermark: a record that a later one, or the state file, says was fsynced is never cut.
 func TestDamageBelowWatermark(t *testing.T) {
-	for _, name := range []string{"later record", "state file", "end missing"} {
+	for _, name := range []string{"later record", "state file", "state file, by a start", "end missing"} {
 		t.Run(name, func(t *testing.T) {
 			fsys := memfs.New()
 			l := open(t, fsys)
@@ -277,6 +277,11 @@ func TestDamageBelowWatermark(t *testing.T) {
 				ok(t, fsys.Flip(files(t, fsys, ".log")[0], off*8))
 			case "state file":
 				ok(t, l.Close())
+				ok(t, fsys.Flip(files(t, fsys, ".log")[0], (recordsEnd(t, fsys)-1)*8))
+			case "state file, by a start":
+				fsys.Crash(nil)
+				open(t, fsys)
+				fsys.Crash(nil)
 				ok(t, fsys.Flip(files(t, fsys, ".log")[0], (recordsEnd(t, fsys)-1)*8))
 			case "end missing":
 				ok(t, l.Close())

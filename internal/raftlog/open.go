@@ -388,7 +388,10 @@ func (l *Log) adoptState() error {
 	st.commit = max(min(max(st.commit, st.confIndex), l.last), l.first()-1)
 	l.hard = hardState{st.term, st.vote, st.commit}
 	l.durable.Store(l.last)
-	st.durable = l.last
 	l.log.Info("log opened", "dir", l.dir, "first", l.first(), "last", l.last, "term", l.chain.term, "segments", len(l.segs))
-	return nil
+	if st.durable == l.last {
+		return nil
+	}
+	st.durable = l.last
+	return l.state.write(true) // from here on, what is missing at the end has rotted and is no torn write
 }

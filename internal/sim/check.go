@@ -210,7 +210,7 @@ func (c *checks) reopened(n *Node) bool {
 		c.same(n, e, prev)
 		prev = e.GetTerm()
 	}
-	l.base, l.terms, l.proven = first-1, terms, min(l.proven, last) // it is all synced now, and nothing has been written that says so
+	l.base, l.terms, l.proven = first-1, terms, last // it is all synced now, and the state file says so
 	l.syncedTo(last)
 	return true
 }
