@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -67,6 +68,10 @@ func (b *backend) View(ctx context.Context) ClusterView {
 }
 
 func (b *backend) History(context.Context) ([]Event, error) { return nil, b.note("history") }
+
+func (b *backend) Outcome(_ context.Context, q OutcomeQuery) (Outcome, error) {
+	return Outcome{Result: Committed, GTID: q.After, Index: q.Index}, b.note(fmt.Sprintf("outcome %+v", q))
+}
 
 func (b *backend) Switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error) {
 	if b.block != nil {

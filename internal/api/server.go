@@ -126,6 +126,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/serves", get(s.serves))
 	mux.Handle("/history", get(s.history))
 	mux.Handle("/why-not", get(s.whyNot))
+	mux.Handle("/outcome", get(s.outcome))
 	mux.Handle("/config", s.config())
 	mux.Handle("/pause", s.control(true, forLeader(s, Backend.Pause)))
 	mux.Handle("/resume", s.control(true, forLeader(s, Backend.Resume)))

@@ -143,9 +143,11 @@ type RaftView struct {
 
 // MySQLView is a node's mysqld.
 type MySQLView struct {
-	Host         string   `json:"host"`
-	Port         int      `json:"port"`
-	PID          int      `json:"pid"` // 0 while it is not running
+	Host string `json:"host"`
+	Port int    `json:"port"`
+	PID  int    `json:"pid"` // 0 while it is not running
+	// Epoch is INCARNATION, or INCARNATION/TERM while it takes writes: two that are equal are one life of mysqld, in one leadership.
+	Epoch        string   `json:"epoch,omitempty"`
 	Version      string   `json:"version"`
 	ReadOnly     bool     `json:"read_only"`
 	GTIDExecuted string   `json:"gtid_executed"`
@@ -489,6 +491,8 @@ type Backend interface {
 	History(ctx context.Context) ([]Event, error)
 	// WhyNot says why a node does not lead, as this node sees it.
 	WhyNot(ctx context.Context, node string) (WhyNotView, error)
+	// Outcome says what became of a statement whose leader was lost; it waits until ctx ends for what it needs to know.
+	Outcome(ctx context.Context, q OutcomeQuery) (Outcome, error)
 	// Config is the cluster settings that an operator may change.
 	Config(ctx context.Context) ConfigView
 	// ChangeConfig returns once the change is committed.

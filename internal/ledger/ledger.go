@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +23,11 @@ type Ledger struct {
 	joined    bool        // end and open are known
 	whole     uint64      // newest entry behind which no transaction is under way, as far as is known
 	pending   []Mark      // not yet seen as executed, in log order
+	barriers  []Barrier   // the newest, oldest first; at most maxBarriers
 }
+
+// maxBarriers bounds what a question about an earlier leader can go back to.
+const maxBarriers = 64
 
 // Barrier identifies the barrier entry of one leadership (S6).
 type Barrier struct {
@@ -58,6 +63,10 @@ func (l *Ledger) Reset(b raftlog.Boundary) {
 	l.index, l.committed, l.pending = b.Index, b.GTIDs.Clone(), nil
 	l.barrier = Barrier{Index: b.Barrier.Index, Term: b.Barrier.Term, Node: b.Barrier.Node, Incarnation: b.Barrier.Incarnation}
 	l.joined, l.open, l.whole = b.Barrier.Index == 0, false, b.Index
+	l.barriers = nil
+	if l.barrier.Index != 0 {
+		l.barriers = append(l.barriers, l.barrier)
+	}
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -83,6 +92,9 @@ func (l *Ledger) Add(index, term uint64, data []byte, now time.Time) (m raftlog.
 		}
 		l.barrier = Barrier{Index: index, Term: term, Node: m.Node, Incarnation: m.Incarnation}
 		l.end, l.open, l.joined = m.End, false, true
+		if l.barriers = append(l.barriers, l.barrier); len(l.barriers) > maxBarriers {
+			l.barriers = slices.Delete(l.barriers, 0, 1)
+		}
 	case raftlog.Trx:
 		if err := l.addTrx(index, term, &m, int64(len(data)), now); err != nil {
 			return m, nil, err

@@ -8,10 +8,11 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// Walker feeds the events of log entries to an assembler. Entries of plain row data alone are left out. It may begin anywhere in a log: the
-// rest of a transaction whose beginning it has not seen is passed over.
+// Walker feeds the events of log entries to an assembler. Entries of plain row data alone are left out, unless Plain says otherwise. It may
+// begin anywhere in a log: the rest of a transaction whose beginning it has not seen is passed over.
 type Walker struct {
 	Asm   binlog.Assembler
+	Plain bool // entries of plain row data are walked, too
 	knows bool // whether a transaction is under way
 }
 
@@ -26,7 +27,7 @@ func (w *Walker) Walk(m *raftlog.Meta, index uint64, events []byte, f func(b bin
 		w.Asm.Reset()
 		w.knows = true
 	}
-	if m.Kind != raftlog.Trx || IsPlain(m) {
+	if m.Kind != raftlog.Trx || IsPlain(m) && !w.Plain {
 		return nil
 	}
 	for len(events) > 0 {

@@ -134,6 +134,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	my := &api.MySQLView{Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port, Version: n.bin.Version.String(), ReadOnly: true}
 	if l := n.srv.life; l != nil {
 		my.PID = l.proc.Pid()
+		_, my.Epoch = n.epochLocked(st)
 		l.mu.Lock()
 		my.GTIDExecuted, my.ReadOnly = l.executed.String(), l.readOnly
 		l.mu.Unlock()

@@ -1,0 +1,142 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"trireme/internal/api"
+	"trireme/internal/gtid"
+	"trireme/internal/ledger"
+	"trireme/internal/raftlog"
+)
+
+// outcomes answers what became of the commits that were under way when a leader was lost. After a failover many ask at once, about the
+// same stretch of the log: it is read once.
+type outcomes struct {
+	mu   sync.Mutex
+	tail *ledger.Tail
+	long bool // tail has come to its bound: what lies at or below its beginning cannot be told
+}
+
+// Outcome implements api.Backend; api.OutcomeQuery is the contract. It waits for what it needs to know until ctx ends, and says Unknown then:
+// the only error is an invalid question.
+func (n *Node) Outcome(ctx context.Context, q api.OutcomeQuery) (api.Outcome, error) {
+	reign, after, err := n.parseOutcome(q)
+	if err != nil {
+		return api.Outcome{}, err
+	}
+	for {
+		span, changed, err := n.led.Span(reign)
+		why := ""
+		switch {
+		case errors.Is(err, ledger.ErrNotYet):
+			why = "this node has not seen the beginning of that leadership; it is behind, or cut off"
+		case err != nil:
+			return unknown("%v", err), nil
+		default:
+			o, final := n.lookUp(q, reign, after, span)
+			if final {
+				return o, nil
+			}
+			why = o.Why
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return unknown("%s", why), nil
+		}
+	}
+}
+
+// parseOutcome reads the names in a question.
+func (n *Node) parseOutcome(q api.OutcomeQuery) (r ledger.Reign, after gtid.GTID, err error) {
+	n.mu.Lock()
+	m, ok := n.cluster.Member(q.Node)
+	n.mu.Unlock()
+	if !ok {
+		return r, after, api.Errorf(api.KindNotFound, "no node %q", q.Node)
+	}
+	inc, term, _ := strings.Cut(q.Epoch, "/")
+	r.Node = uint16(m.ID)
+	var errs [2]error
+	r.Incarnation, errs[0] = strconv.ParseUint(inc, 10, 64)
+	r.Term, errs[1] = strconv.ParseUint(term, 10, 64)
+	if err := errors.Join(errs[:]...); err != nil || r.Incarnation == 0 || r.Term == 0 {
+		return r, after, api.Errorf(api.KindInvalid, "epoch %q is not that of a leader: INCARNATION/TERM", q.Epoch)
+	}
+	if q.Thread == 0 {
+		return r, after, api.Errorf(api.KindInvalid, "thread 0 is no connection of a client")
+	}
+	if q.After != "" {
+		if after, err = gtid.ParseGTID(q.After); err != nil {
+			return r, after, api.Errorf(api.KindInvalid, "after: %v", err)
+		}
+	}
+	return r, after, nil
+}
+
+// lookUp answers from what is committed here. An answer that is not final may become another one when more is.
+func (n *Node) lookUp(q api.OutcomeQuery, r ledger.Reign, after gtid.GTID, span ledger.Span) (o api.Outcome, final bool) {
+	from, to := max(q.Index, span.Begin)+1, span.Seen
+	if span.End != 0 {
+		to = span.End - 1
+	}
+	if !after.IsZero() && !n.led.Contains(after) {
+		if span.End == 0 {
+			return unknown("%s is not committed as far as this node knows", after), false
+		}
+		return unknown("%s was not committed by that leader", after), true
+	}
+	found, err := n.committedBy(r, q.Thread, from, to, after)
+	switch {
+	case errors.Is(err, raftlog.ErrPurged):
+		return unknown("the log was purged above entry %d: %v", from, err), true
+	case err != nil:
+		return unknown("%v", err), true
+	case len(found) == 1 && q.Sole && !found[0].Undone:
+		return api.Outcome{Result: api.Committed, GTID: found[0].GTID.String(), Index: found[0].Index}, true
+	case len(found) > 0:
+		o := unknown("this connection has committed %d transactions since, and which of them were asked for cannot be told", len(found))
+		last := found[len(found)-1]
+		o.GTID, o.Index = last.GTID.String(), last.Index
+		return o, true
+	case span.End == 0:
+		return unknown("nothing of it is committed until now, and no other leader's writes have opened: it may still be"), false
+	}
+	return api.Outcome{Result: api.NotCommitted, Index: span.End}, true
+}
+
+// committedBy returns what a connection committed in [from, to], behind after.
+func (n *Node) committedBy(r ledger.Reign, thread uint32, from, to uint64, after gtid.GTID) ([]ledger.ThreadTrx, error) {
+	c := &n.outcomes
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case from > to:
+		return nil, nil
+	case c.tail == nil || c.tail.Reign != r || from < c.tail.From && !c.long || from > c.tail.From && c.long:
+		c.tail, c.long = ledger.NewTail(r, from), false
+	case c.long:
+		return nil, ledger.ErrTailTooLong
+	}
+	if c.tail.Next <= to {
+		err := n.rlog.Scan(c.tail.Next, to, c.tail.Add)
+		c.long = errors.Is(err, ledger.ErrTailTooLong)
+		if err != nil {
+			if !c.long {
+				c.tail = nil
+			}
+			return nil, fmt.Errorf("reading the log: %w", err)
+		}
+		c.tail.Next = to + 1
+	}
+	return c.tail.Of(thread, from, after), nil
+}
+
+func unknown(format string, args ...any) api.Outcome {
+	return api.Outcome{Result: api.OutcomeUnknown, Why: fmt.Sprintf(format, args...)}
+}
