@@ -73,6 +73,18 @@ func (b *backend) Outcome(_ context.Context, q OutcomeQuery) (Outcome, error) {
 	return Outcome{Result: Committed, GTID: q.After, Index: q.Index}, b.note(fmt.Sprintf("outcome %+v", q))
 }
 
+func (b *backend) ReadIndex(_ context.Context, q ReadIndexQuery) (ReadIndexView, error) {
+	return ReadIndexView{Index: 7, GTIDs: map[bool]string{true: "a:1-7"}[q.GTIDs]}, b.note("read-index")
+}
+
+func (b *backend) Applied(ctx context.Context, q AppliedQuery) (AppliedView, error) {
+	if q.Index > 100 {
+		<-ctx.Done()
+		return AppliedView{}, ctx.Err()
+	}
+	return AppliedView{Index: q.Index}, b.note(fmt.Sprintf("applied %+v", q))
+}
+
 func (b *backend) Switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error) {
 	if b.block != nil {
 		select {

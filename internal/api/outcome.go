@@ -67,18 +67,7 @@ func (s *Server) outcome(w http.ResponseWriter, r *http.Request) {
 	p := params{v: r.URL.Query()}
 	q := OutcomeQuery{Node: p.v.Get("node"), Epoch: p.v.Get("epoch"), Thread: uint32(p.number("thread", 32)), Index: p.number("index", 64),
 		After: p.v.Get("after"), Sole: p.v.Get("sole") == "true"}
-	ctx, cancel := context.WithTimeout(r.Context(), p.wait())
-	defer cancel()
-	if p.err != nil {
-		s.fail(w, p.err)
-		return
-	}
-	o, err := s.opts.Backend.Outcome(ctx, q)
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, o)
+	answer(s, w, r, &p, func(ctx context.Context) (Outcome, error) { return s.opts.Backend.Outcome(ctx, q) })
 }
 
 // params reads the parameters of a question, and keeps the first error.

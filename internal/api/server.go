@@ -127,6 +127,8 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/history", get(s.history))
 	mux.Handle("/why-not", get(s.whyNot))
 	mux.Handle("/outcome", get(s.outcome))
+	mux.Handle("/read-index", get(s.readIndex))
+	mux.Handle("/applied", get(s.applied))
 	mux.Handle("/config", s.config())
 	mux.Handle("/pause", s.control(true, forLeader(s, Backend.Pause)))
 	mux.Handle("/resume", s.control(true, forLeader(s, Backend.Resume)))

@@ -493,6 +493,10 @@ type Backend interface {
 	WhyNot(ctx context.Context, node string) (WhyNotView, error)
 	// Outcome says what became of a statement whose leader was lost; it waits until ctx ends for what it needs to know.
 	Outcome(ctx context.Context, q OutcomeQuery) (Outcome, error)
+	// ReadIndex is a point that a read must not be older than to see what was answered before.
+	ReadIndex(ctx context.Context, q ReadIndexQuery) (ReadIndexView, error)
+	// Applied waits until this node's mysqld has applied something.
+	Applied(ctx context.Context, q AppliedQuery) (AppliedView, error)
 	// Config is the cluster settings that an operator may change.
 	Config(ctx context.Context) ConfigView
 	// ChangeConfig returns once the change is committed.

@@ -245,6 +245,51 @@ func (l *Ledger) Applied(executed gtid.Set) Backlog {
 	return b
 }
 
+// Missing is what InnoDB has not been seen to hold of what was committed up to an index.
+func (l *Ledger) Missing(upTo uint64) (s gtid.Set) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.pending {
+		if l.pending[i].first() > upTo {
+			break
+		}
+		for _, r := range l.pending[i].GTIDs {
+			s.AddRange(r)
+		}
+	}
+	return s
+}
+
+// AppliedIndex is the highest index up to which InnoDB has been seen to hold everything.
+func (l *Ledger) AppliedIndex() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.pending) == 0 {
+		return l.index
+	}
+	return l.pending[0].first() - 1
+}
+
+// IndexOf returns the index that must be applied for all of set to be; 0 if that has been seen already. known is false when not all of it is
+// committed as far as this node knows.
+func (l *Ledger) IndexOf(set gtid.Set) (index uint64, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.committed.ContainsSet(set) {
+		return 0, false
+	}
+	for i := len(l.pending) - 1; i >= 0; i-- {
+		for _, r := range l.pending[i].GTIDs {
+			var one gtid.Set
+			one.AddRange(r)
+			if !one.Intersect(set).Empty() {
+				return l.pending[i].Index, true
+			}
+		}
+	}
+	return 0, true
+}
+
 // Restart rebuilds the list of what is not applied, after a mysqld came up with less than the one before it had.
 func (l *Ledger) Restart(marks []Mark, upTo uint64) {
 	l.mu.Lock()

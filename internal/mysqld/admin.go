@@ -30,7 +30,8 @@ type Admin struct {
 	status  *lane // reads that never wait
 	control *lane // variables that open and close the server
 	channel *lane // replication threads: may take half a second
-	wait    *lane // WAIT_FOR_EXECUTED_GTID_SET
+	wait    *lane // WAIT_FOR_EXECUTED_GTID_SET, of a promotion or a switchover
+	follow  *lane // the same for readers, who must not keep a promotion waiting
 	bulk    *lane // dictionary and table scans, flushes
 	killer  *lane // KILL
 	app     *lane // the only one that writes to the binary log; logs in when used
@@ -45,7 +46,7 @@ func newAdmin(c Config) *Admin {
 	a.killer = newLane(spec)
 	a.probe = newLane(spec)
 	spec.abandon = a.abandon
-	for _, l := range []**lane{&a.status, &a.control, &a.channel, &a.wait, &a.bulk} {
+	for _, l := range []**lane{&a.status, &a.control, &a.channel, &a.wait, &a.follow, &a.bulk} {
 		*l = newLane(spec)
 	}
 	spec.logged = true
@@ -54,7 +55,7 @@ func newAdmin(c Config) *Admin {
 }
 
 func (a *Admin) lanes() []*lane {
-	return []*lane{a.killer, a.probe, a.status, a.control, a.channel, a.wait, a.bulk}
+	return []*lane{a.killer, a.probe, a.status, a.control, a.channel, a.wait, a.follow, a.bulk}
 }
 
 // openAll logs every lane in but app, which a cluster may never need.
@@ -201,9 +202,18 @@ func (a *Admin) OpenWrites(ctx context.Context) error {
 
 // WaitExecuted waits until set is executed. Reached is false when timeout was over first.
 func (a *Admin) WaitExecuted(ctx context.Context, set string, timeout time.Duration) (reached bool, err error) {
+	return waitExecuted(ctx, a.wait, set, timeout)
+}
+
+// FollowExecuted is WaitExecuted on a session of its own, for one who follows what is applied all the time.
+func (a *Admin) FollowExecuted(ctx context.Context, set string, timeout time.Duration) (reached bool, err error) {
+	return waitExecuted(ctx, a.follow, set, timeout)
+}
+
+func waitExecuted(ctx context.Context, l *lane, set string, timeout time.Duration) (reached bool, err error) {
 	err = limit(ctx, timeout+quickLimit, "wait for GTIDs", func(ctx context.Context) error {
 		var timedOut sql.NullInt64
-		if err := a.wait.row(ctx, []any{&timedOut},
+		if err := l.row(ctx, []any{&timedOut},
 			"SELECT WAIT_FOR_EXECUTED_GTID_SET(?, ?)", set, timeout.Seconds()); err != nil {
 			return err
 		}

@@ -108,6 +108,7 @@ type Node struct {
 	settingsMu sync.Mutex    // serialises changes of the cluster settings made here
 	rules      commitRules
 	outcomes   outcomes
+	readers    appliedWaits
 
 	generation *config.Generation // that this node belongs to; nil: the first. Fixed for this run
 	forcing    sync.Mutex         // held while this node makes a generation or goes over to one, and then to the end of this run

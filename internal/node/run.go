@@ -528,9 +528,9 @@ func (n *Node) onSoftState(s consensus.State) {
 // onSnapshot: the log was replaced by a snapshot of another node.
 func (n *Node) onSnapshot(snap *raftpb.Snapshot) {
 	b := n.rlog.Boundary()
-	n.led.Reset(b)
 	n.log.Warn("the log begins anew behind a snapshot", "index", snap.GetMetadata().GetIndex())
 	n.mu.Lock()
+	n.led.Reset(b) // together with the state, or who waits for what is applied would take it for applied
 	if n.srv.state == ha.ServerReady || n.srv.state == ha.ServerUp {
 		n.srv.state = ha.ServerUp // what it holds has to be judged against the new log
 	}

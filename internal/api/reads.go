@@ -1,0 +1,74 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// ReadIndexQuery asks for a point that a read must not be older than.
+type ReadIndexQuery struct {
+	GTIDs bool // also as a set, for WAIT_FOR_EXECUTED_GTID_SET on any of the mysqlds
+}
+
+// ReadIndexView is that point: a mysqld that has applied it shows everything that was answered before the question was asked.
+type ReadIndexView struct {
+	Index uint64 `json:"index"`
+	GTIDs string `json:"gtids,omitempty"` // all that is committed up to Index, and perhaps a little more
+}
+
+// AppliedQuery is what the asked node's mysqld should have applied: everything up to Index, and GTIDs (a set; empty: none).
+type AppliedQuery struct {
+	Index uint64
+	GTIDs string
+}
+
+// AppliedView says up to where it has.
+type AppliedView struct {
+	Index uint64 `json:"index"`
+}
+
+// ReadIndex asks for a point that a read must not be older than. KindNoLeader: no majority confirms it.
+func (c *Client) ReadIndex(ctx context.Context, q ReadIndexQuery) (v ReadIndexView, err error) {
+	return v, c.do(ctx, http.MethodGet, "/read-index?gtids="+strconv.FormatBool(q.GTIDs), nil, &v)
+}
+
+// Applied waits until the node's mysqld has applied what is asked for. KindTimeout: it lags. KindConflict: it is not in service.
+func (c *Client) Applied(ctx context.Context, q AppliedQuery, wait time.Duration) (v AppliedView, err error) {
+	p := url.Values{"index": {strconv.FormatUint(q.Index, 10)}, "gtids": {q.GTIDs}, "wait": {wait.String()}}
+	return v, c.do(ctx, http.MethodGet, "/applied?"+p.Encode(), nil, &v)
+}
+
+func (s *Server) readIndex(w http.ResponseWriter, r *http.Request) {
+	p := params{v: r.URL.Query()}
+	answer(s, w, r, &p, func(ctx context.Context) (ReadIndexView, error) {
+		return s.opts.Backend.ReadIndex(ctx, ReadIndexQuery{GTIDs: p.v.Get("gtids") == "true"})
+	})
+}
+
+func (s *Server) applied(w http.ResponseWriter, r *http.Request) {
+	p := params{v: r.URL.Query()}
+	q := AppliedQuery{GTIDs: p.v.Get("gtids")}
+	if q.GTIDs == "" || p.v.Has("index") {
+		q.Index = p.number("index", 64)
+	}
+	answer(s, w, r, &p, func(ctx context.Context) (AppliedView, error) { return s.opts.Backend.Applied(ctx, q) })
+}
+
+// answer writes what ask returns within the wait that the parameters give.
+func answer[V any](s *Server, w http.ResponseWriter, r *http.Request, p *params, ask func(context.Context) (V, error)) {
+	ctx, cancel := context.WithTimeout(r.Context(), p.wait())
+	defer cancel()
+	if p.err != nil {
+		s.fail(w, p.err)
+		return
+	}
+	v, err := ask(ctx)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, v)
+}
