@@ -9,6 +9,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
+	"trireme/internal/gtid"
 )
 
 // TestOutcome kills the leader's daemon, and mysqld with it, between a commit and its answer. What both survivors say became of it is what
@@ -68,7 +69,7 @@ func (c *cluster) loseAnswer(point, setup, last string, want api.OutcomeResult) 
 				must(c.t, err)
 			}
 		}
-		must(c.t, conn.QueryRowContext(ctx, "SELECT CONCAT(@@server_uuid, ':', REGEXP_SUBSTR(@@GLOBAL.gtid_executed, CONCAT(@@server_uuid, ':(1-)?\\K[0-9]+')))").Scan(&q.After))
+		q.After = c.lastGTID(conn)
 		if last == "COMMIT" {
 			for _, s := range []string{"BEGIN", fmt.Sprintf("INSERT INTO outcome.t VALUES ('%s')", name)} {
 				_, err := conn.ExecContext(ctx, s)
@@ -128,6 +129,19 @@ func (c *cluster) question(leader *demo.Node, conn *sql.Conn) api.OutcomeQuery {
 	q.Index = m.Raft.Commit
 	must(c.t, conn.QueryRowContext(c.t.Context(), "SELECT CONNECTION_ID()").Scan(&q.Thread))
 	return q
+}
+
+// lastGTID is that of the last transaction of a server that nobody else writes to.
+func (c *cluster) lastGTID(conn *sql.Conn) string {
+	c.t.Helper()
+	var server, executed string
+	must(c.t, conn.QueryRowContext(c.t.Context(), "SELECT @@server_uuid, @@GLOBAL.gtid_executed").Scan(&server, &executed))
+	set, err := gtid.ParseSet(executed)
+	must(c.t, err)
+	uuid, err := gtid.ParseUUID(server)
+	must(c.t, err)
+	sid := gtid.SID{UUID: uuid}
+	return gtid.GTID{SID: sid, GNO: set.Last(sid)}.String()
 }
 
 func (c *cluster) outcome(n *demo.Node, q api.OutcomeQuery) api.Outcome {

@@ -33,13 +33,13 @@ func TestCurrentReads(t *testing.T) {
 			_, err := conn.ExecContext(ctx, q)
 			must(t, err)
 		}
-		write("CREATE DATABASE IF NOT EXISTS reads")
-		write("CREATE TABLE IF NOT EXISTS reads.t (id INT PRIMARY KEY)")
-		write("DELETE FROM reads.t")
+		write("CREATE DATABASE IF NOT EXISTS current")
+		write("CREATE TABLE IF NOT EXISTS current.t (id INT PRIMARY KEY)")
+		write("DELETE FROM current.t")
 		c.sql(follower, func(reader *sql.Conn) {
 			for id := range 30 {
 				timed("a commit", func() error {
-					_, err := conn.ExecContext(ctx, "INSERT INTO reads.t VALUES (?)", id)
+					_, err := conn.ExecContext(ctx, "INSERT INTO current.t VALUES (?)", id)
 					return err
 				})
 				asked := c.Nodes()[id%3]
@@ -81,7 +81,7 @@ func (c *cluster) readBehind(ctx context.Context, reader *sql.Conn, follower, as
 		return err
 	})
 	var there int
-	must(c.t, reader.QueryRowContext(ctx, "SELECT COUNT(*) FROM reads.t WHERE id = ?", id).Scan(&there))
+	must(c.t, reader.QueryRowContext(ctx, "SELECT COUNT(*) FROM current.t WHERE id = ?", id).Scan(&there))
 	if there != 1 {
 		c.t.Errorf("row %d was answered, and %s does not show it behind read index %d of %s", id, follower.Name, v.Index, asked.Name)
 	}
@@ -94,9 +94,9 @@ func (c *cluster) heldUp(ctx context.Context, conn, reader *sql.Conn, follower *
 	defer client.Close()
 	before, err := client.ReadIndex(ctx, api.ReadIndexQuery{})
 	must(c.t, err)
-	_, err = reader.ExecContext(ctx, "LOCK TABLES reads.t READ")
+	_, err = reader.ExecContext(ctx, "LOCK TABLES current.t READ")
 	must(c.t, err)
-	_, err = conn.ExecContext(ctx, "INSERT INTO reads.t VALUES (1000)")
+	_, err = conn.ExecContext(ctx, "INSERT INTO current.t VALUES (1000)")
 	must(c.t, err)
 	v, err := client.ReadIndex(ctx, api.ReadIndexQuery{})
 	must(c.t, err)
