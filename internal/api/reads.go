@@ -23,9 +23,11 @@ type ReadIndexView struct {
 type AppliedQuery struct {
 	Index uint64
 	GTIDs string
+	// Everywhere: the mysqlds of all data nodes, those that are down or cut off included; with GTIDs everything that is committed by now.
+	Everywhere bool
 }
 
-// AppliedView says up to where it has.
+// AppliedView says up to where it has; everywhere: what was waited for.
 type AppliedView struct {
 	Index uint64 `json:"index"`
 }
@@ -37,7 +39,7 @@ func (c *Client) ReadIndex(ctx context.Context, q ReadIndexQuery) (v ReadIndexVi
 
 // Applied waits until the node's mysqld has applied what is asked for. KindTimeout: it lags. KindConflict: it is not in service.
 func (c *Client) Applied(ctx context.Context, q AppliedQuery, wait time.Duration) (v AppliedView, err error) {
-	p := url.Values{"index": {strconv.FormatUint(q.Index, 10)}, "gtids": {q.GTIDs}, "wait": {wait.String()}}
+	p := url.Values{"index": {strconv.FormatUint(q.Index, 10)}, "gtids": {q.GTIDs}, "everywhere": {strconv.FormatBool(q.Everywhere)}, "wait": {wait.String()}}
 	return v, c.do(ctx, http.MethodGet, "/applied?"+p.Encode(), nil, &v)
 }
 
@@ -50,7 +52,7 @@ func (s *Server) readIndex(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) applied(w http.ResponseWriter, r *http.Request) {
 	p := params{v: r.URL.Query()}
-	q := AppliedQuery{GTIDs: p.v.Get("gtids")}
+	q := AppliedQuery{GTIDs: p.v.Get("gtids"), Everywhere: p.v.Get("everywhere") == "true"}
 	if q.GTIDs == "" || p.v.Has("index") {
 		q.Index = p.number("index", 64)
 	}

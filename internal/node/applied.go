@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -16,12 +15,15 @@ import (
 // Reads that are as current as asked for. BEFORE is ReadBarrier on any node and then WaitApplied on the node that is read; a causal token
 // is WaitExecuted of what was written. On the leader, too: what is committed is visible in its mysqld a moment later only (S10).
 
-// appliedWaits are those who wait until this node's mysqld has applied an index. One task follows mysqld for all of them.
+// appliedWaits are those who wait until one mysqld has applied an index. One goroutine follows that mysqld for all of them.
 type appliedWaits struct {
 	mu      sync.Mutex
 	waiting map[*appliedWait]struct{}
 	running bool
 }
+
+// follower waits a moment for a mysqld to apply an index, and returns the one up to which it has.
+type follower func(ctx context.Context, index uint64) (uint64, error)
 
 type appliedWait struct {
 	index uint64
@@ -57,7 +59,12 @@ func (n *Node) WaitApplied(ctx context.Context, index uint64) error {
 	if at, err := n.appliedNow(); err != nil || at >= index {
 		return err
 	}
-	w, err := n.addReader(index)
+	return n.readers.wait(ctx, n, index, n.followOnce)
+}
+
+// wait waits until the mysqld that follow asks has applied an index.
+func (r *appliedWaits) wait(ctx context.Context, n *Node, index uint64, follow follower) error {
+	w, err := r.add(n, index, follow)
 	if err != nil {
 		return err
 	}
@@ -65,25 +72,34 @@ func (n *Node) WaitApplied(ctx context.Context, index uint64) error {
 	case err := <-w.done:
 		return err
 	case <-ctx.Done():
-		n.readers.mu.Lock()
-		delete(n.readers.waiting, w)
-		n.readers.mu.Unlock()
-		return fmt.Errorf("entry %d is not applied here yet: %w", index, ctx.Err())
+		r.mu.Lock()
+		delete(r.waiting, w)
+		r.mu.Unlock()
+		return fmt.Errorf("entry %d is not applied yet: %w", index, ctx.Err())
 	}
 }
 
 // WaitExecuted waits until this node's mysqld has applied a set of committed transactions.
 func (n *Node) WaitExecuted(ctx context.Context, set gtid.Set) error {
+	index, err := n.indexOf(ctx, set)
+	if err != nil {
+		return err
+	}
+	return n.WaitApplied(ctx, index)
+}
+
+// indexOf returns the index that this node's mysqld must have applied to hold a set, once all of it is known to be committed.
+func (n *Node) indexOf(ctx context.Context, set gtid.Set) (uint64, error) {
 	for {
 		_, changed := n.led.At()
 		if index, known := n.led.IndexOf(set); known {
-			return n.WaitApplied(ctx, index)
+			return index, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			_, committed := n.led.Snapshot()
-			return fmt.Errorf("%s is not known to be committed here: %w", set.Subtract(committed), ctx.Err())
+			return 0, fmt.Errorf("%s is not known to be committed here: %w", set.Subtract(committed), ctx.Err())
 		}
 	}
 }
@@ -98,9 +114,8 @@ func (n *Node) appliedNow() (uint64, error) {
 	return n.led.AppliedIndex(), nil
 }
 
-// addReader begins to wait, and to follow mysqld if nobody does.
-func (n *Node) addReader(index uint64) (*appliedWait, error) {
-	r := &n.readers
+// add begins to wait, and to follow mysqld if nobody does.
+func (r *appliedWaits) add(n *Node, index uint64, follow follower) (*appliedWait, error) {
 	w := &appliedWait{index: index, done: make(chan error, 1)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,23 +129,23 @@ func (n *Node) addReader(index uint64) (*appliedWait, error) {
 	if !r.running {
 		r.running = true
 		n.tasks.Add(1)
-		go func() { defer n.tasks.Done(); n.followForReaders(n.ctx) }()
+		go func() { defer n.tasks.Done(); r.run(n.ctx, follow) }()
 	}
 	return w, nil
 }
 
-// followForReaders follows what mysqld applies as long as somebody waits for it.
-func (n *Node) followForReaders(ctx context.Context) {
+// run follows a mysqld as long as somebody waits for it.
+func (r *appliedWaits) run(ctx context.Context, follow follower) {
 	for {
-		lowest, any := n.readers.lowest()
+		lowest, any := r.lowest()
 		if !any {
 			return
 		}
-		n.readers.release(n.followOnce(ctx, lowest))
+		r.release(follow(ctx, lowest))
 	}
 }
 
-// followOnce waits a moment for mysqld to apply an index, and returns the one up to which it has.
+// followOnce is the follower of this node's mysqld.
 func (n *Node) followOnce(ctx context.Context, index uint64) (uint64, error) {
 	n.mu.Lock()
 	l := n.srv.life
@@ -170,43 +185,4 @@ func (r *appliedWaits) release(at uint64, err error) {
 			delete(r.waiting, w)
 		}
 	}
-}
-
-// ReadIndex implements api.Backend.
-func (n *Node) ReadIndex(ctx context.Context, q api.ReadIndexQuery) (api.ReadIndexView, error) {
-	index, err := n.ReadBarrier(ctx)
-	v := api.ReadIndexView{Index: index}
-	if err != nil || !q.GTIDs {
-		return v, err
-	}
-	if err := n.waitCommitted(ctx, index); err != nil {
-		return v, api.Errorf(api.KindTimeout, "entry %d is not known to be committed on %s yet", index, n.id.Name).With("try again, or ask another node")
-	}
-	_, committed := n.led.Snapshot()
-	v.GTIDs = committed.String()
-	return v, nil
-}
-
-// Applied implements api.Backend.
-func (n *Node) Applied(ctx context.Context, q api.AppliedQuery) (v api.AppliedView, err error) {
-	if q.GTIDs != "" {
-		set, perr := gtid.ParseSet(q.GTIDs)
-		if perr != nil {
-			return v, api.Errorf(api.KindInvalid, "gtids: %v", perr)
-		}
-		err = n.WaitExecuted(ctx, set)
-	}
-	if err == nil {
-		err = n.WaitApplied(ctx, q.Index)
-	}
-	if err == nil {
-		v.Index, err = n.appliedNow()
-	}
-	switch {
-	case err == nil:
-		return v, nil
-	case errors.Is(err, context.DeadlineExceeded):
-		return v, api.Errorf(api.KindTimeout, "%s: %v", n.id.Name, err).With("it lags: read another node, or wait longer; see `trireme status`")
-	}
-	return v, api.Errorf(api.KindConflict, "%s: %v", n.id.Name, err).With("read another node; see `trireme status`")
 }

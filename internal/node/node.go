@@ -109,6 +109,7 @@ type Node struct {
 	rules      commitRules
 	outcomes   outcomes
 	readers    appliedWaits
+	far        farReaders
 
 	generation *config.Generation // that this node belongs to; nil: the first. Fixed for this run
 	forcing    sync.Mutex         // held while this node makes a generation or goes over to one, and then to the end of this run

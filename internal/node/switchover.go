@@ -350,6 +350,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return nil, n.takeNotPassed(from, body)
 	case reqAddress:
 		return nil, n.takeAddress(ctx, from, body)
+	case reqApplied:
+		return n.appliedForPeer(ctx, body)
 	case reqServes:
 		return nil, n.servesHere(ctx, string(body))
 	case reqForce:

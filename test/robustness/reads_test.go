@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,7 +44,11 @@ func TestCurrentReads(t *testing.T) {
 					return err
 				})
 				asked := c.Nodes()[id%3]
-				c.readBehind(ctx, reader, follower, asked, id, timed)
+				if id < 20 {
+					c.readBehind(ctx, reader, follower, asked, id, timed)
+				} else {
+					c.readAnywhere(ctx, reader, asked, id, timed)
+				}
 			}
 			c.heldUp(ctx, conn, reader, follower)
 		})
@@ -87,6 +92,24 @@ func (c *cluster) readBehind(ctx context.Context, reader *sql.Conn, follower, as
 	}
 }
 
+// readAnywhere reads a row behind a wait for all nodes.
+func (c *cluster) readAnywhere(ctx context.Context, reader *sql.Conn, asked *demo.Node, id int, timed func(string, func() error)) {
+	c.t.Helper()
+	client := c.Client(asked)
+	defer client.Close()
+	v, err := client.ReadIndex(ctx, api.ReadIndexQuery{})
+	must(c.t, err)
+	timed("applied everywhere", func() error {
+		_, err := client.Applied(ctx, api.AppliedQuery{Index: v.Index, Everywhere: true}, 10*time.Second)
+		return err
+	})
+	var there int
+	must(c.t, reader.QueryRowContext(ctx, "SELECT COUNT(*) FROM current.t WHERE id = ?", id).Scan(&there))
+	if there != 1 {
+		c.t.Errorf("row %d is applied everywhere, and not there", id)
+	}
+}
+
 // heldUp makes a follower lag by a lock: who waits hears that it is not applied, and later that it is.
 func (c *cluster) heldUp(ctx context.Context, conn, reader *sql.Conn, follower *demo.Node) {
 	c.t.Helper()
@@ -103,7 +126,13 @@ func (c *cluster) heldUp(ctx context.Context, conn, reader *sql.Conn, follower *
 	if got, err := client.Applied(ctx, api.AppliedQuery{Index: v.Index}, 300*time.Millisecond); api.KindOf(err) != api.KindTimeout {
 		c.t.Errorf("what cannot be applied is applied: %+v, %v", got, err)
 	}
-	late := make(chan error, 2)
+	everywhere := api.AppliedQuery{Index: v.Index, Everywhere: true}
+	elsewhere := c.Client(c.healthy())
+	defer elsewhere.Close()
+	if _, err := elsewhere.Applied(ctx, everywhere, 300*time.Millisecond); api.KindOf(err) != api.KindTimeout || !strings.Contains(err.Error(), follower.Name) {
+		c.t.Errorf("what cannot be applied on %s is applied everywhere: %v", follower.Name, err)
+	}
+	late := make(chan error, 3)
 	for _, index := range []uint64{v.Index, before.Index} {
 		go func() {
 			_, err := client.Applied(ctx, api.AppliedQuery{Index: index}, 10*time.Second)
@@ -113,6 +142,10 @@ func (c *cluster) heldUp(ctx context.Context, conn, reader *sql.Conn, follower *
 	if err := <-late; err != nil {
 		c.t.Errorf("what was applied before: %v", err)
 	}
+	go func() {
+		_, err := elsewhere.Applied(ctx, everywhere, 10*time.Second)
+		late <- err
+	}()
 	_, err = reader.ExecContext(ctx, "UNLOCK TABLES")
-	must(c.t, errors.Join(err, <-late))
+	must(c.t, errors.Join(err, <-late, <-late))
 }

@@ -1,0 +1,111 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Everybody is released by the first look that shows their index, whoever follows asks for the lowest one, and nobody follows when nobody
+// waits.
+func TestAppliedWaits(t *testing.T) {
+	n := &Node{ctx: t.Context()}
+	var r appliedWaits
+	steps := make(chan uint64) // up to where the mysqld has come
+	var asked []uint64
+	follow := func(_ context.Context, index uint64) (uint64, error) {
+		asked = append(asked, index)
+		at := <-steps
+		if at == 0 {
+			return 0, errors.New("its mysqld is dead")
+		}
+		return at, nil
+	}
+	begin := func(ctx context.Context, index uint64) chan error {
+		before := waiting(&r)
+		done := make(chan error, 1)
+		go func() { done <- r.wait(ctx, n, index, follow) }()
+		until(t, func() bool { return waiting(&r) > before })
+		return done
+	}
+	patient, cancel := context.WithCancel(t.Context())
+	first, second, third := begin(t.Context(), 10), begin(t.Context(), 7), begin(patient, 20)
+	steps <- 5
+	steps <- 12
+	for _, done := range []chan error{first, second} {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	if err := <-third; !errors.Is(err, context.Canceled) {
+		t.Errorf("who does not wait any more hears %v", err)
+	}
+	steps <- 13
+	n.tasks.Wait() // nobody follows
+	fourth, fifth := begin(t.Context(), 30), begin(t.Context(), 31)
+	steps <- 0
+	for _, done := range []chan error{fourth, fifth} {
+		if err := <-done; err == nil || err.Error() != "its mysqld is dead" {
+			t.Errorf("%v", err)
+		}
+	}
+	n.tasks.Wait()
+	if want := []uint64{10, 7, 20, 30}; !slices.Equal(asked, want) {
+		t.Errorf("asked for %d, want %d", asked, want)
+	}
+}
+
+func waiting(r *appliedWaits) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.waiting)
+}
+
+func until(t *testing.T, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !f(); {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come to that")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Many who come and go are all released, and the last one ends the following.
+func TestAppliedWaitsCrowd(t *testing.T) {
+	n := &Node{ctx: t.Context()}
+	var r appliedWaits
+	var mu sync.Mutex
+	at := uint64(0)
+	follow := func(_ context.Context, index uint64) (uint64, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		at = max(at, index)
+		return at, nil
+	}
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			for k := range 20 {
+				index := uint64(i + 200*k)
+				if err := r.wait(t.Context(), n, index, follow); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				if at < index {
+					t.Errorf("released at %d, waited for %d", at, index)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	n.tasks.Wait()
+	if waiting(&r) != 0 || r.running {
+		t.Errorf("%d wait, followed: %t", waiting(&r), r.running)
+	}
+}

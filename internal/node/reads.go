@@ -1,0 +1,168 @@
+package node
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/gtid"
+)
+
+// reqApplied is a request between daemons: body index u64; answered, once the requester's limit is over or that index is applied, with the one up to
+// which the node's mysqld has applied everything, u64.
+const reqApplied uint8 = 24
+
+const (
+	// farPatience is followPatience for another node's mysqld.
+	farPatience = 200 * time.Millisecond
+	// farRetry is the pause before a node that did not answer, or whose mysqld is not in service, is asked again.
+	farRetry = 20 * time.Millisecond
+)
+
+// farReaders are those who wait for other nodes' mysqlds, by raft id: one question at a time is out to each node.
+type farReaders struct {
+	mu    sync.Mutex
+	nodes map[uint64]*appliedWaits
+}
+
+func (f *farReaders) of(id uint64) *appliedWaits {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.nodes == nil {
+		f.nodes = map[uint64]*appliedWaits{}
+	}
+	if f.nodes[id] == nil {
+		f.nodes[id] = &appliedWaits{}
+	}
+	return f.nodes[id]
+}
+
+// WaitAppliedEverywhere waits until the mysqlds of all data nodes have applied everything up to an index: reads that begin then see it on any of
+// them. A node that is down or cut off is waited for like any other, since its mysqld may still be read. The error names who is behind.
+func (n *Node) WaitAppliedEverywhere(ctx context.Context, index uint64) error {
+	n.mu.Lock()
+	members := n.cluster.Members
+	n.mu.Unlock()
+	var (
+		wg   sync.WaitGroup
+		errs = make([]error, len(members))
+	)
+	for i, m := range members {
+		if m.Role == config.RoleLogger || m.Pending {
+			continue
+		}
+		wg.Go(func() {
+			if err := n.waitAppliedOn(ctx, m.ID, index); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", m.Name, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// waitAppliedOn waits for one node, through whatever keeps it from answering.
+func (n *Node) waitAppliedOn(ctx context.Context, id, index uint64) error {
+	for {
+		var err error
+		if id == n.id.ID {
+			err = n.WaitApplied(ctx, index)
+		} else {
+			err = n.far.of(id).wait(ctx, n, index, func(ctx context.Context, index uint64) (uint64, error) { return n.askAppliedFar(ctx, id, index) })
+		}
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(farRetry):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// askAppliedFar is the follower of another node's mysqld.
+func (n *Node) askAppliedFar(ctx context.Context, id, index uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*farPatience)
+	defer cancel()
+	b, err := n.tr.Request(ctx, id, reqApplied, binary.LittleEndian.AppendUint64(nil, index))
+	if err != nil {
+		return 0, err
+	}
+	if len(b) != 8 {
+		return 0, fmt.Errorf("an answer of %d bytes", len(b))
+	}
+	return binary.LittleEndian.Uint64(b), nil
+}
+
+// appliedForPeer answers reqApplied.
+func (n *Node) appliedForPeer(ctx context.Context, body []byte) ([]byte, error) {
+	if len(body) != 8 {
+		return nil, fmt.Errorf("a request of %d bytes", len(body))
+	}
+	wctx, cancel := context.WithTimeout(ctx, farPatience)
+	defer cancel()
+	if err := n.WaitApplied(wctx, binary.LittleEndian.Uint64(body)); err != nil && wctx.Err() == nil {
+		return nil, err
+	}
+	at, err := n.appliedNow()
+	return binary.LittleEndian.AppendUint64(nil, at), err
+}
+
+// ReadIndex implements api.Backend.
+func (n *Node) ReadIndex(ctx context.Context, q api.ReadIndexQuery) (api.ReadIndexView, error) {
+	index, err := n.ReadBarrier(ctx)
+	v := api.ReadIndexView{Index: index}
+	if err != nil || !q.GTIDs {
+		return v, err
+	}
+	if err := n.waitCommitted(ctx, index); err != nil {
+		return v, api.Errorf(api.KindTimeout, "entry %d is not known to be committed on %s yet", index, n.id.Name).With("try again, or ask another node")
+	}
+	_, committed := n.led.Snapshot()
+	v.GTIDs = committed.String()
+	return v, nil
+}
+
+// Applied implements api.Backend.
+func (n *Node) Applied(ctx context.Context, q api.AppliedQuery) (v api.AppliedView, err error) {
+	v.Index = q.Index
+	if q.GTIDs != "" {
+		set, err := gtid.ParseSet(q.GTIDs)
+		if err != nil {
+			return v, api.Errorf(api.KindInvalid, "gtids: %v", err)
+		}
+		index, err := n.indexOf(ctx, set)
+		if err != nil {
+			return v, notApplied(err)
+		}
+		if q.Everywhere {
+			index = n.led.Index() // what is applied here may be ahead of the others
+		}
+		v.Index = max(v.Index, index)
+	}
+	if q.Everywhere {
+		err = n.WaitAppliedEverywhere(ctx, v.Index)
+	} else if err = n.WaitApplied(ctx, v.Index); err == nil {
+		v.Index, err = n.appliedNow()
+	}
+	if err != nil {
+		return v, notApplied(err)
+	}
+	return v, nil
+}
+
+// notApplied words an error for a router.
+func notApplied(err error) error {
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if errors.Is(err, context.DeadlineExceeded) {
+		return api.Errorf(api.KindTimeout, "%s", text).With("wait longer, or read another node; see `trireme status`")
+	}
+	return api.Errorf(api.KindConflict, "%s", text).With("read another node; see `trireme status`")
+}
