@@ -8,6 +8,16 @@ import (
 	"time"
 )
 
+// RouterQuestions are what routers ask beside the view of the cluster. Each waits until ctx ends for what it needs to know.
+type RouterQuestions interface {
+	// Outcome says what became of a statement whose leader was lost.
+	Outcome(ctx context.Context, q OutcomeQuery) (Outcome, error)
+	// ReadIndex is a point that a read must not be older than to see what was answered before.
+	ReadIndex(ctx context.Context, q ReadIndexQuery) (ReadIndexView, error)
+	// Applied returns once mysqld has applied something.
+	Applied(ctx context.Context, q AppliedQuery) (AppliedView, error)
+}
+
 // ReadIndexQuery asks for a point that a read must not be older than.
 type ReadIndexQuery struct {
 	GTIDs bool // also as a set, for WAIT_FOR_EXECUTED_GTID_SET on any of the mysqlds

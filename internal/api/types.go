@@ -475,6 +475,7 @@ type Leader struct {
 // Switchover, NewJoinToken, Join, Remove, Reinit, Promote, Demote, Pause, Resume and ChangeConfig are called on the leader only, the
 // others on any node.
 type Backend interface {
+	RouterQuestions
 	// Local is the health of this node, from memory: no I/O, no waiting.
 	Local() Health
 	// Leader is the present leader as this node knows it.
@@ -491,12 +492,6 @@ type Backend interface {
 	History(ctx context.Context) ([]Event, error)
 	// WhyNot says why a node does not lead, as this node sees it.
 	WhyNot(ctx context.Context, node string) (WhyNotView, error)
-	// Outcome says what became of a statement whose leader was lost; it waits until ctx ends for what it needs to know.
-	Outcome(ctx context.Context, q OutcomeQuery) (Outcome, error)
-	// ReadIndex is a point that a read must not be older than to see what was answered before.
-	ReadIndex(ctx context.Context, q ReadIndexQuery) (ReadIndexView, error)
-	// Applied waits until this node's mysqld has applied something.
-	Applied(ctx context.Context, q AppliedQuery) (AppliedView, error)
 	// Config is the cluster settings that an operator may change.
 	Config(ctx context.Context) ConfigView
 	// ChangeConfig returns once the change is committed.
