@@ -106,7 +106,10 @@ func withoutLeader() api.ClusterView {
 }
 
 // fake is a node with a fixed view that does whatever it is asked.
-type fake struct{ view api.ClusterView }
+type fake struct {
+	api.RouterQuestions // the command line asks none
+	view                api.ClusterView
+}
 
 func (f *fake) Local() api.Health { return api.Health{Name: "n1", State: "healthy"} }
 func (f *fake) Leader() api.Leader {

@@ -94,7 +94,7 @@ func (c *cluster) loseAnswer(point, setup, last string, want api.OutcomeResult) 
 		}
 		got = o
 		vague := q
-		if vague.After = ""; c.outcome(n, vague).Result != api.OutcomeUnknown {
+		if vague.After, vague.Sole = "", false; c.outcome(n, vague).Result != api.OutcomeUnknown {
 			c.t.Errorf("%s tells the transaction under way from the one before without having been told of that", n.Name)
 		}
 	}
