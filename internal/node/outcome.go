@@ -123,6 +123,10 @@ func (n *Node) committedBy(r ledger.Reign, thread uint32, from, to uint64, after
 	case c.long:
 		return nil, ledger.ErrTailTooLong
 	}
+	if last, err := n.rlog.LastIndex(); err != nil || last < to {
+		// What is not read must not be taken for what is not there.
+		return nil, errors.Join(err, fmt.Errorf("the log ends at entry %d, %d is committed", last, to))
+	}
 	if c.tail.Next <= to {
 		err := n.rlog.Scan(c.tail.Next, to, c.tail.Add)
 		c.long = errors.Is(err, ledger.ErrTailTooLong)
