@@ -1,7 +1,8 @@
-// Package drivers runs what stands between applications and a cluster of real servers, with a switchover and a failover in the middle.
+// Package drivers runs the clients that applications use against a cluster of real servers, through every way in: the router's ports, HAProxy and
+// mysqld itself, with a switchover and a failover in the middle.
 //
-// TRIREME_SOAK=1: what is not installed (scripts/drivers.sh) is a failure; TRIREME_BINARY names a trireme to test instead of a new build.
-// -short skips everything.
+// TRIREME_SOAK=1: a driver that is not installed is a failure; TRIREME_DRIVERS names the folder that scripts/drivers.sh has filled;
+// TRIREME_BINARY a trireme to test instead of a new build. -short skips everything.
 package drivers
 
 import (
@@ -36,6 +37,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if name := os.Getenv("DRIVERS_CLIENT"); name != "" {
+		os.Exit(clientMain(name, os.Args[1:]))
+	}
 	flag.Parse()
 	os.Exit(run(m))
 }

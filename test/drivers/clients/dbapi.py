@@ -1,0 +1,193 @@
+"""Python drivers: PyMySQL, mysql-connector-python, and SQLAlchemy's pool over PyMySQL.
+
+The contract with the test is in drivers_test.go.
+"""
+import hashlib
+import importlib
+import json
+import sys
+import threading
+
+config = json.load(open(sys.argv[2]))
+name = config["driver"]
+module = importlib.import_module("mysql.connector" if name == "connector" else "pymysql")
+TEXT = "Grüße, мир, 漢字, 🐬"
+
+
+def connect(door, user, tls=None, multi=False):
+    """tls: True required, False off, None as the driver would by itself."""
+    options = dict(host=door["host"], port=door["port"], user=user, password=config["password"], charset="utf8mb4", connect_timeout=10)
+    if name == "connector":
+        options.update(connection_timeout=options.pop("connect_timeout"), allow_local_infile=True, autocommit=True)
+        if tls is False:
+            options["ssl_disabled"] = True
+        return module.connect(**options)
+    options.update(local_infile=True, autocommit=True, read_timeout=20, write_timeout=20)
+    if tls:
+        options["ssl"] = {"check_hostname": False}
+    if multi:
+        options["client_flag"] = importlib.import_module("pymysql.constants.CLIENT").MULTI_STATEMENTS
+    if tls is False:
+        options["ssl_disabled"] = True
+    return module.connect(**options)
+
+
+def rows(c, text, args=None, **cursor):
+    cur = c.cursor(**cursor)
+    try:
+        cur.execute(text, args) if args else cur.execute(text)
+        return [tuple(r) for r in cur.fetchall()] if cur.description else []
+    finally:
+        cur.close()
+
+
+def same(got, want):
+    if got != want:
+        raise AssertionError(f"{got!r:.200}, want {want!r:.200}")
+
+
+def login(door, user, tls):
+    for _ in ("full", "fast"):  # the first login of an account on a server is a full one
+        c = connect(door, user, tls)
+        cipher = rows(c, "SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1]
+        c.close()
+        if tls is not None:
+            same(cipher not in ("", None), tls)
+
+
+def multi(door):
+    c = connect(door, config["user"], multi=True)
+    cur = c.cursor()
+    text, got = "SELECT 1; SELECT 2, 'x'; SELECT 3", []
+    cur.execute(text)
+    while True:
+        got.append(tuple(cur.fetchall()[0]))
+        if not cur.nextset():
+            break
+    c.close()
+    same(got, [(1,), (2, "x"), (3,)])
+
+
+def prepared(c):
+    if name == "connector":
+        for i in (1, 2):
+            same(rows(c, "SELECT ?, ? + 1", (TEXT, i), prepared=True), [(TEXT, i + 1)])
+        return
+    rows(c, "PREPARE s FROM 'SELECT ? + 1'")
+    rows(c, "SET @v = 41")
+    same(rows(c, "EXECUTE s USING @v"), [(42,)])
+
+
+def blob(c):
+    data = hashlib.sha256(b"x").digest() * (20 << 20 >> 5)
+    if bytes(rows(c, "SELECT %s", (data,))[0][0]) != data:
+        raise AssertionError("it came back different")
+
+
+def reset(c):  # PyMySQL has neither of the two commands
+    rows(c, "SET @kept = 1")
+    c.cmd_reset_connection()
+    same(rows(c, "SELECT @kept"), [(None,)])
+    c.cmd_change_user(username=config["other"], password=config["password"], database="drivers")
+    same(rows(c, "SELECT SUBSTRING_INDEX(USER(), '@', 1), DATABASE()"), [(config["other"], "drivers")])
+
+
+def error(c, text, number, state):
+    try:
+        rows(c, text)
+    except module.Error as e:
+        got = getattr(e, "errno", None) or e.args[0]
+        same((got, getattr(e, "sqlstate", None) or state), (number, state))
+        return
+    raise AssertionError(f"{text} was accepted")
+
+
+def writes(c, door):
+    t = f"drivers.w_{name}_{door['name']}"
+    rows(c, f"CREATE TABLE {t} (id INT PRIMARY KEY, v VARCHAR(100)) CHARSET utf8mb4")
+    rows(c, f"INSERT INTO {t} VALUES (1, %s)", (TEXT,))
+    same(rows(c, f"SELECT v, HEX(v) FROM {t}"), [(TEXT, TEXT.encode().hex().upper())])
+    error(c, f"INSERT INTO {t} VALUES (1, '')", 1062, "23000")
+    if name == "connector":
+        c.autocommit = False
+    else:
+        c.autocommit(False)
+    rows(c, f"INSERT INTO {t} VALUES (2, '')")
+    c.rollback()
+    rows(c, f"INSERT INTO {t} VALUES (3, '')")
+    c.commit()
+    same(rows(c, f"SELECT id FROM {t} ORDER BY id"), [(1,), (3,)])
+    rows(c, f"LOAD DATA LOCAL INFILE '{config['csv']}' INTO TABLE {t} FIELDS TERMINATED BY ','")
+    c.commit()
+    same(rows(c, f"SELECT COUNT(*), SUM(id) FROM {t} WHERE id >= 1000"), [(100, sum(range(1000, 1100)))])
+
+
+def check(door):
+    def report(what, f, *args):
+        try:
+            f(*args)
+            print("ok", door["name"], what, flush=True)
+        except Exception as e:
+            print("FAIL", door["name"], what, type(e).__name__, str(e).replace("\n", " "), flush=True)
+
+    for i, tls in enumerate((True, False, None)):
+        if name != "connector" or tls is not False:  # it refuses full authentication without TLS
+            report("login-" + ("tls", "plain", "default")[i], login, door, door["fresh"][i], tls)
+    c = connect(door, config["user"])
+    report("charset", lambda: same(rows(c, "SELECT %s", (TEXT,)), [(TEXT,)]))
+    report("prepared", prepared, c)
+    report("multi", multi, door)
+    report("blob", blob, c)
+    report("variables", lambda: (rows(c, "SET SESSION sort_buffer_size = 65536"), same(rows(c, "SELECT @@sort_buffer_size"), [(65536,)])))
+    report("syntax-error", error, c, "SELEC 1", 1064, "42000")
+    if door["writes"]:
+        report("writes", writes, c, door)
+    else:
+        report("read-only-error", error, c, "CREATE TABLE drivers.no (id INT PRIMARY KEY)", 1290, "HY000")
+    if name == "connector":
+        report("reset", reset, connect(door, config["user"]))
+
+
+def load():
+    """Two threads insert; a lost connection is taken out of the pool and replaced."""
+    stop, lock, door = threading.Event(), threading.Lock(), config["doors"][0]
+    if name == "sqlalchemy":
+        import sqlalchemy
+        pool = sqlalchemy.create_engine("mysql+pymysql://", creator=lambda: connect(door, config["user"]), pool_size=2, pool_pre_ping=True)
+
+    def insert(c, n):
+        if name == "sqlalchemy":
+            with pool.begin() as c:
+                c.execute(sqlalchemy.text(f"INSERT INTO drivers.load_{name} (n) VALUES ({n})"))
+            return None
+        c = c or connect(door, config["user"])
+        rows(c, f"INSERT INTO drivers.load_{name} (n) VALUES ({n})")
+        return c
+
+    def work(n):
+        c = None
+        while not stop.wait(0.02):
+            try:
+                c = insert(c, n)
+                said = f"ack {n}"
+            except Exception as e:
+                c, said = None, f"err {n} {type(e).__name__} " + str(e).replace("\n", " ")
+            with lock:
+                print(said, flush=True)
+            n += 2
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in (1, 2)]
+    for t in threads:
+        t.start()
+    sys.stdin.read()
+    stop.set()
+    for t in threads:
+        t.join()
+
+
+if sys.argv[1] == "load":
+    load()
+else:
+    for d in config["doors"]:
+        check(d)
+print("done", flush=True)
