@@ -14,11 +14,14 @@ type Storage interface {
 
 	// Append writes entries, which are consecutive and start at or below LastIndex()+1; what the log holds from the first
 	// one on is replaced. Not durable before Sync. They must be readable at once. The entries are immutable and may be
-	// kept. At most one Append, Sync, ResetTo or SetHardState runs at a time.
+	// kept. At most one Append, Sync, AppendSync, ResetTo or SetHardState runs at a time.
 	Append(entries []*raftpb.Entry) error
 
 	// Sync makes everything appended so far durable.
 	Sync() error
+
+	// AppendSync is Append and Sync in one.
+	AppendSync(entries []*raftpb.Entry) error
 
 	// SetHardState records term, vote and commit. A changed term or vote is durable when it returns; a commit index alone
 	// may be written lazily, because Raft finds it again.

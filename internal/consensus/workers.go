@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -18,6 +19,7 @@ type appender struct {
 	hard    raftpb.HardState // as persisted
 	last    uint64           // last index written
 	dirty   bool             // written and not synced
+	final   *raftpb.Message  // its entries are synced as they are written; nil: none
 	commit  uint64           // newest known
 	settled uint64           // committed and on disk: never replaced
 	pub     *published
@@ -37,11 +39,26 @@ func newAppender(cfg *Config, st *start, pub *published) *appender {
 // file does not know. Taking the last term of the batch for all of it is safe: it is as if the node had crashed before
 // the entries.
 func (a *appender) process(batch []*raftpb.Message) ([]*raftpb.Message, error) {
+	a.final = lastEntries(batch)
 	responses, err := a.begin(batch)
+	a.final = nil
 	if err != nil {
 		return nil, err
 	}
 	return responses, a.end()
+}
+
+// lastEntries is the message with the last entries of a batch, if nothing is written behind it.
+func lastEntries(batch []*raftpb.Message) *raftpb.Message {
+	for _, m := range slices.Backward(batch) {
+		if len(m.GetEntries()) > 0 {
+			return m
+		}
+		if !raft.IsEmptySnap(m.GetSnapshot()) {
+			return nil
+		}
+	}
+	return nil
 }
 
 // begin is process up to the sync.
@@ -119,8 +136,11 @@ func (a *appender) write(m *raftpb.Message) error {
 	if first <= a.settled {
 		return fmt.Errorf("%w: entry %d would be replaced, %d are committed", ErrInvariant, first, a.settled)
 	}
-	a.dirty = true
-	if err := a.storage.Append(ents); err != nil {
+	appendTo := a.storage.Append
+	if a.dirty = m != a.final || mutant.S2; !a.dirty {
+		appendTo = a.storage.AppendSync
+	}
+	if err := appendTo(ents); err != nil {
 		return fmt.Errorf("append entries %d to %d: %w", first, ents[len(ents)-1].GetIndex(), err)
 	}
 	a.last = ents[len(ents)-1].GetIndex()

@@ -117,6 +117,8 @@ type Log struct {
 	chain   chain // of the last record
 	dirty   bool  // something was written since the last fdatasync
 	fileEnd int64 // of the last segment's file, zeros ahead included
+	ring    *ring // nil before the first use
+	noRing  bool  // it cannot be had
 
 	// What is gathered for the next write.
 	head     []byte // records, as far as they are copied
@@ -265,5 +267,8 @@ func (l *Log) Close() error {
 		s.release()
 	}
 	l.mu.Unlock()
+	if l.ring != nil {
+		l.ring.close()
+	}
 	return errors.Join(err, l.state.f.Close(), l.lock.Close())
 }

@@ -174,14 +174,20 @@ func (p *poweredLog) work(l *raftlog.Log) {
 			batch = append(batch, w.trx(p.rnd.IntN(1200), 0))
 		}
 		p.all = append(p.all, batch...)
-		if l.Append(batch) != nil {
-			return
-		}
-		if p.rnd.IntN(3) == 0 {
-			continue
-		}
-		if l.Sync() != nil {
-			return
+		if p.rnd.IntN(2) == 0 {
+			if l.AppendSync(batch) != nil {
+				return
+			}
+		} else {
+			if l.Append(batch) != nil {
+				return
+			}
+			if p.rnd.IntN(3) == 0 {
+				continue
+			}
+			if l.Sync() != nil {
+				return
+			}
 		}
 		p.synced += len(p.all) - int(p.held)
 		p.held, p.old = uint64(len(p.all)), nil
