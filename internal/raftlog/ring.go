@@ -32,8 +32,9 @@ type ring struct {
 	cqes                                   []cqe
 
 	// The request under way: the kernel reads from what these refer to.
-	bufs [][]byte
-	iovs []unix.Iovec
+	bufs  [][]byte
+	iovs  []unix.Iovec
+	calls uint64
 
 	count [8]byte // of the event descriptor
 	ready func(fd uintptr) bool
@@ -80,8 +81,8 @@ const (
 	offsetSQEs     = 0x10000000
 	needFeatures   = 1<<0 | 1<<11 // IORING_FEAT_SINGLE_MMAP, IORING_FEAT_CQE_SKIP: Linux 5.17
 	ringEntries    = 2
-	tagWrite       = 1
-	tagSync        = 2
+	tagWrite       = 0 // in the lowest bit of userData; above it is the number of the call
+	tagSync        = 1
 	mostRingBytes  = 2 * flushBytes // beyond it nobody notices a wake-up
 	protectionRW   = unix.PROT_READ | unix.PROT_WRITE
 	mappingOptions = unix.MAP_SHARED | unix.MAP_POPULATE
@@ -171,8 +172,8 @@ func (r *ring) writeSync(f osFile, bufs [][]byte, off int64) error {
 	fd := int32(f.Fd())
 	end, err := r.carryOut(
 		sqe{opcode: opWritev, flags: linkNext | silentSuccess, fd: fd, off: uint64(off), addr: uint64(uintptr(unsafe.Pointer(&r.iovs[0]))),
-			len: uint32(len(r.iovs)), userData: tagWrite},
-		sqe{opcode: opFsync, fd: fd, opFlags: fsyncData, userData: tagSync})
+			len: uint32(len(r.iovs))},
+		sqe{opcode: opFsync, fd: fd, opFlags: fsyncData})
 	if err != nil {
 		return err
 	}
@@ -183,13 +184,13 @@ func (r *ring) writeSync(f osFile, bufs [][]byte, off int64) error {
 
 // verdict makes an error of the result, 0 or more or an errno below 0, of the request that ended the chain.
 func verdict(name string, end cqe) error {
-	e := unix.Errno(-end.res)
+	e, sync := unix.Errno(-end.res), end.userData&1 == tagSync
 	switch {
-	case end.userData == tagSync && end.res >= 0:
+	case sync && end.res >= 0:
 		return nil // only a write that was complete lets the sync begin
-	case end.userData == tagSync && (e == unix.ECANCELED || e == unix.EINTR):
+	case sync && (e == unix.ECANCELED || e == unix.EINTR):
 		return errAgain
-	case end.userData == tagSync:
+	case sync:
 		return &os.PathError{Op: "fdatasync", Path: name, Err: e}
 	case end.res >= 0, e == unix.ECANCELED, e == unix.EINTR, e == unix.EAGAIN, e == unix.EINVAL, e == unix.EOPNOTSUPP:
 		return errAgain // cut short, cancelled, or not possible in this way
@@ -198,7 +199,10 @@ func verdict(name string, end cqe) error {
 }
 
 // carryOut submits both requests and waits for their end: the kernel tells of the sync, or of the write alone if that was not complete.
+// Should another one tell of both, the second word is known by its number and passed over: it must not be taken for that of a later sync.
 func (r *ring) carryOut(write, sync sqe) (end cqe, err error) {
+	r.calls++
+	write.userData, sync.userData = r.calls<<1|tagWrite, r.calls<<1|tagSync
 	tail := *r.sqTail
 	for i, q := range [...]sqe{write, sync} {
 		slot := (tail + uint32(i)) & *r.sqMask
@@ -223,10 +227,12 @@ func (r *ring) carryOut(write, sync sqe) (end cqe, err error) {
 		if err := r.wait.Read(r.ready); err != nil {
 			return cqe{}, fmt.Errorf("wait for io_uring: %w", err)
 		}
-		if head := *r.cqHead; head != atomic.LoadUint32(r.cqTail) {
+		for head := *r.cqHead; head != atomic.LoadUint32(r.cqTail); head++ {
 			end = r.cqes[head&*r.cqMask]
 			atomic.StoreUint32(r.cqHead, head+1)
-			return end, nil
+			if end.userData>>1 == r.calls {
+				return end, nil
+			}
 		}
 	}
 }

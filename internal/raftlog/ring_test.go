@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -64,6 +65,24 @@ func TestRingErrors(t *testing.T) {
 	if err := r.writeSync(osFile{full}, one, 0); !errors.As(err, &pathErr) || pathErr.Op != "pwritev" {
 		t.Errorf("a failed write is %v", err)
 	}
+}
+
+// TestRingOldCompletion: a word about an earlier sync is not taken for one about this write.
+func TestRingOldCompletion(t *testing.T) {
+	r := mustOpenRing(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	check(t, err)
+	defer full.Close()
+	tail := *r.sqTail
+	for i := range uint32(2) {
+		slot := (tail + i) & *r.sqMask
+		r.sqes[slot], r.slots[slot] = sqe{userData: tagSync}, slot // opcode 0 is a request that succeeds at once
+	}
+	atomic.StoreUint32(r.sqTail, tail+2)
+	if n, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, r.ring.Fd(), 2, 0, 0, 0, 0); n != 2 {
+		t.Fatalf("io_uring_enter: %d, %v", n, errno)
+	}
+	wantErr(t, r.writeSync(osFile{full}, [][]byte{[]byte("x")}, 0), unix.ENOSPC)
 }
 
 func TestRingVerdict(t *testing.T) {
