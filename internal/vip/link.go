@@ -22,7 +22,7 @@ type link struct {
 // find is the interface for an address: the one that is named, else the one that has an address of its subnet. reserved are virtual
 // addresses themselves, which do not count.
 func find(p netip.Prefix, name string, reserved []netip.Prefix) (link, error) {
-	links, err := netlink.LinkList()
+	links, err := listed(netlink.LinkList)
 	if err != nil {
 		return link{}, fmt.Errorf("listing interfaces: %w", err)
 	}
@@ -67,7 +67,7 @@ func find(p netip.Prefix, name string, reserved []netip.Prefix) (link, error) {
 
 // inSubnet says whether an interface has an address of its own in the subnet of p.
 func inSubnet(l netlink.Link, p netip.Prefix, reserved []netip.Prefix) (bool, error) {
-	list, err := netlink.AddrList(l, family(p.Addr()))
+	list, err := listed(func() ([]netlink.Addr, error) { return netlink.AddrList(l, family(p.Addr())) })
 	if errors.Is(err, unix.ENODEV) {
 		return false, nil // it has gone meanwhile
 	}
@@ -79,6 +79,20 @@ func inSubnet(l netlink.Link, p netip.Prefix, reserved []netip.Prefix) (bool, er
 		a = a.Unmap()
 		return ok && p.Masked().Contains(a) && !slices.ContainsFunc(reserved, func(r netip.Prefix) bool { return r.Addr() == a })
 	}), nil
+}
+
+// listed asks the kernel for a list again if that changed meanwhile, and takes what there is if it goes on changing.
+func listed[T any](ask func() ([]T, error)) ([]T, error) {
+	for range 10 {
+		if list, err := ask(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return list, err
+		}
+	}
+	list, err := ask()
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		err = nil
+	}
+	return list, err
 }
 
 func family(a netip.Addr) int {
@@ -114,8 +128,8 @@ func Remove(addrs []netip.Addr) error {
 
 // remove returns those that were there.
 func remove(addrs []netip.Addr) (removed []netip.Addr, err error) {
-	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+	list, err := listed(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
 		return nil, fmt.Errorf("listing addresses: %w", err)
 	}
 	var bound []netlink.Addr

@@ -79,8 +79,11 @@ func connections(sockets map[int]*nl.SocketHandle, family byte, addrs []netip.Ad
 	req.Sockets = sockets
 	req.AddData(newDiagRequest(family, nil))
 	answers, err := req.Execute(unix.NETLINK_SOCK_DIAG, 0)
-	if errors.Is(err, unix.ENOENT) {
+	switch {
+	case errors.Is(err, unix.ENOENT):
 		return nil, nil // the kernel has no IPv6
+	case errors.Is(err, nl.ErrDumpInterrupted):
+		err = nil // connections come and go
 	}
 	for _, b := range answers {
 		if len(b) < answerHeadBytes+socketIDBytes {

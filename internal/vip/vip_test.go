@@ -100,6 +100,7 @@ type host struct {
 	cmd   *exec.Cmd
 	in    io.Writer
 	lines chan string
+	kill  func() // and waits for the end
 }
 
 func (h *host) tell(command string) {
@@ -218,12 +219,13 @@ func (h *host) start() {
 			lines <- s.Text()
 		}
 	}()
-	h.t.Cleanup(func() {
+	h.kill = sync.OnceFunc(func() {
 		_ = in.Close()
 		_ = cmd.Process.Kill()
 		<-read
-		_ = cmd.Wait()
+		_ = cmd.Wait() // killed, it says
 	})
+	h.t.Cleanup(h.kill)
 	h.await("ready")
 }
 
@@ -262,6 +264,7 @@ func (l *lan) reaches(a netip.Addr, name string) net.Conn {
 
 // TestMove: an address is acquired, and moves; its clients are reset when it goes, and reach the other host at once.
 func TestMove(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t)
 	n1, n2 := l.node("n1"), l.node("n2")
 	n1.tell("want")
@@ -298,6 +301,7 @@ func awaitReset(t *testing.T, c net.Conn) {
 
 // TestTakeOver: a member that still answers, since its daemon is stopped, loses the address; its own kernel removes it.
 func TestTakeOver(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t)
 	n1, n2 := l.node("n1"), l.node("n2")
 	n1.tell("want")
@@ -323,15 +327,14 @@ func TestTakeOver(t *testing.T) {
 
 // TestKilled: a daemon that is killed leaves the address behind for its lifetime at most, and the next one removes it at its start.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t)
 	n1 := l.node("n1")
 	n1.tell("want")
 	for _, a := range bothAddrs {
 		l.reaches(a, "n1")
 	}
-	if err := n1.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	n1.kill()
 	n1.start() // says ready when it has removed what was left
 	for _, a := range bothAddrs {
 		if n1.bound(a) {
@@ -342,9 +345,7 @@ func TestKilled(t *testing.T) {
 	for _, a := range bothAddrs {
 		l.reaches(a, "n1")
 	}
-	if err := n1.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	n1.kill()
 	for deadline := time.Now().Add(limit); n1.bound(rw4.Addr()) || n1.bound(rw6.Addr()); <-time.After(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nobody removes the address")
@@ -354,6 +355,7 @@ func TestKilled(t *testing.T) {
 
 // TestConflict: an address that a foreign host has is not bound, until that host gives it up.
 func TestConflict(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t)
 	foreign := &host{Host: l.host("foreign", netip.MustParsePrefix("10.77.0.50/24"), rw4, netip.MustParsePrefix("fd77::50/64"), rw6), t: t}
 	n1 := l.node("n1")
@@ -403,6 +405,7 @@ func prefixNet(p netip.Prefix) *net.IPNet {
 
 // TestMayNot: an address waits until it may be here, and one that may not be renewed goes by itself.
 func TestMayNot(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t)
 	n1 := l.node("n1")
 	n1.tell("may no")
@@ -427,6 +430,7 @@ func TestMayNot(t *testing.T) {
 
 // TestDefend: a host that claims the address deceives the others for a moment only.
 func TestDefend(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t)
 	n1 := l.node("n1")
 	n1.tell("want")
@@ -460,6 +464,7 @@ func TestDefend(t *testing.T) {
 
 // TestFind: the interface is found by its subnet, and what keeps it from being found is said.
 func TestFind(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t)
 	two := l.host("two", netip.MustParsePrefix("10.77.0.60/24"))
 	if err := l.Plug(two, "eth1", netip.MustParsePrefix("10.78.0.60/24"), netip.MustParsePrefix("10.79.0.60/24")); err != nil {

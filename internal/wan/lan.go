@@ -40,6 +40,9 @@ func (l *LAN) Close() error {
 	// The namespace goes only with the last reference, which the sockets of a process may be.
 	err := (&Host{Name: "switch", ns: l.ns}).Do(func() error {
 		links, err := netlink.LinkList()
+		for tries := 0; errors.Is(err, netlink.ErrDumpInterrupted) && tries < 10; tries++ {
+			links, err = netlink.LinkList() // hosts that end take their devices with them
+		}
 		for _, k := range links {
 			if k.Type() != "veth" {
 				continue
