@@ -3,12 +3,14 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os/signal"
 	"syscall"
 
 	"trireme/internal/config"
 	"trireme/internal/guard"
 	"trireme/internal/node"
+	"trireme/internal/vip"
 )
 
 // nodeCmd is `trireme node`.
@@ -37,11 +39,18 @@ func (c *nodeCmd) Run(e *env) error {
 
 // guardCmd is the second process of `trireme node`, which starts it.
 type guardCmd struct {
-	Node string `help:"Name of the node, for its log and the process list."`
+	Node string       `help:"Name of the node, for its log and the process list."`
+	VIP  []netip.Addr `name:"vip" sep:"none" help:"Address to remove with mysqld."`
 }
 
 // Run ends when the daemon does.
 func (c *guardCmd) Run(e *env) error {
 	signal.Ignore(syscall.SIGHUP)
-	return guard.Run(slog.New(slog.NewTextHandler(e.errOut, nil)).With("node", c.Node))
+	withdraw := func() error {
+		if len(c.VIP) == 0 {
+			return nil
+		}
+		return vip.Remove(c.VIP)
+	}
+	return guard.Run(slog.New(slog.NewTextHandler(e.errOut, nil)).With("node", c.Node), withdraw)
 }

@@ -49,6 +49,7 @@ type commands struct {
 	Force      forceCmd      `cmd:"" name:"force-quorum" help:"Make a cluster out of the survivors of a lost majority. May lose data."`
 	Log        logCmd        `cmd:"" help:"Read a raft log on disk; no daemon or mysqld is needed."`
 	Config     configCmd     `cmd:"" help:"Show and change the cluster's settings; check a node's file."`
+	VIP        vipCmd        `cmd:"" name:"vip" help:"Virtual IP addresses on this host: what would fail."`
 	Demo       demoCmd       `cmd:"" help:"Run a whole cluster on this machine, with load, faults and a verdict."`
 	Bench      benchCmd      `cmd:"" help:"Measure Trireme beside its rivals on this machine."`
 	Verify     verifyCmd     `cmd:"" help:"Prove that nothing acknowledged is lost: fault campaigns, with a verdict."`

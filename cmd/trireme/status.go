@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,7 +112,7 @@ func printStatus(w io.Writer, v api.ClusterView) {
 		rows = append(rows, statusRow(m))
 	}
 	printTable(w, rows)
-	for _, line := range append(upstreamTexts(v), pinnedLogs(v)...) {
+	for _, line := range slices.Concat(vipTexts(v), upstreamTexts(v), pinnedLogs(v)) {
 		for _, l := range wrap(line, 100) {
 			fmt.Fprintln(w, l)
 		}
@@ -132,6 +133,32 @@ func printStatus(w io.Writer, v api.ClusterView) {
 			}
 		}
 	}
+}
+
+// vipTexts says who holds which virtual address.
+func vipTexts(v api.ClusterView) []string {
+	var order []string
+	holders, access := map[string][]string{}, map[string]string{}
+	for _, m := range v.Members {
+		for _, x := range m.VIPs {
+			if access[x.Address] == "" {
+				order = append(order, x.Address)
+				access[x.Address] = x.Access
+			}
+			if x.Held && m.State != api.StateDown {
+				holders[x.Address] = append(holders[x.Address], m.Name)
+			}
+		}
+	}
+	var out []string
+	for _, a := range order {
+		who := "nobody"
+		if len(holders[a]) > 0 {
+			who = strings.Join(holders[a], " and ")
+		}
+		out = append(out, fmt.Sprintf("virtual address %s (%s): %s", a, access[a], who))
+	}
+	return out
 }
 
 // upstreamTexts says of each learner that has an upstream whether it follows it.

@@ -35,3 +35,19 @@ func TestStatusTellsOfLogsAndUpstreams(t *testing.T) {
 		t.Errorf("a node that is down follows:\n%s", b.String())
 	}
 }
+
+// TestStatusTellsOfVirtualAddresses: who holds each, if anybody; what a node that is down said last does not count.
+func TestStatusTellsOfVirtualAddresses(t *testing.T) {
+	member := func(name, state string, held ...bool) api.MemberView {
+		return api.MemberView{Name: name, State: state, VIPs: []api.VIPView{{Address: "10.0.0.100", Access: "read-write", Held: held[0]},
+			{Address: "10.0.0.101", Access: "read-only", Held: held[1]}}}
+	}
+	var b strings.Builder
+	printStatus(&b, api.ClusterView{Leader: "n1", Members: []api.MemberView{
+		member("n1", api.StateHealthy, true, false), member("n2", api.StateDown, true, true), member("n3", api.StateHealthy, false, false)}})
+	for _, want := range []string{"virtual address 10.0.0.100 (read-write): n1\n", "virtual address 10.0.0.101 (read-only): nobody\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in:\n%s", want, b.String())
+		}
+	}
+}

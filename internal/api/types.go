@@ -109,9 +109,20 @@ type MemberView struct {
 	Upstream *UpstreamView `json:"upstream,omitempty"` // of a learner that has one
 	Router   RouterView    `json:"router"`
 	Daemon   DaemonView    `json:"daemon"`
+	VIPs     []VIPView     `json:"vips,omitempty"` // all that its settings name
 	// Links are those to the other nodes, as this one measures them.
 	Links    []LinkView `json:"links,omitempty"`
 	Warnings []string   `json:"warnings,omitempty"` // what is not as it should be although it works, a sentence each
+}
+
+// VIPView is a virtual IP address on one node.
+type VIPView struct {
+	Address   string `json:"address"`
+	Access    string `json:"access"` // read-write, read-only
+	Held      bool   `json:"held"`
+	Interface string `json:"interface,omitempty"`
+	MAC       string `json:"mac,omitempty"`     // of the interface
+	Problem   string `json:"problem,omitempty"` // why it should be held and is not
 }
 
 // LinkView is the way to another node and back: of the pings of the last two minutes.

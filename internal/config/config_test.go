@@ -55,6 +55,22 @@ func TestRelativePathsAreFromTheFile(t *testing.T) {
 	}
 }
 
+// TestVIP: one text is a list of one, and what Render writes is read back.
+func TestVIP(t *testing.T) {
+	n, err := Parse("/f.toml", []byte(minimal+"[mysql]\nbind = \"*\"\n[vip]\nrw = \"10.0.0.100/24\"\nro = [\"10.0.0.101/24\", \"fd00::1/64\"]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rw, ro, err := n.VIP.Addresses()
+	if err != nil || len(rw) != 1 || len(ro) != 2 || rw[0].String() != "10.0.0.100/24" || ro[1].String() != "fd00::1/64" {
+		t.Errorf("%v %v %v", rw, ro, err)
+	}
+	again, err := Parse("/f.toml", Render(n))
+	if err != nil || !reflect.DeepEqual(again, n) {
+		t.Errorf("rendered and read: %+v, %v\nwant %+v", again, err, n)
+	}
+}
+
 // TestMistakes: one clear error each, with file, line and what to do.
 func TestMistakes(t *testing.T) {
 	for _, tc := range []struct {
@@ -97,6 +113,14 @@ func TestMistakes(t *testing.T) {
 		{"short election", minimal + "[raft]\nelection_timeout_ms = 200\n", "f.toml:9: raft.election_timeout_ms: 200 is not between three heartbeats (300)"},
 		{"heartbeat", minimal + "[raft]\nheartbeat_ms = 1\n", "f.toml:9: raft.heartbeat_ms: 1 is not in 5..10000"},
 		{"small log", minimal + "[raft]\nlog_max = \"1MiB\"\n", "f.toml:9: raft.log_max: 1MiB is not between"},
+		{"virtual address without a subnet", minimal + "[vip]\nrw = \"10.0.0.100\"\n", `f.toml:9: vip.rw: "10.0.0.100" is not a virtual address with the length of its subnet`},
+		{"virtual address that is a group", minimal + "[vip]\nro = [\"224.0.0.1/24\"]\n", `f.toml:9: vip.ro: "224.0.0.1/24" is not a virtual address`},
+		{"virtual address twice", minimal + "[vip]\nrw = \"10.0.0.100/24\"\nro = [\"10.0.0.100/24\"]\n", "f.toml:10: vip.ro: 10.0.0.100 is given twice"},
+		{"virtual address not a text", minimal + "[vip]\nro = [1]\n", "f.toml:9: vip.ro: 1 is not text"},
+		{"mysqld not at the virtual address", minimal + "[mysql]\nbind = \"10.0.0.5\"\n[vip]\nrw = \"10.0.0.100/24\"\n", "f.toml:9: mysql.bind: a mysqld that listens on 10.0.0.5 does not answer"},
+		{"mysqld without IPv6", minimal + "[vip]\nrw = \"fd00::100/64\"\n", "mysql.bind: a mysqld that listens on 0.0.0.0 does not answer"},
+		{"virtual address is the node's own", strings.Replace(minimal, "db1:7306", "10.0.0.5:7306", 1) + "[vip]\nrw = \"10.0.0.5/24\"\n", "f.toml:9: vip.rw: 10.0.0.5 is this node's own address"},
+		{"interface for nothing", minimal + "[vip]\ninterface = \"eth0\"\n", "f.toml:9: vip.interface: there is no virtual address for it"},
 		{"level", minimal + "[log]\nlevel = \"loud\"\n", `f.toml:9: log.level: "loud" is not a level; write debug`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

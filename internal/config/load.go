@@ -155,6 +155,8 @@ func assign(dest, value any) error {
 			return fmt.Errorf("%v is not text; put it in quotes", value)
 		}
 		*d = s
+	case *[]string:
+		return assignList(d, value)
 	case *int:
 		switch v := value.(type) {
 		case int64:
@@ -192,6 +194,27 @@ func assign(dest, value any) error {
 	default:
 		panic(fmt.Sprintf("config: setting of type %T", dest))
 	}
+	return nil
+}
+
+// assignList takes a list of texts, or one text for a list of one.
+func assignList(dest *[]string, value any) error {
+	if s, ok := value.(string); ok {
+		value = []any{s}
+	}
+	list, ok := value.([]any)
+	if !ok {
+		return fmt.Errorf("%v is neither text in quotes nor a list of such", value)
+	}
+	var out []string
+	for _, x := range list {
+		s, ok := x.(string)
+		if !ok {
+			return fmt.Errorf("%v is not text; put it in quotes", x)
+		}
+		out = append(out, s)
+	}
+	*dest = out
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -24,6 +25,7 @@ type Node struct {
 	Peer   Peer
 	API    API
 	Router Router
+	VIP    VIP
 	Raft   Raft
 	Log    Log
 
@@ -82,6 +84,31 @@ type Router struct {
 	ROPort      int      // leads to the followers
 	HoldTimeout Duration // how long a new connection waits for a leader before it is told that there is none
 	MaxConns    int      // connections over both ports; one more is refused with error 1040
+}
+
+// VIP is the virtual IP addresses of the cluster, the same on every node. Empty: there are none.
+type VIP struct {
+	RW        []string // address/bits, on the leader
+	RO        []string // address/bits, one each on the followers
+	Interface string   // that they are bound to; empty: the one with an address of their subnet
+}
+
+// Addresses reads RW and RO.
+func (v VIP) Addresses() (rw, ro []netip.Prefix, err error) {
+	for _, l := range []struct {
+		texts []string
+		to    *[]netip.Prefix
+	}{{v.RW, &rw}, {v.RO, &ro}} {
+		for _, text := range l.texts {
+			p, err := netip.ParsePrefix(text)
+			a := p.Addr()
+			if err != nil || p.Bits() == 0 || a.Is4In6() || !a.IsGlobalUnicast() {
+				return nil, nil, fmt.Errorf("%q is not a virtual address with the length of its subnet, such as \"10.0.0.100/24\" or \"fd00::100/64\"", text)
+			}
+			*l.to = append(*l.to, p)
+		}
+	}
+	return rw, ro, nil
 }
 
 // Raft is timing and size limits of the consensus log of this node.

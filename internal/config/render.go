@@ -59,6 +59,12 @@ func literal(value any) string {
 	switch v := value.(type) {
 	case *string:
 		return quote(*v)
+	case *[]string:
+		var quoted []string
+		for _, s := range *v {
+			quoted = append(quoted, quote(s))
+		}
+		return "[" + strings.Join(quoted, ", ") + "]"
 	case *int:
 		return strconv.Itoa(*v)
 	case *Bytes:

@@ -8,7 +8,7 @@ type setting struct {
 	key  string            // dotted
 	def  string            // default as a file would hold it; "" means none
 	doc  string            // one line, for the file that init writes
-	dest func(n *Node) any // *string, *int, *Bytes, *Duration or *map[string]string
+	dest func(n *Node) any // *string, *[]string, *int, *Bytes, *Duration or *map[string]string
 }
 
 var settings = []setting{
@@ -37,6 +37,10 @@ var settings = []setting{
 	{"router.ro_port", "6447", "leads to the followers", func(n *Node) any { return &n.Router.ROPort }},
 	{"router.hold_timeout", "10s", "how long a new connection waits for a leader", func(n *Node) any { return &n.Router.HoldTimeout }},
 	{"router.max_conns", "10000", "connections over both ports; one more gets error 1040", func(n *Node) any { return &n.Router.MaxConns }},
+
+	{"vip.rw", "", "virtual address of the leader's mysqld, as \"10.0.0.100/24\"; a list for more", func(n *Node) any { return &n.VIP.RW }},
+	{"vip.ro", "", "virtual addresses of followers' mysqlds, spread over them", func(n *Node) any { return &n.VIP.RO }},
+	{"vip.interface", "", "interface for them; empty: the one with an address of their subnet", func(n *Node) any { return &n.VIP.Interface }},
 
 	{"raft.election_timeout_ms", "1000", "silence of the leader after which a follower campaigns", func(n *Node) any { return &n.Raft.ElectionTimeoutMS }},
 	{"raft.heartbeat_ms", "100", "pause between two signs of life of the leader", func(n *Node) any { return &n.Raft.HeartbeatMS }},

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +18,7 @@ func (n Node) Validate() error {
 }
 
 func (n Node) validate(doc document) error {
-	checks := []func(document) *Error{n.checkNames, n.checkMySQL, n.checkAddresses, n.checkPorts, n.checkRouter, n.checkRaft, n.checkLog}
+	checks := []func(document) *Error{n.checkNames, n.checkMySQL, n.checkAddresses, n.checkPorts, n.checkVIP, n.checkRouter, n.checkRaft, n.checkLog}
 	for _, check := range checks {
 		if err := check(doc); err != nil {
 			return err
@@ -151,6 +152,47 @@ func (n Node) checkPorts(doc document) *Error {
 		}
 	}
 	return nil
+}
+
+// checkVIP refuses what cannot work on any host; `trireme vip check` looks at this one.
+func (n Node) checkVIP(doc document) *Error {
+	const shape = "write address/bits of the subnet, such as \"10.0.0.100/24\""
+	seen := map[netip.Addr]bool{}
+	for _, l := range []struct {
+		key string
+		vip VIP
+	}{{"vip.rw", VIP{RW: n.VIP.RW}}, {"vip.ro", VIP{RO: n.VIP.RO}}} {
+		rw, ro, err := l.vip.Addresses()
+		if err != nil {
+			return doc.fail(l.key, err.Error(), shape)
+		}
+		for _, p := range append(rw, ro...) {
+			a := p.Addr()
+			if seen[a] {
+				return doc.fail(l.key, fmt.Sprintf("%s is given twice", a), "an address is either read-write or read-only, once")
+			}
+			seen[a] = true
+			if !hears(n.MySQL.Bind, a) {
+				return doc.fail("mysql.bind", fmt.Sprintf("a mysqld that listens on %s does not answer at the virtual address %s", n.MySQL.Bind, a),
+					`write "0.0.0.0", or "*" for IPv6 too`)
+			}
+			for _, own := range []string{n.Peer.Advertise, n.API.Advertise} {
+				if host, _, err := splitAddress(own); err == nil && host == a.String() {
+					return doc.fail(l.key, fmt.Sprintf("%s is this node's own address (%s), and a virtual one moves", a, own), "give an address that no host has")
+				}
+			}
+		}
+	}
+	if len(seen) == 0 && n.VIP.Interface != "" {
+		return doc.fail("vip.interface", "there is no virtual address for it", "give vip.rw or vip.ro, or remove the line")
+	}
+	return nil
+}
+
+// hears says whether a server that listens on bind answers at an address that its host gets later.
+func hears(bind string, a netip.Addr) bool {
+	ip, err := netip.ParseAddr(bind)
+	return bind == "*" || err == nil && ip.IsUnspecified() && (ip.Is6() || a.Is4())
 }
 
 func overlap(a, b string) bool {

@@ -23,8 +23,9 @@ const lookInterval = time.Second
 // retryInterval separates attempts to kill mysqld.
 const retryInterval = 100 * time.Millisecond
 
-// Run is the guard process. It returns when its daemon is dead, mysqld having been killed.
-func Run(log *slog.Logger) error {
+// Run is the guard process. It returns when its daemon is dead, mysqld having been killed. withdraw takes away the other ways to mysqld
+// and whatever is connected to it, behind the kill; it is called again for as long as the daemon stays silent.
+func Run(log *slog.Logger, withdraw func() error) error {
 	p, err := mapPage(pageFD)
 	if err == nil {
 		_, err = unix.GetsockoptInt(socketFD, unix.SOL_SOCKET, unix.SO_TYPE)
@@ -36,7 +37,7 @@ func Run(log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("guard: timer: %w", err)
 	}
-	w := watch{page: p, timer: timer, log: log, mysqld: -1}
+	w := watch{page: p, timer: timer, log: log, mysqld: -1, withdraw: withdraw}
 	for {
 		w.look()
 		alive, err := w.sleep()
@@ -44,7 +45,7 @@ func Run(log *slog.Logger) error {
 			return err // the daemon starts another guard
 		}
 		if !alive {
-			w.kill("its daemon is dead")
+			w.end("its daemon is dead")
 			return nil
 		}
 	}
@@ -58,6 +59,8 @@ type watch struct {
 	mysqld int // pidfd, -1: none
 	done   bool
 	again  time.Duration // not before this is a kill that failed repeated
+
+	withdraw func() error
 }
 
 // look kills mysqld if its time is over.
@@ -65,7 +68,15 @@ func (w *watch) look() {
 	t := now()
 	w.page.seen.Store(int64(t))
 	if until := time.Duration(w.page.until.Load()); until != 0 && t >= until {
-		w.kill(fmt.Sprintf("its daemon has given no sign of life: overdue by %d ms", (t - until).Milliseconds()))
+		w.end(fmt.Sprintf("its daemon has given no sign of life: overdue by %d ms", (t - until).Milliseconds()))
+	}
+}
+
+// end leaves nobody served here.
+func (w *watch) end(reason string) {
+	w.kill(reason)
+	if err := w.withdraw(); err != nil {
+		w.log.Error("guard: virtual addresses cannot be removed", "err", err)
 	}
 }
 

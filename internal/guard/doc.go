@@ -12,6 +12,7 @@
 // holds mysqld by a pidfd that was made at its fork, so it can never hit another process. Times are on CLOCK_BOOTTIME, and so is the
 // guard's timer: a host that was suspended does not give a leader back its past.
 //
-// The guard dies with its daemon, and kills mysqld then too, beside the parent-death signal that mysqld has anyway. A guard that dies, or
+// The guard ends with its daemon, and kills mysqld then too, beside the parent-death signal that mysqld has anyway. Where the node has
+// virtual IP addresses it also removes those, in both cases, once mysqld has been sent its SIGKILL; for that it outlives its daemon by a moment. A guard that dies, or
 // is stopped itself, is replaced by the daemon.
 package guard

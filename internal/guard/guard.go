@@ -26,6 +26,7 @@ const (
 // Guard is the daemon's side. Methods may be called from any goroutine.
 type Guard struct {
 	command []string
+	outlive bool // it may go on for a moment after the daemon
 	log     *slog.Logger
 	memory  *os.File
 	page    *page
@@ -39,9 +40,10 @@ type Guard struct {
 	closed bool
 }
 
-// Start starts the guard by command (program and arguments), and again whenever it ends, until Close.
-func Start(command []string, log *slog.Logger) (*Guard, error) {
-	g := &Guard{command: command, log: log, socket: -1, stop: make(chan struct{}), stopped: make(chan struct{})}
+// Start starts the guard by command (program and arguments), and again whenever it ends, until Close. With outlive the guard is not killed
+// together with its daemon, but ends by itself when it has withdrawn what it should.
+func Start(command []string, outlive bool, log *slog.Logger) (*Guard, error) {
+	g := &Guard{command: command, outlive: outlive, log: log, socket: -1, stop: make(chan struct{}), stopped: make(chan struct{})}
 	var err error
 	if g.memory, g.page, err = newPage(); err != nil {
 		return nil, err
@@ -195,7 +197,10 @@ func (g *Guard) launch() (*exec.Cmd, error) {
 	cmd.ExtraFiles = []*os.File{theirs, g.memory} // socketFD, pageFD
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
 	// A session of its own: what stops or ends the daemon's process group must not reach it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if !g.outlive {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
 	g.page.seen.Store(int64(now()))
 	if err := cmd.Start(); err != nil {
 		_ = unix.Close(pair[0])

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -17,12 +18,48 @@ import (
 // TestMain makes this program the guard process when it is started as such.
 func TestMain(m *testing.M) {
 	if os.Getenv("GUARD_TEST_PROCESS") != "" {
-		if err := Run(slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
+		if err := Run(slog.New(slog.NewTextHandler(os.Stderr, nil)), withdrawal); err != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// withdrawal makes the file that the test names.
+func withdrawal() error {
+	name := os.Getenv("GUARD_TEST_WITHDRAWN")
+	if name == "" {
+		return nil
+	}
+	return os.WriteFile(name, nil, 0o600)
+}
+
+// TestWithdraw: the guard withdraws what there is besides mysqld when its time is over, and when the daemon dies, not before.
+func TestWithdraw(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		t.Run(fmt.Sprintf("dies=%v", dies), func(t *testing.T) {
+			name := filepath.Join(t.TempDir(), "withdrawn")
+			t.Setenv("GUARD_TEST_WITHDRAWN", name)
+			withdrawn := func() bool { _, err := os.Stat(name); return err == nil }
+			g := start(t)
+			fd, ended := server(t)
+			g.Watch(fd)
+			g.Until(now() + time.Hour)
+			looked := now()
+			eventually(t, "the guard looks", func() bool { return time.Duration(g.page.seen.Load()) > looked })
+			if withdrawn() {
+				t.Fatal("withdrawn while the daemon gives signs of life")
+			}
+			if dies {
+				g.Close()
+			} else {
+				g.Until(now())
+			}
+			eventually(t, "the server is killed", gone(ended))
+			eventually(t, "the rest is withdrawn", withdrawn)
+		})
+	}
 }
 
 const limit = 10 * time.Second
@@ -63,7 +100,7 @@ func server(t *testing.T) (pidfd *os.File, ended chan struct{}) {
 func start(t *testing.T) *Guard {
 	t.Helper()
 	t.Setenv("GUARD_TEST_PROCESS", "1")
-	g, err := Start([]string{"/proc/self/exe"}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	g, err := Start([]string{"/proc/self/exe"}, false, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,7 @@ func (t *trireme) Targets(v Via) ([]Target, error) {
 	case Router:
 		return []Target{{t.lead, n.Host, n.Ports.RW, s.User, s.Password}}, nil
 	}
-	return nil, fmt.Errorf("%w: Trireme has no virtual IP address yet", ErrNotHere)
+	return nil, fmt.Errorf("%w: the emulated hosts are joined by TUN devices, which know no ARP; a virtual address needs Ethernet", ErrNotHere)
 }
 
 func (t *trireme) Hosts() []HostParts {

@@ -89,6 +89,7 @@ type Node struct {
 	bin     mysqld.Binary
 	bundle  *pki.Bundle
 	metrics *prometheus.Registry
+	vip     addresses
 
 	wake  chan struct{}
 	ready chan struct{} // closed once every part is there
@@ -243,6 +244,7 @@ func (n *Node) loop(ctx context.Context) error {
 			n.act(a)
 		}
 		n.routes()
+		n.tendVIP()
 		n.steerRelay()
 		n.mu.Lock()
 		due := n.publishNow || now() > lastStatus+statusInterval

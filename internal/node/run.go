@@ -292,7 +292,11 @@ func (n *Node) startParts() error {
 	}
 	n.metrics = n.newMetrics()
 	if n.srv.state != ha.ServerAbsent {
-		if n.guard, err = guard.Start([]string{"/proc/self/exe", "guard", "--node", n.id.Name}, n.log); err != nil {
+		if err := n.startVIP(); err != nil {
+			return err
+		}
+		command, outlive := n.guardCommand()
+		if n.guard, err = guard.Start(command, outlive, n.log); err != nil {
 			return err
 		}
 		if err := n.startFeed(); err != nil {
@@ -415,6 +419,7 @@ func (n *Node) stopServer() {
 			return
 		}
 	}
+	n.dropVIP()
 	if s, err := l.admin.WaitingSessions(ctx); err != nil || s.Waiting > 0 {
 		n.killServer()
 		return
@@ -460,6 +465,9 @@ func (n *Node) stopParts(cancel context.CancelFunc) {
 		n.router.Close()
 	}
 	n.killServer()
+	if n.vip.manager != nil {
+		n.vip.manager.Close()
+	}
 	if n.guard != nil {
 		n.guard.Close()
 	}

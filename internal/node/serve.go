@@ -27,6 +27,7 @@ func (n *Node) promote(ctx context.Context, l *life, term uint64) {
 	err := n.promoteLife(ctx, l, term, t)
 	if err == nil {
 		t.opened = now()
+		n.tendVIP()
 		n.task(func(ctx context.Context) { n.reportTakeover(ctx, t) })
 		n.startEvents(ctx, l)
 		return
@@ -341,6 +342,7 @@ func (n *Node) fence(ctx context.Context, reason string) {
 	n.mu.Unlock()
 	failpoint.Hit("fence.begin")
 	began := now()
+	n.dropVIP()
 	how, drained := "mysqld is dead", false
 	switch {
 	case l != nil && dying:

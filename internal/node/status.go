@@ -3,8 +3,10 @@ package node
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +38,8 @@ type status struct {
 	Rules    *api.CommitRulesView `json:"rules,omitempty"`
 	Timeout  time.Duration        `json:"election_timeout_ns"` // its raft.election_timeout_ms
 	KeepFrom uint64               `json:"keep_from"`           // lowest index that its recovery may need (S8); 0: not known
+	// Reads says who is to hold which read-only virtual address, as the leader gives them: address to raft id; nil: it gives none.
+	Reads map[string]uint64 `json:"reads,omitempty"`
 	// Bound says why its raft log should take no more; empty: it has room.
 	Bound string `json:"bound,omitempty"`
 }
@@ -68,7 +72,7 @@ func (n *Node) myStatus() status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := status{History: sum, Routed: n.routed, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
-		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound}
+		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked()}
 	s.Unready, s.Ready = n.readyLocked()
 	if s.Left = n.left; s.Left.Term != 0 {
 		s.Left.Ago = now() - n.leftAt
@@ -119,7 +123,8 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 		m.State, m.Reason = api.StateCatchingUp, n.srv.applier
 	}
 	m.Seed = n.seedViewLocked()
-	m.Links, m.Warnings = n.links.views, n.links.warnings
+	m.Links, m.Warnings = n.links.views, slices.Concat(n.links.warnings, n.vip.warnings)
+	m.VIPs = n.vip.views
 	m.Upstream = n.upstreamViewLocked()
 	if n.srv.problem != "" && n.srv.state != ha.ServerReady {
 		m.Reason += ": " + n.srv.problem
@@ -195,7 +200,7 @@ func (n *Node) HandleStatus(from uint64, payload []byte) {
 		n.peers[from] = p
 	}
 	changed := p.status.OpenTerm != s.OpenTerm || p.status.Ready != s.Ready || p.status.Handover != s.Handover ||
-		p.status.Epoch != s.Epoch || p.status.Member.State != s.Member.State || !p.up
+		p.status.Epoch != s.Epoch || p.status.Member.State != s.Member.State || !maps.Equal(p.status.Reads, s.Reads) || !p.up
 	if s.Ready && !(p.status.Ready && p.fresh()) {
 		p.since = now()
 	}

@@ -170,6 +170,7 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 		n.serving.drained = true
 	}
 	n.mu.Unlock()
+	n.dropVIP() // all who wrote here have got their answers
 	if m.err = failpoint.Err("switchover.drained"); m.err != nil {
 		return m
 	}

@@ -54,8 +54,8 @@ type Move struct {
 type State struct {
 	Prefix    netip.Prefix
 	Held      bool
-	Interface string // while it is wanted
-	MAC       string // the same
+	Interface string // that it is on, or would be; empty: there is none
+	MAC       string // of that
 	Problem   string // why it is wanted and not held
 }
 
@@ -65,6 +65,7 @@ type Manager struct {
 
 	mu      sync.Mutex // held while an address is bound or removed
 	holders map[netip.Addr]*holder
+	idle    map[netip.Addr]State // of those that are not wanted, as found at the start
 	closed  bool
 	running sync.WaitGroup
 }
@@ -78,13 +79,23 @@ type holder struct {
 
 // New takes away what an earlier life of this daemon has left behind. Addresses that cannot be removed are no reason not to start.
 func New(cfg Config) *Manager {
-	m := &Manager{cfg: cfg, holders: map[netip.Addr]*holder{}}
+	m := &Manager{cfg: cfg, holders: map[netip.Addr]*holder{}, idle: map[netip.Addr]State{}}
 	left, err := remove(m.addrs())
 	if err != nil {
 		cfg.Logger.Warn("virtual addresses that an earlier daemon may have left cannot be removed", "err", err)
 	}
 	for _, a := range left {
 		cfg.Logger.Warn("removed a virtual address that an earlier daemon had left", "address", a)
+	}
+	for _, p := range cfg.Addresses {
+		s := State{Prefix: p}
+		l, err := find(p, cfg.Interface, cfg.Addresses)
+		if err != nil {
+			cfg.Logger.Warn("a virtual address has no interface on this host", "address", p.Addr(), "err", err)
+		} else {
+			s.Interface, s.MAC = l.name, l.mac.String()
+		}
+		m.idle[p.Addr()] = s
 	}
 	return m
 }
@@ -107,7 +118,7 @@ func (m *Manager) Want(addrs []netip.Addr) {
 	}
 	for _, p := range m.cfg.Addresses {
 		if a := p.Addr(); m.holders[a] == nil && slices.Contains(addrs, a) {
-			h := &holder{state: State{Prefix: p}}
+			h := &holder{state: m.idle[a]}
 			h.ctx, h.cancel = context.WithCancel(context.Background())
 			m.holders[a] = h
 			m.running.Go(func() { m.hold(h) })
@@ -169,7 +180,7 @@ func (m *Manager) States() []State {
 	defer m.mu.Unlock()
 	var out []State
 	for _, p := range m.cfg.Addresses {
-		s := State{Prefix: p}
+		s := m.idle[p.Addr()]
 		if h := m.holders[p.Addr()]; h != nil {
 			s = h.state
 		}

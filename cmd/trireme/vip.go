@@ -1,0 +1,88 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"trireme/internal/config"
+	"trireme/internal/vip"
+)
+
+// vipCmd is `trireme vip`.
+type vipCmd struct {
+	Check   vipCheckCmd   `cmd:"" help:"Say what would keep this host from holding the virtual addresses; changes nothing."`
+	Release vipReleaseCmd `cmd:"" help:"Remove the virtual addresses from this host: for when the daemon has ended. The node that should have them binds them again."`
+}
+
+// vipFile is where the addresses are looked up.
+type vipFile struct {
+	Config string `type:"path" placeholder:"FILE" help:"Settings of this node. Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
+}
+
+// addresses of the settings file.
+func (c *vipFile) addresses() (config.Node, []netip.Prefix, error) {
+	path := c.Config
+	if path == "" {
+		path = defaultConfigFile()
+	}
+	n, err := config.Load(path)
+	if err != nil {
+		return n, nil, err
+	}
+	rw, ro, err := n.VIP.Addresses()
+	if err == nil && len(rw)+len(ro) == 0 {
+		err = fmt.Errorf("%s names no virtual addresses; give vip.rw or vip.ro (docs/vip.md)", path)
+	}
+	return n, slices.Concat(rw, ro), err
+}
+
+type vipCheckCmd struct {
+	vipFile
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+// Run fails if one check does.
+func (c *vipCheckCmd) Run(e *env) error {
+	n, addrs, err := c.addresses()
+	if err != nil {
+		return err
+	}
+	findings := vip.Check(e.ctx, addrs, n.VIP.Interface)
+	failed := 0
+	for _, f := range findings {
+		if !f.OK {
+			failed++
+		}
+		if !c.JSON {
+			fmt.Fprintf(e.out, "%-7s %-22s %s\n", map[bool]string{true: "ok", false: "FAILED"}[f.OK], f.What, f.Outcome)
+		}
+	}
+	if c.JSON {
+		b, err := json.MarshalIndent(findings, "", "  ")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(e.out, string(b))
+	}
+	if failed > 0 {
+		return errSilent(exitFailed)
+	}
+	return nil
+}
+
+type vipReleaseCmd struct{ vipFile }
+
+// Run removes them, whoever has bound them.
+func (c *vipReleaseCmd) Run(*env) error {
+	_, addrs, err := c.addresses()
+	if err != nil {
+		return err
+	}
+	var list []netip.Addr
+	for _, p := range addrs {
+		list = append(list, p.Addr())
+	}
+	return vip.Remove(list)
+}

@@ -1,0 +1,243 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/ha"
+	"trireme/internal/vip"
+)
+
+// readLoan is how long a follower keeps a read address that no leader confirms: through a change of leaders, but not cut off for good.
+const readLoan = 5 * time.Second
+
+// addresses are the virtual ones, as far as this node has to do with them. The read-write ones belong to who takes writes; who gets which
+// read address is said by that node's status.
+type addresses struct {
+	manager *vip.Manager // nil: there are none
+	rw, ro  []netip.Addr
+
+	// Guarded by Node.mu.
+	given    map[netip.Addr]uint64 // read addresses, by this node as leader; nil: it is not
+	lent     []netip.Addr          // read addresses of this node
+	lentAt   time.Duration         // when a leader last said so
+	views    []api.VIPView
+	warnings []string
+}
+
+// startVIP begins with removing what an earlier daemon may have left.
+func (n *Node) startVIP() error {
+	rw, ro, err := n.cfg.VIP.Addresses()
+	if err != nil {
+		return err
+	}
+	if len(rw)+len(ro) == 0 || n.id.Role == config.RoleLogger {
+		return nil
+	}
+	n.vip = addresses{rw: bare(rw), ro: bare(ro)}
+	n.vip.manager = vip.New(vip.Config{Addresses: slices.Concat(rw, ro), Interface: n.cfg.VIP.Interface, May: n.mayHold, Member: n.memberByMAC,
+		Moved: n.noteMove, Logger: n.log})
+	return nil
+}
+
+func bare(list []netip.Prefix) []netip.Addr {
+	var out []netip.Addr
+	for _, p := range list {
+		out = append(out, p.Addr())
+	}
+	return out
+}
+
+// guardCommand is how the guard process is started. It removes virtual addresses with mysqld, so it has to outlive this daemon then.
+func (n *Node) guardCommand() (command []string, outlive bool) {
+	command = []string{"/proc/self/exe", "guard", "--node", n.id.Name}
+	for _, a := range slices.Concat(n.vip.rw, n.vip.ro) {
+		command = append(command, "--vip", a.String())
+	}
+	return command, n.vip.manager != nil
+}
+
+// mayHold says whether an address may be here at this moment: it is asked by the manager right before it binds or renews one (S10).
+func (n *Node) mayHold(a netip.Addr) bool {
+	lease := n.cons.HoldsLease()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if slices.Contains(n.vip.rw, a) {
+		return n.takesWritesLocked() && lease
+	}
+	return slices.Contains(n.vip.lent, a) && (n.vip.given == nil || lease)
+}
+
+// tendVIP wants what this node should have. The read-write addresses are wanted from the beginning of a promotion, so that nothing but the
+// binding is left to do when writes are open; they go by dropVIP.
+func (n *Node) tendVIP() {
+	if n.vip.manager == nil {
+		return
+	}
+	n.mu.Lock()
+	var want []netip.Addr
+	switch {
+	case n.serving.phase == ha.PhasePromoting, n.serving.phase == ha.PhaseOpen, n.serving.phase == ha.PhaseHandover && !n.serving.drained:
+		want = append(want, n.vip.rw...)
+	}
+	n.giveReadsLocked()
+	n.borrowReadsLocked()
+	want = append(want, n.vip.lent...)
+	n.mu.Unlock()
+	n.vip.manager.Want(want)
+	n.showVIP()
+}
+
+// dropVIP releases everything at once: clients are reset, so that none waits for an answer that cannot come. It comes back by tendVIP.
+func (n *Node) dropVIP() {
+	if n.vip.manager == nil {
+		return
+	}
+	n.mu.Lock()
+	n.vip.lent = nil
+	n.mu.Unlock()
+	n.vip.manager.Release(slices.Concat(n.vip.rw, n.vip.ro))
+	n.showVIP()
+}
+
+// giveReadsLocked spreads the read addresses over the followers that serve reads, as the leader; this node has them when there is none.
+func (n *Node) giveReadsLocked() {
+	if len(n.vip.ro) == 0 || !n.takesWritesLocked() {
+		n.vip.given = nil
+		return
+	}
+	holders := maps.Clone(n.vip.given)
+	if holders == nil {
+		holders = map[netip.Addr]uint64{}
+		for id, p := range n.peers {
+			for _, v := range p.status.Member.VIPs {
+				if a, err := netip.ParseAddr(v.Address); err == nil && v.Held {
+					holders[a] = id
+				}
+			}
+		}
+	}
+	var candidates []uint64
+	for _, m := range n.cluster.Members {
+		if p := n.peers[m.ID]; p != nil && p.fresh() && p.status.Ready && p.status.Member.State == api.StateHealthy && len(p.status.Member.VIPs) > 0 {
+			candidates = append(candidates, m.ID)
+		}
+	}
+	if len(candidates) == 0 {
+		candidates = []uint64{n.id.ID}
+	}
+	if given := vip.Spread(n.vip.ro, holders, candidates); n.vip.given == nil || !maps.Equal(given, n.vip.given) {
+		n.vip.given, n.publishNow = given, true
+	}
+}
+
+// readsLocked are the read addresses as this node gives them, for its status; nil: it gives none.
+func (n *Node) readsLocked() map[string]uint64 {
+	if n.vip.given == nil {
+		return nil
+	}
+	out := map[string]uint64{}
+	for a, id := range n.vip.given {
+		out[a.String()] = id
+	}
+	return out
+}
+
+// borrowReadsLocked takes what the leader gives this node, and keeps it for a while when nobody says so any more.
+func (n *Node) borrowReadsLocked() {
+	_, ready := n.readyLocked()
+	if n.stopping || !ready && n.serving.phase == ha.PhaseNone || n.serving.phase == ha.PhaseFencing {
+		n.vip.lent = nil
+		return
+	}
+	given := n.readsLocked()
+	for _, p := range n.peers {
+		if p.fresh() && p.status.OpenTerm != 0 && p.status.OpenTerm == n.raft.Term && p.status.Reads != nil {
+			given = p.status.Reads
+		}
+	}
+	if given == nil {
+		if now() > n.vip.lentAt+readLoan {
+			n.vip.lent = nil
+		}
+		return
+	}
+	n.vip.lent, n.vip.lentAt = nil, now()
+	for _, a := range n.vip.ro {
+		if given[a.String()] == n.id.ID {
+			n.vip.lent = append(n.vip.lent, a)
+		}
+	}
+}
+
+// memberByMAC is who has said of itself that it has an interface with this address.
+func (n *Node) memberByMAC(mac net.HardwareAddr) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.peers {
+		for _, v := range p.status.Member.VIPs {
+			if v.MAC == mac.String() {
+				return p.status.Member.Name
+			}
+		}
+	}
+	return ""
+}
+
+// noteMove writes down what came or went.
+func (n *Node) noteMove(m vip.Move) {
+	text := fmt.Sprintf("released %s %s", n.access(m.Addr), m.Addr)
+	if m.Held {
+		text = fmt.Sprintf("holds %s %s on %s", n.access(m.Addr), m.Addr, m.Interface)
+	}
+	if m.From != "" {
+		text += fmt.Sprintf(", for which %s still answered", m.From)
+	}
+	n.history.add(n.event("vip", 0, text))
+	n.showVIP()
+	n.mu.Lock()
+	n.publishNow = true
+	n.mu.Unlock()
+	n.poke()
+}
+
+func (n *Node) access(a netip.Addr) string {
+	if slices.Contains(n.vip.rw, a) {
+		return "read-write"
+	}
+	return "read-only"
+}
+
+// showVIP takes over what the status says of this node's addresses: the manager must not be asked with mu held, as it asks mayHold.
+func (n *Node) showVIP() {
+	var views []api.VIPView
+	var warnings []string
+	for _, s := range n.vip.manager.States() {
+		a := s.Prefix.Addr()
+		views = append(views, api.VIPView{Address: a.String(), Access: n.access(a), Held: s.Held, Interface: s.Interface, MAC: s.MAC, Problem: s.Problem})
+		if s.Problem != "" {
+			warnings = append(warnings, fmt.Sprintf("virtual address %s is not held: %s", a, s.Problem))
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.peers {
+		if m := p.status.Member; p.fresh() && m.MySQL != nil && !sameVIPs(views, m.VIPs) {
+			warnings = append(warnings, fmt.Sprintf("the virtual addresses in the settings file of %s are others than here; [vip] should be the same on all nodes", m.Name))
+		}
+	}
+	if !slices.Equal(views, n.vip.views) || !slices.Equal(warnings, n.vip.warnings) {
+		n.vip.views, n.vip.warnings, n.publishNow = views, warnings, true
+	}
+}
+
+// sameVIPs says whether two nodes are configured alike.
+func sameVIPs(a, b []api.VIPView) bool {
+	return slices.EqualFunc(a, b, func(x, y api.VIPView) bool { return x.Address == y.Address && x.Access == y.Access })
+}

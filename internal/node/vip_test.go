@@ -1,0 +1,88 @@
+package node
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/ha"
+)
+
+var (
+	readA = netip.MustParseAddr("10.0.0.101")
+	readB = netip.MustParseAddr("10.0.0.102")
+)
+
+// vipNode is node 1 of three, with two read addresses; nothing of it runs.
+func vipNode() *Node {
+	n := &Node{cluster: &config.Cluster{}, peers: map[uint64]*peer{}, raft: consensus.State{Term: 5}}
+	n.id.ID = 1
+	n.srv.state = ha.ServerReady
+	n.vip.ro = []netip.Addr{readA, readB}
+	for id := range uint64(3) {
+		n.cluster.Members = append(n.cluster.Members, config.Member{ID: id + 1})
+		if id > 0 {
+			p := &peer{up: true, at: now()}
+			p.status.Ready, p.status.Member.State = true, api.StateHealthy
+			p.status.Member.VIPs = []api.VIPView{{Address: readA.String()}, {Address: readB.String()}}
+			n.peers[id+1] = p
+		}
+	}
+	return n
+}
+
+// TestGiveReads: a leader gives one to each follower, leaves them where they are, and keeps them only when nobody else can have them.
+func TestGiveReads(t *testing.T) {
+	n := vipNode()
+	n.giveReadsLocked()
+	if n.readsLocked() != nil {
+		t.Fatalf("a follower gives %v", n.vip.given)
+	}
+	n.serving = servingSlot{phase: ha.PhaseOpen, term: 5}
+	n.peers[2].status.Member.VIPs[1].Held = true // from the leader before
+	n.giveReadsLocked()
+	if n.vip.given[readA] != 3 || n.vip.given[readB] != 2 || !n.publishNow {
+		t.Errorf("given %v, want A to 3 and B to 2", n.vip.given)
+	}
+	n.peers[3].up = false
+	n.giveReadsLocked()
+	if n.vip.given[readA] != 2 || n.vip.given[readB] != 2 {
+		t.Errorf("without node 3: %v", n.vip.given)
+	}
+	n.peers[2].status.Ready = false
+	n.giveReadsLocked()
+	n.borrowReadsLocked()
+	if n.vip.given[readA] != 1 || !slices.Equal(n.vip.lent, n.vip.ro) {
+		t.Errorf("alone: given %v, held %v", n.vip.given, n.vip.lent)
+	}
+}
+
+// TestBorrowReads: a follower has what the leader of its term gives it, keeps it for a while without a leader, and not while it serves nothing.
+func TestBorrowReads(t *testing.T) {
+	n := vipNode()
+	lent := func(what string, want ...netip.Addr) {
+		t.Helper()
+		n.borrowReadsLocked()
+		if !slices.Equal(n.vip.lent, want) {
+			t.Errorf("%s: %v, want %v", what, n.vip.lent, want)
+		}
+	}
+	lent("nobody gives")
+	leader := n.peers[2]
+	leader.status.OpenTerm, leader.status.Reads = 5, map[string]uint64{readA.String(): 3, readB.String(): 1}
+	lent("the leader gives", readB)
+	leader.status.Reads = nil
+	lent("the leader does not say yet", readB)
+	n.raft.Term = 6
+	leader.status.Reads = map[string]uint64{readA.String(): 1}
+	lent("an old leader says something else", readB)
+	n.vip.lentAt = now() - readLoan - 1
+	lent("for too long no leader")
+	leader.status.OpenTerm = 6
+	lent("the leader again", readA)
+	n.srv.state = ha.ServerOff
+	lent("mysqld is down")
+}
