@@ -15,7 +15,7 @@ const retryPause = 250 * time.Millisecond
 // serve joins one client to a target and copies until one side ends.
 func (r *Router) serve(p *port, client *net.TCPConn) {
 	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.HoldTimeout)
-	l, refusal := r.connect(ctx, p, client)
+	l, refusal := r.connect(ctx, p, client, nil)
 	cancel()
 	if l == nil {
 		r.mu.Lock()
@@ -28,12 +28,21 @@ func (r *Router) serve(p *port, client *net.TCPConn) {
 		refuse(client, refusal.code, refusal.text)
 		return
 	}
-	in, out := l.run()
+	if r.cfg.Sessions {
+		r.follow(l)
+		return
+	}
+	l.run()
+	r.forget(l)
+}
+
+// forget takes out a link that has ended.
+func (r *Router) forget(l *link) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.unlink(l)
-	p.stats.BytesIn += uint64(in)
-	p.stats.BytesOut += uint64(out)
-	r.mu.Unlock()
+	l.port.stats.BytesIn += uint64(l.in.Swap(0))
+	l.port.stats.BytesOut += uint64(l.out.Swap(0))
 }
 
 type refusal struct {
@@ -42,12 +51,13 @@ type refusal struct {
 }
 
 // connect finds a target, dials it and registers the connection, waiting for views and trying again until ctx ends.
-func (r *Router) connect(ctx context.Context, p *port, client *net.TCPConn) (*link, refusal) {
+// s is the session that goes on there; nil: a new connection.
+func (r *Router) connect(ctx context.Context, p *port, client *net.TCPConn, s *session) (*link, refusal) {
 	var tried []Target // in the present view
 	for {
 		target, found, changed := r.choose(p, tried)
 		if found {
-			l, err := r.join(ctx, p, client, target)
+			l, err := r.join(ctx, p, client, target, s)
 			if l != nil {
 				return l, refusal{}
 			}
@@ -59,7 +69,7 @@ func (r *Router) connect(ctx context.Context, p *port, client *net.TCPConn) (*li
 				continue
 			}
 		}
-		switch r.wait(ctx, p, changed, len(tried) > 0) {
+		switch r.wait(ctx, p, changed, len(tried) > 0, s == nil) {
 		case waitFull:
 			return nil, refusal{erTooManyConnections, "Trireme: too many connections wait for a node that can serve them"}
 		case waitEnded:
@@ -97,7 +107,7 @@ func (r *Router) leastLoaded(tried []Target) (best Target, found bool) {
 }
 
 // join dials the target. It gives nil, nil when the view turned against the target meanwhile.
-func (r *Router) join(ctx context.Context, p *port, client *net.TCPConn, t Target) (*link, error) {
+func (r *Router) join(ctx context.Context, p *port, client *net.TCPConn, t Target, s *session) (*link, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a := &attempt{port: p, target: t, cancel: cancel}
@@ -124,7 +134,7 @@ func (r *Router) join(ctx context.Context, p *port, client *net.TCPConn, t Targe
 		return nil, nil
 	}
 	l := newLink(p, t, client, conn)
-	l.greeting = greeting
+	l.greeting, l.session = greeting, s
 	r.links[l] = struct{}{}
 	p.stats.Open++
 	return l, nil
@@ -172,9 +182,9 @@ const (
 )
 
 // wait holds a connection until the view changes, a failed target may be tried again, or its time is over.
-func (r *Router) wait(ctx context.Context, p *port, changed <-chan struct{}, retry bool) waited {
+func (r *Router) wait(ctx context.Context, p *port, changed <-chan struct{}, retry, limited bool) waited {
 	r.mu.Lock()
-	if r.held >= r.cfg.MaxHeld {
+	if limited && r.held >= r.cfg.MaxHeld {
 		r.mu.Unlock()
 		return waitFull
 	}

@@ -1,5 +1,6 @@
 // Package router leads MySQL clients to the right node. It listens on two ports and copies bytes both ways without looking at
-// them: TLS, any authentication, prepared statements and LOAD DATA LOCAL work because mysqld itself answers.
+// them: TLS, any authentication, prepared statements and LOAD DATA LOCAL work because mysqld itself answers. With Config.Sessions it follows
+// what both sides say instead, and sessions outlive their servers.
 //
 //   - The read-write port leads to the leader. While none is known, new connections wait (at most HoldTimeout, at most MaxHeld
 //     of them); then they get a MySQL error packet that says so.
@@ -18,4 +19,20 @@
 //   - a read-only connection lives while View.RO or View.RW has them.
 //
 // SetView returns only after these connections are closed, so a fence can rely on it.
+//
+// # Followed sessions
+//
+// docs/router.md says what clients see. A followed connection has these phases:
+//
+//	connect   the server first: its greeting, with its nonce, is the one that the client gets
+//	login     relayed packet by packet, so that any plugin works; TLS ends here; the password is learned on the way (login)
+//	commands  one at a time: look, enter, send, receive, learn (session). A session is at a boundary when no command is under way and
+//	          nothing hangs on its server that cannot be made anew (state.boundary)
+//	held      a planned switchover holds the router: a session at a boundary does not pass enter
+//	lost      SetView has closed its server. At a boundary the next command resumes it at the view's server; within a transaction, or a
+//	          command, the client is told so (session.lost)
+//	through   something that is not followed: the rest is copied as bytes, and ends with its server
+//
+// What SetView promises holds for the server's side: its connections are closed when it returns, and a followed session's client goes on.
+// Each session runs on one goroutine, which alone touches its state; others close its server and ring.
 package router

@@ -5,7 +5,10 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"trireme/internal/mysqlwire"
 )
 
 // link is one client joined to one target.
@@ -16,10 +19,51 @@ type link struct {
 	greeting       []byte        // read from the server already; empty: nothing was
 	in, out        atomic.Int64  // bytes client to server, server to client
 	done           chan struct{} // closed when both directions have ended and both sockets are closed
+	c, s           net.Conn      // client and server, or TLS on them
+	session        *session      // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
+	cut            atomic.Bool   // the view turned against it
+	probe          probe
+}
+
+// probe is what a look at the server's socket needs, kept so that it allocates nothing.
+type probe struct {
+	raw  syscall.RawConn
+	f    func(fd uintptr) bool
+	byte [1]byte
+	n    int
+	err  error
+}
+
+// peek looks at the server's socket without waiting or taking anything from it. It is for the session's goroutine.
+func (l *link) peek() (n int, err error) {
+	p := &l.probe
+	if p.raw == nil {
+		if p.raw, err = l.server.SyscallConn(); err != nil {
+			return 0, err
+		}
+		p.f = func(fd uintptr) bool {
+			p.n, _, p.err = syscall.Recvfrom(int(fd), p.byte[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+			return true
+		}
+	}
+	if err := p.raw.Read(p.f); err != nil {
+		return 0, err
+	}
+	return p.n, p.err
 }
 
 func newLink(p *port, t Target, client, server *net.TCPConn) *link {
-	return &link{port: p, target: t, client: client, server: server, done: make(chan struct{})}
+	return &link{port: p, target: t, client: client, server: server, c: client, s: server, done: make(chan struct{})}
+}
+
+// wire frames the server's side in packets.
+func (l *link) wire() *mysqlwire.Conn {
+	c := mysqlwire.NewConn(l.server, loginMaxPacket)
+	if len(l.greeting) > 0 {
+		c.Unread(l.greeting)
+		l.greeting = nil
+	}
+	return c
 }
 
 // run copies both ways until both ends have closed or one has failed, and returns the bytes of each direction.
@@ -35,9 +79,9 @@ func (l *link) run() (in, out int64) {
 	back := make(chan struct{})
 	go func() {
 		defer close(back)
-		l.copy(l.client, l.server, &l.out)
+		l.copy(l.c, l.s, &l.out)
 	}()
-	l.copy(l.server, l.client, &l.in)
+	l.copy(l.s, l.c, &l.in)
 	<-back
 	_ = l.client.Close()
 	_ = l.server.Close()
@@ -50,18 +94,18 @@ const countEvery = 64 << 20
 // copy moves bytes until src ends. A clean end is passed on as one (half-close: the other direction goes on); a failure ends
 // both directions, because neither side could tell what the other has heard.
 //
-// ReadFrom moves the bytes inside the kernel (splice(2) on Linux). For small statements that costs what a read and a write
+// io.Copy between TCP sockets moves the bytes inside the kernel (splice(2) on Linux). For small statements that costs what a read and a write
 // cost, for large results less, and it needs no buffer here.
-func (l *link) copy(dst, src *net.TCPConn, count *atomic.Int64) {
+func (l *link) copy(dst, src net.Conn, count *atomic.Int64) {
 	for {
 		part := &io.LimitedReader{R: src, N: countEvery}
-		n, err := dst.ReadFrom(part)
+		n, err := io.Copy(dst, part)
 		count.Add(n)
 		if err == nil && part.N == 0 {
 			continue
 		}
 		if err == nil {
-			err = dst.CloseWrite()
+			err = dst.(interface{ CloseWrite() error }).CloseWrite() // of TCP or TLS
 		}
 		if err != nil {
 			l.abort()
@@ -73,18 +117,36 @@ func (l *link) copy(dst, src *net.TCPConn, count *atomic.Int64) {
 // abort closes both sockets at once. The server side is reset: mysqld has to see that nobody reads its answer. The client
 // side is closed in order, so that an answer which mysqld gave before still arrives.
 func (l *link) abort() {
-	_ = l.server.SetLinger(0)
-	_ = l.server.Close()
+	l.closeServer()
 	_ = l.client.Close()
 }
 
-// cutAll aborts the links and returns when their sockets are closed.
-func cutAll(links []*link) {
+// closeServer resets the server side. Close returns when the socket is closed, whoever reads from it.
+func (l *link) closeServer() {
+	_ = l.server.SetLinger(0)
+	_ = l.server.Close()
+}
+
+// forbidden is a link that a new view does not allow, and whose it was at that moment.
+type forbidden struct {
+	*link
+	session *session
+}
+
+// cutAll ends the links and returns when their servers' sockets are closed. Followed sessions find out by themselves.
+func cutAll(links []forbidden) {
 	for _, l := range links {
-		l.abort()
+		if l.session != nil {
+			l.closeServer()
+			l.session.ring()
+		} else {
+			l.abort()
+		}
 	}
 	for _, l := range links {
-		<-l.done
+		if l.session == nil {
+			<-l.done
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -18,15 +19,20 @@ type Router struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // accept loops and connections
 
-	mu      sync.Mutex
-	view    View
-	changed chan struct{} // closed, and replaced, when view or hold changes
-	hold    *hold         // not nil: no new read-write connections
-	links   map[*link]struct{}
-	dials   map[*attempt]struct{}
-	clients int // connections admitted, held ones included
-	held    int
-	closed  bool
+	mu       sync.Mutex
+	view     View
+	changed  chan struct{} // closed, and replaced, when view or hold changes
+	hold     *hold         // not nil: no new read-write connections
+	links    map[*link]struct{}
+	followed map[*session]struct{}
+	dials    map[*attempt]struct{}
+	clients  int // connections admitted, held ones included
+	held     int
+	closed   bool
+
+	holding atomic.Bool   // followed read-write sessions begin nothing new
+	active  atomic.Int64  // of these, those that have begun something
+	views   atomic.Uint64 // counts changes of view and hold
 }
 
 // port is one of the two listeners and its counters, which Router.mu guards.
@@ -55,6 +61,7 @@ func New(cfg Config) *Router {
 	return &Router{
 		cfg: cfg.withDefaults(), ro: port{readOnly: true}, ctx: ctx, cancel: cancel,
 		changed: make(chan struct{}), links: map[*link]struct{}{}, dials: map[*attempt]struct{}{},
+		followed: map[*session]struct{}{},
 	}
 }
 
@@ -70,6 +77,9 @@ func (r *Router) Start() error {
 		return err
 	}
 	r.rw.listener, r.ro.listener = rw, ro
+	if r.cfg.Sessions {
+		r.wg.Go(r.rounds)
+	}
 	r.wg.Add(2)
 	go r.accept(&r.rw)
 	go r.accept(&r.ro)
@@ -128,6 +138,7 @@ func (r *Router) Hold(ctx context.Context) {
 	h := &hold{from: r.view.RW}
 	h.stop = context.AfterFunc(ctx, func() { r.release(h) })
 	r.hold = h
+	r.announce()
 }
 
 // Resume ends a Hold whose switchover did not take place.
@@ -157,24 +168,27 @@ func (r *Router) endHold() {
 
 // announce wakes those who wait for a change; called with mu held.
 func (r *Router) announce() {
+	r.holding.Store(r.hold != nil || r.view.RW == nil && r.view.KeepRW)
+	r.views.Add(1)
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
 // unlinkForbidden takes out the connections that the present view does not allow, and gives up attempts to make such ones: the host of a
 // leader that was cut off does not answer, and who waits for it must not wait longer than for a new leader. Called with mu held.
-func (r *Router) unlinkForbidden() []*link {
+func (r *Router) unlinkForbidden() []forbidden {
 	for a := range r.dials {
 		if !r.view.allows(a.port.readOnly, a.target) {
 			a.cancel()
 		}
 	}
-	var cut []*link
+	var cut []forbidden
 	for l := range r.links {
 		if !r.view.allows(l.port.readOnly, l.target) {
 			r.unlink(l)
 			l.port.stats.Cut++
-			cut = append(cut, l)
+			l.cut.Store(true)
+			cut = append(cut, forbidden{l, l.session})
 		}
 	}
 	return cut
@@ -193,11 +207,24 @@ func (r *Router) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := Stats{RW: r.rw.stats, RO: r.ro.stats, ByTarget: map[string]int{}}
+	stats := func(p *port) *PortStats {
+		if p.readOnly {
+			return &s.RO
+		}
+		return &s.RW
+	}
+	for f := range r.followed {
+		if p := stats(f.port); f.tied.Load() {
+			p.Tied++
+		} else {
+			p.Followed++
+		}
+	}
 	for l := range r.links {
 		s.ByTarget[l.target.Name]++
-		p := &s.RW
-		if l.port.readOnly {
-			p = &s.RO
+		p := stats(l.port)
+		if l.session == nil {
+			p.Tied++
 		}
 		p.BytesIn += uint64(l.in.Load())
 		p.BytesOut += uint64(l.out.Load())
@@ -222,6 +249,7 @@ func (r *Router) Close() error {
 	r.mu.Unlock()
 
 	r.cancel()
+	r.closeSessions()
 	for _, p := range []*port{&r.rw, &r.ro} {
 		if p.listener != nil {
 			_ = p.listener.Close()

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"crypto/tls"
 	"slices"
 	"time"
 
@@ -59,6 +60,17 @@ type Config struct {
 	// Confirm says whether a target still serves its epoch, as that node itself knows now. It is asked for each new read-write connection,
 	// behind the first bytes of its server; an error makes the client wait and the target be tried again. nil: views are taken at their word.
 	Confirm func(context.Context, Target) error
+
+	// Sessions makes the router follow what clients and servers say, so that sessions can go on at another server. Without it bytes are
+	// passed on unread, and a session ends with its server's role.
+	Sessions bool
+	TLS      *tls.Config // shown to clients that ask for TLS; nil: they get the server's, and their sessions end with its role
+	// OnQuiet is called when Quiet has become true; it must not call the router.
+	OnQuiet func()
+	// Outcomes finds out what became of a statement whose answer was lost, among what was committed behind CommitIndex. Without it the
+	// client is told that it is not known.
+	Outcomes    Outcomes
+	CommitIndex func() uint64
 }
 
 func (c Config) withDefaults() Config {
@@ -97,4 +109,11 @@ type PortStats struct {
 	DialErrors uint64 // attempts to reach a target that failed
 	BytesIn    uint64 // client to server; an open connection's are added each 64 MiB
 	BytesOut   uint64 // server to client, likewise
+
+	Followed   int    // sessions now that could be carried over
+	Tied       int    // sessions now that could not: what they hold, or how they logged in, ties them to their server
+	Carried    uint64 // sessions that went on at another server
+	NotCarried uint64 // followed sessions that ended because they could not
+	RolledBack uint64 // transactions and statements that were lost with their server, whose clients were told to repeat them
+	Unknown    uint64 // statements whose outcome the client was told is not known
 }

@@ -1,0 +1,169 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"trireme/internal/mysqlwire"
+)
+
+// follow logs a client in at l's server and carries its commands out until it ends.
+func (r *Router) follow(l *link) {
+	defer r.forget(l)
+	s, through := r.logIn(l)
+	if through {
+		l.run()
+		return
+	}
+	if s == nil {
+		l.abort()
+		close(l.done)
+		return
+	}
+	s.run()
+	_ = s.tcp.Close()
+	s.drop()
+	r.mu.Lock()
+	delete(r.followed, s)
+	r.mu.Unlock()
+}
+
+// logIn is the connection phase. through: the rest is to be passed on as bytes.
+func (r *Router) logIn(l *link) (s *session, through bool) {
+	client, server := mysqlwire.NewConn(l.client, loginMaxPacket), l.wire()
+	in := &login{client: client, server: server, tls: r.cfg.TLS}
+	deadline := time.Now().Add(loginTimeout)
+	_, _ = l.client.SetDeadline(deadline), l.server.SetDeadline(deadline)
+	ctx, cancel := context.WithDeadline(r.ctx, deadline)
+	defer cancel()
+	through, err := in.run(ctx)
+	if err == nil {
+		err = joinConns(l, client, server)
+	}
+	if err != nil {
+		if !errors.Is(err, errLoggedOut) {
+			r.cfg.Logger.Debug("router: login", "client", l.client.RemoteAddr(), "node", l.target.Name, "error", err)
+		}
+		return nil, false
+	}
+	_, _ = l.client.SetDeadline(time.Time{}), l.server.SetDeadline(time.Time{})
+	if through || !in.portable() {
+		return nil, true
+	}
+	in.client, in.server = nil, nil
+	s = newSession(r, l, in, l.c, l.s)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.cut.Load() || r.closed {
+		return nil, false
+	}
+	l.session = s
+	r.followed[s] = struct{}{}
+	return s, false
+}
+
+// joinConns takes the connections out of the packet readers, and passes on what those had read too far.
+func joinConns(l *link, client, server *mysqlwire.Conn) error {
+	c, fromClient, err := client.Detach()
+	if err != nil {
+		return err
+	}
+	s, fromServer, err := server.Detach()
+	if err != nil {
+		return err
+	}
+	l.c, l.s = c, s
+	if _, err := s.Write(fromClient); err != nil {
+		return err
+	}
+	_, err = c.Write(fromServer)
+	return err
+}
+
+// untie makes a followed session one whose bytes are passed on. It fails when the view has turned against its server meanwhile.
+func (r *Router) untie(l *link) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.cut.Load() {
+		return false
+	}
+	delete(r.followed, l.session)
+	l.session = nil
+	return true
+}
+
+// Quiet says that a planned switchover may close writes: the router holds its read-write sessions, and none of those that can be held
+// has a command or a transaction under way.
+func (r *Router) Quiet() bool { return r.holding.Load() && r.active.Load() == 0 }
+
+// awaitRelease waits until new work may begin; false when ctx ends before.
+func (r *Router) awaitRelease(ctx context.Context, p *port) bool {
+	r.count(p, func(s *PortStats) { s.Held++ })
+	defer r.count(p, func(s *PortStats) { s.Held-- })
+	for {
+		r.mu.Lock()
+		changed := r.changed
+		r.mu.Unlock()
+		if !r.holding.Load() {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+}
+
+// awaitNews waits for a view, or a hold, other than the one that was counted as seen.
+func (r *Router) awaitNews(seen uint64, within time.Duration) bool {
+	t := time.NewTimer(within)
+	defer t.Stop()
+	r.mu.Lock()
+	changed := r.changed
+	r.mu.Unlock()
+	if r.views.Load() != seen {
+		return true
+	}
+	select {
+	case <-changed:
+		return true
+	case <-t.C:
+	case <-r.ctx.Done():
+	}
+	return false
+}
+
+func (r *Router) count(p *port, f func(*PortStats)) {
+	r.mu.Lock()
+	f(&p.stats)
+	r.mu.Unlock()
+}
+
+// roundPause is how long an idle session may stand whose server has closed it.
+const roundPause = 5 * time.Second
+
+// rounds makes idle sessions look at their servers now and then.
+func (r *Router) rounds() {
+	for r.pause(roundPause) {
+		r.mu.Lock()
+		all := make([]*session, 0, len(r.followed))
+		for s := range r.followed {
+			all = append(all, s)
+		}
+		r.mu.Unlock()
+		for _, s := range all {
+			s.ring()
+		}
+	}
+}
+
+// closeSessions ends all followed sessions.
+func (r *Router) closeSessions() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for s := range r.followed {
+		_ = s.tcp.Close()
+	}
+}

@@ -1,0 +1,274 @@
+package router
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"trireme/internal/mysqlwire"
+)
+
+// Limits of a login, which bound what a client that has not proved anything can hold.
+const (
+	loginTimeout   = 10 * time.Second // mysqld's connect_timeout
+	loginMaxPacket = 256 << 10
+	loginMaxRounds = 16
+)
+
+// unportable capabilities frame or shape the bytes in ways that are not followed here.
+const unportable = mysqlwire.CapCompress | mysqlwire.CapZstd | mysqlwire.CapOptionalMetadata
+
+// login is the connection phase: it passes everything on between the client and the server, and learns what is needed to log in again.
+type login struct {
+	client, server *mysqlwire.Conn
+	tls            *tls.Config // shown to clients; nil: a client that asks for TLS gets the server's
+	greeting       mysqlwire.Greeting
+	response       mysqlwire.Response
+	secure         bool // the client's bytes come over TLS that ends here; so do those to the server
+	plugin         string
+	nonce          []byte
+	answer         []byte // to the nonce, by caching_sha2_password
+	password       string
+	known          bool // password is the one that the server took
+	status         uint16
+}
+
+var errLoggedOut = errors.New("the login ended")
+
+// backendTLS goes to mysqld, whose certificate it makes itself: it is not checked, as clients do not check it by default either.
+var backendTLS = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
+
+// run relays until the server has let the client in. through is true when the rest of the connection has to be passed on as bytes before
+// the login is over.
+func (l *login) run(ctx context.Context) (through bool, err error) {
+	p, err := l.server.ReadPacket()
+	if err != nil {
+		return false, err
+	}
+	if mysqlwire.IsERR(p) {
+		return false, errors.Join(l.client.WritePacket(p), errLoggedOut)
+	}
+	if l.greeting, err = mysqlwire.ParseGreeting(p); err != nil {
+		return false, err
+	}
+	l.plugin, l.nonce = l.greeting.Plugin, l.greeting.Nonce
+	shown := l.greeting
+	shown.Capabilities &^= mysqlwire.CapOptionalMetadata
+	if err := l.client.WritePacket(mysqlwire.AppendGreeting(nil, shown)); err != nil {
+		return false, err
+	}
+	if p, err = l.client.ReadPacket(); err != nil {
+		return false, err
+	}
+	var wantsTLS bool
+	if l.response, wantsTLS, err = mysqlwire.ParseResponse(p); err != nil {
+		return false, errors.Join(err, l.client.WritePacket(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeHandshake,
+			State: "08S01", Message: "Bad handshake"})))
+	}
+	if wantsTLS {
+		if l.tls == nil {
+			return true, l.server.WritePacket(p)
+		}
+		if p, err = l.startTLS(ctx); err != nil {
+			return false, err
+		}
+	}
+	p = append([]byte(nil), p...)
+	if l.response.Plugin != "" {
+		l.plugin = l.response.Plugin
+	}
+	l.answer = l.response.Auth
+	if err := l.server.WritePacket(p); err != nil {
+		return false, err
+	}
+	return false, l.relay()
+}
+
+func (l *login) startTLS(ctx context.Context) (p []byte, err error) {
+	request := l.response
+	if err := l.client.ServeTLS(ctx, l.tls); err != nil {
+		return nil, err
+	}
+	if p, err = l.client.ReadPacket(); err != nil {
+		return nil, err
+	}
+	var again bool
+	if l.response, again, err = mysqlwire.ParseResponse(p); err != nil || again {
+		return nil, errors.Join(err, errors.New("no response behind the TLS handshake"))
+	}
+	l.secure = true
+	return p, l.server.BeginTLS(ctx, request, backendTLS)
+}
+
+// relay passes packets of the exchange on until OK or ERR.
+func (l *login) relay() error {
+	for range loginMaxRounds {
+		p, err := l.server.ReadPacket()
+		if err != nil {
+			return err
+		}
+		switch {
+		case mysqlwire.IsERR(p):
+			return errors.Join(l.client.WritePacket(p), errLoggedOut)
+		case mysqlwire.IsOK(p):
+			return l.welcome(p)
+		case len(p) == 2 && p[0] == mysqlwire.AuthMore && l.plugin == mysqlwire.PluginCachingSHA2 && p[1] == mysqlwire.CachingFastOK:
+			err = l.fast(p)
+		case len(p) == 2 && p[0] == mysqlwire.AuthMore && l.plugin == mysqlwire.PluginCachingSHA2 && p[1] == mysqlwire.CachingFull:
+			err = l.full(p)
+		default:
+			err = l.pass(p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return errors.New("the login does not end")
+}
+
+func (l *login) welcome(p []byte) error {
+	var err error
+	if l.status, err = mysqlwire.Status(p, false); err != nil {
+		return err
+	}
+	// Nothing was asked of a client without a password.
+	if !l.known && l.plugin == mysqlwire.PluginCachingSHA2 && mysqlwire.MatchesCachingSHA2("", l.nonce, l.answer) {
+		l.known = true
+	}
+	return l.client.WritePacket(p)
+}
+
+// pass sends one packet to the client and its answer to the server.
+func (l *login) pass(p []byte) error {
+	if p[0] == mysqlwire.AuthSwitchMark {
+		s, err := mysqlwire.ParseAuthSwitch(p)
+		if err != nil {
+			return err
+		}
+		l.plugin, l.nonce, l.known = s.Plugin, s.Nonce, false
+	} else {
+		l.plugin = "" // another factor, or a plugin's own talk
+	}
+	if err := l.client.WritePacket(p); err != nil {
+		return err
+	}
+	answer, err := l.client.ReadPacket()
+	if err != nil {
+		return err
+	}
+	l.answer = append([]byte(nil), answer...)
+	return l.server.WritePacket(l.answer)
+}
+
+// fast is the server's word that it knows the answer from its cache. The password itself is asked for instead: it is what another
+// server, whose cache is empty, will want. A client without TLS is asked only if it is known to seal its password by itself when it has
+// to, where others would give up.
+func (l *login) fast(p []byte) error {
+	if !l.secure && !l.sealsByItself() {
+		return l.client.WritePacket(p)
+	}
+	password, given, err := l.ask()
+	if err != nil || given == nil {
+		return err
+	}
+	if l.known = mysqlwire.MatchesCachingSHA2(password, l.nonce, l.answer); l.known {
+		l.password = password
+	}
+	return nil
+}
+
+// sealsByItself says whether the client asks for a public key without being told to.
+func (l *login) sealsByItself() bool {
+	for _, a := range l.response.Attributes {
+		if a.Name == "_client_name" {
+			return a.Value == "Go-MySQL-Driver" || a.Value == "pymysql" || a.Value == "Node-MySQL-2"
+		}
+	}
+	return false
+}
+
+// full is the server's wish for the password.
+func (l *login) full([]byte) error {
+	password, given, err := l.ask()
+	if err != nil {
+		return err
+	}
+	if given == nil { // sealed for the server, with a key that the client had before
+		return l.server.WritePacket(l.answer)
+	}
+	l.password, l.known = password, true // the server will tell if it is not
+	if l.secure {
+		return l.server.WritePacket(given)
+	}
+	if err := l.server.WritePacket([]byte{mysqlwire.CachingKeyRequest}); err != nil {
+		return err
+	}
+	key, err := l.server.ReadPacket()
+	if err != nil {
+		return err
+	}
+	if len(key) < 2 || key[0] != mysqlwire.AuthMore {
+		return fmt.Errorf("server's public key: %w", mysqlwire.ErrMalformed)
+	}
+	sealed, err := mysqlwire.SealPassword(password, l.nonce, key[1:])
+	if err != nil {
+		return err
+	}
+	return l.server.WritePacket(sealed)
+}
+
+// ask gets the password from the client: as it is over TLS, sealed with this router's key otherwise. given is the packet as the server
+// expects it over TLS; it is nil, and the client's packet in l.answer, when the password cannot be read here.
+func (l *login) ask() (password string, given []byte, err error) {
+	if err := l.client.WritePacket([]byte{mysqlwire.AuthMore, mysqlwire.CachingFull}); err != nil {
+		return "", nil, err
+	}
+	p, err := l.client.ReadPacket()
+	if err != nil {
+		return "", nil, err
+	}
+	if !l.secure {
+		if len(p) != 1 || p[0] != mysqlwire.CachingKeyRequest {
+			l.answer, l.plugin = append([]byte(nil), p...), ""
+			return "", nil, nil
+		}
+		if password, err = l.unseal(); err != nil {
+			return "", nil, err
+		}
+		return password, append([]byte(password), 0), nil
+	}
+	if len(p) == 0 || p[len(p)-1] != 0 {
+		return "", nil, fmt.Errorf("password: %w", mysqlwire.ErrMalformed)
+	}
+	return string(p[:len(p)-1]), append([]byte(nil), p...), nil
+}
+
+// routerKey is the pair by which clients without TLS seal their passwords; of this process, and made when the first one asks.
+var routerKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+
+func (l *login) unseal() (string, error) {
+	key, err := routerKey()
+	if err != nil {
+		return "", err
+	}
+	pem, err := mysqlwire.PublicKeyPEM(key)
+	if err != nil {
+		return "", err
+	}
+	if err := l.client.WritePacket(append([]byte{mysqlwire.AuthMore}, pem...)); err != nil {
+		return "", err
+	}
+	sealed, err := l.client.ReadPacket()
+	if err != nil {
+		return "", err
+	}
+	return mysqlwire.OpenPassword(key, l.nonce, sealed)
+}
+
+// portable says whether this session could log in elsewhere.
+func (l *login) portable() bool { return l.known && l.response.Capabilities&unportable == 0 }

@@ -1,0 +1,290 @@
+package router
+
+// scanner reads the text of a statement, in as many parts as it comes, for what it may leave behind in a session. It knows quotes,
+// comments and words, and no grammar: when in doubt a session cannot be carried over. What a routine or a trigger does is not seen.
+type scanner struct {
+	noBackslash bool // \ is a letter like others between quotes (NO_BACKSLASH_ESCAPES)
+
+	mode    scanMode
+	quote   byte
+	escaped bool
+	prev    byte // byte before, in plain text
+	dashes  int  // just read
+	at      bool // one @ was just read
+	word    [16]byte
+	n       int  // letters of the word that is being read; more than fit count, and are dropped
+	ended   bool // nothing of a next statement has been read behind a semicolon
+	words   int  // of the present statement
+	last    bool // the word before the present place is harmless before a parenthesis
+
+	verb    verb
+	several bool   // more than one statement
+	reason  string // not empty: what stays in the session that cannot be carried over
+	once    bool   // leaves something that holds for the next statement or transaction only
+	calls   bool   // may write although it reads
+	global  bool   // SET of what does not belong to the session
+	sets    bool   // one of the statements is SET or USE
+}
+
+type scanMode int
+
+const (
+	scanPlain scanMode = iota
+	scanQuoted
+	scanLine    // from # or -- to the end of the line
+	scanOpening // behind /*
+	scanComment // up to */
+	scanVersion // digits behind /*!
+)
+
+// verb is the first word of a statement, as far as it matters.
+type verb int
+
+const (
+	verbNone  verb = iota
+	verbOther      // may commit
+	verbRead       // SELECT and the like: commits only if it calls what writes
+	verbWrite      // INSERT and the like: commits when each statement does
+	verbBegin
+	verbRollback
+	verbCommit
+	verbSet
+	verbUse
+	verbShow // SHOW, DESCRIBE: never commits
+)
+
+func (s *scanner) write(p []byte) {
+	for _, c := range p {
+		if s.mode == scanPlain {
+			s.plain(c)
+		} else {
+			s.other(c)
+		}
+	}
+}
+
+// finish is called behind the last part.
+func (s *scanner) finish() {
+	s.endWord()
+	if s.several && s.sets {
+		s.mark("SET or USE among several statements")
+	}
+}
+
+func (s *scanner) other(c byte) {
+	switch s.mode {
+	case scanQuoted:
+		switch {
+		case s.escaped:
+			s.escaped = false
+		case c == '\\' && s.quote != '`' && !s.noBackslash:
+			s.escaped = true
+		case c == s.quote:
+			s.mode = scanPlain
+		}
+	case scanLine:
+		if c == '\n' {
+			s.mode = scanPlain
+		}
+	case scanOpening:
+		if s.mode = scanComment; c == '!' {
+			s.mode = scanVersion
+		}
+		s.prev = 0
+	case scanVersion: // what follows the number is executed
+		if c < '0' || c > '9' {
+			s.mode, s.prev = scanPlain, 0
+			s.plain(c)
+		}
+	case scanComment:
+		if s.prev == '*' && c == '/' {
+			s.mode, c = scanPlain, 0
+		}
+		s.prev = c
+	}
+}
+
+func (s *scanner) plain(c byte) {
+	if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '$' || c >= 0x80 {
+		s.letter(c)
+		return
+	}
+	s.endWord()
+	prev := s.prev
+	s.prev = c
+	if s.at && c != '@' {
+		s.at = false
+		s.mark("user variables (@x)")
+	}
+	if c == '-' {
+		s.dashes++
+		return
+	}
+	dashes := s.dashes
+	s.dashes = 0
+	switch {
+	case c <= ' ':
+		if dashes >= 2 && c != '\n' {
+			s.mode = scanLine
+		}
+	case c == '\'' || c == '"' || c == '`':
+		s.begin()
+		s.mode, s.quote, s.escaped, s.last = scanQuoted, c, false, c != '`'
+	case c == '#':
+		s.mode = scanLine
+	case prev == '/' && c == '*':
+		s.mode = scanOpening
+	case c == '@':
+		s.begin()
+		s.at = !s.at
+	case c == ';':
+		s.ended = true
+	case c == '(':
+		s.begin()
+		s.calls = s.calls || !s.last
+		s.last = true
+	case c != '/' && c != '*':
+		s.last = true
+	}
+}
+
+// begin is called at what cannot stand between two statements.
+func (s *scanner) begin() {
+	if s.ended {
+		s.ended, s.several, s.words = false, true, 0
+	}
+}
+
+func (s *scanner) letter(c byte) {
+	if s.n == 0 {
+		s.begin()
+		s.dashes = 0
+		if s.at {
+			s.at = false
+			s.mark("user variables (@x)")
+		}
+	}
+	if c >= 'a' && c <= 'z' {
+		c -= 'a' - 'A'
+	}
+	if s.n < len(s.word) {
+		s.word[s.n] = c
+	}
+	s.n++
+	s.prev = c
+}
+
+func (s *scanner) mark(reason string) {
+	if s.reason == "" {
+		s.reason = reason
+	}
+}
+
+// endWord looks at a word of which the first 16 letters are kept.
+func (s *scanner) endWord() {
+	if s.n == 0 {
+		return
+	}
+	w := s.word[:min(s.n, len(s.word))]
+	s.n = 0
+	s.words++
+	s.last = harmless(w)
+	if s.words == 1 {
+		s.statement(w)
+	}
+	switch string(w) {
+	case "TEMPORARY":
+		s.mark("temporary tables")
+	case "GET_LOCK", "SERVICE_GET_READ", "SERVICE_GET_WRIT":
+		s.mark("user locks")
+	case "SQL_CALC_FOUND_R":
+		s.once = true
+	case "GLOBAL", "PERSIST", "PERSIST_ONLY":
+		s.global = true
+	case "INTO":
+		s.calls = true
+	case "TRANSACTION":
+		s.once = s.once || s.verb == verbSet && s.words == 2
+	case "PASSWORD":
+		if s.verb == verbSet && s.words == 2 {
+			s.mark("SET PASSWORD")
+		}
+	}
+}
+
+// statement looks at the first word of one.
+func (s *scanner) statement(w []byte) {
+	v := verbOther
+	switch string(w) {
+	case "SELECT", "TABLE", "VALUES", "WITH", "EXPLAIN", "DO":
+		v = verbRead
+	case "INSERT", "UPDATE", "DELETE", "REPLACE":
+		v = verbWrite
+	case "BEGIN", "START":
+		v = verbBegin
+	case "ROLLBACK", "SAVEPOINT":
+		v = verbRollback
+	case "COMMIT":
+		v = verbCommit
+	case "SHOW", "DESC", "DESCRIBE":
+		v = verbShow
+	case "SET":
+		v, s.sets = verbSet, true
+	case "USE":
+		v, s.sets = verbUse, true
+	case "LOCK":
+		s.mark("LOCK TABLES")
+	case "FLUSH", "HANDLER", "XA", "BINLOG", "CALL":
+		s.mark(string(w))
+	case "PREPARE":
+		s.mark("statements prepared in SQL")
+	}
+	if s.verb == verbNone || v == verbOther {
+		s.verb = v
+	}
+}
+
+// harmless says that a parenthesis behind this word calls nothing that could write.
+func harmless(w []byte) bool {
+	switch string(w) {
+	case "COUNT", "SUM", "MIN", "MAX", "AVG", "IN", "AND", "OR", "NOT", "ON", "WHERE", "FROM", "AS", "EXISTS", "COALESCE", "IFNULL", "IF",
+		"CONCAT", "LOWER", "UPPER", "NOW", "DATE", "ABS", "ROUND", "LENGTH", "SELECT", "UNION", "ALL", "DISTINCT", "USING", "JOIN", "BY",
+		"HAVING", "THEN", "ELSE", "WHEN", "INDEX", "SLEEP":
+		return true
+	}
+	return false
+}
+
+// effect is what one statement, or a prepared one when it is executed, does to a session.
+type effect struct {
+	verb    verb
+	reason  string
+	several bool
+	once    bool
+	calls   bool
+	global  bool
+}
+
+func (s *scanner) effect() effect {
+	e := effect{verb: s.verb, reason: s.reason, several: s.several, once: s.once, calls: s.calls, global: s.global}
+	if s.at {
+		e.reason = "user variables (@x)"
+	}
+	return e
+}
+
+// mayCommit says whether a statement whose answer was lost may have been committed, by the state of the session before it.
+func (e effect) mayCommit(inTransaction, autocommit bool) bool {
+	switch e.verb {
+	case verbShow, verbUse, verbBegin, verbRollback:
+		return e.several || e.verb == verbBegin && inTransaction // BEGIN commits what is open
+	case verbRead, verbWrite:
+		if e.several {
+			return true
+		}
+		return !inTransaction && autocommit && (e.verb == verbWrite || e.calls)
+	case verbSet:
+		return e.several || inTransaction // autocommit=1 commits what is open
+	}
+	return true
+}

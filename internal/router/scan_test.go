@@ -1,0 +1,133 @@
+package router
+
+import (
+	"bytes"
+	"testing"
+
+	"trireme/internal/mysqlwire"
+)
+
+func scanned(text string) effect {
+	var s scanner
+	s.write([]byte(text))
+	s.finish()
+	return s.effect()
+}
+
+func TestScan(t *testing.T) {
+	for text, want := range map[string]effect{
+		"SELECT 1":                     {verb: verbRead},
+		"  /* app */ select '@x'":      {verb: verbRead},
+		"SELECT 'it\\'s @x', \"@x\"":   {verb: verbRead},
+		"SELECT `a@b` FROM t -- @x":    {verb: verbRead},
+		"SELECT 1 --@x":                {verb: verbRead, reason: "user variables (@x)"},
+		"SELECT 5--@x":                 {verb: verbRead, reason: "user variables (@x)"},
+		"SELECT 1 # @x\n, @@version":   {verb: verbRead},
+		"SELECT f(1)":                  {verb: verbRead, calls: true},
+		"SELECT COUNT(*) FROM t":       {verb: verbRead},
+		"SELECT 1 INTO @x":             {verb: verbRead, reason: "user variables (@x)", calls: true},
+		"SELECT @`x`":                  {verb: verbRead, reason: "user variables (@x)"},
+		"SELECT @":                     {verb: verbRead, reason: "user variables (@x)"},
+		"SELECT GET_LOCK('a', 1)":      {verb: verbRead, reason: "user locks", calls: true},
+		"/*!40101 SET NAMES utf8 */":   {verb: verbSet},
+		"/*!50003 SET @x = 1 */;":      {verb: verbSet, reason: "user variables (@x)"},
+		"SET @@autocommit = 0":         {verb: verbSet},
+		"SET GLOBAL a = 1":             {verb: verbSet, global: true},
+		"SET TRANSACTION READ ONLY":    {verb: verbSet, once: true},
+		"SET SESSION TRANSACTION READ": {verb: verbSet},
+		"CREATE TEMPORARY TABLE t":     {verb: verbOther, reason: "temporary tables"},
+		"LOCK TABLES t READ":           {verb: verbOther, reason: "LOCK TABLES"},
+		"INSERT INTO t VALUES (1);":    {verb: verbWrite, calls: true},
+		"INSERT 1; SELECT 2":           {verb: verbWrite, several: true},
+		"INSERT 1; DROP TABLE t":       {verb: verbOther, several: true},
+		"SELECT 1; SET a = 1":          {verb: verbRead, several: true, reason: "SET or USE among several statements"},
+		"SELECT 1; /* nothing */ ; ":   {verb: verbRead},
+		"CALL p()":                     {verb: verbOther, reason: "CALL", calls: true},
+		"":                             {},
+	} {
+		if got := scanned(text); got != want {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
+	}
+}
+
+func FuzzScan(f *testing.F) {
+	f.Add([]byte("SELECT /*! @x */ 'a\\'b' -- c\n;SET @@y = 1"), uint8(3))
+	f.Fuzz(func(t *testing.T, text []byte, cut uint8) {
+		var s scanner
+		i := min(int(cut), len(text))
+		s.write(text[:i])
+		s.write(text[i:])
+		s.finish()
+		if got, want := s.effect(), scanned(string(text)); got != want {
+			t.Errorf("in two parts %+v, in one %+v", got, want)
+		}
+	})
+}
+
+// An answer ends at the same byte however it is cut into parts, and never beyond what there is.
+func FuzzAnswer(f *testing.F) {
+	ok := mysqlwire.AppendPacket(nil, 1, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: 2}))
+	rows := bytes.Join([][]byte{{1, 0, 0, 1, 1}, {3, 0, 0, 2, 3, 'd', 'e'}, {5, 0, 0, 3, 0xfe, 0, 0, 2, 0}, {2, 0, 0, 4, 1, 'x'}, {5, 0, 0, 5, 0xfe, 0, 0, 2, 0}}, nil)
+	f.Add(ok, byte(comPing), true, uint8(1))
+	f.Add(rows, byte(comQuery), false, uint8(7))
+	f.Add([]byte{12, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, byte(comStmtPrepare), true, uint8(5))
+	f.Fuzz(func(t *testing.T, b []byte, command byte, deprecate bool, part uint8) {
+		whole, parts := newAnswer(command, deprecate), newAnswer(command, deprecate)
+		end, err := whole.feed(b)
+		if end > len(b) {
+			t.Fatalf("%d of %d bytes", end, len(b))
+		}
+		used := 0
+		for used < len(b) {
+			n, perr := parts.feed(b[used:min(len(b), used+int(part)+1)])
+			used += n
+			if perr != nil {
+				if err == nil {
+					t.Fatalf("in parts %v", perr)
+				}
+				return
+			}
+			if n == 0 {
+				break
+			}
+		}
+		if err == nil && (used != end || parts.state != whole.state || parts.status != whole.status || parts.failed != whole.failed) {
+			t.Errorf("in parts %d %+v, in one %d %+v", used, parts, end, whole)
+		}
+	})
+}
+
+// A packet that is longer than what is looked at belongs to the answer as a whole.
+func TestAnswerLongOK(t *testing.T) {
+	p := mysqlwire.AppendOK(nil, mysqlwire.OK{AffectedRows: 2, Status: 2})
+	p = mysqlwire.AppendPacket(nil, 1, append(p, "(Records: 2  Duplicates: 0  Warnings: 0"...))
+	for cut := range p {
+		a := newAnswer(comQuery, true)
+		n, err := a.feed(p[:cut])
+		if n != cut || err != nil || a.done() {
+			t.Fatalf("%d of %d bytes, %v, %+v", n, cut, err, a)
+		}
+		n, err = a.feed(append(p[cut:len(p):len(p)], 0))
+		if n != len(p)-cut || err != nil || !a.done() || a.status != 2 {
+			t.Fatalf("behind %d: %d bytes, %v, %+v", cut, n, err, a)
+		}
+	}
+}
+
+func TestAnswerRows(t *testing.T) {
+	rows := bytes.Join([][]byte{{1, 0, 0, 1, 1}, {3, 0, 0, 2, 3, 'd', 'e'}, {5, 0, 0, 3, 0xfe, 0, 0, 2, 0}, {2, 0, 0, 4, 1, 'x'}, {5, 0, 0, 5, 0xfe, 0, 0, 3, 0}}, nil)
+	a := newAnswer(comQuery, false)
+	if n, err := a.feed(append(rows, 0)); n != len(rows) || err != nil || a.state != answerDone || a.status != 3 {
+		t.Errorf("%d of %d bytes, %v, %+v", n, len(rows), err, a)
+	}
+}
+
+func FuzzExecute(f *testing.F) {
+	f.Add([]byte{comStmtExecute, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 8, 0, 8, 0, 1}, uint16(2), false)
+	f.Fuzz(func(t *testing.T, p []byte, params uint16, attributes bool) {
+		if e, ok := parseExecute(p, int(params), attributes); ok && e.flag > 0 && e.flag+1+e.types > len(p) {
+			t.Errorf("%+v of %d bytes", e, len(p))
+		}
+	})
+}

@@ -1,0 +1,419 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"trireme/internal/mysqlwire"
+)
+
+// inBytes is what each session keeps of its client's bytes; statements that do not fit are passed on in parts.
+const inBytes = 4096
+
+// pieceBytes is how much of an answer, or of a long statement, is passed on at once. The buffers are shared: an idle session has none.
+const pieceBytes = 32 << 10
+
+var pieces = sync.Pool{New: func() any { return new([pieceBytes]byte) }}
+
+// session is a client whose commands are followed, so that it can go on at another server. One goroutine runs it: the protocol takes
+// turns, so it reads from the one side whose turn it is. Others only close its server (link.abort) and wake it.
+type session struct {
+	r      *Router
+	port   *port
+	tcp    *net.TCPConn
+	client net.Conn // tcp, or TLS on it
+	link   *link    // the present server; nil: there is none
+	server net.Conn // link's, or TLS on it
+	login  *login
+	thread uint32 // connection id at the present server
+	seen   uint64 // router's views when the present server was chosen
+	legacy bool   // EOF packets instead of CLIENT_DEPRECATE_EOF's
+	attrs  bool   // CLIENT_QUERY_ATTRIBUTES
+	active bool   // counted in Router.active
+	state  state
+
+	buf  [inBytes]byte
+	r0   int // buf[r0:r1] was read and not passed on
+	r1   int
+	tied atomic.Bool // state.reason is not empty
+	rang atomic.Bool // somebody wants it to look at its server
+}
+
+func newSession(r *Router, l *link, in *login, client, server net.Conn) *session {
+	caps := in.response.Capabilities
+	return &session{r: r, port: l.port, tcp: l.client, client: client, link: l, server: server, login: in, thread: in.greeting.ConnectionID,
+		seen: r.views.Load(), legacy: caps&mysqlwire.CapDeprecateEOF == 0, attrs: caps&mysqlwire.CapQueryAttributes&in.greeting.Capabilities != 0,
+		state: state{status: in.status}}
+}
+
+// ring makes the session look at its server, if it waits for its client.
+func (s *session) ring() {
+	s.rang.Store(true)
+	_ = s.tcp.SetReadDeadline(time.Unix(1, 0))
+}
+
+// fromClient reads more from the client; idle says that nothing is under way, so that a ring is answered.
+func (s *session) fromClient(b []byte, idle bool) (int, error) {
+	for {
+		n, err := s.client.Read(b)
+		if n > 0 || err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		_ = s.tcp.SetReadDeadline(time.Time{})
+		if s.rang.Swap(false) && idle {
+			if err := s.look(); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+// need fills buf until n bytes are there, n <= inBytes.
+func (s *session) need(n int, idle bool) error {
+	if s.r1-s.r0 >= n {
+		return nil
+	}
+	if s.r0 > 0 {
+		s.r1 = copy(s.buf[:], s.buf[s.r0:s.r1])
+		s.r0 = 0
+	}
+	for s.r1 < n {
+		k, err := s.fromClient(s.buf[s.r1:], idle)
+		s.r1 += k
+		if err != nil && s.r1 < n {
+			return err
+		}
+	}
+	return nil
+}
+
+// errEnd ends a session without more being said.
+var errEnd = errors.New("session ended")
+
+// run carries out the client's commands until one side ends the session.
+func (s *session) run() {
+	defer s.leave()
+	for {
+		if err := s.need(5, true); err != nil {
+			return
+		}
+		if err := s.command(); err != nil {
+			return
+		}
+	}
+}
+
+// command carries out the command whose first bytes are in buf.
+func (s *session) command() error {
+	length, _ := mysqlwire.ParseHeader(s.buf[s.r0:])
+	c := s.buf[s.r0+4]
+	switch {
+	case length == 0:
+		return errEnd
+	case c == comQuit:
+		if s.link != nil {
+			_, _ = s.server.Write(s.buf[s.r0 : s.r0+5])
+		}
+		return errEnd
+	}
+	if err := s.need(min(4+length, inBytes), false); err != nil {
+		return err
+	}
+	if c == comStmtClose && length >= 5 && s.link == nil {
+		s.state.close(getID(s.buf[s.r0+5:]))
+		return s.discard()
+	}
+	if found, err := s.find(); !found || err != nil {
+		return err
+	}
+	if !understood(c) {
+		return s.through()
+	}
+	j := job{command: c, length: length, effect: effect{verb: verbShow}, sinceTrx: s.state.inTransaction(), autocommit: s.state.autocommit()}
+	if err := s.ready(&j); err != nil || j.over {
+		return s.settle(err)
+	}
+	return s.settle(s.perform(&j))
+}
+
+// settle ends a command: a session at a boundary may be parked again.
+func (s *session) settle(err error) error {
+	if s.state.reason != "" {
+		s.tied.Store(true)
+	}
+	if s.active && (s.state.reason != "" || s.state.boundary()) {
+		s.leave()
+	}
+	return err
+}
+
+// find makes sure of a server for the next command. If it finds none without an error the client was told why, and the session goes on.
+func (s *session) find() (found bool, err error) {
+	boundary := s.state.boundary()
+	if boundary && s.state.reason == "" {
+		if refused := s.enter(); refused != nil {
+			return false, s.answerError(refused)
+		}
+	}
+	if s.link != nil {
+		if err := s.look(); err != nil || s.link != nil {
+			return true, err
+		}
+	}
+	if !boundary {
+		return false, s.settle(s.lostTransaction())
+	}
+	refused, err := s.resume()
+	if refused != nil {
+		err = errors.Join(err, s.answerError(refused))
+	}
+	if err != nil || refused != nil {
+		return false, s.settle(err)
+	}
+	return true, nil
+}
+
+// enter begins what is no boundary any more. While a planned switchover holds the router it waits for its end; it fails when that does
+// not come in time.
+func (s *session) enter() *mysqlwire.ServerError {
+	if s.active || s.port.readOnly {
+		return nil
+	}
+	ctx, cancel := context.Context(nil), context.CancelFunc(nil)
+	for {
+		s.active = true
+		s.r.active.Add(1)
+		if !s.r.holding.Load() {
+			return nil
+		}
+		s.leave()
+		if ctx == nil {
+			ctx, cancel = context.WithTimeout(s.r.ctx, s.r.cfg.HoldTimeout)
+			defer cancel()
+		}
+		if !s.r.awaitRelease(ctx, s.port) {
+			return &mysqlwire.ServerError{Code: erOptionPreventsStatement, State: "HY000", Message: s.r.nobody(s.port).text}
+		}
+	}
+}
+
+// leave is the end of what enter began.
+func (s *session) leave() {
+	if !s.active {
+		return
+	}
+	s.active = false
+	if s.r.active.Add(-1) == 0 && s.r.holding.Load() && s.r.cfg.OnQuiet != nil {
+		s.r.cfg.OnQuiet()
+	}
+}
+
+// job is one command on its way.
+type job struct {
+	command    byte
+	length     int
+	effect     effect
+	stmt       *prepared
+	stmtID     uint32
+	skip       int      // bytes of its first packet before the text
+	scan       *scanner // of a text that does not fit in buf
+	text       []byte   // of a statement that may have to be repeated
+	keep       bool     // text is all of it
+	sinceTrx   bool     // a transaction was open before it
+	autocommit bool
+	commit     uint64 // commit index known when it was sent
+	over       bool   // answered already
+}
+
+// perform sends a command and passes its answer on.
+func (s *session) perform(j *job) error {
+	if s.r.cfg.CommitIndex != nil {
+		j.commit = s.r.cfg.CommitIndex()
+	}
+	fromServer, err := s.send(j)
+	if err != nil {
+		return err
+	}
+	if silent(j.command) {
+		return nil
+	}
+	a := newAnswer(j.command, !s.legacy)
+	if fromServer == nil {
+		fromServer, err = s.receive(j, &a)
+	}
+	if err != nil {
+		return err
+	}
+	if fromServer != nil {
+		return s.lost(j, &a)
+	}
+	s.learn(j, &a)
+	return nil
+}
+
+// send passes a command on, all packets of it. The two errors are the server's, which is told to the client, and the client's, which
+// ends the session. What the server does not take any more is read all the same.
+func (s *session) send(j *job) (fromServer, err error) {
+	for length, skip := j.length, j.skip; ; skip = 4 {
+		if fromServer, err = s.sendPacket(j, length, skip, fromServer); err != nil {
+			return fromServer, err
+		}
+		if length < mysqlwire.MaxPayload {
+			break
+		}
+		if err := s.need(4, false); err != nil {
+			return fromServer, err
+		}
+		length, _ = mysqlwire.ParseHeader(s.buf[s.r0:])
+	}
+	if j.scan != nil {
+		j.scan.finish()
+		j.effect = j.scan.effect()
+	}
+	return fromServer, nil
+}
+
+// sendPacket passes one packet on, of which the first skip bytes are no text.
+func (s *session) sendPacket(j *job, length, skip int, failed error) (fromServer, err error) {
+	fromServer = failed
+	for left := 4 + length; left > 0; skip = 0 {
+		if have := min(s.r1-s.r0, left); have > 0 {
+			fromServer = s.toServer(j, s.buf[s.r0:s.r0+have], skip, fromServer)
+			s.r0 += have
+			left -= have
+			continue
+		}
+		piece := pieces.Get().(*[pieceBytes]byte)
+		n, err := s.fromClient(piece[:min(left, pieceBytes)], false)
+		if n > 0 {
+			fromServer = s.toServer(j, piece[:n], skip, fromServer)
+		}
+		pieces.Put(piece)
+		if left -= n; err != nil && left > 0 {
+			return fromServer, err
+		}
+	}
+	return fromServer, nil
+}
+
+// toServer passes a part of a command on, the first skip bytes of which are no text.
+func (s *session) toServer(j *job, p []byte, skip int, failed error) error {
+	if j.scan != nil && len(p) > skip {
+		j.scan.write(p[skip:])
+		if j.keep && len(j.text)+len(p)-skip <= maxPreparedBytes {
+			j.text = append(j.text, p[skip:]...)
+		} else {
+			j.keep = false
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	s.link.in.Add(int64(len(p)))
+	_, err := s.server.Write(p)
+	return err
+}
+
+// receive passes the answer on until it ends.
+func (s *session) receive(j *job, a *answer) (fromServer, err error) {
+	piece := pieces.Get().(*[pieceBytes]byte)
+	defer pieces.Put(piece)
+	for !a.done() {
+		n, err := s.server.Read(piece[:])
+		if n > 0 && j.command == comStmtPrepare && !a.prepared && a.state == expectPrepare {
+			if n, err = s.prepareHead(j, piece[:], n); err != nil {
+				return err, nil
+			}
+		}
+		used, bad := a.feed(piece[:n])
+		s.link.out.Add(int64(used))
+		if bad != nil || used < n {
+			return nil, s.garbage()
+		}
+		if n > 0 {
+			if _, err := s.client.Write(piece[:n]); err != nil {
+				return nil, err
+			}
+		}
+		if a.done() {
+			return nil, nil
+		}
+		if err != nil {
+			return err, nil
+		}
+		if a.local() {
+			if fromServer, err := s.localFile(); fromServer != nil || err != nil {
+				return fromServer, err
+			}
+			a.resume()
+		}
+	}
+	return nil, nil
+}
+
+// garbage ends a session whose server says what nobody asked for.
+func (s *session) garbage() error {
+	s.r.cfg.Logger.Warn("router: a server's answer is not understood, its connection is closed", "node", s.link.target.Name)
+	return errAnswer
+}
+
+// localFile passes the client's file on, up to the empty packet behind it.
+func (s *session) localFile() (fromServer, err error) {
+	for full := false; ; {
+		if err := s.need(4, false); err != nil {
+			return nil, err
+		}
+		length, _ := mysqlwire.ParseHeader(s.buf[s.r0:])
+		if fromServer, err := s.sendPacket(&job{}, length, 0, nil); fromServer != nil || err != nil {
+			return fromServer, err
+		}
+		if length == 0 && !full { // an empty packet behind a full one only ends that
+			return nil, nil
+		}
+		full = length == mysqlwire.MaxPayload
+	}
+}
+
+// discard reads the present command to its end without passing it on.
+func (s *session) discard() error {
+	for {
+		if err := s.need(4, false); err != nil {
+			return err
+		}
+		length, _ := mysqlwire.ParseHeader(s.buf[s.r0:])
+		s.r0 += 4
+		if err := s.skip(length); err != nil || length < mysqlwire.MaxPayload {
+			return err
+		}
+	}
+}
+
+func (s *session) skip(left int) error {
+	for left > 0 {
+		if err := s.need(1, false); err != nil {
+			return err
+		}
+		n := min(left, s.r1-s.r0)
+		s.r0 += n
+		left -= n
+	}
+	return nil
+}
+
+// through gives the rest of the connection up to be passed on as bytes: the session cannot be carried over any more.
+func (s *session) through() error {
+	s.leave()
+	l := s.link
+	if !s.r.untie(l) {
+		return errEnd
+	}
+	l.c, l.s = s.client, s.server
+	_, _ = s.server.Write(s.buf[s.r0:s.r1]) // a failure ends what follows
+	l.run()
+	return errEnd
+}

@@ -1,0 +1,189 @@
+package router
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"trireme/internal/mysqlwire"
+)
+
+// Limits of what is kept of a session to make it anew. One that goes beyond cannot be carried over.
+const (
+	maxSets          = 64
+	maxSetBytes      = 16 << 10
+	maxPreparedBytes = 1 << 20
+	maxPrepared      = 1024
+)
+
+// state is what a session has at the server, as far as it can be made anew at another.
+type state struct {
+	status   uint16 // SERVER_STATUS_* of the last answer that told it
+	schema   []byte // COM_INIT_DB's payload, or that of a USE; nil: the one of the login
+	sets     []string
+	setBytes int
+	options  []byte // COM_SET_OPTION's payload; nil: as at login
+	prepared map[uint32]*prepared
+	bytes    int    // of texts in prepared
+	nextID   uint32 // of a prepared statement, as the client sees it
+	insertID uint64 // what LAST_INSERT_ID() should say; 0: nothing that matters
+	once     bool   // something holds for the next statement only, so this is no boundary
+	reason   string // not empty: why it cannot be carried over
+}
+
+// prepared is a statement that the client has prepared.
+type prepared struct {
+	text   []byte
+	effect effect
+	server uint32 // its id there; 0: not prepared at the present server yet
+	params int
+	types  []byte // the block of types that the client sent last
+	typed  bool   // the present server has them
+	long   bool   // parameters were sent ahead
+	cursor bool   // rows wait to be fetched
+}
+
+func (s *state) inTransaction() bool { return s.status&mysqlwire.StatusInTransaction != 0 }
+func (s *state) autocommit() bool    { return s.status&mysqlwire.StatusAutocommit != 0 }
+
+// boundary says that nothing hangs on the present server but what can be made anew. It looks at prepared statements only where the
+// protocol leaves something at the server between two commands.
+func (s *state) boundary() bool {
+	if s.inTransaction() || s.once {
+		return false
+	}
+	for _, p := range s.prepared {
+		if p.long || p.cursor {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *state) mark(reason string) {
+	if s.reason == "" {
+		s.reason = reason
+	}
+}
+
+// reset is COM_RESET_CONNECTION: the schema stays.
+func (s *state) reset() {
+	*s = state{status: s.status &^ mysqlwire.StatusInTransaction, schema: s.schema, options: s.options, nextID: s.nextID}
+}
+
+// set notes a SET that has succeeded. The same text again replaces the first: what it sets, it sets again.
+func (s *state) set(text []byte) {
+	if i := slices.Index(s.sets, string(text)); i >= 0 {
+		s.setBytes -= len(text)
+		s.sets = slices.Delete(s.sets, i, i+1)
+	}
+	s.sets = append(s.sets, string(text))
+	s.setBytes += len(text)
+	if len(s.sets) > maxSets || s.setBytes > maxSetBytes {
+		s.mark("more SET statements than are kept")
+	}
+}
+
+// ran notes a text statement that has succeeded.
+func (s *state) ran(e effect, text []byte, whole bool) {
+	if e.verb == verbSet && !e.once && !e.global && e.reason == "" {
+		if whole {
+			s.set(text)
+		} else {
+			s.mark("a long SET")
+		}
+	}
+	if e.verb == verbUse {
+		if whole {
+			s.schema = append([]byte{comQuery}, text...)
+		} else {
+			s.mark("a long USE")
+		}
+	}
+}
+
+// prepare notes a statement that the server has prepared, and gives it the id that the client is to see.
+func (s *state) prepare(text []byte, e effect, serverID uint32, params int) uint32 {
+	if s.prepared == nil {
+		s.prepared = map[uint32]*prepared{}
+	}
+	if e.verb == verbSet || e.verb == verbUse {
+		e.reason = "SET or USE as a prepared statement"
+	}
+	s.nextID++
+	s.prepared[s.nextID] = &prepared{text: bytes.Clone(text), effect: e, server: serverID, params: params}
+	if s.bytes += len(text); s.bytes > maxPreparedBytes || len(s.prepared) > maxPrepared {
+		s.mark("more prepared statements than are kept")
+		s.prepared[s.nextID].text = nil
+		s.bytes -= len(text)
+	}
+	return s.nextID
+}
+
+func (s *state) close(id uint32) {
+	if p := s.prepared[id]; p != nil {
+		s.bytes -= len(p.text)
+		delete(s.prepared, id)
+	}
+}
+
+// moved is called when the session goes on at another server.
+func (s *state) moved() {
+	for _, p := range s.prepared {
+		p.server, p.typed, p.long, p.cursor = 0, false, false, false
+	}
+}
+
+// execute is COM_STMT_EXECUTE's payload taken apart.
+type execute struct {
+	flag  int // where the byte stands that says whether types follow; 0: there are no parameters
+	types int // length of the block behind it
+}
+
+// parseExecute finds the types of a COM_STMT_EXECUTE of a statement with params parameters. ok is false when they lie beyond the bytes
+// at hand, or do not follow the protocol.
+func parseExecute(p []byte, params int, attributes bool) (e execute, ok bool) {
+	if len(p) < 10 {
+		return e, false
+	}
+	count, rest := params, p[10:]
+	if attributes && p[5]&0x08 != 0 {
+		v, r, ok := mysqlwire.Lenenc(rest)
+		if !ok || v > 1<<16 {
+			return e, false
+		}
+		count, rest = int(v), r
+	}
+	if count == 0 {
+		return e, true
+	}
+	if bitmap := (count + 7) / 8; len(rest) > bitmap {
+		rest = rest[bitmap:]
+	} else {
+		return e, false
+	}
+	e.flag = len(p) - len(rest)
+	if rest[0] == 0 {
+		return e, true
+	}
+	rest = rest[1:]
+	begin := len(rest)
+	for range count {
+		if len(rest) < 2 {
+			return e, false
+		}
+		rest = rest[2:]
+		if attributes {
+			n, r, ok := mysqlwire.Lenenc(rest)
+			if !ok || n > uint64(len(r)) {
+				return e, false
+			}
+			rest = r[n:]
+		}
+	}
+	e.types = begin - len(rest)
+	return e, true
+}
+
+func putID(p []byte, id uint32) { binary.LittleEndian.PutUint32(p, id) }
+func getID(p []byte) uint32     { return binary.LittleEndian.Uint32(p) }

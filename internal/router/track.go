@@ -1,0 +1,214 @@
+package router
+
+import (
+	"bytes"
+	"io"
+
+	"trireme/internal/mysqlwire"
+)
+
+// ready looks at a command before it is sent: what it may leave in the session, and which prepared statement it means.
+func (s *session) ready(j *job) error {
+	j.skip = 5
+	p := s.buf[s.r0+4 : s.r0+min(4+j.length, inBytes)] // the command, as far as it is here
+	switch j.command {
+	case comQuery, comStmtPrepare:
+		s.readyText(j, p)
+	case comStmtExecute, comStmtSendLong, comStmtReset, comStmtFetch, comStmtClose:
+		return s.readyStatement(j, p)
+	case comInitDB:
+		j.text, j.keep = bytes.Clone(p), len(p) == j.length
+	case comSetOption:
+		j.text, j.keep = bytes.Clone(p), true
+	case comPing, comStatistics, comFieldList, comResetConnection, comProcessInfo:
+	default:
+		j.effect.verb = verbOther
+	}
+	return nil
+}
+
+func (s *session) readyText(j *job, p []byte) {
+	if j.command == comQuery && s.attrs {
+		// Attributes, whose values stand before the text, are not taken apart.
+		if len(p) < 3 || p[1] != 0 {
+			s.state.mark("query attributes")
+		}
+		j.skip = 7
+	}
+	scan := scanner{noBackslash: s.state.status&statusNoBackslash != 0}
+	if len(p) < j.length || len(p) < j.skip-4 {
+		j.scan, j.keep = &scan, j.command == comStmtPrepare
+		return
+	}
+	text := p[j.skip-4:]
+	scan.write(text)
+	scan.finish()
+	j.effect = scan.effect()
+	if j.command == comStmtPrepare || j.effect.verb == verbSet || j.effect.verb == verbUse {
+		j.text, j.keep = bytes.Clone(text), true
+	}
+}
+
+// statusNoBackslash is SERVER_STATUS_NO_BACKSLASH_ESCAPES.
+const statusNoBackslash = 0x0200
+
+// noStatement is an id that no server gives.
+const noStatement = 1<<32 - 1
+
+// readyStatement puts the present server's id in place of the one that the client knows.
+func (s *session) readyStatement(j *job, p []byte) error {
+	if len(p) < 5 {
+		return nil // the server will say so
+	}
+	j.stmtID = getID(p[1:])
+	j.stmt = s.state.prepared[j.stmtID]
+	if j.stmt == nil {
+		putID(p[1:], noStatement)
+		return nil
+	}
+	st := j.stmt
+	if st.server == 0 && j.command != comStmtClose {
+		refused, err := s.prepareAgain(st)
+		if err != nil {
+			return s.lost(j, nil)
+		}
+		if refused != nil {
+			j.over = true
+			return s.answerError(refused)
+		}
+	}
+	putID(p[1:], st.server)
+	switch j.command {
+	case comStmtExecute:
+		j.effect = st.effect
+		return s.readyExecute(j, p)
+	case comStmtSendLong:
+		st.long = true
+	case comStmtClose:
+		s.state.close(j.stmtID)
+	}
+	return nil
+}
+
+// readyExecute keeps the types of the parameters, which a client need not send again, and sends them to a server that has not seen them.
+func (s *session) readyExecute(j *job, p []byte) error {
+	st := j.stmt
+	e, ok := parseExecute(p, st.params, s.attrs)
+	switch {
+	case !ok:
+		s.state.mark("parameters of a prepared statement that were not followed")
+	case e.flag == 0:
+	case p[e.flag] != 0:
+		st.types, st.typed = append(st.types[:0], p[e.flag+1:e.flag+1+e.types]...), true
+	case !st.typed && len(st.types) > 0:
+		return s.insertTypes(j, p, e.flag)
+	}
+	return nil
+}
+
+// insertTypes sends the head of a COM_STMT_EXECUTE with the types put in, and leaves what follows them in buf as it is. The head is
+// sent as a packet of its own length: header and length are made anew.
+func (s *session) insertTypes(j *job, p []byte, flag int) error {
+	st := j.stmt
+	if len(p) < j.length || j.length+len(st.types) > inBytes-4 {
+		s.state.mark("a long execution of a prepared statement")
+		j.over = true
+		return s.cannot()
+	}
+	var whole []byte
+	whole = append(whole, p[:flag]...)
+	whole = append(append(whole, 1), st.types...)
+	whole = append(whole, p[flag+1:]...)
+	rest := bytes.Clone(s.buf[s.r0+4+j.length : s.r1])
+	if 4+len(whole)+len(rest) > inBytes {
+		j.over = true
+		return s.cannot()
+	}
+	framed := mysqlwire.AppendPacket(s.buf[:0], 0, whole)
+	s.r0, s.r1 = 0, len(framed)+copy(s.buf[len(framed):], rest)
+	j.length, st.typed = len(whole), true
+	return nil
+}
+
+// prepareHead waits for the head of an answer to COM_STMT_PREPARE and puts the id in that the client is to know the statement by.
+func (s *session) prepareHead(j *job, piece []byte, n int) (int, error) {
+	more := func(want int) error {
+		if n >= want {
+			return nil
+		}
+		k, err := io.ReadFull(s.server, piece[n:want])
+		n += k
+		return err
+	}
+	if err := more(5); err != nil || piece[4] != 0 {
+		return n, err
+	}
+	if err := more(16); err != nil {
+		return n, err
+	}
+	params := int(piece[11]) | int(piece[12])<<8
+	if !j.keep {
+		s.state.mark("a long prepared statement")
+	}
+	putID(piece[5:], s.state.prepare(j.text, j.effect, getID(piece[5:]), params))
+	return n, nil
+}
+
+// learn takes over what a command that was answered has done to the session.
+func (s *session) learn(j *job, a *answer) {
+	st := &s.state
+	if a.hasStatus {
+		st.status = a.status
+	}
+	if a.insertID != 0 {
+		st.insertID = a.insertID
+	}
+	if e := j.effect; (j.command == comQuery || j.command == comStmtExecute) && e.reason != "" {
+		st.mark(e.reason)
+	}
+	st.once = (j.command == comQuery || j.command == comStmtExecute) && j.effect.once
+	if j.stmt != nil {
+		j.stmt.followed(j.command, a)
+	}
+	if a.failed {
+		s.failed(j, a.code)
+		return
+	}
+	switch j.command {
+	case comQuery:
+		if j.effect.reason == "" && !j.effect.several {
+			st.ran(j.effect, j.text, j.keep)
+		}
+	case comInitDB:
+		if st.schema = j.text; !j.keep {
+			st.mark("a long name of a schema")
+		}
+	case comSetOption:
+		st.options = j.text
+	case comResetConnection:
+		st.reset()
+	}
+}
+
+// followed notes what lasts of a prepared statement's command.
+func (p *prepared) followed(command byte, a *answer) {
+	switch command {
+	case comStmtExecute:
+		p.long, p.cursor = false, a.hasStatus && a.status&mysqlwire.StatusCursorExists != 0
+	case comStmtReset:
+		p.long, p.cursor = false, false
+	case comStmtFetch:
+		p.cursor = p.cursor && (!a.hasStatus || a.status&mysqlwire.StatusLastRowSent == 0)
+	}
+}
+
+// failed takes over what an error says of the transaction: the packet has no flags. A deadlock has rolled it back; without autocommit a
+// statement that failed may have begun one.
+func (s *session) failed(j *job, code uint16) {
+	switch {
+	case code == mysqlwire.CodeDeadlock:
+		s.state.status &^= mysqlwire.StatusInTransaction
+	case !j.autocommit && (j.effect.verb == verbWrite || j.effect.verb == verbRead):
+		s.state.status |= mysqlwire.StatusInTransaction
+	}
+}

@@ -1,0 +1,270 @@
+package router
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"trireme/internal/mysqlwire"
+)
+
+// wireServer answers the protocol like a mysqld that does what it is told and keeps no data: it remembers what it was sent.
+type wireServer struct {
+	net.Listener
+	wg   sync.WaitGroup
+	mu   sync.Mutex
+	sent []string
+	hang string // a statement that is not answered
+}
+
+const wirePassword = "wire-Pass-1"
+
+func newWireServer(t testing.TB) *wireServer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &wireServer{Listener: l}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.wg.Go(func() {
+				defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+				defer c.Close()
+				s.session(ctx, c)
+			})
+		}
+	})
+	t.Cleanup(func() { cancel(); _ = l.Close(); s.wg.Wait() })
+	return s
+}
+
+func (s *wireServer) session(ctx context.Context, c net.Conn) {
+	in, err := mysqlwire.Accept(ctx, c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4", ConnectionID: 7})
+	if err != nil {
+		return
+	}
+	status := uint16(mysqlwire.StatusAutocommit)
+	for {
+		command, argument, err := in.ReadCommand()
+		if err != nil || command == mysqlwire.ComQuit {
+			return
+		}
+		text := string(argument)
+		s.mu.Lock()
+		s.sent = append(s.sent, text)
+		hang := s.hang != "" && s.hang == text
+		s.mu.Unlock()
+		switch {
+		case hang:
+			continue
+		case strings.HasPrefix(text, "START"):
+			status |= mysqlwire.StatusInTransaction
+		case text == "COMMIT" || text == "ROLLBACK":
+			status &^= mysqlwire.StatusInTransaction
+		}
+		if err := in.WritePacket(mysqlwire.AppendOK(nil, mysqlwire.OK{Status: status})); err != nil {
+			return
+		}
+	}
+}
+
+func (s *wireServer) statements() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.sent)
+}
+
+func (s *wireServer) target(epoch string) *Target {
+	return &Target{Name: "n-" + epoch, Addr: s.Addr().String(), Epoch: epoch}
+}
+
+// wireSession is one session through a router that leads to the first of two servers.
+func wireSession(t *testing.T, cfg Config) (r *Router, from, to *wireServer, c *sql.Conn) {
+	t.Helper()
+	from, to = newWireServer(t), newWireServer(t)
+	cfg.Sessions, cfg.HoldTimeout = true, limit
+	r = start(t, cfg)
+	r.SetView(View{RW: from.target("1")})
+	db, err := sql.Open("mysql", fmt.Sprintf("app:%s@tcp(%s)/", wirePassword, r.RWAddr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if c, err = db.Conn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return r, from, to, c
+}
+
+func wantError(t *testing.T, err error, code uint16) {
+	t.Helper()
+	var e *mysql.MySQLError
+	if !errors.As(err, &e) || e.Number != code {
+		t.Fatalf("error %v, want %d", err, code)
+	}
+}
+
+// An idle session goes on at the new leader with what it had set, in the order in which it was set.
+func TestIdleSessionIsCarried(t *testing.T) {
+	r, from, to, c := wireSession(t, Config{})
+	run(t, c, "SET a = 1", "SET b = 2", "SET a = 1", "USE d", "INSERT 1")
+	r.SetView(View{RW: to.target("2")})
+	if s := r.Stats(); s.ByTarget["n-1"] != 0 {
+		t.Fatalf("the old server has connections: %+v", s)
+	}
+	run(t, c, "INSERT 2")
+	if want := []string{"SET b = 2", "SET a = 1", "USE d", "INSERT 2"}; !slices.Equal(to.statements(), want) {
+		t.Errorf("sent %q, want %q", to.statements(), want)
+	}
+	if s := r.Stats().RW; s.Carried != 1 || s.Followed != 1 {
+		t.Errorf("%+v", s)
+	}
+	if slices.Contains(from.statements(), "INSERT 2") {
+		t.Error("sent to the old server")
+	}
+}
+
+// What is lost with a server is told so that it is repeated only if it cannot have been committed.
+func TestLostWithItsServer(t *testing.T) {
+	for name, c := range map[string]struct {
+		before   []string
+		hang     string
+		outcomes Outcomes
+		want     uint16 // 0: an OK
+	}{
+		"a transaction":                  {[]string{"START TRANSACTION", "INSERT 1"}, "", nil, 1213},
+		"a statement of a transaction":   {[]string{"START TRANSACTION"}, "INSERT 1", nil, 1213},
+		"SELECT":                         {nil, "SELECT 1", nil, 1213},
+		"SELECT of a function":           {nil, "SELECT f(1)", nil, 3168},
+		"autocommit":                     {nil, "INSERT 1", nil, 3168},
+		"COMMIT":                         {[]string{"START TRANSACTION"}, "COMMIT", nil, 3168},
+		"COMMIT that is committed":       {[]string{"START TRANSACTION"}, "COMMIT", told(OutcomeCommitted), 0},
+		"COMMIT that is not":             {[]string{"START TRANSACTION"}, "COMMIT", told(OutcomeNotCommitted), 1213},
+		"autocommit that is committed":   {nil, "INSERT 1", told(OutcomeCommitted), 3168},
+		"DDL in the midst of one":        {[]string{"START TRANSACTION"}, "CREATE TABLE t", nil, 3168},
+		"autocommit=1 in the midst of 1": {[]string{"START TRANSACTION"}, "SET autocommit=1", nil, 3168},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, from, to, conn := wireSession(t, Config{Outcomes: c.outcomes, CommitIndex: func() uint64 { return 42 }})
+			run(t, conn, c.before...)
+			from.mu.Lock()
+			from.hang = c.hang
+			from.mu.Unlock()
+			ended := make(chan error, 1)
+			if c.hang != "" {
+				go func() { _, err := conn.ExecContext(t.Context(), c.hang); ended <- err }()
+				eventually(t, "it is under way", func() bool { return slices.Contains(from.statements(), c.hang) })
+			}
+			r.SetView(View{RW: to.target("2")})
+			if c.hang == "" {
+				_, err := conn.ExecContext(t.Context(), "COMMIT")
+				ended <- err
+			}
+			if err := <-ended; c.want != 0 || err != nil {
+				wantError(t, err, c.want)
+			}
+			run(t, conn, "INSERT 2")
+			if got := to.statements(); !slices.Equal(got, []string{"INSERT 2"}) {
+				t.Errorf("sent to the new server: %q", got)
+			}
+		})
+	}
+}
+
+type told Outcome
+
+func (o told) Outcome(_ context.Context, sent Sent) Outcome {
+	if sent.Node != "n-1" || sent.Epoch != "1" || sent.Thread != 7 || sent.Commit != 42 {
+		return OutcomeUnknown
+	}
+	return Outcome(o)
+}
+
+// Held sessions begin nothing: the next command waits for the switchover's end. A transaction that is open goes on.
+func TestHeldSession(t *testing.T) {
+	quiet := make(chan struct{}, 10)
+	r, from, to, c := wireSession(t, Config{OnQuiet: func() { quiet <- struct{}{} }})
+	run(t, c, "START TRANSACTION")
+	r.SetView(View{KeepRW: true})
+	run(t, c, "INSERT 1")
+	if r.Quiet() {
+		t.Fatal("quiet with a transaction open")
+	}
+	run(t, c, "COMMIT")
+	<-quiet
+	done := make(chan error, 1)
+	go func() { _, err := c.ExecContext(t.Context(), "INSERT 2"); done <- err }()
+	eventually(t, "the next statement waits", func() bool { return r.Stats().RW.Held == 1 })
+	if !r.Quiet() {
+		t.Fatal("not quiet")
+	}
+	r.SetView(View{RW: to.target("2")})
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := to.statements(); !slices.Equal(got, []string{"INSERT 2"}) || slices.Contains(from.statements(), "INSERT 2") {
+		t.Errorf("sent %q and %q", from.statements(), got)
+	}
+}
+
+// A session with what cannot be made anew ends when its server does, with the reason.
+func TestTiedSession(t *testing.T) {
+	r, _, to, c := wireSession(t, Config{})
+	run(t, c, "SET @x = 1")
+	eventually(t, "it is known", func() bool { return r.Stats().RW.Tied == 1 })
+	r.SetView(View{RW: to.target("2")})
+	eventually(t, "it has ended", func() bool { return r.Stats().RW.NotCarried == 1 })
+	if _, err := c.ExecContext(t.Context(), "INSERT 1"); err == nil || len(to.statements()) > 0 {
+		t.Errorf("error %v, sent %q", err, to.statements())
+	}
+}
+
+// A server that says what nobody asked for, or nothing that can be understood, ends the session; a client that says nothing is not
+// waited for beyond the login's time.
+func TestLoginOfGarbage(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte{9, 0, 0, 0, 'g', 'a', 'r', 'b', 'a', 'g', 'e', '.', '.'})
+			_ = c.Close()
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	r := start(t, Config{Sessions: true})
+	r.SetView(View{RW: &Target{Name: "n1", Addr: l.Addr().String(), Epoch: "1"}})
+	dial(t, r.RWAddr()).ended()
+	eventually(t, "nothing is left", func() bool { return r.Stats().RW.Open == 0 })
+}
+
+// run executes statements that must succeed.
+func run(t *testing.T, c *sql.Conn, statements ...string) {
+	t.Helper()
+	for _, q := range statements {
+		if _, err := c.ExecContext(t.Context(), q); err != nil {
+			t.Fatalf("%s: %v", q, err)
+		}
+	}
+}
