@@ -88,6 +88,8 @@ func TestMistakes(t *testing.T) {
 		{"unknown unit", minimal + "[raft]\nlog_cache = \"64MB\"\n", `f.toml:9: raft.log_cache: "64MB" is not a size; write a whole number with a unit, such as "64MiB"`},
 		{"huge size", minimal + "[raft]\nlog_max = \"99999999999TiB\"\n", "too large"},
 		{"time without unit", minimal + "[router]\nhold_timeout = 10\n", "f.toml:9: router.hold_timeout: 10 has no unit"},
+		{"sessions", minimal + "[router]\nsessions = \"keep\"\n", `f.toml:9: router.sessions: "keep" is not a way to treat sessions; write "pass" or "carry"`},
+		{"certificate without key", minimal + "[router]\ntls_cert = \"a.pem\"\n", `f.toml:9: router.tls_cert: comes with router.tls_key or not at all`},
 		{"bad time", minimal + "[router]\nhold_timeout = \"10 sec\"\n", `"10 sec" is not a time`},
 		{"text for number", minimal + "[mysql]\nport = \"3306\"\n", `f.toml:9: mysql.port: "3306" is text; write a whole number without quotes`},
 		{"number for text", minimal + "[mysql]\nbinary = 5\n", "f.toml:9: mysql.binary: 5 is not text; put it in quotes"},

@@ -45,6 +45,12 @@ type MySQL struct {
 	Options    map[string]string // more lines for my.cnf, name to value, in option-file spelling with '_' for '-'
 }
 
+// What the router does with sessions.
+const (
+	SessionsPass  = "pass"  // bytes are passed on unread; a session ends with its server's role
+	SessionsCarry = "carry" // sessions are followed, and go on at the next server
+)
+
 // The durability modes: which fsync makes a commit durable.
 const (
 	DurabilityLog    = "log"    // the raft log's; mysqld flushes about once a second
@@ -84,6 +90,9 @@ type Router struct {
 	ROPort      int      // leads to the followers
 	HoldTimeout Duration // how long a new connection waits for a leader before it is told that there is none
 	MaxConns    int      // connections over both ports; one more is refused with error 1040
+	Sessions    string   // SessionsPass or SessionsCarry
+	TLSCert     string   // PEM file shown to clients with SessionsCarry; empty: the node's own certificate
+	TLSKey      string   // its key
 }
 
 // VIP is the virtual IP addresses of the cluster, the same on every node. Empty: there are none.

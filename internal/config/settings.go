@@ -36,6 +36,9 @@ var settings = []setting{
 	{"router.rw_port", "6446", "leads to the leader", func(n *Node) any { return &n.Router.RWPort }},
 	{"router.ro_port", "6447", "leads to the followers", func(n *Node) any { return &n.Router.ROPort }},
 	{"router.hold_timeout", "10s", "how long a new connection waits for a leader", func(n *Node) any { return &n.Router.HoldTimeout }},
+	{"router.sessions", SessionsPass, "pass: bytes go through unread; carry: sessions go on at the next leader", func(n *Node) any { return &n.Router.Sessions }},
+	{"router.tls_cert", "", "certificate shown to clients by sessions = \"carry\"; empty: the node's own", func(n *Node) any { return &n.Router.TLSCert }},
+	{"router.tls_key", "", "its key", func(n *Node) any { return &n.Router.TLSKey }},
 	{"router.max_conns", "10000", "connections over both ports; one more gets error 1040", func(n *Node) any { return &n.Router.MaxConns }},
 
 	{"vip.rw", "", "virtual address of the leader's mysqld, as \"10.0.0.100/24\"; a list for more", func(n *Node) any { return &n.VIP.RW }},

@@ -255,6 +255,12 @@ func (n Node) checkRouter(doc document) *Error {
 	if h := n.Router.HoldTimeout.Std(); h <= 0 || h.Hours() > 1 {
 		return doc.fail("router.hold_timeout", fmt.Sprintf("%v is not between 1ms and 1h", n.Router.HoldTimeout), "")
 	}
+	if s := n.Router.Sessions; s != SessionsPass && s != SessionsCarry {
+		return doc.fail("router.sessions", fmt.Sprintf("%q is not a way to treat sessions", s), `write "pass" or "carry"`)
+	}
+	if (n.Router.TLSCert == "") != (n.Router.TLSKey == "") {
+		return doc.fail("router.tls_cert", "comes with router.tls_key or not at all", "set both, or none")
+	}
 	if m := n.Router.MaxConns; m < 1 || m > 1_000_000 {
 		return doc.fail("router.max_conns", fmt.Sprintf("%d is not in 1..1000000", m), "")
 	}

@@ -303,8 +303,11 @@ func (n *Node) startParts() error {
 			return err
 		}
 	}
-	n.router = router.New(router.Config{RWListen: n.cfg.RWAddr(), ROListen: n.cfg.ROAddr(),
-		HoldTimeout: time.Duration(n.cfg.Router.HoldTimeout), MaxConns: n.cfg.Router.MaxConns, Confirm: n.confirmRoute, Logger: n.log})
+	rc, err := n.routerConfig()
+	if err != nil {
+		return err
+	}
+	n.router = router.New(rc)
 	if err := n.router.Start(); err != nil {
 		return err
 	}

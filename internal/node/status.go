@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -31,6 +32,7 @@ type status struct {
 	Epoch    string         `json:"epoch"`     // of its mysqld, for routers
 	Left     leave          `json:"left"`      // when and why it last stopped taking writes
 	Routed   uint64         `json:"routed"`    // term of the leader that its router leads to; 0: none
+	Quiet    uint64         `json:"quiet"`     // term of the leader whose sessions its router holds, with nothing under way; 0: none
 	History  uint64         `json:"history"`   // digest of the history that it knows; 0: none
 	Full     bool           `json:"full"`      // a disk is nearly full: it should not lead
 	Settings uint64         `json:"settings"`  // version of the cluster settings it has
@@ -71,7 +73,7 @@ func (n *Node) myStatus() status {
 	sum := n.history.sum()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := status{History: sum, Routed: n.routed, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
+	s := status{History: sum, Routed: n.routed, Quiet: n.quiet, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
 		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked()}
 	s.Unready, s.Ready = n.readyLocked()
 	if s.Left = n.left; s.Left.Term != 0 {
@@ -236,6 +238,35 @@ func (n *Node) routes() {
 	n.mu.Unlock()
 	n.router.SetView(v)
 	n.news.tell(v)
+	held := n.router.Quiet()
+	n.mu.Lock()
+	quiet := uint64(0)
+	if held {
+		quiet = n.raft.Term
+	}
+	if quiet != n.quiet {
+		n.quiet, n.publishNow = quiet, true
+	}
+	n.mu.Unlock()
+}
+
+// routerConfig is this node's router's.
+func (n *Node) routerConfig() (router.Config, error) {
+	r := n.cfg.Router
+	c := router.Config{RWListen: n.cfg.RWAddr(), ROListen: n.cfg.ROAddr(), HoldTimeout: time.Duration(r.HoldTimeout), MaxConns: r.MaxConns,
+		Confirm: n.confirmRoute, Logger: n.log, Sessions: r.Sessions == config.SessionsCarry, OnQuiet: n.poke}
+	if !c.Sessions {
+		return c, nil
+	}
+	c.TLS = n.bundle.RouterTLS()
+	if r.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(r.TLSCert, r.TLSKey)
+		if err != nil {
+			return c, fmt.Errorf("router.tls_cert: %w", err)
+		}
+		c.TLS.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
 }
 
 // routerViewLocked: the leader is who says that its writes are open in the highest term, unless this node knows of a newer one. That this node

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/config"
 	"trireme/internal/failpoint"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
@@ -69,6 +70,7 @@ const (
 	closePatience    = 300 * time.Millisecond // for running statements to end by themselves when writes close
 	listPatience     = 500 * time.Millisecond // for the list of open transactions: it is for the report only
 	trxInterval      = 25 * time.Millisecond  // between two looks at open transactions
+	quietPatience    = 500 * time.Millisecond // for the transactions of sessions that the routers hold
 	drainPatience    = 2 * time.Second        // for commits under way to be acknowledged
 	electPatience    = 2 * time.Second        // for the target to be elected
 )
@@ -160,6 +162,9 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 	n.mu.Unlock()
 	n.routes() // holds new connections
 	n.broadcastStatus()
+	if n.cfg.Router.Sessions == config.SessionsCarry {
+		n.awaitQuiet(ctx, a.Term, min(wait, quietPatience))
+	}
 	failpoint.Hit("switchover.before-close")
 	m.closing = now()
 	if m.err = n.closeWrites(ctx, l, &m); m.err != nil {
@@ -205,6 +210,26 @@ func (n *Node) approach(ctx context.Context, to uint64) error {
 		}
 		if now() < asked+closeBehind || now() > began+approachPatience || n.isStopping() {
 			return nil
+		}
+	}
+}
+
+// awaitQuiet waits until no router has anything under way that it could hold: what goes on longer is rolled back, or gets an error.
+func (n *Node) awaitQuiet(ctx context.Context, term uint64, patience time.Duration) {
+	for end := now() + patience; now() < end; {
+		n.mu.Lock()
+		all := n.router.Quiet()
+		for _, p := range n.peers {
+			all = all && (!p.fresh() || p.status.Quiet == term)
+		}
+		n.mu.Unlock()
+		if all {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Millisecond):
 		}
 	}
 }

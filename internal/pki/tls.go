@@ -130,6 +130,11 @@ func (b *Bundle) ServerTLS() *tls.Config {
 	}
 }
 
+// RouterTLS is for the router's clients, who log in by their password.
+func (b *Bundle) RouterTLS() *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{b.pair}, MinVersion: tls.VersionTLS12}
+}
+
 // ClientTLS is for a client of the HTTP API that has only the CA certificate. Any node of the cluster is accepted,
 // whatever name or address it was reached by.
 func ClientTLS(caPEM []byte) (*tls.Config, error) {
