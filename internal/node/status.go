@@ -23,19 +23,19 @@ import (
 // status is what each daemon tells all others, at every change that they wait for and a few times a second.
 type status struct {
 	Member   api.MemberView `json:"member"`
-	Leader   uint64         `json:"leader"`    // raft id, 0 when it knows none
-	OpenTerm uint64         `json:"open_term"` // its mysqld takes writes in this term; 0: it does not
-	Handover bool           `json:"handover"`  // a planned switchover is under way: hold, do not cut
-	Ready    bool           `json:"ready"`     // its mysqld is judged and fed
-	Unready  ha.Reason      `json:"unready"`   // not Ready: why
-	Rate     float64        `json:"rate"`      // entries per second that its mysqld applied when it last had a backlog; 0: not known
-	Epoch    string         `json:"epoch"`     // of its mysqld, for routers
-	Left     leave          `json:"left"`      // when and why it last stopped taking writes
-	Routed   uint64         `json:"routed"`    // term of the leader that its router leads to; 0: none
-	Quiet    uint64         `json:"quiet"`     // term of the leader whose sessions its router holds, with nothing under way; 0: none
-	History  uint64         `json:"history"`   // digest of the history that it knows; 0: none
-	Full     bool           `json:"full"`      // a disk is nearly full: it should not lead
-	Settings uint64         `json:"settings"`  // version of the cluster settings it has
+	Leader   uint64         `json:"leader"`          // raft id, 0 when it knows none
+	OpenTerm uint64         `json:"open_term"`       // its mysqld takes writes in this term; 0: it does not
+	Handover bool           `json:"handover"`        // a planned switchover is under way: hold, do not cut
+	Ready    bool           `json:"ready"`           // its mysqld is judged and fed
+	Unready  ha.Reason      `json:"unready"`         // not Ready: why
+	Rate     float64        `json:"rate"`            // entries per second that its mysqld applied when it last had a backlog; 0: not known
+	Epoch    string         `json:"epoch"`           // of its mysqld, for routers
+	Left     leave          `json:"left"`            // when and why it last stopped taking writes
+	Routed   uint64         `json:"routed"`          // term of the leader that its router leads to; 0: none
+	Quiet    uint64         `json:"quiet,omitempty"` // term of the leader whose sessions its router holds, with nothing under way; 0: none
+	History  uint64         `json:"history"`         // digest of the history that it knows; 0: none
+	Full     bool           `json:"full"`            // a disk is nearly full: it should not lead
+	Settings uint64         `json:"settings"`        // version of the cluster settings it has
 	// Rules are the commit rules as they are on the leader; nil elsewhere and without any.
 	Rules    *api.CommitRulesView `json:"rules,omitempty"`
 	Timeout  time.Duration        `json:"election_timeout_ns"` // its raft.election_timeout_ms
