@@ -1,0 +1,144 @@
+package robustness
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+)
+
+// TestSessionsAreCarried: with router.sessions = "carry" 64 writers hear of no error over switchovers, and over a failover idle sessions go
+// on, an open transaction is to be repeated, and a session that cannot go on is told why.
+func TestSessionsAreCarried(t *testing.T) {
+	c := createShape(t, shape{nodes: 3, tune: func(n *config.Node) { n.Router.Sessions = config.SessionsCarry }})
+	c.healthy()
+	db, err := c.Routed().Open("")
+	must(t, err)
+	db.SetMaxOpenConns(100)
+	defer db.Close()
+	setup := c.pin(db)
+	setup.exec("CREATE DATABASE carry", "CREATE TABLE carry.w (id INT PRIMARY KEY AUTO_INCREMENT, writer INT, v INT, KEY (writer))")
+	for range 2 {
+		c.switchUnderWriters(db, 64)
+	}
+
+	idle, open, tied := c.pin(db), c.pin(db), c.pin(db)
+	idle.exec("USE carry", "SET sql_mode = 'ANSI_QUOTES'")
+	open.exec("BEGIN", "INSERT INTO carry.w (writer, v) VALUES (-1, 1)")
+	tied.exec("SET @x = 1")
+	before := c.view()
+	c.crash(c.leader())
+	c.failedOver(before.Term)
+	if got := idle.value("SELECT CONCAT(DATABASE(), ' ', @@sql_mode)"); got != "carry ANSI_QUOTES" {
+		t.Errorf("an idle session has %q", got)
+	}
+	var e *mysql.MySQLError
+	if err := open.try("COMMIT"); !errors.As(err, &e) || e.Number != 1213 || string(e.SQLState[:]) != "40001" {
+		t.Errorf("an open transaction: %v", err)
+	}
+	open.exec("BEGIN", "INSERT INTO carry.w (writer, v) VALUES (-2, 1)", "COMMIT")
+	if err := tied.try("DO 1"); err == nil {
+		t.Error("a session with a user variable went on without it")
+	}
+	if n := setup.value("SELECT COUNT(*) FROM carry.w WHERE writer = -1"); n != "0" {
+		t.Errorf("%s rows of a transaction that was lost", n)
+	}
+	c.healthy()
+}
+
+// switchUnderWriters moves leadership while writers run small transactions, as sysbench does, and checks that each was answered OK and is
+// there.
+func (c *cluster) switchUnderWriters(db *sql.DB, writers int) {
+	ctx, stop := context.WithCancel(c.t.Context())
+	defer stop()
+	var wg sync.WaitGroup
+	acked := make([]int, writers)
+	var mu sync.Mutex
+	var failed []string
+	for i := range writers {
+		s := c.pin(db)
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if err := writeOnce(s.conn, i); err != nil {
+					mu.Lock()
+					failed = append(failed, fmt.Sprintf("writer %d after %d: %v", i, acked[i], err))
+					mu.Unlock()
+					return
+				}
+				mu.Lock()
+				acked[i]++
+				mu.Unlock()
+				select { // so slow that followers keep up on a busy machine: the switchover is what is tested
+				case <-ctx.Done():
+				case <-time.After(writerPause):
+				}
+			}
+		})
+	}
+	total := func() (n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, k := range acked {
+			n += k
+		}
+		return n
+	}
+	was, _ := strconv.Atoi(c.session(c.leader()).value("SELECT COUNT(*) FROM carry.w"))
+	eventually(c.t, healLimit, "they write", func() error { return atLeast(total(), 2*writers) })
+	var res api.SwitchoverResult
+	eventually(c.t, healLimit, "leadership moves", func() (err error) {
+		res, err = c.Switchover(c.t.Context(), "")
+		return err
+	})
+	more := total() + 2*writers
+	eventually(c.t, healLimit, "they go on", func() error { return atLeast(total(), more) })
+	stop()
+	wg.Wait()
+	if len(failed) > 0 {
+		c.t.Errorf("%d of %d writers heard an error: %s", len(failed), writers, strings.Join(failed[:min(3, len(failed))], "; "))
+	}
+	if n, _ := strconv.Atoi(c.session(c.healthy()).value("SELECT COUNT(*) FROM carry.w")); n-was < total() {
+		c.t.Errorf("%d rows, %d acknowledged", n-was, total())
+	}
+	c.t.Logf("switchover to %s: write gap %.0f ms, %d transactions acknowledged, %d errors", res.To, res.WriteGapMS, total(), len(failed))
+}
+
+func atLeast(n, want int) error {
+	if n < want {
+		return fmt.Errorf("%d of %d", n, want)
+	}
+	return nil
+}
+
+// writerPause is between two transactions of a writer.
+const writerPause = 100 * time.Millisecond
+
+// writeOnce is a small transaction.
+func writeOnce(c *sql.Conn, writer int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	tx, err := c.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("BEGIN: %w", err)
+	}
+	defer tx.Rollback()
+	for _, q := range []string{"INSERT INTO carry.w (writer, v) VALUES (?, 1)", "UPDATE carry.w SET v = v + 1 WHERE id = LAST_INSERT_ID() AND writer = ?"} {
+		if _, err := tx.ExecContext(ctx, q, writer); err != nil {
+			return fmt.Errorf("%.6s: %w", q, err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("COMMIT: %w", err)
+	}
+	return nil
+}
