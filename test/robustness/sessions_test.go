@@ -59,6 +59,7 @@ func TestSessionsAreCarried(t *testing.T) {
 // switchUnderWriters moves leadership while writers run small transactions, as sysbench does, and checks that each was answered OK and is
 // there.
 func (c *cluster) switchUnderWriters(db *sql.DB, writers int) {
+	was, _ := strconv.Atoi(c.session(c.leader()).value("SELECT COUNT(*) FROM carry.w"))
 	ctx, stop := context.WithCancel(c.t.Context())
 	defer stop()
 	var wg sync.WaitGroup
@@ -68,6 +69,7 @@ func (c *cluster) switchUnderWriters(db *sql.DB, writers int) {
 	for i := range writers {
 		s := c.pin(db)
 		wg.Go(func() {
+			defer s.conn.Close()
 			for ctx.Err() == nil {
 				if err := writeOnce(s.conn, i); err != nil {
 					mu.Lock()
@@ -93,7 +95,6 @@ func (c *cluster) switchUnderWriters(db *sql.DB, writers int) {
 		}
 		return n
 	}
-	was, _ := strconv.Atoi(c.session(c.leader()).value("SELECT COUNT(*) FROM carry.w"))
 	eventually(c.t, healLimit, "they write", func() error { return atLeast(total(), 2*writers) })
 	var res api.SwitchoverResult
 	eventually(c.t, healLimit, "leadership moves", func() (err error) {
