@@ -32,7 +32,7 @@ func (n *Node) keepers(st *consensus.Status) []ledger.Keeper {
 	defer n.mu.Unlock()
 	var all []ledger.Keeper
 	for _, m := range n.cluster.Members {
-		if m.Pending {
+		if !takesPart(st, m) {
 			continue
 		}
 		k := ledger.Keeper{ID: m.ID, Name: m.Name, Data: m.Role != config.RoleLogger}

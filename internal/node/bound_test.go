@@ -62,3 +62,26 @@ func testID(t *testing.T, s string) uint64 {
 	}
 	return id
 }
+
+// TestKeeperThatJoins: a member whose record still says that it joins counts from when raft's membership has it (S8).
+func TestKeeperThatJoins(t *testing.T) {
+	for name, tt := range map[string]struct {
+		st   consensus.Status
+		want bool
+	}{
+		"not in raft":            {consensus.Status{Voters: []uint64{1}}, false},
+		"a learner":              {consensus.Status{Voters: []uint64{1}, Learners: []uint64{2}}, true},
+		"a voter":                {consensus.Status{Voters: []uint64{1, 2}}, true},
+		"a voter that goes away": {consensus.Status{Voters: []uint64{1}, Outgoing: []uint64{1, 2}}, true},
+	} {
+		n := upstreamNode()
+		n.cluster.Members[1].Pending = true
+		got := false
+		for _, k := range n.keepers(&tt.st) {
+			got = got || k.ID == 2
+		}
+		if got != tt.want {
+			t.Errorf("%s: its needs count: %v, want %v", name, got, tt.want)
+		}
+	}
+}

@@ -21,6 +21,12 @@ type standing struct {
 	caughtUp       bool // its log and its mysqld hold nearly all that is committed
 }
 
+// takesPart says whether a member counts. The record of one that joins says "pending" until the leader has taken note of what raft's
+// membership says already.
+func takesPart(st *consensus.Status, m config.Member) bool {
+	return !m.Pending || membershipOf(st).Votes(m.ID) || contains(st.Learners, m.ID)
+}
+
 // leaves: it has a vote that it is to give up.
 func (s standing) leaves() bool { return s.voter && s.Leaving() }
 

@@ -46,6 +46,7 @@ func (f *farReaders) of(id uint64) *appliedWaits {
 // WaitAppliedEverywhere waits until the mysqlds of all data nodes have applied everything up to an index: reads that begin then see it on any of
 // them. A node that is down or cut off is waited for like any other, since its mysqld may still be read. The error names who is behind.
 func (n *Node) WaitAppliedEverywhere(ctx context.Context, index uint64) error {
+	st := n.cons.Status()
 	n.mu.Lock()
 	members := n.cluster.Members
 	n.mu.Unlock()
@@ -54,7 +55,7 @@ func (n *Node) WaitAppliedEverywhere(ctx context.Context, index uint64) error {
 		errs = make([]error, len(members))
 	)
 	for i, m := range members {
-		if m.Role == config.RoleLogger || m.Pending {
+		if m.Role == config.RoleLogger || !takesPart(&st, m) {
 			continue
 		}
 		wg.Go(func() {
