@@ -43,6 +43,7 @@ type group struct {
 	ca      *pki.CA
 	members map[uint64]*member
 	addrs   map[uint64]string
+	written uint64   // the last index that was proposed
 	sent    sync.Map // address -> *atomic.Int64: bytes that the leader wrote there
 }
 
@@ -187,14 +188,16 @@ func (g *group) write(entries, size int) int64 {
 	defer cancel()
 	m := raftlog.Meta{Kind: raftlog.Settings, Node: 1}
 	for range entries {
-		if _, _, err := lead.Propose(ctx, append(raftlog.AppendMeta(nil, &m), make([]byte, size)...)); err != nil {
+		index, _, err := lead.Propose(ctx, append(raftlog.AppendMeta(nil, &m), make([]byte, size)...))
+		if err != nil {
 			g.t.Fatal(err)
 		}
+		g.written = index
 	}
 	return int64(entries * size)
 }
 
-// caughtUp waits until all running members have all entries, as they were proposed.
+// caughtUp waits until all running members have all entries, as they were proposed. An accepted proposal need not be in the leader's log yet.
 func (g *group) caughtUp() {
 	g.t.Helper()
 	for id, m := range g.members {
@@ -203,7 +206,7 @@ func (g *group) caughtUp() {
 			got, _ := m.log.LastIndex()
 			a, _ := g.members[1].log.Term(last)
 			b, _ := m.log.Term(last)
-			return got == last && a == b && m.node.Load().Status().Commit == last
+			return last >= g.written && got == last && a == b && m.node.Load().Status().Commit == last
 		})
 	}
 }
