@@ -245,7 +245,7 @@ func (n *Node) loop(ctx context.Context) error {
 			n.act(a)
 		}
 		n.routes()
-		n.tendVIP()
+		n.tendVIPSoon()
 		n.steerRelay()
 		n.mu.Lock()
 		due := n.publishNow || now() > lastStatus+statusInterval

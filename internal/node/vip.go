@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net"
@@ -17,11 +18,15 @@ import (
 // readLoan is how long a follower keeps a read address that no leader confirms: through a change of leaders, but not cut off for good.
 const readLoan = 5 * time.Second
 
+// releasePatience is how long a fence waits for its addresses to go: the kernel's network configuration has one lock, which others hold too.
+const releasePatience = 200 * time.Millisecond
+
 // addresses are the virtual ones, as far as this node has to do with them. The read-write ones belong to who takes writes; who gets which
 // read address is said by that node's status.
 type addresses struct {
 	manager *vip.Manager // nil: there are none
 	rw, ro  []netip.Addr
+	due     chan struct{} // tendVIP is to be called
 
 	// Guarded by Node.mu.
 	given    map[netip.Addr]uint64 // read addresses, by this node as leader; nil: it is not
@@ -40,10 +45,32 @@ func (n *Node) startVIP() error {
 	if len(rw)+len(ro) == 0 || n.id.Role == config.RoleLogger {
 		return nil
 	}
-	n.vip = addresses{rw: bare(rw), ro: bare(ro)}
+	n.vip = addresses{rw: bare(rw), ro: bare(ro), due: make(chan struct{}, 1)}
 	n.vip.manager = vip.New(vip.Config{Addresses: slices.Concat(rw, ro), Interface: n.cfg.VIP.Interface, May: n.mayHold, Member: n.memberByMAC,
 		Moved: n.noteMove, Logger: n.log})
+	n.tasks.Add(1)
+	go func() { defer n.tasks.Done(); n.keepVIP(n.ctx) }()
 	return nil
+}
+
+// keepVIP calls tendVIP whenever it is due.
+func (n *Node) keepVIP(ctx context.Context) {
+	for {
+		select {
+		case <-n.vip.due:
+			n.tendVIP()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tendVIPSoon is for the loop: the kernel may let a change of its addresses wait for seconds, and a loop that waits counts as dead.
+func (n *Node) tendVIPSoon() {
+	select {
+	case n.vip.due <- struct{}{}:
+	default:
+	}
 }
 
 func bare(list []netip.Prefix) []netip.Addr {
@@ -92,9 +119,16 @@ func (n *Node) tendVIP() {
 	n.mu.Unlock()
 	n.vip.manager.Want(want)
 	n.showVIP()
+	n.mu.Lock()
+	tell := n.publishNow
+	n.mu.Unlock()
+	if tell {
+		n.poke()
+	}
 }
 
-// dropVIP releases everything at once: clients are reset, so that none waits for an answer that cannot come. It comes back by tendVIP.
+// dropVIP releases everything at once: clients are reset, so that none waits for an answer that cannot come. It comes back by tendVIP. A kernel that
+// takes longer than releasePatience is not waited for: mysqld has to be fenced whatever becomes of its addresses, which nobody renews any more.
 func (n *Node) dropVIP() {
 	if n.vip.manager == nil {
 		return
@@ -102,8 +136,17 @@ func (n *Node) dropVIP() {
 	n.mu.Lock()
 	n.vip.lent = nil
 	n.mu.Unlock()
-	n.vip.manager.Release(slices.Concat(n.vip.rw, n.vip.ro))
-	n.showVIP()
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		n.vip.manager.Release(slices.Concat(n.vip.rw, n.vip.ro))
+		n.showVIP()
+	}()
+	select {
+	case <-released:
+	case <-time.After(releasePatience):
+		n.log.Error("the kernel does not remove virtual addresses in time; going on without", "addresses", slices.Concat(n.vip.rw, n.vip.ro))
+	}
 }
 
 // giveReadsLocked spreads the read addresses over the followers that serve reads, as the leader; this node has them when there is none.

@@ -1,14 +1,19 @@
 package node
 
 import (
+	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
+	"trireme/internal/vip"
 )
 
 var (
@@ -85,4 +90,37 @@ func TestBorrowReads(t *testing.T) {
 	lent("the leader again", readA)
 	n.srv.state = ha.ServerOff
 	lent("mysqld is down")
+}
+
+// TestAddressesHoldNobodyUp: a kernel that lets a change of its addresses wait keeps neither the loop, whose signs of life mysqld lives by, nor a
+// fence.
+func TestAddressesHoldNobodyUp(t *testing.T) {
+	n := vipNode()
+	n.log = slog.New(slog.DiscardHandler)
+	p := netip.MustParsePrefix("127.77.0.100/8")
+	began, kernel := make(chan struct{}), make(chan struct{})
+	begin := sync.OnceFunc(func() { close(began) })
+	n.vip = addresses{rw: []netip.Addr{p.Addr()}, due: make(chan struct{}, 1)}
+	n.vip.manager = vip.New(vip.Config{Addresses: []netip.Prefix{p}, Interface: "lo", Logger: n.log,
+		May:    func(netip.Addr) bool { begin(); <-kernel; return false }, // as in the kernel, with the manager's lock
+		Member: func(net.HardwareAddr) string { return "" }, Moved: func(vip.Move) {}})
+	go n.keepVIP(t.Context())
+	n.vip.manager.Want(n.vip.rw)
+	<-began
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 3 {
+			n.tendVIPSoon()
+		}
+		n.dropVIP()
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Error("held up")
+	}
+	close(kernel)
+	n.vip.manager.Close()
+	<-done
 }

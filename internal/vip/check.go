@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -36,6 +37,9 @@ func checkAddress(ctx context.Context, p netip.Prefix, iface string, all []netip
 	if err != nil {
 		return err.Error(), false
 	}
+	if err := checkOwn(a); err != nil {
+		return err.Error(), false
+	}
 	if here, err := boundOn(a); err != nil {
 		return err.Error(), false
 	} else if here != "" {
@@ -57,6 +61,21 @@ func checkAddress(ctx context.Context, p netip.Prefix, iface string, all []netip
 		return fmt.Sprintf("in use by the host with the MAC %s (seen on %s); right only if that is the node that holds it now", owner, l.name), false
 	}
 	return fmt.Sprintf("free, on interface %s", l.name), true
+}
+
+// checkOwn says that an address belongs to this host itself: bound with its subnet, as a host's own addresses are, it does not go when it should.
+func checkOwn(a netip.Addr) error {
+	list, err := listed(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, family(a)) })
+	if err != nil {
+		return fmt.Errorf("listing addresses: %w", err)
+	}
+	for _, x := range list {
+		own, _ := netip.AddrFromSlice(x.IP)
+		if ones, bits := x.Mask.Size(); own.Unmap() == a && ones != bits {
+			return fmt.Errorf("this host has %s as an address of its own (%s/%d), so clients reach it here whoever leads; take it away, or configure another one", a, a, ones)
+		}
+	}
+	return nil
 }
 
 // boundOn is the interface of this host that has an address, empty: none.

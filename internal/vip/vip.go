@@ -73,6 +73,7 @@ type Manager struct {
 // holder is one wanted address. mu of the Manager guards it.
 type holder struct {
 	state  State
+	bound  bool // it may be on the interface, also when it does not count as held: a renewal that failed leaves it there to run out
 	ctx    context.Context
 	cancel context.CancelFunc
 }
@@ -94,6 +95,9 @@ func New(cfg Config) *Manager {
 			cfg.Logger.Warn("a virtual address has no interface on this host", "address", p.Addr(), "err", err)
 		} else {
 			s.Interface, s.MAC = l.name, l.mac.String()
+		}
+		if err := checkOwn(p.Addr()); err != nil {
+			cfg.Logger.Error("a virtual address is one of this host's own", "address", p.Addr(), "err", err)
 		}
 		m.idle[p.Addr()] = s
 	}
@@ -137,7 +141,7 @@ func (m *Manager) Want(addrs []netip.Addr) {
 // Release resets the connections to addresses and removes them. They are gone when it returns, and come back only by Want.
 func (m *Manager) Release(addrs []netip.Addr) {
 	m.mu.Lock()
-	var held []netip.Addr
+	var bound []netip.Addr
 	var moves []Move
 	for _, a := range addrs {
 		h := m.holders[a]
@@ -146,14 +150,16 @@ func (m *Manager) Release(addrs []netip.Addr) {
 		}
 		h.cancel()
 		delete(m.holders, a)
+		if h.bound {
+			bound = append(bound, a)
+		}
 		if h.state.Held {
-			held = append(held, a)
 			moves = append(moves, Move{Addr: a, Interface: h.state.Interface})
 		}
 	}
 	var err error
-	if len(held) > 0 {
-		err = Remove(held)
+	if len(bound) > 0 {
+		err = Remove(bound)
 	}
 	m.mu.Unlock()
 	if err != nil {
@@ -214,6 +220,9 @@ func (m *Manager) acquire(h *holder) error {
 	if err != nil {
 		return err
 	}
+	if err := checkOwn(a); err != nil {
+		return err
+	}
 	var w *wire
 	if l.mac != nil {
 		if w, err = openWire(l, a); err != nil {
@@ -260,6 +269,7 @@ func (m *Manager) bindNow(h *holder, l link) (bound bool, err error) {
 	if h.ctx.Err() != nil || !m.cfg.May(a) {
 		return false, nil
 	}
+	h.bound = true
 	if err := bind(l, a); err != nil {
 		return false, err
 	}

@@ -76,6 +76,12 @@ func node(in io.Reader, out io.Writer) {
 		case "release":
 			m.Release(bothAddrs)
 			say("released")
+		case "fail": // as a renewal that fails leaves it
+			m.mu.Lock()
+			for _, h := range m.holders {
+				h.state.Held = false
+			}
+			m.mu.Unlock()
 		case "may":
 			mu.Lock()
 			may = words[1] == "yes"
@@ -425,6 +431,40 @@ func TestMayNot(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("it is still here")
 		}
+	}
+}
+
+// TestReleaseAfterFailure: what a failed renewal has left on the interface goes with a release, and does not stay for its lifetime.
+func TestReleaseAfterFailure(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t)
+	n1 := l.node("n1")
+	n1.tell("want")
+	for _, a := range bothAddrs {
+		defer awaitReset(t, l.reaches(a, "n1"))
+	}
+	n1.tell("fail")
+	n1.tell("release")
+	n1.await("released")
+	for _, a := range bothAddrs {
+		if n1.bound(a) {
+			t.Errorf("%s is still bound", a)
+		}
+	}
+}
+
+// TestOwnAddress: a virtual address that is configured as a host's own, which no release takes away, is refused.
+func TestOwnAddress(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t)
+	n1 := l.host("n1", netip.MustParsePrefix("10.77.0.60/24"), rw4)
+	if err := n1.Do(func() error {
+		if f := Check(t.Context(), []netip.Prefix{rw4}, "")[1]; f.OK || !strings.Contains(f.Outcome, "address of its own (10.77.0.100/24)") {
+			t.Errorf("the check says %+v", f)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 
