@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,48 +45,66 @@ func (f *farReaders) of(id uint64) *appliedWaits {
 }
 
 // WaitAppliedEverywhere waits until the mysqlds of all data nodes have applied everything up to an index: reads that begin then see it on any of
-// them. A node that is down or cut off is waited for like any other, since its mysqld may still be read. The error names who is behind.
+// them. A node that is down or cut off is waited for like any other, since its mysqld may still be read; one that is removed meanwhile is not, and
+// one that joins meanwhile is. The error names who is behind.
 func (n *Node) WaitAppliedEverywhere(ctx context.Context, index uint64) error {
-	st := n.cons.Status()
-	n.mu.Lock()
-	members := n.cluster.Members
-	n.mu.Unlock()
-	var (
-		wg   sync.WaitGroup
-		errs = make([]error, len(members))
-	)
-	for i, m := range members {
-		if m.Role == config.RoleLogger || !takesPart(&st, m) {
-			continue
-		}
-		wg.Go(func() {
-			if err := n.waitAppliedOn(ctx, m.ID, index); err != nil {
-				errs[i] = fmt.Errorf("%s: %w", m.Name, err)
-			}
-		})
+	// Who had joined when the index was committed is known here behind it only.
+	if err := n.waitCommitted(ctx, index); err != nil {
+		return fmt.Errorf("entry %d is not known to be committed here: %w", index, err)
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return everywhere(ctx, n.dataMembers, func(ctx context.Context, id uint64) error { return n.waitAppliedOn(ctx, id, index) })
 }
 
-// waitAppliedOn waits for one node, through whatever keeps it from answering.
-func (n *Node) waitAppliedOn(ctx context.Context, id, index uint64) error {
+// dataMembers are the members with a mysqld.
+func (n *Node) dataMembers() []config.Member {
+	st := n.cons.Status()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(n.cluster.Members), func(m config.Member) bool { return m.Role == config.RoleLogger || !takesPart(&st, m) })
+}
+
+// everywhere calls wait for all members at once, and again where it fails, through whatever keeps a node from answering, until it has succeeded for
+// each of those that are members at the end.
+func everywhere(ctx context.Context, members func() []config.Member, wait func(ctx context.Context, id uint64) error) error {
+	done := map[uint64]bool{}
 	for {
-		var err error
-		if id == n.id.ID {
-			err = n.WaitApplied(ctx, index)
-		} else {
-			err = n.far.of(id).wait(ctx, n, index, func(ctx context.Context, index uint64) (uint64, error) { return n.askAppliedFar(ctx, id, index) })
+		left := slices.DeleteFunc(members(), func(m config.Member) bool { return done[m.ID] })
+		if len(left) == 0 {
+			return nil
 		}
-		if err == nil || ctx.Err() != nil {
-			return err
+		var (
+			wg   sync.WaitGroup
+			errs = make([]error, len(left))
+		)
+		for i, m := range left {
+			done[m.ID] = true
+			wg.Go(func() {
+				err := wait(ctx, m.ID)
+				for err != nil && ctx.Err() == nil && slices.ContainsFunc(members(), func(x config.Member) bool { return x.ID == m.ID }) {
+					select {
+					case <-time.After(farRetry):
+						err = wait(ctx, m.ID)
+					case <-ctx.Done():
+					}
+				}
+				if err != nil && ctx.Err() != nil {
+					errs[i] = fmt.Errorf("%s: %w", m.Name, err)
+				}
+			})
 		}
-		select {
-		case <-time.After(farRetry):
-		case <-ctx.Done():
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
 			return err
 		}
 	}
+}
+
+// waitAppliedOn waits for one node.
+func (n *Node) waitAppliedOn(ctx context.Context, id, index uint64) error {
+	if id == n.id.ID {
+		return n.WaitApplied(ctx, index)
+	}
+	return n.far.of(id).wait(ctx, n, index, func(ctx context.Context, index uint64) (uint64, error) { return n.askAppliedFar(ctx, id, index) })
 }
 
 // askAppliedFar is the follower of another node's mysqld.
