@@ -1,12 +1,14 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/gtid"
@@ -17,10 +19,18 @@ import (
 // outcomes answers what became of the commits that were under way when a leader was lost. After a failover many ask at once, about the
 // same stretch of the log: it is read once.
 type outcomes struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // held while the log is read: TryLock
 	tail *ledger.Tail
 	long bool // tail has come to its bound: what lies at or below its beginning cannot be told
+
+	patience time.Duration // readPatience, when 0
 }
+
+// readPatience bounds how long one question has the log read, or waits for another one that does.
+const readPatience = 5 * time.Second
+
+// errReading: what was read is kept.
+var errReading = errors.New("there is much to be read in the log; ask again")
 
 // Outcome implements api.Backend; api.OutcomeQuery is the contract. It waits for what it needs to know until ctx ends, and says Unknown then:
 // the only error is an invalid question.
@@ -113,7 +123,13 @@ func (n *Node) lookUp(q api.OutcomeQuery, r ledger.Reign, after gtid.GTID, span 
 // committedBy returns what a connection committed in [from, to], behind after.
 func (n *Node) committedBy(r ledger.Reign, thread uint32, from, to uint64, after gtid.GTID) ([]ledger.ThreadTrx, error) {
 	c := &n.outcomes
-	c.mu.Lock()
+	end := now() + cmp.Or(c.patience, readPatience)
+	for !c.mu.TryLock() {
+		if now() > end {
+			return nil, errReading
+		}
+		time.Sleep(time.Millisecond)
+	}
 	defer c.mu.Unlock()
 	switch {
 	case from > to:
@@ -128,9 +144,17 @@ func (n *Node) committedBy(r ledger.Reign, thread uint32, from, to uint64, after
 		return nil, errors.Join(err, fmt.Errorf("the log ends at entry %d, %d is committed", last, to))
 	}
 	if c.tail.Next <= to {
-		err := n.rlog.Scan(c.tail.Next, to, c.tail.Add)
+		err := n.rlog.Scan(c.tail.Next, to, func(m *raftlog.Meta, index, term uint64, events []byte) error {
+			if now() > end {
+				return errReading
+			}
+			return c.tail.Add(m, index, term, events)
+		})
 		c.long = errors.Is(err, ledger.ErrTailTooLong)
-		if err != nil {
+		switch {
+		case err == errReading:
+			return nil, err
+		case err != nil:
 			if !c.long {
 				c.tail = nil
 			}

@@ -197,6 +197,34 @@ func TestOutcomePurged(t *testing.T) {
 	}
 }
 
+// A long log is read piece by piece: each question goes on where the one before it had to stop, and none of them waits for another one for long.
+func TestOutcomeLongLog(t *testing.T) {
+	o := newOutcomeLog(t)
+	o.barrier(7, 1, 3)
+	for range 50 {
+		o.trx(11)
+	}
+	g := o.trx(10)
+	o.outcomes.patience = 1 // ns
+	q := api.OutcomeQuery{Thread: 10, Index: 1, Sole: true}
+	if got := o.ask(q, time.Millisecond); got.Result != api.OutcomeUnknown || got.Why != errReading.Error() {
+		t.Errorf("%+v", got)
+	}
+	o.outcomes.mu.Lock() // as while another question has the log read
+	if got := o.ask(q, time.Minute); got.Result != api.OutcomeUnknown || got.Why != errReading.Error() {
+		t.Errorf("%+v", got)
+	}
+	read := o.outcomes.tail
+	o.outcomes.mu.Unlock()
+	o.outcomes.patience = 0
+	if got := o.ask(q, time.Millisecond); got.Result != api.Committed || got.GTID != g {
+		t.Errorf("%+v", got)
+	}
+	if o.outcomes.tail != read {
+		t.Error("read from the beginning again")
+	}
+}
+
 func TestOutcomeInvalid(t *testing.T) {
 	o := newOutcomeLog(t)
 	for name, q := range map[string]api.OutcomeQuery{
