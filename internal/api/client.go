@@ -67,43 +67,43 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 func (c *Client) URL() string { return c.base }
 
 // Cluster is the whole cluster as the node knows it.
-func (c *Client) Cluster(ctx context.Context) (v ClusterView, err error) {
-	return v, c.do(ctx, http.MethodGet, "/cluster", nil, &v)
+func (c *Client) Cluster(ctx context.Context) (ClusterView, error) {
+	return ask[ClusterView](ctx, c, http.MethodGet, "/cluster", nil)
 }
 
 // Member is the asked node's own part of it.
-func (c *Client) Member(ctx context.Context) (v MemberView, err error) {
-	return v, c.do(ctx, http.MethodGet, "/member", nil, &v)
+func (c *Client) Member(ctx context.Context) (MemberView, error) {
+	return ask[MemberView](ctx, c, http.MethodGet, "/member", nil)
 }
 
 // History is the latest events, oldest first.
-func (c *Client) History(ctx context.Context) (v []Event, err error) {
-	return v, c.do(ctx, http.MethodGet, "/history", nil, &v)
+func (c *Client) History(ctx context.Context) ([]Event, error) {
+	return ask[[]Event](ctx, c, http.MethodGet, "/history", nil)
 }
 
 // WhyNot says why a node does not lead.
-func (c *Client) WhyNot(ctx context.Context, node string) (v WhyNotView, err error) {
-	return v, c.do(ctx, http.MethodGet, "/why-not?node="+url.QueryEscape(node), nil, &v)
+func (c *Client) WhyNot(ctx context.Context, node string) (WhyNotView, error) {
+	return ask[WhyNotView](ctx, c, http.MethodGet, "/why-not?node="+url.QueryEscape(node), nil)
 }
 
 // Config is the cluster settings that an operator may change.
-func (c *Client) Config(ctx context.Context) (v ConfigView, err error) {
-	return v, c.do(ctx, http.MethodGet, "/config", nil, &v)
+func (c *Client) Config(ctx context.Context) (ConfigView, error) {
+	return ask[ConfigView](ctx, c, http.MethodGet, "/config", nil)
 }
 
 // ChangeConfig changes some of them.
-func (c *Client) ChangeConfig(ctx context.Context, req ConfigChange) (v ConfigView, err error) {
-	return v, c.do(ctx, http.MethodPost, "/config", req, &v)
+func (c *Client) ChangeConfig(ctx context.Context, req ConfigChange) (ConfigView, error) {
+	return ask[ConfigView](ctx, c, http.MethodPost, "/config", req)
 }
 
 // Pause switches automatic failover off.
-func (c *Client) Pause(ctx context.Context, req PauseRequest) (res PauseResult, err error) {
-	return res, c.do(ctx, http.MethodPost, "/pause", req, &res)
+func (c *Client) Pause(ctx context.Context, req PauseRequest) (PauseResult, error) {
+	return ask[PauseResult](ctx, c, http.MethodPost, "/pause", req)
 }
 
 // Resume switches automatic failover on again.
-func (c *Client) Resume(ctx context.Context) (res PauseResult, err error) {
-	return res, c.do(ctx, http.MethodPost, "/resume", ResumeRequest{}, &res)
+func (c *Client) Resume(ctx context.Context) (PauseResult, error) {
+	return ask[PauseResult](ctx, c, http.MethodPost, "/resume", ResumeRequest{})
 }
 
 // Check asks a health check such as "/primary" or "/replica?lag=5s".
@@ -122,53 +122,60 @@ func (c *Client) Check(ctx context.Context, path string) (ok bool, h Health, err
 }
 
 // Switchover moves leadership, or with DryRun says what would happen.
-func (c *Client) Switchover(ctx context.Context, req SwitchoverRequest) (res SwitchoverResult, err error) {
-	return res, c.do(ctx, http.MethodPost, "/switchover", req, &res)
+func (c *Client) Switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error) {
+	return ask[SwitchoverResult](ctx, c, http.MethodPost, "/switchover", req)
 }
 
 // Failover moves leadership without the leader's help.
-func (c *Client) Failover(ctx context.Context, req FailoverRequest) (res FailoverResult, err error) {
-	return res, c.do(ctx, http.MethodPost, "/failover", req, &res)
+func (c *Client) Failover(ctx context.Context, req FailoverRequest) (FailoverResult, error) {
+	return ask[FailoverResult](ctx, c, http.MethodPost, "/failover", req)
 }
 
 // Leave ends the cluster.
-func (c *Client) Leave(ctx context.Context, req LeaveRequest) (res LeaveResult, err error) {
-	return res, c.do(ctx, http.MethodPost, "/leave", req, &res)
+func (c *Client) Leave(ctx context.Context, req LeaveRequest) (LeaveResult, error) {
+	return ask[LeaveResult](ctx, c, http.MethodPost, "/leave", req)
 }
 
 // NewJoinToken makes an invitation.
-func (c *Client) NewJoinToken(ctx context.Context, req JoinTokenRequest) (res JoinTokenResult, err error) {
-	return res, c.do(ctx, http.MethodPost, "/join-tokens", req, &res)
+func (c *Client) NewJoinToken(ctx context.Context, req JoinTokenRequest) (JoinTokenResult, error) {
+	return ask[JoinTokenResult](ctx, c, http.MethodPost, "/join-tokens", req)
 }
 
 // Join asks to become a member.
-func (c *Client) Join(ctx context.Context, req JoinRequest) (res JoinResult, err error) {
-	return res, c.do(ctx, http.MethodPost, "/join", req, &res)
+func (c *Client) Join(ctx context.Context, req JoinRequest) (JoinResult, error) {
+	return ask[JoinResult](ctx, c, http.MethodPost, "/join", req)
 }
 
 // ForceQuorum makes a cluster out of the survivors of a lost majority; without req.Confirm it only reports.
-func (c *Client) ForceQuorum(ctx context.Context, req ForceRequest) (rep ForceReport, err error) {
-	return rep, c.do(ctx, http.MethodPost, "/force-quorum", req, &rep)
+func (c *Client) ForceQuorum(ctx context.Context, req ForceRequest) (ForceReport, error) {
+	return ask[ForceReport](ctx, c, http.MethodPost, "/force-quorum", req)
 }
 
 // Remove takes a member out of the cluster.
-func (c *Client) Remove(ctx context.Context, req MemberRequest) (res MemberResult, err error) {
-	return res, c.do(ctx, http.MethodPost, "/remove", req, &res)
+func (c *Client) Remove(ctx context.Context, req MemberRequest) (MemberResult, error) {
+	return ask[MemberResult](ctx, c, http.MethodPost, "/remove", req)
 }
 
 // Reinit throws a member's data away and has it copied from another node.
-func (c *Client) Reinit(ctx context.Context, req MemberRequest) (res MemberResult, err error) {
-	return res, c.do(ctx, http.MethodPost, "/reinit", req, &res)
+func (c *Client) Reinit(ctx context.Context, req MemberRequest) (MemberResult, error) {
+	return ask[MemberResult](ctx, c, http.MethodPost, "/reinit", req)
 }
 
 // Promote makes learners voters.
-func (c *Client) Promote(ctx context.Context, req PromoteRequest) (res MemberResult, err error) {
-	return res, c.do(ctx, http.MethodPost, "/promote", req, &res)
+func (c *Client) Promote(ctx context.Context, req PromoteRequest) (MemberResult, error) {
+	return ask[MemberResult](ctx, c, http.MethodPost, "/promote", req)
 }
 
 // Demote makes a voter a learner.
-func (c *Client) Demote(ctx context.Context, req MemberRequest) (res MemberResult, err error) {
-	return res, c.do(ctx, http.MethodPost, "/demote", req, &res)
+func (c *Client) Demote(ctx context.Context, req MemberRequest) (MemberResult, error) {
+	return ask[MemberResult](ctx, c, http.MethodPost, "/demote", req)
+}
+
+// ask is do with its answer as a result.
+func ask[V any](ctx context.Context, c *Client, method, path string, body any) (V, error) {
+	var v V
+	err := c.do(ctx, method, path, body, &v)
+	return v, err
 }
 
 // do sends body as JSON and decodes the answer. All errors are *Error.

@@ -57,10 +57,10 @@ const (
 )
 
 // Outcome asks what became of a statement. The node waits for up to wait for what it needs to know, and says OutcomeUnknown then.
-func (c *Client) Outcome(ctx context.Context, q OutcomeQuery, wait time.Duration) (o Outcome, err error) {
+func (c *Client) Outcome(ctx context.Context, q OutcomeQuery, wait time.Duration) (Outcome, error) {
 	v := url.Values{"node": {q.Node}, "epoch": {q.Epoch}, "thread": {strconv.FormatUint(uint64(q.Thread), 10)},
 		"index": {strconv.FormatUint(q.Index, 10)}, "after": {q.After}, "sole": {strconv.FormatBool(q.Sole)}, "wait": {wait.String()}}
-	return o, c.do(ctx, http.MethodGet, "/outcome?"+v.Encode(), nil, &o)
+	return ask[Outcome](ctx, c, http.MethodGet, "/outcome?"+v.Encode(), nil)
 }
 
 func (s *Server) outcome(w http.ResponseWriter, r *http.Request) {

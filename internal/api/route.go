@@ -16,6 +16,7 @@ const (
 	routeBeat  = 500 * time.Millisecond // an unchanged view is sent again
 	RouteLimit = 4 * routeBeat          // a view that was received longer ago is not to be used: its node is cut off, or hangs
 	routeWrite = 5 * time.Second        // for one view to a slow reader
+	routeShare = 4                      // one connection in so many is kept for everybody else: balancers, operators, questions of routers
 )
 
 // RouteView is where connections should go, as one node knows it: what its own router follows. Of the views of several nodes the one
@@ -46,6 +47,13 @@ type RouteNode struct {
 
 // route sends the node's view, a JSON document in a line, at once, at each change and as a sign of life, until the client goes away.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		s.fail(w, Errorf(KindConflict, "%d routers follow %s already", cap(s.streams), s.opts.Name).With("let several applications share a router"))
+		return
+	}
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Time{}) // no more is read, and the limit of a request would end the stream
 	w.Header().Set("Content-Type", "application/x-ndjson")

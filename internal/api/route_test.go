@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 )
@@ -65,6 +66,50 @@ func TestWatchRoute(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("the stream goes on without its server")
+	}
+}
+
+// TestRouteLeavesRoom: routers that follow a node leave connections to everybody else, and who goes makes room for the next one.
+func TestRouteLeavesRoom(t *testing.T) {
+	const most = 6 // of 8 connections
+	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: &backend{}, MaxConns: 8})
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close(context.Background()) }()
+	follow := func(ctx context.Context, heard chan<- struct{}) error {
+		c := NewClient(s.Addr(), "", nil)
+		defer c.Close()
+		var once sync.Once
+		return c.WatchRoute(ctx, func(RouteView) { once.Do(func() { heard <- struct{}{} }) })
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	heard := make(chan struct{}, most)
+	for range most {
+		following.Go(func() { _ = follow(ctx, heard) })
+	}
+	for range most {
+		select {
+		case <-heard:
+		case <-time.After(10 * time.Second):
+			t.Fatal("no view")
+		}
+	}
+	if err := follow(t.Context(), heard); KindOf(err) != KindConflict {
+		t.Errorf("one more hears %v", err)
+	}
+	cancel()
+	following.Wait()
+	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	c := NewClient(s.Addr(), "", nil)
+	defer c.Close()
+	for room := false; !room; { // the server learns of the end a moment later
+		err := c.WatchRoute(ctx, func(RouteView) { room = true; cancel() })
+		if !room && KindOf(err) != KindConflict {
+			t.Fatalf("nobody has made room: %v", err)
+		}
 	}
 }
 

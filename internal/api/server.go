@@ -56,6 +56,7 @@ type Server struct {
 	listener *sniffListener
 	served   chan struct{}
 	stopping chan struct{} // closed when streams are to end
+	streams  chan struct{} // those of GET /route; bounded, since each keeps a connection
 }
 
 // NewServer makes a server that does not listen yet.
@@ -66,7 +67,8 @@ func NewServer(opts Options) *Server {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	s := &Server{opts: opts, served: make(chan struct{}), stopping: make(chan struct{})}
+	s := &Server{opts: opts, served: make(chan struct{}), stopping: make(chan struct{}),
+		streams: make(chan struct{}, opts.MaxConns-opts.MaxConns/routeShare)}
 	s.http = &http.Server{
 		Handler: s.handler(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
 		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,

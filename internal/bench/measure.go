@@ -92,7 +92,8 @@ func throughput(ctx context.Context, b *Bed, load loader, via lab.Via, threads i
 	}
 	rec.Series = map[string][]float64{valTPS: r.TPS}
 	rec.Hosts = perTransaction(hosts, before, after, n)
-	return rec, addHosts(&rec, hosts, client)
+	err = addHosts(&rec, hosts, client)
+	return rec, err
 }
 
 // addHosts sums up what the hosts spent.

@@ -239,7 +239,8 @@ func backlog(ctx context.Context, b *Bed, load Load, threads int) (rec Record, e
 	}
 	rec.Values = map[string]float64{valLoadTPS: float64(built.Transactions) / built.Seconds, valBacklog: float64(n), valApplyTPS: d.TPS, valApplyRows: d.Rows,
 		valDrain: d.Whole - d.StartUp, valDrainAll: d.Whole, valDrainStart: d.StartUp}
-	return rec, w.record(&rec, float64(n))
+	err = w.record(&rec, float64(n))
+	return rec, err
 }
 
 func executedOn(ctx context.Context, b *Bed, host string) (set gtid.Set, err error) {

@@ -129,7 +129,8 @@ func trxSize(ctx context.Context, b *Bed, size int64, sessions int) (rec Record,
 	addWindow(&rec, "after", between(all, to, to+length))
 	rec.Series = map[string][]float64{valP99: p99Series(all)}
 	rec.Events = []Event{{from.Seconds(), "first large transaction"}, {to.Seconds(), "last one applied"}}
-	return rec, addPeaks(&rec, b.Hosts())
+	err = addPeaks(&rec, b.Hosts())
+	return rec, err
 }
 
 // aroundBig makes the large transactions in the midst of a steady load, and returns when they began and ended.

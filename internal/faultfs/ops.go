@@ -72,7 +72,8 @@ func (w *world) powerOff() (loss Loss, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.handles = map[uint64]*handle{}
-	return loss, w.tree.lose(w.rnd, newTemper(w.rnd), &loss)
+	err = w.tree.lose(w.rnd, newTemper(w.rnd), &loss)
+	return loss, err
 }
 
 func (w *world) powerOn() {

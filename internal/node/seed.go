@@ -318,7 +318,8 @@ func (n *Node) askDonor(ctx context.Context, id uint64) (d donation, err error) 
 	if err != nil {
 		return d, err
 	}
-	return d, json.Unmarshal(body, &d)
+	err = json.Unmarshal(body, &d)
+	return d, err
 }
 
 // donate answers a node that wants a copy of this one's data. Nothing is done here for it: the copy is between the servers.
