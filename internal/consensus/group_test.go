@@ -33,6 +33,7 @@ type runner struct {
 	states    []State
 	fatal     []error
 	sent      map[raftpb.MessageType]int
+	acked     uint64
 }
 
 const testTick = 5 * time.Millisecond
@@ -110,6 +111,9 @@ func (r *runner) send(msgs []*raftpb.Message) {
 	for _, m := range msgs {
 		r.mu.Lock()
 		r.sent[m.GetType()]++
+		if m.GetType() == raftpb.MsgAppResp && !m.GetReject() {
+			r.acked = max(r.acked, m.GetIndex())
+		}
 		q := r.queues[m.GetTo()]
 		if q == nil {
 			q = make(chan *raftpb.Message, 4096)
@@ -189,6 +193,13 @@ func (r *runner) sentCount(t raftpb.MessageType) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.sent[t]
+}
+
+// acknowledged is the highest entry that r has said to have on disk.
+func (r *runner) acknowledged() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.acked
 }
 
 func eventually(t testing.TB, what string, ok func() bool) {

@@ -69,6 +69,8 @@ func TestMatchesAreToldBeforeCommits(t *testing.T) {
 
 	// One whose disk hangs has the entries and is not told to have them.
 	release := make(chan struct{})
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free) // the group cannot end before
 	b.store.setHooks(func() error { <-release; return nil }, nil)
 	index := put()
 	mu.Lock()
@@ -79,7 +81,7 @@ func TestMatchesAreToldBeforeCommits(t *testing.T) {
 		t.Errorf("voter 2 is said to have entry %d on disk, of %d", told[2], index)
 	}
 	mu.Unlock()
-	close(release)
+	free()
 	eventually(t, "the slow voter is told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()

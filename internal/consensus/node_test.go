@@ -65,34 +65,36 @@ func TestProposalsAreDeliveredEverywhereInOrder(t *testing.T) {
 // A follower whose fsync does not return is not counted, however long it has had the entries; nor is what it has after a
 // crash more than what it has acknowledged.
 func TestOnlyFsyncedEntriesAreCounted(t *testing.T) {
+	const timeout = 100 // ticks: much more than a loaded machine takes for a heartbeat, and less than the wait below
 	g := newGroup(t)
-	a, b, _ := g.trio(nil)
+	a, b, _ := g.trio(func(c *Config) { c.ElectionTicks = timeout })
 	g.isolate(3)
-	release, held := make(chan struct{}), make(chan struct{}, 16)
+	release, held := make(chan struct{}), make(chan struct{})
+	free, hold := sync.OnceFunc(func() { close(release) }), sync.OnceFunc(func() { close(held) })
+	t.Cleanup(free) // the group cannot end before
 	b.store.setHooks(func() error {
-		held <- struct{}{}
+		hold()
 		<-release
 		return nil
 	}, nil)
-	index, _, err := a.Propose(within(t, time.Second), []byte("x"))
+	index, _, err := a.Propose(within(t, 10*time.Second), []byte("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	select { // b has the entry, and its disk has not
 	case <-held:
-	case <-time.After(5 * time.Second):
+	case <-time.After(10 * time.Second):
 		t.Fatal("b has not begun to fsync")
 	}
 	last, _ := b.store.LastIndex()
-	acks := b.sentCount(raftpb.MsgAppResp)
-	if err := a.WaitCommitted(within(t, 40*testTick), index); !errors.Is(err, ErrCommitTimeout) {
+	if err := a.WaitCommitted(within(t, 3*timeout*testTick), index); !errors.Is(err, ErrCommitTimeout) {
 		t.Fatalf("committed without a majority on disk: %v", err)
 	}
 	if last != index || b.Status().Durable >= index || a.Status().Members[2].Match >= index {
 		t.Fatalf("b has entries up to %d, durable %d, counted %d", last, b.Status().Durable, a.Status().Members[2].Match)
 	}
-	if n := b.sentCount(raftpb.MsgAppResp); n != acks {
-		t.Fatalf("%d acknowledgements passed an fsync that has not returned", n-acks)
+	if n := b.acknowledged(); n >= index {
+		t.Fatalf("the acknowledgement of entry %d passed an fsync that has not returned", n)
 	}
 	if after, _ := b.store.crash().LastIndex(); after >= index {
 		t.Fatal("the test's crash does not lose what was not synced")
@@ -100,7 +102,7 @@ func TestOnlyFsyncedEntriesAreCounted(t *testing.T) {
 	if a.Status().Role != Leader {
 		t.Fatal("heartbeats do not get through beside a slow disk")
 	}
-	close(release)
+	free()
 	if err := a.WaitCommitted(within(t, 10*time.Second), index); err != nil {
 		t.Fatal(err)
 	}
@@ -116,6 +118,8 @@ func TestAppendsShareASync(t *testing.T) {
 	g.elect(r)
 	gate := make(chan struct{}, 1)
 	gate <- struct{}{}
+	open := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open) // the group cannot end before
 	first := make(chan struct{})
 	var once sync.Once
 	r.store.setHooks(func() error {
@@ -136,7 +140,7 @@ func TestAppendsShareASync(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	close(gate)
+	open()
 	if err := r.WaitCommitted(within(t, 5*time.Second), index); err != nil {
 		t.Fatal(err)
 	}
