@@ -29,6 +29,9 @@ type outcomes struct {
 // readPatience bounds how long one question has the log read, or waits for another one that does.
 const readPatience = 5 * time.Second
 
+// lookPause is between two looks of one question: each commit is news.
+const lookPause = 5 * time.Millisecond
+
 // errReading: what was read is kept.
 var errReading = errors.New("there is much to be read in the log; ask again")
 
@@ -56,6 +59,10 @@ func (n *Node) Outcome(ctx context.Context, q api.OutcomeQuery) (api.Outcome, er
 		}
 		select {
 		case <-changed:
+			select {
+			case <-time.After(lookPause):
+			case <-ctx.Done():
+			}
 		case <-ctx.Done():
 			return unknown("%s", why), nil
 		}
