@@ -27,7 +27,7 @@ func (n *Node) promote(ctx context.Context, l *life, term uint64) {
 	err := n.promoteLife(ctx, l, term, t)
 	if err == nil {
 		t.opened = now()
-		n.tendVIP()
+		n.tendVIPSoon()
 		n.task(func(ctx context.Context) { n.reportTakeover(ctx, t) })
 		n.startEvents(ctx, l)
 		return

@@ -65,7 +65,7 @@ func (n *Node) keepVIP(ctx context.Context) {
 	}
 }
 
-// tendVIPSoon is for the loop: the kernel may let a change of its addresses wait for seconds, and a loop that waits counts as dead.
+// tendVIPSoon is for the loop and for a promotion: the kernel may let a change of its addresses wait for seconds, and a loop that waits counts as dead.
 func (n *Node) tendVIPSoon() {
 	select {
 	case n.vip.due <- struct{}{}:
