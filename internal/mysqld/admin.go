@@ -200,6 +200,11 @@ func (a *Admin) OpenWrites(ctx context.Context) error {
 	})
 }
 
+// AdmitClients lets applications log in: a server starts offline, and turns all away that have not CONNECTION_ADMIN (error 3032).
+func (a *Admin) AdmitClients(ctx context.Context) error {
+	return a.setSwitch(ctx, quickLimit, "offline_mode", false)
+}
+
 // WaitExecuted waits until set is executed. Reached is false when timeout was over first.
 func (a *Admin) WaitExecuted(ctx context.Context, set string, timeout time.Duration) (reached bool, err error) {
 	return waitExecuted(ctx, a.wait, set, timeout)

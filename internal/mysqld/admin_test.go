@@ -49,6 +49,9 @@ func second(t *testing.T) *Server {
 	if err := s.Start(testContext(t), uuidN(100)); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.Admin().AdmitClients(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = s.Kill() })
 	return s
 }
@@ -81,6 +84,9 @@ func TestFollower(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := follower.Start(ctx, uuidN(101)); err != nil {
+		t.Fatal(err)
+	}
+	if err := follower.Admin().AdmitClients(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if st := must[ReplicaStatus](t)(follower.Admin().ReplicaStatus(ctx)); st.IORunning || st.SQLRunning || st.Retrieved != "" {
@@ -309,6 +315,27 @@ func TestAppAccount(t *testing.T) {
 		t.Fatalf("%d killed", n)
 	}
 	eventually(t, "the session is gone", func() bool { return len(must[[]Session](t)(s.Admin().ApplicationSessions(ctx))) == 0 })
+	turnsAway(t, s, Account{"app", "secret"})
+}
+
+// turnsAway starts the server again: it lets nobody in until it is told to, but Trireme's own accounts.
+func turnsAway(t *testing.T, s *Server, app Account) {
+	ctx := testContext(t)
+	if err := errors.Join(s.Admin().FlushEngineLogs(ctx), s.Kill(), s.Start(ctx, uuidN(2))); err != nil {
+		t.Fatal(err)
+	}
+	l := newLane(laneSpec{socket: s.cfg.Socket(), account: app, logged: true})
+	defer l.close()
+	if err := l.open(ctx); errorNumber(err) != 3032 {
+		t.Fatalf("an application at a server that nobody has judged: %v", err)
+	}
+	session(t, s, s.cfg.Repl)
+	if err := s.Admin().AdmitClients(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.open(ctx); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A server that stands still misses the deadline, and the probe's login survives it.

@@ -111,7 +111,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 
 func uuidN(n int) string { return fmt.Sprintf("00000000-0000-8000-8001-%012x", n) }
 
-// started gives a running server, which the end of the test kills.
+// started gives a running server that lets everybody in; the end of the test kills it.
 func started(t *testing.T, cfg Config) *Server {
 	t.Helper()
 	s, err := New(cfg)
@@ -119,6 +119,9 @@ func started(t *testing.T, cfg Config) *Server {
 		t.Fatal(err)
 	}
 	if err := s.Start(testContext(t), uuidN(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Admin().AdmitClients(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -450,6 +453,24 @@ func TestFormatOptions(t *testing.T) {
 	delete(cfg.Extra, "lower-case-table-names")
 	s = must[*Server](t)(New(cfg))
 	if err := s.Start(testContext(t), uuidN(2)); !errors.Is(err, ErrExited) || !strings.Contains(err.Error(), "lower_case_table_names cannot change") {
+		t.Fatal(err)
+	}
+}
+
+// Pages that are torn beyond InnoDB's means end each start; the error names the way out.
+func TestTornPages(t *testing.T) {
+	cfg := initialized(t)
+	f := must[*os.File](t)(os.OpenFile(filepath.Join(cfg.DataDir(), "mysql.ibd"), os.O_RDWR, 0))
+	defer f.Close()
+	const page = 16 << 10
+	st := must[os.FileInfo](t)(f.Stat())
+	for at := int64(page); at < st.Size(); at += page {
+		if _, err := f.WriteAt([]byte("torn"), at+page/2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := must[*Server](t)(New(cfg)).Start(testContext(t), uuidN(1))
+	if !errors.Is(err, ErrExited) || !strings.Contains(err.Error(), "`trireme reinit`") {
 		t.Fatal(err)
 	}
 }

@@ -78,6 +78,7 @@ var startSettings = []setting{
 	{"read_only", "ON", whyStart},
 	{"super_read_only", "ON", whyStart},
 	{"event_scheduler", "OFF", "scheduled events run on the leader only"},
+	{"offline_mode", "ON", "nobody reads from a server that is not judged yet (S5)"},
 }
 
 // refused are names that Trireme does not set itself but that would break a promise. A trailing * stands for any rest.
@@ -105,7 +106,6 @@ var refused = []setting{
 	{name: "skip_innodb", why: whyDangerous},
 	{name: "innodb_force_recovery", why: whyDangerous},
 	{name: "innodb_read_only", why: whyDangerous},
-	{name: "offline_mode", why: whyDangerous},
 	{name: "tc_heuristic_recover", why: "it would commit or roll back what Raft decides about (S5)"},
 	{name: "initialize", why: whyDangerous},
 	{name: "initialize_insecure", why: whyDangerous},

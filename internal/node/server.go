@@ -329,6 +329,9 @@ func (n *Node) judgeLife(ctx context.Context, l *life) (*ledger.Judgement, error
 		return nil, err
 	}
 	failpoint.Hit("judge.after-feed")
+	if err := l.admin.AdmitClients(ctx); err != nil {
+		return nil, err
+	}
 	_, err = n.readApplied(ctx, l)
 	return j, err
 }
