@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"trireme/internal/lab"
+	"trireme/internal/wan"
 )
 
 // ErrNoSysbench: the load generator is not installed.
@@ -77,7 +78,7 @@ func (l Load) prepare(ctx context.Context, targets []lab.Target) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = runSysbench(ctx, append(args, "--threads=2", "prepare")...)
+	_, _, err = runSysbench(ctx, targets[0].From, append(args, "--threads=2", "prepare")...)
 	return err
 }
 
@@ -96,7 +97,7 @@ func (l Load) run(ctx context.Context, targets []lab.Target, threads int, d time
 	if l.Transactions > 0 {
 		args = append(args, fmt.Sprintf("--events=%d", l.Transactions))
 	}
-	out, cpu, err := runSysbench(ctx, append(args, "run")...)
+	out, cpu, err := runSysbench(ctx, targets[0].From, append(args, "run")...)
 	if err != nil {
 		return LoadResult{}, err
 	}
@@ -105,11 +106,18 @@ func (l Load) run(ctx context.Context, targets []lab.Target, threads int, d time
 	return r, err
 }
 
-// runSysbench runs it in a session of its own and returns its output and CPU time.
-func runSysbench(ctx context.Context, args ...string) (string, time.Duration, error) {
+// runSysbench runs it on a host, nil for this machine, in a session of its own and returns its output and CPU time.
+func runSysbench(ctx context.Context, from *wan.Host, args ...string) (string, time.Duration, error) {
 	cmd := exec.CommandContext(ctx, "sysbench", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	out, err := onPinnedThread(func() ([]byte, error) { return cmd.CombinedOutput() })
+	out, err := onPinnedThread(func() ([]byte, error) {
+		if from != nil {
+			if err := from.Enter(); err != nil {
+				return nil, err
+			}
+		}
+		return cmd.CombinedOutput()
+	})
 	if err != nil {
 		return "", 0, fmt.Errorf("sysbench %s: %w: %s", args[len(args)-1], err, tail(string(out), 5))
 	}

@@ -119,7 +119,9 @@ func (s *server) launch() (err error) {
 
 func (s *server) addr() string { return net.JoinHostPort(s.host.addr, strconv.Itoa(s.port)) }
 
-func (s *server) target() Target { return Target{s.host.name, s.host.addr, s.port, User, Password} }
+func (s *server) target() Target {
+	return Target{nil, s.host.name, s.host.addr, s.port, User, Password}
+}
 
 func (s *server) parts() HostParts {
 	return HostParts{Name: s.host.name, MySQL: s.proc.PID, Budget: s.host.budget}

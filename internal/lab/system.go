@@ -21,6 +21,7 @@ var ErrNotHere = errors.New("not here")
 // Shape is what a system is started on.
 type Shape struct {
 	Topology *wan.Topology      // nil: no emulated hosts, all on the loopback address
+	Switch   bool               // hosts and clients have an Ethernet switch besides, as virtual addresses need; Trireme only, with a topology
 	CPUs     float64            // that each host may use; 0: no limit
 	Nodes    int                // servers with data; 0: three. A standalone server is always one.
 	Spare    int                // hosts on top on which nothing runs yet, for nodes that are added
@@ -67,12 +68,14 @@ type Via string
 const (
 	Direct Via = "direct" // to the server that takes writes
 	Router Via = "router" // through the system's router, which stands on the client's host or on that of the server that takes writes
-	VIP    Via = "vip"    // through a virtual IP address
+	Switch Via = "switch" // as Direct, over the Ethernet switch, which has no delay
+	VIP    Via = "vip"    // through a virtual IP address, over the switch
 )
 
 // Target is where a client logs in.
 type Target struct {
-	Node           string // that answers there
+	From           *wan.Host // where a load generator has to stand; nil: on this machine
+	Node           string    // that answers there
 	Host           string
 	Port           int
 	User, Password string

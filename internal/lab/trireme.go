@@ -52,6 +52,7 @@ type trireme struct {
 	replaced      map[string]string  // roles of members that were removed to be added anew
 	kept          bool               // what ends is started again
 	watch         *watch
+	ether         *ethernet // nil without Shape.Switch
 }
 
 func triremeStarter(loggers func(nodes int) int, durability string) func(context.Context, *Lab, Shape) (Running, error) {
@@ -81,12 +82,20 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	t.Cluster, err = demo.Create(ctx, demo.Options{Nodes: s.nodes() - loggers, Loggers: loggers, Dir: s.Dir, PortBase: l.takePorts(10 * s.nodes()), MySQL: l.MySQL, Binary: l.Binary,
 		MySQLOptions: o, WAN: s.Topology, CPUs: s.CPUs, Spare: t.spare, CredentialDir: s.Dir, Tune: func(n *config.Node) {
 			n.MySQL.Durability = durability
+			if s.Switch {
+				onEthernet(n)
+			}
 			if s.Tune != nil {
 				s.Tune(n)
 			}
 		}})
 	if err != nil {
 		return nil, err
+	}
+	if s.Switch {
+		if t.ether, err = newEthernet(t.Cluster); err != nil {
+			return nil, err
+		}
 	}
 	for _, n := range t.DataNodes() {
 		login := t.Direct(n)
@@ -122,11 +131,18 @@ func (t *trireme) Targets(v Via) ([]Target, error) {
 	n, s := t.Node(t.lead), t.State()
 	switch v {
 	case Direct:
-		return []Target{{t.lead, n.Host, n.Ports.MySQL, s.User, s.Password}}, nil
+		return []Target{{nil, t.lead, n.Host, n.Ports.MySQL, s.User, s.Password}}, nil
 	case Router:
-		return []Target{{t.lead, n.Host, n.Ports.RW, s.User, s.Password}}, nil
+		return []Target{{nil, t.lead, n.Host, n.Ports.RW, s.User, s.Password}}, nil
 	}
-	return nil, fmt.Errorf("%w: the emulated hosts are joined by TUN devices, which know no ARP; a virtual address needs Ethernet", ErrNotHere)
+	if t.ether == nil {
+		return nil, fmt.Errorf("%w: the emulated hosts are joined by TUN devices, which know no ARP; a virtual address needs Ethernet", ErrNotHere)
+	}
+	addr := virtual
+	if v == Switch {
+		addr = t.ether.addrs[t.lead]
+	}
+	return []Target{{t.ether.client, t.lead, addr.String(), n.Ports.MySQL, s.User, s.Password}}, nil
 }
 
 func (t *trireme) Hosts() []HostParts {
@@ -165,7 +181,10 @@ func (t *trireme) Settle(ctx context.Context) error {
 		}
 	}
 	t.lead = v.Leader
-	return nil
+	if t.ether == nil {
+		return nil
+	}
+	return t.holdsVirtual(ctx)
 }
 
 func (t *trireme) Behind(ctx context.Context) (int64, error) {
@@ -190,6 +209,9 @@ func (t *trireme) Stop() error {
 		t.Close()
 	}
 	var errs []error
+	if t.ether != nil {
+		errs = append(errs, t.ether.close())
+	}
 	for _, d := range t.disks {
 		errs = append(errs, d.Close())
 	}
