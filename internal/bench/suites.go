@@ -12,7 +12,7 @@ import (
 
 // Suites in the order in which they run and are shown.
 func Suites() []Suite {
-	return []Suite{topologiesSuite, jitterSuite, consistencySuite, accessSuite, scalingSuite, cpuSuite, failoverSuite, rpoSuite, replaySuite, trxSizeSuite, tpccSuite}
+	return []Suite{topologiesSuite, jitterSuite, consistencySuite, accessSuite, scalingSuite, cpuSuite, failoverSuite, rpoSuite, replaySuite, trxSizeSuite, slowPeerSuite, tpccSuite}
 }
 
 var throughputCompare = []Comparison{{valSustained}, {valTPS}, {valP95}, {valCPUAll}}
@@ -220,13 +220,13 @@ var accessSuite = Suite{
 	},
 	Blocks: func(r *Results) []report.Block {
 		all := r.summaries()
-		return []report.Block{r.costTable(), pivot(all, valTPS, "TPS"), pivot(all, valP95, "p95 ms"), pivot(all, valCPUAll, "CPU of all hosts per transaction, relative")}
+		return []report.Block{r.costTable(string(lab.Direct), "way"), pivot(all, valTPS, "TPS"), pivot(all, valP95, "p95 ms"), pivot(all, valCPUAll, "CPU of all hosts per transaction, relative")}
 	},
 }
 
-// costTable is what each way costs against the direct block before it; a virtual address against the direct block over the same switch.
-func (r *Results) costTable() report.Table {
-	t := report.Table{Caption: "TPS lost against the direct way, in percent, with the 95 % interval", Columns: []report.Column{{Title: "system"}, {Title: "way"}, {Title: "threads", Number: true},
+// costTable is what each case costs against the block of the plain one before it; a virtual address against the server's own over the same switch.
+func (r *Results) costTable(plain, kind string) report.Table {
+	t := report.Table{Caption: "TPS lost against " + plain + ", in percent, with the 95 % interval", Columns: []report.Column{{Title: "system"}, {Title: kind}, {Title: "threads", Number: true},
 		{Title: "blocks", Number: true}, {Title: "lost", Number: true}, {Title: "verdict"}}}
 	tps := map[Key]float64{}
 	for _, rec := range r.Records {
@@ -238,7 +238,7 @@ func (r *Results) costTable() report.Table {
 	lost := map[Key][]float64{}
 	for _, rec := range r.Records {
 		direct := rec.Key
-		direct.Case = string(lab.Direct)
+		direct.Case = plain
 		if rec.Key.Case == string(lab.VIP) {
 			direct.Case = string(lab.Switch)
 		}
