@@ -161,6 +161,9 @@ func (r *Results) facts() report.Facts {
 		add("repeats", "%d of each cell on one start", s.Repeats)
 	}
 	add("CPU of each host", "%s", cpuText(s.CPUs))
+	if s.ServerCPUs != 0 {
+		add("CPU of each mysqld", "%s", cpuText(s.ServerCPUs))
+	}
 	if len(s.Workloads) > 0 {
 		add("load", "sysbench, --tables=%d --table-size=%d --rand-type=uniform --db-ps-mode=disable --auto-inc=off", s.Tables, s.Rows)
 	}

@@ -28,8 +28,9 @@ type Settings struct {
 	Rounds        int      `json:"rounds"`
 	Repeats       int      `json:"repeats,omitempty"` // of each cell on one start; 0: the suite has none
 	WarmupSeconds int      `json:"warmup_seconds"`
-	Seconds       int      `json:"seconds"` // of one measurement
-	CPUs          float64  `json:"cpus"`    // budget of each host; 0: none
+	Seconds       int      `json:"seconds"`               // of one measurement
+	CPUs          float64  `json:"cpus"`                  // budget of each host; 0: none
+	ServerCPUs    float64  `json:"server_cpus,omitempty"` // budget of each mysqld by itself; 0: none
 	Tables        int      `json:"tables"`
 	Rows          int      `json:"rows"`                   // of each table
 	Workers       []int    `json:"workers,omitempty"`      // that a rival's replicas apply with
@@ -126,7 +127,7 @@ var errBroken = errors.New("the system is not usable any more")
 func (s Settings) groups(build func(g *Group, base Key) error) ([]Group, error) {
 	var out []Group
 	for _, topology := range orOne(s.Topologies) {
-		shape := lab.Shape{CPUs: s.CPUs}
+		shape := lab.Shape{CPUs: s.CPUs, ServerCPUs: s.ServerCPUs}
 		if topology != "" && topology != noTopology {
 			t, err := wan.Load(topology)
 			if err != nil {

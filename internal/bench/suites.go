@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
 
@@ -177,10 +178,11 @@ var consistencySuite = Suite{
 var accessSuite = Suite{
 	Name: "access", Title: "Cost of the way to the server",
 	About: "oltp_read_write directly, through the system's router and through a virtual IP address, in alternating blocks on one started system. The cost is the mean of the differences between a block and the direct one " +
-		"before it, with its 95 % interval. A virtual address needs Ethernet, which the emulated links are not: it is compared with the server's own address over the same switch, which has no delay (\"switch\"). Without CPU budgets: MySQL Router stands on the client's host, Trireme's router in the leader's daemon, and both take what they need from the same machine.",
+		"before it, with its 95 % interval. A virtual address needs Ethernet, which the emulated links are not: it is compared with the server's own address over the same switch, which has no delay (\"switch\"). Each mysqld has a CPU budget (0.8 CPU, less where the machine has fewer than three), so that routers have CPU of their own: MySQL Router stands on the client's host, Trireme's router in the leader's daemon.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
 		s.Workloads, s.Threads, s.Systems, s.AllVariants = []string{"oltp_read_write"}, []int{16, 32, 64}, []string{"mgr-router", "trireme"}, false
+		s.ServerCPUs = min(0.8, 0.3*float64(runtime.NumCPU()))
 		s.Rounds, s.Repeats, s.WarmupSeconds, s.CPUs = 1, 30, 1, 0
 		if quick {
 			s.Threads, s.Repeats, s.Seconds = []int{16, 64}, 6, 5

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,8 +62,8 @@ func (l *Lab) openSite(ctx context.Context, s Shape, n int) (_ *site, err error)
 		if err != nil {
 			return nil, err
 		}
-		if s.CPUs != 0 {
-			if h.budget, err = wan.NewBudget("lab-"+name, s.CPUs); err != nil {
+		if cpus := cmp.Or(s.CPUs, s.ServerCPUs); cpus != 0 { // nothing but mysqld runs there
+			if h.budget, err = wan.NewBudget("lab-"+name, cpus); err != nil {
 				return nil, err
 			}
 		}

@@ -20,17 +20,19 @@ var ErrNotHere = errors.New("not here")
 
 // Shape is what a system is started on.
 type Shape struct {
-	Topology *wan.Topology      // nil: no emulated hosts, all on the loopback address
-	Switch   bool               // hosts and clients have an Ethernet switch besides, as virtual addresses need; Trireme only, with a topology
-	CPUs     float64            // that each host may use; 0: no limit
-	Nodes    int                // servers with data; 0: three. A standalone server is always one.
-	Spare    int                // hosts on top on which nothing runs yet, for nodes that are added
-	Variant  Variant            // one of the system's
-	Options  map[string]string  // lines of my.cnf for all servers, on top
-	Dir      string             // scratch; the caller makes and removes it
-	Disks    DiskKind           // what each host's directory stands on
-	DiskSeed uint64             // of what disks of kind DiskFault lose
-	Tune     func(*config.Node) // Trireme: changes of a node's settings; nil: none
+	Topology *wan.Topology // nil: no emulated hosts, all on the loopback address
+	Switch   bool          // hosts and clients have an Ethernet switch besides, as virtual addresses need; Trireme only, with a topology
+	CPUs     float64       // that each host may use; 0: no limit
+	// ServerCPUs is what each mysqld may use by itself, so that a router has CPU of its own; 0: no limit.
+	ServerCPUs float64
+	Nodes      int                // servers with data; 0: three. A standalone server is always one.
+	Spare      int                // hosts on top on which nothing runs yet, for nodes that are added
+	Variant    Variant            // one of the system's
+	Options    map[string]string  // lines of my.cnf for all servers, on top
+	Dir        string             // scratch; the caller makes and removes it
+	Disks      DiskKind           // what each host's directory stands on
+	DiskSeed   uint64             // of what disks of kind DiskFault lose
+	Tune       func(*config.Node) // Trireme: changes of a node's settings; nil: none
 }
 
 func (s Shape) nodes() int {

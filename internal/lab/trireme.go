@@ -52,7 +52,9 @@ type trireme struct {
 	replaced      map[string]string  // roles of members that were removed to be added anew
 	kept          bool               // what ends is started again
 	watch         *watch
-	ether         *ethernet // nil without Shape.Switch
+	ether         *ethernet              // nil without Shape.Switch
+	serverCPUs    float64                // Shape.ServerCPUs
+	budgets       map[string]*wan.Budget // of mysqld alone, by node
 }
 
 func triremeStarter(loggers func(nodes int) int, durability string) func(context.Context, *Lab, Shape) (Running, error) {
@@ -65,7 +67,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	o := SharedOptions()
 	maps.Copy(o, s.Variant.Options)
 	maps.Copy(o, s.Options)
-	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]Disk{}, dir: s.Dir, replaced: map[string]string{}, watch: newWatch()}
+	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]Disk{}, dir: s.Dir, replaced: map[string]string{}, watch: newWatch(), serverCPUs: s.ServerCPUs, budgets: map[string]*wan.Budget{}}
 	for i := range s.Spare {
 		t.spare = append(t.spare, "n"+strconv.Itoa(s.nodes()+i+1))
 	}
@@ -181,10 +183,38 @@ func (t *trireme) Settle(ctx context.Context) error {
 		}
 	}
 	t.lead = v.Leader
+	if err := t.limitServers(); err != nil {
+		return err
+	}
 	if t.ether == nil {
 		return nil
 	}
 	return t.holdsVirtual(ctx)
+}
+
+// limitServers puts each mysqld under a budget of its own, where it is asked for. A daemon starts its mysqld itself, so it is moved.
+func (t *trireme) limitServers() error {
+	if t.serverCPUs == 0 {
+		return nil
+	}
+	for _, n := range t.DataNodes() {
+		b := t.budgets[n.Name]
+		if b == nil {
+			var err error
+			if b, err = wan.NewBudget("server-"+n.Name, t.serverCPUs); err != nil {
+				return err
+			}
+			t.budgets[n.Name] = b
+		}
+		pid := n.MySQLPID()
+		if pid == 0 { // which would mean this process
+			return fmt.Errorf("CPU budget of %s's mysqld: there is none", n.Name)
+		}
+		if err := b.Add(pid); err != nil {
+			return fmt.Errorf("CPU budget of %s's mysqld: %w", n.Name, err)
+		}
+	}
+	return nil
 }
 
 func (t *trireme) Behind(ctx context.Context) (int64, error) {
@@ -211,6 +241,9 @@ func (t *trireme) Stop() error {
 	var errs []error
 	if t.ether != nil {
 		errs = append(errs, t.ether.close())
+	}
+	for _, b := range t.budgets {
+		errs = append(errs, b.Close())
 	}
 	for _, d := range t.disks {
 		errs = append(errs, d.Close())
