@@ -162,6 +162,20 @@ func (n *Node) SetLeastTimeout(d time.Duration) { n.pub.leastTimeout.Store(int64
 // AppendingSince is the moment of CLOCK_BOOTTIME, in nanoseconds, at which the write and fsync under way began; 0 when none is.
 func (n *Node) AppendingSince() int64 { return n.pub.appending.Load() }
 
+// Answers waits until the raft goroutine has taken one more input: it is not stuck. ErrStopped, or ctx's error.
+func (n *Node) Answers(ctx context.Context) error {
+	done := make(chan struct{})
+	n.inbox.put(input{call: func(*core) { close(done) }})
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("raft's goroutine does not answer: %w", ctx.Err())
+	case <-n.stop:
+		return ErrStopped
+	}
+}
+
 // HoldsLease tells whether the lease is running now.
 func (n *Node) HoldsLease() bool {
 	until := n.pub.lease.Load()

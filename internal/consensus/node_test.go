@@ -230,6 +230,12 @@ func TestFailedSyncIsFinal(t *testing.T) {
 	if _, err := b.ReadIndex(within(t, time.Second)); !errors.Is(err, ErrStopped) {
 		t.Fatalf("ReadIndex: %v", err)
 	}
+	if err := b.Answers(within(t, time.Second)); !errors.Is(err, ErrStopped) {
+		t.Fatalf("Answers: %v", err)
+	}
+	if err := a.Answers(within(t, 10*time.Second)); err != nil {
+		t.Fatalf("one that works: %v", err)
+	}
 	b.Stop()
 	if n := b.sentCount(raftpb.MsgAppResp); n != acks {
 		t.Fatalf("%d acknowledgements after the failure", n-acks)

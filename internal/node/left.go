@@ -11,6 +11,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/pki"
+	"trireme/internal/systemd"
 )
 
 // errLeft is why a node that force-quorum left behind does not run.
@@ -27,7 +28,7 @@ type tombstone struct {
 
 // serve answers until ctx ends. The daemon of a node that was left behind does not end, so that nobody starts it over and over, and whoever
 // asks it learns why.
-func (t *tombstone) serve(ctx context.Context) (err error) {
+func (t *tombstone) serve(ctx context.Context, manager *systemd.Manager) (err error) {
 	n := t.n
 	if n.bundle, err = pki.LoadBundle(n.cfg.TLSDir()); err != nil {
 		return errors.Join(errors.New(t.why), err)
@@ -40,6 +41,7 @@ func (t *tombstone) serve(ctx context.Context) (err error) {
 	if err := s.Start(); err != nil {
 		return errors.Join(errors.New(t.why), err)
 	}
+	manager.Ready("fenced for good: " + t.why)
 	<-ctx.Done()
 	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

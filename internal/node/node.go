@@ -97,6 +97,8 @@ type Node struct {
 	tasks sync.WaitGroup
 	ctx   context.Context // ends when the node stops; tasks are bound to it
 
+	watchdog   *watchdog     // of the service manager; shared with the node that comes after this one
+	turns      atomic.Uint64 // of the loop
 	tail       binlogTail    // of lives whose successors did not start; only startServer's task uses it
 	gate       sync.Mutex    // held while writes are opened or closed
 	heard      atomic.Int64  // CLOCK_BOOTTIME of the last raft message of the leader, ns
@@ -236,6 +238,7 @@ func (n *Node) loop(ctx context.Context) error {
 		case <-n.wake:
 		case <-tick.C:
 		}
+		n.turns.Add(1)
 		n.tendRules()
 		v := n.view()
 		n.tellGuard(v.Raft.LeaseUntil)
@@ -280,6 +283,7 @@ func (n *Node) noteState(st ha.State) {
 	term := n.raft.Term
 	n.mu.Unlock()
 	if changed {
+		n.watchdog.manager.Status(st.Why)
 		n.log.Info(st.Why, "term", term, "state", st.Name)
 	}
 }

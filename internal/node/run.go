@@ -28,6 +28,7 @@ import (
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
 	"trireme/internal/router"
+	"trireme/internal/systemd"
 	"trireme/internal/transport"
 )
 
@@ -50,9 +51,15 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 	if err := failpoint.Start(cfg.Dir); err != nil {
 		return err
 	}
+	w := &watchdog{manager: systemd.FromEnvironment()}
+	fctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // a polite stop takes its time
+	defer cancel()
+	go w.feed(fctx, log)
 	for {
+		w.manager.Status("opening " + cfg.Dir)
 		n, err := open(ctx, cfg, version, log)
 		if err == nil {
+			n.watchdog = w
 			err = n.run(ctx)
 		}
 		if left, ok := errors.AsType[*errLeft](err); ok {
@@ -61,11 +68,12 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 			if err != nil {
 				return err
 			}
-			return t.serve(ctx)
+			return t.serve(ctx, w.manager)
 		}
 		if errors.Is(err, errDisbanded) && n.id.Role != config.RoleLogger {
 			log.Warn("this process becomes the plain server", "node", cfg.Name, "command", strings.Join(n.mysqldConfig().PlainCommand(), " "))
 			lock.Unlock()
+			w.manager.Unwatch() // mysqld does not feed it
 			return n.mysqldConfig().ExecPlain()
 		}
 		if errors.Is(err, errDisbanded) {
@@ -233,14 +241,18 @@ func (n *Node) run(ctx context.Context) (err error) {
 		n.stopParts(cancel)
 		return err
 	}
+	n.watchdog.watch(n)
+	n.watchdog.manager.Ready("started")
 	go func() {
 		select {
 		case <-ctx.Done():
+			n.watchdog.manager.Stopping("hands leadership over and stops mysqld")
 			n.shutdown(cancel)
 		case <-runCtx.Done():
 		}
 	}()
 	err = n.loop(runCtx)
+	n.watchdog.watch(nil)
 	switch {
 	case errors.Is(err, errNewGeneration):
 		n.log.Warn(err.Error())
@@ -250,6 +262,7 @@ func (n *Node) run(ctx context.Context) (err error) {
 	case err != nil:
 		// An invariant is broken or the disk failed: nobody may be served by this node any more (S13).
 		n.log.Error("this node stops for good", "err", err)
+		n.watchdog.manager.Stopping("stops for good: " + err.Error())
 		n.killServer()
 	}
 	n.stopParts(cancel)

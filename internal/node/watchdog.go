@@ -1,0 +1,82 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"trireme/internal/systemd"
+)
+
+// watchdog tells the service manager that this daemon works: not that it runs, but that its loop and raft's goroutine get on. What the guard
+// does for a node that serves (S10), within a lease, the manager does for one that does not, within a minute: it starts the daemon anew.
+//
+// A disk or a mysqld that hangs is no reason to be started anew, and holds up neither of the two.
+type watchdog struct {
+	manager *systemd.Manager
+	proof   atomic.Pointer[func(context.Context) error] // nil: no node runs now, one is being opened or closed
+}
+
+// errStandsStill: nothing happened between two looks.
+var errStandsStill = errors.New("the node's loop does not get on")
+
+// feed goes on until ctx ends. It looks often enough that one look may fail.
+func (w *watchdog) feed(ctx context.Context, log *slog.Logger) {
+	wait := w.manager.Watchdog()
+	if wait == 0 {
+		return
+	}
+	tick := time.NewTicker(wait / 4)
+	defer tick.Stop()
+	for {
+		if err := w.look(ctx, wait/4); err == nil {
+			w.manager.Feed()
+		} else if ctx.Err() == nil {
+			log.Error("the service manager is not told that this daemon works", "err", err, "aborts_after", wait)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// look asks for the proof.
+func (w *watchdog) look(ctx context.Context, limit time.Duration) error {
+	proof := w.proof.Load()
+	if proof == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return (*proof)(ctx)
+}
+
+// watch says which node is to prove that it works; nil: none.
+func (w *watchdog) watch(n *Node) {
+	if n == nil {
+		w.proof.Store(nil)
+		return
+	}
+	proof := n.getsOn
+	w.proof.Store(&proof)
+}
+
+// getsOn waits until the loop has begun another turn and raft's goroutine has answered.
+func (n *Node) getsOn(ctx context.Context) error {
+	n.poke()
+	for seen := n.turns.Load(); n.turns.Load() == seen; {
+		select {
+		case <-ctx.Done():
+			return errStandsStill
+		case <-time.After(turnPoll):
+		}
+	}
+	return n.cons.Answers(ctx)
+}
+
+// turnPoll is how often getsOn looks.
+const turnPoll = 5 * time.Millisecond
