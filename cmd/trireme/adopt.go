@@ -168,7 +168,7 @@ func (c *adoptCmd) printResult(e *env, n config.Node, res adopt.Result) {
 	for _, f := range res.Left {
 		fmt.Fprintf(e.out, "On another file system, left where it is: %s\n", f)
 	}
-	fmt.Fprintf(e.out, "\nWrites are closed since %s. Open them  trireme node --config %s\n", res.Closed.Format(time.TimeOnly), res.ConfigFile)
+	fmt.Fprintf(e.out, "\nWrites are closed since %s. Open them  %s\n", res.Closed.Format(time.TimeOnly), startCommand(res.ConfigFile))
 	if res.CredentialFile != "" {
 		fmt.Fprintf(e.out, "then, for each replica                   trireme add NAME%s\n", apiFlag(n))
 		fmt.Fprintf(e.out, "and on its host                          trireme adopt … TOKEN\n")

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,7 +20,7 @@ import (
 // nodeFlags describe a new node; what is not given has its default from docs/configuration.md.
 type nodeFlags struct {
 	Name       string `help:"Name of this node. Default: this host's name."`
-	Dir        string `default:"/var/lib/trireme" type:"path" help:"Directory of the node; must not exist or be empty."`
+	Dir        string `default:"/var/lib/trireme" type:"path" help:"Directory of the node; must not exist or be empty. Its settings go to trireme.toml in it, those of the default to /etc/trireme."`
 	Host       string `help:"Name or address by which the other nodes reach this host. Default: this host's name."`
 	Bind       string `default:"0.0.0.0" help:"Address that all ports listen on."`
 	PeerPort   int    `default:"7306" help:"Port for the other nodes."`
@@ -25,7 +28,7 @@ type nodeFlags struct {
 	RWPort     int    `name:"rw-port" default:"6446" help:"Router port that leads to the leader."`
 	ROPort     int    `name:"ro-port" default:"6447" help:"Router port that leads to the followers."`
 	Mysqld     string `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
-	OSUser     string `name:"os-user" placeholder:"USER" help:"User to run mysqld as when the daemon runs as root."`
+	OSUser     string `name:"os-user" placeholder:"USER" help:"User to run mysqld as when the daemon runs as root. Default: mysql in /var/lib/trireme where there is such a user, else the daemon's own."`
 	Durability string `default:"log" enum:"log,double" help:"log: the raft log's fsync counts; double: mysqld flushes each commit too."`
 }
 
@@ -71,6 +74,7 @@ func (c *initCmd) Run(e *env) error {
 		return err
 	}
 	n.Cluster = c.Cluster
+	n.MySQL.OSUser = cmp.Or(n.MySQL.OSUser, serviceUser(n.Dir))
 	res, err := setup.Init(setup.InitOptions{Node: n})
 	if err != nil {
 		return err
@@ -78,7 +82,7 @@ func (c *initCmd) Run(e *env) error {
 	fmt.Fprintf(e.out, "Node %s of the new cluster %s is in %s.\n", n.Name, n.Cluster, n.Dir)
 	fmt.Fprintf(e.out, "The operator's credential is %s; keep it safe.\n\n", res.CredentialFile)
 	fmt.Fprintf(e.out, "Look over the settings   %s\n", res.ConfigFile)
-	fmt.Fprintf(e.out, "start the node           trireme node --config %s\n", res.ConfigFile)
+	fmt.Fprintf(e.out, "start the node           %s\n", startCommand(res.ConfigFile))
 	fmt.Fprintf(e.out, "then invite others with  trireme add NAME%s\n", apiFlag(n))
 	return nil
 }
@@ -112,14 +116,40 @@ func (c *joinCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	n.MySQL.OSUser = cmp.Or(n.MySQL.OSUser, serviceUser(n.Dir))
 	res, err := setup.Join(e.ctx, setup.JoinOptions{Token: token, Node: n, Role: c.Role})
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(e.out, "Node %s is a member of cluster %s (id %d; nodes are %s).\n", res.Identity.Name, res.Identity.Cluster, res.Identity.ID,
 		strings.Join(res.Members, " "))
-	fmt.Fprintf(e.out, "Start it: trireme node --config %s\n", res.ConfigFile)
+	fmt.Fprintf(e.out, "Start it: %s\n", startCommand(res.ConfigFile))
 	return nil
+}
+
+// serviceUser is whom the mysqld of the packages' service runs as: the user that MySQL's own packages make, so that the daemon's keys, its log
+// and the CA are nothing that mysqld can read. Empty: the daemon's own user.
+func serviceUser(dir string) string {
+	if filepath.Clean(dir) != config.DefaultDir || os.Getuid() != 0 {
+		return ""
+	}
+	u, err := user.Lookup("mysql")
+	if err != nil {
+		return ""
+	}
+	return u.Username
+}
+
+// unitFiles are where packages put the service.
+var unitFiles = []string{"/etc/systemd/system/trireme.service", "/usr/lib/systemd/system/trireme.service", "/lib/systemd/system/trireme.service"}
+
+// startCommand is how a node is started: by its service, if these are the settings that it takes and there is one.
+func startCommand(file string) string {
+	installed := func(unit string) bool { _, err := os.Stat(unit); return err == nil }
+	if file == config.DefaultFile && slices.ContainsFunc(unitFiles, installed) {
+		return "systemctl enable --now trireme"
+	}
+	return "trireme node --config " + file
 }
 
 // joinToken from the argument, the environment or standard input: an argument can be seen by every account of the host. Empty: none was given.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -33,10 +34,13 @@ func (c *vipFile) addresses() (config.Node, []netip.Prefix, error) {
 	}
 	rw, ro, err := n.VIP.Addresses()
 	if err == nil && len(rw)+len(ro) == 0 {
-		err = fmt.Errorf("%s names no virtual addresses; give vip.rw or vip.ro (docs/vip.md)", path)
+		err = fmt.Errorf("%w in %s; give vip.rw or vip.ro (docs/vip.md)", errNoAddresses, path)
 	}
 	return n, slices.Concat(rw, ro), err
 }
+
+// errNoAddresses: there is nothing to check.
+var errNoAddresses = errors.New("no virtual addresses")
 
 type vipCheckCmd struct {
 	vipFile
@@ -74,9 +78,12 @@ func (c *vipCheckCmd) Run(e *env) error {
 
 type vipReleaseCmd struct{ vipFile }
 
-// Run removes them, whoever has bound them.
+// Run removes them, whoever has bound them. A service runs this each time that its daemon has ended, so none is no mistake.
 func (c *vipReleaseCmd) Run(*env) error {
 	_, addrs, err := c.addresses()
+	if errors.Is(err, errNoAddresses) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

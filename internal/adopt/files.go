@@ -226,6 +226,9 @@ func Undo(dir string) (u Undone, err error) {
 	if err := j.discard(dir); err != nil {
 		return Undone{}, err
 	}
+	if err := os.Remove(config.SettingsFile(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Undone{}, err
+	}
 	return u, os.RemoveAll(dir)
 }
 

@@ -11,8 +11,20 @@ import (
 	"time"
 )
 
-// DefaultFile is where a node's settings are looked for when --config is not given.
-const DefaultFile = "/etc/trireme/trireme.toml"
+// DefaultFile is where a node's settings are looked for when --config is not given, and DefaultDir the directory of the node that they are of:
+// the one that a package's service runs.
+const (
+	DefaultFile = "/etc/trireme/trireme.toml"
+	DefaultDir  = "/var/lib/trireme"
+)
+
+// SettingsFile is where the settings of a node in dir go: beside it, but for the one that a service runs.
+func SettingsFile(dir string) string {
+	if filepath.Clean(dir) == DefaultDir {
+		return DefaultFile
+	}
+	return filepath.Join(dir, NodeFileName)
+}
 
 // Node is the settings of one node, as its TOML file gives them with defaults filled in. Load returns only values that
 // passed Validate. docs/configuration.md explains each one.

@@ -19,6 +19,7 @@ const BeforeAdopt = "before-adopt"
 type directory struct {
 	path string
 	made string // topmost folder that did not exist before; empty when path was there
+	file string // of the settings, once it was written outside path
 }
 
 // openDirectory makes path, or takes an existing empty one. lost+found is no content: a fresh file system is empty.
@@ -27,6 +28,9 @@ func openDirectory(path string) (*directory, error) {
 		return nil, fmt.Errorf("the directory %q must be an absolute path", path)
 	}
 	entries, err := os.ReadDir(path)
+	if file := config.SettingsFile(path); filepath.Dir(file) != path && exists(file) && !exists(filepath.Join(path, config.IdentityName)) {
+		return nil, fmt.Errorf("%s is there already, but not the node in %s that it is of; move it away", file, path)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		d := &directory{path: path, made: firstMissing(path)}
 		if err := os.MkdirAll(path, 0o700); err != nil {
@@ -77,7 +81,7 @@ func occupied(path string) error {
 	switch {
 	case err == nil:
 		return fmt.Errorf("%s belongs to node %q of cluster %q already; start it with: trireme node --config %s",
-			path, id.Name, id.Cluster, filepath.Join(path, config.NodeFileName))
+			path, id.Name, id.Cluster, config.SettingsFile(path))
 	case exists(filepath.Join(path, "ibdata1")) || exists(filepath.Join(path, "mysql.ibd")):
 		return fmt.Errorf("%s is the data directory of a MySQL server; give a new directory, the node makes its own below it", path)
 	default:
@@ -95,6 +99,9 @@ func exists(path string) bool {
 func (d *directory) undo() {
 	if exists(filepath.Join(d.path, "mysql", "data")) || exists(filepath.Join(d.path, BeforeAdopt)) {
 		return
+	}
+	if d.file != "" {
+		_ = os.Remove(d.file)
 	}
 	if d.made != "" {
 		_ = os.RemoveAll(d.made)
@@ -123,7 +130,7 @@ func (d *directory) fill(c contents) error {
 	tls := c.node.TLSDir()
 	steps := []func() error{
 		func() error {
-			return config.WriteFile(filepath.Join(d.path, config.NodeFileName), config.Render(c.node))
+			return d.writeSettings(c.node)
 		},
 		func() error { return c.ca.Save(tls) },
 		func() error { return c.bundle.Save(tls) },
@@ -137,4 +144,16 @@ func (d *directory) fill(c contents) error {
 		}
 	}
 	return nil
+}
+
+// writeSettings writes the one file that may be outside the directory. Whether it is there already was looked at first.
+func (d *directory) writeSettings(n config.Node) error {
+	file := config.SettingsFile(d.path)
+	if filepath.Dir(file) != d.path {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		d.file = file
+	}
+	return config.WriteFile(file, config.Render(n))
 }

@@ -2,7 +2,7 @@
 // running cluster. The daemon only ever reads what is made here.
 //
 //	DIR/                 0700
-//	    trireme.toml     settings of this node, with comments; written to be edited
+//	    trireme.toml     settings of this node, with comments; written to be edited. Of /var/lib/trireme: in /etc/trireme
 //	    tls/             CA certificate and key, node certificate and key (internal/pki)
 //	    secrets.json     passwords of Trireme's own MySQL accounts, token among nodes
 //	    cluster.json     settings of the cluster as known when the directory was made

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"trireme/internal/config"
@@ -92,7 +91,7 @@ func (d *Draft) Finish(base string) (res InitResult, err error) {
 		d.dir.undo()
 		return res, fmt.Errorf("writing the operator's credential: %w", err)
 	}
-	return InitResult{ConfigFile: filepath.Join(d.node.Dir, config.NodeFileName), CredentialFile: path, Credential: d.cred, Identity: d.identity}, nil
+	return InitResult{ConfigFile: config.SettingsFile(d.node.Dir), CredentialFile: path, Credential: d.cred, Identity: d.identity}, nil
 }
 
 // newCluster makes all that is random or signed, before anything is written.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"trireme/internal/api"
@@ -88,7 +87,7 @@ func Join(ctx context.Context, opts JoinOptions) (res JoinResult, err error) {
 	if err != nil {
 		return res, fmt.Errorf("cluster %q has accepted node %q with id %d, but its directory could not be made: %w", n.Cluster, n.Name, answer.ID, err)
 	}
-	return JoinResult{ConfigFile: filepath.Join(n.Dir, config.NodeFileName), Identity: c.identity, Members: c.cluster.Names()}, nil
+	return JoinResult{ConfigFile: config.SettingsFile(n.Dir), Identity: c.identity, Members: c.cluster.Names()}, nil
 }
 
 // ask sends the request to the node that the token names, over TLS pinned to the token's CA.
