@@ -1,5 +1,6 @@
 # make demo        three nodes, load, faults, verdict; needs only Go and a network
 # make build       bin/trireme alone
+# make manual      docs/cli.md and the man pages
 # make test        everything a change must pass (.ci/run calls it)
 # make mutants     breaks each rule on purpose: what notices?
 # make bench       Trireme beside its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
@@ -20,7 +21,7 @@ FUZZ_TIME ?= 20s
 SUITES ?= all
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck
 
-.PHONY: all build demo test lint unit mutants mutants-short integration bench bench-full verify fuzz soak clean
+.PHONY: all build manual demo test lint unit mutants mutants-short integration bench bench-full verify fuzz soak clean
 
 all: build
 
@@ -29,6 +30,11 @@ build:
 	@scripts/deps.sh build
 	@path=$$(scripts/commit-path.sh); commit=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || true); \
 	CGO_ENABLED=0 go build -trimpath -ldflags "-X trireme/internal/campaign.commitPath=$$path -X trireme/internal/campaign.revision=$$commit" -o bin/trireme ./cmd/trireme
+
+# docs/cli.md and, in bin/man, the man pages: what --help says.
+manual: build
+	bin/trireme manual --markdown >docs/cli.md
+	bin/trireme manual bin/man
 
 demo: build
 	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme demo $(ARGS)

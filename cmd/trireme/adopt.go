@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"trireme/internal/adopt"
@@ -27,8 +26,16 @@ type adoptCmd struct {
 	Outage time.Duration `default:"10s" help:"How long writes may be closed before the server is stopped; then everything is taken back. Default: ${default}."`
 	DryRun bool          `help:"Check everything, say what would happen, change nothing."`
 	Undo   bool          `help:"Give the server's files back, as long as its node has not led."`
-	JSON   bool          `help:"Print checks and settings of a dry run as JSON."`
+	JSON   bool          `help:"Print checks, settings and the outcome as JSON."`
 	Token  string        `arg:"" optional:"" help:"Of a replica: join token from trireme add. Default: $$TRIREME_JOIN_TOKEN; - reads it from standard input."`
+}
+
+// adoptDone is what --json prints of a server that was adopted, beside its checks.
+type adoptDone struct {
+	madeNode
+	Members []string  `json:"members,omitempty"`
+	Closed  time.Time `json:"writes_closed_since"`
+	Left    []string  `json:"left_in_place,omitempty"`
 }
 
 // Run checks, adopts, and says how to start the node.
@@ -45,10 +52,11 @@ func (c *adoptCmd) Run(e *env) error {
 		return err
 	}
 	defer p.Close()
-	if c.JSON {
-		err = printJSON(e.out, p)
-	} else {
+	switch {
+	case !c.JSON:
 		printPlan(e, p)
+	case c.DryRun || !p.OK():
+		err = printJSON(e.out, p)
 	}
 	if err == nil && !p.OK() {
 		err = adopt.ErrChecks
@@ -59,6 +67,12 @@ func (c *adoptCmd) Run(e *env) error {
 	res, err := p.Run(e.ctx)
 	if err != nil {
 		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, struct {
+			*adopt.Plan
+			Done adoptDone `json:"done"`
+		}{p, adoptDone{madeNode{opts.Node.Name, res.ConfigFile, res.CredentialFile}, res.Members, res.Closed, res.Left}})
 	}
 	c.printResult(e, opts.Node, res)
 	return nil
@@ -131,29 +145,27 @@ func (c *adoptCmd) undo(e *env) error {
 }
 
 func printPlan(e *env, p *adopt.Plan) {
-	w := tabwriter.NewWriter(e.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CHECK\tRESULT\tFOUND")
+	rows := [][]string{{"CHECK", "RESULT", "FOUND"}}
 	for _, c := range p.Checks {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", c.Name, c.Result, c.Found)
+		rows = append(rows, []string{c.Name, fmt.Sprint(c.Result), c.Found})
 		if c.Do != "" {
-			fmt.Fprintf(w, "\t\t-> %s\n", c.Do)
+			rows = append(rows, []string{"", "", "-> " + c.Do})
 		}
 	}
-	_ = w.Flush()
+	printTable(e.out, rows)
 	fmt.Fprintln(e.out)
-	w = tabwriter.NewWriter(e.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SETTING\tNOW\tTHEN")
+	rows = [][]string{{"SETTING", "NOW", "THEN"}}
 	for _, o := range p.Settings {
+		then := o.New + ": " + o.Why
 		switch {
 		case o.Kept:
-			fmt.Fprintf(w, "%s\t%s\tkept, in mysql.options\n", o.Name, o.Old)
+			then = "kept, in mysql.options"
 		case o.New == "":
-			fmt.Fprintf(w, "%s\t%s\tnot set: %s\n", o.Name, o.Old, o.Why)
-		default:
-			fmt.Fprintf(w, "%s\t%s\t%s: %s\n", o.Name, o.Old, o.New, o.Why)
+			then = "not set: " + o.Why
 		}
+		rows = append(rows, []string{o.Name, o.Old, then})
 	}
-	_ = w.Flush()
+	printTable(e.out, rows)
 	fmt.Fprintln(e.out)
 }
 

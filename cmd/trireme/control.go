@@ -129,14 +129,19 @@ func checkNode(ctx context.Context, client *api.Client, name string) error {
 	if err != nil {
 		return err
 	}
-	names := make([]string, len(view.Members))
-	for i, m := range view.Members {
-		names[i] = m.Name
-	}
+	names := namesOf(view)
 	if !slices.Contains(names, name) {
 		return api.Errorf(api.KindNotFound, "no node %q; nodes are %s", name, strings.Join(names, " "))
 	}
 	return nil
+}
+
+func namesOf(view api.ClusterView) []string {
+	names := make([]string, len(view.Members))
+	for i, m := range view.Members {
+		names[i] = m.Name
+	}
+	return names
 }
 
 // historyCmd is `trireme history`.

@@ -54,6 +54,9 @@ type commands struct {
 	Bench      benchCmd      `cmd:"" help:"Measure Trireme beside its rivals on this machine."`
 	Verify     verifyCmd     `cmd:"" help:"Prove that nothing acknowledged is lost: fault campaigns, with a verdict."`
 	Guard      guardCmd      `cmd:"" hidden:""`
+	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
+	Complete   completeCmd   `cmd:"" hidden:""`
+	Manual     manualCmd     `cmd:"" hidden:""`
 	Version    versionCmd    `cmd:"" help:"Show the version."`
 }
 
@@ -63,6 +66,8 @@ type env struct {
 	in     io.Reader
 	out    io.Writer
 	errOut io.Writer
+	app    *kong.Application // the declarations of the command line
+	palette
 }
 
 // errUsage marks a failure of the command line itself.
@@ -83,7 +88,7 @@ func main() {
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	e := &env{ctx: ctx, in: in, out: out, errOut: errOut}
+	e := &env{ctx: ctx, in: in, out: out, errOut: errOut, palette: paletteFor(out)}
 	exited := -1
 	parser, err := kong.New(new(commands), kong.Name("trireme"),
 		kong.Description("Turns ordinary MySQL servers into one self-healing database."),
@@ -93,6 +98,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 		fmt.Fprintln(errOut, "trireme:", err)
 		return exitFailed
 	}
+	e.app = parser.Model
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}

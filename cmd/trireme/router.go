@@ -12,13 +12,20 @@ import (
 type routerCmd struct {
 	Config string `type:"path" placeholder:"FILE" default:"/etc/trireme/router.toml" help:"Settings: nodes, ca, [router], [log]. Default: ${default}."`
 	Check  bool   `help:"Only check the settings."`
+	JSON   bool   `help:"With --check: print what was read as JSON."`
 }
 
 // Run routes until SIGTERM or SIGINT.
 func (c *routerCmd) Run(e *env) error {
+	if c.JSON && !c.Check {
+		return usagef("--json goes with --check: a router that runs prints its log")
+	}
 	cfg, err := config.LoadAlone(c.Config)
 	if err != nil {
 		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, map[string]any{"file": c.Config, "nodes": cfg.Nodes})
 	}
 	if c.Check {
 		fmt.Fprintf(e.out, "%s: no mistakes found\n", c.Config)

@@ -18,7 +18,7 @@ func TestStatusShowsCommitRules(t *testing.T) {
 		Zones: []api.ZoneView{{Zone: "a", Leader: true, Text: "loss of a"}, {Zone: "b", Warning: true, Text: "loss of b"},
 			{Zone: "c", Text: "loss of c"}}}
 	var b strings.Builder
-	printStatus(&b, v)
+	printStatus(&b, false, v)
 	for _, want := range []string{
 		"commits are acknowledged with must_ack.n2 must_ack.n3 commit_zones=2; suspended after 10s\n",
 		"must_ack.n3 is SUSPENDED since ", "(n3: not heard of for 12.0 s)",

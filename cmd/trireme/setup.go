@@ -65,6 +65,14 @@ type initCmd struct {
 	nodeFlags
 	mysqlPort
 	Cluster string `default:"main" help:"Name of the cluster."`
+	JSON    bool   `help:"Print what was made as JSON."`
+}
+
+// madeNode is what --json prints of a new node.
+type madeNode struct {
+	Name           string `json:"name"`
+	ConfigFile     string `json:"config_file"`
+	CredentialFile string `json:"credential_file,omitempty"` // of the first node
 }
 
 // Run makes the directory and says how to go on.
@@ -78,6 +86,9 @@ func (c *initCmd) Run(e *env) error {
 	res, err := setup.Init(setup.InitOptions{Node: n})
 	if err != nil {
 		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, madeNode{n.Name, res.ConfigFile, res.CredentialFile})
 	}
 	fmt.Fprintf(e.out, "Node %s of the new cluster %s is in %s.\n", n.Name, n.Cluster, n.Dir)
 	fmt.Fprintf(e.out, "The operator's credential is %s; keep it safe.\n\n", res.CredentialFile)
@@ -100,6 +111,7 @@ type joinCmd struct {
 	nodeFlags
 	mysqlPort
 	Role  string `default:"voter" enum:"voter,logger,learner" help:"As given to trireme add."`
+	JSON  bool   `help:"Print what was made as JSON."`
 	Token string `arg:"" optional:"" help:"Join token from trireme add. Default: $$TRIREME_JOIN_TOKEN; - reads it from standard input."`
 }
 
@@ -120,6 +132,14 @@ func (c *joinCmd) Run(e *env) error {
 	res, err := setup.Join(e.ctx, setup.JoinOptions{Token: token, Node: n, Role: c.Role})
 	if err != nil {
 		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, struct {
+			madeNode
+			Cluster string   `json:"cluster"`
+			ID      uint64   `json:"id"`
+			Members []string `json:"members"`
+		}{madeNode{res.Identity.Name, res.ConfigFile, ""}, res.Identity.Cluster, res.Identity.ID, res.Members})
 	}
 	fmt.Fprintf(e.out, "Node %s is a member of cluster %s (id %d; nodes are %s).\n", res.Identity.Name, res.Identity.Cluster, res.Identity.ID,
 		strings.Join(res.Members, " "))
@@ -176,6 +196,7 @@ type configCmd struct {
 
 type configCheckCmd struct {
 	File string `arg:"" optional:"" type:"path" help:"Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
+	JSON bool   `help:"Print whose settings they are as JSON."`
 }
 
 // Run loads the file as the daemon would.
@@ -189,8 +210,12 @@ func (c *configCheckCmd) Run(e *env) error {
 		return err
 	}
 	id, err := config.LoadIdentity(n.Dir)
+	made := err == nil
+	if c.JSON && (!made || id.Name == n.Name && id.Cluster == n.Cluster) {
+		return printJSON(e.out, map[string]any{"file": path, "cluster": n.Cluster, "name": n.Name, "dir": filepath.Clean(n.Dir), "made": made})
+	}
 	switch {
-	case err != nil:
+	case !made:
 		fmt.Fprintf(e.out, "%s has no mistakes; %s is not the directory of a node yet\n", path, n.Dir)
 		return nil
 	case id.Name != n.Name || id.Cluster != n.Cluster:

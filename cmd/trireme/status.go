@@ -54,14 +54,14 @@ func (c *statusCmd) once(e *env, client *api.Client) (api.ClusterView, error) {
 	if c.JSON {
 		return view, printJSON(e.out, view)
 	}
-	printStatus(e.out, view)
+	printStatus(e.out, e.palette, view)
 	return view, nil
 }
 
 // watch goes on through errors: a node that restarts is just what one wants to watch.
 func (c *statusCmd) watch(e *env, client *api.Client) error {
 	for {
-		if isTerminal(e.out) {
+		if isTerminal(e.out) && !c.JSON {
 			fmt.Fprint(e.out, "\x1b[H\x1b[2J")
 		}
 		if _, err := c.once(e, client); err != nil && e.ctx.Err() == nil {
@@ -88,10 +88,10 @@ func isTerminal(w io.Writer) bool {
 }
 
 // printStatus writes the table, 100 columns at most.
-func printStatus(w io.Writer, v api.ClusterView) {
-	leader := "leader " + v.Leader
+func printStatus(w io.Writer, p palette, v api.ClusterView) {
+	leader := "leader " + p.strong(v.Leader)
 	if v.Leader == "" {
-		leader = noLeader(v)
+		leader = p.bad(noLeader(v))
 	}
 	generation := ""
 	if v.Generation > 1 {
@@ -99,19 +99,19 @@ func printStatus(w io.Writer, v api.ClusterView) {
 	}
 	fmt.Fprintf(w, "cluster %s · %sterm %d · commit index %d · %s\n", v.Cluster, generation, v.Term, v.CommitIndex, leader)
 	if v.Pause != nil {
-		fmt.Fprintf(w, "PAUSED since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", clock(v.Pause.Since), pauseEnd(v.Pause))
+		fmt.Fprintf(w, "%s since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", p.bad("PAUSED"), clock(v.Pause.Since), pauseEnd(v.Pause))
 	}
 	for _, text := range append([]string{failoverText(v.Failover)}, ruleLines(v)...) {
 		for _, line := range wrap(text, 100) {
-			fmt.Fprintln(w, line)
+			fmt.Fprintln(w, p.warnings(line))
 		}
 	}
 	fmt.Fprintln(w)
 	rows := [][]string{{"NODE", "ROLE", "STATE", "LAG", "MYSQL", "VERSION", "LAST", "APPLIED", "API"}}
 	for _, m := range v.Members {
-		rows = append(rows, statusRow(m))
+		rows = append(rows, p.statusRow(m))
 	}
-	printTable(w, rows)
+	printTable(w, narrowed(rows, "LAST", "VERSION", "API", "MYSQL"))
 	for _, line := range slices.Concat(vipTexts(v), upstreamTexts(v), pinnedLogs(v)) {
 		for _, l := range wrap(line, 100) {
 			fmt.Fprintln(w, l)
@@ -120,7 +120,7 @@ func printStatus(w io.Writer, v api.ClusterView) {
 	for _, m := range v.Members {
 		for _, text := range m.Warnings {
 			for _, line := range wrap("WARNING: "+m.Name+": "+text, 100) {
-				fmt.Fprintln(w, line)
+				fmt.Fprintln(w, p.warnings(line))
 			}
 		}
 		if m.State != api.StateHealthy && m.Reason != "" {
@@ -220,19 +220,31 @@ func failoverText(f api.FailoverView) string {
 		f.To, f.Seconds, f.HostLostSeconds)
 }
 
-// seedText is how far a copy has come.
+// barWidth is that of a progress bar.
+const barWidth = 20
+
+// seedText is how far a copy has come, how fast, and how long it will take.
 func seedText(s *api.SeedView) string {
 	if s == nil {
 		return ""
 	}
-	text := " (" + s.From
-	if s.TotalBytes > 0 {
-		text += fmt.Sprintf("; %d of about %d MiB, %s", s.DoneBytes>>20, s.TotalBytes>>20, s.Stage)
+	if s.TotalBytes == 0 {
+		return " (" + s.From + ")"
 	}
-	return text + ")"
+	done := min(s.DoneBytes, s.TotalBytes)
+	full := int(done * barWidth / s.TotalBytes)
+	text := fmt.Sprintf(" [%s%s] %d of about %d MiB from %s", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), done>>20, s.TotalBytes>>20, s.From)
+	if s.BytesPerSecond > 0 {
+		left := time.Duration((s.TotalBytes-done)/s.BytesPerSecond) * time.Second
+		text += fmt.Sprintf(", %d MiB/s, about %v left", s.BytesPerSecond>>20, left)
+	}
+	if s.Stage != "" {
+		text += ", " + s.Stage
+	}
+	return text
 }
 
-func statusRow(m api.MemberView) []string {
+func (p palette) statusRow(m api.MemberView) []string {
 	lag, mysql, version := "-", "-", "-"
 	if s := m.MySQL; s != nil {
 		mysql = fmt.Sprintf("%s:%d", s.Host, s.Port)
@@ -246,25 +258,73 @@ func statusRow(m api.MemberView) []string {
 	if m.Role == api.RoleLeader {
 		lag = "-"
 	}
-	return []string{m.Name, m.Role, m.State, lag, mysql, version, fmt.Sprint(m.Raft.Last), fmt.Sprint(m.Raft.Applied), m.Daemon.API}
+	name, state := m.Name, p.odd(m.State)
+	switch m.State {
+	case api.StateHealthy:
+		state = p.good(m.State)
+	case api.StateDown, api.StateFenced:
+		state = p.bad(m.State)
+	}
+	if m.Role == api.RoleLeader {
+		name = p.strong(name)
+	}
+	return []string{name, m.Role, state, lag, mysql, version, fmt.Sprint(m.Raft.Last), fmt.Sprint(m.Raft.Applied), m.Daemon.API}
 }
 
-// printTable aligns columns, two spaces apart.
+// maxColumns is how wide output for people is at most.
+const maxColumns = 100
+
+// printTable aligns columns, two spaces apart. The last one is wrapped where it would be too wide.
 func printTable(w io.Writer, rows [][]string) {
-	width := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			width[i] = max(width[i], len([]rune(cell)))
-		}
+	if len(rows) == 0 {
+		return
+	}
+	width := widths(rows)
+	before := 0
+	for _, n := range width[:len(width)-1] {
+		before += n + 2
 	}
 	for _, row := range rows {
 		var b strings.Builder
-		for i, cell := range row {
+		for i, cell := range row[:len(row)-1] {
 			b.WriteString(cell)
-			b.WriteString(strings.Repeat(" ", width[i]-len([]rune(cell))+2))
+			b.WriteString(strings.Repeat(" ", width[i]-columns(cell)+2))
 		}
-		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+		for _, line := range wrap(row[len(row)-1], max(maxColumns-before, maxColumns/4)) {
+			fmt.Fprintln(w, strings.TrimRight(b.String()+line, " "))
+			b.Reset()
+			b.WriteString(strings.Repeat(" ", before))
+		}
 	}
+}
+
+// widths are those of the columns.
+func widths(rows [][]string) []int {
+	width := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			width[i] = max(width[i], columns(cell))
+		}
+	}
+	return width
+}
+
+// narrowed leaves out columns, in the order given, until the table is narrow enough: names and addresses may be long. --json has them all.
+func narrowed(rows [][]string, spare ...string) [][]string {
+	for _, name := range spare {
+		total := 0
+		for _, n := range widths(rows) {
+			total += n + 2
+		}
+		at := slices.Index(rows[0], name)
+		if total-2 <= maxColumns || at < 0 {
+			continue
+		}
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], at, at+1)
+		}
+	}
+	return rows
 }
 
 // wrap breaks text at spaces; a word longer than width stays whole.
@@ -272,7 +332,7 @@ func wrap(text string, width int) []string {
 	var lines []string
 	line := ""
 	for _, word := range strings.Fields(text) {
-		if line != "" && len(line)+1+len(word) > width {
+		if line != "" && columns(line)+1+columns(word) > width {
 			lines = append(lines, line)
 			line = ""
 		}

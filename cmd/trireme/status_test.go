@@ -21,7 +21,7 @@ func TestStatusTellsOfLogsAndUpstreams(t *testing.T) {
 		member("r3", "", &api.UpstreamView{Name: "r1", Followed: true}, api.StateDown),
 	}}
 	var b strings.Builder
-	printStatus(&b, v)
+	printStatus(&b, false, v)
 	for _, want := range []string{
 		"raft log cannot be purged on n1 (5120 MiB), l1 (5120 MiB): n2 is away\n",
 		"raft log cannot be purged on r1 (5120 MiB): r1 recovers\n",
@@ -43,7 +43,7 @@ func TestStatusTellsOfVirtualAddresses(t *testing.T) {
 			{Address: "10.0.0.101", Access: "read-only", Held: held[1]}}}
 	}
 	var b strings.Builder
-	printStatus(&b, api.ClusterView{Leader: "n1", Members: []api.MemberView{
+	printStatus(&b, false, api.ClusterView{Leader: "n1", Members: []api.MemberView{
 		member("n1", api.StateHealthy, true, false), member("n2", api.StateDown, true, true), member("n3", api.StateHealthy, false, false)}})
 	for _, want := range []string{"virtual address 10.0.0.100 (read-write): n1\n", "virtual address 10.0.0.101 (read-only): nobody\n"} {
 		if !strings.Contains(b.String(), want) {

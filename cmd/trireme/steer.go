@@ -45,7 +45,7 @@ func (c *whyNotCmd) Run(e *env) error {
 	for _, r := range v.Reasons {
 		mark := "  - "
 		if r.Bars {
-			mark = "  ! "
+			mark = "  " + e.bad("!") + " "
 		}
 		for i, line := range wrap(r.Text, 96) {
 			if i > 0 {
@@ -148,7 +148,8 @@ func settingsText(v api.ConfigView) string {
 // configEditCmd is `trireme config edit`.
 type configEditCmd struct {
 	remote
-	Set []string `arg:"" optional:"" name:"key=value" help:"What to set, such as weight.db2=200. Without: edit all in $$EDITOR."`
+	Set  []string `arg:"" optional:"" name:"key=value" help:"What to set, such as weight.db2=200. Without: edit all in $$EDITOR."`
+	JSON bool     `help:"Print the settings as they are then, as GET /config does."`
 }
 
 // Run changes settings: all of them or none.
@@ -166,6 +167,9 @@ func (c *configEditCmd) Run(e *env) error {
 		if req, err = editSettings(e, v); err != nil {
 			return err
 		}
+		if len(req.Set) == 0 && c.JSON {
+			return printJSON(e.out, v)
+		}
 		if len(req.Set) == 0 {
 			fmt.Fprintln(e.out, "nothing changed")
 			return nil
@@ -176,6 +180,9 @@ func (c *configEditCmd) Run(e *env) error {
 	})
 	if err != nil {
 		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, v)
 	}
 	for _, k := range slices.Sorted(maps.Keys(req.Set)) {
 		fmt.Fprintf(e.out, "%s = %s\n", k, req.Set[k])

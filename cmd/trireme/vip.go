@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -54,21 +53,19 @@ func (c *vipCheckCmd) Run(e *env) error {
 		return err
 	}
 	findings := vip.Check(e.ctx, addrs, n.VIP.Interface)
-	failed := 0
+	failed, rows := 0, [][]string{}
 	for _, f := range findings {
 		if !f.OK {
 			failed++
 		}
-		if !c.JSON {
-			fmt.Fprintf(e.out, "%-7s %-22s %s\n", map[bool]string{true: "ok", false: "FAILED"}[f.OK], f.What, f.Outcome)
-		}
+		rows = append(rows, []string{map[bool]string{true: e.good("ok"), false: e.bad("FAILED")}[f.OK], f.What, f.Outcome})
 	}
 	if c.JSON {
-		b, err := json.MarshalIndent(findings, "", "  ")
-		if err != nil {
+		if err := printJSON(e.out, findings); err != nil {
 			return err
 		}
-		fmt.Fprintln(e.out, string(b))
+	} else {
+		printTable(e.out, rows)
 	}
 	if failed > 0 {
 		return errSilent(exitFailed)

@@ -173,6 +173,8 @@ type SeedView struct {
 	DoneBytes  uint64    `json:"done_bytes"`
 	TotalBytes uint64    `json:"total_bytes"` // as the donor estimates it; 0: not known yet
 	Since      time.Time `json:"since"`
+	// BytesPerSecond is the mean since the copy began, by the clock of the node that copies; 0: not known yet.
+	BytesPerSecond uint64 `json:"bytes_per_second,omitempty"`
 }
 
 // UpstreamView is the node that a learner is to get its entries from.

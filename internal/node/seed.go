@@ -356,8 +356,12 @@ func (n *Node) seedViewLocked() *api.SeedView {
 	if s.donor == "" {
 		return nil
 	}
-	return &api.SeedView{From: s.donor, Stage: strings.ToLower(s.progress.Stage), DoneBytes: s.progress.Done, TotalBytes: s.progress.Total,
+	v := &api.SeedView{From: s.donor, Stage: strings.ToLower(s.progress.Stage), DoneBytes: s.progress.Done, TotalBytes: s.progress.Total,
 		Since: s.began}
+	if took := time.Since(s.began).Seconds(); took >= 1 {
+		v.BytesPerSecond = uint64(float64(v.DoneBytes) / took)
+	}
+	return v
 }
 
 // Reinit implements api.Backend (leader only): the member's data is thrown away and copied from another node.
