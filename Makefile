@@ -1,5 +1,6 @@
 # make demo        three nodes, load, faults, verdict; needs only Go and a network
 # make build       bin/trireme alone
+# make package     .deb, .rpm, tarball and Helm chart in dist; make package-test installs them in a throw-away root
 # make manual      docs/cli.md and the man pages
 # make test        everything a change must pass (.ci/run calls it)
 # make mutants     breaks each rule on purpose: what notices?
@@ -17,11 +18,13 @@ ARGS ?=
 SOAK_HOURS ?= 6
 SOAK ?=
 FUZZ_TIME ?= 20s
+# Where the program goes; GOARCH=arm64 makes it for another machine.
+BIN ?= bin/trireme
 # Suites to measure: make bench SUITES="topologies cpu" ARGS="--threads 64"
 SUITES ?= all
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck
 
-.PHONY: all build manual demo test lint unit mutants mutants-short integration bench bench-full verify fuzz soak clean
+.PHONY: all build package package-test manual demo test lint unit mutants mutants-short integration bench bench-full verify fuzz soak clean
 
 all: build
 
@@ -29,7 +32,17 @@ all: build
 build:
 	@scripts/deps.sh build
 	@path=$$(scripts/commit-path.sh); commit=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || true); \
-	CGO_ENABLED=0 go build -trimpath -ldflags "-X trireme/internal/campaign.commitPath=$$path -X trireme/internal/campaign.revision=$$commit" -o bin/trireme ./cmd/trireme
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS) -X trireme/internal/campaign.commitPath=$$path -X trireme/internal/campaign.revision=$$commit" -o $(BIN) ./cmd/trireme
+
+# dist/: .deb, .rpm, tarball, Helm chart.
+package:
+	@scripts/deps.sh build
+	@scripts/package.sh
+
+# Installs, upgrades, removes and purges what is in dist, in a throw-away root. Needs root.
+package-test: package
+	@scripts/deps.sh package
+	@scripts/package-test.sh
 
 # docs/cli.md and, in bin/man, the man pages: what --help says.
 manual: build
@@ -87,4 +100,4 @@ soak: build
 	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld; exec scripts/soak.sh $(SOAK_HOURS) $(SOAK)
 
 clean:
-	rm -rf bin
+	rm -rf bin dist

@@ -2,6 +2,7 @@
 # Checks for what `make <goal>` needs and installs only what is missing.
 #   scripts/deps.sh build        Go
 #   scripts/deps.sh test         Go, a MySQL server (scripts/mysql.sh), and what its drivers' tests connect with (scripts/drivers.sh)
+#   scripts/deps.sh package      Go, and what looks at packages: dpkg, rpm, lintian, systemd-analyze
 #   scripts/deps.sh bench        the same, sysbench, and MariaDB where it can be had (scripts/mariadb.sh)
 # Progress and errors go to stderr; prints nothing on stdout.
 set -euo pipefail
@@ -37,6 +38,13 @@ case ${1:-build} in
     "$here/mysql.sh" >/dev/null
     "$here/drivers.sh"
     ;;
+  package)
+    need_go
+    need dpkg-deb dpkg "Install it from your distribution; packages of both kinds are tested on Debian."
+    need rpm rpm "Install it from your distribution (apt-get install rpm)."
+    need lintian lintian "Install it from your distribution (apt-get install lintian)."
+    need systemd-analyze systemd "Install it from your distribution (apt-get install systemd)."
+    ;;
   bench)
     need_go
     "$here/mysql.sh" >/dev/null
@@ -45,5 +53,5 @@ case ${1:-build} in
     "$here/mysql-router.sh" >/dev/null || say "there is no MySQL Router: InnoDB Cluster will not be compared"
     "$here/mariadb.sh" >/dev/null || say "there is no MariaDB: Galera will not be compared"
     ;;
-  *) die "unknown goal $1 (build, test, bench)" ;;
+  *) die "unknown goal $1 (build, test, package, bench)" ;;
 esac

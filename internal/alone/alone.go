@@ -17,6 +17,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/pki"
 	"trireme/internal/router"
+	"trireme/internal/systemd"
 )
 
 const (
@@ -48,7 +49,10 @@ func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
 		return err
 	}
 	log.Info("router listens", "read_write", f.router.RWAddr(), "read_only", f.router.ROAddr())
+	manager := systemd.FromEnvironment()
+	manager.Ready("listens on " + f.router.RWAddr() + " and " + f.router.ROAddr())
 	f.run(ctx, cfg.Nodes)
+	manager.Stopping("ends its connections")
 	return f.router.Close()
 }
 

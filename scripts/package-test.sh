@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# What is in dist is installed, used, upgraded, removed and purged in a throw-away root: an overlay over this host's own, in a mount namespace, so
+# that nothing here changes. Needs root, dpkg, rpm, lintian and systemd-analyze; no service manager runs in that root, and no MySQL.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+die() { printf 'package-test.sh: %s\n' "$*" >&2; exit 1; }
+ok() { printf 'ok  %s\n' "$*"; }
+
+outside() {
+  local deb rpm
+  deb=$(ls dist/trireme_*_"$(dpkg --print-architecture)".deb) rpm=$(ls dist/trireme-*."$(uname -m)".rpm)
+  [[ $(id -u) == 0 ]] || die "a root of its own needs root"
+  # Tags that are known and meant are in packaging/lintian-overrides.
+  lintian --allow-root --tag-display-limit 0 --fail-on error,warning "$deb" || die "lintian: see above"
+  ok "lintian: no errors, no warnings"
+  units
+  # The two packages bring the same, but for the places that distributions have of their own, and what Debian alone wants.
+  same_files "$deb" "$rpm"
+  (cd dist && sha256sum --quiet -c SHA256SUMS)
+  ok "checksums"
+  tmp=$(mktemp -d)
+  trap 'rm -rf "$tmp"' EXIT
+  unshare --mount --propagation private "$0" inside "$tmp" "$deb" "$rpm"
+}
+
+# units are what systemd understands, and how exposed it finds them.
+units() {
+  local dir unit level
+  dir=$(mktemp -d)
+  for unit in trireme trireme-router; do
+    sed 's,/usr/bin/trireme,/usr/bin/true,' packaging/$unit.service >"$dir/$unit.service" # it is not installed here
+    systemd-analyze verify --man=no "$dir/$unit.service" || die "systemd-analyze verify $unit"
+    level=$(systemd-analyze security --offline=true --no-pager "$dir/$unit.service" | sed -n 's/.*exposure level for [^:]*: \([0-9.]*\).*/\1/p')
+    awk -v n="$level" 'BEGIN { exit !(n != "" && n < 5) }' || die "systemd-analyze security: $unit is at $level"
+    ok "$unit.service: understood, exposure $level of 10"
+  done
+  rm -rf "$dir"
+}
+
+same_files() {
+  local files='s,^\./,/,; s,^/usr/lib/systemd,/lib/systemd,; s,site-functions,vendor-completions,'
+  diff <(dpkg-deb --fsys-tarfile "$1" | tar -t | sed 's,/$,,' | sed "$files" | grep -v -e lintian -e copyright -e changelog | grep -e trireme | sort) \
+    <(rpm -qlp "$2" 2>/dev/null | sed "$files" | sort) || die "the packages differ"
+  ok ".deb and .rpm bring the same files"
+}
+
+# inside runs in the namespace.
+inside() {
+  local tmp=$1 root=$1/root
+  mount -t tmpfs tmpfs "$tmp"
+  mkdir "$tmp"/{up,work,root}
+  mount -t overlay overlay -o "lowerdir=/,upperdir=$tmp/up,workdir=$tmp/work" "$root"
+  mount -t proc proc "$root/proc"
+  mount --rbind /dev "$root/dev"
+  mkdir -p "$root/pk"
+  cp "$2" "$root/pk/new.deb"
+  cp "$3" "$root/pk/new.rpm"
+  cp "$0" "$root/pk/test.sh"
+  chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive bash /pk/test.sh chrooted
+}
+
+# said FILE TEXT: a message for the operator is there.
+said() { grep -qF -- "$2" "$1" || { cat "$1" >&2; die "nothing says: $2"; }; }
+absent() { [[ ! -e $1 ]] || die "$1 is there"; }
+mode() { [[ $(stat -c '%a %U' "$2") == "$1" ]] || die "$2 is $(stat -c '%a %U' "$2"), not $1"; }
+
+chrooted() {
+  cd /pk
+  userdel mysql 2>/dev/null || true
+  rm -rf /etc/trireme /var/lib/trireme
+  # A distribution's server, with an AppArmor profile.
+  mkdir -p /etc/apparmor.d /lib/systemd/system
+  printf '[Service]\nExecStart=/bin/true\n' >/lib/systemd/system/mysql.service
+  touch /etc/apparmor.d/usr.sbin.mysqld
+
+  dpkg -i new.deb >out 2>&1 || { cat out; die "dpkg -i"; }
+  said out "mysql.service of this host is not touched"
+  said out "trireme adopt --dry-run"
+  said out "apparmor_parser"
+  id mysql >/dev/null || die "no user mysql"
+  mode "711 root" /var/lib/trireme
+  [[ -L /etc/systemd/system/multi-user.target.wants/trireme.service ]] || die "the service is not enabled"
+  absent /etc/systemd/system/multi-user.target.wants/trireme-router.service
+  zcat /usr/share/man/man1/trireme-switchover.1.gz | grep -q '^.SH OPTIONS' || die "no man page"
+  bash -c 'source /usr/share/bash-completion/completions/trireme; complete -p trireme' >/dev/null
+  systemd-analyze verify --man=no /lib/systemd/system/trireme.service /lib/systemd/system/trireme-router.service
+  ok "install: files, user, enabled and not started; the distribution's server is named and left alone"
+
+  trireme init --name n1 --host 127.0.0.1 >out
+  said out "systemctl enable --now trireme"
+  grep -q '^os_user = "mysql"' /etc/trireme/trireme.toml || die "mysqld would run as root"
+  absent /var/lib/trireme/trireme.toml
+  mode "711 root" /var/lib/trireme
+  mode "600 root" /var/lib/trireme/secrets.json
+  trireme config check >/dev/null
+  trireme vip release # what ExecStopPost runs, without virtual addresses
+  sum=$(sha256sum /etc/trireme/trireme.toml /var/lib/trireme/*.json)
+  ok "init: settings in /etc/trireme, mysqld as mysql"
+
+  dpkg -i new.deb >out 2>&1
+  said out "Restart one node after the other"
+  [[ $sum == "$(sha256sum /etc/trireme/trireme.toml /var/lib/trireme/*.json)" ]] || die "an upgrade has changed the node"
+  ok "upgrade: nothing is restarted, the node is as it was"
+
+  dpkg -r trireme >out 2>&1
+  said out "stays a member of its cluster"
+  absent /usr/bin/trireme
+  [[ $sum == "$(sha256sum /etc/trireme/trireme.toml /var/lib/trireme/*.json)" ]] || die "a removal has changed the node"
+  dpkg -P trireme >out 2>&1
+  said out "are kept"
+  [[ $sum == "$(sha256sum /etc/trireme/trireme.toml /var/lib/trireme/*.json)" ]] || die "a purge that nobody confirmed has changed the node"
+  absent /etc/systemd/system/multi-user.target.wants/trireme.service
+  ok "remove, and purge without an answer: the node stays"
+
+  dpkg -i new.deb >out 2>&1
+  mode "711 root" /var/lib/trireme
+  echo "trireme trireme/remove-data boolean true" | debconf-set-selections
+  dpkg -P trireme >out 2>&1 || { cat out; die "purge"; }
+  absent /var/lib/trireme
+  absent /etc/trireme
+  ok "purge with a yes: all is gone"
+
+  rpms
+}
+
+# rpms: the same scripts, by another package manager.
+rpms() {
+  local db=(--dbpath /pk/rpmdb)
+  mkdir rpmdb
+  rpm "${db[@]}" --initdb
+  rpm "${db[@]}" -i --nodeps new.rpm >out 2>&1 || { cat out; die "rpm -i"; }
+  said out "mysql.service of this host is not touched"
+  mode "711 root" /var/lib/trireme
+  trireme init --name n1 --host 127.0.0.1 >/dev/null
+  rpm "${db[@]}" -U --force --nodeps new.rpm >out 2>&1
+  said out "Restart one node after the other"
+  [[ -x /usr/bin/trireme ]] || die "an upgrade has removed the program"
+  rpm "${db[@]}" -e trireme >out 2>&1
+  said out "data and settings stay"
+  absent /usr/bin/trireme
+  [[ -e /var/lib/trireme/identity.json && -e /etc/trireme/trireme.toml ]] || die "an .rpm's removal has removed the node"
+  ok ".rpm: install, upgrade, remove; the node stays"
+}
+
+case ${1:-} in
+  inside) shift; inside "$@" ;;
+  chrooted) chrooted ;;
+  *) outside ;;
+esac

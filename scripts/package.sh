@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Builds dist/: a .deb, an .rpm and a tarball for each architecture, the Helm chart, and their checksums.
+#   VERSION         default: the newest tag vX.Y.Z, else 0.0.0~git<day of the commit>.<commit>
+#   PACKAGE_ARCHS   default: this machine's; "amd64 arm64" for both
+#   PACKAGE_CHART   no: without the chart, whose tool takes minutes to build the first time
+# The tools are Go programs of the versions in packaging/*.mod.
+set -euo pipefail
+umask 022
+cd "$(dirname "$0")/.."
+export PATH=$PATH:/usr/local/go/bin
+
+say() { printf 'package.sh: %s\n' "$*" >&2; }
+
+# Dates in the packages are the commit's, so the same commit gives the same files.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+export SOURCE_DATE_EPOCH
+version() {
+  local tag
+  tag=$(git describe --tags --match 'v[0-9]*' --exact-match 2>/dev/null || true)
+  [[ -n $tag ]] && { echo "${tag#v}"; return; }
+  echo "0.0.0~git$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d).$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)"
+}
+VERSION=${VERSION:-$(version)}
+archs=${PACKAGE_ARCHS:-$(go env GOARCH)}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+out=$PWD/dist
+rm -rf "$out"
+mkdir -p "$out"
+
+# stage DIR ARCH: everything that is not in the sources, and what the tarball holds.
+stage() {
+  local dir=$1 arch=$2 f
+  mkdir -p "$dir"/{man,completion,doc,deb}
+  make -s build GOARCH="$arch" BIN="$dir/bin/trireme" LDFLAGS="-s -w" # stacks keep their names and lines
+  # Pages and scripts are made by a binary that runs here.
+  make -s build BIN="$tmp/host/trireme" GOARCH="$(go env GOHOSTARCH)"
+  "$tmp/host/trireme" manual "$dir/man"
+  gzip -9n "$dir"/man/*.1
+  "$tmp/host/trireme" completion bash >"$dir/completion/trireme.bash"
+  "$tmp/host/trireme" completion zsh >"$dir/completion/_trireme"
+  "$tmp/host/trireme" completion fish >"$dir/completion/trireme.fish"
+  cp README.md LICENSE "$dir/doc/"
+  cp -r docs "$dir/doc/docs"
+  # Measurements are read where they were made.
+  rm -rf "$dir"/doc/docs/benchmarks "$dir"/doc/docs/safety/results
+  {
+    printf 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: trireme\n\nFiles: *\n'
+    printf 'Copyright: %s the authors of Trireme and of the modules that docs/dependencies.md names\nLicense: Apache-2.0\n' "$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y)"
+    printf ' On Debian systems the text of the Apache License, version 2.0, is in\n /usr/share/common-licenses/Apache-2.0.\n'
+  } >"$dir/deb/copyright"
+  printf 'trireme (%s) unstable; urgency=medium\n\n  * What has changed is in the history of the sources.\n\n -- The Trireme project <trireme@localhost.localdomain>  %s\n' \
+    "$VERSION" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$dir/deb/changelog.gz"
+  find "$dir" -type d -exec chmod 755 {} +
+  find "$dir" -type f ! -path '*/bin/*' -exec chmod 644 {} +
+}
+
+# tarball DIR ARCH: the same for a host without a package manager of these two kinds.
+tarball() {
+  local name=trireme-$VERSION-linux-$2
+  local root=$tmp/tar/$name
+  mkdir -p "$root"
+  cp -r "$1"/bin "$1"/man "$1"/completion "$1"/doc/. "$root"
+  mkdir "$root/systemd"
+  cp packaging/*.service packaging/trireme.tmpfiles "$root/systemd/"
+  tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$tmp/tar" -c "$name" | gzip -9n >"$out/$name.tar.gz"
+}
+
+# chart: linted and rendered before it is packed.
+chart() {
+  local helm=(go tool -modfile=packaging/helm.mod helm)
+  say "lint and render the chart (the first time builds helm)"
+  "${helm[@]}" lint packaging/helm/trireme >&2
+  "${helm[@]}" template db packaging/helm/trireme >"$tmp/rendered.yaml"
+  "${helm[@]}" package packaging/helm/trireme --destination "$out" >&2
+}
+
+for arch in $archs; do
+  say "trireme $VERSION for $arch"
+  STAGE=$tmp/$arch
+  stage "$STAGE" "$arch"
+  export STAGE VERSION ARCH=$arch
+  for kind in deb rpm; do
+    go tool -modfile=packaging/nfpm.mod nfpm package --config packaging/nfpm.yaml --packager "$kind" --target "$out/" >&2
+  done
+  tarball "$STAGE" "$arch"
+done
+[[ ${PACKAGE_CHART:-yes} == no ]] || chart
+(cd "$out" && sha256sum -- * >SHA256SUMS)
+ls -l "$out" >&2
