@@ -71,7 +71,7 @@ chart() {
   local helm=(go tool -modfile=packaging/helm.mod helm)
   say "lint and render the chart (the first time builds helm)"
   "${helm[@]}" lint packaging/helm/trireme >&2
-  "${helm[@]}" template db packaging/helm/trireme >"$tmp/rendered.yaml"
+  "${helm[@]}" template db packaging/helm/trireme --kube-version 1.33.0 >"$tmp/rendered.yaml"
   "${helm[@]}" package packaging/helm/trireme --destination "$out" >&2
 }
 
