@@ -57,7 +57,7 @@ func TestServiceManager(t *testing.T) {
 	client := api.NewClient(url, "", nil)
 	defer client.Close()
 	var pid int
-	eventually(t, healLimit, "no leader", func() error {
+	eventually(t, createTime, "no leader", func() error {
 		v, err := client.Cluster(t.Context())
 		if err != nil || v.Leader == "" {
 			return errors.Join(err, errors.New("nobody leads"))
@@ -123,7 +123,7 @@ func (s notifySocket) drain() {
 // await waits until something that begins so is said.
 func (s notifySocket) await(prefix string) {
 	s.t.Helper()
-	for deadline := time.Now().Add(healLimit); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(createTime); time.Now().Before(deadline); {
 		if strings.HasPrefix(s.next(time.Until(deadline)), prefix) {
 			return
 		}
