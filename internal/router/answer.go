@@ -159,7 +159,7 @@ func (a *answer) begin(b []byte) (used int, err error) {
 
 // step moves on by a packet that begins with p.
 func (a *answer) step(p []byte) error {
-	if a.state == expectSkipped {
+	if a.state == expectSkipped && (len(p) == 0 || p[0] != 0xff) {
 		a.skipped()
 		return nil
 	}

@@ -1,11 +1,13 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -44,27 +46,42 @@ func (s *session) look() error {
 	if l == nil {
 		return nil
 	}
-	said := []byte(nil)
+	said, seen := []byte(nil), s.r.views.Load()
 	ended := l.cut.Load()
 	if !ended {
 		said, ended = s.peek()
 	}
 	switch {
 	case !ended && said == nil:
+		s.seen = seen
 		return nil
-	case said != nil: // mysqld says why it closes: its time-outs
+	case said != nil && !shutsDown(said): // mysqld says why it closes: its time-outs
 		_, _ = s.client.Write(said)
 		return errEnd
 	}
-	if !l.cut.Load() && s.r.views.Load() == s.seen && !s.r.awaitNews(s.seen, lostGrace) {
-		return errEnd // somebody closed this one connection
+	if s.closedAlone(l) {
+		return errEnd
 	}
 	if s.state.reason != "" {
-		s.tell(0, s.notPortable())
+		s.tell(s.notPortable())
 		return errEnd
 	}
 	s.drop()
 	return nil
+}
+
+// closedAlone says that somebody has closed this one connection, with KILL mostly: no view explains its end.
+func (s *session) closedAlone(l *link) bool {
+	return !l.cut.Load() && s.r.views.Load() == s.seen && !s.r.awaitNews(s.seen, lostGrace)
+}
+
+// shutsDown says that a server's last words are that it shuts down.
+func shutsDown(packet []byte) bool {
+	if len(packet) <= mysqlwire.HeaderLen || !mysqlwire.IsERR(packet[mysqlwire.HeaderLen:]) {
+		return false
+	}
+	e, err := mysqlwire.ParseERR(packet[mysqlwire.HeaderLen:])
+	return err == nil && e.Code == mysqlwire.CodeServerShutdown
 }
 
 // peek asks the server's socket, without waiting, whether anything came while nothing was asked.
@@ -99,16 +116,36 @@ func (s *session) drop() {
 	}
 }
 
-// lostTransaction tells the client that what it had begun is gone.
+// lostTransaction tells the client that what it had begun is gone. It does so once there is a command that has an answer.
 func (s *session) lostTransaction() error {
+	if silent(s.buf[s.r0+4]) {
+		return s.answerError(nil)
+	}
+	said := rolledBack()
+	if s.state.unsure {
+		said = unknown("a statement failed and then the server changed: whether that statement has committed the open transaction is not known")
+	}
 	s.forgetTransaction()
-	s.r.count(s.port, func(p *PortStats) { p.RolledBack++ })
-	return s.answerError(rolledBack())
+	if s.r1-s.r0 >= 9 && s.buf[s.r0+4] == comStmtExecute {
+		s.state.told(s.state.prepared[getID(s.buf[s.r0+5:])])
+	}
+	s.countLost(said)
+	return s.answerError(said)
+}
+
+func (s *session) countLost(said *mysqlwire.ServerError) {
+	s.r.count(s.port, func(p *PortStats) {
+		if said.Code == mysqlwire.CodeDeadlock {
+			p.RolledBack++
+		} else {
+			p.Unknown++
+		}
+	})
 }
 
 func (s *session) forgetTransaction() {
 	s.state.status &^= mysqlwire.StatusInTransaction
-	s.state.once = false
+	s.state.once, s.state.unsure = false, false
 	s.state.moved()
 }
 
@@ -117,50 +154,56 @@ func rolledBack() *mysqlwire.ServerError {
 		Message: "Trireme: the server changed and the transaction was rolled back; repeat it"}
 }
 
+func unknown(text string) *mysqlwire.ServerError {
+	return &mysqlwire.ServerError{Code: mysqlwire.CodeServerUnavailable, State: "08007", Message: "Trireme: " + text}
+}
+
 // lost answers a command whose server was lost while it was under way. a is nil when it was not sent.
 func (s *session) lost(j *job, a *answer) error {
 	l := s.link
+	if s.closedAlone(l) {
+		return errEnd
+	}
 	sent := Sent{Node: l.target.Name, Epoch: l.target.Epoch, Thread: s.thread, Commit: j.commit}
 	s.drop()
 	j.over = true
-	seq := byte(1)
-	if a != nil {
-		if !a.whole() {
-			return errEnd // in the middle of a packet: nothing can be said
+	switch {
+	case a == nil:
+		if silent(j.command) {
+			return s.answerError(nil)
 		}
-		if a.began() {
-			seq = a.seq + 1
-		}
-	}
-	if a == nil {
 		if err := s.discard(); err != nil {
 			return err
 		}
-	}
-	if s.state.mark(j.effect.reason); s.state.reason != "" {
-		s.tell(seq, s.notPortable())
-		return errEnd
-	}
-	if silent(j.command) {
-		s.forgetTransaction()
-		return nil
+	case !a.whole():
+		return errEnd // in the middle of a packet: nothing can be said
 	}
 	said := rolledBack()
-	if a != nil && j.effect.mayCommit(j.sinceTrx, j.autocommit) {
-		said = s.outcome(j, a, sent)
+	if a != nil && j.command != comStmtPrepare {
+		s.state.mark(j.effect.reason)
+		if j.effect.mayCommit(j.sinceTrx, j.autocommit) {
+			said = s.outcome(j, a, sent)
+		}
 	}
 	s.forgetTransaction()
-	if said == nil {
-		return s.write(mysqlwire.AppendPacket(nil, seq, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: s.state.status})))
-	}
-	s.r.count(s.port, func(p *PortStats) {
-		if said.Code == mysqlwire.CodeDeadlock {
-			p.RolledBack++
-		} else {
-			p.Unknown++
+	s.state.told(j.stmt)
+	switch {
+	case said == nil:
+		const kept = mysqlwire.StatusAutocommit | statusNoBackslash // of flags that announce more in the packet none is true
+		ok := mysqlwire.AppendOK(nil, mysqlwire.OK{Status: s.state.status & kept})
+		if err := s.write(mysqlwire.AppendPacket(nil, s.next, ok)); err != nil {
+			return err
 		}
-	})
-	return s.tell(seq, said)
+	case s.state.reason != "" && !committed(said):
+		s.tell(s.notPortable())
+	default:
+		s.countLost(said)
+		s.tell(said)
+	}
+	if s.state.reason != "" {
+		return errEnd
+	}
+	return nil
 }
 
 // outcome words what became of a statement that may have been committed; nil: it was, and an OK says all about it.
@@ -171,17 +214,20 @@ func (s *session) outcome(j *job, a *answer, sent Sent) *mysqlwire.ServerError {
 		known = o.Outcome(ctx, sent)
 		cancel()
 	}
-	text := "the outcome of this statement is not known: the server changed while it was under way; look before you repeat it"
 	switch {
 	case known == OutcomeNotCommitted:
 		return rolledBack()
 	case known == OutcomeCommitted && j.effect.verb == verbCommit && !a.began():
 		return nil
 	case known == OutcomeCommitted:
-		text = "this statement was committed; its result was lost with the server. Do not repeat it"
+		return unknown(committedText)
 	}
-	return &mysqlwire.ServerError{Code: mysqlwire.CodeServerUnavailable, State: "08007", Message: "Trireme: " + text}
+	return unknown("the outcome of this statement is not known: the server changed while it was under way; look before you repeat it")
 }
+
+const committedText = "this statement was committed; its result was lost with the server. Do not repeat it"
+
+func committed(e *mysqlwire.ServerError) bool { return strings.HasSuffix(e.Message, committedText) }
 
 // notPortable tells why a session ends.
 func (s *session) notPortable() *mysqlwire.ServerError {
@@ -192,21 +238,30 @@ func (s *session) notPortable() *mysqlwire.ServerError {
 
 // cannot ends a session that turns out not to be portable only now.
 func (s *session) cannot() error {
-	s.tell(1, s.notPortable())
+	s.tell(s.notPortable())
 	return errEnd
 }
 
-// answerError answers the command in buf with an error of the router's own.
+// answerError answers the command in buf with an error of the router's own, unless it is one without an answer: parameters that are not
+// sent then are missed when the statement is executed.
 func (s *session) answerError(e *mysqlwire.ServerError) error {
 	c := s.buf[s.r0+4]
+	if silent(c) && s.r1-s.r0 >= 9 {
+		id := getID(s.buf[s.r0+5:])
+		if c == comStmtClose {
+			s.state.close(id)
+		} else if st := s.state.prepared[id]; st != nil {
+			st.missing = true
+		}
+	}
 	if err := s.discard(); err != nil || silent(c) {
 		return err
 	}
-	return s.tell(1, e)
+	return s.tell(e)
 }
 
-func (s *session) tell(seq byte, e *mysqlwire.ServerError) error {
-	return s.write(mysqlwire.AppendPacket(nil, seq, mysqlwire.AppendERR(nil, e)))
+func (s *session) tell(e *mysqlwire.ServerError) error {
+	return s.write(mysqlwire.AppendPacket(nil, s.next, mysqlwire.AppendERR(nil, e)))
 }
 
 func (s *session) write(p []byte) error {
@@ -236,17 +291,43 @@ func (s *session) resume() (refused *mysqlwire.ServerError, err error) {
 			return nil, nil
 		}
 		s.drop()
-		if server, ok := errors.AsType[*mysqlwire.ServerError](err); ok && server.Code != mysqlwire.CodeServerShutdown {
-			_ = s.answerError(&mysqlwire.ServerError{Code: mysqlwire.CodeServerShutdown, State: "08S01",
-				Message: "Trireme: this session could not be carried over to another server: " + server.Error()})
-			return nil, errEnd
+		if !passes(err) {
+			return nil, errors.Join(s.answerError(&mysqlwire.ServerError{Code: mysqlwire.CodeServerShutdown, State: "08S01",
+				Message: "Trireme: this session could not be carried over to another server: " + err.Error()}), errEnd)
 		}
 		s.r.cfg.Logger.Debug("router: a session was not carried over yet", "node", l.target.Name, "error", err)
 		if !s.r.pause(retryPause) {
 			return nil, errEnd
 		}
+		if server, ok := errors.AsType[*mysqlwire.ServerError](err); ok && ctx.Err() != nil {
+			return server, nil
+		}
 	}
 }
+
+// passes says whether what keeps a session from going on at a server may be over in a moment: the server ends, or is full.
+func passes(err error) bool {
+	if server, ok := errors.AsType[*mysqlwire.ServerError](err); ok {
+		switch server.Code {
+		case mysqlwire.CodeServerShutdown, mysqlwire.CodeTooManyConns, erTooManyUserConnections, erUserLimitReached, erOfflineMode:
+			return true
+		}
+		return false
+	}
+	for _, never := range []error{mysqlwire.ErrMalformed, mysqlwire.ErrSequence, mysqlwire.ErrTooLarge, mysqlwire.ErrAuthPlugin, errAnswer} {
+		if errors.Is(err, never) {
+			return false
+		}
+	}
+	return true
+}
+
+// Errors of a server that has no room for another session now.
+const (
+	erTooManyUserConnections = 1203
+	erUserLimitReached       = 1226
+	erOfflineMode            = 3032
+)
 
 // rebuild logs in and repeats what the session has set.
 func (s *session) rebuild(ctx context.Context, l *link) error {
@@ -268,7 +349,7 @@ func (s *session) rebuild(ctx context.Context, l *link) error {
 		_ = l.server.SetDeadline(deadline)
 		defer func() { _ = l.server.SetDeadline(time.Time{}) }()
 	}
-	status := ok.Status
+	status := ok.Status | mysqlwire.StatusAutocommit // as behind the first login
 	for _, payload := range s.repeat() {
 		if status, err = s.exec(conn, payload); err != nil {
 			return fmt.Errorf("%.80s: %w", payload[1:], err)
@@ -287,6 +368,9 @@ func (s *session) rebuild(ctx context.Context, l *link) error {
 // repeat is the commands that make the state anew.
 func (s *session) repeat() (commands [][]byte) {
 	st := &s.state
+	if st.cleared {
+		commands = append(commands, []byte{comResetConnection})
+	}
 	if st.options != nil {
 		commands = append(commands, st.options)
 	}
@@ -296,12 +380,21 @@ func (s *session) repeat() (commands [][]byte) {
 	if st.insertID != 0 {
 		commands = append(commands, s.query("SET last_insert_id = "+strconv.FormatUint(st.insertID, 10)))
 	}
-	if len(st.schema) > 0 && st.schema[0] == comQuery {
-		return append(commands, s.query(string(st.schema[1:])))
-	} else if st.schema != nil {
-		commands = append(commands, st.schema)
+	if st.schema != nil {
+		commands = append(commands, s.use(st.schema))
 	}
 	return commands
+}
+
+// use is the command that makes a schema the present one: state.schema, or nil for the login's.
+func (s *session) use(schema []byte) []byte {
+	switch {
+	case schema == nil:
+		return append([]byte{comInitDB}, s.login.response.Database...)
+	case schema[0] == comQuery:
+		return s.query(string(schema[1:]))
+	}
+	return schema
 }
 
 func (s *session) query(text string) []byte {
@@ -332,9 +425,44 @@ func (s *session) exec(conn *mysqlwire.Conn, payload []byte) (uint16, error) {
 	return mysqlwire.Status(p, !s.legacy && len(p) >= 7)
 }
 
-// prepareAgain prepares a statement at the present server, when it is used there for the first time.
+// prepareAgain prepares a statement at the present server, when it is used there for the first time. It keeps the schema that it was
+// prepared in; under another character set or sql_mode it might become another statement.
 func (s *session) prepareAgain(st *prepared) (*mysqlwire.ServerError, error) {
+	if st.dialect != s.state.dialect {
+		s.state.mark("a prepared statement that is older than its sql_mode or character set")
+		return nil, errNotPortable
+	}
 	conn := mysqlwire.NewConn(s.server, mysqlwire.DefaultMaxPacket)
+	// Without a schema of its own it names one for each table, and any will do.
+	elsewhere := !bytes.Equal(st.schema, s.state.schema) && (st.schema != nil || s.login.response.Database != "")
+	if elsewhere {
+		if _, err := s.exec(conn, s.use(st.schema)); err != nil {
+			return asRefused(err)
+		}
+	}
+	refused, err := s.prepareOn(conn, st)
+	if elsewhere && err == nil {
+		if _, err = s.exec(conn, s.use(s.state.schema)); err != nil {
+			s.state.mark("a schema that is gone")
+			return nil, errNotPortable
+		}
+	}
+	return refused, err
+}
+
+// errNotPortable: the session cannot go on at this server, for the reason in its state.
+var errNotPortable = errors.New("session cannot be carried over")
+
+// asRefused takes a server's own error out of the connection's.
+func asRefused(err error) (*mysqlwire.ServerError, error) {
+	if server, ok := errors.AsType[*mysqlwire.ServerError](err); ok {
+		return server, nil
+	}
+	return nil, err
+}
+
+func (s *session) prepareOn(conn *mysqlwire.Conn, st *prepared) (*mysqlwire.ServerError, error) {
+	conn.ResetSequence()
 	if err := conn.WritePacket(append([]byte{comStmtPrepare}, st.text...)); err != nil {
 		return nil, err
 	}

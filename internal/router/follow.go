@@ -148,14 +148,10 @@ const roundPause = 5 * time.Second
 func (r *Router) rounds() {
 	for r.pause(roundPause) {
 		r.mu.Lock()
-		all := make([]*session, 0, len(r.followed))
 		for s := range r.followed {
-			all = append(all, s)
+			s.ring() // with mu held: one that is not followed any more must not be rung
 		}
 		r.mu.Unlock()
-		for _, s := range all {
-			s.ring()
-		}
 	}
 }
 

@@ -35,10 +35,12 @@ type probe struct {
 }
 
 // peek looks at the server's socket without waiting or taking anything from it. It is for the session's goroutine.
-func (l *link) peek() (n int, err error) {
-	p := &l.probe
+func (l *link) peek() (n int, err error) { return l.probe.peek(l.server) }
+
+// peek looks at a socket, the same each time: n is 0 without an error when its other side has ended.
+func (p *probe) peek(c *net.TCPConn) (n int, err error) {
 	if p.raw == nil {
-		if p.raw, err = l.server.SyscallConn(); err != nil {
+		if p.raw, err = c.SyscallConn(); err != nil {
 			return 0, err
 		}
 		p.f = func(fd uintptr) bool {

@@ -152,7 +152,7 @@ func (l *login) pass(p []byte) error {
 		}
 		l.plugin, l.nonce, l.known = s.Plugin, s.Nonce, false
 	} else {
-		l.plugin = "" // another factor, or a plugin's own talk
+		l.plugin, l.known = "", false // another factor, or a plugin's own talk
 	}
 	if err := l.client.WritePacket(p); err != nil {
 		return err
@@ -271,4 +271,15 @@ func (l *login) unseal() (string, error) {
 }
 
 // portable says whether this session could log in elsewhere.
-func (l *login) portable() bool { return l.known && l.response.Capabilities&unportable == 0 }
+func (l *login) portable() bool {
+	return l.known && l.response.Capabilities&unportable == 0 && !unsafeCollation(l.response.Collation)
+}
+
+// unsafeCollation says that a collation's character set is one of unsafeCharsets.
+func unsafeCollation(id byte) bool {
+	switch id {
+	case 1, 84, 13, 88, 28, 87, 95, 96, 248, 249, 250: // big5, sjis, gbk, cp932, gb18030
+		return true
+	}
+	return false
+}

@@ -1,5 +1,7 @@
 package router
 
+import "strings"
+
 // scanner reads the text of a statement, in as many parts as it comes, for what it may leave behind in a session. It knows quotes,
 // comments and words, and no grammar: when in doubt a session cannot be carried over. What a routine or a trigger does is not seen.
 type scanner struct {
@@ -11,6 +13,10 @@ type scanner struct {
 	prev    byte // byte before, in plain text
 	dashes  int  // just read
 	at      bool // one @ was just read
+	sysvar  bool // two @ were just read
+	dot     bool // a dot was just read: the next word is the second part of a name
+	version bool // within /*!, which the server may pass over
+	value   bool // SET: behind a =, up to the next comma
 	word    [16]byte
 	n       int  // letters of the word that is being read; more than fit count, and are dropped
 	ended   bool // nothing of a next statement has been read behind a semicolon
@@ -24,6 +30,10 @@ type scanner struct {
 	calls   bool   // may write although it reads
 	global  bool   // SET of what does not belong to the session
 	sets    bool   // one of the statements is SET or USE
+	reads   bool   // SET of a value that is worked out from other state
+	wraps   bool   // begins with a word that another statement may follow
+	load    bool   // begins with LOAD
+	doubt   bool   // the first word stands in a version comment: it may be another one
 }
 
 type scanMode int
@@ -50,7 +60,7 @@ const (
 	verbCommit
 	verbSet
 	verbUse
-	verbShow // SHOW, DESCRIBE: never commits
+	verbShow // never commits
 )
 
 func (s *scanner) write(p []byte) {
@@ -87,10 +97,9 @@ func (s *scanner) other(c byte) {
 			s.mode = scanPlain
 		}
 	case scanOpening:
-		if s.mode = scanComment; c == '!' {
-			s.mode = scanVersion
+		if s.mode, s.prev = scanComment, c; c == '!' {
+			s.mode, s.prev, s.version = scanVersion, 0, true
 		}
-		s.prev = 0
 	case scanVersion: // what follows the number is executed
 		if c < '0' || c > '9' {
 			s.mode, s.prev = scanPlain, 0
@@ -112,9 +121,15 @@ func (s *scanner) plain(c byte) {
 	s.endWord()
 	prev := s.prev
 	s.prev = c
+	s.version = s.version && !(prev == '*' && c == '/')
 	if s.at && c != '@' {
 		s.at = false
 		s.mark("user variables (@x)")
+	}
+	s.sysvar = s.sysvar && c <= ' '
+	s.dot = s.dot && (c <= ' ' || c == '/' || c == '*' || c == '-' || c == '#') // a comment may stand there
+	if s.verb == verbSet {
+		s.assign(c)
 	}
 	if c == '-' {
 		s.dashes++
@@ -136,7 +151,10 @@ func (s *scanner) plain(c byte) {
 		s.mode = scanOpening
 	case c == '@':
 		s.begin()
+		s.sysvar = s.at
 		s.at = !s.at
+	case c == '.':
+		s.dot, s.last = true, true
 	case c == ';':
 		s.ended = true
 	case c == '(':
@@ -145,6 +163,25 @@ func (s *scanner) plain(c byte) {
 		s.last = true
 	case c != '/' && c != '*':
 		s.last = true
+	}
+}
+
+// assign looks at a byte of a SET outside of words and quotes.
+func (s *scanner) assign(c byte) {
+	switch c {
+	case '=':
+		s.value = true
+	case ',':
+		s.value = false
+		if s.global {
+			s.mark("SET of global and session variables in one statement")
+		}
+	case '(':
+		s.reads = true
+	case '@':
+		s.reads = s.reads || s.value
+	case '`':
+		s.mark("SET with a quoted name")
 	}
 }
 
@@ -188,9 +225,20 @@ func (s *scanner) endWord() {
 	w := s.word[:min(s.n, len(s.word))]
 	s.n = 0
 	s.words++
-	s.last = harmless(w)
+	s.last = harmless(w) && !s.dot
+	sysvar := s.sysvar
+	s.dot, s.sysvar = false, false
 	if s.words == 1 {
+		s.doubt = s.doubt || s.version
 		s.statement(w)
+	}
+	switch s.verb {
+	case verbSet:
+		s.setWord(string(w), sysvar)
+	case verbCommit:
+		if s.words > 1 && string(w) != "WORK" { // AND CHAIN begins another transaction
+			s.verb = verbOther
+		}
 	}
 	switch string(w) {
 	case "TEMPORARY":
@@ -199,16 +247,38 @@ func (s *scanner) endWord() {
 		s.mark("user locks")
 	case "SQL_CALC_FOUND_R":
 		s.once = true
-	case "GLOBAL", "PERSIST", "PERSIST_ONLY":
-		s.global = true
 	case "INTO":
 		s.calls = true
-	case "TRANSACTION":
-		s.once = s.once || s.verb == verbSet && s.words == 2
-	case "PASSWORD":
-		if s.verb == verbSet && s.words == 2 {
-			s.mark("SET PASSWORD")
+	case "INSERT", "UPDATE", "DELETE", "REPLACE":
+		s.calls = s.calls || s.wraps
+	case "DATA", "XML":
+		if s.load && s.words == 2 && !s.several {
+			s.verb = verbWrite
 		}
+	}
+}
+
+// setWord looks at a word of a SET behind the first; sysvar: it stands behind @@.
+func (s *scanner) setWord(w string, sysvar bool) {
+	switch w {
+	case "GLOBAL", "PERSIST", "PERSIST_ONLY":
+		if s.words == 2 {
+			s.global = true
+		} else if !s.value {
+			s.mark("SET of global and session variables in one statement")
+		}
+	case "TRANSACTION":
+		s.once = s.once || s.words == 2
+	case "TRANSACTION_ISOL", "TRANSACTION_READ": // without SESSION
+		if sysvar {
+			s.mark("@@transaction_… for the next transaction")
+		}
+	case "PASSWORD", "DEFAULT": // SET DEFAULT ROLE
+		if s.words == 2 {
+			s.mark("SET " + w)
+		}
+	case "GTID_NEXT", "INSERT_ID", "LAST_INSERT_ID", "IDENTITY", "PSEUDO_THREAD_ID", "SQL_LOG_BIN", "RAND_SEED1", "RAND_SEED2", "COMPLETION_TYPE":
+		s.mark(strings.ToLower(w))
 	}
 }
 
@@ -216,18 +286,22 @@ func (s *scanner) endWord() {
 func (s *scanner) statement(w []byte) {
 	v := verbOther
 	switch string(w) {
-	case "SELECT", "TABLE", "VALUES", "WITH", "EXPLAIN", "DO":
+	case "SELECT", "TABLE", "VALUES", "DO":
 		v = verbRead
+	case "WITH", "EXPLAIN", "DESC", "DESCRIBE":
+		v, s.wraps = verbRead, true
 	case "INSERT", "UPDATE", "DELETE", "REPLACE":
 		v = verbWrite
 	case "BEGIN", "START":
 		v = verbBegin
-	case "ROLLBACK", "SAVEPOINT":
+	case "ROLLBACK", "SAVEPOINT", "RELEASE":
 		v = verbRollback
 	case "COMMIT":
 		v = verbCommit
-	case "SHOW", "DESC", "DESCRIBE":
+	case "SHOW":
 		v = verbShow
+	case "LOAD":
+		s.load = true
 	case "SET":
 		v, s.sets = verbSet, true
 	case "USE":
@@ -263,10 +337,12 @@ type effect struct {
 	once    bool
 	calls   bool
 	global  bool
+	reads   bool
+	doubt   bool
 }
 
 func (s *scanner) effect() effect {
-	e := effect{verb: s.verb, reason: s.reason, several: s.several, once: s.once, calls: s.calls, global: s.global}
+	e := effect{verb: s.verb, reason: s.reason, several: s.several, once: s.once, calls: s.calls, global: s.global, reads: s.reads, doubt: s.doubt}
 	if s.at {
 		e.reason = "user variables (@x)"
 	}
@@ -275,6 +351,9 @@ func (s *scanner) effect() effect {
 
 // mayCommit says whether a statement whose answer was lost may have been committed, by the state of the session before it.
 func (e effect) mayCommit(inTransaction, autocommit bool) bool {
+	if e.doubt {
+		return true
+	}
 	switch e.verb {
 	case verbShow, verbUse, verbBegin, verbRollback:
 		return e.several || e.verb == verbBegin && inTransaction // BEGIN commits what is open
@@ -284,7 +363,7 @@ func (e effect) mayCommit(inTransaction, autocommit bool) bool {
 		}
 		return !inTransaction && autocommit && (e.verb == verbWrite || e.calls)
 	case verbSet:
-		return e.several || inTransaction // autocommit=1 commits what is open
+		return e.several || inTransaction || autocommit && e.calls // autocommit=1 commits what is open
 	}
 	return true
 }

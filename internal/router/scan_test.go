@@ -14,6 +14,8 @@ func scanned(text string) effect {
 	return s.effect()
 }
 
+const mixedSet = "SET of global and session variables in one statement"
+
 func TestScan(t *testing.T) {
 	for text, want := range map[string]effect{
 		"SELECT 1":                     {verb: verbRead},
@@ -29,10 +31,41 @@ func TestScan(t *testing.T) {
 		"SELECT @`x`":                  {verb: verbRead, reason: "user variables (@x)"},
 		"SELECT @":                     {verb: verbRead, reason: "user variables (@x)"},
 		"SELECT GET_LOCK('a', 1)":      {verb: verbRead, reason: "user locks", calls: true},
-		"/*!40101 SET NAMES utf8 */":   {verb: verbSet},
-		"/*!50003 SET @x = 1 */;":      {verb: verbSet, reason: "user variables (@x)"},
+		"/*!40101 SET NAMES utf8 */":   {verb: verbSet, doubt: true},
+		"/*!50003 SET @x = 1 */;":      {verb: verbSet, reason: "user variables (@x)", doubt: true},
 		"SET @@autocommit = 0":         {verb: verbSet},
 		"SET GLOBAL a = 1":             {verb: verbSet, global: true},
+		"SET a = @@GLOBAL.a":           {verb: verbSet, reads: true},
+		"SET a = CONCAT(b, 'x')":       {verb: verbSet, reads: true},
+		"SET a = f(1)":                 {verb: verbSet, reads: true, calls: true},
+		"SET GLOBAL a = 1, SESSION b":  {verb: verbSet, global: true, reason: mixedSet},
+		"SET a = 1, PERSIST b = 2":     {verb: verbSet, reason: mixedSet},
+		"SET @@GLOBAL.a = 1, @@b = 2":  {verb: verbSet, global: true, reason: mixedSet},
+		"SET @@transaction_isolation":  {verb: verbSet, reason: "@@transaction_… for the next transaction"},
+		"SET transaction_isolation":    {verb: verbSet},
+		"SET @@SESSION.transaction_is": {verb: verbSet},
+		"SET `autocommit` = 1":         {verb: verbSet, reason: "SET with a quoted name"},
+		"SET GTID_NEXT = 'AUTOMATIC'":  {verb: verbSet, reason: "gtid_next"},
+		"SET DEFAULT ROLE r TO u":      {verb: verbSet, reason: "SET DEFAULT"},
+		"SET ROLE r":                   {verb: verbSet},
+		"SET completion_type = 1":      {verb: verbSet, reason: "completion_type"},
+		"COMMIT WORK;":                 {verb: verbCommit},
+		"COMMIT AND CHAIN":             {verb: verbOther},
+		"COMMIT RELEASE":               {verb: verbOther},
+		"RELEASE SAVEPOINT a":          {verb: verbRollback},
+		"LOAD DATA LOCAL INFILE 'x'":   {verb: verbWrite},
+		"LOAD INDEX INTO CACHE t":      {verb: verbOther, calls: true},
+		"WITH a AS (SELECT 1) SELECT":  {verb: verbRead},
+		"WITH a AS (SELECT 1) DELETE":  {verb: verbRead, calls: true},
+		"EXPLAIN ANALYZE UPDATE t SET": {verb: verbRead, calls: true},
+		"DESC ANALYZE SELECT f()":      {verb: verbRead, calls: true},
+		"SELECT d.count(1)":            {verb: verbRead, calls: true},
+		"/**/ SELECT 1 /***/ + @x":     {verb: verbRead, reason: "user variables (@x)"},
+		"SELECT 1 /*/ @x":              {verb: verbRead},
+		"SELECT d./**/now()":           {verb: verbRead, calls: true},
+		"SELECT `d`.concat ('x')":      {verb: verbRead, calls: true},
+		"SELECT t.*, COUNT(*) FROM t":  {verb: verbRead},
+		"SELECT t.id IN (1), d.a, (1)": {verb: verbRead},
 		"SET TRANSACTION READ ONLY":    {verb: verbSet, once: true},
 		"SET SESSION TRANSACTION READ": {verb: verbSet},
 		"CREATE TEMPORARY TABLE t":     {verb: verbOther, reason: "temporary tables"},
@@ -47,6 +80,32 @@ func TestScan(t *testing.T) {
 	} {
 		if got := scanned(text); got != want {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
+	}
+}
+
+// What commits by itself may have been committed, whatever word it begins with.
+func TestMayCommit(t *testing.T) {
+	for text, want := range map[string][3]bool{ // by itself, within a transaction, with autocommit=0
+		"WITH a AS (SELECT 1) DELETE FROM t WHERE i IN (SELECT * FROM a)": {true, false, false},
+		"with a as (select 1) update t, a set v = 1":                      {true, false, false},
+		"SELECT app.count(1)":                     {true, false, false},
+		"DESCRIBE ANALYZE SELECT f()":             {true, false, false},
+		"SET sql_mode = f()":                      {true, true, false},
+		"SET autocommit = 1":                      {false, true, false},
+		"LOAD DATA LOCAL INFILE 'x' INTO TABLE t": {true, false, false},
+		"LOAD INDEX INTO CACHE t":                 {true, true, true},
+		"RELEASE SAVEPOINT a":                     {false, false, false},
+		"COMMIT AND CHAIN":                        {true, true, true},
+		"/*!999999 SHOW */ DELETE FROM t":         {true, true, true},
+		"BEGIN":                                   {false, true, false},
+		"DROP TABLE t":                            {true, true, true},
+		"SELECT 1; DELETE FROM t":                 {true, true, true},
+		"SELECT 1 FROM t WHERE (a = 1)":           {false, false, false},
+	} {
+		e := scanned(text)
+		if got := [3]bool{e.mayCommit(false, true), e.mayCommit(true, true), e.mayCommit(false, false)}; got != want {
+			t.Errorf("%s: %v, want %v", text, got, want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"trireme/internal/mysqlwire"
@@ -31,7 +32,8 @@ type session struct {
 	server net.Conn // link's, or TLS on it
 	login  *login
 	thread uint32 // connection id at the present server
-	seen   uint64 // router's views when the present server was chosen
+	seen   uint64 // router's views when the present server was last found in order
+	next   byte   // number of the packet with which the router would speak to the client now
 	legacy bool   // EOF packets instead of CLIENT_DEPRECATE_EOF's
 	attrs  bool   // CLIENT_QUERY_ATTRIBUTES
 	active bool   // counted in Router.active
@@ -48,7 +50,7 @@ func newSession(r *Router, l *link, in *login, client, server net.Conn) *session
 	caps := in.response.Capabilities
 	return &session{r: r, port: l.port, tcp: l.client, client: client, link: l, server: server, login: in, thread: in.greeting.ConnectionID,
 		seen: r.views.Load(), legacy: caps&mysqlwire.CapDeprecateEOF == 0, attrs: caps&mysqlwire.CapQueryAttributes&in.greeting.Capabilities != 0,
-		state: state{status: in.status}}
+		state: state{status: in.status | mysqlwire.StatusAutocommit}} // init_connect may have changed it since: the worse is taken
 }
 
 // ring makes the session look at its server, if it waits for its client.
@@ -108,9 +110,16 @@ func (s *session) run() {
 	}
 }
 
+// header reads the header of the client's packet in buf.
+func (s *session) header() (length int) {
+	length, seq := mysqlwire.ParseHeader(s.buf[s.r0:])
+	s.next = seq + 1
+	return length
+}
+
 // command carries out the command whose first bytes are in buf.
 func (s *session) command() error {
-	length, _ := mysqlwire.ParseHeader(s.buf[s.r0:])
+	length := s.header()
 	c := s.buf[s.r0+4]
 	switch {
 	case length == 0:
@@ -143,9 +152,8 @@ func (s *session) command() error {
 
 // settle ends a command: a session at a boundary may be parked again.
 func (s *session) settle(err error) error {
-	if s.state.reason != "" {
-		s.tied.Store(true)
-	}
+	s.tied.Store(s.state.reason != "")
+	s.next = 0
 	if s.active && (s.state.reason != "" || s.state.boundary()) {
 		s.leave()
 	}
@@ -154,28 +162,50 @@ func (s *session) settle(err error) error {
 
 // find makes sure of a server for the next command. If it finds none without an error the client was told why, and the session goes on.
 func (s *session) find() (found bool, err error) {
-	boundary := s.state.boundary()
+	c := s.buf[s.r0+4]
+	boundary, waited := s.state.boundary(), false
 	if boundary && s.state.reason == "" {
+		waited = s.r.holding.Load()
 		if refused := s.enter(); refused != nil {
 			return false, s.answerError(refused)
 		}
 	}
 	if s.link != nil {
-		if err := s.look(); err != nil || s.link != nil {
-			return true, err
+		if err := s.look(); err != nil {
+			return false, err
 		}
 	}
-	if !boundary {
-		return false, s.settle(s.lostTransaction())
+	if s.link == nil {
+		if !boundary && c != comResetConnection {
+			return false, s.settle(s.lostTransaction())
+		}
+		refused, err := s.resume()
+		if refused != nil {
+			err = errors.Join(err, s.answerError(refused))
+		}
+		if err != nil || refused != nil {
+			return false, s.settle(err)
+		}
+		waited = true
 	}
-	refused, err := s.resume()
-	if refused != nil {
-		err = errors.Join(err, s.answerError(refused))
-	}
-	if err != nil || refused != nil {
-		return false, s.settle(err)
+	if waited && s.gone() {
+		return false, errEnd
 	}
 	return true, nil
+}
+
+// gone says that the client has left while its command waited. Nobody would hear the answer, and who repeats it elsewhere would do it twice.
+func (s *session) gone() bool {
+	_ = s.tcp.SetReadDeadline(time.Time{}) // of a ring, which has been answered
+	n, err := new(probe).peek(s.tcp)
+	if n > 0 && s.client != net.Conn(s.tcp) && s.r1 < inBytes { // over TLS it may be the client's word that it ends
+		_ = s.tcp.SetReadDeadline(time.Now().Add(time.Millisecond))
+		n, err = s.client.Read(s.buf[s.r1:])
+		_ = s.tcp.SetReadDeadline(time.Time{})
+		s.r1 += n
+		return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	return n == 0 && err == nil || errors.Is(err, syscall.ECONNRESET)
 }
 
 // enter begins what is no boundary any more. While a planned switchover holds the router it waits for its end; it fails when that does
@@ -243,10 +273,10 @@ func (s *session) perform(j *job) error {
 		return nil
 	}
 	a := newAnswer(j.command, !s.legacy)
-	if fromServer == nil {
-		fromServer, err = s.receive(j, &a)
+	if fromServer != nil { // it may have said why it does not read on: a statement can be too long
+		_ = s.link.server.SetReadDeadline(time.Now().Add(time.Second))
 	}
-	if err != nil {
+	if fromServer, err = s.receive(j, &a); err != nil {
 		return err
 	}
 	if fromServer != nil {
@@ -269,7 +299,7 @@ func (s *session) send(j *job) (fromServer, err error) {
 		if err := s.need(4, false); err != nil {
 			return fromServer, err
 		}
-		length, _ = mysqlwire.ParseHeader(s.buf[s.r0:])
+		length = s.header()
 	}
 	if j.scan != nil {
 		j.scan.finish()
@@ -331,6 +361,9 @@ func (s *session) receive(j *job, a *answer) (fromServer, err error) {
 			}
 		}
 		used, bad := a.feed(piece[:n])
+		if n > 0 {
+			s.next = a.seq + 1
+		}
 		s.link.out.Add(int64(used))
 		if bad != nil || used < n {
 			return nil, s.garbage()
@@ -362,18 +395,19 @@ func (s *session) garbage() error {
 	return errAnswer
 }
 
-// localFile passes the client's file on, up to the empty packet behind it.
+// localFile passes the client's file on, up to the empty packet behind it. It is read to its end also when the server does not take it any
+// more: the client does not know, and its lines are no commands.
 func (s *session) localFile() (fromServer, err error) {
 	for full := false; ; {
 		if err := s.need(4, false); err != nil {
 			return nil, err
 		}
-		length, _ := mysqlwire.ParseHeader(s.buf[s.r0:])
-		if fromServer, err := s.sendPacket(&job{}, length, 0, nil); fromServer != nil || err != nil {
+		length := s.header()
+		if fromServer, err = s.sendPacket(&job{}, length, 0, fromServer); err != nil {
 			return fromServer, err
 		}
 		if length == 0 && !full { // an empty packet behind a full one only ends that
-			return nil, nil
+			return fromServer, nil
 		}
 		full = length == mysqlwire.MaxPayload
 	}
@@ -385,7 +419,7 @@ func (s *session) discard() error {
 		if err := s.need(4, false); err != nil {
 			return err
 		}
-		length, _ := mysqlwire.ParseHeader(s.buf[s.r0:])
+		length := s.header()
 		s.r0 += 4
 		if err := s.skip(length); err != nil || length < mysqlwire.MaxPayload {
 			return err
@@ -412,6 +446,8 @@ func (s *session) through() error {
 	if !s.r.untie(l) {
 		return errEnd
 	}
+	s.login = nil // with the password
+	_ = s.tcp.SetReadDeadline(time.Time{})
 	l.c, l.s = s.client, s.server
 	_, _ = s.server.Write(s.buf[s.r0:s.r1]) // a failure ends what follows
 	l.run()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"slices"
+	"strings"
 
 	"trireme/internal/mysqlwire"
 )
@@ -20,14 +21,18 @@ const (
 type state struct {
 	status   uint16 // SERVER_STATUS_* of the last answer that told it
 	schema   []byte // COM_INIT_DB's payload, or that of a USE; nil: the one of the login
+	cleared  bool   // by COM_RESET_CONNECTION: what the login has set is gone
 	sets     []string
 	setBytes int
+	firm     int    // so many of sets stay where they are: a later one has read what they set
+	dialect  string // those of sets by which the text of a statement is read
 	options  []byte // COM_SET_OPTION's payload; nil: as at login
 	prepared map[uint32]*prepared
 	bytes    int    // of texts in prepared
 	nextID   uint32 // of a prepared statement, as the client sees it
 	insertID uint64 // what LAST_INSERT_ID() should say; 0: nothing that matters
 	once     bool   // something holds for the next statement only, so this is no boundary
+	unsure   bool   // a statement failed, and the server was lost before it told whether that has committed the open transaction
 	reason   string // not empty: why it cannot be carried over
 }
 
@@ -35,12 +40,17 @@ type state struct {
 type prepared struct {
 	text   []byte
 	effect effect
-	server uint32 // its id there; 0: not prepared at the present server yet
-	params int
-	types  []byte // the block of types that the client sent last
-	typed  bool   // the present server has them
-	long   bool   // parameters were sent ahead
-	cursor bool   // rows wait to be fetched
+	// schema and dialect are those of the session when it was prepared, which it keeps.
+	schema  []byte
+	dialect string
+	server  uint32 // its id there; 0: not prepared at the present server yet
+	params  int
+	types   []byte // the block of types that the client sent last
+	typed   bool   // the present server has them
+	long    bool   // parameters were sent ahead
+	// missing: of those some did not arrive, or were lost. The next execution fails, and what is sent ahead until then is dropped.
+	missing bool
+	cursor  bool // rows wait to be fetched
 }
 
 func (s *state) inTransaction() bool { return s.status&mysqlwire.StatusInTransaction != 0 }
@@ -49,7 +59,7 @@ func (s *state) autocommit() bool    { return s.status&mysqlwire.StatusAutocommi
 // boundary says that nothing hangs on the present server but what can be made anew. It looks at prepared statements only where the
 // protocol leaves something at the server between two commands.
 func (s *state) boundary() bool {
-	if s.inTransaction() || s.once {
+	if s.inTransaction() || s.once || s.unsure {
 		return false
 	}
 	for _, p := range s.prepared {
@@ -68,27 +78,53 @@ func (s *state) mark(reason string) {
 
 // reset is COM_RESET_CONNECTION: the schema stays.
 func (s *state) reset() {
-	*s = state{status: s.status &^ mysqlwire.StatusInTransaction, schema: s.schema, options: s.options, nextID: s.nextID}
+	*s = state{status: s.status &^ mysqlwire.StatusInTransaction, schema: s.schema, cleared: true, options: s.options, nextID: s.nextID}
 }
 
-// set notes a SET that has succeeded. The same text again replaces the first: what it sets, it sets again.
-func (s *state) set(text []byte) {
-	if i := slices.Index(s.sets, string(text)); i >= 0 {
+// set notes a SET that has succeeded. The same text again replaces the first: what it sets, it sets again. reads says that its value
+// hangs on what was set before.
+func (s *state) set(text []byte, reads bool) {
+	if i := slices.Index(s.sets[s.firm:], string(text)); i >= 0 {
 		s.setBytes -= len(text)
-		s.sets = slices.Delete(s.sets, i, i+1)
+		s.sets = slices.Delete(s.sets, s.firm+i, s.firm+i+1)
 	}
 	s.sets = append(s.sets, string(text))
 	s.setBytes += len(text)
+	if reads {
+		s.firm = len(s.sets)
+	}
 	if len(s.sets) > maxSets || s.setBytes > maxSetBytes {
 		s.mark("more SET statements than are kept")
 	}
+	lower := strings.ToLower(string(text))
+	if containsAny(lower, unsafeCharsets) {
+		s.mark("a character set whose letters may contain a backslash")
+	}
+	if containsAny(lower, dialectWords) {
+		s.dialect = ""
+		for _, set := range s.sets {
+			if containsAny(strings.ToLower(set), dialectWords) {
+				s.dialect += set + "\n"
+			}
+		}
+	}
+}
+
+// dialectWords are in every SET by which the text of a statement comes to mean something else.
+var dialectWords = []string{"sql_mode", "names", "character", "charset", "collation"}
+
+// unsafeCharsets have letters whose last byte is that of a backslash, which hides the end of a string from the scanner.
+var unsafeCharsets = []string{"big5", "cp932", "gb18030", "gbk", "sjis"}
+
+func containsAny(s string, words []string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(s, w) })
 }
 
 // ran notes a text statement that has succeeded.
 func (s *state) ran(e effect, text []byte, whole bool) {
 	if e.verb == verbSet && !e.once && !e.global && e.reason == "" {
 		if whole {
-			s.set(text)
+			s.set(text, e.reads)
 		} else {
 			s.mark("a long SET")
 		}
@@ -111,7 +147,7 @@ func (s *state) prepare(text []byte, e effect, serverID uint32, params int) uint
 		e.reason = "SET or USE as a prepared statement"
 	}
 	s.nextID++
-	s.prepared[s.nextID] = &prepared{text: bytes.Clone(text), effect: e, server: serverID, params: params}
+	s.prepared[s.nextID] = &prepared{text: bytes.Clone(text), effect: e, schema: s.schema, dialect: s.dialect, server: serverID, params: params}
 	if s.bytes += len(text); s.bytes > maxPreparedBytes || len(s.prepared) > maxPrepared {
 		s.mark("more prepared statements than are kept")
 		s.prepared[s.nextID].text = nil
@@ -130,7 +166,15 @@ func (s *state) close(id uint32) {
 // moved is called when the session goes on at another server.
 func (s *state) moved() {
 	for _, p := range s.prepared {
+		p.missing = p.missing || p.long
 		p.server, p.typed, p.long, p.cursor = 0, false, false, false
+	}
+}
+
+// told notes that the client knows that a statement's parameters are to be sent again.
+func (s *state) told(p *prepared) {
+	if p != nil {
+		p.missing = false
 	}
 }
 

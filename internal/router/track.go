@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"errors"
 	"io"
 
 	"trireme/internal/mysqlwire"
@@ -67,8 +68,15 @@ func (s *session) readyStatement(j *job, p []byte) error {
 		return nil
 	}
 	st := j.stmt
+	if over, err := s.missing(j); over {
+		return err
+	}
 	if st.server == 0 && j.command != comStmtClose {
 		refused, err := s.prepareAgain(st)
+		if errors.Is(err, errNotPortable) {
+			j.over = true
+			return s.cannot()
+		}
 		if err != nil {
 			return s.lost(j, nil)
 		}
@@ -88,6 +96,25 @@ func (s *session) readyStatement(j *job, p []byte) error {
 		s.state.close(j.stmtID)
 	}
 	return nil
+}
+
+// missing answers commands of a statement whose parameters, sent ahead, were lost.
+func (s *session) missing(j *job) (over bool, err error) {
+	if !j.stmt.missing {
+		return false, nil
+	}
+	switch j.command {
+	case comStmtSendLong:
+		j.over = true
+		return true, s.discard()
+	case comStmtExecute:
+		j.over = true
+		s.state.told(j.stmt)
+		return true, s.answerError(rolledBack())
+	case comStmtReset:
+		s.state.told(j.stmt)
+	}
+	return false, nil
 }
 
 // readyExecute keeps the types of the parameters, which a client need not send again, and sends them to a server that has not seen them.
@@ -157,21 +184,28 @@ func (s *session) prepareHead(j *job, piece []byte, n int) (int, error) {
 // learn takes over what a command that was answered has done to the session.
 func (s *session) learn(j *job, a *answer) {
 	st := &s.state
+	ran := j.command == comQuery || j.command == comStmtExecute
 	if a.hasStatus {
 		st.status = a.status
 	}
 	if a.insertID != 0 {
 		st.insertID = a.insertID
 	}
-	if e := j.effect; (j.command == comQuery || j.command == comStmtExecute) && e.reason != "" {
-		st.mark(e.reason)
+	if ran {
+		if j.effect.reason != "" {
+			st.mark(j.effect.reason)
+		}
+		// SET TRANSACTION waits for the next transaction, whatever else is set or shown before that.
+		waits := j.effect.verb == verbSet || j.effect.verb == verbUse || j.effect.verb == verbShow
+		st.once = j.effect.once || st.once && waits
 	}
-	st.once = (j.command == comQuery || j.command == comStmtExecute) && j.effect.once
 	if j.stmt != nil {
 		j.stmt.followed(j.command, a)
 	}
 	if a.failed {
-		s.failed(j, a.code)
+		if ran || j.command == comStmtFetch {
+			s.failed(j)
+		}
 		return
 	}
 	switch j.command {
@@ -202,13 +236,43 @@ func (p *prepared) followed(command byte, a *answer) {
 	}
 }
 
-// failed takes over what an error says of the transaction: the packet has no flags. A deadlock has rolled it back; without autocommit a
-// statement that failed may have begun one.
-func (s *session) failed(j *job, code uint16) {
-	switch {
-	case code == mysqlwire.CodeDeadlock:
-		s.state.status &^= mysqlwire.StatusInTransaction
-	case !j.autocommit && (j.effect.verb == verbWrite || j.effect.verb == verbRead):
+// failed finds out what an error has left of the transaction: its packet has no flags. A deadlock of rows rolls back, one of metadata
+// does not, DDL that fails has committed what was open before, and without autocommit a statement that fails may begin a transaction.
+// The server is asked, where it matters.
+func (s *session) failed(j *job) {
+	e := j.effect
+	if !j.sinceTrx && !s.state.inTransaction() && j.autocommit && !e.several && e.reason == "" && e.verb != verbSet {
+		return
+	}
+	if status, err := s.askStatus(); err == nil {
+		s.state.status = status
+		return
+	}
+	_ = s.link.server.Close() // the next look finds it
+	s.state.unsure = e.mayCommit(true, true)
+	if !j.autocommit {
 		s.state.status |= mysqlwire.StatusInTransaction
 	}
+}
+
+// askStatus pings the server for the flags in its answer.
+func (s *session) askStatus() (uint16, error) {
+	if _, err := s.server.Write([]byte{1, 0, 0, 0, comPing}); err != nil {
+		return 0, err
+	}
+	var b [maxGreeting]byte
+	if _, err := io.ReadFull(s.server, b[:mysqlwire.HeaderLen]); err != nil {
+		return 0, err
+	}
+	length, _ := mysqlwire.ParseHeader(b[:])
+	if length == 0 || length > len(b) {
+		return 0, errAnswer
+	}
+	if _, err := io.ReadFull(s.server, b[:length]); err != nil {
+		return 0, err
+	}
+	if b[0] != 0 {
+		return 0, errAnswer
+	}
+	return mysqlwire.Status(b[:length], false)
 }

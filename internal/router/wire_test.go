@@ -22,7 +22,9 @@ type wireServer struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex
 	sent []string
-	hang string // a statement that is not answered
+	kill string            // a statement that ends its session
+	hang string            // a statement that is not answered
+	fail map[string]uint16 // statements that end in an error, by its code
 }
 
 const wirePassword = "wire-Pass-1"
@@ -57,29 +59,97 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 	if err != nil {
 		return
 	}
-	status := uint16(mysqlwire.StatusAutocommit)
+	w := wireConn{Session: in, status: mysqlwire.StatusAutocommit, prepared: map[byte]string{}}
 	for {
 		command, argument, err := in.ReadCommand()
+		if errors.Is(err, mysqlwire.ErrTooLarge) {
+			_ = in.WriteERR(&mysqlwire.ServerError{Code: 1153, State: "08S01", Message: "Got a packet bigger than 'max_allowed_packet' bytes"})
+		}
 		if err != nil || command == mysqlwire.ComQuit {
 			return
 		}
-		text := string(argument)
+		text := w.text(command, argument)
 		s.mu.Lock()
 		s.sent = append(s.sent, text)
-		hang := s.hang != "" && s.hang == text
+		hang, code, kill := s.hang != "" && s.hang == text, s.fail[text], s.kill != "" && s.kill == text
 		s.mu.Unlock()
-		switch {
-		case hang:
-			continue
-		case strings.HasPrefix(text, "START"):
-			status |= mysqlwire.StatusInTransaction
-		case text == "COMMIT" || text == "ROLLBACK":
-			status &^= mysqlwire.StatusInTransaction
+		if kill {
+			return
 		}
-		if err := in.WritePacket(mysqlwire.AppendOK(nil, mysqlwire.OK{Status: status})); err != nil {
+		if hang || silent(command) {
+			continue
+		}
+		if err := w.answer(command, text, code); err != nil {
 			return
 		}
 	}
+}
+
+// wireConn is a session at a wireServer.
+type wireConn struct {
+	*mysqlwire.Session
+	status   uint16
+	prepared map[byte]string
+}
+
+// text says in words what a command is.
+func (w *wireConn) text(command byte, argument []byte) string {
+	switch command {
+	case comStmtPrepare:
+		return "prepare " + string(argument)
+	case comStmtExecute:
+		return "execute " + w.prepared[argument[0]]
+	case comStmtSendLong:
+		return "long"
+	case comStmtClose:
+		return "close"
+	case comInitDB:
+		return "schema " + string(argument)
+	case comPing:
+		return "ping"
+	case comResetConnection:
+		return "reset"
+	}
+	return string(argument)
+}
+
+// answer does what a statement says to the status, as mysqld would: DDL commits, also when it fails.
+func (w *wireConn) answer(command byte, text string, code uint16) error {
+	switch {
+	case strings.HasPrefix(text, "START"):
+		w.status |= mysqlwire.StatusInTransaction
+	case text == "COMMIT" || text == "ROLLBACK" || strings.HasPrefix(text, "CREATE"):
+		w.status &^= mysqlwire.StatusInTransaction
+	case strings.HasPrefix(text, "LOAD"):
+		if err := w.WritePacket([]byte{0xfb, 'f'}); err != nil {
+			return err
+		}
+		for {
+			if p, err := w.ReadPacket(); err != nil || len(p) == 0 {
+				break
+			}
+		}
+	}
+	switch {
+	case code != 0:
+		return w.WriteERR(&mysqlwire.ServerError{Code: code, State: "HY000", Message: text})
+	case command == comStmtPrepare:
+		id := byte(len(w.prepared) + 1)
+		w.prepared[id] = text[len("prepare "):]
+		if err := w.BufferPacket([]byte{0, id, 0, 0, 0, 0, 0, byte(strings.Count(text, "?")), 0, 0, 0, 0}); err != nil {
+			return err
+		}
+		for range strings.Count(text, "?") {
+			if err := w.BufferPacket([]byte("\x03def\x00")); err != nil {
+				return err
+			}
+		}
+		if strings.Contains(text, "?") {
+			return w.WritePacket(mysqlwire.AppendEOF(nil, w.status))
+		}
+		return w.Flush()
+	}
+	return w.WritePacket(mysqlwire.AppendOK(nil, mysqlwire.OK{Status: w.status}))
 }
 
 func (s *wireServer) statements() []string {
