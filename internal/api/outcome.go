@@ -27,6 +27,8 @@ type OutcomeQuery struct {
 	// After may have hidden a transaction: an error to one of those, or any answer if GTIDs are not tracked. A session whose Index was taken on the leader's own node
 	// behind its last answer, has nothing hidden.
 	Sole bool
+	// Others is how many transactions this connection may have committed behind Index and After at most besides, all of which were answered before.
+	Others int
 }
 
 // OutcomeResult is what became of it.
@@ -59,7 +61,7 @@ const (
 // Outcome asks what became of a statement. The node waits for up to wait for what it needs to know, and says OutcomeUnknown then.
 func (c *Client) Outcome(ctx context.Context, q OutcomeQuery, wait time.Duration) (Outcome, error) {
 	v := url.Values{"node": {q.Node}, "epoch": {q.Epoch}, "thread": {strconv.FormatUint(uint64(q.Thread), 10)},
-		"index": {strconv.FormatUint(q.Index, 10)}, "after": {q.After}, "sole": {strconv.FormatBool(q.Sole)}, "wait": {wait.String()}}
+		"index": {strconv.FormatUint(q.Index, 10)}, "after": {q.After}, "sole": {strconv.FormatBool(q.Sole)}, "others": {strconv.Itoa(q.Others)}, "wait": {wait.String()}}
 	return ask[Outcome](ctx, c, http.MethodGet, "/outcome?"+v.Encode(), nil)
 }
 
@@ -67,6 +69,9 @@ func (s *Server) outcome(w http.ResponseWriter, r *http.Request) {
 	p := params{v: r.URL.Query()}
 	q := OutcomeQuery{Node: p.v.Get("node"), Epoch: p.v.Get("epoch"), Thread: uint32(p.number("thread", 32)), Index: p.number("index", 64),
 		After: p.v.Get("after"), Sole: p.v.Get("sole") == "true"}
+	if p.v.Has("others") {
+		q.Others = int(p.number("others", 31))
+	}
 	answer(s, w, r, &p, func(ctx context.Context) (Outcome, error) { return s.opts.Backend.Outcome(ctx, q) })
 }
 

@@ -88,6 +88,9 @@ func (n *Node) parseOutcome(q api.OutcomeQuery) (r ledger.Reign, after gtid.GTID
 	if q.Thread == 0 {
 		return r, after, api.Errorf(api.KindInvalid, "thread 0 is no connection of a client")
 	}
+	if q.Others < 0 {
+		return r, after, api.Errorf(api.KindInvalid, "%d other transactions", q.Others)
+	}
 	if q.After != "" {
 		if after, err = gtid.ParseGTID(q.After); err != nil {
 			return r, after, api.Errorf(api.KindInvalid, "after: %v", err)
@@ -114,8 +117,8 @@ func (n *Node) lookUp(q api.OutcomeQuery, r ledger.Reign, after gtid.GTID, span 
 		return unknown("the log was purged above entry %d: %v", from, err), true
 	case err != nil:
 		return unknown("%v", err), true
-	case len(found) == 1 && q.Sole && !found[0].Undone:
-		return api.Outcome{Result: api.Committed, GTID: found[0].GTID.String(), Index: found[0].Index}, true
+	case len(found) == q.Others+1 && q.Sole && !found[q.Others].Undone: // the others were answered, and stand before it
+		return api.Outcome{Result: api.Committed, GTID: found[q.Others].GTID.String(), Index: found[q.Others].Index}, true
 	case len(found) > 0:
 		o := unknown("this connection has committed %d transactions since, and which of them were asked for cannot be told", len(found))
 		last := found[len(found)-1]

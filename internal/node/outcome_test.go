@@ -122,6 +122,9 @@ func TestOutcome(t *testing.T) {
 		{"behind an earlier one by GTID", api.OutcomeQuery{Thread: 10, Index: 1, After: g2, Sole: true}, committed(g4, 4), committed(g4, 4)},
 		{"behind an earlier one below the index", api.OutcomeQuery{Thread: 10, Index: 3, After: g2, Sole: true}, committed(g4, 4), committed(g4, 4)},
 		{"an earlier one that is not told of", api.OutcomeQuery{Thread: 10, Index: 1, Sole: true}, several, several},
+		{"behind an earlier one that is counted", api.OutcomeQuery{Thread: 10, Index: 1, Sole: true, Others: 1}, committed(g4, 4), committed(g4, 4)},
+		{"it or the one that was answered", api.OutcomeQuery{Thread: 11, Index: 1, Sole: true, Others: 1}, api.Outcome{Result: api.OutcomeUnknown, GTID: g3, Index: 3}, api.Outcome{Result: api.OutcomeUnknown, GTID: g3, Index: 3}},
+		{"neither it nor what was answered", api.OutcomeQuery{Thread: 12, Index: 1, Sole: true, Others: 3}, dunno, no},
 		{"part of several", api.OutcomeQuery{Thread: 11, Index: 1}, api.Outcome{Result: api.OutcomeUnknown, GTID: g3, Index: 3}, api.Outcome{Result: api.OutcomeUnknown, GTID: g3, Index: 3}},
 		{"nothing by index", api.OutcomeQuery{Thread: 11, Index: 3, Sole: true}, dunno, no},
 		{"nothing by GTID", api.OutcomeQuery{Thread: 10, Index: 1, After: g4, Sole: true}, dunno, no},
@@ -233,6 +236,7 @@ func TestOutcomeInvalid(t *testing.T) {
 		"no number":   {Node: "n1", Epoch: "x/7", Thread: 1},
 		"term 0":      {Node: "n1", Epoch: "3/0", Thread: 1},
 		"no thread":   {Node: "n1", Epoch: "3/7"},
+		"others":      {Node: "n1", Epoch: "3/7", Thread: 1, Sole: true, Others: -1},
 		"after a set": {Node: "n1", Epoch: "3/7", Thread: 1, After: "x"},
 	} {
 		if a, err := o.Outcome(t.Context(), q); err == nil {

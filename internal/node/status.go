@@ -258,7 +258,7 @@ func (n *Node) routerConfig() (router.Config, error) {
 	if !c.Sessions {
 		return c, nil
 	}
-	c.TLS = n.bundle.RouterTLS()
+	c.TLS, c.Outcomes = n.bundle.RouterTLS(), sessionOutcomes{n}
 	if r.TLSCert != "" {
 		pair, err := tls.LoadX509KeyPair(r.TLSCert, r.TLSKey)
 		if err != nil {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -329,7 +330,7 @@ const (
 	reqSurvey       uint8 = 8  // body: hold still (JSON bool); answered with a survey
 	reqForce        uint8 = 20 // body order; answered when the node does its part of a failover by hand
 	reqAddress      uint8 = 21 // body config.Member; answered when the settings hold the requester's addresses
-	reqServes       uint8 = 22 // body an epoch; answered without an error when mysqld takes writes in it
+	reqServes       uint8 = 22 // body an epoch; answered when mysqld takes writes in it, with the commit index, u64
 )
 
 type awaitApplied struct {
@@ -379,7 +380,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 	case reqApplied:
 		return n.appliedForPeer(ctx, body)
 	case reqServes:
-		return nil, n.servesHere(ctx, string(body))
+		index, err := n.reachedHere(ctx, string(body))
+		return binary.LittleEndian.AppendUint64(nil, index), err
 	case reqForce:
 		return nil, n.takeOrder(body)
 	case reqReinit:

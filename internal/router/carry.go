@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -23,16 +22,20 @@ const (
 	OutcomeNotCommitted // for good
 )
 
-// Sent is a statement that may have been committed, and whose answer was lost.
+// Sent is a statement that may have been committed, in one transaction, and whose answer was lost.
 type Sent struct {
 	Node   string // Target's Name
 	Epoch  string // and Epoch
 	Thread uint32 // connection id at that server
-	Commit uint64 // Config.CommitIndex when the statement was sent: what it committed lies behind that in the log
+	Index  uint64 // what it committed lies behind that in the log
+	Others int    // so many transactions of the same connection may lie there as well; negative: nobody knows
 }
 
-// Outcomes finds out what became of a statement. It answers OutcomeUnknown when ctx ends.
+// Outcomes finds out what became of a statement.
 type Outcomes interface {
+	// Reached asks a target's own node for an index of the log at or above all that the target's sessions had been answered when it was called.
+	Reached(ctx context.Context, t Target) (index uint64, err error)
+	// Outcome answers OutcomeUnknown when ctx ends.
 	Outcome(ctx context.Context, sent Sent) Outcome
 }
 
@@ -164,7 +167,10 @@ func (s *session) lost(j *job, a *answer) error {
 	if s.closedAlone(l) {
 		return errEnd
 	}
-	sent := Sent{Node: l.target.Name, Epoch: l.target.Epoch, Thread: s.thread, Commit: j.commit}
+	sent := Sent{Node: l.target.Name, Epoch: l.target.Epoch, Thread: s.thread, Index: s.trace.base, Others: s.trace.behind}
+	if sent.Others >= countless || j.transactions() > 1 {
+		sent.Others = -1
+	}
 	s.drop()
 	j.over = true
 	switch {
@@ -194,7 +200,7 @@ func (s *session) lost(j *job, a *answer) error {
 		if err := s.write(mysqlwire.AppendPacket(nil, s.next, ok)); err != nil {
 			return err
 		}
-	case s.state.reason != "" && !committed(said):
+	case s.state.reason != "" && *said != *committed():
 		s.tell(s.notPortable())
 	default:
 		s.countLost(said)
@@ -209,7 +215,7 @@ func (s *session) lost(j *job, a *answer) error {
 // outcome words what became of a statement that may have been committed; nil: it was, and an OK says all about it.
 func (s *session) outcome(j *job, a *answer, sent Sent) *mysqlwire.ServerError {
 	known := OutcomeUnknown
-	if o := s.r.cfg.Outcomes; o != nil && !j.effect.several {
+	if o := s.r.cfg.Outcomes; o != nil {
 		ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.HoldTimeout)
 		known = o.Outcome(ctx, sent)
 		cancel()
@@ -220,14 +226,16 @@ func (s *session) outcome(j *job, a *answer, sent Sent) *mysqlwire.ServerError {
 	case known == OutcomeCommitted && j.effect.verb == verbCommit && !a.began():
 		return nil
 	case known == OutcomeCommitted:
-		return unknown(committedText)
+		return committed()
 	}
 	return unknown("the outcome of this statement is not known: the server changed while it was under way; look before you repeat it")
 }
 
-const committedText = "this statement was committed; its result was lost with the server. Do not repeat it"
-
-func committed(e *mysqlwire.ServerError) bool { return strings.HasSuffix(e.Message, committedText) }
+// committed is told of a statement whose result, its counts and ids, was lost: an OK would have to make them up.
+func committed() *mysqlwire.ServerError {
+	return &mysqlwire.ServerError{Code: mysqlwire.CodeServerUnavailable, State: "HY000",
+		Message: "Trireme: this statement was committed; its result was lost with the server. Do not repeat it"}
+}
 
 // notPortable tells why a session ends.
 func (s *session) notPortable() *mysqlwire.ServerError {
@@ -359,7 +367,7 @@ func (s *session) rebuild(ctx context.Context, l *link) error {
 	if err != nil || len(rest) > 0 {
 		return errors.Join(err, errAnswer)
 	}
-	s.server, s.thread = nc, greeting.ConnectionID
+	s.server, s.thread, s.trace = nc, greeting.ConnectionID, s.r.points.begin(l.target)
 	s.state.status = status
 	s.state.moved()
 	return nil

@@ -33,6 +33,7 @@ type Router struct {
 	holding atomic.Bool   // followed read-write sessions begin nothing new
 	active  atomic.Int64  // of these, those that have begun something
 	views   atomic.Uint64 // counts changes of view and hold
+	points  points
 }
 
 // port is one of the two listeners and its counters, which Router.mu guards.
@@ -61,7 +62,7 @@ func New(cfg Config) *Router {
 	return &Router{
 		cfg: cfg.withDefaults(), ro: port{readOnly: true}, ctx: ctx, cancel: cancel,
 		changed: make(chan struct{}), links: map[*link]struct{}{}, dials: map[*attempt]struct{}{},
-		followed: map[*session]struct{}{},
+		followed: map[*session]struct{}{}, points: points{wanted: make(chan struct{}, 1)},
 	}
 }
 
@@ -79,6 +80,9 @@ func (r *Router) Start() error {
 	r.rw.listener, r.ro.listener = rw, ro
 	if r.cfg.Sessions {
 		r.wg.Go(r.rounds)
+		if o := r.cfg.Outcomes; o != nil {
+			r.wg.Go(func() { r.points.run(r.ctx, r.leader, o.Reached) })
+		}
 	}
 	r.wg.Add(2)
 	go r.accept(&r.rw)
@@ -95,6 +99,13 @@ func listen(addr, what string) (net.Listener, error) {
 		return nil, fmt.Errorf("router: listening on the %s port: %w", what, err)
 	}
 	return l, nil
+}
+
+// leader is the target of the read-write port; nil: there is none.
+func (r *Router) leader() *Target {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.view.RW
 }
 
 // RWAddr is where the read-write port listens, once started.

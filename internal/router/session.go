@@ -38,6 +38,7 @@ type session struct {
 	attrs  bool   // CLIENT_QUERY_ATTRIBUTES
 	active bool   // counted in Router.active
 	state  state
+	trace  trace
 
 	buf  [inBytes]byte
 	r0   int // buf[r0:r1] was read and not passed on
@@ -50,7 +51,7 @@ func newSession(r *Router, l *link, in *login, client, server net.Conn) *session
 	caps := in.response.Capabilities
 	return &session{r: r, port: l.port, tcp: l.client, client: client, link: l, server: server, login: in, thread: in.greeting.ConnectionID,
 		seen: r.views.Load(), legacy: caps&mysqlwire.CapDeprecateEOF == 0, attrs: caps&mysqlwire.CapQueryAttributes&in.greeting.Capabilities != 0,
-		state: state{status: in.status | mysqlwire.StatusAutocommit}} // init_connect may have changed it since: the worse is taken
+		trace: r.points.begin(l.target), state: state{status: in.status | mysqlwire.StatusAutocommit}} // init_connect may have changed it since: the worse is taken
 }
 
 // ring makes the session look at its server, if it waits for its client.
@@ -256,15 +257,12 @@ type job struct {
 	keep       bool     // text is all of it
 	sinceTrx   bool     // a transaction was open before it
 	autocommit bool
-	commit     uint64 // commit index known when it was sent
-	over       bool   // answered already
+	over       bool // answered already
 }
 
 // perform sends a command and passes its answer on.
 func (s *session) perform(j *job) error {
-	if s.r.cfg.CommitIndex != nil {
-		j.commit = s.r.cfg.CommitIndex()
-	}
+	s.r.points.now(&s.trace, s.link.target)
 	fromServer, err := s.send(j)
 	if err != nil {
 		return err

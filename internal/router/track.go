@@ -29,14 +29,15 @@ func (s *session) ready(j *job) error {
 }
 
 func (s *session) readyText(j *job, p []byte) {
+	scan := scanner{noBackslash: s.state.status&statusNoBackslash != 0}
 	if j.command == comQuery && s.attrs {
 		// Attributes, whose values stand before the text, are not taken apart.
 		if len(p) < 3 || p[1] != 0 {
 			s.state.mark("query attributes")
+			scan.doubt = true
 		}
 		j.skip = 7
 	}
-	scan := scanner{noBackslash: s.state.status&statusNoBackslash != 0}
 	if len(p) < j.length || len(p) < j.skip-4 {
 		j.scan, j.keep = &scan, j.command == comStmtPrepare
 		return
@@ -199,6 +200,7 @@ func (s *session) learn(j *job, a *answer) {
 		waits := j.effect.verb == verbSet || j.effect.verb == verbUse || j.effect.verb == verbShow
 		st.once = j.effect.once || st.once && waits
 	}
+	s.r.points.answered(&s.trace, j.transactions())
 	if j.stmt != nil {
 		j.stmt.followed(j.command, a)
 	}
@@ -222,6 +224,17 @@ func (s *session) learn(j *job, a *answer) {
 	case comResetConnection:
 		st.reset()
 	}
+}
+
+// transactions is how many a command may have committed, at most.
+func (j *job) transactions() int {
+	switch e := j.effect; {
+	case j.command == comStmtPrepare || !e.mayCommit(j.sinceTrx, j.autocommit):
+		return 0
+	case e.several || e.doubt || e.verb == verbOther || e.verb == verbNone:
+		return countless
+	}
+	return 1
 }
 
 // followed notes what lasts of a prepared statement's command.

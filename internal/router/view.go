@@ -67,10 +67,8 @@ type Config struct {
 	TLS      *tls.Config // shown to clients that ask for TLS; nil: they get the server's, and their sessions end with its role
 	// OnQuiet is called when Quiet has become true; it must not call the router.
 	OnQuiet func()
-	// Outcomes finds out what became of a statement whose answer was lost, among what was committed behind CommitIndex. Without it the
-	// client is told that it is not known.
-	Outcomes    Outcomes
-	CommitIndex func() uint64
+	// Outcomes finds out what became of a statement whose answer was lost. Without it the client is told that it is not known.
+	Outcomes Outcomes
 }
 
 func (c Config) withDefaults() Config {

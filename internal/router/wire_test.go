@@ -226,11 +226,14 @@ func TestLostWithItsServer(t *testing.T) {
 		"COMMIT that is committed":       {[]string{"START TRANSACTION"}, "COMMIT", told(OutcomeCommitted), 0},
 		"COMMIT that is not":             {[]string{"START TRANSACTION"}, "COMMIT", told(OutcomeNotCommitted), 1213},
 		"autocommit that is committed":   {nil, "INSERT 1", told(OutcomeCommitted), 3168},
+		"autocommit that is not":         {nil, "INSERT 1", told(OutcomeNotCommitted), 1213},
+		"COMMIT that begins another":     {[]string{"START TRANSACTION"}, "COMMIT AND CHAIN", told(OutcomeCommitted), 3168},
+		"several":                        {nil, "INSERT 1; INSERT 2", told(OutcomeNotCommitted), 1213},
 		"DDL in the midst of one":        {[]string{"START TRANSACTION"}, "CREATE TABLE t", nil, 3168},
 		"autocommit=1 in the midst of 1": {[]string{"START TRANSACTION"}, "SET autocommit=1", nil, 3168},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, from, to, conn := wireSession(t, Config{Outcomes: c.outcomes, CommitIndex: func() uint64 { return 42 }})
+			r, from, to, conn := wireSession(t, Config{Outcomes: c.outcomes})
 			run(t, conn, c.before...)
 			from.mu.Lock()
 			from.hang = c.hang
@@ -258,8 +261,10 @@ func TestLostWithItsServer(t *testing.T) {
 
 type told Outcome
 
+func (o told) Reached(context.Context, Target) (uint64, error) { return 42, nil }
+
 func (o told) Outcome(_ context.Context, sent Sent) Outcome {
-	if sent.Node != "n-1" || sent.Epoch != "1" || sent.Thread != 7 || sent.Commit != 42 {
+	if sent.Node != "n-1" || sent.Epoch != "1" || sent.Thread != 7 {
 		return OutcomeUnknown
 	}
 	return Outcome(o)

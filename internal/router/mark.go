@@ -1,0 +1,133 @@
+package router
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// What became of a statement is found among what its connection has committed behind some index of the log. What was committed and answered
+// before must not be taken for it: the index has to lie behind that, or it has to be known how much of it may lie behind the index.
+//
+// A commit index of this node's own says nothing: it may lag behind what the leader has answered. So the leader is asked, beside the
+// statements and for all sessions at once: the answer covers all that sessions had heard when the question was put.
+
+// pointPause is between two questions. Sessions whose statements follow each other faster count them meanwhile.
+const pointPause = 5 * time.Millisecond
+
+// countless is more transactions than are counted: of a procedure, of several statements.
+const countless = 1 << 16
+
+// point is an index of the log that lies behind all that was answered before question number `asked`.
+type point struct {
+	asked  uint64
+	target Target
+	index  uint64
+}
+
+// points asks the leader for points as long as sessions want newer ones.
+type points struct {
+	wanted chan struct{} // of capacity 1
+
+	mu    sync.Mutex
+	asked uint64 // questions put so far
+	last  point
+}
+
+// trace is what a session may have left in the log at its present server.
+type trace struct {
+	base   uint64 // index
+	behind int    // so many transactions of this connection at most lie behind it
+	asked  uint64 // questions put when the last of these was answered
+	newest int    // of behind, those since that question was put
+	fresh  bool   // nothing was answered yet: init_connect, which may commit, may not be over
+}
+
+// begin is a new connection. Nothing of it lies behind any point but what init_connect does.
+func (p *points) begin(t Target) trace {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	tr := trace{behind: countless, newest: countless, fresh: true}
+	if p.last.target == t {
+		tr.base = p.last.index
+	}
+	return tr
+}
+
+// answered notes the answer to what may have committed n transactions.
+func (p *points) answered(tr *trace, n int) {
+	if tr.fresh {
+		tr.fresh, n = false, countless
+	}
+	if n == 0 {
+		return
+	}
+	p.mu.Lock()
+	if tr.asked != p.asked {
+		tr.asked, tr.newest = p.asked, 0
+	}
+	p.mu.Unlock()
+	tr.newest = min(tr.newest+n, countless)
+	tr.behind = min(tr.behind+n, countless)
+	p.want()
+}
+
+func (p *points) want() {
+	select {
+	case p.wanted <- struct{}{}:
+	default:
+	}
+}
+
+// now brings a trace up to date before a statement is sent.
+func (p *points) now(tr *trace, t Target) {
+	if tr.behind == 0 || tr.fresh {
+		return
+	}
+	p.mu.Lock()
+	last := p.last
+	p.mu.Unlock()
+	switch {
+	case last.target != t:
+	case last.asked > tr.asked:
+		tr.base, tr.behind, tr.newest = last.index, 0, 0
+	case last.asked == tr.asked && last.asked != 0:
+		tr.base, tr.behind = last.index, tr.newest
+	}
+}
+
+// run puts questions until ctx ends. target gives who is to be asked.
+func (p *points) run(ctx context.Context, target func() *Target, reached func(context.Context, Target) (uint64, error)) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-p.wanted:
+		case <-ctx.Done():
+			return
+		}
+		t := target()
+		if t == nil {
+			continue // who writes then wants one again
+		}
+		p.mu.Lock()
+		p.asked++
+		asked := p.asked
+		p.mu.Unlock()
+		index, err := reached(ctx, *t)
+		next := pointPause
+		if err == nil {
+			p.mu.Lock()
+			p.last = point{asked, *t, index}
+			p.mu.Unlock()
+		} else {
+			next = retryPause
+		}
+		pause.Reset(next)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
