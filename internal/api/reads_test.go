@@ -30,7 +30,7 @@ func TestReadQuestions(t *testing.T) {
 	if _, err := c.Applied(ctx, AppliedQuery{Index: 101}, time.Millisecond); KindOf(err) != KindTimeout {
 		t.Errorf("a wait that is over: %v", err)
 	}
-	want := []string{"outcome {Node:n1 Epoch:3/7 Thread:2147483648 Index:1152921504606846976 After:a:1,b Sole:true}", "read-index", "applied {Index:8 GTIDs:a:1-7 Everywhere:true}"}
+	want := []string{"outcome {Node:n1 Epoch:3/7 Thread:2147483648 Index:1152921504606846976 After:a:1,b Sole:true Others:0}", "read-index", "applied {Index:8 GTIDs:a:1-7 Everywhere:true}"}
 	if got := b.calls(); !slices.Equal(got, want) {
 		t.Errorf("asked %q, want %q", got, want)
 	}
