@@ -138,9 +138,10 @@ func (s *session) lostTransaction() error {
 
 func (s *session) countLost(said *mysqlwire.ServerError) {
 	s.r.count(s.port, func(p *PortStats) {
-		if said.Code == mysqlwire.CodeDeadlock {
+		switch {
+		case said.Code == mysqlwire.CodeDeadlock:
 			p.RolledBack++
-		} else {
+		case *said != *committed():
 			p.Unknown++
 		}
 	})
