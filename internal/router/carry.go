@@ -39,8 +39,12 @@ type Outcomes interface {
 	Outcome(ctx context.Context, sent Sent) Outcome
 }
 
-// lostGrace is how long a session whose server ended by itself waits for a new view that explains it.
-const lostGrace = 3 * time.Second
+// A session whose server ended by itself waits for a view that explains it: for lostGrace, and for HoldTimeout if the server's node does not
+// say, each confirmEvery, that it serves.
+const (
+	lostGrace    = 3 * time.Second
+	confirmEvery = time.Second
+)
 
 // look sees whether the present server is still there. It drops the link when it is not and the session can go on without; otherwise
 // the session ends, and the client is told why if it can be.
@@ -75,7 +79,23 @@ func (s *session) look() error {
 
 // closedAlone says that somebody has closed this one connection, with KILL mostly: no view explains its end.
 func (s *session) closedAlone(l *link) bool {
-	return !l.cut.Load() && s.r.views.Load() == s.seen && !s.r.awaitNews(s.seen, lostGrace)
+	switch {
+	case l.cut.Load() || s.r.views.Load() != s.seen:
+		return false
+	case s.r.cfg.Confirm == nil || s.port.readOnly:
+		return !s.r.awaitNews(s.seen, lostGrace)
+	}
+	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.HoldTimeout)
+	defer cancel()
+	for ctx.Err() == nil {
+		if s.r.awaitNews(s.seen, confirmEvery) {
+			return false
+		}
+		if s.r.cfg.Confirm(ctx, l.target) == nil {
+			return true
+		}
+	}
+	return true
 }
 
 // shutsDown says that a server's last words are that it shuts down.
@@ -168,7 +188,7 @@ func (s *session) lost(j *job, a *answer) error {
 	if s.closedAlone(l) {
 		return errEnd
 	}
-	sent := Sent{Node: l.target.Name, Epoch: l.target.Epoch, Thread: s.thread, Index: s.trace.base, Others: s.trace.behind}
+	sent := Sent{Node: l.target.Name, Epoch: l.target.Epoch, Thread: s.trace.thread, Index: s.trace.base, Others: s.trace.behind}
 	if sent.Others >= countless || j.transactions() > 1 {
 		sent.Others = -1
 	}
@@ -368,7 +388,7 @@ func (s *session) rebuild(ctx context.Context, l *link) error {
 	if err != nil || len(rest) > 0 {
 		return errors.Join(err, errAnswer)
 	}
-	s.server, s.thread, s.trace = nc, greeting.ConnectionID, s.r.points.begin(l.target)
+	s.server, s.trace = nc, s.r.points.begin(l.target, greeting.ConnectionID)
 	s.state.status = status
 	s.state.moved()
 	return nil

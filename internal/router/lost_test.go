@@ -2,7 +2,10 @@ package router
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -308,13 +311,34 @@ func TestClientGoneWhileHeld(t *testing.T) {
 
 // A session that was closed by itself, by KILL, ends with its statement under way: an error would have it repeated.
 func TestKilledStatement(t *testing.T) {
-	_, from, _, c := rawSession(t, Config{})
+	_, from, _, c := rawSession(t, Config{Confirm: func(context.Context, Target) error { return nil }})
 	from.kill = "SELECT 1"
 	if err := c.WriteCommand(comQuery, []byte("SELECT 1")); err != nil {
 		t.Fatal(err)
 	}
 	if p, err := c.ReadPacket(); err == nil {
 		t.Errorf("answer %q", p)
+	}
+}
+
+// A server whose node is silent may be lost: its session waits for the view that says so, and goes on.
+func TestSilentNode(t *testing.T) {
+	var silent atomic.Bool
+	r, from, to, c := rawSession(t, Config{Confirm: func(context.Context, Target) error {
+		if silent.Load() {
+			return errors.New("no answer")
+		}
+		return nil
+	}})
+	from.kill = "SELECT 1"
+	silent.Store(true)
+	if err := c.WriteCommand(comQuery, []byte("SELECT 1")); err != nil {
+		t.Fatal(err)
+	}
+	later := time.AfterFunc(2*confirmEvery, func() { silent.Store(false); r.SetView(View{RW: to.target("2")}) })
+	defer later.Stop()
+	if got := hear(t, c); got != 1213 {
+		t.Errorf("answer %d", got)
 	}
 }
 

@@ -36,6 +36,7 @@ type points struct {
 
 // trace is what a session may have left in the log at its present server.
 type trace struct {
+	thread uint32 // connection id there
 	base   uint64 // index
 	behind int    // so many transactions of this connection at most lie behind it
 	asked  uint64 // questions put when the last of these was answered
@@ -44,10 +45,10 @@ type trace struct {
 }
 
 // begin is a new connection. Nothing of it lies behind any point but what init_connect does.
-func (p *points) begin(t Target) trace {
+func (p *points) begin(t Target, thread uint32) trace {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	tr := trace{behind: countless, newest: countless, fresh: true}
+	tr := trace{thread: thread, behind: countless, newest: countless, fresh: true}
 	if p.last.target == t {
 		tr.base = p.last.index
 	}

@@ -48,7 +48,7 @@ func TestPoints(t *testing.T) {
 				t.Errorf("%s: %d behind %d, want %d behind %d", what, tr.behind, tr.base, behind, base)
 			}
 		}
-		tr := p.begin(n1)
+		tr := p.begin(n1, 7)
 		p.want()
 		check("init_connect may not be over", &tr, n1, 0, countless)
 		p.answered(&tr, 0)
@@ -56,7 +56,7 @@ func TestPoints(t *testing.T) {
 		check("the first answer", &tr, n1, 10, 0)
 
 		index = 20
-		other := p.begin(n1)
+		other := p.begin(n1, 7)
 		if other.base != 10 || other.behind != countless {
 			t.Errorf("a new connection begins with %+v", other)
 		}

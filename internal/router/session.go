@@ -31,14 +31,13 @@ type session struct {
 	link   *link    // the present server; nil: there is none
 	server net.Conn // link's, or TLS on it
 	login  *login
-	thread uint32 // connection id at the present server
 	seen   uint64 // router's views when the present server was last found in order
 	next   byte   // number of the packet with which the router would speak to the client now
 	legacy bool   // EOF packets instead of CLIENT_DEPRECATE_EOF's
 	attrs  bool   // CLIENT_QUERY_ATTRIBUTES
 	active bool   // counted in Router.active
 	state  state
-	trace  trace
+	trace  trace // at the present server
 
 	buf  [inBytes]byte
 	r0   int // buf[r0:r1] was read and not passed on
@@ -49,9 +48,9 @@ type session struct {
 
 func newSession(r *Router, l *link, in *login, client, server net.Conn) *session {
 	caps := in.response.Capabilities
-	return &session{r: r, port: l.port, tcp: l.client, client: client, link: l, server: server, login: in, thread: in.greeting.ConnectionID,
+	return &session{r: r, port: l.port, tcp: l.client, client: client, link: l, server: server, login: in,
 		seen: r.views.Load(), legacy: caps&mysqlwire.CapDeprecateEOF == 0, attrs: caps&mysqlwire.CapQueryAttributes&in.greeting.Capabilities != 0,
-		trace: r.points.begin(l.target), state: state{status: in.status | mysqlwire.StatusAutocommit}} // init_connect may have changed it since: the worse is taken
+		trace: r.points.begin(l.target, in.greeting.ConnectionID), state: state{status: in.status | mysqlwire.StatusAutocommit}} // init_connect may have changed it since: the worse is taken
 }
 
 // ring makes the session look at its server, if it waits for its client.

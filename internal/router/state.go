@@ -13,6 +13,7 @@ import (
 const (
 	maxSets          = 64
 	maxSetBytes      = 16 << 10
+	maxDialectBytes  = 1 << 10 // of which each prepared statement may keep another one
 	maxPreparedBytes = 1 << 20
 	maxPrepared      = 1024
 )
@@ -106,6 +107,9 @@ func (s *state) set(text []byte, reads bool) {
 			if containsAny(strings.ToLower(set), dialectWords) {
 				s.dialect += set + "\n"
 			}
+		}
+		if len(s.dialect) > maxDialectBytes {
+			s.mark("more SET statements than are kept")
 		}
 	}
 }
