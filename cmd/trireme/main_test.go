@@ -123,12 +123,12 @@ func (f *fake) Leave(_ context.Context, req api.LeaveRequest) (api.LeaveResult, 
 	}
 	return res, nil
 }
-func (f *fake) Route() (api.RouteView, <-chan struct{}) { return api.RouteView{}, nil }
-func (f *fake) Serves(context.Context, string) error    { return nil }
-func (f *fake) Self(context.Context) api.MemberView     { return f.view.Members[0] }
-func (f *fake) View(context.Context) api.ClusterView    { return f.view }
-func (f *fake) APITokenHash() string                    { return pki.HashToken("secret") }
-func (f *fake) Metrics() prometheus.Gatherer            { return prometheus.NewRegistry() }
+func (f *fake) Route() (api.RouteView, <-chan struct{})        { return api.RouteView{}, nil }
+func (f *fake) Serves(context.Context, string) (uint64, error) { return 0, nil }
+func (f *fake) Self(context.Context) api.MemberView            { return f.view.Members[0] }
+func (f *fake) View(context.Context) api.ClusterView           { return f.view }
+func (f *fake) APITokenHash() string                           { return pki.HashToken("secret") }
+func (f *fake) Metrics() prometheus.Gatherer                   { return prometheus.NewRegistry() }
 
 func (f *fake) History(context.Context) ([]api.Event, error) {
 	return []api.Event{

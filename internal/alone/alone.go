@@ -41,10 +41,18 @@ func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("ca: %s: %w", cfg.CA, err)
 	}
-	f := &follower{trust: trust, log: log, sources: map[string]*source{}, asking: make(chan struct{}, confirmAtOnce)}
+	f := &follower{trust: trust, log: log, sources: map[string]*source{}, asking: make(chan struct{}, confirmAtOnce),
+		outcomes: make(chan struct{}, outcomesAtOnce)}
 	address := func(port int) string { return net.JoinHostPort(cfg.Bind, strconv.Itoa(port)) }
-	f.router = router.New(router.Config{RWListen: address(cfg.RWPort), ROListen: address(cfg.ROPort), HoldTimeout: cfg.HoldTimeout.Std(),
-		MaxConns: cfg.MaxConns, Confirm: f.confirm, Logger: log})
+	rc := router.Config{RWListen: address(cfg.RWPort), ROListen: address(cfg.ROPort), HoldTimeout: cfg.HoldTimeout.Std(),
+		MaxConns: cfg.MaxConns, Confirm: f.confirm, Logger: log}
+	if cfg.Sessions == config.SessionsCarry {
+		rc.Sessions, rc.Outcomes = true, f
+		if rc.TLS, err = certificate(cfg.TLSCert, cfg.TLSKey); err != nil {
+			return err
+		}
+	}
+	f.router = router.New(rc)
 	if err := f.router.Start(); err != nil {
 		return err
 	}
@@ -58,11 +66,12 @@ func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
 
 // follower keeps the router at the view that counts.
 type follower struct {
-	trust  *tls.Config
-	log    *slog.Logger
-	router *router.Router
-	asking chan struct{}
-	wg     sync.WaitGroup
+	trust    *tls.Config
+	log      *slog.Logger
+	router   *router.Router
+	asking   chan struct{}
+	outcomes chan struct{}
+	wg       sync.WaitGroup
 
 	mu      sync.Mutex
 	sources map[string]*source // by API address
@@ -192,17 +201,22 @@ func (f *follower) decide() {
 
 // confirm asks a leader whether it takes writes in the epoch meant.
 func (f *follower) confirm(ctx context.Context, t router.Target) error {
+	_, err := f.serves(ctx, t)
+	return err
+}
+
+func (f *follower) serves(ctx context.Context, t router.Target) (index uint64, err error) {
 	f.mu.Lock()
 	client := f.clientOfLocked(t.Name)
 	f.mu.Unlock()
 	if client == nil {
-		return fmt.Errorf("%s is not followed", t.Name)
+		return 0, fmt.Errorf("%s is not followed", t.Name)
 	}
 	select {
 	case f.asking <- struct{}{}:
 		defer func() { <-f.asking }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
 	defer cancel()

@@ -35,6 +35,9 @@ type node struct {
 	view    api.RouteView
 	changed chan struct{}
 	epoch   string // in which it takes writes; empty: in none
+	index   uint64 // of its log
+	outcome api.Outcome
+	asked   []api.OutcomeQuery
 }
 
 func (n *node) Metrics() prometheus.Gatherer { return prometheus.NewRegistry() }
@@ -45,13 +48,20 @@ func (n *node) Route() (api.RouteView, <-chan struct{}) {
 	return n.view, n.changed
 }
 
-func (n *node) Serves(_ context.Context, epoch string) error {
+func (n *node) Serves(_ context.Context, epoch string) (uint64, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.epoch == "" || n.epoch != epoch {
-		return errors.New("not in that epoch")
+		return 0, errors.New("not in that epoch")
 	}
-	return nil
+	return n.index, nil
+}
+
+func (n *node) Outcome(_ context.Context, q api.OutcomeQuery) (api.Outcome, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked = append(n.asked, q)
+	return n.outcome, nil
 }
 
 // says sets the view and the epoch.

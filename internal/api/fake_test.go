@@ -52,11 +52,11 @@ func (b *backend) move(v RouteView) {
 	b.route, b.moved = v, make(chan struct{})
 }
 
-func (b *backend) Serves(_ context.Context, epoch string) error {
+func (b *backend) Serves(_ context.Context, epoch string) (uint64, error) {
 	if rw := b.route.RW; rw == nil || rw.Epoch != epoch {
-		return errors.New("not in that epoch")
+		return 0, errors.New("not in that epoch")
 	}
-	return nil
+	return 42, nil
 }
 
 func (b *backend) Self(context.Context) MemberView {

@@ -77,20 +77,28 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// servesView is what a node says that takes writes.
+type servesView struct {
+	Index uint64 `json:"index"`
+}
+
 // serves answers 200 when this node takes writes in the epoch asked for at this moment, by its lease; else 503.
 func (s *Server) serves(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
 	defer cancel()
-	if err := s.opts.Backend.Serves(ctx, r.URL.Query().Get("epoch")); err != nil {
+	index, err := s.opts.Backend.Serves(ctx, r.URL.Query().Get("epoch"))
+	if err != nil {
 		s.fail(w, Errorf(KindNoLeader, "%v", err))
 		return
 	}
-	writeJSON(w, http.StatusOK, struct{}{})
+	writeJSON(w, http.StatusOK, servesView{Index: index})
 }
 
-// Serves says whether the asked node takes writes in an epoch at this moment; nil: it does.
-func (c *Client) Serves(ctx context.Context, epoch string) error {
-	return c.do(ctx, http.MethodGet, "/serves?epoch="+url.QueryEscape(epoch), nil, &struct{}{})
+// Serves fails unless the asked node takes writes in an epoch at this moment. Everything that was answered in it before the call lies at or below
+// index of the log; 0: the node is too old to say.
+func (c *Client) Serves(ctx context.Context, epoch string) (index uint64, err error) {
+	v, err := ask[servesView](ctx, c, http.MethodGet, "/serves?epoch="+url.QueryEscape(epoch), nil)
+	return v.Index, err
 }
 
 // WatchRoute calls f with each view of the asked node, until ctx ends or the node is silent for RouteLimit. It always returns an error.

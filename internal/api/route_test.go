@@ -118,10 +118,10 @@ func TestServes(t *testing.T) {
 	b := &backend{}
 	b.move(RouteView{RW: &RouteTarget{Name: "n1", Epoch: "5/2 &"}})
 	_, c := started(t, b)
-	if err := c.Serves(t.Context(), "5/2 &"); err != nil {
-		t.Error(err)
+	if index, err := c.Serves(t.Context(), "5/2 &"); err != nil || index != 42 {
+		t.Error(index, err)
 	}
-	if err := c.Serves(t.Context(), "5/1"); KindOf(err) != KindNoLeader {
+	if _, err := c.Serves(t.Context(), "5/1"); KindOf(err) != KindNoLeader {
 		t.Errorf("an epoch that is over: %v", err)
 	}
 }

@@ -497,8 +497,9 @@ type Backend interface {
 	Self(ctx context.Context) MemberView
 	// Route is where this node's router leads, and a channel that is closed when that has changed.
 	Route() (RouteView, <-chan struct{})
-	// Serves returns nil if this node's mysqld takes writes in an epoch of RouteTarget, and the lease is held, after the call.
-	Serves(ctx context.Context, epoch string) error
+	// Serves fails unless this node's mysqld takes writes in an epoch of RouteTarget, and the lease is held, after the call. Every commit that
+	// mysqld had answered in it before lies at or below index.
+	Serves(ctx context.Context, epoch string) (index uint64, err error)
 	// View is the whole cluster, from what this node has heard: it asks nobody.
 	View(ctx context.Context) ClusterView
 	// History is the latest events, oldest first.

@@ -61,4 +61,6 @@ func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 }
 
 // Serves implements api.Backend.
-func (n *Node) Serves(ctx context.Context, epoch string) error { return n.servesHere(ctx, epoch) }
+func (n *Node) Serves(ctx context.Context, epoch string) (uint64, error) {
+	return n.reachedHere(ctx, epoch)
+}

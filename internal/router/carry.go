@@ -236,7 +236,7 @@ func (s *session) lost(j *job, a *answer) error {
 // outcome words what became of a statement that may have been committed; nil: it was, and an OK says all about it.
 func (s *session) outcome(j *job, a *answer, sent Sent) *mysqlwire.ServerError {
 	known := OutcomeUnknown
-	if o := s.r.cfg.Outcomes; o != nil {
+	if o := s.r.cfg.Outcomes; o != nil && !s.port.readOnly { // a follower's log has nothing of its own
 		ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.HoldTimeout)
 		known = o.Outcome(ctx, sent)
 		cancel()

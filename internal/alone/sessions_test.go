@@ -1,0 +1,66 @@
+package alone
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/pki"
+	"trireme/internal/router"
+)
+
+// Questions about lost statements go to whoever answers, and the leader says how far its log has come.
+func TestOutcomes(t *testing.T) {
+	ca, err := pki.NewCA("c", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := pki.ClientTLS(ca.CertPEM())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n1, n2 := newNode(t, ca, "n1", 1), newNode(t, ca, "n2", 2)
+	f := &follower{trust: trust, log: slog.New(slog.DiscardHandler), sources: map[string]*source{}, asking: make(chan struct{}, 1), outcomes: make(chan struct{}, 1)}
+	for _, n := range []*node{n1, n2} {
+		client := api.NewClient("https://"+n.server.Addr(), "", trust)
+		t.Cleanup(client.Close)
+		f.sources[n.server.Addr()] = &source{client: client, heard: heard{view: api.RouteView{Node: n.name}, at: time.Now()}}
+	}
+	n1.epoch = "3/7"
+	target := router.Target{Name: "n1", Epoch: "3/7"}
+	if index, err := f.Reached(t.Context(), target); err == nil {
+		t.Errorf("a node that tells no index: %d", index)
+	}
+	n1.index = 42
+	if index, err := f.Reached(t.Context(), target); err != nil || index != 42 {
+		t.Errorf("%d, %v", index, err)
+	}
+	sent := router.Sent{Node: "n1", Epoch: "3/7", Thread: 9, Index: 42, Others: 1}
+	for result, want := range map[api.OutcomeResult]router.Outcome{api.Committed: router.OutcomeCommitted, api.NotCommitted: router.OutcomeNotCommitted,
+		api.OutcomeUnknown: router.OutcomeUnknown} {
+		n2.mu.Lock()
+		n2.outcome, n2.asked = api.Outcome{Result: result}, nil
+		n2.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		if want == router.OutcomeUnknown {
+			ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
+		}
+		if got := f.Outcome(ctx, sent); got != want {
+			t.Errorf("%s: %d", result, got)
+		}
+		cancel()
+		n2.mu.Lock()
+		if asked := (api.OutcomeQuery{Node: "n1", Epoch: "3/7", Thread: 9, Index: 42, Sole: true, Others: 1}); len(n2.asked) == 0 || n2.asked[0] != asked {
+			t.Errorf("asked %+v", n2.asked)
+		}
+		n2.mu.Unlock()
+	}
+	sent.Others = -1
+	n2.asked = nil
+	n2.outcome.Result = api.NotCommitted
+	if f.Outcome(t.Context(), sent); n2.asked[0].Sole || n2.asked[0].Others != 0 {
+		t.Errorf("asked %+v", n2.asked)
+	}
+}
