@@ -123,6 +123,7 @@ func (p *points) run(ctx context.Context, target func() *Target, reached func(co
 			p.mu.Unlock()
 		} else {
 			next = retryPause
+			p.want()
 		}
 		pause.Reset(next)
 		select {

@@ -83,8 +83,10 @@ func TestPoints(t *testing.T) {
 		p.answered(&tr, 1)
 		pass(pointPause)
 		check("no answer", &tr, n1, 30, 1)
-		fail, leader = false, n2
+		fail = false
 		pass(retryPause)
+		check("asked again by itself", &tr, n1, 30, 0)
+		leader = n2
 		p.answered(&tr, countless)
 		pass(pointPause)
 		check("another leader's log", &tr, n1, 30, countless)
