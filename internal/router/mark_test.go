@@ -29,7 +29,7 @@ func TestPoints(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			p.run(ctx, func() *Target { return &leader }, func(context.Context, Target) (uint64, error) {
+			p.run(ctx, func() *Target { mu.Lock(); defer mu.Unlock(); t := leader; return &t }, func(context.Context, Target) (uint64, error) {
 				mu.Lock()
 				at, bad, wait := index, fail, hang
 				mu.Unlock()
@@ -40,6 +40,7 @@ func TestPoints(t *testing.T) {
 				return at, nil
 			})
 		}()
+		set := func(f func()) { mu.Lock(); defer mu.Unlock(); f() }
 		check := func(what string, tr *trace, target Target, base uint64, behind int) {
 			t.Helper()
 			synctest.Wait()
@@ -55,7 +56,7 @@ func TestPoints(t *testing.T) {
 		pass(pointPause)
 		check("the first answer", &tr, n1, 10, 0)
 
-		index = 20
+		set(func() { index = 20 })
 		other := p.begin(n1, 7)
 		if other.base != 10 || other.behind != countless {
 			t.Errorf("a new connection begins with %+v", other)
@@ -69,24 +70,24 @@ func TestPoints(t *testing.T) {
 
 		// A question that is under way covers what came before it, and not what comes while it is.
 		pass(pointPause)
-		hang = make(chan struct{})
+		set(func() { hang = make(chan struct{}) })
 		p.answered(&tr, 1)
 		synctest.Wait()
 		p.answered(&tr, 1)
-		index = 30
+		set(func() { index = 30 })
 		close(hang)
 		check("answered while asked", &tr, n1, 20, 1)
 		pass(pointPause)
 		check("asked once more", &tr, n1, 30, 0)
 
-		fail = true
+		set(func() { fail = true })
 		p.answered(&tr, 1)
 		pass(pointPause)
 		check("no answer", &tr, n1, 30, 1)
-		fail = false
+		set(func() { fail = false })
 		pass(retryPause)
 		check("asked again by itself", &tr, n1, 30, 0)
-		leader = n2
+		set(func() { leader = n2 })
 		p.answered(&tr, countless)
 		pass(pointPause)
 		check("another leader's log", &tr, n1, 30, countless)
