@@ -60,6 +60,8 @@ type scanner struct {
 	pos int
 	// versioned is set inside /*! … */, whose closing mark is then skipped.
 	versioned bool
+	// plainBackslash is the sql_mode NO_BACKSLASH_ESCAPES: a backslash between quotes is a letter like others.
+	plainBackslash bool
 }
 
 // next returns the next token, a tokenEnd past the last one.
@@ -129,7 +131,7 @@ func (s *scanner) quoted(quote byte) []byte {
 	start := s.pos
 	for s.pos < len(s.src) {
 		switch c := s.src[s.pos]; {
-		case c == '\\' && quote != '`':
+		case c == '\\' && quote != '`' && !s.plainBackslash:
 			s.pos += 2
 			continue
 		case c == quote:
