@@ -180,7 +180,10 @@ func (p *Plan) settle(ctx context.Context) (err error) {
 	if err := p.validate(ctx); err != nil {
 		f.OptionErr = err.Error()
 	}
-	for _, addr := range []string{p.node.Peer.Listen, p.node.API.Listen, p.node.RWAddr(), p.node.ROAddr()} {
+	for _, addr := range []string{p.node.Peer.Listen, p.node.API.Listen, p.node.RWAddr(), p.node.ROAddr(), p.node.SplitAddr()} {
+		if addr == "" {
+			continue
+		}
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			f.Ports = append(f.Ports, err.Error())

@@ -187,6 +187,7 @@ type UpstreamView struct {
 type RouterView struct {
 	RWPort      int `json:"rw_port"`
 	ROPort      int `json:"ro_port"`
+	SplitPort   int `json:"split_port,omitempty"` // 0: not known, or none
 	Connections int `json:"connections"`
 }
 

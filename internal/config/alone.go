@@ -57,7 +57,11 @@ func ParseAlone(path string, data []byte) (Alone, error) {
 		}
 	}
 	n := Default()
+	n.Router.SplitPort = 0
 	if err := bind(&n, tree, doc); err != nil {
+		return Alone{}, err
+	}
+	if err := n.onlyOfNodes(doc); err != nil {
 		return Alone{}, err
 	}
 	a.Router, a.Log = n.Router, n.Log
@@ -67,6 +71,18 @@ func ParseAlone(path string, data []byte) (Alone, error) {
 		}
 	}
 	return a, nil
+}
+
+// onlyOfNodes refuses what a router without a node does not keep: it does not know how current servers are.
+func (n Node) onlyOfNodes(doc document) *Error {
+	const advice = "connect to a node's router for this"
+	switch r := n.Router; {
+	case r.SplitPort != 0:
+		return doc.fail("router.split_port", "is of a node only", advice)
+	case r.Consistency != levels[0]:
+		return doc.fail("router.consistency", "is of a node only", advice)
+	}
+	return nil
 }
 
 func (a *Alone) takeNodes(value any, doc document) error {

@@ -97,14 +97,20 @@ type API struct {
 
 // Router is the MySQL ports that lead to the right node.
 type Router struct {
-	Bind        string   // address both ports listen on
+	Bind        string   // address all ports listen on
 	RWPort      int      // leads to the leader
 	ROPort      int      // leads to the followers
+	SplitPort   int      // sends each statement where it belongs; 0: there is no such port
 	HoldTimeout Duration // how long a new connection waits for a leader before it is told that there is none
-	MaxConns    int      // connections over both ports; one more is refused with error 1040
+	MaxConns    int      // connections over all ports; one more is refused with error 1040
 	Sessions    string   // SessionsPass or SessionsCarry
 	TLSCert     string   // PEM file shown to clients with SessionsCarry; empty: the node's own certificate
 	TLSKey      string   // its key
+	// Consistency is the level of sessions that have not set another, as router.ParseLevel reads it; the others are what its waits take at most.
+	Consistency        string
+	ConsistencyTimeout Duration
+	OwnWritesTimeout   Duration
+	MaxLag             Duration // followers further behind are not read through SplitPort; 0: no limit
 }
 
 // VIP is the virtual IP addresses of the cluster, the same on every node. Empty: there are none.
@@ -162,6 +168,14 @@ func (n Node) RWAddr() string { return net.JoinHostPort(n.Router.Bind, strconv.I
 
 // ROAddr is where the read-only router port listens.
 func (n Node) ROAddr() string { return net.JoinHostPort(n.Router.Bind, strconv.Itoa(n.Router.ROPort)) }
+
+// SplitAddr is where the splitting router port listens; empty: there is none.
+func (n Node) SplitAddr() string {
+	if n.Router.SplitPort == 0 {
+		return ""
+	}
+	return net.JoinHostPort(n.Router.Bind, strconv.Itoa(n.Router.SplitPort))
+}
 
 // MySQLHost is the host by which others reach this node's mysqld.
 func (n Node) MySQLHost() string {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Validate checks a Node made in code; Load does it by itself.
@@ -134,6 +135,9 @@ func (n Node) checkPorts(doc document) *Error {
 		{"router.rw_port", n.Router.Bind, n.Router.RWPort},
 		{"router.ro_port", n.Router.Bind, n.Router.ROPort},
 	}
+	if n.Router.SplitPort != 0 {
+		listeners = append(listeners, listener{"router.split_port", n.Router.Bind, n.Router.SplitPort})
+	}
 	for _, a := range [][2]string{{"peer.listen", n.Peer.Listen}, {"api.listen", n.API.Listen}} {
 		host, port, err := splitAddress(a[1])
 		if err != nil {
@@ -252,6 +256,14 @@ func (n Node) checkRouter(doc document) *Error {
 	if r.RWPort == r.ROPort {
 		return doc.fail("router.ro_port", fmt.Sprintf("port %d is taken by router.rw_port already", r.ROPort), "give each its own port")
 	}
+	if p := r.SplitPort; p != 0 && !validPort(p) {
+		return doc.fail("router.split_port", fmt.Sprintf("port %d is not in 1..65535", p), "0: no such port")
+	} else if p == r.RWPort || p == r.ROPort {
+		return doc.fail("router.split_port", fmt.Sprintf("port %d is taken by router.rw_port or router.ro_port already", p), "give each its own port")
+	}
+	if err := n.checkConsistency(doc); err != nil {
+		return err
+	}
 	if h := n.Router.HoldTimeout.Std(); h <= 0 || h.Hours() > 1 {
 		return doc.fail("router.hold_timeout", fmt.Sprintf("%v is not between 1ms and 1h", n.Router.HoldTimeout), "")
 	}
@@ -263,6 +275,29 @@ func (n Node) checkRouter(doc document) *Error {
 	}
 	if m := n.Router.MaxConns; m < 1 || m > 1_000_000 {
 		return doc.fail("router.max_conns", fmt.Sprintf("%d is not in 1..1000000", m), "")
+	}
+	return nil
+}
+
+// levels of consistency, as internal/router has them.
+var levels = []string{"EVENTUAL", "BEFORE_ON_PRIMARY_FAILOVER", "BEFORE", "AFTER", "BEFORE_AND_AFTER"}
+
+func (n Node) checkConsistency(doc document) *Error {
+	r := n.Router
+	if !slices.Contains(levels, r.Consistency) {
+		return doc.fail("router.consistency", fmt.Sprintf("%q is not a level of consistency", r.Consistency), "there are "+strings.Join(levels, ", "))
+	}
+	if r.Consistency != levels[0] && r.Sessions != SessionsCarry {
+		return doc.fail("router.consistency", r.Consistency+" cannot be kept for sessions that are not followed", `set router.sessions = "carry"`)
+	}
+	for _, t := range []struct {
+		key string
+		d   Duration
+		min time.Duration
+	}{{"router.consistency_timeout", r.ConsistencyTimeout, time.Millisecond}, {"router.wait_for_my_writes_timeout", r.OwnWritesTimeout, time.Millisecond}, {"router.max_lag", r.MaxLag, 0}} {
+		if d := t.d.Std(); d < t.min || d > time.Hour {
+			return doc.fail(t.key, fmt.Sprintf("%v is not between %v and 1h", t.d, t.min), "")
+		}
 	}
 	return nil
 }

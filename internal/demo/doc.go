@@ -8,7 +8,7 @@
 //
 // Ports, from a base P, ten for each node i counted from 0:
 //
-//	P+10i mysqld · +1 peers · +2 API · +3 router read-write · +4 router read-only
+//	P+10i mysqld · +1 peers · +2 API · +3 router read-write · +4 router read-only · +5 router splitting
 //
 // With an emulated network (Options.WAN) every node has an address of its own instead, reached from here without a delay.
 //

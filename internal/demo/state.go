@@ -22,7 +22,7 @@ type State struct {
 	Ready      bool      `json:"ready"`      // a detached demo accepts writes
 }
 
-// NodeState is one node. The fields of a MySQL server are null for a logger, split_port until there is splitting.
+// NodeState is one node. The fields of a MySQL server are null for a logger.
 type NodeState struct {
 	Name        string  `json:"name"`
 	Role        string  `json:"role"` // voter, logger or learner

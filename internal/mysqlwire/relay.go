@@ -178,3 +178,24 @@ func AppendPacket(b []byte, seq byte, payload []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload))|uint32(seq)<<24)
 	return append(b, payload...)
 }
+
+// AppendRow appends the packets of a result set of one column and one row, with sequence numbers from seq.
+func AppendRow(b []byte, seq byte, column, value string, status uint16, deprecateEOF bool) []byte {
+	packets := [][]byte{{1}, appendColumn(nil, column)}
+	if !deprecateEOF {
+		packets = append(packets, AppendEOF(nil, status))
+	}
+	packets = append(packets, appendLenencString(nil, value))
+	if deprecateEOF {
+		end := AppendOK(nil, OK{Status: status})
+		end[0] = markEOF
+		packets = append(packets, end)
+	} else {
+		packets = append(packets, AppendEOF(nil, status))
+	}
+	for _, p := range packets {
+		b = AppendPacket(b, seq, p)
+		seq++
+	}
+	return b
+}

@@ -153,6 +153,7 @@ type Node struct {
 	left     leave    // when this node last stopped taking writes
 	leftAt   time.Duration
 	routed   uint64 // term of the leader that the router leads to; 0: none
+	follows  bool   // the router has sessions that can be held
 	quiet    uint64 // term of the leader whose sessions the router holds, with nothing under way; 0: none
 	logStuck stuck  // why the raft log does not get on
 	full     string // not empty: a disk is nearly full, and which

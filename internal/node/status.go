@@ -23,19 +23,20 @@ import (
 // status is what each daemon tells all others, at every change that they wait for and a few times a second.
 type status struct {
 	Member   api.MemberView `json:"member"`
-	Leader   uint64         `json:"leader"`          // raft id, 0 when it knows none
-	OpenTerm uint64         `json:"open_term"`       // its mysqld takes writes in this term; 0: it does not
-	Handover bool           `json:"handover"`        // a planned switchover is under way: hold, do not cut
-	Ready    bool           `json:"ready"`           // its mysqld is judged and fed
-	Unready  ha.Reason      `json:"unready"`         // not Ready: why
-	Rate     float64        `json:"rate"`            // entries per second that its mysqld applied when it last had a backlog; 0: not known
-	Epoch    string         `json:"epoch"`           // of its mysqld, for routers
-	Left     leave          `json:"left"`            // when and why it last stopped taking writes
-	Routed   uint64         `json:"routed"`          // term of the leader that its router leads to; 0: none
-	Quiet    uint64         `json:"quiet,omitempty"` // term of the leader whose sessions its router holds, with nothing under way; 0: none
-	History  uint64         `json:"history"`         // digest of the history that it knows; 0: none
-	Full     bool           `json:"full"`            // a disk is nearly full: it should not lead
-	Settings uint64         `json:"settings"`        // version of the cluster settings it has
+	Leader   uint64         `json:"leader"`            // raft id, 0 when it knows none
+	OpenTerm uint64         `json:"open_term"`         // its mysqld takes writes in this term; 0: it does not
+	Handover bool           `json:"handover"`          // a planned switchover is under way: hold, do not cut
+	Ready    bool           `json:"ready"`             // its mysqld is judged and fed
+	Unready  ha.Reason      `json:"unready"`           // not Ready: why
+	Rate     float64        `json:"rate"`              // entries per second that its mysqld applied when it last had a backlog; 0: not known
+	Epoch    string         `json:"epoch"`             // of its mysqld, for routers
+	Left     leave          `json:"left"`              // when and why it last stopped taking writes
+	Routed   uint64         `json:"routed"`            // term of the leader that its router leads to; 0: none
+	Quiet    uint64         `json:"quiet,omitempty"`   // term of the leader whose sessions its router holds, with nothing under way; 0: none
+	Follows  bool           `json:"follows,omitempty"` // its router follows sessions that write
+	History  uint64         `json:"history"`           // digest of the history that it knows; 0: none
+	Full     bool           `json:"full"`              // a disk is nearly full: it should not lead
+	Settings uint64         `json:"settings"`          // version of the cluster settings it has
 	// Rules are the commit rules as they are on the leader; nil elsewhere and without any.
 	Rules    *api.CommitRulesView `json:"rules,omitempty"`
 	Timeout  time.Duration        `json:"election_timeout_ns"` // its raft.election_timeout_ms
@@ -73,7 +74,7 @@ func (n *Node) myStatus() status {
 	sum := n.history.sum()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := status{History: sum, Routed: n.routed, Quiet: n.quiet, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
+	s := status{History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
 		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked()}
 	s.Unready, s.Ready = n.readyLocked()
 	if s.Left = n.left; s.Left.Term != 0 {
@@ -118,7 +119,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	m := api.MemberView{Name: n.id.Name, Role: n.roleLocked(st), State: n.stateName, Reason: n.why,
 		Raft: api.RaftView{ID: n.id.ID, State: st.Role.String(), Term: st.Term, Voter: contains(st.Voters, n.id.ID),
 			Match: st.Durable, First: first, Last: st.LastIndex, LogBytes: n.rlog.Size(), LogPinned: n.pinned, Commit: st.Commit, Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
-		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort},
+		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort, SplitPort: n.cfg.Router.SplitPort},
 		Daemon: api.DaemonView{PID: os.Getpid(), Version: n.version, API: n.cfg.API.Advertise, Peer: n.cfg.Peer.Advertise},
 	}
 	if n.srv.applier != "" {
@@ -236,10 +237,14 @@ func (n *Node) routes() {
 		n.routed, n.publishNow = term, true
 	}
 	n.mu.Unlock()
+	if n.cfg.Router.MaxLag > 0 {
+		n.router.SetLags(n.followerLags())
+	}
 	n.router.SetView(v)
 	n.news.tell(v)
-	held := n.router.Quiet()
+	held, follows := n.router.Quiet(), n.router.Follows()
 	n.mu.Lock()
+	n.follows = follows
 	quiet := uint64(0)
 	if held {
 		quiet = n.raft.Term
@@ -254,8 +259,13 @@ func (n *Node) routes() {
 func (n *Node) routerConfig() (router.Config, error) {
 	r := n.cfg.Router
 	c := router.Config{RWListen: n.cfg.RWAddr(), ROListen: n.cfg.ROAddr(), HoldTimeout: time.Duration(r.HoldTimeout), MaxConns: r.MaxConns,
-		Confirm: n.confirmRoute, Logger: n.log, Sessions: r.Sessions == config.SessionsCarry, OnQuiet: n.poke}
-	if !c.Sessions {
+		Confirm: n.confirmRoute, Logger: n.log, Sessions: r.Sessions == config.SessionsCarry, OnQuiet: n.poke, SplitListen: n.cfg.SplitAddr(),
+		Reads: routerReads{n}, ConsistencyTimeout: r.ConsistencyTimeout.Std(), OwnWritesTimeout: r.OwnWritesTimeout.Std(), MaxLag: r.MaxLag.Std()}
+	var err error
+	if c.Consistency, err = router.ParseLevel(r.Consistency); err != nil {
+		return c, fmt.Errorf("router.consistency: %w", err)
+	}
+	if !c.Sessions && c.SplitListen == "" {
 		return c, nil
 	}
 	c.TLS, c.Outcomes = n.bundle.RouterTLS(), sessionOutcomes{n}

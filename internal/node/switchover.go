@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
 	"trireme/internal/failpoint"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
@@ -163,7 +162,7 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 	n.mu.Unlock()
 	n.routes() // holds new connections
 	n.broadcastStatus()
-	if n.cfg.Router.Sessions == config.SessionsCarry {
+	if n.sessionsFollowed() {
 		n.awaitQuiet(ctx, a.Term, min(wait, quietPatience))
 	}
 	failpoint.Hit("switchover.before-close")

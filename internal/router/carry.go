@@ -82,7 +82,7 @@ func (s *session) closedAlone(l *link) bool {
 	switch {
 	case l.cut.Load() || s.r.views.Load() != s.seen:
 		return false
-	case s.r.cfg.Confirm == nil || s.port.readOnly:
+	case s.r.cfg.Confirm == nil || l.port.readOnly:
 		return !s.r.awaitNews(s.seen, lostGrace)
 	}
 	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.HoldTimeout)
@@ -161,7 +161,7 @@ func (s *session) countLost(said *mysqlwire.ServerError) {
 		switch {
 		case said.Code == mysqlwire.CodeDeadlock:
 			p.RolledBack++
-		case *said != *committed():
+		case *said != *committed() && said.Code != codeNotEverywhere:
 			p.Unknown++
 		}
 	})
@@ -192,6 +192,7 @@ func (s *session) lost(j *job, a *answer) error {
 	if sent.Others >= countless || j.transactions() > 1 {
 		sent.Others = -1
 	}
+	s.known.by = ""
 	s.drop()
 	j.over = true
 	switch {
@@ -214,6 +215,9 @@ func (s *session) lost(j *job, a *answer) error {
 	}
 	s.forgetTransaction()
 	s.state.told(j.stmt)
+	if said == nil && j.level.after() {
+		said = s.everywhere()
+	}
 	switch {
 	case said == nil:
 		const kept = mysqlwire.StatusAutocommit | statusNoBackslash // of flags that announce more in the packet none is true
@@ -221,7 +225,7 @@ func (s *session) lost(j *job, a *answer) error {
 		if err := s.write(mysqlwire.AppendPacket(nil, s.next, ok)); err != nil {
 			return err
 		}
-	case s.state.reason != "" && *said != *committed():
+	case s.state.reason != "" && *said != *committed() && said.Code != codeNotEverywhere:
 		s.tell(s.notPortable())
 	default:
 		s.countLost(said)
@@ -391,6 +395,9 @@ func (s *session) rebuild(ctx context.Context, l *link) error {
 	s.server, s.trace = nc, s.r.points.begin(l.target, greeting.ConnectionID)
 	s.state.status = status
 	s.state.moved()
+	if s.split != nil {
+		s.split.here = s.state.made()
+	}
 	return nil
 }
 

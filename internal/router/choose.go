@@ -28,7 +28,7 @@ func (r *Router) serve(p *port, client *net.TCPConn) {
 		refuse(client, refusal.code, refusal.text)
 		return
 	}
-	if r.cfg.Sessions {
+	if r.cfg.Sessions || p == &r.split {
 		r.follow(l)
 		return
 	}

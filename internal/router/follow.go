@@ -24,6 +24,10 @@ func (r *Router) follow(l *link) {
 	s.run()
 	_ = s.tcp.Close()
 	s.drop()
+	if s.split != nil {
+		s.turn()
+		s.drop()
+	}
 	r.mu.Lock()
 	delete(r.followed, s)
 	r.mu.Unlock()
@@ -32,7 +36,7 @@ func (r *Router) follow(l *link) {
 // logIn is the connection phase. through: the rest is to be passed on as bytes.
 func (r *Router) logIn(l *link) (s *session, through bool) {
 	client, server := mysqlwire.NewConn(l.client, loginMaxPacket), l.wire()
-	in := &login{client: client, server: server, tls: r.cfg.TLS}
+	in := &login{client: client, server: server, tls: r.cfg.TLS, strict: r.cfg.Consistency.waits()}
 	deadline := time.Now().Add(loginTimeout)
 	_, _ = l.client.SetDeadline(deadline), l.server.SetDeadline(deadline)
 	ctx, cancel := context.WithDeadline(r.ctx, deadline)
@@ -44,6 +48,12 @@ func (r *Router) logIn(l *link) (s *session, through bool) {
 	if err != nil {
 		if !errors.Is(err, errLoggedOut) {
 			r.cfg.Logger.Debug("router: login", "client", l.client.RemoteAddr(), "node", l.target.Name, "error", err)
+		}
+		return nil, false
+	}
+	if in.strict && (through || !in.portable()) {
+		if !through {
+			refuseLevel(l, r.cfg.Consistency)
 		}
 		return nil, false
 	}
@@ -61,6 +71,14 @@ func (r *Router) logIn(l *link) (s *session, through bool) {
 	l.session = s
 	r.followed[s] = struct{}{}
 	return s, false
+}
+
+// refuseLevel answers the first command of a session that is not followed, whose level cannot be kept. The login's time is its limit.
+func refuseLevel(l *link, level Level) {
+	c := mysqlwire.NewConn(l.c, loginMaxPacket)
+	if _, err := c.ReadPacket(); err == nil {
+		_ = c.WritePacket(mysqlwire.AppendERR(nil, noLevel(level)))
+	}
 }
 
 // joinConns takes the connections out of the packet readers, and passes on what those had read too far.
@@ -96,6 +114,13 @@ func (r *Router) untie(l *link) bool {
 // Quiet says that a planned switchover may close writes: the router holds its read-write sessions, and none of those that can be held
 // has a command or a transaction under way.
 func (r *Router) Quiet() bool { return r.holding.Load() && r.active.Load() == 0 }
+
+// Follows says whether there are sessions that a planned switchover can hold.
+func (r *Router) Follows() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.followed) > 0
+}
 
 // awaitRelease waits until new work may begin; false when ctx ends before.
 func (r *Router) awaitRelease(ctx context.Context, p *port) bool {

@@ -23,6 +23,7 @@ type link struct {
 	session        *session      // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
 	cut            atomic.Bool   // the view turned against it
 	probe          probe
+	applied        uint64 // its server shows the log up to here; of the session's goroutine
 }
 
 // probe is what a look at the server's socket needs, kept so that it allocates nothing.

@@ -27,6 +27,7 @@ const unportable = mysqlwire.CapCompress | mysqlwire.CapZstd | mysqlwire.CapOpti
 type login struct {
 	client, server *mysqlwire.Conn
 	tls            *tls.Config // shown to clients; nil: a client that asks for TLS gets the server's
+	strict         bool        // offer nothing that keeps a session from being followed
 	greeting       mysqlwire.Greeting
 	response       mysqlwire.Response
 	secure         bool // the client's bytes come over TLS that ends here; so do those to the server
@@ -59,6 +60,12 @@ func (l *login) run(ctx context.Context) (through bool, err error) {
 	l.plugin, l.nonce = l.greeting.Plugin, l.greeting.Nonce
 	shown := l.greeting
 	shown.Capabilities &^= mysqlwire.CapOptionalMetadata
+	if l.strict {
+		shown.Capabilities &^= unportable
+		if l.tls == nil {
+			shown.Capabilities &^= mysqlwire.CapSSL
+		}
+	}
 	if err := l.client.WritePacket(mysqlwire.AppendGreeting(nil, shown)); err != nil {
 		return false, err
 	}

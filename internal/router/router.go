@@ -11,13 +11,16 @@ import (
 	"time"
 )
 
-// Router is the two ports. Make it with New, then Start; Close when done. All methods may be called from any goroutine.
+// Router is the ports. Make it with New, then Start; Close when done. All methods may be called from any goroutine.
 type Router struct {
 	cfg    Config
 	rw, ro port
-	ctx    context.Context // ends at Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // accept loops and connections
+	split  port // its listener is nil without Config.SplitListen
+	// splitReads has no listener: it counts the splitting port's connections to followers.
+	splitReads port
+	ctx        context.Context // ends at Close
+	cancel     context.CancelFunc
+	wg         sync.WaitGroup // accept loops and connections
 
 	mu       sync.Mutex
 	view     View
@@ -34,6 +37,7 @@ type Router struct {
 	active  atomic.Int64  // of these, those that have begun something
 	views   atomic.Uint64 // counts changes of view and hold
 	points  points
+	lags    atomic.Pointer[map[string]time.Duration]
 }
 
 // port is one of the two listeners and its counters, which Router.mu guards.
@@ -60,7 +64,7 @@ type hold struct {
 func New(cfg Config) *Router {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Router{
-		cfg: cfg.withDefaults(), ro: port{readOnly: true}, ctx: ctx, cancel: cancel,
+		cfg: cfg.withDefaults(), ro: port{readOnly: true}, splitReads: port{readOnly: true}, ctx: ctx, cancel: cancel,
 		changed: make(chan struct{}), links: map[*link]struct{}{}, dials: map[*attempt]struct{}{},
 		followed: map[*session]struct{}{}, points: points{wanted: make(chan struct{}, 1)},
 	}
@@ -78,15 +82,23 @@ func (r *Router) Start() error {
 		return err
 	}
 	r.rw.listener, r.ro.listener = rw, ro
-	if r.cfg.Sessions {
+	if r.cfg.SplitListen != "" {
+		if r.split.listener, err = listen(r.cfg.SplitListen, "splitting"); err != nil {
+			return errors.Join(err, rw.Close(), ro.Close())
+		}
+	}
+	if r.cfg.Sessions || r.split.listener != nil {
 		r.wg.Go(r.rounds)
 		if o := r.cfg.Outcomes; o != nil {
 			r.wg.Go(func() { r.points.run(r.ctx, r.leader, o.Reached) })
 		}
 	}
-	r.wg.Add(2)
-	go r.accept(&r.rw)
-	go r.accept(&r.ro)
+	for _, p := range []*port{&r.rw, &r.ro, &r.split} {
+		if p.listener != nil {
+			r.wg.Add(1)
+			go r.accept(p)
+		}
+	}
 	return nil
 }
 
@@ -113,6 +125,9 @@ func (r *Router) RWAddr() string { return r.rw.listener.Addr().String() }
 
 // ROAddr is where the read-only port listens, once started.
 func (r *Router) ROAddr() string { return r.ro.listener.Addr().String() }
+
+// SplitAddr is where the splitting port listens, once started.
+func (r *Router) SplitAddr() string { return r.split.listener.Addr().String() }
 
 // SetView tells where connections go from now on. It returns after every connection that the view does not allow is closed.
 func (r *Router) SetView(v View) {
@@ -217,13 +232,9 @@ func (r *Router) unlink(l *link) {
 func (r *Router) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Stats{RW: r.rw.stats, RO: r.ro.stats, ByTarget: map[string]int{}}
-	stats := func(p *port) *PortStats {
-		if p.readOnly {
-			return &s.RO
-		}
-		return &s.RW
-	}
+	s := Stats{RW: r.rw.stats, RO: r.ro.stats, Split: r.split.stats, SplitReads: r.splitReads.stats, ByTarget: map[string]int{}}
+	of := map[*port]*PortStats{&r.rw: &s.RW, &r.ro: &s.RO, &r.split: &s.Split, &r.splitReads: &s.SplitReads}
+	stats := func(p *port) *PortStats { return of[p] }
 	for f := range r.followed {
 		if p := stats(f.port); f.tied.Load() {
 			p.Tied++
@@ -261,7 +272,7 @@ func (r *Router) Close() error {
 
 	r.cancel()
 	r.closeSessions()
-	for _, p := range []*port{&r.rw, &r.ro} {
+	for _, p := range []*port{&r.rw, &r.ro, &r.split} {
 		if p.listener != nil {
 			_ = p.listener.Close()
 		}

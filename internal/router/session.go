@@ -37,7 +37,10 @@ type session struct {
 	attrs  bool   // CLIENT_QUERY_ATTRIBUTES
 	active bool   // counted in Router.active
 	state  state
-	trace  trace // at the present server
+	trace  trace      // at the present server
+	split  *splitting // on the splitting port
+	wish   wishes
+	known  known
 
 	buf  [inBytes]byte
 	r0   int // buf[r0:r1] was read and not passed on
@@ -48,9 +51,14 @@ type session struct {
 
 func newSession(r *Router, l *link, in *login, client, server net.Conn) *session {
 	caps := in.response.Capabilities
-	return &session{r: r, port: l.port, tcp: l.client, client: client, link: l, server: server, login: in,
+	s := &session{r: r, port: l.port, tcp: l.client, client: client, link: l, server: server, login: in,
 		seen: r.views.Load(), legacy: caps&mysqlwire.CapDeprecateEOF == 0, attrs: caps&mysqlwire.CapQueryAttributes&in.greeting.Capabilities != 0,
-		trace: r.points.begin(l.target, in.greeting.ConnectionID), state: state{status: in.status | mysqlwire.StatusAutocommit}} // init_connect may have changed it since: the worse is taken
+		trace: r.points.begin(l.target, in.greeting.ConnectionID), wish: r.cfg.wishes(),
+		state: state{status: in.status | mysqlwire.StatusAutocommit}} // init_connect may have changed it since: the worse is taken
+	if l.port == &r.split {
+		s.split = &splitting{}
+	}
+	return s
 }
 
 // ring makes the session look at its server, if it waits for its client.
@@ -133,20 +141,46 @@ func (s *session) command() error {
 	if err := s.need(min(4+length, inBytes), false); err != nil {
 		return err
 	}
+	if done, err := s.own(c, length); done {
+		return s.settle(err)
+	}
+	if s.split != nil {
+		return s.steer(c, length)
+	}
+	return s.lead(c, length)
+}
+
+// lead carries out a command on the server in use, which is the leader unless a transaction is open on a follower.
+func (s *session) lead(c byte, length int) error {
 	if c == comStmtClose && length >= 5 && s.link == nil {
 		s.state.close(getID(s.buf[s.r0+5:]))
 		return s.discard()
 	}
+	boundary := s.state.boundary()
 	if found, err := s.find(); !found || err != nil {
 		return err
+	}
+	if !understood(c) && s.wish.level.waits() {
+		return s.settle(s.answerError(noLevel(s.wish.level)))
 	}
 	if !understood(c) {
 		return s.through()
 	}
-	j := job{command: c, length: length, effect: effect{verb: verbShow}, sinceTrx: s.state.inTransaction(), autocommit: s.state.autocommit()}
+	level := Eventual
+	if sendsText(c) {
+		var refused *mysqlwire.ServerError
+		if level, refused = s.beginAt(c, length, boundary); refused != nil {
+			return s.settle(s.answerError(refused))
+		}
+	}
+	j := job{command: c, length: length, effect: effect{verb: verbShow}, sinceTrx: s.state.inTransaction(), autocommit: s.state.autocommit(), level: level}
 	if err := s.ready(&j); err != nil || j.over {
 		return s.settle(err)
 	}
+	if s.unfit(&j) {
+		return s.refuse(&j)
+	}
+	s.keepPrepared(&j)
 	return s.settle(s.perform(&j))
 }
 
@@ -257,11 +291,17 @@ type job struct {
 	sinceTrx   bool     // a transaction was open before it
 	autocommit bool
 	over       bool // answered already
+	level      Level
+	spare      bool // a read on a follower, which the leader can take as well
+	told       bool // the client has a part of the answer
 }
 
 // perform sends a command and passes its answer on.
 func (s *session) perform(j *job) error {
 	s.r.points.now(&s.trace, s.link.target)
+	if j.scan != nil || j.effect.mayCommit(j.sinceTrx, j.autocommit) {
+		s.known.wrote, s.known.by = true, s.link.target.Name
+	}
 	fromServer, err := s.send(j)
 	if err != nil {
 		return err
@@ -350,6 +390,7 @@ func (s *session) toServer(j *job, p []byte, skip int, failed error) error {
 func (s *session) receive(j *job, a *answer) (fromServer, err error) {
 	piece := pieces.Get().(*[pieceBytes]byte)
 	defer pieces.Put(piece)
+	first := s.next
 	for !a.done() {
 		n, err := s.server.Read(piece[:])
 		if n > 0 && j.command == comStmtPrepare && !a.prepared && a.state == expectPrepare {
@@ -365,7 +406,16 @@ func (s *session) receive(j *job, a *answer) (fromServer, err error) {
 		if bad != nil || used < n {
 			return nil, s.garbage()
 		}
+		if j.elsewhere(a) {
+			return errElsewhere, nil
+		}
+		if a.done() {
+			if taken, err := s.hold(j, a, first, piece[:n]); taken {
+				return nil, err
+			}
+		}
 		if n > 0 {
+			j.told = true
 			if _, err := s.client.Write(piece[:n]); err != nil {
 				return nil, err
 			}

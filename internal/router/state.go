@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"trireme/internal/mysqlwire"
+	"trireme/internal/sqlkind"
 )
 
 // Limits of what is kept of a session to make it anew. One that goes beyond cannot be carried over.
@@ -35,6 +36,8 @@ type state struct {
 	once     bool   // something holds for the next statement only, so this is no boundary
 	unsure   bool   // a statement failed, and the server was lost before it told whether that has committed the open transaction
 	reason   string // not empty: why it cannot be carried over
+
+	following bool // the server in use is a splitting session's follower
 }
 
 // prepared is a statement that the client has prepared.
@@ -52,6 +55,25 @@ type prepared struct {
 	// missing: of those some did not arrive, or were lost. The next execution fails, and what is sent ahead until then is dropped.
 	missing bool
 	cursor  bool // rows wait to be fetched
+
+	following bool       // server and typed are the follower's
+	other     preparedAt // what they are at a splitting session's other server
+	access    sqlkind.Access
+	judged    bool // access is known
+}
+
+// preparedAt is what hangs on a server.
+type preparedAt struct {
+	server uint32
+	typed  bool
+}
+
+// turn makes server and typed those of the server in use.
+func (p *prepared) turn(following bool) {
+	if p.following != following {
+		now := preparedAt{p.server, p.typed}
+		p.server, p.typed, p.other, p.following = p.other.server, p.other.typed, now, following
+	}
 }
 
 func (s *state) inTransaction() bool { return s.status&mysqlwire.StatusInTransaction != 0 }
@@ -79,7 +101,7 @@ func (s *state) mark(reason string) {
 
 // reset is COM_RESET_CONNECTION: the schema stays.
 func (s *state) reset() {
-	*s = state{status: s.status &^ mysqlwire.StatusInTransaction, schema: s.schema, cleared: true, options: s.options, nextID: s.nextID}
+	*s = state{status: s.status &^ mysqlwire.StatusInTransaction, schema: s.schema, cleared: true, options: s.options, nextID: s.nextID, following: s.following}
 }
 
 // set notes a SET that has succeeded. The same text again replaces the first: what it sets, it sets again. reads says that its value
@@ -151,7 +173,7 @@ func (s *state) prepare(text []byte, e effect, serverID uint32, params int) uint
 		e.reason = "SET or USE as a prepared statement"
 	}
 	s.nextID++
-	s.prepared[s.nextID] = &prepared{text: bytes.Clone(text), effect: e, schema: s.schema, dialect: s.dialect, server: serverID, params: params}
+	s.prepared[s.nextID] = &prepared{text: bytes.Clone(text), effect: e, schema: s.schema, dialect: s.dialect, server: serverID, params: params, following: s.following}
 	if s.bytes += len(text); s.bytes > maxPreparedBytes || len(s.prepared) > maxPrepared {
 		s.mark("more prepared statements than are kept")
 		s.prepared[s.nextID].text = nil
@@ -171,6 +193,7 @@ func (s *state) close(id uint32) {
 func (s *state) moved() {
 	for _, p := range s.prepared {
 		p.missing = p.missing || p.long
+		p.turn(s.following)
 		p.server, p.typed, p.long, p.cursor = 0, false, false, false
 	}
 }

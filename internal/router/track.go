@@ -31,12 +31,12 @@ func (s *session) ready(j *job) error {
 func (s *session) readyText(j *job, p []byte) {
 	scan := scanner{noBackslash: s.state.status&statusNoBackslash != 0}
 	if j.command == comQuery && s.attrs {
-		// Attributes, whose values stand before the text, are not taken apart.
-		if len(p) < 3 || p[1] != 0 {
-			s.state.mark("query attributes")
-			scan.doubt = true
+		at, ok := parseAttributes(p)
+		if !ok {
+			s.state.mark("query attributes that were not followed")
+			at.length, scan.doubt = 3, true
 		}
-		j.skip = 7
+		j.skip = 4 + at.length
 	}
 	if len(p) < j.length || len(p) < j.skip-4 {
 		j.scan, j.keep = &scan, j.command == comStmtPrepare
@@ -69,6 +69,7 @@ func (s *session) readyStatement(j *job, p []byte) error {
 		return nil
 	}
 	st := j.stmt
+	st.turn(s.state.following)
 	if over, err := s.missing(j); over {
 		return err
 	}
@@ -223,6 +224,11 @@ func (s *session) learn(j *job, a *answer) {
 		st.options = j.text
 	case comResetConnection:
 		st.reset()
+		s.wish, s.known.token = s.r.cfg.wishes(), 0
+	}
+	if s.split != nil && (j.effect.verb == verbSet || j.effect.verb == verbUse || j.command == comInitDB || j.command == comSetOption ||
+		j.command == comResetConnection) {
+		s.split.here = st.made()
 	}
 }
 

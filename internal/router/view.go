@@ -52,6 +52,7 @@ func (v View) allows(readOnly bool, t Target) bool {
 type Config struct {
 	RWListen    string        // host:port
 	ROListen    string        // host:port
+	SplitListen string        // host:port; empty: there is no splitting port
 	HoldTimeout time.Duration // default 10 s: how long a new connection waits for a target
 	DialTimeout time.Duration // default 2 s: for one attempt to reach a target
 	MaxConns    int           // default 10000: connections over both ports, held ones included; one more gets error 1040
@@ -69,6 +70,13 @@ type Config struct {
 	OnQuiet func()
 	// Outcomes finds out what became of a statement whose answer was lost. Without it the client is told that it is not known.
 	Outcomes Outcomes
+
+	// Reads tells how current servers are. Without it a session that has written reads from the leader.
+	Reads              Reads
+	Consistency        Level         // of sessions that have not set another
+	ConsistencyTimeout time.Duration // default 10 s: for what a level or a token waits for, on the server that is read
+	OwnWritesTimeout   time.Duration // default 2 s: for a follower to show what a session wants to see; then the leader is read
+	MaxLag             time.Duration // followers further behind are not read on the splitting port; 0: no limit
 }
 
 func (c Config) withDefaults() Config {
@@ -77,6 +85,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.DialTimeout == 0 {
 		c.DialTimeout = 2 * time.Second
+	}
+	if c.ConsistencyTimeout == 0 {
+		c.ConsistencyTimeout = 10 * time.Second
+	}
+	if c.OwnWritesTimeout == 0 {
+		c.OwnWritesTimeout = 2 * time.Second
 	}
 	if c.MaxConns == 0 {
 		c.MaxConns = 10_000
@@ -92,9 +106,12 @@ func (c Config) withDefaults() Config {
 
 // Stats is the router's counters since it was started.
 type Stats struct {
-	RW       PortStats
-	RO       PortStats
-	ByTarget map[string]int // node name -> connections open now
+	RW    PortStats
+	RO    PortStats
+	Split PortStats // its connections to followers are in SplitReads
+	// SplitReads counts the splitting port's connections to followers: Open, Cut, DialErrors and bytes.
+	SplitReads PortStats
+	ByTarget   map[string]int // node name -> connections open now
 }
 
 // PortStats is one port's.
@@ -114,4 +131,6 @@ type PortStats struct {
 	NotCarried uint64 // followed sessions that ended because they could not
 	RolledBack uint64 // transactions and statements that were lost with their server, whose clients were told to repeat them
 	Unknown    uint64 // statements whose outcome the client was told is not known
+
+	FollowerReads uint64 // statements of the splitting port that a follower answered
 }

@@ -104,6 +104,13 @@ func OwnSchema(name []byte) bool {
 	return word.is("INFORMATION_SCHEMA") || word.is("PERFORMANCE_SCHEMA") || word.is("MYSQL") || word.is("SYS")
 }
 
+// UsedSchema is the name behind USE, of a statement that is one.
+func UsedSchema(sql []byte) []byte {
+	s := scanner{src: sql}
+	s.next()
+	return s.next().text
+}
+
 // opens says whether a parenthesis behind prev is part of the syntax, or of a call that changes nothing.
 func (s *accessScanner) opens() bool {
 	switch s.prev.kind {

@@ -1,0 +1,248 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"trireme/internal/mysqlwire"
+	"trireme/internal/sqlkind"
+)
+
+// Level is how current what a session reads must be. The names and meanings are those of group_replication_consistency.
+type Level int
+
+const (
+	Eventual         Level = iota // whatever the server has
+	BeforeOnFailover              // like Eventual: a leader opens writes only when it has applied all that was committed before it
+	Before                        // everything that was answered, anywhere, before the statement or transaction began
+	After                         // a write is answered when every server shows it
+	BeforeAndAfter
+	numLevels
+)
+
+// levelNames are as clients write them.
+var levelNames = [numLevels]string{"EVENTUAL", "BEFORE_ON_PRIMARY_FAILOVER", "BEFORE", "AFTER", "BEFORE_AND_AFTER"}
+
+func (l Level) String() string { return levelNames[l] }
+
+// waits says whether a level is more than a server keeps by itself.
+func (l Level) waits() bool { return l.before() || l.after() }
+
+// noLevel tells a client whose session is not followed.
+func noLevel(l Level) *mysqlwire.ServerError {
+	return &mysqlwire.ServerError{Code: codeNoLevel, State: "HY000", Message: "Trireme: " + l.String() +
+		" cannot be kept here: this session's login, or what it asks for, cannot be followed; use caching_sha2_password over TLS, or EVENTUAL"}
+}
+
+// ParseLevel reads a level's name, in upper or lower case.
+func ParseLevel(name string) (Level, error) {
+	for l, n := range levelNames {
+		if strings.EqualFold(n, name) {
+			return Level(l), nil
+		}
+	}
+	return 0, fmt.Errorf("%q is not a level of consistency; there are %s", name, strings.Join(levelNames[:], ", "))
+}
+
+// before says whether statements wait before they begin, after whether those that wrote do before they are answered.
+func (l Level) before() bool { return l == Before || l == BeforeAndAfter }
+func (l Level) after() bool  { return l == After || l == BeforeAndAfter }
+
+// Reads tells how current what the servers show is. An index is a place in the cluster's log.
+type Reads interface {
+	// Answered returns an index that covers what a node's server has answered through this router before the call. It costs less than Barrier if
+	// it can.
+	Answered(ctx context.Context, node string) (uint64, error)
+	// Barrier returns an index: a server that has applied it shows all that was answered before the call.
+	Barrier(ctx context.Context) (uint64, error)
+	// Applied waits until a node's server has applied an index.
+	Applied(ctx context.Context, node string, index uint64) error
+	// Everywhere waits until all servers have applied an index. The error names who has not.
+	Everywhere(ctx context.Context, index uint64) error
+	// Log names the log that indexes belong to.
+	Log() string
+}
+
+// accessMode is MySQL Router's access_mode.
+type accessMode int
+
+const (
+	accessAuto accessMode = iota
+	accessReadOnly
+	accessReadWrite
+)
+
+// wishes are what a client may set for its session.
+type wishes struct {
+	level     Level
+	access    accessMode
+	ownWrites bool          // reads show what the session has written
+	ownWait   time.Duration // for a follower to show it
+}
+
+func (c *Config) wishes() wishes {
+	return wishes{level: c.Consistency, ownWrites: true, ownWait: c.OwnWritesTimeout}
+}
+
+// known is what a session must see, as far as it is known.
+type known struct {
+	wrote bool   // it may have committed something behind index
+	by    string // node that has answered that; empty: it was not answered
+	index uint64 // all that it has written and seen before lies below
+	token uint64 // what it was told to see
+}
+
+// Error codes that the router gives beside those of mysqld's meaning. They lie where MySQL has none.
+const (
+	codeNotCurrent    = 45801 // a statement could not be made as current as asked for; it was not carried out
+	codeNotEverywhere = 45802 // a statement was carried out, and committed, and is not applied everywhere yet
+	codeNoLevel       = 45803 // the session cannot be followed, so its level cannot be kept
+)
+
+// wanted is the index that the server of the next statement must have applied.
+func (s *session) wanted(ctx context.Context, level Level, ownWrites bool) (uint64, error) {
+	k := &s.known
+	if level.before() || ownWrites && k.wrote {
+		if s.r.cfg.Reads == nil {
+			return 0, errNoReads
+		}
+		index, err := s.answered(ctx, level)
+		if err != nil {
+			return 0, err
+		}
+		k.wrote, k.index = false, max(index, k.index)
+		if level.before() {
+			return max(k.index, k.token), nil
+		}
+	}
+	if !ownWrites {
+		return k.token, nil
+	}
+	return max(k.index, k.token), nil
+}
+
+// answered is an index that covers what a level asks for, and at least what this session has written.
+func (s *session) answered(ctx context.Context, level Level) (uint64, error) {
+	if level.before() || s.known.by == "" {
+		return s.r.cfg.Reads.Barrier(ctx)
+	}
+	return s.r.cfg.Reads.Answered(ctx, s.known.by)
+}
+
+// shows makes sure that the server in use has applied an index. The connection is open already: should its server end and come back
+// with less, the connection is gone.
+func (s *session) shows(ctx context.Context, index uint64) error {
+	if s.link.applied >= index {
+		return nil
+	}
+	if s.r.cfg.Reads == nil {
+		return errNoReads
+	}
+	if err := s.r.cfg.Reads.Applied(ctx, s.link.target.Name, index); err != nil {
+		return err
+	}
+	s.link.applied = index
+	return nil
+}
+
+// beginAt finds the level of a statement, and waits as it asks for where one may wait: outside of a transaction.
+func (s *session) beginAt(c byte, length int, boundary bool) (Level, *mysqlwire.ServerError) {
+	level, err := s.levelOf(c, length)
+	if err != nil {
+		return level, &mysqlwire.ServerError{Code: codeParse, State: "42000", Message: "Trireme: " + err.Error()}
+	}
+	if boundary {
+		return level, s.current(level)
+	}
+	return level, nil
+}
+
+// current waits until the server in use shows what the session's level and token ask for, before a statement or transaction begins there; own
+// writes are on a leader, and a read-only port promises none.
+func (s *session) current(level Level) *mysqlwire.ServerError {
+	if !level.before() && s.link.applied >= s.known.token {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.ConsistencyTimeout)
+	defer cancel()
+	index, err := s.wanted(ctx, level, false)
+	if err == nil {
+		err = s.shows(ctx, index)
+	}
+	if err == nil {
+		return nil
+	}
+	what := level.String()
+	if !level.before() {
+		what = "its token"
+	}
+	return &mysqlwire.ServerError{Code: codeNotCurrent, State: "HYT00", Message: fmt.Sprintf(
+		"Trireme: %s could not be kept on %s within %v, and the statement was not carried out: %v", what, s.link.target.Name, s.r.cfg.ConsistencyTimeout, err)}
+}
+
+// everywhere waits, behind a statement that may have committed, until all servers show what this session has written.
+func (s *session) everywhere() *mysqlwire.ServerError {
+	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.ConsistencyTimeout)
+	defer cancel()
+	err := errNoReads
+	if s.r.cfg.Reads != nil {
+		var index uint64
+		if index, err = s.wanted(ctx, After, true); err == nil {
+			err = s.r.cfg.Reads.Everywhere(ctx, index)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return &mysqlwire.ServerError{Code: codeNotEverywhere, State: "HYT00", Message: fmt.Sprintf(
+		"Trireme: this statement was carried out, what it committed will stay, and not all servers show it after %v. Do not repeat it: %s",
+		s.r.cfg.ConsistencyTimeout, strings.ReplaceAll(err.Error(), "\n", "; "))}
+}
+
+// hold waits behind the answer that ends with piece, and began or would have begun with packet number first, as its level asks for, and says otherwise in its place if it cannot be kept. taken: the client has
+// got its answer.
+func (s *session) hold(j *job, a *answer, first byte, piece []byte) (taken bool, err error) {
+	if !j.level.after() || a.failed || s.state.following || !j.effect.mayCommit(j.sinceTrx, j.autocommit) {
+		return false, nil
+	}
+	late := s.everywhere()
+	if late == nil {
+		return false, nil
+	}
+	switch {
+	case !j.told:
+		s.next = first
+	case len(piece) == mysqlwire.HeaderLen+a.packet:
+		s.next = a.seq
+	default:
+		return true, errEnd // in the middle of a result: nothing can be said
+	}
+	return true, s.tell(late)
+}
+
+// levelOf is the level that holds for a statement: a query attribute's, a hint's, or the session's.
+func (s *session) levelOf(c byte, length int) (Level, error) {
+	if c != comQuery {
+		return s.wish.level, nil // a prepared statement's text is not looked at again
+	}
+	p := s.buf[s.r0+4 : s.r0+min(4+length, s.r1-s.r0)]
+	at, ok := s.attributes(p)
+	switch {
+	case !ok:
+		return s.wish.level, nil
+	case at.wrong != nil:
+		return 0, at.wrong
+	case at.level != nil:
+		return *at.level, nil
+	}
+	text := p[at.length:]
+	if bytes.Contains(text, []byte("/*")) {
+		if name, found := sqlkind.Hint(text, varConsistency); found {
+			return ParseLevel(string(name))
+		}
+	}
+	return s.wish.level, nil
+}

@@ -1,0 +1,226 @@
+package router
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/mysqlwire"
+)
+
+// value asks for one.
+func (s *split) value(q string) string {
+	s.Helper()
+	return one(s.T, s.c, q)
+}
+
+// BEFORE waits on every server that is read, for the session, or for one statement.
+func TestBefore(t *testing.T) {
+	s := newSplit(t, 1, Config{OwnWritesTimeout: 50 * time.Millisecond, ConsistencyTimeout: 300 * time.Millisecond})
+	s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 5})
+	s.run("SET @@trireme_consistency = 'BEFORE'", "SELECT 1", "INSERT 1", "START TRANSACTION", "SELECT 2", "COMMIT")
+	if got, want := s.reads.log(), []string{"barrier", "n-2 5", "barrier", "n-1 5", "barrier"}; !slices.Equal(got, want) {
+		t.Errorf("asked %q, want %q", got, want)
+	}
+	if got := s.value("SELECT @@trireme_consistency"); got != "BEFORE" {
+		t.Errorf("level %q", got)
+	}
+	s.got([]string{"INSERT 1", "START TRANSACTION", "SELECT 2", "COMMIT"}, "SELECT 1")
+	// A follower that does not come is not read; a leader that does not come is an error, and nothing is carried out.
+	s.reads.set(6, map[string]uint64{"n-1": 6, "n-2": 5})
+	s.run("SELECT 3")
+	s.got([]string{"SELECT 3"})
+	s.reads.set(7, map[string]uint64{"n-1": 6, "n-2": 5})
+	_, err := s.c.ExecContext(t.Context(), "INSERT 2")
+	wantError(t, err, codeNotCurrent)
+	s.reads.set(7, map[string]uint64{"n-1": 7, "n-2": 7})
+	s.reads.mu.Lock()
+	s.reads.down = errors.New("no majority")
+	s.reads.mu.Unlock()
+	_, err = s.c.ExecContext(t.Context(), "SELECT 4")
+	if wantError(t, err, codeNotCurrent); !strings.Contains(err.Error(), "no majority") {
+		t.Errorf("error %v", err)
+	}
+	s.got(nil)
+	s.run("SET SESSION group_replication_consistency = eventual", "SELECT 5", "SET trireme_consistency = DEFAULT")
+	_, err = s.c.ExecContext(t.Context(), "SELECT /*+ trireme_consistency(BEFORE) */ 6")
+	wantError(t, err, codeNotCurrent)
+	_, err = s.c.ExecContext(t.Context(), "SELECT /*+ trireme_consistency(MOST) */ 6")
+	wantError(t, err, codeParse)
+	s.got(nil, "SELECT 5")
+	for q, code := range map[string]uint16{"SET @@trireme_consistency = 'MOST'": codeWrongValue, "SET GLOBAL trireme_consistency = 'BEFORE'": codeSession,
+		"SET @@trireme_token = 'x'": codeWrongValue, "SET @@trireme_token = 'other/0:1'": codeWrongValue, "SET @@trireme_token = 'main/0:x'": codeWrongValue} {
+		_, err := s.c.ExecContext(t.Context(), q)
+		wantError(t, err, code)
+	}
+	s.run("START TRANSACTION")
+	_, err = s.c.ExecContext(t.Context(), "SET @@trireme_consistency = 'BEFORE'")
+	wantError(t, err, codeWithin)
+}
+
+// A router's level holds on its other ports too.
+func TestRouterLevel(t *testing.T) {
+	s := newSplit(t, 1, Config{Sessions: true, Consistency: Before, ConsistencyTimeout: 50 * time.Millisecond})
+	s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 4})
+	s.c = s.connect(s.r.RWAddr())
+	s.run("SELECT 1")
+	s.c = s.connect(s.r.ROAddr())
+	_, err := s.c.ExecContext(t.Context(), "SELECT 2")
+	wantError(t, err, codeNotCurrent)
+	s.run("SET @@trireme_consistency = 'EVENTUAL'", "SELECT 3")
+	s.got([]string{"SELECT 1"}, "SELECT 3")
+}
+
+// A token makes a session of any port read what another has written or seen.
+func TestToken(t *testing.T) {
+	s := newSplit(t, 1, Config{Sessions: true, OwnWritesTimeout: 50 * time.Millisecond, ConsistencyTimeout: 50 * time.Millisecond})
+	s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 4})
+	token := s.value("SELECT @@trireme_token")
+	if token != "main/0:5" {
+		t.Fatalf("token %q", token)
+	}
+	set := "SET @@trireme_token = '" + token + "'"
+	s.run("SELECT 1", set, "SELECT 2")
+	s.got([]string{"SELECT 2"}, "SELECT 1")
+	s.c = s.connect(s.r.ROAddr())
+	s.run("SELECT 3", set)
+	_, err := s.c.ExecContext(t.Context(), "SELECT 4")
+	wantError(t, err, codeNotCurrent)
+	s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 5})
+	s.run("SELECT 5", "SET @@trireme_token = 'main/0:3'", "SELECT 6")
+	s.got(nil, "SELECT 3", "SELECT 5", "SELECT 6")
+	if got := s.reads.log(); !slices.Equal(got, []string{"n-2 5"}) {
+		t.Errorf("asked %q", got)
+	}
+}
+
+// Without a way to know what servers show, nothing that depends on it is promised.
+func TestNoReads(t *testing.T) {
+	s := splitOf(t, 1, Config{})
+	s.run("SELECT 1", "INSERT 1", "SELECT 2", "SET @@trireme_consistency = 'BEFORE'")
+	s.got([]string{"INSERT 1", "SELECT 2"}, "SELECT 1")
+	_, err := s.c.ExecContext(t.Context(), "SELECT 3")
+	wantError(t, err, codeNotCurrent)
+	_, err = s.c.QueryContext(t.Context(), "SELECT @@trireme_token")
+	wantError(t, err, codeNotCurrent)
+}
+
+// What is in front of a text is taken apart, whatever types it has.
+func TestParseAttributes(t *testing.T) {
+	level, mode := Before, accessReadOnly
+	head := func(count byte, rest ...byte) []byte { return append([]byte{comQuery, count, 1}, rest...) }
+	str := func(v string) []byte { return append([]byte{byte(len(v))}, v...) }
+	join := func(parts ...[]byte) (p []byte) {
+		for _, part := range parts {
+			p = append(p, part...)
+		}
+		return p
+	}
+	for name, c := range map[string]struct {
+		p     []byte
+		ok    bool
+		level *Level
+		mode  *accessMode
+		wrong bool
+	}{
+		"none": {head(0), true, nil, nil, false},
+		"two":  {join(head(2, 0, 1), []byte{254, 0}, str("trireme.consistency"), []byte{254, 0}, str("router.access_mode"), str("before"), str("Read_Only")), true, &level, &mode, false},
+		"others": {join(head(4, 0b1000, 1), []byte{8, 0}, str("a"), []byte{12, 0}, str("b"), []byte{1, 0}, str("c"), []byte{254, 0}, str("router.access_mode"),
+			make([]byte, 8), []byte{4, 0, 0, 0, 0}, []byte{1}), true, nil, nil, false},
+		"wrong":    {join(head(1, 0, 1), []byte{254, 0}, str("router.access_mode"), str("x")), true, nil, nil, true},
+		"no types": {head(1, 0, 0), false, nil, nil, false},
+		"cut":      {join(head(1, 0, 1), []byte{254, 0}, str("router.access_mode"), []byte{9, 'x'}), false, nil, nil, false},
+	} {
+		at, ok := parseAttributes(append(c.p[:len(c.p):len(c.p)], "SELECT 1"...))
+		if name == "cut" {
+			at, ok = parseAttributes(c.p)
+		}
+		if ok != c.ok || ok && (at.length != len(c.p) || (at.level == nil) != (c.level == nil) || (at.access == nil) != (c.mode == nil) || (at.wrong != nil) != c.wrong) {
+			t.Errorf("%s: %+v, %v", name, at, ok)
+		}
+		if ok && c.level != nil && (*at.level != *c.level || *at.access != *c.mode) {
+			t.Errorf("%s: %v %v", name, *at.level, *at.access)
+		}
+	}
+}
+
+func FuzzParseAttributes(f *testing.F) {
+	f.Add([]byte{comQuery, 0, 1, 'x'})
+	f.Add([]byte{comQuery, 1, 1, 0, 1, 254, 0, 1, 'a', 1, 'b', 'x'})
+	f.Fuzz(func(t *testing.T, p []byte) {
+		if len(p) == 0 {
+			return
+		}
+		if at, ok := parseAttributes(p); ok && (at.length < 1 || at.length > len(p)) {
+			t.Errorf("length %d of %d", at.length, len(p))
+		}
+	})
+}
+
+// The router's own answers follow both forms of the protocol.
+func TestAppendRow(t *testing.T) {
+	for _, deprecateEOF := range []bool{true, false} {
+		a := newAnswer(comQuery, deprecateEOF)
+		p := mysqlwire.AppendRow(nil, 1, "@@x", strings.Repeat("v", 300), 2, deprecateEOF)
+		if used, err := a.feed(p); err != nil || used != len(p) || !a.done() || a.status != 2 {
+			t.Errorf("%v: %d of %d bytes, %v, status %d", deprecateEOF, used, len(p), err, a.status)
+		}
+	}
+}
+
+// AFTER holds the answer of what commits until all servers show it, and says so if they do not.
+func TestAfter(t *testing.T) {
+	s := newSplit(t, 1, Config{ConsistencyTimeout: 50 * time.Millisecond})
+	s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 5})
+	s.run("SET @@trireme_consistency = 'AFTER'", "SELECT 1", "INSERT 1", "START TRANSACTION", "INSERT 2", "COMMIT", "SHOW TABLES", "START TRANSACTION", "INSERT 3", "ROLLBACK")
+	if got, want := s.reads.log(), []string{"answered n-1", "n-1 5", "n-2 5", "answered n-1", "n-1 5", "n-2 5"}; !slices.Equal(got, want) {
+		t.Errorf("asked %q, want %q", got, want)
+	}
+	s.leader.take()
+	s.reads.set(6, map[string]uint64{"n-1": 6, "n-2": 5})
+	for _, statements := range [][]string{{"INSERT 4"}, {"START TRANSACTION", "INSERT 5", "COMMIT"}} {
+		last := len(statements) - 1
+		s.run(statements[:last]...)
+		_, err := s.c.ExecContext(t.Context(), statements[last])
+		if wantError(t, err, codeNotEverywhere); !strings.Contains(err.Error(), "Do not repeat") {
+			t.Errorf("error %v", err)
+		}
+	}
+	// What was told is that it is committed: the session goes on outside of a transaction.
+	s.run("SET @@trireme_consistency = 'BEFORE_AND_AFTER'", "SET a = 1")
+	s.reads.set(7, map[string]uint64{"n-1": 7, "n-2": 7})
+	s.run("INSERT /* trireme_consistency(EVENTUAL) */ 6", "INSERT 7")
+	if got, want := s.reads.log(), []string{"barrier", "n-1 7", "answered n-1", "n-1 7", "n-2 7"}; !slices.Equal(got, want) {
+		t.Errorf("asked %q, want %q", got, want)
+	}
+	s.leader.set(func(w *wireServer) { w.fail = map[string]uint16{"INSERT 8": 1062} })
+	s.reads.set(8, map[string]uint64{"n-1": 8})
+	_, err := s.c.ExecContext(t.Context(), "INSERT 8")
+	wantError(t, err, 1062)
+	s.got([]string{"INSERT 4", "START TRANSACTION", "INSERT 5", "COMMIT", "SET a = 1", "INSERT /* trireme_consistency(EVENTUAL) */ 6", "INSERT 7", "INSERT 8"}, "SELECT 1")
+}
+
+// Of a session that cannot be followed, a level is refused and not kept in part.
+func TestNoLevel(t *testing.T) {
+	s := newSplit(t, 1, Config{Sessions: true, Consistency: Before, TLS: testTLS(t)})
+	s.reads.set(0, nil)
+	for _, addr := range []string{s.r.RWAddr(), s.r.SplitAddr()} {
+		nc, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Its library is not known to seal its password, so it is not asked for it.
+		c, err := mysqlwire.Login(t.Context(), nc, mysqlwire.ClientConfig{User: "app", Password: wirePassword})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Exec(t.Context(), "INSERT 1"); !mysqlwire.IsServerCode(err, codeNoLevel) {
+			t.Errorf("error %v", err)
+		}
+	}
+	s.got(nil)
+}
