@@ -335,3 +335,46 @@ func TestSplitEnds(t *testing.T) {
 	s.r.SetView(View{})
 	eventually(t, "no connection is left", func() bool { st := s.r.Stats(); return st.Split.Open == 0 && st.SplitReads.Open == 0 })
 }
+
+// A prepared statement is prepared where it is first used, and again at the other server when it is used there, or lost with one.
+func TestSplitPrepared(t *testing.T) {
+	s := newSplit(t, 1, Config{})
+	read, err := s.c.PrepareContext(t.Context(), "SELECT ?")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec := func() {
+		t.Helper()
+		if _, err := read.ExecContext(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec()
+	s.got(nil, "prepare SELECT ?", "execute SELECT ?")
+	s.run("START TRANSACTION")
+	exec()
+	s.run("COMMIT")
+	s.got([]string{"START TRANSACTION", "prepare SELECT ?", "execute SELECT ?", "COMMIT"})
+	exec()
+	s.got(nil, "execute SELECT ?")
+	s.r.SetView(View{RW: s.leader.target("1"), RO: []Target{*s.followers[0].target("4")}})
+	s.reads.set(1, map[string]uint64{"n-4": 1})
+	exec()
+	s.got(nil, "prepare SELECT ?", "execute SELECT ?")
+	if err := read.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.run("INSERT 1")
+	s.got([]string{"close", "INSERT 1"}, "close")
+
+	// Before its text would come to mean something else it is prepared at the leader too.
+	if read, err = s.c.PrepareContext(t.Context(), "SELECT ? + 1"); err != nil {
+		t.Fatal(err)
+	}
+	s.run("SET sql_mode = 'ANSI_QUOTES'")
+	exec()
+	s.run("START TRANSACTION")
+	exec()
+	s.run("COMMIT")
+	s.got([]string{"prepare SELECT ? + 1", "SET sql_mode = 'ANSI_QUOTES'", "START TRANSACTION", "execute SELECT ? + 1", "COMMIT"}, "prepare SELECT ? + 1", "SET sql_mode = 'ANSI_QUOTES'", "execute SELECT ? + 1")
+}

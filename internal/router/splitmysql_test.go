@@ -22,7 +22,7 @@ func (oneServer) Applied(context.Context, string, uint64) error    { return nil 
 // both sides.
 func TestSplitSessions(t *testing.T) {
 	addr, root := startMySQL(t)
-	r := start(t, Config{HoldTimeout: limit, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: oneServer{}})
+	r := start(t, Config{HoldTimeout: limit, DialTimeout: limit, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: oneServer{}})
 	leader, follower := Target{Name: "n1", Addr: addr, Epoch: "1"}, Target{Name: "n2", Addr: addr, Epoch: "1"}
 	r.SetView(View{RW: &leader, RO: []Target{follower}})
 	for name, params := range map[string]string{"plain": "", "TLS": "&tls=skip-verify", "compressed": "&compress=true"} {
