@@ -223,22 +223,30 @@ func (s *session) hold(j *job, a *answer, first byte, piece []byte) (taken bool,
 	return true, s.tell(late)
 }
 
-// levelOf is the level that holds for a statement: a query attribute's, a hint's, or the session's.
+// levelOf is the level that holds for a statement: a query attribute's, a hint's, or the session's. Of a long statement the part at hand is
+// looked at.
 func (s *session) levelOf(c byte, length int) (Level, error) {
-	if c != comQuery {
-		return s.wish.level, nil // a prepared statement's text is not looked at again
-	}
 	p := s.buf[s.r0+4 : s.r0+min(4+length, s.r1-s.r0)]
-	at, ok := s.attributes(p)
-	switch {
-	case !ok:
-		return s.wish.level, nil
-	case at.wrong != nil:
-		return 0, at.wrong
-	case at.level != nil:
-		return *at.level, nil
+	var text []byte
+	switch c {
+	case comQuery:
+		at, ok := s.attributes(p)
+		switch {
+		case !ok:
+			return s.wish.level, nil
+		case at.wrong != nil:
+			return 0, at.wrong
+		case at.level != nil:
+			return *at.level, nil
+		}
+		text = p[at.length:]
+	case comStmtExecute:
+		if len(p) >= 5 {
+			if st := s.state.prepared[getID(p[1:])]; st != nil {
+				text = st.text
+			}
+		}
 	}
-	text := p[at.length:]
 	if bytes.Contains(text, []byte("/*")) {
 		if name, found := sqlkind.Hint(text, varConsistency); found {
 			return ParseLevel(string(name))

@@ -48,9 +48,12 @@ func TestBefore(t *testing.T) {
 	s.run("SET SESSION group_replication_consistency = eventual", "SELECT 5", "SET trireme_consistency = DEFAULT")
 	_, err = s.c.ExecContext(t.Context(), "SELECT /*+ trireme_consistency(BEFORE) */ 6")
 	wantError(t, err, codeNotCurrent)
+	_, err = s.c.ExecContext(t.Context(), "SELECT /*+ trireme_consistency(BEFORE) */ ?", 6)
+	wantError(t, err, codeNotCurrent)
 	_, err = s.c.ExecContext(t.Context(), "SELECT /*+ trireme_consistency(MOST) */ 6")
 	wantError(t, err, codeParse)
-	s.got(nil, "SELECT 5")
+	s.run("SELECT 7")
+	s.got(nil, "SELECT 5", "prepare SELECT /*+ trireme_consistency(BEFORE) */ ?", "close", "SELECT 7")
 	for q, code := range map[string]uint16{"SET @@trireme_consistency = 'MOST'": codeWrongValue, "SET GLOBAL trireme_consistency = 'BEFORE'": codeSession,
 		"SET @@trireme_token = 'x'": codeWrongValue, "SET @@trireme_token = 'other/0:1'": codeWrongValue, "SET @@trireme_token = 'main/0:x'": codeWrongValue} {
 		_, err := s.c.ExecContext(t.Context(), q)
@@ -100,9 +103,11 @@ func TestToken(t *testing.T) {
 // Without a way to know what servers show, nothing that depends on it is promised.
 func TestNoReads(t *testing.T) {
 	s := splitOf(t, 1, Config{})
-	s.run("SELECT 1", "INSERT 1", "SELECT 2", "SET @@trireme_consistency = 'BEFORE'")
+	s.run("SELECT 1", "INSERT 1", "SELECT 2")
 	s.got([]string{"INSERT 1", "SELECT 2"}, "SELECT 1")
-	_, err := s.c.ExecContext(t.Context(), "SELECT 3")
+	_, err := s.c.ExecContext(t.Context(), "SET @@trireme_consistency = 'BEFORE'")
+	wantError(t, err, codeWrongValue)
+	_, err = s.c.ExecContext(t.Context(), "SELECT /* trireme_consistency(BEFORE) */ 3")
 	wantError(t, err, codeNotCurrent)
 	_, err = s.c.QueryContext(t.Context(), "SELECT @@trireme_token")
 	wantError(t, err, codeNotCurrent)

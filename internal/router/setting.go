@@ -122,6 +122,9 @@ func (s *session) setVariable(name, value string) *mysqlwire.ServerError {
 	if s.state.inTransaction() {
 		return within(strings.ToLower(name))
 	}
+	if level.waits() && s.r.cfg.Reads == nil {
+		return wrong(errNoReads)
+	}
 	s.wish.level = level
 	return nil
 }
