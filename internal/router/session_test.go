@@ -70,6 +70,8 @@ func TestSessions(t *testing.T) {
 		t.Run("carried"+params, func(t *testing.T) { carried(t, r, connection(t, r, root, params), move) })
 	}
 	t.Run("transaction", func(t *testing.T) { carriedTransaction(t, r, connection(t, r, root, ""), move) })
+	t.Run("behind an error", func(t *testing.T) { behindAnError(t, connection(t, r, root, ""), move) })
+	t.Run("prepared elsewhere", func(t *testing.T) { preparedElsewhere(t, connection(t, r, root, ""), move) })
 	t.Run("tied", func(t *testing.T) { tiedSession(t, connection(t, r, root, ""), move) })
 	t.Run("hold", func(t *testing.T) { heldWriters(t, r, open(t, r.RWAddr(), root, ""), addr, move) })
 	t.Run("killed", func(t *testing.T) { killedSession(t, open(t, addr, root, ""), connection(t, r, root, "")) })
@@ -156,6 +158,50 @@ func carriedTransaction(t *testing.T, r *Router, c *sql.Conn, move func()) {
 		t.Fatalf("%s rows of a transaction that was lost", n)
 	}
 	run(t, c, "BEGIN", "INSERT INTO carried.x VALUES (1)", "COMMIT")
+}
+
+// behindAnError has its transaction committed by DDL that fails: it has none to lose then. What the error left is there to be shown.
+func behindAnError(t *testing.T, c *sql.Conn, move func()) {
+	run(t, c, "CREATE DATABASE IF NOT EXISTS carried", "CREATE TABLE IF NOT EXISTS carried.x (id INT PRIMARY KEY)", "DELETE FROM carried.x", "BEGIN",
+		"INSERT INTO carried.x VALUES (1)")
+	_, err := c.ExecContext(t.Context(), "CREATE TABLE carried.x (id INT)")
+	wantError(t, err, 1050)
+	if n := one(t, c, "SHOW COUNT(*) WARNINGS"); n != "1" {
+		t.Errorf("%s warnings", n)
+	}
+	move()
+	if n := one(t, c, "SELECT COUNT(*) FROM carried.x"); n != "1" {
+		t.Errorf("%s rows", n)
+	}
+	run(t, c, "BEGIN", "INSERT INTO carried.x VALUES (2)")
+	_, err = c.ExecContext(t.Context(), "INSERT INTO carried.x VALUES (1)")
+	wantError(t, err, 1062)
+	move()
+	_, err = c.ExecContext(t.Context(), "COMMIT")
+	wantError(t, err, 1213)
+}
+
+// preparedElsewhere uses a statement that was prepared in another schema.
+func preparedElsewhere(t *testing.T, c *sql.Conn, move func()) {
+	for _, db := range []string{"one", "two"} {
+		run(t, c, "CREATE DATABASE "+db, "USE "+db, "CREATE TABLE t (id INT)")
+	}
+	run(t, c, "USE one")
+	stmt, err := c.PrepareContext(t.Context(), "INSERT INTO t VALUES (?)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stmt.Close()
+	run(t, c, "USE two")
+	for i := range 3 {
+		if _, err := stmt.ExecContext(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+		move()
+	}
+	if got := one(t, c, "SELECT CONCAT_WS(' ', DATABASE(), (SELECT COUNT(*) FROM one.t), (SELECT COUNT(*) FROM t))"); got != "two 3 0" {
+		t.Errorf("%s", got)
+	}
 }
 
 // tiedSession has what cannot be carried over, and hears of it.
