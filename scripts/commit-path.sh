@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 packages="cmd/trireme internal/adopt internal/alone internal/api internal/binlog internal/config internal/consensus internal/dump internal/failpoint internal/gtid internal/guard
  internal/ha internal/ledger internal/mutant internal/mysqld internal/mysqlwire internal/nbio internal/node internal/pki internal/raftlog internal/relay
- internal/router internal/setup internal/sqlkind internal/transport internal/vip"
+ internal/router internal/setup internal/sqlkind internal/systemd internal/transport internal/vip"
 for p in $packages; do
 	[ -d "$p" ] || { echo "commit-path.sh: there is no $p; bring its list up to date" >&2; exit 1; }
 done
