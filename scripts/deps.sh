@@ -44,6 +44,7 @@ case ${1:-build} in
     need rpm rpm "Install it from your distribution (apt-get install rpm)."
     need lintian lintian "Install it from your distribution (apt-get install lintian)."
     need systemd-analyze systemd "Install it from your distribution (apt-get install systemd)."
+    need systemd-nspawn systemd-container "Install it from your distribution (apt-get install systemd-container)."
     ;;
   bench)
     need_go

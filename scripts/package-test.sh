@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What is in dist is installed, used, upgraded, removed and purged in a throw-away root: an overlay over this host's own, in a mount namespace, so
-# that nothing here changes. Needs root, dpkg, rpm, lintian and systemd-analyze; no service manager runs in that root, and no MySQL.
+# that nothing here changes. With systemd-nspawn and a mysqld that root is booted then, and the service is put through its paces. Needs root, dpkg,
+# rpm, lintian and systemd-analyze.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,7 +22,11 @@ outside() {
   ok "checksums"
   tmp=$(mktemp -d)
   trap 'rm -rf "$tmp"' EXIT
-  unshare --mount --propagation private "$0" inside "$tmp" "$deb" "$rpm"
+  local mysql=
+  if command -v systemd-nspawn >/dev/null; then
+    mysql=$(dirname "$(scripts/mysql.sh)")
+  fi
+  unshare --mount --propagation private "$0" inside "$tmp" "$deb" "$rpm" "$mysql"
 }
 
 # units are what systemd understands, and how exposed it finds them.
@@ -58,6 +63,91 @@ inside() {
   cp "$3" "$root/pk/new.rpm"
   cp "$0" "$root/pk/test.sh"
   chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive bash /pk/test.sh chrooted
+  if [[ -z $4 ]]; then
+    echo "not booted: systemd-nspawn is not installed (package systemd-container)"
+    return
+  fi
+  umount -R "$root/proc" "$root/dev"
+  boot "$root" "$4"
+}
+
+# boot starts systemd as process 1 of the root, with a network of its own, and has the service live through what a host does to it.
+boot() {
+  local root=$1 pid
+  mkdir "$root/opt/mysql"
+  mount --bind "$2" "$root/opt/mysql"
+  rm -rf "$root"/etc/trireme "$root"/var/lib/trireme "$root/lib/systemd/system/mysql.service"
+  : >"$root/etc/machine-id"
+  chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive bash /pk/test.sh before-boot >"$root/pk/out" 2>&1 ||
+    { cat "$root/pk/out"; die "before the boot"; }
+  systemd-nspawn --quiet -D "$root" --boot --register=no --keep-unit --private-network --console=pipe </dev/null >"$root/pk/console" 2>&1 &
+  nspawn=$!
+  # It ends with this script, however that ends.
+  trap 'kill -TERM $nspawn 2>/dev/null; sleep 1; kill -KILL "${pid:-$nspawn}" 2>/dev/null; wait' EXIT
+  for _ in $(seq 120); do
+    pid=$(pgrep -P "$(pgrep -P $nspawn | head -n 1)" 2>/dev/null | head -n 1) && [[ -n $pid ]] && break
+    sleep 0.5
+  done
+  [[ -n ${pid:-} ]] || { cat "$root/pk/console"; die "it does not boot"; }
+  nsenter -t "$pid" -m -u -i -n -p -- env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root bash /pk/test.sh booted
+}
+
+before_boot() {
+  dpkg -i /pk/new.deb
+  trireme init --name n1 --host 127.0.0.1 --mysqld /opt/mysql/bin/mysqld
+  # A watchdog that can be waited for.
+  mkdir -p /etc/systemd/system/trireme.service.d
+  printf '[Service]\nWatchdogSec=6\nTimeoutAbortSec=2\n' >/etc/systemd/system/trireme.service.d/test.conf
+  systemctl mask systemd-networkd-wait-online.service systemd-udevd.service getty.target console-getty.service
+}
+
+# until_true LIMIT WHAT COMMAND...: within so many seconds.
+until_true() {
+  local end=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@" >/dev/null 2>&1; do
+    ((SECONDS < end)) || { systemctl status trireme --no-pager -n 40 >&2; die "$what"; }
+    sleep 0.5
+  done
+}
+
+leads() { trireme status 2>/dev/null | grep -q ' leader  *healthy '; }
+property() { systemctl show -P "$1" trireme; }
+status_field() { sed -n "s/^$2:[[:space:]]*//p" "/proc/$1/status"; }
+restarts() { [[ $(property NRestarts) -ge $1 ]] && leads; }
+
+booted() {
+  local daemon mysqld
+  until_true 120 "systemd does not answer" systemctl show trireme
+  until_true 180 "the service does not start with the host" systemctl is-active --quiet trireme
+  until_true 60 "nobody leads" leads
+  daemon=$(property MainPID) mysqld=$(pgrep -u mysql | head -n 1)
+  [[ $(property StatusText) == *"writes are open"* ]] || die "the status is: $(property StatusText)"
+  # The sandbox is there, and mysqld in it is nobody.
+  [[ $(status_field "$daemon" Seccomp) == 2 && $(status_field "$mysqld" Seccomp) == 2 ]] || die "system calls are not filtered"
+  [[ $(status_field "$daemon" CapBnd) != 000001ffffffffff && $(status_field "$mysqld" CapEff) == 0000000000000000 ]] || die "there are capabilities to spare"
+  nsenter -t "$daemon" -m -- touch /usr/bin/x 2>/dev/null && die "the file system can be written to"
+  ok "booted: ready, sandboxed, mysqld as mysql without a capability: $(property StatusText)"
+
+  kill -9 "$mysqld"
+  until_true 60 "mysqld's death is not healed" eval 'leads && [[ $(pgrep -u mysql | head -n 1) != '"$mysqld"' ]]'
+  [[ $(property NRestarts) == 0 && $(property MainPID) == "$daemon" ]] || die "the unit was started anew for a mysqld"
+  ok "mysqld killed: the daemon stays and brings it back"
+
+  kill -9 "$daemon"
+  until_true 60 "the daemon's death is not healed" restarts 1
+  ok "daemon killed: started again"
+
+  daemon=$(property MainPID)
+  kill -STOP "$daemon"
+  until_true 90 "the watchdog does not notice a stopped daemon" restarts 2
+  ok "daemon stopped: the watchdog has started another"
+
+  systemctl stop trireme
+  [[ $(property Result) == success && $(property ExecMainStatus) == 0 ]] || die "a stop is: $(property Result)"
+  pgrep -u mysql && die "mysqld is left"
+  tail -n 20 /var/lib/trireme/mysql/log/mysqld.err | grep -q 'Shutdown complete' || die "mysqld was not stopped politely"
+  ok "stopped: mysqld politely, nothing is left"
 }
 
 # said FILE TEXT: a message for the operator is there.
@@ -146,5 +236,7 @@ rpms() {
 case ${1:-} in
   inside) shift; inside "$@" ;;
   chrooted) chrooted ;;
+  before-boot) before_boot ;;
+  booted) booted ;;
   *) outside ;;
 esac
