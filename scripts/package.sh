@@ -30,7 +30,7 @@ mkdir -p "$out"
 
 # stage DIR ARCH: everything that is not in the sources, and what the tarball holds.
 stage() {
-  local dir=$1 arch=$2 f
+  local dir=$1 arch=$2
   mkdir -p "$dir"/{man,completion,doc,deb}
   make -s build GOARCH="$arch" BIN="$dir/bin/trireme" LDFLAGS="-s -w" # stacks keep their names and lines
   # Pages and scripts are made by a binary that runs here.
