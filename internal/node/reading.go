@@ -14,15 +14,27 @@ type routerReads struct{ n *Node }
 
 var _ router.Reads = routerReads{}
 
-// Barrier implements router.Reads.
-func (r routerReads) Barrier(ctx context.Context) (uint64, error) { return r.n.ReadBarrier(ctx) }
+// Barrier implements router.Reads. While leadership moves it waits for who leads next.
+func (r routerReads) Barrier(ctx context.Context) (uint64, error) {
+	for {
+		index, err := r.n.ReadBarrier(ctx)
+		if err == nil || ctx.Err() != nil {
+			return index, err
+		}
+		select {
+		case <-time.After(farRetry):
+		case <-ctx.Done():
+			return 0, err
+		}
+	}
+}
 
 // Answered implements router.Reads. This node's ledger has an entry before mysqld hears that it is committed.
 func (r routerReads) Answered(ctx context.Context, node string) (uint64, error) {
 	if node == r.n.id.Name {
 		return r.n.led.Index(), nil
 	}
-	return r.n.ReadBarrier(ctx)
+	return r.Barrier(ctx)
 }
 
 // Everywhere implements router.Reads.

@@ -146,10 +146,11 @@ func (c *cluster) afterWrites(held *demo.Node) {
 type relayed struct {
 	passed, retried, unexpected int
 	first                       error // of those unexpected
+	last                        error // of those repeated
 }
 
 func (r relayed) String() string {
-	return fmt.Sprintf("%d values passed on with a token, %d statements repeated as told, %d failed (%v)", r.passed, r.retried, r.unexpected, r.first)
+	return fmt.Sprintf("%d values passed on with a token, %d statements repeated as told (%v), %d failed (%v)", r.passed, r.retried, r.last, r.unexpected, r.first)
 }
 
 // relay has pairs of sessions at different nodes pass values to each other, with a token each, while disturb runs: each reads what it was passed and
@@ -171,6 +172,9 @@ func (c *cluster) relay(pairs int, disturb func()) (out relayed) {
 			out.passed, out.retried, out.unexpected = out.passed+r.passed, out.retried+r.retried, out.unexpected+r.unexpected
 			if out.first == nil {
 				out.first = r.first
+			}
+			if r.last != nil {
+				out.last = r.last
 			}
 		})
 	}
@@ -251,6 +255,6 @@ func again(ctx context.Context, r *relayed, f func() error) error {
 		if err == nil || ctx.Err() != nil || !errors.As(err, &e) || !strings.Contains(e.Message, "Trireme") {
 			return err
 		}
-		r.retried++
+		r.retried, r.last = r.retried+1, err
 	}
 }
