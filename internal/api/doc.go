@@ -13,6 +13,8 @@
 //	GET  /serves?epoch= 200 {index}: this node takes writes in that epoch, now, and has answered nothing beyond that index
 //	GET  /history       []Event
 //	GET  /metrics       Prometheus text
+//	GET  /load          LoadView of the node that answers
+//	GET  / and /ui/…    pages for people, see package dashboard: HTTPS only, with a login of their own
 //	POST /switchover    SwitchoverRequest  -> SwitchoverResult
 //	POST /leave         LeaveRequest       -> LeaveResult
 //	POST /join-tokens   JoinTokenRequest   -> JoinTokenResult

@@ -63,6 +63,8 @@ func (b *backend) Self(context.Context) MemberView {
 	return MemberView{Name: b.Local().Name, Role: b.Local().Role, State: b.Local().State}
 }
 
+func (b *backend) Load() LoadView { return LoadView{Node: b.Local().Name, Transactions: 5} }
+
 func (b *backend) View(ctx context.Context) ClusterView {
 	return ClusterView{Cluster: "c1", Term: 3, Leader: b.Leader().Name, Members: []MemberView{b.Self(ctx)}}
 }

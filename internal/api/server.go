@@ -57,6 +57,7 @@ type Server struct {
 	served   chan struct{}
 	stopping chan struct{} // closed when streams are to end
 	streams  chan struct{} // those of GET /route; bounded, since each keeps a connection
+	pages    http.Handler  // for people; nil: none
 }
 
 // NewServer makes a server that does not listen yet.
@@ -126,6 +127,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/cluster", get(s.cluster))
 	mux.Handle("/route", get(s.route))
 	mux.Handle("/serves", get(s.serves))
+	mux.Handle("/load", get(s.load))
 	mux.Handle("/history", get(s.history))
 	mux.Handle("/why-not", get(s.whyNot))
 	mux.Handle("/outcome", get(s.outcome))
@@ -145,6 +147,10 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/force-quorum", s.control(true, carryOut(s, s.forceQuorum)))
 	mux.Handle("/join", s.control(false, forLeader(s, Backend.Join)))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if s.pages != nil && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/ui/")) {
+			s.pages.ServeHTTP(w, r)
+			return
+		}
 		s.fail(w, Errorf(KindNotFound, "no such path %s", r.URL.Path))
 	})
 	return mux
@@ -281,7 +287,7 @@ func (s *Server) authorize(r *http.Request) error {
 // forLeader makes a handler of a Backend method that only the leader can carry out.
 func forLeader[Req, Res any](s *Server, do func(Backend, context.Context, Req) (Res, error)) http.HandlerFunc {
 	return carryOut(s, func(ctx context.Context, r *http.Request, req Req) (Res, error) {
-		return leaderDoes(ctx, s, r, req, do)
+		return leaderDoes(ctx, s, r.URL.Path, r.Header.Get(forwardedBy) != "", req, do)
 	})
 }
 
@@ -310,7 +316,8 @@ func carryOut[Req, Res any](s *Server, do func(context.Context, *http.Request, R
 	}
 }
 
-func leaderDoes[Req, Res any](ctx context.Context, s *Server, r *http.Request, req Req,
+// leaderDoes carries the verb of a path out here, if this node leads, or has the leader do it; not when it was forwarded already.
+func leaderDoes[Req, Res any](ctx context.Context, s *Server, path string, forwarded bool, req Req,
 	do func(Backend, context.Context, Req) (Res, error)) (res Res, err error) {
 	leader := s.opts.Backend.Leader()
 	switch {
@@ -318,10 +325,10 @@ func leaderDoes[Req, Res any](ctx context.Context, s *Server, r *http.Request, r
 		return do(s.opts.Backend, ctx, req)
 	case leader.Name == "":
 		return res, Errorf(KindNoLeader, "there is no leader now").With("it needs a majority of the voters; see `trireme status`")
-	case r.Header.Get(forwardedBy) != "":
+	case forwarded:
 		return res, Errorf(KindNoLeader, "the leader changed meanwhile").With("try again")
 	}
-	err = s.forward(ctx, leader, http.MethodPost, r.URL.Path, req, &res)
+	err = s.forward(ctx, leader, http.MethodPost, path, req, &res)
 	return res, err
 }
 

@@ -496,6 +496,8 @@ type Backend interface {
 	Leader() Leader
 	// Self is this node's part of a ClusterView.
 	Self(ctx context.Context) MemberView
+	// Load is what this node has counted, from memory: no I/O, no waiting.
+	Load() LoadView
 	// Route is where this node's router leads, and a channel that is closed when that has changed.
 	Route() (RouteView, <-chan struct{})
 	// Serves fails unless this node's mysqld takes writes in an epoch of RouteTarget, and the lease is held, after the call. Every commit that

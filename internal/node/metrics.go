@@ -80,6 +80,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		_, bytes := n.lagLocked()
 		return float64(bytes)
 	})
+	n.load.register(r)
 	return r
 }
 

@@ -113,6 +113,7 @@ type Node struct {
 	outcomes   outcomes
 	readers    appliedWaits
 	far        farReaders
+	load       load
 
 	generation *config.Generation // that this node belongs to; nil: the first. Fixed for this run
 	forcing    sync.Mutex         // held while this node makes a generation or goes over to one, and then to the end of this run

@@ -290,7 +290,8 @@ func (n *Node) startParts() error {
 		boot = []raft.Peer{{ID: n.id.ID}}
 	}
 	tick := n.cfg.Raft.Heartbeat()
-	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: n.rlog, Send: n.relay.Send, Applied: n.led.Index(),
+	n.load.began = time.Now()
+	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: &timedLog{n.rlog, &n.load}, Send: n.relay.Send, Applied: n.led.Index(),
 		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
 		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight),
 		OnAnswer:            func(uint64) { n.poke() },
@@ -520,6 +521,8 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 			n.fail(fmt.Errorf("the committed log is broken: %w", err))
 			return
 		}
+		n.load.committedEntry(&m, len(data))
+		n.load.committing(&m)
 		if m.Flags&raftlog.FlagSpecial != 0 {
 			n.special.Store(true)
 			n.specialAt.Store(e.GetIndex())

@@ -278,6 +278,7 @@ func (n *Node) pump(l *life, src *dump.Source, term uint64) {
 	for {
 		p, err := src.Next(n.ctx)
 		if err == nil {
+			n.load.begin(&p.Meta, p.Data)
 			failpoint.Hit("source.before-propose")
 			_, err = n.cons.ProposeInTerm(n.ctx, term, p.Data)
 			failpoint.Hit("source.after-propose")
@@ -328,6 +329,7 @@ func (n *Node) acknowledge(entryTerm uint64, m *raftlog.Meta) {
 	if err := src.Ack(m.Incarnation, m.End); err != nil && !errors.Is(err, dump.ErrClosed) && !errors.Is(err, dump.ErrNotAttached) {
 		n.fail(fmt.Errorf("acknowledging %s: %w", m.End, err))
 	}
+	n.load.acknowledged(m)
 	failpoint.Hit("ack.after")
 }
 

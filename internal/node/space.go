@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"trireme/internal/api"
 )
 
 // Free space below which a node should not lead, and above which it may again; of the raft log's disk, beside the next segment, whose
@@ -20,15 +22,38 @@ const (
 
 // freeSpace is what this process may still write below dir, in bytes.
 func freeSpace(dir string) (uint64, error) {
+	free, _, _, err := space(dir)
+	return free, err
+}
+
+// space is freeSpace, the size of the file system of dir, and which one it is.
+func space(dir string) (free, total uint64, id unix.Fsid, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("free space of %s: %w", dir, err)
+		return 0, 0, id, fmt.Errorf("free space of %s: %w", dir, err)
 	}
-	free := st.Bavail
+	avail := st.Bavail
 	if unix.Geteuid() == 0 {
-		free = st.Bfree
+		avail = st.Bfree
 	}
-	return free * uint64(st.Bsize), nil
+	return avail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), st.Fsid, nil
+}
+
+// disks are the file systems of this node; log and data are often on the same.
+func (n *Node) disks() (out []api.DiskView) {
+	var first unix.Fsid
+	for _, d := range []struct{ holds, path string }{{"log", n.cfg.RaftDir()}, {"data", n.cfg.MySQLDir()}} {
+		free, total, id, err := space(d.path)
+		switch {
+		case err != nil: // a logger has no data
+		case len(out) > 0 && id == first:
+			out[0].Holds += ", " + d.holds
+		default:
+			first = id
+			out = append(out, api.DiskView{Holds: d.holds, Path: d.path, FreeBytes: free, TotalBytes: total})
+		}
+	}
+	return out
 }
 
 // awaitSpace waits until the raft log's disk has room for one more segment. A daemon that ended because it had none must not start mysqld and
@@ -53,6 +78,8 @@ func awaitSpace(ctx context.Context, dir string, need uint64, log *slog.Logger) 
 // watchSpace notes whether a disk of this node is nearly full: then another node should lead, as long as there is time to move leadership by
 // plan.
 func (n *Node) watchSpace(context.Context) {
+	disks := n.disks()
+	n.load.disks.Store(&disks)
 	n.mu.Lock()
 	before := n.full
 	n.mu.Unlock()

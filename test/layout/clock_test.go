@@ -19,6 +19,7 @@ var wallClock = map[string]string{
 	"node/generation.go": "the record of a generation says when",
 	"node/history.go":    "events are shown with the time of day",
 	"node/join.go":       "join tokens and certificates expire by the time of day",
+	"node/load.go":       "times commits, by differences, and compares mysqld's time stamp with the same clock",
 	"node/metrics.go":    "shows whether a pause is over",
 	"node/node.go":       "a pause ends at a time of day that an operator gave",
 	"node/rules.go":      "shows since when a commit rule is suspended",

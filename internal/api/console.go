@@ -1,0 +1,124 @@
+package api
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"net/http"
+	"sync"
+
+	"trireme/internal/pki"
+)
+
+// Console is the cluster for pages that this node shows to operators. Nothing here asks who asks: the pages do, by Authorized.
+type Console struct {
+	s      *Server
+	secret []byte // that all nodes share
+
+	mu    sync.Mutex
+	peers map[string]*Client // by address, for Loads
+}
+
+// Console of this node.
+func (s *Server) Console() *Console {
+	return &Console{s: s, secret: []byte(s.opts.NodeToken), peers: map[string]*Client{}}
+}
+
+// SetPages serves h at / and below /ui/. Call it before Start.
+func (s *Server) SetPages(h http.Handler) { s.pages = h }
+
+// Stopping is closed when streams are to end.
+func (s *Server) Stopping() <-chan struct{} { return s.stopping }
+
+// Node is the name of the node that answers.
+func (c *Console) Node() string { return c.s.opts.Name }
+
+// Authorized says whether a token is the operator's.
+func (c *Console) Authorized(token string) bool {
+	return pki.TokenMatches(token, c.s.opts.Backend.APITokenHash())
+}
+
+// SessionKey is a secret that all nodes of the cluster share, for sessions of operators. It changes with the operator's token.
+func (c *Console) SessionKey() []byte {
+	mac := hmac.New(sha256.New, c.secret)
+	mac.Write([]byte("trireme sessions of pages\x00" + c.s.opts.Backend.APITokenHash()))
+	return mac.Sum(nil)
+}
+
+// View is the whole cluster as this node knows it.
+func (c *Console) View(ctx context.Context) ClusterView { return c.s.opts.Backend.View(ctx) }
+
+// History is the latest events, oldest first.
+func (c *Console) History(ctx context.Context) ([]Event, error) { return c.s.opts.Backend.History(ctx) }
+
+// Loads asks all members that are up, at once, for what they have counted; those that do not answer in time are left out.
+func (c *Console) Loads(ctx context.Context, v ClusterView) map[string]LoadView {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	out := map[string]LoadView{c.Node(): c.s.opts.Backend.Load()}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, m := range v.Members {
+		if m.Name == c.Node() || m.State == StateDown {
+			continue
+		}
+		client := c.peer(m.Daemon.API)
+		wg.Go(func() {
+			if l, err := client.Load(ctx); err == nil && l.Node == m.Name {
+				mu.Lock()
+				out[m.Name] = l
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// peer keeps one client for each address, so that asking again needs no new connection.
+func (c *Console) peer(addr string) *Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.peers[addr] == nil {
+		c.peers[addr] = NewClient("https://"+addr, "", c.s.opts.ClientTLS)
+	}
+	return c.peers[addr]
+}
+
+// Rest drops the connections to other nodes, until Loads is called again.
+func (c *Console) Rest() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for addr, client := range c.peers {
+		client.Close()
+		delete(c.peers, addr)
+	}
+}
+
+// Switchover moves leadership, or with DryRun says what would happen.
+func (c *Console) Switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error) {
+	return consoleDoes(ctx, c, "/switchover", req, Backend.Switchover)
+}
+
+// Pause switches automatic failover off.
+func (c *Console) Pause(ctx context.Context, req PauseRequest) (PauseResult, error) {
+	return consoleDoes(ctx, c, "/pause", req, Backend.Pause)
+}
+
+// Resume switches it on again.
+func (c *Console) Resume(ctx context.Context) (PauseResult, error) {
+	return consoleDoes(ctx, c, "/resume", ResumeRequest{}, Backend.Resume)
+}
+
+// Remove takes a member out of the cluster.
+func (c *Console) Remove(ctx context.Context, req MemberRequest) (MemberResult, error) {
+	return consoleDoes(ctx, c, "/remove", req, Backend.Remove)
+}
+
+// consoleDoes carries a verb out as if it had come by HTTP.
+func consoleDoes[Req, Res any](ctx context.Context, c *Console, path string, req Req,
+	do func(Backend, context.Context, Req) (Res, error)) (Res, error) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	return leaderDoes(ctx, c.s, path, false, req, do)
+}

@@ -1,0 +1,98 @@
+package api
+
+import (
+	"crypto/tls"
+	"math"
+	"net/http"
+	"slices"
+	"testing"
+)
+
+// TestConsole: the pages of a follower show and do what the leader's would.
+func TestConsole(t *testing.T) {
+	c := newCluster(t)
+	lead := &backend{leader: Leader{Self: true, Name: "n1"}}
+	s1 := c.start(1, "n1", lead)
+	follower := &backend{leader: Leader{Name: "n1", API: s1.Addr()}}
+	s2 := c.start(2, "n2", follower)
+	con := s2.Console()
+	defer con.Rest()
+
+	if con.Authorized("") || con.Authorized("node-to-node") || !con.Authorized(operatorToken) {
+		t.Error("the operator's token, and nothing else, is to be taken")
+	}
+	if !slices.Equal(con.SessionKey(), s1.Console().SessionKey()) {
+		t.Error("a session of one node is not one of another")
+	}
+	if slices.Equal(con.SessionKey(), NewServer(Options{Backend: lead, NodeToken: "other"}).Console().SessionKey()) {
+		t.Error("a session of this cluster is one of another")
+	}
+	if res, err := con.Switchover(t.Context(), SwitchoverRequest{To: "n3"}); err != nil || res.To != "n3" {
+		t.Error(res, err)
+	}
+	if asked := lead.calls(); !slices.Equal(asked, []string{"switchover n3"}) {
+		t.Errorf("the leader was asked %q", asked)
+	}
+	view := ClusterView{Members: []MemberView{
+		{Name: "n1", Daemon: DaemonView{API: s1.Addr()}}, {Name: "n2"},
+		{Name: "gone", State: StateDown, Daemon: DaemonView{API: "127.0.0.1:1"}},
+		{Name: "deaf", Daemon: DaemonView{API: "127.0.0.1:1"}},
+		{Name: "mistaken", Daemon: DaemonView{API: s1.Addr()}},
+	}}
+	loads := con.Loads(t.Context(), view)
+	if len(loads) != 2 || loads["n1"].Transactions != 5 || loads["n2"].Node != "n2" {
+		t.Errorf("%+v", loads)
+	}
+}
+
+// TestPages: they get their own paths and no others.
+func TestPages(t *testing.T) {
+	c := newCluster(t)
+	b := &backend{leader: Leader{Self: true}}
+	b.health.Name = "n1"
+	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, TLS: c.bundle(1, "n1").ServerJoinTLS()})
+	s.SetPages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close(t.Context()) }()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: c.trust(), TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}}
+	defer client.CloseIdleConnections()
+	for path, want := range map[string]int{"/": 418, "/ui/x": 418, "/uix": 404, "/nothing": 404, "/member": 200, "/load": 200} {
+		res, err := client.Get("https://" + s.Addr() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%s: status %d, want %d", path, res.StatusCode, want)
+		}
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	h := Histogram{Buckets: make([]uint64, len(LatencyBounds)+1)}
+	if h.Mean() != 0 || h.Quantile(0.5) != 0 {
+		t.Error("of nothing")
+	}
+	before := h.Since(Histogram{})
+	h.Count, h.SumS = 4, 0.006
+	h.Buckets = slices.Clone(h.Buckets)
+	h.Buckets[6], h.Buckets[7] = 2, 2 // two up to 1 ms, two up to 1.5 ms
+	d := h.Since(before)
+	if d.Count != 4 || d.Mean() != 0.0015 {
+		t.Errorf("%+v", d)
+	}
+	for q, want := range map[float64]float64{0.25: 0.875e-3, 0.5: 1e-3, 0.75: 1.25e-3, 1: 1.5e-3} {
+		if got := d.Quantile(q); math.Abs(got-want) > 1e-9 {
+			t.Errorf("quantile %v: %v, want %v", q, got, want)
+		}
+	}
+	if again := before.Since(h); again.Count != 0 {
+		t.Errorf("a node that began anew: %+v", again)
+	}
+	above := Histogram{Count: 1, Buckets: append(make([]uint64, len(LatencyBounds)), 1)}
+	if above.Quantile(0.5) != 10 {
+		t.Errorf("%v", above.Quantile(0.5))
+	}
+}

@@ -1,0 +1,266 @@
+package node
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/api"
+	"trireme/internal/binlog"
+	"trireme/internal/raftlog"
+)
+
+// Pace of the stopwatch.
+const (
+	watchInterval = 5 * time.Millisecond // between the beginnings of two samples: what is measured costs nothing that shows
+	watchPatience = time.Minute          // a sample that is not acknowledged by then is given up for a new one
+)
+
+// load is what this node counts of its work. Counting is a few additions per entry; only of a sample of entries times are taken.
+type load struct {
+	began               time.Time // of the daemon's life
+	transactions, bytes atomic.Uint64
+	stages              [4]histogram // by api.Stages
+	writes              histogram    // to the raft log, each with its fsync
+	large               atomic.Uint64
+	largeAt             atomic.Int64 // since began, ns
+	disks               atomic.Pointer[[]api.DiskView]
+	watch               stopwatch
+}
+
+// histogram counts durations; it may be used from many goroutines.
+type histogram struct {
+	sum     atomic.Int64 // ns
+	buckets [32]atomic.Uint64
+}
+
+func (h *histogram) add(d time.Duration) {
+	h.sum.Add(int64(d))
+	i, _ := slices.BinarySearch(api.LatencyBounds, d.Seconds())
+	h.buckets[i].Add(1)
+}
+
+func (h *histogram) view() api.Histogram {
+	v := api.Histogram{SumS: time.Duration(h.sum.Load()).Seconds(), Buckets: make([]uint64, len(api.LatencyBounds)+1)}
+	for i := range v.Buckets {
+		v.Buckets[i] = h.buckets[i].Load()
+		v.Count += v.Buckets[i]
+	}
+	return v
+}
+
+// stopwatch follows one entry at a time from mysqld to its acknowledgement. busy is all that is looked at while there is none.
+type stopwatch struct {
+	busy atomic.Bool
+	last atomic.Int64 // when the last sample began, since load.began
+
+	mu          sync.Mutex
+	node        uint16
+	incarnation uint64
+	end         raftlog.Pos
+	first       *byte // of the entry's data: the log is given the same bytes
+	mysqld      time.Duration
+	read        time.Time
+	written     time.Time // zero: not yet
+	committed   time.Time // likewise
+}
+
+// committedEntry counts an entry that was committed.
+func (l *load) committedEntry(m *raftlog.Meta, size int) {
+	if m.Kind == raftlog.Barrier {
+		l.large.Store(0) // what another incarnation had not finished never happened
+	}
+	if m.Kind != raftlog.Trx {
+		return
+	}
+	var n uint64
+	for _, r := range m.GTIDs {
+		n += uint64(r.Last - r.First + 1)
+	}
+	l.transactions.Add(n)
+	l.bytes.Add(uint64(size))
+	switch {
+	case m.Flags&raftlog.FlagUnfinished == 0:
+		l.large.Store(0)
+	case m.Flags&raftlog.FlagContinues != 0 && n == 0:
+		l.large.Add(uint64(size))
+	default:
+		l.largeAt.Store(int64(time.Since(l.began)))
+		l.large.Store(uint64(size))
+	}
+}
+
+// begin takes an entry that was read from mysqld for a sample, if none is under way. Only an entry that begins with a transaction says when
+// mysqld stamped it, and only one that ends with one is acknowledged.
+func (l *load) begin(m *raftlog.Meta, data []byte) {
+	w := &l.watch
+	at := time.Since(l.began)
+	since := at - time.Duration(w.last.Load())
+	if m.Flags&(raftlog.FlagContinues|raftlog.FlagUnfinished) != 0 || since < watchInterval || w.busy.Load() && since < watchPatience {
+		return
+	}
+	_, events, err := raftlog.DecodeMeta(data)
+	if err != nil || len(events) == 0 {
+		return
+	}
+	ev, err := binlog.ParseGTID(events[:min(eventLength(events), len(events))])
+	now := time.Now()
+	stamped := now.Sub(time.UnixMicro(int64(ev.ImmediateCommit)))
+	if err != nil || stamped < 0 || stamped > watchPatience { // the time of day was set
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last.Store(int64(at))
+	w.node, w.incarnation, w.end, w.first, w.mysqld = m.Node, m.Incarnation, m.End, &data[0], stamped
+	w.read, w.written, w.committed = now, time.Time{}, time.Time{}
+	w.busy.Store(true)
+}
+
+// eventLength is what the header of the first event says.
+func eventLength(events []byte) int {
+	h, err := binlog.ParseHeader(events)
+	if err != nil {
+		return 0
+	}
+	return int(h.EventSize)
+}
+
+// wrote notes that entries are fsynced in the log of this node.
+func (l *load) wrote(entries []*raftpb.Entry, took time.Duration) {
+	l.writes.add(took)
+	w := &l.watch
+	if !w.busy.Load() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range entries {
+		if data := e.GetData(); len(data) > 0 && &data[0] == w.first && w.written.IsZero() {
+			w.written = time.Now()
+		}
+	}
+}
+
+// committing notes that an entry is committed.
+func (l *load) committing(m *raftlog.Meta) {
+	w := &l.watch
+	if !w.busy.Load() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m.Node == w.node && m.Incarnation == w.incarnation && m.End == w.end {
+		w.committed = time.Now()
+	}
+}
+
+// acknowledged notes that mysqld was told to go on up to the end of m: the sample is complete if it was committed by then.
+func (l *load) acknowledged(m *raftlog.Meta) {
+	w := &l.watch
+	if !w.busy.Load() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.busy.Load() || w.committed.IsZero() || m.Node != w.node || m.Incarnation != w.incarnation || m.End.Less(w.end) {
+		return
+	}
+	if w.written.IsZero() || w.written.After(w.committed) {
+		w.written = w.committed
+	}
+	for i, d := range []time.Duration{w.mysqld, w.written.Sub(w.read), w.committed.Sub(w.written), time.Since(w.committed)} {
+		l.stages[i].add(max(d, 0))
+	}
+	w.first = nil
+	w.busy.Store(false)
+}
+
+// timedLog is the raft log as consensus uses it, with the time that its durable writes take.
+type timedLog struct {
+	*raftlog.Log
+	load *load
+}
+
+// AppendSync implements consensus.Storage.
+func (t *timedLog) AppendSync(entries []*raftpb.Entry) error {
+	began := time.Now()
+	err := t.Log.AppendSync(entries)
+	if err == nil {
+		t.load.wrote(entries, time.Since(began))
+	}
+	return err
+}
+
+// Load implements api.Backend.
+func (n *Node) Load() api.LoadView {
+	l := &n.load
+	age := time.Since(l.began)
+	v := api.LoadView{Node: n.id.Name, AgeS: age.Seconds(), Transactions: l.transactions.Load(), Bytes: l.bytes.Load(),
+		Commits: map[string]api.Histogram{}, LogWrites: l.writes.view()}
+	for i, stage := range api.Stages {
+		v.Commits[stage] = l.stages[i].view()
+	}
+	if b := l.large.Load(); b > 0 {
+		v.Large = &api.LargeView{Bytes: b, AgeS: (age - time.Duration(l.largeAt.Load())).Seconds()}
+	}
+	if d := l.disks.Load(); d != nil {
+		v.Disks = *d
+	}
+	return v
+}
+
+// register shows the counters at /metrics.
+func (l *load) register(r *prometheus.Registry) {
+	r.MustRegister(loadCollector{l})
+}
+
+// loadCollector reads the counters when they are asked for.
+type loadCollector struct{ l *load }
+
+var (
+	stageDesc = prometheus.NewDesc("trireme_commit_stage_seconds", "Time that a commit on this leader spends in a stage, of a sample of the commits.",
+		[]string{"stage"}, nil)
+	writeDesc     = prometheus.NewDesc("trireme_raft_log_write_seconds", "Time of one write to the raft log with its fsync.", nil, nil)
+	trxDesc       = prometheus.NewDesc("trireme_transactions_total", "Transactions that this node saw committed.", nil, nil)
+	trxBytesDesc  = prometheus.NewDesc("trireme_transaction_bytes_total", "Bytes of the log entries of those transactions.", nil, nil)
+	diskFreeDesc  = prometheus.NewDesc("trireme_disk_free_bytes", "Bytes that the node may still write.", []string{"holds"}, nil)
+	diskTotalDesc = prometheus.NewDesc("trireme_disk_size_bytes", "Size of the file system.", []string{"holds"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c loadCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{stageDesc, writeDesc, trxDesc, trxBytesDesc, diskFreeDesc, diskTotalDesc} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c loadCollector) Collect(out chan<- prometheus.Metric) {
+	for i, stage := range api.Stages {
+		out <- c.l.stages[i].metric(stageDesc, stage)
+	}
+	out <- c.l.writes.metric(writeDesc)
+	out <- prometheus.MustNewConstMetric(trxDesc, prometheus.CounterValue, float64(c.l.transactions.Load()))
+	out <- prometheus.MustNewConstMetric(trxBytesDesc, prometheus.CounterValue, float64(c.l.bytes.Load()))
+	if d := c.l.disks.Load(); d != nil {
+		for _, x := range *d {
+			out <- prometheus.MustNewConstMetric(diskFreeDesc, prometheus.GaugeValue, float64(x.FreeBytes), x.Holds)
+			out <- prometheus.MustNewConstMetric(diskTotalDesc, prometheus.GaugeValue, float64(x.TotalBytes), x.Holds)
+		}
+	}
+}
+
+func (h *histogram) metric(d *prometheus.Desc, labels ...string) prometheus.Metric {
+	v := h.view()
+	cumulative, sum := map[float64]uint64{}, uint64(0)
+	for i, bound := range api.LatencyBounds {
+		sum += v.Buckets[i]
+		cumulative[bound] = sum
+	}
+	return prometheus.MustNewConstHistogram(d, v.Count, v.SumS, cumulative, labels...)
+}
