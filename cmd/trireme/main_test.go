@@ -129,6 +129,7 @@ func (f *fake) Self(context.Context) api.MemberView            { return f.view.M
 func (f *fake) View(context.Context) api.ClusterView           { return f.view }
 func (f *fake) APITokenHash() string                           { return pki.HashToken("secret") }
 func (f *fake) Metrics() prometheus.Gatherer                   { return prometheus.NewRegistry() }
+func (f *fake) Load() api.LoadView                             { return api.LoadView{} }
 
 func (f *fake) History(context.Context) ([]api.Event, error) {
 	return []api.Event{

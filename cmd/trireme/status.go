@@ -91,7 +91,7 @@ func isTerminal(w io.Writer) bool {
 func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	leader := "leader " + p.strong(v.Leader)
 	if v.Leader == "" {
-		leader = p.bad(noLeader(v))
+		leader = p.bad("NO LEADER: " + v.WritesWait())
 	}
 	generation := ""
 	if v.Generation > 1 {
@@ -192,23 +192,6 @@ func pinnedLogs(v api.ClusterView) []string {
 		reasons[i] = "raft log cannot be purged on " + strings.Join(nodes[r], ", ") + ": " + r
 	}
 	return reasons
-}
-
-// noLeader says what writes wait for.
-func noLeader(v api.ClusterView) string {
-	up, voters := 0, 0
-	for _, m := range v.Members {
-		if m.Raft.Voter {
-			voters++
-			if m.State != api.StateDown {
-				up++
-			}
-		}
-	}
-	if 2*up <= voters {
-		return fmt.Sprintf("NO LEADER: writes are refused until a majority of the voters is up (%d of %d are)", up, voters)
-	}
-	return "NO LEADER: writes are refused until a node has opened them"
 }
 
 // failoverText is what the loss of the leader would mean now.

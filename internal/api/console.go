@@ -122,3 +122,14 @@ func consoleDoes[Req, Res any](ctx context.Context, c *Console, path string, req
 	defer cancel()
 	return leaderDoes(ctx, c.s, path, false, req, do)
 }
+
+// LoginCode is what POST /ui/code answers: a text that logs a browser in, once, at that node.
+type LoginCode struct {
+	Code    string `json:"code"`
+	Seconds int    `json:"seconds"` // that it is good for
+}
+
+// LoginCode asks for one. The client must have the operator's token, and use HTTPS.
+func (c *Client) LoginCode(ctx context.Context) (v LoginCode, err error) {
+	return v, c.do(ctx, http.MethodPost, "/ui/code", struct{}{}, &v)
+}

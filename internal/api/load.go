@@ -16,8 +16,11 @@ const (
 	StageAck      = "ack"      // -> mysqld is told to go on; commit rules wait here
 )
 
-// Stages are all of them.
+// Stages are all of them. StageTotal is their sum, which is counted as well for its quantiles.
 var Stages = []string{StageMySQL, StageLog, StageMajority, StageAck}
+
+// StageTotal names the sum of all stages in LoadView.Commits.
+const StageTotal = "total"
 
 // LatencyBounds are the upper bounds of a Histogram's buckets, in seconds.
 var LatencyBounds = []float64{
@@ -83,7 +86,7 @@ type LoadView struct {
 	AgeS         float64              `json:"age_s"`        // seconds that it has been counting; smaller than before: another life
 	Transactions uint64               `json:"transactions"` // that this node saw committed
 	Bytes        uint64               `json:"bytes"`        // of their log entries
-	Commits      map[string]Histogram `json:"commits"`      // by stage, of a sample of the commits on this node as the leader
+	Commits      map[string]Histogram `json:"commits"`      // by stage, StageTotal too, of a sample of the commits on this node as the leader
 	LogWrites    Histogram            `json:"log_writes"`   // writes to this node's log, each with its fsync
 	Disks        []DiskView           `json:"disks"`
 	Large        *LargeView           `json:"large"` // null: none is under way

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,6 +43,23 @@ type ClusterView struct {
 	CommitRules *CommitRulesView `json:"commit_rules"`
 	Zones       []ZoneView       `json:"zones,omitempty"` // of the voters
 	Generation  uint64           `json:"generation"`      // grows with every force-quorum; 1 at first
+}
+
+// WritesWait says, of a cluster without a leader, what writes wait for.
+func (v ClusterView) WritesWait() string {
+	up, voters := 0, 0
+	for _, m := range v.Members {
+		if m.Raft.Voter {
+			voters++
+			if m.State != StateDown {
+				up++
+			}
+		}
+	}
+	if 2*up <= voters {
+		return fmt.Sprintf("writes are refused until a majority of the voters is up (%d of %d are)", up, voters)
+	}
+	return "writes are refused until a node has opened them"
 }
 
 // PauseView says that automatic failover is off. Fences are not.

@@ -25,6 +25,7 @@ type load struct {
 	began               time.Time // of the daemon's life
 	transactions, bytes atomic.Uint64
 	stages              [4]histogram // by api.Stages
+	total               histogram    // of the same samples
 	writes              histogram    // to the raft log, each with its fsync
 	large               atomic.Uint64
 	largeAt             atomic.Int64 // since began, ns
@@ -173,9 +174,12 @@ func (l *load) acknowledged(m *raftlog.Meta) {
 	if w.written.IsZero() || w.written.After(w.committed) {
 		w.written = w.committed
 	}
+	total := time.Duration(0)
 	for i, d := range []time.Duration{w.mysqld, w.written.Sub(w.read), w.committed.Sub(w.written), time.Since(w.committed)} {
-		l.stages[i].add(max(d, 0))
+		l.stages[i].add(d)
+		total += d
 	}
+	l.total.add(total)
 	w.first = nil
 	w.busy.Store(false)
 }
@@ -201,7 +205,7 @@ func (n *Node) Load() api.LoadView {
 	l := &n.load
 	age := time.Since(l.began)
 	v := api.LoadView{Node: n.id.Name, AgeS: age.Seconds(), Transactions: l.transactions.Load(), Bytes: l.bytes.Load(),
-		Commits: map[string]api.Histogram{}, LogWrites: l.writes.view()}
+		Commits: map[string]api.Histogram{api.StageTotal: l.total.view()}, LogWrites: l.writes.view()}
 	for i, stage := range api.Stages {
 		v.Commits[stage] = l.stages[i].view()
 	}
@@ -225,6 +229,7 @@ type loadCollector struct{ l *load }
 var (
 	stageDesc = prometheus.NewDesc("trireme_commit_stage_seconds", "Time that a commit on this leader spends in a stage, of a sample of the commits.",
 		[]string{"stage"}, nil)
+	totalDesc     = prometheus.NewDesc("trireme_commit_seconds", "Time of all stages of those commits together.", nil, nil)
 	writeDesc     = prometheus.NewDesc("trireme_raft_log_write_seconds", "Time of one write to the raft log with its fsync.", nil, nil)
 	trxDesc       = prometheus.NewDesc("trireme_transactions_total", "Transactions that this node saw committed.", nil, nil)
 	trxBytesDesc  = prometheus.NewDesc("trireme_transaction_bytes_total", "Bytes of the log entries of those transactions.", nil, nil)
@@ -234,7 +239,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c loadCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{stageDesc, writeDesc, trxDesc, trxBytesDesc, diskFreeDesc, diskTotalDesc} {
+	for _, d := range []*prometheus.Desc{stageDesc, totalDesc, writeDesc, trxDesc, trxBytesDesc, diskFreeDesc, diskTotalDesc} {
 		out <- d
 	}
 }
@@ -244,6 +249,7 @@ func (c loadCollector) Collect(out chan<- prometheus.Metric) {
 	for i, stage := range api.Stages {
 		out <- c.l.stages[i].metric(stageDesc, stage)
 	}
+	out <- c.l.total.metric(totalDesc)
 	out <- c.l.writes.metric(writeDesc)
 	out <- prometheus.MustNewConstMetric(trxDesc, prometheus.CounterValue, float64(c.l.transactions.Load()))
 	out <- prometheus.MustNewConstMetric(trxBytesDesc, prometheus.CounterValue, float64(c.l.bytes.Load()))

@@ -142,7 +142,7 @@ func TestLoadCounts(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	l.register(r)
 	families, err := r.Gather()
-	if err != nil || len(families) != 6 {
+	if err != nil || len(families) != 7 {
 		t.Fatal(len(families), err)
 	}
 	for _, f := range families {

@@ -21,6 +21,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
+	"trireme/internal/dashboard"
 	"trireme/internal/dump"
 	"trireme/internal/gtid"
 	"trireme/internal/guard"
@@ -86,6 +87,7 @@ type Node struct {
 	routing asker     // of the leader, for the router
 	news    routeNews // of where the router leads, for routers elsewhere
 	api     *api.Server
+	pages   *dashboard.Pages
 	bin     mysqld.Binary
 	bundle  *pki.Bundle
 	metrics *prometheus.Registry

@@ -18,6 +18,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
+	"trireme/internal/dashboard"
 	"trireme/internal/dump"
 	"trireme/internal/failpoint"
 	"trireme/internal/gtid"
@@ -331,6 +332,8 @@ func (n *Node) startParts() error {
 	}
 	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: n, TLS: n.bundle.ServerJoinTLS(),
 		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, Logger: n.log})
+	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(), Logger: n.log})
+	n.api.SetPages(n.pages)
 	if err := n.api.Start(); err != nil {
 		return err
 	}
@@ -477,6 +480,9 @@ func (n *Node) stopParts(cancel context.CancelFunc) {
 			n.log.Debug("api", "err", err)
 		}
 		done()
+	}
+	if n.pages != nil {
+		n.pages.Close()
 	}
 	if n.router != nil {
 		n.router.Close()

@@ -1,0 +1,234 @@
+package dashboard
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+)
+
+// chromium is a browser without a window, spoken to in its debugging protocol over two pipes: one JSON text after the other, each ended by a
+// zero byte.
+type chromium struct {
+	t       *testing.T
+	to      *os.File
+	session string // of the page
+
+	mu      sync.Mutex
+	last    int
+	answers map[int]chan json.RawMessage
+	events  []string // of the page that are complaints
+	gone    bool
+}
+
+type message struct {
+	ID     int             `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Result json.RawMessage `json:"result"`
+	Error  *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// startChromium skips the test where there is no such browser.
+func startChromium(t *testing.T) *chromium {
+	t.Helper()
+	program := ""
+	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); name != "" && err == nil {
+			program = path
+			break
+		}
+	}
+	if program == "" {
+		t.Skip("there is no Chromium to look at the pages with: install the package chromium, or set $CHROMIUM")
+	}
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
+		"--ignore-certificate-errors", "--disable-background-networking", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
+	cmd.ExtraFiles = []*os.File{theirs, write}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = theirs.Close(), write.Close()
+	c := &chromium{t: t, to: ours, answers: map[int]chan json.RawMessage{}}
+	read := make(chan struct{})
+	go func() { defer close(read); c.read(answers) }()
+	t.Cleanup(func() {
+		_, _ = c.ask("Browser.close", nil)
+		cancel()
+		_ = cmd.Wait()
+		_ = ours.Close()
+		<-read
+		_ = answers.Close()
+	})
+	var target struct{ TargetID string }
+	c.must("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	var attached struct{ SessionID string }
+	c.must("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	c.session = attached.SessionID
+	for _, domain := range []string{"Page", "Runtime", "Network", "Log", "DOM", "Accessibility"} {
+		c.must(domain+".enable", nil, nil)
+	}
+	return c
+}
+
+// read takes answers and complaints until the browser ends.
+func (c *chromium) read(from *os.File) {
+	in := bufio.NewReader(from)
+	for {
+		text, err := in.ReadBytes(0)
+		if err != nil {
+			break
+		}
+		var m message
+		if json.Unmarshal(text[:len(text)-1], &m) != nil {
+			continue
+		}
+		c.mu.Lock()
+		switch {
+		case m.ID != 0 && c.answers[m.ID] != nil:
+			if m.Error != nil {
+				close(c.answers[m.ID])
+			} else {
+				c.answers[m.ID] <- m.Result
+			}
+			delete(c.answers, m.ID)
+		case m.Method == "Runtime.exceptionThrown" || m.Method == "Log.entryAdded" && !bytes.Contains(m.Params, []byte(`"level":"verbose"`)) || m.Method == "Page.javascriptDialogOpening":
+			c.events = append(c.events, m.Method+": "+string(m.Params))
+		}
+		c.mu.Unlock()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = true
+	for id, a := range c.answers {
+		close(a)
+		delete(c.answers, id)
+	}
+}
+
+var errChromium = errors.New("chromium refused, or is gone")
+
+func (c *chromium) ask(method string, params any) (json.RawMessage, error) {
+	c.mu.Lock()
+	if c.gone {
+		c.mu.Unlock()
+		return nil, errChromium
+	}
+	c.last++
+	id, got := c.last, make(chan json.RawMessage, 1)
+	c.answers[id] = got
+	c.mu.Unlock()
+	ask := map[string]any{"id": id, "method": method}
+	if params != nil {
+		ask["params"] = params
+	}
+	if c.session != "" && method != "Browser.close" {
+		ask["sessionId"] = c.session
+	}
+	b, err := json.Marshal(ask)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.to.Write(append(b, 0)); err != nil {
+		return nil, err
+	}
+	select {
+	case res, ok := <-got:
+		if !ok {
+			return nil, fmt.Errorf("%s: %w", method, errChromium)
+		}
+		return res, nil
+	case <-time.After(time.Minute):
+		return nil, fmt.Errorf("%s: no answer within a minute", method)
+	}
+}
+
+func (c *chromium) must(method string, params, result any) {
+	c.t.Helper()
+	res, err := c.ask(method, params)
+	if err == nil && result != nil {
+		err = json.Unmarshal(res, result)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// eval runs JavaScript in the page and gives its value.
+func (c *chromium) eval(script string, result any) {
+	c.t.Helper()
+	var out struct {
+		Result           struct{ Value json.RawMessage }
+		ExceptionDetails json.RawMessage
+	}
+	c.must("Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true, "awaitPromise": true}, &out)
+	if out.ExceptionDetails != nil {
+		c.t.Fatalf("%s: %s", script, out.ExceptionDetails)
+	}
+	if result != nil {
+		if err := json.Unmarshal(out.Result.Value, result); err != nil {
+			c.t.Fatalf("%s: %s: %v", script, out.Result.Value, err)
+		}
+	}
+}
+
+// until waits for an expression to be true.
+func (c *chromium) until(expression string) {
+	c.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		var ok bool
+		if res, err := c.ask("Runtime.evaluate", map[string]any{"expression": "!!(" + expression + ")", "returnByValue": true}); err == nil {
+			var out struct{ Result struct{ Value bool } }
+			ok = json.Unmarshal(res, &out) == nil && out.Result.Value
+		}
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("never true: %s", expression)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// open goes to a page and waits until it is there.
+func (c *chromium) open(url string) {
+	c.t.Helper()
+	c.eval("window.before = true", nil)
+	c.must("Page.navigate", map[string]any{"url": url}, nil)
+	c.until("!window.before && document.readyState === 'complete'")
+}
+
+// look sets the size of the window, in CSS pixels, and the colour scheme.
+func (c *chromium) look(width int, scheme string) {
+	c.t.Helper()
+	c.must("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
+	c.must("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]any{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+}
+
+// complaints are what the page's console has said since it was last asked: errors, refusals of the content security policy, dialogs.
+func (c *chromium) complaints() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := c.events
+	c.events = nil
+	return list
+}

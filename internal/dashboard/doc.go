@@ -1,0 +1,28 @@
+// Package dashboard is the page that a node shows to people: the whole cluster on one screen, live, and the few things that one does to it.
+//
+// It is served by package api at / and below /ui/, on every node, and shows what that node knows: a follower, a logger and a node without
+// a quorum tell as much as they can, and say what they are.
+//
+//	GET  /               the page; without a session the login form
+//	GET  /ui/stream      server-sent events: the parts of the page that have changed, once a second
+//	POST /ui/login       token -> session
+//	POST /ui/code        with "Authorization: Bearer": a code that logs in once, for `trireme dashboard`
+//	POST /ui/logout /ui/switchover /ui/pause /ui/resume /ui/remove
+//	GET  /ui/style.css /ui/live.js
+//
+// Pages are whole without JavaScript. What is live is rendered here as well, and sent as HTML: live.js only puts it in its place.
+//
+// # Cost
+//
+// Nothing is asked, drawn or kept while nobody looks. The first who looks starts one goroutine, which draws for all who look, asks the other
+// nodes for what they have counted (api.LoadView) once a second, and ends a minute after the last has gone.
+//
+// # Security
+//
+// Seeing and acting both need a session, and HTTPS: plain HTTP is sent there. Who has the operator's token may log in. A session is
+// a signed time limit with a random id in a __Host- cookie (Secure, HttpOnly, SameSite=Strict), under a key that all nodes share and that
+// changes with the operator's token: so it holds on every node that the browser reaches under the same name, and needs no memory; logging
+// out has the node remember its id. An action needs a token derived from the session and must come from this page by what the
+// browser says of its origin. The content security policy allows nothing inline and nothing from elsewhere; html/template escapes
+// what nodes, servers and clients have put into names and messages. Failed logins are limited by address and in all.
+package dashboard

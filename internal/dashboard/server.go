@@ -1,0 +1,309 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"trireme/internal/api"
+)
+
+// Source is the cluster as the node knows it, and what an operator may have it do. *api.Console is one.
+type Source interface {
+	// Node is the name of the node that answers.
+	Node() string
+	// Authorized says whether a token is the operator's, in constant time.
+	Authorized(token string) bool
+	// SessionKey is a secret of the cluster's nodes that changes with the operator's token.
+	SessionKey() []byte
+	View(ctx context.Context) api.ClusterView
+	History(ctx context.Context) ([]api.Event, error)
+	// Loads is what members have counted, by name; those that do not answer are left out. Rest: it is not needed for a while.
+	Loads(ctx context.Context, v api.ClusterView) map[string]api.LoadView
+	Rest()
+	Switchover(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error)
+	Pause(ctx context.Context, req api.PauseRequest) (api.PauseResult, error)
+	Resume(ctx context.Context) (api.PauseResult, error)
+	Remove(ctx context.Context, req api.MemberRequest) (api.MemberResult, error)
+}
+
+// Options of the pages.
+type Options struct {
+	Cluster  string // name of the cluster
+	Source   Source
+	Stopping <-chan struct{}  // closed when streams are to end; nil: never
+	Logger   *slog.Logger     // default: slog.Default()
+	Now      func() time.Time // default: time.Now
+}
+
+const (
+	maxForm     = 8 << 10 // bytes of a request's body
+	viewTimeout = 2 * time.Second
+)
+
+//go:embed templates static
+var files embed.FS
+
+var pages = template.Must(template.New("").Funcs(funcs).ParseFS(files, "templates/*.html"))
+
+// Pages is the handler of / and everything below /ui/.
+type Pages struct {
+	opts     Options
+	mux      *http.ServeMux
+	cross    *http.CrossOriginProtection
+	sessions *sessions
+	attempts attempts
+	watch    *watch
+	cookie   string
+}
+
+// New makes the pages of a node. Nothing runs until somebody looks.
+func New(opts Options) *Pages {
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	p := &Pages{opts: opts, mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), attempts: attempts{now: opts.Now},
+		sessions: newSessions(opts.Source.SessionKey, opts.Now), watch: newWatch(opts.Source, opts.Now), cookie: cookieName(opts.Cluster)}
+	p.mux.HandleFunc("GET /{$}", p.home)
+	p.mux.HandleFunc("GET /ui/style.css", static("static/style.css", "text/css; charset=utf-8"))
+	p.mux.HandleFunc("GET /ui/live.js", static("static/live.js", "text/javascript; charset=utf-8"))
+	p.mux.HandleFunc("GET /ui/stream", p.stream)
+	p.mux.HandleFunc("GET /ui/login", p.loginForm)
+	p.mux.HandleFunc("POST /ui/login", p.login)
+	p.mux.HandleFunc("POST /ui/code", p.code)
+	p.mux.HandleFunc("POST /ui/logout", p.action(p.logout))
+	p.mux.HandleFunc("POST /ui/switchover", p.action(p.switchover))
+	p.mux.HandleFunc("POST /ui/pause", p.action(p.pause))
+	p.mux.HandleFunc("POST /ui/resume", p.action(p.resume))
+	p.mux.HandleFunc("POST /ui/remove", p.action(p.remove))
+	return p
+}
+
+// Close ends what goes on behind the pages. Requests have to have ended.
+func (p *Pages) Close() { p.watch.close() }
+
+// ServeHTTP lets nothing through but HTTPS, and nothing that changes something from another origin.
+func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	if r.TLS == nil {
+		toHTTPS(w, r)
+		return
+	}
+	if err := p.cross.Check(r); err != nil {
+		p.fail(w, http.StatusForbidden, "This request comes from another site.", "Open the dashboard itself and try again there.")
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	p.mux.ServeHTTP(w, r)
+}
+
+// secure sets what every answer carries.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; "+
+		"base-uri 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "same-origin") // no-referrer would make the Origin of our own forms "null"
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// toHTTPS sends a browser to the same port, which takes both.
+func toHTTPS(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		http.Error(w, "not over plain HTTP: use https:// with the same port", http.StatusForbidden)
+		return
+	}
+	to := url.URL{Scheme: "https", Host: r.Host, Path: r.URL.Path}
+	http.Redirect(w, r, to.String(), http.StatusTemporaryRedirect)
+}
+
+func static(path, contentType string) http.HandlerFunc {
+	data, err := files.ReadFile(path)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		_, _ = w.Write(data)
+	}
+}
+
+// session of a request, nil if it has none.
+func (p *Pages) session(r *http.Request) *session {
+	c, err := r.Cookie(p.cookie)
+	if err != nil {
+		return nil
+	}
+	return p.sessions.check(c.Value)
+}
+
+// loginPage is what the form shows.
+type loginPage struct {
+	Cluster, Node string
+	Problem       string
+}
+
+func (p *Pages) showLogin(w http.ResponseWriter, status int, problem string) {
+	p.render(w, status, "login.html", loginPage{Cluster: p.opts.Cluster, Node: p.opts.Source.Node(), Problem: problem})
+}
+
+func (p *Pages) loginForm(w http.ResponseWriter, _ *http.Request) { p.showLogin(w, http.StatusOK, "") }
+
+// login takes the operator's token, or a code that `trireme dashboard` got for it.
+func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
+	source := sourceOf(r)
+	if ok, wait := p.attempts.allowed(source); !ok {
+		w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
+		p.showLogin(w, http.StatusTooManyRequests, fmt.Sprintf("Too many failed logins. Try again in %d seconds.", int(wait.Seconds())+1))
+		return
+	}
+	if !p.parse(w, r) {
+		return
+	}
+	token := strings.TrimSpace(r.PostForm.Get("token"))
+	if len(token) > maxTokenText || !p.opts.Source.Authorized(token) && !p.sessions.useCode(token) {
+		p.attempts.failed(source)
+		p.opts.Logger.Warn("dashboard: a login failed", "from", r.RemoteAddr)
+		p.showLogin(w, http.StatusUnauthorized, "That is neither this cluster's token nor a code that is still good.")
+		return
+	}
+	p.opts.Logger.Info("dashboard: an operator has logged in", "from", r.RemoteAddr)
+	http.SetCookie(w, cookie(p.cookie, p.sessions.issue(), sessionLife))
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// code gives `trireme dashboard` what logs in a browser once.
+func (p *Pages) code(w http.ResponseWriter, r *http.Request) {
+	source := sourceOf(r)
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	status, answer := http.StatusOK, any(nil)
+	switch ok, _ := p.attempts.allowed(source); {
+	case !ok:
+		status, answer = http.StatusTooManyRequests, api.Errorf(api.KindUnauthorized, "too many failed logins").With("try again in a minute")
+	case len(token) > maxTokenText || !p.opts.Source.Authorized(token):
+		p.attempts.failed(source)
+		status, answer = http.StatusUnauthorized, api.Errorf(api.KindUnauthorized, "the token is not this cluster's")
+	default:
+		answer = api.LoginCode{Code: p.sessions.newCode(), Seconds: int(codeLife.Seconds())}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func (p *Pages) logout(w http.ResponseWriter, r *http.Request, sess *session) {
+	p.sessions.revoke(sess)
+	http.SetCookie(w, cookie(p.cookie, "", 0))
+	http.Redirect(w, r, "/ui/login", http.StatusSeeOther)
+}
+
+// sourceOf is the address that logins are counted by: of IPv6 the network, which one host has to itself.
+func sourceOf(r *http.Request) string {
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if a = a.Unmap(); a.Is6() {
+		n, _ := a.Prefix(64)
+		return n.String()
+	}
+	return a.String()
+}
+
+// homePage is the page with everything that is live in it.
+type homePage struct {
+	*state
+	Token   string
+	Targets []string // of a switchover
+	Members []string
+}
+
+func (p *Pages) home(w http.ResponseWriter, r *http.Request) {
+	sess := p.session(r)
+	if sess == nil {
+		p.showLogin(w, http.StatusOK, "")
+		return
+	}
+	f := p.watch.look(r.Context())
+	h := homePage{state: f.state, Token: p.sessions.actionToken(sess)}
+	for _, n := range f.state.Nodes {
+		h.Members = append(h.Members, n.Name)
+		if n.MySQL && n.Voter && n.Name != f.state.Leader {
+			h.Targets = append(h.Targets, n.Name)
+		}
+	}
+	p.render(w, http.StatusOK, "home.html", h)
+}
+
+// action guards what changes something: a session, and its token.
+func (p *Pages) action(do func(http.ResponseWriter, *http.Request, *session)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		sess := p.session(r)
+		if sess == nil {
+			p.showLogin(w, http.StatusUnauthorized, "You are not logged in, or not any more. Nothing was done.")
+			return
+		}
+		if !p.parse(w, r) {
+			return
+		}
+		if !p.sessions.allows(sess, r.PostForm.Get("action_token")) {
+			p.fail(w, http.StatusForbidden, "This request does not come from the dashboard.", "Nothing was done. Open the dashboard anew and try again there.")
+			return
+		}
+		do(w, r, sess)
+	}
+}
+
+// parse reads a small form.
+func (p *Pages) parse(w http.ResponseWriter, r *http.Request) bool {
+	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); kind != "application/x-www-form-urlencoded" {
+		p.fail(w, http.StatusUnsupportedMediaType, "This request is not a form.", "")
+		return false
+	}
+	err := r.ParseForm()
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		p.fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("This request is larger than %d bytes.", tooLarge.Limit), "")
+		return false
+	}
+	if err != nil {
+		p.fail(w, http.StatusBadRequest, "This request cannot be read.", "")
+		return false
+	}
+	return true
+}
+
+// render writes a page whole, or an error: never half of one.
+func (p *Pages) render(w http.ResponseWriter, status int, name string, data any) {
+	var b bytes.Buffer
+	if err := pages.ExecuteTemplate(&b, name, data); err != nil {
+		p.opts.Logger.Error("dashboard: a page cannot be drawn", "page", name, "err", err)
+		http.Error(w, "the page cannot be drawn; the daemon's log says why", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.Copy(w, &b)
+}
+
+func (p *Pages) fail(w http.ResponseWriter, status int, problem, advice string) {
+	p.render(w, status, "result.html", resultPage{Cluster: p.opts.Cluster, Node: p.opts.Source.Node(), Title: "Refused", Problem: problem, Advice: advice})
+}

@@ -1,0 +1,202 @@
+package dashboard
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Limits of sessions and logins.
+const (
+	sessionLife  = 12 * time.Hour
+	codeLife     = 2 * time.Minute
+	maxCodes     = 16   // that wait to be used
+	maxRevoked   = 4096 // sessions that were logged out and would not be over yet
+	maxSources   = 1024 // addresses whose failures are counted
+	sourceTries  = 5    // failed logins of one address in loginWindow
+	allTries     = 60   // of all addresses
+	loginWindow  = time.Minute
+	maxTokenText = 256 // bytes of a token, code or session
+)
+
+const (
+	idBytes      = 16
+	payloadBytes = 8 + idBytes // end of life in unix seconds, big endian; random id
+)
+
+// session is who asks.
+type session struct {
+	id  string
+	end time.Time
+	raw []byte // payload
+}
+
+// sessions issues and checks them. The key is asked for each time: it changes with the operator's token, on all nodes at once.
+type sessions struct {
+	key func() []byte
+	now func() time.Time
+
+	mu      sync.Mutex
+	revoked map[string]time.Time // by id: when it would have ended
+	codes   map[string]time.Time // hashes of codes: when they end
+}
+
+func newSessions(key func() []byte, now func() time.Time) *sessions {
+	return &sessions{key: key, now: now, revoked: map[string]time.Time{}, codes: map[string]time.Time{}}
+}
+
+func (s *sessions) sign(use string, payload []byte) []byte {
+	mac := hmac.New(sha256.New, s.key())
+	mac.Write([]byte(use + "\x00"))
+	mac.Write(payload)
+	return mac.Sum(nil)
+}
+
+// issue makes a new session's cookie text.
+func (s *sessions) issue() string {
+	payload := binary.BigEndian.AppendUint64(nil, uint64(s.now().Add(sessionLife).Unix()))
+	payload = append(payload, random(idBytes)...)
+	return base64.RawURLEncoding.EncodeToString(append(payload, s.sign("session", payload)...))
+}
+
+// check gives the session of a cookie text, nil if there is none.
+func (s *sessions) check(text string) *session {
+	if len(text) > maxTokenText {
+		return nil
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) != payloadBytes+sha256.Size {
+		return nil
+	}
+	payload, mac := b[:payloadBytes], b[payloadBytes:]
+	if !hmac.Equal(mac, s.sign("session", payload)) {
+		return nil
+	}
+	sess := &session{id: string(payload[8:]), end: time.Unix(int64(binary.BigEndian.Uint64(payload)), 0), raw: payload}
+	s.mu.Lock()
+	_, revoked := s.revoked[sess.id]
+	s.mu.Unlock()
+	if revoked || !s.now().Before(sess.end) {
+		return nil
+	}
+	return sess
+}
+
+// revoke ends a session on this node.
+func (s *sessions) revoke(sess *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	makeRoom(s.revoked, maxRevoked, s.now())
+	s.revoked[sess.id] = sess.end
+}
+
+// actionToken is what an action of the session must bring along.
+func (s *sessions) actionToken(sess *session) string {
+	return base64.RawURLEncoding.EncodeToString(s.sign("action", sess.raw))
+}
+
+// allows says whether an action brought the token of its session.
+func (s *sessions) allows(sess *session, token string) bool {
+	return hmac.Equal([]byte(token), []byte(s.actionToken(sess)))
+}
+
+// codePrefix tells a code from a token.
+const codePrefix = "trd1."
+
+// newCode makes a text that logs in once, at this node, within codeLife.
+func (s *sessions) newCode() string {
+	code := codePrefix + base64.RawURLEncoding.EncodeToString(random(idBytes))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	makeRoom(s.codes, maxCodes, s.now())
+	s.codes[hashOf(code)] = s.now().Add(codeLife)
+	return code
+}
+
+// useCode says whether a code is good, and takes it.
+func (s *sessions) useCode(code string) bool {
+	if !strings.HasPrefix(code, codePrefix) || len(code) > maxTokenText {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := hashOf(code) // looked up by its hash, so that the time it takes tells nothing
+	end, ok := s.codes[h]
+	delete(s.codes, h)
+	return ok && s.now().Before(end)
+}
+
+func hashOf(text string) string { h := sha256.Sum256([]byte(text)); return string(h[:]) }
+
+// makeRoom drops what is over, and of a map that is full the entry that ends first.
+func makeRoom(m map[string]time.Time, limit int, now time.Time) {
+	first, end := "", time.Time{}
+	for k, t := range m {
+		if !now.Before(t) {
+			delete(m, k)
+		} else if first == "" || t.Before(end) {
+			first, end = k, t
+		}
+	}
+	if len(m) >= limit {
+		delete(m, first)
+	}
+}
+
+func random(n int) []byte {
+	b := make([]byte, n)
+	rand.Read(b) // never fails (crypto/rand)
+	return b
+}
+
+// cookieName of a cluster: a browser that looks at two clusters under one host name keeps both sessions.
+func cookieName(cluster string) string {
+	h := sha256.Sum256([]byte(cluster))
+	return "__Host-trireme-" + base64.RawURLEncoding.EncodeToString(h[:6])
+}
+
+func cookie(name, value string, life time.Duration) *http.Cookie {
+	c := &http.Cookie{Name: name, Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(life.Seconds())}
+	if life <= 0 {
+		c.MaxAge = -1
+	}
+	return c
+}
+
+// attempts limits failed logins: of one address, and of all, in a window.
+type attempts struct {
+	now func() time.Time
+
+	mu    sync.Mutex
+	began time.Time // of the window
+	all   int
+	by    map[string]int
+}
+
+// allowed says whether an address may try now, and if not how long it has to wait.
+func (a *attempts) allowed(source string) (ok bool, wait time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	left := loginWindow - a.now().Sub(a.began)
+	if left <= 0 || left > loginWindow {
+		a.began, a.all, a.by = a.now(), 0, map[string]int{}
+		return true, 0
+	}
+	return a.by[source] < sourceTries && a.all < allTries, left
+}
+
+// failed counts a failure.
+func (a *attempts) failed(source string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all++
+	if _, known := a.by[source]; known || len(a.by) < maxSources {
+		a.by[source]++
+	}
+}
