@@ -4,7 +4,7 @@
 # (docs/safety).
 set -eu
 cd "$(dirname "$0")/.."
-packages="cmd/trireme internal/adopt internal/alone internal/api internal/binlog internal/config internal/consensus internal/dump internal/failpoint internal/gtid internal/guard
+packages="cmd/trireme internal/adopt internal/alone internal/api internal/binlog internal/config internal/consensus internal/dashboard internal/dump internal/failpoint internal/gtid internal/guard
  internal/ha internal/ledger internal/mutant internal/mysqld internal/mysqlwire internal/nbio internal/node internal/pki internal/raftlog internal/relay
  internal/router internal/setup internal/sqlkind internal/systemd internal/transport internal/vip"
 for p in $packages; do
