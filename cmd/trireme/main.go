@@ -40,6 +40,7 @@ type commands struct {
 	Promote    promoteCmd    `cmd:"" help:"Give learners a vote, once they have caught up; others may lose theirs at that moment."`
 	Demote     demoteCmd     `cmd:"" help:"Take a node's vote; it keeps the data and follows; the leader hands over first."`
 	Status     statusCmd     `cmd:"" help:"Show all nodes; any node answers."`
+	Dashboard  dashboardCmd  `cmd:"" help:"Print a link to the dashboard that logs in once."`
 	Switchover switchoverCmd `cmd:"" help:"Move leadership to another node, as planned."`
 	Failover   failoverCmd   `cmd:"" help:"Move leadership without the leader's help: it is sick, or gone during a pause."`
 	WhyNot     whyNotCmd     `cmd:"" help:"Say why a node is not, or could not be, the leader."`

@@ -78,6 +78,9 @@ func startChromium(t *testing.T) *chromium {
 		<-read
 		_ = answers.Close()
 	})
+	if _, err := c.ask("Browser.getVersion", nil); err != nil {
+		t.Skipf("%s does not run here: %v", program, err)
+	}
 	var target struct{ TargetID string }
 	c.must("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
 	var attached struct{ SessionID string }

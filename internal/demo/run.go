@@ -162,6 +162,7 @@ func (p *printer) connections(c *Cluster) {
 	p.line("  mysql:  MYSQL_PWD=%s mysql -h %s -P %d -u %s", s.Password, first.Host, first.Ports.RW, s.User)
 	p.line("  DSN:    %s:%s@tcp(%s)/", s.User, s.Password, first.addr(first.Ports.RW))
 	p.line("  status: trireme status --api http://%s", first.addr(first.Ports.API))
+	p.line("  dashboard: https://%s/, on every node; a link that logs in: trireme dashboard --api http://%s", first.addr(first.Ports.API), first.addr(first.Ports.API))
 	p.line("")
 }
 

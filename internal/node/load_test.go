@@ -2,7 +2,11 @@ package node
 
 import (
 	"encoding/binary"
+	"maps"
 	"math"
+	"os"
+	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -167,5 +171,30 @@ func TestLoadCounts(t *testing.T) {
 	}
 	if got := l.writes.view(); got.Count != 2 || got.Buckets[len(got.Buckets)-1] != 1 || got.Quantile(0.25) <= 2e-3 || got.Quantile(0.25) > 3.5e-3 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestMetricsAreDocumented: docs/metrics.md lists exactly what the node registers.
+func TestMetricsAreDocumented(t *testing.T) {
+	registered := map[string]bool{}
+	for _, file := range []string{"metrics.go", "load.go"} {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`gauge\("(\w+)"|NewDesc\("trireme_(\w+)"`).FindAllSubmatch(source, -1) {
+			registered["trireme_"+string(m[1])+string(m[2])] = true
+		}
+	}
+	page, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)").FindAllSubmatch(page, -1) {
+		listed[string(m[1])] = true
+	}
+	if len(registered) < 20 || !maps.Equal(registered, listed) {
+		t.Errorf("registered: %v\nlisted: %v", slices.Sorted(maps.Keys(registered)), slices.Sorted(maps.Keys(listed)))
 	}
 }

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"trireme/internal/api"
+	"trireme/internal/setup"
+)
+
+// dashboardCmd is `trireme dashboard`.
+type dashboardCmd struct {
+	remote
+	CA bool `name:"ca" help:"Print the certificate of the cluster's CA instead, for the browser to trust."`
+}
+
+// Run prints where the dashboard is, and a link that logs in once: the operator's token need not leave its file.
+func (c *dashboardCmd) Run(e *env) error {
+	stored, err := setup.Credentials("")
+	if err != nil {
+		return err
+	}
+	base, err := c.find(e.ctx, stored)
+	if err != nil {
+		return err
+	}
+	cred, err := c.credential(e.ctx, base, stored, true)
+	if err != nil {
+		return err
+	}
+	if c.CA {
+		if cred.CA == "" {
+			return errors.New("the credential has no CA certificate; it is in tls/ below a node's directory")
+		}
+		fmt.Fprint(e.out, cred.CA)
+		return nil
+	}
+	trust, err := trustOf(cred)
+	if err != nil {
+		return err
+	}
+	_, addr, _ := strings.Cut(api.BaseURL(base), "://")
+	client := api.NewClient("https://"+addr, cred.Token, trust)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
+	defer cancel()
+	code, err := client.LoginCode(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.out, "%s/ui/login#%s\n", client.URL(), code.Code)
+	fmt.Fprintf(e.out, "This link logs in once, within %d seconds; %s/ is the dashboard from then on.\n", code.Seconds, client.URL())
+	fmt.Fprintln(e.out, "A browser that does not know the cluster's CA warns: `trireme dashboard --ca` prints its certificate.")
+	return nil
+}
