@@ -76,6 +76,12 @@ func TestInChromium(t *testing.T) {
 		}
 		c.check(t, state.name)
 		c.named(t)
+		if state.name == "troubled" { // a page that is not live any more says so
+			_ = s.Listener.Close()
+			s.CloseClientConnections()
+			c.until(`document.body.classList.contains("stale") && document.getElementById("live").textContent.startsWith("NOT LIVE")`)
+			c.picture(t, "stale.png")
+		}
 		if state.name == "healthy" {
 			c.reachable(t)
 			c.keepsFocus(t, state.fake)

@@ -223,7 +223,7 @@ func (c *chromium) open(url string) {
 // look sets the size of the window, in CSS pixels, and the colour scheme.
 func (c *chromium) look(width int, scheme string) {
 	c.t.Helper()
-	c.must("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
+	c.must("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false}, nil)
 	c.must("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]any{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 

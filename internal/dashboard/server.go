@@ -170,7 +170,7 @@ func (p *Pages) loginForm(w http.ResponseWriter, _ *http.Request) { p.showLogin(
 // login takes the operator's token, or a code that `trireme dashboard` got for it.
 func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
 	source := sourceOf(r)
-	if ok, wait := p.attempts.allowed(source); !ok {
+	if ok, wait := p.attempts.begin(source); !ok {
 		w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
 		p.showLogin(w, http.StatusTooManyRequests, fmt.Sprintf("Too many failed logins. Try again in %d seconds.", int(wait.Seconds())+1))
 		return
@@ -180,11 +180,11 @@ func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
 	}
 	token := strings.TrimSpace(r.PostForm.Get("token"))
 	if len(token) > maxTokenText || !p.opts.Source.Authorized(token) && !p.sessions.useCode(token) {
-		p.attempts.failed(source)
 		p.opts.Logger.Warn("dashboard: a login failed", "from", r.RemoteAddr)
 		p.showLogin(w, http.StatusUnauthorized, "That is neither this cluster's token nor a code that is still good.")
 		return
 	}
+	p.attempts.succeeded(source)
 	p.opts.Logger.Info("dashboard: an operator has logged in", "from", r.RemoteAddr)
 	http.SetCookie(w, cookie(p.cookie, p.sessions.issue(), sessionLife))
 	http.Redirect(w, r, "/", http.StatusSeeOther)
@@ -195,13 +195,13 @@ func (p *Pages) code(w http.ResponseWriter, r *http.Request) {
 	source := sourceOf(r)
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	status, answer := http.StatusOK, any(nil)
-	switch ok, _ := p.attempts.allowed(source); {
+	switch ok, _ := p.attempts.begin(source); {
 	case !ok:
 		status, answer = http.StatusTooManyRequests, api.Errorf(api.KindUnauthorized, "too many failed logins").With("try again in a minute")
 	case len(token) > maxTokenText || !p.opts.Source.Authorized(token):
-		p.attempts.failed(source)
 		status, answer = http.StatusUnauthorized, api.Errorf(api.KindUnauthorized, "the token is not this cluster's")
 	default:
+		p.attempts.succeeded(source)
 		answer = api.LoginCode{Code: p.sessions.newCode(), Seconds: int(codeLife.Seconds())}
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -20,7 +20,7 @@ const (
 	maxRevoked   = 4096 // sessions that were logged out and would not be over yet
 	maxSources   = 1024 // addresses whose failures are counted
 	sourceTries  = 5    // failed logins of one address in loginWindow
-	allTries     = 60   // of all addresses
+	allTries     = 60   // of all addresses: from then on each has one try
 	loginWindow  = time.Minute
 	maxTokenText = 256 // bytes of a token, code or session
 )
@@ -169,7 +169,8 @@ func cookie(name, value string, life time.Duration) *http.Cookie {
 	return c
 }
 
-// attempts limits failed logins: of one address, and of all, in a window.
+// attempts limits failed logins: of one address in a window, and more strictly once there are many in all. Nobody is kept out by others'
+// failures: each address has a try.
 type attempts struct {
 	now func() time.Time
 
@@ -179,24 +180,34 @@ type attempts struct {
 	by    map[string]int
 }
 
-// allowed says whether an address may try now, and if not how long it has to wait.
-func (a *attempts) allowed(source string) (ok bool, wait time.Duration) {
+// begin counts a try as a failure; if the address may not try now it says how long it has to wait.
+func (a *attempts) begin(source string) (ok bool, wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	left := loginWindow - a.now().Sub(a.began)
 	if left <= 0 || left > loginWindow {
-		a.began, a.all, a.by = a.now(), 0, map[string]int{}
-		return true, 0
+		a.began, a.all, a.by, left = a.now(), 0, map[string]int{}, loginWindow
 	}
-	return a.by[source] < sourceTries && a.all < allTries, left
-}
-
-// failed counts a failure.
-func (a *attempts) failed(source string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	tries := sourceTries
+	if a.all >= allTries {
+		tries = 1
+	}
+	if a.by[source] >= tries {
+		return false, left
+	}
 	a.all++
 	if _, known := a.by[source]; known || len(a.by) < maxSources {
 		a.by[source]++
+	}
+	return true, 0
+}
+
+// succeeded takes a try back that was none.
+func (a *attempts) succeeded(source string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all = max(a.all-1, 0)
+	if a.by[source] > 0 {
+		a.by[source]--
 	}
 }
