@@ -3,13 +3,13 @@ package dashboard
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -59,9 +59,13 @@ func startChromium(t *testing.T) *chromium {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
-		"--ignore-certificate-errors", "--disable-background-networking", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
+	dir, err := os.MkdirTemp("", "trireme-chromium-") // not t.TempDir: its processes may write for a moment longer
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
+		"--ignore-certificate-errors", "--disable-background-networking", "--user-data-dir="+dir, "--remote-debugging-pipe", "about:blank")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.ExtraFiles = []*os.File{theirs, write}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -72,11 +76,14 @@ func startChromium(t *testing.T) *chromium {
 	go func() { defer close(read); c.read(answers) }()
 	t.Cleanup(func() {
 		_, _ = c.ask("Browser.close", nil)
-		cancel()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 		_ = ours.Close()
 		<-read
 		_ = answers.Close()
+		for end := time.Now().Add(5 * time.Second); os.RemoveAll(dir) != nil && time.Now().Before(end); {
+			<-time.After(50 * time.Millisecond)
+		}
 	})
 	if _, err := c.ask("Browser.getVersion", nil); err != nil {
 		t.Skipf("%s does not run here: %v", program, err)

@@ -63,12 +63,21 @@ type stopwatch struct {
 	node        uint16
 	incarnation uint64
 	end         raftlog.Pos
-	first       *byte // of the entry's data: the log is given the same bytes
 	mysqld      time.Duration
 	read        time.Time
-	written     time.Time // zero: not yet
-	committed   time.Time // likewise
+	writes      []written // to the log since then
+	durable     time.Time // when this node's log had it on disk
+	committed   time.Time // zero: not yet
 }
+
+// written is a write to the log up to an index, with its fsync.
+type written struct {
+	last uint64
+	at   time.Time
+}
+
+// maxWrites bounds what a sample waits for: behind so many writes its own is not looked for any more.
+const maxWrites = 256
 
 // committedEntry counts an entry that was committed.
 func (l *load) committedEntry(m *raftlog.Meta, size int) {
@@ -117,9 +126,16 @@ func (l *load) begin(m *raftlog.Meta, data []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last.Store(int64(at))
-	w.node, w.incarnation, w.end, w.first, w.mysqld = m.Node, m.Incarnation, m.End, &data[0], stamped
-	w.read, w.written, w.committed = now, time.Time{}, time.Time{}
+	w.node, w.incarnation, w.end, w.mysqld = m.Node, m.Incarnation, m.End, stamped
+	w.read, w.committed, w.writes = now, time.Time{}, w.writes[:0]
 	w.busy.Store(true)
+}
+
+// drop gives up a sample: the life of mysqld, or the term, that it belongs to is over.
+func (l *load) drop() {
+	l.watch.mu.Lock()
+	defer l.watch.mu.Unlock()
+	l.watch.busy.Store(false)
 }
 
 // eventLength is what the header of the first event says.
@@ -140,15 +156,13 @@ func (l *load) wrote(entries []*raftpb.Entry, took time.Duration) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, e := range entries {
-		if data := e.GetData(); len(data) > 0 && &data[0] == w.first && w.written.IsZero() {
-			w.written = time.Now()
-		}
+	if len(entries) > 0 && w.committed.IsZero() && len(w.writes) < maxWrites {
+		w.writes = append(w.writes, written{entries[len(entries)-1].GetIndex(), time.Now()})
 	}
 }
 
-// committing notes that an entry is committed.
-func (l *load) committing(m *raftlog.Meta) {
+// committing notes that an entry is committed. Where it stands in the log, and so which write was its own, is known only now.
+func (l *load) committing(index uint64, m *raftlog.Meta) {
 	w := &l.watch
 	if !w.busy.Load() {
 		return
@@ -157,6 +171,13 @@ func (l *load) committing(m *raftlog.Meta) {
 	defer w.mu.Unlock()
 	if m.Node == w.node && m.Incarnation == w.incarnation && m.End == w.end {
 		w.committed = time.Now()
+		w.durable = w.committed // unless this log was faster than a majority of the others
+		for _, x := range w.writes {
+			if x.last >= index {
+				w.durable = x.at
+				break
+			}
+		}
 	}
 }
 
@@ -171,16 +192,12 @@ func (l *load) acknowledged(m *raftlog.Meta) {
 	if !w.busy.Load() || w.committed.IsZero() || m.Node != w.node || m.Incarnation != w.incarnation || m.End.Less(w.end) {
 		return
 	}
-	if w.written.IsZero() || w.written.After(w.committed) {
-		w.written = w.committed
-	}
 	total := time.Duration(0)
-	for i, d := range []time.Duration{w.mysqld, w.written.Sub(w.read), w.committed.Sub(w.written), time.Since(w.committed)} {
+	for i, d := range []time.Duration{w.mysqld, w.durable.Sub(w.read), w.committed.Sub(w.durable), time.Since(w.committed)} {
 		l.stages[i].add(d)
 		total += d
 	}
 	l.total.add(total)
-	w.first = nil
 	w.busy.Store(false)
 }
 

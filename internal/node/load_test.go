@@ -42,20 +42,26 @@ func TestCommitStages(t *testing.T) {
 	l := &load{began: time.Now().Add(-time.Hour)}
 	m, data := entryStamped(time.Now().Add(-20*time.Millisecond), 500)
 	counted := func() uint64 { return l.stages[0].view().Count }
+	write := func(last uint64) {
+		l.wrote([]*raftpb.Entry{{Index: new(last - 1)}, {Index: new(last)}}, time.Millisecond)
+	}
 
 	l.begin(&m, data)
 	if !l.watch.busy.Load() {
 		t.Fatal("no sample was begun")
 	}
-	other, otherData := entryStamped(time.Now(), 400)
-	l.wrote([]*raftpb.Entry{{Data: otherData}}, time.Millisecond)
-	l.committing(&other)
+	other, _ := entryStamped(time.Now(), 400)
+	write(8)
+	l.committing(8, &other)
 	l.acknowledged(&m) // an ACK does not count before the commit
 	if counted() != 0 {
 		t.Fatal("counted before it was committed")
 	}
-	l.wrote([]*raftpb.Entry{{Data: otherData}, {Data: data}}, time.Millisecond)
-	l.committing(&m)
+	write(10) // the sample is entry 9
+	write(12)
+	began := time.Now().Add(-30 * time.Millisecond)
+	l.watch.writes[1].at = began
+	l.committing(9, &m)
 	foreign := m
 	foreign.Incarnation++
 	l.acknowledged(&foreign)
@@ -72,22 +78,49 @@ func TestCommitStages(t *testing.T) {
 	if got := l.stages[0].view().SumS; got < 0.02 || got > 10 {
 		t.Errorf("mysqld took %v s", got)
 	}
-	if got := l.writes.view(); got.Count != 2 || math.Abs(got.SumS-0.002) > 1e-9 {
+	if got := l.stages[2].view().SumS; got < 0.03 || got > time.Since(began).Seconds() {
+		t.Errorf("the majority took %v s behind the write of the own log", got)
+	}
+	if got, parts := l.total.view().SumS, l.stages[0].view().SumS+l.stages[1].view().SumS+l.stages[2].view().SumS+l.stages[3].view().SumS; math.Abs(got-parts) > 1e-9 {
+		t.Errorf("the stages add up to %v of %v s", parts, got)
+	}
+	if got := l.writes.view(); got.Count != 3 || math.Abs(got.SumS-0.003) > 1e-9 {
 		t.Errorf("writes: %+v", got)
 	}
 
-	// The next one comes no sooner than the interval, and one whose commit is known before its own log's fsync has no negative stage.
+	// The next one comes no sooner than the interval, and one that a majority has before this log has no time of the majority's.
+	l.watch.last.Store(int64(time.Since(l.began)) + int64(time.Minute))
 	l.begin(&m, data)
 	if l.watch.busy.Load() {
 		t.Error("two samples within the interval")
 	}
+	before := l.stages[2].view().SumS
 	l.watch.last.Store(0)
 	l.begin(&m, data)
-	l.committing(&m)
-	l.wrote([]*raftpb.Entry{{Data: data}}, time.Millisecond)
+	write(8)
+	l.committing(9, &m)
+	write(9)
 	l.acknowledged(&m)
-	if got := l.stages[2].view(); got.Count != 2 || got.SumS < 0 {
+	if got := l.stages[2].view(); got.Count != 2 || got.SumS != before {
 		t.Errorf("majority: %+v", got)
+	}
+
+	// One whose acknowledgement will never come makes room for that of the next life.
+	l.watch.last.Store(0)
+	l.begin(&m, data)
+	l.drop()
+	if l.watch.busy.Load() {
+		t.Error("a sample outlives its mysqld")
+	}
+
+	// A commit that waits for long is not remembered with every write meanwhile.
+	l.watch.last.Store(0)
+	l.begin(&m, data)
+	for i := range 10 * maxWrites {
+		write(uint64(i))
+	}
+	if n := len(l.watch.writes); n > maxWrites {
+		t.Errorf("%d writes are remembered", n)
 	}
 }
 

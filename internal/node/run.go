@@ -528,7 +528,7 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 			return
 		}
 		n.load.committedEntry(&m, len(data))
-		n.load.committing(&m)
+		n.load.committing(e.GetIndex(), &m)
 		if m.Flags&raftlog.FlagSpecial != 0 {
 			n.special.Store(true)
 			n.specialAt.Store(e.GetIndex())

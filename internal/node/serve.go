@@ -275,6 +275,7 @@ func (n *Node) startPump(ctx context.Context, l *life, src *dump.Source, term ui
 }
 
 func (n *Node) pump(l *life, src *dump.Source, term uint64) {
+	n.load.drop()
 	for {
 		p, err := src.Next(n.ctx)
 		if err == nil {
