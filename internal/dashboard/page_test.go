@@ -94,6 +94,12 @@ func TestStateInWords(t *testing.T) {
 	if a := alertsOf(low.view, st); len(a) != 1 || !strings.Contains(a[0].Text, "n2: under a tenth of the disk with its log, data") {
 		t.Errorf("a full disk: %+v", a)
 	}
+	for range 50 {
+		low.view.Members[1].Warnings = append(low.view.Members[1].Warnings, "it is slow")
+	}
+	if a := alertsOf(low.view, st); len(a) != maxAlerts+1 || !strings.Contains(a[maxAlerts].Text, "39 more") {
+		t.Errorf("many alerts: %+v", a)
+	}
 	broken := healthy()
 	broken.err, broken.events = errors.New("disk"), nil
 	if st := described(t, broken); st.NoHistory != "disk" || len(st.Reigns) != 0 {

@@ -252,8 +252,14 @@ func alertsOf(v api.ClusterView, st *state) []alert {
 	slices.SortStableFunc(out, func(a, b alert) int {
 		return cmp.Compare(slices.Index(levels, a.Level), slices.Index(levels, b.Level))
 	})
+	if n := len(out) - maxAlerts; n > 0 {
+		out = append(out[:maxAlerts], alert{levelWarn, "More", fmt.Sprintf("%d more are in `trireme status`.", n)})
+	}
 	return out
 }
+
+// maxAlerts are shown; where everything is wrong the page must not be only that.
+const maxAlerts = 12
 
 func tilesOf(v api.ClusterView, s *series) []tile {
 	return []tile{rateTile(s), delayTile(v, s), lagTile(v), failoverTile(v)}
