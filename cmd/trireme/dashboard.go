@@ -13,7 +13,8 @@ import (
 // dashboardCmd is `trireme dashboard`.
 type dashboardCmd struct {
 	remote
-	CA bool `name:"ca" help:"Print the certificate of the cluster's CA instead, for the browser to trust."`
+	JSON bool `help:"Print it as JSON."`
+	CA   bool `name:"ca" help:"Print the certificate of the cluster's CA instead, for the browser to trust."`
 }
 
 // Run prints where the dashboard is, and a link that logs in once: the operator's token need not leave its file.
@@ -50,8 +51,12 @@ func (c *dashboardCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(e.out, "%s/ui/login#%s\n", client.URL(), code.Code)
-	fmt.Fprintf(e.out, "This link logs in once, within %d seconds; %s/ is the dashboard from then on.\n", code.Seconds, client.URL())
+	page, link := client.URL()+"/", client.URL()+"/ui/login#"+code.Code
+	if c.JSON {
+		return printJSON(e.out, map[string]any{"dashboard": page, "login": link, "seconds": code.Seconds})
+	}
+	fmt.Fprintln(e.out, link)
+	fmt.Fprintf(e.out, "This link logs in once, within %d seconds; %s is the dashboard from then on.\n", code.Seconds, page)
 	fmt.Fprintln(e.out, "A browser that does not know the cluster's CA warns: `trireme dashboard --ca` prints its certificate.")
 	return nil
 }
