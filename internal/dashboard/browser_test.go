@@ -103,6 +103,7 @@ func (c *chromium) check(t *testing.T, name string) {
 	for _, width := range []int{1280, 360} {
 		for _, scheme := range []string{"light", "dark"} {
 			c.look(width, scheme)
+			c.undisturbed()
 			var bad []string
 			c.eval(audit, &bad)
 			for _, b := range bad {
