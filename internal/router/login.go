@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -189,11 +190,14 @@ func (l *login) fast(p []byte) error {
 	return nil
 }
 
+// sealers are the client libraries that ask for a public key whenever they need one. MySQL's own does so only when told to (--get-server-public-key).
+var sealers = []string{"Go-MySQL-Driver", "pymysql", "Node-MySQL-2", "libmariadb"}
+
 // sealsByItself says whether the client asks for a public key without being told to.
 func (l *login) sealsByItself() bool {
 	for _, a := range l.response.Attributes {
 		if a.Name == "_client_name" {
-			return a.Value == "Go-MySQL-Driver" || a.Value == "pymysql" || a.Value == "Node-MySQL-2"
+			return slices.Contains(sealers, a.Value)
 		}
 	}
 	return false
