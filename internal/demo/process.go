@@ -182,8 +182,9 @@ func childOf(daemon int, is func(args []string) bool) int {
 	return 0
 }
 
+// isMySQL says whether it is a server: not one that only tells its version, as a daemon that starts asks it to.
 func isMySQL(args []string) bool {
-	return slices.ContainsFunc(args, func(arg string) bool { return filepath.Base(arg) == "mysqld" })
+	return !slices.Contains(args, "--version") && slices.ContainsFunc(args, func(arg string) bool { return filepath.Base(arg) == "mysqld" })
 }
 
 func isGuard(args []string) bool { return len(args) > 1 && args[1] == "guard" }

@@ -116,6 +116,20 @@ func TestChildDiesWithParent(t *testing.T) {
 	waitGone(t, id)
 }
 
+// A daemon that starts asks mysqld for its version: whoever wants to hit the server must not hit that.
+func TestIsMySQL(t *testing.T) {
+	for args, want := range map[string]bool{
+		"/usr/sbin/mysqld --defaults-file=/x/my.cnf": true,
+		"/lib/ld-linux.so /usr/sbin/mysqld --port=1": true,
+		"/usr/sbin/mysqld --no-defaults --version":   false,
+		"trireme guard /run/mysqld.sock":             false,
+	} {
+		if got := isMySQL(strings.Fields(args)); got != want {
+			t.Errorf("%s: %t", args, got)
+		}
+	}
+}
+
 func TestStopByStateHitsOnlyItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	mine, stranger := startSleep(t, "/bin/sleep", "600"), startSleep(t, "/bin/sleep", "600")

@@ -147,6 +147,9 @@ func Inspect(ctx context.Context, path string) (Binary, error) {
 	if ctx.Err() != nil {
 		return Binary{}, fmt.Errorf("%w: %s --version did not answer within %v", ErrTimeout, path, versionLimit)
 	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() < 0 { // by somebody, or for want of memory: that says nothing of what it is
+		return Binary{}, fmt.Errorf("%s --version: %w", path, err)
+	}
 	if err != nil {
 		return Binary{}, fmt.Errorf("%w: %s --version: %w: %s", ErrNotMySQL, path, err, firstLine(text))
 	}

@@ -45,6 +45,18 @@ func TestInspect(t *testing.T) {
 	}
 }
 
+// A program that is killed before it has said what it is may well be a mysqld.
+func TestInspectKilled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mysqld")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nkill -9 $$\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Inspect(context.Background(), path)
+	if err == nil || errors.Is(err, ErrNotMySQL) || !strings.Contains(err.Error(), "killed") {
+		t.Fatal(err)
+	}
+}
+
 func TestFindOrder(t *testing.T) {
 	empty := t.TempDir()
 	good := "mysqld  Ver 9.7.1 for Linux on x86_64 (MySQL Community Server - GPL)"
