@@ -108,6 +108,11 @@ func (w *walk) sync() {
 	}
 }
 
+// leasesOver says whether voters would vote: none does as long as a leader that was cut off, and does not know it, may have a lease (S10).
+func (w *walk) leasesOver() bool {
+	return !slices.ContainsFunc(w.nodes, func(n *walkNode) bool { return n.alive && n.leader == n.id && w.now <= n.lease })
+}
+
 func (w *walk) elect(id uint64, asked bool) {
 	w.term++
 	w.leader = id
@@ -355,7 +360,7 @@ func (w *walk) step() {
 	case 8:
 		w.now += rapid.SampledFrom([]time.Duration{10, 100, 900, 2000}).Draw(w.t, "ms") * time.Millisecond
 	case 9:
-		if w.leader == 0 && w.quorum() && n.alive && !n.cut {
+		if w.leader == 0 && w.quorum() && n.alive && !n.cut && w.leasesOver() {
 			w.elect(n.id, false)
 		}
 	case 10:
