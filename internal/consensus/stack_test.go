@@ -239,7 +239,10 @@ func TestStackSendsASnapshot(t *testing.T) {
 	if err := lead.WaitApplied(ctx, last); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, "purged", func() bool { // what is applied may be purged once the log has been told so, which happens behind the last append
+	wait(t, "purged", func() bool { // what is applied may be purged once the log has been told so, which the next append does
+		if _, _, err := lead.Propose(ctx, payload(10)); err != nil {
+			t.Fatal(err)
+		}
 		first, err := ms[0].log.Purge(last)
 		if err != nil {
 			t.Fatal(err)
