@@ -50,10 +50,8 @@ func throughput(ctx context.Context, b *Bed, load loader, via lab.Via, threads i
 	if err != nil {
 		return rec, err
 	}
-	if warmup := time.Duration(b.Settings.WarmupSeconds) * time.Second; warmup > 0 {
-		if _, err := load.run(ctx, targets, threads, warmup); err != nil {
-			return rec, fmt.Errorf("warm-up: %w", err)
-		}
+	if err := warmUp(ctx, b, load, targets, threads); err != nil {
+		return rec, err
 	}
 	if _, err := caughtUp(ctx, b, catchUpLimit); err != nil {
 		return rec, err
@@ -82,11 +80,9 @@ func throughput(ctx context.Context, b *Bed, load loader, via lab.Via, threads i
 	}
 	n := float64(r.Transactions)
 	client := float64(r.CPU.Microseconds()) / n
-	rec.Values = map[string]float64{
-		valTPS: n / r.Seconds, valSustained: n / (r.Seconds + rest.Seconds()), valQPS: float64(r.Queries) / r.Seconds,
-		valAverage: milliseconds(r.Average), valP95: milliseconds(r.P95), valP99: milliseconds(r.P99), valErrors: float64(r.Errors),
-		valBehind: float64(behind), valCatchUp: rest.Seconds(), valClientUS: client, valVariation: variation(r.TPS),
-	}
+	rec.Values = r.values()
+	rec.Values[valSustained], rec.Values[valQPS] = n/(r.Seconds+rest.Seconds()), float64(r.Queries)/r.Seconds
+	rec.Values[valBehind], rec.Values[valCatchUp], rec.Values[valClientUS] = float64(behind), rest.Seconds(), client
 	if b.Network() != nil {
 		rec.Values[valNetworkUS] = float64((networkCPU(b) - network).Microseconds()) / n
 	}
@@ -94,6 +90,24 @@ func throughput(ctx context.Context, b *Bed, load loader, via lab.Via, threads i
 	rec.Hosts = perTransaction(hosts, before, after, n)
 	err = addHosts(&rec, hosts, client)
 	return rec, err
+}
+
+// warmUp runs the load for the time of the settings' warm-up.
+func warmUp(ctx context.Context, b *Bed, load loader, targets []lab.Target, threads int) error {
+	d := time.Duration(b.Settings.WarmupSeconds) * time.Second
+	if d == 0 { // to sysbench no time is without end
+		return nil
+	}
+	if _, err := load.run(ctx, targets, threads, d); err != nil {
+		return fmt.Errorf("warm-up: %w", err)
+	}
+	return nil
+}
+
+// values are a load's own figures.
+func (r LoadResult) values() map[string]float64 {
+	return map[string]float64{valTPS: float64(r.Transactions) / r.Seconds, valAverage: milliseconds(r.Average), valP95: milliseconds(r.P95), valP99: milliseconds(r.P99),
+		valErrors: float64(r.Errors), valVariation: variation(r.TPS)}
 }
 
 // addHosts sums up what the hosts spent.

@@ -55,13 +55,14 @@ func oltpPlan(how func(g *Group, c string) error) func(Settings) ([]Group, error
 			return nil, err
 		}
 		return s.groups(func(g *Group, base Key) error {
+			g.Via = lab.Direct
 			if how != nil {
 				if err := how(g, base.Case); err != nil {
 					return err
 				}
 			}
 			g.Prepare = prepareTables
-			g.Cells = s.oltpCells(base, lab.Direct)
+			g.Cells = s.oltpCells(base, g.Via)
 			return nil
 		})
 	}

@@ -99,7 +99,9 @@ type Group struct {
 	Shape  lab.Shape // Dir is filled in by the runner
 	// Prepare fills the system with data; nil: nothing to do.
 	Prepare func(context.Context, *Bed) error
-	Cells   []Cell
+	// Via is how the load reaches the system.
+	Via   lab.Via
+	Cells []Cell
 }
 
 // Cell is one measurement.

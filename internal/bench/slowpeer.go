@@ -68,8 +68,16 @@ var slowPeerSuite = Suite{
 	},
 	Blocks: func(r *Results) []report.Block {
 		all := r.summaries()
-		return []report.Block{r.costTable(peerHealthy, "case"), pivot(all, valTPS, "TPS"), pivot(all, valP99, "p99 ms"), pivot(all, valCatchUp, "Seconds until the replica had caught up")}
+		return []report.Block{r.costTable("case", peerHealthy, plainPeer), pivot(all, valTPS, "TPS"), pivot(all, valP99, "p99 ms"), pivot(all, valCatchUp, "Seconds until the replica had caught up")}
 	},
+}
+
+// plainPeer is the case that a case is compared with.
+func plainPeer(c string) string {
+	if c == peerHealthy {
+		return ""
+	}
+	return peerHealthy
 }
 
 // peerFault is the link that a case gives a replica; nil: none.
@@ -119,9 +127,8 @@ func slowPeer(ctx context.Context, b *Bed, c string, threads int) (rec Record, e
 	if _, err := caughtUp(ctx, b, catchUpLimit); err != nil {
 		return rec, err
 	}
-	rec.Values = map[string]float64{valTPS: float64(r.Transactions) / r.Seconds, valAverage: milliseconds(r.Average), valP95: milliseconds(r.P95), valP99: milliseconds(r.P99),
-		valErrors: float64(r.Errors), valCatchUp: time.Since(ended).Seconds(), valVariation: variation(r.TPS)}
-	rec.Series = map[string][]float64{valTPS: r.TPS}
+	rec.Values, rec.Series = r.values(), map[string][]float64{valTPS: r.TPS}
+	rec.Values[valCatchUp] = time.Since(ended).Seconds()
 	return rec, nil
 }
 
@@ -162,8 +169,8 @@ func underLoad(ctx context.Context, b *Bed, targets []lab.Target, threads int) (
 		return r, err
 	}
 	load := b.Settings.load("")
-	if _, err := load.run(ctx, targets, threads, time.Duration(b.Settings.WarmupSeconds)*time.Second); err != nil {
-		return r, fmt.Errorf("warm-up: %w", err)
+	if err := warmUp(ctx, b, load, targets, threads); err != nil {
+		return r, err
 	}
 	return load.run(ctx, targets, threads, time.Duration(b.Settings.Seconds)*time.Second)
 }

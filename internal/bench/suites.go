@@ -160,24 +160,15 @@ var consistencySuite = Suite{
 		}
 		return s
 	},
-	Plan: func(s Settings) ([]Group, error) {
-		if err := lookSysbench(); err != nil {
-			return nil, err
-		}
-		return s.groups(func(g *Group, base Key) error {
-			g.Prepare = prepareTables
-			if g.System.Ours {
-				g.Shape.Tune = func(n *config.Node) {
-					n.Router.Sessions, n.Router.Consistency = config.SessionsCarry, base.Case
-				}
-				g.Cells = s.oltpCells(base, lab.Router)
-				return nil
-			}
-			g.Shape.Options = map[string]string{"group_replication_consistency": base.Case}
-			g.Cells = s.oltpCells(base, lab.Direct)
+	Plan: oltpPlan(func(g *Group, level string) error {
+		if !g.System.Ours {
+			g.Shape.Options = map[string]string{"group_replication_consistency": level}
 			return nil
-		})
-	},
+		}
+		g.Via = lab.Router
+		g.Shape.Tune = func(n *config.Node) { n.Router.Sessions, n.Router.Consistency = config.SessionsCarry, level }
+		return nil
+	}),
 	Blocks: func(r *Results) []report.Block {
 		all := r.summaries()
 		return []report.Block{pivot(all, valTPS, "TPS"), pivot(all, valQPS, "QPS"), pivot(all, valP95, "p95 ms")}
@@ -231,13 +222,24 @@ var accessSuite = Suite{
 	},
 	Blocks: func(r *Results) []report.Block {
 		all := r.summaries()
-		return []report.Block{r.costTable(string(lab.Direct), "way"), pivot(all, valTPS, "TPS"), pivot(all, valP95, "p95 ms"), pivot(all, valCPUAll, "CPU of all hosts per transaction, relative")}
+		return []report.Block{r.costTable("way", string(lab.Direct), plainWay), pivot(all, valTPS, "TPS"), pivot(all, valP95, "p95 ms"), pivot(all, valCPUAll, "CPU of all hosts per transaction, relative")}
 	},
 }
 
-// costTable is what each case costs against the block of the plain one before it; a virtual address against the server's own over the same switch.
-func (r *Results) costTable(plain, kind string) report.Table {
-	t := report.Table{Caption: "TPS lost against " + plain + ", in percent, with the 95 % interval", Columns: []report.Column{{Title: "system"}, {Title: kind}, {Title: "threads", Number: true},
+// plainWay is the way that a way is compared with: a virtual address with the server's own over the same switch, others with the direct one.
+func plainWay(way string) string {
+	switch lab.Via(way) {
+	case lab.Direct, lab.Switch:
+		return ""
+	case lab.VIP:
+		return string(lab.Switch)
+	}
+	return string(lab.Direct)
+}
+
+// costTable is what each case costs against the block before it of the case that plain says; "": it is compared with none.
+func (r *Results) costTable(kind, against string, plain func(string) string) report.Table {
+	t := report.Table{Caption: "TPS lost against " + against + ", in percent, with the 95 % interval", Columns: []report.Column{{Title: "system"}, {Title: kind}, {Title: "threads", Number: true},
 		{Title: "blocks", Number: true}, {Title: "lost", Number: true}, {Title: "verdict"}}}
 	tps := map[Key]float64{}
 	for _, rec := range r.Records {
@@ -248,13 +250,10 @@ func (r *Results) costTable(plain, kind string) report.Table {
 	var order []Key
 	lost := map[Key][]float64{}
 	for _, rec := range r.Records {
-		direct := rec.Key
-		direct.Case = plain
-		if rec.Key.Case == string(lab.VIP) {
-			direct.Case = string(lab.Switch)
-		}
-		v, base := tps[rec.Key], tps[direct]
-		if rec.Key == direct || rec.Key.Case == string(lab.Switch) || v == 0 || base == 0 {
+		before := rec.Key
+		before.Case = plain(rec.Key.Case)
+		v, base := tps[rec.Key], tps[before]
+		if before.Case == "" || v == 0 || base == 0 {
 			continue
 		}
 		k := rec.Key.cell()

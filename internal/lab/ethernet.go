@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -25,7 +24,10 @@ type ethernet struct {
 // virtual is the read-write address of a cluster on the switch.
 var virtual = netip.MustParseAddr("10.77.0.100")
 
-const etherBits = 24
+const (
+	etherBits    = 24
+	virtualLimit = 30 * time.Second // until a leader has the address
+)
 
 func etherAddr(host int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, 0, byte(host)}), etherBits)
@@ -72,19 +74,15 @@ func (e *ethernet) close() error {
 
 // holdsVirtual waits until the leader has the virtual address.
 func (t *trireme) holdsVirtual(ctx context.Context) error {
-	for {
+	return poll(ctx, virtualLimit, t.lead+" to have the virtual address", func(ctx context.Context) error {
 		v, err := t.View(ctx)
 		if err != nil {
 			return err
 		}
 		i := slices.IndexFunc(v.Members, func(m api.MemberView) bool { return m.Name == t.lead })
-		if i >= 0 && slices.ContainsFunc(v.Members[i].VIPs, func(x api.VIPView) bool { return x.Address == virtual.String() && x.Held }) {
-			return nil
+		if i < 0 || !slices.ContainsFunc(v.Members[i].VIPs, func(x api.VIPView) bool { return x.Address == virtual.String() && x.Held }) {
+			return errors.New("it has not")
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s does not get the virtual address: %w", t.lead, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+		return nil
+	})
 }

@@ -64,8 +64,11 @@ func (c *Client) login(ctx context.Context, cfg ClientConfig) error {
 	}
 	secure := c.NetConn().RemoteAddr().Network() == "unix"
 	if cfg.TLS != nil {
+		if c.Server.Capabilities&capSSL == 0 {
+			return fmt.Errorf("server %s offers no TLS", c.Server.Version)
+		}
 		resp.Capabilities |= capSSL
-		if err := c.startTLS(ctx, resp, cfg.TLS); err != nil {
+		if err := c.BeginTLS(ctx, resp, cfg.TLS); err != nil {
 			return err
 		}
 		secure = true
@@ -83,21 +86,6 @@ func (c *Client) login(ctx context.Context, cfg ClientConfig) error {
 		return err
 	}
 	return c.authenticate(&a)
-}
-
-func (c *Client) startTLS(ctx context.Context, resp Response, cfg *tls.Config) error {
-	if c.Server.Capabilities&capSSL == 0 {
-		return fmt.Errorf("server %s offers no TLS", c.Server.Version)
-	}
-	if err := c.WritePacket(AppendSSLRequest(nil, resp)); err != nil {
-		return err
-	}
-	tc := tls.Client(c.raw(), cfg)
-	if err := tc.HandshakeContext(ctx); err != nil {
-		return fmt.Errorf("TLS handshake: %w", err)
-	}
-	c.swap(tc)
-	return nil
 }
 
 // authentication is where the exchange stands.
