@@ -68,7 +68,7 @@ unit_packages = $(sources) | xargs -n 1 dirname | sort -u | sed 's,^,./,' | grep
 
 # The dashboard's test starts a browser, which leaves others no CPU: it runs behind them.
 unit:
-	@$(unit_packages) | grep -vxF ./internal/dashboard | xargs -r go test -timeout 10m
+	@export PROMTOOL=$$(scripts/promtool.sh || true); $(unit_packages) | grep -vxF ./internal/dashboard | xargs -r go test -timeout 10m
 	@go test -timeout 10m ./internal/dashboard
 
 mutants-short:

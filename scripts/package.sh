@@ -42,6 +42,7 @@ stage() {
   "$tmp/host/trireme" completion fish >"$dir/completion/trireme.fish"
   cp README.md LICENSE "$dir/doc/"
   cp -r docs "$dir/doc/docs"
+  cp -r packaging/monitoring "$dir/doc/monitoring"
   # Measurements are read where they were made.
   rm -rf "$dir"/doc/docs/benchmarks "$dir"/doc/docs/safety/results
   {

@@ -120,7 +120,9 @@ func consoleDoes[Req, Res any](ctx context.Context, c *Console, path string, req
 	do func(Backend, context.Context, Req) (Res, error)) (Res, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
-	return leaderDoes(ctx, c.s, path, false, req, do)
+	res, err := leaderDoes(ctx, c.s, path, false, req, do)
+	c.s.auditPages(ctx, path, req, err)
+	return res, err
 }
 
 // LoginCode is what POST /ui/code answers: a text that logs a browser in, once, at that node.

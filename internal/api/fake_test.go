@@ -31,6 +31,19 @@ type backend struct {
 	block  chan struct{}
 	route  RouteView
 	moved  chan struct{} // closed when route has changed
+	record []Audited
+}
+
+func (b *backend) audit(a Audited) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.record = append(b.record, a)
+}
+
+func (b *backend) audits() []Audited {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.record)
 }
 
 func (b *backend) Local() Health  { b.mu.Lock(); defer b.mu.Unlock(); return b.health }
@@ -225,7 +238,7 @@ func (c *cluster) start(id uint64, name string, b *backend) *Server {
 	}
 	s := NewServer(Options{
 		Name: name, Listen: "127.0.0.1:0", Backend: b, TLS: bundle.ServerJoinTLS(), ClientTLS: trust, NodeToken: "node-to-node",
-		MaxConns: 20, Logger: slog.New(slog.DiscardHandler),
+		MaxConns: 20, Audit: b.audit, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err := s.Start(); err != nil {
 		c.t.Fatal(err)

@@ -47,6 +47,8 @@ type Options struct {
 	NodeToken string       // config.Secrets.APIToken
 	MaxConns  int          // default 256
 	Logger    *slog.Logger // default: slog.Default()
+	// Audit is told of each control verb, once it has been answered; several at once. nil: nobody is.
+	Audit func(Audited)
 }
 
 // Server answers for one node. Make it with NewServer, then Start; Close when done.
@@ -148,7 +150,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/join", s.control(false, forLeader(s, Backend.Join)))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if s.pages != nil && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/ui/")) {
-			s.pages.ServeHTTP(w, r)
+			s.pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), fromPages{}, r.RemoteAddr)))
 			return
 		}
 		s.fail(w, Errorf(KindNotFound, "no such path %s", r.URL.Path))
@@ -251,15 +253,17 @@ func (s *Server) control(needToken bool, verb http.HandlerFunc) http.HandlerFunc
 			s.fail(w, Errorf(KindForbidden, "control verbs are not taken over plain HTTP from another host").With("use https:// with the same port"))
 			return
 		}
+		by := byJoinToken
 		if needToken {
-			if err := s.authorize(r); err != nil {
+			var err error
+			if by, err = s.authorize(r); err != nil {
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				s.fail(w, err)
 				return
 			}
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		verb(w, r)
+		s.audit(w, r, by, verb)
 	}
 }
 
@@ -269,19 +273,20 @@ func fromLoopback(r *http.Request) bool {
 	return err == nil && ip != nil && ip.IsLoopback()
 }
 
-// authorize accepts the operator's token and the one that nodes use among themselves.
-func (s *Server) authorize(r *http.Request) error {
+// authorize accepts the operator's token and the one that nodes use among themselves, and says which of them it was.
+func (s *Server) authorize(r *http.Request) (by string, err error) {
 	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !found || token == "" {
-		return Errorf(KindUnauthorized, "this needs the operator's token").
+		return "", Errorf(KindUnauthorized, "this needs the operator's token").
 			With("it is in ~/.config/trireme/ of the account that ran `trireme init`; give it with --token-file or TRIREME_TOKEN")
 	}
-	operator := pki.TokenMatches(token, s.opts.Backend.APITokenHash())
-	node := s.opts.NodeToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.NodeToken)) == 1
-	if !operator && !node {
-		return Errorf(KindUnauthorized, "the token is not this cluster's").With("check --token-file, TRIREME_TOKEN and ~/.config/trireme/")
+	switch {
+	case pki.TokenMatches(token, s.opts.Backend.APITokenHash()):
+		return byOperator, nil
+	case s.opts.NodeToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.NodeToken)) == 1:
+		return byNode, nil
 	}
-	return nil
+	return "", Errorf(KindUnauthorized, "the token is not this cluster's").With("check --token-file, TRIREME_TOKEN and ~/.config/trireme/")
 }
 
 // forLeader makes a handler of a Backend method that only the leader can carry out.
@@ -369,6 +374,9 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	default:
 		s.opts.Logger.Error("api: request failed", "error", err)
 		e = Errorf(KindInternal, "%v", err)
+	}
+	if a, ok := w.(*audited); ok {
+		a.problem = e.Error()
 	}
 	status, known := statusOf[e.Kind]
 	if !known {

@@ -20,6 +20,16 @@ func TestParseStat(t *testing.T) {
 	if d, err := cpuTime(os.Getpid()); err != nil || d < 0 {
 		t.Fatalf("own CPU time: %v %v", d, err)
 	}
+	before, err := switchesOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline, now := time.Now().Add(10*time.Second), before; now <= before; {
+		time.Sleep(time.Millisecond) // blocks
+		if now, err = switchesOf(os.Getpid()); err != nil || time.Now().After(deadline) {
+			t.Fatal(now, before, err)
+		}
+	}
 	if now, peak, err := resident(os.Getpid()); err != nil || now < 1<<20 || peak < now {
 		t.Fatalf("own memory: %d %d %v", now, peak, err)
 	}

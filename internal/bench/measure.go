@@ -21,17 +21,18 @@ const (
 
 // HostUse is what a host spent per transaction of a load, until everything was applied.
 type HostUse struct {
-	Name          string  `json:"name"`
-	Leader        bool    `json:"leader,omitempty"`
-	MySQLus       float64 `json:"mysql_us"` // CPU, microseconds
-	Daemonus      float64 `json:"daemon_us,omitempty"`
-	Extraus       float64 `json:"extra_us,omitempty"`
-	WrittenBytes  float64 `json:"written_bytes"`                  // to block devices
-	DaemonWritten float64 `json:"daemon_written_bytes,omitempty"` // of them
-	SentBytes     float64 `json:"sent_bytes"`                     // to other hosts; 0 without emulated ones
-	Throttled     float64 `json:"throttled,omitempty"`            // percent of the time in which the host had work and had used its CPU budget up
-	DaemonRSS     int64   `json:"daemon_rss,omitempty"`
-	DaemonPeakRSS int64   `json:"daemon_peak_rss,omitempty"`
+	Name           string  `json:"name"`
+	Leader         bool    `json:"leader,omitempty"`
+	MySQLus        float64 `json:"mysql_us"` // CPU, microseconds
+	Daemonus       float64 `json:"daemon_us,omitempty"`
+	Extraus        float64 `json:"extra_us,omitempty"`
+	WrittenBytes   float64 `json:"written_bytes"`                  // to block devices
+	DaemonWritten  float64 `json:"daemon_written_bytes,omitempty"` // of them
+	DaemonSwitches float64 `json:"daemon_switches,omitempty"`      // context switches of its threads
+	SentBytes      float64 `json:"sent_bytes"`                     // to other hosts; 0 without emulated ones
+	Throttled      float64 `json:"throttled,omitempty"`            // percent of the time in which the host had work and had used its CPU budget up
+	DaemonRSS      int64   `json:"daemon_rss,omitempty"`
+	DaemonPeakRSS  int64   `json:"daemon_peak_rss,omitempty"`
 }
 
 // loader is a load generator, in a process of its own.
@@ -184,6 +185,7 @@ type use struct {
 	mysql, daemon, extra time.Duration
 	written, sent        int64
 	daemonWritten        int64
+	daemonSwitches       int64
 	budget               wan.BudgetStats
 }
 
@@ -224,6 +226,9 @@ func useOf(h lab.HostParts) (u use, err error) {
 		u.written += n
 		if pid == h.Daemon {
 			u.daemonWritten = n
+			if u.daemonSwitches, err = switchesOf(pid); err != nil {
+				return u, err
+			}
 		}
 	}
 	if u.sent, err = sentFrom(pids[0]); err != nil || h.Budget == nil {
@@ -269,7 +274,7 @@ func perTransaction(hosts []lab.HostParts, before, after []use, n float64) []Hos
 	for i, h := range hosts {
 		b, a := before[i], after[i]
 		out = append(out, HostUse{Name: h.Name, Leader: h.Leader, MySQLus: us(b.mysql, a.mysql), Daemonus: us(b.daemon, a.daemon), Extraus: us(b.extra, a.extra),
-			WrittenBytes: float64(a.written-b.written) / n, DaemonWritten: float64(a.daemonWritten-b.daemonWritten) / n, SentBytes: float64(a.sent-b.sent) / n,
+			WrittenBytes: float64(a.written-b.written) / n, DaemonWritten: float64(a.daemonWritten-b.daemonWritten) / n, DaemonSwitches: float64(a.daemonSwitches-b.daemonSwitches) / n, SentBytes: float64(a.sent-b.sent) / n,
 			Throttled: throttled(b.budget, a.budget)})
 	}
 	return out

@@ -1,10 +1,14 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +24,34 @@ func cpuTime(pid int) (time.Duration, error) {
 		return 0, err
 	}
 	return parseStat(string(b))
+}
+
+// switchesOf is how often the kernel has taken a process's threads off a CPU: both lines of context switches in each thread's status. Those of
+// threads that have ended are not in it; a Go program ends hardly any.
+func switchesOf(pid int) (n int64, err error) {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, task := range tasks {
+		b, err := os.ReadFile(task)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(string(b)) {
+			if _, v, ok := strings.Cut(line, "voluntary_ctxt_switches:"); ok { // nonvoluntary_… too
+				k, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+				if err != nil {
+					return 0, err
+				}
+				n += k
+			}
+		}
+	}
+	return n, nil
 }
 
 func parseStat(stat string) (time.Duration, error) {

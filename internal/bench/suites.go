@@ -330,7 +330,7 @@ var cpuSuite = Suite{
 // hostTable is what each process used, of the first round.
 func (r *Results) hostTable(of []summary) report.Table {
 	t := report.Table{Caption: "By host and process, first round; CPU in µs per transaction", Columns: []report.Column{{Title: "threads", Number: true}, {Title: "system"}, {Title: "variant"}, {Title: "host"},
-		{Title: "mysqld", Number: true}, {Title: "daemon", Number: true}, {Title: "others", Number: true}, {Title: "bytes written", Number: true}, {Title: "by the daemon", Number: true}, {Title: "bytes sent", Number: true}}}
+		{Title: "mysqld", Number: true}, {Title: "daemon", Number: true}, {Title: "others", Number: true}, {Title: "daemon's context switches", Number: true}, {Title: "bytes written", Number: true}, {Title: "by the daemon", Number: true}, {Title: "bytes sent", Number: true}}}
 	for _, s := range of {
 		for _, rec := range r.first(s) {
 			for _, h := range rec.Hosts {
@@ -339,7 +339,7 @@ func (r *Results) hostTable(of []summary) report.Table {
 					name += " (leader)"
 				}
 				t.Rows = append(t.Rows, []report.Cell{{Text: strconv.Itoa(s.Threads)}, {Text: shortName(s.System)}, {Text: s.Variant}, {Text: name},
-					{Text: fmt.Sprintf("%.0f", h.MySQLus)}, {Text: fmt.Sprintf("%.0f", h.Daemonus)}, {Text: fmt.Sprintf("%.0f", h.Extraus)},
+					{Text: fmt.Sprintf("%.0f", h.MySQLus)}, {Text: fmt.Sprintf("%.0f", h.Daemonus)}, {Text: fmt.Sprintf("%.0f", h.Extraus)}, {Text: fmt.Sprintf("%.1f", h.DaemonSwitches)},
 					{Text: fmt.Sprintf("%.0f", h.WrittenBytes)}, {Text: fmt.Sprintf("%.0f", h.DaemonWritten)}, {Text: fmt.Sprintf("%.0f", h.SentBytes)}})
 			}
 		}

@@ -8,7 +8,6 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/consensus"
-	"trireme/internal/pki"
 )
 
 // Where a node is reached its own file says; the others know it by its record in the cluster settings. When the two differ the node tells
@@ -95,24 +94,32 @@ func (n *Node) setKnown(c *config.Cluster) {
 	n.tr.SetKnown(addrs)
 }
 
-// renewCertificate signs this node a certificate that names the hosts by which it is reached now.
-func (n *Node) renewCertificate() error {
-	hosts := []string{n.cfg.Peer.Advertise, n.cfg.API.Advertise, n.cfg.MySQLHost()}
-	if n.bundle.Names(hosts) {
-		return nil
+// hosts are those by which this node is reached.
+func (n *Node) hosts() []string {
+	return []string{n.cfg.Peer.Advertise, n.cfg.API.Advertise, n.cfg.MySQLHost()}
+}
+
+// tendCertificate renews this node's certificate in the last third of its life.
+func (n *Node) tendCertificate(context.Context) {
+	if n.bundle.Due(time.Now()) {
+		n.renewCertificate()
 	}
-	ca, err := pki.LoadCA(n.cfg.TLSDir())
-	if err != nil {
-		return err
+}
+
+// renewCertificate signs this node a new certificate, which connections show from now on.
+func (n *Node) renewCertificate() {
+	err := n.bundle.Renew(n.cfg.TLSDir(), n.hosts(), time.Now())
+	var warnings []string
+	switch {
+	case err == nil:
+		n.log.Info("this node has a new certificate", "hosts", n.hosts(), "until", n.bundle.NotAfter())
+	case n.bundle.Due(time.Now()):
+		warnings = []string{fmt.Sprintf("this node's certificate ends on %s and cannot be renewed: %v", n.bundle.NotAfter().UTC().Format(time.DateOnly), err)}
+		n.log.Error(warnings[0])
+	default:
+		n.log.Warn("this node's certificate does not name the hosts by which it is reached; Trireme's own links do not mind", "err", err)
 	}
-	b, err := ca.Issue(pki.NodeCert{Name: n.id.Name, ID: n.id.ID, Hosts: hosts}, time.Now())
-	if err != nil {
-		return err
-	}
-	if err := b.Save(n.cfg.TLSDir()); err != nil {
-		return err
-	}
-	n.bundle = b
-	n.log.Info("this node's certificate names its new hosts", "hosts", hosts)
-	return nil
+	n.mu.Lock()
+	n.certWarnings = warnings
+	n.mu.Unlock()
 }

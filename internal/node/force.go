@@ -196,7 +196,7 @@ func (n *Node) force(ctx context.Context, req api.ForceRequest, seen *forcePlan)
 		err = changedMeanwhile()
 	}
 	if err == nil {
-		if err = n.audit("asked", req.By, f); err != nil {
+		if err = n.auditForce("asked", req.By, f); err != nil {
 			err = fmt.Errorf("nothing is changed: the audit record cannot be written: %w", err)
 		}
 	}
@@ -216,7 +216,7 @@ func (n *Node) force(ctx context.Context, req api.ForceRequest, seen *forcePlan)
 	if err := state.save(n.cfg.Dir); err != nil {
 		return rep, fmt.Errorf("whether the force-quorum is decided is not known, %s cannot be written: %w", generationFile(n.cfg.Dir), err)
 	}
-	if err := n.audit("decided", req.By, f); err != nil {
+	if err := n.auditForce("decided", req.By, f); err != nil {
 		n.log.Error("the audit record could not be written", "err", err)
 	}
 	rep = f.report
@@ -311,26 +311,7 @@ func cleanBy(by string) string {
 	return strings.ToValidUTF8(by[:min(len(by), maxByText)], "")
 }
 
-// audit appends a line to audit.log, durably.
-func (n *Node) audit(what, by string, f *forcePlan) (err error) {
-	b, err := json.Marshal(struct {
-		Time  time.Time       `json:"time"`
-		What  string          `json:"what"`
-		State string          `json:"state"` // asked: it is about to be done; decided: it is done
-		By    string          `json:"by"`
-		Node  string          `json:"node"`
-		Plan  api.ForceReport `json:"plan"`
-	}{time.Now().UTC(), "force-quorum", what, cleanBy(by), n.id.Name, f.report})
-	if err != nil {
-		return err
-	}
-	file, err := os.OpenFile(filepath.Join(n.cfg.Dir, "audit.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	if _, err = file.Write(append(b, '\n')); err != nil {
-		return err
-	}
-	return file.Sync()
+// auditForce says in audit.log that it is about to be done ("asked"), or done ("decided").
+func (n *Node) auditForce(state, by string, f *forcePlan) error {
+	return n.audit.append(auditLine{What: "force-quorum", State: state, By: cleanBy(by), Plan: &f.report})
 }

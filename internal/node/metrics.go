@@ -80,6 +80,9 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		_, bytes := n.lagLocked()
 		return float64(bytes)
 	})
+	gauge("certificate_end_timestamp_seconds", "When this node's certificate ends, in Unix time; it is renewed in the last third of its life.", func(*consensus.Status) float64 {
+		return float64(n.bundle.NotAfter().Unix())
+	})
 	n.load.register(r)
 	return r
 }

@@ -37,12 +37,13 @@ import (
 
 // Pauses of the node's periodic work.
 const (
-	loopInterval    = 250 * time.Millisecond // Decide is asked at least this often
-	statusInterval  = time.Second            // our status goes to all peers at least this often
-	statusLifetime  = 3500 * time.Millisecond
-	appliedInterval = 200 * time.Millisecond // gtid_executed is read while something is not applied
-	durableInterval = 5 * time.Second        // S8
-	applierInterval = 2 * time.Second
+	loopInterval        = 250 * time.Millisecond // Decide is asked at least this often
+	statusInterval      = time.Second            // our status goes to all peers at least this often
+	statusLifetime      = 3500 * time.Millisecond
+	appliedInterval     = 200 * time.Millisecond // gtid_executed is read while something is not applied
+	durableInterval     = 5 * time.Second        // S8
+	applierInterval     = 2 * time.Second
+	certificateInterval = time.Hour
 )
 
 // Limits of waits.
@@ -90,6 +91,7 @@ type Node struct {
 	pages   *dashboard.Pages
 	bin     mysqld.Binary
 	bundle  *pki.Bundle
+	audit   *auditLog
 	metrics *prometheus.Registry
 	vip     addresses
 
@@ -121,34 +123,35 @@ type Node struct {
 	forcing    sync.Mutex         // held while this node makes a generation or goes over to one, and then to the end of this run
 	stillUntil atomic.Int64       // CLOCK_BOOTTIME until which this node stands still, ns
 
-	mu          sync.Mutex
-	cluster     *config.Cluster // committed settings; immutable, replaced whole
-	raft        consensus.State
-	leaderSince time.Duration
-	leaseLost   time.Duration // when the lease was first seen to be gone; 0: it runs
-	srv         serverSlot
-	serving     servingSlot
-	peers       map[uint64]*peer
-	stateName   string
-	why         string
-	handTerm    uint64
-	handAt      time.Duration
-	handTo      uint64
-	handFails   int    // switchovers that failed in handTerm
-	askedTerm   uint64 // in which the leader asked this node to take over; 0: never
-	request     *transferRequest
-	ordered     order // of a failover by hand, the newest
-	orderedAt   time.Duration
-	wish        wish
-	stopping    bool
-	plainLife   *life         // the mysqld that is ready to be a plain server; nil: none
-	plainUntil  time.Duration // mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
-	polite      bool          // mysqld was asked to stop, since nobody waits
-	publishNow  bool          // our status changed in a way that others wait for
-	keepFrom    uint64        // lowest index that recovery here may need (S8); 0: not known, or XA transactions are open
-	purgedFile  uint32        // mysqld's binary log has been purged up to this file
-	setAt       uint64        // index of the entry that set cluster
-	open        struct {
+	mu           sync.Mutex
+	cluster      *config.Cluster // committed settings; immutable, replaced whole
+	raft         consensus.State
+	leaderSince  time.Duration
+	certWarnings []string
+	leaseLost    time.Duration // when the lease was first seen to be gone; 0: it runs
+	srv          serverSlot
+	serving      servingSlot
+	peers        map[uint64]*peer
+	stateName    string
+	why          string
+	handTerm     uint64
+	handAt       time.Duration
+	handTo       uint64
+	handFails    int    // switchovers that failed in handTerm
+	askedTerm    uint64 // in which the leader asked this node to take over; 0: never
+	request      *transferRequest
+	ordered      order // of a failover by hand, the newest
+	orderedAt    time.Duration
+	wish         wish
+	stopping     bool
+	plainLife    *life         // the mysqld that is ready to be a plain server; nil: none
+	plainUntil   time.Duration // mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
+	polite       bool          // mysqld was asked to stop, since nobody waits
+	publishNow   bool          // our status changed in a way that others wait for
+	keepFrom     uint64        // lowest index that recovery here may need (S8); 0: not known, or XA transactions are open
+	purgedFile   uint32        // mysqld's binary log has been purged up to this file
+	setAt        uint64        // index of the entry that set cluster
+	open         struct {
 		id, term uint64 // who took writes last, as this node knows, and in which term; 0: nobody since this daemon started
 		cause    string // of its loss, when that was seen to happen
 	}

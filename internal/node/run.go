@@ -130,13 +130,14 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if n.bundle, err = pki.LoadBundle(cfg.TLSDir()); err != nil {
 		return nil, err
 	}
-	if err := n.renewCertificate(); err != nil {
-		n.log.Warn("this node's certificate does not name the hosts by which it is reached; Trireme's own links do not mind", "err", err)
+	if n.bundle.Due(time.Now()) || !n.bundle.Names(n.hosts()) {
+		n.renewCertificate()
 	}
 	if n.local, err = openLocalFile(cfg.Dir); err != nil {
 		return nil, err
 	}
 	n.history = openHistory(cfg.Dir, n.log)
+	n.audit = &auditLog{path: filepath.Join(cfg.Dir, "audit.log"), node: n.id.Name}
 	if err := os.MkdirAll(cfg.RaftDir(), 0o700); err != nil {
 		return nil, err
 	}
@@ -331,7 +332,7 @@ func (n *Node) startParts() error {
 		return err
 	}
 	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: n, TLS: n.bundle.ServerJoinTLS(),
-		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, Logger: n.log})
+		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, Audit: n.audited, Logger: n.log})
 	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(), Logger: n.log})
 	n.api.SetPages(n.pages)
 	if err := n.api.Start(); err != nil {
@@ -352,6 +353,7 @@ func (n *Node) startParts() error {
 	n.every(pulseInterval, n.feelPulse)
 	n.every(spaceInterval, n.watchSpace)
 	n.every(linkInterval, n.watchLinks)
+	n.every(certificateInterval, n.tendCertificate)
 	if n.srv.state != ha.ServerAbsent {
 		n.every(time.Second, n.tendDurable())
 		n.every(durableInterval, n.tidyBinlog)

@@ -126,7 +126,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 		m.State, m.Reason = api.StateCatchingUp, n.srv.applier
 	}
 	m.Seed = n.seedViewLocked()
-	m.Links, m.Warnings = n.links.views, slices.Concat(n.links.warnings, n.vip.warnings)
+	m.Links, m.Warnings = n.links.views, n.warningsLocked()
 	m.VIPs = n.vip.views
 	m.Upstream = n.upstreamViewLocked()
 	if n.srv.problem != "" && n.srv.state != ha.ServerReady {
@@ -274,7 +274,7 @@ func (n *Node) routerConfig() (router.Config, error) {
 		if err != nil {
 			return c, fmt.Errorf("router.tls_cert: %w", err)
 		}
-		c.TLS.Certificates = []tls.Certificate{pair}
+		c.TLS.GetCertificate, c.TLS.Certificates = nil, []tls.Certificate{pair}
 	}
 	return c, nil
 }

@@ -69,7 +69,7 @@ func (n *Node) warningsOf(id uint64) []ha.Reason {
 	defer n.mu.Unlock()
 	var texts []string
 	if p := n.peers[id]; id == n.id.ID {
-		texts = n.links.warnings
+		texts = n.warningsLocked()
 	} else if p != nil && p.fresh() {
 		texts = p.status.Member.Warnings
 	}
@@ -78,6 +78,11 @@ func (n *Node) warningsOf(id uint64) []ha.Reason {
 		out = append(out, ha.Reason{Code: ha.Warning, Text: text})
 	}
 	return out
+}
+
+// warningsLocked are this node's own.
+func (n *Node) warningsLocked() []string {
+	return slices.Concat(n.links.warnings, n.vip.warnings, n.certWarnings)
 }
 
 // silence says how long a member has not been heard of.

@@ -14,6 +14,8 @@ const (
 	CAKeyFile    = "ca.key"
 	NodeCertFile = "node.pem"
 	NodeKeyFile  = "node.key"
+
+	nextKeyFile = "node.key.next" // of a certificate that may be in its place already
 )
 
 // Save writes the CA's certificate and key into dir.
@@ -40,7 +42,24 @@ func LoadCA(dir string) (*CA, error) {
 
 // Save writes the bundle into dir. The key goes first: a certificate without its key is of no use.
 func (b *Bundle) Save(dir string) error {
-	return saveAll(dir, []file{{NodeKeyFile, b.keyPEM}, {NodeCertFile, b.certPEM}, {CAFile, b.caPEM}})
+	own := b.own.Load()
+	return saveAll(dir, []file{{NodeKeyFile, own.keyPEM}, {NodeCertFile, own.certPEM}, {CAFile, b.caPEM}})
+}
+
+// replacePair puts a node's next pair into the place of its files. The certificate's rename is where the next one begins; until the key
+// has followed, LoadBundle finds it where it was first.
+func replacePair(dir string, p *pair) error {
+	if err := saveAll(dir, []file{{nextKeyFile, p.keyPEM}, {NodeCertFile, p.certPEM}}); err != nil {
+		return err
+	}
+	return finishPair(dir)
+}
+
+func finishPair(dir string) error {
+	if err := os.Rename(filepath.Join(dir, nextKeyFile), filepath.Join(dir, NodeKeyFile)); err != nil {
+		return fmt.Errorf("put the node's new key in place: %w", err)
+	}
+	return syncDir(dir)
 }
 
 // LoadBundle reads what Save wrote.
@@ -57,7 +76,18 @@ func LoadBundle(dir string) (*Bundle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the node's key: %w", err)
 	}
-	return NewBundle(ca, cert, key)
+	b, err := NewBundle(ca, cert, key)
+	if err == nil {
+		return b, nil
+	}
+	next, missing := readSecret(filepath.Join(dir, nextKeyFile))
+	if missing != nil {
+		return nil, err
+	}
+	if b, e := NewBundle(ca, cert, next); e == nil { // a renewal was interrupted
+		return b, finishPair(dir)
+	}
+	return nil, err
 }
 
 type file struct {

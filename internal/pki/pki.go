@@ -158,7 +158,7 @@ func (ca *CA) SignCSR(csrPEM []byte, n NodeCert, now time.Time) ([]byte, error) 
 	tmpl := &x509.Certificate{
 		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: n.Name, Organization: []string{ca.cluster}},
-		NotBefore:             now.Add(-clockSlack),
+		NotBefore:             ca.cert.NotBefore, // a host whose clock was set to the future must not sign itself something that the others will take then
 		NotAfter:              minTime(now.Add(nodeLife), ca.cert.NotAfter),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},

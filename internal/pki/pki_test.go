@@ -43,7 +43,7 @@ func TestNodeCertificateSaysWhatItShould(t *testing.T) {
 	if got := b.Identity(); got != (Identity{Cluster: "shop", ID: 7, Name: "n7"}) {
 		t.Fatalf("%+v", got)
 	}
-	leaf := b.pair.Leaf
+	leaf := b.own.Load().Leaf
 	if fmt.Sprint(leaf.DNSNames) != "[n7 db.example.org]" || fmt.Sprint(leaf.IPAddresses) != "[127.0.0.1 ::1]" {
 		t.Fatalf("%v %v", leaf.DNSNames, leaf.IPAddresses)
 	}
@@ -140,13 +140,13 @@ func TestFilesAreSecretAndComplete(t *testing.T) {
 
 func TestMixedUpPartsAreRefused(t *testing.T) {
 	ca, ca2 := newCA(t, "shop"), newCA(t, "shop")
-	b, other := issue(t, ca, 1), issue(t, ca, 2)
+	b, other := issue(t, ca, 1).own.Load(), issue(t, ca, 2).own.Load()
 	key, err := ca.KeyPEM()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, try := range map[string]func() error{
-		"key of another":  func() error { _, err := NewBundle(b.caPEM, b.certPEM, other.keyPEM); return err },
+		"key of another":  func() error { _, err := NewBundle(ca.CertPEM(), b.certPEM, other.keyPEM); return err },
 		"foreign CA":      func() error { _, err := NewBundle(ca2.CertPEM(), b.certPEM, b.keyPEM); return err },
 		"CA as node":      func() error { _, err := NewBundle(ca.CertPEM(), ca.CertPEM(), key); return err },
 		"no PEM":          func() error { _, err := NewBundle([]byte("x"), nil, nil); return err },
@@ -261,9 +261,9 @@ func TestClientAndJoinTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, s := range map[string]*tls.Config{"another CA": fake.ServerJoinTLS(), "no CA sent": b.ServerTLS(), "a CA that did not sign": func() *tls.Config {
-		c := fake.ServerTLS()
-		c.Certificates[0].Certificate = [][]byte{fake.pair.Leaf.Raw, ca.cert.Raw}
-		return c
+		own := fake.own.Load().Certificate
+		own.Certificate = append(own.Certificate, ca.cert.Raw)
+		return &tls.Config{Certificates: []tls.Certificate{own}}
 	}()} {
 		if _, cerr, _ := handshake(t, JoinTLS(ca.Digest()), s); !errors.Is(cerr, ErrForeign) {
 			t.Errorf("%s: %v", name, cerr)
@@ -378,5 +378,88 @@ func TestNames(t *testing.T) {
 	}
 	if !b.Names([]string{"db1.example:1", "10.0.0.1:2", "db1", ""}) || b.Names([]string{"db1.example", "db1.new:7306"}) || b.Names([]string{"10.0.0.2"}) {
 		t.Error("wrong hosts")
+	}
+}
+
+// TestRenew: a new pair is shown by configurations that were made before, and a renewal that is interrupted leaves one pair or the other.
+func TestRenew(t *testing.T) {
+	ca, dir := newCA(t, "shop"), t.TempDir()
+	now := time.Now()
+	b, err := ca.Issue(NodeCert{Name: "n1", ID: 1, Hosts: []string{"db1"}}, now.Add(-200*24*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Due(now) || !b.Due(now.Add(45*24*time.Hour)) || !b.Due(now.Add(400*24*time.Hour)) {
+		t.Error("due at the wrong time")
+	}
+	// A clock that was ahead for a while leaves nothing that is valid only then, or that is made again and again.
+	ahead, err := ca.Issue(NodeCert{Name: "n1", ID: 1}, now.AddDate(30, 0, 0))
+	if err != nil || ahead.own.Load().Leaf.NotBefore.After(now) || ahead.NotAfter().Before(now) || ahead.Due(now.AddDate(30, 0, 0)) {
+		t.Error("signed by a clock that was ahead:", err, ahead.own.Load().Leaf.NotBefore, ahead.NotAfter())
+	}
+	if err := errors.Join(ca.Save(dir), b.Save(dir)); err != nil {
+		t.Fatal(err)
+	}
+	// What handshakes of both sides show, with configurations that live as long as the daemon.
+	server, join, router, peer := b.ServerTLS(), b.ServerJoinTLS(), b.RouterTLS(), issue(t, ca, 2)
+	client, err := b.NodeClientTLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asClient *x509.Certificate
+	other := peer.PeerTLS()
+	other.VerifyConnection = func(cs tls.ConnectionState) error { asClient = cs.PeerCertificates[0]; return nil }
+	shown := func(want *x509.Certificate) {
+		t.Helper()
+		for i, cfg := range []*tls.Config{server, join, router, b.PeerTLS()} {
+			cs, cerr, serr := handshake(t, peer.PeerTLS(), cfg)
+			if cerr != nil || serr != nil || !cs.PeerCertificates[0].Equal(want) {
+				t.Errorf("server %d shows another certificate: %v %v", i, cerr, serr)
+			}
+		}
+		if _, cerr, serr := handshake(t, client, other); cerr != nil || serr != nil || !asClient.Equal(want) {
+			t.Errorf("the client shows another certificate: %v %v", cerr, serr)
+		}
+	}
+	before := b.own.Load()
+	shown(before.Leaf)
+	if err := b.Renew(dir, []string{"db1", "db1.new"}, now); err != nil {
+		t.Fatal(err)
+	}
+	after := b.own.Load()
+	if after.Leaf.Equal(before.Leaf) || bytes.Equal(after.keyPEM, before.keyPEM) || b.Due(now) || !b.Names([]string{"db1.new"}) || b.Identity() != (Identity{"shop", 1, "n1"}) {
+		t.Error("not renewed")
+	}
+	shown(after.Leaf)
+
+	loads := func(want *pair) {
+		t.Helper()
+		back, err := LoadBundle(dir)
+		if err != nil || !bytes.Equal(back.own.Load().certPEM, want.certPEM) || !bytes.Equal(back.own.Load().keyPEM, want.keyPEM) {
+			t.Fatal("another pair", err)
+		}
+	}
+	loads(after)
+	put := func(name string, data []byte) {
+		t.Helper()
+		if err := WriteFile(filepath.Join(dir, name), data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(NodeKeyFile, before.keyPEM)
+	put(NodeCertFile, before.certPEM)
+	put(nextKeyFile, after.keyPEM) // interrupted before the certificate's rename
+	loads(before)
+	put(NodeCertFile, after.certPEM) // and behind it
+	loads(after)
+	if _, err := os.Stat(filepath.Join(dir, nextKeyFile)); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the next key stays")
+	}
+	loads(after)
+	if err := os.Remove(filepath.Join(dir, CAKeyFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Renew(dir, nil, now); !errors.Is(err, os.ErrNotExist) || b.own.Load() != after {
+		t.Error("without the CA's key:", err)
 	}
 }

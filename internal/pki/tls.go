@@ -6,16 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
-// Bundle is what one node needs: the CA certificate that it trusts, its own certificate and its key.
+// Bundle is what one node needs: the CA certificate that it trusts, its own certificate and its key. Its TLS configurations show what Renew
+// has put in their place from the next handshake on.
 type Bundle struct {
-	caPEM, certPEM, keyPEM []byte
-	id                     Identity
-	ca                     *x509.Certificate
-	pool                   *x509.CertPool
-	pair                   tls.Certificate
+	caPEM []byte
+	id    Identity
+	ca    *x509.Certificate
+	pool  *x509.CertPool
+	own   atomic.Pointer[pair]
+}
+
+// pair is a certificate and its key.
+type pair struct {
+	certPEM, keyPEM []byte
+	tls.Certificate
 }
 
 // NewBundle checks that the parts belong together.
@@ -42,10 +50,15 @@ func NewBundle(caPEM, certPEM, keyPEM []byte) (*Bundle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node certificate: %w", err)
 	}
-	b := &Bundle{caPEM: caPEM, certPEM: certPEM, keyPEM: keyPEM, id: id, ca: ca, pool: x509.NewCertPool()}
+	b := &Bundle{caPEM: caPEM, id: id, ca: ca, pool: x509.NewCertPool()}
 	b.pool.AddCert(ca)
-	b.pair = tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
+	b.own.Store(&pair{certPEM, keyPEM, tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}})
 	return b, nil
+}
+
+// shown is the certificate for the next handshake of a server.
+func (b *Bundle) shown(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return &b.own.Load().Certificate, nil
 }
 
 // Identity is the node that the bundle belongs to.
@@ -58,7 +71,7 @@ func (b *Bundle) Names(hosts []string) bool {
 		if host, _, err := net.SplitHostPort(h); err == nil {
 			h = host
 		}
-		if h != "" && b.pair.Leaf.VerifyHostname(h) != nil {
+		if h != "" && b.own.Load().Leaf.VerifyHostname(h) != nil {
 			return false
 		}
 	}
@@ -66,7 +79,32 @@ func (b *Bundle) Names(hosts []string) bool {
 }
 
 // NotAfter is when the node's certificate ends.
-func (b *Bundle) NotAfter() time.Time { return b.pair.Leaf.NotAfter }
+func (b *Bundle) NotAfter() time.Time { return b.own.Load().Leaf.NotAfter }
+
+// Due says whether a third of the certificate's life, or less, is left, and another one would last longer.
+func (b *Bundle) Due(now time.Time) bool {
+	end := b.NotAfter()
+	return end.Before(b.ca.NotAfter) && !now.Before(end.Add(-nodeLife/3))
+}
+
+// Renew replaces key and certificate, here and in dir, by new ones that name hosts. It needs the CA's key in dir. The daemon that is
+// interrupted in the middle of it has one pair or the other.
+func (b *Bundle) Renew(dir string, hosts []string, now time.Time) error {
+	ca, err := LoadCA(dir)
+	if err != nil {
+		return err
+	}
+	renewed, err := ca.Issue(NodeCert{Name: b.id.Name, ID: b.id.ID, Hosts: hosts}, now)
+	if err != nil {
+		return err
+	}
+	own := renewed.own.Load()
+	if err := replacePair(dir, own); err != nil {
+		return err
+	}
+	b.own.Store(own)
+	return nil
+}
 
 // CAPEM is the CA certificate.
 func (b *Bundle) CAPEM() []byte { return b.caPEM }
@@ -78,7 +116,7 @@ func (b *Bundle) CADigest() string { return digest(b.ca.Raw) }
 // name a node of this cluster. Which node it names is for the caller to check (PeerIdentity): a host name says nothing.
 func (b *Bundle) PeerTLS() *tls.Config {
 	return &tls.Config{
-		Certificates: []tls.Certificate{b.pair},
+		Certificates: []tls.Certificate{b.own.Load().Certificate},
 		ClientAuth:   tls.RequireAnyClientCert,
 		// Verification by host name is replaced by VerifyConnection, which runs on both sides and also on resumption.
 		InsecureSkipVerify:          true,
@@ -123,16 +161,16 @@ func PeerIdentity(cs tls.ConnectionState) (Identity, error) {
 // ServerTLS is for the HTTP API. A client may show a certificate of the cluster (PeerCertificates is then verified).
 func (b *Bundle) ServerTLS() *tls.Config {
 	return &tls.Config{
-		Certificates: []tls.Certificate{b.pair},
-		ClientCAs:    b.pool,
-		ClientAuth:   tls.VerifyClientCertIfGiven,
-		MinVersion:   tls.VersionTLS12,
+		GetCertificate: b.shown,
+		ClientCAs:      b.pool,
+		ClientAuth:     tls.VerifyClientCertIfGiven,
+		MinVersion:     tls.VersionTLS12,
 	}
 }
 
 // RouterTLS is for the router's clients, who log in by their password.
 func (b *Bundle) RouterTLS() *tls.Config {
-	return &tls.Config{Certificates: []tls.Certificate{b.pair}, MinVersion: tls.VersionTLS12}
+	return &tls.Config{GetCertificate: b.shown, MinVersion: tls.VersionTLS12}
 }
 
 // ClientTLS is for a client of the HTTP API that has only the CA certificate. Any node of the cluster is accepted,
@@ -166,7 +204,7 @@ func (b *Bundle) NodeClientTLS() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Certificates = []tls.Certificate{b.pair}
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return b.shown(nil) }
 	return cfg, nil
 }
 
@@ -200,9 +238,11 @@ func JoinTLS(caDigest string) *tls.Config {
 // ServerJoinTLS is ServerTLS that sends the CA certificate along, so that a joining node can compare its digest.
 func (b *Bundle) ServerJoinTLS() *tls.Config {
 	cfg := b.ServerTLS()
-	pair := b.pair
-	pair.Certificate = [][]byte{b.pair.Leaf.Raw, b.ca.Raw}
-	cfg.Certificates = []tls.Certificate{pair}
+	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		c := b.own.Load().Certificate
+		c.Certificate = [][]byte{c.Leaf.Raw, b.ca.Raw}
+		return &c, nil
+	}
 	return cfg
 }
 

@@ -221,7 +221,7 @@ func TestForceQuorum(t *testing.T) {
 		b, _ := os.ReadFile(filepath.Join(n.Dir, "audit.log"))
 		audit = append(audit, b...)
 	}
-	if strings.Count(string(audit), `"what":"force-quorum"`) != 2 || !strings.Contains(string(audit), `"state":"decided"`) {
+	if strings.Count(string(audit), `"plan":`) != 2 || !strings.Contains(string(audit), `"state":"asked"`) || !strings.Contains(string(audit), `"state":"decided"`) {
 		t.Errorf("audit.log: %s", audit)
 	}
 	// A crash of everything afterwards is one like any other.

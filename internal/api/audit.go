@@ -1,0 +1,90 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// Audited is a control verb that this node was asked for by somebody who may, and what became of it.
+type Audited struct {
+	Verb    string          // as in its path, without the slash
+	By      string          // "operator", "node" or "join token": what was shown
+	From    string          // where the request came from, host:port; behind "dashboard " if it was made there
+	Via     string          // the node that has forwarded it, where its own log says from whom
+	Request json.RawMessage // as it was sent; of join the node's name alone; nil: it is no JSON
+	Error   string          // empty: it was carried out
+}
+
+// What is shown to be let in.
+const (
+	byOperator  = "operator"
+	byNode      = "node"
+	byJoinToken = "join token"
+)
+
+// audited is the answer to a control verb.
+type audited struct {
+	http.ResponseWriter
+	problem string
+}
+
+// Unwrap is for http.ResponseController.
+func (a *audited) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// audit carries a verb out and records it.
+func (s *Server) audit(w http.ResponseWriter, r *http.Request, by string, verb http.HandlerFunc) {
+	if s.opts.Audit == nil {
+		verb(w, r)
+		return
+	}
+	var body bytes.Buffer
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.TeeReader(r.Body, &body), r.Body}
+	answer := &audited{ResponseWriter: w}
+	verb(answer, r)
+	rec := Audited{Verb: strings.TrimPrefix(r.URL.Path, "/"), By: by, From: r.RemoteAddr, Via: r.Header.Get(forwardedBy), Error: answer.problem}
+	if by == byJoinToken {
+		if answer.problem != "" {
+			return // anybody may try
+		}
+		rec.Request = joined(body.Bytes())
+	} else if json.Valid(body.Bytes()) {
+		rec.Request = body.Bytes()
+	}
+	s.opts.Audit(rec)
+}
+
+// joined is who joins: the request itself holds the token.
+func joined(body []byte) json.RawMessage {
+	var req JoinRequest
+	_ = json.Unmarshal(body, &req) // it was read before
+	name, _ := json.Marshal(struct {
+		Node string `json:"node"`
+	}{req.Member.Name})
+	return name
+}
+
+// fromPages marks requests of this node's own pages with where they come from.
+type fromPages struct{}
+
+// auditPages records a verb that was asked for on a page.
+func (s *Server) auditPages(ctx context.Context, path string, req any, err error) {
+	if s.opts.Audit == nil {
+		return
+	}
+	rec := Audited{Verb: strings.TrimPrefix(path, "/"), By: byOperator, From: "dashboard"}
+	if from, ok := ctx.Value(fromPages{}).(string); ok {
+		rec.From += " " + from
+	}
+	if err != nil {
+		rec.Error = err.Error()
+	}
+	rec.Request, _ = json.Marshal(req) // a request always can be
+	s.opts.Audit(rec)
+}

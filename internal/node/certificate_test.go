@@ -1,0 +1,61 @@
+package node
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/config"
+	"trireme/internal/pki"
+)
+
+// TestCertificateIsRenewed: a certificate in the last third of its life is replaced; one that cannot be is warned of.
+func TestCertificateIsRenewed(t *testing.T) {
+	dir := t.TempDir()
+	cfg := &config.Node{Dir: dir}
+	ca, err := pki.NewCA("shop", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ca.Save(cfg.TLSDir()); err != nil {
+		t.Fatal(err)
+	}
+	old := func() *pki.Bundle {
+		t.Helper()
+		b, err := ca.Issue(pki.NodeCert{Name: "n1", ID: 1}, time.Now().Add(-300*24*time.Hour))
+		if err == nil {
+			err = b.Save(cfg.TLSDir())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	n := &Node{cfg: cfg, log: slog.New(slog.DiscardHandler), bundle: old()}
+	n.tendCertificate(t.Context())
+	if left := time.Until(n.bundle.NotAfter()); left < 360*24*time.Hour || len(n.warningsLocked()) != 0 {
+		t.Errorf("it ends in %v; %v", left, n.certWarnings)
+	}
+	if b, err := pki.LoadBundle(cfg.TLSDir()); err != nil || !b.NotAfter().Equal(n.bundle.NotAfter()) {
+		t.Error("the renewed one is not on disk", err)
+	}
+	n.bundle = old()
+	key := filepath.Join(cfg.TLSDir(), pki.CAKeyFile)
+	if err := os.Rename(key, key+".away"); err != nil {
+		t.Fatal(err)
+	}
+	n.tendCertificate(t.Context())
+	if w := n.warningsLocked(); len(w) != 1 || !strings.Contains(w[0], "cannot be renewed") {
+		t.Errorf("warnings %v", w)
+	}
+	if err := os.Rename(key+".away", key); err != nil {
+		t.Fatal(err)
+	}
+	n.tendCertificate(t.Context())
+	if w := n.warningsLocked(); len(w) != 0 || n.bundle.Due(time.Now()) {
+		t.Errorf("warnings %v", w)
+	}
+}
