@@ -27,7 +27,7 @@ func TestAudit(t *testing.T) {
 	if _, err := stranger.Switchover(t.Context(), SwitchoverRequest{To: "n9"}); KindOf(err) != KindUnauthorized {
 		t.Fatal(err)
 	}
-	if _, err := operator.View(t.Context()); err != nil {
+	if _, err := operator.Cluster(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := anybody.Join(t.Context(), JoinRequest{Token: "hush", CSR: []byte("hush"), Member: config.Member{Name: "n3"}}); err != nil {

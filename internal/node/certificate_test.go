@@ -1,7 +1,9 @@
 package node
 
 import (
+	"crypto/tls"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +17,7 @@ import (
 // TestCertificateIsRenewed: a certificate in the last third of its life is replaced; one that cannot be is warned of.
 func TestCertificateIsRenewed(t *testing.T) {
 	dir := t.TempDir()
-	cfg := &config.Node{Dir: dir}
+	cfg := config.Node{Dir: dir}
 	ca, err := pki.NewCA("shop", time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -58,4 +60,41 @@ func TestCertificateIsRenewed(t *testing.T) {
 	if w := n.warningsLocked(); len(w) != 0 || n.bundle.Due(time.Now()) {
 		t.Errorf("warnings %v", w)
 	}
+}
+
+// TestRouterShowsItsOwnCertificate: the one that an operator gives, to clients that name a host too.
+func TestRouterShowsItsOwnCertificate(t *testing.T) {
+	ca, err := pki.NewCA("shop", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := ca.Issue(pki.NodeCert{Name: "n1", ID: 1}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, err := ca.Issue(pki.NodeCert{Name: "db.example", ID: 2}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Node{Dir: t.TempDir()}
+	if err := given.Save(cfg.TLSDir()); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Router.Sessions, cfg.Router.Consistency = config.SessionsCarry, "EVENTUAL"
+	cfg.Router.TLSCert, cfg.Router.TLSKey = filepath.Join(cfg.TLSDir(), pki.NodeCertFile), filepath.Join(cfg.TLSDir(), pki.NodeKeyFile)
+	n := &Node{cfg: cfg, bundle: node}
+	rc, err := n.routerConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, server := net.Pipe()
+	go func() { _ = tls.Server(server, rc.TLS).HandshakeContext(t.Context()) }()
+	c := tls.Client(client, &tls.Config{ServerName: "db.example", InsecureSkipVerify: true})
+	if err := c.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if name := c.ConnectionState().PeerCertificates[0].Subject.CommonName; name != "db.example" {
+		t.Errorf("the router shows the certificate of %s", name)
+	}
+	_, _ = client.Close(), server.Close()
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"

@@ -14,8 +14,9 @@ import (
 // given.
 var wallClock = map[string]string{
 	"node/address.go":    "certificates expire by the time of day",
+	"node/audit.go":      "the audit log says when",
 	"node/disband.go":    "the record of the end says when",
-	"node/force.go":      "the audit record says when",
+	"node/force.go":      "the record of a generation says when",
 	"node/generation.go": "the record of a generation says when",
 	"node/history.go":    "events are shown with the time of day",
 	"node/join.go":       "join tokens and certificates expire by the time of day",
