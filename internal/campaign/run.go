@@ -108,6 +108,9 @@ func (b *batch) open(ctx context.Context) error {
 			b.lookAround()
 			cfg.Nodes = func() []verify.NodeLogin { return *b.nodes.Load() }
 		}
+		if s, ok := b.sys.Breakable.(lab.Splitting); ok {
+			cfg.Split = s.Split()
+		}
 		if b.w, err = verify.NewSet(cfg); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -549,16 +550,22 @@ func (c *Cluster) DirectAll() []verify.NodeLogin {
 
 // Routed is a login through the read-write router ports of the present nodes, taking them in turn, as a driver with several hosts does.
 func (c *Cluster) Routed() verify.Login {
-	var mu sync.Mutex
-	next := 0
+	return c.login(c.inTurn(func(n *Node) int { return n.Ports.RW }))
+}
+
+// Split gives the splitting ports of the present nodes' routers, in turn.
+func (c *Cluster) Split() func() string {
+	return c.inTurn(func(n *Node) int { return n.Ports.Split })
+}
+
+// inTurn gives the address of a port of another node each time.
+func (c *Cluster) inTurn(port func(*Node) int) func() string {
+	var next atomic.Uint32
 	nodes := slices.Clone(c.nodes)
-	return c.login(func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		next++
-		n := nodes[next%len(nodes)]
-		return n.addr(n.Ports.RW)
-	})
+	return func() string {
+		n := nodes[int(next.Add(1))%len(nodes)]
+		return n.addr(port(n))
+	}
 }
 
 func (c *Cluster) login(to func() string) verify.Login {

@@ -40,6 +40,12 @@ type Addressed interface {
 	Logins() []verify.NodeLogin
 }
 
+// Splitting is a system whose routers send each statement where it belongs.
+type Splitting interface {
+	// Split gives the address for the next connection.
+	Split() func() string
+}
+
 // endLimit is for a process that has its SIGKILL to be gone.
 const endLimit = 10 * time.Second
 

@@ -37,6 +37,9 @@ func alive(t *testing.T) *Set {
 			for _, n := range s.nodes {
 				_ = p.views.add(view(n, "a", 50, 1))
 			}
+		case *causalPart:
+			_ = p.history.add(CausalOp{Span: Span{Outcome: Acked}, Write: true, Value: 1})
+			_ = p.history.add(CausalOp{Span: Span{Outcome: Acked}, Value: 1, Told: 1})
 		}
 	}
 	return s
@@ -83,6 +86,7 @@ func TestWhatDidNothingIsUndecided(t *testing.T) {
 			s.blind.note("vanish", "n1", context.DeadlineExceeded)
 		}, []string{"vanish: n1 was never read: context deadline", "vanish: n2 was never read"}},
 		{"a node that joined", func(s *Set) { s.nodes = append(s.nodes, "n3") }, []string{"bank: n3 was never read", "vanish: n3 was never read"}},
+		{"no token", func(s *Set) { partOf[*causalPart](s).history.ops[1].Told = 0 }, []string{"causal: nothing was read behind a token"}},
 		{"no list of nodes, nothing read", func(s *Set) { s.everyNode = false }, []string{"bank: the leader was never read", "vanish: the leader was never read"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

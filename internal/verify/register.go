@@ -125,7 +125,7 @@ func (p *registerPart) finish(context.Context) error { return nil }
 func (p *registerPart) collect(ctx context.Context, nodes []Endpoint) error {
 	begin := p.set.now()
 	held, err := eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (map[int64]int64, error) {
-		return readRegisters(ctx, db, p.set.cfg.Database)
+		return readPairs(ctx, db, "SELECT k, v FROM "+p.set.cfg.Database+".registers")
 	})
 	if err != nil {
 		return err
@@ -134,8 +134,9 @@ func (p *registerPart) collect(ctx context.Context, nodes []Endpoint) error {
 	return nil
 }
 
-func readRegisters(ctx context.Context, db *sql.DB, database string) (map[int64]int64, error) {
-	rows, err := db.QueryContext(ctx, "SELECT k, v FROM "+database+".registers")
+// readPairs reads rows of two numbers.
+func readPairs(ctx context.Context, db *sql.DB, query string) (map[int64]int64, error) {
+	rows, err := db.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,10 @@ import (
 	"time"
 )
 
+const workloadCausal = "causal"
+
 // Workloads are the names that a Set knows, in the order in which it reports on them.
-var Workloads = []string{"register", "append", "bank", "rows", "ddl", "acl", "xa", "large", "vanish"}
+var Workloads = []string{"register", "append", "bank", "rows", "ddl", "acl", "xa", "large", "vanish", workloadCausal}
 
 // SetConfig says what a Set runs.
 type SetConfig struct {
@@ -22,6 +24,8 @@ type SetConfig struct {
 	// Nodes are the data nodes' own mysqlds as they are now, for those workloads that read everywhere. Asked once a second, from any
 	// goroutine. Nil: only the read-write address is used.
 	Nodes func() []NodeLogin
+	// Split gives the address of a splitting port for each connection of causal; nil: there is none, and causal runs only if it is named.
+	Split func() string
 	// Database is dropped and made by Prepare. Default trireme_verify.
 	Database string
 	// Workloads by name; empty: all.
@@ -53,7 +57,10 @@ func (c SetConfig) withDefaults() SetConfig {
 		c.Database = "trireme_verify"
 	}
 	if len(c.Workloads) == 0 {
-		c.Workloads = Workloads
+		c.Workloads = slices.Clone(Workloads)
+		if c.Split == nil {
+			c.Workloads = slices.DeleteFunc(c.Workloads, func(name string) bool { return name == workloadCausal })
+		}
 	}
 	if c.Rate == 0 {
 		c.Rate = 20
@@ -184,6 +191,8 @@ func (s *Set) newPart(name string) (part, error) {
 		return &largePart{set: s}, nil
 	case "vanish":
 		return &vanishPart{set: s, run: s.begin.UnixNano()}, nil
+	case workloadCausal:
+		return &causalPart{set: s}, nil
 	case "rows":
 		return newRowsPart(s)
 	}
@@ -379,6 +388,11 @@ func (s *Set) lacks(p part, nodes []string) (out []string, reads map[string]int6
 	}
 	if writes == 0 {
 		out = append(out, fmt.Sprintf("no write was acknowledged: %d attempts, %d refused", c.Attempts, c.Failed))
+	}
+	if l, ok := p.(interface{ lack() string }); ok {
+		if why := l.lack(); why != "" {
+			out = append(out, why)
+		}
 	}
 	l, ok := p.(interface{ looks() map[string]int64 })
 	if !ok {

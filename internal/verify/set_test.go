@@ -12,7 +12,7 @@ import (
 // keepSet makes a set that keeps its files in dir.
 func keepSet(t *testing.T, dir string, workloads ...string) *Set {
 	t.Helper()
-	s, err := NewSet(SetConfig{Login: Login{Addr: Fixed("127.0.0.1:1")}, Workloads: workloads, Seed: 7, Dir: dir})
+	s, err := NewSet(SetConfig{Split: Fixed("127.0.0.1:1"), Login: Login{Addr: Fixed("127.0.0.1:1")}, Workloads: workloads, Seed: 7, Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,6 +115,10 @@ func TestRecheckFindsWhatCheckFound(t *testing.T) {
 			p.views.ops = []View{view("n1", "a", 50, 1, 2), view("n1", "a", 60, 1)}
 			p.held = holds(1, 2)
 			want["vanish"] = Vanished
+		case *causalPart:
+			p.history.ops = []CausalOp{{Span: Span{Outcome: Acked}, Write: true, Value: 2}, {Span: Span{Outcome: Acked}, Value: 1, Told: 2}}
+			p.held = map[string]map[int64]int64{"n1": {0: 2}}
+			want["causal"] = NotCausal
 		default:
 			t.Fatalf("no fault for %s", p.name())
 		}

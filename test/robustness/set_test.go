@@ -21,7 +21,7 @@ import (
 func TestAllWorkloads(t *testing.T) {
 	c := share(t)
 	dir := t.TempDir()
-	s, err := verify.NewSet(verify.SetConfig{Login: c.Routed(), Nodes: c.DirectAll, Database: "workloads", Seed: 6, Dir: dir})
+	s, err := verify.NewSet(verify.SetConfig{Login: c.Routed(), Split: c.Split(), Nodes: c.DirectAll, Database: "workloads", Seed: 6, Dir: dir})
 	must(t, err)
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*healLimit)
