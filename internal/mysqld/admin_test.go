@@ -244,6 +244,7 @@ func TestDurabilityRole(t *testing.T) {
 	}
 }
 
+// TestXARecover: what a session has prepared is there after a kill and without the binary log, and its end is logged: node.ownXA rests on it.
 func TestXARecover(t *testing.T) {
 	s := started(t, initialized(t))
 	openForTest(t, s)
@@ -253,6 +254,20 @@ func TestXARecover(t *testing.T) {
 	found := must[[]XID](t)(s.Admin().XARecover(testContext(t)))
 	if len(found) != 1 || found[0] != (XID{42, "a,b", "\x00\xff"}) {
 		t.Fatalf("%+v", found)
+	}
+	ctx := testContext(t)
+	if err := errors.Join(s.Admin().FlushEngineLogs(ctx), s.Kill(), s.Start(ctx, uuidN(2)), s.Admin().AdmitClients(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if again := must[[]XID](t)(s.Admin().XARecover(testContext(t))); !slices.Equal(again, found) {
+		t.Fatalf("after a restart: %+v", again)
+	}
+	openForTest(t, s)
+	app = session(t, s, s.cfg.Admin)
+	mustExec(t, app, "XA COMMIT 'a,b', X'00ff', 42")
+	events := must[table](t)(s.Admin().bulk.query(testContext(t), "SHOW BINLOG EVENTS IN 'binlog.000001'"))
+	if last := events[len(events)-1]["info"]; last != "XA COMMIT X'612c62',X'00ff',42" {
+		t.Errorf("the last event is %q", last)
 	}
 }
 

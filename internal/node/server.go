@@ -28,6 +28,7 @@ type life struct {
 	tail        binlogTail // what the life before it had written (shown once it is known what Raft kept of it)
 
 	judgedXA atomic.Pointer[xaWatch] // the watch as the judgement begins it, until it is taken up
+	own      ownXA                   // written by the judgement, then by promotions, one after the other
 
 	mu       sync.Mutex
 	source   *dump.Source
@@ -315,6 +316,10 @@ func (n *Node) judgeLife(ctx context.Context, l *life) (*ledger.Judgement, error
 	next, _, err := n.rlog.SeekGTID(executed.Union(j.Plug).Union(purged.GTIDs), upTo)
 	if err != nil {
 		return nil, fmt.Errorf("finding where mysqld left off: %w", err)
+	}
+	l.own = ownXA{found: map[mysqld.XID]bool{}, judged: executed.Union(j.Plug), adopted: map[mysqld.XID]gtid.GTID{}}
+	for _, x := range xids {
+		l.own.found[x] = true
 	}
 	w := newXAWatch(l, next-1, in.XARecover) // what ends those and lies below is executed
 	l.judgedXA.Store(&w)

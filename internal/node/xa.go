@@ -14,9 +14,23 @@ import (
 	"trireme/internal/sqlkind"
 )
 
+// ownXA are the prepared XA transactions whose end this life's mysqld logs, so that they are not adopted: what a session of its own has
+// prepared, and what was there when it started. (mysqld forgets at any restart what its applier has prepared.) Adopting them anyway, by XA
+// ROLLBACK and a new XA PREPARE, would lose them for good if mysqld died in between: their GTIDs, unlike those of an applier's, are on disk.
+type ownXA struct {
+	found   map[mysqld.XID]bool // by the judgement, in XA RECOVER
+	judged  gtid.Set            // what was executed then
+	adopted map[mysqld.XID]gtid.GTID
+}
+
+// holds says whether the transaction that the log has prepared under a GTID is one.
+func (o *ownXA) holds(life gtid.UUID, x mysqld.XID, prepare gtid.GTID) bool {
+	return o.found[x] && o.judged.Contains(prepare) || o.adopted[x] == prepare || prepare.SID.UUID == life
+}
+
 // adoptXA makes the XA transactions that this mysqld's applier has prepared its own, before it leads (mysqld.Admin.AdoptXA says why).
 // What is logged for it is a part of the life's prelude (see beginLead). Without prepared XA transactions, and with nothing left to
-// apply that could hold one, nothing happens. It returns the transactions that were adopted.
+// apply that could hold one, nothing happens. It returns the transactions that are its own then.
 func (n *Node) adoptXA(ctx context.Context, l *life) (map[mysqld.XID]bool, error) {
 	xids, err := l.admin.XARecover(ctx)
 	if err != nil {
@@ -67,9 +81,20 @@ func (n *Node) adoptApplied(ctx context.Context, l *life) (map[mysqld.XID]bool, 
 	if err != nil || len(xids) == 0 {
 		return nil, err
 	}
-	list, err := n.preparedXA(xids)
+	prepared, err := n.preparedXA(xids)
 	if err != nil {
 		return nil, err
+	}
+	own := make(map[mysqld.XID]bool, len(xids))
+	var list []mysqld.PreparedXA
+	for x, p := range prepared {
+		own[x] = true
+		if !l.own.holds(l.uuid, x, p.gtid) {
+			list = append(list, p.PreparedXA)
+		}
+	}
+	if len(list) == 0 {
+		return own, nil
 	}
 	if err := n.pauseFeed(ctx); err != nil {
 		return nil, err
@@ -77,37 +102,42 @@ func (n *Node) adoptApplied(ctx context.Context, l *life) (map[mysqld.XID]bool, 
 	if err := l.admin.AdoptXA(ctx, list); err != nil {
 		return nil, errors.Join(err, l.proc.Kill())
 	}
-	adopted := make(map[mysqld.XID]bool, len(xids))
-	for _, x := range xids {
-		adopted[x] = true
+	for _, p := range list {
+		l.own.adopted[p.XID] = prepared[p.XID].gtid
 	}
-	n.log.Info("adopted prepared XA transactions before leading", "count", len(list))
-	return adopted, nil
+	n.log.Info("adopted prepared XA transactions before leading", "count", len(list), "own", len(own)-len(list))
+	return own, nil
+}
+
+// loggedXA is an XA transaction as the log has prepared it.
+type loggedXA struct {
+	mysqld.PreparedXA
+	gtid gtid.GTID // of its XA PREPARE
 }
 
 // preparedXA finds the transactions in the log.
-func (n *Node) preparedXA(xids []mysqld.XID) ([]mysqld.PreparedXA, error) {
+func (n *Node) preparedXA(xids []mysqld.XID) (map[mysqld.XID]loggedXA, error) {
 	first, err := n.rlog.FirstIndex()
 	if err != nil {
 		return nil, err
 	}
 	upTo, _ := n.led.At()
-	f := xaFinder{found: map[sqlkind.XID]mysqld.PreparedXA{}, fde: n.rlog.Boundary().Barrier.FDE}
+	f := xaFinder{found: map[sqlkind.XID]loggedXA{}, fde: n.rlog.Boundary().Barrier.FDE}
 	if err := n.rlog.Scan(first, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error {
 		return f.entry(m, index, events)
 	}); err != nil {
 		return nil, err
 	}
-	var list []mysqld.PreparedXA
+	out := make(map[mysqld.XID]loggedXA, len(xids))
 	for _, x := range xids {
 		p, ok := f.found[sqlkind.XID{FormatID: uint32(x.FormatID), GTRID: x.Gtrid, BQual: x.Bqual}]
 		if !ok {
 			return nil, fmt.Errorf("the prepared XA transaction %s is not in the log", x)
 		}
 		p.XID = x
-		list = append(list, p)
+		out[x] = p
 	}
-	return list, nil
+	return out, nil
 }
 
 // maxStatementBytes bounds one BINLOG statement, which holds whole row statements.
@@ -117,7 +147,7 @@ const maxStatementBytes = 4 << 20
 type xaFinder struct {
 	ledger.Walker
 	fde   []byte
-	found map[sqlkind.XID]mysqld.PreparedXA
+	found map[sqlkind.XID]loggedXA
 	now   mysqld.PreparedXA
 	piece []byte
 }
@@ -147,7 +177,7 @@ func (f *xaFinder) event(b binlog.Boundary, h binlog.Header, ev []byte) {
 		f.cut()
 		switch t := f.Asm.Trx(); t.Kind {
 		case binlog.XAPrepare:
-			f.found[t.XID] = f.now
+			f.found[t.XID] = loggedXA{f.now, t.GTID}
 		case binlog.XACommit, binlog.XARollback:
 			delete(f.found, t.XID)
 		}
