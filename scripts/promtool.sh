@@ -10,7 +10,7 @@
 # Safe to run twice, and twice at once; an interrupted run leaves nothing half done.
 set -euo pipefail
 
-readonly product=promtool need_mib=500
+readonly product=promtool need_mib=400
 advice=(
   "To use a promtool that you already have:"
   "    PROMTOOL=/path/to/promtool"
@@ -28,7 +28,7 @@ version() {
 }
 
 build() {
-  unpack "$1" prometheus
+  unpack "$1" promtool
   {
     wrapper_head "$2"
     wrapper_exec usr/bin/promtool usr/lib

@@ -301,10 +301,6 @@ func TestUpstreamWithoutTheEntries(t *testing.T) {
 	if lead.By(3) != 0 {
 		t.Error("the upstream is still asked")
 	}
-	lead.SetPaths(map[uint64]uint64{3: 2})
-	if lead.By(3) != 0 {
-		t.Error("it is asked again without a pause")
-	}
 	g.members[2] = upstream
 }
 
