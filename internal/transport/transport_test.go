@@ -217,6 +217,7 @@ func TestRefusalInTheNameOfALivingPeer(t *testing.T) {
 	c := &cable{}
 	a, b := startNode(t, 1, func(cfg *Config) { cfg.Dial = c.dial }), startNode(t, 2, nil)
 	connect(a, b)
+	eventually(t, "the peer's connection is known here", func() bool { return a.stillDials(2) })
 	c.cut(fmt.Errorf("dial: %w", syscall.ECONNREFUSED))
 	eventually(t, "down", func() bool { return a.lastDown() != nil })
 	var down *DownError
