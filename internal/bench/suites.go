@@ -338,8 +338,12 @@ func (r *Results) hostTable(of []summary) report.Table {
 				if h.Leader {
 					name += " (leader)"
 				}
+				switches := report.Cell{Text: "–", Mark: report.Absent}
+				if h.DaemonSwitches > 0 {
+					switches = report.Cell{Text: fmt.Sprintf("%.1f", h.DaemonSwitches)}
+				}
 				t.Rows = append(t.Rows, []report.Cell{{Text: strconv.Itoa(s.Threads)}, {Text: shortName(s.System)}, {Text: s.Variant}, {Text: name},
-					{Text: fmt.Sprintf("%.0f", h.MySQLus)}, {Text: fmt.Sprintf("%.0f", h.Daemonus)}, {Text: fmt.Sprintf("%.0f", h.Extraus)}, {Text: fmt.Sprintf("%.1f", h.DaemonSwitches)},
+					{Text: fmt.Sprintf("%.0f", h.MySQLus)}, {Text: fmt.Sprintf("%.0f", h.Daemonus)}, {Text: fmt.Sprintf("%.0f", h.Extraus)}, switches,
 					{Text: fmt.Sprintf("%.0f", h.WrittenBytes)}, {Text: fmt.Sprintf("%.0f", h.DaemonWritten)}, {Text: fmt.Sprintf("%.0f", h.SentBytes)}})
 			}
 		}
