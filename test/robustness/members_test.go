@@ -286,9 +286,14 @@ func TestRefusedMemberChanges(t *testing.T) {
 	})
 	join(c.invite(leader, "n9"))
 	c.says(leader, 0, "remove n9", "3 voters and survives the loss of 1")
-	if v := c.view(); len(v.Members) != len(before.Members) {
-		t.Errorf("members are %+v", v.Members)
-	}
+	eventually(t, healLimit, "every node knows that n9 is gone", func() error { // a view may be a follower's
+		for _, n := range c.Nodes() {
+			if v, err := c.seen(n); err != nil || len(v.Members) != len(before.Members) {
+				return fmt.Errorf("%s: %v, members are %+v", n.Name, err, v.Members)
+			}
+		}
+		return nil
+	})
 
 	c.notWhole()
 	stale := c.view().Term - 1
