@@ -40,6 +40,7 @@ type member struct {
 // group is a leader (1), an upstream (2), and learners behind it.
 type group struct {
 	t       *testing.T
+	pause   time.Duration
 	ca      *pki.CA
 	members map[uint64]*member
 	addrs   map[uint64]string
@@ -129,7 +130,7 @@ func (g *group) start(id uint64, dir string) *member {
 	}
 	m.tr, err = transport.New(cfg)
 	must(g.t, err)
-	p := relay.New(relay.Config{Links: m.tr, Log: m.log, Logger: discard, Patience: 300 * time.Millisecond, Pause: 200 * time.Millisecond, MaxPause: time.Second,
+	p := relay.New(relay.Config{Links: m.tr, Log: m.log, Logger: discard, Patience: 300 * time.Millisecond, Pause: g.pause, MaxPause: time.Second,
 		Unreachable: m.RaftUnreachable,
 		Failed: func(ctx context.Context, leader, target uint64, why string) {
 			_, _ = m.tr.Request(ctx, leader, requestFailed, append([]byte{byte(target)}, why...))
@@ -160,11 +161,12 @@ func (m *member) close() {
 	})
 }
 
-func newGroup(t *testing.T, size uint64) *group {
+// newGroup is a leader and learners. pause is how long a way that failed is not tried again.
+func newGroup(t *testing.T, size uint64, pause time.Duration) *group {
 	t.Helper()
 	ca, err := pki.NewCA("c", time.Now())
 	must(t, err)
-	g := &group{t: t, ca: ca, members: map[uint64]*member{}, addrs: map[uint64]string{}}
+	g := &group{t: t, ca: ca, pause: pause, members: map[uint64]*member{}, addrs: map[uint64]string{}}
 	for id := uint64(1); id <= size; id++ {
 		g.start(id, t.TempDir())
 	}
@@ -222,7 +224,7 @@ func (g *group) bytesTo(id uint64) int64 {
 // TestLearnerBehindItsUpstream: as long as the upstream is there the leader sends the learner no data; when it dies the learner gets it from the
 // leader, and from the upstream again once that is back.
 func TestLearnerBehindItsUpstream(t *testing.T) {
-	g := newGroup(t, 3)
+	g := newGroup(t, 3, 200*time.Millisecond)
 	lead, learner := g.members[1].relay.Load(), g.members[3]
 	paths := map[uint64]uint64{3: 2}
 	through := func(want uint64) {
@@ -266,7 +268,7 @@ func TestLearnerBehindItsUpstream(t *testing.T) {
 
 // TestChain: 1 -> 2 -> 3 -> 4.
 func TestChain(t *testing.T) {
-	g := newGroup(t, 4)
+	g := newGroup(t, 4, 200*time.Millisecond)
 	lead := g.members[1].relay.Load()
 	wait(t, "both ways", func() bool {
 		lead.SetPaths(map[uint64]uint64{3: 2, 4: 3})
@@ -284,7 +286,7 @@ func TestChain(t *testing.T) {
 
 // TestUpstreamWithoutTheEntries: an upstream that is not a member never gets the entries. It says so, and the learner gets them from the leader.
 func TestUpstreamWithoutTheEntries(t *testing.T) {
-	g := newGroup(t, 3)
+	g := newGroup(t, 3, time.Minute)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	two := uint64(2)
@@ -300,6 +302,10 @@ func TestUpstreamWithoutTheEntries(t *testing.T) {
 	g.caughtUp()
 	if lead.By(3) != 0 {
 		t.Error("the upstream is still asked")
+	}
+	lead.SetPaths(map[uint64]uint64{3: 2})
+	if lead.By(3) != 0 {
+		t.Error("it is asked again without a pause")
 	}
 	g.members[2] = upstream
 }
