@@ -63,28 +63,33 @@ func (b *lobby) leave(host string) {
 	}
 }
 
-// complaints keeps those who are refused, over and over, from filling the log: one warning from each address in a while.
+// complaints keeps those who are refused, over and over, from filling the log: one warning of each kind about an address in a while.
 type complaints struct {
 	mu sync.Mutex
-	at map[string]time.Time
+	at map[complaint]time.Time
+}
+
+type complaint struct {
+	host string
+	kind error // ErrProtocol, or nil for one that was not let in
 }
 
 const (
 	complaintPause = 10 * time.Second
-	maxComplaints  = 1024 // addresses remembered; beyond it all are forgotten
+	maxComplaints  = 1024 // remembered; beyond it all are forgotten
 )
 
-// may says whether a warning about an address is due, and counts it as given.
-func (c *complaints) may(host string) bool {
+// may says whether a warning is due, and counts it as given.
+func (c *complaints) may(about complaint) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if last, ok := c.at[host]; ok && time.Since(last) < complaintPause {
+	if last, ok := c.at[about]; ok && time.Since(last) < complaintPause {
 		return false
 	}
 	if c.at == nil || len(c.at) >= maxComplaints {
-		c.at = map[string]time.Time{}
+		c.at = map[complaint]time.Time{}
 	}
-	c.at[host] = time.Now()
+	c.at[about] = time.Now()
 	return true
 }
 
@@ -129,7 +134,7 @@ func (t *Transport) serveInbound(raw net.Conn, host string) {
 	}
 	err = in.serve()
 	t.unregister(in)
-	if errors.Is(err, ErrProtocol) && t.complaints.may(host) {
+	if errors.Is(err, ErrProtocol) && t.complaints.may(complaint{host, ErrProtocol}) {
 		t.cfg.Logger.Error("peer violates the protocol; connection closed", "peer", in.from, "stream", in.stream.String(), "err", err)
 	}
 }
@@ -139,7 +144,7 @@ func (t *Transport) logStranger(host string, err error) {
 	if t.ctx.Err() != nil {
 		return
 	}
-	if (errors.Is(err, ErrForeignCluster) || errors.Is(err, ErrWrongID) || errors.Is(err, ErrVersion)) && t.complaints.may(host) {
+	if (errors.Is(err, ErrForeignCluster) || errors.Is(err, ErrWrongID) || errors.Is(err, ErrVersion)) && t.complaints.may(complaint{host: host}) {
 		t.cfg.Logger.Warn("refused a peer connection", "addr", host, "err", err)
 		return
 	}
