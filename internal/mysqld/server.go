@@ -180,6 +180,9 @@ func (c Config) prepare(uuid string) error {
 		}
 	}
 	failpoint.Hit("server.binlog-deleted")
+	if err := c.mendDoublewrite(); err != nil {
+		return err
+	}
 	for _, f := range []string{c.Socket(), c.Socket() + ".lock", c.PidFile()} {
 		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove what a dead server left: %w", err)

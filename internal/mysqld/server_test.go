@@ -475,6 +475,38 @@ func TestTornPages(t *testing.T) {
 	}
 }
 
+// Doublewrite files that the power went from while mysqld was making them do not keep it from starting: each length that a disk may have left.
+func TestUnfinishedDoublewriteFiles(t *testing.T) {
+	cfg := initialized(t)
+	s := started(t, cfg)
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	files := must[[]string](t)(filepath.Glob(filepath.Join(cfg.DataDir(), "#ib_*.dblwr")))
+	if len(files) < 2 {
+		t.Fatalf("doublewrite files: %q", files)
+	}
+	const page = 16 << 10
+	for i, size := range []int64{1, page / 2, page - 1, page, 2*page + page/2} {
+		for _, f := range files {
+			if err := os.Truncate(f, size); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Start(testContext(t), uuidN(2+i)); err != nil {
+			t.Fatalf("files of %d bytes: %v", size, err)
+		}
+		if err := s.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if st := must[os.FileInfo](t)(os.Stat(f)); st.Size() < page {
+				t.Errorf("%s was %d bytes long and is %d behind a start", f, size, st.Size())
+			}
+		}
+	}
+}
+
 // A mysqld that ends at once: its own words and advice are in the error.
 func TestExitsAtOnce(t *testing.T) {
 	cfg := initialized(t)
