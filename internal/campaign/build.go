@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// commitPath is a digest of the program's sources, the kit and the benchmarks left out: scripts/commit-path.sh lists them,
+// commitPath is a digest of the sources that a node's daemon is made of: scripts/commit-path.sh lists them,
 // and `make build` links it in. Counts of campaigns add up as long as it is the same. A digest of the sources themselves, and not of a commit, because
 // it must be right for sources that are not committed, and without git.
 var commitPath string

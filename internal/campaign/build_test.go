@@ -10,33 +10,42 @@ import (
 	"testing"
 )
 
-// besideCommitPath is what the program has that no node runs: with these changed counts go on.
-var besideCommitPath = []string{"bench", "campaign", "demo", "disk", "faultfs", "lab", "report", "sim", "sim/fakemysql", "raftlog/memfs", "tpcc", "verify", "wan"}
-
-// TestCommitPath: the script covers every package of the program but the kit's, and its digest changes with a source, not with a test.
+// TestCommitPath: the script covers the daemon and every package that it needs, nothing else, and its digest changes with a source, not with a test.
 func TestCommitPath(t *testing.T) {
+	const daemon = "cmd/trireme/daemon.go"
 	root := filepath.Join("..", "..")
 	script, err := os.ReadFile(filepath.Join(root, "scripts", "commit-path.sh"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, list, _ := strings.Cut(string(script), `packages="`)
+	_, list, _ := strings.Cut(string(script), `parts="`)
 	list, _, _ = strings.Cut(list, `"`)
 	onPath := strings.Fields(list)
-	out, err := exec.Command("go", "list", "-deps", "trireme/cmd/trireme").Output()
+	out, err := exec.Command("go", "list", "-deps", "trireme/internal/node").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
+	want := []string{daemon}
 	for _, p := range strings.Fields(string(out)) {
-		name, ours := strings.CutPrefix(p, "trireme/")
-		if ours && slices.Contains(onPath, name) == slices.Contains(besideCommitPath, strings.TrimPrefix(name, "internal/")) {
-			t.Errorf("%s: is it on the commit path? Either scripts/commit-path.sh lists it, or besideCommitPath says why not", name)
+		if name, ours := strings.CutPrefix(p, "trireme/"); ours {
+			want = append(want, name)
 		}
+	}
+	slices.Sort(want)
+	slices.Sort(onPath)
+	if !slices.Equal(onPath, want) {
+		t.Errorf("scripts/commit-path.sh lists %q, and a daemon is made of %q", onPath, want)
+	}
+	if b, err := os.ReadFile(filepath.Join(root, daemon)); err != nil || !strings.Contains(string(b), "node.Run(") {
+		t.Errorf("%s does not start the daemon any more (%v)", daemon, err)
 	}
 
 	tree := t.TempDir()
 	for _, p := range onPath {
-		write(t, filepath.Join(tree, p, "x.go"), "package x\n")
+		if p != daemon {
+			p = filepath.Join(p, "x.go")
+		}
+		write(t, filepath.Join(tree, p), "package x\n")
 	}
 	write(t, filepath.Join(tree, "go.mod"), "go 1.26\n")
 	write(t, filepath.Join(tree, "scripts", "commit-path.sh"), string(script))
@@ -48,11 +57,11 @@ func TestCommitPath(t *testing.T) {
 		return string(out)
 	}
 	before := digest()
-	write(t, filepath.Join(tree, onPath[0], "x_test.go"), "package x\n")
+	write(t, filepath.Join(tree, "internal", "node", "x_test.go"), "package x\n")
 	if digest() != before {
 		t.Error("a test changes the commit path")
 	}
-	write(t, filepath.Join(tree, onPath[0], "x.go"), "package x // changed\n")
+	write(t, filepath.Join(tree, "internal", "node", "x.go"), "package x // changed\n")
 	if digest() == before {
 		t.Error("a changed source does not change the commit path")
 	}
