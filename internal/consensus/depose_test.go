@@ -12,7 +12,7 @@ func TestDepose(t *testing.T) {
 	term := a.Status().Term
 	c.Depose(1, term, true)
 	eventually(t, "it has forgotten the leader", func() bool { return c.Status().Leader == 0 })
-	if _, _, err := a.Propose(within(t, time.Second), []byte("x")); err != nil {
+	if _, _, err := a.Propose(within(t, 20*time.Second), []byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it follows again", func() bool { s := c.Status(); return s.Leader == 1 && s.Term == term && s.Commit == a.Status().Commit })

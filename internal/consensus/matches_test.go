@@ -44,11 +44,11 @@ func TestMatchesAreToldBeforeCommits(t *testing.T) {
 	})
 	put := func() uint64 {
 		t.Helper()
-		index, _, err := a.Propose(within(t, 5*time.Second), []byte("x"))
+		index, _, err := a.Propose(within(t, 20*time.Second), []byte("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := a.WaitApplied(within(t, 5*time.Second), index); err != nil {
+		if err := a.WaitApplied(within(t, 20*time.Second), index); err != nil {
 			t.Fatal(err)
 		}
 		return index

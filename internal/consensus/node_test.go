@@ -30,7 +30,7 @@ func TestProposalsAreDeliveredEverywhereInOrder(t *testing.T) {
 			last := uint64(0)
 			for i := range each {
 				data := fmt.Sprintf("%d-%d", w, i)
-				index, term, err := a.Propose(within(t, 10*time.Second), []byte(data))
+				index, term, err := a.Propose(within(t, 20*time.Second), []byte(data))
 				if err != nil || index <= last {
 					t.Errorf("%s: index %d after %d, %v", data, index, last, err)
 					return
@@ -77,7 +77,7 @@ func TestOnlyFsyncedEntriesAreCounted(t *testing.T) {
 		<-release
 		return nil
 	}, nil)
-	index, _, err := a.Propose(within(t, 10*time.Second), []byte("x"))
+	index, _, err := a.Propose(within(t, 20*time.Second), []byte("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestOnlyFsyncedEntriesAreCounted(t *testing.T) {
 		t.Fatal("heartbeats do not get through beside a slow disk")
 	}
 	free()
-	if err := a.WaitCommitted(within(t, 10*time.Second), index); err != nil {
+	if err := a.WaitCommitted(within(t, 20*time.Second), index); err != nil {
 		t.Fatal(err)
 	}
 	if after, _ := b.store.crash().LastIndex(); after < index {
@@ -128,7 +128,7 @@ func TestAppendsShareASync(t *testing.T) {
 		return nil
 	}, nil)
 	<-gate // the next sync hangs
-	if _, _, err := r.Propose(within(t, time.Second), []byte("first")); err != nil {
+	if _, _, err := r.Propose(within(t, 20*time.Second), []byte("first")); err != nil {
 		t.Fatal(err)
 	}
 	<-first
@@ -136,12 +136,12 @@ func TestAppendsShareASync(t *testing.T) {
 	var index uint64
 	for i := range 100 {
 		var err error
-		if index, _, err = r.Propose(within(t, time.Second), fmt.Appendf(nil, "%d", i)); err != nil {
+		if index, _, err = r.Propose(within(t, 20*time.Second), fmt.Appendf(nil, "%d", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	open()
-	if err := r.WaitCommitted(within(t, 5*time.Second), index); err != nil {
+	if err := r.WaitCommitted(within(t, 20*time.Second), index); err != nil {
 		t.Fatal(err)
 	}
 	if n := r.store.syncs - before; n > 3 {
@@ -170,7 +170,7 @@ func TestProposeBlocksWhileTooMuchIsInFlight(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, _, err := a.Propose(within(t, 10*time.Second), data)
+		_, _, err := a.Propose(within(t, 20*time.Second), data)
 		done <- err
 	}()
 	g.isolate()
@@ -178,11 +178,11 @@ func TestProposeBlocksWhileTooMuchIsInFlight(t *testing.T) {
 		t.Fatalf("still blocked with a quorum back: %v", err)
 	}
 	// A proposal larger than the limit passes alone.
-	index, _, err := a.Propose(within(t, 10*time.Second), make([]byte, 5000))
+	index, _, err := a.Propose(within(t, 20*time.Second), make([]byte, 5000))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.WaitCommitted(within(t, 10*time.Second), index); err != nil {
+	if err := a.WaitCommitted(within(t, 20*time.Second), index); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "nothing in flight", func() bool { return a.quota.inUse() == 0 })
@@ -193,10 +193,10 @@ func TestLostLeadershipFreesProposals(t *testing.T) {
 	a, _, _ := g.trio(func(c *Config) { c.MaxUncommittedBytes = 500 })
 	eventually(t, "nothing in flight", func() bool { return a.quota.inUse() == 0 })
 	g.isolate(1)
-	if _, _, err := a.Propose(within(t, time.Second), make([]byte, 400)); err != nil {
+	if _, _, err := a.Propose(within(t, 20*time.Second), make([]byte, 400)); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := a.Propose(within(t, 10*time.Second), make([]byte, 400)) // blocked, then woken by the step-down
+	_, _, err := a.Propose(within(t, 20*time.Second), make([]byte, 400)) // blocked, then woken by the step-down
 	if !errors.Is(err, ErrNotLeader) {
 		t.Fatalf("got %v", err)
 	}
@@ -213,7 +213,7 @@ func TestFailedSyncIsFinal(t *testing.T) {
 	a, b, _ := g.trio(nil)
 	broken := errors.New("disk is gone")
 	b.store.setHooks(func() error { return broken }, nil)
-	if _, _, err := a.Propose(within(t, time.Second), []byte("x")); err != nil {
+	if _, _, err := a.Propose(within(t, 20*time.Second), []byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	<-b.Done()
@@ -227,13 +227,13 @@ func TestFailedSyncIsFinal(t *testing.T) {
 	if err := b.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), To: new(uint64(2)), From: new(uint64(1)), Term: new(uint64(99))}); !errors.Is(err, ErrStopped) {
 		t.Fatalf("Step: %v", err)
 	}
-	if _, err := b.ReadIndex(within(t, time.Second)); !errors.Is(err, ErrStopped) {
+	if _, err := b.ReadIndex(within(t, 20*time.Second)); !errors.Is(err, ErrStopped) {
 		t.Fatalf("ReadIndex: %v", err)
 	}
-	if err := b.Answers(within(t, time.Second)); !errors.Is(err, ErrStopped) {
+	if err := b.Answers(within(t, 20*time.Second)); !errors.Is(err, ErrStopped) {
 		t.Fatalf("Answers: %v", err)
 	}
-	if err := a.Answers(within(t, 10*time.Second)); err != nil {
+	if err := a.Answers(within(t, 20*time.Second)); err != nil {
 		t.Fatalf("one that works: %v", err)
 	}
 	b.Stop()
@@ -264,11 +264,11 @@ func TestPanicIsFatal(t *testing.T) {
 func TestReadIndexOnEveryMember(t *testing.T) {
 	g := newGroup(t)
 	a, b, c := g.trio(nil)
-	index, _, err := a.Propose(within(t, time.Second), []byte("x"))
+	index, _, err := a.Propose(within(t, 20*time.Second), []byte("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.WaitCommitted(within(t, 5*time.Second), index); err != nil {
+	if err := a.WaitCommitted(within(t, 20*time.Second), index); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
@@ -277,7 +277,7 @@ func TestReadIndexOnEveryMember(t *testing.T) {
 			wg.Add(1)
 			go func() {
 				defer wg.Done()
-				got, err := r.ReadIndex(within(t, 10*time.Second))
+				got, err := r.ReadIndex(within(t, 20*time.Second))
 				if err != nil || got < index {
 					t.Errorf("member %d: read index %d after a commit at %d, %v", r.id, got, index, err)
 				}
@@ -313,7 +313,7 @@ func TestSlowReadsDoNotStarveTheLease(t *testing.T) {
 	})
 	g.isolate(c.id)
 	for range entries {
-		if _, _, err := a.Propose(within(t, 10*time.Second), make([]byte, 1<<10)); err != nil {
+		if _, _, err := a.Propose(within(t, 20*time.Second), make([]byte, 1<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -340,7 +340,7 @@ func TestSlowReadsDoNotStarveTheLease(t *testing.T) {
 func TestTransferLeadership(t *testing.T) {
 	g := newGroup(t)
 	a, b, _ := g.trio(nil)
-	if err := a.TransferLeadership(within(t, 10*time.Second), 2); err != nil {
+	if err := a.TransferLeadership(within(t, 20*time.Second), 2); err != nil {
 		t.Fatal(err)
 	}
 	if s := b.Status(); s.Role != Leader {
@@ -349,7 +349,7 @@ func TestTransferLeadership(t *testing.T) {
 	if a.LeaseUntil() != 0 {
 		t.Fatal("a lease outlives the transfer")
 	}
-	if err := a.TransferLeadership(within(t, time.Second), 3); !errors.Is(err, ErrNotLeader) {
+	if err := a.TransferLeadership(within(t, 20*time.Second), 3); !errors.Is(err, ErrNotLeader) {
 		t.Fatalf("got %v", err)
 	}
 	// S7: every step-down is seen, in order.
@@ -384,7 +384,7 @@ func TestDeadLeaderIsReplacedAtOnce(t *testing.T) {
 	if d := time.Since(start); d > 2*time.Second {
 		t.Fatalf("took %v", d)
 	}
-	if _, _, err := b.Propose(within(t, 5*time.Second), []byte("x")); err != nil {
+	if _, _, err := b.Propose(within(t, 20*time.Second), []byte("x")); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -395,7 +395,7 @@ func TestMembershipGrowsAndSurvivesARestart(t *testing.T) {
 	g.elect(a)
 	b := g.add(2, newMemStore(), nil)
 	change := func(typ raftpb.ConfChangeType, id uint64) error {
-		return a.ProposeConfChange(within(t, 10*time.Second), &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{{Type: typ.Enum(), NodeId: new(id)}}})
+		return a.ProposeConfChange(within(t, 20*time.Second), &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{{Type: typ.Enum(), NodeId: new(id)}}})
 	}
 	if err := change(raftpb.ConfChangeAddLearnerNode, 2); err != nil {
 		t.Fatal(err)
@@ -415,11 +415,11 @@ func TestMembershipGrowsAndSurvivesARestart(t *testing.T) {
 	if got := b.data(); len(got) != 0 {
 		t.Fatalf("delivered again: %q", got)
 	}
-	index, _, err := a.Propose(within(t, 10*time.Second), []byte("x"))
+	index, _, err := a.Propose(within(t, 20*time.Second), []byte("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.WaitApplied(within(t, 10*time.Second), index); err != nil {
+	if err := b.WaitApplied(within(t, 20*time.Second), index); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -555,7 +555,7 @@ func TestCampaignBesideALeader(t *testing.T) {
 	}
 	before := asked()
 	c.Campaign()
-	if _, err := c.ReadIndex(within(t, 10*time.Second)); err != nil { // behind it
+	if _, err := c.ReadIndex(within(t, 20*time.Second)); err != nil { // behind it
 		t.Fatal(err)
 	}
 	if n := asked(); n != before {

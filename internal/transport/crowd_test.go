@@ -80,7 +80,7 @@ func TestComplaintsAreFew(t *testing.T) {
 		if _, err := conn.Write([]byte{0, 0, 0, 0, 99}); err != nil {
 			t.Fatal(err)
 		}
-		ended(t, conn, 5*time.Second)
+		ended(t, conn)
 	}
 	few("peer violates the protocol")
 	var many complaints
@@ -108,7 +108,7 @@ func TestMessagesThatMayNotTravel(t *testing.T) {
 			if _, err := conn.Write(append(frame, body...)); err != nil {
 				t.Fatal(err)
 			}
-			ended(t, conn, 5*time.Second)
+			ended(t, conn)
 		}
 	}
 	if got := n.received(); len(got) != 0 {
@@ -139,7 +139,7 @@ func TestPeerThatNeverReads(t *testing.T) {
 	other := startNode(t, 3, nil)
 	other.onRequest = n.onRequest
 	connect(n, other)
-	if b, err := other.Request(within(t, 10*time.Second), 1, 1, nil); err != nil || len(b) != 1<<20 {
+	if b, err := other.Request(within(t, 20*time.Second), 1, 1, nil); err != nil || len(b) != 1<<20 {
 		t.Fatalf("%d bytes, %v", len(b), err)
 	}
 	select {

@@ -123,25 +123,25 @@ func TestRequests(t *testing.T) {
 		<-hang
 		return nil, nil
 	}
-	if _, err := a.Request(within(t, time.Second), 2, 1, nil); !errors.Is(err, ErrUnknownPeer) {
+	if _, err := a.Request(within(t, 20*time.Second), 2, 1, nil); !errors.Is(err, ErrUnknownPeer) {
 		t.Fatal(err)
 	}
 	connect(a, b)
 	big := bytes.Repeat([]byte("x"), MaxRequestBytes-10)
-	if got, err := a.Request(within(t, 10*time.Second), 2, 1, big); err != nil || len(got) != len(big)+2 {
+	if got, err := a.Request(within(t, 20*time.Second), 2, 1, big); err != nil || len(got) != len(big)+2 {
 		t.Fatal(len(got), err)
 	}
 	var remote *RemoteError
-	if _, err := a.Request(within(t, 10*time.Second), 2, 2, nil); !errors.As(err, &remote) || remote.Text != "it cannot be done" {
+	if _, err := a.Request(within(t, 20*time.Second), 2, 2, nil); !errors.As(err, &remote) || remote.Text != "it cannot be done" {
 		t.Fatal(err)
 	}
 	if _, err := a.Request(within(t, 30*time.Millisecond), 2, 3, nil); !errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &remote) {
 		t.Fatal(err)
 	}
-	if _, err := a.Request(within(t, 10*time.Second), 2, 4, nil); !errors.Is(err, ErrTooLarge) {
+	if _, err := a.Request(within(t, 20*time.Second), 2, 4, nil); !errors.Is(err, ErrTooLarge) {
 		t.Fatal(err)
 	}
-	if _, err := a.Request(within(t, time.Second), 2, 1, make([]byte, MaxRequestBytes+1)); !errors.Is(err, ErrTooLarge) {
+	if _, err := a.Request(within(t, 20*time.Second), 2, 1, make([]byte, MaxRequestBytes+1)); !errors.Is(err, ErrTooLarge) {
 		t.Fatal(err)
 	}
 	// Too many at once are refused, not queued without end; the rest end with the connection.
