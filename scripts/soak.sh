@@ -2,6 +2,7 @@
 # Everything that is to find a lost transaction, a leak or a crash, for HOURS in all (such as 6, or 0.5), and a summary:
 #
 #   scripts/soak.sh HOURS [PART…]          parts: leaks campaign sim tests fuzz mutants; none: all of them
+#   SOAK_WRITE=1 scripts/soak.sh …         leaks writes docs/safety/leaks.md too
 #
 # Each part has a share of the time, ends by itself, and writes to a file of its own. Tests, seeds and targets are begun as long as its share
 # lasts, and what has been begun may end: what does not, long after it should have, is stuck, and has failed. Status 1: a promise was broken,
@@ -49,7 +50,7 @@ tests_of() { go test -list '^Test' "$1" | grep '^Test' | sed "s,^,$1 ,"; }
 
 run_leaks() { # a round takes some ten seconds
 	local rounds=$(($(left) / 15))
-	TRIREME_ROUNDS=$((rounds < 12 ? 12 : rounds)) go_test $(($(left) * 2 + 900)) ./test/robustness '^TestNoLeaks$' -v
+	TRIREME_LEAKS_PAGE=${SOAK_WRITE:+$PWD/docs/safety/leaks.md} TRIREME_ROUNDS=$((rounds < 12 ? 12 : rounds)) go_test $(($(left) * 2 + 900)) ./test/robustness '^TestNoLeaks$' -v
 }
 
 run_campaign() { # it ends by itself, after the fault under way and the checks

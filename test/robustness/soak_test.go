@@ -42,17 +42,26 @@ var mayGrow = usage{goroutines: 8, descriptors: 8, threads: 6, heapTarget: 24 <<
 
 // leaks compares the least of the first half of samples with the least of the second.
 func leaks(samples []usage) (found []string) {
-	half := len(samples) / 2
+	early, late := halves(samples)
 	for what, room := range mayGrow {
-		least := func(part []usage) float64 {
-			return slices.MinFunc(part, func(a, b usage) int { return int(a[what] - b[what]) })[what]
-		}
-		if early, late := least(samples[:half]), least(samples[half:]); late > early+room {
-			found = append(found, fmt.Sprintf("%s: at least %.0f early, at least %.0f late", what, early, late))
+		if late[what] > early[what]+room {
+			found = append(found, fmt.Sprintf("%s: at least %.0f early, at least %.0f late", what, early[what], late[what]))
 		}
 	}
 	slices.Sort(found)
 	return found
+}
+
+// halves are the least of the first half of samples and of the second.
+func halves(samples []usage) (early, late usage) {
+	early, late = usage{}, usage{}
+	for what := range mayGrow {
+		least := func(part []usage) float64 {
+			return slices.MinFunc(part, func(a, b usage) int { return int(a[what] - b[what]) })[what]
+		}
+		early[what], late[what] = least(samples[:len(samples)/2]), least(samples[len(samples)/2:])
+	}
+	return early, late
 }
 
 // The judge of leaks sees each of them, and takes noise for none.
@@ -90,6 +99,7 @@ func TestNoLeaks(t *testing.T) {
 		c = share(t)
 	}
 	w := c.load(verify.Config{Writers: 2, PayloadBytes: 4096})
+	began := time.Now()
 	n := rounds(t, 6, 200)
 	restarted := c.others(c.healthy())[0] // its daemon is killed too, so that links break: it is not sampled
 	samples := map[string][]usage{}
@@ -108,11 +118,33 @@ func TestNoLeaks(t *testing.T) {
 		}
 	}
 	for name, seen := range samples {
-		for _, what := range leaks(seen[len(seen)/4:]) { // the rest is warming up
+		samples[name] = seen[len(seen)/4:] // before it they warm up
+		for _, what := range leaks(samples[name]) {
 			t.Errorf("%s leaks: %s", name, what)
 		}
 	}
-	t.Logf("%d rounds, %d clients; %s", n, clients, c.check(w))
+	done := fmt.Sprintf("%d rounds, %d clients; %s", n, clients, c.check(w))
+	t.Log(done)
+	if page := os.Getenv("TRIREME_LEAKS_PAGE"); page != "" && !t.Failed() {
+		must(t, os.WriteFile(page, []byte(leaksPage(done, time.Since(began), samples)), 0o644))
+	}
+}
+
+// leaksPage is docs/safety/leaks.md.
+func leaksPage(done string, took time.Duration, samples map[string][]usage) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# A long time in short\n\nWritten by `SOAK_WRITE=1 make soak SOAK=leaks` (`TestNoLeaks` of `test/robustness`), nothing here is typed. One round after the other a leader is lost, moves, or "+
+		"a follower's daemon is killed; clients connect and vanish in five ways; members come and go; the log is purged all the time, under load.\n\n"+
+		"On %s, in %.0f minutes: %s.\n\nDaemons that lived through all of it, behind a quarter of the rounds in which they warm up: the least of each in the first half and in the second, "+
+		"and by how much that may grow.\n\n| daemon | of | first half | second half | may grow by |\n|-|-|-:|-:|-:|\n",
+		time.Now().UTC().Format("2006-01-02"), took.Minutes(), done)
+	for _, name := range slices.Sorted(maps.Keys(samples)) {
+		early, late := halves(samples[name])
+		for _, what := range slices.Sorted(maps.Keys(mayGrow)) {
+			fmt.Fprintf(&b, "| %s | `%s` | %.0f | %.0f | %.0f |\n", name, what, early[what], late[what], mayGrow[what])
+		}
+	}
+	return b.String()
 }
 
 // disturb does what a round is for.
