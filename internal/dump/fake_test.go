@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -326,6 +328,35 @@ func TestSourceWaitsForCommitGroup(t *testing.T) {
 	}
 	if len(sizes) > 3 { // groups may come together, and never apart
 		t.Fatalf("payloads of %v transactions", sizes)
+	}
+}
+
+// A closed Source is nobody's any more, however long the context lasts in which it was read: a node makes one each time it leads.
+func TestClosedSourceIsForgotten(t *testing.T) {
+	cfg := fakeMysqld(t, func(nc net.Conn, e *events) {
+		_, _ = nc.Write(packets(opening(e), true, e.trx()...))
+		hang(nc)
+	})
+	ctx, cancel := context.WithCancel(t.Context()) // one that ends behind the test
+	defer cancel()
+	var gone atomic.Bool
+	func() {
+		src := NewSource(cfg)
+		if _, err := src.Attach(limit(t, 10*time.Second), freshStart); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := src.Next(ctx); err != nil {
+			t.Fatal(err)
+		}
+		runtime.AddCleanup(src, func(struct{}) { gone.Store(true) }, struct{}{})
+		if err := src.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	for deadline := time.Now().Add(20 * time.Second); !gone.Load(); time.Sleep(10 * time.Millisecond) {
+		if runtime.GC(); time.Now().After(deadline) {
+			t.Fatal("it is still held")
+		}
 	}
 }
 

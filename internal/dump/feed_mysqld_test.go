@@ -140,7 +140,8 @@ func newCluster(t *testing.T, chunkBytes int) *cluster {
 		t.Fatal(err)
 	}
 	c.log.barrier(1, 1, 1, fde)
-	c.rec = &recorder{t: t, src: c.src, done: make(chan error, 1), end: freshStart, discard: true}
+	c.rec = &recorder{t: t, src: c.src, done: make(chan error, 1), end: freshStart}
+	c.rec.discard.Store(true)
 	c.rec.start()
 	t.Cleanup(c.rec.finish)
 	c.rec.mu.Lock()

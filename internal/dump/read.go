@@ -442,14 +442,17 @@ func (s *Source) disconnect() {
 
 // bind makes the end of ctx end a blocked read. The context of consecutive calls is nearly always the same.
 func (s *Source) bind(ctx context.Context) {
-	if s.unbind != nil && s.boundTo == ctx.Done() {
+	if s.boundTo == ctx.Done() {
 		return
 	}
 	s.release()
-	s.mu.Lock()
-	binding := s.binding
-	s.mu.Unlock()
 	s.boundTo = ctx.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	binding := s.binding
 	s.unbind = context.AfterFunc(ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -462,15 +465,23 @@ func (s *Source) bind(ctx context.Context) {
 
 // release undoes bind: the context that ends from now on is none of ours.
 func (s *Source) release() {
-	if s.unbind == nil {
+	if s.boundTo == nil {
 		return
 	}
-	s.unbind()
-	s.unbind = nil
+	s.boundTo = nil
 	s.mu.Lock()
+	s.forget()
 	s.binding++
 	s.mu.Unlock()
 	s.st.deadline = time.Time{} // whatever it was set to, it is set anew
+}
+
+// forget takes this Source out of the context, which would keep it, and its buffer, for as long as it lasts itself. s.mu is held.
+func (s *Source) forget() {
+	if s.unbind != nil {
+		s.unbind()
+		s.unbind = nil
+	}
 }
 
 func lost(err error) error {

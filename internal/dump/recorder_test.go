@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ type recorder struct {
 	mu       sync.Mutex
 	hold     bool // no ACKs
 	payloads []Payload
-	discard  bool // keep no data
+	discard  atomic.Bool // keep no data
 	gtids    gtid.Set
 	count    uint64 // transactions
 	asm      binlog.Assembler
@@ -158,7 +159,7 @@ func (r *recorder) take(p Payload) error {
 	if r.proposed != nil {
 		r.proposed(p)
 	}
-	if r.discard {
+	if r.discard.Load() {
 		p.Data = nil
 	}
 	r.payloads = append(r.payloads, p)

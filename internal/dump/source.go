@@ -82,10 +82,10 @@ type Source struct {
 	fresh       bool // it has brought nothing yet
 	groupWaited bool // the rest of a commit group did not come within groupLimit
 	lostSince   time.Time
-	boundTo     <-chan struct{}
-	unbind      func() bool
+	boundTo     <-chan struct{} // what bind was given last; nil: nothing, or what never ends
 
 	mu       sync.Mutex
+	unbind   func() bool
 	attached bool
 	closed   bool
 	handed   raftlog.Pos  // end of what was handed out
@@ -201,6 +201,7 @@ func (s *Source) Stats() SourceStats {
 func (s *Source) Close() error {
 	s.mu.Lock()
 	s.closed = true
+	s.forget()
 	wire := s.wire
 	s.wire = nil
 	s.mu.Unlock()

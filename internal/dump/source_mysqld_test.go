@@ -213,7 +213,7 @@ func (w *writers) finish(t *testing.T) {
 func TestSourceReconnectsUnderLoad(t *testing.T) {
 	s, src := newLeader(t, SourceConfig{})
 	r := record(t, src, freshStart)
-	r.discard = true
+	r.discard.Store(true)
 	s.exec("CREATE DATABASE d")
 	r.delayAcks(10 * time.Millisecond)
 	w := startWriters(t, s, 16)
@@ -270,7 +270,7 @@ func TestSourceSpareCuresHangingLogin(t *testing.T) {
 func TestSourceLargeTransactions(t *testing.T) {
 	s, src := newLeader(t, SourceConfig{}, "--binlog-row-event-max-size=8192")
 	r := record(t, src, freshStart)
-	r.discard = true
+	r.discard.Store(true)
 	s.exec("CREATE DATABASE d")
 	s.exec("CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
 
@@ -334,7 +334,7 @@ func commit(t *testing.T, tx *sql.Tx) {
 func TestSourcePacketBoundary(t *testing.T) {
 	s, src := newLeader(t, SourceConfig{})
 	r := record(t, src, freshStart)
-	r.discard = true
+	r.discard.Store(true)
 	s.exec("CREATE DATABASE d")
 	s.exec("CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
 	s.exec("INSERT INTO d.t (b) VALUES (REPEAT('b', 16777216))")
