@@ -205,7 +205,7 @@ func (b Build) String() string {
 }
 
 func rivalTable(parts []Part) report.Block {
-	t := report.Table{Columns: []report.Column{{Title: "system"}, {Title: "runs with seeds"}, {Title: "minutes", Number: true}, {Title: "faults", Number: true}, {Title: "acknowledged", Number: true}, {Title: "violations", Number: true}, {Title: "what the checks found"}}}
+	t := report.Table{Columns: []report.Column{{Title: "system"}, {Title: "runs with seeds"}, {Title: "minutes", Number: true}, {Title: "faults", Number: true}, {Title: "acknowledged", Number: true}, {Title: "broken promises", Number: true}, {Title: "what the checks found"}, {Title: "what was broken"}}}
 	for i := 0; i < len(parts); {
 		end := i
 		for end < len(parts) && parts[end].System == parts[i].System {
@@ -219,7 +219,7 @@ func rivalTable(parts []Part) report.Block {
 			}
 		}
 		t.Rows = append(t.Rows, []report.Cell{{Text: title(parts[i].System)}, {Text: strings.Join(seeds, ", ")}, {Text: fmt.Sprintf("%.0f", s.Minutes)}, number(s.Faults), {Text: fmt.Sprint(s.Writes.Acked)},
-			number(len(s.Violations)), {Text: problemList(s.Problems)}})
+			number(len(s.Violations)), {Text: problemList(s.Problems)}, {Text: violationList(s.Violations)}})
 		i = end
 	}
 	return t
@@ -230,6 +230,18 @@ func title(system string) string {
 		return s.Title
 	}
 	return system
+}
+
+// violationList has the beginning of each: servers word some of them at length.
+func violationList(violations []string) string {
+	const most = 300
+	out := make([]string, len(violations))
+	for i, v := range violations {
+		if out[i] = v; len(v) > most {
+			out[i] = strings.ToValidUTF8(v[:most], "") + "…"
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 func problemList(problems map[string]int) string {

@@ -20,7 +20,7 @@ func drawn(t *testing.T, parts []Part, seeds []Seeds, b Build, found string) str
 // TestReport: counts of the present commit path add up, others are shown apart and do not count, rivals neither; a violation is said first.
 func TestReport(t *testing.T) {
 	rival := part("a", 4, func(p *Part) {
-		p.System, p.Violations, p.Problems = "mgr-eventual", []string{"seed 3: lost"}, map[string]int{"acknowledged write lost": 9}
+		p.System, p.Violations, p.Problems = "mgr-eventual", []string{"seed 3: lost" + strings.Repeat(" much", 100)}, map[string]int{"acknowledged write lost": 9}
 	})
 	parts := []Part{part("a", 1500, nil), part("a", 600, func(p *Part) { p.PowerLosses = 299 }), part("b", 7000, func(p *Part) { p.PowerLosses = 400 }), rival}
 	both := Tops{"raft": {"steps": 5}, "mysqld": {"acked": 70, "opens": 3}}
@@ -28,7 +28,7 @@ func TestReport(t *testing.T) {
 		{From: 900, Count: 10, Build: Build{CommitPath: "b"}, Tops: both}, {From: 700, Count: 100, Build: Build{CommitPath: "a"}, Simulated: 1, Tops: Tops{"raft": {"steps": 5}}}}
 	got := drawn(t, parts, seeds, Build{CommitPath: "a"}, "| wrong | by | guard |\n|-|-|-|\n| x | y | z |\n")
 	for _, want := range []string{"2100 faults", "nothing lost", "| leader kills | 2100 | 2000 | reached |", "| power losses | 299 | 300 | 1 missing |", "| partitions | 0 | 500 | 500 missing |",
-		"| seeds of the simulation | 400 | 10000 | 9600 missing |", "400 different seeds", "; 3 hours", "140 acknowledged", "6 promotions", "Runs of other commit paths", "9 × acknowledged write lost", "1 bugs"} {
+		"| seeds of the simulation | 400 | 10000 | 9600 missing |", "400 different seeds", "; 3 hours", "140 acknowledged", "6 promotions", "Runs of other commit paths", "9 × acknowledged write lost", "seed 3: lost much", "…", "1 bugs"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
