@@ -335,7 +335,11 @@ func TestSilentNode(t *testing.T) {
 	if err := c.WriteCommand(comQuery, []byte("SELECT 1")); err != nil {
 		t.Fatal(err)
 	}
-	later := time.AfterFunc(2*confirmEvery, func() { silent.Store(false); r.SetView(View{RW: to.target("2")}) })
+	// Between two questions: a node that speaks again just when the view comes says that its server is not lost.
+	later := time.AfterFunc(2*confirmEvery+confirmEvery/2, func() {
+		r.SetView(View{RW: to.target("2")})
+		silent.Store(false)
+	})
 	defer later.Stop()
 	if got := hear(t, c); got != 1213 {
 		t.Errorf("answer %d", got)
