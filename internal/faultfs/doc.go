@@ -28,7 +28,8 @@
 //
 // With innodb_flush_method = O_DIRECT, its default, it needs NoCache too: it does not fsync the doublewrite files then, so that a disk that
 // has a cache may tear a page and its copy, and InnoDB ends with "Assertion failure: buf0dblwr.cc". With innodb_flush_method = fsync it comes
-// through without NoCache. Nothing else of it has to be set otherwise: O_DIRECT, native AIO, sockets and locks work.
+// through without NoCache. Nothing else of it has to be set otherwise: O_DIRECT, native AIO, sockets and locks work. With NoCache somebody
+// else has to fsync doublewrite files that mysqld has just made (internal/mysqld does), or copies in them are lost with the file's length.
 //
 // Nothing is written back with time: what is not fsynced stays in danger until there is too much of it (64 MiB of one file, 10,000 names).
 //

@@ -1,6 +1,7 @@
 package mysqld
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,10 +12,43 @@ import (
 // doublewriteName of a doublewrite file gives the size of its pages (dblwr_file_open in storage/innobase/buf/buf0dblwr.cc).
 var doublewriteName = regexp.MustCompile(`^#ib_([0-9]+)_[0-9]+\.dblwr$`)
 
-// mendDoublewrite empties doublewrite files that are shorter than one page. InnoDB fills new ones with zeros and does not fsync them, so that is
-// what a power loss may leave of one that was just made; no copy of a page can be in it. InnoDB takes an empty file for a new one, and ends
-// with an assertion on a shorter one than a page, at every start (buf0dblwr.h: n_pages > 0).
+// syncDoublewrite makes the doublewrite files durable as they are: their length, and the blocks behind it. InnoDB fills new and too short
+// ones with zeros and, with O_DIRECT, never fsyncs them. Until the file system has written that down by itself, a power loss can take any
+// copy of a page with the end of its file, and the page is torn for good if its own write was under way: an assertion in buf0dblwr.cc at
+// every start. Once they are durable, later copies go to blocks that the file has, and are on a disk without a cache at once.
+func (c Config) syncDoublewrite() error {
+	return c.eachDoublewrite(func(path string, _ int64) error {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Sync(), f.Close())
+	})
+}
+
+// mendDoublewrite empties doublewrite files that are shorter than one page, as a power loss may leave one that was just made: no copy of a
+// page can be in it. InnoDB takes an empty file for a new one, and ends with an assertion on a shorter one than a page, at every start
+// (buf0dblwr.h: n_pages > 0).
 func (c Config) mendDoublewrite() error {
+	return c.eachDoublewrite(func(path string, page int64) error {
+		st, err := os.Lstat(path)
+		if err != nil {
+			return err
+		}
+		if !st.Mode().IsRegular() || st.Size() == 0 || st.Size() >= page {
+			return nil
+		}
+		if err := os.Truncate(path, 0); err != nil {
+			return err
+		}
+		c.log().Warn("a doublewrite file is shorter than one of its pages, as a power loss leaves one that was just made; it is made anew",
+			"file", path, "bytes", st.Size(), "page", page)
+		return nil
+	})
+}
+
+// eachDoublewrite calls f for each doublewrite file with the size of its pages in bytes.
+func (c Config) eachDoublewrite(f func(path string, page int64) error) error {
 	dirs := []string{c.DataDir()}
 	for name, value := range c.Extra {
 		switch canonical(name) {
@@ -26,39 +60,24 @@ func (c Config) mendDoublewrite() error {
 		}
 	}
 	for _, dir := range dirs {
-		if err := c.mendDoublewriteIn(dir); err != nil {
-			return fmt.Errorf("look for unfinished doublewrite files: %w", err)
-		}
-	}
-	return nil
-}
-
-func (c Config) mendDoublewriteIn(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		m := doublewriteName.FindStringSubmatch(e.Name())
-		if m == nil {
-			continue
-		}
-		page, err := strconv.ParseInt(m[1], 10, 64)
+		entries, err := os.ReadDir(dir)
 		if err != nil {
-			return fmt.Errorf("%s: %w", e.Name(), err)
+			return fmt.Errorf("look for doublewrite files: %w", err)
 		}
-		st, err := e.Info()
-		if err != nil {
-			return err
+		for _, e := range entries {
+			m := doublewriteName.FindStringSubmatch(e.Name())
+			if m == nil {
+				continue
+			}
+			path := filepath.Join(dir, e.Name())
+			page, err := strconv.ParseInt(m[1], 10, 64)
+			if err == nil {
+				err = f(path, page)
+			}
+			if err != nil {
+				return fmt.Errorf("doublewrite file %s: %w", path, err)
+			}
 		}
-		if !st.Mode().IsRegular() || st.Size() == 0 || st.Size() >= page {
-			continue
-		}
-		if err := os.Truncate(filepath.Join(dir, e.Name()), 0); err != nil {
-			return err
-		}
-		c.log().Warn("a doublewrite file is shorter than one of its pages, as a power loss leaves one that was just made; it is made anew",
-			"file", filepath.Join(dir, e.Name()), "bytes", st.Size(), "page", page)
 	}
 	return nil
 }

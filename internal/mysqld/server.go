@@ -159,6 +159,9 @@ func (c Config) awaitLife(ctx context.Context, l *life) error {
 		err = admin.Check(ctx, l.uuid)
 	}
 	if err == nil {
+		err = c.syncDoublewrite() // those that this start has made, or made longer
+	}
+	if err == nil {
 		err = watchSocket(c.Socket(), l.done, &l.asked, l.socketGone)
 	}
 	if err != nil {
@@ -180,7 +183,7 @@ func (c Config) prepare(uuid string) error {
 		}
 	}
 	failpoint.Hit("server.binlog-deleted")
-	if err := c.mendDoublewrite(); err != nil {
+	if err := errors.Join(c.mendDoublewrite(), c.syncDoublewrite()); err != nil {
 		return err
 	}
 	for _, f := range []string{c.Socket(), c.Socket() + ".lock", c.PidFile()} {
