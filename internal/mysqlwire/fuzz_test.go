@@ -108,7 +108,7 @@ func FuzzLogin(f *testing.F) {
 	f.Add(append(bytes.Clone(hello), framed(2, []byte{markMore, cachingFastOK}, ok)...))
 	f.Add(append(bytes.Clone(hello), framed(2, AppendAuthSwitch(nil, AuthSwitch{PluginNative, newNonce()}))...))
 	f.Add(append(bytes.Clone(hello), framed(2, []byte{markMore, cachingFull})...))
-	row := append(framed(1, []byte{1}, appendColumn(nil, "c"), AppendEOF(nil, 2), appendRow(nil, []Value{{Text: "v"}}), AppendEOF(nil, 2)), framed(1, ok)...)
+	row := append(framed(1, []byte{1}, appendColumn(nil, Column{Name: "c"}), AppendEOF(nil, 2), appendRow(nil, []Value{{Text: "v"}}), AppendEOF(nil, 2)), framed(1, ok)...)
 	f.Add(append(append(bytes.Clone(hello), framed(2, ok)...), row...))
 	f.Add(append(append(bytes.Clone(hello), framed(2, ok)...), framed(1, []byte{0xFC, 0, 16})...))
 	f.Add(framed(0, AppendERR(nil, &ServerError{Code: 1040, Message: "Too many connections"})))

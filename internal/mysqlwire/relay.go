@@ -21,6 +21,7 @@ const (
 	CapProtocol41         = capProtocol41
 	CapSSL                = capSSL
 	CapMultiStatements    = 1 << 16
+	CapSessionTrack       = 1 << 23
 	CapDeprecateEOF       = 1 << 24
 	CapOptionalMetadata   = 1 << 25
 	CapZstd               = 1 << 26
@@ -179,23 +180,31 @@ func AppendPacket(b []byte, seq byte, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// AppendRow appends the packets of a result set of one column and one row, with sequence numbers from seq.
+// AppendRow is AppendRows of one column and one row.
 func AppendRow(b []byte, seq byte, column, value string, status uint16, deprecateEOF bool) []byte {
-	packets := [][]byte{{1}, appendColumn(nil, column)}
-	if !deprecateEOF {
-		packets = append(packets, AppendEOF(nil, status))
-	}
-	packets = append(packets, appendLenencString(nil, value))
-	if deprecateEOF {
-		end := AppendOK(nil, OK{Status: status})
-		end[0] = markEOF
-		packets = append(packets, end)
-	} else {
-		packets = append(packets, AppendEOF(nil, status))
-	}
-	for _, p := range packets {
+	return AppendRows(b, seq, []Column{{Name: column}}, [][]Value{{{Text: value}}}, status, deprecateEOF)
+}
+
+// AppendRows appends the packets of a result set with sequence numbers from seq. Each row is shorter than MaxPayload.
+func AppendRows(b []byte, seq byte, columns []Column, rows [][]Value, status uint16, deprecateEOF bool) []byte {
+	add := func(p []byte) {
 		b = AppendPacket(b, seq, p)
 		seq++
 	}
+	add(appendLenenc(nil, uint64(len(columns))))
+	for _, c := range columns {
+		add(appendColumn(nil, c))
+	}
+	end := AppendEOF(nil, status)
+	if !deprecateEOF {
+		add(end)
+	} else {
+		end = AppendOK(nil, OK{Status: status})
+		end[0] = markEOF
+	}
+	for _, row := range rows {
+		add(appendRow(nil, row))
+	}
+	add(end)
 	return b
 }

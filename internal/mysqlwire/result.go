@@ -88,6 +88,15 @@ func AppendERR(b []byte, e *ServerError) []byte {
 	return append(b, e.Message...)
 }
 
+// AppendOKInfo is AppendOK with a text for people. tracked: both sides have CapSessionTrack, by which the text has a length of its own.
+func AppendOKInfo(b []byte, ok OK, info string, tracked bool) []byte {
+	b = AppendOK(b, ok)
+	if tracked {
+		return appendLenencString(b, info)
+	}
+	return append(b, info...)
+}
+
 // AppendEOF encodes an EOF packet.
 func AppendEOF(b []byte, status uint16) []byte {
 	b = append(b, markEOF, 0, 0)
@@ -157,26 +166,55 @@ func appendRow(b []byte, row []Value) []byte {
 	return b
 }
 
-// Column definition of a VARCHAR in utf8mb4, which serves for every answer this package gives.
+// Column of a text result.
+type Column struct {
+	Name string
+	Type ColumnType
+}
+
+// ColumnType is what clients make of a column's text.
+type ColumnType uint8
+
+// Types.
 const (
-	typeVarString   = 0xFD
-	columnFixedLen  = 0x0C
-	columnMaxLength = 1024
+	Text     ColumnType = iota // VARCHAR in utf8mb4
+	Unsigned                   // BIGINT UNSIGNED
+	Double                     // DOUBLE
 )
 
-// appendColumn encodes a column definition 41 that carries only a name.
-func appendColumn(b []byte, name string) []byte {
+// What stands in a column definition, by ColumnType.
+var columnTypes = [...]struct {
+	collation uint16
+	length    uint32
+	code      byte
+	flags     uint16
+	decimals  byte
+}{
+	Text:     {collationUTF8MB4, 1024, 0xFD, 0, 0},
+	Unsigned: {collationBinary, 20, 0x08, 0x20 | 0x80, 0},
+	Double:   {collationBinary, 23, 0x05, 0x80, 31},
+}
+
+const (
+	columnFixedLen  = 0x0C
+	collationBinary = 63
+)
+
+// appendColumn encodes a column definition 41 without a schema or table.
+func appendColumn(b []byte, c Column) []byte {
 	b = appendLenencString(b, "def")
 	for range 3 { // schema, table, original table
 		b = append(b, 0)
 	}
-	b = appendLenencString(b, name)
+	b = appendLenencString(b, c.Name)
 	b = append(b, 0) // original name
+	t := columnTypes[c.Type]
 	b = append(b, columnFixedLen)
-	b = binary.LittleEndian.AppendUint16(b, collationUTF8MB4)
-	b = binary.LittleEndian.AppendUint32(b, columnMaxLength)
-	b = append(b, typeVarString)
-	return append(b, 0, 0, 0, 0, 0) // flags, decimals, filler
+	b = binary.LittleEndian.AppendUint16(b, t.collation)
+	b = binary.LittleEndian.AppendUint32(b, t.length)
+	b = append(b, t.code)
+	b = binary.LittleEndian.AppendUint16(b, t.flags)
+	return append(b, t.decimals, 0, 0)
 }
 
 // unexpected names a payload that fits no expected response.

@@ -148,7 +148,7 @@ func (s *Session) WriteERR(e *ServerError) error { return s.WritePacket(AppendER
 func (s *Session) WriteRow(column string, value Value) error {
 	packets := [][]byte{
 		{1},
-		appendColumn(nil, column),
+		appendColumn(nil, Column{Name: column}),
 		AppendEOF(nil, statusAutocommit),
 		appendRow(nil, []Value{value}),
 		AppendEOF(nil, statusAutocommit),
