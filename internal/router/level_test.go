@@ -176,6 +176,34 @@ func TestAppendRow(t *testing.T) {
 	}
 }
 
+// The router's own packets announce nothing that they do not have, such as changes of the session, whatever the server's last one had.
+func TestOwnStatus(t *testing.T) {
+	_, _, _, c := rawSession(t, Config{})
+	if ok, _ := rawOK(t, c, "TRACK"); ok.Status == mysqlwire.StatusAutocommit {
+		t.Fatal("the server announces nothing")
+	}
+	if ok, _ := rawOK(t, c, "SET @@trireme_consistency = 'EVENTUAL'"); ok.Status != mysqlwire.StatusAutocommit {
+		t.Errorf("status %x", ok.Status)
+	}
+}
+
+// rawOK is the OK packet that answers a statement, as it is.
+func rawOK(t *testing.T, c *mysqlwire.Client, q string) (mysqlwire.OK, []byte) {
+	t.Helper()
+	if err := c.WriteCommand(comQuery, []byte(q)); err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.ReadPacket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok, err := mysqlwire.ParseOK(p)
+	if err != nil {
+		t.Fatalf("%s: %q: %v", q, p, err)
+	}
+	return ok, p
+}
+
 // AFTER holds the answer of what commits until all servers show it, and says so if they do not.
 func TestAfter(t *testing.T) {
 	s := newSplit(t, 1, Config{ConsistencyTimeout: 50 * time.Millisecond})

@@ -219,12 +219,17 @@ func (s *session) routerSet(name, value string) *mysqlwire.ServerError {
 	return nil
 }
 
+// ownStatus is the session's status for a packet of the router's own: of the flags that announce more in it, or behind it, none is true.
+func (s *session) ownStatus() uint16 {
+	return s.state.status & (mysqlwire.StatusInTransaction | mysqlwire.StatusAutocommit | statusNoBackslash)
+}
+
 // answerOK answers a command that no server sees.
 func (s *session) answerOK() error {
 	if err := s.discard(); err != nil {
 		return err
 	}
-	return s.write(mysqlwire.AppendPacket(nil, s.next, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: s.state.status})))
+	return s.write(mysqlwire.AppendPacket(nil, s.next, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: s.ownStatus()})))
 }
 
 // answerValue answers such a command with one row of one column.
@@ -232,5 +237,5 @@ func (s *session) answerValue(column, value string) error {
 	if err := s.discard(); err != nil {
 		return err
 	}
-	return s.write(mysqlwire.AppendRow(nil, s.next, column, value, s.state.status, !s.legacy))
+	return s.write(mysqlwire.AppendRow(nil, s.next, column, value, s.ownStatus(), !s.legacy))
 }

@@ -22,9 +22,10 @@ type wireServer struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex
 	sent []string
-	kill string            // a statement that ends its session
-	hang string            // a statement that is not answered
-	fail map[string]uint16 // statements that end in an error, by its code
+	kill string              // a statement that ends its session
+	hang string              // a statement that is not answered
+	fail map[string]uint16   // statements that end in an error, by its code
+	rows map[string][]string // statements that yield rows of one column
 }
 
 const wirePassword = "wire-Pass-1"
@@ -72,11 +73,18 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 		s.mu.Lock()
 		s.sent = append(s.sent, text)
 		hang, code, kill := s.hang != "" && s.hang == text, s.fail[text], s.kill != "" && s.kill == text
+		rows := s.rows[text]
 		s.mu.Unlock()
 		if kill {
 			return
 		}
 		if hang || silent(command) {
+			continue
+		}
+		if rows != nil && code == 0 {
+			if err := w.result(rows); err != nil {
+				return
+			}
 			continue
 		}
 		if err := w.answer(command, text, code); err != nil {
@@ -113,11 +121,23 @@ func (w *wireConn) text(command byte, argument []byte) string {
 	return string(argument)
 }
 
+// result answers with rows of one column.
+func (w *wireConn) result(lines []string) error {
+	rows := [][]mysqlwire.Value{}
+	for _, line := range lines {
+		rows = append(rows, []mysqlwire.Value{{Text: line}})
+	}
+	_, err := w.NetConn().Write(mysqlwire.AppendRows(nil, w.Sequence(), []mysqlwire.Column{{Name: "c"}}, rows, w.status, false))
+	return err
+}
+
 // answer does what a statement says to the status, as mysqld would: DDL commits, also when it fails.
 func (w *wireConn) answer(command byte, text string, code uint16) error {
 	switch {
 	case strings.HasPrefix(text, "START"):
 		w.status |= mysqlwire.StatusInTransaction
+	case text == "TRACK": // SERVER_SESSION_STATE_CHANGED
+		w.status |= 0x4000
 	case text == "COMMIT" || text == "ROLLBACK" || strings.HasPrefix(text, "CREATE"):
 		w.status &^= mysqlwire.StatusInTransaction
 	case strings.HasPrefix(text, "LOAD"):
