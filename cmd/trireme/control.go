@@ -73,7 +73,7 @@ func (c *switchoverCmd) Run(e *env) error {
 
 func printSwitchover(e *env, res api.SwitchoverResult, wait time.Duration) {
 	if !res.DryRun {
-		fmt.Fprintf(e.out, "%s leads now, in term %d (before: %s); writes were held for %.0f ms\n", res.To, res.Term, res.From, res.WriteGapMS)
+		fmt.Fprintln(e.out, res.Text())
 		if res.OpenCount > 0 {
 			fmt.Fprintf(e.out, "%s rolled back, since still open after %v:\n", count(res.OpenCount, "transaction was", "transactions were"), wait)
 			printTransactions(e, res)

@@ -47,7 +47,7 @@ func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
 	rc := router.Config{RWListen: address(cfg.RWPort), ROListen: address(cfg.ROPort), HoldTimeout: cfg.HoldTimeout.Std(),
 		MaxConns: cfg.MaxConns, Confirm: f.confirm, Logger: log}
 	if cfg.Sessions == config.SessionsCarry {
-		rc.Sessions, rc.Outcomes = true, f
+		rc.Sessions, rc.Outcomes, rc.Cluster = true, f, f
 		if rc.TLS, err = certificate(cfg.TLSCert, cfg.TLSKey); err != nil {
 			return err
 		}

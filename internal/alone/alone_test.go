@@ -48,6 +48,16 @@ func (n *node) Route() (api.RouteView, <-chan struct{}) {
 	return n.view, n.changed
 }
 
+func (n *node) View(context.Context) api.ClusterView {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return api.ClusterView{Cluster: "as " + n.name + " sees it"}
+}
+
+func (n *node) History(context.Context) ([]api.Event, error) {
+	return []api.Event{{Node: n.name}}, nil
+}
+
 func (n *node) Serves(_ context.Context, epoch string) (uint64, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -6,6 +6,8 @@
 // read-write connections are left alone, because a leader that lost its quorum cuts them itself, new ones wait, and read-only ones end, because nobody
 // says any more whose data has been judged.
 //
+// What sessions want to see of the cluster a node is asked for as well. They can change nothing here: this router has no credential.
+//
 // A view may be old all the same, in the network as in a hung process. So no read-write connection rests on one: the leader itself is asked
 // whether it takes writes in the epoch meant (GET /serves), behind the greeting of its mysqld, as a node's own router does.
 package alone

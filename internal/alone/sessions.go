@@ -46,7 +46,7 @@ func (f *follower) Outcome(ctx context.Context, sent router.Sent) router.Outcome
 	}
 	q := api.OutcomeQuery{Node: sent.Node, Epoch: sent.Epoch, Thread: sent.Thread, Index: sent.Index, Sole: sent.Others >= 0, Others: max(0, sent.Others)}
 	for ctx.Err() == nil {
-		for _, client := range f.answering() {
+		for _, client := range f.clients() {
 			o, err := client.Outcome(ctx, q, outcomeWait)
 			switch {
 			case err != nil:
@@ -60,16 +60,4 @@ func (f *follower) Outcome(ctx context.Context, sent router.Sent) router.Outcome
 		wait(ctx, leastPause)
 	}
 	return router.OutcomeUnknown
-}
-
-// answering is the nodes that are heard.
-func (f *follower) answering() (clients []*api.Client) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, s := range f.sources {
-		if !s.heard.at.IsZero() {
-			clients = append(clients, s.client)
-		}
-	}
-	return clients
 }

@@ -12,8 +12,8 @@ import (
 // Audited is a control verb that this node was asked for by somebody who may, and what became of it.
 type Audited struct {
 	Verb    string          // as in its path, without the slash
-	By      string          // "operator", "node" or "join token": what was shown
-	From    string          // where the request came from, host:port; behind "dashboard " if it was made there
+	By      string          // "operator", "node" or "join token": what was shown; behind "mysql ": an account of MySQL, user@host
+	From    string          // where the request came from, host:port; behind "dashboard " or "sql " if it was made there
 	Via     string          // the node that has forwarded it, where its own log says from whom
 	Request json.RawMessage // as it was sent; of join the node's name alone; nil: it is no JSON
 	Error   string          // empty: it was carried out
@@ -24,7 +24,11 @@ const (
 	byOperator  = "operator"
 	byNode      = "node"
 	byJoinToken = "join token"
+	byAccount   = "mysql " // in front of its name
 )
+
+// fromSession stands in front of the address of a client of MySQL's.
+const fromSession = "sql "
 
 // audited is the answer to a control verb.
 type audited struct {
@@ -73,15 +77,21 @@ func joined(body []byte) json.RawMessage {
 // fromPages marks requests of this node's own pages with where they come from.
 type fromPages struct{}
 
-// auditPages records a verb that was asked for on a page.
-func (s *Server) auditPages(ctx context.Context, path string, req any, err error) {
+// fromPage is who asks on a page.
+func fromPage(ctx context.Context) Audited {
+	who := Audited{By: byOperator, From: "dashboard"}
+	if from, ok := ctx.Value(fromPages{}).(string); ok {
+		who.From += " " + from
+	}
+	return who
+}
+
+// auditAction records a verb that did not come by HTTP; rec says who asked.
+func (s *Server) auditAction(rec Audited, path string, req any, err error) {
 	if s.opts.Audit == nil {
 		return
 	}
-	rec := Audited{Verb: strings.TrimPrefix(path, "/"), By: byOperator, From: "dashboard"}
-	if from, ok := ctx.Value(fromPages{}).(string); ok {
-		rec.From += " " + from
-	}
+	rec.Verb = strings.TrimPrefix(path, "/")
 	if err != nil {
 		rec.Error = err.Error()
 	}

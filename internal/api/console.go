@@ -100,6 +100,12 @@ func (c *Console) Switchover(ctx context.Context, req SwitchoverRequest) (Switch
 	return consoleDoes(ctx, c, "/switchover", req, Backend.Switchover)
 }
 
+// SwitchoverBy is Switchover as an account of MySQL has asked for it in a session of a client, host:port. Whether the account may has been asked of
+// mysqld.
+func (c *Console) SwitchoverBy(ctx context.Context, account, client string, req SwitchoverRequest) (SwitchoverResult, error) {
+	return does(ctx, c, Audited{By: byAccount + account, From: fromSession + client}, "/switchover", req, Backend.Switchover)
+}
+
 // Pause switches automatic failover off.
 func (c *Console) Pause(ctx context.Context, req PauseRequest) (PauseResult, error) {
 	return consoleDoes(ctx, c, "/pause", req, Backend.Pause)
@@ -118,10 +124,16 @@ func (c *Console) Remove(ctx context.Context, req MemberRequest) (MemberResult, 
 // consoleDoes carries a verb out as if it had come by HTTP.
 func consoleDoes[Req, Res any](ctx context.Context, c *Console, path string, req Req,
 	do func(Backend, context.Context, Req) (Res, error)) (Res, error) {
+	return does(ctx, c, fromPage(ctx), path, req, do)
+}
+
+// does carries a verb out for somebody who may ask for it, and records it.
+func does[Req, Res any](ctx context.Context, c *Console, who Audited, path string, req Req,
+	do func(Backend, context.Context, Req) (Res, error)) (Res, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	res, err := leaderDoes(ctx, c.s, path, false, req, do)
-	c.s.auditPages(ctx, path, req, err)
+	c.s.auditAction(who, path, req, err)
 	return res, err
 }
 

@@ -276,6 +276,11 @@ type SwitchoverResult struct {
 	ConnectionsCut   int               `json:"connections_cut"` // to the old leader's mysqld
 }
 
+// Text says in a sentence what was done.
+func (r SwitchoverResult) Text() string {
+	return fmt.Sprintf("%s leads now, in term %d (before: %s); writes were held for %.0f ms", r.To, r.Term, r.From, r.WriteGapMS)
+}
+
 // LeaveRequest ends the cluster: its servers become plain ones.
 type LeaveRequest struct {
 	DryRun bool   `json:"dry_run,omitempty"`

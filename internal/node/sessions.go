@@ -57,3 +57,26 @@ func (n sessionOutcomes) Outcome(ctx context.Context, sent router.Sent) router.O
 	}
 	return router.OutcomeUnknown
 }
+
+// sessionCluster is the cluster for sessions of this node's router.
+type sessionCluster struct{ *Node }
+
+// View implements router.Cluster.
+func (n sessionCluster) View(ctx context.Context) (api.ClusterView, error) {
+	if !n.up() {
+		return api.ClusterView{}, n.stops()
+	}
+	return n.Node.View(ctx), nil
+}
+
+// Switchover implements router.Cluster.
+func (n sessionCluster) Switchover(ctx context.Context, to string, by router.Account) (api.SwitchoverResult, error) {
+	if !n.up() {
+		return api.SwitchoverResult{}, n.stops()
+	}
+	return n.api.Console().SwitchoverBy(ctx, by.Name, by.From, api.SwitchoverRequest{To: to})
+}
+
+func (n sessionCluster) stops() error {
+	return api.Errorf(api.KindNoLeader, "%s is stopping", n.id.Name).With("ask another node")
+}

@@ -258,7 +258,7 @@ func (n *Node) routes() {
 func (n *Node) routerConfig() (router.Config, error) {
 	r := n.cfg.Router
 	c := router.Config{RWListen: n.cfg.RWAddr(), ROListen: n.cfg.ROAddr(), HoldTimeout: time.Duration(r.HoldTimeout), MaxConns: r.MaxConns,
-		Confirm: n.confirmRoute, Logger: n.log, Sessions: r.Sessions == config.SessionsCarry, OnQuiet: n.poke, SplitListen: n.cfg.SplitAddr(),
+		Confirm: n.confirmRoute, Cluster: sessionCluster{n}, Logger: n.log, Sessions: r.Sessions == config.SessionsCarry, OnQuiet: n.poke, SplitListen: n.cfg.SplitAddr(),
 		Reads: routerReads{n}, ConsistencyTimeout: r.ConsistencyTimeout.Std(), OwnWritesTimeout: r.OwnWritesTimeout.Std(), MaxLag: r.MaxLag.Std()}
 	var err error
 	if c.Consistency, err = router.ParseLevel(r.Consistency); err != nil {

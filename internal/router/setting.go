@@ -32,15 +32,29 @@ const (
 
 // own answers a statement that is the router's; done is false for all others.
 func (s *session) own(c byte, length int) (done bool, err error) {
-	if c != comQuery || length > longestSetting || s.r1-s.r0 < 4+length {
+	if c != comQuery && c != comStmtPrepare || length > longestSetting || s.r1-s.r0 < 4+length {
 		return false, nil
 	}
-	p := s.buf[s.r0+4 : s.r0+4+length]
-	at, ok := s.attributes(p)
-	if !ok || !mayBeOwn(p[at.length:]) {
+	text := s.buf[s.r0+5 : s.r0+4+length]
+	if c == comQuery {
+		at, ok := s.attributes(s.buf[s.r0+4 : s.r0+4+length])
+		if !ok {
+			return false, nil
+		}
+		text = s.buf[s.r0+4+at.length : s.r0+4+length]
+	}
+	for len(text) > 0 && text[0] <= ' ' {
+		text = text[1:]
+	}
+	if mayBeCluster(text) && s.r.cfg.Cluster != nil {
+		if st, ok := sqlkind.ParseCluster(text); ok {
+			return true, s.cluster(c, st)
+		}
+	}
+	if c != comQuery || !mayBeOwn(text) {
 		return false, nil
 	}
-	v, ok := sqlkind.ParseVariable(p[at.length:])
+	v, ok := sqlkind.ParseVariable(text)
 	if !ok {
 		return false, nil
 	}
@@ -70,11 +84,8 @@ func (s *session) own(c byte, length int) (done bool, err error) {
 	return true, s.answerOK()
 }
 
-// mayBeOwn is quick to say no.
+// mayBeOwn is quick to say no. text does not begin with a blank.
 func mayBeOwn(text []byte) bool {
-	for len(text) > 0 && text[0] <= ' ' {
-		text = text[1:]
-	}
 	if len(text) == 0 {
 		return false
 	}

@@ -71,6 +71,9 @@ type Config struct {
 	// Outcomes finds out what became of a statement whose answer was lost. Without it the client is told that it is not known.
 	Outcomes Outcomes
 
+	// Cluster answers followed sessions' statements about the cluster. Without it they are the server's, which does not know them.
+	Cluster Cluster
+
 	// Reads tells how current servers are. Without it a session that has written reads from the leader.
 	Reads              Reads
 	Consistency        Level         // of sessions that have not set another

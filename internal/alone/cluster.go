@@ -1,0 +1,63 @@
+package alone
+
+import (
+	"context"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/router"
+)
+
+// View implements router.Cluster.
+func (f *follower) View(ctx context.Context) (api.ClusterView, error) {
+	return askOne(ctx, f, (*api.Client).Cluster)
+}
+
+// History implements router.Cluster.
+func (f *follower) History(ctx context.Context) ([]api.Event, error) {
+	return askOne(ctx, f, (*api.Client).History)
+}
+
+// Switchover implements router.Cluster.
+func (f *follower) Switchover(context.Context, string, router.Account) (api.SwitchoverResult, error) {
+	return api.SwitchoverResult{}, api.Errorf(api.KindForbidden, "this router is no node and has no credential, so it cannot move leadership").
+		With("call it in a session of a node's own router, or use `trireme switchover`")
+}
+
+// viewWait is for one node's answer; another one is asked then.
+const viewWait = 2 * time.Second
+
+// askOne asks the node whose view counts, and the others if it does not answer.
+func askOne[V any](ctx context.Context, f *follower, ask func(*api.Client, context.Context) (V, error)) (v V, err error) {
+	err = api.Errorf(api.KindNoLeader, "no node answers")
+	for _, client := range f.clients() {
+		wctx, cancel := context.WithTimeout(ctx, viewWait)
+		v, err = ask(client, wctx)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return v, err
+}
+
+// clients is the nodes that are heard, the one whose view counts first.
+func (f *follower) clients() (clients []*api.Client) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make([]heard, 0, len(f.sources))
+	for _, s := range f.sources {
+		all = append(all, s.heard)
+	}
+	best, found := choose(all, time.Now())
+	for _, s := range f.sources {
+		switch {
+		case s.heard.at.IsZero():
+		case found && s.heard.view.Node == best.Node:
+			clients = append([]*api.Client{s.client}, clients...)
+		default:
+			clients = append(clients, s.client)
+		}
+	}
+	return clients
+}

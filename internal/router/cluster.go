@@ -1,0 +1,296 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/mysqlwire"
+	"trireme/internal/sqlkind"
+)
+
+// Cluster is what sessions see of the cluster and do with it, once their server has said that their account may.
+type Cluster interface {
+	// View is the whole cluster.
+	View(ctx context.Context) (api.ClusterView, error)
+	// History is the latest events, oldest first.
+	History(ctx context.Context) ([]api.Event, error)
+	// Switchover moves leadership to a node, or with an empty name to the best candidate, and returns when that is done. It records who asked.
+	Switchover(ctx context.Context, to string, by Account) (api.SwitchoverResult, error)
+}
+
+// Account is a session's.
+type Account struct {
+	Name string // as CURRENT_USER() has it: user@host
+	From string // host:port of the client
+}
+
+// Limits of what is asked of a Cluster.
+const (
+	showLimit       = 5 * time.Second
+	switchoverLimit = 2 * time.Minute
+)
+
+// Privileges of which an account needs one, and needs it for everything (*.*).
+var (
+	mayShow = []string{"REPLICATION CLIENT", "PROCESS"}
+	mayMove = []string{"REPLICATION_SLAVE_ADMIN", "CONNECTION_ADMIN", "SUPER"}
+)
+
+// codes of mysqld for what is wrong with a statement about the cluster.
+const (
+	codeUnknown       = 1105 // ER_UNKNOWN_ERROR
+	codeInTransaction = 1179 // ER_CANT_DO_THIS_DURING_AN_TRANSACTION
+	codeArguments     = 1210 // ER_WRONG_ARGUMENTS
+	codePrivilege     = 1227 // ER_SPECIFIC_ACCESS_DENIED_ERROR
+	codePrepared      = 1295 // ER_UNSUPPORTED_PS
+	codeFunction      = 3910 // ER_GRP_RPL_UDF_ERROR, of group_replication_set_as_primary()
+)
+
+// mayBeCluster is quick to say no. text does not begin with a blank.
+func mayBeCluster(text []byte) bool {
+	if len(text) < 4 {
+		return false
+	}
+	switch text[0] {
+	case 's', 'S':
+		return text[1]|0x20 == 'h'
+	case 'c', 'C':
+		return text[1]|0x20 == 'a'
+	case '/', '#', '-':
+		return true
+	}
+	return false
+}
+
+// cluster answers a statement about the cluster, command c.
+func (s *session) cluster(c byte, st sqlkind.ClusterStatement) error {
+	if refused := s.cannotAnswer(c, st); refused != nil {
+		return s.answerError(refused)
+	}
+	account, allowed, err := s.authorize(st.Verb)
+	if err != nil || !allowed {
+		return err
+	}
+	if st.Verb == sqlkind.CallSwitchover {
+		return s.switchover(string(st.Node), account)
+	}
+	return s.show(st)
+}
+
+// cannotAnswer says what is wrong with a statement, whoever asks.
+func (s *session) cannotAnswer(c byte, st sqlkind.ClusterStatement) *mysqlwire.ServerError {
+	switch {
+	case c == comStmtPrepare:
+		return &mysqlwire.ServerError{Code: codePrepared, State: "HY000", Message: "Trireme: this statement cannot be prepared; send it as text"}
+	case st.Wrong != "":
+		return &mysqlwire.ServerError{Code: codeParse, State: "42000", Message: "Trireme: " + st.Wrong}
+	case st.Several:
+		return &mysqlwire.ServerError{Code: codeNotSupported, State: "42000", Message: "Trireme: this statement is the router's; send it alone, without another one behind it"}
+	case st.Verb == sqlkind.CallSwitchover && !s.state.boundary():
+		return &mysqlwire.ServerError{Code: codeInTransaction, State: "25000",
+			Message: "Trireme: a switchover would roll this session's open transaction back; COMMIT or ROLLBACK first"}
+	}
+	return nil
+}
+
+// authorize asks this session's server whether its account may do what a statement asks for. If not, without an error, the client was told why.
+func (s *session) authorize(verb sqlkind.ClusterVerb) (account string, allowed bool, err error) {
+	defer func() {
+		if s.split != nil && s.state.following && s.state.boundary() {
+			s.leaveFollower(s.link == nil)
+		}
+	}()
+	if !s.followerJudges(verb) {
+		if found, err := s.find(); !found || err != nil {
+			return "", false, err
+		}
+	}
+	if verb == sqlkind.CallSwitchover && s.port.readOnly {
+		if refused := s.current(Before); refused != nil { // what the leader has revoked counts
+			return "", false, s.answerError(refused)
+		}
+	}
+	account, refused, err := s.rights(verb)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded): // an account statement that waits inside of mysqld has the grants locked
+		return "", false, errors.Join(s.answerError(&mysqlwire.ServerError{Code: mysqlwire.CodeServerShutdown, State: "08S01", Message: fmt.Sprintf(
+			"Trireme: %s did not say within %v what this account may do; connect again", s.link.target.Name, s.r.cfg.HoldTimeout)}), errEnd)
+	case err != nil:
+		return "", false, s.lost(&job{command: comQuery}, nil)
+	case refused != nil:
+		return "", false, s.answerError(refused)
+	}
+	return account, true, nil
+}
+
+// followerJudges turns a splitting session to a follower while nobody leads: what goes on can be seen then too.
+func (s *session) followerJudges(verb sqlkind.ClusterVerb) bool {
+	if s.split == nil || verb == sqlkind.CallSwitchover || !s.state.boundary() || s.r.leader() != nil {
+		return false
+	}
+	s.turn()
+	if s.fit() || s.openFollower() {
+		return true
+	}
+	s.leaveFollower(true)
+	return false
+}
+
+// rights asks the server in use for the account's, with its active roles, and for its name where that is recorded. refused is for the client; an
+// error is the connection's.
+func (s *session) rights(verb sqlkind.ClusterVerb) (account string, refused *mysqlwire.ServerError, err error) {
+	_ = s.link.server.SetDeadline(time.Now().Add(s.r.cfg.HoldTimeout))
+	defer func() { _ = s.link.server.SetDeadline(time.Time{}) }()
+	conn := mysqlwire.NewConn(s.server, mysqlwire.DefaultMaxPacket)
+	needed, held := mayShow, false
+	if verb == sqlkind.CallSwitchover {
+		needed = mayMove
+	}
+	err = s.ask(conn, "SHOW GRANTS", func(line string) { held = held || holds(line, needed) })
+	if err == nil && !held {
+		return "", &mysqlwire.ServerError{Code: codePrivilege, State: "42000", Message: fmt.Sprintf(
+			"Access denied; you need (at least one of) the %s privilege(s) for this operation", strings.Join(needed, ", "))}, nil
+	}
+	if err == nil && verb == sqlkind.CallSwitchover {
+		err = s.ask(conn, "SELECT CURRENT_USER() LIMIT 1", func(name string) { account = name }) // the LIMIT stands above sql_select_limit
+	}
+	refused, err = asRefused(err)
+	return account, refused, err
+}
+
+// ask has the server in use answer a query of the router's own, and calls row with the first value of each row. A *mysqlwire.ServerError is the
+// server's answer.
+func (s *session) ask(conn *mysqlwire.Conn, query string, row func(string)) error {
+	conn.ResetSequence()
+	if err := conn.WritePacket(s.query(query)); err != nil {
+		return err
+	}
+	a, columns := newAnswer(comQuery, !s.legacy), 0
+	for a.state != answerDone {
+		p, err := conn.ReadPacket()
+		if err != nil {
+			return err
+		}
+		if mysqlwire.IsERR(p) {
+			e, err := mysqlwire.ParseERR(p)
+			if err != nil {
+				return err
+			}
+			return e
+		}
+		was := a.state
+		a.packet = len(p)
+		if err := a.step(p[:min(len(p), headBytes)]); err != nil {
+			return err
+		}
+		switch {
+		case a.state == answerLocal:
+			return errAnswer
+		case was == expectFirst && a.state == expectSkipped:
+			columns = a.skip
+		case was == expectRow && a.state == expectRow:
+			values, err := mysqlwire.ParseRow(p, columns)
+			if err != nil || len(values) == 0 {
+				return errors.Join(errAnswer, err)
+			}
+			row(values[0].Text)
+		}
+	}
+	s.state.status = a.status
+	return nil
+}
+
+// holds says whether a line of SHOW GRANTS gives one of the privileges for everything. Names, which anybody may choose, stand between quotes there
+// if they are more than a word: so what ON *.* follows directly, without a quote or a parenthesis in front of it, is mysqld's own.
+func holds(line string, privileges []string) bool {
+	list, found := strings.CutPrefix(line, "GRANT ")
+	if !found {
+		return false
+	}
+	if list, _, found = strings.Cut(list, " ON *.* TO "); !found || strings.ContainsAny(list, "`\"'()") {
+		return false
+	}
+	for p := range strings.SplitSeq(list, ",") {
+		if p = strings.TrimSpace(p); p == "ALL PRIVILEGES" || slices.Contains(privileges, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// show answers with a result set.
+func (s *session) show(st sqlkind.ClusterStatement) error {
+	ctx, cancel := context.WithTimeout(s.r.ctx, showLimit)
+	defer cancel()
+	var t table
+	var err error
+	if st.Verb == sqlkind.ShowHistory {
+		var events []api.Event
+		if events, err = s.r.cfg.Cluster.History(ctx); err == nil {
+			t = historyTable(events, st.Limit)
+		}
+	} else {
+		var v api.ClusterView
+		if v, err = s.r.cfg.Cluster.View(ctx); err == nil && st.Verb == sqlkind.ShowStatus {
+			t = statusTable(v)
+		} else if err == nil {
+			t = membersTable(v)
+		}
+	}
+	if err != nil {
+		return s.answerError(clusterError(err))
+	}
+	if err := s.discard(); err != nil {
+		return err
+	}
+	return s.write(mysqlwire.AppendRows(nil, s.next, t.columns, t.rows, s.ownStatus(), !s.legacy))
+}
+
+// switchover moves leadership, and answers when that is done. This session is no obstacle meanwhile: it has nothing under way. Its server is cut
+// like every other one's, which the next command finds.
+func (s *session) switchover(to, account string) error {
+	s.leave()
+	ctx, cancel := context.WithTimeout(s.r.ctx, switchoverLimit)
+	defer cancel()
+	res, err := s.r.cfg.Cluster.Switchover(ctx, to, Account{Name: account, From: s.tcp.RemoteAddr().String()})
+	if err != nil {
+		return s.answerError(clusterError(err))
+	}
+	info := res.Text()
+	if res.OpenCount > 0 {
+		info += fmt.Sprintf("; open transactions that were rolled back: %d", res.OpenCount)
+	}
+	if err := s.discard(); err != nil {
+		return err
+	}
+	tracked := s.login.response.Capabilities&s.login.greeting.Capabilities&mysqlwire.CapSessionTrack != 0
+	return s.write(mysqlwire.AppendPacket(nil, s.next, mysqlwire.AppendOKInfo(nil, mysqlwire.OK{Status: s.ownStatus()}, info, tracked)))
+}
+
+// clusterError words what a Cluster could not do, as the command line does.
+func clusterError(err error) *mysqlwire.ServerError {
+	e := &mysqlwire.ServerError{Code: codeUnknown, State: "HY000", Message: "Trireme: " + err.Error()}
+	kind := api.KindOf(err)
+	if _, typed := errors.AsType[*api.Error](err); !typed && errors.Is(err, context.DeadlineExceeded) {
+		kind = api.KindTimeout
+	}
+	switch kind {
+	case api.KindInvalid, api.KindNotFound:
+		e.Code = codeArguments
+	case api.KindConflict:
+		e.Code = codeFunction
+	case api.KindNoLeader, api.KindUnreachable:
+		e.Code = erOptionPreventsStatement
+	case api.KindForbidden, api.KindUnauthorized:
+		e.Code, e.State = codeNotSupported, "42000"
+	case api.KindTimeout: // it may still happen
+		e.Code, e.State = mysqlwire.CodeServerUnavailable, "08007"
+	}
+	return e
+}
