@@ -180,11 +180,12 @@ func TestRenderedFileReadsBack(t *testing.T) {
 		n.Router.HoldTimeout = Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "hold"))
 		if rapid.Bool().Draw(t, "options") {
 			n.MySQL.Options = map[string]string{
-				"sql_mode":                 rapid.StringMatching(`[A-Za-z0-9,_" ]{0,10}`).Draw(t, "mode"),
-				"hot.key_buffer_size":      "1M",
-				"innodb_io_capacity":       "2000",
-				"performance_schema":       "OFF",
-				"replica_parallel_workers": "8",
+				"sql_mode":                              rapid.StringMatching(`[A-Za-z0-9,_" ]{0,10}`).Draw(t, "mode"),
+				"hot.key_buffer_size":                   "1M",
+				"innodb_io_capacity":                    "2000",
+				"performance_schema":                    "OFF",
+				"replica_parallel_workers":              "8",
+				"loose_log_bin_trust_function_creators": "ON", // as `trireme leave` writes it, for a later adopt
 			}
 		}
 		n.File = "/data/trireme.toml"

@@ -319,8 +319,8 @@ var ownedOptions = []string{
 	"init_file", "plugin_load", "partial_revokes", "binlog_checksum", "skip_log_bin", "user", "mysqlx", "offline_mode",
 }
 
-// tunableOptions match a prefix above, but only speed hangs on them.
-var tunableOptions = []string{"replica_parallel_workers", "replica_pending_jobs_size_max", "relay_log_space_limit"}
+// tunableOptions match a prefix above, but no safety rule hangs on them.
+var tunableOptions = []string{"replica_parallel_workers", "replica_pending_jobs_size_max", "relay_log_space_limit", "log_bin_trust_function_creators"}
 
 // ownedOption says why a my.cnf option may not be given, "" when it may.
 func ownedOption(name string) string {

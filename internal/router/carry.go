@@ -92,7 +92,7 @@ func (s *session) closedAlone(l *link) bool {
 			return false
 		}
 		if s.r.cfg.Confirm(ctx, l.target) == nil {
-			return true
+			return !l.cut.Load() && s.r.views.Load() == s.seen // a view may have overtaken the answer
 		}
 	}
 	return true
