@@ -306,11 +306,20 @@ func (w *drainWatch) run(ctx context.Context, begin time.Time) error {
 func (w *drainWatch) look(ctx context.Context, begin time.Time) (s drainSample, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if s.rows, err = changedRows(ctx, w.bed, w.host); err != nil {
+	before, err := changedRows(ctx, w.bed, w.host)
+	if err != nil {
 		return s, err
 	}
 	set, err := executedOn(ctx, w.bed, w.host)
+	if err != nil {
+		return s, err
+	}
 	s.left, s.second = int64(w.want.Subtract(set).Count()), time.Since(begin).Seconds()
+	after, err := changedRows(ctx, w.bed, w.host)
+	if err == nil && after < before {
+		err = fmt.Errorf("%s was restarted between two questions", w.host)
+	}
+	s.rows = (before + after) / 2 // a question may take as long as many transactions
 	return s, err
 }
 

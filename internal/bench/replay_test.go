@@ -30,7 +30,7 @@ func TestReplay(t *testing.T) {
 	}
 	v := r.Records[0].Values
 	perTrx := v[valApplyRows] / v[valApplyTPS]
-	if v[valBacklog] != n || v[valWorkers] != 2 || perTrx < 3 || perTrx > 4.5 || v[valDrain] <= 0 || v[valApplyTPS]*v[valDrainAll] < 0.8*n || v[valApplyUS] <= 0 {
+	if v[valBacklog] != n || v[valWorkers] != 2 || perTrx < 3.5 || perTrx > 4.5 || v[valDrain] <= 0 || v[valApplyTPS]*v[valDrainAll] < 0.8*n || v[valApplyUS] <= 0 {
 		t.Errorf("backlog: figures make no sense: %v", v)
 	}
 	v = r.Records[1].Values

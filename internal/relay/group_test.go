@@ -221,26 +221,31 @@ func (g *group) bytesTo(id uint64) int64 {
 	return n.(*atomic.Int64).Load()
 }
 
-// spared waits until the leader feeds a group and sends the learners of these paths next to nothing of it. On a machine without CPU an upstream
-// may be too late with an entry; the leader sends that directly, and tries the way again.
+// spared waits until the leader feeds a group, its direct learners all of it and those of these paths next to nothing. On a machine without CPU
+// an upstream may be too late with an entry; the leader sends that directly, and tries the way again.
 func (g *group) spared(paths map[uint64]uint64) {
 	g.t.Helper()
 	lead := g.members[1].relay.Load()
 	wait(g.t, "a batch that the leader does not send to learners with an upstream", func() bool {
 		lead.SetPaths(paths)
 		before := map[uint64]int64{}
-		for id := range paths {
+		for id := range g.members {
 			before[id] = g.bytesTo(id)
 		}
 		data := g.write(200, 10_000)
 		g.caughtUp()
-		for id := range paths {
-			if to := g.bytesTo(id) - before[id]; to > data/20 {
+		spared := true
+		for id := range g.members {
+			to := g.bytesTo(id) - before[id]
+			switch {
+			case paths[id] == 0 && id != 1 && to < data:
+				g.t.Fatalf("of %d bytes the leader sent %d to %d, who has no other way", data, to, id)
+			case paths[id] != 0 && to > data/20:
 				g.t.Logf("of %d bytes the leader sent %d to %d", data, to, id)
-				return false
+				spared = false
 			}
 		}
-		return true
+		return spared
 	})
 }
 

@@ -2,6 +2,7 @@ package robustness
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/report"
 	"trireme/internal/verify"
 )
 
@@ -41,12 +43,16 @@ const (
 var mayGrow = usage{goroutines: 8, descriptors: 8, threads: 6, heapTarget: 24 << 20, resident: 48 << 20, files: 12, logBytes: 3 << 20}
 
 // soakMayGrow is the same for a log's cache that is full soon, and as many rounds as make a megabyte of each change of leadership be seen.
-var soakMayGrow = usage{heapTarget: 6 << 20, resident: 16 << 20}
+func soakMayGrow() usage {
+	limits := maps.Clone(mayGrow)
+	limits[heapTarget], limits[resident] = 6<<20, 16<<20
+	return limits
+}
 
 // leaks compares the least of the first half of samples with the least of the second.
-func leaks(samples []usage) (found []string) {
+func leaks(samples []usage, limits usage) (found []string) {
 	early, late := halves(samples)
-	for what, room := range mayGrow {
+	for what, room := range limits {
 		if late[what] > early[what]+room {
 			found = append(found, fmt.Sprintf("%s: at least %.0f early, at least %.0f late", what, early[what], late[what]))
 		}
@@ -76,7 +82,7 @@ func TestLeaksAreSeen(t *testing.T) {
 			flat[i][what] = 1000 + 20*room*float64(i%3) // a busy moment is far above the least
 		}
 	}
-	if got := leaks(flat); got != nil {
+	if got := leaks(flat, mayGrow); got != nil {
 		t.Errorf("noise: %v", got)
 	}
 	for what, room := range mayGrow {
@@ -85,7 +91,7 @@ func TestLeaksAreSeen(t *testing.T) {
 			leaking[i] = maps.Clone(flat[i])
 			leaking[i][what] += room * float64(i) / 4
 		}
-		if got := leaks(leaking); len(got) != 1 || !strings.HasPrefix(got[0], what+":") {
+		if got := leaks(leaking, mayGrow); len(got) != 1 || !strings.HasPrefix(got[0], what+":") {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
@@ -96,9 +102,9 @@ func TestLeaksAreSeen(t *testing.T) {
 func TestNoLeaks(t *testing.T) {
 	s := shape{nodes: 3, tune: func(n *config.Node) { n.Raft.LogCache = 4 * config.MiB }}
 	var c *cluster
+	limits := mayGrow
 	if soak() {
-		c = createShape(t, s)
-		maps.Copy(mayGrow, soakMayGrow)
+		c, limits = createShape(t, s), soakMayGrow()
 	} else {
 		c = share(t)
 	}
@@ -123,32 +129,41 @@ func TestNoLeaks(t *testing.T) {
 	}
 	for name, seen := range samples {
 		samples[name] = seen[len(seen)/4:] // before it they warm up
-		for _, what := range leaks(samples[name]) {
+		for _, what := range leaks(samples[name], limits) {
 			t.Errorf("%s leaks: %s", name, what)
 		}
 	}
 	done := fmt.Sprintf("%d rounds, %d clients; %s", n, clients, c.check(w))
 	t.Log(done)
 	if page := os.Getenv("TRIREME_LEAKS_PAGE"); page != "" && !t.Failed() {
-		must(t, os.WriteFile(page, []byte(leaksPage(done, time.Since(began), samples)), 0o644))
+		var b bytes.Buffer
+		must(t, leaksPage(done, time.Since(began), samples, limits).Markdown(&b, ""))
+		must(t, os.WriteFile(page, b.Bytes(), 0o644))
 	}
 }
 
 // leaksPage is docs/safety/leaks.md.
-func leaksPage(done string, took time.Duration, samples map[string][]usage) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "# A long time in short\n\nWritten by `SOAK_WRITE=1 make soak SOAK=leaks` (`TestNoLeaks` of `test/robustness`), nothing here is typed. One round after the other a leader is lost, moves, or "+
-		"a follower's daemon is killed; clients connect and vanish in five ways; members come and go; the log is purged all the time, under load.\n\n"+
-		"On %s, in %.0f minutes: %s.\n\nDaemons that lived through all of it, behind a quarter of the rounds in which they warm up: the least of each in the first half and in the second, "+
-		"and by how much that may grow.\n\n| daemon | of | first half | second half | may grow by |\n|-|-|-:|-:|-:|\n",
-		time.Now().UTC().Format("2006-01-02"), took.Minutes(), done)
+func leaksPage(done string, took time.Duration, samples map[string][]usage, limits usage) report.Document {
+	table := report.Table{Columns: []report.Column{{Title: "daemon"}, {Title: "of"}, {Title: "first half", Number: true}, {Title: "second half", Number: true},
+		{Title: "may grow by", Number: true}}}
 	for _, name := range slices.Sorted(maps.Keys(samples)) {
 		early, late := halves(samples[name])
-		for _, what := range slices.Sorted(maps.Keys(mayGrow)) {
-			fmt.Fprintf(&b, "| %s | `%s` | %.0f | %.0f | %.0f |\n", name, what, early[what], late[what], mayGrow[what])
+		for _, what := range slices.Sorted(maps.Keys(limits)) {
+			row := []report.Cell{{Text: name}, {Text: what}}
+			for _, v := range []float64{early[what], late[what], limits[what]} {
+				row = append(row, report.Cell{Text: fmt.Sprintf("%.0f", v)})
+			}
+			table.Rows = append(table.Rows, row)
 		}
 	}
-	return b.String()
+	return report.Document{Title: "A long time in short", Blocks: []report.Block{
+		report.Text("Written by `SOAK_WRITE=1 make soak SOAK=leaks` (`TestNoLeaks` of `test/robustness`), nothing here is typed. One round after the other a leader is lost, moves, " +
+			"or a follower's daemon is killed; clients connect and vanish in five ways; members come and go; the log is purged all the time, under load."),
+		report.Text(fmt.Sprintf("On %s, in %.0f minutes: %s.", time.Now().UTC().Format("2006-01-02"), took.Minutes(), done)),
+		report.Text("Daemons that lived through all of it, behind a quarter of the rounds in which they warm up: the least of each in the first half and in the second, " +
+			"and by how much that may grow."),
+		table,
+	}}
 }
 
 // disturb does what a round is for.
