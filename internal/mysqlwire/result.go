@@ -190,7 +190,7 @@ var columnTypes = [...]struct {
 	flags     uint16
 	decimals  byte
 }{
-	Text:     {collationUTF8MB4, 1024, 0xFD, 0, 0},
+	Text:     {collationUTF8MB4, 65535, 0xFD, 0, 0},
 	Unsigned: {collationBinary, 20, 0x08, 0x20 | 0x80, 0},
 	Double:   {collationBinary, 23, 0x05, 0x80, 31},
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -42,6 +43,9 @@ var (
 	mayMove = []string{"REPLICATION_SLAVE_ADMIN", "CONNECTION_ADMIN", "SUPER"}
 )
 
+// whoAsks is hexadecimal because the session chooses the character set of answers. The LIMIT stands above sql_select_limit.
+const whoAsks = "SELECT HEX(CURRENT_USER()) LIMIT 1"
+
 // codes of mysqld for what is wrong with a statement about the cluster.
 const (
 	codeUnknown       = 1105 // ER_UNKNOWN_ERROR
@@ -73,14 +77,19 @@ func (s *session) cluster(c byte, st sqlkind.ClusterStatement) error {
 	if refused := s.cannotAnswer(c, st); refused != nil {
 		return s.answerError(refused)
 	}
+	asked := s.r.leader()
 	account, allowed, err := s.authorize(st.Verb)
-	if err != nil || !allowed {
+	switch {
+	case err != nil || !allowed:
 		return err
+	case st.Verb != sqlkind.CallSwitchover:
+		return s.show(st)
 	}
-	if st.Verb == sqlkind.CallSwitchover {
-		return s.switchover(string(st.Node), account)
+	if now := s.r.leader(); asked == nil || now == nil || *asked != *now { // what was asked for was asked of another one
+		return s.answerError(&mysqlwire.ServerError{Code: codeFunction, State: "HY000",
+			Message: "Trireme: leadership has moved since this was asked for, and was not moved again; SHOW TRIREME STATUS says who leads"})
 	}
-	return s.show(st)
+	return s.switchover(string(st.Node), account)
 }
 
 // cannotAnswer says what is wrong with a statement, whoever asks.
@@ -107,6 +116,9 @@ func (s *session) authorize(verb sqlkind.ClusterVerb) (account string, allowed b
 		}
 	}()
 	if !s.followerJudges(verb) {
+		if s.split != nil && !s.state.following && s.state.boundary() && s.catchUp() != nil {
+			s.drop() // and made anew, with all that was set
+		}
 		if found, err := s.find(); !found || err != nil {
 			return "", false, err
 		}
@@ -115,6 +127,9 @@ func (s *session) authorize(verb sqlkind.ClusterVerb) (account string, allowed b
 		if refused := s.current(Before); refused != nil { // what the leader has revoked counts
 			return "", false, s.answerError(refused)
 		}
+	}
+	if s.split != nil {
+		s.split.last = s.state.following
 	}
 	account, refused, err := s.rights(verb)
 	switch {
@@ -158,7 +173,11 @@ func (s *session) rights(verb sqlkind.ClusterVerb) (account string, refused *mys
 			"Access denied; you need (at least one of) the %s privilege(s) for this operation", strings.Join(needed, ", "))}, nil
 	}
 	if err == nil && verb == sqlkind.CallSwitchover {
-		err = s.ask(conn, "SELECT CURRENT_USER() LIMIT 1", func(name string) { account = name }) // the LIMIT stands above sql_select_limit
+		err = s.ask(conn, whoAsks, func(digits string) {
+			if name, err := hex.DecodeString(digits); err == nil {
+				account = string(name)
+			}
+		})
 	}
 	refused, err = asRefused(err)
 	return account, refused, err
@@ -207,13 +226,14 @@ func (s *session) ask(conn *mysqlwire.Conn, query string, row func(string)) erro
 }
 
 // holds says whether a line of SHOW GRANTS gives one of the privileges for everything. Names, which anybody may choose, stand between quotes there
-// if they are more than a word: so what ON *.* follows directly, without a quote or a parenthesis in front of it, is mysqld's own.
+// if they are more than a word, and quotes are something else, such as "?", if the session has chosen a character set for answers that lacks
+// them: so what ON *.* follows with nothing but letters of privileges in front of it is mysqld's own.
 func holds(line string, privileges []string) bool {
 	list, found := strings.CutPrefix(line, "GRANT ")
 	if !found {
 		return false
 	}
-	if list, _, found = strings.Cut(list, " ON *.* TO "); !found || strings.ContainsAny(list, "`\"'()") {
+	if list, _, found = strings.Cut(list, " ON *.* TO "); !found || strings.ContainsFunc(list, notOfPrivileges) {
 		return false
 	}
 	for p := range strings.SplitSeq(list, ",") {
@@ -222,6 +242,10 @@ func holds(line string, privileges []string) bool {
 		}
 	}
 	return false
+}
+
+func notOfPrivileges(r rune) bool {
+	return (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != ' ' && r != ','
 }
 
 // show answers with a result set.
@@ -244,7 +268,11 @@ func (s *session) show(st sqlkind.ClusterStatement) error {
 		}
 	}
 	if err != nil {
-		return s.answerError(clusterError(err))
+		e := clusterError(err)
+		if e.Code == mysqlwire.CodeServerUnavailable { // nothing is in doubt, and pools throw sessions away for its state
+			e.Code, e.State = codeUnknown, "HY000"
+		}
+		return s.answerError(e)
 	}
 	if err := s.discard(); err != nil {
 		return err

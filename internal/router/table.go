@@ -93,6 +93,11 @@ func statusTable(v api.ClusterView) (t table) {
 
 // membersTable is a row for each node.
 func membersTable(v api.ClusterView) (t table) {
+	if len(v.Members) == 0 { // a result set has columns all the same
+		t = membersTable(api.ClusterView{Members: []api.MemberView{{}}})
+		t.rows = nil
+		return t
+	}
 	for _, m := range v.Members {
 		t.row()
 		t.text("name", m.Name)
@@ -137,7 +142,7 @@ func historyTable(events []api.Event, limit int) (t table) {
 	if limit >= 0 && limit < len(events) {
 		events = events[len(events)-limit:]
 	}
-	if len(events) == 0 { // a result set has columns all the same
+	if len(events) == 0 { // likewise
 		t = historyTable([]api.Event{{}}, -1)
 		t.rows = nil
 		return t
