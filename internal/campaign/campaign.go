@@ -219,6 +219,9 @@ func run(ctx context.Context, o Options, sys lab.System) (v Verdict, err error) 
 		return v, err
 	}
 	v.Repeat = o.Command()
+	if w := o.Build.toNobody(o.State); w != "" {
+		c.say("%s", w)
+	}
 	defer func() {
 		v.Part, v.Kept = c.total, c.kept
 		v.Interrupted = ctx.Err() != nil

@@ -73,6 +73,13 @@ func TestSimulate(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
+	for _, b := range []Build{s.Build, {}} { // whose counts are for nobody hears it before they are made
+		var said strings.Builder
+		s.Say, s.Build = &said, b
+		if _, err := Simulate(ctx, s); err != nil || strings.Contains(said.String(), "not built by `make build`") != (b.CommitPath == "") {
+			t.Errorf("%+v: %q, %v", b, said.String(), err)
+		}
+	}
 	if got, err = Simulate(ctx, s); err != nil || got.Count != 0 {
 		t.Errorf("%d seeds after an interruption: %v", got.Count, err)
 	}

@@ -76,6 +76,9 @@ func (s *Seeds) whole() bool {
 // Simulate runs seeds of internal/sim, and counts them. It returns what was run, and sim.ErrFailed if a promise was broken; an interruption is no error.
 func Simulate(ctx context.Context, s Simulation) (Seeds, error) {
 	total := Seeds{At: time.Now().UTC().Truncate(time.Second), From: s.From, Build: s.Build, Tops: Tops{}}
+	if w := s.Build.toNobody(s.State); w != "" {
+		fmt.Fprintln(s.Say, w)
+	}
 	for total.Count < s.Seeds && ctx.Err() == nil {
 		n := min(chunk, s.Seeds-total.Count)
 		done, err := s.chunk(ctx, s.From+uint64(total.Count), n)
