@@ -10,11 +10,13 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-var chaosSeeds = flag.Int("chaos.seeds", 100, "seeds for TestChaos")
+var (
+	chaosSeeds  = flag.Int("chaos.seeds", 100, "seeds for TestChaos and TestChaosTakeover")
+	chaosTimers = flag.Uint64("chaos.timers", 0, "seed for raft's election timeouts in them; 0: another one in every run")
+)
 
 // chaos runs a group under lost, doubled and reordered messages, partitions, disks that hang and power losses, and
-// checks after every step what Raft promises. Raft draws its election timeouts from a source of its own, so a seed
-// repeats the faults, not the run.
+// checks after every step what Raft promises. A seed repeats the faults, and with -chaos.timers the run.
 type chaos struct {
 	*env
 	rnd       *rand.Rand
@@ -25,14 +27,28 @@ type chaos struct {
 	accepted  int
 }
 
+// newChaos is a chaos without members; stream tells the tests apart.
+func newChaos(t testing.TB, seed, stream uint64) *chaos {
+	c := &chaos{env: newEnv(t), rnd: rand.New(rand.NewPCG(seed, stream)), committed: map[uint64]*raftpb.Entry{},
+		leaders: map[uint64]uint64{}, applied: map[uint64]uint64{}}
+	timers := *chaosTimers
+	if timers == 0 {
+		timers = 1 + rand.Uint64N(1<<32)
+	}
+	c.timers = rand.New(rand.NewPCG(timers, seed))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("-chaos.timers=%d repeats it", timers)
+		}
+	})
+	return c
+}
+
 func TestChaos(t *testing.T) {
 	seeds, accepted := 0, 0
 	for seed := range *chaosSeeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			c := &chaos{
-				env: newEnv(t), rnd: rand.New(rand.NewPCG(uint64(seed), 1)), committed: map[uint64]*raftpb.Entry{},
-				leaders: map[uint64]uint64{}, applied: map[uint64]uint64{},
-			}
+			c := newChaos(t, uint64(seed), 1)
 			c.run(seed)
 			seeds, accepted = seeds+1, accepted+c.accepted
 		})
@@ -61,6 +77,10 @@ func (c *chaos) run(seed int) {
 	c.peace()
 }
 
+// peaceTicks is how long agreement may take once all faults have ended. Of 70,000 runs behind a takeover all but 4 took 17 ticks at most,
+// those 20, 31, 33 and 37: the last resort are raft's own election timeouts, up to 39.
+const peaceTicks = 200
+
 // peace ends all faults: the group must come to agree again.
 func (c *chaos) peace() {
 	clear(c.cut)
@@ -71,18 +91,51 @@ func (c *chaos) peace() {
 			c.restart(m)
 		}
 	}
-	c.tick(c.ids(), 200)
+	c.tick(c.ids(), peaceTicks)
 	c.check()
-	for range 1800 { // two voters split a vote in one round of ten, and a round takes up to 20; behind a hundred rounds they never agree
-		if c.agreed() == nil {
-			return
-		}
-		c.tick(c.ids(), 1)
+	if c.agreed() != nil && c.deadEnd() {
+		c.t.Log("nobody can be elected any more: taking over a second time")
+		c.takeOver(c.ids(), true)
+		c.tick(c.ids(), peaceTicks)
 		c.check()
 	}
 	if err := c.agreed(); err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+// deadEnd tells whether no member can ever be elected, although all are well, because the one with the newest log does not know its
+// membership. Raft (go.etcd.io/raft) puts a membership in force when it applies it, not when it gets it
+// (https://github.com/etcd-io/etcd/issues/12359). So a takeover can end there: the member whose log counted leads, and sends its
+// entries and a first one of its new term to the other; that one writes them, and loses power before it has applied them; the leader
+// loses power before it has written its own. Now the other one refuses its vote to the shorter log, and asks the lost majority for theirs.
+// Seen once in about 100,000 runs. The way out is the operator's: to take over again, with the other's log.
+func (c *chaos) deadEnd() bool {
+	newest := c.newest(c.ids())
+	changes := false // that it has and has not applied
+	for _, e := range newest.store.all() {
+		changes = changes || e.GetIndex() > newest.pub.applied.Load() && e.GetType() != raftpb.EntryNormal
+	}
+	for _, m := range c.members {
+		if m.core.stateNow().Role == Leader || Quorum(confStateOf(m.core.rn.Status()), func(id uint64) bool {
+			voter := c.members[id]
+			return voter != nil && upToDate(m.store, voter.store)
+		}) {
+			return false
+		}
+	}
+	return changes
+}
+
+// newest is the member of some whose log is the most up to date.
+func (c *chaos) newest(ids []uint64) *member {
+	newest := c.members[ids[0]]
+	for _, id := range ids[1:] {
+		if m := c.members[id]; upToDate(m.store, newest.store) {
+			newest = m
+		}
+	}
+	return newest
 }
 
 // agreed says who has not applied everything that was ever seen as committed.
@@ -104,7 +157,7 @@ func (c *chaos) step() {
 		c.now += int64(m.cfg.TickInterval)
 		for _, id := range ids {
 			if x := c.members[id]; !x.down && c.rnd.IntN(10) > 0 {
-				x.core.tick()
+				x.tick()
 			}
 		}
 	case n < 600:

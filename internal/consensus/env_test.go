@@ -3,6 +3,7 @@ package consensus
 import (
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sort"
 	"strings"
 	"testing"
@@ -21,7 +22,8 @@ type env struct {
 	cut     map[uint64]bool
 	now     int64
 	out     strings.Builder
-	loud    bool // heartbeats are shown too
+	loud    bool       // heartbeats are shown too
+	timers  *rand.Rand // raft's election timeouts; nil: its own, which nothing repeats
 }
 
 type member struct {
@@ -41,6 +43,9 @@ type member struct {
 	props     []*proposal
 	reads     []*readRequest
 	transfers []*transfer
+	timeout   int // raft's, while e.timers draws it
+	drawn     raft.SoftState
+	drawnTerm uint64
 }
 
 func newEnv(t testing.TB) *env {
@@ -87,6 +92,19 @@ func (e *env) start(id uint64, store *memStore, peers []raft.Peer) error {
 	m.applier.change = func(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) { return m.core.applyConfChange(cc), nil }
 	e.members[id] = m
 	return nil
+}
+
+// tick lets one tick interval pass for m alone. Raft draws an election timeout with every new term or role, or about that often.
+func (m *member) tick() {
+	if m.e.timers != nil {
+		bs := m.core.rn.BasicStatus()
+		if m.timeout == 0 || bs.SoftState != m.drawn || bs.GetTerm() != m.drawnTerm {
+			least := 2 * m.cfg.ElectionTicks // as raft is configured in newCore
+			m.timeout, m.drawn, m.drawnTerm = least+m.e.timers.IntN(least), bs.SoftState, bs.GetTerm()
+		}
+		*raftTimer(m.core.rn) = m.timeout
+	}
+	m.core.tick()
 }
 
 func (m *member) committed(ents []*raftpb.Entry) {
@@ -283,7 +301,7 @@ func (e *env) tick(ids []uint64, n int) {
 		e.now += int64(100 * time.Millisecond)
 		for _, id := range ids {
 			if m := e.members[id]; !m.down {
-				m.core.tick()
+				m.tick()
 			}
 		}
 		e.settle()

@@ -3,7 +3,6 @@ package consensus
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -314,8 +313,7 @@ func TestChaosTakeover(t *testing.T) {
 	certain, kept, lost := 0, 0, 0
 	for seed := range *chaosSeeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			c := &chaos{env: newEnv(t), rnd: rand.New(rand.NewPCG(uint64(seed), 2)), committed: map[uint64]*raftpb.Entry{},
-				leaders: map[uint64]uint64{}, applied: map[uint64]uint64{}}
+			c := newChaos(t, uint64(seed), 2)
 			n := 2 + c.rnd.IntN(4)
 			conf := &raftpb.ConfState{}
 			for id := range uint64(n) {
@@ -359,21 +357,27 @@ func (c *chaos) loseAndTakeOver(conf *raftpb.ConfState) (kept, lost int, certain
 	slices.Sort(alive)
 	live := func(id uint64) bool { return slices.Contains(alive, id) }
 	certain = CommittedWithin(conf, live)
-	var known, term uint64 // to a survivor
-	var source *member
 	for _, id := range c.ids() {
-		m := c.members[id]
-		if !live(id) {
+		if m := c.members[id]; live(id) {
+			m.store = m.store.crash()
+		} else {
 			delete(c.members, id)
-			continue
-		}
-		known = max(known, m.pub.applied.Load()) // beyond that it may know of commits that its disk has not got yet
-		m.store = m.store.crash()
-		term = max(term, m.store.hard.GetTerm())
-		if source == nil || upToDate(m.store, source.store) {
-			source = m
 		}
 	}
+	kept, lost = c.takeOver(alive, certain)
+	return kept, lost, certain
+}
+
+// takeOver makes some members, whose logs are at rest, the beginning of a new cluster. certain says that they must have all that was
+// ever committed.
+func (c *chaos) takeOver(alive []uint64, certain bool) (kept, lost int) {
+	var known, term uint64 // to a survivor
+	for _, id := range alive {
+		m := c.members[id]
+		known = max(known, m.pub.applied.Load()) // beyond that it may know of commits that its disk has not got yet
+		term = max(term, m.store.hard.GetTerm())
+	}
+	source := c.newest(alive)
 	c.net, c.leaders = nil, map[uint64]uint64{}
 	plan, err := PlanTakeover(source.store, 0, term+1, [][]byte{[]byte("settings")}, ForcedConf{Voters: slices.Clone(alive)})
 	if err != nil {
@@ -404,7 +408,67 @@ func (c *chaos) loseAndTakeOver(conf *raftpb.ConfState) (kept, lost int, certain
 	for _, id := range alive {
 		c.restart(c.members[id])
 	}
-	return kept, lost, certain
+	return kept, lost
+}
+
+// TestTakeoverDeadEnd: see deadEnd. Nobody is ever elected again, and a second takeover with the newest log keeps everything.
+func TestTakeoverDeadEnd(t *testing.T) {
+	c := newChaos(t, 0, 3)
+	c.beginDeadEnd()
+	c.tick(c.ids(), 2000)
+	if err := c.agreed(); err == nil || !c.deadEnd() {
+		t.Fatalf("no dead end (%v):\n%s", err, c.out.String())
+	}
+	if _, lost := c.takeOver(c.ids(), true); lost > 0 {
+		t.Fatalf("%d entries lost", lost)
+	}
+	c.tick(c.ids(), 40)
+	c.check()
+	if err := c.agreed(); err != nil {
+		t.Fatalf("%v\n%s", err, c.out.String())
+	}
+}
+
+// beginDeadEnd loses three voters of five and takes over. The leader's disk hangs when it is elected; the other survivor, 2, writes what the
+// leader sends, and both lose power: 2 before it has applied anything, so it does not know that it is one of two.
+func (c *chaos) beginDeadEnd() {
+	all := []uint64{1, 2, 3, 4, 5}
+	for _, id := range all {
+		if err := c.start(id, newMemStore(all...), nil); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.members[1].core.campaign()
+	c.settle()
+	for _, id := range all[2:] {
+		delete(c.members, id)
+	}
+	c.takeOver([]uint64{2, 1}, true) // the one named last counts of two equal logs
+	one, two := c.members[1], c.members[2]
+	end, _ := one.store.LastIndex()
+	for range 100 {
+		c.now += int64(one.cfg.TickInterval)
+		one.tick()
+		two.tick()
+		for range 10 {
+			one.turn()
+			msgs := c.net
+			c.net = nil
+			for _, m := range msgs {
+				c.deliver(m)
+				one.diskHeld = one.diskHeld || one.core.stateNow().Role == Leader
+			}
+			two.turn()
+			if last, _ := two.store.LastIndex(); last > end {
+				c.net = nil
+				one.diskHeld = false
+				c.restart(one)
+				c.restart(two)
+				return
+			}
+		}
+	}
+	c.t.Fatalf("member 2 gets nothing:\n%s", c.out.String())
 }
 
 // upToDate says whether a's log is more up to date than b's, or as much.
