@@ -109,7 +109,7 @@ func (c *chaos) peace() {
 // (https://github.com/etcd-io/etcd/issues/12359). So a takeover can end there: the member whose log counted leads, and sends its
 // entries and a first one of its new term to the other; that one writes them, and loses power before it has applied them; the leader
 // loses power before it has written its own. Now the other one refuses its vote to the shorter log, and asks the lost majority for theirs.
-// Seen once in about 100,000 runs. The way out is the operator's: to take over again, with the other's log.
+// One failure in about 100,000 runs fits it. The way out is the operator's: to take over again, with the other's log.
 func (c *chaos) deadEnd() bool {
 	newest := c.newest(c.ids())
 	changes := false // that it has and has not applied
