@@ -233,30 +233,49 @@ func TestInterrupted(t *testing.T) {
 		{mgrRouterSystem, func(running []string) bool { return strings.Contains(strings.Join(running, " "), "mysqlrouter.conf") }},
 	} {
 		t.Run(c.system.Name, func(t *testing.T) {
-			shape := small(t, l, c.system)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			seen := make(chan error, 1)
-			go func() {
-				seen <- poll(ctx, time.Minute, "the moment", func(context.Context) error {
-					if !c.when(processesOf(t, shape.Dir)) {
-						return errors.New("it has not come")
-					}
-					return nil
-				})
-				cancel()
-			}()
-			r, err := c.system.Start(ctx, l, shape)
-			if err == nil {
-				r.Stop()
-				t.Fatal("it started all the same")
+			for try := 1; !interrupted(t, l, c.system, c.when); try++ {
+				if try == 10 {
+					t.Fatal("it was always up before it could be interrupted")
+				}
 			}
-			if err := <-seen; err != nil {
-				t.Fatal(err)
-			}
-			wantNoProcess(t, shape.Dir)
 		})
 	}
+}
+
+// interrupted starts a system and ends its context at a moment. False: the moment was over, and the system up, before anybody saw it.
+func interrupted(t *testing.T, l *Lab, system System, when func(running []string) bool) bool {
+	t.Helper()
+	shape := small(t, l, system)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	seen := make(chan bool, 1)
+	go func() {
+		defer cancel()
+		for !when(processesOf(t, shape.Dir)) {
+			select {
+			case <-ctx.Done():
+				seen <- false
+				return
+			case <-time.After(time.Millisecond): // a router that was started serves some 50 ms later
+			}
+		}
+		seen <- true
+	}()
+	r, err := system.Start(ctx, l, shape)
+	cancel()
+	if saw := <-seen; err != nil && !saw {
+		t.Fatalf("the moment never came: %v", err)
+	}
+	if err == nil {
+		err = r.Stop()
+		wantNoProcess(t, shape.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return false
+	}
+	wantNoProcess(t, shape.Dir)
+	return true
 }
 
 // processesOf are the command lines of all processes that name the directory.
@@ -274,9 +293,15 @@ func processesOf(t *testing.T, dir string) []string {
 	return out
 }
 
+// wantNoProcess of a system goes on. A mysqld whose daemon was killed is killed by the daemon's guard, a moment later.
 func wantNoProcess(t *testing.T, dir string) {
 	t.Helper()
-	for _, p := range processesOf(t, dir) {
-		t.Errorf("still running: %.200s", p)
+	if err := poll(t.Context(), 10*time.Second, "the end of all processes", func(context.Context) error {
+		if running := processesOf(t, dir); len(running) > 0 {
+			return fmt.Errorf("still running: %.400q", running)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 }
