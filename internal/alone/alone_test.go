@@ -3,6 +3,7 @@ package alone
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -94,6 +95,28 @@ func (n *node) stop(t *testing.T) {
 	if err := n.server.Close(ctx); err != nil {
 		t.Error(err)
 	}
+}
+
+// authority is a new CA, and what its clients trust.
+func authority(t *testing.T) (*pki.CA, *tls.Config) {
+	t.Helper()
+	ca, err := pki.NewCA("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := pki.ClientTLS(ca.CertPEM())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca, trust
+}
+
+// follow has f hear a view at an address now.
+func follow(t *testing.T, f *follower, addr string, view api.RouteView) {
+	t.Helper()
+	client := api.NewClient("https://"+addr, "", f.trust)
+	t.Cleanup(client.Close)
+	f.sources[addr] = &source{client: client, heard: heard{view: view, at: time.Now()}}
 }
 
 // newNode starts one. Its mysqld greets with the node's name and a line end.
@@ -286,14 +309,7 @@ func TestNobodyAnswers(t *testing.T) {
 func TestForeignCluster(t *testing.T) {
 	_, n1, _, members := cluster(t)
 	n1.says(api.RouteView{Term: 1, RW: n1.target("1/1"), Nodes: members}, "1/1")
-	other, err := pki.NewCA("c1", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := pki.ClientTLS(other.CertPEM())
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, client := authority(t)
 	c := api.NewClient("https://"+n1.server.Addr(), "", client)
 	defer c.Close()
 	if err := c.WatchRoute(t.Context(), func(api.RouteView) { t.Error("a view came through") }); err == nil {

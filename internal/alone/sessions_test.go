@@ -7,26 +7,16 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/pki"
 	"trireme/internal/router"
 )
 
 // Questions about lost statements go to whoever answers, and the leader says how far its log has come.
 func TestOutcomes(t *testing.T) {
-	ca, err := pki.NewCA("c", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	trust, err := pki.ClientTLS(ca.CertPEM())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca, trust := authority(t)
 	n1, n2 := newNode(t, ca, "n1", 1), newNode(t, ca, "n2", 2)
 	f := &follower{trust: trust, log: slog.New(slog.DiscardHandler), sources: map[string]*source{}, asking: make(chan struct{}, 1), outcomes: make(chan struct{}, 1)}
 	for _, n := range []*node{n1, n2} {
-		client := api.NewClient("https://"+n.server.Addr(), "", trust)
-		t.Cleanup(client.Close)
-		f.sources[n.server.Addr()] = &source{client: client, heard: heard{view: api.RouteView{Node: n.name}, at: time.Now()}}
+		follow(t, f, n.server.Addr(), api.RouteView{Node: n.name})
 	}
 	n1.epoch = "3/7"
 	target := router.Target{Name: "n1", Epoch: "3/7"}

@@ -43,12 +43,15 @@ func (b Build) tagged() Build {
 	return b
 }
 
+// unmade is said of a program without a commit path, to whoever begins a run with it or draws the report.
+const unmade = "This program was not built by `make build`"
+
 // toNobody is what to know before a run that is recorded in a file of counts; empty if it will count for a commit path.
 func (b Build) toNobody(state string) string {
 	if state == "" || b.CommitPath != "" {
 		return ""
 	}
-	return "This program was not built by `make build`, so it does not know its commit path: what it records in " + state + " will count for none."
+	return unmade + ", so it does not know its commit path: what it records in " + state + " will count for none."
 }
 
 // mutant says whether the program breaks a rule on purpose (internal/mutant).

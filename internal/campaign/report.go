@@ -100,7 +100,7 @@ func standing(current []Part, b Build) report.Block {
 	s := sum(current)
 	switch {
 	case b.CommitPath == "":
-		return report.Text("**This program was not built by `make build`**, so it does not know its commit path, and no run counts as one of it.")
+		return report.Text("**" + unmade + "**, so it does not know its commit path, and no run counts as one of it.")
 	case len(current) == 0:
 		return report.Text(fmt.Sprintf("No campaign has been run on the present commit path (`%s`) yet.", b.CommitPath))
 	case len(s.Violations) > 0:

@@ -263,19 +263,16 @@ func interrupted(t *testing.T, l *Lab, system System, when func(running []string
 	}()
 	r, err := system.Start(ctx, l, shape)
 	cancel()
-	if saw := <-seen; err != nil && !saw {
+	switch saw := <-seen; {
+	case err != nil && !saw:
 		t.Fatalf("the moment never came: %v", err)
-	}
-	if err == nil {
-		err = r.Stop()
-		wantNoProcess(t, shape.Dir)
-		if err != nil {
-			t.Fatal(err)
+	case err == nil:
+		if err := r.Stop(); err != nil {
+			t.Error(err)
 		}
-		return false
 	}
 	wantNoProcess(t, shape.Dir)
-	return true
+	return err != nil
 }
 
 // processesOf are the command lines of all processes that name the directory.
