@@ -28,6 +28,8 @@ type Options struct {
 	// NoCache is a disk without a volatile cache: what was written with O_DIRECT is durable when the write returns. Those that are under way
 	// when the power goes are lost or torn all the same.
 	NoCache bool
+	// TakeAll lets each power loss take everything that is not durable. Without it most take a part, and some nothing.
+	TakeAll bool
 }
 
 // FS is a directory on a file system of its own. Its methods may not be called at the same time.

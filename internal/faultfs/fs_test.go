@@ -481,6 +481,24 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// TestTakeAll: every power loss takes all that is not durable, and nothing else.
+func TestTakeAll(t *testing.T) {
+	f := newFS(t, faultfs.Options{TakeAll: true})
+	f.write("synced", "old")
+	for range 20 {
+		held := f.open("synced", os.O_RDWR)
+		_, err := held.WriteAt([]byte("new"), 0)
+		f.ok(err)
+		held.Close()
+		if loss := f.cycle(); !loss.Bytes() {
+			t.Errorf("lost: %+v", loss)
+		}
+		if got := f.read("synced"); got != "old" {
+			t.Fatalf("synced: %q", got)
+		}
+	}
+}
+
 // TestNoCache: on a disk without a volatile cache a direct write in place is durable when it returns; the one that is under way when the
 // power goes may be torn.
 func TestNoCache(t *testing.T) {

@@ -37,6 +37,7 @@ type world struct {
 	dying atomic.Bool   // the power goes: writes still reach the disk, but nobody hears of it, and nothing is durable any more
 
 	noCache bool
+	takeAll bool
 
 	mu      sync.Mutex // of what follows; taken before that of a content
 	tree    *tree
@@ -54,7 +55,7 @@ type handle struct {
 }
 
 func newWorld(o Options, backing string) *world {
-	return &world{RawFileSystem: fuse.NewDefaultRawFileSystem(), dark: make(chan struct{}), noCache: o.NoCache, tree: newTree(o.Names, backing), handles: map[uint64]*handle{},
+	return &world{RawFileSystem: fuse.NewDefaultRawFileSystem(), dark: make(chan struct{}), noCache: o.NoCache, takeAll: o.TakeAll, tree: newTree(o.Names, backing), handles: map[uint64]*handle{},
 		faults: newFaults(), rnd: rand.New(rand.NewPCG(o.Seed, 0))}
 }
 
@@ -72,7 +73,7 @@ func (w *world) powerOff() (loss Loss, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.handles = map[uint64]*handle{}
-	err = w.tree.lose(w.rnd, newTemper(w.rnd), &loss)
+	err = w.tree.lose(w.rnd, newTemper(w.rnd, w.takeAll), &loss)
 	return loss, err
 }
 

@@ -23,7 +23,10 @@ func (l Loss) Bytes() bool { return l.Writes+l.Torn+l.Cuts > 0 }
 // temper is what a power loss is like. Most are mixed; without the extremes, states in which all or nothing was lost would be rare.
 type temper struct{ lose, keep bool }
 
-func newTemper(rnd *rand.Rand) temper {
+func newTemper(rnd *rand.Rand, takeAll bool) temper {
+	if takeAll {
+		return temper{lose: true}
+	}
 	switch rnd.IntN(8) {
 	case 0:
 		return temper{lose: true}

@@ -15,7 +15,7 @@ import (
 // Of the doublewrite files of a server that is up no power loss takes anything, neither their length nor a copy that is in them, whether the
 // start before the first one, that one or a later one has made them.
 func TestDoublewriteFilesAreDurable(t *testing.T) {
-	disk, err := faultfs.New(t.Context(), filepath.Join(t.TempDir(), "disk"), faultfs.Options{Seed: 5, Names: faultfs.Journaled, NoCache: true})
+	disk, err := faultfs.New(t.Context(), filepath.Join(t.TempDir(), "disk"), faultfs.Options{Names: faultfs.Journaled, NoCache: true, TakeAll: true})
 	if errors.Is(err, faultfs.ErrUnavailable) {
 		t.Skip(err)
 	}
