@@ -20,6 +20,9 @@
 // without a checksum; while some link loses packets they are cut to 1500 bytes, because a loss must hit what travels on a wire. Links
 // and counters lie in memory shared by both processes: a fault is in force for the next packet.
 //
+// StartTrace and StopTrace tell which TCP segments crossed, in the order in which they did: a test can count what a message costs, and prove
+// that something did not wait for an answer.
+//
 // The Observer is this machine itself as one more host. It reaches every other one without a delay: for control, and for clients.
 //
 // Nothing is left behind, however this process ends: namespaces and devices are held by descriptors alone, the forwarding process ends

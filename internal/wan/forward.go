@@ -91,7 +91,7 @@ func newForwarder(network netip.Prefix, hosts int) (*forwarder, error) {
 		row := make([]*path, hosts)
 		for to := range hosts {
 			if to != from {
-				row[to] = &path{to: firstTUN + to, state: mem.link(from, to)}
+				row[to] = &path{from: uint8(from), host: uint8(to), to: firstTUN + to, state: mem.link(from, to)}
 			}
 		}
 		f.paths = append(f.paths, row)
@@ -181,6 +181,7 @@ func (f *forwarder) accept(from int, packet []byte) {
 	case overflow:
 		count.overflow.Add(1)
 	case pass:
+		f.shared.trace.note(now, p, packet, false)
 		idle := p.queue.empty()
 		if idle && deadline <= now {
 			f.deliver(p, packet, 0)
@@ -233,6 +234,7 @@ func (f *forwarder) deliver(p *path, packet []byte, late int64) {
 		c.cut.Add(1)
 		return
 	}
+	f.shared.trace.note(monotonic(), p, packet, true) // before it can be answered
 	if _, errno := call(syscall.SYS_WRITE, p.to, packet); errno != 0 {
 		c.strange.Add(1)
 		return

@@ -40,8 +40,9 @@ type Net struct {
 
 	mu     sync.Mutex // guards changes of links, and what follows
 	closed bool
-	whole  bool  // segments pass whole: no link loses packets
-	final  Stats // once closed
+	whole  bool   // segments pass whole: no link loses packets
+	final  Stats  // once closed
+	traced uint64 // how many segments had been recorded when the present trace began
 }
 
 // New makes hosts with the links of a topology. ErrUnavailable says that it cannot be done here, and why. The hosts end with Close, or

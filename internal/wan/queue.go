@@ -86,8 +86,9 @@ func (q *queue) pop(pool *chunkPool) {
 
 // path is one direction between two hosts.
 type path struct {
-	to    int // descriptor of the receiver's device
-	state *linkState
+	from, host uint8 // numbers of its two hosts
+	to         int   // descriptor of the receiver's device
+	state      *linkState
 
 	queue queue
 	last  int64 // deadline of the newest packet: a later one never comes earlier

@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shared is the memory that this process and the forwarding process have in common: this one writes the links, that one the counters.
+// shared is the memory that this process and the forwarding process have in common: this one writes the links, that one the counters and the trace.
 type shared struct {
 	count *counters
 	links []linkState // of the ordered pair from, to: at from*hosts+to
+	trace *trace
 	hosts int
 	raw   []byte
 }
@@ -49,6 +50,10 @@ func (s *linkState) store(l Link, cut bool) {
 }
 
 func sharedSize(hosts int) int {
+	return traceOffset(hosts) + int(unsafe.Sizeof(trace{}))
+}
+
+func traceOffset(hosts int) int {
 	return int(unsafe.Sizeof(counters{})) + hosts*hosts*int(unsafe.Sizeof(linkState{}))
 }
 
@@ -73,7 +78,7 @@ func mapShared(f *os.File, hosts int) (*shared, error) {
 	}
 	c := (*counters)(unsafe.Pointer(&raw[0]))
 	links := unsafe.Slice((*linkState)(unsafe.Pointer(&raw[unsafe.Sizeof(*c)])), hosts*hosts)
-	return &shared{count: c, links: links, hosts: hosts, raw: raw}, nil
+	return &shared{count: c, links: links, trace: (*trace)(unsafe.Pointer(&raw[traceOffset(hosts)])), hosts: hosts, raw: raw}, nil
 }
 
 func (s *shared) link(from, to int) *linkState { return &s.links[from*s.hosts+to] }
