@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
 	"trireme/internal/transport"
+	"trireme/internal/wan"
 )
 
 var _ consensus.Storage = (*raftlog.Log)(nil)
@@ -28,6 +30,7 @@ type member struct {
 	id        uint64
 	dir       string
 	log       *raftlog.Log
+	disk      *countedLog
 	tr        *transport.Transport
 	node      atomic.Pointer[consensus.Node]
 	ca        *pki.CA
@@ -67,7 +70,30 @@ func (m *member) PeerDown(id uint64, reason error) {
 	n.PeerGone(id)
 }
 
+// countedLog counts the fsyncs of a log.
+type countedLog struct {
+	*raftlog.Log
+	syncs atomic.Int64
+}
+
+func (l *countedLog) Sync() error {
+	l.syncs.Add(1)
+	return l.Log.Sync()
+}
+
+func (l *countedLog) AppendSync(entries []*raftpb.Entry) error {
+	l.syncs.Add(1)
+	return l.Log.AppendSync(entries)
+}
+
+// startMember starts one on the loopback address.
 func startMember(t testing.TB, ca *pki.CA, id uint64, dir string, first bool) *member {
+	t.Helper()
+	return startMemberOn(t, nil, ca, id, dir, first)
+}
+
+// startMemberOn starts one on an emulated host, where it sends few heartbeats; nil: on the loopback address.
+func startMemberOn(t testing.TB, h *wan.Host, ca *pki.CA, id uint64, dir string, first bool) *member {
 	t.Helper()
 	m := &member{t: t, id: id, dir: dir, ca: ca}
 	b, err := ca.Issue(pki.NodeCert{Name: fmt.Sprintf("n%d", id), ID: id}, time.Now())
@@ -77,20 +103,36 @@ func startMember(t testing.TB, ca *pki.CA, id uint64, dir string, first bool) *m
 	if m.log, err = raftlog.Open(raftlog.Options{Dir: dir, Cluster: 1, NodeID: id, SegmentBytes: 64 << 10}); err != nil {
 		t.Fatal(err)
 	}
-	m.tr, err = transport.New(transport.Config{ID: id, Cluster: "c", Listen: "127.0.0.1:0", TLS: func() *tls.Config { return b.PeerTLS() }, Handler: m})
-	if err != nil {
+	m.disk = &countedLog{Log: m.log}
+	links := transport.Config{ID: id, Cluster: "c", Listen: "127.0.0.1:0", TLS: func() *tls.Config { return b.PeerTLS() }, Handler: m}
+	cfg := consensus.Config{
+		ID: id, Storage: m.disk,
+		OnCommitted: func(ents []*raftpb.Entry) { m.delivered.Store(ents[len(ents)-1].GetIndex()) },
+		OnSnapshot:  func(*raftpb.Snapshot) { m.snapshots.Add(1) },
+		OnFatal:     func(err error) { t.Errorf("member %d: %v", id, err) },
+	}
+	inside := func(f func() error) error { return f() }
+	if h != nil {
+		inside = h.Do
+		links.Listen = net.JoinHostPort(h.Addr.String(), "0")
+		links.Dial = func(ctx context.Context, addr string) (c net.Conn, err error) {
+			err = h.Do(func() (err error) {
+				c, err = new(net.Dialer).DialContext(ctx, "tcp", addr)
+				return err
+			})
+			return c, err
+		}
+		cfg.TickInterval, cfg.ElectionTicks, cfg.HeartbeatTicks = 250*time.Millisecond, 20, 2
+	}
+	if err := inside(func() (err error) { m.tr, err = transport.New(links); return err }); err != nil {
 		t.Fatal(err)
 	}
+	cfg.Send = m.tr.Send
 	var peers []raft.Peer
 	if first {
 		peers = []raft.Peer{{ID: id}}
 	}
-	n, err := consensus.Start(consensus.Config{
-		ID: id, Storage: m.log, Send: m.tr.Send,
-		OnCommitted: func(ents []*raftpb.Entry) { m.delivered.Store(ents[len(ents)-1].GetIndex()) },
-		OnSnapshot:  func(*raftpb.Snapshot) { m.snapshots.Add(1) },
-		OnFatal:     func(err error) { t.Errorf("member %d: %v", id, err) },
-	}, peers)
+	n, err := consensus.Start(cfg, peers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +161,11 @@ func wait(t testing.TB, what string, ok func() bool) {
 // startStack makes three voters; the first leads.
 func startStack(t testing.TB) []*member {
 	t.Helper()
+	return startStackOn(t, make([]*wan.Host, 3))
+}
+
+func startStackOn(t testing.TB, hosts []*wan.Host) []*member {
+	t.Helper()
 	ca, err := pki.NewCA("c", time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +173,7 @@ func startStack(t testing.TB) []*member {
 	var ms []*member
 	addrs := map[uint64]string{}
 	for id := uint64(1); id <= 3; id++ {
-		m := startMember(t, ca, id, t.TempDir(), id == 1)
+		m := startMemberOn(t, hosts[id-1], ca, id, t.TempDir(), id == 1)
 		ms = append(ms, m)
 		addrs[id] = m.tr.Addr()
 	}
