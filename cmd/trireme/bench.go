@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"time"
 
 	"trireme/internal/bench"
@@ -39,24 +40,42 @@ type benchRunCmd struct {
 	Mysqld string `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
 	Dir    string `type:"path" placeholder:"DIR" help:"Scratch directory. Default: a new one, removed afterwards."`
 	Out    string `type:"path" placeholder:"DIR" help:"Where results and reports go. Default: docs/benchmarks."`
+	JSON   bool   `help:"Print the figures of all suites that are there as JSON; progress goes to standard error."`
 }
 
 // Run measures and writes the reports.
 func (c *benchRunCmd) Run(e *env) error {
-	return bench.Run(e.ctx, bench.RunOptions{Suites: c.Suites, Quick: c.Quick, Resume: c.Resume, Fresh: c.Fresh, MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out,
-		Version: buildVersion(), Say: e.out, Settings: bench.Settings{Systems: c.Systems, AllVariants: c.AllVariants, Topologies: c.Topologies, Workloads: c.Workloads,
+	err := bench.Run(e.ctx, bench.RunOptions{Suites: c.Suites, Quick: c.Quick, Resume: c.Resume, Fresh: c.Fresh, MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out,
+		Version: buildVersion(), Say: e.progress(c.JSON), Settings: bench.Settings{Systems: c.Systems, AllVariants: c.AllVariants, Topologies: c.Topologies, Workloads: c.Workloads,
 			Cases: c.Cases, Threads: c.Threads, Rounds: c.Rounds, Repeats: c.Repeats, Workers: c.Workers, Transactions: c.Transactions, WarmupSeconds: int(c.Warmup.Seconds()), Seconds: int(c.Time.Seconds()), CPUs: c.CPUs,
 			Tables: c.Tables, Rows: c.Rows}})
+	if c.JSON && err == nil {
+		return digest(e, c.Out)
+	}
+	return err
+}
+
+// digest prints what the results come to.
+func digest(e *env, out string) error {
+	d, err := bench.ReadDigest(out)
+	if err != nil {
+		return err
+	}
+	return printJSON(e.out, d)
 }
 
 // benchReportCmd is `trireme bench report`.
 type benchReportCmd struct {
-	Out string `type:"path" placeholder:"DIR" help:"Where the results are, and the reports go. Default: docs/benchmarks."`
+	Out  string `type:"path" placeholder:"DIR" help:"Where the results are, and the reports go. Default: docs/benchmarks."`
+	JSON bool   `help:"Print the figures as JSON; which files were written goes to standard error."`
 }
 
 // Run draws the reports.
 func (c *benchReportCmd) Run(e *env) error {
-	return bench.Report(bench.ReportOptions{Out: c.Out, Say: e.out})
+	if err := bench.Report(bench.ReportOptions{Out: c.Out, Say: e.progress(c.JSON)}); err != nil || !c.JSON {
+		return err
+	}
+	return digest(e, c.Out)
 }
 
 // benchWANCmd is `trireme bench wan`.
@@ -64,9 +83,14 @@ type benchWANCmd struct {
 	WAN  string        `name:"wan" placeholder:"NAME|FILE" help:"Topology whose links are measured (docs/benchmarks/README.md). Default: all presets."`
 	Time time.Duration `placeholder:"TIME" help:"Length of a measurement. Default: 5s."`
 	Out  string        `type:"path" placeholder:"DIR" help:"Where the reports go. Default: docs/benchmarks."`
+	JSON bool          `help:"Print what was measured as JSON; progress goes to standard error."`
 }
 
 // Run measures and writes the reports.
 func (c *benchWANCmd) Run(e *env) error {
-	return bench.WAN(e.ctx, bench.WANOptions{Topology: c.WAN, Out: c.Out, Time: c.Time, Say: e.out})
+	r, err := bench.WAN(e.ctx, bench.WANOptions{Topology: c.WAN, Out: c.Out, Time: c.Time, Say: e.progress(c.JSON)})
+	if c.JSON && len(r.Rows) > 0 {
+		err = errors.Join(err, printJSON(e.out, r))
+	}
+	return err
 }

@@ -34,15 +34,9 @@ func leaves(t *testing.T) []*kong.Node {
 
 // withoutJSON are the verbs that print no state, and why.
 var withoutJSON = map[string]string{
-	"node":          "a daemon: its log goes to standard error",
-	"completion":    "a script for a shell",
-	"demo":          "a report of what happens while it happens; the cluster that it leaves has `status --json`",
-	"bench run":     "progress; results are JSON files below --out",
-	"bench report":  "writes files",
-	"bench wan":     "writes files, JSON among them",
-	"verify sim":    "progress; counts are a JSON file below --out",
-	"verify report": "writes files",
-	"vip release":   "prints nothing",
+	"node":        "a daemon: its log goes to standard error",
+	"completion":  "a script for a shell",
+	"vip release": "prints nothing",
 }
 
 func TestEveryVerbThatPrintsHasJSON(t *testing.T) {

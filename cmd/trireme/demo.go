@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"time"
 
 	"trireme/internal/demo"
@@ -22,22 +23,31 @@ type demoCmd struct {
 	NoFaults bool          `help:"Load only, nothing is killed."`
 	Keep     bool          `help:"Leave the cluster running after the verdict, until Ctrl-C."`
 	Detach   bool          `help:"Leave the cluster running in the background, without load."`
+	JSON     bool          `help:"Print the verdict as JSON, with --detach where the cluster is; what happens goes to standard error."`
 }
 
 // Run starts or ends a demo. supervise is what --detach starts in the background.
 func (c *demoCmd) Run(e *env) error {
 	o := demo.RunOptions{
 		Nodes: c.Nodes, Loggers: c.Loggers, Learners: c.Learners, Dir: c.Dir, PortBase: c.PortBase, Duration: c.Duration,
-		NoFaults: c.NoFaults, Keep: c.Keep, Detach: c.Detach, WAN: c.WAN, CPUs: c.CPUs, MySQL: c.Mysqld, Out: e.out,
+		NoFaults: c.NoFaults, Keep: c.Keep, Detach: c.Detach, WAN: c.WAN, CPUs: c.CPUs, MySQL: c.Mysqld, Out: e.progress(c.JSON),
 	}
 	switch c.Action {
 	case "stop":
 		if c.Dir == "" {
 			return usagef("which demo? Give its directory: trireme demo stop --dir DIR")
 		}
-		return demo.Stop(e.ctx, c.Dir, e.out)
+		ended, err := demo.Stop(e.ctx, c.Dir, e.progress(c.JSON))
+		if err == nil && c.JSON {
+			err = printJSON(e.out, map[string]any{"dir": c.Dir, "ended": ended})
+		}
+		return err
 	case demo.SuperviseVerb:
 		return demo.Supervise(e.ctx, o)
 	}
-	return demo.Run(e.ctx, o)
+	out, err := demo.Run(e.ctx, o)
+	if c.JSON && out.Dir != "" {
+		err = errors.Join(err, printJSON(e.out, out))
+	}
+	return err
 }

@@ -50,6 +50,7 @@ type commands struct {
 	Force      forceCmd      `cmd:"" name:"force-quorum" help:"Make a cluster out of the survivors of a lost majority. May lose data."`
 	Log        logCmd        `cmd:"" help:"Read a raft log on disk; no daemon or mysqld is needed."`
 	Config     configCmd     `cmd:"" help:"Show and change the cluster's settings; check a node's file."`
+	Cert       certCmd       `cmd:"" help:"Show or renew the certificate of this host's node."`
 	VIP        vipCmd        `cmd:"" name:"vip" help:"Virtual IP addresses on this host: what would fail."`
 	Demo       demoCmd       `cmd:"" help:"Run a whole cluster on this machine, with load, faults and a verdict."`
 	Bench      benchCmd      `cmd:"" help:"Measure Trireme beside its rivals on this machine."`
@@ -69,6 +70,14 @@ type env struct {
 	errOut io.Writer
 	app    *kong.Application // the declarations of the command line
 	palette
+}
+
+// progress is where a verb that works for long tells how far it is: with --json standard output is for the result alone.
+func (e *env) progress(asJSON bool) io.Writer {
+	if asJSON {
+		return e.errOut
+	}
+	return e.out
 }
 
 // errUsage marks a failure of the command line itself.

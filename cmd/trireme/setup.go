@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/setup"
 )
@@ -107,6 +109,15 @@ func apiFlag(n config.Node) string {
 	return " --api " + n.API.Advertise
 }
 
+// joinAdvice replaces the advice for verbs that take --api: here the token says whom to ask.
+func joinAdvice(err error) error {
+	if a, ok := errors.AsType[*api.Error](err); ok && a.Kind == api.KindUnreachable {
+		return a.With("is the daemon running there, and its port open to this host? A token leads to the node that made it:\n" +
+			"         `trireme add NAME` on another node makes one that leads there")
+	}
+	return err
+}
+
 // joinCmd is `trireme join`.
 type joinCmd struct {
 	nodeFlags
@@ -132,7 +143,7 @@ func (c *joinCmd) Run(e *env) error {
 	n.MySQL.OSUser = cmp.Or(n.MySQL.OSUser, serviceUser(n.Dir))
 	res, err := setup.Join(e.ctx, setup.JoinOptions{Token: token, Node: n, Role: c.Role})
 	if err != nil {
-		return err
+		return joinAdvice(err)
 	}
 	if c.JSON {
 		return printJSON(e.out, struct {

@@ -109,7 +109,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	fmt.Fprintln(w)
 	rows := [][]string{{"NODE", "ROLE", "STATE", "LAG", "MYSQL", "VERSION", "LAST", "APPLIED", "API"}}
 	for _, m := range v.Members {
-		rows = append(rows, p.statusRow(m))
+		rows = append(rows, p.statusRow(m, v.Leader))
 	}
 	printTable(w, narrowed(rows, "LAST", "VERSION", "API", "MYSQL"))
 	for _, line := range slices.Concat(vipTexts(v), upstreamTexts(v), pinnedLogs(v)) {
@@ -227,7 +227,8 @@ func seedText(s *api.SeedView) string {
 	return text
 }
 
-func (p palette) statusRow(m api.MemberView) []string {
+// statusRow is a member's line. Who is not heard of any more may still be shown with the role that it told last.
+func (p palette) statusRow(m api.MemberView, leader string) []string {
 	lag, mysql, version := "-", "-", "-"
 	if s := m.MySQL; s != nil {
 		mysql = fmt.Sprintf("%s:%d", s.Host, s.Port)
@@ -241,17 +242,20 @@ func (p palette) statusRow(m api.MemberView) []string {
 	if m.Role == api.RoleLeader {
 		lag = "-"
 	}
-	name, state := m.Name, p.odd(m.State)
+	name, role, state := m.Name, m.Role, p.odd(m.State)
 	switch m.State {
 	case api.StateHealthy:
 		state = p.good(m.State)
 	case api.StateDown, api.StateFenced:
 		state = p.bad(m.State)
 	}
-	if m.Role == api.RoleLeader {
+	switch {
+	case m.Role == api.RoleLeader && m.Name == leader:
 		name = p.strong(name)
+	case m.Role == api.RoleLeader:
+		role = p.odd("was leader")
 	}
-	return []string{name, m.Role, state, lag, mysql, version, fmt.Sprint(m.Raft.Last), fmt.Sprint(m.Raft.Applied), m.Daemon.API}
+	return []string{name, role, state, lag, mysql, version, fmt.Sprint(m.Raft.Last), fmt.Sprint(m.Raft.Applied), m.Daemon.API}
 }
 
 // maxColumns is how wide output for people is at most.

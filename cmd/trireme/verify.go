@@ -50,12 +50,8 @@ func (c *verifyClusterCmd) Run(e *env) error {
 	if len(c.FaultsOf) == 0 {
 		kinds = nil
 	}
-	say := e.out
-	if c.JSON {
-		say = e.errOut
-	}
 	v, err := campaign.Run(e.ctx, campaign.Options{System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Durability: c.Durability, Topology: c.Topology, Disks: lab.DiskKind(c.Disks), Kinds: kinds, Seed: c.Seed,
-		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out, campaign.StateName), MySQL: c.Mysqld, Build: campaign.ThisBuild(buildVersion()), Say: say})
+		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out, campaign.StateName), MySQL: c.Mysqld, Build: campaign.ThisBuild(buildVersion()), Say: e.progress(c.JSON)})
 	if errors.Is(err, campaign.ErrUsage) {
 		return errUsage{err}
 	}
@@ -79,6 +75,7 @@ type verifySimCmd struct {
 	From  uint64 `placeholder:"S" help:"The first one. Default: 0."`
 	Jobs  int    `default:"1" placeholder:"N" help:"How many at once. Default: 1."`
 	Out   string `type:"path" placeholder:"DIR" help:"Where seeds are counted. Default: docs/safety, if it is there."`
+	JSON  bool   `help:"Print what was counted as JSON; what happens goes to standard error."`
 }
 
 // Run simulates. A broken promise is exit code 1, after the smallest schedule that was found for it.
@@ -86,18 +83,26 @@ func (c *verifySimCmd) Run(e *env) error {
 	if c.Seeds < 1 || c.Jobs < 1 {
 		return usagef("--seeds and --jobs are from 1 on")
 	}
-	_, err := campaign.Simulate(e.ctx, campaign.Simulation{From: c.From, Seeds: c.Seeds, Jobs: c.Jobs, State: stateFile(c.Out, campaign.SimulationName), Build: campaign.ThisBuild(buildVersion()), Say: e.out})
+	counted, err := campaign.Simulate(e.ctx, campaign.Simulation{From: c.From, Seeds: c.Seeds, Jobs: c.Jobs, State: stateFile(c.Out, campaign.SimulationName), Build: campaign.ThisBuild(buildVersion()), Say: e.progress(c.JSON)})
+	if c.JSON && (err == nil || counted.Count > 0 || len(counted.Violations) > 0) {
+		err = errors.Join(err, printJSON(e.out, counted))
+	}
 	return err
 }
 
 // verifyReportCmd is `trireme verify report`.
 type verifyReportCmd struct {
-	Out string `type:"path" default:"docs/safety" placeholder:"DIR" help:"Where the counts are, and the report goes. Default: docs/safety."`
+	Out  string `type:"path" default:"docs/safety" placeholder:"DIR" help:"Where the counts are, and the report goes. Default: docs/safety."`
+	JSON bool   `help:"Print the counts of this commit path as JSON; what was read goes to standard error."`
 }
 
 // Run draws the report.
 func (c *verifyReportCmd) Run(e *env) error {
-	return campaign.Report(c.Out, campaign.ThisBuild(buildVersion()), e.out)
+	standing, err := campaign.Report(c.Out, campaign.ThisBuild(buildVersion()), e.progress(c.JSON))
+	if err == nil && c.JSON {
+		err = printJSON(e.out, standing)
+	}
+	return err
 }
 
 // stateFile is where counts go; empty: nowhere.

@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"trireme/internal/report"
@@ -46,6 +48,28 @@ func TestSummaries(t *testing.T) {
 	}
 	if rows := glance(duels).Blocks[1].(report.Table).Rows; len(rows) != 2 || rows[0][4].Text != "0" || rows[0][5].Text != "1" || rows[0][7].Text != "0.75" || rows[1][4].Text != "1" || rows[1][7].Text != "0.80" {
 		t.Errorf("at a glance: %+v", rows)
+	}
+}
+
+// TestDigest: programs get the same figures, and JSON has no infinity.
+func TestDigest(t *testing.T) {
+	r := &Results{Records: []Record{record("semisync", "4", 16, 1, 200, 0), record("trireme", "default", 16, 1, 150, 4),
+		{Key: Key{System: "async"}, NotRun: "no such program"}, {Key: Key{System: "mgr"}, Failed: "it hung"}, {Key: Key{System: "trireme", Threads: 5}, Broken: "a row is lost"}}}
+	d := Suite{Name: "x", Compare: []Comparison{{valSustained}, {valCPUAll}}}.digest(r)
+	if d.Measured != 3 || len(d.NotRun) != 1 || len(d.Failed) != 1 || len(d.Broken) != 1 || len(d.Figures) != 2 {
+		t.Fatalf("%+v", d)
+	}
+	if f := d.Figures[0]; f.Name != valSustained || f.Ours.Median != 150 || f.Theirs.Median != 200 || f.Ratio == nil || *f.Ratio != 0.75 {
+		t.Errorf("%+v", f)
+	}
+	if f := d.Figures[1]; f.Ratio != nil {
+		t.Errorf("a ratio to nothing: %v", *f.Ratio)
+	}
+	if _, err := json.Marshal(d); err != nil {
+		t.Error(err)
+	}
+	if _, err := ReadDigest(t.TempDir()); err == nil || !strings.Contains(err.Error(), "measure first") {
+		t.Error(err)
 	}
 }
 

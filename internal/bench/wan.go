@@ -56,8 +56,9 @@ type WANRow struct {
 	Within      bool    `json:"within"`
 }
 
-// WAN measures the emulation itself: whether the links between emulated hosts are what was asked for, and what that costs.
-func WAN(ctx context.Context, o WANOptions) error {
+// WAN measures the emulation itself: whether the links between emulated hosts are what was asked for, and what that costs. A link that is not
+// is an error beside the result.
+func WAN(ctx context.Context, o WANOptions) (WANResult, error) {
 	if o.Out == "" {
 		o.Out = filepath.Join("docs", "benchmarks")
 	}
@@ -69,11 +70,11 @@ func WAN(ctx context.Context, o WANOptions) error {
 	}
 	links, err := wanLinks(o.Topology)
 	if err != nil {
-		return err
+		return WANResult{}, err
 	}
 	n, err := wan.New(wan.Topology{Name: "bench", Sites: []string{"a"}}, []string{"a", "b"})
 	if err != nil {
-		return err
+		return WANResult{}, err
 	}
 	defer n.Close()
 	r := WANResult{Machine: describeMachine(), Started: time.Now().UTC(), Seconds: o.Time.Seconds()}
@@ -81,7 +82,7 @@ func WAN(ctx context.Context, o WANOptions) error {
 		for _, rate := range wanRates {
 			row, err := measureLink(ctx, n, l, rate, o.Time)
 			if err != nil {
-				return fmt.Errorf("%v at %d packets/s: %w", l, rate, err)
+				return r, fmt.Errorf("%v at %d packets/s: %w", l, rate, err)
 			}
 			fmt.Fprintf(o.Say, "%-34v %6d/s: median %8.3f ms, p99 %8.3f ms\n", l, rate, row.MedianMS, row.P99MS)
 			r.Rows = append(r.Rows, row)
@@ -89,14 +90,14 @@ func WAN(ctx context.Context, o WANOptions) error {
 	}
 	r.Stats = n.Stats()
 	if err := writeReports(o.Out, "wan", r, r.markdown(), o.Say); err != nil {
-		return err
+		return r, err
 	}
 	if i := slices.IndexFunc(r.Rows, func(row WANRow) bool { return !row.Within }); i >= 0 {
 		row := r.Rows[i]
-		return fmt.Errorf("%s at %d packets/s: median round trip %.3f ms, more than 5 %% and 0.3 ms off; is the machine busy (load average %s)?",
+		return r, fmt.Errorf("%s at %d packets/s: median round trip %.3f ms, more than 5 %% and 0.3 ms off; is the machine busy (load average %s)?",
 			row.Link, row.Asked, row.MedianMS, r.Machine.LoadAverage)
 	}
-	return nil
+	return r, nil
 }
 
 // wanLinks are the different links of a topology, or of all presets, the shortest first.

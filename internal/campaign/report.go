@@ -30,31 +30,71 @@ var wanted = []struct {
 	{"power losses", func(p Part) int { return p.PowerLosses }, 300},
 }
 
+// Standing is what the counts come to on one commit path.
+type Standing struct {
+	File       string     `json:"file"` // the report
+	Build      Build      `json:"build"`
+	Parts      int        `json:"parts"` // of campaigns on this commit path
+	Faults     int        `json:"faults"`
+	Checks     int        `json:"checks"`
+	Acked      int64      `json:"acknowledged"` // writes
+	Wanted     []Progress `json:"wanted"`
+	Violations []string   `json:"violations"`
+}
+
+// Progress is a count beside what is wanted of it.
+type Progress struct {
+	What   string `json:"what"`
+	Done   int    `json:"done"`
+	Wanted int    `json:"wanted"`
+}
+
 // Report draws the report of what is in the state file below a directory. Counts of the given build's commit path count, others are shown as older ones.
-func Report(dir string, b Build, say io.Writer) error {
+func Report(dir string, b Build, say io.Writer) (Standing, error) {
 	parts, err := ReadState(filepath.Join(dir, StateName))
 	if err != nil {
-		return err
+		return Standing{}, err
 	}
 	seeds, err := readLines[Seeds](filepath.Join(dir, SimulationName))
 	if err != nil {
-		return err
+		return Standing{}, err
 	}
 	found, err := os.ReadFile(filepath.Join(dir, FoundName))
 	if err != nil && !os.IsNotExist(err) {
-		return err
+		return Standing{}, err
 	}
 	path := filepath.Join(dir, ReportName)
 	f, err := os.Create(path)
 	if err != nil {
-		return err
+		return Standing{}, err
 	}
 	defer f.Close()
 	if err := document(parts, seeds, b, string(found)).Markdown(f, ""); err != nil {
-		return err
+		return Standing{}, err
 	}
 	fmt.Fprintf(say, "%s: %d parts of campaigns, %d of simulations\n", path, len(parts), len(seeds))
-	return f.Close()
+	return standingOf(path, parts, seeds, b), f.Close()
+}
+
+// standingOf counts what is of the build's own commit path.
+func standingOf(path string, parts []Part, seeds []Seeds, b Build) Standing {
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return !p.ours() || !b.counts(p.Build) })
+	seeds = slices.DeleteFunc(slices.Clone(seeds), func(s Seeds) bool { return !b.counts(s.Build) })
+	s := sum(parts)
+	out := Standing{File: path, Build: b, Parts: len(parts), Faults: s.Faults, Checks: s.Checks, Acked: s.Writes.Acked, Violations: append([]string{}, s.Violations...)}
+	for _, w := range wanted {
+		out.Wanted = append(out.Wanted, Progress{w.what, w.of(s), w.want})
+	}
+	for _, x := range seeds {
+		out.Violations = append(out.Violations, x.Violations...)
+	}
+	out.Wanted = append(out.Wanted, Progress{seedsRow, distinct(seeds), wantedSeeds})
+	return out
+}
+
+// counts says whether what another build did is of this one's commit path.
+func (b Build) counts(other Build) bool {
+	return b.CommitPath != "" && b.CommitPath == other.CommitPath
 }
 
 // ours says whether a part is about Trireme.
@@ -66,14 +106,14 @@ func document(parts []Part, seeds []Seeds, b Build, found string) report.Documen
 		switch {
 		case !p.ours():
 			rivals = append(rivals, p)
-		case b.CommitPath != "" && p.Build.CommitPath == b.CommitPath:
+		case b.counts(p.Build):
 			current = append(current, p)
 		default:
 			older = append(older, p)
 		}
 	}
 	slices.SortStableFunc(rivals, func(a, b Part) int { return cmp.Compare(a.System, b.System) })
-	seeds = slices.DeleteFunc(slices.Clone(seeds), func(s Seeds) bool { return b.CommitPath == "" || s.Build.CommitPath != b.CommitPath })
+	seeds = slices.DeleteFunc(slices.Clone(seeds), func(s Seeds) bool { return !b.counts(s.Build) })
 	d := report.Document{Title: "What fault campaigns have shown", Blocks: []report.Block{
 		report.Text("Made by `trireme verify report` from `" + StateName + "`; nothing here is typed. [What the kit does, how to run it, and what it does not show](README.md)."),
 		standing(current, b),
@@ -127,8 +167,11 @@ func sum(parts []Part) Part {
 
 func number(n int) report.Cell { return report.Cell{Text: fmt.Sprint(n)} }
 
-// wantedSeeds of the simulation.
-const wantedSeeds = 10000
+// seedsRow names the seeds of the simulation, of which wantedSeeds are wanted.
+const (
+	seedsRow    = "seeds of the simulation"
+	wantedSeeds = 10000
+)
 
 // simulated tells what the simulation came to.
 func simulated(seeds []Seeds) report.Block {
@@ -159,7 +202,7 @@ func wantedTable(s Part, seeds []Seeds) report.Block {
 	for _, w := range wanted {
 		row(w.what, w.of(s), w.want)
 	}
-	row("seeds of the simulation", distinct(seeds), wantedSeeds)
+	row(seedsRow, distinct(seeds), wantedSeeds)
 	return t
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -35,6 +36,16 @@ func TestReport(t *testing.T) {
 	}
 	if strings.Contains(got, "7000 |  |") || strings.Contains(got, "9100") {
 		t.Errorf("what other builds did is counted:\n%s", got)
+	}
+
+	s := standingOf("report.md", parts, seeds, Build{CommitPath: "a"})
+	if s.Parts != 2 || s.Faults != 2100 || s.Acked != 18 || len(s.Violations) != 0 {
+		t.Errorf("%+v", s)
+	}
+	for _, want := range []Progress{{"leader kills", 2100, 2000}, {"power losses", 299, 300}, {seedsRow, 400, 10000}} {
+		if !slices.Contains(s.Wanted, want) {
+			t.Errorf("no %v in %v", want, s.Wanted)
+		}
 	}
 
 	for _, gap := range []func(*Part){func(p *Part) { p.Checks = 0 }, func(p *Part) { p.Faults = 0 }} {

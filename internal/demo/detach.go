@@ -67,7 +67,8 @@ func detach(ctx context.Context, o RunOptions) error {
 	})
 	if err != nil {
 		proc.Stop(superviseStop)
-		return errors.Join(err, Stop(context.WithoutCancel(ctx), o.Dir, io.Discard))
+		_, stopErr := Stop(context.WithoutCancel(ctx), o.Dir, io.Discard)
+		return errors.Join(err, stopErr)
 	}
 	copyFrom(o.Out, logFile, shown)
 	p.line("The cluster runs in the background. To end it: trireme demo stop --dir %s", o.Dir)
@@ -122,21 +123,21 @@ func (c *Cluster) ready(supervisor ProcessID) error {
 
 // Stop ends the demo in a directory: its supervisor, and any daemon that is left, each named by pid and start time in
 // demo.json and checked in /proc, so that no other process is ever hit. Nothing running is no error.
-func Stop(ctx context.Context, dir string, out io.Writer) error {
+// It returns how many of them it ended.
+func Stop(ctx context.Context, dir string, out io.Writer) (ended int, err error) {
 	s, err := ReadState(dir)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	ended := 0
 	if s.Supervisor.alive() {
 		if err := terminate(ctx, s.Supervisor, superviseStop, syscall.SIGTERM, syscall.SIGKILL); err != nil {
-			return fmt.Errorf("supervisor: %w", err)
+			return ended, fmt.Errorf("supervisor: %w", err)
 		}
 		ended++
 	}
 	s, err = ReadState(dir) // it may have restarted a daemon meanwhile
 	if err != nil {
-		return err
+		return ended, err
 	}
 	var errs []error
 	for _, n := range s.Nodes {
@@ -151,14 +152,14 @@ func Stop(ctx context.Context, dir string, out io.Writer) error {
 		errs = append(errs, terminate(ctx, mysqld, stopLimit, syscall.SIGKILL))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return ended, err
 	}
 	if ended == 0 {
 		fmt.Fprintf(out, "Nothing of the demo in %s is running\n", dir)
-		return nil
+		return 0, nil
 	}
 	fmt.Fprintf(out, "The demo has ended; its data is in %s\n", dir)
-	return nil
+	return ended, nil
 }
 
 // terminate ends a process that is not our child: each signal in turn, the next one when it is still there after the limit.

@@ -141,18 +141,18 @@ func TestStopByStateHitsOnlyItsOwn(t *testing.T) {
 	if err := s.write(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := Stop(t.Context(), dir, io.Discard); err != nil {
-		t.Fatal(err)
+	if ended, err := Stop(t.Context(), dir, io.Discard); err != nil || ended != 1 {
+		t.Fatal(ended, err)
 	}
 	waitGone(t, processID(mine.PID))
 	if !stranger.Alive() {
 		t.Error("a process that is not the demo's was ended")
 	}
 	var out strings.Builder
-	if err := Stop(t.Context(), dir, &out); err != nil || !strings.Contains(out.String(), "Nothing") {
+	if ended, err := Stop(t.Context(), dir, &out); err != nil || ended != 0 || !strings.Contains(out.String(), "Nothing") {
 		t.Errorf("second stop: %q %v", out.String(), err)
 	}
-	if err := Stop(t.Context(), t.TempDir(), io.Discard); err == nil || !strings.Contains(err.Error(), "no demo in") {
+	if _, err := Stop(t.Context(), t.TempDir(), io.Discard); err == nil || !strings.Contains(err.Error(), "no demo in") {
 		t.Errorf("stop of no demo: %v", err)
 	}
 }

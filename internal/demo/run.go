@@ -88,17 +88,50 @@ func (o RunOptions) withDefaults() (RunOptions, error) {
 
 func (o RunOptions) members() int { return o.Nodes + o.Loggers + o.Learners }
 
+// Outcome is what came of a demo, for programs.
+type Outcome struct {
+	Dir     string         `json:"dir"`
+	Passed  bool           `json:"passed"`            // the verdict; false also while there is none
+	Problem string         `json:"problem,omitempty"` // why there is no verdict, or not a good one
+	Faults  []Fault        `json:"faults,omitempty"`
+	Check   *verify.Report `json:"check,omitempty"`
+	Cluster *State         `json:"cluster,omitempty"` // of a detached demo: where it is, with its password and token
+}
+
+// Fault is one that the leader was hit by.
+type Fault struct {
+	What        string  `json:"what"` // mysqld or daemon, killed
+	Node        string  `json:"node"`
+	Leader      string  `json:"leader"` // the next one
+	WriteGapMS  int64   `json:"write_gap_ms"`
+	BackSeconds float64 `json:"back_seconds"` // until the node was a healthy member again
+}
+
 // Run is `trireme demo`: a cluster, a load, faults, a verdict. It handles SIGINT and SIGTERM itself: whenever they come, no
-// process is left (unless Detach). ErrVerdict means that the demo found something wrong.
-func Run(ctx context.Context, o RunOptions) error {
+// process is left (unless Detach). ErrVerdict means that the demo found something wrong; the outcome says what.
+func Run(ctx context.Context, o RunOptions) (Outcome, error) {
 	o, err := o.withDefaults()
 	if err != nil {
-		return err
+		return Outcome{}, err
 	}
+	out := Outcome{Dir: o.Dir}
+	err = run(ctx, o, &out)
+	if err != nil {
+		out.Problem = err.Error()
+	}
+	return out, err
+}
+
+func run(ctx context.Context, o RunOptions, out *Outcome) error {
 	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()
 	if o.Detach {
-		return detach(ctx, o)
+		if err := detach(ctx, o); err != nil {
+			return err
+		}
+		s, err := ReadState(o.Dir)
+		out.Cluster = &s
+		return err
 	}
 	p := &printer{out: o.Out}
 	defer p.line("The data is in %s", o.Dir)
@@ -112,7 +145,7 @@ func Run(ctx context.Context, o RunOptions) error {
 	}()
 	c.KeepRunning(restartPause, func(n *Node, err error) { p.line("  %s: its daemon has ended (%v); started again", n.Name, err) })
 	p.connections(c)
-	err = (&show{c: c, o: o, p: p}).run(ctx)
+	err = (&show{c: c, o: o, p: p, out: out}).run(ctx)
 	if o.Keep && (err == nil || errors.Is(err, ErrVerdict)) && ctx.Err() == nil {
 		p.line("The cluster goes on running; Ctrl-C ends it")
 		<-ctx.Done()
@@ -168,10 +201,11 @@ func (p *printer) connections(c *Cluster) {
 
 // show is the part of the demo that one watches.
 type show struct {
-	c *Cluster
-	o RunOptions
-	p *printer
-	w *verify.Workload
+	c   *Cluster
+	o   RunOptions
+	p   *printer
+	w   *verify.Workload
+	out *Outcome
 }
 
 func (s *show) run(ctx context.Context) error {
@@ -291,11 +325,14 @@ func (s *show) fault(ctx context.Context, what string, kill func(*Node) int) err
 	if err != nil {
 		return fmt.Errorf("after SIGKILL to %s's %s: %w", victim.Name, what, err)
 	}
-	s.p.line("  << writes go on, %s leads; write gap %d ms", next.Leader, s.w.Meter().LongestGap(at).Length().Milliseconds())
+	gap := s.w.Meter().LongestGap(at).Length().Milliseconds()
+	s.p.line("  << writes go on, %s leads; write gap %d ms", next.Leader, gap)
 	if _, err := s.c.WaitHealthy(ctx); err != nil {
 		return fmt.Errorf("%s did not come back after SIGKILL to its %s: %w", victim.Name, what, err)
 	}
-	s.p.line("  << %s is back as a healthy member %.1f s after the kill", victim.Name, time.Since(at).Seconds())
+	back := time.Since(at).Seconds()
+	s.p.line("  << %s is back as a healthy member %.1f s after the kill", victim.Name, back)
+	s.out.Faults = append(s.out.Faults, Fault{What: what, Node: victim.Name, Leader: next.Leader, WriteGapMS: gap, BackSeconds: back})
 	s.tell(ctx, at, victim, s.c.Node(next.Leader))
 	return nil
 }
@@ -341,6 +378,7 @@ func (s *show) verdict(ctx context.Context) error {
 		s.p.line("VERDICT: FAILED: %v", err)
 		return fmt.Errorf("%w: %w", ErrVerdict, err)
 	}
+	s.out.Check, s.out.Passed = &r, r.OK()
 	if !r.OK() {
 		s.p.line("VERDICT: FAILED: %s", r)
 		return ErrVerdict

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"trireme/internal/config"
+	"trireme/internal/pki"
+)
+
+// certCmd is `trireme cert`. It works on the files of this host's node; the daemon need not run.
+type certCmd struct {
+	Show  certShowCmd  `cmd:"" help:"Show whom this node's certificate names and until when it holds."`
+	Renew certRenewCmd `cmd:"" help:"Sign this node a new key and certificate now; its daemon shows them from its next start on."`
+}
+
+// certFiles are the flags of both verbs.
+type certFiles struct {
+	Config string `placeholder:"FILE" help:"Settings of this node. Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
+	JSON   bool   `help:"Print it as JSON."`
+}
+
+// certView is what --json prints.
+type certView struct {
+	Node    string    `json:"node"`
+	Cluster string    `json:"cluster"`
+	File    string    `json:"file"`
+	Serial  string    `json:"serial"`
+	Hosts   []string  `json:"hosts"`
+	From    time.Time `json:"from"`
+	Until   time.Time `json:"until"`
+	CAUntil time.Time `json:"ca_until"`
+	CA      string    `json:"ca_sha256"`
+}
+
+// load reads the settings and the certificate that they lead to.
+func (c certFiles) load() (config.Node, *pki.Bundle, error) {
+	path := c.Config
+	if path == "" {
+		path = defaultConfigFile()
+	}
+	n, err := config.Load(path)
+	if err != nil {
+		return n, nil, err
+	}
+	b, err := pki.LoadBundle(n.TLSDir())
+	return n, b, err
+}
+
+// show prints what is in the files now.
+func (c certFiles) show(e *env, n config.Node, b *pki.Bundle) error {
+	v := certView{Node: b.Identity().Name, Cluster: b.Identity().Cluster, File: filepath.Join(n.TLSDir(), pki.NodeCertFile), CA: b.CADigest()}
+	own, err := readCertificate(v.File)
+	if err != nil {
+		return err
+	}
+	ca, err := readCertificate(filepath.Join(n.TLSDir(), pki.CAFile))
+	if err != nil {
+		return err
+	}
+	v.Serial, v.From, v.Until, v.CAUntil = fmt.Sprintf("%x", own.SerialNumber), own.NotBefore.UTC(), own.NotAfter.UTC(), ca.NotAfter.UTC()
+	v.Hosts = append([]string{}, own.DNSNames...)
+	for _, ip := range own.IPAddresses {
+		v.Hosts = append(v.Hosts, ip.String())
+	}
+	if c.JSON {
+		return printJSON(e.out, v)
+	}
+	until := v.Until.Format(time.DateOnly)
+	if b.Due(time.Now()) {
+		until = e.odd(until + ": due, the daemon renews it")
+	}
+	printTable(e.out, [][]string{
+		{"node", v.Node + " of cluster " + v.Cluster}, {"file", v.File}, {"serial", v.Serial}, {"names", fmt.Sprint(v.Hosts)},
+		{"from", v.From.Format(time.DateOnly)}, {"until", until}, {"CA until", v.CAUntil.Format(time.DateOnly)}, {"CA SHA-256", v.CA}})
+	return nil
+}
+
+func readCertificate(path string) (*x509.Certificate, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("%s holds no certificate", path)
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+type certShowCmd struct{ certFiles }
+
+// Run prints the certificate's dates and names.
+func (c *certShowCmd) Run(e *env) error {
+	n, b, err := c.load()
+	if err != nil {
+		return err
+	}
+	return c.show(e, n, b)
+}
+
+type certRenewCmd struct{ certFiles }
+
+// Run replaces key and certificate. A daemon that runs goes on with the pair that it has read.
+func (c *certRenewCmd) Run(e *env) error {
+	n, b, err := c.load()
+	if err != nil {
+		return err
+	}
+	if err := ownsDir(n.TLSDir()); err != nil {
+		return err
+	}
+	if err := b.Renew(n.TLSDir(), []string{n.Peer.Advertise, n.API.Advertise, n.MySQLHost()}, time.Now()); err != nil {
+		return fmt.Errorf("nothing is changed: %w", err)
+	}
+	if err := c.show(e, n, b); err != nil || c.JSON {
+		return err
+	}
+	fmt.Fprintln(e.out, "\nRestart this node's daemon to show it to the others, one node after the other, the leader last.")
+	return nil
+}
+
+// ownsDir refuses another user: the daemon could not read the files that would be made.
+func ownsDir(dir string) error {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if owner := st.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user %d and you are %d: run this as that user, so that the daemon can read the new key", dir, owner, os.Geteuid())
+	}
+	return nil
+}
