@@ -1,0 +1,316 @@
+package backup
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Contents is what a backup holds, by its manifests and the heads of its segments.
+type Contents struct {
+	Cluster   string
+	ClusterID uint64
+	Bases     []Base    // oldest first; only complete ones
+	Segments  []Segment // in log order
+	Reached   Reached
+	store     Store
+}
+
+// readAgain is how often a backup is read anew whose segments were merged meanwhile.
+const readAgain = 5
+
+// Read reads what a backup holds. The errors are ErrNone, ErrCorrupt, ErrNewer and ErrForeign; a gap in the log is no error here: see Gap.
+func Read(s Store) (c *Contents, err error) {
+	for range readAgain {
+		if c, err = read(s); !errors.Is(err, ErrMissing) {
+			break
+		}
+	}
+	return c, err
+}
+
+func read(s Store) (*Contents, error) {
+	c := &Contents{store: s}
+	var id identity
+	err := getSealed(s, identityName, &id)
+	if errors.Is(err, ErrMissing) {
+		err = fmt.Errorf("%w: %s has no %s", ErrNone, s, identityName)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.Cluster, c.ClusterID = id.Cluster, id.ClusterID
+	// The note first: what it speaks of was stored before it.
+	if err := getSealed(s, reachedName, &c.Reached); err != nil && !errors.Is(err, ErrMissing) {
+		return nil, err
+	}
+	names, err := segmentNames(s)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		seg, err := readHead(s, name)
+		if err == nil && seg.ClusterID != id.ClusterID {
+			err = fmt.Errorf("%w: %s is of cluster %s", ErrForeign, name, seg.Cluster)
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.Segments = append(c.Segments, seg)
+	}
+	if c.Bases, err = readBases(s, id); err != nil {
+		return nil, err
+	}
+	// It is stored now and then only.
+	if n := len(c.Segments); n > 0 && c.Segments[n-1].Last > c.Reached.Index {
+		last := &c.Segments[n-1]
+		c.Reached.Index, c.Reached.GTIDs = last.Last, last.Before.Union(last.GTIDs)
+		for _, seg := range c.Segments {
+			if seg.Newest.After(c.Reached.Newest) {
+				c.Reached.Newest = seg.Newest
+			}
+		}
+	}
+	return c, nil
+}
+
+// segmentNames lists the segments, in log order.
+func segmentNames(s Store) ([]string, error) {
+	all, err := s.List(logPrefix)
+	if err != nil {
+		return nil, err
+	}
+	kept, _ := newestOf(all)
+	return kept, nil
+}
+
+// lastSegment is the head of the newest segment; nil when there is none.
+func lastSegment(s Store) (*Segment, error) {
+	names, err := segmentNames(s)
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	seg, err := readHead(s, names[len(names)-1])
+	return &seg, err
+}
+
+// follows says why b is not what comes after a in the log; nil: it is.
+func (a *Segment) follows(b *Segment) error {
+	switch {
+	case b.First <= a.Last:
+		return fmt.Errorf("%w: %s and %s overlap", ErrCorrupt, a.Name(), b.Name())
+	case b.First > a.Last+1:
+		return fmt.Errorf("%w: entries %d to %d, between %s and %s", ErrMissing, a.Last+1, b.First-1, a.Name(), b.Name())
+	case b.PrevTerm != a.LastTerm || !b.Before.Equal(a.Before.Union(a.GTIDs)):
+		return fmt.Errorf("%w: %s does not continue %s, although its number does", ErrCorrupt, b.Name(), a.Name())
+	}
+	return nil
+}
+
+// Gap says why the segments from number i to number j do not make one piece of log; nil: they do.
+func (c *Contents) Gap(i, j int) error {
+	for k := i + 1; k <= j; k++ {
+		if err := c.Segments[k-1].follows(&c.Segments[k]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whole says why the end of the log is not all that was archived; nil: it is.
+func (c *Contents) whole() error {
+	last := uint64(0)
+	if n := len(c.Segments); n > 0 {
+		last = c.Segments[n-1].Last
+	}
+	if c.Reached.Index > last {
+		return fmt.Errorf("%w: entries %d to %d, which had been archived", ErrMissing, last+1, c.Reached.Index)
+	}
+	return nil
+}
+
+// at is the number of the segment that holds entry index; -1: none does.
+func (c *Contents) at(index uint64) int {
+	i, found := slices.BinarySearchFunc(c.Segments, index, func(s Segment, index uint64) int {
+		switch {
+		case s.Last < index:
+			return -1
+		case s.First > index:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		return -1
+	}
+	return i
+}
+
+// Problem is what Verify found wrong with one object.
+type Problem struct {
+	Object string `json:"object"`
+	What   string `json:"what"`
+}
+
+// Verification is the outcome of Verify.
+type Verification struct {
+	Cluster  string    `json:"cluster"`
+	Bases    int       `json:"bases"`
+	Segments int       `json:"segments"`
+	Bytes    int64     `json:"bytes"` // that were read
+	Problems []Problem `json:"problems"`
+	// Restorable are the stretches of log that a copy can be brought forward along, by the copy's name.
+	Restorable map[string]Stretch `json:"restorable"`
+}
+
+// Stretch is what one copy can be restored to.
+type Stretch struct {
+	From uint64 `json:"from"` // index; the state right after it can be had, and after each later one
+	To   uint64 `json:"to"`
+}
+
+// Verify reads every byte of a backup, also when a part of it is damaged. object, if not nil, is told what is read now. The error is of a store
+// that cannot be read, or of a backup that there is not.
+func Verify(ctx context.Context, s Store, object func(name string)) (*Verification, error) {
+	if object == nil {
+		object = func(string) {}
+	}
+	still, err := holdStill(s, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = still.Close() }()
+	v := &Verification{Problems: []Problem{}, Restorable: map[string]Stretch{}}
+	var id identity
+	if err := getSealed(s, identityName, &id); err != nil {
+		if errors.Is(err, ErrMissing) {
+			err = fmt.Errorf("%w: %s has no %s", ErrNone, s, identityName)
+		}
+		return nil, err
+	}
+	v.Cluster = id.Cluster
+	c := &Contents{Cluster: id.Cluster, ClusterID: id.ClusterID, store: s}
+	if err := getSealed(s, reachedName, &c.Reached); err != nil && !errors.Is(err, ErrMissing) {
+		if err := v.found(reachedName, err); err != nil {
+			return nil, err
+		}
+	}
+	if err := v.log(ctx, c, object); err != nil {
+		return nil, err
+	}
+	if err := c.whole(); err != nil {
+		v.Problems = append(v.Problems, Problem{logPrefix, err.Error()})
+	}
+	if err := v.bases(ctx, c, id, object); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// found notes what is wrong with an object. It returns errors that say nothing of the backup: a disk that does not answer.
+func (v *Verification) found(object string, err error) error {
+	for _, known := range []error{ErrCorrupt, ErrMissing, ErrForeign, ErrNewer} {
+		if errors.Is(err, known) {
+			v.Problems = append(v.Problems, Problem{object, err.Error()})
+			return nil
+		}
+	}
+	return err
+}
+
+// log reads all segments. Those that are whole are c's.
+func (v *Verification) log(ctx context.Context, c *Contents, object func(string)) error {
+	names, err := segmentNames(c.store)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		object(name)
+		seg, err := readSegment(c.store, name, func(Entry) error { return nil })
+		if err == nil && seg.ClusterID != c.ClusterID {
+			err = fmt.Errorf("%w: %s is of cluster %s", ErrForeign, name, seg.Cluster)
+		}
+		if err != nil {
+			if err := v.found(name, err); err != nil {
+				return err
+			}
+			continue
+		}
+		v.Segments++
+		v.Bytes += seg.Bytes
+		if n := len(c.Segments); n > 0 && !seg.Begins {
+			if err := v.found(name, c.Segments[n-1].follows(&seg)); err != nil {
+				return err
+			}
+		} else if n == 0 && !seg.Begins {
+			v.Problems = append(v.Problems, Problem{name, fmt.Sprintf("%v: the segment before it, which ends at entry %d", ErrMissing, seg.First-1)})
+		}
+		c.Segments = append(c.Segments, seg)
+	}
+	return nil
+}
+
+// bases reads all copies, and finds out what each can be restored to.
+func (v *Verification) bases(ctx context.Context, c *Contents, id identity, object func(string)) error {
+	names, err := baseNames(c.store)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		b, err := readBase(c.store, name, id)
+		if err == nil {
+			object(b.prefix())
+			err = b.verify(ctx, c.store)
+		}
+		if err != nil {
+			if err := v.found(name, err); err != nil {
+				return err
+			}
+			continue
+		}
+		v.Bases++
+		v.Bytes += b.Stored
+		stretch, err := c.Restorable(&b)
+		if err != nil {
+			v.Problems = append(v.Problems, Problem{name, err.Error()})
+			continue
+		}
+		v.Restorable[b.Name] = stretch
+	}
+	return nil
+}
+
+// Restorable is what a copy can be restored to. The error is ErrMissing when the log that belongs to it is not there.
+func (c *Contents) Restorable(b *Base) (Stretch, error) {
+	i := c.at(b.Last)
+	if i < 0 {
+		return Stretch{}, fmt.Errorf("%w: the log up to entry %d, without which the copy is of no use", ErrMissing, b.Last)
+	}
+	if b.Index < b.Last {
+		first := c.at(b.Index + 1)
+		if first < 0 {
+			return Stretch{}, fmt.Errorf("%w: the log from entry %d on, without which the copy is of no use", ErrMissing, b.Index+1)
+		}
+		if err := c.Gap(first, i); err != nil {
+			return Stretch{}, err
+		}
+	}
+	for i+1 < len(c.Segments) && c.Gap(i, i+1) == nil {
+		i++
+	}
+	return Stretch{b.Last, c.Segments[i].Last}, nil
+}
+
+// peek makes a reader of an object that may be long.
+func peek(s Store, name string) (*bufio.Reader, func(), error) {
+	f, err := s.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return bufio.NewReaderSize(f, 1<<20), func() { _ = f.Close() }, nil
+}

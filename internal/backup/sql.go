@@ -1,0 +1,51 @@
+package backup
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"trireme/internal/mysqld"
+)
+
+// serverID of the servers that this package starts: no node has it, raft ids end at config.MaxMemberID.
+const serverID = 1<<20 + 2
+
+// withSQL runs statements on the server of cfg, one after the other in one session.
+func withSQL(ctx context.Context, cfg mysqld.Config, as mysqld.Account, statements ...string) error {
+	c := mysql.NewConfig()
+	c.User, c.Passwd, c.Net, c.Addr, c.Timeout = as.User, as.Password, "unix", cfg.Socket(), sqlLimit
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(connector)
+	defer func() { _ = db.Close() }()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	for _, q := range statements {
+		if _, err := conn.ExecContext(ctx, q); err != nil {
+			// It may hold a password: only its first words are shown.
+			words := strings.Fields(q)
+			return fmt.Errorf("%s …: %w", strings.Join(words[:min(3, len(words))], " "), err)
+		}
+	}
+	return nil
+}
+
+// freePort is one that nobody listens on at this moment.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

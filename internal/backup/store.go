@@ -1,0 +1,284 @@
+package backup
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Store holds the objects of a backup. Names are relative slash paths. Methods may be called from any goroutine.
+type Store interface {
+	// Put makes an object of what fill writes: whole and durable when it returns nil, else not there at all. One that is there
+	// is replaced.
+	Put(name string, fill func(io.Writer) error) error
+	// Open reads an object. The error is ErrMissing when there is none.
+	Open(name string) (io.ReadCloser, error)
+	// List returns the names of all objects below a prefix that ends in a slash, sorted.
+	List(prefix string) ([]string, error)
+	// Remove takes an object away; one that is not there is no error.
+	Remove(name string) error
+	// String says where it is, for people.
+	String() string
+}
+
+// Dir is a Store in a directory.
+type Dir struct {
+	root string
+	// through, in tests, stands between an object and its file.
+	through func(io.Writer) io.Writer
+}
+
+// tempPrefix marks files that are not objects yet.
+const tempPrefix = ".tmp-"
+
+// NewDir makes the directory if it is missing. mysqld, which may run as another user, has to get through it to its working directory,
+// and nothing else is readable for others.
+func NewDir(root string) (*Dir, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(root, 0o711); err != nil {
+		return nil, fmt.Errorf("backup: make the directory: %w", err)
+	}
+	return &Dir{root: root}, nil
+}
+
+// OpenDir is NewDir for a directory that must be there. The error is ErrNone when it is not.
+func OpenDir(root string) (*Dir, error) {
+	st, err := os.Stat(root)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w: there is no %s", ErrNone, root)
+	case err != nil:
+		return nil, fmt.Errorf("backup: %w", err)
+	case !st.IsDir():
+		return nil, fmt.Errorf("%w: %s is no directory", ErrNone, root)
+	}
+	return NewDir(root)
+}
+
+func (d *Dir) String() string { return d.root }
+
+func (d *Dir) path(name string) string { return filepath.Join(d.root, filepath.FromSlash(name)) }
+
+// Put implements Store: a temporary file, fsync, rename, fsync of the directory.
+func (d *Dir) Put(name string, fill func(io.Writer) error) error {
+	if err := d.put(name, fill); err != nil {
+		return d.explain("write "+name, err)
+	}
+	return nil
+}
+
+func (d *Dir) put(name string, fill func(io.Writer) error) (err error) {
+	to := d.path(name)
+	if err := d.makeParents(filepath.Dir(to)); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(to), tempPrefix) // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	var w io.Writer = f
+	if d.through != nil {
+		w = d.through(f)
+	}
+	err = fill(w)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), to); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(to))
+}
+
+// makeParents makes folders that are missing, durably.
+func (d *Dir) makeParents(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := d.makeParents(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(filepath.Dir(dir))
+}
+
+// Open implements Store.
+func (d *Dir) Open(name string) (io.ReadCloser, error) {
+	f, err := os.Open(d.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s in %s", ErrMissing, name, d.root)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("backup: %w", err)
+	}
+	return f, nil
+}
+
+// List implements Store.
+func (d *Dir) List(prefix string) ([]string, error) {
+	var names []string
+	err := filepath.WalkDir(d.path(prefix), func(p string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // another process is clearing up
+		}
+		if err != nil || e.IsDir() || strings.HasPrefix(e.Name(), tempPrefix) {
+			return err
+		}
+		rel, err := filepath.Rel(d.root, p)
+		names = append(names, filepath.ToSlash(rel))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("backup: list %s: %w", d.path(prefix), err)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Remove implements Store.
+func (d *Dir) Remove(name string) error {
+	p := d.path(name)
+	if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("backup: %w", err)
+	}
+	// Folders are no objects: those that are empty now go too.
+	for p = filepath.Dir(p); p != d.root && os.Remove(p) == nil; {
+		p = filepath.Dir(p)
+	}
+	return nil
+}
+
+// The parts of a backup that one process at a time may write.
+const (
+	lockLog  = "log"
+	lockBase = "base"
+)
+
+// Lock takes the right to write a part until Close or the end of the process, and clears what writers before have left unfinished
+// there. The error is ErrLocked when another process has it.
+func (d *Dir) Lock(part string) (io.Closer, error) {
+	if err := d.makeParents(d.path(part)); err != nil {
+		return nil, d.explain("lock "+part, err)
+	}
+	f, err := os.OpenFile(d.path(path.Join(part, tempPrefix+"lock")), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, d.explain("lock "+part, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: another process writes %s", ErrLocked, d.path(part))
+		}
+		return nil, d.explain("lock "+part, err)
+	}
+	if err := d.clear(part, f.Name()); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// holder is a store whose objects somebody may remove while others read them.
+type holder interface {
+	hold(exclusive bool) (io.Closer, error)
+}
+
+// holdStill keeps objects from being removed until Close, as far as the store can; exclusive is for who removes them, and ErrLocked while
+// anybody reads.
+func holdStill(s Store, exclusive bool) (io.Closer, error) {
+	if h, ok := s.(holder); ok {
+		return h.hold(exclusive)
+	}
+	return io.NopCloser(nil), nil
+}
+
+const readersName = "readers.lock"
+
+func (d *Dir) hold(exclusive bool) (io.Closer, error) {
+	f, err := os.OpenFile(d.path(readersName), os.O_RDONLY|os.O_CREATE, 0o600)
+	if err != nil && !exclusive {
+		// A backup that this process may only read: what is there can be locked, and where nothing is nobody has removed anything yet.
+		if f, err = os.Open(d.path(readersName)); err != nil {
+			return io.NopCloser(nil), nil
+		}
+	}
+	if err != nil {
+		return nil, d.explain("lock", err)
+	}
+	how := unix.LOCK_SH
+	if exclusive {
+		how = unix.LOCK_EX | unix.LOCK_NB
+	}
+	if err := unix.Flock(int(f.Fd()), how); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: another process reads %s", ErrLocked, d.root)
+		}
+		return nil, d.explain("lock", err)
+	}
+	return f, nil
+}
+
+// clear removes temporary files of writers that were killed.
+func (d *Dir) clear(part, keep string) error {
+	err := filepath.WalkDir(d.path(part), func(p string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || p == keep || !strings.HasPrefix(e.Name(), tempPrefix) {
+			return err
+		}
+		return os.Remove(p)
+	})
+	if err != nil {
+		return fmt.Errorf("backup: clear up %s: %w", d.path(part), err)
+	}
+	return nil
+}
+
+// free is what can still be written, in bytes.
+func free(dir string) (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	return st.Bavail * uint64(st.Bsize), nil
+}
+
+// explain makes a full disk known as such.
+func (d *Dir) explain(doing string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		left, _ := free(d.root)
+		return fmt.Errorf("%w: %s: %d MiB are free in %s; what was written before is whole: make room and run the same command again: %w",
+			ErrNoSpace, doing, left>>20, d.root, err)
+	}
+	return fmt.Errorf("backup: %s: %w", doing, err)
+}
+
+// syncDir makes the names in a folder durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
