@@ -116,6 +116,11 @@ func localNode() string {
 	if err != nil {
 		return localAPI
 	}
+	return listensAt(n)
+}
+
+// listensAt is where a node's API can be reached from its own host.
+func listensAt(n config.Node) string {
 	host, port, err := net.SplitHostPort(n.API.Listen)
 	if err != nil {
 		return localAPI

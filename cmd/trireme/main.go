@@ -48,6 +48,8 @@ type commands struct {
 	Resume     resumeCmd     `cmd:"" help:"Switch automatic failover on again."`
 	History    historyCmd    `cmd:"" help:"Show what happened: elections, failovers, fences, rejoins."`
 	Force      forceCmd      `cmd:"" name:"force-quorum" help:"Make a cluster out of the survivors of a lost majority. May lose data."`
+	Backup     backupCmd     `cmd:"" help:"Keep a copy of the data and all committed changes behind it, outside of the cluster."`
+	Restore    restoreCmd    `cmd:"" help:"Make a server of a backup, as the cluster was at any moment."`
 	Log        logCmd        `cmd:"" help:"Read a raft log on disk; no daemon or mysqld is needed."`
 	Config     configCmd     `cmd:"" help:"Show and change the cluster's settings; check a node's file."`
 	Cert       certCmd       `cmd:"" help:"Show or renew the certificate of this host's node."`

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/backup"
+	"trireme/internal/config"
+	"trireme/internal/gtid"
+	"trireme/internal/pki"
+)
+
+// backupCmd is `trireme backup`.
+type backupCmd struct {
+	Take   backupTakeCmd   `cmd:"" default:"withargs" help:"Copy the data of a node, and archive the log behind it. On the host of a node. What backup does without another verb."`
+	List   backupListCmd   `cmd:"" help:"Show what a backup holds, and which moments can be restored."`
+	Verify backupVerifyCmd `cmd:"" help:"Read every byte of a backup and say whether it is whole."`
+}
+
+type backupTakeCmd struct {
+	To     string `required:"" type:"path" placeholder:"DIR" help:"Directory of the backup; it is made, or continued. One for each cluster, on another disk."`
+	Follow bool   `help:"Go on archiving the log, seconds behind the cluster, until Ctrl-C. A copy is taken only if there is none yet."`
+	Config string `type:"path" placeholder:"FILE" help:"Settings of this host's node. Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
+	JSON   bool   `help:"Print what was made as JSON."`
+}
+
+// Run backs up.
+func (c *backupTakeCmd) Run(e *env) error {
+	src, err := backupSource(c.Config)
+	if err != nil {
+		return err
+	}
+	defer src.Daemon.Close()
+	to, err := backup.NewDir(c.To)
+	if err != nil {
+		return err
+	}
+	p := &progressLine{w: e.errOut}
+	res, err := backup.Run(e.ctx, backup.Options{Source: src, To: to, Follow: c.Follow, Logger: slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Say: p.say, Copying: p.bytes})
+	p.end()
+	if e.ctx.Err() != nil && (err != nil || !c.Follow) {
+		return fmt.Errorf("interrupted; what is in %s is whole, and the same command goes on: %w", to, e.ctx.Err())
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, struct {
+			Dir     string         `json:"dir"`
+			Base    *baseLine      `json:"base"`
+			Reached backup.Reached `json:"reached"`
+		}{to.String(), lineOf(res.Base), res.Reached})
+	}
+	if b := res.Base; b != nil {
+		fmt.Fprintf(e.out, "The copy %s of %s is in %s: %d MiB, %d MiB compressed.\n", b.Name, b.Donor, to, b.Bytes>>20, b.Stored>>20)
+	}
+	fmt.Fprintf(e.out, "The log is archived up to entry %d%s.\n", res.Reached.Index, newestText(res.Reached.Newest))
+	printGTIDs(e, res.Reached.GTIDs)
+	return nil
+}
+
+// backupSource is this host's node and its daemon.
+func backupSource(file string) (src backup.Source, err error) {
+	if file == "" {
+		file = defaultConfigFile()
+	}
+	if src.Node, err = config.Load(file); err != nil {
+		return src, err
+	}
+	if src.Identity, err = config.LoadIdentity(src.Node.Dir); err != nil {
+		return src, err
+	}
+	if src.Secrets, err = config.LoadSecrets(src.Node.Dir); err != nil {
+		return src, err
+	}
+	ca, err := os.ReadFile(filepath.Join(src.Node.TLSDir(), pki.CAFile))
+	if err != nil {
+		return src, err
+	}
+	trust, err := pki.ClientTLS(ca)
+	if err != nil {
+		return src, err
+	}
+	src.Daemon = api.NewClient(listensAt(src.Node), "", trust)
+	return src, nil
+}
+
+func newestText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return ", the newest transaction committed at " + t.UTC().Format(time.RFC3339Nano)
+}
+
+func printGTIDs(e *env, set gtid.Set) {
+	for i, line := range wrap("GTIDs "+strings.ReplaceAll(set.String(), ",", ", "), 94) {
+		if i > 0 {
+			line = "      " + line
+		}
+		fmt.Fprintln(e.out, line)
+	}
+}
+
+// progressLine shows what happens, and below it, on a terminal, how far it is.
+type progressLine struct {
+	w     io.Writer
+	mu    sync.Mutex
+	shown bool      // the cursor stands behind a progress line
+	last  time.Time // when it was drawn
+}
+
+func (p *progressLine) say(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	fmt.Fprintf(p.w, format+"\n", args...)
+}
+
+func (p *progressLine) clear() {
+	if p.shown {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		p.shown = false
+	}
+}
+
+func (p *progressLine) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+}
+
+// bytes draws a stage that is counted in bytes, count one that is counted in something else.
+func (p *progressLine) bytes(stage string, done, total uint64) {
+	p.draw(stage, done>>20, total>>20, " MiB")
+}
+func (p *progressLine) count(stage string, done, total uint64) { p.draw(stage, done, total, "") }
+
+func (p *progressLine) draw(stage string, done, total uint64, unit string) {
+	const width = 30
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !isTerminal(p.w) || time.Since(p.last) < 100*time.Millisecond {
+		return
+	}
+	p.last = time.Now()
+	p.clear()
+	p.shown = true
+	if total == 0 {
+		fmt.Fprintf(p.w, "%s: %d%s", stage, done, unit)
+		return
+	}
+	full := int(min(done, total) * width / total)
+	fmt.Fprintf(p.w, "%s: [%s%s] %d of %d%s", stage, strings.Repeat("#", full), strings.Repeat(".", width-full), done, total, unit)
+}
+
+type backupListCmd struct {
+	Dir  string `arg:"" type:"path" help:"Directory of the backup."`
+	JSON bool   `help:"Print it as JSON."`
+}
+
+// baseLine is a copy as it is listed.
+type baseLine struct {
+	Name    string    `json:"name"`
+	Donor   string    `json:"donor"`
+	MySQL   string    `json:"mysql"`
+	From    uint64    `json:"restorable_from"`         // index
+	To      uint64    `json:"restorable_to,omitempty"` // index; 0: the log behind it is missing
+	Bytes   int64     `json:"bytes"`
+	Stored  int64     `json:"stored_bytes"`
+	Made    time.Time `json:"made"`
+	Problem string    `json:"problem,omitempty"`
+}
+
+func lineOf(b *backup.Base) *baseLine {
+	if b == nil {
+		return nil
+	}
+	return &baseLine{Name: b.Name, Donor: b.Donor, MySQL: b.MySQL, From: b.Last, Bytes: b.Bytes, Stored: b.Stored, Made: b.Made}
+}
+
+// Run lists.
+func (c *backupListCmd) Run(e *env) error {
+	dir, err := backup.OpenDir(c.Dir)
+	if err != nil {
+		return err
+	}
+	have, err := backup.Read(dir)
+	if err != nil {
+		return err
+	}
+	lines := []baseLine{}
+	for i := range have.Bases {
+		l := lineOf(&have.Bases[i])
+		if s, err := have.Restorable(&have.Bases[i]); err != nil {
+			l.Problem = err.Error()
+		} else {
+			l.To = s.To
+		}
+		lines = append(lines, *l)
+	}
+	bytes := int64(0)
+	for i := range have.Segments {
+		bytes += have.Segments[i].Bytes
+	}
+	if c.JSON {
+		return printJSON(e.out, struct {
+			Cluster  string         `json:"cluster"`
+			Bases    []baseLine     `json:"bases"`
+			Segments int            `json:"segments"`
+			LogBytes int64          `json:"log_bytes"`
+			Reached  backup.Reached `json:"reached"`
+		}{have.Cluster, lines, len(have.Segments), bytes, have.Reached})
+	}
+	fmt.Fprintf(e.out, "backup of cluster %s · %d copies · log in %d segments, %d MiB\n", have.Cluster, len(lines), len(have.Segments), bytes>>20)
+	rows := [][]string{{"COPY", "OF", "MYSQL", "MIB", "STORED", "RESTORABLE"}}
+	for _, l := range lines {
+		restorable := fmt.Sprintf("entries %d to %d", l.From, l.To)
+		if l.Problem != "" {
+			restorable = e.bad("none: ") + l.Problem
+		}
+		rows = append(rows, []string{l.Name, l.Donor, l.MySQL, fmt.Sprint(l.Bytes >> 20), fmt.Sprint(l.Stored >> 20), restorable})
+	}
+	if len(lines) > 0 {
+		printTable(e.out, rows)
+	}
+	if have.Reached.Index > 0 {
+		fmt.Fprintf(e.out, "the log ends at entry %d%s\n", have.Reached.Index, newestText(have.Reached.Newest))
+	}
+	if !have.Reached.At.IsZero() {
+		fmt.Fprintf(e.out, "everything committed before %s is in it\n", have.Reached.At.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+type backupVerifyCmd struct {
+	Dir  string `arg:"" type:"path" help:"Directory of the backup."`
+	JSON bool   `help:"Print the outcome as JSON."`
+}
+
+// Run verifies. A backup that is damaged, or of which nothing can be restored, is exit code 1.
+func (c *backupVerifyCmd) Run(e *env) error {
+	dir, err := backup.OpenDir(c.Dir)
+	if err != nil {
+		return err
+	}
+	p := &progressLine{w: e.errOut}
+	v, err := backup.Verify(e.ctx, dir, func(name string) { p.count("reading "+name, 0, 0) })
+	p.end()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = printJSON(e.out, v)
+	} else {
+		printVerification(e, v)
+	}
+	if err == nil && (len(v.Problems) > 0 || len(v.Restorable) == 0) {
+		err = errSilent(exitFailed)
+	}
+	return err
+}
+
+func printVerification(e *env, v *backup.Verification) {
+	fmt.Fprintf(e.out, "backup of cluster %s: %d copies and %d segments of log read, %d MiB\n", v.Cluster, v.Bases, v.Segments, v.Bytes>>20)
+	var names []string
+	for name := range v.Restorable {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		fmt.Fprintf(e.out, "copy %s: entries %d to %d can be restored\n", name, v.Restorable[name].From, v.Restorable[name].To)
+	}
+	for _, p := range v.Problems {
+		fmt.Fprintf(e.out, "%s %s: %s\n", e.bad("DAMAGED"), p.Object, p.What)
+	}
+	switch {
+	case len(v.Problems) > 0:
+	case len(names) == 0:
+		fmt.Fprintln(e.out, "nothing can be restored: there is no complete copy yet; run `trireme backup` to its end")
+	default:
+		fmt.Fprintln(e.out, "the backup is whole")
+	}
+}

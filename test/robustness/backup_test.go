@@ -1,0 +1,268 @@
+package robustness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"trireme/internal/config"
+	"trireme/internal/demo"
+	"trireme/internal/gtid"
+	"trireme/internal/mysqld"
+)
+
+// TestBackup takes a copy from a follower while the cluster is written to, archives what is written behind it, and restores a moment in between: a
+// stock mysqld with exactly the rows that were committed then, which the next cluster could begin with.
+func TestBackup(t *testing.T) {
+	began := time.Now()
+	step := func(what string) { t.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond)) }
+	// A donor that becomes the leader, and is fenced, ends the copy: here nothing is to fail but what the test is about.
+	c := createShape(t, shape{nodes: 2, loggers: 1, tune: func(n *config.Node) { n.Raft.ElectionTimeoutMS, n.Raft.HeartbeatMS = 10_000, 500 }})
+	step("a cluster")
+	follower := c.others(c.healthy())[0]
+	w := &writer{c: c}
+	w.run("CREATE DATABASE IF NOT EXISTS shop", "CREATE TABLE IF NOT EXISTS shop.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(2000))")
+
+	base, err := demo.FreePortBase(2)
+	must(t, err)
+	a := &adopted{t: t, dir: t.TempDir(), base: base, procs: map[string]*demo.Process{}}
+	// The log is archived by one process all the time, which also takes the first copy.
+	dir := filepath.Join(a.dir, "backup")
+	f := &archiving{t: t, args: []string{"backup", "--to", dir, "--follow", "--config", filepath.Join(follower.Dir, config.NodeFileName)}}
+	f.start()
+	writes := 0
+	eventually(t, 2*time.Minute, "a copy while rows are written", func() error {
+		writes++
+		w.run("INSERT INTO shop.t (v) VALUES (REPEAT('x', 1000))")
+		f.keep()
+		if made, err := filepath.Glob(filepath.Join(dir, "base", "*", "manifest.json")); err != nil || len(made) != 1 {
+			return fmt.Errorf("%d copies, %w", len(made), err)
+		}
+		return nil
+	})
+
+	// Some more, the moment, and what is not to be there afterwards: rows, a table, and an account. The large transaction is archived in pieces.
+	w.run("CREATE TABLE IF NOT EXISTS shop.u (a INT PRIMARY KEY)", "REPLACE INTO shop.u VALUES (7)",
+		"INSERT INTO shop.t (v) SELECT REPEAT('z', 2000) FROM shop.t a, shop.t b LIMIT 2000")
+	moment, want := w.moment()
+	w.run("INSERT INTO shop.t (v) VALUES ('too late')", "DROP TABLE IF EXISTS shop.u", "DELETE FROM shop.t WHERE id < 5", "CREATE USER IF NOT EXISTS late@localhost")
+	last, committed := c.view().CommitIndex, time.Now()
+
+	eventually(t, healLimit, "the archive has all of it", func() error {
+		f.keep()
+		out, code := a.cli("backup", "list", "--json", dir)
+		var list struct {
+			Reached struct{ Index uint64 } `json:"reached"`
+		}
+		if err := json.Unmarshal([]byte(out), &list); code != 0 || err != nil || list.Reached.Index < last {
+			return fmt.Errorf("exit %d, %w, entry %d of %d", code, err, list.Reached.Index, last)
+		}
+		return nil
+	})
+	t.Logf("what was committed last was in the archive %v later", time.Since(committed).Round(10*time.Millisecond))
+	logged := f.stop()
+	t.Logf("%d rows were written while the copy was made\n%s", writes, logged)
+	c.Kill() // nothing of the cluster is needed any more
+	step("a backup")
+	if out := a.done("backup", "verify", dir); !strings.Contains(out, "the backup is whole") {
+		t.Fatalf("verify: %s", out)
+	}
+
+	to := filepath.Join(a.dir, "restored")
+	t.Log(a.done("restore", "--from", dir, "--to-gtid", moment.String(), "--data", to, "--port", fmt.Sprint(base+8)))
+	step("a restored server")
+	a.refused(1, "not empty", "restore", "--from", dir, "--data", to)
+	a.restored(to, want, moment)
+	step("a node of a new cluster")
+}
+
+// writer writes to whoever leads: on a machine without CPU a leader may change although nothing is broken. What it runs can be run twice.
+type writer struct {
+	c *cluster
+	s *session // nil: to be opened
+}
+
+func (w *writer) try(f func(*session) error) {
+	t := w.c.t
+	t.Helper()
+	eventually(t, healLimit, "a write", func() (err error) {
+		if w.s == nil {
+			if w.s, err = w.open(); err != nil {
+				return err
+			}
+		}
+		if err = f(w.s); err != nil {
+			w.s.close()
+			w.s = nil
+		}
+		return err
+	})
+}
+
+func (w *writer) open() (*session, error) {
+	ctx, cancel := context.WithTimeout(w.c.t.Context(), healLimit)
+	defer cancel()
+	n, err := w.c.Leader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := w.c.Direct(n)
+	l.StatementTimeout = sqlLimit
+	db, err := l.Open("")
+	if err != nil {
+		return nil, err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	s := &session{c: w.c, db: db, conn: conn}
+	w.c.t.Cleanup(s.close)
+	return s, nil
+}
+
+func (w *writer) run(statements ...string) {
+	w.c.t.Helper()
+	for _, st := range statements {
+		w.try(func(s *session) error { return s.try(st) })
+	}
+}
+
+const shopRows = "SELECT CONCAT(COUNT(*), ' ', SUM(CRC32(CONCAT(id, v)))) FROM shop.t"
+
+// moment writes a last row, and gives its GTID and the rows that are there with it.
+func (w *writer) moment() (g gtid.GTID, rows string) {
+	w.c.t.Helper()
+	w.try(func(s *session) error {
+		err := s.try("INSERT INTO shop.t (v) VALUES ('the moment')")
+		values := make([]string, 3)
+		for i, q := range []string{"SELECT @@server_uuid", "SELECT @@GLOBAL.gtid_executed", shopRows} {
+			if err == nil {
+				values[i], err = s.tryValue(q)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		uuid, err := gtid.ParseUUID(values[0])
+		if err != nil {
+			return err
+		}
+		set, err := gtid.ParseSet(values[1])
+		g, rows = gtid.GTID{SID: gtid.SID{UUID: uuid}, GNO: set.Last(gtid.SID{UUID: uuid})}, values[2]
+		return err
+	})
+	return g, rows
+}
+
+// archiving is a `trireme backup --follow`, started again when it ends, as a service manager does.
+type archiving struct {
+	t     *testing.T
+	args  []string
+	cmd   *exec.Cmd
+	out   *bytes.Buffer
+	ended chan error
+	again int
+}
+
+func (f *archiving) start() {
+	f.cmd, f.out, f.ended = exec.Command(binary, f.args...), &bytes.Buffer{}, make(chan error, 1)
+	f.cmd.Stdout, f.cmd.Stderr = f.out, f.out
+	must(f.t, f.cmd.Start())
+	cmd, ended := f.cmd, f.ended
+	go func() { ended <- cmd.Wait() }()
+	f.t.Cleanup(func() { _ = cmd.Process.Kill() })
+}
+
+// keep starts it again; not for ever.
+func (f *archiving) keep() {
+	f.t.Helper()
+	select {
+	case err := <-f.ended:
+		if f.again++; f.again > 3 {
+			f.t.Fatalf("trireme %s: %v\n%s", strings.Join(f.args, " "), err, f.out)
+		}
+		f.t.Logf("it is started again: %v\n%s", err, f.out)
+		f.start()
+	default:
+	}
+}
+
+// stop ends it as Ctrl-C does, and gives what it said.
+func (f *archiving) stop() string {
+	f.t.Helper()
+	must(f.t, f.cmd.Process.Signal(syscall.SIGINT))
+	select {
+	case err := <-f.ended:
+		if err != nil {
+			f.t.Fatalf("trireme %s: %v\n%s", strings.Join(f.args, " "), err, f.out)
+		}
+	case <-time.After(healLimit):
+		f.t.Fatalf("trireme %s does not end", strings.Join(f.args, " "))
+	}
+	return f.out.String()
+}
+
+// restored starts a stock mysqld on what was restored, looks at it, and begins a new cluster with it, by the commands that restore names.
+func (a *adopted) restored(dir, want string, moment gtid.GTID) {
+	t := a.t
+	t.Helper()
+	bin, err := mysqld.Find(t.Context(), "")
+	must(t, err)
+	proc, err := demo.StartProcess(demo.Command{Path: bin.Path, Args: []string{"--defaults-file=" + filepath.Join(dir, "my.cnf")}, Dir: "/",
+		LogFile: filepath.Join(dir, "out.log")})
+	must(t, err)
+	t.Cleanup(proc.Kill)
+	secret := filepath.Join(dir, "root-password")
+	password, err := os.ReadFile(secret)
+	must(t, err)
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = "root", strings.TrimSpace(string(password)), "unix", mysqld.Config{Dir: dir}.Socket()
+	db := openDB(t, cfg)
+	eventually(t, time.Minute, "the restored server answers", func() error {
+		if !proc.Alive() {
+			said, _ := os.ReadFile(filepath.Join(dir, "log", "mysqld.err"))
+			t.Fatalf("the restored server has ended: %s", said[max(0, len(said)-1500):])
+		}
+		return db.PingContext(t.Context())
+	})
+	if got := get1(t, db, shopRows); got != want {
+		t.Errorf("rows of shop.t: %s, want %s", got, want)
+	}
+	if got := get1(t, db, "SELECT v FROM shop.t ORDER BY id DESC LIMIT 1"); got != "the moment" {
+		t.Errorf("the last row is %q", got)
+	}
+	if got := get1(t, db, "SELECT GROUP_CONCAT(a) FROM shop.u"); got != "7" {
+		t.Errorf("the table that was dropped later holds %q", got)
+	}
+	if got := get1(t, db, "SELECT GROUP_CONCAT(User) FROM mysql.user WHERE User IN ('late', 'trireme_restore', 'trireme_admin')"); got != "trireme_admin" {
+		t.Errorf("accounts: %s", got)
+	}
+	set, err := gtid.ParseSet(get1(t, db, "SELECT @@GLOBAL.gtid_executed"))
+	must(t, err)
+	if got := set.Last(moment.SID); got != moment.GNO {
+		t.Errorf("executed up to %d, want %s", got, moment)
+	}
+	run1(t, db, "DELETE FROM shop.u") // it takes writes
+
+	a.done(append([]string{"adopt", "--socket", cfg.Addr, "--user", "root", "--password-file", secret}, a.flags(0)...)...)
+	a.start(0)
+	a.healthy(0, 1)
+	cfg.Addr = mysqld.Config{Dir: filepath.Join(a.node(0), "mysql")}.Socket()
+	led := openDB(t, cfg)
+	if got := get1(t, led, shopRows); got != want {
+		t.Errorf("rows of shop.t in the new cluster: %s, want %s", got, want)
+	}
+	run1(t, led, "INSERT INTO shop.u VALUES (8)")
+}
