@@ -213,12 +213,13 @@ func (c *backupListCmd) Run(e *env) error {
 	}
 	if c.JSON {
 		return printJSON(e.out, struct {
-			Cluster  string         `json:"cluster"`
-			Bases    []baseLine     `json:"bases"`
-			Segments int            `json:"segments"`
-			LogBytes int64          `json:"log_bytes"`
-			Reached  backup.Reached `json:"reached"`
-		}{have.Cluster, lines, len(have.Segments), bytes, have.Reached})
+			Cluster  string           `json:"cluster"`
+			Bases    []baseLine       `json:"bases"`
+			Segments int              `json:"segments"`
+			LogBytes int64            `json:"log_bytes"`
+			Reached  backup.Reached   `json:"reached"`
+			Damaged  []backup.Problem `json:"damaged"`
+		}{have.Cluster, lines, len(have.Segments), bytes, have.Reached, append([]backup.Problem{}, have.Damaged...)})
 	}
 	fmt.Fprintf(e.out, "backup of cluster %s · %d copies · log in %d segments, %d MiB\n", have.Cluster, len(lines), len(have.Segments), bytes>>20)
 	rows := [][]string{{"COPY", "OF", "MYSQL", "MIB", "STORED", "RESTORABLE"}}
@@ -238,6 +239,7 @@ func (c *backupListCmd) Run(e *env) error {
 	if !have.Reached.At.IsZero() {
 		fmt.Fprintf(e.out, "everything committed before %s is in it\n", have.Reached.At.UTC().Format(time.RFC3339))
 	}
+	printProblems(e, have.Damaged)
 	return nil
 }
 
@@ -269,6 +271,12 @@ func (c *backupVerifyCmd) Run(e *env) error {
 	return err
 }
 
+func printProblems(e *env, problems []backup.Problem) {
+	for _, p := range problems {
+		fmt.Fprintf(e.out, "%s %s: %s\n", e.bad("DAMAGED"), p.Object, p.What)
+	}
+}
+
 func printVerification(e *env, v *backup.Verification) {
 	fmt.Fprintf(e.out, "backup of cluster %s: %d copies and %d segments of log read, %d MiB\n", v.Cluster, v.Bases, v.Segments, v.Bytes>>20)
 	var names []string
@@ -279,9 +287,7 @@ func printVerification(e *env, v *backup.Verification) {
 	for _, name := range names {
 		fmt.Fprintf(e.out, "copy %s: entries %d to %d can be restored\n", name, v.Restorable[name].From, v.Restorable[name].To)
 	}
-	for _, p := range v.Problems {
-		fmt.Fprintf(e.out, "%s %s: %s\n", e.bad("DAMAGED"), p.Object, p.What)
-	}
+	printProblems(e, v.Problems)
 	switch {
 	case len(v.Problems) > 0:
 	case len(names) == 0:

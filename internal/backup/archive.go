@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,13 @@ type identity struct {
 
 const identityName = "backup.json"
 
-// claim makes a store a backup of the cluster, or checks that it is one.
+// vacant is a store that may hold what is no backup's.
+type vacant interface {
+	// vacant is ErrNotOurs when there is anything in it.
+	vacant() error
+}
+
+// claim makes a store a backup of the cluster, or checks that it is one. The errors are ErrForeign, ErrNotOurs, and ErrMissing for what is left of one.
 func claim(s Store, id clusterID) error {
 	var have identity
 	err := getSealed(s, identityName, &have)
@@ -37,6 +44,11 @@ func claim(s Store, id clusterID) error {
 		}
 		if len(old) > 0 {
 			return fmt.Errorf("%w; %s holds a part of a backup: begin another one in an empty directory", err, s)
+		}
+		if v, ok := s.(vacant); ok {
+			if err := v.vacant(); err != nil {
+				return err
+			}
 		}
 		return putSealed(s, identityName, &identity{formatVersion, id.Name, id.ID, time.Now().UTC()})
 	}
@@ -65,20 +77,17 @@ const (
 	archivePause = time.Second     // between two looks at the node
 	// reachedEvery is the pause between two notes of how far the log is complete while nothing is written.
 	reachedEvery = 15 * time.Second
-	// clockDoubt is what a commit's time may be behind the moment at which this host hears of it, without being missed: links, clocks.
+	// clockDoubt is what the leader's clock, which a commit's time is of, may be behind this host's.
 	clockDoubt = 2 * time.Second
 )
 
-// Progress of a node's log, as its daemon tells it.
-type NodeState struct {
-	Applied uint64 // everything up to here is committed and on this node's disk, as committed
-	Current bool   // Applied is all that was committed when it was asked for
-}
-
 // Node is the daemon beside whose log the archive is made.
 type Node interface {
-	// State asks it.
-	State(ctx context.Context) (NodeState, error)
+	// Applied is an entry up to which everything is committed and on this node's disk, as committed.
+	Applied(ctx context.Context) (uint64, error)
+	// Committed is an entry up to which everything is that was committed before the question, by the word of a majority: this node may be cut off
+	// and not know of it.
+	Committed(ctx context.Context) (uint64, error)
 }
 
 // archiver copies the log of one node into a store.
@@ -96,6 +105,15 @@ type archiver struct {
 	reached Reached        // what is stored
 	noted   time.Time      // when reached was stored
 	stored  int            // segments since the last merge
+	merged  uint64         // no segment that ends below this entry can be merged any more
+	asked   confirmation
+	broken  error // the log cannot be read on: what comes next would leave a hole
+}
+
+// confirmation: everything that was committed before a moment lies at or below an entry.
+type confirmation struct {
+	index uint64 // 0: nobody has been asked
+	at    time.Time
 }
 
 // resume finds where the archive ends and begins to read the log there; from is the entry that a new archive begins with, at the latest. Where the log
@@ -112,7 +130,9 @@ func (a *archiver) resume(ctx context.Context, from uint64) error {
 	if last.ClusterID != a.id.ID {
 		return fmt.Errorf("%w: %s is of cluster %s", ErrForeign, last.Name(), last.Cluster)
 	}
-	a.reached = Reached{Version: formatVersion, Index: last.Last, GTIDs: last.Before.Union(last.GTIDs), Newest: last.Newest}
+	if err := a.recall(last); err != nil {
+		return err
+	}
 	if err := a.awaitApplied(ctx, last.Last); err != nil {
 		return err
 	}
@@ -138,18 +158,33 @@ func (a *archiver) resume(ctx context.Context, from uint64) error {
 	return nil
 }
 
+// recall takes up what was known of the archive when it was written to last.
+func (a *archiver) recall(last *Segment) error {
+	a.reached = Reached{Version: formatVersion, Index: last.Last, GTIDs: last.Before.Union(last.GTIDs), Newest: last.Newest}
+	var noted Reached
+	switch err := getSealed(a.store, reachedName, &noted); {
+	case err == nil && noted.Index <= last.Last:
+		a.reached.At, a.reached.Newest = noted.At, later(noted.Newest, last.Newest)
+	case errors.Is(err, ErrCorrupt):
+		a.log.Warn("a note of how far the archive goes is damaged; it is written anew", "err", err)
+	case err != nil && !errors.Is(err, ErrMissing):
+		return err
+	}
+	return nil
+}
+
 // awaitApplied waits until the node has applied what the archive holds: another node's log may have been further, and behind what this one has
 // applied its log may still change.
 func (a *archiver) awaitApplied(ctx context.Context, index uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, lagLimit)
 	defer cancel()
 	for {
-		st, err := a.node.State(ctx)
-		if err == nil && st.Applied >= index {
+		applied, err := a.node.Applied(ctx)
+		if err == nil && applied >= index {
 			return nil
 		}
 		if err == nil {
-			err = fmt.Errorf("backup: the archive goes up to entry %d, this node has applied %d: wait for it, or go on at another node", index, st.Applied)
+			err = fmt.Errorf("backup: the archive goes up to entry %d, this node has applied %d: wait for it, or go on at another node", index, applied)
 		}
 		select {
 		case <-ctx.Done():
@@ -180,7 +215,7 @@ func (a *archiver) start(from uint64) error {
 // step archives what the node has applied. With flush everything is stored when it returns, else what is gathered may wait for segmentAge.
 func (a *archiver) step(ctx context.Context, flush bool) error {
 	asked := time.Now()
-	st, err := a.node.State(ctx)
+	applied, err := a.node.Applied(ctx)
 	if err != nil {
 		return err
 	}
@@ -189,24 +224,49 @@ func (a *archiver) step(ctx context.Context, flush bool) error {
 			return err
 		}
 	}
-	for {
-		if err := ctx.Err(); err != nil {
+	if err := a.gather(ctx, applied, asked); err != nil {
+		return err
+	}
+	if a.w != nil && (flush || time.Since(a.since) >= segmentAge) {
+		if err := a.storeSegment(); err != nil {
 			return err
 		}
-		if a.w == nil && a.tail.at.index < st.Applied {
+	}
+	if err := a.note(ctx, flush); err != nil || a.stored < mergeMin {
+		return err
+	}
+	a.stored = 0
+	// Segments that are not merged do no harm, and one that is damaged must not keep the rest of the log from being archived.
+	from, err := merge(a.store, a.id, a.merged)
+	if err != nil && !errors.Is(err, ErrLocked) {
+		a.log.Warn("small segments are not merged", "err", err)
+	}
+	a.merged = from
+	return nil
+}
+
+// gather reads entries up to one that is applied. An entry that was read and not taken is lost to this archiver: it reads no further then,
+// or its archive would have a hole. The next one begins at what is stored.
+func (a *archiver) gather(ctx context.Context, applied uint64, asked time.Time) (err error) {
+	for ctx.Err() == nil && a.broken == nil {
+		if a.w == nil && a.tail.at.index < applied {
 			if a.w, err = newSegmentWriter(a.id, &a.tail.at, a.begins); err != nil {
 				return err
 			}
 			a.since = asked
 		}
-		e, err := a.tail.next(st.Applied)
+		at := a.tail.at.index
+		e, err := a.tail.next(applied)
+		if err == nil && e == nil {
+			return nil
+		}
+		if err == nil {
+			err = a.w.add(e)
+		}
 		if err != nil {
-			return err
-		}
-		if e == nil {
-			break
-		}
-		if err := a.w.add(e); err != nil {
+			if a.tail.at.index != at {
+				a.broken = err
+			}
 			return err
 		}
 		if a.w.Raw >= segmentRaw {
@@ -215,25 +275,15 @@ func (a *archiver) step(ctx context.Context, flush bool) error {
 			}
 		}
 	}
-	if a.w != nil && (flush || time.Since(a.since) >= segmentAge) {
-		if err := a.storeSegment(); err != nil {
-			return err
-		}
-	}
-	if err := a.note(st, asked, flush); err != nil || a.stored < mergeMin {
-		return err
-	}
-	a.stored = 0
-	// Segments that are not merged do no harm, and one that is damaged must not keep the rest of the log from being archived.
-	if err := merge(a.store, a.id); err != nil && !errors.Is(err, ErrLocked) {
-		a.log.Warn("small segments are not merged", "err", err)
-	}
-	return nil
+	return cmp.Or(a.broken, ctx.Err())
 }
 
 // storeSegment ends the segment at hand.
 func (a *archiver) storeSegment() error {
 	w := a.w
+	if w.Raw == 0 { // its first entry could not be read
+		return nil
+	}
 	if err := w.put(a.store); err != nil {
 		return err
 	}
@@ -247,18 +297,30 @@ func (a *archiver) storeSegment() error {
 }
 
 // note stores how far the archive is complete.
-func (a *archiver) note(st NodeState, asked time.Time, now bool) error {
+func (a *archiver) note(ctx context.Context, now bool) error {
 	if a.w != nil || a.reached.Index == 0 {
 		return nil
 	}
-	if st.Current && a.reached.Index == st.Applied {
-		a.reached.At = asked.Add(-clockDoubt).UTC()
-	}
+	a.confirm(ctx)
 	if !now && time.Since(a.noted) < reachedEvery {
 		return nil
 	}
 	a.noted = time.Now()
 	return putSealed(a.store, reachedName, &a.reached)
+}
+
+// confirm finds out up to when the archive is complete: it holds the last entry that was committed at a moment. A cluster that does not answer leaves
+// it at what was known.
+func (a *archiver) confirm(ctx context.Context) {
+	if a.asked.index == 0 {
+		at := time.Now()
+		if index, err := a.node.Committed(ctx); err == nil {
+			a.asked = confirmation{index, at}
+		}
+	}
+	if a.asked.index != 0 && a.asked.index <= a.reached.Index {
+		a.reached.At, a.asked = a.asked.at.Add(-clockDoubt).UTC(), confirmation{}
+	}
 }
 
 // follow archives until ctx ends. A daemon that does not answer and a full disk are waited for; say is told when that begins and ends.
@@ -270,7 +332,7 @@ func (a *archiver) follow(ctx context.Context, say func(Reached, error)) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, ErrCorrupt), errors.Is(err, ErrForeign), errors.Is(err, ErrPurged):
+		case a.broken != nil, errors.Is(err, ErrCorrupt), errors.Is(err, ErrForeign), errors.Is(err, ErrPurged):
 			return err
 		case err != nil && (trouble == nil || trouble.Error() != err.Error()):
 			say(a.reached, err)

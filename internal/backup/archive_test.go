@@ -289,30 +289,6 @@ func TestMissing(t *testing.T) {
 	if v, err = Verify(t.Context(), to, nil); err != nil || v.Bases != 0 || !strings.Contains(v.Problems[1].What, "corrupt") {
 		t.Errorf("a damaged copy: %+v, %v", v, err)
 	}
-	foreign := *b
-	foreign.ClusterID++
-	check(t, putSealed(to, b.manifest(), &foreign))
-	if _, err := Read(to); !errors.Is(err, ErrForeign) {
-		t.Errorf("the manifest of another cluster: %v", err)
-	}
-	outside := *b
-	outside.Files = []File{{Path: "../../etc/passwd"}}
-	check(t, putSealed(to, b.manifest(), &outside))
-	if _, err := Read(to); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("a manifest that leads outside: %v", err)
-	}
-	renamed := *b
-	renamed.Name = "another"
-	check(t, putSealed(to, b.manifest(), &renamed))
-	if _, err := Read(to); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("the manifest of another copy: %v", err)
-	}
-	newer := *b
-	newer.Version++
-	check(t, putSealed(to, b.manifest(), &newer))
-	if _, err := Read(to); !errors.Is(err, ErrNewer) || errors.Is(err, ErrCorrupt) {
-		t.Errorf("a manifest of a newer version: %v", err)
-	}
 	if err := claim(to, clusterID{"other", 1}); !errors.Is(err, ErrForeign) {
 		t.Errorf("the directory of another cluster: %v", err)
 	}
@@ -400,11 +376,12 @@ func TestMerge(t *testing.T) {
 	check(t, err)
 	reader, err := to.hold(false)
 	check(t, err)
-	if err := merge(to, testID); !errors.Is(err, ErrLocked) {
+	if _, err := merge(to, testID, 0); !errors.Is(err, ErrLocked) {
 		t.Errorf("merged while somebody reads: %v", err)
 	}
 	check(t, reader.Close())
-	check(t, merge(to, testID))
+	_, err = merge(to, testID, 0)
+	check(t, err)
 	for name, b := range again {
 		check(t, os.WriteFile(to.path(name), b, 0o600))
 	}
@@ -414,7 +391,27 @@ func TestMerge(t *testing.T) {
 	if len(c.Segments) != 1 || !c.Segments[0].Begins || !c.Reached.GTIDs.Equal(before.Reached.GTIDs) || !c.Reached.Newest.Equal(before.Reached.Newest) {
 		t.Errorf("%d segments, reached %+v, was %+v", len(c.Segments), c.Reached, before.Reached)
 	}
-	check(t, merge(to, testID))
+	// What holds the entries of pieces that a merge has left must be whole before they go.
+	large := to.path(c.Segments[0].Name())
+	good, err := os.ReadFile(large)
+	check(t, err)
+	bad := append([]byte(nil), good...)
+	bad[len(bad)-3] ^= 1
+	check(t, os.WriteFile(large, bad, 0o600))
+	if _, err := merge(to, testID, 0); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("the merged segment is damaged: %v", err)
+	}
+	for name := range again {
+		if _, err := os.Stat(to.path(name)); err != nil {
+			t.Fatalf("the only copy of entries is gone: %v", err)
+		}
+	}
+	check(t, os.WriteFile(large, good, 0o600))
+	next, err := merge(to, testID, 0)
+	check(t, err)
+	if next != 1 {
+		t.Errorf("the next merge begins at entry %d: the segment is small still", next)
+	}
 	if left, err := to.List(logPrefix); err != nil || len(left) != 2 {
 		t.Errorf("left: %v, %v", left, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -93,12 +94,39 @@ func readBase(s Store, name string, id identity) (Base, error) {
 	case b.ClusterID != id.ClusterID:
 		return b, fmt.Errorf("%w: %s is of cluster %s (id %d), the backup of %s (id %d)", ErrForeign, name, b.Cluster, b.ClusterID, id.Cluster, id.ClusterID)
 	}
-	for _, p := range append(slices.Clone(b.Folders), filePaths(b.Files)...) {
-		if !filepath.IsLocal(p) {
-			return b, fmt.Errorf("%w: %s names the file %q", ErrCorrupt, name, p)
-		}
+	if err := b.check(); err != nil {
+		return b, fmt.Errorf("%w: %s: %w", ErrCorrupt, name, err)
 	}
 	return b, nil
+}
+
+// shapeOptions are the options that a data directory cannot be used without. No others come from a backup: who can write to it must not be able to tell
+// a server of ours what to run. Nothing in their values is a place outside of the directory.
+var (
+	shapeOptions = map[string]bool{"lower_case_table_names": true, "innodb_page_size": true, "innodb_data_file_path": true}
+	shapeValue   = regexp.MustCompile(`^[A-Za-z0-9_.:;]*$`)
+	accountName  = regexp.MustCompile(`^[a-z_]{1,32}$`)
+)
+
+// check refuses what no manifest says, or what would lead a restoration to places that are not its own.
+func (b *Base) check() error {
+	for _, p := range append(slices.Clone(b.Folders), filePaths(b.Files)...) {
+		if !filepath.IsLocal(p) {
+			return fmt.Errorf("it names the file %q", p)
+		}
+	}
+	for name, value := range b.Options {
+		if !shapeOptions[name] || !shapeValue.MatchString(value) {
+			return fmt.Errorf("it names the option %q = %q", name, value)
+		}
+	}
+	switch {
+	case !accountName.MatchString(b.Account.User):
+		return fmt.Errorf("it names the account %q", b.Account.User)
+	case b.Last < b.Index || b.Bytes < 0 || slices.ContainsFunc(b.Files, func(f File) bool { return f.Size < 0 }):
+		return errors.New("its numbers contradict each other")
+	}
+	return nil
 }
 
 func filePaths(files []File) []string {
@@ -107,22 +135,6 @@ func filePaths(files []File) []string {
 		paths[i] = files[i].Path
 	}
 	return paths
-}
-
-func readBases(s Store, id identity) ([]Base, error) {
-	names, err := baseNames(s)
-	if err != nil {
-		return nil, err
-	}
-	var all []Base
-	for _, name := range names {
-		b, err := readBase(s, name, id)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, b)
-	}
-	return all, nil
 }
 
 // dropUnfinished removes what copies that were never completed have left. The caller has the lock.

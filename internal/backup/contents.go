@@ -15,13 +15,17 @@ type Contents struct {
 	Bases     []Base    // oldest first; only complete ones
 	Segments  []Segment // in log order
 	Reached   Reached
-	store     Store
+	// Damaged are objects that cannot be used. The others can, as if those were missing.
+	Damaged []Problem
+	store   Store
+	unsure  error // Reached could not be read: nobody knows what had been archived
 }
 
 // readAgain is how often a backup is read anew whose segments were merged meanwhile.
 const readAgain = 5
 
-// Read reads what a backup holds. The errors are ErrNone, ErrCorrupt, ErrNewer and ErrForeign; a gap in the log is no error here: see Gap.
+// Read reads what a backup holds. The errors are ErrNone, and ErrCorrupt or ErrNewer for what names the cluster; a gap in the log is no error here (Gap),
+// and neither is damage (Contents.Damaged): one object that cannot be read takes no moment away that can be restored without it.
 func Read(s Store) (c *Contents, err error) {
 	for range readAgain {
 		if c, err = read(s); !errors.Is(err, ErrMissing) {
@@ -44,7 +48,10 @@ func read(s Store) (*Contents, error) {
 	c.Cluster, c.ClusterID = id.Cluster, id.ClusterID
 	// The note first: what it speaks of was stored before it.
 	if err := getSealed(s, reachedName, &c.Reached); err != nil && !errors.Is(err, ErrMissing) {
-		return nil, err
+		c.Reached = Reached{}
+		if c.unsure, err = err, c.damaged(reachedName, err); err != nil {
+			return nil, err
+		}
 	}
 	names, err := segmentNames(s)
 	if err != nil {
@@ -55,12 +62,13 @@ func read(s Store) (*Contents, error) {
 		if err == nil && seg.ClusterID != id.ClusterID {
 			err = fmt.Errorf("%w: %s is of cluster %s", ErrForeign, name, seg.Cluster)
 		}
-		if err != nil {
+		if err == nil {
+			c.Segments = append(c.Segments, seg)
+		} else if err := c.damaged(name, err); err != nil {
 			return nil, err
 		}
-		c.Segments = append(c.Segments, seg)
 	}
-	if c.Bases, err = readBases(s, id); err != nil {
+	if err := c.readBases(id); err != nil {
 		return nil, err
 	}
 	// It is stored now and then only.
@@ -74,6 +82,41 @@ func read(s Store) (*Contents, error) {
 		}
 	}
 	return c, nil
+}
+
+func (c *Contents) readBases(id identity) error {
+	names, err := baseNames(c.store)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		b, err := readBase(c.store, name, id)
+		if err == nil {
+			c.Bases = append(c.Bases, b)
+		} else if err := c.damaged(name, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// damaged notes what is wrong with an object. It returns errors that say nothing of the object: one that is gone, a disk that does not answer.
+func (c *Contents) damaged(object string, err error) error {
+	for _, known := range []error{ErrCorrupt, ErrForeign, ErrNewer} {
+		if errors.Is(err, known) {
+			c.Damaged = append(c.Damaged, Problem{object, err.Error()})
+			return nil
+		}
+	}
+	return err
+}
+
+// named adds what is damaged to an error that may come of it.
+func (c *Contents) named(err error) error {
+	if err == nil || len(c.Damaged) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; %d objects are damaged, the first is %s: %s; see `trireme backup verify`", err, len(c.Damaged), c.Damaged[0].Object, c.Damaged[0].What)
 }
 
 // segmentNames lists the segments, in log order.
@@ -119,8 +162,19 @@ func (c *Contents) Gap(i, j int) error {
 	return nil
 }
 
+// clean goes back from segment i to the next one that begins within no transaction, as far as the log is there: with such a one a feed begins.
+func (c *Contents) clean(i int) int {
+	for i > 0 && c.Segments[i].Open != 0 && c.Gap(i-1, i) == nil {
+		i--
+	}
+	return i
+}
+
 // whole says why the end of the log is not all that was archived; nil: it is.
 func (c *Contents) whole() error {
+	if c.unsure != nil {
+		return c.unsure
+	}
 	last := uint64(0)
 	if n := len(c.Segments); n > 0 {
 		last = c.Segments[n-1].Last
@@ -291,14 +345,20 @@ func (c *Contents) Restorable(b *Base) (Stretch, error) {
 	if i < 0 {
 		return Stretch{}, fmt.Errorf("%w: the log up to entry %d, without which the copy is of no use", ErrMissing, b.Last)
 	}
-	if b.Index < b.Last {
-		first := c.at(b.Index + 1)
-		if first < 0 {
-			return Stretch{}, fmt.Errorf("%w: the log from entry %d on, without which the copy is of no use", ErrMissing, b.Index+1)
-		}
-		if err := c.Gap(first, i); err != nil {
-			return Stretch{}, err
-		}
+	first := c.at(b.Index + 1)
+	switch {
+	case first < 0 && b.Index < b.Last:
+		return Stretch{}, fmt.Errorf("%w: the log from entry %d on, without which the copy is of no use", ErrMissing, b.Index+1)
+	case first < 0:
+		return Stretch{b.Last, b.Last}, nil
+	}
+	if err := c.Gap(first, i); err != nil {
+		return Stretch{}, err
+	}
+	if open := c.Segments[c.clean(first)].Open; open != 0 && b.Index == b.Last {
+		return Stretch{b.Last, b.Last}, nil
+	} else if open != 0 {
+		return Stretch{}, fmt.Errorf("%w: entry %d, in which a transaction begins without which the copy is of no use", ErrMissing, open)
 	}
 	for i+1 < len(c.Segments) && c.Gap(i, i+1) == nil {
 		i++

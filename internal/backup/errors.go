@@ -22,6 +22,9 @@ var (
 	ErrNotEmpty = errors.New("restore: directory is not empty")
 	// ErrTarget: the moment that was asked for is not in the backup.
 	ErrTarget = errors.New("restore: not in this backup")
+	// ErrNotOurs: a directory that is no backup has something in it. A backup clears up in its directory; so it takes none that may be
+	// somebody else's.
+	ErrNotOurs = errors.New("backup: the directory is not empty, and no backup")
 	// ErrPurged: the node's log no longer holds what the archive needs next.
 	ErrPurged = errors.New("backup: purged from the node's log")
 	// ErrHoles: a copy lacks transactions that its donor had.

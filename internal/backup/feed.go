@@ -45,14 +45,8 @@ func (l *feedLog) SeekGTID(set gtid.Set) (uint64, []byte, error) {
 		if !set.ContainsSet(s.Before) {
 			continue
 		}
-		if s.Open == 0 {
-			return s.First, s.FDE, nil
-		}
-		if s.Open >= l.FirstIndex() {
-			j := l.c.at(s.Open)
-			if l.c.Segments[j].Open == 0 {
-				return l.c.Segments[j].First, l.c.Segments[j].FDE, nil
-			}
+		if j := l.c.clean(i); j >= l.first && l.c.Segments[j].Open == 0 {
+			return l.c.Segments[j].First, l.c.Segments[j].FDE, nil
 		}
 	}
 	return 0, nil, fmt.Errorf("%w: what the copy lacks lies below entry %d: %s", dump.ErrPurged, l.FirstIndex(),

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"sync/atomic"
@@ -37,6 +38,7 @@ type script struct {
 	seconds int
 	entries []Entry
 	applied atomic.Uint64
+	cutOff  bool
 }
 
 func newScript(t testing.TB) *script {
@@ -186,9 +188,15 @@ func (s *script) some(n int) {
 	}
 }
 
-// State implements Node.
-func (s *script) State(context.Context) (NodeState, error) {
-	return NodeState{Applied: s.applied.Load(), Current: true}, nil
+// Applied implements Node.
+func (s *script) Applied(context.Context) (uint64, error) { return s.applied.Load(), nil }
+
+// Committed implements Node.
+func (s *script) Committed(context.Context) (uint64, error) {
+	if s.cutOff {
+		return 0, errors.New("no majority answers")
+	}
+	return s.last(), nil
 }
 
 // archiver of the script's log, as far as it has come; every step stores.

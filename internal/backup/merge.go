@@ -2,6 +2,7 @@ package backup
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,51 +15,115 @@ const (
 	mergeMin = 200            // so many small ones in a row are merged
 )
 
-// merge merges small segments. The merged one is stored before its pieces go: whoever reads meanwhile finds the entries twice, and takes the
-// larger segment (newestOf). The caller has the lock of the log. The error is ErrLocked while a backup is restored or verified.
-func merge(s Store, id clusterID) error {
+// merge merges small segments of which entries from some index on are; next is where the next call has to begin. The merged one is stored before its
+// pieces go: whoever reads meanwhile finds the entries twice, and takes the larger segment (newestOf). The caller has the lock of the log. The error
+// is ErrLocked while a backup is restored or verified; ErrCorrupt, when pieces are damaged, does not keep the others from being merged.
+func merge(s Store, id clusterID, from uint64) (next uint64, err error) {
 	alone, err := holdStill(s, true)
 	if err != nil {
-		return err
+		return from, err
 	}
 	defer func() { _ = alone.Close() }()
 	names, err := s.List(logPrefix)
 	if err != nil {
-		return err
+		return from, err
 	}
 	kept, covered := newestOf(names)
-	for _, name := range covered { // by a merge that was interrupted
-		if err := s.Remove(name); err != nil {
-			return err
-		}
+	m := merging{store: s, id: id, next: from, bad: dropCovered(s, covered)}
+	if m.fatal() {
+		return from, m.bad
 	}
-	var row []Segment
-	raw := int64(0)
 	for _, name := range kept {
-		seg, err := readHead(s, name)
-		if err != nil {
-			return err
+		if _, last, ok := spanOf(name); !ok || last < from {
+			continue
 		}
-		joins := len(row) > 0 && !seg.Begins && row[len(row)-1].follows(&seg) == nil
-		if len(row) > 0 && (!joins || seg.Raw >= smallRaw || raw+seg.Raw > segmentRaw) {
-			if err := mergeRow(s, id, row); err != nil {
-				return err
-			}
-			row, raw = nil, 0
-		}
-		if seg.Raw < smallRaw {
-			row = append(row, seg)
-			raw += seg.Raw
+		if err := m.take(name); err != nil {
+			return from, err
 		}
 	}
-	return mergeRow(s, id, row)
+	return m.next, errors.Join(m.bad, m.end(false))
 }
 
-// mergeRow makes one segment of many.
-func mergeRow(s Store, id clusterID, row []Segment) error {
-	if len(row) < mergeMin {
+// dropCovered removes pieces that a merge has left which was interrupted, if what holds their entries now is whole: else they are all that there is.
+func dropCovered(s Store, covered []piece) error {
+	whole := map[string]error{}
+	var all []error
+	for _, p := range covered {
+		err, known := whole[p.by]
+		if !known {
+			_, err = readSegment(s, p.by, func(Entry) error { return nil })
+			whole[p.by] = err
+			all = append(all, err)
+		}
+		if err != nil {
+			continue
+		}
+		if err := s.Remove(p.name); err != nil {
+			return err
+		}
+	}
+	return errors.Join(all...)
+}
+
+// merging is one pass over the segments: row are small ones that are one piece of log.
+type merging struct {
+	store Store
+	id    clusterID
+	row   []Segment
+	raw   int64
+	next  uint64
+	bad   error // damage that was met
+}
+
+// fatal tells what ends a pass from damage of one segment.
+func (m *merging) fatal() bool { return m.bad != nil && !errors.Is(m.bad, ErrCorrupt) }
+
+// take takes the next segment.
+func (m *merging) take(name string) error {
+	seg, err := readHead(m.store, name)
+	if err != nil && !errors.Is(err, ErrCorrupt) {
+		return err
+	}
+	if err != nil { // it stays as it is, and nothing is merged across it
+		m.bad = errors.Join(m.bad, err)
+		return m.end(false)
+	}
+	small := seg.Raw < smallRaw
+	if n := len(m.row); n > 0 {
+		full := m.raw+seg.Raw > segmentRaw
+		if full || !small || seg.Begins || m.row[n-1].follows(&seg) != nil {
+			if err := m.end(full); err != nil {
+				return err
+			}
+		}
+	}
+	if small {
+		if len(m.row) == 0 {
+			m.next = seg.First
+		}
+		m.row, m.raw = append(m.row, seg), m.raw+seg.Raw
+	} else {
+		m.next = seg.Last + 1
+	}
+	return nil
+}
+
+// end merges the row, if it is full or long enough, and begins another one.
+func (m *merging) end(full bool) error {
+	row := m.row
+	m.row, m.raw = nil, 0
+	if len(row) < mergeMin && !(full && len(row) > 1) {
 		return nil
 	}
+	err := mergeRow(m.store, m.id, row)
+	if errors.Is(err, ErrCorrupt) {
+		m.bad, err = errors.Join(m.bad, err), nil
+	}
+	return err
+}
+
+// mergeRow makes one segment of many. They go when it can be read.
+func mergeRow(s Store, id clusterID, row []Segment) error {
 	first := &row[0]
 	w, err := newSegmentWriter(id, &position{index: first.First - 1, term: first.PrevTerm, gtids: first.Before, fde: first.FDE, open: first.Open}, first.Begins)
 	if err != nil {
@@ -72,6 +137,9 @@ func mergeRow(s Store, id clusterID, row []Segment) error {
 	if err := w.put(s); err != nil {
 		return err
 	}
+	if _, err := readSegment(s, w.Name(), func(Entry) error { return nil }); err != nil {
+		return err
+	}
 	for i := range row {
 		if err := s.Remove(row[i].Name()); err != nil {
 			return err
@@ -80,29 +148,37 @@ func mergeRow(s Store, id clusterID, row []Segment) error {
 	return nil
 }
 
+// spanOf are the first and last entries of a segment, by its name.
+func spanOf(name string) (first, last uint64, ok bool) {
+	a, b, cut := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(name, logPrefix), segmentSuffix), "-")
+	first, errA := strconv.ParseUint(a, 16, 64)
+	last, errB := strconv.ParseUint(b, 16, 64)
+	return first, last, isSegment(name) && cut && errA == nil && errB == nil
+}
+
+// piece is a segment whose entries are in a larger one.
+type piece struct{ name, by string }
+
 // newestOf divides objects that are segments into those that count, in log order, and those whose entries are in a larger one.
-func newestOf(names []string) (kept, covered []string) {
-	type piece struct {
+func newestOf(names []string) (kept []string, covered []piece) {
+	type span struct {
 		name        string
 		first, last uint64
 	}
-	var all []piece
+	var all []span
 	for _, name := range names {
-		first, last, ok := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(name, logPrefix), segmentSuffix), "-")
-		a, errA := strconv.ParseUint(first, 16, 64)
-		b, errB := strconv.ParseUint(last, 16, 64)
-		if isSegment(name) && ok && errA == nil && errB == nil {
-			all = append(all, piece{name, a, b})
+		if first, last, ok := spanOf(name); ok {
+			all = append(all, span{name, first, last})
 		}
 	}
-	slices.SortFunc(all, func(a, b piece) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(b.last, a.last)) })
+	slices.SortFunc(all, func(a, b span) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(b.last, a.last)) })
 	end := uint64(0)
-	for _, p := range all {
-		if p.last <= end {
-			covered = append(covered, p.name)
+	for _, s := range all {
+		if s.last <= end {
+			covered = append(covered, piece{s.name, kept[len(kept)-1]})
 			continue
 		}
-		kept, end = append(kept, p.name), p.last
+		kept, end = append(kept, s.name), s.last
 	}
 	return kept, covered
 }

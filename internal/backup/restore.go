@@ -2,7 +2,6 @@ package backup
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,10 +105,10 @@ type restoration struct {
 // plan finds out whether it can be done, before anything is written.
 func (r *restoration) plan(ctx context.Context) (err error) {
 	if r.point, err = r.c.Find(r.To); err != nil {
-		return err
+		return r.c.named(err)
 	}
 	if r.base, r.first, r.last, err = r.c.base(&r.point); err != nil {
-		return err
+		return r.c.named(err)
 	}
 	if r.bin, err = mysqld.Find(ctx, r.Mysqld); err != nil {
 		return err
@@ -208,7 +207,18 @@ func (r *restoration) occupy() (made bool, err error) {
 	if err != nil {
 		return made, fmt.Errorf("%w: %w", ErrNotEmpty, err) // another one was faster
 	}
-	return made, errors.Join(f.Close(), syncDir(r.Dir))
+	if err := errors.Join(f.Close(), syncDir(r.Dir)); err != nil {
+		return made, err
+	}
+	// It was empty when this began, minutes ago. What somebody has put there since would go with a restoration that fails.
+	all, err := os.ReadDir(r.Dir)
+	if err == nil && len(all) > 1 {
+		err = fmt.Errorf("%w: somebody has written to %s meanwhile", ErrNotEmpty, r.Dir)
+	}
+	if err != nil {
+		return made, errors.Join(err, os.Remove(f.Name()))
+	}
+	return made, nil
 }
 
 // vacate removes all that was made. The mark goes last: a directory without it holds nothing of ours.
@@ -291,6 +301,11 @@ func (r *restoration) unpack(ctx context.Context) error {
 		}
 		done += uint64(b.Files[i].Size)
 		r.Done("unpacking", done, uint64(b.Bytes))
+	}
+	for _, f := range folders {
+		if err := syncDir(filepath.Join(part, f)); err != nil {
+			return err
+		}
 	}
 	return mysqld.TakeOver(r.cfg, func(to string) error { return os.Rename(part, to) })
 }
@@ -390,13 +405,12 @@ func (r *restoration) awaitApplied(ctx context.Context, admin *mysqld.Admin, mis
 		if err != nil {
 			return err
 		}
-		if st.SQLErrno == 0 && st.SQLRunning {
+		if why := stands(&st); why == nil {
 			since = time.Time{}
 		} else if since.IsZero() {
 			since = time.Now()
-		}
-		if !since.IsZero() && time.Since(since) > applierRetry {
-			return fmt.Errorf("mysqld cannot apply the log: error %d: %s", st.SQLErrno, cmp.Or(st.SQLError, st.IOError))
+		} else if time.Since(since) > applierRetry {
+			return why
 		}
 		executed, err := admin.GTIDExecuted(ctx)
 		if err != nil {
@@ -408,6 +422,17 @@ func (r *restoration) awaitApplied(ctx context.Context, admin *mysqld.Admin, mis
 		}
 		r.Done("applying", missing.Intersect(now).Count(), total)
 	}
+}
+
+// stands says why replication does not get on; nil: it does.
+func stands(st *mysqld.ReplicaStatus) error {
+	switch {
+	case st.SQLErrno != 0 || !st.SQLRunning:
+		return fmt.Errorf("mysqld cannot apply the log: error %d: %s", st.SQLErrno, st.SQLError)
+	case st.IOErrno != 0 || st.IOState == "No":
+		return fmt.Errorf("mysqld cannot fetch the log: error %d: %s", st.IOErrno, st.IOError)
+	}
+	return nil
 }
 
 // finish makes a plain server of it.
@@ -433,7 +458,7 @@ func (r *restoration) finish(ctx context.Context, srv *mysqld.Server) (*Restored
 		res.RolledBack = append(res.RolledBack, x.String())
 	}
 	password := config.NewToken()
-	if err := r.hand(ctx, password, res.PasswordFile); err != nil {
+	if err := r.hand(ctx, password, res.PasswordFile, prepared); err != nil {
 		return nil, err
 	}
 	if err := srv.StopPolitely(ctx); err != nil {
@@ -448,15 +473,20 @@ func (r *restoration) finish(ctx context.Context, srv *mysqld.Server) (*Restored
 	return res, syncDir(r.Dir)
 }
 
-// hand gives the server to whoever restores it: root's password goes to a file, and the account that restored is dropped.
-func (r *restoration) hand(ctx context.Context, password, file string) error {
+// hand gives the server to whoever restores it: root's password goes to a file, and the account that restored is dropped. XA transactions that are
+// prepared are rolled back: they would hold their locks over every restart, and nobody is there any more to end them.
+func (r *restoration) hand(ctx context.Context, password, file string, prepared []mysqld.XID) error {
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
 		return err
 	}
 	const root = "root@localhost"
-	err := withSQL(ctx, r.cfg, r.cfg.Admin, "SET sql_log_bin = 0", "RESET REPLICA ALL", "SET GLOBAL super_read_only = OFF",
+	statements := []string{"SET GLOBAL super_read_only = OFF"}
+	for _, x := range prepared { // no binary log has it: an applier has prepared it (mysqld.AdoptXA)
+		statements = append(statements, fmt.Sprintf("XA ROLLBACK X'%x',X'%x',%d", x.Gtrid, x.Bqual, x.FormatID))
+	}
+	err := withSQL(ctx, r.cfg, r.cfg.Admin, append(statements, "SET sql_log_bin = 0", "RESET REPLICA ALL",
 		"CREATE USER IF NOT EXISTS "+root, "ALTER USER "+root+" IDENTIFIED WITH caching_sha2_password BY '"+password+"' ACCOUNT UNLOCK",
-		"GRANT ALL ON *.* TO "+root+" WITH GRANT OPTION", "DROP USER "+r.base.account())
+		"GRANT ALL ON *.* TO "+root+" WITH GRANT OPTION", "DROP USER "+r.base.account())...)
 	if err != nil {
 		return fmt.Errorf("restore: hand over the accounts: %w", err)
 	}

@@ -96,14 +96,14 @@ func (w *segmentWriter) add(e *Entry) error {
 	if e.Type == raftpb.EntryNormal && len(e.Data) > 0 {
 		m, events, err := raftlog.DecodeMeta(e.Data)
 		if err != nil {
-			return fmt.Errorf("backup: entry %d: %w", e.Index, err)
+			return undecoded(e.Index, err)
 		}
 		for _, r := range m.GTIDs {
 			w.GTIDs.AddRange(r)
 		}
 		if m.Kind == raftlog.Trx {
 			if err := eachStart(events, func(_ int, g binlog.GTIDEvent) bool { w.mark(commitTime(g)); return true }); err != nil {
-				return fmt.Errorf("backup: entry %d: %w", e.Index, err)
+				return undecoded(e.Index, err)
 			}
 		}
 	}

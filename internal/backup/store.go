@@ -81,6 +81,9 @@ func (d *Dir) Put(name string, fill func(io.Writer) error) error {
 
 func (d *Dir) put(name string, fill func(io.Writer) error) (err error) {
 	to := d.path(name)
+	if err := d.mounted(name); err != nil {
+		return err
+	}
 	if err := d.makeParents(filepath.Dir(to)); err != nil {
 		return err
 	}
@@ -108,6 +111,32 @@ func (d *Dir) put(name string, fill func(io.Writer) error) (err error) {
 		return err
 	}
 	return syncDir(filepath.Dir(to))
+}
+
+// vacant is ErrNotOurs when there is anything but what a first run leaves that was killed.
+func (d *Dir) vacant() error {
+	all, err := os.ReadDir(d.root)
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	for _, e := range all {
+		if !strings.HasPrefix(e.Name(), tempPrefix) && e.Name() != readersName && e.Name() != "lost+found" {
+			return fmt.Errorf("%w: %s holds %s: name an empty directory, or one that is not there", ErrNotOurs, d.root, e.Name())
+		}
+	}
+	return nil
+}
+
+// mounted refuses to write to what is no backup any more: the folder below a file system that was unmounted looks like an empty one.
+func (d *Dir) mounted(name string) error {
+	if name == identityName {
+		return nil
+	}
+	_, err := os.Stat(d.path(identityName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s has no %s any more: is its file system mounted?", ErrMissing, d.root, identityName)
+	}
+	return err
 }
 
 // makeParents makes folders that are missing, durably.

@@ -38,7 +38,7 @@ func (p *position) take(e *Entry) error {
 	}
 	m, events, err := raftlog.DecodeMeta(e.Data)
 	if err != nil {
-		return fmt.Errorf("backup: entry %d: %w", e.Index, err)
+		return undecoded(e.Index, err)
 	}
 	switch m.Kind {
 	case raftlog.Barrier:
@@ -61,6 +61,14 @@ func (p *position) take(e *Entry) error {
 	}
 	p.node, p.incarnation = m.Node, m.Incarnation
 	return nil
+}
+
+// undecoded is an entry of the log that this program cannot read.
+func undecoded(index uint64, err error) error {
+	if errors.Is(err, raftlog.ErrMetaVersion) {
+		return fmt.Errorf("%w: entry %d of the log: %w: back up with the program that the daemon runs", ErrNewer, index, err)
+	}
+	return fmt.Errorf("%w: entry %d of the log: %w", ErrCorrupt, index, err)
 }
 
 // tail reads a node's raft log beside its daemon, from some entry on and then what is added (docs/format/log.md). It must be asked only

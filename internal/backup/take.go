@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,12 +50,13 @@ type Result struct {
 
 // Limits of a copy.
 const (
-	askLimit   = 5 * time.Second // one question to the daemon
-	watchPause = time.Second
-	seedStall  = 2 * time.Minute // without a byte
-	startLimit = 10 * time.Minute
-	sqlLimit   = time.Minute
-	lagLimit   = 5 * time.Minute // until the archive holds what the copy holds
+	askLimit    = 5 * time.Second // one question to the daemon
+	quorumLimit = 2 * time.Second // one that a majority answers
+	watchPause  = time.Second
+	seedStall   = 2 * time.Minute // without a byte
+	startLimit  = 10 * time.Minute
+	sqlLimit    = time.Minute
+	lagLimit    = 5 * time.Minute // until the archive holds what the copy holds
 )
 
 // Run makes or continues a backup.
@@ -195,18 +197,26 @@ func (r *run) trouble(at Reached, err error) {
 	r.Say("the archive stands at entry %d: %v", at.Index, err)
 }
 
-// State implements Node.
-func (r *run) State(ctx context.Context) (NodeState, error) {
+// Applied implements Node.
+func (r *run) Applied(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	m, err := r.Daemon.Member(ctx)
 	if err != nil {
-		return NodeState{}, err
+		return 0, err
 	}
 	if m.Name != r.Node.Name {
-		return NodeState{}, fmt.Errorf("the daemon at %s is of node %s, not of %s", r.Daemon.URL(), m.Name, r.Node.Name)
+		return 0, fmt.Errorf("the daemon at %s is of node %s, not of %s", r.Daemon.URL(), m.Name, r.Node.Name)
 	}
-	return NodeState{Applied: m.Raft.Applied, Current: m.State == api.StateHealthy && m.Raft.Applied >= m.Raft.Commit}, nil
+	return m.Raft.Applied, nil
+}
+
+// Committed implements Node.
+func (r *run) Committed(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, quorumLimit)
+	defer cancel()
+	v, err := r.Daemon.ReadIndex(ctx, api.ReadIndexQuery{})
+	return v.Index, err
 }
 
 func (r *run) view(ctx context.Context) (api.ClusterView, error) {
@@ -262,7 +272,7 @@ func (r *run) takeBase(ctx context.Context) (*Base, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.locks = append(r.locks, l)
+	defer func() { _ = l.Close() }() // who follows for years keeps nobody from taking further copies
 	if err := dropUnfinished(r.To); err != nil {
 		return nil, err
 	}
@@ -280,7 +290,10 @@ func (r *run) takeBase(ctx context.Context) (*Base, error) {
 	}
 	donor := fit[0]
 	b := &Base{Version: formatVersion, Name: baseName(time.Now()), Cluster: r.id.Name, ClusterID: r.id.ID, Donor: donor.Name, MySQL: bin.Version.String(),
-		Index: donor.Raft.Applied, Began: time.Now().UTC(), Options: shapeOf(r.Node.MySQL.Options), Account: mysqld.Account{User: "trireme_restore", Password: config.NewToken()}}
+		Index: donor.Raft.Applied, Last: donor.Raft.Applied, Began: time.Now().UTC(), Options: optionsIn(shapeOptions, r.Node.MySQL.Options), Account: mysqld.Account{User: "trireme_restore", Password: config.NewToken()}}
+	if err := b.check(); err != nil {
+		return nil, fmt.Errorf("a copy of this node could not be restored, because %w: see mysql.options", err)
+	}
 	cfg, err := r.workConfig(bin, b.Options)
 	if err != nil {
 		return nil, err
@@ -293,6 +306,7 @@ func (r *run) takeBase(ctx context.Context) (*Base, error) {
 	if err := r.settle(ctx, cfg, b, donor); err != nil {
 		return nil, err
 	}
+	b.Made = time.Now().UTC()
 	if err := r.awaitLog(ctx, b); err != nil {
 		return nil, err
 	}
@@ -301,7 +315,6 @@ func (r *run) takeBase(ctx context.Context) (*Base, error) {
 		err = ctx.Err()
 	}
 	if err == nil {
-		b.Made = time.Now().UTC()
 		err = putSealed(r.To, b.manifest(), b)
 	}
 	if err != nil {
@@ -310,22 +323,28 @@ func (r *run) takeBase(ctx context.Context) (*Base, error) {
 	return b, nil
 }
 
-// shapeOf are the options that a data directory cannot be used without.
-func shapeOf(options map[string]string) map[string]string {
-	shape := map[string]string{}
+// placeOptions put parts of the data elsewhere: mysqld.Seed refuses them, and a copy would lack those parts.
+var placeOptions = map[string]bool{"innodb_data_home_dir": true, "innodb_undo_directory": true, "innodb_log_group_home_dir": true,
+	"innodb_directories": true, "innodb_doublewrite_dir": true}
+
+// optionsIn are those of a node's options that are in a set.
+func optionsIn(set map[string]bool, options map[string]string) map[string]string {
+	in := map[string]string{}
 	for name, value := range options {
-		switch key := strings.ReplaceAll(strings.ToLower(name), "-", "_"); key {
-		case "lower_case_table_names", "innodb_page_size", "innodb_data_file_path":
-			shape[key] = value
+		key := strings.TrimPrefix(strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), "-", "_"), "loose_")
+		if set[key] {
+			in[key] = value
 		}
 	}
-	return shape
+	return in
 }
 
 // workConfig is a server of its own in the target, for the time of the copy.
 func (r *run) workConfig(bin mysqld.Binary, options map[string]string) (mysqld.Config, error) {
 	port, err := freePort()
 	s := r.Secrets
+	options = maps.Clone(options)
+	maps.Copy(options, optionsIn(placeOptions, r.Node.MySQL.Options))
 	return mysqld.Config{Binary: bin, Dir: filepath.Join(r.To.root, "work"), Port: port, ServerID: serverID, Admin: mysqld.Account(s.Admin),
 		Repl: mysqld.Account(s.Repl), Clone: mysqld.Account(s.Clone), OSUser: r.Node.MySQL.OSUser, Extra: options, Logger: r.Logger}, err
 }
@@ -450,29 +469,30 @@ func checkHoles(donor string, had, has gtid.Set) error {
 
 func (b *Base) account() string { return b.Account.User + "@localhost" }
 
-// awaitLog waits until the archive holds everything that the copy holds, and finds the last of it.
+// awaitLog waits until the archive holds everything that the copy holds, and finds the last of it. What a server holds is committed: so all of it lies at or
+// below what a majority calls committed afterwards. What the donor says of itself may be old.
 func (r *run) awaitLog(ctx context.Context, b *Base) error {
-	v, err := r.view(ctx)
-	if err != nil {
-		return err
-	}
-	donor, ok := member(v, b.Donor)
-	if !ok {
-		return fmt.Errorf("%s is no member any more", b.Donor)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, lagLimit, fmt.Errorf("the archive did not get to entry %d within %v", donor.Raft.Applied, lagLimit))
+	ctx, cancel := context.WithTimeout(ctx, lagLimit)
 	defer cancel()
+	want := uint64(0)
 	for {
 		last, err := lastSegment(r.To)
 		if err != nil {
 			return err
 		}
-		if last != nil && last.Last >= donor.Raft.Applied {
+		var asked error
+		if want == 0 {
+			want, asked = r.Committed(ctx)
+		}
+		if want != 0 && last != nil && last.Last >= want {
 			break
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+				return cause
+			}
+			return errors.Join(fmt.Errorf("backup: the archive did not get to entry %d within %v", want, lagLimit), asked)
 		case <-time.After(archivePause / 2):
 		}
 	}

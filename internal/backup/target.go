@@ -23,7 +23,8 @@ type Point struct {
 	Index  uint64
 	Cut    int
 	GTIDs  gtid.Set  // of all transactions up to here
-	Newest time.Time // commit time of the last of them, as far as the archive has it
+	Newest time.Time // commit time of the last of them, as far as this piece of the archive has it
+	At     time.Time // the moment that was asked for, if it was one
 }
 
 // errFound ends a pass over entries.
@@ -40,7 +41,9 @@ func (c *Contents) Find(t Target) (Point, error) {
 	case !t.GTID.IsZero():
 		return c.findGTID(t.GTID)
 	case !t.Time.IsZero():
-		return c.findTime(t.Time)
+		p, err := c.findTime(t.Time)
+		p.At = t.Time
+		return p, err
 	}
 	return c.end()
 }
@@ -108,7 +111,7 @@ func (c *Contents) sum(i int, p *Point) error {
 	if errors.Is(err, errFound) {
 		err = nil
 	}
-	for j := i - 1; j >= 0 && p.Newest.IsZero(); j-- {
+	for j := i - 1; j >= 0 && p.Newest.IsZero() && c.Gap(j, j+1) == nil; j-- {
 		p.Newest = c.Segments[j].Newest
 	}
 	return err
@@ -256,17 +259,25 @@ func (c *Contents) base(p *Point) (b *Base, first, last int, err error) {
 			why = append(why, fmt.Errorf("the copy %s holds what was committed up to entry %d, which is later", b.Name, b.Last))
 			continue
 		}
-		first := c.at(b.Index + 1)
-		if first < 0 && b.Index == p.Index {
-			first = last
+		// Nothing that was archived was committed by that moment: what is in the copy may have been committed later.
+		if p.Newest.IsZero() && b.Made.After(p.At) && !p.At.IsZero() {
+			why = append(why, fmt.Errorf("the copy %s is of %s, which is later, and no transaction before %s is archived", b.Name,
+				b.Made.UTC().Format(time.RFC3339), p.At.UTC().Format(time.RFC3339Nano)))
+			continue
 		}
+		if b.Index == p.Index { // there is nothing to apply
+			return b, last, last, nil
+		}
+		first := c.at(b.Index + 1)
 		if first < 0 {
 			why = append(why, fmt.Errorf("%w: the log behind the copy %s, from entry %d on", ErrMissing, b.Name, b.Index+1))
 			continue
 		}
 		// A transaction that is under way there begins below.
-		for open := c.Segments[first].Open; open != 0 && first > 0 && c.Segments[first].First > open; {
-			first--
+		first = c.clean(first)
+		if open := c.Segments[first].Open; open != 0 {
+			why = append(why, fmt.Errorf("%w: entry %d, in which a transaction begins that ends behind the copy %s", ErrMissing, open, b.Name))
+			continue
 		}
 		if err := c.Gap(first, last); err != nil {
 			why = append(why, fmt.Errorf("the copy %s cannot be brought there: %w", b.Name, err))
