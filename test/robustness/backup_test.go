@@ -3,11 +3,12 @@ package robustness
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,16 +23,18 @@ import (
 )
 
 // TestBackup takes a copy from a follower while the cluster is written to, archives what is written behind it, and restores a moment in between: a
-// stock mysqld with exactly the rows that were committed then, which the next cluster could begin with.
+// stock mysqld with exactly the rows that were committed then, which the next cluster could begin with. The long form, TRIREME_SOAK=1, begins it.
+//
+// It comes first among the tests that share a cluster, which it leaves to them. It writes less than raft.log_max: nothing is purged below the archive.
 func TestBackup(t *testing.T) {
 	began := time.Now()
 	step := func(what string) { t.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond)) }
-	// A donor that becomes the leader, and is fenced, ends the copy: here nothing is to fail but what the test is about.
-	c := createShape(t, shape{nodes: 2, loggers: 1, tune: func(n *config.Node) { n.Raft.ElectionTimeoutMS, n.Raft.HeartbeatMS = 10_000, 500 }})
+	discard() // a server that has had XA transactions since its start cannot be copied yet
+	c := share(t)
 	step("a cluster")
 	follower := c.others(c.healthy())[0]
 	w := &writer{c: c}
-	w.run("CREATE DATABASE IF NOT EXISTS shop", "CREATE TABLE IF NOT EXISTS shop.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(2000))")
+	w.run("CREATE DATABASE IF NOT EXISTS kept", "CREATE TABLE IF NOT EXISTS kept.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(2000))")
 
 	base, err := demo.FreePortBase(2)
 	must(t, err)
@@ -42,48 +45,65 @@ func TestBackup(t *testing.T) {
 	f.start()
 	writes := 0
 	eventually(t, 2*time.Minute, "a copy while rows are written", func() error {
-		writes++
-		w.run("INSERT INTO shop.t (v) VALUES (REPEAT('x', 1000))")
+		if writes < 200 {
+			writes++
+			w.run("INSERT INTO kept.t (v) VALUES (REPEAT('x', 1000))")
+		}
 		f.keep()
 		if made, err := filepath.Glob(filepath.Join(dir, "base", "*", "manifest.json")); err != nil || len(made) != 1 {
 			return fmt.Errorf("%d copies, %w", len(made), err)
 		}
 		return nil
 	})
+	step("a copy")
 
-	// Some more, the moment, and what is not to be there afterwards: rows, a table, and an account. The large transaction is archived in pieces.
-	w.run("CREATE TABLE IF NOT EXISTS shop.u (a INT PRIMARY KEY)", "REPLACE INTO shop.u VALUES (7)",
-		"INSERT INTO shop.t (v) SELECT REPEAT('z', 2000) FROM shop.t a, shop.t b LIMIT 2000")
+	// Some more, the moment, and what is not to be there afterwards: rows, a table, and an account. The large transaction is archived in pieces, and an
+	// XA transaction is prepared at the moment.
+	w.run("CREATE TABLE IF NOT EXISTS kept.u (a INT PRIMARY KEY)", "REPLACE INTO kept.u VALUES (7)",
+		"INSERT INTO kept.t (v) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600) SELECT REPEAT('z', 2000) FROM n")
+	w.prepare("kept", "INSERT INTO kept.u VALUES (9)")
 	moment, want := w.moment()
-	w.run("INSERT INTO shop.t (v) VALUES ('too late')", "DROP TABLE IF EXISTS shop.u", "DELETE FROM shop.t WHERE id < 5", "CREATE USER IF NOT EXISTS late@localhost")
+	w.run("INSERT INTO kept.t (v) VALUES ('too late')", "DELETE FROM kept.t WHERE id < 5", "CREATE USER IF NOT EXISTS late@localhost")
+	w.try(func(s *session) error {
+		if err := s.try("XA ROLLBACK 'kept'"); err != nil && !strings.Contains(err.Error(), "1397") { // it is not there any more
+			return err
+		}
+		return nil
+	})
+	w.run("DROP TABLE IF EXISTS kept.u")
 	last, committed := c.view().CommitIndex, time.Now()
 
 	eventually(t, healLimit, "the archive has all of it", func() error {
 		f.keep()
-		out, code := a.cli("backup", "list", "--json", dir)
-		var list struct {
-			Reached struct{ Index uint64 } `json:"reached"`
+		names, err := filepath.Glob(filepath.Join(dir, "log", "*-*.seg"))
+		if err != nil || len(names) == 0 {
+			return fmt.Errorf("%d segments, %w", len(names), err)
 		}
-		if err := json.Unmarshal([]byte(out), &list); code != 0 || err != nil || list.Reached.Index < last {
-			return fmt.Errorf("exit %d, %w, entry %d of %d", code, err, list.Reached.Index, last)
+		_, to, _ := strings.Cut(strings.TrimSuffix(filepath.Base(slices.Max(names)), ".seg"), "-")
+		if at, err := strconv.ParseUint(to, 16, 64); err != nil || at < last {
+			return fmt.Errorf("entry %d of %d, %w", at, last, err)
 		}
 		return nil
 	})
 	t.Logf("what was committed last was in the archive %v later", time.Since(committed).Round(10*time.Millisecond))
 	logged := f.stop()
 	t.Logf("%d rows were written while the copy was made\n%s", writes, logged)
-	c.Kill() // nothing of the cluster is needed any more
+	w.run("DROP DATABASE kept", "DROP USER IF EXISTS late@localhost")
 	step("a backup")
 	if out := a.done("backup", "verify", dir); !strings.Contains(out, "the backup is whole") {
 		t.Fatalf("verify: %s", out)
 	}
 
 	to := filepath.Join(a.dir, "restored")
-	t.Log(a.done("restore", "--from", dir, "--to-gtid", moment.String(), "--data", to, "--port", fmt.Sprint(base+8)))
+	out := a.done("restore", "--from", dir, "--to-gtid", moment.String(), "--data", to, "--port", fmt.Sprint(base+8))
+	t.Log(out)
+	if !strings.Contains(out, fmt.Sprintf("The XA transaction 1,%x, was prepared at that moment", "kept")) {
+		t.Error("the XA transaction is not named")
+	}
 	step("a restored server")
 	a.refused(1, "not empty", "restore", "--from", dir, "--data", to)
 	a.restored(to, want, moment)
-	step("a node of a new cluster")
+	step("a look at it")
 }
 
 // writer writes to whoever leads: on a machine without CPU a leader may change although nothing is broken. What it runs can be run twice.
@@ -139,15 +159,32 @@ func (w *writer) run(statements ...string) {
 	}
 }
 
-const shopRows = "SELECT CONCAT(COUNT(*), ' ', SUM(CRC32(CONCAT(id, v)))) FROM shop.t"
+// prepare leaves an XA transaction prepared. One that a leader before has prepared does as well.
+func (w *writer) prepare(xid, statement string) {
+	w.c.t.Helper()
+	w.try(func(s *session) error {
+		there, err := s.rows("XA RECOVER")
+		if err != nil || strings.Contains(strings.Join(there, " "), xid) {
+			return err
+		}
+		for _, q := range []string{"XA START '" + xid + "'", statement, "XA END '" + xid + "'", "XA PREPARE '" + xid + "'"} {
+			if err := s.try(q); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+const keptRows = "SELECT CONCAT(COUNT(*), ' ', SUM(CRC32(CONCAT(id, v)))) FROM kept.t"
 
 // moment writes a last row, and gives its GTID and the rows that are there with it.
 func (w *writer) moment() (g gtid.GTID, rows string) {
 	w.c.t.Helper()
 	w.try(func(s *session) error {
-		err := s.try("INSERT INTO shop.t (v) VALUES ('the moment')")
+		err := s.try("INSERT INTO kept.t (v) VALUES ('the moment')")
 		values := make([]string, 3)
-		for i, q := range []string{"SELECT @@server_uuid", "SELECT @@GLOBAL.gtid_executed", shopRows} {
+		for i, q := range []string{"SELECT @@server_uuid", "SELECT @@GLOBAL.gtid_executed", keptRows} {
 			if err == nil {
 				values[i], err = s.tryValue(q)
 			}
@@ -214,7 +251,7 @@ func (f *archiving) stop() string {
 	return f.out.String()
 }
 
-// restored starts a stock mysqld on what was restored, looks at it, and begins a new cluster with it, by the commands that restore names.
+// restored starts a stock mysqld on what was restored, looks at it, and asks to begin a new cluster with it (in a soak: begins one), by the commands that restore names.
 func (a *adopted) restored(dir, want string, moment gtid.GTID) {
 	t := a.t
 	t.Helper()
@@ -237,13 +274,15 @@ func (a *adopted) restored(dir, want string, moment gtid.GTID) {
 		}
 		return db.PingContext(t.Context())
 	})
-	if got := get1(t, db, shopRows); got != want {
-		t.Errorf("rows of shop.t: %s, want %s", got, want)
+	if got := get1(t, db, keptRows); got != want {
+		t.Errorf("rows of kept.t: %s, want %s", got, want)
 	}
-	if got := get1(t, db, "SELECT v FROM shop.t ORDER BY id DESC LIMIT 1"); got != "the moment" {
+	if got := get1(t, db, "SELECT v FROM kept.t ORDER BY id DESC LIMIT 1"); got != "the moment" {
 		t.Errorf("the last row is %q", got)
 	}
-	if got := get1(t, db, "SELECT GROUP_CONCAT(a) FROM shop.u"); got != "7" {
+	// Without the row of the XA transaction, nor its locks.
+	run1(t, db, "SET SESSION innodb_lock_wait_timeout = 1")
+	if got := get1(t, db, "SELECT GROUP_CONCAT(a) FROM kept.u FOR UPDATE"); got != "7" {
 		t.Errorf("the table that was dropped later holds %q", got)
 	}
 	if got := get1(t, db, "SELECT GROUP_CONCAT(User) FROM mysql.user WHERE User IN ('late', 'trireme_restore', 'trireme_admin')"); got != "trireme_admin" {
@@ -254,15 +293,20 @@ func (a *adopted) restored(dir, want string, moment gtid.GTID) {
 	if got := set.Last(moment.SID); got != moment.GNO {
 		t.Errorf("executed up to %d, want %s", got, moment)
 	}
-	run1(t, db, "DELETE FROM shop.u") // it takes writes
+	run1(t, db, "DELETE FROM kept.u") // it takes writes
 
-	a.done(append([]string{"adopt", "--socket", cfg.Addr, "--user", "root", "--password-file", secret}, a.flags(0)...)...)
+	adopt := append([]string{"adopt", "--socket", cfg.Addr, "--user", "root", "--password-file", secret}, a.flags(0)...)
+	if !soak() { // what can refuse is asked
+		a.done(append(adopt, "--dry-run")...)
+		return
+	}
+	a.done(adopt...)
 	a.start(0)
 	a.healthy(0, 1)
 	cfg.Addr = mysqld.Config{Dir: filepath.Join(a.node(0), "mysql")}.Socket()
 	led := openDB(t, cfg)
-	if got := get1(t, led, shopRows); got != want {
-		t.Errorf("rows of shop.t in the new cluster: %s, want %s", got, want)
+	if got := get1(t, led, keptRows); got != want {
+		t.Errorf("rows of kept.t in the new cluster: %s, want %s", got, want)
 	}
-	run1(t, led, "INSERT INTO shop.u VALUES (8)")
+	run1(t, led, "INSERT INTO kept.u VALUES (8)")
 }
