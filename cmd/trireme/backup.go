@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -23,13 +24,45 @@ type backupCmd struct {
 	Take   backupTakeCmd   `cmd:"" default:"withargs" help:"Copy the data of a node, and archive the log behind it. On the host of a node. What backup does without another verb."`
 	List   backupListCmd   `cmd:"" help:"Show what a backup holds, and which moments can be restored."`
 	Verify backupVerifyCmd `cmd:"" help:"Read every byte of a backup and say whether it is whole."`
+	Prune  backupPruneCmd  `cmd:"" help:"Remove old copies, and the log that none of the others needs."`
+	NewKey backupKeyCmd    `cmd:"" help:"Make a key to encrypt a backup with."`
 }
+
+// keyFlag is the key of a backup that is encrypted.
+type keyFlag struct {
+	KeyFile string `type:"path" placeholder:"FILE" help:"Key of a backup that is encrypted (backup new-key), mode 0600. Without it nobody can restore."`
+}
+
+// open opens a backup by its key, with backup.OpenDir or backup.NewDir.
+func (k keyFlag) open(path string, open func(string) (*backup.Dir, error)) (*backup.Dir, error) {
+	var key backup.Key
+	if k.KeyFile != "" {
+		var err error
+		if key, err = backup.ReadKeyFile(k.KeyFile); err != nil {
+			return nil, err
+		}
+	}
+	d, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	d.Encrypt(key)
+	return d, nil
+}
+
+type backupKeyCmd struct {
+	File string `arg:"" type:"path" help:"File to make; it must not be there. Keep a copy of it elsewhere than the backup."`
+}
+
+// Run makes a key.
+func (c *backupKeyCmd) Run(*env) error { return backup.NewKeyFile(c.File) }
 
 type backupTakeCmd struct {
 	To     string `required:"" type:"path" placeholder:"DIR" help:"Directory of the backup; it is made, or continued. One for each cluster, on another disk."`
 	Follow bool   `help:"Go on archiving the log, seconds behind the cluster, until Ctrl-C. A copy is taken only if there is none yet."`
 	Config string `type:"path" placeholder:"FILE" help:"Settings of this host's node. Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
 	JSON   bool   `help:"Print what was made as JSON."`
+	keyFlag
 }
 
 // Run backs up.
@@ -39,7 +72,7 @@ func (c *backupTakeCmd) Run(e *env) error {
 		return err
 	}
 	defer src.Daemon.Close()
-	to, err := backup.NewDir(c.To)
+	to, err := c.open(c.To, backup.NewDir)
 	if err != nil {
 		return err
 	}
@@ -165,6 +198,7 @@ func (p *progressLine) draw(stage string, done, total uint64, unit string) {
 type backupListCmd struct {
 	Dir  string `arg:"" type:"path" help:"Directory of the backup."`
 	JSON bool   `help:"Print it as JSON."`
+	keyFlag
 }
 
 // baseLine is a copy as it is listed.
@@ -189,7 +223,7 @@ func lineOf(b *backup.Base) *baseLine {
 
 // Run lists.
 func (c *backupListCmd) Run(e *env) error {
-	dir, err := backup.OpenDir(c.Dir)
+	dir, err := c.open(c.Dir, backup.OpenDir)
 	if err != nil {
 		return err
 	}
@@ -246,11 +280,12 @@ func (c *backupListCmd) Run(e *env) error {
 type backupVerifyCmd struct {
 	Dir  string `arg:"" type:"path" help:"Directory of the backup."`
 	JSON bool   `help:"Print the outcome as JSON."`
+	keyFlag
 }
 
 // Run verifies. A backup that is damaged, or of which nothing can be restored, is exit code 1.
 func (c *backupVerifyCmd) Run(e *env) error {
-	dir, err := backup.OpenDir(c.Dir)
+	dir, err := c.open(c.Dir, backup.OpenDir)
 	if err != nil {
 		return err
 	}
@@ -295,4 +330,64 @@ func printVerification(e *env, v *backup.Verification) {
 	default:
 		fmt.Fprintln(e.out, "the backup is whole")
 	}
+}
+
+type backupPruneCmd struct {
+	Dir     string `arg:"" type:"path" help:"Directory of the backup."`
+	Keep    int    `placeholder:"N" help:"Keep the N newest copies that can be restored, and the log behind the oldest of them."`
+	KeepFor string `placeholder:"TIME" help:"Keep every moment of so long: 30d, 36h."`
+	DryRun  bool   `help:"Only say what would be removed."`
+	JSON    bool   `help:"Print it as JSON."`
+	keyFlag
+}
+
+// Run prunes.
+func (c *backupPruneCmd) Run(e *env) error {
+	keep, err := c.retention()
+	if err != nil {
+		return err
+	}
+	dir, err := c.open(c.Dir, backup.OpenDir)
+	if err != nil {
+		return err
+	}
+	p, err := backup.Prune(e.ctx, dir, keep, time.Now(), c.DryRun)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, p)
+	}
+	verb := "removed"
+	if c.DryRun {
+		verb = "to remove"
+	}
+	fmt.Fprintf(e.out, "%s: %d copies and %d segments of log, %d MiB\n", verb, len(p.Copies), p.Segments, p.Bytes>>20)
+	for _, name := range p.Copies {
+		fmt.Fprintf(e.out, "%s the copy %s\n", verb, name)
+	}
+	fmt.Fprintf(e.out, "kept: %d copies, and the log from entry %d on\n", len(p.Kept), p.First)
+	return nil
+}
+
+func (c *backupPruneCmd) retention() (r backup.Retention, err error) {
+	if (c.Keep != 0) == (c.KeepFor != "") {
+		return r, usagef("give one of --keep and --keep-for")
+	}
+	if c.KeepFor == "" {
+		if r.Copies = c.Keep; c.Keep < 1 {
+			err = usagef("--keep=%d is not 1 or more", c.Keep)
+		}
+		return r, err
+	}
+	days, isDays := strings.CutSuffix(c.KeepFor, "d")
+	if n, nerr := strconv.ParseUint(days, 10, 16); isDays && nerr == nil {
+		r.For = time.Duration(n) * 24 * time.Hour
+	} else {
+		r.For, err = time.ParseDuration(c.KeepFor)
+	}
+	if err != nil || r.For <= 0 {
+		return r, usagef("--keep-for=%s is not a time such as 30d or 36h", c.KeepFor)
+	}
+	return r, nil
 }

@@ -34,9 +34,10 @@ func leaves(t *testing.T) []*kong.Node {
 
 // withoutJSON are the verbs that print no state, and why.
 var withoutJSON = map[string]string{
-	"node":        "a daemon: its log goes to standard error",
-	"completion":  "a script for a shell",
-	"vip release": "prints nothing",
+	"node":           "a daemon: its log goes to standard error",
+	"completion":     "a script for a shell",
+	"vip release":    "prints nothing",
+	"backup new-key": "writes a file",
 }
 
 func TestEveryVerbThatPrintsHasJSON(t *testing.T) {

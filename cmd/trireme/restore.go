@@ -20,7 +20,8 @@ type restoreCmd struct {
 	Port    int     `default:"3306" help:"Port of the restored server."`
 	Mysqld  string  `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
 	OSUser  string  `name:"os-user" placeholder:"USER" help:"User to run mysqld as, who gets the files, when this runs as root. Default: our own."`
-	JSON    bool    `help:"Print what was made as JSON."`
+	keyFlag
+	JSON bool `help:"Print what was made as JSON."`
 }
 
 // Run restores.
@@ -32,7 +33,7 @@ func (c *restoreCmd) Run(e *env) error {
 	if c.Port < 1 || c.Port > 65535 {
 		return usagef("--port=%d is not in 1..65535", c.Port)
 	}
-	from, err := backup.OpenDir(c.From)
+	from, err := c.open(c.From, backup.OpenDir)
 	if err != nil {
 		return err
 	}

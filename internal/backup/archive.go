@@ -23,6 +23,7 @@ type identity struct {
 	Cluster   string    `json:"cluster"`
 	ClusterID uint64    `json:"cluster_id"`
 	Made      time.Time `json:"made"`
+	Key       string    `json:"key,omitempty"` // says which one all other objects are encrypted with; empty: none
 }
 
 const identityName = "backup.json"
@@ -50,11 +51,18 @@ func claim(s Store, id clusterID) error {
 				return err
 			}
 		}
-		return putSealed(s, identityName, &identity{formatVersion, id.Name, id.ID, time.Now().UTC()})
+		made := &identity{Version: formatVersion, Cluster: id.Name, ClusterID: id.ID, Made: time.Now().UTC()}
+		if k, ok := s.(keyed); ok {
+			made.Key = k.keyID()
+		}
+		return putSealed(s, identityName, made)
 	}
 	if err == nil && have.ClusterID != id.ID {
 		err = fmt.Errorf("%w: %s is of cluster %s (id %d), this node is of %s (id %d): give each cluster a directory of its own", ErrForeign, s,
 			have.Cluster, have.ClusterID, id.Name, id.ID)
+	}
+	if err == nil {
+		err = fitsKey(s, &have)
 	}
 	return err
 }

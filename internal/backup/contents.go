@@ -37,11 +37,7 @@ func Read(s Store) (c *Contents, err error) {
 
 func read(s Store) (*Contents, error) {
 	c := &Contents{store: s}
-	var id identity
-	err := getSealed(s, identityName, &id)
-	if errors.Is(err, ErrMissing) {
-		err = fmt.Errorf("%w: %s has no %s", ErrNone, s, identityName)
-	}
+	id, err := whose(s)
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +78,18 @@ func read(s Store) (*Contents, error) {
 		}
 	}
 	return c, nil
+}
+
+// whose says which cluster's backup a store is, and that its key is ours. Nothing is written before that: it may be no backup at all.
+func whose(s Store) (id identity, err error) {
+	err = getSealed(s, identityName, &id)
+	switch {
+	case errors.Is(err, ErrMissing):
+		err = fmt.Errorf("%w: %s has no %s", ErrNone, s, identityName)
+	case err == nil:
+		err = fitsKey(s, &id)
+	}
+	return id, err
 }
 
 func (c *Contents) readBases(id identity) error {
@@ -231,27 +239,29 @@ func Verify(ctx context.Context, s Store, object func(name string)) (*Verificati
 	if object == nil {
 		object = func(string) {}
 	}
+	id, err := whose(s)
+	if err != nil {
+		return nil, err
+	}
 	still, err := holdStill(s, false)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = still.Close() }()
-	v := &Verification{Problems: []Problem{}, Restorable: map[string]Stretch{}}
-	var id identity
-	if err := getSealed(s, identityName, &id); err != nil {
-		if errors.Is(err, ErrMissing) {
-			err = fmt.Errorf("%w: %s has no %s", ErrNone, s, identityName)
-		}
-		return nil, err
-	}
-	v.Cluster = id.Cluster
+	v := &Verification{Cluster: id.Cluster, Problems: []Problem{}, Restorable: map[string]Stretch{}}
 	c := &Contents{Cluster: id.Cluster, ClusterID: id.ClusterID, store: s}
 	if err := getSealed(s, reachedName, &c.Reached); err != nil && !errors.Is(err, ErrMissing) {
 		if err := v.found(reachedName, err); err != nil {
 			return nil, err
 		}
 	}
-	if err := v.log(ctx, c, object); err != nil {
+	var begin trimmed
+	if err := getSealed(s, prunedName, &begin); err != nil && !errors.Is(err, ErrMissing) {
+		if err := v.found(prunedName, err); err != nil {
+			return nil, err
+		}
+	}
+	if err := v.log(ctx, c, begin.First, object); err != nil {
 		return nil, err
 	}
 	if err := c.whole(); err != nil {
@@ -274,8 +284,8 @@ func (v *Verification) found(object string, err error) error {
 	return err
 }
 
-// log reads all segments. Those that are whole are c's.
-func (v *Verification) log(ctx context.Context, c *Contents, object func(string)) error {
+// log reads all segments. Those that are whole are c's. What lay below entry begin was removed on purpose.
+func (v *Verification) log(ctx context.Context, c *Contents, begin uint64, object func(string)) error {
 	names, err := segmentNames(c.store)
 	if err != nil {
 		return err
@@ -301,7 +311,7 @@ func (v *Verification) log(ctx context.Context, c *Contents, object func(string)
 			if err := v.found(name, c.Segments[n-1].follows(&seg)); err != nil {
 				return err
 			}
-		} else if n == 0 && !seg.Begins {
+		} else if n == 0 && !seg.Begins && seg.First > begin {
 			v.Problems = append(v.Problems, Problem{name, fmt.Sprintf("%v: the segment before it, which ends at entry %d", ErrMissing, seg.First-1)})
 		}
 		c.Segments = append(c.Segments, seg)

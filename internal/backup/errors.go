@@ -25,6 +25,8 @@ var (
 	// ErrNotOurs: a directory that is no backup has something in it. A backup clears up in its directory; so it takes none that may be
 	// somebody else's.
 	ErrNotOurs = errors.New("backup: the directory is not empty, and no backup")
+	// ErrKey: the backup's key is needed, or it is another one.
+	ErrKey = errors.New("backup: key")
 	// ErrPurged: the node's log no longer holds what the archive needs next.
 	ErrPurged = errors.New("backup: purged from the node's log")
 	// ErrHoles: a copy lacks transactions that its donor had.

@@ -30,7 +30,7 @@ func goldenBackup(t *testing.T, dir string) {
 	}
 	testBase(t, s, to, 3, 4)
 	at := time.Date(2026, 11, 22, 12, 30, 0, 0, time.UTC)
-	check(t, putSealed(to, identityName, &identity{formatVersion, testID.Name, testID.ID, at}))
+	check(t, putSealed(to, identityName, &identity{Version: formatVersion, Cluster: testID.Name, ClusterID: testID.ID, Made: at}))
 	c, err := Read(to)
 	check(t, err)
 	c.Reached.At = at

@@ -68,6 +68,9 @@ const (
 // Restore makes a server's directory of a backup. When it fails, no server runs and the directory is as it was: empty, or not there. Errors, besides
 // those of Read: ErrTarget, ErrNotEmpty, ErrNoSpace, ErrMissing, mysqld's.
 func Restore(ctx context.Context, o RestoreOptions) (*Restored, error) {
+	if _, err := whose(o.From); err != nil {
+		return nil, err
+	}
 	still, err := holdStill(o.From, false)
 	if err != nil {
 		return nil, err

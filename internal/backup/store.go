@@ -33,6 +33,7 @@ type Store interface {
 // Dir is a Store in a directory.
 type Dir struct {
 	root string
+	key  Key
 	// through, in tests, stands between an object and its file.
 	through func(io.Writer) io.Writer
 }
@@ -100,8 +101,7 @@ func (d *Dir) put(name string, fill func(io.Writer) error) (err error) {
 	if d.through != nil {
 		w = d.through(f)
 	}
-	err = fill(w)
-	if err == nil {
+	if err = d.fill(name, w, fill); err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
@@ -111,6 +111,21 @@ func (d *Dir) put(name string, fill func(io.Writer) error) (err error) {
 		return err
 	}
 	return syncDir(filepath.Dir(to))
+}
+
+// fill writes an object, encrypted if it is to be.
+func (d *Dir) fill(name string, w io.Writer, fill func(io.Writer) error) error {
+	if !d.key.seals(name) {
+		return fill(w)
+	}
+	s, err := d.key.writer(name, w)
+	if err == nil {
+		err = fill(s)
+	}
+	if err == nil {
+		err = s.close()
+	}
+	return err
 }
 
 // vacant is ErrNotOurs when there is anything but what a first run leaves that was killed.
@@ -162,7 +177,15 @@ func (d *Dir) Open(name string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backup: %w", err)
 	}
-	return f, nil
+	if !d.key.seals(name) {
+		return f, nil
+	}
+	r, err := d.key.reader(name, f)
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return r, nil
 }
 
 // List implements Store.
