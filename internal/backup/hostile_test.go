@@ -2,6 +2,7 @@ package backup
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -176,7 +177,8 @@ func TestUnreadableEntry(t *testing.T) {
 	}
 	// One that comes first is not stored as a segment without entries.
 	b := s.archiver(newDir(t))
-	check(t, b.start(1))
+	err := b.start(1)
+	check(t, err)
 	b.w, b.broken = nil, nil
 	for b.tail.at.index < whole {
 		_, err := b.tail.next(s.last())
@@ -190,6 +192,21 @@ func TestUnreadableEntry(t *testing.T) {
 	if names, err := segmentNames(b.store); err != nil || len(names) > 0 {
 		t.Errorf("stored: %v, %v", names, err)
 	}
+	// Nor is one whose first entry is not there yet: the daemon has been restarted, and has applied less for a moment.
+	back := newDir(t)
+	check(t, claim(back, testID))
+	b = s.archiver(back)
+	check(t, b.start(1))
+	b.w, err = newSegmentWriter(testID, &b.tail.at, true)
+	check(t, err)
+	s.applied.Store(0)
+	check(t, b.step(t.Context(), true))
+	if names, err := segmentNames(back); err != nil || len(names) > 0 {
+		t.Errorf("stored: %v, %v", names, err)
+	}
+	s.applied.Store(whole)
+	check(t, b.step(t.Context(), true))
+	s.same(back, whole)
 	if err := undecoded(7, raftlog.ErrMetaVersion); !errors.Is(err, ErrNewer) || errors.Is(err, ErrCorrupt) {
 		t.Errorf("of a newer version: %v", err)
 	}
@@ -360,6 +377,15 @@ func TestFullRows(t *testing.T) {
 		check(t, w.put(to))
 		at.index++
 	}
+	// A merged segment that cannot be read does not take the place of what it was made of.
+	to.through = func(w io.Writer) io.Writer { return flipWriter{w} }
+	if _, err := merge(to, testID, 0); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a disk that changes what is written: %v", err)
+	}
+	if names, err := to.List(logPrefix); err != nil || len(names) != pieces {
+		t.Fatalf("%d of %d segments are left, %v", len(names), pieces, err)
+	}
+	to.through = nil
 	next, err := merge(to, testID, 0)
 	check(t, err)
 	names, err := segmentNames(to)
@@ -373,6 +399,15 @@ func TestFullRows(t *testing.T) {
 	if _, last, _ := spanOf(names[len(names)-1]); last != pieces {
 		t.Errorf("the last entry is %d", last)
 	}
+}
+
+// flipWriter changes the last byte of each write.
+type flipWriter struct{ w io.Writer }
+
+func (f flipWriter) Write(p []byte) (int, error) {
+	p = append([]byte(nil), p...)
+	p[len(p)-1] ^= 1
+	return f.w.Write(p)
 }
 
 // TestUnmounted: a target whose file system is unmounted is waited for. Nothing is written below it, and no hole is left.

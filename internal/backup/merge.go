@@ -138,7 +138,7 @@ func mergeRow(s Store, id clusterID, row []Segment) error {
 		return err
 	}
 	if _, err := readSegment(s, w.Name(), func(Entry) error { return nil }); err != nil {
-		return err
+		return errors.Join(err, s.Remove(w.Name())) // it would count instead of its pieces
 	}
 	for i := range row {
 		if err := s.Remove(row[i].Name()); err != nil {

@@ -140,3 +140,26 @@ func TestPruneKeeps(t *testing.T) {
 		t.Errorf("%d objects of %d", n, before)
 	}
 }
+
+// TestPruneWithin: a copy keeps the log in which a transaction begins that is under way where its own log begins.
+func TestPruneWithin(t *testing.T) {
+	s, to := newScript(t), newDir(t)
+	s.some(6)
+	s.archive(to)
+	testBase(t, s, to, 3, 3)
+	s.some(6)
+	s.pieces(1, 900)
+	s.applied.Store(s.last() - 1)
+	s.archive(to)
+	end := s.last() // of the transaction
+	s.some(3)
+	b := testBase(t, s, to, end, end)
+	s.archive(to)
+	p, err := Prune(t.Context(), to, Retention{Copies: 1}, began, false)
+	check(t, err)
+	v, err := Verify(t.Context(), to, nil)
+	check(t, err)
+	if p.Segments != 1 || len(p.Copies) != 1 || v.Restorable[b.Name] != (Stretch{b.Last, s.last()}) || len(v.Problems) > 0 {
+		t.Errorf("removed %+v, left %+v", p, v)
+	}
+}
