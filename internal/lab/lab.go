@@ -151,6 +151,20 @@ func lastLines(s string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], " | ")
 }
 
+// complaints are the lines of a program's output that tell of errors, and its last ones if none does: what to do about it may fill a page.
+func complaints(s string) string {
+	var out []string
+	for line := range strings.Lines(s) {
+		if strings.Contains(strings.ToLower(line), "error") {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	if len(out) == 0 {
+		return lastLines(s, 5)
+	}
+	return strings.Join(out[:min(len(out), 8)], " | ")
+}
+
 // poll until f is satisfied, or the limit, with f's last error.
 func poll(ctx context.Context, limit time.Duration, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -64,7 +64,7 @@ func (l *Lab) mariaTemplate(ctx context.Context, m mariaDB) (string, error) {
 		cmd := exec.CommandContext(ctx, m.install, args...)
 		cmd.WaitDelay = time.Second // a shell script, whose server would keep the output open
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", m.install, err, lastLines(string(out), 5))
+			return fmt.Errorf("%s: %w: %s", m.install, err, complaints(string(out)))
 		}
 		return nil
 	})
