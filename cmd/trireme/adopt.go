@@ -144,6 +144,21 @@ func (c *adoptCmd) undo(e *env) error {
 	return nil
 }
 
+// briefColumns is how much of a setting's value the table of a plan shows; --json has all of it.
+const briefColumns = 28
+
+// brief shortens a value: of a path its end tells most.
+func brief(value string) string {
+	r := []rune(value)
+	switch {
+	case len(r) <= briefColumns:
+		return value
+	case r[0] == '/':
+		return "…" + string(r[len(r)-briefColumns+1:])
+	}
+	return string(r[:briefColumns-1]) + "…"
+}
+
 func printPlan(e *env, p *adopt.Plan) {
 	rows := [][]string{{"CHECK", "RESULT", "FOUND"}}
 	for _, c := range p.Checks {
@@ -156,14 +171,14 @@ func printPlan(e *env, p *adopt.Plan) {
 	fmt.Fprintln(e.out)
 	rows = [][]string{{"SETTING", "NOW", "THEN"}}
 	for _, o := range p.Settings {
-		then := o.New + ": " + o.Why
+		then := brief(o.New) + ": " + o.Why
 		switch {
 		case o.Kept:
 			then = "kept, in mysql.options"
 		case o.New == "":
 			then = "not set: " + o.Why
 		}
-		rows = append(rows, []string{o.Name, o.Old, then})
+		rows = append(rows, []string{o.Name, brief(o.Old), then})
 	}
 	printTable(e.out, rows)
 	fmt.Fprintln(e.out)
