@@ -99,7 +99,7 @@ fuzz:
 # SOAK="sim fuzz": only these parts.
 soak: build
 	@scripts/deps.sh test
-	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld; exec scripts/soak.sh $(SOAK_HOURS) $(SOAK)
+	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld VERSITYGW=$$(scripts/versitygw.sh || true); exec scripts/soak.sh $(SOAK_HOURS) $(SOAK)
 
 clean:
 	rm -rf bin dist

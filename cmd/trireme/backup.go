@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,28 +30,6 @@ type backupCmd struct {
 	NewKey backupKeyCmd    `cmd:"" help:"Make a key to encrypt a backup with."`
 }
 
-// keyFlag is the key of a backup that is encrypted.
-type keyFlag struct {
-	KeyFile string `type:"path" placeholder:"FILE" help:"Key of a backup that is encrypted (backup new-key), mode 0600. Without it nobody can restore."`
-}
-
-// open opens a backup by its key, with backup.OpenDir or backup.NewDir.
-func (k keyFlag) open(path string, open func(string) (*backup.Dir, error)) (*backup.Dir, error) {
-	var key backup.Key
-	if k.KeyFile != "" {
-		var err error
-		if key, err = backup.ReadKeyFile(k.KeyFile); err != nil {
-			return nil, err
-		}
-	}
-	d, err := open(path)
-	if err != nil {
-		return nil, err
-	}
-	d.Encrypt(key)
-	return d, nil
-}
-
 type backupKeyCmd struct {
 	File string `arg:"" type:"path" help:"File to make; it must not be there. Keep a copy of it elsewhere than the backup."`
 }
@@ -58,11 +38,12 @@ type backupKeyCmd struct {
 func (c *backupKeyCmd) Run(*env) error { return backup.NewKeyFile(c.File) }
 
 type backupTakeCmd struct {
-	To     string `required:"" type:"path" placeholder:"DIR" help:"Directory of the backup; it is made, or continued. One for each cluster, on another disk."`
+	To     string `required:"" placeholder:"PLACE" help:"Directory of the backup, or s3://BUCKET/PREFIX; it is made, or continued. One for each cluster, on another disk."`
+	Work   string `type:"path" placeholder:"DIR" help:"Where the copy lies, uncompressed, while it is made. Default: in the directory of the backup; for a bucket, in the node's."`
 	Follow bool   `help:"Go on archiving the log, seconds behind the cluster, until Ctrl-C. A copy is taken only if there is none yet."`
 	Config string `type:"path" placeholder:"FILE" help:"Settings of this host's node. Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
 	JSON   bool   `help:"Print what was made as JSON."`
-	keyFlag
+	placeFlags
 }
 
 // Run backs up.
@@ -72,12 +53,12 @@ func (c *backupTakeCmd) Run(e *env) error {
 		return err
 	}
 	defer src.Daemon.Close()
-	to, err := c.open(c.To, backup.NewDir)
+	p := &progressLine{w: e.errOut}
+	to, work, err := c.place(e, src.Node, p)
 	if err != nil {
 		return err
 	}
-	p := &progressLine{w: e.errOut}
-	res, err := backup.Run(e.ctx, backup.Options{Source: src, To: to, Follow: c.Follow, Logger: slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	res, err := backup.Run(e.ctx, backup.Options{Source: src, To: to, Work: work, Follow: c.Follow, Logger: slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Say: p.say, Copying: p.bytes})
 	p.end()
 	if e.ctx.Err() != nil && (err != nil || !c.Follow) {
@@ -99,6 +80,18 @@ func (c *backupTakeCmd) Run(e *env) error {
 	fmt.Fprintf(e.out, "The log is archived up to entry %d%s.\n", res.Reached.Index, newestText(res.Reached.Newest))
 	printGTIDs(e, res.Reached.GTIDs)
 	return nil
+}
+
+// place is where the backup goes, and where the copy lies meanwhile.
+func (c *backupTakeCmd) place(e *env, node config.Node, p *progressLine) (to backup.Place, work string, err error) {
+	// What is gathered is stored after Ctrl-C, too.
+	if to, err = c.openWith(context.WithoutCancel(e.ctx), c.To, backup.NewDir, p.say); err != nil {
+		return nil, "", err
+	}
+	if dir, ok := to.(*backup.Dir); ok && c.Work == "" {
+		return to, dir.Work(), nil
+	}
+	return to, filepath.Join(cmp.Or(c.Work, node.Dir), "backup-work"), nil
 }
 
 // backupSource is this host's node and its daemon.
@@ -196,9 +189,9 @@ func (p *progressLine) draw(stage string, done, total uint64, unit string) {
 }
 
 type backupListCmd struct {
-	Dir  string `arg:"" type:"path" help:"Directory of the backup."`
-	JSON bool   `help:"Print it as JSON."`
-	keyFlag
+	Place string `arg:"" help:"Directory of the backup, or s3://BUCKET/PREFIX."`
+	JSON  bool   `help:"Print it as JSON."`
+	placeFlags
 }
 
 // baseLine is a copy as it is listed.
@@ -223,7 +216,7 @@ func lineOf(b *backup.Base) *baseLine {
 
 // Run lists.
 func (c *backupListCmd) Run(e *env) error {
-	dir, err := c.open(c.Dir, backup.OpenDir)
+	dir, err := c.open(e, c.Place)
 	if err != nil {
 		return err
 	}
@@ -278,14 +271,14 @@ func (c *backupListCmd) Run(e *env) error {
 }
 
 type backupVerifyCmd struct {
-	Dir  string `arg:"" type:"path" help:"Directory of the backup."`
-	JSON bool   `help:"Print the outcome as JSON."`
-	keyFlag
+	Place string `arg:"" help:"Directory of the backup, or s3://BUCKET/PREFIX."`
+	JSON  bool   `help:"Print the outcome as JSON."`
+	placeFlags
 }
 
 // Run verifies. A backup that is damaged, or of which nothing can be restored, is exit code 1.
 func (c *backupVerifyCmd) Run(e *env) error {
-	dir, err := c.open(c.Dir, backup.OpenDir)
+	dir, err := c.open(e, c.Place)
 	if err != nil {
 		return err
 	}
@@ -333,12 +326,12 @@ func printVerification(e *env, v *backup.Verification) {
 }
 
 type backupPruneCmd struct {
-	Dir     string `arg:"" type:"path" help:"Directory of the backup."`
+	Place   string `arg:"" help:"Directory of the backup, or s3://BUCKET/PREFIX."`
 	Keep    int    `placeholder:"N" help:"Keep the N newest copies that can be restored, and the log behind the oldest of them."`
 	KeepFor string `placeholder:"TIME" help:"Keep every moment of so long: 30d, 36h."`
 	DryRun  bool   `help:"Only say what would be removed."`
 	JSON    bool   `help:"Print it as JSON."`
-	keyFlag
+	placeFlags
 }
 
 // Run prunes.
@@ -347,7 +340,7 @@ func (c *backupPruneCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	dir, err := c.open(c.Dir, backup.OpenDir)
+	dir, err := c.open(e, c.Place)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 
 // restoreCmd is `trireme restore`.
 type restoreCmd struct {
-	From    string  `required:"" type:"path" placeholder:"DIR" help:"Directory of the backup."`
+	From    string  `required:"" placeholder:"PLACE" help:"Directory of the backup, or s3://BUCKET/PREFIX."`
 	Data    string  `required:"" type:"path" placeholder:"DIR" help:"Where the restored server goes; must not exist or be empty."`
 	ToTime  *string `placeholder:"TIME" help:"Up to the first transaction committed later: 2026-11-22T14:03:59Z, or \"2026-11-22 14:03:59.5\" in this host's zone (TZ). Default: all there is."`
 	ToGTID  *string `name:"to-gtid" placeholder:"GTID" help:"Up to and with this transaction: UUID:NUMBER."`
@@ -20,7 +20,7 @@ type restoreCmd struct {
 	Port    int     `default:"3306" help:"Port of the restored server."`
 	Mysqld  string  `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
 	OSUser  string  `name:"os-user" placeholder:"USER" help:"User to run mysqld as, who gets the files, when this runs as root. Default: our own."`
-	keyFlag
+	placeFlags
 	JSON bool `help:"Print what was made as JSON."`
 }
 
@@ -33,7 +33,7 @@ func (c *restoreCmd) Run(e *env) error {
 	if c.Port < 1 || c.Port > 65535 {
 		return usagef("--port=%d is not in 1..65535", c.Port)
 	}
-	from, err := c.open(c.From, backup.OpenDir)
+	from, err := c.open(e, c.From)
 	if err != nil {
 		return err
 	}

@@ -340,7 +340,7 @@ func (a *archiver) follow(ctx context.Context, say func(Reached, error)) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case a.broken != nil, errors.Is(err, ErrCorrupt), errors.Is(err, ErrForeign), errors.Is(err, ErrPurged):
+		case a.broken != nil, errors.Is(err, ErrCorrupt), errors.Is(err, ErrForeign), errors.Is(err, ErrPurged), errors.Is(err, ErrLocked):
 			return err
 		case err != nil && (trouble == nil || trouble.Error() != err.Error()):
 			say(a.reached, err)

@@ -270,6 +270,8 @@ func (b *Base) unpack(ctx context.Context, s Store, f *File, w io.Writer) error 
 		return to.err
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, ErrStore), errors.Is(err, ErrDenied): // it did not come, which is no damage
+		return err
 	case err != nil:
 		return fmt.Errorf("%w: %s: %w", ErrCorrupt, name, err)
 	case n != f.Size || hex.EncodeToString(sum.Sum(nil)) != f.SHA256:

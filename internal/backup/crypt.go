@@ -204,7 +204,9 @@ func (s *sealReader) chunk() error {
 		return fmt.Errorf("backup: read %s: %w", s.name, err)
 	default:
 		_, err := s.r.Peek(1)
-		s.done = errors.Is(err, io.EOF)
+		if s.done = errors.Is(err, io.EOF); err != nil && !s.done {
+			return fmt.Errorf("backup: read %s: %w", s.name, err)
+		}
 	}
 	plain, err := s.aead.Open(s.buf[:0], nonce(s.n, s.done), s.buf[:n], nil)
 	if err != nil {
@@ -216,8 +218,39 @@ func (s *sealReader) chunk() error {
 
 func (s *sealReader) Close() error { return s.f.Close() }
 
-// Encrypt has everything that is written be encrypted, and what is read decrypted; with the zero Key nothing. It goes before everything else.
-func (d *Dir) Encrypt(k Key) { d.key = k }
+// sealing encrypts the objects of a place, if it has a key.
+type sealing struct{ key Key }
+
+// Encrypt implements Place.
+func (s *sealing) Encrypt(k Key) { s.key = k }
+
+// write writes an object, encrypted if it is to be.
+func (s *sealing) write(name string, w io.Writer, fill func(io.Writer) error) error {
+	if !s.key.seals(name) {
+		return fill(w)
+	}
+	sw, err := s.key.writer(name, w)
+	if err == nil {
+		err = fill(sw)
+	}
+	if err == nil {
+		err = sw.close()
+	}
+	return err
+}
+
+// read takes f over, and decrypts it if it is encrypted.
+func (s *sealing) read(name string, f io.ReadCloser) (io.ReadCloser, error) {
+	if !s.key.seals(name) {
+		return f, nil
+	}
+	r, err := s.key.reader(name, f)
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return r, nil
+}
 
 // keyed is a store that may be encrypted.
 type keyed interface {
@@ -226,18 +259,18 @@ type keyed interface {
 	keyID() string
 }
 
-func (d *Dir) keyID() string { return d.key.id() }
+func (s *sealing) keyID() string { return s.key.id() }
 
-func (d *Dir) fits(have *identity) error {
-	switch mine := d.key.id(); {
+func (s *sealing) fits(have *identity) error {
+	switch mine := s.key.id(); {
 	case have.Key == mine:
 		return nil
 	case mine == "":
-		return fmt.Errorf("%w: the backup in %s is encrypted: give its key with --key-file", ErrKey, d.root)
+		return fmt.Errorf("%w: this backup is encrypted: give its key with --key-file", ErrKey)
 	case have.Key == "":
-		return fmt.Errorf("%w: the backup in %s is not encrypted: leave --key-file out, or begin an encrypted one in an empty directory", ErrKey, d.root)
+		return fmt.Errorf("%w: this backup is not encrypted: leave --key-file out, or begin an encrypted one where none is", ErrKey)
 	}
-	return fmt.Errorf("%w: the backup in %s is encrypted with another key", ErrKey, d.root)
+	return fmt.Errorf("%w: this backup is encrypted with another key", ErrKey)
 }
 
 // fitsKey checks the key of a store that may be encrypted.

@@ -18,5 +18,5 @@
 //
 // # Who writes
 //
-// One process at a time takes copies and one archives the log; both may be the same, or not (Dir.Lock). An object is never changed.
+// One process at a time takes copies and one archives the log; both may be the same, or not (Place.Lock). An object is never changed.
 package backup

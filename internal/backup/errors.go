@@ -31,4 +31,8 @@ var (
 	ErrPurged = errors.New("backup: purged from the node's log")
 	// ErrHoles: a copy lacks transactions that its donor had.
 	ErrHoles = errors.New("backup: the copy lacks transactions")
+	// ErrStore: the place of the backup does not answer, or not as it should. Nothing is known of the backup by that.
+	ErrStore = errors.New("backup: the store fails")
+	// ErrDenied: the place of the backup does not let us.
+	ErrDenied = errors.New("backup: the store refuses")
 )

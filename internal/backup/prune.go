@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"path/filepath"
 	"slices"
 	"time"
 )
@@ -34,13 +32,13 @@ type trimmed struct {
 
 const prunedName = logPrefix + "pruned.json"
 
-// pruneWait is how long Prune waits for a merge. Who restores or verifies takes longer, and is not waited for.
-const pruneWait = 10 * time.Second
+// pruneWait is how long Prune waits for a merge, or until a reader of a bucket that was killed is known to be dead. Who restores or verifies takes longer, and is not waited for.
+const pruneWait = 30 * time.Second
 
 // Prune removes copies, and the log that none of the others needs. What cannot be read is left alone. Whoever archives may go on meanwhile. Killed in
 // between it has removed whole copies, and less than it might. With dry it removes nothing. The errors are Read's, ErrLocked while a copy is taken, or
 // the backup is restored or verified, and ErrTarget when nothing can be restored as it is.
-func Prune(ctx context.Context, d *Dir, keep Retention, now time.Time, dry bool) (*Pruned, error) {
+func Prune(ctx context.Context, d Place, keep Retention, now time.Time, dry bool) (*Pruned, error) {
 	if _, err := whose(d); err != nil {
 		return nil, err
 	}
@@ -83,7 +81,7 @@ func Prune(ctx context.Context, d *Dir, keep Retention, now time.Time, dry bool)
 }
 
 // holdAlone waits for a merge.
-func holdAlone(ctx context.Context, d *Dir) (io.Closer, error) {
+func holdAlone(ctx context.Context, d Place) (io.Closer, error) {
 	ctx, cancel := context.WithTimeout(ctx, pruneWait)
 	defer cancel()
 	for {
@@ -134,7 +132,7 @@ func (c *Contents) prunable(keep Retention, now time.Time) (drop int, first uint
 }
 
 // dropCopies removes copies: first what makes them count.
-func dropCopies(d *Dir, drop []Base) error {
+func dropCopies(d Place, drop []Base) error {
 	if len(drop) == 0 {
 		return nil
 	}
@@ -142,15 +140,12 @@ func dropCopies(d *Dir, drop []Base) error {
 		if err := d.Remove(drop[i].manifest()); err != nil {
 			return err
 		}
-		if err := syncDir(filepath.Dir(d.path(drop[i].manifest()))); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
 	}
 	return dropUnfinished(d)
 }
 
 // dropLog removes the log below an entry. That this is no damage is noted before.
-func dropLog(d *Dir, first uint64) error {
+func dropLog(d Place, first uint64) error {
 	names, err := d.List(logPrefix)
 	if err != nil {
 		return err

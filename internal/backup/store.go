@@ -30,10 +30,23 @@ type Store interface {
 	String() string
 }
 
-// Dir is a Store in a directory.
+// Place is a Store that backups are made in and restored from: a directory or a bucket.
+type Place interface {
+	Store
+	keyed
+	vacant
+	holder
+	// Encrypt has everything that is written be encrypted, and what is read decrypted; with the zero Key nothing. It goes before everything else.
+	Encrypt(Key)
+	// Lock takes the right to write a part until Close or the end of the process, and clears what writers before have left unfinished
+	// there. The error is ErrLocked when another process has it.
+	Lock(part string) (io.Closer, error)
+}
+
+// Dir is a Place in a directory.
 type Dir struct {
 	root string
-	key  Key
+	sealing
 	// through, in tests, stands between an object and its file.
 	through func(io.Writer) io.Writer
 }
@@ -68,6 +81,9 @@ func OpenDir(root string) (*Dir, error) {
 	return NewDir(root)
 }
 
+// Work is a directory in it for the copy that is being made; the lock of the copies covers it.
+func (d *Dir) Work() string { return filepath.Join(d.root, "work") }
+
 func (d *Dir) String() string { return d.root }
 
 func (d *Dir) path(name string) string { return filepath.Join(d.root, filepath.FromSlash(name)) }
@@ -101,7 +117,7 @@ func (d *Dir) put(name string, fill func(io.Writer) error) (err error) {
 	if d.through != nil {
 		w = d.through(f)
 	}
-	if err = d.fill(name, w, fill); err == nil {
+	if err = d.write(name, w, fill); err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
@@ -111,21 +127,6 @@ func (d *Dir) put(name string, fill func(io.Writer) error) (err error) {
 		return err
 	}
 	return syncDir(filepath.Dir(to))
-}
-
-// fill writes an object, encrypted if it is to be.
-func (d *Dir) fill(name string, w io.Writer, fill func(io.Writer) error) error {
-	if !d.key.seals(name) {
-		return fill(w)
-	}
-	s, err := d.key.writer(name, w)
-	if err == nil {
-		err = fill(s)
-	}
-	if err == nil {
-		err = s.close()
-	}
-	return err
 }
 
 // vacant is ErrNotOurs when there is anything but what a first run leaves that was killed.
@@ -177,15 +178,7 @@ func (d *Dir) Open(name string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backup: %w", err)
 	}
-	if !d.key.seals(name) {
-		return f, nil
-	}
-	r, err := d.key.reader(name, f)
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return r, nil
+	return d.read(name, f)
 }
 
 // List implements Store.
@@ -215,6 +208,11 @@ func (d *Dir) Remove(name string) error {
 	if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("backup: %w", err)
 	}
+	if isManifest(name) { // its copy's files go behind it
+		if err := syncDir(filepath.Dir(p)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	// Folders are no objects: those that are empty now go too.
 	for p = filepath.Dir(p); p != d.root && os.Remove(p) == nil; {
 		p = filepath.Dir(p)
@@ -228,8 +226,7 @@ const (
 	lockBase = "base"
 )
 
-// Lock takes the right to write a part until Close or the end of the process, and clears what writers before have left unfinished
-// there. The error is ErrLocked when another process has it.
+// Lock implements Place.
 func (d *Dir) Lock(part string) (io.Closer, error) {
 	if err := d.makeParents(d.path(part)); err != nil {
 		return nil, d.explain("lock "+part, err)

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/gtid"
@@ -33,7 +35,9 @@ type Source struct {
 // Options of Run.
 type Options struct {
 	Source
-	To *Dir
+	To Place
+	// Work is a directory in which the copy lies, uncompressed, while it is made. It is removed afterwards, with all that is in it.
+	Work string
 	// Follow: go on archiving until ctx ends. A copy is taken only if there is none yet that the archive continues.
 	Follow bool
 	Logger *slog.Logger
@@ -298,7 +302,11 @@ func (r *run) takeBase(ctx context.Context) (*Base, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(cfg.Dir) }()
+	alone, err := lockWork(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = errors.Join(os.RemoveAll(cfg.Dir), os.Remove(alone.Name()), alone.Close()) }()
 	r.Say("copying %s (MySQL %s at %s:%d), entry %d on", donor.Name, b.MySQL, donor.MySQL.Host, donor.MySQL.Port, b.Index)
 	if err := r.clone(ctx, cfg, donor); err != nil {
 		return nil, err
@@ -345,8 +353,23 @@ func (r *run) workConfig(bin mysqld.Binary, options map[string]string) (mysqld.C
 	s := r.Secrets
 	options = maps.Clone(options)
 	maps.Copy(options, optionsIn(placeOptions, r.Node.MySQL.Options))
-	return mysqld.Config{Binary: bin, Dir: filepath.Join(r.To.root, "work"), Port: port, ServerID: serverID, Admin: mysqld.Account(s.Admin),
+	return mysqld.Config{Binary: bin, Dir: r.Work, Port: port, ServerID: serverID, Admin: mysqld.Account(s.Admin),
 		Repl: mysqld.Account(s.Repl), Clone: mysqld.Account(s.Clone), OSUser: r.Node.MySQL.OSUser, Extra: options, Logger: r.Logger}, err
+}
+
+// lockWork keeps two backups into different places apart that make their copies in the same directory of this host.
+func lockWork(dir string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
+		return nil, fmt.Errorf("backup: %w", err)
+	}
+	f, err := os.OpenFile(dir+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("backup: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: another backup makes its copy in %s: name another directory with --work (%w)", ErrLocked, dir, err), f.Close())
+	}
+	return f, nil
 }
 
 // clone has the data copied, and watches the donor: CLONE itself would wait for one that is gone for minutes.
