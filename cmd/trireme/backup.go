@@ -172,6 +172,16 @@ func (p *progressLine) count(stage string, done, total uint64) { p.draw(stage, d
 
 func (p *progressLine) draw(stage string, done, total uint64, unit string) {
 	const width = 30
+	if total == 0 {
+		p.show(fmt.Sprintf("%s: %d%s", stage, done, unit))
+		return
+	}
+	full := int(min(done, total) * width / total)
+	p.show(fmt.Sprintf("%s: [%s%s] %d of %d%s", stage, strings.Repeat("#", full), strings.Repeat(".", width-full), done, total, unit))
+}
+
+// show draws a text, on a terminal only.
+func (p *progressLine) show(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !isTerminal(p.w) || time.Since(p.last) < 100*time.Millisecond {
@@ -180,12 +190,7 @@ func (p *progressLine) draw(stage string, done, total uint64, unit string) {
 	p.last = time.Now()
 	p.clear()
 	p.shown = true
-	if total == 0 {
-		fmt.Fprintf(p.w, "%s: %d%s", stage, done, unit)
-		return
-	}
-	full := int(min(done, total) * width / total)
-	fmt.Fprintf(p.w, "%s: [%s%s] %d of %d%s", stage, strings.Repeat("#", full), strings.Repeat(".", width-full), done, total, unit)
+	fmt.Fprint(p.w, text)
 }
 
 type backupListCmd struct {

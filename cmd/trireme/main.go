@@ -50,6 +50,8 @@ type commands struct {
 	Force      forceCmd      `cmd:"" name:"force-quorum" help:"Make a cluster out of the survivors of a lost majority. May lose data."`
 	Backup     backupCmd     `cmd:"" help:"Keep a copy of the data and all committed changes behind it, outside of the cluster."`
 	Restore    restoreCmd    `cmd:"" help:"Make a server of a backup, as the cluster was at any moment."`
+	Check      checkCmd      `cmd:"" help:"Compare the data of all nodes, byte by byte, while they run; repair on command."`
+	Advise     adviseCmd     `cmd:"" help:"Say what stops parallel apply and what makes a failover longer, what it costs and what to do."`
 	Log        logCmd        `cmd:"" help:"Read a raft log on disk; no daemon or mysqld is needed."`
 	Config     configCmd     `cmd:"" help:"Show and change the cluster's settings; check a node's file."`
 	Cert       certCmd       `cmd:"" help:"Show or renew the certificate of this host's node."`

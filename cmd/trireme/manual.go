@@ -94,7 +94,7 @@ var (
 		{"TRIREME_TOKEN", "The operator's token, when --token-file is not given."},
 		{"TRIREME_CONFIG", "Settings of this host's node, in place of /etc/trireme/trireme.toml."},
 		{"TRIREME_JOIN_TOKEN", "Join token of join and adopt."},
-		{"TRIREME_MYSQL_PASSWORD", "Password of adopt --user, when --password-file is not given."},
+		{"TRIREME_MYSQL_PASSWORD", "Password of --user of adopt, check and advise, when --password-file is not given."},
 		{"EDITOR", "For config edit without arguments."},
 		{"MYSQLD", "mysqld to run, when mysql.binary is not set."},
 		{"NO_COLOR", "Not empty: no colours. There are none either where the output is no terminal."},

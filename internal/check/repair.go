@@ -1,0 +1,94 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"trireme/internal/api"
+)
+
+// Repair has every node that the majority outvotes throw its data away and copy another node's, one after the other, and compares what
+// differed again. The result is that of the second comparison. It refuses when it cannot tell who is right, or when the leader is wrong.
+func Repair(ctx context.Context, o Options, r Result) (Result, error) {
+	wrong, tables, err := plan(r)
+	if err != nil || wrong == nil {
+		return r, err
+	}
+	for _, name := range wrong {
+		if err := reinit(ctx, o, name); err != nil {
+			return r, fmt.Errorf("reinit %s: %w", name, err)
+		}
+	}
+	o.Only, o.State = tables, ""
+	o.Say("comparing again: %s", strings.Join(tables, " "))
+	return Run(ctx, o)
+}
+
+// plan says which nodes are to be copied anew, and what to compare afterwards.
+func plan(r Result) (wrong, tables []string, err error) {
+	for _, d := range r.Differences {
+		if len(d.Wrong) == 0 {
+			return nil, nil, fmt.Errorf("%s: there is no majority that could be right; decide which node is, move leadership to it (trireme switchover --to NODE), "+
+				"and copy it to each of the others (trireme reinit NODE)", d.Table)
+		}
+		wrong, tables = append(wrong, d.Wrong...), append(tables, d.Table)
+	}
+	slices.Sort(wrong)
+	slices.Sort(tables)
+	wrong, tables = slices.Compact(wrong), slices.Compact(tables)
+	if !slices.Contains(wrong, r.Leader) {
+		return wrong, tables, nil
+	}
+	right := slices.DeleteFunc(slices.Clone(r.Nodes), func(n string) bool { return slices.Contains(wrong, n) })
+	if len(right) == 0 {
+		return nil, nil, fmt.Errorf("each of %s differs from the others somewhere: restore a backup, or decide which one is to be believed", strings.Join(r.Nodes, ", "))
+	}
+	return nil, nil, fmt.Errorf("%s leads and is the one that differs: a leader's data is not thrown away; move leadership first (trireme switchover --to %s), then repair", r.Leader, right[0])
+}
+
+// reinit has a node copied anew and waits until it is a healthy member again.
+func reinit(ctx context.Context, o Options, name string) error {
+	before, err := member(ctx, o, name)
+	if err != nil {
+		return err
+	}
+	o.Say("%s throws its data away and copies another node's", name)
+	rctx, cancel := context.WithTimeout(ctx, clusterLimit)
+	defer cancel()
+	if _, err := o.Cluster.Reinit(rctx, api.MemberRequest{Name: name}); err != nil {
+		return err
+	}
+	last := ""
+	for {
+		m, err := member(ctx, o, name)
+		if err == nil && m.State == api.StateHealthy && m.MySQL != nil && m.MySQL.PID != 0 && m.MySQL.PID != before.MySQL.PID {
+			o.Say("%s is healthy again", name)
+			return nil
+		}
+		if err == nil && m.State != last {
+			last = m.State
+			o.Say("%s is %s", name, last)
+		}
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
+func member(ctx context.Context, o Options, name string) (api.MemberView, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickLimit)
+	defer cancel()
+	v, err := o.Cluster.Cluster(ctx)
+	if err != nil {
+		return api.MemberView{}, err
+	}
+	for _, m := range v.Members {
+		if m.Name == name && m.MySQL != nil {
+			return m, nil
+		}
+	}
+	return api.MemberView{}, fmt.Errorf("there is no node %q with data", name)
+}
