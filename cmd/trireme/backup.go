@@ -26,6 +26,7 @@ type backupCmd struct {
 	Take   backupTakeCmd   `cmd:"" default:"withargs" help:"Copy the data of a node, and archive the log behind it. On the host of a node. What backup does without another verb."`
 	List   backupListCmd   `cmd:"" help:"Show what a backup holds, and which moments can be restored."`
 	Verify backupVerifyCmd `cmd:"" help:"Read every byte of a backup and say whether it is whole."`
+	Drill  backupDrillCmd  `cmd:"" help:"Prove a backup: restore it into a scratch directory, compare every table with this host's node at the same moment, and remove it."`
 	Prune  backupPruneCmd  `cmd:"" help:"Remove old copies, and the log that none of the others needs."`
 	NewKey backupKeyCmd    `cmd:"" help:"Make a key to encrypt a backup with."`
 }
@@ -169,6 +170,15 @@ func (p *progressLine) bytes(stage string, done, total uint64) {
 	p.draw(stage, done>>20, total>>20, " MiB")
 }
 func (p *progressLine) count(stage string, done, total uint64) { p.draw(stage, done, total, "") }
+
+// stage is one of a restoration.
+func (p *progressLine) stage(stage string, done, total uint64) {
+	if stage == "unpacking" {
+		p.bytes(stage, done, total)
+		return
+	}
+	p.count(stage, done, total)
+}
 
 func (p *progressLine) draw(stage string, done, total uint64, unit string) {
 	const width = 30

@@ -41,15 +41,8 @@ func (c *restoreCmd) Run(e *env) error {
 	if !to.Time.IsZero() {
 		p.say("up to the first transaction that was committed after %s", to.Time.UTC().Format(time.RFC3339Nano))
 	}
-	show := func(stage string, done, total uint64) {
-		if stage == "unpacking" {
-			p.bytes(stage, done, total)
-			return
-		}
-		p.count(stage, done, total)
-	}
 	res, err := backup.Restore(e.ctx, backup.RestoreOptions{From: from, To: to, Dir: c.Data, Mysqld: c.Mysqld, OSUser: c.OSUser, Port: c.Port,
-		Logger: slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: slog.LevelWarn})), Say: p.say, Done: show})
+		Logger: slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: slog.LevelWarn})), Say: p.say, Done: p.stage})
 	p.end()
 	if err != nil && e.ctx.Err() != nil {
 		return fmt.Errorf("interrupted; no server runs, and %s is as it was: %w", c.Data, err)

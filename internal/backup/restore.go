@@ -33,6 +33,8 @@ type RestoreOptions struct {
 	Say    func(format string, args ...any)
 	// Done is told how far it is: of what, how much, and how much there is; 0: not known.
 	Done func(stage string, done, total uint64)
+	// look, in a drill, looks at the server when all is applied, before it is handed over.
+	look func(context.Context, mysqld.Config) error
 }
 
 // Restored is what there is in the end.
@@ -46,6 +48,7 @@ type Restored struct {
 	Index        uint64    `json:"index"`
 	GTIDs        gtid.Set  `json:"gtid_executed"`
 	Newest       time.Time `json:"newest,omitzero"` // commit time of the newest transaction
+	Bytes        int64     `json:"bytes"`           // of the copy
 	MySQL        string    `json:"mysql"`           // version that wrote the data
 	Command      []string  `json:"command"`         // starts it
 	// RolledBack are XA transactions that were prepared at that moment, and are not there now.
@@ -279,6 +282,11 @@ func (r *restoration) carryOut(ctx context.Context) (*Restored, error) {
 	if err := r.replay(ctx, srv.Admin(), has); err != nil {
 		return nil, err
 	}
+	if r.look != nil {
+		if err := r.look(ctx, r.cfg); err != nil {
+			return nil, err
+		}
+	}
 	return r.finish(ctx, srv)
 }
 
@@ -446,7 +454,7 @@ func (r *restoration) finish(ctx context.Context, srv *mysqld.Server) (*Restored
 		return nil, err
 	}
 	res := &Restored{Dir: r.Dir, DataDir: r.cfg.DataDir(), OptionFile: r.optionFile(), Socket: r.cfg.Socket(), Base: r.base.Name, Index: r.point.Index,
-		PasswordFile: filepath.Join(r.Dir, passwordName), Newest: r.point.Newest, MySQL: r.base.MySQL, Command: []string{r.bin.Path, "--defaults-file=" + r.optionFile()}}
+		PasswordFile: filepath.Join(r.Dir, passwordName), Newest: r.point.Newest, Bytes: r.base.Bytes, MySQL: r.base.MySQL, Command: []string{r.bin.Path, "--defaults-file=" + r.optionFile()}}
 	if res.GTIDs, err = gtid.ParseSet(executed); err != nil {
 		return nil, err
 	}

@@ -17,13 +17,10 @@ const serverID = 1<<20 + 2
 
 // withSQL runs statements on the server of cfg, one after the other in one session.
 func withSQL(ctx context.Context, cfg mysqld.Config, as mysqld.Account, statements ...string) error {
-	c := mysql.NewConfig()
-	c.User, c.Passwd, c.Net, c.Addr, c.Timeout = as.User, as.Password, "unix", cfg.Socket(), sqlLimit
-	connector, err := mysql.NewConnector(c)
+	db, err := openSQL(cfg, as)
 	if err != nil {
 		return err
 	}
-	db := sql.OpenDB(connector)
 	defer func() { _ = db.Close() }()
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -38,6 +35,17 @@ func withSQL(ctx context.Context, cfg mysqld.Config, as mysqld.Account, statemen
 		}
 	}
 	return nil
+}
+
+// openSQL opens the server of cfg.
+func openSQL(cfg mysqld.Config, as mysqld.Account) (*sql.DB, error) {
+	c := mysql.NewConfig()
+	c.User, c.Passwd, c.Net, c.Addr, c.Timeout = as.User, as.Password, "unix", cfg.Socket(), sqlLimit
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
 }
 
 // freePort is one that nobody listens on at this moment.

@@ -223,10 +223,12 @@ func (r *run) Committed(ctx context.Context) (uint64, error) {
 	return v.Index, err
 }
 
-func (r *run) view(ctx context.Context) (api.ClusterView, error) {
+func (r *run) view(ctx context.Context) (api.ClusterView, error) { return askCluster(ctx, r.Daemon) }
+
+func askCluster(ctx context.Context, daemon *api.Client) (api.ClusterView, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	return r.Daemon.Cluster(ctx)
+	return daemon.Cluster(ctx)
 }
 
 // donors are the nodes to copy from, the best one first: never the leader if there is another, this host's own before others.

@@ -86,6 +86,10 @@ func TestBackup(t *testing.T) {
 		return nil
 	})
 	t.Logf("what was committed last was in the archive %v later", time.Since(committed).Round(10*time.Millisecond))
+	if soak() {
+		a.drill(c, dir)
+		step("a drill")
+	}
 	logged := f.stop()
 	t.Logf("%d rows were written while the copy was made\n%s", writes, logged)
 	w.run("DROP DATABASE kept", "DROP USER IF EXISTS late@localhost")
@@ -104,6 +108,29 @@ func TestBackup(t *testing.T) {
 	a.refused(1, "not empty", "restore", "--from", dir, "--data", to)
 	a.restored(to, want, moment)
 	step("a look at it")
+}
+
+// drill proves the backup, which is being continued, by a follower; and without one.
+func (a *adopted) drill(c *cluster, dir string) {
+	t := a.t
+	t.Helper()
+	scratch := filepath.Join(a.dir, "scratch")
+	must(t, os.Mkdir(scratch, 0o700))
+	eventually(t, healLimit, "a drill", func() error { // who follows may lead a moment later
+		cmd := exec.Command(binary, "backup", "drill", dir, "--scratch", scratch, "--config", filepath.Join(c.others(c.healthy())[0].Dir, config.NodeFileName))
+		out, err := cmd.CombinedOutput()
+		if err == nil && !strings.Contains(string(out), "every table is as it was on") {
+			t.Fatalf("%s", out)
+		}
+		t.Logf("%v %s", err, out)
+		return err
+	})
+	if out := a.done("backup", "drill", dir, "--scratch", scratch, "--no-compare"); !strings.Contains(out, "it was compared with no node") {
+		t.Errorf("a drill without a node: %s", out)
+	}
+	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+		t.Errorf("drills have left %v, %v", left, err)
+	}
 }
 
 // writer writes to whoever leads: on a machine without CPU a leader may change although nothing is broken. What it runs can be run twice.
