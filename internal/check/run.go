@@ -95,6 +95,7 @@ func (c *checker) again(ctx context.Context, f func() error) error {
 		if err == nil || final(err) || ctx.Err() != nil || time.Since(began) > clusterLimit {
 			return err
 		}
+		c.o.Say("trying again: %v", err)
 		c.close()
 		if err := sleep(ctx, 500*time.Millisecond); err != nil {
 			return err
