@@ -10,7 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -121,20 +121,30 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(errOut, "trireme: %v\nSee `trireme %s`.\n", err, helpFor(parser.Model, args))
+		message, help := mistake(err)
+		fmt.Fprintf(errOut, "trireme: %s\nSee `%s --help`.\n", message, help)
 		return exitUsage
 	}
 	return e.report(kctx.Run(e))
 }
 
-// helpFor is the help that fits best to a command line that did not parse.
-func helpFor(app *kong.Application, args []string) string {
-	for _, verb := range app.Children {
-		if slices.Contains(args, verb.Name) {
-			return verb.Name + " --help"
+// mistake words what is wrong with a command line, and says whose help fits best.
+func mistake(err error) (message, help string) {
+	message, help = err.Error(), "trireme"
+	parse, ok := errors.AsType[*kong.ParseError](err)
+	if !ok {
+		return message, help
+	}
+	verb := parse.Context.Selected()
+	for _, p := range parse.Context.Path { // a group of verbs is not selected
+		if p.Command != nil {
+			help = "trireme " + p.Command.Path()
 		}
 	}
-	return "--help"
+	if missing, ok := strings.CutPrefix(message, `expected "<`); ok && verb != nil {
+		message = fmt.Sprintf("<%s is missing: trireme %s", strings.TrimSuffix(missing, `"`), verb.Summary())
+	}
+	return message, help
 }
 
 // report prints an error, advice on a line of its own, and gives the exit code.

@@ -98,6 +98,9 @@ type verifyReportCmd struct {
 
 // Run draws the report.
 func (c *verifyReportCmd) Run(e *env) error {
+	if st, err := os.Stat(c.Out); err != nil || !st.IsDir() {
+		return fmt.Errorf("%s is no directory; --out names the one in which campaigns were counted", c.Out)
+	}
 	standing, err := campaign.Report(c.Out, campaign.ThisBuild(buildVersion()), e.progress(c.JSON))
 	if err == nil && c.JSON {
 		err = printJSON(e.out, standing)
