@@ -181,7 +181,7 @@ var accessSuite = Suite{
 		"before it, with its 95 % interval. A virtual address needs Ethernet, which the emulated links are not: it is compared with the server's own address over the same switch, which has no delay (\"switch\"). Each mysqld has a CPU budget (0.8 CPU, less where the machine has fewer than three), so that routers have CPU of their own: MySQL Router stands on the client's host, Trireme's router in the leader's daemon.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
-		s.Workloads, s.Threads, s.Systems, s.AllVariants = []string{"oltp_read_write"}, []int{16, 32, 64}, []string{"mgr-router", "trireme"}, false
+		s.Workloads, s.Threads, s.Systems, s.AllVariants = []string{"oltp_read_write"}, []int{16, 32, 64}, []string{routerRival, "trireme"}, false
 		s.ServerCPUs = min(0.8, 0.3*float64(runtime.NumCPU()))
 		s.Rounds, s.Repeats, s.WarmupSeconds, s.CPUs = 1, 30, 1, 0
 		if quick {
@@ -222,7 +222,7 @@ var accessSuite = Suite{
 	},
 	Blocks: func(r *Results) []report.Block {
 		all := r.summaries()
-		return []report.Block{r.costTable("way", string(lab.Direct), plainWay), pivot(all, valTPS, "TPS"), pivot(all, valP95, "p95 ms"), pivot(all, valCPUAll, "CPU of all hosts per transaction, relative")}
+		return []report.Block{r.costTable("way", string(lab.Direct), plainWay), r.routerTable(), pivot(all, valTPS, "TPS"), pivot(all, valP95, "p95 ms"), pivot(all, valCPUAll, "CPU of all hosts per transaction, relative")}
 	},
 }
 

@@ -1,0 +1,64 @@
+package bench
+
+import (
+	"fmt"
+	"strconv"
+
+	"trireme/internal/lab"
+	"trireme/internal/report"
+)
+
+// routerTable is what routers spend on a query: the CPU of all processes but mysqld, less that of the direct block before it, in which the
+// daemons have no client's bytes to pass on. MySQL Router is a process of its own, Trireme's a part of the leader's daemon.
+func (r *Results) routerTable() report.Table {
+	t := report.Table{Caption: "CPU of the router, µs per query, with the 95 % interval", Columns: []report.Column{{Title: "system"}, {Title: "threads", Number: true},
+		{Title: "blocks", Number: true}, {Title: "µs", Number: true}, {Title: "of InnoDB Cluster's", Number: true}}}
+	of := map[Key]Record{}
+	for _, rec := range r.Records {
+		if rec.Values[valTPS] > 0 {
+			of[rec.Key] = rec
+		}
+	}
+	var order []Key
+	spent := map[Key][]float64{}
+	for _, rec := range r.Records {
+		direct := rec.Key
+		direct.Case = string(lab.Direct)
+		base, found := of[direct]
+		if rec.Case != string(lab.Router) || rec.Values[valTPS] == 0 || !found {
+			continue
+		}
+		k := rec.Key.cell()
+		if spent[k] == nil {
+			order = append(order, k)
+		}
+		spent[k] = append(spent[k], (rec.besidesMySQL()-base.besidesMySQL())*rec.Values[valTPS]/rec.Values[valQPS])
+	}
+	rival := map[int]float64{} // by threads
+	for _, k := range order {
+		if k.System == routerRival {
+			rival[k.Threads], _ = meanWithin(spent[k])
+		}
+	}
+	for _, k := range order {
+		mean, half := meanWithin(spent[k])
+		share := report.Cell{Text: "–", Mark: report.Absent}
+		if rival[k.Threads] > 0 && k.System != routerRival {
+			share = report.Cell{Text: fmt.Sprintf("%.2f", mean/rival[k.Threads])}
+		}
+		t.Rows = append(t.Rows, []report.Cell{{Text: shortName(k.System)}, {Text: strconv.Itoa(k.Threads)}, {Text: strconv.Itoa(len(spent[k]))},
+			{Text: fmt.Sprintf("%.1f ± %.1f", mean, half)}, share})
+	}
+	return t
+}
+
+// routerRival is the system behind MySQL Router.
+const routerRival = "mgr-router"
+
+// besidesMySQL is the CPU of daemons and routers, in µs per transaction.
+func (rec *Record) besidesMySQL() (us float64) {
+	for _, h := range rec.Hosts {
+		us += h.Daemonus + h.Extraus
+	}
+	return us
+}
