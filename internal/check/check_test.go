@@ -157,6 +157,16 @@ func TestFollows(t *testing.T) {
 	}
 }
 
+// TestPassed: what a follower still lacks of the leader's is not in the log once it has executed something later.
+func TestPassed(t *testing.T) {
+	had, now := set(t, leaderUUID+":1-50"), set(t, leaderUUID+":1-90")
+	for has, want := range map[string]bool{"": false, leaderUUID + ":2-49": false, leaderUUID + ":2-50": false, leaderUUID + ":2-51": true} {
+		if got := passed(had, set(t, has), now); got != want {
+			t.Errorf("%s: %v", has, got)
+		}
+	}
+}
+
 // TestPlan: who is copied anew, and when nobody is.
 func TestPlan(t *testing.T) {
 	d := func(table string, wrong ...string) Difference { return Difference{Table: table, Wrong: wrong} }
