@@ -55,6 +55,7 @@ type start struct {
 	first, last      uint64
 	lastTerm         uint64
 	commit, applied  uint64
+	kept             uint64 // commit index on disk, or what the caller has applied
 	confIndex        uint64
 	empty            bool
 	voters, learners []uint64
@@ -98,10 +99,36 @@ func recoverState(st Storage, applied uint64) (*start, error) {
 		return nil, fmt.Errorf("%w: term %d is below the last entry's term %d", ErrStorageInconsistent, hs.GetTerm(), s.lastTerm)
 	}
 	s.applied = max(applied, first-1)
-	s.commit = max(hs.GetCommit(), s.applied, s.confIndex)
+	s.kept = max(hs.GetCommit(), s.applied, s.confIndex)
+	change, err := committedChange(st, s.kept+1, last)
+	if err != nil {
+		return nil, err
+	}
+	s.commit = max(s.kept, change)
 	if !s.empty {
 		hs = &raftpb.HardState{Term: new(hs.GetTerm()), Vote: new(hs.GetVote()), Commit: new(s.commit)}
 	}
 	s.storage = &recovered{Storage: st, hard: hs, conf: cs}
 	return s, nil
+}
+
+// committedChange is the index of the last membership change in a part of the log but one, 0 if there is none. It is committed: a leader
+// proposes none before it has applied the one before. Without that knowledge a member that was killed before it had applied either would ask
+// those for votes who voted before both, and a majority of them may have no part any more in what is committed. Raft rests on a commit index
+// on disk as soon as the entry behind it is; ours is written lazily.
+func committedChange(st Storage, lo, last uint64) (uint64, error) {
+	var newest, before uint64
+	for lo <= last {
+		ents, err := st.Entries(lo, last+1, forceRead)
+		if err != nil {
+			return 0, fmt.Errorf("look for membership changes from entry %d on: %w", lo, err)
+		}
+		for _, e := range ents {
+			if e.GetType() != raftpb.EntryNormal {
+				newest, before = e.GetIndex(), newest
+			}
+		}
+		lo += uint64(len(ents))
+	}
+	return before, nil
 }

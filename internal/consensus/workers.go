@@ -28,7 +28,7 @@ type appender struct {
 func newAppender(cfg *Config, st *start, pub *published) *appender {
 	a := &appender{id: cfg.ID, storage: cfg.Storage, last: st.last, commit: st.commit, settled: st.commit, pub: pub}
 	hs := st.storage.hard
-	a.hard = raftpb.HardState{Term: new(hs.GetTerm()), Vote: new(hs.GetVote()), Commit: new(hs.GetCommit())}
+	a.hard = raftpb.HardState{Term: new(hs.GetTerm()), Vote: new(hs.GetVote()), Commit: new(st.kept)}
 	return a
 }
 
