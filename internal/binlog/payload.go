@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -69,6 +70,100 @@ func ParsePayload(ev []byte) (PayloadEvent, error) {
 		return PayloadEvent{}, fmt.Errorf("%w: TRANSACTION_PAYLOAD event of %d bytes", ErrMalformed, len(ev))
 	}
 	return p, nil
+}
+
+// AppendPacked appends a transaction of whole events, which an Assembler has taken, as two: its GTID event, and a TRANSACTION_PAYLOAD event that holds the others, not
+// compressed. mysqld takes it for one that was written with binlog_transaction_compression. It appends nothing and returns false for a
+// transaction of anything but BEGIN, row events and XID, which mysqld would not compress either, and for one whose GTID has a tag.
+func AppendPacked(dst, events []byte) (_ []byte, packed bool, err error) {
+	first, ev, rest, err := Cut(events)
+	if err != nil || first.Type != TypeGTID {
+		return dst, false, err
+	}
+	gtidEvent, inner := ev, rest
+	size, last := 0, first
+	for len(rest) > 0 {
+		begins := len(rest) == len(inner)
+		if last, ev, rest, err = Cut(rest); err != nil {
+			return dst, false, err
+		}
+		if !packable(last.Type, begins, len(rest) == 0) {
+			return dst, false, nil
+		}
+		size += len(ev) - ChecksumLen
+	}
+	if last.Type != TypeXID {
+		return dst, false, nil
+	}
+	out := append(dst, gtidEvent...)
+	payload := len(out)
+	out = appendPayload(out, last, inner, size)
+	if !setLength(out[len(dst):payload], uint64(len(out)-len(dst))) {
+		return dst, false, nil
+	}
+	return out, true, nil
+}
+
+// appendPayload appends the payload of whole events that have size bytes without their checksums, with the header of one of them.
+func appendPayload(dst []byte, h Header, events []byte, size int) []byte {
+	start := len(dst)
+	h.Type, h.Flags = TypeTransactionPayload, 0
+	dst = h.Append(dst)
+	for _, f := range [][2]uint64{{payloadCompression, uint64(CompressionNone)}, {payloadUncompressedSize, uint64(size)}, {payloadSize, uint64(size)}} {
+		dst = appendPacked(dst, f[0])
+		dst = appendPacked(dst, packedLen(f[1]))
+		dst = appendPacked(dst, f[1])
+	}
+	dst = append(dst, payloadEnd)
+	for len(events) > 0 {
+		n := binary.LittleEndian.Uint32(events[9:])
+		at := len(dst)
+		dst = append(dst, events[:n-ChecksumLen]...)
+		binary.LittleEndian.PutUint32(dst[at+9:], n-ChecksumLen)
+		events = events[n:]
+	}
+	return finishEvent(dst, start)
+}
+
+// setLength changes the transaction length in a GTID event, if it fits in the bytes that are there.
+func setLength(ev []byte, length uint64) bool {
+	at := lengthAt(ev)
+	switch le := binary.LittleEndian; {
+	case ev[at] < 251 && length < 251:
+		ev[at] = byte(length)
+	case ev[at] == 252 && length < 1<<16:
+		le.PutUint16(ev[at+1:], uint16(length))
+	case ev[at] == 253 && length < 1<<24:
+		ev[at+1], ev[at+2], ev[at+3] = byte(length), byte(length>>8), byte(length>>16)
+	case ev[at] == 254:
+		le.PutUint64(ev[at+1:], length)
+	default:
+		return false
+	}
+	PutChecksum(ev)
+	return true
+}
+
+// lengthAt is where the transaction length is in a GTID event: see parsePlain.
+func lengthAt(ev []byte) int {
+	const commitEnd = HeaderLen + 1 + 16 + 8 + 1 + 8 + 8 + 7
+	if ev[commitEnd-1]&0x80 != 0 { // commitHasOriginal
+		return commitEnd + 7
+	}
+	return commitEnd
+}
+
+// packable says whether an event at its place may be in a payload.
+func packable(t EventType, first, last bool) bool {
+	switch t {
+	case TypeQuery:
+		return first && !last
+	case TypeXID:
+		return last && !first
+	case TypeTableMap, TypeWriteRows, TypeUpdateRows, TypeDeleteRows, TypePartialUpdateRows:
+		return !first && !last
+	}
+	return false
 }
 
 const (

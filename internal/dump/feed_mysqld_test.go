@@ -155,7 +155,7 @@ func newCluster(t *testing.T, chunkBytes int) *cluster {
 // mixedLoad runs n writers of every kind of transaction until stopped.
 func mixedLoad(t *testing.T, s *testServer, n int, withXA bool) (stop func()) {
 	t.Helper()
-	s.exec("CREATE TABLE d.m (id BIGINT PRIMARY KEY AUTO_INCREMENT, writer INT, v BIGINT, b LONGBLOB, KEY (v))")
+	s.exec("CREATE TABLE d.m (id BIGINT PRIMARY KEY AUTO_INCREMENT, writer INT, v BIGINT, b LONGBLOB, j JSON, KEY (v))")
 	var stopped atomic.Bool
 	var wg sync.WaitGroup
 	for i := range n {
@@ -198,6 +198,13 @@ func mixedTransaction[R any](exec func(context.Context, string, ...any) (R, erro
 		statements = []string{"BEGIN", "UPDATE d.m SET v=v+1 WHERE writer=" + w + " ORDER BY id DESC LIMIT 2", "INSERT INTO d.m (writer, v) VALUES (" + w + ", 1)", "COMMIT"}
 	case n < 65:
 		statements = []string{"DELETE FROM d.m WHERE writer=" + w + " ORDER BY id LIMIT 3"}
+	case n < 70:
+		statements = []string{"SET SESSION binlog_row_value_options='PARTIAL_JSON'", "INSERT INTO d.m (writer, j) VALUES (" + w + ", JSON_OBJECT('a', REPEAT('j', 200), 'b', 1))",
+			"UPDATE d.m SET j=JSON_SET(j, '$.b', " + strconv.Itoa(k) + ") WHERE writer=" + w + " AND j IS NOT NULL ORDER BY id DESC LIMIT 2", "SET SESSION binlog_row_value_options=''"}
+	case n < 73:
+		statements = []string{"SET SESSION binlog_format=STATEMENT", "INSERT INTO d.m (writer, v) VALUES (" + w + ", 8)", "SET SESSION binlog_format=ROW"}
+	case n < 76:
+		statements = []string{"SET SESSION binlog_rows_query_log_events=ON", "INSERT INTO d.m (writer, v) VALUES (" + w + ", 9)", "SET SESSION binlog_rows_query_log_events=OFF"}
 	default:
 		statements = []string{"INSERT INTO d.m (writer, v, b) VALUES (" + w + ", 2, REPEAT('y', " + strconv.Itoa(rand.IntN(500)) + "))"}
 	}

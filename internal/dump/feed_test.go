@@ -150,7 +150,7 @@ func TestFeedHeartbeats(t *testing.T) {
 			}
 		default:
 			pos += uint64(len(ev))
-			if h.Type == binlog.TypeXID {
+			if h.Type == binlog.TypeTransactionPayload {
 				ends++
 			}
 		}
@@ -186,7 +186,7 @@ func TestFeedNewDumpReplacesOld(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if binlog.TypeOf(ev) == binlog.TypeXID {
+		if binlog.TypeOf(ev) == binlog.TypeTransactionPayload {
 			break
 		}
 	}

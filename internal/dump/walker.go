@@ -18,6 +18,8 @@ const (
 	// reannounceAt is the position from which the next transaction gets a new ROTATE event, which starts the
 	// receiver's count again: heartbeats of version 1 carry 32 bits.
 	reannounceAt = 1 << 31
+	// packBelow bounds what is packed into one event, bytes of a transaction: it saves a cost per event, and large ones have few per byte.
+	packBelow = 64 << 10
 )
 
 // feed runs one dump. It returns when the dump is stopped or the log fails.
@@ -72,6 +74,7 @@ type walker struct {
 	announced fileID
 	pending   *pending
 	meta      raftlog.Meta // of the entry at hand; reused
+	packed    []byte       // a transaction that was packed; reused
 }
 
 // fileID names a binary log file of an incarnation.
@@ -228,12 +231,25 @@ func (k *walker) finish(ctx context.Context, e *Entry, events []byte, start, end
 	k.f.stats.transactions.Add(1)
 	k.f.stats.bytes.Add(k.asm.Trx().Bytes)
 	if p == nil {
-		return k.send(events[start:end])
+		return k.send(k.pack(events[start:end]))
 	}
 	if err := k.sendChunks(ctx, p, e.Index); err != nil {
 		return err
 	}
 	return k.send(events[:end])
+}
+
+// pack makes two events of a small transaction's, if it may: the receiver's threads and its relay log have a cost for each. What cannot be
+// packed is given back as it is.
+func (k *walker) pack(events []byte) []byte {
+	if k.asm.Trx().Kind != binlog.RowsXID || len(events) > packBelow {
+		return events
+	}
+	packed, ok, err := binlog.AppendPacked(k.packed[:0], events)
+	if k.packed = packed; err != nil || !ok {
+		return events
+	}
+	return packed
 }
 
 // send sends checked events.

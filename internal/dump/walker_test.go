@@ -210,10 +210,10 @@ func TestWalker(t *testing.T) {
 	}
 }
 
-// Events of every size around the limits of packets and of the direct path arrive unharmed.
+// Events of every size around the limits of packets and of the direct path arrive unharmed, those of small transactions packed into one.
 func TestFeedPacketSizes(t *testing.T) {
 	const overhead = binlog.MinEventSize + statusLen
-	sizes := []int{0, directBytes - overhead, directBytes - overhead + 1, writeBufferBytes, 3 << 20}
+	sizes := []int{0, 400, directBytes - overhead, directBytes - overhead + 1, writeBufferBytes, 3 << 20}
 	for d := -1; d <= 1; d++ {
 		sizes = append(sizes, mysqlwire.MaxPayload-overhead+d)
 	}
@@ -222,7 +222,11 @@ func TestFeedPacketSizes(t *testing.T) {
 	var want []byte
 	for _, size := range sizes {
 		evs := s.e.trx(size, 10)
-		want = append(want, bytes.Join(evs, nil)...)
+		sent := bytes.Join(evs, nil)
+		if len(sent) <= packBelow {
+			sent, _, _ = binlog.AppendPacked(nil, sent)
+		}
+		want = append(want, sent...)
 		s.entry(1, 0, evs...)
 	}
 	evs, err := walkAll(t, s.log, gtid.Set{})

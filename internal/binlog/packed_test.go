@@ -1,0 +1,157 @@
+package binlog
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// packedLog replaces the transactions of a binary log file that can be packed, and counts them.
+func packedLog(t *testing.T, data []byte) (out []byte, packed int) {
+	t.Helper()
+	var a Assembler
+	var trx []byte
+	out = append(out, data[:4]...)
+	eachEvent(t, data, func(_ int, h Header, ev []byte) {
+		b, err := a.Feed(h, ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch trx = append(trx, ev...); {
+		case b == Outside:
+			out = append(out, trx...)
+		case b == End:
+			want := *a.Trx()
+			dst, ok, err := AppendPacked(out, trx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				if len(dst) != len(out) {
+					t.Fatalf("%v was not packed, and %d bytes were appended", want.GTID, len(dst)-len(out))
+				}
+				dst = append(dst, trx...)
+			} else {
+				packed++
+				checkPacked(t, dst[len(out):], want, trx)
+			}
+			out = dst
+		default:
+			return
+		}
+		trx = trx[:0]
+	})
+	return out, packed
+}
+
+// checkPacked: an assembler finds the same transaction, and the payload holds the same events but for checksums.
+func checkPacked(t *testing.T, got []byte, want TrxInfo, trx []byte) {
+	t.Helper()
+	if want.Kind != RowsXID {
+		t.Errorf("%v of kind %v was packed", want.GTID, want.Kind)
+	}
+	var a Assembler
+	var payload []byte
+	for rest := got; len(rest) > 0; {
+		h, ev, next, err := Cut(rest)
+		if err != nil || VerifyChecksum(ev) != nil {
+			t.Fatalf("%v: event of what was packed: %v", want.GTID, err)
+		}
+		if _, err := a.Feed(h, ev); err != nil {
+			t.Fatal(err)
+		}
+		payload, rest = ev, next
+	}
+	info := *a.Trx()
+	if a.InTransaction() || info.Kind != Payload || info.GTID != want.GTID || info.ThreadID != want.ThreadID || info.Special || info.LastCommitted != want.LastCommitted {
+		t.Errorf("packed, %v is %+v; it was %+v", want.GTID, info, want)
+	}
+	if info.TransactionLength != 0 && info.TransactionLength != uint64(len(got)) {
+		t.Errorf("%v: its GTID event says %d bytes of %d", want.GTID, info.TransactionLength, len(got))
+	}
+	p, err := ParsePayload(payload)
+	if err != nil || p.Compression != CompressionNone || p.UncompressedSize != uint64(len(p.Payload)) {
+		t.Fatalf("%v: payload %+v, %v", want.GTID, p, err)
+	}
+	_, _, rest, _ := Cut(trx)
+	inner := p.Payload
+	for len(rest) > 0 {
+		_, ev, next, _ := Cut(rest)
+		n := len(ev) - ChecksumLen
+		if len(inner) < n || decodeHeader(inner).EventSize != uint32(n) || !bytes.Equal(inner[HeaderLen:n], ev[HeaderLen:n]) || !bytes.Equal(inner[:9], ev[:9]) {
+			t.Fatalf("%v: %v differs in the payload", want.GTID, TypeOf(ev))
+		}
+		inner, rest = inner[n:], next
+	}
+	if len(inner) != 0 {
+		t.Errorf("%v: %d bytes too much in the payload", want.GTID, len(inner))
+	}
+}
+
+// TestAppendPacked packs what real servers wrote; mysqlbinlog reads the files as it reads those that the server wrote itself.
+func TestAppendPacked(t *testing.T) {
+	for name, want := range map[string]int{"dml-1": 5, "statement-1": 7, "ddl-1": 1, "tagged-2": 1, "xa-1": 0, "payload-1": 0, "account-1": 0} {
+		t.Run(name, func(t *testing.T) {
+			data, _ := sample(t, name)
+			out, packed := packedLog(t, data)
+			if packed != want {
+				t.Errorf("%d transactions were packed, want %d", packed, want)
+			}
+			mysqlbinlog, err := exec.LookPath("mysqlbinlog")
+			if found := findTool("mysqlbinlog"); found != "" {
+				mysqlbinlog, err = found, nil
+			}
+			if err != nil {
+				return
+			}
+			file := filepath.Join(t.TempDir(), "binlog.000001")
+			if err := os.WriteFile(file, out, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			run(t, "", mysqlbinlog, "--verify-binlog-checksum", "-vv", file)
+		})
+	}
+}
+
+// TestNotPacked: what mysqld would not compress, and what does not fit, stays as it is.
+func TestNotPacked(t *testing.T) {
+	_, events := sample(t, "dml-1")
+	// The first transaction with rows: its GTID event has room for a length above 250.
+	at := slices.IndexFunc(events, func(ev []byte) bool { return TypeOf(ev) == TypeTableMap })
+	gtidEvent, begin, table, row := events[at-2], events[at-1], events[at], events[at+1]
+	xid := firstOf(t, events, TypeXID)
+	other := func(typ EventType) []byte { return AppendEvent(nil, Header{Type: typ}, make([]byte, 20)) }
+	unknown := bytes.Clone(gtidEvent)
+	if !setLength(unknown, 0) || unknown[lengthAt(unknown)] == 0 {
+		t.Fatal("the length of this GTID event is in one byte")
+	}
+	unknown[lengthAt(unknown)] = 0
+	PutChecksum(unknown)
+	tests := map[string][][]byte{
+		"no XID":           {gtidEvent, begin, table, row},
+		"XID in the midst": {gtidEvent, begin, xid, table, row, xid},
+		"no BEGIN":         {gtidEvent, table, row, xid},
+		"QUERY inside":     {gtidEvent, begin, begin, xid},
+		"GTID alone":       {gtidEvent},
+		"only XID":         {gtidEvent, xid},
+		"no GTID":          {begin, table, row, xid},
+		"a statement":      {gtidEvent, begin, other(TypeIntvar), xid},
+		"LOAD DATA":        {gtidEvent, begin, other(TypeBeginLoadQuery), xid},
+		"XA":               {gtidEvent, begin, table, row, other(TypeXAPrepare)},
+		"no known length":  {unknown, begin, table, row, xid},
+	}
+	for name, evs := range tests {
+		if out, ok, err := AppendPacked([]byte("x"), bytes.Join(evs, nil)); ok || err != nil || string(out) != "x" {
+			t.Errorf("%s: packed %v, %v, %d bytes", name, ok, err, len(out))
+		}
+	}
+	if _, ok, err := AppendPacked(nil, bytes.Join([][]byte{gtidEvent, begin, table, row, xid}, nil)); !ok || err != nil {
+		t.Errorf("the same in order is not packed: %v", err)
+	}
+	if _, ok, err := AppendPacked(nil, append(bytes.Join([][]byte{gtidEvent, begin, table, row}, nil), xid[:len(xid)-1]...)); ok || err == nil {
+		t.Error("an event that is cut off was packed")
+	}
+}
