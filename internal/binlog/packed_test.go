@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -153,5 +154,49 @@ func TestNotPacked(t *testing.T) {
 	}
 	if _, ok, err := AppendPacked(nil, append(bytes.Join([][]byte{gtidEvent, begin, table, row}, nil), xid[:len(xid)-1]...)); ok || err == nil {
 		t.Error("an event that is cut off was packed")
+	}
+}
+
+func TestLimitInFlight(t *testing.T) {
+	_, events := sample(t, "dml-1")
+	ev := firstOf(t, events, TypeGTID)
+	const at = HeaderLen + 26
+	clock := func(last, sequence int64) []byte {
+		out := bytes.Clone(ev)
+		binary.LittleEndian.PutUint64(out[at:], uint64(last))
+		binary.LittleEndian.PutUint64(out[at+8:], uint64(sequence))
+		PutChecksum(out)
+		return out
+	}
+	buf := make([]byte, 0, 256)
+	for _, test := range []struct{ last, sequence, n, want int64 }{
+		{10, 100, 4, 96},
+		{98, 100, 4, 98}, // it waits for more than that
+		{96, 100, 4, 96},
+		{99, 100, 1, 99},
+		{0, 3, 4, 0}, // the first of a file
+		{0, 4, 4, 0},
+		{0, 5, 4, 1},
+		{0, 0, 4, 0}, // without a clock
+		{10, 100, 0, 10},
+	} {
+		in := clock(test.last, test.sequence)
+		kept := bytes.Clone(in)
+		out := LimitInFlight(buf, in, test.n)
+		g, err := ParseGTID(out)
+		if err != nil || VerifyChecksum(out) != nil || g.LastCommitted != test.want || g.SequenceNumber != test.sequence {
+			t.Errorf("%+v: %+v, %v", test, g, err)
+		}
+		if !bytes.Equal(in, kept) {
+			t.Errorf("%+v: the event itself was changed", test)
+		}
+	}
+	for _, other := range events {
+		if TypeOf(other) != TypeGTID && &LimitInFlight(buf, other, 1)[0] != &other[0] {
+			t.Errorf("%v was changed", TypeOf(other))
+		}
+	}
+	if short := ev[:HeaderLen+30]; len(LimitInFlight(buf, short, 1)) != len(short) {
+		t.Error("a short event was changed")
 	}
 }

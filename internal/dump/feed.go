@@ -53,6 +53,9 @@ type FeedConfig struct {
 	// ServerVersion stands in the greeting; below 8.3 a receiver would drop tagged GTIDs, so such a version is
 	// replaced by DefaultServerVersion.
 	ServerVersion string
+	// Appliers is the receiver's number of workers: transactions wait for each other so that no more are applied at once. 0 leaves them as they
+	// are (binlog.LimitInFlight).
+	Appliers int
 	// MaxPacket bounds a command of the receiver, bytes; its GTID set is the only large part. 16 MiB by default.
 	MaxPacket int
 	// Report, when set, is told what stops a feed for good: ErrPurged (this node must be seeded) and ErrInvariant

@@ -75,6 +75,7 @@ type walker struct {
 	pending   *pending
 	meta      raftlog.Meta // of the entry at hand; reused
 	packed    []byte       // a transaction that was packed; reused
+	gtid      [256]byte    // a GTID event that was changed; reused
 }
 
 // fileID names a binary log file of an incarnation.
@@ -259,7 +260,7 @@ func (k *walker) send(events []byte) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrInvariant, err)
 		}
-		if err := k.w.event(ev); err != nil {
+		if err := k.w.event(binlog.LimitInFlight(k.gtid[:0], ev, int64(k.f.cfg.Appliers))); err != nil {
 			return err
 		}
 		events = rest

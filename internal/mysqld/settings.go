@@ -159,7 +159,7 @@ func (c Config) enforced() []setting {
 func (c Config) defaults() []setting {
 	return []setting{
 		{name: "max_binlog_size", value: "1G"}, // rotation stalls all commits for a round trip
-		{name: "replica_parallel_workers", value: strconv.Itoa(2 * runtime.NumCPU())},
+		{name: "replica_parallel_workers", value: strconv.Itoa(defaultAppliers())},
 		{name: "max_relay_log_size", value: "64M"}, // what was applied is freed by whole files
 		{name: "relay_log_space_limit", value: "512M"},
 		{name: "secure_file_priv", value: "NULL"},
@@ -170,6 +170,20 @@ func (c Config) defaults() []setting {
 		{name: "log_timestamps", value: "UTC"},
 	}
 }
+
+// Appliers is the number of workers that apply transactions on a follower, replica_parallel_workers as the server starts; 0 if the operator's
+// value is not a plain number.
+func (c Config) Appliers() int {
+	for name, value := range c.Extra {
+		if canonical(name) == "replica_parallel_workers" {
+			n, _ := strconv.Atoi(value)
+			return n
+		}
+	}
+	return defaultAppliers()
+}
+
+func defaultAppliers() int { return 2 * runtime.NumCPU() }
 
 // Chosen are the settings that a data node's mysqld gets from Trireme, enforced ones and defaults, but for places and ports. The flushing is the
 // leader's; a follower in DurabilityLog does with less.

@@ -368,7 +368,7 @@ func (n *Node) startFeed() (err error) {
 	// The feed is a source of its own to mysqld: incarnation 0 is no life of any mysqld.
 	uuid := gtid.IncarnationUUID(n.id.ClusterID, uint16(n.id.ID), 0)
 	n.feed, err = dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: n.secrets.Feed.User, Password: n.secrets.Feed.Password,
-		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme", Report: n.feedFailed, Logger: n.log}, &feedLog{n: n})
+		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme", Appliers: n.mysqldConfig().Appliers(), Report: n.feedFailed, Logger: n.log}, &feedLog{n: n})
 	return err
 }
 
