@@ -96,17 +96,18 @@ func (e *GTIDEvent) parsePlain(body []byte) error {
 }
 
 // LimitInFlight returns ev, or a copy of it appended to dst, such that a parallel applier works on at most n transactions at once up to this
-// one: its last_committed is at least its sequence number less n. The applier's coordinator then waits until one of n workers is free; without
-// that it calls sched_yield until one is (Mts_submode_logical_clock::get_least_occupied_worker in sql/rpl_mta_submode.cc), a CPU's worth on a busy
-// follower. It can only make more of the order binding that the log has. Other events than GTID (33) are returned as they are.
+// one: its last_committed is at least its sequence number less n. The applier's coordinator then sleeps until that many are committed; without
+// that it calls sched_yield until one of n workers is free (Mts_submode_logical_clock::get_least_occupied_worker in sql/rpl_mta_submode.cc), a
+// CPU's worth on a busy follower. The order becomes stricter only: a last_committed of 0, which binds a transaction to all before it, is left
+// as it is, and so are other events than GTID (33).
 func LimitInFlight(dst, ev []byte, n int64) []byte {
 	const lastCommittedAt = HeaderLen + 1 + 16 + 8 + 1 // see parsePlain
 	if TypeOf(ev) != TypeGTID || n <= 0 || len(ev) < lastCommittedAt+16+ChecksumLen {
 		return ev
 	}
 	le := binary.LittleEndian
-	earliest := int64(le.Uint64(ev[lastCommittedAt+8:])) - n
-	if earliest <= int64(le.Uint64(ev[lastCommittedAt:])) {
+	last, earliest := int64(le.Uint64(ev[lastCommittedAt:])), int64(le.Uint64(ev[lastCommittedAt+8:]))-n
+	if last == 0 || earliest <= last {
 		return ev
 	}
 	out := append(dst, ev...)[len(dst):]

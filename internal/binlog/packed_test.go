@@ -174,9 +174,10 @@ func TestLimitInFlight(t *testing.T) {
 		{98, 100, 4, 98}, // it waits for more than that
 		{96, 100, 4, 96},
 		{99, 100, 1, 99},
-		{0, 3, 4, 0}, // the first of a file
-		{0, 4, 4, 0},
-		{0, 5, 4, 1},
+		{0, 1, 4, 0},   // the first of a file
+		{0, 100, 4, 0}, // it waits for all
+		{1, 4, 4, 1},
+		{1, 6, 4, 2},
 		{0, 0, 4, 0}, // without a clock
 		{10, 100, 0, 10},
 	} {

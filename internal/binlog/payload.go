@@ -74,7 +74,7 @@ func ParsePayload(ev []byte) (PayloadEvent, error) {
 
 // AppendPacked appends a transaction of whole events, which an Assembler has taken, as two: its GTID event, and a TRANSACTION_PAYLOAD event that holds the others, not
 // compressed. mysqld takes it for one that was written with binlog_transaction_compression. It appends nothing and returns false for a
-// transaction of anything but BEGIN, row events and XID, which mysqld would not compress either, and for one whose GTID has a tag.
+// transaction of anything but BEGIN, row events and XID, and for one whose GTID has a tag.
 func AppendPacked(dst, events []byte) (_ []byte, packed bool, err error) {
 	first, ev, rest, err := Cut(events)
 	if err != nil || first.Type != TypeGTID {

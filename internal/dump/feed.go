@@ -73,7 +73,7 @@ type FeedStats struct {
 	Next         uint64 // index of the next entry to be looked at
 	Transactions uint64 // sent
 	Skipped      uint64 // transactions that the receiver had
-	Bytes        uint64 // of events sent
+	Bytes        uint64 // of events sent, as they are in the log
 	Flushes      uint64 // writes to the socket
 	Dumps        uint64 // dump commands accepted
 }

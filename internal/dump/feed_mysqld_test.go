@@ -263,6 +263,37 @@ func TestFeedEndToEnd(t *testing.T) {
 	t.Logf("source %+v feed %+v", c.src.Stats(), c.feed.Stats())
 }
 
+// A worker that cannot get a row's lock reads its transaction, which is in a payload, again from the relay log.
+func TestFeedRetries(t *testing.T) {
+	c := newCluster(t, 256<<10)
+	c.leader.exec("CREATE TABLE d.r (id INT PRIMARY KEY, v INT)")
+	c.leader.exec("INSERT INTO d.r VALUES (1, 0), (2, 0)")
+	caughtUp(t, c.leader, c.follower)
+	c.follower.exec("SET GLOBAL innodb_lock_wait_timeout = 1")
+	c.follower.exec("STOP REPLICA SQL_THREAD") // so that its workers take the setting
+	c.follower.exec("START REPLICA SQL_THREAD")
+	reader, err := c.follower.DB.BeginTx(limit(t, time.Minute), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v int
+	if err := reader.QueryRowContext(limit(t, 10*time.Second), "SELECT v FROM d.r WHERE id = 2 FOR SHARE").Scan(&v); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{"UPDATE d.r SET v = v + 1", "INSERT INTO d.r VALUES (3, 0)", "UPDATE d.r SET v = v + 10"} {
+		c.leader.exec(q)
+	}
+	eventually(t, 30*time.Second, "two retries", func() bool {
+		var n int
+		c.follower.row("SELECT SUM(count_transactions_retries) FROM performance_schema.replication_applier_status", &n)
+		return n >= 2
+	})
+	if err := reader.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	sameData(t, c.leader, c.follower)
+}
+
 func TestFeedFollowerKilled(t *testing.T) {
 	c := newCluster(t, 0)
 	stop := mixedLoad(t, c.leader, 8, false)
