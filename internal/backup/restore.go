@@ -364,7 +364,7 @@ func (r *restoration) replay(ctx context.Context, admin *mysqld.Admin, has gtid.
 	account := mysqld.Account{User: "restore", Password: config.NewToken()}
 	stopped := make(chan error, 1)
 	feed, err := dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: account.User, Password: account.Password, ServerID: serverID + 1,
-		ServerUUID: gtid.IncarnationUUID(r.c.ClusterID, 0, 0), ServerVersion: r.bin.Version.String() + "-trireme", Logger: r.Logger,
+		ServerUUID: gtid.IncarnationUUID(r.c.ClusterID, 0, 0), ServerVersion: r.bin.Version.String() + "-trireme", Appliers: r.cfg.Appliers(), Logger: r.Logger,
 		Report: func(err error) {
 			select {
 			case stopped <- err:
