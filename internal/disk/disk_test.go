@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,9 +29,13 @@ const (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(holderEnv); dir != "" {
-		_, err := New(context.Background(), dir, testSize)
+		d, err := New(context.Background(), dir, testSize)
 		fmt.Println("ready", err)
-		select {}
+		for err == nil { // a select without cases would be a deadlock to the runtime, which ends the process
+			time.Sleep(time.Hour)
+			runtime.KeepAlive(d)
+		}
+		os.Exit(1)
 	}
 	if path := os.Getenv(writerEnv); path != "" {
 		fmt.Println("ended", appendRecords(path))
