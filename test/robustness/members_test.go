@@ -263,7 +263,7 @@ func TestRefusedMemberChanges(t *testing.T) {
 	for _, verb := range []string{"remove", "reinit", "promote", "demote"} {
 		yes := map[bool]string{true: " --yes"}[verb == "reinit"]
 		c.says(a, 1, verb+" nobody"+yes, `no node "nobody"; nodes are n1 n2 n3`)
-		c.says(a, 2, verb, "expected")
+		c.says(a, 2, verb, "is missing: trireme "+verb)
 	}
 	c.says(a, 1, "reinit "+leader.Name+" --yes", "trireme switchover")
 	c.says(a, 1, "promote "+a.Name, "is a voter already")

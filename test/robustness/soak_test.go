@@ -42,7 +42,7 @@ const (
 // mayGrow is by how much the least of each may be higher late in a run than early in it. A leak lifts the least; a busy moment does not.
 var mayGrow = usage{goroutines: 8, descriptors: 8, threads: 6, heapTarget: 24 << 20, resident: 48 << 20, files: 12, logBytes: 3 << 20}
 
-// soakMayGrow is the same for a log's cache that is full soon, and as many rounds as make a megabyte of each change of leadership be seen.
+// soakMayGrow is the same for as many rounds as make a megabyte of each change of leadership be seen.
 func soakMayGrow() usage {
 	limits := maps.Clone(mayGrow)
 	limits[heapTarget], limits[resident] = 6<<20, 16<<20
@@ -100,13 +100,11 @@ func TestLeaksAreSeen(t *testing.T) {
 // TestNoLeaks is a long time in short: leaders lost, switchovers, peers that come and go, members that change, logs that are purged, clients
 // that connect and vanish, round after round. No daemon that lives through it may hold more and more.
 func TestNoLeaks(t *testing.T) {
-	s := shape{nodes: 3, tune: func(n *config.Node) { n.Raft.LogCache = 4 * config.MiB }}
-	var c *cluster
+	// A cluster of its own, with a log's cache that is full soon: filling it is no leak.
+	c := createShape(t, shape{nodes: 3, tune: func(n *config.Node) { n.Raft.LogCache = 4 * config.MiB }})
 	limits := mayGrow
 	if soak() {
-		c, limits = createShape(t, s), soakMayGrow()
-	} else {
-		c = share(t)
+		limits = soakMayGrow()
 	}
 	w := c.load(verify.Config{Writers: 2, PayloadBytes: 4096})
 	began := time.Now()
