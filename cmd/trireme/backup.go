@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,7 +58,7 @@ func (c *backupTakeCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	res, err := backup.Run(e.ctx, backup.Options{Source: src, To: to, Work: work, Follow: c.Follow, Logger: slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	res, err := backup.Run(e.ctx, backup.Options{Source: src, To: to, Work: work, Follow: c.Follow, Logger: e.warnings(),
 		Say: p.say, Copying: p.bytes})
 	p.end()
 	if e.ctx.Err() != nil && (err != nil || !c.Follow) {
@@ -97,10 +96,7 @@ func (c *backupTakeCmd) place(e *env, node config.Node, p *progressLine) (to bac
 
 // backupSource is this host's node and its daemon.
 func backupSource(file string) (src backup.Source, err error) {
-	if file == "" {
-		file = defaultConfigFile()
-	}
-	if src.Node, err = config.Load(file); err != nil {
+	if src.Node, err = config.Load(cmp.Or(file, defaultConfigFile())); err != nil {
 		return src, err
 	}
 	if src.Identity, err = config.LoadIdentity(src.Node.Dir); err != nil {

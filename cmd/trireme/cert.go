@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -40,10 +41,7 @@ type certView struct {
 
 // load reads the settings and the certificate that they lead to.
 func (c certFiles) load() (config.Node, *pki.Bundle, error) {
-	path := c.Config
-	if path == "" {
-		path = defaultConfigFile()
-	}
+	path := cmp.Or(c.Config, defaultConfigFile())
 	n, err := config.Load(path)
 	if err != nil {
 		return n, nil, err

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"os"
 
 	"trireme/internal/backup"
@@ -29,7 +28,7 @@ func (c *backupDrillCmd) Run(e *env) error {
 	p := &progressLine{w: e.errOut}
 	o := backup.DrillOptions{Scratch: cmp.Or(c.Scratch, os.TempDir())}
 	o.RestoreOptions = backup.RestoreOptions{From: from, Mysqld: c.Mysqld, OSUser: c.OSUser, Port: 3306, Say: p.say, Done: p.stage,
-		Logger: slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+		Logger: e.warnings()}
 	if !c.NoCompare {
 		src, err := backupSource(c.Config)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -74,6 +75,11 @@ type env struct {
 	errOut io.Writer
 	app    *kong.Application // the declarations of the command line
 	palette
+}
+
+// warnings are what the packages behind a verb log that its user should see.
+func (e *env) warnings() *slog.Logger {
+	return slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
 // progress is where a verb that works for long tells how far it is: with --json standard output is for the result alone.

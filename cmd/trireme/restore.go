@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -42,7 +41,7 @@ func (c *restoreCmd) Run(e *env) error {
 		p.say("up to the first transaction that was committed after %s", to.Time.UTC().Format(time.RFC3339Nano))
 	}
 	res, err := backup.Restore(e.ctx, backup.RestoreOptions{From: from, To: to, Dir: c.Data, Mysqld: c.Mysqld, OSUser: c.OSUser, Port: c.Port,
-		Logger: slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: slog.LevelWarn})), Say: p.say, Done: p.stage})
+		Logger: e.warnings(), Say: p.say, Done: p.stage})
 	p.end()
 	if err != nil && e.ctx.Err() != nil {
 		return fmt.Errorf("interrupted; no server runs, and %s is as it was: %w", c.Data, err)

@@ -213,10 +213,7 @@ type configCheckCmd struct {
 
 // Run loads the file as the daemon would.
 func (c *configCheckCmd) Run(e *env) error {
-	path := c.File
-	if path == "" {
-		path = defaultConfigFile()
-	}
+	path := cmp.Or(c.File, defaultConfigFile())
 	n, err := config.Load(path)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -23,10 +24,7 @@ type vipFile struct {
 
 // addresses of the settings file.
 func (c *vipFile) addresses() (config.Node, []netip.Prefix, error) {
-	path := c.Config
-	if path == "" {
-		path = defaultConfigFile()
-	}
+	path := cmp.Or(c.Config, defaultConfigFile())
 	n, err := config.Load(path)
 	if err != nil {
 		return n, nil, err

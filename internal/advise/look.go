@@ -4,23 +4,19 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"trireme/internal/api"
+	"trireme/internal/check"
 	"trireme/internal/mysqld"
 )
 
 // Limits of statements, and how often what happens now is looked at.
 const (
-	loginLimit  = 10 * time.Second
 	readLimit   = 60 * time.Second
 	sampleEvery = 250 * time.Millisecond
 )
@@ -67,16 +63,12 @@ func (o Options) servers() ([]*server, error) {
 		if m.MySQL == nil || m.State != api.StateHealthy {
 			continue
 		}
-		c := mysql.NewConfig()
-		c.User, c.Passwd, c.Net, c.Addr = o.User, o.Password, "tcp", net.JoinHostPort(m.MySQL.Host, strconv.Itoa(m.MySQL.Port))
-		c.TLSConfig, c.Timeout = "preferred", loginLimit
-		c.Logger = log.New(io.Discard, "", 0)
-		c.Params = map[string]string{"sql_mode": "''", "max_execution_time": "0", "information_schema_stats_expiry": "0"}
-		connector, err := mysql.NewConnector(c)
+		db, err := check.OpenSQL(net.JoinHostPort(m.MySQL.Host, strconv.Itoa(m.MySQL.Port)), o.User, o.Password,
+			map[string]string{"sql_mode": "''", "max_execution_time": "0", "information_schema_stats_expiry": "0"})
 		if err != nil {
 			return nil, err
 		}
-		s := &server{m.Name, sql.OpenDB(connector)}
+		s := &server{m.Name, db}
 		if m.Name == o.View.Leader {
 			out, led = slices.Insert(out, 0, s), true
 		} else {

@@ -28,23 +28,31 @@ type node struct {
 	uuid  gtid.UUID
 }
 
-// open logs in. What the session's variables could do to the form of a value is the same on all nodes.
-func open(ctx context.Context, name, host string, port int, user, password string) (*node, error) {
+// OpenSQL opens the mysqld at host:port for an operator's account, with TLS where the server has it. Variables are those of each session.
+func OpenSQL(addr, user, password string, variables map[string]string) (*sql.DB, error) {
 	c := mysql.NewConfig()
-	c.User, c.Passwd = user, password
-	c.Net, c.Addr = "tcp", net.JoinHostPort(host, strconv.Itoa(port))
-	c.TLSConfig = "preferred"
-	c.Timeout = loginLimit
+	c.User, c.Passwd, c.Net, c.Addr = user, password, "tcp", addr
+	c.TLSConfig, c.Timeout = "preferred", loginLimit
 	c.Logger = log.New(io.Discard, "", 0)
-	c.Params = map[string]string{
-		"sql_mode": "''", "time_zone": "'+00:00'", "transaction_isolation": "'REPEATABLE-READ'", "autocommit": "1", "completion_type": "0",
-		"lock_wait_timeout": "2", "innodb_lock_wait_timeout": "1", "max_execution_time": "0", "wait_timeout": "600", "sql_select_limit": "DEFAULT",
-	}
+	c.Params = variables
 	connector, err := mysql.NewConnector(c)
 	if err != nil {
 		return nil, err
 	}
-	n := &node{name: name, db: sql.OpenDB(connector)}
+	return sql.OpenDB(connector), nil
+}
+
+// open logs in. What the session's variables could do to the form of a value is the same on all nodes.
+func open(ctx context.Context, name, host string, port int, user, password string) (*node, error) {
+	addr := net.JoinHostPort(host, strconv.Itoa(port))
+	db, err := OpenSQL(addr, user, password, map[string]string{
+		"sql_mode": "''", "time_zone": "'+00:00'", "transaction_isolation": "'REPEATABLE-READ'", "autocommit": "1", "completion_type": "0",
+		"lock_wait_timeout": "2", "innodb_lock_wait_timeout": "1", "max_execution_time": "0", "wait_timeout": "600", "sql_select_limit": "DEFAULT",
+	})
+	if err != nil {
+		return nil, err
+	}
+	n := &node{name: name, db: db}
 	n.db.SetMaxOpenConns(4)
 	n.db.SetMaxIdleConns(4)
 	var uuid string
@@ -59,9 +67,9 @@ func open(ctx context.Context, name, host string, port int, user, password strin
 	if err != nil {
 		_ = n.db.Close()
 		if e, ok := errors.AsType[*mysql.MySQLError](err); ok && (e.Number == erAccessDenied || e.Number == erAccessDeniedDB) {
-			return nil, fmt.Errorf("%w on %s (%s): %w; docs/ops/check.md shows how to make one", ErrNoAccount, name, c.Addr, err)
+			return nil, fmt.Errorf("%w on %s (%s): %w; docs/ops/check.md shows how to make one", ErrNoAccount, name, addr, err)
 		}
-		return nil, fmt.Errorf("%s (%s): %w", name, c.Addr, err)
+		return nil, fmt.Errorf("%s (%s): %w", name, addr, err)
 	}
 	return n, nil
 }
