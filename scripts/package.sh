@@ -32,7 +32,7 @@ mkdir -p "$out"
 stage() {
   local dir=$1 arch=$2
   mkdir -p "$dir"/{man,completion,doc,deb}
-  make -s build GOARCH="$arch" BIN="$dir/bin/trireme" LDFLAGS="-s -w" # stacks keep their names and lines
+  make -s build GOARCH="$arch" BIN="$dir/bin/trireme" LDFLAGS="-s -w -X main.version=$VERSION" # stacks keep their names and lines
   # Pages and scripts are made by a binary that runs here.
   make -s build BIN="$tmp/host/trireme" GOARCH="$(go env GOHOSTARCH)"
   "$tmp/host/trireme" manual "$dir/man"

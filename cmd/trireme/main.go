@@ -43,6 +43,8 @@ type commands struct {
 	Status     statusCmd     `cmd:"" help:"Show all nodes; any node answers."`
 	Dashboard  dashboardCmd  `cmd:"" help:"Print a link to the dashboard that logs in once."`
 	Switchover switchoverCmd `cmd:"" help:"Move leadership to another node, as planned."`
+	Restart    restartCmd    `cmd:"" help:"Restart all nodes, one after the other, the leader last."`
+	Upgrade    upgradeCmd    `cmd:"" help:"Upgrade Trireme or MySQL on all nodes, one after the other, the leader last."`
 	Failover   failoverCmd   `cmd:"" help:"Move leadership without the leader's help: it is sick, or gone during a pause."`
 	WhyNot     whyNotCmd     `cmd:"" help:"Say why a node is not, or could not be, the leader."`
 	Pause      pauseCmd      `cmd:"" help:"Switch automatic failover off; fences stay on."`

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"trireme": main})
 }
 
-// TestScripts runs testdata/script: the command line as an operator sees it. Three API addresses of a fake cluster are given to
-// the scripts: $API has a leader, $NOLEADER has none, $DEAD does not answer. The operator's token is "secret".
+// TestScripts runs testdata/script: the command line as an operator sees it. Four API addresses of a fake cluster are given to
+// the scripts: $API has a leader, $HEALTHY one and nothing to complain of, $NOLEADER has none, $DEAD does not answer. The operator's token is "secret".
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("TRIREME_TOKEN", "")
 			env.Setenv("TRIREME_API", "")
 			env.Setenv("DEAD", "127.0.0.1:1")
-			for name, view := range map[string]api.ClusterView{"API": withLeader(), "NOLEADER": withoutLeader()} {
+			for name, view := range map[string]api.ClusterView{"API": withLeader(), "NOLEADER": withoutLeader(), "HEALTHY": allHealthy()} {
 				addr, err := serveFake(env, view)
 				if err != nil {
 					return err
@@ -94,6 +94,14 @@ func withLeader() api.ClusterView {
 		{Name: "n2", Role: "follower", State: "catching-up", Reason: strings.Repeat("it applies what it missed while it was away; ", 4), Raft: api.RaftView{ID: 2, Last: 123456, Applied: 123000}, MySQL: mysql(3307, &lag), Daemon: api.DaemonView{API: "10.20.30.40:8108"}},
 		{Name: "n3", Role: "logger", State: "down", Reason: "not heard of for 12.0 s", Raft: api.RaftView{ID: 3}, Daemon: api.DaemonView{API: "10.20.30.40:8208"}},
 	}}
+}
+
+func allHealthy() api.ClusterView {
+	v := withLeader()
+	for i := range v.Members {
+		v.Members[i].State, v.Members[i].Raft.Voter = "healthy", true
+	}
+	return v
 }
 
 func withoutLeader() api.ClusterView {
@@ -269,7 +277,7 @@ func TestWrap(t *testing.T) {
 
 // TestVerbs: every verb has help that fits on a screen, and its name is the documented one.
 func TestVerbs(t *testing.T) {
-	for _, verb := range strings.Fields("node init join add remove reinit promote demote status switchover why-not pause resume history force-quorum log config demo bench version") {
+	for _, verb := range strings.Fields("node init join add remove reinit promote demote status switchover restart upgrade why-not pause resume history force-quorum log config demo bench version") {
 		var out strings.Builder
 		if code := run([]string{verb, "--help"}, os.Stdin, &out, &out); code != 0 || !strings.Contains(out.String(), "Usage: trireme "+verb) {
 			t.Errorf("%s --help: %d %s", verb, code, out.String())

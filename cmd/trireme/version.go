@@ -29,8 +29,14 @@ func (c *versionCmd) Run(e *env) error {
 	return nil
 }
 
+// version is that of a package; scripts/package.sh links it in. Empty: what the Go toolchain has recorded of the sources.
+var version string
+
 // buildVersion is the version that a daemon tells the others.
 func buildVersion() string {
+	if version != "" {
+		return version
+	}
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version
 	}
