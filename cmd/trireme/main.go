@@ -41,6 +41,7 @@ type commands struct {
 	Promote    promoteCmd    `cmd:"" help:"Give learners a vote, once they have caught up; others may lose theirs at that moment."`
 	Demote     demoteCmd     `cmd:"" help:"Take a node's vote; it keeps the data and follows; the leader hands over first."`
 	Status     statusCmd     `cmd:"" help:"Show all nodes; any node answers."`
+	Topology   topologyCmd   `cmd:"" help:"Draw who gets the log from whom: leader, followers, loggers, learners behind others."`
 	Dashboard  dashboardCmd  `cmd:"" help:"Print a link to the dashboard that logs in once."`
 	Switchover switchoverCmd `cmd:"" help:"Move leadership to another node, as planned."`
 	Restart    restartCmd    `cmd:"" help:"Restart all nodes, one after the other, the leader last."`

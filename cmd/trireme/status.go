@@ -242,20 +242,25 @@ func (p palette) statusRow(m api.MemberView, leader string) []string {
 	if m.Role == api.RoleLeader {
 		lag = "-"
 	}
-	name, role, state := m.Name, m.Role, p.odd(m.State)
-	switch m.State {
-	case api.StateHealthy:
-		state = p.good(m.State)
-	case api.StateDown, api.StateFenced:
-		state = p.bad(m.State)
-	}
+	name, role := m.Name, m.Role
 	switch {
 	case m.Role == api.RoleLeader && m.Name == leader:
 		name = p.strong(name)
 	case m.Role == api.RoleLeader:
 		role = p.odd("was leader")
 	}
-	return []string{name, role, state, lag, mysql, version, fmt.Sprint(m.Raft.Last), fmt.Sprint(m.Raft.Applied), m.Daemon.API}
+	return []string{name, role, p.state(m.State), lag, mysql, version, fmt.Sprint(m.Raft.Last), fmt.Sprint(m.Raft.Applied), m.Daemon.API}
+}
+
+// state colours a node's state.
+func (p palette) state(s string) string {
+	switch s {
+	case api.StateHealthy:
+		return p.good(s)
+	case api.StateDown, api.StateFenced:
+		return p.bad(s)
+	}
+	return p.odd(s)
 }
 
 // maxColumns is how wide output for people is at most.

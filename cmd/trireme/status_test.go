@@ -51,3 +51,48 @@ func TestStatusTellsOfVirtualAddresses(t *testing.T) {
 		}
 	}
 }
+
+// TestTopology: everybody is drawn once, under the node that its entries come from, whatever members say of each other.
+func TestTopology(t *testing.T) {
+	lag := 1.25
+	member := func(name, role, state string, up *api.UpstreamView) api.MemberView {
+		m := api.MemberView{Name: name, Role: role, State: state, Upstream: up, Daemon: api.DaemonView{API: name + ":8008"}}
+		if role != api.RoleLogger {
+			m.MySQL = &api.MySQLView{LagSeconds: &lag}
+		}
+		return m
+	}
+	v := api.ClusterView{Leader: "n1", Members: []api.MemberView{
+		member("r2", api.RoleLearner, api.StateHealthy, &api.UpstreamView{Name: "r1", Followed: true}),
+		member("n1", api.RoleLeader, api.StateHealthy, nil),
+		member("l1", api.RoleLogger, api.StateHealthy, nil),
+		member("r1", api.RoleLearner, api.StateHealthy, &api.UpstreamView{Name: "l1", Followed: true}),
+		member("r3", api.RoleLearner, api.StateHealthy, &api.UpstreamView{Name: "l1"}),
+		member("n2", api.RoleFollower, api.StateDown, nil),
+		member("x1", api.RoleLearner, api.StateHealthy, &api.UpstreamView{Name: "x2", Followed: true}),
+		member("x2", api.RoleLearner, api.StateHealthy, &api.UpstreamView{Name: "x1", Followed: true}),
+	}}
+	v.Members[1].Raft.Zone = "a"
+	v.Members[1].Links = []api.LinkView{{To: "l1", RTTMS: 0.34}, {To: "r1", RTTMS: 9}}
+	var b strings.Builder
+	printTopology(&b, false, v)
+	want := `n1  leader, healthy, zone a, n1:8008
+├─ l1  logger, healthy, l1:8008, 0.3 ms
+│  └─ r1  learner, healthy, r1:8008, 1.2 s behind
+│     └─ r2  learner, healthy, r2:8008, 1.2 s behind
+├─ r3  learner, healthy, r3:8008, 1.2 s behind, without its upstream l1
+└─ n2  follower, down, n2:8008
+x1
+└─ x2  learner, healthy, x2:8008, 1.2 s behind
+   └─ x1  learner, healthy, x1:8008, 1.2 s behind
+`
+	if b.String() != want {
+		t.Errorf("%s", b.String())
+	}
+	b.Reset()
+	v.Leader = ""
+	printTopology(&b, false, v)
+	if !strings.HasPrefix(b.String(), "no leader\n├─ n1  leader") {
+		t.Errorf("%s", b.String())
+	}
+}
