@@ -451,6 +451,7 @@ func (c *campaign) clock() string { return time.Since(c.began).Round(time.Millis
 // violated takes a broken promise down.
 func (c *campaign) violated(err error) {
 	text := fmt.Sprintf("seed %d, after %d faults: %v", c.Seed, c.total.Faults, err)
+	text = strings.ReplaceAll(text, c.dir+"/", "") // where it ran does not belong into a report
 	c.part.Violations, c.total.Violations = append(c.part.Violations, text), append(c.total.Violations, text)
 	fmt.Fprintf(c.script, "%s %s\n", c.clock(), text)
 	c.say("VIOLATION %s", text)

@@ -144,7 +144,8 @@ func standing(current []Part, b Build) report.Block {
 	case len(current) == 0:
 		return report.Text(fmt.Sprintf("No campaign has been run on the present commit path (`%s`) yet.", b.CommitPath))
 	case len(s.Violations) > 0:
-		return report.Text(fmt.Sprintf("**%d violations** on the present commit path (`%s`): %s", len(s.Violations), b.CommitPath, strings.Join(s.Violations, "; ")))
+		return report.Text(fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **%d violation(s)**: %s. Found wrong by the checks: %s.",
+			b.CommitPath, s.Faults, s.Checks, s.Writes.Acked, len(s.Violations), violationList(s.Violations), problemList(s.Problems)))
 	}
 	besides := ""
 	if s.Undecided > 0 || len(s.Errors) > 0 {

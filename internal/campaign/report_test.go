@@ -63,7 +63,7 @@ func TestReport(t *testing.T) {
 
 	parts[0].Violations = []string{"seed 3: a write is lost"}
 	got = drawn(t, parts, nil, Build{CommitPath: "a"}, "")
-	if !strings.Contains(got, "1 violations") || !strings.Contains(got, "a write is lost") || strings.Contains(got, "nothing lost") {
+	if !strings.Contains(got, "1 violation(s)") || !strings.Contains(got, "a write is lost") || strings.Contains(got, "nothing lost") {
 		t.Errorf("a violation is not said:\n%s", got)
 	}
 	if got = drawn(t, parts, nil, Build{CommitPath: "c"}, ""); !strings.Contains(got, "No campaign has been run on the present commit path") {
