@@ -26,7 +26,7 @@ mutant_s5       | ./internal/sim        | TestSQLCampaign                    |
 mutant_s5       | ./test/robustness     | TestUnacknowledgedIsGone/insert    | servers
 mutant_s5judge  | ./internal/ledger     | TestJudge$                         | short
 mutant_s6       | ./internal/sim        | TestSQLCampaign                    |
-mutant_s6       | ./test/robustness     | TestKillLeader                     | servers
+mutant_s6       | ./test/robustness     | TestLeaderHasApplied               | servers
 mutant_s7       | ./internal/consensus  | TestTranscripts                    | short
 mutant_s7       | ./internal/sim        | TestSQLCampaign                    |
 mutant_s8       | ./internal/ledger     | TestPurgePoint                     | short
