@@ -59,7 +59,7 @@ trap 'rm -rf "$scratch"' EXIT
 run() {
   local tags=() args=()
   [[ $1 == intact ]] || tags=(-tags "$1")
-  [[ $2 != ./internal/sim ]] || args=(-args -sim.seeds 100)
+  [[ $2 != ./internal/sim ]] || args=(-args -sim.seeds 100 -sim.failures 12) # where the first ones are of liveness, go on
   if [[ $2 == ./test/robustness ]]; then
     [[ -e $scratch/$1 ]] || CGO_ENABLED=0 go build "${tags[@]}" -o "$scratch/$1" ./cmd/trireme || return 3
     TRIREME_BINARY=$scratch/$1 go test -count 1 -timeout 10m -run "$3" "$2"

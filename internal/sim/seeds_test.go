@@ -8,6 +8,7 @@ import (
 
 var (
 	seedCount = flag.Int("sim.seeds", 500, "seeds for TestCampaign")
+	failures  = flag.Int("sim.failures", 3, "broken promises after which TestSQLCampaign ends")
 	seedFrom  = flag.Uint64("sim.from", 0, "first seed for TestCampaign")
 )
 

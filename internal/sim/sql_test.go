@@ -17,7 +17,7 @@ func TestSQLSameSeedSameTrace(t *testing.T) {
 
 // TestSQLCampaign runs whole nodes, with mysqld: nothing acknowledged is lost, nothing is there twice, all end equal.
 func TestSQLCampaign(t *testing.T) {
-	o := CampaignOptions{From: *seedFrom, Seeds: *seedCount, MaxFailures: 3, Options: Options{Top: SQLTop("")}}
+	o := CampaignOptions{From: *seedFrom, Seeds: *seedCount, MaxFailures: *failures, Options: Options{Top: SQLTop("")}}
 	if testing.Short() {
 		o.Seeds = min(o.Seeds, 40)
 	}
