@@ -266,7 +266,7 @@ func (r *replication) Restore(ctx context.Context, tool, from, to string) (err e
 		return err
 	}
 	o := SharedOptions()
-	maps.Copy(o, map[string]string{"disable_log_bin": "ON", "innodb_flush_log_at_trx_commit": "2"})
+	maps.Copy(o, map[string]string{"disable_log_bin": "ON", "innodb_flush_log_at_trx_commit": "2", "skip_replica_start": "ON"})
 	var s *server
 	switch tool {
 	case ToolClone:
