@@ -112,7 +112,7 @@ func TestLagReport(t *testing.T) {
 		}
 		return r
 	}
-	r := Results{Header: Header{Settings: lagSuite.Defaults(true)}, Records: []Record{
+	r := Results{Header: Header{Settings: Settings{Suite: "lag", Quick: true}}, Records: []Record{
 		rec("semisync", caseSteady, 1, 200, 950, 10), rec("mgr-eventual", caseSteady, 1, 80, -1, 0), rec("trireme", caseSteady, 1, 40, 20, 180),
 		rec("semisync", caseStopped, 1, 11000, 950, 990), rec("trireme", caseStopped, 1, 10500, 50, 30),
 	}}
