@@ -65,7 +65,7 @@ var lagSuite = Suite{
 		"Round trips are those that ping would show: on `30ms` both replicas are 30 ms from the leader, on `two-regions` one is 1 ms and the other 30 ms away. `steady`: 60 % of the full speed that the system had just before. `full`: as fast as the writers can, and the time from their end until the lag is below 0.1 s for good. " +
 		"`stopped`: at 60 %, a session on the last replica holds FLUSH TABLES WITH READ LOCK for 10 s, which stops every system's applier in the same way, then lets it go while writing goes on; its rate is taken until a tenth of the backlog is left. " +
 		"Semi-synchronous and asynchronous replicas show what they received, committed or not: a commit waits for the way there and back, so that they may show it before its client has its OK, and show what is lost with its source. " +
-		"A follower of Trireme shows only what is committed, of which it learns half a round trip after the leader: 15 ms of 30 are the least it can lag. " +
+		"A follower of Trireme shows only what is committed, of which it learns half a round trip, 15 ms of 30, after the leader's daemon; meanwhile the leader's server commits it and answers its client. " +
 		"**What it says of itself** is asked for each 250 ms and held against what a client saw at that moment: how long the oldest heartbeat that the replica did not show had been acknowledged. Trireme's is what `trireme status` shows, MySQL's `Seconds_Behind_Source`.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
