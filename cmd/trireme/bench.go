@@ -16,7 +16,7 @@ type benchCmd struct {
 
 // benchRunCmd is `trireme bench run`. Flags that are not given have the suite's own values.
 type benchRunCmd struct {
-	Suites []string `arg:"" name:"suite" help:"Suites: topologies, jitter, consistency, access, scaling, cpu, failover, rpo, replay, trx-size, tpcc, or all."`
+	Suites []string `arg:"" name:"suite" help:"Suites: topologies, jitter, consistency, access, scaling, cpu, failover, rpo, replay, trx-size, slow-peer, lag, backup, tpcc, or all."`
 	Quick  bool     `help:"A short run of each suite, for an indication: fewer systems, topologies and threads, one round."`
 	Resume bool     `help:"Go on with an interrupted run; cells that were not run are tried again."`
 	Fresh  bool     `help:"Throw away what an interrupted run has measured."`

@@ -18,7 +18,7 @@ type demoCmd struct {
 	PortBase int           `placeholder:"PORT" help:"First of ten ports per node. Default: 21000, or the next free ones."`
 	Mysqld   string        `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
 	Duration time.Duration `default:"60s" help:"How long the load runs."`
-	WAN      string        `name:"wan" placeholder:"NAME|FILE" help:"Put each node on an emulated host; the links: lan, city, 10ms, two-regions, three-cities, or a file. Needs root."`
+	WAN      string        `name:"wan" placeholder:"NAME|FILE" help:"Put each node on an emulated host; the links: lan, city, 10ms, 30ms, two-regions, three-cities, or a file. Needs root."`
 	CPUs     float64       `name:"cpus" placeholder:"N" help:"CPU time of each node, daemon and mysqld together, in CPUs, such as 0.5. Needs root. Default: no limit."`
 	NoFaults bool          `help:"Load only, nothing is killed."`
 	Keep     bool          `help:"Leave the cluster running after the verdict, until Ctrl-C."`

@@ -28,7 +28,7 @@ type verifyClusterCmd struct {
 	System     string `placeholder:"NAME" help:"What is hit: trireme, or a rival to see what it loses. A wrong name lists them all. Default: trireme."`
 	Nodes      int    `placeholder:"N" help:"Nodes. Default: 3."`
 	Loggers    int    `placeholder:"N" help:"How many of them have a log and a vote but no mysqld."`
-	Topology   string `placeholder:"NAME|FILE" help:"Links between emulated hosts: lan, city, 10ms, two-regions, three-cities, or a file; none: all on the loopback address. Default: lan."`
+	Topology   string `placeholder:"NAME|FILE" help:"Links between emulated hosts: lan, city, 10ms, 30ms, two-regions, three-cities, or a file; none: all on the loopback address. Default: lan."`
 	Durability string `placeholder:"MODE" help:"log or double. Default: log."`
 	Disks      string `placeholder:"KIND" help:"What nodes stand on: fault, which tears and reorders what was not flushed and fails on command, or ext4. Default: fault."`
 

@@ -44,8 +44,37 @@ func (h *heartbeats) lag(seen int, at time.Time) time.Duration {
 
 // lagSample is the lag of a replica at one moment.
 type lagSample struct {
-	at  time.Time
-	lag time.Duration
+	at   time.Time
+	lag  time.Duration
+	host string
+}
+
+// sight is when a replica first showed a heartbeat, or a later one: the moment of its answer.
+type sight struct {
+	n  int
+	at time.Time
+}
+
+// delays of the heartbeats that were acknowledged from one moment up to another: how long each was acknowledged when the replica first showed it; 0 if it
+// did before that. One that it never showed counts until end.
+func (h *heartbeats) delays(sights []sight, from, to, end time.Time) (out []time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := 0
+	for n, acked := range h.acked {
+		if acked.Before(from) || !acked.Before(to) {
+			continue
+		}
+		for i < len(sights) && sights[i].n < n+1 {
+			i++
+		}
+		shown := end
+		if i < len(sights) {
+			shown = sights[i].at
+		}
+		out = append(out, max(0, shown.Sub(acked)))
+	}
+	return out
 }
 
 // lagWatch writes heartbeats and looks for them on every replica until it is stopped.
@@ -58,16 +87,17 @@ type lagWatch struct {
 
 	mu      sync.Mutex
 	samples []lagSample
-	failed  error // the first error
+	sights  map[string][]sight // by host
+	failed  error              // the first error
 }
 
-// watchLag begins. Stop must be called.
-func watchLag(ctx context.Context, b *Bed) (*lagWatch, error) {
+// watchLag begins to write, and to look at each replica so often. Stop must be called.
+func watchLag(ctx context.Context, b *Bed, look time.Duration) (*lagWatch, error) {
 	db, err := openLeader(b, 1)
 	if err != nil {
 		return nil, err
 	}
-	w := &lagWatch{begin: time.Now(), close: []func() error{db.Close}}
+	w := &lagWatch{begin: time.Now(), close: []func() error{db.Close}, sights: map[string][]sight{}}
 	for _, st := range []string{"CREATE TABLE IF NOT EXISTS bench_heartbeat (id INT PRIMARY KEY, n INT NOT NULL)", "REPLACE INTO bench_heartbeat VALUES (1, 0)"} {
 		if _, err := db.ExecContext(ctx, st); err != nil {
 			return nil, errors.Join(fmt.Errorf("heartbeats: %w", err), db.Close())
@@ -86,16 +116,21 @@ func watchLag(ctx context.Context, b *Bed) (*lagWatch, error) {
 	})
 	for _, name := range replicasOf(b) {
 		replica := b.DB(name)
-		w.keep(ctx, lookEvery, func(ctx context.Context, _ int) error {
+		shown := 0
+		w.keep(ctx, look, func(ctx context.Context, _ int) error {
 			at := time.Now()
 			var seen int
 			if err := replica.QueryRowContext(ctx, "SELECT n FROM "+lab.Database+".bench_heartbeat").Scan(&seen); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
-			lag := w.beats.lag(seen, at)
+			answered, lag := time.Now(), w.beats.lag(seen, at)
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.samples = append(w.samples, lagSample{at, lag})
+			w.samples = append(w.samples, lagSample{at, lag, name})
+			if seen > shown {
+				shown = seen
+				w.sights[name] = append(w.sights[name], sight{seen, answered})
+			}
 			return nil
 		})
 	}
@@ -145,6 +180,11 @@ func lagOf(samples []lagSample) (p50, p99, longest time.Duration) {
 	for _, s := range samples {
 		all = append(all, s.lag)
 	}
+	return quantiles(all)
+}
+
+// quantiles 0.5 and 0.99, and the maximum. It sorts.
+func quantiles(all []time.Duration) (p50, p99, longest time.Duration) {
 	slices.Sort(all)
 	return quantileOf(all, 0.5), quantileOf(all, 0.99), quantileOf(all, 1)
 }

@@ -36,7 +36,7 @@ func TestLagStatistics(t *testing.T) {
 	base := time.Now()
 	var samples []lagSample
 	for i := range 100 { // 10 a second; 0 to 99 ms, with a peak in second 4
-		s := lagSample{base.Add(time.Duration(i) * 100 * time.Millisecond), time.Duration(i) * time.Millisecond}
+		s := lagSample{base.Add(time.Duration(i) * 100 * time.Millisecond), time.Duration(i) * time.Millisecond, "n2"}
 		if i == 45 {
 			s.lag = 2 * time.Second
 		}
@@ -58,7 +58,7 @@ func TestLagStatistics(t *testing.T) {
 	if got, want := lagSeries(samples, base), []float64{.009, .019, .029, .039, 2, .059, .069, .079, .089, .099}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	gap := []lagSample{{base, 1}, {base.Add(2 * time.Second), time.Second}}
+	gap := []lagSample{{base, 1, "n2"}, {base.Add(2 * time.Second), time.Second, "n2"}}
 	if got := lagSeries(gap, base); len(got) != 3 || got[1] != 0 || got[2] != 1 {
 		t.Errorf("with a second without samples: %v", got)
 	}

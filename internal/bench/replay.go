@@ -394,7 +394,7 @@ func lagUnder(ctx context.Context, b *Bed, load Load, threads int, d time.Durati
 	if err != nil {
 		return rec, err
 	}
-	w, err := watchLag(ctx, b)
+	w, err := watchLag(ctx, b, lookEvery)
 	if err != nil {
 		return rec, err
 	}

@@ -14,7 +14,7 @@ import (
 
 // Suites in the order in which they run and are shown.
 func Suites() []Suite {
-	return []Suite{topologiesSuite, jitterSuite, consistencySuite, accessSuite, scalingSuite, cpuSuite, failoverSuite, rpoSuite, replaySuite, trxSizeSuite, slowPeerSuite, tpccSuite}
+	return []Suite{topologiesSuite, jitterSuite, consistencySuite, accessSuite, scalingSuite, cpuSuite, failoverSuite, rpoSuite, replaySuite, trxSizeSuite, slowPeerSuite, lagSuite, backupSuite, tpccSuite}
 }
 
 var throughputCompare = []Comparison{{valSustained}, {valTPS}, {valP95}, {valCPUAll}}

@@ -2,9 +2,11 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os/exec"
 	"regexp"
@@ -108,20 +110,91 @@ func (l Load) run(ctx context.Context, targets []lab.Target, threads int, d time
 
 // runSysbench runs it on a host, nil for this machine, in a session of its own and returns its output and CPU time.
 func runSysbench(ctx context.Context, from *wan.Host, args ...string) (string, time.Duration, error) {
+	var out bytes.Buffer
+	cpu, err := sysbenchTo(ctx, &out, from, args...)
+	if err != nil {
+		return "", 0, fmt.Errorf("sysbench %s: %w: %s", args[len(args)-1], err, tail(out.String(), 5))
+	}
+	return out.String(), cpu, nil
+}
+
+// sysbenchTo is runSysbench with its output to a writer as it comes.
+func sysbenchTo(ctx context.Context, out io.Writer, from *wan.Host, args ...string) (time.Duration, error) {
 	cmd := exec.CommandContext(ctx, "sysbench", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	out, err := onPinnedThread(func() ([]byte, error) {
+	cmd.Stdout, cmd.Stderr = out, out
+	return onPinnedThread(func() (time.Duration, error) {
 		if from != nil {
 			if err := from.Enter(); err != nil {
-				return nil, err
+				return 0, err
 			}
 		}
-		return cmd.CombinedOutput()
+		err := cmd.Run()
+		if cmd.ProcessState == nil {
+			return 0, err
+		}
+		return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
 	})
-	if err != nil {
-		return "", 0, fmt.Errorf("sysbench %s: %w: %s", args[len(args)-1], err, tail(string(out), 5))
+}
+
+// secondTPS is the TPS of the second that ended at a moment.
+type secondTPS struct {
+	end time.Time
+	tps float64
+}
+
+// secondsOf reads sysbench's output as it comes, and notes when each second's line came.
+type secondsOf struct {
+	line    []byte
+	seconds []secondTPS
+	said    bytes.Buffer
+}
+
+func (w *secondsOf) Write(b []byte) (int, error) {
+	w.said.Write(b)
+	for _, c := range b {
+		if c != '\n' {
+			w.line = append(w.line, c)
+			continue
+		}
+		if m := reInterval.FindSubmatch(w.line); m != nil {
+			v, _ := strconv.ParseFloat(string(m[1]), 64) // the expression holds
+			w.seconds = append(w.seconds, secondTPS{time.Now(), v})
+		}
+		w.line = w.line[:0]
 	}
-	return string(out), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
+	return len(b), nil
+}
+
+// longestLoad is more than anything takes beside which there is a load.
+const longestLoad = time.Hour
+
+// beside loads the servers with n threads for as long as f takes, and returns the TPS of each second.
+func (l Load) beside(ctx context.Context, targets []lab.Target, threads int, f func(context.Context) error) ([]secondTPS, error) {
+	args, err := l.args(targets)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, fmt.Sprintf("--threads=%d", threads), fmt.Sprintf("--time=%d", int(longestLoad.Seconds())), "--report-interval=1", "run")
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var out secondsOf
+	ended := make(chan error, 1)
+	go func() {
+		_, err := sysbenchTo(ctx, &out, targets[0].From, args...)
+		if ctx.Err() == nil { // it is not we who have ended it
+			err = fmt.Errorf("sysbench has ended: %w: %s", orElse(err, errors.New("too early")), tail(out.said.String(), 5))
+			cancel(err)
+		}
+		ended <- err
+	}()
+	err = f(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	<-ended
+	return out.seconds, err
 }
 
 func tail(s string, lines int) string {

@@ -189,6 +189,8 @@ type reason struct {
 	text                           string
 }
 
+const showsUncommitted = "Its replicas show what they have received, committed or not: half a round trip before the client has its OK, where the other half is still on its way. What is lost with the source was shown. A follower of Trireme shows what is committed, of which it learns half a round trip after the leader."
+
 // reasons in the order in which they are tried.
 var reasons = []reason{
 	{metric: valGap, text: "Not examined yet."},
@@ -196,6 +198,11 @@ var reasons = []reason{
 	{suite: "jitter", text: "Not examined yet."},
 	{suite: "replay", metric: valDrainAll, text: "The node of Trireme was shut down: its mysqld starts first, and the backlog comes from the other nodes. A rival's server went on running, and with semi-sync and asynchronous replication the backlog lay on its own disk."},
 	{suite: "replay", metric: valLag99, text: "Lag is seen in steps: a heartbeat each 50 ms, looked for each 37 ms. A difference of a step or two has not been examined."},
+	{suite: "lag", metric: valLag99, rival: "async", text: showsUncommitted},
+	{suite: "lag", metric: valLag99, rival: "semisync", text: showsUncommitted},
+	{suite: "backup", metric: valCopyMiBs, text: "`trireme backup` compresses the copy, checks it and archives the log behind it, all with the CPU of the follower's host. The others' copies are larger, and no log goes with them."},
+	{suite: "backup", metric: valRestoreMB, text: "A restoration decompresses and checks the copy, and applies the log behind it. The others end at the moment of the copy."},
+	{suite: "backup", metric: valRPO99, text: "A segment of the archive is stored every 2 s, whole, compressed and fsynced; mysqlbinlog appends each event to a file, and what the kernel has not written is lost with the host."},
 	{suite: "trx-size", text: "Commits have one order, so everybody's waits for a large one: while mysqld writes it to its binary log, then while the daemon reads it from there and a majority makes it durable. The daemon's CPU time comes out of the same budget as mysqld's."},
 	{rival: "standalone", text: "One server, one copy: nothing is sent, nobody else applies it, and all CPUs are its own. A lost disk loses everything."},
 	{rival: "async", metric: valTPS, text: "It does not wait for anybody: what its source was told is committed is lost with the source. Its replicas fall behind; see sustained TPS."},

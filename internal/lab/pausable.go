@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 )
 
@@ -60,4 +61,32 @@ func (m *mgr) StopReplica(ctx context.Context, host string) error {
 // StartReplica lets the member enter again; it fetches what it missed from another one (distributed recovery).
 func (m *mgr) StartReplica(ctx context.Context, host string) error {
 	return execOn(ctx, m.servers[len(m.primaries()):], host, "START GROUP_REPLICATION")
+}
+
+// Lockable is a running system on whose servers a session may hold FLUSH TABLES WITH READ LOCK, which applications' accounts may not in all.
+type Lockable interface {
+	// Locker is a pool of such sessions on one server, the caller's to close.
+	Locker(host string) (*sql.DB, error)
+}
+
+func (r *replication) Locker(host string) (*sql.DB, error) { return lockerOn(r.servers, host) }
+
+func (m *mgr) Locker(host string) (*sql.DB, error) { return lockerOn(m.servers, host) }
+
+func lockerOn(servers []*server, host string) (*sql.DB, error) {
+	for _, s := range servers {
+		if s.host.name == host {
+			return s.target().Open("", statementLimit)
+		}
+	}
+	return nil, fmt.Errorf("there is no server on %s", host)
+}
+
+// Locker is Trireme's own administrator.
+func (t *trireme) Locker(host string) (*sql.DB, error) {
+	n := t.Node(host)
+	if n == nil {
+		return nil, fmt.Errorf("there is no node %s", host)
+	}
+	return t.Admin(n)
 }

@@ -74,6 +74,11 @@ func (h *host) startServer(ctx context.Context, serverID int, options map[string
 	if err := h.copyData(template); err != nil {
 		return nil, err
 	}
+	return h.startOn(ctx, serverID, options)
+}
+
+// startOn starts a mysqld on the data directory that is there.
+func (h *host) startOn(ctx context.Context, serverID int, options map[string]string) (*server, error) {
 	s := &server{host: h, port: h.port(mysqlPort)}
 	args := append([]string{"--no-defaults", "--datadir=" + filepath.Join(h.dir, "data"), "--port=" + strconv.Itoa(s.port), "--bind-address=" + h.addr,
 		"--socket=" + filepath.Join(h.dir, "s"), "--pid-file=" + filepath.Join(h.dir, "pid"), "--log-error=" + filepath.Join(h.dir, "error.log"),

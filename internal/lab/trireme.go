@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/wan"
@@ -55,6 +56,9 @@ type trireme struct {
 	ether         *ethernet              // nil without Shape.Switch
 	serverCPUs    float64                // Shape.ServerCPUs
 	budgets       map[string]*wan.Budget // of mysqld alone, by node
+	asked         *api.Client            // of the first node
+	binary        string                 // trireme's own program
+	mysqld        string
 }
 
 func triremeStarter(loggers func(nodes int) int, durability string) func(context.Context, *Lab, Shape) (Running, error) {
@@ -67,7 +71,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	o := SharedOptions()
 	maps.Copy(o, s.Variant.Options)
 	maps.Copy(o, s.Options)
-	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]Disk{}, dir: s.Dir, replaced: map[string]string{}, watch: newWatch(), serverCPUs: s.ServerCPUs, budgets: map[string]*wan.Budget{}}
+	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]Disk{}, dir: s.Dir, replaced: map[string]string{}, watch: newWatch(), binary: l.Binary, mysqld: l.MySQL, serverCPUs: s.ServerCPUs, budgets: map[string]*wan.Budget{}}
 	for i := range s.Spare {
 		t.spare = append(t.spare, "n"+strconv.Itoa(s.nodes()+i+1))
 	}
@@ -94,6 +98,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	if err != nil {
 		return nil, err
 	}
+	t.asked = t.Client(t.Nodes()[0])
 	if s.Switch {
 		if t.ether, err = newEthernet(t.Cluster); err != nil {
 			return nil, err
@@ -234,6 +239,9 @@ func (t *trireme) Network() *wan.Net { return t.Cluster.Network() }
 func (t *trireme) Stop() error {
 	for _, db := range t.dbs {
 		db.Close()
+	}
+	if t.asked != nil {
+		t.asked.Close()
 	}
 	if t.Cluster != nil {
 		t.Close()

@@ -12,6 +12,7 @@ func TestPresets(t *testing.T) {
 		"lan":          {"100µs", "100µs", "100µs"},
 		"city":         {"1ms", "1ms", "1ms"},
 		"10ms":         {"10ms", "10ms", "10ms"},
+		"30ms":         {"30ms", "30ms", "30ms"},
 		"two-regions":  {"1ms", "30ms", "30ms"},
 		"three-cities": {"5ms", "30ms", "30ms"},
 	}

@@ -1,0 +1,159 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"trireme/internal/lab"
+	"trireme/internal/report"
+)
+
+// Cases of the suite backup.
+const (
+	caseCopy    = "copy"
+	caseRestore = "restore"
+	caseArchive = "archive"
+	caseCheck   = "check"
+)
+
+var backupCases = []string{caseCopy, caseRestore, caseArchive, caseCheck}
+
+// Names of values of the suite backup.
+const (
+	valDataMiB   = "data_mib"
+	valCopyS     = "copy_s"
+	valCopyMiBs  = "copy_mib_per_s"
+	valBusyS     = "busy_s"
+	valStored    = "stored_mib"
+	valRestoreS  = "restore_s"
+	valRestoreMB = "restore_mib_per_s"
+	valTPSAlone  = "tps_alone"
+	valTPSDuring = "tps_during"
+	valTPSKept   = "tps_kept"
+	valRPO50     = "rpo_p50_s"
+	valRPO99     = "rpo_p99_s"
+	valRPOMax    = "rpo_max_s"
+	valCheckRows = "check_rows_per_s"
+	valBusyRows  = "busy_rows_per_s"
+	valLocked    = "locked_ranges"
+)
+
+// rpoWanted is how old the newest transaction in Trireme's archive may be.
+const rpoWanted = 5 * time.Second
+
+func init() {
+	metrics = append(metrics,
+		metric{Name: valDataMiB, Title: "data MiB"},
+		metric{Name: valCopyS, Title: "copy s", Unit: " s", Lower: true, Digits: 1, Brief: true},
+		metric{Name: valCopyMiBs, Title: "MiB/s", Unit: " MiB/s", Digits: 1, Brief: true},
+		metric{Name: valBusyS, Title: "with writers s", Unit: " s with writers", Lower: true, Digits: 1, Brief: true},
+		metric{Name: valStored, Title: "stored MiB", Lower: true},
+		metric{Name: valRestoreS, Title: "restore s", Unit: " s", Lower: true, Digits: 1, Brief: true},
+		metric{Name: valRestoreMB, Title: "MiB/s", Unit: " MiB/s", Digits: 1, Brief: true},
+		metric{Name: valTPSAlone, Title: "writers' TPS without"},
+		metric{Name: valTPSDuring, Title: "during"},
+		metric{Name: valTPSKept, Title: "kept %", Unit: " % of the writers' TPS kept", Digits: 1, Brief: true},
+		metric{Name: valRPO50, Title: "age p50 s", Lower: true, Digits: 2},
+		metric{Name: valRPO99, Title: "age p99 s", Unit: " s p99", Lower: true, Digits: 2, Brief: true},
+		metric{Name: valRPOMax, Title: "longest s", Unit: " s at most", Lower: true, Digits: 2, Brief: true},
+		metric{Name: valCheckRows, Title: "rows per s at full share", Unit: " rows/s", Brief: true},
+		metric{Name: valBusyRows, Title: "rows per s at share 0.2, with writers", Unit: " rows/s with writers", Brief: true},
+		metric{Name: valLocked, Title: "ranges under a lock", Lower: true},
+	)
+}
+
+var backupSuite = Suite{
+	Name: "backup", Title: "Backups, restorations and checks, and what they cost writers",
+	About: "`copy`: a copy of all data of the last replica, on its host and of its CPU budget, first without load, then with writers (oltp_write_only): their TPS while it is made beside the seconds before and after, in one run. Speeds are the size of the tables divided by the time. " +
+		"`trireme backup` compresses with zstd, checks, and archives the log meanwhile; CLONE (`CLONE LOCAL DATA DIRECTORY`) copies files as they are; `mysqldump --single-transaction` writes SQL. " +
+		"`restore`: what that copy takes to become the data directory of a server, on this machine without a budget: `trireme restore` with the log behind the copy; for CLONE copying the files back and starting a server; for mysqldump reading it into a new server without a binary log. " +
+		"`archive`: the age of the newest transaction in the archive of the log, while writers write as fast as they can: each 200 ms the end of the log is asked for, each 100 ms how much of it the archive has. `trireme backup --follow` stores whole, fsynced, compressed segments; `mysqlbinlog --read-from-remote-server --raw --stop-never` appends to a file without fsync, " +
+		"so that what it has written may be lost with its host. `check`: `trireme check` of two tables on all nodes, at full share without load, then at its default share of 0.2 beside writers.",
+	Defaults: func(quick bool) Settings {
+		s := oltpDefaults(quick)
+		s.Threads, s.Cases, s.Systems, s.AllVariants = []int{16}, backupCases, []string{"semisync", "trireme"}, false
+		s.Seconds, s.Rows = 60, 1_000_000
+		if quick {
+			s.Seconds, s.Rows = 15, 150_000
+		}
+		return s
+	},
+	Check: func(s Settings) error {
+		for _, c := range s.Cases {
+			if !slices.Contains(backupCases, c) {
+				return fmt.Errorf("no case %q; there are: %s", c, strings.Join(backupCases, ", "))
+			}
+		}
+		if len(s.Threads) != 1 {
+			return fmt.Errorf("one number of threads: that of the writers")
+		}
+		return nil
+	},
+	Plan:    backupPlan,
+	Compare: []Comparison{{valCopyMiBs}, {valRestoreMB}, {valTPSKept}, {valRPO99}},
+	Blocks: func(r *Results) []report.Block {
+		all := r.summaries()
+		archive := ofCase(all, caseArchive)
+		return filled(
+			lines(ofCase(all, caseCopy), "A copy", []string{valDataMiB, valStored, valCopyS, valCopyMiBs, valBusyS, valTPSAlone, valTPSDuring, valTPSKept}),
+			lines(ofCase(all, caseRestore), "Its restoration", []string{valDataMiB, valRestoreS, valRestoreMB}),
+			rpoWantedTable(archive),
+			lines(ofCase(all, caseCheck), "A check", []string{valDataMiB, valCheckRows, valBusyRows, valLocked, valTPSAlone, valTPSDuring, valTPSKept}),
+			r.seriesChart(archive, valRPOMax, "Age of the newest transaction in the archive, the highest in each second", "s", 0),
+		)
+	},
+}
+
+// rpoWantedTable says whether what is wanted of the archive is kept.
+func rpoWantedTable(all []summary) report.Table {
+	t := lines(all, "An archive of the log", []string{valTPSAlone, valTPSDuring, valTPSKept, valRPO50, valRPO99, valRPOMax})
+	t.Columns = append(t.Columns, report.Column{Title: fmt.Sprintf("at most %v", rpoWanted)})
+	for i, s := range all {
+		c := report.Cell{Text: "–", Mark: report.Absent}
+		if s.has(valRPOMax) {
+			c = report.Cell{Text: "always", Mark: report.Better}
+			if s.Values[valRPOMax].High > rpoWanted.Seconds() {
+				c = report.Cell{Text: "not always", Mark: report.Worse}
+			}
+		}
+		t.Rows[i] = append(t.Rows[i], c)
+	}
+	return t
+}
+
+// backupTools are what a system's operators use for a case; nil: there is nothing.
+func backupTools(system lab.System, c string) []string {
+	switch {
+	case system.Ours:
+		return []string{"trireme " + c}
+	case c == caseCopy || c == caseRestore:
+		return []string{lab.ToolClone, lab.ToolDump}
+	case c == caseArchive:
+		return []string{lab.ToolBinlog}
+	}
+	return nil
+}
+
+// backupPlan: one start for each system, on which all cases follow one another, each with every tool.
+func backupPlan(s Settings) ([]Group, error) {
+	if err := lookSysbench(); err != nil {
+		return nil, err
+	}
+	cases := s.Cases
+	s.Cases = nil
+	return s.groups(func(g *Group, base Key) error {
+		g.Prepare = prepareTables
+		g.Shape.Options = lab.BackupOptions(g.System)
+		base.Threads = s.Threads[0]
+		for _, c := range cases {
+			for _, tool := range backupTools(g.System, c) {
+				k := base
+				k.Case, k.Variant = c, tool
+				g.Cells = append(g.Cells, Cell{Key: k, Takes: 2*time.Duration(s.Seconds)*time.Second + time.Minute, Measure: backupCell(k, tool)})
+			}
+		}
+		return nil
+	})
+}
