@@ -79,10 +79,8 @@ func dataMiB(ctx context.Context, b *Bed) (mib float64, err error) {
 		return 0, err
 	}
 	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, "SET SESSION information_schema_stats_expiry = 0"); err != nil {
-		return 0, err
-	}
-	err = conn.QueryRowContext(ctx, "SELECT COALESCE(SUM(data_length + index_length), 0) / 1048576 FROM information_schema.tables WHERE table_schema = '"+lab.Database+"'").Scan(&mib)
+	// Of the files: the dictionary's statistics are those of a moment ago, when the tables were empty.
+	err = conn.QueryRowContext(ctx, "SELECT COALESCE(SUM(file_size), 0) / 1048576 FROM information_schema.innodb_tablespaces WHERE name LIKE '"+lab.Database+"/%'").Scan(&mib)
 	return mib, err
 }
 
