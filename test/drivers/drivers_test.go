@@ -11,13 +11,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"trireme/internal/demo"
 )
 
 // A client is a program of clients/ (or this test binary) that is run in two ways.

@@ -154,7 +154,7 @@ def told(e):
     """CODE STATE text of an exception. PyMySQL and mysqlclient do not keep the SQLSTATE."""
     e = getattr(e, "orig", None) or e
     code = getattr(e, "errno", None) or (e.args[0] if e.args and isinstance(e.args[0], int) else 0)
-    return f"{code} {getattr(e, 'sqlstate', None) or '-'} {type(e).__name__} {e}".replace("\n", " ")
+    return f"{max(code, 0)} {getattr(e, 'sqlstate', None) or '-'} {type(e).__name__} {e}".replace("\n", " ")
 
 
 class Session:
@@ -264,6 +264,8 @@ def load():
                 say(f"miss {n} {a}")
         except Exception as e:
             text = told(e)
+            if "Connection not available" in text:
+                s.step = "ping"  # of mysql-connector, before each cursor
             if not s.acknowledged:
                 say(f"err {n} {a} {s.step} {text}")
             else:
