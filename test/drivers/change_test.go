@@ -265,7 +265,7 @@ func TestDriversUnderChangeSplit(t *testing.T) {
 func (c *cluster) underChange(t *testing.T, port func(*demo.Node) int) {
 	rounds := 1
 	if soak() {
-		rounds = 5
+		rounds = 3
 	}
 	c.sql("CREATE DATABASE IF NOT EXISTS drivers")
 	var loaders []*loader
