@@ -89,7 +89,11 @@ func (w writer) attempt(n, a int) (again bool) {
 	fmt.Println("ack", n, a)
 	if got, err := w.there(n, a); err != nil {
 		told, _ := toldGo(err)
-		fmt.Println("late read", told)
+		step := "read"
+		if e, ok := errors.AsType[*programError](err); ok && e.line == 0 {
+			step = loginStep
+		}
+		fmt.Println("late", step, told)
 	} else if got != 1 {
 		fmt.Println("miss", n, a)
 	}

@@ -229,6 +229,8 @@ class Pooled(Session):
                 self.step = "update"
                 c.execute(sqlalchemy.text("UPDATE drivers.count_sqlalchemy SET v = v + 1"))
             self.step = "commit"
+            if n % 3 == 2:  # the row is there; the COMMIT that comes all the same has nothing to do with it
+                self.step, self.acknowledged = "close", True
             trx.commit()
             self.step, self.acknowledged = "close", True
 
