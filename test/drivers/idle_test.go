@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"trireme/internal/demo"
 	"trireme/internal/mysqlwire"
 )
@@ -37,6 +39,11 @@ func TestIdleSessions(t *testing.T) {
 		shared.Kill()
 		shared = nil
 		must(t, os.RemoveAll(filepath.Join(scratch, "cluster")))
+	}
+	// A session that is passed on takes six descriptors of the daemon: two sockets, and two pipes to splice through. The daemons inherit this.
+	files := unix.Rlimit{Cur: 16 * idleSessions, Max: 16 * idleSessions}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		t.Skipf("%d descriptors for each process cannot be had: %v", files.Cur, err)
 	}
 	c := share(t)
 	for i, kind := range []struct {
