@@ -98,7 +98,7 @@ fuzz:
 
 # SOAK="sim fuzz": only these parts.
 soak: build
-	@scripts/deps.sh test
+	@scripts/deps.sh soak
 	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld VERSITYGW=$$(scripts/versitygw.sh || true); exec scripts/soak.sh $(SOAK_HOURS) $(SOAK)
 
 clean:

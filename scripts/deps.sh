@@ -2,6 +2,7 @@
 # Checks for what `make <goal>` needs and installs only what is missing.
 #   scripts/deps.sh build        Go
 #   scripts/deps.sh test         Go, a MySQL server (scripts/mysql.sh), and what its drivers' tests connect with (scripts/drivers.sh)
+#   scripts/deps.sh soak         the same, and the drivers that only a soak connects with
 #   scripts/deps.sh package      Go, and what looks at packages: dpkg, rpm, lintian, systemd-analyze
 #   scripts/deps.sh bench        the same, sysbench, and MariaDB where it can be had (scripts/mariadb.sh)
 # Progress and errors go to stderr; prints nothing on stdout.
@@ -33,10 +34,10 @@ need_go() {
 
 case ${1:-build} in
   build) need_go ;;
-  test)
+  test | soak)
     need_go
     "$here/mysql.sh" >/dev/null
-    "$here/drivers.sh"
+    "$here/drivers.sh" "$1"
     ;;
   package)
     need_go
@@ -54,5 +55,5 @@ case ${1:-build} in
     "$here/mysql-router.sh" >/dev/null || say "there is no MySQL Router: InnoDB Cluster will not be compared"
     "$here/mariadb.sh" >/dev/null || say "there is no MariaDB: Galera will not be compared"
     ;;
-  *) die "unknown goal $1 (build, test, package, bench)" ;;
+  *) die "unknown goal $1 (build, test, soak, package, bench)" ;;
 esac

@@ -4,31 +4,22 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"trireme/internal/demo"
 )
-
-// seamlessSwitchover is the known gap: sessions on the read-write port are cut by a planned switchover, so drivers see errors. Set it
-// once the router carries sessions over; an error of any driver fails the test then.
-const seamlessSwitchover = false
 
 // A client is a program of clients/ (or this test binary) that is run in two ways.
 //
 //	PROGRAM check FILE   tries everything at each door: a line "ok DOOR CHECK" or "FAIL DOOR CHECK text" each
-//	PROGRAM load FILE    inserts ever new n into drivers.load_NAME until its input ends: a line "ack N" or "err N text" each. An n is
-//	                     tried once; what was lost with its error is for the test to judge
+//	PROGRAM load FILE    writes rows until its input ends, and says what it was told of each (change_test.go)
 //
 // FILE is a settings as JSON. The last line is "done".
 type client struct {
@@ -36,6 +27,7 @@ type client struct {
 	command  func() (program string, args []string, err error) // err: it is not installed
 	without  []string                                          // checks that the driver has no means for
 	loadOnly bool
+	soakOnly bool // scripts/drivers.sh soak installs it
 }
 
 // settings of one run of a client.
@@ -67,6 +59,11 @@ var clients = []client{
 	{name: "connector", command: python("mysql.connector"), without: []string{"login-plain"}},
 	{name: "sqlalchemy", command: python("sqlalchemy"), loadOnly: true},
 	{name: "mysql2", command: node, without: []string{"login-default"}}, // it has no "preferred"
+	{name: "mysqlclient", command: python("MySQLdb"), loadOnly: true, soakOnly: true},
+	{name: "connectorj", command: java, loadOnly: true, soakOnly: true},
+	{name: "hikari", command: java, loadOnly: true, soakOnly: true},
+	{name: "sqlx", command: rust, loadOnly: true, soakOnly: true},
+	{name: "php", command: php, loadOnly: true, soakOnly: true},
 }
 
 func itself() (string, []string, error) {
@@ -108,6 +105,36 @@ func node() (string, []string, error) {
 	return program, []string{"clients/mysql2.js"}, nil
 }
 
+// java compiles its program each time it is started.
+func java() (string, []string, error) {
+	program, err := exec.LookPath("java")
+	if err != nil {
+		return "", nil, err
+	}
+	jars := filepath.Join(installed(), "java")
+	if found, err := filepath.Glob(filepath.Join(jars, "HikariCP-*.jar")); len(found) == 0 {
+		return "", nil, errors.Join(err, fmt.Errorf("no HikariCP in %s", jars))
+	}
+	return program, []string{"-Xmx128m", "-cp", filepath.Join(jars, "*"), "clients/java/Load.java"}, nil
+}
+
+func rust() (string, []string, error) {
+	program := filepath.Join(installed(), "rust", "target", "debug", "sqlx-client")
+	_, err := os.Stat(program)
+	return program, nil, err
+}
+
+func php() (string, []string, error) {
+	program, err := exec.LookPath("php")
+	if err != nil {
+		return "", nil, err
+	}
+	if out, err := exec.Command(program, "-r", "exit(in_array('mysql', PDO::getAvailableDrivers()) ? 0 : 1);").CombinedOutput(); err != nil {
+		return "", nil, fmt.Errorf("PDO has no mysql: %w %s", err, out)
+	}
+	return program, []string{"clients/php.php"}, nil
+}
+
 func nodeModules() string { return filepath.Join(installed(), "node", "node_modules") }
 
 // TestDrivers lets every client try everything at every door, all of them side by side.
@@ -120,11 +147,13 @@ func TestDrivers(t *testing.T) {
 		fmt.Fprintf(&lines, "%d,line %d\n", 1000+i, i)
 	}
 	must(t, os.WriteFile(csv, []byte(lines.String()), 0o644))
-	via := c.Nodes()[1]
+	passes, carries := c.Nodes()[0], c.carriers()[0]
 	doors := []door{
 		{Name: "direct", Host: leader.Host, Port: leader.Ports.MySQL, Writes: true},
-		{Name: "rw", Host: via.Host, Port: via.Ports.RW, Writes: true},
-		{Name: "ro", Host: via.Host, Port: via.Ports.RO},
+		{Name: "rw", Host: passes.Host, Port: passes.Ports.RW, Writes: true},
+		{Name: "ro", Host: passes.Host, Port: passes.Ports.RO},
+		{Name: "carry", Host: carries.Host, Port: carries.Ports.RW, Writes: true},
+		{Name: "split", Host: carries.Host, Port: carries.Ports.Split, Writes: true},
 	}
 	c.sql("DROP DATABASE IF EXISTS drivers", "CREATE DATABASE drivers", "CREATE TABLE drivers.dumped (id INT PRIMARY KEY, v VARCHAR(100))",
 		"INSERT INTO drivers.dumped WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) SELECT i, '"+text+"' FROM n")
@@ -228,7 +257,7 @@ func (cl client) start(t *testing.T, mode, program string, args []string, s sett
 	must(t, err)
 	file := filepath.Join(t.TempDir(), cl.name+".json")
 	must(t, os.WriteFile(file, text, 0o600))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*healLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), clientLimit)
 	r := &running{cmd: exec.CommandContext(ctx, program, append(slices.Clone(args), mode, file)...)}
 	r.cmd.Env = append(os.Environ(), "DRIVERS_NODE="+nodeModules(), "DRIVERS_CLIENT="+cl.name)
 	r.cmd.Stderr = &r.err
@@ -258,146 +287,4 @@ func (r *running) lines(t *testing.T) []string {
 		t.Errorf("it did not come to its end: %s", r.err.String())
 	}
 	return out
-}
-
-// loader is what a client under load has said so far.
-type loader struct {
-	*running
-	name   string
-	mu     sync.Mutex
-	acked  map[int64]bool
-	errors []string
-	done   chan struct{}
-}
-
-func (l *loader) read() {
-	defer close(l.done)
-	for in := bufio.NewScanner(l.out); in.Scan(); {
-		kind, rest, _ := strings.Cut(in.Text(), " ")
-		number, _, _ := strings.Cut(rest, " ")
-		n, _ := strconv.ParseInt(number, 10, 64)
-		l.mu.Lock()
-		switch kind {
-		case "ack":
-			l.acked[n] = true
-		case "err":
-			l.errors = append(l.errors, rest)
-		}
-		l.mu.Unlock()
-	}
-}
-
-func (l *loader) counts() (acked, errors int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.acked), len(l.errors)
-}
-
-// TestDriversUnderChange: every client inserts through port 6446, during a planned switchover and during a failover. Each goes on by itself
-// afterwards, no acknowledged row is lost, and none is there twice.
-func TestDriversUnderChange(t *testing.T) {
-	c := share(t)
-	c.sql("CREATE DATABASE IF NOT EXISTS drivers")
-	var loaders []*loader
-	for i, cl := range clients {
-		program, args, err := cl.command()
-		if err != nil {
-			if required() {
-				t.Fatalf("%s is not installed (scripts/drivers.sh): %v", cl.name, err)
-			}
-			t.Logf("without %s, which is not installed: %v", cl.name, err)
-			continue
-		}
-		c.sql("DROP TABLE IF EXISTS drivers.load_"+cl.name, "CREATE TABLE drivers.load_"+cl.name+" (id BIGINT AUTO_INCREMENT PRIMARY KEY, n BIGINT)")
-		via := c.Nodes()[i%len(c.Nodes())]
-		s := c.settings(cl.name, "", []door{{Name: "load", Host: via.Host, Port: via.Ports.RW, Writes: true}})
-		l := &loader{running: cl.start(t, "load", program, args, s), name: cl.name, acked: map[int64]bool{}, done: make(chan struct{})}
-		go l.read()
-		loaders = append(loaders, l)
-	}
-	c.goOn(loaders, "before")
-	for _, change := range []struct {
-		name    string
-		now     func() *demo.Node
-		planned bool
-	}{{"switchover", c.switchover, true}, {"failover", c.failover, false}} {
-		before := errorsOf(loaders)
-		change.now()
-		c.goOn(loaders, change.name)
-		after := errorsOf(loaders)
-		for _, l := range loaders {
-			seen := after[l.name] - before[l.name]
-			if change.planned && seamlessSwitchover && seen > 0 {
-				t.Errorf("%s had %d errors during a planned switchover, the first: %s", l.name, seen, l.errors[before[l.name]])
-			}
-			t.Logf("%s: %s had %d errors", change.name, l.name, seen)
-		}
-		c.healthy()
-	}
-	for _, l := range loaders {
-		_ = l.input.Close()
-	}
-	for _, l := range loaders {
-		<-l.done
-		c.judgeRows(l)
-	}
-}
-
-// goOn waits until every client has had rows acknowledged from now on.
-func (c *cluster) goOn(loaders []*loader, when string) {
-	c.t.Helper()
-	for _, l := range loaders {
-		before, _ := l.counts()
-		eventually(c.t, healLimit, l.name+" goes on ("+when+")", func() error {
-			if now, _ := l.counts(); now < before+3 {
-				return fmt.Errorf("%d rows, before %d: %s", now, before, l.lastError())
-			}
-			return nil
-		})
-	}
-}
-
-func (l *loader) lastError() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.errors) == 0 {
-		return l.err.String()
-	}
-	return l.errors[len(l.errors)-1]
-}
-
-func errorsOf(loaders []*loader) map[string]int {
-	out := map[string]int{}
-	for _, l := range loaders {
-		_, out[l.name] = l.counts()
-	}
-	return out
-}
-
-// judgeRows compares what a client was told with what is there.
-func (c *cluster) judgeRows(l *loader) {
-	c.t.Helper()
-	db := c.admin()
-	defer db.Close()
-	there := map[int64]int{}
-	rows, err := db.QueryContext(c.t.Context(), "SELECT n FROM drivers.load_"+l.name)
-	must(c.t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var n int64
-		must(c.t, rows.Scan(&n))
-		there[n]++
-	}
-	must(c.t, rows.Err())
-	for _, n := range slices.Sorted(maps.Keys(l.acked)) {
-		if there[n] == 0 {
-			c.t.Errorf("%s: row %d was acknowledged and is lost", l.name, n)
-		}
-	}
-	for n, times := range there {
-		if times > 1 {
-			c.t.Errorf("%s: row %d is there %d times", l.name, n, times)
-		}
-	}
-	c.t.Logf("%s: %d rows acknowledged, %d there, %d errors", l.name, len(l.acked), len(there), len(l.errors))
 }

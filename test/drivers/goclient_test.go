@@ -32,9 +32,8 @@ func clientMain(name string, args []string) int {
 	}
 	_ = mysql.SetLogger(quiet{})
 	try := map[string]func(settings, door){"go": checkGo, "mysql": checkMySQL}[name]
-	insert := map[string]func(settings) func(n int) error{"go": insertGo, "mysql": insertMySQL}[name]
 	if args[0] == "load" {
-		load(insert(s))
+		load(map[string]func(settings) writer{"go": loadGo, "mysql": loadMySQL}[name](s))
 	} else {
 		for _, d := range s.Doors {
 			try(s, d)
@@ -44,31 +43,75 @@ func clientMain(name string, args []string) int {
 	return 0
 }
 
-// load inserts from two goroutines until the input ends.
-func load(insert func(n int) error) {
+// writer makes a row and looks for it, as change_test.go says.
+type writer struct {
+	pause time.Duration // of a worker, between two rows
+	write func(n, a int) (step string, err error)
+	there func(n, a int) (int, error)
+}
+
+// load writes from all workers until the input ends.
+func load(w writer) {
 	stop := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		close(stop)
 	}()
 	var wg sync.WaitGroup
-	for first := range 2 {
+	for first := range workers {
 		wg.Go(func() {
-			for n := first + 1; ; n += 2 {
+			n, a := first+1, 1
+			for {
 				select {
 				case <-stop:
 					return
-				case <-time.After(20 * time.Millisecond):
+				default:
 				}
-				if err := insert(n); err != nil {
-					fmt.Println("err", n, strings.ReplaceAll(err.Error(), "\n", " "))
-				} else {
-					fmt.Println("ack", n)
+				if w.attempt(n, a) {
+					a++
+					continue
 				}
+				n, a = n+workers, 1
+				<-time.After(w.pause)
 			}
 		})
 	}
 	wg.Wait()
+}
+
+// attempt says what became of a row. again: it is to be repeated.
+func (w writer) attempt(n, a int) (again bool) {
+	if step, err := w.write(n, a); err != nil {
+		told, again := toldGo(err)
+		fmt.Println("err", n, a, step, told)
+		return again
+	}
+	fmt.Println("ack", n, a)
+	if got, err := w.there(n, a); err != nil {
+		told, _ := toldGo(err)
+		step := "read"
+		if e, ok := errors.AsType[*programError](err); ok && e.line == 0 {
+			step = loginStep
+		}
+		fmt.Println("late", step, told)
+	} else if got != 1 {
+		fmt.Println("miss", n, a)
+	}
+	return false
+}
+
+// toldGo is CODE STATE text of an error, and whether it asks for another attempt.
+func toldGo(err error) (told string, again bool) {
+	code, state := 0, "-"
+	var server *mysql.MySQLError
+	var program *programError
+	switch {
+	case errors.As(err, &server):
+		code, state = int(server.Number), string(server.SQLState[:])
+	case errors.As(err, &program):
+		code, state = program.code, program.state
+	}
+	return fmt.Sprintf("%d %s %s", code, state, strings.ReplaceAll(err.Error(), "\n", " ")), state == "40001"
 }
 
 // report prints the result of one check.
@@ -102,13 +145,51 @@ func (s settings) openGo(d door, user, tls string) *sql.DB {
 	return db
 }
 
-func insertGo(s settings) func(n int) error {
+// loadGo writes through database/sql's pool.
+func loadGo(s settings) writer {
 	db := s.openGo(s.Doors[0], s.User, "preferred")
-	db.SetMaxOpenConns(2)
-	return func(n int) error {
-		_, err := db.Exec("INSERT INTO drivers.load_go (n) VALUES (?)", n)
-		return err
+	db.SetMaxOpenConns(workers)
+	db.SetMaxIdleConns(workers)
+	const insert = "INSERT INTO drivers.load_go (n, a) VALUES (?, ?)"
+	stmt := sync.OnceValues(func() (*sql.Stmt, error) { return db.Prepare(insert) })
+	text := func(n, a int) string { return fmt.Sprintf("INSERT INTO drivers.load_go (n, a) VALUES (%d, %d)", n, a) }
+	return writer{
+		pause: 50 * time.Millisecond,
+		write: func(n, a int) (string, error) {
+			switch n % workers {
+			case 1:
+				return transactionGo(db, text(n, a))
+			case 2:
+				_, err := db.Exec(text(n, a))
+				return "insert", err
+			}
+			st, err := stmt()
+			if err != nil {
+				return "prepare", err
+			}
+			_, err = st.Exec(n, a)
+			return "insert", err
+		},
+		there: func(n, a int) (got int, err error) {
+			err = db.QueryRow("SELECT COUNT(*) FROM drivers.load_go WHERE n = ? AND a = ?", n, a).Scan(&got)
+			return got, err
+		},
 	}
+}
+
+func transactionGo(db *sql.DB, insert string) (step string, err error) {
+	tx, err := db.Begin()
+	if err != nil {
+		return "begin", err
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec(insert); err != nil {
+		return "insert", err
+	}
+	if _, err := tx.Exec("UPDATE drivers.count_go SET v = v + 1"); err != nil {
+		return "update", err
+	}
+	return "commit", tx.Commit()
 }
 
 func checkGo(s settings, d door) {

@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"time"
 
 	"trireme/internal/mysqld"
 )
@@ -43,10 +45,59 @@ func (s settings) output(cmd *exec.Cmd, in string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-func insertMySQL(s settings) func(n int) error {
-	return func(n int) error {
-		_, err := s.mysql(s.Doors[0], s.User, fmt.Sprintf("INSERT INTO drivers.load_mysql (n) VALUES (%d)", n))
+// programError is what the client program prints of an error.
+type programError struct {
+	code  int
+	state string
+	line  int // of its input; 0: it did not log in
+	text  string
+}
+
+func (e *programError) Error() string { return e.text }
+
+var programErrorLine = regexp.MustCompile(`ERROR (\d+) \((\w{5})\)(?: at line (\d+))?`)
+
+// asProgramError reads the client's error text.
+func asProgramError(err error) error {
+	m := programErrorLine.FindStringSubmatch(err.Error())
+	if m == nil {
 		return err
+	}
+	e := &programError{state: m[2], text: err.Error()}
+	e.code, _ = strconv.Atoi(m[1])
+	e.line, _ = strconv.Atoi(m[3])
+	return e
+}
+
+// loadMySQL runs the client once for each row, and once more to look for it.
+func loadMySQL(s settings) writer {
+	return writer{
+		pause: 300 * time.Millisecond, // processes take CPU
+		write: func(n, a int) (string, error) {
+			steps := []string{"insert"}
+			text := fmt.Sprintf("INSERT INTO drivers.load_mysql (n, a) VALUES (%d, %d);\n", n, a)
+			if n%workers == 1 {
+				steps = []string{"begin", "insert", "update", "commit"}
+				text = "BEGIN;\n" + text + "UPDATE drivers.count_mysql SET v = v + 1;\nCOMMIT;\n"
+			}
+			_, err := s.mysql(s.Doors[0], s.User, text, "--skip-reconnect")
+			if err == nil {
+				return "", nil
+			}
+			err = asProgramError(err)
+			var e *programError
+			if errors.As(err, &e) && e.line > 0 && e.line <= len(steps) {
+				return steps[e.line-1], err
+			}
+			return "connect", err
+		},
+		there: func(n, a int) (int, error) {
+			got, err := s.mysql(s.Doors[0], s.User, fmt.Sprintf("SELECT COUNT(*) FROM drivers.load_mysql WHERE n = %d AND a = %d", n, a), "--skip-reconnect")
+			if err != nil {
+				return 0, asProgramError(err)
+			}
+			return strconv.Atoi(got)
+		},
 	}
 }
 

@@ -1,6 +1,6 @@
-"""Python drivers: PyMySQL, mysql-connector-python, and SQLAlchemy's pool over PyMySQL.
+"""Python drivers: PyMySQL, mysql-connector-python, mysqlclient (under load only), and SQLAlchemy's pool over PyMySQL (likewise).
 
-The contract with the test is in drivers_test.go.
+The contract with the tests is in drivers_test.go and change_test.go.
 """
 import hashlib
 import importlib
@@ -10,19 +10,21 @@ import threading
 
 config = json.load(open(sys.argv[2]))
 name = config["driver"]
-module = importlib.import_module("mysql.connector" if name == "connector" else "pymysql")
+module = importlib.import_module({"connector": "mysql.connector", "mysqlclient": "MySQLdb"}.get(name, "pymysql"))
 TEXT = "Grüße, мир, 漢字, 🐬"
 
 
 def connect(door, user, tls=None, multi=False):
     """tls: True required, False off, None as the driver would by itself."""
-    options = dict(host=door["host"], port=door["port"], user=user, password=config["password"], charset="utf8mb4", connect_timeout=10)
+    options = dict(host=door["host"], port=door["port"], user=user, password=config["password"], charset="utf8mb4", connect_timeout=40)
     if name == "connector":
         options.update(connection_timeout=options.pop("connect_timeout"), allow_local_infile=True, autocommit=True)
         if tls is False:
             options["ssl_disabled"] = True
         return module.connect(**options)
-    options.update(local_infile=True, autocommit=True, read_timeout=20, write_timeout=20)
+    if name == "mysqlclient":
+        return module.connect(**options, read_timeout=40, write_timeout=40)
+    options.update(local_infile=True, autocommit=name != "sqlalchemy", read_timeout=40, write_timeout=40)
     if tls:
         options["ssl"] = {"check_hostname": False}
     if multi:
@@ -148,35 +150,143 @@ def check(door):
         report("reset", reset, connect(door, config["user"]))
 
 
+def told(e):
+    """CODE STATE text of an exception. PyMySQL and mysqlclient do not keep the SQLSTATE."""
+    e = getattr(e, "orig", None) or e
+    code = getattr(e, "errno", None) or (e.args[0] if e.args and isinstance(e.args[0], int) else 0)
+    return f"{max(code, 0)} {getattr(e, 'sqlstate', None) or '-'} {type(e).__name__} {e}".replace("\n", " ")
+
+
+class Session:
+    """A worker's connection, without autocommit where the driver begins so; a lost one is replaced."""
+
+    def __init__(self):
+        self.c, self.step, self.acknowledged = None, "", False
+
+    def open(self):
+        self.step = "connect"
+        if self.c is None:
+            self.c = connect(config["doors"][0], config["user"])
+            self.autocommit(True)
+
+    def autocommit(self, on):
+        if name == "connector":
+            self.c.autocommit = on
+        else:
+            self.c.autocommit(on)
+
+    def run(self, step, text, args=None, **cursor):
+        self.step = step
+        return rows(self.c, text, args, **cursor)
+
+    def write(self, n, a):
+        self.open()
+        insert = f"INSERT INTO drivers.load_{name} (n, a) VALUES ({n}, {a})"
+        if n % 3 == 1:
+            self.step = "begin"
+            self.c.start_transaction() if name == "connector" else self.c.begin() if name == "pymysql" else self.autocommit(False)
+            self.run("insert", insert)
+            self.run("update", f"UPDATE drivers.count_{name} SET v = v + 1")
+            self.step = "commit"
+            self.c.commit()
+        elif n % 3 == 2:
+            self.run("insert", insert)
+        else:
+            marks, options = ("?, ?", {"prepared": True}) if name == "connector" else ("%s, %s", {})
+            self.run("insert", f"INSERT INTO drivers.load_{name} (n, a) VALUES ({marks})", (n, a), **options)
+
+    def there(self, n, a):
+        got = self.run("read", f"SELECT COUNT(*) FROM drivers.load_{name} WHERE n = {n} AND a = {a}")[0][0]
+        if name == "mysqlclient" and n % 3 == 1:
+            self.step = "autocommit"
+            self.autocommit(True)
+        return got
+
+    def failed(self):
+        """What an application does with an error of the server, and with the end of a connection."""
+        try:
+            self.c.rollback()
+            self.autocommit(True)
+        except Exception:
+            self.c = None
+
+
+class Pooled(Session):
+    """SQLAlchemy's pool: a connection per use, with what the pool sends when it comes back."""
+
+    def __init__(self):
+        self.step, self.acknowledged = "", False
+
+    def write(self, n, a):
+        self.step = "connect"
+        with pool.connect() as c:
+            if n % 3 == 2:
+                c = c.execution_options(isolation_level="AUTOCOMMIT")
+            trx = c.begin()
+            self.step = "insert"
+            c.execute(sqlalchemy.text("INSERT INTO drivers.load_sqlalchemy (n, a) VALUES (:n, :a)"), {"n": n, "a": a})
+            if n % 3 == 1:
+                self.step = "update"
+                c.execute(sqlalchemy.text("UPDATE drivers.count_sqlalchemy SET v = v + 1"))
+            self.step = "commit"
+            if n % 3 == 2:  # the row is there; the COMMIT that comes all the same has nothing to do with it
+                self.step, self.acknowledged = "close", True
+            trx.commit()
+            self.step, self.acknowledged = "close", True
+
+    def there(self, n, a):
+        self.step = "read"
+        with pool.connect() as c:
+            return c.execute(sqlalchemy.text("SELECT COUNT(*) FROM drivers.load_sqlalchemy WHERE n = :n AND a = :a"), {"n": n, "a": a}).scalar()
+
+    def failed(self):
+        pass
+
+
 def load():
-    """Two threads insert; a lost connection is taken out of the pool and replaced."""
-    stop, lock, door = threading.Event(), threading.Lock(), config["doors"][0]
+    """Three workers write rows until the input ends."""
+    global pool, sqlalchemy
     if name == "sqlalchemy":
         import sqlalchemy
-        pool = sqlalchemy.create_engine("mysql+pymysql://", creator=lambda: connect(door, config["user"]), pool_size=2, pool_pre_ping=True)
+        pool = sqlalchemy.create_engine("mysql+pymysql://", creator=lambda: connect(config["doors"][0], config["user"]), pool_size=3, pool_pre_ping=True)
+    stop, lock = threading.Event(), threading.Lock()
 
-    def insert(c, n):
-        if name == "sqlalchemy":
-            with pool.begin() as c:
-                c.execute(sqlalchemy.text(f"INSERT INTO drivers.load_{name} (n) VALUES ({n})"))
-            return None
-        c = c or connect(door, config["user"])
-        rows(c, f"INSERT INTO drivers.load_{name} (n) VALUES ({n})")
-        return c
+    def say(line):
+        with lock:
+            print(line, flush=True)
+
+    def attempt(s, n, a):
+        """True: it is to be repeated."""
+        s.acknowledged = False
+        try:
+            s.write(n, a)
+            s.acknowledged = True
+            say(f"ack {n} {a}")
+            if s.there(n, a) != 1:
+                say(f"miss {n} {a}")
+        except Exception as e:
+            text = told(e)
+            if "Connection not available" in text:
+                s.step = "ping"  # of mysql-connector, before each cursor
+            if not s.acknowledged:
+                say(f"err {n} {a} {s.step} {text}")
+            else:
+                if s.step == "close":
+                    say(f"ack {n} {a}")
+                say(f"late {s.step} {text}")
+            s.failed()
+            return not s.acknowledged and text.startswith("1213 ")
+        return False
 
     def work(n):
-        c = None
-        while not stop.wait(0.02):
-            try:
-                c = insert(c, n)
-                said = f"ack {n}"
-            except Exception as e:
-                c, said = None, f"err {n} {type(e).__name__} " + str(e).replace("\n", " ")
-            with lock:
-                print(said, flush=True)
-            n += 2
+        s = Pooled() if name == "sqlalchemy" else Session()
+        while not stop.wait(0.05):
+            a = 1
+            while attempt(s, n, a) and not stop.is_set():
+                a += 1
+            n += 3
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in (1, 2)]
+    threads = [threading.Thread(target=work, args=(i,)) for i in (1, 2, 3)]
     for t in threads:
         t.start()
     sys.stdin.read()

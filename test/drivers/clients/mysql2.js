@@ -1,4 +1,4 @@
-// Node's mysql2. The contract with the test is in drivers_test.go.
+// Node's mysql2. The contract with the tests is in drivers_test.go and change_test.go.
 const fs = require("fs"), crypto = require("crypto");
 const mysql = require(process.env.DRIVERS_NODE + "/mysql2/promise");
 const config = JSON.parse(fs.readFileSync(process.argv[3]));
@@ -81,22 +81,65 @@ async function check(door) {
   });
   await c.end();
 }
+// CODE STATE text
+const told = (e) => `${e.errno > 0 ? e.errno : 0} ${e.sqlState || "-"} ${e.code} ${e.message}`.replace(/\n/g, " ");
+
+// Three workers write rows until the input ends: in a transaction with the counter, by themselves as text, by themselves prepared.
 async function load() {
   let stop = false;
   process.stdin.resume().on("end", () => (stop = true)).on("close", () => (stop = true));
-  const pool = mysql.createPool({ ...options(config.doors[0], config.user, false), connectionLimit: 2 });
-  const work = async (n) => {
-    for (; !stop; n += 2) {
-      try {
-        await pool.query("INSERT INTO drivers.load_mysql2 (n) VALUES (?)", [n]);
-        console.log("ack", n);
-      } catch (e) {
-        console.log("err", n, e.code, String(e.message).replace(/\n/g, " "));
-      }
-      await new Promise((r) => setTimeout(r, 20));
+  const pool = mysql.createPool({ ...options(config.doors[0], config.user, false), connectTimeout: 40000, connectionLimit: 3 });
+  const transaction = async (insert, at) => {
+    at.step = "connect";
+    const c = await pool.getConnection();
+    try {
+      at.step = "begin";
+      await c.beginTransaction();
+      at.step = "insert";
+      await c.query(insert);
+      at.step = "update";
+      await c.query("UPDATE drivers.count_mysql2 SET v = v + 1");
+      at.step = "commit";
+      await c.commit();
+    } catch (e) {
+      await c.rollback().catch(() => c.destroy());
+      throw e;
+    } finally {
+      c.release();
     }
   };
-  await Promise.all([work(1), work(2)]);
+  const write = async (n, a, at) => {
+    const insert = `INSERT INTO drivers.load_mysql2 (n, a) VALUES (${n}, ${a})`;
+    at.step = "insert";
+    if (n % 3 === 1) await transaction(insert, at);
+    else if (n % 3 === 2) await pool.query(insert);
+    else await pool.execute("INSERT INTO drivers.load_mysql2 (n, a) VALUES (?, ?)", [n, a]);
+  };
+  // true: it is to be repeated
+  const attempt = async (n, a) => {
+    const at = { step: "" };
+    try {
+      await write(n, a, at);
+    } catch (e) {
+      console.log("err", n, a, at.step, told(e));
+      return e.sqlState === "40001";
+    }
+    console.log("ack", n, a);
+    try {
+      const [[[got]]] = await pool.execute({ sql: "SELECT COUNT(*) FROM drivers.load_mysql2 WHERE n = ? AND a = ?", rowsAsArray: true }, [n, a]);
+      if (got !== 1) console.log("miss", n, a);
+    } catch (e) {
+      console.log("late read", told(e));
+    }
+    return false;
+  };
+  const work = async (n) => {
+    for (; !stop; n += 3) {
+      for (let a = 1; (await attempt(n, a)) && !stop; a++);
+      await new Promise((r) => setTimeout(r, 50));
+    }
+  };
+  await Promise.all([work(1), work(2), work(3)]);
   await pool.end();
 }
 (async () => {
