@@ -36,6 +36,8 @@ type Admin struct {
 	killer  *lane // KILL
 	app     *lane // the only one that writes to the binary log; logs in when used
 
+	cacheMax uint64 // max_binlog_cache_size as the server started with it; 0: not read yet
+
 	pingMu sync.Mutex
 	ping   chan pong // buffered; the answer that a Ping is out for, nil when none is
 }

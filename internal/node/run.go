@@ -360,6 +360,7 @@ func (n *Node) startParts() error {
 		n.every(durableInterval, n.tidyBinlog)
 		n.every(time.Second, n.recordEvents)
 		n.every(applierInterval, n.tendApplier)
+		n.every(governInterval, n.govern)
 	}
 	return nil
 }
@@ -530,7 +531,10 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 			n.fail(fmt.Errorf("the committed log is broken: %w", err))
 			return
 		}
-		n.load.committedEntry(&m, len(data))
+		n.load.committedEntry(&m, len(data), rest)
+		if m.Flags&raftlog.FlagUnfinished != 0 {
+			n.noteLarge(e.GetIndex(), &m)
+		}
 		n.load.committing(e.GetIndex(), &m)
 		if m.Flags&raftlog.FlagSpecial != 0 {
 			n.special.Store(true)
@@ -549,7 +553,7 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 		n.poke()
 	}
 	if ack != nil {
-		n.acknowledge(ackTerm, ack)
+		n.acknowledgeSoon(ackTerm, ack)
 	}
 }
 
