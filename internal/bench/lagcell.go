@@ -327,8 +327,6 @@ func (s *stopped) values(rec *Record, begin time.Time) {
 	if v[valLeaderTPS] > 0 {
 		v[valDrainRatio] = v[valApplyTPS] / v[valLeaderTPS]
 	}
-	for _, e := range []Event{{1 + s.held.Sub(begin).Seconds(), s.host + " is stopped"}, {1 + s.let.Sub(begin).Seconds(), "it goes on"}} {
-		rec.Events = append(rec.Events, e)
-	}
+	rec.Events = append(rec.Events, Event{1 + s.held.Sub(begin).Seconds(), s.host + " is stopped"}, Event{1 + s.let.Sub(begin).Seconds(), "it goes on"})
 	slices.SortFunc(rec.Events, func(a, b Event) int { return int(1000 * (a.Second - b.Second)) })
 }
