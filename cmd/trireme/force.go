@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/user"
 	"strconv"
@@ -106,11 +104,10 @@ func whoAmI() string {
 // askTerm wants the term typed back.
 func askTerm(e *env, rep api.ForceReport) (uint64, error) {
 	fmt.Fprintf(e.out, "\nType the term (%d) to go on: ", rep.Term)
-	line, err := bufio.NewReader(io.LimitReader(e.in, 4096)).ReadString('\n')
-	if err != nil && err != io.EOF {
+	typed, err := e.typed()
+	if err != nil {
 		return 0, err
 	}
-	typed := strings.TrimSpace(line)
 	if typed == "" {
 		return 0, usagef("nothing was done; type the term, or give --confirm-term")
 	}

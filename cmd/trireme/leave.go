@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"strings"
 
 	"trireme/internal/api"
 )
@@ -58,11 +55,11 @@ func (c *leaveCmd) confirm(e *env, cluster string) error {
 		return nil
 	}
 	fmt.Fprintf(e.out, "Cluster %s ends: its servers become a plain source and replicas, without failover.\nType the cluster's name to go on: ", cluster)
-	line, err := bufio.NewReader(io.LimitReader(e.in, 4096)).ReadString('\n')
-	if err != nil && err != io.EOF {
+	typed, err := e.typed()
+	if err != nil {
 		return err
 	}
-	if typed := strings.TrimSpace(line); typed != cluster {
+	if typed != cluster {
 		return usagef("nothing was done: %q is not %q; type the cluster's name, or give --yes", typed, cluster)
 	}
 	return nil

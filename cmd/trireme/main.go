@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -91,6 +92,15 @@ func (e *env) progress(asJSON bool) io.Writer {
 		return e.errOut
 	}
 	return e.out
+}
+
+// typed is the line that the user types, without the space around it; empty when there is none.
+func (e *env) typed() (string, error) {
+	line, err := bufio.NewReader(io.LimitReader(e.in, 4096)).ReadString('\n')
+	if err == io.EOF {
+		err = nil
+	}
+	return strings.TrimSpace(line), err
 }
 
 // errUsage marks a failure of the command line itself.

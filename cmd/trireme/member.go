@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 
 	"trireme/internal/api"
 )
@@ -122,11 +119,11 @@ func (c *reinitCmd) confirm(e *env) error {
 
 // typed wants a name typed.
 func typed(e *env, name string) error {
-	line, err := bufio.NewReader(io.LimitReader(e.in, 4096)).ReadString('\n')
-	if err != nil && err != io.EOF {
+	got, err := e.typed()
+	if err != nil {
 		return err
 	}
-	switch got := strings.TrimSpace(line); got {
+	switch got {
 	case name:
 		return nil
 	case "":

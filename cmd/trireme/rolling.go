@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -138,11 +137,11 @@ func (c *turns) confirm(e *env, say io.Writer, question string) error {
 		return nil
 	}
 	fmt.Fprintf(say, "%s\nType yes to go on: ", question)
-	line, err := bufio.NewReader(io.LimitReader(e.in, 4096)).ReadString('\n')
-	if err != nil && err != io.EOF {
+	typed, err := e.typed()
+	if err != nil {
 		return err
 	}
-	if typed := strings.TrimSpace(line); typed != "yes" {
+	if typed != "yes" {
 		return usagef("stopped before the switchover: %q is not \"yes\"; type it, or give --yes", typed)
 	}
 	return nil

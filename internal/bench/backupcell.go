@@ -72,15 +72,8 @@ func backupCell(k Key, tool string) func(context.Context, *Bed) (Record, error) 
 
 // dataMiB is the size of the tables, indexes included, as their leader knows it.
 func dataMiB(ctx context.Context, b *Bed) (mib float64, err error) {
-	db := b.DB(b.Hosts()[0].Name)
-	// Otherwise it is a day old.
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
 	// Of the files: the dictionary's statistics are those of a moment ago, when the tables were empty.
-	err = conn.QueryRowContext(ctx, "SELECT COALESCE(SUM(file_size), 0) / 1048576 FROM information_schema.innodb_tablespaces WHERE name LIKE '"+lab.Database+"/%'").Scan(&mib)
+	err = b.DB(b.Hosts()[0].Name).QueryRowContext(ctx, "SELECT COALESCE(SUM(file_size), 0) / 1048576 FROM information_schema.innodb_tablespaces WHERE name LIKE '"+lab.Database+"/%'").Scan(&mib)
 	return mib, err
 }
 
@@ -166,23 +159,12 @@ func (m *backupMeasure) windows(seconds []secondTPS, before, begin, end time.Tim
 		}
 	}
 	v := m.rec.Values
-	v[valTPSAlone] = mean(alone)
+	v[valTPSAlone], _ = meanWithin(alone)
 	if len(during) > 0 && v[valTPSAlone] > 0 { // what took less than two seconds may have no whole one
-		v[valTPSDuring] = mean(during)
+		v[valTPSDuring], _ = meanWithin(during)
 		v[valTPSKept] = 100 * v[valTPSDuring] / v[valTPSAlone]
 	}
 	m.rec.Series = map[string][]float64{valTPS: series}
-}
-
-func mean(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	var sum float64
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(len(values))
 }
 
 // restore makes a server of the copy that is there, or of a new one.

@@ -2,8 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"trireme/internal/lab"
@@ -81,15 +79,10 @@ var backupSuite = Suite{
 		return s
 	},
 	Check: func(s Settings) error {
-		for _, c := range s.Cases {
-			if !slices.Contains(backupCases, c) {
-				return fmt.Errorf("no case %q; there are: %s", c, strings.Join(backupCases, ", "))
-			}
+		if err := knownCases(s.Cases, backupCases); err != nil {
+			return err
 		}
-		if len(s.Threads) != 1 {
-			return fmt.Errorf("one number of threads: that of the writers")
-		}
-		return nil
+		return s.oneLoad()
 	},
 	Plan:    backupPlan,
 	Compare: []Comparison{{valCopyMiBs}, {valRestoreMB}, {valTPSKept}, {valRPO99}},

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -77,15 +76,10 @@ var lagSuite = Suite{
 		return s
 	},
 	Check: func(s Settings) error {
-		for _, c := range s.Cases {
-			if !slices.Contains(lagCases, c) {
-				return fmt.Errorf("no case %q; there are: %s", c, strings.Join(lagCases, ", "))
-			}
+		if err := knownCases(s.Cases, lagCases); err != nil {
+			return err
 		}
-		if len(s.Threads) != 1 {
-			return fmt.Errorf("one number of threads: that of the writers")
-		}
-		return nil
+		return s.oneLoad()
 	},
 	Plan:    lagPlan,
 	Compare: []Comparison{{valLag99}, {valLagBack}},

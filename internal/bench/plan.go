@@ -205,6 +205,24 @@ func setIf[T any](to *T, value T, set bool) {
 	}
 }
 
+// knownCases refuses cases that a suite does not have.
+func knownCases(cases, known []string) error {
+	for _, c := range cases {
+		if !slices.Contains(known, c) {
+			return fmt.Errorf("no case %q; there are: %s", c, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// oneLoad refuses several numbers of threads, where a suite has one load.
+func (s Settings) oneLoad() error {
+	if len(s.Threads) != 1 {
+		return errors.New("one number of threads: that of the writers")
+	}
+	return nil
+}
+
 func (s Settings) check(suite Suite) error {
 	for _, name := range s.Systems {
 		if _, err := lab.Find(name); err != nil {

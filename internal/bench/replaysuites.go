@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"trireme/internal/config"
 	"trireme/internal/report"
@@ -91,10 +90,8 @@ var replaySuite = Suite{
 		return s
 	},
 	Check: func(s Settings) error {
-		for _, c := range s.Cases {
-			if !slices.Contains(replayCases, c) {
-				return fmt.Errorf("no case %q; there are: %s", c, strings.Join(replayCases, ", "))
-			}
+		if err := knownCases(s.Cases, replayCases); err != nil {
+			return err
 		}
 		for _, w := range s.Workers {
 			if w < 1 {

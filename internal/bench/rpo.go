@@ -68,10 +68,7 @@ var rpoSuite = Suite{
 				return err
 			}
 		}
-		if len(s.Threads) != 1 {
-			return errors.New("one number of threads: that of the writers")
-		}
-		return nil
+		return s.oneLoad()
 	},
 	Plan: func(s Settings) ([]Group, error) {
 		return s.groups(func(g *Group, base Key) error {

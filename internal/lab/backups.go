@@ -188,15 +188,11 @@ func (a *triremeArchive) Reached() (uint64, error) {
 
 func (a *triremeArchive) Stop() error {
 	a.client.Close()
-	return endArchive(a.proc, "trireme backup")
-}
-
-func endArchive(p *demo.Process, name string) error {
-	if err := p.Signal(syscall.SIGINT); err != nil {
+	if err := a.proc.Signal(syscall.SIGINT); err != nil {
 		return err
 	}
-	if !p.Stop(stopLimit) {
-		return fmt.Errorf("%s did not end when told to", name)
+	if !a.proc.Stop(stopLimit) {
+		return errors.New("trireme backup did not end when told to")
 	}
 	return nil
 }

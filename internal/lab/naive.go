@@ -318,12 +318,7 @@ func (n *naive) Healthy(ctx context.Context, name string) (bool, error) {
 func (n *naive) server(name string) *server {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, s := range n.servers {
-		if s.host.name == name {
-			return s
-		}
-	}
-	return nil
+	return serverOn(n.servers, name)
 }
 
 func (n *naive) Do(_ context.Context, f Fault, name string) error {

@@ -25,10 +25,8 @@ func (r *replication) StartReplica(ctx context.Context, host string) error {
 }
 
 func execOn(ctx context.Context, replicas []*server, host, statement string) error {
-	for _, s := range replicas {
-		if s.host.name == host {
-			return s.exec(ctx, statement)
-		}
+	if s := serverOn(replicas, host); s != nil {
+		return s.exec(ctx, statement)
 	}
 	return fmt.Errorf("%s is not a replica", host)
 }
@@ -74,10 +72,8 @@ func (r *replication) Locker(host string) (*sql.DB, error) { return lockerOn(r.s
 func (m *mgr) Locker(host string) (*sql.DB, error) { return lockerOn(m.servers, host) }
 
 func lockerOn(servers []*server, host string) (*sql.DB, error) {
-	for _, s := range servers {
-		if s.host.name == host {
-			return s.target().Open("", statementLimit)
-		}
+	if s := serverOn(servers, host); s != nil {
+		return s.target().Open("", statementLimit)
 	}
 	return nil, fmt.Errorf("there is no server on %s", host)
 }

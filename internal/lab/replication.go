@@ -136,9 +136,17 @@ func (r *replication) Hosts() []HostParts { return hostsOf(r.servers, 1) }
 func (r *replication) DB(host string) *sql.DB { return dbOf(r.servers, host) }
 
 func dbOf(servers []*server, host string) *sql.DB {
+	if s := serverOn(servers, host); s != nil {
+		return s.db
+	}
+	return nil
+}
+
+// serverOn is the server on a host, nil if there is none.
+func serverOn(servers []*server, host string) *server {
 	for _, s := range servers {
 		if s.host.name == host {
-			return s.db
+			return s
 		}
 	}
 	return nil
