@@ -22,6 +22,9 @@
 // off. It ends by Kill, by StopPolitely, or by itself; Done and Exit tell. The life cannot outlast the daemon: mysqld gets
 // SIGKILL when the thread that forked it ends (PR_SET_PDEATHSIG), so that thread is kept for the purpose.
 //
+// Before each start the data directory is made fit for what a power loss leaves and InnoDB does not bear: doublewrite files (doublewrite.go)
+// and what lies behind the end of the redo log (redo.go).
+//
 // Duties of the caller:
 //
 //   - StopPolitely only when no session waits for an acknowledgement (Admin.WaitingSessions): a polite stop releases the

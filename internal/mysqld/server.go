@@ -183,7 +183,7 @@ func (c Config) prepare(uuid string) error {
 		}
 	}
 	failpoint.Hit("server.binlog-deleted")
-	if err := errors.Join(c.mendDoublewrite(), c.syncDoublewrite()); err != nil {
+	if err := errors.Join(c.mendDoublewrite(), c.syncDoublewrite(), c.mendRedo()); err != nil {
 		return err
 	}
 	for _, f := range []string{c.Socket(), c.Socket() + ".lock", c.PidFile()} {

@@ -1,0 +1,344 @@
+package mysqld
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// InnoDB's redo log since 8.0.30 (log0constants.h, log0files_io.h, log0recv.cc of mysql-server): files #ib_redoN, the log going on from N
+// to N+1, and spare ones, #ib_redoN_tmp. All numbers are big-endian, all checksums CRC-32C of the 508 bytes before them.
+//
+//	block 0      format 4 bytes, UUID of the log 4, LSN of the data's start 8, creator 32, flags 4, …, checksum 4
+//	block 1, 3   checkpoint: 8 bytes, LSN 8, …, checksum 4
+//	block 2      encryption; zeros without
+//	block 4 …    data: number 4 (from 1, modulo 2^30), bytes used 2 (header and all; 512 with checksum if full, highest bit: encrypted),
+//	             offset of the first group of records that starts here 2, epoch 4 (from 1), records, checksum 4
+//
+// A block's LSN gives its file, its offset there, its number and its epoch.
+const (
+	redoBlock    = 512
+	redoHeader   = 4 * redoBlock
+	redoSum      = redoBlock - 4
+	redoFormat   = 6
+	redoFull     = 1 << 3 // the only flag of a log that recovery reads: this file takes no more
+	redoNumbers  = 1 << 30
+	redoNoSum    = 0xdeadbeef // innodb_log_checksums = OFF
+	redoRead     = 1 << 20    // bytes that are read at once
+	redoMinBlock = 12         // the header of a data block
+)
+
+var (
+	redoName = regexp.MustCompile(`^#ib_redo([0-9]+)(_tmp)?$`)
+	redoCRC  = crc32.MakeTable(crc32.Castagnoli)
+)
+
+// redoFile is one file of the log. A spare one has no start.
+type redoFile struct {
+	path  string
+	id    uint64
+	start uint64 // LSN of its first data block
+	size  int64  // in bytes, with the header
+	spare bool
+}
+
+// end is the LSN behind the file's last block.
+func (f redoFile) end() uint64 { return f.start + uint64(f.size-redoHeader) }
+
+// errRedo is why a redo log is left as it is.
+var errRedo = errors.New("unexpected redo log")
+
+// mendRedo overwrites with zeros what lies in the redo log behind its end, as recovery finds it, and makes that durable.
+//
+// A power loss keeps and loses blocks one by one, and one that is behind a lost one stays on disk. Recovery ends at the lost one, and
+// InnoDB goes on writing there. Blocks of the earlier life are valid where they are: nothing in them tells one life from another. If the
+// power goes again while the new life's end is just before one of them, the next recovery reads on into it, in the middle of a record: it
+// ends with CORRUPT LOG RECORD FOUND, at every start, or does what no mysqld has ever written.
+//
+// What is left: the blocks of a group of records that the end cuts short. Recovery reads them and drops them, and InnoDB goes on writing at
+// the group's start; only who understands the records could tell them from a group that is complete.
+//
+// No mysqld may use the directory. Whatever is not as expected leaves the log as it is, and is logged: the start then is as without us.
+func (c Config) mendRedo() error {
+	began := time.Now()
+	files, err := c.redoFiles()
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	end, err := redoEnd(files)
+	if errors.Is(err, errRedo) {
+		c.log().Warn("the end of the redo log was not found; what lies behind it stays", "why", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for the end of the redo log: %w", err)
+	}
+	blocks := 0
+	for _, f := range files {
+		n, err := f.wipe(end)
+		if err != nil {
+			return fmt.Errorf("clear the redo log behind its end: %w", err)
+		}
+		blocks += n
+	}
+	if blocks > 0 {
+		c.log().Warn("the redo log has blocks behind its end, as a power loss leaves them; they are overwritten with zeros",
+			"end", end, "blocks", blocks, "took", time.Since(began).Round(time.Millisecond))
+	}
+	return nil
+}
+
+// redoDir is where mysqld has its redo log.
+func (c Config) redoDir() string {
+	dir := c.DataDir()
+	for name, value := range c.Extra {
+		if canonical(name) == "innodb_log_group_home_dir" {
+			dir = value
+			if !filepath.IsAbs(dir) {
+				dir = filepath.Join(c.DataDir(), dir)
+			}
+		}
+	}
+	return filepath.Join(dir, "#innodb_redo")
+}
+
+// redoFiles lists the redo log's files in the order of their numbers, spare ones behind the others; none where there is no such log yet.
+func (c Config) redoFiles() ([]redoFile, error) {
+	entries, err := os.ReadDir(c.redoDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for redo log files: %w", err)
+	}
+	var files []redoFile
+	for _, e := range entries {
+		m := redoName.FindStringSubmatch(e.Name())
+		if m == nil || !e.Type().IsRegular() {
+			continue
+		}
+		id, err := strconv.ParseUint(m[1], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("redo log file %s: %w", e.Name(), err)
+		}
+		st, err := e.Info()
+		if err != nil {
+			return nil, fmt.Errorf("look for redo log files: %w", err)
+		}
+		files = append(files, redoFile{path: filepath.Join(c.redoDir(), e.Name()), id: id, size: st.Size(), spare: m[2] != ""})
+	}
+	slices.SortFunc(files, func(a, b redoFile) int {
+		switch {
+		case a.spare != b.spare && b.spare, a.spare == b.spare && a.id < b.id:
+			return -1
+		default:
+			return 1
+		}
+	})
+	return files, nil
+}
+
+// redoEnd gives the LSN of the first block that recovery does not read, and sets the start of each file that is not spare. It wraps errRedo
+// where recovery might see it otherwise.
+func redoEnd(files []redoFile) (uint64, error) {
+	var log []redoFile
+	var uuid uint32
+	var checkpoint uint64
+	for i := range files {
+		f := &files[i]
+		if f.spare {
+			continue
+		}
+		id, newest, err := f.readHeader()
+		if err != nil {
+			return 0, err
+		}
+		if n := len(log); n > 0 && (f.id != log[n-1].id+1 || f.start != log[n-1].end() || id != uuid) {
+			return 0, fmt.Errorf("%w: %s does not continue %s", errRedo, f.path, log[n-1].path)
+		}
+		uuid, checkpoint = id, max(checkpoint, newest)
+		log = append(log, *f)
+	}
+	if checkpoint == 0 {
+		return 0, fmt.Errorf("%w: no checkpoint", errRedo)
+	}
+	return scanRedo(log, checkpoint)
+}
+
+// readHeader reads the file's header and gives the log's UUID and the LSN of the newest checkpoint that the file tells of, 0 for none.
+func (f *redoFile) readHeader() (uuid uint32, checkpoint uint64, err error) {
+	wrong := func(why string) (uint32, uint64, error) { return 0, 0, fmt.Errorf("%w: %s: %s", errRedo, f.path, why) }
+	if f.size <= redoHeader || f.size%redoBlock != 0 {
+		return wrong(fmt.Sprintf("%d bytes", f.size))
+	}
+	r, err := os.Open(f.path)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = r.Close() }()
+	b := make([]byte, redoHeader)
+	if _, err := r.ReadAt(b, 0); err != nil {
+		return 0, 0, err
+	}
+	first := b[:redoBlock]
+	if !redoSumOK(first) {
+		return wrong("the header's checksum is wrong")
+	}
+	if v := binary.BigEndian.Uint32(first); v != redoFormat {
+		return wrong(fmt.Sprintf("format %d", v))
+	}
+	if flags := binary.BigEndian.Uint32(first[48:]); flags&^redoFull != 0 {
+		return wrong(fmt.Sprintf("flags %#x", flags))
+	}
+	if !allZero(b[2*redoBlock : 3*redoBlock]) {
+		return wrong("it is encrypted")
+	}
+	if f.start = binary.BigEndian.Uint64(first[8:]); f.start == 0 || f.start%redoBlock != 0 {
+		return wrong(fmt.Sprintf("it starts at LSN %d", f.start))
+	}
+	for _, at := range []int{1, 3} {
+		cp := b[at*redoBlock : (at+1)*redoBlock]
+		lsn := binary.BigEndian.Uint64(cp[8:])
+		if !redoSumOK(cp) || lsn == 0 {
+			continue // the power went while it was written, or none was yet
+		}
+		checkpoint = max(checkpoint, lsn)
+	}
+	if checkpoint != 0 && (checkpoint < f.start || checkpoint >= f.end()) {
+		return wrong(fmt.Sprintf("a checkpoint at LSN %d is outside of it", checkpoint))
+	}
+	return binary.BigEndian.Uint32(first[4:]), checkpoint, nil
+}
+
+// scanRedo reads the log from the checkpoint on to the first block that recovery does not read, and gives that one's LSN.
+func scanRedo(log []redoFile, checkpoint uint64) (uint64, error) {
+	lsn := checkpoint / redoBlock * redoBlock
+	first := lsn
+	for _, f := range log {
+		if lsn < f.start || lsn >= f.end() {
+			continue
+		}
+		over := false
+		err := f.blocks(redoHeader+int64(lsn-f.start), func(_ int64, b []byte) (bool, error) {
+			full, ok, err := redoData(b, lsn)
+			if err == nil && !ok && lsn == first {
+				err = errors.New("the block of the checkpoint is not valid")
+			}
+			if err != nil {
+				return false, fmt.Errorf("%w: %s: block at LSN %d: %w", errRedo, f.path, lsn, err)
+			}
+			if ok {
+				lsn += redoBlock
+			}
+			over = !ok || !full
+			return !over, nil
+		})
+		if err != nil || over {
+			return lsn, err
+		}
+	}
+	return lsn, nil
+}
+
+// redoData tells whether b is valid as the data block at lsn, and whether the log goes on behind it. It fails where recovery might see it
+// otherwise.
+func redoData(b []byte, lsn uint64) (full, ok bool, err error) {
+	number, epoch := redoNumber(lsn)
+	if binary.BigEndian.Uint32(b) != number {
+		return false, false, nil
+	}
+	if !redoSumOK(b) {
+		if binary.BigEndian.Uint32(b[redoSum:]) == redoNoSum {
+			return false, false, errors.New("no checksum")
+		}
+		return false, false, nil
+	}
+	if e := binary.BigEndian.Uint32(b[8:]); e > epoch {
+		return false, false, fmt.Errorf("epoch %d", e)
+	} else if e < epoch {
+		return false, false, nil
+	}
+	used := binary.BigEndian.Uint16(b[4:])
+	if used == redoBlock {
+		return true, true, nil
+	}
+	if used < redoMinBlock || used > redoSum {
+		return false, false, fmt.Errorf("%d bytes used", used)
+	}
+	return false, true, nil
+}
+
+// redoNumber gives the number and the epoch of the block at lsn.
+func redoNumber(lsn uint64) (number, epoch uint32) {
+	n := lsn / redoBlock
+	return uint32(n%redoNumbers) + 1, uint32(n/redoNumbers) + 1
+}
+
+// wipe overwrites the blocks that could be taken for ones at or behind the LSN end, and fsyncs. Of a file of the log it leaves what is before
+// end alone. Blocks with smaller numbers are left as well: LSNs only grow, so they are never valid again.
+func (f redoFile) wipe(end uint64) (blocks int, err error) {
+	from := int64(redoHeader)
+	if !f.spare && f.start < end {
+		if from += int64(end - f.start); from >= f.size {
+			return 0, nil
+		}
+	}
+	number, epoch := redoNumber(end)
+	w, err := os.OpenFile(f.path, os.O_WRONLY, 0)
+	if err != nil {
+		return 0, err
+	}
+	zeros := make([]byte, redoBlock)
+	err = f.blocks(from, func(at int64, b []byte) (bool, error) {
+		e, n := binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b)
+		if e < epoch || e == epoch && n < number {
+			return true, nil
+		}
+		blocks++
+		_, err := w.WriteAt(zeros, at)
+		return true, err
+	})
+	// Also where nothing was written: an earlier start may have been killed before its fsync.
+	return blocks, errors.Join(err, w.Sync(), w.Close())
+}
+
+// blocks calls do for each block from the offset at on, until it says false or fails.
+func (f redoFile) blocks(at int64, do func(at int64, b []byte) (bool, error)) error {
+	r, err := os.Open(f.path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }()
+	buf := make([]byte, redoRead)
+	for at < f.size {
+		b := buf[:min(redoRead, f.size-at)]
+		if _, err := r.ReadAt(b, at); err != nil {
+			return err
+		}
+		for ; len(b) >= redoBlock; b, at = b[redoBlock:], at+redoBlock {
+			if more, err := do(at, b[:redoBlock]); err != nil || !more {
+				return err
+			}
+		}
+		if len(b) > 0 {
+			return nil // a spare file that was not made whole
+		}
+	}
+	return nil
+}
+
+func redoSumOK(b []byte) bool {
+	return crc32.Checksum(b[:redoSum], redoCRC) == binary.BigEndian.Uint32(b[redoSum:])
+}
+
+func allZero(b []byte) bool {
+	return !slices.ContainsFunc(b, func(x byte) bool { return x != 0 })
+}
