@@ -21,7 +21,9 @@ type core struct {
 
 	state     State
 	commit    uint64
-	lastIndex uint64 // last entry handed to the append thread
+	committed entryID // newest committed entry whose term is known; see tell
+	change    uint64  // the last membership change in the log, 0 if it is known to be committed anyway
+	lastIndex uint64  // last entry handed to the append thread
 	lastTerm  uint64
 	termStart uint64          // leader: index of the first entry of its own term
 	answered  map[uint64]bool // leader: who has answered in its term
@@ -53,7 +55,8 @@ func (o *output) reset() {
 
 // newCore starts raft from what Storage holds. peers is the first membership, and allowed with an empty log only.
 func newCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (*core, error) {
-	c := &core{cfg: cfg, log: cfg.Logger, pub: pub, lastIndex: st.last, lastTerm: st.lastTerm, commit: st.commit}
+	c := &core{cfg: cfg, log: cfg.Logger, pub: pub, lastIndex: st.last, lastTerm: st.lastTerm, commit: st.commit,
+		committed: entryID{st.commit, st.commitTerm}, change: st.change}
 	c.paced = &paced{Storage: st.storage, clock: cfg.Clock}
 	rn, err := raft.NewRawNode(&raft.Config{
 		ID:                        cfg.ID,
@@ -161,6 +164,9 @@ func (c *core) receive(m *raftpb.Message) {
 		c.log.Info("ignoring a message that hands leadership over: this process was stopped, and it may be old", "type", m.GetType().String(), "from", m.GetFrom())
 		return
 	}
+	if isElection(m) {
+		c.learn(m)
+	}
 	switch m.GetType() {
 	case raftpb.MsgProp:
 		return // proposals are made on the leader (DisableProposalForwarding)
@@ -216,11 +222,13 @@ func (c *core) advance(out *output) error {
 func (c *core) handle(rd raft.Ready, out *output) error {
 	if !raft.IsEmptySnap(rd.Snapshot) {
 		c.lastIndex, c.lastTerm = rd.Snapshot.GetMetadata().GetIndex(), rd.Snapshot.GetMetadata().GetTerm()
+		c.committed = entryID{c.lastIndex, c.lastTerm}
 		c.pub.last.Store(c.lastIndex)
 	}
 	if n := len(rd.Entries); n > 0 {
 		c.lastIndex, c.lastTerm = rd.Entries[n-1].GetIndex(), rd.Entries[n-1].GetTerm()
 		c.pub.last.Store(c.lastIndex)
+		c.noteChanges(rd.Entries)
 	}
 	if !raft.IsEmptyHardState(rd.HardState) {
 		if rd.GetCommit() > c.commit {
@@ -241,10 +249,15 @@ func (c *core) handle(rd raft.Ready, out *output) error {
 	for _, m := range rd.Messages {
 		switch m.GetTo() {
 		case raft.LocalAppendThread:
+			for _, r := range m.GetResponses() {
+				c.tell(r)
+			}
 			out.appends = append(out.appends, m)
 		case raft.LocalApplyThread:
+			c.noteCommitted(m.GetEntries())
 			out.applies = append(out.applies, m)
 		default:
+			c.tell(m)
 			if m.GetType() == raftpb.MsgTimeoutNow {
 				c.suspendLease() // before it is sent
 			}

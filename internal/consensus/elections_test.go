@@ -165,6 +165,7 @@ func newElectionSim(t testing.TB, seed uint64) *electionSim {
 	for id := 1; id <= n; id++ {
 		voters = append(voters, uint64(id))
 	}
+	s.confs = []confAt{{0, &raftpb.ConfState{Voters: voters}}}
 	equal := rnd.IntN(2) == 0
 	for i, id := range voters {
 		x := &simNode{data: i < 2 || i == 2 && n > 3 || rnd.IntN(3) > 0, ready: true, weight: 100}

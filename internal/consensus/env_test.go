@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 )
 
 // env drives a group of cores step by step: no goroutine, no time but ticks, and a network and disks that do what the
@@ -22,8 +23,10 @@ type env struct {
 	cut     map[uint64]bool
 	now     int64
 	out     strings.Builder
-	loud    bool       // heartbeats are shown too
-	timers  *rand.Rand // raft's election timeouts; nil: its own, which nothing repeats
+	loud    bool              // heartbeats are shown too
+	older   func(uint64) bool // members of a version that neither tells nor learns in elections; nil: none
+	learned int               // how often a vote told somebody what is committed
+	timers  *rand.Rand        // raft's election timeouts; nil: its own, which nothing repeats
 }
 
 type member struct {
@@ -264,8 +267,17 @@ func (e *env) deliver(m *raftpb.Message) {
 	to := e.members[m.GetTo()]
 	lost := to == nil || to.down || e.cut[m.GetTo()] || e.cut[m.GetFrom()]
 	e.show(m, lost)
-	if !lost {
-		to.core.receive(m)
+	if lost {
+		return
+	}
+	if e.older != nil && isElection(m) && (e.older(m.GetFrom()) || e.older(m.GetTo())) {
+		m = proto.Clone(m).(*raftpb.Message)
+		m.Commit, m.RejectHint = nil, nil
+	}
+	before := to.core.rn.BasicStatus().GetCommit()
+	to.core.receive(m)
+	if isElection(m) && to.core.rn.BasicStatus().GetCommit() > before {
+		e.learned++
 	}
 }
 

@@ -55,7 +55,9 @@ type start struct {
 	first, last      uint64
 	lastTerm         uint64
 	commit, applied  uint64
+	commitTerm       uint64 // of the entry at commit
 	kept             uint64 // commit index on disk, or what the caller has applied
+	change           uint64 // the last membership change behind kept, 0 if there is none
 	confIndex        uint64
 	empty            bool
 	voters, learners []uint64
@@ -100,11 +102,17 @@ func recoverState(st Storage, applied uint64) (*start, error) {
 	}
 	s.applied = max(applied, first-1)
 	s.kept = max(hs.GetCommit(), s.applied, s.confIndex)
-	change, err := committedChange(st, s.kept+1, last)
-	if err != nil {
+	var before uint64
+	if before, s.change, err = lastChanges(st, s.kept+1, last); err != nil {
 		return nil, err
 	}
-	s.commit = max(s.kept, change)
+	// The last change but one is committed: a leader proposes none before it has applied the one before. Without that knowledge a member that
+	// was killed before it had applied either would ask those for votes who voted before both, and a majority of them may have no part any more
+	// in what is committed. Raft rests on a commit index on disk as soon as the entry behind it is; ours is written lazily.
+	s.commit = max(s.kept, before)
+	if s.commitTerm, err = st.Term(s.commit); err != nil {
+		return nil, fmt.Errorf("read the term of entry %d: %w", s.commit, err)
+	}
 	if !s.empty {
 		hs = &raftpb.HardState{Term: new(hs.GetTerm()), Vote: new(hs.GetVote()), Commit: new(s.commit)}
 	}
@@ -112,16 +120,12 @@ func recoverState(st Storage, applied uint64) (*start, error) {
 	return s, nil
 }
 
-// committedChange is the index of the last membership change in a part of the log but one, 0 if there is none. It is committed: a leader
-// proposes none before it has applied the one before. Without that knowledge a member that was killed before it had applied either would ask
-// those for votes who voted before both, and a majority of them may have no part any more in what is committed. Raft rests on a commit index
-// on disk as soon as the entry behind it is; ours is written lazily.
-func committedChange(st Storage, lo, last uint64) (uint64, error) {
-	var newest, before uint64
+// lastChanges are the indexes of the last two membership changes in a part of the log, 0 if there are none.
+func lastChanges(st Storage, lo, last uint64) (before, newest uint64, err error) {
 	for lo <= last {
 		ents, err := st.Entries(lo, last+1, forceRead)
 		if err != nil {
-			return 0, fmt.Errorf("look for membership changes from entry %d on: %w", lo, err)
+			return 0, 0, fmt.Errorf("look for membership changes from entry %d on: %w", lo, err)
 		}
 		for _, e := range ents {
 			if e.GetType() != raftpb.EntryNormal {
@@ -130,5 +134,5 @@ func committedChange(st Storage, lo, last uint64) (uint64, error) {
 		}
 		lo += uint64(len(ents))
 	}
-	return before, nil
+	return before, newest, nil
 }

@@ -27,6 +27,9 @@ func TestCommittedChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if last := []uint64{0, 0, 2, 2, 4, 4}[n]; st.change != last {
+			t.Errorf("%d entries: the last change is entry %d, not %d", n, st.change, last)
+		}
 		a := newAppender(&Config{}, st, &published{})
 		if st.commit != want || a.settled != want || a.hard.GetCommit() != 0 {
 			t.Errorf("%d entries: commit index %d, settled %d, on disk %d; want %d, and 0 on disk", n, st.commit, a.settled, a.hard.GetCommit(), want)

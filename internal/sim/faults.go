@@ -241,15 +241,16 @@ func (w *World) flip(n *Node, rnd *rand.Rand) {
 	}
 }
 
-// spare tells whether the cluster can do without a node's disk: a majority of the voters keeps its own, of every membership that is in
-// force on a voter or may come to be. More than that nobody promises.
+// spare tells whether the cluster can do without a node's disk: a majority of the voters keeps its own, and one of them has the newest
+// membership in force: it tells the others in an election (consensus, doc.go). If none has, a majority of every membership that is in force on a
+// voter. More than that nobody promises.
 func (w *World) spare(n *Node) bool {
 	c := &w.check
 	if n.lost || n.rotten != "" || len(c.confs) == 0 || uint64(len(c.entries)) < c.lastChange {
 		return false
 	}
 	left, newest := uint64(0), &c.confs[len(c.confs)-1]
-	oldest := newest.index
+	oldest, known := newest.index, false
 	for _, m := range w.nodes {
 		if m == n || m.lost || m.rotten != "" {
 			continue
@@ -257,7 +258,11 @@ func (w *World) spare(n *Node) bool {
 		left |= 1 << m.ID
 		if slices.Contains(newest.voters, m.ID) || slices.Contains(newest.outgoing, m.ID) {
 			oldest = min(oldest, m.confAt)
+			known = known || m.confAt >= newest.index
 		}
+	}
+	if known {
+		oldest = newest.index
 	}
 	for i := len(c.confs) - 1; i >= 0; i-- {
 		if !c.confs[i].isQuorum(left) {

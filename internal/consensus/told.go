@@ -1,0 +1,67 @@
+package consensus
+
+import "go.etcd.io/raft/v3/raftpb"
+
+// entryID names an entry for good: no two logs hold different entries of one index and term, nor different ones below it.
+type entryID struct{ index, term uint64 }
+
+// tell puts into a message of an election which entry is the newest that this node knows to be committed: its index as commit, its term as
+// reject hint. Raft looks at neither in such messages.
+func (c *core) tell(m *raftpb.Message) {
+	if isElection(m) {
+		m.Commit, m.RejectHint = new(c.committed.index), new(c.committed.term)
+	}
+}
+
+func isElection(m *raftpb.Message) bool {
+	switch m.GetType() {
+	case raftpb.MsgVote, raftpb.MsgPreVote, raftpb.MsgVoteResp, raftpb.MsgPreVoteResp:
+		return true
+	}
+	return false
+}
+
+// noteCommitted takes note of committed entries that are about to be delivered: raft delivers what is on the disk, so no other entry is meant.
+func (c *core) noteCommitted(ents []*raftpb.Entry) {
+	if n := len(ents); n > 0 && ents[n-1].GetIndex() > c.committed.index {
+		c.committed = entryID{ents[n-1].GetIndex(), ents[n-1].GetTerm()}
+	}
+}
+
+// noteChanges looks for membership changes in entries that the log gets. Of those before the last one it is known that they are committed: the
+// message that brought the last one said so (see recoverState). So nothing is to be looked for again when the last one is replaced.
+func (c *core) noteChanges(ents []*raftpb.Entry) {
+	if ents[0].GetIndex() <= c.change {
+		c.change = 0
+	}
+	for _, e := range ents {
+		if e.GetType() != raftpb.EntryNormal {
+			c.change = e.GetIndex()
+		}
+	}
+}
+
+// learn takes what a peer tells in an election to be committed, where that decides whom this node asks for votes: its log holds that very
+// entry, and at it or below it a membership change of which it does not know that it is committed. See doc.go for why it may, and must.
+//
+// Raft is told by an empty append of this node to itself, and forgets at once that it has heard a leader. It compares index and term once more,
+// with what is on its way to the disk. A campaign under way ends: it has asked the members of before.
+func (c *core) learn(m *raftpb.Message) {
+	told := entryID{m.GetCommit(), m.GetRejectHint()} // an older peer tells 0
+	bs := c.rn.BasicStatus()
+	switch {
+	case c.change <= bs.GetCommit() || told.index < c.change:
+		return // there is no such change
+	case bs.Lead != 0 || c.ticks < c.elections.promised:
+		return // a leader tells it, or there may be one that counts on what this node has promised
+	}
+	if term, err := c.cfg.Storage.Term(told.index); err != nil || term != told.term {
+		return // not in this log, or not yet on the disk
+	}
+	c.log.Info("a membership change in the log is committed, as a peer tells", "from", m.GetFrom(), "change", c.change, "term", told.term, "index", told.index)
+	c.step(&raftpb.Message{Type: raftpb.MsgApp.Enum(), To: new(c.cfg.ID), From: new(c.cfg.ID), Term: new(bs.GetTerm()),
+		Index: new(told.index), LogTerm: new(told.term), Commit: new(told.index)})
+	if err := c.rn.ForgetLeader(); err != nil {
+		c.log.Debug("raft refused to forget the leader", "err", err)
+	}
+}
