@@ -139,6 +139,11 @@ func (f *fake) APITokenHash() string                           { return pki.Hash
 func (f *fake) Metrics() prometheus.Gatherer                   { return prometheus.NewRegistry() }
 func (f *fake) Load() api.LoadView                             { return api.LoadView{} }
 
+func (f *fake) Period(_ context.Context, from, to time.Time) (api.PeriodView, error) {
+	return api.PeriodView{Node: "n1", From: from, To: to, StepS: 60, Buckets: []api.Interval{{At: from, Seconds: 60, MySQLSeconds: 60, LeaderS: 60, Transactions: 600, Looks: 60, Active: map[string]int{"client": 5}}},
+		Statements: []api.StatementLoad{{Schema: "app", Digest: "abc", Text: "select * from t where a = ?", Count: 3, TimeS: 1.5}}}, nil
+}
+
 func (f *fake) History(context.Context) ([]api.Event, error) {
 	return []api.Event{
 		{Time: time.Unix(1e9, 0), Kind: "failover", Node: "n1", Term: 7, Message: "n1 leads instead of n2: its daemon ended", GapMS: 812,
@@ -168,6 +173,30 @@ func (f *fake) ChangeConfig(_ context.Context, req api.ConfigChange) (api.Config
 		return api.ConfigView{}, api.Errorf(api.KindConflict, "the cluster settings were changed meanwhile")
 	}
 	return api.ConfigView{Cluster: "prod", Version: 42}, nil
+}
+
+func (f *fake) ConfigHistory(context.Context) api.ConfigHistoryView {
+	a, b, none := "100", "50", ""
+	return api.ConfigHistoryView{Cluster: "prod", Version: 41, Oldest: 38, Revisions: []config.Revision{
+		{Version: 39, At: time.Unix(1e9, 0), By: "operator from 10.20.30.40:51234", Changes: []config.Change{{Key: "weight.n2", Before: &a, After: &b}, {Key: "zone.n9", Before: &none}}},
+		{Version: 41, At: time.Unix(1e9, 0), By: "n1", Changes: []config.Change{{Key: "weight.n3", After: &a}}}}}
+}
+
+func (f *fake) RollbackConfig(_ context.Context, req api.ConfigRollback) (api.ConfigRollbackResult, error) {
+	a, b := "100", "50"
+	res := api.ConfigRollbackResult{Cluster: "prod", To: req.To, Version: 41, DryRun: req.DryRun, Changes: []config.Change{}}
+	switch {
+	case req.To < 38:
+		return res, api.Errorf(api.KindNotFound, "version %d is not kept any more", req.To)
+	case !req.DryRun && req.Version != 41:
+		return res, api.Errorf(api.KindConflict, "not what was shown")
+	case req.To == 38:
+		res.Changes, res.Kept = []config.Change{{Key: "weight.n2", Before: &b, After: &a}}, []string{"weight.n3"}
+	}
+	if !req.DryRun {
+		res.Version = 42
+	}
+	return res, nil
 }
 
 func (f *fake) Pause(_ context.Context, req api.PauseRequest) (api.PauseResult, error) {

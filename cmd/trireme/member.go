@@ -114,11 +114,11 @@ func (c *reinitCmd) confirm(e *env) error {
 		return nil
 	}
 	fmt.Fprintf(e.out, "All MySQL data of %s is thrown away and copied anew from another node.\nType the node's name to go on: ", c.Node)
-	return typed(e, c.Node)
+	return typed(e, c.Node, "the node's name")
 }
 
-// typed wants a name typed.
-func typed(e *env, name string) error {
+// typed wants something typed, which is what.
+func typed(e *env, name, what string) error {
 	got, err := e.typed()
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func typed(e *env, name string) error {
 	case name:
 		return nil
 	case "":
-		return usagef("nothing was done; type the node's name, or give --yes")
+		return usagef("nothing was done; type %s, or give --yes", what)
 	default:
 		return usagef("nothing was done: %q is not %q", got, name)
 	}

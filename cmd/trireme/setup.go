@@ -201,9 +201,11 @@ func joinToken(token string, in io.Reader) (string, error) {
 
 // configCmd is `trireme config`.
 type configCmd struct {
-	Show  configShowCmd  `cmd:"" help:"Show the settings of the cluster."`
-	Edit  configEditCmd  `cmd:"" help:"Change settings of the cluster."`
-	Check configCheckCmd `cmd:"" help:"Say what is wrong in a node's settings file."`
+	Show     configShowCmd     `cmd:"" help:"Show the settings of the cluster."`
+	Edit     configEditCmd     `cmd:"" help:"Change settings of the cluster."`
+	History  configHistoryCmd  `cmd:"" help:"Show who changed which settings of the cluster, and when."`
+	Rollback configRollbackCmd `cmd:"" help:"Take an earlier version of the cluster's settings up again, as a new change."`
+	Check    configCheckCmd    `cmd:"" help:"Say what is wrong in a node's settings file."`
 }
 
 type configCheckCmd struct {

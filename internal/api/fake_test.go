@@ -83,6 +83,10 @@ func (b *backend) View(ctx context.Context) ClusterView {
 	return ClusterView{Cluster: "c1", Term: 3, Leader: b.Leader().Name, Members: []MemberView{b.Self(ctx)}}
 }
 
+func (b *backend) Period(_ context.Context, from, to time.Time) (PeriodView, error) {
+	return PeriodView{Node: b.Local().Name, From: from, To: to}, b.note("period")
+}
+
 func (b *backend) History(context.Context) ([]Event, error) { return nil, b.note("history") }
 
 func (b *backend) Outcome(_ context.Context, q OutcomeQuery) (Outcome, error) {
@@ -124,6 +128,14 @@ func (b *backend) Config(context.Context) ConfigView { return ConfigView{Cluster
 
 func (b *backend) ChangeConfig(_ context.Context, req ConfigChange) (ConfigView, error) {
 	return ConfigView{Version: req.Version + 1}, b.note("config")
+}
+
+func (b *backend) ConfigHistory(context.Context) ConfigHistoryView {
+	return ConfigHistoryView{Cluster: "c1", Version: 3}
+}
+
+func (b *backend) RollbackConfig(ctx context.Context, req ConfigRollback) (ConfigRollbackResult, error) {
+	return ConfigRollbackResult{To: req.To, Version: req.Version}, b.note("rollback by " + AskedBy(ctx))
 }
 
 func (b *backend) Pause(context.Context, PauseRequest) (PauseResult, error) {

@@ -131,11 +131,14 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/serves", get(s.serves))
 	mux.Handle("/load", get(s.load))
 	mux.Handle("/history", get(s.history))
+	mux.Handle("/period", s.private(s.period))
 	mux.Handle("/why-not", get(s.whyNot))
 	mux.Handle("/outcome", get(s.outcome))
 	mux.Handle("/read-index", get(s.readIndex))
 	mux.Handle("/applied", get(s.applied))
 	mux.Handle("/config", s.config())
+	mux.Handle("/config/history", s.private(s.configHistory))
+	mux.Handle("/config/rollback", s.control(true, forLeader(s, Backend.RollbackConfig)))
 	mux.Handle("/pause", s.control(true, forLeader(s, Backend.Pause)))
 	mux.Handle("/resume", s.control(true, forLeader(s, Backend.Resume)))
 	mux.Handle("/switchover", s.control(true, forLeader(s, Backend.Switchover)))
@@ -249,7 +252,7 @@ func (s *Server) control(needToken bool, verb http.HandlerFunc) http.HandlerFunc
 			writeJSON(w, http.StatusMethodNotAllowed, Errorf(KindInvalid, "%s only answers POST", r.URL.Path))
 			return
 		}
-		if r.TLS == nil && !fromLoopback(r) {
+		if !encrypted(r) {
 			s.fail(w, Errorf(KindForbidden, "control verbs are not taken over plain HTTP from another host").With("use https:// with the same port"))
 			return
 		}
@@ -263,11 +266,15 @@ func (s *Server) control(needToken bool, verb http.HandlerFunc) http.HandlerFunc
 			}
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		s.audit(w, r, by, verb)
+		s.audit(w, withAsker(r, by), by, verb)
 	}
 }
 
-func fromLoopback(r *http.Request) bool {
+// encrypted: or it does not leave this host.
+func encrypted(r *http.Request) bool {
+	if r.TLS != nil {
+		return true
+	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	ip := net.ParseIP(host)
 	return err == nil && ip != nil && ip.IsLoopback()
@@ -361,6 +368,9 @@ func (s *Server) pass(ctx context.Context, to Leader, method, path string, body,
 	c := NewClient("https://"+to.API, s.opts.NodeToken, s.opts.ClientTLS)
 	defer c.Close()
 	c.header.Set(forwardedBy, s.opts.Name)
+	if name := AskedBy(ctx); name != "" {
+		c.header.Set(askedByHeader, name)
+	}
 	return c.do(ctx, method, path, body, answer)
 }
 

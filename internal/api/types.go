@@ -509,7 +509,7 @@ type Leader struct {
 // Backend is the node behind the API. Methods are called from many goroutines, return when ctx ends, and report failures that an
 // operator should understand as *Error; any other error is shown as an internal one.
 //
-// Switchover, NewJoinToken, Join, Remove, Reinit, Promote, Demote, Pause, Resume and ChangeConfig are called on the leader only, the
+// Switchover, NewJoinToken, Join, Remove, Reinit, Promote, Demote, Pause, Resume, ChangeConfig and RollbackConfig are called on the leader only, the
 // others on any node.
 type Backend interface {
 	RouterQuestions
@@ -528,6 +528,8 @@ type Backend interface {
 	Serves(ctx context.Context, epoch string) (index uint64, err error)
 	// View is the whole cluster, from what this node has heard: it asks nobody.
 	View(ctx context.Context) ClusterView
+	// Period is what this node has recorded between two times.
+	Period(ctx context.Context, from, to time.Time) (PeriodView, error)
 	// History is the latest events, oldest first.
 	History(ctx context.Context) ([]Event, error)
 	// WhyNot says why a node does not lead, as this node sees it.
@@ -536,6 +538,9 @@ type Backend interface {
 	Config(ctx context.Context) ConfigView
 	// ChangeConfig returns once the change is committed.
 	ChangeConfig(ctx context.Context, req ConfigChange) (ConfigView, error)
+	// ConfigHistory is the last changes of them; RollbackConfig takes an earlier version up again and returns once that is committed.
+	ConfigHistory(ctx context.Context) ConfigHistoryView
+	RollbackConfig(ctx context.Context, req ConfigRollback) (ConfigRollbackResult, error)
 	// Pause switches automatic failover off; Resume on again.
 	Pause(ctx context.Context, req PauseRequest) (PauseResult, error)
 	Resume(ctx context.Context, req ResumeRequest) (PauseResult, error)

@@ -54,6 +54,9 @@ type Cluster struct {
 	Generation *Generation `json:"generation,omitempty"`
 	// Disbanded: `trireme leave` ended this cluster; its servers are plain ones. It is the last entry of the log.
 	Disbanded *Disbanded `json:"disbanded,omitempty"`
+	// Revisions are the last changes of what Settings lists, oldest first: Record adds them. They begin behind version RevisionsFrom.
+	Revisions     []Revision `json:"revisions,omitempty"`
+	RevisionsFrom uint64     `json:"revisions_from,omitempty"`
 }
 
 // Member is one node as the others know it. Addresses are host:port as others reach it.
@@ -149,6 +152,7 @@ func (c *Cluster) Clone() *Cluster {
 	d.Members = slices.Clone(c.Members)
 	d.JoinTokens = slices.Clone(c.JoinTokens)
 	d.DisabledEvents = slices.Clone(c.DisabledEvents)
+	d.Revisions = slices.Clone(c.Revisions)
 	if c.Pause != nil {
 		p := *c.Pause
 		d.Pause = &p

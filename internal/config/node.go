@@ -33,13 +33,14 @@ type Node struct {
 	Name    string // name of this node, unique in the cluster
 	Dir     string // absolute; everything the node owns lies below it
 
-	MySQL  MySQL
-	Peer   Peer
-	API    API
-	Router Router
-	VIP    VIP
-	Raft   Raft
-	Log    Log
+	MySQL    MySQL
+	Peer     Peer
+	API      API
+	Router   Router
+	VIP      VIP
+	Raft     Raft
+	Recorder Recorder
+	Log      Log
 
 	// File is where the settings came from; empty for a Node made in code.
 	File string
@@ -157,6 +158,11 @@ func (r Raft) ElectionTimeout() time.Duration {
 
 // Heartbeat as a time.
 func (r Raft) Heartbeat() time.Duration { return time.Duration(r.HeartbeatMS) * time.Millisecond }
+
+// Recorder is what this node keeps of its load for reports.
+type Recorder struct {
+	Keep Bytes // of all samples; 0: none are taken
+}
 
 // Log is the daemon's own diagnostics.
 type Log struct {

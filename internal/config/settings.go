@@ -59,6 +59,8 @@ var settings = []setting{
 	{"raft.max_inflight", "32MiB", "proposed and not yet committed; more waits", func(n *Node) any { return &n.Raft.MaxInflight }},
 	{"raft.chunk_size", "1MiB", "a larger transaction travels in pieces of this size", func(n *Node) any { return &n.Raft.ChunkSize }},
 
+	{"recorder.keep", "128MiB", "space for samples of the load, for trireme report; at most 7 days; \"0B\": none are taken", func(n *Node) any { return &n.Recorder.Keep }},
+
 	{"log.level", "info", "debug, info, warn or error", func(n *Node) any { return &n.Log.Level }},
 }
 

@@ -62,6 +62,9 @@ func (n Node) checkMySQL(doc document) *Error {
 	if d := n.MySQL.Durability; d != DurabilityLog && d != DurabilityDouble {
 		return doc.fail("mysql.durability", fmt.Sprintf("%q is not a durability mode", d), `write "log" or "double"`)
 	}
+	if k := n.Recorder.Keep; k != 0 && (k < 4*MiB || k > TiB) {
+		return doc.fail("recorder.keep", fmt.Sprintf("%v is not between 4MiB and 1TiB", k), "\"0B\": nothing is recorded")
+	}
 	if r := n.MySQL.SeedRate; r != 0 && r < MiB {
 		return doc.fail("mysql.seed_rate", fmt.Sprintf("%v is less than 1MiB in a second", r), `write a larger rate, or "0B" for no limit`)
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +36,7 @@ type Admin struct {
 	bulk    *lane // dictionary and table scans, flushes
 	killer  *lane // KILL
 	app     *lane // the only one that writes to the binary log; logs in when used
+	sample  *lane // of the recorder; logs in when used, and takes nothing of the others' time
 
 	pingMu sync.Mutex
 	ping   chan pong // buffered; the answer that a Ping is out for, nil when none is
@@ -45,6 +47,9 @@ func newAdmin(c Config) *Admin {
 	spec := laneSpec{socket: c.Socket(), account: c.Admin}
 	a.killer = newLane(spec)
 	a.probe = newLane(spec)
+	sampling := spec
+	sampling.vars = map[string]string{"max_execution_time": strconv.FormatInt(sampleLimit.Milliseconds(), 10)}
+	a.sample = newLane(sampling) // it kills nothing: the lane for that is for those who are in a hurry
 	spec.abandon = a.abandon
 	for _, l := range []**lane{&a.status, &a.control, &a.channel, &a.wait, &a.follow, &a.bulk} {
 		*l = newLane(spec)
@@ -72,7 +77,7 @@ func (a *Admin) openAll(ctx context.Context) error {
 
 // Close ends all sessions. Start's caller need not: the end of the process does it.
 func (a *Admin) Close() {
-	for _, l := range append(a.lanes(), a.app) {
+	for _, l := range append(a.lanes(), a.app, a.sample) {
 		l.close()
 	}
 }

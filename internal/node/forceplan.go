@@ -236,5 +236,6 @@ func forcedCluster(before *config.Cluster, g *config.Generation, voters []uint64
 			c.Members[i].MustAck = false
 		}
 	}
+	c.Record(before, g.At, g.By)
 	return c, nil
 }

@@ -30,6 +30,7 @@ import (
 	"trireme/internal/mysqld"
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
+	"trireme/internal/recorder"
 	"trireme/internal/relay"
 	"trireme/internal/router"
 	"trireme/internal/transport"
@@ -93,6 +94,7 @@ type Node struct {
 	bundle  *pki.Bundle
 	audit   *auditLog
 	metrics *prometheus.Registry
+	samples *recorder.Store // nil: nothing is recorded
 	vip     addresses
 
 	wake  chan struct{}

@@ -308,6 +308,7 @@ func (n *Node) startParts() error {
 		return err
 	}
 	n.metrics = n.newMetrics()
+	n.openSamples()
 	if n.srv.state != ha.ServerAbsent {
 		if err := n.startVIP(); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,6 +132,7 @@ func (n *Node) changeClusterIn(ctx context.Context, term uint64, change func(*co
 		return nil, err
 	}
 	next.Version++
+	next.Record(before, time.Now(), cmp.Or(api.AskedBy(ctx), n.id.Name))
 	body, err := next.Marshal()
 	if err != nil {
 		return nil, api.Errorf(api.KindInvalid, "%v", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -143,16 +142,13 @@ func (n *Node) ChangeConfig(ctx context.Context, req api.ConfigChange) (api.Conf
 		return api.ConfigView{}, api.Errorf(api.KindInvalid, "nothing to change")
 	}
 	c, err := n.changeCluster(ctx, func(c *config.Cluster) error {
-		if req.Version != 0 && req.Version != c.Version {
-			return api.Errorf(api.KindConflict, "the cluster settings were changed meanwhile: they are at version %d, not at %d as this change expects",
-				c.Version, req.Version).With("look at `trireme config show` and try again")
+		if err := checkVersion(c, req.Version); err != nil {
+			return err
 		}
-		for _, key := range slices.Sorted(maps.Keys(req.Set)) {
-			if err := c.Set(key, req.Set[key]); errors.Is(err, config.ErrNoNode) {
-				return api.Errorf(api.KindNotFound, "%v", err)
-			} else if err != nil {
-				return api.Errorf(api.KindInvalid, "%v", err)
-			}
+		if err := c.SetAll(req.Set); errors.Is(err, config.ErrNoNode) {
+			return api.Errorf(api.KindNotFound, "%v", err)
+		} else if err != nil {
+			return api.Errorf(api.KindInvalid, "%v", err)
 		}
 		return nil
 	})
@@ -162,6 +158,71 @@ func (n *Node) ChangeConfig(ctx context.Context, req api.ConfigChange) (api.Conf
 	n.log.Info("cluster settings changed", "set", fmt.Sprint(req.Set), "version", c.Version)
 	n.poke()
 	return configView(c), nil
+}
+
+// checkVersion says that the settings are not at the version that a change was made from; 0: whatever it is.
+func checkVersion(c *config.Cluster, version uint64) error {
+	if version == 0 || version == c.Version {
+		return nil
+	}
+	return api.Errorf(api.KindConflict, "the cluster settings were changed meanwhile: they are at version %d, not at %d as this change expects",
+		c.Version, version).With("look at `trireme config show` and try again")
+}
+
+// ConfigHistory implements api.Backend.
+func (n *Node) ConfigHistory(context.Context) api.ConfigHistoryView {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := n.cluster
+	return api.ConfigHistoryView{Cluster: c.Name, Version: c.Version, Oldest: c.OldestVersion(), Revisions: append([]config.Revision{}, c.Revisions...)}
+}
+
+// RollbackConfig implements api.Backend (leader only).
+func (n *Node) RollbackConfig(ctx context.Context, req api.ConfigRollback) (api.ConfigRollbackResult, error) {
+	res := api.ConfigRollbackResult{To: req.To, DryRun: req.DryRun, Changes: []config.Change{}}
+	change := func(c *config.Cluster) error {
+		if err := checkVersion(c, req.Version); err != nil {
+			return err
+		}
+		return rollback(c, &res)
+	}
+	n.mu.Lock()
+	c := n.cluster.Clone()
+	n.mu.Unlock()
+	before := c.Clone()
+	err := change(c)
+	if err == nil {
+		err = newlyUnmet(before, c)
+	}
+	if err != nil || req.DryRun || len(res.Changes) == 0 {
+		return res, err
+	}
+	if c, err = n.changeCluster(ctx, change); err != nil {
+		return res, err
+	}
+	res.Version = c.Version
+	n.log.Info("cluster settings rolled back", "to", req.To, "version", c.Version)
+	n.poke()
+	return res, nil
+}
+
+// rollback carries one out on a copy of the settings.
+func rollback(c *config.Cluster, res *api.ConfigRollbackResult) (err error) {
+	res.Cluster, res.Version = c.Name, c.Version
+	switch oldest := c.OldestVersion(); {
+	case res.To > c.Version:
+		return api.Errorf(api.KindInvalid, "there is no version %d of the cluster settings: they are at %d", res.To, c.Version).With("see `trireme config history`")
+	case res.To < oldest:
+		return api.Errorf(api.KindNotFound, "version %d of the cluster settings is not kept any more; the oldest that is has number %d", res.To, oldest).
+			With("see `trireme config history`")
+	}
+	if res.Changes, res.Kept, err = c.Rollback(res.To); err != nil {
+		return api.Errorf(api.KindConflict, "%v", err).With("nothing is changed; see `trireme config history`")
+	}
+	if res.Changes == nil {
+		res.Changes = []config.Change{}
+	}
+	return nil
 }
 
 // Pause implements api.Backend.

@@ -1,22 +1,25 @@
-package dashboard
+// Package browser is a browser without a window that tests look at pages with.
+package browser
 
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// chromium is a browser without a window, spoken to in its debugging protocol over two pipes: one JSON text after the other, each ended by a
+// Chromium is a browser without a window, spoken to in its debugging protocol over two pipes: one JSON text after the other, each ended by a
 // zero byte.
-type chromium struct {
+type Chromium struct {
 	t       *testing.T
 	to      *os.File
 	session string // of the page
@@ -39,8 +42,8 @@ type message struct {
 	} `json:"error"`
 }
 
-// startChromium skips the test where there is no such browser.
-func startChromium(t *testing.T) *chromium {
+// Start begins one, or skips the test where there is no such browser.
+func Start(t *testing.T) *Chromium {
 	t.Helper()
 	program := ""
 	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
@@ -72,11 +75,11 @@ func startChromium(t *testing.T) *chromium {
 		t.Fatal(err)
 	}
 	_, _ = theirs.Close(), write.Close()
-	c := &chromium{t: t, to: ours, answers: map[int]chan json.RawMessage{}}
+	c := &Chromium{t: t, to: ours, answers: map[int]chan json.RawMessage{}}
 	read := make(chan struct{})
 	go func() { defer close(read); c.read(answers) }()
 	t.Cleanup(func() {
-		_, _ = c.ask("Browser.close", nil)
+		_, _ = c.Ask("Browser.close", nil)
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 		_ = ours.Close()
@@ -86,22 +89,22 @@ func startChromium(t *testing.T) *chromium {
 			<-time.After(50 * time.Millisecond)
 		}
 	})
-	if _, err := c.ask("Browser.getVersion", nil); err != nil {
+	if _, err := c.Ask("Browser.getVersion", nil); err != nil {
 		t.Skipf("%s does not run here: %v", program, err)
 	}
 	var target struct{ TargetID string }
-	c.must("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	c.Must("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
 	var attached struct{ SessionID string }
-	c.must("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	c.Must("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
 	c.session = attached.SessionID
 	for _, domain := range []string{"Page", "Runtime", "Network", "Log", "DOM", "Accessibility"} {
-		c.must(domain+".enable", nil, nil)
+		c.Must(domain+".enable", nil, nil)
 	}
 	return c
 }
 
 // read takes answers and complaints until the browser ends.
-func (c *chromium) read(from *os.File) {
+func (c *Chromium) read(from *os.File) {
 	in := bufio.NewReader(from)
 	for {
 		text, err := in.ReadBytes(0)
@@ -137,7 +140,7 @@ func (c *chromium) read(from *os.File) {
 
 var errChromium = errors.New("chromium refused, or is gone")
 
-func (c *chromium) ask(method string, params any) (json.RawMessage, error) {
+func (c *Chromium) Ask(method string, params any) (json.RawMessage, error) {
 	c.mu.Lock()
 	if c.gone {
 		c.mu.Unlock()
@@ -172,9 +175,9 @@ func (c *chromium) ask(method string, params any) (json.RawMessage, error) {
 	}
 }
 
-func (c *chromium) must(method string, params, result any) {
+func (c *Chromium) Must(method string, params, result any) {
 	c.t.Helper()
-	res, err := c.ask(method, params)
+	res, err := c.Ask(method, params)
 	if err == nil && result != nil {
 		err = json.Unmarshal(res, result)
 	}
@@ -183,14 +186,14 @@ func (c *chromium) must(method string, params, result any) {
 	}
 }
 
-// eval runs JavaScript in the page and gives its value.
-func (c *chromium) eval(script string, result any) {
+// Eval runs JavaScript in the page and gives its value.
+func (c *Chromium) Eval(script string, result any) {
 	c.t.Helper()
 	var out struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
 	}
-	c.must("Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true, "awaitPromise": true}, &out)
+	c.Must("Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true, "awaitPromise": true}, &out)
 	if out.ExceptionDetails != nil {
 		c.t.Fatalf("%s: %s", script, out.ExceptionDetails)
 	}
@@ -201,11 +204,11 @@ func (c *chromium) eval(script string, result any) {
 	}
 }
 
-// undisturbed skips the test where the browser has given up loading something because a network interface of this machine came or went
+// Undisturbed skips the test where the browser has given up loading something because a network interface of this machine came or went
 // (ERR_NETWORK_CHANGED, whatever the address): tests with emulated networks have that happen beside this one.
-func (c *chromium) undisturbed() {
+func (c *Chromium) Undisturbed() {
 	c.t.Helper()
-	res, err := c.ask("Runtime.evaluate", map[string]any{"returnByValue": true, "expression": `document.readyState === "complete" && document.body !== null &&
+	res, err := c.Ask("Runtime.evaluate", map[string]any{"returnByValue": true, "expression": `document.readyState === "complete" && document.body !== null &&
 		(document.body.classList.contains("neterror") || ![...document.styleSheets].some(s => s.cssRules.length > 50))`})
 	var out struct{ Result struct{ Value bool } }
 	if err == nil && json.Unmarshal(res, &out) == nil && out.Result.Value && c.visited {
@@ -213,19 +216,19 @@ func (c *chromium) undisturbed() {
 	}
 }
 
-// until waits for an expression to be true.
-func (c *chromium) until(expression string) {
+// Until waits for an expression to be true.
+func (c *Chromium) Until(expression string) {
 	c.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		var ok bool
-		if res, err := c.ask("Runtime.evaluate", map[string]any{"expression": "!!(" + expression + ")", "returnByValue": true}); err == nil {
+		if res, err := c.Ask("Runtime.evaluate", map[string]any{"expression": "!!(" + expression + ")", "returnByValue": true}); err == nil {
 			var out struct{ Result struct{ Value bool } }
 			ok = json.Unmarshal(res, &out) == nil && out.Result.Value
 		}
 		if ok {
 			return
 		}
-		c.undisturbed()
+		c.Undisturbed()
 		if time.Now().After(deadline) {
 			c.t.Fatalf("never true: %s", expression)
 		}
@@ -233,28 +236,42 @@ func (c *chromium) until(expression string) {
 	}
 }
 
-// open goes to a page and waits until it is there.
-func (c *chromium) open(url string) {
+// Open goes to a page and waits until it is there.
+func (c *Chromium) Open(url string) {
 	c.t.Helper()
-	c.eval("window.before = true", nil)
-	c.must("Page.navigate", map[string]any{"url": url}, nil)
-	c.until("!window.before && document.readyState === 'complete'")
+	c.Eval("window.before = true", nil)
+	c.Must("Page.navigate", map[string]any{"url": url}, nil)
+	c.Until("!window.before && document.readyState === 'complete'")
 	c.visited = true
-	c.undisturbed()
+	c.Undisturbed()
 }
 
-// look sets the size of the window, in CSS pixels, and the colour scheme.
-func (c *chromium) look(width int, scheme string) {
+// Look sets the size of the window, in CSS pixels, and the colour scheme.
+func (c *Chromium) Look(width int, scheme string) {
 	c.t.Helper()
-	c.must("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false}, nil)
-	c.must("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]any{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	c.Must("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false}, nil)
+	c.Must("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]any{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
-// complaints are what the page's console has said since it was last asked: errors, refusals of the content security policy, dialogs.
-func (c *chromium) complaints() []string {
+// Complaints are what the page's console has said since it was last asked: errors, refusals of the content security policy, dialogs.
+func (c *Chromium) Complaints() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list := c.events
 	c.events = nil
 	return list
+}
+
+// Picture of the whole page is left among the artifacts of a test.
+func (c *Chromium) Picture(t *testing.T, name string) {
+	t.Helper()
+	var shot struct{ Data string }
+	c.Must("Page.captureScreenshot", map[string]any{"captureBeyondViewport": true}, &shot)
+	b, err := base64.StdEncoding.DecodeString(shot.Data)
+	if err != nil || len(b) == 0 {
+		t.Fatal(name, err)
+	}
+	if err := os.WriteFile(filepath.Join(t.ArtifactDir(), name), b, 0o644); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/recorder"
+)
+
+// reportCmd is `trireme report`.
+type reportCmd struct {
+	remote
+	From   string `placeholder:"TIME" default:"1h" help:"Begin of the period: 2026-11-23T02:40:00Z, 2026-11-23 02:40 (of this host's clock), 02:40 (today), or 90m ago. Default: ${default}."`
+	To     string `placeholder:"TIME" default:"0s" help:"End of the period, written in the same way. Default: now."`
+	Output string `short:"o" placeholder:"FILE" help:"Where the page goes; - for standard output. Default: trireme-report-CLUSTER-TIME.html in this directory."`
+	JSON   bool   `help:"Print what the page is made of as JSON."`
+}
+
+// Run asks every node for what it has recorded and draws the page.
+func (c *reportCmd) Run(e *env) error {
+	now := time.Now()
+	from, err := pointInTime(c.From, now)
+	if err != nil {
+		return errUsage{fmt.Errorf("--from: %w", err)}
+	}
+	to, err := pointInTime(c.To, now)
+	if err != nil {
+		return errUsage{fmt.Errorf("--to: %w", err)}
+	}
+	if !to.After(from) {
+		return usagef("the period ends at %s, before it begins at %s", clock(to), clock(from))
+	}
+	r, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (recorder.Report, error) {
+		return gather(ctx, client, from, to)
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, r)
+	}
+	if c.Output == "-" {
+		return r.HTML(e.out)
+	}
+	if c.Output == "" {
+		c.Output = fmt.Sprintf("trireme-report-%s-%s.html", r.Cluster, from.UTC().Format("20060102T150405Z"))
+	}
+	file, err := os.OpenFile(c.Output, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := writeReport(file, r); err != nil {
+		return fmt.Errorf("%s: %w", c.Output, err)
+	}
+	for _, n := range r.Nodes {
+		if n.Problem != "" {
+			fmt.Fprintf(e.errOut, "%s is missing: %s\n", n.Node, n.Problem)
+		}
+	}
+	fmt.Fprintln(e.out, c.Output)
+	return nil
+}
+
+// writeReport closes the file, too.
+func writeReport(file io.WriteCloser, r recorder.Report) error {
+	err := r.HTML(file)
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// gather asks all nodes at once, by way of one of them. One that does not answer is in the report with the reason.
+func gather(ctx context.Context, client *api.Client, from, to time.Time) (recorder.Report, error) {
+	view, err := client.Cluster(ctx)
+	if err != nil {
+		return recorder.Report{}, err
+	}
+	events, err := client.History(ctx)
+	if err != nil {
+		return recorder.Report{}, err
+	}
+	r := recorder.Report{Cluster: view.Cluster, From: from.UTC(), To: to.UTC(), Nodes: make([]api.PeriodView, len(view.Members)),
+		Events: slices.DeleteFunc(events, func(ev api.Event) bool { return ev.Time.Before(from) || ev.Time.After(to) })}
+	errs := make([]error, len(view.Members))
+	var wg sync.WaitGroup
+	for i, m := range view.Members {
+		wg.Go(func() {
+			if r.Nodes[i], errs[i] = client.Period(ctx, m.Name, from, to); errs[i] != nil {
+				r.Nodes[i] = api.PeriodView{Node: m.Name, Problem: errs[i].Error()}
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if k := api.KindOf(err); err != nil && (k == api.KindUnauthorized || k == api.KindForbidden) {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// pointInTime reads a time of day, or how long ago it is.
+func pointInTime(text string, now time.Time) (time.Time, error) {
+	if d, err := config.ParseDuration(text); err == nil && d.Std() >= 0 {
+		return now.Add(-d.Std()), nil
+	}
+	if days, found := strings.CutSuffix(text, "d"); found {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
+		}
+	}
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return t, nil
+	}
+	for _, form := range []string{"2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02T15:04", "2006-01-02"} {
+		if t, err := time.ParseInLocation(form, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	for _, form := range []string{"15:04:05", "15:04"} {
+		if t, err := time.ParseInLocation(form, text, time.Local); err == nil {
+			y, m, d := now.Local().Date()
+			return time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, time.Local), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is neither a time such as 2026-11-23T02:40:00Z, \"2026-11-23 02:40\" or 02:40, nor how long ago, such as 90m", text)
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+)
+
+// configHistoryCmd is `trireme config history`.
+type configHistoryCmd struct {
+	remote
+	JSON bool `help:"Print GET /config/history as it is."`
+}
+
+// Run prints the changes, oldest first.
+func (c *configHistoryCmd) Run(e *env) error {
+	client, err := c.client(e.ctx, true) // it only reads, but not for everybody
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
+	defer cancel()
+	v, err := client.ConfigHistory(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, v)
+	}
+	rows := [][]string{{"VERSION", "WHEN", "WHO", "WHAT"}}
+	for _, r := range v.Revisions {
+		number, when, who := strconv.FormatUint(r.Version, 10), clock(r.At), r.By
+		for _, ch := range r.Changes {
+			rows = append(rows, []string{number, when, who, changeText(ch)})
+			number, when, who = "", "", ""
+		}
+	}
+	if len(rows) > 1 {
+		printTable(e.out, rows)
+	}
+	fmt.Fprintf(e.out, "the settings of cluster %s are at version %d; they can be rolled back as far as to version %d\n", v.Cluster, v.Version, v.Oldest)
+	return nil
+}
+
+// changeText is one change in words.
+func changeText(c config.Change) string {
+	switch {
+	case c.Before == nil:
+		return fmt.Sprintf("%s = %s, new", c.Key, valueText(*c.After))
+	case c.After == nil:
+		return fmt.Sprintf("%s is gone, it was %s", c.Key, valueText(*c.Before))
+	}
+	return fmt.Sprintf("%s = %s, it was %s", c.Key, valueText(*c.After), valueText(*c.Before))
+}
+
+func valueText(v string) string {
+	if v == "" {
+		return `""`
+	}
+	return v
+}
+
+// configRollbackCmd is `trireme config rollback`.
+type configRollbackCmd struct {
+	remote
+	To     uint64 `arg:"" name:"version" help:"Version to take up again, as trireme config history numbers them."`
+	DryRun bool   `help:"Say what would change; change nothing."`
+	Yes    bool   `help:"Do not ask."`
+	JSON   bool   `help:"Print the result as JSON."`
+}
+
+// Run shows first what would change, has that confirmed, and asks for exactly that.
+func (c *configRollbackCmd) Run(e *env) error {
+	if c.JSON && !c.DryRun && !c.Yes {
+		return usagef("--json goes with --dry-run or --yes: with neither it is asked for")
+	}
+	rollback := func(req api.ConfigRollback) (api.ConfigRollbackResult, error) {
+		return ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.ConfigRollbackResult, error) {
+			return client.RollbackConfig(ctx, req)
+		})
+	}
+	res, err := rollback(api.ConfigRollback{To: c.To, DryRun: true})
+	if err != nil {
+		return err
+	}
+	if !c.JSON {
+		for _, ch := range res.Changes {
+			fmt.Fprintln(e.out, changeText(ch))
+		}
+		if len(res.Kept) > 0 {
+			for _, line := range wrap("these stay as they are, their nodes were no members then: "+strings.Join(res.Kept, " "), maxColumns) {
+				fmt.Fprintln(e.out, line)
+			}
+		}
+	}
+	if len(res.Changes) > 0 && !c.DryRun {
+		if !c.Yes {
+			fmt.Fprintf(e.out, "Type the number of the version, %d, to go on: ", c.To)
+			if err := typed(e, strconv.FormatUint(c.To, 10), "the number of the version"); err != nil {
+				return err
+			}
+		}
+		if res, err = rollback(api.ConfigRollback{To: c.To, Version: res.Version}); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.JSON:
+		return printJSON(e.out, res)
+	case len(res.Changes) == 0:
+		fmt.Fprintf(e.out, "the settings of cluster %s, at version %d, do not differ from those of version %d: nothing is changed\n", res.Cluster, res.Version, c.To)
+	case !c.DryRun:
+		fmt.Fprintf(e.out, "the settings of cluster %s are at version %d\n", res.Cluster, res.Version)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"trireme/internal/config"
+)
+
+// ConfigHistoryView is what GET /config/history answers.
+type ConfigHistoryView struct {
+	Cluster   string            `json:"cluster"`
+	Version   uint64            `json:"version"` // of the settings now
+	Oldest    uint64            `json:"oldest"`  // the lowest version that they can be rolled back to
+	Revisions []config.Revision `json:"revisions"`
+}
+
+// ConfigRollback takes an earlier version of the settings up again, as a new change.
+type ConfigRollback struct {
+	To      uint64 `json:"to"`
+	Version uint64 `json:"version,omitempty"` // refused unless it is the present one; 0: whatever it is
+	DryRun  bool   `json:"dry_run,omitempty"` // only say what would change
+}
+
+// ConfigRollbackResult is what was changed, or with DryRun would be.
+type ConfigRollbackResult struct {
+	Cluster string          `json:"cluster"`
+	To      uint64          `json:"to"`
+	Version uint64          `json:"version"` // of the settings now
+	DryRun  bool            `json:"dry_run"`
+	Changes []config.Change `json:"changes"`
+	Kept    []string        `json:"kept,omitempty"` // settings of nodes that were no members then: they stay as they are
+}
+
+// askedByHeader names, in a request that a node passes on, who asked that node.
+const askedByHeader = "Trireme-Asked-By"
+
+// maxAskedBy bounds that name, in bytes.
+const maxAskedBy = 200
+
+// askedBy is the key of the name in the context of a verb.
+type askedBy struct{}
+
+// AskedBy is who asked for the verb that a Backend carries out, such as "operator from 10.0.0.7:51234"; empty: nobody outside did.
+func AskedBy(ctx context.Context) string {
+	name, _ := ctx.Value(askedBy{}).(string)
+	return name
+}
+
+// withAsker notes who asks. A node may name whom it asks for.
+func withAsker(r *http.Request, by string) *http.Request {
+	name := by + " from " + r.RemoteAddr
+	if behind := r.Header.Get(askedByHeader); by == byNode && behind != "" {
+		name = strings.ToValidUTF8(behind[:min(len(behind), maxAskedBy)], "")
+	}
+	return r.WithContext(context.WithValue(r.Context(), askedBy{}, name))
+}
+
+// configHistory answers GET /config/history.
+func (s *Server) configHistory(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
+	defer cancel()
+	writeJSON(w, http.StatusOK, s.opts.Backend.ConfigHistory(ctx))
+}
+
+// private is get for what not everybody may see: the rules of control verbs hold, but for the method.
+func (s *Server) private(h http.HandlerFunc) http.HandlerFunc {
+	return get(func(w http.ResponseWriter, r *http.Request) {
+		if !encrypted(r) {
+			s.fail(w, Errorf(KindForbidden, "this is not shown over plain HTTP to another host").With("use https:// with the same port"))
+			return
+		}
+		if _, err := s.authorize(r); err != nil {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			s.fail(w, err)
+			return
+		}
+		h(w, r)
+	})
+}
+
+// ConfigHistory is the last changes of the cluster settings.
+func (c *Client) ConfigHistory(ctx context.Context) (ConfigHistoryView, error) {
+	return ask[ConfigHistoryView](ctx, c, http.MethodGet, "/config/history", nil)
+}
+
+// RollbackConfig takes an earlier version of the settings up again.
+func (c *Client) RollbackConfig(ctx context.Context, req ConfigRollback) (ConfigRollbackResult, error) {
+	return ask[ConfigRollbackResult](ctx, c, http.MethodPost, "/config/rollback", req)
+}

@@ -1,0 +1,30 @@
+// Package recorder keeps what a node saw of its load on its disk, for `trireme report`: each second it looks at what the active sessions wait
+// for, each ten seconds it takes the difference of all counters, each minute that of the statements' and the files' counters. And it draws the
+// report of a period from what all nodes have kept.
+//
+//	node -> Recorder (differences) -> Store (files, bounded) -> Store.Period (one node's sums) -> Report (all nodes) -> page
+//
+// It is no part of anything else: it has a session of its own at mysqld, never fsyncs, and what it cannot read or write is missing in the
+// report and nowhere else.
+//
+// # Format
+//
+// The directory samples holds files NNNNNNNNNN.rec with rising numbers; a daemon begins a new one, and goes on to the next when one is full or a
+// day old. The oldest go when all together are larger than they may be, or older than 7 days. Integers are little-endian.
+//
+//	offset  size
+//	     0     8  "TRIREC\x00\x01"; the last byte is the version
+//	     8        frames
+//
+// A frame is what was recorded in some ten seconds:
+//
+//	 0     4  length n of the body, at most 4 MiB
+//	 4     4  CRC32C of all that follows
+//	 8     8  time of its beginning, ms since 1970
+//	16     4  flags: 1 it holds texts of statements, which later frames need
+//	20     n  DEFLATE of the JSON of a Frame
+//
+// Frames are written with one write each and never changed. One that is torn, or does not have its checksum, ends its file: a
+// daemon that was killed may leave one, and nothing is written behind it. Times are the node's time of day, so they may go back from one frame to
+// the next; how long an interval was is measured on a clock that does not. The page is docs/format/samples.md.
+package recorder
