@@ -20,10 +20,10 @@ package() {
 
 python() {
   local in=$dir/python
-  "$in/bin/python" -c 'import pymysql, cryptography, mysql.connector, sqlalchemy' 2>/dev/null && return
+  "$in/bin/python" -c 'import pymysql, cryptography, mysql.connector, sqlalchemy, pymysqlreplication' 2>/dev/null && return
   command -v python3 >/dev/null && python3 -c 'import ensurepip' 2>/dev/null || package no-such-program python3-venv || return 1
   say "installing the Python drivers into $in"
-  rm -rf "$in" && python3 -m venv "$in" && timeout 300 "$in/bin/pip" -q --disable-pip-version-check install PyMySQL cryptography mysql-connector-python SQLAlchemy >&2
+  rm -rf "$in" && python3 -m venv "$in" && timeout 300 "$in/bin/pip" -q --disable-pip-version-check install PyMySQL cryptography mysql-connector-python SQLAlchemy mysql-replication >&2
 }
 
 node() {

@@ -30,6 +30,7 @@ type nodeFlags struct {
 	RWPort     int    `name:"rw-port" default:"6446" help:"Router port that leads to the leader."`
 	ROPort     int    `name:"ro-port" default:"6447" help:"Router port that leads to the followers."`
 	SplitPort  int    `name:"split-port" default:"6450" help:"Router port that sends reads to a follower and all else to the leader; 0: none."`
+	StreamPort int    `name:"stream-port" default:"7307" help:"Port of the change stream: the committed binary log, for replicas and change data capture; 0: none."`
 	Mysqld     string `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
 	OSUser     string `name:"os-user" placeholder:"USER" help:"User to run mysqld as when the daemon runs as root. Default: mysql in /var/lib/trireme where there is such a user, else the daemon's own."`
 	Durability string `default:"log" enum:"log,double" help:"log: the raft log's fsync counts; double: mysqld flushes each commit too."`
@@ -59,7 +60,7 @@ func (f nodeFlags) node(port int) (config.Node, error) {
 	n.MySQL.Binary, n.MySQL.Bind, n.MySQL.Port, n.MySQL.Durability, n.MySQL.OSUser = f.Mysqld, f.Bind, port, f.Durability, f.OSUser
 	n.Peer = config.Peer{Listen: listen(f.PeerPort), Advertise: reach(f.PeerPort)}
 	n.API = config.API{Listen: listen(f.APIPort), Advertise: reach(f.APIPort)}
-	n.Router.Bind, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort = f.Bind, f.RWPort, f.ROPort, f.SplitPort
+	n.Router.Bind, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort, n.Router.StreamPort = f.Bind, f.RWPort, f.ROPort, f.SplitPort, f.StreamPort
 	return n, nil
 }
 

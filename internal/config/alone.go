@@ -57,7 +57,7 @@ func ParseAlone(path string, data []byte) (Alone, error) {
 		}
 	}
 	n := Default()
-	n.Router.SplitPort = 0
+	n.Router.SplitPort, n.Router.StreamPort = 0, 0
 	if err := bind(&n, tree, doc); err != nil {
 		return Alone{}, err
 	}
@@ -79,6 +79,8 @@ func (n Node) onlyOfNodes(doc document) *Error {
 	switch r := n.Router; {
 	case r.SplitPort != 0:
 		return doc.fail("router.split_port", "is of a node only", advice)
+	case r.StreamPort != 0:
+		return doc.fail("router.stream_port", "is of a node only", advice)
 	case r.Consistency != levels[0]:
 		return doc.fail("router.consistency", "is of a node only", advice)
 	}

@@ -35,6 +35,7 @@ level = "warn"
 		{`rw_port = 3306`, `rw_port = 6447`, `router.ro_port: port 6447 is taken by router.rw_port`},
 		{`rw_port = 3306`, `rw_port = 0`, `router.toml:5: router.rw_port: port 0 is not`},
 		{`"127.0.0.1"`, `""`, `router.toml:4: router.bind`},
+		{`rw_port = 3306`, `stream_port = 7307`, `router.toml:5: router.stream_port: is of a node only`},
 		{`rw_port = 3306`, `split_port = 6450`, `router.toml:5: router.split_port: is of a node only`},
 		{`rw_port = 3306`, "sessions = \"carry\"\nconsistency = \"BEFORE\"", `router.toml:6: router.consistency: is of a node only`},
 		{`"3s"`, `"2h"`, `router.toml:6: router.hold_timeout`},

@@ -89,6 +89,8 @@ func TestMistakes(t *testing.T) {
 		{"huge size", minimal + "[raft]\nlog_max = \"99999999999TiB\"\n", "too large"},
 		{"time without unit", minimal + "[router]\nhold_timeout = 10\n", "f.toml:9: router.hold_timeout: 10 has no unit"},
 		{"split port", minimal + "[router]\nsplit_port = 6447\n", `f.toml:9: router.split_port: port 6447 is taken by router.ro_port`},
+		{"stream port", minimal + "[router]\nstream_port = 6447\n", `f.toml:9: router.stream_port: port 6447 is taken by router.ro_port`},
+		{"no stream port", minimal + "[router]\nstream_port = 70000\n", `f.toml:9: router.stream_port: port 70000 is not in 1..65535`},
 		{"no split port", minimal + "[router]\nsplit_port = 70000\n", `f.toml:9: router.split_port: port 70000 is not in 1..65535`},
 		{"consistency", minimal + "[router]\nconsistency = \"STRONG\"\n", `f.toml:9: router.consistency: "STRONG" is not a level of consistency; there are EVENTUAL, `},
 		{"consistency of pass", minimal + "[router]\nconsistency = \"BEFORE\"\n", `f.toml:9: router.consistency: BEFORE cannot be kept for sessions that are not followed; set router.sessions = "carry"`},

@@ -102,6 +102,7 @@ type Router struct {
 	RWPort      int      // leads to the leader
 	ROPort      int      // leads to the followers
 	SplitPort   int      // sends each statement where it belongs; 0: there is no such port
+	StreamPort  int      // serves the committed binary log; 0: there is no such port
 	HoldTimeout Duration // how long a new connection waits for a leader before it is told that there is none
 	MaxConns    int      // connections over all ports; one more is refused with error 1040
 	Sessions    string   // SessionsPass or SessionsCarry
@@ -181,6 +182,14 @@ func (n Node) SplitAddr() string {
 		return ""
 	}
 	return net.JoinHostPort(n.Router.Bind, strconv.Itoa(n.Router.SplitPort))
+}
+
+// StreamAddr is where the change stream's port listens; empty: there is none.
+func (n Node) StreamAddr() string {
+	if n.Router.StreamPort == 0 {
+		return ""
+	}
+	return net.JoinHostPort(n.Router.Bind, strconv.Itoa(n.Router.StreamPort))
 }
 
 // MySQLHost is the host by which others reach this node's mysqld.

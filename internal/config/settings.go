@@ -36,6 +36,7 @@ var settings = []setting{
 	{"router.rw_port", "6446", "leads to the leader", func(n *Node) any { return &n.Router.RWPort }},
 	{"router.ro_port", "6447", "leads to the followers", func(n *Node) any { return &n.Router.ROPort }},
 	{"router.split_port", "6450", "sends reads to a follower and all else to the leader; 0: no such port", func(n *Node) any { return &n.Router.SplitPort }},
+	{"router.stream_port", "7307", "serves the committed binary log to replicas, mysqlbinlog and change data capture; 0: no such port", func(n *Node) any { return &n.Router.StreamPort }},
 	{"router.hold_timeout", "10s", "how long a new connection waits for a leader", func(n *Node) any { return &n.Router.HoldTimeout }},
 	{"router.sessions", SessionsPass, "pass: bytes go through unread; carry: sessions go on at the next leader", func(n *Node) any { return &n.Router.Sessions }},
 	{"router.consistency", "EVENTUAL", "EVENTUAL, BEFORE_ON_PRIMARY_FAILOVER, BEFORE, AFTER or BEFORE_AND_AFTER; more than EVENTUAL needs sessions = \"carry\"", func(n *Node) any { return &n.Router.Consistency }},

@@ -141,6 +141,9 @@ func (n Node) checkPorts(doc document) *Error {
 	if n.Router.SplitPort != 0 {
 		listeners = append(listeners, listener{"router.split_port", n.Router.Bind, n.Router.SplitPort})
 	}
+	if n.Router.StreamPort != 0 {
+		listeners = append(listeners, listener{"router.stream_port", n.Router.Bind, n.Router.StreamPort})
+	}
 	for _, a := range [][2]string{{"peer.listen", n.Peer.Listen}, {"api.listen", n.API.Listen}} {
 		host, port, err := splitAddress(a[1])
 		if err != nil {
@@ -263,6 +266,9 @@ func (n Node) checkRouter(doc document) *Error {
 		return doc.fail("router.split_port", fmt.Sprintf("port %d is not in 1..65535", p), "0: no such port")
 	} else if p == r.RWPort || p == r.ROPort {
 		return doc.fail("router.split_port", fmt.Sprintf("port %d is taken by router.rw_port or router.ro_port already", p), "give each its own port")
+	}
+	if p := r.StreamPort; p != 0 && !validPort(p) {
+		return doc.fail("router.stream_port", fmt.Sprintf("port %d is not in 1..65535", p), "0: no such port")
 	}
 	if err := n.checkConsistency(doc); err != nil {
 		return err

@@ -106,7 +106,7 @@ func (o Options) members() int { return o.Nodes + o.Loggers + o.Learners }
 func (c *Cluster) layOutNode(name, role string, ports Ports) *Node {
 	n := &Node{Name: name, Role: role, Host: host, Ports: ports, Dir: filepath.Join(c.opts.Dir, name), gone: make(chan struct{})}
 	c.nodes = append(c.nodes, n)
-	s := NodeState{Name: n.Name, Role: n.Role, Dir: n.Dir, Host: n.Host, PeerPort: n.Ports.Peer, APIPort: n.Ports.API, RWPort: n.Ports.RW, ROPort: n.Ports.RO, SplitPort: &n.Ports.Split}
+	s := NodeState{Name: n.Name, Role: n.Role, Dir: n.Dir, Host: n.Host, PeerPort: n.Ports.Peer, APIPort: n.Ports.API, RWPort: n.Ports.RW, ROPort: n.Ports.RO, SplitPort: &n.Ports.Split, StreamPort: &n.Ports.Stream}
 	if n.Role != config.RoleLogger {
 		socket := mysqld.Config{Dir: c.settings(n).MySQLDir()}.Socket()
 		s.MySQLPort, s.MySQLSocket = &n.Ports.MySQL, &socket
@@ -122,7 +122,7 @@ func (c *Cluster) settings(n *Node) config.Node {
 	s.MySQL.Binary, s.MySQL.Bind, s.MySQL.Port, s.MySQL.Options = c.opts.MySQL, n.Host, n.Ports.MySQL, c.opts.MySQLOptions
 	s.Peer = config.Peer{Listen: n.addr(n.Ports.Peer), Advertise: n.addr(n.Ports.Peer)}
 	s.API = config.API{Listen: n.addr(n.Ports.API), Advertise: n.addr(n.Ports.API)}
-	s.Router.Bind, s.Router.RWPort, s.Router.ROPort, s.Router.SplitPort = n.Host, n.Ports.RW, n.Ports.RO, n.Ports.Split
+	s.Router.Bind, s.Router.RWPort, s.Router.ROPort, s.Router.SplitPort, s.Router.StreamPort = n.Host, n.Ports.RW, n.Ports.RO, n.Ports.Split, n.Ports.Stream
 	if c.opts.Tune != nil {
 		c.opts.Tune(&s)
 	}

@@ -17,16 +17,16 @@ const (
 
 // Ports of one node.
 type Ports struct {
-	MySQL, Peer, API, RW, RO, Split int
+	MySQL, Peer, API, RW, RO, Split, Stream int
 }
 
 // portsOf lays out the ports of node i.
 func portsOf(base, i int) Ports {
 	p := base + portsPerNode*i
-	return Ports{MySQL: p, Peer: p + 1, API: p + 2, RW: p + 3, RO: p + 4, Split: p + 5}
+	return Ports{MySQL: p, Peer: p + 1, API: p + 2, RW: p + 3, RO: p + 4, Split: p + 5, Stream: p + 6}
 }
 
-func (p Ports) all() []int { return []int{p.MySQL, p.Peer, p.API, p.RW, p.RO, p.Split} }
+func (p Ports) all() []int { return []int{p.MySQL, p.Peer, p.API, p.RW, p.RO, p.Split, p.Stream} }
 
 // checkPorts fails, naming the first port in use, unless all ports of n nodes are free on the loopback address.
 func checkPorts(base, n int) error {

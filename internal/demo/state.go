@@ -35,6 +35,7 @@ type NodeState struct {
 	RWPort      int     `json:"rw_port"`
 	ROPort      int     `json:"ro_port"`
 	SplitPort   *int    `json:"split_port"`
+	StreamPort  *int    `json:"stream_port"`
 	DaemonPID   int     `json:"daemon_pid"`
 
 	DaemonStart uint64 `json:"daemon_start"` // start time in clock ticks: with the pid it names one process for good

@@ -82,7 +82,7 @@ type FeedStats struct {
 // before it.
 type Feed struct {
 	cfg    FeedConfig
-	log    Log
+	outlet outlet
 	lis    net.Listener
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -97,9 +97,7 @@ type Feed struct {
 	// complained is when a line about somebody who was not let in was logged last.
 	complained time.Time
 
-	stats struct {
-		next, transactions, skipped, bytes, flushes, dumps atomic.Uint64
-	}
+	stats counters
 }
 
 const (
@@ -126,7 +124,8 @@ func NewFeed(cfg FeedConfig, log Log) (*Feed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for this node's mysqld: %w", err)
 	}
-	f := &Feed{cfg: cfg, log: log, lis: lis, slots: make(chan struct{}, maxConnections), conns: map[net.Conn]struct{}{}}
+	f := &Feed{cfg: cfg, lis: lis, slots: make(chan struct{}, maxConnections), conns: map[net.Conn]struct{}{}}
+	f.outlet = outlet{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true, stats: &f.stats, tasks: &f.tasks}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tasks.Add(1)
 	go f.accept()

@@ -158,8 +158,7 @@ func walkAll(t testing.TB, log *memLog, set gtid.Set) ([][]byte, error) {
 	d := &dumping{nc: out}
 	d.ctx, d.cancel = context.WithCancelCause(context.Background())
 	w := newPacketWriter(d, &flushes, 1)
-	f := &Feed{cfg: FeedConfig{ServerID: 9}, log: log}
-	k := &walker{f: f, w: w, has: set, next: log.FirstIndex()}
+	k := &walker{o: &outlet{log: log, serverID: 9, pack: true, stats: &counters{}}, w: w, has: set, next: log.FirstIndex()}
 	var err error
 	for k.next <= log.committed && err == nil {
 		entries, _ := log.Read(d.ctx, k.next, log.committed, readBytes)
@@ -266,7 +265,8 @@ func FuzzReceiver(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			feed := &Feed{cfg: FeedConfig{ServerID: 9, ServerUUID: fakeUUID, Logger: slog.New(slog.DiscardHandler)}, log: newMemLog(), conns: map[net.Conn]struct{}{}, paused: true}
+			feed := &Feed{cfg: FeedConfig{ServerID: 9, ServerUUID: fakeUUID, Logger: slog.New(slog.DiscardHandler)}, conns: map[net.Conn]struct{}{}, paused: true}
+			feed.outlet = outlet{log: newMemLog(), serverID: 9, pack: true, stats: &feed.stats, tasks: &feed.tasks}
 			feed.ctx, feed.cancel = context.WithCancel(context.Background())
 			feed.cancel() // a dump that begins is over at once
 			r := &receiver{f: feed, s: s, heartbeat: defaultHeartbeat}

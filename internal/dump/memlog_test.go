@@ -15,7 +15,9 @@ type memLog struct {
 	changed   chan struct{}
 	first     uint64
 	entries   []Entry
+	gone      []Entry // below first
 	committed uint64
+	held      bool // nothing more becomes committed but by setCommitted
 }
 
 func newMemLog() *memLog { return &memLog{first: 1, changed: make(chan struct{})} }
@@ -26,7 +28,7 @@ func (l *memLog) append(term uint64, data []byte, commit bool) uint64 {
 	defer l.mu.Unlock()
 	index := l.first + uint64(len(l.entries))
 	l.entries = append(l.entries, Entry{Index: index, Term: term, Data: data})
-	if commit {
+	if commit && !l.held {
 		l.committed = index
 		close(l.changed)
 		l.changed = make(chan struct{})
@@ -39,10 +41,20 @@ func (l *memLog) barrier(term uint64, node uint16, incarnation uint64, fde []byt
 	l.append(term, append(raftlog.AppendMeta(nil, &m), fde...), true)
 }
 
+// setCommitted moves the commit index, as another node would know it.
+func (l *memLog) setCommitted(index uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.committed = index
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
 // purge drops everything below index.
 func (l *memLog) purge(index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.gone = append(l.gone, l.entries[:index-l.first]...)
 	l.entries = l.entries[index-l.first:]
 	l.first = index
 }
@@ -97,6 +109,18 @@ func (l *memLog) SeekGTID(set gtid.Set) (index uint64, fde []byte, err error) {
 	defer l.mu.Unlock()
 	var current, atStart []byte
 	start := l.first
+	for _, e := range l.gone {
+		m, _, err := raftlog.DecodeMeta(e.Data)
+		if err != nil {
+			continue
+		}
+		for _, r := range m.GTIDs {
+			var s gtid.Set
+			if s.AddRange(r); !set.ContainsSet(s) {
+				return 0, nil, fmt.Errorf("%w: %v", ErrPurged, r)
+			}
+		}
+	}
 	for _, e := range l.entries {
 		if e.Index > l.committed {
 			break
@@ -118,9 +142,6 @@ func (l *memLog) SeekGTID(set gtid.Set) (index uint64, fde []byte, err error) {
 			for _, r := range m.GTIDs {
 				for gno := r.First; gno <= r.Last; gno++ {
 					if !set.Contains(gtid.GTID{SID: r.SID, GNO: gno}) {
-						if l.first > 1 && start == l.first {
-							return 0, nil, fmt.Errorf("%w: %v", ErrPurged, r)
-						}
 						return start, atStart, nil
 					}
 				}

@@ -75,7 +75,7 @@ func (r *receiver) dump(argument []byte) error {
 	}
 	r.f.cfg.Logger.Info("feeding mysqld", "paused", paused, "has", clip(request.set.String()))
 	w := newPacketWriter(d, &r.f.stats.flushes, r.s.Sequence())
-	err = r.f.feed(d, w, request.set, paused, r.heartbeat)
+	err = r.f.outlet.serve(d, w, &sending{has: request.set, paused: paused, heartbeat: r.heartbeat})
 	switch {
 	case d.ctx.Err() != nil:
 		return fmt.Errorf("dump: %w", contextCause(d.ctx))

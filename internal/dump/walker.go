@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"trireme/internal/binlog"
@@ -22,39 +24,75 @@ const (
 	packBelow = 64 << 10
 )
 
-// feed runs one dump. It returns when the dump is stopped or the log fails.
-func (f *Feed) feed(d *dumping, w *packetWriter, has gtid.Set, paused bool, heartbeat time.Duration) error {
-	fde := binlog.AppendFormatDescription(nil, binlog.Header{}, f.cfg.ServerVersion, 0)
+// outlet is what the committed log is sent by, to whomever. A receiver has one of its own: log is read by one goroutine at a time.
+type outlet struct {
+	log      Log
+	serverID uint32 // of events that stand in no log
+	version  string // before the log tells one
+	appliers int    // FeedConfig.Appliers
+	pack     bool   // small transactions go as one event
+	// exact makes ROTATE events name true offsets in a source's binary log, so that a receiver may keep its position by file and offset.
+	exact bool
+	stats *counters
+	tasks *sync.WaitGroup
+}
+
+// counters of what is sent.
+type counters struct {
+	next, transactions, skipped, bytes, flushes, dumps atomic.Uint64
+}
+
+// sending is what one dump is asked for.
+type sending struct {
+	has       gtid.Set
+	paused    bool          // heartbeats only
+	heartbeat time.Duration // 0: none
+	until     uint64        // index behind which the dump ends; 0: never
+	plain     bool          // the first ROTATE goes without a checksum
+	from      fileID        // what the receiver calls its place, and from where on it counts
+	offset    uint64
+}
+
+// errComplete ends a dump that has sent all that it was asked for.
+var errComplete = errors.New("the dump is complete")
+
+// serve runs one dump. It returns when the dump is stopped, the log fails, or all was sent (errComplete).
+func (o *outlet) serve(d *dumping, w *packetWriter, s *sending) error {
+	fde := binlog.AppendFormatDescription(nil, binlog.Header{}, o.version, 0)
 	index := uint64(0)
-	if !paused {
+	if !s.paused {
 		var inForce []byte
 		var err error
-		if index, inForce, err = f.log.SeekGTID(has); err != nil {
+		if index, inForce, err = o.log.SeekGTID(s.has); err != nil {
 			return fmt.Errorf("find where to begin: %w", err)
 		}
 		if inForce != nil {
 			fde = inForce
 		}
 	}
-	k := &walker{f: f, w: w, has: has, next: index, fde: fde}
-	if err := k.announce(raftlog.Meta{}); err != nil {
+	k := &walker{o: o, w: w, has: s.has, next: index, until: s.until, fde: fde}
+	w.plain = s.plain
+	if err := k.announce(s.from, max(s.offset, firstOffset)); err != nil {
 		return err
 	}
 	if err := w.flush(); err != nil {
 		return err
 	}
-	f.tasks.Add(2)
-	go func() {
-		defer f.tasks.Done()
-		w.beat(f.cfg.ServerID, heartbeat)
-	}()
+	if s.heartbeat > 0 {
+		o.tasks.Add(1)
+		go func() {
+			defer o.tasks.Done()
+			w.beat(o.serverID, s.heartbeat)
+		}()
+	}
+	o.tasks.Add(1)
 	go func() { // a receiver says nothing during a dump: what can be read is its end
-		defer f.tasks.Done()
+		defer o.tasks.Done()
 		var b [1]byte
 		_, _ = d.nc.Read(b[:])
 		d.stop(errGone)
 	}()
-	if paused {
+	if s.paused {
 		<-d.ctx.Done()
 		return contextCause(d.ctx)
 	}
@@ -63,16 +101,18 @@ func (f *Feed) feed(d *dumping, w *packetWriter, has gtid.Set, paused bool, hear
 
 // walker goes through the committed log and sends the transactions that the receiver lacks.
 type walker struct {
-	f    *Feed
-	w    *packetWriter
-	has  gtid.Set
-	next uint64 // index
+	o     *outlet
+	w     *packetWriter
+	has   gtid.Set
+	next  uint64 // index
+	until uint64 // the last one; 0: there is none
 
 	fde []byte // in force, from the newest barrier
 	asm binlog.Assembler
 	// announced is the stream of the newest ROTATE; the receiver's logical clocks are local to it.
 	announced fileID
 	pending   *pending
+	begun     uint64       // offset of the transaction at hand in its source's binary log
 	meta      raftlog.Meta // of the entry at hand; reused
 	packed    []byte       // a transaction that was packed; reused
 	gtid      [256]byte    // a GTID event that was changed; reused
@@ -83,6 +123,11 @@ type fileID struct {
 	node        uint16
 	incarnation uint64
 	file        uint32
+}
+
+// String is the name of the file towards receivers.
+func (f fileID) String() string {
+	return string(appendFileName(nil, fmt.Sprintf("trireme-%d-%d", f.node, f.incarnation), f.file))
 }
 
 // pending is a transaction whose end has not been committed yet.
@@ -96,19 +141,25 @@ type pending struct {
 // run sends until ctx ends.
 func (k *walker) run(ctx context.Context) error {
 	for {
-		committed := k.f.log.Committed()
+		committed := k.o.log.Committed()
+		if k.until != 0 {
+			committed = min(committed, k.until)
+		}
+		k.o.stats.next.Store(k.next)
 		if k.next > committed {
-			k.f.stats.next.Store(k.next)
 			if err := k.flush(); err != nil {
 				return err
 			}
+			if committed == k.until {
+				return errComplete
+			}
 			failpoint.Hit("feed.after-flush")
-			if err := k.f.log.WaitCommitted(ctx, k.next); err != nil {
+			if err := k.o.log.WaitCommitted(ctx, k.next); err != nil {
 				return fmt.Errorf("wait for entry %d: %w", k.next, err)
 			}
 			continue
 		}
-		entries, err := k.f.log.Read(ctx, k.next, committed, readBytes)
+		entries, err := k.o.log.Read(ctx, k.next, committed, readBytes)
 		if err != nil {
 			return fmt.Errorf("read entry %d: %w", k.next, err)
 		}
@@ -196,7 +247,7 @@ func (k *walker) trx(ctx context.Context, e *Entry, events []byte) error {
 		case binlog.Outside:
 			return invariant("%v at offset %d belongs to no transaction", h.Type, off)
 		case binlog.Start:
-			start = off
+			start, k.begun = off, binlog.PositionOf(k.meta.Start.Off, h.LogPos)-uint64(len(ev))
 		case binlog.End:
 			if err := k.finish(ctx, e, events, start, end); err != nil {
 				return err
@@ -220,7 +271,7 @@ func (k *walker) finish(ctx context.Context, e *Entry, events []byte, start, end
 	p := k.pending
 	k.pending = nil
 	if k.has.Contains(k.asm.Trx().GTID) {
-		k.f.stats.skipped.Add(1)
+		k.o.stats.skipped.Add(1)
 		return nil
 	}
 	k.w.mu.Lock()
@@ -229,8 +280,8 @@ func (k *walker) finish(ctx context.Context, e *Entry, events []byte, start, end
 		return err
 	}
 	failpoint.Hit("feed.before-trx")
-	k.f.stats.transactions.Add(1)
-	k.f.stats.bytes.Add(k.asm.Trx().Bytes)
+	k.o.stats.transactions.Add(1)
+	k.o.stats.bytes.Add(k.asm.Trx().Bytes)
 	if p == nil {
 		return k.send(k.pack(events[start:end]))
 	}
@@ -243,7 +294,7 @@ func (k *walker) finish(ctx context.Context, e *Entry, events []byte, start, end
 // pack makes two events of a small transaction's, if it may: the receiver's threads and its relay log have a cost for each. What cannot be
 // packed is given back as it is.
 func (k *walker) pack(events []byte) []byte {
-	if k.asm.Trx().Kind != binlog.RowsXID || len(events) > packBelow {
+	if !k.o.pack || k.asm.Trx().Kind != binlog.RowsXID || len(events) > packBelow {
 		return events
 	}
 	packed, ok, err := binlog.AppendPacked(k.packed[:0], events)
@@ -260,7 +311,7 @@ func (k *walker) send(events []byte) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrInvariant, err)
 		}
-		if err := k.w.event(binlog.LimitInFlight(k.gtid[:0], ev, int64(k.f.cfg.Appliers))); err != nil {
+		if err := k.w.event(binlog.LimitInFlight(k.gtid[:0], ev, int64(k.o.appliers))); err != nil {
 			return err
 		}
 		events = rest
@@ -273,7 +324,7 @@ func (k *walker) send(events []byte) error {
 func (k *walker) sendChunks(ctx context.Context, p *pending, last uint64) error {
 	var m raftlog.Meta
 	for next := p.index; next < last; {
-		entries, err := k.f.log.Read(ctx, next, last-1, readBytes)
+		entries, err := k.o.log.Read(ctx, next, last-1, readBytes)
 		if err != nil {
 			return fmt.Errorf("read entry %d again: %w", next, err)
 		}
@@ -307,21 +358,40 @@ func (k *walker) sendChunks(ctx context.Context, p *pending, last uint64) error 
 	return nil
 }
 
-// announceChange begins a new file for the receiver where the source did, or where its count gets too high.
+// announceChange begins a new file for the receiver where the source did, or where its count gets too high. An exact one is told too where
+// its count is not the source's: events that are in no entry lie between two transactions.
 func (k *walker) announceChange() error {
-	s := fileID{k.meta.Node, k.meta.Incarnation, k.meta.End.File}
-	if s == k.announced && k.w.pos < reannounceAt {
+	to := fileID{k.meta.Node, k.meta.Incarnation, k.meta.End.File}
+	if k.o.exact {
+		if to != k.announced {
+			if err := k.announce(to, firstOffset); err != nil {
+				return err
+			}
+		}
+		if k.w.pos == k.begun {
+			return nil
+		}
+		return k.w.rotate(k.o.serverID, to.String(), k.begun)
+	}
+	if to == k.announced && k.w.pos < reannounceAt {
 		return nil
 	}
-	return k.announce(k.meta)
+	return k.announce(to, firstOffset)
 }
 
-func (k *walker) announce(m raftlog.Meta) error {
-	k.announced = fileID{m.Node, m.Incarnation, m.End.File}
-	base := fmt.Sprintf("trireme-%d-%d", m.Node, m.Incarnation)
-	fde := withServerID(k.fde, k.f.cfg.ServerID)
-	binlog.SetLogPos(fde, uint32(firstOffset)+uint32(len(fde))) // 0 would mean that it is artificial
-	return k.w.rotate(k.f.cfg.ServerID, string(appendFileName(nil, base, m.End.File)), fde)
+// announce begins a file at an offset, with the FORMAT_DESCRIPTION event in force. It counts towards the receiver's offset: with the 0 that would
+// make it artificial a cut in mid-transaction can leave a parallel applier waiting (docs/mysql.md).
+func (k *walker) announce(to fileID, offset uint64) error {
+	k.announced = to
+	fde := withServerID(k.fde, k.o.serverID)
+	binlog.SetLogPos(fde, uint32(firstOffset)+uint32(len(fde)))
+	if err := k.w.rotate(k.o.serverID, to.String(), firstOffset); err != nil {
+		return err
+	}
+	if err := k.w.event(fde); err != nil || offset == firstOffset {
+		return err
+	}
+	return k.w.rotate(k.o.serverID, to.String(), offset)
 }
 
 func contextCause(ctx context.Context) error {

@@ -40,6 +40,11 @@ func (s *script) barrier(term uint64, node uint16) {
 func (s *script) entry(term uint64, flags raftlog.Flags, evs ...[]byte) {
 	m := s.meta
 	m.Flags, m.Start, m.End = flags, s.e.pos, s.e.pos
+	if len(evs) > 0 {
+		if h, err := binlog.ParseHeader(evs[0]); err == nil {
+			m.Start.Off = uint64(h.LogPos) - uint64(len(evs[0]))
+		}
+	}
 	for _, ev := range evs { // as Source does; a script that breaks the rules is none of its concern
 		h, err := binlog.ParseHeader(ev)
 		if err != nil {

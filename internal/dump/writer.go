@@ -3,6 +3,7 @@ package dump
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,9 @@ type packetWriter struct {
 	file string
 	pos  uint64
 
+	plain  bool // the next ROTATE goes without a checksum
+	longHB bool // the receiver takes heartbeats of version 2
+
 	mu      sync.Mutex
 	touched atomic.Bool // something was flushed since the last look
 }
@@ -41,13 +45,17 @@ func newPacketWriter(d *dumping, flushes *atomic.Uint64, seq byte) *packetWriter
 	return &packetWriter{d: d, flushes: flushes, seq: seq, buf: make([]byte, 0, writeBufferBytes)}
 }
 
-// rotate announces a file that begins with fde.
-func (w *packetWriter) rotate(serverID uint32, file string, fde []byte) error {
-	w.file, w.pos = file, firstOffset
-	if err := w.packet(binlog.AppendArtificialRotate(nil, serverID, file, firstOffset)); err != nil {
-		return err
+// rotate announces a file and the offset from which on the receiver counts. Until the first FORMAT_DESCRIPTION event a receiver may not expect
+// checksums (@source_binlog_checksum = 'NONE').
+func (w *packetWriter) rotate(serverID uint32, file string, offset uint64) error {
+	w.file, w.pos = file, offset
+	ev := binlog.AppendArtificialRotate(nil, serverID, file, offset)
+	if w.plain {
+		w.plain = false
+		ev = ev[:len(ev)-binlog.ChecksumLen]
+		binary.LittleEndian.PutUint32(ev[9:], uint32(len(ev)))
 	}
-	return w.event(fde)
+	return w.packet(ev)
 }
 
 // event sends one event of the file.
@@ -138,9 +146,13 @@ func (w *packetWriter) send(parts net.Buffers) error {
 
 // fail sends an ERR packet in the place of an event.
 func (w *packetWriter) fail(cause error) error {
+	return w.last(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000", Message: clip(cause.Error())}))
+}
+
+// last sends a short packet that ends the dump.
+func (w *packetWriter) last(payload []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	payload := mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000", Message: clip(cause.Error())})
 	var head [mysqlwire.HeaderLen]byte
 	w.header(head[:], len(payload))
 	w.buf = append(append(w.buf, head[:]...), payload...)
@@ -176,9 +188,16 @@ func (w *packetWriter) beat(serverID uint32, period time.Duration) {
 	}
 }
 
-// heartbeat sends one, of version 1: reannounceAt keeps positions within its 32 bits.
+// heartbeat sends one, of version 1 where its 32 bits hold the position. A receiver that takes no other one is left without.
 func (w *packetWriter) heartbeat(serverID uint32) error {
-	if err := w.packet(binlog.AppendHeartbeat(nil, serverID, w.file, uint32(w.pos))); err != nil {
+	ev := binlog.AppendHeartbeat(nil, serverID, w.file, uint32(w.pos))
+	if w.pos > math.MaxUint32 {
+		if !w.longHB {
+			return nil
+		}
+		ev = binlog.AppendHeartbeatV2(nil, serverID, w.file, w.pos)
+	}
+	if err := w.packet(ev); err != nil {
 		return err
 	}
 	return w.flush()

@@ -10,7 +10,7 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// feedLog shows the committed part of the raft log to the feed (S3).
+// feedLog shows the committed part of the raft log to the feed, or to one consumer of the change stream (S3).
 type feedLog struct {
 	n      *Node
 	mu     sync.Mutex

@@ -84,6 +84,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		return float64(n.bundle.NotAfter().Unix())
 	})
 	n.load.register(r)
+	r.MustRegister(streamCollector{n.publisher})
 	return r
 }
 

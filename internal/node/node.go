@@ -78,24 +78,25 @@ type Node struct {
 	version string
 	began   gtid.Set // what an adopted cluster began with (config.Cluster.Base)
 
-	rlog    *raftlog.Log
-	cons    *consensus.Node
-	tr      *transport.Transport
-	relay   *relay.Relay
-	led     *ledger.Ledger
-	feed    *dump.Feed   // nil on a logger
-	guard   *guard.Guard // nil on a logger
-	router  *router.Router
-	routing asker     // of the leader, for the router
-	news    routeNews // of where the router leads, for routers elsewhere
-	api     *api.Server
-	pages   *dashboard.Pages
-	bin     mysqld.Binary
-	bundle  *pki.Bundle
-	audit   *auditLog
-	metrics *prometheus.Registry
-	samples *recorder.Store // nil: nothing is recorded
-	vip     addresses
+	rlog      *raftlog.Log
+	cons      *consensus.Node
+	tr        *transport.Transport
+	relay     *relay.Relay
+	led       *ledger.Ledger
+	feed      *dump.Feed // nil on a logger
+	publisher *dump.Publisher
+	guard     *guard.Guard // nil on a logger
+	router    *router.Router
+	routing   asker     // of the leader, for the router
+	news      routeNews // of where the router leads, for routers elsewhere
+	api       *api.Server
+	pages     *dashboard.Pages
+	bin       mysqld.Binary
+	bundle    *pki.Bundle
+	audit     *auditLog
+	metrics   *prometheus.Registry
+	samples   *recorder.Store // nil: nothing is recorded
+	vip       addresses
 
 	wake  chan struct{}
 	ready chan struct{} // closed once every part is there

@@ -307,6 +307,7 @@ func (n *Node) startParts() error {
 	if err := n.local.update(func(s *localState) { s.LogMade = true }); err != nil {
 		return err
 	}
+	n.publisher = n.newPublisher()
 	n.metrics = n.newMetrics()
 	n.openSamples()
 	if n.srv.state != ha.ServerAbsent {
@@ -497,6 +498,9 @@ func (n *Node) stopParts(cancel context.CancelFunc) {
 	}
 	if n.guard != nil {
 		n.guard.Close()
+	}
+	if n.publisher != nil {
+		n.publisher.Close()
 	}
 	if n.feed != nil {
 		n.feed.Close()

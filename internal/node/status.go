@@ -118,7 +118,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	m := api.MemberView{Name: n.id.Name, Role: n.roleLocked(st), State: n.stateName, Reason: n.why,
 		Raft: api.RaftView{ID: n.id.ID, State: st.Role.String(), Term: st.Term, Voter: contains(st.Voters, n.id.ID),
 			Match: st.Durable, First: first, Last: st.LastIndex, LogBytes: n.rlog.Size(), LogPinned: n.pinned, Commit: st.Commit, Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
-		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort, SplitPort: n.cfg.Router.SplitPort},
+		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort, SplitPort: n.cfg.Router.SplitPort, StreamPort: n.cfg.Router.StreamPort},
 		Daemon: api.DaemonView{PID: os.Getpid(), Version: n.version, API: n.cfg.API.Advertise, Peer: n.cfg.Peer.Advertise},
 	}
 	if n.srv.applier != "" {
@@ -258,13 +258,13 @@ func (n *Node) routes() {
 func (n *Node) routerConfig() (router.Config, error) {
 	r := n.cfg.Router
 	c := router.Config{RWListen: n.cfg.RWAddr(), ROListen: n.cfg.ROAddr(), HoldTimeout: time.Duration(r.HoldTimeout), MaxConns: r.MaxConns,
-		Confirm: n.confirmRoute, Cluster: sessionCluster{n}, Logger: n.log, Sessions: r.Sessions == config.SessionsCarry, OnQuiet: n.poke, SplitListen: n.cfg.SplitAddr(),
+		Confirm: n.confirmRoute, Cluster: sessionCluster{n}, Logger: n.log, Sessions: r.Sessions == config.SessionsCarry, OnQuiet: n.poke, SplitListen: n.cfg.SplitAddr(), StreamListen: n.cfg.StreamAddr(), Streams: changeStream{n},
 		Reads: routerReads{n}, ConsistencyTimeout: r.ConsistencyTimeout.Std(), OwnWritesTimeout: r.OwnWritesTimeout.Std(), MaxLag: r.MaxLag.Std()}
 	var err error
 	if c.Consistency, err = router.ParseLevel(r.Consistency); err != nil {
 		return c, fmt.Errorf("router.consistency: %w", err)
 	}
-	if !c.Sessions && c.SplitListen == "" {
+	if !c.Sessions && c.SplitListen == "" && c.StreamListen == "" {
 		return c, nil
 	}
 	c.TLS, c.Outcomes = n.bundle.RouterTLS(), sessionOutcomes{n}

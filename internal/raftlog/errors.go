@@ -3,7 +3,7 @@ package raftlog
 import "errors"
 
 // The errors of this package, besides raft.ErrCompacted and raft.ErrUnavailable of the raft.Storage methods. All of them
-// but ErrPurged mean that this node must not go on as it is.
+// but ErrPurged, ErrNoPosition and ErrBeyond mean that this node must not go on as it is.
 var (
 	// ErrCorrupt: something that had been fsynced is damaged or missing. The node has to rejoin under a new raft id (S2).
 	ErrCorrupt = errors.New("raftlog: corrupt")
@@ -22,6 +22,10 @@ var (
 	ErrInvariant = errors.New("raftlog: invariant violated")
 	// ErrPurged: the entry asked for lies below the log's first index.
 	ErrPurged = errors.New("raftlog: purged")
+	// ErrNoPosition: no entry is of the binary log that a position names.
+	ErrNoPosition = errors.New("raftlog: no entry of that binary log")
+	// ErrBeyond: the entries of that binary log end before the position.
+	ErrBeyond = errors.New("raftlog: the log ends before that position")
 	// ErrClosed: the log has been closed.
 	ErrClosed = errors.New("raftlog: closed")
 )

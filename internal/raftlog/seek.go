@@ -1,9 +1,11 @@
 package raftlog
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 
+	"trireme/internal/binlog"
 	"trireme/internal/gtid"
 )
 
@@ -107,4 +109,139 @@ func (l *Log) Scan(from, to uint64, fn func(m *Meta, index, term uint64, events 
 			}
 		}
 	}
+}
+
+// GTIDsBefore returns what a receiver has that took everything in the log's order up to a position in the binary log of an incarnation: the
+// GTIDs of the transactions that end there or before, and of all that lies in front of them in the log, up to index upTo. The errors are ErrPurged,
+// ErrNoPosition, ErrBeyond, ErrCorrupt, or the file system's. upTo must not exceed the commit index.
+func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) (gtid.Set, error) {
+	l.mu.RLock()
+	heads := make([]*segmentHead, 0, len(l.segs))
+	for _, s := range l.segs {
+		if s.head.first <= upTo+1 {
+			heads = append(heads, &s.head)
+		}
+	}
+	l.mu.RUnlock()
+	// The last segment in front of which the newest entry is of the incarnation and not behind the position. Without one it may lie anywhere.
+	from := 0
+	for i, h := range heads {
+		if t := &h.ledger.tail; t.kind != 0 && t.node == node && t.incarnation == incarnation {
+			if at.Less(t.end) && i == 0 {
+				return gtid.Set{}, behindPosition(h.first, at)
+			}
+			if at.Less(t.end) {
+				break
+			}
+			if t.kind == Trx || t.end.Less(at) {
+				from = i
+			}
+		}
+	}
+	head := heads[from]
+	w := posWalk{node: node, incarnation: incarnation, at: at, seen: head.ledger.gtids.Clone(), first: head.first}
+	if t := &head.ledger.tail; t.kind != 0 && t.node == node && t.incarnation == incarnation && !at.Less(t.end) {
+		w.found, w.has, w.end = from > 0 || t.kind == Trx || t.end.Less(at), w.seen.Clone(), t.end
+	}
+	if err := l.Scan(head.first, upTo, w.entry); err != nil && !errors.Is(err, errStop) {
+		return gtid.Set{}, err
+	}
+	switch {
+	case !w.found:
+		return gtid.Set{}, ErrNoPosition
+	case w.end.Less(at):
+		return gtid.Set{}, fmt.Errorf("%w: it ends at %v", ErrBeyond, w.end)
+	}
+	return w.has, nil
+}
+
+func behindPosition(first uint64, at Pos) error {
+	return fmt.Errorf("%w: the log begins at entry %d, behind %v", ErrPurged, first, at)
+}
+
+// posWalk goes through entries up to a position of an incarnation. An incarnation may lead several times, at positions that grow, and begins where
+// it has ended if nothing lies between: a position that fits both is the earlier one.
+type posWalk struct {
+	node        uint16
+	incarnation uint64
+	at          Pos
+	first       uint64   // index
+	seen        gtid.Set // of all entries so far
+	has         gtid.Set // seen at the newest end of the incarnation that is not behind at
+	end         Pos      // of the incarnation's newest entry
+	found       bool
+}
+
+func (w *posWalk) entry(m *Meta, _, _ uint64, events []byte) error {
+	if m.Kind != Trx && m.Kind != Barrier {
+		return nil
+	}
+	if m.Node != w.node || m.Incarnation != w.incarnation {
+		for _, r := range m.GTIDs {
+			w.seen.AddRange(r)
+		}
+		return nil
+	}
+	w.end = m.End
+	if m.Kind == Barrier {
+		return w.barrier(m)
+	}
+	if left := endsUpTo(m, events, w.at); left > 0 {
+		for _, r := range m.GTIDs {
+			n := min(int64(r.Len()), int64(left))
+			if n > 0 {
+				w.seen.AddRange(gtid.Range{SID: r.SID, First: r.First, Last: r.First + n - 1})
+			}
+			left -= int(n)
+		}
+		w.found, w.has = true, w.seen.Clone()
+	}
+	if w.at.Less(m.End) {
+		return errStop
+	}
+	return nil
+}
+
+func (w *posWalk) barrier(m *Meta) error {
+	switch {
+	case m.End.Less(w.at):
+		w.found, w.has = true, w.seen.Clone()
+	case !w.found && w.first > 1:
+		return behindPosition(w.first, w.at) // it may have led before, in what is gone
+	case !w.found:
+		w.found, w.has = true, w.seen.Clone()
+	}
+	if w.at.Less(m.End) {
+		return errStop
+	}
+	return nil
+}
+
+// endsUpTo counts the transactions that end in an entry at or before a position.
+func endsUpTo(m *Meta, events []byte, at Pos) (n int) {
+	if !at.Less(m.End) {
+		for _, r := range m.GTIDs {
+			n += int(r.Len())
+		}
+		return n
+	}
+	end, begun := m.Start, m.Flags&FlagContinues != 0
+	for len(events) > 0 {
+		h, _, rest, err := binlog.Cut(events)
+		if err != nil {
+			return n
+		}
+		if h.Type.StartsTransaction() {
+			if begun && !at.Less(end) {
+				n++
+			}
+			begun = true
+		}
+		end = Pos{File: m.End.File, Off: binlog.PositionOf(end.Off, h.LogPos)}
+		if at.Less(end) {
+			return n
+		}
+		events = rest
+	}
+	return n
 }

@@ -28,11 +28,11 @@ func (r *Router) serve(p *port, client *net.TCPConn) {
 		refuse(client, refusal.code, refusal.text)
 		return
 	}
-	if r.cfg.Sessions || p == &r.split {
+	if r.cfg.Sessions || p == &r.split || p == &r.stream {
 		r.follow(l)
 		return
 	}
-	l.run()
+	l.run(r)
 	r.forget(l)
 }
 

@@ -186,43 +186,51 @@ func (s *session) rights(verb sqlkind.ClusterVerb) (account string, refused *mys
 // ask has the server in use answer a query of the router's own, and calls row with the first value of each row. A *mysqlwire.ServerError is the
 // server's answer.
 func (s *session) ask(conn *mysqlwire.Conn, query string, row func(string)) error {
-	conn.ResetSequence()
-	if err := conn.WritePacket(s.query(query)); err != nil {
-		return err
+	status, err := ask(conn, s.query(query), !s.legacy, row)
+	if err == nil {
+		s.state.status = status
 	}
-	a, columns := newAnswer(comQuery, !s.legacy), 0
+	return err
+}
+
+// ask is session.ask for a command that is framed already.
+func ask(conn *mysqlwire.Conn, command []byte, deprecateEOF bool, row func(string)) (status uint16, err error) {
+	conn.ResetSequence()
+	if err := conn.WritePacket(command); err != nil {
+		return 0, err
+	}
+	a, columns := newAnswer(comQuery, deprecateEOF), 0
 	for a.state != answerDone {
 		p, err := conn.ReadPacket()
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if mysqlwire.IsERR(p) {
 			e, err := mysqlwire.ParseERR(p)
 			if err != nil {
-				return err
+				return 0, err
 			}
-			return e
+			return 0, e
 		}
 		was := a.state
 		a.packet = len(p)
 		if err := a.step(p[:min(len(p), headBytes)]); err != nil {
-			return err
+			return 0, err
 		}
 		switch {
 		case a.state == answerLocal:
-			return errAnswer
+			return 0, errAnswer
 		case was == expectFirst && a.state == expectSkipped:
 			columns = a.skip
 		case was == expectRow && a.state == expectRow:
 			values, err := mysqlwire.ParseRow(p, columns)
 			if err != nil || len(values) == 0 {
-				return errors.Join(errAnswer, err)
+				return 0, errors.Join(errAnswer, err)
 			}
 			row(values[0].Text)
 		}
 	}
-	s.state.status = a.status
-	return nil
+	return a.status, nil
 }
 
 // holds says whether a line of SHOW GRANTS gives one of the privileges for everything. Names, which anybody may choose, stand between quotes there

@@ -13,7 +13,7 @@ func (r *Router) follow(l *link) {
 	defer r.forget(l)
 	s, through := r.logIn(l)
 	if through {
-		l.run()
+		l.run(r)
 		return
 	}
 	if s == nil {
@@ -36,7 +36,8 @@ func (r *Router) follow(l *link) {
 // logIn is the connection phase. through: the rest is to be passed on as bytes.
 func (r *Router) logIn(l *link) (s *session, through bool) {
 	client, server := mysqlwire.NewConn(l.client, loginMaxPacket), l.wire()
-	in := &login{client: client, server: server, tls: r.cfg.TLS, strict: r.cfg.Consistency.waits()}
+	brief := l.port == &r.stream
+	in := &login{client: client, server: server, tls: r.cfg.TLS, strict: brief || r.cfg.Consistency.waits(), brief: brief}
 	deadline := time.Now().Add(loginTimeout)
 	_, _ = l.client.SetDeadline(deadline), l.server.SetDeadline(deadline)
 	ctx, cancel := context.WithDeadline(r.ctx, deadline)
@@ -51,14 +52,20 @@ func (r *Router) logIn(l *link) (s *session, through bool) {
 		}
 		return nil, false
 	}
-	if in.strict && (through || !in.portable()) {
+	if in.strict && (through || !brief && !in.portable()) {
 		if !through {
 			refuseLevel(l, r.cfg.Consistency)
 		}
 		return nil, false
 	}
 	_, _ = l.client.SetDeadline(time.Time{}), l.server.SetDeadline(time.Time{})
-	if through || !in.portable() {
+	if !through {
+		l.tap = in.tap()
+		l.tap.questions = brief && r.cfg.Streams != nil
+	} else {
+		l.tap = &tap{blind: true}
+	}
+	if through || brief || !in.portable() {
 		return nil, true
 	}
 	in.client, in.server = nil, nil

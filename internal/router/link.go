@@ -23,7 +23,11 @@ type link struct {
 	session        *session      // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
 	cut            atomic.Bool   // the view turned against it
 	probe          probe
-	applied        uint64 // its server shows the log up to here; of the session's goroutine
+	applied        uint64        // its server shows the log up to here; of the session's goroutine
+	tap            *tap          // of what the client says, once bytes are passed on; of run
+	early          []byte        // said by the client already, and not passed on
+	taken          atomic.Bool   // the server's answers are not passed on any more
+	back           chan struct{} // closed when they are not
 }
 
 // probe is what a look at the server's socket needs, kept so that it allocates nothing.
@@ -69,8 +73,9 @@ func (l *link) wire() *mysqlwire.Conn {
 	return c
 }
 
-// run copies both ways until both ends have closed or one has failed, and returns the bytes of each direction.
-func (l *link) run() (in, out int64) {
+// run copies both ways until both ends have closed or one has failed, and returns the bytes of each direction. A client that asks for a binary log
+// gets the committed one.
+func (l *link) run(r *Router) (in, out int64) {
 	defer close(l.done)
 	if len(l.greeting) > 0 {
 		n, err := l.client.Write(l.greeting)
@@ -79,13 +84,20 @@ func (l *link) run() (in, out int64) {
 			l.abort()
 		}
 	}
-	back := make(chan struct{})
+	if l.tap == nil {
+		l.tap = &tap{}
+	}
+	l.back = make(chan struct{})
 	go func() {
-		defer close(back)
+		defer close(l.back)
 		l.copy(l.c, l.s, &l.out)
 	}()
-	l.copy(l.s, l.c, &l.in)
-	<-back
+	if over, err := l.watched(r, l.early); err != nil {
+		l.abort()
+	} else if !over {
+		l.watch(r)
+	}
+	<-l.back
 	_ = l.client.Close()
 	_ = l.server.Close()
 	return l.in.Load(), l.out.Load()
@@ -110,7 +122,7 @@ func (l *link) copy(dst, src net.Conn, count *atomic.Int64) {
 		if err == nil {
 			err = dst.(interface{ CloseWrite() error }).CloseWrite() // of TCP or TLS
 		}
-		if err != nil {
+		if err != nil && !l.taken.Load() {
 			l.abort()
 		}
 		return

@@ -29,6 +29,7 @@ type login struct {
 	client, server *mysqlwire.Conn
 	tls            *tls.Config // shown to clients; nil: a client that asks for TLS gets the server's
 	strict         bool        // offer nothing that keeps a session from being followed
+	brief          bool        // the session ends with its server: its password need not be known
 	greeting       mysqlwire.Greeting
 	response       mysqlwire.Response
 	secure         bool // the client's bytes come over TLS that ends here; so do those to the server
@@ -177,7 +178,7 @@ func (l *login) pass(p []byte) error {
 // server, whose cache is empty, will want. A client without TLS is asked only if it is known to seal its password by itself when it has
 // to, where others would give up.
 func (l *login) fast(p []byte) error {
-	if !l.secure && !l.sealsByItself() {
+	if l.brief || !l.secure && !l.sealsByItself() {
 		return l.client.WritePacket(p)
 	}
 	password, given, err := l.ask()
@@ -294,3 +295,6 @@ func unsafeCollation(id byte) bool {
 	}
 	return false
 }
+
+// tap looks at what the client says from now on.
+func (l *login) tap() *tap { return loggedInTap(l.response.Capabilities & l.greeting.Capabilities) }

@@ -18,6 +18,7 @@ type Router struct {
 	split  port // its listener is nil without Config.SplitListen
 	// splitReads has no listener: it counts the splitting port's connections to followers.
 	splitReads port
+	stream     port            // its listener is nil without Config.StreamListen
 	ctx        context.Context // ends at Close
 	cancel     context.CancelFunc
 	wg         sync.WaitGroup // accept loops and connections
@@ -40,7 +41,7 @@ type Router struct {
 	lags    atomic.Pointer[map[string]time.Duration]
 }
 
-// port is one of the two listeners and its counters, which Router.mu guards.
+// port is one of the listeners and its counters, which Router.mu guards.
 type port struct {
 	readOnly bool
 	listener net.Listener
@@ -64,7 +65,7 @@ type hold struct {
 func New(cfg Config) *Router {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Router{
-		cfg: cfg.withDefaults(), ro: port{readOnly: true}, splitReads: port{readOnly: true}, ctx: ctx, cancel: cancel,
+		cfg: cfg.withDefaults(), ro: port{readOnly: true}, splitReads: port{readOnly: true}, stream: port{readOnly: true}, ctx: ctx, cancel: cancel,
 		changed: make(chan struct{}), links: map[*link]struct{}{}, dials: map[*attempt]struct{}{},
 		followed: map[*session]struct{}{}, points: points{wanted: make(chan struct{}, 1)},
 	}
@@ -87,13 +88,21 @@ func (r *Router) Start() error {
 			return errors.Join(err, rw.Close(), ro.Close())
 		}
 	}
+	if r.cfg.StreamListen != "" {
+		if r.stream.listener, err = listen(r.cfg.StreamListen, "change stream's"); err != nil {
+			if r.split.listener != nil {
+				_ = r.split.listener.Close()
+			}
+			return errors.Join(err, rw.Close(), ro.Close())
+		}
+	}
 	if r.cfg.Sessions || r.split.listener != nil {
 		r.wg.Go(r.rounds)
 		if o := r.cfg.Outcomes; o != nil {
 			r.wg.Go(func() { r.points.run(r.ctx, r.leader, o.Reached) })
 		}
 	}
-	for _, p := range []*port{&r.rw, &r.ro, &r.split} {
+	for _, p := range []*port{&r.rw, &r.ro, &r.split, &r.stream} {
 		if p.listener != nil {
 			r.wg.Add(1)
 			go r.accept(p)
@@ -128,6 +137,9 @@ func (r *Router) ROAddr() string { return r.ro.listener.Addr().String() }
 
 // SplitAddr is where the splitting port listens, once started.
 func (r *Router) SplitAddr() string { return r.split.listener.Addr().String() }
+
+// StreamAddr is where the change stream's port listens, once started.
+func (r *Router) StreamAddr() string { return r.stream.listener.Addr().String() }
 
 // SetView tells where connections go from now on. It returns after every connection that the view does not allow is closed.
 func (r *Router) SetView(v View) {
@@ -232,8 +244,8 @@ func (r *Router) unlink(l *link) {
 func (r *Router) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Stats{RW: r.rw.stats, RO: r.ro.stats, Split: r.split.stats, SplitReads: r.splitReads.stats, ByTarget: map[string]int{}}
-	of := map[*port]*PortStats{&r.rw: &s.RW, &r.ro: &s.RO, &r.split: &s.Split, &r.splitReads: &s.SplitReads}
+	s := Stats{RW: r.rw.stats, RO: r.ro.stats, Split: r.split.stats, SplitReads: r.splitReads.stats, Stream: r.stream.stats, ByTarget: map[string]int{}}
+	of := map[*port]*PortStats{&r.rw: &s.RW, &r.ro: &s.RO, &r.split: &s.Split, &r.splitReads: &s.SplitReads, &r.stream: &s.Stream}
 	stats := func(p *port) *PortStats { return of[p] }
 	for f := range r.followed {
 		if p := stats(f.port); f.tied.Load() {
@@ -272,7 +284,7 @@ func (r *Router) Close() error {
 
 	r.cancel()
 	r.closeSessions()
-	for _, p := range []*port{&r.rw, &r.ro, &r.split} {
+	for _, p := range []*port{&r.rw, &r.ro, &r.split, &r.stream} {
 		if p.listener != nil {
 			_ = p.listener.Close()
 		}

@@ -493,10 +493,10 @@ func (s *session) through() error {
 	if !s.r.untie(l) {
 		return errEnd
 	}
+	l.tap = s.login.tap()
 	s.login = nil // with the password
 	_ = s.tcp.SetReadDeadline(time.Time{})
-	l.c, l.s = s.client, s.server
-	_, _ = s.server.Write(s.buf[s.r0:s.r1]) // a failure ends what follows
-	l.run()
+	l.c, l.s, l.early = s.client, s.server, s.buf[s.r0:s.r1]
+	l.run(s.r)
 	return errEnd
 }

@@ -50,14 +50,15 @@ func (v View) allows(readOnly bool, t Target) bool {
 
 // Config of a Router. Zero values of the limits take the defaults given here.
 type Config struct {
-	RWListen    string        // host:port
-	ROListen    string        // host:port
-	SplitListen string        // host:port; empty: there is no splitting port
-	HoldTimeout time.Duration // default 10 s: how long a new connection waits for a target
-	DialTimeout time.Duration // default 2 s: for one attempt to reach a target
-	MaxConns    int           // default 10000: connections over both ports, held ones included; one more gets error 1040
-	MaxHeld     int           // default 2000: of these, connections waiting for a target
-	Logger      *slog.Logger  // default: slog.Default()
+	RWListen     string        // host:port
+	ROListen     string        // host:port
+	SplitListen  string        // host:port; empty: there is no splitting port
+	StreamListen string        // host:port of the change stream; empty: it has no port of its own
+	HoldTimeout  time.Duration // default 10 s: how long a new connection waits for a target
+	DialTimeout  time.Duration // default 2 s: for one attempt to reach a target
+	MaxConns     int           // default 10000: connections over both ports, held ones included; one more gets error 1040
+	MaxHeld      int           // default 2000: of these, connections waiting for a target
+	Logger       *slog.Logger  // default: slog.Default()
 	// Confirm says whether a target still serves its epoch, as that node itself knows now. It is asked for each new read-write connection,
 	// behind the first bytes of its server; an error makes the client wait and the target be tried again. nil: views are taken at their word.
 	Confirm func(context.Context, Target) error
@@ -70,6 +71,9 @@ type Config struct {
 	OnQuiet func()
 	// Outcomes finds out what became of a statement whose answer was lost. Without it the client is told that it is not known.
 	Outcomes Outcomes
+
+	// Streams serves the committed binary log to who asks for one, on any port, wherever the router sees that. Without it such a client is refused.
+	Streams Streams
 
 	// Cluster answers followed sessions' statements about the cluster. Without it they are the server's, which does not know them.
 	Cluster Cluster
@@ -114,6 +118,7 @@ type Stats struct {
 	Split PortStats // its connections to followers are in SplitReads
 	// SplitReads counts the splitting port's connections to followers: Open, Cut, DialErrors and bytes.
 	SplitReads PortStats
+	Stream     PortStats      // sessions on the change stream's port until they ask for the log
 	ByTarget   map[string]int // node name -> connections open now
 }
 

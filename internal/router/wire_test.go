@@ -74,6 +74,9 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 		s.sent = append(s.sent, text)
 		hang, code, kill := s.hang != "" && s.hang == text, s.fail[text], s.kill != "" && s.kill == text
 		rows := s.rows[text]
+		if mark, ok := strings.CutSuffix(text, "' LIMIT 1"); ok && strings.HasPrefix(mark, "SELECT '") {
+			rows = []string{mark[len("SELECT '"):]}
+		}
 		s.mu.Unlock()
 		if kill {
 			return

@@ -29,7 +29,7 @@ func settings(name, dir string, port int) config.Node {
 	n.Peer = config.Peer{Listen: at(0), Advertise: at(0)}
 	n.API = config.API{Listen: at(1), Advertise: at(1)}
 	n.MySQL.Bind, n.MySQL.Port, n.MySQL.Options = "127.0.0.1", port+2, map[string]string{"innodb_buffer_pool_size": "64M"}
-	n.Router.Bind, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort = "127.0.0.1", port+3, port+4, port+5
+	n.Router.Bind, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort, n.Router.StreamPort = "127.0.0.1", port+3, port+4, port+5, port+6
 	return n
 }
 

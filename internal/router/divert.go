@@ -1,0 +1,305 @@
+package router
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"trireme/internal/dump"
+	"trireme/internal/mysqlwire"
+)
+
+// Streams publishes the committed binary log.
+type Streams interface {
+	// Serve answers a client whose account may have the log until one of both ends that, and closes the connection.
+	Serve(ctx context.Context, c dump.Consumer)
+	// Purged is the GTIDs whose transactions are not in the log any more, as text.
+	Purged() string
+}
+
+// mayDump is the privilege for it.
+var mayDump = []string{"REPLICATION SLAVE"}
+
+// whatItSet asks a session for what a replica sets in it before it asks for the log (sql/rpl_replica.cc; other clients do alike): the pause between
+// heartbeats in nanoseconds, whether it is a mysqld, whether it wants semi-synchronous replication, and the checksum that it takes.
+const whatItSet = "SELECT CONCAT_WS(',', IFNULL(@source_heartbeat_period, IFNULL(@master_heartbeat_period, 0)), " +
+	"@replica_uuid IS NOT NULL OR @slave_uuid IS NOT NULL, IFNULL(@rpl_semi_sync_replica, IFNULL(@rpl_semi_sync_slave, 0)), " +
+	"IFNULL(@source_binlog_checksum, IFNULL(@master_binlog_checksum, ''))) LIMIT 1"
+
+// commandReader reads what a client says. It has a buffer only while there is something to read.
+type commandReader struct {
+	raw   syscall.RawConn // of a TCP connection
+	ready func(fd uintptr) bool
+	piece *[pieceBytes]byte
+	n     int
+	err   error
+}
+
+// read returns a piece, which is the caller's to give back to pieces if it is not nil.
+func (r *commandReader) read(c net.Conn) (*[pieceBytes]byte, int, error) {
+	tcp, plain := c.(*net.TCPConn)
+	if !plain {
+		piece := pieces.Get().(*[pieceBytes]byte)
+		n, err := c.Read(piece[:])
+		return piece, n, err
+	}
+	if r.raw == nil {
+		if r.raw, r.err = tcp.SyscallConn(); r.err != nil {
+			return nil, 0, r.err
+		}
+		r.ready = r.take
+	}
+	r.piece, r.n, r.err = nil, 0, nil
+	if err := r.raw.Read(r.ready); err != nil {
+		return r.piece, 0, err
+	}
+	if r.n <= 0 && r.err == nil {
+		r.err = io.EOF
+	}
+	return r.piece, max(r.n, 0), r.err
+}
+
+func (r *commandReader) take(fd uintptr) bool {
+	r.piece = pieces.Get().(*[pieceBytes]byte)
+	for {
+		if r.n, r.err = syscall.Read(int(fd), r.piece[:]); r.err != syscall.EINTR {
+			break
+		}
+	}
+	if r.err != syscall.EAGAIN {
+		return true
+	}
+	pieces.Put(r.piece)
+	r.piece = nil
+	return false
+}
+
+// watch copies from the client to the server, as copy does, up to a command that asks for a binary log.
+func (l *link) watch(r *Router) {
+	var in commandReader
+	for {
+		piece, n, err := in.read(l.c)
+		if err == nil || n > 0 {
+			l.in.Add(int64(n))
+			over, failed := l.watched(r, piece[:n])
+			if over {
+				pieces.Put(piece)
+				return
+			}
+			if failed != nil {
+				err = failed
+			}
+		}
+		if piece != nil {
+			pieces.Put(piece)
+		}
+		switch {
+		case err == nil:
+			continue
+		case err == io.EOF:
+			err = l.s.(interface{ CloseWrite() error }).CloseWrite() // of TCP or TLS
+		}
+		if err != nil {
+			l.abort()
+		}
+		return
+	}
+}
+
+// watched passes on what the client has said. over: it has asked for a binary log, and everything has been done about that.
+func (l *link) watched(r *Router, p []byte) (over bool, err error) {
+	for len(p) > 0 {
+		pass, found := l.tap.feed(p)
+		if pass > 0 {
+			if _, err := l.s.Write(p[:pass]); err != nil {
+				return false, err
+			}
+		}
+		p = p[pass:]
+		switch {
+		case found == nil:
+		case found.command != comQuery:
+			l.divert(r, found, p)
+			return true, nil
+		default:
+			if p, err = l.question(r, found, p); err != nil {
+				return false, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// question answers a short statement on the stream port, or passes it on: what this log knows better than a mysqld does. p begins with the packet;
+// what lies behind it is returned.
+func (l *link) question(r *Router, found *stop, p []byte) (rest []byte, err error) {
+	packet := p[:min(len(p), mysqlwire.HeaderLen+found.length)]
+	rest = p[len(packet):]
+	if lacks := mysqlwire.HeaderLen + found.length - len(packet); lacks > 0 {
+		packet = append(make([]byte, 0, mysqlwire.HeaderLen+found.length), packet...)[:mysqlwire.HeaderLen+found.length]
+		if _, err := io.ReadFull(l.c, packet[len(packet)-lacks:]); err != nil {
+			return nil, err
+		}
+	}
+	text := packet[mysqlwire.HeaderLen+1:]
+	if l.tap.caps&mysqlwire.CapQueryAttributes != 0 {
+		if at, ok := parseAttributes(packet[mysqlwire.HeaderLen:]); ok {
+			text = packet[mysqlwire.HeaderLen+at.length:]
+		}
+	}
+	column, value := "", ""
+	switch q := strings.ToUpper(strings.Trim(string(text), " \t\r\n;")); q {
+	case "SELECT @@GLOBAL.RPL_SEMI_SYNC_SOURCE_ENABLED", "SELECT @@GLOBAL.RPL_SEMI_SYNC_MASTER_ENABLED":
+		column, value = "@@GLOBAL.rpl_semi_sync_source_enabled", "0"
+	case "SELECT @@GLOBAL.GTID_PURGED", "SELECT @@GTID_PURGED":
+		column, value = "@@GLOBAL.gtid_purged", r.cfg.Streams.Purged()
+	default:
+		_, err = l.s.Write(packet)
+		return rest, err
+	}
+	_, err = l.c.Write(mysqlwire.AppendRow(nil, 1, column, value, mysqlwire.StatusAutocommit, l.tap.caps&mysqlwire.CapDeprecateEOF != 0))
+	return rest, err
+}
+
+// divert answers a command that asks for a binary log, of which p is the beginning, and ends the connection. The other direction has nothing to do
+// meanwhile: the client waits for this answer.
+func (l *link) divert(r *Router, found *stop, p []byte) {
+	defer l.abort()
+	l.taken.Store(true)
+	_ = l.server.SetReadDeadline(time.Unix(1, 0))
+	<-l.back
+	c, refused, err := l.consumer(r, found)
+	if !r.letGo(l) || err != nil {
+		return
+	}
+	l.closeServer()
+	if refused != nil {
+		l.refuseDump(refused)
+		return
+	}
+	conn := mysqlwire.NewConn(l.c, maxDumpRequest)
+	conn.Unread(append([]byte(nil), p...))
+	_ = l.client.SetReadDeadline(time.Now().Add(loginTimeout))
+	request, err := conn.ReadPacket()
+	_ = l.client.SetReadDeadline(time.Time{})
+	if err != nil {
+		r.cfg.Logger.Debug("router: a request for the binary log", "client", l.client.RemoteAddr(), "error", err)
+		return
+	}
+	c.Conn, c.Seq, c.Command, c.Argument = l.c, conn.Sequence(), request[0], append([]byte(nil), request[1:]...)
+	r.cfg.Streams.Serve(r.ctx, c)
+}
+
+// maxDumpRequest bounds a dump command, bytes; a GTID set is its only large part.
+const maxDumpRequest = 16<<20 + 1024
+
+// consumer asks the server whether the client's account may have the log, and what it has set. refused is for the client; an error is a connection's.
+func (l *link) consumer(r *Router, found *stop) (c dump.Consumer, refused *mysqlwire.ServerError, err error) {
+	switch {
+	case r.cfg.Streams == nil:
+		return c, noStream("this router has no log; connect to router.stream_port (7307) of a node"), nil
+	case l.tap.packed:
+		return c, noStream("over a compressed connection; connect without compression, or to router.stream_port (7307)"), nil
+	case found.begun:
+		return c, noStream("the request came in pieces; connect to router.stream_port (7307)"), nil
+	}
+	_ = l.server.SetDeadline(time.Now().Add(loginTimeout))
+	held := false
+	err = l.aligned()
+	if err == nil {
+		err = l.ask("SHOW GRANTS", func(line string) { held = held || holds(line, mayDump) })
+	}
+	if err == nil && !held {
+		return c, &mysqlwire.ServerError{Code: codePrivilege, State: "42000", Message: fmt.Sprintf(
+			"Access denied; you need (at least one of) the %s privilege(s) for this operation", strings.Join(mayDump, ", "))}, nil
+	}
+	if err == nil {
+		err = l.ask(whoAsks, func(digits string) {
+			if name, err := hex.DecodeString(digits); err == nil {
+				c.Account = string(name)
+			}
+		})
+	}
+	var set string
+	if err == nil {
+		err = l.ask(whatItSet, func(v string) { set = v })
+	}
+	if err == nil {
+		err = takeSet(&c, set)
+	}
+	refused, err = asRefused(err)
+	return c, refused, err
+}
+
+// aligned makes sure that the server's next answer is to the router's next question. A client that does not wait for its answers may have put one in
+// front, with whatever rows it likes.
+func (l *link) aligned() error {
+	mark, answer := rand.Text(), ""
+	if err := l.ask("SELECT '"+mark+"' LIMIT 1", func(v string) { answer = v }); err != nil {
+		return err
+	}
+	if answer != mark {
+		return errAnswer
+	}
+	return nil
+}
+
+// noStream words why a binary log is not served here.
+func noStream(why string) *mysqlwire.ServerError {
+	return &mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000", Message: "Trireme: binary logs are not served here: " + why}
+}
+
+// takeSet reads the answer to whatItSet.
+func takeSet(c *dump.Consumer, set string) error {
+	v := strings.SplitN(set, ",", 4)
+	if len(v) != 4 {
+		return noStream("this session's character set hides what it has set; connect with another one")
+	}
+	ns, err := strconv.ParseFloat(v[0], 64)
+	if err != nil || ns < 0 || ns > float64(24*time.Hour) {
+		return noStream("@source_heartbeat_period is not a number of nanoseconds below a day: " + v[0])
+	}
+	c.Beat, c.Replica, c.SemiSync, c.Checksum = time.Duration(ns), v[1] == "1", v[2] != "0" && v[2] != "", v[3]
+	return nil
+}
+
+// ask has the server answer a query of the router's own.
+func (l *link) ask(query string, row func(string)) error {
+	payload := []byte{comQuery}
+	if l.tap.caps&mysqlwire.CapQueryAttributes != 0 {
+		payload = append(payload, 0, 1)
+	}
+	_, err := ask(mysqlwire.NewConn(l.s, mysqlwire.DefaultMaxPacket), append(payload, query...), l.tap.caps&mysqlwire.CapDeprecateEOF != 0, row)
+	return err
+}
+
+// refuseDump tells the client, and waits for it to go: what it sent and nobody read would take the answer away with it.
+func (l *link) refuseDump(e *mysqlwire.ServerError) {
+	p := mysqlwire.AppendPacket(nil, 1, mysqlwire.AppendERR(nil, e))
+	if l.tap.packed {
+		n := len(p)
+		p = append([]byte{byte(n), byte(n >> 8), byte(n >> 16), 1, 0, 0, 0}, p...)
+	}
+	_ = l.client.SetDeadline(time.Now().Add(refusePatience))
+	if _, err := l.c.Write(p); err == nil {
+		_, _ = io.Copy(io.Discard, l.c)
+	}
+}
+
+// refusePatience is for a client to hear why it is refused.
+const refusePatience = time.Second
+
+// letGo forgets a link whose client goes on without its server. It fails when the view has turned against the server meanwhile.
+func (r *Router) letGo(l *link) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unlink(l)
+	return !l.cut.Load()
+}

@@ -1,0 +1,327 @@
+package robustness
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"trireme/internal/config"
+	"trireme/internal/demo"
+	"trireme/internal/gtid"
+	"trireme/internal/verify"
+)
+
+const (
+	streamUser     = "cdc"
+	streamPassword = "cdc secret"
+	streamServerID = 2_000_000
+)
+
+// streamAccount makes the account of consumers.
+func (c *cluster) streamAccount() {
+	c.t.Helper()
+	db, err := c.Admin(c.leader())
+	must(c.t, err)
+	defer db.Close()
+	run1(c.t, db, "CREATE USER "+streamUser+"@'%' IDENTIFIED BY '"+streamPassword+"'",
+		"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO "+streamUser+"@'%'", "CREATE USER nobody@'%' IDENTIFIED BY '"+streamPassword+"'")
+}
+
+// longLog keeps all that a test writes in the log.
+func longLog(n *config.Node) { n.Raft.LogMax = 10 * config.GiB }
+
+// emptyReplica is a stock server of its own, with the accounts that GRANT statements in the log name.
+func emptyReplica(t *testing.T) *sql.DB {
+	t.Helper()
+	_, login := plainServer(t)
+	grantors(t, login)
+	db, err := login.Open("")
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	run1(t, db, fmt.Sprintf("SET GLOBAL server_id = %d", streamServerID))
+	return db
+}
+
+// attach points a replica to a node's stream.
+func attach(t *testing.T, replica *sql.DB, n *demo.Node) {
+	t.Helper()
+	run1(t, replica, fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '%s', SOURCE_PORT = %d, SOURCE_USER = '%s', SOURCE_PASSWORD = '%s', "+
+		"SOURCE_SSL = 1, SOURCE_AUTO_POSITION = 1, SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 1000, SOURCE_HEARTBEAT_PERIOD = 1", n.Host, n.Ports.Stream,
+		streamUser, streamPassword), "START REPLICA")
+}
+
+func executed(t *testing.T, db *sql.DB) gtid.Set {
+	t.Helper()
+	s, err := gtid.ParseSet(get1(t, db, "SELECT @@GLOBAL.gtid_executed"))
+	must(t, err)
+	return s
+}
+
+// committed is what all data nodes hold: what one of them wrote for itself is not in it.
+func (c *cluster) committed() (set gtid.Set) {
+	c.t.Helper()
+	for i, n := range c.DataNodes() {
+		db, err := c.Admin(n)
+		must(c.t, err)
+		defer db.Close()
+		if s := executed(c.t, db); i == 0 {
+			set = s
+		} else {
+			set = set.Intersect(s)
+		}
+	}
+	return set
+}
+
+// lacking is what has does not hold of want, but for what a mysqld wrote for itself before it led, which copies of its data have taken to all nodes.
+func lacking(want, has gtid.Set) (missing gtid.Set) {
+	for _, r := range want.Subtract(has).Ranges() {
+		for _, h := range has.Ranges() {
+			if h.SID == r.SID && h.First < r.First {
+				missing.AddRange(r)
+			}
+		}
+	}
+	return missing
+}
+
+// streamed runs mysqlbinlog against a port, and gives the GTIDs in the order in which they came.
+func streamed(t *testing.T, host string, port int, args ...string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), checkLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, tool(t, "mysqlbinlog"), append([]string{"--no-defaults", "--host=" + host, "--port=" + strconv.Itoa(port), "--user=" + streamUser,
+		"--password=" + streamPassword, "--protocol=tcp"}, args...)...)
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("mysqlbinlog %s: %v\n%s", strings.Join(args, " "), err, problems.String())
+	}
+	var ids []string
+	for _, m := range regexp.MustCompile(`(?m)^SET @@SESSION.GTID_NEXT= '([0-9a-f-]{36}:\d+)'`).FindAllSubmatch(out.Bytes(), -1) {
+		ids = append(ids, string(m[1]))
+	}
+	return ids
+}
+
+func setOf(t *testing.T, ids []string) gtid.Set {
+	t.Helper()
+	var s gtid.Set
+	for _, id := range ids {
+		g, err := gtid.ParseGTID(id)
+		must(t, err)
+		if !s.Add(g) {
+			t.Errorf("%s came twice", id)
+		}
+	}
+	return s
+}
+
+// TestChangeStream: a stock server replicates from a follower's stream while leadership changes by a crash, goes on at a logger's with the position that it
+// has, and in the end holds what the cluster holds, nothing else. mysqlbinlog reads the same transactions in the same order from every node, by GTID and
+// by position, and on the router's other ports.
+func TestChangeStream(t *testing.T) {
+	c := createShape(t, shape{nodes: 2, loggers: 1, tune: longLog})
+	leader := c.healthy()
+	follower := c.others(leader)[0]
+	logger := c.Nodes()[2]
+	c.streamAccount()
+	replica := emptyReplica(t)
+	w := c.load(verify.Config{Writers: 8, Mixed: true})
+	attach(t, replica, follower)
+	c.writesMore(w, 300)
+
+	term := c.view().Term
+	c.crash(leader)
+	c.writesAfter(w, term)
+	c.writesMore(w, 300)
+	c.healthy()
+	run1(t, replica, "STOP REPLICA")
+	attach(t, replica, logger)
+	c.writesMore(w, 100)
+	term = c.view().Term
+	c.crash(c.leader())
+	c.writesAfter(w, term)
+	c.writesMore(w, 300)
+	t.Logf("%s", c.check(w))
+	c.equal()
+
+	want := c.committed()
+	eventually(t, checkLimit, "the replica has all", func() error {
+		if missing := lacking(want, executed(t, replica)); !missing.Empty() {
+			return fmt.Errorf("it lacks %s; %s %s", missing, get1(t, replica, "SELECT CONCAT(LAST_ERROR_NUMBER, ' ', LAST_ERROR_MESSAGE) FROM performance_schema.replication_connection_status"),
+				get1(t, replica, "SELECT IFNULL(MAX(CONCAT(LAST_ERROR_NUMBER, ' ', LAST_ERROR_MESSAGE)), '') FROM performance_schema.replication_applier_status_by_worker"))
+		}
+		return nil
+	})
+	has := executed(t, replica)
+	if more := has.Subtract(want); !more.Empty() {
+		t.Errorf("the replica has %s, which the cluster has not", more)
+	}
+	c.sameTables(replica)
+
+	all := streamed(t, follower.Host, follower.Ports.Stream, "--read-from-remote-source=BINLOG-DUMP-GTIDS", "--to-last-log", "trireme-0-0.000000")
+	if got := setOf(t, all); !got.Equal(has) {
+		t.Errorf("mysqlbinlog shows %s, the replica has %s", got, has)
+	}
+	t.Logf("%d transactions in the stream", len(all))
+	for _, n := range c.Nodes() {
+		for what, ids := range map[string][]string{
+			"by GTID":        streamed(t, n.Host, n.Ports.Stream, "--read-from-remote-source=BINLOG-DUMP-GTIDS", "--to-last-log", "trireme-0-0.000000"),
+			"by position":    streamed(t, n.Host, n.Ports.Stream, "--read-from-remote-server", "--to-last-log", "trireme-0-0.000000"),
+			"read-only port": streamed(t, n.Host, n.Ports.RO, "--ssl-mode=DISABLED", "--get-server-public-key", "--read-from-remote-server", "--to-last-log", "trireme-0-0.000000"),
+		} {
+			if !slices.Equal(ids, all) {
+				t.Errorf("%s, %s: %d transactions, others or in another order", n.Name, what, len(ids))
+			}
+		}
+	}
+	c.streamRefuses(all)
+}
+
+// streamRefuses shows what consumers are told that cannot be served.
+func (c *cluster) streamRefuses(all []string) {
+	c.t.Helper()
+	n := c.Nodes()[0]
+	for _, x := range []struct {
+		name, user string
+		args       []string
+		want       string
+	}{
+		{"privilege", "nobody", []string{"--read-from-remote-server", "trireme-0-0.000000"}, "REPLICATION SLAVE"},
+		{"a file of mysqld's", streamUser, []string{"--read-from-remote-server", "binlog.000001"}, "one mysqld's own binary log"},
+		{"rolled back", streamUser, []string{"--read-from-remote-source=BINLOG-DUMP-GTIDS", "--exclude-gtids=" + all[len(all)-1] + "," + ahead(c.t, all[len(all)-1]), "trireme-0-0.000000"},
+			"has never committed"},
+	} {
+		cmd := exec.CommandContext(c.t.Context(), tool(c.t, "mysqlbinlog"), append([]string{"--no-defaults", "--host=" + n.Host, "--port=" + strconv.Itoa(n.Ports.Stream),
+			"--user=" + x.user, "--password=" + streamPassword, "--protocol=tcp"}, x.args...)...)
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), x.want) {
+			c.t.Errorf("%s: %v, want %q:\n%s", x.name, err, x.want, out)
+		}
+	}
+}
+
+// ahead is a GTID of the same server that is far from being written.
+func ahead(t *testing.T, id string) string {
+	t.Helper()
+	g, err := gtid.ParseGTID(id)
+	must(t, err)
+	g.GNO += 1 << 40
+	return g.String()
+}
+
+// sameTables compares the tables of a server with those of the leader.
+func (c *cluster) sameTables(replica *sql.DB) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), checkLimit)
+	defer cancel()
+	leader, err := c.Admin(c.leader())
+	must(c.t, err)
+	defer leader.Close()
+	want, err := verify.Checksums(ctx, leader)
+	must(c.t, err)
+	got, err := verify.Checksums(ctx, replica)
+	must(c.t, err)
+	for _, p := range verify.JudgeEqual("checksum", map[string]map[string]string{"cluster": want, "replica": got}) {
+		c.t.Error(p)
+	}
+	if len(want) == 0 {
+		c.t.Error("nothing was compared")
+	}
+}
+
+// TestChangeStreamConsumer: python-mysql-replication reads rows from one node after the other, while leadership moves and a node that serves it dies, and
+// sees each row once, in order.
+func TestChangeStreamConsumer(t *testing.T) {
+	if !soak() {
+		t.Skip("a Python package: TRIREME_SOAK=1")
+	}
+	python := filepath.Join(drivers(), "python", "bin", "python")
+	if out, err := exec.CommandContext(t.Context(), python, "-c", "import pymysqlreplication").CombinedOutput(); err != nil {
+		cannot(t, fmt.Sprintf("%v %s: scripts/drivers.sh", err, out))
+	}
+	c := createShape(t, shape{nodes: 3, tune: longLog})
+	leader := c.healthy()
+	c.streamAccount()
+	admin, err := c.Admin(leader)
+	must(t, err)
+	run1(t, admin, "GRANT SELECT ON *.* TO "+streamUser+"@'%'", "CREATE DATABASE stream", "CREATE TABLE stream.t (id INT PRIMARY KEY)")
+	begin := get1(t, admin, "SELECT @@GLOBAL.gtid_executed")
+	admin.Close()
+
+	const rows = 300
+	var ports []string
+	for _, n := range append(c.others(leader), leader) {
+		ports = append(ports, strconv.Itoa(n.Ports.Stream))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), checkLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, append([]string{"testdata/stream.py", streamUser, streamPassword, begin, strconv.Itoa(rows)}, ports...)...)
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	seen := make(chan int, rows+1)
+	go func() {
+		defer close(seen)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var id int
+			if json.Unmarshal(lines.Bytes(), &id) == nil {
+				seen <- id
+			}
+		}
+	}()
+	router, err := c.Routed().Open("")
+	must(t, err)
+	defer router.Close()
+	next := 1
+	for i := range rows {
+		if i == rows/3 {
+			_, err := c.Switchover(ctx, "")
+			must(t, err)
+		}
+		if i == 2*rows/3 {
+			c.KillDaemon(c.others(leader)[0]) // whose stream is read
+		}
+		eventually(t, healLimit, "a write", func() error {
+			_, err := router.ExecContext(ctx, fmt.Sprintf("INSERT INTO stream.t VALUES (%d) ON DUPLICATE KEY UPDATE id = id", i+1))
+			return err
+		})
+	}
+	for id := range seen {
+		if id != next {
+			t.Fatalf("row %d, want %d\n%s", id, next, problems.String())
+		}
+		next++
+	}
+	if err := errors.Join(cmd.Wait(), ctx.Err()); err != nil || next != rows+1 {
+		t.Fatalf("%d rows: %v\n%s", next-1, err, problems.String())
+	}
+	t.Logf("%d rows, %s", rows, problems.String())
+}
+
+// drivers is the folder that scripts/drivers.sh fills.
+func drivers() string {
+	if dir := os.Getenv("TRIREME_DRIVERS"); dir != "" {
+		return dir
+	}
+	cache := os.Getenv("TRIREME_CACHE")
+	if cache == "" {
+		home, _ := os.UserHomeDir()
+		cache = filepath.Join(home, ".cache", "trireme")
+	}
+	return filepath.Join(cache, "drivers")
+}
