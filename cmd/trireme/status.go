@@ -101,7 +101,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	if v.Pause != nil {
 		fmt.Fprintf(w, "%s since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", p.bad("PAUSED"), clock(v.Pause.Since), pauseEnd(v.Pause))
 	}
-	for _, text := range append([]string{failoverText(v.Failover)}, ruleLines(v)...) {
+	for _, text := range slices.Concat([]string{failoverText(v.Failover)}, heavyLines(v), ruleLines(v)) {
 		for _, line := range wrap(text, 100) {
 			fmt.Fprintln(w, p.warnings(line))
 		}
@@ -199,8 +199,12 @@ func failoverText(f api.FailoverView) string {
 	if f.To == "" {
 		return "a failover now: NOT POSSIBLE: " + f.Problem
 	}
-	return fmt.Sprintf("a failover now: %s would lead in about %.1f s (%.1f s if the leader's host or link is lost)",
-		f.To, f.Seconds, f.HostLostSeconds)
+	heavy := ""
+	if f.HeavySeconds >= 0.1 {
+		heavy = fmt.Sprintf("; %.1f s of it for large transactions and DDL that are committed and not applied there", f.HeavySeconds)
+	}
+	return fmt.Sprintf("a failover now: %s would lead in about %.1f s (%.1f s if the leader's host or link is lost)%s",
+		f.To, f.Seconds, f.HostLostSeconds, heavy)
 }
 
 // barWidth is that of a progress bar.

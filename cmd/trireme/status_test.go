@@ -96,3 +96,25 @@ x1
 		t.Errorf("%s", b.String())
 	}
 }
+
+// TestStatusTellsOfHeavyWork: what is under way, what it adds to a failover, and who slows commits.
+func TestStatusTellsOfHeavyWork(t *testing.T) {
+	v := api.ClusterView{Leader: "n1", Failover: api.FailoverView{To: "n2", Seconds: 41, HostLostSeconds: 42, HeavySeconds: 40},
+		Flow: &api.FlowView{ObjectiveSeconds: 5, DelaySeconds: 0.125, Node: "n2", BacklogSeconds: 3.75},
+		Members: []api.MemberView{{Name: "n1", State: api.StateHealthy, Heavy: []api.HeavyView{
+			{Kind: api.HeavyTransaction, Text: "uuid:7", Bytes: 512 << 20, AgeSeconds: 2, Done: 0.25, ReplaySeconds: 32},
+			{Kind: api.HeavyDDL, Text: "ALTER TABLE shop.orders ADD c INT", AgeSeconds: 40, ReplaySeconds: 40}}}}}
+	var b strings.Builder
+	printStatus(&b, false, v)
+	got := strings.Join(strings.Fields(b.String()), " ")
+	for _, want := range []string{
+		"about 41.0 s (42.0 s if the leader's host or link is lost); 40.0 s of it for large transactions and DDL",
+		"commits are slowed by 125 ms each: n2 needs 3.8 s for what it has still to apply, lag_objective is 5s",
+		"under way for 2 s (25 %): a transaction of 512 MiB, uuid:7; once it is committed a follower applies it for about 32 s",
+		"under way for 40 s: ALTER TABLE shop.orders ADD c INT; once it is committed a follower applies it for about 40 s",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in:\n%s", want, b.String())
+		}
+	}
+}

@@ -102,8 +102,11 @@ type DiskView struct {
 
 // LargeView is a transaction too large for one log entry, of which a part is committed to the log already.
 type LargeView struct {
-	Bytes uint64  `json:"bytes"` // so far
-	AgeS  float64 `json:"age_s"` // since its first piece was committed
+	GTID    string  `json:"gtid"`
+	Bytes   uint64  `json:"bytes"`    // so far
+	Total   uint64  `json:"total"`    // of all of it; 0: not known
+	AgeS    float64 `json:"age_s"`    // since its first piece was committed
+	ReplayS float64 `json:"replay_s"` // about how long a follower will apply it
 }
 
 func (s *Server) load(w http.ResponseWriter, _ *http.Request) {

@@ -41,6 +41,7 @@ type ClusterView struct {
 	Failover    FailoverView `json:"failover"`
 	// CommitRules are what the OK of a commit needs beyond Raft's majority, as the leader has it; null: nothing.
 	CommitRules *CommitRulesView `json:"commit_rules"`
+	Flow        *FlowView        `json:"flow"`            // as the leader has it; null: no lag_objective is set
 	Zones       []ZoneView       `json:"zones,omitempty"` // of the voters
 	Generation  uint64           `json:"generation"`      // grows with every force-quorum; 1 at first
 }
@@ -73,7 +74,33 @@ type FailoverView struct {
 	To              string  `json:"to"`                // who would lead; empty: nobody
 	Seconds         float64 `json:"seconds"`           // about how long without writes, when its mysqld or daemon dies
 	HostLostSeconds float64 `json:"host_lost_seconds"` // the same when its host or link is lost
+	HeavySeconds    float64 `json:"heavy_seconds"`     // of both: large transactions and DDL that are committed and not applied there
 	Problem         string  `json:"problem,omitempty"` // why nobody could lead
+}
+
+// Kinds of HeavyView.
+const (
+	HeavyTransaction = "transaction"
+	HeavyDDL         = "ddl"
+)
+
+// HeavyView is what is under way on the leader and will keep every follower busy for long once it is committed. A failover until then takes
+// ReplaySeconds longer.
+type HeavyView struct {
+	Kind          string  `json:"kind"`
+	Text          string  `json:"text"`            // a GTID, or the beginning of a statement
+	Bytes         uint64  `json:"bytes,omitempty"` // of a transaction
+	AgeSeconds    float64 `json:"age_seconds"`
+	Done          float64 `json:"done"`           // 0 to 1; of a transaction the part that is in the log already; 0: not known
+	ReplaySeconds float64 `json:"replay_seconds"` // about; of a statement that does not tell how far it is, what it has taken so far
+}
+
+// FlowView is what the cluster setting lag_objective makes of commits now.
+type FlowView struct {
+	ObjectiveSeconds float64 `json:"objective_seconds"`
+	DelaySeconds     float64 `json:"delay_seconds"`   // that is added to a commit
+	Node             string  `json:"node"`            // on whose account; empty: on nobody's
+	BacklogSeconds   float64 `json:"backlog_seconds"` // about how long it needs for what it has still to apply
 }
 
 // PauseRequest switches automatic failover off.
@@ -127,7 +154,8 @@ type MemberView struct {
 	Upstream *UpstreamView `json:"upstream,omitempty"` // of a learner that has one
 	Router   RouterView    `json:"router"`
 	Daemon   DaemonView    `json:"daemon"`
-	VIPs     []VIPView     `json:"vips,omitempty"` // all that its settings name
+	VIPs     []VIPView     `json:"vips,omitempty"`  // all that its settings name
+	Heavy    []HeavyView   `json:"heavy,omitempty"` // of the leader
 	// Links are those to the other nodes, as this one measures them.
 	Links    []LinkView `json:"links,omitempty"`
 	Warnings []string   `json:"warnings,omitempty"` // what is not as it should be although it works, a sentence each

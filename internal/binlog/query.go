@@ -8,6 +8,7 @@ import (
 // QueryEvent is what matters in a QUERY event. Schema and SQL lie in the event.
 type QueryEvent struct {
 	ThreadID  uint32 // the client's connection id on the server that ran it
+	Seconds   uint32 // that the statement had run for when it was logged, there
 	ErrorCode uint16
 	Schema    []byte
 	SQL       []byte
@@ -33,7 +34,7 @@ func parseQueryBody(body []byte) (QueryEvent, error) {
 	f := fields{b: body}
 	var q QueryEvent
 	q.ThreadID = uint32(f.uint(4))
-	f.uint(4) // execution time, seconds
+	q.Seconds = uint32(f.uint(4))
 	schemaLen := f.uint(1)
 	q.ErrorCode = uint16(f.uint(2))
 	vars := f.take(f.uint(2))

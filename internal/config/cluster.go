@@ -50,6 +50,10 @@ type Cluster struct {
 	// waits for that or a must_ack member, in ms; 0: DefaultCommitGrace.
 	CommitZones   int   `json:"commit_zones,omitempty"`
 	CommitGraceMS int64 `json:"commit_grace_ms,omitempty"`
+	// TransactionWarn and TransactionRefuse are sizes of a transaction, in bytes of binary log; 0: off. LagObjectiveMS is in ms; 0: off.
+	TransactionWarn   Bytes `json:"transaction_warn,omitempty"`
+	TransactionRefuse Bytes `json:"transaction_refuse,omitempty"`
+	LagObjectiveMS    int64 `json:"lag_objective_ms,omitempty"`
 	// Generation is the force-quorum that made this cluster out of the survivors of another one; nil: there was none.
 	Generation *Generation `json:"generation,omitempty"`
 	// Disbanded: `trireme leave` ended this cluster; its servers are plain ones. It is the last entry of the log.

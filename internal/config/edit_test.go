@@ -21,6 +21,18 @@ func TestSettingsRoundTrip(t *testing.T) {
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
+	for key, value := range map[string]string{"transaction_warn": "256MiB", "transaction_refuse": "1GiB", "lag_objective": "5s"} {
+		if err := c.Set(key, value); err != nil {
+			t.Error(err)
+		}
+		want[key] = value
+	}
+	if got, err := ParseSettings(RenderSettings(c.Settings())); err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	if c.TransactionWarn != 256*MiB || c.TransactionRefuse != GiB || c.LagObjective() != 5*time.Second {
+		t.Errorf("%v %v %v", c.TransactionWarn, c.TransactionRefuse, c.LagObjective())
+	}
 	for value, after := range map[string]time.Duration{"never": 0, "5s": 5 * time.Second, "1h": time.Hour} {
 		if err := c.Set("failback_after", value); err != nil || c.Failback() != after {
 			t.Errorf("%s: %v, %v", value, c.Failback(), err)
@@ -33,24 +45,29 @@ func TestSettingsRoundTrip(t *testing.T) {
 
 func TestSetMistakes(t *testing.T) {
 	for pair, want := range map[string]string{
-		"weight.nobody=1":      "no such node",
-		"weight.n1=1001":       "not a whole number from 0 to 1000",
-		"weight.n1=-1":         "not a whole number",
-		"weight.n1=":           "not a whole number",
-		"weight.=1":            "is not usable",
-		"failback_after=0s":    "from 1s to 24h",
-		"failback_after=25h":   "from 1s to 24h",
-		"failback_after=soon":  "neither",
-		"name=x":               "is no setting of the cluster",
-		"commit_grace=0s":      "from 1s to 1h",
-		"commit_zones=0":       "not a whole number",
-		"commit_zones=two":     "not a whole number",
-		"must_ack.n1=maybe":    "neither true nor false",
-		"must_ack.nobody=true": "no such node",
-		"must_ack.=true":       "no such node",
-		"zone.nobody=a":        "no such node",
-		"zone.n1=a b":          "letters, digits",
-		"weight.n1=0":          "nobody could lead",
+		"weight.nobody=1":         "no such node",
+		"weight.n1=1001":          "not a whole number from 0 to 1000",
+		"weight.n1=-1":            "not a whole number",
+		"weight.n1=":              "not a whole number",
+		"weight.=1":               "is not usable",
+		"failback_after=0s":       "from 1s to 24h",
+		"failback_after=25h":      "from 1s to 24h",
+		"failback_after=soon":     "neither",
+		"name=x":                  "is no setting of the cluster",
+		"commit_grace=0s":         "from 1s to 1h",
+		"commit_zones=0":          "not a whole number",
+		"commit_zones=two":        "not a whole number",
+		"must_ack.n1=maybe":       "neither true nor false",
+		"must_ack.nobody=true":    "no such node",
+		"must_ack.=true":          "no such node",
+		"zone.nobody=a":           "no such node",
+		"zone.n1=a b":             "letters, digits",
+		"weight.n1=0":             "nobody could lead",
+		"transaction_warn=100":    "from 1MiB to 1TiB",
+		"transaction_refuse=4B":   "from 1MiB to 1TiB",
+		"transaction_refuse=2TiB": "from 1MiB to 1TiB",
+		"lag_objective=500ms":     "from 2s to 1h",
+		"lag_objective=2h":        "from 2s to 1h",
 	} {
 		c := testCluster()
 		for i := range c.Members {

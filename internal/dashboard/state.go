@@ -221,6 +221,12 @@ func alertsOf(v api.ClusterView, st *state) []alert {
 	if v.Leader != "" && v.Failover.To == "" {
 		add(levelWarn, "No failover", "Nobody could take over from %s now: %s", v.Leader, v.Failover.Problem)
 	}
+	if f := v.Flow; f != nil && f.DelaySeconds >= 0.1 {
+		add(levelWarn, "Commits slowed", "%s needs %s for what it has still to apply: lag_objective adds %s ms to each commit.", f.Node, seconds(f.BacklogSeconds), millis(f.DelaySeconds))
+	}
+	if v.Failover.HeavySeconds >= 10 {
+		add(levelWarn, "Slow failover", "%s would first apply large transactions and DDL, for about %s.", v.Failover.To, seconds(v.Failover.HeavySeconds))
+	}
 	if v.CommitRules != nil {
 		for _, name := range v.CommitRules.Suspended() {
 			add(levelWarn, "Rule suspended", "OKs do not wait for the commit rule %s.", name)
@@ -337,7 +343,7 @@ type commitPath struct {
 	Count  string
 	Why    string // nothing is known
 	Ping   string // from the leader to the others
-	Large  []string
+	Heavy  []string
 }
 
 type stageRow struct {
@@ -355,13 +361,20 @@ var stageTexts = map[string][2]string{
 	api.StageAck:      {"ACK", "mysqld is told to go on"},
 }
 
+func heavyText(h api.HeavyView) string {
+	what := h.Text
+	if h.Kind == api.HeavyTransaction {
+		what = fmt.Sprintf("transaction of %s, %s", bytesText(h.Bytes), h.Text)
+	}
+	return fmt.Sprintf("%s: for %s, %.0f %% done; a follower will apply it for about %s", what, seconds(h.AgeSeconds), 100*h.Done, seconds(h.ReplaySeconds))
+}
+
 func pathOf(v api.ClusterView, s *series) (c commitPath) {
 	for _, m := range v.Members {
-		if list := s.nodes[m.Name]; len(list) > 0 && list[len(list)-1].load.Large != nil {
-			l := list[len(list)-1].load.Large
-			c.Large = append(c.Large, fmt.Sprintf("%s: %s so far, since %s", m.Name, bytesText(l.Bytes), seconds(l.AgeS)))
-		}
 		if m.Name == v.Leader && m.State != api.StateDown {
+			for _, h := range m.Heavy {
+				c.Heavy = append(c.Heavy, heavyText(h))
+			}
 			var pings []string
 			for _, l := range m.Links {
 				pings = append(pings, fmt.Sprintf("%s %.2f ms", l.To, l.RTTMS))

@@ -114,7 +114,7 @@ func (p Peer) canLead() bool { return len(p.bars()) == 0 }
 // self is this node as its peers see it.
 func self(v View) Peer {
 	p := Peer{ID: v.Self, Name: v.Name, Voter: v.Voter, Data: v.Server.State != ServerAbsent, Live: true,
-		Applied: v.Server.Applied, Rate: v.Server.Rate, Weight: v.Weight, Since: v.Server.Since, Full: v.Raft.Full != ""}
+		Applied: v.Server.Applied, Rate: v.Server.Rate, Heavy: v.Server.Heavy, Weight: v.Weight, Since: v.Server.Since, Full: v.Raft.Full != ""}
 	p.Unready, p.Ready = Unready(v.Server, v.Raft.Stuck, v.Stopping, v.Now)
 	return p
 }
@@ -148,6 +148,8 @@ func switchoverBars(v View, p Peer) []Reason {
 	out := p.bars()
 	if b := behind(v, p.Applied); b > catchingUp {
 		out = append(out, bar(Behind, "it has more than %d entries to apply first", catchingUp))
+	} else if p.Heavy > heavyWait {
+		out = append(out, bar(Behind, "it has large transactions or DDL to apply first, for about %.0f s", p.Heavy.Seconds()))
 	}
 	return out
 }
@@ -301,7 +303,7 @@ func applyTime(v View, p Peer) time.Duration {
 	if rate < 1 {
 		rate = assumedRate
 	}
-	return time.Duration(float64(behind(v, p.Applied)) / rate * float64(time.Second))
+	return time.Duration(float64(behind(v, p.Applied))/rate*float64(time.Second)) + p.Heavy
 }
 
 // ApplyTime is about how long a member needs to apply what it lacks; 0 for one that is no member.
@@ -325,6 +327,7 @@ func backlogText(v View, p Peer) string {
 type Forecast struct {
 	To      uint64        // who would lead; 0: nobody could
 	Apply   time.Duration // about how long it would apply before it opened writes
+	Heavy   time.Duration // of Apply: large transactions and DDL
 	Problem string        // why nobody could
 }
 
@@ -341,7 +344,7 @@ func Failover(v View) Forecast {
 		return Forecast{Problem: fmt.Sprintf("without %s only %d of %d voters answer: no majority", peerName(v, leader), live, v.Raft.Voters)}
 	}
 	if p, ok := best(v, leader); ok {
-		return Forecast{To: p.ID, Apply: applyTime(v, p)}
+		return Forecast{To: p.ID, Apply: applyTime(v, p), Heavy: p.Heavy}
 	}
 	var why []string
 	for _, p := range allBut(v, leader) {

@@ -103,6 +103,7 @@ type Server struct {
 	// SteppingDown: mysqld has stopped taking writes, by a switchover or a fence, and is being made a follower.
 	SteppingDown bool
 	Rate         float64       // entries per second that it applied when it last had a backlog; 0: not known
+	Heavy        time.Duration // about how long it applies the large transactions and DDL among what it lacks
 	Since        time.Duration // since when it has been ready
 }
 
@@ -126,6 +127,7 @@ type Peer struct {
 	Unready Reason // not Ready: why, as it says itself (Unready)
 	Applied uint64
 	Rate    float64       // entries per second that it applied when it last had a backlog; 0: not known
+	Heavy   time.Duration // about how long it applies the large transactions and DDL among what it lacks
 	Since   time.Duration // since when it has been live and ready
 	Match   uint64        // leader only
 	Heard   bool          // leader only: it has answered this leader in its term
@@ -243,6 +245,8 @@ const (
 	// stuckPatience is how long a mysqld that serves nothing may be stuck before it is killed: it may recover, and a restart costs more
 	// than waiting.
 	stuckPatience = 30 * time.Second
+	// heavyWait is how long leadership that is moved on purpose waits for large transactions and DDL to be applied.
+	heavyWait = 3 * time.Second
 	// catchingUp is how many entries behind the commit index a follower may be and still be called healthy.
 	catchingUp = 4096
 )
@@ -444,7 +448,7 @@ func withSpace(v View) (Peer, bool) {
 // leads must not get leadership back at once. A leader whose weight was set to 0 does not wait.
 func preferred(v View, open State) (State, []Action) {
 	c := Candidates(v)
-	if v.Paused || len(c) == 0 || c[0].Weight <= v.Weight || c[0].Full || behind(v, c[0].Applied) > closeEnough {
+	if v.Paused || len(c) == 0 || c[0].Weight <= v.Weight || c[0].Full || behind(v, c[0].Applied) > closeEnough || c[0].Heavy > heavyWait {
 		return open, nil
 	}
 	p := c[0]

@@ -72,7 +72,11 @@ func TestTranscripts(t *testing.T) {
 				if f.To == 0 {
 					return "nobody: " + f.Problem + "\n"
 				}
-				return fmt.Sprintf("%s, %v to apply\n", peerName(v, f.To), f.Apply)
+				heavy := ""
+				if f.Heavy > 0 {
+					heavy = fmt.Sprintf(", %v of it heavy", f.Heavy)
+				}
+				return fmt.Sprintf("%s, %v to apply%s\n", peerName(v, f.To), f.Apply, heavy)
 			}
 			t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 			return ""
@@ -304,6 +308,8 @@ func readPeer(line string) (Peer, error) {
 			p.Since, err = time.ParseDuration(val)
 		case "rate":
 			p.Rate, err = strconv.ParseFloat(val, 64)
+		case "heavy":
+			p.Heavy, err = time.ParseDuration(val)
 		case "unready":
 			p.Unready = bar(Code(val), "%s", "as it says itself")
 		default:

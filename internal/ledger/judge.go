@@ -23,6 +23,8 @@ type Txn struct {
 	GTIDs gtid.Range // one GTID, or for classPlain a run of them, in log order
 	Class Class
 	XID   string // of classXAPrepare and classXAEnd
+	Bytes int64
+	Heavy Heavy // part of it
 }
 
 // Judgement is the outcome of S5 for one start of a mysqld.

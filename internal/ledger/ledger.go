@@ -21,6 +21,7 @@ type Ledger struct {
 	end       raftlog.Pos // end of the newest entry of barrier's incarnation
 	open      bool        // that entry does not end its transaction
 	joined    bool        // end and open are known
+	pieces    int64       // bytes of the transaction under way, in entries before this one
 	whole     uint64      // newest entry behind which no transaction is under way, as far as is known
 	pending   []Mark      // not yet seen as executed, in log order
 	barriers  []Barrier   // the newest, oldest first; at most maxBarriers
@@ -42,6 +43,7 @@ type Mark struct {
 	First     uint64 // the first one; 0 means Index
 	GTIDs     []gtid.Range
 	Bytes     int64
+	Heavy     Heavy // part of it
 	Committed time.Time
 }
 
@@ -60,7 +62,7 @@ func New(b raftlog.Boundary) *Ledger {
 func (l *Ledger) Reset(b raftlog.Boundary) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.index, l.committed, l.pending = b.Index, b.GTIDs.Clone(), nil
+	l.index, l.committed, l.pending, l.pieces = b.Index, b.GTIDs.Clone(), nil, 0
 	l.barrier = Barrier{Index: b.Barrier.Index, Term: b.Barrier.Term, Node: b.Barrier.Node, Incarnation: b.Barrier.Incarnation}
 	l.joined, l.open, l.whole = b.Barrier.Index == 0, false, b.Index
 	l.barriers = nil
@@ -96,7 +98,11 @@ func (l *Ledger) Add(index, term uint64, data []byte, now time.Time) (m raftlog.
 			l.barriers = slices.Delete(l.barriers, 0, 1)
 		}
 	case raftlog.Trx:
-		if err := l.addTrx(index, term, &m, int64(len(data)), now); err != nil {
+		mark := Mark{Index: index, GTIDs: m.GTIDs, Bytes: int64(len(data)), Committed: now}
+		if m.Flags&raftlog.FlagSpecial != 0 {
+			mark.Heavy.DDL = ddlTime(rest)
+		}
+		if err := l.addTrx(term, &m, mark); err != nil {
 			return m, nil, err
 		}
 	}
@@ -114,7 +120,8 @@ func (l *Ledger) follows(start raftlog.Pos) bool {
 	return start == l.end || start == raftlog.Pos{File: l.end.File + 1, Off: 4}
 }
 
-func (l *Ledger) addTrx(index, term uint64, m *raftlog.Meta, size int64, now time.Time) error {
+func (l *Ledger) addTrx(term uint64, m *raftlog.Meta, mark Mark) error {
+	index := mark.Index
 	switch b := l.barrier; {
 	case b.Index == 0:
 		return fmt.Errorf("S6: entry %d has transactions before any barrier", index)
@@ -139,11 +146,21 @@ func (l *Ledger) addTrx(index, term uint64, m *raftlog.Meta, size int64, now tim
 			}
 		}
 	}
-	if len(m.GTIDs) > 0 {
-		l.pending = append(l.pending, Mark{Index: index, GTIDs: m.GTIDs, Bytes: size, Committed: now})
-		if len(l.pending) > maxMarks {
-			l.pending = mergeMarks(l.pending)
-		}
+	if m.Flags&raftlog.FlagContinues == 0 {
+		l.pieces = 0
+	}
+	if len(m.GTIDs) == 0 {
+		l.pieces += mark.Bytes
+		return nil
+	}
+	if l.pieces > 0 {
+		mark.Bytes += l.pieces
+		mark.Heavy.Bytes = mark.Bytes
+	}
+	l.pieces = 0
+	l.pending = append(l.pending, mark)
+	if len(l.pending) > maxMarks {
+		l.pending = mergeMarks(l.pending)
 	}
 	return nil
 }
@@ -162,7 +179,7 @@ func mergeMarks(in []Mark) []Mark {
 	for i := 0; i+1 < len(in); i += 2 {
 		a, b := in[i], in[i+1]
 		gs := append(append([]gtid.Range(nil), a.GTIDs...), b.GTIDs...)
-		out = append(out, Mark{Index: b.Index, First: a.first(), GTIDs: joinRanges(gs), Bytes: a.Bytes + b.Bytes, Committed: a.Committed})
+		out = append(out, Mark{Index: b.Index, First: a.first(), GTIDs: joinRanges(gs), Bytes: a.Bytes + b.Bytes, Heavy: a.Heavy.Plus(b.Heavy), Committed: a.Committed})
 	}
 	if len(in)%2 == 1 {
 		out = append(out, in[len(in)-1])
@@ -223,6 +240,8 @@ type Backlog struct {
 	Applied uint64 // highest index of which InnoDB holds everything
 	Bytes   int64
 	Since   time.Time // when the oldest entry not applied was committed here; zero when there is none
+	Heavy   Heavy     // of all of it
+	Next    Heavy     // of what stands first, which is being applied
 }
 
 // Applied drops the marks that executed covers and says what is left.
@@ -238,9 +257,10 @@ func (l *Ledger) Applied(executed gtid.Set) Backlog {
 		l.pending = nil
 		return Backlog{Applied: l.index}
 	}
-	b := Backlog{Applied: l.pending[0].first() - 1, Since: l.pending[0].Committed}
+	b := Backlog{Applied: l.pending[0].first() - 1, Since: l.pending[0].Committed, Next: l.pending[0].Heavy}
 	for i := range l.pending {
 		b.Bytes += l.pending[i].Bytes
+		b.Heavy = b.Heavy.Plus(l.pending[i].Heavy)
 	}
 	return b
 }

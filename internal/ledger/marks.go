@@ -21,10 +21,12 @@ func (m *Marker) Add(t Txn) {
 	}
 	if k := len(m.List); k > 0 && m.List[k-1].Index == t.Index {
 		m.List[k-1].GTIDs = append(m.List[k-1].GTIDs, lost...)
+		m.List[k-1].Bytes += t.Bytes
+		m.List[k-1].Heavy = m.List[k-1].Heavy.Plus(t.Heavy)
 		return
 	}
 	if len(m.List) >= maxMarks {
 		m.List = mergeMarks(m.List)
 	}
-	m.List = append(m.List, Mark{Index: t.Index, GTIDs: lost, Committed: m.Now})
+	m.List = append(m.List, Mark{Index: t.Index, GTIDs: lost, Bytes: t.Bytes, Heavy: t.Heavy, Committed: m.Now})
 }

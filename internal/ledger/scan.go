@@ -60,18 +60,31 @@ type Scanner struct {
 func (s *Scanner) Entry(m *raftlog.Meta, index uint64, events []byte, f func(Txn) error) error {
 	if m.Kind == raftlog.Trx && IsPlain(m) {
 		s.knows = true
-		for _, r := range m.GTIDs {
-			if err := f(Txn{Index: index, GTIDs: r}); err != nil {
+		for i, r := range m.GTIDs {
+			x := Txn{Index: index, GTIDs: r}
+			if i == len(m.GTIDs)-1 {
+				x.Bytes = int64(len(events)) // of all runs; the last is the first to be missing
+			}
+			if err := f(x); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return s.Walk(m, index, events, func(b binlog.Boundary, _ binlog.Header, _ []byte) error {
+	large := m.Flags&raftlog.FlagContinues != 0
+	return s.Walk(m, index, events, func(b binlog.Boundary, h binlog.Header, ev []byte) error {
 		if b != binlog.End {
 			return nil
 		}
-		return f(classify(s.Asm.Trx(), index))
+		x := classify(s.Asm.Trx(), index)
+		x.Bytes = int64(s.Asm.Trx().Bytes)
+		if large {
+			x.Heavy.Bytes, large = int64(s.Asm.Trx().TransactionLength), false
+		}
+		if h.Type == binlog.TypeQuery {
+			x.Heavy.DDL = statementTime(ev)
+		}
+		return f(x)
 	})
 }
 

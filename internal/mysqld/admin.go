@@ -38,6 +38,8 @@ type Admin struct {
 	app     *lane // the only one that writes to the binary log; logs in when used
 	sample  *lane // of the recorder; logs in when used, and takes nothing of the others' time
 
+	cacheMax uint64 // max_binlog_cache_size as the server started with it; 0: not read yet
+
 	pingMu sync.Mutex
 	ping   chan pong // buffered; the answer that a Ping is out for, nil when none is
 }

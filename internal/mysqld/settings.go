@@ -164,8 +164,9 @@ func (c Config) defaults() []setting {
 		{name: "relay_log_space_limit", value: "512M"},
 		{name: "secure_file_priv", value: "NULL"},
 		{name: "loose_mysqlx", value: "OFF"},
-		{name: "skip_name_resolve", value: "ON"},                     // a slow name server must not hold up logins
-		{name: "loose_log_bin_trust_function_creators", value: "ON"}, // safe with row format; application accounts have no SUPER
+		{name: "skip_name_resolve", value: "ON"},                                       // a slow name server must not hold up logins
+		{name: "loose_log_bin_trust_function_creators", value: "ON"},                   // safe with row format; application accounts have no SUPER
+		{name: "loose_performance_schema_consumer_events_stages_current", value: "ON"}, // how far an ALTER TABLE has come; it costs next to nothing
 		{name: "log_error_verbosity", value: "2"},
 		{name: "log_timestamps", value: "UTC"},
 	}

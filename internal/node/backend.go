@@ -68,6 +68,7 @@ func (n *Node) View(context.Context) api.ClusterView {
 	defer n.mu.Unlock()
 	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: pauseView(n.cluster), Failover: forecast,
 		CommitRules: n.rules.current(), Zones: zones, Generation: n.generation.NumberOf()}
+	v.Flow = n.flow.view
 	led := uint64(0) // term of v.Leader: one that was cut off may go on telling that it leads, in an older term
 	for _, m := range n.cluster.Members {
 		var mv api.MemberView
@@ -92,6 +93,9 @@ func (n *Node) View(context.Context) api.ClusterView {
 		v.Members = append(v.Members, mv)
 		if mv.Role == api.RoleLeader && mv.State != api.StateDown && mv.Raft.Term >= led {
 			v.Leader, led = mv.Name, mv.Raft.Term
+			if p := n.peers[m.ID]; p != nil && m.ID != n.id.ID {
+				v.Flow = p.status.Flow
+			}
 		}
 	}
 	return v

@@ -11,6 +11,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/binlog"
+	"trireme/internal/ledger"
 	"trireme/internal/raftlog"
 )
 
@@ -24,11 +25,11 @@ const (
 type load struct {
 	began               time.Time // of the daemon's life
 	transactions, bytes atomic.Uint64
-	stages              [4]histogram // by api.Stages
-	total               histogram    // of the same samples
-	writes              histogram    // to the raft log, each with its fsync
-	large               atomic.Uint64
-	largeAt             atomic.Int64 // since began, ns
+	stages              [4]histogram             // by api.Stages
+	total               histogram                // of the same samples
+	writes              histogram                // to the raft log, each with its fsync
+	large               atomic.Pointer[largeTrx] // nil: none is under way
+	warned, refused     atomic.Uint64            // transactions of transaction_warn bytes; statements beyond transaction_refuse
 	disks               atomic.Pointer[[]api.DiskView]
 	watch               stopwatch
 }
@@ -79,10 +80,10 @@ type written struct {
 // maxWrites bounds what a sample waits for: behind so many writes its own is not looked for any more.
 const maxWrites = 256
 
-// committedEntry counts an entry that was committed.
-func (l *load) committedEntry(m *raftlog.Meta, size int) {
+// committedEntry counts an entry that was committed, with its meta of size bytes in all.
+func (l *load) committedEntry(m *raftlog.Meta, size int, events []byte) {
 	if m.Kind == raftlog.Barrier {
-		l.large.Store(0) // what another incarnation had not finished never happened
+		l.large.Store(nil) // what another incarnation had not finished never happened
 	}
 	if m.Kind != raftlog.Trx {
 		return
@@ -93,15 +94,27 @@ func (l *load) committedEntry(m *raftlog.Meta, size int) {
 	}
 	l.transactions.Add(n)
 	l.bytes.Add(uint64(size))
+	x := l.large.Load()
 	switch {
 	case m.Flags&raftlog.FlagUnfinished == 0:
-		l.large.Store(0)
-	case m.Flags&raftlog.FlagContinues != 0 && n == 0:
-		l.large.Add(uint64(size))
-	default:
-		l.largeAt.Store(int64(time.Since(l.began)))
-		l.large.Store(uint64(size))
+		l.large.Store(nil)
+	case m.Flags&raftlog.FlagContinues == 0:
+		l.large.Store(newLarge(time.Since(l.began), size, events))
+	case x != nil:
+		more := *x
+		more.bytes += uint64(size)
+		l.large.Store(&more)
 	}
+}
+
+// largeView is the transaction under way, nil if there is none. rate is what a follower applies of one, in bytes per second; 0: not known.
+func (l *load) largeView(rate float64) *api.LargeView {
+	x := l.large.Load()
+	if x == nil {
+		return nil
+	}
+	return &api.LargeView{GTID: x.gtid, Bytes: x.bytes, Total: x.total, AgeS: (time.Since(l.began) - x.began).Seconds(),
+		ReplayS: heavyTime(ledger.Heavy{Bytes: int64(max(x.bytes, x.total))}, rate).Seconds()}
 }
 
 // begin takes an entry that was read from mysqld for a sample, if none is under way. Only an entry that begins with a transaction says when
@@ -226,9 +239,10 @@ func (n *Node) Load() api.LoadView {
 	for i, stage := range api.Stages {
 		v.Commits[stage] = l.stages[i].view()
 	}
-	if b := l.large.Load(); b > 0 {
-		v.Large = &api.LargeView{Bytes: b, AgeS: (age - time.Duration(l.largeAt.Load())).Seconds()}
-	}
+	n.mu.Lock()
+	rate := n.replayRateLocked()
+	n.mu.Unlock()
+	v.Large = l.largeView(rate)
 	if d := l.disks.Load(); d != nil {
 		v.Disks = *d
 	}
@@ -250,13 +264,16 @@ var (
 	writeDesc     = prometheus.NewDesc("trireme_raft_log_write_seconds", "Time of one write to the raft log with its fsync.", nil, nil)
 	trxDesc       = prometheus.NewDesc("trireme_transactions_total", "Transactions that this node saw committed.", nil, nil)
 	trxBytesDesc  = prometheus.NewDesc("trireme_transaction_bytes_total", "Bytes of the log entries of those transactions.", nil, nil)
+	largeDesc     = prometheus.NewDesc("trireme_large_transaction_bytes", "Size of the transaction of many log entries that is under way; 0: none is.", nil, nil)
+	warnedDesc    = prometheus.NewDesc("trireme_large_transactions_total", "Transactions of this leader's of transaction_warn bytes or more.", nil, nil)
+	refusedDesc   = prometheus.NewDesc("trireme_refused_transactions_total", "Statements that this leader's mysqld refused for transaction_refuse.", nil, nil)
 	diskFreeDesc  = prometheus.NewDesc("trireme_disk_free_bytes", "Bytes that the node may still write.", []string{"holds"}, nil)
 	diskTotalDesc = prometheus.NewDesc("trireme_disk_size_bytes", "Size of the file system.", []string{"holds"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c loadCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{stageDesc, totalDesc, writeDesc, trxDesc, trxBytesDesc, diskFreeDesc, diskTotalDesc} {
+	for _, d := range []*prometheus.Desc{stageDesc, totalDesc, writeDesc, trxDesc, trxBytesDesc, largeDesc, warnedDesc, refusedDesc, diskFreeDesc, diskTotalDesc} {
 		out <- d
 	}
 }
@@ -270,6 +287,13 @@ func (c loadCollector) Collect(out chan<- prometheus.Metric) {
 	out <- c.l.writes.metric(writeDesc)
 	out <- prometheus.MustNewConstMetric(trxDesc, prometheus.CounterValue, float64(c.l.transactions.Load()))
 	out <- prometheus.MustNewConstMetric(trxBytesDesc, prometheus.CounterValue, float64(c.l.bytes.Load()))
+	large := uint64(0)
+	if x := c.l.large.Load(); x != nil {
+		large = max(x.bytes, x.total)
+	}
+	out <- prometheus.MustNewConstMetric(largeDesc, prometheus.GaugeValue, float64(large))
+	out <- prometheus.MustNewConstMetric(warnedDesc, prometheus.CounterValue, float64(c.l.warned.Load()))
+	out <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(c.l.refused.Load()))
 	if d := c.l.disks.Load(); d != nil {
 		for _, x := range *d {
 			out <- prometheus.MustNewConstMetric(diskFreeDesc, prometheus.GaugeValue, float64(x.FreeBytes), x.Holds)

@@ -15,6 +15,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/binlog"
+	"trireme/internal/config"
 	"trireme/internal/gtid"
 	"trireme/internal/raftlog"
 )
@@ -153,21 +154,21 @@ func TestNoStageOfWhatCannotBeTimed(t *testing.T) {
 
 // TestLoadCounts: transactions are counted where they end, and what is under way is told.
 func TestLoadCounts(t *testing.T) {
-	n := &Node{}
+	n := &Node{cluster: new(config.Cluster)}
 	n.load.began = time.Now()
 	l := &n.load
 	whole, _ := entryStamped(time.Now(), 500)
 	piece := raftlog.Meta{Kind: raftlog.Trx, Flags: raftlog.FlagUnfinished}
-	l.committedEntry(&whole, 100)
-	l.committedEntry(&raftlog.Meta{Kind: raftlog.Settings}, 100)
-	l.committedEntry(&piece, 1000)
+	l.committedEntry(&whole, 100, nil)
+	l.committedEntry(&raftlog.Meta{Kind: raftlog.Settings}, 100, nil)
+	l.committedEntry(&piece, 1000, nil)
 	piece.Flags |= raftlog.FlagContinues
-	l.committedEntry(&piece, 1000)
+	l.committedEntry(&piece, 1000, nil)
 	v := n.Load()
 	if v.Transactions != 1 || v.Bytes != 2100 || v.Large == nil || v.Large.Bytes != 2000 {
 		t.Errorf("%+v, large %+v", v, v.Large)
 	}
-	l.committedEntry(&raftlog.Meta{Kind: raftlog.Barrier}, 100)
+	l.committedEntry(&raftlog.Meta{Kind: raftlog.Barrier}, 100, nil)
 	if v = n.Load(); v.Large != nil {
 		t.Errorf("behind a barrier: %+v", v.Large)
 	}
@@ -179,7 +180,7 @@ func TestLoadCounts(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	l.register(r)
 	families, err := r.Gather()
-	if err != nil || len(families) != 7 {
+	if err != nil || len(families) != 10 {
 		t.Fatal(len(families), err)
 	}
 	for _, f := range families {

@@ -80,6 +80,22 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		_, bytes := n.lagLocked()
 		return float64(bytes)
 	})
+	gauge("heavy_apply_seconds", "About how long this follower's mysqld will apply large transactions and DDL that are committed.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.srv.heavy.Seconds()
+	})
+	gauge("heavy_replay_seconds", "About how long a follower will apply what is heavy and under way on this leader.", func(*consensus.Status) (sum float64) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, h := range n.heavyLocked() {
+			sum += h.ReplaySeconds
+		}
+		return sum
+	})
+	gauge("flow_delay_seconds", "Seconds that lag_objective adds to a commit on this leader.", func(*consensus.Status) float64 {
+		return time.Duration(n.flow.delay.Load()).Seconds()
+	})
 	gauge("certificate_end_timestamp_seconds", "When this node's certificate ends, in Unix time; it is renewed in the last third of its life.", func(*consensus.Status) float64 {
 		return float64(n.bundle.NotAfter().Unix())
 	})

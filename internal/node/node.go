@@ -117,6 +117,7 @@ type Node struct {
 	failing    sync.Mutex    // held while this node forces a failover
 	settingsMu sync.Mutex    // serialises changes of the cluster settings made here
 	rules      commitRules
+	flow       flow
 	outcomes   outcomes
 	readers    appliedWaits
 	far        farReaders
@@ -189,9 +190,16 @@ type serverSlot struct {
 	applier string // why replication from the feed does not run; empty: it does
 	retryAt time.Duration
 	fails   int
-	died    int           // of the last fails, how many in a row were deaths of mysqld during its start
-	problem string        // of the last failed start, judgement or seeding
-	rate    float64       // entries per second applied, when there was last a backlog
+	died    int     // of the last fails, how many in a row were deaths of mysqld during its start
+	problem string  // of the last failed start, judgement or seeding
+	rate    float64 // entries per second applied, when there was last a backlog
+
+	largeRate float64       // bytes per second of large transactions applied, when there last was one
+	heavy     time.Duration // about how long what is heavy in backlog takes
+	lagging   time.Duration // what ha.Laggard asks for
+	laggingAt time.Duration // when it did
+	ddl       []mysqld.DDL  // of the leader: under way
+
 	readyAt time.Duration // when state became ServerReady
 	seed    seedSlot
 }
@@ -250,6 +258,7 @@ func (n *Node) loop(ctx context.Context) error {
 		}
 		n.turns.Add(1)
 		n.tendRules()
+		n.tendFlow()
 		v := n.view()
 		n.tellGuard(v.Raft.LeaseUntil)
 		st, acts := ha.Decide(v)
@@ -357,7 +366,7 @@ func (n *Node) serverViewLocked() ha.Server {
 	why, since := n.stuckLocked()
 	return ha.Server{State: n.srv.state, Applied: n.srv.backlog.Applied, Stuck: why, StuckSince: since, Applier: n.srv.applier, Problem: n.srv.problem,
 		SteppingDown: n.serving.phase == ha.PhaseFencing || n.serving.phase == ha.PhaseHandover && n.serving.drained && n.raft.Role != consensus.Leader,
-		RetryAt:      n.srv.retryAt, Rate: n.srv.rate, Since: n.srv.readyAt}
+		RetryAt:      n.srv.retryAt, Rate: n.srv.rate, Heavy: n.srv.heavy, Since: n.srv.readyAt}
 }
 
 // leaseLocked is the lease as the policy sees it. The death of a voter takes its answer out of the lease, which a fresh round gives
@@ -398,7 +407,7 @@ func (n *Node) peerViewLocked(m config.Member, st *consensus.Status) ha.Peer {
 	if s := n.peers[m.ID]; s != nil && s.fresh() {
 		p.Live, p.Ready, p.Applied = true, s.status.Ready, s.status.Member.Raft.Applied
 		p.Full = s.status.Full
-		p.Unready, p.Rate, p.Since = s.status.Unready, s.status.Rate, s.since
+		p.Unready, p.Rate, p.Heavy, p.Since = s.status.Unready, s.status.Rate, s.status.Heavy, s.since
 	}
 	return p
 }

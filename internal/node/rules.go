@@ -81,7 +81,7 @@ func (n *Node) releaseAcks() {
 	h, ok := n.rules.gate.Release()
 	n.rules.mu.Unlock()
 	if ok {
-		n.acknowledge(h.term, &h.meta)
+		n.acknowledgeSoon(h.term, &h.meta)
 	}
 }
 

@@ -362,6 +362,7 @@ func (n *Node) startParts() error {
 		n.every(durableInterval, n.tidyBinlog)
 		n.every(time.Second, n.recordEvents)
 		n.every(applierInterval, n.tendApplier)
+		n.every(governInterval, n.govern)
 	}
 	return nil
 }
@@ -535,7 +536,10 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 			n.fail(fmt.Errorf("the committed log is broken: %w", err))
 			return
 		}
-		n.load.committedEntry(&m, len(data))
+		n.load.committedEntry(&m, len(data), rest)
+		if m.Flags&raftlog.FlagUnfinished != 0 {
+			n.noteLarge(e.GetIndex(), &m)
+		}
 		n.load.committing(e.GetIndex(), &m)
 		if m.Flags&raftlog.FlagSpecial != 0 {
 			n.special.Store(true)
@@ -554,7 +558,7 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 		n.poke()
 	}
 	if ack != nil {
-		n.acknowledge(ackTerm, ack)
+		n.acknowledgeSoon(ackTerm, ack)
 	}
 }
 

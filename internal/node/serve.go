@@ -89,6 +89,12 @@ func (n *Node) promoteLife(ctx context.Context, l *life, term uint64, t *takeove
 	if err := l.admin.VerifyLeaderSettings(ctx); err != nil {
 		return err
 	}
+	n.mu.Lock()
+	refuse := n.cluster.TransactionRefuse
+	n.mu.Unlock()
+	if err := n.limitTransactions(ctx, l, refuse); err != nil {
+		return err
+	}
 	if err := failpoint.Err("promote.before-open"); err != nil {
 		return err
 	}
@@ -433,6 +439,7 @@ func (n *Node) drain(ctx context.Context, l *life) error {
 		return errUnsure
 	}
 	failpoint.Hit("drain.before-read-only")
+	n.releaseFlow()
 	if err := l.admin.SetSuperReadOnly(ctx, true); err != nil {
 		return fmt.Errorf("super_read_only: %w", err)
 	}
@@ -590,6 +597,9 @@ func (n *Node) retire(ctx context.Context, l *life) error {
 	n.feed.SetPaused(false)
 	// This takes up to a second: the plugin's receiver of acknowledgements looks once a second whether it should end.
 	if err := l.admin.SetSemisync(pctx, false); err != nil {
+		return err
+	}
+	if err := n.limitTransactions(pctx, l, 0); err != nil { // what it adopts at its next promotion knows no limit
 		return err
 	}
 	err := l.admin.SetDurabilityRole(pctx, false)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"trireme/internal/config"
 	"trireme/internal/dump"
 	"trireme/internal/failpoint"
 	"trireme/internal/gtid"
@@ -29,6 +30,10 @@ type life struct {
 
 	judgedXA atomic.Pointer[xaWatch] // the watch as the judgement begins it, until it is taken up
 	own      ownXA                   // written by the judgement, then by promotions, one after the other
+
+	limitMu sync.Mutex
+	limit   config.Bytes // transaction_refuse as it is in force here; 0: it is not
+	refused uint64       // transactions that were; owned by govern
 
 	mu       sync.Mutex
 	source   *dump.Source
@@ -398,7 +403,11 @@ func (n *Node) followApplied(ctx context.Context, l *life) {
 	tick := time.NewTicker(appliedInterval)
 	defer tick.Stop()
 	var seen uint64
-	var meter rateMeter
+	var (
+		meter   rateMeter
+		heavy   heavyMeter
+		laggard ha.Laggard
+	)
 	for {
 		select {
 		case <-ctx.Done():
@@ -410,6 +419,7 @@ func (n *Node) followApplied(ctx context.Context, l *life) {
 		caughtUp := n.srv.backlog.Applied >= index && seen == index
 		n.mu.Unlock()
 		if caughtUp {
+			n.tendLag(&laggard)
 			continue
 		}
 		applied, err := n.readApplied(ctx, l)
@@ -417,6 +427,8 @@ func (n *Node) followApplied(ctx context.Context, l *life) {
 			continue
 		}
 		seen = index
+		n.tendHeavy(&heavy)
+		n.tendLag(&laggard)
 		if rate := meter.take(now(), applied, index); rate > 0 {
 			n.mu.Lock()
 			n.srv.rate = rate

@@ -21,21 +21,25 @@ import (
 
 // status is what each daemon tells all others, at every change that they wait for and a few times a second.
 type status struct {
-	Member   api.MemberView `json:"member"`
-	Leader   uint64         `json:"leader"`            // raft id, 0 when it knows none
-	OpenTerm uint64         `json:"open_term"`         // its mysqld takes writes in this term; 0: it does not
-	Handover bool           `json:"handover"`          // a planned switchover is under way: hold, do not cut
-	Ready    bool           `json:"ready"`             // its mysqld is judged and fed
-	Unready  ha.Reason      `json:"unready"`           // not Ready: why
-	Rate     float64        `json:"rate"`              // entries per second that its mysqld applied when it last had a backlog; 0: not known
-	Epoch    string         `json:"epoch"`             // of its mysqld, for routers
-	Left     leave          `json:"left"`              // when and why it last stopped taking writes
-	Routed   uint64         `json:"routed"`            // term of the leader that its router leads to; 0: none
-	Quiet    uint64         `json:"quiet,omitempty"`   // term of the leader whose sessions its router holds, with nothing under way; 0: none
-	Follows  bool           `json:"follows,omitempty"` // its router follows sessions that write
-	History  uint64         `json:"history"`           // digest of the history that it knows; 0: none
-	Full     bool           `json:"full"`              // a disk is nearly full: it should not lead
-	Settings uint64         `json:"settings"`          // version of the cluster settings it has
+	Member    api.MemberView `json:"member"`
+	Leader    uint64         `json:"leader"`               // raft id, 0 when it knows none
+	OpenTerm  uint64         `json:"open_term"`            // its mysqld takes writes in this term; 0: it does not
+	Handover  bool           `json:"handover"`             // a planned switchover is under way: hold, do not cut
+	Ready     bool           `json:"ready"`                // its mysqld is judged and fed
+	Unready   ha.Reason      `json:"unready"`              // not Ready: why
+	Rate      float64        `json:"rate"`                 // entries per second that its mysqld applied when it last had a backlog; 0: not known
+	Heavy     time.Duration  `json:"heavy_ns,omitempty"`   // about how long its mysqld needs for what is heavy in its backlog
+	LargeRate float64        `json:"large_rate,omitempty"` // bytes per second of large transactions that its mysqld applies; 0: not known
+	Lagging   time.Duration  `json:"lagging_ns,omitempty"` // how long its backlog will take, when the leader should mind it (ha.Laggard)
+	Flow      *api.FlowView  `json:"flow,omitempty"`       // of the leader
+	Epoch     string         `json:"epoch"`                // of its mysqld, for routers
+	Left      leave          `json:"left"`                 // when and why it last stopped taking writes
+	Routed    uint64         `json:"routed"`               // term of the leader that its router leads to; 0: none
+	Quiet     uint64         `json:"quiet,omitempty"`      // term of the leader whose sessions its router holds, with nothing under way; 0: none
+	Follows   bool           `json:"follows,omitempty"`    // its router follows sessions that write
+	History   uint64         `json:"history"`              // digest of the history that it knows; 0: none
+	Full      bool           `json:"full"`                 // a disk is nearly full: it should not lead
+	Settings  uint64         `json:"settings"`             // version of the cluster settings it has
 	// Rules are the commit rules as they are on the leader; nil elsewhere and without any.
 	Rules    *api.CommitRulesView `json:"rules,omitempty"`
 	Timeout  time.Duration        `json:"election_timeout_ns"` // its raft.election_timeout_ms
@@ -74,6 +78,7 @@ func (n *Node) myStatus() status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := status{History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
+		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.flow.view,
 		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked()}
 	s.Unready, s.Ready = n.readyLocked()
 	if s.Left = n.left; s.Left.Term != 0 {
@@ -127,6 +132,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	m.Seed = n.seedViewLocked()
 	m.Links, m.Warnings = n.links.views, n.warningsLocked()
 	m.VIPs = n.vip.views
+	m.Heavy = n.heavyLocked()
 	m.Upstream = n.upstreamViewLocked()
 	if n.srv.problem != "" && n.srv.state != ha.ServerReady {
 		m.Reason += ": " + n.srv.problem
@@ -202,7 +208,7 @@ func (n *Node) HandleStatus(from uint64, payload []byte) {
 		n.peers[from] = p
 	}
 	changed := p.status.OpenTerm != s.OpenTerm || p.status.Ready != s.Ready || p.status.Handover != s.Handover ||
-		p.status.Epoch != s.Epoch || p.status.Member.State != s.Member.State || !maps.Equal(p.status.Reads, s.Reads) || !p.up
+		p.status.Epoch != s.Epoch || p.status.Member.State != s.Member.State || !maps.Equal(p.status.Reads, s.Reads) || p.status.Lagging != s.Lagging || !p.up
 	if s.Ready && !(p.status.Ready && p.fresh()) {
 		p.since = now()
 	}

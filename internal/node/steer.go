@@ -122,7 +122,7 @@ func (n *Node) forecast(v ha.View) api.FailoverView {
 	known := n.usualTakeover() + f.Apply
 	// A silent leader is forgotten a tick after the election timeout.
 	lost := known + n.cfg.Raft.ElectionTimeout() + n.cfg.Raft.Heartbeat()
-	return api.FailoverView{To: n.memberName(f.To), Seconds: known.Seconds(), HostLostSeconds: lost.Seconds()}
+	return api.FailoverView{To: n.memberName(f.To), Seconds: known.Seconds(), HostLostSeconds: lost.Seconds(), HeavySeconds: f.Heavy.Seconds()}
 }
 
 // Config implements api.Backend.

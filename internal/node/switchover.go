@@ -279,6 +279,7 @@ func (n *Node) isStopping() bool {
 // closeWrites ends writing without losing anything that is under way: statements that run may end, then clients are cut. It notes in m
 // whose transactions that rolls back.
 func (n *Node) closeWrites(ctx context.Context, l *life, m *moved) error {
+	n.releaseFlow() // read-only waits for commits that wait
 	cctx, cancel := context.WithTimeout(ctx, closePatience)
 	err := l.admin.SetSuperReadOnly(cctx, true)
 	cancel()

@@ -1,0 +1,56 @@
+package node
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"trireme/internal/config"
+	"trireme/internal/ha"
+	"trireme/internal/raftlog"
+)
+
+// TestTendFlow: the leader minds the follower that is furthest behind and was heard of a moment ago, while it takes writes.
+func TestTendFlow(t *testing.T) {
+	behind := func(lag, ago time.Duration) *peer {
+		return &peer{up: true, at: now() - ago, status: status{Lagging: lag}}
+	}
+	n := &Node{id: config.Identity{ID: 1}, log: slog.New(slog.DiscardHandler), peers: map[uint64]*peer{2: behind(2500*time.Millisecond, 0), 3: behind(4*time.Second, 2*time.Second), 4: behind(2*time.Second, 0)},
+		cluster: &config.Cluster{LagObjectiveMS: 4000, Members: []config.Member{{ID: 1, Name: "n1"}, {ID: 2, Name: "n2"}, {ID: 3, Name: "n3"}, {ID: 4, Name: "n4"}}}}
+	n.serving.phase = ha.PhaseOpen
+	n.tendFlow()
+	if v := n.flow.view; v == nil || v.Node != "n2" || v.DelaySeconds != 0.125 || n.flow.delay.Load() != int64(125*time.Millisecond) {
+		t.Errorf("%+v, %d ns", v, n.flow.delay.Load())
+	}
+	n.serving.phase = ha.PhaseHandover // until it closes writes
+	if n.tendFlow(); n.flow.delay.Load() == 0 {
+		t.Error("writes that go on during a switchover are not slowed")
+	}
+	n.serving.closing = true
+	if n.tendFlow(); n.flow.delay.Load() != 0 || n.flow.view != nil {
+		t.Errorf("writes are being closed, and slowed: %+v", n.flow.view)
+	}
+
+	// What is held back does not outlast the closing of writes.
+	n.flow.delay.Store(int64(time.Hour))
+	n.acknowledgeSoon(7, &raftlog.Meta{Node: 1, Incarnation: 3, End: raftlog.Pos{File: 1, Off: 500}})
+	if n.flow.held.term != 7 || n.flow.held.meta.End.Off != 500 {
+		t.Errorf("held: %+v", n.flow.held)
+	}
+	if n.releaseFlow(); n.flow.held.term != 0 || n.flow.delay.Load() != 0 {
+		t.Errorf("after it was released: %+v, %d", n.flow.held, n.flow.delay.Load())
+	}
+}
+
+// TestLaggingLocked: what a follower said last is forgotten when it has not looked since.
+func TestLaggingLocked(t *testing.T) {
+	n := &Node{}
+	n.srv.lagging, n.srv.laggingAt = 3*time.Second, now()
+	if n.laggingLocked() == 0 {
+		t.Error("what was said now is not told")
+	}
+	n.srv.laggingAt -= 2 * flowHeard
+	if got := n.laggingLocked(); got != 0 {
+		t.Errorf("%v, of a mysqld that does not answer", got)
+	}
+}

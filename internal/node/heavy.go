@@ -1,0 +1,232 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/binlog"
+	"trireme/internal/config"
+	"trireme/internal/ha"
+	"trireme/internal/ledger"
+	"trireme/internal/mysqld"
+	"trireme/internal/raftlog"
+)
+
+// What one writer does to all others: a transaction of many log entries, or DDL, is applied by every follower in one piece behind its commit,
+// and a failover waits for it. The leader tells of both while they are under way, and followers of what of them they have still to apply.
+
+// Kinds of events.
+const (
+	eventLarge   = "large-transaction"
+	eventRefused = "refused"
+)
+
+const (
+	governInterval = 2 * time.Second
+	// assumedLargeRate is what a follower of which nothing is known applies of a large transaction, in bytes per second: little, so that
+	// the first estimate is no promise.
+	assumedLargeRate = 16 << 20
+	// measuredFor is the least time that says how fast a large transaction is applied: looks are appliedInterval apart.
+	measuredFor = 5 * appliedInterval
+	// knownFrom is the least part of a statement's work from which the rest is estimated.
+	knownFrom = 0.02
+)
+
+// heavyMeter estimates how long a follower's mysqld needs for what of its backlog is heavy. Only followApplied uses it.
+type heavyMeter struct {
+	applied uint64
+	next    ledger.Heavy  // what stands first
+	since   time.Duration // since when it does
+	rate    float64       // bytes per second of large transactions as the last ones were applied; 0: not known
+}
+
+// take looks at a backlog. What takes longer than was estimated is taken to need a tenth of that still.
+func (m *heavyMeter) take(at time.Duration, b ledger.Backlog) (left time.Duration) {
+	if b.Applied != m.applied || b.Next != m.next {
+		if took := at - m.since; m.next.Bytes > 0 && m.next.DDL == 0 && took >= measuredFor {
+			rate := float64(m.next.Bytes) / took.Seconds()
+			if m.rate > 0 {
+				rate = (m.rate + rate) / 2
+			}
+			m.rate = rate
+		}
+		m.applied, m.next, m.since = b.Applied, b.Next, at
+	}
+	first := heavyTime(m.next, m.rate)
+	return heavyTime(b.Heavy, m.rate) - min(at-m.since, first*9/10)
+}
+
+func heavyTime(h ledger.Heavy, rate float64) time.Duration {
+	if rate == 0 {
+		rate = assumedLargeRate
+	}
+	return h.DDL + secondsOf(float64(h.Bytes)/rate)
+}
+
+// tendHeavy takes a look at what this follower has still to apply.
+func (n *Node) tendHeavy(m *heavyMeter) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.serving.phase != ha.PhaseNone && n.serving.phase != ha.PhasePromoting {
+		n.srv.heavy = 0
+		return
+	}
+	n.srv.heavy, n.srv.largeRate = m.take(now(), n.srv.backlog), m.rate
+}
+
+// largeTrx is a transaction of several entries, of which a part is committed.
+type largeTrx struct {
+	gtid         string
+	bytes, total uint64        // so far; as its GTID event says, 0: not known
+	began        time.Duration // when its first piece was committed, since load.began
+}
+
+// newLarge reads how large a transaction will be, from its first piece.
+func newLarge(at time.Duration, size int, events []byte) *largeTrx {
+	x := &largeTrx{bytes: uint64(size), began: at}
+	if ev, err := binlog.ParseGTID(events[:min(eventLength(events), len(events))]); err == nil {
+		x.gtid, x.total = ev.GTID.String(), ev.TransactionLength
+	}
+	return x
+}
+
+// noteLarge tells of a transaction of this leader's that has begun to be committed, if it is as large as transaction_warn.
+func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
+	x := n.load.large.Load()
+	if x == nil || m.Flags&raftlog.FlagContinues != 0 || uint64(m.Node) != n.id.ID {
+		return
+	}
+	n.mu.Lock()
+	warn, rate := uint64(n.cluster.TransactionWarn), n.replayRateLocked()
+	n.mu.Unlock()
+	if warn == 0 || x.total < warn {
+		return
+	}
+	n.load.warned.Add(1)
+	text := fmt.Sprintf("transaction %s has %s (transaction_warn is %v): a follower will apply it for about %v, and a failover until then takes as much longer",
+		x.gtid, sizeText(x.total), config.Bytes(warn), roughly(heavyTime(ledger.Heavy{Bytes: int64(x.total)}, rate)))
+	e := n.event(eventLarge, index, text)
+	e.GTIDs = x.gtid
+	n.task(func(context.Context) { // the apply goroutine does not wait for a file
+		n.log.Warn(text, "index", index)
+		n.history.add(e)
+	})
+}
+
+// replayRateLocked is what the slowest voter that is heard of applies of a large transaction, in bytes per second; 0: nobody knows.
+func (n *Node) replayRateLocked() (rate float64) {
+	for _, m := range n.cluster.Members {
+		p := n.peers[m.ID]
+		if m.Role != config.RoleVoter || p == nil || !p.fresh() || p.status.LargeRate == 0 {
+			continue
+		}
+		if rate == 0 || p.status.LargeRate < rate {
+			rate = p.status.LargeRate
+		}
+	}
+	return rate
+}
+
+// heavyLocked is what is under way on this leader.
+func (n *Node) heavyLocked() (out []api.HeavyView) {
+	if n.serving.phase != ha.PhaseOpen {
+		return nil
+	}
+	if v := n.load.largeView(n.replayRateLocked()); v != nil {
+		h := api.HeavyView{Kind: api.HeavyTransaction, Text: v.GTID, Bytes: max(v.Total, v.Bytes), AgeSeconds: v.AgeS, ReplaySeconds: v.ReplayS}
+		h.Done = float64(v.Bytes) / float64(h.Bytes)
+		out = append(out, h)
+	}
+	for _, d := range n.srv.ddl {
+		out = append(out, ddlView(d))
+	}
+	return out
+}
+
+// ddlView: a follower will need about as long as the statement takes here in all.
+func ddlView(d mysqld.DDL) api.HeavyView {
+	v := api.HeavyView{Kind: api.HeavyDDL, Text: d.Statement, AgeSeconds: d.Seconds, Done: d.Done, ReplaySeconds: d.Seconds}
+	if d.Done >= knownFrom {
+		v.ReplaySeconds = d.Seconds / d.Done
+	}
+	return v
+}
+
+// govern keeps the leader's limit of transactions, and looks for what will be heavy before it is committed.
+func (n *Node) govern(ctx context.Context) {
+	n.mu.Lock()
+	l, open, refuse := n.srv.life, n.serving.phase == ha.PhaseOpen, n.cluster.TransactionRefuse
+	if !open {
+		n.srv.ddl = nil
+	}
+	n.mu.Unlock()
+	if l == nil || !open {
+		return
+	}
+	if err := n.limitTransactions(ctx, l, refuse); err != nil {
+		n.log.Warn("transaction_refuse is not in force", "err", err)
+	} else if refuse > 0 {
+		n.countRefused(ctx, l, refuse)
+	}
+	ddl, err := l.admin.RunningDDL(ctx)
+	if err != nil {
+		n.log.Debug("looking for running DDL", "err", err)
+	}
+	n.mu.Lock()
+	if n.serving.phase == ha.PhaseOpen && n.srv.life == l {
+		n.srv.ddl = ddl
+	}
+	n.mu.Unlock()
+}
+
+// limitTransactions puts transaction_refuse in force in a life of mysqld; 0 takes it back.
+func (n *Node) limitTransactions(ctx context.Context, l *life, refuse config.Bytes) error {
+	l.limitMu.Lock()
+	defer l.limitMu.Unlock()
+	if l.limit == refuse {
+		return nil
+	}
+	if err := l.admin.LimitTransactions(ctx, uint64(refuse)); err != nil {
+		return err
+	}
+	l.limit = refuse
+	return nil
+}
+
+// countRefused records what was refused since it last looked.
+func (n *Node) countRefused(ctx context.Context, l *life, refuse config.Bytes) {
+	refused, err := l.admin.RefusedTransactions(ctx)
+	if err != nil || refused <= l.refused {
+		return
+	}
+	more := refused - l.refused
+	l.refused = refused
+	n.load.refused.Add(more)
+	text := fmt.Sprintf("mysqld refused a statement (error 1197): its transaction is larger than transaction_refuse = %v", refuse)
+	if more > 1 {
+		text = fmt.Sprintf("mysqld refused %d statements (error 1197): their transactions are larger than transaction_refuse = %v", more, refuse)
+	}
+	n.log.Warn(text)
+	n.history.add(n.event(eventRefused, 0, text))
+}
+
+// sizeText is a size for people.
+func sizeText(b uint64) string {
+	switch {
+	case b >= 10<<30:
+		return fmt.Sprintf("%d GiB", b>>30)
+	case b >= 10<<20:
+		return fmt.Sprintf("%d MiB", b>>20)
+	}
+	return fmt.Sprintf("%.1f MiB", float64(b)/(1<<20))
+}
+
+// roughly rounds an estimate.
+func roughly(d time.Duration) time.Duration {
+	if d < 10*time.Second {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Second)
+}

@@ -1,0 +1,52 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"trireme/internal/ledger"
+	"trireme/internal/mysqld"
+)
+
+// TestHeavyMeter: an estimate counts down, is never less than a tenth, and the next one rests on what was seen.
+func TestHeavyMeter(t *testing.T) {
+	const mib = 1 << 20
+	var m heavyMeter
+	large := ledger.Heavy{Bytes: 320 * mib}
+	for _, c := range []struct {
+		at   time.Duration
+		b    ledger.Backlog
+		want time.Duration
+	}{
+		{10 * time.Second, ledger.Backlog{Applied: 5}, 0},
+		{20 * time.Second, ledger.Backlog{Applied: 9, Heavy: large, Next: large}, 20 * time.Second}, // 16 MiB/s
+		{28 * time.Second, ledger.Backlog{Applied: 9, Heavy: large, Next: large}, 12 * time.Second},
+		{60 * time.Second, ledger.Backlog{Applied: 9, Heavy: large, Next: large}, 2 * time.Second},
+		{84 * time.Second, ledger.Backlog{Applied: 10}, 0}, // 5 MiB/s
+		{90 * time.Second, ledger.Backlog{Applied: 10, Heavy: large.Plus(ledger.Heavy{DDL: 30 * time.Second}), Next: large}, 94 * time.Second},
+		{122 * time.Second, ledger.Backlog{Applied: 11, Heavy: ledger.Heavy{DDL: 30 * time.Second}, Next: ledger.Heavy{DDL: 30 * time.Second}}, 30 * time.Second}, // 10 MiB/s
+		{132 * time.Second, ledger.Backlog{Applied: 11, Heavy: ledger.Heavy{DDL: 30 * time.Second}, Next: ledger.Heavy{DDL: 30 * time.Second}}, 20 * time.Second},
+		{133 * time.Second, ledger.Backlog{Applied: 12}, 0},
+	} {
+		if got := m.take(c.at, c.b); got.Round(10*time.Millisecond) != c.want {
+			t.Errorf("at %v: %v, want %v (%+v)", c.at, got, c.want, m)
+		}
+	}
+	if got := m.rate / mib; got < 7.4 || got > 7.6 { // the mean of 5 and 10
+		t.Errorf("%.1f MiB/s", got)
+	}
+}
+
+// TestDDLView: what a statement tells of itself is trusted once it says something.
+func TestDDLView(t *testing.T) {
+	for _, c := range []struct {
+		d    mysqld.DDL
+		want float64
+	}{
+		{mysqld.DDL{Seconds: 40}, 40}, {mysqld.DDL{Seconds: 40, Done: 0.5}, 80}, {mysqld.DDL{Seconds: 2, Done: 0.0001}, 2},
+	} {
+		if got := ddlView(c.d).ReplaySeconds; got != c.want {
+			t.Errorf("%+v: %v", c.d, got)
+		}
+	}
+}
