@@ -233,7 +233,7 @@ type UpstreamView struct {
 type RouterView struct {
 	RWPort      int `json:"rw_port"`
 	ROPort      int `json:"ro_port"`
-	SplitPort   int `json:"split_port,omitempty"` // 0: not known, or none
+	SplitPort   int `json:"split_port,omitempty"`  // 0: not known, or none
 	StreamPort  int `json:"stream_port,omitempty"` // likewise
 	Connections int `json:"connections"`
 }
