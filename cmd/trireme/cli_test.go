@@ -145,7 +145,7 @@ func TestCandidates(t *testing.T) {
 	names := func(r remote) []string { asked = r; return []string{"db1", "db2", "l1"} }
 	for line, want := range map[string]string{
 		"sw|":                              "switchover",
-		"config |":                         "check edit show",
+		"config |":                         "check edit history rollback show",
 		"config e|":                        "edit",
 		"frobnicate |":                     "",
 		"completion |":                     "bash fish zsh",
