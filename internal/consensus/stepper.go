@@ -139,7 +139,7 @@ func (s *Stepper) BeginAppend() (err error) {
 	defer s.guard(&err)
 	s.batch = slices.Clone(s.n.appends.take())
 	s.n.pub.appending.Store(s.n.cfg.Clock())
-	s.responses, err = s.n.appender.begin(s.batch)
+	s.responses, err = s.n.appender.begin(s.batch, false)
 	return err
 }
 

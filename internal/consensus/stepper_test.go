@@ -1,6 +1,9 @@
 package consensus
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,4 +130,87 @@ func TestCommitIndexIsKeptForWhatWasDelivered(t *testing.T) {
 			t.Errorf("%d entries are on disk and committed, %d were delivered: commit index %d was kept", a.last, applied, got)
 		}
 	}
+}
+
+// What has queued up behind a busy disk is written at once, and answered once: the last answer says it all. An answer that says something
+// else, a refusal, or to another leader stays, and stays in its place.
+func TestQueuedAppendsAreOneWriteAndOneAnswer(t *testing.T) {
+	store := newMemStore(1, 2, 3)
+	m := &member{store: store, cfg: Config{ID: 1, Storage: store, Send: func([]*raftpb.Message) {}}}
+	if err := m.cfg.setDefaults(); err != nil {
+		t.Fatal(err)
+	}
+	st, err := recoverState(store, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAppender(&m.cfg, st, &m.pub)
+	counted := &countedAppends{Storage: store}
+	a.storage = counted
+	first := a.last + 1
+	message := func(index, term uint64, n int, responses ...*raftpb.Message) *raftpb.Message {
+		m := &raftpb.Message{Type: raftpb.MsgStorageAppend.Enum(), Term: new(term), Vote: new(uint64(0)), Commit: new(uint64(0)), Responses: responses}
+		for i := range uint64(n) {
+			m.Entries = append(m.Entries, &raftpb.Entry{Index: new(index + i), Term: new(term)})
+		}
+		return m
+	}
+	answer := func(to, term, index uint64, reject bool) *raftpb.Message {
+		return &raftpb.Message{Type: raftpb.MsgAppResp.Enum(), To: new(to), Term: new(term), Index: new(index), Reject: new(reject)}
+	}
+	own := &raftpb.Message{Type: raftpb.MsgStorageAppendResp.Enum(), To: new(uint64(1))}
+	got, err := a.process([]*raftpb.Message{
+		message(first, 1, 2, answer(2, 1, first+1, false), own),
+		message(first+2, 1, 1, answer(2, 1, first+2, false), own),
+		message(first+3, 1, 3, answer(2, 1, first+5, false), own),
+		message(0, 1, 0, answer(2, 1, first+9, true)),
+		message(first+6, 1, 1, answer(2, 1, first+6, false), own),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, r := range got {
+		said = append(said, fmt.Sprintf("%s to %d, %d, %t", r.GetType(), r.GetTo(), r.GetIndex()-first, r.GetReject()))
+	}
+	none := -first
+	want := []string{
+		fmt.Sprintf("MsgStorageAppendResp to 1, %d, false", none),
+		fmt.Sprintf("MsgStorageAppendResp to 1, %d, false", none),
+		"MsgAppResp to 2, 5, false",
+		fmt.Sprintf("MsgStorageAppendResp to 1, %d, false", none),
+		"MsgAppResp to 2, 9, true",
+		"MsgAppResp to 2, 6, false",
+		fmt.Sprintf("MsgStorageAppendResp to 1, %d, false", none),
+	}
+	if !slices.Equal(said, want) {
+		t.Errorf("answers:\n%s\nwant:\n%s", strings.Join(said, "\n"), strings.Join(want, "\n"))
+	}
+	if want := []string{fmt.Sprintf("sync %d+7", first)}; !slices.Equal(counted.calls, want) {
+		t.Errorf("writes %v, want %v", counted.calls, want)
+	}
+
+	counted.calls = nil // entries that are replaced are not in the same write as those that replace them
+	if _, err := a.process([]*raftpb.Message{message(first+7, 1, 2), message(first+8, 2, 1), message(first+9, 2, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{fmt.Sprintf("%d+2", first+7), fmt.Sprintf("sync %d+2", first+8)}; !slices.Equal(counted.calls, want) {
+		t.Errorf("writes %v, want %v", counted.calls, want)
+	}
+}
+
+// countedAppends notes each write: its first index and its number of entries.
+type countedAppends struct {
+	Storage
+	calls []string
+}
+
+func (c *countedAppends) Append(ents []*raftpb.Entry) error {
+	c.calls = append(c.calls, fmt.Sprintf("%d+%d", ents[0].GetIndex(), len(ents)))
+	return c.Storage.Append(ents)
+}
+
+func (c *countedAppends) AppendSync(ents []*raftpb.Entry) error {
+	c.calls = append(c.calls, fmt.Sprintf("sync %d+%d", ents[0].GetIndex(), len(ents)))
+	return c.Storage.AppendSync(ents)
 }
