@@ -58,7 +58,7 @@ func (f nodeFlags) node(port int) (config.Node, error) {
 	listen := func(port int) string { return net.JoinHostPort(f.Bind, strconv.Itoa(port)) }
 	reach := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 	n.MySQL.Binary, n.MySQL.Bind, n.MySQL.Port, n.MySQL.Durability, n.MySQL.OSUser = f.Mysqld, f.Bind, port, f.Durability, f.OSUser
-	n.Peer = config.Peer{Listen: listen(f.PeerPort), Advertise: reach(f.PeerPort)}
+	n.Peer.Listen, n.Peer.Advertise = listen(f.PeerPort), reach(f.PeerPort)
 	n.API = config.API{Listen: listen(f.APIPort), Advertise: reach(f.APIPort)}
 	n.Router.Bind, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort, n.Router.StreamPort = f.Bind, f.RWPort, f.ROPort, f.SplitPort, f.StreamPort
 	return n, nil

@@ -96,6 +96,7 @@ func TestMistakes(t *testing.T) {
 		{"consistency of pass", minimal + "[router]\nconsistency = \"BEFORE\"\n", `f.toml:9: router.consistency: BEFORE cannot be kept for sessions that are not followed; set router.sessions = "carry"`},
 		{"consistency timeout", minimal + "[router]\nconsistency_timeout = \"0s\"\n", `f.toml:9: router.consistency_timeout: 0s is not between`},
 		{"max_lag", minimal + "[router]\nmax_lag = \"2h\"\n", `f.toml:9: router.max_lag: 2h is not between`},
+		{"compression", strings.Replace(minimal, "[peer]\n", "[peer]\ncompression = \"zip\"\n", 1), `f.toml:5: peer.compression: "zip" is not a way to compress; write "off", "auto" or "always"`},
 		{"sessions", minimal + "[router]\nsessions = \"keep\"\n", `f.toml:9: router.sessions: "keep" is not a way to treat sessions; write "pass" or "carry"`},
 		{"certificate without key", minimal + "[router]\ntls_cert = \"a.pem\"\n", `f.toml:9: router.tls_cert: comes with router.tls_key or not at all`},
 		{"bad time", minimal + "[router]\nhold_timeout = \"10 sec\"\n", `"10 sec" is not a time`},
@@ -151,7 +152,7 @@ func TestMistakes(t *testing.T) {
 func TestPortsOfDifferentAddressesMayBeEqual(t *testing.T) {
 	n := Default()
 	n.Cluster, n.Name, n.Dir = "c1", "n1", "/d"
-	n.Peer = Peer{Listen: "127.0.0.2:3306", Advertise: "127.0.0.2:3306"}
+	n.Peer.Listen, n.Peer.Advertise = "127.0.0.2:3306", "127.0.0.2:3306"
 	n.API.Advertise = "127.0.0.1:8008"
 	n.MySQL.Bind = "127.0.0.1"
 	if err := n.Validate(); err != nil {

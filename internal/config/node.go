@@ -75,7 +75,16 @@ type Peer struct {
 	Listen    string // host:port
 	Advertise string // host:port as the other nodes reach it
 	Known     string // where others are that have moved: "db2=host:port db3=host:port"
+	// Compression is of the log entries that this node sends: CompressOff, CompressAuto or CompressAlways.
+	Compression string
 }
+
+// Values of peer.compression.
+const (
+	CompressOff    = "off"
+	CompressAuto   = "auto"
+	CompressAlways = "always"
+)
 
 // KnownPeers reads Known: node name to address.
 func (p Peer) KnownPeers() (map[string]string, error) {

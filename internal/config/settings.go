@@ -28,6 +28,7 @@ var settings = []setting{
 	{"peer.listen", "0.0.0.0:7306", "where the other nodes connect", func(n *Node) any { return &n.Peer.Listen }},
 	{"peer.advertise", "", "host:port by which the other nodes reach it", func(n *Node) any { return &n.Peer.Advertise }},
 	{"peer.known", "", "other nodes that have moved, as \"db2=host:port db3=host:port\"; tried besides what the cluster knows", func(n *Node) any { return &n.Peer.Known }},
+	{"peer.compression", CompressAuto, "off; auto: what is sent while the network holds it up; always: all log entries", func(n *Node) any { return &n.Peer.Compression }},
 
 	{"api.listen", "0.0.0.0:8008", "health checks, status and control over HTTP and HTTPS", func(n *Node) any { return &n.API.Listen }},
 	{"api.advertise", "", "host:port by which others reach it", func(n *Node) any { return &n.API.Advertise }},

@@ -97,6 +97,9 @@ func (n Node) checkAddresses(doc document) *Error {
 	if _, err := n.Peer.KnownPeers(); err != nil {
 		return doc.fail("peer.known", err.Error(), `write "db2=host:port db3=host:port"`)
 	}
+	if c := n.Peer.Compression; c != CompressOff && c != CompressAuto && c != CompressAlways {
+		return doc.fail("peer.compression", fmt.Sprintf("%q is not a way to compress", c), `write "off", "auto" or "always"`)
+	}
 	if b := n.MySQL.Bind; b == "" || strings.ContainsAny(b, " ,/") {
 		return doc.fail("mysql.bind", fmt.Sprintf("%q is not an address", b), `write one address; "0.0.0.0" listens on all`)
 	}

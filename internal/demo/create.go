@@ -120,7 +120,7 @@ func (c *Cluster) settings(n *Node) config.Node {
 	s := config.Default()
 	s.Cluster, s.Name, s.Dir = c.opts.Name, n.Name, n.Dir
 	s.MySQL.Binary, s.MySQL.Bind, s.MySQL.Port, s.MySQL.Options = c.opts.MySQL, n.Host, n.Ports.MySQL, c.opts.MySQLOptions
-	s.Peer = config.Peer{Listen: n.addr(n.Ports.Peer), Advertise: n.addr(n.Ports.Peer)}
+	s.Peer.Listen, s.Peer.Advertise = n.addr(n.Ports.Peer), n.addr(n.Ports.Peer)
 	s.API = config.API{Listen: n.addr(n.Ports.API), Advertise: n.addr(n.Ports.API)}
 	s.Router.Bind, s.Router.RWPort, s.Router.ROPort, s.Router.SplitPort, s.Router.StreamPort = n.Host, n.Ports.RW, n.Ports.RO, n.Ports.Split, n.Ports.Stream
 	if c.opts.Tune != nil {

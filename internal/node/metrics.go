@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
+	"trireme/internal/transport"
 )
 
 // newMetrics registers what a node shows at /metrics. Values are read when they are asked for: nothing is counted on the
@@ -100,7 +101,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		return float64(n.bundle.NotAfter().Unix())
 	})
 	n.load.register(r)
-	r.MustRegister(streamCollector{n.publisher})
+	r.MustRegister(streamCollector{n.publisher}, packedCollector{n.tr.Packed()})
 	return r
 }
 
@@ -112,3 +113,16 @@ func one(b bool) float64 {
 }
 
 func secondsOf(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+var packedBytes = prometheus.NewDesc("trireme_peer_packed_bytes_total", "Bytes for other nodes that were given to compression, and what they came to.",
+	[]string{"size"}, nil)
+
+// packedCollector reads the counters when they are asked for.
+type packedCollector struct{ *transport.Packed }
+
+func (c packedCollector) Describe(out chan<- *prometheus.Desc) { out <- packedBytes }
+
+func (c packedCollector) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.MustNewConstMetric(packedBytes, prometheus.CounterValue, float64(c.Before()), "before")
+	out <- prometheus.MustNewConstMetric(packedBytes, prometheus.CounterValue, float64(c.After()), "after")
+}

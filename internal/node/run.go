@@ -272,6 +272,10 @@ func (n *Node) run(ctx context.Context) (err error) {
 	return err
 }
 
+// compressions are the values of peer.compression.
+var compressions = map[string]transport.Compression{config.CompressOff: transport.CompressNever, config.CompressAuto: transport.CompressAuto,
+	config.CompressAlways: transport.CompressAlways}
+
 func (n *Node) startParts() error {
 	var err error
 	last, err := n.rlog.LastIndex()
@@ -283,7 +287,8 @@ func (n *Node) startParts() error {
 		return err
 	}
 	n.tr, err = transport.New(transport.Config{ID: n.id.ID, Generation: generation, Cluster: n.id.Cluster, Listen: n.cfg.Peer.Listen,
-		Advertise: n.cfg.Peer.Advertise, TLS: n.bundle.PeerTLS, Handler: n, Relay: n, Logger: n.base})
+		Advertise: n.cfg.Peer.Advertise, TLS: n.bundle.PeerTLS, Handler: n, Relay: n, Logger: n.base,
+		Compression: compressions[n.cfg.Peer.Compression]})
 	if err != nil {
 		return err
 	}

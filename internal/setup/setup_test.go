@@ -26,7 +26,7 @@ func settings(name, dir string, port int) config.Node {
 	at := func(i int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port+i)) }
 	n := config.Default()
 	n.Cluster, n.Name, n.Dir = "c1", name, dir
-	n.Peer = config.Peer{Listen: at(0), Advertise: at(0)}
+	n.Peer.Listen, n.Peer.Advertise = at(0), at(0)
 	n.API = config.API{Listen: at(1), Advertise: at(1)}
 	n.MySQL.Bind, n.MySQL.Port, n.MySQL.Options = "127.0.0.1", port+2, map[string]string{"innodb_buffer_pool_size": "64M"}
 	n.Router.Bind, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort, n.Router.StreamPort = "127.0.0.1", port+3, port+4, port+5, port+6

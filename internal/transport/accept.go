@@ -25,6 +25,7 @@ type inbound struct {
 	ctx      context.Context
 	end      context.CancelFunc
 	requests chan struct{} // one token for each request being handled
+	unpacker unpacker
 
 	mu sync.Mutex // serialises writers
 	w  frameWriter
@@ -320,6 +321,8 @@ func (in *inbound) handle(kind frameKind, body []byte) error {
 		return in.handleRelay(body)
 	case kind == frameForward && in.stream == bulkStream && in.t.cfg.Relay != nil:
 		return in.handleForwarded(body)
+	case kind == framePacked && in.stream == bulkStream:
+		return in.handlePacked(body)
 	case kind == framePing && len(body) == 8:
 		return in.reply(framePong, body)
 	case kind == frameStatus && in.stream == controlStream:
@@ -329,6 +332,22 @@ func (in *inbound) handle(kind frameKind, body []byte) error {
 		return in.startRequest(body)
 	}
 	return fmt.Errorf("%w: frame of kind %d and %d bytes on the %s stream", ErrProtocol, kind, len(body), in.stream)
+}
+
+// handlePacked handles the frames in a packed one, which are messages between nodes and nothing else.
+func (in *inbound) handlePacked(body []byte) error {
+	frames, err := in.unpacker.unpack(body)
+	for err == nil && len(frames) > 0 {
+		var kind frameKind
+		if kind, body, frames, err = cutFrame(frames); err != nil {
+			break
+		}
+		if kind != frameRaft && kind != frameRelay && kind != frameForward {
+			return fmt.Errorf("%w: frame of kind %d in a packed one", ErrProtocol, kind)
+		}
+		err = in.handle(kind, body)
+	}
+	return err
 }
 
 func (in *inbound) handleRaft(body []byte) error {

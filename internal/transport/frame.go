@@ -25,6 +25,7 @@ const (
 	framePong     frameKind = 8
 	frameRelay    frameKind = 9
 	frameForward  frameKind = 10
+	framePacked   frameKind = 11
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 
 // Protocol versions that this program speaks.
 const (
-	protocolVersion    = 2 // 2: relays
+	protocolVersion    = 3 // 2: relays; 3: packed frames
 	protocolMinVersion = 1
 )
 

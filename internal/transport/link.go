@@ -47,6 +47,21 @@ func (i item) weight() int {
 	return weight(i.m)
 }
 
+// size is that of the frame's body.
+func (i item) size(e *encodedMessage) int {
+	if i.m == nil {
+		return len(i.body)
+	}
+	return e.size
+}
+
+func (i item) write(w frameWriter, e *encodedMessage) error {
+	if i.m == nil {
+		return w.frame(i.kind, i.body)
+	}
+	return w.message(i.kind, e)
+}
+
 // answer is the end of a request.
 type answer struct {
 	body []byte
@@ -224,6 +239,7 @@ func (l *link) write(c *outConn, readEnd chan error) error {
 	}
 	ping := time.NewTicker(interval)
 	defer ping.Stop()
+	pack := newPacker(c, l.compression(), &l.p.t.packed)
 	if err := writePing(c.w); err != nil {
 		return err
 	}
@@ -237,7 +253,7 @@ func (l *link) write(c *outConn, readEnd chan error) error {
 				return err
 			}
 		case <-l.wake:
-			if err := l.flush(c.w); err != nil {
+			if err := l.flush(pack); err != nil {
 				return err
 			}
 		}
@@ -253,15 +269,28 @@ func writePing(w frameWriter) error {
 	return errors.Join(w.frame(framePing, b[:]), w.Flush())
 }
 
+// compression is when this link compresses: a control stream has nothing that would be worth it.
+func (l *link) compression() Compression {
+	if l.stream == bulkStream {
+		return l.p.t.cfg.Compression
+	}
+	return CompressNever
+}
+
 // flush writes everything queued with one flush at the end.
-func (l *link) flush(w frameWriter) error {
+func (l *link) flush(pack *packer) error {
 	l.mu.Lock()
 	msgs, status, frames, bytes := l.msgs, l.status, l.frames, l.bytes
 	l.msgs, l.spare = l.spare[:0], nil
 	l.status, l.frames = nil, nil
 	l.mu.Unlock()
 
-	err := l.writeAll(w, msgs, status, frames)
+	var err error
+	if pack.wants(bytes) {
+		err = l.writePacked(pack, msgs)
+	} else {
+		err = l.writeAll(pack.c.w, msgs, status, frames)
+	}
 	if l.stream == bulkStream {
 		l.reportSnapshots(msgs, err == nil)
 	}
@@ -280,21 +309,11 @@ func (l *link) writeAll(w frameWriter, msgs []item, status []byte, frames [][]by
 		}
 	}
 	for _, i := range msgs {
-		if i.m == nil {
-			if err := w.frame(i.kind, i.body); err != nil {
-				return err
-			}
-			continue
-		}
-		e, err := prepare(i.m)
+		e, err := l.prepare(i)
 		if err != nil {
-			l.p.t.cfg.Logger.Error("raft message cannot be sent", "peer", l.p.id, "err", err)
-			if i.kind == frameRaft {
-				l.p.t.dropped(i.m)
-			}
 			continue
 		}
-		if err := w.message(i.kind, &e); err != nil {
+		if err := i.write(w, &e); err != nil {
 			return err
 		}
 	}
@@ -304,6 +323,45 @@ func (l *link) writeAll(w frameWriter, msgs []item, status []byte, frames [][]by
 		}
 	}
 	return w.Flush()
+}
+
+// writePacked writes messages in packed frames. It is for the bulk stream, which has nothing else.
+func (l *link) writePacked(p *packer, msgs []item) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	for _, i := range msgs {
+		e, err := l.prepare(i)
+		if err != nil {
+			continue
+		}
+		w, err := p.target(i.size(&e))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(i.write(w, &e), p.took()); err != nil {
+			return err
+		}
+	}
+	if err := p.end(); err != nil {
+		return err
+	}
+	return p.c.w.Flush()
+}
+
+// prepare makes a queued message ready to be written. What cannot be sent is logged, reported and left out.
+func (l *link) prepare(i item) (encodedMessage, error) {
+	if i.m == nil {
+		return encodedMessage{}, nil
+	}
+	e, err := prepare(i.m)
+	if err != nil {
+		l.p.t.cfg.Logger.Error("raft message cannot be sent", "peer", l.p.id, "err", err)
+		if i.kind == frameRaft {
+			l.p.t.dropped(i.m)
+		}
+	}
+	return e, err
 }
 
 func (l *link) reportSnapshots(msgs []item, ok bool) {

@@ -55,6 +55,9 @@ type Config struct {
 	// Dial opens the TCP connection; nil means a net.Dialer. A fault layer can be put in between.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 
+	// Compression of what this node sends; what it gets it reads either way.
+	Compression Compression
+
 	MaxBulkBytes    int           // queued for one peer's bulk stream; 64 MiB
 	MaxControlBytes int           // queued for one peer's control stream; 8 MiB
 	HandshakeLimit  time.Duration // TCP connect, TLS and hello, each; 3 s
@@ -85,6 +88,7 @@ type Transport struct {
 
 	lobby      lobby
 	complaints complaints
+	packed     Packed
 
 	mu      sync.RWMutex
 	closed  bool
@@ -154,6 +158,9 @@ func def[T comparable](p *T, v T) {
 		*p = v
 	}
 }
+
+// Packed counts what was compressed, to all peers.
+func (t *Transport) Packed() *Packed { return &t.packed }
 
 // Addr is where this node listens.
 func (t *Transport) Addr() string { return t.ln.Addr().String() }

@@ -19,7 +19,7 @@ func (c *cluster) move(n *demo.Node, base int, known string) {
 	must(c.t, err)
 	n.Ports = demo.Ports{MySQL: base, Peer: base + 1, API: base + 2, RW: base + 3, RO: base + 4}
 	at := func(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
-	f.Peer = config.Peer{Listen: at(n.Ports.Peer), Advertise: at(n.Ports.Peer), Known: known}
+	f.Peer.Listen, f.Peer.Advertise, f.Peer.Known = at(n.Ports.Peer), at(n.Ports.Peer), known
 	f.API = config.API{Listen: at(n.Ports.API), Advertise: at(n.Ports.API)}
 	f.MySQL.Port, f.Router.RWPort, f.Router.ROPort = n.Ports.MySQL, n.Ports.RW, n.Ports.RO
 	must(c.t, config.WriteFile(path, config.Render(f)))

@@ -387,7 +387,7 @@ func (c *cluster) unstarted(name string) config.Node {
 	n := config.Default()
 	n.Name, n.Dir = name, filepath.Join(c.t.TempDir(), name)
 	n.MySQL.Bind, n.MySQL.Port = "127.0.0.1", 1101
-	n.Peer = config.Peer{Listen: "127.0.0.1:1102", Advertise: "127.0.0.1:1102"}
+	n.Peer.Listen, n.Peer.Advertise = "127.0.0.1:1102", "127.0.0.1:1102"
 	n.API = config.API{Listen: "127.0.0.1:1103", Advertise: "127.0.0.1:1103"}
 	n.Router.Bind, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort, n.Router.StreamPort = "127.0.0.1", 1104, 1105, 1106, 1107
 	return n

@@ -1,0 +1,211 @@
+package transport
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+)
+
+// Compression says when the frames of a bulk stream are compressed.
+type Compression uint8
+
+const (
+	CompressNever Compression = iota
+	// CompressAuto: only what is sent while the network, not the peer, holds up what was sent before.
+	CompressAuto
+	CompressAlways
+)
+
+// packVersion is the first version of the protocol that knows packed frames.
+const packVersion = 3
+
+const (
+	packBytes = 1 << 20 // a packed frame is sent once it holds so much
+	maxPacked = 4 << 20 // of frames in a packed one; a larger frame travels as it is
+	// packFrom: less is not worth a compressor's and a decompressor's time, however slow the link.
+	packFrom = 512
+	// backlogFrom is how much the kernel must still have to send for a link to count as the limit.
+	backlogFrom = 128 << 10
+)
+
+// packer writes frames to a bulk stream, compressed while that pays. Its buffers and the compressor are there from the first use on.
+type packer struct {
+	c      *outConn
+	mode   Compression
+	packed *Packed
+	socket syscall.RawConn // nil: not to be asked
+	last   linkSample
+
+	zip *zstd.Encoder
+	buf bytes.Buffer // whole frames
+	in  frameWriter  // to buf
+	out []byte
+}
+
+func newPacker(c *outConn, mode Compression, packed *Packed) *packer {
+	p := &packer{c: c, mode: mode, packed: packed}
+	if c.version < packVersion {
+		p.mode = CompressNever
+	}
+	if sc, ok := c.raw.(syscall.Conn); ok && p.mode == CompressAuto {
+		p.socket, _ = sc.SyscallConn() // an error leaves nil
+	}
+	return p
+}
+
+// Packed counts what was given to compression, and what it came to. Safe for concurrent use.
+type Packed struct{ before, after atomic.Int64 }
+
+func (p *Packed) add(before, after int) {
+	p.before.Add(int64(before))
+	p.after.Add(int64(after))
+}
+
+// Before is in bytes.
+func (p *Packed) Before() int64 { return p.before.Load() }
+
+// After is in bytes.
+func (p *Packed) After() int64 { return p.after.Load() }
+
+// wants decides about what is to be written now, some number of bytes.
+func (p *packer) wants(bytes int) bool {
+	if p.mode == CompressNever || bytes < packFrom {
+		return false
+	}
+	if p.mode == CompressAlways {
+		return true
+	}
+	now, err := p.sample()
+	if err != nil {
+		return false // an old kernel
+	}
+	limited := now.isLimit(p.last)
+	p.last = now
+	return limited
+}
+
+// linkSample is what the kernel knows of a connection.
+type linkSample struct {
+	unsent           uint32 // bytes taken from us and never sent yet
+	busy, peerLimits uint64 // µs with something to send, and of these with the peer's window closed
+}
+
+// isLimit: much waits, and it was not the peer's reading that it waited for since the sample before.
+func (s linkSample) isLimit(before linkSample) bool {
+	return s.unsent >= backlogFrom && 2*(s.peerLimits-before.peerLimits) < s.busy-before.busy
+}
+
+func (p *packer) sample() (linkSample, error) {
+	if p.socket == nil {
+		return linkSample{}, net.ErrClosed
+	}
+	var info *unix.TCPInfo
+	var err error
+	if cerr := p.socket.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); cerr != nil {
+		return linkSample{}, cerr
+	}
+	if err != nil {
+		return linkSample{}, err
+	}
+	return linkSample{unsent: info.Notsent_bytes, busy: info.Busy_time, peerLimits: info.Rwnd_limited}, nil
+}
+
+// begin makes ready for frames that are to be compressed.
+func (p *packer) begin() error {
+	if p.zip != nil {
+		return nil
+	}
+	zip, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(packBytes),
+		zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false)) // TLS keeps the bytes as they are
+	if err != nil {
+		return err
+	}
+	p.zip, p.in = zip, frameWriter{bufio.NewWriterSize(&p.buf, 16<<10)}
+	return nil
+}
+
+// target is where the next frame goes, whose body has some size: took is to be called behind it.
+func (p *packer) target(size int) (frameWriter, error) {
+	if p.buf.Len()+frameHeader+size > maxPacked {
+		if err := p.end(); err != nil {
+			return frameWriter{}, err
+		}
+	}
+	if frameHeader+size > maxPacked {
+		return p.c.w, nil
+	}
+	return p.in, nil
+}
+
+// took ends a frame.
+func (p *packer) took() error {
+	if err := p.in.Flush(); err != nil {
+		return err
+	}
+	if p.buf.Len() < packBytes {
+		return nil
+	}
+	return p.end()
+}
+
+// end writes what has been taken: as it is, if compression does not make it smaller by a tenth.
+func (p *packer) end() error {
+	raw := p.buf.Bytes()
+	defer p.buf.Reset()
+	if len(raw) == 0 {
+		return nil
+	}
+	p.out = p.zip.EncodeAll(raw, p.out[:0])
+	p.packed.add(len(raw), len(p.out))
+	if len(p.out) > len(raw)/10*9 {
+		_, err := p.c.w.Write(raw)
+		return err
+	}
+	return p.c.w.frame(framePacked, binary.LittleEndian.AppendUint32(nil, uint32(len(raw))), p.out)
+}
+
+// unpacker reads packed frames. The zero value is ready.
+type unpacker struct{ zip *zstd.Decoder }
+
+// unpack returns the frames in the body of a packed frame.
+func (u *unpacker) unpack(body []byte) ([]byte, error) {
+	if len(body) < 4 {
+		return nil, fmt.Errorf("%w: packed frame of %d bytes", ErrProtocol, len(body))
+	}
+	size := binary.LittleEndian.Uint32(body)
+	if size > maxPacked {
+		return nil, fmt.Errorf("%w: packed frame of %d bytes, %d are allowed", ErrProtocol, size, maxPacked)
+	}
+	if u.zip == nil {
+		zip, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPacked), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			return nil, err
+		}
+		u.zip = zip
+	}
+	raw, err := u.zip.DecodeAll(body[4:], make([]byte, 0, size))
+	if err != nil || len(raw) != int(size) {
+		return nil, fmt.Errorf("%w: packed frame: %d bytes of %d, %v", ErrProtocol, len(raw), size, err)
+	}
+	return raw, nil
+}
+
+// cutFrame takes the first frame off what unpack returned.
+func cutFrame(b []byte) (kind frameKind, body, rest []byte, err error) {
+	if len(b) < frameHeader {
+		return 0, nil, nil, fmt.Errorf("%w: packed frame ends within a frame", ErrProtocol)
+	}
+	size := uint64(binary.LittleEndian.Uint32(b))
+	if size > uint64(len(b)-frameHeader) {
+		return 0, nil, nil, fmt.Errorf("%w: packed frame ends within a frame", ErrProtocol)
+	}
+	end := frameHeader + int(size)
+	return frameKind(b[4]), b[frameHeader:end:end], b[end:], nil
+}

@@ -1,0 +1,273 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+	"go.etcd.io/raft/v3/raftpb"
+	"golang.org/x/sys/unix"
+)
+
+// rows is text as a table's rows make it; noise cannot be compressed.
+func rows(n int) []byte {
+	var b bytes.Buffer
+	for i := 0; b.Len() < n; i++ {
+		fmt.Fprintf(&b, "%08d|%s|", i, strings.Repeat("customer ", i%7))
+	}
+	return b.Bytes()[:n]
+}
+
+func noise(n int) []byte {
+	b := make([]byte, n)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+func compress(mode Compression) func(*Config) { return func(c *Config) { c.Compression = mode } }
+
+// What is compressed arrives as it was, in order: small and large messages, such as do not become smaller, and such as do not fit.
+func TestPackedMessagesArrive(t *testing.T) {
+	a, b := startNode(t, 1, compress(CompressAlways)), startNode(t, 2, nil)
+	connect(a, b)
+	var want []*raftpb.Message
+	for i, data := range [][]byte{rows(100), rows(700), noise(1 << 20), rows(1 << 20), rows(maxPacked - 200), rows(maxPacked + 1), noise(3 << 20), rows(5), rows(3 << 20), rows(3 << 20), nil} {
+		want = append(want, message(raftpb.MsgApp, 1, 2, uint64(10*i), data, rows(10)))
+	}
+	a.Send(want)
+	eventually(t, "all", func() bool { return len(b.received()) == len(want) })
+	for i, m := range b.received() {
+		if !bytes.Equal(encodeMessage(t, m), encodeMessage(t, want[i])) {
+			t.Errorf("message %d is not what was sent", i)
+		}
+	}
+	if before, after := a.Packed().Before(), a.Packed().After(); before < 10<<20 || after > before*2/3 {
+		t.Errorf("%d bytes became %d", before, after)
+	}
+}
+
+// A peer of an older version gets nothing packed.
+func TestOlderPeerGetsNothingPacked(t *testing.T) {
+	var c outConn
+	for version, want := range map[uint16]bool{packVersion - 1: false, packVersion: true} {
+		c.version = version
+		if got := newPacker(&c, CompressAlways, &Packed{}).wants(1 << 20); got != want {
+			t.Errorf("to version %d: %t", version, got)
+		}
+	}
+}
+
+// slowDial dials a link that the kernel lets through only so many bytes a second.
+func slowDial(bytesPerSecond int) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		c, err := dialTCP(ctx, addr)
+		if err != nil {
+			return nil, err
+		}
+		rc, err := c.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			return nil, err
+		}
+		cerr := rc.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, bytesPerSecond)
+		})
+		return c, errors.Join(err, cerr)
+	}
+}
+
+// By itself a link compresses when the network is what holds it up, and not when the peer is, nor when nothing does.
+func TestThinLinkCompresses(t *testing.T) {
+	send := func(t *testing.T, a, b *node, n int) {
+		t.Helper()
+		data := rows(64 << 10)
+		for i := range n { // one after the other, as raft does: what waits meanwhile waits in the kernel
+			a.Send([]*raftpb.Message{message(raftpb.MsgApp, 1, 2, uint64(i), data)})
+			eventually(t, "written", func() bool {
+				l := a.peer(2).bulk
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return l.bytes == 0
+			})
+		}
+	}
+	t.Run("thin", func(t *testing.T) {
+		a, b := startNode(t, 1, func(c *Config) { c.Compression, c.Dial = CompressAuto, slowDial(4<<20) }), startNode(t, 2, nil)
+		connect(a, b)
+		send(t, a, b, 64)
+		eventually(t, "all", func() bool { return len(b.received()) == 64 })
+		if p := a.Packed(); p.Before() == 0 || p.After() > p.Before()/2 {
+			t.Errorf("%d bytes became %d", p.Before(), p.After())
+		}
+	})
+	t.Run("peer", func(t *testing.T) {
+		a, b := startNode(t, 1, compress(CompressAuto)), startNode(t, 2, nil)
+		gate := make(chan struct{})
+		b.onRaft = func(*raftpb.Message) { <-gate }
+		connect(a, b)
+		send(t, a, b, 10) // the kernels' buffers take so much
+		close(gate)
+		if p := a.Packed(); p.Before() != 0 {
+			t.Errorf("%d bytes were compressed for a peer that does not read", p.Before())
+		}
+	})
+}
+
+func TestIsLimit(t *testing.T) {
+	before := linkSample{unsent: 1 << 20, busy: 1000, peerLimits: 900}
+	for _, c := range []struct {
+		name string
+		now  linkSample
+		want bool
+	}{
+		{"nothing waits", linkSample{0, 2000, 900}, false},
+		{"little waits", linkSample{backlogFrom - 1, 2000, 900}, false},
+		{"the network", linkSample{backlogFrom, 2000, 900}, true},
+		{"the network, mostly", linkSample{backlogFrom, 2000, 1399}, true},
+		{"the peer, mostly", linkSample{backlogFrom, 2000, 1400}, false},
+		{"no time has passed", linkSample{backlogFrom, 1000, 900}, false},
+	} {
+		if got := c.now.isLimit(before); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
+		}
+	}
+}
+
+// packedBody is the body of a packed frame with some frames in it.
+func packedBody(t testing.TB, raw []byte) []byte {
+	zip, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return zip.EncodeAll(raw, binary.LittleEndian.AppendUint32(nil, uint32(len(raw))))
+}
+
+func TestBadPackedFramesAreRefused(t *testing.T) {
+	var b bytes.Buffer
+	w := newFrameWriter(&b)
+	frame := func(kind frameKind, body []byte) []byte {
+		b.Reset()
+		if err := errors.Join(w.frame(kind, body), w.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Clone(b.Bytes())
+	}
+	good := frame(frameRaft, encodeMessage(t, message(raftpb.MsgApp, 2, 1, 7, []byte("data"))))
+	lies := packedBody(t, good)
+	lies[0]++
+	bomb := packedBody(t, make([]byte, maxPacked+1))
+	binary.LittleEndian.PutUint32(bomb, 100)
+	for name, body := range map[string][]byte{
+		"empty":                    nil,
+		"no zstd":                  []byte("\x10\x00\x00\x00garbage garbage"),
+		"another size":             lies,
+		"too large":                packedBody(t, make([]byte, maxPacked+1)),
+		"more than it says":        bomb,
+		"cut in a header":          packedBody(t, good[:3]),
+		"cut in a frame":           packedBody(t, good[:len(good)-1]),
+		"more behind":              packedBody(t, append(bytes.Clone(good), 0)),
+		"a ping":                   packedBody(t, frame(framePing, make([]byte, 8))),
+		"a request":                packedBody(t, frame(frameRequest, make([]byte, 20))),
+		"packed twice":             packedBody(t, frame(framePacked, packedBody(t, good))),
+		"a message of other nodes": packedBody(t, frame(frameRaft, encodeMessage(t, message(raftpb.MsgApp, 3, 1, 7)))),
+		"a heartbeat":              packedBody(t, frame(frameRaft, encodeMessage(t, message(raftpb.MsgHeartbeat, 2, 1, 7)))),
+	} {
+		n := startNode(t, 1, nil)
+		in := &inbound{t: n.Transport, from: 2, stream: bulkStream}
+		if err := in.handle(framePacked, body); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: %v", name, err)
+		}
+		in.stream = controlStream
+		if err := in.handle(framePacked, packedBody(t, good)); !errors.Is(err, ErrProtocol) {
+			t.Errorf("a packed frame on the control stream: %v", err)
+		}
+		n.close()
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	f.Add(packedBody(f, []byte("\x01\x00\x00\x00\x03x")))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var u unpacker
+		raw, err := u.unpack(body)
+		if err != nil {
+			return
+		}
+		for len(raw) > 0 {
+			if _, _, raw, err = cutFrame(raw); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// TestGoldenPackedRead: packed frames of released versions say what they said. What a compressor makes of the same frames may change.
+func TestGoldenPackedRead(t *testing.T) {
+	const goldenPacked = "testdata/golden/v3/packed.hex"
+	digits, err := os.ReadFile(goldenPacked)
+	if *update && os.IsNotExist(err) {
+		frames, ferr := os.ReadFile(newest)
+		if ferr != nil {
+			t.Fatal(ferr)
+		}
+		_, line, _ := strings.Cut(string(frames), "\nappend ")
+		raw, _ := hex.DecodeString(line[:strings.IndexByte(line, '\n')])
+		digits = []byte(hex.EncodeToString(packedBody(t, bytes.Repeat(raw, 3))) + "\n")
+		err = os.WriteFile(goldenPacked, digits, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := hex.DecodeString(strings.TrimSpace(string(digits)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var u unpacker
+	raw, err := u.unpack(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := encodeMessage(t, goldenMessages()["append"])
+	n := 0
+	for ; len(raw) > 0; n++ {
+		var kind frameKind
+		var frame []byte
+		if kind, frame, raw, err = cutFrame(raw); err != nil || kind != frameRaft || !bytes.Equal(frame, want) {
+			t.Fatalf("frame %d: kind %d, %x, %v", n, kind, frame, err)
+		}
+	}
+	if n != 3 {
+		t.Errorf("%d frames", n)
+	}
+}
+
+// BenchmarkPack is what compression costs a sender, per byte of log entries.
+func BenchmarkPack(b *testing.B) {
+	for name, data := range map[string][]byte{"rows": rows(64 << 10), "noise": noise(64 << 10)} {
+		b.Run(name, func(b *testing.B) {
+			c := &outConn{version: packVersion, w: newFrameWriter(io.Discard)}
+			p := newPacker(c, CompressAlways, &Packed{})
+			l := &link{}
+			m := []item{{kind: frameRaft, m: message(raftpb.MsgApp, 1, 2, 7, data)}}
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := l.writePacked(p, m); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
