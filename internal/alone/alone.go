@@ -46,6 +46,10 @@ func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
 	address := func(port int) string { return net.JoinHostPort(cfg.Bind, strconv.Itoa(port)) }
 	rc := router.Config{RWListen: address(cfg.RWPort), ROListen: address(cfg.ROPort), HoldTimeout: cfg.HoldTimeout.Std(),
 		MaxConns: cfg.MaxConns, Confirm: f.confirm, Logger: log}
+	if rc.Limits.Balancers, err = cfg.BalancerNets(); err != nil {
+		return fmt.Errorf("router.balancers: %w", err)
+	}
+	rc.Limits.Conns, rc.Limits.Rate = cfg.MaxConnsPerAddress, cfg.MaxConnRate
 	if cfg.Sessions == config.SessionsCarry {
 		rc.Sessions, rc.Outcomes, rc.Cluster = true, f, f
 		if rc.TLS, err = certificate(cfg.TLSCert, cfg.TLSKey); err != nil {

@@ -114,14 +114,34 @@ type Router struct {
 	StreamPort  int      // serves the committed binary log; 0: there is no such port
 	HoldTimeout Duration // how long a new connection waits for a leader before it is told that there is none
 	MaxConns    int      // connections over all ports; one more is refused with error 1040
-	Sessions    string   // SessionsPass or SessionsCarry
-	TLSCert     string   // PEM file shown to clients with SessionsCarry; empty: the node's own certificate
-	TLSKey      string   // its key
+	// MaxConnsPerAddress and MaxConnRate are of one client's address, the latter new ones a second; 0: no limit.
+	MaxConnsPerAddress int
+	MaxConnRate        int
+	Balancers          []string // addresses or networks whose connections begin with a header of the PROXY protocol
+	Sessions           string   // SessionsPass or SessionsCarry
+	TLSCert            string   // PEM file shown to clients with SessionsCarry; empty: the node's own certificate
+	TLSKey             string   // its key
 	// Consistency is the level of sessions that have not set another, as router.ParseLevel reads it; the others are what its waits take at most.
 	Consistency        string
 	ConsistencyTimeout Duration
 	OwnWritesTimeout   Duration
 	MaxLag             Duration // followers further behind are not read through SplitPort; 0: no limit
+}
+
+// BalancerNets reads Balancers.
+func (r Router) BalancerNets() ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, b := range r.Balancers {
+		p, err := netip.ParsePrefix(b)
+		if a, aerr := netip.ParseAddr(b); aerr == nil {
+			p, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%q is neither an address nor a network", b)
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
 }
 
 // VIP is the virtual IP addresses of the cluster, the same on every node. Empty: there are none.

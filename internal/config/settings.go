@@ -47,6 +47,9 @@ var settings = []setting{
 	{"router.tls_cert", "", "certificate shown to clients whose sessions are followed; empty: the node's own", func(n *Node) any { return &n.Router.TLSCert }},
 	{"router.tls_key", "", "its key", func(n *Node) any { return &n.Router.TLSKey }},
 	{"router.max_conns", "10000", "connections over all ports; one more gets error 1040", func(n *Node) any { return &n.Router.MaxConns }},
+	{"router.max_conns_per_address", "0", "the same from one client's address; 0: no limit", func(n *Node) any { return &n.Router.MaxConnsPerAddress }},
+	{"router.max_conn_rate", "0", "new connections a second from one client's address; one more gets error 1040; 0: no limit", func(n *Node) any { return &n.Router.MaxConnRate }},
+	{"router.balancers", "", "addresses or networks of balancers that name their clients with the PROXY protocol: [\"10.0.0.5\", \"10.1.0.0/24\"]", func(n *Node) any { return &n.Router.Balancers }},
 
 	{"vip.rw", "", "virtual address of the leader's mysqld, as \"10.0.0.100/24\"; a list for more", func(n *Node) any { return &n.VIP.RW }},
 	{"vip.ro", "", "virtual addresses of followers' mysqlds, spread over them", func(n *Node) any { return &n.VIP.RO }},

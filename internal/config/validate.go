@@ -288,6 +288,17 @@ func (n Node) checkRouter(doc document) *Error {
 	if m := n.Router.MaxConns; m < 1 || m > 1_000_000 {
 		return doc.fail("router.max_conns", fmt.Sprintf("%d is not in 1..1000000", m), "")
 	}
+	for _, m := range []struct {
+		key string
+		n   int
+	}{{"router.max_conns_per_address", n.Router.MaxConnsPerAddress}, {"router.max_conn_rate", n.Router.MaxConnRate}} {
+		if m.n < 0 || m.n > 1_000_000 {
+			return doc.fail(m.key, fmt.Sprintf("%d is not in 0..1000000", m.n), "0: no limit")
+		}
+	}
+	if _, err := n.Router.BalancerNets(); err != nil {
+		return doc.fail("router.balancers", err.Error(), `write ["10.0.0.5", "10.1.0.0/24"]`)
+	}
 	return nil
 }
 

@@ -267,6 +267,10 @@ func (n *Node) routerConfig() (router.Config, error) {
 		Confirm: n.confirmRoute, Cluster: sessionCluster{n}, Logger: n.log, Sessions: r.Sessions == config.SessionsCarry, OnQuiet: n.poke, SplitListen: n.cfg.SplitAddr(), StreamListen: n.cfg.StreamAddr(), Streams: changeStream{n},
 		Reads: routerReads{n}, ConsistencyTimeout: r.ConsistencyTimeout.Std(), OwnWritesTimeout: r.OwnWritesTimeout.Std(), MaxLag: r.MaxLag.Std()}
 	var err error
+	if c.Limits.Balancers, err = r.BalancerNets(); err != nil {
+		return c, fmt.Errorf("router.balancers: %w", err)
+	}
+	c.Limits.Conns, c.Limits.Rate = r.MaxConnsPerAddress, r.MaxConnRate
 	if c.Consistency, err = router.ParseLevel(r.Consistency); err != nil {
 		return c, fmt.Errorf("router.consistency: %w", err)
 	}

@@ -310,7 +310,7 @@ func (s *session) resume() (refused *mysqlwire.ServerError, err error) {
 	s.drop()
 	for {
 		seen := s.r.views.Load()
-		l, no := s.r.connect(ctx, s.port, s.tcp, s)
+		l, no := s.r.connect(ctx, s.port, s.tcp, s.from, s)
 		if l == nil {
 			if s.r.ctx.Err() != nil {
 				return nil, errEnd

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -12,15 +13,38 @@ import (
 // restarting in place.
 const retryPause = 250 * time.Millisecond
 
-// serve joins one client to a target and copies until one side ends.
-func (r *Router) serve(p *port, client *net.TCPConn) {
+// receive finds out who a client is, and serves it if its address is within its limits.
+func (r *Router) receive(p *port, client *net.TCPConn) {
+	from, err := r.cfg.Limits.caller(client)
+	if err != nil {
+		r.cfg.Logger.Debug("router: no connection", "error", err)
+		r.refused(p)
+		_ = client.Close()
+		return
+	}
+	leave, err := r.callers.enter(from.Addr(), r.cfg.Limits)
+	if err != nil {
+		r.refused(p)
+		refuse(client, erTooManyConnections, err.Error())
+		return
+	}
+	defer leave()
+	r.serve(p, client, from)
+}
+
+func (r *Router) refused(p *port) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.stats.Refused++
+}
+
+// serve joins one client, who comes from some address, to a target and copies until one side ends.
+func (r *Router) serve(p *port, client *net.TCPConn, from netip.AddrPort) {
 	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.HoldTimeout)
-	l, refusal := r.connect(ctx, p, client, nil)
+	l, refusal := r.connect(ctx, p, client, from, nil)
 	cancel()
 	if l == nil {
-		r.mu.Lock()
-		p.stats.Refused++
-		r.mu.Unlock()
+		r.refused(p)
 		if r.ctx.Err() != nil {
 			_ = client.Close()
 			return
@@ -52,12 +76,12 @@ type refusal struct {
 
 // connect finds a target, dials it and registers the connection, waiting for views and trying again until ctx ends.
 // s is the session that goes on there; nil: a new connection.
-func (r *Router) connect(ctx context.Context, p *port, client *net.TCPConn, s *session) (*link, refusal) {
+func (r *Router) connect(ctx context.Context, p *port, client *net.TCPConn, from netip.AddrPort, s *session) (*link, refusal) {
 	var tried []Target // in the present view
 	for {
 		target, found, changed := r.choose(p, tried)
 		if found {
-			l, err := r.join(ctx, p, client, target, s)
+			l, err := r.join(ctx, p, client, from, target, s)
 			if l != nil {
 				return l, refusal{}
 			}
@@ -107,7 +131,7 @@ func (r *Router) leastLoaded(tried []Target) (best Target, found bool) {
 }
 
 // join dials the target. It gives nil, nil when the view turned against the target meanwhile.
-func (r *Router) join(ctx context.Context, p *port, client *net.TCPConn, t Target, s *session) (*link, error) {
+func (r *Router) join(ctx context.Context, p *port, client *net.TCPConn, from netip.AddrPort, t Target, s *session) (*link, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a := &attempt{port: p, target: t, cancel: cancel}
@@ -133,7 +157,7 @@ func (r *Router) join(ctx context.Context, p *port, client *net.TCPConn, t Targe
 		_ = conn.Close()
 		return nil, nil
 	}
-	l := newLink(p, t, client, conn)
+	l := newLink(p, t, client, conn, from)
 	l.greeting, l.session = greeting, s
 	r.links[l] = struct{}{}
 	p.stats.Open++

@@ -190,7 +190,7 @@ func (l *link) divert(r *Router, found *stop, p []byte) {
 	request, err := conn.ReadPacket()
 	_ = l.client.SetReadDeadline(time.Time{})
 	if err != nil {
-		r.cfg.Logger.Debug("router: a request for the binary log", "client", l.client.RemoteAddr(), "error", err)
+		r.cfg.Logger.Debug("router: a request for the binary log", "client", l.from, "error", err)
 		return
 	}
 	c.Conn, c.Seq, c.Command, c.Argument = l.c, conn.Sequence(), request[0], append([]byte(nil), request[1:]...)

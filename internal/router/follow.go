@@ -48,7 +48,7 @@ func (r *Router) logIn(l *link) (s *session, through bool) {
 	}
 	if err != nil {
 		if !errors.Is(err, errLoggedOut) {
-			r.cfg.Logger.Debug("router: login", "client", l.client.RemoteAddr(), "node", l.target.Name, "error", err)
+			r.cfg.Logger.Debug("router: login", "client", l.from, "node", l.target.Name, "error", err)
 		}
 		return nil, false
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -16,12 +17,13 @@ type link struct {
 	port           *port
 	target         Target
 	client, server *net.TCPConn
-	greeting       []byte        // read from the server already; empty: nothing was
-	in, out        atomic.Int64  // bytes client to server, server to client
-	done           chan struct{} // closed when both directions have ended and both sockets are closed
-	c, s           net.Conn      // client and server, or TLS on them
-	session        *session      // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
-	cut            atomic.Bool   // the view turned against it
+	from           netip.AddrPort // the client's
+	greeting       []byte         // read from the server already; empty: nothing was
+	in, out        atomic.Int64   // bytes client to server, server to client
+	done           chan struct{}  // closed when both directions have ended and both sockets are closed
+	c, s           net.Conn       // client and server, or TLS on them
+	session        *session       // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
+	cut            atomic.Bool    // the view turned against it
 	probe          probe
 	applied        uint64        // its server shows the log up to here; of the session's goroutine
 	tap            *tap          // of what the client says, once bytes are passed on; of run
@@ -59,8 +61,8 @@ func (p *probe) peek(c *net.TCPConn) (n int, err error) {
 	return p.n, p.err
 }
 
-func newLink(p *port, t Target, client, server *net.TCPConn) *link {
-	return &link{port: p, target: t, client: client, server: server, c: client, s: server, done: make(chan struct{})}
+func newLink(p *port, t Target, client, server *net.TCPConn, from netip.AddrPort) *link {
+	return &link{port: p, target: t, client: client, server: server, from: from, c: client, s: server, done: make(chan struct{})}
 }
 
 // wire frames the server's side in packets.

@@ -38,6 +38,7 @@ type Router struct {
 	active  atomic.Int64  // of these, those that have begun something
 	views   atomic.Uint64 // counts changes of view and hold
 	points  points
+	callers callers
 	lags    atomic.Pointer[map[string]time.Duration]
 }
 
@@ -319,7 +320,7 @@ func (r *Router) accept(p *port) {
 		go func() {
 			defer r.wg.Done()
 			defer r.leave()
-			r.serve(p, client)
+			r.receive(p, client)
 		}()
 	}
 }

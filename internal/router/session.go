@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -27,9 +28,10 @@ type session struct {
 	r      *Router
 	port   *port
 	tcp    *net.TCPConn
-	client net.Conn // tcp, or TLS on it
-	link   *link    // the present server; nil: there is none
-	server net.Conn // link's, or TLS on it
+	from   netip.AddrPort // the client's
+	client net.Conn       // tcp, or TLS on it
+	link   *link          // the present server; nil: there is none
+	server net.Conn       // link's, or TLS on it
 	login  *login
 	seen   uint64 // router's views when the present server was last found in order
 	next   byte   // number of the packet with which the router would speak to the client now
@@ -51,7 +53,7 @@ type session struct {
 
 func newSession(r *Router, l *link, in *login, client, server net.Conn) *session {
 	caps := in.response.Capabilities
-	s := &session{r: r, port: l.port, tcp: l.client, client: client, link: l, server: server, login: in,
+	s := &session{r: r, port: l.port, tcp: l.client, from: l.from, client: client, link: l, server: server, login: in,
 		seen: r.views.Load(), legacy: caps&mysqlwire.CapDeprecateEOF == 0, attrs: caps&mysqlwire.CapQueryAttributes&in.greeting.Capabilities != 0,
 		trace: r.points.begin(l.target, in.greeting.ConnectionID), wish: r.cfg.wishes(),
 		state: state{status: in.status | mysqlwire.StatusAutocommit}} // init_connect may have changed it since: the worse is taken

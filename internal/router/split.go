@@ -248,7 +248,7 @@ func (s *session) openFollower() bool {
 			return false
 		}
 		tried, s.seen = append(tried, t), s.r.views.Load()
-		l, err := s.r.join(ctx, &s.r.splitReads, s.tcp, t, s)
+		l, err := s.r.join(ctx, &s.r.splitReads, s.tcp, s.from, t, s)
 		if l == nil {
 			s.r.cfg.Logger.Debug("router: follower not reached", "node", t.Name, "error", err)
 			continue

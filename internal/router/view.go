@@ -57,6 +57,7 @@ type Config struct {
 	HoldTimeout  time.Duration // default 10 s: how long a new connection waits for a target
 	DialTimeout  time.Duration // default 2 s: for one attempt to reach a target
 	MaxConns     int           // default 10000: connections over both ports, held ones included; one more gets error 1040
+	Limits       Limits        // of one client's address
 	MaxHeld      int           // default 2000: of these, connections waiting for a target
 	Logger       *slog.Logger  // default: slog.Default()
 	// Confirm says whether a target still serves its epoch, as that node itself knows now. It is asked for each new read-write connection,
