@@ -103,16 +103,24 @@ func (c *core) receiveVote(m *raftpb.Message) {
 // (suspendLease). It is raft's campaignTransfer.
 const handedOver = "CampaignTransfer"
 
-// noteVote takes note of a vote just given.
+// noteVote takes note of a request for a vote, and of the vote if it was given.
 func (c *core) noteVote(m *raftpb.Message) {
-	if bs := c.rn.BasicStatus(); m.GetType() == raftpb.MsgVote && bs.GetTerm() == m.GetTerm() && bs.GetVote() == m.GetFrom() && bs.Lead == 0 {
-		c.elections.busy = c.ticks + uint64(c.cfg.ElectionTicks)/2
+	e, bs := &c.elections, c.rn.BasicStatus()
+	if m.GetType() != raftpb.MsgVote || bs.GetTerm() != m.GetTerm() || bs.Lead != 0 {
+		return
+	}
+	if m.GetFrom() == e.lost {
+		e.lost = 0 // a majority has answered its pre-vote, so it hears: see standBack
+	}
+	if bs.GetVote() == m.GetFrom() {
+		e.busy = c.ticks + uint64(c.cfg.ElectionTicks)/2
 	}
 }
 
 // standBack keeps this node from campaigning beside one that it votes for: both at once would split the votes. Of two that ask for
 // pre-votes the one with the longer log goes on, else the one with the lower id. The leader that was lost does not count: it may be
-// unable to hear that it has won.
+// unable to hear that it has won. Once it asks for votes it has heard, and counts: else, where all that are left are needed, the two
+// would split the votes for ever, each half an election timeout behind the last time.
 func (c *core) standBack(m *raftpb.Message) {
 	e := &c.elections
 	if m.GetFrom() == e.lost || c.longerThan(m) {

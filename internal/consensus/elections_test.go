@@ -595,6 +595,44 @@ func TestAskedIsBounded(t *testing.T) {
 	}
 }
 
+// TestLostLeaderThatIsBack: of five voters two are dead, so that the other three are needed. A leader that was cut off from them for a while is
+// one of them: it and those who lost it must not split the votes for ever.
+func TestLostLeaderThatIsBack(t *testing.T) {
+	voters := []uint64{1, 2, 3, 4, 5}
+	for _, leader := range voters {
+		for _, dead := range [][]uint64{{1, 2}, {1, 3}, {1, 4}, {1, 5}, {2, 3}, {2, 4}, {2, 5}, {3, 4}, {3, 5}, {4, 5}} {
+			for _, cut := range []int{5, 9, 13, 17, 21, 25} {
+				if slices.Contains(dead, leader) {
+					continue
+				}
+				e := newEnv(t)
+				e.timers = rand.New(rand.NewPCG(1, uint64(cut)))
+				for _, id := range voters {
+					if err := e.start(id, newMemStore(voters...), nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				e.members[leader].core.campaign()
+				e.settle()
+				e.tick(voters, 3)
+				for _, id := range dead {
+					e.members[id].down = true
+				}
+				e.cut[leader] = true
+				e.tick(voters, cut)
+				e.cut[leader] = false
+				e.tick(voters, 4*e.members[leader].cfg.ElectionTicks)
+				leads := slices.ContainsFunc(voters, func(id uint64) bool {
+					return !slices.Contains(dead, id) && e.members[id].core.committedInTerm()
+				})
+				if !leads {
+					t.Errorf("%d led, %v are dead: nobody leads %d ticks after it is back from %d", leader, dead, 4*e.members[leader].cfg.ElectionTicks, cut)
+				}
+			}
+		}
+	}
+}
+
 // Whom a transfer that was given up asked to take over is not asked again by the next one.
 func TestTransferAsksItsTarget(t *testing.T) {
 	e := threeVoters(t)

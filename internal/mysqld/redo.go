@@ -1,6 +1,7 @@
 package mysqld
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ const (
 	redoFormat   = 6
 	redoFull     = 1 << 3 // the only flag of a log that recovery reads: this file takes no more
 	redoNumbers  = 1 << 30
+	redoFirst    = 1 << 31    // of a number: the first block of a write, as older versions marked it; recovery does not look at it
 	redoNoSum    = 0xdeadbeef // innodb_log_checksums = OFF
 	redoRead     = 1 << 20    // bytes that are read at once
 	redoMinBlock = 12         // the header of a data block
@@ -66,14 +68,14 @@ var errRedo = errors.New("unexpected redo log")
 // What is left: the blocks of a group of records that the end cuts short. Recovery reads them and drops them, and InnoDB goes on writing at
 // the group's start; only who understands the records could tell them from a group that is complete.
 //
-// No mysqld may use the directory. Whatever is not as expected leaves the log as it is, and is logged: the start then is as without us.
-func (c Config) mendRedo() error {
+// No mysqld may use the directory. With ctx it ends halfway: what is overwritten by then was behind the end, and the next start goes on. Whatever is not as expected leaves the log as it is, and is logged: the start then is as without us.
+func (c Config) mendRedo(ctx context.Context) error {
 	began := time.Now()
 	files, err := c.redoFiles()
 	if err != nil || len(files) == 0 {
 		return err
 	}
-	end, err := redoEnd(files)
+	end, err := redoEnd(ctx, files)
 	if errors.Is(err, errRedo) {
 		c.log().Warn("the end of the redo log was not found; what lies behind it stays", "why", err)
 		return nil
@@ -83,7 +85,7 @@ func (c Config) mendRedo() error {
 	}
 	blocks := 0
 	for _, f := range files {
-		n, err := f.wipe(end)
+		n, err := f.wipe(ctx, end)
 		if err != nil {
 			return fmt.Errorf("clear the redo log behind its end: %w", err)
 		}
@@ -148,7 +150,7 @@ func (c Config) redoFiles() ([]redoFile, error) {
 
 // redoEnd gives the LSN of the first block that recovery does not read, and sets the start of each file that is not spare. It wraps errRedo
 // where recovery might see it otherwise.
-func redoEnd(files []redoFile) (uint64, error) {
+func redoEnd(ctx context.Context, files []redoFile) (uint64, error) {
 	var log []redoFile
 	var uuid uint32
 	var checkpoint uint64
@@ -170,7 +172,7 @@ func redoEnd(files []redoFile) (uint64, error) {
 	if checkpoint == 0 {
 		return 0, fmt.Errorf("%w: no checkpoint", errRedo)
 	}
-	return scanRedo(log, checkpoint)
+	return scanRedo(ctx, log, checkpoint)
 }
 
 // readHeader reads the file's header and gives the log's UUID and the LSN of the newest checkpoint that the file tells of, 0 for none.
@@ -219,7 +221,7 @@ func (f *redoFile) readHeader() (uuid uint32, checkpoint uint64, err error) {
 }
 
 // scanRedo reads the log from the checkpoint on to the first block that recovery does not read, and gives that one's LSN.
-func scanRedo(log []redoFile, checkpoint uint64) (uint64, error) {
+func scanRedo(ctx context.Context, log []redoFile, checkpoint uint64) (uint64, error) {
 	lsn := checkpoint / redoBlock * redoBlock
 	first := lsn
 	for _, f := range log {
@@ -227,7 +229,7 @@ func scanRedo(log []redoFile, checkpoint uint64) (uint64, error) {
 			continue
 		}
 		over := false
-		err := f.blocks(redoHeader+int64(lsn-f.start), func(_ int64, b []byte) (bool, error) {
+		err := f.blocks(ctx, redoHeader+int64(lsn-f.start), func(_ int64, b []byte) (bool, error) {
 			full, ok, err := redoData(b, lsn)
 			if err == nil && !ok && lsn == first {
 				err = errors.New("the block of the checkpoint is not valid")
@@ -252,7 +254,7 @@ func scanRedo(log []redoFile, checkpoint uint64) (uint64, error) {
 // otherwise.
 func redoData(b []byte, lsn uint64) (full, ok bool, err error) {
 	number, epoch := redoNumber(lsn)
-	if binary.BigEndian.Uint32(b) != number {
+	if binary.BigEndian.Uint32(b)&^redoFirst != number {
 		return false, false, nil
 	}
 	if !redoSumOK(b) {
@@ -284,7 +286,7 @@ func redoNumber(lsn uint64) (number, epoch uint32) {
 
 // wipe overwrites the blocks that could be taken for ones at or behind the LSN end, and fsyncs. Of a file of the log it leaves what is before
 // end alone. Blocks with smaller numbers are left as well: LSNs only grow, so they are never valid again.
-func (f redoFile) wipe(end uint64) (blocks int, err error) {
+func (f redoFile) wipe(ctx context.Context, end uint64) (blocks int, err error) {
 	from := int64(redoHeader)
 	if !f.spare && f.start < end {
 		if from += int64(end - f.start); from >= f.size {
@@ -297,8 +299,8 @@ func (f redoFile) wipe(end uint64) (blocks int, err error) {
 		return 0, err
 	}
 	zeros := make([]byte, redoBlock)
-	err = f.blocks(from, func(at int64, b []byte) (bool, error) {
-		e, n := binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b)
+	err = f.blocks(ctx, from, func(at int64, b []byte) (bool, error) {
+		e, n := binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b)&^redoFirst
 		if e < epoch || e == epoch && n < number {
 			return true, nil
 		}
@@ -310,8 +312,8 @@ func (f redoFile) wipe(end uint64) (blocks int, err error) {
 	return blocks, errors.Join(err, w.Sync(), w.Close())
 }
 
-// blocks calls do for each block from the offset at on, until it says false or fails.
-func (f redoFile) blocks(at int64, do func(at int64, b []byte) (bool, error)) error {
+// blocks calls do for each block from the offset at on, until it says false or fails. A log may have hundreds of gigabytes: it also ends with ctx.
+func (f redoFile) blocks(ctx context.Context, at int64, do func(at int64, b []byte) (bool, error)) error {
 	r, err := os.Open(f.path)
 	if err != nil {
 		return err
@@ -319,6 +321,9 @@ func (f redoFile) blocks(at int64, do func(at int64, b []byte) (bool, error)) er
 	defer func() { _ = r.Close() }()
 	buf := make([]byte, redoRead)
 	for at < f.size {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		b := buf[:min(redoRead, f.size-at)]
 		if _, err := r.ReadAt(b, at); err != nil {
 			return err

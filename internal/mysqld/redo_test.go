@@ -2,7 +2,9 @@ package mysqld
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -88,7 +90,7 @@ func (l redoLog) mended(zeros map[string][]int) {
 		}
 	}
 	for range 2 {
-		if err := l.cfg.mendRedo(); err != nil {
+		if err := l.cfg.mendRedo(l.t.Context()); err != nil {
 			l.t.Fatal(err)
 		}
 		for name, b := range l.read() {
@@ -112,7 +114,7 @@ func (l redoLog) fill(full uint64) {
 
 func TestMendRedo(t *testing.T) {
 	t.Run("none", func(t *testing.T) {
-		if err := (Config{Dir: t.TempDir()}).mendRedo(); err != nil {
+		if err := (Config{Dir: t.TempDir()}).mendRedo(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -152,6 +154,26 @@ func TestMendRedo(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.mended(map[string][]int{"#ib_redo2_tmp": {2}})
+	})
+	t.Run("marked as the first of a write", func(t *testing.T) {
+		l := newRedoLog(t)
+		l.fill(9)
+		for _, at := range []int{5, 8, 10} {
+			b := redoBlockAt(100+uint64(at), redoBlock, "r")
+			b[0] |= 0x80
+			l.put("#ib_redo0", at, sealed(b))
+		}
+		l.mended(map[string][]int{"#ib_redo0": {10}})
+	})
+	t.Run("stopped", func(t *testing.T) {
+		l := newRedoLog(t)
+		l.fill(20)
+		l.put("#ib_redo0", 7, make([]byte, redoBlock))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := l.cfg.mendRedo(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
 	})
 	t.Run("whole file", func(t *testing.T) {
 		l := newRedoLog(t)
@@ -252,7 +274,7 @@ func TestRedoOfAnEarlierLife(t *testing.T) {
 	}
 	end := func() uint64 {
 		t.Helper()
-		return must[uint64](t)(redoEnd(must[[]redoFile](t)(cfg.redoFiles())))
+		return must[uint64](t)(redoEnd(t.Context(), must[[]redoFile](t)(cfg.redoFiles())))
 	}
 	life("u", 0)
 	flushed := end()
@@ -270,7 +292,7 @@ func TestRedoOfAnEarlierLife(t *testing.T) {
 		t.Fatalf("the log ends at LSN %d, not at %d: it does not hold what this test needs", got, lost)
 	}
 
-	if err := cfg.prepare(uuidN(2)); err != nil { // what Start does, and once more
+	if err := cfg.prepare(testContext(t), uuidN(2)); err != nil { // what Start does, and once more
 		t.Fatal(err)
 	}
 	durable := redoLog{t, cfg}.read()

@@ -108,7 +108,7 @@ func (c Config) startLife(ctx context.Context, uuid string) (*life, error) {
 	if err := Check(ctx, c); err != nil {
 		return nil, err
 	}
-	if err := c.prepare(uuid); err != nil {
+	if err := c.prepare(ctx, uuid); err != nil {
 		return nil, err
 	}
 	failpoint.Hit("server.files-written")
@@ -173,7 +173,7 @@ func (c Config) awaitLife(ctx context.Context, l *life) error {
 }
 
 // prepare makes the directory fit for a new incarnation. No process uses it now (killOrphans).
-func (c Config) prepare(uuid string) error {
+func (c Config) prepare(ctx context.Context, uuid string) error {
 	for _, dir := range []string{c.BinlogDir(), c.RelayDir()} {
 		if mutant.S5 && dir == c.BinlogDir() {
 			continue
@@ -183,7 +183,7 @@ func (c Config) prepare(uuid string) error {
 		}
 	}
 	failpoint.Hit("server.binlog-deleted")
-	if err := errors.Join(c.mendDoublewrite(), c.syncDoublewrite(), c.mendRedo()); err != nil {
+	if err := errors.Join(c.mendDoublewrite(), c.syncDoublewrite(), c.mendRedo(ctx)); err != nil {
 		return err
 	}
 	for _, f := range []string{c.Socket(), c.Socket() + ".lock", c.PidFile()} {

@@ -221,11 +221,7 @@ func (n *Node) prepareAll(ctx context.Context, l *life, term uint64, p plainPlan
 	if wait > 0 {
 		n.awaitTransactions(ctx, l, wait)
 	}
-	n.mu.Lock()
-	if n.serving.closing = n.serving.phase == ha.PhaseHandover; n.serving.closing {
-		n.leaveLocked(true, "the cluster is left")
-	}
-	n.mu.Unlock()
+	n.beginClosing(func() string { return "the cluster is left" })
 	n.routes()
 	n.broadcastStatus()
 	m.closing = now()

@@ -37,8 +37,10 @@ func TestTendFlow(t *testing.T) {
 	if n.flow.held.term != 7 || n.flow.held.meta.End.Off != 500 {
 		t.Errorf("held: %+v", n.flow.held)
 	}
-	if n.releaseFlow(); n.flow.held.term != 0 || n.flow.delay.Load() != 0 {
-		t.Errorf("after it was released: %+v, %d", n.flow.held, n.flow.delay.Load())
+	n.serving.closing = false
+	n.beginClosing(func() string { return "a test" })
+	if n.flow.held.term != 0 || n.flow.delay.Load() != 0 || !n.serving.closing {
+		t.Errorf("writes are about to be closed: %+v, %d", n.flow.held, n.flow.delay.Load())
 	}
 }
 

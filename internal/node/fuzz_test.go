@@ -121,7 +121,7 @@ func FuzzHistory(f *testing.F) {
 			put(t, dir, "history.jsonl", b)
 			h := openHistory(dir, slog.New(slog.DiscardHandler))
 			events := h.all()
-			if len(events) > maxChanges+maxOthers || len(events) != len(h.ids) {
+			if len(events) > maxChanges+maxOthers+maxWriters || len(events) != len(h.ids) {
 				t.Fatalf("%d events, %d ids", len(events), len(h.ids))
 			}
 			for _, e := range events {
@@ -135,7 +135,7 @@ func FuzzHistory(f *testing.F) {
 			}
 			// Another node fetches them.
 			other := &history{changed: make(chan struct{}, 1), ids: map[uint64]bool{}}
-			for range (maxChanges+maxOthers)/historyBatch + 1 {
+			for range (maxChanges+maxOthers+maxWriters)/historyBatch + 1 {
 				var list []api.Event
 				sent, err := json.Marshal(h.lacking(other.known()))
 				if err != nil {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"trireme/internal/api"
@@ -165,7 +166,12 @@ func (n *Node) govern(ctx context.Context) {
 	if l == nil || !open {
 		return
 	}
-	if err := n.limitTransactions(ctx, l, refuse); err != nil {
+	still := func() bool { // else what retire has taken back would be put in force again
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.serving.phase == ha.PhaseOpen && n.srv.life == l
+	}
+	if err := n.limitTransactions(ctx, l, refuse, still); err != nil {
 		n.log.Warn("transaction_refuse is not in force", "err", err)
 	} else if refuse > 0 {
 		n.countRefused(ctx, l, refuse)
@@ -181,19 +187,33 @@ func (n *Node) govern(ctx context.Context) {
 	n.mu.Unlock()
 }
 
-// limitTransactions puts transaction_refuse in force in a life of mysqld; 0 takes it back.
-func (n *Node) limitTransactions(ctx context.Context, l *life, refuse config.Bytes) error {
-	l.limitMu.Lock()
-	defer l.limitMu.Unlock()
-	if l.limit == refuse {
+// limitTransactions puts transaction_refuse in force in a life of mysqld, if it still may once it is its turn; 0 takes it back.
+func (n *Node) limitTransactions(ctx context.Context, l *life, refuse config.Bytes, still func() bool) error {
+	return l.limit.put(refuse, still, func() error { return l.admin.LimitTransactions(ctx, uint64(refuse)) })
+}
+
+// trxLimit is the limit of transactions in a life of mysqld; the zero value is none.
+type trxLimit struct {
+	mu     sync.Mutex
+	now    config.Bytes // 0: none
+	unsure bool         // the last attempt failed: it may be in force or not
+}
+
+// put sets it, if it is another one.
+func (t *trxLimit) put(want config.Bytes, still func() bool, set func() error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.now == want && !t.unsure || !still() {
 		return nil
 	}
-	if err := l.admin.LimitTransactions(ctx, uint64(refuse)); err != nil {
-		return err
+	err := set()
+	if t.unsure = err != nil; err == nil {
+		t.now = want
 	}
-	l.limit = refuse
-	return nil
+	return err
 }
+
+func always() bool { return true }
 
 // countRefused records what was refused since it last looked.
 func (n *Node) countRefused(ctx context.Context, l *life, refuse config.Bytes) {

@@ -26,6 +26,7 @@ import (
 const (
 	maxChanges     = 500  // changes of leaders kept, by every node the same: the newest
 	maxOthers      = 500  // other events kept; a mysqld that starts over and over must not push the changes of leaders out
+	maxWriters     = 100  // events kept of what clients write, who may do it all night (large-transaction, refused)
 	maxEventText   = 2000 // bytes of a text of an event
 	maxEventBytes  = 4*maxEventText + 4096
 	historyBatch   = 200 // events in one answer
@@ -96,10 +97,10 @@ func (h *history) merge(list []api.Event) {
 		}
 	}
 	slices.SortFunc(h.events, inOrder)
-	room := map[bool]int{true: maxChanges, false: maxOthers}
+	room := [...]int{sortChange: maxChanges, sortOther: maxOthers, sortWriter: maxWriters}
 	for i := len(h.events) - 1; i >= 0; i-- {
-		change := h.events[i].To != ""
-		if room[change]--; room[change] < 0 {
+		sort := sortOf(h.events[i])
+		if room[sort]--; room[sort] < 0 {
 			id := eventID(h.events[i])
 			delete(h.ids, id)
 			h.digest ^= id
@@ -112,6 +113,23 @@ func (h *history) merge(list []api.Event) {
 		default:
 		}
 	}
+}
+
+// Sorts of events: each has room of its own.
+const (
+	sortChange = iota
+	sortOther
+	sortWriter
+)
+
+func sortOf(e api.Event) int {
+	switch {
+	case e.To != "":
+		return sortChange
+	case e.Kind == eventLarge || e.Kind == eventRefused:
+		return sortWriter
+	}
+	return sortOther
 }
 
 // shorten bounds a text, and replaces what is not UTF-8 (mysqld quotes data in its errors): JSON would do that on the way, and the event

@@ -92,7 +92,7 @@ func (n *Node) promoteLife(ctx context.Context, l *life, term uint64, t *takeove
 	n.mu.Lock()
 	refuse := n.cluster.TransactionRefuse
 	n.mu.Unlock()
-	if err := n.limitTransactions(ctx, l, refuse); err != nil {
+	if err := n.limitTransactions(ctx, l, refuse, always); err != nil {
 		return err
 	}
 	if err := failpoint.Err("promote.before-open"); err != nil {
@@ -599,7 +599,7 @@ func (n *Node) retire(ctx context.Context, l *life) error {
 	if err := l.admin.SetSemisync(pctx, false); err != nil {
 		return err
 	}
-	if err := n.limitTransactions(pctx, l, 0); err != nil { // what it adopts at its next promotion knows no limit
+	if err := n.limitTransactions(pctx, l, 0, always); err != nil { // what it adopts at its next promotion knows no limit
 		return err
 	}
 	err := l.admin.SetDurabilityRole(pctx, false)

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"trireme/internal/config"
 	"trireme/internal/dump"
 	"trireme/internal/failpoint"
 	"trireme/internal/gtid"
@@ -31,9 +30,8 @@ type life struct {
 	judgedXA atomic.Pointer[xaWatch] // the watch as the judgement begins it, until it is taken up
 	own      ownXA                   // written by the judgement, then by promotions, one after the other
 
-	limitMu sync.Mutex
-	limit   config.Bytes // transaction_refuse as it is in force here; 0: it is not
-	refused uint64       // transactions that were; owned by govern
+	limit   trxLimit // transaction_refuse as it is in force here
+	refused uint64   // transactions that were; owned by govern
 
 	mu       sync.Mutex
 	source   *dump.Source

@@ -155,11 +155,7 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 	if m.err = n.approach(ctx, a.To); m.err != nil {
 		return m
 	}
-	n.mu.Lock()
-	if n.serving.closing = n.serving.phase == ha.PhaseHandover; n.serving.closing {
-		n.leaveLocked(true, n.switchoverCauseLocked(a, req))
-	}
-	n.mu.Unlock()
+	n.beginClosing(func() string { return n.switchoverCauseLocked(a, req) })
 	n.routes() // holds new connections
 	n.broadcastStatus()
 	if n.sessionsFollowed() {
@@ -188,6 +184,17 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 	m.err = n.cons.TransferLeadership(tctx, a.To)
 	failpoint.Hit("switchover.after-transfer")
 	return m
+}
+
+// beginClosing notes that writes are about to be closed, and why; causeLocked is asked with n.mu held. Nobody's OK is held back from here on:
+// a session that waits for one is not quiet, and read-only waits for it.
+func (n *Node) beginClosing(causeLocked func() string) {
+	n.mu.Lock()
+	if n.serving.closing = n.serving.phase == ha.PhaseHandover; n.serving.closing {
+		n.leaveLocked(true, causeLocked())
+	}
+	n.mu.Unlock()
+	n.releaseFlow()
 }
 
 // askReady waits until another node has applied all that is committed; otherwise is what to say of it when it does not.
@@ -279,7 +286,6 @@ func (n *Node) isStopping() bool {
 // closeWrites ends writing without losing anything that is under way: statements that run may end, then clients are cut. It notes in m
 // whose transactions that rolls back.
 func (n *Node) closeWrites(ctx context.Context, l *life, m *moved) error {
-	n.releaseFlow() // read-only waits for commits that wait
 	cctx, cancel := context.WithTimeout(ctx, closePatience)
 	err := l.admin.SetSuperReadOnly(cctx, true)
 	cancel()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,13 @@ func TestHistoryConverges(t *testing.T) {
 	const all = 2*maxOthers + 300
 	old := api.Event{Time: time.Unix(1, 0), Kind: "failover", Node: "n1", Term: 1, To: "n1"}
 	b.add(old)
+	for i := range 3 * maxWriters { // a night of large transactions
+		large := testEvent(i)
+		large.Kind, large.Time = eventLarge, time.Unix(1, int64(i))
+		a.add(large)
+		large.Kind, large.Term = eventRefused, 1000
+		b.add(large)
+	}
 	for i := range all {
 		if i%2 == 0 || i > all-50 {
 			a.add(testEvent(i))
@@ -62,14 +70,24 @@ func TestHistoryConverges(t *testing.T) {
 			b.add(testEvent(i))
 		}
 	}
-	for range 2 * all / historyBatch {
+	for range 3 * all / historyBatch {
 		a.merge(b.lacking(a.known()))
 		b.merge(a.lacking(b.known()))
 	}
 	if a.sum() != b.sum() || !reflect.DeepEqual(a.all(), b.all()) {
 		t.Fatal("they differ")
 	}
-	got := a.all()
+	writers := 0
+	got := slices.DeleteFunc(a.all(), func(e api.Event) bool {
+		if e.Kind == eventLarge || e.Kind == eventRefused {
+			writers++
+			return true
+		}
+		return false
+	})
+	if writers != maxWriters {
+		t.Errorf("%d events of writers are kept", writers)
+	}
 	if len(got) != maxOthers+1 || got[0].Kind != "failover" || got[1].Message != fmt.Sprint("event ", all-maxOthers) || got[maxOthers].Message != fmt.Sprint("event ", all-1) {
 		t.Fatalf("%d events: %+v, from %q to %q", len(got), got[0], got[1].Message, got[len(got)-1].Message)
 	}
