@@ -11,13 +11,15 @@ import (
 
 // SeekGTID finds where a feed must begin for a receiver that has set: the index of the first entry (of the first chunk, for a
 // transaction in chunks) that holds a transaction not in set, and the FORMAT_DESCRIPTION event in force there (nil when no
-// Barrier was seen yet). From that index on a reader sees whole transactions only. It is upTo+1 when there is none up to upTo, and
-// ErrPurged when it would lie below FirstIndex. upTo must not exceed the commit index.
+// Barrier was seen yet). From that index on a reader sees whole transactions only. When there is none up to upTo it is upTo+1, or the first
+// chunk of a transaction that has not ended there. It is ErrPurged when it would lie below FirstIndex. upTo must not exceed the commit index.
 func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err error) {
 	l.mu.RLock()
-	heads := make([]*segmentHead, len(l.segs))
+	heads := make([]*segmentHead, 0, len(l.segs))
 	for i, s := range l.segs {
-		heads[i] = &s.head
+		if i == 0 || s.head.first <= upTo+1 { // a receiver may have what is not committed here yet
+			heads = append(heads, &s.head)
+		}
 	}
 	l.mu.RUnlock()
 	// Each segment's header has what all segments before it hold: the sets grow, so the last one within set is found by halving.
@@ -30,11 +32,12 @@ func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err
 	index, fde = upTo+1, head.ledger.barrier.FDE
 	clean := head.ledger.open // the last index from which on transactions are whole; 0: the next entry
 	cleanFDE := fde
+	open := clean != 0 // a transaction has begun and not ended
 	err = l.Scan(head.first, upTo, func(m *Meta, at, _ uint64, events []byte) error {
 		switch m.Kind {
 		case Barrier:
 			fde = cloneFDE(events)
-			clean = 0
+			clean, open = 0, false
 			return nil
 		case Trx:
 		default:
@@ -43,6 +46,7 @@ func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err
 		if m.Flags&FlagContinues == 0 || clean == 0 {
 			clean, cleanFDE = at, fde
 		}
+		open = m.Flags&FlagUnfinished != 0
 		for _, r := range m.GTIDs {
 			if !holdsAll(&set, r) {
 				index = clean
@@ -51,6 +55,9 @@ func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err
 		}
 		return nil
 	})
+	if err == nil && open && clean != 0 {
+		index, err = clean, errStop
+	}
 	if err == errStop {
 		if first, _ := l.FirstIndex(); index < first {
 			return 0, nil, fmt.Errorf("%w: entry %d, the log begins at %d", ErrPurged, index, first)
