@@ -150,7 +150,7 @@ func (k *walker) run(ctx context.Context) error {
 			if err := k.flush(); err != nil {
 				return err
 			}
-			if committed == k.until {
+			if k.until != 0 && committed == k.until {
 				return errComplete
 			}
 			failpoint.Hit("feed.after-flush")
