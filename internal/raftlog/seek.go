@@ -119,9 +119,9 @@ func (l *Log) Scan(from, to uint64, fn func(m *Meta, index, term uint64, events 
 }
 
 // GTIDsBefore returns what a receiver has that took everything in the log's order up to a position in the binary log of an incarnation: the
-// GTIDs of the transactions that end there or before, and of all that lies in front of them in the log, up to index upTo. The errors are ErrPurged,
-// ErrNoPosition, ErrBeyond, ErrCorrupt, or the file system's. upTo must not exceed the commit index.
-func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) (gtid.Set, error) {
+// GTIDs of the transactions that end there or before, and of all that lies in front of them in the log, up to index upTo; and where the last of them ends,
+// at the position or before it. The errors are ErrPurged, ErrNoPosition, ErrBeyond, ErrCorrupt, or the file system's. upTo must not exceed the commit index.
+func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) (has gtid.Set, end Pos, err error) {
 	l.mu.RLock()
 	heads := make([]*segmentHead, 0, len(l.segs))
 	for _, s := range l.segs {
@@ -135,7 +135,7 @@ func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) 
 	for i, h := range heads {
 		if t := &h.ledger.tail; t.kind != 0 && t.node == node && t.incarnation == incarnation {
 			if at.Less(t.end) && i == 0 {
-				return gtid.Set{}, behindPosition(h.first, at)
+				return gtid.Set{}, Pos{}, behindPosition(h.first, at)
 			}
 			if at.Less(t.end) {
 				break
@@ -148,18 +148,19 @@ func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) 
 	head := heads[from]
 	w := posWalk{node: node, incarnation: incarnation, at: at, seen: head.ledger.gtids.Clone(), first: head.first}
 	if t := &head.ledger.tail; t.kind != 0 && t.node == node && t.incarnation == incarnation && !at.Less(t.end) {
-		w.found, w.has, w.end = from > 0 || t.kind == Trx || t.end.Less(at), w.seen.Clone(), t.end
+		w.take(t.end)
+		w.found, w.end = from > 0 || t.kind == Trx || t.end.Less(at), t.end
 	}
 	if err := l.Scan(head.first, upTo, w.entry); err != nil && !errors.Is(err, errStop) {
-		return gtid.Set{}, err
+		return gtid.Set{}, Pos{}, err
 	}
 	switch {
 	case !w.found:
-		return gtid.Set{}, ErrNoPosition
+		return gtid.Set{}, Pos{}, ErrNoPosition
 	case w.end.Less(at):
-		return gtid.Set{}, fmt.Errorf("%w: it ends at %v", ErrBeyond, w.end)
+		return gtid.Set{}, Pos{}, fmt.Errorf("%w: it ends at %v", ErrBeyond, w.end)
 	}
-	return w.has, nil
+	return w.has, w.upTo, nil
 }
 
 func behindPosition(first uint64, at Pos) error {
@@ -175,9 +176,13 @@ type posWalk struct {
 	first       uint64   // index
 	seen        gtid.Set // of all entries so far
 	has         gtid.Set // seen at the newest end of the incarnation that is not behind at
+	upTo        Pos      // that end
 	end         Pos      // of the incarnation's newest entry
 	found       bool
 }
+
+// take notes what was seen so far as what lies in front of an end.
+func (w *posWalk) take(end Pos) { w.found, w.has, w.upTo = true, w.seen.Clone(), end }
 
 func (w *posWalk) entry(m *Meta, _, _ uint64, events []byte) error {
 	if m.Kind != Trx && m.Kind != Barrier {
@@ -193,7 +198,7 @@ func (w *posWalk) entry(m *Meta, _, _ uint64, events []byte) error {
 	if m.Kind == Barrier {
 		return w.barrier(m)
 	}
-	if left := endsUpTo(m, events, w.at); left > 0 {
+	if left, end := endsUpTo(m, events, w.at); left > 0 {
 		for _, r := range m.GTIDs {
 			n := min(int64(r.Len()), int64(left))
 			if n > 0 {
@@ -201,7 +206,7 @@ func (w *posWalk) entry(m *Meta, _, _ uint64, events []byte) error {
 			}
 			left -= int(n)
 		}
-		w.found, w.has = true, w.seen.Clone()
+		w.take(end)
 	}
 	if w.at.Less(m.End) {
 		return errStop
@@ -212,11 +217,11 @@ func (w *posWalk) entry(m *Meta, _, _ uint64, events []byte) error {
 func (w *posWalk) barrier(m *Meta) error {
 	switch {
 	case m.End.Less(w.at):
-		w.found, w.has = true, w.seen.Clone()
+		w.take(m.End)
 	case !w.found && w.first > 1:
 		return behindPosition(w.first, w.at) // it may have led before, in what is gone
 	case !w.found:
-		w.found, w.has = true, w.seen.Clone()
+		w.take(m.End)
 	}
 	if w.at.Less(m.End) {
 		return errStop
@@ -224,31 +229,31 @@ func (w *posWalk) barrier(m *Meta) error {
 	return nil
 }
 
-// endsUpTo counts the transactions that end in an entry at or before a position.
-func endsUpTo(m *Meta, events []byte, at Pos) (n int) {
+// endsUpTo counts the transactions that end in an entry at or before a position, and says where the last of them does.
+func endsUpTo(m *Meta, events []byte, at Pos) (n int, last Pos) {
 	if !at.Less(m.End) {
 		for _, r := range m.GTIDs {
 			n += int(r.Len())
 		}
-		return n
+		return n, m.End
 	}
 	end, begun := m.Start, m.Flags&FlagContinues != 0
 	for len(events) > 0 {
 		h, _, rest, err := binlog.Cut(events)
 		if err != nil {
-			return n
+			return n, last
 		}
 		if h.Type.StartsTransaction() {
 			if begun && !at.Less(end) {
-				n++
+				n, last = n+1, end
 			}
 			begun = true
 		}
 		end = Pos{File: m.End.File, Off: binlog.PositionOf(end.Off, h.LogPos)}
 		if at.Less(end) {
-			return n
+			return n, last
 		}
 		events = rest
 	}
-	return n
+	return n, last
 }
