@@ -55,6 +55,18 @@ func TestRelativePathsAreFromTheFile(t *testing.T) {
 	}
 }
 
+// A file from before the change stream had a port may use that for something else: it is as good as it was.
+func TestStreamPortOfAnOldFile(t *testing.T) {
+	old := strings.Replace(minimal, "[peer]\n", "[peer]\nlisten = \":7307\"\n", 1)
+	n, err := Parse("/f.toml", []byte(old))
+	if err != nil || n.Router.StreamPort != 0 || n.StreamAddr() != "" {
+		t.Errorf("port %d, %v", n.Router.StreamPort, err)
+	}
+	if _, err := Parse("/f.toml", []byte(old+"[router]\nstream_port = 7307\n")); err == nil {
+		t.Error("one that asks for both is taken")
+	}
+}
+
 // TestVIP: one text is a list of one, and what Render writes is read back.
 func TestVIP(t *testing.T) {
 	n, err := Parse("/f.toml", []byte(minimal+"[mysql]\nbind = \"*\"\n[vip]\nrw = \"10.0.0.100/24\"\nro = [\"10.0.0.101/24\", \"fd00::1/64\"]\n"))

@@ -71,11 +71,22 @@ func Parse(path string, data []byte) (Node, error) {
 	if err := bind(&n, tree, doc); err != nil {
 		return Node{}, err
 	}
+	if doc.line("router.stream_port") == 0 && n.takesStreamPort() {
+		n.Router.StreamPort = 0
+	}
 	n.resolvePaths(filepath.Dir(path))
 	if err := n.validate(doc); err != nil {
 		return Node{}, err
 	}
 	return n, nil
+}
+
+// takesStreamPort: a file from before there was a change stream may give its port to something else.
+func (n Node) takesStreamPort() bool {
+	p := n.Router.StreamPort
+	_, peer, _ := splitAddress(n.Peer.Listen)
+	_, api, _ := splitAddress(n.API.Listen)
+	return slices.Contains([]int{n.MySQL.Port, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort, peer, api}, p)
 }
 
 // resolvePaths makes a relative dir or binary mean the same from wherever the daemon is started.

@@ -109,6 +109,28 @@ func TestFeedRefusesRequests(t *testing.T) {
 	}
 }
 
+// A receiver that comes before anything is known to be committed waits for it.
+func TestFeedBeforeTheFirstEntry(t *testing.T) {
+	s := &script{log: newMemLog()}
+	s.log.held = true
+	s.barrier(1, 1)
+	s.entry(1, 0, s.e.trx()...)
+	c := loggedIn(t, newFeed(t, s.log, nil))
+	if err := c.WriteCommand(mysqlwire.ComBinlogDumpGTID, dumpArgument(5, gtid.Set{})); err != nil {
+		t.Fatal(err)
+	}
+	for events, typ := 0, binlog.EventType(0); typ != binlog.TypeGTID; events++ {
+		if events == 2 { // ROTATE and FORMAT_DESCRIPTION have come
+			s.log.setCommitted(2)
+		}
+		ev, err := nextEvent(t, c)
+		if err != nil {
+			t.Fatalf("behind %d events: %v", events, err)
+		}
+		typ = binlog.TypeOf(ev)
+	}
+}
+
 // A receiver refuses a heartbeat below its own count, and a ROTATE follows from one above.
 func TestFeedHeartbeats(t *testing.T) {
 	s := newScript(1)

@@ -23,7 +23,7 @@ type PublishedLog interface {
 	// Sets returns the GTIDs that lie below FirstIndex, and all that are committed.
 	Sets() (purged, committed gtid.Set)
 	// GTIDsBefore is raftlog's.
-	GTIDsBefore(node uint16, incarnation uint64, at raftlog.Pos) (gtid.Set, error)
+	GTIDsBefore(node uint16, incarnation uint64, at raftlog.Pos) (has gtid.Set, end raftlog.Pos, err error)
 	// Close gives up what the place holds.
 	Close()
 }
@@ -391,13 +391,17 @@ func (p *Publisher) locate(log PublishedLog, r *wanted, s *sending) error {
 		return fatal(nil, "Could not find first log file name in binary log index file: Trireme: %q is a file of one mysqld's own binary log, whose positions no other "+
 			"node knows; begin with a GTID set (SOURCE_AUTO_POSITION = 1), or with a file and position that this stream has told", clip(r.file))
 	}
-	s.from, s.offset = id, uint64(r.pos)
+	s.from, s.offset = id, 0
 	if id == (fileID{}) { // nothing was received
-		s.has, s.offset = gtid.Set{}, 0
+		s.has = gtid.Set{}
 		return nil
 	}
-	var err error
-	s.has, err = log.GTIDsBefore(id.node, id.incarnation, raftlog.Pos{File: id.file, Off: uint64(r.pos)})
+	at := raftlog.Pos{File: id.file, Off: uint64(r.pos)}
+	has, end, err := log.GTIDsBefore(id.node, id.incarnation, at)
+	s.has = has
+	if s.offset = at.Off; end.File == at.File { // in front of the transaction of which it has a part
+		s.offset = end.Off
+	}
 	switch {
 	case errors.Is(err, raftlog.ErrBeyond):
 		return fatal(errFuture, "Client requested source to start replication from position > file size: %s:%d was never committed", r.file, r.pos)

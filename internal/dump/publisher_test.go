@@ -1,12 +1,14 @@
 package dump
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,16 +44,18 @@ func (l placeLog) Sets() (purged, committed gtid.Set) {
 }
 
 // GTIDsBefore knows the first file of node 1, and whole entries only.
-func (l placeLog) GTIDsBefore(node uint16, incarnation uint64, at raftlog.Pos) (has gtid.Set, err error) {
+func (l placeLog) GTIDsBefore(node uint16, incarnation uint64, at raftlog.Pos) (has gtid.Set, last raftlog.Pos, err error) {
 	if node != 1 || incarnation != 1 {
-		return has, raftlog.ErrNoPosition
+		return has, last, raftlog.ErrNoPosition
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	end := raftlog.Pos{}
+	last = freshStart // of the barrier
 	for _, e := range append(l.gone[:len(l.gone):len(l.gone)], l.entries...) {
 		if m, _, err := raftlog.DecodeMeta(e.Data); err == nil && e.Index <= l.committed && m.Kind == raftlog.Trx {
 			if end = m.End; !at.Less(m.End) {
+				last = end
 				for _, r := range m.GTIDs {
 					has.AddRange(r)
 				}
@@ -59,9 +63,9 @@ func (l placeLog) GTIDsBefore(node uint16, incarnation uint64, at raftlog.Pos) (
 		}
 	}
 	if end.Less(at) {
-		return has, raftlog.ErrBeyond
+		return has, last, raftlog.ErrBeyond
 	}
-	return has, nil
+	return has, last, nil
 }
 
 func (l placeLog) Close() {}
@@ -205,7 +209,7 @@ func TestPublisherServesWhatIsMissing(t *testing.T) {
 		has  func(s *script) gtid.Set
 		want string
 	}{
-		{"all", func(*script) gtid.Set { return gtid.Set{} }, "R(trireme-0-0.000000) F R(trireme-1-1.000001) F 1:1 1:2 1:3 1:4"},
+		{"all", func(*script) gtid.Set { return gtid.Set{} }, "R(trireme-0-0.000000) F R(trireme-1-1.000001) F R(trireme-1-1.000001) 1:1 1:2 1:3 1:4"},
 		{"a hole", func(s *script) gtid.Set { return gtid.SetOf(s.gtid(1), s.gtid(3)) },
 			"R(trireme-0-0.000000) F R(trireme-1-1.000001) F R(trireme-1-1.000001) 1:2 R(trireme-1-1.000001) 1:4"},
 		{"nothing", func(s *script) gtid.Set { return gtid.SetOf(s.gtid(1), s.gtid(2), s.gtid(3), s.gtid(4)) }, "R(trireme-0-0.000000) F"},
@@ -377,8 +381,8 @@ func TestPublisherByPosition(t *testing.T) {
 		pos  uint32
 		want string
 	}{
-		{"", 4, "R(trireme-0-0.000000) F R(trireme-1-1.000001) F 1:1 1:2"},
-		{"trireme-0-0.000000", 4, "R(trireme-0-0.000000) F R(trireme-1-1.000001) F 1:1 1:2"},
+		{"", 4, "R(trireme-0-0.000000) F R(trireme-1-1.000001) F R(trireme-1-1.000001) 1:1 1:2"},
+		{"trireme-0-0.000000", 4, "R(trireme-0-0.000000) F R(trireme-1-1.000001) F R(trireme-1-1.000001) 1:1 1:2"},
 		{"trireme-1-1.000001", 4, "R(trireme-1-1.000001) F 1:1 1:2"},
 		{"trireme-1-1.000001", end, "R(trireme-1-1.000001) F R(trireme-1-1.000001) 1:2"},
 		{"trireme-1-1.000001", uint32(s.e.pos.Off), "R(trireme-1-1.000001) F R(trireme-1-1.000001)"},
@@ -390,6 +394,53 @@ func TestPublisherByPosition(t *testing.T) {
 		positions(t, evs)
 		if got := outline(t, evs); got != test.want {
 			t.Errorf("%s:%d: got  %s\nwant %s", test.file, test.pos, got, test.want)
+		}
+	}
+}
+
+// A consumer that knows no GTIDs may be cut off behind any event: with the file and the offset that it counts there it gets what it lacks, once.
+func TestPublisherCutAnywhere(t *testing.T) {
+	s := newScript(1)
+	for range 3 {
+		s.entry(1, 0, s.e.trx()...)
+	}
+	p := newPublisher(t, s, nil)
+	for _, first := range []Consumer{byPosition("trireme-0-0.000000", 4), byPosition("trireme-1-1.000001", uint32(s.e.pos.Off)*2/3)} {
+		evs, err := take(t, consume(t, p, endsAtOnce(first)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, pos := "", uint64(0)
+		lacks := []string{"1:1", "1:2", "1:3"}
+		if bytes.HasPrefix(first.Argument[10:], []byte("trireme-1")) {
+			has, _, _ := placeLog{s.log}.GTIDsBefore(1, 1, raftlog.Pos{File: 1, Off: s.e.pos.Off * 2 / 3})
+			lacks = lacks[has.Count():]
+		}
+		for _, ev := range evs {
+			switch binlog.TypeOf(ev) {
+			case binlog.TypeRotate:
+				r, err := binlog.ParseRotate(ev)
+				if err != nil {
+					t.Fatal(err)
+				}
+				file, pos = string(r.File), r.Position
+			case binlog.TypeXID:
+				lacks = lacks[1:]
+				fallthrough
+			default:
+				pos += uint64(len(ev))
+			}
+			rest, err := take(t, consume(t, p, endsAtOnce(byPosition(file, uint32(pos)))), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := slices.DeleteFunc(strings.Fields(outline(t, rest)), func(w string) bool { return !strings.HasPrefix(w, "1:") })
+			if !slices.Equal(got, lacks) {
+				t.Fatalf("cut off behind %v, at %s:%d: got %v, want %v", binlog.TypeOf(ev), file, pos, got, lacks)
+			}
+		}
+		if len(lacks) != 0 {
+			t.Fatalf("%v were never sent", lacks)
 		}
 	}
 }

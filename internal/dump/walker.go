@@ -150,7 +150,7 @@ func (k *walker) run(ctx context.Context) error {
 			if err := k.flush(); err != nil {
 				return err
 			}
-			if committed == k.until {
+			if k.until != 0 && committed == k.until {
 				return errComplete
 			}
 			failpoint.Hit("feed.after-flush")
@@ -362,30 +362,25 @@ func (k *walker) sendChunks(ctx context.Context, p *pending, last uint64) error 
 // its count is not the source's: events that are in no entry lie between two transactions.
 func (k *walker) announceChange() error {
 	to := fileID{k.meta.Node, k.meta.Incarnation, k.meta.End.File}
-	if k.o.exact {
-		if to != k.announced {
-			if err := k.announce(to, firstOffset); err != nil {
-				return err
-			}
-		}
-		if k.w.pos == k.begun {
-			return nil
-		}
+	switch {
+	case k.o.exact && to != k.announced:
+		return k.announce(to, k.begun)
+	case k.o.exact && k.w.pos != k.begun:
 		return k.w.rotate(k.o.serverID, to.String(), k.begun)
-	}
-	if to == k.announced && k.w.pos < reannounceAt {
+	case k.o.exact || to == k.announced && k.w.pos < reannounceAt:
 		return nil
 	}
 	return k.announce(to, firstOffset)
 }
 
 // announce begins a file at an offset, with the FORMAT_DESCRIPTION event in force. It counts towards the receiver's offset: with the 0 that would
-// make it artificial a cut in mid-transaction can leave a parallel applier waiting (docs/mysql.md).
+// make it artificial a cut in mid-transaction can leave a parallel applier waiting (docs/mysql.md). So the offset is named once more behind it; and
+// in front of it, since a receiver that is cut off between the two comes back for what lies behind the last one that it was told.
 func (k *walker) announce(to fileID, offset uint64) error {
 	k.announced = to
 	fde := withServerID(k.fde, k.o.serverID)
-	binlog.SetLogPos(fde, uint32(firstOffset)+uint32(len(fde)))
-	if err := k.w.rotate(k.o.serverID, to.String(), firstOffset); err != nil {
+	binlog.SetLogPos(fde, uint32(offset)+uint32(len(fde)))
+	if err := k.w.rotate(k.o.serverID, to.String(), offset); err != nil {
 		return err
 	}
 	if err := k.w.event(fde); err != nil || offset == firstOffset {

@@ -335,6 +335,9 @@ func (n *Node) startParts() error {
 	if err := n.router.Start(); err != nil {
 		return err
 	}
+	if n.router.StreamAddr() == "" {
+		n.cfg.Router.StreamPort = 0 // as status shows it
+	}
 	clientTLS, err := n.bundle.NodeClientTLS()
 	if err != nil {
 		return err

@@ -49,7 +49,7 @@ func (f *feedLog) Sets() (purged, committed gtid.Set) {
 }
 
 // GTIDsBefore implements dump.PublishedLog.
-func (f *feedLog) GTIDsBefore(node uint16, incarnation uint64, at raftlog.Pos) (gtid.Set, error) {
+func (f *feedLog) GTIDsBefore(node uint16, incarnation uint64, at raftlog.Pos) (gtid.Set, raftlog.Pos, error) {
 	return f.n.rlog.GTIDsBefore(node, incarnation, at, f.Committed())
 }
 

@@ -291,12 +291,16 @@ func (m *model) seek() {
 		}
 		set = set.Subtract(not)
 	}
-	want, clean := m.last()+1, uint64(0)
+	want, clean, open := m.last()+1, uint64(0), false
 	for _, e := range m.entries {
 		meta, _, err := raftlog.DecodeMeta(e.Data)
+		if err == nil && meta.Kind == raftlog.Barrier {
+			open = false
+		}
 		if err != nil || meta.Kind != raftlog.Trx {
 			continue
 		}
+		open = meta.Flags&raftlog.FlagUnfinished != 0
 		if meta.Flags&raftlog.FlagContinues == 0 {
 			clean = e.GetIndex()
 		}
@@ -304,6 +308,9 @@ func (m *model) seek() {
 			want = clean
 			break
 		}
+	}
+	if want > m.last() && open {
+		want = clean
 	}
 	got, _, err := m.l.SeekGTID(set, m.last())
 	if err != nil || got != want {

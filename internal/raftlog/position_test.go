@@ -80,13 +80,13 @@ func TestGTIDsBefore(t *testing.T) {
 				if next := i + 1; at != e.at && (next == len(all) || all[next].s != e.s) {
 					continue // beyond, or where the same life goes on later
 				}
-				got, err := l.GTIDsBefore(e.s.node, e.s.inc, at, index)
+				got, end, err := l.GTIDsBefore(e.s.node, e.s.inc, at, index)
 				switch {
 				case errors.Is(err, ErrPurged) && purged > 1, errors.Is(err, ErrNoPosition) && purged > 1:
 				case err != nil:
 					t.Fatalf("%v at %v: %v", e.id, at, err)
-				case !got.Equal(has):
-					t.Fatalf("%v at %v: %v, want %v", e.id, at, got, has)
+				case !got.Equal(has) || end != e.at:
+					t.Fatalf("%v at %v: %v up to %v, want %v up to %v", e.id, at, got, end, has, e.at)
 				default:
 					known++
 				}
@@ -97,17 +97,17 @@ func TestGTIDsBefore(t *testing.T) {
 		}
 	}
 	judge(0)
-	if got, err := l.GTIDsBefore(1, 1, Pos{1, 4}, index); err != nil || !got.Empty() {
+	if got, _, err := l.GTIDsBefore(1, 1, Pos{1, 4}, index); err != nil || !got.Empty() {
 		t.Fatalf("the beginning: %v %v", got, err)
 	}
-	_, err := l.GTIDsBefore(3, 1, Pos{1, 4}, index)
+	_, _, err := l.GTIDsBefore(3, 1, Pos{1, 4}, index)
 	wantErr(t, err, ErrNoPosition)
-	_, err = l.GTIDsBefore(1, 1, Pos{1, 1 << 30}, index)
+	_, _, err = l.GTIDsBefore(1, 1, Pos{1, 1 << 30}, index)
 	wantErr(t, err, ErrBeyond)
 	for _, upTo := range []uint64{10, 25, 40, 70} {
 		first, err := l.Purge(upTo)
 		check(t, err)
-		if _, err := l.GTIDsBefore(1, 1, Pos{1, 4}, index); first > 1 && !errors.Is(err, ErrPurged) {
+		if _, _, err := l.GTIDsBefore(1, 1, Pos{1, 4}, index); first > 1 && !errors.Is(err, ErrPurged) {
 			t.Fatalf("the beginning, behind a purge up to %d: %v", first-1, err)
 		}
 		judge(first)

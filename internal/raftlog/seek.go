@@ -11,13 +11,15 @@ import (
 
 // SeekGTID finds where a feed must begin for a receiver that has set: the index of the first entry (of the first chunk, for a
 // transaction in chunks) that holds a transaction not in set, and the FORMAT_DESCRIPTION event in force there (nil when no
-// Barrier was seen yet). From that index on a reader sees whole transactions only. It is upTo+1 when there is none up to upTo, and
-// ErrPurged when it would lie below FirstIndex. upTo must not exceed the commit index.
+// Barrier was seen yet). From that index on a reader sees whole transactions only. When there is none up to upTo it is upTo+1, or the first
+// chunk of a transaction that has not ended there. It is ErrPurged when it would lie below FirstIndex. upTo must not exceed the commit index.
 func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err error) {
 	l.mu.RLock()
-	heads := make([]*segmentHead, len(l.segs))
+	heads := make([]*segmentHead, 0, len(l.segs))
 	for i, s := range l.segs {
-		heads[i] = &s.head
+		if i == 0 || s.head.first <= upTo+1 { // a receiver may have what is not committed here yet
+			heads = append(heads, &s.head)
+		}
 	}
 	l.mu.RUnlock()
 	// Each segment's header has what all segments before it hold: the sets grow, so the last one within set is found by halving.
@@ -30,11 +32,12 @@ func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err
 	index, fde = upTo+1, head.ledger.barrier.FDE
 	clean := head.ledger.open // the last index from which on transactions are whole; 0: the next entry
 	cleanFDE := fde
+	open := clean != 0 // a transaction has begun and not ended
 	err = l.Scan(head.first, upTo, func(m *Meta, at, _ uint64, events []byte) error {
 		switch m.Kind {
 		case Barrier:
 			fde = cloneFDE(events)
-			clean = 0
+			clean, open = 0, false
 			return nil
 		case Trx:
 		default:
@@ -43,6 +46,7 @@ func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err
 		if m.Flags&FlagContinues == 0 || clean == 0 {
 			clean, cleanFDE = at, fde
 		}
+		open = m.Flags&FlagUnfinished != 0
 		for _, r := range m.GTIDs {
 			if !holdsAll(&set, r) {
 				index = clean
@@ -51,6 +55,9 @@ func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err
 		}
 		return nil
 	})
+	if err == nil && open && clean != 0 {
+		index, err = clean, errStop
+	}
 	if err == errStop {
 		if first, _ := l.FirstIndex(); index < first {
 			return 0, nil, fmt.Errorf("%w: entry %d, the log begins at %d", ErrPurged, index, first)
@@ -112,9 +119,9 @@ func (l *Log) Scan(from, to uint64, fn func(m *Meta, index, term uint64, events 
 }
 
 // GTIDsBefore returns what a receiver has that took everything in the log's order up to a position in the binary log of an incarnation: the
-// GTIDs of the transactions that end there or before, and of all that lies in front of them in the log, up to index upTo. The errors are ErrPurged,
-// ErrNoPosition, ErrBeyond, ErrCorrupt, or the file system's. upTo must not exceed the commit index.
-func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) (gtid.Set, error) {
+// GTIDs of the transactions that end there or before, and of all that lies in front of them in the log, up to index upTo; and where the last of them ends,
+// at the position or before it. The errors are ErrPurged, ErrNoPosition, ErrBeyond, ErrCorrupt, or the file system's. upTo must not exceed the commit index.
+func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) (has gtid.Set, end Pos, err error) {
 	l.mu.RLock()
 	heads := make([]*segmentHead, 0, len(l.segs))
 	for _, s := range l.segs {
@@ -128,7 +135,7 @@ func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) 
 	for i, h := range heads {
 		if t := &h.ledger.tail; t.kind != 0 && t.node == node && t.incarnation == incarnation {
 			if at.Less(t.end) && i == 0 {
-				return gtid.Set{}, behindPosition(h.first, at)
+				return gtid.Set{}, Pos{}, behindPosition(h.first, at)
 			}
 			if at.Less(t.end) {
 				break
@@ -141,18 +148,19 @@ func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) 
 	head := heads[from]
 	w := posWalk{node: node, incarnation: incarnation, at: at, seen: head.ledger.gtids.Clone(), first: head.first}
 	if t := &head.ledger.tail; t.kind != 0 && t.node == node && t.incarnation == incarnation && !at.Less(t.end) {
-		w.found, w.has, w.end = from > 0 || t.kind == Trx || t.end.Less(at), w.seen.Clone(), t.end
+		w.take(t.end)
+		w.found, w.end = from > 0 || t.kind == Trx || t.end.Less(at), t.end
 	}
 	if err := l.Scan(head.first, upTo, w.entry); err != nil && !errors.Is(err, errStop) {
-		return gtid.Set{}, err
+		return gtid.Set{}, Pos{}, err
 	}
 	switch {
 	case !w.found:
-		return gtid.Set{}, ErrNoPosition
+		return gtid.Set{}, Pos{}, ErrNoPosition
 	case w.end.Less(at):
-		return gtid.Set{}, fmt.Errorf("%w: it ends at %v", ErrBeyond, w.end)
+		return gtid.Set{}, Pos{}, fmt.Errorf("%w: it ends at %v", ErrBeyond, w.end)
 	}
-	return w.has, nil
+	return w.has, w.upTo, nil
 }
 
 func behindPosition(first uint64, at Pos) error {
@@ -168,9 +176,13 @@ type posWalk struct {
 	first       uint64   // index
 	seen        gtid.Set // of all entries so far
 	has         gtid.Set // seen at the newest end of the incarnation that is not behind at
+	upTo        Pos      // that end
 	end         Pos      // of the incarnation's newest entry
 	found       bool
 }
+
+// take notes what was seen so far as what lies in front of an end.
+func (w *posWalk) take(end Pos) { w.found, w.has, w.upTo = true, w.seen.Clone(), end }
 
 func (w *posWalk) entry(m *Meta, _, _ uint64, events []byte) error {
 	if m.Kind != Trx && m.Kind != Barrier {
@@ -186,7 +198,7 @@ func (w *posWalk) entry(m *Meta, _, _ uint64, events []byte) error {
 	if m.Kind == Barrier {
 		return w.barrier(m)
 	}
-	if left := endsUpTo(m, events, w.at); left > 0 {
+	if left, end := endsUpTo(m, events, w.at); left > 0 {
 		for _, r := range m.GTIDs {
 			n := min(int64(r.Len()), int64(left))
 			if n > 0 {
@@ -194,7 +206,7 @@ func (w *posWalk) entry(m *Meta, _, _ uint64, events []byte) error {
 			}
 			left -= int(n)
 		}
-		w.found, w.has = true, w.seen.Clone()
+		w.take(end)
 	}
 	if w.at.Less(m.End) {
 		return errStop
@@ -205,11 +217,11 @@ func (w *posWalk) entry(m *Meta, _, _ uint64, events []byte) error {
 func (w *posWalk) barrier(m *Meta) error {
 	switch {
 	case m.End.Less(w.at):
-		w.found, w.has = true, w.seen.Clone()
+		w.take(m.End)
 	case !w.found && w.first > 1:
 		return behindPosition(w.first, w.at) // it may have led before, in what is gone
 	case !w.found:
-		w.found, w.has = true, w.seen.Clone()
+		w.take(m.End)
 	}
 	if w.at.Less(m.End) {
 		return errStop
@@ -217,31 +229,31 @@ func (w *posWalk) barrier(m *Meta) error {
 	return nil
 }
 
-// endsUpTo counts the transactions that end in an entry at or before a position.
-func endsUpTo(m *Meta, events []byte, at Pos) (n int) {
+// endsUpTo counts the transactions that end in an entry at or before a position, and says where the last of them does.
+func endsUpTo(m *Meta, events []byte, at Pos) (n int, last Pos) {
 	if !at.Less(m.End) {
 		for _, r := range m.GTIDs {
 			n += int(r.Len())
 		}
-		return n
+		return n, m.End
 	}
 	end, begun := m.Start, m.Flags&FlagContinues != 0
 	for len(events) > 0 {
 		h, _, rest, err := binlog.Cut(events)
 		if err != nil {
-			return n
+			return n, last
 		}
 		if h.Type.StartsTransaction() {
 			if begun && !at.Less(end) {
-				n++
+				n, last = n+1, end
 			}
 			begun = true
 		}
 		end = Pos{File: m.End.File, Off: binlog.PositionOf(end.Off, h.LogPos)}
 		if at.Less(end) {
-			return n
+			return n, last
 		}
 		events = rest
 	}
-	return n
+	return n, last
 }

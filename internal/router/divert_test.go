@@ -220,6 +220,25 @@ func TestDumpOutlivesItsServer(t *testing.T) {
 	}
 }
 
+// A port that somebody else has costs the stream its own port, and nothing else.
+func TestStreamPortInUse(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	server := newWireServer(t)
+	server.mayRead(mayReadIt)
+	r := start(t, Config{HoldTimeout: limit, Streams: &fakeStreams{}, StreamListen: taken.Addr().String()})
+	if got := r.StreamAddr(); got != "" {
+		t.Fatalf("it listens at %s", got)
+	}
+	r.SetView(View{RW: server.target("1")})
+	if p := askForLog(t, logInWire(t, r.RWAddr())); string(p) != "\x00an event" {
+		t.Fatalf("answer %q", p)
+	}
+}
+
 // On the stream's own port the log's word counts for what is purged, and a replica is told that nothing is semi-synchronous.
 func TestStreamPortAnswers(t *testing.T) {
 	server := newWireServer(t)

@@ -90,7 +90,11 @@ func (r *Router) Start() error {
 		}
 	}
 	if r.cfg.StreamListen != "" {
-		if r.stream.listener, err = listen(r.cfg.StreamListen, "change stream's"); err != nil {
+		r.stream.listener, err = listen(r.cfg.StreamListen, "change stream's")
+		if errors.Is(err, syscall.EADDRINUSE) { // no reason to do without a node: the other ports serve the stream, too
+			r.cfg.Logger.Error("router: the change stream has no port of its own; free it, or set another router.stream_port, and restart this node", "error", err)
+			r.stream.listener = nil
+		} else if err != nil {
 			if r.split.listener != nil {
 				_ = r.split.listener.Close()
 			}
@@ -139,8 +143,13 @@ func (r *Router) ROAddr() string { return r.ro.listener.Addr().String() }
 // SplitAddr is where the splitting port listens, once started.
 func (r *Router) SplitAddr() string { return r.split.listener.Addr().String() }
 
-// StreamAddr is where the change stream's port listens, once started.
-func (r *Router) StreamAddr() string { return r.stream.listener.Addr().String() }
+// StreamAddr is where the change stream's port listens, once started; empty: it does not.
+func (r *Router) StreamAddr() string {
+	if r.stream.listener == nil {
+		return ""
+	}
+	return r.stream.listener.Addr().String()
+}
 
 // SetView tells where connections go from now on. It returns after every connection that the view does not allow is closed.
 func (r *Router) SetView(v View) {
