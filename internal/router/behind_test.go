@@ -131,6 +131,7 @@ func TestNotSentAgain(t *testing.T) {
 		"SET to what a view gives":             {query("SET a = (SELECT b FROM v)"), lost},
 		"SET GLOBAL":                           {query("SET GLOBAL a = 1"), lost},
 		"SET of a user variable":               {query("SET @a = 1"), ended},
+		"more than is kept":                    {query("ROLLBACK -- " + strings.Repeat("x", inBytes)), lost},
 		"of a session that is tied":            {query("ROLLBACK", "SET @a = 1"), ended},
 	} {
 		t.Run(name, func(t *testing.T) {
