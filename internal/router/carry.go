@@ -182,7 +182,41 @@ func unknown(text string) *mysqlwire.ServerError {
 	return &mysqlwire.ServerError{Code: mysqlwire.CodeServerUnavailable, State: "08007", Message: "Trireme: " + text}
 }
 
-// lost answers a command whose server was lost while it was under way. a is nil when it was not sent.
+// again says that a command whose server was lost while it was under way can be carried out at the next one, as if it had come just now: the session
+// is as it was before it, nothing of its answer was heard, and it was not sent (a is nil) or commits nothing wherever it has got to. An error would be
+// taken for one of the transaction before, by who ends that with more than its COMMIT.
+func (s *session) again(j *job, a *answer) bool {
+	switch {
+	case s.state.reason != "" || s.state.following:
+		return false
+	case !s.state.boundary() && j.command != comResetConnection: // which ends a transaction anyway
+		return false
+	case a == nil: // a statement that was to be prepared there first
+		return j.stmt != nil
+	case a.began() || !j.whole:
+		return false
+	}
+	switch j.command {
+	case comQuery, comStmtExecute:
+		return j.effect.repeatable()
+	case comPing, comInitDB, comSetOption, comStatistics, comStmtPrepare, comStmtReset, comResetConnection:
+		return true
+	}
+	return false
+}
+
+// takeBack makes the next command of what was under way.
+func (s *session) takeBack(j *job, a *answer) {
+	if a != nil {
+		s.r0 = j.begin
+	}
+	if j.stmt != nil {
+		putID(s.buf[s.r0+5:], j.stmtID)
+	}
+	s.forgetTransaction()
+}
+
+// lost answers a command whose server was lost while it was under way, unless the next server can. a is nil when it was not sent.
 func (s *session) lost(j *job, a *answer) error {
 	l := s.link
 	if s.closedAlone(l) {
@@ -195,6 +229,10 @@ func (s *session) lost(j *job, a *answer) error {
 	s.known.by = ""
 	s.drop()
 	j.over = true
+	if s.again(j, a) {
+		s.takeBack(j, a)
+		return nil
+	}
 	switch {
 	case a == nil:
 		if silent(j.command) {

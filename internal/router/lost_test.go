@@ -337,9 +337,9 @@ func TestSilentNode(t *testing.T) {
 		return nil
 	}})
 	news = func() { r.SetView(View{RW: to.target("2")}) }
-	from.kill = "SELECT 1"
+	from.kill = "SELECT 1 FROM t"
 	lost.Store(true)
-	if err := c.WriteCommand(comQuery, []byte("SELECT 1")); err != nil {
+	if err := c.WriteCommand(comQuery, []byte("SELECT 1 FROM t")); err != nil {
 		t.Fatal(err)
 	}
 	if got := hear(t, c); got != 1213 {

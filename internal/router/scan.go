@@ -34,6 +34,7 @@ type scanner struct {
 	wraps   bool   // begins with a word that another statement may follow
 	load    bool   // begins with LOAD
 	doubt   bool   // the first word stands in a version comment: it may be another one
+	tables  bool   // may read a table, which may be a view whose function writes
 }
 
 type scanMode int
@@ -89,6 +90,7 @@ func (s *scanner) other(c byte) {
 			s.escaped = false
 		case c == '\\' && s.quote != '`' && !s.noBackslash:
 			s.escaped = true
+			s.tables = s.tables || s.quote == '"' // with ANSI_QUOTES the name may end here, and more follow
 		case c == s.quote:
 			s.mode = scanPlain
 		}
@@ -144,7 +146,7 @@ func (s *scanner) plain(c byte) {
 		}
 	case c == '\'' || c == '"' || c == '`':
 		s.begin()
-		s.mode, s.quote, s.escaped, s.last = scanQuoted, c, false, c != '`'
+		s.mode, s.quote, s.escaped, s.last = scanQuoted, c, false, c == '\'' // names of functions may be quoted
 	case c == '#':
 		s.mode = scanLine
 	case prev == '/' && c == '*':
@@ -249,6 +251,8 @@ func (s *scanner) endWord() {
 		s.once = true
 	case "INTO":
 		s.calls = true
+	case "FROM", "TABLE":
+		s.tables = true
 	case "INSERT", "UPDATE", "DELETE", "REPLACE":
 		s.calls = s.calls || s.wraps
 	case "DATA", "XML":
@@ -339,10 +343,11 @@ type effect struct {
 	global  bool
 	reads   bool
 	doubt   bool
+	tables  bool
 }
 
 func (s *scanner) effect() effect {
-	e := effect{verb: s.verb, reason: s.reason, several: s.several, once: s.once, calls: s.calls, global: s.global, reads: s.reads, doubt: s.doubt}
+	e := effect{verb: s.verb, reason: s.reason, several: s.several, once: s.once, calls: s.calls, global: s.global, reads: s.reads, doubt: s.doubt, tables: s.tables}
 	if s.at {
 		e.reason = "user variables (@x)"
 	}
@@ -366,4 +371,14 @@ func (e effect) mayCommit(inTransaction, autocommit bool) bool {
 		return e.several || inTransaction || autocommit && e.calls // autocommit=1 commits what is open
 	}
 	return true
+}
+
+// repeatable says whether a statement that began outside of a transaction may be carried out twice: for sure it commits nothing and leaves
+// nothing but what is followed. COMMIT has nothing to commit there. It is stricter than mayCommit, behind which nothing is done again.
+func (e effect) repeatable() bool {
+	switch e.verb {
+	case verbRead, verbBegin, verbRollback, verbCommit, verbSet, verbUse, verbShow:
+		return e.reason == "" && !e.several && !e.doubt && !e.calls && !e.tables && !e.global
+	}
+	return false
 }

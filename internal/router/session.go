@@ -294,6 +294,8 @@ type job struct {
 	autocommit bool
 	over       bool // answered already
 	level      Level
+	begin      int  // where in buf it begins
+	whole      bool // it is in buf to its end
 	spare      bool // a read on a follower, which the leader can take as well
 	told       bool // the client has a part of the answer
 }
@@ -304,6 +306,7 @@ func (s *session) perform(j *job) error {
 	if j.scan != nil || j.effect.mayCommit(j.sinceTrx, j.autocommit) {
 		s.known.wrote, s.known.by = true, s.link.target.Name
 	}
+	j.begin, j.whole = s.r0, s.r1-s.r0 >= 4+j.length
 	fromServer, err := s.send(j)
 	if err != nil {
 		return err
