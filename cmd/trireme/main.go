@@ -41,6 +41,7 @@ type commands struct {
 	Reinit     reinitCmd     `cmd:"" help:"Throw a node's MySQL data away and copy another node's."`
 	Promote    promoteCmd    `cmd:"" help:"Give learners a vote, once they have caught up; others may lose theirs at that moment."`
 	Demote     demoteCmd     `cmd:"" help:"Take a node's vote; it keeps the data and follows; the leader hands over first."`
+	Delay      delayCmd      `cmd:"" help:"Show a delayed learner, or have it stop at a transaction, before a wrong DELETE say."`
 	Status     statusCmd     `cmd:"" help:"Show all nodes; any node answers."`
 	Topology   topologyCmd   `cmd:"" help:"Draw who gets the log from whom: leader, followers, loggers, learners behind others."`
 	Dashboard  dashboardCmd  `cmd:"" help:"Print a link to the dashboard that logs in once."`

@@ -231,6 +231,19 @@ func (f *fake) NewJoinToken(_ context.Context, req api.JoinTokenRequest) (api.Jo
 	return api.JoinTokenResult{Token: "trj1.10.20.30.40:8008.0011.s3cr3t.abcd", Name: req.Name, Role: req.Role, Expires: time.Unix(2e9, 0)}, nil
 }
 
+func (f *fake) Delay(_ context.Context, req api.DelayRequest) (api.DelayResult, error) {
+	v := api.DelayView{Seconds: 3600, BehindSeconds: 3599, BehindBytes: 3 << 20, Next: "11111111-1111-1111-1111-111111111111:7", RemainingSeconds: 61, Order: req.Order, GTID: req.GTID}
+	switch req.Order {
+	case api.Hold:
+		v.Order, v.Stopped = api.StopAfter, true
+	case api.StopBefore:
+		v.Stopped = true
+	case api.Resume:
+		v.Order = ""
+	}
+	return api.DelayResult{Name: req.Name, DelayView: v}, nil
+}
+
 func (f *fake) Failover(_ context.Context, req api.FailoverRequest) (api.FailoverResult, error) {
 	switch {
 	case !req.Force:
@@ -306,7 +319,7 @@ func TestWrap(t *testing.T) {
 
 // TestVerbs: every verb has help that fits on a screen, and its name is the documented one.
 func TestVerbs(t *testing.T) {
-	for _, verb := range strings.Fields("node init join add remove reinit promote demote status topology switchover restart upgrade why-not pause resume history force-quorum log config demo bench version") {
+	for _, verb := range strings.Fields("node init join add remove reinit promote demote delay status topology switchover restart upgrade why-not pause resume history force-quorum log config demo bench version") {
 		var out strings.Builder
 		if code := run([]string{verb, "--help"}, os.Stdin, &out, &out); code != 0 || !strings.Contains(out.String(), "Usage: trireme "+verb) {
 			t.Errorf("%s --help: %d %s", verb, code, out.String())

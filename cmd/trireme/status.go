@@ -112,7 +112,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 		rows = append(rows, p.statusRow(m, v.Leader))
 	}
 	printTable(w, narrowed(rows, "LAST", "VERSION", "API", "MYSQL"))
-	for _, line := range slices.Concat(vipTexts(v), upstreamTexts(v), pinnedLogs(v)) {
+	for _, line := range slices.Concat(vipTexts(v), upstreamTexts(v), delayTexts(v), pinnedLogs(v)) {
 		for _, l := range wrap(line, 100) {
 			fmt.Fprintln(w, l)
 		}
@@ -240,7 +240,9 @@ func (p palette) statusRow(m api.MemberView, leader string) []string {
 			version, _, _ = strings.Cut(s.Version, "-")
 		}
 		if s.LagSeconds != nil && m.State != api.StateDown {
-			lag = fmt.Sprintf("%.1fs", *s.LagSeconds)
+			if lag = fmt.Sprintf("%.1fs", *s.LagSeconds); m.Delay != nil && m.Delay.CaughtUp {
+				lag = "delayed"
+			}
 		}
 	}
 	if m.Role == api.RoleLeader {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"trireme/internal/api"
+	"trireme/internal/config"
 )
 
 // topologyCmd is `trireme topology`.
@@ -89,7 +90,11 @@ func topologyLine(p palette, m api.MemberView, link string) string {
 	if link != "" {
 		parts = append(parts, link)
 	}
-	if m.MySQL != nil && m.Role != api.RoleLeader && m.State != api.StateDown && m.MySQL.LagSeconds != nil {
+	switch {
+	case m.MySQL == nil || m.Role == api.RoleLeader || m.State == api.StateDown || m.MySQL.LagSeconds == nil:
+	case m.Delay != nil:
+		parts = append(parts, fmt.Sprintf("delayed by %v", config.Duration(seconds(m.Delay.Seconds))))
+	default:
 		parts = append(parts, fmt.Sprintf("%.1f s behind", *m.MySQL.LagSeconds))
 	}
 	if m.Upstream != nil && !m.Upstream.Followed {

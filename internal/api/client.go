@@ -171,6 +171,11 @@ func (c *Client) Demote(ctx context.Context, req MemberRequest) (MemberResult, e
 	return ask[MemberResult](ctx, c, http.MethodPost, "/demote", req)
 }
 
+// Delay shows a delayed learner, or gives it an order.
+func (c *Client) Delay(ctx context.Context, req DelayRequest) (DelayResult, error) {
+	return ask[DelayResult](ctx, c, http.MethodPost, "/delay", req)
+}
+
 // ask is do with its answer as a result.
 func ask[V any](ctx context.Context, c *Client, method, path string, body any) (V, error) {
 	var v V

@@ -120,6 +120,10 @@ func (b *backend) Failover(_ context.Context, req FailoverRequest) (FailoverResu
 	return FailoverResult{To: req.To}, b.note("failover " + req.To)
 }
 
+func (b *backend) Delay(_ context.Context, req DelayRequest) (DelayResult, error) {
+	return DelayResult{Name: req.Name, DelayView: DelayView{Order: req.Order, GTID: req.GTID}}, b.note("delay " + req.Name)
+}
+
 func (b *backend) WhyNot(_ context.Context, node string) (WhyNotView, error) {
 	return WhyNotView{Node: node, SeenBy: b.Local().Name}, b.note("why-not " + node)
 }

@@ -64,7 +64,7 @@ func primary(h Health, _ *http.Request) (bool, string, error) {
 }
 
 // replica: a follower or learner that serves reads, at most ?lag= behind: a time ("5", "5s", "500ms") or a size ("16MiB").
-// Nothing is within a lag on a node that knows no leader: what was committed since is not known there.
+// A delayed learner is none: its data is old on purpose. Nothing is within a lag on a node that knows no leader: what was committed since is not known there.
 func replica(h Health, r *http.Request) (bool, string, error) {
 	within, err := withinLag(h, r.URL.Query().Get("lag"))
 	if err != nil {
@@ -75,6 +75,8 @@ func replica(h Health, r *http.Request) (bool, string, error) {
 		return false, "this is a " + h.Role, nil
 	case h.State != StateHealthy || !h.Readable:
 		return false, reason(h, "reads are not served"), nil
+	case h.Delayed != "":
+		return false, "it is " + h.Delayed, nil
 	case !within && h.Leader == "":
 		return false, "no leader is known, so the lag is not either", nil
 	case !within:

@@ -149,6 +149,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/reinit", s.control(true, forLeader(s, Backend.Reinit)))
 	mux.Handle("/promote", s.control(true, forLeader(s, Backend.Promote)))
 	mux.Handle("/demote", s.control(true, forLeader(s, Backend.Demote)))
+	mux.Handle("/delay", s.control(true, forNode(s, Backend.Delay)))
 	mux.Handle("/force-quorum", s.control(true, carryOut(s, s.forceQuorum)))
 	mux.Handle("/join", s.control(false, forLeader(s, Backend.Join)))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

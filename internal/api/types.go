@@ -152,6 +152,7 @@ type MemberView struct {
 	MySQL    *MySQLView    `json:"mysql"`              // null for a logger
 	Seed     *SeedView     `json:"seed,omitempty"`     // while its data is being copied from another node
 	Upstream *UpstreamView `json:"upstream,omitempty"` // of a learner that has one
+	Delay    *DelayView    `json:"delay,omitempty"`    // of a delayed learner
 	Router   RouterView    `json:"router"`
 	Daemon   DaemonView    `json:"daemon"`
 	VIPs     []VIPView     `json:"vips,omitempty"`  // all that its settings name
@@ -208,7 +209,7 @@ type MySQLView struct {
 	Version      string   `json:"version"`
 	ReadOnly     bool     `json:"read_only"`
 	GTIDExecuted string   `json:"gtid_executed"`
-	LagSeconds   *float64 `json:"lag_seconds"` // null when not known
+	LagSeconds   *float64 `json:"lag_seconds"` // null when not known; of a delayed learner, behind what it should have applied by now
 	LagBytes     *uint64  `json:"lag_bytes"`   // committed and not yet executed; null when not known
 }
 
@@ -257,6 +258,7 @@ type Health struct {
 	Writable   bool          `json:"writable"` // leader, writes open, lease held now
 	Readable   bool          `json:"readable"` // mysqld answers and its data is not in doubt
 	MySQLAlive bool          `json:"mysql_alive"`
+	Delayed    string        `json:"delayed,omitempty"` // of a delayed learner: "delayed by 1h as configured"
 	LagKnown   bool          `json:"-"`
 	Lag        time.Duration `json:"-"`
 	LagBytes   uint64        `json:"-"`
@@ -590,6 +592,8 @@ type Backend interface {
 	// Promote makes learners voters as soon as they have caught up; Demote makes a voter a learner.
 	Promote(ctx context.Context, req PromoteRequest) (MemberResult, error)
 	Demote(ctx context.Context, req MemberRequest) (MemberResult, error)
+	// Delay shows a delayed learner, or gives it an order, on any node.
+	Delay(ctx context.Context, req DelayRequest) (DelayResult, error)
 	// ForceQuorum makes a cluster out of the survivors of a lost majority, or reports what that would mean. Where at is not this node,
 	// nothing was done and at is to be asked.
 	ForceQuorum(ctx context.Context, req ForceRequest) (rep ForceReport, at Leader, err error)

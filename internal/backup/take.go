@@ -212,6 +212,9 @@ func (r *run) Applied(ctx context.Context) (uint64, error) {
 	if m.Name != r.Node.Name {
 		return 0, fmt.Errorf("the daemon at %s is of node %s, not of %s", r.Daemon.URL(), m.Name, r.Node.Name)
 	}
+	if m.Delay != nil {
+		return 0, fmt.Errorf("%s is delayed on purpose, and an archive goes as far as its node has applied: archive at another node", m.Name)
+	}
 	return m.Raft.Applied, nil
 }
 
@@ -234,7 +237,7 @@ func askCluster(ctx context.Context, daemon *api.Client) (api.ClusterView, error
 // donors are the nodes to copy from, the best one first: never the leader if there is another, this host's own before others.
 func donors(v api.ClusterView, self, series string) []api.MemberView {
 	fit := slices.DeleteFunc(slices.Clone(v.Members), func(m api.MemberView) bool {
-		return m.State != api.StateHealthy || m.MySQL == nil || m.MySQL.PID == 0 || !strings.HasPrefix(m.MySQL.Version, series+".")
+		return m.State != api.StateHealthy || m.Delay != nil || m.MySQL == nil || m.MySQL.PID == 0 || !strings.HasPrefix(m.MySQL.Version, series+".")
 	})
 	order := func(b bool) int {
 		if b {

@@ -96,6 +96,8 @@ func dataNodes(v api.ClusterView) (members []api.MemberView, away map[string]str
 		case m.MySQL == nil:
 		case m.State != api.StateHealthy:
 			away[m.Name] = strings.TrimSuffix("it is "+m.State+": "+m.Reason, ": ")
+		case m.Delay != nil:
+			away[m.Name] = "it is delayed on purpose: `trireme delay " + m.Name + " --now` lets it catch up"
 		default:
 			members = append(members, m)
 			leads = leads || m.Name == v.Leader && m.MySQL.Epoch != "" && !m.MySQL.ReadOnly

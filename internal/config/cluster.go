@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -79,6 +80,8 @@ type Member struct {
 	Pending bool `json:"pending,omitempty"`
 	// Upstream is the raft id of the member that passes entries on to this learner; 0: the leader sends to it directly.
 	Upstream uint64 `json:"upstream,omitempty"`
+	// ApplyDelayMS is how old a transaction is before this learner applies it, in ms; 0: no delay.
+	ApplyDelayMS int64 `json:"apply_delay_ms,omitempty"`
 	// Removing: it is on its way out. Its record goes once Raft's membership is without it.
 	Removing bool `json:"removing,omitempty"`
 	// Move, not 0, is the settings version of a change in which members were to give up votes for others to take: they do so at once.
@@ -224,7 +227,7 @@ func (c *Cluster) Validate() error {
 			}
 		}
 	}
-	if err := c.checkUpstreams(); err != nil {
+	if err := errors.Join(c.checkUpstreams(), c.checkDelays()); err != nil {
 		return fmt.Errorf("cluster settings: %w", err)
 	}
 	for _, t := range c.JoinTokens {

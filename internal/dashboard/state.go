@@ -109,6 +109,12 @@ func row(v api.ClusterView, m api.MemberView, here string, s *series) nodeRow {
 			if m.MySQL.LagBytes != nil {
 				n.LagBytes = bytesText(*m.MySQL.LagBytes)
 			}
+			if m.Delay != nil {
+				n.Lag, n.LagBytes = "delayed", bytesText(m.Delay.BehindBytes)
+				if m.Delay.Stopped {
+					n.Lag = "stopped"
+				}
+			}
 		}
 	}
 	if m.Raft.Last > 0 {
@@ -297,7 +303,7 @@ func lagTile(v api.ClusterView) tile {
 	t := tile{Name: "Furthest behind", Value: waiting, Unit: "s"}
 	worst := -1.0
 	for _, m := range v.Members {
-		if m.MySQL == nil || m.Name == v.Leader {
+		if m.MySQL == nil || m.Name == v.Leader || m.Delay != nil {
 			continue
 		}
 		if m.State == api.StateDown || m.MySQL.LagSeconds == nil {

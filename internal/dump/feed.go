@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"trireme/internal/binlog"
 	"trireme/internal/gtid"
 	"trireme/internal/mysqlwire"
 	"trireme/internal/nbio"
@@ -61,7 +62,18 @@ type FeedConfig struct {
 	// Report, when set, is told what stops a feed for good: ErrPurged (this node must be seeded) and ErrInvariant
 	// (it must be fenced). It must not block.
 	Report func(error)
+	// Gate, when set, says which transactions must wait.
+	Gate   Gate
 	Logger *slog.Logger
+}
+
+// Gate holds transactions of a feed back. Its methods are called from the goroutine of the one receiver.
+type Gate interface {
+	// Begin tells that a receiver begins that has these transactions. The set is not to be changed.
+	Begin(has gtid.Set)
+	// Pass is asked about each transaction that the receiver lacks, in log order, until wait is 0: then the transaction is sent. Otherwise it is
+	// asked again after wait, or when changed is closed.
+	Pass(trx *binlog.TrxInfo) (wait time.Duration, changed <-chan struct{})
 }
 
 // DefaultServerVersion is what a feed claims to be when it is told nothing better.
@@ -125,7 +137,7 @@ func NewFeed(cfg FeedConfig, log Log) (*Feed, error) {
 		return nil, fmt.Errorf("listen for this node's mysqld: %w", err)
 	}
 	f := &Feed{cfg: cfg, lis: lis, slots: make(chan struct{}, maxConnections), conns: map[net.Conn]struct{}{}}
-	f.outlet = outlet{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true, stats: &f.stats, tasks: &f.tasks}
+	f.outlet = outlet{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true, gate: cfg.Gate, stats: &f.stats, tasks: &f.tasks}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tasks.Add(1)
 	go f.accept()
@@ -155,6 +167,15 @@ func (f *Feed) SetPaused(paused bool) {
 	f.paused = paused
 	if f.current != nil {
 		f.current.stop(errPaused)
+	}
+}
+
+// Again ends the dump under way: the receiver comes back with the GTID set that it has then.
+func (f *Feed) Again() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.current != nil {
+		f.current.stop(errAgain)
 	}
 }
 
@@ -276,6 +297,7 @@ func (f *Feed) untrack(nc net.Conn) {
 
 var (
 	errPaused   = errors.New("the feed was paused or resumed")
+	errAgain    = errors.New("the feed begins anew")
 	errReplaced = errors.New("another dump took its place")
 	errGone     = errors.New("the receiver went away")
 )

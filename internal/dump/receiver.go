@@ -74,6 +74,9 @@ func (r *receiver) dump(argument []byte) error {
 		return fmt.Errorf("begin dump: %w", err)
 	}
 	r.f.cfg.Logger.Info("feeding mysqld", "paused", paused, "has", clip(request.set.String()))
+	if g := r.f.cfg.Gate; g != nil && !paused {
+		g.Begin(request.set)
+	}
 	w := newPacketWriter(d, &r.f.stats.flushes, r.s.Sequence())
 	err = r.f.outlet.serve(d, w, &sending{has: request.set, paused: paused, heartbeat: r.heartbeat})
 	switch {

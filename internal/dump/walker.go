@@ -31,6 +31,7 @@ type outlet struct {
 	version  string // before the log tells one
 	appliers int    // FeedConfig.Appliers
 	pack     bool   // small transactions go as one event
+	gate     Gate   // nil: none
 	// exact makes ROTATE events name true offsets in a source's binary log, so that a receiver may keep its position by file and offset.
 	exact bool
 	stats *counters
@@ -274,6 +275,9 @@ func (k *walker) finish(ctx context.Context, e *Entry, events []byte, start, end
 		k.o.stats.skipped.Add(1)
 		return nil
 	}
+	if err := k.await(ctx); err != nil {
+		return err
+	}
 	k.w.mu.Lock()
 	defer k.w.mu.Unlock()
 	if err := k.announceChange(); err != nil {
@@ -289,6 +293,32 @@ func (k *walker) finish(ctx context.Context, e *Entry, events []byte, start, end
 		return err
 	}
 	return k.send(events[:end])
+}
+
+// await returns when the gate lets the transaction at hand pass. What goes before it is on its way to the receiver meanwhile.
+func (k *walker) await(ctx context.Context) error {
+	if k.o.gate == nil {
+		return nil
+	}
+	for {
+		wait, changed := k.o.gate.Pass(k.asm.Trx())
+		if wait <= 0 {
+			return nil
+		}
+		if err := k.flush(); err != nil {
+			return err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return fmt.Errorf("hold back %s: %w", k.asm.Trx().GTID, contextCause(ctx))
+		}
+	}
 }
 
 // pack makes two events of a small transaction's, if it may: the receiver's threads and its relay log have a cost for each. What cannot be

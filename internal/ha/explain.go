@@ -22,6 +22,7 @@ const (
 	IsStuck      Code = "stuck"         // its mysqld is alive and cannot serve, or its raft log cannot be written
 	NotApplying  Code = "not-applying"  // replication from the feed has stopped
 	SteppingDown Code = "stepping-down" // it was the leader a moment ago
+	IsDelayed    Code = "delayed"       // a delayed learner: it holds old data on purpose
 	JustFailed   Code = "just-failed"   // opening writes there failed a moment ago
 	ZeroWeight   Code = "weight-0"
 	NoQuorum     Code = "no-quorum"
@@ -83,6 +84,8 @@ func Unready(s Server, log string, stopping bool, now time.Duration) (r Reason, 
 		return bar(NotApplying, "%s", s.Applier), false
 	case now < s.RetryAt:
 		return bar(JustFailed, "opening writes failed a moment ago"), false
+	case s.Delayed != "":
+		return bar(IsDelayed, "it is %s", s.Delayed), false
 	}
 	return Reason{}, true
 }

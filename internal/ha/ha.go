@@ -105,6 +105,7 @@ type Server struct {
 	Rate         float64       // entries per second that it applied when it last had a backlog; 0: not known
 	Heavy        time.Duration // about how long it applies the large transactions and DDL among what it lacks
 	Since        time.Duration // since when it has been ready
+	Delayed      string        // not empty: it is a delayed learner's, and holds old data on purpose
 }
 
 // Serving is what this incarnation of mysqld serves.
@@ -529,10 +530,13 @@ func follower(v View) (State, []Action) {
 		return State{StateHealthy, fmt.Sprintf("no leader known in term %d: serving reads, refusing writes", v.Raft.Term)}, nil
 	}
 	// The sentence is a log line: it holds no figure that changes with every look.
-	if behind(v, v.Server.Applied) > catchingUp {
+	if behind(v, v.Server.Applied) > catchingUp && v.Server.Delayed == "" {
 		return State{StateCatchingUp, fmt.Sprintf("more than %d entries behind the commit index", catchingUp)}, nil
 	}
 	why := "following " + peerName(v, v.Raft.Leader)
+	if v.Server.Delayed != "" {
+		why += ", " + v.Server.Delayed
+	}
 	if v.Raft.Full != "" {
 		why += ", although " + v.Raft.Full
 	}

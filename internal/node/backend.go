@@ -29,7 +29,7 @@ func (n *Node) Local() api.Health {
 	if st.Role == consensus.Leader {
 		h.RulesSuspended = n.rules.current().Suspended()
 	}
-	h.Readable = n.srv.state == ha.ServerReady
+	h.Readable, h.Delayed = n.srv.state == ha.ServerReady, n.delayedLocked()
 	// Behind what others have committed since, unless a leader is heard. Raft's leader does not tell: a learner never gives up one that it lost.
 	leader := n.peers[st.Leader]
 	if heard := st.Leader == n.id.ID || leader != nil && leader.fresh(); h.Readable && heard {

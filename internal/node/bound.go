@@ -46,7 +46,7 @@ func (n *Node) keepers(st *consensus.Status) []ledger.Keeper {
 			}
 		case p != nil && p.fresh():
 			k.Live, k.Ready, k.Keep = true, p.status.Ready, p.status.KeepFrom
-			if !k.Data {
+			if !k.Data || m.Delay() > 0 { // it keeps for itself what its mysqld has not got yet
 				k.Keep = p.status.Member.Raft.Commit
 			}
 		}

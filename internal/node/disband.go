@@ -151,6 +151,8 @@ func (n *Node) planLeave() (plainPlan, error) {
 			ill = append(ill, m.Name+" is just joining or leaving")
 		case peer == nil || !peer.fresh():
 			ill = append(ill, m.Name+" does not answer")
+		case m.Delay() > 0:
+			ill = append(ill, m.Name+" is a delayed learner (take the delay away, or take it out with `trireme remove`)")
 		case m.Role != config.RoleLogger && !peer.status.Ready:
 			ill = append(ill, m.Name+" is "+peer.status.Member.State)
 		}

@@ -226,7 +226,7 @@ func forcedCluster(before *config.Cluster, g *config.Generation, voters []uint64
 	}
 	for i := range c.Members {
 		if m := &c.Members[i]; contains(voters, m.ID) && m.Role == config.RoleLearner {
-			m.Role = config.RoleVoter
+			m.Role, m.ApplyDelayMS = config.RoleVoter, 0
 		}
 	}
 	c.DropUpstreams()

@@ -30,6 +30,8 @@ type localState struct {
 	Inherited string `json:"inherited,omitempty"`
 	// LogMade says that the raft log was made: finding none from then on means that it was lost (S2).
 	LogMade bool `json:"log_made"`
+	// Hold is an operator's order to this node as a delayed learner; nil: there is none.
+	Hold *holdOrder `json:"hold,omitempty"`
 }
 
 // localFile keeps a localState on disk. Reading it never waits for the disk.

@@ -81,6 +81,17 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		_, bytes := n.lagLocked()
 		return float64(bytes)
 	})
+	gauge("apply_delay_seconds", "apply_delay of this node, a learner that is delayed on purpose; 0: it is not.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.delayLocked().Seconds()
+	})
+	gauge("apply_delay_stopped", "1 while an operator's order has stopped this delayed learner at a transaction.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		v := n.delayViewLocked()
+		return one(v != nil && v.Stopped)
+	})
 	gauge("heavy_apply_seconds", "About how long this follower's mysqld will apply large transactions and DDL that are committed.", func(*consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()

@@ -84,6 +84,7 @@ type Node struct {
 	relay     *relay.Relay
 	led       *ledger.Ledger
 	feed      *dump.Feed // nil on a logger
+	late      *gate      // of the feed
 	publisher *dump.Publisher
 	guard     *guard.Guard // nil on a logger
 	router    *router.Router
@@ -136,6 +137,7 @@ type Node struct {
 	srv          serverSlot
 	serving      servingSlot
 	peers        map[uint64]*peer
+	delayedAt    map[uint64]time.Duration // since when members are known to be delayed
 	stateName    string
 	why          string
 	handTerm     uint64
@@ -366,7 +368,8 @@ func (n *Node) serverViewLocked() ha.Server {
 	why, since := n.stuckLocked()
 	return ha.Server{State: n.srv.state, Applied: n.srv.backlog.Applied, Stuck: why, StuckSince: since, Applier: n.srv.applier, Problem: n.srv.problem,
 		SteppingDown: n.serving.phase == ha.PhaseFencing || n.serving.phase == ha.PhaseHandover && n.serving.drained && n.raft.Role != consensus.Leader,
-		RetryAt:      n.srv.retryAt, Rate: n.srv.rate, Heavy: n.srv.heavy, Since: n.srv.readyAt}
+		RetryAt:      n.srv.retryAt, Rate: n.srv.rate, Heavy: n.srv.heavy, Since: n.srv.readyAt,
+		Delayed: n.delayedLocked()}
 }
 
 // leaseLocked is the lease as the policy sees it. The death of a voter takes its answer out of the lease, which a fresh round gives

@@ -46,7 +46,7 @@ func (f *farReaders) of(id uint64) *appliedWaits {
 
 // WaitAppliedEverywhere waits until the mysqlds of all data nodes have applied everything up to an index: reads that begin then see it on any of
 // them. A node that is down or cut off is waited for like any other, since its mysqld may still be read; one that is removed meanwhile is not, and
-// one that joins meanwhile is. The error names who is behind.
+// one that joins meanwhile is, and a delayed learner is not: routers do not read it. The error names who is behind.
 func (n *Node) WaitAppliedEverywhere(ctx context.Context, index uint64) error {
 	// Who had joined when the index was committed is known here behind it only.
 	if err := n.waitCommitted(ctx, index); err != nil {
@@ -55,12 +55,14 @@ func (n *Node) WaitAppliedEverywhere(ctx context.Context, index uint64) error {
 	return everywhere(ctx, n.dataMembers, func(ctx context.Context, id uint64) error { return n.waitAppliedOn(ctx, id, index) })
 }
 
-// dataMembers are the members with a mysqld.
+// dataMembers are the members with a mysqld that may be read.
 func (n *Node) dataMembers() []config.Member {
 	st := n.cons.Status()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(n.cluster.Members), func(m config.Member) bool { return m.Role == config.RoleLogger || !takesPart(&st, m) })
+	return slices.DeleteFunc(slices.Clone(n.cluster.Members), func(m config.Member) bool {
+		return m.Role == config.RoleLogger || !takesPart(&st, m) || n.unwaitedLocked(m)
+	})
 }
 
 // everywhere calls wait for all members at once, and again where it fails, through whatever keeps a node from answering, until it has succeeded for

@@ -97,7 +97,7 @@ func maxProcs() int { return max(1, min(4, runtime.NumCPU()/2)) }
 // open reads the node's directory and makes mysqld's data directory if there is none. Nothing is running when it returns.
 func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger) (*Node, error) {
 	n := &Node{cfg: cfg, version: version, wake: make(chan struct{}, 1), fatal: make(chan error, 1), ready: make(chan struct{}),
-		peers: map[uint64]*peer{}}
+		peers: map[uint64]*peer{}, delayedAt: map[uint64]time.Duration{}}
 	var err error
 	if n.id, err = config.LoadIdentity(cfg.Dir); err != nil {
 		return nil, err
@@ -137,6 +137,7 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if n.local, err = openLocalFile(cfg.Dir); err != nil {
 		return nil, err
 	}
+	n.openGate()
 	n.history = openHistory(cfg.Dir, n.log)
 	n.audit = &auditLog{path: filepath.Join(cfg.Dir, "audit.log"), node: n.id.Name}
 	if err := os.MkdirAll(cfg.RaftDir(), 0o700); err != nil {
@@ -379,7 +380,7 @@ func (n *Node) startFeed() (err error) {
 	// The feed is a source of its own to mysqld: incarnation 0 is no life of any mysqld.
 	uuid := gtid.IncarnationUUID(n.id.ClusterID, uint16(n.id.ID), 0)
 	n.feed, err = dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: n.secrets.Feed.User, Password: n.secrets.Feed.Password,
-		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme", Appliers: n.mysqldConfig().Appliers(), Report: n.feedFailed, Logger: n.log}, &feedLog{n: n})
+		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme", Appliers: n.mysqldConfig().Appliers(), Report: n.feedFailed, Gate: n.late, Logger: n.log}, &feedLog{n: n})
 	return err
 }
 

@@ -427,6 +427,9 @@ func (n *Node) followApplied(ctx context.Context, l *life) {
 		seen = index
 		n.tendHeavy(&heavy)
 		n.tendLag(&laggard)
+		if n.late.active.Load() {
+			continue // it applies as fast as the leader did a while ago, which says nothing
+		}
 		if rate := meter.take(now(), applied, index); rate > 0 {
 			n.mu.Lock()
 			n.srv.rate = rate

@@ -53,6 +53,7 @@ func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 		return
 	}
 	n.setPeers(c)
+	n.tendDelay()
 	n.poke()
 	if c.Disbanded != nil {
 		n.task(func(context.Context) { n.disperse(c.Disbanded, c.Version) })

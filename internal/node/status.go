@@ -133,7 +133,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	m.Links, m.Warnings = n.links.views, n.warningsLocked()
 	m.VIPs = n.vip.views
 	m.Heavy = n.heavyLocked()
-	m.Upstream = n.upstreamViewLocked()
+	m.Upstream, m.Delay = n.upstreamViewLocked(), n.delayViewLocked()
 	if n.srv.problem != "" && n.srv.state != ha.ServerReady {
 		m.Reason += ": " + n.srv.problem
 	}
@@ -160,11 +160,17 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	return m
 }
 
-// lagLocked is how far mysqld is behind what is committed: seconds since the oldest entry not applied was committed, and bytes.
+// lagLocked is how far mysqld is behind what is committed: seconds since the oldest entry not applied was committed, and bytes. A delayed
+// learner is behind with what it should have applied by now; what it holds back on purpose DelayView tells.
 func (n *Node) lagLocked() (float64, uint64) {
 	b := n.srv.backlog
 	if b.Since.IsZero() {
 		return 0, 0
+	}
+	if d := n.delayViewLocked(); d != nil && d.CaughtUp {
+		return 0, 0
+	} else if d != nil {
+		return max(0, time.Since(b.Since).Seconds()-d.Seconds), 0
 	}
 	return time.Since(b.Since).Seconds(), uint64(b.Bytes)
 }

@@ -390,6 +390,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return binary.LittleEndian.AppendUint64(nil, index), err
 	case reqForce:
 		return nil, n.takeOrder(body)
+	case reqDelay:
+		return n.delayForPeer(body)
 	case reqReinit:
 		return nil, n.reinitHere(ctx)
 	case reqHoldings:

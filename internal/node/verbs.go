@@ -187,6 +187,10 @@ func (n *Node) editMove(c *config.Cluster, req api.PromoteRequest) (in, out []co
 			if !known.Nodes[m.ID].Live {
 				return api.Errorf(api.KindConflict, "%s does not answer, so it cannot be given a vote", m.Name).With("start its daemon")
 			}
+			if d := m.Delay(); d > 0 {
+				return api.Errorf(api.KindConflict, "%s is delayed by %v, and a voter may have to lead", m.Name, config.Duration(d)).
+					With("first `trireme delay %[1]s --now`, and once it has caught up `trireme config edit apply_delay.%[1]s=none`", m.Name)
+			}
 			return nil
 		}, func(m *config.Member) { m.Role = config.RoleVoter })
 		if err != nil {

@@ -15,8 +15,10 @@ import (
 var wallClock = map[string]string{
 	"node/address.go":    "certificates expire by the time of day",
 	"node/audit.go":      "the audit log says when",
+	"node/delay.go":      "shows how far behind mysqld is",
 	"node/disband.go":    "the record of the end says when",
 	"node/force.go":      "the record of a generation says when",
+	"node/gate.go":       "a delay counts from when the leader's mysqld committed, by its time of day; only a learner, which decides nothing, has one",
 	"node/generation.go": "the record of a generation says when",
 	"node/history.go":    "events are shown with the time of day",
 	"node/join.go":       "join tokens and certificates expire by the time of day",

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/gtid"
+)
+
+// delayCmd is `trireme delay`.
+type delayCmd struct {
+	remote
+	Node       string `arg:"" help:"Name of a learner with apply_delay."`
+	Hold       bool   `xor:"order" help:"Apply nothing more."`
+	StopBefore string `xor:"order" placeholder:"GTID" help:"Apply without delay up to just before this transaction, and stop there."`
+	StopAfter  string `xor:"order" placeholder:"GTID" help:"Likewise, and stop behind it."`
+	Now        bool   `xor:"order" help:"Apply what is committed, without delay."`
+	Resume     bool   `xor:"order" help:"Go on with the delay."`
+	JSON       bool   `help:"Print the result as JSON."`
+}
+
+// Run shows the node's delay, or gives it an order. Both ask the node itself, so the token is needed for both.
+func (c *delayCmd) Run(e *env) error {
+	req := api.DelayRequest{Name: c.Node}
+	switch {
+	case c.Hold:
+		req.Order = api.Hold
+	case c.StopBefore != "":
+		req.Order, req.GTID = api.StopBefore, c.StopBefore
+	case c.StopAfter != "":
+		req.Order, req.GTID = api.StopAfter, c.StopAfter
+	case c.Now:
+		req.Order = api.ApplyNow
+	case c.Resume:
+		req.Order = api.Resume
+	}
+	if req.GTID != "" {
+		if _, err := gtid.ParseGTID(req.GTID); err != nil {
+			return usagef("%q is no GTID: %v", req.GTID, err)
+		}
+	}
+	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (res api.DelayResult, err error) {
+		if err := checkNode(ctx, client, c.Node); err != nil {
+			return res, err
+		}
+		return client.Delay(ctx, req)
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, res)
+	}
+	fmt.Fprintln(e.out, delayText(res.Name, res.DelayView))
+	return nil
+}
+
+// delayText is a sentence about a delayed learner.
+func delayText(name string, v api.DelayView) string {
+	text := fmt.Sprintf("%s is delayed by %v as configured", name, config.Duration(seconds(v.Seconds)))
+	switch {
+	case v.Missed:
+		text += fmt.Sprintf(": it is stopped, and its data holds %s, which it was to stop before, as a copy of another node's", v.GTID)
+	case v.Stopped && v.Order == api.StopBefore:
+		text += ": it has STOPPED just before " + v.GTID
+	case v.Stopped && v.GTID != "":
+		text += ": it has STOPPED behind " + v.GTID
+	case v.Stopped:
+		text += ": it is STOPPED"
+	case v.Order == api.StopBefore:
+		text += fmt.Sprintf(": it applies all up to just before %s without delay, and stops there", v.GTID)
+	case v.Order == api.StopAfter:
+		text += fmt.Sprintf(": it applies all up to %s without delay, and stops there", v.GTID)
+	case v.Order == api.ApplyNow:
+		text += ", but applies what is committed without delay until `trireme delay " + name + " --resume`"
+	case v.Next != "":
+		text += fmt.Sprintf("; the next transaction, %s, is due in %v", v.Next, seconds(v.RemainingSeconds).Round(time.Second))
+	}
+	if v.BehindBytes > 0 {
+		text += fmt.Sprintf("; %v behind, %.1f MiB", seconds(v.BehindSeconds).Round(time.Second), float64(v.BehindBytes)/(1<<20))
+	}
+	return text
+}
+
+// delayTexts are those of all delayed learners.
+func delayTexts(v api.ClusterView) []string {
+	var out []string
+	for _, m := range v.Members {
+		if m.Delay != nil && m.State != api.StateDown {
+			out = append(out, delayText(m.Name, *m.Delay))
+		}
+	}
+	return out
+}

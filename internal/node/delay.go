@@ -1,0 +1,226 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/gtid"
+	"trireme/internal/ha"
+)
+
+// A delayed learner (docs/ops/delayed.md): its raft log is like everybody's, and its feed hands transactions out late. So nothing waits for it
+// but its own mysqld, and what it protects lies in its own log, which it alone keeps for that.
+
+// reqDelay is a request between daemons: body api.DelayRequest; answered with a delayAnswer when the node has taken the order.
+const reqDelay uint8 = 25
+
+const eventDelay = "delay"
+
+// delayLocked is this node's delay; 0: none.
+func (n *Node) delayLocked() time.Duration {
+	m, _ := n.cluster.MemberByID(n.id.ID)
+	if m.Role != config.RoleLearner {
+		return 0
+	}
+	return m.Delay()
+}
+
+// delayedLocked says that this node is delayed, empty if it is not.
+func (n *Node) delayedLocked() string {
+	d := n.delayLocked()
+	if d == 0 {
+		return ""
+	}
+	return fmt.Sprintf("delayed by %v as configured", config.Duration(d))
+}
+
+// openGate makes the gate as settings and node.json want it.
+func (n *Node) openGate() {
+	n.late = newGate()
+	n.late.order = n.local.get().Hold
+	n.late.set(n.delayLocked())
+	for _, m := range n.cluster.Members {
+		if m.Delay() > 0 {
+			n.delayedAt[m.ID] = now() - statusLifetime
+		}
+	}
+}
+
+// tendDelay follows new settings. An order ends with the delay.
+func (n *Node) tendDelay() {
+	if n.late == nil {
+		return // a node that is being put together
+	}
+	n.mu.Lock()
+	d := n.delayLocked()
+	for _, m := range n.cluster.Members {
+		if _, known := n.delayedAt[m.ID]; m.Delay() == 0 {
+			delete(n.delayedAt, m.ID)
+		} else if !known {
+			n.delayedAt[m.ID] = now()
+		}
+	}
+	n.mu.Unlock()
+	if d == 0 && n.local.get().Hold != nil {
+		if err := n.command(nil, func() error { return nil }); err != nil {
+			n.log.Error("the order to a delayed learner was not taken back", "err", err)
+			return
+		}
+	}
+	if n.late.set(d) && n.feed != nil {
+		n.feed.Again()
+	}
+}
+
+// unwaitedLocked says whether nobody waits for what a member applies, since it is delayed, and has been for long enough that no router reads it.
+func (n *Node) unwaitedLocked(m config.Member) bool {
+	at, delayed := n.delayedAt[m.ID]
+	return delayed && m.Delay() > 0 && now() >= at+statusLifetime
+}
+
+// command has the gate follow an order, nil for none, that is on disk.
+func (n *Node) command(o *holdOrder, check func() error) error {
+	return n.late.command(o, func() error {
+		if err := check(); err != nil {
+			return err
+		}
+		return n.local.update(func(s *localState) { s.Hold = o })
+	})
+}
+
+// Delay implements api.Backend, on any node: the member that it is for carries it out, leader or not.
+func (n *Node) Delay(ctx context.Context, req api.DelayRequest) (res api.DelayResult, err error) {
+	m, err := n.findMember(req.Name)
+	if err != nil {
+		return res, err
+	}
+	if m.ID == n.id.ID {
+		return n.delayHere(req)
+	}
+	body, err := json.Marshal(req)
+	if err != nil {
+		return res, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, delayTimeout)
+	defer cancel()
+	if body, err = n.tr.Request(ctx, m.ID, reqDelay, body); err != nil {
+		return res, api.Errorf(api.KindConflict, "%s: %v", m.Name, err).With("see `trireme status`")
+	}
+	var a delayAnswer
+	if err := json.Unmarshal(body, &a); err != nil {
+		return res, err
+	}
+	if a.Refused != nil {
+		return res, a.Refused
+	}
+	return a.Result, nil
+}
+
+// delayAnswer is what another daemon says to a DelayRequest.
+type delayAnswer struct {
+	Result  api.DelayResult `json:"result"`
+	Refused *api.Error      `json:"refused,omitempty"`
+}
+
+const delayTimeout = 10 * time.Second
+
+// delayForPeer answers reqDelay.
+func (n *Node) delayForPeer(body []byte) ([]byte, error) {
+	var req api.DelayRequest
+	if err := json.Unmarshal(body, &req); err != nil {
+		return nil, err
+	}
+	var a delayAnswer
+	var err error
+	if a.Result, err = n.delayHere(req); err != nil && !errors.As(err, &a.Refused) {
+		return nil, err
+	}
+	return json.Marshal(a)
+}
+
+// delayHere takes an order for this node.
+func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) {
+	n.mu.Lock()
+	d := n.delayLocked()
+	n.mu.Unlock()
+	if d == 0 {
+		return res, api.Errorf(api.KindConflict, "%s is not delayed", n.id.Name).
+			With("only a learner can be: `trireme config edit apply_delay.%s=1h`", n.id.Name)
+	}
+	var o *holdOrder
+	check := func() error { return nil }
+	text := "goes on with its delay"
+	switch req.Order {
+	case "":
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return api.DelayResult{Name: n.id.Name, DelayView: *n.delayViewLocked()}, nil
+	case api.Resume:
+	case api.ApplyNow:
+		o, text = &holdOrder{Kind: api.ApplyNow}, "applies what is committed without delay"
+	case api.Hold:
+		o, text = &holdOrder{Kind: api.StopAfter}, "applies nothing more"
+		check = func() error { // where it stands is a transaction, so that a restart, which may give mysqld less, leads there again
+			if last := n.late.last; !last.IsZero() {
+				o.GTID = last.String()
+			}
+			return nil
+		}
+	case api.StopBefore, api.StopAfter:
+		id, err := gtid.ParseGTID(req.GTID)
+		if err != nil {
+			return res, api.Errorf(api.KindInvalid, "%q is no GTID: %v", req.GTID, err)
+		}
+		o = &holdOrder{Kind: req.Order, GTID: id.String()}
+		text = fmt.Sprintf("applies all up to %s %s without delay, and stops there", map[string]string{api.StopBefore: "just before", api.StopAfter: "and with"}[req.Order], id)
+		check = func() error { return n.mayStopAt(id) }
+	default:
+		return res, api.Errorf(api.KindInvalid, "%q is no order to a delayed learner", req.Order)
+	}
+	if err := n.command(o, check); err != nil {
+		return res, err
+	}
+	n.log.Warn("an operator's order to this delayed learner: it "+text, "order", req.Order, "gtid", req.GTID)
+	n.history.add(n.event(eventDelay, 0, n.id.Name+" "+text+", on an operator's request"))
+	n.mu.Lock()
+	n.publishNow = true
+	res = api.DelayResult{Name: n.id.Name, DelayView: *n.delayViewLocked()}
+	n.mu.Unlock()
+	n.poke()
+	return res, nil
+}
+
+// mayStopAt says why this node cannot stop at a transaction. The gate is held.
+func (n *Node) mayStopAt(id gtid.GTID) error {
+	_, committed := n.led.Snapshot()
+	switch {
+	case !n.late.begun:
+		return api.Errorf(api.KindConflict, "mysqld of %s is not fed yet", n.id.Name).With("`trireme delay %s --hold` makes sure that nothing is applied; then try again", n.id.Name)
+	case n.late.handed.Contains(id):
+		return api.Errorf(api.KindConflict, "mysqld of %s has %s already", n.id.Name, id).
+			With("what it did can be undone from a backup only: trireme restore")
+	case !committed.Contains(id):
+		return api.Errorf(api.KindNotFound, "%s is not in the log as %s knows it", id, n.id.Name).
+			With("look for it with `trireme log dump`; `trireme delay %s --hold` makes sure that nothing is applied meanwhile", n.id.Name)
+	}
+	return nil
+}
+
+// delayViewLocked is what is told of this node's delay; nil: there is none.
+func (n *Node) delayViewLocked() *api.DelayView {
+	var executed gtid.Set
+	if l := n.srv.life; l != nil && n.srv.state == ha.ServerReady {
+		executed = l.executedSet()
+	}
+	v := n.late.view(executed)
+	if v != nil && !n.srv.backlog.Since.IsZero() {
+		v.BehindSeconds = time.Since(n.srv.backlog.Since).Seconds()
+		v.BehindBytes = uint64(n.srv.backlog.Bytes)
+	}
+	return v
+}

@@ -1,0 +1,167 @@
+package node
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/binlog"
+	"trireme/internal/gtid"
+)
+
+// gateScene is a gate with a clock of the test.
+type gateScene struct {
+	*gate
+	t   *testing.T
+	now time.Time
+}
+
+func newGateScene(t *testing.T, delay time.Duration) *gateScene {
+	s := &gateScene{gate: newGate(), t: t, now: time.Unix(1_700_000_000, 0)}
+	s.clock = func() time.Time { return s.now }
+	s.set(delay)
+	s.Begin(gtid.Set{})
+	return s
+}
+
+func id(gno int64) gtid.GTID { return gtid.GTID{SID: gtid.SID{UUID: gtid.UUID{1}}, GNO: gno} }
+
+func ids(gnos ...int64) (s gtid.Set) {
+	for _, g := range gnos {
+		s.Add(id(g))
+	}
+	return s
+}
+
+// pass is whether the gate lets a transaction pass that was committed some time ago.
+func (s *gateScene) pass(gno int64, ago time.Duration) bool {
+	wait, changed := s.Pass(&binlog.TrxInfo{GTIDEvent: binlog.GTIDEvent{GTID: id(gno), ImmediateCommit: uint64(s.now.Add(-ago).UnixMicro())}})
+	if wait > 0 && (changed == nil || wait > gateLook) {
+		s.t.Errorf("%d: wait %v, told of a change: %t", gno, wait, changed != nil)
+	}
+	return wait <= 0
+}
+
+func (s *gateScene) order(kind string, gno int64) {
+	o := &holdOrder{Kind: kind}
+	if gno > 0 {
+		o.GTID = id(gno).String()
+	}
+	if err := s.command(o, func() error { return nil }); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestGateDelays(t *testing.T) {
+	s := newGateScene(t, time.Hour)
+	if !s.pass(1, time.Hour) || s.pass(2, 59*time.Minute) {
+		t.Error("the age of a commit decides")
+	}
+	if v := s.view(ids(1)); v.Next != id(2).String() || v.RemainingSeconds != 60 || v.Stopped || !v.CaughtUp {
+		t.Errorf("%+v", v)
+	}
+	if v := s.view(gtid.Set{}); v.CaughtUp {
+		t.Error("what it was given is not applied")
+	}
+	s.now = s.now.Add(time.Minute)
+	if !s.pass(2, time.Hour) {
+		t.Error("it is old enough now")
+	}
+	// The leader's clock was a day ahead, or its event tells no time.
+	for gno, commit := range map[int64]uint64{3: uint64(s.now.Add(24 * time.Hour).UnixMicro()), 4: 0} {
+		passes := func() bool {
+			wait, _ := s.Pass(&binlog.TrxInfo{GTIDEvent: binlog.GTIDEvent{GTID: id(gno), ImmediateCommit: commit}})
+			return wait <= 0
+		}
+		if passes() {
+			t.Errorf("%d passes at once", gno)
+		}
+		if s.now = s.now.Add(time.Hour); !passes() {
+			t.Errorf("%d waits for longer than the delay from the first look on", gno)
+		}
+	}
+	if again := s.set(0); again || s.view(gtid.Set{}) != nil || !s.pass(5, 0) {
+		t.Error("without a delay everything passes, and nothing is told")
+	}
+	if again := s.set(time.Hour); !again {
+		t.Error("what mysqld has is not known any more")
+	}
+}
+
+func TestGateStops(t *testing.T) {
+	for _, tt := range []struct {
+		name, kind string
+		gno        int64 // of the order
+		has        gtid.Set
+		passes     []int64 // of 1 to 5
+		missed     bool
+	}{
+		{name: "before", kind: api.StopBefore, gno: 3, passes: []int64{1, 2}},
+		{name: "after", kind: api.StopAfter, gno: 3, passes: []int64{1, 2, 3}},
+		{name: "hold", kind: api.StopAfter},
+		{name: "now", kind: api.ApplyNow, passes: []int64{1, 2, 3, 4, 5}},
+		{name: "before, after a restart", kind: api.StopBefore, gno: 3, has: ids(1), passes: []int64{2}},
+		{name: "after, after a restart", kind: api.StopAfter, gno: 3, has: ids(1, 2, 3)},
+		{name: "before, copied meanwhile", kind: api.StopBefore, gno: 3, has: ids(1, 2, 3), missed: true},
+	} {
+		s := newGateScene(t, time.Hour)
+		s.order(tt.kind, tt.gno)
+		s.Begin(tt.has) // a restart
+		executed := tt.has.Clone()
+		var passed []int64
+		held := int64(6)
+		for gno := int64(1); gno <= 5; gno++ {
+			if tt.has.Contains(id(gno)) {
+				continue
+			}
+			if held = gno; !s.pass(gno, 0) {
+				break
+			}
+			passed = append(passed, gno)
+			executed.Add(id(gno))
+		}
+		if !slices.Equal(passed, tt.passes) {
+			t.Errorf("%s: passed %v, want %v", tt.name, passed, tt.passes)
+		}
+		v := s.view(executed)
+		if v.Stopped != (tt.kind != api.ApplyNow) || v.Missed != tt.missed {
+			t.Errorf("%s: %+v", tt.name, v)
+		}
+		_, changed := s.Pass(&binlog.TrxInfo{GTIDEvent: binlog.GTIDEvent{GTID: id(held)}})
+		if err := s.command(nil, func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if tt.kind != api.ApplyNow {
+			select {
+			case <-changed:
+			default:
+				t.Errorf("%s: the feed is not told that it goes on", tt.name)
+			}
+		}
+		if !s.pass(7, time.Hour) || s.pass(8, 0) {
+			t.Errorf("%s: taken back, the delay is what counts", tt.name)
+		}
+	}
+}
+
+// TestGateHoldsWhileAsked: between the look at what mysqld has and the order nothing is handed out, and a refused order changes nothing.
+func TestGateHoldsWhileAsked(t *testing.T) {
+	s := newGateScene(t, time.Hour)
+	s.pass(1, time.Hour)
+	refused := errors.New("no")
+	done := make(chan bool)
+	err := s.command(&holdOrder{Kind: api.StopAfter}, func() error {
+		go func() { done <- s.pass(2, time.Hour) }()
+		select {
+		case <-done:
+			t.Error("handed out while an order was judged")
+		case <-time.After(20 * time.Millisecond):
+		}
+		return refused
+	})
+	if err != refused || !<-done || s.view(ids(1, 2)).Stopped {
+		t.Errorf("%v: a refused order stands", err)
+	}
+}
