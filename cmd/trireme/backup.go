@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -105,15 +104,15 @@ func backupSource(file string) (src backup.Source, err error) {
 	if src.Secrets, err = config.LoadSecrets(src.Node.Dir); err != nil {
 		return src, err
 	}
-	ca, err := os.ReadFile(filepath.Join(src.Node.TLSDir(), pki.CAFile))
+	own, err := pki.LoadBundle(src.Node.TLSDir())
 	if err != nil {
 		return src, err
 	}
-	trust, err := pki.ClientTLS(ca)
+	trust, err := own.NodeClientTLS() // it may look, whatever read_login says
 	if err != nil {
 		return src, err
 	}
-	src.Daemon = api.NewClient(listensAt(src.Node), "", trust)
+	src.Daemon = api.NewClient("https://"+listensAt(src.Node), "", trust)
 	return src, nil
 }
 

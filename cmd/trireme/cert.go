@@ -2,22 +2,26 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/pki"
 )
 
-// certCmd is `trireme cert`. It works on the files of this host's node; the daemon need not run.
+// certCmd is `trireme cert`. Show and renew work on the files of this host's node, whose daemon need not run; the others ask the cluster.
 type certCmd struct {
 	Show  certShowCmd  `cmd:"" help:"Show whom this node's certificate names and until when it holds."`
 	Renew certRenewCmd `cmd:"" help:"Sign this node a new key and certificate now; its daemon shows them from its next start on."`
+	Issue certIssueCmd `cmd:"" help:"Make a certificate with a role for a person or a program, to be shown instead of a token."`
 }
 
 // certFiles are the flags of both verbs.
@@ -61,7 +65,7 @@ func (c certFiles) show(e *env, n config.Node, b *pki.Bundle) error {
 	if err != nil {
 		return err
 	}
-	v.Serial, v.From, v.Until, v.CAUntil = fmt.Sprintf("%x", own.SerialNumber), own.NotBefore.UTC(), own.NotAfter.UTC(), ca.NotAfter.UTC()
+	v.Serial, v.From, v.Until, v.CAUntil = pki.SerialOf(own), own.NotBefore.UTC(), own.NotAfter.UTC(), ca.NotAfter.UTC()
 	v.Hosts = append([]string{}, own.DNSNames...)
 	for _, ip := range own.IPAddresses {
 		v.Hosts = append(v.Hosts, ip.String())
@@ -132,5 +136,39 @@ func ownsDir(dir string) error {
 	if owner := st.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() {
 		return fmt.Errorf("%s belongs to user %d and you are %d: run this as that user, so that the daemon can read the new key", dir, owner, os.Geteuid())
 	}
+	return nil
+}
+
+type certIssueCmd struct {
+	remote
+	Name    string        `arg:"" help:"Whom it names in the audit log."`
+	Role    string        `required:"" enum:"viewer,operator,admin" help:"What it may: viewer, operator or admin."`
+	Expires time.Duration `default:"2160h" help:"How long it is good, up to 8760h."`
+	File    string        `required:"" placeholder:"FILE" help:"Where to write certificate and key; for --cert-file."`
+	JSON    bool          `help:"Print the result as JSON."`
+}
+
+// Run makes a key here, which does not leave this host, and has the cluster sign for it.
+func (c *certIssueCmd) Run(e *env) error {
+	if _, err := os.Stat(c.File); err == nil {
+		return fmt.Errorf("%s exists: choose another file, or remove it", c.File)
+	}
+	key, csr, err := pki.NewKey(c.Name)
+	if err != nil {
+		return err
+	}
+	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.CertificateResult, error) {
+		return client.NewCertificate(ctx, api.CertificateRequest{Name: c.Name, Role: c.Role, Life: c.Expires, CSR: csr})
+	})
+	if err != nil {
+		return err
+	}
+	if err := config.WriteFile(c.File, slices.Concat(res.Cert, key)); err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, map[string]any{"name": c.Name, "role": c.Role, "file": c.File, "serial": res.Serial, "until": res.Until})
+	}
+	printTable(e.out, [][]string{{"file", c.File}, {"name", c.Name}, {"role", c.Role}, {"serial", res.Serial}, {"until", res.Until.Format(time.RFC3339)}})
 	return nil
 }

@@ -61,7 +61,8 @@ type commands struct {
 	Advise     adviseCmd     `cmd:"" help:"Say what stops parallel apply and what makes a failover longer, what it costs and what to do."`
 	Log        logCmd        `cmd:"" help:"Read a raft log on disk; no daemon or mysqld is needed."`
 	Config     configCmd     `cmd:"" help:"Show and change the cluster's settings; check a node's file."`
-	Cert       certCmd       `cmd:"" help:"Show or renew the certificate of this host's node."`
+	Token      tokenCmd      `cmd:"" help:"Tokens of people and programs, each with a role: make, list and remove them."`
+	Cert       certCmd       `cmd:"" help:"Certificates: show or renew this node's, issue others."`
 	VIP        vipCmd        `cmd:"" name:"vip" help:"Virtual IP addresses on this host: what would fail."`
 	Demo       demoCmd       `cmd:"" help:"Run a whole cluster on this machine, with load, faults and a verdict."`
 	Bench      benchCmd      `cmd:"" help:"Measure Trireme beside its rivals on this machine."`

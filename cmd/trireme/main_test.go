@@ -135,9 +135,29 @@ func (f *fake) Route() (api.RouteView, <-chan struct{})        { return api.Rout
 func (f *fake) Serves(context.Context, string) (uint64, error) { return 0, nil }
 func (f *fake) Self(context.Context) api.MemberView            { return f.view.Members[0] }
 func (f *fake) View(context.Context) api.ClusterView           { return f.view }
-func (f *fake) APITokenHash() string                           { return pki.HashToken("secret") }
-func (f *fake) Metrics() prometheus.Gatherer                   { return prometheus.NewRegistry() }
-func (f *fake) Load() api.LoadView                             { return api.LoadView{} }
+func (f *fake) Settings() *config.Cluster {
+	return &config.Cluster{APITokenHash: pki.HashToken("secret")}
+}
+
+func (f *fake) Tokens(context.Context) []api.TokenView {
+	made := time.Unix(1e9, 0).UTC()
+	end := made.Add(time.Hour)
+	return []api.TokenView{{Name: "operator", Role: "admin"}, {Name: "anna", Role: "operator", Made: &made, Expires: &end, Expired: true}}
+}
+
+func (f *fake) NewToken(_ context.Context, req api.TokenRequest) (api.TokenResult, error) {
+	return api.TokenResult{TokenView: api.TokenView{Name: req.Name, Role: req.Role}, Token: "trt1.new"}, nil
+}
+
+func (f *fake) RemoveToken(_ context.Context, req api.TokenName) (api.TokenView, error) {
+	return api.TokenView{Name: req.Name, Role: "viewer"}, nil
+}
+
+func (f *fake) NewCertificate(context.Context, api.CertificateRequest) (api.CertificateResult, error) {
+	return api.CertificateResult{}, api.Errorf(api.KindConflict, "not here")
+}
+func (f *fake) Metrics() prometheus.Gatherer { return prometheus.NewRegistry() }
+func (f *fake) Load() api.LoadView           { return api.LoadView{} }
 
 func (f *fake) Period(_ context.Context, from, to time.Time) (api.PeriodView, error) {
 	return api.PeriodView{Node: "n1", From: from, To: to, StepS: 60, Buckets: []api.Interval{{At: from, Seconds: 60, MySQLSeconds: 60, LeaderS: 60, Transactions: 600, Looks: 60, Active: map[string]int{"client": 5}}},

@@ -11,8 +11,10 @@ import (
 
 // Audited is a control verb that this node was asked for by somebody who may, and what became of it.
 type Audited struct {
-	Verb    string          // as in its path, without the slash
-	By      string          // "operator", "node" or "join token": what was shown; behind "mysql ": an account of MySQL, user@host
+	Verb string // as in its path, without the slash
+	// By is what was shown: "operator", the token that init made, "token NAME (ROLE)", "certificate NAME (ROLE)", "node" or "join token"; behind
+	// "mysql ": an account of MySQL, user@host.
+	By      string
 	From    string          // where the request came from, host:port; behind "dashboard " or "sql " if it was made there
 	Via     string          // the node that has forwarded it, where its own log says from whom
 	Request json.RawMessage // as it was sent; of join the node's name alone; nil: it is no JSON
@@ -25,6 +27,9 @@ const (
 	byNode      = "node"
 	byJoinToken = "join token"
 	byAccount   = "mysql " // in front of its name
+
+	byToken       = "token "
+	byCertificate = "certificate "
 )
 
 // fromSession stands in front of the address of a client of MySQL's.
@@ -77,13 +82,14 @@ func joined(body []byte) json.RawMessage {
 // fromPages marks requests of this node's own pages with where they come from.
 type fromPages struct{}
 
-// fromPage is who asks on a page.
-func fromPage(ctx context.Context) Audited {
-	who := Audited{By: byOperator, From: "dashboard"}
+// fromPage is who asks on a page, and may.
+func fromPage(ctx context.Context, path string) (Audited, error) {
+	p, _ := ctx.Value(principal{}).(Principal)
+	who := Audited{By: p.By, From: "dashboard"}
 	if from, ok := ctx.Value(fromPages{}).(string); ok {
 		who.From += " " + from
 	}
-	return who
+	return who, p.need("POST " + path)
 }
 
 // auditAction records a verb that did not come by HTTP; rec says who asked.

@@ -33,7 +33,7 @@ func TestAudit(t *testing.T) {
 	if _, err := anybody.Join(t.Context(), JoinRequest{Token: "hush", CSR: []byte("hush"), Member: config.Member{Name: "n3"}}); err != nil {
 		t.Fatal(err)
 	}
-	ctx := context.WithValue(t.Context(), fromPages{}, "192.0.2.1:9")
+	ctx := context.WithValue(WithPrincipal(t.Context(), operatorOf(lead.Settings())), fromPages{}, "192.0.2.1:9")
 	if _, err := follower.Console().Remove(ctx, MemberRequest{Name: "n3"}); err != nil {
 		t.Fatal(err)
 	}

@@ -6,11 +6,13 @@ import (
 	"crypto/sha256"
 	"net/http"
 	"sync"
+	"time"
 
 	"trireme/internal/pki"
 )
 
-// Console is the cluster for pages that this node shows to operators. Nothing here asks who asks: the pages do, by Authorized.
+// Console is the cluster for pages that this node shows to people. The pages ask who looks, by Login and Holder, and tell who acts, by
+// WithPrincipal.
 type Console struct {
 	s      *Server
 	secret []byte // that all nodes share
@@ -33,15 +35,20 @@ func (s *Server) Stopping() <-chan struct{} { return s.stopping }
 // Node is the name of the node that answers.
 func (c *Console) Node() string { return c.s.opts.Name }
 
-// Authorized says whether a token is the operator's.
-func (c *Console) Authorized(token string) bool {
-	return pki.TokenMatches(token, c.s.opts.Backend.APITokenHash())
+// Login is whose token that is.
+func (c *Console) Login(token string) (Principal, bool) {
+	return holder(c.s.opts.Backend.Settings(), time.Now(), func(hash string) bool { return pki.TokenMatches(token, hash) })
+}
+
+// Holder is who logged in with the token of an id, as long as there is such a token.
+func (c *Console) Holder(id string) (Principal, bool) {
+	return holder(c.s.opts.Backend.Settings(), time.Now(), func(hash string) bool { return hash != "" && tokenID(hash) == id })
 }
 
 // SessionKey is a secret that all nodes of the cluster share, for sessions of operators. It changes with the operator's token.
 func (c *Console) SessionKey() []byte {
 	mac := hmac.New(sha256.New, c.secret)
-	mac.Write([]byte("trireme sessions of pages\x00" + c.s.opts.Backend.APITokenHash()))
+	mac.Write([]byte("trireme sessions of pages\x00" + c.s.opts.Backend.Settings().APITokenHash))
 	return mac.Sum(nil)
 }
 
@@ -124,7 +131,11 @@ func (c *Console) Remove(ctx context.Context, req MemberRequest) (MemberResult, 
 // consoleDoes carries a verb out as if it had come by HTTP.
 func consoleDoes[Req, Res any](ctx context.Context, c *Console, path string, req Req,
 	do func(Backend, context.Context, Req) (Res, error)) (Res, error) {
-	return does(ctx, c, fromPage(ctx), path, req, do)
+	who, err := fromPage(ctx, path)
+	if err != nil {
+		return *new(Res), err
+	}
+	return does(ctx, c, who, path, req, do)
 }
 
 // does carries a verb out for somebody who may ask for it, and records it.
@@ -143,7 +154,7 @@ type LoginCode struct {
 	Seconds int    `json:"seconds"` // that it is good for
 }
 
-// LoginCode asks for one. The client must have the operator's token, and use HTTPS.
+// LoginCode asks for one. The client must have a token, and use HTTPS.
 func (c *Client) LoginCode(ctx context.Context) (v LoginCode, err error) {
 	return v, c.do(ctx, http.MethodPost, "/ui/code", struct{}{}, &v)
 }

@@ -1,11 +1,14 @@
 package api
 
 import (
+	"context"
 	"crypto/tls"
 	"math"
 	"net/http"
 	"slices"
 	"testing"
+
+	"trireme/internal/pki"
 )
 
 // TestConsole: the pages of a follower show and do what the leader's would.
@@ -18,20 +21,34 @@ func TestConsole(t *testing.T) {
 	con := s2.Console()
 	defer con.Rest()
 
-	if con.Authorized("") || con.Authorized("node-to-node") || !con.Authorized(operatorToken) {
-		t.Error("the operator's token, and nothing else, is to be taken")
+	for token, want := range map[string]pki.Role{"": "", "node-to-node": "", "the-old": "", operatorToken: pki.Admin, "the-viewers": pki.Viewer} {
+		who, ok := con.Login(token)
+		if again, found := con.Holder(who.ID); who.Role != want || ok != (want != "") || found != ok || again != who {
+			t.Errorf("%q: %+v %v, later %+v", token, who, ok, again)
+		}
 	}
+	operator, _ := con.Login(operatorToken)
+	ctx := WithPrincipal(t.Context(), operator)
 	if !slices.Equal(con.SessionKey(), s1.Console().SessionKey()) {
 		t.Error("a session of one node is not one of another")
 	}
 	if slices.Equal(con.SessionKey(), NewServer(Options{Backend: lead, NodeToken: "other"}).Console().SessionKey()) {
 		t.Error("a session of this cluster is one of another")
 	}
-	if res, err := con.Switchover(t.Context(), SwitchoverRequest{To: "n3"}); err != nil || res.To != "n3" {
+	if res, err := con.Switchover(ctx, SwitchoverRequest{To: "n3"}); err != nil || res.To != "n3" {
 		t.Error(res, err)
 	}
 	if asked := lead.calls(); !slices.Equal(asked, []string{"switchover n3"}) {
 		t.Errorf("the leader was asked %q", asked)
+	}
+	viewer, _ := con.Login("the-viewers")
+	for _, ctx := range []context.Context{t.Context(), WithPrincipal(t.Context(), viewer)} {
+		if _, err := con.Resume(ctx); KindOf(err) != KindForbidden {
+			t.Error(err)
+		}
+	}
+	if asked := lead.calls(); len(asked) != 0 {
+		t.Errorf("done: %q", asked)
 	}
 	view := ClusterView{Members: []MemberView{
 		{Name: "n1", Daemon: DaemonView{API: s1.Addr()}}, {Name: "n2"},

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"trireme/internal/config"
 	"trireme/internal/pki"
 )
 
@@ -33,6 +34,8 @@ type backend struct {
 	route  RouteView
 	moved  chan struct{} // closed when route has changed
 	record []Audited
+
+	readLogin bool
 }
 
 func (b *backend) audit(a Audited) {
@@ -185,7 +188,29 @@ func (b *backend) ForceQuorum(_ context.Context, req ForceRequest) (ForceReport,
 	return ForceReport{Term: 3, Done: at.Self && req.Confirm == 3}, at, b.note("force-quorum")
 }
 
-func (b *backend) APITokenHash() string { return pki.HashToken(operatorToken) }
+// settings of every backend: the operator's token, and one of each role.
+func (b *backend) Settings() *config.Cluster {
+	c := &config.Cluster{APITokenHash: pki.HashToken(operatorToken), ReadLogin: b.readLogin}
+	for _, r := range pki.Roles {
+		c.APITokens = append(c.APITokens, config.APIToken{Name: "a-" + string(r), Role: string(r), Hash: pki.HashToken("the-" + string(r) + "s")})
+	}
+	c.APITokens = append(c.APITokens, config.APIToken{Name: "old", Role: "admin", Hash: pki.HashToken("the-old"), Expires: time.Now().Add(-time.Second)})
+	return c
+}
+
+func (b *backend) Tokens(context.Context) []TokenView { return []TokenView{} }
+
+func (b *backend) NewToken(_ context.Context, req TokenRequest) (TokenResult, error) {
+	return TokenResult{Token: "hush"}, b.note("token " + req.Name)
+}
+
+func (b *backend) RemoveToken(_ context.Context, req TokenName) (TokenView, error) {
+	return TokenView{}, b.note("remove-token " + req.Name)
+}
+
+func (b *backend) NewCertificate(_ context.Context, req CertificateRequest) (CertificateResult, error) {
+	return CertificateResult{}, b.note("certificate " + req.Name)
+}
 
 func (b *backend) Metrics() prometheus.Gatherer {
 	r := prometheus.NewRegistry()

@@ -64,22 +64,6 @@ func (s *Server) configHistory(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, s.opts.Backend.ConfigHistory(ctx))
 }
 
-// private is get for what not everybody may see: the rules of control verbs hold, but for the method.
-func (s *Server) private(h http.HandlerFunc) http.HandlerFunc {
-	return get(func(w http.ResponseWriter, r *http.Request) {
-		if !encrypted(r) {
-			s.fail(w, Errorf(KindForbidden, "this is not shown over plain HTTP to another host").With("use https:// with the same port"))
-			return
-		}
-		if _, err := s.authorize(r); err != nil {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			s.fail(w, err)
-			return
-		}
-		h(w, r)
-	})
-}
-
 // ConfigHistory is the last changes of the cluster settings.
 func (c *Client) ConfigHistory(ctx context.Context) (ConfigHistoryView, error) {
 	return ask[ConfigHistoryView](ctx, c, http.MethodGet, "/config/history", nil)

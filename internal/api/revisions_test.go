@@ -26,7 +26,7 @@ func TestAskedBy(t *testing.T) {
 	if _, err := node.RollbackConfig(t.Context(), ConfigRollback{}); err != nil {
 		t.Fatal(err)
 	}
-	ctx := context.WithValue(t.Context(), fromPages{}, "192.0.2.1:9")
+	ctx := context.WithValue(WithPrincipal(t.Context(), operatorOf(lead.Settings())), fromPages{}, "192.0.2.1:9")
 	if _, err := consoleDoes(ctx, follower.Console(), "/config/rollback", ConfigRollback{To: 7}, Backend.RollbackConfig); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/subtle"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -18,8 +17,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"trireme/internal/pki"
 )
 
 // Limits of the server.
@@ -124,34 +121,37 @@ func (s *Server) handler() http.Handler {
 		mux.HandleFunc(path, s.health(check))
 	}
 	metrics := promhttp.HandlerFor(s.opts.Backend.Metrics(), promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
-	mux.Handle("/metrics", get(metrics.ServeHTTP))
-	mux.Handle("/member", get(s.member))
-	mux.Handle("/cluster", get(s.cluster))
-	mux.Handle("/route", get(s.route))
+	mux.Handle("/metrics", s.view(metrics.ServeHTTP))
+	mux.Handle("/member", s.view(s.member))
+	mux.Handle("/cluster", s.view(s.cluster))
+	mux.Handle("/load", s.view(s.load))
+	mux.Handle("/history", s.view(s.history))
+	mux.Handle("/why-not", s.view(s.whyNot))
+	mux.Handle("/route", get(s.route)) // this and what follows it is asked by routers without a login, and tells where to connect
 	mux.Handle("/serves", get(s.serves))
-	mux.Handle("/load", get(s.load))
-	mux.Handle("/history", get(s.history))
-	mux.Handle("/period", s.private(s.period))
-	mux.Handle("/why-not", get(s.whyNot))
 	mux.Handle("/outcome", get(s.outcome))
 	mux.Handle("/read-index", get(s.readIndex))
 	mux.Handle("/applied", get(s.applied))
+	mux.Handle("/period", s.private(s.period))
 	mux.Handle("/config", s.config())
 	mux.Handle("/config/history", s.private(s.configHistory))
-	mux.Handle("/config/rollback", s.control(true, forLeader(s, Backend.RollbackConfig)))
-	mux.Handle("/pause", s.control(true, forLeader(s, Backend.Pause)))
-	mux.Handle("/resume", s.control(true, forLeader(s, Backend.Resume)))
-	mux.Handle("/switchover", s.control(true, forLeader(s, Backend.Switchover)))
-	mux.Handle("/failover", s.control(true, forNode(s, Backend.Failover)))
-	mux.Handle("/leave", s.control(true, forLeader(s, Backend.Leave)))
-	mux.Handle("/join-tokens", s.control(true, forLeader(s, Backend.NewJoinToken)))
-	mux.Handle("/remove", s.control(true, forLeader(s, Backend.Remove)))
-	mux.Handle("/reinit", s.control(true, forLeader(s, Backend.Reinit)))
-	mux.Handle("/promote", s.control(true, forLeader(s, Backend.Promote)))
-	mux.Handle("/demote", s.control(true, forLeader(s, Backend.Demote)))
-	mux.Handle("/delay", s.control(true, forNode(s, Backend.Delay)))
-	mux.Handle("/force-quorum", s.control(true, carryOut(s, s.forceQuorum)))
-	mux.Handle("/join", s.control(false, forLeader(s, Backend.Join)))
+	mux.Handle("/config/rollback", s.control(forLeader(s, Backend.RollbackConfig)))
+	mux.Handle("/tokens", s.tokens())
+	mux.Handle("/tokens/remove", s.control(forLeader(s, Backend.RemoveToken)))
+	mux.Handle("/certificates", s.control(forLeader(s, Backend.NewCertificate)))
+	mux.Handle("/pause", s.control(forLeader(s, Backend.Pause)))
+	mux.Handle("/resume", s.control(forLeader(s, Backend.Resume)))
+	mux.Handle("/switchover", s.control(forLeader(s, Backend.Switchover)))
+	mux.Handle("/failover", s.control(forNode(s, Backend.Failover)))
+	mux.Handle("/leave", s.control(forLeader(s, Backend.Leave)))
+	mux.Handle("/join-tokens", s.control(forLeader(s, Backend.NewJoinToken)))
+	mux.Handle("/remove", s.control(forLeader(s, Backend.Remove)))
+	mux.Handle("/reinit", s.control(forLeader(s, Backend.Reinit)))
+	mux.Handle("/promote", s.control(forLeader(s, Backend.Promote)))
+	mux.Handle("/demote", s.control(forLeader(s, Backend.Demote)))
+	mux.Handle("/delay", s.control(forNode(s, Backend.Delay)))
+	mux.Handle("/force-quorum", s.control(carryOut(s, s.forceQuorum)))
+	mux.Handle("/join", s.posted(byJoinToken, forLeader(s, Backend.Join)))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if s.pages != nil && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/ui/")) {
 			s.pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), fromPages{}, r.RemoteAddr)))
@@ -228,10 +228,10 @@ func (s *Server) whyNot(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, v)
 }
 
-// config shows the settings to everybody and changes them for operators.
+// config shows the settings and changes them by POST.
 func (s *Server) config() http.Handler {
-	change := s.control(true, forLeader(s, Backend.ChangeConfig))
-	show := get(func(w http.ResponseWriter, r *http.Request) {
+	change := s.control(forLeader(s, Backend.ChangeConfig))
+	show := s.view(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
 		defer cancel()
 		writeJSON(w, http.StatusOK, s.opts.Backend.Config(ctx))
@@ -245,8 +245,11 @@ func (s *Server) config() http.Handler {
 	})
 }
 
-// control guards a verb: POST only, TLS or loopback only, and with a token where that is asked for.
-func (s *Server) control(needToken bool, verb http.HandlerFunc) http.HandlerFunc {
+// control guards a verb: POST only, TLS or loopback only, and for whom verbs says.
+func (s *Server) control(verb http.HandlerFunc) http.HandlerFunc { return s.posted("", verb) }
+
+// posted is control; with by, what the request holds itself lets it in, and verb checks that.
+func (s *Server) posted(by string, verb http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", "POST")
@@ -257,14 +260,16 @@ func (s *Server) control(needToken bool, verb http.HandlerFunc) http.HandlerFunc
 			s.fail(w, Errorf(KindForbidden, "control verbs are not taken over plain HTTP from another host").With("use https:// with the same port"))
 			return
 		}
-		by := byJoinToken
-		if needToken {
-			var err error
-			if by, err = s.authorize(r); err != nil {
-				w.Header().Set("WWW-Authenticate", "Bearer")
-				s.fail(w, err)
+		by := by
+		if by == "" {
+			p, err := s.admit(w, r, "POST "+r.URL.Path)
+			if err != nil && p.By != "" { // somebody who is known
+				s.auditAction(Audited{By: p.By, From: r.RemoteAddr, Via: r.Header.Get(forwardedBy)}, r.URL.Path, nil, err)
+			}
+			if err != nil {
 				return
 			}
+			by = p.By
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		s.audit(w, withAsker(r, by), by, verb)
@@ -279,22 +284,6 @@ func encrypted(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	ip := net.ParseIP(host)
 	return err == nil && ip != nil && ip.IsLoopback()
-}
-
-// authorize accepts the operator's token and the one that nodes use among themselves, and says which of them it was.
-func (s *Server) authorize(r *http.Request) (by string, err error) {
-	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !found || token == "" {
-		return "", Errorf(KindUnauthorized, "this needs the operator's token").
-			With("it is in ~/.config/trireme/ of the account that ran `trireme init`; give it with --token-file or TRIREME_TOKEN")
-	}
-	switch {
-	case pki.TokenMatches(token, s.opts.Backend.APITokenHash()):
-		return byOperator, nil
-	case s.opts.NodeToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.NodeToken)) == 1:
-		return byNode, nil
-	}
-	return "", Errorf(KindUnauthorized, "the token is not this cluster's").With("check --token-file, TRIREME_TOKEN and ~/.config/trireme/")
 }
 
 // forLeader makes a handler of a Backend method that only the leader can carry out.

@@ -597,8 +597,14 @@ type Backend interface {
 	// ForceQuorum makes a cluster out of the survivors of a lost majority, or reports what that would mean. Where at is not this node,
 	// nothing was done and at is to be asked.
 	ForceQuorum(ctx context.Context, req ForceRequest) (rep ForceReport, at Leader, err error)
-	// APITokenHash is the pki.HashToken of the operator's credential, from the cluster settings.
-	APITokenHash() string
+	// NewToken makes a token for the API; it is shown this once. Tokens lists them.
+	NewToken(ctx context.Context, req TokenRequest) (TokenResult, error)
+	RemoveToken(ctx context.Context, req TokenName) (TokenView, error)
+	Tokens(ctx context.Context) []TokenView
+	// NewCertificate signs one for a person or a program.
+	NewCertificate(ctx context.Context, req CertificateRequest) (CertificateResult, error)
+	// Settings are those of the cluster, from memory. They are not to be changed.
+	Settings() *config.Cluster
 	// Metrics is the node's registry.
 	Metrics() prometheus.Gatherer
 }

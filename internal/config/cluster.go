@@ -43,6 +43,9 @@ type Cluster struct {
 	// does not. It never changes. Empty in a cluster that began empty.
 	Base         string `json:"base,omitempty"`
 	APITokenHash string `json:"api_token_hash"` // of the operator's credential: pki.HashToken
+	// APITokens are further ones, and ReadLogin says whether looking needs one (access.go).
+	APITokens []APIToken `json:"api_tokens,omitempty"`
+	ReadLogin bool       `json:"read_login,omitempty"`
 	// FailbackMS is how long, in ms, a node with a higher weight than the leader's has been healthy before it gets leadership. 0:
 	// DefaultFailback; below 0: never.
 	FailbackMS int64  `json:"failback_ms,omitempty"`
@@ -158,6 +161,7 @@ func (c *Cluster) Clone() *Cluster {
 	d := *c
 	d.Members = slices.Clone(c.Members)
 	d.JoinTokens = slices.Clone(c.JoinTokens)
+	d.APITokens = slices.Clone(c.APITokens)
 	d.DisabledEvents = slices.Clone(c.DisabledEvents)
 	d.Revisions = slices.Clone(c.Revisions)
 	if c.Pause != nil {
@@ -235,7 +239,7 @@ func (c *Cluster) Validate() error {
 			return fmt.Errorf("cluster settings: join token %q is incomplete", t.ID)
 		}
 	}
-	return nil
+	return c.checkAccess()
 }
 
 // Validate checks one member's record.

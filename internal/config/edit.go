@@ -21,7 +21,7 @@ const (
 	maxFailback = 24 * time.Hour
 )
 
-// Keys of the cluster settings that an operator may change, with those of rules.go, upstream.go, delay.go and flow.go. A node's weight is weight.NAME.
+// Keys of the cluster settings that an operator may change, with those of rules.go, upstream.go, delay.go, flow.go and access.go. A node's weight is weight.NAME.
 const (
 	keyFailback = "failback_after"
 	keyWeight   = "weight."
@@ -63,7 +63,7 @@ func (c *Cluster) Settings() []Setting {
 				fmt.Sprintf("0..%d; among nodes that are up to date the highest leads; 0 never leads", MaxWeight)})
 		}
 	}
-	return slices.Concat(out, c.ruleSettings(), c.upstreamSettings(), c.delaySettings(), c.flowSettings())
+	return slices.Concat(out, c.ruleSettings(), c.upstreamSettings(), c.delaySettings(), c.flowSettings(), c.accessSettings())
 }
 
 // CheckSetting says what is wrong with a key or a value, whatever the cluster looks like.
@@ -80,6 +80,9 @@ func CheckSetting(key, value string) error {
 	}
 	if isFlow(key) {
 		return (*Cluster)(nil).setFlow(key, value)
+	}
+	if key == keyReadLogin {
+		return (*Cluster)(nil).setReadLogin(value)
 	}
 	_, err := parseSetting(key, value)
 	return err
@@ -99,8 +102,8 @@ func parseSetting(key, value string) (int64, error) {
 		}
 		return int64(w), nil
 	case key != keyFailback:
-		return 0, fmt.Errorf("%q is no setting of the cluster; there are %s %s %s %s %s %s %sNODE %sNODE %sNODE %sNODE %sNODE", key,
-			keyCommitGrace, keyCommitZones, keyFailback, keyLag, keyRefuse, keyWarn, keyDelay, keyMustAck, keyUpstream, keyWeight, keyZone)
+		return 0, fmt.Errorf("%q is no setting of the cluster; there are %s %s %s %s %s %s %s %sNODE %sNODE %sNODE %sNODE %sNODE", key,
+			keyCommitGrace, keyCommitZones, keyFailback, keyLag, keyReadLogin, keyRefuse, keyWarn, keyDelay, keyMustAck, keyUpstream, keyWeight, keyZone)
 	case value == never:
 		return -1, nil
 	}
@@ -124,6 +127,9 @@ func (c *Cluster) Set(key, value string) error {
 	}
 	if isFlow(key) {
 		return c.setFlow(key, value)
+	}
+	if key == keyReadLogin {
+		return c.setReadLogin(value)
 	}
 	v, err := parseSetting(key, value)
 	if err != nil {

@@ -47,7 +47,7 @@ func (p *Pages) show(w http.ResponseWriter, r *http.Request, page resultPage, di
 		}
 	}
 	if did != "" {
-		p.opts.Logger.Info("dashboard: an operator's action", "action", did, "from", r.RemoteAddr, "problem", page.Problem)
+		p.opts.Logger.Info("dashboard: an action", "action", did, "from", r.RemoteAddr, "problem", page.Problem)
 	}
 	p.render(w, status, "result.html", page)
 }

@@ -18,13 +18,16 @@ import (
 	"go.uber.org/goleak"
 
 	"trireme/internal/api"
+	"trireme/internal/pki"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	token = "trt1.the-operator"
-	evil  = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{.}}`
+	token     = "trt1.the-operator"
+	viewToken = "trt1.the-viewer"
+
+	evil = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{.}}`
 )
 
 // fake is a cluster that only remembers what it was asked.
@@ -39,11 +42,28 @@ type fake struct {
 	rests  int
 	ticks  int
 	key    string
+	taken  bool   // the viewer's token
 	second func() // makes the clock go on with each look; nil: it stands
 }
 
-func (f *fake) Node() string                { return f.here }
-func (f *fake) Authorized(text string) bool { return text == token }
+func (f *fake) Node() string { return f.here }
+
+// holders by token: an admin and a viewer, whose token may be taken back.
+func (f *fake) Login(text string) (api.Principal, bool) {
+	return f.Holder(map[string]string{token: "00112233445566aa", viewToken: "00112233445566bb"}[text])
+}
+
+func (f *fake) Holder(id string) (api.Principal, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case id == "00112233445566aa":
+		return api.Principal{By: "operator", Role: pki.Admin, ID: id}, true
+	case id == "00112233445566bb" && !f.taken:
+		return api.Principal{By: "token eyes (viewer)", Role: pki.Viewer, ID: id}, true
+	}
+	return api.Principal{}, false
+}
 
 func (f *fake) SessionKey() []byte { f.mu.Lock(); defer f.mu.Unlock(); return []byte("key" + f.key) }
 

@@ -25,15 +25,17 @@ import (
 type Source interface {
 	// Node is the name of the node that answers.
 	Node() string
-	// Authorized says whether a token is the operator's, in constant time.
-	Authorized(token string) bool
-	// SessionKey is a secret of the cluster's nodes that changes with the operator's token.
+	// Login is whose token that is; Holder is who has the token of an id, as long as it is good.
+	Login(token string) (api.Principal, bool)
+	Holder(id string) (api.Principal, bool)
+	// SessionKey is a secret of the cluster's nodes that changes with the token that init made.
 	SessionKey() []byte
 	View(ctx context.Context) api.ClusterView
 	History(ctx context.Context) ([]api.Event, error)
 	// Loads is what members have counted, by name; those that do not answer are left out. Rest: it is not needed for a while.
 	Loads(ctx context.Context, v api.ClusterView) map[string]api.LoadView
 	Rest()
+	// These are refused unless ctx tells of somebody who may (api.WithPrincipal).
 	Switchover(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error)
 	Pause(ctx context.Context, req api.PauseRequest) (api.PauseResult, error)
 	Resume(ctx context.Context) (api.PauseResult, error)
@@ -79,7 +81,7 @@ func New(opts Options) *Pages {
 		opts.Now = time.Now
 	}
 	p := &Pages{opts: opts, mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), attempts: attempts{now: opts.Now},
-		sessions: newSessions(opts.Source.SessionKey, opts.Now), watch: newWatch(opts.Source, opts.Now), cookie: cookieName(opts.Cluster)}
+		sessions: newSessions(opts.Source.SessionKey, opts.Source.Holder, opts.Now), watch: newWatch(opts.Source, opts.Now), cookie: cookieName(opts.Cluster)}
 	p.mux.HandleFunc("GET /{$}", p.home)
 	p.mux.HandleFunc("GET /ui/style.css", static("static/style.css", "text/css; charset=utf-8"))
 	p.mux.HandleFunc("GET /ui/live.js", static("static/live.js", "text/javascript; charset=utf-8"))
@@ -87,11 +89,11 @@ func New(opts Options) *Pages {
 	p.mux.HandleFunc("GET /ui/login", p.loginForm)
 	p.mux.HandleFunc("POST /ui/login", p.login)
 	p.mux.HandleFunc("POST /ui/code", p.code)
-	p.mux.HandleFunc("POST /ui/logout", p.action(p.logout))
-	p.mux.HandleFunc("POST /ui/switchover", p.action(p.switchover))
-	p.mux.HandleFunc("POST /ui/pause", p.action(p.pause))
-	p.mux.HandleFunc("POST /ui/resume", p.action(p.resume))
-	p.mux.HandleFunc("POST /ui/remove", p.action(p.remove))
+	p.mux.HandleFunc("POST /ui/logout", p.action("", p.logout))
+	p.mux.HandleFunc("POST /ui/switchover", p.action("/switchover", p.switchover))
+	p.mux.HandleFunc("POST /ui/pause", p.action("/pause", p.pause))
+	p.mux.HandleFunc("POST /ui/resume", p.action("/resume", p.resume))
+	p.mux.HandleFunc("POST /ui/remove", p.action("/remove", p.remove))
 	return p
 }
 
@@ -167,7 +169,7 @@ func (p *Pages) showLogin(w http.ResponseWriter, status int, problem string) {
 
 func (p *Pages) loginForm(w http.ResponseWriter, _ *http.Request) { p.showLogin(w, http.StatusOK, "") }
 
-// login takes the operator's token, or a code that `trireme dashboard` got for it.
+// login takes a token, or a code that `trireme dashboard` got for one.
 func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
 	source := sourceOf(r)
 	if ok, wait := p.attempts.begin(source); !ok {
@@ -179,14 +181,18 @@ func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	token := strings.TrimSpace(r.PostForm.Get("token"))
-	if len(token) > maxTokenText || !p.opts.Source.Authorized(token) && !p.sessions.useCode(token) {
+	who, ok := p.opts.Source.Login(token)
+	if !ok {
+		who, ok = p.sessions.useCode(token)
+	}
+	if len(token) > maxTokenText || !ok {
 		p.opts.Logger.Warn("dashboard: a login failed", "from", r.RemoteAddr)
-		p.showLogin(w, http.StatusUnauthorized, "That is neither this cluster's token nor a code that is still good.")
+		p.showLogin(w, http.StatusUnauthorized, "That is neither a token of this cluster nor a code that is still good.")
 		return
 	}
 	p.attempts.succeeded(source)
-	p.opts.Logger.Info("dashboard: an operator has logged in", "from", r.RemoteAddr)
-	http.SetCookie(w, cookie(p.cookie, p.sessions.issue(), sessionLife))
+	p.opts.Logger.Info("dashboard: a login", "by", who.By, "from", r.RemoteAddr)
+	http.SetCookie(w, cookie(p.cookie, p.sessions.issue(who), sessionLife))
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
@@ -195,14 +201,15 @@ func (p *Pages) code(w http.ResponseWriter, r *http.Request) {
 	source := sourceOf(r)
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	status, answer := http.StatusOK, any(nil)
+	who, known := p.opts.Source.Login(token)
 	switch ok, _ := p.attempts.begin(source); {
 	case !ok:
 		status, answer = http.StatusTooManyRequests, api.Errorf(api.KindUnauthorized, "too many failed logins").With("try again in a minute")
-	case len(token) > maxTokenText || !p.opts.Source.Authorized(token):
+	case len(token) > maxTokenText || !known:
 		status, answer = http.StatusUnauthorized, api.Errorf(api.KindUnauthorized, "the token is not this cluster's")
 	default:
 		p.attempts.succeeded(source)
-		answer = api.LoginCode{Code: p.sessions.newCode(), Seconds: int(codeLife.Seconds())}
+		answer = api.LoginCode{Code: p.sessions.newCode(who), Seconds: int(codeLife.Seconds())}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -233,6 +240,8 @@ func sourceOf(r *http.Request) string {
 type homePage struct {
 	*state
 	Token   string
+	May     map[string]bool // verbs
+	Role    string
 	Targets []string // of a switchover
 	Members []string
 }
@@ -244,7 +253,10 @@ func (p *Pages) home(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f := p.watch.look(r.Context())
-	h := homePage{state: f.state, Token: p.sessions.actionToken(sess)}
+	h := homePage{state: f.state, Token: p.sessions.actionToken(sess), Role: string(sess.who.Role), May: map[string]bool{}}
+	for _, verb := range []string{"switchover", "pause", "resume", "remove"} {
+		h.May[verb] = sess.who.May("/" + verb)
+	}
 	for _, n := range f.state.Nodes {
 		h.Members = append(h.Members, n.Name)
 		if n.MySQL && n.Voter && n.Name != f.state.Leader {
@@ -254,8 +266,8 @@ func (p *Pages) home(w http.ResponseWriter, r *http.Request) {
 	p.render(w, http.StatusOK, "home.html", h)
 }
 
-// action guards what changes something: a session, and its token.
-func (p *Pages) action(do func(http.ResponseWriter, *http.Request, *session)) http.HandlerFunc {
+// action guards what changes something: a session, its action token, and the role that the verb of a path needs ("": none).
+func (p *Pages) action(verb string, do func(http.ResponseWriter, *http.Request, *session)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		sess := p.session(r)
 		if sess == nil {
@@ -269,7 +281,11 @@ func (p *Pages) action(do func(http.ResponseWriter, *http.Request, *session)) ht
 			p.fail(w, http.StatusForbidden, "This request does not come from the dashboard.", "Nothing was done. Open the dashboard anew and try again there.")
 			return
 		}
-		do(w, r, sess)
+		if verb != "" && !sess.who.May(verb) {
+			p.fail(w, http.StatusForbidden, "This login has the role "+string(sess.who.Role)+", which may not do that.", "Nothing was done. Log in with a token that may.")
+			return
+		}
+		do(w, r.WithContext(api.WithPrincipal(r.Context(), sess.who)), sess)
 	}
 }
 

@@ -147,7 +147,7 @@ func TestCode(t *testing.T) {
 		t.Errorf("too late: %d", status)
 	}
 	for range 3 * maxCodes {
-		s.pages.sessions.newCode()
+		s.pages.sessions.newCode(admin)
 	}
 	if n := len(s.pages.sessions.codes); n > maxCodes {
 		t.Errorf("%d codes are kept", n)
@@ -227,14 +227,14 @@ func TestHostile(t *testing.T) {
 
 // TestForgedSessions: nothing but what this key signed is a session.
 func TestForgedSessions(t *testing.T) {
-	s := newSessions(func() []byte { return []byte("k") }, func() time.Time { return noon })
-	good := s.issue()
+	s := newSessions(func() []byte { return []byte("k") }, healthy().Holder, func() time.Time { return noon })
+	good := s.issue(admin)
 	if s.check(good) == nil {
 		t.Fatal("its own session is none")
 	}
 	raw, _ := base64.RawURLEncoding.DecodeString(good)
 	forged := []string{"", "x", good + "A", good[1:], good[:len(good)-2], strings.Repeat("A", len(good)), strings.Repeat("A", 1<<20), good + "=", " " + good,
-		newSessions(func() []byte { return []byte("k2") }, s.now).issue()}
+		newSessions(func() []byte { return []byte("k2") }, s.holder, s.now).issue(admin)}
 	for i := range raw {
 		b := bytes.Clone(raw)
 		b[i] ^= 1
@@ -249,10 +249,42 @@ func TestForgedSessions(t *testing.T) {
 		}
 	}
 	for range maxRevoked + 10 {
-		s.revoke(s.check(s.issue()))
+		s.revoke(s.check(s.issue(admin)))
 	}
 	if len(s.revoked) > maxRevoked {
 		t.Errorf("%d revoked sessions are kept", len(s.revoked))
+	}
+}
+
+var admin = api.Principal{ID: "00112233445566aa"}
+
+// TestViewer: who may only look sees the page without its forms, and is refused what they would send; the session ends with the token.
+func TestViewer(t *testing.T) {
+	f := healthy()
+	s := serve(t, f)
+	c := s.browser(t)
+	if status, _ := s.post(t, c, "/ui/login", "token", viewToken); status != http.StatusSeeOther {
+		t.Fatal(status)
+	}
+	_, page := s.get(t, c, "/")
+	if !strings.Contains(page, "has the role viewer") || strings.Contains(page, "/ui/pause") || strings.Contains(page, "/ui/remove") {
+		t.Errorf("the page of a viewer:\n%s", page)
+	}
+	act := actionToken(t, page)
+	for _, path := range []string{"/ui/switchover", "/ui/pause", "/ui/resume", "/ui/remove"} {
+		status, page := s.post(t, c, path, "to", "n2", "name", "n2", "typed", "n2", "term", "7", "for", "1h", "action_token", act)
+		if did := f.calls(); status != http.StatusForbidden || did != "" || !strings.Contains(page, "which may not do that") {
+			t.Errorf("%s: %d, did %q", path, status, did)
+		}
+	}
+	f.mu.Lock()
+	f.taken = true
+	f.mu.Unlock()
+	if _, page = s.get(t, c, "/"); !strings.Contains(page, `id="login"`) {
+		t.Error("the session goes on without its token")
+	}
+	if status, _ := s.post(t, c, "/ui/login", "token", viewToken); status != http.StatusUnauthorized {
+		t.Errorf("a token that was taken back: %d", status)
 	}
 }
 
@@ -410,11 +442,11 @@ func TestStream(t *testing.T) {
 
 // FuzzSession: no text but an issued one is a session, and none makes trouble.
 func FuzzSession(f *testing.F) {
-	s := newSessions(func() []byte { return []byte("k") }, func() time.Time { return noon })
-	f.Add(s.issue())
+	s := newSessions(func() []byte { return []byte("k") }, healthy().Holder, func() time.Time { return noon })
+	f.Add(s.issue(admin))
 	f.Add("")
 	f.Add(strings.Repeat("A", 75))
-	stranger := newSessions(func() []byte { return []byte("k2") }, s.now)
+	stranger := newSessions(func() []byte { return []byte("k2") }, s.holder, s.now)
 	f.Fuzz(func(t *testing.T, text string) {
 		if stranger.check(text) != nil {
 			t.Errorf("%q is a session of a key that made none", text)
@@ -422,7 +454,7 @@ func FuzzSession(f *testing.F) {
 		if sess := s.check(text); sess != nil && base64.RawURLEncoding.EncodeToString(append(bytes.Clone(sess.raw), s.sign("session", sess.raw)...)) != text {
 			t.Errorf("%q is read as another one", text)
 		}
-		if s.useCode(text) {
+		if _, ok := s.useCode(text); ok {
 			t.Errorf("%q is a code", text)
 		}
 	})

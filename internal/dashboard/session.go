@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"trireme/internal/api"
 )
 
 // Limits of sessions and logins.
@@ -27,28 +29,32 @@ const (
 
 const (
 	idBytes      = 16
-	payloadBytes = 8 + idBytes // end of life in unix seconds, big endian; random id
+	tokenBytes   = 16                       // of a token's id
+	payloadBytes = 8 + idBytes + tokenBytes // end of life in unix seconds, big endian; random id; id of the token that began it
 )
 
 // session is who asks.
 type session struct {
 	id  string
 	end time.Time
+	who api.Principal
 	raw []byte // payload
 }
 
-// sessions issues and checks them. The key is asked for each time: it changes with the operator's token, on all nodes at once.
+// sessions issues and checks them. Key and holder are asked each time: the key changes with the token that init made, and a token may end or
+// be removed, on all nodes at once.
 type sessions struct {
-	key func() []byte
-	now func() time.Time
+	key    func() []byte
+	holder func(token string) (api.Principal, bool) // by the token's id
+	now    func() time.Time
 
 	mu      sync.Mutex
 	revoked map[string]time.Time // by id: when it would have ended
-	codes   map[string]time.Time // hashes of codes: when they end
+	codes   map[string]time.Time // hashes of codes, each with its token's id behind it: when they end
 }
 
-func newSessions(key func() []byte, now func() time.Time) *sessions {
-	return &sessions{key: key, now: now, revoked: map[string]time.Time{}, codes: map[string]time.Time{}}
+func newSessions(key func() []byte, holder func(string) (api.Principal, bool), now func() time.Time) *sessions {
+	return &sessions{key: key, holder: holder, now: now, revoked: map[string]time.Time{}, codes: map[string]time.Time{}}
 }
 
 func (s *sessions) sign(use string, payload []byte) []byte {
@@ -58,10 +64,10 @@ func (s *sessions) sign(use string, payload []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// issue makes a new session's cookie text.
-func (s *sessions) issue() string {
+// issue makes the cookie text of a new session of a token's holder.
+func (s *sessions) issue(who api.Principal) string {
 	payload := binary.BigEndian.AppendUint64(nil, uint64(s.now().Add(sessionLife).Unix()))
-	payload = append(payload, random(idBytes)...)
+	payload = append(append(payload, random(idBytes)...), (who.ID + strings.Repeat(" ", tokenBytes))[:tokenBytes]...)
 	return base64.RawURLEncoding.EncodeToString(append(payload, s.sign("session", payload)...))
 }
 
@@ -78,11 +84,15 @@ func (s *sessions) check(text string) *session {
 	if !hmac.Equal(mac, s.sign("session", payload)) {
 		return nil
 	}
-	sess := &session{id: string(payload[8:]), end: time.Unix(int64(binary.BigEndian.Uint64(payload)), 0), raw: payload}
+	sess := &session{id: string(payload[8 : 8+idBytes]), end: time.Unix(int64(binary.BigEndian.Uint64(payload)), 0), raw: payload}
 	s.mu.Lock()
 	_, revoked := s.revoked[sess.id]
 	s.mu.Unlock()
 	if revoked || !s.now().Before(sess.end) {
+		return nil
+	}
+	var holds bool
+	if sess.who, holds = s.holder(strings.TrimRight(string(payload[8+idBytes:]), " ")); !holds {
 		return nil
 	}
 	return sess
@@ -109,27 +119,33 @@ func (s *sessions) allows(sess *session, token string) bool {
 // codePrefix tells a code from a token.
 const codePrefix = "trd1."
 
-// newCode makes a text that logs in once, at this node, within codeLife.
-func (s *sessions) newCode() string {
+// newCode makes a text that logs in once, at this node, within codeLife, as a token's holder.
+func (s *sessions) newCode(who api.Principal) string {
 	code := codePrefix + base64.RawURLEncoding.EncodeToString(random(idBytes))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	makeRoom(s.codes, maxCodes, s.now())
-	s.codes[hashOf(code)] = s.now().Add(codeLife)
+	s.codes[hashOf(code)+who.ID] = s.now().Add(codeLife)
 	return code
 }
 
-// useCode says whether a code is good, and takes it.
-func (s *sessions) useCode(code string) bool {
+// useCode says whose code that is, if it is good, and takes it.
+func (s *sessions) useCode(code string) (who api.Principal, ok bool) {
 	if !strings.HasPrefix(code, codePrefix) || len(code) > maxTokenText {
-		return false
+		return who, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := hashOf(code) // looked up by its hash, so that the time it takes tells nothing
-	end, ok := s.codes[h]
-	delete(s.codes, h)
-	return ok && s.now().Before(end)
+	h := hashOf(code) // compared by its hash, so that the time it takes tells nothing
+	for k, end := range s.codes {
+		if k[:len(h)] == h {
+			delete(s.codes, k)
+			if s.now().Before(end) {
+				return s.holder(k[len(h):])
+			}
+		}
+	}
+	return who, false
 }
 
 func hashOf(text string) string { h := sha256.Sum256([]byte(text)); return string(h[:]) }

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"trireme/internal/api"
+	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
 )
@@ -108,11 +109,11 @@ func (n *Node) History(context.Context) ([]api.Event, error) {
 	return events, nil
 }
 
-// APITokenHash implements api.Backend.
-func (n *Node) APITokenHash() string {
+// Settings implements api.Backend.
+func (n *Node) Settings() *config.Cluster {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.cluster.APITokenHash
+	return n.cluster
 }
 
 // Metrics implements api.Backend.

@@ -104,9 +104,11 @@ func (t *tombstone) Failover(context.Context, api.FailoverRequest) (api.Failover
 	return api.FailoverResult{}, t.refusal()
 }
 
+func (t *tombstone) Tokens(ctx context.Context) []api.TokenView { return t.n.Tokens(ctx) }
+
 func (t *tombstone) refusal() error {
 	return api.Errorf(api.KindConflict, "%s", t.why).With("ask a node of the cluster that goes on")
 }
 
-func (t *tombstone) APITokenHash() string         { return t.n.cluster.APITokenHash }
+func (t *tombstone) Settings() *config.Cluster    { return t.n.cluster }
 func (t *tombstone) Metrics() prometheus.Gatherer { return t.n.metrics }

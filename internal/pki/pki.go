@@ -137,6 +137,36 @@ type NodeCert struct {
 
 // SignCSR makes a certificate for the public key in csrPEM, after checking that its sender has the private key.
 func (ca *CA) SignCSR(csrPEM []byte, n NodeCert, now time.Time) ([]byte, error) {
+	if n.ID == 0 || n.Name == "" {
+		return nil, errors.New("certificate request: node name and raft id are required")
+	}
+	tmpl := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: n.Name, Organization: []string{ca.cluster}},
+		NotAfter:    now.Add(nodeLife),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		URIs:        []*url.URL{Identity{Cluster: ca.cluster, ID: n.ID}.uri()},
+	}
+	addHosts(tmpl, append([]string{n.Name}, n.Hosts...))
+	return ca.sign(csrPEM, tmpl)
+}
+
+// SignClient is SignCSR for a person or a program with a role. Such a certificate is no node's: it names none, and cannot serve.
+func (ca *CA) SignClient(csrPEM []byte, name string, role Role, until time.Time) ([]byte, error) {
+	if err := CheckClientName(name); err != nil {
+		return nil, err
+	}
+	if _, err := ParseRole(string(role)); err != nil {
+		return nil, err
+	}
+	return ca.sign(csrPEM, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: name, Organization: []string{ca.cluster}, OrganizationalUnit: []string{string(role)}},
+		NotAfter:    until,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+}
+
+// sign completes a template for the key of a request. Its life ends with the CA's at the latest.
+func (ca *CA) sign(csrPEM []byte, tmpl *x509.Certificate) ([]byte, error) {
 	b, _ := pem.Decode(csrPEM)
 	if b == nil || b.Type != "CERTIFICATE REQUEST" {
 		return nil, fmt.Errorf("certificate request: %w", ErrBadPEM)
@@ -152,23 +182,13 @@ func (ca *CA) SignCSR(csrPEM []byte, n NodeCert, now time.Time) ([]byte, error) 
 	if !ok || pub.Curve != elliptic.P256() {
 		return nil, fmt.Errorf("certificate request: %w: the key must be ECDSA P-256", ErrBadPEM)
 	}
-	if n.ID == 0 || n.Name == "" {
-		return nil, errors.New("certificate request: node name and raft id are required")
-	}
-	tmpl := &x509.Certificate{
-		SerialNumber:          serial(),
-		Subject:               pkix.Name{CommonName: n.Name, Organization: []string{ca.cluster}},
-		NotBefore:             ca.cert.NotBefore, // a host whose clock was set to the future must not sign itself something that the others will take then
-		NotAfter:              minTime(now.Add(nodeLife), ca.cert.NotAfter),
-		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		BasicConstraintsValid: true,
-		URIs:                  []*url.URL{Identity{Cluster: ca.cluster, ID: n.ID}.uri()},
-	}
-	addHosts(tmpl, append([]string{n.Name}, n.Hosts...))
+	tmpl.SerialNumber = serial()
+	tmpl.NotBefore = ca.cert.NotBefore // a host whose clock was set to the future must not sign itself something that the others will take then
+	tmpl.NotAfter = minTime(tmpl.NotAfter, ca.cert.NotAfter)
+	tmpl.KeyUsage, tmpl.BasicConstraintsValid = x509.KeyUsageDigitalSignature, true
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, ca.cert, pub, ca.key)
 	if err != nil {
-		return nil, fmt.Errorf("sign the certificate of node %s: %w", n.Name, err)
+		return nil, fmt.Errorf("sign the certificate of %s: %w", tmpl.Subject.CommonName, err)
 	}
 	return certPEM(der), nil
 }

@@ -46,12 +46,17 @@ func (c Credential) Save(dir string) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("the folder of credentials: %w", err)
 	}
+	path = filepath.Join(dir, c.Cluster)
+	return path, c.WriteTo(path)
+}
+
+// WriteTo writes the credential into a file, mode 0600.
+func (c Credential) WriteTo(path string) error {
 	data, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
-		return "", err
+		return err
 	}
-	path = filepath.Join(dir, c.Cluster)
-	return path, config.WriteFile(path, append(data, '\n'))
+	return config.WriteFile(path, append(data, '\n'))
 }
 
 // LoadCredential reads what Save wrote, or a file that holds nothing but the token.

@@ -201,7 +201,7 @@ func (l *leader) Join(_ context.Context, req api.JoinRequest) (api.JoinResult, e
 }
 
 func (l *leader) Leader() api.Leader           { return api.Leader{Name: "n1", Self: true} }
-func (l *leader) APITokenHash() string         { return l.cluster.APITokenHash }
+func (l *leader) Settings() *config.Cluster    { return l.cluster }
 func (l *leader) Metrics() prometheus.Gatherer { return prometheus.NewRegistry() }
 
 // running starts a leader of a new cluster and gives a join token for it.

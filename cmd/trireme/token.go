@@ -1,0 +1,134 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/setup"
+)
+
+// tokenCmd is `trireme token`.
+type tokenCmd struct {
+	Add    tokenAddCmd    `cmd:"" help:"Make a token with a role; it is shown once."`
+	List   tokenListCmd   `cmd:"" help:"List the tokens, without their secrets."`
+	Remove tokenRemoveCmd `cmd:"" help:"End a token, on all nodes at once, and the dashboard's sessions that began with it."`
+}
+
+type tokenAddCmd struct {
+	remote
+	Name    string        `arg:"" help:"Whom it names in the audit log."`
+	Role    string        `required:"" enum:"viewer,operator,admin" help:"What it may: viewer (look), operator (switchover, failover, pause, resume, reinit) or admin (everything)."`
+	Expires time.Duration `help:"How long it is good. Default: until it is removed."`
+	File    string        `placeholder:"FILE" help:"Write it there, mode 0600, with the CA and the nodes' addresses, instead of printing it; for --token-file."`
+	JSON    bool          `help:"Print it as JSON."`
+}
+
+// Run makes the token.
+func (c *tokenAddCmd) Run(e *env) error {
+	if c.File != "" {
+		if _, err := os.Stat(c.File); err == nil {
+			return fmt.Errorf("%s exists: choose another file, or remove it", c.File)
+		}
+	}
+	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.TokenResult, error) {
+		return client.NewToken(ctx, api.TokenRequest{Name: c.Name, Role: c.Role, Life: c.Expires})
+	})
+	if err != nil {
+		return err
+	}
+	if c.File != "" {
+		if err := c.write(e, res.Token); err != nil {
+			return fmt.Errorf("%w; the token %q is lost: remove it (trireme token remove %[2]s)", err, c.Name)
+		}
+		res.Token = ""
+	}
+	if c.JSON {
+		return printJSON(e.out, res)
+	}
+	fmt.Fprintln(e.out, cmp.Or(res.Token, c.File))
+	fmt.Fprintf(e.errOut, "token %s, role %s, good until %s; it is not shown again\n", res.Name, res.Role, whenOr(res.Expires, "it is removed"))
+	return nil
+}
+
+// write makes a credential like the one that asked.
+func (c *tokenAddCmd) write(e *env, token string) error {
+	stored, err := setup.Credentials("")
+	if err != nil {
+		return err
+	}
+	base, err := c.find(e.ctx, stored)
+	if err != nil {
+		return err
+	}
+	cred, err := c.credential(e.ctx, base, stored, false)
+	if err != nil {
+		return err
+	}
+	cred.Token = token
+	return cred.WriteTo(c.File)
+}
+
+func whenOr(t *time.Time, otherwise string) string {
+	if t == nil {
+		return otherwise
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+type tokenListCmd struct {
+	remote
+	JSON bool `help:"Print GET /tokens as it is."`
+}
+
+// Run prints the list.
+func (c *tokenListCmd) Run(e *env) error {
+	client, err := c.client(e.ctx, true) // it only reads, but not for everybody
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
+	defer cancel()
+	list, err := client.Tokens(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, list)
+	}
+	rows := [][]string{{"NAME", "ROLE", "MADE", "EXPIRES"}}
+	for _, t := range list {
+		end := whenOr(t.Expires, "never")
+		if t.Expired {
+			end = e.odd(end + ": it has")
+		}
+		rows = append(rows, []string{t.Name, t.Role, whenOr(t.Made, "by init"), end})
+	}
+	printTable(e.out, rows)
+	return nil
+}
+
+type tokenRemoveCmd struct {
+	remote
+	Name string `arg:"" help:"Its name."`
+	JSON bool   `help:"Print what it was as JSON."`
+}
+
+// Run ends the token.
+func (c *tokenRemoveCmd) Run(e *env) error {
+	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.TokenView, error) {
+		return client.RemoveToken(ctx, api.TokenName{Name: c.Name})
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, res)
+	}
+	fmt.Fprintf(e.out, "token %s (%s) is good no more\n", res.Name, res.Role)
+	return nil
+}

@@ -1,0 +1,172 @@
+package api
+
+import (
+	"context"
+	"crypto/subtle"
+	"crypto/x509"
+	"net/http"
+	"strings"
+	"time"
+
+	"trireme/internal/config"
+	"trireme/internal/pki"
+)
+
+// verbs is the least role for everything that not everybody may ask for: the only list of it, which refusals and docs/ops/access.md follow. What
+// may lose data, votes or secrets, or lets others in, is the admin's. Not listed: /join, which has a token of its own.
+var verbs = map[string]pki.Role{
+	"GET /config/history": pki.Viewer, "GET /period": pki.Viewer, "GET /tokens": pki.Viewer,
+
+	"POST /switchover": pki.Operator, "POST /failover": pki.Operator, "POST /pause": pki.Operator, "POST /resume": pki.Operator,
+	"POST /reinit": pki.Operator, "POST /delay": pki.Operator,
+
+	"POST /config": pki.Admin, "POST /config/rollback": pki.Admin, "POST /tokens": pki.Admin, "POST /tokens/remove": pki.Admin,
+	"POST /certificates": pki.Admin, "POST /join-tokens": pki.Admin, "POST /remove": pki.Admin, "POST /promote": pki.Admin,
+	"POST /demote": pki.Admin, "POST /leave": pki.Admin, "POST /force-quorum": pki.Admin,
+}
+
+// views are open unless the cluster setting read_login asks for a viewer.
+var views = []string{"/cluster", "/config", "/history", "/load", "/member", "/metrics", "/why-not"}
+
+// Principal is somebody who may ask.
+type Principal struct {
+	By   string   // what was shown, as the audit log tells it
+	Role pki.Role // what it may
+	ID   string   // of a token: what sessions of the pages are bound to, which end with it
+}
+
+// May says whether p has the role that a control verb needs, by its path.
+func (p Principal) May(path string) bool { return p.Role.May(verbs["POST "+path]) }
+
+// need is nil if p may ask for a verb ("METHOD /path").
+func (p Principal) need(verb string) error {
+	least, listed := verbs[verb]
+	switch {
+	case listed:
+	case strings.HasPrefix(verb, "GET "): // one of views
+		least = pki.Viewer
+	default:
+		least = pki.Admin
+	}
+	if p.Role.May(least) {
+		return nil
+	}
+	_, path, _ := strings.Cut(verb, " /")
+	return Errorf(KindForbidden, "%s needs the role %s; %s has %s", path, least, p.shown(), p.Role).
+		With("an admin makes a token that may: trireme token add NAME --role %s", least)
+}
+
+// shown is p in a sentence.
+func (p Principal) shown() string {
+	if strings.HasPrefix(p.By, byCertificate) {
+		return "this certificate"
+	}
+	return "this token"
+}
+
+// operatorOf is the holder of the token that init made.
+func operatorOf(c *config.Cluster) Principal {
+	return Principal{By: byOperator, Role: pki.Admin, ID: tokenID(c.APITokenHash)}
+}
+
+// holderOf is the holder of one of the others.
+func holderOf(t config.APIToken) Principal {
+	return Principal{By: byToken + t.Name + " (" + t.Role + ")", Role: pki.Role(t.Role), ID: tokenID(t.Hash)}
+}
+
+// tokenIDLen is how much of a token's hash names it.
+const tokenIDLen = 16
+
+func tokenID(hash string) string { return hash[:min(len(hash), tokenIDLen)] }
+
+// holder finds whose token has a certain hash or id, among those that are good now.
+func holder(c *config.Cluster, now time.Time, is func(hash string) bool) (Principal, bool) {
+	if is(c.APITokenHash) {
+		return operatorOf(c), true
+	}
+	for _, t := range c.APITokens {
+		if is(t.Hash) && t.GoodAt(now) {
+			return holderOf(t), true
+		}
+	}
+	return Principal{}, false
+}
+
+// authorize says who asks, by the token or else the certificate that was shown.
+func (s *Server) authorize(r *http.Request) (Principal, error) {
+	c := s.opts.Backend.Settings()
+	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !found || token == "" {
+		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && r.Header.Get("Authorization") == "" {
+			return certified(r.TLS.PeerCertificates[0])
+		}
+		return Principal{}, Errorf(KindUnauthorized, "this needs a token").
+			With("the first one is in ~/.config/trireme/ of the account that ran `trireme init`; give it with --token-file or TRIREME_TOKEN")
+	}
+	if p, ok := holder(c, time.Now(), func(hash string) bool { return pki.TokenMatches(token, hash) }); ok {
+		return p, nil
+	}
+	if s.opts.NodeToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.NodeToken)) == 1 {
+		return Principal{By: byNode, Role: pki.Admin}, nil
+	}
+	return Principal{}, Errorf(KindUnauthorized, "the token is not this cluster's, or has expired").With("check --token-file, TRIREME_TOKEN and ~/.config/trireme/")
+}
+
+// certified is the holder of a certificate that the handshake has verified. A node that shows no token may look.
+func certified(cert *x509.Certificate) (Principal, error) {
+	if _, err := pki.IdentityOf(cert); err == nil {
+		return Principal{By: byNode, Role: pki.Viewer}, nil
+	}
+	name, role, err := pki.RoleOf(cert)
+	if err != nil {
+		return Principal{}, Errorf(KindUnauthorized, "%v", err).With("give a token with --token-file, or a certificate of `trireme cert issue`")
+	}
+	return Principal{By: byCertificate + name + " (" + string(role) + ")", Role: role}, nil
+}
+
+// admit says who asks for a verb and may, or answers why not.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request, verb string) (Principal, error) {
+	p, err := s.authorize(r)
+	if err != nil {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	} else {
+		err = p.need(verb)
+	}
+	if err != nil {
+		s.fail(w, err)
+	}
+	return p, err
+}
+
+// private is get for what not everybody may see: the rules of control verbs hold, but for the method.
+func (s *Server) private(h http.HandlerFunc) http.HandlerFunc {
+	return get(func(w http.ResponseWriter, r *http.Request) {
+		if !encrypted(r) {
+			s.fail(w, Errorf(KindForbidden, "this is not shown over plain HTTP to another host").With("use https:// with the same port"))
+			return
+		}
+		if _, err := s.admit(w, r, "GET "+r.URL.Path); err == nil {
+			h(w, r)
+		}
+	})
+}
+
+// view is get, and private where the setting read_login says so.
+func (s *Server) view(h http.HandlerFunc) http.HandlerFunc {
+	open, closed := get(h), s.private(h)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if s.opts.Backend.Settings().ReadLogin {
+			closed(w, r)
+			return
+		}
+		open(w, r)
+	}
+}
+
+// principal is the key of who asks on a page.
+type principal struct{}
+
+// WithPrincipal notes who asks for what a Console is to do.
+func WithPrincipal(ctx context.Context, p Principal) context.Context {
+	return context.WithValue(ctx, principal{}, p)
+}

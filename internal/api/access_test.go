@@ -1,0 +1,208 @@
+package api
+
+import (
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/pki"
+)
+
+// asks a server's handler over loopback, with a token.
+func asks(s *Server, method, path, token string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader("{}"))
+	r.RemoteAddr = "127.0.0.1:5"
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	w := httptest.NewRecorder()
+	s.handler().ServeHTTP(w, r)
+	return w
+}
+
+// TestRoles: each verb is done for the roles that may and for no others, and the refusal says which role it takes.
+func TestRoles(t *testing.T) {
+	b := &backend{leader: Leader{Name: "n1", Self: true}, source: Leader{Self: true}}
+	s := NewServer(Options{Name: "n1", Backend: b, Audit: b.audit})
+	for verb, least := range verbs {
+		method, path, _ := strings.Cut(verb, " ")
+		if path == "/promote" || path == "/period" { // want more than {}
+			continue
+		}
+		for _, has := range pki.Roles {
+			b.calls()
+			w := asks(s, method, path, "the-"+string(has)+"s")
+			if !has.May(least) {
+				want := fmt.Sprintf("%s needs the role %s; this token has %s", path[1:], least, has)
+				if w.Code != http.StatusForbidden || len(b.calls()) != 0 || !strings.Contains(w.Body.String(), want) {
+					t.Errorf("%s by %s: %d %s, want %q", verb, has, w.Code, w.Body, want)
+				}
+			} else if w.Code != http.StatusOK {
+				t.Errorf("%s by %s: %d %s", verb, has, w.Code, w.Body)
+			}
+		}
+		b.calls()
+		for _, token := range []string{"", "guessed", "the-old"} {
+			if w := asks(s, method, path, token); w.Code != http.StatusUnauthorized || len(b.calls()) != 0 && method == "POST" {
+				t.Errorf("%s with %q: %d", verb, token, w.Code)
+			}
+		}
+	}
+	if w := asks(s, "POST", "/promote", "the-operators"); w.Code != http.StatusForbidden {
+		t.Errorf("promote by an operator: %d", w.Code)
+	}
+	refused, done := false, false
+	for _, a := range b.audits() {
+		refused = refused || a.Verb == "pause" && a.By == "token a-viewer (viewer)" && strings.Contains(a.Error, "needs the role operator")
+		done = done || a.Verb == "pause" && a.By == "token a-operator (operator)" && a.Error == ""
+	}
+	if !refused || !done {
+		t.Errorf("audit: refused %v, done %v: %+v", refused, done, b.audits())
+	}
+}
+
+// TestVerbsAreListed: the handler takes no POST that verbs does not know, and docs/ops/access.md has the same roles.
+func TestVerbsAreListed(t *testing.T) {
+	source, err := os.ReadFile("server.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`mux\.Handle\("([^"]+)", s\.control\(`).FindAllStringSubmatch(string(source), -1) {
+		if _, there := verbs["POST "+m[1]]; !there {
+			t.Errorf("%s has no role", m[1])
+		}
+	}
+	page, err := os.ReadFile("../../docs/ops/access.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]pki.Role{}
+	for _, m := range regexp.MustCompile("(?m)^\\| (viewer|operator|admin) \\| (.*) \\|").FindAllStringSubmatch(string(page), -1) {
+		for _, v := range regexp.MustCompile("`((?:GET|POST) [^`]+)`").FindAllStringSubmatch(m[2], -1) {
+			said[v[1]] = pki.Role(m[1])
+		}
+	}
+	if !maps.Equal(said, verbs) {
+		t.Errorf("docs/ops/access.md says %v\nwant %v", said, verbs)
+	}
+	if w := (Principal{Role: pki.Operator}).need("POST /new-verb"); w == nil {
+		t.Error("what is not listed is not the admin's")
+	}
+}
+
+// TestReadLogin: with the setting, looking takes a viewer; balancers and routers ask as before.
+func TestReadLogin(t *testing.T) {
+	b := &backend{leader: Leader{Name: "n1", Self: true}}
+	b.health = Health{Name: "n1", State: StateHealthy, Leader: "n1", Writable: true, MySQLAlive: true, Role: RoleLeader}
+	s := NewServer(Options{Name: "n1", Backend: b})
+	open := []string{"/health", "/primary", "/liveness", "/readiness", "/read-index", "/outcome?uuid=x"}
+	for _, login := range []bool{false, true} {
+		b.readLogin = login
+		for _, path := range views {
+			for token, want := range map[string]int{"": 401, "guessed": 401, "the-old": 401, "the-viewers": 200, operatorToken: 200} {
+				if !login {
+					want = 200
+				}
+				if w := asks(s, "GET", path+"?node=n1", token); w.Code != want {
+					t.Errorf("read_login %v: %s with %q: %d", login, path, token, w.Code)
+				}
+			}
+		}
+		for _, path := range open {
+			if w := asks(s, "GET", path, ""); w.Code == 401 || w.Code == 403 {
+				t.Errorf("read_login %v: %s: %d", login, path, w.Code)
+			}
+		}
+	}
+	r := httptest.NewRequest("GET", "/cluster", nil)
+	r.RemoteAddr = "192.0.2.1:5"
+	r.Header.Set("Authorization", "Bearer the-viewers")
+	w := httptest.NewRecorder()
+	if s.handler().ServeHTTP(w, r); w.Code != http.StatusForbidden {
+		t.Errorf("a token over plain HTTP from afar: %d", w.Code)
+	}
+}
+
+// clientCert is a client that shows a certificate.
+func (c *cluster) clientCert(base string, cert tls.Certificate) *Client {
+	cfg := c.trust()
+	cfg.Certificates = []tls.Certificate{cert}
+	cl := NewClient(base, "", cfg)
+	c.t.Cleanup(cl.Close)
+	return cl
+}
+
+// issue makes a client's certificate.
+func (c *cluster) issue(ca *pki.CA, name string, role pki.Role, until time.Time) tls.Certificate {
+	c.t.Helper()
+	key, csr, err := pki.NewKey(name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cert, err := ca.SignClient(csr, name, role, until)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return pair
+}
+
+// TestClientCertificates: they let in as far as their role goes; an expired one, or one of another CA, not at all; a node's own lets look.
+func TestClientCertificates(t *testing.T) {
+	c := newCluster(t)
+	b := &backend{leader: Leader{Name: "n1", Self: true}, readLogin: true}
+	s := c.start(1, "n1", b)
+	base := "https://" + s.Addr()
+	ends := time.Now().Add(time.Hour)
+	ask := func(cert tls.Certificate) (look, act error) {
+		cl := c.clientCert(base, cert)
+		_, look = cl.Cluster(t.Context())
+		_, act = cl.Pause(t.Context(), PauseRequest{})
+		return look, act
+	}
+	if look, act := ask(c.issue(c.ca, "eyes", pki.Viewer, ends)); look != nil || KindOf(act) != KindForbidden || !strings.Contains(act.Error(), "this certificate has viewer") {
+		t.Errorf("a viewer: %v, %v", look, act)
+	}
+	if look, act := ask(c.issue(c.ca, "night-shift", pki.Operator, ends)); look != nil || act != nil {
+		t.Errorf("an operator: %v, %v", look, act)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for !slices.ContainsFunc(b.audits(), func(a Audited) bool { return a.By == "certificate night-shift (operator)" && a.Error == "" }) {
+		if time.Now().After(deadline) {
+			t.Fatalf("audit: %+v", b.audits())
+		}
+	}
+	other, err := pki.NewCA("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, cert := range map[string]tls.Certificate{"another CA's": c.issue(other, "night-shift", pki.Admin, ends),
+		"an expired one": c.issue(c.ca, "night-shift", pki.Admin, time.Now().Add(-time.Minute))} {
+		if look, act := ask(cert); look == nil || act == nil {
+			t.Errorf("%s: %v, %v", name, look, act)
+		}
+	}
+	node, err := c.bundle(2, "n2").NodeClientTLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl := NewClient(base, "", node)
+	defer cl.Close()
+	if _, err := cl.Cluster(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := cl.Pause(t.Context(), PauseRequest{}); KindOf(err) != KindForbidden {
+		t.Errorf("a node's certificate alone acts: %v", err)
+	}
+}

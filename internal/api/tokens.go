@@ -1,0 +1,87 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// TokenRequest asks for a further token.
+type TokenRequest struct {
+	Name string        `json:"name"`
+	Role string        `json:"role"`              // viewer, operator, admin
+	Life time.Duration `json:"life_ns,omitempty"` // 0: until it is removed
+}
+
+// TokenView is a token without its secret.
+type TokenView struct {
+	Name    string     `json:"name"`
+	Role    string     `json:"role"`
+	Made    *time.Time `json:"made"`    // null: by init
+	Expires *time.Time `json:"expires"` // null: never
+	Expired bool       `json:"expired,omitempty"`
+}
+
+// TokenResult is a new token: shown this once.
+type TokenResult struct {
+	TokenView
+	Token string `json:"token"`
+}
+
+// TokenName names one.
+type TokenName struct {
+	Name string `json:"name"`
+}
+
+// tokens lists them, and makes one by POST.
+func (s *Server) tokens() http.Handler {
+	add := s.control(forLeader(s, Backend.NewToken))
+	list := s.private(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
+		defer cancel()
+		writeJSON(w, http.StatusOK, s.opts.Backend.Tokens(ctx))
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			add(w, r)
+			return
+		}
+		list(w, r)
+	})
+}
+
+// NewToken makes a token.
+func (c *Client) NewToken(ctx context.Context, req TokenRequest) (TokenResult, error) {
+	return ask[TokenResult](ctx, c, http.MethodPost, "/tokens", req)
+}
+
+// Tokens lists them.
+func (c *Client) Tokens(ctx context.Context) ([]TokenView, error) {
+	return ask[[]TokenView](ctx, c, http.MethodGet, "/tokens", nil)
+}
+
+// RemoveToken ends one, and the sessions of the dashboard that began with it.
+func (c *Client) RemoveToken(ctx context.Context, req TokenName) (TokenView, error) {
+	return ask[TokenView](ctx, c, http.MethodPost, "/tokens/remove", req)
+}
+
+// CertificateRequest asks for a certificate for a person or a program.
+type CertificateRequest struct {
+	Name string        `json:"name"`
+	Role string        `json:"role"`
+	Life time.Duration `json:"life_ns"`
+	CSR  []byte        `json:"csr"` // PEM; only its key counts
+}
+
+// CertificateResult is that certificate.
+type CertificateResult struct {
+	Cert   []byte    `json:"cert"` // PEM
+	CA     []byte    `json:"ca"`   // PEM
+	Serial string    `json:"serial"`
+	Until  time.Time `json:"until"`
+}
+
+// NewCertificate has one signed.
+func (c *Client) NewCertificate(ctx context.Context, req CertificateRequest) (CertificateResult, error) {
+	return ask[CertificateResult](ctx, c, http.MethodPost, "/certificates", req)
+}

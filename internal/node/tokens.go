@@ -1,0 +1,114 @@
+package node
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"slices"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/pki"
+)
+
+// Life of a client's certificate. One that leaks is good until it ends or is revoked.
+const (
+	minClientLife = time.Minute
+	maxClientLife = 365 * 24 * time.Hour
+)
+
+// NewToken implements api.Backend. Only the hash is kept, in the cluster settings, so that all nodes take the token.
+func (n *Node) NewToken(ctx context.Context, req api.TokenRequest) (api.TokenResult, error) {
+	if err := checkClient(req.Name, req.Role); err != nil {
+		return api.TokenResult{}, err
+	}
+	if req.Life < 0 || req.Life > 0 && req.Life < minClientLife {
+		return api.TokenResult{}, api.Errorf(api.KindInvalid, "a token lives for %s or longer, not %s", minClientLife, req.Life)
+	}
+	text, hash := pki.NewAPIToken()
+	t := config.APIToken{Name: req.Name, Role: req.Role, Hash: hash, Made: time.Now().UTC().Round(0)}
+	if req.Life > 0 {
+		t.Expires = t.Made.Add(req.Life)
+	}
+	_, err := n.changeCluster(ctx, func(c *config.Cluster) error {
+		if slices.ContainsFunc(c.APITokens, func(o config.APIToken) bool { return o.Name == t.Name }) {
+			return api.Errorf(api.KindConflict, "there is a token %q already", t.Name).With("remove it first (trireme token remove %s), or choose another name", t.Name)
+		}
+		if len(c.APITokens) >= config.MaxAPITokens {
+			return api.Errorf(api.KindConflict, "there are %d tokens, which is the most", len(c.APITokens)).With("remove one that is not used any more")
+		}
+		c.APITokens = append(c.APITokens, t)
+		return nil
+	})
+	if err != nil {
+		return api.TokenResult{}, err
+	}
+	return api.TokenResult{TokenView: tokenView(t), Token: text}, nil
+}
+
+// RemoveToken implements api.Backend. Requests that have begun end as they may.
+func (n *Node) RemoveToken(ctx context.Context, req api.TokenName) (v api.TokenView, err error) {
+	_, err = n.changeCluster(ctx, func(c *config.Cluster) error {
+		i := slices.IndexFunc(c.APITokens, func(t config.APIToken) bool { return t.Name == req.Name })
+		if i < 0 {
+			return api.Errorf(api.KindNotFound, "there is no token %q", req.Name).With("see `trireme token list`")
+		}
+		v = tokenView(c.APITokens[i])
+		c.APITokens = slices.Delete(c.APITokens, i, i+1)
+		return nil
+	})
+	return v, err
+}
+
+// Tokens implements api.Backend.
+func (n *Node) Tokens(context.Context) []api.TokenView {
+	views := []api.TokenView{{Name: "operator", Role: string(pki.Admin)}}
+	for _, t := range n.Settings().APITokens {
+		views = append(views, tokenView(t))
+	}
+	return views
+}
+
+func tokenView(t config.APIToken) api.TokenView {
+	v := api.TokenView{Name: t.Name, Role: t.Role, Made: &t.Made, Expired: !t.GoodAt(time.Now())}
+	if !t.Expires.IsZero() {
+		v.Expires = &t.Expires
+	}
+	return v
+}
+
+func checkClient(name, role string) error {
+	if err := pki.CheckClientName(name); err != nil {
+		return api.Errorf(api.KindInvalid, "%v", err)
+	}
+	if _, err := pki.ParseRole(role); err != nil {
+		return api.Errorf(api.KindInvalid, "%v", err)
+	}
+	return nil
+}
+
+// NewCertificate implements api.Backend. The cluster keeps no record of it but the audit log's.
+func (n *Node) NewCertificate(_ context.Context, req api.CertificateRequest) (res api.CertificateResult, err error) {
+	if err := checkClient(req.Name, req.Role); err != nil {
+		return res, err
+	}
+	if req.Life < minClientLife || req.Life > maxClientLife {
+		return res, api.Errorf(api.KindInvalid, "a certificate lives between %s and %s, not %s", minClientLife, maxClientLife, req.Life)
+	}
+	ca, err := pki.LoadCA(n.cfg.TLSDir())
+	if err != nil {
+		return res, err
+	}
+	if res.Cert, err = ca.SignClient(req.CSR, req.Name, pki.Role(req.Role), time.Now().Add(req.Life)); err != nil {
+		return res, api.Errorf(api.KindInvalid, "%v", err)
+	}
+	block, _ := pem.Decode(res.Cert)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return res, err
+	}
+	res.CA, res.Serial, res.Until = ca.CertPEM(), pki.SerialOf(cert), cert.NotAfter.UTC()
+	n.log.Info("a certificate was issued", "name", req.Name, "role", req.Role, "serial", res.Serial, "until", res.Until)
+	return res, nil
+}
