@@ -91,7 +91,7 @@ type logEntry struct {
 func (c *logDumpCmd) objects(w io.Writer, dir string) error {
 	enc := json.NewEncoder(w)
 	errEnough := errors.New("that was the last one")
-	err := raftlog.Walk(nil, dir, func(e *raftlog.EntryInfo) error {
+	err := raftlog.Walk(nil, dir, nil, func(e *raftlog.EntryInfo) error {
 		if e.Index < c.From {
 			return nil
 		}
@@ -133,7 +133,7 @@ func (c *logVerifyCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	r, err := raftlog.Verify(nil, dir)
+	r, err := raftlog.Verify(nil, dir, nil)
 	if c.JSON {
 		if jsonErr := printJSON(e.out, r); err == nil {
 			err = jsonErr
