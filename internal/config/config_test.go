@@ -97,6 +97,7 @@ func TestMistakes(t *testing.T) {
 		{"consistency timeout", minimal + "[router]\nconsistency_timeout = \"0s\"\n", `f.toml:9: router.consistency_timeout: 0s is not between`},
 		{"max_lag", minimal + "[router]\nmax_lag = \"2h\"\n", `f.toml:9: router.max_lag: 2h is not between`},
 		{"sessions", minimal + "[router]\nsessions = \"keep\"\n", `f.toml:9: router.sessions: "keep" is not a way to treat sessions; write "pass" or "carry"`},
+		{"two sources of keys", minimal + "[raft]\nlog_key_file = \"a\"\nlog_key_command = [\"kms\", \"get\"]\n", `f.toml:10: raft.log_key_command: there is raft.log_key_file too`},
 		{"certificate without key", minimal + "[router]\ntls_cert = \"a.pem\"\n", `f.toml:9: router.tls_cert: comes with router.tls_key or not at all`},
 		{"bad time", minimal + "[router]\nhold_timeout = \"10 sec\"\n", `"10 sec" is not a time`},
 		{"text for number", minimal + "[mysql]\nport = \"3306\"\n", `f.toml:9: mysql.port: "3306" is text; write a whole number without quotes`},

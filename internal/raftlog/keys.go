@@ -3,6 +3,7 @@ package raftlog
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -86,7 +87,7 @@ func LoadKeys(ctx context.Context, file string, command []string) (*Keys, error)
 	from := file
 	switch {
 	case file != "":
-		text, err = readKeyFile(file)
+		text, err = ReadKeyFile(file)
 	case len(command) > 0:
 		from = command[0]
 		text, err = runKeyCommand(ctx, command)
@@ -104,7 +105,8 @@ func LoadKeys(ctx context.Context, file string, command []string) (*Keys, error)
 	return k, nil
 }
 
-func readKeyFile(path string) ([]byte, error) {
+// ReadKeyFile reads the text of a file that nobody else can read. The error is ErrKey.
+func ReadKeyFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrKey, err)
@@ -152,6 +154,18 @@ type limited struct {
 func (l *limited) Write(p []byte) (int, error) {
 	l.b = append(l.b, p[:min(len(p), l.max-len(l.b))]...)
 	return len(p), nil
+}
+
+// AddKey appends a new key to the text of a key file, which may be empty. The error is ErrKey.
+func AddKey(text []byte, id string) ([]byte, error) {
+	secret := make([]byte, keyBytes)
+	_, _ = rand.Read(secret) // never fails: crypto/rand crashes the program instead
+	if n := len(text); n > 0 && text[n-1] != '\n' {
+		text = append(text, '\n')
+	}
+	text = fmt.Appendf(text, "%s %x\n", id, secret)
+	_, err := ParseKeys(text) // the id may be taken, or none
+	return text, err
 }
 
 // current returns the key of new segments, nil if they are not encrypted.

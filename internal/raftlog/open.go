@@ -185,6 +185,9 @@ func (l *Log) SetKeys(keys *Keys) error {
 			return fmt.Errorf("%w: %s was written with the key %q, and that is not among the %v", ErrKey, s.path, s.keyID, keys)
 		}
 	}
+	if id := keys.CurrentID(); id != l.opts.Keys.CurrentID() {
+		l.log.Info("the log's key changes with the next entry", "key", id)
+	}
 	l.opts.Keys = keys
 	return nil
 }
@@ -436,6 +439,9 @@ func (l *Log) adoptState() error {
 	l.hard = hardState{st.term, st.vote, st.commit}
 	l.durable.Store(l.last)
 	l.log.Info("log opened", "dir", l.dir, "first", l.first(), "last", l.last, "term", l.chain.term, "segments", len(l.segs))
+	if id := l.opts.Keys.CurrentID(); id != "" {
+		l.log.Info("log encrypted", "key", id)
+	}
 	if st.durable == l.last {
 		return nil
 	}
