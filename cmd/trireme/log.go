@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,8 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"trireme/internal/config"
 	"trireme/internal/raftlog"
@@ -20,11 +23,50 @@ import (
 type logCmd struct {
 	Dump   logDumpCmd   `cmd:"" help:"Print the entries, one per line."`
 	Verify logVerifyCmd `cmd:"" help:"Read every byte and say whether the log is whole."`
+	NewKey logKeyCmd    `cmd:"" help:"Make a key to encrypt the log with: append it to a key file, or make one."`
 }
 
-// logDir is the argument of both verbs.
+// logDir is what both verbs that read a log are given.
 type logDir struct {
-	Dir string `arg:"" type:"path" help:"Directory of a node, or the raft directory in it."`
+	Dir     string `arg:"" type:"path" help:"Directory of a node, or the raft directory in it."`
+	KeyFile string `type:"path" placeholder:"FILE" help:"Keys of an encrypted log. Default: those that this host's node is told to use."`
+	Config  string `type:"path" placeholder:"FILE" help:"Settings that say where they are. Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
+}
+
+// keys of the log; nil if neither a flag nor the node's settings name any. Settings that are not there matter only to a log that is encrypted, which says so.
+func (d logDir) keys(e *env) (*raftlog.Keys, error) {
+	if d.KeyFile != "" {
+		return raftlog.LoadKeys(e.ctx, d.KeyFile, nil)
+	}
+	n, err := config.Load(cmp.Or(d.Config, defaultConfigFile()))
+	if err != nil && d.Config != "" {
+		return nil, err
+	} else if err != nil {
+		return nil, nil
+	}
+	return raftlog.LoadKeys(e.ctx, n.Raft.LogKeyFile, n.Raft.LogKeyCommand)
+}
+
+type logKeyCmd struct {
+	File string `arg:"" type:"path" help:"Key file, as raft.log_key_file names it. Keep a copy of it elsewhere than the log."`
+	ID   string `name:"id" placeholder:"ID" help:"Name of the key: letters, digits, and ._:-. Default: the time of day."`
+}
+
+// Run makes a key. Nodes that use the file take it up within a minute.
+func (c *logKeyCmd) Run(e *env) error {
+	text, err := raftlog.ReadKeyFile(c.File)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	id := cmp.Or(c.ID, time.Now().UTC().Format("2006-01-02T15:04:05Z"))
+	if text, err = raftlog.AddKey(text, id); err != nil {
+		return fmt.Errorf("%s: %w", c.File, err)
+	}
+	if err := config.WriteFile(c.File, text); err != nil {
+		return err
+	}
+	fmt.Fprintf(e.out, "key %s is in %s\n", id, c.File)
+	return nil
 }
 
 // path of the log itself. It looks for the log's state file only to word the most common mistake well.
@@ -59,11 +101,15 @@ func (c *logDumpCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	keys, err := c.keys(e)
+	if err != nil {
+		return err
+	}
 	w := bufio.NewWriterSize(e.out, 64<<10)
 	if c.JSON {
-		err = c.objects(w, dir)
+		err = c.objects(w, dir, keys)
 	} else {
-		err = raftlog.Dump(w, nil, dir, raftlog.DumpOptions{From: c.From, To: c.To, Events: c.Events})
+		err = raftlog.Dump(w, nil, dir, raftlog.DumpOptions{From: c.From, To: c.To, Events: c.Events, Keys: keys})
 	}
 	if flushErr := w.Flush(); err == nil {
 		err = flushErr
@@ -88,10 +134,10 @@ type logEntry struct {
 }
 
 // objects prints the entries as JSON.
-func (c *logDumpCmd) objects(w io.Writer, dir string) error {
+func (c *logDumpCmd) objects(w io.Writer, dir string, keys *raftlog.Keys) error {
 	enc := json.NewEncoder(w)
 	errEnough := errors.New("that was the last one")
-	err := raftlog.Walk(nil, dir, func(e *raftlog.EntryInfo) error {
+	err := raftlog.Walk(nil, dir, keys, func(e *raftlog.EntryInfo) error {
 		if e.Index < c.From {
 			return nil
 		}
@@ -133,7 +179,11 @@ func (c *logVerifyCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	r, err := raftlog.Verify(nil, dir)
+	keys, err := c.keys(e)
+	if err != nil {
+		return err
+	}
+	r, err := raftlog.Verify(nil, dir, keys)
 	if c.JSON {
 		if jsonErr := printJSON(e.out, r); err == nil {
 			err = jsonErr
@@ -167,8 +217,16 @@ func printReport(e *env, r *raftlog.Report) {
 		fmt.Fprintf(e.out, "the log ends in the middle of the transaction that begins at entry %d\n", r.OpenTransactionAt)
 	}
 	rows := [][]string{{"SEGMENT", "FIRST", "LAST", "BYTES", "TORN"}}
+	encrypted := slices.ContainsFunc(r.Segments, func(s raftlog.SegmentReport) bool { return s.Key != "" })
+	if encrypted {
+		rows[0] = append(rows[0], "KEY")
+	}
 	for _, s := range r.Segments {
-		rows = append(rows, []string{s.File, fmt.Sprint(s.First), fmt.Sprint(s.Last), fmt.Sprint(s.Bytes), fmt.Sprint(s.TornBytes)})
+		row := []string{s.File, fmt.Sprint(s.First), fmt.Sprint(s.Last), fmt.Sprint(s.Bytes), fmt.Sprint(s.TornBytes)}
+		if encrypted {
+			row = append(row, cmp.Or(s.Key, "not encrypted"))
+		}
+		rows = append(rows, row)
 	}
 	printTable(e.out, rows)
 }

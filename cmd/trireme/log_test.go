@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,5 +49,53 @@ func TestLogDumpObjects(t *testing.T) {
 	}
 	if dec.More() {
 		t.Errorf("more than was asked for: %s", out.String())
+	}
+}
+
+// TestLogEncrypted: with its keys, from a flag or from the node's settings, an encrypted log is printed and verified; without, the error names the key.
+func TestLogEncrypted(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "keys")
+	do := func(want int, args ...string) string {
+		t.Helper()
+		var out, errOut strings.Builder
+		if code := run(args, nil, &out, &errOut); code != want {
+			t.Fatalf("%v: exit code %d, not %d: %s%s", args, code, want, &out, &errOut)
+		}
+		return out.String() + errOut.String()
+	}
+	do(exitDone, "log", "new-key", file, "--id", "one")
+	do(exitFailed, "log", "new-key", file, "--id", "one")
+	do(exitDone, "log", "new-key", file)
+	do(exitDone, "log", "new-key", file, "--id", "two")
+	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
+		t.Fatal(st, err)
+	}
+	keys, err := raftlog.LoadKeys(t.Context(), file, nil)
+	if err != nil || keys.CurrentID() != "two" {
+		t.Fatal(keys, err)
+	}
+	log := filepath.Join(dir, "raft")
+	l, err := raftlog.Open(raftlog.Options{Dir: log, Cluster: 5, NodeID: 1, Keys: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.SetHardState(&raftpb.HardState{Term: new(uint64(2))}), l.Append([]*raftpb.Entry{{Index: new(uint64(1)), Term: new(uint64(2))}}), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	none := filepath.Join(dir, "none.toml")
+	t.Setenv("TRIREME_CONFIG", none)
+	for _, verb := range []string{"dump", "verify"} {
+		if out := do(exitFailed, "log", verb, log); !strings.Contains(out, `"two"`) {
+			t.Errorf("%s: %s", verb, out)
+		}
+		do(exitDone, "log", verb, log, "--key-file", file)
+	}
+	toml := "cluster = \"a\"\nname = \"b\"\ndir = \"/x\"\n[peer]\nadvertise = \"h:7306\"\n[api]\nadvertise = \"h:8008\"\n[raft]\nlog_key_command = [\"cat\", \"" + file + "\"]\n"
+	if err := os.WriteFile(none, []byte(toml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := do(exitDone, "log", "verify", log); !strings.Contains(out, "KEY") || !strings.Contains(out, "two") {
+		t.Error(out)
 	}
 }

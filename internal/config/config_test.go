@@ -113,6 +113,7 @@ func TestMistakes(t *testing.T) {
 		{"rate", minimal + "[router]\nmax_conn_rate = 2000000\n", `f.toml:9: router.max_conn_rate: 2000000 is not in 0..1000000`},
 		{"balancers", minimal + "[router]\nbalancers = [\"lb1\"]\n", `f.toml:9: router.balancers: "lb1" is neither an address nor a network; write ["10.0.0.5", "10.1.0.0/24"]`},
 		{"sessions", minimal + "[router]\nsessions = \"keep\"\n", `f.toml:9: router.sessions: "keep" is not a way to treat sessions; write "pass" or "carry"`},
+		{"two sources of keys", minimal + "[raft]\nlog_key_file = \"a\"\nlog_key_command = [\"kms\", \"get\"]\n", `f.toml:10: raft.log_key_command: there is raft.log_key_file too`},
 		{"certificate without key", minimal + "[router]\ntls_cert = \"a.pem\"\n", `f.toml:9: router.tls_cert: comes with router.tls_key or not at all`},
 		{"bad time", minimal + "[router]\nhold_timeout = \"10 sec\"\n", `"10 sec" is not a time`},
 		{"text for number", minimal + "[mysql]\nport = \"3306\"\n", `f.toml:9: mysql.port: "3306" is text; write a whole number without quotes`},

@@ -101,6 +101,9 @@ func (n *Node) resolvePaths(base string) {
 	if strings.Contains(n.MySQL.Binary, "/") && !filepath.IsAbs(n.MySQL.Binary) {
 		n.MySQL.Binary = filepath.Join(abs, n.MySQL.Binary)
 	}
+	if f := n.Raft.LogKeyFile; f != "" && !filepath.IsAbs(f) {
+		n.Raft.LogKeyFile = filepath.Join(abs, f)
+	}
 }
 
 // bind copies the tree's values into n, in the order of the file, and stops at the first key that does not fit.

@@ -171,14 +171,16 @@ func (v VIP) Addresses() (rw, ro []netip.Prefix, err error) {
 
 // Raft is timing and size limits of the consensus log of this node.
 type Raft struct {
-	ElectionTimeoutMS int   // silence of the leader after which a follower campaigns
-	HeartbeatMS       int   // pause between two signs of life of the leader
-	LogCache          Bytes // recent entries kept in memory
-	LogSegment        Bytes // size at which a log segment is closed and a new one begun
-	LogMax            Bytes // what the log is purged down to, as far as safety allows
-	LogLimit          Bytes // above which this node's log should take no more; 0: as far as its disk goes
-	MaxInflight       Bytes // proposed and not yet committed; more waits
-	ChunkSize         Bytes // a transaction larger than this travels in pieces
+	ElectionTimeoutMS int      // silence of the leader after which a follower campaigns
+	HeartbeatMS       int      // pause between two signs of life of the leader
+	LogCache          Bytes    // recent entries kept in memory
+	LogSegment        Bytes    // size at which a log segment is closed and a new one begun
+	LogMax            Bytes    // what the log is purged down to, as far as safety allows
+	LogLimit          Bytes    // above which this node's log should take no more; 0: as far as its disk goes
+	LogKeyFile        string   // keys that the log's segments are encrypted with: raftlog.LoadKeys
+	LogKeyCommand     []string // prints them; at most one of both
+	MaxInflight       Bytes    // proposed and not yet committed; more waits
+	ChunkSize         Bytes    // a transaction larger than this travels in pieces
 }
 
 // ElectionTimeout as a time.

@@ -61,6 +61,8 @@ var settings = []setting{
 	{"raft.log_segment", "64MiB", "size at which a new log segment is begun", func(n *Node) any { return &n.Raft.LogSegment }},
 	{"raft.log_max", "4GiB", "size the log is purged down to, as far as safety allows", func(n *Node) any { return &n.Raft.LogMax }},
 	{"raft.log_limit", "0B", "size beyond which data nodes that are away are given up, or writes are refused; \"0B\": what the disk has room for", func(n *Node) any { return &n.Raft.LogLimit }},
+	{"raft.log_key_file", "", "file, mode 0600, with the keys that the log's segments are encrypted with; empty: they are not", func(n *Node) any { return &n.Raft.LogKeyFile }},
+	{"raft.log_key_command", "", "command that prints what would be in that file, such as a KMS's client; a list of words, no shell", func(n *Node) any { return &n.Raft.LogKeyCommand }},
 	{"raft.max_inflight", "32MiB", "proposed and not yet committed; more waits", func(n *Node) any { return &n.Raft.MaxInflight }},
 	{"raft.chunk_size", "1MiB", "a larger transaction travels in pieces of this size", func(n *Node) any { return &n.Raft.ChunkSize }},
 

@@ -245,6 +245,9 @@ func (n Node) checkRaft(doc document) *Error {
 		return doc.fail("raft.log_limit", fmt.Sprintf("%v is not between raft.log_max with two segments, %v, and 1024TiB", r.LogLimit, least),
 			"\"0B\": as far as the disk goes")
 	}
+	if r.LogKeyFile != "" && len(r.LogKeyCommand) > 0 {
+		return doc.fail("raft.log_key_command", "there is raft.log_key_file too", "the keys come from one of both: remove the other line")
+	}
 	return nil
 }
 

@@ -45,6 +45,7 @@ const (
 	durableInterval     = 5 * time.Second        // S8
 	applierInterval     = 2 * time.Second
 	certificateInterval = time.Hour
+	keyInterval         = time.Minute
 )
 
 // Limits of waits.
@@ -133,6 +134,7 @@ type Node struct {
 	raft         consensus.State
 	leaderSince  time.Duration
 	certWarnings []string
+	keyWarnings  []string
 	leaseLost    time.Duration // when the lease was first seen to be gone; 0: it runs
 	srv          serverSlot
 	serving      servingSlot

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,10 +147,14 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if err := awaitSpace(ctx, cfg.RaftDir(), uint64(cfg.Raft.LogSegment), n.log); err != nil {
 		return nil, err
 	}
+	keys, err := n.loadKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if err := n.prepareServer(ctx); err != nil {
 		return nil, err
 	}
-	return n, n.openLog()
+	return n, n.openLog(keys)
 }
 
 // prepareServer finds mysqld and makes its data directory.
@@ -185,9 +190,9 @@ func (n *Node) forgetData() error {
 }
 
 // openLog opens the raft log. One that was made and is gone means that what this node promised is gone too (S2).
-func (n *Node) openLog() error {
+func (n *Node) openLog(keys *raftlog.Keys) error {
 	opts := raftlog.Options{Dir: n.cfg.RaftDir(), SegmentBytes: int64(n.cfg.Raft.LogSegment), CacheBytes: int64(n.cfg.Raft.LogCache),
-		Cluster: n.id.ClusterID, NodeID: n.id.ID, Base: n.began, Logger: n.base}
+		Cluster: n.id.ClusterID, NodeID: n.id.ID, Base: n.began, Keys: keys, Logger: n.base}
 	l, err := raftlog.Open(opts)
 	if err != nil {
 		return err
@@ -210,6 +215,33 @@ func (n *Node) openLog() error {
 	}
 	n.led = ledger.New(l.BoundaryAt(hs.GetCommit()))
 	return nil
+}
+
+// loadKeys reads the keys of the raft log; nil: it is not encrypted.
+func (n *Node) loadKeys(ctx context.Context) (*raftlog.Keys, error) {
+	return raftlog.LoadKeys(ctx, n.cfg.Raft.LogKeyFile, n.cfg.Raft.LogKeyCommand)
+}
+
+// tendKeys takes up a new key. Keys that cannot be had any more harm the next start, so that is told at once.
+func (n *Node) tendKeys(ctx context.Context) {
+	keys, err := n.loadKeys(ctx)
+	if err == nil {
+		err = n.rlog.SetKeys(keys)
+	}
+	if ctx.Err() != nil || errors.Is(err, raftlog.ErrFailed) {
+		return
+	}
+	var warnings []string
+	if err != nil {
+		warnings = []string{fmt.Sprintf("this node could not start again: %v", err)}
+	}
+	n.mu.Lock()
+	before := n.keyWarnings
+	n.keyWarnings = warnings
+	n.mu.Unlock()
+	if err != nil && !slices.Equal(before, warnings) {
+		n.log.Error(warnings[0])
+	}
 }
 
 func (n *Node) mysqldConfig() mysqld.Config {
@@ -366,6 +398,9 @@ func (n *Node) startParts() error {
 	n.every(spaceInterval, n.watchSpace)
 	n.every(linkInterval, n.watchLinks)
 	n.every(certificateInterval, n.tendCertificate)
+	if r := n.cfg.Raft; r.LogKeyFile != "" || len(r.LogKeyCommand) > 0 {
+		n.every(keyInterval, n.tendKeys)
+	}
 	if n.srv.state != ha.ServerAbsent {
 		n.every(time.Second, n.tendDurable())
 		n.every(durableInterval, n.tidyBinlog)

@@ -119,15 +119,16 @@ func (l *Log) add(e *raftpb.Entry) error {
 	return l.gather(e)
 }
 
-// full reports whether the next entry belongs in a new segment. A transaction in chunks stays in one segment: mysqld cannot replay
+// full reports whether the next entry belongs in a new segment: the last one has its size, or is encrypted in another way than it should be. A transaction in chunks stays in one segment: mysqld cannot replay
 // what mysqlbinlog prints when another file's FORMAT_DESCRIPTION event stands in the middle of a transaction.
 func (l *Log) full() bool {
 	s := l.active()
+	otherKey := s.keyID != l.opts.Keys.CurrentID()
 	if s.last+uint64(len(l.pending)) < s.first() {
-		return false
+		return otherKey
 	}
 	end := l.gatheredEnd()
-	return end >= l.opts.hardSegmentBytes || (end >= l.opts.SegmentBytes && l.ledger.open == 0)
+	return end >= l.opts.hardSegmentBytes || ((end >= l.opts.SegmentBytes || otherKey) && l.ledger.open == 0)
 }
 
 // gatheredEnd is where the segment will end after the next flush.
@@ -161,11 +162,20 @@ func (l *Log) gather(e *raftpb.Entry) error {
 		}
 	}
 	at := l.gatheredEnd()
-	l.scratch(len(rec.inline) + recordOverhead + len(rec.prefix) + min(len(rec.events), copyBelow))
+	aead := l.active().aead
+	if aead != nil {
+		l.scratch(sealedRoom + rec.dataSize())
+		rec.seal(aead, &l.nonce, e.Data, l.head[len(l.head)+sealedRoom-tagBytes:cap(l.head)])
+	} else {
+		l.scratch(len(rec.inline) + recordOverhead + len(rec.prefix) + min(len(rec.events), copyBelow))
+	}
 	from := len(l.head)
 	l.head = appendRecordHead(l.head, &rec, l.chain.crc, at, stampOf(rec.events), uint32(l.opts.NodeID))
 	l.head = append(l.head, rec.prefix...)
-	if len(rec.events) < copyBelow {
+	if aead != nil {
+		l.head = l.head[:len(l.head)+len(rec.events)] // they lie there
+		l.piece(l.head[from:])
+	} else if len(rec.events) < copyBelow {
 		l.head = append(l.head, rec.events...)
 		l.piece(l.head[from:])
 	} else {
@@ -371,6 +381,9 @@ func (l *Log) seal() error {
 
 // rotate closes the last segment and begins a new one.
 func (l *Log) rotate() error {
+	if s := l.active(); s.last < s.first() {
+		return l.replaceEmpty(s)
+	}
 	if err := l.seal(); err != nil {
 		return err
 	}
@@ -397,9 +410,23 @@ func (l *Log) rotate() error {
 	return l.writeState("rotation", false)
 }
 
+// replaceEmpty puts a segment that is encrypted as it should be in the place of the last one, which holds no entry.
+func (l *Log) replaceEmpty(s *segment) error {
+	next, err := l.startSegment(&s.head)
+	if err != nil {
+		return l.fail("new segment in "+l.dir, err)
+	}
+	l.mu.Lock()
+	l.segs[len(l.segs)-1] = next
+	l.mu.Unlock()
+	s.release()
+	return nil
+}
+
 // startSegment makes the segment that follows the last one, under its final name once it is whole and durable.
 func (l *Log) startSegment(head *segmentHead) (*segment, error) {
-	if err := l.makeSegment(head); err != nil {
+	seal, err := l.makeSegment(head)
+	if err != nil {
 		return nil, err
 	}
 	failpoint.Hit("rotate.after-new")
@@ -421,7 +448,7 @@ func (l *Log) startSegment(head *segmentHead) (*segment, error) {
 		return nil, err
 	}
 	l.fileEnd = size
-	return newSegment(l.dir, head.first, f, *head, size), nil
+	return newSegment(l.dir, head.first, f, *head, seal, size), nil
 }
 
 // writeState writes the state file with the newest commit index and watermark.

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestReadersBesideWriter(t *testing.T) {
 	const count = 1500
 	l, err := raftlog.Open(raftlog.Options{
-		Dir: dir, FS: memfs.New(), SegmentBytes: 32 << 10, CacheBytes: 10 << 10, ZeroAheadBytes: 8 << 10, Cluster: 5, NodeID: 1,
+		Dir: dir, FS: memfs.New(), SegmentBytes: 32 << 10, CacheBytes: 10 << 10, ZeroAheadBytes: 8 << 10, Cluster: 5, NodeID: 1, Keys: keys,
 	})
 	ok(t, err)
 	var commit, slowest atomic.Uint64

@@ -218,7 +218,7 @@ func TestEveryCrash(t *testing.T) {
 			t.Fatalf("crash point %d: last index %d, synced %d", n, last, synced)
 		}
 		ok(t, l.Close())
-		if _, err := raftlog.Verify(fsys, dir); err != nil {
+		if _, err := raftlog.Verify(fsys, dir, keys); err != nil {
 			t.Fatalf("crash point %d: %v", n, err)
 		}
 	}
@@ -234,7 +234,7 @@ func TestDump(t *testing.T) {
 	w.inc = 2
 	ok(t, l.Append([]*raftpb.Entry{w.barrier(), {Index: new(uint64(6)), Term: new(uint64(1)), Type: raftpb.EntryConfChangeV2.Enum(), Data: []byte("x")}, {Index: new(uint64(7)), Term: new(uint64(1))}}))
 	var out strings.Builder
-	ok(t, raftlog.Dump(&out, fsys, dir, raftlog.DumpOptions{From: 2, Events: true}))
+	ok(t, raftlog.Dump(&out, fsys, dir, raftlog.DumpOptions{From: 2, Events: true, Keys: keys}))
 	for _, s := range []string{"2\tterm 1\ttrx\tnode 1 incarnation 1\tbinlog.000001:4..1:327\t323 bytes", ":1\t", "unfinished", "barrier", "aborts", "EntryConfChangeV2", "empty", "Rows_query\t323 bytes"} {
 		if !strings.Contains(out.String(), s) {
 			t.Errorf("no %q in:\n%s", s, out.String())
@@ -243,7 +243,7 @@ func TestDump(t *testing.T) {
 	if strings.Contains(out.String(), "1\tterm 1\tbarrier\tnode 1 incarnation 1") {
 		t.Error("entry 1 is dumped")
 	}
-	rep, err := raftlog.Verify(fsys, dir)
+	rep, err := raftlog.Verify(fsys, dir, keys)
 	ok(t, err)
 	if rep.Entries != 7 || rep.Last != 7 || rep.GTIDs.Count() != 2 || rep.OpenTransactionAt != 0 || len(rep.Segments) != 1 {
 		t.Fatalf("%+v", rep)

@@ -21,8 +21,11 @@ import (
 
 const dir = "/raft"
 
+// keys of the log under test: TestEncrypted runs tests again with some.
+var keys *raftlog.Keys
+
 func options(fsys raftlog.FS) raftlog.Options {
-	return raftlog.Options{Dir: dir, FS: fsys, SegmentBytes: 4000, CacheBytes: 1, ZeroAheadBytes: 1024, Cluster: 5, NodeID: 1}
+	return raftlog.Options{Dir: dir, FS: fsys, SegmentBytes: 4000, CacheBytes: 1, ZeroAheadBytes: 1024, Cluster: 5, NodeID: 1, Keys: keys}
 }
 
 func open(t testing.TB, fsys raftlog.FS) *raftlog.Log {
@@ -174,7 +177,7 @@ func TestBitRot(t *testing.T) {
 
 func rotten(t *testing.T, fsys *memfs.FS, all []*raftpb.Entry, suffix, path string, bit int64) (reported bool) {
 	t.Helper()
-	_, verr := raftlog.Verify(fsys, dir)
+	_, verr := raftlog.Verify(fsys, dir, keys)
 	l, err := raftlog.Open(options(fsys))
 	if err == nil {
 		hs, _, _ := l.InitialState()
@@ -226,7 +229,7 @@ func TestTornTail(t *testing.T) {
 			disk := memfs.New()
 			disk.WriteFile(path, b)
 			disk.WriteFile(dir+"/state", state)
-			if rep, err := raftlog.Verify(disk, dir); err != nil || rep.Last < 5 {
+			if rep, err := raftlog.Verify(disk, dir, keys); err != nil || rep.Last < 5 {
 				t.Fatalf("Verify, cut at %d, %s: %+v %v", cut, kind, rep, err)
 			}
 			l := open(t, disk)
@@ -249,7 +252,7 @@ func TestTornTail(t *testing.T) {
 
 func recordsEnd(t *testing.T, fsys raftlog.FS) (end int64) {
 	t.Helper()
-	ok(t, raftlog.Walk(fsys, dir, func(e *raftlog.EntryInfo) error {
+	ok(t, raftlog.Walk(fsys, dir, keys, func(e *raftlog.EntryInfo) error {
 		end = e.Offset + int64(e.Bytes)
 		return nil
 	}))
@@ -268,7 +271,7 @@ func TestDamageBelowWatermark(t *testing.T) {
 			case "later record":
 				fsys.Crash(nil)
 				var off int64
-				ok(t, raftlog.Walk(fsys, dir, func(e *raftlog.EntryInfo) error {
+				ok(t, raftlog.Walk(fsys, dir, keys, func(e *raftlog.EntryInfo) error {
 					if e.Index == 7 { // entry 8 says that 7 was fsynced
 						off = e.Offset + int64(e.Bytes) - 10
 					}
@@ -289,10 +292,10 @@ func TestDamageBelowWatermark(t *testing.T) {
 				b, err := fsys.ReadFile(path)
 				ok(t, err)
 				var last raftlog.EntryInfo
-				ok(t, raftlog.Walk(fsys, dir, func(e *raftlog.EntryInfo) error { last = *e; return nil }))
+				ok(t, raftlog.Walk(fsys, dir, keys, func(e *raftlog.EntryInfo) error { last = *e; return nil }))
 				fsys.WriteFile(path, b[:last.Offset])
 			}
-			_, err := raftlog.Verify(fsys, dir)
+			_, err := raftlog.Verify(fsys, dir, keys)
 			want(t, err, raftlog.ErrCorrupt)
 			_, err = raftlog.Open(options(fsys))
 			want(t, err, raftlog.ErrCorrupt)
@@ -355,7 +358,7 @@ func TestMissingFiles(t *testing.T) {
 			ok(t, fsys.Remove(remove(segs)))
 			_, err := raftlog.Open(options(fsys))
 			want(t, err, raftlog.ErrCorrupt)
-			if _, err := raftlog.Verify(fsys, dir); err == nil {
+			if _, err := raftlog.Verify(fsys, dir, keys); err == nil {
 				t.Fatal("Verify noticed nothing")
 			}
 		})

@@ -120,7 +120,7 @@ func goldenDisk(t testing.TB, version string) *memfs.FS {
 func describe(t testing.TB, fsys *memfs.FS) string {
 	t.Helper()
 	var b strings.Builder
-	rep, err := raftlog.Verify(fsys, dir)
+	rep, err := raftlog.Verify(fsys, dir, keys)
 	ok(t, err)
 	fmt.Fprintf(&b, "term %d vote %d commit %d durable %d voters %d entries %d\ngtids %s\n", rep.Term, rep.Vote, rep.Commit, rep.Durable, rep.Voters,
 		rep.Entries, strings.ReplaceAll(rep.GTIDs.String(), "\n", ""))
@@ -242,7 +242,7 @@ func FuzzOpen(f *testing.F) {
 // that it holds can be read.
 func openAny(t *testing.T, disk *memfs.FS) (entries []*raftpb.Entry) {
 	t.Helper()
-	_, verr := raftlog.Verify(disk, dir)
+	_, verr := raftlog.Verify(disk, dir, keys)
 	l, err := raftlog.Open(options(disk))
 	if err != nil {
 		if !errors.Is(err, raftlog.ErrCorrupt) && !errors.Is(err, raftlog.ErrNewer) && !errors.Is(err, raftlog.ErrForeign) {

@@ -142,7 +142,7 @@ func writeIndex(fsys FS, s *segment) error {
 
 // scanClosed fills s from the segment itself, verifying every record. next is the header of the segment that follows.
 func scanClosed(s *segment, next *segmentHead) error {
-	sc, err := newScanner(s.f, &s.head, s.headSize)
+	sc, err := newScanner(s)
 	if err != nil {
 		return err
 	}

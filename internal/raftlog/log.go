@@ -33,7 +33,9 @@ type Options struct {
 	NodeID  uint64
 	// Base are the GTIDs that are in every data directory before the log's first entry: those of an adopted cluster. A log that is made
 	// begins behind them; one that is there keeps its own.
-	Base   gtid.Set
+	Base gtid.Set
+	// Keys encrypt new segments, and read those that are encrypted. nil: new ones are not, and there is none that is.
+	Keys   *Keys
 	Logger *slog.Logger
 
 	// hardSegmentBytes is the size from which a segment is closed even within a transaction: offsets have 32 bits.
@@ -127,6 +129,7 @@ type Log struct {
 	slots    []slot
 	gathered int64 // offset in the segment behind pending
 	ranges   []gtid.Range
+	nonce    nonce // of the newest thing that was sealed
 
 	// mu protects what readers see. Writers change it while they hold wmu too.
 	mu        sync.RWMutex

@@ -12,12 +12,12 @@ import (
 )
 
 // Open opens the log in opts.Dir, or creates it when the directory is empty or missing. A torn tail is cut, but only above what
-// is known to have been fsynced (S2). The errors are ErrLocked, ErrForeign, ErrNewer, ErrCorrupt, or the file system's.
+// is known to have been fsynced (S2). The errors are ErrLocked, ErrForeign, ErrNewer, ErrKey, ErrCorrupt, or the file system's.
 func Open(opts Options) (*Log, error) {
 	if err := opts.setDefaults(); err != nil {
 		return nil, err
 	}
-	l := &Log{opts: opts, fs: opts.FS, dir: opts.Dir, log: opts.Logger.With("node", opts.NodeID)}
+	l := &Log{opts: opts, fs: opts.FS, dir: opts.Dir, log: opts.Logger.With("node", opts.NodeID), nonce: newNonce()}
 	l.cache.limit = opts.CacheBytes
 	if err := l.fs.MkdirAll(l.dir); err != nil {
 		return nil, fmt.Errorf("raftlog: make %s: %w", l.dir, err)
@@ -29,7 +29,7 @@ func Open(opts Options) (*Log, error) {
 	l.lock = lock
 	if err := l.open(); err != nil {
 		l.abandon()
-		if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrForeign) || errors.Is(err, ErrNewer) {
+		if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrForeign) || errors.Is(err, ErrNewer) || errors.Is(err, ErrKey) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("raftlog: open %s: %w", l.dir, err)
@@ -58,7 +58,12 @@ func (l *Log) open() error {
 	case isNotExist(err):
 		err = l.create(names)
 	case err == nil:
-		if err = checkOwner(&l.state.state, &l.opts); err == nil {
+		if err = checkOwner(&l.state.state, &l.opts); err == nil && l.state.resetting {
+			err = l.checkPrepared(names)
+		} else if err == nil {
+			l.segs, err = openSegments(l.fs, l.dir, &l.state.state, l.opts.Keys, false)
+		}
+		if err == nil { // nothing has been touched before
 			err = l.state.rewrite()
 		}
 	}
@@ -69,9 +74,9 @@ func (l *Log) open() error {
 		if err := l.finishReset(); err != nil {
 			return err
 		}
-	}
-	if l.segs, err = openSegments(l.fs, l.dir, &l.state.state, false); err != nil {
-		return err
+		if l.segs, err = openSegments(l.fs, l.dir, &l.state.state, l.opts.Keys, false); err != nil {
+			return err
+		}
 	}
 	for _, s := range l.segs {
 		if s.head.cluster != l.opts.Cluster || s.head.node != l.opts.NodeID {
@@ -113,7 +118,7 @@ func (l *Log) create(names []string) error {
 		}
 	}
 	head := segmentHead{cluster: l.opts.Cluster, node: l.opts.NodeID, first: 1, ledger: ledger{gtids: l.opts.Base.Clone()}}
-	if err := l.makeSegment(&head); err != nil {
+	if _, err := l.makeSegment(&head); err != nil {
 		return err
 	}
 	s := state{cluster: l.opts.Cluster, node: l.opts.NodeID, first: 1, resetting: true}
@@ -126,22 +131,65 @@ func (l *Log) create(names []string) error {
 }
 
 // makeSegment writes a segment without entries under a temporary name and makes it durable.
-func (l *Log) makeSegment(head *segmentHead) (err error) {
+func (l *Log) makeSegment(head *segmentHead) (seal sealing, err error) {
+	b := appendHead(nil, head)
+	if key := l.opts.Keys.current(); key != nil {
+		if b, seal, err = sealHead(key, &l.nonce, b); err != nil {
+			return seal, err
+		}
+	}
 	f, err := l.fs.Create(l.path(segmentName(head.first) + newSuffix))
 	if err != nil {
-		return err
+		return seal, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if err := f.Allocate(l.opts.SegmentBytes); err != nil {
-		return err
+		return seal, err
 	}
-	if _, err := f.WriteAt(appendHead(nil, head), 0); err != nil {
-		return err
+	if _, err := f.WriteAt(b, 0); err != nil {
+		return seal, err
 	}
 	if err := f.Fdatasync(); err != nil {
-		return err
+		return seal, err
 	}
-	return l.fs.SyncDir(l.dir)
+	return seal, l.fs.SyncDir(l.dir)
+}
+
+// checkPrepared reads the header of the segment that an interrupted reset prepared, so that a key that is missing is known before all others go.
+func (l *Log) checkPrepared(names []string) error {
+	name := segmentName(l.state.first)
+	if slices.Contains(names, name+newSuffix) {
+		name += newSuffix
+	}
+	f, err := l.fs.OpenRead(l.path(name))
+	if err != nil {
+		return nil // what comes next says so
+	}
+	defer f.Close()
+	if _, _, _, err := readHead(f, l.opts.Keys); errors.Is(err, ErrKey) {
+		return fmt.Errorf("%s: %w", l.path(name), err)
+	}
+	return nil
+}
+
+// SetKeys gives the log keys that hold all those that it has segments of; a segment that is not encrypted with the last one is closed before the next entry.
+// The error is ErrKey, and nothing has changed then.
+func (l *Log) SetKeys(keys *Keys) error {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	for _, s := range l.segs {
+		if s.keyID == "" {
+			continue
+		}
+		if have, old := keys.find(s.keyID), l.opts.Keys.find(s.keyID); have == nil || *have != *old {
+			return fmt.Errorf("%w: %s was written with the key %q, and that is not among the %v", ErrKey, s.path, s.keyID, keys)
+		}
+	}
+	if id := keys.CurrentID(); id != l.opts.Keys.CurrentID() {
+		l.log.Info("the log's key changes with the next entry", "key", id)
+	}
+	l.opts.Keys = keys
+	return nil
 }
 
 // finishReset makes the segment that a reset prepared the only one.
@@ -175,7 +223,7 @@ func (l *Log) finishReset() error {
 }
 
 // openSegments opens the segments that st says the log has, and reads their headers.
-func openSegments(fsys FS, dir string, st *state, readOnly bool) (segs []*segment, err error) {
+func openSegments(fsys FS, dir string, st *state, keys *Keys, readOnly bool) (segs []*segment, err error) {
 	names, err := fsys.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -208,7 +256,7 @@ func openSegments(fsys FS, dir string, st *state, readOnly bool) (segs []*segmen
 		if err != nil {
 			return segs, err
 		}
-		head, size, err := readHead(f)
+		head, seal, size, err := readHead(f, keys)
 		if err == nil && head.first != first {
 			err = fmt.Errorf("%w: it begins at index %d", errBadHead, head.first)
 		}
@@ -216,10 +264,12 @@ func openSegments(fsys FS, dir string, st *state, readOnly bool) (segs []*segmen
 			f.Close()
 			if errors.Is(err, errBadHead) {
 				err = fmt.Errorf("%w: %s: %w: this node must rejoin under a new id", ErrCorrupt, path, err)
+			} else if errors.Is(err, ErrKey) {
+				err = fmt.Errorf("%s: %w", path, err)
 			}
 			return segs, err
 		}
-		segs = append(segs, newSegment(dir, first, f, head, size))
+		segs = append(segs, newSegment(dir, first, f, head, seal, size))
 	}
 	return segs, nil
 }
@@ -268,7 +318,7 @@ func (l *Log) openClosed(s *segment, next *segmentHead) error {
 // recoverTail reads the last segment through, cuts what was written but never fsynced, and makes the rest durable.
 func (l *Log) recoverTail() error {
 	s := l.active()
-	sc, err := newScanner(s.f, &s.head, s.headSize)
+	sc, err := newScanner(s)
 	if err != nil {
 		return err
 	}
@@ -389,6 +439,9 @@ func (l *Log) adoptState() error {
 	l.hard = hardState{st.term, st.vote, st.commit}
 	l.durable.Store(l.last)
 	l.log.Info("log opened", "dir", l.dir, "first", l.first(), "last", l.last, "term", l.chain.term, "segments", len(l.segs))
+	if id := l.opts.Keys.CurrentID(); id != "" {
+		l.log.Info("log encrypted", "key", id)
+	}
 	if st.durable == l.last {
 		return nil
 	}

@@ -19,6 +19,7 @@ const (
 	typeSegment = 1
 	typeEntry   = 2
 	typeFiller  = 3
+	typeSealed  = 4 // an entry in an encrypted segment
 
 	offRecVersion  = 4
 	offRecType     = 5
@@ -60,6 +61,8 @@ type record struct {
 	events               []byte
 	whole                []byte // from inline to the end of events
 	size                 int    // bytes in the segment
+	sealed               bool   // inline and events are not what they say until open has been called
+	body                 []byte // of the header event, up to the end of inline
 }
 
 var (
@@ -74,28 +77,37 @@ var (
 // appendRecordHead appends the ignorable event that goes before rec's prefix and events, and sets rec.crc. at is the event's
 // offset in the segment, stamp its timestamp.
 func appendRecordHead(dst []byte, rec *record, prev uint32, at int64, stamp, serverID uint32) []byte {
-	le := binary.LittleEndian
 	start := len(dst)
 	size := recordOverhead + len(rec.inline)
 	dst = binlog.Header{
 		Timestamp: stamp, Type: binlog.TypeIgnorable, ServerID: serverID, EventSize: uint32(size),
 		LogPos: uint32(at + int64(size)), Flags: binlog.FlagIgnorable,
 	}.Append(dst)
+	dst = appendRecordBody(dst, rec)
+	rec.crc = chainCRC(prev, dst[start+binlog.HeaderLen:], rec.prefix, rec.events)
+	dst = binary.LittleEndian.AppendUint32(dst, rec.crc)
+	dst = append(dst, 0, 0, 0, 0)
+	binlog.PutChecksum(dst[start:])
+	rec.size = size + len(rec.prefix) + len(rec.events)
+	return dst
+}
+
+// appendRecordBody appends the event's body up to the chain CRC.
+func appendRecordBody(dst []byte, rec *record) []byte {
+	le := binary.LittleEndian
+	typ := byte(typeEntry)
+	if rec.sealed {
+		typ = typeSealed
+	}
 	dst = append(dst, recordMagic...)
-	dst = append(dst, recordVersion, typeEntry, byte(rec.raftType), 0)
+	dst = append(dst, recordVersion, typ, byte(rec.raftType), 0)
 	dst = le.AppendUint64(dst, rec.index)
 	dst = le.AppendUint64(dst, rec.term)
 	dst = le.AppendUint64(dst, rec.durable)
 	dst = le.AppendUint32(dst, uint32(len(rec.prefix)))
 	dst = le.AppendUint32(dst, uint32(len(rec.events)))
 	dst = le.AppendUint32(dst, uint32(len(rec.inline)))
-	dst = append(dst, rec.inline...)
-	rec.crc = chainCRC(prev, dst[start+binlog.HeaderLen:], rec.prefix, rec.events)
-	dst = le.AppendUint32(dst, rec.crc)
-	dst = append(dst, 0, 0, 0, 0)
-	binlog.PutChecksum(dst[start:])
-	rec.size = size + len(rec.prefix) + len(rec.events)
-	return dst
+	return append(dst, rec.inline...)
 }
 
 func chainCRC(prev uint32, parts ...[]byte) uint32 {
@@ -136,7 +148,7 @@ func recordHead(b []byte, rec *record) (int, error) {
 	if v := body[offRecVersion]; v > recordVersion {
 		return 0, fmt.Errorf("%w: record format %d, this program knows %d", ErrNewer, v, recordVersion)
 	}
-	if v := body[offRecVersion]; v != recordVersion || body[offRecType] != typeEntry || body[offRecReserved] != 0 {
+	if v := body[offRecVersion]; v != recordVersion || (body[offRecType] != typeEntry && body[offRecType] != typeSealed) || body[offRecReserved] != 0 {
 		return 0, fmt.Errorf("%w: version %d, type %d", errBadRecord, v, body[offRecType])
 	}
 	n := int(le.Uint32(body[offInlineLen:]))
@@ -152,6 +164,8 @@ func recordHead(b []byte, rec *record) (int, error) {
 		raftType: raftpb.EntryType(body[offRaftType]), crc: le.Uint32(body[recordFixed+n:]),
 		inline: body[recordFixed : recordFixed+n : recordFixed+n],
 		size:   size + int(prefix) + int(events),
+		sealed: body[offRecType] == typeSealed,
+		body:   body[:recordFixed+n],
 	}
 	return size, nil
 }
@@ -177,7 +191,7 @@ func decodeRecord(b []byte, prev chain) (rec record, err error) {
 	rec.prefix = b[size : size+prefix : size+prefix]
 	rec.events = b[size+prefix : rec.size : rec.size]
 	rec.whole = b[binlog.HeaderLen+recordFixed : rec.size : rec.size]
-	if got := chainCRC(prev.crc, body[:recordFixed+len(rec.inline)], rec.prefix, rec.events); got != rec.crc {
+	if got := chainCRC(prev.crc, rec.body, rec.prefix, rec.events); got != rec.crc {
 		return record{}, fmt.Errorf("%w: CRC %08x, computed %08x, index %d", errBadRecord, rec.crc, got, rec.index)
 	}
 	return rec, nil
@@ -198,7 +212,7 @@ func (rec *record) data() []byte {
 		return rec.inline
 	}
 	n := len(rec.inline)
-	gap := 4 + binlog.ChecksumLen + len(rec.prefix)
+	gap := len(rec.whole) - n - len(rec.events)
 	copy(rec.whole[gap:gap+n], rec.whole[:n])
 	return rec.whole[gap:]
 }

@@ -2,6 +2,7 @@ package raftlog
 
 import (
 	"bytes"
+	"crypto/cipher"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -47,7 +48,8 @@ type segment struct {
 	f        File
 	head     segmentHead
 	headSize int64
-	refs     atomic.Int32 // 1 for being in the log, 1 for each reader
+	sealing
+	refs atomic.Int32 // 1 for being in the log, 1 for each reader
 
 	// Content. slots is nil in a sealed segment whose index is not loaded.
 	last  uint64 // first-1 when empty
@@ -57,9 +59,9 @@ type segment struct {
 	used  uint64 // Log.idxClock at the last use of slots
 }
 
-func newSegment(dir string, first uint64, f File, head segmentHead, headSize int64) *segment {
+func newSegment(dir string, first uint64, f File, head segmentHead, seal sealing, headSize int64) *segment {
 	name := segmentName(first)
-	s := &segment{name: name, path: filepath.Join(dir, name), f: f, head: head, headSize: headSize, last: first - 1, end: headSize}
+	s := &segment{name: name, path: filepath.Join(dir, name), f: f, head: head, headSize: headSize, sealing: seal, last: first - 1, end: headSize}
 	s.refs.Store(1)
 	return s
 }
@@ -98,24 +100,27 @@ func addTerm(runs []termRun, index, term uint64) []termRun {
 	return append(runs, termRun{index, term})
 }
 
-// readHead reads a segment's header. An error that is neither ErrNewer nor errBadHead is the file system's.
-func readHead(f File) (segmentHead, int64, error) {
+// readHead reads a segment's header, whose size it returns. An error that is none of ErrNewer, ErrKey and errBadHead is the file system's.
+func readHead(f File, keys *Keys) (segmentHead, sealing, int64, error) {
 	size, err := f.Size()
 	if err != nil {
-		return segmentHead{}, 0, err
+		return segmentHead{}, sealing{}, 0, err
 	}
 	for want := int64(64 << 10); ; want *= 4 {
 		n := min(want, size)
 		b := make([]byte, n)
 		if _, err := f.ReadAt(b, 0); err != nil {
-			return segmentHead{}, 0, err
+			return segmentHead{}, sealing{}, 0, err
+		}
+		if len(b) >= len(cryptMagic) && string(b[:len(cryptMagic)]) == cryptMagic {
+			return readSealedHead(f, size, keys)
 		}
 		h, used, err := parseHead(b)
 		if err != errShortRecord {
-			return h, int64(used), err
+			return h, sealing{}, int64(used), err
 		}
 		if n == size || n >= maxHeadBytes {
-			return segmentHead{}, 0, fmt.Errorf("%w: it does not end within %d bytes", errBadHead, n)
+			return segmentHead{}, sealing{}, 0, fmt.Errorf("%w: it does not end within %d bytes", errBadHead, n)
 		}
 	}
 }
@@ -123,6 +128,7 @@ func readHead(f File) (segmentHead, int64, error) {
 // scanner reads the records of a segment one after the other, verifying the chain.
 type scanner struct {
 	f    File
+	aead cipher.AEAD // nil: the segment is not encrypted
 	prev chain
 	off  int64 // of the record that next returns
 	size int64 // of the file when the scan began
@@ -132,12 +138,17 @@ type scanner struct {
 
 const scanBlock = 1 << 20
 
-func newScanner(f File, h *segmentHead, headSize int64) (*scanner, error) {
-	size, err := f.Size()
+func newScanner(s *segment) (*scanner, error) {
+	size, err := s.f.Size()
 	if err != nil {
 		return nil, err
 	}
-	return &scanner{f: f, prev: h.prev(), off: headSize, size: size}, nil
+	return s.scan(size), nil
+}
+
+// scan reads s up to size.
+func (s *segment) scan(size int64) *scanner {
+	return &scanner{f: s.f, aead: s.aead, prev: s.head.prev(), off: s.headSize, size: size}
 }
 
 // next returns the next record, whose slices live until the following call, and its offset. At the end of what was written the
@@ -145,6 +156,9 @@ func newScanner(f File, h *segmentHead, headSize int64) (*scanner, error) {
 func (s *scanner) next() (record, int64, error) {
 	for {
 		rec, err := decodeRecord(s.buf[s.lo:], s.prev)
+		if err == nil {
+			err = rec.open(s.aead)
+		}
 		switch {
 		case err == nil:
 			at := s.off
@@ -217,7 +231,7 @@ func (s *scanner) later(above uint64) (durable uint64, found bool, err error) {
 
 // indexRecord returns where in b the next record's event seems to begin, or -1.
 func indexRecord(b []byte) int {
-	mark := []byte{recordMagic[0], recordMagic[1], recordMagic[2], recordMagic[3], recordVersion, typeEntry}
+	mark := []byte{recordMagic[0], recordMagic[1], recordMagic[2], recordMagic[3], recordVersion}
 	if len(b) < binlog.HeaderLen {
 		return -1
 	}

@@ -176,6 +176,9 @@ func decodeEntries(s *segment, buf []byte, at int64, prev chain, n int) ([]*raft
 	}, n)
 	for i := range mem {
 		rec, err := decodeRecord(buf, prev)
+		if err == nil {
+			err = rec.open(s.aead)
+		}
 		if err != nil {
 			if !errors.Is(err, errBadRecord) {
 				err = fmt.Errorf("%w: %w", errBadRecord, err)
@@ -219,7 +222,7 @@ func (l *Log) slotsOf(s *segment) ([]slot, int64, error) {
 	l.mu.Unlock()
 
 	// Others may load the same index meanwhile; both get the same.
-	loaded := newSegment(l.dir, s.first(), s.f, s.head, s.headSize)
+	loaded := newSegment(l.dir, s.first(), s.f, s.head, s.sealing, s.headSize)
 	if err := loadIndex(l.fs, loaded, &next, true); err != nil {
 		if err := scanClosed(loaded, &next); err != nil {
 			return nil, 0, err

@@ -137,7 +137,7 @@ func (l *Log) ledgerAt(s *segment, index uint64) (ledger, error) {
 	}
 	led := s.head.ledger.clone()
 	// What lies behind index may be cut while this runs: it is not looked at.
-	sc := &scanner{f: s.f, prev: s.head.prev(), off: s.headSize, size: end}
+	sc := s.scan(end)
 	var m Meta
 	for sc.prev.index < index {
 		rec, at, err := sc.next()
@@ -181,7 +181,7 @@ func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
 	}
 	head.node, head.prevCRC, head.durable = l.opts.NodeID, 0, meta.GetIndex()
 	failpoint.Hit("reset.before-segment")
-	if err := l.makeSegment(&head); err != nil {
+	if _, err := l.makeSegment(&head); err != nil {
 		return l.fail("reset", err)
 	}
 	failpoint.Hit("reset.after-segment")
@@ -203,7 +203,7 @@ func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
 
 // adoptReset opens the segment that finishReset left, in place of all others.
 func (l *Log) adoptReset() error {
-	segs, err := openSegments(l.fs, l.dir, &l.state.state, false)
+	segs, err := openSegments(l.fs, l.dir, &l.state.state, l.opts.Keys, false)
 	if err != nil {
 		return l.fail("reset", err)
 	}

@@ -41,6 +41,8 @@ type SegmentReport struct {
 	Bytes int64  `json:"bytes"`
 	// TornBytes lie behind the last whole entry of the last segment, were never fsynced, and go at the next start.
 	TornBytes int64 `json:"torn_bytes"`
+	// Key is the id of the key that it is encrypted with; "": it is not.
+	Key string `json:"key,omitempty"`
 }
 
 // EntryInfo is one entry as Walk found it. Events and Data live until the function it is given to returns.
@@ -61,19 +63,19 @@ type EntryInfo struct {
 
 // Verify reads a log through, every byte of it, and checks all that Open and readers would. It changes nothing and needs neither
 // mysqld nor a stopped node; of a running one it sees the state at some moment. fsys is the operating system's when nil.
-// The error is ErrCorrupt, ErrNewer or the file system's.
-func Verify(fsys FS, dir string) (*Report, error) {
+// keys are those of encrypted segments. The error is ErrCorrupt, ErrNewer, ErrKey or the file system's.
+func Verify(fsys FS, dir string, keys *Keys) (*Report, error) {
 	r := &Report{Dir: dir}
-	err := walk(fsys, dir, r, func(*EntryInfo) error { return nil })
+	err := walk(fsys, dir, keys, r, func(*EntryInfo) error { return nil })
 	return r, err
 }
 
 // Walk calls fn for every entry of a log, like Verify, until fn fails; it returns fn's error.
-func Walk(fsys FS, dir string, fn func(*EntryInfo) error) error {
-	return walk(fsys, dir, &Report{Dir: dir}, fn)
+func Walk(fsys FS, dir string, keys *Keys, fn func(*EntryInfo) error) error {
+	return walk(fsys, dir, keys, &Report{Dir: dir}, fn)
 }
 
-func walk(fsys FS, dir string, r *Report, fn func(*EntryInfo) error) error {
+func walk(fsys FS, dir string, keys *Keys, r *Report, fn func(*EntryInfo) error) error {
 	if fsys == nil {
 		fsys = OSFS{}
 	}
@@ -93,7 +95,7 @@ func walk(fsys FS, dir string, r *Report, fn func(*EntryInfo) error) error {
 	if st.resetting {
 		return fmt.Errorf("raftlog: %s was left in the middle of a reset to a snapshot, which the next start completes", dir)
 	}
-	segs, err := openSegments(fsys, dir, st, true)
+	segs, err := openSegments(fsys, dir, st, keys, true)
 	if err != nil {
 		return err
 	}
@@ -121,13 +123,13 @@ func walk(fsys FS, dir string, r *Report, fn func(*EntryInfo) error) error {
 
 // walkSegment reads one segment and adds it to the report.
 func (r *Report) walkSegment(s *segment, newest bool, fn func(*EntryInfo) error) error {
-	sc, err := newScanner(s.f, &s.head, s.headSize)
+	sc, err := newScanner(s)
 	if err != nil {
 		return err
 	}
 	known := max(r.Durable, s.head.durable)
 	led := s.head.ledger.clone()
-	rep := SegmentReport{File: s.name, First: s.first()}
+	rep := SegmentReport{File: s.name, First: s.first(), Key: s.keyID}
 	for {
 		rec, at, err := sc.next()
 		if errors.Is(err, errBadRecord) {
@@ -193,6 +195,7 @@ func (r *Report) joins(s *segment, next *segmentHead) error {
 type DumpOptions struct {
 	From, To uint64 // indexes; To 0: to the end
 	Events   bool   // a line for each event too
+	Keys     *Keys  // of encrypted segments
 }
 
 // Dump prints a line for each entry, like
@@ -201,7 +204,7 @@ type DumpOptions struct {
 //
 // and returns Walk's error.
 func Dump(w io.Writer, fsys FS, dir string, opts DumpOptions) error {
-	err := Walk(fsys, dir, func(e *EntryInfo) error {
+	err := Walk(fsys, dir, opts.Keys, func(e *EntryInfo) error {
 		if e.Index < opts.From {
 			return nil
 		}

@@ -1,0 +1,76 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/config"
+	"trireme/internal/raftlog"
+)
+
+// TestKeysAreTakenUp: a running node uses a new key of its key file, and warns as long as it could not start again.
+func TestKeysAreTakenUp(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys")
+	n := &Node{id: config.Identity{Cluster: "prod", ClusterID: 5, Name: "db1", ID: 1}, log: slog.New(slog.DiscardHandler)}
+	n.cfg.Raft.LogKeyFile = file
+	var text []byte
+	write := func(id string) {
+		t.Helper()
+		var err error
+		if text, err = raftlog.AddKey(text, id); err != nil {
+			t.Fatal(err)
+		}
+		if err := config.WriteFile(file, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tend := func(warning string) {
+		t.Helper()
+		n.tendKeys(t.Context())
+		if got := strings.Join(n.keyWarnings, "\n"); (warning == "") != (got == "") || !strings.Contains(got, warning) {
+			t.Errorf("warning %q, want %q", got, warning)
+		}
+	}
+	write("one")
+	first := bytes.Clone(text)
+	keys, err := n.loadKeys(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if n.rlog, err = raftlog.Open(raftlog.Options{Dir: dir, Cluster: 5, NodeID: 1, Keys: keys}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.rlog.Close() })
+	tend("")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	tend("no such file")
+	text = nil
+	write("two")
+	tend(`"one"`)
+	if text, err = raftlog.AddKey(nil, "one"); err != nil { // another one of that name
+		t.Fatal(err)
+	}
+	write("two")
+	tend(`"one"`)
+	text = first
+	write("two")
+	tend("")
+	e := &raftpb.Entry{Index: new(uint64(1)), Term: new(uint64(1))}
+	if err := errors.Join(n.rlog.SetHardState(&raftpb.HardState{Term: new(uint64(1))}), n.rlog.Append([]*raftpb.Entry{e})); err != nil {
+		t.Fatal(err)
+	}
+	rep, err := raftlog.Verify(nil, dir, nil)
+	if !errors.Is(err, raftlog.ErrKey) || !strings.Contains(err.Error(), `"two"`) {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
