@@ -38,6 +38,7 @@ var withoutJSON = map[string]string{
 	"completion":     "a script for a shell",
 	"vip release":    "prints nothing",
 	"backup new-key": "writes a file",
+	"log new-key":    "writes a file",
 }
 
 func TestEveryVerbThatPrintsHasJSON(t *testing.T) {
