@@ -280,6 +280,12 @@ func (n *Node) routerConfig() (router.Config, error) {
 	if c.Consistency, err = router.ParseLevel(r.Consistency); err != nil {
 		return c, fmt.Errorf("router.consistency: %w", err)
 	}
+	c.Levels = map[string]router.Level{}
+	for user, level := range r.Levels {
+		if c.Levels[user], err = router.ParseLevel(level); err != nil {
+			return c, fmt.Errorf("router.levels: %s: %w", user, err)
+		}
+	}
 	if !c.Sessions && c.SplitListen == "" && c.StreamListen == "" {
 		return c, nil
 	}
