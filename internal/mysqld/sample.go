@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// sampleLimit bounds the calls of this file. They are for reports: nothing waits for them, they have a lane of their own, and what is not
+// sampleLimit bounds the calls of this file, and of heavy.go. They are for reports: nothing waits for them, they have a lane of their own, and what is not
 // answered in time is given up on that lane alone.
 const sampleLimit = 2 * time.Second
 
