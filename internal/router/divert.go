@@ -184,6 +184,7 @@ func (l *link) divert(r *Router, found *stop, p []byte) {
 		l.refuseDump(refused)
 		return
 	}
+	defer context.AfterFunc(r.ctx, func() { _ = l.client.Close() })() // letGo has taken it out of those that Close cuts
 	conn := mysqlwire.NewConn(l.c, maxDumpRequest)
 	conn.Unread(append([]byte(nil), p...))
 	_ = l.client.SetReadDeadline(time.Now().Add(loginTimeout))
