@@ -132,8 +132,8 @@ type PortStats struct {
 	Refused    uint64 // turned away: too many, or no target in time
 	Cut        uint64 // closed because their target lost its role
 	DialErrors uint64 // attempts to reach a target that failed
-	BytesIn    uint64 // client to server; an open connection's are added each 64 MiB
-	BytesOut   uint64 // server to client, likewise
+	BytesIn    uint64 // client to server
+	BytesOut   uint64 // server to client
 
 	Followed   int    // sessions now that could be carried over
 	Tied       int    // sessions now that could not: what they hold, or how they logged in, ties them to their server
