@@ -580,6 +580,11 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 			n.fail(fmt.Errorf("the committed log is broken: %w", err))
 			return
 		}
+		if now := time.Now(); m.Kind == raftlog.Trx {
+			if at := n.clocks.committedAt(&m, rest, n.id.ID, now); now.Sub(at) > appliedInterval/4 {
+				n.led.Backdate(at)
+			}
+		}
 		n.load.committedEntry(&m, len(data), rest)
 		if m.Flags&raftlog.FlagUnfinished != 0 {
 			n.noteLarge(e.GetIndex(), &m)

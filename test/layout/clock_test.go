@@ -22,6 +22,7 @@ var wallClock = map[string]string{
 	"node/generation.go": "the record of a generation says when",
 	"node/history.go":    "events are shown with the time of day",
 	"node/join.go":       "join tokens and certificates expire by the time of day",
+	"node/lag.go":        "shows how far behind mysqld is",
 	"node/load.go":       "times commits, by differences, and compares mysqld's time stamp with the same clock",
 	"node/metrics.go":    "shows whether a pause is over",
 	"node/node.go":       "a pause ends at a time of day that an operator gave",
