@@ -153,6 +153,10 @@ func (f *fake) RemoveToken(_ context.Context, req api.TokenName) (api.TokenView,
 	return api.TokenView{Name: req.Name, Role: "viewer"}, nil
 }
 
+func (f *fake) Revoke(_ context.Context, req api.RevokeRequest) (api.RevokeResult, error) {
+	return api.RevokeResult{Serial: req.What, Message: "the certificate with serial " + req.What + " is revoked", Advice: "rest"}, nil
+}
+
 func (f *fake) NewCertificate(context.Context, api.CertificateRequest) (api.CertificateResult, error) {
 	return api.CertificateResult{}, api.Errorf(api.KindConflict, "not here")
 }

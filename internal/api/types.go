@@ -599,6 +599,8 @@ type Backend interface {
 	Tokens(ctx context.Context) []TokenView
 	// NewCertificate signs one for a person or a program.
 	NewCertificate(ctx context.Context, req CertificateRequest) (CertificateResult, error)
+	// Revoke takes the trust from a certificate, or from all of a node.
+	Revoke(ctx context.Context, req RevokeRequest) (RevokeResult, error)
 	// Settings are those of the cluster, from memory. They are not to be changed.
 	Settings() *config.Cluster
 	// Metrics is the node's registry.

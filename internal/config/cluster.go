@@ -45,6 +45,8 @@ type Cluster struct {
 	// APITokens are further ones, and ReadLogin says whether looking needs one (access.go).
 	APITokens []APIToken `json:"api_tokens,omitempty"`
 	ReadLogin bool       `json:"read_login,omitempty"`
+	// RevokedCerts are not trusted, nor are those of nodes that are no members any more (WhyRevoked).
+	RevokedCerts []Revocation `json:"revoked_certs,omitempty"`
 	// FailbackMS is how long, in ms, a node with a higher weight than the leader's has been healthy before it gets leadership. 0:
 	// DefaultFailback; below 0: never.
 	FailbackMS int64  `json:"failback_ms,omitempty"`
@@ -159,6 +161,7 @@ func (c *Cluster) Clone() *Cluster {
 	d.Members = slices.Clone(c.Members)
 	d.JoinTokens = slices.Clone(c.JoinTokens)
 	d.APITokens = slices.Clone(c.APITokens)
+	d.RevokedCerts = slices.Clone(c.RevokedCerts)
 	d.DisabledEvents = slices.Clone(c.DisabledEvents)
 	d.Revisions = slices.Clone(c.Revisions)
 	if c.Pause != nil {

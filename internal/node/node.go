@@ -131,6 +131,7 @@ type Node struct {
 	cluster      *config.Cluster // committed settings; immutable, replaced whole
 	raft         consensus.State
 	leaderSince  time.Duration
+	shutOut      shutOut
 	certWarnings []string
 	leaseLost    time.Duration // when the lease was first seen to be gone; 0: it runs
 	srv          serverSlot

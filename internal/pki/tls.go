@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -18,6 +19,8 @@ type Bundle struct {
 	ca    *x509.Certificate
 	pool  *x509.CertPool
 	own   atomic.Pointer[pair]
+
+	renewing sync.Mutex // held while files are replaced
 }
 
 // pair is a certificate and its key.
@@ -81,6 +84,9 @@ func (b *Bundle) Names(hosts []string) bool {
 // NotAfter is when the node's certificate ends.
 func (b *Bundle) NotAfter() time.Time { return b.own.Load().Leaf.NotAfter }
 
+// Serial of the node's certificate, as SerialOf gives it.
+func (b *Bundle) Serial() string { return SerialOf(b.own.Load().Leaf) }
+
 // Due says whether a third of the certificate's life, or less, is left, and another one would last longer.
 func (b *Bundle) Due(now time.Time) bool {
 	end := b.NotAfter()
@@ -90,6 +96,8 @@ func (b *Bundle) Due(now time.Time) bool {
 // Renew replaces key and certificate, here and in dir, by new ones that name hosts. It needs the CA's key in dir. The daemon that is
 // interrupted in the middle of it has one pair or the other.
 func (b *Bundle) Renew(dir string, hosts []string, now time.Time) error {
+	b.renewing.Lock()
+	defer b.renewing.Unlock()
 	ca, err := LoadCA(dir)
 	if err != nil {
 		return err

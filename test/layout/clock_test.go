@@ -31,6 +31,7 @@ var wallClock = map[string]string{
 	"node/settings.go":   "a change of the settings says when",
 	"node/status.go":     "shows how far behind mysqld is",
 	"node/steer.go":      "a pause ends at a time of day that an operator gave",
+	"node/revoke.go":     "a revocation says when",
 	"node/tokens.go":     "tokens and certificates expire by the time of day",
 	"node/upkeep.go":     "how far behind mysqld is, by a difference, which Go takes from the monotonic clock",
 }
