@@ -136,7 +136,8 @@ func (f *fake) Serves(context.Context, string) (uint64, error) { return 0, nil }
 func (f *fake) Self(context.Context) api.MemberView            { return f.view.Members[0] }
 func (f *fake) View(context.Context) api.ClusterView           { return f.view }
 func (f *fake) Settings() *config.Cluster {
-	return &config.Cluster{APITokenHash: pki.HashToken("secret")}
+	at := time.Unix(1e9, 0)
+	return &config.Cluster{APITokenHash: pki.HashToken("secret"), RevokedCerts: []config.Revocation{{Serial: "00ff00ff", At: at}, {ID: 4, Name: "n4", At: at}}}
 }
 
 func (f *fake) Tokens(context.Context) []api.TokenView {
