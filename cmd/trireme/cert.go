@@ -24,6 +24,8 @@ type certCmd struct {
 	Issue   certIssueCmd   `cmd:"" help:"Make a certificate with a role for a person or a program, to be shown instead of a token."`
 	Revoke  certRevokeCmd  `cmd:"" help:"Take the trust from a certificate, or from all of a node; connections that are up end."`
 	Revoked certRevokedCmd `cmd:"" help:"List the certificates that are revoked."`
+	NewCA   certNewCACmd   `cmd:"" name:"new-ca" help:"Change the cluster's CA: make another one, which all nodes trust, too; then with --finish go over to it."`
+	CA      certCACmd      `cmd:"" name:"ca" help:"Show how far a change of the CA is, or print what routers and other clients should trust."`
 }
 
 // certFiles are the flags of both verbs.

@@ -158,6 +158,17 @@ func (f *fake) Revoke(_ context.Context, req api.RevokeRequest) (api.RevokeResul
 	return api.RevokeResult{Serial: req.What, Message: "the certificate with serial " + req.What + " is revoked", Advice: "rest"}, nil
 }
 
+func (f *fake) ChangeCA(_ context.Context, req api.CARequest) (api.CAView, error) {
+	if req.Step != api.CABegin {
+		return api.CAView{}, api.Errorf(api.KindConflict, "no change of the CA is under way")
+	}
+	return f.CA(context.Background()), nil
+}
+
+func (f *fake) CA(context.Context) api.CAView {
+	return api.CAView{Certs: "PEM\n", Signer: "aa", Trusts: []string{"aa", "bb"}, Next: "bb", Nodes: []api.CANode{{Name: "n1", Up: true, Signer: "aa", Trusts: []string{"aa", "bb"}}, {Name: "n2"}}}
+}
+
 func (f *fake) NewCertificate(context.Context, api.CertificateRequest) (api.CertificateResult, error) {
 	return api.CertificateResult{}, api.Errorf(api.KindConflict, "not here")
 }

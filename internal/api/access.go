@@ -16,12 +16,13 @@ import (
 // may lose data, votes or secrets, or lets others in, is the admin's. Not listed: /join, which has a token of its own.
 var verbs = map[string]pki.Role{
 	"GET /config/history": pki.Viewer, "GET /period": pki.Viewer, "GET /tokens": pki.Viewer, "GET /certificates/revoked": pki.Viewer,
+	"GET /ca": pki.Viewer,
 
 	"POST /switchover": pki.Operator, "POST /failover": pki.Operator, "POST /pause": pki.Operator, "POST /resume": pki.Operator,
 	"POST /reinit": pki.Operator,
 
 	"POST /config": pki.Admin, "POST /config/rollback": pki.Admin, "POST /tokens": pki.Admin, "POST /tokens/remove": pki.Admin,
-	"POST /certificates": pki.Admin, "POST /certificates/revoke": pki.Admin, "POST /join-tokens": pki.Admin, "POST /remove": pki.Admin, "POST /promote": pki.Admin,
+	"POST /certificates": pki.Admin, "POST /certificates/revoke": pki.Admin, "POST /ca": pki.Admin, "POST /join-tokens": pki.Admin, "POST /remove": pki.Admin, "POST /promote": pki.Admin,
 	"POST /demote": pki.Admin, "POST /leave": pki.Admin, "POST /force-quorum": pki.Admin,
 }
 

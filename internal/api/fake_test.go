@@ -218,6 +218,12 @@ func (b *backend) Revoke(_ context.Context, req RevokeRequest) (RevokeResult, er
 	return RevokeResult{}, b.note("revoke " + req.What)
 }
 
+func (b *backend) ChangeCA(_ context.Context, req CARequest) (CAView, error) {
+	return CAView{}, b.note("ca " + req.Step)
+}
+
+func (b *backend) CA(context.Context) CAView { return CAView{} }
+
 func (b *backend) NewCertificate(_ context.Context, req CertificateRequest) (CertificateResult, error) {
 	return CertificateResult{}, b.note("certificate " + req.Name)
 }

@@ -141,6 +141,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/certificates", s.control(forLeader(s, Backend.NewCertificate)))
 	mux.Handle("/certificates/revoke", s.control(forLeader(s, Backend.Revoke)))
 	mux.Handle("/certificates/revoked", s.private(s.revoked))
+	mux.Handle("/ca", s.ca())
 	mux.Handle("/pause", s.control(forLeader(s, Backend.Pause)))
 	mux.Handle("/resume", s.control(forLeader(s, Backend.Resume)))
 	mux.Handle("/switchover", s.control(forLeader(s, Backend.Switchover)))

@@ -103,3 +103,10 @@ func (c *Cluster) WhyRevoked(id uint64, serial string) string {
 	}
 	return ""
 }
+
+// CAChange is a change of the CA that is under way (pki's ca.go has the steps of a node).
+type CAChange struct {
+	Cert   string    `json:"cert"`             // of the CA to be, PEM; its key goes from node to node
+	Finish bool      `json:"finish,omitempty"` // all nodes trust it: they go over, and then trust nothing else
+	Since  time.Time `json:"since"`
+}

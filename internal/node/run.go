@@ -369,6 +369,7 @@ func (n *Node) startParts() error {
 	n.every(spaceInterval, n.watchSpace)
 	n.every(linkInterval, n.watchLinks)
 	n.every(certificateInterval, n.tendCertificate)
+	n.every(caInterval, n.tendCA)
 	if n.srv.state != ha.ServerAbsent {
 		n.every(time.Second, n.tendDurable())
 		n.every(durableInterval, n.tidyBinlog)

@@ -15,6 +15,7 @@ import (
 var wallClock = map[string]string{
 	"node/address.go":    "certificates expire by the time of day",
 	"node/audit.go":      "the audit log says when",
+	"node/ca.go":         "certificates begin and end by the time of day",
 	"node/disband.go":    "the record of the end says when",
 	"node/force.go":      "the record of a generation says when",
 	"node/generation.go": "the record of a generation says when",
