@@ -605,6 +605,11 @@ type Backend interface {
 	Tokens(ctx context.Context) []TokenView
 	// NewCertificate signs one for a person or a program.
 	NewCertificate(ctx context.Context, req CertificateRequest) (CertificateResult, error)
+	// Revoke takes the trust from a certificate, or from all of a node.
+	Revoke(ctx context.Context, req RevokeRequest) (RevokeResult, error)
+	// ChangeCA takes a step in a change of the CA; CA shows where it is.
+	ChangeCA(ctx context.Context, req CARequest) (CAView, error)
+	CA(ctx context.Context) CAView
 	// Settings are those of the cluster, from memory. They are not to be changed.
 	Settings() *config.Cluster
 	// Metrics is the node's registry.

@@ -134,6 +134,9 @@ type Node struct {
 	cluster      *config.Cluster // committed settings; immutable, replaced whole
 	raft         consensus.State
 	leaderSince  time.Duration
+	caMu         sync.Mutex // held while a step in a change of the CA is taken
+	caProblem    string     // why the last one was not; caMu guards it
+	shutOut      shutOut
 	certWarnings []string
 	keyWarnings  []string
 	leaseLost    time.Duration // when the lease was first seen to be gone; 0: it runs

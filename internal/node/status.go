@@ -47,6 +47,7 @@ type status struct {
 	KeepFrom uint64               `json:"keep_from"`           // lowest index that its recovery may need (S8); 0: not known
 	// Reads says who is to hold which read-only virtual address, as the leader gives them: address to raft id; nil: it gives none.
 	Reads map[string]uint64 `json:"reads,omitempty"`
+	CA    caStatus          `json:"ca,omitzero"`
 	// Bound says why its raft log should take no more; empty: it has room.
 	Bound string `json:"bound,omitempty"`
 }
@@ -81,7 +82,7 @@ func (n *Node) myStatus() status {
 	defer n.mu.Unlock()
 	s := status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.flow.view,
-		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked()}
+		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.caStatus()}
 	s.Unready, s.Ready = n.readyLocked()
 	if s.Left = n.left; s.Left.Term != 0 {
 		s.Left.Ago = now() - n.leftAt

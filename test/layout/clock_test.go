@@ -16,6 +16,7 @@ var wallClock = map[string]string{
 	"node/address.go":    "certificates expire by the time of day",
 	"node/audit.go":      "the audit log says when",
 	"node/delay.go":      "shows how far behind mysqld is",
+	"node/ca.go":         "certificates begin and end by the time of day",
 	"node/disband.go":    "the record of the end says when",
 	"node/force.go":      "the record of a generation says when",
 	"node/gate.go":       "a delay counts from when the leader's mysqld committed, by its time of day; only a learner, which decides nothing, has one",
@@ -34,6 +35,7 @@ var wallClock = map[string]string{
 	"node/settings.go":   "a change of the settings says when",
 	"node/status.go":     "shows how far behind mysqld is",
 	"node/steer.go":      "a pause ends at a time of day that an operator gave",
+	"node/revoke.go":     "a revocation says when",
 	"node/tokens.go":     "tokens and certificates expire by the time of day",
 	"node/upkeep.go":     "how far behind mysqld is, by a difference, which Go takes from the monotonic clock",
 }
