@@ -249,9 +249,6 @@ func (l *loader) last() string {
 // the leader's mysqld is killed. Nobody hears of a switchover. At a failover each answer is one that docs/router.md names, and true: what was
 // acknowledged is there exactly once, what was answered 1213 is not there, and no transaction is there in part.
 func TestDriversUnderChange(t *testing.T) {
-	if !soak() {
-		t.Skip("a long run: TRIREME_SOAK=1")
-	}
 	c := share(t)
 	c.underChange(t, func(n *demo.Node) int { return n.Ports.RW })
 }
