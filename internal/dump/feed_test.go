@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -283,4 +284,98 @@ func TestSourceCloseLeavesNothing(t *testing.T) {
 	if err := <-next; !errors.Is(err, ErrClosed) {
 		t.Fatalf("got %v, want ErrClosed", err)
 	}
+}
+
+// door is a gate that lets a number of transactions pass.
+type door struct {
+	mu      sync.Mutex
+	has     gtid.Set
+	asked   gtid.GTID
+	left    int
+	changed chan struct{}
+}
+
+func (d *door) Begin(has gtid.Set) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.has = has
+}
+
+func (d *door) Pass(trx *binlog.TrxInfo) (time.Duration, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.asked = trx.GTID; d.left == 0 {
+		return time.Hour, d.changed
+	}
+	d.left--
+	return 0, nil
+}
+
+func (d *door) open(k int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.left += k
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+// TestFeedGate: what a gate holds back is not sent, what goes before it is, and heartbeats go on; a change is heard at once.
+func TestFeedGate(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	s := newScript(1)
+	for range 4 {
+		s.entry(1, 0, s.e.trx()...)
+	}
+	d := &door{changed: make(chan struct{}), left: 1}
+	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, ServerID: 1<<20 + 1,
+		ServerUUID: gtid.IncarnationUUID(testCluster, 9, 0), Gate: d}, s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c := loggedIn(t, f)
+	if _, err := c.Exec(limit(t, 5*time.Second), "SET @source_heartbeat_period=20000000"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WriteCommand(mysqlwire.ComBinlogDumpGTID, dumpArgument(5, gtid.SetOf(s.gtid(1)))); err != nil {
+		t.Fatal(err)
+	}
+	// ends reads until so many transactions have ended and two heartbeats followed each other: nothing more comes.
+	ends := func(want int) {
+		t.Helper()
+		var asm binlog.Assembler
+		for beats, got := 0, 0; beats < 2 || got < want; {
+			ev, err := nextEvent(t, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := binlog.ParseHeader(ev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if beats++; h.Type != binlog.TypeHeartbeat && h.Type != binlog.TypeHeartbeatV2 {
+				beats = 0
+				if b, err := asm.Feed(h, ev); err != nil {
+					t.Fatal(err)
+				} else if b == binlog.End {
+					if got++; got > want {
+						t.Fatalf("%s was sent", asm.Trx().GTID)
+					}
+				}
+			}
+		}
+	}
+	ends(1)
+	d.mu.Lock()
+	if !d.has.Equal(gtid.SetOf(s.gtid(1))) || d.asked != s.gtid(3) {
+		t.Errorf("told of %s, asked about %s", d.has, d.asked)
+	}
+	d.mu.Unlock()
+	d.open(1)
+	ends(1)
+	f.Again()
+	for err == nil {
+		_, err = nextEvent(t, c)
+	}
+	c.Close()
 }

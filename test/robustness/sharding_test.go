@@ -46,9 +46,9 @@ rules:
           shardingAlgorithmName: by_id
   shardingAlgorithms:
     by_id:
-      type: MOD
+      type: INLINE
       props:
-        sharding-count: 2
+        algorithm-expression: group_${id % 2}
 `
 
 // TestShardingSphere: two groups are the shards of one table under ShardingSphere-JDBC. One loses its leader while rows are written to
