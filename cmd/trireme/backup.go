@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -104,15 +105,11 @@ func backupSource(file string) (src backup.Source, err error) {
 	if src.Secrets, err = config.LoadSecrets(src.Node.Dir); err != nil {
 		return src, err
 	}
-	own, err := pki.LoadBundle(src.Node.TLSDir())
-	if err != nil {
+	if _, err := os.Stat(filepath.Join(src.Node.TLSDir(), pki.NodeCertFile)); err != nil {
 		return src, err
 	}
-	trust, err := own.NodeClientTLS() // it may look, whatever read_login says
-	if err != nil {
-		return src, err
-	}
-	src.Daemon = api.NewClient("https://"+listensAt(src.Node), "", trust)
+	// The node's certificate may look, whatever read_login says.
+	src.Daemon = api.NewClient("https://"+listensAt(src.Node), "", pki.FilesTLS(src.Node.TLSDir()))
 	return src, nil
 }
 

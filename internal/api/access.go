@@ -130,9 +130,11 @@ func certified(cert *x509.Certificate) (Principal, error) {
 	return Principal{By: byCertificate + name + " (" + string(role) + ")", Role: role}, nil
 }
 
-// trusted refuses whoever shows a certificate that is revoked, whatever is asked for.
+// trusted refuses whoever shows a certificate that is revoked, whatever is asked for. No browser is to take an answer for anything but what it
+// says to be.
 func (s *Server) trusted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 			cert := r.TLS.PeerCertificates[0]
 			id, _ := pki.IdentityOf(cert) // none: of a person or a program

@@ -266,8 +266,16 @@ func TestClientCertificates(t *testing.T) {
 	}
 	cl := NewClient(base, "", node)
 	defer cl.Close()
-	if _, err := cl.Cluster(t.Context()); err != nil {
-		t.Error(err)
+	dir := t.TempDir()
+	if err := c.bundle(2, "n2").Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	fromFiles := NewClient(base, "", pki.FilesTLS(dir))
+	defer fromFiles.Close()
+	for _, cl := range []*Client{cl, fromFiles} {
+		if _, err := cl.Cluster(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 	if _, err := cl.Pause(t.Context(), PauseRequest{}); KindOf(err) != KindForbidden {
 		t.Errorf("a node's certificate alone acts: %v", err)

@@ -77,6 +77,30 @@ func TestMalformedRequests(t *testing.T) {
 	}
 }
 
+// TestAnswersToBrowsers: another site's page can neither read an answer nor have a browser's own rights used, for there are none: no cookie counts here,
+// and what says nothing of a token is refused, wherever it comes from.
+func TestAnswersToBrowsers(t *testing.T) {
+	b := &backend{leader: Leader{Self: true}}
+	s := NewServer(Options{Name: "n1", Backend: b})
+	for _, path := range []string{"/cluster", "/nothing", "/switchover", "/health", "/metrics", "/tokens"} {
+		for _, method := range []string{"GET", "POST", "OPTIONS"} {
+			r := httptest.NewRequest(method, path, strings.NewReader("{}"))
+			r.RemoteAddr = "127.0.0.1:1"
+			r.Header.Set("Origin", "https://evil.example")
+			r.Header.Set("Cookie", "__Host-trireme-x=y; token="+operatorToken)
+			r.Header.Set("Access-Control-Request-Method", "POST")
+			w := httptest.NewRecorder()
+			s.handler().ServeHTTP(w, r)
+			if h := w.Header(); h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Access-Control-Allow-Origin") != "" || h.Get("Set-Cookie") != "" {
+				t.Errorf("%s %s: headers %v", method, path, h)
+			}
+		}
+	}
+	if asked := b.calls(); len(asked) != 0 {
+		t.Errorf("done: %q", asked)
+	}
+}
+
 // A header or body that comes byte by byte ends with its limit, whoever sends it; meanwhile others are served, and places are given back.
 func TestSlowRequests(t *testing.T) {
 	c := newCluster(t)

@@ -46,7 +46,7 @@ type message struct {
 func Start(t *testing.T) *Chromium {
 	t.Helper()
 	program := ""
-	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
+	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "chromium-headless-shell", "google-chrome"} {
 		if path, err := exec.LookPath(name); name != "" && err == nil {
 			program = path
 			break

@@ -52,6 +52,13 @@ func TestInChromium(t *testing.T) {
 			c.Eval(`window.before = true; document.querySelector("form[action='/ui/remove'] button").click()`, nil)
 			c.Until(`!window.before && document.querySelector(".confirm")`)
 			c.check(t, "remove")
+			c.Must("Network.clearBrowserCookies", nil, nil) // who may only look
+			c.Open(s.URL + "/")
+			c.Eval(`document.getElementById("token").value = "`+viewToken+`"; window.before = true; document.querySelector("button").click()`, nil)
+			c.Until(`!window.before && document.getElementById("nodes")`)
+			c.check(t, "viewer")
+			c.named(t)
+			c.reachable(t)
 		}
 	}
 }

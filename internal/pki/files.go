@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -160,4 +161,31 @@ func syncDir(dir string) error {
 		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil
+}
+
+// FilesTLS is a Bundle's NodeClientTLS for another process than the daemon, which replaces the files in dir as it likes: they are read for each
+// handshake. Between two of them no certificate is shown.
+func FilesTLS(dir string) *tls.Config {
+	return &tls.Config{
+		InsecureSkipVerify: true, // by host name; VerifyConnection checks the chain and that it is a node
+		MinVersion:         tls.VersionTLS12,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(filepath.Join(dir, NodeCertFile), filepath.Join(dir, NodeKeyFile))
+			if err != nil {
+				return &tls.Certificate{}, nil
+			}
+			return &pair, nil
+		},
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			text, err := os.ReadFile(filepath.Join(dir, CAFile))
+			if err != nil {
+				return err
+			}
+			cfg, err := ClientTLS(text)
+			if err != nil {
+				return err
+			}
+			return cfg.VerifyConnection(cs)
+		},
+	}
 }
