@@ -164,7 +164,7 @@ func (l *Log) gather(e *raftpb.Entry) error {
 	at := l.gatheredEnd()
 	aead := l.active().aead
 	if aead != nil {
-		l.scratch(sealedRoom + rec.dataSize())
+		l.scratch(sealedRoom + rec.dataSize() + fillerHead) // with the filler behind it, so that the room is there the next time too
 		rec.seal(aead, &l.nonce, e.Data, l.head[len(l.head)+sealedRoom-tagBytes:cap(l.head)])
 	} else {
 		l.scratch(len(rec.inline) + recordOverhead + len(rec.prefix) + min(len(rec.events), copyBelow))

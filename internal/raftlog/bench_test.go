@@ -52,6 +52,22 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
+// BenchmarkEncrypted is the same, and reading back, with and without encryption.
+func BenchmarkEncrypted(b *testing.B) {
+	text, err := AddKey(nil, "bench")
+	check(b, err)
+	keys, err := ParseKeys(text)
+	check(b, err)
+	for _, k := range []*Keys{nil, keys} {
+		name := fmt.Sprintf("encrypted=%t", k != nil)
+		for _, n := range []int{1, 16, 600} {
+			b.Run(fmt.Sprintf("append/trx=%d/%s", n, name), func(b *testing.B) { benchAppend(b, Options{CacheBytes: 1 << 20, Keys: k}, n, false) })
+			b.Run(fmt.Sprintf("sync/trx=%d/%s", n, name), func(b *testing.B) { benchAppend(b, Options{CacheBytes: 1 << 20, Keys: k}, n, true) })
+		}
+		b.Run("read/"+name, func(b *testing.B) { benchReader(b, k) })
+	}
+}
+
 func benchAppend(b *testing.B, opts Options, n int, sync bool) {
 	opts.Dir, opts.Cluster, opts.NodeID = b.TempDir(), testCluster, testNode
 	l := mustOpen(b, opts)
@@ -75,8 +91,10 @@ func benchAppend(b *testing.B, opts Options, n int, sync bool) {
 }
 
 // BenchmarkReader reads entries back from the page cache, past the log's own cache.
-func BenchmarkReader(b *testing.B) {
-	l := mustOpen(b, Options{Dir: b.TempDir(), CacheBytes: 1, Cluster: testCluster, NodeID: testNode})
+func BenchmarkReader(b *testing.B) { benchReader(b, nil) }
+
+func benchReader(b *testing.B, keys *Keys) {
+	l := mustOpen(b, Options{Dir: b.TempDir(), CacheBytes: 1, Cluster: testCluster, NodeID: testNode, Keys: keys})
 	defer l.Close()
 	setTerm(b, l, 1, 0)
 	s := newStream(1, 1)
