@@ -19,9 +19,13 @@ import (
 
 // certCmd is `trireme cert`. Show and renew work on the files of this host's node, whose daemon need not run; the others ask the cluster.
 type certCmd struct {
-	Show  certShowCmd  `cmd:"" help:"Show whom this node's certificate names and until when it holds."`
-	Renew certRenewCmd `cmd:"" help:"Sign this node a new key and certificate now; its daemon shows them from its next start on."`
-	Issue certIssueCmd `cmd:"" help:"Make a certificate with a role for a person or a program, to be shown instead of a token."`
+	Show    certShowCmd    `cmd:"" help:"Show whom this node's certificate names and until when it holds."`
+	Renew   certRenewCmd   `cmd:"" help:"Sign this node a new key and certificate now; its daemon shows them from its next start on."`
+	Issue   certIssueCmd   `cmd:"" help:"Make a certificate with a role for a person or a program, to be shown instead of a token."`
+	Revoke  certRevokeCmd  `cmd:"" help:"Take the trust from a certificate, or from all of a node; connections that are up end."`
+	Revoked certRevokedCmd `cmd:"" help:"List the certificates that are revoked."`
+	NewCA   certNewCACmd   `cmd:"" name:"new-ca" help:"Change the cluster's CA: make another one, which all nodes trust, too; then with --finish go over to it."`
+	CA      certCACmd      `cmd:"" name:"ca" help:"Show how far a change of the CA is, or print what routers and other clients should trust."`
 }
 
 // certFiles are the flags of both verbs.
@@ -170,5 +174,60 @@ func (c *certIssueCmd) Run(e *env) error {
 		return printJSON(e.out, map[string]any{"name": c.Name, "role": c.Role, "file": c.File, "serial": res.Serial, "until": res.Until})
 	}
 	printTable(e.out, [][]string{{"file", c.File}, {"name", c.Name}, {"role", c.Role}, {"serial", res.Serial}, {"until", res.Until.Format(time.RFC3339)}})
+	return nil
+}
+
+type certRevokeCmd struct {
+	remote
+	What string `arg:"" name:"node|serial" help:"A node, or a serial number as cert show, cert issue and the log tell it."`
+	JSON bool   `help:"Print the result as JSON."`
+}
+
+// Run has it revoked.
+func (c *certRevokeCmd) Run(e *env) error {
+	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.RevokeResult, error) {
+		return client.Revoke(ctx, api.RevokeRequest{What: c.What})
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, res)
+	}
+	fmt.Fprintf(e.out, "%s\n%s\n", res.Message, res.Advice)
+	return nil
+}
+
+type certRevokedCmd struct {
+	remote
+	JSON bool `help:"Print GET /certificates/revoked as it is."`
+}
+
+// Run prints the list.
+func (c *certRevokedCmd) Run(e *env) error {
+	client, err := c.client(e.ctx, c.CertFile == "") // it only reads, but not for everybody
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
+	defer cancel()
+	v, err := client.Revoked(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.out, v)
+	}
+	rows := [][]string{{"REVOKED", "WHAT"}}
+	for _, r := range v.Revoked {
+		what := "serial " + r.Serial
+		if r.ID != 0 {
+			what = fmt.Sprintf("all of node %s (id %d)", r.Name, r.ID)
+		}
+		rows = append(rows, []string{r.At.UTC().Format(time.RFC3339), what})
+	}
+	printTable(e.out, rows)
+	fmt.Fprintln(e.out, "Those of nodes that are no members any more are not trusted either.")
 	return nil
 }

@@ -95,3 +95,21 @@ func delayTexts(v api.ClusterView) []string {
 	}
 	return out
 }
+
+// lagTexts say of the nodes that are much behind how long they will need.
+func lagTexts(v api.ClusterView) []string {
+	const much = 1.0 // seconds
+	var out []string
+	for _, m := range v.Members {
+		my := m.MySQL
+		if my == nil || m.State == api.StateDown || m.Name == v.Leader || m.Delay != nil || my.LagSeconds == nil || *my.LagSeconds < much || my.LagBytes == nil {
+			continue
+		}
+		text := fmt.Sprintf("%s is %.1f s and %.1f MiB behind", m.Name, *my.LagSeconds, float64(*my.LagBytes)/(1<<20))
+		if my.CatchUpSeconds != nil {
+			text += fmt.Sprintf("; it needs about %.0f s for that", *my.CatchUpSeconds)
+		}
+		out = append(out, text)
+	}
+	return out
+}

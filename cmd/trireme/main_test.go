@@ -136,7 +136,8 @@ func (f *fake) Serves(context.Context, string) (uint64, error) { return 0, nil }
 func (f *fake) Self(context.Context) api.MemberView            { return f.view.Members[0] }
 func (f *fake) View(context.Context) api.ClusterView           { return f.view }
 func (f *fake) Settings() *config.Cluster {
-	return &config.Cluster{APITokenHash: pki.HashToken("secret")}
+	at := time.Unix(1e9, 0)
+	return &config.Cluster{APITokenHash: pki.HashToken("secret"), RevokedCerts: []config.Revocation{{Serial: "00ff00ff", At: at}, {ID: 4, Name: "n4", At: at}}}
 }
 
 func (f *fake) Tokens(context.Context) []api.TokenView {
@@ -151,6 +152,21 @@ func (f *fake) NewToken(_ context.Context, req api.TokenRequest) (api.TokenResul
 
 func (f *fake) RemoveToken(_ context.Context, req api.TokenName) (api.TokenView, error) {
 	return api.TokenView{Name: req.Name, Role: "viewer"}, nil
+}
+
+func (f *fake) Revoke(_ context.Context, req api.RevokeRequest) (api.RevokeResult, error) {
+	return api.RevokeResult{Serial: req.What, Message: "the certificate with serial " + req.What + " is revoked", Advice: "rest"}, nil
+}
+
+func (f *fake) ChangeCA(_ context.Context, req api.CARequest) (api.CAView, error) {
+	if req.Step != api.CABegin {
+		return api.CAView{}, api.Errorf(api.KindConflict, "no change of the CA is under way")
+	}
+	return f.CA(context.Background()), nil
+}
+
+func (f *fake) CA(context.Context) api.CAView {
+	return api.CAView{Certs: "PEM\n", Signer: "aa", Trusts: []string{"aa", "bb"}, Next: "bb", Nodes: []api.CANode{{Name: "n1", Up: true, Signer: "aa", Trusts: []string{"aa", "bb"}}, {Name: "n2"}}}
 }
 
 func (f *fake) NewCertificate(context.Context, api.CertificateRequest) (api.CertificateResult, error) {

@@ -112,7 +112,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 		rows = append(rows, p.statusRow(m, v.Leader))
 	}
 	printTable(w, narrowed(rows, "LAST", "VERSION", "API", "MYSQL"))
-	for _, line := range slices.Concat(vipTexts(v), upstreamTexts(v), delayTexts(v), pinnedLogs(v)) {
+	for _, line := range slices.Concat(vipTexts(v), upstreamTexts(v), delayTexts(v), lagTexts(v), pinnedLogs(v)) {
 		for _, l := range wrap(line, 100) {
 			fmt.Fprintln(w, l)
 		}

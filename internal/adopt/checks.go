@@ -118,7 +118,7 @@ func common(f *facts, osUID int) []Check {
 		t.add("accounts with dangerous rights", Warn, some(f.Strong), "use them for nothing but administration: docs/GUARANTEES.md, \"Tables and statements\"")
 	}
 	t.need("settings", f.OptionErr == "", orElse(f.OptionErr, "mysqld accepts them"), "correct or unset the option on the running server (RESET PERSIST, my.cnf)")
-	t.none("ports in use", f.Ports, "choose others with --peer-port, --api-port, --rw-port, --ro-port, --split-port")
+	t.none("ports in use", f.Ports, "choose others with --peer-port, --api-port, --rw-port, --ro-port, --split-port, --stream-port")
 	return t.checks
 }
 

@@ -41,6 +41,8 @@ type node struct {
 	asked   []api.OutcomeQuery
 }
 
+func (n *node) Settings() *config.Cluster { return &config.Cluster{} }
+
 func (n *node) Metrics() prometheus.Gatherer { return prometheus.NewRegistry() }
 
 func (n *node) Route() (api.RouteView, <-chan struct{}) {

@@ -15,13 +15,14 @@ import (
 // verbs is the least role for everything that not everybody may ask for: the only list of it, which refusals and docs/ops/access.md follow. What
 // may lose data, votes or secrets, or lets others in, is the admin's. Not listed: /join, which has a token of its own.
 var verbs = map[string]pki.Role{
-	"GET /config/history": pki.Viewer, "GET /period": pki.Viewer, "GET /tokens": pki.Viewer,
+	"GET /config/history": pki.Viewer, "GET /period": pki.Viewer, "GET /tokens": pki.Viewer, "GET /certificates/revoked": pki.Viewer,
+	"GET /ca": pki.Viewer,
 
 	"POST /switchover": pki.Operator, "POST /failover": pki.Operator, "POST /pause": pki.Operator, "POST /resume": pki.Operator,
 	"POST /reinit": pki.Operator, "POST /delay": pki.Operator,
 
 	"POST /config": pki.Admin, "POST /config/rollback": pki.Admin, "POST /tokens": pki.Admin, "POST /tokens/remove": pki.Admin,
-	"POST /certificates": pki.Admin, "POST /join-tokens": pki.Admin, "POST /remove": pki.Admin, "POST /promote": pki.Admin,
+	"POST /certificates": pki.Admin, "POST /certificates/revoke": pki.Admin, "POST /ca": pki.Admin, "POST /join-tokens": pki.Admin, "POST /remove": pki.Admin, "POST /promote": pki.Admin,
 	"POST /demote": pki.Admin, "POST /leave": pki.Admin, "POST /force-quorum": pki.Admin,
 }
 
@@ -107,7 +108,12 @@ func (s *Server) authorize(r *http.Request) (Principal, error) {
 		return p, nil
 	}
 	if s.opts.NodeToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.NodeToken)) == 1 {
-		return Principal{By: byNode, Role: pki.Admin}, nil
+		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 { // all who ever were nodes know it: a certificate tells who is one
+			if p, err := certified(r.TLS.PeerCertificates[0]); err == nil && p.By == byNode {
+				return Principal{By: byNode, Role: pki.Admin}, nil
+			}
+		}
+		return Principal{}, Errorf(KindUnauthorized, "the nodes' token counts only with a node's certificate")
 	}
 	return Principal{}, Errorf(KindUnauthorized, "the token is not this cluster's, or has expired").With("check --token-file, TRIREME_TOKEN and ~/.config/trireme/")
 }
@@ -122,6 +128,21 @@ func certified(cert *x509.Certificate) (Principal, error) {
 		return Principal{}, Errorf(KindUnauthorized, "%v", err).With("give a token with --token-file, or a certificate of `trireme cert issue`")
 	}
 	return Principal{By: byCertificate + name + " (" + string(role) + ")", Role: role}, nil
+}
+
+// trusted refuses whoever shows a certificate that is revoked, whatever is asked for.
+func (s *Server) trusted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+			cert := r.TLS.PeerCertificates[0]
+			id, _ := pki.IdentityOf(cert) // none: of a person or a program
+			if why := s.opts.Backend.Settings().WhyRevoked(id.ID, pki.SerialOf(cert)); why != "" {
+				s.fail(w, Errorf(KindForbidden, "%s", why).With("ask an admin for another one: trireme cert issue"))
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // admit says who asks for a verb and may, or answers why not.

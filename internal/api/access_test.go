@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/config"
 	"trireme/internal/pki"
 )
 
@@ -156,6 +157,72 @@ func (c *cluster) issue(ca *pki.CA, name string, role pki.Role, until time.Time)
 		c.t.Fatal(err)
 	}
 	return pair
+}
+
+// TestRevoked: a hostile client with a revoked certificate gets nothing, by whatever token; one of a node that was removed neither; and the nodes'
+// token alone is worth nothing.
+func TestRevoked(t *testing.T) {
+	c := newCluster(t)
+	b := &backend{leader: Leader{Name: "n1", Self: true}}
+	s := c.start(1, "n1", b)
+	base := "https://" + s.Addr()
+	admin := c.issue(c.ca, "gone", pki.Admin, time.Now().Add(time.Hour))
+	pair := func(id uint64) tls.Certificate {
+		cfg, err := c.bundle(id, fmt.Sprint("n", id)).NodeClientTLS()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, _ := cfg.GetClientCertificate(nil)
+		return *cert
+	}
+	stolen := pair(2)
+	client := func(cert tls.Certificate, token string) *Client {
+		cl := c.clientCert(base, cert)
+		if token != "" {
+			cl.header.Set("Authorization", "Bearer "+token)
+		}
+		return cl
+	}
+	kept := client(stolen, "node-to-node") // its connection is up when the certificate is revoked
+	for name, cl := range map[string]*Client{"a person": client(admin, ""), "a node": kept, "another node": client(pair(3), "node-to-node")} {
+		if _, err := cl.Resume(t.Context()); err != nil {
+			t.Fatalf("%s, before: %v", name, err)
+		}
+	}
+	serial := pki.SerialOf(stolen.Leaf)
+	b.mu.Lock()
+	b.revoked = []config.Revocation{{Serial: serial}, {ID: 4}, {Serial: pki.SerialOf(admin.Leaf)}}
+	b.mu.Unlock()
+	b.calls()
+	for name, cl := range map[string]*Client{"a node, over what was up": kept, "a node": client(stolen, "node-to-node"), "with the operator's token": client(stolen, operatorToken),
+		"a person": client(admin, ""), "all of a node": client(pair(4), "node-to-node"), "a removed node": client(pair(0x7), "node-to-node")} {
+		if name == "a removed node" {
+			b.mu.Lock()
+			b.gone = 7
+			b.mu.Unlock()
+		}
+		if _, err := cl.Resume(t.Context()); KindOf(err) != KindForbidden {
+			t.Errorf("%s acts: %v", name, err)
+		}
+		if _, err := cl.Cluster(t.Context()); KindOf(err) != KindForbidden {
+			t.Errorf("%s looks: %v", name, err)
+		}
+		if err := cl.WatchRoute(t.Context(), func(RouteView) {}); KindOf(err) != KindForbidden {
+			t.Errorf("%s follows the routes: %v", name, err)
+		}
+	}
+	if _, err := c.client(base, "node-to-node").Resume(t.Context()); KindOf(err) != KindUnauthorized {
+		t.Errorf("the nodes' token without a certificate: %v", err)
+	}
+	if _, err := client(admin, "node-to-node").Resume(t.Context()); KindOf(err) != KindForbidden {
+		t.Errorf("the nodes' token with a person's certificate: %v", err)
+	}
+	if asked := b.calls(); len(asked) != 0 {
+		t.Errorf("done: %q", asked)
+	}
+	if _, err := client(pair(2), "node-to-node").Resume(t.Context()); err != nil { // renewed
+		t.Error(err)
+	}
 }
 
 // TestClientCertificates: they let in as far as their role goes; an expired one, or one of another CA, not at all; a node's own lets look.

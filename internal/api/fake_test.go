@@ -36,6 +36,8 @@ type backend struct {
 	record []Audited
 
 	readLogin bool
+	revoked   []config.Revocation
+	gone      uint64 // id of a node that was removed
 }
 
 func (b *backend) audit(a Audited) {
@@ -190,7 +192,15 @@ func (b *backend) ForceQuorum(_ context.Context, req ForceRequest) (ForceReport,
 
 // settings of every backend: the operator's token, and one of each role.
 func (b *backend) Settings() *config.Cluster {
-	c := &config.Cluster{APITokenHash: pki.HashToken(operatorToken), ReadLogin: b.readLogin}
+	c := &config.Cluster{APITokenHash: pki.HashToken(operatorToken), ReadLogin: b.readLogin, NextID: 9}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.RevokedCerts = b.revoked
+	for id := range uint64(8) {
+		if id+1 != b.gone {
+			c.Members = append(c.Members, config.Member{ID: id + 1})
+		}
+	}
 	for _, r := range pki.Roles {
 		c.APITokens = append(c.APITokens, config.APIToken{Name: "a-" + string(r), Role: string(r), Hash: pki.HashToken("the-" + string(r) + "s")})
 	}
@@ -207,6 +217,16 @@ func (b *backend) NewToken(_ context.Context, req TokenRequest) (TokenResult, er
 func (b *backend) RemoveToken(_ context.Context, req TokenName) (TokenView, error) {
 	return TokenView{}, b.note("remove-token " + req.Name)
 }
+
+func (b *backend) Revoke(_ context.Context, req RevokeRequest) (RevokeResult, error) {
+	return RevokeResult{}, b.note("revoke " + req.What)
+}
+
+func (b *backend) ChangeCA(_ context.Context, req CARequest) (CAView, error) {
+	return CAView{}, b.note("ca " + req.Step)
+}
+
+func (b *backend) CA(context.Context) CAView { return CAView{} }
 
 func (b *backend) NewCertificate(_ context.Context, req CertificateRequest) (CertificateResult, error) {
 	return CertificateResult{}, b.note("certificate " + req.Name)

@@ -149,7 +149,7 @@ func TestBodiesTakeLittle(t *testing.T) {
 	endless := &counted{}
 	r := httptest.NewRequest("POST", "/switchover", io.MultiReader(strings.NewReader(`{"to":"`), endless))
 	r.RemoteAddr = "127.0.0.1:1"
-	r.Header.Set("Authorization", "Bearer node")
+	r.Header.Set("Authorization", "Bearer "+operatorToken)
 	w := httptest.NewRecorder()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

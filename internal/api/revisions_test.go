@@ -21,7 +21,12 @@ func TestAskedBy(t *testing.T) {
 			t.Fatal(res, err)
 		}
 	}
-	node := c.client("https://"+leader.Addr(), "node-to-node")
+	own, err := c.bundle(3, "n3").NodeClientTLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := NewClient("https://"+leader.Addr(), "node-to-node", own)
+	defer node.Close()
 	node.header.Set(askedByHeader, strings.Repeat("x", 1000))
 	if _, err := node.RollbackConfig(t.Context(), ConfigRollback{}); err != nil {
 		t.Fatal(err)

@@ -139,6 +139,9 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/tokens", s.tokens())
 	mux.Handle("/tokens/remove", s.control(forLeader(s, Backend.RemoveToken)))
 	mux.Handle("/certificates", s.control(forLeader(s, Backend.NewCertificate)))
+	mux.Handle("/certificates/revoke", s.control(forLeader(s, Backend.Revoke)))
+	mux.Handle("/certificates/revoked", s.private(s.revoked))
+	mux.Handle("/ca", s.ca())
 	mux.Handle("/pause", s.control(forLeader(s, Backend.Pause)))
 	mux.Handle("/resume", s.control(forLeader(s, Backend.Resume)))
 	mux.Handle("/switchover", s.control(forLeader(s, Backend.Switchover)))
@@ -159,7 +162,7 @@ func (s *Server) handler() http.Handler {
 		}
 		s.fail(w, Errorf(KindNotFound, "no such path %s", r.URL.Path))
 	})
-	return mux
+	return s.trusted(mux)
 }
 
 // get refuses methods that would change something.

@@ -102,7 +102,8 @@ func TestWhoMayControl(t *testing.T) {
 	}{
 		{"loopback with token", "POST", "127.0.0.1:5", "Bearer " + operatorToken, false, 200},
 		{"IPv6 loopback with token", "POST", "[::1]:5", "Bearer " + operatorToken, false, 200},
-		{"node's token", "POST", "127.0.0.1:5", "Bearer node", false, 200},
+		{"node's token without its certificate", "POST", "127.0.0.1:5", "Bearer node", false, 401},
+		{"the same over TLS", "POST", "192.0.2.1:5", "Bearer node", true, 401},
 		{"TLS from afar", "POST", "192.0.2.1:5", "Bearer " + operatorToken, true, 200},
 		{"plain from afar", "POST", "192.0.2.1:5", "Bearer " + operatorToken, false, 403},
 		{"no token", "POST", "127.0.0.1:5", "", false, 401},
@@ -283,14 +284,14 @@ func TestOnlyTheClustersCertificatesAreTrusted(t *testing.T) {
 
 func TestBadBodies(t *testing.T) {
 	b := &backend{leader: Leader{Self: true}}
-	s := NewServer(Options{Backend: b, NodeToken: "node"})
+	s := NewServer(Options{Backend: b})
 	for name, body := range map[string]string{
 		"not JSON": "to=n2", "unknown field": `{"too":"n2"}`, "wrong type": `{"to":2}`,
 		"too large": `{"to":"` + strings.Repeat("x", maxBody) + `"}`,
 	} {
 		r := httptest.NewRequest("POST", "/switchover", strings.NewReader(body))
 		r.RemoteAddr = "127.0.0.1:1"
-		r.Header.Set("Authorization", "Bearer node")
+		r.Header.Set("Authorization", "Bearer "+operatorToken)
 		w := httptest.NewRecorder()
 		s.handler().ServeHTTP(w, r)
 		if w.Code != 400 || len(b.calls()) != 0 {

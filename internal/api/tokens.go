@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"trireme/internal/config"
 )
 
 // TokenRequest asks for a further token.
@@ -84,4 +86,41 @@ type CertificateResult struct {
 // NewCertificate has one signed.
 func (c *Client) NewCertificate(ctx context.Context, req CertificateRequest) (CertificateResult, error) {
 	return ask[CertificateResult](ctx, c, http.MethodPost, "/certificates", req)
+}
+
+// RevokeRequest names what is not to be trusted any more.
+type RevokeRequest struct {
+	What string `json:"what"` // a node's name: all its certificates; or a serial number
+}
+
+// RevokeResult is what was done.
+type RevokeResult struct {
+	Serial  string `json:"serial,omitempty"`
+	Node    string `json:"node,omitempty"`
+	Message string `json:"message"`
+	Advice  string `json:"advice"`
+}
+
+// Revoke takes the trust from certificates.
+func (c *Client) Revoke(ctx context.Context, req RevokeRequest) (RevokeResult, error) {
+	return ask[RevokeResult](ctx, c, http.MethodPost, "/certificates/revoke", req)
+}
+
+// RevokedView is what GET /certificates/revoked answers. Those of nodes that are no members any more count as revoked, too.
+type RevokedView struct {
+	Revoked []config.Revocation `json:"revoked"`
+}
+
+// revoked lists what `trireme cert revoke` took the trust from.
+func (s *Server) revoked(w http.ResponseWriter, _ *http.Request) {
+	v := RevokedView{Revoked: s.opts.Backend.Settings().RevokedCerts}
+	if v.Revoked == nil {
+		v.Revoked = []config.Revocation{}
+	}
+	writeJSON(w, http.StatusOK, v)
+}
+
+// Revoked lists them.
+func (c *Client) Revoked(ctx context.Context) (RevokedView, error) {
+	return ask[RevokedView](ctx, c, http.MethodGet, "/certificates/revoked", nil)
 }

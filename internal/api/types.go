@@ -211,6 +211,8 @@ type MySQLView struct {
 	GTIDExecuted string   `json:"gtid_executed"`
 	LagSeconds   *float64 `json:"lag_seconds"` // null when not known; of a delayed learner, behind what it should have applied by now
 	LagBytes     *uint64  `json:"lag_bytes"`   // committed and not yet executed; null when not known
+	// CatchUpSeconds is about how long it needs for what it lacks, if nothing is added, as fast as it applied last; null when not known.
+	CatchUpSeconds *float64 `json:"catch_up_seconds"`
 }
 
 // SeedView is how far the copy of another node's data has come.
@@ -603,6 +605,11 @@ type Backend interface {
 	Tokens(ctx context.Context) []TokenView
 	// NewCertificate signs one for a person or a program.
 	NewCertificate(ctx context.Context, req CertificateRequest) (CertificateResult, error)
+	// Revoke takes the trust from a certificate, or from all of a node.
+	Revoke(ctx context.Context, req RevokeRequest) (RevokeResult, error)
+	// ChangeCA takes a step in a change of the CA; CA shows where it is.
+	ChangeCA(ctx context.Context, req CARequest) (CAView, error)
+	CA(ctx context.Context) CAView
 	// Settings are those of the cluster, from memory. They are not to be changed.
 	Settings() *config.Cluster
 	// Metrics is the node's registry.

@@ -56,3 +56,57 @@ func (c *Cluster) checkAccess() error {
 	}
 	return nil
 }
+
+// maxRevoked bounds Cluster.RevokedCerts.
+const maxRevoked = 1024
+
+// revokedFor is how long a revocation by serial is kept: no certificate but the CA's lives longer.
+const revokedFor = 366 * 24 * time.Hour
+
+// Revocation takes the trust from one certificate, or from all that name a node.
+type Revocation struct {
+	Serial string    `json:"serial,omitempty"` // as pki.SerialOf gives it; empty: of a node
+	ID     uint64    `json:"id,omitempty"`     // raft id of that node
+	Name   string    `json:"name,omitempty"`   // of that node, to be shown
+	At     time.Time `json:"at"`
+}
+
+// Revoke adds one. What no certificate can have any more is forgotten: it has ended, or its node is no member, whose id tells enough.
+func (c *Cluster) Revoke(r Revocation) error {
+	kept := []Revocation{}
+	for _, old := range c.RevokedCerts {
+		_, member := c.MemberByID(old.ID)
+		if old.ID != 0 && member || old.ID == 0 && r.At.Sub(old.At) < revokedFor {
+			kept = append(kept, old)
+		}
+	}
+	if len(kept) >= maxRevoked {
+		return fmt.Errorf("%d certificates are revoked already, which is the most", len(kept))
+	}
+	c.RevokedCerts = append(kept, r)
+	return nil
+}
+
+// WhyRevoked says why a certificate is not trusted: by its serial, or since the node that it names (id; 0: none) is no member any more. Empty: it
+// is trusted. Ids are never given twice, and one at or above NextID is of a node that these settings do not know yet.
+func (c *Cluster) WhyRevoked(id uint64, serial string) string {
+	for _, r := range c.RevokedCerts {
+		switch {
+		case r.Serial != "" && r.Serial == serial:
+			return fmt.Sprintf("the certificate with serial %s was revoked on %s", serial, r.At.UTC().Format(time.DateTime))
+		case r.ID != 0 && r.ID == id:
+			return fmt.Sprintf("the certificates of node %q (id %d) were revoked on %s", r.Name, id, r.At.UTC().Format(time.DateTime))
+		}
+	}
+	if _, member := c.MemberByID(id); id != 0 && id < c.NextID && !member {
+		return fmt.Sprintf("node %d is not a member any more: it was removed, or joined again under another id", id)
+	}
+	return ""
+}
+
+// CAChange is a change of the CA that is under way (pki's ca.go has the steps of a node).
+type CAChange struct {
+	Cert   string    `json:"cert"`             // of the CA to be, PEM; its key goes from node to node
+	Finish bool      `json:"finish,omitempty"` // all nodes trust it: they go over, and then trust nothing else
+	Since  time.Time `json:"since"`
+}

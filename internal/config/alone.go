@@ -83,6 +83,8 @@ func (n Node) onlyOfNodes(doc document) *Error {
 		return doc.fail("router.stream_port", "is of a node only", advice)
 	case r.Consistency != levels[0]:
 		return doc.fail("router.consistency", "is of a node only", advice)
+	case len(r.Levels) > 0:
+		return doc.fail("router.levels", "is of a node only", advice)
 	}
 	return nil
 }

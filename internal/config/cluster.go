@@ -46,6 +46,11 @@ type Cluster struct {
 	// APITokens are further ones, and ReadLogin says whether looking needs one (access.go).
 	APITokens []APIToken `json:"api_tokens,omitempty"`
 	ReadLogin bool       `json:"read_login,omitempty"`
+	// RevokedCerts are not trusted, nor are those of nodes that are no members any more (WhyRevoked).
+	RevokedCerts []Revocation `json:"revoked_certs,omitempty"`
+	// CA is the SHA-256 of the certificate of the only CA that is trusted; empty: it was never changed. CAChange is a change under way.
+	CA       string    `json:"ca,omitempty"`
+	CAChange *CAChange `json:"ca_change,omitempty"`
 	// FailbackMS is how long, in ms, a node with a higher weight than the leader's has been healthy before it gets leadership. 0:
 	// DefaultFailback; below 0: never.
 	FailbackMS int64  `json:"failback_ms,omitempty"`
@@ -162,8 +167,13 @@ func (c *Cluster) Clone() *Cluster {
 	d.Members = slices.Clone(c.Members)
 	d.JoinTokens = slices.Clone(c.JoinTokens)
 	d.APITokens = slices.Clone(c.APITokens)
+	d.RevokedCerts = slices.Clone(c.RevokedCerts)
 	d.DisabledEvents = slices.Clone(c.DisabledEvents)
 	d.Revisions = slices.Clone(c.Revisions)
+	if c.CAChange != nil {
+		ch := *c.CAChange
+		d.CAChange = &ch
+	}
 	if c.Pause != nil {
 		p := *c.Pause
 		d.Pause = &p

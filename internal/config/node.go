@@ -123,6 +123,7 @@ type Router struct {
 	TLSKey             string   // its key
 	// Consistency is the level of sessions that have not set another, as router.ParseLevel reads it; the others are what its waits take at most.
 	Consistency        string
+	Levels             map[string]string // the same of accounts, by user name
 	ConsistencyTimeout Duration
 	OwnWritesTimeout   Duration
 	MaxLag             Duration // followers further behind are not read through SplitPort; 0: no limit

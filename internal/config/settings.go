@@ -41,6 +41,7 @@ var settings = []setting{
 	{"router.hold_timeout", "10s", "how long a new connection waits for a leader", func(n *Node) any { return &n.Router.HoldTimeout }},
 	{"router.sessions", SessionsPass, "pass: bytes go through unread; carry: sessions go on at the next leader", func(n *Node) any { return &n.Router.Sessions }},
 	{"router.consistency", "EVENTUAL", "EVENTUAL, BEFORE_ON_PRIMARY_FAILOVER, BEFORE, AFTER or BEFORE_AND_AFTER; more than EVENTUAL needs sessions = \"carry\"", func(n *Node) any { return &n.Router.Consistency }},
+	{"router.levels", "", "the same of single accounts, by user name: { reports = \"BEFORE\" }", func(n *Node) any { return &n.Router.Levels }},
 	{"router.consistency_timeout", "10s", "for a level, or a token, to be kept; then the statement gets an error", func(n *Node) any { return &n.Router.ConsistencyTimeout }},
 	{"router.wait_for_my_writes_timeout", "2s", "for a follower to show what a session wants to see; then the leader is read", func(n *Node) any { return &n.Router.OwnWritesTimeout }},
 	{"router.max_lag", "0s", "followers further behind are not read through split_port; \"0s\": no limit", func(n *Node) any { return &n.Router.MaxLag }},

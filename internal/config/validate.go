@@ -316,6 +316,14 @@ func (n Node) checkConsistency(doc document) *Error {
 	if r.Consistency != levels[0] && r.Sessions != SessionsCarry {
 		return doc.fail("router.consistency", r.Consistency+" cannot be kept for sessions that are not followed", `set router.sessions = "carry"`)
 	}
+	for user, level := range r.Levels {
+		if !slices.Contains(levels, level) {
+			return doc.fail("router.levels", fmt.Sprintf("%q, of %s, is not a level of consistency", level, user), "there are "+strings.Join(levels, ", "))
+		}
+		if level != levels[0] && r.Sessions != SessionsCarry {
+			return doc.fail("router.levels", level+" cannot be kept for sessions that are not followed", `set router.sessions = "carry"`)
+		}
+	}
 	for _, t := range []struct {
 		key string
 		d   Duration

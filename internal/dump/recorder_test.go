@@ -201,6 +201,13 @@ func (r *recorder) transactions() uint64 {
 	return r.count
 }
 
+// seen tells how many payloads came, and how many bytes of events the largest has.
+func (r *recorder) seen() (payloads, largest int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.payloads), r.largest
+}
+
 // kinds lists the flags of the payloads since the n-th.
 func (r *recorder) special() bool {
 	r.mu.Lock()

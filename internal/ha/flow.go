@@ -70,6 +70,9 @@ func (f *Laggard) Ask(now, objective time.Duration, committed, left uint64, heal
 	return backlog
 }
 
+// Rate is how fast the backlog was last applied, in bytes per second; 0: there was none.
+func (f *Laggard) Rate() float64 { return f.rate }
+
 // sample measures the rate, as long as there is a backlog: otherwise it would be the leader's. Time in which nothing was applied counts with the
 // next thing that is.
 func (f *Laggard) sample(now time.Duration, applied uint64, busy bool) {

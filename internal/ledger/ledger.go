@@ -43,8 +43,9 @@ type Mark struct {
 	First     uint64 // the first one; 0 means Index
 	GTIDs     []gtid.Range
 	Bytes     int64
-	Heavy     Heavy // part of it
-	Committed time.Time
+	Heavy     Heavy     // part of it
+	Heard     time.Time // when this node learned that it is committed
+	Committed time.Time // when it was; Heard if that is not known
 }
 
 // maxMarks bounds ledger.pending; above it neighbouring marks are merged in pairs.
@@ -98,7 +99,7 @@ func (l *Ledger) Add(index, term uint64, data []byte, now time.Time) (m raftlog.
 			l.barriers = slices.Delete(l.barriers, 0, 1)
 		}
 	case raftlog.Trx:
-		mark := Mark{Index: index, GTIDs: m.GTIDs, Bytes: int64(len(data)), Committed: now}
+		mark := Mark{Index: index, GTIDs: m.GTIDs, Bytes: int64(len(data)), Heard: now, Committed: now}
 		if m.Flags&raftlog.FlagSpecial != 0 {
 			mark.Heavy.DDL = ddlTime(rest)
 		}
@@ -179,7 +180,7 @@ func mergeMarks(in []Mark) []Mark {
 	for i := 0; i+1 < len(in); i += 2 {
 		a, b := in[i], in[i+1]
 		gs := append(append([]gtid.Range(nil), a.GTIDs...), b.GTIDs...)
-		out = append(out, Mark{Index: b.Index, First: a.first(), GTIDs: joinRanges(gs), Bytes: a.Bytes + b.Bytes, Heavy: a.Heavy.Plus(b.Heavy), Committed: a.Committed})
+		out = append(out, Mark{Index: b.Index, First: a.first(), GTIDs: joinRanges(gs), Bytes: a.Bytes + b.Bytes, Heavy: a.Heavy.Plus(b.Heavy), Heard: a.Heard, Committed: a.Committed})
 	}
 	if len(in)%2 == 1 {
 		out = append(out, in[len(in)-1])
@@ -239,9 +240,11 @@ func (l *Ledger) NewestBarrier() Barrier {
 type Backlog struct {
 	Applied uint64 // highest index of which InnoDB holds everything
 	Bytes   int64
-	Since   time.Time // when the oldest entry not applied was committed here; zero when there is none
-	Heavy   Heavy     // of all of it
-	Next    Heavy     // of what stands first, which is being applied
+	Since   time.Time // when this node learned that the oldest entry not applied is committed; zero when there is none
+	// Committed is when it was committed, as far as is known (Backdate).
+	Committed time.Time
+	Heavy     Heavy // of all of it
+	Next      Heavy // of what stands first, which is being applied
 }
 
 // Applied drops the marks that executed covers and says what is left.
@@ -257,12 +260,31 @@ func (l *Ledger) Applied(executed gtid.Set) Backlog {
 		l.pending = nil
 		return Backlog{Applied: l.index}
 	}
-	b := Backlog{Applied: l.pending[0].first() - 1, Since: l.pending[0].Committed, Next: l.pending[0].Heavy}
+	b := Backlog{Applied: l.pending[0].first() - 1, Since: l.pending[0].Heard, Committed: l.pending[0].Committed, Next: l.pending[0].Heavy}
 	for i := range l.pending {
 		b.Bytes += l.pending[i].Bytes
 		b.Heavy = b.Heavy.Plus(l.pending[i].Heavy)
 	}
 	return b
+}
+
+// Backdate tells when the newest entry was committed, if that is not as good as now.
+func (l *Ledger) Backdate(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k := len(l.pending); k > 0 && l.pending[k-1].Index == l.index {
+		l.pending[k-1].Committed = at
+	}
+}
+
+// Oldest is when this node learned of the oldest entry that InnoDB has not been seen to hold; waits is false without one.
+func (l *Ledger) Oldest() (at time.Time, waits bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.pending) == 0 {
+		return at, false
+	}
+	return l.pending[0].Heard, true
 }
 
 // Missing is what InnoDB has not been seen to hold of what was committed up to an index.

@@ -36,7 +36,7 @@ type Admin struct {
 	bulk    *lane // dictionary and table scans, flushes
 	killer  *lane // KILL
 	app     *lane // the only one that writes to the binary log; logs in when used
-	sample  *lane // of the recorder; logs in when used, and takes nothing of the others' time
+	sample  *lane // of the recorder and the governor; logs in when used, and takes nothing of the others' time
 
 	cacheMax uint64 // max_binlog_cache_size as the server started with it; 0: not read yet
 

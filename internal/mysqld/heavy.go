@@ -30,8 +30,8 @@ func (a *Admin) LimitTransactions(ctx context.Context, bytes uint64) error {
 
 // RefusedTransactions counts those that were refused for their size in this incarnation; 0 without performance_schema.
 func (a *Admin) RefusedTransactions(ctx context.Context) (n uint64, err error) {
-	err = limit(ctx, quickLimit, "count refused transactions", func(ctx context.Context) error {
-		return a.status.row(ctx, []any{&n},
+	err = limit(ctx, sampleLimit, "count refused transactions", func(ctx context.Context) error {
+		return a.sample.row(ctx, []any{&n},
 			"SELECT COALESCE(SUM(SUM_ERROR_RAISED), 0) FROM performance_schema.events_errors_summary_global_by_error WHERE ERROR_NUMBER = 1197")
 	})
 	return n, err
@@ -57,8 +57,8 @@ ORDER BY s.TIMER_WAIT DESC`
 
 // RunningDDL lists what has run for two seconds and more, the longest first; nothing without performance_schema.
 func (a *Admin) RunningDDL(ctx context.Context) (found []DDL, err error) {
-	err = limit(ctx, quickLimit, "list running DDL", func(ctx context.Context) error {
-		t, err := a.status.query(ctx, runningDDL)
+	err = limit(ctx, sampleLimit, "list running DDL", func(ctx context.Context) error {
+		t, err := a.sample.query(ctx, runningDDL)
 		if err != nil {
 			return err
 		}

@@ -337,6 +337,50 @@ func TestRedoOfAnEarlierLife(t *testing.T) {
 	}
 }
 
+// The end is found in a log whose files were used before, and that was made larger and smaller; what is in front of it is kept.
+func TestRedoOfReusedFiles(t *testing.T) {
+	cfg := initialized(t)
+	cfg.Extra = map[string]string{"innodb_redo_log_capacity": "8M"}
+	s := started(t, cfg)
+	rows := 0
+	for i, capacity := range []int{8 << 20, 24 << 20, 8 << 20} {
+		openForTest(t, s)
+		l := session(t, s, s.cfg.Admin)
+		mustExec(t, l, "CREATE DATABASE IF NOT EXISTS d", "CREATE TABLE IF NOT EXISTS d.t (id INT AUTO_INCREMENT PRIMARY KEY, a LONGTEXT)",
+			fmt.Sprint("SET GLOBAL innodb_redo_log_capacity = ", capacity))
+		for range 20 {
+			mustExec(t, l, "INSERT INTO d.t (a) VALUES (REPEAT('u', 1000000))")
+			rows++
+		}
+		if err := s.Admin().FlushEngineLogs(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		var flushed uint64
+		if err := l.row(testContext(t), []any{&flushed}, "SELECT VARIABLE_VALUE FROM performance_schema.global_status WHERE VARIABLE_NAME = 'Innodb_redo_log_flushed_to_disk_lsn'"); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		files := must[[]redoFile](t)(cfg.redoFiles())
+		end := must[uint64](t)(redoEnd(t.Context(), files))
+		t.Logf("%d files, from %s; flushed up to LSN %d, the end is %d", len(files), filepath.Base(files[0].path), flushed, end)
+		if flushed == 0 || end < flushed || files[0].id == 0 {
+			t.Errorf("flushed up to LSN %d, the end is %d, the first file is %s", flushed, end, files[0].path)
+		}
+		if err := s.Start(testContext(t), uuidN(2+i)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Admin().AdmitClients(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		var got int
+		if err := session(t, s, cfg.Admin).row(testContext(t), []any{&got}, "SELECT COUNT(*) FROM d.t"); err != nil || got != rows {
+			t.Errorf("%d rows of %d (%v)", got, rows, err)
+		}
+	}
+}
+
 // redoPlace gives the file of the log and the offset in it of the block at lsn.
 func redoPlace(t *testing.T, cfg Config, lsn uint64) (name string, at int64, ok bool) {
 	t.Helper()

@@ -93,6 +93,27 @@ func (a *Admin) kill(ctx context.Context, sessions []Session) (killed int, err e
 	return killed, err
 }
 
+// EndForeignDumps ends the sessions of others that read the binary log, and lists them: on a leader they see what no majority has, and one that is
+// semi-synchronous confirms it (S1). mysqld knows one privilege for both kinds of readers. Needs performance_schema; without it none is found.
+func (a *Admin) EndForeignDumps(ctx context.Context) (ended []Session, err error) {
+	err = limit(ctx, quickLimit, "list readers of the binary log", func(ctx context.Context) error {
+		t, err := a.status.query(ctx, "SELECT PROCESSLIST_ID AS id, PROCESSLIST_USER AS user, PROCESSLIST_HOST AS host, PROCESSLIST_COMMAND AS command"+
+			" FROM performance_schema.threads WHERE PROCESSLIST_COMMAND IN ('Binlog Dump', 'Binlog Dump GTID') AND PROCESSLIST_USER <> "+quote(a.cfg.Repl.User))
+		for _, r := range t {
+			id, err := strconv.ParseUint(r["id"], 10, 64)
+			if err != nil {
+				return fmt.Errorf("performance_schema.threads: id: %w", err)
+			}
+			ended = append(ended, Session{ID: id, User: r["user"], Host: r["host"], Command: r["command"]})
+		}
+		return err
+	})
+	if err == nil && len(ended) > 0 {
+		_, err = a.kill(ctx, ended)
+	}
+	return ended, err
+}
+
 // OpenTransaction is a transaction of an application that has not ended.
 type OpenTransaction struct {
 	Session

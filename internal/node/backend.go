@@ -35,7 +35,7 @@ func (n *Node) Local() api.Health {
 	leader := n.peers[st.Leader]
 	if heard := st.Leader == n.id.ID || leader != nil && leader.fresh(); h.Readable && heard {
 		lag, bytes := n.lagLocked()
-		h.LagKnown, h.Lag, h.LagBytes = true, secondsOf(lag), bytes
+		h.LagKnown, h.Lag, h.LagBytes = true, lag, bytes
 	}
 	return h
 }
@@ -84,7 +84,7 @@ func (n *Node) View(context.Context) api.ClusterView {
 				mv.Raft = p.status.Member.Raft
 			}
 		default:
-			mv = p.status.Member
+			mv = p.agedView()
 		}
 		mv.Raft.Zone, mv.Raft.MustAck = m.Zone, m.MustAck
 		mv.Raft.Voter = contains(st.Voters, m.ID)

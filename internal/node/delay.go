@@ -219,7 +219,7 @@ func (n *Node) delayViewLocked() *api.DelayView {
 	}
 	v := n.late.view(executed)
 	if v != nil && !n.srv.backlog.Since.IsZero() {
-		v.BehindSeconds = time.Since(n.srv.backlog.Since).Seconds()
+		v.BehindSeconds = time.Since(n.srv.backlog.Committed).Seconds()
 		v.BehindBytes = uint64(n.srv.backlog.Bytes)
 	}
 	return v

@@ -116,10 +116,25 @@ func (n *Node) tendLag(f *ha.Laggard) {
 	n.srv.laggingAt = now()
 	n.srv.lagging = f.Ask(now(), n.cluster.LagObjective(), n.load.bytes.Load(), uint64(n.srv.backlog.Bytes),
 		ready && m.Role == config.RoleVoter && n.serving.phase == ha.PhaseNone)
+	n.srv.applyRate = f.Rate()
 	told := n.srv.lagging != was
 	n.publishNow = n.publishNow || told
 	n.mu.Unlock()
 	if told {
 		n.poke()
 	}
+}
+
+// catchUpLocked is about how long mysqld needs for so many bytes, in seconds, if nothing is added: as fast as it applied when it last had a backlog, and what
+// is known of large transactions and DDL. nil: not known.
+func (n *Node) catchUpLocked(bytes uint64) *float64 {
+	s := 0.0
+	switch {
+	case bytes == 0:
+	case n.srv.applyRate == 0 || n.delayLocked() > 0:
+		return nil
+	default:
+		s = max(float64(bytes)/n.srv.applyRate, n.srv.heavy.Seconds())
+	}
+	return &s
 }

@@ -166,6 +166,14 @@ func (n *Node) govern(ctx context.Context) {
 	if l == nil || !open {
 		return
 	}
+	foreign, err := l.admin.EndForeignDumps(ctx)
+	if err != nil {
+		n.log.Warn("readers of mysqld's own binary log cannot be ended", "err", err)
+	}
+	for _, s := range foreign {
+		n.log.Warn("somebody read this leader's own binary log and was cut off: it holds what no majority has; read the change stream (router.stream_port)",
+			"account", s.User, "host", s.Host)
+	}
 	still := func() bool { // else what retire has taken back would be put in force again
 		n.mu.Lock()
 		defer n.mu.Unlock()

@@ -37,6 +37,9 @@ func (n *Node) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (api.
 		if err := n.checkTerm(req.IfTerm); err != nil {
 			return err
 		}
+		if err := caStands(c); err != nil {
+			return err
+		}
 		if m, taken := c.Member(req.Name); taken && req.Name != "" && !m.Pending {
 			return nameTaken(c, req.Name)
 		}
@@ -82,6 +85,9 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 		rec := pki.JoinRecord{ID: t.ID, Hash: t.Hash, Expires: t.Expires}
 		if err := rec.Verify(token.Secret(), time.Now()); err != nil {
 			return badToken()
+		}
+		if err := caStands(c); err != nil {
+			return err
 		}
 		m = req.Member
 		m.ID, m.Role, m.Pending, m.Removing, m.Upstream = c.NextID, t.Role, true, false, t.Upstream

@@ -104,6 +104,8 @@ func (t *tombstone) Failover(context.Context, api.FailoverRequest) (api.Failover
 	return api.FailoverResult{}, t.refusal()
 }
 
+func (t *tombstone) CA(ctx context.Context) api.CAView { return t.n.CA(ctx) }
+
 func (t *tombstone) Tokens(ctx context.Context) []api.TokenView { return t.n.Tokens(ctx) }
 
 func (t *tombstone) refusal() error {

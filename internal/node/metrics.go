@@ -69,17 +69,26 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		defer n.mu.Unlock()
 		return float64(n.srv.backlog.Applied)
 	})
-	gauge("mysqld_lag_seconds", "Seconds since the oldest transaction not yet applied was committed.", func(*consensus.Status) float64 {
+	gauge("mysqld_lag_seconds", "Seconds since the oldest transaction not yet applied was committed on the leader.", func(*consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		lag, _ := n.lagLocked()
-		return lag
+		return lag.Seconds()
 	})
 	gauge("mysqld_lag_bytes", "Bytes committed and not yet applied.", func(*consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		_, bytes := n.lagLocked()
 		return float64(bytes)
+	})
+	gauge("mysqld_catch_up_seconds", "About how long mysqld needs for what it lacks, as fast as it last applied; 0: nothing, or not known.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		_, bytes := n.lagLocked()
+		if s := n.catchUpLocked(bytes); s != nil {
+			return *s
+		}
+		return 0
 	})
 	gauge("apply_delay_seconds", "apply_delay of this node, a learner that is delayed on purpose; 0: it is not.", func(*consensus.Status) float64 {
 		n.mu.Lock()

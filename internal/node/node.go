@@ -120,6 +120,7 @@ type Node struct {
 	settingsMu sync.Mutex    // serialises changes of the cluster settings made here
 	rules      commitRules
 	flow       flow
+	clocks     clocks
 	outcomes   outcomes
 	readers    appliedWaits
 	far        farReaders
@@ -133,6 +134,9 @@ type Node struct {
 	cluster      *config.Cluster // committed settings; immutable, replaced whole
 	raft         consensus.State
 	leaderSince  time.Duration
+	caMu         sync.Mutex // held while a step in a change of the CA is taken
+	caProblem    string     // why the last one was not; caMu guards it
+	shutOut      shutOut
 	certWarnings []string
 	keyWarnings  []string
 	leaseLost    time.Duration // when the lease was first seen to be gone; 0: it runs
@@ -140,6 +144,7 @@ type Node struct {
 	serving      servingSlot
 	peers        map[uint64]*peer
 	delayedAt    map[uint64]time.Duration // since when members are known to be delayed
+	unbrought    unbrought
 	stateName    string
 	why          string
 	handTerm     uint64
@@ -198,11 +203,13 @@ type serverSlot struct {
 	problem string  // of the last failed start, judgement or seeding
 	rate    float64 // entries per second applied, when there was last a backlog
 
-	largeRate float64       // bytes per second of large transactions applied, when there last was one
-	heavy     time.Duration // about how long what is heavy in backlog takes
-	lagging   time.Duration // what ha.Laggard asks for
-	laggingAt time.Duration // when it did
-	ddl       []mysqld.DDL  // of the leader: under way
+	largeRate  float64       // bytes per second of large transactions applied, when there last was one
+	heavy      time.Duration // about how long what is heavy in backlog takes
+	lagging    time.Duration // what ha.Laggard asks for
+	laggingAt  time.Duration // when it did
+	applyRate  float64       // bytes per second applied, when there was last a backlog; 0: not known
+	toldBehind bool          // others were told at once that it lags
+	ddl        []mysqld.DDL  // of the leader: under way
 
 	readyAt time.Duration // when state became ServerReady
 	seed    seedSlot

@@ -65,11 +65,11 @@ func (n *Node) followerLags() map[string]time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	own, _ := n.lagLocked()
-	lags := map[string]time.Duration{n.id.Name: secondsOf(own)}
+	lags := map[string]time.Duration{n.id.Name: own}
 	for _, p := range n.peers {
 		if m := p.status.Member; m.MySQL != nil && p.fresh() {
 			if lags[m.Name] = math.MaxInt64; m.MySQL.LagSeconds != nil {
-				lags[m.Name] = secondsOf(*m.MySQL.LagSeconds)
+				lags[m.Name] = agedLag(secondsOf(*m.MySQL.LagSeconds), now()-p.at)
 			}
 		}
 	}

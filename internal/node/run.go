@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -320,7 +321,8 @@ func (n *Node) startParts() error {
 		return err
 	}
 	n.tr, err = transport.New(transport.Config{ID: n.id.ID, Generation: generation, Cluster: n.id.Cluster, Listen: n.cfg.Peer.Listen,
-		Advertise: n.cfg.Peer.Advertise, TLS: n.bundle.PeerTLS, Handler: n, Relay: n, Logger: n.base,
+		Advertise: n.cfg.Peer.Advertise, TLS: n.bundle.PeerTLS, Revoked: n.revoked, ToldRevoked: n.toldRevoked,
+		Handler: n, Relay: n, Logger: n.base,
 		Compression: compressions[n.cfg.Peer.Compression]})
 	if err != nil {
 		return err
@@ -375,6 +377,16 @@ func (n *Node) startParts() error {
 	if err != nil {
 		return err
 	}
+	verify := clientTLS.VerifyConnection
+	clientTLS.VerifyConnection = func(cs tls.ConnectionState) error {
+		if err := verify(cs); err != nil {
+			return err
+		}
+		if why := n.revoked(cs.PeerCertificates[0]); why != "" {
+			return errors.New(why)
+		}
+		return nil
+	}
 	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: n, TLS: n.bundle.ServerJoinTLS(),
 		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, Audit: n.audited, Logger: n.log})
 	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(), Logger: n.log})
@@ -401,6 +413,7 @@ func (n *Node) startParts() error {
 	if r := n.cfg.Raft; r.LogKeyFile != "" || len(r.LogKeyCommand) > 0 {
 		n.every(keyInterval, n.tendKeys)
 	}
+	n.every(caInterval, n.tendCA)
 	if n.srv.state != ha.ServerAbsent {
 		n.every(time.Second, n.tendDurable())
 		n.every(durableInterval, n.tidyBinlog)
@@ -579,6 +592,11 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 		if err != nil {
 			n.fail(fmt.Errorf("the committed log is broken: %w", err))
 			return
+		}
+		if now := time.Now(); m.Kind == raftlog.Trx {
+			if at := n.clocks.committedAt(&m, rest, n.id.ID, now); now.Sub(at) > appliedInterval/4 {
+				n.led.Backdate(at)
+			}
 		}
 		n.load.committedEntry(&m, len(data), rest)
 		if m.Flags&raftlog.FlagUnfinished != 0 {

@@ -412,6 +412,7 @@ func (n *Node) followApplied(ctx context.Context, l *life) {
 			return
 		case <-tick.C:
 		}
+		n.tellLag()
 		index, _ := n.led.At()
 		n.mu.Lock()
 		caughtUp := n.srv.backlog.Applied >= index && seen == index

@@ -54,6 +54,7 @@ func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 	}
 	n.setPeers(c)
 	n.tendDelay()
+	n.tendRevoked(c)
 	n.poke()
 	if c.Disbanded != nil {
 		n.task(func(context.Context) { n.disperse(c.Disbanded, c.Version) })
@@ -63,7 +64,7 @@ func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 // checkMembership: a node that is no member serves nobody, its data grows stale.
 func (n *Node) checkMembership(c *config.Cluster) error {
 	if _, ok := c.MemberByID(n.id.ID); ok {
-		return nil
+		return n.checkRevoked(c)
 	}
 	return fmt.Errorf("node %q (id %d) is not a member of cluster %q any more: it was removed, or joined again under another id. "+
 		"Its data is left in %s; to make it a member again, move that directory away and run `trireme join`", n.id.Name, n.id.ID, n.id.Cluster, n.cfg.Dir)

@@ -32,6 +32,7 @@ type status struct {
 	LargeRate float64        `json:"large_rate,omitempty"` // bytes per second of large transactions that its mysqld applies; 0: not known
 	Lagging   time.Duration  `json:"lagging_ns,omitempty"` // how long its backlog will take, when the leader should mind it (ha.Laggard)
 	Flow      *api.FlowView  `json:"flow,omitempty"`       // of the leader
+	Clock     time.Time      `json:"clock,omitzero"`       // its time of day as this is sent
 	Epoch     string         `json:"epoch"`                // of its mysqld, for routers
 	Left      leave          `json:"left"`                 // when and why it last stopped taking writes
 	Routed    uint64         `json:"routed"`               // term of the leader that its router leads to; 0: none
@@ -46,6 +47,7 @@ type status struct {
 	KeepFrom uint64               `json:"keep_from"`           // lowest index that its recovery may need (S8); 0: not known
 	// Reads says who is to hold which read-only virtual address, as the leader gives them: address to raft id; nil: it gives none.
 	Reads map[string]uint64 `json:"reads,omitempty"`
+	CA    caStatus          `json:"ca,omitzero"`
 	// Bound says why its raft log should take no more; empty: it has room.
 	Bound string `json:"bound,omitempty"`
 }
@@ -57,8 +59,9 @@ type peer struct {
 	openAt time.Duration // when it first said OpenTerm
 	since  time.Duration // since when it has been fresh and ready
 	leftAt time.Duration // when it stopped taking writes, as status.Left says
-	up     bool          // its link is up
-	gone   bool          // its daemon has ended for sure, and has not been heard of since
+	clock  clockDifference
+	up     bool // its link is up
+	gone   bool // its daemon has ended for sure, and has not been heard of since
 }
 
 // fresh says whether what the peer said last can still be relied on.
@@ -77,9 +80,9 @@ func (n *Node) myStatus() status {
 	sum := n.history.sum()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := status{History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
+	s := status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.flow.view,
-		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked()}
+		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.caStatus()}
 	s.Unready, s.Ready = n.readyLocked()
 	if s.Left = n.left; s.Left.Term != 0 {
 		s.Left.Ago = now() - n.leftAt
@@ -152,27 +155,13 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 		my.GTIDExecuted, my.ReadOnly = l.executed.String(), l.readOnly
 		l.mu.Unlock()
 		if n.srv.state == ha.ServerReady {
-			lag, bytes := n.lagLocked()
-			my.LagSeconds, my.LagBytes = &lag, &bytes
+			behind, bytes := n.lagLocked()
+			lag := behind.Seconds()
+			my.LagSeconds, my.LagBytes, my.CatchUpSeconds = &lag, &bytes, n.catchUpLocked(bytes)
 		}
 	}
 	m.MySQL = my
 	return m
-}
-
-// lagLocked is how far mysqld is behind what is committed: seconds since the oldest entry not applied was committed, and bytes. A delayed
-// learner is behind with what it should have applied by now; what it holds back on purpose DelayView tells.
-func (n *Node) lagLocked() (float64, uint64) {
-	b := n.srv.backlog
-	if b.Since.IsZero() {
-		return 0, 0
-	}
-	if d := n.delayViewLocked(); d != nil && d.CaughtUp {
-		return 0, 0
-	} else if d != nil {
-		return max(0, time.Since(b.Since).Seconds()-d.Seconds), 0
-	}
-	return time.Since(b.Since).Seconds(), uint64(b.Bytes)
 }
 
 func (n *Node) roleLocked(st *consensus.Status) string {
@@ -226,6 +215,7 @@ func (n *Node) HandleStatus(from uint64, payload []byte) {
 	}
 	p.status, p.at, p.up, p.gone = s, now(), true, false
 	n.noteTimeoutsLocked()
+	n.noteClockLocked(from, p, &s)
 	if s.OpenTerm != 0 {
 		n.noteOpenLocked(from, s.OpenTerm)
 	}
@@ -279,6 +269,12 @@ func (n *Node) routerConfig() (router.Config, error) {
 	c.Limits.Conns, c.Limits.Rate = r.MaxConnsPerAddress, r.MaxConnRate
 	if c.Consistency, err = router.ParseLevel(r.Consistency); err != nil {
 		return c, fmt.Errorf("router.consistency: %w", err)
+	}
+	c.Levels = map[string]router.Level{}
+	for user, level := range r.Levels {
+		if c.Levels[user], err = router.ParseLevel(level); err != nil {
+			return c, fmt.Errorf("router.levels: %s: %w", user, err)
+		}
 	}
 	if !c.Sessions && c.SplitListen == "" && c.StreamListen == "" {
 		return c, nil

@@ -409,6 +409,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 	case reqStay:
 		n.stay()
 		return nil, nil
+	case reqCAKey:
+		return n.caKeyFor(from, string(body))
 	case reqSettings:
 		n.mu.Lock()
 		c := n.cluster

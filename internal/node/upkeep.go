@@ -135,6 +135,9 @@ func (n *Node) tendApplier(ctx context.Context) {
 	if !n.srv.backlog.Since.IsZero() {
 		lag = time.Since(n.srv.backlog.Since)
 	}
+	if n.delayLocked() > 0 { // what is held back is not held up
+		lag, _ = n.lagLocked()
+	}
 	n.mu.Unlock()
 	if l == nil || !follows || n.keepPlain() {
 		return

@@ -15,6 +15,9 @@ const (
 	NodeCertFile = "node.pem"
 	NodeKeyFile  = "node.key"
 
+	// NextCAKeyFile holds the key of the CA that is to come, for the time of a change.
+	NextCAKeyFile = "ca-next.key"
+
 	nextKeyFile = "node.key.next" // of a certificate that may be in its place already
 )
 
@@ -37,13 +40,22 @@ func LoadCA(dir string) (*CA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the CA key: %w", err)
 	}
-	return ParseCA(cert, key)
+	trusted, err := parseTrust(cert)
+	if err != nil {
+		return nil, fmt.Errorf("CA certificate: %w", err)
+	}
+	for _, c := range trusted.certs { // during a change there are two
+		if ca, err := ParseCA(certPEM(c.Raw), key); err == nil || len(trusted.certs) == 1 {
+			return ca, err
+		}
+	}
+	return nil, fmt.Errorf("CA key: %w: it belongs to none of the CA certificates", ErrBadPEM)
 }
 
 // Save writes the bundle into dir. The key goes first: a certificate without its key is of no use.
 func (b *Bundle) Save(dir string) error {
 	own := b.own.Load()
-	return saveAll(dir, []file{{NodeKeyFile, own.keyPEM}, {NodeCertFile, own.certPEM}, {CAFile, b.caPEM}})
+	return saveAll(dir, []file{{NodeKeyFile, own.keyPEM}, {NodeCertFile, own.certPEM}, {CAFile, b.CAPEM()}})
 }
 
 // replacePair puts a node's next pair into the place of its files. The certificate's rename is where the next one begins; until the key

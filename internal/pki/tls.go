@@ -6,29 +6,31 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Bundle is what one node needs: the CA certificate that it trusts, its own certificate and its key. Its TLS configurations show what Renew
-// has put in their place from the next handshake on.
+// Bundle is what one node needs: the CA certificates that it trusts (one, but for the time of a change of the CA: ca.go), its own certificate
+// and its key. Its TLS configurations show, and trust, what has been put in their place from the next handshake on.
 type Bundle struct {
-	caPEM []byte
 	id    Identity
-	ca    *x509.Certificate
-	pool  *x509.CertPool
+	trust atomic.Pointer[trust]
 	own   atomic.Pointer[pair]
+
+	renewing sync.Mutex // held while files are replaced
 }
 
 // pair is a certificate and its key.
 type pair struct {
 	certPEM, keyPEM []byte
+	signer          *x509.Certificate // the CA's
 	tls.Certificate
 }
 
 // NewBundle checks that the parts belong together.
 func NewBundle(caPEM, certPEM, keyPEM []byte) (*Bundle, error) {
-	ca, err := parseCert(caPEM)
+	trusted, err := parseTrust(caPEM)
 	if err != nil {
 		return nil, fmt.Errorf("CA certificate: %w", err)
 	}
@@ -43,16 +45,17 @@ func NewBundle(caPEM, certPEM, keyPEM []byte) (*Bundle, error) {
 	if !key.PublicKey.Equal(cert.PublicKey) {
 		return nil, fmt.Errorf("node key: %w: it does not belong to the node's certificate", ErrBadPEM)
 	}
-	if err := cert.CheckSignatureFrom(ca); err != nil {
+	signer, err := trusted.signerOf(cert)
+	if err != nil {
 		return nil, fmt.Errorf("node certificate: %w: %w", ErrForeign, err)
 	}
 	id, err := IdentityOf(cert)
 	if err != nil {
 		return nil, fmt.Errorf("node certificate: %w", err)
 	}
-	b := &Bundle{caPEM: caPEM, id: id, ca: ca, pool: x509.NewCertPool()}
-	b.pool.AddCert(ca)
-	b.own.Store(&pair{certPEM, keyPEM, tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}})
+	b := &Bundle{id: id}
+	b.trust.Store(trusted)
+	b.own.Store(&pair{certPEM, keyPEM, signer, tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}})
 	return b, nil
 }
 
@@ -81,15 +84,24 @@ func (b *Bundle) Names(hosts []string) bool {
 // NotAfter is when the node's certificate ends.
 func (b *Bundle) NotAfter() time.Time { return b.own.Load().Leaf.NotAfter }
 
+// Serial of the node's certificate, as SerialOf gives it.
+func (b *Bundle) Serial() string { return SerialOf(b.own.Load().Leaf) }
+
 // Due says whether a third of the certificate's life, or less, is left, and another one would last longer.
 func (b *Bundle) Due(now time.Time) bool {
 	end := b.NotAfter()
-	return end.Before(b.ca.NotAfter) && !now.Before(end.Add(-nodeLife/3))
+	return end.Before(b.own.Load().signer.NotAfter) && !now.Before(end.Add(-nodeLife/3))
 }
 
 // Renew replaces key and certificate, here and in dir, by new ones that name hosts. It needs the CA's key in dir. The daemon that is
 // interrupted in the middle of it has one pair or the other.
 func (b *Bundle) Renew(dir string, hosts []string, now time.Time) error {
+	b.renewing.Lock()
+	defer b.renewing.Unlock()
+	return b.renew(dir, hosts, now)
+}
+
+func (b *Bundle) renew(dir string, hosts []string, now time.Time) error {
 	ca, err := LoadCA(dir)
 	if err != nil {
 		return err
@@ -99,6 +111,9 @@ func (b *Bundle) Renew(dir string, hosts []string, now time.Time) error {
 		return err
 	}
 	own := renewed.own.Load()
+	if _, err := b.trust.Load().signerOf(own.Leaf); err != nil {
+		return fmt.Errorf("the CA in %s is not one that this node trusts", dir)
+	}
 	if err := replacePair(dir, own); err != nil {
 		return err
 	}
@@ -106,11 +121,11 @@ func (b *Bundle) Renew(dir string, hosts []string, now time.Time) error {
 	return nil
 }
 
-// CAPEM is the CA certificate.
-func (b *Bundle) CAPEM() []byte { return b.caPEM }
+// CAPEM is the CA certificates that are trusted.
+func (b *Bundle) CAPEM() []byte { return b.trust.Load().pem }
 
-// CADigest is the SHA-256 of the CA certificate in hexadecimal.
-func (b *Bundle) CADigest() string { return digest(b.ca.Raw) }
+// CADigest is the SHA-256, in hexadecimal, of the certificate of the CA that has signed the node's.
+func (b *Bundle) CADigest() string { return digest(b.own.Load().signer.Raw) }
 
 // PeerTLS is for both sides of a peer link: TLS 1.3, certificates on both sides, checked against the cluster's CA and to
 // name a node of this cluster. Which node it names is for the caller to check (PeerIdentity): a host name says nothing.
@@ -140,7 +155,7 @@ func (b *Bundle) verifyPeer(cs tls.ConnectionState) error {
 		inter.AddCert(c)
 	}
 	_, err = cs.PeerCertificates[0].Verify(x509.VerifyOptions{
-		Roots:         b.pool,
+		Roots:         b.trust.Load().pool,
 		Intermediates: inter,
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
@@ -160,12 +175,21 @@ func PeerIdentity(cs tls.ConnectionState) (Identity, error) {
 
 // ServerTLS is for the HTTP API. A client may show a certificate of the cluster (PeerCertificates is then verified).
 func (b *Bundle) ServerTLS() *tls.Config {
-	return &tls.Config{
-		GetCertificate: b.shown,
-		ClientCAs:      b.pool,
-		ClientAuth:     tls.VerifyClientCertIfGiven,
-		MinVersion:     tls.VersionTLS12,
+	return b.serverTLS(b.shown)
+}
+
+func (b *Bundle) serverTLS(show func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.Config {
+	now := func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{
+			GetCertificate: show,
+			ClientCAs:      b.trust.Load().pool,
+			ClientAuth:     tls.VerifyClientCertIfGiven,
+			MinVersion:     tls.VersionTLS12,
+			// A session that is resumed would not be asked for its certificate again, nor would it be checked.
+			SessionTicketsDisabled: true,
+		}, nil
 	}
+	return &tls.Config{GetConfigForClient: now, GetCertificate: show, MinVersion: tls.VersionTLS12}
 }
 
 // RouterTLS is for the router's clients, who log in by their password.
@@ -176,12 +200,14 @@ func (b *Bundle) RouterTLS() *tls.Config {
 // ClientTLS is for a client of the HTTP API that has only the CA certificate. Any node of the cluster is accepted,
 // whatever name or address it was reached by.
 func ClientTLS(caPEM []byte) (*tls.Config, error) {
-	ca, err := parseCert(caPEM)
+	trusted, err := parseTrust(caPEM)
 	if err != nil {
 		return nil, fmt.Errorf("CA certificate: %w", err)
 	}
-	pool := x509.NewCertPool()
-	pool.AddCert(ca)
+	return clientTLS(func() *trust { return trusted }), nil
+}
+
+func clientTLS(trusted func() *trust) *tls.Config {
 	return &tls.Config{
 		InsecureSkipVerify: true, // by host name; VerifyConnection checks the chain and that it is a node
 		MinVersion:         tls.VersionTLS12,
@@ -189,21 +215,18 @@ func ClientTLS(caPEM []byte) (*tls.Config, error) {
 			if _, err := PeerIdentity(cs); err != nil {
 				return err
 			}
-			_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+			_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: trusted().pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 			if err != nil {
 				return fmt.Errorf("%w: %w", ErrForeign, err)
 			}
 			return nil
 		},
-	}, nil
+	}
 }
 
 // NodeClientTLS is ClientTLS for a node, which shows its own certificate.
 func (b *Bundle) NodeClientTLS() (*tls.Config, error) {
-	cfg, err := ClientTLS(b.caPEM)
-	if err != nil {
-		return nil, err
-	}
+	cfg := clientTLS(b.trust.Load)
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return b.shown(nil) }
 	return cfg, nil
 }
@@ -237,13 +260,12 @@ func JoinTLS(caDigest string) *tls.Config {
 
 // ServerJoinTLS is ServerTLS that sends the CA certificate along, so that a joining node can compare its digest.
 func (b *Bundle) ServerJoinTLS() *tls.Config {
-	cfg := b.ServerTLS()
-	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		c := b.own.Load().Certificate
-		c.Certificate = [][]byte{c.Leaf.Raw, b.ca.Raw}
+	return b.serverTLS(func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		own := b.own.Load()
+		c := own.Certificate
+		c.Certificate = [][]byte{c.Leaf.Raw, own.signer.Raw}
 		return &c, nil
-	}
-	return cfg
+	})
 }
 
 // CAFromJoin returns the CA certificate that a JoinTLS connection has verified, for the node to keep.

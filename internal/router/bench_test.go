@@ -17,7 +17,7 @@ import (
 //
 //	go test -bench . -run ^$ ./internal/router
 func BenchmarkRoundTrip(b *testing.B) {
-	for _, answer := range []int{64, 1024, 16 << 10} {
+	for _, answer := range []int{64, 1024, 16 << 10, 1 << 20} {
 		s := newAnswerer(b, 100, answer)
 		b.Run(fmt.Sprintf("answer=%d/direct", answer), func(b *testing.B) { roundTrips(b, s.Addr().String(), 100, answer) })
 		r := start(b, Config{})

@@ -33,8 +33,8 @@ const whatItSet = "SELECT CONCAT_WS(',', IFNULL(@source_heartbeat_period, IFNULL
 	"@replica_uuid IS NOT NULL OR @slave_uuid IS NOT NULL, IFNULL(@rpl_semi_sync_replica, IFNULL(@rpl_semi_sync_slave, 0)), " +
 	"IFNULL(@source_binlog_checksum, IFNULL(@master_binlog_checksum, ''))) LIMIT 1"
 
-// commandReader reads what a client says. It has a buffer only while there is something to read.
-type commandReader struct {
+// pieceReader reads what one side says. It has a buffer only while there is something to read.
+type pieceReader struct {
 	raw   syscall.RawConn // of a TCP connection
 	ready func(fd uintptr) bool
 	piece *[pieceBytes]byte
@@ -43,7 +43,7 @@ type commandReader struct {
 }
 
 // read returns a piece, which is the caller's to give back to pieces if it is not nil.
-func (r *commandReader) read(c net.Conn) (*[pieceBytes]byte, int, error) {
+func (r *pieceReader) read(c net.Conn) (*[pieceBytes]byte, int, error) {
 	tcp, plain := c.(*net.TCPConn)
 	if !plain {
 		piece := pieces.Get().(*[pieceBytes]byte)
@@ -66,7 +66,7 @@ func (r *commandReader) read(c net.Conn) (*[pieceBytes]byte, int, error) {
 	return r.piece, max(r.n, 0), r.err
 }
 
-func (r *commandReader) take(fd uintptr) bool {
+func (r *pieceReader) take(fd uintptr) bool {
 	r.piece = pieces.Get().(*[pieceBytes]byte)
 	for {
 		if r.n, r.err = syscall.Read(int(fd), r.piece[:]); r.err != syscall.EINTR {
@@ -83,7 +83,7 @@ func (r *commandReader) take(fd uintptr) bool {
 
 // watch copies from the client to the server, as copy does, up to a command that asks for a binary log.
 func (l *link) watch(r *Router) {
-	var in commandReader
+	var in pieceReader
 	for {
 		piece, n, err := in.read(l.c)
 		if err == nil || n > 0 {
@@ -184,6 +184,7 @@ func (l *link) divert(r *Router, found *stop, p []byte) {
 		l.refuseDump(refused)
 		return
 	}
+	defer context.AfterFunc(r.ctx, func() { _ = l.client.Close() })() // letGo has taken it out of those that Close cuts
 	conn := mysqlwire.NewConn(l.c, maxDumpRequest)
 	conn.Unread(append([]byte(nil), p...))
 	_ = l.client.SetReadDeadline(time.Now().Add(loginTimeout))

@@ -220,6 +220,29 @@ func TestDumpOutlivesItsServer(t *testing.T) {
 	}
 }
 
+// A router that closes does not wait for the rest of a request.
+func TestCloseInARequest(t *testing.T) {
+	server := newWireServer(t)
+	server.mayRead(mayReadIt)
+	r := start(t, Config{HoldTimeout: limit, Streams: &fakeStreams{}})
+	r.SetView(View{RW: server.target("1")})
+	c := logInWire(t, r.RWAddr())
+	if _, err := c.NetConn().Write(dumpCommand[:mysqlwire.HeaderLen+1]); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its server is let go", func() bool { return r.Stats().ByTarget["n-1"] == 0 })
+	closed := make(chan error, 1)
+	go func() { closed <- r.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(loginTimeout / 2):
+		t.Fatal("the router waits for it")
+	}
+}
+
 // A port that somebody else has costs the stream its own port, and nothing else.
 func TestStreamPortInUse(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -37,7 +37,7 @@ func (r *Router) follow(l *link) {
 func (r *Router) logIn(l *link) (s *session, through bool) {
 	client, server := mysqlwire.NewConn(l.client, loginMaxPacket), l.wire()
 	brief := l.port == &r.stream
-	in := &login{client: client, server: server, tls: r.cfg.TLS, strict: brief || r.cfg.Consistency.waits(), brief: brief}
+	in := &login{client: client, server: server, tls: r.cfg.TLS, strict: brief || r.cfg.waits(), brief: brief}
 	deadline := time.Now().Add(loginTimeout)
 	_, _ = l.client.SetDeadline(deadline), l.server.SetDeadline(deadline)
 	ctx, cancel := context.WithDeadline(r.ctx, deadline)
@@ -52,10 +52,11 @@ func (r *Router) logIn(l *link) (s *session, through bool) {
 		}
 		return nil, false
 	}
-	if in.strict && (through || !brief && !in.portable()) {
-		if !through {
-			refuseLevel(l, r.cfg.Consistency)
-		}
+	if in.strict && through {
+		return nil, false // whose session it is is not known
+	}
+	if level := r.cfg.level(in.response.User); level.waits() && !brief && !in.portable() {
+		refuseLevel(l, level)
 		return nil, false
 	}
 	_, _ = l.client.SetDeadline(time.Time{}), l.server.SetDeadline(time.Time{})

@@ -31,6 +31,24 @@ func (l Level) String() string { return levelNames[l] }
 // waits says whether a level is more than a server keeps by itself.
 func (l Level) waits() bool { return l.before() || l.after() }
 
+// level is an account's, until a session sets another.
+func (c *Config) level(user string) Level {
+	if l, own := c.Levels[user]; own {
+		return l
+	}
+	return c.Consistency
+}
+
+// waits says whether some account's level is more than a server keeps by itself.
+func (c *Config) waits() bool {
+	for _, l := range c.Levels {
+		if l.waits() {
+			return true
+		}
+	}
+	return c.Consistency.waits()
+}
+
 // noLevel tells a client whose session is not followed.
 func noLevel(l Level) *mysqlwire.ServerError {
 	return &mysqlwire.ServerError{Code: codeNoLevel, State: "HY000", Message: "Trireme: " + l.String() +
@@ -83,8 +101,8 @@ type wishes struct {
 	ownWait   time.Duration // for a follower to show it
 }
 
-func (c *Config) wishes() wishes {
-	return wishes{level: c.Consistency, ownWrites: true, ownWait: c.OwnWritesTimeout}
+func (c *Config) wishes(user string) wishes {
+	return wishes{level: c.level(user), ownWrites: true, ownWait: c.OwnWritesTimeout}
 }
 
 // known is what a session must see, as far as it is known.

@@ -77,6 +77,49 @@ func TestRouterLevel(t *testing.T) {
 	s.got([]string{"SELECT 1"}, "SELECT 3")
 }
 
+// An account's level is its sessions' from the first statement on, and again where a session says DEFAULT or begins anew; others have the router's.
+func TestLevelOfAnAccount(t *testing.T) {
+	s := newSplit(t, 1, Config{Sessions: true, Levels: map[string]Level{"app": Before}, ConsistencyTimeout: 50 * time.Millisecond})
+	s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 4})
+	s.c = s.connect(s.r.ROAddr())
+	if got := s.value("SELECT @@trireme_consistency"); got != "BEFORE" {
+		t.Fatal(got)
+	}
+	_, err := s.c.ExecContext(t.Context(), "SELECT 1")
+	wantError(t, err, codeNotCurrent)
+	s.run("SET @@trireme_consistency = 'EVENTUAL'", "SELECT 2", "SET @@trireme_consistency = DEFAULT")
+	_, err = s.c.ExecContext(t.Context(), "SELECT 3")
+	wantError(t, err, codeNotCurrent)
+	s.got(nil, "SELECT 2")
+
+	other := newSplit(t, 1, Config{Sessions: true, Levels: map[string]Level{"batch": Before}})
+	other.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 4})
+	other.c = other.connect(other.r.ROAddr())
+	other.run("SELECT 1")
+	other.got(nil, "SELECT 1")
+}
+
+// Who becomes another account must not get less than that account's level: a session that changes its user is not followed.
+func TestLevelOfTheNextAccount(t *testing.T) {
+	change := func(user string) []byte { return append(append([]byte{comChangeUser}, user...), 0) }
+	for name, c := range map[string]struct {
+		levels  map[string]Level
+		command []byte
+		refused bool
+	}{
+		"no levels":        {nil, change("app"), false},
+		"one without":      {map[string]Level{"batch": Before}, change("app"), false},
+		"one with a level": {map[string]Level{"batch": Before}, change("batch"), true},
+		"cut short":        {map[string]Level{"batch": Before}, []byte{comChangeUser, 'b'}, true},
+	} {
+		s := &session{r: &Router{cfg: Config{Levels: c.levels}}}
+		s.r1 = copy(s.buf[:], append([]byte{byte(len(c.command)), 0, 0, 0}, c.command...))
+		if got := s.levelOfNext(); got.waits() != c.refused {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 // A token makes a session of any port read what another has written or seen.
 func TestToken(t *testing.T) {
 	s := newSplit(t, 1, Config{Sessions: true, OwnWritesTimeout: 50 * time.Millisecond, ConsistencyTimeout: 50 * time.Millisecond})

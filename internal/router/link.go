@@ -105,23 +105,26 @@ func (l *link) run(r *Router) (in, out int64) {
 	return l.in.Load(), l.out.Load()
 }
 
-// countEvery is after how many bytes a lasting connection's counter is brought up to date.
-const countEvery = 64 << 20
-
 // copy moves bytes until src ends. A clean end is passed on as one (half-close: the other direction goes on); a failure ends
-// both directions, because neither side could tell what the other has heard.
-//
-// io.Copy between TCP sockets moves the bytes inside the kernel (splice(2) on Linux). For small statements that costs what a read and a write
-// cost, for large results less, and it needs no buffer here.
+// both directions, because neither side could tell what the other has heard. While nothing comes it holds no more than its two sockets: splice(2) would
+// hold a pipe.
 func (l *link) copy(dst, src net.Conn, count *atomic.Int64) {
+	var in pieceReader
 	for {
-		part := &io.LimitedReader{R: src, N: countEvery}
-		n, err := io.Copy(dst, part)
-		count.Add(n)
-		if err == nil && part.N == 0 {
-			continue
+		piece, n, err := in.read(src)
+		if n > 0 {
+			count.Add(int64(n))
+			if _, failed := dst.Write(piece[:n]); failed != nil {
+				err = failed
+			}
+		}
+		if piece != nil {
+			pieces.Put(piece)
 		}
 		if err == nil {
+			continue
+		}
+		if err == io.EOF {
 			err = dst.(interface{ CloseWrite() error }).CloseWrite() // of TCP or TLS
 		}
 		if err != nil && !l.taken.Load() {

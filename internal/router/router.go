@@ -30,7 +30,8 @@ type Router struct {
 	links    map[*link]struct{}
 	followed map[*session]struct{}
 	dials    map[*attempt]struct{}
-	clients  int // connections admitted, held ones included
+	clients  int    // connections admitted, held ones included
+	full     string // told to one more than Config.MaxConns
 	held     int
 	closed   bool
 
@@ -74,6 +75,7 @@ func New(cfg Config) *Router {
 
 // Start begins to listen. Connections are held until SetView names a target.
 func (r *Router) Start() error {
+	r.bound()
 	rw, err := listen(r.cfg.RWListen, "read-write")
 	if err != nil {
 		return err
@@ -322,7 +324,7 @@ func (r *Router) accept(p *port) {
 		}
 		client := conn.(*net.TCPConn)
 		if !r.admit(p) {
-			refuse(client, erTooManyConnections, "Too many connections through this Trireme router; raise router.max_conns")
+			refuse(client, erTooManyConnections, r.full)
 			continue
 		}
 		r.wg.Add(1)

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -55,7 +56,7 @@ func newSession(r *Router, l *link, in *login, client, server net.Conn) *session
 	caps := in.response.Capabilities
 	s := &session{r: r, port: l.port, tcp: l.client, from: l.from, client: client, link: l, server: server, login: in,
 		seen: r.views.Load(), legacy: caps&mysqlwire.CapDeprecateEOF == 0, attrs: caps&mysqlwire.CapQueryAttributes&in.greeting.Capabilities != 0,
-		trace: r.points.begin(l.target, in.greeting.ConnectionID), wish: r.cfg.wishes(),
+		trace: r.points.begin(l.target, in.greeting.ConnectionID), wish: r.cfg.wishes(in.response.User),
 		state: state{status: in.status | mysqlwire.StatusAutocommit}} // init_connect may have changed it since: the worse is taken
 	if l.port == &r.split {
 		s.split = &splitting{}
@@ -152,6 +153,15 @@ func (s *session) command() error {
 	return s.lead(c, length)
 }
 
+// levelOfNext is the level of the account that COM_CHANGE_USER names; of one whose name has not come whole, the router's highest.
+func (s *session) levelOfNext() Level {
+	user, _, whole := bytes.Cut(s.buf[min(s.r0+5, s.r1):s.r1], []byte{0})
+	if !whole && s.r.cfg.waits() {
+		return BeforeAndAfter
+	}
+	return s.r.cfg.level(string(user))
+}
+
 // lead carries out a command on the server in use, which is the leader unless a transaction is open on a follower.
 func (s *session) lead(c byte, length int) error {
 	if c == comStmtClose && length >= 5 && s.link == nil {
@@ -162,8 +172,14 @@ func (s *session) lead(c byte, length int) error {
 	if found, err := s.find(); !found || err != nil {
 		return err
 	}
-	if !understood(c) && s.wish.level.waits() {
-		return s.settle(s.answerError(noLevel(s.wish.level)))
+	if !understood(c) {
+		level := s.wish.level
+		if c == comChangeUser && !level.waits() {
+			level = s.levelOfNext()
+		}
+		if level.waits() {
+			return s.settle(s.answerError(noLevel(level)))
+		}
 	}
 	if !understood(c) {
 		return s.through()

@@ -123,7 +123,7 @@ func (s *session) setVariable(name, value string) *mysqlwire.ServerError {
 		s.known.token = max(s.known.token, index)
 		return nil
 	}
-	level := s.r.cfg.Consistency
+	level := s.r.cfg.level(s.login.response.User)
 	if !strings.EqualFold(value, "DEFAULT") {
 		var err error
 		if level, err = ParseLevel(value); err != nil {

@@ -28,12 +28,23 @@ type tap struct {
 		seq    byte
 		length int
 	}
-	frame   []byte // a compressed command that is being read; at most maxFrame bytes
+	frame   []byte // the beginning of a compressed command that is being read; at most most() bytes
 	reading bool
 }
 
-// A compressed frame that is longer, by which a command begins, is not looked into.
-const maxFrame = 16 << 10
+// How much of a compressed frame is kept until its beginning can be told, bytes: of zlib's any part tells something, of zstd's the first block,
+// which is at most 128 KiB.
+const (
+	maxFrame     = 16 << 10
+	maxFrameZstd = 129 << 10
+)
+
+func (t *tap) most() int {
+	if t.caps&mysqlwire.CapZstd != 0 {
+		return maxFrameZstd
+	}
+	return maxFrame
+}
 
 // maxQuestion is what a statement that is the router's own on the stream port has at most, bytes.
 const maxQuestion = 256
@@ -60,9 +71,14 @@ func (t *tap) feed(p []byte) (pass int, found *stop) {
 		if t.left > 0 {
 			n := min(t.left, len(p)-pass)
 			if t.reading {
-				if t.frame = append(t.frame, p[pass:pass+n]...); n == t.left && asksForLog(inflated(t.frame)) {
-					t.left, t.reading = 0, false
-					return pass + n - 1, &stop{command: mysqlwire.ComBinlogDump, begun: true}
+				more := min(n, t.most()-len(t.frame))
+				t.frame = append(t.frame, p[pass:pass+more]...)
+				if more == t.left || len(t.frame) == t.most() {
+					asks := asksForLog(inflated(t.frame))
+					if t.reading, t.frame = false, nil; asks {
+						t.left = 0
+						return pass + more - 1, &stop{command: mysqlwire.ComBinlogDump, begun: true}
+					}
 				}
 			}
 			pass += n
@@ -129,7 +145,7 @@ func (t *tap) judge() (command byte, is bool) {
 		if begins && t.n == 12 {
 			return t.head[11], t.head[10] == 0 && isDump(t.head[11])
 		}
-		t.reading = begins && t.unpacked() != 0 && length <= maxFrame
+		t.reading = begins && t.unpacked() != 0
 	case !t.loggedIn:
 		if t.n == 8 {
 			t.caps = binary.LittleEndian.Uint32(t.head[4:])

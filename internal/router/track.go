@@ -224,7 +224,7 @@ func (s *session) learn(j *job, a *answer) {
 		st.options = j.text
 	case comResetConnection:
 		st.reset()
-		s.wish, s.known.token = s.r.cfg.wishes(), 0
+		s.wish, s.known.token = s.r.cfg.wishes(s.login.response.User), 0
 	}
 	if s.split != nil && (j.effect.verb == verbSet || j.effect.verb == verbUse || j.command == comInitDB || j.command == comSetOption ||
 		j.command == comResetConnection) {

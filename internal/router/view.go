@@ -81,10 +81,11 @@ type Config struct {
 
 	// Reads tells how current servers are. Without it a session that has written reads from the leader.
 	Reads              Reads
-	Consistency        Level         // of sessions that have not set another
-	ConsistencyTimeout time.Duration // default 10 s: for what a level or a token waits for, on the server that is read
-	OwnWritesTimeout   time.Duration // default 2 s: for a follower to show what a session wants to see; then the leader is read
-	MaxLag             time.Duration // followers further behind are not read on the splitting port; 0: no limit
+	Consistency        Level            // of sessions that have not set another
+	Levels             map[string]Level // the same of some accounts, by user name
+	ConsistencyTimeout time.Duration    // default 10 s: for what a level or a token waits for, on the server that is read
+	OwnWritesTimeout   time.Duration    // default 2 s: for a follower to show what a session wants to see; then the leader is read
+	MaxLag             time.Duration    // followers further behind are not read on the splitting port; 0: no limit
 }
 
 func (c Config) withDefaults() Config {
@@ -131,8 +132,8 @@ type PortStats struct {
 	Refused    uint64 // turned away: too many, or no target in time
 	Cut        uint64 // closed because their target lost its role
 	DialErrors uint64 // attempts to reach a target that failed
-	BytesIn    uint64 // client to server; an open connection's are added each 64 MiB
-	BytesOut   uint64 // server to client, likewise
+	BytesIn    uint64 // client to server
+	BytesOut   uint64 // server to client
 
 	Followed   int    // sessions now that could be carried over
 	Tied       int    // sessions now that could not: what they hold, or how they logged in, ties them to their server

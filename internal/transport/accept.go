@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -22,6 +23,7 @@ type inbound struct {
 	r        *frameReader
 	from     uint64
 	stream   stream
+	cert     *x509.Certificate
 	ctx      context.Context
 	end      context.CancelFunc
 	requests chan struct{} // one token for each request being handled
@@ -145,7 +147,7 @@ func (t *Transport) logStranger(host string, err error) {
 	if t.ctx.Err() != nil {
 		return
 	}
-	if (errors.Is(err, ErrForeignCluster) || errors.Is(err, ErrWrongID) || errors.Is(err, ErrVersion)) && t.complaints.may(complaint{host: host}) {
+	if (errors.Is(err, ErrForeignCluster) || errors.Is(err, ErrWrongID) || errors.Is(err, ErrVersion) || errors.Is(err, ErrRevoked)) && t.complaints.may(complaint{host: host}) {
 		t.cfg.Logger.Warn("refused a peer connection", "addr", host, "err", err)
 		return
 	}
@@ -183,7 +185,7 @@ func (t *Transport) welcome(raw net.Conn) (*inbound, *hello, error) {
 	if w.verdict == refusedGeneration {
 		t.cfg.Handler.OtherGeneration(h.from, h.generation)
 	}
-	in.from, in.stream = h.from, h.stream
+	in.from, in.stream, in.cert = h.from, h.stream, tc.ConnectionState().PeerCertificates[0]
 	return in, h, w.err()
 }
 
@@ -210,8 +212,11 @@ func (t *Transport) judge(tc *tls.Conn, h *hello) *welcome {
 	if err := checkIdentity(tc, t.cfg.Cluster, h.from); err != nil {
 		return refuse(refusedID, "hello says node %d: %v", h.from, err)
 	}
-	if !h.generation.same(t.cfg.Generation) { // last: who it is has been proven
+	if !h.generation.same(t.cfg.Generation) { // who it is has been proven
 		return refuse(refusedGeneration, "node %d is of generation %s, node %d of generation %s", h.from, h.generation, t.cfg.ID, t.cfg.Generation)
+	}
+	if why := t.cfg.Revoked(tc.ConnectionState().PeerCertificates[0]); why != "" { // behind the generation: another one has other members
+		return refuse(refusedRevoked, "%s", why)
 	}
 	return w
 }
@@ -234,6 +239,9 @@ func (t *Transport) register(in *inbound, h *hello) bool {
 		old.end()
 	}
 	t.inbound[key] = in
+	if t.cfg.Revoked(in.cert) != "" { // between hello and now, with nothing for Recheck to see
+		in.end()
+	}
 	p := t.peers[in.from]
 	addr := dialBack(h.address, in.raw.RemoteAddr())
 	if p == nil && addr != "" && t.learnedPeers() < maxLearned {

@@ -26,6 +26,8 @@ var (
 	ErrVersion = errors.New("peer speaks no common protocol version")
 	// ErrGeneration: force-quorum has separated the other side from this one; Handler.OtherGeneration is told.
 	ErrGeneration = errors.New("peer is of another generation")
+	// ErrRevoked: the certificate of one side is not trusted any more (Config.Revoked).
+	ErrRevoked = errors.New("certificate is revoked")
 	// ErrProtocol: bytes that make no sense.
 	ErrProtocol = errors.New("peer protocol violated")
 	// ErrRestarted: the peer's process was replaced by a new one.

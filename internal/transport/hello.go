@@ -141,6 +141,7 @@ const (
 	refusedVersion
 	refusedOther
 	refusedGeneration
+	refusedRevoked
 )
 
 // welcome: verdict u8 | version u16 | id u64 | instance u64 | text: length u16, bytes | generation
@@ -196,6 +197,8 @@ func (w *welcome) err() error {
 		return fmt.Errorf("%w: %s", ErrVersion, w.text)
 	case refusedGeneration:
 		return fmt.Errorf("%w: %s", ErrGeneration, w.text)
+	case refusedRevoked:
+		return fmt.Errorf("%w: %s", ErrRevoked, w.text)
 	}
 	return fmt.Errorf("%w: the peer refused: %s", ErrProtocol, w.text)
 }

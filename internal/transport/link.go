@@ -21,7 +21,8 @@ type link struct {
 
 	mu      sync.Mutex
 	online  bool
-	version uint16 // of the protocol on the present connection
+	conn    *outConn // the present one, while online
+	version uint16   // of the protocol on the present connection
 	bytes   int
 	msgs    []item
 	spare   []item
@@ -148,10 +149,13 @@ func (l *link) dialFresh(addr string) (*outConn, error) {
 // use serves a connection to its end, and returns the next one if the redial at once succeeded.
 func (l *link) use(c *outConn) *outConn {
 	l.mu.Lock()
-	l.online, l.version = true, c.version
+	l.online, l.conn, l.version = true, c, c.version
 	l.mu.Unlock()
 	if l.stream == controlStream {
 		l.p.connected(c)
+	}
+	if l.p.t.cfg.Revoked(c.cert()) != "" { // between hello and now, with nothing for Recheck to see
+		c.raw.Close()
 	}
 	l.signal() // a status may be waiting
 	lost := l.serve(c)
@@ -165,7 +169,7 @@ func (l *link) use(c *outConn) *outConn {
 // offline drops what was queued: by the time there is a connection again, raft wants something else.
 func (l *link) offline(lost error) {
 	l.mu.Lock()
-	l.online, l.bytes = false, 0
+	l.online, l.conn, l.bytes = false, nil, 0
 	msgs, calls := l.msgs, l.calls
 	l.msgs, l.frames, l.calls = nil, nil, make(map[uint64]chan answer)
 	l.mu.Unlock()

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -127,6 +128,9 @@ type outConn struct {
 	version  uint16 // of the protocol that both speak
 }
 
+// cert is what the peer has shown.
+func (c *outConn) cert() *x509.Certificate { return c.tls.ConnectionState().PeerCertificates[0] }
+
 // dial opens a stream: TCP, TLS, hello. The certificate must be the peer's.
 func (l *link) dial(ctx context.Context, addr string) (*outConn, error) {
 	p, cfg := l.p, &l.p.t.cfg
@@ -157,6 +161,7 @@ func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
 		return nil, err
 	}
 	c := &outConn{raw: raw, tls: tc, r: newFrameReader(tc), w: newFrameWriter(tc)}
+	revoked := cfg.Revoked(c.cert())
 	h := hello{
 		version: protocolVersion, minVersion: protocolMinVersion, stream: l.stream,
 		from: cfg.ID, to: p.id, instance: p.t.instance, cluster: cfg.Cluster, address: p.t.address,
@@ -181,6 +186,12 @@ func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
 	}
 	if w.verdict == refusedGeneration {
 		cfg.Handler.OtherGeneration(p.id, w.generation)
+	}
+	if w.verdict != refusedGeneration && revoked != "" {
+		return nil, fmt.Errorf("%w: %s", ErrRevoked, revoked)
+	}
+	if w.verdict == refusedRevoked {
+		cfg.ToldRevoked(p.id, w.text)
 	}
 	if err := w.err(); err != nil {
 		return nil, err

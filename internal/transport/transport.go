@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -47,7 +48,12 @@ type Config struct {
 	Generation Generation
 	// TLS gives the configuration for the next connection, both sides (pki.Bundle.PeerTLS), so that certificates can be
 	// replaced.
-	TLS     func() *tls.Config
+	TLS func() *tls.Config
+	// Revoked says why a certificate of the cluster is not trusted all the same; "": it is. nil: all are. It is asked of every peer, in each hello
+	// and by Recheck. ToldRevoked: a peer that is trusted says that of this node's own certificate. Both must not block.
+	Revoked     func(cert *x509.Certificate) string
+	ToldRevoked func(by uint64, why string)
+
 	Handler Handler
 	Logger  *slog.Logger
 	// Relay is what makes this node pass on messages between others, and take such; nil: it does neither.
@@ -149,6 +155,12 @@ func (c *Config) setDefaults() error {
 	if c.Dial == nil {
 		c.Dial = dialTCP
 	}
+	if c.Revoked == nil {
+		c.Revoked = func(*x509.Certificate) string { return "" }
+	}
+	if c.ToldRevoked == nil {
+		c.ToldRevoked = func(uint64, string) {}
+	}
 	return nil
 }
 
@@ -224,6 +236,26 @@ func (t *Transport) SetKnown(addrs map[uint64]string) {
 	t.known = addrs
 	for id, p := range t.peers {
 		p.setKnown(addrs[id])
+	}
+}
+
+// Recheck ends the connections whose certificates Config.Revoked does not trust any more.
+func (t *Transport) Recheck() {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, in := range t.inbound {
+		if t.cfg.Revoked(in.cert) != "" {
+			in.end()
+		}
+	}
+	for _, p := range t.peers {
+		for _, l := range []*link{p.control, p.bulk} {
+			l.mu.Lock()
+			if l.conn != nil && t.cfg.Revoked(l.conn.cert()) != "" {
+				l.conn.raw.Close()
+			}
+			l.mu.Unlock()
+		}
 	}
 }
 

@@ -40,8 +40,8 @@ func TestIdleSessions(t *testing.T) {
 		shared = nil
 		must(t, os.RemoveAll(filepath.Join(scratch, "cluster")))
 	}
-	// A session that is passed on takes six descriptors of the daemon: two sockets, and two pipes to splice through. The daemons inherit this.
-	files := unix.Rlimit{Cur: 16 * idleSessions, Max: 16 * idleSessions}
+	// A session takes two descriptors of the daemon, and a router with a splitting port counts three. The daemons inherit this.
+	files := unix.Rlimit{Cur: 4 * idleSessions, Max: 4 * idleSessions}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		t.Skipf("%d descriptors for each process cannot be had: %v", files.Cur, err)
 	}

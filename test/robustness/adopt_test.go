@@ -225,7 +225,7 @@ func (a *adopted) refused(code int, want string, args ...string) {
 func (a *adopted) flags(i int) []string {
 	p := a.base + 5*i
 	return []string{"--name", "n" + strconv.Itoa(i+1), "--dir", a.node(i), "--host", "127.0.0.1", "--bind", "127.0.0.1",
-		"--peer-port", strconv.Itoa(p + 1), "--api-port", strconv.Itoa(p + 2), "--rw-port", strconv.Itoa(p + 3), "--ro-port", strconv.Itoa(p + 4), "--split-port", "0"}
+		"--peer-port", strconv.Itoa(p + 1), "--api-port", strconv.Itoa(p + 2), "--rw-port", strconv.Itoa(p + 3), "--ro-port", strconv.Itoa(p + 4), "--split-port", "0", "--stream-port", "0"}
 }
 
 func (a *adopted) node(i int) string { return filepath.Join(a.dir, "n"+strconv.Itoa(i+1)) }

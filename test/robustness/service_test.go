@@ -29,7 +29,7 @@ func TestServiceManager(t *testing.T) {
 	port := func(i int) string { return strconv.Itoa(base + i) }
 	home := append(os.Environ(), "XDG_CONFIG_HOME="+dir)
 	init := exec.Command(binary, "init", "--name", "n1", "--dir", filepath.Join(dir, "n1"), "--host", "127.0.0.1", "--bind", "127.0.0.1",
-		"--mysql-port", port(0), "--peer-port", port(1), "--api-port", port(2), "--rw-port", port(3), "--ro-port", port(4), "--split-port", port(5))
+		"--mysql-port", port(0), "--peer-port", port(1), "--api-port", port(2), "--rw-port", port(3), "--ro-port", port(4), "--split-port", port(5), "--stream-port", "0")
 	init.Env = home
 	if out, err := init.CombinedOutput(); err != nil {
 		t.Fatalf("init: %v\n%s", err, out)

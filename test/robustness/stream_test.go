@@ -189,6 +189,28 @@ func TestChangeStream(t *testing.T) {
 		}
 	}
 	c.streamRefuses(all)
+	c.cutOff()
+}
+
+// cutOff shows that nobody stays at a leader's own binary log, which he can get at by mysqld's own port and by TLS that the router cannot look into.
+func (c *cluster) cutOff() {
+	c.t.Helper()
+	leader := c.leader()
+	db, err := c.Admin(leader)
+	must(c.t, err)
+	defer db.Close()
+	file := get1(c.t, db, "SELECT SUBSTRING_INDEX(FILE_NAME, '/', -1) FROM performance_schema.file_instances WHERE EVENT_NAME = 'wait/io/file/sql/binlog' LIMIT 1")
+	for _, port := range []int{leader.Ports.MySQL, leader.Ports.RW} {
+		ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
+		cmd := exec.CommandContext(ctx, tool(c.t, "mysqlbinlog"), "--no-defaults", "--host="+leader.Host, "--port="+strconv.Itoa(port), "--user="+streamUser,
+			"--password="+streamPassword, "--protocol=tcp", "--ssl-mode=REQUIRED", "--read-from-remote-server", "--stop-never", "--result-file="+filepath.Join(c.t.TempDir(), "out"), file)
+		out, err := cmd.CombinedOutput()
+		if err == nil || ctx.Err() != nil {
+			c.t.Errorf("port %d: %v, %v; want it to be cut off:\n%s", port, err, ctx.Err(), out)
+		}
+		c.t.Logf("port %d: %v %s", port, err, out)
+		cancel()
+	}
 }
 
 // streamRefuses shows what consumers are told that cannot be served.

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/setup"
+)
+
+// caPatience is for all nodes to take a step in a change of the CA.
+const caPatience = 2 * time.Minute
+
+type certNewCACmd struct {
+	remote
+	Finish bool `xor:"step" help:"Have all nodes go over to the new CA, and then trust it alone."`
+	Abort  bool `xor:"step" help:"Take back a change that has only begun."`
+	JSON   bool `help:"Print the result as JSON."`
+}
+
+// Run takes the step and waits until all nodes have. The credential in ~/.config/trireme goes along.
+func (c *certNewCACmd) Run(e *env) error {
+	step, done := api.CABegin, func(v api.CAView) bool { return v.Next != "" && v.Trusting(v.Next) }
+	switch {
+	case c.Finish:
+		step, done = api.CAFinish, func(v api.CAView) bool { return v.Next == "" && len(v.Trusts) == 1 }
+	case c.Abort:
+		step, done = api.CAAbort, func(v api.CAView) bool { return v.Next == "" && len(v.Trusts) == 1 }
+	}
+	if c.Finish { // what is to be trusted then is trusted here first
+		v, err := ask(c.remote, e, changes, (*api.Client).CA)
+		if err != nil {
+			return err
+		}
+		c.keep(v)
+	}
+	v, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.CAView, error) {
+		return client.ChangeCA(ctx, api.CARequest{Step: step})
+	})
+	for deadline := time.Now().Add(caPatience); err == nil && !done(v); {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not all nodes have taken this step yet; it goes on by itself: see `trireme cert ca`, and the log of a node that is behind")
+		}
+		select {
+		case <-e.ctx.Done():
+			return e.ctx.Err()
+		case <-time.After(500 * time.Millisecond):
+		}
+		if next, problem := ask(c.remote, e, changes, (*api.Client).CA); problem == nil {
+			v = next
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c.keep(v)
+	if c.JSON {
+		return printJSON(e.out, v)
+	}
+	switch {
+	case c.Finish:
+		fmt.Fprintf(e.out, "the cluster trusts its new CA alone: SHA-256 %s\nCertificates of `trireme cert issue` are good no more; join tokens neither.\n", v.Signer)
+	case c.Abort:
+		fmt.Fprintf(e.out, "the cluster keeps its CA: SHA-256 %s\n", v.Signer)
+	default:
+		fmt.Fprintf(e.out, "all nodes trust a new CA, too: SHA-256 %s\n", v.Next)
+		fmt.Fprint(e.out, "Give both to routers and other operators now (trireme cert ca --pem); then: trireme cert new-ca --finish\n")
+	}
+	return nil
+}
+
+// keep writes what nodes trust into the credential that was used, if it is one of ~/.config/trireme.
+func (c *certNewCACmd) keep(v api.CAView) {
+	stored, err := setup.Credentials("")
+	if err != nil || c.TokenFile != "" || v.Certs == "" {
+		return
+	}
+	if cred, found := c.only(stored); found && cred.CA != "" && cred.CA != v.Certs {
+		cred.CA = v.Certs
+		_, _ = cred.Save("")
+	}
+}
+
+type certCACmd struct {
+	remote
+	PEM  bool `name:"pem" help:"Print the certificates that are trusted, for --ca of a router or a browser."`
+	JSON bool `help:"Print GET /ca as it is."`
+}
+
+// Run shows it.
+func (c *certCACmd) Run(e *env) error {
+	v, err := ask(c.remote, e, changes, (*api.Client).CA) // it only reads, but not for everybody
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.JSON:
+		return printJSON(e.out, v)
+	case c.PEM:
+		fmt.Fprint(e.out, v.Certs)
+		return nil
+	case v.Next == "":
+		fmt.Fprintf(e.out, "no change of the CA is under way; SHA-256 of the present one: %s\n", v.Signer)
+		return nil
+	}
+	rows := [][]string{{"NODE", "TRUSTS THE NEW CA", "ITS CERTIFICATE IS OF"}}
+	for _, n := range v.Nodes {
+		row := []string{n.Name, "not heard of", "?"}
+		if n.Up {
+			row = []string{n.Name, "no", "the old one"}
+		}
+		for _, t := range n.Trusts {
+			if t == v.Next {
+				row[1] = "yes"
+			}
+		}
+		if n.Signer == v.Next {
+			row[2] = "the new one"
+		}
+		rows = append(rows, row)
+	}
+	printTable(e.out, rows)
+	next := "trireme cert new-ca --finish, or --abort"
+	if v.Finish {
+		next = "nodes go over by themselves; one that is down holds it up"
+	}
+	fmt.Fprintf(e.out, "the new CA: SHA-256 %s\nnext: %s\n", v.Next, next)
+	return nil
+}

@@ -1,0 +1,132 @@
+package node
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/binlog"
+	"trireme/internal/ledger"
+	"trireme/internal/raftlog"
+)
+
+// TestAgedLag plays a follower whose mysqld stops at 10 s, is asked for each appliedInterval, tells others each second and at once when it falls
+// behind, and is not heard of any more from 15 s on: what another node says of it is never too little by more than lagTold and a look, and no
+// more than that too much while it keeps up.
+func TestAgedLag(t *testing.T) {
+	const stop, silent, way = 10 * time.Second, 15 * time.Second, 20 * time.Millisecond
+	var told, toldAt, next time.Duration
+	behind := false
+	for now := time.Duration(0); now < 30*time.Second; now += 10 * time.Millisecond {
+		truly := max(0, now-stop)
+		if now%appliedInterval == 0 && now < silent {
+			if b := truly >= lagTold; b != behind || now >= next {
+				told, toldAt, next, behind = truly, now+way, now+statusInterval, b
+			}
+		}
+		if now < toldAt {
+			continue // on its way
+		}
+		said := agedLag(told, now-toldAt)
+		if low := truly - said; low > lagTold+appliedInterval+way {
+			t.Errorf("%v: said %v, too little by %v", now, said, low)
+		}
+		if high := said - truly; high > 0 && now < silent {
+			t.Errorf("%v: said %v, too much by %v", now, said, high)
+		}
+	}
+}
+
+func TestUnbrought(t *testing.T) {
+	var u unbrought
+	u.told(10, 10, time.Second)
+	if u.age(2*time.Second) != 0 {
+		t.Error("it has everything")
+	}
+	for s := time.Duration(1); s <= 100; s++ { // a link that brings nothing
+		u.told(10+uint64(s), 10, s*time.Second)
+	}
+	if u.age(101*time.Second) != 100*time.Second || len(u) != untold {
+		t.Errorf("%v of %d", u.age(101*time.Second), len(u))
+	}
+	if u.have(12); u.age(101*time.Second) != 98*time.Second {
+		t.Error(u.age(101 * time.Second))
+	}
+	if u.have(200); u.age(101*time.Second) != 0 {
+		t.Error(u.age(101 * time.Second))
+	}
+}
+
+// TestCommittedAt: the age of an entry is that of its commit on the leader, whatever the leader's clock says.
+func TestCommittedAt(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	const ahead, way = time.Hour, 30 * time.Millisecond // the leader's clock is an hour ahead
+	var d clockDifference
+	for i := range 2 * clockWindow {
+		late := time.Duration(i%3) * 50 * time.Millisecond // on the way to here
+		d.heard(now.Add(ahead), now.Add(way+late), way)
+	}
+	if got, known := d.get(); !known || got != -ahead {
+		t.Fatalf("%v", got)
+	}
+	var c clocks
+	events := gtidEvent(now.Add(ahead - 5*time.Second))
+	m := &raftlog.Meta{Kind: raftlog.Trx, Node: 2}
+	if at := c.committedAt(m, events, 1, now); at != now {
+		t.Errorf("a clock that is not known: %v", at)
+	}
+	c.Store(&map[uint64]time.Duration{2: -ahead, 3: ahead})
+	for _, tt := range []struct {
+		node  uint16
+		flags raftlog.Flags
+		want  time.Duration
+	}{{2, 0, 5 * time.Second}, {1, 0, 0}, {4, 0, 0}, {2, raftlog.FlagContinues, 0}, {3, 0, 0}} {
+		m := &raftlog.Meta{Kind: raftlog.Trx, Node: tt.node, Flags: tt.flags}
+		if got := now.Sub(c.committedAt(m, events, 1, now)); got != tt.want {
+			t.Errorf("%+v: %v old", tt, got)
+		}
+	}
+}
+
+// TestLagCounts: what is not applied, what was not brought, and a mysqld that says nothing.
+func TestLagCounts(t *testing.T) {
+	n := &Node{led: ledger.New(raftlog.Boundary{})}
+	if lag, _ := n.lagLocked(); lag != 0 {
+		t.Error(lag)
+	}
+	n.srv.backlog = ledger.Backlog{Since: time.Now(), Committed: time.Now().Add(-3 * time.Second), Bytes: 100}
+	if lag, bytes := n.lagLocked(); lag < 3*time.Second || lag > 4*time.Second || bytes != 100 {
+		t.Error(lag, bytes)
+	}
+	n.unbrought.told(7, 0, now()-time.Minute)
+	if lag, _ := n.lagLocked(); lag < time.Minute || lag > 61*time.Second {
+		t.Error(lag)
+	}
+}
+
+// TestAgedView: the age is added to a copy, and not to what a leader says.
+func TestAgedView(t *testing.T) {
+	told := 2.0
+	p := &peer{at: now() - 5*time.Second, status: status{Member: api.MemberView{Role: api.RoleFollower, MySQL: &api.MySQLView{LagSeconds: &told}}}}
+	if got := *p.agedView().MySQL.LagSeconds; got < 7 || got > 8 || told != 2 {
+		t.Error(got, told)
+	}
+	if p.status.Member.Role = api.RoleLeader; *p.agedView().MySQL.LagSeconds != 2 {
+		t.Error("a leader lags")
+	}
+}
+
+// gtidEvent is a GTID event as a leader's mysqld writes it.
+func gtidEvent(committed time.Time) []byte {
+	body := append([]byte{0}, make([]byte, 16)...)
+	body[1] = 1
+	body = binary.LittleEndian.AppendUint64(body, 7)
+	body = append(body, 2)
+	body = binary.LittleEndian.AppendUint64(body, 0)
+	body = binary.LittleEndian.AppendUint64(body, 1)
+	stamp := binary.LittleEndian.AppendUint64(nil, uint64(committed.UnixMicro()))
+	body = append(append(body, stamp[:7]...), 100)
+	body = binary.LittleEndian.AppendUint32(body, 90704)
+	return binlog.AppendEvent(nil, binlog.Header{Type: binlog.TypeGTID, ServerID: 1}, body)
+}

@@ -1,0 +1,107 @@
+package robustness
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"trireme/internal/api"
+	"trireme/internal/demo"
+	"trireme/internal/pki"
+	"trireme/internal/verify"
+)
+
+// TestAccess: on a running cluster that takes writes all the time, a token with a role, a change of the CA, the revocation of a node's
+// certificate by its serial, and at last of a whole node. Nobody leads but who led, and nothing that was acknowledged is missing.
+func TestAccess(t *testing.T) {
+	c := create(t, 3, 0)
+	leader := c.healthy()
+	others := c.others(leader)
+	before := c.view()
+	w := c.load(verify.Config{Writers: 2})
+
+	token := strings.Fields(c.says(leader, 0, "token add eyes --role viewer", "trt1."))[0]
+	for _, n := range c.Nodes() {
+		cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", n.Ports.API), token, nil)
+		defer cl.Close()
+		eventually(t, healLimit, n.Name+" takes the token", func() error { _, err := cl.Tokens(t.Context()); return err })
+		if _, err := cl.Switchover(t.Context(), api.SwitchoverRequest{}); api.KindOf(err) != api.KindForbidden || !strings.Contains(err.Error(), "this token has viewer") {
+			t.Errorf("%s: a viewer switches over: %v", n.Name, err)
+		}
+	}
+	c.says(others[0], 0, "token remove eyes", "good no more")
+
+	first := c.caOf(leader).Signer
+	c.says(others[0], 0, "cert new-ca", "all nodes trust a new CA")
+	c.says(leader, 1, "cert new-ca", "under way")
+	c.says(others[1], 0, "cert new-ca --finish", "trusts its new CA alone")
+	for _, n := range c.Nodes() {
+		eventually(t, healLimit, n.Name+" has gone over", func() error {
+			if v := c.caOf(n); v.Signer == first || len(v.Trusts) != 1 {
+				return fmt.Errorf("%+v", v)
+			}
+			return nil
+		})
+	}
+	c.writesMore(w, 50)
+	c.stays(before)
+
+	serial := c.serialOf(others[0])
+	c.says(leader, 0, "cert revoke "+serial, "is revoked")
+	eventually(t, healLimit, "another certificate", func() error {
+		if c.serialOf(others[0]) == serial {
+			return errors.New("it is the same")
+		}
+		return nil
+	})
+	c.shows(leader, others[0].Name, "is healthy", healthyVoter)
+	c.writesMore(w, 50)
+	c.stays(before)
+	t.Logf("%s", c.check(w))
+
+	c.says(leader, 1, "cert revoke "+leader.Name, "leads")
+	c.says(leader, 0, "cert revoke "+others[1].Name, "are revoked")
+	eventually(t, healLimit, others[1].Name+" ends", func() error {
+		if others[1].DaemonPID() != 0 {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	if err := c.exits(others[1]); !strings.Contains(err, "were revoked") { // again, when it is started again
+		t.Errorf("a revoked node says: %s", err)
+	}
+	c.stays(before)
+	eventually(t, healLimit, "the node is down", func() error {
+		if code, out := c.trireme(leader, "cert", "revoke", others[0].Name); code != 1 || !strings.Contains(out, "no majority") {
+			return fmt.Errorf("%d %s", code, out)
+		}
+		return nil
+	})
+	c.says(leader, 0, "remove "+others[1].Name)
+}
+
+// caOf is the CA as a node sees it.
+func (c *cluster) caOf(n *demo.Node) api.CAView {
+	c.t.Helper()
+	cl := c.Client(n)
+	defer cl.Close()
+	v, err := cl.CA(c.t.Context())
+	must(c.t, err)
+	return v
+}
+
+// serialOf a node's present certificate.
+func (c *cluster) serialOf(n *demo.Node) string {
+	c.t.Helper()
+	text, err := os.ReadFile(filepath.Join(n.Dir, "tls", pki.NodeCertFile))
+	must(c.t, err)
+	block, _ := pem.Decode(text)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	must(c.t, err)
+	return pki.SerialOf(cert)
+}
