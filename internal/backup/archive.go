@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"trireme/internal/gtid"
+	"trireme/internal/raftlog"
 )
 
 // clusterID says whose a backup is.
@@ -103,6 +104,7 @@ type archiver struct {
 	store Store
 	id    clusterID
 	dir   string // of the log
+	keys  func() (*raftlog.Keys, error)
 	node  Node
 	log   *slog.Logger
 
@@ -144,7 +146,7 @@ func (a *archiver) resume(ctx context.Context, from uint64) error {
 	if err := a.awaitApplied(ctx, last.Last); err != nil {
 		return err
 	}
-	t, err := openTail(a.dir, last.Last+1)
+	t, err := openTail(a.dir, a.keys, last.Last+1)
 	if errors.Is(err, ErrPurged) {
 		a.log.Warn("the log was purged beyond the end of the archive: a new stretch begins; restoring across the gap is not possible",
 			"archived", last.Last, "err", err)
@@ -204,9 +206,9 @@ func (a *archiver) awaitApplied(ctx context.Context, index uint64) error {
 
 // start begins a stretch that continues none, at the segment of the log that holds entry from, or the one after it.
 func (a *archiver) start(from uint64) error {
-	t, err := openTail(a.dir, from)
+	t, err := openTail(a.dir, a.keys, from)
 	if errors.Is(err, ErrPurged) {
-		t, err = openTail(a.dir, from+1)
+		t, err = openTail(a.dir, a.keys, from+1)
 	}
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/gtid"
+	"trireme/internal/raftlog"
 )
 
 // TestArchive follows a log over its segments, beside its writer, and never goes beyond what was applied.
@@ -60,6 +61,34 @@ func TestArchive(t *testing.T) {
 }
 
 // TestFollow: while a log is written, its entries get into the archive; what is wrong for a time is waited for.
+// TestEncryptedLog: segments of the log that are encrypted are archived like others, from the moment on at which their key is there.
+func TestEncryptedLog(t *testing.T) {
+	s, d := newScript(t), newDir(t)
+	s.some(60)
+	a := s.archiver(d)
+	check(t, claim(d, testID))
+	check(t, a.resume(t.Context(), 1))
+	check(t, a.step(t.Context(), true))
+	plain := s.last()
+	keys, err := raftlog.ParseKeys([]byte("one " + strings.Repeat("0a", 32)))
+	check(t, err)
+	check(t, s.log.SetKeys(keys))
+	s.some(60)
+	s.barrier()
+	for range 2 {
+		if err := a.step(t.Context(), true); !errors.Is(err, raftlog.ErrKey) || errors.Is(err, ErrCorrupt) {
+			t.Fatalf("without the key: %v", err)
+		}
+		s.same(d, plain)
+	}
+	s.keys = keys
+	check(t, a.step(t.Context(), true))
+	s.same(d, s.last())
+	s.some(60)
+	s.archive(d) // begun anew, in an encrypted segment
+	s.same(d, s.last())
+}
+
 func TestFollow(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)

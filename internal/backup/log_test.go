@@ -39,6 +39,7 @@ type script struct {
 	entries []Entry
 	applied atomic.Uint64
 	cutOff  bool
+	keys    *raftlog.Keys
 }
 
 func newScript(t testing.TB) *script {
@@ -201,7 +202,8 @@ func (s *script) Committed(context.Context) (uint64, error) {
 
 // archiver of the script's log, as far as it has come; every step stores.
 func (s *script) archiver(to Store) *archiver {
-	a := &archiver{store: to, id: testID, dir: s.dir, node: s, log: slog.New(slog.DiscardHandler)}
+	keys := func() (*raftlog.Keys, error) { return s.keys, nil }
+	a := &archiver{store: to, id: testID, dir: s.dir, keys: keys, node: s, log: slog.New(slog.DiscardHandler)}
 	s.t.Cleanup(a.close)
 	return a
 }

@@ -74,11 +74,13 @@ func undecoded(index uint64, err error) error {
 // tail reads a node's raft log beside its daemon, from some entry on and then what is added (docs/format/log.md). It must be asked only
 // for entries that the node has applied: those are on disk and stay as they are.
 type tail struct {
-	dir string
-	at  position
-	crc uint32 // of the chain
-	f   *os.File
-	off int64
+	dir    string
+	keys   func() (*raftlog.Keys, error) // of encrypted segments, asked for at the beginning of each
+	at     position
+	crc    uint32 // of the chain
+	f      *os.File
+	sealed *raftlog.Sealed // nil: the segment is not encrypted
+	off    int64
 }
 
 // Layout of our events in the log, behind the event header; docs/format/log.md.
@@ -86,6 +88,7 @@ const (
 	logMagic      = "TRIL"
 	logEntryType  = 2
 	logFillerType = 3
+	logSealedType = 4
 	offHeadCRC    = 48
 	offHeadOpen   = 56
 	offHeadNode   = 90
@@ -104,7 +107,7 @@ const (
 
 // openTail begins to read at the newest segment of the log that begins at or below entry from, and not within a transaction; the caller skips
 // what it does not need. The error is ErrPurged when the log begins above.
-func openTail(dir string, from uint64) (*tail, error) {
+func openTail(dir string, keys func() (*raftlog.Keys, error), from uint64) (*tail, error) {
 	firsts, err := logSegments(dir)
 	if err != nil {
 		return nil, err
@@ -113,7 +116,7 @@ func openTail(dir string, from uint64) (*tail, error) {
 		if firsts[i] > from {
 			continue
 		}
-		t := &tail{dir: dir}
+		t := &tail{dir: dir, keys: keys}
 		err := t.begin(firsts[i])
 		if err == nil && t.at.open == 0 {
 			return t, nil
@@ -162,24 +165,26 @@ func (t *tail) begin(first uint64) error {
 	if err != nil {
 		return err
 	}
-	t.close()
-	t.f, t.off = f, int64(len(binlog.Magic))
-	var body []byte
-	for range 3 { // FORMAT_DESCRIPTION, PREVIOUS_GTIDS, our header
-		ev, err := t.event(maxHeadBytes)
-		if err != nil {
-			return t.corrupt(err)
-		}
-		t.off += int64(len(ev))
-		body = binlog.Body(ev)
+	before := *t
+	t.f, t.off, t.sealed = f, 0, nil
+	head, err := t.head()
+	if err != nil { // its key may be there the next time
+		t.close()
+		*t = before
+		return err
 	}
-	head := make([]byte, t.off)
-	if _, err := f.ReadAt(head, 0); err != nil {
-		return fmt.Errorf("backup: read %s: %w", f.Name(), err)
-	}
+	before.close()
 	b, err := raftlog.DecodeBoundary(head) // checks all of it
 	if err != nil {
 		return t.corrupt(err)
+	}
+	var body []byte
+	for rest := head[len(binlog.Magic):]; len(rest) > 0; { // the last of FORMAT_DESCRIPTION, PREVIOUS_GTIDS, our header
+		var ev []byte
+		if _, ev, rest, err = binlog.Cut(rest); err != nil {
+			return t.corrupt(err)
+		}
+		body = binlog.Body(ev)
 	}
 	if b.Index+1 != first {
 		return t.corrupt(fmt.Errorf("it begins at entry %d", b.Index+1))
@@ -189,6 +194,48 @@ func (t *tail) begin(first uint64) error {
 	t.at = position{index: b.Index, term: b.Term, gtids: b.GTIDs, fde: b.Barrier.FDE, open: le.Uint64(body[offHeadOpen:]),
 		node: le.Uint16(body[offHeadNode:]), incarnation: le.Uint64(body[offHeadInc:])}
 	return nil
+}
+
+// head reads what the segment begins with, and goes behind it.
+func (t *tail) head() ([]byte, error) {
+	magic := make([]byte, len(binlog.Magic))
+	if _, err := t.f.ReadAt(magic, 0); err != nil {
+		return nil, t.corrupt(err)
+	}
+	if raftlog.IsSealed(magic) {
+		return t.unseal()
+	}
+	t.off = int64(len(magic))
+	for range 3 {
+		ev, err := t.event(maxHeadBytes)
+		if err != nil {
+			return nil, t.corrupt(err)
+		}
+		t.off += int64(len(ev))
+	}
+	head := make([]byte, t.off)
+	if _, err := t.f.ReadAt(head, 0); err != nil {
+		return nil, fmt.Errorf("backup: read %s: %w", t.f.Name(), err)
+	}
+	return head, nil
+}
+
+// unseal is head for an encrypted segment.
+func (t *tail) unseal() (head []byte, err error) {
+	keys, err := t.keys()
+	if err != nil {
+		return nil, fmt.Errorf("backup: the node's log: %w", err)
+	}
+	st, err := t.f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("backup: the node's log: %w", err)
+	}
+	if t.sealed, head, t.off, err = raftlog.OpenSealed(t.f, st.Size(), keys); errors.Is(err, raftlog.ErrKey) || errors.Is(err, raftlog.ErrNewer) {
+		return nil, fmt.Errorf("backup: the node's log, %s: %w", t.f.Name(), err)
+	} else if err != nil {
+		return nil, t.corrupt(err)
+	}
+	return head, nil
 }
 
 // errNoMore: nothing was written here yet.
@@ -276,8 +323,11 @@ func (t *tail) record() (*Entry, error) {
 		return nil, t.corrupt(err)
 	}
 	le := binary.LittleEndian
-	body := binlog.Body(ev)
-	if binlog.EventType(ev[4]) != binlog.TypeIgnorable || len(body) < recordFixed+4 || string(body[:4]) != logMagic || body[offRecType] != logEntryType {
+	body, typ := binlog.Body(ev), byte(logEntryType)
+	if t.sealed != nil {
+		typ = logSealedType
+	}
+	if binlog.EventType(ev[4]) != binlog.TypeIgnorable || len(body) < recordFixed+4 || string(body[:4]) != logMagic || body[offRecType] != typ {
 		return nil, t.corrupt(errors.New("no record"))
 	}
 	if err := binlog.VerifyChecksum(ev); err != nil {
@@ -293,10 +343,14 @@ func (t *tail) record() (*Entry, error) {
 		return nil, t.corrupt(err)
 	}
 	crc := crc32.Update(crc32.Update(t.crc, castagnoli, body[:recordFixed+n]), castagnoli, rest)
-	e := &Entry{Index: le.Uint64(body[offIndex:]), Term: le.Uint64(body[offTerm:]), Type: raftpb.EntryType(body[offRaftType]),
-		Data: slices.Concat(body[recordFixed:recordFixed+n], rest[prefix:])}
+	e := &Entry{Index: le.Uint64(body[offIndex:]), Term: le.Uint64(body[offTerm:]), Type: raftpb.EntryType(body[offRaftType])}
 	if crc != le.Uint32(body[recordFixed+n:]) || e.Index != t.at.index+1 || e.Term < t.at.term {
 		return nil, t.corrupt(fmt.Errorf("entry %d term %d does not follow entry %d term %d", e.Index, e.Term, t.at.index, t.at.term))
+	}
+	if t.sealed == nil {
+		e.Data = slices.Concat(body[recordFixed:recordFixed+n], rest[prefix:])
+	} else if e.Data, err = t.sealed.Data(body[:recordFixed+n], rest); err != nil {
+		return nil, t.corrupt(err)
 	}
 	t.crc, t.off = crc, t.off+int64(len(ev))+int64(len(rest))
 	return e, nil

@@ -161,7 +161,10 @@ func (r *run) openArchive(ctx context.Context) (need bool, err error) {
 	if from == 0 {
 		return false, errors.New("no node has applied anything yet; see `trireme status`, and try again")
 	}
-	r.archive = archiver{store: r.To, id: r.id, dir: r.Node.RaftDir(), node: r, log: r.Logger}
+	keys := func() (*raftlog.Keys, error) { // a segment may be newer than those that were read before
+		return raftlog.LoadKeys(ctx, r.Node.Raft.LogKeyFile, r.Node.Raft.LogKeyCommand)
+	}
+	r.archive = archiver{store: r.To, id: r.id, dir: r.Node.RaftDir(), keys: keys, node: r, log: r.Logger}
 	if err := r.archive.resume(ctx, from); err != nil {
 		return false, err
 	}

@@ -112,7 +112,7 @@ func readHead(f File, keys *Keys) (segmentHead, sealing, int64, error) {
 		if _, err := f.ReadAt(b, 0); err != nil {
 			return segmentHead{}, sealing{}, 0, err
 		}
-		if len(b) >= len(cryptMagic) && string(b[:len(cryptMagic)]) == cryptMagic {
+		if IsSealed(b) {
 			return readSealedHead(f, size, keys)
 		}
 		h, used, err := parseHead(b)
