@@ -211,8 +211,8 @@ type MySQLView struct {
 	GTIDExecuted string   `json:"gtid_executed"`
 	LagSeconds   *float64 `json:"lag_seconds"` // null when not known; of a delayed learner, behind what it should have applied by now
 	LagBytes     *uint64  `json:"lag_bytes"`   // committed and not yet executed; null when not known
-	// CatchUpSeconds is about how long it needs for what it lacks, if nothing is added, as fast as it applied last; null when not known.
-	CatchUpSeconds *float64 `json:"catch_up_seconds"`
+	// CatchUpSeconds is about how long it needs for what it lacks, if nothing is added, as fast as it applied last; absent when not known.
+	CatchUpSeconds *float64 `json:"catch_up_seconds,omitempty"`
 }
 
 // SeedView is how far the copy of another node's data has come.

@@ -48,7 +48,7 @@ rules:
     by_id:
       type: INLINE
       props:
-        algorithm-expression: group_${id % 2}
+        algorithm-expression: group_${id %% 2}
 `
 
 // TestShardingSphere: two groups are the shards of one table under ShardingSphere-JDBC. One loses its leader while rows are written to
