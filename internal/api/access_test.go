@@ -86,7 +86,7 @@ func TestVerbsAreListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := map[string]pki.Role{}
-	for _, m := range regexp.MustCompile("(?m)^\\| (viewer|operator|admin) \\| (.*) \\|").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| (viewer|operator|admin) \| (.*) \|`).FindAllStringSubmatch(string(page), -1) {
 		for _, v := range regexp.MustCompile(`\x60((?:GET|POST) [^\x60]+)\x60`).FindAllStringSubmatch(m[2], -1) {
 			said[v[1]] = pki.Role(m[1])
 		}
