@@ -314,3 +314,11 @@ func TestMysqlbinlog(t *testing.T) {
 func withoutFiller(text string) string {
 	return regexp.MustCompile(`(?m)^(# at \d+\n#.*Ignorable\n)?# Unrecognized ignorable event.*\n`).ReplaceAllString(text, "")
 }
+
+// TestMysqlbinlogRefusesEncrypted: it says what the file is, instead of printing nothing.
+func TestMysqlbinlogRefusesEncrypted(t *testing.T) {
+	out, err := exec.Command(filepath.Join(mysqlBin(t), "mysqlbinlog"), filepath.Join("testdata", "encrypted", "v1", "0000000000000001.log")).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "encrypted") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
