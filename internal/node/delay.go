@@ -149,17 +149,14 @@ func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) 
 	d := n.delayLocked()
 	n.mu.Unlock()
 	if d == 0 {
-		return res, api.Errorf(api.KindConflict, "%s is not delayed", n.id.Name).
-			With("only a learner can be: `trireme config edit apply_delay.%s=1h`", n.id.Name)
+		return res, n.notDelayed()
 	}
 	var o *holdOrder
 	check := func() error { return nil }
 	text := "goes on with its delay"
 	switch req.Order {
 	case "":
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return api.DelayResult{Name: n.id.Name, DelayView: *n.delayViewLocked()}, nil
+		return n.delayResult()
 	case api.Resume:
 	case api.ApplyNow:
 		o, text = &holdOrder{Kind: api.ApplyNow}, "applies what is committed without delay"
@@ -182,17 +179,36 @@ func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) 
 	default:
 		return res, api.Errorf(api.KindInvalid, "%q is no order to a delayed learner", req.Order)
 	}
-	if err := n.command(o, check); err != nil {
+	err = n.command(o, func() error {
+		if n.late.delay == 0 { // the settings change just now
+			return n.notDelayed()
+		}
+		return check()
+	})
+	if err != nil {
 		return res, err
 	}
 	n.log.Warn("an operator's order to this delayed learner: it "+text, "order", req.Order, "gtid", req.GTID)
 	n.history.add(n.event(eventDelay, 0, n.id.Name+" "+text+", on an operator's request"))
 	n.mu.Lock()
 	n.publishNow = true
-	res = api.DelayResult{Name: n.id.Name, DelayView: *n.delayViewLocked()}
 	n.mu.Unlock()
 	n.poke()
-	return res, nil
+	return n.delayResult()
+}
+
+func (n *Node) notDelayed() error {
+	return api.Errorf(api.KindConflict, "%s is not delayed", n.id.Name).With("only a learner can be: `trireme config edit apply_delay.%s=1h`", n.id.Name)
+}
+
+func (n *Node) delayResult() (api.DelayResult, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	v := n.delayViewLocked()
+	if v == nil {
+		return api.DelayResult{}, n.notDelayed()
+	}
+	return api.DelayResult{Name: n.id.Name, DelayView: *v}, nil
 }
 
 // mayStopAt says why this node cannot stop at a transaction. The gate is held.
