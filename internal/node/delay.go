@@ -59,10 +59,10 @@ func (n *Node) tendDelay() {
 	n.mu.Lock()
 	d := n.delayLocked()
 	for _, m := range n.cluster.Members {
-		if _, known := n.delayedAt[m.ID]; m.Delay() == 0 {
+		if m.Delay() == 0 {
 			delete(n.delayedAt, m.ID)
-		} else if !known {
-			n.delayedAt[m.ID] = now()
+		} else if p := n.peers[m.ID]; m.ID == n.id.ID || p != nil {
+			n.noteDelayedLocked(m.ID, m.ID == n.id.ID || p.status.Member.Delay != nil)
 		}
 	}
 	n.mu.Unlock()
@@ -74,6 +74,19 @@ func (n *Node) tendDelay() {
 	}
 	if n.late.set(d) && n.feed != nil {
 		n.feed.Again()
+	}
+}
+
+// noteDelayedLocked notes since when a member says itself that it is delayed: one that is cut off may not know, and its own router reads it then.
+func (n *Node) noteDelayedLocked(id uint64, says bool) {
+	if !says {
+		return
+	}
+	if m, _ := n.cluster.MemberByID(id); m.Delay() == 0 {
+		return
+	}
+	if _, known := n.delayedAt[id]; !known {
+		n.delayedAt[id] = now()
 	}
 }
 
