@@ -59,10 +59,10 @@ func (n *Node) tendDelay() {
 	n.mu.Lock()
 	d := n.delayLocked()
 	for _, m := range n.cluster.Members {
-		if _, known := n.delayedAt[m.ID]; m.Delay() == 0 {
+		if m.Delay() == 0 {
 			delete(n.delayedAt, m.ID)
-		} else if !known {
-			n.delayedAt[m.ID] = now()
+		} else if p := n.peers[m.ID]; m.ID == n.id.ID || p != nil {
+			n.noteDelayedLocked(m.ID, m.ID == n.id.ID || p.status.Member.Delay != nil)
 		}
 	}
 	n.mu.Unlock()
@@ -74,6 +74,19 @@ func (n *Node) tendDelay() {
 	}
 	if n.late.set(d) && n.feed != nil {
 		n.feed.Again()
+	}
+}
+
+// noteDelayedLocked notes since when a member says itself that it is delayed: one that is cut off may not know, and its own router reads it then.
+func (n *Node) noteDelayedLocked(id uint64, says bool) {
+	if !says {
+		return
+	}
+	if m, _ := n.cluster.MemberByID(id); m.Delay() == 0 {
+		return
+	}
+	if _, known := n.delayedAt[id]; !known {
+		n.delayedAt[id] = now()
 	}
 }
 
@@ -149,17 +162,14 @@ func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) 
 	d := n.delayLocked()
 	n.mu.Unlock()
 	if d == 0 {
-		return res, api.Errorf(api.KindConflict, "%s is not delayed", n.id.Name).
-			With("only a learner can be: `trireme config edit apply_delay.%s=1h`", n.id.Name)
+		return res, n.notDelayed()
 	}
 	var o *holdOrder
 	check := func() error { return nil }
 	text := "goes on with its delay"
 	switch req.Order {
 	case "":
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return api.DelayResult{Name: n.id.Name, DelayView: *n.delayViewLocked()}, nil
+		return n.delayResult()
 	case api.Resume:
 	case api.ApplyNow:
 		o, text = &holdOrder{Kind: api.ApplyNow}, "applies what is committed without delay"
@@ -182,17 +192,36 @@ func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) 
 	default:
 		return res, api.Errorf(api.KindInvalid, "%q is no order to a delayed learner", req.Order)
 	}
-	if err := n.command(o, check); err != nil {
+	err = n.command(o, func() error {
+		if n.late.delay == 0 { // the settings change just now
+			return n.notDelayed()
+		}
+		return check()
+	})
+	if err != nil {
 		return res, err
 	}
 	n.log.Warn("an operator's order to this delayed learner: it "+text, "order", req.Order, "gtid", req.GTID)
 	n.history.add(n.event(eventDelay, 0, n.id.Name+" "+text+", on an operator's request"))
 	n.mu.Lock()
 	n.publishNow = true
-	res = api.DelayResult{Name: n.id.Name, DelayView: *n.delayViewLocked()}
 	n.mu.Unlock()
 	n.poke()
-	return res, nil
+	return n.delayResult()
+}
+
+func (n *Node) notDelayed() error {
+	return api.Errorf(api.KindConflict, "%s is not delayed", n.id.Name).With("only a learner can be: `trireme config edit apply_delay.%s=1h`", n.id.Name)
+}
+
+func (n *Node) delayResult() (api.DelayResult, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	v := n.delayViewLocked()
+	if v == nil {
+		return api.DelayResult{}, n.notDelayed()
+	}
+	return api.DelayResult{Name: n.id.Name, DelayView: *v}, nil
 }
 
 // mayStopAt says why this node cannot stop at a transaction. The gate is held.

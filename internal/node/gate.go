@@ -49,8 +49,9 @@ func (g *gate) set(delay time.Duration) (again bool) {
 		return false
 	}
 	again = g.delay == 0
+	g.next = gtid.GTID{} // it is due by the delay before
 	if g.delay = delay; delay == 0 || again {
-		g.begun, g.handed, g.next, g.last = false, gtid.Set{}, gtid.GTID{}, gtid.GTID{}
+		g.begun, g.handed, g.last = false, gtid.Set{}, gtid.GTID{}
 	}
 	g.active.Store(delay > 0)
 	g.wakeLocked()
@@ -154,7 +155,8 @@ func (g *gate) view(executed gtid.Set) *api.DelayView {
 	} else if o := g.order; g.begun && o != nil && o.Kind != api.ApplyNow {
 		v.Stopped = g.passed || o.GTID == ""
 	}
-	v.Stopped, v.CaughtUp = v.Stopped && v.CaughtUp, v.CaughtUp && (v.Stopped || v.Next != "")
+	// One that is due and has not been asked for is what a feed left that has ended: nobody has caught up by that.
+	v.Stopped, v.CaughtUp = v.Stopped && v.CaughtUp, v.CaughtUp && (v.Stopped || g.order == nil && v.RemainingSeconds > 0)
 	v.Missed = g.begun && g.passed && g.order != nil && g.order.Kind == api.StopBefore
 	return v
 }

@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/binlog"
+	"trireme/internal/config"
 	"trireme/internal/gtid"
 )
 
@@ -90,6 +91,77 @@ func TestGateDelays(t *testing.T) {
 	}
 }
 
+// TestGateDelayChanges: another delay holds for the transaction that waits, too.
+func TestGateDelayChanges(t *testing.T) {
+	s := newGateScene(t, time.Minute)
+	if s.pass(1, 30*time.Second) {
+		t.Error("it is not old enough")
+	}
+	s.set(time.Hour)
+	s.now = s.now.Add(time.Minute)
+	if s.pass(1, 90*time.Second) {
+		t.Error("it passes by the delay that was")
+	}
+	s.set(time.Minute)
+	if !s.pass(1, 90*time.Second) {
+		t.Error("it waits for the delay that was")
+	}
+}
+
+// TestGateWithoutFeed: a transaction that nobody asks for any more does not make a learner one that has caught up.
+func TestGateWithoutFeed(t *testing.T) {
+	s := newGateScene(t, time.Minute)
+	if s.pass(1, 0) || !s.view(gtid.Set{}).CaughtUp {
+		t.Error("all that may be applied is")
+	}
+	s.now = s.now.Add(time.Hour)
+	if v := s.view(gtid.Set{}); v.CaughtUp {
+		t.Errorf("a transaction is due for an hour: %+v", v)
+	}
+}
+
+// TestDelayBeforeTheGate: between new settings and the gate that follows them, orders are refused, and nothing breaks.
+func TestDelayBeforeTheGate(t *testing.T) {
+	n := &Node{id: config.Identity{Name: "late1", ID: 4}, late: newGate(),
+		cluster: &config.Cluster{Members: []config.Member{{ID: 4, Name: "late1", Role: config.RoleLearner, ApplyDelayMS: 1000}}}}
+	for _, order := range []string{"", api.Hold, api.ApplyNow} {
+		if _, err := n.delayHere(api.DelayRequest{Order: order}); api.KindOf(err) != api.KindConflict {
+			t.Errorf("%q: %v", order, err)
+		}
+	}
+}
+
+// TestDelayedIsWaitedForUntilItKnows: a member that does not know yet that it is delayed may still be read, so AFTER waits for it.
+func TestDelayedIsWaitedForUntilItKnows(t *testing.T) {
+	late := config.Member{ID: 4, Name: "late1", Role: config.RoleLearner, ApplyDelayMS: 1000}
+	n := &Node{id: config.Identity{Name: "db1", ID: 1}, late: newGate(), delayedAt: map[uint64]time.Duration{},
+		peers: map[uint64]*peer{4: {}}, cluster: &config.Cluster{Members: []config.Member{late}}}
+	var err error
+	if n.local, err = openLocalFile(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	known := func() bool { _, ok := n.delayedAt[4]; return ok }
+	n.tendDelay()
+	if known() {
+		t.Error("it has not said anything")
+	}
+	n.noteDelayedLocked(4, false)
+	if known() {
+		t.Error("it does not know")
+	}
+	if n.noteDelayedLocked(4, true); !known() || n.unwaitedLocked(late) {
+		t.Error("a router may hold what it said before")
+	}
+	if n.delayedAt[4] -= statusLifetime; !n.unwaitedLocked(late) {
+		t.Error("nobody reads it any more")
+	}
+	n.cluster = &config.Cluster{Members: []config.Member{{ID: 4, Name: "late1", Role: config.RoleLearner}}}
+	if n.tendDelay(); known() {
+		t.Error("it is not delayed any more")
+	}
+}
+
+// TestGateStops: what an order lets pass.
 func TestGateStops(t *testing.T) {
 	for _, tt := range []struct {
 		name, kind string

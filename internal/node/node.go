@@ -143,7 +143,7 @@ type Node struct {
 	srv          serverSlot
 	serving      servingSlot
 	peers        map[uint64]*peer
-	delayedAt    map[uint64]time.Duration // since when members are known to be delayed
+	delayedAt    map[uint64]time.Duration // since when members say that they are delayed
 	unbrought    unbrought
 	stateName    string
 	why          string
