@@ -239,8 +239,8 @@ func TestNothingSyncedIsLost(t *testing.T) {
 	}
 }
 
-// writeUntilCut starts a writer, cuts the power some time later, and counts what the writer has said.
-func (d *Disk) writeUntilCut(t *testing.T, ms int) (synced, written int) {
+// writeUntilCut starts a writer, cuts the power when it has said a number of things, and counts what it has said by then.
+func (d *Disk) writeUntilCut(t *testing.T, things int) (synced, written int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), writerEnv+"="+d.path("log"))
@@ -253,11 +253,10 @@ func (d *Disk) writeUntilCut(t *testing.T, ms int) (synced, written int) {
 	}
 	said := bufio.NewScanner(out)
 	said.Scan() // it has begun
-	<-time.After(time.Duration(ms) * time.Millisecond)
-	if err := errors.Join(cmd.Process.Kill(), d.PowerOff()); err != nil {
-		t.Fatal(err)
-	}
-	for said.Scan() {
+	next := func() bool {
+		if !said.Scan() {
+			return false
+		}
 		what, n, _ := strings.Cut(said.Text(), " ")
 		switch what {
 		case "synced":
@@ -265,6 +264,15 @@ func (d *Disk) writeUntilCut(t *testing.T, ms int) (synced, written int) {
 		case "written":
 			written, _ = strconv.Atoi(n)
 		}
+		return true
+	}
+	for range things {
+		next()
+	}
+	if err := errors.Join(cmd.Process.Kill(), d.PowerOff()); err != nil {
+		t.Fatal(err)
+	}
+	for next() {
 	}
 	_ = cmd.Wait()
 	return synced, written
