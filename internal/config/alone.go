@@ -83,6 +83,10 @@ func (n Node) onlyOfNodes(doc document) *Error {
 		return doc.fail("router.stream_port", "is of a node only", advice)
 	case r.Consistency != levels[0]:
 		return doc.fail("router.consistency", "is of a node only", advice)
+	case r.SplitSocket != "":
+		return doc.fail("router.split_socket", "is of a node only", advice)
+	case len(r.Sockets()) > 0 && r.Sessions != SessionsCarry:
+		return doc.fail("router.rw_socket", "leads nowhere without followed sessions", `set router.sessions = "carry"`)
 	case len(r.Levels) > 0:
 		return doc.fail("router.levels", "is of a node only", advice)
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -107,11 +108,15 @@ type API struct {
 
 // Router is the MySQL ports that lead to the right node.
 type Router struct {
-	Bind        string   // address all ports listen on
-	RWPort      int      // leads to the leader
-	ROPort      int      // leads to the followers
-	SplitPort   int      // sends each statement where it belongs; 0: there is no such port
-	StreamPort  int      // serves the committed binary log; 0: there is no such port
+	Bind       string // address all ports listen on
+	RWPort     int    // leads to the leader
+	ROPort     int    // leads to the followers
+	SplitPort  int    // sends each statement where it belongs; 0: there is no such port
+	StreamPort int    // serves the committed binary log; 0: there is no such port
+	// RWSocket, ROSocket and SplitSocket are paths of unix sockets beside the ports; empty: there is none.
+	RWSocket    string
+	ROSocket    string
+	SplitSocket string
 	HoldTimeout Duration // how long a new connection waits for a leader before it is told that there is none
 	MaxConns    int      // connections over all ports; one more is refused with error 1040
 	// MaxConnsPerAddress and MaxConnRate are of one client's address, the latter new ones a second; 0: no limit.
@@ -127,6 +132,13 @@ type Router struct {
 	ConsistencyTimeout Duration
 	OwnWritesTimeout   Duration
 	MaxLag             Duration // followers further behind are not read through SplitPort; 0: no limit
+}
+
+// Sockets are the paths of the unix sockets, by setting.
+func (r Router) Sockets() map[string]string {
+	all := map[string]string{"router.rw_socket": r.RWSocket, "router.ro_socket": r.ROSocket, "router.split_socket": r.SplitSocket}
+	maps.DeleteFunc(all, func(_, path string) bool { return path == "" })
+	return all
 }
 
 // BalancerNets reads Balancers.

@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -299,11 +301,30 @@ func (n Node) checkRouter(doc document) *Error {
 			return doc.fail(m.key, fmt.Sprintf("%d is not in 0..1000000", m.n), "0: no limit")
 		}
 	}
+	taken := map[string]string{} // path to key
+	for _, key := range slices.Sorted(maps.Keys(n.Router.Sockets())) {
+		switch path := n.Router.Sockets()[key]; {
+		case !filepath.IsAbs(path) || filepath.Clean(path) != path:
+			return doc.fail(key, fmt.Sprintf("%q is not an absolute path", path), "")
+		case len(path) > maxSocketPath:
+			return doc.fail(key, fmt.Sprintf("is a path of %d bytes; the system allows %d", len(path), maxSocketPath), "choose a shorter one")
+		case taken[path] != "":
+			return doc.fail(key, fmt.Sprintf("%s is taken by %s already", path, taken[path]), "give each its own path")
+		default:
+			taken[path] = key
+		}
+	}
+	if n.Router.SplitSocket != "" && n.Router.SplitPort == 0 {
+		return doc.fail("router.split_socket", "needs router.split_port", "")
+	}
 	if _, err := n.Router.BalancerNets(); err != nil {
 		return doc.fail("router.balancers", err.Error(), `write ["10.0.0.5", "10.1.0.0/24"]`)
 	}
 	return nil
 }
+
+// maxSocketPath is what sockaddr_un.sun_path holds, less the closing zero byte.
+const maxSocketPath = 107
 
 // levels of consistency, as internal/router has them.
 var levels = []string{"EVENTUAL", "BEFORE_ON_PRIMARY_FAILOVER", "BEFORE", "AFTER", "BEFORE_AND_AFTER"}

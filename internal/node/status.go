@@ -267,6 +267,7 @@ func (n *Node) routerConfig() (router.Config, error) {
 	if c.Limits.Balancers, err = r.BalancerNets(); err != nil {
 		return c, fmt.Errorf("router.balancers: %w", err)
 	}
+	c.RWSocket, c.ROSocket, c.SplitSocket = r.RWSocket, r.ROSocket, r.SplitSocket
 	c.Limits.Conns, c.Limits.Rate = r.MaxConnsPerAddress, r.MaxConnRate
 	if c.Consistency, err = router.ParseLevel(r.Consistency); err != nil {
 		return c, fmt.Errorf("router.consistency: %w", err)
@@ -277,7 +278,7 @@ func (n *Node) routerConfig() (router.Config, error) {
 			return c, fmt.Errorf("router.levels: %s: %w", user, err)
 		}
 	}
-	if !c.Sessions && c.SplitListen == "" && c.StreamListen == "" {
+	if !c.Sessions && c.SplitListen == "" && c.StreamListen == "" && len(r.Sockets()) == 0 {
 		return c, nil
 	}
 	c.TLS, c.Outcomes = n.bundle.RouterTLS(), sessionOutcomes{n}

@@ -14,8 +14,13 @@ import (
 const retryPause = 250 * time.Millisecond
 
 // receive finds out who a client is, and serves it if its address is within its limits.
-func (r *Router) receive(p *port, client *net.TCPConn) {
-	from, err := r.cfg.Limits.caller(client)
+func (r *Router) receive(p *port, client clientConn) {
+	tcp, remote := client.(*net.TCPConn)
+	if !remote {
+		r.serve(p, client, netip.AddrPort{})
+		return
+	}
+	from, err := r.cfg.Limits.caller(tcp)
 	if err != nil {
 		r.cfg.Logger.Debug("router: no connection", "error", err)
 		r.refused(p)
@@ -39,7 +44,7 @@ func (r *Router) refused(p *port) {
 }
 
 // serve joins one client, who comes from some address, to a target and copies until one side ends.
-func (r *Router) serve(p *port, client *net.TCPConn, from netip.AddrPort) {
+func (r *Router) serve(p *port, client clientConn, from netip.AddrPort) {
 	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.HoldTimeout)
 	l, refusal := r.connect(ctx, p, client, from, nil)
 	cancel()
@@ -52,7 +57,7 @@ func (r *Router) serve(p *port, client *net.TCPConn, from netip.AddrPort) {
 		refuse(client, refusal.code, refusal.text)
 		return
 	}
-	if r.cfg.Sessions || p == &r.split || p == &r.stream {
+	if r.cfg.Sessions || p == &r.split || p == &r.stream || isLocal(client) {
 		r.follow(l)
 		return
 	}
@@ -76,7 +81,7 @@ type refusal struct {
 
 // connect finds a target, dials it and registers the connection, waiting for views and trying again until ctx ends.
 // s is the session that goes on there; nil: a new connection.
-func (r *Router) connect(ctx context.Context, p *port, client *net.TCPConn, from netip.AddrPort, s *session) (*link, refusal) {
+func (r *Router) connect(ctx context.Context, p *port, client clientConn, from netip.AddrPort, s *session) (*link, refusal) {
 	var tried []Target // in the present view
 	for {
 		target, found, changed := r.choose(p, tried)
@@ -131,7 +136,7 @@ func (r *Router) leastLoaded(tried []Target) (best Target, found bool) {
 }
 
 // join dials the target. It gives nil, nil when the view turned against the target meanwhile.
-func (r *Router) join(ctx context.Context, p *port, client *net.TCPConn, from netip.AddrPort, t Target, s *session) (*link, error) {
+func (r *Router) join(ctx context.Context, p *port, client clientConn, from netip.AddrPort, t Target, s *session) (*link, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a := &attempt{port: p, target: t, cancel: cancel}

@@ -294,7 +294,7 @@ func (s *session) switchover(to, account string) error {
 	s.leave()
 	ctx, cancel := context.WithTimeout(s.r.ctx, switchoverLimit)
 	defer cancel()
-	res, err := s.r.cfg.Cluster.Switchover(ctx, to, Account{Name: account, From: s.from.String()})
+	res, err := s.r.cfg.Cluster.Switchover(ctx, to, Account{Name: account, From: origin(s.from)})
 	if err != nil {
 		return s.answerError(clusterError(err))
 	}

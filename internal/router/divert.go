@@ -44,7 +44,7 @@ type pieceReader struct {
 
 // read returns a piece, which is the caller's to give back to pieces if it is not nil.
 func (r *pieceReader) read(c net.Conn) (*[pieceBytes]byte, int, error) {
-	tcp, plain := c.(*net.TCPConn)
+	tcp, plain := c.(clientConn)
 	if !plain {
 		piece := pieces.Get().(*[pieceBytes]byte)
 		n, err := c.Read(piece[:])
@@ -104,7 +104,7 @@ func (l *link) watch(r *Router) {
 		case err == nil:
 			continue
 		case err == io.EOF:
-			err = l.s.(interface{ CloseWrite() error }).CloseWrite() // of TCP or TLS
+			err = l.s.(interface{ CloseWrite() error }).CloseWrite() // of TCP, a unix socket or TLS
 		}
 		if err != nil {
 			l.abort()
@@ -191,7 +191,7 @@ func (l *link) divert(r *Router, found *stop, p []byte) {
 	request, err := conn.ReadPacket()
 	_ = l.client.SetReadDeadline(time.Time{})
 	if err != nil {
-		r.cfg.Logger.Debug("router: a request for the binary log", "client", l.from, "error", err)
+		r.cfg.Logger.Debug("router: a request for the binary log", "client", origin(l.from), "error", err)
 		return
 	}
 	c.Conn, c.Seq, c.Command, c.Argument = l.c, conn.Sequence(), request[0], append([]byte(nil), request[1:]...)

@@ -37,7 +37,7 @@ func (r *Router) follow(l *link) {
 func (r *Router) logIn(l *link) (s *session, through bool) {
 	client, server := mysqlwire.NewConn(l.client, loginMaxPacket), l.wire()
 	brief := l.port == &r.stream
-	in := &login{client: client, server: server, tls: r.cfg.TLS, strict: brief || r.cfg.waits(), brief: brief}
+	in := &login{client: client, server: server, tls: r.cfg.TLS, strict: brief || r.cfg.waits(), brief: brief, local: isLocal(l.client)}
 	deadline := time.Now().Add(loginTimeout)
 	_, _ = l.client.SetDeadline(deadline), l.server.SetDeadline(deadline)
 	ctx, cancel := context.WithDeadline(r.ctx, deadline)
@@ -48,7 +48,7 @@ func (r *Router) logIn(l *link) (s *session, through bool) {
 	}
 	if err != nil {
 		if !errors.Is(err, errLoggedOut) {
-			r.cfg.Logger.Debug("router: login", "client", l.from, "node", l.target.Name, "error", err)
+			r.cfg.Logger.Debug("router: login", "client", origin(l.from), "node", l.target.Name, "error", err)
 		}
 		return nil, false
 	}

@@ -14,22 +14,23 @@ import (
 
 // link is one client joined to one target.
 type link struct {
-	port           *port
-	target         Target
-	client, server *net.TCPConn
-	from           netip.AddrPort // the client's
-	greeting       []byte         // read from the server already; empty: nothing was
-	in, out        atomic.Int64   // bytes client to server, server to client
-	done           chan struct{}  // closed when both directions have ended and both sockets are closed
-	c, s           net.Conn       // client and server, or TLS on them
-	session        *session       // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
-	cut            atomic.Bool    // the view turned against it
-	probe          probe
-	applied        uint64        // its server shows the log up to here; of the session's goroutine
-	tap            *tap          // of what the client says, once bytes are passed on; of run
-	early          []byte        // said by the client already, and not passed on
-	taken          atomic.Bool   // the server's answers are not passed on any more
-	back           chan struct{} // closed when they are not
+	port     *port
+	target   Target
+	client   clientConn
+	server   *net.TCPConn
+	from     netip.AddrPort // the client's; not valid through a unix socket
+	greeting []byte         // read from the server already; empty: nothing was
+	in, out  atomic.Int64   // bytes client to server, server to client
+	done     chan struct{}  // closed when both directions have ended and both sockets are closed
+	c, s     net.Conn       // client and server, or TLS on them
+	session  *session       // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
+	cut      atomic.Bool    // the view turned against it
+	probe    probe
+	applied  uint64        // its server shows the log up to here; of the session's goroutine
+	tap      *tap          // of what the client says, once bytes are passed on; of run
+	early    []byte        // said by the client already, and not passed on
+	taken    atomic.Bool   // the server's answers are not passed on any more
+	back     chan struct{} // closed when they are not
 }
 
 // probe is what a look at the server's socket needs, kept so that it allocates nothing.
@@ -45,7 +46,7 @@ type probe struct {
 func (l *link) peek() (n int, err error) { return l.probe.peek(l.server) }
 
 // peek looks at a socket, the same each time: n is 0 without an error when its other side has ended.
-func (p *probe) peek(c *net.TCPConn) (n int, err error) {
+func (p *probe) peek(c syscall.Conn) (n int, err error) {
 	if p.raw == nil {
 		if p.raw, err = c.SyscallConn(); err != nil {
 			return 0, err
@@ -61,7 +62,7 @@ func (p *probe) peek(c *net.TCPConn) (n int, err error) {
 	return p.n, p.err
 }
 
-func newLink(p *port, t Target, client, server *net.TCPConn, from netip.AddrPort) *link {
+func newLink(p *port, t Target, client clientConn, server *net.TCPConn, from netip.AddrPort) *link {
 	return &link{port: p, target: t, client: client, server: server, from: from, c: client, s: server, done: make(chan struct{})}
 }
 
@@ -125,7 +126,7 @@ func (l *link) copy(dst, src net.Conn, count *atomic.Int64) {
 			continue
 		}
 		if err == io.EOF {
-			err = dst.(interface{ CloseWrite() error }).CloseWrite() // of TCP or TLS
+			err = dst.(interface{ CloseWrite() error }).CloseWrite() // of TCP, a unix socket or TLS
 		}
 		if err != nil && !l.taken.Load() {
 			l.abort()
@@ -178,7 +179,7 @@ const (
 
 // refuse tells the client why it gets no connection and closes. The packet has no SQLSTATE: before the greeting the client's
 // protocol version is not known, and mysqld leaves it out there too.
-func refuse(client *net.TCPConn, code uint16, text string) {
+func refuse(client net.Conn, code uint16, text string) {
 	packet := make([]byte, 4, 7+len(text))
 	packet = append(packet, 0xff)
 	packet = binary.LittleEndian.AppendUint16(packet, code)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,10 +30,11 @@ type login struct {
 	client, server *mysqlwire.Conn
 	tls            *tls.Config // shown to clients; nil: a client that asks for TLS gets the server's
 	strict         bool        // offer nothing that keeps a session from being followed
+	local          bool        // the client came through a unix socket
 	brief          bool        // the session ends with its server: its password need not be known
 	greeting       mysqlwire.Greeting
 	response       mysqlwire.Response
-	secure         bool // the client's bytes come over TLS that ends here; so do those to the server
+	secure         bool // the client's bytes come over TLS that ends here, or a unix socket; those to the server go over TLS
 	plugin         string
 	nonce          []byte
 	answer         []byte // to the nonce, by caching_sha2_password
@@ -88,6 +90,11 @@ func (l *login) run(ctx context.Context) (through bool, err error) {
 		}
 	}
 	p = append([]byte(nil), p...)
+	if l.local && !l.secure {
+		if err := l.hide(ctx, p); err != nil {
+			return false, err
+		}
+	}
 	if l.response.Plugin != "" {
 		l.plugin = l.response.Plugin
 	}
@@ -112,6 +119,21 @@ func (l *login) startTLS(ctx context.Context) (p []byte, err error) {
 	}
 	l.secure = true
 	return p, l.server.BeginTLS(ctx, request, backendTLS)
+}
+
+// hide makes the way to the server TLS for a client that believes that nobody can listen there; p is its response.
+func (l *login) hide(ctx context.Context, p []byte) error {
+	if l.greeting.Capabilities&mysqlwire.CapSSL == 0 {
+		return errors.Join(errors.New("the server offers no TLS"), l.client.WritePacket(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeHandshake,
+			State: "08S01", Message: "Trireme: the server offers no TLS, without which nobody is let in through a unix socket"})))
+	}
+	l.response.Capabilities |= mysqlwire.CapSSL
+	if err := l.server.BeginTLS(ctx, l.response, backendTLS); err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint32(p, uint32(l.response.Capabilities)) // the response begins with them
+	l.secure = true
+	return nil
 }
 
 // relay passes packets of the exchange on until OK or ERR.

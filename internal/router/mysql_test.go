@@ -26,7 +26,8 @@ import (
 // TestMySQL is a real server behind the router: whatever the protocol has to offer goes through, because nothing is looked at.
 func TestMySQL(t *testing.T) {
 	addr, root := startMySQL(t)
-	r := start(t, Config{HoldTimeout: 200 * time.Millisecond})
+	socket := filepath.Join(t.TempDir(), "rw")
+	r := start(t, Config{HoldTimeout: 200 * time.Millisecond, RWSocket: socket})
 	target := Target{Name: "n1", Addr: addr, Epoch: "1"}
 
 	t.Run("no leader", func(t *testing.T) {
@@ -52,6 +53,18 @@ func TestMySQL(t *testing.T) {
 			throughAndBack(t, db)
 		})
 	}
+	t.Run("unix socket", func(t *testing.T) {
+		for range 2 { // with the account in the server's cache, and without
+			db := socketDB(t, "root", root, socket)
+			var cipher, ignored string
+			if err := db.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE 'Ssl_cipher'").Scan(&ignored, &cipher); err != nil || cipher == "" {
+				t.Fatalf("cipher %q, %v", cipher, err)
+			}
+			if _, err := db.ExecContext(t.Context(), "FLUSH PRIVILEGES"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 	t.Run("LOAD DATA LOCAL", func(t *testing.T) { loadData(t, open(t, r.RWAddr(), root, "")) })
 	t.Run("cut", func(t *testing.T) { cutStatement(t, r, open(t, r.RWAddr(), root, "")) })
 }

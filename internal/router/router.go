@@ -47,6 +47,7 @@ type Router struct {
 type port struct {
 	readOnly bool
 	listener net.Listener
+	socket   net.Listener // nil: there is no unix socket beside it
 	stats    PortStats
 }
 
@@ -88,7 +89,8 @@ func (r *Router) Start() error {
 	r.rw.listener, r.ro.listener = rw, ro
 	if r.cfg.SplitListen != "" {
 		if r.split.listener, err = listen(r.cfg.SplitListen, "splitting"); err != nil {
-			return errors.Join(err, rw.Close(), ro.Close())
+			r.split.listener = nil
+			return errors.Join(err, r.closeListeners())
 		}
 	}
 	if r.cfg.StreamListen != "" {
@@ -97,25 +99,62 @@ func (r *Router) Start() error {
 			r.cfg.Logger.Error("router: the change stream has no port of its own; free it, or set another router.stream_port, and restart this node", "error", err)
 			r.stream.listener = nil
 		} else if err != nil {
-			if r.split.listener != nil {
-				_ = r.split.listener.Close()
-			}
-			return errors.Join(err, rw.Close(), ro.Close())
+			r.stream.listener = nil
+			return errors.Join(err, r.closeListeners())
 		}
 	}
-	if r.cfg.Sessions || r.split.listener != nil {
+	sockets, err := r.listenSockets()
+	if err != nil {
+		return errors.Join(err, r.closeListeners())
+	}
+	if r.cfg.Sessions || r.split.listener != nil || sockets {
 		r.wg.Go(r.rounds)
 		if o := r.cfg.Outcomes; o != nil {
 			r.wg.Go(func() { r.points.run(r.ctx, r.leader, o.Reached) })
 		}
 	}
 	for _, p := range []*port{&r.rw, &r.ro, &r.split, &r.stream} {
-		if p.listener != nil {
-			r.wg.Add(1)
-			go r.accept(p)
+		for _, l := range p.listeners() {
+			r.wg.Go(func() { r.accept(p, l) })
 		}
 	}
 	return nil
+}
+
+// listenSockets says whether there are any.
+func (r *Router) listenSockets() (any bool, err error) {
+	for _, s := range []struct {
+		p    *port
+		path string
+	}{{&r.rw, r.cfg.RWSocket}, {&r.ro, r.cfg.ROSocket}, {&r.split, r.cfg.SplitSocket}} {
+		if s.path == "" {
+			continue
+		}
+		if s.p.socket, err = listenUnix(s.path); err != nil {
+			return any, err
+		}
+		any = true
+	}
+	return any, nil
+}
+
+// listeners are those that there are.
+func (p *port) listeners() (all []net.Listener) {
+	for _, l := range []net.Listener{p.listener, p.socket} {
+		if l != nil {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+func (r *Router) closeListeners() (err error) {
+	for _, p := range []*port{&r.rw, &r.ro, &r.split, &r.stream} {
+		for _, l := range p.listeners() {
+			err = errors.Join(err, l.Close())
+		}
+	}
+	return err
 }
 
 func listen(addr, what string) (net.Listener, error) {
@@ -296,21 +335,16 @@ func (r *Router) Close() error {
 
 	r.cancel()
 	r.closeSessions()
-	for _, p := range []*port{&r.rw, &r.ro, &r.split, &r.stream} {
-		if p.listener != nil {
-			_ = p.listener.Close()
-		}
-	}
+	_ = r.closeListeners()
 	cutAll(cut)
 	r.wg.Wait()
 	return nil
 }
 
 // accept admits connections until the listener is closed.
-func (r *Router) accept(p *port) {
-	defer r.wg.Done()
+func (r *Router) accept(p *port, l net.Listener) {
 	for {
-		conn, err := p.listener.Accept()
+		conn, err := l.Accept()
 		if err != nil {
 			if r.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
@@ -322,7 +356,7 @@ func (r *Router) accept(p *port) {
 			}
 			continue
 		}
-		client := conn.(*net.TCPConn)
+		client := conn.(clientConn)
 		if !r.admit(p) {
 			refuse(client, erTooManyConnections, r.full)
 			continue

@@ -28,7 +28,7 @@ var pieces = sync.Pool{New: func() any { return new([pieceBytes]byte) }}
 type session struct {
 	r      *Router
 	port   *port
-	tcp    *net.TCPConn
+	tcp    clientConn
 	from   netip.AddrPort // the client's
 	client net.Conn       // tcp, or TLS on it
 	link   *link          // the present server; nil: there is none

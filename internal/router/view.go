@@ -50,16 +50,19 @@ func (v View) allows(readOnly bool, t Target) bool {
 
 // Config of a Router. Zero values of the limits take the defaults given here.
 type Config struct {
-	RWListen     string        // host:port
-	ROListen     string        // host:port
-	SplitListen  string        // host:port; empty: there is no splitting port
-	StreamListen string        // host:port of the change stream; empty: it has no port of its own
-	HoldTimeout  time.Duration // default 10 s: how long a new connection waits for a target
-	DialTimeout  time.Duration // default 2 s: for one attempt to reach a target
-	MaxConns     int           // default 10000: connections over both ports, held ones included; one more gets error 1040
-	Limits       Limits        // of one client's address
-	MaxHeld      int           // default 2000: of these, connections waiting for a target
-	Logger       *slog.Logger  // default: slog.Default()
+	RWListen     string // host:port
+	ROListen     string // host:port
+	SplitListen  string // host:port; empty: there is no splitting port
+	StreamListen string // host:port of the change stream; empty: it has no port of its own
+	// RWSocket, ROSocket and SplitSocket are paths of unix sockets that lead where the ports do; empty: there is none. Their sessions are followed always.
+	RWSocket, ROSocket, SplitSocket string
+
+	HoldTimeout time.Duration // default 10 s: how long a new connection waits for a target
+	DialTimeout time.Duration // default 2 s: for one attempt to reach a target
+	MaxConns    int           // default 10000: connections over both ports, held ones included; one more gets error 1040
+	Limits      Limits        // of one client's address
+	MaxHeld     int           // default 2000: of these, connections waiting for a target
+	Logger      *slog.Logger  // default: slog.Default()
 	// Confirm says whether a target still serves its epoch, as that node itself knows now. It is asked for each new read-write connection,
 	// behind the first bytes of its server; an error makes the client wait and the target be tried again. nil: views are taken at their word.
 	Confirm func(context.Context, Target) error

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -27,6 +28,8 @@ type wireServer struct {
 	half string              // a statement of whose answer only the first packet comes, which announces a column
 	fail map[string]uint16   // statements that end in an error, by its code
 	rows map[string][]string // statements that yield rows of one column
+	tls  *tls.Config         // offered from the next login on
+	safe int                 // logins over it
 }
 
 const wirePassword = "wire-Pass-1"
@@ -57,9 +60,17 @@ func newWireServer(t testing.TB) *wireServer {
 }
 
 func (s *wireServer) session(ctx context.Context, c net.Conn) {
-	in, err := mysqlwire.Accept(ctx, c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4", ConnectionID: 7})
+	s.mu.Lock()
+	offered := s.tls
+	s.mu.Unlock()
+	in, err := mysqlwire.Accept(ctx, c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4", ConnectionID: 7, TLS: offered})
 	if err != nil {
 		return
+	}
+	if _, safe := in.NetConn().(*tls.Conn); safe {
+		s.mu.Lock()
+		s.safe++
+		s.mu.Unlock()
 	}
 	w := wireConn{Session: in, status: mysqlwire.StatusAutocommit, prepared: map[byte]string{}}
 	for {
