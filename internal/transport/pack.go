@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
@@ -33,6 +34,9 @@ const (
 	packFrom = 512
 	// backlogFrom is how much the kernel must still have to send for a link to count as the limit.
 	backlogFrom = 128 << 10
+	// packFor is how long a link that was the limit is taken for one: what is compressed soon leaves no backlog, and to send as it is again at once
+	// would only make the next one.
+	packFor = 10 * time.Second
 )
 
 // packer writes frames to a bulk stream, compressed while that pays. Its buffers and the compressor are there from the first use on.
@@ -42,6 +46,7 @@ type packer struct {
 	packed *Packed
 	socket syscall.RawConn // nil: not to be asked
 	last   linkSample
+	until  time.Time // the link is taken for the limit
 
 	zip *zstd.Encoder
 	buf bytes.Buffer // whole frames
@@ -86,9 +91,11 @@ func (p *packer) wants(bytes int) bool {
 	if err != nil {
 		return false // an old kernel
 	}
-	limited := now.isLimit(p.last)
+	if now.isLimit(p.last) {
+		p.until = time.Now().Add(packFor)
+	}
 	p.last = now
-	return limited
+	return time.Now().Before(p.until)
 }
 
 // linkSample is what the kernel knows of a connection.
