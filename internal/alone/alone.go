@@ -49,6 +49,7 @@ func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
 	if rc.Limits.Balancers, err = cfg.BalancerNets(); err != nil {
 		return fmt.Errorf("router.balancers: %w", err)
 	}
+	rc.ReplayReads = cfg.Replay == config.ReplayReads
 	rc.RWSocket, rc.ROSocket = cfg.RWSocket, cfg.ROSocket
 	rc.Limits.Conns, rc.Limits.Rate = cfg.MaxConnsPerAddress, cfg.MaxConnRate
 	if cfg.Sessions == config.SessionsCarry {

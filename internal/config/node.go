@@ -65,6 +65,12 @@ const (
 	SessionsCarry = "carry" // sessions are followed, and go on at the next server
 )
 
+// What the router does with a statement that lost its server and has changed nothing.
+const (
+	ReplayNone  = "none"
+	ReplayReads = "reads" // a read outside of a transaction is carried out anew
+)
+
 // The durability modes: which fsync makes a commit durable.
 const (
 	DurabilityLog    = "log"    // the raft log's; mysqld flushes about once a second
@@ -124,6 +130,7 @@ type Router struct {
 	MaxConnRate        int
 	Balancers          []string // addresses or networks whose connections begin with a header of the PROXY protocol
 	Sessions           string   // SessionsPass or SessionsCarry
+	Replay             string   // ReplayNone or ReplayReads
 	TLSCert            string   // PEM file shown to clients with SessionsCarry; empty: the node's own certificate
 	TLSKey             string   // its key
 	// Consistency is the level of sessions that have not set another, as router.ParseLevel reads it; the others are what its waits take at most.

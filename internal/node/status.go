@@ -267,6 +267,7 @@ func (n *Node) routerConfig() (router.Config, error) {
 	if c.Limits.Balancers, err = r.BalancerNets(); err != nil {
 		return c, fmt.Errorf("router.balancers: %w", err)
 	}
+	c.ReplayReads = r.Replay == config.ReplayReads
 	c.RWSocket, c.ROSocket, c.SplitSocket = r.RWSocket, r.ROSocket, r.SplitSocket
 	c.Limits.Conns, c.Limits.Rate = r.MaxConnsPerAddress, r.MaxConnRate
 	if c.Consistency, err = router.ParseLevel(r.Consistency); err != nil {

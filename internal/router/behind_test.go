@@ -146,6 +146,35 @@ func TestNotSentAgain(t *testing.T) {
 	}
 }
 
+// With the option, a read that lost its server is done again, if it is one for sure; nothing else is.
+func TestReplayedReads(t *testing.T) {
+	for name, c := range map[string]struct {
+		underWay
+		want uint16
+	}{
+		"SELECT":                    {query("SELECT * FROM v"), 0},
+		"SELECT, prepared":          {executed("SELECT * FROM v"), 0},
+		"WITH":                      {query("WITH a AS (SELECT 1) SELECT * FROM a"), 0},
+		"SELECT FOR UPDATE":         {query("SELECT * FROM v FOR UPDATE"), 1213},
+		"SELECT INTO":               {query("SELECT * FROM v INTO OUTFILE 'x'"), 3168},
+		"SELECT of a function":      {query("SELECT f(1) FROM v"), 3168},
+		"of the server's own state": {query("SELECT * FROM performance_schema.threads"), 1213},
+		"in a transaction":          {query("SELECT * FROM v", "START TRANSACTION"), 1213},
+		"INSERT SELECT":             {query("INSERT INTO t SELECT * FROM v"), 3168},
+		"several":                   {query("SELECT * FROM v; INSERT 1"), 3168},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, to, client := c.lose(t, Config{ReplayReads: true})
+			if got := hear(t, client); got != c.want {
+				t.Errorf("answer %d, want %d", got, c.want)
+			}
+			if got := to.statements(); (len(got) > 0) != (c.want == 0) {
+				t.Errorf("sent to the next server: %q", got)
+			}
+		})
+	}
+}
+
 // Of what was answered in part the rest cannot be told, though it commits nothing.
 func TestNotSentAgainBehindItsHead(t *testing.T) {
 	r, from, to, c := rawSession(t, Config{})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/mysqlwire"
+	"trireme/internal/sqlkind"
 )
 
 // Outcome is what became of a statement whose answer was lost.
@@ -198,11 +199,25 @@ func (s *session) again(j *job, a *answer) bool {
 	}
 	switch j.command {
 	case comQuery, comStmtExecute:
-		return j.effect.repeatable()
+		return j.effect.repeatable(s.replays(j))
 	case comPing, comInitDB, comSetOption, comStatistics, comStmtPrepare, comStmtReset, comResetConnection:
 		return true
 	}
 	return false
+}
+
+// replays says whether a command is a read that may be done again, by Config.ReplayReads. Every word of it is known to change nothing; a view may still call
+// a function that writes.
+func (s *session) replays(j *job) bool {
+	switch {
+	case !s.r.cfg.ReplayReads || sqlkind.OwnSchema(s.schema()):
+		return false
+	case j.command == comStmtExecute:
+		return j.stmt != nil && j.stmt.needs() == sqlkind.Read
+	}
+	p := s.buf[j.begin+4 : j.begin+4+j.length]
+	at, ok := s.attributes(p)
+	return ok && sqlkind.AccessOf(p[at.length:], s.state.status&statusNoBackslash != 0) == sqlkind.Read
 }
 
 // takeBack makes the next command of what was under way.

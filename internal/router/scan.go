@@ -375,10 +375,12 @@ func (e effect) mayCommit(inTransaction, autocommit bool) bool {
 
 // repeatable says whether a statement that began outside of a transaction may be carried out twice: for sure it commits nothing and leaves
 // nothing but what is followed. COMMIT has nothing to commit there. It is stricter than mayCommit, behind which nothing is done again.
-func (e effect) repeatable() bool {
+//
+// With tables, one that reads of them is, too.
+func (e effect) repeatable(tables bool) bool {
 	switch e.verb {
 	case verbRead, verbBegin, verbRollback, verbCommit, verbSet, verbUse, verbShow:
-		return e.reason == "" && !e.several && !e.doubt && !e.calls && !e.tables && !e.global
+		return e.reason == "" && !e.several && !e.doubt && !e.calls && (tables || !e.tables) && !e.global
 	}
 	return false
 }

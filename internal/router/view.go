@@ -71,6 +71,8 @@ type Config struct {
 	// passed on unread, and a session ends with its server's role.
 	Sessions bool
 	TLS      *tls.Config // shown to clients that ask for TLS; nil: they get the server's, and their sessions end with its role
+	// ReplayReads carries a read outside of a transaction out anew at the next server, if nothing of its answer was passed on before its server was lost.
+	ReplayReads bool
 	// OnQuiet is called when Quiet has become true; it must not call the router.
 	OnQuiet func()
 	// Outcomes finds out what became of a statement whose answer was lost. Without it the client is told that it is not known.
