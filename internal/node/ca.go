@@ -74,7 +74,7 @@ func (n *Node) stepCA(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := n.bundle.Trust(dir, []byte(ch.Cert), key); err != nil {
+		if err := n.bundle.Trust(dir, []byte(ch.Cert), key, time.Now()); err != nil {
 			return err
 		}
 		n.log.Info("this node trusts another CA, too", "sha256", next)
@@ -199,7 +199,7 @@ func (n *Node) beginCA(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.bundle.Trust(n.cfg.TLSDir(), ca.CertPEM(), key); err != nil { // first: nobody else has the key
+	if err := n.bundle.Trust(n.cfg.TLSDir(), ca.CertPEM(), key, time.Now()); err != nil { // first: nobody else has the key
 		return err
 	}
 	_, err = n.changeCluster(ctx, func(c *config.Cluster) error {
