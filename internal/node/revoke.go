@@ -119,8 +119,12 @@ type shutOut struct {
 // shutOutGrace is for refusals of the old certificate that were on their way when it was replaced.
 const shutOutGrace = 3 * time.Second
 
+// shutOutPatience is for members that are not there to refuse or to take it.
+const shutOutPatience = time.Minute
+
 // toldRevoked: a peer does not take this node's certificate. A copy of it may have been revoked while this node was away, so it signs itself
-// another one. If most of the others refuse that, too, it is this node that is meant. One alone may know less, or lie.
+// another one. If most of the others refuse that, too, it is this node that is meant. One alone may lie; its word counts when nobody else is there for
+// long: most of those whom a node knew may be no members any more either, when it comes back.
 func (n *Node) toldRevoked(by uint64, why string) {
 	n.mu.Lock()
 	at := now()
@@ -132,12 +136,15 @@ func (n *Node) toldRevoked(by uint64, why string) {
 	} else if late {
 		n.shutOut.by[by] = true
 	}
-	others, against := 0, 0
+	others, against, alone := 0, 0, at > n.shutOut.renewed+shutOutPatience
 	for _, m := range n.cluster.Members {
 		if m.ID != n.id.ID {
 			others++
 			if n.shutOut.by[m.ID] {
 				against++
+			}
+			if p := n.peers[m.ID]; p != nil && p.up {
+				alone = false
 			}
 		}
 	}
@@ -146,8 +153,8 @@ func (n *Node) toldRevoked(by uint64, why string) {
 	case first:
 		n.log.Warn("a peer does not take this node's certificate: it signs itself another one", "peer", by, "why", why)
 		n.task(func(context.Context) { n.renewCertificate() })
-	case 2*against > others:
-		n.fail(fmt.Errorf("node %q (id %d) is shut out of cluster %q by most of its members: %s. Its data is left in %s; to make it a member again, "+
+	case 2*against > others || against > 0 && alone:
+		n.fail(fmt.Errorf("node %q (id %d) is shut out of cluster %q by the members that it reaches: %s. Its data is left in %s; to make it a member again, "+
 			"remove it if it is one, move that directory away and run `trireme join`", n.id.Name, n.id.ID, n.id.Cluster, why, n.cfg.Dir))
 	}
 }

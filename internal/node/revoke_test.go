@@ -99,3 +99,31 @@ func TestShutOutTwice(t *testing.T) {
 	n.shutOut.taken = 0
 	refused(true)
 }
+
+// TestShutOutByTheLast: a node that was removed while it was down ends also if most of those whom it knew are gone, too; not as long as one of them
+// takes it, or may be on its way.
+func TestShutOutByTheLast(t *testing.T) {
+	n, _, _ := caNode(t)
+	told := func() bool {
+		n.toldRevoked(2, "node 1 is not a member any more")
+		n.tasks.Wait()
+		return len(n.fatal) > 0
+	}
+	n.peers = map[uint64]*peer{}
+	if told() {
+		t.Fatal("before it has signed itself another one")
+	}
+	n.shutOut.renewed -= 2 * shutOutGrace
+	if told() {
+		t.Fatal("at the word of one")
+	}
+	n.shutOut.renewed -= shutOutPatience
+	n.peers[3] = &peer{up: true}
+	if told() {
+		t.Fatal("while another one takes it")
+	}
+	n.peers[3].up = false
+	if !told() {
+		t.Error("it goes on, though nobody takes it")
+	}
+}
