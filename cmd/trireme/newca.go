@@ -66,6 +66,7 @@ func (c *certNewCACmd) Run(e *env) error {
 	default:
 		fmt.Fprintf(e.out, "all nodes trust a new CA, too: SHA-256 %s\n", v.Next)
 		fmt.Fprint(e.out, "Give both to routers and other operators now (trireme cert ca --pem); then: trireme cert new-ca --finish\n")
+		fmt.Fprint(e.out, "Nodes that were removed, or left behind by force-quorum, while they were down cannot be told so behind it: start them once before, or wipe them.\n")
 	}
 	return nil
 }

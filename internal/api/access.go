@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"crypto/subtle"
+	"crypto/tls"
 	"crypto/x509"
 	"net/http"
 	"strings"
@@ -130,15 +131,27 @@ func certified(cert *x509.Certificate) (Principal, error) {
 	return Principal{By: byCertificate + name + " (" + string(role) + ")", Role: role}, nil
 }
 
+// whyNotTrusted says why a certificate that the handshake has verified is good no more; empty: it is.
+func (s *Server) whyNotTrusted(cs *tls.ConnectionState) string {
+	if s.opts.TrustsCA != nil {
+		for _, chain := range cs.VerifiedChains {
+			if !s.opts.TrustsCA(chain[len(chain)-1]) { // of a connection that was up when the CA was changed
+				return "the certificate is of a CA that is not trusted any more"
+			}
+		}
+	}
+	cert := cs.PeerCertificates[0]
+	id, _ := pki.IdentityOf(cert) // none: of a person or a program
+	return s.opts.Backend.Settings().WhyRevoked(id.ID, pki.SerialOf(cert))
+}
+
 // trusted refuses whoever shows a certificate that is revoked, whatever is asked for. No browser is to take an answer for anything but what it
 // says to be.
 func (s *Server) trusted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-			cert := r.TLS.PeerCertificates[0]
-			id, _ := pki.IdentityOf(cert) // none: of a person or a program
-			if why := s.opts.Backend.Settings().WhyRevoked(id.ID, pki.SerialOf(cert)); why != "" {
+			if why := s.whyNotTrusted(r.TLS); why != "" {
 				s.fail(w, Errorf(KindForbidden, "%s", why).With("ask an admin for another one: trireme cert issue"))
 				return
 			}

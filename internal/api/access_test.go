@@ -2,6 +2,7 @@ package api
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -279,5 +280,47 @@ func TestClientCertificates(t *testing.T) {
 	}
 	if _, err := cl.Pause(t.Context(), PauseRequest{}); KindOf(err) != KindForbidden {
 		t.Errorf("a node's certificate alone acts: %v", err)
+	}
+}
+
+// TestFormerCA: a certificate of the CA of before gets nothing over a connection that was up when the CA was changed.
+func TestFormerCA(t *testing.T) {
+	c := newCluster(t)
+	dir, now := t.TempDir(), time.Now()
+	bundle := c.bundle(1, "n1")
+	next, err := pki.NewCA("c1", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := next.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.ca.Save(dir), bundle.Save(dir)); err != nil {
+		t.Fatal(err)
+	}
+	b := &backend{leader: Leader{Name: "n1", Self: true}}
+	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, TLS: bundle.ServerJoinTLS(), TrustsCA: bundle.Trusts})
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close(t.Context()) }()
+	cl := c.clientCert("https://"+s.Addr(), c.issue(c.ca, "forged", pki.Admin, now.Add(time.Hour)))
+	step := func(what string, err error, want Kind) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cl.Resume(t.Context()); KindOf(err) != want {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	step("before", nil, KindOf(nil))
+	step("both are trusted", bundle.Trust(dir, next.CertPEM(), key, now), KindOf(nil))
+	step("gone over", bundle.GoOver(dir, next.Digest(), nil, now), KindOf(nil))
+	b.calls()
+	step("the new one alone", bundle.TrustOnly(dir, next.Digest()), KindForbidden) // a new connection would be unreachable
+	if asked := b.calls(); len(asked) != 0 {
+		t.Errorf("done: %q", asked)
 	}
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,14 +37,16 @@ const forwardedBy = "Trireme-Forwarded-By"
 
 // Options of a Server.
 type Options struct {
-	Name      string       // of this node
-	Listen    string       // host:port
-	Backend   Backend      //
-	TLS       *tls.Config  // for incoming TLS: the node's pki.Bundle.ServerJoinTLS, so that new nodes can join here
-	ClientTLS *tls.Config  // for requests forwarded to another node: its NodeClientTLS
-	NodeToken string       // config.Secrets.APIToken
-	MaxConns  int          // default 256
-	Logger    *slog.Logger // default: slog.Default()
+	Name      string      // of this node
+	Listen    string      // host:port
+	Backend   Backend     //
+	TLS       *tls.Config // for incoming TLS: the node's pki.Bundle.ServerJoinTLS, so that new nodes can join here
+	ClientTLS *tls.Config // for requests forwarded to another node: its NodeClientTLS
+	NodeToken string      // config.Secrets.APIToken
+	// TrustsCA says whether a CA that TLS took in a handshake is trusted still; nil: all are.
+	TrustsCA func(ca *x509.Certificate) bool
+	MaxConns int          // default 256
+	Logger   *slog.Logger // default: slog.Default()
 	// Audit is told of each control verb, once it has been answered; several at once. nil: nobody is.
 	Audit func(Audited)
 }

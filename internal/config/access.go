@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -60,7 +61,7 @@ func (c *Cluster) checkAccess() error {
 // maxRevoked bounds Cluster.RevokedCerts.
 const maxRevoked = 1024
 
-// revokedFor is how long a revocation by serial is kept: no certificate but the CA's lives longer.
+// revokedFor is how long a revocation by serial is kept at least: no certificate but the CA's lives longer.
 const revokedFor = 366 * 24 * time.Hour
 
 // Revocation takes the trust from one certificate, or from all that name a node.
@@ -71,14 +72,15 @@ type Revocation struct {
 	At     time.Time `json:"at"`
 }
 
-// Revoke adds one. What no certificate can have any more is forgotten: it has ended, or its node is no member, whose id tells enough.
+// Revoke adds one. Nodes that are no members are forgotten, since their ids tell enough; and where room is needed, what no certificate can have any
+// more, since it has ended. Not before: the times are by the clocks of those who led, and one may have been wrong.
 func (c *Cluster) Revoke(r Revocation) error {
-	kept := []Revocation{}
-	for _, old := range c.RevokedCerts {
+	kept := slices.DeleteFunc(slices.Clone(c.RevokedCerts), func(old Revocation) bool {
 		_, member := c.MemberByID(old.ID)
-		if old.ID != 0 && member || old.ID == 0 && r.At.Sub(old.At) < revokedFor {
-			kept = append(kept, old)
-		}
+		return old.ID != 0 && !member
+	})
+	if len(kept) >= maxRevoked {
+		kept = slices.DeleteFunc(kept, func(old Revocation) bool { return old.ID == 0 && r.At.Sub(old.At) >= revokedFor })
 	}
 	if len(kept) >= maxRevoked {
 		return fmt.Errorf("%d certificates are revoked already, which is the most", len(kept))

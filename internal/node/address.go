@@ -116,6 +116,8 @@ func (n *Node) renewCertificate() {
 	case n.bundle.Due(time.Now()):
 		warnings = []string{fmt.Sprintf("this node's certificate ends on %s and cannot be renewed: %v", n.bundle.NotAfter().UTC().Format(time.DateOnly), err)}
 		n.log.Error(warnings[0])
+	case n.bundle.Names(n.hosts()): // revoked, or a peer does not take it
+		n.log.Error("this node could not sign itself another certificate; whoever does not trust the present one shuts it out", "err", err)
 	default:
 		n.log.Warn("this node's certificate does not name the hosts by which it is reached; Trireme's own links do not mind", "err", err)
 	}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,7 +36,7 @@ func (n *Node) caStatus() caStatus {
 func (n *Node) tendCA(ctx context.Context) {
 	n.caMu.Lock()
 	defer n.caMu.Unlock()
-	if err := n.stepCA(ctx); err != nil && ctx.Err() == nil {
+	if err := n.stepCA(ctx, n.cons.Status().Leader); err != nil && ctx.Err() == nil {
 		if text := err.Error(); text != n.caProblem {
 			n.log.Warn("the change of the CA does not go on", "err", err)
 			n.caProblem = text
@@ -45,16 +46,16 @@ func (n *Node) tendCA(ctx context.Context) {
 	n.caProblem = ""
 }
 
-func (n *Node) stepCA(ctx context.Context) error {
+func (n *Node) stepCA(ctx context.Context, leader uint64) error {
 	c, dir := n.Settings(), n.cfg.TLSDir()
 	before := n.caStatus()
 	ch := c.CAChange
 	if ch == nil {
 		only := c.CA
 		if only == "" {
-			only = before.Signer
+			only = before.Trusts[0] // what was added came behind it
 		}
-		if len(before.Trusts) == 1 && before.Trusts[0] == only {
+		if len(before.Trusts) == 1 && before.Trusts[0] == only || !n.current(c, leader) {
 			return nil
 		}
 		if err := n.bundle.TrustOnly(dir, only); err != nil {
@@ -74,7 +75,7 @@ func (n *Node) stepCA(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := n.bundle.Trust(dir, []byte(ch.Cert), key); err != nil {
+		if err := n.bundle.Trust(dir, []byte(ch.Cert), key, time.Now()); err != nil {
 			return err
 		}
 		n.log.Info("this node trusts another CA, too", "sha256", next)
@@ -87,7 +88,7 @@ func (n *Node) stepCA(ctx context.Context) error {
 		n.log.Info("this node has a certificate of the new CA", "sha256", next, "until", n.bundle.NotAfter())
 		n.tellCA()
 	}
-	if !ch.Finish || !n.Leader().Self {
+	if !ch.Finish || leader != n.id.ID {
 		return nil
 	}
 	if wait := n.lacking(c, func(s caStatus) bool { return s.Signer == next }); len(wait) > 0 {
@@ -106,6 +107,20 @@ func (n *Node) stepCA(ctx context.Context) error {
 	return err
 }
 
+// current says whether nobody who is heard of has newer settings, the leader (raft id; 0: none) among them. By settings of before, which a node may
+// start with if it could not save its copy, it would end its trust in those whom it needs to hear of newer ones.
+func (n *Node) current(c *config.Cluster, leader uint64) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.peers {
+		if p.fresh() && p.status.Settings > c.Version {
+			return false
+		}
+	}
+	p := n.peers[leader]
+	return leader != 0 && (leader == n.id.ID || p != nil && p.fresh())
+}
+
 // tellCA has the others hear how far this node is.
 func (n *Node) tellCA() {
 	n.mu.Lock()
@@ -118,7 +133,7 @@ func (n *Node) tellCA() {
 func (n *Node) fetchCAKey(ctx context.Context, of string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
-	err := fmt.Errorf("no member that is up has the key of the new CA")
+	var errs []error
 	for _, m := range n.Settings().Members {
 		if m.ID == n.id.ID {
 			continue
@@ -127,18 +142,32 @@ func (n *Node) fetchCAKey(ctx context.Context, of string) ([]byte, error) {
 		if e == nil {
 			return key, nil
 		}
-		err = fmt.Errorf("the key of the new CA did not come from %s: %w", m.Name, e)
+		errs = append(errs, fmt.Errorf("%s: %w", m.Name, e))
 	}
-	return nil, err
+	return nil, fmt.Errorf("no member gives the key of the new CA; if the node that made it is lost, take the change back, trireme cert new-ca --abort: %w",
+		errors.Join(errs...))
 }
 
-// caKeyFor answers another member, who has the key of the present CA already.
+// caKeyFor answers another member, who has the key of the present CA already, as long as it lacks the new one: who has stolen the present key
+// can pose as a member.
 func (n *Node) caKeyFor(from uint64, of string) ([]byte, error) {
 	c := n.Settings()
-	if _, member := c.MemberByID(from); !member || c.CAChange == nil {
-		return nil, fmt.Errorf("no change of the CA is under way that node %d takes part in", from)
+	m, member := c.MemberByID(from)
+	if !member || c.CAChange == nil || c.CAChange.Finish {
+		return nil, fmt.Errorf("no change of the CA is under way in which node %d needs a key", from)
 	}
-	return n.bundle.CAKey(n.cfg.TLSDir(), of)
+	n.mu.Lock()
+	p := n.peers[from]
+	has := p != nil && slices.Contains(p.status.CA.Trusts, of)
+	n.mu.Unlock()
+	if has {
+		return nil, fmt.Errorf("node %d has said that it trusts this CA: it has the key", from)
+	}
+	key, err := n.bundle.CAKey(n.cfg.TLSDir(), of)
+	if err == nil {
+		n.log.Warn("this node gave a member the key of the new CA", "peer", m.Name, "sha256", of)
+	}
+	return key, err
 }
 
 // lacking are the members that are not as wanted, or are not heard of.
@@ -199,7 +228,7 @@ func (n *Node) beginCA(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.bundle.Trust(n.cfg.TLSDir(), ca.CertPEM(), key); err != nil { // first: nobody else has the key
+	if err := n.bundle.Trust(n.cfg.TLSDir(), ca.CertPEM(), key, time.Now()); err != nil { // first: nobody else has the key
 		return err
 	}
 	_, err = n.changeCluster(ctx, func(c *config.Cluster) error {

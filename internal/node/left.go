@@ -37,7 +37,7 @@ func (t *tombstone) serve(ctx context.Context, manager *systemd.Manager) (err er
 	if err != nil {
 		return errors.Join(errors.New(t.why), err)
 	}
-	s := api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: t, TLS: n.bundle.ServerJoinTLS(), ClientTLS: tls, Logger: n.log})
+	s := api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: t, TLS: n.bundle.ServerJoinTLS(), TrustsCA: n.bundle.Trusts, ClientTLS: tls, Logger: n.log})
 	if err := s.Start(); err != nil {
 		return errors.Join(errors.New(t.why), err)
 	}

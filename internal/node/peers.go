@@ -77,6 +77,7 @@ func (n *Node) PeerUp(id uint64) {
 	if p := n.peers[id]; p != nil {
 		p.up, p.gone = true, false
 	}
+	n.shutOut.taken = now()
 	n.publishNow = true // it wants to know us
 	n.mu.Unlock()
 	n.poke()

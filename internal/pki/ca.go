@@ -79,14 +79,20 @@ func (b *Bundle) Trusted() []string {
 	return out
 }
 
+// Trusts says whether a CA is trusted.
+func (b *Bundle) Trusts(ca *x509.Certificate) bool {
+	return slices.ContainsFunc(b.trust.Load().certs, ca.Equal)
+}
+
 // Foreign says that no CA which is trusted has signed a certificate.
 func (b *Bundle) Foreign(cert *x509.Certificate) bool {
 	_, err := b.trust.Load().signerOf(cert)
 	return err != nil
 }
 
-// Trust has the node trust another CA as well, whose key it keeps for GoOver.
-func (b *Bundle) Trust(dir string, certPEM, key []byte) error {
+// Trust has the node trust another CA as well, whose key it keeps for GoOver. One that is not valid yet, or no more, by this node's clock is
+// refused: a cluster that went over to it would have no links left.
+func (b *Bundle) Trust(dir string, certPEM, key []byte, now time.Time) error {
 	b.renewing.Lock()
 	defer b.renewing.Unlock()
 	ca, err := ParseCA(certPEM, key)
@@ -95,6 +101,10 @@ func (b *Bundle) Trust(dir string, certPEM, key []byte) error {
 	}
 	if ca.Cluster() != b.id.Cluster {
 		return fmt.Errorf("%w: the new CA is of cluster %q, this is %q", ErrForeign, ca.Cluster(), b.id.Cluster)
+	}
+	if from, until := ca.cert.NotBefore, ca.cert.NotAfter; now.Before(from) || now.After(until) {
+		return fmt.Errorf("the new CA is valid from %s to %s, and here it is %s: set the clocks of the nodes right", from.UTC().Format(time.DateTime),
+			until.UTC().Format(time.DateTime), now.UTC().Format(time.DateTime))
 	}
 	if err := saveAll(dir, []file{{NextCAKeyFile, key}}); err != nil {
 		return err

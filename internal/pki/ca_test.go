@@ -2,10 +2,12 @@ package pki
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -85,7 +87,7 @@ func TestChangeOfCA(t *testing.T) {
 		name string
 		do   func(n *node) error
 	}{
-		{"trust", func(n *node) error { return n.b.Trust(n.dir, next.CertPEM(), nextKey) }},
+		{"trust", func(n *node) error { return n.b.Trust(n.dir, next.CertPEM(), nextKey, now) }},
 		{"go over", func(n *node) error { return n.b.GoOver(n.dir, next.Digest(), nil, now) }},
 		{"only", func(n *node) error { return n.b.TrustOnly(n.dir, next.Digest()) }},
 	}
@@ -153,10 +155,87 @@ func TestChangeOfCA(t *testing.T) {
 	}
 	foreign, _ := NewCA("other", now)
 	key, _ := foreign.KeyPEM()
-	if err := nodes[0].b.Trust(nodes[0].dir, foreign.CertPEM(), key); err == nil {
+	if err := nodes[0].b.Trust(nodes[0].dir, foreign.CertPEM(), key, now); err == nil {
 		t.Error("trusts another cluster's CA")
 	}
-	if err := nodes[0].b.Trust(nodes[0].dir, old.CertPEM(), nextKey); err == nil {
+	if err := nodes[0].b.Trust(nodes[0].dir, old.CertPEM(), nextKey, now); err == nil {
 		t.Error("trusts a CA whose key it does not have")
+	}
+}
+
+// TestClockOfNewCA: a node refuses a CA that is not valid by its own clock, since a leader whose clock is wrong has made it.
+func TestClockOfNewCA(t *testing.T) {
+	now, dir := time.Now(), filepath.Join(t.TempDir(), "tls")
+	old, err := NewCA("shop", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := old.Issue(NodeCert{Name: "n1", ID: 1}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, made := range []time.Time{now.Add(2 * clockSlack), now.Add(-2 * caLife)} {
+		next, err := NewCA("shop", made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := next.KeyPEM()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Trust(dir, next.CertPEM(), key, now); err == nil || !strings.Contains(err.Error(), "clocks") || len(b.Trusted()) != 1 {
+			t.Errorf("made at %s: %v, trusts %v", made, err, b.Trusted())
+		}
+	}
+}
+
+// TestMissedChangeOfCA: a node that missed a change, since its disk was put back to an earlier state, comes back by what
+// docs/ops/certificates.md says.
+func TestMissedChangeOfCA(t *testing.T) {
+	now, dir, other := time.Now(), filepath.Join(t.TempDir(), "tls"), filepath.Join(t.TempDir(), "tls")
+	old, err := NewCA("shop", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := NewCA("shop", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := old.Issue(NodeCert{Name: "n1", ID: 1}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := next.Issue(NodeCert{Name: "n2", ID: 2}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(old.Save(dir), b.Save(dir), next.Save(other)); err != nil {
+		t.Fatal(err)
+	}
+	if shake(t, peer, b) == nil {
+		t.Fatal("it has missed nothing")
+	}
+	add, err := os.ReadFile(filepath.Join(other, CAFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(filepath.Join(other, CAKeyFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := saveAll(dir, []file{{CAFile, append(b.CAPEM(), add...)}, {CAKeyFile, key}}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = LoadBundle(dir); err == nil { // trireme cert renew
+		err = b.Renew(dir, nil, now)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err = LoadBundle(dir); err != nil || shake(t, peer, b) != nil || shake(t, b, peer) != nil {
+		t.Error("it is shut out", err)
+	}
+	if err := b.TrustOnly(dir, next.Digest()); err != nil {
+		t.Error(err)
 	}
 }
