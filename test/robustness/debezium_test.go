@@ -242,8 +242,11 @@ func (w *versions) judge(runs []*debezium, committed gtid.Set) {
 			case x.table != "stream.t" || writer >= versionWriters || x.v < 1 || x.v > w.tried[writer]:
 				w.t.Errorf("run %d told %+v, which nobody wrote", i, x)
 				continue
-			case x.op == "r":
+			case x.op == "r" && i == 0:
 				copied[x.key] = x.v
+				continue
+			case x.op == "r":
+				w.t.Errorf("run %d copied %+v again", i, x)
 				continue
 			}
 			g, err := gtid.ParseGTID(x.gtid)

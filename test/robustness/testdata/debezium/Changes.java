@@ -30,9 +30,9 @@ public class Changes {
     }
     JsonNode source = value.get("source");
     JsonNode row = value.get(value.get("after").isNull() ? "before" : "after");
-    JsonNode gtid = source.get("gtid");
-    say("change " + source.get("db").asText() + "." + source.get("table").asText() + " " + MAPPER.readTree(e.key()).get("id").asLong() + " "
-        + value.get("op").asText() + " " + row.get("v").asLong() + " " + (gtid == null || gtid.isNull() ? "-" : gtid.asText()));
+    String op = value.get("op").asText();
+    say("change " + source.get("db").asText() + "." + source.get("table").asText() + " " + MAPPER.readTree(e.key()).get("id").asLong() + " " + op + " "
+        + row.get("v").asLong() + " " + (op.equals("r") ? "-" : source.get("gtid").asText()));
   }
 
   public static void main(String[] args) throws Exception {
