@@ -30,7 +30,6 @@ var debeziumSettings = map[string]string{
 	"database.ssl.mode":              "required",
 	"database.include.list":          "stream",
 	"snapshot.mode":                  "initial",
-	"snapshot.locking.mode":          "none",
 	"schema.history.internal":        "io.debezium.storage.file.history.FileSchemaHistory",
 	"offset.storage":                 "org.apache.kafka.connect.storage.FileOffsetBackingStore",
 	"offset.flush.interval.ms":       "200",
@@ -58,7 +57,7 @@ func TestDebezium(t *testing.T) {
 	c.streamAccount()
 	admin, err := c.Admin(leader)
 	must(t, err)
-	run1(t, admin, "GRANT SELECT, SHOW DATABASES ON *.* TO "+streamUser+"@'%'", "CREATE DATABASE stream", "CREATE TABLE stream.t (id INT PRIMARY KEY, v INT NOT NULL)")
+	run1(t, admin, "GRANT SELECT, RELOAD, SHOW DATABASES ON *.* TO "+streamUser+"@'%'", "CREATE DATABASE stream", "CREATE TABLE stream.t (id INT PRIMARY KEY, v INT NOT NULL)")
 	admin.Close()
 	w := c.writeVersions()
 	w.more(50)
