@@ -2,7 +2,7 @@
 # Installs what the driver tests (test/drivers) connect with, and only what is missing: HAProxy, Node's mysql2 and the Python drivers, the last two
 # into ${TRIREME_CACHE:-~/.cache/trireme}/drivers.
 #   scripts/drivers.sh           what `make test` connects with
-#   scripts/drivers.sh soak      besides, there too: mysqlclient, Connector/J with HikariCP and ShardingSphere-JDBC (Maven), Rust's sqlx (Cargo), and PHP's PDO
+#   scripts/drivers.sh soak      besides, there too: mysqlclient, Connector/J with HikariCP, ShardingSphere-JDBC and Debezium (Maven), Rust's sqlx (Cargo), and PHP's PDO
 #
 # What cannot be had is said and left out: its tests skip themselves, and fail where CI or TRIREME_SOAK is set. Status 0 all the same.
 set -uo pipefail
@@ -59,6 +59,15 @@ sharding() {
   timeout 900 mvn -q -B -f "$clients/../../robustness/testdata/sharding/pom.xml" dependency:copy-dependencies -DoutputDirectory="$in" >&2
 }
 
+debezium() {
+  local in=$dir/debezium
+  package java default-jdk-headless || return 1
+  compgen -G "$in/debezium-connector-mysql-*.jar" >/dev/null && return
+  package mvn maven || return 1
+  say "installing Debezium into $in"
+  timeout 900 mvn -q -B -f "$clients/../../robustness/testdata/debezium/pom.xml" dependency:copy-dependencies -DoutputDirectory="$in" >&2
+}
+
 # A copy is built, so that Cargo's own files are not left in the tree.
 rust() {
   local in=$dir/rust
@@ -84,6 +93,7 @@ if [[ ${1:-} == soak ]]; then
   mysqlclient || say "mysqlclient cannot be had: its test fails"
   java || say "Connector/J and HikariCP cannot be had: their tests fail"
   sharding || say "ShardingSphere-JDBC cannot be had: its test fails"
+  debezium || say "Debezium cannot be had: its test fails"
   rust || say "sqlx cannot be had: its test fails"
   php || say "PHP's PDO cannot be had: its test fails"
 fi

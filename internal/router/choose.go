@@ -83,11 +83,18 @@ type refusal struct {
 // s is the session that goes on there; nil: a new connection.
 func (r *Router) connect(ctx context.Context, p *port, client clientConn, from netip.AddrPort, s *session) (*link, refusal) {
 	var tried []Target // in the present view
+	shown, sure, done := r.shown(ctx, p)
+	defer done()
 	for {
 		target, found, changed := r.choose(p, tried)
 		if found {
-			l, err := r.join(ctx, p, client, from, target, s)
+			var l *link
+			err := shown(target)
+			if err == nil {
+				l, err = r.join(ctx, p, client, from, target, s)
+			}
 			if l != nil {
+				l.unsure = !sure
 				return l, refusal{}
 			}
 			if err != nil {
@@ -106,6 +113,33 @@ func (r *Router) connect(ctx context.Context, p *port, client clientConn, from n
 		}
 		tried = nil
 	}
+}
+
+// shown makes what a target has to pass before a connection is led there. On the stream's port that is to show all that was committed before: a consumer
+// that comes back compares the position that it was sent, by any node, with its server's gtid_executed, and gives up if that lacks any of it. A follower has
+// OwnWritesTimeout, then the leader is taken. While no majority says what is committed, any will do, and that is not sure. done must be called in the end.
+func (r *Router) shown(ctx context.Context, p *port) (check func(Target) error, sure bool, done func()) {
+	pass := func(Target) error { return nil }
+	if p != &r.stream || r.cfg.Reads == nil {
+		return pass, true, func() {}
+	}
+	asking, cancel := context.WithTimeout(ctx, r.cfg.HoldTimeout/2)
+	index, err := r.cfg.Reads.Barrier(asking)
+	cancel()
+	if err != nil {
+		r.cfg.Logger.Debug("router: a consumer's server may show less than the stream has", "error", err)
+		return pass, false, func() {}
+	}
+	soon, done := context.WithTimeout(ctx, r.cfg.OwnWritesTimeout)
+	return func(t Target) error {
+		r.mu.Lock()
+		leads := r.view.RW != nil && *r.view.RW == t
+		r.mu.Unlock()
+		if leads {
+			return r.cfg.Reads.Applied(ctx, t.Name, index)
+		}
+		return r.cfg.Reads.Applied(soon, t.Name, index)
+	}, true, done
 }
 
 // choose picks a target that was not tried yet. Without one, changed is closed when it makes sense to ask again.

@@ -137,6 +137,10 @@ func (l *link) watched(r *Router, p []byte) (over bool, err error) {
 	return false, nil
 }
 
+// unsurePurged is told instead of what is purged. Debezium takes that for what it has, too, unless it finds in gtid_executed that it has not.
+var unsurePurged = &mysqlwire.ServerError{Code: codeNotCurrent, State: "HYT00", Message: "Trireme: no majority said what is committed when this session began, " +
+	"so what this server has and what is purged cannot be compared; connect again later, see `trireme status`"}
+
 // question answers a short statement on the stream port, or passes it on: what this log knows better than a mysqld does. p begins with the packet;
 // what lies behind it is returned.
 func (l *link) question(r *Router, found *stop, p []byte) (rest []byte, err error) {
@@ -159,6 +163,10 @@ func (l *link) question(r *Router, found *stop, p []byte) (rest []byte, err erro
 	case "SELECT @@GLOBAL.RPL_SEMI_SYNC_SOURCE_ENABLED", "SELECT @@GLOBAL.RPL_SEMI_SYNC_MASTER_ENABLED":
 		column, value = "@@GLOBAL.rpl_semi_sync_source_enabled", "0"
 	case "SELECT @@GLOBAL.GTID_PURGED", "SELECT @@GTID_PURGED":
+		if l.unsure {
+			_, err = l.c.Write(mysqlwire.AppendPacket(nil, 1, mysqlwire.AppendERR(nil, unsurePurged)))
+			return rest, err
+		}
 		column, value = "@@GLOBAL.gtid_purged", r.cfg.Streams.Purged()
 	default:
 		_, err = l.s.Write(packet)

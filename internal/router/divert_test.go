@@ -3,6 +3,7 @@ package router
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -281,5 +282,42 @@ func TestStreamPortAnswers(t *testing.T) {
 	}
 	if got := server.statements(); len(got) != 1 || got[0] != whatItSet {
 		t.Fatalf("the server was sent %q", got)
+	}
+}
+
+// A consumer's server shows all that was committed when it came: a follower that does not soon is passed over. Without a majority any server will do, and what is purged is not told.
+func TestStreamShowsWhatIsCommitted(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		down    error // of the majority
+		applied uint64
+		own     time.Duration
+		want    string
+	}{
+		{"a current follower", nil, 5, limit, "n-2"},
+		{"one that lags", nil, 4, time.Millisecond, "n-1"},
+		{"no majority", errors.New("no majority"), 4, limit, "n-2"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			leader, follower := newWireServer(t), newWireServer(t)
+			reads := &fakeReads{commit: 5, applied: map[string]uint64{"n-1": 5, "n-2": test.applied}, down: test.down}
+			r := start(t, Config{HoldTimeout: limit, OwnWritesTimeout: test.own, Streams: &fakeStreams{}, StreamListen: "127.0.0.1:0", Reads: reads})
+			r.SetView(View{RW: leader.target("1"), RO: []Target{*follower.target("2")}})
+			c := logInWire(t, r.StreamAddr())
+			if got := r.Stats().ByTarget; got[test.want] != 1 {
+				t.Fatalf("the session is at %v, want %s", got, test.want)
+			}
+			row, err := c.QueryRow(t.Context(), "SELECT @@global.gtid_purged")
+			if test.down == nil && (err != nil || row[0].Text != (&fakeStreams{}).Purged()) || test.down != nil && (err == nil || !strings.Contains(err.Error(), "no majority")) {
+				t.Fatalf("gtid_purged: %v %v", row, err)
+			}
+			if row, err = c.QueryRow(t.Context(), "SELECT @@global.rpl_semi_sync_source_enabled"); err != nil || row[0].Text != "0" {
+				t.Fatalf("behind it: %v %v", row, err)
+			}
+			logInWire(t, r.ROAddr())
+			if got := r.Stats().ByTarget; got["n-2"] == 0 {
+				t.Fatalf("the read-only port waits, too: %v", got)
+			}
+		})
 	}
 }

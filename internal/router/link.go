@@ -28,6 +28,7 @@ type link struct {
 	probe    probe
 	applied  uint64        // its server shows the log up to here; of the session's goroutine
 	tap      *tap          // of what the client says, once bytes are passed on; of run
+	unsure   bool          // of the stream's port: its server may show less than was committed when it came
 	early    []byte        // said by the client already, and not passed on
 	taken    atomic.Bool   // the server's answers are not passed on any more
 	back     chan struct{} // closed when they are not
