@@ -75,6 +75,9 @@ func (n *Node) stepRaft(m *raftpb.Message) {
 func (n *Node) PeerUp(id uint64) {
 	n.mu.Lock()
 	if p := n.peers[id]; p != nil {
+		if p.gone {
+			p.at = now() - statusLifetime // its former life said that: what this one has is not known yet
+		}
 		p.up, p.gone = true, false
 	}
 	n.shutOut.taken = now()
