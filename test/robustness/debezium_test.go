@@ -41,7 +41,7 @@ var debeziumSettings = map[string]string{
 
 // TestDebezium: Debezium copies a table from one node's stream while it is written to, and goes on with its changes there, at another node when that one
 // dies with it, and at a third one, while leadership moves by a switchover and by a crash. What was acknowledged was told, each key's changes in the order
-// of their commits, and nothing else; twice only behind a restart. It takes about two minutes.
+// of their commits, and nothing else; twice only behind a restart. It should take about two minutes.
 func TestDebezium(t *testing.T) {
 	if !soak() {
 		t.Skip("a long run: TRIREME_SOAK=1")
