@@ -41,32 +41,21 @@ mysqlclient() {
   timeout 600 "$dir/python/bin/pip" -q --disable-pip-version-check install mysqlclient >&2
 }
 
-java() {
-  local in=$dir/java
+# jars FOLDER JAR SECONDS POM WHAT: the jars that a pom names, unless one of them is there.
+jars() {
+  local in=$dir/$1
   package java default-jdk-headless || return 1
-  compgen -G "$in/HikariCP-*.jar" >/dev/null && return
+  compgen -G "$in/$2-*.jar" >/dev/null && return
   package mvn maven || return 1
-  say "installing Connector/J and HikariCP into $in"
-  timeout 600 mvn -q -B -f "$clients/java/pom.xml" dependency:copy-dependencies -DoutputDirectory="$in" >&2
+  say "installing $5 into $in"
+  timeout "$3" mvn -q -B -f "$4/pom.xml" dependency:copy-dependencies -DoutputDirectory="$in" >&2
 }
 
-sharding() {
-  local in=$dir/sharding
-  package java default-jdk-headless || return 1
-  compgen -G "$in/shardingsphere-jdbc-*.jar" >/dev/null && return
-  package mvn maven || return 1
-  say "installing ShardingSphere-JDBC into $in"
-  timeout 900 mvn -q -B -f "$clients/../../robustness/testdata/sharding/pom.xml" dependency:copy-dependencies -DoutputDirectory="$in" >&2
-}
+java() { jars java HikariCP 600 "$clients/java" "Connector/J and HikariCP"; }
 
-debezium() {
-  local in=$dir/debezium
-  package java default-jdk-headless || return 1
-  compgen -G "$in/debezium-connector-mysql-*.jar" >/dev/null && return
-  package mvn maven || return 1
-  say "installing Debezium into $in"
-  timeout 900 mvn -q -B -f "$clients/../../robustness/testdata/debezium/pom.xml" dependency:copy-dependencies -DoutputDirectory="$in" >&2
-}
+sharding() { jars sharding shardingsphere-jdbc 900 "$clients/../../robustness/testdata/sharding" ShardingSphere-JDBC; }
+
+debezium() { jars debezium debezium-connector-mysql 900 "$clients/../../robustness/testdata/debezium" Debezium; }
 
 # A copy is built, so that Cargo's own files are not left in the tree.
 rust() {

@@ -205,14 +205,7 @@ type certRevokedCmd struct {
 
 // Run prints the list.
 func (c *certRevokedCmd) Run(e *env) error {
-	client, err := c.client(e.ctx, c.CertFile == "") // it only reads, but not for everybody
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
-	defer cancel()
-	v, err := client.Revoked(ctx)
+	v, err := ask(c.remote, e, looks, (*api.Client).Revoked)
 	if err != nil {
 		return err
 	}

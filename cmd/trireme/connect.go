@@ -35,15 +35,7 @@ const (
 
 // client for requests; with control, one that has a token.
 func (r remote) client(ctx context.Context, control bool) (*api.Client, error) {
-	stored, err := setup.Credentials("")
-	if err != nil {
-		return nil, err
-	}
-	base, err := r.find(ctx, stored)
-	if err != nil {
-		return nil, err
-	}
-	cred, err := r.credential(ctx, base, stored, control && r.CertFile == "")
+	base, cred, err := r.choose(ctx, control && r.CertFile == "")
 	if err != nil {
 		return nil, err
 	}
@@ -66,17 +58,31 @@ func (r remote) client(ctx context.Context, control bool) (*api.Client, error) {
 	return api.NewClient("https://"+addr, "", trust), nil
 }
 
-// intent of a request: it only reads, or it may change something, which needs a token and takes longer.
-type intent bool
+// choose decides which node to ask, and with what; with control, that has a token.
+func (r remote) choose(ctx context.Context, control bool) (base string, cred setup.Credential, err error) {
+	stored, err := setup.Credentials("")
+	if err != nil {
+		return "", cred, err
+	}
+	if base, err = r.find(ctx, stored); err != nil {
+		return "", cred, err
+	}
+	cred, err = r.credential(ctx, base, stored, control)
+	return base, cred, err
+}
+
+// intent of a request: what it needs and how long it may take.
+type intent uint8
 
 const (
-	reads   intent = false
-	changes intent = true
+	reads   intent = iota // everybody may
+	looks                 // it only reads, but not for everybody: it needs a token
+	changes               // it may change something, which needs a token and takes longer
 )
 
 // ask makes a client, asks with it within the time that the intent allows, and closes it.
 func ask[T any](r remote, e *env, what intent, f func(*api.Client, context.Context) (T, error)) (res T, err error) {
-	client, err := r.client(e.ctx, bool(what))
+	client, err := r.client(e.ctx, what != reads)
 	if err != nil {
 		return res, err
 	}

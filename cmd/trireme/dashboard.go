@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"trireme/internal/api"
-	"trireme/internal/setup"
 )
 
 // dashboardCmd is `trireme dashboard`.
@@ -19,15 +18,7 @@ type dashboardCmd struct {
 
 // Run prints where the dashboard is, and a link that logs in once: the operator's token need not leave its file.
 func (c *dashboardCmd) Run(e *env) error {
-	stored, err := setup.Credentials("")
-	if err != nil {
-		return err
-	}
-	base, err := c.find(e.ctx, stored)
-	if err != nil {
-		return err
-	}
-	cred, err := c.credential(e.ctx, base, stored, true)
+	base, cred, err := c.choose(e.ctx, true)
 	if err != nil {
 		return err
 	}

@@ -18,14 +18,7 @@ type configHistoryCmd struct {
 
 // Run prints the changes, oldest first.
 func (c *configHistoryCmd) Run(e *env) error {
-	client, err := c.client(e.ctx, true) // it only reads, but not for everybody
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
-	defer cancel()
-	v, err := client.ConfigHistory(ctx)
+	v, err := ask(c.remote, e, looks, (*api.Client).ConfigHistory)
 	if err != nil {
 		return err
 	}

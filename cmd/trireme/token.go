@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/setup"
 )
 
 // tokenCmd is `trireme token`.
@@ -56,15 +55,7 @@ func (c *tokenAddCmd) Run(e *env) error {
 
 // write makes a credential like the one that asked.
 func (c *tokenAddCmd) write(e *env, token string) error {
-	stored, err := setup.Credentials("")
-	if err != nil {
-		return err
-	}
-	base, err := c.find(e.ctx, stored)
-	if err != nil {
-		return err
-	}
-	cred, err := c.credential(e.ctx, base, stored, false)
+	_, cred, err := c.choose(e.ctx, false)
 	if err != nil {
 		return err
 	}
@@ -86,14 +77,7 @@ type tokenListCmd struct {
 
 // Run prints the list.
 func (c *tokenListCmd) Run(e *env) error {
-	client, err := c.client(e.ctx, true) // it only reads, but not for everybody
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
-	defer cancel()
-	list, err := client.Tokens(ctx)
+	list, err := ask(c.remote, e, looks, (*api.Client).Tokens)
 	if err != nil {
 		return err
 	}

@@ -104,9 +104,9 @@ func TestStepper(t *testing.T) {
 	}
 }
 
-// The next life may begin behind what the persisted commit index covers, so it covers nothing that was not delivered: a membership change
-// that was committed, and never put in force, would be skipped.
-func TestCommitIndexIsKeptForWhatWasDelivered(t *testing.T) {
+// appenderOf is the appender of a new member.
+func appenderOf(t *testing.T) (*member, *appender) {
+	t.Helper()
 	store := newMemStore(1, 2, 3)
 	m := &member{store: store, cfg: Config{ID: 1, Storage: store, Send: func([]*raftpb.Message) {}}}
 	if err := m.cfg.setDefaults(); err != nil {
@@ -116,7 +116,13 @@ func TestCommitIndexIsKeptForWhatWasDelivered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAppender(&m.cfg, st, &m.pub)
+	return m, newAppender(&m.cfg, st, &m.pub)
+}
+
+// The next life may begin behind what the persisted commit index covers, so it covers nothing that was not delivered: a membership change
+// that was committed, and never put in force, would be skipped.
+func TestCommitIndexIsKeptForWhatWasDelivered(t *testing.T) {
+	m, a := appenderOf(t)
 	for _, applied := range []uint64{0, 2, 5} {
 		m.pub.applied.Store(applied)
 		for a.last <= applied {
@@ -135,17 +141,8 @@ func TestCommitIndexIsKeptForWhatWasDelivered(t *testing.T) {
 // What has queued up behind a busy disk is written at once, and answered once: the last answer says it all. An answer that says something
 // else, a refusal, or to another leader stays, and stays in its place.
 func TestQueuedAppendsAreOneWriteAndOneAnswer(t *testing.T) {
-	store := newMemStore(1, 2, 3)
-	m := &member{store: store, cfg: Config{ID: 1, Storage: store, Send: func([]*raftpb.Message) {}}}
-	if err := m.cfg.setDefaults(); err != nil {
-		t.Fatal(err)
-	}
-	st, err := recoverState(store, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := newAppender(&m.cfg, st, &m.pub)
-	counted := &countedAppends{Storage: store}
+	_, a := appenderOf(t)
+	counted := &countedAppends{Storage: a.storage}
 	a.storage = counted
 	first := a.last + 1
 	message := func(index, term uint64, n int, responses ...*raftpb.Message) *raftpb.Message {

@@ -82,17 +82,7 @@ func TestEncryptedGolden(t *testing.T) {
 	}
 	disk := memfs.New()
 	for name, got := range written {
-		path := filepath.Join(encryptedGolden, newest, name)
-		golden, err := os.ReadFile(path)
-		if *update && os.IsNotExist(err) {
-			ok(t, os.MkdirAll(filepath.Dir(path), 0o755))
-			ok(t, os.WriteFile(path, got, 0o644))
-			golden, err = got, nil
-		}
-		ok(t, err)
-		if !bytes.Equal(got, golden) {
-			t.Errorf("%s is not what %s holds: the format has changed; see docs/format/README.md", name, path)
-		}
+		golden := sameAsGolden(t, filepath.Join(encryptedGolden, newest, name), got)
 		if name != listing {
 			disk.WriteFile(filepath.Join(dir, name), golden)
 		}

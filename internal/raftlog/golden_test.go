@@ -71,18 +71,24 @@ func TestGoldenWritten(t *testing.T) {
 	}
 	files[listing] = []byte(describe(t, fsys))
 	for name, got := range files {
-		path := filepath.Join(goldenDir, newest, name)
-		golden, err := os.ReadFile(path)
-		if *update && os.IsNotExist(err) {
-			ok(t, os.MkdirAll(filepath.Dir(path), 0o755))
-			ok(t, os.WriteFile(path, got, 0o644))
-			golden, err = got, nil
-		}
-		ok(t, err)
-		if !bytes.Equal(got, golden) {
-			t.Errorf("%s is not what %s holds: the format has changed; see docs/format/README.md", name, path)
-		}
+		sameAsGolden(t, filepath.Join(goldenDir, newest, name), got)
 	}
+}
+
+// sameAsGolden compares what is written now with a golden file, which it returns.
+func sameAsGolden(t *testing.T, path string, got []byte) []byte {
+	t.Helper()
+	golden, err := os.ReadFile(path)
+	if *update && os.IsNotExist(err) {
+		ok(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		ok(t, os.WriteFile(path, got, 0o644))
+		golden, err = got, nil
+	}
+	ok(t, err)
+	if !bytes.Equal(got, golden) {
+		t.Errorf("%s is not what %s holds: the format has changed; see docs/format/README.md", filepath.Base(path), path)
+	}
+	return golden
 }
 
 // TestGoldenRead: logs of all released formats open, and hold what they held.

@@ -2,6 +2,7 @@ package drivers
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"trireme/internal/mysqld"
 )
 
 // A client is a program of clients/ (or this test binary) that is run in two ways.
@@ -73,15 +76,7 @@ func itself() (string, []string, error) {
 
 // installed is the folder that scripts/drivers.sh fills.
 func installed() string {
-	if dir := os.Getenv("TRIREME_DRIVERS"); dir != "" {
-		return dir
-	}
-	cache := os.Getenv("TRIREME_CACHE")
-	if cache == "" {
-		home, _ := os.UserHomeDir()
-		cache = filepath.Join(home, ".cache", "trireme")
-	}
-	return filepath.Join(cache, "drivers")
+	return cmp.Or(os.Getenv("TRIREME_DRIVERS"), filepath.Join(mysqld.CacheDir(), "drivers"))
 }
 
 func python(module string) func() (string, []string, error) {

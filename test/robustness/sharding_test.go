@@ -2,7 +2,6 @@ package robustness
 
 import (
 	"bufio"
-	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -57,7 +56,7 @@ func TestShardingSphere(t *testing.T) {
 	if !soak() {
 		t.Skip("a long run: TRIREME_SOAK=1")
 	}
-	jars := filepath.Join(cmp.Or(os.Getenv("TRIREME_DRIVERS"), filepath.Join(cmp.Or(os.Getenv("TRIREME_CACHE"), filepath.Join(os.Getenv("HOME"), ".cache", "trireme")), "drivers")), "sharding")
+	jars := filepath.Join(drivers(), "sharding")
 	java, err := exec.LookPath("java")
 	if found, _ := filepath.Glob(filepath.Join(jars, "shardingsphere-jdbc-*.jar")); err != nil || len(found) == 0 {
 		t.Fatalf("there is no Java or no %s: scripts/drivers.sh soak", jars)

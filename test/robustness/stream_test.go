@@ -3,6 +3,7 @@ package robustness
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -20,6 +21,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/gtid"
+	"trireme/internal/mysqld"
 	"trireme/internal/verify"
 )
 
@@ -337,13 +339,5 @@ func TestChangeStreamConsumer(t *testing.T) {
 
 // drivers is the folder that scripts/drivers.sh fills.
 func drivers() string {
-	if dir := os.Getenv("TRIREME_DRIVERS"); dir != "" {
-		return dir
-	}
-	cache := os.Getenv("TRIREME_CACHE")
-	if cache == "" {
-		home, _ := os.UserHomeDir()
-		cache = filepath.Join(home, ".cache", "trireme")
-	}
-	return filepath.Join(cache, "drivers")
+	return cmp.Or(os.Getenv("TRIREME_DRIVERS"), filepath.Join(mysqld.CacheDir(), "drivers"))
 }
