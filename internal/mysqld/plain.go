@@ -106,6 +106,7 @@ func (c Config) ExecPlain() error {
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
+	fallBehind(os.Getpid())
 	return fmt.Errorf("%s: %w", strings.Join(c.PlainCommand(), " "), syscall.Exec(c.Binary.Path, c.PlainCommand(), environment()))
 }
 

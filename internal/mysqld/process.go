@@ -132,6 +132,7 @@ func (p *child) run(started chan<- error) {
 		return
 	}
 	p.pid = p.cmd.Process.Pid
+	fallBehind(p.pid)
 	if fd := *p.cmd.SysProcAttr.PidFD; fd >= 0 {
 		p.pidfd = os.NewFile(uintptr(fd), "mysqld")
 		defer func() { _ = p.pidfd.Close() }()

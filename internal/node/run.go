@@ -47,6 +47,9 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 		// and the daemon stays close to the cache's size.
 		debug.SetGCPercent(gcPercent)
 	}
+	if err := mysqld.RunAhead(); err != nil {
+		log.Info("priority", "node", cfg.Name, "err", err)
+	}
 	lock, err := mysqld.Lock(cfg.Dir)
 	if err != nil {
 		return err
