@@ -19,7 +19,7 @@ type Compression uint8
 
 const (
 	CompressNever Compression = iota
-	// CompressAuto: only what is sent while the network, not the peer, holds up what was sent before.
+	// CompressAuto: only what is sent while a slow network, not the peer, holds up what was sent before.
 	CompressAuto
 	CompressAlways
 )
@@ -34,6 +34,11 @@ const (
 	packFrom = 512
 	// backlogFrom is how much the kernel must still have to send for a link to count as the limit.
 	backlogFrom = 128 << 10
+	// packBelow is the bytes per second from which a link is fast enough: the compressor makes some 150 MiB of a second of one CPU, and a burst
+	// between machines side by side waits for the kernel, too.
+	packBelow = 32 << 20
+	// lookFor is how many µs a link must have been busy to tell how fast it is.
+	lookFor = 10_000
 	// packFor is how long a link that was the limit is taken for one: what is compressed soon leaves no backlog, and to send as it is again at once
 	// would only make the next one.
 	packFor = 10 * time.Second
@@ -94,7 +99,9 @@ func (p *packer) wants(bytes int) bool {
 	if now.isLimit(p.last) {
 		p.until = time.Now().Add(packFor)
 	}
-	p.last = now
+	if now.unsent < backlogFrom || now.busy-p.last.busy >= lookFor {
+		p.last = now
+	}
 	return time.Now().Before(p.until)
 }
 
@@ -102,11 +109,14 @@ func (p *packer) wants(bytes int) bool {
 type linkSample struct {
 	unsent           uint32 // bytes taken from us and never sent yet
 	busy, peerLimits uint64 // µs with something to send, and of these with the peer's window closed
+	acked            uint64 // bytes that the peer's kernel has
 }
 
-// isLimit: much waits, and it was not the peer's reading that it waited for since the sample before.
+// isLimit: much waits, not for the peer's reading, and the link has been slow since the sample before.
 func (s linkSample) isLimit(before linkSample) bool {
-	return s.unsent >= backlogFrom && 2*(s.peerLimits-before.peerLimits) < s.busy-before.busy
+	busy := s.busy - before.busy
+	return s.unsent >= backlogFrom && busy >= lookFor && 2*(s.peerLimits-before.peerLimits) < busy &&
+		1e6*(s.acked-before.acked) < packBelow*busy
 }
 
 func (p *packer) sample() (linkSample, error) {
@@ -121,7 +131,7 @@ func (p *packer) sample() (linkSample, error) {
 	if err != nil {
 		return linkSample{}, err
 	}
-	return linkSample{unsent: info.Notsent_bytes, busy: info.Busy_time, peerLimits: info.Rwnd_limited}, nil
+	return linkSample{unsent: info.Notsent_bytes, busy: info.Busy_time, peerLimits: info.Rwnd_limited, acked: info.Bytes_acked}, nil
 }
 
 // begin makes ready for frames that are to be compressed.

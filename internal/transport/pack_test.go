@@ -126,18 +126,22 @@ func TestThinLinkCompresses(t *testing.T) {
 }
 
 func TestIsLimit(t *testing.T) {
-	before := linkSample{unsent: 1 << 20, busy: 1000, peerLimits: 900}
+	before := linkSample{unsent: 1 << 20, busy: 1000, peerLimits: 900, acked: 5000}
+	const later = 1000 + lookFor
 	for _, c := range []struct {
 		name string
 		now  linkSample
 		want bool
 	}{
-		{"nothing waits", linkSample{0, 2000, 900}, false},
-		{"little waits", linkSample{backlogFrom - 1, 2000, 900}, false},
-		{"the network", linkSample{backlogFrom, 2000, 900}, true},
-		{"the network, mostly", linkSample{backlogFrom, 2000, 1399}, true},
-		{"the peer, mostly", linkSample{backlogFrom, 2000, 1400}, false},
-		{"no time has passed", linkSample{backlogFrom, 1000, 900}, false},
+		{"nothing waits", linkSample{0, later, 900, 5000}, false},
+		{"little waits", linkSample{backlogFrom - 1, later, 900, 5000}, false},
+		{"the network", linkSample{backlogFrom, later, 900, 5000}, true},
+		{"the network, mostly", linkSample{backlogFrom, later, 899 + lookFor/2, 5000}, true},
+		{"the peer, mostly", linkSample{backlogFrom, later, 900 + lookFor/2, 5000}, false},
+		{"a slow network", linkSample{backlogFrom, later, 900, 5000 + packBelow*lookFor/1_000_000}, true},
+		{"a fast network", linkSample{backlogFrom, later, 900, 5000 + packBelow*lookFor/1_000_000 + 1}, false},
+		{"no time has passed", linkSample{backlogFrom, 1000, 900, 5000}, false},
+		{"too little time has passed", linkSample{backlogFrom, later - 1, 900, 5000}, false},
 	} {
 		if got := c.now.isLimit(before); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
