@@ -18,7 +18,7 @@ const (
 	Eventual         Level = iota // whatever the server has
 	BeforeOnFailover              // like Eventual: a leader opens writes only when it has applied all that was committed before it
 	Before                        // everything that was answered, anywhere, before the statement or transaction began
-	After                         // a write is answered when every server shows it
+	After                         // a write is answered when every server that counts as live shows it, and only such servers are read
 	BeforeAndAfter
 	numLevels
 )
@@ -78,8 +78,11 @@ type Reads interface {
 	Barrier(ctx context.Context) (uint64, error)
 	// Applied waits until a node's server has applied an index.
 	Applied(ctx context.Context, node string, index uint64) error
-	// Everywhere waits until all servers have applied an index. The error names who has not.
+	// Everywhere waits until all servers that count as live have applied an index. The error names who has not.
 	Everywhere(ctx context.Context, index uint64) error
+	// Live returns an index, or an error when a node does not count as live. A server of its that has applied the index shows all that was answered at
+	// After before the call. anew: it has not been called for the connection to that server.
+	Live(ctx context.Context, node string, anew bool) (uint64, error)
 	// Log names the log that indexes belong to.
 	Log() string
 }
@@ -120,6 +123,9 @@ const (
 	codeNoLevel       = 45803 // the session cannot be followed, so its level cannot be kept
 )
 
+// livePause is how long a session waits before it asks again whether its server counts as live.
+const livePause = 100 * time.Millisecond
+
 // wanted is the index that the server of the next statement must have applied.
 func (s *session) wanted(ctx context.Context, level Level, ownWrites bool) (uint64, error) {
 	k := &s.known
@@ -148,6 +154,35 @@ func (s *session) answered(ctx context.Context, level Level) (uint64, error) {
 		return s.r.cfg.Reads.Barrier(ctx)
 	}
 	return s.r.cfg.Reads.Answered(ctx, s.known.by)
+}
+
+// live is an index that the server in use must have applied to be read at a level. At After a follower must count as live: a leader is not read once another
+// may lead.
+func (s *session) live(ctx context.Context, level Level) (uint64, error) {
+	if level != After || !s.link.port.readOnly {
+		return 0, nil
+	}
+	if s.r.cfg.Reads == nil {
+		return 0, errNoReads
+	}
+	index, err := s.r.cfg.Reads.Live(ctx, s.link.target.Name, !s.link.live)
+	s.link.live = s.link.live || err == nil
+	return index, err
+}
+
+// awaitLive is live, as soon as the node counts as live.
+func (s *session) awaitLive(ctx context.Context, level Level) (uint64, error) {
+	for {
+		index, err := s.live(ctx, level)
+		if err == nil || ctx.Err() != nil {
+			return index, err
+		}
+		select {
+		case <-time.After(livePause):
+		case <-ctx.Done():
+			return 0, err
+		}
+	}
 }
 
 // shows makes sure that the server in use has applied an index. The connection is open already: should its server end and come back
@@ -181,27 +216,32 @@ func (s *session) beginAt(c byte, length int, boundary bool) (Level, *mysqlwire.
 // current waits until the server in use shows what the session's level and token ask for, before a statement or transaction begins there; own
 // writes are on a leader, and a read-only port promises none.
 func (s *session) current(level Level) *mysqlwire.ServerError {
-	if !level.before() && s.link.applied >= s.known.token {
+	follower := level == After && s.link.port.readOnly
+	if !level.before() && !follower && s.link.applied >= s.known.token {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.ConsistencyTimeout)
 	defer cancel()
 	index, err := s.wanted(ctx, level, false)
+	var live uint64
 	if err == nil {
-		err = s.shows(ctx, index)
+		live, err = s.awaitLive(ctx, level)
+	}
+	if err == nil {
+		err = s.shows(ctx, max(index, live))
 	}
 	if err == nil {
 		return nil
 	}
 	what := level.String()
-	if !level.before() {
+	if !level.before() && !follower {
 		what = "its token"
 	}
 	return &mysqlwire.ServerError{Code: codeNotCurrent, State: "HYT00", Message: fmt.Sprintf(
 		"Trireme: %s could not be kept on %s within %v, and the statement was not carried out: %v", what, s.link.target.Name, s.r.cfg.ConsistencyTimeout, err)}
 }
 
-// everywhere waits, behind a statement that may have committed, until all servers show what this session has written.
+// everywhere waits, behind a statement that may have committed, until all servers that count as live show what this session has written.
 func (s *session) everywhere() *mysqlwire.ServerError {
 	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.ConsistencyTimeout)
 	defer cancel()

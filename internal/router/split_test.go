@@ -17,6 +17,7 @@ type fakeReads struct {
 	commit  uint64
 	applied map[string]uint64
 	down    error // of Barrier
+	dropped map[string]bool
 	asked   []string
 }
 
@@ -42,6 +43,29 @@ func (f *fakeReads) Everywhere(ctx context.Context, index uint64) error {
 		errs = append(errs, f.Applied(ctx, node, index))
 	}
 	return errors.Join(errs...)
+}
+
+func (f *fakeReads) Live(ctx context.Context, node string, anew bool) (uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dropped[node] {
+		return 0, errors.New(node + " does not count as live")
+	}
+	ask := "live "
+	if anew {
+		ask = "live anew "
+	}
+	f.asked = append(f.asked, ask+node)
+	return f.commit, nil
+}
+
+func (f *fakeReads) drop(nodes ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dropped = map[string]bool{}
+	for _, node := range nodes {
+		f.dropped[node] = true
+	}
 }
 
 func (f *fakeReads) Applied(ctx context.Context, node string, index uint64) error {
