@@ -36,9 +36,7 @@ import (
 //
 // Nothing of this rests on why the leader takes a node in or drops it: that is a matter of who waits for how long.
 const (
-	// liveFor is D. It is for how long AFTER's reads at followers go on without a leader, and what one asks for that often.
-	liveFor   = time.Second
-	liveGrace = liveFor * 5 / 4 // until it is over by any clock
+	liveGrace = router.LiveFor * 5 / 4 // until router.LiveFor, D, is over by any clock
 	// liveHeard is the age of a status at which its node is not counted as live any more.
 	liveHeard = 2 * statusInterval
 	// liveRound is the longest time in which a node must have applied what was committed when that began, to count as live: then it keeps up.
@@ -252,60 +250,33 @@ func (n *Node) askLive(ctx context.Context, kind byte, index uint64) (committed 
 	return binary.LittleEndian.Uint64(b), ids, nil
 }
 
-// liveTold is what this node's router was told last.
-type liveTold struct {
-	asked time.Duration // t0
-	index uint64
-	ids   []uint64
-}
-
-// holds says whether a node may be read now.
-func (t *liveTold) holds(now time.Duration, id uint64) bool {
-	return now < t.asked+liveFor && slices.Contains(t.ids, id)
-}
-
-// liveNews is what routers know of the set.
+// liveNews is what this node was told last, for its router.
 type liveNews struct {
 	ask  asker
 	mu   sync.Mutex
-	told liveTold
+	told router.Live
 }
 
-// Live says whether a node may be read at AFTER now, by a server that has applied the index. anew: the connection to it is newer than what was told.
-func (n *Node) Live(ctx context.Context, id uint64, anew bool) (index uint64, err error) {
-	if !anew {
-		if told := n.liveNews.get(); told.holds(now(), id) {
-			return told.index, nil
-		}
-	}
-	err = n.liveNews.ask.ask(ctx, router.Target{}, func() error {
+// Live implements router.Reads. Who asks at the same time shares an answer.
+func (r routerReads) Live(ctx context.Context) (router.Live, error) {
+	n, news := r.n, &r.n.liveNews
+	err := news.ask.ask(ctx, router.Target{}, func() error {
 		ctx, cancel := context.WithTimeout(n.ctx, confirmPatience)
 		defer cancel()
-		told := liveTold{asked: now()}
-		var err error
-		if told.index, told.ids, err = n.askLive(ctx, liveTell, 0); err == nil {
-			n.liveNews.set(told)
+		index, ids, err := n.askLive(ctx, liveTell, 0)
+		if err != nil {
+			return err
 		}
-		return err
+		told := router.Live{Index: index}
+		for _, id := range ids {
+			told.Nodes = append(told.Nodes, n.memberName(id))
+		}
+		news.mu.Lock()
+		defer news.mu.Unlock()
+		news.told = told
+		return nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	told := n.liveNews.get()
-	if !told.holds(now(), id) {
-		return 0, fmt.Errorf("%s does not count as live: it does not answer the leader, does not serve, or has not caught up", n.memberName(id))
-	}
-	return told.index, nil
-}
-
-func (l *liveNews) get() liveTold {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.told
-}
-
-func (l *liveNews) set(told liveTold) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.told = told
+	news.mu.Lock()
+	defer news.mu.Unlock()
+	return news.told, err
 }

@@ -42,15 +42,6 @@ func (r routerReads) Everywhere(ctx context.Context, index uint64) error {
 	return r.n.WaitAppliedEverywhere(ctx, index)
 }
 
-// Live implements router.Reads.
-func (r routerReads) Live(ctx context.Context, node string, anew bool) (uint64, error) {
-	m, err := r.n.findMember(node)
-	if err != nil {
-		return 0, err
-	}
-	return r.n.Live(ctx, m.ID, anew)
-}
-
 // Applied implements router.Reads.
 func (r routerReads) Applied(ctx context.Context, node string, index uint64) error {
 	r.n.mu.Lock()

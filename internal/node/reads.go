@@ -178,6 +178,13 @@ func (n *Node) appliedForPeer(ctx context.Context, body []byte) ([]byte, error) 
 
 // ReadIndex implements api.Backend.
 func (n *Node) ReadIndex(ctx context.Context, q api.ReadIndexQuery) (api.ReadIndexView, error) {
+	if q.Live {
+		l, err := routerReads{n}.Live(ctx)
+		if err != nil {
+			err = api.Errorf(api.KindNoLeader, "who counts as live cannot be told: %v", err).With("it needs a leader that a majority of the voters answers; see `trireme status`")
+		}
+		return api.ReadIndexView{Index: l.Index, Live: l.Nodes}, err
+	}
 	index, err := n.ReadBarrier(ctx)
 	v := api.ReadIndexView{Index: index}
 	if err != nil || !q.GTIDs {

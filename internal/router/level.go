@@ -80,9 +80,8 @@ type Reads interface {
 	Applied(ctx context.Context, node string, index uint64) error
 	// Everywhere waits until all servers that count as live have applied an index. The error names who has not.
 	Everywhere(ctx context.Context, index uint64) error
-	// Live returns an index, or an error when a node does not count as live. A server of its that has applied the index shows all that was answered at
-	// After before the call. anew: it has not been called for the connection to that server.
-	Live(ctx context.Context, node string, anew bool) (uint64, error)
+	// Live asks the leader, after the call, which nodes count as live.
+	Live(ctx context.Context) (Live, error)
 	// Log names the log that indexes belong to.
 	Log() string
 }
@@ -123,9 +122,6 @@ const (
 	codeNoLevel       = 45803 // the session cannot be followed, so its level cannot be kept
 )
 
-// livePause is how long a session waits before it asks again whether its server counts as live.
-const livePause = 100 * time.Millisecond
-
 // wanted is the index that the server of the next statement must have applied.
 func (s *session) wanted(ctx context.Context, level Level, ownWrites bool) (uint64, error) {
 	k := &s.known
@@ -154,35 +150,6 @@ func (s *session) answered(ctx context.Context, level Level) (uint64, error) {
 		return s.r.cfg.Reads.Barrier(ctx)
 	}
 	return s.r.cfg.Reads.Answered(ctx, s.known.by)
-}
-
-// live is an index that the server in use must have applied to be read at a level. At After a follower must count as live: a leader is not read once another
-// may lead.
-func (s *session) live(ctx context.Context, level Level) (uint64, error) {
-	if level != After || !s.link.port.readOnly {
-		return 0, nil
-	}
-	if s.r.cfg.Reads == nil {
-		return 0, errNoReads
-	}
-	index, err := s.r.cfg.Reads.Live(ctx, s.link.target.Name, !s.link.live)
-	s.link.live = s.link.live || err == nil
-	return index, err
-}
-
-// awaitLive is live, as soon as the node counts as live.
-func (s *session) awaitLive(ctx context.Context, level Level) (uint64, error) {
-	for {
-		index, err := s.live(ctx, level)
-		if err == nil || ctx.Err() != nil {
-			return index, err
-		}
-		select {
-		case <-time.After(livePause):
-		case <-ctx.Done():
-			return 0, err
-		}
-	}
 }
 
 // shows makes sure that the server in use has applied an index. The connection is open already: should its server end and come back

@@ -17,7 +17,7 @@ type fakeReads struct {
 	commit  uint64
 	applied map[string]uint64
 	down    error // of Barrier
-	dropped map[string]bool
+	dropped string
 	asked   []string
 }
 
@@ -45,27 +45,23 @@ func (f *fakeReads) Everywhere(ctx context.Context, index uint64) error {
 	return errors.Join(errs...)
 }
 
-func (f *fakeReads) Live(ctx context.Context, node string, anew bool) (uint64, error) {
+func (f *fakeReads) Live(context.Context) (l Live, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dropped[node] {
-		return 0, errors.New(node + " does not count as live")
+	f.asked = append(f.asked, "live")
+	l.Index = f.commit
+	for _, node := range []string{"n-1", "n-2"} {
+		if node != f.dropped {
+			l.Nodes = append(l.Nodes, node)
+		}
 	}
-	ask := "live "
-	if anew {
-		ask = "live anew "
-	}
-	f.asked = append(f.asked, ask+node)
-	return f.commit, nil
+	return l, f.down
 }
 
-func (f *fakeReads) drop(nodes ...string) {
+func (f *fakeReads) drop(node string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.dropped = map[string]bool{}
-	for _, node := range nodes {
-		f.dropped[node] = true
-	}
+	f.dropped = node
 }
 
 func (f *fakeReads) Applied(ctx context.Context, node string, index uint64) error {

@@ -12,12 +12,12 @@ import (
 // oneServer stands for a leader and a follower that are never behind: the protocol is what is tested.
 type oneServer struct{}
 
-func (oneServer) Log() string                                        { return "main/0" }
-func (oneServer) Answered(context.Context, string) (uint64, error)   { return 1, nil }
-func (oneServer) Everywhere(context.Context, uint64) error           { return nil }
-func (oneServer) Live(context.Context, string, bool) (uint64, error) { return 1, nil }
-func (oneServer) Barrier(context.Context) (uint64, error)            { return 1, nil }
-func (oneServer) Applied(context.Context, string, uint64) error      { return nil }
+func (oneServer) Log() string                                      { return "main/0" }
+func (oneServer) Answered(context.Context, string) (uint64, error) { return 1, nil }
+func (oneServer) Everywhere(context.Context, uint64) error         { return nil }
+func (oneServer) Live(context.Context) (Live, error)               { return Live{1, []string{"n2"}}, nil }
+func (oneServer) Barrier(context.Context) (uint64, error)          { return 1, nil }
+func (oneServer) Applied(context.Context, string, uint64) error    { return nil }
 
 // TestSplitSessions is a real server behind the splitting port, as leader and as follower: everything goes through, and what a session has is had on
 // both sides.
