@@ -183,8 +183,7 @@ func (s *session) beginAt(c byte, length int, boundary bool) (Level, *mysqlwire.
 // current waits until the server in use shows what the session's level and token ask for, before a statement or transaction begins there; own
 // writes are on a leader, and a read-only port promises none.
 func (s *session) current(level Level) *mysqlwire.ServerError {
-	follower := level == After && s.link.port.readOnly
-	if !level.before() && !follower && s.link.applied >= s.known.token {
+	if !level.before() && level != After && s.link.applied >= s.known.token {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.ConsistencyTimeout)
@@ -201,7 +200,7 @@ func (s *session) current(level Level) *mysqlwire.ServerError {
 		return nil
 	}
 	what := level.String()
-	if !level.before() && !follower {
+	if !level.before() && level != After {
 		what = "its token"
 	}
 	return &mysqlwire.ServerError{Code: codeNotCurrent, State: "HYT00", Message: fmt.Sprintf(

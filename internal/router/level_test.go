@@ -251,8 +251,10 @@ func rawOK(t *testing.T, c *mysqlwire.Client, q string) (mysqlwire.OK, []byte) {
 func TestAfter(t *testing.T) {
 	s := newSplit(t, 1, Config{ConsistencyTimeout: 50 * time.Millisecond})
 	s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 5})
-	s.run("SET @@trireme_consistency = 'AFTER'", "SELECT 1", "INSERT 1", "START TRANSACTION", "INSERT 2", "COMMIT", "SHOW TABLES", "START TRANSACTION", "INSERT 3", "ROLLBACK")
-	if got, want := s.reads.log(), []string{"live", "n-2 5", "answered n-1", "n-1 5", "n-2 5", "answered n-1", "n-1 5", "n-2 5"}; !slices.Equal(got, want) {
+	s.run("SET @@trireme_consistency = 'AFTER'", "SELECT 1")
+	s.toldAt(-time.Hour)
+	s.run("INSERT 1", "START TRANSACTION", "INSERT 2", "COMMIT", "SHOW TABLES", "START TRANSACTION", "INSERT 3", "ROLLBACK")
+	if got, want := s.reads.log(), []string{"live", "n-2 5", "live", "n-1 5", "answered n-1", "n-1 5", "n-2 5", "answered n-1", "n-1 5", "n-2 5"}; !slices.Equal(got, want) {
 		t.Errorf("asked %q, want %q", got, want)
 	}
 	s.leader.take()
@@ -286,13 +288,13 @@ func (s *split) toldAt(ago time.Duration) {
 	s.r.told.asked = boottime() - ago
 }
 
-// A read at AFTER is had from a follower that counts as live, by an answer that is young and behind the connection's beginning, and as current as that says.
+// A read at AFTER is had from a server that counts as live, by an answer that is young and behind the connection's beginning, and as current as that says.
 // On the splitting port the leader takes its place; on 6447 the session waits, and is refused in the end.
 func TestAfterReads(t *testing.T) {
 	s := newSplit(t, 1, Config{Sessions: true, Levels: map[string]Level{"app": After}, OwnWritesTimeout: 50 * time.Millisecond, ConsistencyTimeout: 300 * time.Millisecond})
 	asked := func(want ...string) {
 		t.Helper()
-		if got := s.reads.log(); !slices.Equal(got, want) {
+		if got := slices.Compact(s.reads.log()); !slices.Equal(got, want) {
 			t.Errorf("asked %q, want %q", got, want)
 		}
 		s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 5})
@@ -307,14 +309,14 @@ func TestAfterReads(t *testing.T) {
 	asked()
 	s.toldAt(LiveFor)
 	s.run("SELECT 3", "SELECT /*+ trireme_consistency(EVENTUAL) */ 4")
-	asked("live")
+	asked("live", "n-1 5")
 	s.reads.drop("")
 	s.run("SELECT 5")
 	asked("live")
 	s.toldAt(LiveFor)
 	s.reads.set(6, map[string]uint64{"n-1": 6, "n-2": 5}) // it counts as live, and this server of its lacks something
 	s.run("SELECT 6")
-	asked("live")
+	asked("live", "n-1 6")
 	s.got([]string{"SELECT 3", "SELECT 6"}, "SELECT 1", "SELECT 2", "SELECT /*+ trireme_consistency(EVENTUAL) */ 4", "SELECT 5")
 
 	s.c = s.connect(s.r.SplitAddr())
@@ -326,9 +328,9 @@ func TestAfterReads(t *testing.T) {
 	}
 	asked(s.reads.log()...)
 	s.c = s.connect(s.r.RWAddr())
-	s.run("SELECT 9")
-	asked()
 	s.toldAt(LiveFor)
+	s.run("SELECT 9")
+	asked("live", "n-1 5")
 	s.got([]string{"SELECT 9"}, "SELECT 7", "SELECT 8")
 
 	s.c = s.connect(s.r.ROAddr())

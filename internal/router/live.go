@@ -47,11 +47,11 @@ func (t *liveTold) take(asked time.Duration, l Live) {
 	}
 }
 
-// live is an index that the server in use must have applied to be read at a level; an error: it must not be read. At After a follower must count as live, by
-// an answer that was asked for behind the connection's beginning: until then its server may have ended and come back with less. The leader needs no such
-// word: it is not read any more when another one answers writes.
+// live is an index that the server in use must have applied to be read at a level; an error: it must not be read. At After its node must count as live, by
+// an answer that was asked for behind the connection's beginning: until then its server may have ended and come back with less. So must the leader: its
+// host may have stood still while another one was elected.
 func (s *session) live(ctx context.Context, level Level) (uint64, error) {
-	if level != After || !s.link.port.readOnly {
+	if level != After {
 		return 0, nil
 	}
 	r, node := s.r, s.link.target.Name
