@@ -81,6 +81,7 @@ type follower struct {
 	nodes      []api.RouteNode // of the last view that counted
 	logName    string          // of the same: of what cluster and generation
 	barrier    barrier
+	live       barrier           // who counts as live
 	applied    map[string]*waits // by node
 	everywhere *waits
 	apply      sync.Mutex // SetView in the order of decisions
@@ -90,6 +91,7 @@ func newFollower(ctx context.Context, trust *tls.Config, log *slog.Logger) *foll
 	f := &follower{ctx: ctx, trust: trust, log: log, patience: mostPatience, sources: map[string]*source{}, applied: map[string]*waits{},
 		asking: make(chan struct{}, confirmAtOnce), outcomes: make(chan struct{}, outcomesAtOnce)}
 	f.everywhere = &waits{f: f, ask: f.askEverywhere}
+	f.live.query.Live = true
 	return f
 }
 

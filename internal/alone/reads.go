@@ -50,6 +50,12 @@ func (f *follower) Barrier(ctx context.Context) (uint64, error) {
 	}
 }
 
+// Live implements router.Reads.
+func (f *follower) Live(ctx context.Context) (router.Live, error) {
+	v, err := f.live.get(ctx, f)
+	return router.Live{Index: v.Index, Nodes: v.Live}, err
+}
+
 // Applied implements router.Reads.
 func (f *follower) Applied(ctx context.Context, node string, index uint64) error {
 	f.mu.Lock()

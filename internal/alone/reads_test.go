@@ -25,8 +25,13 @@ type reads struct {
 	hold     chan struct{} // barriers wait until it is closed; nil: they do not
 }
 
-func (n *node) ReadIndex(ctx context.Context, _ api.ReadIndexQuery) (api.ReadIndexView, error) {
+func (n *node) ReadIndex(ctx context.Context, q api.ReadIndexQuery) (api.ReadIndexView, error) {
 	r := &n.reads
+	if q.Live {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return api.ReadIndexView{Index: r.barrier, Live: []string{"n1", n.name}}, r.down
+	}
 	r.mu.Lock()
 	r.barriers++
 	index, err, hold := r.barrier, r.down, r.hold
@@ -148,6 +153,24 @@ func TestBarrier(t *testing.T) {
 	n2.set(func(r *reads) { r.down = api.Errorf(api.KindNoLeader, "no majority") })
 	if _, err := f.Barrier(limited(t, time.Second)); err == nil || !strings.Contains(err.Error(), "no majority") && !strings.Contains(err.Error(), "cut off") {
 		t.Errorf("of nobody: %v", err)
+	}
+}
+
+// Who counts as live is asked of whose view counts, or of another node that knows the leader.
+func TestLive(t *testing.T) {
+	f, n1, n2 := reading(t)
+	n1.set(func(r *reads) { r.barrier = 5 })
+	n2.set(func(r *reads) { r.barrier = 6 })
+	if l, err := f.Live(limited(t, 20*time.Second)); err != nil || l.Index != 5 || !slices.Equal(l.Nodes, []string{"n1", "n1"}) {
+		t.Errorf("%+v, %v", l, err)
+	}
+	n1.set(func(r *reads) { r.down = api.Errorf(api.KindNoLeader, "no leader is known here") })
+	if l, err := f.Live(limited(t, 20*time.Second)); err != nil || l.Index != 6 || !slices.Equal(l.Nodes, []string{"n1", "n2"}) {
+		t.Errorf("%+v, %v", l, err)
+	}
+	n2.set(func(r *reads) { r.down = api.Errorf(api.KindNoLeader, "no leader is known here") })
+	if l, err := f.Live(limited(t, 20*time.Second)); err == nil {
+		t.Errorf("nobody knows, and %+v", l)
 	}
 }
 

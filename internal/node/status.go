@@ -216,7 +216,6 @@ func (n *Node) HandleStatus(from uint64, payload []byte) {
 	p.status, p.at, p.up, p.gone = s, now(), true, false
 	n.noteTimeoutsLocked()
 	n.noteClockLocked(from, p, &s)
-	n.noteDelayedLocked(from, s.Member.Delay != nil)
 	if s.OpenTerm != 0 {
 		n.noteOpenLocked(from, s.OpenTerm)
 	}
