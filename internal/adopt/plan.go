@@ -180,7 +180,7 @@ func (p *Plan) settle(ctx context.Context) (err error) {
 	if err := p.validate(ctx); err != nil {
 		f.OptionErr = err.Error()
 	}
-	for _, addr := range []string{p.node.Peer.Listen, p.node.API.Listen, p.node.RWAddr(), p.node.ROAddr(), p.node.SplitAddr(), p.node.StreamAddr()} {
+	for _, addr := range []string{p.node.Peer.Listen, p.node.API.Listen, p.node.Router.RWAddr(), p.node.Router.ROAddr(), p.node.Router.SplitAddr(), p.node.Router.StreamAddr()} {
 		if addr == "" {
 			continue
 		}

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 
@@ -41,49 +39,60 @@ func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("ca: %s: %w", cfg.CA, err)
 	}
-	f := &follower{trust: trust, log: log, sources: map[string]*source{}, asking: make(chan struct{}, confirmAtOnce),
-		outcomes: make(chan struct{}, outcomesAtOnce)}
-	address := func(port int) string { return net.JoinHostPort(cfg.Bind, strconv.Itoa(port)) }
-	rc := router.Config{RWListen: address(cfg.RWPort), ROListen: address(cfg.ROPort), HoldTimeout: cfg.HoldTimeout.Std(),
-		MaxConns: cfg.MaxConns, Confirm: f.confirm, Logger: log}
-	if rc.Limits.Balancers, err = cfg.BalancerNets(); err != nil {
-		return fmt.Errorf("router.balancers: %w", err)
+	rc, err := router.FromSettings(cfg.Router)
+	if err != nil {
+		return err
 	}
-	rc.ReplayReads = cfg.Replay == config.ReplayReads
-	rc.RWSocket, rc.ROSocket = cfg.RWSocket, cfg.ROSocket
-	rc.Limits.Conns, rc.Limits.Rate = cfg.MaxConnsPerAddress, cfg.MaxConnRate
-	if cfg.Sessions == config.SessionsCarry {
-		rc.Sessions, rc.Outcomes, rc.Cluster = true, f, f
-		if rc.TLS, err = certificate(cfg.TLSCert, cfg.TLSKey); err != nil {
-			return err
-		}
+	if rc.TLS, err = certificate(cfg.TLSCert, cfg.TLSKey); err != nil {
+		return err
 	}
+	f := newFollower(ctx, trust, log)
+	f.patience = everywherePatience(rc.ConsistencyTimeout)
+	rc.Logger, rc.Confirm, rc.Outcomes, rc.Cluster, rc.Reads = log, f.confirm, f, f, f
 	f.router = router.New(rc)
 	if err := f.router.Start(); err != nil {
 		return err
 	}
-	log.Info("router listens", "read_write", f.router.RWAddr(), "read_only", f.router.ROAddr())
+	log.Info("router listens", "read_write", rc.RWListen, "read_only", rc.ROListen, "splitting", rc.SplitListen)
 	manager := systemd.FromEnvironment()
-	manager.Ready("listens on " + f.router.RWAddr() + " and " + f.router.ROAddr())
-	f.run(ctx, cfg.Nodes)
+	manager.Ready("listens on " + rc.RWListen + " and " + rc.ROListen)
+	f.run(cfg.Nodes)
 	manager.Stopping("ends its connections")
-	return f.router.Close()
+	err = f.router.Close()
+	f.questions.Wait() // sessions have ended: nobody puts another
+	return err
 }
 
 // follower keeps the router at the view that counts.
 type follower struct {
-	trust    *tls.Config
-	log      *slog.Logger
-	router   *router.Router
-	asking   chan struct{}
-	outcomes chan struct{}
-	wg       sync.WaitGroup
+	ctx       context.Context // ends with the router
+	trust     *tls.Config
+	log       *slog.Logger
+	router    *router.Router
+	asking    chan struct{}
+	outcomes  chan struct{}
+	patience  time.Duration // of one question whether all servers have applied something
+	wg        sync.WaitGroup
+	questions sync.WaitGroup // those for all sessions: barrier and waits
 
-	mu      sync.Mutex
-	sources map[string]*source // by API address
-	holding bool
-	nodes   []api.RouteNode // of the last view that counted
-	apply   sync.Mutex      // SetView in the order of decisions
+	mu         sync.Mutex
+	sources    map[string]*source // by API address
+	holding    bool
+	nodes      []api.RouteNode // of the last view that counted
+	logName    string          // of the same: of what cluster and generation
+	barrier    barrier
+	live       barrier           // who counts as live
+	applied    map[string]*waits // by node
+	everywhere *waits
+	apply      sync.Mutex // SetView in the order of decisions
+}
+
+func newFollower(ctx context.Context, trust *tls.Config, log *slog.Logger) *follower {
+	f := &follower{ctx: ctx, trust: trust, log: log, patience: mostPatience, sources: map[string]*source{}, applied: map[string]*waits{},
+		asking: make(chan struct{}, confirmAtOnce), outcomes: make(chan struct{}, outcomesAtOnce)}
+	f.everywhere = &waits{f: f, ask: f.askEverywhere}
+	f.live.query.Live = true
+	return f
 }
 
 // source is a node that is followed.
@@ -92,9 +101,9 @@ type source struct {
 	heard  heard // a zero time: nothing that may be used
 }
 
-func (f *follower) run(ctx context.Context, nodes []string) {
+func (f *follower) run(nodes []string) {
 	for _, addr := range nodes {
-		f.follow(ctx, addr)
+		f.follow(addr)
 	}
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
@@ -102,7 +111,7 @@ func (f *follower) run(ctx context.Context, nodes []string) {
 		select {
 		case <-tick.C:
 			f.decide()
-		case <-ctx.Done():
+		case <-f.ctx.Done():
 			f.wg.Wait()
 			return
 		}
@@ -110,7 +119,7 @@ func (f *follower) run(ctx context.Context, nodes []string) {
 }
 
 // follow begins to follow a node unless it is followed already.
-func (f *follower) follow(ctx context.Context, addr string) {
+func (f *follower) follow(addr string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.sources[addr] != nil {
@@ -120,30 +129,30 @@ func (f *follower) follow(ctx context.Context, addr string) {
 	f.sources[addr] = s
 	f.wg.Go(func() {
 		defer s.client.Close()
-		f.watch(ctx, addr, s)
+		f.watch(addr, s)
 	})
 }
 
-// watch follows one node until ctx ends.
-func (f *follower) watch(ctx context.Context, addr string, s *source) {
+// watch follows one node as long as the router runs.
+func (f *follower) watch(addr string, s *source) {
 	pause, told := leastPause, false
-	for ctx.Err() == nil {
-		err := s.client.WatchRoute(ctx, func(v api.RouteView) {
+	for f.ctx.Err() == nil {
+		err := s.client.WatchRoute(f.ctx, func(v api.RouteView) {
 			if told {
 				f.log.Info("a node answers", "node", v.Node, "api", addr)
 			}
 			pause, told = leastPause, false
-			f.hear(ctx, s, v)
+			f.hear(s, v)
 		})
 		f.mu.Lock()
 		s.heard = heard{} // its daemon has ended or hangs: what it said last is nobody's word any more
 		f.mu.Unlock()
 		f.decide()
-		if ctx.Err() == nil && !told {
+		if f.ctx.Err() == nil && !told {
 			f.log.Warn("a node does not answer", "api", addr, "error", err)
 			told = true
 		}
-		wait(ctx, pause)
+		wait(f.ctx, pause)
 		pause = min(2*pause, mostPause)
 	}
 }
@@ -158,7 +167,7 @@ func wait(ctx context.Context, d time.Duration) {
 }
 
 // hear takes a node's view, and follows nodes that it tells of.
-func (f *follower) hear(ctx context.Context, s *source, v api.RouteView) {
+func (f *follower) hear(s *source, v api.RouteView) {
 	f.mu.Lock()
 	s.heard = heard{v, time.Now()}
 	reached := map[string]bool{} // names of nodes that are followed, by whatever address
@@ -170,7 +179,7 @@ func (f *follower) hear(ctx context.Context, s *source, v api.RouteView) {
 	f.mu.Unlock()
 	for _, n := range v.Nodes {
 		if !reached[n.Name] && n.API != "" {
-			f.follow(ctx, n.API)
+			f.follow(n.API)
 		}
 	}
 	f.decide()
@@ -189,7 +198,7 @@ func (f *follower) decide() {
 	was := f.holding
 	f.holding = !found
 	if found {
-		f.nodes = best.Nodes
+		f.nodes, f.logName = best.view.Nodes, logOf(best.view)
 	}
 	f.mu.Unlock()
 	if !found {
@@ -200,9 +209,10 @@ func (f *follower) decide() {
 		return
 	}
 	if was {
-		f.log.Info("nodes answer", "cluster", best.Cluster, "term", best.Term)
+		f.log.Info("nodes answer", "cluster", best.view.Cluster, "term", best.view.Term)
 	}
-	f.router.SetView(routes(best))
+	f.router.SetLags(lags(best, time.Now()))
+	f.router.SetView(routes(best.view))
 }
 
 // confirm asks a leader whether it takes writes in the epoch meant.
@@ -229,10 +239,11 @@ func (f *follower) serves(ctx context.Context, t router.Target) (index uint64, e
 	return client.Serves(ctx, t.Epoch)
 }
 
-// clientOfLocked finds a node by what it says its name is, and else by the address that others know.
+// clientOfLocked finds a node by what it says its name is, and else by the address that others know. One of the same name that a force-quorum has
+// left behind is another.
 func (f *follower) clientOfLocked(name string) *api.Client {
 	for _, s := range f.sources {
-		if s.heard.view.Node == name {
+		if s.heard.view.Node == name && logOf(s.heard.view) == f.logName {
 			return s.client
 		}
 	}

@@ -39,6 +39,7 @@ type node struct {
 	index   uint64 // of its log
 	outcome api.Outcome
 	asked   []api.OutcomeQuery
+	reads   reads
 }
 
 func (n *node) Settings() *config.Cluster { return &config.Cluster{} }
@@ -119,6 +120,7 @@ func follow(t *testing.T, f *follower, addr string, view api.RouteView) {
 	client := api.NewClient("https://"+addr, "", f.trust)
 	t.Cleanup(client.Close)
 	f.sources[addr] = &source{client: client, heard: heard{view: view, at: time.Now()}}
+	f.logName = logOf(view)
 }
 
 // newNode starts one. Its mysqld greets with the node's name and a line end.
@@ -153,10 +155,10 @@ func newNode(t *testing.T, ca *pki.CA, name string, id uint64) *node {
 	return n
 }
 
-// ports are two free ones.
-func ports(t *testing.T) (rw, ro int) {
+// ports are three free ones.
+func ports(t *testing.T) (rw, ro, split int) {
 	t.Helper()
-	for _, p := range []*int{&rw, &ro} {
+	for _, p := range []*int{&rw, &ro, &split} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +166,7 @@ func ports(t *testing.T) (rw, ro int) {
 		defer l.Close()
 		*p = l.Addr().(*net.TCPAddr).Port
 	}
-	return rw, ro
+	return rw, ro, split
 }
 
 // start runs a router that knows the first node, and returns its ports.
@@ -178,7 +180,8 @@ func start(t *testing.T, ca *pki.CA, known ...*node) (rw, ro string) {
 		a.Nodes = append(a.Nodes, n.server.Addr())
 	}
 	a.Bind, a.HoldTimeout = "127.0.0.1", config.Duration(time.Minute)
-	a.RWPort, a.ROPort = ports(t)
+	a.RWPort, a.ROPort, a.SplitPort = ports(t)
+	a.StreamPort = 0
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, a, slog.New(slog.DiscardHandler)) }()

@@ -35,8 +35,8 @@ func TestChoose(t *testing.T) {
 		{"all are silent", []heard{old(view("n1", 1, 9, "n1")), old(view("n2", 1, 8, "n2"))}, ""},
 	} {
 		got, found := choose(tc.all, now)
-		if got.Node != tc.want || found != (tc.want != "") {
-			t.Errorf("%s: the view of %q counts, not that of %q", tc.name, got.Node, tc.want)
+		if got.view.Node != tc.want || found != (tc.want != "") {
+			t.Errorf("%s: the view of %q counts, not that of %q", tc.name, got.view.Node, tc.want)
 		}
 	}
 }

@@ -10,12 +10,12 @@ import (
 
 // View implements router.Cluster.
 func (f *follower) View(ctx context.Context) (api.ClusterView, error) {
-	return askOne(ctx, f, (*api.Client).Cluster)
+	return askOne(ctx, f, viewWait, (*api.Client).Cluster)
 }
 
 // History implements router.Cluster.
 func (f *follower) History(ctx context.Context) ([]api.Event, error) {
-	return askOne(ctx, f, (*api.Client).History)
+	return askOne(ctx, f, viewWait, (*api.Client).History)
 }
 
 // Switchover implements router.Cluster.
@@ -27,11 +27,11 @@ func (f *follower) Switchover(context.Context, string, router.Account) (api.Swit
 // viewWait is for one node's answer; another one is asked then.
 const viewWait = 2 * time.Second
 
-// askOne asks the node whose view counts, and the others if it does not answer.
-func askOne[V any](ctx context.Context, f *follower, ask func(*api.Client, context.Context) (V, error)) (v V, err error) {
+// askOne asks the node whose view counts, and the others if it does not answer in time.
+func askOne[V any](ctx context.Context, f *follower, limit time.Duration, ask func(*api.Client, context.Context) (V, error)) (v V, err error) {
 	err = api.Errorf(api.KindNoLeader, "no node answers")
 	for _, client := range f.clients() {
-		wctx, cancel := context.WithTimeout(ctx, viewWait)
+		wctx, cancel := context.WithTimeout(ctx, limit)
 		v, err = ask(client, wctx)
 		cancel()
 		if err == nil || ctx.Err() != nil {
@@ -41,7 +41,7 @@ func askOne[V any](ctx context.Context, f *follower, ask func(*api.Client, conte
 	return v, err
 }
 
-// clients is the nodes that are heard, the one whose view counts first.
+// clients is the nodes that are heard, the one whose view counts first; none that a force-quorum has left behind.
 func (f *follower) clients() (clients []*api.Client) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,8 +52,8 @@ func (f *follower) clients() (clients []*api.Client) {
 	best, found := choose(all, time.Now())
 	for _, s := range f.sources {
 		switch {
-		case s.heard.at.IsZero():
-		case found && s.heard.view.Node == best.Node:
+		case !found || s.heard.at.IsZero() || logOf(s.heard.view) != logOf(best.view):
+		case s.heard.view.Node == best.view.Node:
 			clients = append([]*api.Client{s.client}, clients...)
 		default:
 			clients = append(clients, s.client)

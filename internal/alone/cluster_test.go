@@ -11,7 +11,7 @@ import (
 // What sessions want to see is asked of the node whose view counts, and of another one if it does not answer. They can move nothing.
 func TestCluster(t *testing.T) {
 	ca, trust := authority(t)
-	f := &follower{trust: trust, log: slog.New(slog.DiscardHandler), sources: map[string]*source{}}
+	f := newFollower(t.Context(), trust, slog.New(slog.DiscardHandler))
 	if _, err := f.View(t.Context()); api.KindOf(err) != api.KindNoLeader {
 		t.Errorf("of nobody: %v", err)
 	}

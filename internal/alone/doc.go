@@ -8,6 +8,10 @@
 //
 // What sessions want to see of the cluster a node is asked for as well. They can change nothing here: this router has no credential.
 //
+// How current servers are, for levels, tokens and the splitting port, nodes are asked too (GET /read-index and /applied), one question at a time for all
+// sessions: of one server its own node, of all servers, or of what is committed, whose view counts. Indexes belong to one log, so nobody of another generation
+// is asked, and a token of one is refused.
+//
 // A view may be old all the same, in the network as in a hung process. So no read-write connection rests on one: the leader itself is asked
 // whether it takes writes in the epoch meant (GET /serves), behind the greeting of its mysqld, as a node's own router does.
 package alone

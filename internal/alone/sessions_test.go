@@ -14,7 +14,7 @@ import (
 func TestOutcomes(t *testing.T) {
 	ca, trust := authority(t)
 	n1, n2 := newNode(t, ca, "n1", 1), newNode(t, ca, "n2", 2)
-	f := &follower{trust: trust, log: slog.New(slog.DiscardHandler), sources: map[string]*source{}, asking: make(chan struct{}, 1), outcomes: make(chan struct{}, 1)}
+	f := newFollower(t.Context(), trust, slog.New(slog.DiscardHandler))
 	for _, n := range []*node{n1, n2} {
 		follow(t, f, n.server.Addr(), api.RouteView{Node: n.name})
 	}

@@ -21,19 +21,23 @@ type RouterQuestions interface {
 // ReadIndexQuery asks for a point that a read must not be older than.
 type ReadIndexQuery struct {
 	GTIDs bool // also as a set, for WAIT_FOR_EXECUTED_GTID_SET on any of the mysqlds
+	// Live: who counts as live, for reads at AFTER. Then Index is the one that goes with it (router.Live).
+	Live bool
 }
 
 // ReadIndexView is that point: a mysqld that has applied it shows everything that was answered before the question was asked.
 type ReadIndexView struct {
 	Index uint64 `json:"index"`
 	GTIDs string `json:"gtids,omitempty"` // all that is committed up to Index, and perhaps a little more
+	// Live are the nodes that count as live, by name: router.Live, whose time counts from before the question was asked.
+	Live []string `json:"live,omitempty"`
 }
 
 // AppliedQuery is what the asked node's mysqld should have applied: everything up to Index, and GTIDs (a set; empty: none).
 type AppliedQuery struct {
 	Index uint64
 	GTIDs string
-	// Everywhere: the mysqlds of all data nodes, those that are down or cut off included; with GTIDs everything that is committed by now.
+	// Everywhere: the mysqlds of all data nodes that count as live (ReadIndexView.Live); with GTIDs everything that is committed by now.
 	Everywhere bool
 }
 
@@ -44,7 +48,7 @@ type AppliedView struct {
 
 // ReadIndex asks for a point that a read must not be older than. KindNoLeader: no majority confirms it.
 func (c *Client) ReadIndex(ctx context.Context, q ReadIndexQuery) (ReadIndexView, error) {
-	return ask[ReadIndexView](ctx, c, http.MethodGet, "/read-index?gtids="+strconv.FormatBool(q.GTIDs), nil)
+	return ask[ReadIndexView](ctx, c, http.MethodGet, "/read-index?gtids="+strconv.FormatBool(q.GTIDs)+"&live="+strconv.FormatBool(q.Live), nil)
 }
 
 // Applied waits until the node's mysqld has applied what is asked for. KindTimeout: it lags. KindConflict: it is not in service.
@@ -56,7 +60,7 @@ func (c *Client) Applied(ctx context.Context, q AppliedQuery, wait time.Duration
 func (s *Server) readIndex(w http.ResponseWriter, r *http.Request) {
 	p := params{v: r.URL.Query()}
 	answer(s, w, r, &p, func(ctx context.Context) (ReadIndexView, error) {
-		return s.opts.Backend.ReadIndex(ctx, ReadIndexQuery{GTIDs: p.v.Get("gtids") == "true"})
+		return s.opts.Backend.ReadIndex(ctx, ReadIndexQuery{GTIDs: p.v.Get("gtids") == "true", Live: p.v.Get("live") == "true"})
 	})
 }
 

@@ -24,13 +24,16 @@ func TestReadQuestions(t *testing.T) {
 	if v, err := c.ReadIndex(ctx, ReadIndexQuery{GTIDs: true}); err != nil || v.Index != 7 || v.GTIDs == "" {
 		t.Errorf("%+v, %v", v, err)
 	}
+	if v, err := c.ReadIndex(ctx, ReadIndexQuery{Live: true}); err != nil || v.Index != 6 || !slices.Equal(v.Live, []string{"n1", "n3"}) {
+		t.Errorf("%+v, %v", v, err)
+	}
 	if v, err := c.Applied(ctx, AppliedQuery{Index: 8, GTIDs: "a:1-7", Everywhere: true}, time.Second); err != nil || v.Index != 8 {
 		t.Errorf("%+v, %v", v, err)
 	}
 	if _, err := c.Applied(ctx, AppliedQuery{Index: 101}, time.Millisecond); KindOf(err) != KindTimeout {
 		t.Errorf("a wait that is over: %v", err)
 	}
-	want := []string{"outcome {Node:n1 Epoch:3/7 Thread:2147483648 Index:1152921504606846976 After:a:1,b Sole:true Others:0}", "read-index", "applied {Index:8 GTIDs:a:1-7 Everywhere:true}"}
+	want := []string{"outcome {Node:n1 Epoch:3/7 Thread:2147483648 Index:1152921504606846976 After:a:1,b Sole:true Others:0}", "read-index", "live", "applied {Index:8 GTIDs:a:1-7 Everywhere:true}"}
 	if got := b.calls(); !slices.Equal(got, want) {
 		t.Errorf("asked %q, want %q", got, want)
 	}

@@ -30,6 +30,9 @@ type RouteView struct {
 	RO         []RouteTarget `json:"ro"`      // healthy followers
 	KeepRW     bool          `json:"keep_rw"` // with rw null: a planned switchover is under way, open connections may stay
 	Nodes      []RouteNode   `json:"nodes"`   // all members
+	// Lags is how far nodes' mysqlds are behind what is committed, in seconds, by name. Who is not in it does not know it, or was not heard. A lag
+	// that changes is no change of the view: it comes with the next one.
+	Lags map[string]float64 `json:"lags"`
 }
 
 // RouteTarget is a mysqld.

@@ -57,12 +57,12 @@ func ParseAlone(path string, data []byte) (Alone, error) {
 		}
 	}
 	n := Default()
-	n.Router.SplitPort, n.Router.StreamPort = 0, 0
+	n.Router.StreamPort = 0
 	if err := bind(&n, tree, doc); err != nil {
 		return Alone{}, err
 	}
-	if err := n.onlyOfNodes(doc); err != nil {
-		return Alone{}, err
+	if n.Router.StreamPort != 0 {
+		return Alone{}, doc.fail("router.stream_port", "is of a node only: this router has no log to serve", "read the change stream at a node")
 	}
 	a.Router, a.Log = n.Router, n.Log
 	for _, check := range []func(document) *Error{n.checkRouter, n.checkLog} {
@@ -71,26 +71,6 @@ func ParseAlone(path string, data []byte) (Alone, error) {
 		}
 	}
 	return a, nil
-}
-
-// onlyOfNodes refuses what a router without a node does not keep: it does not know how current servers are.
-func (n Node) onlyOfNodes(doc document) *Error {
-	const advice = "connect to a node's router for this"
-	switch r := n.Router; {
-	case r.SplitPort != 0:
-		return doc.fail("router.split_port", "is of a node only", advice)
-	case r.StreamPort != 0:
-		return doc.fail("router.stream_port", "is of a node only", advice)
-	case r.Consistency != levels[0]:
-		return doc.fail("router.consistency", "is of a node only", advice)
-	case r.SplitSocket != "":
-		return doc.fail("router.split_socket", "is of a node only", advice)
-	case len(r.Sockets()) > 0 && r.Sessions != SessionsCarry:
-		return doc.fail("router.rw_socket", "leads nowhere without followed sessions", `set router.sessions = "carry"`)
-	case len(r.Levels) > 0:
-		return doc.fail("router.levels", "is of a node only", advice)
-	}
-	return nil
 }
 
 func (a *Alone) takeNodes(value any, doc document) error {

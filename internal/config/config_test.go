@@ -38,8 +38,8 @@ func TestMinimalFileHasDefaults(t *testing.T) {
 		n.Raft.Heartbeat() != 100*time.Millisecond || n.Raft.LogCache != 64*MiB || n.MySQL.Durability != DurabilityLog {
 		t.Errorf("defaults %+v", n)
 	}
-	if n.MySQLHost() != "db1" || n.RWAddr() != "0.0.0.0:6446" || n.ROAddr() != "0.0.0.0:6447" {
-		t.Errorf("addresses %s %s %s", n.MySQLHost(), n.RWAddr(), n.ROAddr())
+	if n.MySQLHost() != "db1" || n.Router.RWAddr() != "0.0.0.0:6446" || n.Router.ROAddr() != "0.0.0.0:6447" {
+		t.Errorf("addresses %s %s %s", n.MySQLHost(), n.Router.RWAddr(), n.Router.ROAddr())
 	}
 }
 
@@ -59,7 +59,7 @@ func TestRelativePathsAreFromTheFile(t *testing.T) {
 func TestStreamPortOfAnOldFile(t *testing.T) {
 	old := strings.Replace(minimal, "[peer]\n", "[peer]\nlisten = \":7307\"\n", 1)
 	n, err := Parse("/f.toml", []byte(old))
-	if err != nil || n.Router.StreamPort != 0 || n.StreamAddr() != "" {
+	if err != nil || n.Router.StreamPort != 0 || n.Router.StreamAddr() != "" {
 		t.Errorf("port %d, %v", n.Router.StreamPort, err)
 	}
 	if _, err := Parse("/f.toml", []byte(old+"[router]\nstream_port = 7307\n")); err == nil {

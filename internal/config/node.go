@@ -141,6 +141,25 @@ type Router struct {
 	MaxLag             Duration // followers further behind are not read through SplitPort; 0: no limit
 }
 
+// RWAddr is where the read-write port listens.
+func (r Router) RWAddr() string { return r.addr(r.RWPort) }
+
+// ROAddr is where the read-only port listens.
+func (r Router) ROAddr() string { return r.addr(r.ROPort) }
+
+// SplitAddr is where the splitting port listens; empty: there is none.
+func (r Router) SplitAddr() string { return r.addr(r.SplitPort) }
+
+// StreamAddr is where the change stream's port listens; empty: there is none.
+func (r Router) StreamAddr() string { return r.addr(r.StreamPort) }
+
+func (r Router) addr(port int) string {
+	if port == 0 {
+		return ""
+	}
+	return net.JoinHostPort(r.Bind, strconv.Itoa(port))
+}
+
 // Sockets are the paths of the unix sockets, by setting.
 func (r Router) Sockets() map[string]string {
 	all := map[string]string{"router.rw_socket": r.RWSocket, "router.ro_socket": r.ROSocket, "router.split_socket": r.SplitSocket}
@@ -219,28 +238,6 @@ type Recorder struct {
 // Log is the daemon's own diagnostics.
 type Log struct {
 	Level string // debug, info, warn, error
-}
-
-// RWAddr is where the read-write router port listens.
-func (n Node) RWAddr() string { return net.JoinHostPort(n.Router.Bind, strconv.Itoa(n.Router.RWPort)) }
-
-// ROAddr is where the read-only router port listens.
-func (n Node) ROAddr() string { return net.JoinHostPort(n.Router.Bind, strconv.Itoa(n.Router.ROPort)) }
-
-// SplitAddr is where the splitting router port listens; empty: there is none.
-func (n Node) SplitAddr() string {
-	if n.Router.SplitPort == 0 {
-		return ""
-	}
-	return net.JoinHostPort(n.Router.Bind, strconv.Itoa(n.Router.SplitPort))
-}
-
-// StreamAddr is where the change stream's port listens; empty: there is none.
-func (n Node) StreamAddr() string {
-	if n.Router.StreamPort == 0 {
-		return ""
-	}
-	return net.JoinHostPort(n.Router.Bind, strconv.Itoa(n.Router.StreamPort))
 }
 
 // MySQLHost is the host by which others reach this node's mysqld.

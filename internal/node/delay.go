@@ -44,11 +44,6 @@ func (n *Node) openGate() {
 	n.late = newGate()
 	n.late.order = n.local.get().Hold
 	n.late.set(n.delayLocked())
-	for _, m := range n.cluster.Members {
-		if m.Delay() > 0 {
-			n.delayedAt[m.ID] = now() - statusLifetime
-		}
-	}
 }
 
 // tendDelay follows new settings. An order ends with the delay.
@@ -58,13 +53,6 @@ func (n *Node) tendDelay() {
 	}
 	n.mu.Lock()
 	d := n.delayLocked()
-	for _, m := range n.cluster.Members {
-		if m.Delay() == 0 {
-			delete(n.delayedAt, m.ID)
-		} else if p := n.peers[m.ID]; m.ID == n.id.ID || p != nil {
-			n.noteDelayedLocked(m.ID, m.ID == n.id.ID || p.status.Member.Delay != nil)
-		}
-	}
 	n.mu.Unlock()
 	if d == 0 && n.local.get().Hold != nil {
 		if err := n.command(nil, func() error { return nil }); err != nil {
@@ -75,25 +63,6 @@ func (n *Node) tendDelay() {
 	if n.late.set(d) && n.feed != nil {
 		n.feed.Again()
 	}
-}
-
-// noteDelayedLocked notes since when a member says itself that it is delayed: one that is cut off may not know, and its own router reads it then.
-func (n *Node) noteDelayedLocked(id uint64, says bool) {
-	if !says {
-		return
-	}
-	if m, _ := n.cluster.MemberByID(id); m.Delay() == 0 {
-		return
-	}
-	if _, known := n.delayedAt[id]; !known {
-		n.delayedAt[id] = now()
-	}
-}
-
-// unwaitedLocked says whether nobody waits for what a member applies, since it is delayed, and has been for long enough that no router reads it.
-func (n *Node) unwaitedLocked(m config.Member) bool {
-	at, delayed := n.delayedAt[m.ID]
-	return delayed && m.Delay() > 0 && now() >= at+statusLifetime
 }
 
 // command has the gate follow an order, nil for none, that is on disk.

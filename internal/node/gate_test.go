@@ -131,36 +131,6 @@ func TestDelayBeforeTheGate(t *testing.T) {
 	}
 }
 
-// TestDelayedIsWaitedForUntilItKnows: a member that does not know yet that it is delayed may still be read, so AFTER waits for it.
-func TestDelayedIsWaitedForUntilItKnows(t *testing.T) {
-	late := config.Member{ID: 4, Name: "late1", Role: config.RoleLearner, ApplyDelayMS: 1000}
-	n := &Node{id: config.Identity{Name: "db1", ID: 1}, late: newGate(), delayedAt: map[uint64]time.Duration{},
-		peers: map[uint64]*peer{4: {}}, cluster: &config.Cluster{Members: []config.Member{late}}}
-	var err error
-	if n.local, err = openLocalFile(t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
-	known := func() bool { _, ok := n.delayedAt[4]; return ok }
-	n.tendDelay()
-	if known() {
-		t.Error("it has not said anything")
-	}
-	n.noteDelayedLocked(4, false)
-	if known() {
-		t.Error("it does not know")
-	}
-	if n.noteDelayedLocked(4, true); !known() || n.unwaitedLocked(late) {
-		t.Error("a router may hold what it said before")
-	}
-	if n.delayedAt[4] -= statusLifetime; !n.unwaitedLocked(late) {
-		t.Error("nobody reads it any more")
-	}
-	n.cluster = &config.Cluster{Members: []config.Member{{ID: 4, Name: "late1", Role: config.RoleLearner}}}
-	if n.tendDelay(); known() {
-		t.Error("it is not delayed any more")
-	}
-}
-
 // TestGateStops: what an order lets pass.
 func TestGateStops(t *testing.T) {
 	for _, tt := range []struct {

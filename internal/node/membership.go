@@ -150,6 +150,7 @@ func (n *Node) reconcileOnce(ctx context.Context) bool {
 		n.log.Warn("a change of the membership waits", "why", held)
 	}
 	if len(s.changes) == 0 {
+		all = slices.DeleteFunc(all, func(s standing) bool { return s.Removing && n.mayBeRead(st.Term, s.ID) }) // a later leader has to know of it
 		return n.settle(ctx, all)
 	}
 	cctx, cancel := context.WithTimeout(ctx, settingsTimeout)

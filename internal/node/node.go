@@ -124,6 +124,8 @@ type Node struct {
 	outcomes   outcomes
 	readers    appliedWaits
 	far        farReaders
+	live       liveSet  // of the leader
+	liveNews   liveNews // of it, for the router
 	load       load
 
 	generation *config.Generation // that this node belongs to; nil: the first. Fixed for this run
@@ -143,7 +145,6 @@ type Node struct {
 	srv          serverSlot
 	serving      servingSlot
 	peers        map[uint64]*peer
-	delayedAt    map[uint64]time.Duration // since when members say that they are delayed
 	unbrought    unbrought
 	stateName    string
 	why          string
@@ -270,6 +271,7 @@ func (n *Node) loop(ctx context.Context) error {
 		n.turns.Add(1)
 		n.tendRules()
 		n.tendFlow()
+		n.tendLive()
 		v := n.view()
 		n.tellGuard(v.Raft.LeaseUntil)
 		st, acts := ha.Decide(v)

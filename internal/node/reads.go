@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
 	"trireme/internal/gtid"
 )
 
@@ -44,60 +43,100 @@ func (f *farReaders) of(id uint64) *appliedWaits {
 	return f.nodes[id]
 }
 
-// WaitAppliedEverywhere waits until the mysqlds of all data nodes have applied everything up to an index: reads that begin then see it on any of
-// them. A node that is down or cut off is waited for like any other, since its mysqld may still be read; one that is removed meanwhile is not, and
-// one that joins meanwhile is, and a delayed learner is not: routers do not read it. The error names who is behind.
+// WaitAppliedEverywhere waits until the mysqlds of all data nodes that count as live have applied everything up to an index: reads that begin then see it
+// on any of them (live.go). The error names who is behind.
 func (n *Node) WaitAppliedEverywhere(ctx context.Context, index uint64) error {
-	// Who had joined when the index was committed is known here behind it only.
-	if err := n.waitCommitted(ctx, index); err != nil {
-		return fmt.Errorf("entry %d is not known to be committed here: %w", index, err)
+	whom := func(ctx context.Context) ([]uint64, error) {
+		_, ids, err := n.askLive(ctx, liveWait, index)
+		return ids, err
 	}
-	return everywhere(ctx, n.dataMembers, func(ctx context.Context, id uint64) error { return n.waitAppliedOn(ctx, id, index) })
+	return everywhere(ctx, n.likelyLive(), whom, func(ctx context.Context, id uint64) error { return n.waitAppliedOn(ctx, id, index) }, n.memberName)
 }
 
-// dataMembers are the members with a mysqld that may be read.
-func (n *Node) dataMembers() []config.Member {
-	st := n.cons.Status()
+// likelyLive are the data nodes that seem to serve, to be waited for while the leader is asked whom to wait for.
+func (n *Node) likelyLive() (ids []uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(n.cluster.Members), func(m config.Member) bool {
-		return m.Role == config.RoleLogger || !takesPart(&st, m) || n.unwaitedLocked(m)
-	})
+	for _, m := range n.dataMembersLocked() {
+		if p := n.peers[m.ID]; m.ID == n.id.ID || p != nil && p.fresh() && p.status.Ready {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
 }
 
-// everywhere calls wait for all members at once, and again where it fails, through whatever keeps a node from answering, until it has succeeded for
-// each of those that are members at the end.
-func everywhere(ctx context.Context, members func() []config.Member, wait func(ctx context.Context, id uint64) error) error {
-	done := map[uint64]bool{}
-	for {
-		left := slices.DeleteFunc(members(), func(m config.Member) bool { return done[m.ID] })
-		if len(left) == 0 {
-			return nil
-		}
-		var (
-			wg   sync.WaitGroup
-			errs = make([]error, len(left))
-		)
-		for i, m := range left {
-			done[m.ID] = true
-			wg.Go(func() {
-				err := wait(ctx, m.ID)
-				for err != nil && ctx.Err() == nil && slices.ContainsFunc(members(), func(x config.Member) bool { return x.ID == m.ID }) {
-					select {
-					case <-time.After(farRetry):
-						err = wait(ctx, m.ID)
-					case <-ctx.Done():
+// everywhere calls wait for many nodes at once, and again where it fails, through whatever keeps a node from answering, until it has succeeded for all those
+// that whom has named, at some one time. It begins with those of first.
+func everywhere(ctx context.Context, first []uint64, whom func(context.Context) ([]uint64, error), wait func(ctx context.Context, id uint64) error, name func(uint64) string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		done  = map[uint64]bool{} // whom one waits for or has waited for, and whether it is over
+		shown = make(chan uint64)
+	)
+	begin := func(ids []uint64) {
+		for _, id := range ids {
+			if _, begun := done[id]; begun {
+				continue
+			}
+			done[id] = false
+			go func() {
+				for wait(ctx, id) != nil {
+					if !pause(ctx, farRetry) {
+						return
 					}
 				}
-				if err != nil && ctx.Err() != nil {
-					errs[i] = fmt.Errorf("%s: %w", m.Name, err)
+				select {
+				case shown <- id:
+				case <-ctx.Done():
 				}
-			})
+			}()
 		}
-		wg.Wait()
-		if err := errors.Join(errs...); err != nil {
-			return err
+	}
+	begin(first)
+	for {
+		asking, stop := context.WithTimeout(ctx, confirmPatience)
+		ids, err := whom(asking)
+		stop()
+		begin(ids)
+		late := func(id uint64) bool { return !done[id] }
+		for again := time.After(liveAgain); ; {
+			if err == nil && !slices.ContainsFunc(ids, late) {
+				return nil
+			}
+			select {
+			case id := <-shown:
+				done[id] = true
+				continue
+			case <-again:
+			case <-ctx.Done():
+			}
+			break
 		}
+		if ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+		for _, id := range slices.Sorted(slices.Values(ids)) {
+			if late(id) {
+				err = errors.Join(err, fmt.Errorf("%s: %w", name(id), ctx.Err()))
+			}
+		}
+		return err
+	}
+}
+
+// pause waits; false: ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -139,6 +178,13 @@ func (n *Node) appliedForPeer(ctx context.Context, body []byte) ([]byte, error) 
 
 // ReadIndex implements api.Backend.
 func (n *Node) ReadIndex(ctx context.Context, q api.ReadIndexQuery) (api.ReadIndexView, error) {
+	if q.Live {
+		l, err := routerReads{n}.Live(ctx)
+		if err != nil {
+			err = api.Errorf(api.KindNoLeader, "who counts as live cannot be told: %v", err).With("it needs a leader that a majority of the voters answers; see `trireme status`")
+		}
+		return api.ReadIndexView{Index: l.Index, Live: l.Nodes}, err
+	}
 	index, err := n.ReadBarrier(ctx)
 	v := api.ReadIndexView{Index: index}
 	if err != nil || !q.GTIDs {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"math"
 	"reflect"
 	"sync"
 
@@ -42,12 +43,17 @@ func (r *routeNews) tell(v router.View) {
 // Route implements api.Backend. The view is made anew for each call, so that a loop of this node that hangs passes nothing old off as new.
 func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 	changed := n.news.next() // before the view is made: no change is missed
-	self := n.myStatus()
+	self, lags := n.myStatus(), n.followerLags()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	v, _ := n.routerViewLocked(self)
 	out := api.RouteView{Cluster: n.id.Cluster, Node: n.id.Name, Generation: n.generation.NumberOf(), Term: self.Member.Raft.Term,
-		KeepRW: v.KeepRW, RO: []api.RouteTarget{}}
+		KeepRW: v.KeepRW, RO: []api.RouteTarget{}, Lags: map[string]float64{}}
+	for name, lag := range lags {
+		if lag != math.MaxInt64 {
+			out.Lags[name] = lag.Seconds()
+		}
+	}
 	if v.RW != nil {
 		out.RW = (*api.RouteTarget)(v.RW)
 	}

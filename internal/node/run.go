@@ -102,7 +102,7 @@ func maxProcs() int { return max(1, min(4, runtime.NumCPU()/2)) }
 // open reads the node's directory and makes mysqld's data directory if there is none. Nothing is running when it returns.
 func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger) (*Node, error) {
 	n := &Node{cfg: cfg, version: version, wake: make(chan struct{}, 1), fatal: make(chan error, 1), ready: make(chan struct{}),
-		peers: map[uint64]*peer{}, delayedAt: map[uint64]time.Duration{}}
+		peers: map[uint64]*peer{}}
 	var err error
 	if n.id, err = config.LoadIdentity(cfg.Dir); err != nil {
 		return nil, err

@@ -216,7 +216,6 @@ func (n *Node) HandleStatus(from uint64, payload []byte) {
 	p.status, p.at, p.up, p.gone = s, now(), true, false
 	n.noteTimeoutsLocked()
 	n.noteClockLocked(from, p, &s)
-	n.noteDelayedLocked(from, s.Member.Delay != nil)
 	if s.OpenTerm != 0 {
 		n.noteOpenLocked(from, s.OpenTerm)
 	}
@@ -260,25 +259,11 @@ func (n *Node) routes() {
 // routerConfig is this node's router's.
 func (n *Node) routerConfig() (router.Config, error) {
 	r := n.cfg.Router
-	c := router.Config{RWListen: n.cfg.RWAddr(), ROListen: n.cfg.ROAddr(), HoldTimeout: time.Duration(r.HoldTimeout), MaxConns: r.MaxConns,
-		Confirm: n.confirmRoute, Cluster: sessionCluster{n}, Logger: n.log, Sessions: r.Sessions == config.SessionsCarry, OnQuiet: n.poke, SplitListen: n.cfg.SplitAddr(), StreamListen: n.cfg.StreamAddr(), Streams: changeStream{n},
-		Reads: routerReads{n}, ConsistencyTimeout: r.ConsistencyTimeout.Std(), OwnWritesTimeout: r.OwnWritesTimeout.Std(), MaxLag: r.MaxLag.Std()}
-	var err error
-	if c.Limits.Balancers, err = r.BalancerNets(); err != nil {
-		return c, fmt.Errorf("router.balancers: %w", err)
+	c, err := router.FromSettings(r)
+	if err != nil {
+		return c, err
 	}
-	c.ReplayReads = r.Replay == config.ReplayReads
-	c.RWSocket, c.ROSocket, c.SplitSocket = r.RWSocket, r.ROSocket, r.SplitSocket
-	c.Limits.Conns, c.Limits.Rate = r.MaxConnsPerAddress, r.MaxConnRate
-	if c.Consistency, err = router.ParseLevel(r.Consistency); err != nil {
-		return c, fmt.Errorf("router.consistency: %w", err)
-	}
-	c.Levels = map[string]router.Level{}
-	for user, level := range r.Levels {
-		if c.Levels[user], err = router.ParseLevel(level); err != nil {
-			return c, fmt.Errorf("router.levels: %s: %w", user, err)
-		}
-	}
+	c.Confirm, c.Cluster, c.Logger, c.OnQuiet, c.Streams, c.Reads = n.confirmRoute, sessionCluster{n}, n.log, n.poke, changeStream{n}, routerReads{n}
 	if !c.Sessions && c.SplitListen == "" && c.StreamListen == "" && len(r.Sockets()) == 0 {
 		return c, nil
 	}

@@ -385,6 +385,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return nil, n.takeAddress(ctx, from, body)
 	case reqApplied:
 		return n.appliedForPeer(ctx, body)
+	case reqLive:
+		return n.liveForPeer(ctx, body)
 	case reqServes:
 		index, err := n.reachedHere(ctx, string(body))
 		return binary.LittleEndian.AppendUint64(nil, index), err

@@ -18,7 +18,7 @@ const (
 	Eventual         Level = iota // whatever the server has
 	BeforeOnFailover              // like Eventual: a leader opens writes only when it has applied all that was committed before it
 	Before                        // everything that was answered, anywhere, before the statement or transaction began
-	After                         // a write is answered when every server shows it
+	After                         // a write is answered when every server that counts as live shows it, and only such servers are read
 	BeforeAndAfter
 	numLevels
 )
@@ -78,8 +78,10 @@ type Reads interface {
 	Barrier(ctx context.Context) (uint64, error)
 	// Applied waits until a node's server has applied an index.
 	Applied(ctx context.Context, node string, index uint64) error
-	// Everywhere waits until all servers have applied an index. The error names who has not.
+	// Everywhere waits until all servers that count as live have applied an index. The error names who has not.
 	Everywhere(ctx context.Context, index uint64) error
+	// Live asks the leader, after the call, which nodes count as live.
+	Live(ctx context.Context) (Live, error)
 	// Log names the log that indexes belong to.
 	Log() string
 }
@@ -181,27 +183,31 @@ func (s *session) beginAt(c byte, length int, boundary bool) (Level, *mysqlwire.
 // current waits until the server in use shows what the session's level and token ask for, before a statement or transaction begins there; own
 // writes are on a leader, and a read-only port promises none.
 func (s *session) current(level Level) *mysqlwire.ServerError {
-	if !level.before() && s.link.applied >= s.known.token {
+	if !level.before() && level != After && s.link.applied >= s.known.token {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.ConsistencyTimeout)
 	defer cancel()
 	index, err := s.wanted(ctx, level, false)
+	var live uint64
 	if err == nil {
-		err = s.shows(ctx, index)
+		live, err = s.awaitLive(ctx, level)
+	}
+	if err == nil {
+		err = s.shows(ctx, max(index, live))
 	}
 	if err == nil {
 		return nil
 	}
 	what := level.String()
-	if !level.before() {
+	if !level.before() && level != After {
 		what = "its token"
 	}
 	return &mysqlwire.ServerError{Code: codeNotCurrent, State: "HYT00", Message: fmt.Sprintf(
 		"Trireme: %s could not be kept on %s within %v, and the statement was not carried out: %v", what, s.link.target.Name, s.r.cfg.ConsistencyTimeout, err)}
 }
 
-// everywhere waits, behind a statement that may have committed, until all servers show what this session has written.
+// everywhere waits, behind a statement that may have committed, until all servers that count as live show what this session has written.
 func (s *session) everywhere() *mysqlwire.ServerError {
 	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.ConsistencyTimeout)
 	defer cancel()

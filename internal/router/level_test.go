@@ -251,8 +251,10 @@ func rawOK(t *testing.T, c *mysqlwire.Client, q string) (mysqlwire.OK, []byte) {
 func TestAfter(t *testing.T) {
 	s := newSplit(t, 1, Config{ConsistencyTimeout: 50 * time.Millisecond})
 	s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 5})
-	s.run("SET @@trireme_consistency = 'AFTER'", "SELECT 1", "INSERT 1", "START TRANSACTION", "INSERT 2", "COMMIT", "SHOW TABLES", "START TRANSACTION", "INSERT 3", "ROLLBACK")
-	if got, want := s.reads.log(), []string{"answered n-1", "n-1 5", "n-2 5", "answered n-1", "n-1 5", "n-2 5"}; !slices.Equal(got, want) {
+	s.run("SET @@trireme_consistency = 'AFTER'", "SELECT 1")
+	s.toldAt(-time.Hour)
+	s.run("INSERT 1", "START TRANSACTION", "INSERT 2", "COMMIT", "SHOW TABLES", "START TRANSACTION", "INSERT 3", "ROLLBACK")
+	if got, want := s.reads.log(), []string{"live", "n-2 5", "live", "n-1 5", "answered n-1", "n-1 5", "n-2 5", "answered n-1", "n-1 5", "n-2 5"}; !slices.Equal(got, want) {
 		t.Errorf("asked %q, want %q", got, want)
 	}
 	s.leader.take()
@@ -277,6 +279,72 @@ func TestAfter(t *testing.T) {
 	_, err := s.c.ExecContext(t.Context(), "INSERT 8")
 	wantError(t, err, 1062)
 	s.got([]string{"INSERT 4", "START TRANSACTION", "INSERT 5", "COMMIT", "SET a = 1", "INSERT /* trireme_consistency(EVENTUAL) */ 6", "INSERT 7", "INSERT 8"}, "SELECT 1")
+}
+
+// toldAt pretends that the router asked who counts as live that long ago.
+func (s *split) toldAt(ago time.Duration) {
+	s.r.told.mu.Lock()
+	defer s.r.told.mu.Unlock()
+	s.r.told.asked = boottime() - ago
+}
+
+// A read at AFTER is had from a server that counts as live, by an answer that is young and behind the connection's beginning, and as current as that says.
+// On the splitting port the leader takes its place; on 6447 the session waits, and is refused in the end.
+func TestAfterReads(t *testing.T) {
+	s := newSplit(t, 1, Config{Sessions: true, Levels: map[string]Level{"app": After}, OwnWritesTimeout: 50 * time.Millisecond, ConsistencyTimeout: 300 * time.Millisecond})
+	asked := func(want ...string) {
+		t.Helper()
+		if got := slices.Compact(s.reads.log()); !slices.Equal(got, want) {
+			t.Errorf("asked %q, want %q", got, want)
+		}
+		s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 5})
+	}
+	s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 5})
+	s.c = s.connect(s.r.SplitAddr())
+	s.run("SELECT 1")
+	asked("live", "n-2 5")
+	s.toldAt(-time.Hour)
+	s.reads.drop("n-2")
+	s.run("SELECT 2") // it does not know
+	asked()
+	s.toldAt(LiveFor)
+	s.run("SELECT 3", "SELECT /*+ trireme_consistency(EVENTUAL) */ 4")
+	asked("live", "n-1 5")
+	s.reads.drop("")
+	s.run("SELECT 5")
+	asked("live")
+	s.toldAt(LiveFor)
+	s.reads.set(6, map[string]uint64{"n-1": 6, "n-2": 5}) // it counts as live, and this server of its lacks something
+	s.run("SELECT 6")
+	asked("live", "n-1 6")
+	s.got([]string{"SELECT 3", "SELECT 6"}, "SELECT 1", "SELECT 2", "SELECT /*+ trireme_consistency(EVENTUAL) */ 4", "SELECT 5")
+
+	s.c = s.connect(s.r.SplitAddr())
+	s.toldAt(-time.Hour)
+	s.reads.set(6, map[string]uint64{"n-1": 6, "n-2": 6})
+	s.run("SELECT 7", "SELECT 8")
+	if got := s.reads.log(); len(got) == 0 || got[0] != "live" || slices.Contains(got[1:], "live") {
+		t.Errorf("over a new connection asked %q", got)
+	}
+	asked(s.reads.log()...)
+	s.c = s.connect(s.r.RWAddr())
+	s.toldAt(LiveFor)
+	s.run("SELECT 9")
+	asked("live", "n-1 5")
+	s.got([]string{"SELECT 9"}, "SELECT 7", "SELECT 8")
+
+	s.c = s.connect(s.r.ROAddr())
+	s.reads.drop("n-2")
+	for _, q := range []string{"SELECT 10", "START TRANSACTION"} {
+		_, err := s.c.ExecContext(t.Context(), q)
+		if wantError(t, err, codeNotCurrent); !strings.Contains(err.Error(), "AFTER could not be kept on n-2") || !strings.Contains(err.Error(), "does not count as live") {
+			t.Errorf("error %v", err)
+		}
+	}
+	s.run("SELECT /*+ trireme_consistency(EVENTUAL) */ 11")
+	time.AfterFunc(10*time.Millisecond, func() { s.reads.drop("") })
+	s.run("SELECT 12")
+	s.got(nil, "SELECT /*+ trireme_consistency(EVENTUAL) */ 11", "SELECT 12")
 }
 
 // Of a session that cannot be followed, a level is refused and not kept in part.

@@ -27,6 +27,7 @@ type link struct {
 	cut      atomic.Bool    // the view turned against it
 	probe    probe
 	applied  uint64        // its server shows the log up to here; of the session's goroutine
+	live     bool          // Reads.Live was asked since it began; of the same
 	tap      *tap          // of what the client says, once bytes are passed on; of run
 	unsure   bool          // of the stream's port: its server may show less than was committed when it came
 	early    []byte        // said by the client already, and not passed on

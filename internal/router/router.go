@@ -38,6 +38,7 @@ type Router struct {
 	holding atomic.Bool   // followed read-write sessions begin nothing new
 	active  atomic.Int64  // of these, those that have begun something
 	views   atomic.Uint64 // counts changes of view and hold
+	told    liveTold
 	points  points
 	callers callers
 	lags    atomic.Pointer[map[string]time.Duration]

@@ -204,12 +204,15 @@ func (s *session) toFollower(c byte, length int, need sqlkind.Access) bool {
 	ctx, cancel := context.WithTimeout(s.r.ctx, s.wish.ownWait)
 	defer cancel()
 	level, err := s.levelOf(c, length)
-	var index uint64
+	var index, live uint64
 	if err == nil {
 		index, err = s.wanted(ctx, level, s.wish.ownWrites)
 	}
 	if err == nil {
-		err = s.shows(ctx, index)
+		live, err = s.live(ctx, level)
+	}
+	if err == nil {
+		err = s.shows(ctx, max(index, live))
 	}
 	if err != nil {
 		s.r.cfg.Logger.Debug("router: a read goes to the leader", "follower", s.link.target.Name, "error", err)

@@ -17,6 +17,7 @@ type fakeReads struct {
 	commit  uint64
 	applied map[string]uint64
 	down    error // of Barrier
+	dropped string
 	asked   []string
 }
 
@@ -42,6 +43,25 @@ func (f *fakeReads) Everywhere(ctx context.Context, index uint64) error {
 		errs = append(errs, f.Applied(ctx, node, index))
 	}
 	return errors.Join(errs...)
+}
+
+func (f *fakeReads) Live(context.Context) (l Live, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, "live")
+	l.Index = f.commit
+	for _, node := range []string{"n-1", "n-2"} {
+		if node != f.dropped {
+			l.Nodes = append(l.Nodes, node)
+		}
+	}
+	return l, f.down
+}
+
+func (f *fakeReads) drop(node string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dropped = node
 }
 
 func (f *fakeReads) Applied(ctx context.Context, node string, index uint64) error {

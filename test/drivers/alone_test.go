@@ -23,8 +23,8 @@ func TestRouterAlone(t *testing.T) {
 	c := share(t)
 	c.sql("CREATE DATABASE IF NOT EXISTS alone", "CREATE TABLE IF NOT EXISTS alone.t (id INT PRIMARY KEY)")
 	leader := c.healthy()
-	write, read := startRouter(c, leader)
-	db, reader := c.open(write), c.open(read)
+	r := startRouter(c, leader, "")
+	db, reader := c.open(r.write), c.open(r.read)
 	for i, change := range []struct {
 		name string
 		now  func() *demo.Node
@@ -64,22 +64,26 @@ func (c *cluster) lose(t *testing.T, n *demo.Node) {
 	t.Cleanup(func() { must(t, c.Start(n)) })
 }
 
-// startRouter runs `trireme router` that knows one node, and returns its addresses.
-func startRouter(c *cluster, known *demo.Node) (write, read string) {
+// standalone is the addresses of a router without a node.
+type standalone struct{ write, read, split string }
+
+// startRouter runs `trireme router` that knows one node, with more settings of [router].
+func startRouter(c *cluster, known *demo.Node, settings string) (r standalone) {
 	t := c.t
 	t.Helper()
 	dir := t.TempDir()
 	ca, err := os.ReadFile(filepath.Join(known.Dir, "tls", pki.CAFile))
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, "ca.pem"), ca, 0o644))
-	write, read = freeAddr(t), freeAddr(t)
-	_, rw, err := net.SplitHostPort(write)
-	must(t, err)
-	_, ro, err := net.SplitHostPort(read)
-	must(t, err)
+	text := fmt.Sprintf("nodes = [%q]\nca = \"ca.pem\"\n[router]\nbind = \"127.0.0.1\"\n%s", net.JoinHostPort(known.Host, strconv.Itoa(known.Ports.API)), settings)
+	for key, addr := range map[string]*string{"rw_port": &r.write, "ro_port": &r.read, "split_port": &r.split} {
+		*addr = freeAddr(t)
+		_, port, err := net.SplitHostPort(*addr)
+		must(t, err)
+		text += key + " = " + port + "\n"
+	}
 	file := filepath.Join(dir, "router.toml")
-	must(t, os.WriteFile(file, fmt.Appendf(nil, "nodes = [%q]\nca = \"ca.pem\"\n[router]\nbind = \"127.0.0.1\"\nrw_port = %s\nro_port = %s\n",
-		net.JoinHostPort(known.Host, strconv.Itoa(known.Ports.API)), rw, ro), 0o644))
+	must(t, os.WriteFile(file, []byte(text), 0o644))
 	if out, err := exec.CommandContext(t.Context(), binary, "router", "--config", file, "--check").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -97,11 +101,11 @@ func startRouter(c *cluster, known *demo.Node) (write, read string) {
 		}
 	})
 	eventually(t, healLimit, "trireme router listens", func() error {
-		conn, err := net.DialTimeout("tcp", write, dialLimit)
+		conn, err := net.DialTimeout("tcp", r.write, dialLimit)
 		if err == nil {
 			_ = conn.Close()
 		}
 		return err
 	})
-	return write, read
+	return r
 }

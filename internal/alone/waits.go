@@ -1,0 +1,158 @@
+package alone
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"trireme/internal/api"
+)
+
+// barrier puts a question about what is committed, one for all sessions at a time. None takes the answer to a question that was put before it came.
+type barrier struct {
+	query api.ReadIndexQuery
+
+	mu      sync.Mutex
+	next    *point // not asked for yet; nil: nobody waits for it
+	running bool
+}
+
+type point struct {
+	done chan struct{} // closed when view or err is there
+	view api.ReadIndexView
+	err  error
+}
+
+// get waits for the answer to a question that is put after the call.
+func (b *barrier) get(ctx context.Context, f *follower) (api.ReadIndexView, error) {
+	b.mu.Lock()
+	if b.next == nil {
+		b.next = &point{done: make(chan struct{})}
+	}
+	mine := b.next
+	if !b.running {
+		b.running = true
+		f.questions.Go(func() { b.run(f) })
+	}
+	b.mu.Unlock()
+	select {
+	case <-mine.done:
+		return mine.view, mine.err
+	case <-ctx.Done():
+		return api.ReadIndexView{}, ctx.Err()
+	}
+}
+
+// run puts questions until nobody waits for an answer.
+func (b *barrier) run(f *follower) {
+	for {
+		b.mu.Lock()
+		this := b.next
+		b.next, b.running = nil, this != nil
+		b.mu.Unlock()
+		if this == nil {
+			return
+		}
+		this.view, this.err = askOne(f.ctx, f, barrierWait, func(c *api.Client, ctx context.Context) (api.ReadIndexView, error) {
+			return c.ReadIndex(ctx, b.query)
+		})
+		close(this.done)
+	}
+}
+
+// waits are the sessions that wait until a server, or all, have applied an index. One question is out for all of them: for the highest index, which
+// answers for all; if that is not applied in time, for the lowest, until the others have caught up with it.
+type waits struct {
+	f *follower
+	// ask waits a moment for an index and returns one up to which all is applied. KindTimeout: not that one yet. Any other error ends the waits.
+	ask func(ctx context.Context, index uint64) (uint64, error)
+
+	mu      sync.Mutex
+	waiting map[*waiter]struct{}
+	running bool
+	slow    uint64 // that was asked for and is not applied yet
+	late    error  // what was said of it
+}
+
+type waiter struct {
+	index uint64
+	done  chan error // buffered
+}
+
+// wait returns when an index is applied. If ctx ends before that the error says who is late.
+func (w *waits) wait(ctx context.Context, index uint64) error {
+	mine := &waiter{index, make(chan error, 1)}
+	w.mu.Lock()
+	if w.waiting == nil {
+		w.waiting = map[*waiter]struct{}{}
+	}
+	w.waiting[mine] = struct{}{}
+	if !w.running {
+		w.running = true
+		w.f.questions.Go(w.run)
+	}
+	w.mu.Unlock()
+	select {
+	case err := <-mine.done:
+		return err
+	case <-ctx.Done():
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.waiting, mine)
+	if w.late != nil {
+		return w.late
+	}
+	return fmt.Errorf("entry %d is not known to be applied: %w", mine.index, ctx.Err())
+}
+
+// run puts questions as long as somebody waits.
+func (w *waits) run() {
+	for {
+		index, any := w.next()
+		if !any {
+			return
+		}
+		at, err := w.ask(w.f.ctx, index)
+		w.answer(index, at, err)
+	}
+}
+
+// next is the index to ask for. Without anybody who waits the caller ends.
+func (w *waits) next() (uint64, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var lowest, highest uint64
+	for one := range w.waiting {
+		if lowest == 0 || one.index < lowest {
+			lowest = one.index
+		}
+		highest = max(highest, one.index)
+	}
+	if w.running = len(w.waiting) > 0; !w.running {
+		w.slow, w.late = 0, nil
+	}
+	if lowest <= w.slow {
+		return lowest, w.running
+	}
+	return highest, w.running
+}
+
+// answer ends the waits up to what is applied, or with an error all.
+func (w *waits) answer(asked, at uint64, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil && w.f.ctx.Err() == nil && api.KindOf(err) == api.KindTimeout {
+		w.slow, w.late = max(w.slow, asked), err
+		return
+	}
+	if at >= w.slow {
+		w.late = nil
+	}
+	for one := range w.waiting {
+		if err != nil || one.index <= at {
+			one.done <- err
+			delete(w.waiting, one)
+		}
+	}
+}

@@ -1,0 +1,282 @@
+package node
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/router"
+)
+
+// AFTER's live set. The leader says which data nodes count as live. A write at AFTER waits for those; a read at AFTER goes to one of those. So a
+// node that is dead or cut off holds writes up for a moment only, and one that is cut off is not read at AFTER.
+//
+//	tell      A router asks at t0 by its clock. At t1 the leader notes that the set's nodes may be read for 1.25 D from then, and answers with the set
+//	          and an index C, up to which it knows the log to be committed.
+//	read      Once a statement has come, its router makes sure that t0 + D is not over, that the node is in the set, that the connection to its server is
+//	          older than t0, and that the node has said, after that, that its server has applied C.
+//	whom      Once a write X is committed its router asks the leader whom to wait for: at tx, who counts as live or may be read still. It answers
+//	          its client when each of them has said that it has applied X.
+//
+// A read that begins behind X's answer shows X:
+//
+//	tx < t1   X was committed at the leader at tx, so C covers it; also if that was an earlier leader: one answers only when it has applied an entry of
+//	          its own term, and so all that was committed before. The connection's server has applied C.
+//	tx > t1   by one leader's clock: tx lies before the answer, that before the read, that before t0 + D by the router's clock, and so before t1 + 1.25 D by the
+//	          leader's (clocks differ by less than a fifth). So the node is waited for. It has said that it has X later than t0, hence by the
+//	          connection's server, or by a later one, behind whose start that connection is no more.
+//	a later leader at tx waits for all members, for 1.25 D since it saw that it leads, which is behind t1: whoever answers looks at its lease
+//	          afterwards. The record of a member that is removed stays until it cannot be read any more, so that no later leader overlooks it.
+//
+// Nothing of this rests on why the leader takes a node in or drops it: that is a matter of who waits for how long.
+const (
+	liveGrace = router.LiveFor * 5 / 4 // until router.LiveFor, D, is over by any clock
+	// liveHeard is the age of a status at which its node is not counted as live any more.
+	liveHeard = 2 * statusInterval
+	// liveRound is the longest time in which a node must have applied what was committed when that began, to count as live: then it keeps up.
+	liveRound = 2 * statusInterval
+	// liveAgain is the pause before the leader is asked again whom to wait for.
+	liveAgain = 200 * time.Millisecond
+)
+
+// reqLive is a request to the leader: body liveTell or liveWait u8, index u64; answered with an index, u64, and raft ids, u64 each, once the leader knows the
+// requester's index to be committed.
+const reqLive uint8 = 26
+
+const (
+	liveWait byte = iota // whom a write waits for
+	liveTell             // the set, for a router that may read its nodes
+)
+
+// errNotSure is given to who asks a node that cannot speak for the cluster.
+var errNotSure = errors.New("this node does not lead, or cannot prove it")
+
+// liveSet is the leader's account. Times are of CLOCK_BOOTTIME.
+type liveSet struct {
+	mu    sync.Mutex
+	term  uint64        // that it is of
+	since time.Duration // when this node saw that it leads in it
+	nodes map[uint64]*liveNode
+}
+
+type liveNode struct {
+	live   bool
+	until  time.Duration // it may be read by who was told that it is live
+	target uint64        // to be applied in the present round; 0: none
+	began  time.Duration // of the round
+}
+
+// lead makes the set one of a term. false: the term is over.
+func (l *liveSet) lead(term uint64, now time.Duration) bool {
+	if term > l.term {
+		l.term, l.since, l.nodes = term, now, map[uint64]*liveNode{}
+	}
+	return term == l.term
+}
+
+// of is the account of a node; what an earlier leader told of it is not known.
+func (l *liveSet) of(id uint64) *liveNode {
+	if l.nodes[id] == nil {
+		l.nodes[id] = &liveNode{until: l.since + liveGrace}
+	}
+	return l.nodes[id]
+}
+
+// look takes what is known of a data node now: whether it is heard of and serves, and what it has applied of what is committed. It says whether that
+// changes what it counts as.
+func (l *liveSet) look(now time.Duration, id uint64, serves bool, applied, commit uint64) (changed bool) {
+	m := l.of(id)
+	switch was := m.live; {
+	case !serves:
+		m.live, m.target = false, 0
+		return was
+	case was:
+		return false
+	case m.target == 0 || now > m.began+liveRound:
+		m.target, m.began = commit, now
+	}
+	if applied >= m.target {
+		m.live, m.target = true, 0
+	}
+	return m.live
+}
+
+// tell is the set, for one who may read its nodes.
+func (l *liveSet) tell(now time.Duration) (ids []uint64) {
+	for id, m := range l.nodes {
+		if m.live {
+			m.until = now + liveGrace
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// readable says whether somebody may read a node at AFTER.
+func (l *liveSet) readable(now time.Duration, id uint64) bool {
+	m := l.of(id)
+	return m.live || now < m.until
+}
+
+// wait is whom writes wait for, members or not any more.
+func (l *liveSet) wait(now time.Duration, members []uint64) (ids []uint64) {
+	for _, id := range members {
+		l.of(id)
+	}
+	for id := range l.nodes {
+		switch {
+		case l.readable(now, id):
+			ids = append(ids, id)
+		case !slices.Contains(members, id):
+			delete(l.nodes, id)
+		}
+	}
+	return ids
+}
+
+// tendLive looks at all data nodes, as the leader.
+func (n *Node) tendLive() {
+	st := n.cons.Status()
+	if st.Role != consensus.Leader {
+		return
+	}
+	var lines []func()
+	n.mu.Lock()
+	n.live.mu.Lock()
+	if n.live.lead(st.Term, now()) {
+		for _, m := range n.dataMembersLocked() {
+			serves, applied := m.ID == n.id.ID, st.Commit // the leader is always read
+			if p := n.peers[m.ID]; p != nil {
+				applied = p.status.Member.Raft.Applied
+				serves = p.up && now() < p.at+liveHeard && p.status.Ready && !m.Removing && !(m.Role == config.RoleLearner && m.Delay() > 0)
+			}
+			if n.live.look(now(), m.ID, serves, applied, st.Commit) {
+				lines = append(lines, func() { n.log.Info("AFTER's live set changes", "node", m.Name, "live", serves, "term", st.Term) })
+			}
+		}
+	}
+	n.live.mu.Unlock()
+	n.mu.Unlock()
+	for _, line := range lines {
+		line()
+	}
+}
+
+// dataMembersLocked are the members with a mysqld.
+func (n *Node) dataMembersLocked() []config.Member {
+	return slices.DeleteFunc(slices.Clone(n.cluster.Members), func(m config.Member) bool { return m.Role == config.RoleLogger })
+}
+
+// mayBeRead says whether somebody may read a member at AFTER, as far as the leader of a term knows.
+func (n *Node) mayBeRead(term, id uint64) bool {
+	n.live.mu.Lock()
+	defer n.live.mu.Unlock()
+	return n.live.term != term || n.live.readable(now(), id)
+}
+
+// liveHere answers reqLive as the leader.
+func (n *Node) liveHere(ctx context.Context, kind byte, index uint64) (committed uint64, ids []uint64, err error) {
+	if err := n.waitCommitted(ctx, index); err != nil {
+		return 0, nil, fmt.Errorf("entry %d is not known to be committed here: %w", index, err)
+	}
+	st := n.cons.Status()
+	if st.Role != consensus.Leader || n.settled.Load() != st.Term {
+		return 0, nil, errNotSure
+	}
+	n.mu.Lock()
+	var members []uint64
+	for _, m := range n.dataMembersLocked() {
+		members = append(members, m.ID)
+	}
+	n.live.mu.Lock()
+	ok := n.live.lead(st.Term, now())
+	if ok && kind == liveTell {
+		ids = n.live.tell(now())
+	} else if ok {
+		ids = n.live.wait(now(), members)
+	}
+	committed = n.led.Index()
+	n.live.mu.Unlock()
+	n.mu.Unlock()
+	if !ok || !n.cons.HoldsLease() || n.cons.Status().Term != st.Term { // behind the account (S10)
+		return 0, nil, errNotSure
+	}
+	return committed, ids, nil
+}
+
+// liveForPeer answers reqLive.
+func (n *Node) liveForPeer(ctx context.Context, body []byte) ([]byte, error) {
+	if len(body) != 9 {
+		return nil, fmt.Errorf("a request of %d bytes", len(body))
+	}
+	index, ids, err := n.liveHere(ctx, body[0], binary.LittleEndian.Uint64(body[1:]))
+	if err != nil {
+		return nil, err
+	}
+	out := binary.LittleEndian.AppendUint64(nil, index)
+	for _, id := range ids {
+		out = binary.LittleEndian.AppendUint64(out, id)
+	}
+	return out, nil
+}
+
+// askLive puts reqLive to the leader, wherever it is.
+func (n *Node) askLive(ctx context.Context, kind byte, index uint64) (committed uint64, ids []uint64, err error) {
+	leader := n.cons.Status().Leader
+	switch leader {
+	case 0:
+		return 0, nil, errors.New("no leader is known here")
+	case n.id.ID:
+		return n.liveHere(ctx, kind, index)
+	}
+	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
+	defer cancel()
+	b, err := n.tr.Request(ctx, leader, reqLive, binary.LittleEndian.AppendUint64([]byte{kind}, index))
+	switch {
+	case err != nil:
+		return 0, nil, fmt.Errorf("%s, the leader as far as is known here, does not say who counts as live: %w", n.memberName(leader), err)
+	case len(b) < 8 || len(b)%8 != 0:
+		return 0, nil, fmt.Errorf("an answer of %d bytes", len(b))
+	}
+	for rest := b[8:]; len(rest) > 0; rest = rest[8:] {
+		ids = append(ids, binary.LittleEndian.Uint64(rest))
+	}
+	return binary.LittleEndian.Uint64(b), ids, nil
+}
+
+// liveNews is what this node was told last, for its router.
+type liveNews struct {
+	ask  asker
+	mu   sync.Mutex
+	told router.Live
+}
+
+// Live implements router.Reads. Who asks at the same time shares an answer.
+func (r routerReads) Live(ctx context.Context) (router.Live, error) {
+	n, news := r.n, &r.n.liveNews
+	err := news.ask.ask(ctx, router.Target{}, func() error {
+		ctx, cancel := context.WithTimeout(n.ctx, confirmPatience)
+		defer cancel()
+		index, ids, err := n.askLive(ctx, liveTell, 0)
+		if err != nil {
+			return err
+		}
+		told := router.Live{Index: index}
+		for _, id := range ids {
+			told.Nodes = append(told.Nodes, n.memberName(id))
+		}
+		news.mu.Lock()
+		defer news.mu.Unlock()
+		news.told = told
+		return nil
+	})
+	news.mu.Lock()
+	defer news.mu.Unlock()
+	return news.told, err
+}

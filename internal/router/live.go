@@ -1,0 +1,95 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"trireme/internal/consensus"
+)
+
+// LiveFor is for how long a router may read the nodes of a Live at After, from before it asked, by CLOCK_BOOTTIME. Followers are read at After for as long
+// while nobody leads; and the leader is asked that often while there are such reads.
+const LiveFor = time.Second
+
+// livePause is how long a session waits before it asks again whether its server counts as live.
+const livePause = 100 * time.Millisecond
+
+// Live is what the leader says to a router that reads at After.
+type Live struct {
+	Index uint64   // all that was answered at After by nodes' servers before lies below it
+	Nodes []string // that count as live: writes at After wait for them, for more than LiveFor from now on
+}
+
+// liveTold is the Live that was asked for last.
+type liveTold struct {
+	mu    sync.Mutex
+	asked time.Duration
+	live  Live
+}
+
+// holds says whether a node may be read at some time, and the index that its server must have applied.
+func (t *liveTold) holds(now time.Duration, node string) (uint64, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.live.Index, now < t.asked+LiveFor && slices.Contains(t.live.Nodes, node)
+}
+
+// take keeps what was asked for last; answers may overtake each other.
+func (t *liveTold) take(asked time.Duration, l Live) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if asked > t.asked {
+		t.asked, t.live = asked, l
+	}
+}
+
+// live is an index that the server in use must have applied to be read at a level; an error: it must not be read. At After its node must count as live, by
+// an answer that was asked for behind the connection's beginning: until then its server may have ended and come back with less. So must the leader: its
+// host may have stood still while another one was elected.
+func (s *session) live(ctx context.Context, level Level) (uint64, error) {
+	if level != After {
+		return 0, nil
+	}
+	r, node := s.r, s.link.target.Name
+	if r.cfg.Reads == nil {
+		return 0, errNoReads
+	}
+	if s.link.live {
+		if index, ok := r.told.holds(boottime(), node); ok {
+			return index, nil
+		}
+	}
+	asked := boottime()
+	l, err := r.cfg.Reads.Live(ctx)
+	if err != nil {
+		return 0, err
+	}
+	r.told.take(asked, l)
+	s.link.live = true
+	index, ok := r.told.holds(boottime(), node)
+	if !ok {
+		return 0, fmt.Errorf("%s does not count as live: it does not answer the leader, does not serve, or has not caught up", node)
+	}
+	return index, nil
+}
+
+// awaitLive is live, as soon as the node counts as live.
+func (s *session) awaitLive(ctx context.Context, level Level) (uint64, error) {
+	for {
+		index, err := s.live(ctx, level)
+		if err == nil || errors.Is(err, errNoReads) || ctx.Err() != nil {
+			return index, err
+		}
+		select {
+		case <-time.After(livePause):
+		case <-ctx.Done():
+			return 0, err
+		}
+	}
+}
+
+func boottime() time.Duration { return time.Duration(consensus.Boottime()) }
