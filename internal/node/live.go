@@ -17,22 +17,22 @@ import (
 // AFTER's live set. The leader says which data nodes count as live. A write at AFTER waits for those; a read at AFTER goes to one of those. So a
 // node that is dead or cut off holds writes up for a moment only, and one that is cut off is not read at AFTER.
 //
-//	tell      A router asks at t0 by its clock. At t1 the leader notes that the set's nodes may be read for 1.25 D from then, and answers with the set
-//	          and an index C, up to which it knows the log to be committed.
-//	read      Once a statement has come, its router makes sure that t0 + D is not over, that the node is in the set, that the connection to its server is
-//	          older than t0, and that the node has said, after that, that its server has applied C.
-//	whom      Once a write X is committed its router asks the leader whom to wait for: at tx, who counts as live or may be read still. It answers
-//	          its client when each of them has said that it has applied X.
+//	tell    A router asks at t0 by its clock. At t1 the leader notes that the set's nodes may be read for 1.25 D from then, and answers with the set and its
+//	        commit index C.
+//	read    Once a statement has come, its router makes sure that t0 + D is not over, that the node is in the set, that the connection to its server is
+//	        older than t0, and that the node has said, after that, that its server has applied C.
+//	write   At tx its router knows that the write X is committed. Behind that it asks the leader whom to wait for, which is who counts as live or
+//	        may be read still, and each of those says that it has applied X; then the client gets its answer.
 //
 // A read that begins behind X's answer shows X:
 //
-//	tx < t1   X was committed at the leader at tx, so C covers it; also if that was an earlier leader: one answers only when it has applied an entry of
-//	          its own term, and so all that was committed before. The connection's server has applied C.
-//	tx > t1   by one leader's clock: tx lies before the answer, that before the read, that before t0 + D by the router's clock, and so before t1 + 1.25 D by the
-//	          leader's (clocks differ by less than a fifth). So the node is waited for. It has said that it has X later than t0, hence by the
-//	          connection's server, or by a later one, behind whose start that connection is no more.
-//	a later leader at tx waits for all members, for 1.25 D since it saw that it leads, which is behind t1: whoever answers looks at its lease
-//	          afterwards. The record of a member that is removed stays until it cannot be read any more, so that no later leader overlooks it.
+//	tx < t1   C covers X, also if that was known from an earlier leader: one answers only when it has applied an entry of its own term. The connection's
+//	          server has applied C.
+//	tx > t1   The leader was asked whom to wait for before X was answered, so before the read, so before t0 + D by the router's clock, so before t1 + 1.25 D by
+//	          the leader's (clocks differ by less than a fifth): the node was waited for. It has said that it has X behind tx, so behind t0: of
+//	          the connection's server, or of a later one, behind whose start that connection is no more.
+//	a later leader was asked at that time: it waits for all members, for 1.25 D since it saw that it leads, which is behind t1: who leads looks at its lease
+//	          behind each answer. The record of a member that is removed stays until it cannot be read any more, so that no later leader overlooks it.
 //
 // Nothing of this rests on why the leader takes a node in or drops it: that is a matter of who waits for how long.
 const (
@@ -45,8 +45,7 @@ const (
 	liveAgain = 200 * time.Millisecond
 )
 
-// reqLive is a request to the leader: body liveTell or liveWait u8, index u64; answered with an index, u64, and raft ids, u64 each, once the leader knows the
-// requester's index to be committed.
+// reqLive is a request to the leader: body liveTell or liveWait, u8; answered with its commit index, u64, and raft ids, u64 each.
 const reqLive uint8 = 26
 
 const (
@@ -181,10 +180,7 @@ func (n *Node) mayBeRead(term, id uint64) bool {
 }
 
 // liveHere answers reqLive as the leader.
-func (n *Node) liveHere(ctx context.Context, kind byte, index uint64) (committed uint64, ids []uint64, err error) {
-	if err := n.waitCommitted(ctx, index); err != nil {
-		return 0, nil, fmt.Errorf("entry %d is not known to be committed here: %w", index, err)
-	}
+func (n *Node) liveHere(kind byte) (commit uint64, ids []uint64, err error) {
 	st := n.cons.Status()
 	if st.Role != consensus.Leader || n.settled.Load() != st.Term {
 		return 0, nil, errNotSure
@@ -194,6 +190,7 @@ func (n *Node) liveHere(ctx context.Context, kind byte, index uint64) (committed
 	for _, m := range n.dataMembersLocked() {
 		members = append(members, m.ID)
 	}
+	n.mu.Unlock()
 	n.live.mu.Lock()
 	ok := n.live.lead(st.Term, now())
 	if ok && kind == liveTell {
@@ -201,25 +198,24 @@ func (n *Node) liveHere(ctx context.Context, kind byte, index uint64) (committed
 	} else if ok {
 		ids = n.live.wait(now(), members)
 	}
-	committed = n.led.Index()
 	n.live.mu.Unlock()
-	n.mu.Unlock()
-	if !ok || !n.cons.HoldsLease() || n.cons.Status().Term != st.Term { // behind the account (S10)
+	commit = n.cons.Status().Commit                                     // behind the account; raft shows it before anybody can have heard of it
+	if !ok || !n.cons.HoldsLease() || n.cons.Status().Term != st.Term { // last of all (S10)
 		return 0, nil, errNotSure
 	}
-	return committed, ids, nil
+	return commit, ids, nil
 }
 
 // liveForPeer answers reqLive.
-func (n *Node) liveForPeer(ctx context.Context, body []byte) ([]byte, error) {
-	if len(body) != 9 {
+func (n *Node) liveForPeer(body []byte) ([]byte, error) {
+	if len(body) != 1 {
 		return nil, fmt.Errorf("a request of %d bytes", len(body))
 	}
-	index, ids, err := n.liveHere(ctx, body[0], binary.LittleEndian.Uint64(body[1:]))
+	commit, ids, err := n.liveHere(body[0])
 	if err != nil {
 		return nil, err
 	}
-	out := binary.LittleEndian.AppendUint64(nil, index)
+	out := binary.LittleEndian.AppendUint64(nil, commit)
 	for _, id := range ids {
 		out = binary.LittleEndian.AppendUint64(out, id)
 	}
@@ -227,17 +223,17 @@ func (n *Node) liveForPeer(ctx context.Context, body []byte) ([]byte, error) {
 }
 
 // askLive puts reqLive to the leader, wherever it is.
-func (n *Node) askLive(ctx context.Context, kind byte, index uint64) (committed uint64, ids []uint64, err error) {
+func (n *Node) askLive(ctx context.Context, kind byte) (commit uint64, ids []uint64, err error) {
 	leader := n.cons.Status().Leader
 	switch leader {
 	case 0:
 		return 0, nil, errors.New("no leader is known here")
 	case n.id.ID:
-		return n.liveHere(ctx, kind, index)
+		return n.liveHere(kind)
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
 	defer cancel()
-	b, err := n.tr.Request(ctx, leader, reqLive, binary.LittleEndian.AppendUint64([]byte{kind}, index))
+	b, err := n.tr.Request(ctx, leader, reqLive, []byte{kind})
 	switch {
 	case err != nil:
 		return 0, nil, fmt.Errorf("%s, the leader as far as is known here, does not say who counts as live: %w", n.memberName(leader), err)
@@ -263,7 +259,7 @@ func (r routerReads) Live(ctx context.Context) (router.Live, error) {
 	err := news.ask.ask(ctx, router.Target{}, func() error {
 		ctx, cancel := context.WithTimeout(n.ctx, confirmPatience)
 		defer cancel()
-		index, ids, err := n.askLive(ctx, liveTell, 0)
+		index, ids, err := n.askLive(ctx, liveTell)
 		if err != nil {
 			return err
 		}

@@ -1,12 +1,21 @@
 package node
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/raftlog"
 	"trireme/internal/router"
 )
 
@@ -134,6 +143,52 @@ func TestLiveRemoved(t *testing.T) {
 	}
 	if n.mayBeRead(1, 2) {
 		t.Error("its record may go") // CLOCK_BOOTTIME of the machine is beyond a minute
+	}
+}
+
+// Only a leader that can prove it, and has applied an entry of its own term, says who counts as live.
+func TestLiveHere(t *testing.T) {
+	var ticks atomic.Int64
+	for name, c := range map[string]struct {
+		clock   func() int64
+		settled bool
+		sure    bool
+	}{
+		"leader":      {func() int64 { return 1 }, true, true},
+		"not settled": {func() int64 { return 1 }, false, false},
+		"no lease":    {func() int64 { return ticks.Add(int64(time.Hour)) }, true, false}, // each has run out when it is looked at
+	} {
+		n := &Node{id: config.Identity{Name: "db1", ID: 1}, log: slog.New(slog.DiscardHandler), cluster: &config.Cluster{Members: []config.Member{
+			{ID: 1, Name: "db1", Role: config.RoleVoter}, {ID: 2, Name: "db2", Role: config.RoleVoter}, {ID: 3, Name: "log1", Role: config.RoleLogger}}}}
+		var err error
+		if n.rlog, err = raftlog.Open(raftlog.Options{Dir: t.TempDir(), Cluster: 5, NodeID: 1}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = n.rlog.Close() })
+		n.cons, err = consensus.Start(consensus.Config{ID: 1, Storage: n.rlog, Send: func([]*raftpb.Message) {}, OnCommitted: func([]*raftpb.Entry) {},
+			OnFatal: func(err error) { t.Error(err) }, Clock: c.clock}, []raft.Peer{{ID: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(n.cons.Stop)
+		if _, _, err := n.liveHere(liveTell); !errors.Is(err, errNotSure) {
+			t.Errorf("%s: who follows says %v", name, err)
+		}
+		n.cons.Campaign()
+		until(t, func() bool { st := n.cons.Status(); return st.Role == consensus.Leader && st.Commit == st.LastIndex })
+		if c.sure {
+			until(t, n.cons.HoldsLease)
+		}
+		if st := n.cons.Status(); c.settled {
+			n.settled.Store(st.Term)
+		}
+		n.tendLive()
+		for kind, want := range map[byte][]uint64{liveTell: {1}, liveWait: {1, 2}} {
+			commit, ids, err := n.liveHere(kind)
+			if slices.Sort(ids); c.sure && (err != nil || !slices.Equal(ids, want) || commit != n.cons.Status().Commit) || !c.sure && !errors.Is(err, errNotSure) {
+				t.Errorf("%s, question %d: %d at %d, %v", name, kind, ids, commit, err)
+			}
+		}
 	}
 }
 

@@ -43,11 +43,11 @@ func (f *farReaders) of(id uint64) *appliedWaits {
 	return f.nodes[id]
 }
 
-// WaitAppliedEverywhere waits until the mysqlds of all data nodes that count as live have applied everything up to an index: reads that begin then see it
-// on any of them (live.go). The error names who is behind.
+// WaitAppliedEverywhere waits until the mysqlds of all data nodes that count as live have applied everything up to an index that is known to be
+// committed: reads that begin then see it on any of them (live.go). The error names who is behind.
 func (n *Node) WaitAppliedEverywhere(ctx context.Context, index uint64) error {
 	whom := func(ctx context.Context) ([]uint64, error) {
-		_, ids, err := n.askLive(ctx, liveWait, index)
+		_, ids, err := n.askLive(ctx, liveWait)
 		return ids, err
 	}
 	return everywhere(ctx, n.likelyLive(), whom, func(ctx context.Context, id uint64) error { return n.waitAppliedOn(ctx, id, index) }, n.memberName)
@@ -216,7 +216,9 @@ func (n *Node) Applied(ctx context.Context, q api.AppliedQuery) (v api.AppliedVi
 		v.Index = max(v.Index, index)
 	}
 	if q.Everywhere {
-		err = n.WaitAppliedEverywhere(ctx, v.Index)
+		if err = n.waitCommitted(ctx, v.Index); err == nil {
+			err = n.WaitAppliedEverywhere(ctx, v.Index)
+		}
 	} else if err = n.WaitApplied(ctx, v.Index); err == nil {
 		v.Index, err = n.appliedNow()
 	}

@@ -386,7 +386,7 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 	case reqApplied:
 		return n.appliedForPeer(ctx, body)
 	case reqLive:
-		return n.liveForPeer(ctx, body)
+		return n.liveForPeer(body)
 	case reqServes:
 		index, err := n.reachedHere(ctx, string(body))
 		return binary.LittleEndian.AppendUint64(nil, index), err
