@@ -214,7 +214,6 @@ func (s *session) settle(err error) error {
 
 // find makes sure of a server for the next command. If it finds none without an error the client was told why, and the session goes on.
 func (s *session) find() (found bool, err error) {
-	c := s.buf[s.r0+4]
 	boundary, waited := s.state.boundary(), false
 	if boundary && s.state.reason == "" {
 		waited = s.r.holding.Load()
@@ -228,7 +227,7 @@ func (s *session) find() (found bool, err error) {
 		}
 	}
 	if s.link == nil {
-		if !boundary && c != comResetConnection {
+		if !boundary && !s.endsTransaction(s.r0) {
 			return false, s.settle(s.lostTransaction())
 		}
 		refused, err := s.resume()
