@@ -276,7 +276,7 @@ func (r *Router) unlinkForbidden() []forbidden {
 		if !r.view.allows(l.port.readOnly, l.target) {
 			r.unlink(l)
 			l.port.stats.Cut++
-			l.cut.Store(true)
+			l.turnAgainst()
 			cut = append(cut, forbidden{l, l.session})
 		}
 	}

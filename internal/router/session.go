@@ -186,9 +186,14 @@ func (s *session) lead(c byte, length int) error {
 	}
 	level := Eventual
 	if sendsText(c) {
-		var refused *mysqlwire.ServerError
-		if level, refused = s.beginAt(c, length, boundary); refused != nil {
-			return s.settle(s.answerError(refused))
+		var wrong error
+		if level, wrong = s.levelOf(c, length); wrong != nil {
+			return s.settle(s.answerError(&mysqlwire.ServerError{Code: codeParse, State: "42000", Message: "Trireme: " + wrong.Error()}))
+		}
+		if boundary {
+			if found, err := s.current(level); !found || err != nil {
+				return err
+			}
 		}
 	}
 	j := job{command: c, length: length, effect: effect{verb: verbShow}, sinceTrx: s.state.inTransaction(), autocommit: s.state.autocommit(), level: level}

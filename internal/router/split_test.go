@@ -18,6 +18,8 @@ type fakeReads struct {
 	applied map[string]uint64
 	down    error // of Barrier
 	asked   []string
+	waits   int // calls of Applied
+	silent  int // the next of these fail
 }
 
 func (f *fakeReads) Log() string { return "main/0" }
@@ -45,6 +47,14 @@ func (f *fakeReads) Everywhere(ctx context.Context, index uint64) error {
 }
 
 func (f *fakeReads) Applied(ctx context.Context, node string, index uint64) error {
+	f.mu.Lock()
+	f.waits++
+	silent := f.silent > 0
+	f.silent--
+	f.mu.Unlock()
+	if silent {
+		return errors.New("no answer")
+	}
 	for {
 		f.mu.Lock()
 		at := f.applied[node]
