@@ -49,7 +49,7 @@ var settings = []setting{
 	{"router.consistency_timeout", "10s", "for a level, or a token, to be kept; then the statement gets an error", func(n *Node) any { return &n.Router.ConsistencyTimeout }},
 	{"router.wait_for_my_writes_timeout", "2s", "for a follower to show what a session wants to see; then the leader is read", func(n *Node) any { return &n.Router.OwnWritesTimeout }},
 	{"router.max_lag", "0s", "followers further behind are not read through split_port; \"0s\": no limit", func(n *Node) any { return &n.Router.MaxLag }},
-	{"router.tls_cert", "", "certificate shown to clients whose sessions are followed; empty: the node's own", func(n *Node) any { return &n.Router.TLSCert }},
+	{"router.tls_cert", "", "certificate shown to clients whose sessions are followed; empty: mysqld's ssl_cert, or the node's own", func(n *Node) any { return &n.Router.TLSCert }},
 	{"router.tls_key", "", "its key", func(n *Node) any { return &n.Router.TLSKey }},
 	{"router.max_conns", "10000", "connections over all ports; one more gets error 1040", func(n *Node) any { return &n.Router.MaxConns }},
 	{"router.max_conns_per_address", "0", "the same from one client's address; 0: no limit", func(n *Node) any { return &n.Router.MaxConnsPerAddress }},

@@ -40,7 +40,9 @@ type Router struct {
 	views   atomic.Uint64 // counts changes of view and hold
 	points  points
 	callers callers
-	lags    atomic.Pointer[map[string]time.Duration]
+	// distrusted: a client that refused the router's certificate was told of.
+	distrusted sync.Once
+	lags       atomic.Pointer[map[string]time.Duration]
 }
 
 // port is one of the listeners and its counters, which Router.mu guards.
