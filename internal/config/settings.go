@@ -42,7 +42,7 @@ var settings = []setting{
 	{"router.ro_socket", "", "the same of ro_port", func(n *Node) any { return &n.Router.ROSocket }},
 	{"router.split_socket", "", "the same of split_port", func(n *Node) any { return &n.Router.SplitSocket }},
 	{"router.hold_timeout", "10s", "how long a new connection waits for a leader", func(n *Node) any { return &n.Router.HoldTimeout }},
-	{"router.sessions", SessionsPass, "pass: bytes go through unread; carry: sessions go on at the next leader", func(n *Node) any { return &n.Router.Sessions }},
+	{"router.sessions", SessionsCarry, "carry: sessions go on at the next leader; pass: bytes go through unread", func(n *Node) any { return &n.Router.Sessions }},
 	{"router.replay", ReplayNone, "reads: a SELECT outside of a transaction that loses its server runs at the next one, for sessions that are followed", func(n *Node) any { return &n.Router.Replay }},
 	{"router.consistency", "EVENTUAL", "EVENTUAL, BEFORE_ON_PRIMARY_FAILOVER, BEFORE, AFTER or BEFORE_AND_AFTER; more than EVENTUAL needs sessions = \"carry\"", func(n *Node) any { return &n.Router.Consistency }},
 	{"router.levels", "", "the same of single accounts, by user name: { reports = \"BEFORE\" }", func(n *Node) any { return &n.Router.Levels }},
