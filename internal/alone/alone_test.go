@@ -179,7 +179,7 @@ func start(t *testing.T, ca *pki.CA, known ...*node) (rw, ro string) {
 	for _, n := range known {
 		a.Nodes = append(a.Nodes, n.server.Addr())
 	}
-	a.Bind, a.HoldTimeout = "127.0.0.1", config.Duration(time.Minute)
+	a.Bind, a.HoldTimeout, a.Sessions = "127.0.0.1", config.Duration(time.Minute), config.SessionsPass // these servers only echo
 	a.RWPort, a.ROPort, a.SplitPort = ports(t)
 	a.StreamPort = 0
 	ctx, cancel := context.WithCancel(context.Background())

@@ -2,8 +2,14 @@ package alone
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
+	"math/big"
 	"time"
 
 	"trireme/internal/api"
@@ -15,16 +21,37 @@ const (
 	outcomeWait    = 2 * time.Second // for which a node is asked
 )
 
-// certificate is what clients that ask for TLS are shown; nil: they get their server's, and their sessions end with its role.
+// certificate is what clients that ask for TLS are shown: the one in a file, or one that this process makes for itself, which nobody can check, like the
+// one that mysqld makes for itself.
 func certificate(cert, key string) (*tls.Config, error) {
+	var pair tls.Certificate
+	var err error
 	if cert == "" {
-		return nil, nil
-	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
+		if pair, err = selfMade(time.Now()); err != nil {
+			return nil, fmt.Errorf("making a certificate: %w", err)
+		}
+	} else if pair, err = tls.LoadX509KeyPair(cert, key); err != nil {
 		return nil, fmt.Errorf("router.tls_cert: %w", err)
 	}
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// selfMadeLife is longer than a process lives.
+const selfMadeLife = 10 * 365 * 24 * time.Hour
+
+func selfMade(now time.Time) (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	cert := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "trireme router, made by itself"}, NotBefore: now.Add(-time.Hour),
+		NotAfter: now.Add(selfMadeLife), KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
 // Reached implements router.Outcomes.

@@ -2,13 +2,36 @@ package alone
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/router"
 )
+
+// Without a certificate of its own a router makes one: clients that ask for TLS are followed, too.
+func TestSelfMadeCertificate(t *testing.T) {
+	cfg, err := certificate("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, server := net.Pipe()
+	defer func() { _, _ = client.Close(), server.Close() }()
+	go func() { _ = tls.Server(server, cfg).HandshakeContext(t.Context()) }()
+	c := tls.Client(client, &tls.Config{InsecureSkipVerify: true})
+	if err := c.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if shown := c.ConnectionState().PeerCertificates[0]; time.Until(shown.NotAfter) < selfMadeLife/2 || shown.NotBefore.After(time.Now()) {
+		t.Errorf("from %v to %v", shown.NotBefore, shown.NotAfter)
+	}
+	if _, err := certificate("/nowhere", "/nowhere"); err == nil {
+		t.Error("a file that is not there is no error")
+	}
+}
 
 // Questions about lost statements go to whoever answers, and the leader says how far its log has come.
 func TestOutcomes(t *testing.T) {

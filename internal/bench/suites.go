@@ -166,7 +166,7 @@ var consistencySuite = Suite{
 			return nil
 		}
 		g.Via = lab.Router
-		g.Shape.Tune = func(n *config.Node) { n.Router.Sessions, n.Router.Consistency = config.SessionsCarry, level }
+		g.Shape.Tune = func(n *config.Node) { n.Router.Consistency = level }
 		return nil
 	}),
 	Blocks: func(r *Results) []report.Block {

@@ -105,7 +105,7 @@ func TestMistakes(t *testing.T) {
 		{"no stream port", minimal + "[router]\nstream_port = 70000\n", `f.toml:9: router.stream_port: port 70000 is not in 1..65535`},
 		{"no split port", minimal + "[router]\nsplit_port = 70000\n", `f.toml:9: router.split_port: port 70000 is not in 1..65535`},
 		{"consistency", minimal + "[router]\nconsistency = \"STRONG\"\n", `f.toml:9: router.consistency: "STRONG" is not a level of consistency; there are EVENTUAL, `},
-		{"consistency of pass", minimal + "[router]\nconsistency = \"BEFORE\"\n", `f.toml:9: router.consistency: BEFORE cannot be kept for sessions that are not followed; set router.sessions = "carry"`},
+		{"consistency of pass", minimal + "[router]\nsessions = \"pass\"\nconsistency = \"BEFORE\"\n", `f.toml:10: router.consistency: BEFORE cannot be kept for sessions that are not followed; set router.sessions = "carry"`},
 		{"consistency timeout", minimal + "[router]\nconsistency_timeout = \"0s\"\n", `f.toml:9: router.consistency_timeout: 0s is not between`},
 		{"max_lag", minimal + "[router]\nmax_lag = \"2h\"\n", `f.toml:9: router.max_lag: 2h is not between`},
 		{"compression", strings.Replace(minimal, "[peer]\n", "[peer]\ncompression = \"zip\"\n", 1), `f.toml:5: peer.compression: "zip" is not a way to compress; write "off", "auto" or "always"`},

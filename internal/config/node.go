@@ -131,7 +131,7 @@ type Router struct {
 	Balancers          []string // addresses or networks whose connections begin with a header of the PROXY protocol
 	Sessions           string   // SessionsPass or SessionsCarry
 	Replay             string   // ReplayNone or ReplayReads
-	TLSCert            string   // PEM file shown to clients with SessionsCarry; empty: the node's own certificate
+	TLSCert            string   // PEM file shown to clients with SessionsCarry; empty: mysqld's in Options, or the node's own
 	TLSKey             string   // its key
 	// Consistency is the level of sessions that have not set another, as router.ParseLevel reads it; the others are what its waits take at most.
 	Consistency        string

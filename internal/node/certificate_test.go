@@ -80,21 +80,36 @@ func TestRouterShowsItsOwnCertificate(t *testing.T) {
 	if err := given.Save(cfg.TLSDir()); err != nil {
 		t.Fatal(err)
 	}
+	cert, key := filepath.Join(cfg.TLSDir(), pki.NodeCertFile), filepath.Join(cfg.TLSDir(), pki.NodeKeyFile)
 	cfg.Router.Sessions, cfg.Router.Consistency = config.SessionsCarry, "EVENTUAL"
-	cfg.Router.TLSCert, cfg.Router.TLSKey = filepath.Join(cfg.TLSDir(), pki.NodeCertFile), filepath.Join(cfg.TLSDir(), pki.NodeKeyFile)
-	n := &Node{cfg: cfg, bundle: node}
-	rc, err := n.routerConfig()
-	if err != nil {
-		t.Fatal(err)
+	for what, c := range map[string]struct {
+		set  func(*config.Node)
+		want string
+	}{
+		"none":                      {func(*config.Node) {}, "n1"},
+		"the router's":              {func(c *config.Node) { c.Router.TLSCert, c.Router.TLSKey = cert, key }, "db.example"},
+		"mysqld's":                  {func(c *config.Node) { c.MySQL.Options = map[string]string{"ssl_cert": cert, "ssl_key": key} }, "db.example"},
+		"mysqld's, not to be read":  {func(c *config.Node) { c.MySQL.Options = map[string]string{"ssl_cert": cert, "ssl_key": "/nowhere"} }, "n1"},
+		"mysqld's, without its key": {func(c *config.Node) { c.MySQL.Options = map[string]string{"ssl_cert": cert} }, "n1"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			cfg := cfg
+			c.set(&cfg)
+			n := &Node{cfg: cfg, bundle: node, log: slog.New(slog.DiscardHandler)}
+			rc, err := n.routerConfig()
+			if err != nil {
+				t.Fatal(err)
+			}
+			client, server := net.Pipe()
+			defer func() { _, _ = client.Close(), server.Close() }()
+			go func() { _ = tls.Server(server, rc.TLS).HandshakeContext(t.Context()) }()
+			secure := tls.Client(client, &tls.Config{ServerName: "db.example", InsecureSkipVerify: true})
+			if err := secure.HandshakeContext(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if name := secure.ConnectionState().PeerCertificates[0].Subject.CommonName; name != c.want {
+				t.Errorf("the router shows the certificate of %s", name)
+			}
+		})
 	}
-	client, server := net.Pipe()
-	go func() { _ = tls.Server(server, rc.TLS).HandshakeContext(t.Context()) }()
-	c := tls.Client(client, &tls.Config{ServerName: "db.example", InsecureSkipVerify: true})
-	if err := c.HandshakeContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if name := c.ConnectionState().PeerCertificates[0].Subject.CommonName; name != "db.example" {
-		t.Errorf("the router shows the certificate of %s", name)
-	}
-	_, _ = client.Close(), server.Close()
 }

@@ -268,14 +268,35 @@ func (n *Node) routerConfig() (router.Config, error) {
 		return c, nil
 	}
 	c.TLS, c.Outcomes = n.bundle.RouterTLS(), sessionOutcomes{n}
-	if r.TLSCert != "" {
-		pair, err := tls.LoadX509KeyPair(r.TLSCert, r.TLSKey)
-		if err != nil {
-			return c, fmt.Errorf("router.tls_cert: %w", err)
-		}
-		c.TLS.GetCertificate, c.TLS.Certificates = nil, []tls.Certificate{pair}
+	switch pair, err := n.routerCertificate(); {
+	case err != nil:
+		return c, err
+	case pair != nil:
+		c.TLS.GetCertificate, c.TLS.Certificates = nil, []tls.Certificate{*pair}
 	}
 	return c, nil
+}
+
+// routerCertificate is what the router's clients are shown instead of the node's certificate; nil: that one. Who was given a certificate for mysqld
+// has clients that may know it.
+func (n *Node) routerCertificate() (*tls.Certificate, error) {
+	r, o := n.cfg.Router, n.cfg.MySQL.Options
+	switch {
+	case r.TLSCert != "":
+		pair, err := tls.LoadX509KeyPair(r.TLSCert, r.TLSKey)
+		if err != nil {
+			return nil, fmt.Errorf("router.tls_cert: %w", err)
+		}
+		return &pair, nil
+	case o["ssl_cert"] != "" && o["ssl_key"] != "":
+		pair, err := tls.LoadX509KeyPair(o["ssl_cert"], o["ssl_key"])
+		if err != nil {
+			n.log.Warn("the router shows the node's own certificate instead of mysqld's, which cannot be read; set router.tls_cert and router.tls_key", "error", err)
+			return nil, nil
+		}
+		return &pair, nil
+	}
+	return nil, nil
 }
 
 // routerViewLocked: the leader is who says that its writes are open in the highest term, unless this node knows of a newer one. That this node

@@ -105,7 +105,7 @@ func TestNotSentAgain(t *testing.T) {
 		underWay
 		want uint16
 	}{
-		"in a transaction: ROLLBACK":           {query("ROLLBACK", "START TRANSACTION"), lost},
+		"in a transaction: ROLLBACK TO":        {query("ROLLBACK TO s", "START TRANSACTION"), lost},
 		"in a transaction: COMMIT":             {query("COMMIT", "START TRANSACTION"), unknown},
 		"in a transaction: COMMIT, prepared":   {executed("COMMIT", "START TRANSACTION"), unknown},
 		"in a transaction: SET":                {query("SET autocommit=1", "START TRANSACTION"), unknown},

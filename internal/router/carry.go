@@ -140,6 +140,21 @@ func (s *session) drop() {
 	}
 }
 
+// endsTransaction says whether the command at a place in buf ends an open transaction without committing it, and does nothing else: then the next
+// server may carry it out, where none is open, and its answer is as true as the lost server's.
+func (s *session) endsTransaction(at int) bool {
+	length, _ := mysqlwire.ParseHeader(s.buf[at:])
+	p := s.buf[at+4 : min(at+4+length, s.r1)]
+	switch {
+	case p[0] == comResetConnection:
+		return true
+	case p[0] != comQuery || len(p) < length || s.state.unsure || s.state.following:
+		return false
+	}
+	attr, ok := s.attributes(p)
+	return ok && sqlkind.IsRollback(p[attr.length:])
+}
+
 // lostTransaction tells the client that what it had begun is gone. It does so once there is a command that has an answer.
 func (s *session) lostTransaction() error {
 	if silent(s.buf[s.r0+4]) {
@@ -190,11 +205,11 @@ func (s *session) again(j *job, a *answer) bool {
 	switch {
 	case s.state.reason != "" || s.state.following:
 		return false
-	case !s.state.boundary() && j.command != comResetConnection: // which ends a transaction anyway
-		return false
 	case a == nil: // a statement that was to be prepared there first
-		return j.stmt != nil
+		return j.stmt != nil && s.state.boundary()
 	case a.began() || !j.whole:
+		return false
+	case !s.state.boundary() && !s.endsTransaction(j.begin):
 		return false
 	}
 	switch j.command {
@@ -228,7 +243,7 @@ func (s *session) takeBack(j *job, a *answer) {
 	if j.stmt != nil {
 		putID(s.buf[s.r0+5:], j.stmtID)
 	}
-	s.forgetTransaction()
+	s.state.moved() // a transaction that it ends is lost once the next server has ended it
 }
 
 // lost answers a command whose server was lost while it was under way, unless the next server can. a is nil when it was not sent.

@@ -124,8 +124,8 @@ func (s *session) authorize(verb sqlkind.ClusterVerb) (account string, allowed b
 		}
 	}
 	if verb == sqlkind.CallSwitchover && s.port.readOnly {
-		if refused := s.current(Before); refused != nil { // what the leader has revoked counts
-			return "", false, s.answerError(refused)
+		if found, err := s.current(Before); !found || err != nil { // what the leader has revoked counts
+			return "", false, err
 		}
 	}
 	if s.split != nil {

@@ -49,6 +49,12 @@ func (r *Router) logIn(l *link) (s *session, through bool) {
 	if err != nil {
 		if !errors.Is(err, errLoggedOut) {
 			r.cfg.Logger.Debug("router: login", "client", origin(l.from), "node", l.target.Name, "error", err)
+			if in.distrusted(err) {
+				r.distrusted.Do(func() {
+					r.cfg.Logger.Warn("router: a client does not accept this router's certificate; give such clients the CA that issued it, or the router one that they know (router.tls_cert); told once",
+						"client", origin(l.from), "error", err)
+				})
+			}
 		}
 		return nil, false
 	}

@@ -3,6 +3,7 @@ package router
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -168,43 +169,62 @@ func (s *session) shows(ctx context.Context, index uint64) error {
 	return nil
 }
 
-// beginAt finds the level of a statement, and waits as it asks for where one may wait: outside of a transaction.
-func (s *session) beginAt(c byte, length int, boundary bool) (Level, *mysqlwire.ServerError) {
-	level, err := s.levelOf(c, length)
-	if err != nil {
-		return level, &mysqlwire.ServerError{Code: codeParse, State: "42000", Message: "Trireme: " + err.Error()}
-	}
-	if boundary {
-		return level, s.current(level)
-	}
-	return level, nil
-}
-
-// current waits until the server in use shows what the session's level and token ask for, before a statement or transaction begins there; own
-// writes are on a leader, and a read-only port promises none.
-func (s *session) current(level Level) *mysqlwire.ServerError {
+// current waits until the server in use shows what a level and the session's token ask for, before a statement or transaction begins there; own
+// writes are on a leader, and a read-only port promises none. If that server ends or loses its role meanwhile, which nobody needs to wait with, the
+// session goes on at the next, and waits there. Like find it tells the client itself why there is none.
+func (s *session) current(level Level) (found bool, err error) {
 	if !level.before() && level != After && s.link.applied >= s.known.token {
-		return nil
+		return true, nil
 	}
-	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.ConsistencyTimeout)
-	defer cancel()
-	index, err := s.wanted(ctx, level, false)
-	var live uint64
-	if err == nil {
-		live, err = s.awaitLive(ctx, level)
-	}
-	if err == nil {
-		err = s.shows(ctx, max(index, live))
-	}
-	if err == nil {
-		return nil
+	s.leave() // nothing has begun that a switchover should wait for
+	until := time.Now().Add(s.r.cfg.ConsistencyTimeout)
+	index, late := s.wantedUntil(until, level)
+	for late == nil {
+		l := s.link
+		late = s.awaitHere(until, level, index)
+		if found, err := s.find(); !found || err != nil {
+			return false, err
+		}
+		switch {
+		case s.link != l:
+			s.leave()
+			until, late = time.Now().Add(s.r.cfg.ConsistencyTimeout), nil
+		case late == nil:
+			return true, nil
+		}
 	}
 	what := level.String()
 	if !level.before() && level != After {
 		what = "its token"
 	}
-	return &mysqlwire.ServerError{Code: codeNotCurrent, State: "HYT00", Message: fmt.Sprintf(
-		"Trireme: %s could not be kept on %s within %v, and the statement was not carried out: %v", what, s.link.target.Name, s.r.cfg.ConsistencyTimeout, err)}
+	return false, s.settle(s.answerError(&mysqlwire.ServerError{Code: codeNotCurrent, State: "HYT00", Message: fmt.Sprintf(
+		"Trireme: %s could not be kept on %s within %v, and the statement was not carried out: %v", what, s.link.target.Name, s.r.cfg.ConsistencyTimeout, late)}))
+}
+
+func (s *session) wantedUntil(until time.Time, level Level) (uint64, error) {
+	ctx, cancel := context.WithDeadline(s.r.ctx, until)
+	defer cancel()
+	return s.wanted(ctx, level, false)
+}
+
+// awaitHere waits until the server in use may be read at a level and shows an index, as long as it keeps its role. Whoever does not answer is asked again.
+func (s *session) awaitHere(until time.Time, level Level, index uint64) error {
+	ctx, cancel := s.link.until(s.r.ctx, until)
+	defer cancel()
+	for {
+		live, err := s.live(ctx, level)
+		if err == nil {
+			err = s.shows(ctx, max(index, live))
+		}
+		if err == nil || errors.Is(err, errNoReads) || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // everywhere waits, behind a statement that may have committed, until all servers that count as live show what this session has written.

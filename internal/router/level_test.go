@@ -143,6 +143,67 @@ func TestToken(t *testing.T) {
 	}
 }
 
+// A session that waits for its token, or for its level, goes on at the next leader: the one that it waited for may never come there. Nor does a
+// switchover wait for it.
+func TestWaitMovesWithLeadership(t *testing.T) {
+	for name, set := range map[string]string{"token": "SET @@trireme_token = 'main/0:5'", "level": "SET @@trireme_consistency = 'BEFORE'"} {
+		for how, lose := range map[string]func(s *split){
+			"lost its role": func(s *split) {},
+			"ended": func(s *split) {
+				s.r.mu.Lock()
+				defer s.r.mu.Unlock()
+				for l := range s.r.links {
+					l.closeServer()
+				}
+			},
+		} {
+			t.Run(name+", its server "+how, func(t *testing.T) {
+				s := newSplit(t, 0, Config{Sessions: true, ConsistencyTimeout: time.Minute})
+				s.reads.set(5, map[string]uint64{"n-1": 4, "n-2": 5})
+				to := newWireServer(t)
+				s.c = s.connect(s.r.RWAddr())
+				s.run(set)
+				done := make(chan error, 1)
+				go func() { _, err := s.c.ExecContext(t.Context(), "INSERT 1"); done <- err }()
+				eventually(t, "it waits", func() bool {
+					s.reads.mu.Lock()
+					defer s.reads.mu.Unlock()
+					return s.reads.waits > 0
+				})
+				s.r.SetView(View{KeepRW: true})
+				if !s.r.Quiet() {
+					t.Error("a switchover waits for a statement that has not begun")
+				}
+				lose(s)
+				s.r.SetView(View{RW: to.target("2")})
+				select {
+				case err := <-done:
+					if err != nil {
+						t.Error(err)
+					}
+				case <-time.After(limit):
+					t.Fatal("it waits for the leader of before")
+				}
+				if got := to.statements(); !slices.Equal(got, []string{"INSERT 1"}) {
+					t.Errorf("sent %q", got)
+				}
+				s.got(nil)
+			})
+		}
+	}
+}
+
+// A server that does not say what it has applied is asked again, within the time there is.
+func TestServerIsAskedAgain(t *testing.T) {
+	s := newSplit(t, 0, Config{Sessions: true, ConsistencyTimeout: limit})
+	s.c = s.connect(s.r.RWAddr())
+	s.run("SET @@trireme_token = 'main/0:1'")
+	s.reads.mu.Lock()
+	s.reads.silent = 1
+	s.reads.mu.Unlock()
+	s.run("INSERT 1")
+}
+
 // Without a way to know what servers show, nothing that depends on it is promised.
 func TestNoReads(t *testing.T) {
 	s := splitOf(t, 1, Config{})

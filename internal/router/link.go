@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"encoding/binary"
 	"io"
 	"net"
@@ -18,13 +19,14 @@ type link struct {
 	target   Target
 	client   clientConn
 	server   *net.TCPConn
-	from     netip.AddrPort // the client's; not valid through a unix socket
-	greeting []byte         // read from the server already; empty: nothing was
-	in, out  atomic.Int64   // bytes client to server, server to client
-	done     chan struct{}  // closed when both directions have ended and both sockets are closed
-	c, s     net.Conn       // client and server, or TLS on them
-	session  *session       // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
-	cut      atomic.Bool    // the view turned against it
+	from     netip.AddrPort                     // the client's; not valid through a unix socket
+	greeting []byte                             // read from the server already; empty: nothing was
+	in, out  atomic.Int64                       // bytes client to server, server to client
+	done     chan struct{}                      // closed when both directions have ended and both sockets are closed
+	c, s     net.Conn                           // client and server, or TLS on them
+	session  *session                           // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
+	cut      atomic.Bool                        // the view turned against it
+	wake     atomic.Pointer[context.CancelFunc] // of who waits for its server (until)
 	probe    probe
 	applied  uint64        // its server shows the log up to here; of the session's goroutine
 	live     bool          // Reads.Live was asked since it began; of the same
@@ -66,6 +68,24 @@ func (p *probe) peek(c syscall.Conn) (n int, err error) {
 
 func newLink(p *port, t Target, client clientConn, server *net.TCPConn, from netip.AddrPort) *link {
 	return &link{port: p, target: t, client: client, server: server, from: from, c: client, s: server, done: make(chan struct{})}
+}
+
+// turnAgainst notes that the view does not allow it any more.
+func (l *link) turnAgainst() {
+	l.cut.Store(true)
+	if wake := l.wake.Load(); wake != nil {
+		(*wake)()
+	}
+}
+
+// until is a context that also ends when the view turns against the link. It is for the session's goroutine, one at a time.
+func (l *link) until(parent context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithDeadline(parent, deadline)
+	l.wake.Store(&cancel)
+	if l.cut.Load() { // before it could be woken
+		cancel()
+	}
+	return ctx, func() { l.wake.Store(nil); cancel() }
 }
 
 // wire frames the server's side in packets.

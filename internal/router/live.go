@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,9 +13,6 @@ import (
 // LiveFor is for how long a router may read the nodes of a Live at After, from before it asked, by CLOCK_BOOTTIME. Followers are read at After for as long
 // while nobody leads; and the leader is asked that often while there are such reads.
 const LiveFor = time.Second
-
-// livePause is how long a session waits before it asks again whether its server counts as live.
-const livePause = 100 * time.Millisecond
 
 // Live is what the leader says to a router that reads at After.
 type Live struct {
@@ -75,21 +71,6 @@ func (s *session) live(ctx context.Context, level Level) (uint64, error) {
 		return 0, fmt.Errorf("%s does not count as live: it does not answer the leader, does not serve, or has not caught up", node)
 	}
 	return index, nil
-}
-
-// awaitLive is live, as soon as the node counts as live.
-func (s *session) awaitLive(ctx context.Context, level Level) (uint64, error) {
-	for {
-		index, err := s.live(ctx, level)
-		if err == nil || errors.Is(err, errNoReads) || ctx.Err() != nil {
-			return index, err
-		}
-		select {
-		case <-time.After(livePause):
-		case <-ctx.Done():
-			return 0, err
-		}
-	}
 }
 
 func boottime() time.Duration { return time.Duration(consensus.Boottime()) }

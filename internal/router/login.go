@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -63,7 +64,6 @@ func (l *login) run(ctx context.Context) (through bool, err error) {
 	}
 	l.plugin, l.nonce = l.greeting.Plugin, l.greeting.Nonce
 	shown := l.greeting
-	shown.Capabilities &^= mysqlwire.CapOptionalMetadata
 	if l.strict {
 		shown.Capabilities &^= unportable
 		if l.tls == nil {
@@ -121,6 +121,12 @@ func (l *login) startTLS(ctx context.Context) (p []byte, err error) {
 	return p, l.server.BeginTLS(ctx, request, backendTLS)
 }
 
+// distrusted says that the client ended the TLS handshake, as it does when it knows neither the router's certificate nor who issued that.
+func (l *login) distrusted(err error) bool {
+	refused, ok := errors.AsType[*net.OpError](err)
+	return ok && refused.Op == "remote error" && !l.secure && l.response.Capabilities&mysqlwire.CapSSL != 0
+}
+
 // hide makes the way to the server TLS for a client that believes that nobody can listen there; p is its response.
 func (l *login) hide(ctx context.Context, p []byte) error {
 	if l.greeting.Capabilities&mysqlwire.CapSSL == 0 {
@@ -145,7 +151,7 @@ func (l *login) relay() error {
 		}
 		switch {
 		case mysqlwire.IsERR(p):
-			return errors.Join(l.client.WritePacket(p), errLoggedOut)
+			return errors.Join(l.client.WritePacket(l.explained(p)), errLoggedOut)
 		case mysqlwire.IsOK(p):
 			return l.welcome(p)
 		case len(p) == 2 && p[0] == mysqlwire.AuthMore && l.plugin == mysqlwire.PluginCachingSHA2 && p[1] == mysqlwire.CachingFastOK:
@@ -160,6 +166,20 @@ func (l *login) relay() error {
 		}
 	}
 	return errors.New("the login does not end")
+}
+
+// explained is a server's refusal of a login, with what that server cannot know: it does not see the client's certificate.
+func (l *login) explained(p []byte) []byte {
+	secure, _ := l.client.NetConn().(*tls.Conn)
+	if secure == nil || len(secure.ConnectionState().PeerCertificates) == 0 {
+		return p
+	}
+	e, err := mysqlwire.ParseERR(p)
+	if err != nil || e.Code != mysqlwire.CodeAccessDenied {
+		return p
+	}
+	e.Message += "; Trireme: TLS ends at this router, so the server does not see the client's certificate, and REQUIRE X509, SUBJECT and ISSUER cannot be met here: set router.sessions = \"pass\", or connect to mysqld itself"
+	return mysqlwire.AppendERR(nil, e)
 }
 
 func (l *login) welcome(p []byte) error {

@@ -1,7 +1,12 @@
 package router
 
 import (
+	"crypto/tls"
+	"errors"
+	"log/slog"
 	"net"
+	"strings"
+	"sync"
 	"testing"
 
 	"trireme/internal/mysqlwire"
@@ -31,6 +36,70 @@ func TestSecondFactorIsNotPortable(t *testing.T) {
 	if err := <-done; err != nil || l.portable() {
 		t.Errorf("%v, portable %t", err, l.portable())
 	}
+}
+
+// The certificate that a client shows ends at the router: who is refused with one hears so.
+func TestRefusedWithCertificate(t *testing.T) {
+	s := newWireServer(t)
+	s.tls = testTLS(t)
+	r := start(t, Config{Sessions: true, TLS: testTLS(t)})
+	r.SetView(View{RW: s.target("1")})
+	for name, c := range map[string]struct {
+		certs    []tls.Certificate
+		password string
+		explains bool
+	}{
+		"with one":                      {testTLS(t).Certificates, "wrong", true},
+		"without one":                   {nil, "wrong", false},
+		"with one, which is not wanted": {testTLS(t).Certificates, wirePassword, false},
+	} {
+		_, err := mysqlwire.Login(t.Context(), dial(t, r.RWAddr()), mysqlwire.ClientConfig{User: "app", Password: c.password,
+			TLS: &tls.Config{InsecureSkipVerify: true, Certificates: c.certs}})
+		if c.password == wirePassword && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		refused, ok := errors.AsType[*mysqlwire.ServerError](err)
+		if c.password != wirePassword && (!ok || refused.Code != 1045 || strings.Contains(refused.Message, "REQUIRE X509") != c.explains || !strings.HasPrefix(refused.Message, "Access denied")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A client that does not know the router's certificate says nothing to anybody but its user: the router's log does, once.
+func TestDistrustedCertificate(t *testing.T) {
+	s := newWireServer(t)
+	s.tls = testTLS(t)
+	var log lines
+	r := start(t, Config{Sessions: true, TLS: testTLS(t), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	r.SetView(View{RW: s.target("1")})
+	for range 2 {
+		if _, err := mysqlwire.Login(t.Context(), dial(t, r.RWAddr()), mysqlwire.ClientConfig{User: "app", Password: wirePassword, TLS: &tls.Config{ServerName: "db"}}); err == nil {
+			t.Fatal("the client trusts whoever is there")
+		}
+		eventually(t, "the log says so", func() bool { return log.count("router.tls_cert") == 1 })
+	}
+	eventually(t, "nothing is left", func() bool { return r.Stats().RW.Open == 0 })
+	if n := log.count("router.tls_cert"); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), part)
 }
 
 // In some character sets the last byte of a letter is that of a backslash, and where a string ends cannot be told.

@@ -120,6 +120,88 @@ func TestLostTransactionBehindSilentCommand(t *testing.T) {
 	}
 }
 
+// A ROLLBACK of a transaction that was lost asks for what has happened: the next server carries it out, where it ends nothing. What asks for more, or
+// for less, is told that all is gone.
+func TestRollbackOfLostTransaction(t *testing.T) {
+	for text, want := range map[string]uint16{"ROLLBACK": 0, "rollback work;": 0, "ROLLBACK TO s": 1213, "ROLLBACK AND CHAIN": 1213, "ROLLBACK RELEASE": 1213, "/* why */ ROLLBACK": 1213} {
+		for _, underWay := range []bool{false, true} {
+			r, from, to, c := rawSession(t, Config{})
+			say(t, c, comQuery, "START TRANSACTION")
+			say(t, c, comQuery, "INSERT 1")
+			from.mu.Lock()
+			from.hang = text
+			from.mu.Unlock()
+			if !underWay {
+				turn(r, View{RW: to.target("2")})
+			}
+			if err := c.WriteCommand(comQuery, []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+			if underWay {
+				eventually(t, "it is under way", func() bool { return slices.Contains(from.statements(), text) })
+				r.SetView(View{RW: to.target("2")})
+			}
+			if got := hear(t, c); got != want {
+				t.Errorf("%s, under way %t: answer %d, want %d", text, underWay, got, want)
+			}
+			say(t, c, comQuery, "INSERT 2")
+			sent := []string{text, "INSERT 2"}
+			if want != 0 {
+				sent = sent[1:]
+			}
+			if got := to.statements(); !slices.Equal(got, sent) {
+				t.Errorf("%s, under way %t: sent %q", text, underWay, got)
+			}
+			r.SetView(View{KeepRW: true})
+			eventually(t, "nothing is open any more", r.Quiet)
+		}
+	}
+}
+
+// A ROLLBACK that nobody can carry out is told so, and the transaction stays lost for the next statement.
+func TestRollbackWithoutLeader(t *testing.T) {
+	for _, underWay := range []bool{false, true} {
+		r, from, to, c := rawSession(t, Config{HoldTimeout: 50 * time.Millisecond})
+		from.hang = "ROLLBACK"
+		say(t, c, comQuery, "START TRANSACTION")
+		if !underWay {
+			turn(r, View{})
+		}
+		if err := c.WriteCommand(comQuery, []byte("ROLLBACK")); err != nil {
+			t.Fatal(err)
+		}
+		if underWay {
+			eventually(t, "it is under way", func() bool { return slices.Contains(from.statements(), "ROLLBACK") })
+			turn(r, View{})
+		}
+		if got := hear(t, c); got != 1290 {
+			t.Errorf("answer %d", got)
+		}
+		r.SetView(View{RW: to.target("2")})
+		if got := say(t, c, comQuery, "INSERT 1"); got != 1213 {
+			t.Errorf("the next statement: answer %d, sent %q", got, to.statements())
+		}
+		if got := say(t, c, comQuery, "INSERT 2"); got != 0 {
+			t.Errorf("answer %d", got)
+		}
+	}
+}
+
+// Behind an error that may have committed the transaction nobody says that it was rolled back.
+func TestRollbackBehindError(t *testing.T) {
+	r, from, to, c := rawSession(t, Config{})
+	from.fail = map[string]uint16{"CREATE TABLE t": 1050}
+	from.kill = "ping" // by which the router asks what the error has left
+	say(t, c, comQuery, "START TRANSACTION")
+	if got := say(t, c, comQuery, "CREATE TABLE t"); got != 1050 {
+		t.Fatalf("answer %d", got)
+	}
+	turn(r, View{RW: to.target("2")})
+	if got := say(t, c, comQuery, "ROLLBACK"); got != 3168 {
+		t.Errorf("answer %d", got)
+	}
+}
+
 // Parameters sent ahead that a server has not got are not left out of the execution: the client is told to begin again.
 func TestLostLongData(t *testing.T) {
 	for name, lose := range map[string]func(r *Router, to *wireServer){

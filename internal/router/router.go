@@ -41,7 +41,9 @@ type Router struct {
 	told    liveTold
 	points  points
 	callers callers
-	lags    atomic.Pointer[map[string]time.Duration]
+	// distrusted: a client that refused the router's certificate was told of.
+	distrusted sync.Once
+	lags       atomic.Pointer[map[string]time.Duration]
 }
 
 // port is one of the listeners and its counters, which Router.mu guards.
@@ -277,7 +279,7 @@ func (r *Router) unlinkForbidden() []forbidden {
 		if !r.view.allows(l.port.readOnly, l.target) {
 			r.unlink(l)
 			l.port.stats.Cut++
-			l.cut.Store(true)
+			l.turnAgainst()
 			cut = append(cut, forbidden{l, l.session})
 		}
 	}

@@ -186,9 +186,14 @@ func (s *session) lead(c byte, length int) error {
 	}
 	level := Eventual
 	if sendsText(c) {
-		var refused *mysqlwire.ServerError
-		if level, refused = s.beginAt(c, length, boundary); refused != nil {
-			return s.settle(s.answerError(refused))
+		var wrong error
+		if level, wrong = s.levelOf(c, length); wrong != nil {
+			return s.settle(s.answerError(&mysqlwire.ServerError{Code: codeParse, State: "42000", Message: "Trireme: " + wrong.Error()}))
+		}
+		if boundary {
+			if found, err := s.current(level); !found || err != nil {
+				return err
+			}
 		}
 	}
 	j := job{command: c, length: length, effect: effect{verb: verbShow}, sinceTrx: s.state.inTransaction(), autocommit: s.state.autocommit(), level: level}
@@ -214,7 +219,6 @@ func (s *session) settle(err error) error {
 
 // find makes sure of a server for the next command. If it finds none without an error the client was told why, and the session goes on.
 func (s *session) find() (found bool, err error) {
-	c := s.buf[s.r0+4]
 	boundary, waited := s.state.boundary(), false
 	if boundary && s.state.reason == "" {
 		waited = s.r.holding.Load()
@@ -228,7 +232,7 @@ func (s *session) find() (found bool, err error) {
 		}
 	}
 	if s.link == nil {
-		if !boundary && c != comResetConnection {
+		if !boundary && !s.endsTransaction(s.r0) {
 			return false, s.settle(s.lostTransaction())
 		}
 		refused, err := s.resume()

@@ -19,6 +19,8 @@ type fakeReads struct {
 	down    error // of Barrier
 	dropped string
 	asked   []string
+	waits   int // calls of Applied
+	silent  int // the next of these fail
 }
 
 func (f *fakeReads) Log() string { return "main/0" }
@@ -65,6 +67,14 @@ func (f *fakeReads) drop(node string) {
 }
 
 func (f *fakeReads) Applied(ctx context.Context, node string, index uint64) error {
+	f.mu.Lock()
+	f.waits++
+	silent := f.silent > 0
+	f.silent--
+	f.mu.Unlock()
+	if silent {
+		return errors.New("no answer")
+	}
 	for {
 		f.mu.Lock()
 		at := f.applied[node]

@@ -112,6 +112,10 @@ func (c Config) withDefaults() Config {
 	if c.MaxHeld == 0 {
 		c.MaxHeld = 2_000
 	}
+	if c.TLS != nil && c.TLS.ClientAuth == tls.NoClientCert { // which mysqld does too; who has one may need it (login.explained)
+		c.TLS = c.TLS.Clone()
+		c.TLS.ClientAuth = tls.RequestClientCert
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

@@ -1,5 +1,7 @@
 package sqlkind
 
+import "bytes"
+
 // Kind is what a statement does, as far as replication and recovery care.
 type Kind uint8
 
@@ -104,6 +106,26 @@ func classifyRollback(s *scanner) Kind {
 		return Savepoint
 	}
 	return Rollback
+}
+
+// IsRollback reports whether sql is ROLLBACK [WORK], to the letter: without AND CHAIN, RELEASE or a savepoint, and without a comment, which might
+// hide one of them.
+func IsRollback(sql []byte) bool {
+	if bytes.ContainsAny(sql, "/#-") {
+		return false
+	}
+	s := scanner{src: sql}
+	if !s.next().is("ROLLBACK") {
+		return false
+	}
+	t := s.next()
+	if t.is("WORK") {
+		t = s.next()
+	}
+	if t.kind == tokenOther && t.text[0] == ';' {
+		t = s.next()
+	}
+	return t.kind == tokenEnd
 }
 
 func classifyXA(s *scanner) Kind {

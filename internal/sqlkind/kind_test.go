@@ -137,6 +137,20 @@ func FuzzClassify(f *testing.F) {
 	})
 }
 
+func TestIsRollback(t *testing.T) {
+	for want, list := range map[bool][]string{
+		true: {"ROLLBACK", "rollback work", " RollBack\t;\n"},
+		false: {"", "ROLLBACK TO s", "ROLLBACK WORK TO SAVEPOINT s", "ROLLBACK AND CHAIN", "ROLLBACK RELEASE", "ROLLBACK /*! TO s */", "/*!99999 ROLLBACK */", "ROLLBACK -- x",
+			"ROLLBACK; DO 1", "ROLLBACK;;", "`ROLLBACK`", "ROLLBACK\x00", "ROLLBAC\u212a", "XA ROLLBACK 'a'", "COMMIT"},
+	} {
+		for _, sql := range list {
+			if IsRollback([]byte(sql)) != want {
+				t.Errorf("%q: %t", sql, !want)
+			}
+		}
+	}
+}
+
 func BenchmarkClassify(b *testing.B) {
 	for name, sql := range map[string]string{"begin": "BEGIN", "insert": "INSERT INTO t VALUES (1)", "view": "CREATE ALGORITHM=UNDEFINED DEFINER=`root`@`localhost` SQL SECURITY DEFINER VIEW `v` AS SELECT 1"} {
 		b.Run(name, func(b *testing.B) {

@@ -22,11 +22,14 @@ type RegisterOp struct {
 	// Old is what a compare-and-set expects; Swapped, if it was acknowledged, whether it found that.
 	Old     int64 `json:"old,omitempty"`
 	Swapped bool  `json:"swapped,omitempty"`
-	// Server is the server_uuid of whoever was asked: one life of a mysqld.
+	// Server is the server_uuid of whoever was asked: one life of a mysqld. someServer: it is not known whose.
 	Server string `json:"s,omitempty"`
 	// Node that was read at the end, with all nodes at rest; empty for what clients did.
 	Node string `json:"node,omitempty"`
 }
+
+// someServer is one of two, between which a router led the connection on.
+const someServer = "?"
 
 // changed says whether a write took place for certain.
 func (op RegisterOp) changed() bool {
@@ -180,7 +183,7 @@ type reigns struct {
 func reignsOf(ops []RegisterOp) reigns {
 	r := reigns{first: map[string]int64{}, writes: map[string][]int64{}}
 	for _, op := range ops {
-		if op.Outcome == Acked && op.Node == "" {
+		if op.Outcome == Acked && op.Node == "" && op.Server != someServer {
 			r.answers = append(r.answers, op)
 		}
 	}
@@ -201,6 +204,9 @@ func reignsOf(ops []RegisterOp) reigns {
 // whose fence is not complete. A new leader is not, and has no excuse for what is old. One that has written may be followed by one that
 // led before it (a switchover leaves the life of a mysqld as it is) and has only been read as yet, so then a read counts too.
 func (r reigns) deposed(op RegisterOp) bool {
+	if op.Server == someServer {
+		return false
+	}
 	own, wrote := r.first[op.Server], false
 	if n, _ := slices.BinarySearch(r.writes[op.Server], op.Begin); n > 0 {
 		own, wrote = r.writes[op.Server][n-1], true

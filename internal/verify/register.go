@@ -72,6 +72,9 @@ func (p *registerPart) step(s *session, rng *rand.Rand, id int, seen map[int64]i
 	if errors.Is(err, errGarbled) {
 		return err
 	}
+	if op.Kind != ReadRegister && op.Outcome == Acked && !s.stillAt(op.Server) {
+		op.Server = someServer
+	}
 	if op.Outcome == Acked && (op.Kind != SwapRegister || op.Swapped) {
 		seen[op.Key] = op.Value
 	}
@@ -96,6 +99,7 @@ func (op *RegisterOp) run(s *session) error {
 		return err
 	}
 	op.Server = fmt.Sprint(rows[0][0])
+	s.server = op.Server
 	if rows[0][1] == nil {
 		return nil // no row: 0
 	}

@@ -135,7 +135,8 @@ func (s *session) begin() error {
 	return nil
 }
 
-// life returns the server_uuid of the mysqld behind the connection: one life of it. It is asked once on each connection.
+// life returns the server_uuid of the mysqld behind the connection: one life of it. It is asked once on each connection, and may have changed since:
+// routers lead connections on to other servers (see stillAt).
 func (s *session) life() (string, error) {
 	if s.server == "" {
 		rows, err := s.query("SELECT @@GLOBAL.server_uuid")
@@ -145,6 +146,13 @@ func (s *session) life() (string, error) {
 		s.server = fmt.Sprint(rows[0][0])
 	}
 	return s.server, nil
+}
+
+// stillAt asks again.
+func (s *session) stillAt(server string) bool {
+	s.server = ""
+	now, err := s.life()
+	return err == nil && now == server
 }
 
 // exec runs one statement on the present connection and drops the connection after any error.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -28,6 +29,50 @@ func TestCommitOutcome(t *testing.T) {
 		if got := commitOutcome(c.err); got != c.want {
 			t.Errorf("%v: %v, want %v", c.err, got, c.want)
 		}
+	}
+}
+
+// answering is a connection behind which a router changes servers: it answers each question for the server with the next of its names.
+type answering struct {
+	driver.Conn
+	names []string
+}
+
+func (c *answering) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+	rows := &oneRow{value: c.names[0]}
+	c.names = c.names[1:]
+	return rows, nil
+}
+
+type oneRow struct {
+	value string
+	read  bool
+}
+
+func (r *oneRow) Columns() []string { return []string{"v"} }
+func (r *oneRow) Close() error      { return nil }
+func (r *oneRow) Next(dest []driver.Value) error {
+	if r.read {
+		return io.EOF
+	}
+	r.read, dest[0] = true, r.value
+	return nil
+}
+
+// A write is a server's only if that one was asked before it and behind it.
+func TestServerOfAWrite(t *testing.T) {
+	s := &session{login: Login{}.withDefaults(), conn: &answering{names: []string{"a", "a", "b"}}}
+	was, err := s.life()
+	if err != nil || was != "a" {
+		t.Fatal(was, err)
+	}
+	for i, want := range []bool{true, false} {
+		if got := s.stillAt("a"); got != want {
+			t.Errorf("question %d: %t", i, got)
+		}
+	}
+	if now, err := s.life(); err != nil || now != "b" {
+		t.Error(now, err)
 	}
 }
 

@@ -245,7 +245,7 @@ func (l *loader) last() string {
 	return fmt.Sprintf("errors %v, not understood %q", list, l.said.wrong)
 }
 
-// TestDriversUnderChange: with router.sessions = "carry" every client writes through the read-write port while leadership moves as planned and while
+// TestDriversUnderChange: where sessions are followed every client writes through the read-write port while leadership moves as planned and while
 // the leader's mysqld is killed. Nobody hears of a switchover. At a failover each answer is one that docs/router.md names, and true: what was
 // acknowledged is there exactly once, what was answered 1213 is not there, and no transaction is there in part.
 func TestDriversUnderChange(t *testing.T) {

@@ -131,8 +131,8 @@ func build(t *testing.T) *demo.Cluster {
 		MySQLOptions: map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "256M", "max_allowed_packet": "64M",
 			"local_infile": "ON", "max_connections": connections},
 		Tune: func(n *config.Node) {
-			if n.Name != "n1" { // the others' routers follow their sessions: cluster.carriers
-				n.Router.Sessions = config.SessionsCarry
+			if n.Name == "n1" { // the others' routers follow their sessions: cluster.carriers
+				n.Router.Sessions = config.SessionsPass
 			}
 		},
 		Say: t.Logf,

@@ -14,10 +14,10 @@ import (
 )
 
 // TestClusterInSQL: a DBA with nothing but the vendor's client sees the cluster on port 6450 and moves leadership there, in a session that goes on;
-// accounts without the privileges see and move nothing, and port 6446, which passes bytes on, says what mysqld says.
+// accounts without the privileges see and move nothing, and port 6446 of a router that passes bytes on says what mysqld says.
 func TestClusterInSQL(t *testing.T) {
 	c := share(t)
-	node := c.Nodes()[0] // whose router is asked, whoever leads
+	node := c.Nodes()[0] // whose router is asked, whoever leads; it passes bytes on (build)
 	split := door{Host: node.Host, Port: node.Ports.Split}
 	s := settings{Password: c.State().Password}
 	by := " IDENTIFIED BY '" + s.Password + "'"

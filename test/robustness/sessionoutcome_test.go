@@ -13,15 +13,14 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/verify"
 )
 
-// TestSessionOutcomes: with router.sessions = "carry", what a client is told of a COMMIT or an autocommit statement whose leader died before
+// TestSessionOutcomes: what a client is told of a COMMIT or an autocommit statement whose leader died before
 // answering is what became of it.
 func TestSessionOutcomes(t *testing.T) {
-	c := createTagged(t, shape{nodes: 3, tune: func(n *config.Node) { n.Router.Sessions = config.SessionsCarry }})
+	c := createTagged(t, shape{nodes: 3})
 	setup := c.session(c.healthy())
 	setup.exec("CREATE DATABASE told", "CREATE TABLE told.t (name VARCHAR(40) PRIMARY KEY)")
 	for _, k := range []struct {

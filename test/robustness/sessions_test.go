@@ -14,13 +14,12 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
 )
 
-// TestSessionsAreCarried: with router.sessions = "carry" 64 writers hear of no error over switchovers, and over a failover idle sessions go
+// TestSessionsAreCarried: 64 writers hear of no error over switchovers, and over a failover idle sessions go
 // on, an open transaction is to be repeated, and a session that cannot go on is told why.
 func TestSessionsAreCarried(t *testing.T) {
-	c := createShape(t, shape{nodes: 3, tune: func(n *config.Node) { n.Router.Sessions = config.SessionsCarry }})
+	c := createShape(t, shape{nodes: 3})
 	c.healthy()
 	db, err := c.Routed().Open("")
 	must(t, err)

@@ -33,7 +33,7 @@ func (c *cluster) splitPort(n *demo.Node) *sql.DB {
 // another session at another node, while leadership moves and when it is lost.
 func TestSplitting(t *testing.T) {
 	c := createShape(t, shape{nodes: 3, tune: func(n *config.Node) {
-		n.Router.Sessions, n.Router.ConsistencyTimeout = config.SessionsCarry, config.Duration(3*time.Second)
+		n.Router.ConsistencyTimeout = config.Duration(3 * time.Second)
 	}})
 	c.healthy()
 	setup := c.pin(c.splitPort(c.Nodes()[0]))
