@@ -188,10 +188,10 @@ var ways = []way{{"EVENTUAL", true}, {"BEFORE", false}, {"AFTER", false}}
 // handOn has pairs of sessions hand values on to each other, a pair in each way from each door to the next, before, while and after disturb runs.
 func (c *cluster) handOn(doors []string, disturb func()) (passed, repeated int64) {
 	c.t.Helper()
-	ctx, stop := context.WithCancel(c.t.Context())
-	defer stop()
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	ctx, stop := context.WithCancel(c.t.Context())
+	defer stop()
 	var pairs []*pair
 	for i := range doors {
 		for _, w := range ways {
