@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"unsafe"
 )
@@ -18,22 +19,24 @@ import (
 // largest is the most that one unannounced system call copies, bytes: while it runs, no other goroutine of its thread does.
 const largest = 64 << 10
 
-// Conn is a TCP or unix connection. Deadlines work as on the connection below. At most one goroutine may read and at most one may
-// write at a time, as with tls.Conn above it.
+// Conn is a TCP or unix connection. Deadlines work as on the connection below. At most one goroutine may read at a time.
 type Conn struct {
 	net.Conn
 	raw syscall.RawConn
 
 	in, out attempt
+	writing sync.Mutex // who has it uses out
 }
 
-// attempt is one direction; its fields are used by whoever is in Read or Write.
+// attempt is one direction; its fields are used by one goroutine at a time.
 type attempt struct {
 	buf  []byte
 	n    int
 	err  syscall.Errno
 	once bool // do not wait
 	try  func(fd uintptr) bool
+	look func(fd uintptr) bool
+	byte [1]byte
 }
 
 // Wrap makes a Conn of nc, or returns nc as it is if it is no socket.
@@ -47,6 +50,7 @@ func Wrap(nc net.Conn) net.Conn {
 		return nc
 	}
 	c := &Conn{Conn: nc, raw: raw}
+	c.in.look = c.in.peek
 	c.in.try = func(fd uintptr) bool { return c.in.call(syscall.SYS_READ, fd) }
 	c.out.try = func(fd uintptr) bool { return c.out.call(syscall.SYS_WRITE, fd) }
 	return c
@@ -66,6 +70,17 @@ func (a *attempt) call(trap, fd uintptr) bool {
 			return a.once
 		default:
 			a.n, a.err = 0, errno
+			return true
+		}
+	}
+}
+
+// peek makes a system call that takes nothing.
+func (a *attempt) peek(fd uintptr) bool {
+	for {
+		n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&a.byte)), 1, syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
+		if errno != syscall.EINTR {
+			a.n, a.err = int(n), errno
 			return true
 		}
 	}
@@ -91,8 +106,39 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return a.n, nil
 }
 
+// Peek looks at the first byte that Read would find, without waiting or taking it: n is 1, or 0 without an error when the other side has ended.
+// While there is nothing the error is EAGAIN. It is for whoever may read.
+func (c *Conn) Peek() (n int, err error) {
+	err = c.raw.Read(c.in.look)
+	switch {
+	case err != nil:
+		return 0, err
+	case c.in.err != 0:
+		return 0, c.in.err
+	}
+	return c.in.n, nil
+}
+
+// ReadBy has f make the read by itself, and call it again when there is something to read, as long as it returns false. f must not wait.
+func (c *Conn) ReadBy(f func(fd uintptr) (done bool)) error { return c.raw.Read(f) }
+
+// Read is read(2) of a socket that does not block.
+func Read(fd uintptr, p []byte) (int, error) {
+	a := attempt{buf: p[:min(len(p), largest)], once: true}
+	a.call(syscall.SYS_READ, fd)
+	if a.err != 0 {
+		return 0, a.err
+	}
+	return a.n, nil
+}
+
+// CloseWrite ends what is said; the other side may go on.
+func (c *Conn) CloseWrite() error { return c.Conn.(interface{ CloseWrite() error }).CloseWrite() }
+
 // Write implements io.Writer.
 func (c *Conn) Write(p []byte) (int, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	done := 0
 	for done < len(p) {
 		n, err := c.write(p[done:], false)
@@ -104,11 +150,12 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// TryWrite writes what the socket takes at once, perhaps nothing, and never waits.
+// TryWrite writes what the socket takes at once, perhaps nothing, and never waits, nor for another goroutine's Write.
 func (c *Conn) TryWrite(p []byte) (int, error) {
-	if len(p) == 0 {
+	if len(p) == 0 || !c.writing.TryLock() {
 		return 0, nil
 	}
+	defer c.writing.Unlock()
 	return c.write(p, true)
 }
 
