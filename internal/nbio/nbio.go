@@ -25,7 +25,7 @@ type Conn struct {
 	raw syscall.RawConn
 
 	in, out attempt
-	writing sync.Mutex // who has it uses out
+	turn    sync.Mutex // whose it is uses out
 }
 
 // attempt is one direction; its fields are used by one goroutine at a time.
@@ -33,11 +33,20 @@ type attempt struct {
 	buf  []byte
 	n    int
 	err  syscall.Errno
-	once bool // do not wait
 	try  func(fd uintptr) bool
-	look func(fd uintptr) bool
-	byte [1]byte
+	kind kind
+	byte [1]byte // to peek into
 }
+
+// kind of a system call.
+type kind byte
+
+const (
+	reading kind = iota
+	peeking      // without waiting
+	writing
+	writingOnce // without waiting
+)
 
 // Wrap makes a Conn of nc, or returns nc as it is if it is no socket.
 func Wrap(nc net.Conn) net.Conn {
@@ -50,16 +59,23 @@ func Wrap(nc net.Conn) net.Conn {
 		return nc
 	}
 	c := &Conn{Conn: nc, raw: raw}
-	c.in.look = c.in.peek
-	c.in.try = func(fd uintptr) bool { return c.in.call(syscall.SYS_READ, fd) }
-	c.out.try = func(fd uintptr) bool { return c.out.call(syscall.SYS_WRITE, fd) }
+	c.in.try, c.out.try = c.in.call, c.out.call
 	return c
 }
 
 // call makes the system call; false means that the socket is not ready and the caller is to wait.
-func (a *attempt) call(trap, fd uintptr) bool {
+func (a *attempt) call(fd uintptr) bool {
 	for {
-		n, _, errno := syscall.RawSyscall(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(a.buf))), uintptr(len(a.buf)))
+		var n uintptr
+		var errno syscall.Errno
+		switch a.kind {
+		case reading:
+			n, _, errno = syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(a.buf))), uintptr(len(a.buf)))
+		case peeking:
+			n, _, errno = syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&a.byte)), 1, syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
+		default:
+			n, _, errno = syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(a.buf))), uintptr(len(a.buf)))
+		}
 		switch errno {
 		case 0:
 			a.n, a.err = int(n), 0
@@ -67,20 +83,9 @@ func (a *attempt) call(trap, fd uintptr) bool {
 		case syscall.EINTR:
 		case syscall.EAGAIN:
 			a.n, a.err = 0, errno
-			return a.once
+			return a.kind == peeking || a.kind == writingOnce
 		default:
 			a.n, a.err = 0, errno
-			return true
-		}
-	}
-}
-
-// peek makes a system call that takes nothing.
-func (a *attempt) peek(fd uintptr) bool {
-	for {
-		n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&a.byte)), 1, syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
-		if errno != syscall.EINTR {
-			a.n, a.err = int(n), errno
 			return true
 		}
 	}
@@ -92,7 +97,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	a := &c.in
-	a.buf = p[:min(len(p), largest)]
+	a.buf, a.kind = p[:min(len(p), largest)], reading
 	err := c.raw.Read(a.try)
 	a.buf = nil
 	switch {
@@ -109,7 +114,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 // Peek looks at the first byte that Read would find, without waiting or taking it: n is 1, or 0 without an error when the other side has ended.
 // While there is nothing the error is EAGAIN. It is for whoever may read.
 func (c *Conn) Peek() (n int, err error) {
-	err = c.raw.Read(c.in.look)
+	c.in.kind = peeking
+	err = c.raw.Read(c.in.try)
 	switch {
 	case err != nil:
 		return 0, err
@@ -124,9 +130,8 @@ func (c *Conn) ReadBy(f func(fd uintptr) (done bool)) error { return c.raw.Read(
 
 // Read is read(2) of a socket that does not block.
 func Read(fd uintptr, p []byte) (int, error) {
-	a := attempt{buf: p[:min(len(p), largest)], once: true}
-	a.call(syscall.SYS_READ, fd)
-	if a.err != 0 {
+	a := attempt{buf: p[:min(len(p), largest)]}
+	if a.call(fd); a.err != 0 {
 		return 0, a.err
 	}
 	return a.n, nil
@@ -137,11 +142,11 @@ func (c *Conn) CloseWrite() error { return c.Conn.(interface{ CloseWrite() error
 
 // Write implements io.Writer.
 func (c *Conn) Write(p []byte) (int, error) {
-	c.writing.Lock()
-	defer c.writing.Unlock()
+	c.turn.Lock()
+	defer c.turn.Unlock()
 	done := 0
 	for done < len(p) {
-		n, err := c.write(p[done:], false)
+		n, err := c.write(p[done:], writing)
 		done += n
 		if err != nil {
 			return done, err
@@ -152,16 +157,16 @@ func (c *Conn) Write(p []byte) (int, error) {
 
 // TryWrite writes what the socket takes at once, perhaps nothing, and never waits, nor for another goroutine's Write.
 func (c *Conn) TryWrite(p []byte) (int, error) {
-	if len(p) == 0 || !c.writing.TryLock() {
+	if len(p) == 0 || !c.turn.TryLock() {
 		return 0, nil
 	}
-	defer c.writing.Unlock()
-	return c.write(p, true)
+	defer c.turn.Unlock()
+	return c.write(p, writingOnce)
 }
 
-func (c *Conn) write(p []byte, once bool) (int, error) {
+func (c *Conn) write(p []byte, kind kind) (int, error) {
 	a := &c.out
-	a.buf, a.once = p[:min(len(p), largest)], once
+	a.buf, a.kind = p[:min(len(p), largest)], kind
 	err := c.raw.Write(a.try)
 	a.buf = nil
 	switch {
