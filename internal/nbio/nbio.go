@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"unsafe"
 )
@@ -18,23 +19,34 @@ import (
 // largest is the most that one unannounced system call copies, bytes: while it runs, no other goroutine of its thread does.
 const largest = 64 << 10
 
-// Conn is a TCP or unix connection. Deadlines work as on the connection below. At most one goroutine may read and at most one may
-// write at a time, as with tls.Conn above it.
+// Conn is a TCP or unix connection. Deadlines work as on the connection below. At most one goroutine may read at a time.
 type Conn struct {
 	net.Conn
 	raw syscall.RawConn
 
 	in, out attempt
+	turn    sync.Mutex // whose it is uses out
 }
 
-// attempt is one direction; its fields are used by whoever is in Read or Write.
+// attempt is one direction; its fields are used by one goroutine at a time.
 type attempt struct {
 	buf  []byte
 	n    int
 	err  syscall.Errno
-	once bool // do not wait
 	try  func(fd uintptr) bool
+	kind kind
+	byte [1]byte // to peek into
 }
+
+// kind of a system call.
+type kind byte
+
+const (
+	reading kind = iota
+	peeking      // without waiting
+	writing
+	writingOnce // without waiting
+)
 
 // Wrap makes a Conn of nc, or returns nc as it is if it is no socket.
 func Wrap(nc net.Conn) net.Conn {
@@ -47,15 +59,23 @@ func Wrap(nc net.Conn) net.Conn {
 		return nc
 	}
 	c := &Conn{Conn: nc, raw: raw}
-	c.in.try = func(fd uintptr) bool { return c.in.call(syscall.SYS_READ, fd) }
-	c.out.try = func(fd uintptr) bool { return c.out.call(syscall.SYS_WRITE, fd) }
+	c.in.try, c.out.try = c.in.call, c.out.call
 	return c
 }
 
 // call makes the system call; false means that the socket is not ready and the caller is to wait.
-func (a *attempt) call(trap, fd uintptr) bool {
+func (a *attempt) call(fd uintptr) bool {
 	for {
-		n, _, errno := syscall.RawSyscall(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(a.buf))), uintptr(len(a.buf)))
+		var n uintptr
+		var errno syscall.Errno
+		switch a.kind {
+		case reading:
+			n, _, errno = syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(a.buf))), uintptr(len(a.buf)))
+		case peeking:
+			n, _, errno = syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&a.byte)), 1, syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
+		default:
+			n, _, errno = syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(a.buf))), uintptr(len(a.buf)))
+		}
 		switch errno {
 		case 0:
 			a.n, a.err = int(n), 0
@@ -63,7 +83,7 @@ func (a *attempt) call(trap, fd uintptr) bool {
 		case syscall.EINTR:
 		case syscall.EAGAIN:
 			a.n, a.err = 0, errno
-			return a.once
+			return a.kind == peeking || a.kind == writingOnce
 		default:
 			a.n, a.err = 0, errno
 			return true
@@ -77,7 +97,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	a := &c.in
-	a.buf = p[:min(len(p), largest)]
+	a.buf, a.kind = p[:min(len(p), largest)], reading
 	err := c.raw.Read(a.try)
 	a.buf = nil
 	switch {
@@ -91,11 +111,42 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return a.n, nil
 }
 
+// Peek looks at the first byte that Read would find, without waiting or taking it: n is 1, or 0 without an error when the other side has ended.
+// While there is nothing the error is EAGAIN. It is for whoever may read.
+func (c *Conn) Peek() (n int, err error) {
+	c.in.kind = peeking
+	err = c.raw.Read(c.in.try)
+	switch {
+	case err != nil:
+		return 0, err
+	case c.in.err != 0:
+		return 0, c.in.err
+	}
+	return c.in.n, nil
+}
+
+// ReadBy has f make the read by itself, and call it again when there is something to read, as long as it returns false. f must not wait.
+func (c *Conn) ReadBy(f func(fd uintptr) (done bool)) error { return c.raw.Read(f) }
+
+// Read is read(2) of a socket that does not block.
+func Read(fd uintptr, p []byte) (int, error) {
+	a := attempt{buf: p[:min(len(p), largest)]}
+	if a.call(fd); a.err != 0 {
+		return 0, a.err
+	}
+	return a.n, nil
+}
+
+// CloseWrite ends what is said; the other side may go on.
+func (c *Conn) CloseWrite() error { return c.Conn.(interface{ CloseWrite() error }).CloseWrite() }
+
 // Write implements io.Writer.
 func (c *Conn) Write(p []byte) (int, error) {
+	c.turn.Lock()
+	defer c.turn.Unlock()
 	done := 0
 	for done < len(p) {
-		n, err := c.write(p[done:], false)
+		n, err := c.write(p[done:], writing)
 		done += n
 		if err != nil {
 			return done, err
@@ -104,17 +155,18 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// TryWrite writes what the socket takes at once, perhaps nothing, and never waits.
+// TryWrite writes what the socket takes at once, perhaps nothing, and never waits, nor for another goroutine's Write.
 func (c *Conn) TryWrite(p []byte) (int, error) {
-	if len(p) == 0 {
+	if len(p) == 0 || !c.turn.TryLock() {
 		return 0, nil
 	}
-	return c.write(p, true)
+	defer c.turn.Unlock()
+	return c.write(p, writingOnce)
 }
 
-func (c *Conn) write(p []byte, once bool) (int, error) {
+func (c *Conn) write(p []byte, kind kind) (int, error) {
 	a := &c.out
-	a.buf, a.once = p[:min(len(p), largest)], once
+	a.buf, a.kind = p[:min(len(p), largest)], kind
 	err := c.raw.Write(a.try)
 	a.buf = nil
 	switch {

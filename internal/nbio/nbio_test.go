@@ -150,3 +150,79 @@ func TestErrors(t *testing.T) {
 		t.Fatal("what is no socket was wrapped")
 	}
 }
+
+// Peek tells the three states of a socket apart and takes nothing.
+func TestPeek(t *testing.T) {
+	each(t, func(t *testing.T, c *Conn, other net.Conn) {
+		if n, err := c.Peek(); n != 0 || err != syscall.EAGAIN {
+			t.Fatalf("nothing was said: %d, %v", n, err)
+		}
+		if _, err := other.Write([]byte("ab")); err != nil {
+			t.Fatal(err)
+		}
+		await := func(want int) {
+			for n, err := 0, error(syscall.EAGAIN); err != nil || n != want; n, err = c.Peek() {
+				if err != nil && err != syscall.EAGAIN {
+					t.Fatal(err)
+				}
+			}
+		}
+		await(1)
+		if got, err := io.ReadAll(io.LimitReader(c, 2)); err != nil || string(got) != "ab" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		_ = other.Close()
+		await(0)
+	})
+}
+
+// ReadBy calls when there is something to read, and once before that.
+func TestReadBy(t *testing.T) {
+	each(t, func(t *testing.T, c *Conn, other net.Conn) {
+		b, n, calls := make([]byte, 16), 0, make(chan struct{}, 3)
+		done := make(chan error, 1)
+		go func() {
+			done <- c.ReadBy(func(fd uintptr) bool {
+				calls <- struct{}{}
+				k, err := Read(fd, b[n:])
+				n += k
+				return err != nil && err != syscall.EAGAIN || n == 2
+			})
+		}()
+		<-calls
+		for _, say := range []string{"a", "b"} {
+			if _, err := io.WriteString(other, say); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := <-done; err != nil || string(b[:n]) != "ab" {
+			t.Fatalf("%q, %v", b[:n], err)
+		}
+	})
+}
+
+// What several goroutines write stays whole, though the socket takes it in parts.
+func TestWritersTakeTurns(t *testing.T) {
+	each(t, func(t *testing.T, c *Conn, other net.Conn) {
+		const writers, size, rounds = 4, 200 << 10, 5
+		for w := range writers {
+			go func() {
+				piece := bytes.Repeat([]byte{byte(w)}, size)
+				for range rounds {
+					if _, err := c.Write(piece); err != nil {
+						t.Error(err)
+					}
+				}
+			}()
+		}
+		got := make([]byte, size)
+		for range writers * rounds {
+			if _, err := io.ReadFull(other, got); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, bytes.Repeat(got[:1], size)) {
+				t.Fatal("two goroutines' bytes are mixed")
+			}
+		}
+	})
+}

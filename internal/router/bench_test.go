@@ -56,17 +56,20 @@ const benchConns = 16
 const benchQuery = "SELECT c FROM sbtest1 WHERE id = 5012345 AND pad = 'a text that makes it a little longer'"
 
 // benchAnswer is one column of 120 bytes.
-func benchAnswer(rows int) []byte {
+func benchAnswer(rows int) []byte { return benchRows(rows, 0) }
+
+func benchRows(rows int, status uint16) []byte {
+	status |= mysqlwire.StatusAutocommit
 	seq := byte(1)
 	var b []byte
 	add := func(p []byte) { b = mysqlwire.AppendPacket(b, seq, p); seq++ }
 	add([]byte{1})
 	add(append([]byte{3}, make([]byte, 40)...))
-	add(mysqlwire.AppendEOF(nil, mysqlwire.StatusAutocommit))
+	add(mysqlwire.AppendEOF(nil, status))
 	for range rows {
 		add(append([]byte{120}, make([]byte, 120)...))
 	}
-	add(mysqlwire.AppendEOF(nil, mysqlwire.StatusAutocommit))
+	add(mysqlwire.AppendEOF(nil, status))
 	return b
 }
 

@@ -110,7 +110,7 @@ func shutsDown(packet []byte) bool {
 
 // peek asks the server's socket, without waiting, whether anything came while nothing was asked.
 func (s *session) peek() (said []byte, ended bool) {
-	n, err := s.link.peek()
+	n, err := s.link.server.Peek()
 	switch {
 	case errors.Is(err, syscall.EAGAIN):
 		return nil, false

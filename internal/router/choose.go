@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"trireme/internal/nbio"
 )
 
 // retryPause is how long after a failed attempt a target is tried again when the view has not changed: its mysqld may be
@@ -14,8 +16,8 @@ import (
 const retryPause = 250 * time.Millisecond
 
 // receive finds out who a client is, and serves it if its address is within its limits.
-func (r *Router) receive(p *port, client clientConn) {
-	tcp, remote := client.(*net.TCPConn)
+func (r *Router) receive(p *port, client *nbio.Conn) {
+	tcp, remote := client.Conn.(*net.TCPConn)
 	if !remote {
 		r.serve(p, client, netip.AddrPort{})
 		return
@@ -44,7 +46,7 @@ func (r *Router) refused(p *port) {
 }
 
 // serve joins one client, who comes from some address, to a target and copies until one side ends.
-func (r *Router) serve(p *port, client clientConn, from netip.AddrPort) {
+func (r *Router) serve(p *port, client *nbio.Conn, from netip.AddrPort) {
 	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.HoldTimeout)
 	l, refusal := r.connect(ctx, p, client, from, nil)
 	cancel()
@@ -81,7 +83,7 @@ type refusal struct {
 
 // connect finds a target, dials it and registers the connection, waiting for views and trying again until ctx ends.
 // s is the session that goes on there; nil: a new connection.
-func (r *Router) connect(ctx context.Context, p *port, client clientConn, from netip.AddrPort, s *session) (*link, refusal) {
+func (r *Router) connect(ctx context.Context, p *port, client *nbio.Conn, from netip.AddrPort, s *session) (*link, refusal) {
 	var tried []Target // in the present view
 	shown, sure, done := r.shown(ctx, p)
 	defer done()
@@ -170,7 +172,7 @@ func (r *Router) leastLoaded(tried []Target) (best Target, found bool) {
 }
 
 // join dials the target. It gives nil, nil when the view turned against the target meanwhile.
-func (r *Router) join(ctx context.Context, p *port, client clientConn, from netip.AddrPort, t Target, s *session) (*link, error) {
+func (r *Router) join(ctx context.Context, p *port, client *nbio.Conn, from netip.AddrPort, t Target, s *session) (*link, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a := &attempt{port: p, target: t, cancel: cancel}
@@ -209,14 +211,14 @@ const maxGreeting = 1024
 // reach dials a target, and makes sure that who serves a read-write connection is whom the view means. A view may be old, and a mysqld that
 // has started again listens at the address of the one before: so the server's first words are waited for, and the target is asked behind
 // them. By then the connection belongs to one incarnation and is in its list of sessions: a fence that comes later cuts it.
-func (r *Router) reach(ctx context.Context, p *port, t Target) (*net.TCPConn, []byte, error) {
+func (r *Router) reach(ctx context.Context, p *port, t Target) (*nbio.Conn, []byte, error) {
 	dialing, cancel := context.WithTimeout(ctx, r.cfg.DialTimeout)
 	defer cancel()
 	c, err := new(net.Dialer).DialContext(dialing, "tcp", t.Addr)
 	if err != nil {
 		return nil, nil, err
 	}
-	conn := c.(*net.TCPConn)
+	conn := nbio.Wrap(c).(*nbio.Conn)
 	if p.readOnly || r.cfg.Confirm == nil {
 		return conn, nil, nil
 	}

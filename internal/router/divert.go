@@ -14,6 +14,7 @@ import (
 
 	"trireme/internal/dump"
 	"trireme/internal/mysqlwire"
+	"trireme/internal/nbio"
 )
 
 // Streams publishes the committed binary log.
@@ -35,7 +36,6 @@ const whatItSet = "SELECT CONCAT_WS(',', IFNULL(@source_heartbeat_period, IFNULL
 
 // pieceReader reads what one side says. It has a buffer only while there is something to read.
 type pieceReader struct {
-	raw   syscall.RawConn // of a TCP connection
 	ready func(fd uintptr) bool
 	piece *[pieceBytes]byte
 	n     int
@@ -44,36 +44,28 @@ type pieceReader struct {
 
 // read returns a piece, which is the caller's to give back to pieces if it is not nil.
 func (r *pieceReader) read(c net.Conn) (*[pieceBytes]byte, int, error) {
-	tcp, plain := c.(clientConn)
-	if !plain {
+	socket, plain := c.(*nbio.Conn)
+	if !plain { // TLS
 		piece := pieces.Get().(*[pieceBytes]byte)
 		n, err := c.Read(piece[:])
 		return piece, n, err
 	}
-	if r.raw == nil {
-		if r.raw, r.err = tcp.SyscallConn(); r.err != nil {
-			return nil, 0, r.err
-		}
+	if r.ready == nil {
 		r.ready = r.take
 	}
 	r.piece, r.n, r.err = nil, 0, nil
-	if err := r.raw.Read(r.ready); err != nil {
-		return r.piece, 0, err
+	if err := socket.ReadBy(r.ready); err != nil {
+		return nil, 0, err
 	}
-	if r.n <= 0 && r.err == nil {
+	if r.n == 0 && r.err == nil {
 		r.err = io.EOF
 	}
-	return r.piece, max(r.n, 0), r.err
+	return r.piece, r.n, r.err
 }
 
 func (r *pieceReader) take(fd uintptr) bool {
 	r.piece = pieces.Get().(*[pieceBytes]byte)
-	for {
-		if r.n, r.err = syscall.Read(int(fd), r.piece[:]); r.err != syscall.EINTR {
-			break
-		}
-	}
-	if r.err != syscall.EAGAIN {
+	if r.n, r.err = nbio.Read(fd, r.piece[:]); r.err != syscall.EAGAIN {
 		return true
 	}
 	pieces.Put(r.piece)

@@ -7,18 +7,18 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"trireme/internal/mysqlwire"
+	"trireme/internal/nbio"
 )
 
 // link is one client joined to one target.
 type link struct {
 	port     *port
 	target   Target
-	client   clientConn
-	server   *net.TCPConn
+	client   *nbio.Conn                         // over TCP, or a unix socket
+	server   *nbio.Conn                         // over TCP
 	from     netip.AddrPort                     // the client's; not valid through a unix socket
 	greeting []byte                             // read from the server already; empty: nothing was
 	in, out  atomic.Int64                       // bytes client to server, server to client
@@ -27,46 +27,16 @@ type link struct {
 	session  *session                           // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
 	cut      atomic.Bool                        // the view turned against it
 	wake     atomic.Pointer[context.CancelFunc] // of who waits for its server (until)
-	probe    probe
-	applied  uint64        // its server shows the log up to here; of the session's goroutine
-	live     bool          // Reads.Live was asked since it began; of the same
-	tap      *tap          // of what the client says, once bytes are passed on; of run
-	unsure   bool          // of the stream's port: its server may show less than was committed when it came
-	early    []byte        // said by the client already, and not passed on
-	taken    atomic.Bool   // the server's answers are not passed on any more
-	back     chan struct{} // closed when they are not
+	applied  uint64                             // its server shows the log up to here; of the session's goroutine
+	live     bool                               // Reads.Live was asked since it began; of the same
+	tap      *tap                               // of what the client says, once bytes are passed on; of run
+	unsure   bool                               // of the stream's port: its server may show less than was committed when it came
+	early    []byte                             // said by the client already, and not passed on
+	taken    atomic.Bool                        // the server's answers are not passed on any more
+	back     chan struct{}                      // closed when they are not
 }
 
-// probe is what a look at the server's socket needs, kept so that it allocates nothing.
-type probe struct {
-	raw  syscall.RawConn
-	f    func(fd uintptr) bool
-	byte [1]byte
-	n    int
-	err  error
-}
-
-// peek looks at the server's socket without waiting or taking anything from it. It is for the session's goroutine.
-func (l *link) peek() (n int, err error) { return l.probe.peek(l.server) }
-
-// peek looks at a socket, the same each time: n is 0 without an error when its other side has ended.
-func (p *probe) peek(c syscall.Conn) (n int, err error) {
-	if p.raw == nil {
-		if p.raw, err = c.SyscallConn(); err != nil {
-			return 0, err
-		}
-		p.f = func(fd uintptr) bool {
-			p.n, _, p.err = syscall.Recvfrom(int(fd), p.byte[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-			return true
-		}
-	}
-	if err := p.raw.Read(p.f); err != nil {
-		return 0, err
-	}
-	return p.n, p.err
-}
-
-func newLink(p *port, t Target, client clientConn, server *net.TCPConn, from netip.AddrPort) *link {
+func newLink(p *port, t Target, client, server *nbio.Conn, from netip.AddrPort) *link {
 	return &link{port: p, target: t, client: client, server: server, from: from, c: client, s: server, done: make(chan struct{})}
 }
 
@@ -166,7 +136,7 @@ func (l *link) abort() {
 
 // closeServer resets the server side. Close returns when the socket is closed, whoever reads from it.
 func (l *link) closeServer() {
-	_ = l.server.SetLinger(0)
+	_ = l.server.Conn.(*net.TCPConn).SetLinger(0)
 	_ = l.server.Close()
 }
 

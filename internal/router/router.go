@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"trireme/internal/nbio"
 )
 
 // Router is the ports. Make it with New, then Start; Close when done. All methods may be called from any goroutine.
@@ -359,7 +361,7 @@ func (r *Router) accept(p *port, l net.Listener) {
 			}
 			continue
 		}
-		client := conn.(clientConn)
+		client := nbio.Wrap(conn).(*nbio.Conn)
 		if !r.admit(p) {
 			refuse(client, erTooManyConnections, r.full)
 			continue

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"trireme/internal/mysqlwire"
+	"trireme/internal/nbio"
 )
 
 // inBytes is what each session keeps of its client's bytes; statements that do not fit are passed on in parts.
@@ -28,7 +29,7 @@ var pieces = sync.Pool{New: func() any { return new([pieceBytes]byte) }}
 type session struct {
 	r      *Router
 	port   *port
-	tcp    clientConn
+	tcp    *nbio.Conn
 	from   netip.AddrPort // the client's
 	client net.Conn       // tcp, or TLS on it
 	link   *link          // the present server; nil: there is none
@@ -253,7 +254,7 @@ func (s *session) find() (found bool, err error) {
 // gone says that the client has left while its command waited. Nobody would hear the answer, and who repeats it elsewhere would do it twice.
 func (s *session) gone() bool {
 	_ = s.tcp.SetReadDeadline(time.Time{}) // of a ring, which has been answered
-	n, err := new(probe).peek(s.tcp)
+	n, err := s.tcp.Peek()
 	if n > 0 && s.client != net.Conn(s.tcp) && s.r1 < inBytes { // over TLS it may be the client's word that it ends
 		_ = s.tcp.SetReadDeadline(time.Now().Add(time.Millisecond))
 		n, err = s.client.Read(s.buf[s.r1:])

@@ -9,19 +9,14 @@ import (
 	"os"
 	"syscall"
 	"time"
-)
 
-// clientConn is a client's connection: TCP, or a unix socket.
-type clientConn interface {
-	net.Conn
-	syscall.Conn
-	CloseWrite() error
-}
+	"trireme/internal/nbio"
+)
 
 // isLocal says whether a client came through a unix socket. Such a client takes the way to its server for one that nobody can listen to, and gives its
 // password in clear when it is asked: so its session goes on to the server over TLS, and is always followed.
-func isLocal(c clientConn) bool {
-	_, local := c.(*net.UnixConn)
+func isLocal(c *nbio.Conn) bool {
+	_, local := c.Conn.(*net.UnixConn)
 	return local
 }
 

@@ -33,6 +33,7 @@ type state struct {
 	bytes    int    // of texts in prepared
 	nextID   uint32 // of a prepared statement, as the client sees it
 	insertID uint64 // what LAST_INSERT_ID() should say; 0: nothing that matters
+	hangs    bool   // the server may hold a prepared statement's parameters or cursor between two commands
 	once     bool   // something holds for the next statement only, so this is no boundary
 	unsure   bool   // a statement failed, and the server was lost before it told whether that has committed the open transaction
 	reason   string // not empty: why it cannot be carried over
@@ -79,16 +80,19 @@ func (p *prepared) turn(following bool) {
 func (s *state) inTransaction() bool { return s.status&mysqlwire.StatusInTransaction != 0 }
 func (s *state) autocommit() bool    { return s.status&mysqlwire.StatusAutocommit != 0 }
 
-// boundary says that nothing hangs on the present server but what can be made anew. It looks at prepared statements only where the
-// protocol leaves something at the server between two commands.
+// boundary says that nothing hangs on the present server but what can be made anew. It is asked a few times for each command, so it looks at prepared
+// statements only when one of them was used so that the protocol leaves something at the server between two commands.
 func (s *state) boundary() bool {
 	if s.inTransaction() || s.once || s.unsure {
 		return false
 	}
-	for _, p := range s.prepared {
-		if p.long || p.cursor {
-			return false
+	if s.hangs {
+		for _, p := range s.prepared {
+			if p.long || p.cursor {
+				return false
+			}
 		}
+		s.hangs = false
 	}
 	return true
 }

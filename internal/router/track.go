@@ -39,7 +39,8 @@ func (s *session) readyText(j *job, p []byte) {
 		j.skip = 4 + at.length
 	}
 	if len(p) < j.length || len(p) < j.skip-4 {
-		j.scan, j.keep = &scan, j.command == comStmtPrepare
+		long := scan
+		j.scan, j.keep = &long, j.command == comStmtPrepare
 		return
 	}
 	text := p[j.skip-4:]
@@ -93,7 +94,7 @@ func (s *session) readyStatement(j *job, p []byte) error {
 		j.effect = st.effect
 		return s.readyExecute(j, p)
 	case comStmtSendLong:
-		st.long = true
+		st.long, s.state.hangs = true, true
 	case comStmtClose:
 		s.state.close(j.stmtID)
 	}
@@ -204,6 +205,7 @@ func (s *session) learn(j *job, a *answer) {
 	s.r.points.answered(&s.trace, j.transactions())
 	if j.stmt != nil {
 		j.stmt.followed(j.command, a)
+		st.hangs = st.hangs || j.stmt.cursor
 	}
 	if a.failed {
 		if ran || j.command == comStmtFetch {
