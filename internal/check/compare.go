@@ -187,15 +187,17 @@ func (c *checker) small(ctx context.Context, s span) error {
 func (c *checker) patiently(ctx context.Context, s span) (seen *sighting, err error) {
 	const attempts, polite = 8, 5
 	for i := range attempts {
+		if i > 0 {
+			if err := sleep(ctx, 40*time.Millisecond<<(i-1)); err != nil {
+				return nil, err
+			}
+		}
 		mode := " FOR SHARE"
 		if i < polite {
 			mode += " NOWAIT"
 		}
 		if seen, err = c.underLock(ctx, s, mode); !errors.Is(err, errBusy) {
 			return seen, err
-		}
-		if err := sleep(ctx, 40*time.Millisecond<<i); err != nil {
-			return nil, err
 		}
 	}
 	return nil, err
