@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/gtid"
@@ -208,6 +209,41 @@ func TestDataNodes(t *testing.T) {
 	v.Members[0].MySQL.ReadOnly = true
 	if _, _, err := dataNodes(v); !errors.Is(err, ErrNoLeader) {
 		t.Error(err)
+	}
+}
+
+// TestRest: all that was done on the node that has worked most counts, once.
+func TestRest(t *testing.T) {
+	follower := &node{worked: 60 * time.Millisecond}
+	c := &checker{o: Options{Share: 0.2}, leader: &node{worked: 50 * time.Millisecond}, followers: []*node{follower, {}}}
+	follower.works(time.Now().Add(-40 * time.Millisecond))
+	if got := c.rest(); got < 400*time.Millisecond {
+		t.Errorf("%v of rest behind at least 100 ms of work", got)
+	}
+	if got := c.rest(); got != 0 {
+		t.Errorf("%v for nothing", got)
+	}
+	c.o.Share, follower.worked = 1, time.Second
+	if got := c.rest(); got != 0 {
+		t.Errorf("%v at full speed", got)
+	}
+}
+
+// TestAdapt: ranges grow fast to what takes a quarter of a second; behind one that was written to meanwhile they begin at half of it, and grow slowly.
+func TestAdapt(t *testing.T) {
+	c := &checker{chunk: firstChunk, growth: fast}
+	for i, step := range []struct {
+		took time.Duration
+		cut  bool
+		want int
+	}{
+		{time.Millisecond, false, 4000}, {125 * time.Millisecond, false, 8000}, {time.Second, false, 2000}, {0, false, 2000}, {time.Millisecond, true, 1000},
+		{time.Millisecond, false, 1250}, {time.Millisecond, true, 625}, {time.Hour, false, leastChunk},
+	} {
+		c.slowest, c.cut = step.took, step.cut
+		if c.adapt(); c.chunk != step.want || c.slowest != 0 || c.cut {
+			t.Errorf("%d: ranges of %d rows, not %d", i, c.chunk, step.want)
+		}
 	}
 }
 

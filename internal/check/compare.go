@@ -51,10 +51,11 @@ func (c *checker) sums(ctx context.Context, s span, limit time.Duration) (map[st
 		if err := n.row(ctx, limit, query, &v.rows, &v.hash); err != nil {
 			return err
 		}
+		n.works(began)
 		mu.Lock()
 		defer mu.Unlock()
 		out[n.name] = v
-		c.worked = max(c.worked, time.Since(began))
+		c.slowest = max(c.slowest, time.Since(began))
 		return nil
 	}
 	if err := hash(c.leader); err != nil {
@@ -117,6 +118,7 @@ func (c *checker) span(ctx context.Context, s span) (rows uint64, err error) {
 	if agree(sums) {
 		return rows, nil
 	}
+	c.cut = true
 	pieces, err := c.pieces(ctx, s, rows)
 	if err != nil {
 		return rows, err
@@ -124,6 +126,9 @@ func (c *checker) span(ctx context.Context, s span) (rows uint64, err error) {
 	for _, small := range pieces {
 		if c.tooMany(s.t) {
 			break
+		}
+		if err := c.throttle(ctx); err != nil {
+			return rows, err
 		}
 		if err := c.small(ctx, small); err != nil {
 			return rows, err
@@ -182,15 +187,17 @@ func (c *checker) small(ctx context.Context, s span) error {
 func (c *checker) patiently(ctx context.Context, s span) (seen *sighting, err error) {
 	const attempts, polite = 8, 5
 	for i := range attempts {
+		if i > 0 {
+			if err := sleep(ctx, 40*time.Millisecond<<(i-1)); err != nil {
+				return nil, err
+			}
+		}
 		mode := " FOR SHARE"
 		if i < polite {
 			mode += " NOWAIT"
 		}
 		if seen, err = c.underLock(ctx, s, mode); !errors.Is(err, errBusy) {
 			return seen, err
-		}
-		if err := sleep(ctx, 40*time.Millisecond<<i); err != nil {
-			return nil, err
 		}
 	}
 	return nil, err
@@ -268,6 +275,9 @@ func (c *checker) whole(ctx context.Context, t *table) (rows uint64, err error) 
 	s := span{t: t}
 	stable := 0
 	for range attempts {
+		if err := c.throttle(ctx); err != nil {
+			return 0, err
+		}
 		sums, err := c.sums(ctx, s, wholeLimit)
 		if err != nil {
 			return 0, err
@@ -278,9 +288,11 @@ func (c *checker) whole(ctx context.Context, t *table) (rows uint64, err error) 
 			return rows, nil
 		}
 		var after sum
+		began := time.Now()
 		if err := c.leader.row(ctx, wholeLimit, s.sumQuery(), &after.rows, &after.hash); err != nil {
 			return rows, err
 		}
+		c.leader.works(began)
 		stable++
 		if after != sums[c.leader.name] {
 			stable = 0

@@ -38,6 +38,7 @@ func readRows(ctx context.Context, n *node, q querier, s span, mode string) (key
 
 // scanKeys reads rows of so many columns that are never NULL.
 func scanKeys(ctx context.Context, n *node, q querier, query string, columns int) ([][]string, error) {
+	defer n.works(time.Now())
 	rows, err := q.QueryContext(ctx, query)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", n.name, err)

@@ -14,7 +14,7 @@ type Options struct {
 	User     string // the same on all nodes, with SELECT, and UPDATE, DELETE or LOCK TABLES, on what is to be checked
 	Password string
 	Only     []string      // "schema" or "schema.table"; none: everything
-	Share    float64       // of the time that a query of ours runs on each node, in (0, 1]
+	Share    float64       // of the time that queries of ours run on each node at most, in (0, 1]
 	MaxLag   time.Duration // the check waits while a follower is further behind
 	MaxBusy  int           // and while more threads than this run on the leader
 	State    string        // file to go on from after an interruption; empty: none

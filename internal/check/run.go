@@ -17,14 +17,19 @@ type checker struct {
 	leader    *node
 	followers []*node
 	away      map[string]string // nodes that were left out, and why
-	worked    time.Duration     // of the slowest query since the last throttle
 	looked    time.Time         // when the load was last asked for
 	chunk     int               // rows of the next range
+	growth    float64           // what it grows by at most
+	slowest   time.Duration     // query that hashed a range since the last adapt
+	cut       bool              // the range since then differed at first
 	progress  pace
 }
 
 // firstChunk rows are hashed first; then as many as take targetTime, within limits.
 const firstChunk, leastChunk, mostChunk = 1000, 200, 200_000
+
+// Ranges grow fast until one is written to between the looks of two nodes, and must be hashed again in pieces; slowly from then on.
+const fast, slow = 4, 1.25
 
 // Run compares all nodes. What they differ in is in the result; the error is why the run could not be finished.
 func Run(ctx context.Context, o Options) (Result, error) {
@@ -82,9 +87,9 @@ func (c *checker) skip(what, why string) {
 	}
 }
 
-// again does what may fail because the cluster changes, with sessions opened anew, until it works or has not for clusterLimit.
+// again does what may fail because the cluster changes, with sessions opened anew, until it works or has not for clusterLimit since it failed first.
 func (c *checker) again(ctx context.Context, f func() error) error {
-	for began := time.Now(); ; {
+	for failed := (time.Time{}); ; {
 		err := error(nil)
 		if c.leader == nil {
 			err = c.connect(ctx)
@@ -92,7 +97,10 @@ func (c *checker) again(ctx context.Context, f func() error) error {
 		if err == nil {
 			err = f()
 		}
-		if err == nil || final(err) || ctx.Err() != nil || time.Since(began) > clusterLimit {
+		if failed.IsZero() {
+			failed = time.Now()
+		}
+		if err == nil || final(err) || ctx.Err() != nil || time.Since(failed) > clusterLimit {
 			return err
 		}
 		c.o.Say("trying again: %v", err)
@@ -266,8 +274,9 @@ func (c *checker) walk(ctx context.Context, t *table, st *state) error {
 		})
 	}
 	from, last := st.at(t), false
+	c.growth = fast
 	for !last && !c.tooMany(t) {
-		if err := c.throttle(ctx); err != nil && ctx.Err() != nil {
+		if err := c.throttle(ctx); err != nil {
 			return err
 		}
 		var rows uint64
@@ -298,13 +307,16 @@ func (c *checker) walk(ctx context.Context, t *table, st *state) error {
 	return nil
 }
 
-// adapt makes the next range take about targetTime on the slowest node.
+// adapt makes the next range take about targetTime on the slowest node, and be half as large behind one that was cut.
 func (c *checker) adapt() {
-	if c.worked <= 0 {
-		return
+	if c.cut {
+		c.growth = slow
+		c.chunk = max(leastChunk, c.chunk/2)
+	} else if c.slowest > 0 {
+		factor := min(c.growth, max(0.25, float64(targetTime)/float64(c.slowest)))
+		c.chunk = min(mostChunk, max(leastChunk, int(float64(c.chunk)*factor)))
 	}
-	factor := min(4, max(0.25, float64(targetTime)/float64(c.worked)))
-	c.chunk = min(mostChunk, max(leastChunk, int(float64(c.chunk)*factor)))
+	c.slowest, c.cut = 0, false
 }
 
 // pace tells how fast a run gets on.

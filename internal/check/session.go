@@ -26,7 +26,12 @@ type node struct {
 	// never are GTIDs of the leader that this follower will not execute: they are not in the log.
 	never gtid.Set
 	uuid  gtid.UUID
+	// worked is how long our queries have taken there since the last throttle. One goroutine at a time uses a node.
+	worked time.Duration
 }
+
+// works counts a query that began then.
+func (n *node) works(began time.Time) { n.worked += time.Since(began) }
 
 // OpenSQL opens the mysqld at host:port for an operator's account, with TLS where the server has it. Variables are those of each session.
 func OpenSQL(addr, user, password string, variables map[string]string) (*sql.DB, error) {

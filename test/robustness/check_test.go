@@ -190,16 +190,22 @@ type checkOutput struct {
 	check.Result
 }
 
-// checkVerb runs trireme check with the account of the demo.
+// checkCommand is trireme check with the account of the demo, at full speed unless args say otherwise.
+func (c *cluster) checkCommand(ctx context.Context, args ...string) *exec.Cmd {
+	s := c.State()
+	cmd := exec.CommandContext(ctx, binary, append([]string{"check", "--share", "1", "--max-running", "1000", "--max-lag", "1h", "--user", s.User,
+		"--api", fmt.Sprintf("127.0.0.1:%d", c.Nodes()[0].Ports.API), "--token-file", filepath.Join(scratch, "credentials", s.Cluster)}, args...)...)
+	cmd.Env = append(os.Environ(), "TRIREME_MYSQL_PASSWORD="+s.Password)
+	return cmd
+}
+
+// checkVerb runs trireme check to its end.
 func (c *cluster) checkVerb(args ...string) (code int, stdout, stderr string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*healLimit)
 	defer cancel()
-	s := c.State()
 	var out, errOut bytes.Buffer
-	cmd := exec.CommandContext(ctx, binary, append([]string{"check", "--share", "1", "--max-running", "1000", "--max-lag", "1h", "--user", s.User,
-		"--api", fmt.Sprintf("127.0.0.1:%d", c.Nodes()[0].Ports.API), "--token-file", filepath.Join(scratch, "credentials", s.Cluster)}, args...)...)
-	cmd.Env = append(os.Environ(), "TRIREME_MYSQL_PASSWORD="+s.Password)
+	cmd := c.checkCommand(ctx, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {

@@ -33,6 +33,7 @@ var debeziumSettings = map[string]string{
 	"schema.history.internal":        "io.debezium.storage.file.history.FileSchemaHistory",
 	"offset.storage":                 "org.apache.kafka.connect.storage.FileOffsetBackingStore",
 	"offset.flush.interval.ms":       "200",
+	"connect.keep.alive.interval.ms": "10000",
 	"include.schema.changes":         "false",
 	"key.converter.schemas.enable":   "false",
 	"value.converter.schemas.enable": "false",
