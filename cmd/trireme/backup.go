@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -135,6 +134,10 @@ type progressLine struct {
 	mu    sync.Mutex
 	shown bool      // the cursor stands behind a progress line
 	last  time.Time // when it was drawn
+
+	stageNow string // the stage that is under way, what its figure was at first, and when
+	from     uint64
+	began    time.Time
 }
 
 func (p *progressLine) say(format string, args ...any) {
@@ -173,13 +176,31 @@ func (p *progressLine) stage(stage string, done, total uint64) {
 }
 
 func (p *progressLine) draw(stage string, done, total uint64, unit string) {
-	const width = 30
-	if total == 0 {
-		p.show(fmt.Sprintf("%s: %d%s", stage, done, unit))
-		return
+	p.mu.Lock()
+	if p.stageNow != stage || done < p.from {
+		p.stageNow, p.from, p.began = stage, done, time.Now()
 	}
-	full := int(min(done, total) * width / total)
-	p.show(fmt.Sprintf("%s: [%s%s] %d of %d%s", stage, strings.Repeat("#", full), strings.Repeat(".", width-full), done, total, unit))
+	text := progressText(stage, p.from, done, total, unit, time.Since(p.began))
+	p.mu.Unlock()
+	p.show(text)
+}
+
+// progressText is a stage with its bar and, once it can be told, its rate and the time that is left. It has come from one figure to done in the time took.
+func progressText(stage string, from, done, total uint64, unit string, took time.Duration) string {
+	text := fmt.Sprintf("%s: %d%s", stage, done, unit)
+	if total > 0 {
+		full := int(min(done, total) * barWidth / total)
+		text = fmt.Sprintf("%s: [%s%s] %d of %d%s", stage, strings.Repeat("#", full), strings.Repeat(".", barWidth-full), done, total, unit)
+	}
+	if took < time.Second || done == from {
+		return text
+	}
+	rate := float64(done-from) / took.Seconds()
+	text += fmt.Sprintf(", %.0f%s/s", rate, unit)
+	if done < total {
+		text += fmt.Sprintf(", about %v left", time.Duration(float64(total-done)/rate*float64(time.Second)).Round(time.Second))
+	}
+	return text
 }
 
 // show draws a text, on a terminal only.
@@ -380,13 +401,7 @@ func (c *backupPruneCmd) retention() (r backup.Retention, err error) {
 		}
 		return r, err
 	}
-	days, isDays := strings.CutSuffix(c.KeepFor, "d")
-	if n, nerr := strconv.ParseUint(days, 10, 16); isDays && nerr == nil {
-		r.For = time.Duration(n) * 24 * time.Hour
-	} else {
-		r.For, err = time.ParseDuration(c.KeepFor)
-	}
-	if err != nil || r.For <= 0 {
+	if r.For, err = duration(c.KeepFor); err != nil || r.For <= 0 {
 		return r, usagef("--keep-for=%s is not a time such as 30d or 36h", c.KeepFor)
 	}
 	return r, nil

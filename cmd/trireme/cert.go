@@ -146,8 +146,8 @@ func ownsDir(dir string) error {
 type certIssueCmd struct {
 	remote
 	Name    string        `arg:"" help:"Whom it names in the audit log."`
-	Role    string        `required:"" enum:"viewer,operator,admin" help:"What it may: viewer, operator or admin."`
-	Expires time.Duration `default:"2160h" help:"How long it is good, up to 8760h."`
+	Role    string        `required:"" enum:"viewer,operator,admin" placeholder:"viewer|operator|admin" help:"What it may: viewer, operator or admin."`
+	Expires time.Duration `default:"2160h" help:"How long it is good, such as 30d; up to 365d."`
 	File    string        `required:"" placeholder:"FILE" help:"Where to write certificate and key; for --cert-file."`
 	JSON    bool          `help:"Print the result as JSON."`
 }
@@ -194,7 +194,8 @@ func (c *certRevokeCmd) Run(e *env) error {
 	if c.JSON {
 		return printJSON(e.out, res)
 	}
-	fmt.Fprintf(e.out, "%s\n%s\n", res.Message, res.Advice)
+	e.say("%s", res.Message)
+	e.say("%s", res.Advice)
 	return nil
 }
 

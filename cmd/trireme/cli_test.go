@@ -146,7 +146,7 @@ func TestCandidates(t *testing.T) {
 	names := func(r remote) []string { asked = r; return []string{"db1", "db2", "l1"} }
 	for line, want := range map[string]string{
 		"sw|":                              "switchover",
-		"config |":                         "check edit history rollback show",
+		"config |":                         "check diff edit history rollback show",
 		"config e|":                        "edit",
 		"frobnicate |":                     "",
 		"completion |":                     "bash fish zsh",

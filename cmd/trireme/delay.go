@@ -39,7 +39,7 @@ func (c *delayCmd) Run(e *env) error {
 	}
 	if req.GTID != "" {
 		if _, err := gtid.ParseGTID(req.GTID); err != nil {
-			return usagef("%q is no GTID: %v", req.GTID, err)
+			return usagef("%q is no GTID such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:4711 (`trireme delay %s` says which is next): %v", req.GTID, c.Node, err)
 		}
 	}
 	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (res api.DelayResult, err error) {
@@ -54,7 +54,7 @@ func (c *delayCmd) Run(e *env) error {
 	if c.JSON {
 		return printJSON(e.out, res)
 	}
-	fmt.Fprintln(e.out, delayText(res.Name, res.DelayView))
+	e.say("%s", delayText(res.Name, res.DelayView))
 	return nil
 }
 

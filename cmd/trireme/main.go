@@ -97,6 +97,13 @@ func (e *env) progress(asJSON bool) io.Writer {
 	return e.out
 }
 
+// say prints a sentence for people.
+func (e *env) say(format string, args ...any) {
+	for _, line := range wrap(fmt.Sprintf(format, args...), maxColumns) {
+		fmt.Fprintln(e.out, line)
+	}
+}
+
 // typed is the line that the user types, without the space around it; empty when there is none.
 func (e *env) typed() (string, error) {
 	line, err := bufio.NewReader(io.LimitReader(e.in, 4096)).ReadString('\n')
@@ -129,7 +136,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	parser, err := kong.New(new(commands), kong.Name("trireme"),
 		kong.Description("Turns ordinary MySQL servers into one self-healing database."),
 		kong.Writers(out, errOut), kong.Exit(func(code int) { exited = code }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Bind(e))
+		kong.Bind(e), durations)
 	if err != nil {
 		fmt.Fprintln(errOut, "trireme:", err)
 		return exitFailed
@@ -148,25 +155,6 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 		return exitUsage
 	}
 	return e.report(kctx.Run(e))
-}
-
-// mistake words what is wrong with a command line, and says whose help fits best.
-func mistake(err error) (message, help string) {
-	message, help = err.Error(), "trireme"
-	parse, ok := errors.AsType[*kong.ParseError](err)
-	if !ok {
-		return message, help
-	}
-	verb := parse.Context.Selected()
-	for _, p := range parse.Context.Path { // a group of verbs is not selected
-		if p.Command != nil {
-			help = "trireme " + p.Command.Path()
-		}
-	}
-	if missing, ok := strings.CutPrefix(message, `expected "<`); ok && verb != nil {
-		message = fmt.Sprintf("<%s is missing: trireme %s", strings.TrimSuffix(missing, `"`), verb.Summary())
-	}
-	return message, help
 }
 
 // report prints an error, advice on a line of its own, and gives the exit code.

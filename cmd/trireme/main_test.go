@@ -162,11 +162,14 @@ func (f *fake) ChangeCA(_ context.Context, req api.CARequest) (api.CAView, error
 	if req.Step != api.CABegin {
 		return api.CAView{}, api.Errorf(api.KindConflict, "no change of the CA is under way")
 	}
-	return f.CA(context.Background()), nil
+	v := f.CA(context.Background())
+	v.Nodes = v.Nodes[:1]
+	return v, nil
 }
 
 func (f *fake) CA(context.Context) api.CAView {
-	return api.CAView{Certs: "PEM\n", Signer: "aa", Trusts: []string{"aa", "bb"}, Next: "bb", Nodes: []api.CANode{{Name: "n1", Up: true, Signer: "aa", Trusts: []string{"aa", "bb"}}, {Name: "n2"}}}
+	old, next := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	return api.CAView{Certs: "PEM\n", Signer: old, Trusts: []string{old, next}, Next: next, Nodes: []api.CANode{{Name: "n1", Up: true, Signer: old, Trusts: []string{old, next}}, {Name: "n2"}}}
 }
 
 func (f *fake) NewCertificate(context.Context, api.CertificateRequest) (api.CertificateResult, error) {

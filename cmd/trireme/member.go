@@ -46,7 +46,7 @@ func (c *changeFlags) run(r remote, e *env, nodes []string, confirm func() error
 	if sw := res.Switchover; sw != nil {
 		fmt.Fprintf(e.out, "%s leads now, in term %d (before: %s); writes were held for %.0f ms\n", sw.To, sw.Term, sw.From, sw.WriteGapMS)
 	}
-	fmt.Fprintf(e.out, "%s\n", res.Message)
+	e.say("%s", res.Message)
 	fmt.Fprintf(e.out, "The cluster has %d voters and survives the loss of %d.\n", res.Voters, res.Survives)
 	return nil
 }

@@ -60,13 +60,14 @@ func (c *certNewCACmd) Run(e *env) error {
 	}
 	switch {
 	case c.Finish:
-		fmt.Fprintf(e.out, "the cluster trusts its new CA alone: SHA-256 %s\nCertificates of `trireme cert issue` are good no more; join tokens neither.\n", v.Signer)
+		e.say("the cluster trusts its new CA alone: SHA-256 %s", v.Signer)
+		e.say("Certificates of `trireme cert issue` are good no more; join tokens neither.")
 	case c.Abort:
-		fmt.Fprintf(e.out, "the cluster keeps its CA: SHA-256 %s\n", v.Signer)
+		e.say("the cluster keeps its CA: SHA-256 %s", v.Signer)
 	default:
-		fmt.Fprintf(e.out, "all nodes trust a new CA, too: SHA-256 %s\n", v.Next)
-		fmt.Fprint(e.out, "Give both to routers and other operators now (trireme cert ca --pem); then: trireme cert new-ca --finish\n")
-		fmt.Fprint(e.out, "Nodes that were removed, or left behind by force-quorum, while they were down cannot be told so behind it: start them once before, or wipe them.\n")
+		e.say("all nodes trust a new CA, too: SHA-256 %s", v.Next)
+		e.say("Give both to routers and other operators now (trireme cert ca --pem); then: trireme cert new-ca --finish")
+		e.say("Nodes that were removed, or left behind by force-quorum, while they were down cannot be told so behind it: start them once before, or wipe them.")
 	}
 	return nil
 }
@@ -102,7 +103,7 @@ func (c *certCACmd) Run(e *env) error {
 		fmt.Fprint(e.out, v.Certs)
 		return nil
 	case v.Next == "":
-		fmt.Fprintf(e.out, "no change of the CA is under way; SHA-256 of the present one: %s\n", v.Signer)
+		e.say("no change of the CA is under way; SHA-256 of the present one: %s", v.Signer)
 		return nil
 	}
 	rows := [][]string{{"NODE", "TRUSTS THE NEW CA", "ITS CERTIFICATE IS OF"}}
@@ -126,6 +127,7 @@ func (c *certCACmd) Run(e *env) error {
 	if v.Finish {
 		next = "nodes go over by themselves; one that is down holds it up"
 	}
-	fmt.Fprintf(e.out, "the new CA: SHA-256 %s\nnext: %s\n", v.Next, next)
+	e.say("the new CA: SHA-256 %s", v.Next)
+	e.say("next: %s", next)
 	return nil
 }

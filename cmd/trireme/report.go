@@ -6,13 +6,10 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
 	"trireme/internal/recorder"
 )
 
@@ -111,13 +108,8 @@ func gather(ctx context.Context, client *api.Client, from, to time.Time) (record
 
 // pointInTime reads a time of day, or how long ago it is.
 func pointInTime(text string, now time.Time) (time.Time, error) {
-	if d, err := config.ParseDuration(text); err == nil && d.Std() >= 0 {
-		return now.Add(-d.Std()), nil
-	}
-	if days, found := strings.CutSuffix(text, "d"); found {
-		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
-			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
-		}
+	if d, err := duration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
 	}
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return t, nil

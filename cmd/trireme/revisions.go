@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -36,7 +37,51 @@ func (c *configHistoryCmd) Run(e *env) error {
 	if len(rows) > 1 {
 		printTable(e.out, rows)
 	}
-	fmt.Fprintf(e.out, "the settings of cluster %s are at version %d; they can be rolled back as far as to version %d\n", v.Cluster, v.Version, v.Oldest)
+	e.say("the settings of cluster %s are at version %d; they can be rolled back as far as to version %d", v.Cluster, v.Version, v.Oldest)
+	return nil
+}
+
+// configDiffCmd is `trireme config diff`.
+type configDiffCmd struct {
+	remote
+	From uint64 `arg:"" help:"Version, as trireme config history numbers them."`
+	To   uint64 `arg:"" optional:"" help:"A later one. Default: the present one."`
+	JSON bool   `help:"Print the changes as JSON."`
+}
+
+// configDiff is what --json prints.
+type configDiff struct {
+	Cluster string          `json:"cluster"`
+	From    uint64          `json:"from"`
+	To      uint64          `json:"to"`
+	Changes []config.Change `json:"changes"`
+}
+
+// Run prints what differs.
+func (c *configDiffCmd) Run(e *env) error {
+	v, err := ask(c.remote, e, looks, (*api.Client).ConfigHistory)
+	if err != nil {
+		return err
+	}
+	d := configDiff{Cluster: v.Cluster, From: c.From, To: cmp.Or(c.To, v.Version)}
+	switch {
+	case d.From < v.Oldest:
+		return api.Errorf(api.KindNotFound, "version %d is not kept any more; the oldest is %d", d.From, v.Oldest)
+	case max(d.From, d.To) > v.Version:
+		return api.Errorf(api.KindNotFound, "there is no version %d yet; the settings are at version %d", max(d.From, d.To), v.Version)
+	case d.From > d.To:
+		return usagef("version %d is later than %d: give the earlier one first", d.From, d.To)
+	}
+	d.Changes = append([]config.Change{}, config.Between(v.Revisions, d.From, d.To)...)
+	if c.JSON {
+		return printJSON(e.out, d)
+	}
+	for _, ch := range d.Changes {
+		e.say("%s", changeText(ch))
+	}
+	if len(d.Changes) == 0 {
+		e.say("the settings of cluster %s are the same at versions %d and %d", d.Cluster, d.From, d.To)
+	}
 	return nil
 }
 
@@ -83,12 +128,10 @@ func (c *configRollbackCmd) Run(e *env) error {
 	}
 	if !c.JSON {
 		for _, ch := range res.Changes {
-			fmt.Fprintln(e.out, changeText(ch))
+			e.say("%s", changeText(ch))
 		}
 		if len(res.Kept) > 0 {
-			for _, line := range wrap("these stay as they are, their nodes were no members then: "+strings.Join(res.Kept, " "), maxColumns) {
-				fmt.Fprintln(e.out, line)
-			}
+			e.say("these stay as they are, their nodes were no members then: %s", strings.Join(res.Kept, " "))
 		}
 	}
 	if len(res.Changes) > 0 && !c.DryRun {
@@ -106,7 +149,7 @@ func (c *configRollbackCmd) Run(e *env) error {
 	case c.JSON:
 		return printJSON(e.out, res)
 	case len(res.Changes) == 0:
-		fmt.Fprintf(e.out, "the settings of cluster %s, at version %d, do not differ from those of version %d: nothing is changed\n", res.Cluster, res.Version, c.To)
+		e.say("the settings of cluster %s, at version %d, do not differ from those of version %d: nothing is changed", res.Cluster, res.Version, c.To)
 	case !c.DryRun:
 		fmt.Fprintf(e.out, "the settings of cluster %s are at version %d\n", res.Cluster, res.Version)
 	}

@@ -154,7 +154,7 @@ func (c *joinCmd) Run(e *env) error {
 			Members []string `json:"members"`
 		}{madeNode{res.Identity.Name, res.ConfigFile, ""}, res.Identity.Cluster, res.Identity.ID, res.Members})
 	}
-	fmt.Fprintf(e.out, "Node %s is a member of cluster %s (id %d; nodes are %s).\n", res.Identity.Name, res.Identity.Cluster, res.Identity.ID,
+	e.say("Node %s is a member of cluster %s (id %d; nodes are %s).", res.Identity.Name, res.Identity.Cluster, res.Identity.ID,
 		strings.Join(res.Members, " "))
 	fmt.Fprintf(e.out, "Start it: %s\n", startCommand(res.ConfigFile))
 	return nil
@@ -205,6 +205,7 @@ type configCmd struct {
 	Show     configShowCmd     `cmd:"" help:"Show the settings of the cluster."`
 	Edit     configEditCmd     `cmd:"" help:"Change settings of the cluster."`
 	History  configHistoryCmd  `cmd:"" help:"Show who changed which settings of the cluster, and when."`
+	Diff     configDiffCmd     `cmd:"" help:"Show how two versions of the cluster's settings differ."`
 	Rollback configRollbackCmd `cmd:"" help:"Take an earlier version of the cluster's settings up again, as a new change."`
 	Check    configCheckCmd    `cmd:"" help:"Say what is wrong in a node's settings file."`
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"trireme/internal/api"
 )
@@ -115,6 +116,21 @@ func TestStatusTellsOfHeavyWork(t *testing.T) {
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in:\n%s", want, b.String())
+		}
+	}
+}
+
+func TestProgressText(t *testing.T) {
+	for want, got := range map[string]string{
+		"copying: [#####...............] 25 of 100 MiB":                          progressText("copying", 0, 25, 100, " MiB", time.Second/2),
+		"copying: [##########..........] 50 of 100 MiB, 10 MiB/s, about 5s left": progressText("copying", 0, 50, 100, " MiB", 5*time.Second),
+		"applying: [##########..........] 50 of 100, 4/s, about 13s left":        progressText("applying", 10, 50, 100, "", 10*time.Second),
+		"applying: [####################] 100 of 100, 10/s":                      progressText("applying", 0, 100, 100, "", 10*time.Second),
+		"reading: 7 MiB, 7 MiB/s":                                                progressText("reading", 0, 7, 0, " MiB", time.Second),
+		"copying: [....................] 0 of 100 MiB":                           progressText("copying", 0, 0, 100, " MiB", time.Minute),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

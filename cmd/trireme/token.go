@@ -20,8 +20,8 @@ type tokenCmd struct {
 type tokenAddCmd struct {
 	remote
 	Name    string        `arg:"" help:"Whom it names in the audit log."`
-	Role    string        `required:"" enum:"viewer,operator,admin" help:"What it may: viewer (look), operator (switchover, failover, pause, resume, reinit) or admin (everything)."`
-	Expires time.Duration `help:"How long it is good. Default: until it is removed."`
+	Role    string        `required:"" enum:"viewer,operator,admin" placeholder:"viewer|operator|admin" help:"What it may: viewer (look), operator (switchover, failover, pause, resume, reinit) or admin (everything)."`
+	Expires time.Duration `placeholder:"TIME" help:"How long it is good, such as 30d. Default: until it is removed."`
 	File    string        `placeholder:"FILE" help:"Write it there, mode 0600, with the CA and the nodes' addresses, instead of printing it; for --token-file."`
 	JSON    bool          `help:"Print it as JSON."`
 }

@@ -37,10 +37,13 @@ func Render(n Node) []byte {
 	return b.Bytes()
 }
 
+// example is a line of a table that is empty.
+var example = map[string]string{"mysql.options": `innodb_buffer_pool_size = "4G"`, "router.levels": `reports = "BEFORE"`}
+
 // renderOptions writes the table; it must be the last of its section, as everything after it belongs to it.
 func renderOptions(b *bytes.Buffer, s setting, options map[string]string) {
 	if len(options) == 0 {
-		fmt.Fprintf(b, "\n# [%s] # %s\n# innodb_buffer_pool_size = \"4G\"\n", s.key, s.doc)
+		fmt.Fprintf(b, "\n# [%s] # %s\n# %s\n", s.key, s.doc, example[s.key])
 		return
 	}
 	fmt.Fprintf(b, "\n[%s] # %s\n", s.key, s.doc)

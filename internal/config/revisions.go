@@ -78,6 +78,27 @@ func (c *Cluster) Record(before *Cluster, at time.Time, by string) {
 	}
 }
 
+// Between is how the settings of version to differ from those of version from, an earlier one.
+func Between(revisions []Revision, from, to uint64) []Change {
+	before, after := map[string]string{}, map[string]string{}
+	seen := map[string]bool{}
+	for _, r := range revisions {
+		if r.Version <= from || r.Version > to {
+			continue
+		}
+		for _, ch := range r.Changes {
+			if !seen[ch.Key] && ch.Before != nil {
+				before[ch.Key] = *ch.Before
+			}
+			seen[ch.Key] = true
+			if delete(after, ch.Key); ch.After != nil {
+				after[ch.Key] = *ch.After
+			}
+		}
+	}
+	return difference(before, after)
+}
+
 // OldestVersion is the lowest one that Rollback can go back to.
 func (c *Cluster) OldestVersion() uint64 {
 	if len(c.Revisions) == 0 {

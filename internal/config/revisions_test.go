@@ -100,7 +100,7 @@ func TestRevisionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRollback: after any changes, every version that is kept can be taken up again, but for what depends on who is a member.
+// TestRollback: after any changes, every version that is kept can be taken up again, but for what depends on who is a member, and compared with any later one.
 func TestRollback(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := threeMembers()
@@ -127,6 +127,11 @@ func TestRollback(t *testing.T) {
 		}
 		to := rapid.Uint64Range(c.OldestVersion(), c.Version).Draw(t, "to")
 		now := c.values()
+		for version, then := range states {
+			if version >= to && !reflect.DeepEqual(Between(c.Revisions, to, version), difference(states[to], then)) {
+				t.Errorf("from %d to %d: %+v", to, version, Between(c.Revisions, to, version))
+			}
+		}
 		changes, kept, err := c.Rollback(to)
 		if err != nil {
 			t.Fatal(err)

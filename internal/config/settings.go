@@ -45,7 +45,6 @@ var settings = []setting{
 	{"router.sessions", SessionsCarry, "carry: sessions go on at the next leader; pass: bytes go through unread", func(n *Node) any { return &n.Router.Sessions }},
 	{"router.replay", ReplayNone, "reads: a SELECT outside of a transaction that loses its server runs at the next one, for sessions that are followed", func(n *Node) any { return &n.Router.Replay }},
 	{"router.consistency", "EVENTUAL", "EVENTUAL, BEFORE_ON_PRIMARY_FAILOVER, BEFORE, AFTER or BEFORE_AND_AFTER; more than EVENTUAL needs sessions = \"carry\"", func(n *Node) any { return &n.Router.Consistency }},
-	{"router.levels", "", "the same of single accounts, by user name: { reports = \"BEFORE\" }", func(n *Node) any { return &n.Router.Levels }},
 	{"router.consistency_timeout", "10s", "for a level, or a token, to be kept; then the statement gets an error", func(n *Node) any { return &n.Router.ConsistencyTimeout }},
 	{"router.wait_for_my_writes_timeout", "2s", "for a follower to show what a session wants to see; then the leader is read", func(n *Node) any { return &n.Router.OwnWritesTimeout }},
 	{"router.max_lag", "0s", "followers further behind are not read through split_port; \"0s\": no limit", func(n *Node) any { return &n.Router.MaxLag }},
@@ -55,6 +54,7 @@ var settings = []setting{
 	{"router.max_conns_per_address", "0", "the same from one client's address; 0: no limit", func(n *Node) any { return &n.Router.MaxConnsPerAddress }},
 	{"router.max_conn_rate", "0", "new connections a second from one client's address; one more gets error 1040; 0: no limit", func(n *Node) any { return &n.Router.MaxConnRate }},
 	{"router.balancers", "", "addresses or networks of balancers that name their clients with the PROXY protocol: [\"10.0.0.5\", \"10.1.0.0/24\"]", func(n *Node) any { return &n.Router.Balancers }},
+	{"router.levels", "", "consistency of single accounts, by user name", func(n *Node) any { return &n.Router.Levels }},
 
 	{"vip.rw", "", "virtual address of the leader's mysqld, as \"10.0.0.100/24\"; a list for more", func(n *Node) any { return &n.VIP.RW }},
 	{"vip.ro", "", "virtual addresses of followers' mysqlds, spread over them", func(n *Node) any { return &n.VIP.RO }},
