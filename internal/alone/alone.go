@@ -13,7 +13,6 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
-	"trireme/internal/nbio"
 	"trireme/internal/pki"
 	"trireme/internal/router"
 	"trireme/internal/systemd"
@@ -29,7 +28,6 @@ const (
 
 // Run routes until ctx ends. It returns at once when it cannot listen.
 func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
-	nbio.LimitProcs()
 	ca, err := os.ReadFile(cfg.CA)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("ca: %s does not exist; copy tls/ca.pem of any node there", cfg.CA)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -28,7 +29,6 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
-	"trireme/internal/nbio"
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
 	"trireme/internal/router"
@@ -39,7 +39,9 @@ import (
 // Run runs one node until ctx ends (SIGTERM: leadership is handed over first, mysqld is stopped politely when nobody waits) or
 // something makes going on unsafe; then the error says what and why.
 func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger) error {
-	nbio.LimitProcs()
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(maxProcs())
+	}
 	if os.Getenv("GOGC") == "" {
 		// What lives is the log's cache, in buffers that the collector does not look into: collecting often costs next to nothing,
 		// and the daemon stays close to the cache's size.
@@ -92,6 +94,10 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 
 // gcPercent: see Run.
 const gcPercent = 10
+
+// maxProcs is how many threads run Go code at once. The daemon shares its host with mysqld and spends little; with fewer threads
+// its goroutines, which hand a commit from one to the next, wake each other without waking another core.
+func maxProcs() int { return max(1, min(4, runtime.NumCPU()/2)) }
 
 // open reads the node's directory and makes mysqld's data directory if there is none. Nothing is running when it returns.
 func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger) (*Node, error) {
