@@ -13,7 +13,6 @@ import (
 	"os"
 	"sync"
 	"syscall"
-	"unsafe"
 )
 
 // largest is the most that one unannounced system call copies, bytes: while it runs, no other goroutine of its thread does.
@@ -70,11 +69,11 @@ func (a *attempt) call(fd uintptr) bool {
 		var errno syscall.Errno
 		switch a.kind {
 		case reading:
-			n, _, errno = syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(a.buf))), uintptr(len(a.buf)))
+			n, errno = read(fd, a.buf)
 		case peeking:
-			n, _, errno = syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&a.byte)), 1, syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
+			n, errno = peek(fd, &a.byte)
 		default:
-			n, _, errno = syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(a.buf))), uintptr(len(a.buf)))
+			n, errno = write(fd, a.buf)
 		}
 		switch errno {
 		case 0:
@@ -123,6 +122,15 @@ func (c *Conn) Peek() (n int, err error) {
 		return 0, c.in.err
 	}
 	return c.in.n, nil
+}
+
+// Ended says whether the other side has ended, and all that it has said was read. Any goroutine may ask, also while another one reads.
+func (c *Conn) Ended() bool {
+	a := attempt{kind: peeking}
+	if err := c.raw.Control(func(fd uintptr) { a.call(fd) }); err != nil {
+		return false
+	}
+	return a.n == 0 && a.err == 0 || a.err == syscall.ECONNRESET
 }
 
 // ReadBy has f make the read by itself, and call it again when there is something to read, as long as it returns false. f must not wait.

@@ -226,3 +226,41 @@ func TestWritersTakeTurns(t *testing.T) {
 		}
 	})
 }
+
+// Ended may be asked while somebody reads, and is true only when nothing is left to be read.
+func TestEnded(t *testing.T) {
+	each(t, func(t *testing.T, c *Conn, other net.Conn) {
+		got := make(chan string)
+		go func() {
+			b := make([]byte, 1)
+			for {
+				if _, err := c.Read(b); err != nil {
+					close(got)
+					return
+				}
+				got <- string(b)
+			}
+		}()
+		if c.Ended() {
+			t.Fatal("it has ended")
+		}
+		if _, err := io.WriteString(other, "abc"); err != nil {
+			t.Fatal(err)
+		}
+		if s := <-got; s != "a" { // b is read, and c is not
+			t.Fatal(s)
+		}
+		_ = other.Close()
+		if c.Ended() {
+			t.Fatal("what it has said was not read yet")
+		}
+		for range got {
+		}
+		for !c.Ended() {
+		}
+		_ = c.Close()
+		if c.Ended() {
+			t.Fatal("nobody can say")
+		}
+	})
+}

@@ -41,7 +41,7 @@ func TestSecondFactorIsNotPortable(t *testing.T) {
 // The certificate that a client shows ends at the router: who is refused with one hears so.
 func TestRefusedWithCertificate(t *testing.T) {
 	s := newWireServer(t)
-	s.tls = testTLS(t)
+	s.offer(testTLS(t))
 	r := start(t, Config{Sessions: true, TLS: testTLS(t)})
 	r.SetView(View{RW: s.target("1")})
 	for name, c := range map[string]struct {
@@ -68,7 +68,7 @@ func TestRefusedWithCertificate(t *testing.T) {
 // A client that does not know the router's certificate says nothing to anybody but its user: the router's log does, once.
 func TestDistrustedCertificate(t *testing.T) {
 	s := newWireServer(t)
-	s.tls = testTLS(t)
+	s.offer(testTLS(t))
 	var log lines
 	r := start(t, Config{Sessions: true, TLS: testTLS(t), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	r.SetView(View{RW: s.target("1")})

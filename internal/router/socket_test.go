@@ -37,9 +37,7 @@ func TestUnixSockets(t *testing.T) {
 	}
 	first, second, follower := newWireServer(t), newWireServer(t), newWireServer(t)
 	for _, s := range []*wireServer{first, second, follower} {
-		s.mu.Lock()
-		s.tls = testTLS(t)
-		s.mu.Unlock()
+		s.offer(testTLS(t))
 	}
 	r := start(t, cfg)
 	if st, err := os.Stat(cfg.RWSocket); err != nil || st.Mode().Perm() != 0o777 {

@@ -385,3 +385,10 @@ func run(t *testing.T, c *sql.Conn, statements ...string) {
 		}
 	}
 }
+
+// offer has it take TLS from the next login on.
+func (s *wireServer) offer(c *tls.Config) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tls = c
+}
