@@ -183,14 +183,31 @@ func (r *Router) count(p *port, f func(*PortStats)) {
 // roundPause is how long an idle session may stand whose server has closed it.
 const roundPause = 5 * time.Second
 
-// rounds makes idle sessions look at their servers now and then.
+// rounds makes idle sessions look at their servers now and then, and servers at clients that have gone.
 func (r *Router) rounds() {
 	for r.pause(roundPause) {
-		r.mu.Lock()
-		for s := range r.followed {
-			s.ring() // with mu held: one that is not followed any more must not be rung
+		r.round()
+	}
+}
+
+func (r *Router) round() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for s := range r.followed {
+		s.ring() // with mu held: one that is not followed any more must not be rung
+	}
+	for l := range r.links {
+		if l.session != nil && l.session.busy.Load() {
+			l.passEnd()
 		}
-		r.mu.Unlock()
+	}
+}
+
+// passEnd ends what is said to a server whose answer nobody waits for any more: mysqld gives GET_LOCK and SLEEP up then, and leaves what else it does as
+// it is. The session reads from its server meanwhile, and not from its client.
+func (l *link) passEnd() {
+	if l.client.Ended() && l.session.busy.Load() {
+		_ = l.server.CloseWrite()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -89,8 +90,8 @@ func executeOf(id []byte) string { return string(id) + "\x00\x01\x00\x00\x00" }
 func turn(r *Router, v View) {
 	r.mu.Lock()
 	r.view = v
-	r.announce()
 	cut := r.unlinkForbidden()
+	r.announce()
 	r.mu.Unlock()
 	for _, l := range cut {
 		l.closeServer()
@@ -438,5 +439,59 @@ func TestErrorBeforeTheEnd(t *testing.T) {
 	}
 	if got := hear(t, c); got != 1153 {
 		t.Errorf("answer %d", got)
+	}
+}
+
+// A client that goes while its server is at work leaves nobody waiting there, as with pass: GET_LOCK would wait for ever. One that has more to say stays.
+func TestClientGoesWhileItsServerWorks(t *testing.T) {
+	r, from, _, c := rawSession(t, Config{})
+	from.mu.Lock()
+	from.hang = "SELECT GET_LOCK('l', -1)"
+	from.mu.Unlock()
+	if err := c.WriteCommand(comQuery, []byte(from.hang)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server works", func() bool { return slices.Contains(from.statements(), from.hang) })
+	r.round()
+	if r.Stats().RW.Open != 1 {
+		t.Fatal("it was ended with its client there")
+	}
+	_ = c.NetConn().Close()
+	eventually(t, "the server hears of it", func() bool { r.round(); return r.Stats().RW.Open == 0 })
+}
+
+// What a client has said before it ended its side is carried out, and answered.
+func TestClientEndsItsSide(t *testing.T) {
+	r, from, _, c := rawSession(t, Config{})
+	two := mysqlwire.AppendPacket(mysqlwire.AppendPacket(nil, 0, []byte("\x03UPDATE 1")), 0, []byte("\x03UPDATE 2"))
+	if _, err := c.NetConn().Write(two); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.NetConn().(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	r.round()
+	want := mysqlwire.AppendPacket(nil, 1, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: mysqlwire.StatusAutocommit}))
+	if got, err := io.ReadAll(c.NetConn()); err != nil || !bytes.Equal(got, slices.Concat(want, want)) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got := from.statements(); !slices.Contains(got, "UPDATE 2") {
+		t.Error(got)
+	}
+	eventually(t, "it is gone", func() bool { return r.Stats().RW.Open == 0 })
+}
+
+// Who waits for a planned switchover's end is released when its server is known not to lead any more: it would begin there otherwise, and be cut in the middle.
+func TestReleasedBehindTheCut(t *testing.T) {
+	r := New(Config{})
+	defer r.Close()
+	from, to := Target{Name: "a", Epoch: "1"}, Target{Name: "b", Epoch: "2"}
+	r.SetView(View{RW: &from})
+	r.SetView(View{KeepRW: true})
+	cut, early := false, false
+	r.dials[&attempt{port: &r.rw, target: from, cancel: func() { cut, early = true, !r.holding.Load() }}] = struct{}{}
+	r.SetView(View{RW: &to})
+	if !cut || early || r.holding.Load() {
+		t.Errorf("cut %t, released before that %t, held %t", cut, early, r.holding.Load())
 	}
 }

@@ -209,8 +209,8 @@ func (r *Router) SetView(v View) {
 	if r.hold != nil && v.RW != nil && (r.hold.from == nil || *r.hold.from != *v.RW) {
 		r.endHold()
 	}
+	cut := r.unlinkForbidden() // before those who wait are released: they must see that their server is not the leader any more
 	r.announce()
-	cut := r.unlinkForbidden()
 	r.mu.Unlock()
 
 	cutAll(cut)
@@ -334,8 +334,8 @@ func (r *Router) Close() error {
 	if r.hold != nil {
 		r.endHold()
 	}
-	r.announce()
 	cut := r.unlinkForbidden()
+	r.announce()
 	r.mu.Unlock()
 
 	r.cancel()

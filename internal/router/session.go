@@ -51,6 +51,7 @@ type session struct {
 	r1   int
 	tied atomic.Bool // state.reason is not empty
 	rang atomic.Bool // somebody wants it to look at its server
+	busy atomic.Bool // it waits for its server only, and has passed on all that its client has said
 }
 
 func newSession(r *Router, l *link, in *login, client, server net.Conn) *session {
@@ -336,6 +337,8 @@ func (s *session) perform(j *job) error {
 		return nil
 	}
 	a := newAnswer(j.command, !s.legacy)
+	s.busy.Store(s.r0 == s.r1)
+	defer s.busy.Store(false)
 	if fromServer != nil { // it may have said why it does not read on: a statement can be too long
 		_ = s.link.server.SetReadDeadline(time.Now().Add(time.Second))
 	}
@@ -471,6 +474,7 @@ func (s *session) garbage() error {
 // localFile passes the client's file on, up to the empty packet behind it. It is read to its end also when the server does not take it any
 // more: the client does not know, and its lines are no commands.
 func (s *session) localFile() (fromServer, err error) {
+	s.busy.Store(false)
 	for full := false; ; {
 		if err := s.need(4, false); err != nil {
 			return nil, err
