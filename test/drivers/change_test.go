@@ -21,7 +21,7 @@ import (
 //	n % 3 = 2   with autocommit
 //	n % 3 = 0   with autocommit, as a statement prepared at the server, where the driver has that
 //
-// It reads each acknowledged row in the same session. An attempt that was answered with SQLSTATE 40001 (1213) is followed by the next one at the same n, any other error
+// It reads each acknowledged row: in the same session, or at BEFORE where it has a pool, or a login for each row, and so perhaps another session. An attempt that was answered with SQLSTATE 40001 (1213) is followed by the next one at the same n, any other error
 // by the next n. It prints a line for each:
 //
 //	ack N A                         the row was acknowledged

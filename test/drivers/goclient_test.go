@@ -171,7 +171,7 @@ func loadGo(s settings) writer {
 			return "insert", err
 		},
 		there: func(n, a int) (got int, err error) {
-			err = db.QueryRow("SELECT COUNT(*) FROM drivers.load_go WHERE n = ? AND a = ?", n, a).Scan(&got)
+			err = db.QueryRow("SELECT /*+ trireme_consistency(BEFORE) */ COUNT(*) FROM drivers.load_go WHERE n = ? AND a = ?", n, a).Scan(&got)
 			return got, err
 		},
 	}

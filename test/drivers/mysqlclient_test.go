@@ -92,7 +92,7 @@ func loadMySQL(s settings) writer {
 			return "connect", err
 		},
 		there: func(n, a int) (int, error) {
-			got, err := s.mysql(s.Doors[0], s.User, fmt.Sprintf("SELECT COUNT(*) FROM drivers.load_mysql WHERE n = %d AND a = %d", n, a), "--skip-reconnect")
+			got, err := s.mysql(s.Doors[0], s.User, fmt.Sprintf("SELECT /*+ trireme_consistency(BEFORE) */ COUNT(*) FROM drivers.load_mysql WHERE n = %d AND a = %d", n, a), "--skip-reconnect")
 			if err != nil {
 				return 0, asProgramError(err)
 			}

@@ -237,7 +237,7 @@ class Pooled(Session):
     def there(self, n, a):
         self.step = "read"
         with pool.connect() as c:
-            return c.execute(sqlalchemy.text("SELECT COUNT(*) FROM drivers.load_sqlalchemy WHERE n = :n AND a = :a"), {"n": n, "a": a}).scalar()
+            return c.execute(sqlalchemy.text("SELECT /*+ trireme_consistency(BEFORE) */ COUNT(*) FROM drivers.load_sqlalchemy WHERE n = :n AND a = :a"), {"n": n, "a": a}).scalar()
 
     def failed(self):
         pass

@@ -126,7 +126,7 @@ async function load() {
     }
     console.log("ack", n, a);
     try {
-      const [[[got]]] = await pool.execute({ sql: "SELECT COUNT(*) FROM drivers.load_mysql2 WHERE n = ? AND a = ?", rowsAsArray: true }, [n, a]);
+      const [[[got]]] = await pool.execute({ sql: "SELECT /*+ trireme_consistency(BEFORE) */ COUNT(*) FROM drivers.load_mysql2 WHERE n = ? AND a = ?", rowsAsArray: true }, [n, a]);
       if (got !== 1) console.log("miss", n, a);
     } catch (e) {
       console.log("late read", told(e));

@@ -29,7 +29,7 @@ async fn write(pool: &MySqlPool, n: u64, a: u64) -> Result<(), (&'static str, sq
 }
 
 async fn there(pool: &MySqlPool, n: u64, a: u64) -> Result<i64, sqlx::Error> {
-    let text = "SELECT COUNT(*) FROM drivers.load_sqlx WHERE n = ? AND a = ?";
+    let text = "SELECT /*+ trireme_consistency(BEFORE) */ COUNT(*) FROM drivers.load_sqlx WHERE n = ? AND a = ?";
     sqlx::query(text).bind(n).bind(a).fetch_one(pool).await?.try_get(0)
 }
 
