@@ -337,8 +337,6 @@ func (s *session) perform(j *job) error {
 		return nil
 	}
 	a := newAnswer(j.command, !s.legacy)
-	s.busy.Store(s.r0 == s.r1)
-	defer s.busy.Store(false)
 	if fromServer != nil { // it may have said why it does not read on: a statement can be too long
 		_ = s.link.server.SetReadDeadline(time.Now().Add(time.Second))
 	}
@@ -420,6 +418,8 @@ func (s *session) receive(j *job, a *answer) (fromServer, err error) {
 	piece := pieces.Get().(*[pieceBytes]byte)
 	defer pieces.Put(piece)
 	first := s.next
+	s.busy.Store(s.r0 == s.r1)
+	defer s.busy.Store(false)
 	for !a.done() {
 		n, err := s.server.Read(piece[:])
 		if n > 0 && j.command == comStmtPrepare && !a.prepared && a.state == expectPrepare {
