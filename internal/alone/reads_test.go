@@ -296,6 +296,41 @@ func TestWaitsShare(t *testing.T) {
 	}
 }
 
+// An answer that has been under way for long is not taken by who came behind its question: the server that it tells of may have ended since.
+func TestWaitsOld(t *testing.T) {
+	f := newFollower(t.Context(), nil, slog.New(slog.DiscardHandler))
+	t.Cleanup(f.questions.Wait)
+	answers, asked := make(chan uint64), make(chan uint64, 10)
+	w := &waits{f: f, ask: func(_ context.Context, index uint64) (uint64, error) {
+		asked <- index
+		return <-answers, nil
+	}}
+	first, later := make(chan error, 1), make(chan error, 1)
+	go func() { first <- w.wait(limited(t, 20*time.Second), 5) }()
+	<-asked
+	go func() { later <- w.wait(limited(t, 20*time.Second), 4) }()
+	until(t, "both wait", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.waiting) == 2 })
+	w.mu.Lock()
+	w.at = w.at.Add(-time.Minute)
+	w.mu.Unlock()
+	answers <- 5
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	select {
+	case got := <-asked:
+		if got != 4 {
+			t.Errorf("asked for %d", got)
+		}
+	case err := <-later:
+		t.Fatalf("an old answer was taken: %v", err)
+	}
+	answers <- 4
+	if err := <-later; err != nil {
+		t.Error(err)
+	}
+}
+
 // A lag grows until more is heard, and who does not tell one is taken for far behind.
 func TestLags(t *testing.T) {
 	now := time.Now()
