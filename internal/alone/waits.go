@@ -54,7 +54,7 @@ func (b *barrier) run(f *follower) {
 		if this == nil {
 			return
 		}
-		this.view, this.err = askOne(f.ctx, f, barrierWait, func(c *api.Client, ctx context.Context) (api.ReadIndexView, error) {
+		this.view, this.err = askOne(f.ctx, f, f.answerWait, func(c *api.Client, ctx context.Context) (api.ReadIndexView, error) {
 			return c.ReadIndex(ctx, b.query)
 		})
 		close(this.done)
