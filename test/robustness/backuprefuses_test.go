@@ -21,7 +21,7 @@ import (
 
 // TestBackupRefuses: a backup into a target that is full says so, and is made by the same command once there is room. What cannot be restored of it is
 // refused, each with its reason: a wrong key, a moment that it does not hold, a segment or a file that is damaged or gone, a target that is not
-// empty or has no room, what a killed restoration has left. Nothing is left where it was to go, no server runs there, and the backup is whole afterwards.
+// empty or has no room, what a killed restoration has left. Nothing is left where it was to go, no server runs there, and the backup is whole afterwards. It takes less than a minute.
 func TestBackupRefuses(t *testing.T) {
 	if !soak() {
 		t.Skip("a long run: TRIREME_SOAK=1")

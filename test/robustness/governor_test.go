@@ -268,7 +268,7 @@ func TestLagObjective(t *testing.T) {
 }
 
 // TestLagIsTold: of a follower that applies slowly the cluster tells seconds, bytes and how long it needs for them; of one that stands still, since when what
-// it lacks is committed; and of one that has caught up, nothing of it.
+// it lacks is committed; and of one that has caught up, nothing of it. Half a minute.
 func TestLagIsTold(t *testing.T) {
 	if !soak() {
 		t.Skip("part of the soak")

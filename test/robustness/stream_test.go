@@ -246,8 +246,8 @@ func (c *cluster) streamRefused(n *demo.Node, what, user, want string, args ...s
 	}
 }
 
-// TestChangeStreamRefuses: a consumer that asks for transactions that are purged, or for a place that the log has not reached, is told so by every node, and a
-// stock replica stands with that error and nothing applied; so is one with a wrong password, or without the TLS that its account requires.
+// TestChangeStreamRefuses: a consumer that asks for transactions that are purged, or for a place that the log has not reached, is told so by every node; nobody
+// gets in with a wrong password, or without the TLS that the account requires; and a stock replica stands with its error and has applied nothing. Ten seconds.
 func TestChangeStreamRefuses(t *testing.T) {
 	if !soak() {
 		t.Skip("a long run: TRIREME_SOAK=1")
