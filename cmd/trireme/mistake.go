@@ -38,7 +38,11 @@ func mistake(err error) (message, help string) {
 		return fmt.Sprintf("<%s is missing: trireme %s", strings.TrimSuffix(missing, `"`), verb.Summary()), help
 	}
 	if missing, ok := strings.CutPrefix(message, "missing flags: "); ok && verb != nil {
-		return fmt.Sprintf("%s is missing: trireme %s", missing, verb.Summary()), help
+		is := "is"
+		if strings.Contains(missing, ", ") {
+			is = "are"
+		}
+		return fmt.Sprintf("%s %s missing: trireme %s", missing, is, verb.Summary()), help
 	}
 	if m := noValue.FindStringSubmatch(message); m != nil && m[3] == "<EOL>" {
 		return m[1] + " needs a value", help
