@@ -106,7 +106,7 @@ func parseMoment(text string, zone *time.Location) (time.Time, error) {
 }
 
 func (c *restoreCmd) print(e *env, res *backup.Restored) {
-	fmt.Fprintf(e.out, "Restored in %s: everything up to entry %d%s.\n", res.Dir, res.Index, newestText(res.Newest))
+	e.say("Restored in %s: everything up to entry %d%s.", res.Dir, res.Index, newestText(res.Newest))
 	printGTIDs(e, res.GTIDs)
 	for _, x := range res.RolledBack {
 		fmt.Fprintf(e.out, "The XA transaction %s was prepared at that moment; it is rolled back.\n", x)

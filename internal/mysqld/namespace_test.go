@@ -60,7 +60,7 @@ func TestAnotherMountNamespace(t *testing.T) {
 // standIn runs something that looks like a mysqld in its data directory until the test ends, in a mount namespace of its own or ours.
 func standIn(t *testing.T, apart bool, before, datadir string) process {
 	t.Helper()
-	cmd := exec.Command("sh", "-c", before+`cd "${1#--datadir=}" && echo up && exec sh -c 'read x' mysqld "$1"`, "sh", datadir)
+	cmd := exec.Command("sh", "-c", before+`cd "${1#--datadir=}" && exec sh -c 'echo up; read x' mysqld "$1"`, "sh", datadir)
 	if apart {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	}
