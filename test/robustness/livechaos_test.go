@@ -82,7 +82,7 @@ func TestLiveChaos(t *testing.T) {
 	for began := time.Now(); time.Since(began) < 2*time.Minute && !t.Failed(); {
 		n := c.Nodes()[rnd.IntN(3)]
 		other := c.others(n)[rnd.IntN(2)]
-		length := time.Duration(300+rnd.IntN(4500)) * time.Millisecond
+		length := time.Duration(300+rnd.IntN(6500)) * time.Millisecond // three seconds and more have a node dropped
 		before := answered.Load()
 		what := ""
 		switch rnd.IntN(6) {
