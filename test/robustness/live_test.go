@@ -62,7 +62,7 @@ func TestLiveSet(t *testing.T) {
 	cut := c.others(leader)[1]
 	must(t, c.Network().Isolate(cut.Name, wan.Both))
 	t.Logf("%s is cut off: the first write took %v, the next 50 %v", cut.Name, w.more(1), w.more(50))
-	own := c.portOf(cut, cut.Ports.RO)
+	own := c.sessionsAt(fmt.Sprintf("%s:%d", cut.Host, cut.Ports.RO))
 	var old int64
 	must(t, own.QueryRowContext(t.Context(), "SELECT v FROM live.t").Scan(&old))
 	if got := w.answered.Load(); old >= got {
@@ -152,7 +152,7 @@ type liveReader struct {
 }
 
 func (c *cluster) liveReads(n *demo.Node, w *liveWriter) *liveReader {
-	return &liveReader{c: c, node: n, db: c.portOf(n, n.Ports.RO), w: w}
+	return &liveReader{c: c, node: n, db: c.sessionsAt(fmt.Sprintf("%s:%d", n.Host, n.Ports.RO)), w: w}
 }
 
 func (r *liveReader) run(ctx context.Context) {

@@ -5,6 +5,10 @@ import (
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -12,7 +16,7 @@ import (
 	"time"
 
 	"trireme/internal/config"
-	"trireme/internal/demo"
+	"trireme/internal/pki"
 	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
@@ -20,7 +24,7 @@ import (
 // liveChaosLimit is for one statement: what a host that stands still has not answered is given up.
 const liveChaosLimit = 4 * time.Second
 
-// TestLiveChaos: writers at AFTER through each node, readers at AFTER through each port of each, and hosts that stand still, are cut off from all or from one, lose
+// TestLiveChaos: writers at AFTER through each node and a router alone, readers at AFTER through each port of all these, and hosts that stand still, are cut off from all or from one, lose
 // their mysqld, or hand leadership over, at random. No read misses what was answered before it began. About three minutes.
 func TestLiveChaos(t *testing.T) {
 	if !soak() {
@@ -42,8 +46,15 @@ func TestLiveChaos(t *testing.T) {
 	end := func() { stop(); wg.Wait() }
 	defer end()
 	var readers []*liveChaosReader
+	doors := map[string]map[string]string{"router alone": c.routerAlone()}
 	for _, n := range c.Nodes() {
-		writes := c.portOf(n, n.Ports.Split)
+		doors[n.Name] = map[string]string{}
+		for port, number := range map[string]int{"6446": n.Ports.RW, "6447": n.Ports.RO, "6450": n.Ports.Split} {
+			doors[n.Name][port] = fmt.Sprintf("%s:%d", n.Host, number)
+		}
+	}
+	for name, addrs := range doors {
+		writes := c.sessionsAt(addrs["6450"])
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				x := numbers.Add(1)
@@ -59,8 +70,8 @@ func TestLiveChaos(t *testing.T) {
 				}
 			}
 		})
-		for port, number := range map[string]int{"6446": n.Ports.RW, "6447": n.Ports.RO, "6450": n.Ports.Split} {
-			r := &liveChaosReader{name: n.Name + ":" + port, db: c.portOf(n, number)}
+		for port, addr := range addrs {
+			r := &liveChaosReader{name: name + ":" + port, db: c.sessionsAt(addr)}
 			readers = append(readers, r)
 			wg.Go(func() { r.run(ctx, t, &answered) })
 		}
@@ -71,7 +82,7 @@ func TestLiveChaos(t *testing.T) {
 	for began := time.Now(); time.Since(began) < 2*time.Minute && !t.Failed(); {
 		n := c.Nodes()[rnd.IntN(3)]
 		other := c.others(n)[rnd.IntN(2)]
-		length := time.Duration(300+rnd.IntN(4500)) * time.Millisecond
+		length := time.Duration(300+rnd.IntN(6500)) * time.Millisecond // three seconds and more have a node dropped
 		before := answered.Load()
 		what := ""
 		switch rnd.IntN(6) {
@@ -113,15 +124,41 @@ func TestLiveChaos(t *testing.T) {
 	}
 }
 
-// portOf opens sessions on one port of a node's router.
-func (c *cluster) portOf(n *demo.Node, port int) *sql.DB {
+// sessionsAt opens sessions at an address.
+func (c *cluster) sessionsAt(addr string) *sql.DB {
 	c.t.Helper()
-	l := c.Direct(n)
-	l.Addr = verify.Fixed(fmt.Sprintf("%s:%d", n.Host, port))
+	l := c.Direct(c.Nodes()[0])
+	l.Addr = verify.Fixed(addr)
 	db, err := l.Open("")
 	must(c.t, err)
 	c.t.Cleanup(func() { db.Close() })
 	return db
+}
+
+// routerAlone starts a router without a node, and gives the addresses of its ports.
+func (c *cluster) routerAlone() map[string]string {
+	c.t.Helper()
+	known, dir, addrs := c.Nodes()[0], c.t.TempDir(), map[string]string{}
+	text := fmt.Sprintf("nodes = [\"%s:%d\"]\nca = %q\n[router]\nbind = \"127.0.0.1\"\nconsistency_timeout = \"3s\"\n",
+		known.Host, known.Ports.API, filepath.Join(known.Dir, "tls", pki.CAFile))
+	for port, key := range map[string]string{"6446": "rw_port", "6447": "ro_port", "6450": "split_port"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must(c.t, err)
+		addrs[port] = l.Addr().String()
+		text += fmt.Sprintf("%s = %d\n", key, l.Addr().(*net.TCPAddr).Port)
+		must(c.t, l.Close())
+	}
+	file := filepath.Join(dir, "router.toml")
+	must(c.t, os.WriteFile(file, []byte(text), 0o644))
+	cmd := exec.CommandContext(context.WithoutCancel(c.t.Context()), binary, "router", "--config", file)
+	must(c.t, cmd.Start())
+	c.t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			c.t.Errorf("the router did not end in order: %v", err)
+		}
+	})
+	return addrs
 }
 
 // liveChaosReader reads at AFTER through one port. Its counts are for when run has ended.
