@@ -276,7 +276,7 @@ func (c *backupListCmd) Run(e *env) error {
 			Damaged  []backup.Problem `json:"damaged"`
 		}{have.Cluster, lines, len(have.Segments), bytes, have.Reached, append([]backup.Problem{}, have.Damaged...)})
 	}
-	fmt.Fprintf(e.out, "backup of cluster %s · %d copies · log in %d segments, %d MiB\n", have.Cluster, len(lines), len(have.Segments), bytes>>20)
+	fmt.Fprintf(e.out, "backup of cluster %s · %s · log in %s, %d MiB\n", have.Cluster, copies(len(lines)), count(len(have.Segments), "segment", "segments"), bytes>>20)
 	rows := [][]string{{"COPY", "OF", "MYSQL", "MIB", "STORED", "RESTORABLE"}}
 	for _, l := range lines {
 		restorable := fmt.Sprintf("entries %d to %d", l.From, l.To)
@@ -333,8 +333,10 @@ func printProblems(e *env, problems []backup.Problem) {
 	}
 }
 
+func copies(n int) string { return count(n, "copy", "copies") }
+
 func printVerification(e *env, v *backup.Verification) {
-	fmt.Fprintf(e.out, "backup of cluster %s: %d copies and %d segments of log read, %d MiB\n", v.Cluster, v.Bases, v.Segments, v.Bytes>>20)
+	fmt.Fprintf(e.out, "backup of cluster %s: %s and %s of log read, %d MiB\n", v.Cluster, copies(v.Bases), count(v.Segments, "segment", "segments"), v.Bytes>>20)
 	var names []string
 	for name := range v.Restorable {
 		names = append(names, name)
@@ -383,11 +385,11 @@ func (c *backupPruneCmd) Run(e *env) error {
 	if c.DryRun {
 		verb = "to remove"
 	}
-	fmt.Fprintf(e.out, "%s: %d copies and %d segments of log, %d MiB\n", verb, len(p.Copies), p.Segments, p.Bytes>>20)
+	fmt.Fprintf(e.out, "%s: %s and %s of log, %d MiB\n", verb, copies(len(p.Copies)), count(p.Segments, "segment", "segments"), p.Bytes>>20)
 	for _, name := range p.Copies {
 		fmt.Fprintf(e.out, "%s the copy %s\n", verb, name)
 	}
-	fmt.Fprintf(e.out, "kept: %d copies, and the log from entry %d on\n", len(p.Kept), p.First)
+	fmt.Fprintf(e.out, "kept: %s, and the log from entry %d on\n", copies(len(p.Kept)), p.First)
 	return nil
 }
 

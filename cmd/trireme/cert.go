@@ -147,7 +147,7 @@ type certIssueCmd struct {
 	remote
 	Name    string        `arg:"" help:"Whom it names in the audit log."`
 	Role    string        `required:"" enum:"viewer,operator,admin" placeholder:"viewer|operator|admin" help:"What it may: viewer, operator or admin."`
-	Expires time.Duration `default:"2160h" help:"How long it is good, such as 30d; up to 365d."`
+	Expires time.Duration `default:"90d" help:"How long it is good, such as 30d; up to 365d."`
 	File    string        `required:"" placeholder:"FILE" help:"Where to write certificate and key; for --cert-file."`
 	JSON    bool          `help:"Print the result as JSON."`
 }

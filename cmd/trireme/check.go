@@ -39,7 +39,7 @@ type checkCmd struct {
 	MaxLag     time.Duration `default:"2s" help:"Wait while a follower is further behind. Default: ${default}."`
 	MaxRunning int           `default:"32" help:"Wait while more threads run on the leader. Default: ${default}."`
 	State      string        `type:"path" placeholder:"FILE" help:"Keep here how far the check is: the same command goes on after an interruption."`
-	Every      time.Duration `help:"Check again and again, with this much time from start to start, until Ctrl-C."`
+	Every      time.Duration `placeholder:"TIME" help:"Check again and again, with this much time from start to start, until Ctrl-C."`
 	Repair     bool          `help:"Have nodes that differ from the majority copied anew (trireme reinit), one after the other, and compare again."`
 	JSON       bool          `help:"Print the result as JSON; with --every one document for each round."`
 }

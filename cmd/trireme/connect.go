@@ -180,18 +180,20 @@ func (r remote) remember(base string, view api.ClusterView) {
 	if err != nil {
 		return
 	}
-	// By the address, not by the name: another cluster may have the same name.
-	cred, found := byAddress(stored, base)
-	if !found || cred.Cluster != view.Cluster {
-		return
-	}
 	var addrs []string
 	for _, m := range view.Members {
 		if m.Daemon.API != "" {
 			addrs = append(addrs, m.Daemon.API)
 		}
 	}
-	if len(addrs) == 0 || slices.Equal(addrs, cred.API) {
+	// By the address, not by the name alone: another cluster may have the same name. The local node is asked by another address than others know it by.
+	cred, found := byAddress(stored, base)
+	for _, addr := range addrs {
+		if !found {
+			cred, found = byAddress(stored, addr)
+		}
+	}
+	if !found || cred.Cluster != view.Cluster || len(addrs) == 0 || slices.Equal(addrs, cred.API) {
 		return
 	}
 	cred.API = addrs

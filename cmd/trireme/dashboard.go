@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"trireme/internal/api"
@@ -42,7 +43,14 @@ func (c *dashboardCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	page, link := client.URL()+"/", client.URL()+"/ui/login#"+code.Code
+	at := client.URL()
+	if host, _, err := net.SplitHostPort(addr); err == nil && c.API == "" && net.ParseIP(host).IsLoopback() {
+		// The node of this host was asked; who opens the page may sit elsewhere.
+		if m, err := client.Member(ctx); err == nil && m.Daemon.API != "" {
+			at = "https://" + m.Daemon.API
+		}
+	}
+	page, link := at+"/", at+"/ui/login#"+code.Code
 	if c.JSON {
 		return printJSON(e.out, map[string]any{"dashboard": page, "login": link, "seconds": code.Seconds})
 	}

@@ -57,7 +57,7 @@ func (c *backupDrillCmd) Run(e *env) error {
 }
 
 func (c *backupDrillCmd) print(e *env, d *backup.Drilled) {
-	fmt.Fprintf(e.out, "Restored from the copy %s: %d MiB, up to entry %d%s, in %.1f s; %d tables were read in %.1f s.\n", d.Base, d.Bytes>>20, d.Index,
+	e.say("Restored from the copy %s: %d MiB, up to entry %d%s, in %.1f s; %d tables were read in %.1f s.", d.Base, d.Bytes>>20, d.Index,
 		newestText(d.Newest), d.RestoreSeconds, d.Tables, d.ReadSeconds)
 	printGTIDs(e, d.GTIDs)
 	for _, x := range d.Differences {

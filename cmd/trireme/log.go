@@ -29,8 +29,8 @@ type logCmd struct {
 // logDir is what both verbs that read a log are given.
 type logDir struct {
 	Dir     string `arg:"" type:"path" help:"Directory of a node, or the raft directory in it."`
-	KeyFile string `type:"path" placeholder:"FILE" help:"Keys of an encrypted log. Default: those that this host's node is told to use."`
-	Config  string `type:"path" placeholder:"FILE" help:"Settings that say where they are. Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
+	KeyFile string `type:"path" placeholder:"FILE" help:"Keys of an encrypted log. Default: those that the node's settings name."`
+	Config  string `type:"path" placeholder:"FILE" help:"Settings that say where they are. Default: trireme.toml in the node's directory, $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
 }
 
 // keys of the log; nil if neither a flag nor the node's settings name any. Settings that are not there matter only to a log that is encrypted, which says so.
@@ -38,7 +38,13 @@ func (d logDir) keys(e *env) (*raftlog.Keys, error) {
 	if d.KeyFile != "" {
 		return raftlog.LoadKeys(e.ctx, d.KeyFile, nil)
 	}
-	n, err := config.Load(cmp.Or(d.Config, defaultConfigFile()))
+	settings := cmp.Or(d.Config, defaultConfigFile())
+	if own := filepath.Join(d.Dir, "trireme.toml"); d.Config == "" { // where init --dir puts them
+		if _, err := os.Stat(own); err == nil {
+			settings = own
+		}
+	}
+	n, err := config.Load(settings)
 	if err != nil && d.Config != "" {
 		return nil, err
 	} else if err != nil {

@@ -98,4 +98,9 @@ func TestLogEncrypted(t *testing.T) {
 	if out := do(exitDone, "log", "verify", log); !strings.Contains(out, "KEY") || !strings.Contains(out, "two") {
 		t.Error(out)
 	}
+	// The settings of a node that init --dir has made are in its directory.
+	if err := os.Rename(none, filepath.Join(log, "trireme.toml")); err != nil {
+		t.Fatal(err)
+	}
+	do(exitDone, "log", "verify", log)
 }

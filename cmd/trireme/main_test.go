@@ -349,10 +349,16 @@ func TestWrap(t *testing.T) {
 		"a b c":         {"a b", "c"},
 		"abcdef g":      {"abcdef", "g"},
 		"ab  cd\nef gh": {"ab", "cd", "ef", "gh"},
+		"a `b c`":       {"a", "`b", "c`"},
+		"a `b`":         {"a", "`b`"},
+		"a `b":          {"a", "`b"},
 	} {
 		if got := wrap(text, 3); !slices.Equal(got, want) {
 			t.Errorf("%q: %q", text, got)
 		}
+	}
+	if got, want := wrap("see (`trireme delay n2`) for it", 20), []string{"see", "(`trireme delay n2`)", "for it"}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

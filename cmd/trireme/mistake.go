@@ -12,9 +12,10 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// What the parser says of a value that is not there, and of one that is no number.
+// What the parser says of a value that is not there, of a directory that is not, and of a value that is no number.
 var (
 	noValue  = regexp.MustCompile(`^(\S+): expected \S+ value but got "(.*)" \((<EOL>|.* flag.*)\)`)
+	noDir    = regexp.MustCompile(`^(\S+): stat (.*): no such file or directory$`)
 	noNumber = regexp.MustCompile(`^(\S+): expected a valid \d+ bit u?int but got (".*")$`)
 )
 
@@ -37,7 +38,11 @@ func mistake(err error) (message, help string) {
 		return fmt.Sprintf("<%s is missing: trireme %s", strings.TrimSuffix(missing, `"`), verb.Summary()), help
 	}
 	if missing, ok := strings.CutPrefix(message, "missing flags: "); ok && verb != nil {
-		return fmt.Sprintf("%s is missing: trireme %s", missing, verb.Summary()), help
+		is := "is"
+		if strings.Contains(missing, ", ") {
+			is = "are"
+		}
+		return fmt.Sprintf("%s %s missing: trireme %s", missing, is, verb.Summary()), help
 	}
 	if m := noValue.FindStringSubmatch(message); m != nil && m[3] == "<EOL>" {
 		return m[1] + " needs a value", help
@@ -46,6 +51,9 @@ func mistake(err error) (message, help string) {
 	}
 	if m := noNumber.FindStringSubmatch(message); m != nil {
 		return fmt.Sprintf("%s: %s is no whole number", m[1], m[2]), help
+	}
+	if m := noDir.FindStringSubmatch(message); m != nil {
+		return fmt.Sprintf("%s: there is no directory %s; make it first", m[1], m[2]), help
 	}
 	switch {
 	case !inGroup:

@@ -66,7 +66,7 @@ func (c *certNewCACmd) Run(e *env) error {
 		e.say("the cluster keeps its CA: SHA-256 %s", v.Signer)
 	default:
 		e.say("all nodes trust a new CA, too: SHA-256 %s", v.Next)
-		e.say("Give both to routers and other operators now (trireme cert ca --pem); then: trireme cert new-ca --finish")
+		e.say("Give both to routers and other operators now (`trireme cert ca --pem`); then: `trireme cert new-ca --finish`")
 		e.say("Nodes that were removed, or left behind by force-quorum, while they were down cannot be told so behind it: start them once before, or wipe them.")
 	}
 	return nil

@@ -106,12 +106,13 @@ func parseMoment(text string, zone *time.Location) (time.Time, error) {
 }
 
 func (c *restoreCmd) print(e *env, res *backup.Restored) {
-	fmt.Fprintf(e.out, "Restored in %s: everything up to entry %d%s.\n", res.Dir, res.Index, newestText(res.Newest))
+	e.say("Restored in %s: everything up to entry %d%s.", res.Dir, res.Index, newestText(res.Newest))
 	printGTIDs(e, res.GTIDs)
 	for _, x := range res.RolledBack {
 		fmt.Fprintf(e.out, "The XA transaction %s was prepared at that moment; it is rolled back.\n", x)
 	}
-	fmt.Fprintf(e.out, "The password of root@localhost is in %s; all other accounts are as they were, those of the cluster included.\n\n", res.PasswordFile)
+	e.say("The password of root@localhost is in %s; all other accounts are as they were, those of the cluster included.", res.PasswordFile)
+	fmt.Fprintln(e.out)
 	fmt.Fprintf(e.out, "Start it as a server of its own   %s\n", strings.Join(res.Command, " "))
 	fmt.Fprintf(e.out, "then, for a new cluster           trireme adopt --socket %s --user root --password-file %s --dir NEWDIR\n", res.Socket, res.PasswordFile)
 	fmt.Fprintf(e.out, "and                               trireme node --config NEWDIR/trireme.toml\n")

@@ -325,11 +325,17 @@ func narrowed(rows [][]string, spare ...string) [][]string {
 	return rows
 }
 
-// wrap breaks text at spaces; a word longer than width stays whole.
+// wrap breaks text at spaces, but a command in backquotes only where it does not fit into a line; a word longer than width stays whole.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""
-	for _, word := range strings.Fields(text) {
+	for words := strings.Fields(text); len(words) > 0; {
+		n := quoted(words)
+		word := strings.Join(words[:n], " ")
+		if columns(word) > width {
+			n, word = 1, words[0]
+		}
+		words = words[n:]
 		if line != "" && columns(line)+1+columns(word) > width {
 			lines = append(lines, line)
 			line = ""
@@ -340,6 +346,18 @@ func wrap(text string, width int) []string {
 		line += word
 	}
 	return append(lines, line)
+}
+
+// quoted is how many words a command in backquotes has that begins with the first one; 1: none does.
+func quoted(words []string) int {
+	open := 0
+	for i, word := range words {
+		open += strings.Count(word, "`")
+		if open%2 == 0 {
+			return i + 1
+		}
+	}
+	return 1
 }
 
 func printJSON(w io.Writer, v any) error {

@@ -65,15 +65,17 @@ func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
 
 // follower keeps the router at the view that counts.
 type follower struct {
-	ctx       context.Context // ends with the router
-	trust     *tls.Config
-	log       *slog.Logger
-	router    *router.Router
-	asking    chan struct{}
-	outcomes  chan struct{}
-	patience  time.Duration // of one question whether all servers have applied something
-	wg        sync.WaitGroup
-	questions sync.WaitGroup // those for all sessions: barrier and waits
+	ctx      context.Context // ends with the router
+	trust    *tls.Config
+	log      *slog.Logger
+	router   *router.Router
+	asking   chan struct{}
+	outcomes chan struct{}
+	patience time.Duration // of one question whether all servers have applied something
+	// answerWait is for one node's answer to what is asked for all sessions, besides the time that it is asked to wait; another one is asked then.
+	answerWait time.Duration
+	wg         sync.WaitGroup
+	questions  sync.WaitGroup // those for all sessions: barrier and waits
 
 	mu         sync.Mutex
 	sources    map[string]*source // by API address
@@ -88,7 +90,7 @@ type follower struct {
 }
 
 func newFollower(ctx context.Context, trust *tls.Config, log *slog.Logger) *follower {
-	f := &follower{ctx: ctx, trust: trust, log: log, patience: mostPatience, sources: map[string]*source{}, applied: map[string]*waits{},
+	f := &follower{ctx: ctx, trust: trust, log: log, patience: mostPatience, answerWait: time.Second, sources: map[string]*source{}, applied: map[string]*waits{},
 		asking: make(chan struct{}, confirmAtOnce), outcomes: make(chan struct{}, outcomesAtOnce)}
 	f.everywhere = &waits{f: f, ask: f.askEverywhere}
 	f.live.query.Live = true

@@ -114,12 +114,12 @@ func authority(t *testing.T) (*pki.CA, *tls.Config) {
 	return ca, trust
 }
 
-// follow has f hear a view at an address now.
+// follow has f hear a view at an address, which is young for an hour: nobody repeats it.
 func follow(t *testing.T, f *follower, addr string, view api.RouteView) {
 	t.Helper()
 	client := api.NewClient("https://"+addr, "", f.trust)
 	t.Cleanup(client.Close)
-	f.sources[addr] = &source{client: client, heard: heard{view: view, at: time.Now()}}
+	f.sources[addr] = &source{client: client, heard: heard{view: view, at: time.Now().Add(time.Hour)}}
 	f.logName = logOf(view)
 }
 

@@ -16,7 +16,6 @@ import (
 var _ router.Reads = (*follower)(nil)
 
 const (
-	barrierWait = time.Second            // for one node's answer
 	appliedWait = 200 * time.Millisecond // for which a node is asked to wait: somebody may come who waits for a lower index
 	// mostPatience is the same for all servers. It is long beside the round trips between nodes, which such a question takes several of.
 	mostPatience = 2 * time.Second
@@ -76,7 +75,7 @@ func (f *follower) askApplied(ctx context.Context, node string, index uint64) (u
 	if client == nil {
 		return 0, fmt.Errorf("%s is not followed", node)
 	}
-	ctx, cancel := context.WithTimeout(ctx, appliedWait+confirmPatience)
+	ctx, cancel := context.WithTimeout(ctx, appliedWait+f.answerWait)
 	defer cancel()
 	v, err := client.Applied(ctx, api.AppliedQuery{Index: index}, appliedWait)
 	if err != nil && ctx.Err() != nil {
@@ -94,7 +93,7 @@ func (f *follower) Everywhere(ctx context.Context, index uint64) error {
 // have written stays, and may be applied already.
 func (f *follower) askEverywhere(ctx context.Context, index uint64) (at uint64, err error) {
 	var late error
-	at, err = askOne(ctx, f, f.patience+confirmPatience, func(c *api.Client, ctx context.Context) (uint64, error) {
+	at, err = askOne(ctx, f, f.patience+f.answerWait, func(c *api.Client, ctx context.Context) (uint64, error) {
 		v, err := c.Applied(ctx, api.AppliedQuery{Index: index, Everywhere: true}, f.patience)
 		if api.KindOf(err) == api.KindTimeout && ctx.Err() == nil { // its answer, which another node would give as well
 			late, err = err, nil

@@ -97,9 +97,7 @@ func reading(t *testing.T) (f *follower, n1, n2 *node) {
 	}
 	follow(t, f, n2.server.Addr(), view("n2", nil))
 	follow(t, f, n1.server.Addr(), view("n1", n1.target("1/4")))
-	for _, s := range f.sources {
-		s.heard.at = s.heard.at.Add(time.Hour) // nobody repeats it
-	}
+	f.answerWait = 20 * time.Second
 	return f, n1, n2
 }
 
@@ -205,10 +203,21 @@ func TestApplied(t *testing.T) {
 	if err := f.Applied(limited(t, 20*time.Second), "n2", 5); err != nil {
 		t.Error(err)
 	}
-	if err := f.Applied(limited(t, 600*time.Millisecond), "n2", 6); err == nil || !strings.Contains(err.Error(), "entry 6 is not applied yet") {
+	done := make(chan error, 3)
+	patient, leave := context.WithCancel(t.Context())
+	go func() { done <- f.Applied(patient, "n2", 6) }()
+	until(t, "it is said to lag", func() bool {
+		f.mu.Lock()
+		w := f.applied["n2"]
+		f.mu.Unlock()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.late != nil
+	})
+	leave()
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "entry 6 is not applied yet") {
 		t.Errorf("one that lags: %v", err)
 	}
-	done := make(chan error, 3)
 	for index := range uint64(3) {
 		go func() { done <- f.Applied(limited(t, 20*time.Second), "n2", 7+index) }()
 	}
@@ -293,6 +302,41 @@ func TestWaitsShare(t *testing.T) {
 	}
 	if got := <-asked; got != 4 || len(asked) > 0 {
 		t.Errorf("asked for %d, and %d times more", got, len(asked))
+	}
+}
+
+// An answer that has been under way for long is not taken by who came behind its question: the server that it tells of may have ended since.
+func TestWaitsOld(t *testing.T) {
+	f := newFollower(t.Context(), nil, slog.New(slog.DiscardHandler))
+	t.Cleanup(f.questions.Wait)
+	answers, asked := make(chan uint64), make(chan uint64, 10)
+	w := &waits{f: f, ask: func(_ context.Context, index uint64) (uint64, error) {
+		asked <- index
+		return <-answers, nil
+	}}
+	first, later := make(chan error, 1), make(chan error, 1)
+	go func() { first <- w.wait(limited(t, 20*time.Second), 5) }()
+	<-asked
+	go func() { later <- w.wait(limited(t, 20*time.Second), 4) }()
+	until(t, "both wait", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.waiting) == 2 })
+	w.mu.Lock()
+	w.at = w.at.Add(-time.Minute)
+	w.mu.Unlock()
+	answers <- 5
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	select {
+	case got := <-asked:
+		if got != 4 {
+			t.Errorf("asked for %d", got)
+		}
+	case err := <-later:
+		t.Fatalf("an old answer was taken: %v", err)
+	}
+	answers <- 4
+	if err := <-later; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"trireme/internal/api"
 )
@@ -53,7 +54,7 @@ func (b *barrier) run(f *follower) {
 		if this == nil {
 			return
 		}
-		this.view, this.err = askOne(f.ctx, f, barrierWait, func(c *api.Client, ctx context.Context) (api.ReadIndexView, error) {
+		this.view, this.err = askOne(f.ctx, f, f.answerWait, func(c *api.Client, ctx context.Context) (api.ReadIndexView, error) {
 			return c.ReadIndex(ctx, b.query)
 		})
 		close(this.done)
@@ -61,7 +62,8 @@ func (b *barrier) run(f *follower) {
 }
 
 // waits are the sessions that wait until a server, or all, have applied an index. One question is out for all of them: for the highest index, which
-// answers for all; if that is not applied in time, for the lowest, until the others have caught up with it.
+// answers for all; if that is not applied in time, for the lowest, until the others have caught up with it. An answer that took long is not for those
+// who came behind its question: they may wait with a connection to a server that has started meanwhile, and come back with less.
 type waits struct {
 	f *follower
 	// ask waits a moment for an index and returns one up to which all is applied. KindTimeout: not that one yet. Any other error ends the waits.
@@ -70,19 +72,26 @@ type waits struct {
 	mu      sync.Mutex
 	waiting map[*waiter]struct{}
 	running bool
-	slow    uint64 // that was asked for and is not applied yet
-	late    error  // what was said of it
+	put     uint64    // questions so far
+	at      time.Time // of the last
+	slow    uint64    // that was asked for and is not applied yet
+	late    error     // what was said of it
 }
 
 type waiter struct {
 	index uint64
+	since uint64     // waits.put when it came
 	done  chan error // buffered
 }
 
+// swift is a time in which no server ends and another one takes its clients.
+const swift = 2 * appliedWait
+
 // wait returns when an index is applied. If ctx ends before that the error says who is late.
 func (w *waits) wait(ctx context.Context, index uint64) error {
-	mine := &waiter{index, make(chan error, 1)}
+	mine := &waiter{index: index, done: make(chan error, 1)}
 	w.mu.Lock()
+	mine.since = w.put
 	if w.waiting == nil {
 		w.waiting = map[*waiter]struct{}{}
 	}
@@ -132,6 +141,7 @@ func (w *waits) next() (uint64, bool) {
 	if w.running = len(w.waiting) > 0; !w.running {
 		w.slow, w.late = 0, nil
 	}
+	w.put, w.at = w.put+1, time.Now()
 	if lowest <= w.slow {
 		return lowest, w.running
 	}
@@ -149,8 +159,9 @@ func (w *waits) answer(asked, at uint64, err error) {
 	if at >= w.slow {
 		w.late = nil
 	}
+	old := time.Since(w.at) > swift
 	for one := range w.waiting {
-		if err != nil || one.index <= at {
+		if err != nil || one.index <= at && !(old && one.since == w.put) {
 			one.done <- err
 			delete(w.waiting, one)
 		}

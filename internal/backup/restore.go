@@ -247,15 +247,17 @@ func (r *restoration) vacate(made bool) error {
 	return nil
 }
 
-// explain makes a full disk known as such, and shows mysqld's own log, which goes with the directory.
+// explain makes a full disk known as such, as it is before all that was made goes.
 func (r *restoration) explain(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("%w: nothing is left in %s: %w", ErrNoSpace, r.Dir, err)
+	if left, ferr := free(r.Dir); full(err) || ferr == nil && left < leastSpace {
+		return fmt.Errorf("%w: nothing was restored: make room in %s and run the same command again: %w", ErrNoSpace, r.Dir, err)
 	}
 	return err
 }
 
 func (r *restoration) carryOut(ctx context.Context) (*Restored, error) {
+	ctx, cancel := whileSpace(ctx, r.Dir)
+	defer cancel()
 	if err := r.unpack(ctx); err != nil {
 		return nil, err
 	}

@@ -316,10 +316,16 @@ func (r *run) takeBase(ctx context.Context) (*Base, error) {
 	}
 	defer func() { _ = errors.Join(os.RemoveAll(cfg.Dir), os.Remove(alone.Name()), alone.Close()) }()
 	r.Say("copying %s (MySQL %s at %s:%d), entry %d on", donor.Name, b.MySQL, donor.MySQL.Host, donor.MySQL.Port, b.Index)
-	if err := r.clone(ctx, cfg, donor); err != nil {
-		return nil, err
+	room, enough := whileSpace(ctx, filepath.Dir(cfg.Dir))
+	err = r.clone(room, cfg, donor)
+	if err == nil {
+		err = r.settle(room, cfg, b, donor)
 	}
-	if err := r.settle(ctx, cfg, b, donor); err != nil {
+	enough()
+	if err != nil && (full(err) || errors.Is(context.Cause(room), ErrNoSpace)) {
+		err = fmt.Errorf("%w: the copy is made, uncompressed, in %s: make room, or name another directory with --work, and run the same command again: %w", ErrNoSpace, cfg.Dir, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	b.Made = time.Now().UTC()

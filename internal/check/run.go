@@ -33,7 +33,7 @@ const fast, slow = 4, 1.25
 
 // Run compares all nodes. What they differ in is in the result; the error is why the run could not be finished.
 func Run(ctx context.Context, o Options) (Result, error) {
-	c := &checker{o: o, res: &Result{Began: time.Now().UTC(), Differences: []Difference{}, NotChecked: []NotChecked{}}, away: map[string]string{}, chunk: firstChunk}
+	c := &checker{o: o, res: &Result{Began: time.Now().UTC(), Differences: []Difference{}, NotChecked: []NotChecked{}}, away: map[string]string{}}
 	defer c.close()
 	if err := c.connect(ctx); err != nil {
 		return *c.res, err
@@ -274,7 +274,7 @@ func (c *checker) walk(ctx context.Context, t *table, st *state) error {
 		})
 	}
 	from, last := st.at(t), false
-	c.growth = fast
+	c.chunk, c.growth, c.slowest, c.cut = firstChunk, fast, 0, false // rows of another table say nothing of these
 	for !last && !c.tooMany(t) {
 		if err := c.throttle(ctx); err != nil {
 			return err
@@ -283,11 +283,13 @@ func (c *checker) walk(ctx context.Context, t *table, st *state) error {
 		var s span
 		err := c.again(ctx, func() error {
 			to, found, err := c.bound(ctx, span{t: t, from: from}, c.chunk)
-			if err != nil {
-				return err
+			if err == nil {
+				s, last = span{t, from, to}, !found
+				rows, err = c.span(ctx, s)
 			}
-			s, last = span{t, from, to}, !found
-			rows, err = c.span(ctx, s)
+			if err != nil {
+				c.chunk = leastChunk // it may have been too much
+			}
 			return err
 		})
 		if err != nil {

@@ -33,8 +33,7 @@ func OnData(dir string) (f Foreign, ok bool, err error) {
 		return f, false, fmt.Errorf("data directory: %w", err)
 	}
 	for _, p := range all {
-		at, err := os.Stat(filepath.Join("/proc", strconv.Itoa(p.pid), "cwd"))
-		if err != nil || !p.isMysqld() || !os.SameFile(at, want) {
+		if !p.isMysqld() || !p.worksIn(want) {
 			continue
 		}
 		uid, _, err := ownerOf(filepath.Join("/proc", strconv.Itoa(p.pid)))

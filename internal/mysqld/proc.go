@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,7 +24,6 @@ const killLimit = 30 * time.Second
 type process struct {
 	pid  int
 	args []string
-	cwd  string
 }
 
 // processes lists what runs on this host, as far as we may see it.
@@ -45,8 +45,7 @@ func processes() ([]process, error) {
 
 // readProcess reports false for a process that is gone, a zombie or a kernel thread.
 func readProcess(pid int) (process, bool) {
-	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	cmdline, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	if err != nil || len(cmdline) == 0 {
 		return process{}, false
 	}
@@ -54,8 +53,6 @@ func readProcess(pid int) (process, bool) {
 	for _, a := range bytes.Split(bytes.TrimSuffix(cmdline, []byte{0}), []byte{0}) {
 		p.args = append(p.args, string(a))
 	}
-	// Not readable for another user's process; then only the arguments speak.
-	p.cwd, _ = os.Readlink(filepath.Join(dir, "cwd"))
 	return p, true
 }
 
@@ -69,23 +66,38 @@ func (p process) isMysqld() bool {
 	return false
 }
 
-// names reports whether an argument is option and then path, or another spelling of path.
+// names reports whether an argument is option and then path, or another spelling of path. A process in another mount namespace may mean
+// another file by the same name: nodes in containers that share one pid namespace see each other, and all have the same paths.
 func (p process) names(option, path string) bool {
 	for _, a := range p.args {
 		given, ok := strings.CutPrefix(a, option)
 		if !ok {
 			continue
 		}
-		if given == path {
-			return true
+		one, err1 := os.Stat(p.proc("root") + given)
+		if errors.Is(err1, fs.ErrPermission) { // another user's: only the arguments speak
+			one, err1 = os.Stat(given)
 		}
-		one, err1 := os.Stat(given)
 		two, err2 := os.Stat(path)
 		if err1 == nil && err2 == nil && os.SameFile(one, two) {
 			return true
 		}
+		if given == path && err1 != nil && err2 != nil {
+			return true
+		}
 	}
 	return false
+}
+
+// worksIn reports whether the directory is the current folder of the process, as a data directory is of its mysqld. False where that cannot be seen.
+func (p process) worksIn(dir os.FileInfo) bool {
+	at, err := os.Stat(p.proc("cwd"))
+	return err == nil && os.SameFile(at, dir)
+}
+
+// proc is the path of a file that /proc has about the process.
+func (p process) proc(name string) string {
+	return filepath.Join("/proc", strconv.Itoa(p.pid), name)
 }
 
 // describe names a process for an operator.
@@ -108,9 +120,9 @@ func (c Config) killOrphans(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	data, err := filepath.EvalSymlinks(c.DataDir())
-	if err != nil {
-		data = c.DataDir()
+	data, err := os.Stat(c.DataDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("data directory: %w", err)
 	}
 	for _, p := range all {
 		if p.pid == os.Getpid() || !p.isMysqld() {
@@ -122,7 +134,7 @@ func (c Config) killOrphans(ctx context.Context) error {
 			if err := killAndWait(ctx, p, c.started); err != nil {
 				return err
 			}
-		case p.cwd == data:
+		case data != nil && p.worksIn(data):
 			return fmt.Errorf("%w: %s; stop it first", ErrInUse, describe(p.pid))
 		}
 	}

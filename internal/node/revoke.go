@@ -44,7 +44,7 @@ func (n *Node) Revoke(ctx context.Context, req api.RevokeRequest) (res api.Revok
 	case serialText.MatchString(serial):
 		r.Serial = serial
 		res.Message = "the certificate with serial " + serial + " is revoked: no node takes it any more"
-		res.Advice = "a node whose present certificate that is signs itself another one"
+		res.Advice = "if a node shows it at present, that node signs itself another one"
 	default:
 		return res, api.Errorf(api.KindNotFound, "%q is neither a node nor a serial number; nodes are %s", req.What, strings.Join(now.Names(), " ")).
 			With("`trireme cert show` and the daemon's log tell serial numbers")

@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -283,8 +284,8 @@ func (s *session) lost(j *job, a *answer) error {
 	}
 	s.forgetTransaction()
 	s.state.told(j.stmt)
-	if said == nil && j.level.after() {
-		said = s.everywhere()
+	if (said == nil || *said == *committed()) && j.level.after() {
+		said = cmp.Or(s.everywhere(), said)
 	}
 	switch {
 	case said == nil:

@@ -146,7 +146,8 @@ func TestToken(t *testing.T) {
 // A session that waits for its token, or for its level, goes on at the next leader: the one that it waited for may never come there. Nor does a
 // switchover wait for it.
 func TestWaitMovesWithLeadership(t *testing.T) {
-	for name, set := range map[string]string{"token": "SET @@trireme_token = 'main/0:5'", "level": "SET @@trireme_consistency = 'BEFORE'"} {
+	for name, set := range map[string]string{"token": "SET @@trireme_token = 'main/0:5'", "BEFORE": "SET @@trireme_consistency = 'BEFORE'",
+		"AFTER": "SET @@trireme_consistency = 'AFTER'", "AFTER, and the leader does not count as live": "SET @@trireme_consistency = 'AFTER'"} {
 		for how, lose := range map[string]func(s *split){
 			"lost its role": func(s *split) {},
 			"ended": func(s *split) {
@@ -160,15 +161,19 @@ func TestWaitMovesWithLeadership(t *testing.T) {
 			t.Run(name+", its server "+how, func(t *testing.T) {
 				s := newSplit(t, 0, Config{Sessions: true, ConsistencyTimeout: time.Minute})
 				s.reads.set(5, map[string]uint64{"n-1": 4, "n-2": 5})
+				if strings.Contains(name, "live") {
+					s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 5})
+					s.reads.drop("n-1")
+				}
 				to := newWireServer(t)
 				s.c = s.connect(s.r.RWAddr())
 				s.run(set)
 				done := make(chan error, 1)
-				go func() { _, err := s.c.ExecContext(t.Context(), "INSERT 1"); done <- err }()
+				go func() { _, err := s.c.ExecContext(t.Context(), "SELECT 1"); done <- err }()
 				eventually(t, "it waits", func() bool {
 					s.reads.mu.Lock()
 					defer s.reads.mu.Unlock()
-					return s.reads.waits > 0
+					return s.reads.waits > 0 || slices.Contains(s.reads.asked, "live")
 				})
 				s.r.SetView(View{KeepRW: true})
 				if !s.r.Quiet() {
@@ -184,7 +189,7 @@ func TestWaitMovesWithLeadership(t *testing.T) {
 				case <-time.After(limit):
 					t.Fatal("it waits for the leader of before")
 				}
-				if got := to.statements(); !slices.Equal(got, []string{"INSERT 1"}) {
+				if got := to.statements(); !slices.Equal(got, []string{"SELECT 1"}) {
 					t.Errorf("sent %q", got)
 				}
 				s.got(nil)
@@ -342,6 +347,32 @@ func TestAfter(t *testing.T) {
 	s.got([]string{"INSERT 4", "START TRANSACTION", "INSERT 5", "COMMIT", "SET a = 1", "INSERT /* trireme_consistency(EVENTUAL) */ 6", "INSERT 7", "INSERT 8"}, "SELECT 1")
 }
 
+// Who is told that a statement was committed, although its server was lost, is told so at AFTER when the others show it.
+func TestAfterOfTheLost(t *testing.T) {
+	for q, want := range map[string]uint16{"COMMIT": 0, "INSERT 1": 3168} {
+		for shown, code := range map[bool]uint16{true: want, false: codeNotEverywhere} {
+			s := newSplit(t, 0, Config{Sessions: true, Consistency: After, ConsistencyTimeout: 100 * time.Millisecond, Outcomes: told(OutcomeCommitted)})
+			to := newWireServer(t)
+			s.c = s.connect(s.r.RWAddr())
+			if q == "COMMIT" {
+				s.run("START TRANSACTION")
+			}
+			s.leader.set(func(w *wireServer) { w.hang = q })
+			ended := make(chan error, 1)
+			go func() { _, err := s.c.ExecContext(t.Context(), q); ended <- err }()
+			eventually(t, "it is under way", func() bool { return slices.Contains(s.leader.statements(), q) })
+			s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": map[bool]uint64{true: 5, false: 4}[shown]})
+			s.r.SetView(View{RW: to.target("2")})
+			if err := <-ended; code != 0 || err != nil {
+				wantError(t, err, code)
+			}
+			if got := s.reads.log(); !slices.Contains(got, "barrier") {
+				t.Errorf("%s: asked %q", q, got)
+			}
+		}
+	}
+}
+
 // toldAt pretends that the router asked who counts as live that long ago.
 func (s *split) toldAt(ago time.Duration) {
 	s.r.told.mu.Lock()
@@ -371,6 +402,10 @@ func TestAfterReads(t *testing.T) {
 	s.toldAt(LiveFor)
 	s.run("SELECT 3", "SELECT /*+ trireme_consistency(EVENTUAL) */ 4")
 	asked("live", "n-1 5")
+	s.toldAt(-time.Hour)
+	s.run("SELECT 3") // it was told lately that the follower does not
+	asked()
+	s.toldAt(liveAgain)
 	s.reads.drop("")
 	s.run("SELECT 5")
 	asked("live")
@@ -378,7 +413,7 @@ func TestAfterReads(t *testing.T) {
 	s.reads.set(6, map[string]uint64{"n-1": 6, "n-2": 5}) // it counts as live, and this server of its lacks something
 	s.run("SELECT 6")
 	asked("live", "n-1 6")
-	s.got([]string{"SELECT 3", "SELECT 6"}, "SELECT 1", "SELECT 2", "SELECT /*+ trireme_consistency(EVENTUAL) */ 4", "SELECT 5")
+	s.got([]string{"SELECT 3", "SELECT 3", "SELECT 6"}, "SELECT 1", "SELECT 2", "SELECT /*+ trireme_consistency(EVENTUAL) */ 4", "SELECT 5")
 
 	s.c = s.connect(s.r.SplitAddr())
 	s.toldAt(-time.Hour)

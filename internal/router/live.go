@@ -14,6 +14,10 @@ import (
 // while nobody leads; and the leader is asked that often while there are such reads.
 const LiveFor = time.Second
 
+// liveAgain is the least time between two questions of a router about nodes that did not count as live: however many sessions wait for one, or would read one,
+// the leader is asked that often only.
+const liveAgain = 100 * time.Millisecond
+
 // Live is what the leader says to a router that reads at After.
 type Live struct {
 	Index uint64   // all that was answered at After by nodes' servers before lies below it
@@ -27,11 +31,11 @@ type liveTold struct {
 	live  Live
 }
 
-// holds says whether a node may be read at some time, and the index that its server must have applied.
-func (t *liveTold) holds(now time.Duration, node string) (uint64, bool) {
+// holds says whether a node may be read at some time, and the index that its server must have applied. If not, again says whether it is time to ask again.
+func (t *liveTold) holds(now time.Duration, node string) (index uint64, live, again bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.live.Index, now < t.asked+LiveFor && slices.Contains(t.live.Nodes, node)
+	return t.live.Index, now < t.asked+LiveFor && slices.Contains(t.live.Nodes, node), now >= t.asked+liveAgain
 }
 
 // take keeps what was asked for last; answers may overtake each other.
@@ -55,8 +59,11 @@ func (s *session) live(ctx context.Context, level Level) (uint64, error) {
 		return 0, errNoReads
 	}
 	if s.link.live {
-		if index, ok := r.told.holds(boottime(), node); ok {
+		switch index, live, again := r.told.holds(boottime(), node); {
+		case live:
 			return index, nil
+		case !again:
+			return 0, notLive(node)
 		}
 	}
 	asked := boottime()
@@ -66,11 +73,15 @@ func (s *session) live(ctx context.Context, level Level) (uint64, error) {
 	}
 	r.told.take(asked, l)
 	s.link.live = true
-	index, ok := r.told.holds(boottime(), node)
-	if !ok {
-		return 0, fmt.Errorf("%s does not count as live: it does not answer the leader, does not serve, or has not caught up", node)
+	index, live, _ := r.told.holds(boottime(), node)
+	if !live {
+		return 0, notLive(node)
 	}
 	return index, nil
+}
+
+func notLive(node string) error {
+	return fmt.Errorf("%s does not count as live: it does not answer the leader, does not serve, or has not caught up", node)
 }
 
 func boottime() time.Duration { return time.Duration(consensus.Boottime()) }

@@ -8,7 +8,7 @@ import (
 // What a router was told counts from when it asked, for as long as was said, and the answer to the later question counts.
 func TestTold(t *testing.T) {
 	var told liveTold
-	if _, ok := told.holds(time.Hour, ""); ok {
+	if _, ok, again := told.holds(time.Hour, ""); ok || !again {
 		t.Error("nobody has told anything")
 	}
 	told.take(time.Minute, Live{7, []string{"n1", "n3"}})
@@ -17,9 +17,9 @@ func TestTold(t *testing.T) {
 		at   time.Duration
 		node string
 		want bool
-	}{{time.Minute, "n3", true}, {time.Minute + LiveFor - 1, "n1", true}, {time.Minute + LiveFor, "n1", false}, {time.Minute, "n2", false}} {
-		if index, ok := told.holds(c.at, c.node); ok != c.want || index != 7 {
-			t.Errorf("%v: %s may be read: %t, at %d", c.at, c.node, ok, index)
+	}{{time.Minute, "n3", true}, {time.Minute + LiveFor - 1, "n1", true}, {time.Minute + LiveFor, "n1", false}, {time.Minute, "n2", false}, {time.Minute + liveAgain, "n2", false}} {
+		if index, ok, again := told.holds(c.at, c.node); ok != c.want || index != 7 || again != (c.at >= time.Minute+liveAgain) {
+			t.Errorf("%v: %s may be read: %t, at %d; asked again: %t", c.at, c.node, ok, index, again)
 		}
 	}
 }

@@ -79,9 +79,8 @@ func TestBackup(t *testing.T) {
 		if err != nil || len(names) == 0 {
 			return fmt.Errorf("%d segments, %w", len(names), err)
 		}
-		_, to, _ := strings.Cut(strings.TrimSuffix(filepath.Base(slices.Max(names)), ".seg"), "-")
-		if at, err := strconv.ParseUint(to, 16, 64); err != nil || at < last {
-			return fmt.Errorf("entry %d of %d, %w", at, last, err)
+		if at := lastEntry(t, slices.Max(names)); at < last {
+			return fmt.Errorf("entry %d of %d", at, last)
 		}
 		return nil
 	})
@@ -108,6 +107,15 @@ func TestBackup(t *testing.T) {
 	a.refused(1, "not empty", "restore", "--from", dir, "--data", to)
 	a.restored(to, want, moment)
 	step("a look at it")
+}
+
+// lastEntry is the last entry of a segment, by its name.
+func lastEntry(t *testing.T, segment string) uint64 {
+	t.Helper()
+	_, to, _ := strings.Cut(strings.TrimSuffix(filepath.Base(segment), ".seg"), "-")
+	at, err := strconv.ParseUint(to, 16, 64)
+	must(t, err)
+	return at
 }
 
 // drill proves the backup, which is being continued, by a follower; and without one.

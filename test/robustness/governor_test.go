@@ -267,6 +267,66 @@ func TestLagObjective(t *testing.T) {
 	t.Logf("%s", c.check(w))
 }
 
+// TestLagIsTold: of a follower that applies slowly the cluster tells seconds, bytes and how long it needs for them; of one that stands still, since when what
+// it lacks is committed; and of one that has caught up, nothing of it. Half a minute.
+func TestLagIsTold(t *testing.T) {
+	if !soak() {
+		t.Skip("part of the soak")
+	}
+	c := share(t)
+	leader := c.healthy()
+	victim := c.others(leader)[0]
+	pid := c.member(victim).MySQL.PID
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	told := func(what string, f func(*api.MySQLView) bool) (my api.MySQLView) {
+		t.Helper()
+		eventually(t, healLimit, what, func() error {
+			m := c.member(victim)
+			if m.MySQL == nil || m.MySQL.LagSeconds == nil || m.MySQL.LagBytes == nil || !f(m.MySQL) {
+				return fmt.Errorf("%+v", m.MySQL)
+			}
+			my = *m.MySQL
+			return nil
+		})
+		return my
+	}
+	none := func(my *api.MySQLView) bool {
+		return *my.LagSeconds == 0 && *my.LagBytes == 0 && my.CatchUpSeconds != nil && *my.CatchUpSeconds == 0
+	}
+
+	w := c.load(verify.Config{Writers: 16})
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() { stopped <- hinder(pid, stop) }()
+	slow := told("it is behind", func(my *api.MySQLView) bool {
+		return *my.LagSeconds >= 1 && *my.LagBytes > 0 && my.CatchUpSeconds != nil && *my.CatchUpSeconds > 0
+	})
+	close(stop)
+	must(t, <-stopped)
+	t.Logf("%s", c.check(w))
+	t.Logf("it was %.1f s behind, and %d bytes, which need %.1f s", *slow.LagSeconds, *slow.LagBytes, *slow.CatchUpSeconds)
+	told("it has caught up", none)
+
+	db, err := c.Routed().Open("")
+	must(t, err)
+	defer db.Close()
+	must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	before := time.Now()
+	_, err = db.ExecContext(t.Context(), "CREATE DATABASE lagging")
+	must(t, err)
+	after := time.Now()
+	told("one commit is lacking", func(my *api.MySQLView) bool {
+		lag := time.Duration(*my.LagSeconds * float64(time.Second))
+		if most := time.Since(before); lag > most+time.Second {
+			t.Errorf("%v behind, and all that it lacks was committed less than %v ago", lag, most)
+		}
+		return lag > 3*time.Second && lag > time.Since(after)-2*time.Second
+	})
+	must(t, syscall.Kill(pid, syscall.SIGCONT))
+	told("it has caught up again", none)
+	_, err = db.ExecContext(t.Context(), "DROP DATABASE lagging")
+	must(t, err)
+}
+
 // flow is flow control as the leader tells it.
 func (c *cluster) flow() (api.FlowView, error) {
 	v, err := c.View(c.t.Context())

@@ -17,7 +17,6 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
 
@@ -63,8 +62,7 @@ func TestLiveSet(t *testing.T) {
 	cut := c.others(leader)[1]
 	must(t, c.Network().Isolate(cut.Name, wan.Both))
 	t.Logf("%s is cut off: the first write took %v, the next 50 %v", cut.Name, w.more(1), w.more(50))
-	own := c.readPort(cut)
-	defer own.Close()
+	own := c.portOf(cut, cut.Ports.RO)
 	var old int64
 	must(t, own.QueryRowContext(t.Context(), "SELECT v FROM live.t").Scan(&old))
 	if got := w.answered.Load(); old >= got {
@@ -108,16 +106,6 @@ func (c *cluster) countLive(leader *demo.Node, want int) {
 		return err
 	})
 	c.t.Logf("all count as live after %v", time.Since(began).Round(time.Millisecond))
-}
-
-// readPort opens sessions on the read-only port of a node's router.
-func (c *cluster) readPort(n *demo.Node) *sql.DB {
-	c.t.Helper()
-	l := c.Direct(n)
-	l.Addr = verify.Fixed(fmt.Sprintf("%s:%d", n.Host, n.Ports.RO))
-	db, err := l.Open("")
-	must(c.t, err)
-	return db
 }
 
 // liveWriter writes numbers that rise, at AFTER.
@@ -164,9 +152,7 @@ type liveReader struct {
 }
 
 func (c *cluster) liveReads(n *demo.Node, w *liveWriter) *liveReader {
-	r := &liveReader{c: c, node: n, db: c.readPort(n), w: w}
-	c.t.Cleanup(func() { r.db.Close() })
-	return r
+	return &liveReader{c: c, node: n, db: c.portOf(n, n.Ports.RO), w: w}
 }
 
 func (r *liveReader) run(ctx context.Context) {

@@ -232,12 +232,72 @@ func (c *cluster) streamRefuses(all []string) {
 		{"rolled back", streamUser, []string{"--read-from-remote-source=BINLOG-DUMP-GTIDS", "--exclude-gtids=" + all[len(all)-1] + "," + ahead(c.t, all[len(all)-1]), "trireme-0-0.000000"},
 			"has never committed"},
 	} {
-		cmd := exec.CommandContext(c.t.Context(), tool(c.t, "mysqlbinlog"), append([]string{"--no-defaults", "--host=" + n.Host, "--port=" + strconv.Itoa(n.Ports.Stream),
-			"--user=" + x.user, "--password=" + streamPassword, "--protocol=tcp"}, x.args...)...)
-		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), x.want) {
-			c.t.Errorf("%s: %v, want %q:\n%s", x.name, err, x.want, out)
+		c.streamRefused(n, x.name, x.user, x.want, x.args...)
+	}
+}
+
+// streamRefused has mysqlbinlog ask a node's stream for what it must not be given.
+func (c *cluster) streamRefused(n *demo.Node, what, user, want string, args ...string) {
+	c.t.Helper()
+	cmd := exec.CommandContext(c.t.Context(), tool(c.t, "mysqlbinlog"), append([]string{"--no-defaults", "--host=" + n.Host, "--port=" + strconv.Itoa(n.Ports.Stream),
+		"--user=" + user, "--password=" + streamPassword, "--protocol=tcp"}, args...)...)
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+		c.t.Errorf("%s: %s: %v, want %q:\n%s", n.Name, what, err, want, out)
+	}
+}
+
+// TestChangeStreamRefuses: a consumer that asks for transactions that are purged, or for a place that the log has not reached, is told so by every node; nobody
+// gets in with a wrong password, or without the TLS that the account requires; and a stock replica stands with its error and has applied nothing. Ten seconds.
+func TestChangeStreamRefuses(t *testing.T) {
+	if !soak() {
+		t.Skip("a long run: TRIREME_SOAK=1")
+	}
+	c := share(t)
+	c.healthy()
+	c.streamAccount()
+	admin := c.admin(c.leader())
+	admin.exec("CREATE USER sealed@'%' IDENTIFIED BY '"+streamPassword+"' REQUIRE SSL", "GRANT REPLICATION SLAVE ON *.* TO sealed@'%'")
+	c.notWhole()
+	byGTID := []string{"--read-from-remote-source=BINLOG-DUMP-GTIDS", "--to-last-log", "trireme-0-0.000000"}
+	file, last := c.streamEnd()
+	for _, n := range c.Nodes() {
+		c.streamRefused(n, "what is purged", streamUser, "purged required binary logs", byGTID...)
+		c.streamRefused(n, "a GTID to come", streamUser, "has never committed", append(byGTID, "--exclude-gtids="+c.committed().String()+","+ahead(t, last))...)
+		c.streamRefused(n, "a position to come", streamUser, "position > file size", "--read-from-remote-server", "--start-position=4000000000", file)
+		c.streamRefused(n, "a file to come", streamUser, "Could not find first log file name", "--read-from-remote-server", "trireme-1-999.000001")
+		c.streamRefused(n, "a wrong password", streamUser, "Access denied", append(byGTID, "--password=wrong")...)
+		c.streamRefused(n, "no TLS", "sealed", "Access denied", append(byGTID, "--ssl-mode=DISABLED", "--get-server-public-key")...)
+	}
+
+	replica := emptyReplica(t)
+	had := executed(t, replica)
+	attach(t, replica, c.Nodes()[0])
+	eventually(t, healLimit, "the replica stands", func() error {
+		said := get1(t, replica, "SELECT CONCAT(SERVICE_STATE, ' ', LAST_ERROR_NUMBER, ' ', LAST_ERROR_MESSAGE) FROM performance_schema.replication_connection_status")
+		if !strings.HasPrefix(said, "OFF 13114 ") || !strings.Contains(said, "1236") || !strings.Contains(said, "purged required binary logs") {
+			return errors.New(said)
+		}
+		return nil
+	})
+	if now := executed(t, replica); !now.Equal(had) {
+		t.Errorf("the replica had %s and has %s", had, now)
+	}
+	admin.exec("DROP USER " + streamUser + "@'%', nobody@'%', sealed@'%'")
+}
+
+// streamEnd is the file that the leader's mysqld writes now, by the stream's name, and a GTID of that server.
+func (c *cluster) streamEnd() (file, id string) {
+	c.t.Helper()
+	leader := c.healthy()
+	s := c.admin(leader)
+	for _, m := range c.view().Members {
+		if m.Name == leader.Name {
+			incarnation, _, _ := strings.Cut(m.MySQL.Epoch, "/")
+			number := s.value("SELECT MAX(SUBSTRING_INDEX(FILE_NAME, '.', -1)) FROM performance_schema.file_instances WHERE EVENT_NAME = 'wait/io/file/sql/binlog'")
+			file = fmt.Sprintf("trireme-%d-%s.%s", m.Raft.ID, incarnation, number)
 		}
 	}
+	return file, s.value("SELECT @@server_uuid") + ":1"
 }
 
 // ahead is a GTID of the same server that is far from being written.
