@@ -351,7 +351,7 @@ func TestAfter(t *testing.T) {
 func TestAfterOfTheLost(t *testing.T) {
 	for q, want := range map[string]uint16{"COMMIT": 0, "INSERT 1": 3168} {
 		for shown, code := range map[bool]uint16{true: want, false: codeNotEverywhere} {
-			s := newSplit(t, 0, Config{Sessions: true, Consistency: After, ConsistencyTimeout: 100 * time.Millisecond, Outcomes: told(OutcomeCommitted)})
+			s := newSplit(t, 0, Config{Sessions: true, Consistency: After, ConsistencyTimeout: map[bool]time.Duration{true: limit, false: time.Second}[shown], Outcomes: told(OutcomeCommitted)})
 			to := newWireServer(t)
 			s.c = s.connect(s.r.RWAddr())
 			if q == "COMMIT" {
