@@ -496,6 +496,19 @@ func (c *Cluster) WaitTerm(ctx context.Context, after uint64) (api.ClusterView, 
 	return v, err
 }
 
+// WaitLive waits until that many nodes count as live for AFTER, as the leader says: a node that is healthy does so a moment later.
+func (c *Cluster) WaitLive(ctx context.Context, leader *Node, want int) error {
+	client := c.Client(leader)
+	defer client.Close()
+	return pollUntil(ctx, 20*time.Millisecond, fmt.Sprintf("%d nodes count as live", want), func() error {
+		v, err := client.ReadIndex(ctx, api.ReadIndexQuery{Live: true})
+		if err == nil && len(v.Live) != want {
+			err = fmt.Errorf("%s do", slices.Sorted(slices.Values(v.Live)))
+		}
+		return err
+	})
+}
+
 // unhealthy says what is missing in a view, nil if nothing is.
 func unhealthy(v api.ClusterView, want int) error {
 	var bad []string

@@ -140,6 +140,9 @@ func (c *cluster) keepsBefore(one, other standalone) {
 // keepsAfter: a write is answered when every server shows it, and one that does not apply is named.
 func (c *cluster) keepsAfter(r standalone, held *demo.Node) {
 	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
+	defer cancel()
+	must(c.t, c.WaitLive(ctx, c.healthy(), len(c.Nodes()))) // the servers are asked themselves, which nobody waits for before
 	writer := c.routed(r.split, "SET @@trireme_consistency = 'AFTER'")
 	var servers []*sql.DB
 	for _, n := range c.Nodes() {

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/wan"
@@ -95,16 +93,10 @@ const liveQuery = "SELECT /*+ trireme_consistency(AFTER) */ v FROM live.t"
 // countLive waits until that many nodes count as live for a leader.
 func (c *cluster) countLive(leader *demo.Node, want int) {
 	c.t.Helper()
-	client := c.Client(leader)
-	defer client.Close()
+	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
+	defer cancel()
 	began := time.Now()
-	eventually(c.t, healLimit, "nodes count as live", func() error {
-		v, err := client.ReadIndex(c.t.Context(), api.ReadIndexQuery{Live: true})
-		if err == nil && len(v.Live) != want {
-			err = fmt.Errorf("%s do", slices.Sorted(slices.Values(v.Live)))
-		}
-		return err
-	})
+	must(c.t, c.WaitLive(ctx, leader, want))
 	c.t.Logf("all count as live after %v", time.Since(began).Round(time.Millisecond))
 }
 
