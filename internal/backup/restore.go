@@ -249,15 +249,20 @@ func (r *restoration) vacate(made bool) error {
 
 // explain makes a full disk known as such, as it is before all that was made goes.
 func (r *restoration) explain(err error) error {
-	if left, ferr := free(r.Dir); full(err) || ferr == nil && left < leastSpace {
+	if left, ferr := free(r.Dir); full(err) || errors.Is(err, ErrNoSpace) || ferr == nil && left < leastSpace {
 		return fmt.Errorf("%w: nothing was restored: make room in %s and run the same command again: %w", ErrNoSpace, r.Dir, err)
 	}
 	return err
 }
 
-func (r *restoration) carryOut(ctx context.Context) (*Restored, error) {
+func (r *restoration) carryOut(ctx context.Context) (res *Restored, err error) {
 	ctx, cancel := whileSpace(ctx, r.Dir)
-	defer cancel()
+	defer func() {
+		if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrNoSpace) { // there may be room again: mysqld's files go with it
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
+		cancel()
+	}()
 	if err := r.unpack(ctx); err != nil {
 		return nil, err
 	}

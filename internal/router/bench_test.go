@@ -128,6 +128,21 @@ func queries(b *testing.B, addr string, rows int, ready func()) {
 
 // newAnswerer gives answer bytes for each request bytes.
 func newAnswerer(b *testing.B, request, answer int) net.Listener {
+	return handled(b, func(c net.Conn) {
+		in, out := make([]byte, request), make([]byte, answer)
+		for {
+			if _, err := io.ReadFull(c, in); err != nil {
+				return
+			}
+			if _, err := c.Write(out); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// handled is a server that handles each connection by itself, until the benchmark ends.
+func handled(b *testing.B, handle func(net.Conn)) net.Listener {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -142,15 +157,7 @@ func newAnswerer(b *testing.B, request, answer int) net.Listener {
 			}
 			wg.Go(func() {
 				defer c.Close()
-				in, out := make([]byte, request), make([]byte, answer)
-				for {
-					if _, err := io.ReadFull(c, in); err != nil {
-						return
-					}
-					if _, err := c.Write(out); err != nil {
-						return
-					}
-				}
+				handle(c)
 			})
 		}
 	})

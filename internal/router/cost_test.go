@@ -124,39 +124,24 @@ func statements(kind string) (play []statement) {
 
 // newPlayer is a server that thinks before each answer.
 func newPlayer(b *testing.B, play []statement, think time.Duration) (addr string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
+	l := handled(b, func(c net.Conn) {
+		if _, err := mysqlwire.Accept(b.Context(), c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4"}); err != nil {
+			return
+		}
+		in := make([]byte, 1024)
+		for i := 0; ; i++ {
+			s := play[i%len(play)]
+			if _, err := io.ReadFull(c, in[:len(s.request)]); err != nil {
 				return
 			}
-			wg.Go(func() {
-				defer c.Close()
-				if _, err := mysqlwire.Accept(b.Context(), c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4"}); err != nil {
-					return
-				}
-				in := make([]byte, 1024)
-				for i := 0; ; i++ {
-					s := play[i%len(play)]
-					if _, err := io.ReadFull(c, in[:len(s.request)]); err != nil {
-						return
-					}
-					if think > 0 {
-						time.Sleep(think/2 + rand.N(think))
-					}
-					if _, err := c.Write(s.answer); err != nil {
-						return
-					}
-				}
-			})
+			if think > 0 {
+				time.Sleep(think/2 + rand.N(think))
+			}
+			if _, err := c.Write(s.answer); err != nil {
+				return
+			}
 		}
 	})
-	b.Cleanup(func() { _ = l.Close(); wg.Wait() })
 	return l.Addr().String()
 }
 

@@ -22,6 +22,19 @@ import (
 	"trireme/internal/mysqld"
 )
 
+// kept is a new cluster with a table kept.t to be backed up, from a follower, and who runs trireme in a directory beside it.
+func kept(t *testing.T) (c *cluster, follower *demo.Node, w *writer, a *adopted) {
+	t.Helper()
+	discard() // a server that has had XA transactions since its start cannot be copied yet
+	c = share(t)
+	w = &writer{c: c}
+	follower = c.others(c.healthy())[0]
+	w.run("CREATE DATABASE IF NOT EXISTS kept", "CREATE TABLE IF NOT EXISTS kept.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(2000))")
+	base, err := demo.FreePortBase(2)
+	must(t, err)
+	return c, follower, w, &adopted{t: t, dir: t.TempDir(), base: base, procs: map[string]*demo.Process{}}
+}
+
 // TestBackup takes a copy from a follower while the cluster is written to, archives what is written behind it, and restores a moment in between: a
 // stock mysqld with exactly the rows that were committed then, which the next cluster could begin with. The long form, TRIREME_SOAK=1, begins it.
 //
@@ -29,16 +42,8 @@ import (
 func TestBackup(t *testing.T) {
 	began := time.Now()
 	step := func(what string) { t.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond)) }
-	discard() // a server that has had XA transactions since its start cannot be copied yet
-	c := share(t)
+	c, follower, w, a := kept(t)
 	step("a cluster")
-	follower := c.others(c.healthy())[0]
-	w := &writer{c: c}
-	w.run("CREATE DATABASE IF NOT EXISTS kept", "CREATE TABLE IF NOT EXISTS kept.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(2000))")
-
-	base, err := demo.FreePortBase(2)
-	must(t, err)
-	a := &adopted{t: t, dir: t.TempDir(), base: base, procs: map[string]*demo.Process{}}
 	// The log is archived by one process all the time, which also takes the first copy.
 	dir := filepath.Join(a.dir, "backup")
 	f := &archiving{t: t, args: []string{"backup", "--to", dir, "--follow", "--config", filepath.Join(follower.Dir, config.NodeFileName)}}
@@ -98,7 +103,7 @@ func TestBackup(t *testing.T) {
 	}
 
 	to := filepath.Join(a.dir, "restored")
-	out := a.done("restore", "--from", dir, "--to-gtid", moment.String(), "--data", to, "--port", fmt.Sprint(base+8))
+	out := a.done("restore", "--from", dir, "--to-gtid", moment.String(), "--data", to, "--port", fmt.Sprint(a.base+8))
 	t.Log(out)
 	if !strings.Contains(out, fmt.Sprintf("The XA transaction 1,%x, was prepared at that moment", "kept")) {
 		t.Error("the XA transaction is not named")

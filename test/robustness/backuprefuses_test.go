@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/config"
-	"trireme/internal/demo"
 )
 
 // TestBackupRefuses: a backup into a target that is full says so, and is made by the same command once there is room. What cannot be restored of it is
@@ -31,14 +30,7 @@ func TestBackupRefuses(t *testing.T) {
 	}
 	began := time.Now()
 	step := func(what string) { t.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond)) }
-	discard() // a server that has had XA transactions since its start cannot be copied yet
-	c := share(t)
-	follower := c.others(c.healthy())[0]
-	w := &writer{c: c}
-	w.run("CREATE DATABASE IF NOT EXISTS kept", "CREATE TABLE IF NOT EXISTS kept.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(2000))")
-	base, err := demo.FreePortBase(2)
-	must(t, err)
-	a := &adopted{t: t, dir: t.TempDir(), base: base, procs: map[string]*demo.Process{}}
+	c, follower, w, a := kept(t)
 	key := filepath.Join(a.dir, "key")
 	a.done("backup", "new-key", key)
 
@@ -89,7 +81,7 @@ func TestBackupRefuses(t *testing.T) {
 
 	to := filepath.Join(a.dir, "restored")
 	restore := func(more ...string) []string {
-		return append([]string{"restore", "--from", dir, "--data", to, "--port", fmt.Sprint(base + 8)}, more...)
+		return append([]string{"restore", "--from", dir, "--data", to, "--port", fmt.Sprint(a.base + 8)}, more...)
 	}
 	refused := func(want string, more ...string) {
 		t.Helper()

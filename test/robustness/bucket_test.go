@@ -80,15 +80,8 @@ func TestBackupBucket(t *testing.T) {
 	began := time.Now()
 	step := func(what string) { t.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond)) }
 	g := bucket(t)
-	discard() // a server that has had XA transactions since its start cannot be copied yet
-	c := share(t)
-	follower := c.others(c.healthy())[0]
-	w := &writer{c: c}
-	w.run("CREATE DATABASE IF NOT EXISTS kept", "CREATE TABLE IF NOT EXISTS kept.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(2000))",
-		"CREATE TABLE IF NOT EXISTS kept.u (a INT PRIMARY KEY)", "REPLACE INTO kept.u VALUES (7)")
-	base, err := demo.FreePortBase(2)
-	must(t, err)
-	a := &adopted{t: t, dir: t.TempDir(), base: base, procs: map[string]*demo.Process{}}
+	c, follower, w, a := kept(t)
+	w.run("CREATE TABLE IF NOT EXISTS kept.u (a INT PRIMARY KEY)", "REPLACE INTO kept.u VALUES (7)")
 	key := filepath.Join(a.dir, "key")
 	a.done("backup", "new-key", key)
 	place := g.place("--key-file", key)
@@ -147,7 +140,7 @@ func TestBackupBucket(t *testing.T) {
 	a.done(append([]string{"backup", "verify"}, place...)...)
 
 	to := filepath.Join(a.dir, "restored")
-	t.Log(a.done(append(append([]string{"restore", "--from"}, place...), "--to-gtid", moment.String(), "--data", to, "--port", fmt.Sprint(base+8))...))
+	t.Log(a.done(append(append([]string{"restore", "--from"}, place...), "--to-gtid", moment.String(), "--data", to, "--port", fmt.Sprint(a.base+8))...))
 	step("a restored server")
 	a.restored(to, want, moment)
 	step("a look at it")
