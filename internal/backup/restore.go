@@ -91,9 +91,13 @@ func Restore(ctx context.Context, o RestoreOptions) (*Restored, error) {
 	if err != nil {
 		return nil, err
 	}
-	res, err := r.carryOut(ctx)
+	var res *Restored
+	err = withSpace(ctx, r.Dir, "nothing was restored: make room in "+r.Dir+" and run the same command again", func(ctx context.Context) (err error) {
+		res, err = r.carryOut(ctx)
+		return err
+	})
 	if err != nil {
-		return nil, errors.Join(r.explain(err), r.vacate(made))
+		return nil, errors.Join(err, r.vacate(made))
 	}
 	return res, nil
 }
@@ -247,22 +251,7 @@ func (r *restoration) vacate(made bool) error {
 	return nil
 }
 
-// explain makes a full disk known as such, as it is before all that was made goes.
-func (r *restoration) explain(err error) error {
-	if left, ferr := free(r.Dir); full(err) || errors.Is(err, ErrNoSpace) || ferr == nil && left < leastSpace {
-		return fmt.Errorf("%w: nothing was restored: make room in %s and run the same command again: %w", ErrNoSpace, r.Dir, err)
-	}
-	return err
-}
-
-func (r *restoration) carryOut(ctx context.Context) (res *Restored, err error) {
-	ctx, cancel := whileSpace(ctx, r.Dir)
-	defer func() {
-		if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrNoSpace) { // there may be room again: mysqld's files go with it
-			err = fmt.Errorf("%w: %w", cause, err)
-		}
-		cancel()
-	}()
+func (r *restoration) carryOut(ctx context.Context) (*Restored, error) {
 	if err := r.unpack(ctx); err != nil {
 		return nil, err
 	}

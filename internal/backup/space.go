@@ -14,9 +14,11 @@ import (
 // leastSpace is what mysqld has to have, in bytes: with less on its disk it fails, in its own words, or waits for more without a word, for ever.
 const leastSpace = 16 << 20
 
-// whileSpace gives a context that ends, by ErrNoSpace, when a directory's disk is full.
-func whileSpace(ctx context.Context, dir string) (context.Context, context.CancelFunc) {
+// withSpace has f write to a directory, by mysqld as by ourselves, with a context that ends when its disk is full. An error that comes of that is
+// ErrNoSpace and says what to do.
+func withSpace(ctx context.Context, dir, advice string, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	go func() {
 		tick := time.NewTicker(watchPause)
 		defer tick.Stop()
@@ -31,7 +33,15 @@ func whileSpace(ctx context.Context, dir string) (context.Context, context.Cance
 			}
 		}
 	}()
-	return ctx, func() { cancel(nil) }
+	err := f(ctx)
+	if err == nil {
+		return nil
+	}
+	// Each may miss it: the watch looks once in a while, and mysqld's files may have gone with mysqld by now.
+	if left, ferr := free(dir); full(err) || errors.Is(context.Cause(ctx), ErrNoSpace) || ferr == nil && left < leastSpace {
+		return fmt.Errorf("%w: %s: %w", ErrNoSpace, advice, err)
+	}
+	return err
 }
 
 // full: a disk was, by an error of ours or of mysqld.

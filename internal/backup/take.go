@@ -316,15 +316,13 @@ func (r *run) takeBase(ctx context.Context) (*Base, error) {
 	}
 	defer func() { _ = errors.Join(os.RemoveAll(cfg.Dir), os.Remove(alone.Name()), alone.Close()) }()
 	r.Say("copying %s (MySQL %s at %s:%d), entry %d on", donor.Name, b.MySQL, donor.MySQL.Host, donor.MySQL.Port, b.Index)
-	room, enough := whileSpace(ctx, filepath.Dir(cfg.Dir))
-	err = r.clone(room, cfg, donor)
-	if err == nil {
-		err = r.settle(room, cfg, b, donor)
-	}
-	enough()
-	if err != nil && (full(err) || errors.Is(context.Cause(room), ErrNoSpace)) {
-		err = fmt.Errorf("%w: the copy is made, uncompressed, in %s: make room, or name another directory with --work, and run the same command again: %w", ErrNoSpace, cfg.Dir, err)
-	}
+	advice := "the copy is made, uncompressed, in " + cfg.Dir + ": make room, or name another directory with --work, and run the same command again"
+	err = withSpace(ctx, filepath.Dir(cfg.Dir), advice, func(ctx context.Context) error {
+		if err := r.clone(ctx, cfg, donor); err != nil {
+			return err
+		}
+		return r.settle(ctx, cfg, b, donor)
+	})
 	if err != nil {
 		return nil, err
 	}
