@@ -55,6 +55,7 @@ type xaState struct {
 	resolved bool // the decision was acknowledged
 	gone     bool // the decision met XAER_NOTA at its first try, although nothing had been decided before
 	tried    bool
+	step     int
 }
 
 func newMixedState(kinds ...string) *mixedState {
@@ -200,10 +201,13 @@ func (m *mixedState) accounts(s *session, k int, database string) {
 
 func (m *mixedState) twoPhase(s *session, k int) {
 	xid := fmt.Sprintf("%s_%d", m.run, k)
-	x := &xaState{commit: k%3 != 1, prepared: Failed}
+	x := &xaState{commit: k%3 != 1, prepared: Failed, step: k}
 	m.mu.Lock()
 	m.xa[xid] = x
 	m.mu.Unlock()
+	if m.endOld(s, k); s.conn == nil {
+		return
+	}
 	if s.exec("XA START '"+xid+"'") != nil || s.exec("INSERT INTO xa_rows VALUES (?, ?)", k, xid) != nil || s.exec("XA END '"+xid+"'") != nil {
 		return
 	}
@@ -218,12 +222,29 @@ func (m *mixedState) twoPhase(s *session, k int) {
 	if k%3 != 2 { // one in three stays prepared until five later ones have passed
 		m.decide(s, xid, x)
 	}
-	old := fmt.Sprintf("%s_%d", m.run, k-15)
-	m.mu.Lock()
-	y := m.xa[old]
-	m.mu.Unlock()
-	if y != nil && y.prepared == Acked && !y.resolved && s.conn != nil {
-		m.decide(s, old, y)
+}
+
+// endOld decides what the leader still holds prepared of earlier steps: what was left so on purpose, what was decided and not answered, and
+// what was prepared and not answered. A log that begins behind a prepared transaction cannot make a new node.
+func (m *mixedState) endOld(s *session, k int) {
+	rows, err := s.query("XA RECOVER")
+	if err != nil {
+		return
+	}
+	for _, row := range rows {
+		xid, ok := row[3].(string)
+		if !ok {
+			continue
+		}
+		m.mu.Lock()
+		x := m.xa[xid]
+		m.mu.Unlock()
+		if x == nil || x.prepared == Acked && !x.tried && x.step > k-15 {
+			continue
+		}
+		if m.decide(s, xid, x); s.conn == nil {
+			return
+		}
 	}
 }
 

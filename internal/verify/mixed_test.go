@@ -4,7 +4,10 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
+	"io"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,4 +73,98 @@ func TestMixedObjects(t *testing.T) {
 			}
 		})
 	}
+}
+
+// twoPhaseServer is a connection to a server that holds prepared transactions, and that says nothing to some statements it has carried out.
+type twoPhaseServer struct {
+	driver.Conn
+	prepared *[]string
+	mute     string // the beginning of those
+}
+
+func (c twoPhaseServer) ExecContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
+	verb, xid, _ := strings.Cut(strings.TrimSuffix(query, "'"), " '")
+	switch verb {
+	case "XA PREPARE":
+		*c.prepared = append(*c.prepared, xid)
+	case "XA COMMIT", "XA ROLLBACK":
+		if c.mute == verb+" without effect" {
+			return nil, errors.New("connection lost")
+		}
+		*c.prepared = slices.DeleteFunc(*c.prepared, func(x string) bool { return x == xid })
+	}
+	if verb == c.mute {
+		return nil, errors.New("connection lost")
+	}
+	return driver.RowsAffected(0), nil
+}
+
+func (c twoPhaseServer) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+	return &recovered{left: slices.Clone(*c.prepared)}, nil
+}
+
+func (twoPhaseServer) Close() error { return nil }
+
+// recovered is the answer to XA RECOVER.
+type recovered struct{ left []string }
+
+func (*recovered) Columns() []string { return []string{"formatID", "gtrid_length", "bqual_length", "data"} }
+func (*recovered) Close() error      { return nil }
+func (r *recovered) Next(row []driver.Value) error {
+	if len(r.left) == 0 {
+		return io.EOF
+	}
+	row[0], row[1], row[2], row[3] = int64(1), int64(len(r.left[0])), int64(0), []byte(r.left[0])
+	r.left = r.left[1:]
+	return nil
+}
+
+// TestMixedEndsXA: a transaction whose PREPARE or whose decision was not answered is ended by the next step, and nothing is left prepared for ever:
+// a node that was replaced waits for prepared transactions that its log does not hold.
+func TestMixedEndsXA(t *testing.T) {
+	for _, mute := range []string{"", "XA PREPARE", "XA COMMIT without effect", "XA ROLLBACK without effect", "XA COMMIT"} {
+		t.Run(mute, func(t *testing.T) {
+			m := newMixedState(kindXA)
+			m.run = "v"
+			var prepared []string
+			step := func(k int, mute string) {
+				m.twoPhase(&session{login: Login{}.withDefaults(), conn: twoPhaseServer{prepared: &prepared, mute: mute}}, k)
+			}
+			last := 0
+			for _, k := range []int{3, 4} { // decided at once: to be committed, to be rolled back
+				step(k, mute)
+				last = k
+			}
+			if step(last+1, ""); !slices.Equal(prepared, []string{"v_5"}) { // which stays on purpose
+				t.Errorf("behind the next step, %q are prepared", prepared)
+			}
+			for k := last + 2; k <= last+18; k++ {
+				step(k, "")
+			}
+			for _, xid := range prepared {
+				if m.xa[xid].step <= 5 {
+					t.Errorf("%s is still prepared", xid)
+				}
+			}
+			for xid, x := range m.xa {
+				if x.gone {
+					t.Errorf("%s counts as gone", xid)
+				}
+			}
+			if p := m.judgeXA("n1", mixedView{XARows: rowsOf(m)}); len(p) > 0 {
+				t.Error(fmt.Sprint(p))
+			}
+		})
+	}
+}
+
+// rowsOf are the rows that a server has which lost nothing.
+func rowsOf(m *mixedState) map[string]bool {
+	rows := map[string]bool{}
+	for xid, x := range m.xa {
+		if x.commit && x.prepared != Failed {
+			rows[xid] = true
+		}
+	}
+	return rows
 }
