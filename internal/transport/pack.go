@@ -51,6 +51,8 @@ type packer struct {
 	packed *Packed
 	socket syscall.RawConn // nil: not to be asked
 	last   linkSample
+	fresh  bool      // last was taken at the write before this one
+	most   int       // no more than so many bytes are unsent
 	until  time.Time // the link is taken for the limit
 
 	zip *zstd.Encoder
@@ -86,23 +88,35 @@ func (p *Packed) After() int64 { return p.after.Load() }
 
 // wants decides about what is to be written now, some number of bytes.
 func (p *packer) wants(bytes int) bool {
-	if p.mode == CompressNever || bytes < packFrom {
+	worth := bytes >= packFrom
+	switch p.mode {
+	case CompressNever:
 		return false
+	case CompressAlways:
+		return worth
 	}
-	if p.mode == CompressAlways {
-		return true
+	p.look(bytes)
+	return worth && !p.until.IsZero() && time.Now().Before(p.until)
+}
+
+// look asks the kernel whether the link is the limit, unless what was written cannot have piled up. Of each small commit it is not asked: the system
+// call wakes the runtime's monitor thread, whose naps cost more than all else that the commit does here.
+func (p *packer) look(bytes int) {
+	if p.most < backlogFrom {
+		p.most, p.fresh = p.most+bytes, false
+		return
 	}
 	now, err := p.sample()
 	if err != nil {
-		return false // an old kernel
+		return // an old kernel
 	}
-	if now.isLimit(p.last) {
+	if p.fresh && now.isLimit(p.last) {
 		p.until = time.Now().Add(packFor)
 	}
-	if now.unsent < backlogFrom || now.busy-p.last.busy >= lookFor {
+	if !p.fresh || now.unsent < backlogFrom || now.busy-p.last.busy >= lookFor {
 		p.last = now
 	}
-	return time.Now().Before(p.until)
+	p.most, p.fresh = int(now.unsent)+bytes, true
 }
 
 // linkSample is what the kernel knows of a connection.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -123,6 +124,49 @@ func TestThinLinkCompresses(t *testing.T) {
 			t.Errorf("%d bytes were compressed for a peer that does not read", p.Before())
 		}
 	})
+}
+
+// askedSocket counts the questions to the kernel.
+type askedSocket struct {
+	syscall.RawConn
+	times int
+}
+
+func (s *askedSocket) Control(f func(fd uintptr)) error {
+	s.times++
+	return s.RawConn.Control(f)
+}
+
+// The kernel is asked about a link only once enough was written for something to wait there: never for lone commits, and for each write of a burst.
+func TestLoneCommitsDoNotAskTheKernel(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	p := newPacker(&outConn{version: packVersion, raw: nc}, CompressAuto, &Packed{})
+	socket := &askedSocket{RawConn: p.socket}
+	p.socket = socket
+	const commit = 2000
+	commits := 0
+	for ; socket.times == 0 && commits < backlogFrom; commits++ {
+		p.wants(commit)
+	}
+	if least := backlogFrom / commit; commits < least {
+		t.Errorf("the kernel was asked at commit %d, the first %d cannot have piled up", commits, least)
+	}
+	before := socket.times
+	for range 10 {
+		p.wants(1 << 20)
+	}
+	if asked := socket.times - before; asked != 9 { // of what is behind the first of them
+		t.Errorf("it was asked %d times in a burst of 10", asked)
+	}
 }
 
 func TestIsLimit(t *testing.T) {

@@ -55,7 +55,7 @@ type xaState struct {
 	resolved bool // the decision was acknowledged
 	gone     bool // the decision met XAER_NOTA at its first try, although nothing had been decided before
 	tried    bool
-	step     int
+	step     int // of the session, at which it was made
 }
 
 func newMixedState(kinds ...string) *mixedState {

@@ -108,8 +108,10 @@ func (twoPhaseServer) Close() error { return nil }
 // recovered is the answer to XA RECOVER.
 type recovered struct{ left []string }
 
-func (*recovered) Columns() []string { return []string{"formatID", "gtrid_length", "bqual_length", "data"} }
-func (*recovered) Close() error      { return nil }
+func (*recovered) Columns() []string {
+	return []string{"formatID", "gtrid_length", "bqual_length", "data"}
+}
+func (*recovered) Close() error { return nil }
 func (r *recovered) Next(row []driver.Value) error {
 	if len(r.left) == 0 {
 		return io.EOF
@@ -151,15 +153,15 @@ func TestMixedEndsXA(t *testing.T) {
 					t.Errorf("%s counts as gone", xid)
 				}
 			}
-			if p := m.judgeXA("n1", mixedView{XARows: rowsOf(m)}); len(p) > 0 {
+			if p := m.judgeXA("n1", mixedView{XARows: xaRows(m)}); len(p) > 0 {
 				t.Error(fmt.Sprint(p))
 			}
 		})
 	}
 }
 
-// rowsOf are the rows that a server has which lost nothing.
-func rowsOf(m *mixedState) map[string]bool {
+// xaRows are the rows that a server has which lost nothing.
+func xaRows(m *mixedState) map[string]bool {
 	rows := map[string]bool{}
 	for xid, x := range m.xa {
 		if x.commit && x.prepared != Failed {

@@ -104,7 +104,7 @@ func (p *mixedPart) load(dir string) error {
 	m := p.state
 	m.objects, m.counts, m.sum, p.views = f.Objects, f.Counts, f.Sum, f.Nodes
 	for xid, x := range f.XA {
-		m.xa[xid] = &xaState{x.Prepared, x.Commit, x.Resolved, x.Gone, x.Tried}
+		m.xa[xid] = &xaState{prepared: x.Prepared, commit: x.Commit, resolved: x.Resolved, gone: x.Gone, tried: x.Tried}
 	}
 	return nil
 }
