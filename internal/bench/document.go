@@ -160,6 +160,9 @@ func (r *Results) facts() report.Facts {
 	if s.Repeats > 0 {
 		add("repeats", "%d of each cell on one start", s.Repeats)
 	}
+	if mean, most := r.stolen(); most >= stolenFrom {
+		add("CPU stolen by the hypervisor", "%.0f %% of all, %.0f %% in the worst cell: not to be relied on", mean, most)
+	}
 	add("CPU of each host", "%s", cpuText(s.CPUs))
 	if s.ServerCPUs != 0 {
 		add("CPU of each mysqld", "%s", cpuText(s.ServerCPUs))
@@ -169,6 +172,18 @@ func (r *Results) facts() report.Facts {
 	}
 	f.Rows = append(f.Rows, r.Servers...)
 	return f
+}
+
+// stolen is the percentage of CPU time that a hypervisor gave to others, over all cells and in the worst.
+func (r *Results) stolen() (mean, most float64) {
+	var seconds float64
+	for _, c := range r.Records {
+		mean, seconds, most = mean+c.Stolen*c.Seconds, seconds+c.Seconds, max(most, c.Stolen)
+	}
+	if seconds > 0 {
+		mean /= seconds
+	}
+	return mean, most
 }
 
 // servers are the systems and the settings of their servers, to be kept with the results.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -52,6 +53,40 @@ func describeMachine() Machine {
 		m.MemoryMiB = int64(info.Totalram) * int64(info.Unit) >> 20
 	}
 	return m
+}
+
+// stolenFrom is the percentage from which on stolen CPU is told of: such figures should be thrown away.
+const stolenFrom = 5
+
+// ticks of all CPUs since the machine has started (proc_stat(5)).
+type ticks struct{ all, steal uint64 }
+
+// machineTicks is zero where /proc/stat cannot be read.
+func machineTicks() ticks {
+	b, _ := os.ReadFile("/proc/stat")
+	return parseTicks(string(b))
+}
+
+// parseTicks reads the first line of /proc/stat: cpu user nice system idle iowait irq softirq steal, and guest times, which user and nice hold already.
+func parseTicks(stat string) (t ticks) {
+	line, _, _ := strings.Cut(stat, "\n")
+	fields := strings.Fields(line)
+	const steal = 8
+	for i, f := range fields[min(1, len(fields)):min(steal+1, len(fields))] {
+		n, _ := strconv.ParseUint(f, 10, 64)
+		if t.all += n; i+1 == steal {
+			t.steal = n
+		}
+	}
+	return t
+}
+
+// stolen is the percentage since before that a hypervisor gave to others while there was work here.
+func (t ticks) stolen(before ticks) float64 {
+	if t.all <= before.all || t.steal < before.steal {
+		return 0
+	}
+	return 100 * float64(t.steal-before.steal) / float64(t.all-before.all)
 }
 
 // errNoDisk: on a file system in memory an fsync costs nothing, and so no figure means anything.

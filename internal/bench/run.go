@@ -286,12 +286,12 @@ func (r *runner) runGroup(ctx context.Context, g Group) error {
 	}
 	r.progress(time.Since(begin), startTakes, "%s is up after %.0f s", g.Cells[0].Key.start(), time.Since(begin).Seconds())
 	for i, c := range g.Cells {
-		begin := time.Now()
+		begin, cpu := time.Now(), machineTicks()
 		rec, err := c.Measure(ctx, bed)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		rec.Key, rec.At, rec.Seconds = c.Key, begin.UTC(), time.Since(begin).Seconds()
+		rec.Key, rec.At, rec.Seconds, rec.Stolen = c.Key, begin.UTC(), time.Since(begin).Seconds(), machineTicks().stolen(cpu)
 		switch {
 		case errors.Is(err, lab.ErrNotHere):
 			rec.NotRun = err.Error()
@@ -360,6 +360,9 @@ func (r Record) summary() string {
 		if v, ok := r.Values[m.Name]; ok && m.Brief {
 			out = append(out, m.text(v))
 		}
+	}
+	if r.Stolen >= stolenFrom {
+		out = append(out, fmt.Sprintf("%.0f %% of the machine's CPU was stolen", r.Stolen))
 	}
 	for _, text := range []string{r.Note, r.NotRun, r.Failed} {
 		if text != "" {

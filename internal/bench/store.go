@@ -42,6 +42,7 @@ type Record struct {
 	Series  map[string][]float64 `json:"series,omitempty"` // over time, one value a second unless the suite says otherwise
 	Events  []Event              `json:"events,omitempty"` // of the series
 	Hosts   []HostUse            `json:"hosts,omitempty"`
+	Stolen  float64              `json:"stolen,omitempty"` // percent of the machine's CPU time that its hypervisor gave to others meanwhile
 	Note    string               `json:"note,omitempty"`
 	NotRun  string               `json:"not_run,omitempty"` // why
 	Failed  string               `json:"failed,omitempty"`  // it was run, and this is what became of it

@@ -195,7 +195,7 @@ const showsUncommitted = "Its replicas show what they have received, committed o
 var reasons = []reason{
 	{metric: valGap, text: "Not examined yet."},
 	{workload: "oltp_read_only", text: "Not examined yet: nothing is replicated here."},
-	{suite: "jitter", text: "A host that has used up its share of CPU stands still until the next portion (50 ms of each 0.1 s), and a commit waits for two hosts' portions; a server alone waits for its own only."},
+	{suite: "jitter", text: "A host that has used up its share of CPU stands still until the next portion, and a commit waits for the portions of two hosts; a server alone waits for its own only."},
 	{metric: valLagBack, text: "It counts until the last heartbeat that was late: a single one long behind the backlog, on a machine that does all hosts' work, counts as if the backlog had lasted until then. The chart of each second shows when the backlog was gone."},
 	{suite: "replay", metric: valDrainAll, text: "The node of Trireme was shut down: its mysqld starts first, and the backlog comes from the other nodes. A rival's server went on running, and with semi-sync and asynchronous replication the backlog lay on its own disk."},
 	{suite: "replay", metric: valLag99, text: "Lag is seen in steps: a heartbeat each 50 ms, looked for each 37 ms. A difference of a step or two has not been examined."},
