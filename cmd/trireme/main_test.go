@@ -18,7 +18,12 @@ import (
 	"trireme/internal/pki"
 )
 
+// TestMain makes this program trireme, or a daemon with a guard, when it is started as such.
 func TestMain(m *testing.M) {
+	if os.Getenv("VIP_TEST_DAEMON") != "" {
+		fmt.Fprintln(os.Stderr, guardedDaemon())
+		os.Exit(exitFailed)
+	}
 	testscript.Main(m, map[string]func(){"trireme": main})
 }
 

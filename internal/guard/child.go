@@ -20,11 +20,14 @@ const (
 // lookInterval is how often the guard shows that it is there while nothing is served.
 const lookInterval = time.Second
 
-// retryInterval separates attempts to kill mysqld.
+// retryInterval separates attempts to kill mysqld and to withdraw the rest.
 const retryInterval = 100 * time.Millisecond
 
+// endPatience is how long the guard of a dead daemon goes on trying. Not for longer: a daemon that is started anew may have addresses again.
+const endPatience = time.Second
+
 // Run is the guard process. It returns when its daemon is dead, mysqld having been killed. withdraw takes away the other ways to mysqld
-// and whatever is connected to it, behind the kill; it is called again for as long as the daemon stays silent.
+// and whatever is connected to it, behind the kill; it is called again for as long as the daemon stays silent, and soon if it fails.
 func Run(log *slog.Logger, withdraw func() error) error {
 	p, err := mapPage(pageFD)
 	if err == nil {
@@ -45,7 +48,9 @@ func Run(log *slog.Logger, withdraw func() error) error {
 			return err // the daemon starts another guard
 		}
 		if !alive {
-			w.end("its daemon is dead")
+			for last := now() + endPatience; !w.end("its daemon is dead") && now() < last; {
+				time.Sleep(retryInterval)
+			}
 			return nil
 		}
 	}
@@ -58,7 +63,8 @@ type watch struct {
 	log    *slog.Logger
 	mysqld int // pidfd, -1: none
 	done   bool
-	again  time.Duration // not before this is a kill that failed repeated
+	left   bool          // the last withdrawal failed
+	again  time.Duration // not before this is what failed repeated
 
 	withdraw func() error
 }
@@ -72,12 +78,15 @@ func (w *watch) look() {
 	}
 }
 
-// end leaves nobody served here.
-func (w *watch) end(reason string) {
+// end leaves nobody served here. It says whether it has come to that: what failed is to be tried again.
+func (w *watch) end(reason string) bool {
 	w.kill(reason)
-	if err := w.withdraw(); err != nil {
-		w.log.Error("guard: virtual addresses cannot be removed", "err", err)
+	err := w.withdraw()
+	if err != nil && !w.left {
+		w.log.Error("guard: virtual addresses cannot be removed; trying again", "err", err)
 	}
+	w.left, w.again = err != nil, now()+retryInterval
+	return !w.left && (w.done || w.mysqld < 0)
 }
 
 // kill ends mysqld, once.
@@ -92,7 +101,6 @@ func (w *watch) kill(reason string) {
 	}
 	if err != nil {
 		w.log.Error("guard: mysqld cannot be killed; trying again", "err", err)
-		w.again = now() + retryInterval
 		return
 	}
 	w.done = true
@@ -103,7 +111,7 @@ func (w *watch) kill(reason string) {
 // sleep waits for the end of the time that mysqld has, at most lookInterval, or for the daemon. alive is false when that is dead.
 func (w *watch) sleep() (alive bool, err error) {
 	at := now() + lookInterval
-	if until := time.Duration(w.page.until.Load()); until != 0 && !w.done && w.mysqld >= 0 && until < at {
+	if until := time.Duration(w.page.until.Load()); until != 0 && until < at && (w.left || !w.done && w.mysqld >= 0) {
 		at = max(until, w.again, 1) // 0 would disarm the timer
 	}
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(failpoint.Real(int64(at)))}

@@ -13,6 +13,6 @@
 // guard's timer: a host that was suspended does not give a leader back its past.
 //
 // The guard ends with its daemon, and kills mysqld then too, beside the parent-death signal that mysqld has anyway. Where the node has
-// virtual IP addresses it also removes those, in both cases, once mysqld has been sent its SIGKILL; for that it outlives its daemon by a moment. A guard that dies, or
-// is stopped itself, is replaced by the daemon.
+// virtual IP addresses it also removes those, in both cases, once mysqld has been sent its SIGKILL, and tries again if that fails; for that it outlives its daemon by a
+// moment. A guard that dies, or is stopped itself, is replaced by the daemon.
 package guard

@@ -26,16 +26,29 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// withdrawal makes the file that the test names.
+// withdrawal makes the file that the test names. It fails twice before that.
 func withdrawal() error {
 	name := os.Getenv("GUARD_TEST_WITHDRAWN")
 	if name == "" {
 		return nil
 	}
+	if withdrawals++; withdrawals < 3 {
+		return fmt.Errorf("withdrawal %d of 3", withdrawals)
+	}
 	return os.WriteFile(name, nil, 0o600)
 }
 
-// TestWithdraw: the guard withdraws what there is besides mysqld when its time is over, and when the daemon dies, not before.
+var withdrawals int // of this process
+
+// die is the end of the daemon, as the guard sees it.
+func (g *Guard) die() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hangUp()
+}
+
+// TestWithdraw: the guard withdraws what there is besides mysqld when its time is over, and when the daemon dies, not before; and tries again
+// where that fails.
 func TestWithdraw(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		t.Run(fmt.Sprintf("dies=%v", dies), func(t *testing.T) {
@@ -52,7 +65,7 @@ func TestWithdraw(t *testing.T) {
 				t.Fatal("withdrawn while the daemon gives signs of life")
 			}
 			if dies {
-				g.Close()
+				g.die()
 			} else {
 				g.Until(now())
 			}
@@ -60,6 +73,18 @@ func TestWithdraw(t *testing.T) {
 			eventually(t, "the rest is withdrawn", withdrawn)
 		})
 	}
+}
+
+// TestWithdrawFails: a guard that cannot withdraw does not outlive its daemon for long.
+func TestWithdrawFails(t *testing.T) {
+	t.Setenv("GUARD_TEST_WITHDRAWN", filepath.Join(t.TempDir(), "no such directory", "withdrawn"))
+	g := start(t)
+	fd, ended := server(t)
+	g.Watch(fd)
+	pid := g.Pid()
+	g.die()
+	eventually(t, "the server is killed", gone(ended))
+	eventually(t, "the guard is gone", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
 }
 
 const limit = 10 * time.Second

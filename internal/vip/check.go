@@ -98,22 +98,26 @@ func boundOn(a netip.Addr) (string, error) {
 	return "", nil
 }
 
-// checkRights looks at the effective capabilities of this process (proc(5), CapEff).
-func checkRights() Finding {
-	f := Finding{What: "rights"}
+// effective are the effective capabilities of this process, bit by bit (proc(5), CapEff).
+func effective() (uint64, error) {
 	b, err := os.ReadFile("/proc/thread-self/status")
 	if err != nil {
-		f.Outcome = err.Error()
-		return f
+		return 0, err
 	}
-	var missing []string
 	_, text, _ := strings.Cut(string(b), "\nCapEff:")
 	text, _, _ = strings.Cut(text, "\n")
-	set, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
+	return strconv.ParseUint(strings.TrimSpace(text), 16, 64)
+}
+
+// checkRights looks at what this process may do.
+func checkRights() Finding {
+	f := Finding{What: "rights"}
+	set, err := effective()
 	if err != nil {
 		f.Outcome = "the rights of this process cannot be read: " + err.Error()
 		return f
 	}
+	var missing []string
 	for _, c := range []struct {
 		bit  int
 		name string

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,11 +19,15 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"trireme/internal/wan"
 )
 
-const limit = 15 * time.Second
+const (
+	limit  = 15 * time.Second
+	nobody = 65534
+)
 
 // TestMain makes this program a daemon on an emulated host when it is started as such.
 func TestMain(m *testing.M) {
@@ -94,6 +99,11 @@ func node(in io.Reader, out io.Writer) {
 			for _, s := range m.States() {
 				say("state %v held=%v %s", s.Prefix, s.Held, s.Problem)
 			}
+		case "rights":
+			set, err := effective()
+			say("rights %x %v", set, err)
+			f := checkRights()
+			say("check ok=%v %s", f.OK, f.Outcome)
 		}
 	}
 	m.Close()
@@ -102,11 +112,12 @@ func node(in io.Reader, out io.Writer) {
 // host is one of the cluster with its daemon.
 type host struct {
 	*wan.Host
-	t     *testing.T
-	cmd   *exec.Cmd
-	in    io.Writer
-	lines chan string
-	kill  func() // and waits for the end
+	t      *testing.T
+	rights []uintptr // capabilities of its daemon, which is not root then; nil: it is root with all
+	cmd    *exec.Cmd
+	in     io.Writer
+	lines  chan string
+	kill   func() // and waits for the end
 }
 
 func (h *host) tell(command string) {
@@ -197,11 +208,12 @@ func (l *lan) host(name string, addrs ...netip.Prefix) *wan.Host {
 	return h
 }
 
-// node starts a host with a daemon.
-func (l *lan) node(name string) *host {
+// node starts a host with a daemon, which is root, or has only some rights.
+func (l *lan) node(name string, rights ...uintptr) *host {
 	l.t.Helper()
 	l.next++
-	h := &host{Host: l.host(name, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, 0, byte(l.next)}), 24), netip.MustParsePrefix(fmt.Sprintf("fd77::%d/64", l.next))), t: l.t}
+	h := &host{Host: l.host(name, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, 0, byte(l.next)}), 24), netip.MustParsePrefix(fmt.Sprintf("fd77::%d/64", l.next))),
+		t: l.t, rights: rights}
 	h.start()
 	return h
 }
@@ -211,6 +223,9 @@ func (h *host) start() {
 	h.cmd = exec.Command("/proc/self/exe")
 	h.cmd.Env = append(os.Environ(), "VIP_TEST_NODE="+h.Name)
 	h.cmd.Stderr = h.t.Output()
+	if h.rights != nil { // as AmbientCapabilities of a service's unit
+		h.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, AmbientCaps: h.rights}
+	}
 	in, err1 := h.cmd.StdinPipe()
 	out, err2 := h.cmd.StdoutPipe()
 	if err := errors.Join(err1, err2, h.Do(h.cmd.Start)); err != nil {
@@ -305,7 +320,8 @@ func awaitReset(t *testing.T, c net.Conn) {
 	}
 }
 
-// TestTakeOver: a member that still answers, since its daemon is stopped, loses the address; its own kernel removes it.
+// TestTakeOver: a member that still answers, since its daemon is stopped, loses the address; it is told so, besides all others, and its own
+// kernel removes the address.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
@@ -317,6 +333,10 @@ func TestTakeOver(t *testing.T) {
 	if err := n1.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	ears := map[netip.Addr]*wire{}
+	for _, a := range bothAddrs {
+		ears[a] = l.ear(n1.Host, a)
+	}
 	n2.tell("member " + n1.mac() + " n1")
 	n2.tell("want")
 	n2.await("held=true", `from="n1"`)
@@ -324,9 +344,59 @@ func TestTakeOver(t *testing.T) {
 	for _, a := range bothAddrs {
 		l.reaches(a, "n2")
 	}
+	stale, mac := parseMAC(t, n1.mac()), parseMAC(t, n2.mac())
+	for _, a := range bothAddrs {
+		l.hears(ears[a], a, 3, slices.Concat(announcements(nil, mac, a), announcements(stale, mac, a)))
+	}
 	for deadline := time.Now().Add(limit); n1.bound(rw4.Addr()) || n1.bound(rw6.Addr()); <-time.After(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the stopped host still has the address")
+		}
+	}
+}
+
+// TestRights: two capabilities are enough, without any other and without root. Where one is missing it is said which, and what for.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t)
+	n1 := l.node("n1", unix.CAP_NET_ADMIN, unix.CAP_NET_RAW)
+	n1.tell("rights")
+	n1.await(fmt.Sprintf("rights %x <nil>", 1<<unix.CAP_NET_ADMIN|1<<unix.CAP_NET_RAW))
+	n1.await("check ok=true CAP_NET_ADMIN and CAP_NET_RAW are there")
+	n1.tell("want")
+	for _, a := range bothAddrs {
+		defer awaitReset(t, l.reaches(a, "n1"))
+	}
+	n1.tell("release")
+	n1.await("released")
+	for _, a := range bothAddrs {
+		if n1.bound(a) {
+			t.Errorf("%s is still bound", a)
+		}
+	}
+	for _, c := range []struct {
+		name, missing, problem string
+		right                  uintptr
+	}{
+		{"unheard", "CAP_NET_RAW", "a socket for ARP and neighbour discovery", unix.CAP_NET_ADMIN},
+		{"bound", "CAP_NET_ADMIN", "adding 10.77.0.100 to eth0", unix.CAP_NET_RAW},
+	} {
+		n := l.node(c.name, c.right)
+		n.tell("rights")
+		n.await("check ok=false", "lacks "+c.missing+";")
+		n.tell("want")
+		for deadline := time.Now().Add(limit); ; <-time.After(10 * time.Millisecond) {
+			n.tell("state")
+			line := n.await("state " + rw4.String())
+			if strings.Contains(line, c.problem) && strings.Contains(line, "needs CAP_NET_ADMIN and CAP_NET_RAW") {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("without %s: %s", c.missing, line)
+			}
+		}
+		if n.bound(rw4.Addr()) {
+			t.Errorf("bound without %s", c.missing)
 		}
 	}
 }
@@ -465,40 +535,6 @@ func TestOwnAddress(t *testing.T) {
 		return nil
 	}); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestDefend: a host that claims the address deceives the others for a moment only.
-func TestDefend(t *testing.T) {
-	t.Parallel()
-	l := newLAN(t)
-	n1 := l.node("n1")
-	n1.tell("want")
-	for _, a := range bothAddrs {
-		l.reaches(a, "n1")
-		liar := l.host("liar-" + a.String())
-		if err := liar.Do(func() error {
-			i, err := net.InterfaceByName("eth0")
-			if err != nil {
-				return err
-			}
-			w, err := openWire(link{"eth0", i.Index, i.HardwareAddr}, a)
-			if err != nil {
-				return err
-			}
-			defer w.close()
-			if err := w.send(announcements(nil, i.HardwareAddr, a)...); err != nil {
-				return err
-			}
-			mac, err := w.claimed(a, i.HardwareAddr, limit)
-			if err == nil && mac.String() != n1.mac() {
-				err = fmt.Errorf("%v answers", mac)
-			}
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-		l.reaches(a, "n1")
 	}
 }
 
