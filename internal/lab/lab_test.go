@@ -111,7 +111,7 @@ func TestOnHosts(t *testing.T) {
 
 func useSystem(t *testing.T, l *Lab, s System, shape Shape) {
 	r, err := s.Start(t.Context(), l, shape)
-	if (errors.Is(err, wan.ErrUnavailable) || errors.Is(err, wan.ErrNoBudget)) && os.Getenv("TRIREME_REQUIRE_NETNS") == "" {
+	if errors.Is(err, wan.ErrNoBudget) || errors.Is(err, wan.ErrUnavailable) && os.Getenv("TRIREME_REQUIRE_NETNS") == "" {
 		t.Skip(err)
 	}
 	if err != nil {
