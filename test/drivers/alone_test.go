@@ -68,51 +68,18 @@ func (c *cluster) lose(t *testing.T, n *demo.Node) {
 type standalone struct{ write, read, split string }
 
 // startRouter runs `trireme router` that knows one node, with more settings of [router].
-func startRouter(c *cluster, known *demo.Node, settings string) standalone {
-	return startRouterAt(c, "127.0.0.1", known, settings)
-}
-
-// TestRouterAloneIPv6: its ports serve clients over IPv6, compressed ones, whose bytes are passed on, among them.
-func TestRouterAloneIPv6(t *testing.T) {
-	l, err := net.Listen("tcp", "[::1]:0")
-	if err != nil {
-		t.Skipf("this machine has no IPv6: %v", err)
-	}
-	must(t, l.Close())
-	c := share(t)
-	c.sql("CREATE DATABASE IF NOT EXISTS alone", "CREATE TABLE IF NOT EXISTS alone.six (id INT PRIMARY KEY)", "TRUNCATE alone.six")
-	r := startRouterAt(c, "::1", c.healthy(), "sessions = \"carry\"\n")
-	write, both := c.routed(r.write), c.routed(r.split)
-	write.exec("INSERT INTO alone.six VALUES (1)")
-	both.exec("INSERT INTO alone.six VALUES (2)")
-	for name, addr := range map[string]string{"6446": r.write, "6447": r.read, "6450": r.split} {
-		if got := c.routed(addr, "SET @@trireme_consistency = 'BEFORE'").value("SELECT COUNT(*) FROM alone.six"); got != "2" {
-			t.Errorf("%s: %s rows", name, got)
-		}
-		host, port, err := net.SplitHostPort(addr)
-		must(t, err)
-		number, err := strconv.Atoi(port)
-		must(t, err)
-		s := settings{User: c.State().User, Password: c.State().Password}
-		if err := compressed(s, door{Host: host, Port: number}, "zstd"); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// startRouterAt is startRouter on an address.
-func startRouterAt(c *cluster, bind string, known *demo.Node, settings string) (r standalone) {
+func startRouter(c *cluster, known *demo.Node, settings string) (r standalone) {
 	t := c.t
 	t.Helper()
 	dir := t.TempDir()
 	ca, err := os.ReadFile(filepath.Join(known.Dir, "tls", pki.CAFile))
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, "ca.pem"), ca, 0o644))
-	text := fmt.Sprintf("nodes = [%q]\nca = \"ca.pem\"\n[router]\nbind = %q\n%s", net.JoinHostPort(known.Host, strconv.Itoa(known.Ports.API)), bind, settings)
+	text := fmt.Sprintf("nodes = [%q]\nca = \"ca.pem\"\n[router]\nbind = \"127.0.0.1\"\n%s", net.JoinHostPort(known.Host, strconv.Itoa(known.Ports.API)), settings)
 	for key, addr := range map[string]*string{"rw_port": &r.write, "ro_port": &r.read, "split_port": &r.split} {
-		_, port, err := net.SplitHostPort(freeAddr(t))
+		*addr = freeAddr(t)
+		_, port, err := net.SplitHostPort(*addr)
 		must(t, err)
-		*addr = net.JoinHostPort(bind, port)
 		text += key + " = " + port + "\n"
 	}
 	file := filepath.Join(dir, "router.toml")
