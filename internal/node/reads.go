@@ -94,6 +94,7 @@ func everywhere(ctx context.Context, first []uint64, whom func(context.Context) 
 		}
 	}
 	begin(first)
+	var before []uint64 // whom the answer before has named
 	for {
 		asking, stop := context.WithTimeout(ctx, confirmPatience)
 		ids, err := whom(asking)
@@ -114,7 +115,11 @@ func everywhere(ctx context.Context, first []uint64, whom func(context.Context) 
 			break
 		}
 		if ctx.Err() == nil {
+			before = ids
 			continue
+		}
+		if err != nil && slices.ContainsFunc(before, late) { // there was no time left for another answer
+			ids, err = before, nil
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", err, ctx.Err())

@@ -65,6 +65,20 @@ func TestEverywhere(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || err.Error() != "n3: context deadline exceeded" {
 		t.Errorf("n3 is behind: %v", err)
 	}
+	// There is no time left for the answer to the second question.
+	late, cancel := context.WithTimeout(t.Context(), liveAgain+50*time.Millisecond)
+	defer cancel()
+	questions := 0
+	err = everywhere(late, []uint64{1}, func(ctx context.Context) ([]uint64, error) {
+		if questions++; questions == 1 {
+			return []uint64{1, 3}, nil
+		}
+		<-ctx.Done()
+		return nil, errors.New("the leader does not answer")
+	}, behind, name)
+	if err == nil || err.Error() != "n3: context deadline exceeded" {
+		t.Errorf("n3 is behind: %v", err)
+	}
 	// All that seem to serve show it, and nobody says that these are all.
 	err = everywhere(short(), []uint64{1, 2}, func(context.Context) ([]uint64, error) { return nil, errors.New("no leader") }, behind, name)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no leader") {

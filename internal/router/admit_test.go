@@ -2,13 +2,18 @@ package router
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pires/go-proxyproto"
+
+	"trireme/internal/mysqlwire"
 )
 
 // refusedWith reads the error packet that a client gets in place of a greeting.
@@ -74,6 +79,67 @@ func TestRateOfAnAddress(t *testing.T) {
 	if n := len(c.by); n > forgetFrom+2 {
 		t.Errorf("%d addresses are remembered", n)
 	}
+}
+
+// Who begins more connections than an address may is told so, on whatever port, in place of the greeting; a second later it is let in again, and others are
+// at any time.
+func TestRateIsKept(t *testing.T) {
+	s := newWireServer(t)
+	r := start(t, Config{Sessions: true, SplitListen: "127.0.0.1:0", Limits: Limits{Rate: 1}})
+	r.SetView(View{RW: s.target("1")})
+	login := func(from, to string) error {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: limit}
+		nc, err := d.DialContext(t.Context(), "tcp", to)
+		if err != nil {
+			return err
+		}
+		c, err := mysqlwire.Login(t.Context(), nc, mysqlwire.ClientConfig{User: "app", Password: wirePassword})
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	}
+	for i, addr := range []string{r.RWAddr(), r.ROAddr(), r.SplitAddr()} {
+		eventually(t, "it is refused", func() bool {
+			e, refused := errors.AsType[*mysqlwire.ServerError](login("127.0.0.1", addr))
+			return refused && e.Code == erTooManyConnections && strings.Contains(e.Message, "more than 1 new connections a second from 127.0.0.1") && strings.Contains(e.Message, "router.max_conn_rate")
+		})
+		if err := login(fmt.Sprintf("127.0.1.%d", i+1), addr); err != nil {
+			t.Errorf("another address: %v", err)
+		}
+		eventually(t, "it is let in", func() bool { return login("127.0.0.1", addr) == nil })
+	}
+	if st := r.Stats(); st.RW.Refused == 0 || st.RO.Refused == 0 || st.Split.Refused == 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// All of it works over IPv6 as well: the router's ports, the way to the servers, and what counts for one address.
+func TestIPv6(t *testing.T) {
+	at := func() *wireServer {
+		l, err := net.Listen("tcp", "[::1]:0")
+		if err != nil {
+			t.Skipf("this machine has no IPv6: %v", err)
+		}
+		return wireServerAt(t, l)
+	}
+	s := &split{T: t, leader: at(), followers: []*wireServer{at()}}
+	s.r = start(t, Config{RWListen: "[::1]:0", ROListen: "[::1]:0", SplitListen: "[::1]:0", Sessions: true, TLS: testTLS(t), Reads: oneServer{}, HoldTimeout: limit, Limits: Limits{Conns: 3}})
+	s.r.SetView(View{RW: s.leader.target("1"), RO: []Target{*s.followers[0].target("2")}})
+	rw, ro, both := s.connect(s.r.RWAddr()), s.connect(s.r.ROAddr()), s.connect(s.r.SplitAddr())
+	run(t, rw, "INSERT 1")
+	run(t, ro, "SELECT 1")
+	run(t, both, "INSERT 2", "SELECT 2")
+	s.got([]string{"INSERT 1", "INSERT 2"}, "SELECT 1", "SELECT 2")
+	refusedWith(t, dial(t, s.r.RWAddr()), erTooManyConnections, "3 connections of ::1")
+	next := at()
+	s.r.SetView(View{RW: next.target("3"), RO: []Target{*s.followers[0].target("2")}})
+	run(t, rw, "INSERT 3")
+	run(t, both, "INSERT 4", "SELECT 4")
+	if got := next.statements(); !slices.Equal(got, []string{"INSERT 3", "INSERT 4"}) {
+		t.Errorf("the next leader was sent %q", got)
+	}
+	s.got(nil, "SELECT 4")
 }
 
 // A balancer's word counts, in both versions; nobody else's does.

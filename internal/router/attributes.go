@@ -15,6 +15,9 @@ type attributes struct {
 	wrong  error       // one of them has a value that is none
 }
 
+// attrConsistency is the query attribute that asks for a level.
+const attrConsistency = "trireme.consistency"
+
 // attributes takes them apart, if the client sends them at all. ok is false when they are not here as a whole or do not follow the protocol.
 func (s *session) attributes(p []byte) (at attributes, ok bool) {
 	if !s.attrs {
@@ -135,10 +138,10 @@ func (at *attributes) take(name string, value []byte) {
 			return
 		}
 		at.access = &mode
-	case "trireme.consistency":
+	case attrConsistency:
 		level, err := ParseLevel(string(value))
 		if err != nil {
-			at.wrong = fmt.Errorf("query attribute trireme.consistency: %w", err)
+			at.wrong = fmt.Errorf("query attribute %s: %w", attrConsistency, err)
 			return
 		}
 		at.level = &level

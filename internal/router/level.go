@@ -276,6 +276,8 @@ func (s *session) levelOf(c byte, length int) (Level, error) {
 	case comQuery:
 		at, ok := s.attributes(p)
 		switch {
+		case !ok && bytes.Contains(p, []byte(attrConsistency)): // names stand before all values
+			return 0, fmt.Errorf("query attribute %s: the attributes of a statement that has it must end within its first %d bytes", attrConsistency, inBytes)
 		case !ok:
 			return s.wish.level, nil
 		case at.wrong != nil:

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"database/sql"
 	"errors"
 	"net"
 	"slices"
@@ -117,6 +118,62 @@ func TestLevelOfTheNextAccount(t *testing.T) {
 		if got := s.levelOfNext(); got.waits() != c.refused {
 			t.Errorf("%s: %s", name, got)
 		}
+	}
+}
+
+// A level that is asked for among attributes too long to be read is refused: what is not seen cannot be kept.
+func TestLevelAmongLongAttributes(t *testing.T) {
+	long := strings.Repeat("x", 2*inBytes)
+	for name, refused := range map[string]bool{"trireme.consistency": true, "another": false} {
+		p := []byte{comQuery, 2, 1, 0, 1}
+		for _, n := range []string{"long", name} {
+			p = appendText(append(p, 0xfe, 0), n)
+		}
+		p = append(appendText(appendText(p, long), "BEFORE"), "SELECT 1"...)
+		s := &session{r: &Router{}, attrs: true}
+		s.r1 = copy(s.buf[:], mysqlwire.AppendPacket(nil, 0, p))
+		if level, err := s.levelOf(comQuery, len(p)); (err != nil) != refused || level != Eventual {
+			t.Errorf("%s: %v, %v", name, level, err)
+		}
+	}
+}
+
+// BEFORE_ON_PRIMARY_FAILOVER asks for nothing while there is a leader, by either of its names. Behind a failover nothing is answered before the router is
+// told of the next one, which has applied what was committed by then; a follower answers meanwhile where it is read, as it does at EVENTUAL.
+func TestBeforeOnFailover(t *testing.T) {
+	for _, set := range []string{"SET SESSION group_replication_consistency = 'BEFORE_ON_PRIMARY_FAILOVER'", "SET @@trireme_consistency = before_on_primary_failover"} {
+		s := newSplit(t, 1, Config{Sessions: true})
+		to := newWireServer(t)
+		s.reads.set(5, map[string]uint64{"n-1": 4, "n-2": 4})
+		split := s.c
+		s.c = s.connect(s.r.RWAddr())
+		for _, c := range []*sql.Conn{s.c, split} {
+			run(t, c, set, "SELECT 1")
+			if got := one(t, c, "SELECT @@trireme_consistency"); got != "BEFORE_ON_PRIMARY_FAILOVER" {
+				t.Errorf("level %q", got)
+			}
+		}
+		if got := s.reads.log(); len(got) > 0 {
+			t.Errorf("asked %q", got)
+		}
+		s.got([]string{"SELECT 1"}, "SELECT 1")
+		s.r.SetView(View{RO: []Target{*s.followers[0].target("2")}})
+		done := make(chan error, 2)
+		for c, q := range map[*sql.Conn]string{s.c: "SELECT 2", split: "SELECT f(2)"} {
+			go func() { _, err := c.ExecContext(t.Context(), q); done <- err }()
+		}
+		eventually(t, "they wait", func() bool { st := s.r.Stats(); return st.RW.Held == 1 && st.Split.Held == 1 })
+		s.got(nil)
+		s.r.SetView(View{RW: to.target("3"), RO: []Target{*s.followers[0].target("2")}})
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if got := slices.Sorted(slices.Values(to.statements())); !slices.Equal(got, []string{"SELECT 2", "SELECT f(2)"}) {
+			t.Errorf("the next leader was sent %q", got)
+		}
+		s.got(nil)
 	}
 }
 

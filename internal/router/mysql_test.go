@@ -154,8 +154,8 @@ func open(t *testing.T, addr, password, params string) *sql.DB {
 	return db
 }
 
-// startMySQL runs a fresh server and gives its address and the password of root@localhost.
-func startMySQL(t *testing.T) (addr, password string) {
+// startMySQL runs a fresh server, with more options, and gives its address and the password of root@localhost.
+func startMySQL(t *testing.T, options ...string) (addr, password string) {
 	t.Helper()
 	bin, err := mysqld.Find(t.Context(), "")
 	if err != nil {
@@ -181,7 +181,7 @@ func startMySQL(t *testing.T) (addr, password string) {
 	port := freePort(t)
 	args := append(base, "--bind-address=127.0.0.1", "--port="+strconv.Itoa(port), "--socket="+filepath.Join(dir, "s"), "--pid-file="+filepath.Join(dir, "pid"),
 		"--mysqlx=OFF", "--secure-file-priv=NULL", "--skip-log-bin", "--local-infile=ON", "--max-allowed-packet=64M", "--performance-schema=OFF")
-	runMySQL(t, exec.Command(bin.Path, args...))
+	runMySQL(t, exec.Command(bin.Path, append(args, options...)...))
 	addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	db := open(t, addr, password, "")
 	eventuallyWithin(t, time.Minute, "mysqld answers", func() bool { return db.PingContext(ctx) == nil })

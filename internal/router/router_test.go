@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -82,7 +83,7 @@ func (s *server) target(epoch string) Target {
 
 func start(t testing.TB, cfg Config) *Router {
 	t.Helper()
-	cfg.RWListen, cfg.ROListen = "127.0.0.1:0", "127.0.0.1:0"
+	cfg.RWListen, cfg.ROListen = cmp.Or(cfg.RWListen, "127.0.0.1:0"), cmp.Or(cfg.ROListen, "127.0.0.1:0")
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

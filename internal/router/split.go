@@ -141,7 +141,9 @@ func (s *session) access(c byte, length int) (sqlkind.Access, accessMode) {
 		}
 		need = sqlkind.AccessOf(p[at.length:], s.state.status&statusNoBackslash != 0)
 	case comStmtPrepare:
-		need = sqlkind.AccessOf(p[1:], s.state.status&statusNoBackslash != 0)
+		if s.state.keeps(len(p) - 1) { // else the session stays at the leader, which could not be told its text
+			need = sqlkind.AccessOf(p[1:], s.state.status&statusNoBackslash != 0)
+		}
 	case comStmtExecute:
 		// A cursor stays open, and parameters sent ahead are at the leader.
 		if st := s.state.prepared[getID(p[1:])]; st != nil && len(p) > 5 && p[5]&^executeCounted == 0 && !st.long {

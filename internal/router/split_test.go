@@ -408,3 +408,22 @@ func TestSplitPrepared(t *testing.T) {
 	s.run("COMMIT")
 	s.got([]string{"prepare SELECT ? + 1", "SET sql_mode = 'ANSI_QUOTES'", "START TRANSACTION", "execute SELECT ? + 1", "COMMIT"}, "prepare SELECT ? + 1", "SET sql_mode = 'ANSI_QUOTES'", "execute SELECT ? + 1")
 }
+
+// Beyond what is kept of a session, a statement is prepared where the session stays.
+func TestSplitPreparedBeyondLimit(t *testing.T) {
+	s := newSplit(t, 1, Config{})
+	var last *sql.Stmt
+	for range maxPrepared + 1 {
+		var err error
+		if last, err = s.c.PrepareContext(t.Context(), "SELECT ?"); err != nil {
+			t.Fatal(err)
+		}
+		defer last.Close()
+	}
+	if _, err := last.ExecContext(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+	if got := s.leader.statements(); !slices.Equal(got, []string{"prepare SELECT ?", "execute SELECT ?"}) {
+		t.Errorf("the leader was sent %q", got)
+	}
+}

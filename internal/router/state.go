@@ -168,6 +168,11 @@ func (s *state) ran(e effect, text []byte, whole bool) {
 	}
 }
 
+// keeps says whether one more prepared statement, with a text of so many bytes, is within what is kept.
+func (s *state) keeps(length int) bool {
+	return len(s.prepared) < maxPrepared && s.bytes+length <= maxPreparedBytes
+}
+
 // prepare notes a statement that the server has prepared, and gives it the id that the client is to see.
 func (s *state) prepare(text []byte, e effect, serverID uint32, params int) uint32 {
 	if s.prepared == nil {
@@ -176,9 +181,10 @@ func (s *state) prepare(text []byte, e effect, serverID uint32, params int) uint
 	if e.verb == verbSet || e.verb == verbUse {
 		e.reason = "SET or USE as a prepared statement"
 	}
+	keeps := s.keeps(len(text))
 	s.nextID++
 	s.prepared[s.nextID] = &prepared{text: bytes.Clone(text), effect: e, schema: s.schema, dialect: s.dialect, server: serverID, params: params, following: s.following}
-	if s.bytes += len(text); s.bytes > maxPreparedBytes || len(s.prepared) > maxPrepared {
+	if s.bytes += len(text); !keeps {
 		s.mark("more prepared statements than are kept")
 		s.prepared[s.nextID].text = nil
 		s.bytes -= len(text)

@@ -40,6 +40,10 @@ func newWireServer(t testing.TB) *wireServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return wireServerAt(t, l)
+}
+
+func wireServerAt(t testing.TB, l net.Listener) *wireServer {
 	s := &wireServer{Listener: l}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.wg.Go(func() {

@@ -134,6 +134,9 @@ func build(t *testing.T) *demo.Cluster {
 			if n.Name == "n1" { // the others' routers follow their sessions: cluster.carriers
 				n.Router.Sessions = config.SessionsPass
 			}
+			if n.Name == "n3" && hasIPv6() {
+				n.Router.Bind = "::" // and over IPv4
+			}
 		},
 		Say: t.Logf,
 	})

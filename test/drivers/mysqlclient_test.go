@@ -3,6 +3,7 @@ package drivers
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -132,6 +133,9 @@ func checkMySQL(s settings, d door) {
 	})
 	report(d, "variables", func() error { return gives("65536", "SET SESSION sort_buffer_size = 65536; SELECT @@sort_buffer_size") })
 	report(d, "syntax-error", func() error { return fails("SELEC 1", "1064 (42000)") })
+	for _, algorithm := range []string{"zlib", "zstd"} {
+		report(d, algorithm, func() error { return compressed(s, d, algorithm) })
+	}
 	if !d.Writes {
 		report(d, "read-only-error", func() error { return fails("CREATE TABLE drivers.no (id INT PRIMARY KEY)", "1290 (HY000)") })
 		report(d, "dump", func() error { return dump(s, d) })
@@ -146,6 +150,16 @@ func checkMySQL(s settings, d door) {
 			gives("100", "LOAD DATA LOCAL INFILE '"+s.CSV+"' INTO TABLE "+t+" FIELDS TERMINATED BY ','; SELECT COUNT(*) FROM "+t+" WHERE id >= 1000"))
 	})
 	report(d, "dump", func() error { return dump(s, d) })
+}
+
+// compressed sends and fetches what compresses well, and what hardly does.
+func compressed(s settings, d door, algorithm string) error {
+	var long strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&long, "%s %x ", text, sha256.Sum256([]byte{byte(i), byte(i >> 8)}))
+	}
+	got, err := s.mysql(d, s.User, "SHOW SESSION STATUS LIKE 'Compression_algorithm'; SELECT '"+long.String()+"', SHA2('"+long.String()+"', 256);\n", "--compression-algorithms="+algorithm)
+	return errors.Join(err, differ(got, fmt.Sprintf("Compression_algorithm\t%s\n%s\t%x", algorithm, long.String(), sha256.Sum256([]byte(long.String())))))
 }
 
 var dumpNoise = regexp.MustCompile(`(?m)^--.*$`)

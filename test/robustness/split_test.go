@@ -67,7 +67,7 @@ func TestSplitting(t *testing.T) {
 	}
 	r = c.relay(8, func() {
 		v := c.view()
-		c.crash(c.leader())
+		c.overBacklog(4000)
 		c.failedOver(v.Term)
 	})
 	t.Logf("behind a failover: %s", r)
@@ -141,6 +141,62 @@ func (c *cluster) afterWrites(held *demo.Node) {
 		must(c.t, err)
 	})
 	writer.exec("INSERT INTO split.own VALUES (3001)")
+}
+
+// overBacklog crashes the leader while no follower applies what was answered last. Who has asked for BEFORE_ON_PRIMARY_FAILOVER, by either name, reads that
+// row from the next leader.
+func (c *cluster) overBacklog(row int) {
+	c.t.Helper()
+	ctx, leader := c.t.Context(), c.healthy()
+	followers := c.others(leader)
+	port, err := c.throughRouter(followers[0]).Open("")
+	must(c.t, err)
+	readers := []*session{c.pin(port), c.pin(c.splitPort(followers[1]))}
+	readers[0].exec("SET SESSION group_replication_consistency = 'BEFORE_ON_PRIMARY_FAILOVER'")
+	readers[1].exec("SET @@trireme_consistency = 'BEFORE_ON_PRIMARY_FAILOVER'")
+	c.sql(followers[0], func(one *sql.Conn) {
+		c.sql(followers[1], func(other *sql.Conn) {
+			for _, lock := range []*sql.Conn{one, other} {
+				_, err := lock.ExecContext(ctx, "LOCK TABLES split.own READ")
+				must(c.t, err)
+			}
+			term := c.view().Term
+			c.session(leader).exec(fmt.Sprintf("INSERT INTO split.own VALUES (%d)", row))
+			question := fmt.Sprintf("SELECT COUNT(*) FROM split.own WHERE id = %d", row)
+			for _, lock := range []*sql.Conn{one, other} {
+				var rows int
+				must(c.t, lock.QueryRowContext(ctx, question).Scan(&rows))
+				if rows != 0 {
+					c.t.Error("a follower applies in spite of a lock")
+				}
+			}
+			c.crash(leader)
+			answers := make(chan string, len(readers))
+			for _, r := range readers {
+				go func() {
+					var rows int
+					err := again(ctx, &relayed{}, func() error { // FOR SHARE: at the leader on 6450, too
+						return r.conn.QueryRowContext(ctx, question+" FOR SHARE").Scan(&rows)
+					})
+					answers <- fmt.Sprint(rows, " ", err)
+				}()
+			}
+			eventually(c.t, healLimit, "another leader is elected", func() error {
+				v, err := c.View(ctx)
+				return errors.Join(err, atLeast(int(v.Term), int(term)+1))
+			})
+			for _, lock := range []*sql.Conn{one, other} {
+				if _, err := lock.ExecContext(ctx, "UNLOCK TABLES"); err != nil {
+					c.t.Logf("its lock has ended: %v", err)
+				}
+			}
+			for range readers {
+				if got := <-answers; got != "1 <nil>" {
+					c.t.Errorf("behind a failover, of a row that was answered before: %s", got)
+				}
+			}
+		})
+	})
 }
 
 // relayed is what became of a relay.
