@@ -93,6 +93,12 @@ func printSwitchover(e *env, res api.SwitchoverResult, wait time.Duration) {
 				count(res.OpenCount, "transaction is open", "transactions are open"), wait)
 			printTransactions(e, res)
 		}
+		if res.TiedSessions != nil {
+			n, why := api.TiedText(res.TiedSessions)
+			for _, line := range wrap(count(n, "session", "sessions")+" would end, which cannot be carried over: "+why, maxColumns) {
+				fmt.Fprintln(e.out, line)
+			}
+		}
 	}
 	rows := [][]string{{"NODE", "ELIGIBLE", "WHY"}}
 	for _, c := range res.Candidates {

@@ -266,7 +266,11 @@ func (f *fake) Switchover(_ context.Context, req api.SwitchoverRequest) (api.Swi
 	if *req.OpenTrxWait > 0 {
 		open = nil
 	}
-	return api.SwitchoverResult{From: "n1", To: "n2", Term: 8, DryRun: req.DryRun, WriteGapMS: 21.4, OpenTransactions: open, OpenCount: 3 * len(open), Candidates: []api.Candidate{
+	var tied map[string]int
+	if req.DryRun {
+		tied = map[string]int{"user locks": 1, "temporary tables": 2}
+	}
+	return api.SwitchoverResult{From: "n1", To: "n2", Term: 8, DryRun: req.DryRun, WriteGapMS: 21.4, TiedSessions: tied, OpenTransactions: open, OpenCount: 3 * len(open), Candidates: []api.Candidate{
 		{Name: "n2", Eligible: true, Reason: "0 entries behind"}, {Name: "n3", Reason: "it is a logger"},
 	}}, nil
 }

@@ -112,7 +112,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 		rows = append(rows, p.statusRow(m, v.Leader))
 	}
 	printTable(w, narrowed(rows, "LAST", "VERSION", "API", "MYSQL"))
-	for _, line := range slices.Concat(vipTexts(v), upstreamTexts(v), delayTexts(v), lagTexts(v), pinnedLogs(v)) {
+	for _, line := range slices.Concat(vipTexts(v), upstreamTexts(v), delayTexts(v), lagTexts(v), pinnedLogs(v), tiedTexts(v)) {
 		for _, l := range wrap(line, 100) {
 			fmt.Fprintln(w, l)
 		}
@@ -192,6 +192,16 @@ func pinnedLogs(v api.ClusterView) []string {
 		reasons[i] = "raft log cannot be purged on " + strings.Join(nodes[r], ", ") + ": " + r
 	}
 	return reasons
+}
+
+// tiedTexts says which sessions a planned switchover would end.
+func tiedTexts(v api.ClusterView) []string {
+	tied := v.TiedSessions()
+	if tied == nil {
+		return nil
+	}
+	n, why := api.TiedText(tied)
+	return []string{count(n, "session", "sessions") + " cannot be carried over a switchover: " + why}
 }
 
 // failoverText is what the loss of the leader would mean now.

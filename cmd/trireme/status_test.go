@@ -134,3 +134,24 @@ func TestProgressText(t *testing.T) {
 		}
 	}
 }
+
+// TestStatusTellsOfTiedSessions: which a planned switchover would end, of all nodes that answer, and nothing where there are none.
+func TestStatusTellsOfTiedSessions(t *testing.T) {
+	member := func(name, state string, tied map[string]int) api.MemberView {
+		return api.MemberView{Name: name, State: state, Router: api.RouterView{TiedSessions: tied}}
+	}
+	v := api.ClusterView{Leader: "n1", Members: []api.MemberView{
+		member("n1", api.StateHealthy, map[string]int{"user locks": 1, "temporary tables": 1}), member("n2", api.StateHealthy, map[string]int{"temporary tables": 1}),
+		member("n3", api.StateDown, map[string]int{"LOCK TABLES": 1})}}
+	var b strings.Builder
+	printStatus(&b, false, v)
+	if want := "\n3 sessions cannot be carried over a switchover: temporary tables (2), user locks (1)\n"; !strings.Contains(b.String(), want) {
+		t.Errorf("no %q in:\n%s", want, b.String())
+	}
+	b.Reset()
+	v.Members = v.Members[2:]
+	printStatus(&b, false, v)
+	if strings.Contains(b.String(), "carried") {
+		t.Errorf("%s", b.String())
+	}
+}

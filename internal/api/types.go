@@ -1,8 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -238,7 +242,47 @@ type RouterView struct {
 	ROPort      int `json:"ro_port"`
 	SplitPort   int `json:"split_port,omitempty"`  // 0: not known, or none
 	StreamPort  int `json:"stream_port,omitempty"` // likewise
-	Connections int `json:"connections"`
+	Connections int `json:"connections"`           // of clients, joined to a server now; those of the splitting port may count twice
+	// TiedSessions are sessions on the read-write and the splitting port that a planned switchover ends: what ties them to the leader, and how many each.
+	TiedSessions map[string]int `json:"tied_sessions,omitempty"`
+}
+
+// TiedSessions is the sum of those of several routers; nil: there are none.
+func TiedSessions(routers ...RouterView) map[string]int {
+	sum := map[string]int{}
+	for _, r := range routers {
+		for why, n := range r.TiedSessions {
+			sum[why] += n
+		}
+	}
+	if len(sum) == 0 {
+		return nil
+	}
+	return sum
+}
+
+// TiedSessions is the sum of those of the nodes that answer.
+func (v ClusterView) TiedSessions() map[string]int {
+	var routers []RouterView
+	for _, m := range v.Members {
+		if m.State != StateDown {
+			routers = append(routers, m.Router)
+		}
+	}
+	return TiedSessions(routers...)
+}
+
+// TiedText counts tied sessions and says what ties them, the most frequent first: 3, "temporary tables (2), user locks (1)".
+func TiedText(tied map[string]int) (sessions int, why string) {
+	reasons := slices.SortedFunc(maps.Keys(tied), func(a, b string) int {
+		return cmp.Or(cmp.Compare(tied[b], tied[a]), cmp.Compare(a, b))
+	})
+	parts := make([]string, len(reasons))
+	for i, r := range reasons {
+		sessions += tied[r]
+		parts[i] = fmt.Sprintf("%s (%d)", r, tied[r])
+	}
+	return sessions, strings.Join(parts, ", ")
 }
 
 // DaemonView is a node's daemon. API and Peer are host:port as others reach it.
@@ -307,6 +351,8 @@ type SwitchoverResult struct {
 	OpenTransactions []OpenTransaction `json:"open_transactions"`
 	OpenCount        int               `json:"open_count"`      // of all of them
 	ConnectionsCut   int               `json:"connections_cut"` // to the old leader's mysqld
+	// TiedSessions are, with DryRun, those that would end; see RouterView.
+	TiedSessions map[string]int `json:"tied_sessions,omitempty"`
 }
 
 // Text says in a sentence what was done.

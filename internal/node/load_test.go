@@ -18,6 +18,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/gtid"
 	"trireme/internal/raftlog"
+	"trireme/internal/router"
 )
 
 // entryStamped is an entry of one transaction that mysqld stamped at a time.
@@ -230,5 +231,31 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	if len(registered) < 20 || !maps.Equal(registered, listed) {
 		t.Errorf("registered: %v\nlisted: %v", slices.Sorted(maps.Keys(registered)), slices.Sorted(maps.Keys(listed)))
+	}
+}
+
+// TestRouterMetrics: the router's series of each port; of what ties sessions there are those that there are.
+func TestRouterMetrics(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(routerCollector{&Node{router: router.New(router.Config{})}})
+	families, err := reg.Gather()
+	series := 0
+	for _, f := range families {
+		series += len(f.Metric)
+	}
+	if err != nil || len(families) != 7 || series != 28 {
+		t.Errorf("%d series of %d metrics, %v: %v", series, len(families), err, families)
+	}
+}
+
+// TestTiedSessions: those that the nodes that are heard have told of count, and a daemon that knows nothing of them tells of none.
+func TestTiedSessions(t *testing.T) {
+	n := listener()
+	n.router = router.New(router.Config{})
+	told := status{Member: api.MemberView{Router: api.RouterView{TiedSessions: map[string]int{"user locks": 2}}}}
+	n.peers[1], n.peers[2] = &peer{up: true, at: now(), status: told}, &peer{status: told}
+	n.HandleStatus(3, []byte(`{"member": {"name": "db3", "router": {"rw_port": 6446}}}`))
+	if got := n.tiedSessions(); !maps.Equal(got, map[string]int{"user locks": 2}) {
+		t.Errorf("%v", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
+	"trireme/internal/router"
 	"trireme/internal/transport"
 )
 
@@ -121,7 +122,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		return float64(n.bundle.NotAfter().Unix())
 	})
 	n.load.register(r)
-	r.MustRegister(streamCollector{n.publisher}, packedCollector{n.tr.Packed()})
+	r.MustRegister(streamCollector{n.publisher}, packedCollector{n.tr.Packed()}, routerCollector{n})
 	return r
 }
 
@@ -145,4 +146,50 @@ func (c packedCollector) Describe(out chan<- *prometheus.Desc) { out <- packedBy
 func (c packedCollector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(packedBytes, prometheus.CounterValue, float64(c.Before()), "before")
 	out <- prometheus.MustNewConstMetric(packedBytes, prometheus.CounterValue, float64(c.After()), "after")
+}
+
+var (
+	routerSessions   = prometheus.NewDesc("trireme_router_sessions", "Sessions that are open on a port of this node's router.", routerPort, nil)
+	routerHeld       = prometheus.NewDesc("trireme_router_held", "Connections and statements on that port that wait for a server.", routerPort, nil)
+	routerAccepted   = prometheus.NewDesc("trireme_router_accepted_total", "Connections that the port accepted.", routerPort, nil)
+	routerRefused    = prometheus.NewDesc("trireme_router_refused_total", "Of these, connections that were refused: too many, or no server in time.", routerPort, nil)
+	routerCut        = prometheus.NewDesc("trireme_router_cut_total", "Connections to servers that were closed because those lost their role.", routerPort, nil)
+	routerCarried    = prometheus.NewDesc("trireme_router_carried_total", "Times that a session went on at another server.", routerPort, nil)
+	routerNotCarried = prometheus.NewDesc("trireme_router_not_carried_total", "Followed sessions that ended because they could not.", routerPort, nil)
+	routerTied       = prometheus.NewDesc("trireme_router_tied_sessions", "Sessions that a planned switchover ends, by what ties them to the leader.", []string{"reason"}, nil)
+
+	routerPort = []string{"port"}
+)
+
+// routerCollector reads the router's counters when they are asked for.
+type routerCollector struct{ n *Node }
+
+// Describe implements prometheus.Collector.
+func (c routerCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{routerSessions, routerHeld, routerAccepted, routerRefused, routerCut, routerCarried, routerNotCarried, routerTied} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c routerCollector) Collect(out chan<- prometheus.Metric) {
+	s := c.n.router.Stats()
+	for port, p := range map[string]router.PortStats{"rw": s.RW, "ro": s.RO, "split": s.Split, "stream": s.Stream} {
+		gauge := func(d *prometheus.Desc, v int) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), port)
+		}
+		count := func(d *prometheus.Desc, v uint64) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), port)
+		}
+		gauge(routerSessions, p.Followed+p.Tied)
+		gauge(routerHeld, p.Held)
+		count(routerAccepted, p.Accepted)
+		count(routerRefused, p.Refused)
+		count(routerCut, p.Cut)
+		count(routerCarried, p.Carried)
+		count(routerNotCarried, p.NotCarried)
+	}
+	for reason, n := range s.TiedBy {
+		out <- prometheus.MustNewConstMetric(routerTied, prometheus.GaugeValue, float64(n), reason)
+	}
 }

@@ -173,7 +173,8 @@ type Node struct {
 	left     leave    // when this node last stopped taking writes
 	leftAt   time.Duration
 	routed   uint64 // term of the leader that the router leads to; 0: none
-	follows  bool   // the router has sessions that can be held
+	follows  bool   // the router may have sessions that can be held
+	clients  clients
 	quiet    uint64 // term of the leader whose sessions the router holds, with nothing under way; 0: none
 	logStuck stuck  // why the raft log does not get on
 	full     string // not empty: a disk is nearly full, and which
@@ -257,7 +258,7 @@ func (n *Node) fail(err error) {
 func (n *Node) loop(ctx context.Context) error {
 	tick := time.NewTimer(loopInterval)
 	defer tick.Stop()
-	var lastStatus time.Duration
+	var lastStatus, counted time.Duration
 	for {
 		tick.Reset(n.untilNextLook())
 		select {
@@ -287,6 +288,10 @@ func (n *Node) loop(ctx context.Context) error {
 		n.publishNow = false
 		n.mu.Unlock()
 		if due {
+			if now() > counted+statusInterval/2 {
+				counted = now()
+				n.countClients()
+			}
 			lastStatus = now()
 			n.broadcastStatus()
 		}

@@ -126,7 +126,8 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	m := api.MemberView{Name: n.id.Name, Role: n.roleLocked(st), State: n.stateName, Reason: n.why,
 		Raft: api.RaftView{ID: n.id.ID, State: st.Role.String(), Term: st.Term, Voter: contains(st.Voters, n.id.ID),
 			Match: st.Durable, First: first, Last: st.LastIndex, LogBytes: n.rlog.Size(), LogPinned: n.pinned, Commit: st.Commit, Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
-		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort, SplitPort: n.cfg.Router.SplitPort, StreamPort: n.cfg.Router.StreamPort},
+		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort, SplitPort: n.cfg.Router.SplitPort, StreamPort: n.cfg.Router.StreamPort,
+			Connections: n.clients.connections, TiedSessions: n.clients.tied},
 		Daemon: api.DaemonView{PID: os.Getpid(), Version: n.version, API: n.cfg.API.Advertise, Peer: n.cfg.Peer.Advertise},
 	}
 	if n.srv.applier != "" {
@@ -245,7 +246,9 @@ func (n *Node) routes() {
 	n.news.tell(v)
 	held, follows := n.router.Quiet(), n.router.Follows()
 	n.mu.Lock()
-	n.follows = follows
+	if follows != n.follows {
+		n.follows, n.publishNow = follows, true
+	}
 	quiet := uint64(0)
 	if held {
 		quiet = n.raft.Term
@@ -254,6 +257,37 @@ func (n *Node) routes() {
 		n.quiet, n.publishNow = quiet, true
 	}
 	n.mu.Unlock()
+}
+
+// clients is what the router counted when this node's status was last due: it looks at each session for it.
+type clients struct {
+	connections int
+	tied        map[string]int // never changed
+}
+
+func (n *Node) countClients() {
+	s := n.router.Stats()
+	c := clients{tied: s.TiedBy}
+	for _, p := range []router.PortStats{s.RW, s.RO, s.Split, s.SplitReads, s.Stream} {
+		c.connections += p.Open
+	}
+	n.mu.Lock()
+	n.clients = c
+	n.mu.Unlock()
+}
+
+// tiedSessions is what a planned switchover would end now, as far as nodes' routers told: why, and how many.
+func (n *Node) tiedSessions() map[string]int {
+	n.countClients()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	views := []api.RouterView{{TiedSessions: n.clients.tied}}
+	for id, p := range n.peers {
+		if _, member := n.cluster.MemberByID(id); member && p.fresh() {
+			views = append(views, p.status.Member.Router)
+		}
+	}
+	return api.TiedSessions(views...)
 }
 
 // routerConfig is this node's router's.

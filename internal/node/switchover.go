@@ -546,6 +546,7 @@ func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error, 
 	}
 	res.To = n.memberName(to)
 	res.WriteGapMS = ms(n.usualGap() + ha.ApplyTime(v, to))
+	res.TiedSessions = n.tiedSessions()
 	n.mu.Lock()
 	l := n.srv.life
 	n.mu.Unlock()

@@ -59,12 +59,17 @@ func (r *Router) serve(p *port, client *nbio.Conn, from netip.AddrPort) {
 		refuse(client, refusal.code, refusal.text)
 		return
 	}
-	if r.cfg.Sessions || p == &r.split || p == &r.stream || isLocal(client) {
+	if r.follows(p, client) {
 		r.follow(l)
 		return
 	}
 	l.run(r)
 	r.forget(l)
+}
+
+// follows says whether a port's client logs in here, so that its session can be followed.
+func (r *Router) follows(p *port, client *nbio.Conn) bool {
+	return r.cfg.Sessions || p == &r.split || p == &r.stream || isLocal(client)
 }
 
 // forget takes out a link that has ended.
@@ -194,12 +199,19 @@ func (r *Router) join(ctx context.Context, p *port, client *nbio.Conn, from neti
 		p.stats.DialErrors++
 		return nil, err
 	}
-	if r.closed || !r.view.allows(p.readOnly, t) || !p.readOnly && r.hold != nil {
+	if r.closed || !r.view.allows(p.readOnly, t) || !p.readOnly && r.holding.Load() {
 		_ = conn.Close()
 		return nil, nil
 	}
 	l := newLink(p, t, client, conn, from)
 	l.greeting, l.session = greeting, s
+	switch {
+	case s != nil:
+	case !r.follows(p, client):
+		l.tiedBy = `router.sessions = "pass"`
+	default:
+		r.enterLogin(l)
+	}
 	r.links[l] = struct{}{}
 	p.stats.Open++
 	return l, nil

@@ -75,8 +75,9 @@ func clusterView() api.ClusterView {
 		Failover: api.FailoverView{To: "n2", Seconds: 0.3, HostLostSeconds: 1.8},
 		Members: []api.MemberView{
 			{Name: "n1", Role: "leader", State: "healthy", Raft: api.RaftView{Voter: true, Weight: 100, Term: 5, Last: 43, Commit: 42, Applied: 42, Durable: 40, Zone: "a"},
-				MySQL: &api.MySQLView{Host: "h1", Port: 3306, Version: "9.7.4", LagSeconds: &lag, LagBytes: &bytes}, Daemon: api.DaemonView{API: "h1:8008"}},
-			{Name: "n2", Role: "logger", State: "down", Reason: "silent", Warnings: []string{"one", "two"}},
+				MySQL: &api.MySQLView{Host: "h1", Port: 3306, Version: "9.7.4", LagSeconds: &lag, LagBytes: &bytes}, Daemon: api.DaemonView{API: "h1:8008"},
+				Router: api.RouterView{TiedSessions: map[string]int{"user locks": 3}}},
+			{Name: "n2", Role: "logger", State: "down", Reason: "silent", Warnings: []string{"one", "two"}, Router: api.RouterView{TiedSessions: map[string]int{"XA": 1}}},
 		}}
 }
 
@@ -122,10 +123,10 @@ func TestShowCluster(t *testing.T) {
 		w.rows = answers("GRANT USAGE ON *.* TO `dba`@`%`", "GRANT PROCESS ON *.* TO `dba`@`%`")
 	})
 	columns, rows := cells(t, c, "SHOW TRIREME STATUS")
-	if want := "cluster generation term leader commit_index pause_since pause_until failover_to failover_seconds failover_host_lost_seconds failover_problem commit_rules"; strings.Join(columns, " ") != want {
+	if want := "cluster generation term leader commit_index pause_since pause_until failover_to failover_seconds failover_host_lost_seconds failover_problem commit_rules tied_sessions"; strings.Join(columns, " ") != want {
 		t.Errorf("columns %q", columns)
 	}
-	if want := "shop 2 5 n1 42 2026-03-04T05:06:07.000Z - n2 0.3 1.8 - -"; len(rows) != 1 || strings.Join(rows[0], " ") != want {
+	if want := `shop 2 5 n1 42 2026-03-04T05:06:07.000Z - n2 0.3 1.8 - - {"user locks":3}`; len(rows) != 1 || strings.Join(rows[0], " ") != want {
 		t.Errorf("rows %q", rows)
 	}
 	run(t, c, "START TRANSACTION")

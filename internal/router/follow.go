@@ -12,6 +12,7 @@ import (
 func (r *Router) follow(l *link) {
 	defer r.forget(l)
 	s, through := r.logIn(l)
+	r.leaveLogin(l)
 	if through {
 		l.run(r)
 		return
@@ -72,19 +73,53 @@ func (r *Router) logIn(l *link) (s *session, through bool) {
 	} else {
 		l.tap = &tap{blind: true}
 	}
-	if through || brief || !in.portable() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	follow := !through && !brief && in.portable()
+	// One whose server has only changed its role finds that out before its first command.
+	if _, linked := r.links[l]; r.closed || !linked || l.cut.Load() && !follow {
+		return nil, false
+	}
+	l.enters = false
+	switch {
+	case follow:
+	case through:
+		l.tiedBy = "TLS that ends at the server"
+		return nil, true
+	case brief:
+		l.tiedBy = "the change stream's port"
+		return nil, true
+	default:
+		l.tiedBy = in.ties()
 		return nil, true
 	}
 	in.client, in.server = nil, nil
 	s = newSession(r, l, in, l.c, l.s)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if l.cut.Load() || r.closed {
-		return nil, false
-	}
 	l.session = s
 	r.followed[s] = struct{}{}
 	return s, false
+}
+
+// loginPatience is for how long a planned switchover waits for logins that are under way when it begins to hold. A client that says nothing costs it no more.
+const loginPatience = 200 * time.Millisecond
+
+// enterLogin notes that a client begins to log in; called with mu held, so that no hold comes between.
+func (r *Router) enterLogin(l *link) {
+	l.enters = true
+	if !l.port.readOnly {
+		r.logins.Add(1)
+		r.met.Store(true)
+	}
+}
+
+// leaveLogin is the end of what enterLogin began.
+func (r *Router) leaveLogin(l *link) {
+	if l.port.readOnly {
+		return
+	}
+	if r.logins.Add(-1) == 0 && r.Quiet() && r.cfg.OnQuiet != nil {
+		r.cfg.OnQuiet()
+	}
 }
 
 // refuseLevel answers the first command of a session that is not followed, whose level cannot be kept. The login's time is its limit.
@@ -114,27 +149,26 @@ func joinConns(l *link, client, server *mysqlwire.Conn) error {
 }
 
 // untie makes a followed session one whose bytes are passed on. It fails when the view has turned against its server meanwhile.
-func (r *Router) untie(l *link) bool {
+func (r *Router) untie(l *link, by string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l.cut.Load() {
 		return false
 	}
 	delete(r.followed, l.session)
-	l.session = nil
+	l.session, l.tiedBy = nil, by
 	return true
 }
 
-// Quiet says that a planned switchover may close writes: the router holds its read-write sessions, and none of those that can be held
-// has a command or a transaction under way.
-func (r *Router) Quiet() bool { return r.holding.Load() && r.active.Load() == 0 }
-
-// Follows says whether there are sessions that a planned switchover can hold.
-func (r *Router) Follows() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.followed) > 0
+// Quiet says that a planned switchover may close writes: the router holds its read-write sessions, none of those that can be held has a command or a
+// transaction under way, and no client is logging in, or those that are have had loginPatience.
+func (r *Router) Quiet() bool {
+	return r.holding.Load() && r.active.Load() == 0 && (r.logins.Load() == 0 || boottime() >= time.Duration(r.heldAt.Load())+r.patience)
 }
+
+// Follows says whether there may be sessions that a planned switchover can hold: there was one. A client that connects for each request has none most of
+// the time.
+func (r *Router) Follows() bool { return r.met.Load() }
 
 // awaitRelease waits until new work may begin; false when ctx ends before.
 func (r *Router) awaitRelease(ctx context.Context, p *port) bool {

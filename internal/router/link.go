@@ -25,6 +25,8 @@ type link struct {
 	done     chan struct{}                      // closed when both directions have ended and both sockets are closed
 	c, s     net.Conn                           // client and server, or TLS on them
 	session  *session                           // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
+	enters   bool                               // its client is logging in; guarded by Router.mu
+	tiedBy   string                             // why its session, which is passed on as bytes, ends with its server; empty: there is none yet, or it is followed; likewise
 	cut      atomic.Bool                        // the view turned against it
 	wake     atomic.Pointer[context.CancelFunc] // of who waits for its server (until)
 	applied  uint64                             // its server shows the log up to here; of the session's goroutine

@@ -325,8 +325,19 @@ func (l *login) unseal() (string, error) {
 }
 
 // portable says whether this session could log in elsewhere.
-func (l *login) portable() bool {
-	return l.known && l.response.Capabilities&unportable == 0 && !unsafeCollation(l.response.Collation)
+func (l *login) portable() bool { return l.ties() == "" }
+
+// ties says why a session that begins so cannot log in elsewhere; empty: it can.
+func (l *login) ties() string {
+	switch {
+	case l.response.Capabilities&unportable != 0:
+		return "compression, or result sets without metadata"
+	case unsafeCollation(l.response.Collation):
+		return unsafeCharset
+	case !l.known:
+		return "a login whose password the router does not have"
+	}
+	return ""
 }
 
 // unsafeCollation says that a collation's character set is one of unsafeCharsets.

@@ -39,6 +39,9 @@ type Router struct {
 
 	holding atomic.Bool   // followed read-write sessions begin nothing new
 	active  atomic.Int64  // of these, those that have begun something
+	logins  atomic.Int64  // under way on read-write ports, of sessions that are to be followed; they begin with mu held
+	met     atomic.Bool   // there was one
+	heldAt  atomic.Int64  // boottime when holding became true
 	views   atomic.Uint64 // counts changes of view and hold
 	told    liveTold
 	points  points
@@ -46,6 +49,7 @@ type Router struct {
 	// distrusted: a client that refused the router's certificate was told of.
 	distrusted sync.Once
 	lags       atomic.Pointer[map[string]time.Duration]
+	patience   time.Duration // loginPatience
 }
 
 // port is one of the listeners and its counters, which Router.mu guards.
@@ -75,7 +79,7 @@ func New(cfg Config) *Router {
 	return &Router{
 		cfg: cfg.withDefaults(), ro: port{readOnly: true}, splitReads: port{readOnly: true}, stream: port{readOnly: true}, ctx: ctx, cancel: cancel,
 		changed: make(chan struct{}), links: map[*link]struct{}{}, dials: map[*attempt]struct{}{},
-		followed: map[*session]struct{}{}, points: points{wanted: make(chan struct{}, 1)},
+		followed: map[*session]struct{}{}, points: points{wanted: make(chan struct{}, 1)}, patience: loginPatience,
 	}
 }
 
@@ -262,7 +266,14 @@ func (r *Router) endHold() {
 
 // announce wakes those who wait for a change; called with mu held.
 func (r *Router) announce() {
-	r.holding.Store(r.hold != nil || r.view.RW == nil && r.view.KeepRW)
+	holds := r.hold != nil || r.view.RW == nil && r.view.KeepRW
+	if holds && !r.holding.Load() {
+		r.heldAt.Store(int64(boottime()))
+		if r.logins.Load() > 0 && r.cfg.OnQuiet != nil {
+			time.AfterFunc(r.patience, r.cfg.OnQuiet)
+		}
+	}
+	r.holding.Store(holds)
 	r.views.Add(1)
 	close(r.changed)
 	r.changed = make(chan struct{})
@@ -278,7 +289,11 @@ func (r *Router) unlinkForbidden() []forbidden {
 	}
 	var cut []forbidden
 	for l := range r.links {
-		if !r.view.allows(l.port.readOnly, l.target) {
+		switch {
+		case r.view.allows(l.port.readOnly, l.target):
+		case l.enters && l.port.readOnly && !r.closed && r.view.serves(l.target):
+			l.turnAgainst() // its server has another role now: the login may end, and what comes behind it goes on elsewhere
+		default:
 			r.unlink(l)
 			l.port.stats.Cut++
 			l.turnAgainst()
@@ -300,21 +315,28 @@ func (r *Router) unlink(l *link) {
 func (r *Router) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Stats{RW: r.rw.stats, RO: r.ro.stats, Split: r.split.stats, SplitReads: r.splitReads.stats, Stream: r.stream.stats, ByTarget: map[string]int{}}
+	s := Stats{RW: r.rw.stats, RO: r.ro.stats, Split: r.split.stats, SplitReads: r.splitReads.stats, Stream: r.stream.stats,
+		ByTarget: map[string]int{}, TiedBy: map[string]int{}}
 	of := map[*port]*PortStats{&r.rw: &s.RW, &r.ro: &s.RO, &r.split: &s.Split, &r.splitReads: &s.SplitReads, &r.stream: &s.Stream}
 	stats := func(p *port) *PortStats { return of[p] }
+	tied := func(p *port, by string) {
+		stats(p).Tied++
+		if p == &r.rw || p == &r.split {
+			s.TiedBy[by]++
+		}
+	}
 	for f := range r.followed {
-		if p := stats(f.port); f.tied.Load() {
-			p.Tied++
+		if by := f.tiedBy.Load(); by != nil {
+			tied(f.port, *by)
 		} else {
-			p.Followed++
+			stats(f.port).Followed++
 		}
 	}
 	for l := range r.links {
 		s.ByTarget[l.target.Name]++
 		p := stats(l.port)
-		if l.session == nil {
-			p.Tied++
+		if l.session == nil && l.tiedBy != "" {
+			tied(l.port, l.tiedBy)
 		}
 		p.BytesIn += uint64(l.in.Load())
 		p.BytesOut += uint64(l.out.Load())

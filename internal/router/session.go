@@ -46,12 +46,12 @@ type session struct {
 	wish   wishes
 	known  known
 
-	buf  [inBytes]byte
-	r0   int // buf[r0:r1] was read and not passed on
-	r1   int
-	tied atomic.Bool // state.reason is not empty
-	rang atomic.Bool // somebody wants it to look at its server
-	busy atomic.Bool // it waits for its server only, and has passed on all that its client has said
+	buf    [inBytes]byte
+	r0     int // buf[r0:r1] was read and not passed on
+	r1     int
+	tiedBy atomic.Pointer[string] // state.reason, behind the last command; nil: it was empty
+	rang   atomic.Bool            // somebody wants it to look at its server
+	busy   atomic.Bool            // it waits for its server only, and has passed on all that its client has said
 }
 
 func newSession(r *Router, l *link, in *login, client, server net.Conn) *session {
@@ -211,12 +211,24 @@ func (s *session) lead(c byte, length int) error {
 
 // settle ends a command: a session at a boundary may be parked again.
 func (s *session) settle(err error) error {
-	s.tied.Store(s.state.reason != "")
+	s.noteTie()
 	s.next = 0
 	if s.active && (s.state.reason != "" || s.state.boundary()) {
 		s.leave()
 	}
 	return err
+}
+
+// noteTie tells others what ties it to its server.
+func (s *session) noteTie() {
+	switch by := s.tiedBy.Load(); {
+	case by == nil && s.state.reason == "" || by != nil && *by == s.state.reason:
+	case s.state.reason == "":
+		s.tiedBy.Store(nil)
+	default:
+		reason := s.state.reason
+		s.tiedBy.Store(&reason)
+	}
 }
 
 // find makes sure of a server for the next command. If it finds none without an error the client was told why, and the session goes on.
@@ -520,7 +532,7 @@ func (s *session) skip(left int) error {
 func (s *session) through() error {
 	s.leave()
 	l := s.link
-	if !s.r.untie(l) {
+	if !s.r.untie(l, "a command that is not followed, such as COM_CHANGE_USER") {
 		return errEnd
 	}
 	l.tap = s.login.tap()

@@ -125,7 +125,7 @@ func (s *state) set(text []byte, reads bool) {
 	}
 	lower := strings.ToLower(string(text))
 	if containsAny(lower, unsafeCharsets) {
-		s.mark("a character set whose letters may contain a backslash")
+		s.mark(unsafeCharset)
 	}
 	if containsAny(lower, dialectWords) {
 		s.dialect = ""
@@ -145,6 +145,9 @@ var dialectWords = []string{"sql_mode", "names", "character", "charset", "collat
 
 // unsafeCharsets have letters whose last byte is that of a backslash, which hides the end of a string from the scanner.
 var unsafeCharsets = []string{"big5", "cp932", "gb18030", "gbk", "sjis"}
+
+// unsafeCharset is the reason of a session that uses one.
+const unsafeCharset = "a character set whose letters may contain a backslash"
 
 func containsAny(s string, words []string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(s, w) })

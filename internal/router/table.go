@@ -88,6 +88,8 @@ func statusTable(v api.ClusterView) (t table) {
 	t.double("failover_host_lost_seconds", v.Failover.HostLostSeconds, v.Failover.To != "")
 	t.known("failover_problem", v.Failover.Problem)
 	t.object("commit_rules", v.CommitRules, v.CommitRules != nil)
+	tied := v.TiedSessions()
+	t.object("tied_sessions", tied, tied != nil)
 	return t
 }
 

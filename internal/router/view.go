@@ -48,6 +48,12 @@ func (v View) allows(readOnly bool, t Target) bool {
 	return v.RW == nil && v.KeepRW
 }
 
+// serves says whether a target's server may still be read, in whatever role.
+func (v View) serves(t Target) bool {
+	same := func(o Target) bool { return o.Name == t.Name && o.Addr == t.Addr }
+	return v.RW != nil && same(*v.RW) || slices.ContainsFunc(v.RO, same)
+}
+
 // Config of a Router. Zero values of the limits take the defaults given here.
 type Config struct {
 	RWListen     string // host:port
@@ -73,7 +79,7 @@ type Config struct {
 	TLS      *tls.Config // shown to clients that ask for TLS; nil: they get the server's, and their sessions end with its role
 	// ReplayReads carries a read outside of a transaction out anew at the next server, if nothing of its answer was passed on before its server was lost.
 	ReplayReads bool
-	// OnQuiet is called when Quiet has become true; it must not call the router.
+	// OnQuiet is called when Quiet may have become true; it must not call the router.
 	OnQuiet func()
 	// Outcomes finds out what became of a statement whose answer was lost. Without it the client is told that it is not known.
 	Outcomes Outcomes
@@ -131,6 +137,7 @@ type Stats struct {
 	SplitReads PortStats
 	Stream     PortStats      // sessions on the change stream's port until they ask for the log
 	ByTarget   map[string]int // node name -> connections open now
+	TiedBy     map[string]int // what ties sessions of RW and Split to the leader, for an operator -> how many now
 }
 
 // PortStats is one port's.
@@ -145,7 +152,7 @@ type PortStats struct {
 	BytesOut   uint64 // server to client
 
 	Followed   int    // sessions now that could be carried over
-	Tied       int    // sessions now that could not: what they hold, or how they logged in, ties them to their server
+	Tied       int    // sessions now that could not: what they hold, or how they logged in, ties them to their server (Stats.TiedBy)
 	Carried    uint64 // sessions that went on at another server
 	NotCarried uint64 // followed sessions that ended because they could not
 	RolledBack uint64 // transactions and statements that were lost with their server, whose clients were told to repeat them

@@ -145,9 +145,7 @@ func (s *said) verdict(there map[attempt]int, counter int) (broken []string) {
 	}
 	for _, phase := range []string{quietPhase, switchoverPhase} {
 		for _, a := range s.errors(phase) {
-			if phase == quietPhase || a.step != loginStep {
-				say("an error in the phase %q: %v", phase, a)
-			}
+			say("an error in the phase %q: %v", phase, a)
 		}
 	}
 	for _, a := range s.errors(failoverPhase) {
@@ -407,7 +405,7 @@ func TestVerdict(t *testing.T) {
 		unknown = "3168 08007 Trireme: the outcome of this statement is not known: look before you repeat it"
 	)
 	for name, tc := range map[string]struct {
-		lines   string // those behind "|" are said at a failover
+		lines   string // those behind "|" are said at a failover, those behind a second one at a switchover
 		there   map[attempt]int
 		counter int
 		want    string // a part of the one complaint; empty: none
@@ -425,13 +423,15 @@ func TestVerdict(t *testing.T) {
 		"the connection ends":      {"|err 2 1 insert 0 - PROTOCOL_CONNECTION_LOST", nil, 0, "does not name"},
 		"another SQLSTATE":         {"|err 2 1 insert 1213 HY000 text", nil, 0, "does not name"},
 		"not let in":               {"|err 2 1 connect 2013 HY000 Lost connection", nil, 0, ""},
+		"not let in as planned":    {"||err 2 1 connect 2013 HY000 Lost connection", nil, 0, `the phase "switchover"`},
 		"own row not seen":         {"ack 2 1;miss 2 1", map[attempt]int{{2, 1}: 1}, 0, "miss 2 1"},
 		"gibberish":                {"Traceback (most recent call last):", nil, 0, "Traceback"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSaid()
 			quiet, loud, _ := strings.Cut(tc.lines, "|")
-			for phase, lines := range map[string]string{quietPhase: quiet, failoverPhase: loud} {
+			loud, planned, _ := strings.Cut(loud, "|")
+			for phase, lines := range map[string]string{quietPhase: quiet, failoverPhase: loud, switchoverPhase: planned} {
 				for line := range strings.SplitSeq(lines, ";") {
 					if line != "" {
 						s.hear(line, phase)
