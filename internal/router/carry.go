@@ -433,7 +433,7 @@ const (
 
 // rebuild logs in and repeats what the session has set.
 func (s *session) rebuild(ctx context.Context, l *link) error {
-	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.r.cfg.LoginTimeout)
 	defer cancel()
 	conn := l.wire()
 	tls := backendTLS
