@@ -542,6 +542,65 @@ func TestFloodWhileHeld(t *testing.T) {
 	}
 }
 
+// A client that stops in the middle of a command is its server's to end. When that has gone, as long as mysqld would wait is enough; what was not begun
+// goes on at the next one.
+func TestSilentMidway(t *testing.T) {
+	long := packet(0, append([]byte{comQuery}, make([]byte, 100<<10)...)...)
+	for name, c := range map[string]struct {
+		said, rest []byte
+		taken      int // bytes that the server gets
+	}{
+		"in a statement":       {long[:50<<10], nil, 50 << 10},
+		"in the head of one":   {long[:100], long[100:], 0},
+		"in a file":            {append(packet(0, append([]byte{comQuery}, "LOAD"...)...), 9, 0, 0, 2, 'x'), nil, 14},
+		"in front of the file": {packet(0, append([]byte{comQuery}, "LOAD"...)...), nil, 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _, to, client := rawSession(t, Config{})
+			other := logInFollowed(t, r.RWAddr())
+			if _, err := client.NetConn().Write(c.said); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "it is taken", func() bool { return r.Stats().RW.BytesIn == uint64(c.taken) })
+			if name == "in front of the file" { // that the server has asked for
+				eventually(t, "it is asked for", func() bool { return r.Stats().RW.BytesOut > 0 })
+			}
+			for range 2 * midwayRings {
+				r.round()
+				eventually(t, "all have looked", func() bool {
+					r.mu.Lock()
+					defer r.mu.Unlock()
+					for s := range r.followed {
+						if s.rang.Load() && !s.busy.Load() {
+							return false
+						}
+					}
+					return true
+				})
+			}
+			if n := clientsOf(r); n != 2 {
+				t.Fatalf("%d clients with their server there", n)
+			}
+			r.SetView(View{RW: to.target("2")})
+			if c.rest != nil {
+				if _, err := client.NetConn().Write(c.rest); err != nil {
+					t.Fatal(err)
+				}
+				ok := make([]byte, 5)
+				if _, err := io.ReadFull(client.NetConn(), ok); err != nil || ok[4] != 0 {
+					t.Errorf("answer %x, %v", ok, err)
+				}
+				return
+			}
+			eventually(t, "it is gone", func() bool { r.round(); return clientsOf(r) == 1 })
+			if n := r.active.Load(); n != 0 {
+				t.Errorf("%d commands under way", n)
+			}
+			mustPing(t, other)
+		})
+	}
+}
+
 func mustPing(t *testing.T, c *mysqlwire.Client) {
 	t.Helper()
 	if got := say(t, c, comPing, ""); got != 0 {
