@@ -75,6 +75,9 @@ func (s *session) look() error {
 		s.tell(s.notPortable())
 		return errEnd
 	}
+	if !s.state.boundary() {
+		s.leave() // what was open is lost, whenever the client asks
+	}
 	s.drop()
 	return nil
 }

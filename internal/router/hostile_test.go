@@ -601,6 +601,26 @@ func TestSilentMidway(t *testing.T) {
 	}
 }
 
+// A transaction that is lost with its server is under way nowhere: a client that never hears of it, as it says nothing more, keeps no planned switchover
+// waiting.
+func TestLostTransactionOfSilentClient(t *testing.T) {
+	r, _, to, c := rawSession(t, Config{})
+	say(t, c, comQuery, "START TRANSACTION")
+	r.SetView(View{RW: to.target("2")})
+	r.SetView(View{KeepRW: true})
+	eventually(t, "nothing is under way", r.Quiet)
+	r.SetView(View{RW: to.target("2")})
+	if got := say(t, c, comQuery, "INSERT 1"); got != 1213 {
+		t.Errorf("answer %d", got)
+	}
+	if got := say(t, c, comQuery, "INSERT 2"); got != 0 {
+		t.Errorf("answer %d", got)
+	}
+	if got := to.statements(); !slices.Equal(got, []string{"INSERT 2"}) {
+		t.Errorf("sent %q", got)
+	}
+}
+
 func mustPing(t *testing.T, c *mysqlwire.Client) {
 	t.Helper()
 	if got := say(t, c, comPing, ""); got != 0 {
