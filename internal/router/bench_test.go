@@ -141,8 +141,8 @@ func newAnswerer(b *testing.B, request, answer int) net.Listener {
 	})
 }
 
-// handled is a server that handles each connection by itself, until the benchmark ends.
-func handled(b *testing.B, handle func(net.Conn)) net.Listener {
+// handled is a server that handles each connection by itself, until the test ends.
+func handled(b testing.TB, handle func(net.Conn)) net.Listener {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -75,6 +75,9 @@ func (s *session) look() error {
 		s.tell(s.notPortable())
 		return errEnd
 	}
+	if !s.state.boundary() {
+		s.leave() // what was open is lost, whenever the client asks
+	}
 	s.drop()
 	return nil
 }
@@ -433,7 +436,7 @@ const (
 
 // rebuild logs in and repeats what the session has set.
 func (s *session) rebuild(ctx context.Context, l *link) error {
-	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.r.cfg.LoginTimeout)
 	defer cancel()
 	conn := l.wire()
 	tls := backendTLS

@@ -187,7 +187,7 @@ func (l *link) divert(r *Router, found *stop, p []byte) {
 	defer context.AfterFunc(r.ctx, func() { _ = l.client.Close() })() // letGo has taken it out of those that Close cuts
 	conn := mysqlwire.NewConn(l.c, maxDumpRequest)
 	conn.Unread(append([]byte(nil), p...))
-	_ = l.client.SetReadDeadline(time.Now().Add(loginTimeout))
+	_ = l.client.SetReadDeadline(time.Now().Add(r.cfg.LoginTimeout))
 	request, err := conn.ReadPacket()
 	_ = l.client.SetReadDeadline(time.Time{})
 	if err != nil {
@@ -211,7 +211,7 @@ func (l *link) consumer(r *Router, found *stop) (c dump.Consumer, refused *mysql
 	case found.begun:
 		return c, noStream("the request came in pieces; connect to router.stream_port (7307)"), nil
 	}
-	_ = l.server.SetDeadline(time.Now().Add(loginTimeout))
+	_ = l.server.SetDeadline(time.Now().Add(r.cfg.LoginTimeout))
 	held := false
 	err = l.aligned()
 	if err == nil {

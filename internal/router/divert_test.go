@@ -239,7 +239,7 @@ func TestCloseInARequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(loginTimeout / 2):
+	case <-time.After(r.cfg.LoginTimeout / 2):
 		t.Fatal("the router waits for it")
 	}
 }

@@ -88,6 +88,9 @@ func (l *link) run(r *Router) (in, out int64) {
 	go func() {
 		defer close(l.back)
 		l.copy(l.c, l.s, &l.out)
+		if !l.taken.Load() { // a mysqld that has ended hears nothing any more, and a client that does not go by itself would stay for ever
+			_ = l.client.SetReadDeadline(time.Now().Add(refusePatience))
+		}
 	}()
 	if over, err := l.watched(r, l.early); err != nil {
 		l.abort()

@@ -11,14 +11,13 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"time"
 
 	"trireme/internal/mysqlwire"
 )
 
 // Limits of a login, which bound what a client that has not proved anything can hold.
+// Config.LoginTimeout is the third.
 const (
-	loginTimeout   = 10 * time.Second // mysqld's connect_timeout
 	loginMaxPacket = 256 << 10
 	loginMaxRounds = 16
 )
@@ -150,6 +149,8 @@ func (l *login) relay() error {
 			return err
 		}
 		switch {
+		case len(p) == 0:
+			return fmt.Errorf("the server's part of the login: %w", mysqlwire.ErrMalformed)
 		case mysqlwire.IsERR(p):
 			return errors.Join(l.client.WritePacket(l.explained(p)), errLoggedOut)
 		case mysqlwire.IsOK(p):

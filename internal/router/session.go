@@ -72,20 +72,40 @@ func (s *session) ring() {
 	_ = s.tcp.SetReadDeadline(time.Unix(1, 0))
 }
 
-// fromClient reads more from the client; idle says that nothing is under way, so that a ring is answered.
+// midwayRings is how often, about each roundPause, a client may be found silent in the middle of what nobody takes any more: 30 s, mysqld's
+// net_read_timeout.
+const midwayRings = 6
+
+// fromClient reads more from the client; idle says that nothing is under way, so that a ring is answered. In the middle of a command it is the server that
+// loses patience with a silent client; while there is none, it is the router.
 func (s *session) fromClient(b []byte, idle bool) (int, error) {
-	for {
+	for silent := 0; ; {
 		n, err := s.client.Read(b)
 		if n > 0 || err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
 		_ = s.tcp.SetReadDeadline(time.Time{})
-		if s.rang.Swap(false) && idle {
+		switch {
+		case !s.rang.Swap(false):
+		case idle:
 			if err := s.look(); err != nil {
 				return 0, err
 			}
+		case s.alone():
+			if silent++; silent > midwayRings {
+				return 0, errEnd
+			}
 		}
 	}
+}
+
+// alone says that no server waits for the rest of a command.
+func (s *session) alone() bool {
+	if s.link == nil || s.link.cut.Load() {
+		return true
+	}
+	_, err := s.link.server.Peek()
+	return !errors.Is(err, syscall.EAGAIN)
 }
 
 // need fills buf until n bytes are there, n <= inBytes.
@@ -143,7 +163,7 @@ func (s *session) command() error {
 		}
 		return errEnd
 	}
-	if err := s.need(min(4+length, inBytes), false); err != nil {
+	if err := s.need(min(4+length, inBytes), true); err != nil { // nothing of it is under way yet
 		return err
 	}
 	if done, err := s.own(c, length); done {

@@ -275,7 +275,7 @@ func (s *session) catchUp() error {
 	if s.link == nil || bytes.Equal(here.schema, st.schema) && bytes.Equal(here.options, st.options) && slices.Equal(here.sets, st.sets) {
 		return nil
 	}
-	_ = s.link.server.SetDeadline(time.Now().Add(loginTimeout))
+	_ = s.link.server.SetDeadline(time.Now().Add(s.r.cfg.LoginTimeout))
 	defer func() { _ = s.link.server.SetDeadline(time.Time{}) }()
 	conn := mysqlwire.NewConn(s.server, loginMaxPacket)
 	for _, payload := range s.lacking() {

@@ -96,6 +96,7 @@ type Config struct {
 	Levels             map[string]Level // the same of some accounts, by user name
 	ConsistencyTimeout time.Duration    // default 10 s: for what a level or a token waits for, on the server that is read
 	OwnWritesTimeout   time.Duration    // default 2 s: for a follower to show what a session wants to see; then the leader is read
+	LoginTimeout       time.Duration    // default 10 s, mysqld's connect_timeout: for one login, and for what the router itself says to a server before a command
 	MaxLag             time.Duration    // followers further behind are not read on the splitting port; 0: no limit
 }
 
@@ -105,6 +106,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.DialTimeout == 0 {
 		c.DialTimeout = 2 * time.Second
+	}
+	if c.LoginTimeout == 0 {
+		c.LoginTimeout = 10 * time.Second
 	}
 	if c.ConsistencyTimeout == 0 {
 		c.ConsistencyTimeout = 10 * time.Second
