@@ -18,7 +18,8 @@ const (
 	DefaultMaxPacket = 1 << 30
 
 	ioBufferBytes = 16 << 10
-	// growStep bounds what a length field alone can make us allocate: memory is taken as bytes arrive.
+	// growStep is how much a payload grows at once. Memory is taken as bytes arrive, at first ioBufferBytes, then as much again as has come: a length
+	// field alone, of a client that has not logged in, takes no more.
 	growStep = 1 << 20
 )
 
@@ -109,8 +110,8 @@ func (c *Conn) ReadPacket() ([]byte, error) {
 
 func (c *Conn) readPiece(length int) error {
 	for length > 0 {
-		n := min(length, growStep)
 		start := len(c.payload)
+		n := min(length, max(ioBufferBytes, min(start, growStep)))
 		c.payload = append(c.payload, make([]byte, n)...)
 		if _, err := io.ReadFull(c.r, c.payload[start:]); err != nil {
 			return fmt.Errorf("read packet payload: %w", err)

@@ -104,3 +104,27 @@ func TestDetachKeepsBufferedBytes(t *testing.T) {
 		t.Fatalf("detached %q, want %q", rest, want)
 	}
 }
+
+// A header that promises much takes little memory until the bytes are there.
+func TestLengthAloneTakesLittle(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	c := NewConn(ours, 0)
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.ReadPacket()
+		done <- err
+	}()
+	head := make([]byte, HeaderLen)
+	PutHeader(head, 256<<10, 0)
+	if _, err := theirs.Write(append(head, make([]byte, 1000)...)); err != nil {
+		t.Fatal(err)
+	}
+	_ = theirs.Close()
+	if err := <-done; err == nil {
+		t.Error("a packet that was cut off was accepted")
+	}
+	if got := cap(c.payload); got > 2*ioBufferBytes {
+		t.Errorf("1000 bytes of a packet of 256 KiB took %d", got)
+	}
+}
