@@ -30,7 +30,7 @@ func TestRouteTimes(t *testing.T) {
 	leader := c.healthy()
 	waited, plain := startRouterAs(c, leader, c.token("measured"), ""), startRouter(c, leader, "")
 	w := c.writeThrough(waited.write, 8)
-	w.goOn(t) // the first login without TLS makes a key, and a view that cuts it waits for that
+	w.goOn(t)                    // the first login without TLS makes a key, and a view that cuts it waits for that
 	kinds := map[uint64]string{} // by term
 	for range routeChanges {
 		for _, kind := range []string{"switchover", "mysqld killed"} {
