@@ -10,7 +10,7 @@ import (
 
 // routerCmd is `trireme router`.
 type routerCmd struct {
-	Config string `type:"path" placeholder:"FILE" default:"/etc/trireme/router.toml" help:"Settings: nodes, ca, [router], [log]. Default: ${default}."`
+	Config string `type:"path" placeholder:"FILE" default:"/etc/trireme/router.toml" help:"Settings: nodes, ca, token_file, [router], [log]. Default: ${default}."`
 	Check  bool   `help:"Only check the settings."`
 	JSON   bool   `help:"With --check: print what was read as JSON."`
 }

@@ -2,6 +2,7 @@ package alone
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -47,8 +48,11 @@ func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
 		return err
 	}
 	f := newFollower(ctx, trust, log)
+	if f.token, err = tokenIn(cfg.Token); err != nil {
+		return err
+	}
 	f.patience = everywherePatience(rc.ConsistencyTimeout)
-	rc.Logger, rc.Confirm, rc.Outcomes, rc.Cluster, rc.Reads = log, f.confirm, f, f, f
+	rc.Logger, rc.Confirm, rc.Outcomes, rc.Cluster, rc.Reads, rc.OnQuiet = log, f.confirm, f, f, f, f.poke
 	f.router = router.New(rc)
 	if err := f.router.Start(); err != nil {
 		return err
@@ -67,19 +71,23 @@ func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
 type follower struct {
 	ctx      context.Context // ends with the router
 	trust    *tls.Config
+	token    string // shown to nodes; empty: none
+	name     string // this process's
 	log      *slog.Logger
 	router   *router.Router
+	quiet    chan struct{} // something may have come to rest
 	asking   chan struct{}
 	outcomes chan struct{}
 	patience time.Duration // of one question whether all servers have applied something
 	// answerWait is for one node's answer to what is asked for all sessions, besides the time that it is asked to wait; another one is asked then.
 	answerWait time.Duration
 	wg         sync.WaitGroup
-	questions  sync.WaitGroup // those for all sessions: barrier and waits
+	questions  sync.WaitGroup // those for all sessions: barrier and waits; and what is told
 
 	mu         sync.Mutex
 	sources    map[string]*source // by API address
 	holding    bool
+	held       held
 	nodes      []api.RouteNode // of the last view that counted
 	logName    string          // of the same: of what cluster and generation
 	barrier    barrier
@@ -90,7 +98,7 @@ type follower struct {
 }
 
 func newFollower(ctx context.Context, trust *tls.Config, log *slog.Logger) *follower {
-	f := &follower{ctx: ctx, trust: trust, log: log, patience: mostPatience, answerWait: time.Second, sources: map[string]*source{}, applied: map[string]*waits{},
+	f := &follower{ctx: ctx, trust: trust, name: rand.Text(), log: log, quiet: make(chan struct{}, 1), patience: mostPatience, answerWait: time.Second, sources: map[string]*source{}, applied: map[string]*waits{},
 		asking: make(chan struct{}, confirmAtOnce), outcomes: make(chan struct{}, outcomesAtOnce)}
 	f.everywhere = &waits{f: f, ask: f.askEverywhere}
 	f.live.query.Live = true
@@ -113,6 +121,8 @@ func (f *follower) run(nodes []string) {
 		select {
 		case <-tick.C:
 			f.decide()
+		case <-f.quiet:
+			f.tellQuiet()
 		case <-f.ctx.Done():
 			f.wg.Wait()
 			return
@@ -127,7 +137,7 @@ func (f *follower) follow(addr string) {
 	if f.sources[addr] != nil {
 		return
 	}
-	s := &source{client: api.NewClient("https://"+addr, "", f.trust)}
+	s := &source{client: api.NewClient("https://"+addr, f.token, f.trust).ForRouter(f.name)}
 	f.sources[addr] = s
 	f.wg.Go(func() {
 		defer s.client.Close()
@@ -202,6 +212,7 @@ func (f *follower) decide() {
 	if found {
 		f.nodes, f.logName = best.view.Nodes, logOf(best.view)
 	}
+	f.holdForLocked(best.view)
 	f.mu.Unlock()
 	if !found {
 		if !was {
@@ -215,6 +226,7 @@ func (f *follower) decide() {
 	}
 	f.router.SetLags(lags(best, time.Now()))
 	f.router.SetView(routes(best.view))
+	f.tellQuiet()
 }
 
 // confirm asks a leader whether it takes writes in the epoch meant.

@@ -38,11 +38,16 @@ type node struct {
 	epoch   string // in which it takes writes; empty: in none
 	index   uint64 // of its log
 	outcome api.Outcome
+	routers api.Routers
 	asked   []api.OutcomeQuery
 	reads   reads
 }
 
-func (n *node) Settings() *config.Cluster { return &config.Cluster{} }
+func (n *node) Settings() *config.Cluster {
+	return &config.Cluster{APITokens: []config.APIToken{{Name: "app", Role: "viewer", Hash: pki.HashToken(viewerToken)}}}
+}
+
+const viewerToken = "trt1.a-viewer"
 
 func (n *node) Metrics() prometheus.Gatherer { return prometheus.NewRegistry() }
 
@@ -131,7 +136,7 @@ func newNode(t *testing.T, ca *pki.CA, name string, id uint64) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.server = api.NewServer(api.Options{Name: name, Listen: "127.0.0.1:0", Backend: n, TLS: bundle.ServerTLS()})
+	n.server = api.NewServer(api.Options{Name: name, Listen: "127.0.0.1:0", Backend: n, TLS: bundle.ServerTLS(), Routers: &n.routers})
 	if err := n.server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -172,6 +177,12 @@ func ports(t *testing.T) (rw, ro, split int) {
 // start runs a router that knows the first node, and returns its ports.
 func start(t *testing.T, ca *pki.CA, known ...*node) (rw, ro string) {
 	t.Helper()
+	return startWith(t, "", ca, known...)
+}
+
+// startWith is start with a token; empty: none.
+func startWith(t *testing.T, token string, ca *pki.CA, known ...*node) (rw, ro string) {
+	t.Helper()
 	a := config.Alone{CA: filepath.Join(t.TempDir(), "ca.crt"), Router: config.Default().Router}
 	if err := os.WriteFile(a.CA, ca.CertPEM(), 0o644); err != nil {
 		t.Fatal(err)
@@ -182,6 +193,12 @@ func start(t *testing.T, ca *pki.CA, known ...*node) (rw, ro string) {
 	a.Bind, a.HoldTimeout, a.Sessions = "127.0.0.1", config.Duration(time.Minute), config.SessionsPass // these servers only echo
 	a.RWPort, a.ROPort, a.SplitPort = ports(t)
 	a.StreamPort = 0
+	if token != "" {
+		a.Token = filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(a.Token, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, a, slog.New(slog.DiscardHandler)) }()

@@ -34,6 +34,8 @@ func better(a, b api.RouteView) bool {
 
 func rank(v api.RouteView) int {
 	switch {
+	case v.Hold != 0:
+		return 3
 	case v.RW == nil:
 		return 0
 	case v.RW.Name != v.Node:

@@ -20,7 +20,7 @@ func (f *follower) History(ctx context.Context) ([]api.Event, error) {
 
 // Switchover implements router.Cluster.
 func (f *follower) Switchover(context.Context, string, router.Account) (api.SwitchoverResult, error) {
-	return api.SwitchoverResult{}, api.Errorf(api.KindForbidden, "this router is no node and has no credential, so it cannot move leadership").
+	return api.SwitchoverResult{}, api.Errorf(api.KindForbidden, "this router is no node and has no credential of an operator, so it cannot move leadership").
 		With("call it in a session of a node's own router, or use `trireme switchover`")
 }
 

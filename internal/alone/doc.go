@@ -6,7 +6,10 @@
 // read-write connections are left alone, because a leader that lost its quorum cuts them itself, new ones wait, and read-only ones end, because nobody
 // says any more whose data has been judged.
 //
-// What sessions want to see of the cluster a node is asked for as well. They can change nothing here: this router has no credential.
+// What sessions want to see of the cluster a node is asked for as well. They can change nothing here: this router has no credential, or a viewer's.
+//
+// With one, the leader waits for it at a planned switchover (hold.go): a view with a number, RouteView.Hold, says that it is about to close writes, and who
+// holds all sessions by then, with nothing under way, tells it so (POST /quiet), once. It waits for half a second at most, and without a credential not at all.
 //
 // How current servers are, for levels, tokens and the splitting port, nodes are asked too (GET /read-index and /applied), one question at a time for all
 // sessions: of one server its own node, of all servers, or of what is committed, whose view counts. Indexes belong to one log, so nobody of another generation

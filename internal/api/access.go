@@ -17,7 +17,7 @@ import (
 // may lose data, votes or secrets, or lets others in, is the admin's. Not listed: /join, which has a token of its own.
 var verbs = map[string]pki.Role{
 	"GET /config/history": pki.Viewer, "GET /period": pki.Viewer, "GET /tokens": pki.Viewer, "GET /certificates/revoked": pki.Viewer,
-	"GET /ca": pki.Viewer,
+	"GET /ca": pki.Viewer, "POST /quiet": pki.Viewer,
 
 	"POST /switchover": pki.Operator, "POST /failover": pki.Operator, "POST /pause": pki.Operator, "POST /resume": pki.Operator,
 	"POST /reinit": pki.Operator, "POST /delay": pki.Operator,

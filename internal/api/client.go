@@ -23,6 +23,7 @@ const maxAnswer = 16 << 20
 // Client asks one node. It may be used from many goroutines.
 type Client struct {
 	base   string
+	router string // ForRouter
 	header http.Header
 	http   http.Client
 }

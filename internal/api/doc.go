@@ -10,6 +10,7 @@
 //	GET  /cluster       ClusterView
 //	GET  /member        MemberView of the node that answers
 //	GET  /route         a RouteView in a line, again at each change and as a sign of life, for routers
+//	POST /quiet         QuietRequest of a router without a node -> QuietResult, see [Routers]
 //	GET  /serves?epoch= 200 {index}: this node takes writes in that epoch, now, and has answered nothing beyond that index
 //	GET  /history       []Event
 //	GET  /metrics       Prometheus text

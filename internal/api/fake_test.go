@@ -38,6 +38,7 @@ type backend struct {
 	readLogin bool
 	revoked   []config.Revocation
 	gone      uint64 // id of a node that was removed
+	untoken   bool   // all tokens but the operator's were removed
 }
 
 func (b *backend) audit(a Audited) {
@@ -203,6 +204,9 @@ func (b *backend) Settings() *config.Cluster {
 		if id+1 != b.gone {
 			c.Members = append(c.Members, config.Member{ID: id + 1})
 		}
+	}
+	if b.untoken {
+		return c
 	}
 	for _, r := range pki.Roles {
 		c.APITokens = append(c.APITokens, config.APIToken{Name: "a-" + string(r), Role: string(r), Hash: pki.HashToken("the-" + string(r) + "s")})

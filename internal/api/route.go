@@ -30,6 +30,9 @@ type RouteView struct {
 	RO         []RouteTarget `json:"ro"`      // healthy followers
 	KeepRW     bool          `json:"keep_rw"` // with rw null: a planned switchover is under way, open connections may stay
 	Nodes      []RouteNode   `json:"nodes"`   // all members
+	// Hold is the number of the planned switchover for which this node, the leader, closes writes: it waits a moment until routers without a node have nothing
+	// under way (POST /quiet), those that have shown a token. 0: none, in the view of any other node as well.
+	Hold uint64 `json:"hold,omitempty"`
 	// Lags is how far nodes' mysqlds are behind what is committed, in seconds, by name. Who is not in it does not know it, or was not heard. A lag
 	// that changes is no change of the view: it comes with the next one.
 	Lags map[string]float64 `json:"lags"`
@@ -63,7 +66,16 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	beat := time.NewTicker(routeBeat)
 	defer beat.Stop()
-	for enc := json.NewEncoder(w); ; {
+	leave := func() {}
+	defer func() { leave() }()
+	for enc, waited := json.NewEncoder(w), ""; ; {
+		if name := s.waitsFor(r); name != waited { // a token comes and goes
+			leave()
+			leave, waited = func() {}, name
+			if name != "" {
+				leave = s.opts.Routers.Follow(name)
+			}
+		}
 		view, changed := s.opts.Backend.Route()
 		_ = conn.SetWriteDeadline(time.Now().Add(routeWrite))
 		if enc.Encode(view) != nil || conn.Flush() != nil || r.Method == http.MethodHead {
@@ -110,10 +122,11 @@ func (c *Client) WatchRoute(ctx context.Context, f func(RouteView)) error {
 	defer cancel(nil)
 	silence := time.AfterFunc(RouteLimit, func() { cancel(Errorf(KindUnreachable, "%s is silent", c.base)) })
 	defer silence.Stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/route", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+c.routePath(), nil)
 	if err != nil {
 		return Errorf(KindInvalid, "%q is not the address of a node: %v", c.base, err)
 	}
+	req.Header = c.header.Clone()
 	res, err := c.http.Do(req)
 	if err != nil {
 		return cause(ctx, c.unreachable(ctx, err))

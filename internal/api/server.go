@@ -47,6 +47,7 @@ type Options struct {
 	TrustsCA func(ca *x509.Certificate) bool
 	MaxConns int          // default 256
 	Logger   *slog.Logger // default: slog.Default()
+	Routers  *Routers     // nil: nobody asks for them
 	// Audit is told of each control verb, once it has been answered; several at once. nil: nobody is.
 	Audit func(Audited)
 }
@@ -69,6 +70,9 @@ func NewServer(opts Options) *Server {
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
+	}
+	if opts.Routers == nil {
+		opts.Routers = &Routers{}
 	}
 	s := &Server{opts: opts, served: make(chan struct{}), stopping: make(chan struct{}),
 		streams: make(chan struct{}, opts.MaxConns-opts.MaxConns/routeShare)}
@@ -135,6 +139,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/outcome", get(s.outcome))
 	mux.Handle("/read-index", get(s.readIndex))
 	mux.Handle("/applied", get(s.applied))
+	mux.Handle("/quiet", s.control(carryOut(s, s.quiet)))
 	mux.Handle("/period", s.private(s.period))
 	mux.Handle("/config", s.config())
 	mux.Handle("/config/history", s.private(s.configHistory))

@@ -15,6 +15,7 @@ import (
 type Alone struct {
 	Nodes []string // host:port of nodes' APIs; one that answers tells of all others
 	CA    string   // absolute path of the cluster's CA certificate
+	Token string   // absolute path of a file with a viewer's token: switchovers wait for this router's sessions; empty: they do not
 	Router
 	Log Log
 }
@@ -49,11 +50,15 @@ func ParseAlone(path string, data []byte) (Alone, error) {
 	if err := a.takeCA(tree["ca"], doc); err != nil {
 		return Alone{}, err
 	}
-	delete(tree, "nodes")
-	delete(tree, "ca")
+	if err := a.takeToken(tree["token_file"], doc); err != nil {
+		return Alone{}, err
+	}
+	for _, own := range []string{"nodes", "ca", "token_file"} {
+		delete(tree, own)
+	}
 	for key := range tree {
 		if key != "router" && key != "log" {
-			return Alone{}, doc.fail(key, "unknown setting of a router", "there are: nodes, ca, [router], [log]; see docs/ops/router.md")
+			return Alone{}, doc.fail(key, "unknown setting of a router", "there are: nodes, ca, token_file, [router], [log]; see docs/ops/router.md")
 		}
 	}
 	n := Default()
@@ -93,10 +98,28 @@ func (a *Alone) takeCA(value any, doc document) error {
 	if path == "" {
 		return doc.fail("ca", "is missing", `copy tls/ca.pem of any node here, and add a line: ca = "/etc/trireme/ca.pem"`)
 	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(doc.file), path)
-	}
-	abs, err := filepath.Abs(path)
+	abs, err := doc.beside(path)
 	a.CA = abs
 	return err
+}
+
+func (a *Alone) takeToken(value any, doc document) error {
+	path, ok := value.(string)
+	switch {
+	case value == nil:
+		return nil
+	case !ok || path == "":
+		return doc.fail("token_file", fmt.Sprintf("%v is no file", value), "`trireme token add NAME --role viewer` prints what belongs into one")
+	}
+	abs, err := doc.beside(path)
+	a.Token = abs
+	return err
+}
+
+// beside is the absolute path of what a document names, which lies beside it unless it is absolute itself.
+func (d document) beside(path string) (string, error) {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(d.file), path)
+	}
+	return filepath.Abs(path)
 }

@@ -127,6 +127,7 @@ type Node struct {
 	live       liveSet  // of the leader
 	liveNews   liveNews // of it, for the router
 	load       load
+	routers    api.Routers // without a node, which a switchover waits for
 
 	generation *config.Generation // that this node belongs to; nil: the first. Fixed for this run
 	forcing    sync.Mutex         // held while this node makes a generation or goes over to one, and then to the end of this run
@@ -176,6 +177,7 @@ type Node struct {
 	follows  bool   // the router may have sessions that can be held
 	clients  clients
 	quiet    uint64 // term of the leader whose sessions the router holds, with nothing under way; 0: none
+	hold     uint64 // number of the last time that this node closed writes for a switchover
 	logStuck stuck  // why the raft log does not get on
 	full     string // not empty: a disk is nearly full, and which
 	links    links

@@ -80,7 +80,7 @@ func (n *Node) followerLags() map[string]time.Duration {
 func (n *Node) sessionsFollowed() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.follows {
+	if n.follows || n.routers.Any() {
 		return true
 	}
 	for _, p := range n.peers {

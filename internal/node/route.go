@@ -54,6 +54,9 @@ func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 			out.Lags[name] = lag.Seconds()
 		}
 	}
+	if self.Handover {
+		out.Hold = n.hold
+	}
 	if v.RW != nil {
 		out.RW = (*api.RouteTarget)(v.RW)
 	}

@@ -391,7 +391,7 @@ func (n *Node) startParts() error {
 		return nil
 	}
 	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: n, TLS: n.bundle.ServerJoinTLS(),
-		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, TrustsCA: n.bundle.Trusts, Audit: n.audited, Logger: n.log})
+		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, TrustsCA: n.bundle.Trusts, Audit: n.audited, Logger: n.log, Routers: &n.routers})
 	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(), Logger: n.log})
 	n.api.SetPages(n.pages)
 	if err := n.api.Start(); err != nil {

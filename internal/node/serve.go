@@ -224,6 +224,7 @@ func (n *Node) openWrites(ctx context.Context, l *life, term uint64, from ha.Pha
 		l.mu.Unlock()
 		return fmt.Errorf("opening writes: %w", err)
 	}
+	n.log.Info("mysqld takes writes", "term", term)
 	failpoint.Hit("promote.after-open")
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -190,6 +190,7 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 // a session that waits for one is not quiet, and read-only waits for it.
 func (n *Node) beginClosing(causeLocked func() string) {
 	n.mu.Lock()
+	n.hold++
 	if n.serving.closing = n.serving.phase == ha.PhaseHandover; n.serving.closing {
 		n.leaveLocked(true, causeLocked())
 	}
@@ -225,7 +226,7 @@ func (n *Node) approach(ctx context.Context, to uint64) error {
 func (n *Node) awaitQuiet(ctx context.Context, term uint64, patience time.Duration) {
 	for end := now() + patience; now() < end; {
 		n.mu.Lock()
-		all := n.router.Quiet()
+		all := n.router.Quiet() && n.routers.AllQuiet(n.hold)
 		for _, p := range n.peers {
 			all = all && (!p.fresh() || p.status.Quiet == term)
 		}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -10,7 +11,35 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
+	"trireme/internal/router"
 )
+
+// Writes are not closed before a router without a node has said that it is quiet in this very switchover, and whoever does not say so is waited for as long
+// as the bound is and no longer.
+func TestAwaitQuiet(t *testing.T) {
+	n := &Node{router: router.New(router.Config{Logger: slog.New(slog.DiscardHandler)}), hold: 4}
+	defer n.router.Close()
+	n.router.SetView(router.View{KeepRW: true})
+	if n.sessionsFollowed() {
+		t.Error("there is nobody")
+	}
+	leave := n.routers.Follow("r1")
+	if !n.sessionsFollowed() {
+		t.Error("a router without a node is not asked")
+	}
+	n.routers.Quiet("r1", 3) // of an attempt before
+	const bound = 50 * time.Millisecond
+	began := now()
+	n.awaitQuiet(t.Context(), 7, bound)
+	if waited := now() - began; waited < bound {
+		t.Errorf("it was waited for %v", waited)
+	}
+	n.routers.Quiet("r1", 4)
+	n.awaitQuiet(t.Context(), 7, time.Hour)
+	n.hold = 5
+	leave()
+	n.awaitQuiet(t.Context(), 7, time.Hour)
+}
 
 // A request is carried out in the term in which it was made, by a switchover to the node that it names, or not at all (S7). Its answer
 // says so, and does not call undone what goes on.

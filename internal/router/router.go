@@ -218,11 +218,11 @@ func (r *Router) SetView(v View) {
 	r.mu.Unlock()
 
 	cutAll(cut)
-	leader := ""
+	var leader Target
 	if v.RW != nil {
-		leader = v.RW.Name
+		leader = *v.RW
 	}
-	r.cfg.Logger.Info("router: new view", "leader", leader, "followers", len(v.RO), "connections_cut", len(cut))
+	r.cfg.Logger.Info("router: new view", "leader", leader.Name, "epoch", leader.Epoch, "followers", len(v.RO), "connections_cut", len(cut))
 }
 
 // Hold stops new read-write connections before a planned switchover: they wait as if there were no leader. Open ones are not
