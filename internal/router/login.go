@@ -303,7 +303,7 @@ func (l *login) ask() (password string, given []byte, err error) {
 	return string(p[:len(p)-1]), append([]byte(nil), p...), nil
 }
 
-// routerKey is the pair by which clients without TLS seal their passwords; of this process, and made when the first one asks.
+// routerKey is the pair by which clients without TLS seal their passwords; of this process.
 var routerKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
 func (l *login) unseal() (string, error) {
