@@ -22,6 +22,11 @@ func (r *Router) follow(l *link) {
 		close(l.done)
 		return
 	}
+	r.carryOut(s)
+}
+
+// carryOut carries a session's commands out until it ends.
+func (r *Router) carryOut(s *session) {
 	s.run()
 	_ = s.tcp.Close()
 	s.drop()

@@ -131,16 +131,7 @@ func fuzzedSession(r *Router, l *link, how byte) {
 		close(l.done)
 		return
 	}
-	s.run()
-	_ = s.tcp.Close()
-	s.drop()
-	if s.split != nil {
-		s.turn()
-		s.drop()
-	}
-	r.mu.Lock()
-	delete(r.followed, s)
-	r.mu.Unlock()
+	r.carryOut(s)
 }
 
 // fuzzServer says answers.
