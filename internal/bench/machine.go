@@ -67,6 +67,12 @@ func machineTicks() ticks {
 	return parseTicks(string(b))
 }
 
+// StolenCPU is the CPU time that a hypervisor has given to others since the machine has started while there was work here, of all CPUs.
+func StolenCPU() time.Duration {
+	const tick = time.Second / 100 // USER_HZ
+	return time.Duration(machineTicks().steal) * tick
+}
+
 // parseTicks reads the first line of /proc/stat: cpu user nice system idle iowait irq softirq steal, and guest times, which user and nice hold already.
 func parseTicks(stat string) (t ticks) {
 	line, _, _ := strings.Cut(stat, "\n")

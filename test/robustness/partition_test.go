@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
+	"trireme/internal/bench"
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/verify"
@@ -31,7 +30,7 @@ func TestPartition(t *testing.T) {
 		other := c.others(leader)[0]
 		before := c.view()
 		direct := c.connect(leader)
-		at, lost := time.Now(), stolen(t)
+		at, lost := time.Now(), bench.StolenCPU()
 		must(t, c.Network().Isolate(leader.Name, direction))
 		eventually(t, healLimit, "another leader", func() error { return c.primary(other) })
 		taken := time.Since(at)
@@ -42,7 +41,7 @@ func TestPartition(t *testing.T) {
 		if err := read(direct); err == nil {
 			// Its daemon and its guard end mysqld by the clock, before another node can take writes; a CPU that is taken away takes that
 			// time too, and nobody on the machine can know.
-			if lost = stolen(t) - lost; lost < stolenLimit {
+			if lost = bench.StolenCPU() - lost; lost < stolenLimit {
 				t.Errorf("%s still answers a client from before the cut although %s takes writes", leader.Name, other.Name)
 			} else {
 				t.Logf("%s still answers a client from before the cut although %s takes writes: not judged, the hypervisor took %v of CPU time away", leader.Name, other.Name, lost)
@@ -77,21 +76,6 @@ func TestPartition(t *testing.T) {
 
 // stolenLimit is how much stolen CPU time may have delayed a fence by its margin.
 const stolenLimit = 200 * time.Millisecond
-
-// stolen is the CPU time that a hypervisor has given to others while there was work here, of all CPUs: the eighth figure of the first line of /proc/stat
-// (proc_stat(5)).
-func stolen(t *testing.T) time.Duration {
-	t.Helper()
-	b, err := os.ReadFile("/proc/stat")
-	must(t, err)
-	fields := strings.Fields(string(b))
-	if len(fields) < 9 {
-		t.Fatalf("/proc/stat begins with %.80q", b)
-	}
-	hundredths, err := strconv.ParseInt(fields[8], 10, 64)
-	must(t, err)
-	return time.Duration(hundredths) * 10 * time.Millisecond
-}
 
 // primary is nil when a node takes writes.
 func (c *cluster) primary(n *demo.Node) error {
