@@ -61,9 +61,9 @@ lint:
 	go vet ./...
 	$(STATICCHECK) ./...
 
-# Packages whose tests start real servers run one at a time, so that two cores are enough; all others side by side.
+# Packages whose tests start real servers run one at a time, so that two cores are enough; all others side by side. They are known by how they ask for mysqld (package needs).
 sources = git ls-files -co --exclude-standard -- '*_test.go'
-server_packages = $(sources) | xargs grep -lE 'TRIREME_REQUIRE_MYSQL|MYSQLD' | xargs -n 1 dirname | sort -u | sed 's,^,./,'
+server_packages = $(sources) | xargs grep -lE 'needs\.(MySQL|Tool)\(|TRIREME_REQUIRE_MYSQL|MYSQLD' | xargs -n 1 dirname | sort -u | sed 's,^,./,'
 unit_packages = $(sources) | xargs -n 1 dirname | sort -u | sed 's,^,./,' | grep -vxF -f <($(server_packages))
 
 # Tests with emulated hosts skip themselves where there can be none. Where root can make them they must not: what is skipped would be taken for tested.

@@ -70,7 +70,7 @@ run_sim() {
 run_tests() { # one at a time, in another order each time, so that what a short soak leaves out comes in the next
 	local package test failed=0 status from
 	: >>"$log"
-	git ls-files -- '*_test.go' | xargs grep -lE 'TRIREME_REQUIRE_MYSQL|MYSQLD|VERSITYGW' | xargs -n 1 dirname | sort -u | sed 's,^,./,' >"$out/packages"
+	git ls-files -- '*_test.go' | xargs grep -lE 'needs\.(MySQL|Tool)\(|TRIREME_REQUIRE_MYSQL|MYSQLD|VERSITYGW' | xargs -n 1 dirname | sort -u | sed 's,^,./,' >"$out/packages"
 	while read -r package; do tests_of "$package"; done <"$out/packages" | grep -v ' TestNoLeaks$' | shuf >"$out/tests"
 	while read -r package test && [ "$(left)" -gt 0 ]; do
 		status=0

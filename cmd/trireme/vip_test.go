@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/guard"
+	"trireme/internal/needs"
 	"trireme/internal/vip"
 	"trireme/internal/wan"
 )
@@ -35,35 +36,13 @@ var (
 // vipLimit is for what takes a second or two.
 const vipLimit = 20 * time.Second
 
-func newLAN(t *testing.T) *wan.LAN {
-	t.Helper()
-	l, err := wan.NewLAN()
-	if errors.Is(err, wan.ErrUnavailable) && os.Getenv("TRIREME_REQUIRE_NETNS") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
-}
-
 func lanHost(t *testing.T, l *wan.LAN, name string, addrs ...string) *wan.Host {
 	t.Helper()
 	var list []netip.Prefix
 	for _, a := range addrs {
 		list = append(list, netip.MustParsePrefix(a))
 	}
-	h, err := l.NewHost(name, list...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.CloseHost(h) })
-	return h
+	return needs.Host(t, l, name, list...)
 }
 
 // addresses of a host's eth0, those of the link left out, and its MAC.
@@ -142,7 +121,7 @@ func vipSettings(rw string) string {
 
 // TestVIPCheck: the verb says what would fail, its exit code that something would, and it changes nothing.
 func TestVIPCheck(t *testing.T) {
-	l := newLAN(t)
+	l := needs.LAN(t)
 	h := lanHost(t, l, "n1", "10.77.0.11/24", "10.77.0.12/24", "fd77::11/64")
 	_, other := addresses(t, lanHost(t, l, "other", "10.77.0.13/24", "10.77.0.101/24"))
 	before, _ := addresses(t, h)
@@ -184,7 +163,7 @@ func TestVIPCheck(t *testing.T) {
 
 // TestVIPRelease: the verb takes away what is there, and does not pretend to.
 func TestVIPRelease(t *testing.T) {
-	h := lanHost(t, newLAN(t), "n1", "10.77.0.11/24", "fd77::11/64")
+	h := lanHost(t, needs.LAN(t), "n1", "10.77.0.11/24", "fd77::11/64")
 	before, _ := addresses(t, h)
 	bindForEver(t, h)
 	settings := vipSettings(`["10.77.0.100/24", "fd77::100/64"]`)
@@ -224,7 +203,7 @@ func guardedDaemon() error {
 
 // TestGuardRemovesAddresses: the addresses of a daemon that is killed, or stopped, are removed by its guard; nobody else does it here.
 func TestGuardRemovesAddresses(t *testing.T) {
-	l := newLAN(t)
+	l := needs.LAN(t)
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 		t.Run(sig.String(), func(t *testing.T) {
 			h := lanHost(t, l, "n1", "10.77.0.11/24", "fd77::11/64")

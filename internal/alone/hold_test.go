@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"trireme/internal/api"
 )
@@ -26,22 +25,14 @@ func TestTellsQuiet(t *testing.T) {
 	}
 	rw, _ := startWith(t, viewerToken, ca, n1, n2)
 	session, _ := connect(t, rw)
-	until := func(what string, is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal(what)
-			}
-		}
-	}
-	until("nobody is waited for", func() bool { return n1.routers.Any() && n2.routers.Any() })
+	until(t, "both nodes wait for it", func() bool { return n1.routers.Any() && n2.routers.Any() })
 	for hold := range uint64(2) {
 		closing := api.RouteView{Cluster: "c1", Generation: 1, Term: 1, KeepRW: true, Hold: hold + 7, Nodes: members}
 		if n1.routers.AllQuiet(closing.Hold) {
 			t.Error("it is quiet before it holds")
 		}
 		n1.says(closing, "1/1")
-		until("the leader is not told", func() bool { return n1.routers.AllQuiet(closing.Hold) })
+		until(t, "the leader is told", func() bool { return n1.routers.AllQuiet(closing.Hold) })
 		if n2.routers.AllQuiet(closing.Hold) {
 			t.Error("somebody else is told")
 		}
@@ -51,7 +42,7 @@ func TestTellsQuiet(t *testing.T) {
 		}
 	}
 	n1.says(api.RouteView{Cluster: "c1", Generation: 1, Term: 1, KeepRW: true, Hold: 9, Nodes: members}, "")
-	until("the leader is not told", func() bool { return n1.routers.AllQuiet(9) })
+	until(t, "the leader is told", func() bool { return n1.routers.AllQuiet(9) })
 	n1.says(api.RouteView{Cluster: "c1", Generation: 1, Term: 2, Nodes: members}, "")
 	n2.says(api.RouteView{Cluster: "c1", Generation: 1, Term: 2, RW: n2.target("1/2"), Nodes: members}, "1/2")
 	ends(t, session)

@@ -151,20 +151,10 @@ func TestSlowRequests(t *testing.T) {
 			t.Errorf("a slow request lasted %v", took)
 		}
 	}
-	eventually(t, func() bool {
+	within(t, "no place is given back", func() bool {
 		_, err := c.client("http://"+s.Addr(), "").Cluster(t.Context())
 		return err == nil
 	})
-}
-
-func eventually(t *testing.T, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatal("not within 10 s")
-		}
-		<-time.After(5 * time.Millisecond)
-	}
 }
 
 // A body is read to its limit and no further, however it is announced.

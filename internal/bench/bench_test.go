@@ -2,13 +2,12 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"trireme/internal/mysqld"
+	"trireme/internal/needs"
 )
 
 // needServers skips a test that starts real servers, unless they are required.
@@ -20,12 +19,7 @@ func needServers(t *testing.T) {
 	if err := lookSysbench(); err != nil {
 		t.Skip(err)
 	}
-	if _, err := mysqld.Find(t.Context(), ""); err != nil {
-		if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" || !errors.Is(err, mysqld.ErrNotFound) {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	needs.MySQL(t)
 }
 
 // TestSuite runs a suite on real servers, with short runs, and checks that its figures make sense and that a report comes of them.

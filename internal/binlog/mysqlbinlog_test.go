@@ -5,12 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"trireme/internal/needs"
 )
 
 // TestMysqlbinlog has the vendor's tool read a file made of this package's own events around a server's transactions,
 // as a segment of the raft log is.
 func TestMysqlbinlog(t *testing.T) {
-	tool := requireTool(t, "mysqlbinlog")
+	tool := needs.Tool(t, "mysqlbinlog")
 	_, tagged := sample(t, "tagged-2")
 	_, dml := sample(t, "dml-1")
 	h := Header{Timestamp: 1_700_000_000, ServerID: 4711}

@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"trireme/internal/needs"
 )
 
 // packedLog replaces the transactions of a binary log file that can be packed, and counts them.
@@ -101,18 +102,11 @@ func TestAppendPacked(t *testing.T) {
 			if packed != want {
 				t.Errorf("%d transactions were packed, want %d", packed, want)
 			}
-			mysqlbinlog, err := exec.LookPath("mysqlbinlog")
-			if found := findTool("mysqlbinlog"); found != "" {
-				mysqlbinlog, err = found, nil
-			}
-			if err != nil {
-				return
-			}
 			file := filepath.Join(t.TempDir(), "binlog.000001")
 			if err := os.WriteFile(file, out, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			run(t, "", mysqlbinlog, "--verify-binlog-checksum", "-vv", file)
+			run(t, "", needs.Tool(t, "mysqlbinlog"), "--verify-binlog-checksum", "-vv", file)
 		})
 	}
 }

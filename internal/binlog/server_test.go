@@ -10,48 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"trireme/internal/needs"
 )
-
-// findTool returns the path of a MySQL program: beside $MYSQLD, on PATH, or in the cache of scripts/mysql.sh; "" if
-// there is none. MariaDB's programs of the same name are not MySQL's.
-func findTool(name string) string {
-	cache := os.Getenv("TRIREME_CACHE")
-	if cache == "" {
-		home, _ := os.UserHomeDir()
-		cache = filepath.Join(home, ".cache", "trireme")
-	}
-	candidates := []string{filepath.Join(filepath.Dir(os.Getenv("MYSQLD")), name)}
-	if os.Getenv("MYSQLD") == "" {
-		onPath, _ := exec.LookPath(name)
-		candidates = []string{onPath, filepath.Join(cache, "mysql-9.7", "bin", name)}
-	}
-	for _, path := range candidates {
-		if path == "" {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		version, err := exec.CommandContext(ctx, path, "--no-defaults", "--version").Output()
-		cancel()
-		if err == nil && !bytes.Contains(version, []byte("MariaDB")) {
-			return path
-		}
-	}
-	return ""
-}
-
-// requireTool is findTool for a test that cannot do without.
-func requireTool(t *testing.T, name string) string {
-	t.Helper()
-	path := findTool(name)
-	switch {
-	case path != "":
-	case os.Getenv("TRIREME_REQUIRE_MYSQL") != "":
-		t.Fatalf("no MySQL %s: set MYSQLD or run scripts/mysql.sh", name)
-	default:
-		t.Skipf("no MySQL %s", name)
-	}
-	return path
-}
 
 // run gives a program a minute and fails the test when it fails.
 func run(t *testing.T, stdin string, name string, args ...string) string {
@@ -86,13 +47,13 @@ type testServer struct {
 
 // serverForUpdate initialises and starts a mysqld on a socket of its own, without network.
 func serverForUpdate(t *testing.T) *testServer {
-	mysqld := requireTool(t, "mysqld")
+	mysqld := needs.MySQL(t).Path
 	dir, err := os.MkdirTemp("", "binlog") // short: a socket's path has at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := &testServer{t: t, dir: dir, client: requireTool(t, "mysql")}
+	s := &testServer{t: t, dir: dir, client: needs.Tool(t, "mysql")}
 	common := []string{"--no-defaults", "--datadir=" + dir + "/data", "--log-error=" + dir + "/err"}
 	if os.Getuid() == 0 {
 		common = append(common, "--user=root")

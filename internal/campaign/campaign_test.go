@@ -14,9 +14,8 @@ import (
 
 	"trireme/internal/disk"
 	"trireme/internal/lab"
-	"trireme/internal/mysqld"
+	"trireme/internal/needs"
 	"trireme/internal/verify"
-	"trireme/internal/wan"
 )
 
 var scratch string
@@ -46,12 +45,7 @@ func real(t *testing.T) Options {
 	if testing.Short() {
 		t.Skip("starts real servers")
 	}
-	if _, err := mysqld.Find(t.Context(), ""); err != nil {
-		if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	needs.MySQL(t)
 	if os.Getuid() != 0 {
 		t.Skip("only root can emulate hosts and cut the power of disks")
 	}
@@ -67,12 +61,10 @@ func real(t *testing.T) Options {
 
 func skipWithout(t *testing.T, err error) {
 	t.Helper()
-	if errors.Is(err, disk.ErrUnavailable) || errors.Is(err, wan.ErrUnavailable) && os.Getenv("TRIREME_REQUIRE_NETNS") == "" {
+	if errors.Is(err, disk.ErrUnavailable) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	needs.Netns(t, err)
 }
 
 // TestShortCampaign: one fault of each important kind on real servers, and all that a campaign checks. make soak runs the long form.

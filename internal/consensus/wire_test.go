@@ -3,15 +3,14 @@ package consensus_test
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"testing"
 	"time"
 
+	"trireme/internal/needs"
 	"trireme/internal/trips"
 	"trireme/internal/wan"
 )
@@ -25,12 +24,7 @@ func TestRoundTripsOnTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, err := wan.New(topo, []string{"n1", "n2", "n3"})
-	if errors.Is(err, wan.ErrUnavailable) && os.Getenv("TRIREME_REQUIRE_NETNS") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	needs.Netns(t, err)
 	t.Cleanup(func() { _ = n.Close() })
 	ms := startStackOn(t, n.Hosts())
 	w := &trips.Wire{Leader: "n1", Followers: []string{"n2", "n3"}, Peer: map[string]uint16{}}

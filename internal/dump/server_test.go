@@ -1,7 +1,6 @@
 package dump
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -19,6 +18,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/gtid"
+	"trireme/internal/needs"
 )
 
 // testServer is a real mysqld of a test.
@@ -39,34 +39,6 @@ const (
 	testPassword = "r-Secret1"
 	testLogName  = "binlog"
 )
-
-// mysqldPath finds a server as scripts/mysql.sh does, without fetching one.
-func mysqldPath(t testing.TB) string {
-	t.Helper()
-	cache := os.Getenv("TRIREME_CACHE")
-	if home, err := os.UserHomeDir(); err == nil && cache == "" {
-		cache = filepath.Join(home, ".cache", "trireme")
-	}
-	candidates := []string{os.Getenv("MYSQLD")}
-	if p, err := exec.LookPath("mysqld"); err == nil {
-		candidates = append(candidates, p)
-	}
-	candidates = append(candidates, filepath.Join(cache, "mysql-9.7", "bin", "mysqld"))
-	for _, p := range candidates {
-		if p == "" {
-			continue
-		}
-		out, err := exec.Command(p, "--no-defaults", "--version").Output()
-		if err == nil && !bytes.Contains(out, []byte("MariaDB")) {
-			return p
-		}
-	}
-	if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" {
-		t.Fatal("no mysqld found: run scripts/mysql.sh")
-	}
-	t.Skip("no mysqld found: run scripts/mysql.sh")
-	return ""
-}
 
 var template struct {
 	once sync.Once
@@ -107,7 +79,7 @@ func TestMain(m *testing.M) {
 // newServer makes the directories of a server and does not start it.
 func newServer(t *testing.T, id uint32, args ...string) *testServer {
 	t.Helper()
-	mysqld := mysqldPath(t)
+	mysqld := needs.MySQL(t).Path
 	s := &testServer{t: t, dir: t.TempDir(), id: id, args: args}
 	if out, err := exec.Command("cp", "-a", templateDir(t, mysqld), filepath.Join(s.dir, "data")).CombinedOutput(); err != nil {
 		t.Fatalf("copy template: %v: %s", err, out)
@@ -145,7 +117,7 @@ func (s *testServer) start(uuid gtid.UUID) {
 		"--log-error=" + filepath.Join(s.dir, "error.log"), "--pid-file=" + filepath.Join(s.dir, "pid"),
 		"--secure-file-priv=NULL", "--persisted-globals-load=OFF", "--max-allowed-packet=1G", "--max-connections=300",
 		"--event-scheduler=OFF", "--performance-schema=ON"}, s.args...)
-	s.cmd = exec.Command(mysqldPath(s.t), args...)
+	s.cmd = exec.Command(needs.MySQL(s.t).Path, args...)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)

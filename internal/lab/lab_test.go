@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/mysqld"
+	"trireme/internal/needs"
 	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
@@ -24,12 +24,10 @@ func newLab(t *testing.T) *Lab {
 	if testing.Short() {
 		t.Skip("starts real servers")
 	}
+	needs.MySQL(t)
 	l, err := New(t.Context(), Options{Dir: t.TempDir(), Binary: triremeBinary(t)})
 	if err != nil {
-		if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" || !errors.Is(err, mysqld.ErrNotFound) {
-			t.Fatal(err)
-		}
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	return l
 }
@@ -111,12 +109,10 @@ func TestOnHosts(t *testing.T) {
 
 func useSystem(t *testing.T, l *Lab, s System, shape Shape) {
 	r, err := s.Start(t.Context(), l, shape)
-	if errors.Is(err, wan.ErrNoBudget) || errors.Is(err, wan.ErrUnavailable) && os.Getenv("TRIREME_REQUIRE_NETNS") == "" {
+	if errors.Is(err, wan.ErrNoBudget) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	needs.Netns(t, err)
 	stopped := false
 	defer func() {
 		if !stopped {

@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// findMySQL skips the test when there is no server and none is required.
+// findMySQL skips the test when there is no server and none is required: needs.MySQL for this package, which that one imports.
 func findMySQL(t *testing.T) Binary {
 	t.Helper()
 	b, err := Find(testContext(t), "")

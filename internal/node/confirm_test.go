@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/consensus"
@@ -56,7 +55,7 @@ func TestAskerAsksBehindTheCall(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	waitFor(t, func() bool { return asked.Load() == 1 })
+	until(t, func() bool { return asked.Load() == 1 })
 	const late = 50
 	for range late {
 		wg.Go(func() {
@@ -75,14 +74,5 @@ func TestAskerAsksBehindTheCall(t *testing.T) {
 	if n := asked.Load(); n < 2 || n > late+1 {
 		t.Errorf("asked %d times", n)
 	}
-	waitFor(t, func() bool { a.mu.Lock(); defer a.mu.Unlock(); return len(a.queues) == 0 })
-}
-
-func waitFor(t *testing.T, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not within 10 s")
-		}
-	}
+	until(t, func() bool { a.mu.Lock(); defer a.mu.Unlock(); return len(a.queues) == 0 })
 }

@@ -17,39 +17,8 @@ import (
 
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
+	"trireme/internal/needs"
 )
-
-// mysqlBin returns the directory of mysqld, mysql and mysqlbinlog, or skips the test.
-func mysqlBin(t *testing.T) string {
-	t.Helper()
-	var dirs []string
-	if p := os.Getenv("MYSQLD"); p != "" {
-		dirs = append(dirs, filepath.Dir(p))
-	}
-	if p, err := exec.LookPath("mysqld"); err == nil {
-		dirs = append(dirs, filepath.Dir(p))
-	}
-	cache := os.Getenv("TRIREME_CACHE")
-	if cache == "" {
-		home, _ := os.UserHomeDir()
-		cache = filepath.Join(home, ".cache", "trireme")
-	}
-	dirs = append(dirs, filepath.Join(cache, "mysql-9.7", "bin"))
-	for _, d := range dirs {
-		out, err := exec.Command(filepath.Join(d, "mysqld"), "--no-defaults", "--version").Output()
-		if err != nil || bytes.Contains(out, []byte("MariaDB")) {
-			continue
-		}
-		if _, err := os.Stat(filepath.Join(d, "mysqlbinlog")); err == nil {
-			return d
-		}
-	}
-	if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" {
-		t.Fatal("no mysqld with mysqlbinlog found")
-	}
-	t.Skip("no mysqld with mysqlbinlog found")
-	return ""
-}
 
 // run runs one of MySQL's programs with a time limit and returns its output.
 func run(t *testing.T, input []byte, name string, args ...string) string {
@@ -70,19 +39,19 @@ func tail(s string) string { return s[max(0, len(s)-2000):] }
 
 // server is a mysqld of the test.
 type server struct {
-	t           *testing.T
-	bin, socket string
-	dir         string
+	t                   *testing.T
+	client, socket, dir string
 }
 
-func startServer(t *testing.T, bin string, id int) *server {
+func startServer(t *testing.T, id int) *server {
 	t.Helper()
+	mysqld := needs.MySQL(t).Path
 	base, err := os.MkdirTemp("", "trl") // a socket's path must be short
 	check(t, err)
-	s := &server{t: t, bin: bin, dir: filepath.Join(base, "d"), socket: filepath.Join(base, "s")}
+	s := &server{t: t, client: needs.Tool(t, "mysql"), dir: filepath.Join(base, "d"), socket: filepath.Join(base, "s")}
 	common := []string{"--no-defaults", "--user=root", "--datadir=" + s.dir, "--log-error=" + filepath.Join(base, "err")}
-	run(t, nil, filepath.Join(bin, "mysqld"), append(common, "--initialize-insecure")...)
-	cmd := exec.Command(filepath.Join(bin, "mysqld"), append(common, "--socket="+s.socket, "--skip-networking", "--mysqlx=OFF",
+	run(t, nil, mysqld, append(common, "--initialize-insecure")...)
+	cmd := exec.Command(mysqld, append(common, "--socket="+s.socket, "--skip-networking", "--mysqlx=OFF",
 		fmt.Sprintf("--server-id=%d", id), "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--log-bin="+filepath.Join(s.dir, "binlog"),
 		"--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF",
 		"--secure-file-priv=NULL", "--pid-file="+filepath.Join(base, "pid"))...)
@@ -109,7 +78,7 @@ func startServer(t *testing.T, bin string, id int) *server {
 			t.Fatal("mysqld does not answer")
 		case <-ping.C:
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			err := exec.CommandContext(ctx, filepath.Join(bin, "mysql"), "--no-defaults", "-uroot", "-S", s.socket, "-e", "SELECT 1").Run()
+			err := exec.CommandContext(ctx, s.client, "--no-defaults", "-uroot", "-S", s.socket, "-e", "SELECT 1").Run()
 			cancel()
 			if err == nil {
 				return s
@@ -120,7 +89,7 @@ func startServer(t *testing.T, bin string, id int) *server {
 
 func (s *server) sql(text string) string {
 	s.t.Helper()
-	return run(s.t, []byte(text), filepath.Join(s.bin, "mysql"), "--no-defaults", "-uroot", "-S", s.socket, "-NB", "--binary-mode")
+	return run(s.t, []byte(text), s.client, "--no-defaults", "-uroot", "-S", s.socket, "-NB", "--binary-mode")
 }
 
 func (s *server) checksums() string {
@@ -246,8 +215,7 @@ func TestMysqlbinlog(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts two servers")
 	}
-	bin := mysqlBin(t)
-	a := startServer(t, bin, 101)
+	a := startServer(t, 101)
 	a.sql(workload)
 	want, executed := a.checksums(), a.sql("SELECT @@gtid_executed")
 	a.sql(lostTrx)
@@ -286,7 +254,7 @@ func TestMysqlbinlog(t *testing.T) {
 	if len(files) < 3 || len(lost[0].events) < 10 || len(lost[1].events) < 8 {
 		t.Fatalf("%d segments, lost transactions of %d and %d events", len(files), len(lost[0].events), len(lost[1].events))
 	}
-	mysqlbinlog := filepath.Join(bin, "mysqlbinlog")
+	mysqlbinlog := needs.Tool(t, "mysqlbinlog")
 	// The last segment is still open: zeros and a filler follow its records.
 	text := run(t, nil, mysqlbinlog, append([]string{"--no-defaults"}, files...)...)
 	if d := os.Getenv("KEEP_TEXT"); d != "" {
@@ -300,7 +268,7 @@ func TestMysqlbinlog(t *testing.T) {
 	if a, b := withoutFiller(text), withoutFiller(closed); a != b {
 		t.Error("an open log prints differently from a closed one")
 	}
-	b := startServer(t, bin, 102)
+	b := startServer(t, 102)
 	b.sql(text)
 	if got := b.checksums(); got != want {
 		t.Errorf("after the replay:\n%s\nwant:\n%s", got, want)
@@ -317,7 +285,7 @@ func withoutFiller(text string) string {
 
 // TestMysqlbinlogRefusesEncrypted: it says what the file is, instead of printing nothing.
 func TestMysqlbinlogRefusesEncrypted(t *testing.T) {
-	out, err := exec.Command(filepath.Join(mysqlBin(t), "mysqlbinlog"), filepath.Join("testdata", "encrypted", "v1", "0000000000000001.log")).CombinedOutput()
+	out, err := exec.Command(needs.Tool(t, "mysqlbinlog"), filepath.Join("testdata", "encrypted", "v1", "0000000000000001.log")).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "encrypted") {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/mysqld"
+	"trireme/internal/needs"
 )
 
 // TestMySQL is a real server behind the router: whatever the protocol has to offer goes through, because nothing is looked at.
@@ -157,13 +157,7 @@ func open(t *testing.T, addr, password, params string) *sql.DB {
 // startMySQL runs a fresh server, with more options, and gives its address and the password of root@localhost.
 func startMySQL(t *testing.T, options ...string) (addr, password string) {
 	t.Helper()
-	bin, err := mysqld.Find(t.Context(), "")
-	if err != nil {
-		if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" || !errors.Is(err, mysqld.ErrNotFound) {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	bin := needs.MySQL(t)
 	dir, password := t.TempDir(), "router-Pass-1"
 	initFile := filepath.Join(dir, "init.sql")
 	if err := os.WriteFile(initFile, []byte("ALTER USER root@localhost IDENTIFIED BY '"+password+"';\n"), 0o600); err != nil {

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,19 +12,18 @@ import (
 	"time"
 
 	"trireme/internal/lab"
+	"trireme/internal/needs"
 )
 
 // testServer starts a durable mysqld for the test.
 func testServer(t *testing.T) (Target, *sql.DB) {
 	t.Helper()
+	needs.MySQL(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	l, err := lab.New(ctx, lab.Options{Dir: t.TempDir()})
 	if err != nil {
-		if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	system, err := lab.Find("standalone")
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"trireme/internal/needs"
 	"trireme/internal/wan"
 )
 
@@ -181,31 +182,14 @@ type lan struct {
 
 func newLAN(t *testing.T) *lan {
 	t.Helper()
-	l, err := wan.NewLAN()
-	if errors.Is(err, wan.ErrUnavailable) && os.Getenv("TRIREME_REQUIRE_NETNS") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	n := &lan{LAN: l, t: t, next: 10}
+	n := &lan{LAN: needs.LAN(t), t: t, next: 10}
 	n.client = n.host("client", client...)
 	return n
 }
 
 func (l *lan) host(name string, addrs ...netip.Prefix) *wan.Host {
 	l.t.Helper()
-	h, err := l.NewHost(name, addrs...)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	l.t.Cleanup(func() { _ = l.CloseHost(h) })
-	return h
+	return needs.Host(l.t, l.LAN, name, addrs...)
 }
 
 // node starts a host with a daemon, which is root, or has only some rights.

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// emulate makes hosts a, b and c, 4 ms from each other, for a test.
+// emulate makes hosts a, b and c, 4 ms from each other, for a test. It skips as needs.Netns does, which imports this package.
 func emulate(t *testing.T) *Net {
 	t.Helper()
 	n, err := New(testTopology(t), []string{"a", "b", "c"})

@@ -21,7 +21,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/mysqld"
+	"trireme/internal/needs"
 )
 
 const (
@@ -100,12 +100,7 @@ func share(t *testing.T) *cluster {
 	if testing.Short() {
 		t.Skip("real clusters take long")
 	}
-	if _, err := mysqld.Find(t.Context(), ""); err != nil {
-		if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	needs.MySQL(t)
 	if shared == nil {
 		shared = build(t)
 	}

@@ -21,7 +21,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
-	"trireme/internal/mysqld"
+	"trireme/internal/needs"
 	"trireme/internal/setup"
 )
 
@@ -125,8 +125,7 @@ type replicationSet struct {
 // makeSet makes a running replication set.
 func makeSet(t *testing.T, dir string, base int) replicationSet {
 	t.Helper()
-	bin, err := mysqld.Find(t.Context(), "")
-	must(t, err)
+	bin := needs.MySQL(t)
 	one, two := filepath.Join(dir, "source"), filepath.Join(dir, "replica")
 	must(t, os.MkdirAll(one, 0o755))
 	must(t, os.MkdirAll(two, 0o755))

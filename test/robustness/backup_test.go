@@ -20,6 +20,7 @@ import (
 	"trireme/internal/demo"
 	"trireme/internal/gtid"
 	"trireme/internal/mysqld"
+	"trireme/internal/needs"
 )
 
 // kept is a new cluster with a table kept.t to be backed up, from a follower, and who runs trireme in a directory beside it.
@@ -295,8 +296,7 @@ func (f *archiving) stop() string {
 func (a *adopted) restored(dir, want string, moment gtid.GTID) {
 	t := a.t
 	t.Helper()
-	bin, err := mysqld.Find(t.Context(), "")
-	must(t, err)
+	bin := needs.MySQL(t)
 	proc, err := demo.StartProcess(demo.Command{Path: bin.Path, Args: []string{"--defaults-file=" + filepath.Join(dir, "my.cnf")}, Dir: "/",
 		LogFile: filepath.Join(dir, "out.log")})
 	must(t, err)

@@ -23,7 +23,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/mysqld"
+	"trireme/internal/needs"
 	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
@@ -97,12 +97,7 @@ func needMySQL(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real clusters take long")
 	}
-	if _, err := mysqld.Find(t.Context(), ""); err != nil {
-		if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	needs.MySQL(t)
 }
 
 // cannot ends a test that this machine cannot run. Where servers are required, root has what it takes to run all: what is skipped in a long

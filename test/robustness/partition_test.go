@@ -3,13 +3,13 @@ package robustness
 import (
 	"errors"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
 	"trireme/internal/bench"
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/needs"
 	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
@@ -101,10 +101,7 @@ func emulated(t *testing.T, topology string) wan.Topology {
 	topo, err := wan.Load(topology)
 	must(t, err)
 	probe, err := wan.New(topo, []string{"probe"})
-	if errors.Is(err, wan.ErrUnavailable) && os.Getenv("TRIREME_REQUIRE_NETNS") == "" {
-		t.Skip(err)
-	}
-	must(t, err)
+	needs.Netns(t, err)
 	must(t, probe.Close())
 	return topo
 }

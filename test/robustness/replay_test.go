@@ -13,29 +13,14 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/mysqld"
+	"trireme/internal/needs"
 	"trireme/internal/verify"
 )
-
-// tool finds a program of the MySQL distribution: beside mysqld, else on PATH.
-func tool(t *testing.T, name string) string {
-	t.Helper()
-	bin, err := mysqld.Find(t.Context(), "")
-	must(t, err)
-	beside := filepath.Join(filepath.Dir(bin.Path), name)
-	if _, err := os.Stat(beside); err == nil {
-		return beside
-	}
-	path, err := exec.LookPath(name)
-	must(t, err)
-	return path
-}
 
 // plainServer starts an empty mysqld that has nothing to do with Trireme and returns its socket and a login to it.
 func plainServer(t *testing.T) (socket string, l verify.Login) {
 	t.Helper()
-	bin, err := mysqld.Find(t.Context(), "")
-	must(t, err)
+	bin := needs.MySQL(t)
 	dir, err := os.MkdirTemp(scratch, "plain")
 	must(t, err)
 	base, err := demo.FreePortBase(1)
@@ -77,8 +62,8 @@ func TestSegmentsReplay(t *testing.T) {
 	grantors(t, login)
 	ctx, cancel := context.WithTimeout(t.Context(), checkLimit)
 	defer cancel()
-	read := exec.CommandContext(ctx, tool(t, "mysqlbinlog"), append([]string{"--no-defaults"}, segments...)...)
-	write := exec.CommandContext(ctx, tool(t, "mysql"), "--no-defaults", "--user=root", "--socket="+socket)
+	read := exec.CommandContext(ctx, needs.Tool(t, "mysqlbinlog"), append([]string{"--no-defaults"}, segments...)...)
+	write := exec.CommandContext(ctx, needs.Tool(t, "mysql"), "--no-defaults", "--user=root", "--socket="+socket)
 	var readErr, writeErr strings.Builder
 	var err error
 	write.Stdin, err = read.StdoutPipe()

@@ -22,6 +22,7 @@ import (
 	"trireme/internal/demo"
 	"trireme/internal/gtid"
 	"trireme/internal/mysqld"
+	"trireme/internal/needs"
 	"trireme/internal/verify"
 )
 
@@ -104,7 +105,7 @@ func streamed(t *testing.T, host string, port int, args ...string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), checkLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, tool(t, "mysqlbinlog"), append([]string{"--no-defaults", "--host=" + host, "--port=" + strconv.Itoa(port), "--user=" + streamUser,
+	cmd := exec.CommandContext(ctx, needs.Tool(t, "mysqlbinlog"), append([]string{"--no-defaults", "--host=" + host, "--port=" + strconv.Itoa(port), "--user=" + streamUser,
 		"--password=" + streamPassword, "--protocol=tcp"}, args...)...)
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
@@ -207,7 +208,7 @@ func (c *cluster) cutOff() {
 	file := get1(c.t, db, "SELECT SUBSTRING_INDEX(FILE_NAME, '/', -1) FROM performance_schema.file_instances WHERE EVENT_NAME = 'wait/io/file/sql/binlog' LIMIT 1")
 	for _, port := range []int{leader.Ports.MySQL, leader.Ports.RW} {
 		ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
-		cmd := exec.CommandContext(ctx, tool(c.t, "mysqlbinlog"), "--no-defaults", "--host="+leader.Host, "--port="+strconv.Itoa(port), "--user="+streamUser,
+		cmd := exec.CommandContext(ctx, needs.Tool(c.t, "mysqlbinlog"), "--no-defaults", "--host="+leader.Host, "--port="+strconv.Itoa(port), "--user="+streamUser,
 			"--password="+streamPassword, "--protocol=tcp", "--ssl-mode=REQUIRED", "--read-from-remote-server", "--stop-never", "--result-file="+filepath.Join(c.t.TempDir(), "out"), file)
 		out, err := cmd.CombinedOutput()
 		if err == nil || ctx.Err() != nil {
@@ -239,7 +240,7 @@ func (c *cluster) streamRefuses(all []string) {
 // streamRefused has mysqlbinlog ask a node's stream for what it must not be given.
 func (c *cluster) streamRefused(n *demo.Node, what, user, want string, args ...string) {
 	c.t.Helper()
-	cmd := exec.CommandContext(c.t.Context(), tool(c.t, "mysqlbinlog"), append([]string{"--no-defaults", "--host=" + n.Host, "--port=" + strconv.Itoa(n.Ports.Stream),
+	cmd := exec.CommandContext(c.t.Context(), needs.Tool(c.t, "mysqlbinlog"), append([]string{"--no-defaults", "--host=" + n.Host, "--port=" + strconv.Itoa(n.Ports.Stream),
 		"--user=" + user, "--password=" + streamPassword, "--protocol=tcp"}, args...)...)
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
 		c.t.Errorf("%s: %s: %v, want %q:\n%s", n.Name, what, err, want, out)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/needs"
 	"trireme/internal/wan"
 )
 
@@ -48,12 +48,7 @@ type vipCluster struct {
 func createVIP(t *testing.T) *vipCluster {
 	t.Helper()
 	topo := emulated(t, "lan")
-	lan, err := wan.NewLAN()
-	if errors.Is(err, wan.ErrUnavailable) && os.Getenv("TRIREME_REQUIRE_NETNS") == "" {
-		t.Skip(err)
-	}
-	must(t, err)
-	t.Cleanup(func() { _ = lan.Close() })
+	lan := needs.LAN(t)
 	v := &vipCluster{cluster: createShape(t, shape{nodes: 3, wan: &topo, tune: func(n *config.Node) {
 		n.MySQL.Bind = "*"
 		n.VIP = config.VIP{RW: []string{vipRW + "/24", vipRW6 + "/64"}, RO: []string{vipRO + "/24"}}
@@ -62,9 +57,7 @@ func createVIP(t *testing.T) *vipCluster {
 		must(t, lan.Plug(v.Network().Host(n.Name), "eth0", netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, 0, byte(11 + i)}), 24),
 			netip.MustParsePrefix(fmt.Sprintf("fd77::%d/64", 11+i))))
 	}
-	v.client, err = lan.NewHost("client", netip.MustParsePrefix("10.77.0.1/24"), netip.MustParsePrefix("fd77::1/64"))
-	must(t, err)
-	t.Cleanup(func() { _ = lan.CloseHost(v.client) })
+	v.client = needs.Host(t, lan, "client", netip.MustParsePrefix("10.77.0.1/24"), netip.MustParsePrefix("fd77::1/64"))
 	return v
 }
 

@@ -1,0 +1,80 @@
+// Package needs gives tests what this machine may not have: a MySQL server, network namespaces. Without it a test is skipped, unless the
+// environment requires it, as make test and make soak do: what is skipped would be taken for tested. It is for tests. Those in packages mysqld
+// and wan, which this one imports, repeat the rule.
+package needs
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"trireme/internal/mysqld"
+	"trireme/internal/wan"
+)
+
+// MySQL finds mysqld as mysqld.Find does. Without one the test is skipped; where TRIREME_REQUIRE_MYSQL is set, and with one that cannot be used
+// though it was asked for by name, it fails. The Makefile finds by the name of this function, and of Tool, which packages' tests start servers.
+func MySQL(t testing.TB) mysqld.Binary {
+	t.Helper()
+	bin, err := mysqld.Find(t.Context(), "")
+	have(t, err, mysqld.ErrNotFound, "TRIREME_REQUIRE_MYSQL")
+	return bin
+}
+
+// Tool gives the path of another of MySQL's programs: beside the mysqld that MySQL finds, else on PATH. What it lacks is treated alike.
+func Tool(t testing.TB, name string) string {
+	t.Helper()
+	beside := filepath.Join(filepath.Dir(MySQL(t).Path), name)
+	if _, err := os.Stat(beside); err == nil {
+		return beside
+	}
+	path, err := exec.LookPath(name)
+	have(t, err, exec.ErrNotFound, "TRIREME_REQUIRE_MYSQL")
+	return path
+}
+
+// Netns ends a test that could not have emulated hosts: with wan.ErrUnavailable it is skipped, unless TRIREME_REQUIRE_NETNS is set; with any
+// other error it fails.
+func Netns(t testing.TB, err error) {
+	t.Helper()
+	have(t, err, wan.ErrUnavailable, "TRIREME_REQUIRE_NETNS")
+}
+
+// LAN makes a switch for the test, as Netns allows.
+func LAN(t testing.TB) *wan.LAN {
+	t.Helper()
+	l, err := wan.NewLAN()
+	Netns(t, err)
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// Host makes a host of the test that has nothing but this LAN.
+func Host(t testing.TB, l *wan.LAN, name string, addrs ...netip.Prefix) *wan.Host {
+	t.Helper()
+	h, err := l.NewHost(name, addrs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.CloseHost(h) })
+	return h
+}
+
+// have ends a test with an error, which is fatal unless it is of this lack and the variable is not set.
+func have(t testing.TB, err, lack error, required string) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case errors.Is(err, lack) && os.Getenv(required) == "":
+		t.Skip(err)
+	default:
+		t.Fatal(err)
+	}
+}
