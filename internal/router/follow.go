@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"trireme/internal/mysqlwire"
@@ -122,7 +123,12 @@ func (r *Router) leaveLogin(l *link) {
 	if l.port.readOnly {
 		return
 	}
-	if r.logins.Add(-1) == 0 && r.Quiet() && r.cfg.OnQuiet != nil {
+	r.less(&r.logins)
+}
+
+// less counts something that was under way out; who waits for Quiet hears of the last.
+func (r *Router) less(underWay *atomic.Int64) {
+	if underWay.Add(-1) == 0 && r.Quiet() && r.cfg.OnQuiet != nil {
 		r.cfg.OnQuiet()
 	}
 }
