@@ -15,10 +15,14 @@ import (
 	"time"
 
 	"trireme/internal/config"
+	"trireme/internal/transport"
 )
 
 // maxAnswer bounds what a client reads.
 const maxAnswer = 16 << 20
+
+// dialTimeout is how long connecting may take.
+const dialTimeout = 3 * time.Second
 
 // Client asks one node. It may be used from many goroutines.
 type Client struct {
@@ -40,7 +44,11 @@ func NewClient(base, token string, trust *tls.Config) *Client {
 		c.header.Set("Authorization", "Bearer "+token)
 	}
 	c.http.Transport = &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+			defer cancel()
+			return transport.DialTCP(ctx, addr)
+		},
 		TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10,
 		TLSClientConfig: trust,
 	}

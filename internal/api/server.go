@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"trireme/internal/transport"
 )
 
 // Limits of the server.
@@ -88,7 +90,7 @@ func NewServer(opts Options) *Server {
 
 // Start listens and serves until Close.
 func (s *Server) Start() error {
-	l, err := net.Listen("tcp", s.opts.Listen)
+	l, err := transport.ListenTCP(s.opts.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("api: port %s is in use; stop what listens there or set another one in [api] listen: %w", s.opts.Listen, err)
 	}

@@ -29,7 +29,8 @@
 //	login     relayed packet by packet, so that any plugin works; TLS ends here; the password is learned on the way (login)
 //	commands  one at a time: look, enter, send, receive, learn (session). A session is at a boundary when no command is under way and
 //	          nothing hangs on its server that cannot be made anew (state.boundary)
-//	held      a planned switchover holds the router: a session at a boundary does not pass enter. It waits for logins under way, for loginPatience
+//	held      a planned switchover holds the router: a session at a boundary does not pass enter. It waits for logins under way, of silent clients for
+//	          loginPatience
 //	lost      SetView has closed its server. At a boundary the next command resumes it at the view's server; within a transaction, or a
 //	          command, the client is told so (session.lost)
 //	through   something that is not followed: the rest is copied as bytes, and ends with its server

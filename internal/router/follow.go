@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"trireme/internal/mysqlwire"
@@ -43,7 +44,7 @@ func (r *Router) carryOut(s *session) {
 func (r *Router) logIn(l *link) (s *session, through bool) {
 	client, server := mysqlwire.NewConn(l.client, loginMaxPacket), l.wire()
 	brief := l.port == &r.stream
-	in := &login{client: client, server: server, tls: r.cfg.TLS, strict: brief || r.cfg.waits(), brief: brief, local: isLocal(l.client)}
+	in := &login{client: client, server: server, tls: r.cfg.TLS, strict: brief || r.cfg.waits(), brief: brief, local: isLocal(l.client), spoke: func() { r.loginSpoke(l) }}
 	deadline := time.Now().Add(r.cfg.LoginTimeout)
 	_, _ = l.client.SetDeadline(deadline), l.server.SetDeadline(deadline)
 	ctx, cancel := context.WithDeadline(r.ctx, deadline)
@@ -105,7 +106,8 @@ func (r *Router) logIn(l *link) (s *session, through bool) {
 	return s, false
 }
 
-// loginPatience is for how long a planned switchover waits for logins that are under way when it begins to hold. A client that says nothing costs it no more.
+// loginPatience is for how long a planned switchover waits for logins that are under way when it begins to hold and whose client has said nothing yet, as
+// health checks do. A client that has answered the server's greeting has work under way, and is waited for like a command.
 const loginPatience = 200 * time.Millisecond
 
 // enterLogin notes that a client begins to log in; called with mu held, so that no hold comes between.
@@ -117,12 +119,30 @@ func (r *Router) enterLogin(l *link) {
 	}
 }
 
-// leaveLogin is the end of what enterLogin began.
-func (r *Router) leaveLogin(l *link) {
+// loginSpoke notes that the client has answered the greeting.
+func (r *Router) loginSpoke(l *link) {
 	if l.port.readOnly {
 		return
 	}
-	if r.logins.Add(-1) == 0 && r.Quiet() && r.cfg.OnQuiet != nil {
+	l.spoke = true
+	r.active.Add(1)
+	r.less(&r.logins)
+}
+
+// leaveLogin is the end of what enterLogin began.
+func (r *Router) leaveLogin(l *link) {
+	switch {
+	case l.port.readOnly:
+	case l.spoke:
+		r.less(&r.active)
+	default:
+		r.less(&r.logins)
+	}
+}
+
+// less counts something that was under way out; who waits for Quiet hears of the last.
+func (r *Router) less(underWay *atomic.Int64) {
+	if underWay.Add(-1) == 0 && r.Quiet() && r.cfg.OnQuiet != nil {
 		r.cfg.OnQuiet()
 	}
 }
@@ -166,7 +186,7 @@ func (r *Router) untie(l *link, by string) bool {
 }
 
 // Quiet says that a planned switchover may close writes: the router holds its read-write sessions, none of those that can be held has a command or a
-// transaction under way, and no client is logging in, or those that are have had loginPatience.
+// transaction under way, and no client is logging in, or those that are have said nothing for loginPatience.
 func (r *Router) Quiet() bool {
 	return r.holding.Load() && r.active.Load() == 0 && (r.logins.Load() == 0 || boottime() >= time.Duration(r.heldAt.Load())+r.patience)
 }

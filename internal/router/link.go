@@ -26,6 +26,7 @@ type link struct {
 	c, s     net.Conn                           // client and server, or TLS on them
 	session  *session                           // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
 	enters   bool                               // its client is logging in; guarded by Router.mu
+	spoke    bool                               // that client has answered the greeting; the login's goroutine only
 	tiedBy   string                             // why its session, which is passed on as bytes, ends with its server; empty: there is none yet, or it is followed; likewise
 	cut      atomic.Bool                        // the view turned against it
 	wake     atomic.Pointer[context.CancelFunc] // of who waits for its server (until)

@@ -32,6 +32,7 @@ type login struct {
 	strict         bool        // offer nothing that keeps a session from being followed
 	local          bool        // the client came through a unix socket
 	brief          bool        // the session ends with its server: its password need not be known
+	spoke          func()      // called when the client has answered the greeting
 	greeting       mysqlwire.Greeting
 	response       mysqlwire.Response
 	secure         bool // the client's bytes come over TLS that ends here, or a unix socket; those to the server go over TLS
@@ -75,6 +76,7 @@ func (l *login) run(ctx context.Context) (through bool, err error) {
 	if p, err = l.client.ReadPacket(); err != nil {
 		return false, err
 	}
+	l.spoke()
 	var wantsTLS bool
 	if l.response, wantsTLS, err = mysqlwire.ParseResponse(p); err != nil {
 		return false, errors.Join(err, l.client.WritePacket(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeHandshake,

@@ -13,9 +13,10 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// slowLogin is a client that answers the server's greeting once it is let go.
+// slowLogin is a client that goes on with its login once it is let go.
 type slowLogin struct {
 	t       *testing.T
+	hangUp  func() error
 	greeted chan struct{}
 	letGo   func()
 	ended   chan loggedIn
@@ -26,14 +27,19 @@ type loggedIn struct {
 	err  error
 }
 
-// pausedConn says nothing until it is let go.
+// pausedConn says so many packets, and then nothing until it is let go.
 type pausedConn struct {
 	net.Conn
+	spared int
 	begins func()
 	letGo  chan struct{}
 }
 
 func (c *pausedConn) Write(p []byte) (int, error) {
+	if c.spared > 0 {
+		c.spared--
+		return c.Conn.Write(p)
+	}
 	c.begins()
 	<-c.letGo
 	return c.Conn.Write(p)
@@ -41,8 +47,15 @@ func (c *pausedConn) Write(p []byte) (int, error) {
 
 func beginLogin(t *testing.T, addr string) *slowLogin {
 	t.Helper()
+	return beginLoginAt(t, addr, 0)
+}
+
+// beginLoginAt stops behind so many packets of the client's.
+func beginLoginAt(t *testing.T, addr string, packets int) *slowLogin {
+	t.Helper()
 	l := &slowLogin{t: t, greeted: make(chan struct{}), ended: make(chan loggedIn, 1)}
-	paused := &pausedConn{Conn: dial(t, addr).TCPConn, begins: sync.OnceFunc(func() { close(l.greeted) }), letGo: make(chan struct{})}
+	paused := &pausedConn{Conn: dial(t, addr).TCPConn, spared: packets, begins: sync.OnceFunc(func() { close(l.greeted) }), letGo: make(chan struct{})}
+	l.hangUp = paused.Conn.Close
 	l.letGo = sync.OnceFunc(func() { close(paused.letGo) })
 	t.Cleanup(l.letGo)
 	cfg := mysql.NewConfig()
@@ -139,6 +152,42 @@ func TestSwitchoverDoesNotWaitForSilentLogin(t *testing.T) {
 	if !r.Quiet() || r.Stats().RW.Open != 2 {
 		t.Errorf("quiet %t, %+v", r.Quiet(), r.Stats().RW)
 	}
+}
+
+// A client that has answered the greeting has work under way, for which loginPatience is no limit.
+func TestSwitchoverWaitsForClientThatSpoke(t *testing.T) {
+	told := make(chan struct{}, 10)
+	r, _, to, _ := wireSession(t, Config{OnQuiet: func() { told <- struct{}{} }})
+	r.patience = 0
+	l := beginLoginAt(t, r.RWAddr(), 1).awaitGreeting()
+	r.SetView(View{KeepRW: true})
+	if r.Quiet() {
+		t.Fatal("writes may be closed while a client that has spoken logs in")
+	}
+	conn, err := l.goOn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "quiet", r.Quiet)
+	<-told
+	r.SetView(View{RW: to.target("2")})
+	if _, err := conn.(driver.ExecerContext).ExecContext(t.Context(), "INSERT 1", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := to.statements(); !slices.Contains(got, "INSERT 1") {
+		t.Errorf("sent %q", got)
+	}
+
+	// One that goes in the middle of it is not waited for.
+	l = beginLoginAt(t, r.RWAddr(), 1).awaitGreeting()
+	r.SetView(View{KeepRW: true})
+	if r.Quiet() {
+		t.Fatal("writes may be closed while a client that has spoken logs in")
+	}
+	if err := l.hangUp(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "quiet", r.Quiet)
 }
 
 // A connection that is being made when the router begins to hold waits for the next leader: nobody would wait for its login.

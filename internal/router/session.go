@@ -328,9 +328,7 @@ func (s *session) leave() {
 		return
 	}
 	s.active = false
-	if s.r.active.Add(-1) == 0 && s.r.holding.Load() && s.r.cfg.OnQuiet != nil {
-		s.r.cfg.OnQuiet()
-	}
+	s.r.less(&s.r.active)
 }
 
 // job is one command on its way.

@@ -125,7 +125,6 @@ func (t *Transport) acceptLoop() {
 
 func (t *Transport) serveInbound(raw net.Conn, host string) {
 	defer raw.Close()
-	tuneAccepted(raw)
 	in, h, err := t.welcome(raw)
 	t.lobby.leave(host)
 	if err != nil {

@@ -213,9 +213,9 @@ func (c *cable) dial(ctx context.Context, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := dialTCP(ctx, addr)
+	conn, err := DialTCP(ctx, addr)
 	for err != nil && c.patient && sleep(ctx, time.Millisecond) {
-		conn, err = dialTCP(ctx, addr)
+		conn, err = DialTCP(ctx, addr)
 	}
 	if err == nil {
 		c.mu.Lock()

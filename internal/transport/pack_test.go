@@ -74,7 +74,7 @@ func TestOlderPeerGetsNothingPacked(t *testing.T) {
 // slowDial dials a link that the kernel lets through only so many bytes a second.
 func slowDial(bytesPerSecond int) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
-		c, err := dialTCP(ctx, addr)
+		c, err := DialTCP(ctx, addr)
 		if err != nil {
 			return nil, err
 		}

@@ -108,8 +108,7 @@ func New(cfg Config) (*Transport, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
-	ln, err := lc.Listen(context.Background(), "tcp", cfg.Listen)
+	ln, err := ListenTCP(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen for peers on %s: %w", cfg.Listen, err)
 	}
@@ -153,7 +152,7 @@ func (c *Config) setDefaults() error {
 	def(&c.IdleLimit, 10*time.Second)
 	def(&c.StallLimit, 10*time.Second)
 	if c.Dial == nil {
-		c.Dial = dialTCP
+		c.Dial = DialTCP
 	}
 	if c.Revoked == nil {
 		c.Revoked = func(*x509.Certificate) string { return "" }
