@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/ask"
 	"trireme/internal/config"
 	"trireme/internal/pki"
 	"trireme/internal/router"
@@ -63,7 +64,8 @@ func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
 	f.run(cfg.Nodes)
 	manager.Stopping("ends its connections")
 	err = f.router.Close()
-	f.questions.Wait() // sessions have ended: nobody puts another
+	f.points.Wait() // sessions have ended: nobody puts another question
+	f.questions.Wait()
 	return err
 }
 
@@ -82,16 +84,15 @@ type follower struct {
 	// answerWait is for one node's answer to what is asked for all sessions, besides the time that it is asked to wait; another one is asked then.
 	answerWait time.Duration
 	wg         sync.WaitGroup
-	questions  sync.WaitGroup // those for all sessions: barrier and waits; and what is told
+	questions  sync.WaitGroup                                    // waits, for all sessions; and what is told
+	points     ask.Shared[api.ReadIndexQuery, api.ReadIndexView] // what is committed; who counts as live
 
 	mu         sync.Mutex
 	sources    map[string]*source // by API address
 	holding    bool
 	held       held
-	nodes      []api.RouteNode // of the last view that counted
-	logName    string          // of the same: of what cluster and generation
-	barrier    barrier
-	live       barrier           // who counts as live
+	nodes      []api.RouteNode   // of the last view that counted
+	logName    string            // of the same: of what cluster and generation
 	applied    map[string]*waits // by node
 	everywhere *waits
 	apply      sync.Mutex // SetView in the order of decisions
@@ -101,7 +102,6 @@ func newFollower(ctx context.Context, trust *tls.Config, log *slog.Logger) *foll
 	f := &follower{ctx: ctx, trust: trust, name: rand.Text(), log: log, quiet: make(chan struct{}, 1), patience: mostPatience, answerWait: time.Second, sources: map[string]*source{}, applied: map[string]*waits{},
 		asking: make(chan struct{}, confirmAtOnce), outcomes: make(chan struct{}, outcomesAtOnce)}
 	f.everywhere = &waits{f: f, ask: f.askEverywhere}
-	f.live.query.Live = true
 	return f
 }
 

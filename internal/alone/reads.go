@@ -38,7 +38,7 @@ func (f *follower) Answered(ctx context.Context, _ string) (uint64, error) { ret
 // Barrier implements router.Reads. While leadership moves it waits for who leads next.
 func (f *follower) Barrier(ctx context.Context) (uint64, error) {
 	for why := error(nil); ; wait(ctx, leastPause) {
-		v, err := f.barrier.get(ctx, f)
+		v, err := f.point(ctx, api.ReadIndexQuery{})
 		switch {
 		case err == nil:
 			return v.Index, nil
@@ -49,9 +49,16 @@ func (f *follower) Barrier(ctx context.Context) (uint64, error) {
 	}
 }
 
+// point asks the node whose view counts, or another one. Sessions that come at once share an answer.
+func (f *follower) point(ctx context.Context, q api.ReadIndexQuery) (api.ReadIndexView, error) {
+	return f.points.Ask(ctx, q, func() (api.ReadIndexView, error) {
+		return askOne(f.ctx, f, f.answerWait, func(c *api.Client, ctx context.Context) (api.ReadIndexView, error) { return c.ReadIndex(ctx, q) })
+	})
+}
+
 // Live implements router.Reads.
 func (f *follower) Live(ctx context.Context) (router.Live, error) {
-	v, err := f.live.get(ctx, f)
+	v, err := f.point(ctx, api.ReadIndexQuery{Live: true})
 	return router.Live{Index: v.Index, Nodes: v.Live}, err
 }
 

@@ -92,6 +92,7 @@ func reading(t *testing.T) (f *follower, n1, n2 *node) {
 	n1, n2 = newNode(t, ca, "n1", 1), newNode(t, ca, "n2", 2)
 	f = newFollower(t.Context(), trust, slog.New(slog.DiscardHandler))
 	t.Cleanup(f.questions.Wait)
+	t.Cleanup(f.points.Wait)
 	view := func(node string, rw *api.RouteTarget) api.RouteView {
 		return api.RouteView{Cluster: "c", Generation: 1, Term: 4, Node: node, RW: rw}
 	}
@@ -128,7 +129,6 @@ func TestBarrier(t *testing.T) {
 	for range 10 {
 		go ask(later)
 	}
-	until(t, "they wait", func() bool { f.barrier.mu.Lock(); defer f.barrier.mu.Unlock(); return f.barrier.next != nil })
 	close(hold)
 	if got := <-first; got != 5 {
 		t.Errorf("first: %d", got)

@@ -9,58 +9,6 @@ import (
 	"trireme/internal/api"
 )
 
-// barrier puts a question about what is committed, one for all sessions at a time. None takes the answer to a question that was put before it came.
-type barrier struct {
-	query api.ReadIndexQuery
-
-	mu      sync.Mutex
-	next    *point // not asked for yet; nil: nobody waits for it
-	running bool
-}
-
-type point struct {
-	done chan struct{} // closed when view or err is there
-	view api.ReadIndexView
-	err  error
-}
-
-// get waits for the answer to a question that is put after the call.
-func (b *barrier) get(ctx context.Context, f *follower) (api.ReadIndexView, error) {
-	b.mu.Lock()
-	if b.next == nil {
-		b.next = &point{done: make(chan struct{})}
-	}
-	mine := b.next
-	if !b.running {
-		b.running = true
-		f.questions.Go(func() { b.run(f) })
-	}
-	b.mu.Unlock()
-	select {
-	case <-mine.done:
-		return mine.view, mine.err
-	case <-ctx.Done():
-		return api.ReadIndexView{}, ctx.Err()
-	}
-}
-
-// run puts questions until nobody waits for an answer.
-func (b *barrier) run(f *follower) {
-	for {
-		b.mu.Lock()
-		this := b.next
-		b.next, b.running = nil, this != nil
-		b.mu.Unlock()
-		if this == nil {
-			return
-		}
-		this.view, this.err = askOne(f.ctx, f, f.answerWait, func(c *api.Client, ctx context.Context) (api.ReadIndexView, error) {
-			return c.ReadIndex(ctx, b.query)
-		})
-		close(this.done)
-	}
-}
-
 // waits are the sessions that wait until a server, or all, have applied an index. One question is out for all of them: for the highest index, which
 // answers for all; if that is not applied in time, for the lowest, until the others have caught up with it. An answer that took long is not for those
 // who came behind its question: they may wait with a connection to a server that has started meanwhile, and come back with less.

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"trireme/internal/router"
@@ -23,12 +22,12 @@ func (n *Node) confirmRoute(ctx context.Context, t router.Target) error {
 	if err != nil {
 		return err
 	}
-	return n.routing.ask(ctx, t, func() error {
+	_, err = n.routing.Ask(ctx, t, func() ([]byte, error) {
 		ctx, cancel := context.WithTimeout(n.ctx, confirmPatience)
 		defer cancel()
-		_, err := n.tr.Request(ctx, m.ID, reqServes, []byte(t.Epoch))
-		return err
+		return n.tr.Request(ctx, m.ID, reqServes, []byte(t.Epoch))
 	})
+	return err
 }
 
 // servesHere says whether this node's mysqld takes writes in an epoch, and may be read from (S10).
@@ -44,63 +43,4 @@ func (n *Node) servesHere(ctx context.Context, epoch string) error {
 		return fmt.Errorf("%s does not take writes in epoch %q any more", n.id.Name, epoch)
 	}
 	return nil
-}
-
-// asker asks about targets, one question about each at a time: many connections that come at once share an answer. None takes the answer
-// to a question that was asked before it came.
-type asker struct {
-	mu     sync.Mutex
-	queues map[router.Target]*asked
-}
-
-// asked is a target that is being asked about. next is not asked yet; nil: nobody waits for it.
-type asked struct{ next *question }
-
-type question struct {
-	done chan struct{} // closed when err is there
-	err  error
-}
-
-// ask waits for the answer to a question that begins after the call.
-func (a *asker) ask(ctx context.Context, t router.Target, put func() error) error {
-	a.mu.Lock()
-	q, busy := a.queues[t]
-	if !busy {
-		if a.queues == nil {
-			a.queues = map[router.Target]*asked{}
-		}
-		q = &asked{}
-		a.queues[t] = q
-	}
-	if q.next == nil {
-		q.next = &question{done: make(chan struct{})}
-	}
-	mine := q.next
-	a.mu.Unlock()
-	if !busy {
-		go a.run(t, q, put)
-	}
-	select {
-	case <-mine.done:
-		return mine.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// run puts questions about a target until nobody waits for one.
-func (a *asker) run(t router.Target, q *asked, put func() error) {
-	for {
-		a.mu.Lock()
-		this := q.next
-		q.next = nil
-		if this == nil {
-			delete(a.queues, t)
-			a.mu.Unlock()
-			return
-		}
-		a.mu.Unlock()
-		this.err = put()
-		close(this.done)
-	}
 }

@@ -246,33 +246,20 @@ func (n *Node) askLive(ctx context.Context, kind byte) (commit uint64, ids []uin
 	return binary.LittleEndian.Uint64(b), ids, nil
 }
 
-// liveNews is what this node was told last, for its router.
-type liveNews struct {
-	ask  asker
-	mu   sync.Mutex
-	told router.Live
-}
-
 // Live implements router.Reads. Who asks at the same time shares an answer.
 func (r routerReads) Live(ctx context.Context) (router.Live, error) {
-	n, news := r.n, &r.n.liveNews
-	err := news.ask.ask(ctx, router.Target{}, func() error {
+	n := r.n
+	return n.liveAsked.Ask(ctx, struct{}{}, func() (told router.Live, err error) {
 		ctx, cancel := context.WithTimeout(n.ctx, confirmPatience)
 		defer cancel()
 		index, ids, err := n.askLive(ctx, liveTell)
 		if err != nil {
-			return err
+			return told, err
 		}
-		told := router.Live{Index: index}
+		told.Index = index
 		for _, id := range ids {
 			told.Nodes = append(told.Nodes, n.memberName(id))
 		}
-		news.mu.Lock()
-		defer news.mu.Unlock()
-		news.told = told
-		return nil
+		return told, nil
 	})
-	news.mu.Lock()
-	defer news.mu.Unlock()
-	return news.told, err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"trireme/internal/api"
+	"trireme/internal/ask"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/dashboard"
@@ -89,8 +90,8 @@ type Node struct {
 	publisher *dump.Publisher
 	guard     *guard.Guard // nil on a logger
 	router    *router.Router
-	routing   asker     // of the leader, for the router
-	news      routeNews // of where the router leads, for routers elsewhere
+	routing   ask.Shared[router.Target, []byte] // of the leader, for the router
+	news      routeNews                         // of where the router leads, for routers elsewhere
 	api       *api.Server
 	pages     *dashboard.Pages
 	bin       mysqld.Binary
@@ -124,8 +125,8 @@ type Node struct {
 	outcomes   outcomes
 	readers    appliedWaits
 	far        farReaders
-	live       liveSet  // of the leader
-	liveNews   liveNews // of it, for the router
+	live       liveSet                           // of the leader
+	liveAsked  ask.Shared[struct{}, router.Live] // of the leader, for the router
 	load       load
 	routers    api.Routers // without a node, which a switchover waits for
 
