@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/bench"
 	"trireme/internal/demo"
 )
 
@@ -84,6 +85,7 @@ type said struct {
 	failed   map[attempt]answer
 	late     []answer
 	wrong    []string // lines that say themselves that a promise was broken, or that nobody understands
+	stolen   bool     // while a leader was changed as planned a hypervisor took so much CPU away that a login may have outlasted its time
 	done     bool
 }
 
@@ -129,6 +131,9 @@ func (s *said) errors(phase string) (list []answer) {
 	return list
 }
 
+// stolenLimit is how much stolen CPU time may have made a login longer than a planned switchover waits for it, 0.5 s.
+const stolenLimit = 300 * time.Millisecond
+
 // Phases that end with a change, or follow the last one.
 const (
 	quietPhase      = "before"
@@ -145,6 +150,9 @@ func (s *said) verdict(there map[attempt]int, counter int) (broken []string) {
 	}
 	for _, phase := range []string{quietPhase, switchoverPhase} {
 		for _, a := range s.errors(phase) {
+			if s.stolen && phase == switchoverPhase && a.step == loginStep {
+				continue
+			}
 			say("an error in the phase %q: %v", phase, a)
 		}
 	}
@@ -226,6 +234,12 @@ func (l *loader) enter(phase string) {
 	l.phase = phase
 }
 
+func (l *loader) excuse() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.said.stolen = true
+}
+
 func (l *loader) acked() [workers]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -292,8 +306,15 @@ func (c *cluster) underChange(t *testing.T, port func(*demo.Node) int, names ...
 			for _, r := range readers {
 				r.enter(change.phase)
 			}
+			lost := bench.StolenCPU()
 			change.now()
 			c.goOn(loaders, "behind the "+change.phase)
+			if lost = bench.StolenCPU() - lost; lost >= stolenLimit && change.phase == switchoverPhase {
+				t.Logf("logins at the switchover are not judged: the hypervisor took %v of CPU time away", lost)
+				for _, l := range loaders {
+					l.excuse()
+				}
+			}
 			readOn(t, readers, "behind the "+change.phase)
 			c.healthy()
 		}
@@ -424,6 +445,8 @@ func TestVerdict(t *testing.T) {
 		"another SQLSTATE":         {"|err 2 1 insert 1213 HY000 text", nil, 0, "does not name"},
 		"not let in":               {"|err 2 1 connect 2013 HY000 Lost connection", nil, 0, ""},
 		"not let in as planned":    {"||err 2 1 connect 2013 HY000 Lost connection", nil, 0, `the phase "switchover"`},
+		"not let in, CPU stolen":   {"||stolen;err 2 1 connect 2013 HY000 Lost connection", nil, 0, ""},
+		"CPU stolen, but let in":   {"||stolen;err 2 1 insert " + repeat, nil, 0, `the phase "switchover"`},
 		"own row not seen":         {"ack 2 1;miss 2 1", map[attempt]int{{2, 1}: 1}, 0, "miss 2 1"},
 		"gibberish":                {"Traceback (most recent call last):", nil, 0, "Traceback"},
 	} {
@@ -433,7 +456,11 @@ func TestVerdict(t *testing.T) {
 			loud, planned, _ := strings.Cut(loud, "|")
 			for phase, lines := range map[string]string{quietPhase: quiet, failoverPhase: loud, switchoverPhase: planned} {
 				for line := range strings.SplitSeq(lines, ";") {
-					if line != "" {
+					switch line {
+					case "":
+					case "stolen":
+						s.stolen = true
+					default:
 						s.hear(line, phase)
 					}
 				}
