@@ -262,6 +262,7 @@ func (s *session) lost(j *job, a *answer) error {
 	}
 	s.known.by = ""
 	s.drop()
+	s.leave() // what is left is to tell the client, if it reads
 	j.over = true
 	if s.again(j, a) {
 		s.takeBack(j, a)

@@ -158,6 +158,7 @@ func cutAll(links []forbidden) {
 		if l.session != nil {
 			l.closeServer()
 			l.session.ring()
+			l.session.hasLost(l.link)
 		} else {
 			l.abort()
 		}

@@ -404,6 +404,44 @@ func TestKilledStatement(t *testing.T) {
 	}
 }
 
+// laterKnown knows an outcome once it is closed.
+type laterKnown chan struct{}
+
+func (o laterKnown) Reached(context.Context, Target) (uint64, error) { return 42, nil }
+
+func (o laterKnown) Outcome(ctx context.Context, _ Sent) Outcome {
+	select {
+	case <-o:
+	case <-ctx.Done():
+	}
+	return OutcomeNotCommitted
+}
+
+// A statement whose outcome is being looked for is under way at no server: a planned switchover does not wait for it.
+func TestOutcomeIsNotUnderWay(t *testing.T) {
+	known := make(laterKnown)
+	r, from, to, c := rawSession(t, Config{Outcomes: known, HoldTimeout: 3 * limit})
+	from.set(func(w *wireServer) { w.hang = "INSERT 1" })
+	if err := c.WriteCommand(comQuery, []byte("INSERT 1")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is under way", func() bool { return slices.Contains(from.statements(), "INSERT 1") })
+	r.SetView(View{KeepRW: true})
+	if r.Quiet() {
+		t.Error("quiet with a statement under way")
+	}
+	r.SetView(View{RW: to.target("2")})
+	r.SetView(View{KeepRW: true})
+	eventually(t, "nothing is under way", r.Quiet)
+	close(known)
+	if got := hear(t, c); got != 1213 {
+		t.Errorf("answer %d", got)
+	}
+	r.SetView(View{RW: to.target("2")})
+	mustPing(t, c)
+	eventually(t, "nothing is under way", func() bool { return r.active.Load() == 0 })
+}
+
 // A server whose node is silent may be lost: its session waits for the view that says so, and goes on.
 func TestSilentNode(t *testing.T) {
 	var lost atomic.Bool

@@ -52,6 +52,8 @@ type session struct {
 	tiedBy atomic.Pointer[string] // state.reason, behind the last command; nil: it was empty
 	rang   atomic.Bool            // somebody wants it to look at its server
 	busy   atomic.Bool            // it waits for its server only, and has passed on all that its client has said
+	// telling is the server of which it passes something on to its client at this moment, while it is active; nil once it has been counted out.
+	telling atomic.Pointer[link]
 }
 
 func newSession(r *Router, l *link, in *login, client, server net.Conn) *session {
@@ -92,6 +94,9 @@ func (s *session) fromClient(b []byte, idle bool) (int, error) {
 				return 0, err
 			}
 		case s.alone():
+			if s.link == nil || s.link.cut.Load() {
+				s.leave() // nothing of it is under way anywhere
+			}
 			if silent++; silent > midwayRings {
 				return 0, errEnd
 			}
@@ -331,6 +336,28 @@ func (s *session) leave() {
 	s.r.less(&s.r.active)
 }
 
+// toClient passes a part of an answer on. A client that does not read holds it up for as long as it likes.
+func (s *session) toClient(p []byte) error {
+	if !s.active {
+		return s.write(p)
+	}
+	l := s.link
+	s.telling.Store(l)
+	if l.cut.Load() { // before it could be counted out
+		s.hasLost(l)
+	}
+	err := s.write(p)
+	s.active = s.telling.CompareAndSwap(l, nil)
+	return err
+}
+
+// hasLost counts a session out that has nothing to do but to pass on what it has from a server that is cut: nothing of it is under way anywhere.
+func (s *session) hasLost(l *link) {
+	if s.telling.CompareAndSwap(l, nil) {
+		s.r.less(&s.r.active)
+	}
+}
+
 // job is one command on its way.
 type job struct {
 	command    byte
@@ -475,7 +502,7 @@ func (s *session) receive(j *job, a *answer) (fromServer, err error) {
 		}
 		if n > 0 {
 			j.told = true
-			if _, err := s.client.Write(piece[:n]); err != nil {
+			if err := s.toClient(piece[:n]); err != nil {
 				return nil, err
 			}
 		}
