@@ -2,12 +2,11 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net"
-	"os"
 	"testing"
 	"time"
 
+	"trireme/internal/needs"
 	"trireme/internal/pki"
 	"trireme/internal/wan"
 )
@@ -20,12 +19,7 @@ func TestLostHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, err := wan.New(topo, []string{"n1"})
-	if errors.Is(err, wan.ErrUnavailable) && os.Getenv("TRIREME_REQUIRE_NETNS") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	needs.Netns(t, err)
 	t.Cleanup(func() { _ = n.Close() })
 	c := newCluster(t)
 	host := n.Host("n1")

@@ -243,7 +243,7 @@ func (t *Transport) register(in *inbound, h *hello) bool {
 	}
 	p := t.peers[in.from]
 	addr := dialBack(h.address, in.raw.RemoteAddr())
-	if p == nil && addr != "" && t.learnedPeers() < maxLearned {
+	if p == nil && addr != "" && in.stream == controlStream && t.learnedPeers() < maxLearned { // with that stream it is forgotten, too
 		t.cfg.Logger.Info("a node of the cluster that is not a known peer connected", "peer", in.from, "addr", addr)
 		p = t.addPeer(in.from, addr, true)
 	}
