@@ -41,6 +41,9 @@ type Options struct {
 	// MySQLOptions are lines for every node's my.cnf. Tune may change a node's settings before they are written.
 	MySQLOptions map[string]string
 	Tune         func(*config.Node)
+	// Template is what the data directories of all nodes begin with; nil: each mysqld makes its own. Not for a FUSE file system that is to
+	// lose power: it hears nothing of syncfs, and the copy would not be durable.
+	Template *Template
 	// CredentialDir is where the operator's credential goes; empty: where the command line looks for it.
 	CredentialDir string
 	// WAN puts every node on an emulated host of its own, with these links between them; nil: all on the loopback address.

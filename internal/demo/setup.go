@@ -20,7 +20,11 @@ const inviteTTL = 10 * time.Minute
 func (c *Cluster) first(ctx context.Context) error {
 	n := c.nodes[0]
 	c.say("%s: trireme init", n.Name)
-	res, err := setup.Init(setup.InitOptions{Node: c.settings(n), CredentialDir: c.opts.CredentialDir})
+	o := setup.InitOptions{Node: c.settings(n), CredentialDir: c.opts.CredentialDir}
+	if c.opts.Template != nil {
+		o.Secrets = &c.opts.Template.secrets
+	}
+	res, err := setup.Init(o)
 	if err != nil {
 		return fmt.Errorf("init of %s: %w", n.Name, err)
 	}
@@ -30,7 +34,7 @@ func (c *Cluster) first(ctx context.Context) error {
 	c.mu.Lock()
 	c.state.Token = res.Credential.Token
 	c.mu.Unlock()
-	if err := c.Start(n); err != nil {
+	if err := c.begin(ctx, n); err != nil {
 		return err
 	}
 	if err := c.whileRunning(ctx, n, n.Name+" to accept writes", func() error { return c.primary(ctx, n) }); err != nil {
@@ -56,6 +60,16 @@ func (c *Cluster) join(ctx context.Context, n *Node) error {
 	c.say("%s: trireme add, trireme join (%s)", n.Name, n.Role)
 	if err := c.invite(ctx, n); err != nil {
 		return err
+	}
+	return c.begin(ctx, n)
+}
+
+// begin starts a node for the first time.
+func (c *Cluster) begin(ctx context.Context, n *Node) error {
+	if c.opts.Template != nil && n.Role != config.RoleLogger {
+		if err := c.opts.Template.fill(ctx, c.settings(n)); err != nil {
+			return err
+		}
 	}
 	return c.Start(n)
 }

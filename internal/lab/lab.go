@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"trireme/internal/demo"
 	"trireme/internal/mysqld"
 )
 
@@ -43,6 +44,7 @@ type Lab struct {
 
 	mu       sync.Mutex
 	made     map[string]bool // kinds of servers whose template there is
+	trireme  *demo.Template  // nil: not made yet
 	nextPort int
 }
 
@@ -129,6 +131,26 @@ func (l *Lab) mysqlTemplate(ctx context.Context) (string, error) {
 	})
 }
 
+// triremeTemplate is what Trireme's nodes begin with, as the servers of its rivals begin with theirs.
+func (l *Lab) triremeTemplate(ctx context.Context) (*demo.Template, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.trireme != nil {
+		return l.trireme, nil
+	}
+	dir := filepath.Join(l.templates(), "trireme")
+	if err := os.RemoveAll(dir); err != nil { // of a run that was interrupted
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*startLimit)
+	defer cancel()
+	made, err := demo.NewTemplate(ctx, l.MySQL, dir)
+	if err == nil {
+		l.trireme = made
+	}
+	return made, err
+}
+
 func (l *Lab) templates() string { return filepath.Join(l.Dir, "templates") }
 
 // Clean removes what the lab has made for all systems.
@@ -136,6 +158,7 @@ func (l *Lab) Clean() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.made)
+	l.trireme = nil
 	return os.RemoveAll(l.templates())
 }
 

@@ -85,7 +85,13 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 			return nil, err
 		}
 	}
-	t.Cluster, err = demo.Create(ctx, demo.Options{Nodes: s.nodes() - loggers, Loggers: loggers, Dir: s.Dir, PortBase: l.takePorts(10 * s.nodes()), MySQL: l.MySQL, Binary: l.Binary,
+	var template *demo.Template
+	if s.Disks != DiskFault {
+		if template, err = l.triremeTemplate(ctx); err != nil {
+			return nil, err
+		}
+	}
+	t.Cluster, err = demo.Create(ctx, demo.Options{Template: template, Nodes: s.nodes() - loggers, Loggers: loggers, Dir: s.Dir, PortBase: l.takePorts(10 * s.nodes()), MySQL: l.MySQL, Binary: l.Binary,
 		MySQLOptions: o, WAN: s.Topology, CPUs: s.CPUs, Spare: t.spare, CredentialDir: s.Dir, Tune: func(n *config.Node) {
 			n.MySQL.Durability = durability
 			if s.Switch {

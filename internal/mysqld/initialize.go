@@ -59,7 +59,7 @@ func Initialize(ctx context.Context, cfg Config) error {
 
 // InitializeFrom does what Initialize does, in a fraction of the time, by copying the data directory below templateDir, the Dir
 // of another Config whose server is not running. Accounts and TLS keys are the template's: cfg must name the same
-// accounts and passwords.
+// accounts and passwords. syncfs makes the copy durable; FUSE file systems do not hear of it.
 func InitializeFrom(ctx context.Context, cfg Config, templateDir string) error {
 	from := Config{Dir: templateDir}
 	if !from.Initialized() {

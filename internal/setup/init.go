@@ -15,6 +15,9 @@ type InitOptions struct {
 	Node config.Node // complete settings; Dir is absolute
 	Role string      // config.RoleVoter when empty; the first node cannot be a learner
 
+	// Secrets of the cluster, when the node begins with a data directory that has its accounts in it; nil: new ones.
+	Secrets *config.Secrets
+
 	// CredentialDir is where the operator's credential goes; empty: CredentialDir().
 	CredentialDir string
 }
@@ -60,6 +63,9 @@ func Begin(opts InitOptions) (*Draft, error) {
 	c, cred, err := newCluster(n, id)
 	if err != nil {
 		return nil, err
+	}
+	if opts.Secrets != nil {
+		c.secrets = *opts.Secrets
 	}
 	dir, err := openDirectory(n.Dir)
 	if err != nil {

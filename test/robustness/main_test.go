@@ -40,6 +40,8 @@ var (
 	binary  string        // trireme, built for this run
 	scratch string        // of everything in this run
 	shared  *demo.Cluster // three data nodes, used by one test after the other
+
+	firstData *demo.Template // nil: not made yet
 )
 
 func TestMain(m *testing.M) {
@@ -188,14 +190,17 @@ func build(t *testing.T, s shape) *demo.Cluster {
 	ctx, cancel := context.WithTimeout(t.Context(), createTime)
 	defer cancel()
 	options := map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "128M", "max_connections": "200", "max_allowed_packet": "64M"}
-	if s.disks != nil {
+	var begin *demo.Template
+	if s.disks != nil { // where a copy would not be durable
 		s.disks.insert(t, dir, s.nodes)
 		maps.Copy(options, s.disks.mysql)
+	} else {
+		begin = template(ctx, t)
 	}
 	c, err := demo.Create(ctx, demo.Options{
 		Name: fmt.Sprintf("robustness%d", clusters), Nodes: s.nodes, Loggers: s.loggers, Learners: s.learners, Dir: dir, PortBase: base, Binary: cmp.Or(s.binary, binary),
-		CredentialDir: filepath.Join(scratch, "credentials"),
-		MySQLOptions:  options,
+		Template: begin, CredentialDir: filepath.Join(scratch, "credentials"),
+		MySQLOptions: options,
 		Tune: func(n *config.Node) {
 			n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2*config.MiB // purged all the time
 			if n.Name == slowNode {
@@ -211,6 +216,19 @@ func build(t *testing.T, s shape) *demo.Cluster {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// template is what clusters of this run begin with.
+func template(ctx context.Context, t *testing.T) *demo.Template {
+	t.Helper()
+	if firstData == nil {
+		made, err := demo.NewTemplate(ctx, "", filepath.Join(scratch, "template"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		firstData = made
+	}
+	return firstData
 }
 
 // showLogs prints the end of every daemon's log after a failure, and keeps the logs where TRIREME_KEEP says.
