@@ -145,13 +145,16 @@ func (n *Node) reconcileOnce(ctx context.Context) bool {
 		return false
 	}
 	all := n.standings(&st)
+	// Records first: nobody is to see a voter that the settings take for one that was never started.
+	if n.settle(ctx, slices.DeleteFunc(slices.Clone(all), func(s standing) bool { return s.Removing && n.mayBeRead(st.Term, s.ID) })) { // a later leader has to know of that one
+		return true
+	}
 	s, held := nextStep(n.id.ID, all, n.census().mayLeave)
 	if held != nil {
 		n.log.Warn("a change of the membership waits", "why", held)
 	}
 	if len(s.changes) == 0 {
-		all = slices.DeleteFunc(all, func(s standing) bool { return s.Removing && n.mayBeRead(st.Term, s.ID) }) // a later leader has to know of it
-		return n.settle(ctx, all)
+		return false
 	}
 	cctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
@@ -185,27 +188,35 @@ func (n *Node) settle(ctx context.Context, all []standing) bool {
 	if !slices.ContainsFunc(all, standing.settled) {
 		return false
 	}
-	_, err := n.changeCluster(ctx, func(c *config.Cluster) error {
-		for _, s := range all {
-			now, ok := c.MemberByID(s.ID)
-			if s.Member = now; !ok || !s.settled() {
-				continue // changed meanwhile
-			}
-			if s.Removing {
-				c.Members = slices.DeleteFunc(c.Members, func(o config.Member) bool { return o.ID == s.ID })
-				continue
-			}
-			c.JoinTokens = slices.DeleteFunc(c.JoinTokens, func(t config.JoinToken) bool { return t.Used == s.ID })
-			if err := editMember(c, s.ID, func(m *config.Member) { m.Pending, m.Move = false, 0 }); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	_, err := n.changeCluster(ctx, func(c *config.Cluster) error { return settleRecords(c, all) })
 	if err != nil {
 		n.log.Debug("membership records", "err", err)
 	}
 	return err == nil
+}
+
+func settleRecords(c *config.Cluster, all []standing) error {
+	for _, s := range all {
+		now, ok := c.MemberByID(s.ID)
+		if s.Member = now; !ok || !s.settled() {
+			continue // changed meanwhile
+		}
+		if s.Removing {
+			c.Members = slices.DeleteFunc(c.Members, func(o config.Member) bool { return o.ID == s.ID })
+			continue
+		}
+		c.JoinTokens = slices.DeleteFunc(c.JoinTokens, func(t config.JoinToken) bool { return t.Used == s.ID })
+		err := editMember(c, s.ID, func(m *config.Member) {
+			m.Pending = false
+			if !s.leaves() && !s.enters() { // else the others of its move have to wait for it
+				m.Move = 0
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // namesOf lists members for an operator.

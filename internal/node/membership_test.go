@@ -97,6 +97,42 @@ func TestNextStep(t *testing.T) {
 	}
 }
 
+// TestSettleRecords: the record of what is done goes, and a move lasts until its member has given or taken its vote, also when that one has just
+// joined: the others of the move would not wait for it.
+func TestSettleRecords(t *testing.T) {
+	for _, tt := range []struct{ before, want string }{
+		{"1v 2lp+", "n1 n2"},
+		{"1v 2np+", "n1 n2 pending"},
+		{"1v 2lp+9", "n1 n2 move"},
+		{"1v 2vp+9", "n1 n2"},
+		{"1v 2v+9", "n1 n2"},
+		{"1v 2v-9", "n1 n2 move"},
+		{"1v 2nx 3vx", "n1 n3"},
+	} {
+		all := testStandings(tt.before)
+		c := &config.Cluster{}
+		for _, s := range all {
+			c.Members = append(c.Members, s.Member)
+		}
+		if err := settleRecords(c, all); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range c.Members {
+			got = append(got, m.Name)
+			if m.Pending {
+				got = append(got, "pending")
+			}
+			if m.Move != 0 {
+				got = append(got, "move")
+			}
+		}
+		if s := strings.Join(got, " "); s != tt.want {
+			t.Errorf("%s: %q, want %q", tt.before, s, tt.want)
+		}
+	}
+}
+
 // TestStepsNeverWeaken carries random wishes out, with a new leader now and then, as raft does, and checks that every configuration
 // on the way bears as many losses as the weaker of the first and the last one, that no vote is taken from the leader, and that the wish is reached.
 func TestStepsNeverWeaken(t *testing.T) {
