@@ -229,14 +229,28 @@ func (c *Cluster) SignalHost(n *Node, s syscall.Signal) error {
 	if pid == 0 {
 		return fmt.Errorf("%s has no daemon", n.Name)
 	}
-	all := append([]int{pid}, children(pid)...) // listed first: they move when their parent dies
-	for _, p := range all {
+	for _, p := range family(pid) {
 		if err := syscall.Kill(p, s); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("%s: signal %v to process %d: %w", n.Name, s, p, err)
 		}
 	}
 	return nil
 }
+
+// HaltHost is SignalHost with SIGSTOP that returns when all stands still.
+func (c *Cluster) HaltHost(n *Node) error {
+	pid := n.DaemonPID()
+	if pid == 0 {
+		return fmt.Errorf("%s has no daemon", n.Name)
+	}
+	if err := Halt(family(pid)...); err != nil {
+		return fmt.Errorf("%s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// family of a daemon: itself, guard and mysqld. They are listed before anything is done to them: children move when their parent dies.
+func family(pid int) []int { return append([]int{pid}, children(pid)...) }
 
 // StopDaemon ends a node's daemon by SIGTERM. It says whether that was enough.
 func (c *Cluster) StopDaemon(n *Node) bool {

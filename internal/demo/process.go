@@ -131,6 +131,61 @@ func (p *Process) Stop(limit time.Duration) bool {
 	}
 }
 
+// haltLimit is for processes that have their SIGSTOP to stand still; a machine that is short of CPUs takes its time.
+const haltLimit = 30 * time.Second
+
+// Halt stops processes with SIGSTOP and returns when none of their threads goes on: kill(2) returns before that, and what waits for a CPU just then
+// would still run for a moment. A process that is gone stands still. SIGCONT lets them go on.
+func Halt(pids ...int) error {
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("SIGSTOP to process %d: %w", pid, err)
+		}
+	}
+	deadline := time.Now().Add(haltLimit)
+	for _, pid := range pids {
+		for {
+			moving := threadsInMotion(pid)
+			if moving == "" {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("process %d does not stop in %v: %s", pid, haltLimit, moving)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// threadsInMotion names a thread of a process that does not stand still, empty if all do. One that no signal interrupts (state D) counts as one that
+// does, once another one of the process stands: it stops before it is back in its program (signal(7), proc_pid_stat(5)).
+func threadsInMotion(pid int) string {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	deaf, stands := "", false
+	for _, path := range threads {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // gone meanwhile
+		}
+		line := string(stat)
+		rest := line[strings.LastIndexByte(line, ')')+1:] // pid (name) state …; a name may hold anything
+		switch state, _, _ := strings.Cut(strings.TrimSpace(rest), " "); state {
+		case "T":
+			stands = true
+		case "Z", "X":
+		case "D":
+			deaf = path + " is in state D"
+		default:
+			return path + " is in state " + state
+		}
+	}
+	if stands {
+		return ""
+	}
+	return deaf
+}
+
 // children returns the direct children of a process.
 func children(pid int) []int {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

@@ -85,6 +85,26 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// TestHalt: what has many threads, all busy, does nothing any more when Halt returns.
+func TestHalt(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "beats")
+	p := startSleep(t, "/bin/sh", "-c", "while :; do echo x >>"+file+"; done")
+	waitFile(t, file)
+	if threadsInMotion(p.PID) == "" {
+		t.Error("a busy process stands still")
+	}
+	if err := Halt(p.PID); err != nil {
+		t.Fatal(err)
+	}
+	if s := threadsInMotion(p.PID); s != "" {
+		t.Error(s)
+	}
+	p.Kill()
+	if err := Halt(p.PID); err != nil {
+		t.Errorf("of a process that is gone: %v", err)
+	}
+}
+
 func TestStartProcessFails(t *testing.T) {
 	if _, err := StartProcess(Command{Path: "/nonexistent/program", LogFile: filepath.Join(t.TempDir(), "log")}); err == nil {
 		t.Error("no error for a program that does not exist")

@@ -65,27 +65,33 @@ func (t *trireme) CutPower(hosts []string) (lost []string, err error) {
 			t.watch.strike(name)
 		}
 	}
-	all := func(s syscall.Signal) {
-		for _, n := range up {
-			_ = t.SignalHost(n, s) // it may have ended since
+	var errs []error
+	for _, n := range up {
+		if n.DaemonPID() != 0 { // it may have ended since
+			errs = append(errs, t.HaltHost(n))
 		}
 	}
-	all(syscall.SIGSTOP)
 	lost, err = cutDisks(disks)
-	all(syscall.SIGKILL)
-	return lost, err
+	for _, n := range up {
+		_ = t.SignalHost(n, syscall.SIGKILL) // likewise
+	}
+	return lost, errors.Join(append(errs, err)...)
 }
 
 // cutPower of hosts with one process each.
 func cutPower(procs []*demo.Process, disks map[string]Disk) (lost []string, err error) {
+	var pids []int
 	for _, p := range procs {
-		_ = p.Signal(syscall.SIGSTOP) // it may have ended since
+		if p.Alive() {
+			pids = append(pids, p.PID)
+		}
 	}
+	halted := demo.Halt(pids...)
 	lost, err = cutDisks(disks)
 	for _, p := range procs {
-		_ = p.Signal(syscall.SIGKILL)
+		_ = p.Signal(syscall.SIGKILL) // it may have ended since
 	}
-	return lost, err
+	return lost, errors.Join(halted, err)
 }
 
 // cutDisks off at the same time, and say which of them are known to have lost something.

@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"trireme/internal/demo"
 )
 
 // TestFenceReleasesNobody: a leader that hears nothing from the others any more fences itself. Whoever waits for an acknowledgement then gets
@@ -16,8 +18,7 @@ func TestFenceReleasesNobody(t *testing.T) {
 	s.exec("DROP DATABASE IF EXISTS fenced", "CREATE DATABASE fenced", "CREATE TABLE fenced.t (id INT PRIMARY KEY)")
 	c.caughtUp()
 	for _, f := range c.others(leader) {
-		must(t, c.Signal(f, syscall.SIGSTOP))
-		eventually(t, 10*time.Second, "every thread of the daemon has stopped", func() error { return allStopped(f.DaemonPID()) })
+		must(t, demo.Halt(f.DaemonPID()))
 	}
 	answer := make(chan error, 1)
 	go func() { answer <- s.try("INSERT INTO fenced.t VALUES (1)") }()

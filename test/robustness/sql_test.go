@@ -4,11 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"trireme/internal/demo"
@@ -182,8 +179,7 @@ func (c *cluster) withheld(run func(*session) error, prepare ...string) (victim 
 	must(c.t, err)
 	followers := c.others(leader)
 	for _, f := range followers {
-		must(c.t, c.Signal(f, syscall.SIGSTOP))
-		eventually(c.t, 10*time.Second, "every thread of the daemon has stopped", func() error { return allStopped(f.DaemonPID()) })
+		must(c.t, demo.Halt(f.DaemonPID()))
 	}
 	answer := make(chan error, 1)
 	go func() { answer <- run(s) }()
@@ -227,23 +223,4 @@ func (c *cluster) caughtUp() {
 	defer demo.CloseEndpoints(nodes)
 	_, _, err = verify.WaitEqual(ctx, nodes)
 	must(c.t, err)
-}
-
-// allStopped says whether SIGSTOP has reached every thread of a process: a thread that runs on another core goes on for a moment.
-func allStopped(pid int) error {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	if err != nil || len(threads) == 0 {
-		return fmt.Errorf("process %d has no threads: %v", pid, err)
-	}
-	for _, path := range threads {
-		stat, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		// pid (name) state …; a name may hold anything.
-		if _, rest, ok := strings.Cut(string(stat), ") "); !ok || !strings.HasPrefix(rest, "T") {
-			return fmt.Errorf("%s: %.20s", path, rest)
-		}
-	}
-	return nil
 }
