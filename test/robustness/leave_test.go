@@ -71,6 +71,13 @@ func TestLeave(t *testing.T) {
 	}
 	c.start(logger)
 	c.healthy()
+	eventually(t, healLimit, "the leader, too, hears of the logger", func() error {
+		res, err := c.leave(leader, api.LeaveRequest{DryRun: true})
+		if err == nil && res.Problem != "" {
+			err = errors.New(res.Problem)
+		}
+		return err
+	})
 
 	// A follower that cannot be made ready: everything is taken back.
 	blocked := filepath.Join(follower.Dir, "mysql", "binlog-plain")
