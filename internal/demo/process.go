@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -138,21 +139,24 @@ const haltLimit = 30 * time.Second
 // would still run for a moment. A process that is gone stands still. SIGCONT lets them go on.
 func Halt(pids ...int) error {
 	for _, pid := range pids {
+		if pid < 1 { // kill(2) would take 0 for all of the caller's own
+			return fmt.Errorf("no process runs that could be stopped (%d)", pid)
+		}
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("SIGSTOP to process %d: %w", pid, err)
 		}
 	}
-	deadline := time.Now().Add(haltLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), haltLimit)
+	defer cancel()
 	for _, pid := range pids {
-		for {
-			moving := threadsInMotion(pid)
-			if moving == "" {
-				break
+		err := pollUntil(ctx, time.Millisecond, fmt.Sprintf("process %d to stand still", pid), func() error {
+			if moving := threadsInMotion(pid); moving != "" {
+				return errors.New(moving)
 			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("process %d does not stop in %v: %s", pid, haltLimit, moving)
-			}
-			time.Sleep(time.Millisecond)
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

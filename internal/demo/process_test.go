@@ -85,7 +85,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestHalt: what has many threads, all busy, does nothing any more when Halt returns.
+// TestHalt: what is busy does nothing any more when Halt returns, and 0, which is no process, is not taken for the caller.
 func TestHalt(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beats")
 	p := startSleep(t, "/bin/sh", "-c", "while :; do echo x >>"+file+"; done")
@@ -102,6 +102,9 @@ func TestHalt(t *testing.T) {
 	p.Kill()
 	if err := Halt(p.PID); err != nil {
 		t.Errorf("of a process that is gone: %v", err)
+	}
+	if err := Halt(0); err == nil {
+		t.Error("process 0 was stopped")
 	}
 }
 
