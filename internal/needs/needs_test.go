@@ -38,3 +38,18 @@ func TestHave(t *testing.T) {
 		}
 	}
 }
+
+func TestLong(t *testing.T) {
+	for _, c := range []struct{ long, soak, how string }{
+		{"", "", "skipped"},
+		{"1", "", ""},
+		{"", "1", ""},
+	} {
+		t.Setenv("TRIREME_LONG", c.long)
+		t.Setenv("TRIREME_SOAK", c.soak)
+		e := &ended{TB: t}
+		if Long(e); e.how != c.how {
+			t.Errorf("with TRIREME_LONG=%q and TRIREME_SOAK=%q: %q, want %q", c.long, c.soak, e.how, c.how)
+		}
+	}
+}
