@@ -365,6 +365,9 @@ func (c *Cluster) end(how func(*Process)) {
 	c.mu.Unlock()
 	c.keepers.Wait()
 	c.each(c.nodes, how)
+	for _, n := range c.nodes {
+		release(n.Ports)
+	}
 	c.closeHosts()
 }
 

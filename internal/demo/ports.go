@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strconv"
+	"sync"
 )
 
 const (
 	portsPerNode    = 10
 	defaultPortBase = 21000
-	spareBase       = 29000 // from here on nodes that are added to a running cluster
-	portsEnd        = 32000 // below the ephemeral range
+	spareBase       = 26000 // from here on nodes that are added to a running cluster
+	portsEnd        = 28000 // from here on internal/lab takes ports, up to the ephemeral range
 )
 
 // Ports of one node.
@@ -48,28 +48,67 @@ func checkPorts(base, n int) error {
 
 func listen(port int) (net.Listener, error) { return net.Listen("tcp", addr(port)) }
 
-// FreePortBase finds a base whose ports for n nodes are free now. Below the ephemeral range, so that no outgoing
-// connection takes one between the check and the use. Each process begins to look at a place of its own: of two that look at the
-// same time one would find its ports taken, and the other's nodes answering there.
+// claims are the blocks of ports, one for each node, that this process has given out. A listener on a block's last port, which no node
+// uses, keeps every process on this machine from giving it out again: a node that makes its data directory does not listen yet.
+var claims = struct {
+	sync.Mutex
+	held map[int]net.Listener
+}{held: map[int]net.Listener{}}
+
+// claim takes the blocks of n nodes, all or none, if all their ports are free.
+func claim(base, n int) bool {
+	claims.Lock()
+	defer claims.Unlock()
+	var taken []net.Listener
+	for i := range n {
+		l, err := listen(base + portsPerNode*(i+1) - 1)
+		if err != nil {
+			break
+		}
+		taken = append(taken, l)
+	}
+	if len(taken) < n || checkPorts(base, n) != nil {
+		for _, l := range taken {
+			l.Close()
+		}
+		return false
+	}
+	for i, l := range taken {
+		claims.held[base+portsPerNode*i] = l
+	}
+	return true
+}
+
+// release gives a node's block back, if it was claimed.
+func release(p Ports) {
+	claims.Lock()
+	defer claims.Unlock()
+	if l := claims.held[p.MySQL]; l != nil {
+		l.Close()
+		delete(claims.held, p.MySQL)
+	}
+}
+
+// FreePortBase finds a base whose ports for n nodes are free, and claims them until a cluster that uses them ends, or this process. Below
+// the ephemeral range, so that no outgoing connection takes one between the check and the use. Each process begins to look at a place of
+// its own, so that it seldom gets what another one has just left.
 func FreePortBase(n int) (int, error) {
 	slots := (spareBase - defaultPortBase) / (n * portsPerNode)
 	for i := range slots {
 		base := defaultPortBase + (os.Getpid()+i)%slots*n*portsPerNode
-		if checkPorts(base, n) == nil {
+		if claim(base, n) {
 			return base, nil
 		}
 	}
 	return 0, fmt.Errorf("no %d free ports between %d and %d", n*portsPerNode, defaultPortBase, spareBase)
 }
 
-// sparePorts finds free ones for one more node, where no cluster is made and each process looks at a place of its own: what is not in use yet
-// may belong to a node that is just being added, and makes its data directory before it listens.
-func (c *Cluster) sparePorts() (Ports, error) {
+// sparePorts finds and claims free ones for one more node, where no cluster is made.
+func sparePorts() (Ports, error) {
 	const slots, perProcess = (portsEnd - spareBase) / portsPerNode, 16
 	for i := range slots {
 		base := spareBase + (os.Getpid()*perProcess+i)%slots*portsPerNode
-		ours := slices.ContainsFunc(c.nodes, func(n *Node) bool { return n.Ports == portsOf(base, 0) })
-		if !ours && checkPorts(base, 1) == nil {
+		if claim(base, 1) {
 			return portsOf(base, 0), nil
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -229,6 +230,48 @@ func TestPorts(t *testing.T) {
 			t.Errorf("port base %d was accepted", bad)
 		}
 	}
+}
+
+// Ports are given out once although nothing listens on them yet, in this process and, by the port that marks a block as taken, in others.
+func TestPortsAreGivenOutOnce(t *testing.T) {
+	var wg sync.WaitGroup
+	bases := make([]int, 20)
+	for i := range bases {
+		wg.Go(func() {
+			if i%2 == 1 {
+				p, err := sparePorts()
+				if bases[i] = p.MySQL; err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			var err error
+			if bases[i], err = FreePortBase(1); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	seen := map[int]bool{}
+	for _, base := range bases {
+		if seen[base] {
+			t.Errorf("%d was given out twice", base)
+		}
+		seen[base] = true
+		release(portsOf(base, 0))
+	}
+	other, err := listen(bases[0] + portsPerNode - 1)
+	if err != nil {
+		t.Fatalf("a block that was given back: %v", err)
+	}
+	if claim(bases[0], 1) {
+		t.Error("another process's block was given out")
+	}
+	other.Close()
+	if !claim(bases[0], 1) {
+		t.Error("a block that is free was not given out")
+	}
+	release(portsOf(bases[0], 0))
 }
 
 func TestUnhealthy(t *testing.T) {

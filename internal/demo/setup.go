@@ -80,7 +80,7 @@ func (c *Cluster) Add(ctx context.Context, name, role string) (*Node, error) {
 	if c.net != nil && !slices.ContainsFunc(c.net.Hosts(), func(h *wan.Host) bool { return h.Name == name }) {
 		return nil, fmt.Errorf("%s: the emulated network has no host of this name", name)
 	}
-	ports, err := c.sparePorts()
+	ports, err := sparePorts()
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +99,7 @@ func (c *Cluster) Forget(n *Node) {
 	if p := n.process(); p != nil {
 		p.Kill()
 	}
+	release(n.Ports)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nodes = slices.DeleteFunc(c.nodes, func(o *Node) bool { return o == n })

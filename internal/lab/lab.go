@@ -18,7 +18,7 @@ import (
 
 const (
 	startLimit = time.Minute // of one server
-	portFloor  = 22000       // free ports are looked for from here
+	portFloor  = 28000       // free ports are looked for from here, above those that package demo gives out
 	portCeil   = 32000
 	portStep   = 100 // between where two processes begin, which otherwise take ports from each other between check and use
 
