@@ -31,6 +31,10 @@ func (n *Node) scanLog(known gtid.Set, upTo uint64, f func(ledger.Txn) error) er
 	})
 }
 
+// maxGTIDEvent bounds a GTID event, in bytes: the longest one, with a tag, has less than 200. A longer one is damage,
+// such as the torn end of a binary log after a power loss.
+const maxGTIDEvent = 4 << 10
+
 // binlogTail is what a dead incarnation had written to its binary log.
 type binlogTail struct {
 	gtids gtid.Set
@@ -66,6 +70,9 @@ func (t *binlogTail) readFile(path string) {
 			return
 		}
 		if h.Type == binlog.TypeGTID || h.Type == binlog.TypeGTIDTagged {
+			if h.EventSize > maxGTIDEvent {
+				return
+			}
 			ev := make([]byte, h.EventSize)
 			if _, err := f.ReadAt(ev, off); err != nil {
 				return

@@ -3,7 +3,10 @@ package raftlog_test
 import (
 	"errors"
 	"math/rand/v2"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -337,4 +340,57 @@ func TestNamesAreDurableBeforeTheyAreUsed(t *testing.T) {
 		t.Errorf("entry %d was synced, after a power loss the log ends at %d", last+2, got)
 	}
 	ok(t, l.Close())
+}
+
+// unreadable is a file system whose disk does not give some parts of the state file.
+type unreadable struct {
+	raftlog.FS
+	at []int64 // offsets at which reads of the state file fail
+}
+
+func (u unreadable) Open(name string) (raftlog.File, error) {
+	f, err := u.FS.Open(name)
+	if err != nil || filepath.Base(name) != "state" {
+		return f, err
+	}
+	return unreadableFile{f, u.at}, nil
+}
+
+type unreadableFile struct {
+	raftlog.File
+	at []int64
+}
+
+func (f unreadableFile) ReadAt(b []byte, off int64) (int, error) {
+	if slices.Contains(f.at, off) {
+		return 0, syscall.EIO
+	}
+	return f.File.ReadAt(b, off)
+}
+
+// TestUnreadableStateSlot: the state file has two copies, so that a bad sector in one of them does not keep the node from starting. With both
+// unreadable the error is the disk's: a vote is not called lost that may still be there.
+func TestUnreadableStateSlot(t *testing.T) {
+	const slot = 16 << 10
+	for _, at := range [][]int64{{0}, {slot}, {0, slot}} {
+		fsys := memfs.New()
+		l := open(t, fsys)
+		setState(t, l, 7, 2, 0)
+		ok(t, l.Close())
+		l, err := raftlog.Open(options(unreadable{fsys, at}))
+		if len(at) == 2 {
+			want(t, err, syscall.EIO)
+			if errors.Is(err, raftlog.ErrCorrupt) {
+				t.Errorf("an unreadable state file is called damaged: %v", err)
+			}
+			continue
+		}
+		ok(t, err)
+		hard, _, err := l.InitialState()
+		ok(t, err)
+		if hard.GetTerm() != 7 || hard.GetVote() != 2 {
+			t.Errorf("slot at %d unreadable: term %d, vote %d", at[0], hard.GetTerm(), hard.GetVote())
+		}
+		ok(t, l.Close())
+	}
 }

@@ -126,6 +126,7 @@ func (sf *stateFile) load(name string) error {
 		return err
 	}
 	found := false
+	var unread error // of a slot that the disk does not give; its twin serves as it does for a slot that rotted
 	for slot := range 2 {
 		n := min(stateSlot, size-int64(slot)*stateSlot)
 		if n <= 0 {
@@ -133,7 +134,8 @@ func (sf *stateFile) load(name string) error {
 		}
 		b := make([]byte, n)
 		if _, err := sf.f.ReadAt(b, int64(slot)*stateSlot); err != nil {
-			return err
+			unread = errors.Join(unread, err)
+			continue
 		}
 		s, err := decodeState(b)
 		if errors.Is(err, ErrNewer) {
@@ -142,6 +144,9 @@ func (sf *stateFile) load(name string) error {
 		if err == nil && (!found || s.seq > sf.seq) {
 			sf.state, sf.durableSlot, found = s, slot, true
 		}
+	}
+	if !found && unread != nil { // the disk may give them later: nothing is known to be lost
+		return unread
 	}
 	if !found {
 		return fmt.Errorf("%w: %s: neither copy of term and vote is readable: this node must rejoin under a new id", ErrCorrupt, name)

@@ -1,0 +1,28 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"trireme/internal/binlog"
+	"trireme/internal/heap"
+)
+
+// TestTornBinlogTail: a torn binary log can announce an event of 1 GiB. Reading what a dead incarnation wrote allocates no such buffer.
+func TestTornBinlogTail(t *testing.T) {
+	for _, typ := range []binlog.EventType{binlog.TypeGTID, binlog.TypeGTIDTagged} {
+		dir := t.TempDir()
+		b := []byte("\xfebin")
+		b = binlog.Header{Type: typ, EventSize: binlog.MaxEventSize}.Append(b)
+		b = append(b, make([]byte, 64)...)
+		if err := os.WriteFile(filepath.Join(dir, "binlog.000001"), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		heap.Within(t, 1<<20, func() {
+			if tail := readBinlogTail(dir); !tail.gtids.Empty() {
+				t.Errorf("GTIDs %s", tail.gtids)
+			}
+		})
+	}
+}
