@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -21,7 +20,6 @@ import (
 type certCmd struct {
 	Show    certShowCmd    `cmd:"" help:"Show whom this node's certificate names and until when it holds."`
 	Renew   certRenewCmd   `cmd:"" help:"Sign this node a new key and certificate now; its daemon shows them from its next start on."`
-	Issue   certIssueCmd   `cmd:"" help:"Make a certificate with a role for a person or a program, to be shown instead of a token."`
 	Revoke  certRevokeCmd  `cmd:"" help:"Take the trust from a certificate, or from all of a node; connections that are up end."`
 	Revoked certRevokedCmd `cmd:"" help:"List the certificates that are revoked."`
 	NewCA   certNewCACmd   `cmd:"" name:"new-ca" help:"Change the cluster's CA: make another one, which all nodes trust, too; then with --finish go over to it."`
@@ -143,43 +141,9 @@ func ownsDir(dir string) error {
 	return nil
 }
 
-type certIssueCmd struct {
-	remote
-	Name    string        `arg:"" help:"Whom it names in the audit log."`
-	Role    string        `required:"" enum:"viewer,operator,admin" placeholder:"viewer|operator|admin" help:"What it may: viewer, operator or admin."`
-	Expires time.Duration `default:"90d" help:"How long it is good, such as 30d; up to 365d."`
-	File    string        `required:"" placeholder:"FILE" help:"Where to write certificate and key; for --cert-file."`
-	JSON    bool          `help:"Print the result as JSON."`
-}
-
-// Run makes a key here, which does not leave this host, and has the cluster sign for it.
-func (c *certIssueCmd) Run(e *env) error {
-	if _, err := os.Stat(c.File); err == nil {
-		return fmt.Errorf("%s exists: choose another file, or remove it", c.File)
-	}
-	key, csr, err := pki.NewKey(c.Name)
-	if err != nil {
-		return err
-	}
-	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.CertificateResult, error) {
-		return client.NewCertificate(ctx, api.CertificateRequest{Name: c.Name, Role: c.Role, Life: c.Expires, CSR: csr})
-	})
-	if err != nil {
-		return err
-	}
-	if err := config.WriteFile(c.File, slices.Concat(res.Cert, key)); err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(e.out, map[string]any{"name": c.Name, "role": c.Role, "file": c.File, "serial": res.Serial, "until": res.Until})
-	}
-	printTable(e.out, [][]string{{"file", c.File}, {"name", c.Name}, {"role", c.Role}, {"serial", res.Serial}, {"until", res.Until.Format(time.RFC3339)}})
-	return nil
-}
-
 type certRevokeCmd struct {
 	remote
-	What string `arg:"" name:"node|serial" help:"A node, or a serial number as cert show, cert issue and the log tell it."`
+	What string `arg:"" name:"node|serial" help:"A node, or a serial number as cert show and the log tell it."`
 	JSON bool   `help:"Print the result as JSON."`
 }
 

@@ -24,7 +24,6 @@ type remote struct {
 	API       string `placeholder:"URL" env:"TRIREME_API" help:"Node to talk to: http(s)://host:port or host:port. Default: the local node."`
 	Cluster   string `placeholder:"NAME" env:"TRIREME_CLUSTER" help:"Whose credential in ~/.config/trireme to use when there are several."`
 	TokenFile string `placeholder:"FILE" help:"File with the credential to use. Default: $TRIREME_TOKEN, then ~/.config/trireme/CLUSTER."`
-	CertFile  string `placeholder:"FILE" env:"TRIREME_CERT_FILE" help:"File with a certificate of trireme cert issue and its key, to show instead of a token."`
 }
 
 const (
@@ -35,7 +34,7 @@ const (
 
 // client for requests; with control, one that has a token.
 func (r remote) client(ctx context.Context, control bool) (*api.Client, error) {
-	base, cred, err := r.choose(ctx, control && r.CertFile == "")
+	base, cred, err := r.choose(ctx, control)
 	if err != nil {
 		return nil, err
 	}
@@ -43,19 +42,7 @@ func (r remote) client(ctx context.Context, control bool) (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.CertFile == "" {
-		return api.NewClient(base, cred.Token, trust), nil
-	}
-	cert, err := certificateOf(r.CertFile)
-	if err != nil {
-		return nil, err
-	}
-	if trust == nil {
-		return nil, errors.New("the cluster's CA is not known here: give a credential that has it with --token-file, beside --cert-file")
-	}
-	trust.Certificates = []tls.Certificate{cert}
-	_, addr, _ := strings.Cut(api.BaseURL(base), "://")
-	return api.NewClient("https://"+addr, "", trust), nil
+	return api.NewClient(base, cred.Token, trust), nil
 }
 
 // choose decides which node to ask, and with what; with control, that has a token.
@@ -94,22 +81,6 @@ func ask[T any](r remote, e *env, what intent, f func(*api.Client, context.Conte
 	ctx, cancel := context.WithTimeout(e.ctx, limit)
 	defer cancel()
 	return f(client, ctx)
-}
-
-// certificateOf reads what `trireme cert issue` wrote.
-func certificateOf(path string) (tls.Certificate, error) {
-	if err := config.CheckPrivate(path); err != nil {
-		return tls.Certificate{}, err
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	cert, err := tls.X509KeyPair(text, text)
-	if err != nil {
-		return cert, fmt.Errorf("%s does not hold a certificate and its key: %w", path, err)
-	}
-	return cert, nil
 }
 
 // find decides which node to ask: the one named; else the local one; else, where exactly one cluster's credential is kept, the

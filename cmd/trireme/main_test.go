@@ -177,9 +177,6 @@ func (f *fake) CA(context.Context) api.CAView {
 	return api.CAView{Certs: "PEM\n", Signer: old, Trusts: []string{old, next}, Next: next, Nodes: []api.CANode{{Name: "n1", Up: true, Signer: old, Trusts: []string{old, next}}, {Name: "n2"}}}
 }
 
-func (f *fake) NewCertificate(context.Context, api.CertificateRequest) (api.CertificateResult, error) {
-	return api.CertificateResult{}, api.Errorf(api.KindConflict, "not here")
-}
 func (f *fake) Metrics() prometheus.Gatherer { return prometheus.NewRegistry() }
 func (f *fake) Load() api.LoadView           { return api.LoadView{} }
 

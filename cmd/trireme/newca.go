@@ -61,7 +61,7 @@ func (c *certNewCACmd) Run(e *env) error {
 	switch {
 	case c.Finish:
 		e.say("the cluster trusts its new CA alone: SHA-256 %s", v.Signer)
-		e.say("Certificates of `trireme cert issue` are good no more; join tokens neither.")
+		e.say("Join tokens that were made before are not valid any more.")
 	case c.Abort:
 		e.say("the cluster keeps its CA: SHA-256 %s", v.Signer)
 	default:

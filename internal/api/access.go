@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/subtle"
 	"crypto/tls"
-	"crypto/x509"
 	"net/http"
 	"strings"
 	"time"
@@ -23,7 +22,7 @@ var verbs = map[string]pki.Role{
 	"POST /reinit": pki.Operator, "POST /delay": pki.Operator,
 
 	"POST /config": pki.Admin, "POST /config/rollback": pki.Admin, "POST /tokens": pki.Admin, "POST /tokens/remove": pki.Admin,
-	"POST /certificates": pki.Admin, "POST /certificates/revoke": pki.Admin, "POST /ca": pki.Admin, "POST /join-tokens": pki.Admin, "POST /remove": pki.Admin, "POST /promote": pki.Admin,
+	"POST /certificates/revoke": pki.Admin, "POST /ca": pki.Admin, "POST /join-tokens": pki.Admin, "POST /remove": pki.Admin, "POST /promote": pki.Admin,
 	"POST /demote": pki.Admin, "POST /leave": pki.Admin, "POST /force-quorum": pki.Admin,
 }
 
@@ -54,16 +53,8 @@ func (p Principal) need(verb string) error {
 		return nil
 	}
 	_, path, _ := strings.Cut(verb, " /")
-	return Errorf(KindForbidden, "%s needs the role %s; %s has %s", path, least, p.shown(), p.Role).
+	return Errorf(KindForbidden, "%s needs the role %s; this token has %s", path, least, p.Role).
 		With("an admin makes a token that may: trireme token add NAME --role %s", least)
-}
-
-// shown is p in a sentence.
-func (p Principal) shown() string {
-	if strings.HasPrefix(p.By, byCertificate) {
-		return "this certificate"
-	}
-	return "this token"
 }
 
 // operatorOf is the holder of the token that init made.
@@ -94,13 +85,13 @@ func holder(c *config.Cluster, now time.Time, is func(hash string) bool) (Princi
 	return Principal{}, false
 }
 
-// authorize says who asks, by the token or else the certificate that was shown.
+// authorize says who asks, by the token that was shown. A node that shows its certificate and no token may look.
 func (s *Server) authorize(r *http.Request) (Principal, error) {
 	c := s.opts.Backend.Settings()
 	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !found || token == "" {
-		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && r.Header.Get("Authorization") == "" {
-			return certified(r.TLS.PeerCertificates[0])
+		if isNode(r) && r.Header.Get("Authorization") == "" {
+			return Principal{By: byNode, Role: pki.Viewer}, nil
 		}
 		return Principal{}, Errorf(KindUnauthorized, "this needs a token").
 			With("the first one is in ~/.config/trireme/ of the account that ran `trireme init`; give it with --token-file or TRIREME_TOKEN")
@@ -109,26 +100,21 @@ func (s *Server) authorize(r *http.Request) (Principal, error) {
 		return p, nil
 	}
 	if s.opts.NodeToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.NodeToken)) == 1 {
-		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 { // all who ever were nodes know it: a certificate tells who is one
-			if p, err := certified(r.TLS.PeerCertificates[0]); err == nil && p.By == byNode {
-				return Principal{By: byNode, Role: pki.Admin}, nil
-			}
+		if isNode(r) { // former nodes know the token too
+			return Principal{By: byNode, Role: pki.Admin}, nil
 		}
 		return Principal{}, Errorf(KindUnauthorized, "the nodes' token counts only with a node's certificate")
 	}
 	return Principal{}, Errorf(KindUnauthorized, "the token is not this cluster's, or has expired").With("check --token-file, TRIREME_TOKEN and ~/.config/trireme/")
 }
 
-// certified is the holder of a certificate that the handshake has verified. A node that shows no token may look.
-func certified(cert *x509.Certificate) (Principal, error) {
-	if _, err := pki.IdentityOf(cert); err == nil {
-		return Principal{By: byNode, Role: pki.Viewer}, nil
+// isNode says whether the client has shown a node's certificate, which the handshake has verified.
+func isNode(r *http.Request) bool {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return false
 	}
-	name, role, err := pki.RoleOf(cert)
-	if err != nil {
-		return Principal{}, Errorf(KindUnauthorized, "%v", err).With("give a token with --token-file, or a certificate of `trireme cert issue`")
-	}
-	return Principal{By: byCertificate + name + " (" + string(role) + ")", Role: role}, nil
+	_, err := pki.IdentityOf(r.TLS.PeerCertificates[0])
+	return err == nil
 }
 
 // whyNotTrusted says why a certificate that the handshake has verified is good no more; empty: it is.
@@ -141,18 +127,21 @@ func (s *Server) whyNotTrusted(cs *tls.ConnectionState) string {
 		}
 	}
 	cert := cs.PeerCertificates[0]
-	id, _ := pki.IdentityOf(cert) // none: of a person or a program
+	id, err := pki.IdentityOf(cert)
+	if err != nil {
+		return "the certificate is not a node's"
+	}
 	return s.opts.Backend.Settings().WhyRevoked(id.ID, pki.SerialOf(cert))
 }
 
-// trusted refuses whoever shows a certificate that is revoked, whatever is asked for. No browser is to take an answer for anything but what it
+// trusted refuses clients that show a certificate which is revoked or no node's, whatever they ask for. No browser is to take an answer for anything but what it
 // says to be.
 func (s *Server) trusted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 			if why := s.whyNotTrusted(r.TLS); why != "" {
-				s.fail(w, Errorf(KindForbidden, "%s", why).With("ask an admin for another one: trireme cert issue"))
+				s.fail(w, Errorf(KindForbidden, "%s", why).With("only nodes have certificates; everybody else shows a token: trireme token add"))
 				return
 			}
 		}

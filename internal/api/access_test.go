@@ -1,15 +1,21 @@
 package api
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,22 +148,47 @@ func (c *cluster) clientCert(base string, cert tls.Certificate) *Client {
 	return cl
 }
 
-// issue makes a client's certificate.
-func (c *cluster) issue(ca *pki.CA, name string, role pki.Role, until time.Time) tls.Certificate {
+// person makes a certificate as earlier versions made them for people: of the cluster's CA, with a role and no node in it.
+func (c *cluster) person(role pki.Role) tls.Certificate {
 	c.t.Helper()
-	key, csr, err := pki.NewKey(name)
+	text, err := c.ca.KeyPEM()
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	cert, err := ca.SignClient(csr, name, role, until)
+	block, _ := pem.Decode(text)
+	caKey, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	pair, err := tls.X509KeyPair(cert, key)
+	block, _ = pem.Decode(c.ca.CertPEM())
+	caCert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return pair
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(7), NotBefore: caCert.NotBefore, NotAfter: time.Now().Add(time.Hour),
+		Subject:     pkix.Name{CommonName: "anna", Organization: []string{"c1"}, OrganizationalUnit: []string{string(role)}},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true,
+	}, caCert, key.Public(), caKey)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// node is the certificate of a node.
+func (c *cluster) node(id uint64) tls.Certificate {
+	c.t.Helper()
+	cfg, err := c.bundle(id, fmt.Sprint("n", id)).NodeClientTLS()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cert, _ := cfg.GetClientCertificate(nil)
+	return *cert
 }
 
 // TestRevoked: a hostile client with a revoked certificate gets nothing, by whatever token; one of a node that was removed neither; and the nodes'
@@ -167,16 +198,7 @@ func TestRevoked(t *testing.T) {
 	b := &backend{leader: Leader{Name: "n1", Self: true}}
 	s := c.start(1, "n1", b)
 	base := "https://" + s.Addr()
-	admin := c.issue(c.ca, "gone", pki.Admin, time.Now().Add(time.Hour))
-	pair := func(id uint64) tls.Certificate {
-		cfg, err := c.bundle(id, fmt.Sprint("n", id)).NodeClientTLS()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cert, _ := cfg.GetClientCertificate(nil)
-		return *cert
-	}
-	stolen := pair(2)
+	stolen := c.node(2)
 	client := func(cert tls.Certificate, token string) *Client {
 		cl := c.clientCert(base, cert)
 		if token != "" {
@@ -185,18 +207,18 @@ func TestRevoked(t *testing.T) {
 		return cl
 	}
 	kept := client(stolen, "node-to-node") // its connection is up when the certificate is revoked
-	for name, cl := range map[string]*Client{"a person": client(admin, ""), "a node": kept, "another node": client(pair(3), "node-to-node")} {
+	for name, cl := range map[string]*Client{"a node": kept, "another node": client(c.node(3), "node-to-node")} {
 		if _, err := cl.Resume(t.Context()); err != nil {
 			t.Fatalf("%s, before: %v", name, err)
 		}
 	}
 	serial := pki.SerialOf(stolen.Leaf)
 	b.mu.Lock()
-	b.revoked = []config.Revocation{{Serial: serial}, {ID: 4}, {Serial: pki.SerialOf(admin.Leaf)}}
+	b.revoked = []config.Revocation{{Serial: serial}, {ID: 4}}
 	b.mu.Unlock()
 	b.calls()
 	for name, cl := range map[string]*Client{"a node, over what was up": kept, "a node": client(stolen, "node-to-node"), "with the operator's token": client(stolen, operatorToken),
-		"a person": client(admin, ""), "all of a node": client(pair(4), "node-to-node"), "a removed node": client(pair(0x7), "node-to-node")} {
+		"all of a node": client(c.node(4), "node-to-node"), "a removed node": client(c.node(0x7), "node-to-node")} {
 		if name == "a removed node" {
 			b.mu.Lock()
 			b.gone = 7
@@ -215,50 +237,29 @@ func TestRevoked(t *testing.T) {
 	if _, err := c.client(base, "node-to-node").Resume(t.Context()); KindOf(err) != KindUnauthorized {
 		t.Errorf("the nodes' token without a certificate: %v", err)
 	}
-	if _, err := client(admin, "node-to-node").Resume(t.Context()); KindOf(err) != KindForbidden {
-		t.Errorf("the nodes' token with a person's certificate: %v", err)
-	}
 	if asked := b.calls(); len(asked) != 0 {
 		t.Errorf("done: %q", asked)
 	}
-	if _, err := client(pair(2), "node-to-node").Resume(t.Context()); err != nil { // renewed
+	if _, err := client(c.node(2), "node-to-node").Resume(t.Context()); err != nil { // renewed
 		t.Error(err)
 	}
 }
 
-// TestClientCertificates: they let in as far as their role goes; an expired one, or one of another CA, not at all; a node's own lets look.
+// TestClientCertificates: only nodes have them. One of a person, which earlier versions made, lets nobody in; a node's own lets look.
 func TestClientCertificates(t *testing.T) {
 	c := newCluster(t)
 	b := &backend{leader: Leader{Name: "n1", Self: true}, readLogin: true}
 	s := c.start(1, "n1", b)
 	base := "https://" + s.Addr()
-	ends := time.Now().Add(time.Hour)
-	ask := func(cert tls.Certificate) (look, act error) {
-		cl := c.clientCert(base, cert)
-		_, look = cl.Cluster(t.Context())
-		_, act = cl.Pause(t.Context(), PauseRequest{})
-		return look, act
-	}
-	if look, act := ask(c.issue(c.ca, "eyes", pki.Viewer, ends)); look != nil || KindOf(act) != KindForbidden || !strings.Contains(act.Error(), "this certificate has viewer") {
-		t.Errorf("a viewer: %v, %v", look, act)
-	}
-	if look, act := ask(c.issue(c.ca, "night-shift", pki.Operator, ends)); look != nil || act != nil {
-		t.Errorf("an operator: %v, %v", look, act)
-	}
-	deadline := time.Now().Add(10 * time.Second)
-	for !slices.ContainsFunc(b.audits(), func(a Audited) bool { return a.By == "certificate night-shift (operator)" && a.Error == "" }) {
-		if time.Now().After(deadline) {
-			t.Fatalf("audit: %+v", b.audits())
+	for _, token := range []string{"", operatorToken, "node-to-node"} {
+		anna := c.clientCert(base, c.person(pki.Admin))
+		if token != "" {
+			anna.header.Set("Authorization", "Bearer "+token)
 		}
-	}
-	other, err := pki.NewCA("c1", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, cert := range map[string]tls.Certificate{"another CA's": c.issue(other, "night-shift", pki.Admin, ends),
-		"an expired one": c.issue(c.ca, "night-shift", pki.Admin, time.Now().Add(-time.Minute))} {
-		if look, act := ask(cert); look == nil || act == nil {
-			t.Errorf("%s: %v, %v", name, look, act)
+		_, look := anna.Cluster(t.Context())
+		_, act := anna.Pause(t.Context(), PauseRequest{})
+		if KindOf(look) != KindForbidden || KindOf(act) != KindForbidden {
+			t.Errorf("a person's certificate, token %q: %v, %v", token, look, act)
 		}
 	}
 	node, err := c.bundle(2, "n2").NodeClientTLS()
@@ -300,12 +301,14 @@ func TestFormerCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &backend{leader: Leader{Name: "n1", Self: true}}
-	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, TLS: bundle.ServerJoinTLS(), TrustsCA: bundle.Trusts})
+	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, TLS: bundle.ServerJoinTLS(), TrustsCA: bundle.Trusts,
+		NodeToken: "node-to-node"})
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close(t.Context()) }()
-	cl := c.clientCert("https://"+s.Addr(), c.issue(c.ca, "forged", pki.Admin, now.Add(time.Hour)))
+	cl := c.clientCert("https://"+s.Addr(), c.node(2))
+	cl.header.Set("Authorization", "Bearer node-to-node")
 	step := func(what string, err error, want Kind) {
 		t.Helper()
 		if err != nil {

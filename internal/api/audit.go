@@ -12,7 +12,7 @@ import (
 // Audited is a control verb that this node was asked for by somebody who may, and what became of it.
 type Audited struct {
 	Verb string // as in its path, without the slash
-	// By is what was shown: "operator", the token that init made, "token NAME (ROLE)", "certificate NAME (ROLE)", "node" or "join token"; behind
+	// By is what was shown: "operator", the token that init made, "token NAME (ROLE)", "node" or "join token"; behind
 	// "mysql ": an account of MySQL, user@host.
 	By      string
 	From    string          // where the request came from, host:port; behind "dashboard " or "sql " if it was made there
@@ -28,8 +28,7 @@ const (
 	byJoinToken = "join token"
 	byAccount   = "mysql " // in front of its name
 
-	byToken       = "token "
-	byCertificate = "certificate "
+	byToken = "token "
 )
 
 // fromSession stands in front of the address of a client of MySQL's.

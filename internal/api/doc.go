@@ -4,7 +4,7 @@
 // One listener takes both plain HTTP and TLS; the first byte of a connection tells which (0x16 begins a TLS handshake, and
 // no HTTP method begins with it). Plain HTTP answers GET, HEAD and OPTIONS from anywhere, so that any load balancer can
 // use the health checks, and POST from a loopback address only. Every POST needs a token as
-// "Authorization: Bearer", or a client certificate, with the role that verbs lists for it; except /join, which needs a one-time join token.
+// "Authorization: Bearer" with the role that verbs lists for it; except /join, which needs a one-time join token.
 //
 //	GET  /primary /replica?lag= /read-only /health /liveness /readiness   200 or 503; HEAD and OPTIONS too
 //	GET  /cluster       ClusterView
@@ -21,7 +21,7 @@
 //	POST /join-tokens   JoinTokenRequest   -> JoinTokenResult
 //	GET  /tokens        []TokenView; POST makes one, POST /tokens/remove ends it
 //	GET  /ca            CAView; POST takes a step in a change of the CA
-//	POST /certificates  CertificateRequest -> CertificateResult; POST /certificates/revoke, GET /certificates/revoked
+//	POST /certificates/revoke, GET /certificates/revoked
 //	POST /join          JoinRequest        -> JoinResult
 //
 // What only the leader can answer is forwarded to it by whichever node was asked, in one hop: a forwarded request is never

@@ -235,10 +235,6 @@ func (b *backend) ChangeCA(_ context.Context, req CARequest) (CAView, error) {
 
 func (b *backend) CA(context.Context) CAView { return CAView{} }
 
-func (b *backend) NewCertificate(_ context.Context, req CertificateRequest) (CertificateResult, error) {
-	return CertificateResult{}, b.note("certificate " + req.Name)
-}
-
 func (b *backend) Metrics() prometheus.Gatherer {
 	r := prometheus.NewRegistry()
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "trireme_test"})

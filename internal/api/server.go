@@ -148,7 +148,6 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/config/rollback", s.control(forLeader(s, Backend.RollbackConfig)))
 	mux.Handle("/tokens", s.tokens())
 	mux.Handle("/tokens/remove", s.control(forLeader(s, Backend.RemoveToken)))
-	mux.Handle("/certificates", s.control(forLeader(s, Backend.NewCertificate)))
 	mux.Handle("/certificates/revoke", s.control(forLeader(s, Backend.Revoke)))
 	mux.Handle("/certificates/revoked", s.private(s.revoked))
 	mux.Handle("/ca", s.ca())

@@ -67,27 +67,6 @@ func (c *Client) RemoveToken(ctx context.Context, req TokenName) (TokenView, err
 	return ask[TokenView](ctx, c, http.MethodPost, "/tokens/remove", req)
 }
 
-// CertificateRequest asks for a certificate for a person or a program.
-type CertificateRequest struct {
-	Name string        `json:"name"`
-	Role string        `json:"role"`
-	Life time.Duration `json:"life_ns"`
-	CSR  []byte        `json:"csr"` // PEM; only its key counts
-}
-
-// CertificateResult is that certificate.
-type CertificateResult struct {
-	Cert   []byte    `json:"cert"` // PEM
-	CA     []byte    `json:"ca"`   // PEM
-	Serial string    `json:"serial"`
-	Until  time.Time `json:"until"`
-}
-
-// NewCertificate has one signed.
-func (c *Client) NewCertificate(ctx context.Context, req CertificateRequest) (CertificateResult, error) {
-	return ask[CertificateResult](ctx, c, http.MethodPost, "/certificates", req)
-}
-
 // RevokeRequest names what is not to be trusted any more.
 type RevokeRequest struct {
 	What string `json:"what"` // a node's name: all its certificates; or a serial number

@@ -649,8 +649,6 @@ type Backend interface {
 	NewToken(ctx context.Context, req TokenRequest) (TokenResult, error)
 	RemoveToken(ctx context.Context, req TokenName) (TokenView, error)
 	Tokens(ctx context.Context) []TokenView
-	// NewCertificate signs one for a person or a program.
-	NewCertificate(ctx context.Context, req CertificateRequest) (CertificateResult, error)
 	// Revoke takes the trust from a certificate, or from all of a node.
 	Revoke(ctx context.Context, req RevokeRequest) (RevokeResult, error)
 	// ChangeCA takes a step in a change of the CA; CA shows where it is.

@@ -19,7 +19,7 @@ func (n *Node) revoked(cert *x509.Certificate) string {
 	if n.bundle.Foreign(cert) { // of a connection that was up when the CA was changed
 		return "its certificate is of a CA that is not trusted any more"
 	}
-	id, _ := pki.IdentityOf(cert) // none: of a person or a program
+	id, _ := pki.IdentityOf(cert) // the handshake has looked for one
 	return n.Settings().WhyRevoked(id.ID, pki.SerialOf(cert))
 }
 

@@ -2,8 +2,6 @@ package node
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"slices"
 	"time"
 
@@ -12,19 +10,15 @@ import (
 	"trireme/internal/pki"
 )
 
-// Life of a client's certificate. One that leaks is good until it ends or is revoked.
-const (
-	minClientLife = time.Minute
-	maxClientLife = 365 * 24 * time.Hour
-)
+const minTokenLife = time.Minute
 
 // NewToken implements api.Backend. Only the hash is kept, in the cluster settings, so that all nodes take the token.
 func (n *Node) NewToken(ctx context.Context, req api.TokenRequest) (api.TokenResult, error) {
 	if err := checkClient(req.Name, req.Role); err != nil {
 		return api.TokenResult{}, err
 	}
-	if req.Life < 0 || req.Life > 0 && req.Life < minClientLife {
-		return api.TokenResult{}, api.Errorf(api.KindInvalid, "a token lives for %s or longer, not %s", minClientLife, req.Life)
+	if req.Life < 0 || req.Life > 0 && req.Life < minTokenLife {
+		return api.TokenResult{}, api.Errorf(api.KindInvalid, "a token lives for %s or longer, not %s", minTokenLife, req.Life)
 	}
 	text, hash := pki.NewAPIToken()
 	t := config.APIToken{Name: req.Name, Role: req.Role, Hash: hash, Made: time.Now().UTC().Round(0)}
@@ -79,36 +73,11 @@ func tokenView(t config.APIToken) api.TokenView {
 }
 
 func checkClient(name, role string) error {
-	if err := pki.CheckClientName(name); err != nil {
+	if err := pki.CheckTokenName(name); err != nil {
 		return api.Errorf(api.KindInvalid, "%v", err)
 	}
 	if _, err := pki.ParseRole(role); err != nil {
 		return api.Errorf(api.KindInvalid, "%v", err)
 	}
 	return nil
-}
-
-// NewCertificate implements api.Backend. The cluster keeps no record of it but the audit log's.
-func (n *Node) NewCertificate(_ context.Context, req api.CertificateRequest) (res api.CertificateResult, err error) {
-	if err := checkClient(req.Name, req.Role); err != nil {
-		return res, err
-	}
-	if req.Life < minClientLife || req.Life > maxClientLife {
-		return res, api.Errorf(api.KindInvalid, "a certificate lives between %s and %s, not %s", minClientLife, maxClientLife, req.Life)
-	}
-	ca, err := pki.LoadCA(n.cfg.TLSDir())
-	if err != nil {
-		return res, err
-	}
-	if res.Cert, err = ca.SignClient(req.CSR, req.Name, pki.Role(req.Role), time.Now().Add(req.Life)); err != nil {
-		return res, api.Errorf(api.KindInvalid, "%v", err)
-	}
-	block, _ := pem.Decode(res.Cert)
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return res, err
-	}
-	res.CA, res.Serial, res.Until = ca.CertPEM(), pki.SerialOf(cert), cert.NotAfter.UTC()
-	n.log.Info("a certificate was issued", "name", req.Name, "role", req.Role, "serial", res.Serial, "until", res.Until)
-	return res, nil
 }

@@ -150,21 +150,6 @@ func (ca *CA) SignCSR(csrPEM []byte, n NodeCert, now time.Time) ([]byte, error) 
 	return ca.sign(csrPEM, tmpl)
 }
 
-// SignClient is SignCSR for a person or a program with a role. Such a certificate is no node's: it names none, and cannot serve.
-func (ca *CA) SignClient(csrPEM []byte, name string, role Role, until time.Time) ([]byte, error) {
-	if err := CheckClientName(name); err != nil {
-		return nil, err
-	}
-	if _, err := ParseRole(string(role)); err != nil {
-		return nil, err
-	}
-	return ca.sign(csrPEM, &x509.Certificate{
-		Subject:     pkix.Name{CommonName: name, Organization: []string{ca.cluster}, OrganizationalUnit: []string{string(role)}},
-		NotAfter:    until,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
-}
-
 // sign completes a template for the key of a request. Its life ends with the CA's at the latest.
 func (ca *CA) sign(csrPEM []byte, tmpl *x509.Certificate) ([]byte, error) {
 	b, _ := pem.Decode(csrPEM)

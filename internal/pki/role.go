@@ -34,24 +34,11 @@ func (r Role) May(asked Role) bool {
 	return needs >= 0 && has >= needs
 }
 
-// RoleOf reads name and role from a verified certificate of a person or a program (SignClient): the role is its subject's organizational unit.
-// ErrForeign if it is none.
-func RoleOf(cert *x509.Certificate) (name string, role Role, err error) {
-	s := cert.Subject
-	if len(cert.URIs) != 0 || len(s.OrganizationalUnit) != 1 || s.CommonName == "" {
-		return "", "", fmt.Errorf("%w: %q has no role", ErrForeign, s.CommonName)
-	}
-	if role, err = ParseRole(s.OrganizationalUnit[0]); err != nil {
-		return "", "", fmt.Errorf("%w: %w", ErrForeign, err)
-	}
-	return s.CommonName, role, nil
-}
-
 // SerialOf is a certificate's serial number as it is shown, and revoked by: lower-case hexadecimal.
 func SerialOf(cert *x509.Certificate) string { return fmt.Sprintf("%x", cert.SerialNumber) }
 
-// CheckClientName refuses names of tokens and clients that could be taken for something else in a log.
-func CheckClientName(name string) error {
+// CheckTokenName refuses names of tokens that could be taken for something else in a log.
+func CheckTokenName(name string) error {
 	if len(name) > 63 || !isHostName(name) || strings.EqualFold(name, "operator") {
 		return fmt.Errorf("name %q: use 1 to 63 letters, digits, '-', '_' or '.'; \"operator\" is the credential of `trireme init`", name)
 	}

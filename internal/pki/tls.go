@@ -173,7 +173,7 @@ func PeerIdentity(cs tls.ConnectionState) (Identity, error) {
 	return IdentityOf(cs.PeerCertificates[0])
 }
 
-// ServerTLS is for the HTTP API. A client may show a certificate of the cluster (PeerCertificates is then verified).
+// ServerTLS is for the HTTP API. A client that is a node may show its certificate (PeerCertificates is then verified).
 func (b *Bundle) ServerTLS() *tls.Config {
 	return b.serverTLS(b.shown)
 }
