@@ -9,6 +9,7 @@ import (
 )
 
 const (
+	claimFloor      = 20000 // a port for each block of those below: see claims
 	portsPerNode    = 10
 	defaultPortBase = 21000
 	spareBase       = 26000 // from here on nodes that are added to a running cluster
@@ -48,12 +49,14 @@ func checkPorts(base, n int) error {
 
 func listen(port int) (net.Listener, error) { return net.Listen("tcp", addr(port)) }
 
-// claims are the blocks of ports, one for each node, that this process has given out. A listener on a block's last port, which no node
-// uses, keeps every process on this machine from giving it out again: a node that makes its data directory does not listen yet.
+// claims are the blocks of ports, one for each node, that this process has given out. A listener on a port that stands for the block keeps
+// every process on this machine from giving it out again: a node that makes its data directory does not listen yet.
 var claims = struct {
 	sync.Mutex
 	held map[int]net.Listener
 }{held: map[int]net.Listener{}}
+
+func claimPort(block int) int { return claimFloor + (block-defaultPortBase)/portsPerNode }
 
 // claim takes the blocks of n nodes, all or none, if all their ports are free.
 func claim(base, n int) bool {
@@ -61,7 +64,7 @@ func claim(base, n int) bool {
 	defer claims.Unlock()
 	var taken []net.Listener
 	for i := range n {
-		l, err := listen(base + portsPerNode*(i+1) - 1)
+		l, err := listen(claimPort(base + portsPerNode*i))
 		if err != nil {
 			break
 		}

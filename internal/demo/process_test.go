@@ -232,7 +232,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// Ports are given out once although nothing listens on them yet, in this process and, by the port that marks a block as taken, in others.
+// Ports are given out once although nothing listens on them yet, in this process and, by a port that stands for each block, in others.
 func TestPortsAreGivenOutOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	bases := make([]int, 20)
@@ -260,7 +260,7 @@ func TestPortsAreGivenOutOnce(t *testing.T) {
 		seen[base] = true
 		release(portsOf(base, 0))
 	}
-	other, err := listen(bases[0] + portsPerNode - 1)
+	other, err := listen(claimPort(bases[0]))
 	if err != nil {
 		t.Fatalf("a block that was given back: %v", err)
 	}
