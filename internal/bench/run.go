@@ -95,7 +95,7 @@ func Run(ctx context.Context, o RunOptions) (err error) {
 	}
 	defer func() {
 		if err == nil || ctx.Err() != nil { // otherwise the logs in it tell why
-			err = errors.Join(err, l.Clean(), os.RemoveAll(systemDir(o.Dir)))
+			err = errors.Join(err, os.RemoveAll(systemDir(o.Dir)))
 		}
 	}()
 	var failed error

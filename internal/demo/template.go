@@ -2,28 +2,51 @@ package demo
 
 import (
 	"context"
+	"fmt"
 
 	"trireme/internal/config"
+	"trireme/internal/datacache"
 	"trireme/internal/mysqld"
 )
 
-// Template is a new data directory with Trireme's accounts in it. A node that begins with a copy of it starts some seven seconds earlier than one
-// whose mysqld makes its own. All clusters that begin with it have the same secrets.
+// Template is a new data directory with Trireme's accounts in it, of the cache (package datacache). A node that begins with a copy of it
+// starts some seven seconds earlier than one whose mysqld makes its own. All clusters that begin with it have the same secrets.
 type Template struct {
 	dir     string
 	binary  mysqld.Binary
 	secrets config.Secrets
 }
 
-// NewTemplate makes one in dir, with the mysqld that mysql names; empty: found as `trireme node` finds it. Nodes that begin with it may
-// have no options that give a data directory its form.
-func NewTemplate(ctx context.Context, mysql, dir string) (*Template, error) {
+// NewTemplate finds one, or makes it, with the mysqld that mysql names; empty: found as `trireme node` finds it. Nodes that begin with it
+// may have no options that give a data directory its form.
+func NewTemplate(ctx context.Context, mysql string) (*Template, error) {
 	bin, err := mysqld.Find(ctx, mysql)
 	if err != nil {
 		return nil, err
 	}
-	t := &Template{dir: dir, binary: bin, secrets: config.NewSecrets()}
-	return t, mysqld.Initialize(ctx, t.config(dir, config.Default()))
+	t := &Template{binary: bin, secrets: config.NewSecrets()}
+	t.dir, err = datacache.Dir(ctx, bin.Path, t.recipe(), func(ctx context.Context, dir string) error {
+		if err := mysqld.Initialize(ctx, t.config(dir, config.Default())); err != nil {
+			return err
+		}
+		return t.secrets.Save(dir)
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.secrets, err = config.LoadSecrets(t.dir)
+	return t, err
+}
+
+// recipe is that of the data directory without the passwords, which are random and kept with it. A kind of secret that is new is a new
+// recipe.
+func (t *Template) recipe() string {
+	named := *t
+	for _, a := range []*config.Account{&named.secrets.Admin, &named.secrets.Repl, &named.secrets.Feed, &named.secrets.Clone} {
+		a.Password = ""
+	}
+	named.secrets.APIToken = ""
+	return fmt.Sprintf("%s, secrets %+v", named.config("/", config.Default()).Recipe(), named.secrets)
 }
 
 // config of a server in dir, as far as its data directory is concerned.

@@ -85,7 +85,7 @@ func startGalera(ctx context.Context, l *Lab, s Shape) (_ Running, err error) {
 	if err != nil {
 		return nil, err
 	}
-	template, err := l.mariaTemplate(ctx, m)
+	template, err := mariaTemplate(ctx, m)
 	if err != nil {
 		return nil, err
 	}

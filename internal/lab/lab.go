@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"trireme/internal/demo"
+	"trireme/internal/datacache"
 	"trireme/internal/mysqld"
 )
 
@@ -35,16 +35,16 @@ type Options struct {
 	Dir    string // scratch, absolute; must exist
 }
 
-// Lab is what all systems share: programs, templates of data directories, ports. Its methods may be called at the same time.
+// Lab is what all systems share: programs and ports. Its methods may be called at the same time.
 type Lab struct {
 	MySQL   string // path of mysqld
 	Version string // of it
 	Binary  string
 	Dir     string
 
+	server mysqld.Binary // MySQL
+
 	mu       sync.Mutex
-	made     map[string]bool // kinds of servers whose template there is
-	trireme  *demo.Template  // nil: not made yet
 	nextPort int
 }
 
@@ -54,7 +54,7 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{MySQL: bin.Path, Version: bin.Version.String(), Binary: o.Binary, Dir: o.Dir, made: map[string]bool{}, nextPort: portFloor + os.Getpid()*portStep%(portCeil-portFloor)}
+	l := &Lab{server: bin, MySQL: bin.Path, Version: bin.Version.String(), Binary: o.Binary, Dir: o.Dir, nextPort: portFloor + os.Getpid()*portStep%(portCeil-portFloor)}
 	if l.Binary == "" {
 		if l.Binary, err = os.Executable(); err != nil {
 			return nil, err
@@ -87,79 +87,37 @@ func (l *Lab) takePorts(n int) int {
 	return portFloor
 }
 
-// templateDir is a data directory with the account User and the database, made at the first call for each kind of server: initialise makes it, and
-// has the statements in the file run, which are the given ones and those of the account and the database.
-func (l *Lab) templateDir(ctx context.Context, kind string, statements []string, initialise func(ctx context.Context, data, sqlFile string) error) (string, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	dir := filepath.Join(l.templates(), kind)
-	data, sqlFile := filepath.Join(dir, "data"), filepath.Join(dir, "init.sql")
-	if l.made[kind] {
-		return data, nil
-	}
-	if err := os.RemoveAll(dir); err != nil { // of a run that was interrupted
-		return "", err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	statements = append(statements,
-		"CREATE USER "+User+"@'%' IDENTIFIED BY '"+Password+"';",
-		"GRANT ALL ON *.* TO "+User+"@'%' WITH GRANT OPTION;",
-		"CREATE DATABASE "+Database+";", "")
-	if err := os.WriteFile(sqlFile, []byte(strings.Join(statements, "\n")), 0o600); err != nil {
-		return "", err
-	}
+// templateDir is a data directory with the account User and the database, of the cache: initialise makes it with these options, and has the
+// statements in the file run, which are the given ones and those of the account and the database.
+func templateDir(ctx context.Context, program, version string, options, statements []string,
+	initialise func(ctx context.Context, options []string, data, sqlFile string) error) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*startLimit)
 	defer cancel()
-	if err := initialise(ctx, data, sqlFile); err != nil {
-		return "", err
-	}
-	l.made[kind] = true
-	return data, nil
+	text := strings.Join(append(statements,
+		"CREATE USER "+User+"@'%' IDENTIFIED BY '"+Password+"';",
+		"GRANT ALL ON *.* TO "+User+"@'%' WITH GRANT OPTION;",
+		"CREATE DATABASE "+Database+";", ""), "\n")
+	dir, err := datacache.Dir(ctx, program, fmt.Sprintf("lab, %s: %q then %q", version, options, text), func(ctx context.Context, dir string) error {
+		sqlFile := filepath.Join(dir, "init.sql")
+		if err := os.WriteFile(sqlFile, []byte(text), 0o600); err != nil {
+			return err
+		}
+		return initialise(ctx, options, filepath.Join(dir, "data"), sqlFile)
+	})
+	return filepath.Join(dir, "data"), err
 }
 
 // mysqlTemplate is that of MySQL.
 func (l *Lab) mysqlTemplate(ctx context.Context) (string, error) {
-	return l.templateDir(ctx, "mysql", []string{"ALTER USER root@localhost IDENTIFIED BY '" + Password + "';"}, func(ctx context.Context, data, sqlFile string) error {
-		args := append([]string{"--no-defaults", "--initialize-insecure", "--datadir=" + data, "--init-file=" + sqlFile,
-			"--innodb-redo-log-capacity=512M"}, asRoot()...)
+	options := append([]string{"--no-defaults", "--initialize-insecure", "--innodb-redo-log-capacity=512M"}, asRoot()...)
+	statements := []string{"ALTER USER root@localhost IDENTIFIED BY '" + Password + "';"}
+	return templateDir(ctx, l.server.Path, l.server.Version.Raw, options, statements, func(ctx context.Context, options []string, data, sqlFile string) error {
+		args := append(options, "--datadir="+data, "--init-file="+sqlFile)
 		if out, err := exec.CommandContext(ctx, l.MySQL, args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("mysqld --initialize: %w: %s", err, lastLines(string(out), 5))
 		}
 		return os.Remove(filepath.Join(data, "auto.cnf"))
 	})
-}
-
-// triremeTemplate is what Trireme's nodes begin with, as the servers of its rivals begin with theirs.
-func (l *Lab) triremeTemplate(ctx context.Context) (*demo.Template, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.trireme != nil {
-		return l.trireme, nil
-	}
-	dir := filepath.Join(l.templates(), "trireme")
-	if err := os.RemoveAll(dir); err != nil { // of a run that was interrupted
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*startLimit)
-	defer cancel()
-	made, err := demo.NewTemplate(ctx, l.MySQL, dir)
-	if err == nil {
-		l.trireme = made
-	}
-	return made, err
-}
-
-func (l *Lab) templates() string { return filepath.Join(l.Dir, "templates") }
-
-// Clean removes what the lab has made for all systems.
-func (l *Lab) Clean() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.made)
-	l.trireme = nil
-	return os.RemoveAll(l.templates())
 }
 
 func asRoot() []string {

@@ -57,11 +57,11 @@ func mariaDBOf(program string) (m mariaDB, err error) {
 }
 
 // mariaTemplate is the template of a data directory of MariaDB.
-func (l *Lab) mariaTemplate(ctx context.Context, m mariaDB) (string, error) {
-	return l.templateDir(ctx, "mariadb", []string{"FLUSH PRIVILEGES;"}, func(ctx context.Context, data, sqlFile string) error {
-		args := append([]string{"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
-			"--extra-file=" + sqlFile, "--innodb-log-file-size=10M"}, asRoot()...) // a log that is quickly copied; the first start makes the large one
-		cmd := exec.CommandContext(ctx, m.install, args...)
+func mariaTemplate(ctx context.Context, m mariaDB) (string, error) {
+	options := append([]string{"--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
+		"--innodb-log-file-size=10M"}, asRoot()...) // a log that is quickly copied; the first start makes the large one
+	return templateDir(ctx, m.server, "", options, []string{"FLUSH PRIVILEGES;"}, func(ctx context.Context, options []string, data, sqlFile string) error {
+		cmd := exec.CommandContext(ctx, m.install, append(options, "--datadir="+data, "--extra-file="+sqlFile)...)
 		cmd.WaitDelay = time.Second // a shell script, whose server would keep the output open
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", m.install, err, complaints(string(out)))

@@ -87,7 +87,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	}
 	var template *demo.Template
 	if s.Disks != DiskFault {
-		if template, err = l.triremeTemplate(ctx); err != nil {
+		if template, err = demo.NewTemplate(ctx, l.MySQL); err != nil {
 			return nil, err
 		}
 	}

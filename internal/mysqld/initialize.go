@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,10 +52,14 @@ func Initialize(ctx context.Context, cfg Config) error {
 		return err
 	}
 	return cfg.initialize(ctx, newDataBytes, func(tmp string) error {
-		if err := cfg.runInitialize(ctx, tmp); err != nil {
-			return err
+		var secret [24]byte
+		_, _ = rand.Read(secret[:])                                        // never fails: crypto/rand crashes the program instead
+		for _, s := range cfg.stages(tmp, hex.EncodeToString(secret[:])) { // nothing but these, so that Recipe tells all
+			if err := cfg.carryOut(ctx, s); err != nil {
+				return err
+			}
 		}
-		return cfg.createAccounts(ctx, tmp)
+		return nil
 	})
 }
 
@@ -180,17 +186,45 @@ func (c Config) writeMarker() error {
 	return nil
 }
 
-// runInitialize is mysqld --initialize-insecure: root@localhost without a password, on a server that nobody can reach.
-func (c Config) runInitialize(ctx context.Context, tmp string) error {
-	p, err := c.launch(launchSpec{
-		args: append([]string{"--no-defaults", "--initialize-insecure", "--datadir=" + tmp, "--log-error=" + c.initLog(),
-			"--log-error-verbosity=2"}, c.formatOptions()...),
-	})
+// stage is one run of mysqld on a data directory that is being made: with statements it serves until they are done, else it ends by itself.
+type stage struct{ args, statements []string }
+
+// stages are all that mysqld does to a data directory while Initialize makes it: an empty one, then Trireme's accounts, on a server that
+// only this process can reach and that writes no binary log, so that no GTID is used.
+func (c Config) stages(data, rootPassword string) []stage {
+	return []stage{
+		c.emptyStage(data),
+		{args: append([]string{"--no-defaults", "--datadir=" + data, "--skip-networking", "--skip-log-bin", "--loose-mysqlx=OFF",
+			"--socket=" + c.initSocket(), "--pid-file=" + filepath.Join(c.RunDir(), "init.pid"), "--log-error=" + c.initLog(),
+			"--secure-file-priv=NULL", "--log-error-verbosity=2"}, c.formatOptions()...),
+			// The same on every node, salts aside.
+			statements: append(c.ownAccounts(), "ALTER USER 'root'@'localhost' IDENTIFIED BY "+quote(rootPassword)+" ACCOUNT LOCK")},
+	}
+}
+
+// emptyStage makes the directory: root@localhost, without a password.
+func (c Config) emptyStage(data string) stage {
+	return stage{args: append([]string{"--no-defaults", "--initialize-insecure", "--datadir=" + data, "--log-error=" + c.initLog(),
+		"--log-error-verbosity=2"}, c.formatOptions()...)}
+}
+
+// Recipe tells all that shapes a data directory which Initialize makes with this configuration, wherever Dir is: two that have the same
+// recipe and were made by the same program can take each other's place. It holds the accounts' passwords.
+func (c Config) Recipe() string {
+	c.Dir = "/"
+	return fmt.Sprintf("%s: %q as %q", c.Binary.Version.Raw, c.stages("/data", ""), c.OSUser)
+}
+
+func (c Config) carryOut(ctx context.Context, s stage) error {
+	ctx, cancel := context.WithTimeout(ctx, initLimit)
+	defer cancel()
+	if len(s.statements) > 0 {
+		return c.runStatements(ctx, s)
+	}
+	p, err := c.launch(launchSpec{args: s.args})
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, initLimit)
-	defer cancel()
 	select {
 	case <-p.done:
 	case <-ctx.Done():
@@ -202,50 +236,21 @@ func (c Config) runInitialize(ctx context.Context, tmp string) error {
 	return nil
 }
 
-// shapeOptions give the data directory its form, placeOptions put parts of it elsewhere.
-var (
-	shapeOptions = map[string]bool{"lower_case_table_names": true, "innodb_page_size": true, "innodb_data_file_path": true}
-	placeOptions = map[string]bool{"innodb_data_home_dir": true, "innodb_undo_directory": true, "innodb_log_group_home_dir": true,
-		"innodb_directories": true, "innodb_doublewrite_dir": true}
-)
-
-// formatOptions are the operator's options that shape the data directory itself: they must be there from the beginning, and the
-// same at every start.
-func (c Config) formatOptions() []string {
-	var args []string
-	for name, value := range c.Extra {
-		key := canonical(name)
-		if shapeOptions[key] || placeOptions[key] {
-			args = append(args, "--"+key+"="+value)
-		}
-	}
-	return args
-}
-
-func (c Config) initLog() string { return filepath.Join(c.LogDir(), "initialize.err") }
-
-// createAccounts starts a server on tmp that only this process can reach and that writes no binary log, so that no GTID is used.
-func (c Config) createAccounts(ctx context.Context, tmp string) error {
-	socket := filepath.Join(filepath.Dir(c.Socket()), "init.sock")
-	_ = os.Remove(socket)
-	_ = os.Remove(socket + ".lock")
-	p, err := c.launch(launchSpec{
-		args: append([]string{"--no-defaults", "--datadir=" + tmp, "--skip-networking", "--skip-log-bin", "--loose-mysqlx=OFF",
-			"--socket=" + socket, "--pid-file=" + filepath.Join(c.RunDir(), "init.pid"), "--log-error=" + c.initLog(),
-			"--secure-file-priv=NULL", "--log-error-verbosity=2"}, c.formatOptions()...),
-	})
+// runStatements as root.
+func (c Config) runStatements(ctx context.Context, s stage) error {
+	_ = os.Remove(c.initSocket())
+	_ = os.Remove(c.initSocket() + ".lock")
+	p, err := c.launch(launchSpec{args: s.args})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = p.kill() }() // returns at once after the polite end below
-	ctx, cancel := context.WithTimeout(ctx, initLimit)
-	defer cancel()
-	l := newLane(laneSpec{socket: socket, account: Account{User: "root"}})
+	l := newLane(laneSpec{socket: c.initSocket(), account: Account{User: "root"}})
 	defer l.close()
 	if err := waitReady(ctx, p, l, c.initLog()); err != nil {
 		return err
 	}
-	for _, q := range c.accountStatements() {
+	for _, q := range s.statements {
 		if err := l.exec(ctx, q); err != nil {
 			// The statement holds passwords: only its first words are shown.
 			return fmt.Errorf("create Trireme's accounts: %s …: %w", strings.Join(strings.Fields(q)[:2], " "), err)
@@ -263,12 +268,29 @@ func (c Config) createAccounts(ctx context.Context, tmp string) error {
 	}
 }
 
-// accountStatements are the accounts of a new data directory. They are the same on every node, salts aside.
-func (c Config) accountStatements() []string {
-	var secret [24]byte
-	_, _ = rand.Read(secret[:]) // never fails: crypto/rand crashes the program instead
-	return append(c.ownAccounts(), "ALTER USER 'root'@'localhost' IDENTIFIED BY "+quote(hex.EncodeToString(secret[:]))+" ACCOUNT LOCK")
+// shapeOptions give the data directory its form, placeOptions put parts of it elsewhere.
+var (
+	shapeOptions = map[string]bool{"lower_case_table_names": true, "innodb_page_size": true, "innodb_data_file_path": true}
+	placeOptions = map[string]bool{"innodb_data_home_dir": true, "innodb_undo_directory": true, "innodb_log_group_home_dir": true,
+		"innodb_directories": true, "innodb_doublewrite_dir": true}
+)
+
+// formatOptions are the operator's options that shape the data directory itself, in the order of their names: they must be there from the
+// beginning, and the same at every start.
+func (c Config) formatOptions() []string {
+	var args []string
+	for _, name := range slices.Sorted(maps.Keys(c.Extra)) {
+		key := canonical(name)
+		if shapeOptions[key] || placeOptions[key] {
+			args = append(args, "--"+key+"="+c.Extra[name])
+		}
+	}
+	return args
 }
+
+func (c Config) initLog() string { return filepath.Join(c.LogDir(), "initialize.err") }
+
+func (c Config) initSocket() string { return filepath.Join(filepath.Dir(c.Socket()), "init.sock") }
 
 // replHosts are where the daemon dumps its mysqld from.
 var replHosts = []string{"localhost", "127.0.0.1", "::1"}

@@ -82,7 +82,7 @@ func (c Config) seed(ctx context.Context, s Seeding) (err error) {
 			err = errors.Join(err, fmt.Errorf("remove what is left of the seeding: %w", rerr))
 		}
 	}()
-	if err := c.runInitialize(ctx, runner); err != nil {
+	if err := c.carryOut(ctx, c.emptyStage(runner)); err != nil {
 		return err
 	}
 	if err := c.receive(ctx, s, runner, clone); err != nil {

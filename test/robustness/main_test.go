@@ -222,7 +222,7 @@ func build(t *testing.T, s shape) *demo.Cluster {
 func template(ctx context.Context, t *testing.T) *demo.Template {
 	t.Helper()
 	if firstData == nil {
-		made, err := demo.NewTemplate(ctx, "", filepath.Join(scratch, "template"))
+		made, err := demo.NewTemplate(ctx, "")
 		if err != nil {
 			t.Fatal(err)
 		}
