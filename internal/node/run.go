@@ -193,21 +193,13 @@ func (n *Node) forgetData() error {
 	return n.local.update(func(s *localState) { s.Durable, s.Inherited = 0, "" })
 }
 
-// openLog opens the raft log. One that was made and is gone means that what this node promised is gone too (S2).
+// openLog opens the raft log.
 func (n *Node) openLog(keys *raftlog.Keys) error {
 	opts := raftlog.Options{Dir: n.cfg.RaftDir(), SegmentBytes: int64(n.cfg.Raft.LogSegment), CacheBytes: int64(n.cfg.Raft.LogCache),
 		Cluster: n.id.ClusterID, NodeID: n.id.ID, Base: n.began, Keys: keys, Logger: n.base}
-	l, err := raftlog.Open(opts)
+	l, err := openRaftLog(opts, n.local)
 	if err != nil {
 		return err
-	}
-	last, err := l.LastIndex()
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
-	if n.local.get().LogMade && last == 0 {
-		return errors.Join(fmt.Errorf("%s: this node had a raft log and it is gone; what it acknowledged cannot be vouched for. "+
-			"Remove the node from the cluster and join it again under a new id", opts.Dir), l.Close())
 	}
 	n.rlog = l
 	if err := n.carryOutTakeover(); err != nil {
@@ -219,6 +211,24 @@ func (n *Node) openLog(keys *raftlog.Keys) error {
 	}
 	n.led = ledger.New(l.BoundaryAt(hs.GetCommit()))
 	return nil
+}
+
+// openRaftLog opens or makes the log, and notes that it was made. If it is gone at a later start, then so is what this node promised
+// (S2). An empty log that is there has lost nothing: a node may restart before its first entry arrives.
+func openRaftLog(opts raftlog.Options, local *localFile) (*raftlog.Log, error) {
+	opts.Made = local.get().LogMade
+	l, err := raftlog.Open(opts)
+	if errors.Is(err, raftlog.ErrGone) {
+		return nil, fmt.Errorf("%s: this node had a raft log and it is gone; what it acknowledged cannot be vouched for. "+
+			"Remove the node from the cluster and join it again under a new id (%w)", opts.Dir, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := local.update(func(s *localState) { s.LogMade = true }); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 // loadKeys reads the keys of the raft log; nil: it is not encrypted.
@@ -345,9 +355,6 @@ func (n *Node) startParts() error {
 		OnCommitted:         n.onCommitted, OnMatch: n.noteMatches, OnSoftState: n.onSoftState, OnSnapshot: n.onSnapshot, OnFatal: n.fail,
 		Logger: n.base}, boot)
 	if err != nil {
-		return err
-	}
-	if err := n.local.update(func(s *localState) { s.LogMade = true }); err != nil {
 		return err
 	}
 	n.publisher = n.newPublisher()

@@ -7,6 +7,8 @@ import "errors"
 var (
 	// ErrCorrupt: something that had been fsynced is damaged or missing. The node has to rejoin under a new raft id (S2).
 	ErrCorrupt = errors.New("raftlog: corrupt")
+	// ErrGone: Options.Made says that there was a log, and there is none. The node has to rejoin under a new raft id (S2).
+	ErrGone = errors.New("raftlog: the log is gone")
 	// ErrForeign: the directory belongs to another cluster or to another node of it.
 	ErrForeign = errors.New("raftlog: directory of another node")
 	// ErrNewer: the directory was written by a newer version of Trireme.

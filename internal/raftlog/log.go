@@ -31,6 +31,8 @@ type Options struct {
 	// Cluster and NodeID (the raft id) are written into every file and checked at Open.
 	Cluster uint64
 	NodeID  uint64
+	// Made says that a log was made in Dir before: an empty or missing directory is ErrGone then, and nothing is made.
+	Made bool
 	// Base are the GTIDs that are in every data directory before the log's first entry: those of an adopted cluster. A log that is made
 	// begins behind them; one that is there keeps its own.
 	Base gtid.Set

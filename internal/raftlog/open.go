@@ -12,7 +12,7 @@ import (
 )
 
 // Open opens the log in opts.Dir, or creates it when the directory is empty or missing. A torn tail is cut, but only above what
-// is known to have been fsynced (S2). The errors are ErrLocked, ErrForeign, ErrNewer, ErrKey, ErrCorrupt, or the file system's.
+// is known to have been fsynced (S2). The errors are ErrLocked, ErrGone, ErrForeign, ErrNewer, ErrKey, ErrCorrupt, or the file system's.
 func Open(opts Options) (*Log, error) {
 	if err := opts.setDefaults(); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func Open(opts Options) (*Log, error) {
 	l.lock = lock
 	if err := l.open(); err != nil {
 		l.abandon()
-		if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrForeign) || errors.Is(err, ErrNewer) || errors.Is(err, ErrKey) {
+		if errors.Is(err, ErrGone) || errors.Is(err, ErrCorrupt) || errors.Is(err, ErrForeign) || errors.Is(err, ErrNewer) || errors.Is(err, ErrKey) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("raftlog: open %s: %w", l.dir, err)
@@ -116,6 +116,9 @@ func (l *Log) create(names []string) error {
 		if _, ok := parseSegmentName(n); ok {
 			return fmt.Errorf("%w: %s holds segments, but no state file with term and vote: this node must rejoin under a new id", ErrCorrupt, l.dir)
 		}
+	}
+	if l.opts.Made {
+		return fmt.Errorf("%w: %s", ErrGone, l.dir)
 	}
 	head := segmentHead{cluster: l.opts.Cluster, node: l.opts.NodeID, first: 1, ledger: ledger{gtids: l.opts.Base.Clone()}}
 	if _, err := l.makeSegment(&head); err != nil {
