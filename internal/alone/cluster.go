@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/router"
 )
 
 // View implements router.Cluster.
@@ -16,12 +15,6 @@ func (f *follower) View(ctx context.Context) (api.ClusterView, error) {
 // History implements router.Cluster.
 func (f *follower) History(ctx context.Context) ([]api.Event, error) {
 	return askOne(ctx, f, viewWait, (*api.Client).History)
-}
-
-// Switchover implements router.Cluster.
-func (f *follower) Switchover(context.Context, string, router.Account) (api.SwitchoverResult, error) {
-	return api.SwitchoverResult{}, api.Errorf(api.KindForbidden, "this router is no node and has no credential of an operator, so it cannot move leadership").
-		With("call it in a session of a node's own router, or use `trireme switchover`")
 }
 
 // viewWait is for one node's answer; another one is asked then.

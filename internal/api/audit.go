@@ -12,10 +12,9 @@ import (
 // Audited is a control verb that this node was asked for by somebody who may, and what became of it.
 type Audited struct {
 	Verb string // as in its path, without the slash
-	// By is what was shown: "operator", the token that init made, "token NAME (ROLE)", "node" or "join token"; behind
-	// "mysql ": an account of MySQL, user@host.
+	// By is what was shown: "operator", the token that init made, "token NAME (ROLE)", "node" or "join token".
 	By      string
-	From    string          // where the request came from, host:port; behind "dashboard " or "sql " if it was made there
+	From    string          // where the request came from, host:port; behind "dashboard " if it was made there
 	Via     string          // the node that has forwarded it, where its own log says from whom
 	Request json.RawMessage // as it was sent; of join the node's name alone; nil: it is no JSON
 	Error   string          // empty: it was carried out
@@ -26,13 +25,9 @@ const (
 	byOperator  = "operator"
 	byNode      = "node"
 	byJoinToken = "join token"
-	byAccount   = "mysql " // in front of its name
 
 	byToken = "token "
 )
-
-// fromSession stands in front of the address of a client of MySQL's.
-const fromSession = "sql "
 
 // audited is the answer to a control verb.
 type audited struct {

@@ -107,12 +107,6 @@ func (c *Console) Switchover(ctx context.Context, req SwitchoverRequest) (Switch
 	return consoleDoes(ctx, c, "/switchover", req, Backend.Switchover)
 }
 
-// SwitchoverBy is Switchover as an account of MySQL has asked for it in a session of a client, host:port. Whether the account may has been asked of
-// mysqld.
-func (c *Console) SwitchoverBy(ctx context.Context, account, client string, req SwitchoverRequest) (SwitchoverResult, error) {
-	return does(ctx, c, Audited{By: byAccount + account, From: fromSession + client}, "/switchover", req, Backend.Switchover)
-}
-
 // Pause switches automatic failover off.
 func (c *Console) Pause(ctx context.Context, req PauseRequest) (PauseResult, error) {
 	return consoleDoes(ctx, c, "/pause", req, Backend.Pause)

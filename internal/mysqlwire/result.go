@@ -88,15 +88,6 @@ func AppendERR(b []byte, e *ServerError) []byte {
 	return append(b, e.Message...)
 }
 
-// AppendOKInfo is AppendOK with a text for people. tracked: both sides have CapSessionTrack, by which the text has a length of its own.
-func AppendOKInfo(b []byte, ok OK, info string, tracked bool) []byte {
-	b = AppendOK(b, ok)
-	if tracked {
-		return appendLenencString(b, info)
-	}
-	return append(b, info...)
-}
-
 // AppendEOF encodes an EOF packet.
 func AppendEOF(b []byte, status uint16) []byte {
 	b = append(b, markEOF, 0, 0)

@@ -69,14 +69,6 @@ func (n sessionCluster) View(ctx context.Context) (api.ClusterView, error) {
 	return n.Node.View(ctx), nil
 }
 
-// Switchover implements router.Cluster.
-func (n sessionCluster) Switchover(ctx context.Context, to string, by router.Account) (api.SwitchoverResult, error) {
-	if !n.up() {
-		return api.SwitchoverResult{}, n.stops()
-	}
-	return n.api.Console().SwitchoverBy(ctx, by.Name, by.From, api.SwitchoverRequest{To: to})
-}
-
 func (n sessionCluster) stops() error {
 	return api.Errorf(api.KindNoLeader, "%s is stopping", n.id.Name).With("ask another node")
 }

@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -15,45 +14,28 @@ import (
 	"trireme/internal/sqlkind"
 )
 
-// Cluster is what sessions see of the cluster and do with it, once their server has said that their account may.
+// Cluster is what sessions see of the cluster, once their server has said that their account may.
 type Cluster interface {
 	// View is the whole cluster.
 	View(ctx context.Context) (api.ClusterView, error)
 	// History is the latest events, oldest first.
 	History(ctx context.Context) ([]api.Event, error)
-	// Switchover moves leadership to a node, or with an empty name to the best candidate, and returns when that is done. It records who asked.
-	Switchover(ctx context.Context, to string, by Account) (api.SwitchoverResult, error)
 }
 
-// Account is a session's.
-type Account struct {
-	Name string // as CURRENT_USER() has it: user@host
-	From string // host:port of the client
-}
+// showLimit is for what is asked of a Cluster.
+const showLimit = 5 * time.Second
 
-// Limits of what is asked of a Cluster.
-const (
-	showLimit       = 5 * time.Second
-	switchoverLimit = 2 * time.Minute
-)
-
-// Privileges of which an account needs one, and needs it for everything (*.*).
-var (
-	mayShow = []string{"REPLICATION CLIENT", "PROCESS"}
-	mayMove = []string{"REPLICATION_SLAVE_ADMIN", "CONNECTION_ADMIN", "SUPER"}
-)
+// mayShow are the privileges of which an account needs one, and needs it for everything (*.*).
+var mayShow = []string{"REPLICATION CLIENT", "PROCESS"}
 
 // whoAsks is hexadecimal because the session chooses the character set of answers. The LIMIT stands above sql_select_limit.
 const whoAsks = "SELECT HEX(CURRENT_USER()) LIMIT 1"
 
 // codes of mysqld for what is wrong with a statement about the cluster.
 const (
-	codeUnknown       = 1105 // ER_UNKNOWN_ERROR
-	codeInTransaction = 1179 // ER_CANT_DO_THIS_DURING_AN_TRANSACTION
-	codeArguments     = 1210 // ER_WRONG_ARGUMENTS
-	codePrivilege     = 1227 // ER_SPECIFIC_ACCESS_DENIED_ERROR
-	codePrepared      = 1295 // ER_UNSUPPORTED_PS
-	codeFunction      = 3910 // ER_GRP_RPL_UDF_ERROR, of group_replication_set_as_primary()
+	codeUnknown   = 1105 // ER_UNKNOWN_ERROR
+	codePrivilege = 1227 // ER_SPECIFIC_ACCESS_DENIED_ERROR
+	codePrepared  = 1295 // ER_UNSUPPORTED_PS
 )
 
 // mayBeCluster is quick to say no. text does not begin with a blank.
@@ -64,8 +46,6 @@ func mayBeCluster(text []byte) bool {
 	switch text[0] {
 	case 's', 'S':
 		return text[1]|0x20 == 'h'
-	case 'c', 'C':
-		return text[1]|0x20 == 'a'
 	case '/', '#', '-':
 		return true
 	}
@@ -74,79 +54,66 @@ func mayBeCluster(text []byte) bool {
 
 // cluster answers a statement about the cluster, command c.
 func (s *session) cluster(c byte, st sqlkind.ClusterStatement) error {
-	if refused := s.cannotAnswer(c, st); refused != nil {
+	if refused := cannotAnswer(c, st); refused != nil {
 		return s.answerError(refused)
 	}
-	asked := s.r.leader()
-	account, allowed, err := s.authorize(st.Verb)
-	switch {
-	case err != nil || !allowed:
+	if allowed, err := s.authorize(); err != nil || !allowed {
 		return err
-	case st.Verb != sqlkind.CallSwitchover:
-		return s.show(st)
 	}
-	if now := s.r.leader(); asked == nil || now == nil || *asked != *now { // what was asked for was asked of another one
-		return s.answerError(&mysqlwire.ServerError{Code: codeFunction, State: "HY000",
-			Message: "Trireme: leadership has moved since this was asked for, and was not moved again; SHOW TRIREME STATUS says who leads"})
-	}
-	return s.switchover(string(st.Node), account)
+	return s.show(st)
 }
 
 // cannotAnswer says what is wrong with a statement, whoever asks.
-func (s *session) cannotAnswer(c byte, st sqlkind.ClusterStatement) *mysqlwire.ServerError {
+func cannotAnswer(c byte, st sqlkind.ClusterStatement) *mysqlwire.ServerError {
 	switch {
 	case c == comStmtPrepare:
-		return &mysqlwire.ServerError{Code: codePrepared, State: "HY000", Message: "Trireme: this statement cannot be prepared; send it as text"}
+		return &mysqlwire.ServerError{Code: codePrepared, State: "HY000",
+			Message: "Trireme: this statement cannot be prepared; send it as text"}
 	case st.Wrong != "":
 		return &mysqlwire.ServerError{Code: codeParse, State: "42000", Message: "Trireme: " + st.Wrong}
 	case st.Several:
-		return &mysqlwire.ServerError{Code: codeNotSupported, State: "42000", Message: "Trireme: this statement is the router's; send it alone, without another one behind it"}
-	case st.Verb == sqlkind.CallSwitchover && !s.state.boundary():
-		return &mysqlwire.ServerError{Code: codeInTransaction, State: "25000",
-			Message: "Trireme: a switchover would roll this session's open transaction back; COMMIT or ROLLBACK first"}
+		return &mysqlwire.ServerError{Code: codeNotSupported, State: "42000",
+			Message: "Trireme: the router answers this statement; send it alone, without another one after it"}
 	}
 	return nil
 }
 
-// authorize asks this session's server whether its account may do what a statement asks for. If not, without an error, the client was told why.
-func (s *session) authorize(verb sqlkind.ClusterVerb) (account string, allowed bool, err error) {
+// authorize asks this session's server whether its account may see the cluster. If not, without an error, the client was
+// told why.
+func (s *session) authorize() (allowed bool, err error) {
 	defer func() {
 		if s.split != nil && s.state.following && s.state.boundary() {
 			s.leaveFollower(s.link == nil)
 		}
 	}()
-	if !s.followerJudges(verb) {
+	if !s.followerJudges() {
 		if s.split != nil && !s.state.following && s.state.boundary() && s.catchUp() != nil {
-			s.drop() // and made anew, with all that was set
+			s.drop() // it is made again, with all that was set
 		}
 		if found, err := s.find(); !found || err != nil {
-			return "", false, err
-		}
-	}
-	if verb == sqlkind.CallSwitchover && s.port.readOnly {
-		if found, err := s.current(Before); !found || err != nil { // what the leader has revoked counts
-			return "", false, err
+			return false, err
 		}
 	}
 	if s.split != nil {
 		s.split.last = s.state.following
 	}
-	account, refused, err := s.rights(verb)
+	refused, err := s.rights()
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded): // an account statement that waits inside of mysqld has the grants locked
-		return "", false, errors.Join(s.answerError(&mysqlwire.ServerError{Code: mysqlwire.CodeServerShutdown, State: "08S01", Message: fmt.Sprintf(
-			"Trireme: %s did not say within %v what this account may do; connect again", s.link.target.Name, s.r.cfg.HoldTimeout)}), errEnd)
+		return false, errors.Join(s.answerError(&mysqlwire.ServerError{Code: mysqlwire.CodeServerShutdown, State: "08S01",
+			Message: fmt.Sprintf("Trireme: %s did not say within %v what this account may do; connect again",
+				s.link.target.Name, s.r.cfg.HoldTimeout)}), errEnd)
 	case err != nil:
-		return "", false, s.lost(&job{command: comQuery}, nil)
+		return false, s.lost(&job{command: comQuery}, nil)
 	case refused != nil:
-		return "", false, s.answerError(refused)
+		return false, s.answerError(refused)
 	}
-	return account, true, nil
+	return true, nil
 }
 
-// followerJudges turns a splitting session to a follower while nobody leads: what goes on can be seen then too.
-func (s *session) followerJudges(verb sqlkind.ClusterVerb) bool {
-	if s.split == nil || verb == sqlkind.CallSwitchover || !s.state.boundary() || s.r.leader() != nil {
+// followerJudges turns a splitting session to a follower while no node leads: what goes on can be seen then too.
+func (s *session) followerJudges() bool {
+	if s.split == nil || !s.state.boundary() || s.r.leader() != nil {
 		return false
 	}
 	s.turn()
@@ -157,30 +124,26 @@ func (s *session) followerJudges(verb sqlkind.ClusterVerb) bool {
 	return false
 }
 
-// rights asks the server in use for the account's, with its active roles, and for its name where that is recorded. refused is for the client; an
-// error is the connection's.
-func (s *session) rights(verb sqlkind.ClusterVerb) (account string, refused *mysqlwire.ServerError, err error) {
+// rights asks the server in use for the account's, with its active roles. refused is for the client; an error is the
+// connection's.
+func (s *session) rights() (refused *mysqlwire.ServerError, err error) {
 	_ = s.link.server.SetDeadline(time.Now().Add(s.r.cfg.HoldTimeout))
 	defer func() { _ = s.link.server.SetDeadline(time.Time{}) }()
 	conn := mysqlwire.NewConn(s.server, mysqlwire.DefaultMaxPacket)
-	needed, held := mayShow, false
-	if verb == sqlkind.CallSwitchover {
-		needed = mayMove
+	held := false
+	if err = aligned(func(query string, row func(string)) error { return s.ask(conn, query, row) }); err == nil {
+		err = s.ask(conn, "SHOW GRANTS", func(line string) { held = held || holds(line, mayShow) })
 	}
-	err = s.ask(conn, "SHOW GRANTS", func(line string) { held = held || holds(line, needed) })
 	if err == nil && !held {
-		return "", &mysqlwire.ServerError{Code: codePrivilege, State: "42000", Message: fmt.Sprintf(
-			"Access denied; you need (at least one of) the %s privilege(s) for this operation", strings.Join(needed, ", "))}, nil
+		return noPrivilege(mayShow), nil
 	}
-	if err == nil && verb == sqlkind.CallSwitchover {
-		err = s.ask(conn, whoAsks, func(digits string) {
-			if name, err := hex.DecodeString(digits); err == nil {
-				account = string(name)
-			}
-		})
-	}
-	refused, err = asRefused(err)
-	return account, refused, err
+	return asRefused(err)
+}
+
+// noPrivilege tells an account that it has none of the privileges, as mysqld would.
+func noPrivilege(needed []string) *mysqlwire.ServerError {
+	return &mysqlwire.ServerError{Code: codePrivilege, State: "42000", Message: fmt.Sprintf(
+		"Access denied; you need (at least one of) the %s privilege(s) for this operation", strings.Join(needed, ", "))}
 }
 
 // ask has the server in use answer a query of the router's own, and calls row with the first value of each row. A *mysqlwire.ServerError is the
@@ -276,57 +239,10 @@ func (s *session) show(st sqlkind.ClusterStatement) error {
 		}
 	}
 	if err != nil {
-		e := clusterError(err)
-		if e.Code == mysqlwire.CodeServerUnavailable { // nothing is in doubt, and pools throw sessions away for its state
-			e.Code, e.State = codeUnknown, "HY000"
-		}
-		return s.answerError(e)
+		return s.answerError(&mysqlwire.ServerError{Code: codeUnknown, State: "HY000", Message: "Trireme: " + err.Error()})
 	}
 	if err := s.discard(); err != nil {
 		return err
 	}
 	return s.write(mysqlwire.AppendRows(nil, s.next, t.columns, t.rows, s.ownStatus(), !s.legacy))
-}
-
-// switchover moves leadership, and answers when that is done. This session is no obstacle meanwhile: it has nothing under way. Its server is cut
-// like every other one's, which the next command finds.
-func (s *session) switchover(to, account string) error {
-	s.leave()
-	ctx, cancel := context.WithTimeout(s.r.ctx, switchoverLimit)
-	defer cancel()
-	res, err := s.r.cfg.Cluster.Switchover(ctx, to, Account{Name: account, From: origin(s.from)})
-	if err != nil {
-		return s.answerError(clusterError(err))
-	}
-	info := res.Text()
-	if res.OpenCount > 0 {
-		info += fmt.Sprintf("; open transactions that were rolled back: %d", res.OpenCount)
-	}
-	if err := s.discard(); err != nil {
-		return err
-	}
-	tracked := s.login.response.Capabilities&s.login.greeting.Capabilities&mysqlwire.CapSessionTrack != 0
-	return s.write(mysqlwire.AppendPacket(nil, s.next, mysqlwire.AppendOKInfo(nil, mysqlwire.OK{Status: s.ownStatus()}, info, tracked)))
-}
-
-// clusterError words what a Cluster could not do, as the command line does.
-func clusterError(err error) *mysqlwire.ServerError {
-	e := &mysqlwire.ServerError{Code: codeUnknown, State: "HY000", Message: "Trireme: " + err.Error()}
-	kind := api.KindOf(err)
-	if _, typed := errors.AsType[*api.Error](err); !typed && errors.Is(err, context.DeadlineExceeded) {
-		kind = api.KindTimeout
-	}
-	switch kind {
-	case api.KindInvalid, api.KindNotFound:
-		e.Code = codeArguments
-	case api.KindConflict:
-		e.Code = codeFunction
-	case api.KindNoLeader, api.KindUnreachable:
-		e.Code = erOptionPreventsStatement
-	case api.KindForbidden, api.KindUnauthorized:
-		e.Code, e.State = codeNotSupported, "42000"
-	case api.KindTimeout: // it may still happen
-		e.Code, e.State = mysqlwire.CodeServerUnavailable, "08007"
-	}
-	return e
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
-	"errors"
-	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +20,6 @@ type fakeCluster struct {
 	view  api.ClusterView
 	event []api.Event
 	err   error
-	moves func() // while a switchover is under way
 	asked []string
 }
 
@@ -41,17 +37,6 @@ func (f *fakeCluster) History(context.Context) ([]api.Event, error) {
 	return f.event, f.err
 }
 
-func (f *fakeCluster) Switchover(_ context.Context, to string, by Account) (api.SwitchoverResult, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	host, _, _ := net.SplitHostPort(by.From)
-	f.asked = append(f.asked, fmt.Sprintf("switchover %q by %s from %s", to, by.Name, host))
-	if f.moves != nil {
-		f.moves()
-	}
-	return api.SwitchoverResult{From: "n1", To: "n2", Term: 6, WriteGapMS: 12.4, OpenCount: 1}, f.err
-}
-
 func (f *fakeCluster) take() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,8 +50,8 @@ func answers(grants ...string) map[string][]string {
 	return map[string][]string{"SHOW GRANTS": grants, whoAsks: {hex.EncodeToString([]byte("dba@%"))}}
 }
 
-// everything is a line that gives all that is asked for.
-const everything = "GRANT REPLICATION CLIENT, SUPER ON *.* TO `dba`@`%`"
+// everything is a line that gives what is asked for.
+const everything = "GRANT REPLICATION CLIENT ON *.* TO `dba`@`%`"
 
 func clusterView() api.ClusterView {
 	lag, bytes := 0.25, uint64(7)
@@ -171,9 +156,7 @@ func TestClusterIsRefused(t *testing.T) {
 	}{
 		{"", "SHOW TRIREME STATUS", codePrivilege},
 		{"GRANT SUPER ON *.* TO `a`@`%`", "SHOW TRIREME STATUS", codePrivilege},
-		{"GRANT REPLICATION CLIENT, PROCESS ON *.* TO `a`@`%`", "CALL trireme.switchover('n2')", codePrivilege},
 		{everything, "SHOW TRIREME", codeParse},
-		{everything, "CALL trireme.switchover(n2)", codeParse},
 		{everything, "SHOW TRIREME STATUS; SELECT 1", codeNotSupported},
 	} {
 		from.set(func(w *wireServer) { w.rows = answers(tc.grants) })
@@ -181,14 +164,8 @@ func TestClusterIsRefused(t *testing.T) {
 		wantError(t, err, tc.code)
 	}
 	from.set(func(w *wireServer) { w.rows = answers(everything) })
-	for _, q := range []string{"SHOW TRIREME STATUS", "CALL trireme.switchover('n2')", "CALL trireme.switchover(?)"} {
-		_, err := c.PrepareContext(t.Context(), q)
-		wantError(t, err, codePrepared)
-	}
-	run(t, c, "START TRANSACTION")
-	_, err := c.ExecContext(t.Context(), "CALL trireme.switchover('n2')")
-	wantError(t, err, codeInTransaction)
-	run(t, c, "COMMIT")
+	_, err := c.PrepareContext(t.Context(), "SHOW TRIREME STATUS")
+	wantError(t, err, codePrepared)
 	from.set(func(w *wireServer) { w.fail = map[string]uint16{"SHOW GRANTS": 1820} })
 	_, err = c.ExecContext(t.Context(), "SHOW TRIREME STATUS")
 	wantError(t, err, 1820)
@@ -196,80 +173,10 @@ func TestClusterIsRefused(t *testing.T) {
 		t.Errorf("the cluster was asked: %q", asked)
 	}
 	from.take()
-	run(t, c, "SHOW TABLES", "CALL trireme.failover('n2')", "CALL p()", "SELECT 1; SHOW TRIREME STATUS")
+	run(t, c, "SHOW TABLES", "CALL trireme.switchover('n2')", "CALL p()", "SELECT 1; SHOW TRIREME STATUS")
 	if got := from.take(); len(got) != 4 {
 		t.Errorf("the server was sent %q", got)
 	}
-}
-
-// A switchover is answered when it is done, and its session goes on at the new leader as if another had asked for it.
-func TestCallSwitchover(t *testing.T) {
-	f := &fakeCluster{}
-	r, from, to, c := wireSession(t, Config{Cluster: f})
-	from.set(func(w *wireServer) { w.rows = answers(everything) })
-	to.set(func(w *wireServer) { w.rows = answers(everything) })
-	run(t, c, "SET a = 1")
-	f.moves = func() {
-		r.SetView(View{KeepRW: true})
-		if !r.Quiet() {
-			t.Error("the session that asks is in the way")
-		}
-		r.SetView(View{RW: to.target("2")})
-	}
-	run(t, c, "CALL trireme.switchover('n2')", "INSERT 1")
-	if got := to.take(); !slices.Equal(got, []string{"SET a = 1", "INSERT 1"}) {
-		t.Errorf("sent to the new leader: %q", got)
-	}
-	if got := f.take(); !slices.Equal(got, []string{`switchover "n2" by dba@% from 127.0.0.1`}) {
-		t.Errorf("asked %q", got)
-	}
-	f.moves = nil
-	run(t, c, "CALL trireme.switchover()")
-	if got := f.take(); !slices.Equal(got, []string{`switchover "" by dba@% from 127.0.0.1`}) {
-		t.Errorf("asked %q", got)
-	}
-	for _, e := range []struct {
-		err  error
-		code uint16
-	}{
-		{api.Errorf(api.KindNotFound, "no node %q", "n9").With("look"), codeArguments}, {api.Errorf(api.KindConflict, "no"), codeFunction},
-		{api.Errorf(api.KindNoLeader, "no"), erOptionPreventsStatement}, {api.Errorf(api.KindForbidden, "no"), codeNotSupported},
-		{api.Errorf(api.KindTimeout, "no"), mysqlwire.CodeServerUnavailable}, {errors.New("no"), codeUnknown},
-	} {
-		f.err = e.err
-		_, err := c.ExecContext(t.Context(), "CALL trireme.switchover('n2')")
-		if wantError(t, err, e.code); !strings.Contains(err.Error(), "Trireme: "+e.err.Error()) {
-			t.Errorf("error %v", err)
-		}
-	}
-	run(t, c, "INSERT 2")
-}
-
-// A switchover that waited for another one is not made: it was asked of the leader before.
-func TestCallBehindAnother(t *testing.T) {
-	f := &fakeCluster{}
-	r, from, to, c := wireSession(t, Config{Cluster: f})
-	for _, w := range []*wireServer{from, to} {
-		w.set(func(w *wireServer) { w.rows = answers(everything) })
-	}
-	r.SetView(View{KeepRW: true})
-	ended := make(chan error, 1)
-	go func() { _, err := c.ExecContext(t.Context(), "CALL trireme.switchover()"); ended <- err }()
-	eventually(t, "it waits", func() bool { return r.Stats().RW.Held > 0 })
-	r.SetView(View{RW: to.target("2")})
-	if wantError(t, <-ended, codeFunction); len(f.take()) != 0 {
-		t.Error("the cluster was asked")
-	}
-}
-
-// A session that is tied to its server gets its answer too, and ends then.
-func TestTiedSessionCalls(t *testing.T) {
-	f := &fakeCluster{}
-	r, from, to, c := wireSession(t, Config{Cluster: f})
-	from.set(func(w *wireServer) { w.rows = answers(everything) })
-	f.moves = func() { r.SetView(View{RW: to.target("2")}) }
-	run(t, c, "SET @x = 1", "CALL trireme.switchover()")
-	eventually(t, "it has ended", func() bool { return r.Stats().RW.NotCarried == 1 })
 }
 
 // The server that is to say what the account may is lost: the session goes on, and nothing was done.
@@ -279,14 +186,14 @@ func TestLostWithTheQuestion(t *testing.T) {
 	from.set(func(w *wireServer) { w.hang = "SHOW GRANTS" })
 	to.set(func(w *wireServer) { w.rows = answers(everything) })
 	ended := make(chan error, 1)
-	go func() { _, err := c.ExecContext(t.Context(), "CALL trireme.switchover()"); ended <- err }()
+	go func() { _, err := c.ExecContext(t.Context(), "SHOW TRIREME STATUS"); ended <- err }()
 	eventually(t, "it is asked", func() bool { return slices.Contains(from.statements(), "SHOW GRANTS") })
 	r.SetView(View{RW: to.target("2")})
 	wantError(t, <-ended, 1213)
 	if got := f.take(); len(got) != 0 {
 		t.Errorf("asked %q", got)
 	}
-	run(t, c, "CALL trireme.switchover()")
+	run(t, c, "SHOW TRIREME STATUS")
 }
 
 // A server that does not say what the account may do is not waited for for ever, and the client hears why.
@@ -296,14 +203,13 @@ func TestServerDoesNotSay(t *testing.T) {
 	f := &fakeCluster{}
 	r := start(t, Config{Sessions: true, Cluster: f, HoldTimeout: 2 * time.Second})
 	r.SetView(View{RW: w.target("1")})
-	_, err := (&split{T: t}).connect(r.RWAddr()).ExecContext(t.Context(), "CALL trireme.switchover()")
+	_, err := (&split{T: t}).connect(r.RWAddr()).ExecContext(t.Context(), "SHOW TRIREME STATUS")
 	if wantError(t, err, mysqlwire.CodeServerShutdown); len(f.take()) != 0 {
 		t.Error("the cluster was asked")
 	}
 }
 
-// On the splitting port a follower says what the account may see while nobody leads; on the read-only port a follower says what it may do once it
-// shows what the leader has revoked.
+// On the splitting port a follower says what the account may see while no node leads.
 func TestFollowerJudges(t *testing.T) {
 	f := &fakeCluster{view: clusterView()}
 	s := newSplit(t, 1, Config{Sessions: true, Cluster: f, ConsistencyTimeout: 50 * time.Millisecond})
@@ -320,18 +226,6 @@ func TestFollowerJudges(t *testing.T) {
 	s.r.SetView(View{RW: s.leader.target("1"), RO: []Target{*s.followers[0].target("2")}})
 	s.run("INSERT 1")
 	s.got([]string{"SET ROLE NONE", "INSERT 1"})
-
-	s.c = s.connect(s.r.ROAddr())
-	s.reads.set(5, map[string]uint64{"n-2": 4})
-	_, err := s.c.ExecContext(t.Context(), "CALL trireme.switchover('n2')")
-	wantError(t, err, codeNotCurrent)
-	s.reads.set(5, map[string]uint64{"n-2": 5})
-	f.take()
-	s.run("CALL trireme.switchover('n2')")
-	if got := f.take(); len(got) != 1 {
-		t.Errorf("asked %q", got)
-	}
-	s.got(nil, "SHOW GRANTS", whoAsks)
 }
 
 // A router that was not given a cluster, and one that passes bytes on, leave these statements to the server.
@@ -345,8 +239,8 @@ func TestNoCluster(t *testing.T) {
 	r := start(t, Config{Cluster: f})
 	r.SetView(View{RW: from.target("1")})
 	passed := (&split{T: t}).connect(r.RWAddr())
-	run(t, passed, "CALL trireme.switchover('n2')")
-	if got := from.take(); !slices.Equal(got, []string{"CALL trireme.switchover('n2')"}) || len(f.take()) != 0 {
+	run(t, passed, "SHOW TRIREME STATUS")
+	if got := from.take(); !slices.Equal(got, []string{"SHOW TRIREME STATUS"}) || len(f.take()) != 0 {
 		t.Errorf("sent %q", got)
 	}
 }
@@ -371,27 +265,13 @@ func TestHolds(t *testing.T) {
 		"GRANT SELECT ON ?app?.?x,SUPER ON *.* TO y? TO ?a?@?%?": false,
 		"SUPER": false, "": false,
 	} {
-		if got := holds(line, mayMove); got != want {
+		if got := holds(line, []string{"SUPER"}); got != want {
 			t.Errorf("%s: %v", line, got)
 		}
 	}
 }
 
-// The OK of a switchover has the command line's words, and announces nothing else that the server's last OK had.
-func TestSwitchoverOK(t *testing.T) {
-	_, from, _, c := rawSession(t, Config{Cluster: &fakeCluster{}})
-	from.set(func(w *wireServer) { w.rows = answers(everything) })
-	rawOK(t, c, "TRACK")
-	ok, p := rawOK(t, c, "CALL trireme.switchover()")
-	if ok.Status != mysqlwire.StatusAutocommit {
-		t.Errorf("status %x", ok.Status)
-	}
-	if got, want := string(p[7:]), "n2 leads now, in term 6 (before: n1); writes were held for 12 ms; open transactions that were rolled back: 1"; got != want {
-		t.Errorf("text %q, want %q", got, want)
-	}
-}
-
-// Results follow both forms of the protocol, with many packets and with none; so does the text of an OK.
+// Results follow both forms of the protocol, with many packets and with none.
 func TestAppendRows(t *testing.T) {
 	columns := []mysqlwire.Column{{Name: "a"}, {Name: "b", Type: mysqlwire.Unsigned}, {Name: "c", Type: mysqlwire.Double}}
 	row := []mysqlwire.Value{{Text: strings.Repeat("v", 300)}, {Null: true}, {Text: "0.5"}}
@@ -407,12 +287,6 @@ func TestAppendRows(t *testing.T) {
 			if err != nil || used != len(p) || !a.done() || a.status != 2 || a.seq != byte(packets) {
 				t.Errorf("%v, %d rows: %d of %d bytes, %v, packet %d of %d", deprecateEOF, n, used, len(p), err, a.seq, packets)
 			}
-		}
-	}
-	for tracked, want := range map[bool]string{true: "\x05hello", false: "hello"} {
-		p := mysqlwire.AppendOKInfo(nil, mysqlwire.OK{Status: 2}, "hello", tracked)
-		if ok, err := mysqlwire.ParseOK(p); err != nil || ok.Status != 2 || string(p[7:]) != want {
-			t.Errorf("%v: %q, %v", tracked, p, err)
 		}
 	}
 }

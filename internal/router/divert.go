@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"net"
 	"strconv"
@@ -213,13 +212,12 @@ func (l *link) consumer(r *Router, found *stop) (c dump.Consumer, refused *mysql
 	}
 	_ = l.server.SetDeadline(time.Now().Add(r.cfg.LoginTimeout))
 	held := false
-	err = l.aligned()
+	err = aligned(l.ask)
 	if err == nil {
 		err = l.ask("SHOW GRANTS", func(line string) { held = held || holds(line, mayDump) })
 	}
 	if err == nil && !held {
-		return c, &mysqlwire.ServerError{Code: codePrivilege, State: "42000", Message: fmt.Sprintf(
-			"Access denied; you need (at least one of) the %s privilege(s) for this operation", strings.Join(mayDump, ", "))}, nil
+		return c, noPrivilege(mayDump), nil
 	}
 	if err == nil {
 		err = l.ask(whoAsks, func(digits string) {
@@ -227,6 +225,9 @@ func (l *link) consumer(r *Router, found *stop) (c dump.Consumer, refused *mysql
 				c.Account = string(name)
 			}
 		})
+	}
+	if err == nil && c.Account == "" { // every session has an account
+		return c, nil, errAnswer
 	}
 	var set string
 	if err == nil {
@@ -239,11 +240,11 @@ func (l *link) consumer(r *Router, found *stop) (c dump.Consumer, refused *mysql
 	return c, refused, err
 }
 
-// aligned makes sure that the server's next answer is to the router's next question. A client that does not wait for its answers may have put one in
-// front, with whatever rows it likes.
-func (l *link) aligned() error {
+// aligned makes sure that the server's next answer is to the router's next question. A client that does not wait for its
+// answers may have put one in front, with whatever rows it likes.
+func aligned(ask func(query string, row func(string)) error) error {
 	mark, answer := rand.Text(), ""
-	if err := l.ask("SELECT '"+mark+"' LIMIT 1", func(v string) { answer = v }); err != nil {
+	if err := ask("SELECT '"+mark+"' LIMIT 1", func(v string) { answer = v }); err != nil {
 		return err
 	}
 	if answer != mark {

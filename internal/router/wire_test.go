@@ -94,12 +94,15 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 		}
 		text := w.text(command, argument)
 		s.mu.Lock()
-		s.sent = append(s.sent, text)
+		mark, marked := strings.CutPrefix(strings.TrimSuffix(text, "' LIMIT 1"), "SELECT '") // of the router's
+		if !marked {
+			s.sent = append(s.sent, text)
+		}
 		hang, code, kill := s.hang != "" && s.hang == text, s.fail[text], s.kill != "" && s.kill == text
 		half := s.half != "" && s.half == text
 		rows := s.rows[text]
-		if mark, ok := strings.CutSuffix(text, "' LIMIT 1"); ok && strings.HasPrefix(mark, "SELECT '") {
-			rows = []string{mark[len("SELECT '"):]}
+		if marked {
+			rows = []string{mark}
 		}
 		s.mu.Unlock()
 		if kill {
