@@ -3,7 +3,6 @@ package node
 import (
 	"bytes"
 	"encoding/json"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,8 +12,8 @@ import (
 
 // TestAuditLog: a line for each verb, whole and in a file for nobody else; a file that has become large makes room for the next.
 func TestAuditLog(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "audit.log")
-	n := &Node{audit: &auditLog{path: path, node: "n1"}, log: slog.New(slog.DiscardHandler)}
+	n := newTestNode(t)
+	path := filepath.Join(n.cfg.Dir, "audit.log")
 	n.audited(api.Audited{Verb: "switchover", By: "operator", From: "192.0.2.1:9", Request: []byte("{\n \"to\":\"n2\"}")})
 	n.audited(api.Audited{Verb: "remove", By: "node", From: "192.0.2.2:9", Via: "n2", Request: []byte("{}"), Error: "no"})
 	b, err := os.ReadFile(path)
@@ -26,7 +25,7 @@ func TestAuditLog(t *testing.T) {
 	if len(lines) != 2 || json.Unmarshal(lines[0], &first) != nil || json.Unmarshal(lines[1], &second) != nil {
 		t.Fatalf("%s", b)
 	}
-	if first.State != "done" || first.Node != "n1" || first.Time.IsZero() || string(first.Request) != `{"to":"n2"}` || second.State != "refused" || second.Error != "no" || second.Via != "n2" {
+	if first.State != "done" || first.Node != "db1" || first.Time.IsZero() || string(first.Request) != `{"to":"n2"}` || second.State != "refused" || second.Error != "no" || second.Via != "n2" {
 		t.Errorf("%s", b)
 	}
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {

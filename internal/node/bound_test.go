@@ -32,7 +32,7 @@ func TestRefused(t *testing.T) {
 		{ledger.Membership{{1, 2, 3}, {1, 4, 5}}, "5", "", false},
 		{one, "4 5", "", false}, // they have no vote
 	} {
-		n := upstreamNode()
+		n := upstreamNode(t)
 		for _, id := range strings.Fields(tt.full) {
 			if id == "1" {
 				n.bound = "at its bound"
@@ -74,7 +74,7 @@ func TestKeeperThatJoins(t *testing.T) {
 		"a voter":                {consensus.Status{Voters: []uint64{1, 2}}, true},
 		"a voter that goes away": {consensus.Status{Voters: []uint64{1}, Outgoing: []uint64{1, 2}}, true},
 	} {
-		n := upstreamNode()
+		n := upstreamNode(t)
 		n.cluster.Members[1].Pending = true
 		got := false
 		for _, k := range n.keepers(&tt.st) {

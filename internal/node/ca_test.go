@@ -1,9 +1,7 @@
 package node
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -15,7 +13,9 @@ import (
 // caNode is node 1 of three, which trusts another CA, too.
 func caNode(t *testing.T) (n *Node, old, next *pki.CA) {
 	t.Helper()
-	cfg := config.Node{Dir: t.TempDir()}
+	n = newTestNode(t)
+	n.cluster.Version = 3
+	n.peers = map[uint64]*peer{2: {up: true, at: now()}, 3: {up: true, at: now()}}
 	ca := func() *pki.CA {
 		ca, err := pki.NewCA("shop", time.Now())
 		if err != nil {
@@ -24,7 +24,7 @@ func caNode(t *testing.T) (n *Node, old, next *pki.CA) {
 		return ca
 	}
 	old, next = ca(), ca()
-	b, err := old.Issue(pki.NodeCert{Name: "n1", ID: 1}, time.Now())
+	b, err := old.Issue(pki.NodeCert{Name: "db1", ID: 1}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,16 +32,10 @@ func caNode(t *testing.T) (n *Node, old, next *pki.CA) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(old.Save(cfg.TLSDir()), b.Save(cfg.TLSDir()), b.Trust(cfg.TLSDir(), next.CertPEM(), key, time.Now())); err != nil {
+	if err := errors.Join(old.Save(n.cfg.TLSDir()), b.Save(n.cfg.TLSDir()), b.Trust(n.cfg.TLSDir(), next.CertPEM(), key, time.Now())); err != nil {
 		t.Fatal(err)
 	}
-	n = &Node{cfg: cfg, log: slog.New(slog.DiscardHandler), bundle: b, fatal: make(chan error, 1), ready: make(chan struct{}), wake: make(chan struct{}, 1),
-		cluster: &config.Cluster{Version: 3, NextID: 4, Members: []config.Member{{ID: 1, Name: "n1"}, {ID: 2, Name: "n2"}, {ID: 3, Name: "n3"}}},
-		peers:   map[uint64]*peer{2: {up: true, at: now()}, 3: {up: true, at: now()}}}
-	n.id.ID = 1
-	var cancel context.CancelFunc
-	n.ctx, cancel = context.WithCancel(t.Context())
-	t.Cleanup(cancel)
+	n.bundle = b
 	if n.tr, err = transport.New(transport.Config{ID: 1, Cluster: "shop", Listen: "127.0.0.1:0", TLS: b.PeerTLS, Handler: n}); err != nil {
 		t.Fatal(err)
 	}

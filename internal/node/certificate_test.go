@@ -2,7 +2,6 @@ package node
 
 import (
 	"crypto/tls"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,8 +15,8 @@ import (
 
 // TestCertificateIsRenewed: a certificate in the last third of its life is replaced; one that cannot be is warned of.
 func TestCertificateIsRenewed(t *testing.T) {
-	dir := t.TempDir()
-	cfg := config.Node{Dir: dir}
+	n := newTestNode(t)
+	cfg := n.cfg
 	ca, err := pki.NewCA("shop", time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +35,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 		}
 		return b
 	}
-	n := &Node{cfg: cfg, log: slog.New(slog.DiscardHandler), bundle: old()}
+	n.bundle = old()
 	n.tendCertificate(t.Context())
 	if left := time.Until(n.bundle.NotAfter()); left < 360*24*time.Hour || len(n.warningsLocked()) != 0 {
 		t.Errorf("it ends in %v; %v", left, n.certWarnings)
@@ -76,12 +75,11 @@ func TestRouterShowsItsOwnCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := config.Node{Dir: t.TempDir()}
-	if err := given.Save(cfg.TLSDir()); err != nil {
+	dir := t.TempDir()
+	if err := given.Save(dir); err != nil {
 		t.Fatal(err)
 	}
-	cert, key := filepath.Join(cfg.TLSDir(), pki.NodeCertFile), filepath.Join(cfg.TLSDir(), pki.NodeKeyFile)
-	cfg.Router.Sessions, cfg.Router.Consistency = config.SessionsCarry, "EVENTUAL"
+	cert, key := filepath.Join(dir, pki.NodeCertFile), filepath.Join(dir, pki.NodeKeyFile)
 	for what, c := range map[string]struct {
 		set  func(*config.Node)
 		want string
@@ -93,9 +91,8 @@ func TestRouterShowsItsOwnCertificate(t *testing.T) {
 		"mysqld's, without its key": {func(c *config.Node) { c.MySQL.Options = map[string]string{"ssl_cert": cert} }, "n1"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			cfg := cfg
-			c.set(&cfg)
-			n := &Node{cfg: cfg, bundle: node, log: slog.New(slog.DiscardHandler)}
+			n := newTestNode(t, func(d *testDir) { c.set(&d.cfg) })
+			n.bundle = node
 			rc, err := n.routerConfig()
 			if err != nil {
 				t.Fatal(err)

@@ -21,7 +21,7 @@ func TestNoLeaderKnownIsNoLeader(t *testing.T) {
 		{"a later term, following another", consensus.State{Term: 5, Leader: 2}, false},
 		{"a later term without a leader", consensus.State{Term: 5}, false},
 	} {
-		n := listener()
+		n := listener(t)
 		n.raft = c.raft
 		n.peers[1] = &peer{up: true, at: now(), status: status{OpenTerm: 4, Epoch: "2/4",
 			Member: api.MemberView{Name: "db1", MySQL: &api.MySQLView{Host: "db1", Port: 3306}}}}

@@ -30,7 +30,7 @@ func TestConfirmPlain(t *testing.T) {
 		{"another mysqld", other, now() + time.Minute, false},
 		{"too long ago", ready, now() - time.Nanosecond, false},
 	} {
-		n := &Node{}
+		n := newTestNode(t)
 		n.srv.life, n.srv.state, n.plainLife, n.plainUntil = ready, ha.ServerReady, c.life, c.until
 		before := n.plainUntil
 		err := n.plainHere(t.Context(), plainOrder{Confirm: true})
@@ -46,13 +46,8 @@ func TestConfirmPlain(t *testing.T) {
 // TestEndInTerm: an end that was prepared in one term is not committed in a later one, even if the same node leads again: another one may have
 // taken writes between.
 func TestEndInTerm(t *testing.T) {
-	n := &Node{id: config.Identity{Cluster: "prod", ClusterID: 5, Name: "db1", ID: 1}, cluster: &config.Cluster{Version: 1, Name: "prod", ClusterID: 5, NextID: 2,
-		Members: []config.Member{{ID: 1, Name: "db1", Role: config.RoleVoter, Peer: "db1:7306", API: "db1:8008", MySQLHost: "db1", MySQLPort: 3306}}}}
-	var err error
-	if n.rlog, err = raftlog.Open(raftlog.Options{Dir: t.TempDir(), Cluster: 5, NodeID: 1}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.rlog.Close() })
+	n := newTestNode(t, withMembers(testVoters(1)...))
+	openTestLog(t, n)
 	committed := func(entries []*raftpb.Entry) {
 		for _, e := range entries {
 			if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
@@ -73,12 +68,7 @@ func TestEndInTerm(t *testing.T) {
 			n.mu.Unlock()
 		}
 	}
-	n.cons, err = consensus.Start(consensus.Config{ID: 1, Storage: n.rlog, Send: func([]*raftpb.Message) {}, OnCommitted: committed,
-		OnFatal: func(err error) { t.Error(err) }}, []raft.Peer{{ID: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.cons.Stop)
+	startTestRaft(t, n, func(c *consensus.Config) { c.OnCommitted = committed }, raft.Peer{ID: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	n.cons.Campaign()

@@ -1,11 +1,9 @@
 package node
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
-	"trireme/internal/config"
 	"trireme/internal/ha"
 	"trireme/internal/raftlog"
 )
@@ -15,11 +13,11 @@ func TestTendFlow(t *testing.T) {
 	behind := func(lag, ago time.Duration) *peer {
 		return &peer{up: true, at: now() - ago, status: status{Lagging: lag}}
 	}
-	n := &Node{id: config.Identity{ID: 1}, log: slog.New(slog.DiscardHandler), peers: map[uint64]*peer{2: behind(2500*time.Millisecond, 0), 3: behind(4*time.Second, 2*time.Second), 4: behind(2*time.Second, 0)},
-		cluster: &config.Cluster{LagObjectiveMS: 4000, Members: []config.Member{{ID: 1, Name: "n1"}, {ID: 2, Name: "n2"}, {ID: 3, Name: "n3"}, {ID: 4, Name: "n4"}}}}
+	n := newTestNode(t, withMembers(testVoters(4)...), func(d *testDir) { d.cluster.LagObjectiveMS = 4000 })
+	n.peers = map[uint64]*peer{2: behind(2500*time.Millisecond, 0), 3: behind(4*time.Second, 2*time.Second), 4: behind(2*time.Second, 0)}
 	n.serving.phase = ha.PhaseOpen
 	n.tendFlow()
-	if v := n.flow.view; v == nil || v.Node != "n2" || v.DelaySeconds != 0.125 || n.flow.delay.Load() != int64(125*time.Millisecond) {
+	if v := n.flow.view; v == nil || v.Node != "db2" || v.DelaySeconds != 0.125 || n.flow.delay.Load() != int64(125*time.Millisecond) {
 		t.Errorf("%+v, %d ns", v, n.flow.delay.Load())
 	}
 	n.serving.phase = ha.PhaseHandover // until it closes writes
@@ -46,7 +44,7 @@ func TestTendFlow(t *testing.T) {
 
 // TestLaggingLocked: what a follower said last is forgotten when it has not looked since.
 func TestLaggingLocked(t *testing.T) {
-	n := &Node{}
+	n := newTestNode(t)
 	n.srv.lagging, n.srv.laggingAt = 3*time.Second, now()
 	if n.laggingLocked() == 0 {
 		t.Error("what was said now is not told")

@@ -159,8 +159,9 @@ func FuzzStatus(f *testing.F) {
 	f.Add(golden(f, "status.json"))
 	f.Add([]byte(`{"open_term":18446744073709551615,"left":{"term":1,"ago_ns":-9223372036854775808},"election_timeout_ns":-1,"rules":{}}`))
 	f.Add([]byte(`{"member":{"mysql":null,"raft":{"id":9}}}`))
+	dir := scratch(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		n := listener()
+		n := listener(t, func(d *testDir) { d.cfg.Dir = dir })
 		heap.Within(t, jsonBytes(len(b)), func() {
 			n.HandleStatus(2, b)
 			n.HandleStatus(2, b)
@@ -186,9 +187,10 @@ func FuzzStatus(f *testing.F) {
 }
 
 // listener is a node that hears of others and does nothing else.
-func listener() *Node {
-	n := &Node{cons: new(consensus.Node), peers: map[uint64]*peer{}, ready: make(chan struct{}), wake: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler),
-		cluster: forceCluster(), history: &history{changed: make(chan struct{}, 1), ids: map[uint64]bool{}}}
+func listener(t testing.TB, changes ...func(*testDir)) *Node {
+	t.Helper()
+	n := newTestNode(t, append(changes, func(d *testDir) { d.cluster = forceCluster() })...)
+	n.cons = new(consensus.Node)
 	close(n.ready)
 	return n
 }

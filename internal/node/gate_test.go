@@ -122,8 +122,8 @@ func TestGateWithoutFeed(t *testing.T) {
 
 // TestDelayBeforeTheGate: between new settings and the gate that follows them, orders are refused, and nothing breaks.
 func TestDelayBeforeTheGate(t *testing.T) {
-	n := &Node{id: config.Identity{Name: "late1", ID: 4}, late: newGate(),
-		cluster: &config.Cluster{Members: []config.Member{{ID: 4, Name: "late1", Role: config.RoleLearner, ApplyDelayMS: 1000}}}}
+	n := newTestNode(t)
+	n.cluster = &config.Cluster{Members: []config.Member{{ID: 1, Name: "db1", Role: config.RoleLearner, ApplyDelayMS: 1000}}}
 	for _, order := range []string{"", api.Hold, api.ApplyNow} {
 		if _, err := n.delayHere(api.DelayRequest{Order: order}); api.KindOf(err) != api.KindConflict {
 			t.Errorf("%q: %v", order, err)

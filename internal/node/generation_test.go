@@ -2,7 +2,6 @@ package node
 
 import (
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -20,14 +19,8 @@ import (
 // atRest is a node without any running part, whose log has entries of certain terms: a barrier, then a transaction each.
 func atRest(t *testing.T, id uint64, terms ...uint64) *Node {
 	t.Helper()
-	n := &Node{cfg: config.Node{Dir: t.TempDir(), Name: "db1"}, id: config.Identity{Cluster: "prod", ClusterID: 5, Name: "db1", ID: id}, log: slog.New(slog.DiscardHandler),
-		cluster: &config.Cluster{Version: 1, Name: "prod", ClusterID: 5, NextID: 9}}
-	n.history = openHistory(n.cfg.Dir, n.log)
-	var err error
-	if n.rlog, err = raftlog.Open(raftlog.Options{Dir: n.cfg.RaftDir(), Cluster: 5, NodeID: id}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.rlog.Close() })
+	n := newTestNode(t, as(id))
+	openTestLog(t, n)
 	var ents []*raftpb.Entry
 	var before uint64
 	pos := raftlog.Pos{File: 1, Off: 4}
@@ -178,12 +171,7 @@ func runRaft(t *testing.T, n *Node) {
 	if err := n.rlog.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, 1); err != nil {
 		t.Fatal(err)
 	}
-	cons, err := consensus.Start(consensus.Config{ID: n.id.ID, Storage: n.rlog, Send: func([]*raftpb.Message) {}, Logger: n.log}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.cons = cons
-	t.Cleanup(cons.Stop)
+	startTestRaft(t, n, nil)
 }
 
 // What was begun in an older term is refused.

@@ -3,7 +3,6 @@ package node
 import (
 	"bytes"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,8 +17,7 @@ import (
 // TestKeysAreTakenUp: a running node uses a new key of its key file, and warns as long as it could not start again.
 func TestKeysAreTakenUp(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys")
-	n := &Node{id: config.Identity{Cluster: "prod", ClusterID: 5, Name: "db1", ID: 1}, log: slog.New(slog.DiscardHandler)}
-	n.cfg.Raft.LogKeyFile = file
+	n := newTestNode(t, func(d *testDir) { d.cfg.Raft.LogKeyFile = file })
 	var text []byte
 	write := func(id string) {
 		t.Helper()
@@ -40,15 +38,7 @@ func TestKeysAreTakenUp(t *testing.T) {
 	}
 	write("one")
 	first := bytes.Clone(text)
-	keys, err := n.loadKeys(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if n.rlog, err = raftlog.Open(raftlog.Options{Dir: dir, Cluster: 5, NodeID: 1, Keys: keys}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.rlog.Close() })
+	openTestLog(t, n)
 	tend("")
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
@@ -57,6 +47,7 @@ func TestKeysAreTakenUp(t *testing.T) {
 	text = nil
 	write("two")
 	tend(`"one"`)
+	var err error
 	if text, err = raftlog.AddKey(nil, "one"); err != nil { // another one of that name
 		t.Fatal(err)
 	}
@@ -69,7 +60,7 @@ func TestKeysAreTakenUp(t *testing.T) {
 	if err := errors.Join(n.rlog.SetHardState(&raftpb.HardState{Term: new(uint64(1))}), n.rlog.Append([]*raftpb.Entry{e})); err != nil {
 		t.Fatal(err)
 	}
-	rep, err := raftlog.Verify(nil, dir, nil)
+	rep, err := raftlog.Verify(nil, n.cfg.RaftDir(), nil)
 	if !errors.Is(err, raftlog.ErrKey) || !strings.Contains(err.Error(), `"two"`) {
 		t.Errorf("%+v, %v", rep, err)
 	}

@@ -91,7 +91,8 @@ func TestCommittedAt(t *testing.T) {
 
 // TestLagCounts: what is not applied, what was not brought, and a mysqld that says nothing.
 func TestLagCounts(t *testing.T) {
-	n := &Node{led: ledger.New(raftlog.Boundary{})}
+	n := newTestNode(t)
+	openTestLog(t, n)
 	if lag, _ := n.lagLocked(); lag != 0 {
 		t.Error(lag)
 	}

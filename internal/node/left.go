@@ -50,16 +50,16 @@ func (t *tombstone) serve(ctx context.Context, manager *systemd.Manager) (err er
 
 // openTombstone reads what the API of a node that was left behind shows.
 func openTombstone(cfg config.Node, left *errLeft, log *slog.Logger) (*tombstone, error) {
-	n := &Node{cfg: cfg, metrics: prometheus.NewRegistry()}
-	var err error
-	if n.id, err = config.LoadIdentity(cfg.Dir); err != nil {
+	id, err := config.LoadIdentity(cfg.Dir)
+	if err != nil {
 		return nil, errors.Join(left, err)
 	}
-	if n.cluster, err = config.LoadCluster(cfg.Dir); err != nil {
+	cluster, err := config.LoadCluster(cfg.Dir)
+	if err != nil {
 		return nil, errors.Join(left, err)
 	}
-	n.log = log.With("node", n.id.Name)
-	n.history = openHistory(cfg.Dir, n.log)
+	n := newNode(cfg, id, cluster, "", log)
+	n.metrics = prometheus.NewRegistry()
 	return &tombstone{n: n, why: left.text}, nil
 }
 

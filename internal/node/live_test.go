@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/consensus"
-	"trireme/internal/raftlog"
 	"trireme/internal/router"
 )
 
@@ -128,7 +126,7 @@ func TestLiveRemoved(t *testing.T) {
 	l.lead(1, 0)
 	at := time.Minute
 	l.look(at, 2, true, 5, 5)
-	n := &Node{}
+	n := newTestNode(t)
 	n.live.term, n.live.nodes = 1, l.nodes
 	l.tell(at)
 	if !n.mayBeRead(1, 2) || !n.mayBeRead(2, 2) {
@@ -158,19 +156,11 @@ func TestLiveHere(t *testing.T) {
 		"not settled": {func() int64 { return 1 }, false, false},
 		"no lease":    {func() int64 { return ticks.Add(int64(time.Hour)) }, true, false}, // each has run out when it is looked at
 	} {
-		n := &Node{id: config.Identity{Name: "db1", ID: 1}, log: slog.New(slog.DiscardHandler), cluster: &config.Cluster{Members: []config.Member{
-			{ID: 1, Name: "db1", Role: config.RoleVoter}, {ID: 2, Name: "db2", Role: config.RoleVoter}, {ID: 3, Name: "log1", Role: config.RoleLogger}}}}
-		var err error
-		if n.rlog, err = raftlog.Open(raftlog.Options{Dir: t.TempDir(), Cluster: 5, NodeID: 1}); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = n.rlog.Close() })
-		n.cons, err = consensus.Start(consensus.Config{ID: 1, Storage: n.rlog, Send: func([]*raftpb.Message) {}, OnCommitted: func([]*raftpb.Entry) {},
-			OnFatal: func(err error) { t.Error(err) }, Clock: c.clock}, []raft.Peer{{ID: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(n.cons.Stop)
+		members := testVoters(3)
+		members[2].Role = config.RoleLogger
+		n := newTestNode(t, withMembers(members...))
+		openTestLog(t, n)
+		startTestRaft(t, n, func(r *consensus.Config) { r.OnCommitted, r.Clock = func([]*raftpb.Entry) {}, c.clock }, raft.Peer{ID: 1})
 		if _, _, err := n.liveHere(liveTell); !errors.Is(err, errNotSure) {
 			t.Errorf("%s: who follows says %v", name, err)
 		}

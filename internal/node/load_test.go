@@ -15,7 +15,6 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/binlog"
-	"trireme/internal/config"
 	"trireme/internal/gtid"
 	"trireme/internal/raftlog"
 	"trireme/internal/router"
@@ -155,7 +154,7 @@ func TestNoStageOfWhatCannotBeTimed(t *testing.T) {
 
 // TestLoadCounts: transactions are counted where they end, and what is under way is told.
 func TestLoadCounts(t *testing.T) {
-	n := &Node{cluster: new(config.Cluster)}
+	n := newTestNode(t)
 	n.load.began = time.Now()
 	l := &n.load
 	whole, _ := entryStamped(time.Now(), 500)
@@ -237,7 +236,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 // TestRouterMetrics: the router's series of each port; of what ties sessions there are those that there are.
 func TestRouterMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(routerCollector{&Node{router: router.New(router.Config{})}})
+	n := newTestNode(t)
+	n.router = router.New(router.Config{})
+	reg.MustRegister(routerCollector{n})
 	families, err := reg.Gather()
 	series := 0
 	for _, f := range families {
@@ -250,7 +251,7 @@ func TestRouterMetrics(t *testing.T) {
 
 // TestTiedSessions: those that the nodes that are heard have told of count, and a daemon that knows nothing of them tells of none.
 func TestTiedSessions(t *testing.T) {
-	n := listener()
+	n := listener(t)
 	n.router = router.New(router.Config{})
 	told := status{Member: api.MemberView{Router: api.RouterView{TiedSessions: map[string]int{"user locks": 2}}}}
 	n.peers[1], n.peers[2] = &peer{up: true, at: now(), status: told}, &peer{status: told}

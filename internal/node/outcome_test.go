@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -13,9 +12,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/binlog"
-	"trireme/internal/config"
 	"trireme/internal/gtid"
-	"trireme/internal/ledger"
 	"trireme/internal/raftlog"
 )
 
@@ -28,13 +25,8 @@ type outcomeLog struct {
 }
 
 func newOutcomeLog(t *testing.T) *outcomeLog {
-	n := &Node{cfg: config.Node{Dir: t.TempDir()}, log: slog.New(slog.DiscardHandler), led: ledger.New(raftlog.Boundary{}),
-		cluster: &config.Cluster{Members: []config.Member{{ID: 1, Name: "n1"}, {ID: 2, Name: "n2"}}}}
-	var err error
-	if n.rlog, err = raftlog.Open(raftlog.Options{Dir: n.cfg.RaftDir(), Cluster: 5, NodeID: 2, SegmentBytes: 4096}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.rlog.Close() })
+	n := newTestNode(t, as(2), func(d *testDir) { d.cfg.Raft.LogSegment = 4096 })
+	openTestLog(t, n)
 	return &outcomeLog{Node: n, t: t, pos: raftlog.Pos{File: 1, Off: 4}}
 }
 
@@ -88,11 +80,11 @@ func (o *outcomeLog) ask(q api.OutcomeQuery, wait time.Duration) api.Outcome {
 	ctx, cancel := context.WithTimeout(o.t.Context(), wait)
 	defer cancel()
 	if q.Node == "" {
-		q.Node, q.Epoch = "n1", "3/7"
+		q.Node, q.Epoch = "db1", "3/7"
 	}
 	a, err := o.Outcome(ctx, q)
 	if err != nil {
-		o.t.Fatal(err)
+		o.t.Error(err)
 	}
 	return a
 }
@@ -132,9 +124,9 @@ func TestOutcome(t *testing.T) {
 		{"another connection", api.OutcomeQuery{Thread: 12, Index: 1, Sole: true}, dunno, no},
 		{"a connection to a leader that was deposed already", api.OutcomeQuery{Thread: 12, Index: 9, Sole: true}, dunno, no},
 		{"an answer that Raft does not have", api.OutcomeQuery{Thread: 10, Index: 1, After: o.sid().String() + ":99", Sole: true}, dunno, dunno},
-		{"an incarnation that never led", api.OutcomeQuery{Node: "n1", Epoch: "2/7", Thread: 10, Sole: true}, dunno, dunno},
-		{"a node that never led", api.OutcomeQuery{Node: "n2", Epoch: "3/7", Thread: 10, Sole: true}, dunno, dunno},
-		{"a term to come", api.OutcomeQuery{Node: "n1", Epoch: "3/70", Thread: 10, Sole: true}, dunno, dunno},
+		{"an incarnation that never led", api.OutcomeQuery{Node: "db1", Epoch: "2/7", Thread: 10, Sole: true}, dunno, dunno},
+		{"a node that never led", api.OutcomeQuery{Node: "db2", Epoch: "3/7", Thread: 10, Sole: true}, dunno, dunno},
+		{"a term to come", api.OutcomeQuery{Node: "db1", Epoch: "3/70", Thread: 10, Sole: true}, dunno, dunno},
 	}
 	check := func(when string, pick func(question) api.Outcome) {
 		t.Helper()
@@ -232,12 +224,12 @@ func TestOutcomeInvalid(t *testing.T) {
 	o := newOutcomeLog(t)
 	for name, q := range map[string]api.OutcomeQuery{
 		"no node":     {Node: "n9", Epoch: "3/7", Thread: 1},
-		"no term":     {Node: "n1", Epoch: "3", Thread: 1},
-		"no number":   {Node: "n1", Epoch: "x/7", Thread: 1},
-		"term 0":      {Node: "n1", Epoch: "3/0", Thread: 1},
-		"no thread":   {Node: "n1", Epoch: "3/7"},
-		"others":      {Node: "n1", Epoch: "3/7", Thread: 1, Sole: true, Others: -1},
-		"after a set": {Node: "n1", Epoch: "3/7", Thread: 1, After: "x"},
+		"no term":     {Node: "db1", Epoch: "3", Thread: 1},
+		"no number":   {Node: "db1", Epoch: "x/7", Thread: 1},
+		"term 0":      {Node: "db1", Epoch: "3/0", Thread: 1},
+		"no thread":   {Node: "db1", Epoch: "3/7"},
+		"others":      {Node: "db1", Epoch: "3/7", Thread: 1, Sole: true, Others: -1},
+		"after a set": {Node: "db1", Epoch: "3/7", Thread: 1, After: "x"},
 	} {
 		if a, err := o.Outcome(t.Context(), q); err == nil {
 			t.Errorf("%s: %+v", name, a)

@@ -12,7 +12,8 @@ func TestFormerLifeIsNotBelieved(t *testing.T) {
 	for gone, fresh := range map[bool]bool{true: false, false: true} {
 		p := &peer{at: now(), up: false, gone: gone}
 		p.status.Member.State = api.StateHealthy
-		n := &Node{peers: map[uint64]*peer{2: p}, wake: make(chan struct{}, 1)}
+		n := newTestNode(t)
+		n.peers[2] = p
 		n.PeerUp(2)
 		if p.fresh() != fresh {
 			t.Errorf("its process has ended %v: believed %v", gone, p.fresh())

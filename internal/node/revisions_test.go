@@ -28,7 +28,7 @@ func TestRollbackRefused(t *testing.T) {
 	if err := rollback(c.Clone(), &res); err == nil {
 		t.Error("a version to come")
 	}
-	n := &Node{cluster: next}
+	n := newTestNode(t, func(d *testDir) { d.cluster = next })
 	if v := n.ConfigHistory(t.Context()); v.Oldest != 4 || v.Version != 5 || len(v.Revisions) != 1 || v.Revisions[0].By != "operator from here" {
 		t.Errorf("%+v", v)
 	}

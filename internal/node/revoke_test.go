@@ -1,7 +1,6 @@
 package node
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
@@ -55,21 +54,17 @@ func TestSerialAsShown(t *testing.T) {
 // TestShutOutTwice: a node whose certificate is refused signs itself another one, each time anew; it ends only when the others refuse what it
 // has signed then.
 func TestShutOutTwice(t *testing.T) {
-	cfg := config.Node{Dir: t.TempDir()}
+	n := newTestNode(t)
 	ca, err := pki.NewCA("shop", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ca.Save(cfg.TLSDir()); err != nil {
+	if err := ca.Save(n.cfg.TLSDir()); err != nil {
 		t.Fatal(err)
 	}
-	b, err := ca.Issue(pki.NodeCert{Name: "n1", ID: 1}, time.Now())
-	if err != nil {
+	if n.bundle, err = ca.Issue(pki.NodeCert{Name: "db1", ID: 1}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	n := &Node{cfg: cfg, log: slog.New(slog.DiscardHandler), bundle: b, fatal: make(chan error, 1), ctx: t.Context(), wake: make(chan struct{}, 1),
-		cluster: &config.Cluster{NextID: 4, Members: []config.Member{{ID: 1}, {ID: 2}, {ID: 3}}}}
-	n.id.ID, n.id.Name = 1, "n1"
 	refused := func(want bool) {
 		t.Helper()
 		n.toldRevoked(2, "it was revoked")

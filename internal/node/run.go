@@ -99,23 +99,34 @@ const gcPercent = 10
 // its goroutines, which hand a commit from one to the next, wake each other without waking another core.
 func maxProcs() int { return max(1, min(4, runtime.NumCPU()/2)) }
 
+// newNode is a node that has read who it is and its history. Nothing of it runs.
+func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, version string, log *slog.Logger) *Node {
+	n := &Node{cfg: cfg, id: id, cluster: cluster, version: version, base: log, log: log.With("node", id.Name),
+		wake: make(chan struct{}, 1), fatal: make(chan error, 1), ready: make(chan struct{}), peers: map[uint64]*peer{},
+		audit: &auditLog{path: filepath.Join(cfg.Dir, "audit.log"), node: id.Name}}
+	n.history = openHistory(cfg.Dir, n.log)
+	if id.Role != config.RoleLogger {
+		n.srv.state = ha.ServerOff
+	}
+	return n
+}
+
 // open reads the node's directory and makes mysqld's data directory if there is none. Nothing is running when it returns.
 func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger) (*Node, error) {
-	n := &Node{cfg: cfg, version: version, wake: make(chan struct{}, 1), fatal: make(chan error, 1), ready: make(chan struct{}),
-		peers: map[uint64]*peer{}}
-	var err error
-	if n.id, err = config.LoadIdentity(cfg.Dir); err != nil {
+	id, err := config.LoadIdentity(cfg.Dir)
+	if err != nil {
 		return nil, err
 	}
-	if n.id.Cluster != cfg.Cluster || n.id.Name != cfg.Name {
+	if id.Cluster != cfg.Cluster || id.Name != cfg.Name {
 		return nil, fmt.Errorf("%s belongs to node %q of cluster %q, the configuration is for node %q of cluster %q",
-			cfg.Dir, n.id.Name, n.id.Cluster, cfg.Name, cfg.Cluster)
+			cfg.Dir, id.Name, id.Cluster, cfg.Name, cfg.Cluster)
 	}
-	n.base, n.log = log, log.With("node", n.id.Name)
-	if n.secrets, err = config.LoadSecrets(cfg.Dir); err != nil {
+	cluster, err := config.LoadCluster(cfg.Dir)
+	if err != nil {
 		return nil, err
 	}
-	if n.cluster, err = config.LoadCluster(cfg.Dir); err != nil {
+	n := newNode(cfg, id, cluster, version, log)
+	if n.secrets, err = config.LoadSecrets(cfg.Dir); err != nil {
 		return nil, err
 	}
 	if err := n.openGeneration(); err != nil {
@@ -143,8 +154,6 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 		return nil, err
 	}
 	n.openGate()
-	n.history = openHistory(cfg.Dir, n.log)
-	n.audit = &auditLog{path: filepath.Join(cfg.Dir, "audit.log"), node: n.id.Name}
 	if err := os.MkdirAll(cfg.RaftDir(), 0o700); err != nil {
 		return nil, err
 	}
@@ -164,10 +173,8 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 // prepareServer finds mysqld and makes its data directory.
 func (n *Node) prepareServer(ctx context.Context) (err error) {
 	if n.id.Role == config.RoleLogger {
-		n.srv.state = ha.ServerAbsent
 		return nil
 	}
-	n.srv.state = ha.ServerOff
 	if n.bin, err = mysqld.Find(ctx, n.cfg.MySQL.Binary); err != nil {
 		return err
 	}

@@ -14,7 +14,8 @@ import (
 // A mysqld that was killed and does not end, with its disk, does not keep the daemon from ending.
 func TestWatchEndsWithTheDaemon(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	n := &Node{ctx: ctx}
+	n := newTestNode(t)
+	n.ctx = ctx
 	src := dump.NewSource(dump.SourceConfig{Dial: func(ctx context.Context) (net.Conn, error) { return nil, ctx.Err() }, Logger: slog.New(slog.DiscardHandler)})
 	ended := make(chan struct{})
 	go func() {

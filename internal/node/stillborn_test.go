@@ -23,8 +23,7 @@ func TestStillbornServer(t *testing.T) {
 		}
 	}
 
-	n := listener()
-	n.id.Name = "db2"
+	n := listener(t, as(2))
 	n.startFailedLocked(died)
 	n.startFailedLocked(died)
 	n.startFailedLocked(errors.New("the port is in use"))

@@ -3,12 +3,10 @@ package node
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"testing"
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
 	"trireme/internal/router"
@@ -17,7 +15,8 @@ import (
 // Writes are not closed before a router without a node has said that it is quiet in this very switchover, and whoever does not say so is waited for as long
 // as the bound is and no longer.
 func TestAwaitQuiet(t *testing.T) {
-	n := &Node{router: router.New(router.Config{Logger: slog.New(slog.DiscardHandler)}), hold: 4}
+	n := newTestNode(t)
+	n.router, n.hold = router.New(router.Config{Logger: n.log}), 4
 	defer n.router.Close()
 	n.router.SetView(router.View{KeepRW: true})
 	if n.sessionsFollowed() {
@@ -46,7 +45,9 @@ func TestAwaitQuiet(t *testing.T) {
 func TestSwitchoverRequest(t *testing.T) {
 	begin := func() (*Node, *transferRequest) {
 		r := &transferRequest{to: 2, term: 5, wait: 7 * time.Second, result: make(chan moved, 1)}
-		return &Node{cluster: &config.Cluster{}, request: r, raft: consensus.State{Term: 5}}, r
+		n := newTestNode(t)
+		n.request, n.raft.Term = r, 5
+		return n, r
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -8,19 +8,19 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
-	"trireme/internal/mysqld"
 )
 
-// upstreamNode is n1 of n1 n2 r3 r4 r5: r3 is behind n2, r4 behind r3, r5 behind n1.
-func upstreamNode() *Node {
-	n := &Node{id: config.Identity{ID: 1, Name: "n1"}, peers: map[uint64]*peer{}, cluster: &config.Cluster{}, bin: mysqld.Binary{}}
-	for id, m := range []config.Member{{}, {Name: "n1", Role: config.RoleVoter}, {Name: "n2", Role: config.RoleVoter}, {Name: "r3", Role: config.RoleLearner, Upstream: 2},
-		{Name: "r4", Role: config.RoleLearner, Upstream: 3}, {Name: "r5", Role: config.RoleLearner, Upstream: 1}} {
-		if m.ID = uint64(id); id == 0 {
-			continue
-		}
-		n.cluster.Members = append(n.cluster.Members, m)
-		n.peers[m.ID] = &peer{up: true, at: now(), status: status{Ready: true, Member: api.MemberView{Name: m.Name, MySQL: &api.MySQLView{Version: n.bin.Version.String()}}}}
+// upstreamNode is a node of two voters and three learners: 3 has 2 as upstream, 4 has 3, and 5 has 1.
+func upstreamNode(t *testing.T, changes ...func(*testDir)) *Node {
+	t.Helper()
+	members := testVoters(5)
+	for i, upstream := range map[int]uint64{2: 2, 3: 3, 4: 1} {
+		members[i].Role, members[i].Upstream = config.RoleLearner, upstream
+	}
+	n := newTestNode(t, append(changes, withMembers(members...))...)
+	for _, m := range members {
+		n.peers[m.ID] = &peer{up: true, at: now(), status: status{Ready: true,
+			Member: api.MemberView{Name: m.Name, MySQL: &api.MySQLView{Version: n.bin.Version.String()}}}}
 	}
 	return n
 }
@@ -41,7 +41,7 @@ func TestPaths(t *testing.T) {
 		{"never heard of", lead, func(n *Node) { delete(n.peers, 2) }, map[uint64]uint64{4: 3}},
 		{"still a voter", &consensus.Status{State: lead.State, Voters: []uint64{3}, Learners: []uint64{4, 5}}, func(*Node) {}, map[uint64]uint64{4: 3}},
 	} {
-		n := upstreamNode()
+		n := upstreamNode(t)
 		tt.change(n)
 		if got := n.pathsLocked(tt.st); !maps.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
@@ -51,14 +51,13 @@ func TestPaths(t *testing.T) {
 
 // TestDonorIsUpstream: a learner copies from its upstream, even if that leads, and from others when it cannot.
 func TestDonorIsUpstream(t *testing.T) {
-	n := upstreamNode()
-	n.id = config.Identity{ID: 5, Name: "r5"}
+	n := upstreamNode(t, as(5))
 	n.peers[1].status.OpenTerm = 1
 	if got := n.donors(); len(got) != 4 || got[0] != 1 {
-		t.Errorf("donors of r5 are %v", got)
+		t.Errorf("donors of db5 are %v", got)
 	}
 	n.peers[1].status.Ready = false
 	if got := n.donors(); slices.Contains(got, 1) || len(got) != 3 {
-		t.Errorf("donors of r5 are %v", got)
+		t.Errorf("donors of db5 are %v", got)
 	}
 }

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -10,8 +9,6 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
 	"trireme/internal/ha"
 	"trireme/internal/vip"
 )
@@ -22,26 +19,24 @@ var (
 )
 
 // vipNode is node 1 of three, with two read addresses; nothing of it runs.
-func vipNode() *Node {
-	n := &Node{cluster: &config.Cluster{}, peers: map[uint64]*peer{}, raft: consensus.State{Term: 5}}
-	n.id.ID = 1
+func vipNode(t *testing.T) *Node {
+	t.Helper()
+	n := newTestNode(t)
+	n.raft.Term = 5
 	n.srv.state = ha.ServerReady
 	n.vip.ro = []netip.Addr{readA, readB}
-	for id := range uint64(3) {
-		n.cluster.Members = append(n.cluster.Members, config.Member{ID: id + 1})
-		if id > 0 {
-			p := &peer{up: true, at: now()}
-			p.status.Ready, p.status.Member.State = true, api.StateHealthy
-			p.status.Member.VIPs = []api.VIPView{{Address: readA.String()}, {Address: readB.String()}}
-			n.peers[id+1] = p
-		}
+	for _, id := range []uint64{2, 3} {
+		p := &peer{up: true, at: now()}
+		p.status.Ready, p.status.Member.State = true, api.StateHealthy
+		p.status.Member.VIPs = []api.VIPView{{Address: readA.String()}, {Address: readB.String()}}
+		n.peers[id] = p
 	}
 	return n
 }
 
 // TestGiveReads: a leader gives one to each follower, leaves them where they are, and keeps them only when nobody else can have them.
 func TestGiveReads(t *testing.T) {
-	n := vipNode()
+	n := vipNode(t)
 	n.giveReadsLocked()
 	if n.readsLocked() != nil {
 		t.Fatalf("a follower gives %v", n.vip.given)
@@ -67,7 +62,7 @@ func TestGiveReads(t *testing.T) {
 
 // TestBorrowReads: a follower has what the leader of its term gives it, keeps it for a while without a leader, and not while it serves nothing.
 func TestBorrowReads(t *testing.T) {
-	n := vipNode()
+	n := vipNode(t)
 	lent := func(what string, want ...netip.Addr) {
 		t.Helper()
 		n.borrowReadsLocked()
@@ -95,8 +90,7 @@ func TestBorrowReads(t *testing.T) {
 // TestAddressesHoldNobodyUp: a kernel that lets a change of its addresses wait keeps neither the loop, whose signs of life mysqld lives by, nor a
 // fence.
 func TestAddressesHoldNobodyUp(t *testing.T) {
-	n := vipNode()
-	n.log = slog.New(slog.DiscardHandler)
+	n := vipNode(t)
 	p := netip.MustParsePrefix("127.77.0.100/8")
 	began, kernel := make(chan struct{}), make(chan struct{})
 	begin := sync.OnceFunc(func() { close(began) })

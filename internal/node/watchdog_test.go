@@ -62,7 +62,7 @@ func TestWatchdogIsFedOnProof(t *testing.T) {
 
 // TestProofIsATurn: a node whose loop does not turn has no proof, however often it is asked.
 func TestProofIsATurn(t *testing.T) {
-	n := &Node{wake: make(chan struct{}, 1)}
+	n := newTestNode(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := n.getsOn(ctx); !errors.Is(err, errStandsStill) {
