@@ -77,7 +77,7 @@ const (
 	maxHandshakes        = 256 // connections that have not said hello yet
 	maxHandshakesPerHost = 32
 	maxLearned           = 16 // peers that dialed us and are not in SetPeers
-	maxRequestsPerPeer   = 64 // being handled at once
+	maxRequestsPerPeer   = 64 // being handled at once, until the answer is written
 	maxBackoff           = time.Second
 	minBackoff           = 20 * time.Millisecond
 )

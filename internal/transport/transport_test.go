@@ -145,7 +145,14 @@ func TestRequests(t *testing.T) {
 	if _, err := a.Request(within(t, 20*time.Second), 2, 1, make([]byte, MaxRequestBytes+1)); !errors.Is(err, ErrTooLarge) {
 		t.Fatal(err)
 	}
-	// Too many at once are refused, not queued without end; the rest end with the connection.
+	// A request holds its slot until its handler has ended and the answer is written: the one that was not waited for any longer has as much
+	// time at the peer from its arrival on, and the one that was answered last may not have given its slot back yet.
+	eventually(t, "all slots are free", func() bool {
+		b.Transport.mu.Lock()
+		defer b.Transport.mu.Unlock()
+		return len(b.inbound[inboundKey{1, controlStream}].requests) == 0
+	})
+	// Too many at once are refused, not queued without end.
 	results := make(chan error, 2*maxRequestsPerPeer)
 	for range 2 * maxRequestsPerPeer {
 		go func() {
