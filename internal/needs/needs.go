@@ -70,10 +70,13 @@ func Host(t testing.TB, l *wan.LAN, name string, addrs ...netip.Prefix) *wan.Hos
 // Long marks a test that takes minutes and finds little that others do not: make test leaves it out, make test-long and the soak run it.
 func Long(t testing.TB) {
 	t.Helper()
-	if os.Getenv("TRIREME_LONG") == "" && os.Getenv("TRIREME_SOAK") == "" {
+	if !IsLong() {
 		t.Skip("a long test: make test-long runs it")
 	}
 }
+
+// IsLong says whether tests run in their long form: more cases of the same.
+func IsLong() bool { return os.Getenv("TRIREME_LONG") != "" || os.Getenv("TRIREME_SOAK") != "" }
 
 // have ends a test with an error, which is fatal unless it is of this lack and the variable is not set.
 func have(t testing.TB, err, lack error, required string) {

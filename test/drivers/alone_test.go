@@ -19,12 +19,14 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/demo"
 	"trireme/internal/pki"
+	"trireme/internal/testkit"
 )
 
 // TestRouterAlone: `trireme router` beside an application knows one node, finds the others, and leads to whoever leads, through a switchover, a
 // failover, and the loss of the node that it was told of.
 func TestRouterAlone(t *testing.T) {
-	c := share(t)
+	t.Parallel()
+	c := lease(t)
 	c.sql("CREATE DATABASE IF NOT EXISTS alone", "CREATE TABLE IF NOT EXISTS alone.t (id INT PRIMARY KEY)")
 	leader := c.healthy()
 	r := startRouter(c, leader, "")
@@ -70,7 +72,8 @@ func (c *cluster) lose(t *testing.T, n *demo.Node) {
 
 // TestSwitchoverAlone: writers through a router without a node, for which planned switchovers wait since it has a token, hear of no error. Some 10 s.
 func TestSwitchoverAlone(t *testing.T) {
-	c := share(t)
+	testkit.Quiet(t, "logins, which a planned switchover waits for no longer than half a second")
+	c := lease(t)
 	c.sql("CREATE DATABASE IF NOT EXISTS alone", "DROP TABLE IF EXISTS alone.w", "CREATE TABLE alone.w (id INT PRIMARY KEY AUTO_INCREMENT, writer INT, v INT)")
 	r := startRouterAs(c, c.healthy(), c.token("writers"), "")
 	w := c.writeThrough(r.write, 64)
@@ -248,10 +251,10 @@ func startRouterAs(c *cluster, known *demo.Node, token, settings string) (r stan
 	}
 	file := filepath.Join(dir, "router.toml")
 	must(t, os.WriteFile(file, []byte(text), 0o644))
-	if out, err := exec.CommandContext(t.Context(), binary, "router", "--config", file, "--check").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "router", "--config", file, "--check").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), binary, "router", "--config", file)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), testkit.Program(t, testkit.Trireme), "router", "--config", file)
 	r.log = filepath.Join(dir, "router.log")
 	out, err := os.Create(r.log)
 	must(t, err)

@@ -22,7 +22,8 @@ import (
 // shows what was answered elsewhere, AFTER is answered when every server shows it; and values are handed on from router to router, each of which has to be
 // seen, while leadership moves and when it is lost.
 func TestSplittingAlone(t *testing.T) {
-	c := share(t)
+	t.Parallel()
+	c := lease(t)
 	leader := c.healthy()
 	others := c.others(leader)
 	c.sql("CREATE DATABASE IF NOT EXISTS apart", "DROP TABLE IF EXISTS apart.own, apart.chain", "CREATE TABLE apart.own (id INT PRIMARY KEY)",

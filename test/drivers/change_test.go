@@ -13,6 +13,7 @@ import (
 
 	"trireme/internal/bench"
 	"trireme/internal/demo"
+	"trireme/internal/testkit"
 )
 
 // A client under load has three workers, each with a session of its own. A worker makes rows (n, a) in drivers.load_NAME: n is its own number and
@@ -261,13 +262,15 @@ func (l *loader) last() string {
 // the leader's mysqld is killed. Nobody hears of a switchover. At a failover each answer is one that docs/router.md names, and true: what was
 // acknowledged is there exactly once, what was answered 1213 is not there, and no transaction is there in part. Meanwhile sessions of the read-only ports go on.
 func TestDriversUnderChange(t *testing.T) {
-	c := share(t)
+	testkit.Quiet(t, "logins, which a planned switchover waits for no longer than half a second")
+	c := lease(t)
 	c.underChange(t, func(n *demo.Node) int { return n.Ports.RW })
 }
 
 // TestDriversUnderChangeSplit is the same through the port that sends reads to followers; with three clients, some 20 s, if it is no soak.
 func TestDriversUnderChangeSplit(t *testing.T) {
-	c := share(t)
+	testkit.Quiet(t, "logins, which a planned switchover waits for no longer than half a second")
+	c := lease(t)
 	c.underChange(t, func(n *demo.Node) int { return n.Ports.Split }, "mysql", "go", "pymysql")
 }
 

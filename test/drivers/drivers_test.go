@@ -137,7 +137,8 @@ func nodeModules() string { return filepath.Join(installed(), "node", "node_modu
 
 // TestDrivers lets every client try everything at every door, all of them side by side.
 func TestDrivers(t *testing.T) {
-	c := share(t)
+	t.Parallel()
+	c := lease(t)
 	leader := c.healthy()
 	csv := filepath.Join(t.TempDir(), "rows.csv")
 	var lines strings.Builder

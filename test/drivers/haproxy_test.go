@@ -22,11 +22,12 @@ import (
 // TestHAProxy runs the configuration of docs/balancers.md: 3306 leads to the leader and 3307 to a follower, also after a failover and after a
 // switchover, and a session does not stay with a node that led before.
 func TestHAProxy(t *testing.T) {
+	t.Parallel()
 	program, err := exec.LookPath("haproxy")
 	if err != nil {
 		cannot(t, "there is no haproxy; scripts/deps.sh test installs it for root: %v", err)
 	}
-	c := share(t)
+	c := lease(t)
 	write, read := startHAProxy(c, program)
 	c.sql("CREATE DATABASE IF NOT EXISTS balanced", "CREATE TABLE IF NOT EXISTS balanced.t (id INT PRIMARY KEY)")
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,17 +34,13 @@ func TestIdleSessions(t *testing.T) {
 	if !soak() {
 		t.Skip("a long run: TRIREME_SOAK=1")
 	}
-	if shared != nil { // daemons that have done nothing else
-		shared.Kill()
-		shared = nil
-		must(t, os.RemoveAll(filepath.Join(scratch, "cluster")))
-	}
+	pool.Close() // daemons that have done nothing else
 	// A session takes two descriptors of the daemon, and a router with a splitting port counts three. The daemons inherit this.
 	files := unix.Rlimit{Cur: 4 * idleSessions, Max: 4 * idleSessions}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		t.Skipf("%d descriptors for each process cannot be had: %v", files.Cur, err)
 	}
-	c := share(t)
+	c := lease(t)
 	for i, kind := range []struct {
 		name string
 		tls  *tls.Config

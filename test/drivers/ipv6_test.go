@@ -14,10 +14,11 @@ func hasIPv6() bool {
 
 // TestIPv6: a router that listens on "::" (build) serves clients over IPv6 on each port, followed ones and, since they compress, passed ones. 1 s.
 func TestIPv6(t *testing.T) {
+	t.Parallel()
 	if !hasIPv6() {
 		t.Skip("this machine has no IPv6")
 	}
-	c := share(t)
+	c := lease(t)
 	c.sql("CREATE DATABASE IF NOT EXISTS six", "CREATE TABLE IF NOT EXISTS six.t (id INT PRIMARY KEY)", "TRUNCATE six.t")
 	ports := c.carriers()[1].Ports
 	at := func(port int) string { return net.JoinHostPort("::1", strconv.Itoa(port)) }

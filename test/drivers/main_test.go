@@ -11,10 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,11 +19,11 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/needs"
+	"trireme/internal/testkit"
 )
 
 const (
-	createLimit = 4 * time.Minute
-	healLimit   = 90 * time.Second
+	healLimit = 90 * time.Second
 
 	clientLimit = 30 * time.Minute // of a client program, which is ended by its test
 
@@ -36,9 +33,10 @@ const (
 )
 
 var (
-	binary  string // trireme, built for this run
 	scratch string
-	shared  *demo.Cluster // of all tests, one after the other
+
+	kit  testkit.Clusters
+	pool = testkit.Pool{Start: build}
 )
 
 func TestMain(m *testing.M) {
@@ -59,19 +57,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(scratch)
-	if binary = os.Getenv("TRIREME_BINARY"); binary == "" {
-		binary = filepath.Join(scratch, "trireme")
-		if out, err := exec.Command("go", "build", "-o", binary, "trireme/cmd/trireme").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "building trireme: %v\n%s", err, out)
-			return 1
-		}
-	}
-	defer func() {
-		if shared != nil {
-			shared.Kill()
-		}
-	}()
-	return m.Run()
+	kit = testkit.Clusters{Name: "drivers", Dir: scratch, MySQLOptions: map[string]string{"innodb_buffer_pool_size": "128M",
+		"innodb_redo_log_capacity": "256M", "max_allowed_packet": "64M", "local_infile": "ON", "max_connections": "300"}}
+	defer pool.Close()
+	return testkit.Run(m)
 }
 
 func soak() bool { return os.Getenv("TRIREME_SOAK") != "" }
@@ -94,62 +83,30 @@ type cluster struct {
 	t *testing.T
 }
 
-// share gives the cluster, healthy; the first test makes it.
-func share(t *testing.T) *cluster {
+// lease gives a test three data nodes, which it gives back whole, with all nodes equal: testkit.Pool.
+func lease(t *testing.T) *cluster {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("real clusters take long")
 	}
 	needs.MySQL(t)
-	if shared == nil {
-		shared = build(t)
-	}
-	c := &cluster{Cluster: shared, t: t}
-	t.Cleanup(c.showLogs)
-	c.healthy()
-	return c
+	return &cluster{Cluster: pool.Lease(t), t: t}
 }
 
-func build(t *testing.T) *demo.Cluster {
+func build(t testing.TB) *demo.Cluster {
 	t.Helper()
-	base, err := demo.FreePortBase(3)
-	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), createLimit)
-	defer cancel()
-	connections := "300"
-	if soak() {
-		connections = strconv.Itoa(idleSessions + 300)
-	}
-	c, err := demo.Create(ctx, demo.Options{
-		Name: "drivers", Nodes: 3, Dir: filepath.Join(scratch, "cluster"), PortBase: base, Binary: binary,
-		CredentialDir: filepath.Join(scratch, "credentials"),
-		MySQLOptions: map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "256M", "max_allowed_packet": "64M",
-			"local_infile": "ON", "max_connections": connections},
-		Tune: func(n *config.Node) {
-			if n.Name == "n1" { // the others' routers follow their sessions: cluster.carriers
-				n.Router.Sessions = config.SessionsPass
-			}
-			if n.Name == "n3" && hasIPv6() {
-				n.Router.Bind = "::" // and over IPv4
-			}
-		},
-		Say: t.Logf,
-	})
-	must(t, err)
-	return c
-}
-
-// showLogs prints the end of every daemon's log after a failure.
-func (c *cluster) showLogs() {
-	if !c.t.Failed() {
-		return
-	}
-	for _, n := range c.Nodes() {
-		if b, err := os.ReadFile(c.LogFile(n)); err == nil {
-			lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-			c.t.Logf("%s:\n%s", c.LogFile(n), strings.Join(lines[max(0, len(lines)-40):], "\n"))
+	o := demo.Options{Nodes: 3, Tune: func(n *config.Node) {
+		if n.Name == "n1" { // the others' routers follow their sessions: cluster.carriers
+			n.Router.Sessions = config.SessionsPass
 		}
+		if n.Name == "n3" && hasIPv6() {
+			n.Router.Bind = "::" // and over IPv4
+		}
+	}}
+	if soak() {
+		o.MySQLOptions = map[string]string{"max_connections": strconv.Itoa(idleSessions + 300)}
 	}
+	return kit.Start(t, o)
 }
 
 // healthy waits until every member is, and returns the leader.

@@ -25,7 +25,7 @@ func TestRouteTimes(t *testing.T) {
 	if !soak() {
 		t.Skip("it measures, with TRIREME_SOAK=1")
 	}
-	c := share(t)
+	c := lease(t)
 	c.sql("CREATE DATABASE IF NOT EXISTS alone", "DROP TABLE IF EXISTS alone.w", "CREATE TABLE alone.w (id INT PRIMARY KEY AUTO_INCREMENT, writer INT, v INT)")
 	leader := c.healthy()
 	waited, plain := startRouterAs(c, leader, c.token("measured"), ""), startRouter(c, leader, "")

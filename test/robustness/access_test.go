@@ -19,6 +19,7 @@ import (
 // TestAccess: on a running cluster that takes writes all the time, a token with a role, a change of the CA, the revocation of a node's
 // certificate by its serial, and at last of a whole node. Nobody leads but who led, and nothing that was acknowledged is missing.
 func TestAccess(t *testing.T) {
+	t.Parallel()
 	c := create(t, 3, 0)
 	leader := c.healthy()
 	others := c.others(leader)

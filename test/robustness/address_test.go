@@ -44,6 +44,7 @@ func (c *cluster) knownAt(asked, n *demo.Node) {
 
 // TestChangeAddress follows docs/ops/change-an-address.md: one node after the other gets other addresses, and then all of them at once.
 func TestChangeAddress(t *testing.T) {
+	t.Parallel()
 	c := create(t, 1, 2)
 	n1 := c.healthy()
 	all := c.Nodes()

@@ -23,6 +23,7 @@ import (
 	"trireme/internal/demo"
 	"trireme/internal/needs"
 	"trireme/internal/setup"
+	"trireme/internal/testkit"
 )
 
 const plainPassword = "plain secret" // of root on the servers that are adopted
@@ -191,7 +192,7 @@ func (a *adopted) cli(args ...string) (out string, code int) {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), healLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := exec.CommandContext(ctx, testkit.Program(a.t, testkit.Trireme), args...)
 	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+filepath.Join(a.dir, "config"), "TRIREME_MYSQL_PASSWORD=", "TRIREME_JOIN_TOKEN=")
 	b, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
@@ -242,7 +243,7 @@ func (a *adopted) adopt(i int, p *plain, more ...string) []string {
 func (a *adopted) start(i int) {
 	a.t.Helper()
 	dir := a.node(i)
-	p, err := demo.StartProcess(demo.Command{Path: binary, Args: []string{"node", "--config", filepath.Join(dir, "trireme.toml")}, Dir: "/",
+	p, err := demo.StartProcess(demo.Command{Path: testkit.Program(a.t, testkit.Trireme), Args: []string{"node", "--config", filepath.Join(dir, "trireme.toml")}, Dir: "/",
 		LogFile: filepath.Join(a.dir, fmt.Sprintf("n%d.log", i+1))})
 	must(a.t, err)
 	a.procs[filepath.Base(dir)] = p
@@ -305,6 +306,7 @@ func inode(t *testing.T, path string) uint64 {
 
 // TestAdopt follows docs/ops/adopt.md: a source and its replica become a cluster with a logger, in place; and what was promised of it.
 func TestAdopt(t *testing.T) {
+	t.Parallel()
 	needMySQL(t)
 	base, err := demo.FreePortBase(3)
 	must(t, err)

@@ -12,14 +12,14 @@ import (
 	"testing"
 
 	"trireme/internal/advise"
+	"trireme/internal/needs"
+	"trireme/internal/testkit"
 )
 
 // TestAdvise: `trireme advise` names the tables, the row, the statement and the setting that are made for it to find, on real servers.
 func TestAdvise(t *testing.T) {
-	if !soak() {
-		t.Skip("a long run: TRIREME_SOAK=1")
-	}
-	c := share(t)
+	needs.Long(t)
+	c := lease(t)
 	c.healthy()
 	c.write("CREATE DATABASE IF NOT EXISTS advised",
 		"CREATE TABLE IF NOT EXISTS advised.bare (v INT)", "CREATE TABLE IF NOT EXISTS advised.indexed (v INT, KEY (v))",
@@ -88,7 +88,7 @@ func (c *cluster) advise() (string, error) {
 	defer cancel()
 	s := c.State()
 	var out, errOut bytes.Buffer
-	cmd := exec.CommandContext(ctx, binary, "advise", "--for", "2s", "--json", "--user", s.User, "--api", fmt.Sprintf("127.0.0.1:%d", c.Nodes()[0].Ports.API))
+	cmd := exec.CommandContext(ctx, testkit.Program(c.t, testkit.Trireme), "advise", "--for", "2s", "--json", "--user", s.User, "--api", fmt.Sprintf("127.0.0.1:%d", c.Nodes()[0].Ports.API))
 	cmd.Env = append(os.Environ(), "TRIREME_MYSQL_PASSWORD="+s.Password)
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()

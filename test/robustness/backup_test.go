@@ -21,15 +21,17 @@ import (
 	"trireme/internal/gtid"
 	"trireme/internal/mysqld"
 	"trireme/internal/needs"
+	"trireme/internal/testkit"
 )
 
 // kept is a new cluster with a table kept.t to be backed up, from a follower, and who runs trireme in a directory beside it.
 func kept(t *testing.T) (c *cluster, follower *demo.Node, w *writer, a *adopted) {
 	t.Helper()
-	discard() // a server that has had XA transactions since its start cannot be copied yet
-	c = share(t)
+	c = lease(t)
 	w = &writer{c: c}
 	follower = c.others(c.healthy())[0]
+	c.crash(follower) // a server that has had XA transactions since its start cannot be copied yet
+	c.healthy()
 	w.run("CREATE DATABASE IF NOT EXISTS kept", "CREATE TABLE IF NOT EXISTS kept.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(2000))")
 	base, err := demo.FreePortBase(2)
 	must(t, err)
@@ -39,8 +41,9 @@ func kept(t *testing.T) (c *cluster, follower *demo.Node, w *writer, a *adopted)
 // TestBackup takes a copy from a follower while the cluster is written to, archives what is written behind it, and restores a moment in between: a
 // stock mysqld with exactly the rows that were committed then, which the next cluster could begin with. The long form, TRIREME_SOAK=1, begins it.
 //
-// It comes first among the tests that share a cluster, which it leaves to them. It writes less than raft.log_max: nothing is purged below the archive.
+// It writes less than raft.log_max: nothing is purged below the archive.
 func TestBackup(t *testing.T) {
+	t.Parallel()
 	began := time.Now()
 	step := func(what string) { t.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond)) }
 	c, follower, w, a := kept(t)
@@ -131,7 +134,7 @@ func (a *adopted) drill(c *cluster, dir string) {
 	scratch := filepath.Join(a.dir, "scratch")
 	must(t, os.Mkdir(scratch, 0o700))
 	eventually(t, healLimit, "a drill", func() error { // who follows may lead a moment later
-		cmd := exec.Command(binary, "backup", "drill", dir, "--scratch", scratch, "--config", filepath.Join(c.others(c.healthy())[0].Dir, config.NodeFileName))
+		cmd := exec.Command(testkit.Program(t, testkit.Trireme), "backup", "drill", dir, "--scratch", scratch, "--config", filepath.Join(c.others(c.healthy())[0].Dir, config.NodeFileName))
 		out, err := cmd.CombinedOutput()
 		if err == nil && !strings.Contains(string(out), "every table is as it was on") {
 			t.Fatalf("%s", out)
@@ -255,7 +258,7 @@ type archiving struct {
 }
 
 func (f *archiving) start() {
-	f.cmd, f.out, f.ended = exec.Command(binary, f.args...), &bytes.Buffer{}, make(chan error, 1)
+	f.cmd, f.out, f.ended = exec.Command(testkit.Program(f.t, testkit.Trireme), f.args...), &bytes.Buffer{}, make(chan error, 1)
 	f.cmd.Stdout, f.cmd.Stderr = f.out, f.out
 	must(f.t, f.cmd.Start())
 	cmd, ended := f.cmd, f.ended

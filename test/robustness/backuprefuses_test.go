@@ -16,15 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/config"
+	"trireme/internal/needs"
+	"trireme/internal/testkit"
 )
 
 // TestBackupRefuses: a backup into a target that is full says so, and is made by the same command once there is room. What cannot be restored of it is
 // refused, each with its reason: a wrong key, a moment that it does not hold, a segment or a file that is damaged or gone, a target that is not
 // empty or has no room, what a killed restoration has left. Nothing is left where it was to go, no server runs there, and the backup is whole afterwards. It takes less than a minute.
 func TestBackupRefuses(t *testing.T) {
-	if !soak() {
-		t.Skip("a long run: TRIREME_SOAK=1")
-	}
+	needs.Long(t)
 	if os.Geteuid() != 0 {
 		cannot(t, "only root may mount a file system of a limited size")
 	}
@@ -158,7 +158,7 @@ func TestBackupRefuses(t *testing.T) {
 func (a *adopted) whileServing(dir string, args []string, want string, do func(*exec.Cmd)) {
 	t := a.t
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), args...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	must(t, cmd.Start())

@@ -9,13 +9,15 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/needs"
 	"trireme/internal/verify"
 )
 
 // TestLogLimit: a data node that is away makes the logs of the others grow up to raft.log_limit. With two data nodes and a logger S8 needs all
-// of it: writes are refused, loudly, and go on by themselves when the node is back. With a third data node the one that is away is given up,
-// writes go on, and it is seeded when it comes back.
+// of it: writes are refused, loudly, and go on by themselves when the node is back. In the long form there is a third data node: the one that is
+// away is given up, writes go on, and it is seeded when it comes back. The short form takes half a minute: 24 MiB have to be written, slowly.
 func TestLogLimit(t *testing.T) {
+	t.Parallel()
 	c := createShape(t, shape{nodes: 2, loggers: 1, tune: func(n *config.Node) {
 		n.Raft.LogLimit = 24 * config.MiB
 		n.Router.HoldTimeout = config.Duration(time.Second)
@@ -57,6 +59,17 @@ func TestLogLimit(t *testing.T) {
 		t.Errorf("%s was seeded although the log was kept for it", other.Name)
 	}
 
+	t.Run("third data node", func(t *testing.T) {
+		needs.Long(t)
+		(&cluster{Cluster: c.Cluster, t: t}).givesUp(logger)
+	})
+	t.Logf("%s", c.check(w))
+}
+
+// givesUp adds a third data node, which is given up when it is away, and seeded.
+func (c *cluster) givesUp(logger *demo.Node) {
+	t := c.t
+	t.Helper()
 	third, err := c.Add(t.Context(), "n3", config.RoleVoter)
 	must(t, err)
 	c.joined(third)
@@ -74,7 +87,6 @@ func TestLogLimit(t *testing.T) {
 	if got := c.copies(third) - before; got != 1 {
 		t.Errorf("%s was seeded %d times", third.Name, got)
 	}
-	t.Logf("%s", c.check(w))
 }
 
 // growPause: a load of 3 MiB/s at most. The bound is looked at once a second, so a log is beyond it by what is written in that time. What a

@@ -14,6 +14,7 @@ import (
 // TestCascade: a learner gets its entries from its upstream, from the leader when that is killed or stopped, and from the upstream again when it
 // is back; all the time it gets on.
 func TestCascade(t *testing.T) {
+	t.Parallel()
 	c := createShape(t, shape{nodes: 1, loggers: 2, learners: 1})
 	leader, up, learner := c.healthy(), c.Node("l2"), c.Node("r1")
 	w := c.load(verify.Config{Writers: 1})

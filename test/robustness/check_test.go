@@ -17,6 +17,8 @@ import (
 
 	"trireme/internal/check"
 	"trireme/internal/demo"
+	"trireme/internal/needs"
+	"trireme/internal/testkit"
 )
 
 // damage is what is changed of one row, and its column.
@@ -49,10 +51,8 @@ var checkedTables = []string{
 // TestCheck: `trireme check` finds no difference while the cluster is written to; then the smallest change of each type, a row too many, a row too few
 // and a changed row of a table without a key, all made behind the back of the log on one node; and --repair brings the node back.
 func TestCheck(t *testing.T) {
-	if !soak() {
-		t.Skip("a long run: TRIREME_SOAK=1")
-	}
-	c := share(t)
+	needs.Long(t)
+	c := lease(t)
 	c.healthy()
 	began := time.Now()
 	step := func(what string) { t.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond)) }
@@ -193,7 +193,7 @@ type checkOutput struct {
 // checkCommand is trireme check with the account of the demo, at full speed unless args say otherwise.
 func (c *cluster) checkCommand(ctx context.Context, args ...string) *exec.Cmd {
 	s := c.State()
-	cmd := exec.CommandContext(ctx, binary, append([]string{"check", "--share", "1", "--max-running", "1000", "--max-lag", "1h", "--user", s.User,
+	cmd := exec.CommandContext(ctx, testkit.Program(c.t, testkit.Trireme), append([]string{"check", "--share", "1", "--max-running", "1000", "--max-lag", "1h", "--user", s.User,
 		"--api", fmt.Sprintf("127.0.0.1:%d", c.Nodes()[0].Ports.API), "--token-file", filepath.Join(scratch, "credentials", s.Cluster)}, args...)...)
 	cmd.Env = append(os.Environ(), "TRIREME_MYSQL_PASSWORD="+s.Password)
 	return cmd

@@ -15,16 +15,15 @@ import (
 	"time"
 
 	"trireme/internal/demo"
+	"trireme/internal/needs"
 )
 
 // TestCheckGoesOn: a check that was interrupted goes on where it was; one whose leader changes meanwhile, by a switchover and by a crash, compares with the
 // next leader; rows that a prepared XA transaction keeps locked are said to be not checked, if there is reason to look at them; and --every finds
 // what has changed between two rounds. It takes about a minute.
 func TestCheckGoesOn(t *testing.T) {
-	if !soak() {
-		t.Skip("a long run: TRIREME_SOAK=1")
-	}
-	c := share(t)
+	needs.Long(t)
+	c := lease(t)
 	c.healthy()
 	began := time.Now()
 	step := func(what string) { t.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond)) }

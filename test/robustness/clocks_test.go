@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
+	"trireme/internal/needs"
 	"trireme/internal/verify"
 )
 
@@ -25,12 +26,13 @@ const settle = 3 * time.Second
 // TestClocks lets the clock of the leader, of a follower and of all nodes at once jump by hours and run wrong, daemon and guard alike.
 // Never do two nodes say that they take writes, writes go on, and nothing is lost. See docs/ops/failures.md for what happens to whom.
 func TestClocks(t *testing.T) {
-	c := createTagged(t, shape{nodes: 3})
+	t.Parallel()
+	c := leaseTagged(t)
 	w := c.load(verify.Config{Writers: 8, Rate: 10})
 	defer c.oneLeader()()
 	for _, who := range []string{"the leader", "a follower", "all nodes"} {
 		for _, f := range clockFaults {
-			if !soak() && who != "the leader" {
+			if !needs.IsLong() && who != "the leader" {
 				continue
 			}
 			leader := c.healthy()

@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
+	"trireme/internal/needs"
 	"trireme/internal/verify"
 )
 
@@ -15,9 +16,7 @@ import (
 // just before a wrong DELETE: its rows stay there while everybody else goes on, over a restart of the daemon and the death of mysqld.
 // Afterwards it catches up and nothing is lost. It takes half a minute.
 func TestDelayedLearner(t *testing.T) {
-	if !soak() {
-		t.Skip("a long run: TRIREME_SOAK=1")
-	}
+	needs.Long(t)
 	const rows, delay = 500, 3 * time.Second
 	c := createShape(t, shape{nodes: 2, loggers: 1, learners: 1})
 	leader, late := c.healthy(), c.Node("r1")

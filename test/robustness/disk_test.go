@@ -19,17 +19,18 @@ import (
 // TestFullDisk fills the disks of a leader: of the raft log, and of mysqld's binary log. Leadership must move, nothing may be lost, the
 // reason must be told, and the node must be back by itself when there is space. The disks are file systems in memory, of a limited size.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		cannot(t, "only root may mount a file system of a limited size")
 	}
-	c := share(t)
+	c := lease(t)
 	victim := c.others(c.healthy())[0]
 	c.StopDaemon(victim)
 	raft := c.mount(filepath.Join(victim.Dir, "raft"))
 	binlog := c.mount(filepath.Join(victim.Dir, "mysql", "binlog"))
 	c.start(victim)
 
-	w := c.load(verify.Config{Writers: 8})
+	w := c.load(verify.Config{Writers: 8, Rate: steady()})
 	c.lead(victim)
 	term := c.view().Term
 	c.writesMore(w, 20)

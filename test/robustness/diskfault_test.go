@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/faultfs"
+	"trireme/internal/needs"
 	"trireme/internal/verify"
 )
 
@@ -47,10 +48,11 @@ var diskFaults = []diskFault{
 // TestDiskFaults lets disks fail and stall under load, one part of one node at a time; TestFullDisk and TestStalledDisk have the rest. A node whose log cannot be believed any more must
 // end with the reason (S2), others must go on, the node must be back by itself or with its daemon's next start, and nothing may be lost.
 func TestDiskFaults(t *testing.T) {
+	t.Parallel()
 	p := createPowered(t, directDisk)
-	w := p.load(verify.Config{Writers: 8, Mixed: true})
+	w := p.load(verify.Config{Writers: 8, Mixed: true, Rate: steady()})
 	for _, f := range diskFaults {
-		if f.long && !soak() {
+		if f.long && !needs.IsLong() {
 			continue
 		}
 		t.Run(f.what+map[bool]string{true: " of the leader", false: " of a follower"}[f.leader], func(t *testing.T) {

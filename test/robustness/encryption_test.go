@@ -17,6 +17,7 @@ import (
 // new key; a node whose key is missing does not start, says which one it needs, and has changed nothing. Nothing acknowledged is lost, and no file in the directory of an
 // encrypted log shows a row.
 func TestEncryptedLog(t *testing.T) {
+	t.Parallel()
 	const row = "a row that nobody else may read"
 	keys := filepath.Join(t.TempDir(), "keys")
 	newKey := func(id string) {
@@ -44,7 +45,7 @@ func TestEncryptedLog(t *testing.T) {
 		must(t, c.tells(n, "log encrypted"))
 	}
 	c.lead(c.Nodes()[0])
-	w := c.load(verify.Config{Writers: 8, Mixed: true})
+	w := c.load(verify.Config{Writers: 8, Mixed: true, Rate: steady()})
 	c.write("CREATE TABLE IF NOT EXISTS workload.secret (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(100))", "INSERT INTO workload.secret (v) VALUES (CONCAT('"+row[:7]+"', '"+row[7:]+"'))")
 	c.writesMore(w, loadBeforeKill)
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/needs"
 	"trireme/internal/verify"
 )
 
@@ -19,27 +19,25 @@ type deed struct {
 	leader  bool // it happens to the leader; else to a follower
 	provoke func(c *cluster, victim *demo.Node) error
 	// then is what follows; nil: all heal by themselves. term is that of before.
-	then  func(c *cluster, victim *demo.Node, term uint64)
-	short bool
+	then func(c *cluster, victim *demo.Node, term uint64)
 }
 
 var deeds = []deed{
-	{spec: "source.after-propose=kill-mysqld@20", leader: true, short: true},
-	{spec: "ack.before=stop@20", leader: true, then: goOn, short: true},
+	{spec: "source.after-propose=kill-mysqld@20", leader: true},
+	{spec: "ack.before=stop@20", leader: true, then: goOn},
 	{spec: "promote.before-open=stop", provoke: switchTo, then: goOn},
 	{spec: "promote.after-open=stop", provoke: switchTo, then: goOn},
-	{spec: "log.after-write=error@20", then: ends, short: true},
-	{spec: "switchover.drained=error", leader: true, provoke: switchAway, then: stays, short: true},
+	{spec: "log.after-write=error@20", then: ends},
+	{spec: "switchover.drained=error", leader: true, provoke: switchAway, then: stays},
 }
 
 // TestFailpointActions makes mysqld die, the daemon stop, wait or fail at points where that matters. All heals, and nothing is lost.
 func TestFailpointActions(t *testing.T) {
-	c := createTagged(t, shape{nodes: 3, tune: func(n *config.Node) { n.MySQL.SeedRate = 64 * config.MiB }})
+	needs.Long(t)
+	t.Parallel()
+	c := leaseTagged(t)
 	w := c.load(verify.Config{Writers: 8, Rate: 10})
 	for _, d := range deeds {
-		if !d.short && !soak() {
-			continue
-		}
 		t.Run(strings.ReplaceAll(d.spec, "=", " "), func(t *testing.T) {
 			sub := &cluster{Cluster: c.Cluster, t: t}
 			sub.carryOut(d, w)

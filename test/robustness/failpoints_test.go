@@ -8,40 +8,19 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/failpoint"
+	"trireme/internal/needs"
 	"trireme/internal/verify"
 )
-
-// tagged is trireme built with the failpoints, once.
-var tagged = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(scratch, "trireme-failpoints")
-	if out, err := exec.Command("go", "build", "-tags", "failpoints", "-o", path, "trireme/cmd/trireme").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building trireme with failpoints: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
-// createTagged makes a cluster of nodes with failpoints.
-func createTagged(t *testing.T, s shape) *cluster {
-	t.Helper()
-	needMySQL(t)
-	var err error
-	s.binary, err = tagged()
-	must(t, err)
-	return createShape(t, s)
-}
 
 // command sends a line to a running daemon's failpoints and returns the answer.
 func (c *cluster) command(n *demo.Node, line string) string {
@@ -177,7 +156,8 @@ func TestFailpointWays(t *testing.T) {
 // TestFailpoints kills daemons at labelled points under load: between any two steps of a commit and of everything that changes what is on
 // disk. Each comes back by itself; nothing is lost or doubled, and all nodes are equal in the end. The long run leads to all points.
 func TestFailpoints(t *testing.T) {
-	c := createTagged(t, shape{nodes: 3, tune: func(n *config.Node) { n.MySQL.SeedRate = 24 * config.MiB }}) // a copy takes some looks
+	t.Parallel()
+	c := leaseTagged(t)
 	var w *verify.Workload
 	mixed := false // of w
 	kills, unchecked := 0, 0
@@ -186,7 +166,7 @@ func TestFailpoints(t *testing.T) {
 		w, unchecked = nil, 0
 	}
 	for _, v := range slices.SortedStableFunc(slices.Values(ways), byLoad) {
-		if !v.short && !soak() {
+		if !v.short && !needs.IsLong() {
 			continue
 		}
 		if w != nil && v.mixed != mixed {

@@ -16,6 +16,8 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/needs"
+	"trireme/internal/testkit"
 	"trireme/internal/verify"
 )
 
@@ -75,6 +77,7 @@ func (c *cluster) forceReport(n *demo.Node, voters ...string) api.ForceReport {
 // the majority is lost for good, with writes that nobody else has, and an operator makes a cluster of the two that are left. Nothing
 // that they had is lost, and the others, started again, fence themselves and name what they hold.
 func TestForceQuorum(t *testing.T) {
+	t.Parallel()
 	c := create(t, 2, 3)
 	leader := c.healthy()
 	other := c.others(leader)[0]
@@ -192,7 +195,7 @@ func TestForceQuorum(t *testing.T) {
 		if n == leader && !strings.Contains(why, "went on without, acknowledged ones perhaps: ") {
 			t.Errorf("%s: %s", n.Name, why)
 		}
-		dump := exec.CommandContext(t.Context(), binary, "log", "dump", "--from", fmt.Sprint(kept+1), n.Dir)
+		dump := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "log", "dump", "--from", fmt.Sprint(kept+1), n.Dir)
 		if out, err := dump.CombinedOutput(); err != nil || n == leader && !strings.Contains(string(out), "trx") {
 			t.Errorf("log dump of %s: %v %s", n.Name, err, out)
 		}
@@ -268,6 +271,8 @@ func (c *cluster) refuses(witness, other *demo.Node) {
 
 // TestForceQuorumOfLearners loses a region with all voters; the learners of another one become the cluster.
 func TestForceQuorumOfLearners(t *testing.T) {
+	needs.Long(t)
+	t.Parallel()
 	c := create(t, 1, 2)
 	voters := slices.Clone(c.Nodes())
 	var region []*demo.Node

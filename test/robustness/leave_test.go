@@ -15,6 +15,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
+	"trireme/internal/testkit"
 	"trireme/internal/verify"
 )
 
@@ -28,6 +29,7 @@ func (c *cluster) leave(asked *demo.Node, req api.LeaveRequest) (api.LeaveResult
 // TestLeave follows docs/ops/leave.md: a cluster with holes in what its nodes have executed, that has failed over and been written to, becomes a
 // source and a replica; a dead node forbids it, and what is taken back leaves a healthy cluster.
 func TestLeave(t *testing.T) {
+	t.Parallel()
 	c := create(t, 2, 1)
 	leader := c.healthy()
 	follower := c.others(leader)[0]
@@ -156,7 +158,7 @@ func TestLeave(t *testing.T) {
 	}
 	// No daemon starts there again.
 	for _, n := range c.Nodes() {
-		out, err := exec.CommandContext(t.Context(), binary, "node", "--config", filepath.Join(n.Dir, "trireme.toml")).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "node", "--config", filepath.Join(n.Dir, "trireme.toml")).CombinedOutput()
 		want := "was ended by `trireme leave`"
 		if n != logger {
 			want = "another daemon owns" // or, once the lock of the daemon is gone, the same

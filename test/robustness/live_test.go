@@ -22,6 +22,7 @@ import (
 // answers reads at EVENTUAL with what it has, and none at AFTER; it counts as live again when it is back. All the while, and when the leader is lost, no
 // read at AFTER through any router misses what was answered before it began. About 45 s.
 func TestLiveSet(t *testing.T) {
+	t.Parallel()
 	topo := emulated(t, "city")
 	c := createShape(t, shape{nodes: 3, wan: &topo, tune: func(n *config.Node) {
 		n.Router.Sessions, n.Router.ConsistencyTimeout = config.SessionsCarry, config.Duration(8*time.Second)

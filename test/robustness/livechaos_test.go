@@ -16,7 +16,9 @@ import (
 	"time"
 
 	"trireme/internal/config"
+	"trireme/internal/needs"
 	"trireme/internal/pki"
+	"trireme/internal/testkit"
 	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
@@ -27,9 +29,7 @@ const liveChaosLimit = 4 * time.Second
 // TestLiveChaos: writers at AFTER through each node and a router alone, readers at AFTER through each port of all these, and hosts that stand still, are cut off from all or from one, lose
 // their mysqld, or hand leadership over, at random. No read misses what was answered before it began. About three minutes.
 func TestLiveChaos(t *testing.T) {
-	if !soak() {
-		t.Skip("TRIREME_SOAK is not set")
-	}
+	needs.Long(t)
 	topo := emulated(t, "city")
 	c := createShape(t, shape{nodes: 3, wan: &topo, tune: func(n *config.Node) {
 		n.Router.Sessions, n.Router.ConsistencyTimeout = config.SessionsCarry, config.Duration(3*time.Second)
@@ -150,7 +150,7 @@ func (c *cluster) routerAlone() map[string]string {
 	}
 	file := filepath.Join(dir, "router.toml")
 	must(c.t, os.WriteFile(file, []byte(text), 0o644))
-	cmd := exec.CommandContext(context.WithoutCancel(c.t.Context()), binary, "router", "--config", file)
+	cmd := exec.CommandContext(context.WithoutCancel(c.t.Context()), testkit.Program(c.t, testkit.Trireme), "router", "--config", file)
 	must(c.t, cmd.Start())
 	c.t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)

@@ -6,17 +6,13 @@
 package robustness
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +20,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/needs"
+	"trireme/internal/testkit"
 	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
@@ -31,17 +28,23 @@ import (
 const (
 	healLimit  = 90 * time.Second // until every member is healthy again
 	checkLimit = 3 * time.Minute
-	createTime = 4 * time.Minute
+	createTime = 4 * time.Minute // of one node
 
 	slowNode = "n4" // of those that tests add; is seeded slowly
 )
 
 var (
-	binary  string        // trireme, built for this run
-	scratch string        // of everything in this run
-	shared  *demo.Cluster // three data nodes, used by one test after the other
+	scratch string // of everything in this run
 
-	firstData *demo.Template // nil: not made yet
+	kit testkit.Clusters
+	// Three data nodes each: released of the program as it is released, withPoints of the one with failpoints.
+	released = testkit.Pool{Start: func(t testing.TB) *demo.Cluster {
+		return kit.Start(t, demo.Options{Nodes: 3, Tune: func(n *config.Node) { n.Router.ConsistencyTimeout = config.Duration(3 * time.Second) }})
+	}}
+	withPoints = testkit.Pool{Start: func(t testing.TB) *demo.Cluster {
+		return kit.Start(t, demo.Options{Nodes: 3, Binary: testkit.Program(t, testkit.Failpoints),
+			Tune: func(n *config.Node) { n.MySQL.SeedRate = 24 * config.MiB }}) // a copy takes some looks
+	}}
 )
 
 func TestMain(m *testing.M) {
@@ -59,20 +62,17 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(scratch)
-	if binary = os.Getenv("TRIREME_BINARY"); binary != "" {
-		return runOn(m)
+	kit.Name, kit.Dir = "robustness", scratch
+	kit.MySQLOptions = map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "128M", "max_connections": "200", "max_allowed_packet": "64M"}
+	kit.Tune = func(n *config.Node) {
+		n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2*config.MiB // purged all the time
+		if n.Name == slowNode {
+			n.MySQL.SeedRate = 4 * config.MiB
+		}
 	}
-	binary = filepath.Join(scratch, "trireme")
-	if out, err := exec.Command("go", "build", "-o", binary, "trireme/cmd/trireme").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building trireme: %v\n%s", err, out)
-		return 1
-	}
-	return runOn(m)
-}
-
-func runOn(m *testing.M) int {
-	defer discard()
-	return m.Run()
+	defer withPoints.Close()
+	defer released.Close()
+	return testkit.Run(m)
 }
 
 // soak says whether the long runs were asked for.
@@ -136,121 +136,31 @@ type shape struct {
 func createShape(t *testing.T, s shape) *cluster {
 	t.Helper()
 	needMySQL(t)
-	c := &cluster{Cluster: build(t, s), t: t}
+	o := demo.Options{Nodes: s.nodes, Loggers: s.loggers, Learners: s.learners, Dir: kit.NewDir(), Binary: s.binary, Tune: s.tune, WAN: s.wan}
+	if s.disks != nil {
+		s.disks.insert(t, o.Dir, s.nodes)
+		o.MySQLOptions = s.disks.mysql
+	}
+	c := &cluster{Cluster: kit.Start(t, o), t: t}
 	t.Cleanup(func() {
-		c.showLogs()
+		testkit.ShowLogs(t, c.Cluster)
 		c.Kill()
 	})
 	return c
 }
 
-// share returns the cluster that tests use one after the other; a new one if the last test left it unhealthy.
-func share(t *testing.T) *cluster {
+// lease gives a test three data nodes, which it gives back whole, with all nodes equal: testkit.Pool.
+func lease(t *testing.T) *cluster {
 	t.Helper()
 	needMySQL(t)
-	if shared != nil {
-		ctx, cancel := context.WithTimeout(t.Context(), healLimit)
-		defer cancel()
-		if _, err := shared.WaitHealthy(ctx); err != nil {
-			t.Logf("the last test left its cluster unhealthy (%v): making another", err)
-			discard()
-		}
-	}
-	if shared == nil {
-		shared = build(t, shape{nodes: 3})
-	}
-	c := &cluster{Cluster: shared, t: t}
-	t.Cleanup(func() {
-		c.showLogs()
-		if t.Failed() {
-			discard()
-		}
-	})
-	return c
+	return &cluster{Cluster: released.Lease(t), t: t}
 }
 
-// discard ends the shared cluster; the next test gets a new one.
-func discard() {
-	if shared != nil {
-		shared.Kill()
-		shared = nil
-	}
-}
-
-var clusters int
-
-func build(t *testing.T, s shape) *demo.Cluster {
+// leaseTagged is lease, of nodes with failpoints.
+func leaseTagged(t *testing.T) *cluster {
 	t.Helper()
-	clusters++
-	dir := filepath.Join(scratch, "c"+strconv.Itoa(clusters))
-	base, err := demo.FreePortBase(s.nodes + s.loggers + s.learners)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), createTime)
-	defer cancel()
-	options := map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "128M", "max_connections": "200", "max_allowed_packet": "64M"}
-	var begin *demo.Template
-	if s.disks != nil { // where a copy would not be durable
-		s.disks.insert(t, dir, s.nodes)
-		maps.Copy(options, s.disks.mysql)
-	} else {
-		begin = template(ctx, t)
-	}
-	c, err := demo.Create(ctx, demo.Options{
-		Name: fmt.Sprintf("robustness%d", clusters), Nodes: s.nodes, Loggers: s.loggers, Learners: s.learners, Dir: dir, PortBase: base, Binary: cmp.Or(s.binary, binary),
-		Template: begin, CredentialDir: filepath.Join(scratch, "credentials"),
-		MySQLOptions: options,
-		Tune: func(n *config.Node) {
-			n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2*config.MiB // purged all the time
-			if n.Name == slowNode {
-				n.MySQL.SeedRate = 4 * config.MiB
-			}
-			if s.tune != nil {
-				s.tune(n)
-			}
-		},
-		WAN: s.wan, Say: t.Logf,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// template is what clusters of this run begin with.
-func template(ctx context.Context, t *testing.T) *demo.Template {
-	t.Helper()
-	if firstData == nil {
-		made, err := demo.NewTemplate(ctx, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		firstData = made
-	}
-	return firstData
-}
-
-// showLogs prints the end of every daemon's log after a failure, and keeps the logs where TRIREME_KEEP says.
-func (c *cluster) showLogs() {
-	if !c.t.Failed() {
-		return
-	}
-	for _, n := range c.Nodes() {
-		b, err := os.ReadFile(c.LogFile(n))
-		if err != nil {
-			continue
-		}
-		lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-		c.t.Logf("%s:\n%s", c.LogFile(n), strings.Join(lines[max(0, len(lines)-40):], "\n"))
-		if keep := os.Getenv("TRIREME_KEEP"); keep != "" {
-			_ = os.MkdirAll(keep, 0o755)
-			_ = os.WriteFile(filepath.Join(keep, c.t.Name()+"-"+n.Name+".log"), b, 0o644)
-			if e, err := os.ReadFile(filepath.Join(n.Dir, "mysql", "log", "mysqld.err")); err == nil {
-				_ = os.WriteFile(filepath.Join(keep, c.t.Name()+"-"+n.Name+".err"), e, 0o644)
-			}
-		}
-	}
+	needMySQL(t)
+	return &cluster{Cluster: withPoints.Lease(t), t: t}
 }
 
 // eventually polls f until it returns nil, and fails the test with its last error at the limit.
@@ -399,6 +309,15 @@ func (c *cluster) check(w *verify.Workload) verify.Report {
 		c.t.Errorf("%s", r)
 	}
 	return r
+}
+
+// steady is the rate of writers that are there so that there is load, and not as much as can be: of a load that no machine keeps up with a slow
+// machine has the longest queues, and clusters side by side have more than one machine's load. In the long form there is no limit.
+func steady() float64 {
+	if needs.IsLong() {
+		return 0
+	}
+	return 20 // a second, of each
 }
 
 // load starts a workload through the router. It must be ended by check.

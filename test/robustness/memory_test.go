@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"trireme/internal/config"
+	"trireme/internal/needs"
 	"trireme/internal/verify"
 )
 
@@ -29,6 +30,7 @@ func peakMemory(t *testing.T, pid int) int64 {
 // TestLoggerIsSmall: a logger under 64 writers takes at most 64 MiB beyond its log's cache. Its settings hold nothing of mysqld's, and its
 // program needs none.
 func TestLoggerIsSmall(t *testing.T) {
+	needs.Long(t)
 	const cache = 8 << 20
 	c := createShape(t, shape{nodes: 1, loggers: 2, tune: func(n *config.Node) {
 		n.Raft.LogCache = cache

@@ -15,7 +15,8 @@ import (
 // TestOutcome kills the leader's daemon, and mysqld with it, between a commit and its answer. What both survivors say became of it is what
 // became of it, whether it had reached the log or not, compressed or not.
 func TestOutcome(t *testing.T) {
-	c := createTagged(t, shape{nodes: 3})
+	t.Parallel()
+	c := leaseTagged(t)
 	ctx := t.Context()
 	c.sql(c.healthy(), func(conn *sql.Conn) {
 		for _, q := range []string{"CREATE DATABASE outcome", "CREATE TABLE outcome.t (name VARCHAR(40) PRIMARY KEY)"} {

@@ -127,7 +127,10 @@ var losses = []struct {
 
 // TestPowerLoss is the proof of both durability modes: disks that lose and tear what was not fsynced, power losses of all nodes at once, of
 // the leader and of a follower under load. Every node must come back by itself, and nothing acknowledged may be lost.
-func TestPowerLoss(t *testing.T) { proveModes(t, directDisk) }
+func TestPowerLoss(t *testing.T) {
+	t.Parallel()
+	proveModes(t, directDisk)
+}
 
 // TestPowerLossCached is the same on disks with a volatile cache.
 func TestPowerLossCached(t *testing.T) {
@@ -152,7 +155,7 @@ func proveModes(t *testing.T, d disks) {
 // losePower n times in a durability mode, and judge the writes.
 func (p *powered) losePower(mode string, n int) {
 	p.t.Helper()
-	w := p.load(verify.Config{Writers: 16, Mixed: true, Database: "power_" + mode})
+	w := p.load(verify.Config{Writers: 16, Mixed: true, Rate: steady(), Database: "power_" + mode})
 	var seen gaps
 	for i := range n {
 		how := losses[i%len(losses)]

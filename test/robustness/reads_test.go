@@ -17,7 +17,8 @@ import (
 // TestCurrentReads: a follower that has applied a read index taken anywhere shows all that was answered before, one that does not get on
 // says so in time, and goes on when it does.
 func TestCurrentReads(t *testing.T) {
-	c := share(t)
+	t.Parallel()
+	c := lease(t)
 	leader := c.healthy()
 	follower := c.others(leader)[0]
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

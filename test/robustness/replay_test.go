@@ -52,8 +52,9 @@ func plainServer(t *testing.T) (socket string, l verify.Login) {
 // TestSegmentsReplay prints the raft log of a node with the vendor's mysqlbinlog and replays it into an empty server: the tables
 // must have the same checksums.
 func TestSegmentsReplay(t *testing.T) {
+	t.Parallel()
 	c := create(t, 1, 2)
-	w := c.load(verify.Config{Writers: 8, Mixed: true})
+	w := c.load(verify.Config{Writers: 8, Mixed: true, Rate: steady()})
 	c.writesMore(w, 500)
 	t.Logf("%s", c.check(w))
 	node := c.DataNodes()[0]
@@ -141,7 +142,8 @@ func segmentsOf(t *testing.T, n *demo.Node) []string {
 // TestCheckerSeesDamage damages the data of a real cluster in ways that the cluster itself cannot notice. A checker that finds
 // nothing then would make all other tests worthless.
 func TestCheckerSeesDamage(t *testing.T) {
-	c := share(t)
+	t.Parallel()
+	c := lease(t)
 	w := c.load(verify.Config{Database: "damage", Writers: 4, Tables: 2})
 	c.writesMore(w, 100)
 	if r := c.check(w); r.Counts.Acked < 100 {

@@ -15,6 +15,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
+	"trireme/internal/needs"
 	"trireme/internal/recorder"
 )
 
@@ -30,10 +31,8 @@ func (c *cluster) report(n *demo.Node) (r recorder.Report, err error) {
 // TestReport: a report tells of the load, of a session that waits for a row, of statements without their values, and of a failover, with the
 // old leader's part in it.
 func TestReport(t *testing.T) {
-	if !soak() {
-		t.Skip("a long run: TRIREME_SOAK=1")
-	}
-	c := share(t)
+	needs.Long(t)
+	c := lease(t)
 	old := c.healthy()
 	c.write("CREATE DATABASE IF NOT EXISTS reported", "CREATE TABLE IF NOT EXISTS reported.counters (id INT PRIMARY KEY, n INT)",
 		"REPLACE INTO reported.counters VALUES (1, 0), (2, 0), (3, 0), (4, 0)")
@@ -137,7 +136,8 @@ func TestReport(t *testing.T) {
 
 // TestConfigHistory: changes of the settings are told with who made them, also behind a change of leaders, and can be taken back.
 func TestConfigHistory(t *testing.T) {
-	c := share(t)
+	t.Parallel()
+	c := lease(t)
 	leader := c.healthy()
 	other := c.others(leader)[0]
 	before := c.says(other, 0, "config show")

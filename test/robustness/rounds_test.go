@@ -13,6 +13,7 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/testkit"
 	"trireme/internal/trips"
 	"trireme/internal/wan"
 )
@@ -30,6 +31,7 @@ const (
 // been answered by then. Commits of many sessions share messages and fsyncs. Times are only shown, `trireme bench` measures them; order on
 // the wire does not depend on the machine's load.
 func TestRoundTrips(t *testing.T) {
+	testkit.Quiet(t, "which commits meet no heartbeat")
 	topo := emulated(t, "city")
 	c := createShape(t, shape{nodes: 3, wan: &topo, tune: func(n *config.Node) {
 		n.Raft.HeartbeatMS, n.Raft.ElectionTimeoutMS = 500, 5000 // so that most commits meet no heartbeat

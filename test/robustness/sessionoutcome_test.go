@@ -20,7 +20,8 @@ import (
 // TestSessionOutcomes: what a client is told of a COMMIT or an autocommit statement whose leader died before
 // answering is what became of it.
 func TestSessionOutcomes(t *testing.T) {
-	c := createTagged(t, shape{nodes: 3})
+	t.Parallel()
+	c := leaseTagged(t)
 	setup := c.session(c.healthy())
 	setup.exec("CREATE DATABASE told", "CREATE TABLE told.t (name VARCHAR(40) PRIMARY KEY)")
 	for _, k := range []struct {

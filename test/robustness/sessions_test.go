@@ -16,13 +16,15 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/api"
+	"trireme/internal/testkit"
 	"trireme/internal/verify"
 )
 
 // TestSessionsAreCarried: 64 writers hear of no error over switchovers, nor do clients that log in for each statement; and over a failover idle sessions go
 // on, an open transaction is to be repeated, and a session that cannot go on is known before and told why.
 func TestSessionsAreCarried(t *testing.T) {
-	c := createShape(t, shape{nodes: 3})
+	testkit.Quiet(t, "logins, which a switchover waits for no longer than half a second")
+	c := lease(t)
 	c.healthy()
 	db, err := c.Routed().Open("")
 	must(t, err)

@@ -19,7 +19,8 @@ import (
 // TestAllWorkloads runs every workload of the safety kit at once, kills the leader's mysqld and a follower's daemon and moves leadership
 // meanwhile, and has every checker judge what clients saw and what the nodes hold; then again from the files that were kept.
 func TestAllWorkloads(t *testing.T) {
-	c := share(t)
+	t.Parallel()
+	c := lease(t)
 	dir := t.TempDir()
 	s, err := verify.NewSet(verify.SetConfig{Login: c.Routed(), Split: c.Split(), Nodes: c.DirectAll, Database: "workloads", Seed: 6, Dir: dir})
 	must(t, err)
@@ -120,7 +121,8 @@ func astray(t *testing.T, on *atomic.Bool, moment time.Duration, right, wrong ve
 // TestStaleReadsAreFound: the checkers find on real servers what they are for. Clients are led to the leader and to a follower in turn, as if a
 // router believed that both lead; the follower's daemon is stopped meanwhile, so that its mysqld shows what is seconds old.
 func TestStaleReadsAreFound(t *testing.T) {
-	c := share(t)
+	t.Parallel()
+	c := lease(t)
 	leader := c.healthy()
 	follower := c.others(leader)[0]
 	var on atomic.Bool

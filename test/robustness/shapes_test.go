@@ -18,6 +18,7 @@ import (
 // many voters as it bears are killed at once, the leader among them: writes go on. One more, and writes stop and say why; when it is back they
 // go on by themselves. Nothing acknowledged is lost.
 func TestShapes(t *testing.T) {
+	t.Parallel()
 	c := createShape(t, shape{nodes: 2, loggers: 1, learners: 1, tune: func(n *config.Node) { n.Router.HoldTimeout = config.Duration(time.Second) }})
 	w := c.load(verify.Config{Writers: 1})
 	for size := 3; ; size += 2 {
@@ -158,6 +159,7 @@ func (c *cluster) loggerHandsOver(w *verify.Workload) {
 // TestOneDataNode: with one data node and two loggers the loss of a logger stops nothing; without the data node there are no writes and no
 // other leader, until it is back.
 func TestOneDataNode(t *testing.T) {
+	t.Parallel()
 	c := create(t, 1, 2)
 	w := c.load(verify.Config{Writers: 1})
 	data, loggers := c.healthy(), c.loggers()

@@ -21,6 +21,7 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/needs"
 	"trireme/internal/report"
 	"trireme/internal/verify"
 )
@@ -100,6 +101,7 @@ func TestLeaksAreSeen(t *testing.T) {
 // TestNoLeaks is a long time in short: leaders lost, switchovers, peers that come and go, members that change, logs that are purged, clients
 // that connect and vanish, round after round. No daemon that lives through it may hold more and more.
 func TestNoLeaks(t *testing.T) {
+	needs.Long(t)
 	// A cluster of its own, with a log's cache that is full soon: filling it is no leak.
 	c := createShape(t, shape{nodes: 3, tune: func(n *config.Node) { n.Raft.LogCache = 4 * config.MiB }})
 	limits := mayGrow

@@ -14,7 +14,6 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/verify"
 )
@@ -32,9 +31,8 @@ func (c *cluster) splitPort(n *demo.Node) *sql.DB {
 // TestSplitting: on 6450 of every node a session writes at the leader, reads at a follower, and always sees what it has written; with tokens so does
 // another session at another node, while leadership moves and when it is lost.
 func TestSplitting(t *testing.T) {
-	c := createShape(t, shape{nodes: 3, tune: func(n *config.Node) {
-		n.Router.ConsistencyTimeout = config.Duration(3 * time.Second)
-	}})
+	t.Parallel()
+	c := lease(t)
 	c.healthy()
 	setup := c.pin(c.splitPort(c.Nodes()[0]))
 	setup.exec("CREATE DATABASE split", "CREATE TABLE split.own (id INT PRIMARY KEY)", "CREATE TABLE split.chain (id INT PRIMARY KEY, v INT)")

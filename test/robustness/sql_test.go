@@ -166,46 +166,50 @@ func (s *session) binlogEnd() (string, error) {
 	return f[0] + " " + f[1], nil
 }
 
-// withheld runs a statement on the leader so that it is written there but can never be acknowledged, and kills the leader: the
+// withheld runs statements on the leader so that they are written there but can never be acknowledged, and kills the leader: the
 // followers' daemons are stopped (so the leader goes on waiting for them), and killed before they can read what was sent to them.
 // It returns the leader, now dead, with everything else running again and a new leader found.
-func (c *cluster) withheld(run func(*session) error, prepare ...string) (victim *demo.Node) {
+func (c *cluster) withheld(statements []unacknowledged) (victim *demo.Node) {
 	c.t.Helper()
 	leader := c.healthy()
-	s, watch := c.session(leader), c.admin(leader)
-	s.exec(prepare...)
+	watch := c.admin(leader)
+	sessions := make([]*session, len(statements))
+	for i, k := range statements {
+		sessions[i] = c.session(leader)
+		sessions[i].exec(k.prepare...)
+	}
 	c.caughtUp()
-	before, err := watch.binlogEnd()
-	must(c.t, err)
 	followers := c.others(leader)
 	for _, f := range followers {
 		must(c.t, demo.Halt(f.DaemonPID()))
 	}
-	answer := make(chan error, 1)
-	go func() { answer <- run(s) }()
-	eventually(c.t, 10*time.Second, "the statement is in the leader's binary log", func() error {
-		end, err := watch.binlogEnd()
-		if err == nil && end == before {
-			err = fmt.Errorf("the log still ends at %s", end)
-		}
-		return err
-	})
+	answers := make(chan error, len(statements))
+	for i, k := range statements {
+		before, err := watch.binlogEnd()
+		must(c.t, err)
+		go func() { answers <- k.run(sessions[i]) }()
+		eventually(c.t, 10*time.Second, k.name+" is in the leader's binary log", func() error {
+			end, err := watch.binlogEnd()
+			if err == nil && end == before {
+				err = fmt.Errorf("the log still ends at %s", end)
+			}
+			return err
+		})
+	}
 	for _, f := range followers {
 		c.KillDaemon(f)
 	}
 	select {
-	case err := <-answer:
-		if err == nil {
-			c.t.Fatal("the statement was acknowledged without a majority")
-		}
+	case err := <-answers:
+		c.t.Fatalf("a statement was answered without a majority: %v", err)
 	default:
 	}
 	c.KillDaemon(leader)
-	if err := <-answer; err == nil {
-		c.t.Fatal("the statement was acknowledged without a majority")
+	for range statements {
+		if err := <-answers; err == nil {
+			c.t.Fatal("a statement was acknowledged without a majority")
+		}
 	}
-	s.close()
-	watch.close()
 	c.start(followers...)
 	if now := c.leader(); now == leader {
 		c.t.Fatalf("%s is dead and leads", leader.Name)

@@ -18,16 +18,17 @@ import (
 // TestStalledDisk freezes the disks of a leader: of mysqld's binary log, whose writers cannot even be killed then, and of the raft log. Leadership must
 // move without waiting for them, nothing may be lost, and the node must be back by itself when the disk goes on. The disks are file systems in files.
 func TestStalledDisk(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		cannot(t, "only root may mount and freeze a file system")
 	}
-	c := share(t)
+	c := lease(t)
 	victim := c.others(c.healthy())[0]
 	c.StopDaemon(victim)
 	raft := c.mountFile(filepath.Join(victim.Dir, "raft"))
 	binlog := c.mountFile(filepath.Join(victim.Dir, "mysql", "binlog"))
 	c.start(victim)
-	w := c.load(verify.Config{Writers: 8})
+	w := c.load(verify.Config{Writers: 8, Rate: steady()})
 	for _, d := range []struct {
 		what string
 		disk *disk

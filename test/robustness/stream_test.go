@@ -136,6 +136,7 @@ func setOf(t *testing.T, ids []string) gtid.Set {
 // has, and in the end holds what the cluster holds, nothing else. mysqlbinlog reads the same transactions in the same order from every node, by GTID and
 // by position, and on the router's other ports.
 func TestChangeStream(t *testing.T) {
+	t.Parallel()
 	c := createShape(t, shape{nodes: 2, loggers: 1, tune: func(n *config.Node) {
 		longLog(n)
 		n.Router.Sessions = config.SessionsPass // for cutOff: TLS that the router cannot look into
@@ -145,7 +146,7 @@ func TestChangeStream(t *testing.T) {
 	logger := c.Nodes()[2]
 	c.streamAccount()
 	replica := emptyReplica(t)
-	w := c.load(verify.Config{Writers: 8, Mixed: true})
+	w := c.load(verify.Config{Writers: 8, Mixed: true, Rate: steady()})
 	attach(t, replica, follower)
 	c.writesMore(w, 300)
 
@@ -250,10 +251,8 @@ func (c *cluster) streamRefused(n *demo.Node, what, user, want string, args ...s
 // TestChangeStreamRefuses: a consumer that asks for transactions that are purged, or for a place that the log has not reached, is told so by every node; nobody
 // gets in with a wrong password, or without the TLS that the account requires; and a stock replica stands with its error and has applied nothing. Ten seconds.
 func TestChangeStreamRefuses(t *testing.T) {
-	if !soak() {
-		t.Skip("a long run: TRIREME_SOAK=1")
-	}
-	c := share(t)
+	needs.Long(t)
+	c := lease(t)
 	c.healthy()
 	c.streamAccount()
 	admin := c.admin(c.leader())

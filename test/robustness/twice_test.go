@@ -12,6 +12,7 @@ import (
 // TestTwoAtOnce: two nodes are added before either is a member, and operators ask for the same from two terminals, through two nodes: one of
 // them does it, the other one is told, and it is not done twice.
 func TestTwoAtOnce(t *testing.T) {
+	t.Parallel()
 	c := create(t, 1, 0)
 	n1 := c.healthy()
 	s := c.session(n1)

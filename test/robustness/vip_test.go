@@ -255,6 +255,7 @@ func (v *vipCluster) waiting(addr string) net.Conn {
 // TestVIP: a client that knows nothing but the virtual address, of either family, goes on at the new leader, whatever the old one died of; nobody is
 // left waiting at the old one, and two hosts never answer at the address. `make test` has the first three faults (half a minute).
 func TestVIP(t *testing.T) {
+	t.Parallel()
 	v := createVIP(t)
 	leader := v.healthy()
 	v.settled(leader)
@@ -274,7 +275,7 @@ func TestVIP(t *testing.T) {
 		{name: "all stopped", mute: true, hit: func(n *demo.Node) { must(t, v.SignalHost(n, syscall.SIGSTOP)) },
 			heal: func(n *demo.Node) { must(t, v.SignalHost(n, syscall.SIGCONT)) }},
 	}
-	if !soak() {
+	if !needs.IsLong() {
 		faults = faults[:3] // the others wait for a lease to end
 	}
 	for _, f := range faults {
