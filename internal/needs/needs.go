@@ -16,9 +16,10 @@ import (
 )
 
 // MySQL finds mysqld as mysqld.Find does. Without one the test is skipped; where TRIREME_REQUIRE_MYSQL is set, and with one that cannot be used
-// though it was asked for by name, it fails. The Makefile finds by the name of this function, and of Tool, which packages' tests start servers.
+// though it was asked for by name, it fails. In make test's phase of unit tests it leaves the test to the phase of servers.
 func MySQL(t testing.TB) mysqld.Binary {
 	t.Helper()
+	later(t, servers)
 	bin, err := mysqld.Find(t.Context(), "")
 	have(t, err, mysqld.ErrNotFound, "TRIREME_REQUIRE_MYSQL")
 	return bin
@@ -34,6 +35,26 @@ func Tool(t testing.TB, name string) string {
 	path, err := exec.LookPath(name)
 	have(t, err, exec.ErrNotFound, "TRIREME_REQUIRE_MYSQL")
 	return path
+}
+
+// Program finds a program that scripts/deps.sh installs.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Cannot(t, err)
+	}
+	return path
+}
+
+// Cannot ends a test that this machine cannot run: it fails in a soak, and where servers are required and root has what it takes to run all; else it is
+// skipped.
+func Cannot(t testing.TB, why any) {
+	t.Helper()
+	if os.Getenv("TRIREME_SOAK") != "" || os.Getenv("TRIREME_REQUIRE_MYSQL") != "" && os.Geteuid() == 0 {
+		t.Fatal("this machine cannot run the test: ", why)
+	}
+	t.Skip(why)
 }
 
 // Netns ends a test that could not have emulated hosts: with wan.ErrUnavailable it is skipped, unless TRIREME_REQUIRE_NETNS is set; with any

@@ -1,0 +1,31 @@
+package needs
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Deferred begins the reason of a test that was left to a later phase of make test. Command test/summary lists them for that
+// phase, and fails if one of them never ran.
+const Deferred = "deferred to a later phase: "
+
+// What TRIREME_DEFER may list, separated by commas.
+const (
+	servers = "servers" // tests that start real servers: one package at a time, and not with the race detector
+	quiet   = "quiet"   // tests that measure time, or starve others: alone
+)
+
+// Quiet marks a test that needs the machine for itself: one that measures time or CPU, or that would starve others. make test runs it alone.
+func Quiet(t testing.TB) {
+	t.Helper()
+	later(t, quiet)
+}
+
+func later(t testing.TB, what string) {
+	t.Helper()
+	if slices.Contains(strings.Split(os.Getenv("TRIREME_DEFER"), ","), what) {
+		t.Skip(Deferred + what)
+	}
+}
