@@ -12,9 +12,7 @@ import (
 )
 
 func TestBackupPlan(t *testing.T) {
-	if err := lookSysbench(); err != nil {
-		t.Skip(err)
-	}
+	withSysbench(t)
 	groups, err := backupPlan(backupSuite.Defaults(false))
 	if err != nil {
 		t.Fatal(err)

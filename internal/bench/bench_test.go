@@ -10,16 +10,22 @@ import (
 	"trireme/internal/needs"
 )
 
-// needServers skips a test that starts real servers, unless they are required.
+// needServers marks a test that runs a suite on real servers.
 func needServers(t *testing.T) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("starts real servers")
-	}
-	if err := lookSysbench(); err != nil {
-		t.Skip(err)
-	}
+	needs.Long(t)
 	needs.MySQL(t)
+	needs.Program(t, "sysbench")
+}
+
+// withSysbench lets a plan be made where there is no sysbench: none is started.
+func withSysbench(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "sysbench"), nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
 }
 
 // TestSuite runs a suite on real servers, with short runs, and checks that its figures make sense and that a report comes of them.

@@ -75,9 +75,7 @@ func TestStoppedReplica(t *testing.T) {
 }
 
 func TestLagPlan(t *testing.T) {
-	if err := lookSysbench(); err != nil {
-		t.Skip(err)
-	}
+	withSysbench(t)
 	s := lagSuite.Defaults(false)
 	groups, err := lagPlan(s)
 	if err != nil {

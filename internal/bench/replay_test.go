@@ -41,9 +41,7 @@ func TestReplay(t *testing.T) {
 
 // TestReplayPlan: every number of workers, replicas without a log of their own only where they can be, quick runs with less.
 func TestReplayPlan(t *testing.T) {
-	if err := lookSysbench(); err != nil {
-		t.Skip(err)
-	}
+	withSysbench(t)
 	s := replaySuite.Defaults(false)
 	s.Systems = []string{"async", "semisync", "trireme"}
 	groups, err := replayPlan(s)

@@ -62,7 +62,7 @@ func real(t *testing.T) Options {
 func skipWithout(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, disk.ErrUnavailable) {
-		t.Skip(err)
+		needs.Cannot(t, err)
 	}
 	needs.Netns(t, err)
 }

@@ -17,6 +17,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"trireme/internal/needs"
 )
 
 const (
@@ -48,7 +50,7 @@ func newDisk(t *testing.T) *Disk {
 	t.Helper()
 	d, err := New(t.Context(), filepath.Join(t.TempDir(), "a disk"), testSize)
 	if errors.Is(err, ErrUnavailable) {
-		t.Skip(err)
+		needs.Cannot(t, err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/faultfs"
+	"trireme/internal/needs"
 )
 
 type testFS struct {
@@ -29,7 +30,7 @@ func newFS(t *testing.T, o faultfs.Options) testFS {
 	t.Helper()
 	f, err := faultfs.New(t.Context(), filepath.Join(t.TempDir(), "fs"), o)
 	if errors.Is(err, faultfs.ErrUnavailable) {
-		t.Skip(err)
+		needs.Cannot(t, err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"trireme/internal/disk"
 	"trireme/internal/faultfs"
+	"trireme/internal/needs"
 )
 
 func startOnDisks(t *testing.T, l *Lab, name string, shape Shape) Running {
@@ -25,7 +26,7 @@ func startOnDisks(t *testing.T, l *Lab, name string, shape Shape) Running {
 	shape.Dir, shape.Variant = t.TempDir(), system.Variants[0]
 	r, err := system.Start(ctx, l, shape)
 	if errors.Is(err, disk.ErrUnavailable) || errors.Is(err, faultfs.ErrUnavailable) {
-		t.Skip(err)
+		needs.Cannot(t, err)
 	}
 	if err != nil {
 		t.Fatal(err)

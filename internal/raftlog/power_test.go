@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/faultfs"
+	"trireme/internal/needs"
 	"trireme/internal/raftlog"
 )
 
@@ -90,7 +91,7 @@ type poweredLog struct {
 func newPowered(t *testing.T, fsys raftlog.FS) *poweredLog {
 	disk, err := faultfs.New(t.Context(), filepath.Join(t.TempDir(), "disk"), faultfs.Options{Seed: 77})
 	if errors.Is(err, faultfs.ErrUnavailable) {
-		t.Skip(err)
+		needs.Cannot(t, err)
 	}
 	ok(t, err)
 	t.Cleanup(func() { ok(t, disk.Close()) })
