@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"flag"
+	"runtime"
 	"testing"
 )
 
@@ -13,7 +14,7 @@ var (
 )
 
 func TestCampaign(t *testing.T) {
-	o := CampaignOptions{From: *seedFrom, Seeds: *seedCount, MaxFailures: 3}
+	o := CampaignOptions{From: *seedFrom, Seeds: *seedCount, Jobs: runtime.GOMAXPROCS(0), MaxFailures: 3}
 	if testing.Short() {
 		o.Seeds = min(o.Seeds, 60)
 	}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"runtime"
 	"testing"
 )
 
@@ -17,7 +18,8 @@ func TestSQLSameSeedSameTrace(t *testing.T) {
 
 // TestSQLCampaign runs whole nodes, with mysqld: nothing acknowledged is lost, nothing is there twice, all end equal.
 func TestSQLCampaign(t *testing.T) {
-	o := CampaignOptions{From: *seedFrom, Seeds: *seedCount, MaxFailures: *failures, Options: Options{Top: SQLTop("")}}
+	o := CampaignOptions{From: *seedFrom, Seeds: *seedCount, Jobs: runtime.GOMAXPROCS(0), MaxFailures: *failures,
+		Options: Options{Top: SQLTop("")}}
 	if testing.Short() {
 		o.Seeds = min(o.Seeds, 40)
 	}
@@ -57,6 +59,7 @@ func TestSQLSeeds(t *testing.T) {
 func TestSQLFindsBrokenRules(t *testing.T) {
 	for _, rule := range []string{"S1", "S3", "S4", "S4stop", "S5", "S5judge", "S5plug", "S6", "S7", "S8", "S8xa", "S12"} {
 		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
 			from := map[string]uint64{"S4stop": 200, "S8xa": 4490}[rule]
 			for i := range uint64(500) {
 				seed := from + i

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"trireme/internal/needs"
 )
 
 var update = flag.Bool("update", false, "write testdata, and the tables of docs/safety/model.md, anew")
@@ -62,9 +64,7 @@ func TestNoPromiseIsBroken(t *testing.T) {
 
 // TestNoPromiseIsBrokenDeep is the same with larger bounds.
 func TestNoPromiseIsBrokenDeep(t *testing.T) {
-	if os.Getenv("TRIREME_SOAK") == "" {
-		t.Skip("minutes, and some GiB: set TRIREME_SOAK=1")
-	}
+	needs.Long(t) // and it takes some GiB
 	searchAll(t, "deep", deep, deepLimit)
 }
 
