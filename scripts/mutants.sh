@@ -3,7 +3,7 @@
 # with it. Prints a table, and fails if a mutation goes unnoticed.
 #
 #   scripts/mutants.sh                  those that unit tests, the model and the simulation catch
-#   scripts/mutants.sh --short          a part of them, for make test, where the same tests are run without a mutation
+#   scripts/mutants.sh --short          a part of them, side by side, for make test, where the same tests are run without a mutation
 #   scripts/mutants.sh --servers        also what only real servers show (MYSQLD names a mysqld; minutes)
 #   scripts/mutants.sh --write          writes docs/safety/mutants.md too
 #   scripts/mutants.sh mutant_s2 …      only these
@@ -62,9 +62,9 @@ run() {
   [[ $2 != ./internal/sim ]] || args=(-args -sim.seeds 100 -sim.failures 12) # where the first ones are of liveness, go on
   if [[ $2 == ./test/robustness ]]; then
     [[ -e $scratch/$1 ]] || CGO_ENABLED=0 go build "${tags[@]}" -o "$scratch/$1" ./cmd/trireme || return 3
-    TRIREME_BINARY=$scratch/$1 go test -count 1 -timeout 10m -run "$3" "$2"
+    TRIREME_BINARY=$scratch/$1 go test -vet off -count 1 -timeout 10m -run "$3" "$2"
   else
-    go test -count 1 -timeout 10m "${tags[@]}" -run "$3" "$2" "${args[@]}"
+    go test -vet off -count 1 -timeout 10m "${tags[@]}" -run "$3" "$2" "${args[@]}"
   fi
 }
 
@@ -100,36 +100,58 @@ row() {
   table+="| S${rule/judge/} | $(what "$1") | $where | $3 | $4 |"$'\n'
 }
 
-table=$'| rule | what the code does instead | broken in | caught by | seconds |\n|-|-|-|-|-|\n'
-missed=0
+# attempt N TAG PACKAGE TESTS: a mutation. Files N.outcome and N.seconds are the cells of its row; N.fatal is there if it could not be tried.
+attempt() {
+  local n=$scratch/$1 tag=$2 pkg=$3 tests=$4 began took outcome
+  local control=$scratch/control.${pkg//\//_}.${tests//\//_}
+  outcome="${pkg#./} \`${tests%$}\`"
+  if [[ -z $short && ! -e $control ]] && ! run intact "$pkg" "$tests" >"$control" 2>&1; then
+    { echo "$pkg $tests fails without any mutation:"; cat "$control"; } >"$n.fatal"
+    return
+  fi
+  began=$(date +%s%N)
+  if run "$tag" "$pkg" "$tests" >"$n.out" 2>&1; then
+    outcome="**nothing** ($outcome passes)"
+    : >"$n.missed"
+  elif ! grep -qE -e '--- FAIL|^panic:' "$n.out" || [[ $pkg == ./internal/sim ]] && ! grep -qE 'seed [0-9]+: [A-Z]' "$n.out"; then
+    { echo "$tag: $pkg was not tested:"; cat "$n.out"; } >"$n.fatal"
+    return
+  fi
+  took=$((($(date +%s%N) - began) / 1000000))
+  echo "$((took / 1000)).$((took % 1000 / 100))" >"$n.seconds"
+  echo "$outcome" >"$n.outcome"
+}
+
+tags=() pkgs=() jobs=1
+[[ -z $short ]] || jobs=$(nproc)
 while IFS='|' read -r tag pkg tests kind; do
   tag=${tag// /} pkg=${pkg// /} tests=${tests// /} kind=${kind// /}
   [[ -n $tag ]] || continue
   [[ -z $short || $kind == short ]] || continue
   [[ -z $only || " $only " == *" $tag "* ]] || continue
-  outcome="${pkg#./} \`${tests%$}\`"
+  n=${#tags[@]}
+  tags+=("$tag") pkgs+=("$pkg")
   if [[ $kind == servers && -z $servers ]]; then
-    row "$tag" "$pkg" "$outcome" "not run: needs real servers"
+    echo "${pkg#./} \`${tests%$}\`" >"$scratch/$n.outcome"
+    echo "not run: needs real servers" >"$scratch/$n.seconds"
     continue
   fi
-  control=$scratch/control.$(tr -c 'A-Za-z\n' _ <<<"$pkg$tests")
-  if [[ -z $short && ! -e $control ]] && ! run intact "$pkg" "$tests" >"$control" 2>&1; then
-    echo "$pkg $tests fails without any mutation:" >&2
-    cat "$control" >&2
-    exit 1
-  fi
-  began=$(date +%s%N)
-  if run "$tag" "$pkg" "$tests" >"$scratch/out" 2>&1; then
-    outcome="**nothing** ($outcome passes)"
-    missed=1
-  elif ! grep -qE -e '--- FAIL|^panic:' "$scratch/out" || [[ $pkg == ./internal/sim ]] && ! grep -qE 'seed [0-9]+: [A-Z]' "$scratch/out"; then
-    echo "$tag: $pkg was not tested:" >&2
-    cat "$scratch/out" >&2
-    exit 1
-  fi
-  took=$((($(date +%s%N) - began) / 1000000))
-  row "$tag" "$pkg" "$outcome" "$((took / 1000)).$((took % 1000 / 100))"
+  while (($(jobs -pr | wc -l) >= jobs)); do wait -n || true; done
+  attempt "$n" "$tag" "$pkg" "$tests" &
 done <<<"$catchers"
+wait
+
+table=$'| rule | what the code does instead | broken in | caught by | seconds |\n|-|-|-|-|-|\n'
+missed=0
+for n in "${!tags[@]}"; do
+  if [[ ! -e $scratch/$n.outcome ]]; then
+    echo "${tags[n]} ${pkgs[n]} was not judged" >&2
+    cat "$scratch/$n.fatal" >&2
+    exit 1
+  fi
+  row "${tags[n]}" "${pkgs[n]}" "$(<"$scratch/$n.outcome")" "$(<"$scratch/$n.seconds")"
+  [[ ! -e $scratch/$n.missed ]] || missed=1
+done
 
 for file in internal/mutant/s*.go; do
   tag=mutant_$(basename "$file" .go)
