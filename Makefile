@@ -2,7 +2,10 @@
 # make build       bin/trireme alone
 # make package     .deb, .rpm, tarball and Helm chart in dist; make package-test installs them in a throw-away root
 # make manual      docs/cli.md and the man pages
-# make test        everything a change must pass (.ci/run calls it)
+# make check       for every edit: a look at the source, unit tests, a short simulation, one cluster of real servers
+# make test        everything a change must pass (.ci/run calls it), with the time of each package
+# make test-long   the tests that take minutes each
+# make flakes      every package many times while a share of the CPU is stolen: which tests fail now and then?
 # make mutants     breaks each rule on purpose: what notices?
 # make bench       Trireme beside its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
 # make bench-full  the same at full size: days
@@ -22,9 +25,8 @@ FUZZ_TIME ?= 20s
 BIN ?= bin/trireme
 # Suites to measure: make bench SUITES="topologies cpu" ARGS="--threads 64"
 SUITES ?= all
-STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck
 
-.PHONY: all build package package-test manual demo test lint unit mutants mutants-short integration bench bench-full verify fuzz soak clean
+.PHONY: all build package package-test manual demo programs check test test-long lint flakes mutants bench bench-full verify fuzz soak clean
 
 all: build
 
@@ -52,41 +54,27 @@ manual: build
 demo: build
 	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme demo $(ARGS)
 
-test: lint unit mutants-short integration
+# The programs that tests start, built once: the released one, one with failpoints, and one that says it is a later release.
+programs:
+	@mkdir -p bin/programs; export CGO_ENABLED=0; build() { go build -trimpath -buildvcs=false -o bin/programs/"$$@" ./cmd/trireme; }; \
+	build trireme; build trireme-failpoints -tags failpoints; build trireme-next -ldflags "-X main.version=9.9.9"
+
+check test test-long:
+	@scripts/deps.sh $(if $(filter check,$@),build,$(if $(filter test,$@),test,soak))
+	@exec scripts/test.sh $(patsubst test-%,%,$@)
 
 lint:
 	@scripts/deps.sh build
-	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard -- '*.go')); \
-	if [ -n "$$bad" ]; then echo "not formatted (run gofmt -w):"; echo "$$bad"; exit 1; fi
-	go vet ./...
-	$(STATICCHECK) ./...
+	@scripts/lint.sh
 
-# Packages whose tests start real servers run one at a time, so that two cores are enough; all others side by side. They are known by how they ask for mysqld (package needs).
-sources = git ls-files -co --exclude-standard -- '*_test.go'
-server_packages = $(sources) | xargs grep -lE 'needs\.(MySQL|Tool)\(|TRIREME_REQUIRE_MYSQL|MYSQLD' | xargs -n 1 dirname | sort -u | sed 's,^,./,'
-unit_packages = $(sources) | xargs -n 1 dirname | sort -u | sed 's,^,./,' | grep -vxF -f <($(server_packages))
-
-# Tests with emulated hosts skip themselves where there can be none. Where root can make them they must not: what is skipped would be taken for tested.
-netns = if [ "$$(id -u)" = 0 ] && [ -c /dev/net/tun ] && unshare --net true; then export TRIREME_REQUIRE_NETNS=1; \
-	else echo "tests with emulated hosts are skipped: they need root, /dev/net/tun and network namespaces" >&2; fi
-
-# The dashboard's test starts a browser, which leaves others no CPU: it runs behind them.
-unit:
-	@$(netns); export PROMTOOL=$$(scripts/promtool.sh || true); $(unit_packages) | grep -vxF ./internal/dashboard | xargs -r go test -timeout 10m
-	@go test -timeout 10m ./internal/dashboard
-
-mutants-short:
-	@scripts/mutants.sh --short
+flakes:
+	@scripts/deps.sh test
+	@exec scripts/flakes.sh $(ARGS)
 
 # Each rule broken on purpose, and what notices; writes docs/safety/mutants.md.
 mutants:
 	@scripts/deps.sh test
 	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1; scripts/mutants.sh --servers --write
-
-integration:
-	@scripts/deps.sh test
-	@$(netns); bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1; \
-	$(server_packages) | xargs -r go test -p 1 -timeout 60m
 
 bench bench-full: build
 	@scripts/deps.sh bench

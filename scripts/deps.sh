@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks for what `make <goal>` needs and installs only what is missing.
 #   scripts/deps.sh build        Go
-#   scripts/deps.sh test         Go, a MySQL server (scripts/mysql.sh), and what its drivers' tests connect with (scripts/drivers.sh)
+#   scripts/deps.sh test         Go, a C compiler, a MySQL server (scripts/mysql.sh), and what its drivers' tests connect with (scripts/drivers.sh)
 #   scripts/deps.sh soak         the same, and the drivers that only a soak connects with
 #   scripts/deps.sh package      Go, and what looks at packages: dpkg, rpm, lintian, systemd-analyze
 #   scripts/deps.sh bench        the same, sysbench, and MariaDB where it can be had (scripts/mariadb.sh)
@@ -13,12 +13,13 @@ export PATH=$PATH:/usr/local/go/bin
 say() { printf 'deps.sh: %s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
 
-# need PROGRAM PACKAGE ADVICE: PROGRAM is on PATH, or is installed by apt when we are root.
+# need PROGRAM PACKAGES ADVICE: PROGRAM is on PATH, or is installed by apt when we are root.
 need() {
   command -v "$1" >/dev/null && return
   if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
-    say "$1 is missing: installing the package $2"
-    { DEBIAN_FRONTEND=noninteractive apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$2"; } </dev/null >&2 || true
+    say "$1 is missing: installing $2"
+    # shellcheck disable=SC2086  # the packages are words
+    { DEBIAN_FRONTEND=noninteractive apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $2; } </dev/null >&2 || true
   fi
   command -v "$1" >/dev/null || die "$1 is missing. $3"
 }
@@ -36,6 +37,7 @@ case ${1:-build} in
   build) need_go ;;
   test | soak)
     need_go
+    need gcc "gcc libc6-dev" "Install a C compiler: Go's race detector is linked with it."
     "$here/mysql.sh" >/dev/null
     "$here/drivers.sh" "$1"
     ;;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Everything that is to find a lost transaction, a leak or a crash, for HOURS in all (such as 6, or 0.5), and a summary:
 #
-#   scripts/soak.sh HOURS [PART…]          parts: leaks campaign sim tests fuzz mutants; none: all of them
+#   scripts/soak.sh HOURS [PART…]          parts: leaks campaign sim tests race fuzz mutants; none: all of them
 #   SOAK_WRITE=1 scripts/soak.sh …         leaks writes docs/safety/leaks.md too
 #
 # Each part has a share of the time, ends by itself, and writes to a file of its own. Tests, seeds and targets are begun as long as its share
@@ -13,17 +13,20 @@ export PATH=$PATH:/usr/local/go/bin
 hours=${1:?"usage: scripts/soak.sh HOURS [PART…]"}
 shift
 [[ $hours =~ ^[0-9]+(\.[0-9]+)?$ ]] || { echo "HOURS is \"$hours\", not a number" >&2; exit 2; }
-declare -A share=([leaks]=10 [campaign]=30 [sim]=20 [tests]=25 [fuzz]=10 [mutants]=5) # percent
+declare -A share=([leaks]=10 [campaign]=30 [sim]=20 [tests]=20 [race]=5 [fuzz]=10 [mutants]=5) # percent
 parts=("$@")
-[ ${#parts[@]} != 0 ] || parts=(leaks campaign sim tests fuzz mutants)
+[ ${#parts[@]} != 0 ] || parts=(leaks campaign sim tests race fuzz mutants)
 total=0
 for part in "${parts[@]}"; do
-	[ -n "${share[$part]:-}" ] || { echo "no part $part; there are: leaks campaign sim tests fuzz mutants" >&2; exit 2; }
+	[ -n "${share[$part]:-}" ] || { echo "no part $part; there are: leaks campaign sim tests race fuzz mutants" >&2; exit 2; }
 	total=$((total + share[$part]))
 done
 out=$(mktemp -d "${TMPDIR:-/tmp}/trireme-soak.XXXXXX")
 export TMPDIR=$out/tmp TRIREME_REQUIRE_MYSQL=1 TRIREME_REQUIRE_NETNS=1 TRIREME_SOAK=1 TRIREME_KEEP=$out/kept
 mkdir -p "$TMPDIR" "$TRIREME_KEEP"
+# shellcheck source=scripts/packages.sh
+source scripts/packages.sh
+mysql
 trap 'rm -rf "$TMPDIR"' EXIT
 running=
 trap '[ -z "$running" ] || kill "$running"; exit 130' INT TERM
@@ -70,7 +73,7 @@ run_sim() {
 run_tests() { # one at a time, in another order each time, so that what a short soak leaves out comes in the next
 	local package test failed=0 status from
 	: >>"$log"
-	git ls-files -- '*_test.go' | xargs grep -lE 'needs\.(MySQL|Tool)\(|TRIREME_REQUIRE_MYSQL|MYSQLD|VERSITYGW' | xargs -n 1 dirname | sort -u | sed 's,^,./,' >"$out/packages"
+	{ with_servers | paths; go run ./test/summary -long . | cut -d' ' -f1; } | sort -u >"$out/packages"
 	while read -r package; do tests_of "$package"; done <"$out/packages" | grep -v ' TestNoLeaks$' | shuf >"$out/tests"
 	while read -r package test && [ "$(left)" -gt 0 ]; do
 		status=0
@@ -83,6 +86,24 @@ run_tests() { # one at a time, in another order each time, so that what a short 
 	[ -s "$out/tests" ] || { echo "no tests were found" >>"$log"; return 1; }
 	echo "$(grep -c ': status 0$' "$log") of $(wc -l <"$out/tests") tests were run and passed, $(grep -c ': status skipped$' "$log") skipped themselves" >>"$log"
 	return $failed
+}
+
+run_race() { # the daemon, and router and node in it, with the race detector: it is slower, and no test is judged but by the races that it comes upon
+	local test tests=0
+	mkdir -p "$out/programs" "$out/races"
+	within 1800 env CGO_ENABLED=1 go build -race -trimpath -buildvcs=false -o "$out/programs/trireme" ./cmd/trireme
+	ln -sf "$TRIREME_PROGRAMS"/trireme-* "$out/programs/"
+	tests_of ./test/robustness | grep -v ' TestNoLeaks$' | shuf >"$out/racing"
+	while read -r _ test && [ "$(left)" -gt 0 ]; do
+		TRIREME_PROGRAMS=$out/programs GORACE="log_path=$out/races/found" go_test 3600 ./test/robustness "^$test\$" || true
+		tests=$((tests + 1))
+	done <"$out/racing"
+	if compgen -G "$out/races/*" >/dev/null; then
+		cat "$out"/races/* >>"$log"
+		return 1
+	fi
+	echo "no race in $tests tests" >>"$log"
+	[ $tests -gt 0 ]
 }
 
 run_fuzz() {

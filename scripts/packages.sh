@@ -1,0 +1,42 @@
+# To be read by scripts that run tests: which packages there are, and what this machine can do.
+# shellcheck shell=bash disable=SC2034
+
+# Packages that hardly have a test without real servers: these, and all below test that no_servers does not list. All others may have tests of both
+# kinds: needs.MySQL tells them apart.
+servers_only='internal/lab internal/mysqld'
+no_servers='test/layout test/summary'
+# Run without the race detector, and with all cores: no two goroutines share anything there, only seeds or searches run side by side.
+no_race='internal/sim internal/sim/model'
+
+# packages: folders with tests.
+packages() { git ls-files -co --exclude-standard -- '*_test.go' | while read -r f; do [[ ! -e $f ]] || dirname "$f"; done | sort -u; }
+
+# with_servers: those of which tests start real servers.
+with_servers() {
+  git ls-files -co --exclude-standard -- '*_test.go' | while read -r f; do [[ ! -e $f ]] || echo "$f"; done |
+    xargs grep -lE 'needs\.(MySQL|Tool)\(|testkit\.|TRIREME_REQUIRE_MYSQL' | xargs -n 1 dirname | sort -u
+}
+
+servers_only="$servers_only $(packages | grep ^test/ | grep -vxF -f <(tr ' ' '\n' <<<"$no_servers") | paste -sd' ')"
+
+# but LIST, with LIST: of the lines of standard input those that are not, and that are, among the words.
+but() { grep -vxF -f <(tr ' ' '\n' <<<"$1") || true; }
+with() { grep -xF -f <(tr ' ' '\n' <<<"$1") || true; }
+paths() { sed 's,^,./,'; }
+
+# netns: where root can make emulated hosts, tests of them must not skip themselves: what is skipped would be taken for tested.
+netns() {
+  if [[ $(id -u) == 0 && -c /dev/net/tun ]] && unshare --net true; then
+    export TRIREME_REQUIRE_NETNS=1
+  else
+    echo "tests with emulated hosts are skipped: they need root, /dev/net/tun and network namespaces" >&2
+  fi
+}
+
+# mysql: what tests with real servers need.
+mysql() {
+  local bin
+  bin=$(scripts/mysql.sh)
+  export MYSQLD=$bin/mysqld TRIREME_REQUIRE_MYSQL=1 TRIREME_PROGRAMS=$PWD/bin/programs
+  make -s programs
+}

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# The tests, in phases, and then where the time went (test/summary):
+#
+#   scripts/test.sh check     for every edit: a look at the source, unit tests, a short simulation, one cluster of real servers
+#   scripts/test.sh test      all that a change must pass
+#   scripts/test.sh long      what tests with needs.Long find: minutes each
+#
+# A phase that fails does not end the run. What each phase said is kept in bin/test, failures are repeated at the end.
+# Unit tests run side by side. A test that needs real servers, or a machine for itself, says so (package needs): the unit phase leaves it to a later
+# one, which runs exactly those, so that a package may have tests of both kinds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mode=${1:?"usage: scripts/test.sh check|test|long"}
+export PATH=$PATH:/usr/local/go/bin
+out=bin/test
+rm -rf $out
+mkdir -p $out
+
+# With -trimpath all clones of the project share what Go has built. Without cgo tests are built from the same parts as the program.
+export CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath"
+
+# shellcheck source=scripts/packages.sh
+source scripts/packages.sh
+
+failed=0
+phases=()
+
+# phase NAME COMMAND…
+phase() {
+  phases+=("$out/$1.json")
+  echo "== $1" >&2
+  bin/summary "$out/$1.json" "${@:2}" || failed=1
+}
+
+# tests NAME ARG…: a phase of go test. Nothing of an earlier run counts, but in make check.
+tests() {
+  local count=(-count=1)
+  [[ $mode != check ]] || count=()
+  phase "$1" go test -json -vet=off "${count[@]}" "${@:2}"
+}
+
+# deferred NAME WHAT ARG…: a phase of the tests that earlier ones have left to it.
+deferred() {
+  local list
+  list=$(bin/summary -deferred "$2" "${phases[@]}")
+  [[ -n $list ]] || return 0
+  tests "$1" "${@:3}" -run "^($(cut -d' ' -f2 <<<"$list" | sort -u | paste -sd'|'))\$" $(cut -d' ' -f1 <<<"$list" | sort -u)
+}
+
+finish() {
+  bin/summary "${1:--of}" "${phases[@]}" || failed=1
+  exit $failed
+}
+trap 'failed=1; finish -part' INT TERM
+
+go build -o bin/summary ./test/summary
+netns
+PROMTOOL=$(scripts/promtool.sh) || true
+export PROMTOOL
+case $mode in
+  check)
+    mysql
+    phase lint scripts/lint.sh
+    TRIREME_DEFER=servers,quiet tests unit -timeout 10m $(packages | but "$servers_only $no_race" | paths)
+    tests sim -short -timeout 10m $(packages | with "$no_race" | paths)
+    [[ ! -d test/smoke ]] || tests smoke -timeout 10m ./test/smoke
+    finish -part
+    ;;
+  test)
+    mysql
+    phase lint scripts/lint.sh
+    TRIREME_DEFER=servers,quiet CGO_ENABLED=1 tests unit -race -timeout 15m $(packages | but "$servers_only $no_race" | paths)
+    tests sim -timeout 15m $(packages | with "$no_race" | paths)
+    phase mutants scripts/mutants.sh --short
+    deferred quiet quiet -p 1 -timeout 15m
+    deferred servers servers -p 1 -timeout 30m
+    tests clusters -p 1 -timeout 60m $(packages | with "$servers_only" | paths)
+    finish
+    ;;
+  long)
+    mysql
+    export TRIREME_LONG=1
+    list=$(bin/summary -long .)
+    tests long -p 1 -timeout 3h -run "^($(cut -d' ' -f2 <<<"$list" | sort -u | paste -sd'|'))\$" $(cut -d' ' -f1 <<<"$list" | sort -u)
+    finish
+    ;;
+  *)
+    echo "scripts/test.sh: there is no $mode, only check, test and long" >&2
+    exit 2
+    ;;
+esac
