@@ -140,6 +140,9 @@ func (c *adoptCmd) undo(e *env) error {
 	if err != nil {
 		return err
 	}
+	if c.JSON {
+		return printJSON(e.out, u)
+	}
 	fmt.Fprintf(e.out, "The data is back in %s and %s is removed. %s\n", u.DataDir, c.Dir, u.Again)
 	return nil
 }

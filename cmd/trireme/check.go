@@ -114,9 +114,9 @@ func (c *checkCmd) once(e *env) error {
 func (c *checkCmd) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		if c.State != "" {
-			return fmt.Errorf("interrupted; the same command goes on")
+			return api.Errorf(api.KindInterrupted, "interrupted").With("the same command goes on")
 		}
-		return fmt.Errorf("interrupted; with --state FILE it could go on")
+		return api.Errorf(api.KindInterrupted, "interrupted").With("with --state FILE it could go on")
 	}
 	if check.Unreachable(err) {
 		return api.Errorf(api.KindNoLeader, "%v", err).With("see `trireme status`")

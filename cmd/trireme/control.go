@@ -220,7 +220,7 @@ type addCmd struct {
 // Run makes the token and prints the command to run on the new host.
 func (c *addCmd) Run(e *env) error {
 	if err := config.CheckName("node", c.Name); err != nil {
-		return errUsage{err}
+		return usagef("%v", err)
 	}
 	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.JoinTokenResult, error) {
 		return client.NewJoinToken(ctx, api.JoinTokenRequest{Name: c.Name, Role: c.Role, TTL: c.TTL, Upstream: c.Upstream, IfTerm: c.IfTerm})

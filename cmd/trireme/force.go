@@ -50,7 +50,7 @@ func (c *forceCmd) Run(e *env) error {
 			return err
 		}
 	case rep.Problem != "" && c.JSON:
-		return api.Errorf(api.KindConflict, "nothing is changed: %s", rep.Problem).With("%s", rep.Advice)
+		return api.Errorf(rep.ProblemKind, "nothing is changed: %s", rep.Problem).With("%s", rep.Advice)
 	}
 	if c.DryRun || rep.Problem != "" {
 		if rep.Problem != "" {
@@ -103,7 +103,7 @@ func whoAmI() string {
 
 // askTerm wants the term typed back.
 func askTerm(e *env, rep api.ForceReport) (uint64, error) {
-	fmt.Fprintf(e.out, "\nType the term (%d) to go on: ", rep.Term)
+	e.ask("\nType the term (%d) to go on: ", rep.Term)
 	typed, err := e.typed()
 	if err != nil {
 		return 0, err

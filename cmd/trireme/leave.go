@@ -54,7 +54,7 @@ func (c *leaveCmd) confirm(e *env, cluster string) error {
 	if c.Yes {
 		return nil
 	}
-	fmt.Fprintf(e.out, "Cluster %s ends: its servers become a plain source and replicas, without failover.\nType the cluster's name to go on: ", cluster)
+	e.ask("Cluster %s ends: its servers become a plain source and replicas, without failover.\nType the cluster's name to go on: ", cluster)
 	typed, err := e.typed()
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,8 +15,6 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
-
-	"trireme/internal/api"
 )
 
 // Exit codes.
@@ -81,6 +78,7 @@ type env struct {
 	out    io.Writer
 	errOut io.Writer
 	app    *kong.Application // the declarations of the command line
+	json   bool              // --json was given: standard output holds JSON documents only
 	palette
 }
 
@@ -96,6 +94,9 @@ func (e *env) progress(asJSON bool) io.Writer {
 	}
 	return e.out
 }
+
+// ask prints a question that the user answers with a line.
+func (e *env) ask(format string, args ...any) { fmt.Fprintf(e.progress(e.json), format, args...) }
 
 // say prints a sentence for people.
 func (e *env) say(format string, args ...any) {
@@ -113,11 +114,6 @@ func (e *env) typed() (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// errUsage marks a failure of the command line itself.
-type errUsage struct{ error }
-
-func usagef(format string, args ...any) error { return errUsage{fmt.Errorf(format, args...)} }
-
 // errSilent ends the program with a code after everything has been said.
 type errSilent int
 
@@ -131,7 +127,7 @@ func main() {
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	e := &env{ctx: ctx, in: in, out: out, errOut: errOut, palette: paletteFor(out)}
+	e := &env{ctx: ctx, in: in, out: out, errOut: errOut, palette: paletteFor(out), json: asksJSON(args)}
 	exited := -1
 	parser, err := kong.New(new(commands), kong.Name("trireme"),
 		kong.Description("Turns ordinary MySQL servers into one self-healing database."),
@@ -151,32 +147,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	}
 	if err != nil {
 		message, help := mistake(err)
-		fmt.Fprintf(errOut, "trireme: %s\nSee `%s --help`.\n", message, help)
-		return exitUsage
+		return e.report(usagef("%s", message).With("see `%s --help`", help))
 	}
 	return e.report(kctx.Run(e))
-}
-
-// report prints an error, advice on a line of its own, and gives the exit code.
-func (e *env) report(err error) int {
-	var silent errSilent
-	var usage errUsage
-	switch {
-	case err == nil:
-		return exitDone
-	case errors.As(err, &silent):
-		return int(silent)
-	case errors.As(err, &usage):
-		fmt.Fprintln(e.errOut, "trireme:", err)
-		return exitUsage
-	}
-	if a, ok := errors.AsType[*api.Error](err); ok && a.Error() == err.Error() {
-		fmt.Fprintln(e.errOut, "trireme:", a.Message)
-		if a.Advice != "" {
-			fmt.Fprintln(e.errOut, "        ", a.Advice)
-		}
-		return api.ExitCode(err)
-	}
-	fmt.Fprintln(e.errOut, "trireme:", err)
-	return api.ExitCode(err)
 }

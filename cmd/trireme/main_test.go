@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +50,7 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "narrow": narrow},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "fails": fails, "narrow": narrow},
 	})
 }
 
@@ -64,6 +66,29 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if code != args[0] {
 		ts.Fatalf("exit code %s, not %s", code, args[0])
+	}
+}
+
+// fails runs a command with --json, and checks what went wrong and the exit code: fails KIND COMMAND ARGS…
+// The same is to be told to people on standard error.
+func fails(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: fails kind command args")
+	}
+	i := slices.IndexFunc(api.Kinds, func(k api.KindInfo) bool { return string(k.Kind) == args[0] })
+	if i < 0 {
+		ts.Fatalf("there is no kind %q", args[0])
+	}
+	exits(ts, false, slices.Concat([]string{strconv.Itoa(api.Kinds[i].Exit)}, args[1:], []string{"--json"}))
+	var got api.Error
+	if err := json.Unmarshal([]byte(ts.ReadFile("stdout")), &got); err != nil {
+		ts.Fatalf("standard output is no error in JSON: %v", err)
+	}
+	if string(got.Kind) != args[0] {
+		ts.Fatalf("kind %q, not %q", got.Kind, args[0])
+	}
+	if text := ts.ReadFile("stderr"); got.Message == "" || !strings.Contains(text, got.Message) || !strings.Contains(text, got.Advice) {
+		ts.Fatalf("as text it is %q", text)
 	}
 }
 

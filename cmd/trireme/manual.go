@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"trireme/internal/api"
 )
 
 // manualCmd writes the manual from the same declarations that --help is printed from.
@@ -101,6 +103,14 @@ var (
 	}
 )
 
+// errorKinds are told with the exit code of each.
+func errorKinds() (rows [][2]string) {
+	for _, k := range api.Kinds {
+		rows = append(rows, [2]string{string(k.Kind), fmt.Sprintf("Exit code %d. %s", k.Exit, k.Doc)})
+	}
+	return rows
+}
+
 // manPage writes one page in the man macros.
 func manPage(w io.Writer, app *kong.Application, v *kong.Node) {
 	title := strings.ReplaceAll(v.FullPath(), " ", "-")
@@ -132,7 +142,7 @@ func manPage(w io.Writer, app *kong.Application, v *kong.Node) {
 		for _, s := range []struct {
 			name string
 			rows [][2]string
-		}{{"EXIT STATUS", exitCodes}, {"ENVIRONMENT", environment}} {
+		}{{"EXIT STATUS", exitCodes}, {"ERROR KINDS", errorKinds()}, {"ENVIRONMENT", environment}} {
 			fmt.Fprintf(w, ".SH %s\n", s.name)
 			for _, row := range s.rows {
 				item(w, row[0], row[1])
@@ -166,6 +176,11 @@ func markdown(w io.Writer, app *kong.Application) error {
 	b.WriteString("\n## Exit codes\n\n| code | |\n|-|-|\n")
 	for _, row := range exitCodes {
 		fmt.Fprintf(&b, "| %s | %s |\n", row[0], row[1])
+	}
+	b.WriteString("\n## Error kinds\n\nOf `--json` and of the HTTP API. The list is closed; a newer version may add to it.\n\n" +
+		"| kind | exit code | |\n|-|-|-|\n")
+	for _, k := range api.Kinds {
+		fmt.Fprintf(&b, "| `%s` | %d | %s |\n", k.Kind, k.Exit, cell(k.Doc))
 	}
 	b.WriteString("\n## Environment\n\n| variable | |\n|-|-|\n")
 	for _, row := range environment {

@@ -113,7 +113,7 @@ func (c *reinitCmd) confirm(e *env) error {
 	if c.Yes {
 		return nil
 	}
-	fmt.Fprintf(e.out, "All MySQL data of %s is thrown away and copied anew from another node.\nType the node's name to go on: ", c.Node)
+	e.ask("All MySQL data of %s is thrown away and copied anew from another node.\nType the node's name to go on: ", c.Node)
 	return typed(e, c.Node, "the node's name")
 }
 

@@ -27,11 +27,11 @@ func (c *reportCmd) Run(e *env) error {
 	now := time.Now()
 	from, err := pointInTime(c.From, now)
 	if err != nil {
-		return errUsage{fmt.Errorf("--from: %w", err)}
+		return usagef("--from: %v", err)
 	}
 	to, err := pointInTime(c.To, now)
 	if err != nil {
-		return errUsage{fmt.Errorf("--to: %w", err)}
+		return usagef("--to: %v", err)
 	}
 	if !to.After(from) {
 		return usagef("the period ends at %s, before it begins at %s", clock(to), clock(from))

@@ -136,7 +136,7 @@ func (c *configRollbackCmd) Run(e *env) error {
 	}
 	if len(res.Changes) > 0 && !c.DryRun {
 		if !c.Yes {
-			fmt.Fprintf(e.out, "Type the number of the version, %d, to go on: ", c.To)
+			e.ask("Type the number of the version, %d, to go on: ", c.To)
 			if err := typed(e, strconv.FormatUint(c.To, 10), "the number of the version"); err != nil {
 				return err
 			}

@@ -52,7 +52,7 @@ func (c *turns) run(e *env, upgrade bool) error {
 			})
 		},
 		Act:     func(ctx context.Context, m api.MemberView) error { return c.act(ctx, e, say, m) },
-		Confirm: func(question string) error { return c.confirm(e, say, question) },
+		Confirm: func(question string) error { return c.confirm(e, question) },
 		Say:     func(format string, args ...any) { fmt.Fprintf(say, format+"\n", args...) },
 	}
 	if c.DryRun {
@@ -132,11 +132,11 @@ func (c *turns) act(ctx context.Context, e *env, say io.Writer, m api.MemberView
 }
 
 // confirm wants a yes.
-func (c *turns) confirm(e *env, say io.Writer, question string) error {
+func (c *turns) confirm(e *env, question string) error {
 	if c.Yes {
 		return nil
 	}
-	fmt.Fprintf(say, "%s\nType yes to go on: ", question)
+	e.ask("%s\nType yes to go on: ", question)
 	typed, err := e.typed()
 	if err != nil {
 		return err

@@ -199,7 +199,7 @@ func parsePairs(pairs []string) (map[string]string, error) {
 			return nil, usagef("%q is not KEY=VALUE, such as weight.db2=200", p)
 		}
 		if err := config.CheckSetting(k, v); err != nil {
-			return nil, errUsage{err}
+			return nil, usagef("%v", err)
 		}
 		if _, twice := set[k]; twice {
 			return nil, usagef("%s is given twice", k)

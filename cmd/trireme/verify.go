@@ -45,7 +45,7 @@ const safetyDir = "docs/safety"
 func (c *verifyClusterCmd) Run(e *env) error {
 	kinds, err := campaign.Kinds(c.FaultsOf)
 	if err != nil {
-		return errUsage{err}
+		return usagef("%v", err)
 	}
 	if len(c.FaultsOf) == 0 {
 		kinds = nil
@@ -53,7 +53,7 @@ func (c *verifyClusterCmd) Run(e *env) error {
 	v, err := campaign.Run(e.ctx, campaign.Options{System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Durability: c.Durability, Topology: c.Topology, Disks: lab.DiskKind(c.Disks), Kinds: kinds, Seed: c.Seed,
 		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out, campaign.StateName), MySQL: c.Mysqld, Build: campaign.ThisBuild(buildVersion()), Say: e.progress(c.JSON)})
 	if errors.Is(err, campaign.ErrUsage) {
-		return errUsage{err}
+		return usagef("%v", err)
 	}
 	if err != nil && len(v.Errors) == 0 { // nothing was hit
 		return err

@@ -190,8 +190,8 @@ func (j *journal) again() string {
 
 // Undone is what Undo gave back.
 type Undone struct {
-	DataDir string
-	Again   string // how the server is started again
+	DataDir string `json:"data_dir"`
+	Again   string `json:"again"` // how the server is started again
 }
 
 // Undo gives an adopted server's files back and removes the node's directory. It refuses once the data may hold what only the cluster knows:

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"trireme/internal/config"
+	"trireme/internal/ha"
 	"trireme/internal/transport"
 )
 
@@ -242,7 +243,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		return Errorf(KindTimeout, "%s did not answer in time", c.base).With("see `trireme status`")
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return Errorf(KindInternal, "interrupted").With("what was asked of %s may still happen", c.base)
+		return Errorf(KindInterrupted, "interrupted").With("what was asked of %s may still happen", c.base)
 	}
 	return Errorf(KindUnreachable, "%s does not answer: %v", c.base, err).With("is the daemon running there? --api or TRIREME_API names another node")
 }
@@ -263,7 +264,7 @@ func DownView(m config.Member, why string) MemberView {
 		role = m.Role
 	}
 	v := MemberView{
-		Name: m.Name, Role: role, State: StateDown, Reason: why,
+		Name: m.Name, Role: role, State: StateDown, Reason: why, ReasonCode: ha.Unreachable,
 		Raft:   RaftView{ID: m.ID, Voter: m.Role != config.RoleLearner, Weight: m.Weight},
 		Router: RouterView{RWPort: m.RWPort, ROPort: m.ROPort},
 		Daemon: DaemonView{API: m.API, Peer: m.Peer},

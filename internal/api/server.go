@@ -390,11 +390,7 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	if a, ok := w.(*audited); ok {
 		a.problem = e.Error()
 	}
-	status, known := statusOf[e.Kind]
-	if !known {
-		status = http.StatusInternalServerError
-	}
-	writeJSON(w, status, e)
+	writeJSON(w, e.Kind.info().Status, e)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -34,6 +34,12 @@ const (
 	StateDown       = "down"
 )
 
+// Codes of MemberView.ReasonCode besides those of ha.
+const (
+	NeverStarted ha.Code = "never-started" // it has joined, and its daemon was not started yet
+	LeftBehind   ha.Code = "left-behind"   // by a force-quorum
+)
+
 // ClusterView is what GET /cluster answers.
 type ClusterView struct {
 	Cluster     string       `json:"cluster"`
@@ -148,19 +154,21 @@ type ConfigChange struct {
 
 // MemberView is one node as the cluster sees it. A node that does not answer has state "down" and what the others know of it.
 type MemberView struct {
-	Name     string        `json:"name"`
-	Role     string        `json:"role"`
-	State    string        `json:"state"`
-	Reason   string        `json:"reason,omitempty"` // why it is in that state, one sentence
-	Raft     RaftView      `json:"raft"`
-	MySQL    *MySQLView    `json:"mysql"`              // null for a logger
-	Seed     *SeedView     `json:"seed,omitempty"`     // while its data is being copied from another node
-	Upstream *UpstreamView `json:"upstream,omitempty"` // of a learner that has one
-	Delay    *DelayView    `json:"delay,omitempty"`    // of a delayed learner
-	Router   RouterView    `json:"router"`
-	Daemon   DaemonView    `json:"daemon"`
-	VIPs     []VIPView     `json:"vips,omitempty"`  // all that its settings name
-	Heavy    []HeavyView   `json:"heavy,omitempty"` // of the leader
+	Name   string `json:"name"`
+	Role   string `json:"role"`
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"` // why it is in that state, one sentence
+	// ReasonCode is why it cannot serve, for programs: a code of `trireme why-not`, NeverStarted or LeftBehind; empty: nothing is known against it.
+	ReasonCode ha.Code       `json:"reason_code,omitempty"`
+	Raft       RaftView      `json:"raft"`
+	MySQL      *MySQLView    `json:"mysql"`              // null for a logger
+	Seed       *SeedView     `json:"seed,omitempty"`     // while its data is being copied from another node
+	Upstream   *UpstreamView `json:"upstream,omitempty"` // of a learner that has one
+	Delay      *DelayView    `json:"delay,omitempty"`    // of a delayed learner
+	Router     RouterView    `json:"router"`
+	Daemon     DaemonView    `json:"daemon"`
+	VIPs       []VIPView     `json:"vips,omitempty"`  // all that its settings name
+	Heavy      []HeavyView   `json:"heavy,omitempty"` // of the leader
 	// Links are those to the other nodes, as this one measures them.
 	Links    []LinkView `json:"links,omitempty"`
 	Warnings []string   `json:"warnings,omitempty"` // what is not as it should be although it works, a sentence each
@@ -346,7 +354,8 @@ type SwitchoverResult struct {
 	WriteGapMS float64     `json:"write_gap_ms"`
 	Candidates []Candidate `json:"candidates"`
 	// Problem is why it would not work (with DryRun only; else that is the error).
-	Problem string `json:"problem,omitempty"`
+	Problem     string `json:"problem,omitempty"`
+	ProblemKind Kind   `json:"problem_kind,omitempty"` // of the error that it would be
 	// OpenTransactions are those that were rolled back, the oldest MaxOpenTrx of them; with DryRun those that are open now.
 	OpenTransactions []OpenTransaction `json:"open_transactions"`
 	OpenCount        int               `json:"open_count"`      // of all of them
@@ -379,7 +388,8 @@ type LeaveResult struct {
 	Account  string        `json:"account,omitempty"` // of the replicas
 	// Problem is why it would not work (with DryRun only; else that is the error).
 	Problem          string            `json:"problem,omitempty"`
-	OpenTransactions []OpenTransaction `json:"open_transactions"` // as of SwitchoverResult
+	ProblemKind      Kind              `json:"problem_kind,omitempty"` // of the error that it would be
+	OpenTransactions []OpenTransaction `json:"open_transactions"`      // as of SwitchoverResult
 	OpenCount        int               `json:"open_count"`
 }
 
@@ -491,25 +501,27 @@ type ForceRequest struct {
 
 // ForceReport says what a force-quorum would do, or has done.
 type ForceReport struct {
-	Cluster    string          `json:"cluster"`
-	Generation uint64          `json:"generation"` // now
-	Term       uint64          `json:"term"`       // to be confirmed: the highest that a survivor knows
-	Problem    string          `json:"problem,omitempty"`
-	Advice     string          `json:"advice,omitempty"` // what to do about Problem
-	Source     string          `json:"source"`           // the survivor whose log counts, up to its end
-	SourceAPI  string          `json:"source_api"`
-	LastTerm   uint64          `json:"last_term"` // of that log's last entry
-	LastIndex  uint64          `json:"last_index"`
-	Commit     uint64          `json:"commit"`               // what it knew to be committed
-	LastWrite  *time.Time      `json:"last_write,omitempty"` // when the last transaction of that log began, in whole seconds
-	GTIDs      string          `json:"gtids"`                // of that log: what is kept
-	Certain    bool            `json:"certain"`              // nothing that was acknowledged is lost
-	Loss       string          `json:"loss"`                 // the same in words
-	Voters     []string        `json:"voters"`               // of the new generation
-	Learners   []string        `json:"learners,omitempty"`   // of the new generation
-	Survivors  []ForceSurvivor `json:"survivors"`            // those that answer
-	GivenUp    []ForceMember   `json:"given_up"`
-	Seen       string          `json:"seen"` // names this report
+	Cluster    string `json:"cluster"`
+	Generation uint64 `json:"generation"` // now
+	Term       uint64 `json:"term"`       // to be confirmed: the highest that a survivor knows
+	Problem    string `json:"problem,omitempty"`
+	// ProblemKind is the kind of the error that it would be.
+	ProblemKind Kind            `json:"problem_kind,omitempty"`
+	Advice      string          `json:"advice,omitempty"` // what to do about Problem
+	Source      string          `json:"source"`           // the survivor whose log counts, up to its end
+	SourceAPI   string          `json:"source_api"`
+	LastTerm    uint64          `json:"last_term"` // of that log's last entry
+	LastIndex   uint64          `json:"last_index"`
+	Commit      uint64          `json:"commit"`               // what it knew to be committed
+	LastWrite   *time.Time      `json:"last_write,omitempty"` // when the last transaction of that log began, in whole seconds
+	GTIDs       string          `json:"gtids"`                // of that log: what is kept
+	Certain     bool            `json:"certain"`              // nothing that was acknowledged is lost
+	Loss        string          `json:"loss"`                 // the same in words
+	Voters      []string        `json:"voters"`               // of the new generation
+	Learners    []string        `json:"learners,omitempty"`   // of the new generation
+	Survivors   []ForceSurvivor `json:"survivors"`            // those that answer
+	GivenUp     []ForceMember   `json:"given_up"`
+	Seen        string          `json:"seen"` // names this report
 
 	Done          bool   `json:"done"` // it is decided, and goes on by itself
 	NewGeneration uint64 `json:"new_generation,omitempty"`

@@ -78,6 +78,7 @@ func (n *Node) View(context.Context) api.ClusterView {
 			mv = n.selfViewLocked(&st)
 		case m.Pending && (p == nil || !p.fresh()):
 			mv = api.DownView(m, "it has joined and was never started; start its daemon, or take it out with `trireme remove "+m.Name+"`")
+			mv.ReasonCode = api.NeverStarted
 		case p == nil || !p.fresh():
 			mv = api.DownView(m, silenceText(p))
 			if p != nil {

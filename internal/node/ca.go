@@ -96,7 +96,7 @@ func (n *Node) stepCA(ctx context.Context, leader uint64) error {
 	}
 	_, err = n.changeCluster(ctx, func(c *config.Cluster) error {
 		if c.CAChange == nil || c.CAChange.Cert != ch.Cert {
-			return api.Errorf(api.KindConflict, "the change of the CA is another one now")
+			return api.Errorf(api.KindChanged, "the change of the CA is another one now")
 		}
 		c.CA, c.CAChange = next, nil
 		return nil
@@ -214,7 +214,7 @@ func (n *Node) ChangeCA(ctx context.Context, req api.CARequest) (api.CAView, err
 func (n *Node) beginCA(ctx context.Context) error {
 	c := n.Settings()
 	if c.CAChange != nil {
-		return api.Errorf(api.KindConflict, "a change of the CA is under way since %s", c.CAChange.Since.UTC().Format(time.DateTime)).
+		return api.Errorf(api.KindBusy, "a change of the CA is under way since %s", c.CAChange.Since.UTC().Format(time.DateTime)).
 			With("see `trireme cert ca`; end it with `trireme cert new-ca --finish`, or --abort")
 	}
 	if wait := n.lacking(c, func(s caStatus) bool { return len(s.Trusts) == 1 }); len(wait) > 0 {
@@ -233,7 +233,7 @@ func (n *Node) beginCA(ctx context.Context) error {
 	}
 	_, err = n.changeCluster(ctx, func(c *config.Cluster) error {
 		if c.CAChange != nil {
-			return api.Errorf(api.KindConflict, "a change of the CA has begun meanwhile")
+			return api.Errorf(api.KindBusy, "a change of the CA has begun meanwhile")
 		}
 		c.CAChange = &config.CAChange{Cert: string(ca.CertPEM()), Since: time.Now().UTC().Round(0)}
 		return nil
@@ -263,7 +263,7 @@ func (n *Node) finishCA(ctx context.Context) error {
 }
 
 func notReady(nodes []string) error {
-	return api.Errorf(api.KindConflict, "not all nodes are up and ready for it: %s", strings.Join(nodes, ", ")).
+	return api.Errorf(api.KindNotReady, "not all nodes are up and ready for it: %s", strings.Join(nodes, ", ")).
 		With("bring them up, or take them out with `trireme remove`; a node that misses the change would be shut out by it")
 }
 
@@ -293,7 +293,7 @@ func (n *Node) CA(context.Context) api.CAView {
 // caStands refuses newcomers during a change: they would get the CA of one side of it.
 func caStands(c *config.Cluster) error {
 	if c.CAChange != nil {
-		return api.Errorf(api.KindConflict, "the CA is being changed").With("end that first: trireme cert new-ca --finish")
+		return api.Errorf(api.KindBusy, "the CA is being changed").With("end that first: trireme cert new-ca --finish")
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func (n *Node) Delay(ctx context.Context, req api.DelayRequest) (res api.DelayRe
 	ctx, cancel := context.WithTimeout(ctx, delayTimeout)
 	defer cancel()
 	if body, err = n.tr.Request(ctx, m.ID, reqDelay, body); err != nil {
-		return res, api.Errorf(api.KindConflict, "%s: %v", m.Name, err).With("see `trireme status`")
+		return res, api.Errorf(api.KindNotReady, "%s: %v", m.Name, err).With("see `trireme status`")
 	}
 	var a delayAnswer
 	if err := json.Unmarshal(body, &a); err != nil {
@@ -198,7 +198,7 @@ func (n *Node) mayStopAt(id gtid.GTID) error {
 	_, committed := n.led.Snapshot()
 	switch {
 	case !n.late.begun:
-		return api.Errorf(api.KindConflict, "mysqld of %s is not fed yet", n.id.Name).With("`trireme delay %s --hold` makes sure that nothing is applied; then try again", n.id.Name)
+		return api.Errorf(api.KindNotReady, "mysqld of %s is not fed yet", n.id.Name).With("`trireme delay %s --hold` makes sure that nothing is applied; then try again", n.id.Name)
 	case n.late.handed.Contains(id):
 		return api.Errorf(api.KindConflict, "mysqld of %s has %s already", n.id.Name, id).
 			With("what it did can be undone from a backup only: trireme restore")

@@ -86,8 +86,8 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 	}
 	p, err := n.planLeave()
 	p.res.DryRun = req.DryRun
-	if e, ok := errors.AsType[*api.Error](err); ok && req.DryRun && e.Kind == api.KindConflict {
-		p.res.Problem = e.Message
+	if e, ok := errors.AsType[*api.Error](err); ok && req.DryRun && e.Kind.Refused() {
+		p.res.Problem, p.res.ProblemKind = e.Message, e.Kind
 		return p.res, nil
 	}
 	if err != nil {
@@ -127,7 +127,7 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 	m := <-outcome // it has limits of its own
 	p.res.OpenTransactions, p.res.OpenCount = openTransactions(m.open), len(m.open)
 	if m.err != nil {
-		return p.res, api.Errorf(api.KindConflict, "the cluster was not left: %v", m.err).With("it goes on; see `trireme status`, then try again")
+		return p.res, api.Errorf(api.KindNotReady, "the cluster was not left: %v", m.err).With("it goes on; see `trireme status`, then try again")
 	}
 	return p.res, nil
 }
@@ -165,11 +165,11 @@ func (n *Node) planLeave() (plainPlan, error) {
 	}
 	switch {
 	case n.cluster.Disbanded != nil:
-		return p, api.Errorf(api.KindConflict, "the cluster has been left already")
+		return p, api.Errorf(api.KindAlready, "the cluster has been left already")
 	case v.Serving.Phase != ha.PhaseOpen:
 		return p, api.Errorf(api.KindNoLeader, "%s is not a leader with open writes", n.id.Name).With("wait until `trireme status` shows a healthy leader")
 	case len(ill) > 0:
-		return p, api.Errorf(api.KindConflict, "not every node can be made a plain server: %s", strings.Join(ill, "; ")).
+		return p, api.Errorf(api.KindNotReady, "not every node can be made a plain server: %s", strings.Join(ill, "; ")).
 			With("bring it back, or remove it: trireme remove NODE")
 	}
 	return p, nil

@@ -94,12 +94,14 @@ func refusedForce(why ha.Reason) error {
 		return api.Errorf(api.KindConflict, "%s", why.Text).With("use `trireme switchover`; --force moves leadership without its help all the same")
 	case ha.NoQuorum:
 		return api.Errorf(api.KindNoLeader, "%s", why.Text).With("bring back those that are down; without a majority nobody can lead")
+	case ha.OtherLeads:
+		return api.Errorf(api.KindAlready, "%s", why.Text).With("see `trireme status`; nothing is changed")
 	}
-	return api.Errorf(api.KindConflict, "%s", why.Text).With("see `trireme status`; nothing is changed")
+	return api.Errorf(api.KindCannotLead, "%s", why.Text).With("see `trireme status`; nothing is changed")
 }
 
 func forcedAlready() error {
-	return api.Errorf(api.KindConflict, "another failover is under way").With("wait for it to end, then look at `trireme status`")
+	return api.Errorf(api.KindBusy, "another failover is under way").With("wait for it to end, then look at `trireme status`")
 }
 
 // forceLeader gives orders until the target takes writes.
@@ -110,7 +112,7 @@ func (n *Node) forceLeader(ctx context.Context, to uint64) (term uint64, err err
 	for round := range forceRounds {
 		v := n.view()
 		if v.Open != 0 && v.Open != to && v.Open != first.Open {
-			return 0, api.Errorf(api.KindConflict, "%s leads now, in term %d", n.memberName(v.Open), v.Raft.Term).With("see `trireme status`")
+			return 0, api.Errorf(api.KindChanged, "%s leads now, in term %d", n.memberName(v.Open), v.Raft.Term).With("see `trireme status`")
 		}
 		if err := n.giveOrders(ctx, v, to, round == 0); err != nil {
 			return 0, err
@@ -149,7 +151,7 @@ func (n *Node) awaitForced(ctx context.Context, to, term uint64) uint64 {
 func (n *Node) giveOrders(ctx context.Context, v ha.View, to uint64, politely bool) error {
 	o := order{Term: v.Raft.Term, Leader: v.Raft.Leader, To: to, By: n.id.ID, Hand: politely && v.Open == 0}
 	if err := n.giveOrder(ctx, to, o); err != nil {
-		return api.Errorf(api.KindConflict, "%s was not made to lead: %v", n.memberName(to), err).With("see `trireme status`")
+		return api.Errorf(api.KindCannotLead, "%s was not made to lead: %v", n.memberName(to), err).With("see `trireme status`")
 	}
 	if o.Leader == 0 || o.Leader == to {
 		return nil

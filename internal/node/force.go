@@ -42,9 +42,9 @@ func (n *Node) ForceQuorum(ctx context.Context, req api.ForceRequest) (rep api.F
 	at = api.Leader{Name: rep.Source, API: rep.SourceAPI, Self: f.source == n.id.ID}
 	switch {
 	case rep.Problem != "":
-		return rep, at, api.Errorf(api.KindConflict, "nothing is changed: %s", rep.Problem).With("%s", rep.Advice)
+		return rep, at, api.Errorf(rep.ProblemKind, "nothing is changed: %s", rep.Problem).With("%s", rep.Advice)
 	case req.Confirm != rep.Term:
-		return rep, at, api.Errorf(api.KindConflict, "nothing is changed: the term is %d, not %d", rep.Term, req.Confirm).
+		return rep, at, api.Errorf(api.KindChanged, "nothing is changed: the term is %d, not %d", rep.Term, req.Confirm).
 			With("read the report of this moment: trireme force-quorum --dry-run")
 	case req.Seen != "" && req.Seen != rep.Seen:
 		return rep, at, changedMeanwhile()
@@ -56,7 +56,7 @@ func (n *Node) ForceQuorum(ctx context.Context, req api.ForceRequest) (rep api.F
 }
 
 func changedMeanwhile() error {
-	return api.Errorf(api.KindConflict, "nothing is changed: the cluster is not as the report showed it any more").
+	return api.Errorf(api.KindChanged, "nothing is changed: the cluster is not as the report showed it any more").
 		With("read the new report: trireme force-quorum --dry-run")
 }
 
@@ -186,7 +186,7 @@ func (n *Node) lastWrite(first, last uint64) (at time.Time) {
 // puts the entries into its log before its raft runs, the others follow when they meet it.
 func (n *Node) force(ctx context.Context, req api.ForceRequest, seen *forcePlan) (rep api.ForceReport, err error) {
 	if !n.forcing.TryLock() {
-		return rep, api.Errorf(api.KindConflict, "nothing is changed: another force-quorum is under way").With("see `trireme status`")
+		return rep, api.Errorf(api.KindBusy, "nothing is changed: another force-quorum is under way").With("see `trireme status`")
 	}
 	f, err := n.planForce(ctx, req.Voters, true)
 	if err == nil && f.report.Seen != seen.report.Seen {

@@ -99,7 +99,9 @@ func planForce(c *config.Cluster, answers []survey, want []string) (*forcePlan, 
 	if err := f.survivors(c, by, source); err != nil {
 		return nil, err
 	}
-	r.Problem, r.Advice = f.problem(c, by, source, chosen)
+	if p := f.problem(c, by, source, chosen); p != nil {
+		r.Problem, r.ProblemKind, r.Advice = p.Message, p.Kind, p.Advice
+	}
 	r.Loss = f.loss()
 	r.Seen = f.digest()
 	return f, nil
@@ -146,48 +148,51 @@ func (f *forcePlan) survivors(c *config.Cluster, by map[uint64]*survey, source *
 	return nil
 }
 
-// problem says why it must not be done, and what to do instead.
-func (f *forcePlan) problem(c *config.Cluster, by map[uint64]*survey, source *survey, chosen map[string]bool) (problem, advice string) {
+// problem says why it must not be done, and what to do instead; nil: it may be done.
+func (f *forcePlan) problem(c *config.Cluster, by map[uint64]*survey, source *survey, chosen map[string]bool) *api.Error {
 	live := func(id uint64) bool { return by[id] != nil }
 	for _, m := range c.Members {
 		if s := by[m.ID]; s != nil && s.Leader != 0 {
 			l, _ := c.MemberByID(s.Leader)
-			return fmt.Sprintf("not needed: %s follows a leader, %s", m.Name, l.Name), "see `trireme status`"
+			return api.Errorf(api.KindAlready, "not needed: %s follows a leader, %s", m.Name, l.Name).With("see `trireme status`")
 		}
 	}
 	if consensus.Quorum(source.Conf, live) {
-		return "not needed: a majority of the voters answers", "the cluster goes on by itself; see `trireme status`, and `trireme why-not NODE` if it does not"
+		return api.Errorf(api.KindAlready, "not needed: a majority of the voters answers").
+			With("the cluster goes on by itself; see `trireme status`, and `trireme why-not NODE` if it does not")
 	}
 	for _, m := range c.Members {
 		switch s := by[m.ID]; {
 		case s == nil && chosen[m.Name]:
-			return m.Name + " does not answer", "leave it out of --voters, or start its daemon"
+			return api.Errorf(api.KindNotReady, "%s does not answer", m.Name).With("leave it out of --voters, or start its daemon")
 		case chosen[m.Name] && m.Pending:
-			return m.Name + " has not taken part in the cluster yet", "leave it out of --voters"
+			return api.Errorf(api.KindNotReady, "%s has not taken part in the cluster yet", m.Name).With("leave it out of --voters")
 		case s != nil && len(chosen) > 0 && !chosen[m.Name] && isVoter(source, m.ID):
-			return m.Name + " is a voter, answers, and is not in --voters", "name it too, or stop its daemon if it is to be given up"
+			return api.Errorf(api.KindNeeded, "%s is a voter, answers, and is not in --voters", m.Name).
+				With("name it too, or stop its daemon if it is to be given up")
 		}
 	}
 	for _, m := range c.Members {
 		if s := by[m.ID]; s != nil && s.Commit > source.Last { // cannot be, if no log was ever lost
-			return fmt.Sprintf("%s has committed entry %d, and %s's log, which is the most up to date, ends at %d", m.Name, s.Commit, f.report.Source, source.Last),
-				"some log was lost or changed by hand; nothing can be promised any more"
+			return api.Errorf(api.KindConflict, "%s has committed entry %d, and %s's log, which is the most up to date, ends at %d",
+				m.Name, s.Commit, f.report.Source, source.Last).With("some log was lost or changed by hand; nothing can be promised any more")
 		}
 	}
 	if len(f.voters) == 0 {
-		return "no voter answers", "name those that are to vote: --voters " + strings.Join(f.report.Learners, ",")
+		return api.Errorf(api.KindNotReady, "no voter answers").With("name those that are to vote: --voters %s", strings.Join(f.report.Learners, ","))
 	}
 	if !contains(f.voters, f.source) {
-		return fmt.Sprintf("%s, a learner, holds more of the log than any voter that answers: up to entry %d of term %d", f.report.Source, source.Last, source.LastTerm),
-			"make it a voter, so that this is not lost: --voters " + strings.Join(append(slices.Clone(f.report.Voters), f.report.Source), ",")
+		return api.Errorf(api.KindNeeded, "%s, a learner, holds more of the log than any voter that answers: up to entry %d of term %d",
+			f.report.Source, source.Last, source.LastTerm).
+			With("make it a voter, so that this is not lost: --voters %s", strings.Join(append(slices.Clone(f.report.Voters), f.report.Source), ","))
 	}
 	for _, m := range c.Members {
 		if m.Role != config.RoleLogger && contains(f.voters, m.ID) && by[m.ID].Last+1 >= source.First {
-			return "", ""
+			return nil
 		}
 	}
-	return fmt.Sprintf("none of the voters to be has data that %s's log, which begins at entry %d, can bring up to date", f.report.Source, source.First),
-		"name a data node with --voters"
+	return api.Errorf(api.KindNotReady, "none of the voters to be has data that %s's log, which begins at entry %d, can bring up to date",
+		f.report.Source, source.First).With("name a data node with --voters")
 }
 
 // loss says what may be lost.

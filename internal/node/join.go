@@ -174,7 +174,7 @@ func checkBrought(c *config.Cluster, m config.Member, executed *string) error {
 }
 
 func nameTaken(c *config.Cluster, name string) error {
-	return api.Errorf(api.KindConflict, "a node named %q is a member already", name).
+	return api.Errorf(api.KindAlready, "a node named %q is a member already", name).
 		With("choose another name; nodes are %s", strings.Join(c.Names(), " "))
 }
 

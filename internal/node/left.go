@@ -72,7 +72,7 @@ func (t *tombstone) Leader() api.Leader { return api.Leader{} }
 func (t *tombstone) Self(context.Context) api.MemberView {
 	m, _ := t.n.cluster.MemberByID(t.n.id.ID)
 	v := api.DownView(m, t.why)
-	v.State = api.StateFenced
+	v.State, v.ReasonCode = api.StateFenced, api.LeftBehind
 	return v
 }
 

@@ -55,16 +55,16 @@ func (c census) mayLeave(in, out []uint64) error {
 			With("bring back those that are down; without a majority nothing can be changed")
 	case ledger.NoVoters:
 		if len(out) == 1 {
-			return api.Errorf(api.KindConflict, "%s is the only voter: without it there is no cluster", who)
+			return api.Errorf(api.KindNeeded, "%s is the only voter: without it there is no cluster", who)
 		}
-		return api.Errorf(api.KindConflict, "%s are all voters: without them there is no cluster", who)
+		return api.Errorf(api.KindNeeded, "%s are all voters: without them there is no cluster", who)
 	case ledger.LeftBehind:
-		return api.Errorf(api.KindConflict, "without %s there would be no quorum: %d of the other %d voters answer, %d are needed",
+		return api.Errorf(api.KindNeeded, "without %s there would be no quorum: %d of the other %d voters answer, %d are needed",
 			who, k.LiveVoters, k.Voters, majority(k.Voters)).With("bring back the voters that are down, or add another one, and try again")
 	case ledger.NoHolder:
-		return api.Errorf(api.KindConflict, "no other voter than %s has healthy data", who).With("add a data node first: trireme add")
+		return api.Errorf(api.KindNeeded, "no other voter than %s has healthy data", who).With("add a data node first: trireme add")
 	case ledger.DataNeeded:
-		return api.Errorf(api.KindConflict, "the data of %s is needed: without it healthy data is on %d voters, "+
+		return api.Errorf(api.KindNeeded, "the data of %s is needed: without it healthy data is on %d voters, "+
 			"and a majority of voters could come together that has none", who, k.Holders).
 			With("add a data node first, or bring back those that are down")
 	}
@@ -94,5 +94,5 @@ func editMember(c *config.Cluster, id uint64, change func(*config.Member)) error
 			return nil
 		}
 	}
-	return api.Errorf(api.KindConflict, "the member is gone meanwhile").With("see `trireme status`")
+	return api.Errorf(api.KindChanged, "the member is gone meanwhile").With("see `trireme status`")
 }

@@ -52,7 +52,7 @@ func (n *Node) Revoke(ctx context.Context, req api.RevokeRequest) (res api.Revok
 	res.Serial, res.Node = r.Serial, r.Name
 	_, err = n.changeCluster(ctx, func(c *config.Cluster) error {
 		if why := c.WhyRevoked(r.ID, r.Serial); why != "" {
-			return api.Errorf(api.KindConflict, "%s", why)
+			return api.Errorf(api.KindAlready, "%s", why)
 		}
 		if isNode { // with what other revocations have just taken out
 			if err := n.canSpare(c, m); err != nil {
@@ -73,7 +73,7 @@ func (n *Node) Revoke(ctx context.Context, req api.RevokeRequest) (res api.Revok
 // canSpare says why a member cannot be shut out now.
 func (n *Node) canSpare(c *config.Cluster, m config.Member) error {
 	if m.ID == n.id.ID {
-		return api.Errorf(api.KindConflict, "%s leads", m.Name).With("move leadership first: trireme switchover")
+		return api.Errorf(api.KindNeeded, "%s leads", m.Name).With("move leadership first: trireme switchover")
 	}
 	st := n.cons.Status()
 	n.mu.Lock()
@@ -94,7 +94,7 @@ func spare(c *config.Cluster, voters []uint64, m config.Member, up func(id uint6
 		}
 	}
 	if voter && 2*left <= len(voters) {
-		return api.Errorf(api.KindConflict, "without %s only %d of %d voters are up: no majority", m.Name, left, len(voters)).
+		return api.Errorf(api.KindNeeded, "without %s only %d of %d voters are up: no majority", m.Name, left, len(voters)).
 			With("bring another one up, or replace it first; see docs/ops/certificates.md")
 	}
 	return nil

@@ -382,7 +382,7 @@ func (n *Node) Reinit(ctx context.Context, req api.MemberRequest) (api.MemberRes
 	rctx, cancel := context.WithTimeout(ctx, reinitTimeout)
 	defer cancel()
 	if _, err := n.tr.Request(rctx, m.ID, reqReinit, nil); err != nil {
-		return api.MemberResult{}, api.Errorf(api.KindConflict, "%s did not begin: %v", m.Name, err).With("its data is as it was; see `trireme status`")
+		return api.MemberResult{}, api.Errorf(api.KindNotReady, "%s did not begin: %v", m.Name, err).With("its data is as it was; see `trireme status`")
 	}
 	n.history.add(n.event("reinit", 0, m.Name+" throws its data away and is seeded again, on an operator's request"))
 	return n.memberResult(c.Version, m.Name, m.Name+" throws its data away and is seeded from another node; `trireme status --watch` shows how far it is"), nil
@@ -395,19 +395,19 @@ func (n *Node) mayReinit(m config.Member) error {
 		return api.Errorf(api.KindConflict, "%s is a logger: it has no data but its log", m.Name).
 			With("a logger that lost its log is removed and joined again")
 	case m.ID == n.id.ID:
-		return api.Errorf(api.KindConflict, "%s is the leader: its data is the newest there is", m.Name).
+		return api.Errorf(api.KindNeeded, "%s is the leader: its data is the newest there is", m.Name).
 			With("move leadership first: trireme switchover")
 	}
 	c := n.census()
 	s, known := c.Nodes[m.ID]
 	switch {
 	case !known || !s.Live:
-		return api.Errorf(api.KindConflict, "%s does not answer, so it cannot be told", m.Name).
+		return api.Errorf(api.KindNotReady, "%s does not answer, so it cannot be told", m.Name).
 			With("start its daemon, or remove it and join it again under a new directory")
 	case c.Without(m.ID).Donors == 0:
-		return api.Errorf(api.KindConflict, "no other data node is healthy: there is nothing to copy from").With("see `trireme status`")
+		return api.Errorf(api.KindNotReady, "no other data node is healthy: there is nothing to copy from").With("see `trireme status`")
 	case s.Ready && s.Voter && !c.KeptWithout(m.ID):
-		return api.Errorf(api.KindConflict, "%s's data is needed: without it %s", m.Name, c.whyNotKept(m.ID)).
+		return api.Errorf(api.KindNeeded, "%s's data is needed: without it %s", m.Name, c.whyNotKept(m.ID)).
 			With("add a data node first, or bring back those that are down")
 	}
 	return nil

@@ -165,13 +165,13 @@ func (n *Node) commitSettings(ctx context.Context, term uint64, body []byte) (er
 		return api.Errorf(api.KindTimeout, "the change of the cluster settings was not committed in time and may still come into force: %v", err).With("see `trireme status`: is there a quorum?")
 	}
 	if got, err := n.rlog.Term(index); err != nil || got != term {
-		return api.Errorf(api.KindConflict, "leadership changed during the change of the cluster settings").With("try again")
+		return api.Errorf(api.KindChanged, "leadership changed during the change of the cluster settings").With("try again")
 	}
 	n.mu.Lock()
 	setAt := n.setAt
 	n.mu.Unlock()
 	if setAt != index {
-		return api.Errorf(api.KindConflict, "somebody else changed the cluster settings at the same time").With("try again")
+		return api.Errorf(api.KindChanged, "somebody else changed the cluster settings at the same time").With("try again")
 	}
 	return nil
 }

@@ -133,6 +133,9 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	if n.srv.applier != "" {
 		m.State, m.Reason = api.StateCatchingUp, n.srv.applier
 	}
+	if why, ok := n.readyLocked(); !ok && n.id.Role != config.RoleLogger {
+		m.ReasonCode = why.Code
+	}
 	m.Seed = n.seedViewLocked()
 	m.Links, m.Warnings = n.links.views, n.warningsLocked()
 	m.VIPs = n.vip.views

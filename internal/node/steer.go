@@ -165,7 +165,7 @@ func checkVersion(c *config.Cluster, version uint64) error {
 	if version == 0 || version == c.Version {
 		return nil
 	}
-	return api.Errorf(api.KindConflict, "the cluster settings were changed meanwhile: they are at version %d, not at %d as this change expects",
+	return api.Errorf(api.KindChanged, "the cluster settings were changed meanwhile: they are at version %d, not at %d as this change expects",
 		c.Version, version).With("look at `trireme config show` and try again")
 }
 

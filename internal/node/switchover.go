@@ -465,7 +465,7 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 		return res, api.Errorf(api.KindInvalid, "open transactions are waited for up to %v, not %v", api.MaxTrxWait, wait)
 	}
 	if req.IfTerm != 0 && req.IfTerm != v.Raft.Term {
-		return res, api.Errorf(api.KindConflict, "it is term %d, not %d: leadership has moved meanwhile", v.Raft.Term, req.IfTerm).
+		return res, api.Errorf(api.KindChanged, "it is term %d, not %d: leadership has moved meanwhile", v.Raft.Term, req.IfTerm).
 			With("see `trireme status`; nothing is changed")
 	}
 	to, err := n.chooseTarget(v, req.To)
@@ -495,7 +495,7 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 		if m.cut > 0 {
 			text += fmt.Sprintf("; %d connections had been cut and %d open transactions rolled back", m.cut, len(m.open))
 		}
-		return res, api.Errorf(api.KindConflict, "%s", text).With("the old leader goes on; see `trireme status`")
+		return res, api.Errorf(api.KindCannotLead, "%s", text).With("the old leader goes on; see `trireme status`")
 	}
 	term, opened, err := n.awaitOpen(ctx, to)
 	res.Term, res.WriteGapMS = term, ms(opened-m.closing)
@@ -528,21 +528,21 @@ func (n *Node) awaitMoved(ctx context.Context, r *transferRequest) (m moved, err
 }
 
 func underWay() error {
-	return api.Errorf(api.KindConflict, "another switchover is under way").With("wait for it to end, then look at `trireme status`")
+	return api.Errorf(api.KindBusy, "another switchover is under way").With("wait for it to end, then look at `trireme status`")
 }
 
 // dryRun says what a switchover would do. refusal is why it would not be tried.
 func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error, res api.SwitchoverResult) (api.SwitchoverResult, error) {
 	if refusal != nil {
 		e, ok := errors.AsType[*api.Error](refusal)
-		if !ok || e.Kind != api.KindConflict {
+		if !ok || !e.Kind.Refused() {
 			return res, refusal // a question that makes no sense has no answer
 		}
-		res.Problem = e.Message
+		res.Problem, res.ProblemKind = e.Message, e.Kind
 		return res, nil
 	}
 	if err := n.waitsForRule(); err != nil {
-		res.Problem = err.Error()
+		res.Problem, res.ProblemKind = err.Error(), api.KindNotReady
 		return res, nil
 	}
 	res.To = n.memberName(to)
@@ -589,7 +589,7 @@ func (n *Node) chooseTarget(v ha.View, name string) (uint64, error) {
 				return p.ID, nil
 			}
 		}
-		return 0, api.Errorf(api.KindConflict, "no other node can take over: %s", n.allReasons(v)).
+		return 0, api.Errorf(api.KindCannotLead, "no other node can take over: %s", n.allReasons(v)).
 			With("`trireme why-not NODE` shows it as it is now")
 	}
 	n.mu.Lock()
@@ -600,10 +600,10 @@ func (n *Node) chooseTarget(v ha.View, name string) (uint64, error) {
 		return 0, api.Errorf(api.KindNotFound, "no node %q; nodes are %s", name, strings.Join(names, " "))
 	}
 	if m.ID == n.id.ID {
-		return 0, api.Errorf(api.KindConflict, "%s is the leader already", name)
+		return 0, api.Errorf(api.KindAlready, "%s is the leader already", name)
 	}
 	if rs := ha.WhyNotSwitchover(v, m.ID); len(rs) > 0 {
-		return 0, api.Errorf(api.KindConflict, "%s cannot take over: %s", name, reasonsText(rs)).
+		return 0, api.Errorf(api.KindCannotLead, "%s cannot take over: %s", name, reasonsText(rs)).
 			With("`trireme why-not %s` shows it as it is now", name)
 	}
 	return m.ID, nil

@@ -27,7 +27,7 @@ func (n *Node) NewToken(ctx context.Context, req api.TokenRequest) (api.TokenRes
 	}
 	_, err := n.changeCluster(ctx, func(c *config.Cluster) error {
 		if slices.ContainsFunc(c.APITokens, func(o config.APIToken) bool { return o.Name == t.Name }) {
-			return api.Errorf(api.KindConflict, "there is a token %q already", t.Name).With("remove it first (trireme token remove %s), or choose another name", t.Name)
+			return api.Errorf(api.KindAlready, "there is a token %q already", t.Name).With("remove it first (trireme token remove %s), or choose another name", t.Name)
 		}
 		if len(c.APITokens) >= config.MaxAPITokens {
 			return api.Errorf(api.KindConflict, "there are %d tokens, which is the most", len(c.APITokens)).With("remove one that is not used any more")

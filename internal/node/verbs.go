@@ -13,7 +13,7 @@ import (
 // checkTerm refuses what was asked for in view of an older term.
 func (n *Node) checkTerm(want uint64) error {
 	if now := n.cons.Status().Term; want != 0 && want != now {
-		return api.Errorf(api.KindConflict, "it is term %d, not %d: leadership has moved meanwhile", now, want).
+		return api.Errorf(api.KindChanged, "it is term %d, not %d: leadership has moved meanwhile", now, want).
 			With("see `trireme status`; nothing is changed")
 	}
 	return nil
@@ -63,12 +63,12 @@ func (n *Node) leave(ctx context.Context, req api.MemberRequest, how leaving) (a
 		}
 		switch {
 		case m.Removing:
-			return api.Errorf(api.KindConflict, "%s is being removed already (settings version %d)", m.Name, c.Version).
+			return api.Errorf(api.KindAlready, "%s is being removed already (settings version %d)", m.Name, c.Version).
 				With("that goes on by itself; see `trireme status`")
 		case how.verb == demotion.verb && m.Role == config.RoleLogger:
 			return api.Errorf(api.KindConflict, "%s is a logger: without data it can be nothing else", m.Name)
 		case how.verb == demotion.verb && m.Role == config.RoleLearner:
-			return api.Errorf(api.KindConflict, "%s is a learner already (settings version %d)", m.Name, c.Version)
+			return api.Errorf(api.KindAlready, "%s is a learner already (settings version %d)", m.Name, c.Version)
 		}
 		if err := editMember(c, m.ID, how.edit); err != nil {
 			return err
@@ -175,7 +175,7 @@ func (n *Node) editMove(c *config.Cluster, req api.PromoteRequest) (in, out []co
 		case config.RoleLogger:
 			return api.Errorf(api.KindConflict, "%s is a logger: without data it can be nothing else", m.Name)
 		case role:
-			return api.Errorf(api.KindConflict, "%s is a %s already (settings version %d)", m.Name, role, c.Version)
+			return api.Errorf(api.KindAlready, "%s is a %s already (settings version %d)", m.Name, role, c.Version)
 		}
 		return nil
 	}
@@ -185,7 +185,7 @@ func (n *Node) editMove(c *config.Cluster, req api.PromoteRequest) (in, out []co
 				return err
 			}
 			if !known.Nodes[m.ID].Live {
-				return api.Errorf(api.KindConflict, "%s does not answer, so it cannot be given a vote", m.Name).With("start its daemon")
+				return api.Errorf(api.KindNotReady, "%s does not answer, so it cannot be given a vote", m.Name).With("start its daemon")
 			}
 			if d := m.Delay(); d > 0 {
 				return api.Errorf(api.KindConflict, "%s is delayed by %v, and a voter may have to lead", m.Name, config.Duration(d)).

@@ -50,7 +50,7 @@ type sums struct {
 // Period adds up what was recorded from a time up to another one. One call at a time: a second one fails.
 func (s *Store) Period(ctx context.Context, node string, from, to time.Time) (api.PeriodView, error) {
 	if !s.reading.TryLock() {
-		return api.PeriodView{}, api.Errorf(api.KindConflict, "%s reads its samples for somebody else", node).With("try again")
+		return api.PeriodView{}, api.Errorf(api.KindBusy, "%s reads its samples for somebody else", node).With("try again")
 	}
 	defer s.reading.Unlock()
 	files, err := s.files()

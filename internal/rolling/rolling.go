@@ -116,11 +116,11 @@ func refuse(v api.ClusterView, o Options) error {
 		return api.Errorf(api.KindConflict, "automatic failover is paused, so nobody would take over if a node failed meanwhile").With("end it with `trireme resume`")
 	}
 	if sick := unhealthy(v); sick != "" {
-		return api.Errorf(api.KindConflict, "%s; all nodes must be healthy before one is taken out", sick).
+		return api.Errorf(api.KindNotReady, "%s; all nodes must be healthy before one is taken out", sick).
 			With("repair it, or take it out of the cluster with `trireme remove`")
 	}
 	if voters := voters(v); voters < 3 && !o.AcceptOutage {
-		return api.Errorf(api.KindConflict, "with %d voter(s) no majority is left while one of them restarts: writes are refused until it is back", voters).
+		return api.Errorf(api.KindNeeded, "with %d voter(s) no majority is left while one of them restarts: writes are refused until it is back", voters).
 			With("add nodes, or accept that with --accept-outage")
 	}
 	return nil
