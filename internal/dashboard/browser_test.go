@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/browser"
+	"trireme/internal/needs"
 )
 
 // chromium looks at the dashboard.
@@ -14,6 +15,7 @@ type chromium struct{ *browser.Chromium }
 
 // TestInChromium looks at every page in a browser, wide and narrow, light and dark. With -artifacts it leaves pictures.
 func TestInChromium(t *testing.T) {
+	needs.Quiet(t) // a browser leaves others no CPU
 	c := &chromium{browser.Start(t)}
 	for _, state := range []struct {
 		name string

@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"trireme/internal/browser"
+	"trireme/internal/needs"
 )
 
 // TestInChromium looks at the page in a browser, wide and narrow, light and dark: nothing is fetched, nothing complains, tables and charts can
 // be read. With -artifacts it leaves pictures.
 func TestInChromium(t *testing.T) {
+	needs.Quiet(t) // a browser leaves others no CPU
 	c := browser.Start(t)
 	page := draw(t, sample())
 	var fetched atomic.Int32
