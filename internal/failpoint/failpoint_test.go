@@ -86,6 +86,22 @@ func TestPoints(t *testing.T) {
 	t.Logf("%d points", len(Points))
 }
 
+// programs are the tags that a program is built with, and its name in the folder of make programs.
+var programs = map[string]string{"": "trireme", "failpoints": "trireme-failpoints"}
+
+// program is one of them, from the folder that TRIREME_PROGRAMS names, or built here.
+func program(t *testing.T, tags string) string {
+	t.Helper()
+	if dir := os.Getenv("TRIREME_PROGRAMS"); dir != "" {
+		return filepath.Join(dir, programs[tags])
+	}
+	bin := filepath.Join(t.TempDir(), programs[tags])
+	if out, err := exec.Command("go", "build", "-tags", tags, "-o", bin, "trireme/cmd/trireme").CombinedOutput(); err != nil {
+		t.Fatalf("build with tags %q: %v\n%s", tags, err, out)
+	}
+	return bin
+}
+
 // TestRelease: a released program has no trace of the points; one with the tag has them, so that this test can fail.
 func TestRelease(t *testing.T) {
 	if testing.Short() {
@@ -93,12 +109,8 @@ func TestRelease(t *testing.T) {
 	}
 	symbol := regexp.MustCompile(`trireme/internal/failpoint\.`)
 	name := []byte("source.before-propose")
-	for _, tags := range []string{"", "failpoints"} {
-		bin := filepath.Join(t.TempDir(), "trireme")
-		build := exec.Command("go", "build", "-tags", tags, "-o", bin, "trireme/cmd/trireme")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build with tags %q: %v\n%s", tags, err, out)
-		}
+	for tags := range programs {
+		bin := program(t, tags)
 		symbols, err := exec.Command("go", "tool", "nm", bin).Output()
 		if err != nil {
 			t.Fatal(err)
