@@ -68,7 +68,7 @@ case $mode in
     ;;
   test)
     mysql
-    phase lint scripts/lint.sh
+    phase lint scripts/lint.sh --vulnerabilities
     TRIREME_DEFER=servers,quiet CGO_ENABLED=1 tests unit -race -timeout 15m $(packages | but "$servers_only $no_race" | paths)
     tests sim -timeout 15m $(packages | with "$no_race" | paths)
     phase mutants scripts/mutants.sh --short
