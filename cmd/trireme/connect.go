@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -21,9 +22,11 @@ import (
 
 // remote is the flags of every verb that talks to a cluster.
 type remote struct {
-	API       string `placeholder:"URL" env:"TRIREME_API" help:"Node to talk to: http(s)://host:port or host:port. Default: the local node."`
+	API       string `placeholder:"URL" env:"TRIREME_API" help:"Node to talk to: host:port, or https://host:port. Default: the local node."`
 	Cluster   string `placeholder:"NAME" env:"TRIREME_CLUSTER" help:"Whose credential in ~/.config/trireme to use when there are several."`
 	TokenFile string `placeholder:"FILE" help:"File with the credential to use. Default: $TRIREME_TOKEN, then ~/.config/trireme/CLUSTER."`
+	CA        string `name:"cluster-ca" placeholder:"FILE" env:"TRIREME_CA" help:"The cluster's CA (trireme cert ca --pem), for a token that comes without it."`
+	AsNode    bool   `help:"Act as the node of this host, with its secrets, instead of with a credential. For root and the node's user."`
 }
 
 const (
@@ -32,30 +35,120 @@ const (
 	readTimeout  = 10 * time.Second        // a request that only reads
 )
 
-// client for requests; with control, one that has a token.
-func (r remote) client(ctx context.Context, control bool) (*api.Client, error) {
-	base, cred, err := r.choose(ctx, control)
-	if err != nil {
-		return nil, err
-	}
-	trust, err := trustOf(cred)
-	if err != nil {
-		return nil, err
-	}
-	return api.NewClient(base, cred.Token, trust), nil
+// target is the node to ask, and with what. A token is there only if the node has proven that it is one of the credential's cluster.
+type target struct {
+	base  string
+	cred  setup.Credential
+	trust *tls.Config // nil: nothing is known of the node, and all that can be done is to read over plain HTTP on this host
 }
 
-// choose decides which node to ask, and with what; with control, that has a token.
-func (r remote) choose(ctx context.Context, control bool) (base string, cred setup.Credential, err error) {
-	stored, err := setup.Credentials("")
+func (t target) client() *api.Client { return api.NewClient(t.base, t.cred.Token, t.trust) }
+
+// client for requests; with control, one that has a token.
+func (r remote) client(ctx context.Context, control bool) (*api.Client, error) {
+	t, err := r.choose(ctx, control)
 	if err != nil {
-		return "", cred, err
+		return nil, err
 	}
-	if base, err = r.find(ctx, stored); err != nil {
-		return "", cred, err
+	return t.client(), nil
+}
+
+// choose decides which node to ask, and with what: the node named; else the local one; else, where exactly one cluster's credential is kept,
+// the first of its nodes that answers. A node is asked with the credential whose CA has signed its certificate.
+func (r remote) choose(ctx context.Context, control bool) (target, error) {
+	if r.AsNode {
+		return r.localTarget()
 	}
-	cred, err = r.credential(ctx, base, stored, control)
-	return base, cred, err
+	creds, err := r.credentials()
+	if err != nil {
+		return target{}, err
+	}
+	if control {
+		creds = slices.DeleteFunc(creds, func(c setup.Credential) bool { return c.Token == "" })
+		if len(creds) == 0 {
+			return target{}, r.noCredential()
+		}
+	}
+	addrs := r.addresses(creds)
+	var untrusted error
+	for _, addr := range addrs {
+		switch t, err := prove(ctx, addr, creds); {
+		case err == nil:
+			return t, nil
+		case errors.Is(err, errSilentNode):
+		case !control && plainAllowed(r.API, addr):
+			return target{base: "http://" + addr}, nil
+		default:
+			untrusted = err
+		}
+	}
+	if untrusted != nil {
+		return target{}, untrusted
+	}
+	return target{}, api.Errorf(api.KindUnreachable, "no node answers at %s", strings.Join(addrs, ", ")).
+		With("name one with --api URL or TRIREME_API")
+}
+
+var errSilentNode = errors.New("nothing answers")
+
+// prove has a node show a certificate that the CA of one of the credentials has signed. Nothing is sent before that.
+func prove(ctx context.Context, addr string, creds []setup.Credential) (target, error) {
+	if !answers(ctx, addr) {
+		return target{}, errSilentNode
+	}
+	err := errors.New("no CA is known here")
+	for _, c := range creds {
+		if c.CA == "" {
+			continue
+		}
+		var trust *tls.Config
+		if trust, err = pki.ClientTLS([]byte(c.CA)); err != nil {
+			return target{}, err
+		}
+		if err = handshake(ctx, addr, trust); err == nil {
+			return target{base: "https://" + addr, cred: c, trust: trust}, nil
+		}
+	}
+	return target{}, api.Errorf(api.KindUnreachable, "%s has not proven that it is a node of your cluster: %v", addr, err).
+		With("a token goes to such nodes only; give the cluster's CA with --token-file or --cluster-ca (on a node: trireme cert ca --pem --as-node)")
+}
+
+func handshake(ctx context.Context, addr string, trust *tls.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	conn, err := (&tls.Dialer{Config: trust}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// plainAllowed: what only reads may go over plain HTTP where that was asked for, or on this host.
+func plainAllowed(asked, addr string) bool {
+	if scheme, _, found := strings.Cut(asked, "://"); found {
+		return scheme == "http"
+	}
+	host, _, err := net.SplitHostPort(addr)
+	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
+}
+
+// localTarget is the node of this host, asked by itself: its certificate and the secret that all nodes share.
+func (r remote) localTarget() (target, error) {
+	n, err := config.Load(defaultConfigFile())
+	if err != nil {
+		return target{}, err
+	}
+	secrets, err := config.LoadSecrets(n.Dir)
+	if err != nil {
+		return target{}, err
+	}
+	ca, err := os.ReadFile(filepath.Join(n.TLSDir(), pki.CAFile))
+	if err != nil {
+		return target{}, err
+	}
+	_, addr, _ := strings.Cut(api.BaseURL(cmp.Or(r.API, listensAt(n))), "://")
+	cred := setup.Credential{Cluster: n.Cluster, Token: secrets.APIToken, CA: string(ca), API: []string{n.API.Advertise}}
+	return target{base: "https://" + addr, cred: cred, trust: pki.FilesTLS(n.TLSDir())}, nil
 }
 
 // intent of a request: what it needs and how long it may take.
@@ -83,37 +176,65 @@ func ask[T any](r remote, e *env, what intent, f func(*api.Client, context.Conte
 	return f(client, ctx)
 }
 
-// find decides which node to ask: the one named; else the local one; else, where exactly one cluster's credential is kept, the
-// first of its nodes that answers.
-func (r remote) find(ctx context.Context, stored []setup.Credential) (string, error) {
-	if r.API != "" {
-		return r.API, nil
+// credentials that may be the right one, the best first. Those without a token only let read.
+func (r remote) credentials() ([]setup.Credential, error) {
+	stored, err := setup.Credentials("")
+	if err != nil {
+		return nil, err
 	}
-	local := localNode()
-	candidates := []string{local}
-	if c, ok := r.only(stored); ok {
-		candidates = append(candidates, c.API...)
-	}
-	for _, addr := range candidates {
-		if answers(ctx, addr) {
-			return addr, nil
+	stored = slices.DeleteFunc(stored, func(c setup.Credential) bool { return r.Cluster != "" && c.Cluster != r.Cluster })
+	token := strings.TrimSpace(os.Getenv("TRIREME_TOKEN"))
+	if r.TokenFile != "" {
+		c, err := setup.LoadCredential(r.TokenFile)
+		if err != nil || c.CA != "" {
+			return []setup.Credential{c}, err
 		}
+		token = c.Token
 	}
-	return "", api.Errorf(api.KindUnreachable, "no node answers at %s", strings.Join(candidates, ", ")).
-		With("name one with --api URL or TRIREME_API")
+	local, err := r.knownCA()
+	if err != nil {
+		return nil, err
+	}
+	if token == "" {
+		return append(stored, setup.Credential{CA: local}), nil
+	}
+	all := []setup.Credential{{Token: token, CA: local}}
+	for _, c := range stored {
+		c.Token = token
+		all = append(all, c)
+	}
+	return all, nil
 }
 
-// only is the credential to use when nothing else tells.
-func (r remote) only(stored []setup.Credential) (setup.Credential, bool) {
-	if r.Cluster == "" && len(stored) == 1 {
-		return stored[0], true
+// knownCA is the one given, else the local node's, if this account may read it.
+func (r remote) knownCA() (string, error) {
+	if r.CA != "" {
+		ca, err := os.ReadFile(r.CA)
+		return string(ca), err
 	}
-	for _, c := range stored {
-		if r.Cluster != "" && c.Cluster == r.Cluster {
-			return c, true
-		}
+	n, err := config.Load(defaultConfigFile())
+	if err != nil {
+		return "", nil // this host has no node
 	}
-	return setup.Credential{}, false
+	ca, err := os.ReadFile(filepath.Join(n.TLSDir(), pki.CAFile))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return "", nil
+	}
+	return string(ca), err
+}
+
+// addresses to try, host:port.
+func (r remote) addresses(creds []setup.Credential) []string {
+	if r.API != "" {
+		_, addr, _ := strings.Cut(api.BaseURL(r.API), "://")
+		return []string{addr}
+	}
+	addrs := []string{localNode()}
+	stored := slices.DeleteFunc(slices.Clone(creds), func(c setup.Credential) bool { return len(c.API) == 0 })
+	if len(stored) == 1 {
+		addrs = append(addrs, stored[0].API...)
+	}
+	return addrs
 }
 
 // localNode is where the node of this host listens, by its settings if they can be read.
@@ -144,31 +265,22 @@ func defaultConfigFile() string {
 	return config.DefaultFile
 }
 
-// remember keeps the addresses of all nodes in the credential that led to one of them, so that the next command finds the cluster
-// when that node is down. It is a convenience: what goes wrong is not worth a word.
-func (r remote) remember(base string, view api.ClusterView) {
-	stored, err := setup.Credentials("")
-	if err != nil {
-		return
-	}
+// remember keeps the addresses of all nodes in the credential by which one of them was asked, so that the next command finds the cluster
+// when that node is down. It is a convenience: an error of it is not reported.
+func (t target) remember(view api.ClusterView) {
 	var addrs []string
 	for _, m := range view.Members {
 		if m.Daemon.API != "" {
 			addrs = append(addrs, m.Daemon.API)
 		}
 	}
-	// By the address, not by the name alone: another cluster may have the same name. The local node is asked by another address than others know it by.
-	cred, found := byAddress(stored, base)
-	for _, addr := range addrs {
-		if !found {
-			cred, found = byAddress(stored, addr)
-		}
-	}
-	if !found || cred.Cluster != view.Cluster || len(addrs) == 0 || slices.Equal(addrs, cred.API) {
+	stored, err := setup.Credentials("")
+	i := slices.IndexFunc(stored, func(c setup.Credential) bool { return c.CA == t.cred.CA && c.Cluster == view.Cluster })
+	if err != nil || t.trust == nil || i < 0 || len(addrs) == 0 || slices.Equal(addrs, stored[i].API) {
 		return
 	}
-	cred.API = addrs
-	_, _ = cred.Save("")
+	stored[i].API = addrs
+	_, _ = stored[i].Save("")
 }
 
 func answers(ctx context.Context, addr string) bool {
@@ -183,82 +295,11 @@ func answers(ctx context.Context, addr string) bool {
 	return true
 }
 
-// credential to present. Reading needs none, so a missing one is an error only with control.
-func (r remote) credential(ctx context.Context, base string, stored []setup.Credential, control bool) (setup.Credential, error) {
-	if r.TokenFile != "" {
-		return setup.LoadCredential(r.TokenFile)
+// noCredential says that none was found for what needs one.
+func (r remote) noCredential() error {
+	if r.Cluster != "" {
+		return fmt.Errorf("no credential of cluster %q in ~/.config/trireme; copy it from where `trireme init` ran, or use --token-file", r.Cluster)
 	}
-	cred, found := r.only(stored)
-	if !found {
-		cred, found = byAddress(stored, base)
-	}
-	if !found && len(stored) > 0 && r.Cluster == "" && strings.HasPrefix(api.BaseURL(base), "http://") {
-		cred, found = byQuestion(ctx, stored, base)
-	}
-	if token := os.Getenv("TRIREME_TOKEN"); token != "" {
-		cred.Token, found = strings.TrimSpace(token), true
-	}
-	if control && !found {
-		return cred, noCredential(r.Cluster, stored)
-	}
-	return cred, nil
-}
-
-func noCredential(wanted string, stored []setup.Credential) error {
-	var names []string
-	for _, c := range stored {
-		names = append(names, c.Cluster)
-	}
-	switch {
-	case wanted != "":
-		return fmt.Errorf("no credential of cluster %q in ~/.config/trireme (there: %s); copy it from where `trireme init` ran, or use --token-file",
-			wanted, strings.Join(names, " "))
-	case len(names) > 1:
-		return usagef("credentials of several clusters are in ~/.config/trireme; choose one with --cluster: %s", strings.Join(names, " "))
-	}
-	return errors.New("this needs the operator's credential and there is none in ~/.config/trireme; copy it from where `trireme init` ran, or use --token-file")
-}
-
-// byAddress finds the cluster that a node's address belongs to.
-func byAddress(stored []setup.Credential, base string) (setup.Credential, bool) {
-	for _, c := range stored {
-		for _, addr := range c.API {
-			if strings.HasSuffix(api.BaseURL(base), "//"+addr) {
-				return c, true
-			}
-		}
-	}
-	return setup.Credential{}, false
-}
-
-// byQuestion asks the node for its cluster's name.
-func byQuestion(ctx context.Context, stored []setup.Credential, base string) (setup.Credential, bool) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	c := api.NewClient(base, "", nil)
-	defer c.Close()
-	view, err := c.Cluster(ctx)
-	if err != nil {
-		return setup.Credential{}, false
-	}
-	return remote{Cluster: view.Cluster}.only(stored)
-}
-
-// trustOf is whom to believe over HTTPS: the credential's CA, else the local node's.
-func trustOf(cred setup.Credential) (*tls.Config, error) {
-	if cred.CA != "" {
-		return pki.ClientTLS([]byte(cred.CA))
-	}
-	n, err := config.Load(defaultConfigFile())
-	if err != nil {
-		return nil, nil // nothing known: HTTPS will say so, plain HTTP needs none
-	}
-	ca, err := os.ReadFile(filepath.Join(n.TLSDir(), pki.CAFile))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return pki.ClientTLS(ca)
+	return errors.New("this needs the operator's credential and there is none in ~/.config/trireme; copy it from where `trireme init` ran, " +
+		"or use --token-file, or on a node's host --as-node")
 }

@@ -3,30 +3,45 @@ package main
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/pki"
 	"trireme/internal/setup"
 )
 
-// TestRemember: the credential learns the nodes' addresses, also from the local node, which is asked by another address than theirs. Another cluster's of the same
-// name stays as it is.
+// TestRemember: the credential by which a node was asked learns the nodes' addresses. Another cluster's of the same name stays as it is, and so
+// does one when a node was asked over plain HTTP, where anything may have answered.
 func TestRemember(t *testing.T) {
+	var cas []string
+	for range 2 {
+		ca, err := pki.NewCA("shop", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cas = append(cas, string(ca.CertPEM()))
+	}
+	trust, err := pki.ClientTLS([]byte(cas[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, all := []string{"db1:8008"}, []string{"db1:8008", "db2:8008"}
 	for name, tc := range map[string]struct {
-		base, cluster string
-		known, want   []string
+		asked target
+		in    string
+		want  []string
 	}{
-		"asked by its name":            {"http://db1:8008", "shop", []string{"db1:8008"}, []string{"db1:8008", "db2:8008"}},
-		"the local node":               {"http://127.0.0.1:8008", "shop", []string{"db1:8008"}, []string{"db1:8008", "db2:8008"}},
-		"a node that is no member now": {"http://127.0.0.1:8008", "shop", []string{"db9:8008", "db2:8008"}, []string{"db1:8008", "db2:8008"}},
-		"another one of that name":     {"http://127.0.0.1:8008", "shop", []string{"x1:8008"}, []string{"x1:8008"}},
-		"another one":                  {"http://db1:8008", "other", []string{"db1:8008"}, []string{"db1:8008"}},
+		"asked by it":              {target{cred: setup.Credential{CA: cas[0]}, trust: trust}, "shop", all},
+		"another one of that name": {target{cred: setup.Credential{CA: cas[1]}, trust: trust}, "shop", known},
+		"another one":              {target{cred: setup.Credential{CA: cas[0]}, trust: trust}, "other", known},
+		"plain HTTP":               {target{}, "shop", known},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-			if _, err := (setup.Credential{Cluster: tc.cluster, API: tc.known}).Save(""); err != nil {
+			if _, err := (setup.Credential{Cluster: "shop", CA: cas[0], API: known}).Save(""); err != nil {
 				t.Fatal(err)
 			}
-			remote{}.remember(tc.base, api.ClusterView{Cluster: "shop", Members: []api.MemberView{
+			tc.asked.remember(api.ClusterView{Cluster: tc.in, Members: []api.MemberView{
 				{Name: "db1", Daemon: api.DaemonView{API: "db1:8008"}}, {Name: "db2", Daemon: api.DaemonView{API: "db2:8008"}}, {Name: "new"}}})
 			stored, err := setup.Credentials("")
 			if err != nil || len(stored) != 1 || !slices.Equal(stored[0].API, tc.want) {

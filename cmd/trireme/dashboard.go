@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
-
-	"trireme/internal/api"
 )
 
 // dashboardCmd is `trireme dashboard`.
@@ -19,23 +16,16 @@ type dashboardCmd struct {
 
 // Run prints where the dashboard is, and a link that logs in once: the operator's token need not leave its file.
 func (c *dashboardCmd) Run(e *env) error {
-	base, cred, err := c.choose(e.ctx, true)
+	t, err := c.choose(e.ctx, true)
 	if err != nil {
 		return err
 	}
 	if c.CA {
-		if cred.CA == "" {
-			return errors.New("the credential has no CA certificate; it is in tls/ below a node's directory")
-		}
-		fmt.Fprint(e.out, cred.CA)
+		fmt.Fprint(e.out, t.cred.CA)
 		return nil
 	}
-	trust, err := trustOf(cred)
-	if err != nil {
-		return err
-	}
-	_, addr, _ := strings.Cut(api.BaseURL(base), "://")
-	client := api.NewClient("https://"+addr, cred.Token, trust)
+	_, addr, _ := strings.Cut(t.base, "://")
+	client := t.client()
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
 	defer cancel()

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,8 +44,19 @@ func TestScripts(t *testing.T) {
 			env.Setenv("TRIREME_TOKEN", "")
 			env.Setenv("TRIREME_API", "")
 			env.Setenv("DEAD", "127.0.0.1:1")
+			ca, err := pki.NewCA("prod", time.Now())
+			if err != nil {
+				return err
+			}
+			env.Setenv("TRIREME_CA", env.WorkDir+"/cluster-ca.pem")
+			if err := os.WriteFile(env.WorkDir+"/cluster-ca.pem", ca.CertPEM(), 0o600); err != nil {
+				return err
+			}
+			if err := serveImpostor(env); err != nil {
+				return err
+			}
 			for name, view := range map[string]api.ClusterView{"API": withLeader(), "NOLEADER": withoutLeader(), "HEALTHY": allHealthy()} {
-				addr, err := serveFake(env, view)
+				addr, err := serveFake(env, ca, view)
 				if err != nil {
 					return err
 				}
@@ -101,8 +115,27 @@ func narrow(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-func serveFake(env *testscript.Env, view api.ClusterView) (string, error) {
-	s := api.NewServer(api.Options{Name: "n1", Listen: "127.0.0.1:0", Backend: &fake{view: view}})
+// serveImpostor gives the scripts $IMPOSTOR, which answers everything with {} over plain HTTP and keeps the headers it got in the file heard.
+func serveImpostor(env *testscript.Env) error {
+	heard, err := os.Create(filepath.Join(env.WorkDir, "heard"))
+	if err != nil {
+		return err
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = r.Header.Write(heard)
+		_, _ = w.Write([]byte("{}"))
+	}))
+	env.Defer(func() { s.Close(); _ = heard.Close() })
+	env.Setenv("IMPOSTOR", strings.TrimPrefix(s.URL, "http://"))
+	return nil
+}
+
+func serveFake(env *testscript.Env, ca *pki.CA, view api.ClusterView) (string, error) {
+	bundle, err := ca.Issue(pki.NodeCert{Name: "n1", ID: 1}, time.Now())
+	if err != nil {
+		return "", err
+	}
+	s := api.NewServer(api.Options{Name: "n1", Listen: "127.0.0.1:0", Backend: &fake{view: view}, TLS: bundle.ServerJoinTLS()})
 	if err := s.Start(); err != nil {
 		return "", err
 	}

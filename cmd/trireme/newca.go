@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/pki"
 	"trireme/internal/setup"
 )
 
@@ -72,15 +74,21 @@ func (c *certNewCACmd) Run(e *env) error {
 	return nil
 }
 
-// keep writes what nodes trust into the credential that was used, if it is one of ~/.config/trireme.
+// keep writes what nodes trust into the credential that was used, and into those of ~/.config/trireme that are of the same cluster.
 func (c *certNewCACmd) keep(v api.CAView) {
-	stored, err := setup.Credentials("")
-	if err != nil || c.TokenFile != "" || v.Certs == "" {
-		return
+	update := func(cred setup.Credential, write func(setup.Credential)) {
+		ca, err := pki.DigestOf([]byte(cred.CA)) // not only the name: another cluster may have it too
+		if err == nil && slices.Contains(v.Trusts, ca) && v.Certs != "" && cred.CA != v.Certs {
+			cred.CA = v.Certs
+			write(cred)
+		}
 	}
-	if cred, found := c.only(stored); found && cred.CA != "" && cred.CA != v.Certs {
-		cred.CA = v.Certs
-		_, _ = cred.Save("")
+	if cred, err := setup.LoadCredential(c.TokenFile); c.TokenFile != "" && err == nil {
+		update(cred, func(cred setup.Credential) { _ = cred.WriteTo(c.TokenFile) })
+	}
+	stored, _ := setup.Credentials("")
+	for _, cred := range stored {
+		update(cred, func(cred setup.Credential) { _, _ = cred.Save("") })
 	}
 }
 

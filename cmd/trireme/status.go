@@ -28,29 +28,30 @@ func (c *statusCmd) Run(e *env) error {
 	if c.Interval < 100*time.Millisecond {
 		return usagef("--interval=%v is too short; at least 100ms", c.Interval)
 	}
-	client, err := c.client(e.ctx, false)
+	t, err := c.choose(e.ctx, false)
 	if err != nil {
 		return err
 	}
+	client := t.client()
 	defer client.Close()
 	if c.Watch {
-		return c.watch(e, client)
+		return c.watch(e, client, t)
 	}
-	view, err := c.once(e, client)
+	view, err := c.once(e, client, t)
 	if err == nil && view.Leader == "" {
 		return errSilent(exitUnreachable)
 	}
 	return err
 }
 
-func (c *statusCmd) once(e *env, client *api.Client) (api.ClusterView, error) {
+func (c *statusCmd) once(e *env, client *api.Client, t target) (api.ClusterView, error) {
 	ctx, cancel := context.WithTimeout(e.ctx, readTimeout)
 	defer cancel()
 	view, err := client.Cluster(ctx)
 	if err != nil {
 		return view, err
 	}
-	c.remember(client.URL(), view)
+	t.remember(view)
 	if c.JSON {
 		return view, printJSON(e.out, view)
 	}
@@ -59,12 +60,12 @@ func (c *statusCmd) once(e *env, client *api.Client) (api.ClusterView, error) {
 }
 
 // watch goes on through errors: a node that restarts is just what one wants to watch.
-func (c *statusCmd) watch(e *env, client *api.Client) error {
+func (c *statusCmd) watch(e *env, client *api.Client, t target) error {
 	for {
 		if isTerminal(e.out) && !c.JSON {
 			fmt.Fprint(e.out, "\x1b[H\x1b[2J")
 		}
-		if _, err := c.once(e, client); err != nil && e.ctx.Err() == nil {
+		if _, err := c.once(e, client, t); err != nil && e.ctx.Err() == nil {
 			fmt.Fprintln(e.out, err)
 		}
 		if !c.JSON {

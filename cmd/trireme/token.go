@@ -55,12 +55,12 @@ func (c *tokenAddCmd) Run(e *env) error {
 
 // write makes a credential like the one that asked.
 func (c *tokenAddCmd) write(e *env, token string) error {
-	_, cred, err := c.choose(e.ctx, false)
+	t, err := c.choose(e.ctx, true)
 	if err != nil {
 		return err
 	}
-	cred.Token = token
-	return cred.WriteTo(c.File)
+	t.cred.Token = token
+	return t.cred.WriteTo(c.File)
 }
 
 func whenOr(t *time.Time, otherwise string) string {

@@ -2,15 +2,18 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strings"
 	"time"
 
@@ -33,8 +36,8 @@ type Client struct {
 	http   http.Client
 }
 
-// NewClient talks to the node at base ("http://host:port" or "https://…"; bare host:port means http on loopback and https elsewhere).
-// token may be empty for requests that only read. trust says whose certificates are accepted over HTTPS (pki.ClientTLS,
+// NewClient talks to the node at base ("http://host:port" or "https://…"; bare host:port means https).
+// token may be empty for requests that only read; over plain HTTP it is never sent, and each request is refused. trust says whose certificates are accepted over HTTPS (pki.ClientTLS,
 // pki.JoinTLS, or a node's NodeClientTLS); nil accepts none.
 func NewClient(base, token string, trust *tls.Config) *Client {
 	if trust == nil {
@@ -62,10 +65,6 @@ func BaseURL(addr string) string {
 	addr = strings.TrimSuffix(addr, "/")
 	if strings.Contains(addr, "://") {
 		return addr
-	}
-	host, _, err := net.SplitHostPort(addr)
-	if ip := net.ParseIP(host); err == nil && (host == "localhost" || ip != nil && ip.IsLoopback()) {
-		return "http://" + addr
 	}
 	return "https://" + addr
 }
@@ -125,7 +124,7 @@ func (c *Client) Check(ctx context.Context, path string) (ok bool, h Health, err
 	if status != http.StatusOK && status != http.StatusServiceUnavailable {
 		return false, h, failure(status, body)
 	}
-	if err := json.Unmarshal(body, &h); err != nil {
+	if err := decode(body, &h); err != nil {
 		return false, h, Errorf(KindInternal, "%s%s: %v", c.base, path, err)
 	}
 	return status == http.StatusOK, h, nil
@@ -202,10 +201,49 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 	if status != http.StatusOK {
 		return failure(status, data)
 	}
-	if err := json.Unmarshal(data, answer); err != nil {
+	if err := decode(data, answer); err != nil {
 		return Errorf(KindInternal, "%s%s: the answer is not what this version expects: %v", c.base, path, err)
 	}
 	return nil
+}
+
+// decode is json.Unmarshal, and fails if the answer lacks a field that a node always sends: all of a struct's but those that may be omitted.
+// A field that older nodes do not send must be one of these.
+func decode(data []byte, answer any) error {
+	if err := json.Unmarshal(data, answer); err != nil {
+		return err
+	}
+	t := reflect.TypeOf(answer).Elem()
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	var sent map[string]json.RawMessage
+	if err := json.Unmarshal(data, &sent); err != nil {
+		return err
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !f.IsExported() || f.Anonymous || name == "-" || strings.Contains(options, "omit") {
+			continue
+		}
+		if _, ok := sent[cmp.Or(name, f.Name)]; !ok {
+			return fmt.Errorf("it has no %q", cmp.Or(name, f.Name))
+		}
+	}
+	return nil
+}
+
+// request to the node. A token does not go over plain HTTP, on this host neither: anything may listen there.
+func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, Errorf(KindInvalid, "%q is not the address of a node: %v", c.base, err)
+	}
+	if req.URL.Scheme != "https" && c.header.Get("Authorization") != "" {
+		return nil, Errorf(KindInvalid, "a token is not sent to %s over plain HTTP", c.base).With("use https://")
+	}
+	req.Header = c.header.Clone()
+	return req, nil
 }
 
 func (c *Client) roundTrip(ctx context.Context, method, path string, body any) (status int, data []byte, err error) {
@@ -217,11 +255,10 @@ func (c *Client) roundTrip(ctx context.Context, method, path string, body any) (
 		}
 		reader = bytes.NewReader(text)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
+	req, err := c.request(ctx, method, path, reader)
 	if err != nil {
-		return 0, nil, Errorf(KindInvalid, "%q is not the address of a node: %v", c.base, err)
+		return 0, nil, err
 	}
-	req.Header = c.header.Clone()
 	req.Header.Set("Content-Type", "application/json")
 	res, err := c.http.Do(req)
 	if err != nil {

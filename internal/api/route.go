@@ -122,11 +122,10 @@ func (c *Client) WatchRoute(ctx context.Context, f func(RouteView)) error {
 	defer cancel(nil)
 	silence := time.AfterFunc(RouteLimit, func() { cancel(Errorf(KindUnreachable, "%s is silent", c.base)) })
 	defer silence.Stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+c.routePath(), nil)
+	req, err := c.request(ctx, http.MethodGet, c.routePath(), nil)
 	if err != nil {
-		return Errorf(KindInvalid, "%q is not the address of a node: %v", c.base, err)
+		return err
 	}
-	req.Header = c.header.Clone()
 	res, err := c.http.Do(req)
 	if err != nil {
 		return cause(ctx, c.unreachable(ctx, err))

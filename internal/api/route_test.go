@@ -16,7 +16,7 @@ func started(t *testing.T, b *backend) (*Server, *Client) {
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c := NewClient(s.Addr(), "", nil)
+	c := NewClient("http://"+s.Addr(), "", nil)
 	t.Cleanup(func() {
 		c.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -78,7 +78,7 @@ func TestRouteLeavesRoom(t *testing.T) {
 	}
 	defer func() { _ = s.Close(context.Background()) }()
 	follow := func(ctx context.Context, heard chan<- struct{}) error {
-		c := NewClient(s.Addr(), "", nil)
+		c := NewClient("http://"+s.Addr(), "", nil)
 		defer c.Close()
 		var once sync.Once
 		return c.WatchRoute(ctx, func(RouteView) { once.Do(func() { heard <- struct{}{} }) })
@@ -103,7 +103,7 @@ func TestRouteLeavesRoom(t *testing.T) {
 	following.Wait()
 	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c := NewClient(s.Addr(), "", nil)
+	c := NewClient("http://"+s.Addr(), "", nil)
 	defer c.Close()
 	for room := false; !room; { // the server learns of the end a moment later
 		err := c.WatchRoute(ctx, func(RouteView) { room = true; cancel() })
@@ -139,7 +139,7 @@ func TestSilentNode(t *testing.T) {
 		close(hang)
 		_ = srv.Close()
 	})
-	c := NewClient(l.Addr().String(), "", nil)
+	c := NewClient("http://"+l.Addr().String(), "", nil)
 	defer c.Close()
 	if err := c.WatchRoute(t.Context(), func(RouteView) {}); KindOf(err) != KindUnreachable {
 		t.Fatalf("got %v", err)

@@ -23,13 +23,14 @@ func TestRouters(t *testing.T) {
 	b := &backend{}
 	b.move(RouteView{Node: "n1", Term: 1, Hold: 5})
 	routers := &Routers{}
-	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, Routers: routers, Audit: b.audit})
+	cl := newCluster(t)
+	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, Routers: routers, Audit: b.audit, TLS: cl.bundle(1, "n1").ServerJoinTLS()})
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close(context.Background()) }()
 	client := func(token, name string) *Client {
-		c := NewClient(s.Addr(), token, nil).ForRouter(name)
+		c := NewClient(s.Addr(), token, cl.trust()).ForRouter(name)
 		t.Cleanup(c.Close)
 		return c
 	}

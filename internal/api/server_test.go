@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -385,7 +386,7 @@ func TestClientErrors(t *testing.T) {
 	s := c.start(1, "n1", b)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := c.client("http://"+s.Addr(), operatorToken).Switchover(ctx, SwitchoverRequest{})
+	_, err := c.client("https://"+s.Addr(), operatorToken).Switchover(ctx, SwitchoverRequest{})
 	if KindOf(err) != KindTimeout || ExitCode(err) != 3 {
 		t.Errorf("slow node: %v", err)
 	}
@@ -399,7 +400,7 @@ func TestClientErrors(t *testing.T) {
 		t.Errorf("something else on the port: %v", err)
 	}
 	for in, want := range map[string]string{
-		"127.0.0.1:8008": "http://127.0.0.1:8008", "localhost:1": "http://localhost:1", "[::1]:1": "http://[::1]:1",
+		"127.0.0.1:8008": "https://127.0.0.1:8008", "localhost:1": "https://localhost:1", "[::1]:1": "https://[::1]:1",
 		"db1:8008": "https://db1:8008", "https://db1:8008/": "https://db1:8008", "http://db1:1": "http://db1:1",
 	} {
 		if got := BaseURL(in); got != want {
@@ -408,6 +409,38 @@ func TestClientErrors(t *testing.T) {
 	}
 	if KindOf(nil) == KindInternal && ExitCode(nil) != 0 {
 		t.Error("no error is no failure")
+	}
+}
+
+// TestTokenNeedsTLS: what listens on a port without being a node never gets a token, on this host neither, and an answer that lacks what a
+// node sends is an error.
+func TestTokenNeedsTLS(t *testing.T) {
+	c := newCluster(t)
+	var got atomic.Value
+	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got.Store(r.Header.Get("Authorization"))
+		_, _ = w.Write([]byte(`{}`))
+	})
+	plain, tls := httptest.NewServer(answer), httptest.NewTLSServer(answer)
+	defer plain.Close()
+	defer tls.Close()
+	for _, base := range []string{plain.URL, strings.TrimPrefix(plain.URL, "http://"), tls.URL} {
+		cl := c.client(base, operatorToken)
+		if v, err := cl.Switchover(t.Context(), SwitchoverRequest{}); err == nil || got.Load() != nil {
+			t.Errorf("%s: %+v, %v; it was sent %v", base, v, err, got.Load())
+		}
+		if err := cl.WatchRoute(t.Context(), func(RouteView) {}); err == nil || got.Load() != nil {
+			t.Errorf("%s: %v; it was sent %v", base, err, got.Load())
+		}
+	}
+	guest := c.client(plain.URL, "")
+	_, err1 := guest.Cluster(t.Context())
+	_, err2 := guest.Switchover(t.Context(), SwitchoverRequest{})
+	_, _, err3 := guest.Check(t.Context(), "/primary")
+	for _, err := range []error{err1, err2, err3} {
+		if KindOf(err) != KindInternal {
+			t.Errorf("an empty answer: %v", err)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -438,11 +439,13 @@ func TestUnmounted(t *testing.T) {
 
 // TestCopyLock: who has taken a copy, or could not, and goes on following keeps nobody from taking another one.
 func TestCopyLock(t *testing.T) {
-	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) }))
+	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.ClusterView{})
+	}))
 	defer daemon.Close()
 	to := newDir(t)
 	r := &run{id: testID, Options: Options{To: to, Logger: slog.New(slog.DiscardHandler), Source: Source{Node: config.Node{},
-		Daemon: api.NewClient(strings.TrimPrefix(daemon.URL, "http://"), "", nil)}}}
+		Daemon: api.NewClient(daemon.URL, "", nil)}}}
 	r.Node.MySQL.Binary = fakeMysqld(t, "exit 1")
 	defer r.unlock()
 	if _, err := r.takeBase(t.Context()); err == nil || !strings.Contains(err.Error(), "no node can be copied") {

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/internal/pki"
 	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
@@ -105,8 +105,7 @@ func (n *Node) process() *Process {
 type Cluster struct {
 	opts  Options
 	nodes []*Node
-	net   *wan.Net    // nil without Options.WAN
-	trust *tls.Config // for the API on addresses other than the loopback one
+	net   *wan.Net // nil without Options.WAN
 
 	mu      sync.Mutex
 	state   State
@@ -412,7 +411,12 @@ func (c *Cluster) each(nodes []*Node, f func(*Process)) {
 
 // Client asks a node's API, with the operator's credential.
 func (c *Cluster) Client(n *Node) *api.Client {
-	return api.NewClient(n.addr(n.Ports.API), c.State().Token, c.trust)
+	return c.ClientWith(n, c.State().Token)
+}
+
+// ClientWith asks a node's API with another token.
+func (c *Cluster) ClientWith(n *Node, token string) *api.Client {
+	return api.NewClient(n.addr(n.Ports.API), token, pki.CAFileTLS(filepath.Join(n.Dir, "tls")))
 }
 
 // View is the cluster as the first node that answers sees it.

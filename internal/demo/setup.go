@@ -8,7 +8,6 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
-	"trireme/internal/pki"
 	"trireme/internal/setup"
 	"trireme/internal/wan"
 )
@@ -20,16 +19,13 @@ const inviteTTL = 10 * time.Minute
 func (c *Cluster) first(ctx context.Context) error {
 	n := c.nodes[0]
 	c.say("%s: trireme init", n.Name)
-	o := setup.InitOptions{Node: c.settings(n), CredentialDir: c.opts.CredentialDir}
+	o := setup.InitOptions{Node: c.settings(n), CredentialDir: c.opts.CredentialDir, Throwaway: true}
 	if c.opts.Template != nil {
 		o.Secrets = &c.opts.Template.secrets
 	}
 	res, err := setup.Init(o)
 	if err != nil {
 		return fmt.Errorf("init of %s: %w", n.Name, err)
-	}
-	if c.trust, err = pki.ClientTLS([]byte(res.Credential.CA)); err != nil {
-		return err
 	}
 	c.mu.Lock()
 	c.state.Token = res.Credential.Token

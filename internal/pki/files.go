@@ -163,19 +163,11 @@ func syncDir(dir string) error {
 	return nil
 }
 
-// FilesTLS is a Bundle's NodeClientTLS for another process than the daemon, which replaces the files in dir as it likes: they are read for each
-// handshake. Between two of them no certificate is shown.
-func FilesTLS(dir string) *tls.Config {
+// CAFileTLS is ClientTLS with the CA of a node's directory, which is read for each handshake: another process may replace it.
+func CAFileTLS(dir string) *tls.Config {
 	return &tls.Config{
 		InsecureSkipVerify: true, // by host name; VerifyConnection checks the chain and that it is a node
 		MinVersion:         tls.VersionTLS12,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(filepath.Join(dir, NodeCertFile), filepath.Join(dir, NodeKeyFile))
-			if err != nil {
-				return &tls.Certificate{}, nil
-			}
-			return &pair, nil
-		},
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			text, err := os.ReadFile(filepath.Join(dir, CAFile))
 			if err != nil {
@@ -188,4 +180,18 @@ func FilesTLS(dir string) *tls.Config {
 			return cfg.VerifyConnection(cs)
 		},
 	}
+}
+
+// FilesTLS is a Bundle's NodeClientTLS for another process than the daemon, which replaces the files in dir as it likes: they are read for each
+// handshake. Between two of them no certificate is shown.
+func FilesTLS(dir string) *tls.Config {
+	cfg := CAFileTLS(dir)
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, NodeCertFile), filepath.Join(dir, NodeKeyFile))
+		if err != nil {
+			return &tls.Certificate{}, nil
+		}
+		return &pair, nil
+	}
+	return cfg
 }

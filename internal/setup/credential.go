@@ -21,6 +21,9 @@ type Credential struct {
 	Token   string   `json:"token"`
 	CA      string   `json:"ca"`  // PEM; lets HTTPS to any node be checked
 	API     []string `json:"api"` // host:port of nodes known when it was written
+
+	// Throwaway: of a cluster for trying things, as `trireme demo` makes it. The next one may replace it.
+	Throwaway bool `json:"throwaway,omitempty"`
 }
 
 // CredentialDir is where credentials are kept: $XDG_CONFIG_HOME/trireme, else ~/.config/trireme.
@@ -57,6 +60,23 @@ func (c Credential) WriteTo(path string) error {
 		return err
 	}
 	return config.WriteFile(path, append(data, '\n'))
+}
+
+// free says whether the credential of a new cluster may have its place: the only copy of another cluster's may be there.
+func (c Credential) free(dir string) (err error) {
+	if dir == "" {
+		if dir, err = CredentialDir(); err != nil {
+			return err
+		}
+	}
+	path := filepath.Join(dir, c.Cluster)
+	if !exists(path) {
+		return nil
+	}
+	if old, err := LoadCredential(path); err == nil && old.Throwaway && c.Throwaway {
+		return nil
+	}
+	return fmt.Errorf("%s is the credential of another cluster of the name %q; choose another name (--cluster), or move it away", path, c.Cluster)
 }
 
 // LoadCredential reads what Save wrote, or a file that holds nothing but the token.

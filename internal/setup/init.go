@@ -20,6 +20,7 @@ type InitOptions struct {
 
 	// CredentialDir is where the operator's credential goes; empty: CredentialDir().
 	CredentialDir string
+	Throwaway     bool // Credential.Throwaway
 }
 
 // InitResult says what was made.
@@ -62,6 +63,10 @@ func Begin(opts InitOptions) (*Draft, error) {
 	id := config.Identity{Cluster: n.Cluster, ClusterID: newClusterID(), Name: n.Name, ID: 1, Role: opts.Role, Bootstrap: true}
 	c, cred, err := newCluster(n, id)
 	if err != nil {
+		return nil, err
+	}
+	cred.Throwaway = opts.Throwaway
+	if err := cred.free(opts.CredentialDir); err != nil {
 		return nil, err
 	}
 	if opts.Secrets != nil {

@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"trireme/internal/api"
+	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/pki"
+	"trireme/internal/setup"
 	"trireme/internal/verify"
 )
 
@@ -28,7 +31,7 @@ func TestAccess(t *testing.T) {
 
 	token := strings.Fields(c.says(leader, 0, "token add eyes --role viewer", "trt1."))[0]
 	for _, n := range c.Nodes() {
-		cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", n.Ports.API), token, nil)
+		cl := c.ClientWith(n, token)
 		defer cl.Close()
 		eventually(t, healLimit, n.Name+" takes the token", func() error { _, err := cl.Tokens(t.Context()); return err })
 		if _, err := cl.Switchover(t.Context(), api.SwitchoverRequest{}); api.KindOf(err) != api.KindForbidden || !strings.Contains(err.Error(), "this token has viewer") {
@@ -36,6 +39,25 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	c.says(others[0], 0, "token remove eyes", "good no more")
+
+	// Without any credential, on a node's host.
+	made := filepath.Join(t.TempDir(), "made")
+	cmd := exec.CommandContext(t.Context(), binary, "token", "add", "again", "--role", "admin", "--as-node", "--file", made)
+	cmd.Env = append(os.Environ(), "TRIREME_CONFIG="+config.SettingsFile(leader.Dir), "XDG_CONFIG_HOME="+t.TempDir())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	cred, err := setup.LoadCredential(made)
+	must(t, err)
+	cl := c.ClientWith(others[0], cred.Token)
+	defer cl.Close()
+	eventually(t, healLimit, "the new token counts", func() error {
+		_, err := cl.Switchover(t.Context(), api.SwitchoverRequest{DryRun: true})
+		return err
+	})
+	if out, err := exec.CommandContext(t.Context(), binary, "token", "list", "--token-file", made, "--api", cred.API[0]).CombinedOutput(); err != nil {
+		t.Errorf("the file that was written: %v: %s", err, out)
+	}
 
 	first := c.caOf(leader).Signer
 	c.says(others[0], 0, "cert new-ca", "all nodes trust a new CA")

@@ -259,7 +259,7 @@ func (a *adopted) start(i int) {
 
 // view is the cluster as node i sees it.
 func (a *adopted) view(i int) (api.ClusterView, error) {
-	cl := api.NewClient(a.api(i), "", nil)
+	cl := api.NewClient("http://"+a.api(i), "", nil)
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(a.t.Context(), 3*time.Second)
 	defer cancel()

@@ -66,7 +66,7 @@ func (c *cluster) leftBehind(n *demo.Node) (why string) {
 // forceReport is what a force-quorum would do.
 func (c *cluster) forceReport(n *demo.Node, voters ...string) api.ForceReport {
 	c.t.Helper()
-	cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", n.Ports.API), c.State().Token, nil)
+	cl := c.Client(n)
 	defer cl.Close()
 	rep, err := cl.ForceQuorum(c.t.Context(), api.ForceRequest{Voters: voters})
 	must(c.t, err)
@@ -301,7 +301,7 @@ func TestForceQuorumOfLearners(t *testing.T) {
 		t.Errorf("without --voters: %d %s", code, out)
 	}
 	// Both daemons are killed as soon as it is decided. What is left to do they do when they start.
-	cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", region[0].Ports.API), c.State().Token, nil)
+	cl := c.Client(region[0])
 	defer cl.Close()
 	rep, err := cl.ForceQuorum(t.Context(), api.ForceRequest{Voters: []string{"n8", "n9"}, Confirm: c.forceReport(region[0], "n8", "n9").Term, By: "a test"})
 	must(t, err)

@@ -21,7 +21,7 @@ import (
 
 // leave asks the leader.
 func (c *cluster) leave(asked *demo.Node, req api.LeaveRequest) (api.LeaveResult, error) {
-	cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", asked.Ports.API), c.State().Token, nil)
+	cl := c.Client(asked)
 	defer cl.Close()
 	return cl.Leave(c.t.Context(), req)
 }

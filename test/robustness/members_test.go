@@ -29,7 +29,7 @@ func (c *cluster) seen(n *demo.Node) (api.ClusterView, error) {
 // invite makes a join token.
 func (c *cluster) invite(n *demo.Node, name string) string {
 	c.t.Helper()
-	cl := api.NewClient(fmt.Sprintf("127.0.0.1:%d", n.Ports.API), c.State().Token, nil)
+	cl := c.Client(n)
 	defer cl.Close()
 	token, err := cl.NewJoinToken(c.t.Context(), api.JoinTokenRequest{Name: name, Role: config.RoleVoter})
 	must(c.t, err)
