@@ -293,7 +293,7 @@ func (c *cluster) trust() *tls.Config {
 }
 
 // start runs a server of node name on a free port.
-func (c *cluster) start(id uint64, name string, b *backend) *Server {
+func (c *cluster) start(id uint64, name string, b *backend, changes ...func(*Server)) *Server {
 	c.t.Helper()
 	b.health.Name = name
 	bundle := c.bundle(id, name)
@@ -305,6 +305,9 @@ func (c *cluster) start(id uint64, name string, b *backend) *Server {
 		Name: name, Listen: "127.0.0.1:0", Backend: b, TLS: bundle.ServerJoinTLS(), ClientTLS: trust, NodeToken: "node-to-node",
 		MaxConns: 20, Audit: b.audit, Logger: slog.New(slog.DiscardHandler),
 	})
+	for _, change := range changes {
+		change(s)
+	}
 	if err := s.Start(); err != nil {
 		c.t.Fatal(err)
 	}

@@ -377,23 +377,19 @@ func TestTransferLeadership(t *testing.T) {
 	})
 }
 
-// Two survivors of a dead leader need one round trip for each vote, not an election timeout.
+// Two survivors of a dead leader need one round trip for each vote, not an election timeout, which would outlast this test.
 func TestDeadLeaderIsReplacedAtOnce(t *testing.T) {
 	g := newGroup(t)
 	a, b, c := g.trio(func(cfg *Config) {
-		cfg.TickInterval, cfg.ElectionTicks = 50*time.Millisecond, 200 // 10 s
+		cfg.TickInterval, cfg.ElectionTicks = 50*time.Millisecond, 12_000 // 10 min
 		cfg.CampaignDelay = func(uint64) time.Duration { return time.Duration(cfg.ID-2) * 500 * time.Millisecond }
 	})
 	eventually(t, "a known leader", func() bool { return b.Status().Leader == 1 && c.Status().Leader == 1 })
 	a.Stop()
 	g.isolate(1)
-	start := time.Now()
 	b.PeerGone(1)
 	c.PeerGone(1)
 	eventually(t, "a new leader", func() bool { return b.Status().Role == Leader })
-	if d := time.Since(start); d > 5*time.Second {
-		t.Fatalf("took %v", d)
-	}
 	if _, _, err := b.Propose(within(t, 20*time.Second), []byte("x")); err != nil {
 		t.Fatal(err)
 	}

@@ -89,11 +89,11 @@ func (l *countedLog) AppendSync(entries []*raftpb.Entry) error {
 // startMember starts one on the loopback address.
 func startMember(t testing.TB, ca *pki.CA, id uint64, dir string, first bool) *member {
 	t.Helper()
-	return startMemberOn(t, nil, ca, id, dir, first)
+	return startMemberOn(t, nil, ca, id, dir, first, nil)
 }
 
-// startMemberOn starts one on an emulated host, where it sends few heartbeats; nil: on the loopback address.
-func startMemberOn(t testing.TB, h *wan.Host, ca *pki.CA, id uint64, dir string, first bool) *member {
+// startMemberOn starts one on an emulated host, where it sends few heartbeats; nil: on the loopback address. change, unless nil, is of its raft.
+func startMemberOn(t testing.TB, h *wan.Host, ca *pki.CA, id uint64, dir string, first bool, change func(*consensus.Config)) *member {
 	t.Helper()
 	m := &member{t: t, id: id, dir: dir, ca: ca}
 	b, err := ca.Issue(pki.NodeCert{Name: fmt.Sprintf("n%d", id), ID: id}, time.Now())
@@ -123,6 +123,9 @@ func startMemberOn(t testing.TB, h *wan.Host, ca *pki.CA, id uint64, dir string,
 			return c, err
 		}
 		cfg.TickInterval, cfg.ElectionTicks, cfg.HeartbeatTicks = 250*time.Millisecond, 20, 2
+	}
+	if change != nil {
+		change(&cfg)
 	}
 	if err := inside(func() (err error) { m.tr, err = transport.New(links); return err }); err != nil {
 		t.Fatal(err)
@@ -161,10 +164,10 @@ func wait(t testing.TB, what string, ok func() bool) {
 // startStack makes three voters; the first leads.
 func startStack(t testing.TB) []*member {
 	t.Helper()
-	return startStackOn(t, make([]*wan.Host, 3))
+	return startStackOn(t, make([]*wan.Host, 3), nil)
 }
 
-func startStackOn(t testing.TB, hosts []*wan.Host) []*member {
+func startStackOn(t testing.TB, hosts []*wan.Host, change func(*consensus.Config)) []*member {
 	t.Helper()
 	ca, err := pki.NewCA("c", time.Now())
 	if err != nil {
@@ -173,7 +176,7 @@ func startStackOn(t testing.TB, hosts []*wan.Host) []*member {
 	var ms []*member
 	addrs := map[uint64]string{}
 	for id := uint64(1); id <= 3; id++ {
-		m := startMemberOn(t, hosts[id-1], ca, id, t.TempDir(), id == 1)
+		m := startMemberOn(t, hosts[id-1], ca, id, t.TempDir(), id == 1, change)
 		ms = append(ms, m)
 		addrs[id] = m.tr.Addr()
 	}
@@ -208,21 +211,9 @@ func payload(bytes int) []byte {
 }
 
 // Three whole stacks on the loopback: the leader's links and raft end, as they do with its process; nothing acknowledged is
-// lost, and the survivors go on without waiting for an election timeout (1 to 2 s). The best of three counts: a machine
-// that gives this process no time at all is not what is measured.
+// lost, and the survivors go on without waiting for an election timeout, which would outlast this test.
 func TestStackSurvivesItsLeader(t *testing.T) {
-	best := time.Hour
-	for round := 0; round < 3 && best > 500*time.Millisecond; round++ {
-		best = min(best, loseTheLeader(t))
-	}
-	t.Logf("%v from the end of the leader to the first commit of the next", best)
-	if best > 500*time.Millisecond {
-		t.Errorf("the survivors took %v", best)
-	}
-}
-
-func loseTheLeader(t *testing.T) time.Duration {
-	ms := startStack(t)
+	ms := startStackOn(t, make([]*wan.Host, 3), func(c *consensus.Config) { c.TickInterval, c.ElectionTicks = 100*time.Millisecond, 6000 })
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	lead := ms[0].node.Load()
@@ -237,7 +228,6 @@ func loseTheLeader(t *testing.T) time.Duration {
 	if err := lead.WaitCommitted(ctx, acked); err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
 	ms[0].close()
 	var next *member
 	wait(t, "a new leader that has committed", func() bool {
@@ -251,7 +241,6 @@ func loseTheLeader(t *testing.T) time.Duration {
 		}
 		return false
 	})
-	gap := time.Since(start)
 	if got, err := next.log.Term(acked); err != nil || got != term {
 		t.Fatalf("an acknowledged entry is gone: term %d, %v", got, err)
 	}
@@ -266,7 +255,6 @@ func loseTheLeader(t *testing.T) time.Duration {
 	for _, m := range ms {
 		m.close()
 	}
-	return gap
 }
 
 // A member that was away until its next entry was purged gets a snapshot over the wire, and goes on from there.

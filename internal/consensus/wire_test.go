@@ -26,7 +26,7 @@ func TestRoundTripsOnTheWire(t *testing.T) {
 	n, err := wan.New(topo, []string{"n1", "n2", "n3"})
 	needs.Netns(t, err)
 	t.Cleanup(func() { _ = n.Close() })
-	ms := startStackOn(t, n.Hosts())
+	ms := startStackOn(t, n.Hosts(), nil)
 	w := &trips.Wire{Leader: "n1", Followers: []string{"n2", "n3"}, Peer: map[string]uint16{}}
 	for i, m := range ms {
 		w.Peer[n.Hosts()[i].Name] = netip.MustParseAddrPort(m.tr.Addr()).Port()

@@ -145,7 +145,7 @@ func TestOutOfTimeIsNotOK(t *testing.T) {
 	}
 	hard = append(hard, readAt(200, 201, 99))
 	begin := time.Now()
-	if v := checkLinear(hard, 50*time.Millisecond); v == porcupine.Ok || time.Since(begin) > 5*time.Second {
+	if v := checkLinear(hard, 50*time.Millisecond); v == porcupine.Ok || time.Since(begin) > time.Minute { // without its limit it would take days
 		t.Fatalf("%v after %v", v, time.Since(begin))
 	}
 }
