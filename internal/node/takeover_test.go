@@ -54,20 +54,25 @@ func TestHistoryConverges(t *testing.T) {
 	const all = 2*maxOthers + 300
 	old := api.Event{Time: time.Unix(1, 0), Kind: "failover", Node: "n1", Term: 1, To: "n1"}
 	b.add(old)
+	var toA, toB []api.Event
 	for i := range 3 * maxWriters { // a night of large transactions
 		large := testEvent(i)
 		large.Kind, large.Time = eventLarge, time.Unix(1, int64(i))
-		a.add(large)
+		toA = append(toA, large)
 		large.Kind, large.Term = eventRefused, 1000
-		b.add(large)
+		toB = append(toB, large)
 	}
 	for i := range all {
 		if i%2 == 0 || i > all-50 {
-			a.add(testEvent(i))
+			toA = append(toA, testEvent(i))
 		}
 		if i%3 == 0 || i%2 == 1 {
-			b.add(testEvent(all - 1 - i))
-			b.add(testEvent(i))
+			toB = append(toB, testEvent(all-1-i), testEvent(i))
+		}
+	}
+	for h, list := range map[*history][]api.Event{a: toA, b: toB} {
+		for some := range slices.Chunk(list, 50) { // each sorts all that is known
+			h.merge(some)
 		}
 	}
 	for range 3 * all / historyBatch {
