@@ -2,7 +2,7 @@
 # Checks for what `make <goal>` needs and installs only what is missing.
 #   scripts/deps.sh build        Go
 #   scripts/deps.sh test         Go, a C compiler, a MySQL server (scripts/mysql.sh), and what its drivers' tests connect with (scripts/drivers.sh)
-#   scripts/deps.sh soak         the same, and the drivers that only a soak connects with
+#   scripts/deps.sh soak         the same, sysbench, and the drivers that only a soak connects with
 #   scripts/deps.sh package      Go, and what looks at packages: dpkg, rpm, lintian, systemd-analyze
 #   scripts/deps.sh bench        the same, sysbench, and MariaDB where it can be had (scripts/mariadb.sh)
 # Progress and errors go to stderr; prints nothing on stdout.
@@ -33,6 +33,8 @@ need_go() {
     die "$v is too old. Install Go >= 1.21 from https://go.dev/dl/ (it fetches the version that go.mod names by itself)."
 }
 
+need_sysbench() { need sysbench sysbench "Install it from your distribution (apt-get install sysbench)."; }
+
 case ${1:-build} in
   build) need_go ;;
   test | soak)
@@ -40,6 +42,7 @@ case ${1:-build} in
     need gcc "gcc libc6-dev" "Install a C compiler: Go's race detector is linked with it."
     "$here/mysql.sh" >/dev/null
     "$here/drivers.sh" "$1"
+    [[ $1 == test ]] || need_sysbench
     ;;
   package)
     need_go
@@ -52,7 +55,7 @@ case ${1:-build} in
   bench)
     need_go
     "$here/mysql.sh" >/dev/null
-    need sysbench sysbench "Install it from your distribution (apt-get install sysbench)."
+    need_sysbench
     # Rivals that the benchmarks go without.
     "$here/mysql-router.sh" >/dev/null || say "there is no MySQL Router: InnoDB Cluster will not be compared"
     "$here/mariadb.sh" >/dev/null || say "there is no MariaDB: Galera will not be compared"

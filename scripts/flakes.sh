@@ -91,7 +91,7 @@ ends=$(($(date +%s) + $(awk "BEGIN { printf \"%d\", ${FLAKES_HOURS:-8} * 3600 }"
 mkdir -p "$dir/unit" "$dir/servers"
 export CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath"
 netns
-mysql
+need_servers
 thieves=() working=()
 trap 'kill "${thieves[@]}" "${working[@]}" 2>/dev/null || true' EXIT
 if ((steal > 0)); then

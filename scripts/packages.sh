@@ -33,8 +33,8 @@ netns() {
   fi
 }
 
-# mysql: what tests with real servers need.
-mysql() {
+# need_servers: what tests with real servers need.
+need_servers() {
   local bin
   bin=$(scripts/mysql.sh)
   export MYSQLD=$bin/mysqld TRIREME_REQUIRE_MYSQL=1 TRIREME_PROGRAMS=$PWD/bin/programs

@@ -26,7 +26,7 @@ export TMPDIR=$out/tmp TRIREME_REQUIRE_MYSQL=1 TRIREME_REQUIRE_NETNS=1 TRIREME_S
 mkdir -p "$TMPDIR" "$TRIREME_KEEP"
 # shellcheck source=scripts/packages.sh
 source scripts/packages.sh
-mysql
+need_servers
 trap 'rm -rf "$TMPDIR"' EXIT
 running=
 trap '[ -z "$running" ] || kill "$running"; exit 130' INT TERM

@@ -59,7 +59,7 @@ PROMTOOL=$(scripts/promtool.sh) || true
 export PROMTOOL
 case $mode in
   check)
-    mysql
+    need_servers
     phase lint scripts/lint.sh
     TRIREME_DEFER=servers,quiet tests unit -timeout 10m $(packages | but "$servers_only $no_race" | paths)
     tests sim -short -timeout 10m $(packages | with "$no_race" | paths)
@@ -67,7 +67,7 @@ case $mode in
     finish -part
     ;;
   test)
-    mysql
+    need_servers
     phase lint scripts/lint.sh --vulnerabilities
     TRIREME_DEFER=servers,quiet CGO_ENABLED=1 tests unit -race -timeout 15m $(packages | but "$servers_only $no_race" | paths)
     tests sim -timeout 15m $(packages | with "$no_race" | paths)
@@ -78,7 +78,7 @@ case $mode in
     finish
     ;;
   long)
-    mysql
+    need_servers
     export TRIREME_LONG=1
     list=$(bin/summary -long .)
     tests long -p 1 -timeout 3h -run "^($(cut -d' ' -f2 <<<"$list" | sort -u | paste -sd'|'))\$" $(cut -d' ' -f1 <<<"$list" | sort -u)
