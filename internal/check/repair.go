@@ -46,7 +46,8 @@ func plan(r Result) (wrong, tables []string, err error) {
 	if len(right) == 0 {
 		return nil, nil, fmt.Errorf("each of %s differs from the others somewhere: restore a backup, or decide which one is to be believed", strings.Join(r.Nodes, ", "))
 	}
-	return nil, nil, fmt.Errorf("%s leads and is the one that differs: a leader's data is not thrown away; move leadership first (trireme switchover --to %s), then repair", r.Leader, right[0])
+	return nil, nil, api.Errorf(api.KindNeeded, "%s leads and is the one that differs: a leader's data is not thrown away", r.Leader).
+		With("move leadership first (trireme switchover --to %s), then repair", right[0])
 }
 
 // reinit has a node copied anew and waits until it is a healthy member again.

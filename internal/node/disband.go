@@ -113,7 +113,7 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 			return p.res, err
 		}
 		if err := nonePrepared(xids); err != nil {
-			p.res.Problem = err.Error()
+			p.res.Problem, p.res.ProblemKind = err.Error(), api.KindNotReady
 			return p.res, nil
 		}
 		open, err := l.admin.OpenTransactions(ctx, true)

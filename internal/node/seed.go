@@ -114,7 +114,7 @@ func (n *Node) seed(ctx context.Context) error {
 	copied := n.srv.seed.progress.Done
 	n.mu.Unlock()
 	n.log.Info("seeding is done", "donor", donor, "bytes", copied, "took", time.Since(began).Round(time.Millisecond))
-	n.history.add(n.event("seed", d.Applied, fmt.Sprintf("has a copy of %s's data: %d MiB in %.1f s", donor, copied>>20, time.Since(began).Seconds())))
+	n.history.add(n.event("seeded", d.Applied, fmt.Sprintf("has a copy of %s's data: %d MiB in %.1f s", donor, copied>>20, time.Since(began).Seconds())))
 	return nil
 }
 
