@@ -1,6 +1,7 @@
 package robustness
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -50,7 +51,7 @@ func (c *cluster) leftBehind(n *demo.Node) (why string) {
 			return err
 		}
 		for _, m := range v.Members {
-			if m.Name == n.Name && m.State == api.StateFenced && strings.Contains(m.Reason, "was left behind by force-quorum") {
+			if m.Name == n.Name && m.State == api.StateFenced && m.ReasonCode == api.LeftBehind {
 				why = m.Reason
 				return nil
 			}
@@ -88,9 +89,8 @@ func TestForceQuorum(t *testing.T) {
 	s.exec("CREATE DATABASE fq", "CREATE TABLE fq.t (id INT PRIMARY KEY)", "INSERT INTO fq.t VALUES (1)")
 	s.close()
 	c.caughtUp()
-	code, out := c.trireme(witness, "force-quorum", "--dry-run")
-	if code != 1 || !strings.Contains(out, "not needed") {
-		t.Fatalf("with a leader: %d %s", code, out)
+	if rep := result[api.ForceReport](c, witness, 1, "force-quorum --dry-run"); rep.ProblemKind != api.KindAlready {
+		t.Fatalf("with a leader: %+v", rep)
 	}
 
 	for _, n := range lost {
@@ -113,14 +113,12 @@ func TestForceQuorum(t *testing.T) {
 		if err == nil {
 			t.Fatal("a write was taken without a quorum")
 		}
-		if !strings.Contains(err.Error(), "no leader accepts writes") {
+		if !refusesWrites(err) {
 			return err
 		}
 		return nil
 	})
-	if code, out := c.trireme(other, "switchover"); code != 3 || !strings.Contains(out, "leader") {
-		t.Errorf("switchover without a quorum: %d %s", code, out)
-	}
+	c.refused(other, api.KindNoLeader, "switchover")
 	c.start(lost[0])
 	c.failedOver(0) // by itself
 	c.start(lost[1:]...)
@@ -152,16 +150,21 @@ func TestForceQuorum(t *testing.T) {
 	// Two operators at once: one of them does it.
 	rep := c.forceReport(witness)
 	term, kept := fmt.Sprint(rep.Term), rep.LastIndex
-	codes, outs := make([]int, 2), make([]string, 2)
+	codes, outs := make([]int, 2), make([][]byte, 2)
 	began := time.Now()
 	var wg sync.WaitGroup
 	for i, n := range []*demo.Node{witness, other} {
-		wg.Go(func() { codes[i], outs[i] = c.trireme(n, "force-quorum", "--confirm-term", term) })
+		wg.Go(func() { codes[i], outs[i] = c.inJSON(n, "force-quorum --confirm-term "+term) })
 	}
 	wg.Wait()
 	t.Logf("%v until writes\n%d %s\n%d %s", time.Since(began).Round(10*time.Millisecond), codes[0], outs[0], codes[1], outs[1])
-	if (codes[0] == 0) == (codes[1] == 0) || !strings.Contains(outs[0]+outs[1], "May be lost: every transaction acknowledged in term") {
+	if (codes[0] == 0) == (codes[1] == 0) {
 		t.Fatal(codes)
+	}
+	var done api.ForceReport
+	must(t, json.Unmarshal(outs[slices.Index(codes, 0)], &done))
+	if !done.Done || done.Certain || done.Loss == "" || done.NewGeneration != 2 {
+		t.Fatalf("%+v", done)
 	}
 	if got := c.leader(); got != other {
 		t.Fatalf("%s leads", got.Name)
@@ -186,27 +189,29 @@ func TestForceQuorum(t *testing.T) {
 	})
 	split := c.session(leader)
 	split.exec("INSERT INTO fq.t VALUES (98)")
+	incarnation := split.value("SELECT @@server_uuid")
 	split.close()
 	for _, n := range []*demo.Node{other, witness} {
 		must(t, c.SignalHost(n, syscall.SIGCONT))
 	}
 	for _, n := range lost {
 		why := c.leftBehind(n)
-		if n == leader && !strings.Contains(why, "went on without, acknowledged ones perhaps: ") {
+		if n == leader && !strings.Contains(why, incarnation+":") {
 			t.Errorf("%s: %s", n.Name, why)
 		}
-		dump := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "log", "dump", "--from", fmt.Sprint(kept+1), n.Dir)
-		if out, err := dump.CombinedOutput(); err != nil || n == leader && !strings.Contains(string(out), "trx") {
-			t.Errorf("log dump of %s: %v %s", n.Name, err, out)
+		dump := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "log", "dump", "--json", "--from", fmt.Sprint(kept+1), n.Dir)
+		if code, out := runCommand(t, dump); code != 0 || n == leader && !strings.Contains(string(out), incarnation+":") {
+			t.Errorf("log dump of %s: %d %s", n.Name, code, out)
 		}
 		c.KillDaemon(n)
 		c.start(n) // and again
 		if again := c.leftBehind(n); again != why {
 			t.Errorf("%s: %s, and later: %s", n.Name, why, again)
 		}
-		if code, out := c.trireme(n, "status"); code != 3 || !strings.Contains(out, "NO LEADER") {
-			t.Errorf("status of %s: %d %s", n.Name, code, out)
+		if v := result[api.ClusterView](c, n, 3, "status"); v.Leader != "" {
+			t.Errorf("status of %s: %+v", n.Name, v)
 		}
+		c.says(n, 3, "status", n.Name) // as text
 	}
 	c.leader()
 	s.close()
@@ -216,8 +221,12 @@ func TestForceQuorum(t *testing.T) {
 		t.Errorf("rows %s", got)
 	}
 	s.close()
-	if code, out := c.trireme(other, "history"); code != 0 || !strings.Contains(out, "made generation 2 out of") || !strings.Contains(out, "was refused; it fences itself") {
-		t.Errorf("history: %d %s", code, out)
+	kinds := map[string]bool{}
+	for _, e := range result[[]api.Event](c, other, 0, "history") {
+		kinds[e.Kind] = true
+	}
+	if !kinds["force-quorum"] || !kinds["left-behind"] {
+		t.Errorf("history: %v", kinds)
 	}
 	var audit []byte
 	for _, n := range []*demo.Node{other, witness} {
@@ -249,21 +258,18 @@ func TestForceQuorum(t *testing.T) {
 func (c *cluster) refuses(witness, other *demo.Node) {
 	c.t.Helper()
 	for _, x := range []struct {
-		args []string
-		code int
-		says string
+		args  string
+		kind  api.Kind
+		names string
 	}{
-		{[]string{"--voters", "nobody", "--confirm-term", "1"}, 1, "no node"},
-		{[]string{"--voters", other.Name, "--confirm-term", "1"}, 1, "not in --voters"},
-		{[]string{"--confirm-term", "1"}, 1, "nothing is changed: the term is"},
-		{[]string{}, 2, "type the term"},
-		{[]string{"--json"}, 2, "--json goes with"},
+		{"--voters nobody --confirm-term 1", api.KindNotFound, "nobody"},
+		{"--voters " + other.Name + " --confirm-term 1", api.KindNeeded, witness.Name},
+		{"--confirm-term 1", api.KindChanged, "1"},
+		{"", api.KindUsage, "--confirm-term"},
 	} {
-		code, out := c.trireme(witness, append([]string{"force-quorum"}, x.args...)...)
-		if code != x.code || !strings.Contains(out, x.says) {
-			c.t.Errorf("%v: %d %s", x.args, code, out)
-		}
+		c.refused(witness, x.kind, "force-quorum "+x.args, x.names)
 	}
+	c.says(witness, 2, "force-quorum") // the term is asked for, and standard input is empty
 	if v, err := c.seen(witness); err != nil || v.Generation != 1 {
 		c.t.Fatalf("generation %d, %v", v.Generation, err)
 	}
@@ -297,8 +303,8 @@ func TestForceQuorumOfLearners(t *testing.T) {
 		}
 		return nil
 	})
-	if code, out := c.trireme(region[0], "force-quorum", "--dry-run"); code != 1 || !strings.Contains(out, "--voters n8,n9") {
-		t.Errorf("without --voters: %d %s", code, out)
+	if rep := result[api.ForceReport](c, region[0], 1, "force-quorum --dry-run"); rep.ProblemKind != api.KindNotReady || !strings.Contains(rep.Advice, "n8,n9") {
+		t.Errorf("without --voters: %+v", rep)
 	}
 	// Both daemons are killed as soon as it is decided. What is left to do they do when they start.
 	cl := c.Client(region[0])
@@ -332,12 +338,12 @@ func TestForceQuorumOfLearners(t *testing.T) {
 		}
 		return nil
 	})
-	code, out := c.trireme(region[0], "force-quorum", "--confirm-term", fmt.Sprint(c.forceReport(region[0]).Term))
-	if code != 0 || !strings.Contains(out, "Nothing that was acknowledged is lost") || !strings.Contains(out, "Generation 3") {
-		t.Errorf("%d %s", code, out)
+	rep = result[api.ForceReport](c, region[0], 0, fmt.Sprintf("force-quorum --confirm-term %d", c.forceReport(region[0]).Term))
+	if !rep.Certain || rep.NewGeneration != 3 {
+		t.Errorf("%+v", rep)
 	}
 	c.start(region[1])
-	if why := c.leftBehind(region[1]); !strings.Contains(why, "made generation 3") {
+	if why := c.leftBehind(region[1]); !strings.Contains(why, " 3 ") { // the generation
 		t.Error(why)
 	}
 	s = c.session(region[0])

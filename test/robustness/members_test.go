@@ -2,7 +2,6 @@ package robustness
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/ha"
 	"trireme/internal/setup"
 	"trireme/internal/verify"
 )
@@ -150,14 +150,14 @@ func TestMembers(t *testing.T) {
 
 	// It takes the leader's vote: both change at once, but for the leader, who hands over first. Then the old leader gets its vote back.
 	leader = c.healthy()
-	c.says(leader, 0, "promote "+n4.Name+" --demote "+leader.Name, n4.Name+" becomes a voter", leader.Name+" gives up its vote", "hands leadership over first")
+	c.says(leader, 0, "promote "+n4.Name+" --demote "+leader.Name, n4.Name, leader.Name) // as text
 	c.shows(n4, n4.Name, "is a voter", healthyVoter)
-	c.says(leader, 1, "promote "+n4.Name, "is a voter already")
+	c.refused(leader, api.KindAlready, "promote "+n4.Name, n4.Name)
 	c.shows(n4, leader.Name, "is a learner", func(m api.MemberView) bool { return m.Role == api.RoleLearner && !m.Raft.Voter })
 	if now := c.healthy(); now == leader {
 		t.Errorf("%s leads without a vote", now.Name)
 	}
-	c.says(n4, 0, "promote "+leader.Name, "becomes a voter")
+	c.says(n4, 0, "promote "+leader.Name)
 	c.shows(n4, leader.Name, "is a voter again", healthyVoter)
 	leader = c.healthy()
 	step("took the leader's vote, and gave it back")
@@ -171,11 +171,11 @@ func TestMembers(t *testing.T) {
 	s.close()
 	c.crash(n4)
 	m := c.shows(leader, n4.Name, "is fenced", func(m api.MemberView) bool { return m.State == api.StateFenced })
-	if !strings.Contains(m.Reason, "aaaaaaaaaaaa:7") || !strings.Contains(m.Reason, "trireme reinit "+n4.Name) {
+	if m.ReasonCode != ha.NeedsSeed || !strings.Contains(m.Reason, "aaaaaaaaaaaa:7") || !strings.Contains(m.Reason, "trireme reinit "+n4.Name) {
 		t.Errorf("the reason does not say what is wrong and what to do: %s", m.Reason)
 	}
-	c.says(leader, 2, "reinit "+n4.Name, "nothing was done")
-	c.says(leader, 0, "reinit "+n4.Name+" --yes", "throws its data away")
+	c.refused(leader, api.KindUsage, "reinit "+n4.Name)
+	c.says(leader, 0, "reinit "+n4.Name+" --yes", n4.Name)
 	c.shows(leader, n4.Name, "is healed", healthyVoter)
 	if copies := c.copies(n4); copies != 3 {
 		t.Errorf("%d copies were made, not 3", copies)
@@ -194,11 +194,11 @@ func TestMembers(t *testing.T) {
 
 	// Out, dead as it is: with its vote still counted the purge would stand still.
 	c.KillDaemon(n4)
-	c.says(c.others(leader)[0], 0, "remove "+n4.Name, "survives the loss of 1")
-	c.says(leader, 1, "remove "+n4.Name, "no node")
-	if err := c.exits(n4); !strings.Contains(err, "not a member") {
-		t.Errorf("a removed node says: %s", err)
+	if res := result[api.MemberResult](c, c.others(leader)[0], 0, "remove "+n4.Name); res.Name != n4.Name || res.Survives != 1 {
+		t.Errorf("%+v", res)
 	}
+	c.refused(leader, api.KindNotFound, "remove "+n4.Name, n4.Name)
+	c.exits(n4)
 	c.Forget(n4)
 	c.healthy()
 	step("was removed")
@@ -232,7 +232,7 @@ func (c *cluster) copies(n *demo.Node) int {
 	must(c.t, err)
 	k := 0
 	for _, e := range all {
-		if e.Node == n.Name && e.Kind == "seed" && strings.Contains(e.Message, "has a copy") {
+		if e.Node == n.Name && e.Kind == "seeded" {
 			k++
 		}
 	}
@@ -263,11 +263,11 @@ func TestRefusedMemberChanges(t *testing.T) {
 	a, b := others[0], others[1]
 	for _, verb := range []string{"remove", "reinit", "promote", "demote"} {
 		yes := map[bool]string{true: " --yes"}[verb == "reinit"]
-		c.says(a, 1, verb+" nobody"+yes, `no node "nobody"; nodes are n1 n2 n3`)
-		c.says(a, 2, verb, "is missing: trireme "+verb)
+		c.refused(a, api.KindNotFound, verb+" nobody"+yes, "nobody", "n1 n2 n3")
+		c.refused(a, api.KindUsage, verb, "trireme "+verb)
 	}
-	c.says(a, 1, "reinit "+leader.Name+" --yes", "trireme switchover")
-	c.says(a, 1, "promote "+a.Name, "is a voter already")
+	c.refused(a, api.KindNeeded, "reinit "+leader.Name+" --yes", leader.Name, "trireme switchover")
+	c.refused(a, api.KindAlready, "promote "+a.Name, a.Name)
 
 	// The answer to a join is lost: its directory is gone, the member's record stays and does no harm.
 	before := c.view()
@@ -283,10 +283,12 @@ func TestRefusedMemberChanges(t *testing.T) {
 		t.Errorf("raft id %d was given twice", id)
 	}
 	c.shows(leader, "n9", "is pending", func(m api.MemberView) bool {
-		return m.State == api.StateDown && strings.Contains(m.Reason, "never started") && !m.Raft.Voter
+		return m.State == api.StateDown && m.ReasonCode == api.NeverStarted && !m.Raft.Voter
 	})
 	join(c.invite(leader, "n9"))
-	c.says(leader, 0, "remove n9", "3 voters and survives the loss of 1")
+	if res := result[api.MemberResult](c, leader, 0, "remove n9"); res.Voters != 3 || res.Survives != 1 {
+		t.Errorf("%+v", res)
+	}
 	eventually(t, healLimit, "every node knows that n9 is gone", func() error { // a view may be a follower's
 		for _, n := range c.Nodes() {
 			if v, err := c.seen(n); err != nil || len(v.Members) != len(before.Members) {
@@ -299,19 +301,19 @@ func TestRefusedMemberChanges(t *testing.T) {
 	c.notWhole()
 	stale := c.view().Term - 1
 	for _, verb := range []string{"remove " + a.Name, "demote " + a.Name, "reinit --yes " + a.Name, "promote " + a.Name, "add n8"} {
-		c.says(leader, 1, fmt.Sprintf("%s --if-term %d", verb, stale), "leadership has moved meanwhile")
+		c.refused(leader, api.KindChanged, fmt.Sprintf("%s --if-term %d", verb, stale), fmt.Sprint(stale))
 	}
-	c.says(leader, 1, "promote "+a.Name+" --demote "+a.Name, "is a voter already")
+	c.refused(leader, api.KindAlready, "promote "+a.Name+" --demote "+a.Name, a.Name)
 
 	// One voter is down: the others cannot be spared, and a dead one cannot be told anything.
 	c.KillDaemon(b)
 	c.shows(leader, b.Name, "is down", func(m api.MemberView) bool { return m.State == api.StateDown })
-	c.says(leader, 1, "remove "+a.Name, "there would be no quorum: 1 of the other 2 voters answer, 2 are needed")
-	c.says(leader, 1, "demote "+a.Name, "there would be no quorum")
-	c.says(leader, 1, "demote "+leader.Name, "there would be no quorum")
-	c.says(leader, 1, "promote "+b.Name, "is a voter already")
-	c.says(leader, 1, "reinit "+a.Name+" --yes", "data is needed")
-	c.says(leader, 1, "reinit "+b.Name+" --yes", "does not answer")
+	c.refused(leader, api.KindNeeded, "remove "+a.Name, a.Name)
+	c.refused(leader, api.KindNeeded, "demote "+a.Name, a.Name)
+	c.refused(leader, api.KindNeeded, "demote "+leader.Name, leader.Name)
+	c.refused(leader, api.KindAlready, "promote "+b.Name, b.Name)
+	c.refused(leader, api.KindNeeded, "reinit "+a.Name+" --yes", a.Name)
+	c.refused(leader, api.KindNotReady, "reinit "+b.Name+" --yes", b.Name)
 	c.KillDaemon(a)
 	eventually(t, healLimit, leader.Name+" has no quorum", func() error {
 		if v, err := c.seen(leader); err != nil || v.Leader != "" {
@@ -319,7 +321,7 @@ func TestRefusedMemberChanges(t *testing.T) {
 		}
 		return nil
 	})
-	c.says(leader, 3, "remove "+b.Name, "quorum")
+	c.refused(leader, api.KindNoLeader, "remove "+b.Name)
 	// Its data directory is lost too. What was durable in it is not taken for executed: all of it is copied again.
 	must(t, os.RemoveAll(filepath.Join(b.Dir, "mysql", "data")))
 	c.start(a, b)
@@ -340,17 +342,18 @@ func TestLeaderLeaves(t *testing.T) {
 
 	// Nobody can take over: refused, nothing changed.
 	before := c.view()
-	c.says(next, 0, "config edit weight."+next.Name+"=0", "version")
-	c.says(next, 1, "demote "+old.Name, "did not hand leadership over", "its weight is 0")
-	c.says(next, 1, "remove "+old.Name, "did not hand leadership over", "its weight is 0")
+	c.says(next, 0, "config edit weight."+next.Name+"=0")
+	c.refused(next, api.KindCannotLead, "demote "+old.Name, old.Name)
+	c.refused(next, api.KindCannotLead, "remove "+old.Name, old.Name)
 	c.stays(before)
-	c.says(next, 0, "config edit weight."+next.Name+"=100", "version")
+	c.says(next, 0, "config edit weight."+next.Name+"=100")
 
 	idle := c.session(old)
 	idle.exec("BEGIN")
-	out := c.says(old, 0, "demote "+old.Name+" --on-open-trx kill --json", `"to": "`+next.Name+`"`, old.Name+" is a learner now")
-	var res api.MemberResult
-	must(t, json.Unmarshal([]byte(out), &res))
+	res := result[api.MemberResult](c, old, 0, "demote "+old.Name+" --on-open-trx kill")
+	if res.Name != old.Name || res.Switchover == nil || res.Switchover.To != next.Name {
+		t.Fatalf("%+v", res)
+	}
 	t.Logf("writes were held for %.0f ms", res.Switchover.WriteGapMS)
 	if res.Voters != 2 || res.Survives != 0 {
 		t.Errorf("%+v", res)
@@ -359,15 +362,18 @@ func TestLeaderLeaves(t *testing.T) {
 	if e := c.change(next, c.view().Term); e.Kind != "switchover" {
 		t.Errorf("told as %+v", e)
 	}
-	c.says(next, 1, "demote "+old.Name, "is a learner already")
-	c.says(next, 1, "demote "+next.Name, "no other voter")
+	c.refused(next, api.KindAlready, "demote "+old.Name, old.Name)
+	c.refused(next, api.KindNeeded, "demote "+next.Name, next.Name)
 	c.says(next, 0, "promote "+old.Name)
 	c.shows(next, old.Name, "is a voter again", healthyVoter)
 	c.writesMore(w, 50)
 
 	// The same, out of the cluster, asked of the leader itself.
 	c.healthy()
-	c.says(next, 0, "remove "+next.Name, old.Name+" leads now", next.Name+" is removed", "has 2 voters")
+	res = result[api.MemberResult](c, next, 0, "remove "+next.Name)
+	if res.Name != next.Name || res.Voters != 2 || res.Switchover == nil || res.Switchover.To != old.Name {
+		t.Errorf("%+v", res)
+	}
 	eventually(t, healLimit, "the daemon of the removed leader ends", func() error {
 		if next.DaemonPID() != 0 {
 			return errors.New("it runs")
