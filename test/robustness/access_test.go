@@ -16,6 +16,7 @@ import (
 	"trireme/internal/demo"
 	"trireme/internal/pki"
 	"trireme/internal/setup"
+	"trireme/internal/testkit"
 	"trireme/internal/verify"
 )
 
@@ -42,7 +43,7 @@ func TestAccess(t *testing.T) {
 
 	// Without any credential, on a node's host.
 	made := filepath.Join(t.TempDir(), "made")
-	cmd := exec.CommandContext(t.Context(), binary, "token", "add", "again", "--role", "admin", "--as-node", "--file", made)
+	cmd := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "token", "add", "again", "--role", "admin", "--as-node", "--file", made)
 	cmd.Env = append(os.Environ(), "TRIREME_CONFIG="+config.SettingsFile(leader.Dir), "XDG_CONFIG_HOME="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -55,7 +56,7 @@ func TestAccess(t *testing.T) {
 		_, err := cl.Switchover(t.Context(), api.SwitchoverRequest{DryRun: true})
 		return err
 	})
-	if out, err := exec.CommandContext(t.Context(), binary, "token", "list", "--token-file", made, "--api", cred.API[0]).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "token", "list", "--token-file", made, "--api", cred.API[0]).CombinedOutput(); err != nil {
 		t.Errorf("the file that was written: %v: %s", err, out)
 	}
 
