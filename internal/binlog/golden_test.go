@@ -13,21 +13,13 @@ import (
 	"trireme/internal/gtid"
 )
 
-// update writes testdata/*.binlog, *.events and *.golden anew:
-//
-//	go test ./internal/binlog -run TestGolden -update
-//
-// It starts a mysqld of its own (see serverForUpdate) and runs testdata/scripts/*.sql on it, each from
-// RESET BINARY LOGS AND GTIDS on. For every binary log file of a script it keeps the file, what SHOW BINLOG EVENTS says
-// about it, and this package's transcript of it, which is to be read through before it is committed.
-var update = flag.Bool("update", false, "write testdata with a real mysqld")
+// update writes testdata/*.golden, this package's transcripts of the samples, which are to be read through before they are committed. The
+// samples are written by a server: see TestUpdateBinlogSamples in test/mysql.
+var update = flag.Bool("update", false, "write the transcripts in testdata")
 
 // TestGolden reads binary log files that a real mysqld wrote and compares what this package finds in them with the
 // transcript, and positions, types, GTIDs and GTID sets with what the server itself says in SHOW BINLOG EVENTS.
 func TestGolden(t *testing.T) {
-	if *update {
-		updateBinlogs(t)
-	}
 	files, err := filepath.Glob("testdata/*.binlog")
 	if err != nil || len(files) < 8 {
 		t.Fatalf("testdata/*.binlog: %d files, %v", len(files), err)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"trireme/internal/needs"
+	"trireme/internal/testkit"
 )
 
 // packedLog replaces the transactions of a binary log file that can be packed, and counts them.
@@ -106,7 +106,7 @@ func TestAppendPacked(t *testing.T) {
 			if err := os.WriteFile(file, out, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			run(t, "", needs.Tool(t, "mysqlbinlog"), "--verify-binlog-checksum", "-vv", file)
+			testkit.Tool(t, "", "mysqlbinlog", "--verify-binlog-checksum", "-vv", file)
 		})
 	}
 }

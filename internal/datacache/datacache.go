@@ -1,7 +1,7 @@
 // Package datacache keeps data directories that a mysqld has initialised, in the cache folder: `mysqld --initialize` takes seconds, a copy
 // a fraction of one. Tests and benchmarks begin their servers with copies.
 //
-//	dir, err := datacache.Dir(ctx, server.Path, recipe, func(ctx context.Context, dir string) error { … })
+//	dir, err := datacache.Dir(ctx, mysqld.CacheDir(), server.Path, recipe, func(ctx context.Context, dir string) error { … })
 //
 // A directory is found again by the server's program and by its recipe: the server's version and all that it was told while the directory
 // was made, in full. A recipe comes from the code that carries it out, so that a change of that code is a miss.
@@ -22,8 +22,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"trireme/internal/mysqld"
 )
 
 const (
@@ -38,10 +36,9 @@ var inUse struct {
 	locks map[string]*os.File
 }
 
-// Dir gives the directory that a server's program has made by a recipe. Where there is none, fill makes it, once, also when several processes ask. It is there until this
+// Dir gives the directory of the cache folder that a server's program has made by a recipe. Where there is none, fill makes it, once, also when several processes ask. It is there until this
 // process ends; copy from it, and change nothing in it.
-func Dir(ctx context.Context, program, recipe string, fill func(ctx context.Context, dir string) error) (string, error) {
-	cache := mysqld.CacheDir()
+func Dir(ctx context.Context, cache, program, recipe string, fill func(ctx context.Context, dir string) error) (string, error) {
 	if cache == "" {
 		return "", errors.New("no cache folder: set TRIREME_CACHE or HOME")
 	}

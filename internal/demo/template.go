@@ -25,7 +25,7 @@ func NewTemplate(ctx context.Context, mysql string) (*Template, error) {
 		return nil, err
 	}
 	t := &Template{binary: bin, secrets: config.NewSecrets()}
-	t.dir, err = datacache.Dir(ctx, bin.Path, t.recipe(), func(ctx context.Context, dir string) error {
+	t.dir, err = datacache.Dir(ctx, mysqld.CacheDir(), bin.Path, t.recipe(), func(ctx context.Context, dir string) error {
 		if err := mysqld.Initialize(ctx, t.config(dir, config.Default())); err != nil {
 			return err
 		}

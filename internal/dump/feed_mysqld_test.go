@@ -47,21 +47,21 @@ func (s *testServer) follow(f *Feed) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.exec(fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='%s', SOURCE_PORT=%s, SOURCE_USER='feed', SOURCE_PASSWORD='%s', "+
+	s.Exec(fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='%s', SOURCE_PORT=%s, SOURCE_USER='feed', SOURCE_PASSWORD='%s', "+
 		"SOURCE_AUTO_POSITION=1, SOURCE_SSL=0, GET_SOURCE_PUBLIC_KEY=1, SOURCE_RETRY_COUNT=0, SOURCE_CONNECT_RETRY=1, "+
 		"SOURCE_HEARTBEAT_PERIOD=0.2", host, port, feedPassword))
-	s.exec("START REPLICA")
+	s.Exec("START REPLICA")
 }
 
 // caughtUp waits until the follower has executed what the leader has.
 func caughtUp(t *testing.T, leader, follower *testServer) {
 	t.Helper()
 	var executed string
-	leader.row("SELECT @@GLOBAL.gtid_executed", &executed)
+	leader.Row("SELECT @@GLOBAL.gtid_executed", &executed)
 	deadline := time.Now().Add(120 * time.Second)
 	for {
 		var missing string
-		follower.row(fmt.Sprintf("SELECT GTID_SUBTRACT('%s', @@GLOBAL.gtid_executed)", executed), &missing)
+		follower.Row(fmt.Sprintf("SELECT GTID_SUBTRACT('%s', @@GLOBAL.gtid_executed)", executed), &missing)
 		if missing == "" {
 			return
 		}
@@ -77,7 +77,7 @@ func caughtUp(t *testing.T, leader, follower *testServer) {
 
 func (s *testServer) replicaError() string {
 	var e string
-	s.row(`SELECT CONCAT_WS(' ', (SELECT MAX(last_error_message) FROM performance_schema.replication_applier_status_by_worker),
+	s.Row(`SELECT CONCAT_WS(' ', (SELECT MAX(last_error_message) FROM performance_schema.replication_applier_status_by_worker),
 		(SELECT MAX(last_error_message) FROM performance_schema.replication_applier_status_by_coordinator),
 		(SELECT MAX(IF(service_state='OFF', last_error_message, '')) FROM performance_schema.replication_connection_status))`, &e)
 	return strings.TrimSpace(e)
@@ -103,9 +103,9 @@ func (s *testServer) checksums() map[string]string {
 	sort.Strings(names)
 	for _, name := range names {
 		var table, sum string
-		s.row("CHECKSUM TABLE d."+name, &table, &sum)
+		s.Row("CHECKSUM TABLE d."+name, &table, &sum)
 		var count string
-		s.row("SELECT COUNT(*) FROM d."+name, &count)
+		s.Row("SELECT COUNT(*) FROM d."+name, &count)
 		sums[name] = sum + "/" + count
 	}
 	return sums
@@ -148,14 +148,14 @@ func newCluster(t *testing.T, chunkBytes int) *cluster {
 	c.rec.proposed = func(p Payload) { c.log.append(1, p.Data, true) }
 	c.rec.mu.Unlock()
 	c.follower = newFollower(t, c.feed, 2)
-	c.leader.exec("CREATE DATABASE d")
+	c.leader.Exec("CREATE DATABASE d")
 	return c
 }
 
 // mixedLoad runs n writers of every kind of transaction until stopped.
 func mixedLoad(t *testing.T, s *testServer, n int, withXA bool) (stop func()) {
 	t.Helper()
-	s.exec("CREATE TABLE d.m (id BIGINT PRIMARY KEY AUTO_INCREMENT, writer INT, v BIGINT, b LONGBLOB, j JSON, KEY (v))")
+	s.Exec("CREATE TABLE d.m (id BIGINT PRIMARY KEY AUTO_INCREMENT, writer INT, v BIGINT, b LONGBLOB, j JSON, KEY (v))")
 	var stopped atomic.Bool
 	var wg sync.WaitGroup
 	for i := range n {
@@ -225,7 +225,7 @@ func TestFeedEndToEnd(t *testing.T) {
 	sameData(t, c.leader, c.follower)
 
 	// The receiver loses its connection again and again.
-	c.leader.exec("DROP TABLE d.m")
+	c.leader.Exec("DROP TABLE d.m")
 	stop = mixedLoad(t, c.leader, 8, true)
 	for i := range 10 {
 		target, dumps := c.rec.transactions()+200, c.feed.Stats().Dumps
@@ -245,11 +245,11 @@ func TestFeedEndToEnd(t *testing.T) {
 	c.feed.SetPaused(true)
 	eventually(t, 20*time.Second, "paused dump", func() bool { return c.feed.Stats().Connected })
 	sent := c.feed.Stats().Transactions
-	c.leader.exec("CREATE TABLE d.late (id INT PRIMARY KEY)")
+	c.leader.Exec("CREATE TABLE d.late (id INT PRIMARY KEY)")
 	var state string
 	eventually(t, 20*time.Second, "heartbeats", func() bool {
 		var beats int
-		c.follower.row("SELECT service_state, count_received_heartbeats FROM performance_schema.replication_connection_status", &state, &beats)
+		c.follower.Row("SELECT service_state, count_received_heartbeats FROM performance_schema.replication_connection_status", &state, &beats)
 		return beats > 3
 	})
 	if state != "ON" || c.feed.Stats().Transactions != sent {
@@ -266,12 +266,12 @@ func TestFeedEndToEnd(t *testing.T) {
 // A worker that cannot get a row's lock reads its transaction, which is in a payload, again from the relay log.
 func TestFeedRetries(t *testing.T) {
 	c := newCluster(t, 256<<10)
-	c.leader.exec("CREATE TABLE d.r (id INT PRIMARY KEY, v INT)")
-	c.leader.exec("INSERT INTO d.r VALUES (1, 0), (2, 0)")
+	c.leader.Exec("CREATE TABLE d.r (id INT PRIMARY KEY, v INT)")
+	c.leader.Exec("INSERT INTO d.r VALUES (1, 0), (2, 0)")
 	caughtUp(t, c.leader, c.follower)
-	c.follower.exec("SET GLOBAL innodb_lock_wait_timeout = 1")
-	c.follower.exec("STOP REPLICA SQL_THREAD") // so that its workers take the setting
-	c.follower.exec("START REPLICA SQL_THREAD")
+	c.follower.Exec("SET GLOBAL innodb_lock_wait_timeout = 1")
+	c.follower.Exec("STOP REPLICA SQL_THREAD") // so that its workers take the setting
+	c.follower.Exec("START REPLICA SQL_THREAD")
 	reader, err := c.follower.DB.BeginTx(limit(t, time.Minute), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -281,11 +281,11 @@ func TestFeedRetries(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, q := range []string{"UPDATE d.r SET v = v + 1", "INSERT INTO d.r VALUES (3, 0)", "UPDATE d.r SET v = v + 10"} {
-		c.leader.exec(q)
+		c.leader.Exec(q)
 	}
 	eventually(t, 30*time.Second, "two retries", func() bool {
 		var n int
-		c.follower.row("SELECT SUM(count_transactions_retries) FROM performance_schema.replication_applier_status", &n)
+		c.follower.Row("SELECT SUM(count_transactions_retries) FROM performance_schema.replication_applier_status", &n)
 		return n >= 2
 	})
 	if err := reader.Rollback(); err != nil {
@@ -300,9 +300,9 @@ func TestFeedFollowerKilled(t *testing.T) {
 	for i := range 4 {
 		target := c.rec.transactions() + 1000
 		eventually(t, 60*time.Second, "load", func() bool { return c.rec.transactions() > target })
-		c.follower.kill()
+		c.follower.Kill()
 		c.follower.start(gtid.IncarnationUUID(testCluster, 2, uint64(i+2)))
-		c.follower.exec("START REPLICA")
+		c.follower.Exec("START REPLICA")
 	}
 	stop()
 	sameData(t, c.leader, c.follower)
@@ -310,8 +310,8 @@ func TestFeedFollowerKilled(t *testing.T) {
 
 func TestFeedAbortedChunks(t *testing.T) {
 	c := newCluster(t, 64<<10)
-	c.leader.exec("CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
-	c.leader.exec("INSERT INTO d.t (b) VALUES ('before')")
+	c.leader.Exec("CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+	c.leader.Exec("INSERT INTO d.t (b) VALUES ('before')")
 	caughtUp(t, c.leader, c.follower)
 	before := c.follower.checksums()
 
@@ -358,14 +358,14 @@ func TestFeedAbortedChunks(t *testing.T) {
 	r := &recorder{t: t, src: src, done: make(chan error, 1), end: freshStart, proposed: func(p Payload) { c.log.append(2, p.Data, true) }}
 	r.start()
 	t.Cleanup(r.finish)
-	other.exec("CREATE DATABASE e")
-	other.exec("CREATE TABLE e.t (id INT PRIMARY KEY)")
+	other.Exec("CREATE DATABASE e")
+	other.Exec("CREATE TABLE e.t (id INT PRIMARY KEY)")
 	caughtUp(t, other, c.follower)
 	if after := c.follower.checksums(); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Fatalf("was %v, is %v", before, after)
 	}
 	var executed string
-	c.follower.row("SELECT @@GLOBAL.gtid_executed", &executed)
+	c.follower.Row("SELECT @@GLOBAL.gtid_executed", &executed)
 	if strings.Contains(executed, fmt.Sprintf("%s:1-%d", c.leader.uuid, count+1)) {
 		t.Fatalf("follower executed an aborted transaction: %s, chunks from %v", executed, aborted.Start)
 	}
@@ -379,7 +379,7 @@ func TestFeedAbortedChunks(t *testing.T) {
 
 func TestFeedPurged(t *testing.T) {
 	c := newCluster(t, 0)
-	c.leader.exec("CREATE TABLE d.t (id INT PRIMARY KEY)")
+	c.leader.Exec("CREATE TABLE d.t (id INT PRIMARY KEY)")
 	caughtUp(t, c.leader, c.follower)
 	c.log.purge(3)
 	reported := make(chan error, 10)
@@ -394,7 +394,7 @@ func TestFeedPurged(t *testing.T) {
 	}
 	eventually(t, 20*time.Second, "error 1236 in the receiver", func() bool {
 		var code int
-		late.row("SELECT last_error_number FROM performance_schema.replication_connection_status", &code)
+		late.Row("SELECT last_error_number FROM performance_schema.replication_connection_status", &code)
 		return code == 13114 || code == 1236 // ER_SERVER_SOURCE_FATAL_ERROR_READING_BINLOG wraps it
 	})
 }

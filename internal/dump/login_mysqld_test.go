@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"strconv"
 	"testing"
 	"time"
 
@@ -17,8 +16,8 @@ import (
 func TestLoginToMysqld(t *testing.T) {
 	s := newServer(t, 1)
 	s.start(fakeUUID)
-	s.exec("CREATE USER '" + testUser + "'@'%' IDENTIFIED BY '" + testPassword + "'")
-	tcp := func() (net.Conn, error) { return net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))) }
+	s.Exec("CREATE USER '" + testUser + "'@'%' IDENTIFIED BY '" + testPassword + "'")
+	tcp := func() (net.Conn, error) { return net.Dial("tcp", s.Addr()) }
 	unix := func() (net.Conn, error) { return s.dial(context.Background()) }
 	insecure := &tls.Config{InsecureSkipVerify: true} // the server's own certificate; its name is not what is tested
 	for _, test := range []struct {
@@ -41,7 +40,7 @@ func TestLoginToMysqld(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.forget {
-				s.exec("FLUSH PRIVILEGES")
+				s.Exec("FLUSH PRIVILEGES")
 			}
 			nc, err := test.dial()
 			if err != nil {

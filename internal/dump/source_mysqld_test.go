@@ -54,8 +54,8 @@ func (s *Source) breakConnection() {
 func (s *testServer) killDump() {
 	s.t.Helper()
 	var id int64
-	s.row("SELECT MAX(id) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'", &id)
-	s.exec(fmt.Sprintf("KILL %d", id))
+	s.Row("SELECT MAX(id) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'", &id)
+	s.Exec(fmt.Sprintf("KILL %d", id))
 }
 
 var freshStart = raftlog.Pos{File: 1, Off: 4}
@@ -99,8 +99,8 @@ func TestSourceCommitsWaitForAck(t *testing.T) {
 	if !r.special() {
 		t.Fatal("DDL is not special")
 	}
-	s.exec("CREATE TABLE d.t (id INT PRIMARY KEY, v INT)")
-	s.exec("INSERT INTO d.t VALUES (1, 1)")
+	s.Exec("CREATE TABLE d.t (id INT PRIMARY KEY, v INT)")
+	s.Exec("INSERT INTO d.t VALUES (1, 1)")
 	if r.special() {
 		t.Fatal("an INSERT is special")
 	}
@@ -109,7 +109,7 @@ func TestSourceCommitsWaitForAck(t *testing.T) {
 	held := s.run("INSERT INTO d.t VALUES (2, 2)")
 	stillWaits(t, held, 300*time.Millisecond, "INSERT")
 	var rows int
-	if s.row("SELECT COUNT(*) FROM d.t", &rows); rows != 1 {
+	if s.Row("SELECT COUNT(*) FROM d.t", &rows); rows != 1 {
 		t.Fatalf("%d rows visible, want 1", rows)
 	}
 
@@ -136,7 +136,7 @@ func TestSourceRefusesForeignAcks(t *testing.T) {
 		t.Fatalf("got %v, want ErrNotAttached", err)
 	}
 	r := record(t, src, freshStart)
-	s.exec("CREATE DATABASE d")
+	s.Exec("CREATE DATABASE d")
 	pos := src.Position()
 	for _, test := range []struct {
 		inc uint64
@@ -173,7 +173,7 @@ type writers struct {
 
 func startWriters(t *testing.T, s *testServer, n int) *writers {
 	t.Helper()
-	s.exec("CREATE TABLE d.w (writer INT, n INT, v VARCHAR(300), PRIMARY KEY (writer, n))")
+	s.Exec("CREATE TABLE d.w (writer INT, n INT, v VARCHAR(300), PRIMARY KEY (writer, n))")
 	s.DB.SetMaxIdleConns(n)
 	w := &writers{errs: make(chan error, n)}
 	for i := range n {
@@ -214,7 +214,7 @@ func TestSourceReconnectsUnderLoad(t *testing.T) {
 	s, src := newLeader(t, SourceConfig{})
 	r := record(t, src, freshStart)
 	r.discard.Store(true)
-	s.exec("CREATE DATABASE d")
+	s.Exec("CREATE DATABASE d")
 	r.delayAcks(10 * time.Millisecond)
 	w := startWriters(t, s, 16)
 	const rounds = 30
@@ -234,7 +234,7 @@ func TestSourceReconnectsUnderLoad(t *testing.T) {
 		t.Fatalf("%d transactions in the stream, %d were committed", got, want)
 	}
 	var executed string
-	s.row("SELECT @@GLOBAL.gtid_executed", &executed)
+	s.Row("SELECT @@GLOBAL.gtid_executed", &executed)
 	if got := r.gtids.String(); got != executed {
 		t.Fatalf("stream holds %s, mysqld executed %s", got, executed)
 	}
@@ -271,8 +271,8 @@ func TestSourceLargeTransactions(t *testing.T) {
 	s, src := newLeader(t, SourceConfig{}, "--binlog-row-event-max-size=8192")
 	r := record(t, src, freshStart)
 	r.discard.Store(true)
-	s.exec("CREATE DATABASE d")
-	s.exec("CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+	s.Exec("CREATE DATABASE d")
+	s.Exec("CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
 
 	before, _ := r.seen()
 	tx, err := s.DB.Begin()
@@ -314,8 +314,8 @@ func TestSourceLargeTransactions(t *testing.T) {
 	arrives(t, held, "INSERT of 16 MiB")
 
 	for _, size := range []int{1 << 20, 20 << 20, 1<<24 - 200} { // larger than the buffer, and than a packet
-		s.exec(fmt.Sprintf("INSERT INTO d.t (b) VALUES (REPEAT('b', %d))", size))
-		s.exec("INSERT INTO d.t (b) VALUES ('small')")
+		s.Exec(fmt.Sprintf("INSERT INTO d.t (b) VALUES (REPEAT('b', %d))", size))
+		s.Exec("INSERT INTO d.t (b) VALUES ('small')")
 	}
 	if _, largest := r.seen(); largest < 20<<20 {
 		t.Fatalf("largest payload %d bytes", largest)
@@ -335,19 +335,19 @@ func TestSourcePacketBoundary(t *testing.T) {
 	s, src := newLeader(t, SourceConfig{})
 	r := record(t, src, freshStart)
 	r.discard.Store(true)
-	s.exec("CREATE DATABASE d")
-	s.exec("CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
-	s.exec("INSERT INTO d.t (b) VALUES (REPEAT('b', 16777216))")
+	s.Exec("CREATE DATABASE d")
+	s.Exec("CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+	s.Exec("INSERT INTO d.t (b) VALUES (REPEAT('b', 16777216))")
 	// A row event has some 40 bytes beside its blob.
 	for size := 16777215 - 50; size < 16777215-30; size += 2 {
-		s.exec(fmt.Sprintf("INSERT INTO d.t (b) VALUES (REPEAT('b', %d))", size))
+		s.Exec(fmt.Sprintf("INSERT INTO d.t (b) VALUES (REPEAT('b', %d))", size))
 	}
 }
 
 func TestSourceRotationAndKinds(t *testing.T) {
 	s, src := newLeader(t, SourceConfig{}, "--max-binlog-size=65536")
 	r := record(t, src, freshStart)
-	s.exec("CREATE DATABASE d")
+	s.Exec("CREATE DATABASE d")
 	w := startWriters(t, s, 8)
 	for i := range 5 {
 		target := raftlog.Pos{File: uint32(2 * (i + 1)), Off: 4}
@@ -378,16 +378,16 @@ func TestSourceRotationAndKinds(t *testing.T) {
 		}
 	}
 	for range 3 { // files without a transaction
-		s.exec("FLUSH BINARY LOGS")
+		s.Exec("FLUSH BINARY LOGS")
 	}
-	s.exec("CREATE TABLE d.y (id INT PRIMARY KEY)")
+	s.Exec("CREATE TABLE d.y (id INT PRIMARY KEY)")
 	src.breakConnection()
-	s.exec("FLUSH BINARY LOGS")
-	s.exec("FLUSH BINARY LOGS")
+	s.Exec("FLUSH BINARY LOGS")
+	s.Exec("FLUSH BINARY LOGS")
 	src.breakConnection()
-	s.exec("DROP TABLE d.y")
+	s.Exec("DROP TABLE d.y")
 	var executed string
-	s.row("SELECT @@GLOBAL.gtid_executed", &executed)
+	s.Row("SELECT @@GLOBAL.gtid_executed", &executed)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if got := r.gtids.String(); got != strings.ReplaceAll(executed, "\n", "") {
@@ -416,7 +416,7 @@ func TestSourceBackpressure(t *testing.T) {
 		t.Fatal(err)
 	}
 	arrives(t, done, "CREATE DATABASE")
-	s.kill()
+	s.Kill()
 	src.cfg.ReconnectLimit = 300 * time.Millisecond
 	if _, err := src.Next(limit(t, 10*time.Second)); !errors.Is(err, ErrDisconnected) {
 		t.Fatalf("got %v, want ErrDisconnected", err)
@@ -427,8 +427,8 @@ func TestSourceBackpressure(t *testing.T) {
 func TestSourceWidePosition(t *testing.T) {
 	s, src := newLeader(t, SourceConfig{})
 	r := record(t, src, freshStart)
-	s.exec("CREATE DATABASE d")
-	s.exec("CREATE TABLE d.t (id INT PRIMARY KEY)")
+	s.Exec("CREATE DATABASE d")
+	s.Exec("CREATE TABLE d.t (id INT PRIMARY KEY)")
 	from := src.Position()
 	r.setHold(true)
 	held := s.run("INSERT INTO d.t VALUES (1)")

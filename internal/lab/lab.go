@@ -97,7 +97,7 @@ func templateDir(ctx context.Context, program, version string, options, statemen
 		"CREATE USER "+User+"@'%' IDENTIFIED BY '"+Password+"';",
 		"GRANT ALL ON *.* TO "+User+"@'%' WITH GRANT OPTION;",
 		"CREATE DATABASE "+Database+";", ""), "\n")
-	dir, err := datacache.Dir(ctx, program, fmt.Sprintf("lab, %s: %q then %q", version, options, text), func(ctx context.Context, dir string) error {
+	dir, err := datacache.Dir(ctx, mysqld.CacheDir(), program, fmt.Sprintf("lab, %s: %q then %q", version, options, text), func(ctx context.Context, dir string) error {
 		sqlFile := filepath.Join(dir, "init.sql")
 		if err := os.WriteFile(sqlFile, []byte(text), 0o600); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -212,3 +213,13 @@ func TestBalancersHeader(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// oneServer stands for a leader and a follower that are never behind: the protocol is what is tested.
+type oneServer struct{}
+
+func (oneServer) Log() string                                      { return "main/0" }
+func (oneServer) Answered(context.Context, string) (uint64, error) { return 1, nil }
+func (oneServer) Everywhere(context.Context, uint64) error         { return nil }
+func (oneServer) Live(context.Context) (Live, error)               { return Live{1, []string{"n2"}}, nil }
+func (oneServer) Barrier(context.Context) (uint64, error)          { return 1, nil }
+func (oneServer) Applied(context.Context, string, uint64) error    { return nil }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"net"
 	"slices"
@@ -520,4 +521,14 @@ func TestNoLevel(t *testing.T) {
 		}
 	}
 	s.got(nil)
+}
+
+// appendText appends a length-encoded string below 64 KiB.
+func appendText(p []byte, text string) []byte {
+	if len(text) < 0xfb {
+		p = append(p, byte(len(text)))
+	} else {
+		p = binary.LittleEndian.AppendUint16(append(p, 0xfc), uint16(len(text)))
+	}
+	return append(p, text...)
 }

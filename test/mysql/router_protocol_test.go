@@ -1,4 +1,4 @@
-package router
+package mysql_test
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"trireme/internal/mysqlwire"
+	"trireme/internal/router"
 )
 
 // watchedReads counts what is asked.
@@ -41,10 +43,9 @@ type way struct {
 	followed   bool
 }
 
-// TestProtocolMySQL: what newer clients ask of the protocol, query attributes and session tracking, is had through every port, whether sessions are followed
-// or passed on, as it is had from the server itself. 10 s with its server.
-func TestProtocolMySQL(t *testing.T) {
-	addr, root := startMySQL(t, "--log-bin=log", "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--server-id=1")
+// routerProtocol: what newer clients ask of the protocol, query attributes and session tracking, is had through every port, whether sessions are followed
+// or passed on, as it is had from the server itself.
+func routerProtocol(t *testing.T, addr, root string) {
 	db := open(t, addr, root, "")
 	for _, q := range []string{"INSTALL COMPONENT 'file://component_query_attributes'", "CREATE DATABASE tracked", "CREATE TABLE tracked.t (i INT AUTO_INCREMENT PRIMARY KEY)"} {
 		if _, err := db.ExecContext(t.Context(), q); err != nil {
@@ -52,13 +53,13 @@ func TestProtocolMySQL(t *testing.T) {
 		}
 	}
 	reads := &watchedReads{}
-	follows := start(t, Config{Sessions: true, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: reads, HoldTimeout: limit,
+	follows := start(t, router.Config{Sessions: true, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: reads, HoldTimeout: limit,
 		OwnWritesTimeout: 100 * time.Millisecond, ConsistencyTimeout: 300 * time.Millisecond})
-	passes := start(t, Config{HoldTimeout: limit})
+	passes := start(t, router.Config{HoldTimeout: limit})
 	epoch := 0
 	move := func() {
 		epoch++
-		v := View{RW: &Target{Name: "n1", Addr: addr, Epoch: fmt.Sprintf("%d/1", epoch)}, RO: []Target{{Name: "n2", Addr: addr, Epoch: fmt.Sprint(epoch)}}}
+		v := router.View{RW: &router.Target{Name: "n1", Addr: addr, Epoch: fmt.Sprintf("%d/1", epoch)}, RO: []router.Target{{Name: "n2", Addr: addr, Epoch: fmt.Sprint(epoch)}}}
 		follows.SetView(v)
 		passes.SetView(v)
 	}
@@ -180,8 +181,11 @@ type newest struct {
 
 func newestClient(t *testing.T, addr, password string) *newest {
 	t.Helper()
-	c := dial(t, addr)
-	conn := mysqlwire.NewConn(c.TCPConn, 0)
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := mysqlwire.NewConn(c, 0)
 	login := mysqlwire.Response{MaxPacket: mysqlwire.MaxPayload, Collation: 255, User: "root",
 		Capabilities: mysqlwire.CapProtocol41 | capSecureConnection | capPluginAuth | mysqlwire.CapSessionTrack | mysqlwire.CapQueryAttributes | mysqlwire.CapDeprecateEOF | mysqlwire.CapMultiStatements | capMultiResults}
 	if _, _, err := mysqlwire.LoginAs(t.Context(), conn, login, password, &tls.Config{InsecureSkipVerify: true}); err != nil {
@@ -192,8 +196,33 @@ func newestClient(t *testing.T, addr, password string) *newest {
 	return &newest{t: t, conn: conn}
 }
 
-// capMultiResults is CLIENT_MULTI_RESULTS.
-const capMultiResults = 1 << 17
+// What the protocol calls them.
+const (
+	comInitDB          = 0x02
+	comQuery           = 0x03
+	comStmtPrepare     = 0x16
+	comStmtExecute     = 0x17
+	comResetConnection = 0x1f
+
+	capSecureConnection = 1 << 15
+	capMultiResults     = 1 << 17
+	capPluginAuth       = 1 << 19
+
+	executeCounted = 0x08 // a count of parameters follows
+
+	codeParse      = 1064  // docs/consistency.md: a level that there is not
+	codeNotCurrent = 45801 // docs/consistency.md: the statement could not be made as current as asked for
+
+	inBytes = 4096 // the router's buffer of a session
+)
+
+func lenencBytes(p []byte) (v, rest []byte, ok bool) {
+	n, rest, ok := mysqlwire.Lenenc(p)
+	if !ok || n > uint64(len(rest)) {
+		return nil, nil, false
+	}
+	return rest[:n], rest[n:], true
+}
 
 // said is an answer.
 type said struct {

@@ -1,4 +1,4 @@
-package router
+package mysql_test
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+
+	"trireme/internal/router"
 )
 
 // oneServer stands for a leader and a follower that are never behind: the protocol is what is tested.
@@ -15,17 +17,18 @@ type oneServer struct{}
 func (oneServer) Log() string                                      { return "main/0" }
 func (oneServer) Answered(context.Context, string) (uint64, error) { return 1, nil }
 func (oneServer) Everywhere(context.Context, uint64) error         { return nil }
-func (oneServer) Live(context.Context) (Live, error)               { return Live{1, []string{"n2"}}, nil }
-func (oneServer) Barrier(context.Context) (uint64, error)          { return 1, nil }
-func (oneServer) Applied(context.Context, string, uint64) error    { return nil }
+func (oneServer) Live(context.Context) (router.Live, error) {
+	return router.Live{Index: 1, Nodes: []string{"n2"}}, nil
+}
+func (oneServer) Barrier(context.Context) (uint64, error)       { return 1, nil }
+func (oneServer) Applied(context.Context, string, uint64) error { return nil }
 
-// TestSplitSessions is a real server behind the splitting port, as leader and as follower: everything goes through, and what a session has is had on
+// routerSplit is a real server behind the splitting port, as leader and as follower: everything goes through, and what a session has is had on
 // both sides.
-func TestSplitSessions(t *testing.T) {
-	addr, root := startMySQL(t)
-	r := start(t, Config{HoldTimeout: limit, DialTimeout: limit, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: oneServer{}})
-	leader, follower := Target{Name: "n1", Addr: addr, Epoch: "1"}, Target{Name: "n2", Addr: addr, Epoch: "1"}
-	r.SetView(View{RW: &leader, RO: []Target{follower}})
+func routerSplit(t *testing.T, addr, root string) {
+	r := start(t, router.Config{HoldTimeout: limit, DialTimeout: limit, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: oneServer{}})
+	leader, follower := router.Target{Name: "n1", Addr: addr, Epoch: "1"}, router.Target{Name: "n2", Addr: addr, Epoch: "1"}
+	r.SetView(router.View{RW: &leader, RO: []router.Target{follower}})
 	for name, params := range map[string]string{"plain": "", "TLS": "&tls=skip-verify", "compressed": "&compress=true"} {
 		t.Run(name, func(t *testing.T) { throughAndBack(t, open(t, r.SplitAddr(), root, params)) })
 	}
@@ -75,7 +78,7 @@ func TestSplitSessions(t *testing.T) {
 		}
 		// Both servers are lost, and all of it goes on.
 		leader.Epoch, follower.Epoch = leader.Epoch+"1", follower.Epoch+"1"
-		r.SetView(View{RW: &leader, RO: []Target{follower}})
+		r.SetView(router.View{RW: &leader, RO: []router.Target{follower}})
 	}
 	if err := write.Close(); err != nil {
 		t.Error(err)

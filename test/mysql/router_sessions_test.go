@@ -1,49 +1,28 @@
-package router
+package mysql_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/big"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"trireme/internal/router"
 )
 
-// testTLS is a certificate as a node would have one.
-func testTLS(t testing.TB) *tls.Config {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-}
-
-// TestSessions is a real server behind a router that follows sessions: everything goes through as it does without, and sessions go on
+// routerSessions is a real server behind a router that follows sessions: everything goes through as it does without, and sessions go on
 // when the server's epoch changes, which cuts their connections.
-func TestSessions(t *testing.T) {
-	addr, root := startMySQL(t)
-	r := start(t, Config{HoldTimeout: 2 * time.Second, Sessions: true, TLS: testTLS(t)})
+func routerSessions(t *testing.T, addr, root string) {
+	r := start(t, router.Config{HoldTimeout: 2 * time.Second, Sessions: true, TLS: testTLS(t)})
 	epoch := 0
 	move := func() {
 		epoch++
-		r.SetView(View{RW: &Target{Name: "n1", Addr: addr, Epoch: fmt.Sprint(epoch)}})
+		r.SetView(router.View{RW: &router.Target{Name: "n1", Addr: addr, Epoch: fmt.Sprint(epoch)}})
 	}
 	move()
 	for name, params := range map[string]string{"plain": "", "TLS": "&tls=skip-verify", "compressed": "&compress=true"} {
@@ -87,7 +66,7 @@ func TestSessions(t *testing.T) {
 }
 
 // connection is one session, kept.
-func connection(t *testing.T, r *Router, password, params string) *sql.Conn {
+func connection(t *testing.T, r *router.Router, password, params string) *sql.Conn {
 	t.Helper()
 	c, err := open(t, r.RWAddr(), password, params).Conn(t.Context())
 	if err != nil {
@@ -107,7 +86,7 @@ func one(t *testing.T, c *sql.Conn, q string, args ...any) string {
 }
 
 // carried has a session keep schema, variables, LAST_INSERT_ID() and prepared statements over three changes of servers.
-func carried(t *testing.T, r *Router, c *sql.Conn, move func()) {
+func carried(t *testing.T, r *router.Router, c *sql.Conn, move func()) {
 	run(t, c, "CREATE DATABASE IF NOT EXISTS carried", "USE carried", "DROP TABLE IF EXISTS t", "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)",
 		"SET SESSION sql_mode = 'ANSI_QUOTES'", "SET autocommit=0", "SET autocommit=1", "SET NAMES latin1", "INSERT INTO t (v) VALUES (7),(8)")
 	stmt, err := c.PrepareContext(t.Context(), "SELECT v + ? FROM t WHERE id = ?")
@@ -146,7 +125,7 @@ func carried(t *testing.T, r *Router, c *sql.Conn, move func()) {
 }
 
 // carriedTransaction loses its transaction, is told so in a way that drivers repeat, and goes on.
-func carriedTransaction(t *testing.T, r *Router, c *sql.Conn, move func()) {
+func carriedTransaction(t *testing.T, r *router.Router, c *sql.Conn, move func()) {
 	run(t, c, "CREATE DATABASE IF NOT EXISTS carried", "CREATE TABLE IF NOT EXISTS carried.x (id INT PRIMARY KEY)", "DELETE FROM carried.x", "BEGIN",
 		"INSERT INTO carried.x VALUES (1)")
 	move()
@@ -216,7 +195,7 @@ func tiedSession(t *testing.T, c *sql.Conn, move func()) {
 }
 
 // heldWriters commit all the while the router is held, its server's connections are killed, and the view changes: none hears an error.
-func heldWriters(t *testing.T, r *Router, db *sql.DB, addr string, move func()) {
+func heldWriters(t *testing.T, r *router.Router, db *sql.DB, addr string, move func()) {
 	if _, err := db.ExecContext(t.Context(), "CREATE TABLE d.w (id INT PRIMARY KEY AUTO_INCREMENT, v INT)"); err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +234,7 @@ func heldWriters(t *testing.T, r *Router, db *sql.DB, addr string, move func()) 
 	}
 	eventually(t, "all write", func() bool { return r.Stats().RW.Followed == writers })
 	for range 5 {
-		r.SetView(View{KeepRW: true})
+		r.SetView(router.View{KeepRW: true})
 		eventually(t, "quiet", r.Quiet)
 		move()
 		eventually(t, "they go on", func() bool { return r.Stats().RW.Open == writers })

@@ -1,34 +1,26 @@
-package router
+package mysql_test
 
 import (
 	"bytes"
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/needs"
+	"trireme/internal/router"
 )
 
-// TestMySQL is a real server behind the router: whatever the protocol has to offer goes through, because nothing is looked at.
-func TestMySQL(t *testing.T) {
-	addr, root := startMySQL(t)
+// routerPasses is a real server behind the router: whatever the protocol has to offer goes through, because nothing is looked at.
+func routerPasses(t *testing.T, addr, root string) {
 	socket := filepath.Join(t.TempDir(), "rw")
-	r := start(t, Config{HoldTimeout: 200 * time.Millisecond, RWSocket: socket})
-	target := Target{Name: "n1", Addr: addr, Epoch: "1"}
+	r := start(t, router.Config{HoldTimeout: 200 * time.Millisecond, RWSocket: socket})
+	target := router.Target{Name: "n1", Addr: addr, Epoch: "1"}
 
 	t.Run("no leader", func(t *testing.T) {
 		db := open(t, r.RWAddr(), root, "")
@@ -37,7 +29,7 @@ func TestMySQL(t *testing.T) {
 			t.Fatalf("error %v", err)
 		}
 	})
-	r.SetView(View{RW: &target})
+	r.SetView(router.View{RW: &target})
 
 	for name, params := range map[string]string{"plain": "", "TLS": "&tls=skip-verify", "compressed": "&compress=true"} {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +106,7 @@ func loadData(t *testing.T, db *sql.DB) {
 		return &b
 	})
 	defer mysql.DeregisterReaderHandler("numbers")
-	for _, q := range []string{"CREATE DATABASE d", "CREATE TABLE d.numbers (i INT PRIMARY KEY)", "LOAD DATA LOCAL INFILE 'Reader::numbers' INTO TABLE d.numbers"} {
+	for _, q := range []string{"DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "CREATE TABLE d.numbers (i INT PRIMARY KEY)", "LOAD DATA LOCAL INFILE 'Reader::numbers' INTO TABLE d.numbers"} {
 		if _, err := db.ExecContext(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
@@ -126,14 +118,14 @@ func loadData(t *testing.T, db *sql.DB) {
 }
 
 // cutStatement takes the role from the server while a statement runs: the client must hear of it at once.
-func cutStatement(t *testing.T, r *Router, db *sql.DB) {
+func cutStatement(t *testing.T, r *router.Router, db *sql.DB) {
 	ended := make(chan error, 1)
 	go func() {
 		_, err := db.ExecContext(t.Context(), "DO SLEEP(30)")
 		ended <- err
 	}()
 	eventually(t, "the statement is on its way", func() bool { return r.Stats().RW.Open == 1 })
-	r.SetView(View{})
+	r.SetView(router.View{})
 	select {
 	case err := <-ended:
 		if err == nil {
@@ -142,76 +134,4 @@ func cutStatement(t *testing.T, r *Router, db *sql.DB) {
 	case <-time.After(limit):
 		t.Error("the client was not told")
 	}
-}
-
-func open(t *testing.T, addr, password, params string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("mysql", fmt.Sprintf("root:%s@tcp(%s)/?multiStatements=true&maxAllowedPacket=67108864&allowFallbackToPlaintext=false%s", password, addr, params))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
-// startMySQL runs a fresh server, with more options, and gives its address and the password of root@localhost.
-func startMySQL(t *testing.T, options ...string) (addr, password string) {
-	t.Helper()
-	bin := needs.MySQL(t)
-	dir, password := t.TempDir(), "router-Pass-1"
-	initFile := filepath.Join(dir, "init.sql")
-	if err := os.WriteFile(initFile, []byte("ALTER USER root@localhost IDENTIFIED BY '"+password+"';\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	base := []string{"--no-defaults", "--datadir=" + filepath.Join(dir, "data"), "--log-error=" + filepath.Join(dir, "error.log"), "--innodb-redo-log-capacity=64M"}
-	if os.Getuid() == 0 {
-		base = append(base, "--user=root")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	if out, err := exec.CommandContext(ctx, bin.Path, append(base, "--initialize-insecure", "--init-file="+initFile)...).CombinedOutput(); err != nil {
-		t.Fatalf("mysqld --initialize: %v: %s", err, out)
-	}
-	port := freePort(t)
-	args := append(base, "--bind-address=127.0.0.1", "--port="+strconv.Itoa(port), "--socket="+filepath.Join(dir, "s"), "--pid-file="+filepath.Join(dir, "pid"),
-		"--mysqlx=OFF", "--secure-file-priv=NULL", "--skip-log-bin", "--local-infile=ON", "--max-allowed-packet=64M", "--performance-schema=OFF")
-	runMySQL(t, exec.Command(bin.Path, append(args, options...)...))
-	addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	db := open(t, addr, password, "")
-	eventuallyWithin(t, time.Minute, "mysqld answers", func() bool { return db.PingContext(ctx) == nil })
-	return addr, password
-}
-
-// runMySQL starts cmd, and kills it when the test ends or this process dies. The parent-death signal belongs to the thread that
-// forks, which is kept until then.
-func runMySQL(t *testing.T, cmd *exec.Cmd) {
-	t.Helper()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started, done := make(chan error, 1), make(chan struct{})
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
-		defer close(done)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-done
-	})
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
