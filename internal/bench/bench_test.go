@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"trireme/internal/needs"
+	"trireme/internal/testkit"
 )
+
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
 
 // needServers marks a test that runs a suite on real servers.
 func needServers(t *testing.T) {

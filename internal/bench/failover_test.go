@@ -3,8 +3,6 @@ package bench
 import (
 	"bytes"
 	"context"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +10,7 @@ import (
 
 	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/internal/testkit"
 )
 
 // TestFailover kills the leader's mysqld of a cluster: its clients find the new leader, nothing is lost, and the figures make sense.
@@ -20,11 +19,7 @@ func TestFailover(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
-	binary := filepath.Join(dir, "trireme")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "trireme/cmd/trireme").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	l, err := lab.New(ctx, lab.Options{Binary: binary, Dir: dir})
+	l, err := lab.New(ctx, lab.Options{Binary: testkit.Program(t, testkit.Trireme), Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

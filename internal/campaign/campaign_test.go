@@ -5,39 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"trireme/internal/disk"
 	"trireme/internal/lab"
 	"trireme/internal/needs"
+	"trireme/internal/testkit"
 	"trireme/internal/verify"
 )
 
-var scratch string
-
-func TestMain(m *testing.M) {
-	var err error
-	if scratch, err = os.MkdirTemp("", "trireme-campaign-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	os.RemoveAll(scratch)
-	os.Exit(code)
-}
-
-var buildTrireme = sync.OnceValues(func() (string, error) {
-	binary := filepath.Join(scratch, "trireme")
-	if out, err := exec.Command("go", "build", "-o", binary, "trireme/cmd/trireme").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building trireme: %w: %s", err, out)
-	}
-	return binary, nil
-})
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
 
 // real are options of a campaign on real servers. The test is skipped where there can be none, unless they are required.
 func real(t *testing.T) Options {
@@ -49,14 +29,7 @@ func real(t *testing.T) Options {
 	if os.Getuid() != 0 {
 		t.Skip("only root can emulate hosts and cut the power of disks")
 	}
-	o := Options{Binary: os.Getenv("TRIREME_BINARY"), Dir: t.TempDir(), State: filepath.Join(t.TempDir(), StateName), Say: t.Output()}
-	if o.Binary == "" {
-		var err error
-		if o.Binary, err = buildTrireme(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return o
+	return Options{Binary: testkit.Program(t, testkit.Trireme), Dir: t.TempDir(), State: filepath.Join(t.TempDir(), StateName), Say: t.Output()}
 }
 
 func skipWithout(t *testing.T, err error) {

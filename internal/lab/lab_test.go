@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"trireme/internal/needs"
+	"trireme/internal/testkit"
 	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
@@ -25,45 +24,14 @@ func newLab(t *testing.T) *Lab {
 		t.Skip("starts real servers")
 	}
 	needs.MySQL(t)
-	l, err := New(t.Context(), Options{Dir: t.TempDir(), Binary: triremeBinary(t)})
+	l, err := New(t.Context(), Options{Dir: t.TempDir(), Binary: testkit.Program(t, testkit.Trireme)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-var buildTrireme = sync.OnceValues(func() (string, error) {
-	binary := filepath.Join(scratch, "trireme")
-	if out, err := exec.Command("go", "build", "-o", binary, "trireme/cmd/trireme").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building trireme: %w: %s", err, out)
-	}
-	return binary, nil
-})
-
-func triremeBinary(t *testing.T) string {
-	if b := os.Getenv("TRIREME_BINARY"); b != "" {
-		return b
-	}
-	b, err := buildTrireme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-var scratch string // of all tests
-
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		var err error
-		if scratch, err = os.MkdirTemp("", "trireme-lab-"); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(scratch)
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
 
 // small is the least shape in which a system is what it is.
 func small(t *testing.T, l *Lab, s System) Shape {

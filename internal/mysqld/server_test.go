@@ -9,10 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"trireme/internal/datacache"
 )
 
 // testLimit bounds everything that one test does with a server.
@@ -25,12 +26,6 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-var (
-	templateOnce sync.Once
-	templateDir  string
-	templateErr  error
-)
-
 func TestMain(m *testing.M) {
 	if os.Getenv(parentEnv) != "" {
 		beParent()
@@ -39,11 +34,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(fatEnv) != "" {
 		beFat()
 	}
-	code := m.Run()
-	if templateDir != "" {
-		_ = os.RemoveAll(templateDir)
-	}
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // findMySQL skips the test when there is no server and none is required: needs.MySQL for this package, which that one imports.
@@ -79,21 +70,19 @@ func testConfig(t *testing.T, dir string) Config {
 	}
 }
 
-// initialized gives a config whose data directory is a copy of one template that all tests of the run share.
+// initialized gives a config whose data directory is a copy of one that Initialize has made.
 func initialized(t *testing.T) Config {
 	t.Helper()
 	cfg := testConfig(t, t.TempDir())
-	templateOnce.Do(func() {
-		if templateDir, templateErr = os.MkdirTemp("", "trireme-template"); templateErr != nil {
-			return
-		}
-		c := testConfig(t, templateDir)
-		templateErr = Initialize(testContext(t), c)
+	dir, err := datacache.Dir(testContext(t), CacheDir(), cfg.Binary.Path, cfg.Recipe(), func(ctx context.Context, dir string) error {
+		made := cfg
+		made.Dir = dir
+		return Initialize(ctx, made)
 	})
-	if templateErr != nil {
-		t.Fatal(templateErr)
+	if err == nil {
+		err = InitializeFrom(testContext(t), cfg, dir)
 	}
-	if err := InitializeFrom(testContext(t), cfg, templateDir); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 	return cfg
@@ -189,8 +178,11 @@ func alive(pid int) bool {
 }
 
 func TestInitializeLeavesNoGTID(t *testing.T) {
-	cfg := initialized(t)
-	if err := InitializeFrom(testContext(t), cfg, templateDir); !errors.Is(err, ErrInitialized) {
+	cfg := testConfig(t, t.TempDir())
+	if err := Initialize(testContext(t), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := Initialize(testContext(t), cfg); !errors.Is(err, ErrInitialized) {
 		t.Fatalf("second initialise: %v", err)
 	}
 	s := started(t, cfg)
