@@ -162,7 +162,7 @@ func TestRollbackOfLostTransaction(t *testing.T) {
 // A ROLLBACK that nobody can carry out is told so, and the transaction stays lost for the next statement.
 func TestRollbackWithoutLeader(t *testing.T) {
 	for _, underWay := range []bool{false, true} {
-		r, from, to, c := rawSession(t, Config{HoldTimeout: 50 * time.Millisecond})
+		r, from, to, c := rawSession(t, Config{HoldTimeout: 500 * time.Millisecond})
 		from.hang = "ROLLBACK"
 		say(t, c, comQuery, "START TRANSACTION")
 		if !underWay {
