@@ -74,7 +74,7 @@ case $mode in
     phase mutants scripts/mutants.sh --short
     deferred quiet quiet -p 1 -timeout 15m
     deferred servers servers -p 1 -timeout 30m
-    tests clusters -p 1 -timeout 60m $(packages | with "$servers_only" | paths)
+    tests clusters -p 1 -parallel 3 -timeout 60m $(packages | with "$servers_only" | paths)
     finish
     ;;
   long)

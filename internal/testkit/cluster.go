@@ -13,6 +13,7 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/needs"
 )
 
 const createLimit = 4 * time.Minute
@@ -120,8 +121,10 @@ func ShowLogs(t testing.TB, c *demo.Cluster) {
 	}
 }
 
-// Quiet says that a test measures time, and what: it runs alone, before those that call t.Parallel, which it cannot call any more.
+// Quiet says that a test of clusters measures time, and what of it: it runs alone (needs.Quiet), before those that call t.Parallel, which it
+// cannot call any more.
 func Quiet(t *testing.T, what string) {
 	t.Helper()
+	needs.Quiet(t)
 	t.Setenv("TRIREME_QUIET", what)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -194,7 +193,7 @@ type checkOutput struct {
 func (c *cluster) checkCommand(ctx context.Context, args ...string) *exec.Cmd {
 	s := c.State()
 	cmd := exec.CommandContext(ctx, testkit.Program(c.t, testkit.Trireme), append([]string{"check", "--share", "1", "--max-running", "1000", "--max-lag", "1h", "--user", s.User,
-		"--api", fmt.Sprintf("127.0.0.1:%d", c.Nodes()[0].Ports.API), "--token-file", filepath.Join(scratch, "credentials", s.Cluster)}, args...)...)
+		"--api", fmt.Sprintf("127.0.0.1:%d", c.Nodes()[0].Ports.API), "--token-file", kit.Credential(c.Cluster)}, args...)...)
 	cmd.Env = append(os.Environ(), "TRIREME_MYSQL_PASSWORD="+s.Password)
 	return cmd
 }

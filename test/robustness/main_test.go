@@ -312,9 +312,9 @@ func (c *cluster) check(w *verify.Workload) verify.Report {
 }
 
 // steady is the rate of writers that are there so that there is load, and not as much as can be: of a load that no machine keeps up with a slow
-// machine has the longest queues, and clusters side by side have more than one machine's load. In the long form there is no limit.
+// machine has the longest queues, and clusters side by side have more than one machine's load. In a soak there is no limit.
 func steady() float64 {
-	if needs.IsLong() {
+	if soak() {
 		return 0
 	}
 	return 20 // a second, of each

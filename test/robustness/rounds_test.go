@@ -62,7 +62,8 @@ func TestRoundTrips(t *testing.T) {
 	for _, p := range problems {
 		t.Error(p)
 	}
-	c.each(s, "one after the other", func(fsyncs uint64) bool { return fsyncs == loneCommits })
+	// An entry of another kind that falls in between may cost one more.
+	c.each(s, "one after the other", func(fsyncs uint64) bool { return fsyncs >= loneCommits && fsyncs <= max(loneCommits, s.entries) })
 
 	c.apart(crowdTrip)
 	trace, s = c.traced(leader, crowd*crowdEach, func() { c.crowd(leader) })

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -30,7 +29,7 @@ func (c *cluster) trireme(n *demo.Node, args ...string) (int, string) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, testkit.Program(c.t, testkit.Trireme), append(args, "--api", fmt.Sprintf("127.0.0.1:%d", n.Ports.API),
-		"--token-file", filepath.Join(scratch, "credentials", c.State().Cluster))...)
+		"--token-file", kit.Credential(c.Cluster))...)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// long lists the tests below root that may come to a call of needs.Long, themselves or through functions of their package: a line each, folder and
+// long lists the tests below root that may come to a call of needs.Long or IsLong, themselves or through functions of their package: a line each, folder and
 // test.
 func long(out io.Writer, root string) error {
 	calls := map[string]map[string][]string{} // by folder and function: what it calls
@@ -69,7 +69,7 @@ func readCalls(path string, calls map[string][]string) error {
 		ast.Inspect(f.Body, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.SelectorExpr:
-				if x, ok := n.X.(*ast.Ident); ok && x.Name+"."+n.Sel.Name == longCall {
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "needs" && (n.Sel.Name == "Long" || n.Sel.Name == "IsLong") {
 					calls[name] = append(calls[name], longCall)
 				}
 				calls[name] = append(calls[name], n.Sel.Name)

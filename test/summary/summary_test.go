@@ -144,6 +144,7 @@ func begin(t *testing.T)        { deeper(t) }
 func deeper(t *testing.T)       { begin(t); needs.Long(t) }
 func other(t *testing.T)        { other(t); thing.Long(t) }
 func (cluster) grow(t *testing.T) { needs.Long(t) }
+func TestForms(t *testing.T)    { if needs.IsLong() { other(t) } }
 `
 	if err := os.MkdirAll(filepath.Join(dir, "x", "y"), 0o700); err != nil {
 		t.Fatal(err)
@@ -155,7 +156,7 @@ func (cluster) grow(t *testing.T) { needs.Long(t) }
 	if err := run([]string{"-long", dir}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if want := "./x/y TestBelow\n./x/y TestByCall\n./x/y TestByMethod\n./x/y TestSelf\n"; out.String() != want {
+	if want := "./x/y TestBelow\n./x/y TestByCall\n./x/y TestByMethod\n./x/y TestForms\n./x/y TestSelf\n"; out.String() != want {
 		t.Errorf("%s, not %s", out.String(), want)
 	}
 }
