@@ -39,13 +39,13 @@ type member struct {
 
 // group is a leader (1), an upstream (2), and learners behind it.
 type group struct {
-	t       *testing.T
-	pause   time.Duration
-	ca      *pki.CA
-	members map[uint64]*member
-	addrs   map[uint64]string
-	written uint64   // the last index that was proposed
-	sent    sync.Map // address -> *atomic.Int64: bytes that the leader wrote there
+	t               *testing.T
+	pause, patience time.Duration
+	ca              *pki.CA
+	members         map[uint64]*member
+	addrs           map[uint64]string
+	written         uint64   // the last index that was proposed
+	sent            sync.Map // address -> *atomic.Int64: bytes that the leader wrote there
 }
 
 const requestFailed = 1
@@ -130,7 +130,7 @@ func (g *group) start(id uint64, dir string) *member {
 	}
 	m.tr, err = transport.New(cfg)
 	must(g.t, err)
-	p := relay.New(relay.Config{Links: m.tr, Log: m.log, Logger: discard, Patience: 300 * time.Millisecond, Pause: g.pause, MaxPause: time.Second,
+	p := relay.New(relay.Config{Links: m.tr, Log: m.log, Logger: discard, Patience: g.patience, Pause: g.pause, MaxPause: time.Second,
 		Unreachable: m.RaftUnreachable,
 		Failed: func(ctx context.Context, leader, target uint64, why string) {
 			_, _ = m.tr.Request(ctx, leader, requestFailed, append([]byte{byte(target)}, why...))
@@ -161,12 +161,12 @@ func (m *member) close() {
 	})
 }
 
-// newGroup is a leader and learners. pause is how long a way that failed is not tried again.
-func newGroup(t *testing.T, size uint64, pause time.Duration) *group {
+// newGroup is a leader and learners. pause is how long a way that failed is not tried again, patience how long an upstream waits for entries.
+func newGroup(t *testing.T, size uint64, pause, patience time.Duration) *group {
 	t.Helper()
 	ca, err := pki.NewCA("c", time.Now())
 	must(t, err)
-	g := &group{t: t, ca: ca, pause: pause, members: map[uint64]*member{}, addrs: map[uint64]string{}}
+	g := &group{t: t, ca: ca, pause: pause, patience: patience, members: map[uint64]*member{}, addrs: map[uint64]string{}}
 	for id := uint64(1); id <= size; id++ {
 		g.start(id, t.TempDir())
 	}
@@ -252,7 +252,7 @@ func (g *group) spared(paths map[uint64]uint64) {
 // TestLearnerBehindItsUpstream: as long as the upstream is there the leader sends the learner no data; when it dies the learner gets it from the
 // leader, and from the upstream again once that is back.
 func TestLearnerBehindItsUpstream(t *testing.T) {
-	g := newGroup(t, 3, 200*time.Millisecond)
+	g := newGroup(t, 3, 200*time.Millisecond, 2*time.Second)
 	lead, learner := g.members[1].relay.Load(), g.members[3]
 	paths := map[uint64]uint64{3: 2}
 	through := func(want uint64) {
@@ -286,7 +286,7 @@ func TestLearnerBehindItsUpstream(t *testing.T) {
 
 // TestChain: 1 -> 2 -> 3 -> 4.
 func TestChain(t *testing.T) {
-	g := newGroup(t, 4, 200*time.Millisecond)
+	g := newGroup(t, 4, 200*time.Millisecond, 10*time.Second)
 	lead := g.members[1].relay.Load()
 	paths := map[uint64]uint64{3: 2, 4: 3}
 	wait(t, "both ways", func() bool {
@@ -300,7 +300,7 @@ func TestChain(t *testing.T) {
 
 // TestUpstreamWithoutTheEntries: an upstream that is not a member never gets the entries. It says so, and the learner gets them from the leader.
 func TestUpstreamWithoutTheEntries(t *testing.T) {
-	g := newGroup(t, 3, time.Minute)
+	g := newGroup(t, 3, time.Minute, 300*time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	two := uint64(2)

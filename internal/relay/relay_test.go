@@ -84,9 +84,11 @@ func (f *fake) grow(last uint64) {
 	})
 }
 
-func start(t *testing.T) (*relay.Relay, *fake) {
+func start(t *testing.T) (*relay.Relay, *fake) { return startWith(t, 100*time.Millisecond) }
+
+func startWith(t *testing.T, patience time.Duration) (*relay.Relay, *fake) {
 	f := &fake{first: 1, last: 10, more: make(chan struct{})}
-	r := relay.New(relay.Config{Links: f, Log: f, Logger: discard, Patience: 100 * time.Millisecond, Pause: 50 * time.Millisecond, MaxPause: 200 * time.Millisecond,
+	r := relay.New(relay.Config{Links: f, Log: f, Logger: discard, Patience: patience, Pause: 50 * time.Millisecond, MaxPause: 200 * time.Millisecond,
 		Unreachable: func(id uint64) { f.with(func() { f.lost = append(f.lost, id) }) },
 		Failed:      func(_ context.Context, _, _ uint64, why string) { f.with(func() { f.failed = append(f.failed, why) }) }})
 	t.Cleanup(r.Close)
@@ -152,7 +154,7 @@ func TestUpstream(t *testing.T) {
 
 // TestUpstreamIsBounded: an upstream that does not get on holds a bounded number of messages and says that it passes nothing on.
 func TestUpstreamIsBounded(t *testing.T) {
-	r, f := start(t)
+	r, f := startWith(t, time.Minute)
 	for range 100 {
 		r.HandleRelay(1, app(11, 2010, 5, 4)) // some 320 KB each, without data
 	}
