@@ -102,7 +102,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	if v.Pause != nil {
 		fmt.Fprintf(w, "%s since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", p.bad("PAUSED"), clock(v.Pause.Since), pauseEnd(v.Pause))
 	}
-	for _, text := range slices.Concat([]string{failoverText(v.Failover)}, heavyLines(v), ruleLines(v)) {
+	for _, text := range slices.Concat([]string{failoverText(v.Failover)}, blockedLines(v), heavyLines(v), ruleLines(v)) {
 		for _, line := range wrap(text, 100) {
 			fmt.Fprintln(w, p.warnings(line))
 		}
@@ -134,6 +134,16 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 			}
 		}
 	}
+}
+
+// blockedLines tells of an entry that no node could apply.
+func blockedLines(v api.ClusterView) []string {
+	b := v.Blocked
+	if b == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("BLOCKED at entry %d, %s (%s): %s could not apply it, error %d: %s. %s; %s.", b.Index, b.GTID, b.Entry,
+		strings.Join(b.Nodes, ", "), b.Number, b.Error, b.Told, b.Next)}
 }
 
 // vipTexts says who holds which virtual address.

@@ -32,6 +32,7 @@ const (
 	NoPrimaryKey     = "no-primary-key"
 	NoIndex          = "no-index"
 	ForeignKeys      = "foreign-keys"
+	UnsafeCascade    = "unsafe-cascade"
 	HotRow           = "hot-row"
 	LockWaits        = "lock-waits"
 	LargeStatement   = "large-statement"
@@ -76,6 +77,8 @@ type Table struct {
 	Inserted uint64 // rows, since the server started
 	Changed  uint64 // updated and deleted rows, since the server started
 	Children []string
+	Cascades []string // of Children: those whose rows change with this table's
+	Triggers bool     // something runs when its rows change
 }
 
 // Statement is a kind of statement.

@@ -151,8 +151,10 @@ func (f *Facts) byName() map[string]*Table {
 }
 
 func (s *server) parents(ctx context.Context, f *Facts) error {
-	rows, err := s.rows(ctx, "SELECT DISTINCT CONCAT(CONSTRAINT_SCHEMA, '.', TABLE_NAME) AS child, CONCAT(UNIQUE_CONSTRAINT_SCHEMA, '.', REFERENCED_TABLE_NAME) AS parent"+
-		" FROM information_schema.REFERENTIAL_CONSTRAINTS ORDER BY 1, 2")
+	rows, err := s.rows(ctx, "SELECT CONCAT(CONSTRAINT_SCHEMA, '.', TABLE_NAME) AS child,"+
+		" CONCAT(UNIQUE_CONSTRAINT_SCHEMA, '.', REFERENCED_TABLE_NAME) AS parent,"+
+		" MAX(UPDATE_RULE IN ('CASCADE', 'SET NULL') OR DELETE_RULE IN ('CASCADE', 'SET NULL')) AS cascades"+
+		" FROM information_schema.REFERENTIAL_CONSTRAINTS GROUP BY 1, 2 ORDER BY 1, 2")
 	if err != nil {
 		return err
 	}
@@ -160,9 +162,19 @@ func (s *server) parents(ctx context.Context, f *Facts) error {
 	for _, r := range rows {
 		if t := by[r["parent"]]; t != nil {
 			t.Children = append(t.Children, r["child"])
+			if r["cascades"] == "1" {
+				t.Cascades = append(t.Cascades, r["child"])
+			}
 		}
 	}
-	return nil
+	rows, err = s.rows(ctx, "SELECT DISTINCT CONCAT(EVENT_OBJECT_SCHEMA, '.', EVENT_OBJECT_TABLE) AS t FROM information_schema.TRIGGERS"+
+		" WHERE EVENT_MANIPULATION <> 'INSERT'")
+	for _, r := range rows {
+		if t := by[r["t"]]; t != nil {
+			t.Triggers = true
+		}
+	}
+	return err
 }
 
 // statements reads the kinds of statements that change the most, and that wait the longest for locks. Times are picoseconds.
@@ -217,7 +229,7 @@ func (s *server) counters(ctx context.Context, f *Facts) error {
 }
 
 func (s *server) settings(ctx context.Context) (map[string]string, error) {
-	names := append([]string{bufferPool, "replica_parallel_workers"}, alike...)
+	names := append([]string{bufferPool, "replica_parallel_workers", nativeForeignKeys}, alike...)
 	rows, err := s.rows(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('"+strings.Join(names, "','")+"')")
 	out := map[string]string{}
 	for _, r := range rows {

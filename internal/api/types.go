@@ -54,6 +54,49 @@ type ClusterView struct {
 	Flow        *FlowView        `json:"flow"`            // as the leader has it; null: no lag_objective is set
 	Zones       []ZoneView       `json:"zones,omitempty"` // of the voters
 	Generation  uint64           `json:"generation"`      // grows with every force-quorum; 1 at first
+	// Blocked is a committed entry that cannot be applied and that no node that answers has; absent: there is none.
+	Blocked *BlockedView `json:"blocked,omitempty"`
+}
+
+// BlockedView is a committed entry without an effect anywhere: the leader that wrote it died before its mysqld had it. Nothing behind it can be
+// applied either, so no node can open writes.
+type BlockedView struct {
+	ApplyErrorView
+	Nodes   []string `json:"nodes"`             // that could not apply it
+	Unknown []string `json:"unknown,omitempty"` // with data, and not heard of: one of them may have it
+	Told    string   `json:"told"`              // who was told that it is committed, in words
+}
+
+// Blocked finds such an entry; nil: there is none.
+func Blocked(members []MemberView) *BlockedView {
+	var b *BlockedView
+	for _, m := range members {
+		if e := m.ApplyError; e != nil && !e.Resources && e.Index != 0 && m.State != StateDown && (b == nil || e.Index < b.Index) {
+			b = &BlockedView{ApplyErrorView: *e}
+		}
+	}
+	if b == nil {
+		return nil
+	}
+	for _, m := range members {
+		switch {
+		case m.MySQL == nil && m.State != StateDown || m.Role == RoleLogger:
+		case m.State == StateDown:
+			b.Unknown = append(b.Unknown, m.Name)
+		case m.Raft.Applied >= b.Index:
+			return nil
+		case m.ApplyError != nil && m.ApplyError.Index == b.Index:
+			b.Nodes = append(b.Nodes, m.Name)
+		default:
+			return nil // it has not come to it yet, and may be able to
+		}
+	}
+	b.Told = "it is committed, so the client that wrote it on " + b.Node + " may have been told OK"
+	b.Next = "no node that answers has what it did"
+	if len(b.Unknown) > 0 {
+		b.Next += "; start " + strings.Join(b.Unknown, ", ") + " first, which may have it"
+	}
+	return b
 }
 
 // WritesWait says, of a cluster without a leader, what writes wait for.
@@ -169,9 +212,34 @@ type MemberView struct {
 	Daemon     DaemonView    `json:"daemon"`
 	VIPs       []VIPView     `json:"vips,omitempty"`  // all that its settings name
 	Heavy      []HeavyView   `json:"heavy,omitempty"` // of the leader
+	// ApplyError is what its applier has stopped at; null: nothing.
+	ApplyError *ApplyErrorView `json:"apply_error,omitempty"`
 	// Links are those to the other nodes, as this one measures them.
 	Links    []LinkView `json:"links,omitempty"`
 	Warnings []string   `json:"warnings,omitempty"` // what is not as it should be although it works, a sentence each
+}
+
+// ApplyErrorView is an entry of the log that a node's mysqld could not apply, and what becomes of it.
+type ApplyErrorView struct {
+	Number    int          `json:"errno"` // mysqld's
+	Error     string       `json:"error"`
+	Resources bool         `json:"resources"`           // it says nothing of the data: a full disk, a lock, memory
+	Trx       string       `json:"-"`                   // the transaction as mysqld names it; empty: it does not
+	GTID      string       `json:"gtid,omitempty"`      // empty: it could not be found in the log
+	Index     uint64       `json:"index,omitempty"`     // of the entry
+	Node      string       `json:"node,omitempty"`      // that wrote it, as the leader
+	Entry     string       `json:"entry,omitempty"`     // what it does, in words
+	Statement string       `json:"statement,omitempty"` // of DDL, its beginning
+	Changes   []ChangeView `json:"changes,omitempty"`
+	Since     time.Time    `json:"since"`
+	Next      string       `json:"next"` // what becomes of it
+}
+
+// ChangeView is what a transaction does to one table.
+type ChangeView struct {
+	Table     string `json:"table"`
+	Operation string `json:"operation"` // insert, update, delete
+	Events    int    `json:"events"`    // row events
 }
 
 // VIPView is a virtual IP address on one node.

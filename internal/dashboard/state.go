@@ -227,6 +227,9 @@ func alertsOf(v api.ClusterView, st *state) []alert {
 	if v.Leader != "" && v.Failover.To == "" {
 		add(levelWarn, "No failover", "Nobody could take over from %s now: %s", v.Leader, v.Failover.Problem)
 	}
+	if b := v.Blocked; b != nil {
+		add(levelBad, "Entry cannot be applied", "Entry %d, %s (%s): error %d on %s. %s; %s.", b.Index, b.GTID, b.Entry, b.Number, strings.Join(b.Nodes, ", "), b.Told, b.Next)
+	}
 	if f := v.Flow; f != nil && f.DelaySeconds >= 0.1 {
 		add(levelWarn, "Commits slowed", "%s needs %s for what it has still to apply: lag_objective adds %s ms to each commit.", f.Node, seconds(f.BacklogSeconds), millis(f.DelaySeconds))
 	}
@@ -241,6 +244,9 @@ func alertsOf(v api.ClusterView, st *state) []alert {
 	for _, m := range v.Members {
 		if m.State == api.StateDown {
 			continue
+		}
+		if e := m.ApplyError; e != nil && v.Blocked == nil {
+			add(levelWarn, "Not applying", "%s: error %d at entry %d (%s); %s.", m.Name, e.Number, e.Index, e.Entry, e.Next)
 		}
 		for _, w := range m.Warnings {
 			add(levelWarn, "Warning", "%s: %s", m.Name, w)

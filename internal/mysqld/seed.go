@@ -22,6 +22,7 @@ type Seeding struct {
 	Host           string // of the donor's mysqld, as this host reaches it
 	Port           int
 	BytesPerSecond int64                       // limit of what is read from the donor; 0: none
+	KeepOld        bool                        // the data that is there goes when the copy is complete; there must be room for both
 	Progress       func(SeedProgress)          // called now and then; nil: not
 	Confirm        func(context.Context) error // asked when the data is complete, before it counts; an error throws it away
 }
@@ -34,8 +35,8 @@ type SeedProgress struct {
 }
 
 // Seed replaces the data directory by a copy of another server's, made by the CLONE plugin. No server of ours may be running. What
-// was there is thrown away just before the copy begins, so that no host needs room for both; from then on there is no data directory
-// until the new one is complete and on disk, whatever happens in between.
+// was there is thrown away just before the copy begins, so that no host needs room for both, or with KeepOld when the copy is complete and
+// on disk; from then on there is no data directory until the new one is in its place, whatever happens in between.
 //
 // The copy is received by a server of its own in seed/, which nobody can reach and which ends with it. While the donor does not
 // answer, CLONE waits for it for minutes: the caller watches the donor and ends ctx.
@@ -87,6 +88,14 @@ func (c Config) seed(ctx context.Context, s Seeding) (err error) {
 	}
 	if err := c.receive(ctx, s, runner, clone); err != nil {
 		return err
+	}
+	if s.KeepOld {
+		if err := syncFS(c.Dir); err != nil {
+			return err
+		}
+		if err := c.discard(); err != nil {
+			return err
+		}
 	}
 	if err := failpoint.Err("seed.copied"); err != nil {
 		return err
@@ -141,10 +150,12 @@ func (c Config) receive(ctx context.Context, s Seeding, runner, to string) (err 
 		}
 	}
 	failpoint.Hit("seed.receiver-up")
-	if err := c.discard(); err != nil {
-		return err
+	if !s.KeepOld {
+		if err := c.discard(); err != nil {
+			return err
+		}
+		failpoint.Hit("seed.discarded")
 	}
-	failpoint.Hit("seed.discarded")
 	done := make(chan error, 1)
 	go func() {
 		done <- work.exec(ctx, "CLONE INSTANCE FROM "+quote(c.Clone.User)+"@"+quote(s.Host)+":"+strconv.Itoa(s.Port)+

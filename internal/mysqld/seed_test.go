@@ -38,6 +38,16 @@ func TestSeed(t *testing.T) {
 	if _, err := os.Stat(old); err != nil {
 		t.Errorf("the old data went although nothing began: %v", err)
 	}
+	kept, cancelled := context.WithCancel(testContext(t))
+	defer cancelled()
+	copying := false
+	if err := Seed(kept, to, Seeding{Host: "127.0.0.1", Port: cfg.Port, KeepOld: true, Progress: func(SeedProgress) { copying = true; cancelled() },
+		Confirm: func(context.Context) error { return errors.New("the copy was faster than the first look at it") }}); err == nil || !copying {
+		t.Errorf("cancelled in the middle of the copy (%t): %v", copying, err)
+	}
+	if _, err := os.Stat(old); err != nil || !to.Initialized() {
+		t.Errorf("the old data went before the copy was complete: %v", err)
+	}
 	// As a caller does whose donor is gone: CLONE itself would wait for minutes.
 	ctx, cancel := context.WithCancel(testContext(t))
 	go func() {

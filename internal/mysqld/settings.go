@@ -157,7 +157,7 @@ func (c Config) enforced() []setting {
 
 // defaults are Trireme's choices where the server's own do not suit; the operator may change them.
 func (c Config) defaults() []setting {
-	return []setting{
+	s := []setting{
 		{name: "max_binlog_size", value: "1G"}, // rotation stalls all commits for a round trip
 		{name: "replica_parallel_workers", value: strconv.Itoa(defaultAppliers())},
 		{name: "max_relay_log_size", value: "64M"}, // what was applied is freed by whole files
@@ -170,6 +170,28 @@ func (c Config) defaults() []setting {
 		{name: "log_error_verbosity", value: "2"},
 		{name: "log_timestamps", value: "UTC"},
 	}
+	if c.Binary.Version.AtLeast(9, 6, 0) {
+		// OFF, the server's own choice, writes cascades to the binary log, some of them so that no replica can apply them (docs/mysql.md).
+		s = append(s, setting{name: "loose_" + nativeForeignKeys, value: "ON"})
+	}
+	return s
+}
+
+// nativeForeignKeys says whether InnoDB carries out the cascades of foreign keys by itself, on every node.
+const nativeForeignKeys = "innodb_native_foreign_keys"
+
+// Risks are the operator's choices that may harm, a sentence each.
+func (c Config) Risks() []string {
+	if !c.Binary.Version.AtLeast(9, 6, 0) {
+		return nil
+	}
+	for name, value := range c.Extra {
+		if canonical(name) == nativeForeignKeys && sameValue(value, "OFF") || canonical(name) == "skip_"+nativeForeignKeys {
+			return []string{"mysql.options sets " + nativeForeignKeys + " to OFF: any account that may create tables can write what no " +
+				"follower can apply (docs/mysql.md); `trireme advise` names the tables concerned"}
+		}
+	}
+	return nil
 }
 
 // Appliers is the number of workers that apply transactions on a follower, replica_parallel_workers as the server starts; 0 if the operator's
@@ -189,7 +211,7 @@ func defaultAppliers() int { return 2 * runtime.NumCPU() }
 // Chosen are the settings that a data node's mysqld gets from Trireme, enforced ones and defaults, but for places and ports. The flushing is the
 // leader's; a follower in DurabilityLog does with less.
 func Chosen(d Durability) map[string]string {
-	c := Config{Durability: d, Binary: Binary{Version: Version{Major: 9}}}
+	c := Config{Durability: d, Binary: Binary{Version: Version{Major: 9, Minor: 7}}}
 	out := map[string]string{}
 	places := len(c.placeSettings())
 	for _, s := range append(c.enforced()[places:], c.defaults()...) {

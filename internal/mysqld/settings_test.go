@@ -155,3 +155,30 @@ func TestDeniedPrivileges(t *testing.T) {
 		}
 	}
 }
+
+// Cascades are InnoDB's own where the server would write them to the binary log (since 9.6), unless the operator wants it otherwise; older servers
+// are not told of a setting that they do not know.
+func TestNativeForeignKeys(t *testing.T) {
+	const line = `loose_innodb_native_foreign_keys="ON"`
+	for _, c := range []struct {
+		version Version
+		want    bool
+	}{{Version{9, 7, 4, ""}, true}, {Version{9, 6, 0, ""}, true}, {Version{9, 5, 0, ""}, false}, {Version{8, 4, 0, ""}, false}, {Version{8, 0, 36, ""}, false}} {
+		cfg := unitConfig()
+		cfg.Binary.Version = c.version
+		if got := strings.Contains(cfg.options(), line); got != c.want {
+			t.Errorf("%v: %t, want %t", c.version, got, c.want)
+		}
+		cfg.Extra = map[string]string{"innodb-native-foreign-keys": "0"}
+		if err := cfg.Validate(); err != nil {
+			t.Errorf("%v: %v", c.version, err)
+		}
+		if got := len(cfg.Risks()) > 0; got != c.want {
+			t.Errorf("%v: OFF is a risk: %t, want %t", c.version, got, c.want)
+		}
+		cfg.Extra = map[string]string{"innodb_native_foreign_keys": "ON"}
+		if r := cfg.Risks(); len(r) > 0 {
+			t.Errorf("%v: ON: %v", c.version, r)
+		}
+	}
+}

@@ -100,6 +100,7 @@ func (n *Node) View(context.Context) api.ClusterView {
 			}
 		}
 	}
+	v.Blocked = api.Blocked(v.Members)
 	return v
 }
 

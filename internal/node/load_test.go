@@ -216,8 +216,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`gauge\("(\w+)"|NewDesc\("trireme_(\w+)"`).FindAllSubmatch(source, -1) {
-			registered["trireme_"+string(m[1])+string(m[2])] = true
+		for _, m := range regexp.MustCompile(`gauge\("(\w+)"|NewDesc\("trireme_(\w+)"|Name: "(\w+)"`).FindAllSubmatch(source, -1) {
+			registered["trireme_"+string(m[1])+string(m[2])+string(m[3])] = true
 		}
 	}
 	page, err := os.ReadFile("../../docs/metrics.md")

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"trireme/internal/config"
 	"trireme/internal/ledger"
@@ -30,6 +31,8 @@ type localState struct {
 	Inherited string `json:"inherited,omitempty"`
 	// LogMade says that the raft log was made: finding none from then on means that it was lost (S2).
 	LogMade bool `json:"log_made"`
+	// Heals are when this node was last seeded because its applier could not apply an entry.
+	Heals []time.Time `json:"heals,omitempty"`
 	// Hold is an operator's order to this node as a delayed learner; nil: there is none.
 	Hold *holdOrder `json:"hold,omitempty"`
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -102,6 +103,16 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		v := n.delayViewLocked()
 		return one(v != nil && v.Stopped)
 	})
+	gauge("apply_stopped", "1 while this node's applier has stopped with an error.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return one(n.srv.failure != nil)
+	})
+	gauge("apply_blocked", "1 while a committed entry cannot be applied and no node that answers has what it did.", func(*consensus.Status) float64 {
+		return one(n.View(context.Background()).Blocked != nil)
+	})
+	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "trireme", Name: "apply_heals_total",
+		Help: "Times that this node gave its data up since its applier could not apply an entry."}, func() float64 { return float64(n.heals.Load()) }))
 	gauge("heavy_apply_seconds", "About how long this follower's mysqld will apply large transactions and DDL that are committed.", func(*consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()

@@ -115,6 +115,7 @@ type Node struct {
 	via        atomic.Uint64 // raft id of the upstream that the last append message came through; 0: from the leader
 	settled    atomic.Uint64 // highest term of which an entry was committed and applied
 	timeout    atomic.Int64  // the shortest election timeout of any member that is known, ns; 0: none is
+	heals      atomic.Uint64 // times that this node gave its data up for an entry that it could not apply
 	specialAt  atomic.Uint64 // highest index of an entry, committed since this daemon started, with something other than rows
 	special    atomic.Bool   // something other than rows was committed since recordEvents last looked
 	failing    sync.Mutex    // held while this node forces a failover
@@ -143,31 +144,33 @@ type Node struct {
 	shutOut      shutOut
 	certWarnings []string
 	keyWarnings  []string
-	leaseLost    time.Duration // when the lease was first seen to be gone; 0: it runs
-	srv          serverSlot
-	serving      servingSlot
-	peers        map[uint64]*peer
-	unbrought    unbrought
-	stateName    string
-	why          string
-	handTerm     uint64
-	handAt       time.Duration
-	handTo       uint64
-	handFails    int    // switchovers that failed in handTerm
-	askedTerm    uint64 // in which the leader asked this node to take over; 0: never
-	request      *transferRequest
-	ordered      order // of a failover by hand, the newest
-	orderedAt    time.Duration
-	wish         wish
-	stopping     bool
-	plainLife    *life         // the mysqld that is ready to be a plain server; nil: none
-	plainUntil   time.Duration // mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
-	polite       bool          // mysqld was asked to stop, since nobody waits
-	publishNow   bool          // our status changed in a way that others wait for
-	keepFrom     uint64        // lowest index that recovery here may need (S8); 0: not known, or XA transactions are open
-	purgedFile   uint32        // mysqld's binary log has been purged up to this file
-	setAt        uint64        // index of the entry that set cluster
-	open         struct {
+	riskWarnings []string // of mysql.options; never changed
+
+	leaseLost  time.Duration // when the lease was first seen to be gone; 0: it runs
+	srv        serverSlot
+	serving    servingSlot
+	peers      map[uint64]*peer
+	unbrought  unbrought
+	stateName  string
+	why        string
+	handTerm   uint64
+	handAt     time.Duration
+	handTo     uint64
+	handFails  int    // switchovers that failed in handTerm
+	askedTerm  uint64 // in which the leader asked this node to take over; 0: never
+	request    *transferRequest
+	ordered    order // of a failover by hand, the newest
+	orderedAt  time.Duration
+	wish       wish
+	stopping   bool
+	plainLife  *life         // the mysqld that is ready to be a plain server; nil: none
+	plainUntil time.Duration // mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
+	polite     bool          // mysqld was asked to stop, since nobody waits
+	publishNow bool          // our status changed in a way that others wait for
+	keepFrom   uint64        // lowest index that recovery here may need (S8); 0: not known, or XA transactions are open
+	purgedFile uint32        // mysqld's binary log has been purged up to this file
+	setAt      uint64        // index of the entry that set cluster
+	open       struct {
 		id, term uint64 // who took writes last, as this node knows, and in which term; 0: nobody since this daemon started
 		cause    string // of its loss, when that was seen to happen
 	}
@@ -184,6 +187,8 @@ type Node struct {
 	links    links
 	bound    string // not empty: the raft log should take no more, and why
 	pinned   string // not empty: who keeps the raft log from being purged
+
+	grant healGrant
 
 	strangers map[uint64]bool // nodes of other generations that have been told of
 
@@ -202,6 +207,7 @@ type serverSlot struct {
 	stuck   string // why it cannot serve, seen by the pump
 	hung    stuck  // the same, seen by feelPulse
 	applier string // why replication from the feed does not run; empty: it does
+	failure *applyFailure
 	retryAt time.Duration
 	fails   int
 	died    int     // of the last fails, how many in a row were deaths of mysqld during its start

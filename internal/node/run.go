@@ -185,6 +185,10 @@ func (n *Node) prepareServer(ctx context.Context) (err error) {
 	if err := mc.Validate(); err != nil {
 		return err
 	}
+	n.riskWarnings = mc.Risks()
+	for _, w := range n.riskWarnings {
+		n.log.Warn(w)
+	}
 	if mc.Initialized() {
 		return nil
 	}

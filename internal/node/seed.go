@@ -58,6 +58,7 @@ func (n *Node) seedServer(ctx context.Context) {
 	n.publishNow = true
 	if err == nil {
 		n.srv.state, n.srv.problem, n.srv.fails, n.srv.died, n.srv.retryAt = ha.ServerOff, "", 0, 0, 0
+		n.srv.applier, n.srv.failure = "", nil
 		return
 	}
 	n.srv.fails++
@@ -84,6 +85,7 @@ func (n *Node) seed(ctx context.Context) error {
 	n.srv.seed = seedSlot{donor: donor, began: began, moved: now()}
 	l := n.srv.life
 	n.srv.life = nil
+	keep := n.srv.failure != nil && n.srv.failure.keeps
 	n.keepFrom = 0 // S8: nothing is durable here any more
 	n.publishNow = true
 	n.mu.Unlock()
@@ -101,7 +103,7 @@ func (n *Node) seed(ctx context.Context) error {
 	sctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	n.task(func(context.Context) { n.watchDonor(sctx, cancel, id, d.Incarnation) })
-	err = mysqld.Seed(sctx, n.mysqldConfig(), mysqld.Seeding{Host: d.Host, Port: d.Port, BytesPerSecond: int64(n.cfg.MySQL.SeedRate),
+	err = mysqld.Seed(sctx, n.mysqldConfig(), mysqld.Seeding{Host: d.Host, Port: d.Port, BytesPerSecond: int64(n.cfg.MySQL.SeedRate), KeepOld: keep,
 		Progress: n.seedProgress, Confirm: func(ctx context.Context) error { return n.confirmSeed(ctx, id, d, first) }})
 	if cause := context.Cause(sctx); err != nil && cause != nil && ctx.Err() == nil {
 		err = fmt.Errorf("from %s: %w", donor, cause)
@@ -195,9 +197,18 @@ func (n *Node) findDonor(ctx context.Context) (uint64, donation, error) {
 	if err != nil {
 		return 0, donation{}, err
 	}
+	n.mu.Lock()
+	need := uint64(0)
+	if f := n.srv.failure; f != nil {
+		need = f.view.Index
+	}
+	n.mu.Unlock()
 	var refused []error
 	for _, id := range n.donors() {
 		d, err := n.askDonor(ctx, id)
+		if err == nil && d.Applied < need {
+			err = fmt.Errorf("it has applied up to entry %d, and this node could not apply entry %d", d.Applied, need)
+		}
 		if err == nil && d.Applied+1 < first {
 			err = fmt.Errorf("it has applied up to entry %d, and the log here begins at %d", d.Applied, first)
 		}

@@ -136,6 +136,9 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	if why, ok := n.readyLocked(); !ok && n.id.Role != config.RoleLogger {
 		m.ReasonCode = why.Code
 	}
+	if f := n.srv.failure; f != nil {
+		m.ApplyError = &f.view
+	}
 	m.Seed = n.seedViewLocked()
 	m.Links, m.Warnings = n.links.views, n.warningsLocked()
 	m.VIPs = n.vip.views

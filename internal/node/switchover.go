@@ -395,6 +395,12 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return nil, n.takeOrder(body)
 	case reqDelay:
 		return n.delayForPeer(body)
+	case reqHeal:
+		var r healRequest
+		if err := json.Unmarshal(body, &r); err != nil {
+			return nil, err
+		}
+		return nil, n.letHeal(from, r)
 	case reqReinit:
 		return nil, n.reinitHere(ctx)
 	case reqHoldings:

@@ -148,33 +148,43 @@ func (n *Node) tendApplier(ctx context.Context) {
 	}
 	problem := ""
 	switch {
+	case !st.SQLRunning && st.SQLErrno == unknownXID:
+		n.breakServer(l, "an XA transaction that the log ends is not prepared here: a session on this node has ended it before. "+st.SQLError)
+		return
+	case !st.SQLRunning && st.SQLErrno != 0:
+		n.noteApplier(l, n.mendApplier(ctx, l, st))
+		return
 	case !st.SQLRunning:
-		problem = fmt.Sprintf("the applier has stopped: error %d: %s", st.SQLErrno, st.SQLError)
-		if st.SQLErrno == unknownXID {
-			n.breakServer(l, "an XA transaction that the log ends is not prepared here: a session on this node has ended it before. "+st.SQLError)
-			return
-		}
+		problem = "the applier has stopped"
 	case st.IOState == "No":
 		problem = fmt.Sprintf("the receiver has stopped: error %d: %s", st.IOErrno, st.IOError)
 	}
-	n.mu.Lock()
-	known := n.srv.applier
-	if n.srv.life == l {
-		n.srv.applier = problem
-		n.publishNow = n.publishNow || known != problem
-	}
-	n.mu.Unlock()
+	changed := n.noteApplier(l, problem)
 	switch {
 	case problem != "":
-		if problem != known {
+		if changed {
 			n.log.Error("replication from the feed stopped; starting it again", "err", problem)
 		}
-		if err := l.admin.StartReplica(ctx); err != nil {
-			n.log.Debug("replication did not start", "err", err)
-		}
+		n.startReplica(ctx, l)
 	case lag > blockerPatience:
 		n.killBlockers(ctx, l)
 	}
+}
+
+// noteApplier keeps why replication from the feed does not run, and says whether that is new.
+func (n *Node) noteApplier(l *life, problem string) (changed bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.srv.life != l {
+		return false
+	}
+	changed = n.srv.applier != problem
+	n.srv.applier = problem
+	n.publishNow = n.publishNow || changed
+	if f := n.srv.failure; f != nil && problem == "" && n.srv.backlog.Applied >= f.view.Index {
+		n.srv.failure = nil
+	}
+	return changed
 }
 
 // killBlockers ends sessions that hold a metadata lock for which the applier waits; it would wait for a year.

@@ -21,6 +21,7 @@ var wallClock = map[string]string{
 	"node/force.go":      "the record of a generation says when",
 	"node/gate.go":       "a delay counts from when the leader's mysqld committed, by its time of day; only a learner, which decides nothing, has one",
 	"node/generation.go": "the record of a generation says when",
+	"node/heal.go":       "remembers over restarts when it was seeded, and shows since when the applier stands; a clock that is set changes a pause",
 	"node/history.go":    "events are shown with the time of day",
 	"node/join.go":       "join tokens and certificates expire by the time of day",
 	"node/lag.go":        "shows how far behind mysqld is",

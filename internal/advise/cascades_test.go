@@ -1,0 +1,33 @@
+package advise
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestUnsafeCascades(t *testing.T) {
+	tables := []Table{
+		{Name: "d.plain", Cascades: []string{"d.leaf"}},
+		{Name: "d.leaf", Triggers: true},
+		{Name: "d.parent", Cascades: []string{"d.leaf"}, Triggers: true},
+		{Name: "d.a", Cascades: []string{"d.leaf", "d.b"}},
+		{Name: "d.b", Cascades: []string{"d.c"}},
+		{Name: "d.c", Cascades: []string{"d.b"}},
+		{Name: "d.self", Cascades: []string{"d.self"}},
+	}
+	for setting, want := range map[string][]string{"OFF": {"d.b", "d.c", "d.parent", "d.self"}, "ON": nil, "": nil} {
+		var got []string
+		for _, f := range Judge(Facts{Tables: tables, Nodes: []Node{{Name: "n1", Settings: map[string]string{nativeForeignKeys: setting}}}}) {
+			if f.Code == UnsafeCascade {
+				got = append(got, f.Where)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", setting, got, want)
+		}
+	}
+	if got := cycle(map[string][]string{"x": {"y"}, "y": {"z", "x"}, "z": {"x"}}, "x"); !slices.Equal(got, []string{"x", "y", "x"}) {
+		t.Error(got)
+	}
+}

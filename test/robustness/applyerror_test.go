@@ -1,0 +1,397 @@
+package robustness
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/demo"
+	"trireme/internal/needs"
+	"trireme/internal/verify"
+)
+
+// What a server writes with innodb_native_foreign_keys=OFF and no replica can apply (docs/mysql.md).
+var cascades = map[string][]string{
+	"a trigger on the parent": {
+		"CREATE TABLE DB.parent(id1 INT PRIMARY KEY, id2 INT)",
+		"CREATE TABLE DB.child(idd1 INT PRIMARY KEY, idd2 INT, FOREIGN KEY(idd2) REFERENCES DB.parent(id1) ON UPDATE CASCADE ON DELETE CASCADE)",
+		"INSERT INTO DB.parent VALUES(10,10),(20,20)", "INSERT INTO DB.child VALUES(20,20)",
+		"CREATE TRIGGER DB.t BEFORE UPDATE ON DB.parent FOR EACH ROW UPDATE DB.child SET idd1=NEW.id1+10 WHERE idd1=OLD.id1",
+		"UPDATE DB.parent SET id1=40 WHERE id1=20"},
+	"two tables that refer to each other": {
+		"CREATE TABLE DB.a(id INT PRIMARY KEY, b INT)",
+		"CREATE TABLE DB.b(id INT PRIMARY KEY, a INT, FOREIGN KEY(a) REFERENCES DB.a(id) ON DELETE CASCADE)",
+		"ALTER TABLE DB.a ADD FOREIGN KEY(b) REFERENCES DB.b(id) ON DELETE CASCADE",
+		"INSERT INTO DB.a VALUES(1,NULL),(2,NULL)", "INSERT INTO DB.b VALUES(1,1),(2,2)", "UPDATE DB.a SET b=3-id", "DELETE FROM DB.a WHERE id=1"},
+	"a table that refers to itself": {
+		"CREATE TABLE DB.s(id INT PRIMARY KEY, up INT, FOREIGN KEY(up) REFERENCES DB.s(id) ON DELETE CASCADE)",
+		"INSERT INTO DB.s VALUES(1,NULL),(2,1),(3,2),(4,3)", "UPDATE DB.s SET up=4 WHERE id=1", "DELETE FROM DB.s WHERE id=2"},
+}
+
+// inDB runs statements in a new database.
+func (s *session) inDB(db string, statements []string) {
+	s.c.t.Helper()
+	s.exec("DROP DATABASE IF EXISTS "+db, "CREATE DATABASE "+db)
+	for _, q := range statements {
+		s.exec(strings.ReplaceAll(q, "DB.", db+"."))
+	}
+}
+
+// applyErrors are the events of nodes that gave their data up for what they could not apply.
+func (c *cluster) applyErrors() (out []api.Event) {
+	c.t.Helper()
+	events, err := c.History(c.t.Context(), c.leader())
+	must(c.t, err)
+	for _, e := range events {
+		if e.Kind == "apply-error" {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// TestCascadesReachFollowers: cascades that the server, left to itself, would write so that no replica can apply them.
+func TestCascadesReachFollowers(t *testing.T) {
+	t.Parallel()
+	c := lease(t)
+	leader := c.healthy()
+	before := len(c.applyErrors())
+	s := c.session(leader)
+	for what, statements := range cascades {
+		t.Log(what)
+		s.inDB("cascades", statements)
+		c.caughtUp()
+		c.equal()
+	}
+	if more := c.applyErrors(); len(more) > before {
+		t.Errorf("followers could not apply it: %+v", more[before:])
+	}
+}
+
+// TestCascadesWhileTheLeaderDies: the same, with the leader's mysqld killed while the statement runs.
+func TestCascadesWhileTheLeaderDies(t *testing.T) {
+	needs.Long(t)
+	t.Parallel()
+	c := lease(t)
+	before, outcomes := len(c.applyErrors()), map[string]int{}
+	names := slices.Sorted(maps.Keys(cascades))
+	for round := range rounds(t, 3, 50) {
+		leader := c.healthy()
+		term := c.view().Term
+		statements := cascades[names[round%len(names)]]
+		last := len(statements) - 1
+		s := c.session(leader)
+		s.inDB("dying", statements[:last])
+		answer := make(chan error, 1)
+		go func() { answer <- s.try(strings.ReplaceAll(statements[last], "DB.", "dying.")) }()
+		<-time.After(time.Duration(rand.IntN(12)) * time.Millisecond)
+		c.crash(leader)
+		outcomes[map[bool]string{true: "OK", false: "no answer"}[<-answer == nil]]++
+		s.close()
+		c.failedOver(term)
+		c.healthy()
+		c.caughtUp()
+		c.equal()
+	}
+	t.Logf("the statement was answered: %v", outcomes)
+	if more := c.applyErrors(); len(more) > before {
+		t.Errorf("followers could not apply it: %+v", more[before:])
+	}
+}
+
+// TestCascadesOff: the operator may have it otherwise, and is told.
+func TestCascadesOff(t *testing.T) {
+	needs.Long(t)
+	t.Parallel()
+	c := createShape(t, shape{nodes: 3, tune: func(n *config.Node) { nativeForeignKeys(n, "OFF") }})
+	leader := c.healthy()
+	for _, m := range c.view().Members {
+		if !slices.ContainsFunc(m.Warnings, func(w string) bool { return strings.Contains(w, "innodb_native_foreign_keys") }) {
+			t.Errorf("%s does not warn: %v", m.Name, m.Warnings)
+		}
+	}
+	s := c.session(leader)
+	for what, statements := range cascades { // one after the other, without a pause: nodes that heal again and again wait longer each time
+		t.Log(what)
+		s.inDB("cascades", statements)
+	}
+	c.healed("cascades", 2)
+	c.equal()
+}
+
+func nativeForeignKeys(n *config.Node, value string) {
+	setOption(n, "innodb_native_foreign_keys", value)
+}
+
+func setOption(n *config.Node, name, value string) {
+	options := map[string]string{name: value}
+	for k, v := range n.MySQL.Options {
+		options[k] = v
+	}
+	n.MySQL.Options = options
+}
+
+// unappliable is written by any account on any version with CHECK constraints: the applier computes with its own session variables.
+func unappliable(s *session, db string) {
+	s.inDB(db, []string{"CREATE TABLE DB.t(a DECIMAL(20,10), b INT PRIMARY KEY, CHECK (a = b/3))", "SET div_precision_increment=8",
+		"INSERT INTO DB.t VALUES (0.33333333,1)"})
+}
+
+// healed waits until followers have given their data up and are healthy, and checks that they did it one at a time.
+func (c *cluster) healed(what string, followers int) {
+	c.t.Helper()
+	before, at := len(c.applyErrors()), time.Now()
+	eventually(c.t, 3*healLimit, what+": followers heal", func() error {
+		v, err := c.View(c.t.Context())
+		if err != nil {
+			return err
+		}
+		var seeding, sick []string
+		for _, m := range v.Members {
+			if m.Seed != nil {
+				seeding = append(seeding, m.Name)
+			}
+			if m.State != api.StateHealthy || m.ApplyError != nil {
+				sick = append(sick, m.Name+": "+m.State+": "+m.Reason)
+			}
+		}
+		if len(seeding) > 1 {
+			c.t.Fatalf("%v are seeded at the same time", seeding)
+		}
+		if len(sick) > 0 {
+			return errors.New(strings.Join(sick, "; "))
+		}
+		if n := len(c.applyErrors()) - before; n < followers {
+			return fmt.Errorf("%d nodes have given their data up", n)
+		}
+		return nil
+	})
+	c.t.Logf("%s: healed after %v", what, time.Since(at).Round(100*time.Millisecond))
+}
+
+// TestFollowersHeal: what followers cannot apply stops them for the time of a copy, one after the other, and says what it was.
+func TestFollowersHeal(t *testing.T) {
+	t.Parallel()
+	c := create(t, 3, 0)
+	leader := c.healthy()
+	w := c.load(verify.Config{Writers: 2, Rate: 20})
+	term := c.view().Term
+	unappliable(c.session(leader), "unappliable")
+	c.healed("a constraint that depends on the session", 2)
+	events := c.applyErrors()
+	if len(events) != 2 || events[0].Node == events[1].Node || events[0].GTIDs == "" || events[0].GTIDs != events[1].GTIDs ||
+		events[0].Index == 0 || !strings.Contains(events[0].Message, "insert unappliable.t") || !strings.Contains(events[0].Message, "3819") {
+		t.Errorf("%+v", events)
+	}
+	if v := c.view(); v.Leader != leader.Name || v.Term != term {
+		t.Errorf("leadership moved: %s in term %d", v.Leader, v.Term)
+	}
+	for _, n := range c.others(leader) {
+		if got := c.metric(n, "trireme_apply_heals_total"); got != 1 {
+			t.Errorf("%s: %v heals", n.Name, got)
+		}
+	}
+	t.Log(c.check(w))
+}
+
+// TestApplierWaitsForResources: an error that says nothing of the data is waited out, and shown.
+func TestApplierWaitsForResources(t *testing.T) {
+	needs.Long(t)
+	t.Parallel()
+	c := createShape(t, shape{nodes: 3, tune: func(n *config.Node) {
+		setOption(n, "innodb_lock_wait_timeout", "1")
+	}})
+	leader := c.healthy()
+	s := c.session(leader)
+	s.inDB("resources", []string{"CREATE TABLE DB.t(id INT PRIMARY KEY, n INT)", "INSERT INTO DB.t VALUES(1,1)"})
+	c.caughtUp()
+	follower := c.others(leader)[0]
+	holder := c.admin(follower)
+	holder.exec("SET GLOBAL replica_transaction_retries = 0", "BEGIN", "SELECT * FROM resources.t WHERE id=1 FOR SHARE")
+	s.exec("UPDATE resources.t SET n=2")
+	m := c.shows(leader, follower.Name, "waits for the lock", func(m api.MemberView) bool { return m.ApplyError != nil })
+	if e := m.ApplyError; !e.Resources || e.Number != 1205 || m.State != api.StateCatchingUp {
+		t.Errorf("%s: %+v", m.State, e)
+	}
+	if got := c.metric(follower, "trireme_apply_stopped"); got != 1 {
+		t.Errorf("apply_stopped is %v", got)
+	}
+	holder.exec("ROLLBACK")
+	c.shows(leader, follower.Name, "applies again", func(m api.MemberView) bool { return m.ApplyError == nil && m.State == api.StateHealthy })
+	if e := c.applyErrors(); len(e) > 0 {
+		t.Errorf("a node gave its data up for it: %+v", e)
+	}
+	c.equal()
+}
+
+// blocked leads a new cluster to where a committed entry has an effect nowhere: the leader dies once it is committed and before its mysqld has it.
+func blocked(t *testing.T) (*cluster, *demo.Node) {
+	c := leaseTagged(t)
+	leader := c.healthy()
+	s := c.session(leader)
+	s.inDB("unappliable", []string{"CREATE TABLE DB.t(a DECIMAL(20,10), b INT PRIMARY KEY, CHECK (a = b/3))", "CREATE TABLE DB.fine(id INT PRIMARY KEY)",
+		"INSERT INTO DB.fine VALUES(1)", "SET div_precision_increment=8"})
+	c.caughtUp()
+	c.command(leader, "arm ack.before=kill")
+	if err := s.try("INSERT INTO unappliable.t VALUES (0.33333333,1)"); err == nil {
+		t.Fatal("it was acknowledged by a daemon that was to die before")
+	}
+	eventually(t, healLimit, "the leader's daemon is killed", func() error {
+		if leader.DaemonPID() != 0 {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	c.start(leader)
+	return c, leader
+}
+
+// TestBlockedEntry: such an entry is told, by all nodes, with what it does and who wrote it.
+func TestBlockedEntry(t *testing.T) {
+	t.Parallel()
+	c, leader := blocked(t)
+	eventually(t, 2*healLimit, "all nodes say that an entry blocks them", func() error {
+		for _, n := range c.Nodes() {
+			v, err := c.seen(n)
+			if err != nil {
+				return err
+			}
+			b := v.Blocked
+			if b == nil || len(b.Nodes) != 3 || len(b.Unknown) != 0 {
+				return fmt.Errorf("%s shows %+v", n.Name, b)
+			}
+			if b.Number != 3819 || b.Node != leader.Name || len(b.Changes) != 1 || b.Changes[0] != (api.ChangeView{Table: "unappliable.t", Operation: "insert", Events: 1}) {
+				return fmt.Errorf("%s tells %+v", n.Name, b)
+			}
+			if got := c.metric(n, "trireme_apply_blocked"); got != 1 {
+				return fmt.Errorf("%s: apply_blocked is %v", n.Name, got)
+			}
+		}
+		return nil
+	})
+	if e := c.history(); slices.ContainsFunc(e, func(e api.Event) bool { return e.Kind == "apply-error" }) {
+		t.Errorf("a node gave its data up although no other has the entry")
+	}
+	c.passOver(c.view().Blocked.GTID)
+	c.healthy()
+	c.everywhere("SELECT CONCAT((SELECT COUNT(*) FROM unappliable.t), (SELECT COUNT(*) FROM unappliable.fine))", "01")
+	c.session(c.leader()).exec("INSERT INTO unappliable.fine VALUES(2)")
+	c.caughtUp()
+	c.equal()
+}
+
+// passOver is the way out that docs/ops/failures.md describes.
+func (c *cluster) passOver(gtid string) {
+	c.t.Helper()
+	for _, n := range c.DataNodes() {
+		a := c.admin(n)
+		a.exec("STOP REPLICA SQL_THREAD", "SET GLOBAL gtid_purged = '+"+gtid+"'")
+		a.close()
+	}
+}
+
+// TestUnappliableWhileTheLeaderDies: the leader's mysqld is killed while it writes what followers cannot apply. Whatever is left of it, the nodes
+// are equal in the end: those that lack it copy from one that has it, or all pass over it.
+func TestUnappliableWhileTheLeaderDies(t *testing.T) {
+	needs.Long(t)
+	t.Parallel()
+	c := create(t, 3, 0)
+	outcomes := map[string]int{}
+	for range rounds(t, 2, 20) {
+		leader := c.healthy()
+		s := c.session(leader)
+		s.inDB("unappliable", []string{"CREATE TABLE DB.t(a DECIMAL(20,10), b INT PRIMARY KEY, CHECK (a = b/3))", "SET div_precision_increment=8"})
+		c.caughtUp()
+		answer := make(chan error, 1)
+		go func() { answer <- s.try("INSERT INTO unappliable.t VALUES (0.33333333,1)") }()
+		<-time.After(time.Duration(rand.IntN(12)) * time.Millisecond)
+		c.crash(leader)
+		ok := <-answer == nil
+		s.close()
+		outcome := c.settle()
+		if rows := c.session(c.leader()).value("SELECT COUNT(*) FROM unappliable.t"); ok && outcome != "passed over" && rows != "1" {
+			t.Errorf("%s rows of what was answered OK", rows)
+		}
+		outcomes[fmt.Sprintf("OK %t, %s", ok, outcome)]++
+		c.equal()
+	}
+	t.Log(outcomes)
+}
+
+// settle waits until all nodes are healthy, as an operator would who reads the status: a node that waits before it is seeded again is not waited
+// for, and an entry that nobody has is passed over. It returns what had to be done.
+func (c *cluster) settle() string {
+	c.t.Helper()
+	outcome, last, waits := "no trace", "", time.Now()
+	eventually(c.t, 4*healLimit, "all nodes are healthy", func() error {
+		v, err := c.View(c.t.Context())
+		if err != nil {
+			return err
+		}
+		if b := v.Blocked; b != nil && len(b.Unknown) == 0 && last != b.GTID {
+			outcome, last = "passed over", b.GTID
+			c.passOver(b.GTID)
+		}
+		sick := ""
+		for _, m := range v.Members {
+			if m.ApplyError != nil && v.Blocked == nil {
+				outcome = cmp.Or(map[bool]string{true: "copied"}[outcome == "no trace"], outcome)
+				if m.Seed == nil && time.Since(waits) > 30*time.Second {
+					waits = time.Now()
+					_, err := c.Client(c.Node(m.Name)).Reinit(c.t.Context(), api.MemberRequest{Name: m.Name})
+					c.t.Logf("reinit %s: %v", m.Name, err)
+				}
+			}
+			if m.State != api.StateHealthy || m.ApplyError != nil {
+				sick += m.Name + ": " + m.State + ": " + m.Reason + "; "
+			}
+		}
+		if sick != "" || v.Leader == "" {
+			return errors.New(sick)
+		}
+		return nil
+	})
+	return outcome
+}
+
+// history as any node tells it, also without a leader.
+func (c *cluster) history() []api.Event {
+	c.t.Helper()
+	events, err := c.History(c.t.Context(), c.Nodes()[0])
+	must(c.t, err)
+	return events
+}
+
+// metric reads one that has no labels from a node.
+func (c *cluster) metric(n *demo.Node, name string) float64 {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), sqlLimit)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", n.Ports.API), nil)
+	must(c.t, err)
+	res, err := http.DefaultClient.Do(req)
+	must(c.t, err)
+	defer res.Body.Close()
+	in := bufio.NewScanner(res.Body)
+	for in.Scan() {
+		if v, ok := strings.CutPrefix(in.Text(), name+" "); ok {
+			f, err := strconv.ParseFloat(v, 64)
+			must(c.t, err)
+			return f
+		}
+	}
+	c.t.Fatalf("%s shows no %s", n.Name, name)
+	return 0
+}
