@@ -49,8 +49,9 @@ func checkPorts(base, n int) error {
 
 func listen(port int) (net.Listener, error) { return net.Listen("tcp", addr(port)) }
 
-// claims are the blocks of ports, one for each node, that this process has given out. A listener on a port that stands for the block keeps
-// every process on this machine from giving it out again: a node that makes its data directory does not listen yet.
+// claims are the blocks of ports, one for each node, that this process has given out. A listener on a port that stands
+// for the block keeps every process on this machine from giving it out again: a node that makes its data directory does
+// not listen yet.
 var claims = struct {
 	sync.Mutex
 	held map[int]net.Listener
@@ -92,9 +93,9 @@ func release(p Ports) {
 	}
 }
 
-// FreePortBase finds a base whose ports for n nodes are free, and claims them until a cluster that uses them ends, or this process. Below
-// the ephemeral range, so that no outgoing connection takes one between the check and the use. Each process begins to look at a place of
-// its own, so that it seldom gets what another one has just left.
+// FreePortBase finds a base whose ports for n nodes are free, and claims them until a cluster that uses them ends, or
+// this process. Below the ephemeral range, so that no outgoing connection takes one between the check and the use. Each
+// process begins to look at a place of its own, so that it seldom gets what another one has just left.
 func FreePortBase(n int) (int, error) {
 	slots := (spareBase - defaultPortBase) / (n * portsPerNode)
 	for i := range slots {

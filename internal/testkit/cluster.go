@@ -45,7 +45,8 @@ func (k *Clusters) Credential(c *demo.Cluster) string {
 
 func (k *Clusters) credentials() string { return filepath.Join(k.Dir, "credentials") }
 
-// Start makes a cluster. The options say what is particular to it; Dir may be one from NewDir. It is the caller's to end.
+// Start makes a cluster. The options say what is particular to it; Dir may be one from NewDir. It is the caller's to
+// end.
 func (k *Clusters) Start(t testing.TB, o demo.Options) *demo.Cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), createLimit)
@@ -121,8 +122,8 @@ func ShowLogs(t testing.TB, c *demo.Cluster) {
 	}
 }
 
-// Quiet says that a test of clusters measures time, and what of it: it runs alone (needs.Quiet), before those that call t.Parallel, which it
-// cannot call any more.
+// Quiet says that a test of clusters measures time, and what of it: it runs alone (needs.Quiet), before those that call
+// t.Parallel, which it cannot call any more.
 func Quiet(t *testing.T, what string) {
 	t.Helper()
 	needs.Quiet(t)

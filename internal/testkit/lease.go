@@ -22,8 +22,8 @@ const (
 	equalLimit = 3 * time.Minute  // to compare all data
 )
 
-// Pool has the clusters of one kind, all alike, that tests lease one after the other. There are as many as tests ran at the same time. Its
-// methods may be called at the same time.
+// Pool has the clusters of one kind, all alike, that tests lease one after the other. There are as many as tests ran at
+// the same time. Its methods may be called at the same time.
 type Pool struct {
 	Start func(t testing.TB) *demo.Cluster
 
@@ -38,9 +38,9 @@ type leased struct {
 	accounts map[string]string
 }
 
-// Lease gives a cluster to a test until it ends: what it was when it was new, but for who leads and for the history. Then all members must be
-// healthy, all nodes equal, and the cluster's settings as they were; else the test fails, and the cluster is given to no other one. The test's
-// schemas and accounts are dropped for it.
+// Lease gives a cluster to a test until it ends: what it was when it was new, but for who leads and for the history.
+// Then all members must be healthy, all nodes equal, and the cluster's settings as they were; else the test fails, and
+// the cluster is given to no other one. The test's schemas and accounts are dropped for it.
 func (p *Pool) Lease(t testing.TB) *demo.Cluster {
 	t.Helper()
 	l := p.take()
@@ -189,7 +189,8 @@ func (l *leased) clear(ctx context.Context, db *sql.DB) error {
 	if len(prepared) > 0 {
 		return fmt.Errorf("XA transactions are left prepared: %q", prepared)
 	}
-	schemas, err := column(ctx, db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')")
+	schemas, err := column(ctx, db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA "+
+		"WHERE SCHEMA_NAME NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')")
 	if err != nil {
 		return err
 	}

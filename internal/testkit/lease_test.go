@@ -29,8 +29,9 @@ func (b *borrower) Errorf(format string, args ...any) {
 func (b *borrower) Failed() bool     { return b.failed }
 func (b *borrower) Cleanup(f func()) { b.cleanup = f }
 
-// TestLease: what a test leaves in a cluster is taken away, and the next one gets the same cluster; one that leaves it changed in a way that others
-// would notice fails, and the cluster is given to no other. Its cluster takes most of its 15 s.
+// TestLease: what a test leaves in a cluster is taken away, and the next one gets the same cluster; one that leaves it
+// changed in a way that others would notice fails, and the cluster is given to no other. Its cluster takes most of its
+// 15 s.
 func TestLease(t *testing.T) {
 	needs.MySQL(t)
 	kit := Clusters{Name: "lease", Dir: t.TempDir()}
@@ -46,14 +47,16 @@ func TestLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, c, leader, "CREATE DATABASE left_here", "CREATE TABLE left_here.t (id INT PRIMARY KEY)", "CREATE USER left_here")
+	run(t, c, leader, "CREATE DATABASE left_here", "CREATE TABLE left_here.t (id INT PRIMARY KEY)",
+		"CREATE USER left_here")
 	b.cleanup()
 	l := pool.idle[0]
 	if b.failed || l.Cluster != c {
 		t.Fatal("a cluster that is whole was not taken back")
 	}
 	err = l.onLeader(t.Context(), func(db *sql.DB) error {
-		left, err := column(t.Context(), db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = 'left_here' UNION SELECT User FROM mysql.user WHERE User = 'left_here'")
+		left, err := column(t.Context(), db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA "+
+			"WHERE SCHEMA_NAME = 'left_here' UNION SELECT User FROM mysql.user WHERE User = 'left_here'")
 		if err == nil && len(left) > 0 {
 			t.Errorf("a schema or an account is left: %v", left)
 		}
@@ -84,13 +87,15 @@ func TestLease(t *testing.T) {
 	set("77s")
 	broken("settings")
 	set("60s")
-	run(t, c, leader, "CREATE DATABASE xa", "CREATE TABLE xa.t (id INT PRIMARY KEY)", "XA START 'left'", "INSERT INTO xa.t VALUES (1)", "XA END 'left'", "XA PREPARE 'left'")
+	run(t, c, leader, "CREATE DATABASE xa", "CREATE TABLE xa.t (id INT PRIMARY KEY)",
+		"XA START 'left'", "INSERT INTO xa.t VALUES (1)", "XA END 'left'", "XA PREPARE 'left'")
 	broken("prepared")
 	run(t, c, leader, "XA COMMIT 'left'")
 	if err := l.restore(); err != nil {
 		t.Fatal(err)
 	}
-	run(t, c, leader, "CREATE DATABASE differs", "CREATE TABLE differs.t (id INT PRIMARY KEY)", "SET sql_log_bin = 0", "INSERT INTO differs.t VALUES (1)")
+	run(t, c, leader, "CREATE DATABASE differs", "CREATE TABLE differs.t (id INT PRIMARY KEY)",
+		"SET sql_log_bin = 0", "INSERT INTO differs.t VALUES (1)")
 	broken("differs")
 	b.cleanup()
 	if !b.failed || len(pool.idle) > 0 || leader.DaemonPID() != 0 {

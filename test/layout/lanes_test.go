@@ -14,7 +14,8 @@ var (
 	laneOf      = regexp.MustCompile(`\bt\.Parallel\(\)|\btestkit\.Quiet\(t, |\bneeds\.Long\(t\)|if !soak\(\)`)
 )
 
-// A test of clusters says whether it runs side by side with others or alone: one that says nothing would make all wait without a reason.
+// A test of clusters says whether it runs side by side with others or alone: one that says nothing would make all wait
+// without a reason.
 func TestLanes(t *testing.T) {
 	seen := 0
 	for _, dir := range []string{"robustness", "drivers"} {
@@ -32,7 +33,8 @@ func TestLanes(t *testing.T) {
 					continue
 				}
 				if seen++; !laneOf.MatchString(m[2]) {
-					t.Errorf("%s: %s neither calls t.Parallel nor says what it measures (testkit.Quiet)", strings.TrimPrefix(f, "../"), m[1])
+					t.Errorf("%s: %s neither calls t.Parallel nor says what it measures (testkit.Quiet)",
+						strings.TrimPrefix(f, "../"), m[1])
 				}
 			}
 		}

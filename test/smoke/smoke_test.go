@@ -20,8 +20,8 @@ const limit = 90 * time.Second // of each step; all of them together take half a
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
 
-// TestSmoke: three nodes are written to; the leader's mysqld is killed; leadership is moved. Writes go on each time, and in the end every write that
-// was acknowledged is there once, and all nodes are equal.
+// TestSmoke: three nodes are written to; the leader's mysqld is killed; leadership is moved. Writes go on each time,
+// and in the end every write that was acknowledged is there once, and all nodes are equal.
 func TestSmoke(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a cluster of real servers takes half a minute")
