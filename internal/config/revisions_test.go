@@ -71,7 +71,7 @@ func TestRecord(t *testing.T) {
 // TestRevisionsAreBounded: whatever is changed how often, settings stay small, and say how far back they go.
 func TestRevisionsAreBounded(t *testing.T) {
 	c := threeMembers()
-	for i := range 3 * keptRevisions {
+	for i := range keptRevisions + 10 {
 		c = revise(t, c, func(c *Cluster) { c.Members[0].Weight = i%2 + 1 })
 	}
 	if len(c.Revisions) != keptRevisions || c.OldestVersion() != c.Revisions[0].Version-1 {
@@ -82,7 +82,7 @@ func TestRevisionsAreBounded(t *testing.T) {
 		m.ID, m.Name, m.Peer, m.API, m.MySQLPort = c.NextID, fmt.Sprintf("m%d", i), fmt.Sprintf("h:%d", 1000+i), fmt.Sprintf("h:%d", 2000+i), 3000+i
 		c.Members, c.NextID = append(c.Members, m), c.NextID+1
 	}
-	for i := range 3 * keptRevisions {
+	for i := range keptRevisions + 10 {
 		c = revise(t, c, func(c *Cluster) {
 			for j := range c.Members {
 				if c.Members[j].Role != RoleLogger {

@@ -324,7 +324,7 @@ func BenchmarkOwn(b *testing.B) {
 
 // ownSession has a statement in its buffer.
 func ownSession(q string) *session {
-	s := &session{r: &Router{cfg: Config{Cluster: &fakeCluster{}}}}
+	s := &session{r: New(Config{Cluster: &fakeCluster{}})}
 	s.r1 = copy(s.buf[:], mysqlwire.AppendPacket(nil, 0, append([]byte{comQuery}, q...)))
 	return s
 }

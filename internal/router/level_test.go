@@ -114,7 +114,7 @@ func TestLevelOfTheNextAccount(t *testing.T) {
 		"one with a level": {map[string]Level{"batch": Before}, change("batch"), true},
 		"cut short":        {map[string]Level{"batch": Before}, []byte{comChangeUser, 'b'}, true},
 	} {
-		s := &session{r: &Router{cfg: Config{Levels: c.levels}}}
+		s := &session{r: New(Config{Levels: c.levels})}
 		s.r1 = copy(s.buf[:], append([]byte{byte(len(c.command)), 0, 0, 0}, c.command...))
 		if got := s.levelOfNext(); got.waits() != c.refused {
 			t.Errorf("%s: %s", name, got)
@@ -131,7 +131,7 @@ func TestLevelAmongLongAttributes(t *testing.T) {
 			p = appendText(append(p, 0xfe, 0), n)
 		}
 		p = append(appendText(appendText(p, long), "BEFORE"), "SELECT 1"...)
-		s := &session{r: &Router{}, attrs: true}
+		s := &session{r: New(Config{}), attrs: true}
 		s.r1 = copy(s.buf[:], mysqlwire.AppendPacket(nil, 0, p))
 		if level, err := s.levelOf(comQuery, len(p)); (err != nil) != refused || level != Eventual {
 			t.Errorf("%s: %v, %v", name, level, err)
