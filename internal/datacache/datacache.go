@@ -36,8 +36,8 @@ var inUse struct {
 	locks map[string]*os.File
 }
 
-// Dir gives the directory of the cache folder that a server's program has made by a recipe. Where there is none, fill makes it, once, also when several processes ask. It is there until this
-// process ends; copy from it, and change nothing in it.
+// Dir gives the directory of the cache folder that a server's program has made by a recipe. Where there is none, fill makes it, once, also
+// when several processes ask. It is there until this process ends; copy from it, and change nothing in it.
 func Dir(ctx context.Context, cache, program, recipe string, fill func(ctx context.Context, dir string) error) (string, error) {
 	if cache == "" {
 		return "", errors.New("no cache folder: set TRIREME_CACHE or HOME")

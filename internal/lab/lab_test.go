@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,10 +49,15 @@ func small(t *testing.T, l *Lab, s System) Shape {
 	return shape
 }
 
-// TestSystems starts each system once: what is written to it reaches all its servers, and nothing of it is left behind.
+// TestSystems starts each system once: what is written to it reaches all its servers, and nothing of it is left behind. The long form is for
+// all systems, the short one for one of each kind.
 func TestSystems(t *testing.T) {
 	l := newLab(t)
+	short := []string{semisyncSystem.Name, mgrEventualSystem.Name, triremeSystem.Name}
 	for _, s := range Systems() {
+		if !needs.IsLong() && !slices.Contains(short, s.Name) {
+			continue
+		}
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel() // much of it is waiting
 			useSystem(t, l, s, small(t, l, s))
@@ -183,19 +189,23 @@ func waitApplied(t *testing.T, r Running) {
 	}
 }
 
-// TestInterrupted cancels starts in the middle: nothing of them may run on.
+// TestInterrupted cancels starts in the middle: nothing of them may run on. The long form has the systems of many parts too.
 func TestInterrupted(t *testing.T) {
 	l := newLab(t)
 	for _, c := range []struct {
 		system System
+		long   bool
 		when   func(running []string) bool // their command lines
 	}{
-		{semisyncSystem, func(running []string) bool { return len(running) > 1 }},
-		{triremeSystem, func(running []string) bool { return len(running) > 3 }},
-		{mgrEventualSystem, func(running []string) bool { return len(running) > 1 }},
-		{mgrRouterSystem, func(running []string) bool { return strings.Contains(strings.Join(running, " "), "--bootstrap") }},
-		{mgrRouterSystem, func(running []string) bool { return strings.Contains(strings.Join(running, " "), "mysqlrouter.conf") }},
+		{semisyncSystem, false, func(running []string) bool { return len(running) > 1 }},
+		{triremeSystem, false, func(running []string) bool { return len(running) > 3 }},
+		{mgrEventualSystem, true, func(running []string) bool { return len(running) > 1 }},
+		{mgrRouterSystem, true, func(running []string) bool { return strings.Contains(strings.Join(running, " "), "--bootstrap") }},
+		{mgrRouterSystem, true, func(running []string) bool { return strings.Contains(strings.Join(running, " "), "mysqlrouter.conf") }},
 	} {
+		if c.long && !needs.IsLong() {
+			continue
+		}
 		t.Run(c.system.Name, func(t *testing.T) {
 			for try := 1; !interrupted(t, l, c.system, c.when); try++ {
 				if try == 10 {
