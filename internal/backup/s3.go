@@ -114,7 +114,7 @@ func OpenS3(ctx context.Context, o S3Options) (*S3, error) {
 	if region == "" {
 		region = "us-east-1"
 	}
-	api, err := minio.NewCore(endpoint.Host, &minio.Options{Creds: creds, Secure: endpoint.Scheme == "https", Transport: transport, Region: region,
+	api, err := minio.NewCore(endpoint.Host, &minio.Options{Creds: creds, Secure: endpoint.Scheme == "https", Transport: calm{transport}, Region: region,
 		BucketLookup: lookup, MaxRetries: s3Retries})
 	if err != nil {
 		return nil, fmt.Errorf("backup: %s: %w", o.URL, err)
