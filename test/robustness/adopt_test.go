@@ -187,13 +187,20 @@ type adopted struct {
 	procs map[string]*demo.Process
 }
 
+// command is trireme on the host of these nodes.
+func (a *adopted) command(ctx context.Context, args ...string) *exec.Cmd {
+	a.t.Helper()
+	cmd := exec.CommandContext(ctx, testkit.Program(a.t, testkit.Trireme), args...)
+	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+filepath.Join(a.dir, "config"), "TRIREME_MYSQL_PASSWORD=", "TRIREME_JOIN_TOKEN=")
+	return cmd
+}
+
 // cli runs trireme and gives its output and exit code.
 func (a *adopted) cli(args ...string) (out string, code int) {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), healLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, testkit.Program(a.t, testkit.Trireme), args...)
-	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+filepath.Join(a.dir, "config"), "TRIREME_MYSQL_PASSWORD=", "TRIREME_JOIN_TOKEN=")
+	cmd := a.command(ctx, args...)
 	b, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -212,12 +219,26 @@ func (a *adopted) done(args ...string) string {
 	return out
 }
 
-// refused runs trireme, which must fail with a code and say something.
-func (a *adopted) refused(code int, want string, args ...string) {
+// inJSON runs trireme with --json, which must end with a code, and decodes what it prints.
+func (a *adopted) inJSON(code int, res any, args ...string) {
 	a.t.Helper()
-	out, got := a.cli(args...)
-	if got != code || !strings.Contains(out, want) {
-		a.t.Errorf("trireme %s: exit %d, want %d with %q\n%s", strings.Join(args, " "), got, code, want, out)
+	ctx, cancel := context.WithTimeout(a.t.Context(), healLimit)
+	defer cancel()
+	got, out := runCommand(a.t, a.command(ctx, append(args, "--json")...))
+	if got != code {
+		a.t.Fatalf("trireme %s: exit %d, want %d\n%s", strings.Join(args, " "), got, code, out)
+	}
+	must(a.t, json.Unmarshal(out, res))
+}
+
+// refused runs trireme, which must fail in one way and name what an operator needs.
+func (a *adopted) refused(kind api.Kind, name string, args ...string) {
+	a.t.Helper()
+	ctx, cancel := context.WithTimeout(a.t.Context(), healLimit)
+	defer cancel()
+	code, out := runCommand(a.t, a.command(ctx, append(args, "--json")...))
+	if err := failedAs(code, out, kind, strings.Join(args, " "), name); err != nil {
+		a.t.Error(err)
 	}
 }
 
@@ -323,13 +344,13 @@ func TestAdopt(t *testing.T) {
 
 	// What forbids to begin is said, and nothing changes.
 	before := get1(t, src, "SELECT @@gtid_executed")
-	a.refused(3, "no server answers", append([]string{"adopt", "--socket", filepath.Join(a.dir, "none")}, a.flags(0)...)...)
+	a.refused(api.KindUnreachable, filepath.Join(a.dir, "none"), append([]string{"adopt", "--socket", filepath.Join(a.dir, "none")}, a.flags(0)...)...)
 	wrong := filepath.Join(a.dir, "wrong")
 	must(t, os.WriteFile(wrong, []byte("wrong"), 0o600))
-	a.refused(1, "Access denied", append([]string{"adopt", "--socket", set.source.socket(), "--password-file", wrong}, a.flags(0)...)...)
-	a.refused(2, "--socket", append([]string{"adopt"}, a.flags(0)...)...)
-	a.refused(1, "and not named: server_uuid", a.adopt(0, set.source)...)
-	a.refused(1, "it replicates from", a.adopt(1, set.replica)...)
+	a.refused(api.KindFailed, "1045", append([]string{"adopt", "--socket", set.source.socket(), "--password-file", wrong}, a.flags(0)...)...)
+	a.refused(api.KindUsage, "--socket", append([]string{"adopt"}, a.flags(0)...)...)
+	a.refused(api.KindConflict, "server_uuid", a.adopt(0, set.source)...)
+	a.refused(api.KindConflict, "127.0.0.1", a.adopt(1, set.replica)...)
 	out, code := a.cli(a.adopt(0, set.source, "--dry-run", "--replica", replica)...)
 	if code != 0 || !strings.Contains(out, "max_connections") || !strings.Contains(out, "log_replica_updates") {
 		t.Fatalf("dry run: exit %d\n%s", code, out)
@@ -349,7 +370,7 @@ func TestAdopt(t *testing.T) {
 	must(t, err)
 	_, err = holder.ExecContext(t.Context(), "FLUSH TABLES WITH READ LOCK")
 	must(t, err)
-	a.refused(1, "transactions are missing", a.adopt(0, set.source, "--replica", replica, "--outage", "1s")...)
+	a.refused(api.KindFailed, replica, a.adopt(0, set.source, "--replica", replica, "--outage", "1s")...)
 	_, err = holder.ExecContext(t.Context(), "UNLOCK TABLES")
 	must(t, err)
 	must(t, holder.Close())
@@ -385,7 +406,7 @@ func TestAdopt(t *testing.T) {
 	if logs, _ := filepath.Glob(filepath.Join(a.node(0), setup.BeforeAdopt, "binlog", "mysql-bin.*")); len(logs) < 2 {
 		t.Errorf("the old binary logs are not kept: %v", logs)
 	}
-	a.refused(1, "the daemon has run", "adopt", "--undo", "--dir", a.node(0))
+	a.refused(api.KindFailed, a.node(0), "adopt", "--undo", "--dir", a.node(0))
 
 	token := func(name, role string) string {
 		var res api.JoinTokenResult
@@ -395,7 +416,7 @@ func TestAdopt(t *testing.T) {
 	// One transaction too many: the cluster refuses it and names it, and the server goes on.
 	run1(t, rep, "SET GLOBAL super_read_only = OFF")
 	errant := newErrant(t, rep)
-	a.refused(1, errant, a.adopt(1, set.replica, token("n2", "voter"))...)
+	a.refused(api.KindConflict, errant, a.adopt(1, set.replica, token("n2", "voter"))...)
 	if v := get1(t, rep, "SELECT @@super_read_only"); v != "0" {
 		t.Errorf("super_read_only is %s after a refusal", v)
 	}

@@ -3,6 +3,7 @@ package robustness
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"trireme/internal/api"
+	"trireme/internal/backup"
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/gtid"
@@ -102,18 +105,16 @@ func TestBackup(t *testing.T) {
 	t.Logf("%d rows were written while the copy was made\n%s", writes, logged)
 	w.run("DROP DATABASE kept", "DROP USER IF EXISTS late@localhost")
 	step("a backup")
-	if out := a.done("backup", "verify", dir); !strings.Contains(out, "the backup is whole") {
-		t.Fatalf("verify: %s", out)
-	}
+	a.done("backup", "verify", dir)
 
 	to := filepath.Join(a.dir, "restored")
-	out := a.done("restore", "--from", dir, "--to-gtid", moment.String(), "--data", to, "--port", fmt.Sprint(a.base+8))
-	t.Log(out)
-	if !strings.Contains(out, fmt.Sprintf("The XA transaction 1,%x, was prepared at that moment", "kept")) {
-		t.Error("the XA transaction is not named")
+	var made backup.Restored
+	a.inJSON(0, &made, "restore", "--from", dir, "--to-gtid", moment.String(), "--data", to, "--port", fmt.Sprint(a.base+8))
+	if len(made.RolledBack) != 1 || !strings.Contains(made.RolledBack[0], fmt.Sprintf("%x", "kept")) {
+		t.Errorf("the XA transaction is not named: %+v", made)
 	}
 	step("a restored server")
-	a.refused(1, "not empty", "restore", "--from", dir, "--data", to)
+	a.refused(api.KindNotEmpty, to, "restore", "--from", dir, "--data", to)
 	a.restored(to, want, moment)
 	step("a look at it")
 }
@@ -133,17 +134,22 @@ func (a *adopted) drill(c *cluster, dir string) {
 	t.Helper()
 	scratch := filepath.Join(a.dir, "scratch")
 	must(t, os.Mkdir(scratch, 0o700))
+	var d backup.Drilled
 	eventually(t, healLimit, "a drill", func() error { // who follows may lead a moment later
-		cmd := exec.Command(testkit.Program(t, testkit.Trireme), "backup", "drill", dir, "--scratch", scratch, "--config", filepath.Join(c.others(c.healthy())[0].Dir, config.NodeFileName))
-		out, err := cmd.CombinedOutput()
-		if err == nil && !strings.Contains(string(out), "every table is as it was on") {
-			t.Fatalf("%s", out)
+		with := c.others(c.healthy())[0]
+		code, out := runCommand(t, exec.Command(testkit.Program(t, testkit.Trireme), "backup", "drill", dir, "--scratch", scratch, "--json",
+			"--config", filepath.Join(with.Dir, config.NodeFileName)))
+		if code != 0 {
+			return fmt.Errorf("exit code %d: %s", code, out)
 		}
-		t.Logf("%v %s", err, out)
-		return err
+		if err := json.Unmarshal(out, &d); err != nil || d.With != with.Name || d.Tables == 0 || len(d.Differences) > 0 {
+			t.Fatalf("%v %s", err, out)
+		}
+		return nil
 	})
-	if out := a.done("backup", "drill", dir, "--scratch", scratch, "--no-compare"); !strings.Contains(out, "it was compared with no node") {
-		t.Errorf("a drill without a node: %s", out)
+	d = backup.Drilled{}
+	if a.inJSON(0, &d, "backup", "drill", dir, "--scratch", scratch, "--no-compare"); d.With != "" || d.Tables == 0 {
+		t.Errorf("a drill without a node: %+v", d)
 	}
 	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
 		t.Errorf("drills have left %v, %v", left, err)

@@ -2,12 +2,14 @@ package robustness
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
+	"trireme/internal/ha"
 	"trireme/internal/needs"
 	"trireme/internal/verify"
 )
@@ -20,12 +22,12 @@ func TestDelayedLearner(t *testing.T) {
 	const rows, delay = 500, 3 * time.Second
 	c := createShape(t, shape{nodes: 2, loggers: 1, learners: 1})
 	leader, late := c.healthy(), c.Node("r1")
-	c.says(leader, 1, "config edit apply_delay."+leader.Name+"=1h", "only a learner can be delayed")
-	c.says(leader, 1, "delay r1 --hold", "r1 is not delayed")
+	c.refused(leader, api.KindInvalid, "config edit apply_delay."+leader.Name+"=1h", leader.Name)
+	c.refused(leader, api.KindConflict, "delay r1 --hold", "r1")
 	s := c.session(leader)
 	s.exec("CREATE DATABASE late", "CREATE TABLE late.t (id INT PRIMARY KEY)", "CREATE TABLE late.mark (id INT PRIMARY KEY)")
 	c.caughtUp()
-	c.says(leader, 0, fmt.Sprintf("config edit apply_delay.r1=%v", delay), "version")
+	c.says(leader, 0, fmt.Sprintf("config edit apply_delay.r1=%v", delay))
 	delayed := func(what string, ok func(v *api.DelayView) bool) {
 		t.Helper()
 		c.shows(leader, late.Name, what, func(m api.MemberView) bool { return m.State == api.StateHealthy && m.Delay != nil && ok(m.Delay) })
@@ -39,11 +41,13 @@ func TestDelayedLearner(t *testing.T) {
 	if took := time.Since(before); took < delay {
 		t.Errorf("a commit was shown after %v", took)
 	}
-	c.says(leader, 1, "promote r1", "r1 is delayed by 3s", "apply_delay.r1=none")
-	c.says(leader, 1, "switchover --to r1", "no vote")
-	c.says(leader, 0, "why-not r1", "delayed by 3s as configured")
+	c.refused(leader, api.KindConflict, "promote r1", "3s", "apply_delay.r1=none")
+	c.refused(leader, api.KindCannotLead, "switchover --to r1", "r1")
+	if codes := c.reasons(leader, "r1"); !slices.Contains(codes, string(ha.IsDelayed)) {
+		t.Errorf("%v", codes)
+	}
 	for _, path := range []string{"/replica", "/read-only", "/replica?lag=1h"} {
-		if ok, h, err := c.Client(late).Check(t.Context(), path); ok || err != nil || !strings.Contains(h.Reason, "delayed by 3s as configured") {
+		if ok, h, err := c.Client(late).Check(t.Context(), path); ok || err != nil || !strings.Contains(h.Delayed, "3s") {
 			t.Errorf("%s: %t %v %s", path, ok, err, h.Reason)
 		}
 	}
@@ -52,7 +56,9 @@ func TestDelayedLearner(t *testing.T) {
 	}
 
 	// The wrong DELETE. What goes before it is due or not: it is applied all the same.
-	c.says(leader, 0, "delay r1 --hold", "r1 is delayed by 3s as configured")
+	if d := result[api.DelayResult](c, leader, 0, "delay r1 --hold"); d.Name != "r1" || d.Seconds != delay.Seconds() {
+		t.Errorf("%+v", d)
+	}
 	var values []string
 	for i := range rows {
 		values = append(values, fmt.Sprintf("(%d)", i))
@@ -61,13 +67,15 @@ func TestDelayedLearner(t *testing.T) {
 	inserted := c.lastGTID(s.conn)
 	s.exec("DELETE FROM late.t")
 	deleted := c.lastGTID(s.conn)
-	c.says(leader, 1, "delay r1 --stop-before aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:7", "is not in the log")
-	c.says(leader, 0, "delay r1 --stop-before "+deleted, "r1 is delayed by 3s as configured: it")
+	c.refused(leader, api.KindNotFound, "delay r1 --stop-before aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:7", "aaaaaaaaaaaa:7")
+	if d := result[api.DelayResult](c, leader, 0, "delay r1 --stop-before "+deleted); d.Order != api.StopBefore || d.GTID != deleted {
+		t.Errorf("%+v", d)
+	}
 	stopped := func(v *api.DelayView) bool { return v.Stopped && v.GTID == deleted }
 	delayed("has stopped before the DELETE", stopped)
 	c.awaitRows(late, "late.t", rows)
-	c.says(leader, 1, "delay r1 --stop-before "+inserted, "has "+inserted+" already")
-	c.says(leader, 0, "status", "STOPPED", "delayed")
+	c.refused(leader, api.KindConflict, "delay r1 --stop-before "+inserted, inserted)
+	c.says(leader, 0, "status", "r1", "STOPPED") // as text
 
 	w := c.load(verify.Config{Writers: 2})
 	c.writesMore(w, 100)
@@ -95,12 +103,12 @@ func TestDelayedLearner(t *testing.T) {
 	c.says(leader, 0, "delay r1 --stop-after "+deleted)
 	delayed("has stopped behind the DELETE", func(v *api.DelayView) bool { return v.Stopped && v.Order == api.StopAfter })
 	c.awaitRows(late, "late.t", 0)
-	c.says(leader, 0, "delay r1 --resume", "r1 is delayed by 3s as configured")
+	c.says(leader, 0, "delay r1 --resume", "r1", "3s") // as text
 	delayed("goes on", func(v *api.DelayView) bool { return v.Order == "" && !v.Stopped && v.BehindSeconds < 10 && v.CaughtUp })
-	c.says(leader, 0, "delay r1 --now", "without delay")
-	c.says(leader, 0, "config edit apply_delay.r1=none", "version")
+	c.says(leader, 0, "delay r1 --now", "r1")
+	c.says(leader, 0, "config edit apply_delay.r1=none")
 	c.shows(leader, late.Name, "is not delayed", func(m api.MemberView) bool { return m.Delay == nil })
-	c.says(leader, 1, "delay r1 --hold", "r1 is not delayed")
+	c.refused(leader, api.KindConflict, "delay r1 --hold", "r1")
 	t.Logf("%s", c.check(w))
 	c.equal()
 }

@@ -1,14 +1,13 @@
 package robustness
 
 import (
-	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/ha"
 	"trireme/internal/testkit"
 	"trireme/internal/verify"
 )
@@ -107,10 +106,8 @@ func TestStopWhileWaiting(t *testing.T) {
 		done <- out
 	}()
 	eventually(t, steerLimit, "the switchover waits", func() error {
-		if code, out := c.trireme(target, "switchover", "--dry-run"); code != 1 || !strings.Contains(out, "under way") {
-			return errors.New(out)
-		}
-		return nil
+		_, out := c.inJSON(target, "switchover --dry-run")
+		return refusedDry(out, api.KindBusy)
 	})
 	at := time.Now()
 	if !c.StopDaemon(leader) {
@@ -148,7 +145,7 @@ func TestXAEndedOnFollower(t *testing.T) {
 	}
 	lone.close()
 	eventually(t, healLimit, victim.Name+" goes out of service", func() error {
-		if m := c.member(victim); m.State != api.StateFenced || !strings.Contains(m.Reason, "XA transaction") {
+		if m := c.member(victim); m.State != api.StateFenced || m.ReasonCode != ha.NeedsSeed {
 			return fmt.Errorf("%s: %s", m.State, m.Reason)
 		}
 		return nil
@@ -156,7 +153,7 @@ func TestXAEndedOnFollower(t *testing.T) {
 	t.Logf("%s", c.member(victim).Reason)
 	decide := c.session(leader)
 	decide.exec("XA COMMIT 'lone'")
-	c.says(leader, 0, "reinit "+victim.Name+" --yes", "throws its data away")
+	c.says(leader, 0, "reinit "+victim.Name+" --yes", victim.Name)
 	c.healthy()
 	c.everywhere("SELECT COUNT(*) FROM gray.t", "1")
 }

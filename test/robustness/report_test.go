@@ -153,7 +153,7 @@ func TestConfigHistory(t *testing.T) {
 	}
 	_, err := c.Switchover(t.Context(), other.Name)
 	must(t, err)
-	c.says(leader, 0, fmt.Sprintf("config rollback %d --yes", v.Version-1), "failback_after = ", "it was 1m17s", "zone."+other.Name+` = "", it was east`)
+	c.says(leader, 0, fmt.Sprintf("config rollback %d --yes", v.Version-1), "failback_after", "1m17s", "zone."+other.Name, "east")
 	eventually(t, steerLimit, "the settings as before on "+leader.Name, func() error {
 		// The version is another one.
 		_, was, _ := strings.Cut(before, "\n")
