@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -298,8 +297,9 @@ func answers(ctx context.Context, addr string) bool {
 // noCredential says that none was found for what needs one.
 func (r remote) noCredential() error {
 	if r.Cluster != "" {
-		return fmt.Errorf("no credential of cluster %q in ~/.config/trireme; copy it from where `trireme init` ran, or use --token-file", r.Cluster)
+		return api.Errorf(api.KindUnauthorized, "no credential of cluster %q in ~/.config/trireme", r.Cluster).
+			With("copy it from where `trireme init` ran, or use --token-file")
 	}
-	return errors.New("this needs the operator's credential and there is none in ~/.config/trireme; copy it from where `trireme init` ran, " +
-		"or use --token-file, or on a node's host --as-node")
+	return api.Errorf(api.KindUnauthorized, "this needs the operator's credential and there is none in ~/.config/trireme").
+		With("copy it from where `trireme init` ran, or use --token-file, or on a node's host --as-node")
 }

@@ -1,14 +1,15 @@
 package robustness
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/ha"
 )
 
 // move gives a node that is stopped other ports, in its file.
@@ -72,8 +73,14 @@ func TestChangeAddress(t *testing.T) {
 	}
 	must(t, c.StartAll())
 	eventually(t, steerLimit, "no quorum", func() error {
-		if code, out := c.trireme(n1, "status"); code != 3 || !strings.Contains(out, "not been heard of") {
-			return fmt.Errorf("exit code %d: %s", code, out)
+		v := result[api.ClusterView](c, n1, 3, "status")
+		for _, m := range v.Members { // none: n1 does not answer yet
+			if m.Name != n1.Name && m.ReasonCode != ha.Unreachable {
+				return fmt.Errorf("%+v", m)
+			}
+		}
+		if len(v.Members) == 0 {
+			return errors.New("no answer")
 		}
 		return nil
 	})

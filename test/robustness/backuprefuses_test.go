@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"trireme/internal/api"
+	"trireme/internal/backup"
 	"trireme/internal/config"
 	"trireme/internal/needs"
 	"trireme/internal/testkit"
@@ -38,11 +40,11 @@ func TestBackupRefuses(t *testing.T) {
 	grow := smallDisk(t, dir)
 	flags := []string{"--key-file", key, "--config", filepath.Join(follower.Dir, config.NodeFileName)}
 	take := append([]string{"backup", "--to", dir}, flags...)
-	a.refused(1, "no space", take...)
+	a.refused(api.KindNoSpace, dir, take...)
 	a.stopped(dir)
 	grow("2g")
 	whole := &disk{c, dir}
-	a.whileServing(dir, take, "no space", func(*exec.Cmd) {
+	a.whileServing(dir, take, api.KindNoSpace, func(*exec.Cmd) {
 		eventually(t, healLimit, "CLONE is under way", func() error {
 			_, err := os.Stat(filepath.Join(dir, "work", "seed", "clone", "ibdata1"))
 			return err
@@ -83,21 +85,29 @@ func TestBackupRefuses(t *testing.T) {
 	restore := func(more ...string) []string {
 		return append([]string{"restore", "--from", dir, "--data", to, "--port", fmt.Sprint(a.base + 8)}, more...)
 	}
-	refused := func(want string, more ...string) {
+	refused := func(kind api.Kind, more ...string) {
 		t.Helper()
-		a.refused(1, want, restore(more...)...)
+		a.refused(kind, "", restore(more...)...)
 		if left, err := os.ReadDir(to); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%q: %v is left, %v", want, left, err)
+			t.Errorf("%s: %v is left, %v", kind, left, err)
 		}
 		a.stopped(to)
 	}
 	other := filepath.Join(a.dir, "other")
 	a.done("backup", "new-key", other)
-	refused("backup: key")
-	refused("backup: key", "--key-file", other)
+	refused(api.KindKey)
+	refused(api.KindKey, "--key-file", other)
 	for _, moment := range []string{"--to-index=1", fmt.Sprintf("--to-index=%d", lastEntry(t, last)+1), "--to-time=2090-01-01T00:00:00Z",
 		"--to-gtid=3e11fa47-71ca-11e1-9e33-c80aa9429562:1"} {
-		refused("not in this backup", "--key-file", key, moment)
+		refused(api.KindNotInBackup, "--key-file", key, moment)
+	}
+	damaged := func(path string) {
+		t.Helper()
+		var v backup.Verification
+		a.inJSON(1, &v, "backup", "verify", dir, "--key-file", key)
+		if !slices.ContainsFunc(v.Problems, func(p backup.Problem) bool { return strings.Contains(p.Object+" "+p.What, filepath.Base(path)) }) {
+			t.Errorf("%s is damaged or missing: %+v", path, v.Problems)
+		}
 	}
 	for _, path := range []string{last, middle, files[0]} {
 		good, err := os.ReadFile(path)
@@ -105,11 +115,11 @@ func TestBackupRefuses(t *testing.T) {
 		bad := slices.Clone(good)
 		bad[len(bad)/2] ^= 1
 		must(t, os.WriteFile(path, bad, 0o600))
-		refused("corrupt", "--key-file", key)
-		a.refused(1, filepath.Base(path), "backup", "verify", dir, "--key-file", key)
+		refused(api.KindCorrupt, "--key-file", key)
+		damaged(path)
 		must(t, os.Remove(path))
-		refused("missing", "--key-file", key)
-		a.refused(1, "missing", "backup", "verify", dir, "--key-file", key)
+		refused(api.KindMissing, "--key-file", key)
+		damaged(path)
 		must(t, os.WriteFile(path, good, 0o600))
 	}
 	a.done("backup", "verify", dir, "--key-file", key)
@@ -118,7 +128,7 @@ func TestBackupRefuses(t *testing.T) {
 	must(t, os.Mkdir(to, 0o700))
 	mine := filepath.Join(to, "mine")
 	must(t, os.WriteFile(mine, []byte("mine"), 0o600))
-	a.refused(1, "not empty", restore("--key-file", key)...)
+	a.refused(api.KindNotEmpty, to, restore("--key-file", key)...)
 	if b, err := os.ReadFile(mine); err != nil || string(b) != "mine" {
 		t.Errorf("what was there is gone: %q, %v", b, err)
 	}
@@ -126,10 +136,10 @@ func TestBackupRefuses(t *testing.T) {
 	small := filepath.Join(a.dir, "small")
 	grow = smallDisk(t, small)
 	to = filepath.Join(small, "restored")
-	refused("no space", "--key-file", key)
+	refused(api.KindNoSpace, "--key-file", key)
 	grow("2g")
 	full := &disk{c, small}
-	a.whileServing(to, restore("--key-file", key), "no space", func(*exec.Cmd) {
+	a.whileServing(to, restore("--key-file", key), api.KindNoSpace, func(*exec.Cmd) {
 		eventually(t, healLimit, "it gives up", func() error {
 			full.fill() // whatever becomes free
 			if pids := serversIn(t, to); len(pids) > 0 {
@@ -144,23 +154,24 @@ func TestBackupRefuses(t *testing.T) {
 	}
 	step("targets")
 
-	a.whileServing(to, restore("--key-file", key), "starting mysqld", func(cmd *exec.Cmd) { must(t, cmd.Process.Kill()) })
-	a.refused(1, "was killed", restore("--key-file", key)...)
+	a.whileServing(to, restore("--key-file", key), "", func(cmd *exec.Cmd) { must(t, cmd.Process.Kill()) })
+	a.refused(api.KindNotEmpty, to, restore("--key-file", key)...)
 	must(t, os.RemoveAll(to))
-	if out := a.done(restore("--key-file", key)...); !strings.Contains(out, fmt.Sprintf("everything up to entry %d", lastEntry(t, last))) {
-		t.Errorf("%s", out)
+	var done backup.Restored
+	if a.inJSON(0, &done, restore("--key-file", key)...); done.Index != lastEntry(t, last) {
+		t.Errorf("%+v", done)
 	}
 	a.stopped(to)
 	step("a restoration that was killed, and one that was not")
 }
 
-// whileServing does something to a command, which then must fail and say something, once a server runs in a directory; the server is to end with it.
-func (a *adopted) whileServing(dir string, args []string, want string, do func(*exec.Cmd)) {
+// whileServing does something to a command, which then must fail in one way (empty: it is killed), once a server runs in a directory; the server is to end with it.
+func (a *adopted) whileServing(dir string, args []string, kind api.Kind, do func(*exec.Cmd)) {
 	t := a.t
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), args...)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), append(args, "--json")...)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
 	must(t, cmd.Start())
 	eventually(t, healLimit, "a server in "+dir, func() error {
 		if len(serversIn(t, dir)) == 0 {
@@ -169,8 +180,13 @@ func (a *adopted) whileServing(dir string, args []string, want string, do func(*
 		return nil
 	})
 	do(cmd)
-	if err := cmd.Wait(); err == nil || !strings.Contains(said.String(), want) {
-		t.Errorf("trireme %s: %v, want %q: %s", args[0], err, want, said.String())
+	if err := cmd.Wait(); err == nil {
+		t.Errorf("trireme %s does not fail", args[0])
+	}
+	if kind != "" {
+		if err := failedAs(cmd.ProcessState.ExitCode(), out.Bytes(), kind, args[0]); err != nil {
+			t.Error(err)
+		}
 	}
 	t.Logf("%s", said.String())
 	a.stopped(dir)

@@ -66,7 +66,7 @@ func TestGovernor(t *testing.T) {
 	unlimited := func(s string) bool { return s == free }
 	early := c.session(leader)
 	early.exec("DROP DATABASE IF EXISTS gov", "CREATE DATABASE gov", "CREATE TABLE gov.t (id INT PRIMARY KEY, v LONGTEXT)")
-	c.says(leader, 0, "config edit transaction_warn=4MiB transaction_refuse=16MiB lag_objective=0s", "version")
+	c.says(leader, 0, "config edit transaction_warn=4MiB transaction_refuse=16MiB lag_objective=0s")
 	c.awaitCacheMax(leader, limited)
 
 	s := c.session(leader)
@@ -95,7 +95,7 @@ func TestGovernor(t *testing.T) {
 	if err := c.session(next).try(megabytes(500, 20)); !errors.As(err, &e) || e.Number != 1197 {
 		t.Errorf("20 MiB are answered by the next leader with %v", err)
 	}
-	c.says(next, 0, "config edit transaction_warn=0B transaction_refuse=0B", "version")
+	c.says(next, 0, "config edit transaction_warn=0B transaction_refuse=0B")
 	c.awaitCacheMax(next, unlimited)
 	c.ddlShows(next)
 	must(t, c.session(next).try("DROP DATABASE gov"))
@@ -230,7 +230,7 @@ func TestLagObjective(t *testing.T) {
 	c := lease(t)
 	leader := c.healthy()
 	victim := c.others(leader)[0]
-	c.says(leader, 0, fmt.Sprintf("config edit lag_objective=%ds", objective), "version")
+	c.says(leader, 0, fmt.Sprintf("config edit lag_objective=%ds", objective))
 	w := c.load(verify.Config{Writers: 16})
 	c.writesMore(w, 200)
 	free := w.Meter().Rate(time.Now().Add(-2*time.Second), time.Now())
@@ -268,7 +268,7 @@ func TestLagObjective(t *testing.T) {
 	must(t, syscall.Kill(pid, syscall.SIGCONT))
 	c.healthy()
 	c.unslowed("it comes back", victim)
-	c.says(leader, 0, "config edit lag_objective=0s", "version")
+	c.says(leader, 0, "config edit lag_objective=0s")
 	t.Logf("%s", c.check(w))
 }
 

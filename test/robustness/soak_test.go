@@ -190,7 +190,7 @@ func (c *cluster) disturb(w *verify.Workload, restarted *demo.Node, round int) {
 		extra, err := c.Add(c.t.Context(), fmt.Sprintf("log%d", round/20+1), config.RoleLogger)
 		must(c.t, err)
 		c.joined(extra)
-		c.says(c.leader(), 0, "remove "+extra.Name, extra.Name+" is removed")
+		c.says(c.leader(), 0, "remove "+extra.Name, extra.Name)
 		eventually(c.t, healLimit, "the daemon of the removed node ends", func() error {
 			if extra.DaemonPID() != 0 {
 				return errors.New("it runs")

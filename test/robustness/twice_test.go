@@ -1,10 +1,12 @@
 package robustness
 
 import (
+	"encoding/json"
 	"strings"
 	"sync"
 	"testing"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
 )
@@ -28,19 +30,23 @@ func TestTwoAtOnce(t *testing.T) {
 
 	for _, verb := range []struct {
 		args string
-		done string // what who does it is told
-		told string // the other one
+		node string   // that is named to who does it
+		told api.Kind // what the other one is told; empty: any reason
 	}{
-		{"demote n2", "is a learner now", "is a learner already"},
-		{"promote n2", "becomes a voter", "is a voter already"},
-		{"switchover --to n2", "n2 leads now", ""},
-		{"failover --to n1 --force --yes", "n1 leads", ""},
-		{"remove n3", "n3 is removed", "n3"},
+		{"demote n2", "n2", api.KindAlready},
+		{"promote n2", "n2", api.KindAlready},
+		{"switchover --to n2", "n2", ""},
+		{"failover --to n1 --force --yes", "n1", ""},
+		{"remove n3", "n3", ""},
 	} {
 		done, told := c.both(n1, n2, verb.args)
 		t.Logf("%s:\n%s\n%s", verb.args, done, told)
-		if !strings.Contains(done, verb.done) || !strings.Contains(told, verb.told) {
-			t.Errorf("trireme %s says %q, and to the other one %q", verb.args, done, told)
+		var refusal api.Error
+		if err := json.Unmarshal(told, &refusal); err != nil || refusal.Message == "" || verb.told != "" && refusal.Kind != verb.told {
+			t.Errorf("trireme %s tells the other one %v %+v, want %s", verb.args, err, refusal, verb.told)
+		}
+		if !strings.Contains(string(done), `"`+verb.node+`"`) {
+			t.Errorf("trireme %s says %s", verb.args, done)
 		}
 		if strings.HasPrefix(verb.args, "remove") {
 			c.Forget(n3)
@@ -60,12 +66,12 @@ func TestTwoAtOnce(t *testing.T) {
 }
 
 // both runs a command on two nodes at once. One says that it is done and the other one why not, or that there is no leader at the moment.
-func (c *cluster) both(a, b *demo.Node, args string) (done, told string) {
+func (c *cluster) both(a, b *demo.Node, args string) (done, told []byte) {
 	c.t.Helper()
-	codes, outs := make([]int, 2), make([]string, 2)
+	codes, outs := make([]int, 2), make([][]byte, 2)
 	var wg sync.WaitGroup
 	for i, n := range []*demo.Node{a, b} {
-		wg.Go(func() { codes[i], outs[i] = c.trireme(n, strings.Fields(args)...) })
+		wg.Go(func() { codes[i], outs[i] = c.inJSON(n, args) })
 	}
 	wg.Wait()
 	switch {
@@ -75,5 +81,5 @@ func (c *cluster) both(a, b *demo.Node, args string) (done, told string) {
 		return outs[1], outs[0]
 	}
 	c.t.Fatalf("trireme %s from two terminals: exit codes %v\n%s\n%s", args, codes, outs[0], outs[1])
-	return "", ""
+	return nil, nil
 }
