@@ -24,7 +24,6 @@ var kindsOf = []struct {
 	err  error
 	kind api.Kind
 }{
-	{context.Canceled, api.KindInterrupted},
 	{backup.ErrCorrupt, api.KindCorrupt},
 	{raftlog.ErrCorrupt, api.KindCorrupt},
 	{backup.ErrMissing, api.KindMissing},
@@ -49,6 +48,7 @@ var kindsOf = []struct {
 	{pki.ErrTokenExpired, api.KindUnauthorized},
 	{fs.ErrPermission, api.KindForbidden},
 	{fs.ErrNotExist, api.KindNotFound},
+	{context.Canceled, api.KindInterrupted}, // last: one failure cancels what else is under way
 }
 
 // failure is an error as --json prints it: what an API would have answered.
