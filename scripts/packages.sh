@@ -15,7 +15,7 @@ packages() { git ls-files -co --exclude-standard -- '*_test.go' | while read -r 
 # with_servers: those of which tests start real servers.
 with_servers() {
   git ls-files -co --exclude-standard -- '*_test.go' | while read -r f; do [[ ! -e $f ]] || echo "$f"; done |
-    xargs grep -lE 'needs\.(MySQL|Tool)\(|testkit\.|TRIREME_REQUIRE_MYSQL' | xargs -n 1 dirname | sort -u
+    xargs grep -lE 'needs\.(MySQL|Tool)\(|testkit\.|TRIREME_REQUIRE_MYSQL' | xargs -n 1 dirname | sort -u | but "$no_servers"
 }
 
 servers_only="$servers_only $(packages | grep ^test/ | grep -vxF -f <(tr ' ' '\n' <<<"$no_servers") | paste -sd' ')"
