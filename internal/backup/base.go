@@ -190,7 +190,7 @@ func (b *Base) store(ctx context.Context, s Store, dir string, done func(int64))
 			return nil
 		}
 		f := File{Path: rel}
-		if err := b.storeFile(ctx, s, p, &f); err != nil {
+		if err := b.storeFile(ctx, s, dir, &f); err != nil {
 			return err
 		}
 		b.Files = append(b.Files, f)
@@ -200,8 +200,8 @@ func (b *Base) store(ctx context.Context, s Store, dir string, done func(int64))
 	})
 }
 
-func (b *Base) storeFile(ctx context.Context, s Store, path string, f *File) error {
-	in, err := os.Open(path)
+func (b *Base) storeFile(ctx context.Context, s Store, dir string, f *File) error {
+	in, err := mysqld.OpenOwned(dir, f.Path, os.O_RDONLY, -1)
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}

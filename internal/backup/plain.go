@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"trireme/internal/mysqld"
 )
 
 // optionFile is what a stock mysqld starts the restored server with.
@@ -46,7 +48,7 @@ func (r *restoration) writePlain() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.Mkdir(r.binlogDir(), 0o750), os.Chown(r.binlogDir(), uid, gid)); err != nil {
+	if err := mysqld.MkdirOwned(filepath.Dir(r.binlogDir()), filepath.Base(r.binlogDir()), 0o750, uid, gid); err != nil {
 		return err
 	}
 	if err := os.Remove(filepath.Join(r.cfg.DataDir(), "auto.cnf")); err != nil && !errors.Is(err, fs.ErrNotExist) {

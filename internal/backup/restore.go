@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -296,14 +297,13 @@ func (r *restoration) unpack(ctx context.Context) error {
 	r.Say("unpacking the copy %s of %s (%d MiB)", b.Name, b.Donor, b.Bytes>>20)
 	folders := append([]string{""}, b.Folders...)
 	for _, f := range folders {
-		p := filepath.Join(part, f)
-		if err := errors.Join(os.MkdirAll(p, 0o750), os.Chown(p, uid, gid)); err != nil {
+		if err := os.MkdirAll(filepath.Join(part, f), 0o750); err != nil {
 			return err
 		}
 	}
 	done := uint64(0)
 	for i := range b.Files {
-		if err := r.unpackFile(ctx, &b.Files[i], filepath.Join(part, b.Files[i].Path), uid, gid); err != nil {
+		if err := r.unpackFile(ctx, &b.Files[i], part, uid, gid); err != nil {
 			return err
 		}
 		done += uint64(b.Files[i].Size)
@@ -314,11 +314,17 @@ func (r *restoration) unpack(ctx context.Context) error {
 			return err
 		}
 	}
+	slices.Reverse(folders) // given away once they are full, the topmost last: until then they are the daemon's
+	for _, f := range folders {
+		if err := mysqld.MkdirOwned(r.Dir, filepath.Join(partName, f), 0, uid, gid); err != nil {
+			return err
+		}
+	}
 	return mysqld.TakeOver(r.cfg, func(to string) error { return os.Rename(part, to) })
 }
 
-func (r *restoration) unpackFile(ctx context.Context, f *File, to string, uid, gid int) error {
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+func (r *restoration) unpackFile(ctx context.Context, f *File, dir string, uid, gid int) error {
+	out, err := mysqld.CreateOwned(dir, f.Path, 0o640, uid, gid)
 	if err != nil {
 		return err
 	}
@@ -328,7 +334,7 @@ func (r *restoration) unpackFile(ctx context.Context, f *File, to string, uid, g
 		err = w.Flush()
 	}
 	if err == nil {
-		err = errors.Join(out.Chown(uid, gid), out.Sync())
+		err = out.Sync()
 	}
 	return errors.Join(err, out.Close())
 }

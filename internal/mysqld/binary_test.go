@@ -98,7 +98,7 @@ func TestFindOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.Link(named, cached); err != nil {
-		if err := copyFile(named, cached, 0o755); err != nil {
+		if err := copyFile(named, filepath.Dir(cached), filepath.Base(cached), 0o755, -1, -1); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -59,7 +60,12 @@ func (c Config) checkData() error {
 
 // dataVersion is the version that wrote the data directory last, by mysqld's own mysql_upgrade_history.
 func (c Config) dataVersion() (Version, bool) {
-	b, err := os.ReadFile(filepath.Join(c.DataDir(), "mysql_upgrade_history"))
+	f, err := OpenOwned(c.DataDir(), "mysql_upgrade_history", os.O_RDONLY, -1)
+	if err != nil {
+		return Version{}, false
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
 	if err != nil {
 		return Version{}, false
 	}

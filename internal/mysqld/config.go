@@ -135,13 +135,15 @@ func (c Config) makeDirs() error {
 		return fmt.Errorf("make mysqld's directory: %w", err)
 	}
 	for _, d := range []string{c.RunDir(), c.LogDir(), c.BinlogDir(), c.RelayDir(), filepath.Dir(c.Socket())} {
-		if err := os.MkdirAll(d, 0o750); err != nil {
-			return fmt.Errorf("make mysqld's directory: %w", err)
+		if d == filepath.Dir(c.Socket()) && d != c.RunDir() && os.Mkdir(d, 0o750) != nil {
+			continue // in /tmp, where anybody may have made it: checkSocketDir looks whose it is
 		}
+		owner, group := -1, -1
 		if other {
-			if err := os.Chown(d, uid, gid); err != nil {
-				return fmt.Errorf("give mysqld's directory to %s: %w", c.OSUser, err)
-			}
+			owner, group = uid, gid
+		}
+		if err := MkdirOwned(filepath.Dir(d), filepath.Base(d), 0o750, owner, group); err != nil {
+			return fmt.Errorf("make mysqld's directory: %w", err)
 		}
 	}
 	return c.checkSocketDir(uid, other)

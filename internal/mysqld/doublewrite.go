@@ -18,7 +18,7 @@ var doublewriteName = regexp.MustCompile(`^#ib_([0-9]+)_[0-9]+\.dblwr$`)
 // every start. Once they are durable, later copies go to blocks that the file has, and are on a disk without a cache at once.
 func (c Config) syncDoublewrite() error {
 	return c.eachDoublewrite(func(path string, _ int64) error {
-		f, err := os.Open(path)
+		f, err := OpenOwned(filepath.Dir(path), filepath.Base(path), os.O_RDONLY, -1)
 		if err != nil {
 			return err
 		}
@@ -31,14 +31,20 @@ func (c Config) syncDoublewrite() error {
 // (buf0dblwr.h: n_pages > 0).
 func (c Config) mendDoublewrite() error {
 	return c.eachDoublewrite(func(path string, page int64) error {
-		st, err := os.Lstat(path)
+		uid, _, err := c.owner()
 		if err != nil {
 			return err
 		}
-		if !st.Mode().IsRegular() || st.Size() == 0 || st.Size() >= page {
-			return nil
+		f, err := OpenOwned(filepath.Dir(path), filepath.Base(path), os.O_RDWR, uid)
+		if err != nil {
+			return err
 		}
-		if err := os.Truncate(path, 0); err != nil {
+		defer func() { _ = f.Close() }()
+		st, err := f.Stat()
+		if err != nil || st.Size() == 0 || st.Size() >= page {
+			return err
+		}
+		if err := f.Truncate(0); err != nil {
 			return err
 		}
 		c.log().Warn("a doublewrite file is shorter than one of its pages, as a power loss leaves one that was just made; it is made anew",

@@ -95,7 +95,11 @@ func (c Config) initialize(ctx context.Context, need uint64, fill func(tmp strin
 	if err := c.makeTemp(tmp); err != nil {
 		return err
 	}
-	if err := fill(tmp); err != nil {
+	err := fill(tmp)
+	if err == nil {
+		_, _, err = ownerOf(tmp) // a folder, and no link that mysqld's user has put there
+	}
+	if err != nil {
 		_ = os.RemoveAll(tmp)
 		return fmt.Errorf("initialise %s: %w", c.DataDir(), err)
 	}
@@ -129,7 +133,7 @@ func (c Config) makeTemp(tmp string) error {
 		return fmt.Errorf("initialise: %w", err)
 	}
 	if other {
-		if err := os.Chown(tmp, uid, gid); err != nil {
+		if err := os.Lchown(tmp, uid, gid); err != nil {
 			return fmt.Errorf("initialise: %w", err)
 		}
 	}
@@ -323,11 +327,12 @@ func (c Config) ownAccounts() []string {
 
 // copyTree copies a data directory, giving the copy to mysqld's user.
 func (c Config) copyTree(ctx context.Context, from, to string) error {
-	uid, gid, other, err := c.runsAs()
+	uid, gid, err := c.owner()
 	if err != nil {
 		return err
 	}
-	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+	var folders []string
+	err = filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -338,33 +343,38 @@ func (c Config) copyTree(ctx context.Context, from, to string) error {
 		if err != nil {
 			return err
 		}
-		dst := filepath.Join(to, rel)
 		info, err := d.Info()
 		if err != nil {
 			return err
 		}
 		switch {
 		case d.IsDir():
-			err = os.MkdirAll(dst, info.Mode().Perm()) // the topmost is there
+			if rel != "." {
+				folders = append(folders, rel)
+				err = MkdirOwned(to, rel, info.Mode().Perm(), -1, -1)
+			}
 		case info.Mode().IsRegular():
-			err = copyFile(path, dst, info.Mode().Perm())
+			err = copyFile(path, to, rel, info.Mode().Perm(), uid, gid)
 		default:
 			return nil // sockets and links: nothing that InnoDB needs
 		}
-		if err == nil && other {
-			err = os.Chown(dst, uid, gid)
-		}
 		return err
 	})
+	for _, f := range folders { // once they are full: until then they are the daemon's
+		if err == nil {
+			err = MkdirOwned(to, f, 0, uid, gid)
+		}
+	}
+	return err
 }
 
-func copyFile(from, to string, mode fs.FileMode) error {
+func copyFile(from, dir, to string, mode fs.FileMode, uid, gid int) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = in.Close() }()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	out, err := CreateOwned(dir, to, mode, uid, gid)
 	if err != nil {
 		return err
 	}

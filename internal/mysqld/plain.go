@@ -76,20 +76,15 @@ func (c Config) plainOptions(source bool) string {
 // (S5): a source that is killed before it has noted what its binary log alone has, an account statement that changed nothing for one, would
 // give those numbers to new transactions, and its replicas would skip them. A server that runs does not look at auto.cnf; Start writes it anew.
 func (c Config) WritePlain(source bool) error {
-	uid, gid, other, err := c.runsAs()
+	uid, gid, err := c.owner()
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(c.PlainBinlogDir(), 0o750); err != nil {
+	if err := MkdirOwned(c.Dir, filepath.Base(c.PlainBinlogDir()), 0o750, uid, gid); err != nil {
 		return err
 	}
 	if err := emptyDir(c.PlainBinlogDir()); err != nil {
 		return err
-	}
-	if other {
-		if err := os.Chown(c.PlainBinlogDir(), uid, gid); err != nil {
-			return err
-		}
 	}
 	if err := os.Remove(filepath.Join(c.DataDir(), "auto.cnf")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -87,16 +88,11 @@ func (c Config) launch(spec launchSpec) (*child, error) {
 		p.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	}
 	errlog := logArgument(args, c.ErrorLog())
-	out, err := os.OpenFile(errlog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	out, err := c.appendOwned(errlog)
 	if err != nil {
 		return nil, fmt.Errorf("mysqld's error log: %w", err)
 	}
 	defer func() { _ = out.Close() }()
-	if other {
-		if err := out.Chown(uid, gid); err != nil {
-			return nil, fmt.Errorf("mysqld's error log: %w", err)
-		}
-	}
 	// What the loader or a script says before mysqld has opened its log goes there too.
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	if st, err := out.Stat(); err == nil {
@@ -239,7 +235,7 @@ const (
 
 // tailLog gives the last lines that were written after offset from, errors first choice.
 func tailLog(path string, from int64) []string {
-	f, err := os.Open(path)
+	f, err := OpenOwned(filepath.Dir(path), filepath.Base(path), os.O_RDONLY, -1)
 	if err != nil {
 		return nil
 	}

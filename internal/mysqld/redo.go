@@ -181,7 +181,7 @@ func (f *redoFile) readHeader() (uuid uint32, checkpoint uint64, err error) {
 	if f.size <= redoHeader || f.size%redoBlock != 0 {
 		return wrong(fmt.Sprintf("%d bytes", f.size))
 	}
-	r, err := os.Open(f.path)
+	r, err := openRedo(f.path, os.O_RDONLY)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -294,7 +294,7 @@ func (f redoFile) wipe(ctx context.Context, end uint64) (blocks int, err error) 
 		}
 	}
 	number, epoch := redoNumber(end)
-	w, err := os.OpenFile(f.path, os.O_WRONLY, 0)
+	w, err := openRedo(f.path, os.O_WRONLY)
 	if err != nil {
 		return 0, err
 	}
@@ -312,9 +312,15 @@ func (f redoFile) wipe(ctx context.Context, end uint64) (blocks int, err error) 
 	return blocks, errors.Join(err, w.Sync(), w.Close())
 }
 
+// openRedo opens a file of the redo log. Its folder lies in the data directory, and both are mysqld's user's.
+func openRedo(path string, flag int) (*os.File, error) {
+	folder := filepath.Dir(path)
+	return OpenOwned(filepath.Dir(folder), filepath.Join(filepath.Base(folder), filepath.Base(path)), flag, -1)
+}
+
 // blocks calls do for each block from the offset at on, until it says false or fails. A log may have hundreds of gigabytes: it also ends with ctx.
 func (f redoFile) blocks(ctx context.Context, at int64, do func(at int64, b []byte) (bool, error)) error {
-	r, err := os.Open(f.path)
+	r, err := openRedo(f.path, os.O_RDONLY)
 	if err != nil {
 		return err
 	}

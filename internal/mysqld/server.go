@@ -196,22 +196,13 @@ func (c Config) prepare(ctx context.Context, uuid string) error {
 			return fmt.Errorf("begin a new error log: %w", err)
 		}
 	}
-	uid, gid, other, err := c.runsAs()
-	if err != nil {
-		return err
-	}
 	files := []struct{ path, text string }{
 		{filepath.Join(c.DataDir(), "auto.cnf"), "[auto]\nserver-uuid=" + uuid + "\n"},
 		{c.optionFile(), c.options()},
 	}
 	for _, f := range files {
-		if err := writeFileSync(f.path, []byte(f.text), 0o600); err != nil {
+		if err := c.replaceOwned(f.path, []byte(f.text), 0o600); err != nil {
 			return fmt.Errorf("write %s: %w", f.path, err)
-		}
-		if other {
-			if err := os.Chown(f.path, uid, gid); err != nil {
-				return fmt.Errorf("write %s: %w", f.path, err)
-			}
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
 	"trireme/internal/ledger"
+	"trireme/internal/mysqld"
 	"trireme/internal/raftlog"
 	"trireme/internal/router"
 )
@@ -53,7 +54,7 @@ func readBinlogTail(dir string) binlogTail {
 }
 
 func (t *binlogTail) readFile(path string) {
-	f, err := os.Open(path)
+	f, err := mysqld.OpenOwned(filepath.Dir(path), filepath.Base(path), os.O_RDONLY, -1)
 	if err != nil {
 		return
 	}
@@ -109,7 +110,7 @@ func onlyControlEvents(dir string, from, to raftlog.Pos) bool {
 
 // controlRun walks over control events from off on and returns where they end; ok is false at any other event.
 func controlRun(path string, off int64) (end int64, ok bool) {
-	f, err := os.Open(path)
+	f, err := mysqld.OpenOwned(filepath.Dir(path), filepath.Base(path), os.O_RDONLY, -1)
 	if err != nil {
 		return 0, false
 	}
