@@ -63,7 +63,7 @@ case $mode in
     phase lint scripts/lint.sh
     TRIREME_DEFER=servers,quiet tests unit -timeout 10m $(packages | but "$servers_only $no_race" | paths)
     tests sim -short -timeout 10m $(packages | with "$no_race" | paths)
-    tests smoke -timeout 10m ./test/smoke
+    tests smoke -count=1 -timeout 10m ./test/smoke
     finish -part
     ;;
   test)
