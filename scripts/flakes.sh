@@ -57,7 +57,7 @@ side_by_side() {
     many "$package" "$2" "$3" &
     working+=($!)
   done
-  wait "${working[@]}" || true
+  while (($(jobs -pr | wc -l) > ${#thieves[@]})); do wait -n || true; done
 }
 
 # fast_first KIND PACKAGE…: by the time of the first run.
