@@ -91,7 +91,8 @@ type follower struct {
 	sources    map[string]*source // by API address
 	holding    bool
 	held       held
-	nodes      []api.RouteNode   // of the last view that counted
+	last       api.RouteView     // the last view that counted
+	nodes      []api.RouteNode   // of it
 	logName    string            // of the same: of what cluster and generation
 	applied    map[string]*waits // by node
 	everywhere *waits
@@ -206,11 +207,11 @@ func (f *follower) decide() {
 	for _, s := range f.sources {
 		all = append(all, s.heard)
 	}
-	best, found := choose(all, time.Now())
+	best, found := choose(all, f.last, time.Now())
 	was := f.holding
 	f.holding = !found
 	if found {
-		f.nodes, f.logName = best.view.Nodes, logOf(best.view)
+		f.last, f.nodes, f.logName = best.view, best.view.Nodes, logOf(best.view)
 	}
 	f.holdForLocked(best.view)
 	f.mu.Unlock()
@@ -257,7 +258,7 @@ func (f *follower) serves(ctx context.Context, t router.Target) (index uint64, e
 // left behind is another.
 func (f *follower) clientOfLocked(name string) *api.Client {
 	for _, s := range f.sources {
-		if s.heard.view.Node == name && logOf(s.heard.view) == f.logName {
+		if v := s.heard.view; v.Node == name && logOf(v) == f.logName && !f.last.Disowns(v) {
 			return s.client
 		}
 	}

@@ -345,3 +345,29 @@ func TestForeignCluster(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+// TestRemovedNode: one that was removed still has its certificate, claims a high term and leadership, and is in the router's list. No client gets
+// there, before and after a change of leaders.
+func TestRemovedNode(t *testing.T) {
+	ca, n1, n2, members := cluster(t)
+	members[0].ID, members[1].ID = 1, 2
+	removed := newNode(t, ca, "n3", 3)
+	at := func(term uint64, rw *api.RouteTarget) api.RouteView {
+		return api.RouteView{Cluster: "c1", Generation: 1, Term: term, RW: rw, Nodes: members, Next: 4}
+	}
+	mine := api.RouteNode{Name: "n3", API: removed.server.Addr(), ID: 3}
+	removed.says(api.RouteView{Cluster: "c1", Generation: 9, Term: 99, RW: removed.target("9/99"), Nodes: []api.RouteNode{mine}, Next: 9}, "9/99")
+	n1.says(at(1, n1.target("1/1")), "1/1")
+	n2.says(at(1, n1.target("1/1")), "")
+	rw, _ := start(t, ca, removed, n1, n2)
+	first, who := connect(t, rw)
+	if who != "n1" {
+		t.Fatalf("%s greeted, not the leader", who)
+	}
+	n2.says(at(2, n2.target("1/2")), "1/2")
+	n1.says(at(2, n2.target("1/2")), "")
+	ends(t, first)
+	if _, who := connect(t, rw); who != "n2" {
+		t.Fatalf("%s greeted, not the new leader", who)
+	}
+}

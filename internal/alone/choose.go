@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"trireme/internal/api"
@@ -16,14 +17,63 @@ type heard struct {
 	at   time.Time
 }
 
-// choose picks the view that counts at a moment; false: there is none that may be used.
-func choose(all []heard, now time.Time) (best heard, found bool) {
-	for _, h := range all {
-		if now.Sub(h.at) < api.RouteLimit && (!found || better(h.view, best.view)) {
+// choose picks the view that counts at a moment; false: there is none that may be used. last is the view that counted before.
+func choose(all []heard, last api.RouteView, now time.Time) (best heard, found bool) {
+	members := owned(all, last, now)
+	for _, h := range members {
+		if usable(h.view, last, members, len(all)) && (!found || better(h.view, best.view)) {
 			best, found = h, true
 		}
 	}
 	return best, found
+}
+
+// owned are the views that are young enough, of nodes that the others take for members. A node that was removed or whose certificate was revoked
+// has a certificate of the cluster's CA still, and may say anything: the others' word counts, and where each disowns the other that of the
+// majority, that of the view which counted last included. One against one is neither's: the router waits for a third.
+func owned(all []heard, last api.RouteView, now time.Time) []heard {
+	all = slices.DeleteFunc(slices.Clone(all), func(h heard) bool { return now.Sub(h.at) >= api.RouteLimit })
+	var clean, most []heard
+	for _, h := range all {
+		against, voices := 0, len(all)
+		if last.Next != 0 {
+			voices++
+		}
+		for _, other := range all {
+			if other.view.Disowns(h.view) {
+				against++
+			}
+		}
+		if against == 0 && !last.Disowns(h.view) {
+			clean = append(clean, h)
+		}
+		if last.Disowns(h.view) {
+			against++
+		}
+		if 2*against < voices {
+			most = append(most, h)
+		}
+	}
+	if len(clean) > 0 {
+		return clean
+	}
+	return most
+}
+
+// usable says whether a view may count. One of a newer term than the last one needs a second member that knows of that term:
+// a single node could have made it up. The only survivor of a force-quorum has none; that it is a member the last view has told (owned). At the start a node
+// may only claim to be the only member if the router knows of no other.
+func usable(v, last api.RouteView, members []heard, known int) bool {
+	only := len(v.Nodes) < 2 && (known == 1 || last.Next != 0)
+	if v.Next == 0 || only || !later(v, last) {
+		return true
+	}
+	return slices.ContainsFunc(members, func(h heard) bool { return h.view.Node != v.Node && !later(v, h.view) })
+}
+
+// later says whether a is of a newer generation or term than b.
+func later(a, b api.RouteView) bool {
+	return cmp.Or(cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Term, b.Term)) > 0
 }
 
 // better says whether a is to be believed rather than b. In one term there is one leader at most: who does not know it is behind, and nobody

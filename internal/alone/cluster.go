@@ -34,7 +34,7 @@ func askOne[V any](ctx context.Context, f *follower, limit time.Duration, ask fu
 	return v, err
 }
 
-// clients is the nodes that are heard, the one whose view counts first; none that a force-quorum has left behind.
+// clients is the nodes that are heard, the one whose view counts first; none that a force-quorum has left behind, and no former member.
 func (f *follower) clients() (clients []*api.Client) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,10 +42,10 @@ func (f *follower) clients() (clients []*api.Client) {
 	for _, s := range f.sources {
 		all = append(all, s.heard)
 	}
-	best, found := choose(all, time.Now())
+	best, found := choose(all, f.last, time.Now())
 	for _, s := range f.sources {
 		switch {
-		case !found || s.heard.at.IsZero() || logOf(s.heard.view) != logOf(best.view):
+		case !found || s.heard.at.IsZero() || logOf(s.heard.view) != logOf(best.view), best.view.Disowns(s.heard.view):
 		case s.heard.view.Node == best.view.Node:
 			clients = append([]*api.Client{s.client}, clients...)
 		default:

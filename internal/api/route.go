@@ -8,7 +8,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
+
+	"trireme/internal/pki"
 )
 
 // Pace of GET /route.
@@ -36,6 +39,27 @@ type RouteView struct {
 	// Lags is how far nodes' mysqlds are behind what is committed, in seconds, by name. Who is not in it does not know it, or was not heard. A lag
 	// that changes is no change of the view: it comes with the next one.
 	Lags map[string]float64 `json:"lags"`
+	// Next is the id that the next member will get, so an id below it that Nodes lacks is a former member's; 0: an older node, which does not
+	// say. Revoked are the serials of certificates that are not trusted.
+	Next    uint64   `json:"next_id,omitempty"`
+	Revoked []string `json:"revoked,omitempty"`
+
+	// From is the node whose certificate the connection has shown. The client sets it.
+	From   pki.Identity `json:"-"`
+	Serial string       `json:"-"`
+}
+
+// Disowns says whether the node that sent v does not take the one that sent other for a member with a good certificate.
+func (v RouteView) Disowns(other RouteView) bool {
+	if v.Next == 0 || other.From.ID == 0 {
+		return false
+	}
+	for _, n := range v.Nodes {
+		if n.ID == other.From.ID {
+			return n.Revoked || slices.Contains(v.Revoked, other.Serial)
+		}
+	}
+	return other.From.ID < v.Next || slices.Contains(v.Revoked, other.Serial)
 }
 
 // RouteTarget is a mysqld.
@@ -49,6 +73,9 @@ type RouteTarget struct {
 type RouteNode struct {
 	Name string `json:"name"`
 	API  string `json:"api"` // host:port
+	ID   uint64 `json:"id,omitempty"`
+	// Revoked: none of its certificates is trusted.
+	Revoked bool `json:"revoked,omitempty"`
 }
 
 // route sends the node's view, a JSON document in a line, at once, at each change and as a sign of life, until the client goes away.
@@ -135,6 +162,14 @@ func (c *Client) WatchRoute(ctx context.Context, f func(RouteView)) error {
 		body, _ := io.ReadAll(io.LimitReader(res.Body, maxBody))
 		return failure(res.StatusCode, body)
 	}
+	var from pki.Identity
+	var serial string
+	if res.TLS != nil {
+		if from, err = pki.PeerIdentity(*res.TLS); err != nil {
+			return err
+		}
+		serial = pki.SerialOf(res.TLS.PeerCertificates[0])
+	}
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, maxBody)
 	for lines.Scan() {
@@ -142,6 +177,10 @@ func (c *Client) WatchRoute(ctx context.Context, f func(RouteView)) error {
 		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
 			return fmt.Errorf("%s/route: %w", c.base, err)
 		}
+		if from.ID != 0 && v.Node != from.Name {
+			return Errorf(KindInternal, "%s answers as %q, and its certificate is of %q", c.base, v.Node, from.Name)
+		}
+		v.From, v.Serial = from, serial
 		silence.Reset(RouteLimit)
 		f(v)
 	}

@@ -64,7 +64,13 @@ func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 		out.RO = append(out.RO, api.RouteTarget(t))
 	}
 	for _, m := range n.cluster.Members {
-		out.Nodes = append(out.Nodes, api.RouteNode{Name: m.Name, API: m.API})
+		out.Nodes = append(out.Nodes, api.RouteNode{Name: m.Name, API: m.API, ID: m.ID, Revoked: n.cluster.WhyRevoked(m.ID, "") != ""})
+	}
+	out.Next = n.cluster.NextID
+	for _, r := range n.cluster.RevokedCerts {
+		if r.Serial != "" {
+			out.Revoked = append(out.Revoked, r.Serial)
+		}
 	}
 	return out, changed
 }
