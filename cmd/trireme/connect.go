@@ -297,7 +297,14 @@ func answers(ctx context.Context, addr string) bool {
 // noCredential says that none was found for what needs one.
 func (r remote) noCredential() error {
 	if r.Cluster != "" {
-		return api.Errorf(api.KindUnauthorized, "no credential of cluster %q in ~/.config/trireme", r.Cluster).
+		known, _ := setup.Credentials("")
+		var names []string
+		for _, c := range known {
+			names = append(names, c.Cluster)
+		}
+		slices.Sort(names)
+		return api.Errorf(api.KindUnauthorized, "no credential of cluster %q in ~/.config/trireme (there: %s)",
+			r.Cluster, cmp.Or(strings.Join(names, ", "), "none")).
 			With("copy it from where `trireme init` ran, or use --token-file")
 	}
 	return api.Errorf(api.KindUnauthorized, "this needs the operator's credential and there is none in ~/.config/trireme").

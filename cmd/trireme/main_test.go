@@ -21,6 +21,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/ha"
 	"trireme/internal/pki"
+	"trireme/internal/setup"
 )
 
 // TestMain makes this program trireme, or a daemon with a guard, when it is started as such.
@@ -52,6 +53,9 @@ func TestScripts(t *testing.T) {
 			if err := os.WriteFile(env.WorkDir+"/cluster-ca.pem", ca.CertPEM(), 0o600); err != nil {
 				return err
 			}
+			if err := writeCredentials(env, ca); err != nil {
+				return err
+			}
 			if err := serveImpostor(env); err != nil {
 				return err
 			}
@@ -66,6 +70,29 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "fails": fails, "narrow": narrow},
 	})
+}
+
+// writeCredentials puts credential files into the script's folder: prod.json, known.json with NODE for the address of a
+// node, and other.json, which is of a cluster with another CA.
+func writeCredentials(env *testscript.Env, ca *pki.CA) error {
+	other, err := pki.NewCA("other", time.Now())
+	if err != nil {
+		return err
+	}
+	for name, c := range map[string]setup.Credential{
+		"prod":  {Cluster: "prod", Token: "secret", CA: string(ca.CertPEM())},
+		"known": {Cluster: "prod", Token: "secret", CA: string(ca.CertPEM()), API: []string{"NODE"}},
+		"other": {Cluster: "other", Token: "nonsense", CA: string(other.CertPEM())},
+	} {
+		b, err := json.Marshal(c)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(env.WorkDir, name+".json"), b, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // exits runs a command and checks its exit code: exits CODE COMMAND ARGS…
