@@ -24,6 +24,7 @@ import (
 	"math/big"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -132,7 +133,7 @@ func (ca *CA) Digest() string { return digest(ca.cert.Raw) }
 type NodeCert struct {
 	Name  string   // node name
 	ID    uint64   // raft id
-	Hosts []string // host names and IP addresses that clients use, with or without a port
+	Hosts []string // host names and IP addresses that clients use, with or without a port; those of the host itself are always there
 }
 
 // SignCSR makes a certificate for the public key in csrPEM, after checking that its sender has the private key.
@@ -146,7 +147,7 @@ func (ca *CA) SignCSR(csrPEM []byte, n NodeCert, now time.Time) ([]byte, error) 
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		URIs:        []*url.URL{Identity{Cluster: ca.cluster, ID: n.ID}.uri()},
 	}
-	addHosts(tmpl, append([]string{n.Name}, n.Hosts...))
+	addHosts(tmpl, slices.Concat([]string{n.Name}, n.Hosts, []string{"localhost", "127.0.0.1", "::1"}))
 	return ca.sign(csrPEM, tmpl)
 }
 

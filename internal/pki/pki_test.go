@@ -44,7 +44,7 @@ func TestNodeCertificateSaysWhatItShould(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	leaf := b.own.Load().Leaf
-	if fmt.Sprint(leaf.DNSNames) != "[n7 db.example.org]" || fmt.Sprint(leaf.IPAddresses) != "[127.0.0.1 ::1]" {
+	if fmt.Sprint(leaf.DNSNames) != "[n7 db.example.org localhost]" || fmt.Sprint(leaf.IPAddresses) != "[127.0.0.1 ::1]" {
 		t.Fatalf("%v %v", leaf.DNSNames, leaf.IPAddresses)
 	}
 	if leaf.IsCA || leaf.URIs[0].String() != "trireme://shop/7" {

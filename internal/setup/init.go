@@ -132,7 +132,7 @@ func newCluster(n config.Node, id config.Identity) (contents, Credential, error)
 
 // Hosts are the names and addresses that a member's certificate is to hold, for TLS clients that check them.
 func Hosts(m config.Member) []string {
-	hosts := []string{m.Peer, m.API, "localhost", "127.0.0.1", "::1"}
+	hosts := []string{m.Peer, m.API}
 	if m.MySQLHost != "" {
 		hosts = append(hosts, m.MySQLHost)
 	}
