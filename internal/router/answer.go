@@ -12,8 +12,10 @@ const (
 	comInitDB          = 0x02
 	comQuery           = 0x03
 	comFieldList       = 0x04
+	comRefresh         = 0x07
 	comStatistics      = 0x09
 	comProcessInfo     = 0x0a
+	comProcessKill     = 0x0c
 	comPing            = 0x0e
 	comChangeUser      = 0x11
 	comStmtPrepare     = 0x16
@@ -25,6 +27,15 @@ const (
 	comStmtFetch       = 0x1c
 	comResetConnection = 0x1f
 )
+
+// shortest is the least length of commands with fixed parts, the command's own byte included (sql/protocol_classic.cc). mysqld answers
+// what is shorter with an error, even a command that has no answer.
+var shortest = map[byte]int{comRefresh: 2, comProcessKill: 5, comSetOption: 3, comStmtExecute: 10, comStmtSendLong: 7, comStmtClose: 5,
+	comStmtReset: 5, comStmtFetch: 9}
+
+// silentBytes is how long a command without an answer may be without being beyond max_allowed_packet, whose least value is 1024. mysqld
+// answers what is beyond with an error, and goes on.
+const silentBytes = 1000
 
 // silent says that the server does not answer a command.
 func silent(command byte) bool { return command == comStmtSendLong || command == comStmtClose }

@@ -50,6 +50,7 @@ type session struct {
 	r0     int // buf[r0:r1] was read and not passed on
 	r1     int
 	tiedBy atomic.Pointer[string] // state.reason, behind the last command; nil: it was empty
+	doubt  bool                   // the server may answer a command that has no answer
 	rang   atomic.Bool            // somebody wants it to look at its server
 	busy   atomic.Bool            // it waits for its server only, and has passed on all that its client has said
 	// telling is the server of which it passes something on to its client at this moment, while it is active; nil once it has been counted out.
@@ -167,6 +168,12 @@ func (s *session) command() error {
 			_, _ = s.server.Write(s.buf[s.r0 : s.r0+5])
 		}
 		return errEnd
+	case length < shortest[c]:
+		return errors.Join(s.tell(&mysqlwire.ServerError{Code: codeMalformed, State: "HY000", Message: "Malformed communication packet."}), errEnd)
+	case s.doubt && !silent(c):
+		if err := s.inStep(); err != nil {
+			return err
+		}
 	}
 	if err := s.need(min(4+length, inBytes), true); err != nil { // nothing of it is under way yet
 		return err
@@ -178,6 +185,36 @@ func (s *session) command() error {
 		return s.steer(c, length)
 	}
 	return s.lead(c, length)
+}
+
+// codeMalformed is ER_MALFORMED_PACKET.
+const codeMalformed = 1835
+
+// inStep makes sure that the server has not answered a command that has no answer: the client would take that for the answer to its next
+// command, and the router too. Such a session ends.
+func (s *session) inStep() error {
+	s.doubt = false
+	if s.link == nil {
+		return nil
+	}
+	_ = s.link.server.SetDeadline(time.Now().Add(s.r.cfg.HoldTimeout))
+	defer func() { _ = s.link.server.SetDeadline(time.Time{}) }()
+	conn := mysqlwire.NewConn(s.server, mysqlwire.DefaultMaxPacket)
+	if err := conn.WritePacket([]byte{comStatistics}); err != nil {
+		return nil // the server is lost, which the command will find
+	}
+	p, err := conn.ReadPacket()
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, mysqlwire.ErrSequence):
+		return errEnd
+	case err != nil || !mysqlwire.IsERR(p):
+		return nil
+	}
+	said, err := mysqlwire.ParseERR(p)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.tell(said), errEnd)
 }
 
 // levelOfNext is the level of the account that COM_CHANGE_USER names; of one whose name has not come whole, the router's highest.
@@ -391,6 +428,7 @@ func (s *session) perform(j *job) error {
 		return err
 	}
 	if silent(j.command) {
+		s.doubt = s.doubt || j.length > silentBytes
 		return nil
 	}
 	a := newAnswer(j.command, !s.legacy)

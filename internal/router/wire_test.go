@@ -29,9 +29,11 @@ type wireServer struct {
 	half string              // a statement of whose answer only the first packet comes, which announces a column
 	fail map[string]uint16   // statements that end in an error, by its code
 	rows map[string][]string // statements that yield rows of one column
-	tls  *tls.Config         // offered from the next login on
-	safe int                 // logins over it
-	wait time.Duration       // for a login, as mysqld's connect_timeout; 0: for ever
+	// answersLong has parameters sent ahead answered, as by mysqld beyond max_allowed_packet.
+	answersLong bool
+	tls         *tls.Config   // offered from the next login on
+	safe        int           // logins over it
+	wait        time.Duration // for a login, as mysqld's connect_timeout; 0: for ever
 }
 
 const wirePassword = "wire-Pass-1"
@@ -92,6 +94,15 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 		if err != nil || command == mysqlwire.ComQuit {
 			return
 		}
+		if 1+len(argument) < shortest[command] {
+			s.mu.Lock()
+			s.sent = append(s.sent, "malformed")
+			s.mu.Unlock()
+			if err := w.WriteERR(&mysqlwire.ServerError{Code: codeMalformed, State: "HY000", Message: "Malformed communication packet."}); err != nil {
+				return
+			}
+			continue
+		}
 		text := w.text(command, argument)
 		s.mu.Lock()
 		mark, marked := strings.CutPrefix(strings.TrimSuffix(text, "' LIMIT 1"), "SELECT '") // of the router's
@@ -99,6 +110,7 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 			s.sent = append(s.sent, text)
 		}
 		hang, code, kill := s.hang != "" && s.hang == text, s.fail[text], s.kill != "" && s.kill == text
+		answersLong := s.answersLong
 		half := s.half != "" && s.half == text
 		rows := s.rows[text]
 		if marked {
@@ -107,6 +119,10 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 		s.mu.Unlock()
 		if kill {
 			return
+		}
+		if answersLong && command == comStmtSendLong {
+			_ = w.WriteERR(&mysqlwire.ServerError{Code: 1153, State: "08S01", Message: "Got a packet bigger than 'max_allowed_packet' bytes"})
+			continue
 		}
 		if hang || silent(command) {
 			continue
