@@ -115,8 +115,8 @@ type Value struct {
 	Null bool
 }
 
-// maxColumns bounds the column count a result set may announce; MySQL's own limit is 4096.
-const maxColumns = 4096
+// maxColumns bounds the columns of a result. 4096 is a table's limit; a SELECT of several tables may have more.
+const maxColumns = 1<<16 - 1
 
 // ParseColumnCount decodes the first packet of a text result set.
 func ParseColumnCount(p []byte) (int, error) {

@@ -51,6 +51,10 @@ const (
 // look sees whether the present server is still there. It drops the link when it is not and the session can go on without; otherwise
 // the session ends, and the client is told why if it can be.
 func (s *session) look() error {
+	if said := s.saidElsewhere(); said != nil {
+		_, _ = s.client.Write(said)
+		return errEnd
+	}
 	l := s.link
 	if l == nil {
 		return nil
@@ -65,6 +69,11 @@ func (s *session) look() error {
 		s.seen = seen
 		return nil
 	case said != nil && !shutsDown(said): // mysqld says why it closes: its time-outs
+		if s.idleHere() && says(said, erIdle) {
+			s.drop()
+			s.state.moved()
+			return nil
+		}
 		_, _ = s.client.Write(said)
 		return errEnd
 	}
@@ -79,6 +88,24 @@ func (s *session) look() error {
 		s.leave() // what was open is lost, whenever the client asks
 	}
 	s.drop()
+	return nil
+}
+
+// idleHere says that the server in use has nothing to say of how long the client was idle: its last statement ran on the follower.
+func (s *session) idleHere() bool {
+	return s.split != nil && !s.state.following && s.split.last && s.state.reason == "" && s.state.boundary()
+}
+
+// saidElsewhere is what the follower, on which the last statement ran, says of its own accord: that the client was idle for too long.
+func (s *session) saidElsewhere() []byte {
+	if !s.idleHere() || s.split.other.link == nil || s.split.other.link.cut.Load() {
+		return nil
+	}
+	s.turn()
+	defer s.turn()
+	if said, _ := s.peek(); says(said, erIdle) {
+		return said
+	}
 	return nil
 }
 
@@ -104,12 +131,18 @@ func (s *session) closedAlone(l *link) bool {
 }
 
 // shutsDown says that a server's last words are that it shuts down.
-func shutsDown(packet []byte) bool {
+func shutsDown(packet []byte) bool { return says(packet, mysqlwire.CodeServerShutdown) }
+
+// erIdle is ER_CLIENT_INTERACTION_TIMEOUT: wait_timeout or interactive_timeout is over.
+const erIdle = 4031
+
+// says says that a server's last words are an error of that code.
+func says(packet []byte, code uint16) bool {
 	if len(packet) <= mysqlwire.HeaderLen || !mysqlwire.IsERR(packet[mysqlwire.HeaderLen:]) {
 		return false
 	}
 	e, err := mysqlwire.ParseERR(packet[mysqlwire.HeaderLen:])
-	return err == nil && e.Code == mysqlwire.CodeServerShutdown
+	return err == nil && e.Code == code
 }
 
 // peek asks the server's socket, without waiting, whether anything came while nothing was asked.
@@ -140,6 +173,7 @@ func (s *session) drop() {
 	if l := s.link; l != nil {
 		l.closeServer()
 		s.r.forget(l)
+		s.at(nil)
 		s.link, s.server = nil, nil
 	}
 }
@@ -189,7 +223,7 @@ func (s *session) countLost(said *mysqlwire.ServerError) {
 
 func (s *session) forgetTransaction() {
 	s.state.status &^= mysqlwire.StatusInTransaction
-	s.state.once, s.state.unsure = false, false
+	s.state.once, s.state.unsure, s.state.guess = false, false, false
 	s.state.moved()
 }
 
@@ -466,6 +500,7 @@ func (s *session) rebuild(ctx context.Context, l *link) error {
 		return errors.Join(err, errAnswer)
 	}
 	s.server, s.trace = nc, s.r.points.begin(l.target, greeting.ConnectionID)
+	s.at(&place{l.target, greeting.ConnectionID})
 	s.state.status = status
 	s.state.moved()
 	if s.split != nil {

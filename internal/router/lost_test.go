@@ -192,7 +192,6 @@ func TestRollbackWithoutLeader(t *testing.T) {
 func TestRollbackBehindError(t *testing.T) {
 	r, from, to, c := rawSession(t, Config{})
 	from.fail = map[string]uint16{"CREATE TABLE t": 1050}
-	from.kill = "ping" // by which the router asks what the error has left
 	say(t, c, comQuery, "START TRANSACTION")
 	if got := say(t, c, comQuery, "CREATE TABLE t"); got != 1050 {
 		t.Fatalf("answer %d", got)

@@ -35,6 +35,8 @@ type scanner struct {
 	load    bool   // begins with LOAD
 	doubt   bool   // the first word stands in a version comment: it may be another one
 	tables  bool   // may read a table, which may be a view whose function writes
+	xa      bool   // the present statement begins with XA
+	endsXA  bool   // one of the statements is XA COMMIT or XA ROLLBACK
 }
 
 type scanMode int
@@ -230,9 +232,13 @@ func (s *scanner) endWord() {
 	s.last = harmless(w) && !s.dot
 	sysvar := s.sysvar
 	s.dot, s.sysvar = false, false
-	if s.words == 1 {
+	switch s.words {
+	case 1:
 		s.doubt = s.doubt || s.version
+		s.xa = string(w) == "XA"
 		s.statement(w)
+	case 2:
+		s.endsXA = s.endsXA || s.xa && (string(w) == "COMMIT" || string(w) == "ROLLBACK")
 	}
 	switch s.verb {
 	case verbSet:
@@ -344,10 +350,11 @@ type effect struct {
 	reads   bool
 	doubt   bool
 	tables  bool
+	endsXA  bool
 }
 
 func (s *scanner) effect() effect {
-	e := effect{verb: s.verb, reason: s.reason, several: s.several, once: s.once, calls: s.calls, global: s.global, reads: s.reads, doubt: s.doubt, tables: s.tables}
+	e := effect{verb: s.verb, reason: s.reason, several: s.several, once: s.once, calls: s.calls, global: s.global, reads: s.reads, doubt: s.doubt, tables: s.tables, endsXA: s.endsXA}
 	if s.at {
 		e.reason = "user variables (@x)"
 	}

@@ -46,13 +46,15 @@ type session struct {
 	wish   wishes
 	known  known
 
-	buf    [inBytes]byte
-	r0     int // buf[r0:r1] was read and not passed on
-	r1     int
-	tiedBy atomic.Pointer[string] // state.reason, behind the last command; nil: it was empty
-	doubt  bool                   // the server may answer a command that has no answer
-	rang   atomic.Bool            // somebody wants it to look at its server
-	busy   atomic.Bool            // it waits for its server only, and has passed on all that its client has said
+	buf     [inBytes]byte
+	r0      int // buf[r0:r1] was read and not passed on
+	r1      int
+	tiedBy  atomic.Pointer[string] // state.reason, behind the last command; nil: it was empty
+	firstID uint32                 // connection id that the client was told at its login
+	places  atomic.Pointer[places] // where it is connected, for who kills it
+	doubt   bool                   // the server may answer a command that has no answer
+	rang    atomic.Bool            // somebody wants it to look at its server
+	busy    atomic.Bool            // it waits for its server only, and has passed on all that its client has said
 	// telling is the server of which it passes something on to its client at this moment, while it is active; nil once it has been counted out.
 	telling atomic.Pointer[link]
 }
@@ -66,6 +68,8 @@ func newSession(r *Router, l *link, in *login, client, server net.Conn) *session
 	if l.port == &r.split {
 		s.split = &splitting{}
 	}
+	s.firstID = in.greeting.ConnectionID
+	s.places.Store(&places{{l.target, s.firstID}})
 	return s
 }
 
@@ -181,6 +185,9 @@ func (s *session) command() error {
 	if done, err := s.own(c, length); done {
 		return s.settle(err)
 	}
+	if done, err := s.kill(c, length); done {
+		return err
+	}
 	if s.split != nil {
 		return s.steer(c, length)
 	}
@@ -260,12 +267,16 @@ func (s *session) lead(c byte, length int) error {
 			}
 		}
 	}
-	j := job{command: c, length: length, effect: effect{verb: verbShow}, sinceTrx: s.state.inTransaction(), autocommit: s.state.autocommit(), level: level}
+	j := job{command: c, length: length, effect: effect{verb: verbShow}, sinceTrx: s.state.inTransaction() && !s.state.guess,
+		autocommit: s.state.autocommit() || s.state.guess, level: level}
 	if err := s.ready(&j); err != nil || j.over {
 		return s.settle(err)
 	}
 	if s.unfit(&j) {
 		return s.refuse(&j)
+	}
+	if s.reads() && j.effect.endsXA {
+		return s.settle(s.answerError(noXA))
 	}
 	s.keepPrepared(&j)
 	return s.settle(s.perform(&j))
@@ -427,6 +438,9 @@ func (s *session) perform(j *job) error {
 	if err != nil {
 		return err
 	}
+	if errors.Is(fromServer, errEndsXA) {
+		return errors.Join(s.tell(noXA), errEnd)
+	}
 	if silent(j.command) {
 		s.doubt = s.doubt || j.length > silentBytes
 		return nil
@@ -503,10 +517,25 @@ func (s *session) toServer(j *job, p []byte, skip int, failed error) error {
 	if failed != nil {
 		return failed
 	}
+	if j.scan != nil && j.scan.endsXA && s.reads() {
+		_ = s.link.server.Close() // before the server has it all
+		return errEndsXA
+	}
 	s.link.in.Add(int64(len(p)))
 	_, err := s.server.Write(p)
 	return err
 }
+
+// reads says that the server in use is a follower, or is treated as one.
+func (s *session) reads() bool { return s.port.readOnly || s.state.following }
+
+// A follower holds the XA transactions that the leader has prepared, and its mysqld would end one of them for any session, although it is
+// read-only.
+var (
+	errEndsXA = errors.New("XA COMMIT or XA ROLLBACK on a follower")
+	noXA      = &mysqlwire.ServerError{Code: erOptionPreventsStatement, State: "HY000",
+		Message: "Trireme: XA COMMIT and XA ROLLBACK belong to the leader, not to a follower; use port 6446"}
+)
 
 // receive passes the answer on until it ends.
 func (s *session) receive(j *job, a *answer) (fromServer, err error) {

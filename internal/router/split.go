@@ -90,6 +90,9 @@ func (s *session) steer(c byte, length int) error {
 	if c == comResetConnection || !understood(c) {
 		s.dropFollower()
 	}
+	if s.state.following && s.state.inTransaction() && s.commits(c, length) {
+		s.commitFollower()
+	}
 	need, mode := s.access(c, length)
 	if s.state.boundary() {
 		if (need != sqlkind.Write || mode == accessReadOnly && sendsText(c)) && s.toFollower(c, length, need) {
@@ -118,6 +121,37 @@ func (s *session) steer(c byte, length int) error {
 		s.leaveFollower(s.link == nil)
 	}
 	return err
+}
+
+// commits says whether a command commits the READ ONLY transaction that is open on the follower, by itself.
+func (s *session) commits(c byte, length int) bool {
+	if s.r1-s.r0 < 4+length || length < 5 {
+		return false
+	}
+	p := s.buf[s.r0+4 : s.r0+4+length]
+	switch c {
+	case comQuery:
+		at, ok := s.attributes(p)
+		return ok && sqlkind.CommitsImplicitly(p[at.length:])
+	case comStmtExecute:
+		st := s.state.prepared[getID(p[1:])]
+		return st != nil && sqlkind.CommitsImplicitly(st.text)
+	}
+	return false
+}
+
+// commitFollower ends the READ ONLY transaction on the follower, so that what commits it by itself runs on the leader.
+func (s *session) commitFollower() {
+	if s.link != nil {
+		_ = s.link.server.SetDeadline(time.Now().Add(s.r.cfg.LoginTimeout))
+		status, err := s.exec(mysqlwire.NewConn(s.server, loginMaxPacket), s.query("COMMIT"))
+		_ = s.link.server.SetDeadline(time.Time{})
+		if s.state.status = status; err == nil && s.state.boundary() {
+			s.leaveFollower(false)
+			return
+		}
+	}
+	s.dropFollower() // nothing but a snapshot is lost with it
 }
 
 // sendsText says whether a command runs, or prepares, a statement.
@@ -153,7 +187,7 @@ func (s *session) access(c byte, length int) (sqlkind.Access, accessMode) {
 	if need != sqlkind.Write && sqlkind.OwnSchema(s.schema()) {
 		need = sqlkind.Write
 	}
-	if mode != accessReadOnly && (mode == accessReadWrite || s.state.reason != "" || !s.state.autocommit()) ||
+	if mode != accessReadOnly && (mode == accessReadWrite || s.state.reason != "" || !s.state.autocommit() || s.state.isNull) ||
 		need == sqlkind.Diagnosis && !s.split.last {
 		need = sqlkind.Write
 	}

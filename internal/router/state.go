@@ -35,7 +35,9 @@ type state struct {
 	insertID uint64 // what LAST_INSERT_ID() should say; 0: nothing that matters
 	hangs    bool   // the server may hold a prepared statement's parameters or cursor between two commands
 	once     bool   // something holds for the next statement only, so this is no boundary
-	unsure   bool   // a statement failed, and the server was lost before it told whether that has committed the open transaction
+	guess    bool   // a statement failed, and no answer has told since whether a transaction is open: one counts as open
+	unsure   bool   // likewise, and it may have committed the transaction that was open
+	isNull   bool   // sql_auto_is_null was set: a SELECT may mean the row that was inserted last
 	reason   string // not empty: why it cannot be carried over
 
 	following bool // the server in use is a splitting session's follower
@@ -124,6 +126,7 @@ func (s *state) set(text []byte, reads bool) {
 		s.mark("more SET statements than are kept")
 	}
 	lower := strings.ToLower(string(text))
+	s.isNull = s.isNull || strings.Contains(lower, "sql_auto_is_null")
 	if containsAny(lower, unsafeCharsets) {
 		s.mark(unsafeCharset)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 
 	"trireme/internal/mysqlwire"
 )
@@ -189,7 +190,7 @@ func (s *session) learn(j *job, a *answer) {
 	st := &s.state
 	ran := j.command == comQuery || j.command == comStmtExecute
 	if a.hasStatus {
-		st.status = a.status
+		st.status, st.unsure, st.guess = a.status, false, false
 	}
 	if a.insertID != 0 {
 		st.insertID = a.insertID
@@ -257,43 +258,18 @@ func (p *prepared) followed(command byte, a *answer) {
 	}
 }
 
-// failed finds out what an error has left of the transaction: its packet has no flags. A deadlock of rows rolls back, one of metadata
-// does not, DDL that fails has committed what was open before, and without autocommit a statement that fails may begin a transaction.
-// The server is asked, where it matters.
+// failed: the packet of an error has no flags, so what is left of the transaction is not known. A deadlock of rows rolls back, one of
+// metadata does not, DDL that fails has committed what was open before, and without autocommit a statement that fails may begin a
+// transaction. Until the next answer tells, one counts as open. The server is not asked: its answer would take away what the client's next
+// one has to tell of the session (session tracking).
 func (s *session) failed(j *job) {
 	e := j.effect
-	if !j.sinceTrx && !s.state.inTransaction() && j.autocommit && !e.several && e.reason == "" && e.verb != verbSet {
+	// SET changes nothing of this unless it sets autocommit, or calls what does.
+	sets := e.verb == verbSet && !e.calls && !e.several && !strings.Contains(strings.ToLower(string(j.text)), "autocommit")
+	if !j.sinceTrx && !s.state.inTransaction() && j.autocommit && (sets || !e.several && e.reason == "" && e.verb != verbSet) {
 		return
 	}
-	if status, err := s.askStatus(); err == nil {
-		s.state.status = status
-		return
-	}
-	_ = s.link.server.Close() // the next look finds it
-	s.state.unsure = e.mayCommit(true, true)
-	if !j.autocommit {
-		s.state.status |= mysqlwire.StatusInTransaction
-	}
-}
-
-// askStatus pings the server for the flags in its answer.
-func (s *session) askStatus() (uint16, error) {
-	if _, err := s.server.Write([]byte{1, 0, 0, 0, comPing}); err != nil {
-		return 0, err
-	}
-	var b [maxGreeting]byte
-	if _, err := io.ReadFull(s.server, b[:mysqlwire.HeaderLen]); err != nil {
-		return 0, err
-	}
-	length, _ := mysqlwire.ParseHeader(b[:])
-	if length == 0 || length > len(b) {
-		return 0, errAnswer
-	}
-	if _, err := io.ReadFull(s.server, b[:length]); err != nil {
-		return 0, err
-	}
-	if b[0] != 0 {
-		return 0, errAnswer
-	}
-	return mysqlwire.Status(b[:length], false)
+	s.state.unsure = s.state.unsure || !sets && e.mayCommit(true, true)
+	s.state.status |= mysqlwire.StatusInTransaction
+	s.state.guess = true
 }

@@ -29,6 +29,9 @@ type wireServer struct {
 	half string              // a statement of whose answer only the first packet comes, which announces a column
 	fail map[string]uint16   // statements that end in an error, by its code
 	rows map[string][]string // statements that yield rows of one column
+	// threads is the connection id that was given last; 0: every connection has 7.
+	threads uint32
+	conns   []net.Conn
 	// answersLong has parameters sent ahead answered, as by mysqld beyond max_allowed_packet.
 	answersLong bool
 	tls         *tls.Config   // offered from the next login on
@@ -69,14 +72,19 @@ func wireServerAt(t testing.TB, l net.Listener) *wireServer {
 
 func (s *wireServer) session(ctx context.Context, c net.Conn) {
 	s.mu.Lock()
-	offered, wait := s.tls, s.wait
+	offered, wait, thread := s.tls, s.wait, uint32(7)
+	if s.threads > 0 {
+		s.threads++
+		thread = s.threads
+	}
+	s.conns = append(s.conns, c)
 	s.mu.Unlock()
 	if wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, wait)
 		defer cancel()
 	}
-	in, err := mysqlwire.Accept(ctx, c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4", ConnectionID: 7, TLS: offered})
+	in, err := mysqlwire.Accept(ctx, c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4", ConnectionID: thread, TLS: offered})
 	if err != nil {
 		return
 	}
@@ -105,7 +113,10 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 		}
 		text := w.text(command, argument)
 		s.mu.Lock()
-		mark, marked := strings.CutPrefix(strings.TrimSuffix(text, "' LIMIT 1"), "SELECT '") // of the router's
+		mark, marked := strings.CutPrefix(text, "SELECT '")
+		if marked { // of the router's
+			mark, marked = strings.CutSuffix(mark, "' LIMIT 1")
+		}
 		if !marked {
 			s.sent = append(s.sent, text)
 		}
@@ -143,6 +154,17 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 			return
 		}
 	}
+}
+
+// timeOut ends all sessions as mysqld does those that were idle for too long.
+func (s *wireServer) timeOut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		_, _ = c.Write(mysqlwire.AppendPacket(nil, 0, mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: erIdle, State: "HY000", Message: "idle"})))
+		_ = c.Close()
+	}
+	s.conns = nil
 }
 
 // wireConn is a session at a wireServer.

@@ -77,9 +77,6 @@ func routerProtocol(t *testing.T, addr, root string) {
 			c := newestClient(t, w.addr, root)
 			for i, got := range tracking(c) {
 				want := direct[i]
-				if w.followed && strings.HasPrefix(want, "DO 2:") {
-					want = "DO 2: []" // docs/router.md: the router has asked the server for the transaction's state
-				}
 				if got != want {
 					t.Errorf("%s, and the server itself said %s", got, direct[i])
 				}
