@@ -486,6 +486,9 @@ func (n *Node) readApplied(ctx context.Context, l *life) (uint64, error) {
 		return 0, errDeadLife // what a dead life held says nothing about the one behind it
 	}
 	n.srv.backlog = n.led.Applied(set)
+	if f := n.srv.failure; f != nil && f.view.Index != 0 && n.srv.backlog.Applied >= f.view.Index {
+		n.srv.failure = nil // it was applied after all; a node that leads by now would not look at its applier again
+	}
 	return n.srv.backlog.Applied, nil
 }
 
