@@ -28,7 +28,8 @@ func TestLostHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	routers := &Routers{}
-	s := NewServer(Options{Name: "n1", Listen: net.JoinHostPort(host.Addr.String(), "0"), Backend: &backend{}, TLS: bundle.ServerTLS(), Routers: routers})
+	s := NewServer(Options{Name: "n1", Listen: net.JoinHostPort(host.Addr.String(), "0"),
+		Backend: &backend{route: RouteView{Node: "n1"}}, TLS: bundle.ServerTLS(), Routers: routers})
 	if err := host.Do(s.Start); err != nil {
 		t.Fatal(err)
 	}

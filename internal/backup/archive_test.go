@@ -197,7 +197,9 @@ func TestKilled(t *testing.T) {
 
 	b := testBase(t, s, to, 5, 5)
 	half := Base{Version: formatVersion, Name: "20261122T130000Z"}
-	check(t, half.storeFile(t.Context(), to, s.dir, &File{Path: "ibdata1"}))
+	data := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(data, "ibdata1"), []byte("pages"), 0o600))
+	check(t, half.storeFile(t.Context(), to, data, &File{Path: "ibdata1"}))
 	torn := []string{filepath.Join(to.root, "log", tempPrefix+"17"), filepath.Join(to.root, "base", half.Name, "data", tempPrefix+"18")}
 	for _, p := range torn {
 		check(t, os.WriteFile(p, []byte("half"), 0o600))
