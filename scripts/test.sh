@@ -69,12 +69,13 @@ case $mode in
   test)
     need_servers
     phase lint scripts/lint.sh --vulnerabilities
-    TRIREME_DEFER=servers,quiet CGO_ENABLED=1 tests unit -race -timeout 15m $(packages | but "$servers_only $no_race" | paths)
+    TRIREME_DEFER=servers,quiet CGO_ENABLED=1 tests unit -race -p 4 -timeout 15m $(packages | but "$servers_only $no_race" | paths)
     tests sim -timeout 15m $(packages | with "$no_race" | paths)
     phase mutants scripts/mutants.sh --short
     deferred quiet quiet -p 1 -timeout 15m
-    deferred servers servers -p 1 -timeout 30m
-    tests clusters -p 1 -parallel 3 -timeout 60m $(packages | with "$servers_only" | paths)
+    deferred servers servers -p 2 -timeout 30m
+    tests mysql -p 2 -parallel 3 -timeout 30m $(packages | with "$two_at_once" | paths)
+    tests clusters -p 1 -parallel 3 -timeout 60m $(packages | with "$servers_only" | but "$two_at_once" | paths)
     finish
     ;;
   long)
