@@ -41,8 +41,10 @@ func TestSeed(t *testing.T) {
 	kept, cancelled := context.WithCancel(testContext(t))
 	defer cancelled()
 	copying := false
-	if err := Seed(kept, to, Seeding{Host: "127.0.0.1", Port: cfg.Port, KeepOld: true, Progress: func(SeedProgress) { copying = true; cancelled() },
-		Confirm: func(context.Context) error { return errors.New("the copy was faster than the first look at it") }}); err == nil || !copying {
+	slow := Seeding{Host: "127.0.0.1", Port: cfg.Port, KeepOld: true, BytesPerSecond: 8 << 20, // the copy takes some looks
+		Progress: func(SeedProgress) { copying = true; cancelled() },
+		Confirm:  func(context.Context) error { return errors.New("the copy was faster than the first look at it") }}
+	if err := Seed(kept, to, slow); err == nil || !copying {
 		t.Errorf("cancelled in the middle of the copy (%t): %v", copying, err)
 	}
 	if _, err := os.Stat(old); err != nil || !to.Initialized() {
