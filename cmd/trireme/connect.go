@@ -39,6 +39,9 @@ type target struct {
 	base  string
 	cred  setup.Credential
 	trust *tls.Config // nil: nothing is known of the node, and all that can be done is to read over plain HTTP on this host
+
+	node   pki.Identity // that has proven itself
+	serial string       // of its certificate
 }
 
 func (t target) client() *api.Client { return api.NewClient(t.base, t.cred.Token, t.trust) }
@@ -53,10 +56,11 @@ func (r remote) client(ctx context.Context, control bool) (*api.Client, error) {
 }
 
 // choose decides which node to ask, and with what: the node named; else the local one; else, where exactly one cluster's credential is kept,
-// the first of its nodes that answers. A node is asked with the credential whose CA has signed its certificate.
+// the first of its nodes that answers. A node is asked with the credential whose CA has signed its certificate, and not if the others disown it;
+// if no other one answers it may be read from, without the token.
 func (r remote) choose(ctx context.Context, control bool) (target, error) {
 	if r.AsNode {
-		return r.localTarget()
+		return r.localTarget(ctx)
 	}
 	creds, err := r.credentials()
 	if err != nil {
@@ -70,16 +74,27 @@ func (r remote) choose(ctx context.Context, control bool) (target, error) {
 	}
 	addrs := r.addresses(creds)
 	var untrusted error
+	var disowned target
 	for _, addr := range addrs {
-		switch t, err := prove(ctx, addr, creds); {
-		case err == nil:
-			return t, nil
+		t, err := prove(ctx, addr, creds)
+		if err == nil {
+			if err = t.vouched(ctx); err == nil {
+				return t, nil
+			}
+			disowned = target{base: t.base, trust: t.trust}
+			untrusted = err
+			continue
+		}
+		switch {
 		case errors.Is(err, errSilentNode):
 		case !control && plainAllowed(r.API, addr):
 			return target{base: "http://" + addr}, nil
 		default:
 			untrusted = err
 		}
+	}
+	if !control && disowned.base != "" {
+		return disowned, nil
 	}
 	if untrusted != nil {
 		return target{}, untrusted
@@ -104,22 +119,24 @@ func prove(ctx context.Context, addr string, creds []setup.Credential) (target, 
 		if trust, err = pki.ClientTLS([]byte(c.CA)); err != nil {
 			return target{}, err
 		}
-		if err = handshake(ctx, addr, trust); err == nil {
-			return target{base: "https://" + addr, cred: c, trust: trust}, nil
+		var cs tls.ConnectionState
+		if cs, err = handshake(ctx, addr, trust); err == nil {
+			return target{base: "https://" + addr, cred: c, trust: trust}.shown(cs)
 		}
 	}
 	return target{}, api.Errorf(api.KindUnreachable, "%s has not proven that it is a node of your cluster: %v", addr, err).
 		With("a token goes to such nodes only; give the cluster's CA with --token-file or --cluster-ca (on a node: trireme cert ca --pem --as-node)")
 }
 
-func handshake(ctx context.Context, addr string, trust *tls.Config) error {
+func handshake(ctx context.Context, addr string, trust *tls.Config) (tls.ConnectionState, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	conn, err := (&tls.Dialer{Config: trust}).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return err
+		return tls.ConnectionState{}, err
 	}
-	return conn.Close()
+	defer func() { _ = conn.Close() }()
+	return conn.(*tls.Conn).ConnectionState(), nil
 }
 
 // plainAllowed: what only reads may go over plain HTTP where that was asked for, or on this host.
@@ -132,7 +149,7 @@ func plainAllowed(asked, addr string) bool {
 }
 
 // localTarget is the node of this host, asked by itself: its certificate and the secret that all nodes share.
-func (r remote) localTarget() (target, error) {
+func (r remote) localTarget(ctx context.Context) (target, error) {
 	n, err := config.Load(defaultConfigFile())
 	if err != nil {
 		return target{}, err
@@ -147,7 +164,18 @@ func (r remote) localTarget() (target, error) {
 	}
 	_, addr, _ := strings.Cut(api.BaseURL(cmp.Or(r.API, listensAt(n))), "://")
 	cred := setup.Credential{Cluster: n.Cluster, Token: secrets.APIToken, CA: string(ca), API: []string{n.API.Advertise}}
-	return target{base: "https://" + addr, cred: cred, trust: pki.FilesTLS(n.TLSDir())}, nil
+	t := target{base: "https://" + addr, cred: cred, trust: pki.FilesTLS(n.TLSDir())}
+	if r.API == "" {
+		return t, nil // this node's own daemon
+	}
+	cs, err := handshake(ctx, addr, t.trust)
+	if err != nil {
+		return target{}, api.Errorf(api.KindUnreachable, "%s does not answer as a node of this cluster: %v", addr, err)
+	}
+	if t, err = t.shown(cs); err == nil {
+		err = t.vouched(ctx)
+	}
+	return t, err
 }
 
 // intent of a request: what it needs and how long it may take.

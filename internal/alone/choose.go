@@ -28,36 +28,10 @@ func choose(all []heard, last api.RouteView, now time.Time) (best heard, found b
 	return best, found
 }
 
-// owned are the views that are young enough, of nodes that the others take for members. A node that was removed or whose certificate was revoked
-// has a certificate of the cluster's CA still, and may say anything: the others' word counts, and where each disowns the other that of the
-// majority, that of the view which counted last included. One against one is neither's: the router waits for a third.
+// owned are the views that are young enough, of nodes that the others take for members.
 func owned(all []heard, last api.RouteView, now time.Time) []heard {
 	all = slices.DeleteFunc(slices.Clone(all), func(h heard) bool { return now.Sub(h.at) >= api.RouteLimit })
-	var clean, most []heard
-	for _, h := range all {
-		against, voices := 0, len(all)
-		if last.Next != 0 {
-			voices++
-		}
-		for _, other := range all {
-			if other.view.Disowns(h.view) {
-				against++
-			}
-		}
-		if against == 0 && !last.Disowns(h.view) {
-			clean = append(clean, h)
-		}
-		if last.Disowns(h.view) {
-			against++
-		}
-		if 2*against < voices {
-			most = append(most, h)
-		}
-	}
-	if len(clean) > 0 {
-		return clean
-	}
-	return most
+	return api.Owned(all, func(h heard) api.RouteView { return h.view }, last)
 }
 
 // usable says whether a view may count. One of a newer term than the last one needs a second member that knows of that term:
