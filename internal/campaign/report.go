@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"trireme/internal/lab"
 	"trireme/internal/report"
@@ -118,14 +119,15 @@ func document(parts []Part, seeds []Seeds, b Build, found string) report.Documen
 		report.Text("Made by `trireme verify report` from `" + StateName + "`; nothing here is typed. [What the kit does, how to run it, and what it does not show](README.md)."),
 		standing(current, b),
 	}}
+	d.Blocks = append(d.Blocks, falseAlarms(current, found)...)
 	d.Sections = append(d.Sections, report.Section{ID: "counts", Title: "Counts against the figures that are wanted", Blocks: []report.Block{wantedTable(sum(current), seeds), simulated(seeds)}})
 	if len(current) > 0 {
 		d.Sections = append(d.Sections, report.Section{ID: "kinds", Title: "Faults by kind", Blocks: []report.Block{kindTable(sum(current))}},
 			report.Section{ID: "runs", Title: "Runs", Blocks: []report.Block{runTable(current)}})
 	}
 	if len(older) > 0 {
-		d.Sections = append(d.Sections, report.Section{ID: "older", Title: "Runs of other commit paths", Blocks: []report.Block{
-			report.Text("They do not count any more: sources on the commit path have changed since."), runTable(older)}})
+		d.Sections = append(d.Sections, report.Section{ID: "older", Title: "Runs of other commit paths", Blocks: append([]report.Block{
+			report.Text("They do not count any more: sources on the commit path have changed since."), runTable(older)}, falseAlarms(older, found)...)})
 	}
 	if len(rivals) > 0 {
 		d.Sections = append(d.Sections, report.Section{ID: "rivals", Title: "The same campaign against rivals", Blocks: []report.Block{
@@ -298,6 +300,22 @@ func problemList(problems map[string]int) string {
 		return "nothing"
 	}
 	return strings.Join(out, ", ")
+}
+
+// falseAlarms are the reasons that the list of what was found gives for violations that were the kit's own fault: list items that begin with
+// the seed. The violation stays counted.
+func falseAlarms(parts []Part, found string) (out []report.Block) {
+	for _, p := range parts {
+		_, reason, listed := strings.Cut(found, fmt.Sprintf("\n* seed %d of %s ", p.Seed, p.At.Format(time.DateOnly)))
+		if len(p.Violations) == 0 || !listed {
+			continue
+		}
+		reason, _, _ = strings.Cut(reason, "\n* ")
+		reason, _, _ = strings.Cut(reason, "\n\n")
+		out = append(out, report.Text(fmt.Sprintf("A fault of the kit, by [%s](%s): seed %d %s", FoundName, FoundName, p.Seed,
+			strings.Join(strings.Fields(reason), " "))))
+	}
+	return out
 }
 
 // foundText says how many bugs the list has.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func drawn(t *testing.T, parts []Part, seeds []Seeds, b Build, found string) string {
@@ -16,6 +17,24 @@ func drawn(t *testing.T, parts []Part, seeds []Seeds, b Build, found string) str
 		t.Fatal(err)
 	}
 	return out.String()
+}
+
+// TestFalseAlarm: a violation that was the kit's own fault stays counted, and the report gives the reason. One of another day has none.
+func TestFalseAlarm(t *testing.T) {
+	day := time.Date(2026, 11, 24, 1, 4, 0, 0, time.UTC)
+	alarm := part("a", 3, func(p *Part) { p.Seed, p.At, p.Violations = 77, day, []string{"seed 77: its mysqld failed"} })
+	const found = "# Found\n\n* seed 77 of 2026-11-24 (it failed): the disks\n  went first.\n* seed 78 of 2026-11-24: other\n\n| wrong |\n|-|\n| x |\n"
+	got := drawn(t, []Part{alarm}, nil, Build{CommitPath: "a"}, found)
+	if !strings.Contains(got, "1 violation(s)") || !strings.Contains(got, "seed 77 (it failed): the disks went first.\n") {
+		t.Errorf("the alarm or its reason is not said:\n%s", got)
+	}
+	if got := drawn(t, []Part{alarm}, nil, Build{CommitPath: "b"}, found); !strings.Contains(got, "seed 77 (it failed): the disks went first.\n") {
+		t.Errorf("the reason is lost when the commit path changes:\n%s", got)
+	}
+	alarm.At = day.AddDate(0, 0, 1)
+	if got := drawn(t, []Part{alarm}, nil, Build{CommitPath: "a"}, found); strings.Contains(got, "disks went first") {
+		t.Errorf("the reason of another day's run:\n%s", got)
+	}
 }
 
 // TestReport: counts of the present commit path add up, others are shown apart and do not count, rivals neither; a violation is said first.

@@ -1,11 +1,13 @@
-// Package router leads MySQL clients to the right node. It listens on two ports and copies bytes both ways without looking at
-// them: TLS, any authentication, prepared statements and LOAD DATA LOCAL work because mysqld itself answers. With Config.Sessions it follows
-// what both sides say instead, and sessions outlive their servers.
+// Package router leads MySQL clients to the right node. Without Config.Sessions it copies bytes both ways without looking at them: TLS, any
+// authentication, prepared statements and LOAD DATA LOCAL work because mysqld itself answers. With Config.Sessions it follows what both sides
+// say instead, and sessions outlive their servers. It listens on up to four ports:
 //
 //   - The read-write port leads to the leader. While none is known, new connections wait (at most HoldTimeout, at most MaxHeld
 //     of them); then they get a MySQL error packet that says so.
 //   - The read-only port leads to the healthy follower with the fewest connections through this router, and to the leader when
 //     there is none.
+//   - The split port (Config.SplitListen) sends each statement of a followed session where it belongs: reads to a follower, the rest to the leader.
+//   - The stream port (Config.StreamListen) serves the committed binary log to replicas and other consumers.
 //
 // The owner tells the router about the cluster with [Router.SetView], as often as it likes; a view equal to the present one costs
 // nothing. A target's Epoch names one stretch of time in which it may serve; it must change with each incarnation of its mysqld and,
