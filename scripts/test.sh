@@ -47,6 +47,18 @@ deferred() {
   tests "$1" "${@:3}" -run "^($(cut -d' ' -f2 <<<"$list" | sort -u | paste -sd'|'))\$" $(cut -d' ' -f1 <<<"$list" | sort -u)
 }
 
+# beside NAME COMMAND…: begins the phase NAME, which COMMAND runs; the next one runs at the same time. joined waits for its end.
+beside() {
+  (
+    failed=0
+    "${@:2}"
+    exit $failed
+  ) &
+  beside=$!
+  phases+=("$out/$1.json")
+}
+joined() { wait $beside || failed=1; }
+
 finish() {
   bin/summary "${1:--of}" "${phases[@]}" || failed=1
   exit $failed
@@ -73,9 +85,10 @@ case $mode in
     tests sim -timeout 15m $(packages | with "$no_race" | paths)
     phase mutants scripts/mutants.sh --short
     deferred quiet quiet -p 1 -timeout 15m
-    deferred servers servers -p 2 -timeout 30m
+    beside servers deferred servers servers -p 2 -timeout 30m
     tests mysql -p 2 -parallel 3 -timeout 30m $(packages | with "$two_at_once" | paths)
-    tests clusters -p 1 -parallel 3 -timeout 60m $(packages | with "$servers_only" | but "$two_at_once" | paths)
+    joined
+    tests clusters -p 1 -parallel 4 -timeout 60m $(packages | with "$servers_only" | but "$two_at_once" | paths)
     finish
     ;;
   long)

@@ -152,11 +152,11 @@ func TestMembers(t *testing.T) {
 	leader = c.healthy()
 	c.says(leader, 0, "promote "+n4.Name+" --demote "+leader.Name, n4.Name, leader.Name) // as text
 	c.shows(n4, n4.Name, "is a voter", healthyVoter)
-	c.refused(leader, api.KindAlready, "promote "+n4.Name, n4.Name)
 	c.shows(n4, leader.Name, "is a learner", func(m api.MemberView) bool { return m.Role == api.RoleLearner && !m.Raft.Voter })
 	if now := c.healthy(); now == leader {
 		t.Errorf("%s leads without a vote", now.Name)
 	}
+	c.refused(leader, api.KindAlready, "promote "+n4.Name, n4.Name)
 	c.says(n4, 0, "promote "+leader.Name)
 	c.shows(n4, leader.Name, "is a voter again", healthyVoter)
 	leader = c.healthy()
