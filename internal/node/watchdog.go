@@ -30,7 +30,7 @@ func (w *watchdog) feed(ctx context.Context, log *slog.Logger) {
 	}
 	tick := time.NewTicker(wait / 4)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		if err := w.look(ctx, wait/4); err == nil {
 			w.manager.Feed()
 		} else if ctx.Err() == nil {
