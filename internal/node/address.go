@@ -33,7 +33,7 @@ func (n *Node) sayAddress(ctx context.Context) {
 	default:
 		_, err = n.tr.Request(ctx, st.Leader, reqAddress, body)
 	}
-	if err != nil {
+	if n.warnings.isNew("address", err) {
 		n.log.Warn("the cluster does not know this node's new addresses yet", "err", err)
 	}
 }

@@ -89,8 +89,11 @@ func (n *Node) noteGivenUp(names, why string, index uint64) {
 func (n *Node) purgeTo(limit int64, safe uint64) bool {
 	before, _ := n.rlog.FirstIndex()
 	after, err := n.rlog.PurgeBySize(limit, safe)
+	if errors.Is(err, raftlog.ErrClosed) {
+		err = nil
+	}
 	switch {
-	case err != nil && !errors.Is(err, raftlog.ErrClosed):
+	case n.warnings.isNew("purge", err):
 		n.log.Warn("the log was not purged", "err", err)
 	case after > before:
 		n.log.Info("log purged", "first", after, "safe", safe, "bytes", n.rlog.Size())

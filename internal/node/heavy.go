@@ -93,7 +93,8 @@ func newLarge(at time.Duration, size int, events []byte) *largeTrx {
 	return x
 }
 
-// noteLarge tells of a transaction of this leader's that has begun to be committed, if it is as large as transaction_warn.
+// noteLarge tells of a transaction that has begun to be committed, if it is as large as transaction_warn: on its leader, while that serves.
+// Entries that a restarted daemon reads again belong to a dead incarnation.
 func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 	x := n.load.large.Load()
 	if x == nil || m.Flags&raftlog.FlagContinues != 0 || uint64(m.Node) != n.id.ID {
@@ -101,8 +102,9 @@ func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 	}
 	n.mu.Lock()
 	warn, rate := uint64(n.cluster.TransactionWarn), n.replayRateLocked()
+	own := n.srv.life != nil && n.srv.life.incarnation == m.Incarnation
 	n.mu.Unlock()
-	if warn == 0 || x.total < warn {
+	if !own || warn == 0 || x.total < warn {
 		return
 	}
 	n.load.warned.Add(1)
@@ -167,7 +169,7 @@ func (n *Node) govern(ctx context.Context) {
 		return
 	}
 	foreign, err := l.admin.EndForeignDumps(ctx)
-	if err != nil {
+	if n.warnings.isNew("foreign dumps", err) {
 		n.log.Warn("readers of mysqld's own binary log cannot be ended", "err", err)
 	}
 	for _, s := range foreign {
@@ -179,9 +181,11 @@ func (n *Node) govern(ctx context.Context) {
 		defer n.mu.Unlock()
 		return n.serving.phase == ha.PhaseOpen && n.srv.life == l
 	}
-	if err := n.limitTransactions(ctx, l, refuse, still); err != nil {
+	err = n.limitTransactions(ctx, l, refuse, still)
+	if n.warnings.isNew("transaction_refuse", err) {
 		n.log.Warn("transaction_refuse is not in force", "err", err)
-	} else if refuse > 0 {
+	}
+	if err == nil && refuse > 0 {
 		n.countRefused(ctx, l, refuse)
 	}
 	ddl, err := l.admin.RunningDDL(ctx)

@@ -8,6 +8,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
+	"trireme/internal/raftlog"
 )
 
 // TestHeavyMeter: an estimate counts down, is never less than a tenth, and the next one rests on what was seen.
@@ -72,5 +73,26 @@ func TestTrxLimit(t *testing.T) {
 		if err := l.put(c.want, func() bool { return c.still }, to(c.want, c.answer)); server != c.then || err != nil && c.answer == nil {
 			t.Errorf("%+v: the server has %v (%v)", c, server, err)
 		}
+	}
+}
+
+// TestLargeTransactionIsToldOnce: entries that a daemon reads again when it starts are those of a dead incarnation, and are not announced again.
+func TestLargeTransactionIsToldOnce(t *testing.T) {
+	n := newTestNode(t)
+	openTestLog(t, n)
+	startTestRaft(t, n, nil)
+	n.cluster.TransactionWarn = config.MiB
+	n.load.large.Store(&largeTrx{gtid: "a:1", total: 5 << 20})
+	m := raftlog.Meta{Kind: raftlog.Trx, Flags: raftlog.FlagUnfinished, Node: 1, Incarnation: 7}
+	n.noteLarge(9, &m) // nothing runs yet
+	n.srv.life = &life{incarnation: 8}
+	n.noteLarge(9, &m)
+	if got := n.load.warned.Load(); got != 0 {
+		t.Errorf("announced %d times after a restart", got)
+	}
+	n.srv.life = &life{incarnation: 7}
+	n.noteLarge(9, &m)
+	if got := n.load.warned.Load(); got != 1 {
+		t.Errorf("announced %d times while it is written", got)
 	}
 }

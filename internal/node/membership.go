@@ -150,7 +150,7 @@ func (n *Node) reconcileOnce(ctx context.Context) bool {
 		return true
 	}
 	s, held := nextStep(n.id.ID, all, n.census().mayLeave)
-	if held != nil {
+	if n.warnings.isNew("membership", held) {
 		n.log.Warn("a change of the membership waits", "why", held)
 	}
 	if len(s.changes) == 0 {

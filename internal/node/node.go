@@ -120,6 +120,7 @@ type Node struct {
 	special    atomic.Bool   // something other than rows was committed since recordEvents last looked
 	failing    sync.Mutex    // held while this node forces a failover
 	settingsMu sync.Mutex    // serialises changes of the cluster settings made here
+	warnings   warnings
 	rules      commitRules
 	flow       flow
 	clocks     clocks

@@ -655,8 +655,13 @@ func (n *Node) onSoftState(s consensus.State) {
 
 // onSnapshot: the log was replaced by a snapshot of another node.
 func (n *Node) onSnapshot(snap *raftpb.Snapshot) {
-	b := n.rlog.Boundary()
-	n.log.Warn("the log begins anew behind a snapshot", "index", snap.GetMetadata().GetIndex())
+	// The log itself may have moved on: this is told in order with what is committed, which follows the snapshot.
+	b, err := raftlog.DecodeBoundary(snap.GetData())
+	if err != nil {
+		n.fail(fmt.Errorf("the snapshot at entry %d that replaced the log: %w", snap.GetMetadata().GetIndex(), err))
+		return
+	}
+	n.log.Warn("the log was replaced by a snapshot", "index", b.Index)
 	n.mu.Lock()
 	n.led.Reset(b) // together with the state, or who waits for what is applied would take it for applied
 	if n.srv.state == ha.ServerReady || n.srv.state == ha.ServerUp {

@@ -238,9 +238,10 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 	}
 	switch {
 	case err != nil: // also when the log was purged meanwhile: the next judgement sees where it begins now
+		again := n.srv.problem == err.Error()
 		n.srv.state, n.srv.retryAt, n.srv.problem = ha.ServerUp, now()+judgeRetry, err.Error()
 		n.mu.Unlock()
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !again {
 			n.log.Warn("mysqld could not be judged yet", "err", err)
 		}
 		return

@@ -82,10 +82,9 @@ func (n *Node) fetchSettings(ctx context.Context) {
 		}
 	}
 	n.mu.Unlock()
-	if from == 0 || !n.settingsMu.TryLock() { // a change of our own is on its way
+	if from == 0 {
 		return
 	}
-	defer n.settingsMu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
 	body, err := n.tr.Request(ctx, from, reqSettings, nil)
@@ -93,11 +92,16 @@ func (n *Node) fetchSettings(ctx context.Context) {
 		return
 	}
 	c, err := config.ParseCluster(body)
-	if err != nil || c.ClusterID != n.id.ClusterID {
-		n.log.Error("cluster settings of another node are not readable", "peer", from, "err", err)
-		return
+	if err == nil && c.ClusterID != n.id.ClusterID {
+		err = fmt.Errorf("they are of cluster %d", c.ClusterID)
 	}
-	n.adoptSettings(0, c)
+	if n.warnings.isNew("fetch settings", err) {
+		n.log.Error("cluster settings of another node are not readable", "peer", from, "err", err)
+	}
+	if err == nil && n.settingsMu.TryLock() { // else a change of our own is on its way, which looks at the log for it
+		defer n.settingsMu.Unlock()
+		n.adoptSettings(0, c)
+	}
 }
 
 // setPeers tells the transport where the other members are.

@@ -85,9 +85,13 @@ func (n *Node) keepDurable(ctx context.Context) {
 		failpoint.Hit("durable.after-flush")
 		err := n.local.update(func(s *localState) { s.Durable = max(s.Durable, applied) })
 		failpoint.Hit("durable.after-persist")
-		if errors.Is(err, syscall.ENOSPC) {
-			n.log.Warn("the durable index was not written down", "err", err) // an older one is as true
-			return
+		if full := errors.Is(err, syscall.ENOSPC); full || err == nil {
+			if n.warnings.isNew("durable index", err) {
+				n.log.Warn("the durable index was not written down", "err", err) // an older one is as true
+			}
+			if full {
+				return
+			}
 		}
 		if err != nil {
 			n.fail(err) // the disk does not take 100 bytes: nothing here can be relied on
@@ -117,8 +121,11 @@ func (n *Node) tidyBinlog(ctx context.Context) {
 	if file <= 1 || file == done {
 		return
 	}
-	if err := l.admin.PurgeBinlogs(ctx, fmt.Sprintf("binlog.%06d", file)); err != nil {
+	err := l.admin.PurgeBinlogs(ctx, fmt.Sprintf("binlog.%06d", file))
+	if n.warnings.isNew("purge binlog", err) {
 		n.log.Warn("mysqld's binary log was not purged", "err", err)
+	}
+	if err != nil {
 		return
 	}
 	n.mu.Lock()

@@ -252,10 +252,15 @@ func (n *Node) watchXA(l *life, applied uint64, executed gtid.Set, xids []mysqld
 	if !first && n.specialAt.Load() <= n.xa.scanned {
 		// Nothing but rows since. What came a moment ago may not have been noted as special yet.
 		n.xa.skip()
-	} else if err := n.xa.scan(n.rlog, upTo); err != nil {
-		n.log.Warn("prepared XA transactions could not be compared with the log", "err", err)
-		n.xa = xaWatch{}
-		return
+	} else {
+		err := n.xa.scan(n.rlog, upTo)
+		if n.warnings.isNew("xa", err) {
+			n.log.Warn("prepared XA transactions could not be compared with the log", "err", err)
+		}
+		if err != nil {
+			n.xa = xaWatch{}
+			return
+		}
 	}
 	n.xa.seen = whole
 	// Looked at twice: mysqld counts an XA PREPARE as executed a moment before XA RECOVER shows it (sql_xa_prepare.cc: the GTID is externalized

@@ -191,8 +191,13 @@ func (g *glue) Committed(entries []*raftpb.Entry) {
 }
 
 // Snapshot implements Top (node.onSnapshot).
-func (g *glue) Snapshot(*raftpb.Snapshot) {
-	g.led.Reset(g.n.Log().Boundary())
+func (g *glue) Snapshot(snap *raftpb.Snapshot) {
+	b, err := raftlog.DecodeBoundary(snap.GetData())
+	if err != nil {
+		g.w.Violate("S13", "node %d: the snapshot at %d: %v", g.n.ID, snap.GetMetadata().GetIndex(), err)
+		return
+	}
+	g.led.Reset(b)
 	if g.state == ha.ServerReady || g.state == ha.ServerUp {
 		g.state = ha.ServerUp
 	}
