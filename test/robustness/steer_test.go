@@ -103,9 +103,12 @@ func TestWeights(t *testing.T) {
 		t.Fatalf("%s leads, %s is preferred", now.Name, y.Name)
 	}
 	t.Logf("%s got leadership %v after its weight was raised", y.Name, time.Since(at).Round(100*time.Millisecond))
-	if v := result[api.WhyNotView](c, leader, 0, "why-not "+leader.Name); !v.CanLead || v.Leader != y.Name {
-		t.Errorf("%+v", v)
-	}
+	eventually(t, healLimit, "the old leader has stepped down and could lead", func() error {
+		if v := result[api.WhyNotView](c, leader, 0, "why-not "+leader.Name); !v.CanLead || v.Leader != y.Name {
+			return fmt.Errorf("%+v", v)
+		}
+		return nil
+	})
 
 	// It dies: another one leads, never the one of weight 0, and it gets leadership back when it has been healthy for 3 s.
 	term := c.view().Term
