@@ -23,6 +23,8 @@ import (
 
 // A mysqld may write what no replica can apply (docs/mysql.md). A follower whose applier stops with an error of the data tries once more,
 // then has its data replaced by a copy of a node that has applied the entry. The leader lets one node at a time do so.
+// A follower on which a session has ended a prepared XA transaction is seeded in the same way. It is not repaired in place: whether the
+// session has committed or rolled back is not known, and preparing again what was committed may hide the difference.
 
 const (
 	healAgain   = 30 * time.Second // between two attempts to apply what failed twice, while it cannot be healed
@@ -36,13 +38,15 @@ const (
 // reqHeal: body healRequest; answered when the asking node may throw its data away.
 const reqHeal uint8 = 56
 
-// healRequest is what a node asks the leader that cannot apply an entry.
+// healRequest is what a node asks the leader when it has to be seeded.
 type healRequest struct {
 	Index uint64 `json:"index"`
 	Keeps bool   `json:"keeps"` // it keeps its data until the copy is complete
+	// Diverged: its data is no good, so nothing is lost with it.
+	Diverged bool `json:"diverged,omitempty"`
 }
 
-// applyFailure is what this node's applier has stopped at. It is not changed once it is shown; nil: nothing.
+// applyFailure is what this node's applier has stopped at, or the XA transaction that a session has ended here. It is not changed once it is shown; nil: nothing.
 type applyFailure struct {
 	view    api.ApplyErrorView
 	retried bool          // START REPLICA did not help
@@ -91,8 +95,11 @@ func (n *Node) mendApplier(ctx context.Context, l *life, st mysqld.ReplicaStatus
 func (f *applyFailure) text() string {
 	v := &f.view
 	what := "the applier has stopped"
-	if v.Resources {
+	switch {
+	case v.Resources:
 		what = "the applier waits for resources"
+	case v.Diverged:
+		what = "the data differs"
 	}
 	if v.Entry != "" {
 		what += fmt.Sprintf(" at entry %d (%s: %s)", v.Index, v.GTID, v.Entry)
@@ -174,9 +181,60 @@ func (n *Node) heal(ctx context.Context, l *life, next *applyFailure) {
 		return
 	}
 	next.view.Next = "not healed yet: " + why.Error()
-	if now() >= next.again {
+	if !next.view.Diverged && now() >= next.again {
 		next.again = now() + healAgain
 		n.startReplica(ctx, l)
+	}
+}
+
+// explainLostXA says what a session on this node has ended.
+func (n *Node) explainLostXA(lost lostXA, applied uint64, executed gtid.Set) api.ApplyErrorView {
+	v := api.ApplyErrorView{Number: unknownXID, Diverged: true, Index: applied, Since: time.Now(),
+		Error: "a session on this node, and not on the leader, has committed or rolled back the prepared XA transaction " + lost.xid}
+	if lost.prepare.First == 0 {
+		return v // it was prepared before this life of mysqld
+	}
+	v.Trx = gtid.GTID{SID: lost.prepare.SID, GNO: lost.prepare.First}.String()
+	var prepare gtid.Set
+	prepare.AddRange(lost.prepare)
+	if err := n.findEntry(&v, executed.Subtract(prepare)); err != nil {
+		n.log.Warn("an XA transaction that was ended here could not be read from the log", "gtid", v.Trx, "err", err)
+	}
+	return v
+}
+
+// fenceDiverged takes a follower's mysqld out of service: its data does not match what is committed. healDiverged has the node seeded.
+func (n *Node) fenceDiverged(l *life, v api.ApplyErrorView) {
+	v.Next = "the node is seeded from another one"
+	f := &applyFailure{view: v}
+	n.mu.Lock()
+	judged := n.srv.state == ha.ServerReady || n.srv.state == ha.ServerJudging
+	if n.srv.life != l || !judged || n.serving.phase != ha.PhaseNone {
+		n.mu.Unlock()
+		return // it leads, or is dead: what was seen says nothing any more
+	}
+	n.srv.state, n.srv.failure, n.srv.problem = ha.ServerBroken, f, f.text()
+	n.publishNow = true
+	n.mu.Unlock()
+	n.feed.SetPaused(true)
+	if err := n.local.update(func(s *localState) { s.Diverged = &v }); err != nil {
+		n.log.Error("that this node's data differs was not written down; a restart of mysqld may hide it", "err", err)
+	}
+	n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problem", f.text())
+	e := n.event("divergent", v.Index, f.text())
+	e.GTIDs = v.GTID
+	n.history.add(e)
+	n.poke()
+}
+
+// healDiverged has a node seeded whose mysqld is out of service.
+func (n *Node) healDiverged(ctx context.Context, l *life, next applyFailure) {
+	n.heal(ctx, l, &next)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.srv.life == l && n.srv.state == ha.ServerBroken {
+		n.publishNow = n.publishNow || n.srv.problem != next.text()
+		n.srv.failure, n.srv.problem = &next, next.text()
 	}
 }
 
@@ -197,7 +255,7 @@ func (n *Node) mayHealNow(ctx context.Context, f *applyFailure) error {
 	case n.id.ID:
 		return errors.New("it is raft's leader, and hands over to a node that has applied the entry as soon as there is one")
 	}
-	body, err := json.Marshal(healRequest{Index: f.view.Index, Keeps: f.keeps})
+	body, err := json.Marshal(healRequest{Index: f.view.Index, Keeps: f.keeps, Diverged: f.view.Diverged})
 	if err != nil {
 		return err
 	}
@@ -251,7 +309,8 @@ func (n *Node) giveUpData(l *life, f *applyFailure) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.life != l || n.srv.state != ha.ServerReady || n.serving.phase != ha.PhaseNone {
+	may := n.srv.state == ha.ServerReady || f.view.Diverged && n.srv.state == ha.ServerBroken
+	if n.srv.life != l || !may || n.serving.phase != ha.PhaseNone {
 		return errors.New("its mysqld is not what it was a moment ago")
 	}
 	f.view.Next = "it is seeded from a node that has applied the entry"
@@ -262,7 +321,7 @@ func (n *Node) giveUpData(l *life, f *applyFailure) error {
 	e := n.event(eventApplyError, f.view.Index, f.text())
 	e.GTIDs = f.view.GTID
 	n.history.add(e)
-	n.log.Warn("this node is seeded again: its applier could not apply an entry", "gtid", f.view.GTID, "index", f.view.Index, "entry", f.view.Entry,
+	n.log.Warn("this node is seeded again", "why", f.view.Error, "gtid", f.view.GTID, "index", f.view.Index, "entry", f.view.Entry,
 		"errno", f.view.Number, "keeps_old_data", f.keeps)
 	n.poke()
 	return nil
@@ -276,7 +335,7 @@ type healGrant struct {
 	at time.Duration
 }
 
-// letHeal answers a node that cannot apply an entry and wants to be seeded (raft's leader only).
+// letHeal answers a node that wants to be seeded (raft's leader only).
 func (n *Node) letHeal(from uint64, r healRequest) error {
 	st := n.cons.Status()
 	if st.Role != consensus.Leader {
@@ -305,7 +364,7 @@ func (n *Node) letHeal(from uint64, r healRequest) error {
 		case m.Role != config.RoleLogger && p.status.Ready && p.status.Member.Raft.Applied >= r.Index:
 			holder = true
 		}
-		if f := p.status.Member.ApplyError; f != nil {
+		if f := p.status.Member.ApplyError; f != nil && !f.Diverged {
 			s := c.Nodes[m.ID]
 			s.Ready = true // what it holds up to the entry is good, and the log has the rest
 			c.Nodes[m.ID] = s
@@ -314,7 +373,7 @@ func (n *Node) letHeal(from uint64, r healRequest) error {
 	switch {
 	case !holder:
 		return errNoHolder
-	case !r.Keeps && !c.KeptWithout(from):
+	case !r.Keeps && !r.Diverged && !c.KeptWithout(from):
 		return fmt.Errorf("there is no room to keep its data until the copy is complete, and it is needed: without it %s", c.whyNotKept(from))
 	}
 	n.grant = healGrant{from, now()}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/ledger"
 )
@@ -31,7 +32,9 @@ type localState struct {
 	Inherited string `json:"inherited,omitempty"`
 	// LogMade says that the raft log was made: finding none from then on means that it was lost (S2).
 	LogMade bool `json:"log_made"`
-	// Heals are when this node was last seeded because its applier could not apply an entry.
+	// Diverged is why the data does not match the log although it looks so: a session here has ended an XA transaction. nil: nothing is known.
+	Diverged *api.ApplyErrorView `json:"diverged,omitempty"`
+	// Heals are when this node was last seeded because its applier could not apply an entry, or because of Diverged.
 	Heals []time.Time `json:"heals,omitempty"`
 	// Hold is an operator's order to this node as a delayed learner; nil: there is none.
 	Hold *holdOrder `json:"hold,omitempty"`

@@ -201,7 +201,7 @@ func (n *Node) prepareServer(ctx context.Context) (err error) {
 
 // forgetData forgets what was known of a data directory. It is on disk before the directory goes, and before another one comes.
 func (n *Node) forgetData() error {
-	return n.local.update(func(s *localState) { s.Durable, s.Inherited = 0, "" })
+	return n.local.update(func(s *localState) { s.Durable, s.Inherited, s.Diverged = 0, "", nil })
 }
 
 // openLog opens the raft log.

@@ -141,7 +141,7 @@ func (n *Node) confirmSeed(ctx context.Context, id uint64, begun donation, first
 			return err
 		}
 	}
-	err = n.local.update(func(s *localState) { s.Durable, s.Inherited = begun.Applied, d.Own })
+	err = n.local.update(func(s *localState) { s.Durable, s.Inherited, s.Diverged = begun.Applied, d.Own, nil })
 	failpoint.Hit("seed.confirmed")
 	return err
 }
@@ -259,19 +259,21 @@ func someOf(list []string) string {
 	return strings.Join(list[:few], ", ") + fmt.Sprintf(" and %d more", len(list)-few)
 }
 
-// donors are the members that can be copied from, best first: this learner's upstream, which is near, before all others.
+// donors are the members that can be copied from, best first: this learner's upstream, which is near, before all others. After an XA
+// transaction was ended here it is the leader: another follower may have lost it as well, and not have seen it yet.
 func (n *Node) donors() []uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	type donor struct {
 		id     uint64
-		far    bool // this node has an upstream, and it is not that
-		leader bool
+		far    bool   // this node has an upstream, and it is not that
+		later  bool   // the leader, or after an XA transaction was ended here the others
 		busy   int    // seedings that it feeds already
 		lag    uint64 // bytes
 		weight int
 	}
 	busy := map[string]int{}
+	diverged := n.srv.failure != nil && n.srv.failure.view.Diverged
 	for _, p := range n.peers {
 		if s := p.status.Member.Seed; s != nil && p.fresh() {
 			busy[s.From]++
@@ -288,14 +290,16 @@ func (n *Node) donors() []uint64 {
 		if my == nil || series(my.Version) != series(n.bin.Version.String()) {
 			continue // CLONE goes between servers of one series only
 		}
-		d := donor{id: m.ID, far: me.Upstream != 0 && m.ID != me.Upstream, leader: p.status.OpenTerm != 0 || p.status.Leader == m.ID, busy: busy[m.Name], weight: m.Weight}
+		leads := p.status.OpenTerm != 0 || p.status.Leader == m.ID
+		d := donor{id: m.ID, far: me.Upstream != 0 && m.ID != me.Upstream && !diverged, later: leads != diverged, busy: busy[m.Name],
+			weight: m.Weight}
 		if my.LagBytes != nil {
 			d.lag = *my.LagBytes
 		}
 		all = append(all, d)
 	}
 	slices.SortFunc(all, func(a, b donor) int {
-		return cmp.Or(compareBool(a.far, b.far), compareBool(a.leader, b.leader), cmp.Compare(a.busy, b.busy), cmp.Compare(a.lag>>20, b.lag>>20),
+		return cmp.Or(compareBool(a.far, b.far), compareBool(a.later, b.later), cmp.Compare(a.busy, b.busy), cmp.Compare(a.lag>>20, b.lag>>20),
 			cmp.Compare(a.weight, b.weight), cmp.Compare(a.id, b.id))
 	})
 	ids := make([]uint64, len(all))

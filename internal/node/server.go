@@ -225,6 +225,10 @@ func (n *Node) stopsPolitely() bool {
 
 // judgeServer decides by S5 whether what InnoDB holds is a prefix of what was acknowledged, plugs the holes and lets the feed begin.
 func (n *Node) judgeServer(ctx context.Context, l *life) {
+	if v := n.local.get().Diverged; v != nil {
+		n.fenceDiverged(l, *v) // a restart of mysqld would hide it
+		return
+	}
 	j, err := n.judgeLife(ctx, l)
 	var rolledBack gtid.Set
 	if err == nil {
@@ -487,7 +491,7 @@ func (n *Node) readApplied(ctx context.Context, l *life) (uint64, error) {
 		return 0, errDeadLife // what a dead life held says nothing about the one behind it
 	}
 	n.srv.backlog = n.led.Applied(set)
-	if f := n.srv.failure; f != nil && f.view.Index != 0 && n.srv.backlog.Applied >= f.view.Index {
+	if f := n.srv.failure; f != nil && f.view.Index != 0 && !f.view.Diverged && n.srv.backlog.Applied >= f.view.Index {
 		n.srv.failure = nil // it was applied after all; a node that leads by now would not look at its applier again
 	}
 	return n.srv.backlog.Applied, nil

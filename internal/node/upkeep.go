@@ -9,6 +9,7 @@ import (
 
 	"trireme/internal/failpoint"
 	"trireme/internal/ha"
+	"trireme/internal/mysqld"
 )
 
 // every calls f once per interval until the node stops.
@@ -138,6 +139,7 @@ func (n *Node) tidyBinlog(ctx context.Context) {
 func (n *Node) tendApplier(ctx context.Context) {
 	n.mu.Lock()
 	l, follows := n.srv.life, n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone
+	failure, broken := n.srv.failure, n.srv.state == ha.ServerBroken
 	lag := time.Duration(0)
 	if !n.srv.backlog.Since.IsZero() {
 		lag = time.Since(n.srv.backlog.Since)
@@ -146,7 +148,14 @@ func (n *Node) tendApplier(ctx context.Context) {
 		lag, _ = n.lagLocked()
 	}
 	n.mu.Unlock()
-	if l == nil || !follows || n.keepPlain() {
+	if l == nil || n.keepPlain() {
+		return
+	}
+	if broken && failure != nil && failure.view.Diverged {
+		n.healDiverged(ctx, l, *failure)
+		return
+	}
+	if !follows {
 		return
 	}
 	st, err := l.admin.ReplicaStatus(ctx)
@@ -156,7 +165,9 @@ func (n *Node) tendApplier(ctx context.Context) {
 	problem := ""
 	switch {
 	case !st.SQLRunning && st.SQLErrno == unknownXID:
-		n.breakServer(l, "an XA transaction that the log ends is not prepared here: a session on this node has ended it before. "+st.SQLError)
+		v := n.explain(ctx, l, mysqld.ApplyError{Number: st.SQLErrno, Text: st.SQLError})
+		v.Diverged, v.Error = true, "the log ends an XA transaction that a session on this node has ended before: "+v.Error
+		n.fenceDiverged(l, v)
 		return
 	case !st.SQLRunning && st.SQLErrno != 0:
 		n.noteApplier(l, n.mendApplier(ctx, l, st))
@@ -188,7 +199,7 @@ func (n *Node) noteApplier(l *life, problem string) (changed bool) {
 	changed = n.srv.applier != problem
 	n.srv.applier = problem
 	n.publishNow = n.publishNow || changed
-	if f := n.srv.failure; f != nil && problem == "" && n.srv.backlog.Applied >= f.view.Index {
+	if f := n.srv.failure; f != nil && !f.view.Diverged && problem == "" && n.srv.backlog.Applied >= f.view.Index {
 		n.srv.failure = nil
 	}
 	return changed

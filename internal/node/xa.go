@@ -267,8 +267,7 @@ func (n *Node) watchXA(l *life, applied uint64, executed gtid.Set, xids []mysqld
 	// in process_xa_prepare, the state set behind it).
 	was := n.xa.suspect
 	if n.xa.suspect = n.xa.missing(executed, prepared); n.xa.suspect.xid != "" && n.xa.suspect == was {
-		n.breakServer(l, fmt.Sprintf("the prepared XA transaction %s was committed or rolled back by a session on this node, and not on the leader: "+
-			"nothing of it is logged, and the data differs", was.xid))
+		n.fenceDiverged(l, n.explainLostXA(was, applied, executed))
 	}
 }
 
@@ -315,20 +314,4 @@ func (w *xaWatch) missing(executed gtid.Set, prepared map[string]bool) lostXA {
 		}
 	}
 	return lostXA{}
-}
-
-// breakServer takes a follower's mysqld out of service for good: its data does not match what is committed.
-func (n *Node) breakServer(l *life, reason string) {
-	n.mu.Lock()
-	if n.srv.life != l || n.srv.state != ha.ServerReady || n.serving.phase != ha.PhaseNone {
-		n.mu.Unlock()
-		return // it leads, or is dead: what was seen says nothing any more
-	}
-	n.srv.state, n.srv.problem = ha.ServerBroken, reason
-	n.publishNow = true
-	n.mu.Unlock()
-	n.feed.SetPaused(true)
-	n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problem", reason)
-	n.history.add(n.event("divergent", 0, reason))
-	n.poke()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/demo"
 	"trireme/internal/ha"
 	"trireme/internal/testkit"
 	"trireme/internal/verify"
@@ -125,35 +126,54 @@ func TestStopWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestXAEndedOnFollower: XA COMMIT by a session on a follower, of a transaction that its applier has prepared, takes effect there alone.
-// The node must say so and go out of service, and be whole again after a reinit.
+// TestXAEndedOnFollower: XA COMMIT and XA ROLLBACK by sessions on the followers, of a transaction that their appliers have prepared, take
+// effect there alone. Each follower must say so and go out of service, also after a restart of its mysqld, and be seeded by itself, one
+// after the other; the leader goes on, and the transaction is still its to decide.
 func TestXAEndedOnFollower(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
 	leader := c.healthy()
-	victim := c.others(leader)[0]
 	c.notWhole() // a server that has just started is watched from where it was, and not from the beginning of the log
-	c.crash(victim)
+	c.crash(c.others(leader)[0])
 	leader = c.healthy()
+	term, followers := c.view().Term, c.others(leader)
 	s := c.session(leader)
 	s.exec("DROP DATABASE IF EXISTS gray", "CREATE DATABASE gray", "CREATE TABLE gray.t (id INT PRIMARY KEY)",
 		"XA START 'lone'", "INSERT INTO gray.t VALUES (1)", "XA END 'lone'", "XA PREPARE 'lone'")
 	c.caughtUp()
-	lone := c.session(victim)
-	if err := lone.try("XA COMMIT 'lone'"); err != nil {
-		t.Fatalf("a server that refuses it needs no watching: %v", err)
-	}
-	lone.close()
-	eventually(t, healLimit, victim.Name+" goes out of service", func() error {
-		if m := c.member(victim); m.State != api.StateFenced || m.ReasonCode != ha.NeedsSeed {
-			return fmt.Errorf("%s: %s", m.State, m.Reason)
+	c.says(leader, 0, "pause")
+	for i, end := range []string{"XA COMMIT 'lone'", "XA ROLLBACK 'lone'"} {
+		lone := c.session(followers[i])
+		if err := lone.try(end); err != nil {
+			t.Fatalf("a server that refuses it needs no watching: %v", err)
 		}
-		return nil
+		lone.close()
+	}
+	for _, n := range followers {
+		c.fenced(n)
+	}
+	c.crash(followers[0]) // a start of mysqld prepares what is missing again, as if nothing had been
+	c.fenced(followers[0])
+	s.exec("INSERT INTO gray.t VALUES (2)")
+	c.says(leader, 0, "resume")
+	c.healed("an XA transaction that was ended on followers", 2)
+	if v := c.view(); v.Leader != leader.Name || v.Term != term {
+		t.Errorf("leadership moved: %s in term %d", v.Leader, v.Term)
+	}
+	c.session(leader).exec("XA COMMIT 'lone'")
+	c.caughtUp()
+	c.everywhere("SELECT COUNT(*) FROM gray.t", "2")
+	c.equal()
+}
+
+// fenced waits until a node says that a session on it has ended an XA transaction, and which one.
+func (c *cluster) fenced(n *demo.Node) {
+	c.t.Helper()
+	m := c.shows(c.leader(), n.Name, "goes out of service", func(m api.MemberView) bool {
+		return m.State == api.StateFenced && m.ReasonCode == ha.NeedsSeed && m.ApplyError != nil
 	})
-	t.Logf("%s", c.member(victim).Reason)
-	decide := c.session(leader)
-	decide.exec("XA COMMIT 'lone'")
-	c.says(leader, 0, "reinit "+victim.Name+" --yes", victim.Name)
-	c.healthy()
-	c.everywhere("SELECT COUNT(*) FROM gray.t", "1")
+	c.t.Log(m.Reason)
+	if e := m.ApplyError; !e.Diverged || e.GTID == "" || len(e.Changes) != 1 || e.Changes[0].Table != "gray.t" {
+		c.t.Errorf("%s: %+v", n.Name, e)
+	}
 }
