@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"net/http"
 	"sync"
 	"time"
@@ -14,8 +12,7 @@ import (
 // Console is the cluster for pages that this node shows to people. The pages ask who looks, by Login and Holder, and tell who acts, by
 // WithPrincipal.
 type Console struct {
-	s      *Server
-	secret []byte // that all nodes share
+	s *Server
 
 	mu    sync.Mutex
 	peers map[string]*Client // by address, for Loads
@@ -23,7 +20,7 @@ type Console struct {
 
 // Console of this node.
 func (s *Server) Console() *Console {
-	return &Console{s: s, secret: []byte(s.opts.NodeToken), peers: map[string]*Client{}}
+	return &Console{s: s, peers: map[string]*Client{}}
 }
 
 // SetPages serves h at / and below /ui/. Call it before Start.
@@ -43,13 +40,6 @@ func (c *Console) Login(token string) (Principal, bool) {
 // Holder is who logged in with the token of an id, as long as there is such a token.
 func (c *Console) Holder(id string) (Principal, bool) {
 	return holder(c.s.opts.Backend.Settings(), time.Now(), func(hash string) bool { return hash != "" && tokenID(hash) == id })
-}
-
-// SessionKey is a secret that all nodes of the cluster share, for sessions of operators. It changes with the operator's token.
-func (c *Console) SessionKey() []byte {
-	mac := hmac.New(sha256.New, c.secret)
-	mac.Write([]byte("trireme sessions of pages\x00" + c.s.opts.Backend.Settings().APITokenHash))
-	return mac.Sum(nil)
 }
 
 // View is the whole cluster as this node knows it.

@@ -34,7 +34,7 @@ type Account struct {
 type Secrets struct {
 	Admin    Account `json:"admin"`     // the daemon's own sessions
 	Repl     Account `json:"repl"`      // the daemon dumping the leader's mysqld
-	Feed     Account `json:"feed"`      // the follower's mysqld logging in to its daemon's feed
+	Feed     Account `json:"feed"`      // user of a mysqld at its daemon's feed; the password there is the daemon's own, this one is for older versions
 	Clone    Account `json:"clone"`     // a new node's mysqld cloning another's
 	APIToken string  `json:"api_token"` // node to node, when one forwards a request to another
 }

@@ -21,8 +21,8 @@
 //
 // Seeing and acting both need a session, and HTTPS: plain HTTP is sent there. Who has a token may log in, and
 // do what the token's role may. A session is a signed time limit with a random id and the id of its token in a __Host- cookie (Secure,
-// HttpOnly, SameSite=Strict), under a key that all nodes share and that changes with the token that init made: so it holds on every node
-// that the browser reaches under the same name, and needs no memory; it ends with its token, and logging out has the node remember its id. An action needs a token derived from the session and must come from this page by what the
+// HttpOnly, SameSite=Strict), under a random key of this daemon: it needs no memory, holds on this node alone, and ends with its token and with the
+// daemon; logging out has the node remember its id. An action needs a token derived from the session and must come from this page by what the
 // browser says of its origin. The content security policy allows nothing inline and nothing from elsewhere; html/template escapes
 // what nodes, servers and clients have put into names and messages. Failed logins are limited by address and in all.
 package dashboard

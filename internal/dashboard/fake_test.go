@@ -41,8 +41,8 @@ type fake struct {
 	looks  int // at the counters
 	rests  int
 	ticks  int
-	key    string
-	taken  bool   // the viewer's token
+	gone   bool   // the admin's token
+	taken  bool   // the viewer's
 	second func() // makes the clock go on with each look; nil: it stands
 }
 
@@ -57,15 +57,13 @@ func (f *fake) Holder(id string) (api.Principal, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case id == "00112233445566aa":
+	case id == "00112233445566aa" && !f.gone:
 		return api.Principal{By: "operator", Role: pki.Admin, ID: id}, true
 	case id == "00112233445566bb" && !f.taken:
 		return api.Principal{By: "token eyes (viewer)", Role: pki.Viewer, ID: id}, true
 	}
 	return api.Principal{}, false
 }
-
-func (f *fake) SessionKey() []byte { f.mu.Lock(); defer f.mu.Unlock(); return []byte("key" + f.key) }
 
 func (f *fake) View(context.Context) api.ClusterView { f.mu.Lock(); defer f.mu.Unlock(); return f.view }
 

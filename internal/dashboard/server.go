@@ -28,8 +28,6 @@ type Source interface {
 	// Login is whose token that is; Holder is who has the token of an id, as long as it is good.
 	Login(token string) (api.Principal, bool)
 	Holder(id string) (api.Principal, bool)
-	// SessionKey is a secret of the cluster's nodes that changes with the token that init made.
-	SessionKey() []byte
 	View(ctx context.Context) api.ClusterView
 	History(ctx context.Context) ([]api.Event, error)
 	// Loads is what members have counted, by name; those that do not answer are left out. Rest: it is not needed for a while.
@@ -81,7 +79,7 @@ func New(opts Options) *Pages {
 		opts.Now = time.Now
 	}
 	p := &Pages{opts: opts, mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), attempts: attempts{now: opts.Now},
-		sessions: newSessions(opts.Source.SessionKey, opts.Source.Holder, opts.Now), watch: newWatch(opts.Source, opts.Now), cookie: cookieName(opts.Cluster)}
+		sessions: newSessions(opts.Source.Holder, opts.Now), watch: newWatch(opts.Source, opts.Now), cookie: cookieName(opts.Cluster)}
 	p.mux.HandleFunc("GET /{$}", p.home)
 	p.mux.HandleFunc("GET /ui/style.css", static("static/style.css", "text/css; charset=utf-8"))
 	p.mux.HandleFunc("GET /ui/live.js", static("static/live.js", "text/javascript; charset=utf-8"))

@@ -66,7 +66,7 @@ func TestLogin(t *testing.T) {
 func TestSessionEnds(t *testing.T) {
 	for name, end := range map[string]func(*served, *fake){
 		"in time":        func(s *served, _ *fake) { s.advance(sessionLife) },
-		"with the token": func(_ *served, f *fake) { f.mu.Lock(); f.key = "new"; f.mu.Unlock() },
+		"with the token": func(_ *served, f *fake) { f.mu.Lock(); f.gone = true; f.mu.Unlock() },
 	} {
 		f := healthy()
 		s := serve(t, f)
@@ -79,6 +79,21 @@ func TestSessionEnds(t *testing.T) {
 		}
 		if status, _ := s.post(t, c, "/ui/resume", "action_token", act); status != http.StatusUnauthorized || f.calls() != "" {
 			t.Errorf("%s: an action went through with status %d", name, status)
+		}
+	}
+}
+
+// TestSessionsAreOfOneNode: no node can make what is a session on another one, and what has ended on one is good nowhere.
+func TestSessionsAreOfOneNode(t *testing.T) {
+	f := healthy()
+	mine, other := serve(t, f), serve(t, f)
+	sess := mine.pages.sessions.issue(admin)
+	for s, want := range map[*served]bool{mine: true, other: false} {
+		r, _ := http.NewRequest("GET", s.URL+"/", nil)
+		r.AddCookie(&http.Cookie{Name: s.pages.cookie, Value: sess})
+		res, err := s.browser(t).Do(r)
+		if _, page := answer(t, res, err); strings.Contains(page, `id="token"`) == want {
+			t.Errorf("a session: %v, want %v", !want, want)
 		}
 	}
 }
@@ -227,14 +242,14 @@ func TestHostile(t *testing.T) {
 
 // TestForgedSessions: nothing but what this key signed is a session.
 func TestForgedSessions(t *testing.T) {
-	s := newSessions(func() []byte { return []byte("k") }, healthy().Holder, func() time.Time { return noon })
+	s := newSessions(healthy().Holder, func() time.Time { return noon })
 	good := s.issue(admin)
 	if s.check(good) == nil {
 		t.Fatal("its own session is none")
 	}
 	raw, _ := base64.RawURLEncoding.DecodeString(good)
 	forged := []string{"", "x", good + "A", good[1:], good[:len(good)-2], strings.Repeat("A", len(good)), strings.Repeat("A", 1<<20), good + "=", " " + good,
-		newSessions(func() []byte { return []byte("k2") }, s.holder, s.now).issue(admin)}
+		newSessions(s.holder, s.now).issue(admin)}
 	for i := range raw {
 		b := bytes.Clone(raw)
 		b[i] ^= 1
@@ -442,11 +457,11 @@ func TestStream(t *testing.T) {
 
 // FuzzSession: no text but an issued one is a session, and none makes trouble.
 func FuzzSession(f *testing.F) {
-	s := newSessions(func() []byte { return []byte("k") }, healthy().Holder, func() time.Time { return noon })
+	s := newSessions(healthy().Holder, func() time.Time { return noon })
 	f.Add(s.issue(admin))
 	f.Add("")
 	f.Add(strings.Repeat("A", 75))
-	stranger := newSessions(func() []byte { return []byte("k2") }, s.holder, s.now)
+	stranger := newSessions(s.holder, s.now)
 	f.Fuzz(func(t *testing.T, text string) {
 		if stranger.check(text) != nil {
 			t.Errorf("%q is a session of a key that made none", text)

@@ -41,10 +41,10 @@ type session struct {
 	raw []byte // payload
 }
 
-// sessions issues and checks them. Key and holder are asked each time: the key changes with the token that init made, and a token may end or
-// be removed, on all nodes at once.
+// sessions issues and checks them. No other node has the key, so that a former one cannot sign any, and it ends with the daemon. Holder is asked
+// each time: a token may end or be removed, on all nodes at once.
 type sessions struct {
-	key    func() []byte
+	key    []byte
 	holder func(token string) (api.Principal, bool) // by the token's id
 	now    func() time.Time
 
@@ -53,12 +53,12 @@ type sessions struct {
 	codes   map[string]time.Time // hashes of codes, each with its token's id behind it: when they end
 }
 
-func newSessions(key func() []byte, holder func(string) (api.Principal, bool), now func() time.Time) *sessions {
-	return &sessions{key: key, holder: holder, now: now, revoked: map[string]time.Time{}, codes: map[string]time.Time{}}
+func newSessions(holder func(string) (api.Principal, bool), now func() time.Time) *sessions {
+	return &sessions{key: random(sha256.Size), holder: holder, now: now, revoked: map[string]time.Time{}, codes: map[string]time.Time{}}
 }
 
 func (s *sessions) sign(use string, payload []byte) []byte {
-	mac := hmac.New(sha256.New, s.key())
+	mac := hmac.New(sha256.New, s.key)
 	mac.Write([]byte(use + "\x00"))
 	mac.Write(payload)
 	return mac.Sum(nil)

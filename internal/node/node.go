@@ -85,8 +85,9 @@ type Node struct {
 	tr        *transport.Transport
 	relay     *relay.Relay
 	led       *ledger.Ledger
-	feed      *dump.Feed // nil on a logger
-	late      *gate      // of the feed
+	feed      *dump.Feed     // nil on a logger
+	feedLogin config.Account // of this daemon's mysqld, for the life of the daemon
+	late      *gate          // of the feed
 	publisher *dump.Publisher
 	guard     *guard.Guard // nil on a logger
 	router    *router.Router

@@ -378,7 +378,7 @@ func (n *Node) connectFeed(ctx context.Context, l *life) error {
 	if err != nil {
 		return err
 	}
-	ch := mysqld.Channel{Host: host, Port: port, Account: mysqld.Account(n.secrets.Feed)}
+	ch := mysqld.Channel{Host: host, Port: port, Account: mysqld.Account(n.feedLogin)}
 	if err := l.admin.ConfigureChannel(ctx, ch); err != nil {
 		return fmt.Errorf("pointing mysqld's receiver at the feed: %w", err)
 	}
