@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -68,7 +70,7 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "fails": fails, "narrow": narrow},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "fails": fails, "field": field, "narrow": narrow},
 	})
 }
 
@@ -111,7 +113,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // fails runs a command with --json, and checks what went wrong and the exit code: fails KIND COMMAND ARGS…
-// The same is to be told to people on standard error.
+// The same is to be told to people on standard error. The error is the last document: what was done before it failed may come first.
 func fails(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: fails kind command args")
@@ -122,8 +124,14 @@ func fails(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	exits(ts, false, slices.Concat([]string{strconv.Itoa(api.Kinds[i].Exit)}, args[1:], []string{"--json"}))
 	var got api.Error
-	if err := json.Unmarshal([]byte(ts.ReadFile("stdout")), &got); err != nil {
-		ts.Fatalf("standard output is no error in JSON: %v", err)
+	for documents := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout"))); ; {
+		var next api.Error
+		if err := documents.Decode(&next); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			ts.Fatalf("standard output is not JSON alone: %v", err)
+		}
+		got = next
 	}
 	if string(got.Kind) != args[0] {
 		ts.Fatalf("kind %q, not %q", got.Kind, args[0])
@@ -131,6 +139,54 @@ func fails(ts *testscript.TestScript, neg bool, args []string) {
 	if text := ts.ReadFile("stderr"); got.Message == "" || !strings.Contains(text, got.Message) || !strings.Contains(text, got.Advice) {
 		ts.Fatalf("as text it is %q", text)
 	}
+}
+
+// field checks a value of the first JSON document that the last command printed: field PATH VALUE, or ! field PATH if it is not to be there.
+// A path is keys joined by slashes. In a list, a key is an index, or the name, node or key of an element. Strings are compared
+// as they are, other values as compact JSON.
+func field(ts *testscript.TestScript, neg bool, args []string) {
+	if neg && len(args) != 1 || !neg && len(args) != 2 {
+		ts.Fatalf("usage: field path value, or ! field path")
+	}
+	var all any
+	ts.Check(json.NewDecoder(strings.NewReader(ts.ReadFile("stdout"))).Decode(&all))
+	v, found := lookUp(all, strings.Split(args[0], "/"))
+	if neg {
+		if found {
+			ts.Fatalf("%s is there: %v", args[0], v)
+		}
+		return
+	}
+	text, isText := v.(string)
+	if !isText {
+		b, err := json.Marshal(v)
+		ts.Check(err)
+		text = string(b)
+	}
+	if !found || text != args[1] {
+		ts.Fatalf("%s: %q (found: %v), not %q", args[0], text, found, args[1])
+	}
+}
+
+// lookUp follows a path of field.
+func lookUp(v any, path []string) (any, bool) {
+	if len(path) == 0 {
+		return v, true
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		if child, found := v[path[0]]; found {
+			return lookUp(child, path[1:])
+		}
+	case []any:
+		for i, element := range v {
+			fields, _ := element.(map[string]any)
+			if path[0] == strconv.Itoa(i) || slices.ContainsFunc([]string{"name", "node", "key"}, func(k string) bool { return fields[k] == path[0] }) {
+				return lookUp(element, path[1:])
+			}
+		}
+	}
+	return nil, false
 }
 
 // narrow checks that a file has no line of more than 100 columns.
@@ -217,7 +273,7 @@ func (f *fake) Leave(_ context.Context, req api.LeaveRequest) (api.LeaveResult, 
 	res := api.LeaveResult{DryRun: req.DryRun, Cluster: "c1", Term: 7, Source: api.PlainServer{Name: "n1", Addr: "db1:3306"},
 		Replicas: []api.PlainServer{{Name: "n2", Addr: "db2:3306"}}, Loggers: []string{"n3"}, Account: "plain_repl", OpenCount: 2}
 	if req.IfTerm != 0 && req.IfTerm != 7 {
-		res.Problem = "it is term 7, not 6"
+		res.Problem, res.ProblemKind = "it is term 7, not 6", api.KindChanged
 	}
 	return res, nil
 }
@@ -296,7 +352,7 @@ func (f *fake) Config(context.Context) api.ConfigView {
 
 func (f *fake) ChangeConfig(_ context.Context, req api.ConfigChange) (api.ConfigView, error) {
 	if req.Version != 0 && req.Version != 41 || req.Set["weight.n1"] == "999" {
-		return api.ConfigView{}, api.Errorf(api.KindConflict, "the cluster settings were changed meanwhile")
+		return api.ConfigView{}, api.Errorf(api.KindChanged, "the cluster settings were changed meanwhile")
 	}
 	return api.ConfigView{Cluster: "prod", Version: 42}, nil
 }
@@ -315,7 +371,7 @@ func (f *fake) RollbackConfig(_ context.Context, req api.ConfigRollback) (api.Co
 	case req.To < 38:
 		return res, api.Errorf(api.KindNotFound, "version %d is not kept any more", req.To)
 	case !req.DryRun && req.Version != 41:
-		return res, api.Errorf(api.KindConflict, "not what was shown")
+		return res, api.Errorf(api.KindChanged, "not what was shown")
 	case req.To == 38:
 		res.Changes, res.Kept = []config.Change{{Key: "weight.n2", Before: &b, After: &a}}, []string{"weight.n3"}
 	}
@@ -339,10 +395,10 @@ func (f *fake) Resume(context.Context, api.ResumeRequest) (api.PauseResult, erro
 
 func (f *fake) Switchover(_ context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
 	if req.To == "n3" {
-		return api.SwitchoverResult{}, api.Errorf(api.KindConflict, "n3 is a logger and cannot lead").With("choose n2")
+		return api.SwitchoverResult{}, api.Errorf(api.KindCannotLead, "n3 is a logger and cannot lead").With("choose n2")
 	}
 	if req.IfTerm == 6 {
-		return api.SwitchoverResult{From: "n1", Term: 7, DryRun: true, Problem: "no other node can take over: n2: its weight is 0"}, nil
+		return api.SwitchoverResult{From: "n1", Term: 7, DryRun: true, Problem: "no other node can take over: n2: its weight is 0", ProblemKind: api.KindCannotLead}, nil
 	}
 	open := []api.OpenTransaction{{User: "shop", Host: "10.0.0.9:4711", AgeS: 35, Rows: 1, Statement: "UPDATE t\n  SET a = 1"}}
 	if *req.OpenTrxWait > 0 {
@@ -381,7 +437,7 @@ func (f *fake) Failover(_ context.Context, req api.FailoverRequest) (api.Failove
 	case f.view.Leader == "":
 		return api.FailoverResult{}, api.Errorf(api.KindNoLeader, "only 1 of 3 voters answer: no majority")
 	case req.IfTerm != 0 && req.IfTerm != f.view.Term:
-		return api.FailoverResult{}, api.Errorf(api.KindConflict, "it is term %d, not %d", f.view.Term, req.IfTerm)
+		return api.FailoverResult{}, api.Errorf(api.KindChanged, "it is term %d, not %d", f.view.Term, req.IfTerm)
 	}
 	return api.FailoverResult{From: "n1", To: "n2", Term: f.view.Term, DryRun: req.DryRun, TookMS: 1234}, nil
 }
@@ -392,7 +448,7 @@ func (f *fake) Remove(_ context.Context, req api.MemberRequest) (api.MemberResul
 			Switchover: &api.SwitchoverResult{From: "n1", To: "n2", Term: 8, WriteGapMS: 71}}, nil
 	}
 	if req.IfTerm != 0 && req.IfTerm != f.view.Term {
-		return api.MemberResult{}, api.Errorf(api.KindConflict, "it is term %d, not %d", f.view.Term, req.IfTerm)
+		return api.MemberResult{}, api.Errorf(api.KindChanged, "it is term %d, not %d", f.view.Term, req.IfTerm)
 	}
 	return api.MemberResult{Name: req.Name, Message: req.Name + " is removed", Voters: 2}, nil
 }
@@ -406,7 +462,7 @@ func (f *fake) Promote(_ context.Context, req api.PromoteRequest) (api.MemberRes
 }
 
 func (f *fake) Demote(_ context.Context, req api.MemberRequest) (api.MemberResult, error) {
-	return api.MemberResult{}, api.Errorf(api.KindConflict, "%s is the last voter with healthy data", req.Name)
+	return api.MemberResult{}, api.Errorf(api.KindNeeded, "%s is the last voter with healthy data", req.Name)
 }
 
 func (f *fake) ForceQuorum(_ context.Context, req api.ForceRequest) (api.ForceReport, api.Leader, error) {
@@ -416,13 +472,15 @@ func (f *fake) ForceQuorum(_ context.Context, req api.ForceRequest) (api.ForceRe
 			{Name: "n5", Role: "learner", Term: 7, LastTerm: 6, LastIndex: 98, Commit: 90, Drops: "0c21cfc5-1c03-8b32-8001-000000000004:19"}},
 		GivenUp: []api.ForceMember{{Name: "n1", ID: 1, Role: "voter"}, {Name: "n3", ID: 3, Role: "logger"}}}
 	if f.view.Leader != "" && f.view.Generation < 2 {
-		rep.Problem, rep.Advice = "not needed: n2 follows a leader, n1", "see `trireme status`"
+		rep.Problem, rep.ProblemKind, rep.Advice = "not needed: n2 follows a leader, n1", api.KindAlready, "see `trireme status`"
 	}
 	self := api.Leader{Self: true}
 	switch {
 	case req.Confirm == 0:
-	case rep.Problem != "" || req.Confirm != rep.Term:
-		return rep, self, api.Errorf(api.KindConflict, "nothing is changed: the term is %d, not %d", rep.Term, req.Confirm).With("read the report of this moment")
+	case rep.Problem != "":
+		return rep, self, api.Errorf(rep.ProblemKind, "nothing is changed: %s", rep.Problem)
+	case req.Confirm != rep.Term:
+		return rep, self, api.Errorf(api.KindChanged, "nothing is changed: the term is %d, not %d", rep.Term, req.Confirm).With("read the report of this moment")
 	default:
 		f.view.Generation, f.view.Leader = 2, "n2"
 		rep.Done, rep.NewGeneration, rep.NewTerm = true, 2, 8

@@ -85,12 +85,13 @@ func (c *turns) plan(e *env, o rolling.Options) error {
 	}
 	if c.JSON {
 		res := struct {
-			Cluster string   `json:"cluster"`
-			Order   []string `json:"order"`
-			Problem string   `json:"problem,omitempty"`
+			Cluster     string   `json:"cluster"`
+			Order       []string `json:"order"`
+			Problem     string   `json:"problem,omitempty"`
+			ProblemKind api.Kind `json:"problem_kind,omitempty"` // of the error that it would be
 		}{Cluster: v.Cluster, Order: order}
 		if problem != nil {
-			res.Problem = problem.Error()
+			res.Problem, res.ProblemKind = problem.Error(), failure(problem).Kind
 		}
 		err = printJSON(e.out, res)
 	} else {
