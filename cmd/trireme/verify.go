@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"trireme/internal/campaign"
@@ -53,7 +54,7 @@ func (c *verifyClusterCmd) Run(e *env) error {
 	v, err := campaign.Run(e.ctx, campaign.Options{System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Durability: c.Durability, Topology: c.Topology, Disks: lab.DiskKind(c.Disks), Kinds: kinds, Seed: c.Seed,
 		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out, campaign.StateName), MySQL: c.Mysqld, Build: campaign.ThisBuild(buildVersion()), Say: e.progress(c.JSON)})
 	if errors.Is(err, campaign.ErrUsage) {
-		return usagef("%v", err)
+		return usagef("%s", strings.TrimPrefix(err.Error(), campaign.ErrUsage.Error()+": "))
 	}
 	if err != nil && len(v.Errors) == 0 { // nothing was hit
 		return err

@@ -134,7 +134,7 @@ func splitS3(text string) (bucket, prefix string, err error) {
 		return "", "", fmt.Errorf("%w: %q is not s3://bucket/prefix", ErrNone, text)
 	}
 	if u.User != nil {
-		return "", "", fmt.Errorf("%w: credentials do not belong into s3://bucket/prefix, where other users see them: they come from the environment or a file", ErrKey)
+		return "", "", fmt.Errorf("%w: credentials do not belong into s3://bucket/prefix, where other users see them: they come from the environment or a file", ErrDenied)
 	}
 	if u.Host == "" {
 		return "", "", fmt.Errorf("%w: %q names no bucket: s3://bucket/prefix", ErrNone, text)

@@ -490,7 +490,7 @@ func TestS3Refuses(t *testing.T) {
 	refuse("no bucket", ask("s3://", S3Options{}), ErrNone, "names no bucket")
 	refuse("a query", ask("s3://kept/x?y", S3Options{}), ErrNone, "is not s3://")
 	refuse("a way out", ask("s3://kept/x/../y", S3Options{}), ErrNone, "no plain path")
-	refuse("credentials in the place", ask("s3://one:two@kept/x", S3Options{}), ErrKey, "do not belong")
+	refuse("credentials in the place", ask("s3://one:two@kept/x", S3Options{}), ErrDenied, "do not belong")
 	for _, bad := range []string{"http://192.0.2.1:9000", "ftp://localhost", "localhost:9000", "http://one:two@localhost", "https://localhost/path"} {
 		if err := ask("s3://kept/x", S3Options{Endpoint: bad}); err == nil || !strings.Contains(err.Error(), "endpoint") {
 			t.Errorf("the endpoint %s: %v", bad, err)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/pki"
 )
@@ -80,12 +81,13 @@ func occupied(path string) error {
 	id, err := config.LoadIdentity(path)
 	switch {
 	case err == nil:
-		return fmt.Errorf("%s belongs to node %q of cluster %q already; start it with: trireme node --config %s",
-			path, id.Name, id.Cluster, config.SettingsFile(path))
+		return api.Errorf(api.KindAlready, "%s belongs to node %q of cluster %q already", path, id.Name, id.Cluster).
+			With("start it with: trireme node --config %s", config.SettingsFile(path))
 	case exists(filepath.Join(path, "ibdata1")) || exists(filepath.Join(path, "mysql.ibd")):
-		return fmt.Errorf("%s is the data directory of a MySQL server; give a new directory, the node makes its own below it", path)
+		return api.Errorf(api.KindNotEmpty, "%s is the data directory of a MySQL server", path).
+			With("give a new directory, the node makes its own below it")
 	default:
-		return fmt.Errorf("%s is not empty; give a directory that does not exist or has nothing in it", path)
+		return api.Errorf(api.KindNotEmpty, "%s is not empty", path).With("give a directory that does not exist or has nothing in it")
 	}
 }
 
