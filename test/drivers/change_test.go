@@ -56,7 +56,7 @@ const (
 	fateNotThere
 )
 
-// fate is what docs/router.md says of an error, and whether it does. A driver that does not tell the SQLSTATE leaves the text.
+// fate is what docs/router.md says of an error, and whether it does. Of a driver that does not tell the SQLSTATE only the text says it.
 func (a answer) fate() (f fate, documented bool) {
 	switch {
 	case a.code == 1213 && (a.state == "40001" || a.state == "-"):
