@@ -30,6 +30,7 @@ type life struct {
 	judgedXA atomic.Pointer[xaWatch] // the watch as the judgement begins it, until it is taken up
 	own      ownXA                   // written by the judgement, then by promotions, one after the other
 
+	fed     bool     // replication from the feed was started; written by the judgement
 	limit   trxLimit // transaction_refuse as it is in force here
 	refused uint64   // transactions that were; owned by govern
 
@@ -236,7 +237,7 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 		rolledBack = l.tail.gtids.Subtract(committed)
 	}
 	n.mu.Lock()
-	if n.srv.life != l {
+	if n.srv.life != l || n.srv.state != ha.ServerJudging {
 		n.mu.Unlock()
 		return // it died meanwhile
 	}
@@ -272,8 +273,27 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 	n.reportRejoin(l, j, rolledBack)
 }
 
+// stopFeeding ends what an earlier judgement of this life has begun: what is judged must stand still, and a receiver that runs cannot be
+// pointed anywhere. A mysqld that does not end its replication is killed.
+func (n *Node) stopFeeding(ctx context.Context, l *life) error {
+	if !l.fed {
+		return nil
+	}
+	if err := l.admin.StopReplica(ctx); err != nil {
+		if ctx.Err() == nil {
+			n.restartServer(fmt.Sprintf("it has to be judged again, and its replication does not stop: %v", err))
+		}
+		return err
+	}
+	l.fed = false
+	return nil
+}
+
 // judgeLife runs S5 for one life and connects it to the feed.
 func (n *Node) judgeLife(ctx context.Context, l *life) (*ledger.Judgement, error) {
+	if err := n.stopFeeding(ctx, l); err != nil {
+		return nil, err
+	}
 	rctx, cancel := context.WithTimeout(ctx, readIndexTimeout)
 	defer cancel()
 	index, err := n.cons.ReadIndex(rctx)
@@ -341,7 +361,9 @@ func (n *Node) judgeLife(ctx context.Context, l *life) (*ledger.Judgement, error
 	if err := n.connectFeed(ctx, l); err != nil {
 		return nil, err
 	}
-	failpoint.Hit("judge.after-feed")
+	if err := failpoint.Err("judge.after-feed"); err != nil {
+		return nil, err
+	}
 	if err := l.admin.AdmitClients(ctx); err != nil {
 		return nil, err
 	}
@@ -382,6 +404,7 @@ func (n *Node) connectFeed(ctx context.Context, l *life) error {
 	if err := l.admin.ConfigureChannel(ctx, ch); err != nil {
 		return fmt.Errorf("pointing mysqld's receiver at the feed: %w", err)
 	}
+	l.fed = true
 	if err := l.admin.StartReplica(ctx); err != nil {
 		return fmt.Errorf("starting replication from the feed: %w", err)
 	}

@@ -47,6 +47,22 @@ func TestFailpointActions(t *testing.T) {
 	t.Log(c.check(w))
 }
 
+// TestLateJudgement: a judgement that fails when replication runs already is done again, on the same mysqld.
+func TestLateJudgement(t *testing.T) {
+	t.Parallel()
+	c := leaseTagged(t)
+	w := c.load(verify.Config{Writers: 2, Rate: 10})
+	provoke := func(_ *cluster, victim *demo.Node) error { return syscall.Kill(victim.MySQLPID(), syscall.SIGKILL) }
+	c.carryOut(deed{spec: "judge.after-feed=error", provoke: provoke, then: func(c *cluster, victim *demo.Node, _ uint64) {
+		pid := victim.MySQLPID()
+		c.healthy()
+		if now := victim.MySQLPID(); now != pid {
+			c.t.Errorf("mysqld %d was replaced by %d", pid, now)
+		}
+	}}, w)
+	c.t.Log(c.check(w))
+}
+
 func (c *cluster) carryOut(d deed, w *verify.Workload) {
 	c.t.Helper()
 	victim := c.healthy()
