@@ -61,11 +61,11 @@ type Config struct {
 
 	// OnCommitted gets committed entries in log order, each once per life of the Node, on one goroutine. Entries of raft's
 	// own (empty ones, membership changes) are included; a membership change is in force before it is delivered. The
-	// entries are immutable and may be kept.
-	OnCommitted func(entries []*raftpb.Entry)
+	// entries are immutable and may be kept. An error ends the node before any of these entries counts as applied.
+	OnCommitted func(entries []*raftpb.Entry) error
 	// OnSnapshot is told, in order with OnCommitted, that the log was replaced by a snapshot: entries up to its index will
-	// never be delivered.
-	OnSnapshot func(snap *raftpb.Snapshot)
+	// never be delivered. An error ends the node.
+	OnSnapshot func(snap *raftpb.Snapshot) error
 	// OnMatch gets what this leader knows of the voters' logs whenever that has grown, while WatchMatches is on: on the goroutine of
 	// OnCommitted, and before the entries that are committed by it.
 	OnMatch func(Matches)
@@ -111,10 +111,10 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("consensus: MaxInflightBytes %d is below MaxSizePerMsg %d", c.MaxInflightBytes, c.MaxSizePerMsg)
 	}
 	if c.OnCommitted == nil {
-		c.OnCommitted = func([]*raftpb.Entry) {}
+		c.OnCommitted = func([]*raftpb.Entry) error { return nil }
 	}
 	if c.OnSnapshot == nil {
-		c.OnSnapshot = func(*raftpb.Snapshot) {}
+		c.OnSnapshot = func(*raftpb.Snapshot) error { return nil }
 	}
 	if c.OnMatch == nil {
 		c.OnMatch = func(Matches) {}

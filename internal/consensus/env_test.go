@@ -74,8 +74,9 @@ func (e *env) start(id uint64, store *memStore, peers []raft.Peer) error {
 		ElectionTicks: 10, HeartbeatTicks: 2, TickInterval: 100 * time.Millisecond,
 		MaxUncommittedBytes: 200,
 		OnCommitted:         m.committed,
-		OnSnapshot: func(s *raftpb.Snapshot) {
+		OnSnapshot: func(s *raftpb.Snapshot) error {
 			e.printf("%d: log replaced by snapshot at %d", id, s.GetMetadata().GetIndex())
+			return nil
 		},
 		Logger: slog.New(slog.DiscardHandler),
 		Clock:  func() int64 { return e.now },
@@ -110,7 +111,7 @@ func (m *member) tick() {
 	m.core.tick()
 }
 
-func (m *member) committed(ents []*raftpb.Entry) {
+func (m *member) committed(ents []*raftpb.Entry) error {
 	for _, en := range ents {
 		switch {
 		case en.GetType() != raftpb.EntryNormal:
@@ -122,6 +123,7 @@ func (m *member) committed(ents []*raftpb.Entry) {
 			m.delivered = append(m.delivered, string(en.GetData()))
 		}
 	}
+	return nil
 }
 
 func shorten(s string) string {
@@ -184,7 +186,9 @@ func (m *member) apply() bool {
 	m.applies = nil
 	for _, j := range jobs {
 		if j.snap != nil {
-			m.applier.snapshot(j.snap)
+			if err := m.applier.snapshot(j.snap); err != nil {
+				m.e.t.Fatalf("member %d: %v", m.id, err)
+			}
 			continue
 		}
 		if err := m.applier.process(j.m); err != nil {

@@ -158,10 +158,11 @@ func (g *group) isolate(ids ...uint64) {
 	}
 }
 
-func (r *runner) onCommitted(ents []*raftpb.Entry) {
+func (r *runner) onCommitted(ents []*raftpb.Entry) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.delivered = append(r.delivered, ents...)
+	return nil
 }
 
 func (r *runner) onState(s State) {

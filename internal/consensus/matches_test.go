@@ -27,7 +27,7 @@ func TestMatchesAreToldBeforeCommits(t *testing.T) {
 				told[v.ID] = v.Index
 			}
 		}
-		c.OnCommitted = func(ents []*raftpb.Entry) {
+		c.OnCommitted = func(ents []*raftpb.Entry) error {
 			mu.Lock()
 			n := 0
 			for _, index := range told {
@@ -39,7 +39,7 @@ func TestMatchesAreToldBeforeCommits(t *testing.T) {
 				early++
 			}
 			mu.Unlock()
-			deliver(ents)
+			return deliver(ents)
 		}
 	})
 	put := func() uint64 {

@@ -299,7 +299,9 @@ func (n *Node) runApply() {
 func (n *Node) apply(job applyJob) error {
 	switch {
 	case job.snap != nil:
-		n.applier.snapshot(job.snap)
+		if err := n.applier.snapshot(job.snap); err != nil {
+			return err
+		}
 	case job.matches:
 		n.cfg.OnMatch(*n.matches.Swap(nil))
 		return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -566,5 +567,45 @@ func TestCampaignBesideALeader(t *testing.T) {
 	}
 	if n := asked(); n != before {
 		t.Errorf("it has asked %d times", n-before)
+	}
+}
+
+// TestRefusedEntryIsNotApplied: an entry that the caller cannot take ends the node, and no commit index on disk goes beyond it: the next life
+// is given it again.
+func TestRefusedEntryIsNotApplied(t *testing.T) {
+	g := newGroup(t)
+	refused := errors.New("cannot be read")
+	var bad atomic.Uint64
+	var after atomic.Bool
+	r := g.add(1, newMemStore(1), func(c *Config) {
+		deliver := c.OnCommitted
+		c.OnCommitted = func(ents []*raftpb.Entry) error {
+			for _, e := range ents {
+				after.Store(after.Load() || bad.Load() != 0)
+				if string(e.GetData()) == "bad" {
+					bad.Store(e.GetIndex())
+					return refused
+				}
+			}
+			return deliver(ents)
+		}
+	})
+	g.elect(r)
+	for _, data := range []string{"good", "bad", "next"} {
+		if _, _, err := r.Propose(within(t, 20*time.Second), []byte(data)); err != nil && !errors.Is(err, ErrStopped) {
+			t.Fatal(err)
+		}
+	}
+	<-r.Done()
+	r.Stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.fatal) != 1 || !errors.Is(r.fatal[0], refused) {
+		t.Errorf("OnFatal: %v", r.fatal)
+	}
+	hs, _, _ := r.store.InitialState()
+	if bad.Load() == 0 || r.Status().Applied >= bad.Load() || hs.GetCommit() >= bad.Load() || after.Load() {
+		t.Errorf("entry %d was refused, %d are applied, commit index %d is on disk, more was delivered: %t",
+			bad.Load(), r.Status().Applied, hs.GetCommit(), after.Load())
 	}
 }

@@ -31,11 +31,12 @@ func newSteps(t *testing.T) *steps {
 		v := &steppedVoter{store: newMemStore(1, 2, 3)}
 		cfg := Config{ID: id, Storage: v.store, Clock: func() int64 { return int64(time.Hour) },
 			Send: func(msgs []*raftpb.Message) { g.net = append(g.net, msgs...) },
-			OnCommitted: func(ents []*raftpb.Entry) {
+			OnCommitted: func(ents []*raftpb.Entry) error {
 				v.calls++
 				for _, e := range ents {
 					v.delivered += min(1, len(e.GetData()))
 				}
+				return nil
 			}}
 		var err error
 		v.Stepper, err = OpenStepper(cfg, nil, StepperOptions{Life: id, Jitter: func(uint64, int) int { return 0 },

@@ -107,8 +107,8 @@ func startMemberOn(t testing.TB, h *wan.Host, ca *pki.CA, id uint64, dir string,
 	links := transport.Config{ID: id, Cluster: "c", Listen: "127.0.0.1:0", TLS: func() *tls.Config { return b.PeerTLS() }, Handler: m}
 	cfg := consensus.Config{
 		ID: id, Storage: m.disk,
-		OnCommitted: func(ents []*raftpb.Entry) { m.delivered.Store(ents[len(ents)-1].GetIndex()) },
-		OnSnapshot:  func(*raftpb.Snapshot) { m.snapshots.Add(1) },
+		OnCommitted: func(ents []*raftpb.Entry) error { m.delivered.Store(ents[len(ents)-1].GetIndex()); return nil },
+		OnSnapshot:  func(*raftpb.Snapshot) error { m.snapshots.Add(1); return nil },
 		OnFatal:     func(err error) { t.Errorf("member %d: %v", id, err) },
 	}
 	inside := func(f func() error) error { return f() }

@@ -47,7 +47,7 @@ func TestStepper(t *testing.T) {
 	now := int64(time.Hour)
 	var delivered int
 	cfg := Config{ID: 1, Storage: newMemStore(1), Send: func([]*raftpb.Message) {}, Clock: func() int64 { return now },
-		OnCommitted: func(ents []*raftpb.Entry) { delivered += len(ents) }}
+		OnCommitted: func(ents []*raftpb.Entry) error { delivered += len(ents); return nil }}
 	s, err := OpenStepper(cfg, nil, StepperOptions{Life: 1, Jitter: func(uint64, int) int { return 0 }, After: func(time.Duration, func()) {}})
 	if err != nil {
 		t.Fatal(err)

@@ -238,7 +238,9 @@ func (a *applier) process(m *raftpb.Message) error {
 			return err
 		}
 		failpoint.Hit("raft.before-apply")
-		a.cfg.OnCommitted(ents[:n:n])
+		if err := a.cfg.OnCommitted(ents[:n:n]); err != nil {
+			return err // nothing of it counts as applied: the next life is given it again
+		}
 		failpoint.Hit("raft.after-apply")
 		a.pub.applied.Store(ents[n-1].GetIndex())
 		ents = ents[n:]
@@ -285,9 +287,12 @@ func decodeChange(e *raftpb.Entry) (raftpb.ConfChangeI, error) {
 }
 
 // snapshot tells that the log was replaced.
-func (a *applier) snapshot(snap *raftpb.Snapshot) {
+func (a *applier) snapshot(snap *raftpb.Snapshot) error {
 	index := snap.GetMetadata().GetIndex()
 	a.confIndex = max(a.confIndex, index)
-	a.cfg.OnSnapshot(snap)
+	if err := a.cfg.OnSnapshot(snap); err != nil {
+		return err
+	}
 	a.pub.applied.Store(index)
+	return nil
 }

@@ -48,7 +48,7 @@ func TestConfirmPlain(t *testing.T) {
 func TestEndInTerm(t *testing.T) {
 	n := newTestNode(t, withMembers(testVoters(1)...))
 	openTestLog(t, n)
-	committed := func(entries []*raftpb.Entry) {
+	committed := func(entries []*raftpb.Entry) error {
 		for _, e := range entries {
 			if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
 				continue
@@ -67,6 +67,7 @@ func TestEndInTerm(t *testing.T) {
 			n.cluster, n.setAt = c, e.GetIndex()
 			n.mu.Unlock()
 		}
+		return nil
 	}
 	startTestRaft(t, n, func(c *consensus.Config) { c.OnCommitted = committed }, raft.Peer{ID: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

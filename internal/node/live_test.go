@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3"
-	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/config"
 	"trireme/internal/consensus"
@@ -160,7 +159,7 @@ func TestLiveHere(t *testing.T) {
 		members[2].Role = config.RoleLogger
 		n := newTestNode(t, withMembers(members...))
 		openTestLog(t, n)
-		startTestRaft(t, n, func(r *consensus.Config) { r.OnCommitted, r.Clock = func([]*raftpb.Entry) {}, c.clock }, raft.Peer{ID: 1})
+		startTestRaft(t, n, func(r *consensus.Config) { r.Clock = c.clock }, raft.Peer{ID: 1})
 		if _, _, err := n.liveHere(liveTell); !errors.Is(err, errNotSure) {
 			t.Errorf("%s: who follows says %v", name, err)
 		}

@@ -601,7 +601,7 @@ func (n *Node) stopParts(cancel context.CancelFunc) {
 }
 
 // onCommitted takes committed entries, in order (apply goroutine).
-func (n *Node) onCommitted(entries []*raftpb.Entry) {
+func (n *Node) onCommitted(entries []*raftpb.Entry) error {
 	var ack *raftlog.Meta
 	var ackTerm uint64
 	rules := n.rules.on.Load()
@@ -612,8 +612,7 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 		}
 		m, rest, err := n.led.Add(e.GetIndex(), e.GetTerm(), data, time.Now())
 		if err != nil {
-			n.fail(fmt.Errorf("the committed log is broken: %w", err))
-			return
+			return fmt.Errorf("the committed log is broken: %w", err)
 		}
 		if now := time.Now(); m.Kind == raftlog.Trx {
 			if at := n.clocks.committedAt(&m, rest, n.id.ID, now); now.Sub(at) > appliedInterval/4 {
@@ -644,6 +643,7 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) {
 	if ack != nil {
 		n.acknowledgeSoon(ackTerm, ack)
 	}
+	return nil
 }
 
 // onSoftState takes changes of role, term and leader.
@@ -655,12 +655,11 @@ func (n *Node) onSoftState(s consensus.State) {
 }
 
 // onSnapshot: the log was replaced by a snapshot of another node.
-func (n *Node) onSnapshot(snap *raftpb.Snapshot) {
+func (n *Node) onSnapshot(snap *raftpb.Snapshot) error {
 	// The log itself may have moved on: this is told in order with what is committed, which follows the snapshot.
 	b, err := raftlog.DecodeBoundary(snap.GetData())
 	if err != nil {
-		n.fail(fmt.Errorf("the snapshot at entry %d that replaced the log: %w", snap.GetMetadata().GetIndex(), err))
-		return
+		return fmt.Errorf("the snapshot at entry %d that replaced the log: %w", snap.GetMetadata().GetIndex(), err)
 	}
 	n.log.Warn("the log was replaced by a snapshot", "index", b.Index)
 	n.mu.Lock()
@@ -670,4 +669,5 @@ func (n *Node) onSnapshot(snap *raftpb.Snapshot) {
 	}
 	n.mu.Unlock()
 	n.poke()
+	return nil
 }

@@ -21,20 +21,18 @@ func TestSnapshotIsItsOwnBoundary(t *testing.T) {
 		}
 	}
 	for _, s := range []*raftpb.Snapshot{first, second} {
-		n.onSnapshot(s)
+		if err := n.onSnapshot(s); err != nil {
+			t.Fatal(err)
+		}
 		if got := n.led.Index(); got != s.GetMetadata().GetIndex() {
 			t.Fatalf("the ledger goes on behind %d, the snapshot ends at %d", got, s.GetMetadata().GetIndex())
 		}
 		e := trxEntry(s.GetMetadata().GetIndex() + 1)
-		n.onCommitted([]*raftpb.Entry{e})
-		select {
-		case err := <-n.fatal:
+		if err := n.onCommitted([]*raftpb.Entry{e}); err != nil {
 			t.Fatal(err)
-		default:
 		}
 	}
-	n.onSnapshot(&raftpb.Snapshot{Data: []byte("torn")})
-	if len(n.fatal) != 1 {
+	if err := n.onSnapshot(&raftpb.Snapshot{Data: []byte("torn")}); err == nil {
 		t.Error("a snapshot that cannot be read is passed over")
 	}
 }

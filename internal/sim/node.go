@@ -327,19 +327,21 @@ func (n *Node) apply() {
 	n.after()
 }
 
-func (n *Node) committed(entries []*raftpb.Entry) {
+func (n *Node) committed(entries []*raftpb.Entry) error {
 	if n.w.opts.broken.deliver && n.ID == 2 {
 		entries = garbleAll(entries)
 	}
 	n.w.check.committed(n, entries)
 	n.top.Committed(entries)
+	return nil
 }
 
-func (n *Node) snapshot(s *raftpb.Snapshot) {
+func (n *Node) snapshot(s *raftpb.Snapshot) error {
 	n.w.count(cSnapshots)
 	n.confAt = max(n.confAt, s.GetMetadata().GetIndex())
 	n.w.Tracef("%d: log replaced by a snapshot at %d", n.ID, s.GetMetadata().GetIndex())
 	n.top.Snapshot(s)
+	return nil
 }
 
 func (n *Node) softState(s consensus.State) {
