@@ -20,6 +20,8 @@ type APIToken struct {
 	Hash    string    `json:"hash"` // pki.HashToken
 	Made    time.Time `json:"made"`
 	Expires time.Time `json:"expires,omitzero"` // zero: never
+
+	kept
 }
 
 // GoodAt says whether it has not expired.
@@ -70,6 +72,8 @@ type Revocation struct {
 	ID     uint64    `json:"id,omitempty"`     // raft id of that node
 	Name   string    `json:"name,omitempty"`   // of that node, to be shown
 	At     time.Time `json:"at"`
+
+	kept
 }
 
 // Revoke adds one. Nodes that are no members are forgotten, since their ids tell enough; and where room is needed, what no certificate can have any
@@ -111,4 +115,6 @@ type CAChange struct {
 	Cert   string    `json:"cert"`             // of the CA to be, PEM; its key goes from node to node
 	Finish bool      `json:"finish,omitempty"` // all nodes trust it: they go over, and then trust nothing else
 	Since  time.Time `json:"since"`
+
+	kept
 }

@@ -31,6 +31,7 @@ const MaxMembers = 64
 // a change made from an old copy is found out. Treat a Cluster in use as immutable: Clone, change, propose.
 type Cluster struct {
 	Version    uint64      `json:"version"`
+	Needs      uint64      `json:"needs,omitempty"` // the format that a node has to know that goes by them; 0: the first (kept.go)
 	Name       string      `json:"cluster"`
 	ClusterID  uint64      `json:"cluster_id"` // random, not 0; part of every server_uuid
 	NextID     uint64      `json:"next_id"`    // raft id of the next node to join; ids are never used twice
@@ -70,6 +71,8 @@ type Cluster struct {
 	// Revisions are the last changes of what Settings lists, oldest first: Record adds them. They begin behind version RevisionsFrom.
 	Revisions     []Revision `json:"revisions,omitempty"`
 	RevisionsFrom uint64     `json:"revisions_from,omitempty"`
+
+	kept
 }
 
 // Member is one node as the others know it. Addresses are host:port as others reach it.
@@ -97,6 +100,8 @@ type Member struct {
 	// MustAck: a commit is on its disk before its client hears OK.
 	MustAck bool   `json:"must_ack,omitempty"`
 	Zone    string `json:"zone,omitempty"` // what fails together; empty: none
+
+	kept
 }
 
 // Leaving: it is to have no vote.
@@ -112,12 +117,16 @@ type JoinToken struct {
 	// Upstream of the learner to be, by raft id; 0: none.
 	Upstream uint64 `json:"upstream,omitempty"`
 	Used     uint64 `json:"used,omitempty"` // raft id given to its holder, who may ask again as long as that member is pending
+
+	kept
 }
 
 // Disbanded says how a cluster ended.
 type Disbanded struct {
 	At     time.Time `json:"at"`
 	Source string    `json:"source"` // the node whose server takes the writes; the others replicate from it
+
+	kept
 }
 
 // Pause is an operator's wish that leadership stays where it is. It ends at Until by the clock of each node; a zero Until: when it
@@ -125,6 +134,8 @@ type Disbanded struct {
 type Pause struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until,omitzero"`
+
+	kept
 }
 
 // PausedAt says whether automatic failover is paused at a time.
@@ -193,8 +204,11 @@ func (c *Cluster) Marshal() ([]byte, error) {
 	return json.Marshal(c)
 }
 
-// ParseCluster reads what Marshal wrote. Unknown keys are kept out silently: a newer node may have written them.
+// ParseCluster reads what Marshal wrote. Keys of a newer version are kept. ErrNewer: this version must not go by them.
 func ParseCluster(data []byte) (*Cluster, error) {
+	if _, needs := ReadHead(data); needs > SettingsFormat {
+		return nil, fmt.Errorf("cluster settings: format %d, this version knows %d: %w", needs, SettingsFormat, ErrNewer)
+	}
 	c := new(Cluster)
 	if err := json.Unmarshal(data, c); err != nil {
 		return nil, fmt.Errorf("cluster settings: %w", err)

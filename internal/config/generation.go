@@ -18,6 +18,8 @@ type Generation struct {
 	Members []uint64  `json:"members"`
 	At      time.Time `json:"at"`
 	By      string    `json:"by"` // who said so
+
+	kept
 }
 
 // NumberOf is the number of a generation; nil is the first.

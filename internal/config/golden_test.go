@@ -2,7 +2,9 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -115,10 +117,40 @@ func TestGoldenRead(t *testing.T) {
 	}
 }
 
-// TestUnknownSettingsAreIgnored: a newer node's settings are taken without what this version does not know.
-func TestUnknownSettingsAreIgnored(t *testing.T) {
-	entry := bytes.Replace(golden(t, "cluster.json"), []byte(`{`), []byte(`{"of_a_later_version":{"x":[1]},`), 1)
-	if c, err := ParseCluster(entry); err != nil || !reflect.DeepEqual(c, goldenCluster()) {
-		t.Errorf("%+v, %v", c, err)
+// TestNewerSettings: what a newer version wrote and an older one may ignore is still there when an older leader has changed something else;
+// what it must not ignore stops it.
+func TestNewerSettings(t *testing.T) {
+	entry := golden(t, "cluster.json")
+	added := 0
+	for _, at := range []string{`{`, `{"id":2,`, `"pause":{`, `"join_tokens":[{`, `"generation":{`, `"disbanded":{`} {
+		key := fmt.Sprintf(`"later_%d":{"x":[%d]},`, added, added)
+		if !bytes.Contains(entry, []byte(at)) {
+			t.Fatalf("no %s in %s", at, entry)
+		}
+		entry = bytes.Replace(entry, []byte(at), []byte(at+key), 1)
+		added++
+	}
+	c, err := ParseCluster(entry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := c.Clone()
+	next.Version++
+	next.Members[1].Weight++
+	next.Members = append(next.Members, Member{ID: 5, Name: "db5", Role: RoleLearner, Peer: "db5:1", API: "db5:2", MySQLHost: "db5", MySQLPort: 3306})
+	out, err := next.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := bytes.Count(out, []byte("later_")); got != added {
+		t.Errorf("%d keys of %d are left: %s", got, added, out)
+	}
+	again, err := ParseCluster(out)
+	if err != nil || !reflect.DeepEqual(again, next) {
+		t.Errorf("%+v, %v", again, err)
+	}
+	newer := bytes.Replace(entry, []byte(`{`), []byte(`{"needs":2,"members":"of another form",`), 1)
+	if _, err := ParseCluster(newer); !errors.Is(err, ErrNewer) {
+		t.Errorf("settings that need a newer version: %v", err)
 	}
 }

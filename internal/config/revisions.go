@@ -20,6 +20,8 @@ type Revision struct {
 	At      time.Time `json:"at"`      // by the clock of the leader
 	By      string    `json:"by"`      // as api.AskedBy tells; a node's name: that node by itself
 	Changes []Change  `json:"changes"` // by key
+
+	kept
 }
 
 // Change of one setting.

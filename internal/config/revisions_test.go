@@ -52,7 +52,7 @@ func TestRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	want := []Revision{{set.Version, revisedAt, "operator", []Change{{"weight.n2", text("100"), text("7")}, {"zone.n1", text(""), text("east")}}}}
+	want := []Revision{{Version: set.Version, At: revisedAt, By: "operator", Changes: []Change{{"weight.n2", text("100"), text("7")}, {"zone.n1", text(""), text("east")}}}}
 	if !reflect.DeepEqual(set.Revisions, want) || set.OldestVersion() != paused.Version {
 		t.Errorf("%+v back to %d", set.Revisions, set.OldestVersion())
 	}

@@ -89,7 +89,7 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 		if err := caStands(c); err != nil {
 			return err
 		}
-		m = req.Member
+		m = req.Member.Known()
 		m.ID, m.Role, m.Pending, m.Removing, m.Upstream = c.NextID, t.Role, true, false, t.Upstream
 		if err := dropPending(c, t, m.Name); err != nil {
 			return err

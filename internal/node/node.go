@@ -121,6 +121,8 @@ type Node struct {
 	special    atomic.Bool   // something other than rows was committed since recordEvents last looked
 	failing    sync.Mutex    // held while this node forces a failover
 	settingsMu sync.Mutex    // serialises changes of the cluster settings made here
+	saving     sync.Mutex    // held while the copy of the cluster settings is written
+	unsaved    atomic.Bool   // it could not be
 	warnings   warnings
 	rules      commitRules
 	flow       flow

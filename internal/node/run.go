@@ -634,7 +634,9 @@ func (n *Node) onCommitted(entries []*raftpb.Entry) error {
 		case m.Kind == raftlog.Trx && m.Flags&raftlog.FlagUnfinished == 0:
 			ack, ackTerm = &m, e.GetTerm()
 		case m.Kind == raftlog.Settings:
-			n.applySettings(e.GetIndex(), rest)
+			if err := n.applySettings(e.GetIndex(), rest); err != nil {
+				return err
+			}
 		}
 	}
 	if term := entries[len(entries)-1].GetTerm(); n.settled.Swap(term) != term {

@@ -21,14 +21,17 @@ const (
 )
 
 // applySettings takes the settings of a committed entry. Every node decides alike: a version counts once, so of two changes made
-// from the same copy the first in the log wins.
-func (n *Node) applySettings(index uint64, data []byte) {
+// from the same copy the first in the log wins. A node that cannot read what is in force stops: all others go by it.
+func (n *Node) applySettings(index uint64, data []byte) error {
 	c, err := config.ParseCluster(data)
+	if version, _ := config.ReadHead(data); err != nil && version != 0 && version <= n.Settings().Version {
+		return nil // newer ones are in force
+	}
 	if err != nil {
-		n.log.Error("cluster settings in the log are not readable: upgrade this node", "err", err)
-		return
+		return fmt.Errorf("the cluster settings of entry %d cannot be read: %w", index, err)
 	}
 	n.adoptSettings(index, c)
+	return nil
 }
 
 // adoptSettings takes committed settings, if they are newer than those that this node has. index is that of their entry, 0 when
@@ -45,9 +48,7 @@ func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 		return
 	}
 	failpoint.Hit("settings.before-save")
-	if err := c.Save(n.cfg.Dir); err != nil {
-		n.log.Error("the copy of the cluster settings could not be written", "err", err)
-	}
+	n.saveSettings()
 	if err := n.checkMembership(c); err != nil {
 		n.fail(err)
 		return
@@ -58,6 +59,17 @@ func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 	n.poke()
 	if c.Disbanded != nil {
 		n.task(func(context.Context) { n.disperse(c.Disbanded, c.Version) })
+	}
+}
+
+// saveSettings writes the copy of the settings that the next start begins with. A disk that is full may take it later (fetchSettings).
+func (n *Node) saveSettings() {
+	n.saving.Lock()
+	defer n.saving.Unlock()
+	err := n.Settings().Save(n.cfg.Dir)
+	n.unsaved.Store(err != nil)
+	if n.warnings.isNew("save settings", err) {
+		n.log.Error("the copy of the cluster settings could not be written; it is tried again", "err", err)
 	}
 }
 
@@ -73,6 +85,9 @@ func (n *Node) checkMembership(c *config.Cluster) error {
 // fetchSettings asks for newer settings than this node has. The log does not bring those that were committed below where it begins
 // after a snapshot, nor does it reach a node that was removed meanwhile. What another node has is committed.
 func (n *Node) fetchSettings(ctx context.Context) {
+	if n.unsaved.Load() {
+		n.saveSettings()
+	}
 	n.mu.Lock()
 	var from uint64
 	newest := n.cluster.Version
@@ -94,6 +109,10 @@ func (n *Node) fetchSettings(ctx context.Context) {
 	c, err := config.ParseCluster(body)
 	if err == nil && c.ClusterID != n.id.ClusterID {
 		err = fmt.Errorf("they are of cluster %d", c.ClusterID)
+	}
+	if errors.Is(err, config.ErrNewer) {
+		n.fail(fmt.Errorf("the cluster settings that node %d tells of: %w", from, err))
+		return
 	}
 	if n.warnings.isNew("fetch settings", err) {
 		n.log.Error("cluster settings of another node are not readable", "peer", from, "err", err)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -10,13 +11,20 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/pki"
+	"trireme/internal/raftlog"
 	"trireme/internal/transport"
 )
 
 // TestFetchHoldsNobodyUp: while another node takes its time to answer with newer settings, a change of the settings goes its way.
 func TestFetchHoldsNobodyUp(t *testing.T) {
 	n := newTestNode(t)
-	other := &slowPeer{asked: make(chan struct{}), answer: make(chan struct{})}
+	newer := n.cluster.Clone()
+	newer.Version = 7
+	body, err := newer.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := &slowPeer{settings: body, asked: make(chan struct{}), answer: make(chan struct{})}
 	connectTestPeer(t, n, other)
 	n.peers[2] = &peer{up: true, at: now(), status: status{Settings: 7}}
 	fetched := make(chan struct{})
@@ -43,6 +51,65 @@ func TestFetchHoldsNobodyUp(t *testing.T) {
 	}
 }
 
+// TestUnreadableSettings: a node that cannot read the settings in force stops, whether it has them from the log or from another node. Those of
+// before do not matter.
+func TestUnreadableSettings(t *testing.T) {
+	n := newTestNode(t)
+	openTestLog(t, n)
+	n.cluster.Version = 6
+	committed := func(body string) error {
+		m := raftlog.Meta{Kind: raftlog.Settings, Node: 2}
+		index := n.led.Index() + 1
+		return n.onCommitted([]*raftpb.Entry{{Index: &index, Term: new(uint64(1)), Data: append(raftlog.AppendMeta(nil, &m), body...)}})
+	}
+	for _, body := range []string{`{"version":6,"members":"?"}`, `{"version":5,"needs":99}`} {
+		if err := committed(body); err != nil {
+			t.Errorf("older settings %s: %v", body, err)
+		}
+	}
+	if err := committed(`{"version":7,"needs":99}`); !errors.Is(err, config.ErrNewer) {
+		t.Errorf("settings of a newer version: %v", err)
+	}
+	for _, body := range []string{`{"version":7,"members":"?"}`, `?`} {
+		if err := committed(body); err == nil {
+			t.Errorf("settings %s are passed over", body)
+		}
+	}
+	if got := n.Settings().Version; got != 6 {
+		t.Errorf("settings of version %d", got)
+	}
+
+	other := &slowPeer{settings: []byte(`{"version":7,"needs":99}`), asked: make(chan struct{}), answer: make(chan struct{})}
+	close(other.answer)
+	connectTestPeer(t, n, other)
+	n.peers[2] = &peer{up: true, at: now(), status: status{Settings: 7}}
+	n.fetchSettings(t.Context())
+	select {
+	case err := <-n.fatal:
+		if !errors.Is(err, config.ErrNewer) {
+			t.Error(err)
+		}
+	default:
+		t.Error("the node goes on with settings that are not in force")
+	}
+}
+
+// TestSettingsAreSavedLater: the copy of the settings that a full disk did not take is written once it does.
+func TestSettingsAreSavedLater(t *testing.T) {
+	n := newTestNode(t)
+	connectTestPeer(t, n, &slowPeer{})
+	dir := n.cfg.Dir
+	n.cfg.Dir = filepath.Join(dir, "gone")
+	next := n.cluster.Clone()
+	next.Version++
+	n.adoptSettings(9, next)
+	n.cfg.Dir = dir
+	n.fetchSettings(t.Context())
+	if got, err := config.LoadCluster(dir); err != nil || got.Version != next.Version {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // connectTestPeer gives a node its links, with node 2 behind them.
 func connectTestPeer(t *testing.T, n *Node, other *slowPeer) {
 	t.Helper()
@@ -65,9 +132,6 @@ func connectTestPeer(t *testing.T, n *Node, other *slowPeer) {
 		}
 		return tr
 	}
-	newer := *n.cluster
-	newer.Version = 7
-	other.settings = &newer
 	mine := &slowPeer{}
 	n.tr = link(1, "db1", mine)
 	tr := link(2, "db2", other)
@@ -78,14 +142,14 @@ func connectTestPeer(t *testing.T, n *Node, other *slowPeer) {
 
 // slowPeer answers the question for the settings once it may.
 type slowPeer struct {
-	settings      *config.Cluster
+	settings      []byte
 	asked, answer chan struct{}
 }
 
 func (p *slowPeer) HandleRequest(context.Context, uint64, uint8, []byte) ([]byte, error) {
 	close(p.asked)
 	<-p.answer
-	return p.settings.Marshal()
+	return p.settings, nil
 }
 
 func (*slowPeer) HandleRaft(*raftpb.Message)                   {}
