@@ -110,6 +110,9 @@ func (c *certCACmd) Run(e *env) error {
 	case c.PEM:
 		fmt.Fprint(e.out, v.Certs)
 		return nil
+	case v.Next == "" && v.Rotating:
+		e.say("not all nodes have the new password of trireme_clone yet")
+		fallthrough
 	case v.Next == "":
 		e.say("no change of the CA is under way; SHA-256 of the present one: %s", v.Signer)
 		return nil

@@ -52,6 +52,11 @@ type Cluster struct {
 	// CA is the SHA-256 of the certificate of the only CA that is trusted; empty: it was never changed. CAChange is a change under way.
 	CA       string    `json:"ca,omitempty"`
 	CAChange *CAChange `json:"ca_change,omitempty"`
+	// Rotate: a node, a certificate or a CA was shut out, and the password of trireme_clone that it knows is to be replaced. CloneHash is the
+	// pki.HashToken of the present one, which every server has that has applied the log up to CloneAt; empty: it is still the first.
+	Rotate    bool   `json:"rotate,omitempty"`
+	CloneHash string `json:"clone_hash,omitempty"`
+	CloneAt   uint64 `json:"clone_at,omitempty"`
 	// FailbackMS is how long, in ms, a node with a higher weight than the leader's has been healthy before it gets leadership. 0:
 	// DefaultFailback; below 0: never.
 	FailbackMS int64  `json:"failback_ms,omitempty"`

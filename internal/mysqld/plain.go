@@ -122,6 +122,13 @@ func (a *Admin) MakeReplAccount(ctx context.Context, acct Account) error {
 	})
 }
 
+// SetPassword replaces that of one of Trireme's accounts for other hosts, user@'%'. The statement is logged: it is for a leader.
+func (a *Admin) SetPassword(ctx context.Context, acct Account) error {
+	return limit(ctx, slowLimit, "replace the password of "+acct.User, func(ctx context.Context) error {
+		return a.app.exec(ctx, "ALTER USER IF EXISTS "+quote(acct.User)+"@'%' IDENTIFIED WITH caching_sha2_password BY "+quote(acct.Password))
+	})
+}
+
 // DropReplAccount takes it away again.
 func (a *Admin) DropReplAccount(ctx context.Context, user string) error {
 	return limit(ctx, slowLimit, "drop the account of replicas", func(ctx context.Context) error {

@@ -23,13 +23,15 @@ const reqCAKey uint8 = 40
 type caStatus struct {
 	Signer string   `json:"signer"` // digest of the CA that has signed its certificate
 	Trusts []string `json:"trusts"` // digests
+	// Clone is the pki.HashToken of the password of trireme_clone that it has.
+	Clone string `json:"clone,omitempty"`
 }
 
 func (n *Node) caStatus() caStatus {
 	if n.bundle == nil {
 		return caStatus{}
 	}
-	return caStatus{Signer: n.bundle.CADigest(), Trusts: n.bundle.Trusted()}
+	return caStatus{Signer: n.bundle.CADigest(), Trusts: n.bundle.Trusted(), Clone: pki.HashToken(n.shared().Clone.Password)}
 }
 
 // tendCA takes this node's next step in a change of the CA, and as the leader the cluster's.
@@ -275,6 +277,7 @@ func (n *Node) CA(context.Context) api.CAView {
 		v.Since, v.Finish = &ch.Since, ch.Finish
 		v.Next, _ = pki.DigestOf([]byte(ch.Cert))
 	}
+	v.Rotating = c.Rotate || len(n.lacking(c, func(s caStatus) bool { return c.CloneHash == "" || s.Clone == c.CloneHash })) > 0
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, m := range c.Members {

@@ -224,6 +224,7 @@ func (f *forcePlan) digest() string {
 func forcedCluster(before *config.Cluster, g *config.Generation, voters []uint64) (*config.Cluster, error) {
 	c := before.Clone()
 	c.Version++
+	c.Rotate = true
 	c.Generation, c.Pause = g, nil // somebody has said that it is to go on
 	c.Members = slices.DeleteFunc(c.Members, func(m config.Member) bool { return !contains(g.Members, m.ID) })
 	if len(c.Members) != len(g.Members) {

@@ -114,7 +114,7 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 	}
 	n.history.add(n.event("join", 0, m.Name+" joined as "+m.Role))
 	n.poke()
-	return api.JoinResult{ID: m.ID, Cert: cert, CA: ca.CertPEM(), CAKey: key, Cluster: c, Secrets: n.secrets}, nil
+	return api.JoinResult{ID: m.ID, Cert: cert, CA: ca.CertPEM(), CAKey: key, Cluster: c, Secrets: n.shared()}, nil
 }
 
 // dropPending takes an earlier attempt to join out of the settings: the token's, or another one under the same name. Nobody will

@@ -72,9 +72,9 @@ const (
 type Node struct {
 	cfg     config.Node
 	id      config.Identity
-	secrets config.Secrets
-	log     *slog.Logger // says which node
-	base    *slog.Logger // for the parts that say it themselves
+	secrets config.Secrets // its Clone may change: shared
+	log     *slog.Logger   // says which node
+	base    *slog.Logger   // for the parts that say it themselves
 	local   *localFile
 	history *history
 	version string
@@ -145,6 +145,8 @@ type Node struct {
 	leaderSince  time.Duration
 	caMu         sync.Mutex // held while a step in a change of the CA is taken
 	caProblem    string     // why the last one was not; caMu guards it
+	secretsMu    sync.Mutex // guards secrets.Clone
+	cloneProblem string     // why this node lacks the present one; of tendClone alone
 	shutOut      shutOut
 	certWarnings []string
 	keyWarnings  []string

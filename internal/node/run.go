@@ -271,7 +271,7 @@ func (n *Node) tendKeys(ctx context.Context) {
 
 func (n *Node) mysqldConfig() mysqld.Config {
 	return mysqld.Config{Binary: n.bin, Dir: n.cfg.MySQLDir(), Bind: n.cfg.MySQL.Bind, Port: n.cfg.MySQL.Port,
-		ServerID: uint32(n.id.ID), ReportHost: n.cfg.MySQLHost(), Admin: mysqld.Account(n.secrets.Admin), Repl: mysqld.Account(n.secrets.Repl), Clone: mysqld.Account(n.secrets.Clone),
+		ServerID: uint32(n.id.ID), ReportHost: n.cfg.MySQLHost(), Admin: mysqld.Account(n.secrets.Admin), Repl: mysqld.Account(n.secrets.Repl), Clone: mysqld.Account(n.shared().Clone),
 		Durability: mysqld.Durability(n.cfg.MySQL.Durability), OSUser: n.cfg.MySQL.OSUser, Extra: n.cfg.MySQL.Options, Logger: n.log}
 }
 
@@ -435,6 +435,7 @@ func (n *Node) startParts() error {
 		n.every(keyInterval, n.tendKeys)
 	}
 	n.every(caInterval, n.tendCA)
+	n.every(caInterval, n.tendClone)
 	if n.srv.state != ha.ServerAbsent {
 		n.every(time.Second, n.tendDurable())
 		n.every(durableInterval, n.tidyBinlog)

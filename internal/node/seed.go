@@ -209,6 +209,9 @@ func (n *Node) findDonor(ctx context.Context) (uint64, donation, error) {
 		if err == nil && d.Applied < need {
 			err = fmt.Errorf("it has applied up to entry %d, and this node could not apply entry %d", d.Applied, need)
 		}
+		if at := n.Settings().CloneAt; err == nil && d.Applied < at {
+			err = fmt.Errorf("it has applied up to entry %d, and trireme_clone has its present password since entry %d", d.Applied, at)
+		}
 		if err == nil && d.Applied+1 < first {
 			err = fmt.Errorf("it has applied up to entry %d, and the log here begins at %d", d.Applied, first)
 		}

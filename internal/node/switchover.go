@@ -420,6 +420,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return nil, nil
 	case reqCAKey:
 		return n.caKeyFor(from, string(body))
+	case reqClone:
+		return n.cloneFor(from)
 	case reqSettings:
 		n.mu.Lock()
 		c := n.cluster
