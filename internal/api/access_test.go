@@ -27,6 +27,7 @@ import (
 // asks a server's handler over loopback, with a token.
 func asks(s *Server, method, path, token string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader("{}"))
+	r.Header.Set("Content-Type", "application/json")
 	r.RemoteAddr = "127.0.0.1:5"
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)

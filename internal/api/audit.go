@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"trireme/internal/pki"
 )
 
 // Audited is a control verb that this node was asked for by somebody who may, and what became of it.
@@ -15,7 +17,7 @@ type Audited struct {
 	// By is what was shown: "operator", the token that init made, "token NAME (ROLE)", "node" or "join token".
 	By      string
 	From    string          // where the request came from, host:port; behind "dashboard " if it was made there
-	Via     string          // the node that has forwarded it, where its own log says from whom
+	Via     string          // the node that has forwarded it, which then tells By and From
 	Request json.RawMessage // as it was sent; of join the node's name alone; nil: it is no JSON
 	Error   string          // empty: it was carried out
 }
@@ -51,7 +53,8 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request, by string, verb h
 	}{io.TeeReader(r.Body, &body), r.Body}
 	answer := &audited{ResponseWriter: w}
 	verb(answer, r)
-	rec := Audited{Verb: strings.TrimPrefix(r.URL.Path, "/"), By: by, From: r.RemoteAddr, Via: r.Header.Get(forwardedBy), Error: answer.problem}
+	rec := askerOf(r, by)
+	rec.Verb, rec.Error = strings.TrimPrefix(r.URL.Path, "/"), answer.problem
 	if by == byJoinToken {
 		if answer.problem != "" {
 			return // anybody may try
@@ -61,6 +64,28 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request, by string, verb h
 		rec.Request = body.Bytes()
 	}
 	s.opts.Audit(rec)
+}
+
+// forwarder is the node that has passed a request on; empty: the one who asks came here. Only a node's certificate proves that.
+func forwarder(r *http.Request) string {
+	if r.Header.Get(forwardedBy) == "" || !isNode(r) {
+		return ""
+	}
+	id, _ := pki.IdentityOf(r.TLS.PeerCertificates[0]) // isNode has read it
+	return id.Name
+}
+
+// askerOf is who asks, and from where, by what was shown here, or by what the node says that has passed the request on.
+func askerOf(r *http.Request, by string) Audited {
+	rec := Audited{By: by, From: r.RemoteAddr, Via: forwarder(r)}
+	if told := r.Header.Get(askedByHeader); rec.Via != "" && told != "" {
+		told = strings.ToValidUTF8(told[:min(len(told), maxAskedBy)], "")
+		rec.By, rec.From = told, ""
+		if at := strings.LastIndex(told, askedFrom); at >= 0 {
+			rec.By, rec.From = told[:at], told[at+len(askedFrom):]
+		}
+	}
+	return rec
 }
 
 // joined is who joins: the request itself holds the token.

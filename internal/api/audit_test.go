@@ -71,8 +71,26 @@ func TestAudit(t *testing.T) {
 		Audited{Verb: "remove", By: byOperator, From: "dashboard 192.0.2.1:9", Request: []byte(node3)},
 		Audited{Verb: "switchover", By: byOperator, From: here, Request: []byte(to), Error: refused})
 	check(lead,
-		Audited{Verb: "switchover", By: byNode, Via: "n2", From: here, Request: []byte(to)},
+		Audited{Verb: "switchover", By: byOperator, Via: "n2", From: here, Request: []byte(to)},
 		Audited{Verb: "join", By: byJoinToken, Via: "n2", From: here, Request: []byte(node3)},
-		Audited{Verb: "remove", By: byNode, Via: "n2", From: here, Request: []byte(node3)},
-		Audited{Verb: "switchover", By: byNode, Via: "n2", From: here, Request: []byte(to), Error: refused})
+		Audited{Verb: "remove", By: byOperator, Via: "n2", From: "dashboard 192.0.2.1:9", Request: []byte(node3)},
+		Audited{Verb: "switchover", By: byOperator, Via: "n2", From: here, Request: []byte(to), Error: refused})
+}
+
+// TestForgedForwarding: who says to be a node that passes a request on, and has not its certificate, is told of as what was shown.
+func TestForgedForwarding(t *testing.T) {
+	c := newCluster(t)
+	lead := &backend{leader: Leader{Name: "n1", Self: true}}
+	leader := c.start(1, "n1", lead)
+	client := c.client("https://"+leader.Addr(), operatorToken)
+	client.header.Set(forwardedBy, "n2")
+	client.header.Set(askedByHeader, "token someone (admin) from 192.0.2.7:1")
+	if _, err := client.Switchover(t.Context(), SwitchoverRequest{To: "n2"}); err != nil {
+		t.Fatal(err)
+	}
+	var got []Audited
+	within(t, "no record", func() bool { got = append(got, lead.audits()...); return len(got) > 0 })
+	if got[0].By != byOperator || got[0].Via != "" || !strings.HasPrefix(got[0].From, "127.0.0.1:") {
+		t.Errorf("%+v", got[0])
+	}
 }

@@ -11,7 +11,7 @@ func (s *Server) forceQuorum(ctx context.Context, r *http.Request, req ForceRequ
 	switch {
 	case err != nil || at.Self:
 		return rep, err
-	case r.Header.Get(forwardedBy) != "":
+	case forwarder(r) != "":
 		return rep, Errorf(KindConflict, "nothing is changed: the survivors do not agree which of them has the newest log").With("try again")
 	}
 	rep = ForceReport{}

@@ -39,7 +39,7 @@ func FuzzServer(f *testing.F) {
 		if path == "/promote" && !bytes.Contains(body, []byte(`"names":["`)) {
 			return // the stand-in takes the first name
 		}
-		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(body)),
+		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)),
 			RemoteAddr: "127.0.0.1:1", ProtoMajor: 1, ProtoMinor: 1}
 		if token != "" {
 			r.Header.Set("Authorization", "Bearer "+token)

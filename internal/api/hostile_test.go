@@ -87,6 +87,7 @@ func TestAnswersToBrowsers(t *testing.T) {
 	for _, path := range []string{"/cluster", "/nothing", "/switchover", "/health", "/metrics", "/tokens"} {
 		for _, method := range []string{"GET", "POST", "OPTIONS"} {
 			r := httptest.NewRequest(method, path, strings.NewReader("{}"))
+			r.Header.Set("Content-Type", "application/json")
 			r.RemoteAddr = "127.0.0.1:1"
 			r.Header.Set("Origin", "https://evil.example")
 			r.Header.Set("Cookie", "__Host-trireme-x=y; token="+operatorToken)
@@ -171,6 +172,7 @@ func TestBodiesTakeLittle(t *testing.T) {
 	s := NewServer(Options{Backend: &backend{leader: Leader{Self: true}}, NodeToken: "node"})
 	endless := &counted{}
 	r := httptest.NewRequest("POST", "/switchover", io.MultiReader(strings.NewReader(`{"to":"`), endless))
+	r.Header.Set("Content-Type", "application/json")
 	r.RemoteAddr = "127.0.0.1:1"
 	r.Header.Set("Authorization", "Bearer "+operatorToken)
 	w := httptest.NewRecorder()

@@ -151,7 +151,7 @@ func (s *Server) period(w http.ResponseWriter, r *http.Request) {
 		}
 		times[i] = t
 	}
-	v, err := s.periodOf(ctx, q.Get("node"), times[0], times[1], r.Header.Get(forwardedBy) != "")
+	v, err := s.periodOf(ctx, q.Get("node"), times[0], times[1], forwarder(r) != "")
 	if err != nil {
 		s.fail(w, err)
 		return

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"strings"
 
 	"trireme/internal/config"
 )
@@ -48,11 +47,15 @@ func AskedBy(ctx context.Context) string {
 	return name
 }
 
+// askedFrom is between who and where.
+const askedFrom = " from "
+
 // withAsker notes who asks. A node may name whom it asks for.
 func withAsker(r *http.Request, by string) *http.Request {
-	name := by + " from " + r.RemoteAddr
-	if behind := r.Header.Get(askedByHeader); by == byNode && behind != "" {
-		name = strings.ToValidUTF8(behind[:min(len(behind), maxAskedBy)], "")
+	who := askerOf(r, by)
+	name := who.By
+	if who.From != "" {
+		name += askedFrom + who.From
 	}
 	return r.WithContext(context.WithValue(r.Context(), askedBy{}, name))
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"mime"
 	"net"
 	"net/http"
 	"net/url"
@@ -222,7 +223,7 @@ func (s *Server) whyNot(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	node := r.URL.Query().Get("node")
 	leader := s.opts.Backend.Leader()
-	if !leader.Self && leader.Name != "" && leader.Name != node && r.Header.Get(forwardedBy) == "" {
+	if !leader.Self && leader.Name != "" && leader.Name != node && forwarder(r) == "" {
 		actx, done := context.WithTimeout(ctx, viewTimeout)
 		var v WhyNotView
 		err := s.forward(actx, leader, http.MethodGet, "/why-not?node="+url.QueryEscape(node), nil, &v)
@@ -276,16 +277,34 @@ func (s *Server) posted(by string, verb http.HandlerFunc) http.HandlerFunc {
 		if by == "" {
 			p, err := s.admit(w, r, "POST "+r.URL.Path)
 			if err != nil && p.By != "" { // somebody who is known
-				s.auditAction(Audited{By: p.By, From: r.RemoteAddr, Via: r.Header.Get(forwardedBy)}, r.URL.Path, nil, err)
+				s.auditAction(askerOf(r, p.By), r.URL.Path, nil, err)
 			}
 			if err != nil {
 				return
 			}
 			by = p.By
 		}
+		if err := fromProgram(r); err != nil {
+			s.fail(w, err)
+			return
+		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		s.audit(w, withAsker(r, by), by, verb)
 	}
+}
+
+// crossOrigin knows what browsers send on behalf of other sites' pages.
+var crossOrigin = http.NewCrossOriginProtection()
+
+// fromProgram refuses what a page of another site may have a browser send: it cannot say application/json without asking this server first.
+func fromProgram(r *http.Request) error {
+	if err := crossOrigin.Check(r); err != nil {
+		return Errorf(KindForbidden, "%s is not for pages of other sites: %v", r.URL.Path, err)
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return Errorf(KindInvalid, "%s takes JSON only", r.URL.Path).With("send the header Content-Type: application/json")
+	}
+	return nil
 }
 
 // encrypted: or it does not leave this host.
@@ -301,7 +320,7 @@ func encrypted(r *http.Request) bool {
 // forLeader makes a handler of a Backend method that only the leader can carry out.
 func forLeader[Req, Res any](s *Server, do func(Backend, context.Context, Req) (Res, error)) http.HandlerFunc {
 	return carryOut(s, func(ctx context.Context, r *http.Request, req Req) (Res, error) {
-		return leaderDoes(ctx, s, r.URL.Path, r.Header.Get(forwardedBy) != "", req, do)
+		return leaderDoes(ctx, s, r.URL.Path, forwarder(r) != "", req, do)
 	})
 }
 
@@ -315,7 +334,15 @@ func carryOut[Req, Res any](s *Server, do func(context.Context, *http.Request, R
 		var req Req
 		dec := json.NewDecoder(r.Body)
 		dec.DisallowUnknownFields()
-		if err := dec.Decode(&req); err != nil && !errors.Is(err, io.EOF) {
+		err := dec.Decode(&req)
+		if err == nil { // the audit log tells all of it, so nothing may follow
+			if _, more := dec.Token(); more == nil {
+				err = errors.New("something follows its end")
+			} else {
+				err = more
+			}
+		}
+		if !errors.Is(err, io.EOF) {
 			s.fail(w, Errorf(KindInvalid, "the request is not what %s expects: %v", r.URL.Path, err))
 			return
 		}

@@ -119,6 +119,7 @@ func TestWhoMayControl(t *testing.T) {
 			b := &backend{leader: Leader{Name: "n1", Self: true}}
 			s := NewServer(Options{Name: "n1", Backend: b, NodeToken: "node"})
 			r := httptest.NewRequest(tc.method, "/switchover", strings.NewReader(`{"to":"n2"}`))
+			r.Header.Set("Content-Type", "application/json")
 			r.RemoteAddr = tc.from
 			if tc.auth != "" {
 				r.Header.Set("Authorization", tc.auth)
@@ -144,6 +145,7 @@ func TestWhoMayControl(t *testing.T) {
 func TestEmptyNodeTokenOpensNothing(t *testing.T) {
 	s := NewServer(Options{Backend: &backend{leader: Leader{Self: true}}})
 	r := httptest.NewRequest("POST", "/switchover", nil)
+	r.Header.Set("Content-Type", "application/json")
 	r.RemoteAddr = "127.0.0.1:1"
 	r.Header.Set("Authorization", "Bearer ")
 	w := httptest.NewRecorder()
@@ -283,14 +285,45 @@ func TestOnlyTheClustersCertificatesAreTrusted(t *testing.T) {
 	}
 }
 
+// TestPagesOfOtherSites: what a browser sends on behalf of another site changes nothing, whatever token goes with it.
+func TestPagesOfOtherSites(t *testing.T) {
+	b := &backend{leader: Leader{Name: "n1", Self: true}}
+	s := NewServer(Options{Name: "n1", Backend: b})
+	for name, tc := range map[string]struct {
+		headers map[string]string
+		status  int
+	}{
+		"a program":                {map[string]string{"Content-Type": "application/json"}, 200},
+		"with a character set":     {map[string]string{"Content-Type": "application/json; charset=utf-8"}, 200},
+		"another site":             {map[string]string{"Content-Type": "application/json", "Sec-Fetch-Site": "cross-site"}, 403},
+		"an older browser":         {map[string]string{"Content-Type": "application/json", "Origin": "https://other.example"}, 403},
+		"a form":                   {map[string]string{"Content-Type": "text/plain"}, 400},
+		"a form without a content": {nil, 400},
+	} {
+		r := httptest.NewRequest("POST", "/switchover", strings.NewReader(`{"to":"n2"}`))
+		r.RemoteAddr = "127.0.0.1:1"
+		r.Header.Set("Authorization", "Bearer "+operatorToken)
+		for k, v := range tc.headers {
+			r.Header.Set(k, v)
+		}
+		w := httptest.NewRecorder()
+		s.handler().ServeHTTP(w, r)
+		if done := len(b.calls()) > 0; w.Code != tc.status || done != (tc.status == 200) {
+			t.Errorf("%s: status %d, done: %v", name, w.Code, done)
+		}
+	}
+}
+
 func TestBadBodies(t *testing.T) {
 	b := &backend{leader: Leader{Self: true}}
 	s := NewServer(Options{Backend: b})
 	for name, body := range map[string]string{
 		"not JSON": "to=n2", "unknown field": `{"too":"n2"}`, "wrong type": `{"to":2}`,
+		"something behind it": `{"to":"n2"} x`, "two": `{"to":"n2"}{"to":"n3"}`,
 		"too large": `{"to":"` + strings.Repeat("x", maxBody) + `"}`,
 	} {
 		r := httptest.NewRequest("POST", "/switchover", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
 		r.RemoteAddr = "127.0.0.1:1"
 		r.Header.Set("Authorization", "Bearer "+operatorToken)
 		w := httptest.NewRecorder()
