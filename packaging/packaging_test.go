@@ -6,8 +6,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"trireme/internal/api"
 )
 
 // stub stands for a program in the entry point's PATH: it notes how it was called, and what it was told on standard input.
@@ -119,6 +123,28 @@ func TestCredentialIsNoArgument(t *testing.T) {
 	}
 	if strings.Contains(got, "account-token") {
 		t.Errorf("the account's token is an argument:\n%s", got)
+	}
+}
+
+// TestUnitsLeaveFinalEndsAlone: what ends with the exit code of a mistake that another start would find again is not restarted. Everything else is.
+func TestUnitsLeaveFinalEndsAlone(t *testing.T) {
+	for _, unit := range []string{"trireme.service", "trireme-router.service"} {
+		b, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := regexp.MustCompile(`(?m)^RestartPreventExitStatus=(.*)$`).FindStringSubmatch(string(b))
+		if m == nil {
+			t.Errorf("%s restarts whatever ended", unit)
+			continue
+		}
+		left := strings.Fields(m[1])
+		for _, k := range api.Kinds {
+			never := k.Kind == api.KindFinal || k.Kind == api.KindUsage
+			if slices.Contains(left, strconv.Itoa(k.Exit)) != never {
+				t.Errorf("%s leaves %q alone, and %q ends with %d", unit, left, k.Kind, k.Exit)
+			}
+		}
 	}
 }
 

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os/signal"
 	"syscall"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/guard"
 	"trireme/internal/node"
@@ -26,7 +28,7 @@ func (c *nodeCmd) Run(e *env) error {
 	}
 	cfg, err := config.Load(path)
 	if err != nil {
-		return err
+		return noStart(err)
 	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
@@ -35,6 +37,14 @@ func (c *nodeCmd) Run(e *env) error {
 	log := slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: level}))
 	slog.SetDefault(log)
 	return node.Run(e.ctx, cfg, buildVersion(), log)
+}
+
+// noStart is what a mistake in its settings ends a daemon or a router with: another start would find the same one.
+func noStart(err error) error {
+	if mistake, ok := errors.AsType[*config.Error](err); ok {
+		return api.Errorf(api.KindFinal, "%s", mistake.Error())
+	}
+	return err
 }
 
 // guardCmd is the second process of `trireme node`, which starts it.

@@ -9,9 +9,11 @@ import (
 	"syscall"
 
 	"trireme/internal/adopt"
+	"trireme/internal/alone"
 	"trireme/internal/api"
 	"trireme/internal/backup"
 	"trireme/internal/check"
+	"trireme/internal/node"
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
 )
@@ -24,6 +26,8 @@ var kindsOf = []struct {
 	err  error
 	kind api.Kind
 }{
+	{node.ErrFinal, api.KindFinal}, // first: it may wrap one of the others
+	{alone.ErrFiles, api.KindFinal},
 	{backup.ErrCorrupt, api.KindCorrupt},
 	{raftlog.ErrCorrupt, api.KindCorrupt},
 	{backup.ErrMissing, api.KindMissing},

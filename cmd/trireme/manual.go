@@ -89,7 +89,8 @@ func usage(app *kong.Application, v *kong.Node) string {
 // exitCodes and environment are told on the pages of trireme itself.
 var (
 	exitCodes = [][2]string{{"0", "Done."}, {"1", "Failed, or a check found something."}, {"2", "The command line is wrong; nothing was done."},
-		{"3", "Nobody answers, or there is no leader or no majority."}}
+		{"3", "Nobody answers, or there is no leader or no majority."},
+		{"4", "The daemon or router ended, and starting it again would not help."}}
 	environment = [][2]string{
 		{"TRIREME_API", "Node to talk to, when --api is not given."},
 		{"TRIREME_CLUSTER", "Whose credential in ~/.config/trireme to use when there are several."},

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"trireme/internal/alone"
+	"trireme/internal/api"
 	"trireme/internal/config"
 )
 
@@ -21,8 +22,14 @@ func (c *routerCmd) Run(e *env) error {
 		return usagef("--json goes with --check: a router that runs prints its log")
 	}
 	cfg, err := config.LoadAlone(c.Config)
-	if err != nil {
-		return err
+	if err == nil && c.Check {
+		err = alone.CheckFiles(c.Config, cfg)
+	}
+	switch {
+	case err != nil && c.Check:
+		return api.Errorf(api.KindFailed, "%s", err)
+	case err != nil:
+		return noStart(err)
 	}
 	if c.JSON {
 		return printJSON(e.out, map[string]any{"file": c.Config, "nodes": cfg.Nodes})

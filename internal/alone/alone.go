@@ -4,18 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/ask"
 	"trireme/internal/config"
-	"trireme/internal/pki"
 	"trireme/internal/router"
 	"trireme/internal/systemd"
 )
@@ -30,28 +26,17 @@ const (
 
 // Run routes until ctx ends. It returns at once when it cannot listen.
 func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
-	ca, err := os.ReadFile(cfg.CA)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("ca: %s does not exist; copy tls/ca.pem of any node there", cfg.CA)
-	}
+	files, err := readFiles(cfg)
 	if err != nil {
-		return fmt.Errorf("ca: %w", err)
-	}
-	trust, err := pki.ClientTLS(ca)
-	if err != nil {
-		return fmt.Errorf("ca: %s: %w", cfg.CA, err)
+		return err
 	}
 	rc, err := router.FromSettings(cfg.Router)
 	if err != nil {
 		return err
 	}
-	if rc.TLS, err = certificate(cfg.TLSCert, cfg.TLSKey); err != nil {
-		return err
-	}
-	f := newFollower(ctx, trust, log)
-	if f.token, err = tokenIn(cfg.Token); err != nil {
-		return err
-	}
+	rc.TLS = files.own
+	f := newFollower(ctx, files.trust, log)
+	f.token = files.token
 	f.patience = everywherePatience(rc.ConsistencyTimeout)
 	rc.Logger, rc.Confirm, rc.Outcomes, rc.Cluster, rc.Reads, rc.OnQuiet = log, f.confirm, f, f, f, f.poke
 	f.router = router.New(rc)

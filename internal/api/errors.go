@@ -39,6 +39,7 @@ const (
 	KindNotEmpty    Kind = "not-empty"
 	KindLocked      Kind = "locked"
 	KindNotInBackup Kind = "not-in-backup"
+	KindFinal       Kind = "final"
 )
 
 // KindInfo says what a kind means.
@@ -76,6 +77,8 @@ var Kinds = []KindInfo{
 	{KindNotEmpty, http.StatusInternalServerError, 1, "The directory must be empty and is not."},
 	{KindLocked, http.StatusInternalServerError, 1, "Another process uses the directory."},
 	{KindNotInBackup, http.StatusInternalServerError, 1, "The backup does not hold the moment that was asked for."},
+	{KindFinal, http.StatusInternalServerError, 4, "The daemon or router ended, and would end the same way if it were started again: do first what the error says. " +
+		"The units do not restart it."},
 }
 
 // info of a kind; of one that a newer version sent, that of an internal failure.
@@ -130,7 +133,7 @@ func KindOf(err error) Kind {
 	return KindInternal
 }
 
-// ExitCode of the command line for an error: 0 done, 1 failed, 2 usage, 3 unreachable or no quorum.
+// ExitCode of the command line for an error: 0 done, 1 failed, 2 usage, 3 unreachable or no quorum, 4 final.
 func ExitCode(err error) int {
 	if err == nil {
 		return 0

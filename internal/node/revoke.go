@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -154,16 +153,16 @@ func (n *Node) toldRevoked(by uint64, why string) {
 		n.log.Warn("a peer does not take this node's certificate: it signs itself another one", "peer", by, "why", why)
 		n.task(func(context.Context) { n.renewCertificate() })
 	case 2*against > others || against > 0 && alone:
-		n.fail(fmt.Errorf("node %q (id %d) is shut out of cluster %q by the members that it reaches: %s. Its data is left in %s; to make it a member again, "+
-			"remove it if it is one, move that directory away and run `trireme join`", n.id.Name, n.id.ID, n.id.Cluster, why, n.cfg.Dir))
+		n.fail(fmt.Errorf("%w: node %q (id %d) is shut out of cluster %q by the members that it reaches: %s. Its data is left in %s; to make it a member again, "+
+			"remove it if it is one, move that directory away and run `trireme join`", ErrFinal, n.id.Name, n.id.ID, n.id.Cluster, why, n.cfg.Dir))
 	}
 }
 
 // checkRevoked: a node whose certificates are revoked is spoken to by nobody.
 func (n *Node) checkRevoked(c *config.Cluster) error {
 	if why := c.WhyRevoked(n.id.ID, ""); why != "" {
-		return errors.New(why + fmt.Sprintf(": this is it. Its data is left in %s; `trireme remove %s` takes it out, and behind that `trireme join`, with that "+
-			"directory moved away, makes it a member again", n.cfg.Dir, n.id.Name))
+		return fmt.Errorf("%w: %s: this is it. Its data is left in %s; `trireme remove %s` takes it out, and after that `trireme join`, with that "+
+			"directory moved away, makes it a member again", ErrFinal, why, n.cfg.Dir, n.id.Name)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func TestRestartBeforeTheFirstEntry(t *testing.T) {
 		}
 		l, err := openRaftLog(opts, local)
 		if err != nil {
-			return err
+			return final(err)
 		}
 		return l.Close()
 	}
@@ -34,7 +34,7 @@ func TestRestartBeforeTheFirstEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // refusing makes no log that the next start would take for the old one
-		if err := start(); !errors.Is(err, raftlog.ErrGone) {
+		if err := start(); !errors.Is(err, raftlog.ErrGone) || !errors.Is(err, ErrFinal) {
 			t.Fatalf("a lost log: %v", err)
 		}
 	}

@@ -87,7 +87,7 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 			return nil
 		}
 		if !errors.Is(err, errNewGeneration) || ctx.Err() != nil {
-			return err
+			return final(err)
 		}
 	}
 }
@@ -118,8 +118,8 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 		return nil, err
 	}
 	if id.Cluster != cfg.Cluster || id.Name != cfg.Name {
-		return nil, fmt.Errorf("%s belongs to node %q of cluster %q, the configuration is for node %q of cluster %q",
-			cfg.Dir, id.Name, id.Cluster, cfg.Name, cfg.Cluster)
+		return nil, fmt.Errorf("%w: %s belongs to node %q of cluster %q, the configuration is for node %q of cluster %q",
+			ErrFinal, cfg.Dir, id.Name, id.Cluster, cfg.Name, cfg.Cluster)
 	}
 	cluster, err := config.LoadCluster(cfg.Dir)
 	if err != nil {

@@ -78,8 +78,9 @@ func (n *Node) checkMembership(c *config.Cluster) error {
 	if _, ok := c.MemberByID(n.id.ID); ok {
 		return n.checkRevoked(c)
 	}
-	return fmt.Errorf("node %q (id %d) is not a member of cluster %q any more: it was removed, or joined again under another id. "+
-		"Its data is left in %s; to make it a member again, move that directory away and run `trireme join`", n.id.Name, n.id.ID, n.id.Cluster, n.cfg.Dir)
+	return fmt.Errorf("%w: node %q (id %d) is not a member of cluster %q any more: it was removed, or joined again under another id. "+
+		"Its data is left in %s; to make it a member again, move that directory away and run `trireme join`",
+		ErrFinal, n.id.Name, n.id.ID, n.id.Cluster, n.cfg.Dir)
 }
 
 // fetchSettings asks for newer settings than this node has. The log does not bring those that were committed below where it begins

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"trireme/internal/demo"
 	"trireme/internal/ha"
 	"trireme/internal/setup"
+	"trireme/internal/testkit"
 	"trireme/internal/verify"
 )
 
@@ -381,6 +383,13 @@ func TestLeaderLeaves(t *testing.T) {
 		return nil
 	})
 	c.Forget(next)
+	// The service manager leaves a daemon alone that ends so (packaging/trireme.service), as it did: the next start ends the same way.
+	ctx, cancel := context.WithTimeout(t.Context(), healLimit)
+	defer cancel()
+	again := exec.CommandContext(ctx, testkit.Program(t, testkit.Trireme), "node", "--config", filepath.Join(next.Dir, "trireme.toml"))
+	if out, err := again.CombinedOutput(); again.ProcessState.ExitCode() != api.ExitCode(api.Errorf(api.KindFinal, "")) {
+		t.Errorf("a removed node that is started again: %v\n%s", err, out)
+	}
 	c.writesMore(w, 50)
 	r := c.check(w)
 	t.Logf("%s", r)

@@ -1,0 +1,21 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+
+	"trireme/internal/raftlog"
+)
+
+// ErrFinal is the end of a node that would end the same way if it were started again: the service manager should leave it down.
+var ErrFinal = errors.New("starting this node again does not help")
+
+// final marks the errors that another start would meet again. Disks and servers that cannot be reached are none: they may be back.
+func final(err error) error {
+	for _, e := range []error{raftlog.ErrGone, raftlog.ErrForeign, raftlog.ErrNewer, raftlog.ErrCorrupt} {
+		if errors.Is(err, e) {
+			return fmt.Errorf("%w: %w", ErrFinal, err)
+		}
+	}
+	return err
+}
