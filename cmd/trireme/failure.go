@@ -48,6 +48,7 @@ var kindsOf = []struct {
 	{adopt.ErrChecks, api.KindConflict},
 	{check.ErrAlone, api.KindConflict},
 	{check.ErrNoAccount, api.KindForbidden},
+	{check.ErrNoTable, api.KindNotFound},
 	{pki.ErrBadToken, api.KindUnauthorized},
 	{pki.ErrTokenExpired, api.KindUnauthorized},
 	{fs.ErrPermission, api.KindForbidden},

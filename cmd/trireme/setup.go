@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/internal/mysqld"
 	"trireme/internal/setup"
 )
 
@@ -64,6 +66,23 @@ func (f nodeFlags) node(port int) (config.Node, error) {
 	return n, nil
 }
 
+// tried is the settings with the server program and the user that were found to work, before anything is written. A program that was not named
+// need not be there yet: the daemon looks for it in its own environment.
+func tried(ctx context.Context, n config.Node) (config.Node, error) {
+	n.MySQL.OSUser = cmp.Or(n.MySQL.OSUser, serviceUser(n.Dir))
+	b, err := mysqld.Try(ctx, n.MySQL.Binary, n.MySQL.OSUser)
+	switch {
+	case n.MySQL.Binary == "" && !errors.Is(err, mysqld.ErrConfig):
+		return n, nil
+	case err != nil && n.MySQL.OSUser != "":
+		return n, fmt.Errorf("as the user %s: %w", n.MySQL.OSUser, err)
+	case err != nil:
+		return n, err
+	}
+	n.MySQL.Binary = b.Path // the daemon may run in another folder, or with another PATH
+	return n, nil
+}
+
 // initCmd is `trireme init`.
 type initCmd struct {
 	nodeFlags
@@ -86,7 +105,9 @@ func (c *initCmd) Run(e *env) error {
 		return err
 	}
 	n.Cluster = c.Cluster
-	n.MySQL.OSUser = cmp.Or(n.MySQL.OSUser, serviceUser(n.Dir))
+	if n, err = tried(e.ctx, n); err != nil {
+		return err
+	}
 	res, err := setup.Init(setup.InitOptions{Node: n})
 	if err != nil {
 		return err
@@ -141,7 +162,11 @@ func (c *joinCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	n.MySQL.OSUser = cmp.Or(n.MySQL.OSUser, serviceUser(n.Dir))
+	if c.Role == config.RoleLogger {
+		n.MySQL.OSUser = cmp.Or(n.MySQL.OSUser, serviceUser(n.Dir))
+	} else if n, err = tried(e.ctx, n); err != nil {
+		return err
+	}
 	res, err := setup.Join(e.ctx, setup.JoinOptions{Token: token, Node: n, Role: c.Role})
 	if err != nil {
 		return joinAdvice(err)

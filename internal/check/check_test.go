@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -294,5 +295,24 @@ func TestDifferenceText(t *testing.T) {
 	want := "shop.orders: rows differ on n3: 2 rows, (id) behind (5) up to (the last)\n  (7): n1 62EB138F7706 n3 absent; columns note\n  … and 1 more"
 	if got := d.String(); got != want {
 		t.Errorf("%s\nnot\n%s", got, want)
+	}
+}
+
+// TestFinal: what no other session would answer differently is not tried again. The checker would open sessions anew, which this one cannot.
+func TestFinal(t *testing.T) {
+	for _, end := range []error{ErrNoTable, ErrNoAccount, ErrAlone} {
+		c := &checker{leader: &node{}, o: Options{Say: func(string, ...any) { t.Errorf("%v: tried again", end) }}}
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := 0
+		err := c.again(ctx, func() error {
+			if asked++; asked > 1 {
+				cancel()
+			}
+			return fmt.Errorf("%w %q", end, "shop.nope")
+		})
+		cancel()
+		if !errors.Is(err, end) || asked != 1 {
+			t.Errorf("asked %d times: %v", asked, err)
+		}
 	}
 }

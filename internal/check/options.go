@@ -123,6 +123,7 @@ var (
 	ErrNoLeader  = errors.New("no node takes writes; a check needs a leader to compare with")
 	ErrAlone     = errors.New("there is no second node with data to compare with")
 	ErrNoAccount = errors.New("the account cannot check")
+	ErrNoTable   = errors.New("no node shows a table")
 	errBusy      = errors.New("rows are locked by a transaction that does not end")
 	errLagging   = errors.New("a follower has not executed what the leader had in time")
 	errMoved     = errors.New("another node leads now")

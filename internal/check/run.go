@@ -114,7 +114,7 @@ func (c *checker) again(ctx context.Context, f func() error) error {
 // final errors are not cured by sessions opened anew.
 func final(err error) bool {
 	n := errorNumber(err)
-	return errors.Is(err, ErrNoAccount) || errors.Is(err, ErrAlone) || errors.Is(err, errUnstable) || errors.Is(err, errBusy) || changed(err) ||
+	return errors.Is(err, ErrNoAccount) || errors.Is(err, ErrNoTable) || errors.Is(err, ErrAlone) || errors.Is(err, errUnstable) || errors.Is(err, errBusy) || changed(err) ||
 		n == erTableAccessDenied || n == erColumnAccessDenied
 }
 
@@ -196,7 +196,7 @@ func (c *checker) compareDefinitions(ctx context.Context) (map[string]*table, []
 	}
 	for _, o := range c.o.Only {
 		if !ofAccounts(o) && !slices.ContainsFunc(slices.Collect(maps.Keys(names)), func(name string) bool { return name == o || strings.HasPrefix(name, o+".") }) {
-			return nil, nil, fmt.Errorf("no node shows a table %q to the account %q; give SCHEMA or SCHEMA.TABLE", o, c.o.User)
+			return nil, nil, fmt.Errorf("%w %q to the account %q; give SCHEMA or SCHEMA.TABLE", ErrNoTable, o, c.o.User)
 		}
 	}
 	var out []Difference

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -131,15 +133,41 @@ func CacheDir() string {
 	return filepath.Join(home, ".cache", "trireme")
 }
 
+// Try finds a mysqld as Find does, and runs it as the user that it is to run as: what a node's first start would fail at. Errors: Find's, and
+// ErrConfig for a user that does not exist.
+func Try(ctx context.Context, hint, osUser string) (Binary, error) {
+	if osUser != "" {
+		if _, err := user.Lookup(osUser); err != nil {
+			return Binary{}, fmt.Errorf("%w: mysql.os_user: %w", ErrConfig, err)
+		}
+	}
+	b, err := Find(ctx, hint)
+	if err != nil {
+		return b, err
+	}
+	uid, gid, other, err := Config{OSUser: osUser}.runsAs()
+	if err != nil || !other {
+		return b, err
+	}
+	return inspect(ctx, b.Path, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}})
+}
+
 // Inspect runs the program for its version and refuses what Trireme cannot run.
-func Inspect(ctx context.Context, path string) (Binary, error) {
+func Inspect(ctx context.Context, path string) (Binary, error) { return inspect(ctx, path, nil) }
+
+func inspect(ctx context.Context, path string, as *syscall.SysProcAttr) (Binary, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return Binary{}, fmt.Errorf("mysqld path: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, versionLimit)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, path, "--no-defaults", "--version").CombinedOutput()
+	cmd := exec.CommandContext(ctx, path, "--no-defaults", "--version")
+	cmd.SysProcAttr = as
+	if as != nil {
+		cmd.Dir = "/" // the present one may be closed to that user
+	}
+	out, err := cmd.CombinedOutput()
 	text := strings.TrimSpace(string(out))
 	if strings.Contains(text, "MariaDB") {
 		return Binary{}, fmt.Errorf("%w: %s says %q (its GTIDs and its semi-sync differ); %s", ErrMariaDB, path, firstLine(text), fetchAdvice)

@@ -65,6 +65,11 @@ func TestCheck(t *testing.T) {
 	if !out.OK || out.Tables != 3 || len(out.Nodes) != 3 || out.Rows < 3996+40+5 {
 		t.Fatalf("%+v", out)
 	}
+	asked := time.Now()
+	if code, stdout, stderr := c.checkVerb("--table", "checked.nope", "--json"); failedAs(code, []byte(stdout), api.KindNotFound, "check", "checked.nope") != nil ||
+		time.Since(asked) > time.Minute {
+		t.Errorf("a table that does not exist, after %v: exit code %d: %s %s", time.Since(asked), code, stdout, stderr)
+	}
 	if all := c.checked(0); all.Tables < 3+8 {
 		t.Errorf("accounts were not compared: %+v", all)
 	}
