@@ -159,17 +159,8 @@ func isEmptyDir(path string) bool {
 
 // clearTemp removes what an interrupted run has left: the server on datadir, and folder, and old data that was being removed.
 func (c Config) clearTemp(ctx context.Context, datadir, folder string) error {
-	all, err := processes()
-	if err != nil {
+	if err := c.endLeftover(ctx, datadir); err != nil {
 		return err
-	}
-	unfinished := func(p process) bool { return p.isMysqld() && p.names("--datadir=", datadir) }
-	for _, p := range all {
-		if unfinished(p) {
-			if err := killAndWait(ctx, p, unfinished); err != nil {
-				return err
-			}
-		}
 	}
 	for _, dir := range []string{folder, c.discardedDir()} {
 		if err := os.RemoveAll(dir); err != nil {

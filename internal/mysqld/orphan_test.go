@@ -1,6 +1,7 @@
 package mysqld
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -136,7 +137,8 @@ func dyingIsSeen(t *testing.T) (early bool) {
 // When the daemon is killed, its mysqld dies with it, although the thread that forked it has long done other things.
 func TestMysqldDiesWithTheDaemon(t *testing.T) { diesWithParent(t, initialized(t)) }
 
-// A mysqld that an earlier daemon left behind on the same directory (its Pdeathsig lost) is killed at the next start.
+// A mysqld that an earlier daemon left behind on the same directory (its Pdeathsig lost) is killed at the next start: the one that the daemon has
+// written down. Not one that somebody else has started there, whatever its command line says: the start fails.
 func TestOrphanIsKilled(t *testing.T) {
 	cfg := initialized(t)
 	s := started(t, cfg)
@@ -153,6 +155,15 @@ func TestOrphanIsKilled(t *testing.T) {
 	reaped := make(chan error, 1)
 	go func() { reaped <- orphan.Wait() }()
 	eventually(t, "the orphan's socket", func() bool { _, err := os.Stat(cfg.Socket()); return err == nil })
+	if held, holder, err := lockOn(cfg.DataDir()); err != nil || !held || holder != orphan.Process.Pid {
+		t.Fatalf("locked %v by %d (%v), not by %d", held, holder, err, orphan.Process.Pid)
+	}
+	if err := s.Start(testContext(t), uuidN(2)); !errors.Is(err, ErrInUse) {
+		t.Fatalf("a start beside a mysqld of somebody else: %v", err)
+	}
+	if err := cfg.noteStarted(orphan.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Start(testContext(t), uuidN(2)); err != nil {
 		t.Fatal(err)
 	}
@@ -164,4 +175,111 @@ func TestOrphanIsKilled(t *testing.T) {
 	if ws, ok := orphan.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGKILL {
 		t.Fatalf("the orphan ended by %v", orphan.ProcessState)
 	}
+}
+
+// lockerEnv makes this test binary a process that locks the system tablespace in a folder as mysqld does.
+const lockerEnv = "TEST_LOCKER"
+
+func beLocker() {
+	f, err := os.OpenFile(filepath.Join(os.Getenv(lockerEnv), "ibdata1"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+	}
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("up")
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+}
+
+// TestLeftover: what a command line says is no reason to kill a process; the lock on the data directory and what was written down are. A pid that
+// was given to another process is left alone, and so is the holder of the lock that no daemon has started.
+func TestLeftover(t *testing.T) {
+	c := Config{Dir: t.TempDir()}
+	if err := os.MkdirAll(c.DataDir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	end := func() error { return c.killOrphans(testContext(t)) }
+	named := standIn(t, exec.Command("sh", "-c", "echo up; read x", "mysqld", "--defaults-file="+c.optionFile(), "--datadir="+c.DataDir()), c.DataDir())
+	if err := end(); err != nil || !named.lives() {
+		t.Fatalf("a process that is called mysqld and names our files: %v, lives %v", err, named.lives())
+	}
+
+	// The same process, written down as of an earlier life of its pid, and of another boot.
+	other := startedChild{Pid: named.Process.Pid, Start: 1}
+	var err error
+	if other.Boot, err = bootID(); err != nil {
+		t.Fatal(err)
+	}
+	write := func(s startedChild) {
+		if err := os.WriteFile(filepath.Join(c.Dir, startedName), must[[]byte](t)(json.Marshal(s)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(other)
+	if err := end(); err != nil || !named.lives() {
+		t.Fatalf("a pid that was given to another process: %v, lives %v", err, named.lives())
+	}
+	other.Start, _ = startTime(other.Pid)
+	other.Boot = "another"
+	write(other)
+	if err := end(); err != nil || !named.lives() {
+		t.Fatalf("a pid of another boot: %v, lives %v", err, named.lives())
+	}
+
+	// Another one's lock, and that of a child of what was started.
+	locks := exec.Command(must[string](t)(os.Executable()))
+	locks.Env = append(os.Environ(), lockerEnv+"="+c.DataDir())
+	holder := standIn(t, locks, "")
+	if err := end(); !errors.Is(err, ErrInUse) || !holder.lives() {
+		t.Fatalf("somebody else has our data directory: %v, lives %v", err, holder.lives())
+	}
+	group, err := unix.Getpgid(holder.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Pid, other.Start = group, 1
+	if other.Boot, err = bootID(); err != nil {
+		t.Fatal(err)
+	}
+	write(other)
+	if err := end(); err != nil || holder.lives() {
+		t.Fatalf("the child of what a daemon has started: %v, lives %v", err, holder.lives())
+	}
+
+	// What was written down, before it has a lock.
+	if err := c.noteStarted(named.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := end(); err != nil || named.lives() {
+		t.Fatalf("what a daemon has started: %v, lives %v", err, named.lives())
+	}
+}
+
+// stand is a process that stands for a mysqld.
+type stand struct{ *exec.Cmd }
+
+// lives is false for one that was killed, reaped or not.
+func (s stand) lives() bool { _, ok := startTime(s.Process.Pid); return ok }
+
+// standIn runs a command, in a process group of its own, that says "up" and lives until the test ends.
+func standIn(t *testing.T, cmd *exec.Cmd, dir string) stand {
+	t.Helper()
+	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = dir, os.Stderr, &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "up\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	return stand{cmd}
 }

@@ -2,23 +2,16 @@ package mysqld
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// killLimit is how long a killed process may take to be gone. A big buffer pool takes half a second to be freed; a process in
-// an uninterruptible disk wait takes as long as the disk does.
-const killLimit = 30 * time.Second
 
 // process is what /proc tells about a running program.
 type process struct {
@@ -66,29 +59,6 @@ func (p process) isMysqld() bool {
 	return false
 }
 
-// names reports whether an argument is option and then path, or another spelling of path. A process in another mount namespace may mean
-// another file by the same name: nodes in containers that share one pid namespace see each other, and all have the same paths.
-func (p process) names(option, path string) bool {
-	for _, a := range p.args {
-		given, ok := strings.CutPrefix(a, option)
-		if !ok {
-			continue
-		}
-		one, err1 := os.Stat(p.proc("root") + given)
-		if errors.Is(err1, fs.ErrPermission) { // another user's: only the arguments speak
-			one, err1 = os.Stat(given)
-		}
-		two, err2 := os.Stat(path)
-		if err1 == nil && err2 == nil && os.SameFile(one, two) {
-			return true
-		}
-		if given == path && err1 != nil && err2 != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // worksIn reports whether the directory is the current folder of the process, as a data directory is of its mysqld. False where that cannot be seen.
 func (p process) worksIn(dir os.FileInfo) bool {
 	at, err := os.Stat(p.proc("cwd"))
@@ -111,73 +81,6 @@ func describe(pid int) string {
 		line = line[:117] + "..."
 	}
 	return fmt.Sprintf("process %d (%s)", pid, line)
-}
-
-// killOrphans ends every mysqld that an earlier daemon left on this directory, and waits until they are gone. A mysqld on our
-// data directory that is not of our making is not touched: ErrInUse.
-func (c Config) killOrphans(ctx context.Context) error {
-	all, err := processes()
-	if err != nil {
-		return err
-	}
-	data, err := os.Stat(c.DataDir())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("data directory: %w", err)
-	}
-	for _, p := range all {
-		if p.pid == os.Getpid() || !p.isMysqld() {
-			continue
-		}
-		switch {
-		case c.started(p):
-			c.log().Warn("killing a mysqld that an earlier daemon left behind", "pid", p.pid, "dir", c.Dir)
-			if err := killAndWait(ctx, p, c.started); err != nil {
-				return err
-			}
-		case data != nil && p.worksIn(data):
-			return fmt.Errorf("%w: %s; stop it first", ErrInUse, describe(p.pid))
-		}
-	}
-	return nil
-}
-
-// started says whether p is a mysqld that a daemon has started on this directory.
-func (c Config) started(p process) bool {
-	return p.isMysqld() && (p.names("--defaults-file=", c.optionFile()) || p.names("--datadir=", c.DataDir()))
-}
-
-// killAndWait sends SIGKILL to the process that p described, and waits for its end. same recognises it: a pid could have been
-// given to another process, and a script that runs mysqld has other arguments before and after its exec.
-func killAndWait(ctx context.Context, p process, same func(process) bool) error {
-	fd, err := unix.PidfdOpen(p.pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("kill mysqld %d: %w", p.pid, err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	// The pid could have been given to another process before we held it by the descriptor.
-	if now, ok := readProcess(p.pid); !ok || !same(now) {
-		return nil
-	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("kill mysqld %d: %w", p.pid, err)
-	}
-	deadline := time.Now().Add(killLimit)
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
-		switch {
-		case err == nil && n > 0:
-			return nil
-		case err != nil && !errors.Is(err, unix.EINTR):
-			return fmt.Errorf("wait for mysqld %d to die: %w", p.pid, err)
-		case ctx.Err() != nil:
-			return fmt.Errorf("wait for mysqld %d to die: %w", p.pid, ctx.Err())
-		case time.Now().After(deadline):
-			return fmt.Errorf("%w: pid %d, SIGKILL sent %s ago; look for a hanging disk", ErrNotReaped, p.pid, killLimit)
-		}
-	}
 }
 
 // checkPort fails with ErrPortInUse when mysqld could not listen, and says who does if that can be known.

@@ -103,6 +103,9 @@ func (c Config) launch(spec launchSpec) (*child, error) {
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Binary.Path, err)
 	}
+	if err := c.noteStarted(p.pid); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", c.Binary.Path, err), p.kill())
+	}
 	return p, nil
 }
 

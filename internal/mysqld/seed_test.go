@@ -72,7 +72,7 @@ func TestSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range left {
-		if base := filepath.Base(n); !slices.Contains([]string{"run", "log", "binlog", "relay"}, base) {
+		if base := filepath.Base(n); !slices.Contains([]string{"run", "log", "binlog", "relay", startedName}, base) {
 			t.Errorf("cancelled, and %s is left", base)
 		}
 	}

@@ -31,6 +31,10 @@ func TestMain(m *testing.M) {
 		beParent()
 		return
 	}
+	if os.Getenv(lockerEnv) != "" {
+		beLocker()
+		return
+	}
 	if os.Getenv(fatEnv) != "" {
 		beFat()
 	}
