@@ -200,6 +200,9 @@ func ask[T any](r remote, e *env, what intent, f func(*api.Client, context.Conte
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, limit)
 	defer cancel()
+	if what == changes {
+		defer e.tellWaiting(ctx, client, limit)()
+	}
 	return f(client, ctx)
 }
 

@@ -121,7 +121,9 @@ func askTerm(e *env, rep api.ForceReport) (uint64, error) {
 func (c *forceCmd) await(e *env, rep api.ForceReport) (leader string, err error) {
 	ctx, cancel := context.WithTimeout(e.ctx, forcePatience)
 	defer cancel()
+	w := e.wait(forcePatience)
 	for {
+		w.say(e, "a leader of generation "+fmt.Sprint(rep.NewGeneration)+"; "+rep.Source+" starts its daemon anew and is elected")
 		rctx, done := context.WithTimeout(ctx, probeTimeout)
 		var v api.ClusterView
 		if client, cerr := c.client(rctx, false); cerr == nil {

@@ -469,7 +469,13 @@ func (f *fake) Reinit(_ context.Context, req api.MemberRequest) (api.MemberResul
 	return api.MemberResult{Name: req.Name, Message: req.Name + " throws its data away", Voters: 3, Survives: 1}, nil
 }
 
-func (f *fake) Promote(_ context.Context, req api.PromoteRequest) (api.MemberResult, error) {
+func (f *fake) Promote(ctx context.Context, req api.PromoteRequest) (api.MemberResult, error) {
+	if len(req.Names) == 3 { // until the command line has said what it waits for
+		select {
+		case <-ctx.Done():
+		case <-time.After(firstNotice + time.Second):
+		}
+	}
 	return api.MemberResult{Message: fmt.Sprintf("in %v, to learner %v, out %v", req.Names, req.Demote, req.Remove), Voters: 3, Survives: 1}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"trireme/internal/api"
@@ -40,10 +41,13 @@ func (c *certNewCACmd) Run(e *env) error {
 	v, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.CAView, error) {
 		return client.ChangeCA(ctx, api.CARequest{Step: step})
 	})
-	for deadline := time.Now().Add(caPatience); err == nil && !done(v); {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("not all nodes have taken this step yet; it goes on by itself: see `trireme cert ca`, and the log of a node that is behind")
+	w := e.wait(caPatience)
+	for err == nil && !done(v) {
+		if time.Since(w.began) > caPatience {
+			return fmt.Errorf("not all nodes have taken this step yet (%s); it goes on by itself: see `trireme cert ca`, and the log of a node that has not",
+				caMissing(v))
 		}
+		w.say(e, caMissing(v))
 		select {
 		case <-e.ctx.Done():
 			return e.ctx.Err()
@@ -141,4 +145,21 @@ func (c *certCACmd) Run(e *env) error {
 	e.say("the new CA: SHA-256 %s", v.Next)
 	e.say("next: %s", next)
 	return nil
+}
+
+// caMissing says which nodes a step of the change waits for: those that are down, or trust other CAs than the node that was asked.
+func caMissing(v api.CAView) string {
+	var out []string
+	for _, n := range v.Nodes {
+		switch {
+		case !n.Up:
+			out = append(out, n.Name+" does not answer")
+		case !slices.Equal(n.Trusts, v.Trusts) || n.Signer != v.Signer:
+			out = append(out, n.Name+" has not taken this step")
+		}
+	}
+	if len(out) == 0 {
+		return "the leader ends the step"
+	}
+	return strings.Join(out, ", ")
 }

@@ -119,7 +119,7 @@ func (c *turns) act(ctx context.Context, e *env, say io.Writer, m api.MemberView
 		return fmt.Errorf("the address of %s, %q, is no host and port", m.Name, m.Daemon.API)
 	}
 	if c.Command == "" {
-		fmt.Fprintf(say, "now restart the daemon of %s on %s; this goes on once it is healthy again\n", m.Name, host)
+		fmt.Fprintf(say, "restart the daemon of %s on %s now (as a service: systemctl restart trireme); --run COMMAND would do it for you\n", m.Name, host)
 		return nil
 	}
 	cmd := exec.CommandContext(ctx, "sh", "-c", c.Command)

@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -240,11 +241,14 @@ func series(version string) string {
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
+// sayAgain is how long nothing is said of a wait whose reason stays the same.
+const sayAgain = 15 * time.Second
+
 // await waits until all nodes are healthy; with before, until that node has restarted, too.
 func (o Options) await(ctx context.Context, before *api.MemberView) (api.ClusterView, error) {
-	until := time.Now().Add(o.Patience)
+	began := time.Now()
 	back := before == nil // the node has restarted, or there is none that had to
-	said := ""
+	said, saidAt := "", began
 	for {
 		v, err := o.View(ctx)
 		why := ""
@@ -257,22 +261,22 @@ func (o Options) await(ctx context.Context, before *api.MemberView) (api.Cluster
 				return v, gone(before.Name)
 			}
 			back = m.State == api.StateDown || life(*m) != life(*before)
-			why = before.Name + " has not restarted"
+			why = before.Name + " has not restarted: its daemon is still process " + strconv.Itoa(before.Daemon.PID)
 		default:
 			why = unhealthy(v)
 		}
 		switch {
 		case why == "":
 			return v, nil
-		case time.Now().After(until):
+		case time.Since(began) > o.Patience:
 			return v, fmt.Errorf("gave up after %v: %s; `trireme status` says more", o.Patience, why)
-		case why != said:
-			o.Say("waiting: %s", why)
-			said = why
+		case why != said || time.Since(saidAt) > sayAgain:
+			o.Say("waiting for %.0f s, %v at most: %s", time.Since(began).Seconds(), o.Patience, why)
+			said, saidAt = why, time.Now()
 		}
 		select {
 		case <-ctx.Done():
-			return v, ctx.Err()
+			return v, fmt.Errorf("stopped while waiting: %s: %w", why, ctx.Err())
 		case <-time.After(o.Poll):
 		}
 	}

@@ -255,3 +255,25 @@ func TestContainers(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestSaysWhatItWaitsFor: a run whose operator does not restart the node says whom it waits for, and so does the error of one that is stopped.
+func TestSaysWhatItWaitsFor(t *testing.T) {
+	s := cluster()
+	s.onAct = func(*scripted, string) error { return nil }
+	ctx, cancel := context.WithCancel(t.Context())
+	o := s.options()
+	o.Patience, o.Poll = time.Hour, time.Millisecond
+	var said []string
+	o.Say = func(format string, args ...any) {
+		if said = append(said, fmt.Sprintf(format, args...)); strings.HasPrefix(said[len(said)-1], "waiting") {
+			cancel()
+		}
+	}
+	res, err := Run(ctx, o)
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "n5 has not restarted") || len(res.Left) != 5 {
+		t.Errorf("%v, left %v", err, res.Left)
+	}
+	if last := said[len(said)-1]; !strings.Contains(last, "n5 has not restarted") || !strings.Contains(last, "1h0m0s at most") {
+		t.Errorf("%q", said)
+	}
+}
