@@ -214,6 +214,9 @@ func (r *Router) join(ctx context.Context, p *port, client *nbio.Conn, from neti
 	}
 	r.links[l] = struct{}{}
 	p.stats.Open++
+	if s != nil {
+		r.watch(l)
+	}
 	return l, nil
 }
 

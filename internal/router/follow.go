@@ -103,6 +103,7 @@ func (r *Router) logIn(l *link) (s *session, through bool) {
 	s = newSession(r, l, in, l.c, l.s)
 	l.session = s
 	r.followed[s] = struct{}{}
+	r.watch(l)
 	return s, false
 }
 
@@ -239,7 +240,33 @@ func (r *Router) count(p *port, f func(*PortStats)) {
 	r.mu.Unlock()
 }
 
-// roundPause is how long an idle session may stand whose server has closed it.
+// watch has a followed session look at its server as soon as that ends the connection; called with mu held.
+func (r *Router) watch(l *link) {
+	if r.hangups == nil {
+		return
+	}
+	s := l.session
+	unwatch, err := r.hangups.Watch(l.server, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if _, found := r.followed[s]; found { // one that is not followed any more must not be rung
+			s.ring()
+		}
+	})
+	if err != nil { // rounds find it later
+		r.cfg.Logger.Debug("router: a server's end is not waited for", "node", l.target.Name, "error", err)
+		return
+	}
+	l.unwatch = unwatch
+}
+
+func (r *Router) hearHangups() {
+	if err := r.hangups.Run(); err != nil {
+		r.cfg.Logger.Error("router: sessions that their servers end are found by rounds only", "error", err)
+	}
+}
+
+// roundPause is how long a session may stand whose client has gone while its server works.
 const roundPause = 5 * time.Second
 
 // rounds makes idle sessions look at their servers now and then, and servers at clients that have gone.

@@ -24,6 +24,7 @@ type link struct {
 	in, out  atomic.Int64                       // bytes client to server, server to client
 	done     chan struct{}                      // closed when both directions have ended and both sockets are closed
 	c, s     net.Conn                           // client and server, or TLS on them
+	unwatch  func()                             // its server's end is not waited for any more; nil: it was not; guarded by Router.mu
 	session  *session                           // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
 	enters   bool                               // its client is logging in; guarded by Router.mu
 	spoke    bool                               // that client has answered the greeting; the login's goroutine only

@@ -23,14 +23,20 @@ func rawSession(t *testing.T, cfg Config) (r *Router, from, to *wireServer, c *m
 	}
 	r = start(t, cfg)
 	r.SetView(View{RW: from.target("1")})
-	c, err := mysqlwire.Login(t.Context(), dial(t, r.RWAddr()), mysqlwire.ClientConfig{User: "app", Password: wirePassword,
+	return r, from, to, rawClient(t, r.RWAddr())
+}
+
+// rawClient logs in where a router listens.
+func rawClient(t *testing.T, addr string) *mysqlwire.Client {
+	t.Helper()
+	c, err := mysqlwire.Login(t.Context(), dial(t, addr), mysqlwire.ClientConfig{User: "app", Password: wirePassword,
 		Attributes: []mysqlwire.Attribute{{Name: "_client_name", Value: "pymysql"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.NetConn().SetDeadline(time.Now().Add(limit))
-	return r, from, to, c
+	return c
 }
 
 // say sends a command and returns the code of its answer; 0 is an OK.

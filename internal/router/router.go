@@ -31,6 +31,7 @@ type Router struct {
 	hold     *hold         // not nil: no new read-write connections
 	links    map[*link]struct{}
 	followed map[*session]struct{}
+	hangups  *nbio.Hangups // of followed sessions' servers; nil: none are waited for
 	dials    map[*attempt]struct{}
 	clients  int    // connections admitted, held ones included
 	full     string // told to one more than Config.MaxConns
@@ -118,7 +119,11 @@ func (r *Router) Start() error {
 		return errors.Join(err, r.closeListeners())
 	}
 	if r.cfg.Sessions || r.split.listener != nil || sockets {
+		if r.hangups, err = nbio.NewHangups(); err != nil {
+			return errors.Join(err, r.closeListeners())
+		}
 		r.wg.Go(r.rounds)
+		r.wg.Go(r.hearHangups)
 		if o := r.cfg.Outcomes; o != nil {
 			r.wg.Go(func() { r.points.run(r.ctx, r.leader, o.Reached) })
 		}
@@ -309,6 +314,9 @@ func (r *Router) unlink(l *link) {
 	if _, known := r.links[l]; known {
 		delete(r.links, l)
 		l.port.stats.Open--
+		if l.unwatch != nil {
+			l.unwatch()
+		}
 	}
 }
 
@@ -364,6 +372,9 @@ func (r *Router) Close() error {
 	r.cancel()
 	r.closeSessions()
 	_ = r.closeListeners()
+	if r.hangups != nil {
+		_ = r.hangups.Close()
+	}
 	cutAll(cut)
 	r.wg.Wait()
 	return nil
