@@ -91,12 +91,12 @@ func (s *session) look() error {
 	return nil
 }
 
-// idleHere says that the server in use has nothing to say of how long the client was idle: its last statement ran on the follower.
+// idleHere says that the server in use has nothing to say of how long the client was idle: its last command ran on the follower.
 func (s *session) idleHere() bool {
-	return s.split != nil && !s.state.following && s.split.last && s.state.reason == "" && s.state.boundary()
+	return s.split != nil && !s.state.following && s.split.spoke && s.state.reason == "" && s.state.boundary()
 }
 
-// saidElsewhere is what the follower, on which the last statement ran, says of its own accord: that the client was idle for too long.
+// saidElsewhere is what the follower, on which the last command ran, says of its own accord: that the client was idle for too long.
 func (s *session) saidElsewhere() []byte {
 	if !s.idleHere() || s.split.other.link == nil || s.split.other.link.cut.Load() {
 		return nil
@@ -478,7 +478,12 @@ func (s *session) rebuild(ctx context.Context, l *link) error {
 	if !s.login.secure {
 		tls = nil
 	}
-	greeting, ok, err := mysqlwire.LoginAs(ctx, conn, s.login.response, s.login.password, tls)
+	as := s.login.response
+	if bytes.Equal(s.state.schema, noSchema) {
+		as.Database = ""
+		as.Capabilities &^= mysqlwire.CapConnectWithDB
+	}
+	greeting, ok, err := mysqlwire.LoginAs(ctx, conn, as, s.login.password, tls)
 	if err != nil {
 		return err
 	}
@@ -524,11 +529,15 @@ func (s *session) repeat() (commands [][]byte) {
 	if st.insertID != 0 {
 		commands = append(commands, s.query("SET last_insert_id = "+strconv.FormatUint(st.insertID, 10)))
 	}
-	if st.schema != nil {
+	if st.schema != nil && !bytes.Equal(st.schema, noSchema) {
 		commands = append(commands, s.use(st.schema))
 	}
 	return commands
 }
+
+// noSchema is state.schema of a session whose schema it has dropped itself. As a command it fails: a server where the session has one must be
+// logged in to once more.
+var noSchema = []byte{comInitDB}
 
 // use is the command that makes a schema the present one: state.schema, or nil for the login's.
 func (s *session) use(schema []byte) []byte {

@@ -95,7 +95,7 @@ func (s *session) authorize() (allowed bool, err error) {
 		}
 	}
 	if s.split != nil {
-		s.split.last = s.state.following
+		s.split.last, s.split.spoke = s.state.following, s.state.following
 	}
 	refused, err := s.rights()
 	switch {

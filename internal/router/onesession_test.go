@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -151,4 +152,109 @@ func TestNothingIsAskedAfterAnError(t *testing.T) {
 	wantError(t, err, 1193)
 	r.SetView(View{RW: to.target("2")})
 	run(t, c, "INSERT 1") // nothing was open
+}
+
+// A client that waits for nothing sees at once that its server has ended the session for being idle, as it would on a connection of its
+// own: pools look at their sockets and drop such connections without an error.
+func TestIdleTimeoutIsSeenAtOnce(t *testing.T) {
+	s := newSplit(t, 1, Config{Sessions: true})
+	for _, addr := range []string{s.r.RWAddr(), s.r.SplitAddr()} {
+		c := rawClient(t, addr)
+		if code := say(t, c, comQuery, "INSERT 1"); code != 0 {
+			t.Fatal(code)
+		}
+		s.leader.timeOut()
+		_ = c.NetConn().SetDeadline(time.Now().Add(roundPause / 2)) // if a round came by then the next one does not
+		c.ResetSequence()
+		if code := hear(t, c); code != erIdle {
+			t.Errorf("%s: error %d", addr, code)
+		}
+	}
+}
+
+// What a statement has left is asked for where it ran, also after a command that leaves it as it is, such as a ping.
+func TestDiagnosticsAfterPing(t *testing.T) {
+	s := newSplit(t, 1, Config{})
+	s.run("INSERT 1", "SELECT 1")
+	if err := s.c.PingContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.run("SHOW WARNINGS", "SELECT @@warning_count")
+	s.got([]string{"INSERT 1", "ping"}, "SELECT 1", "SHOW WARNINGS", "SELECT @@warning_count")
+	s.run("SELECT @@server_id", "SHOW WARNINGS", "SELECT @@error_count")
+	s.got([]string{"SELECT @@server_id", "SHOW WARNINGS", "SELECT @@error_count"})
+}
+
+// A client that pings is not idle, although its last statement ran on the follower.
+func TestPingKeepsSession(t *testing.T) {
+	s := newSplit(t, 1, Config{})
+	s.run("SELECT 1")
+	if err := s.c.PingContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.followers[0].timeOut()
+	s.run("INSERT 1", "SELECT 2")
+}
+
+// Who drops the schema that it uses has none: at every server, and at those that it is carried to.
+func TestDropsItsSchema(t *testing.T) {
+	for name, in := range map[string]struct{ use, drop string }{
+		"text": {"USE shop", "DROP DATABASE shop"}, "several": {"USE shop", "INSERT 1; drop schema if exists `shop`"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSplit(t, 1, Config{})
+			s.followers[0].set(func(w *wireServer) {
+				w.fail, w.threads = map[string]uint16{"schema ": 1046}, 100 // as mysqld: no command makes a schema none
+			})
+			s.run("SELECT 1", in.use, "SELECT 2", in.drop, "SELECT 3")
+			s.got([]string{"USE shop", in.drop}, "SELECT 1", "USE shop", "SELECT 2", "schema ", "SELECT 3")
+			s.followers[0].set(func(w *wireServer) {
+				if n := w.threads - 100; n != 2 {
+					t.Errorf("%d logins at the follower", n)
+				}
+			})
+			to := newWireServer(t)
+			s.r.SetView(View{RW: to.target("9"), RO: []Target{*s.followers[0].target("2")}})
+			s.run("INSERT 2", "USE other", "INSERT 3", "DROP DATABASE shop", "SELECT 4")
+			if got := to.statements(); !slices.Equal(got, []string{"INSERT 2", "USE other", "INSERT 3", "DROP DATABASE shop"}) {
+				t.Errorf("%q", got)
+			}
+			s.got(nil, "USE other", "SELECT 4")
+		})
+	}
+}
+
+// Global variables are each server's own. A session begins with the leader's, so its reads on a follower have those, too.
+func TestReadsHaveLeadersSettings(t *testing.T) {
+	s := newSplit(t, 1, Config{})
+	values := slices.Repeat([]string{"1"}, len(readSettings))
+	set := func(name, value string) { values[slices.Index(readSettings, name)] = value }
+	rows := func(w *wireServer) {
+		row := strings.Join(values, "\n")
+		w.set(func(w *wireServer) { w.rows = map[string][]string{readSettingsQuery: {row}} })
+	}
+	set("time_zone", "SYSTEM")
+	rows(s.followers[0])
+	set("time_zone", "+02:00")
+	set("group_concat_max_len", "4096")
+	set("sql_mode", "")
+	rows(s.leader)
+	s.run("SET a = 1", "SELECT 1", "SELECT 2")
+	s.got([]string{"SET a = 1"}, "SET a = 1", "SET SESSION sql_mode = ''", "SET SESSION time_zone = '+02:00'", "SET SESSION group_concat_max_len = 4096",
+		"SELECT 1", "SELECT 2")
+	// A value that the follower does not take costs the session nothing; one that could end its quotes is not repeated.
+	s.followers[0].set(func(w *wireServer) { w.fail = map[string]uint16{"SET SESSION time_zone = '+02:00'": 1298} })
+	s.c = s.connect(s.r.SplitAddr())
+	s.run("SELECT 3")
+	s.got(nil, "SET SESSION sql_mode = ''", "SET SESSION time_zone = '+02:00'", "SET SESSION group_concat_max_len = 4096", "SELECT 3")
+	set("time_zone", "x', a = 'y")
+	rows(s.leader)
+	s.c = s.connect(s.r.SplitAddr())
+	s.run("SELECT 4")
+	s.got(nil, "SELECT 4")
+	// Without an answer of the leader the follower is read as it is, and the leader's connection made again.
+	s.leader.set(func(w *wireServer) { w.half = readSettingsQuery })
+	s.c = s.connect(s.r.SplitAddr())
+	s.run("SELECT 5", "INSERT 1")
+	s.got([]string{"INSERT 1"}, "SELECT 5")
 }

@@ -417,6 +417,7 @@ type job struct {
 	scan       *scanner // of a text that does not fit in buf
 	text       []byte   // of a statement that may have to be repeated
 	keep       bool     // text is all of it
+	drops      bool     // it drops the present schema
 	sinceTrx   bool     // a transaction was open before it
 	autocommit bool
 	over       bool // answered already

@@ -28,6 +28,7 @@ type splitting struct {
 	other side
 	here  made      // of the side in use
 	last  bool      // the last statement ran on the follower: what it left is asked for there
+	spoke bool      // the last command did: how long the client is idle is counted there
 	again time.Time // when a follower may be looked for
 }
 
@@ -112,7 +113,9 @@ func (s *session) steer(c byte, length int) error {
 		return s.settle(s.answerError(&mysqlwire.ServerError{Code: erOptionPreventsStatement, State: "HY000",
 			Message: "Trireme: access_mode is read_only, and no follower can take this statement now"}))
 	}
-	s.split.last = s.state.following
+	if s.split.spoke = s.state.following; !keepsDiagnostics(c) {
+		s.split.last = s.state.following
+	}
 	err := s.lead(c, length)
 	if s.state.following && s.state.reason != "" {
 		return errEnd // it stays on a server that the session leaves
@@ -121,6 +124,15 @@ func (s *session) steer(c byte, length int) error {
 		s.leaveFollower(s.link == nil)
 	}
 	return err
+}
+
+// keepsDiagnostics says whether a command leaves what is known of the statement before it (measured with 9.7).
+func keepsDiagnostics(c byte) bool {
+	switch c {
+	case comPing, comStatistics, comInitDB, comSetOption, comStmtSendLong, comStmtReset:
+		return true
+	}
+	return false
 }
 
 // commits says whether a command commits the READ ONLY transaction that is open on the follower, by itself.
@@ -294,6 +306,9 @@ func (s *session) openFollower() bool {
 		}
 		s.link = l
 		if err = s.rebuild(ctx, l); err == nil {
+			err = s.takeSettings(ctx)
+		}
+		if err == nil {
 			return true
 		}
 		s.r.cfg.Logger.Debug("router: no session on a follower", "node", t.Name, "error", err)
@@ -382,7 +397,7 @@ func (s *session) read(c byte, length int, need sqlkind.Access) (again bool, err
 		s.leaveFollower(true)
 		return false, s.settle(err)
 	}
-	s.split.last = true
+	s.split.last, s.split.spoke = true, true
 	s.r.count(s.port, func(p *PortStats) { p.FollowerReads++ })
 	s.learn(&j, &a)
 	return false, s.settle(nil)

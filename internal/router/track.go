@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"trireme/internal/mysqlwire"
+	"trireme/internal/sqlkind"
 )
 
 // ready looks at a command before it is sent: what it may leave in the session, and which prepared statement it means.
@@ -48,9 +49,15 @@ func (s *session) readyText(j *job, p []byte) {
 	scan.write(text)
 	scan.finish()
 	j.effect = scan.effect()
+	j.drops = j.command == comQuery && s.drops(j.effect, text)
 	if j.command == comStmtPrepare || j.effect.verb == verbSet || j.effect.verb == verbUse {
 		j.text, j.keep = bytes.Clone(text), true
 	}
+}
+
+// drops says whether a statement leaves the session without a schema.
+func (s *session) drops(e effect, text []byte) bool {
+	return e.verb == verbOther && sqlkind.DropsSchema(text, s.schema())
 }
 
 // statusNoBackslash is SERVER_STATUS_NO_BACKSLASH_ESCAPES.
@@ -92,7 +99,7 @@ func (s *session) readyStatement(j *job, p []byte) error {
 	putID(p[1:], st.server)
 	switch j.command {
 	case comStmtExecute:
-		j.effect = st.effect
+		j.effect, j.drops = st.effect, s.drops(st.effect, st.text)
 		return s.readyExecute(j, p)
 	case comStmtSendLong:
 		st.long, s.state.hangs = true, true
@@ -214,6 +221,9 @@ func (s *session) learn(j *job, a *answer) {
 		}
 		return
 	}
+	if j.drops {
+		st.schema = noSchema
+	}
 	switch j.command {
 	case comQuery:
 		if j.effect.reason == "" && !j.effect.several {
@@ -229,7 +239,7 @@ func (s *session) learn(j *job, a *answer) {
 		st.reset()
 		s.wish, s.known.token = s.r.cfg.wishes(s.login.response.User), 0
 	}
-	if s.split != nil && (j.effect.verb == verbSet || j.effect.verb == verbUse || j.command == comInitDB || j.command == comSetOption ||
+	if s.split != nil && (j.drops || j.effect.verb == verbSet || j.effect.verb == verbUse || j.command == comInitDB || j.command == comSetOption ||
 		j.command == comResetConnection) {
 		s.split.here = st.made()
 	}

@@ -117,7 +117,8 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 		if marked { // of the router's
 			mark, marked = strings.CutSuffix(mark, "' LIMIT 1")
 		}
-		if !marked {
+		own := marked || text == readSettingsQuery
+		if !own {
 			s.sent = append(s.sent, text)
 		}
 		hang, code, kill := s.hang != "" && s.hang == text, s.fail[text], s.kill != "" && s.kill == text

@@ -10,7 +10,8 @@ const (
 	Read
 	// ReadOnlyTransaction is START TRANSACTION READ ONLY, with or without a snapshot.
 	ReadOnlyTransaction
-	// Diagnosis asks for what the statement before it has left: SHOW WARNINGS, FOUND_ROWS() and the like. It belongs where that one ran.
+	// Diagnosis asks for what the statement before it has left: SHOW WARNINGS, @@warning_count, FOUND_ROWS() and the like. It belongs where that
+	// one ran.
 	Diagnosis
 )
 
@@ -71,7 +72,10 @@ func (s *accessScanner) query() Access {
 			}
 			return found
 		case t.kind == tokenOther && t.text[0] == '@':
-			return Write
+			if !s.countsMessages() {
+				return Write
+			}
+			found, t = Diagnosis, token{kind: tokenNumber}
 		case t.kind == tokenOther && t.text[0] == '(':
 			if !s.opens() {
 				return Write
@@ -88,6 +92,21 @@ func (s *accessScanner) query() Access {
 		}
 		s.dot, s.prev = afterDot, t
 	}
+}
+
+// countsMessages reads on behind the first @ of a variable, and says whether it is @@warning_count or @@error_count.
+func (s *accessScanner) countsMessages() bool {
+	if t := s.next(); t.kind != tokenOther || t.text[0] != '@' {
+		return false
+	}
+	t := s.next()
+	if t.is("SESSION") || t.is("LOCAL") {
+		if dot := s.next(); dot.kind != tokenOther || dot.text[0] != '.' {
+			return false
+		}
+		t = s.next()
+	}
+	return t.is("WARNING_COUNT") || t.is("ERROR_COUNT")
 }
 
 // names says whether t may be the name of a schema.

@@ -1,5 +1,7 @@
 package sqlkind
 
+import "bytes"
+
 // CommitsImplicitly says whether a statement, by its first words, commits the transaction that is open before it, as mysqld's manual lists
 // them. It does not allocate.
 func CommitsImplicitly(sql []byte) bool {
@@ -17,6 +19,31 @@ func CommitsImplicitly(sql []byte) bool {
 		"FLUSH", "RESET", "INSTALL", "UNINSTALL", "IMPORT"} {
 		if t.is(w) {
 			return true
+		}
+	}
+	return false
+}
+
+// DropsSchema says whether one of the statements in a text is DROP DATABASE of a schema, whose name is written as there. It does not allocate.
+func DropsSchema(sql, schema []byte) bool {
+	s := scanner{src: sql}
+	for t := s.next(); t.kind != tokenEnd; {
+		if t.is("DROP") {
+			if t = s.next(); t.is("DATABASE") || t.is("SCHEMA") {
+				if t = s.next(); t.is("IF") {
+					s.next()
+					t = s.next()
+				}
+				if t.kind != tokenOther && bytes.Equal(t.text, schema) {
+					return true
+				}
+			}
+		}
+		for t.kind != tokenEnd && (t.kind != tokenOther || t.text[0] != ';') {
+			t = s.next()
+		}
+		if t.kind == tokenOther {
+			t = s.next()
 		}
 	}
 	return false

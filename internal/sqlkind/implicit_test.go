@@ -14,3 +14,16 @@ func TestCommitsImplicitly(t *testing.T) {
 		}
 	}
 }
+
+func TestDropsSchema(t *testing.T) {
+	for sql, want := range map[string]bool{
+		"DROP DATABASE shop": true, "drop schema if exists `shop`;": true, "/* x */ DROP /* y */ DATABASE \"shop\"": true,
+		"INSERT INTO t VALUES ('; x'); DROP DATABASE shop; SELECT 1": true,
+		"DROP DATABASE Shop": false, "DROP DATABASE shops": false, "DROP TABLE shop": false, "DROP DATABASE": false, "DROP": false, "": false, ";": false, ";;": false,
+		"SELECT 'DROP DATABASE shop'": false, "CREATE DATABASE shop": false, "SELECT 1 DROP DATABASE shop": false,
+	} {
+		if got := DropsSchema([]byte(sql), []byte("shop")); got != want {
+			t.Errorf("%s: %v", sql, got)
+		}
+	}
+}

@@ -115,6 +115,24 @@ func logInOnce(ctx context.Context, addr string, cfg mysqlwire.ClientConfig) (*m
 	return mysqlwire.Login(ctx, nc, cfg)
 }
 
+// TestOwnSessions: docs/configuration.md says how many of max_connections the daemon takes, on the leader, which has most.
+func TestOwnSessions(t *testing.T) {
+	t.Parallel()
+	c := lease(t)
+	c.sql("CREATE DATABASE IF NOT EXISTS own", "DROP DATABASE own")
+	db := c.admin()
+	defer db.Close()
+	var n int
+	var of string
+	if err := db.QueryRow("SELECT COUNT(*), GROUP_CONCAT(PROCESSLIST_USER, ' ', IFNULL(PROCESSLIST_COMMAND, '-'), ' ', IFNULL(PROCESSLIST_INFO, '-'))"+
+		" FROM performance_schema.threads WHERE NAME = 'thread/sql/one_connection' AND PROCESSLIST_USER LIKE 'trireme%' AND PROCESSLIST_ID <> CONNECTION_ID()").Scan(&n, &of); err != nil {
+		t.Fatal(err)
+	}
+	if n < 8 || n > 12 {
+		t.Errorf("%d sessions of the daemon: %s", n, of)
+	}
+}
+
 // usedUp waits until the servers have let the sessions go.
 func (c *cluster) usedUp(t *testing.T) {
 	t.Helper()
