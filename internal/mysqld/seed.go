@@ -24,7 +24,8 @@ type Seeding struct {
 	BytesPerSecond int64                       // limit of what is read from the donor; 0: none
 	KeepOld        bool                        // the data that is there goes when the copy is complete; there must be room for both
 	Progress       func(SeedProgress)          // called now and then; nil: not
-	Confirm        func(context.Context) error // asked when the data is complete, before it counts; an error throws it away
+	Check          func(context.Context) error // asked when the copy is complete and old data is still there; an error throws the copy away
+	Confirm        func(context.Context) error // told before the copy counts, when old data is gone; an error throws it away
 }
 
 // SeedProgress is how far a clone has come.
@@ -93,6 +94,13 @@ func (c Config) seed(ctx context.Context, s Seeding) (err error) {
 		if err := syncFS(c.Dir); err != nil {
 			return err
 		}
+	}
+	if s.Check != nil {
+		if err := s.Check(ctx); err != nil {
+			return err
+		}
+	}
+	if s.KeepOld {
 		if err := c.discard(); err != nil {
 			return err
 		}

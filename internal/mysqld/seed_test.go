@@ -43,12 +43,19 @@ func TestSeed(t *testing.T) {
 	copying := false
 	slow := Seeding{Host: "127.0.0.1", Port: cfg.Port, KeepOld: true, BytesPerSecond: 8 << 20, // the copy takes some looks
 		Progress: func(SeedProgress) { copying = true; cancelled() },
-		Confirm:  func(context.Context) error { return errors.New("the copy was faster than the first look at it") }}
+		Check:    func(context.Context) error { return errors.New("the copy was faster than the first look at it") }}
 	if err := Seed(kept, to, slow); err == nil || !copying {
 		t.Errorf("cancelled in the middle of the copy (%t): %v", copying, err)
 	}
 	if _, err := os.Stat(old); err != nil || !to.Initialized() {
 		t.Errorf("the old data went before the copy was complete: %v", err)
+	}
+	refused := Seeding{Host: "127.0.0.1", Port: cfg.Port, KeepOld: true, Check: func(context.Context) error { return errors.New("not this copy") }}
+	if err := Seed(testContext(t), to, refused); err == nil {
+		t.Error("a copy that was refused counts")
+	}
+	if _, err := os.Stat(old); err != nil || !to.Initialized() {
+		t.Errorf("the old data went for a copy that was refused: %v", err)
 	}
 	// As a caller does whose donor is gone: CLONE itself would wait for minutes.
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -76,14 +83,14 @@ func TestSeed(t *testing.T) {
 			t.Errorf("cancelled, and %s is left", base)
 		}
 	}
-	asked := false
+	asked, checked := false, false
 	from = Seeding{Host: "127.0.0.1", Port: cfg.Port, Confirm: func(context.Context) error {
-		asked = true
+		asked = checked
 		if to.Initialized() {
 			return errors.New("the copy counts before it was confirmed")
 		}
 		return nil
-	}}
+	}, Check: func(context.Context) error { checked = true; return nil }}
 	if err := Seed(testContext(t), to, from); err != nil || !asked {
 		t.Fatalf("confirmation asked for: %t, %v", asked, err)
 	}

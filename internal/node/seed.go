@@ -102,9 +102,11 @@ func (n *Node) seed(ctx context.Context) error {
 	n.history.add(n.event("seed", d.Applied, "a copy of "+donor+"'s data begins"))
 	sctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	var end seedEnd
 	n.task(func(context.Context) { n.watchDonor(sctx, cancel, id, d.Incarnation) })
 	err = mysqld.Seed(sctx, n.mysqldConfig(), mysqld.Seeding{Host: d.Host, Port: d.Port, BytesPerSecond: int64(n.cfg.MySQL.SeedRate), KeepOld: keep,
-		Progress: n.seedProgress, Confirm: func(ctx context.Context) error { return n.confirmSeed(ctx, id, d, first) }})
+		Progress: n.seedProgress, Check: func(ctx context.Context) (err error) { end, err = n.checkSeed(ctx, id, d, first); return err },
+		Confirm: func(context.Context) error { return n.confirmSeed(d, end) }})
 	if cause := context.Cause(sctx); err != nil && cause != nil && ctx.Err() == nil {
 		err = fmt.Errorf("from %s: %w", donor, cause)
 	}
@@ -120,28 +122,45 @@ func (n *Node) seed(ctx context.Context) error {
 	return nil
 }
 
-// confirmSeed makes the copy count. Its data goes up to what the donor had applied when the copy began, at least, and is on disk when
-// the directory is there: that is its durable index (S8). first is where the log began then: as long as it does, it holds every XA PREPARE
-// behind begun.Applied, and the donor's others were looked for before.
-func (n *Node) confirmSeed(ctx context.Context, id uint64, begun donation, first uint64) error {
+// seedEnd is what was found when a copy was complete.
+type seedEnd struct {
+	own   string // the donor's, as in donation
+	first uint64 // where the log here began
+}
+
+// checkSeed says whether a complete copy may take the place of the data here, which is there still if it is kept. first is where the log began
+// when the copy did: as long as it does, it holds every XA PREPARE behind begun.Applied, and the donor's others were looked for before.
+func (n *Node) checkSeed(ctx context.Context, id uint64, begun donation, first uint64) (end seedEnd, err error) {
 	d, err := n.askDonor(ctx, id)
 	if err != nil {
-		return fmt.Errorf("asking the donor about its data: %w", err)
+		return end, fmt.Errorf("asking the donor about its data: %w", err)
 	}
 	if d.Incarnation != begun.Incarnation {
-		return errors.New("the donor's mysqld was started anew meanwhile")
+		return end, errors.New("the donor's mysqld was started anew meanwhile")
 	}
+	if end.first, err = n.rlog.FirstIndex(); err != nil {
+		return end, err
+	}
+	if end.first > begun.Applied+1 {
+		return end, fmt.Errorf("the copy goes up to entry %d, and the log here was begun anew at %d meanwhile", begun.Applied, end.first)
+	}
+	if end.first > first {
+		err = n.holdsPrepared(ctx, d)
+	}
+	end.own = d.Own
+	return end, err
+}
+
+// confirmSeed makes the copy count. Its data goes up to what the donor had applied when the copy began, at least, and is on disk when
+// the directory is there: that is its durable index (S8).
+func (n *Node) confirmSeed(begun donation, end seedEnd) error {
 	switch at, err := n.rlog.FirstIndex(); {
 	case err != nil:
 		return err
-	case at > begun.Applied+1:
-		return fmt.Errorf("the copy goes up to entry %d, and the log here was begun anew at %d meanwhile", begun.Applied, at)
-	case at > first:
-		if err := n.holdsPrepared(ctx, d); err != nil {
-			return err
-		}
+	case at != end.first:
+		return fmt.Errorf("the log here began at entry %d when the copy was complete, and begins at %d now", end.first, at)
 	}
-	err = n.local.update(func(s *localState) { s.Durable, s.Inherited, s.Diverged = begun.Applied, d.Own, nil })
+	err := n.local.update(func(s *localState) { s.Durable, s.Inherited = begun.Applied, end.own })
 	failpoint.Hit("seed.confirmed")
 	return err
 }
