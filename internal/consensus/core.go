@@ -270,11 +270,12 @@ func (c *core) handle(rd raft.Ready, out *output) error {
 
 // changeState notes a new role, term or leader.
 func (c *core) changeState(appended []*raftpb.Entry, out *output) {
-	old := c.state
-	c.state = c.stateNow()
-	if c.state == old {
+	old, next := c.state, c.stateNow()
+	if next.Seq = old.Seq; next == old {
 		return
 	}
+	next.Seq++
+	c.state = next
 	c.log.Info("raft state changed", "role", c.state.Role.String(), "term", c.state.Term, "leader", c.state.Leader, "index", c.lastIndex)
 	if c.state.Role != Leader || c.state.Term != old.Term {
 		c.termStart = 0

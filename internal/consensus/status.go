@@ -39,6 +39,7 @@ type State struct {
 	Role   Role
 	Term   uint64
 	Leader uint64 // raft id; 0 when none is known
+	Seq    uint64 // grows with each change: of two states of a Node the one with more is the newer
 }
 
 // Progress is what the leader knows of a member.

@@ -112,10 +112,12 @@ func (n *Node) History(context.Context) ([]api.Event, error) {
 }
 
 // Settings implements api.Backend.
-func (n *Node) Settings() *config.Cluster {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.cluster
+func (n *Node) Settings() *config.Cluster { return n.settings.Load() }
+
+// setClusterLocked puts settings in force.
+func (n *Node) setClusterLocked(c *config.Cluster) {
+	n.cluster = c
+	n.settings.Store(c)
 }
 
 // Metrics implements api.Backend.

@@ -64,7 +64,8 @@ func TestEndInTerm(t *testing.T) {
 				continue
 			}
 			n.mu.Lock()
-			n.cluster, n.setAt = c, e.GetIndex()
+			n.setClusterLocked(c)
+			n.setAt = e.GetIndex()
 			n.mu.Unlock()
 		}
 		return nil

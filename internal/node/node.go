@@ -108,21 +108,22 @@ type Node struct {
 	tasks sync.WaitGroup
 	ctx   context.Context // ends when the node stops; tasks are bound to it
 
-	watchdog   *watchdog     // of the service manager; shared with the node that comes after this one
-	turns      atomic.Uint64 // of the loop
-	tail       binlogTail    // of lives whose successors did not start; only startServer's task uses it
-	gate       sync.Mutex    // held while writes are opened or closed
-	heard      atomic.Int64  // CLOCK_BOOTTIME of the last raft message of the leader, ns
-	via        atomic.Uint64 // raft id of the upstream that the last append message came through; 0: from the leader
-	settled    atomic.Uint64 // highest term of which an entry was committed and applied
-	timeout    atomic.Int64  // the shortest election timeout of any member that is known, ns; 0: none is
-	heals      atomic.Uint64 // times that this node gave its data up for an entry that it could not apply
-	specialAt  atomic.Uint64 // highest index of an entry, committed since this daemon started, with something other than rows
-	special    atomic.Bool   // something other than rows was committed since recordEvents last looked
-	failing    sync.Mutex    // held while this node forces a failover
-	settingsMu sync.Mutex    // serialises changes of the cluster settings made here
-	saving     sync.Mutex    // held while the copy of the cluster settings is written
-	unsaved    atomic.Bool   // it could not be
+	watchdog   *watchdog                      // of the service manager; shared with the node that comes after this one
+	turns      atomic.Uint64                  // of the loop
+	tail       binlogTail                     // of lives whose successors did not start; only startServer's task uses it
+	gate       sync.Mutex                     // held while writes are opened or closed
+	heard      atomic.Int64                   // CLOCK_BOOTTIME of the last raft message of the leader, ns
+	via        atomic.Uint64                  // raft id of the upstream that the last append message came through; 0: from the leader
+	settled    atomic.Uint64                  // highest term of which an entry was committed and applied
+	timeout    atomic.Int64                   // the shortest election timeout of any member that is known, ns; 0: none is
+	heals      atomic.Uint64                  // times that this node gave its data up for an entry that it could not apply
+	specialAt  atomic.Uint64                  // highest index of an entry, committed since this daemon started, with something other than rows
+	special    atomic.Bool                    // something other than rows was committed since recordEvents last looked
+	failing    sync.Mutex                     // held while this node forces a failover
+	settingsMu sync.Mutex                     // serialises changes of the cluster settings made here
+	settings   atomic.Pointer[config.Cluster] // what cluster is, for those who must not wait for mu
+	saving     sync.Mutex                     // held while the copy of the cluster settings is written
+	unsaved    atomic.Bool                    // it could not be
 	warnings   warnings
 	rules      commitRules
 	flow       flow
@@ -152,7 +153,8 @@ type Node struct {
 	keyWarnings  []string
 	riskWarnings []string // of mysql.options; never changed
 
-	leaseLost  time.Duration // when the lease was first seen to be gone; 0: it runs
+	seenLast   atomic.Pointer[ha.View] // by the loop
+	leaseLost  time.Duration           // when the loop first saw that the lease is gone; 0: it runs
 	srv        serverSlot
 	serving    servingSlot
 	peers      map[uint64]*peer
@@ -288,7 +290,7 @@ func (n *Node) loop(ctx context.Context) error {
 		n.tendRules()
 		n.tendFlow()
 		n.tendLive()
-		v := n.view()
+		v := n.look()
 		n.tellGuard(v.Raft.LeaseUntil)
 		st, acts := ha.Decide(v)
 		n.noteState(st)
@@ -340,14 +342,39 @@ func (n *Node) noteState(st ha.State) {
 	}
 }
 
-// view is the node as it is now, for ha.Decide.
-func (n *Node) view() ha.View {
+// look is the loop's view: it takes note of what consensus says.
+func (n *Node) look() ha.View {
 	st := n.cons.Status()
 	lease := time.Duration(n.cons.LeaseUntil())
 	last := n.led.NewestBarrier()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.softStateLocked(st.State)
+	n.noteLeaseLocked(lease)
+	v := n.viewLocked(&st, lease, last)
+	n.seenLast.Store(&v)
+	return v
+}
+
+// view is the node as it is now, for ha. Asking changes nothing.
+func (n *Node) view() ha.View {
+	st := n.cons.Status()
+	lease := time.Duration(n.cons.LeaseUntil())
+	last := n.led.NewestBarrier()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.viewLocked(&st, lease, last)
+}
+
+// campaignDelay answers consensus, which does not wait for mu: its goroutine sends the heartbeats.
+func (n *Node) campaignDelay(lost uint64) time.Duration {
+	if v := n.seenLast.Load(); v != nil {
+		return ha.CampaignDelay(*v, lost)
+	}
+	return 0
+}
+
+func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger.Barrier) ha.View {
 	lease = n.leaseLocked(lease)
 	v := ha.View{
 		Now:  now(),
@@ -375,7 +402,7 @@ func (n *Node) view() ha.View {
 		v.Open = n.id.ID
 	}
 	if v.Raft.IsLeader {
-		v.Refused = n.refusedLocked(&st)
+		v.Refused = n.refusedLocked(st)
 	}
 	if n.request != nil {
 		v.Request = &ha.Transfer{To: n.request.to}
@@ -385,7 +412,7 @@ func (n *Node) view() ha.View {
 	}
 	for _, m := range n.cluster.Members {
 		if m.ID != n.id.ID {
-			v.Peers = append(v.Peers, n.peerViewLocked(m, &st))
+			v.Peers = append(v.Peers, n.peerViewLocked(m, st))
 			if p := n.peers[m.ID]; p != nil && p.fresh() && p.status.OpenTerm == st.Term {
 				v.Open = m.ID
 			}
@@ -403,20 +430,30 @@ func (n *Node) serverViewLocked() ha.Server {
 		Delayed: n.delayedLocked()}
 }
 
+// noteLeaseLocked remembers since when the lease is gone. Only the loop does, which looks at it in order.
+func (n *Node) noteLeaseLocked(lease time.Duration) {
+	switch {
+	case lease > now():
+		n.leaseLost = 0
+	case n.leaseLost == 0 && lease == 0:
+		n.leaseLost = now()
+	case n.leaseLost == 0:
+		n.leaseLost = lease
+	}
+}
+
 // leaseLocked is the lease as the policy sees it. The death of a voter takes its answer out of the lease, which a fresh round gives
 // back a moment later: that is no reason to fence.
 func (n *Node) leaseLocked(lease time.Duration) time.Duration {
-	if lease > now() {
-		n.leaseLost = 0
+	switch {
+	case lease > now():
 		return lease
+	case n.leaseLost != 0:
+		lease = n.leaseLost
+	case lease == 0:
+		lease = now()
 	}
-	if n.leaseLost == 0 {
-		n.leaseLost = lease
-		if lease == 0 {
-			n.leaseLost = now()
-		}
-	}
-	return n.leaseLost + n.grace()
+	return lease + n.grace()
 }
 
 // grace is added to the lease, which lasts 0.8 election timeouts, before this node fences itself, and once more before the guard does it:
@@ -446,8 +483,11 @@ func (n *Node) peerViewLocked(m config.Member, st *consensus.Status) ha.Peer {
 	return p
 }
 
-// softStateLocked takes the newest role, term and leader.
+// softStateLocked takes role, term and leader, unless newer ones are known.
 func (n *Node) softStateLocked(s consensus.State) {
+	if s.Seq < n.raft.Seq {
+		return
+	}
 	if s.Role == consensus.Leader && (n.raft.Role != consensus.Leader || n.raft.Term != s.Term) {
 		n.leaderSince = now()
 		n.takeWishLocked(s.Term)

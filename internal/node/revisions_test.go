@@ -32,7 +32,7 @@ func TestRollbackRefused(t *testing.T) {
 	if v := n.ConfigHistory(t.Context()); v.Oldest != 4 || v.Version != 5 || len(v.Revisions) != 1 || v.Revisions[0].By != "operator from here" {
 		t.Errorf("%+v", v)
 	}
-	n.cluster = c
+	n.setClusterLocked(c)
 	if v := n.ConfigHistory(t.Context()); v.Revisions == nil || v.Oldest != 4 {
 		t.Errorf("%+v", v)
 	}

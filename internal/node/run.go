@@ -104,6 +104,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n := &Node{cfg: cfg, id: id, cluster: cluster, version: version, base: log, log: log.With("node", id.Name),
 		wake: make(chan struct{}, 1), fatal: make(chan error, 1), ready: make(chan struct{}), peers: map[uint64]*peer{},
 		audit: &auditLog{path: filepath.Join(cfg.Dir, "audit.log"), node: id.Name}}
+	n.settings.Store(cluster)
 	n.history = openHistory(cfg.Dir, n.log)
 	if id.Role != config.RoleLogger {
 		n.srv.state = ha.ServerOff
@@ -362,7 +363,7 @@ func (n *Node) startParts() error {
 		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
 		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight),
 		OnAnswer:            func(uint64) { n.poke() },
-		CampaignDelay:       func(lost uint64) time.Duration { return ha.CampaignDelay(n.view(), lost) },
+		CampaignDelay:       n.campaignDelay,
 		OnCommitted:         n.onCommitted, OnMatch: n.noteMatches, OnSoftState: n.onSoftState, OnSnapshot: n.onSnapshot, OnFatal: n.fail,
 		Logger: n.base}, boot)
 	if err != nil {

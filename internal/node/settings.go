@@ -40,7 +40,8 @@ func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 	n.mu.Lock()
 	newer := c.Version > n.cluster.Version
 	if newer {
-		n.cluster, n.setAt = c, index
+		n.setClusterLocked(c)
+		n.setAt = index
 		n.publishNow = true
 	}
 	n.mu.Unlock()

@@ -1,0 +1,71 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3"
+
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+)
+
+// TestAskingChangesNothing: a view that an operator, a scrape of the metrics or another task asks for takes note of nothing, neither of a new
+// term nor of a lease that is gone: only the loop does, in order.
+func TestAskingChangesNothing(t *testing.T) {
+	n := newTestNode(t, withMembers(testVoters(1)...))
+	openTestLog(t, n)
+	startTestRaft(t, n, nil, raft.Peer{ID: 1})
+	n.cons.Campaign()
+	eventually(t, n.cons.HoldsLease)
+	n.request = &transferRequest{term: 1}
+	if v := n.view(); !v.Raft.IsLeader {
+		t.Fatalf("%+v", v.Raft)
+	}
+	if n.raft != (consensus.State{}) || n.leaderSince != 0 || n.publishNow {
+		t.Errorf("asking took note of %+v", n.raft)
+	}
+	n.noteLeaseLocked(0)
+	lost := n.leaseLost
+	if n.view(); n.leaseLost != lost || lost == 0 {
+		t.Errorf("the loop saw the lease end at %v, then somebody asked: %v", lost, n.leaseLost)
+	}
+	if n.look(); n.raft.Role != consensus.Leader || n.leaderSince == 0 || n.leaseLost != 0 {
+		t.Errorf("the loop took note of %+v, lease lost at %v", n.raft, n.leaseLost)
+	}
+}
+
+// TestOlderStateComesLate: what was read before a newer role or term was noted does not take its place.
+func TestOlderStateComesLate(t *testing.T) {
+	n := newTestNode(t)
+	older := consensus.State{Role: consensus.Leader, Term: 7, Leader: 1, Seq: 3}
+	newer := consensus.State{Term: 8, Leader: 2, Seq: 4}
+	n.onSoftState(newer)
+	n.onSoftState(older)
+	if n.raft != newer || n.leaderSince != 0 {
+		t.Errorf("%+v, leader since %v", n.raft, n.leaderSince)
+	}
+}
+
+// TestRaftDoesNotWait: whoever holds the node's lock, consensus and the links get their answers.
+func TestRaftDoesNotWait(t *testing.T) {
+	n := newTestNode(t)
+	openTestLog(t, n)
+	startTestRaft(t, n, nil)
+	n.look()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	done := make(chan *config.Cluster)
+	go func() {
+		n.campaignDelay(2)
+		done <- n.Settings() // what a link asks whether a certificate is revoked
+	}()
+	select {
+	case c := <-done:
+		if c != n.cluster {
+			t.Error("other settings than those in force")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for the node's lock")
+	}
+}
