@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 )
@@ -18,6 +20,26 @@ type broken struct {
 	clock   float64 // how much faster or slower than they may clocks run
 	frames  bool    // bytes change under way
 	heal    bool    // cuts stay
+	gone    bool    // again and again all are told that the leader's process is gone, and it is not
+	leases  bool    // S10 is not looked at, to see what else is broken
+}
+
+// slander lets everybody but the leader hear again and again that its process is gone, as one who can reset connections in its name would.
+func (w *World) slander() {
+	if w.now >= w.load.until {
+		return
+	}
+	if l := w.Leader(); l != nil {
+		for _, m := range w.nodes {
+			if m != l && m.up {
+				m.in(time.Duration(w.rnd.IntN(5))*time.Millisecond, func() {
+					m.st.PeerGone(l.ID)
+					m.wake()
+				})
+			}
+		}
+	}
+	w.At(time.Duration(200+w.rnd.IntN(1000))*time.Millisecond, w.slander)
 }
 
 // garbled is e, or every hundredth time something else.

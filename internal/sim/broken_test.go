@@ -28,6 +28,7 @@ func TestBrokenIsNoticed(t *testing.T) {
 		{"clocks that run at any speed", broken{clock: 0.8}, "S10"},
 		{"bytes that change under way", broken{frames: true}, "framing"},
 		{"cuts that stay", broken{heal: true}, "liveness"},
+		{"deaths that are told and are none", broken{gone: true}, "S10"},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			found := map[string]int{}
@@ -46,6 +47,26 @@ func TestBrokenIsNoticed(t *testing.T) {
 			}
 			t.Errorf("no violation of %s in 200 seeds, but of %v", c.rules, found)
 		})
+	}
+}
+
+// TestFalseDeath: those who are told again and again that a leader is dead which is not may read what is old there, until its lease ends
+// (docs/GUARANTEES.md). That is all: nothing acknowledged is lost, nothing is there twice, and all end equal.
+func TestFalseDeath(t *testing.T) {
+	seeds := uint64(100)
+	if testing.Short() {
+		seeds = 30
+	}
+	for name, top := range map[string]func(*Node) Top{"consensus": nil, "nodes": SQLTop("")} {
+		for seed := range seeds {
+			r, err := Run(context.Background(), seed, Options{Top: top, broken: broken{gone: true, leases: true}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Violation != nil {
+				t.Errorf("%s, seed %d: %v", name, seed, r.Violation)
+			}
+		}
 	}
 }
 

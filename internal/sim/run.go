@@ -65,6 +65,9 @@ func newWorld(p plan, o Options) *World {
 	}
 	w.load.until = int64(quiet + p.length)
 	w.At(quiet/2, w.startLoad)
+	if o.broken.gone {
+		w.At(quiet, w.slander)
+	}
 	for _, f := range p.faults {
 		w.At(f.at, func() { w.begin(f) })
 	}
