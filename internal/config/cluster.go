@@ -122,6 +122,7 @@ type JoinToken struct {
 	// Upstream of the learner to be, by raft id; 0: none.
 	Upstream uint64 `json:"upstream,omitempty"`
 	Used     uint64 `json:"used,omitempty"` // raft id given to its holder, who may ask again as long as that member is pending
+	CSR      string `json:"csr,omitempty"`  // SHA-256 of its holder's request for a certificate: of the first one that came with it
 
 	kept
 }

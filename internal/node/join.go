@@ -59,8 +59,8 @@ func (n *Node) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (api.
 }
 
 // Join implements api.Backend: the member is recorded and the token bound to it in one change of the settings. reconcile adds it to
-// raft's membership once its daemon is heard of; until then the same token, or a new one for the same name, can be used again, under
-// a new id: the answer to the first attempt may be lost.
+// raft's membership once its daemon is heard of; until then the same token with the same key, or a new one for the same name, can be used again,
+// under a new id: the answer to the first attempt may be lost.
 func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, error) {
 	token, err := pki.ParseJoinToken(req.Token)
 	if err != nil {
@@ -77,15 +77,11 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 	var m config.Member
 	var cert []byte
 	c, err := n.changeCluster(ctx, func(c *config.Cluster) error {
-		i := slices.IndexFunc(c.JoinTokens, func(t config.JoinToken) bool { return t.ID == token.ID })
-		if i < 0 {
-			return badToken()
+		i, err := claim(c, token, req.CSR, time.Now())
+		if err != nil {
+			return err
 		}
 		t := c.JoinTokens[i]
-		rec := pki.JoinRecord{ID: t.ID, Hash: t.Hash, Expires: t.Expires}
-		if err := rec.Verify(token.Secret(), time.Now()); err != nil {
-			return badToken()
-		}
 		if err := caStands(c); err != nil {
 			return err
 		}
@@ -104,7 +100,7 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 		if cert, err = ca.SignCSR(req.CSR, pki.NodeCert{Name: m.Name, ID: m.ID, Hosts: hosts}, time.Now()); err != nil {
 			return api.Errorf(api.KindInvalid, "%v", err)
 		}
-		c.JoinTokens[i].Used = m.ID
+		c.JoinTokens[i].Used, c.JoinTokens[i].CSR = m.ID, csrHash(req.CSR)
 		c.Members = append(c.Members, m)
 		c.NextID++
 		return nil
@@ -116,6 +112,27 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 	n.poke()
 	return api.JoinResult{ID: m.ID, Cert: cert, CA: ca.CertPEM(), CAKey: key, Cluster: c, Secrets: n.shared()}, nil
 }
+
+// claim finds the record of a join token that is good for the holder of a key. Who has seen it on its way cannot use it once its holder has.
+func claim(c *config.Cluster, token pki.JoinToken, csr []byte, at time.Time) (int, error) {
+	i := slices.IndexFunc(c.JoinTokens, func(t config.JoinToken) bool { return t.ID == token.ID })
+	if i < 0 {
+		return 0, badToken()
+	}
+	t := c.JoinTokens[i]
+	rec := pki.JoinRecord{ID: t.ID, Hash: t.Hash, Expires: t.Expires}
+	if err := rec.Verify(token.Secret(), at); err != nil {
+		return 0, badToken()
+	}
+	if t.CSR != "" && t.CSR != csrHash(csr) {
+		return 0, api.Errorf(api.KindUnauthorized, "this join token was used already, for another key").
+			With("if that was this host, make another one: trireme add %s; if not, somebody has seen the token: trireme remove takes out who joined by it", t.Name)
+	}
+	return i, nil
+}
+
+// csrHash names a request for a certificate.
+func csrHash(csr []byte) string { return pki.HashToken(string(csr)) }
 
 // dropPending takes an earlier attempt to join out of the settings: the token's, or another one under the same name. Nobody will
 // start what it made.

@@ -97,6 +97,9 @@ func ask(ctx context.Context, token pki.JoinToken, req api.JoinRequest) (api.Joi
 	client := api.NewClient("https://"+token.Address, "", pki.JoinTLS(token.CADigest))
 	defer client.Close()
 	answer, err := client.Join(ctx, req)
+	if api.KindOf(err) == api.KindUnreachable { // the answer may be lost, and the token is good for this key alone now
+		answer, err = client.Join(ctx, req)
+	}
 	if err != nil {
 		return answer, err
 	}

@@ -16,6 +16,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/ha"
+	"trireme/internal/pki"
 	"trireme/internal/setup"
 	"trireme/internal/testkit"
 	"trireme/internal/verify"
@@ -280,9 +281,22 @@ func TestRefusedMemberChanges(t *testing.T) {
 		must(t, err)
 		return res.Identity.ID
 	}
-	id := join(token)
-	if again := join(token); again == id {
-		t.Errorf("raft id %d was given twice", id)
+	_, csr, err := pki.NewKey("n9")
+	must(t, err)
+	n9 := c.unstarted("n9")
+	ask := func(csr []byte) (uint64, error) {
+		cl := c.Client(leader)
+		defer cl.Close()
+		res, err := cl.Join(t.Context(), api.JoinRequest{Token: token, CSR: csr, Member: n9.Member(0, config.RoleVoter)})
+		return res.ID, err
+	}
+	id, err := ask(csr)
+	must(t, err)
+	if again, err := ask(csr); again == id || err != nil {
+		t.Errorf("raft id %d was given twice, or %v", id, err)
+	}
+	if _, err := setup.Join(t.Context(), setup.JoinOptions{Token: token, Node: n9}); api.KindOf(err) != api.KindUnauthorized {
+		t.Errorf("somebody else with the token: %v", err)
 	}
 	c.shows(leader, "n9", "is pending", func(m api.MemberView) bool {
 		return m.State == api.StateDown && m.ReasonCode == api.NeverStarted && !m.Raft.Voter
