@@ -145,6 +145,11 @@ func (s *Server) trusted(h http.Handler) http.Handler {
 				return
 			}
 		}
+		if mustLeave(r) {
+			w.Header().Set("Connection", "close")
+			s.fail(w, Errorf(KindBusy, "%s has too many connections; the last ones are for nodes", s.opts.Name).With("try again"))
+			return
+		}
 		h.ServeHTTP(w, r)
 	})
 }

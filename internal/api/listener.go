@@ -16,13 +16,13 @@ const sniffTimeout = 5 * time.Second
 const tlsHandshake = 0x16
 
 // sniffListener accepts plain and TLS connections on one port. Accept gives a *tls.Conn for those that begin with a TLS
-// handshake, and the plain connection otherwise. At most cap(slots) connections are open; more are closed at once.
+// handshake, and the plain connection otherwise. Connections without a place are closed at once.
 type sniffListener struct {
 	net.Listener
 	tls   *tls.Config
 	log   *slog.Logger
 	ready chan net.Conn
-	slots chan struct{}
+	slots *places
 	done  chan struct{}
 	once  sync.Once
 	wg    sync.WaitGroup
@@ -32,9 +32,9 @@ type sniffListener struct {
 	closed  bool
 }
 
-func newSniffListener(l net.Listener, cfg *tls.Config, maxConns int, log *slog.Logger) *sniffListener {
+func newSniffListener(l net.Listener, cfg *tls.Config, slots *places, log *slog.Logger) *sniffListener {
 	s := &sniffListener{
-		Listener: l, tls: cfg, log: log, ready: make(chan net.Conn), slots: make(chan struct{}, maxConns), done: make(chan struct{}),
+		Listener: l, tls: cfg, log: log, ready: make(chan net.Conn), slots: slots, done: make(chan struct{}),
 		pending: map[net.Conn]struct{}{},
 	}
 	s.wg.Add(1)
@@ -58,13 +58,12 @@ func (s *sniffListener) loop() {
 				return
 			}
 		}
-		select {
-		case s.slots <- struct{}{}:
-		default:
+		release, reserved, ok := s.slots.take(conn.RemoteAddr().String())
+		if !ok {
 			_ = conn.Close()
 			continue
 		}
-		slot := &slotConn{Conn: conn, release: sync.OnceFunc(func() { <-s.slots })}
+		slot := &slotConn{Conn: conn, release: release, reserved: reserved}
 		if !s.track(slot) {
 			_ = slot.Close()
 			return
@@ -145,7 +144,8 @@ func (s *sniffListener) Close() error {
 // slotConn gives its place among the open connections back when it is closed.
 type slotConn struct {
 	net.Conn
-	release func()
+	release  func()
+	reserved bool // the place is a node's
 }
 
 func (c *slotConn) Close() error {

@@ -80,13 +80,13 @@ type RouteNode struct {
 
 // route sends the node's view, a JSON document in a line, at once, at each change and as a sign of life, until the client goes away.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	select {
-	case s.streams <- struct{}{}:
-		defer func() { <-s.streams }()
-	default:
-		s.fail(w, Errorf(KindConflict, "%d routers follow %s already", cap(s.streams), s.opts.Name).With("let several applications share a router"))
+	done, _, ok := s.streams.take(r.RemoteAddr)
+	if !ok {
+		s.fail(w, Errorf(KindConflict, "%d routers follow %s already, or %d from your address", s.streams.most, s.opts.Name, s.streams.each).
+			With("let several applications share a router"))
 		return
 	}
+	defer done()
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Time{}) // no more is read, and the limit of a request would end the stream
 	w.Header().Set("Content-Type", "application/x-ndjson")

@@ -62,8 +62,9 @@ type Server struct {
 	listener *sniffListener
 	served   chan struct{}
 	stopping chan struct{} // closed when streams are to end
-	streams  chan struct{} // those of GET /route; bounded, since each keeps a connection
-	pages    http.Handler  // for people; nil: none
+	conns    *places
+	streams  *places      // those of GET /route; fewer, since each keeps a connection
+	pages    http.Handler // for people; nil: none
 }
 
 // NewServer makes a server that does not listen yet.
@@ -78,10 +79,12 @@ func NewServer(opts Options) *Server {
 		opts.Routers = &Routers{}
 	}
 	s := &Server{opts: opts, served: make(chan struct{}), stopping: make(chan struct{}),
-		streams: make(chan struct{}, opts.MaxConns-opts.MaxConns/routeShare)}
+		conns:   newPlaces(opts.MaxConns, opts.MaxConns/placesReserved),
+		streams: newPlaces(opts.MaxConns-opts.MaxConns/routeShare, 0)}
+	s.streams.each = max(1, s.conns.each/4) // the rest is for what else the same host asks
 	s.http = &http.Server{
 		Handler: s.handler(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
-		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, ConnContext: markReserve,
 		// Failed handshakes and clients that go away are their own business.
 		ErrorLog: slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 	}
@@ -98,7 +101,7 @@ func (s *Server) Start() error {
 	if err != nil {
 		return fmt.Errorf("api: %w", err)
 	}
-	s.listener = newSniffListener(l, s.opts.TLS, s.opts.MaxConns, s.opts.Logger)
+	s.listener = newSniffListener(l, s.opts.TLS, s.conns, s.opts.Logger)
 	go func() {
 		defer close(s.served)
 		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
