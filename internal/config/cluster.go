@@ -69,6 +69,8 @@ type Cluster struct {
 	TransactionWarn   Bytes `json:"transaction_warn,omitempty"`
 	TransactionRefuse Bytes `json:"transaction_refuse,omitempty"`
 	LagObjectiveMS    int64 `json:"lag_objective_ms,omitempty"`
+	// Voids are never taken back.
+	Voids []Void `json:"voids,omitempty"`
 	// Generation is the force-quorum that made this cluster out of the survivors of another one; nil: there was none.
 	Generation *Generation `json:"generation,omitempty"`
 	// Disbanded: `trireme leave` ended this cluster; its servers are plain ones. It is the last entry of the log.
@@ -187,6 +189,7 @@ func (c *Cluster) Clone() *Cluster {
 	d.RevokedCerts = slices.Clone(c.RevokedCerts)
 	d.DisabledEvents = slices.Clone(c.DisabledEvents)
 	d.Revisions = slices.Clone(c.Revisions)
+	d.Voids = slices.Clone(c.Voids)
 	if c.CAChange != nil {
 		ch := *c.CAChange
 		d.CAChange = &ch

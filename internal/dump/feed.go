@@ -63,7 +63,9 @@ type FeedConfig struct {
 	// (it must be fenced). It must not block.
 	Report func(error)
 	// Gate, when set, says which transactions must wait.
-	Gate   Gate
+	Gate Gate
+	// Void, when set, says which transactions are sent as empty ones. It must not block.
+	Void   func(gtid.GTID) bool
 	Logger *slog.Logger
 }
 
@@ -137,7 +139,8 @@ func NewFeed(cfg FeedConfig, log Log) (*Feed, error) {
 		return nil, fmt.Errorf("listen for this node's mysqld: %w", err)
 	}
 	f := &Feed{cfg: cfg, lis: lis, slots: make(chan struct{}, maxConnections), conns: map[net.Conn]struct{}{}}
-	f.outlet = outlet{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true, gate: cfg.Gate, stats: &f.stats, tasks: &f.tasks}
+	f.outlet = outlet{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true, gate: cfg.Gate, void: cfg.Void,
+		stats: &f.stats, tasks: &f.tasks}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tasks.Add(1)
 	go f.accept()

@@ -153,12 +153,16 @@ func (s *sink) SetWriteDeadline(time.Time) error { return nil }
 
 // walkAll feeds the committed part of log to a receiver that has set, and returns the events and why it ended.
 func walkAll(t testing.TB, log *memLog, set gtid.Set) ([][]byte, error) {
-	out := &sink{}
+	return walkWith(t, &outlet{log: log, serverID: 9, pack: true, stats: &counters{}}, set)
+}
+
+func walkWith(t testing.TB, o *outlet, set gtid.Set) ([][]byte, error) {
+	out, log := &sink{}, o.log.(*memLog)
 	var flushes atomic.Uint64
 	d := &dumping{nc: out}
 	d.ctx, d.cancel = context.WithCancelCause(context.Background())
 	w := newPacketWriter(d, &flushes, 1)
-	k := &walker{o: &outlet{log: log, serverID: 9, pack: true, stats: &counters{}}, w: w, has: set, next: log.FirstIndex()}
+	k := &walker{o: o, w: w, has: set, next: log.FirstIndex()}
 	var err error
 	for k.next <= log.committed && err == nil {
 		entries, _ := log.Read(d.ctx, k.next, log.committed, readBytes)

@@ -44,6 +44,8 @@ type PublisherConfig struct {
 	Reserved uint32
 	// MaxConsumers are served at once; one more is told so. 64 by default: each takes up to 3 MiB.
 	MaxConsumers int
+	// Void is FeedConfig's.
+	Void func(gtid.GTID) bool
 	// Report, when set, is told of ErrInvariant, upon which the node must be fenced. It must not block.
 	Report func(error)
 	Logger *slog.Logger
@@ -243,7 +245,7 @@ func (p *Publisher) dump(d *dumping, w *packetWriter, log PublishedLog, stats *c
 	p.mu.Unlock()
 	p.cfg.Logger.Info("change stream: serving a consumer", "remote", c.Conn.RemoteAddr().String(), "account", c.Account, "server_id", r.serverID,
 		"has", clip(s.has.String()))
-	o := outlet{log: log, serverID: p.cfg.ServerID, version: p.cfg.ServerVersion, exact: true, stats: stats, tasks: &p.tasks}
+	o := outlet{log: log, serverID: p.cfg.ServerID, version: p.cfg.ServerVersion, exact: true, void: p.cfg.Void, stats: stats, tasks: &p.tasks}
 	return o.serve(d, w, s)
 }
 

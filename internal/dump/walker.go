@@ -27,11 +27,12 @@ const (
 // outlet is what the committed log is sent by, to whomever. A receiver has one of its own: log is read by one goroutine at a time.
 type outlet struct {
 	log      Log
-	serverID uint32 // of events that stand in no log
-	version  string // before the log tells one
-	appliers int    // FeedConfig.Appliers
-	pack     bool   // small transactions go as one event
-	gate     Gate   // nil: none
+	serverID uint32               // of events that stand in no log
+	version  string               // before the log tells one
+	appliers int                  // FeedConfig.Appliers
+	pack     bool                 // small transactions go as one event
+	gate     Gate                 // nil: none
+	void     func(gtid.GTID) bool // FeedConfig.Void
 	// exact makes ROTATE events name true offsets in a source's binary log, so that a receiver may keep its position by file and offset.
 	exact bool
 	stats *counters
@@ -286,13 +287,43 @@ func (k *walker) finish(ctx context.Context, e *Entry, events []byte, start, end
 	failpoint.Hit("feed.before-trx")
 	k.o.stats.transactions.Add(1)
 	k.o.stats.bytes.Add(k.asm.Trx().Bytes)
-	if p == nil {
+	switch {
+	case k.o.void != nil && k.o.void(k.asm.Trx().GTID):
+		return k.sendVoid(ctx, p, events[start:])
+	case p == nil:
 		return k.send(k.pack(events[start:end]))
 	}
 	if err := k.sendChunks(ctx, p, e.Index); err != nil {
 		return err
 	}
 	return k.send(events[:end])
+}
+
+// sendVoid sends an empty transaction in place of the one at hand, which begins in the entry of p or, if p is nil, with events.
+func (k *walker) sendVoid(ctx context.Context, p *pending, events []byte) error {
+	if p != nil {
+		entries, err := k.o.log.Read(ctx, p.index, p.index, readBytes)
+		if err != nil {
+			return fmt.Errorf("read entry %d again: %w", p.index, err)
+		}
+		if len(entries) == 0 {
+			return invariant("entry %d is gone while it is sent", p.index)
+		}
+		var m raftlog.Meta
+		if events, err = m.Decode(entries[0].Data); err != nil {
+			return fmt.Errorf("%w: entry %d: %w", ErrInvariant, p.index, err)
+		}
+		events = events[p.offset:]
+	}
+	_, first, _, err := binlog.Cut(events)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvariant, err)
+	}
+	void, err := binlog.AppendVoid(nil, first)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvariant, err)
+	}
+	return k.send(void)
 }
 
 // await returns when the gate lets the transaction at hand pass. What goes before it is on its way to the receiver meanwhile.

@@ -215,6 +215,42 @@ func TestWalker(t *testing.T) {
 	}
 }
 
+// TestVoid: of a transaction that is void a receiver gets nothing but its GTID, whether it is in one entry or in several, of a feed that packs or not.
+func TestVoid(t *testing.T) {
+	for _, pack := range []bool{true, false} {
+		s := newScript(1)
+		s.entry(1, 0, append(s.e.trx(), append(s.e.trx(), s.e.trx()...)...)...)
+		evs := s.e.trx()
+		s.entry(1, raftlog.FlagUnfinished, evs[:3]...)
+		s.entry(1, raftlog.FlagContinues, append(evs[3:], s.e.trx()...)...)
+		evs, err := walkWith(t, &outlet{log: s.log, serverID: 9, pack: pack, stats: &counters{}, void: func(g gtid.GTID) bool {
+			return g == s.gtid(2) || g == s.gtid(4)
+		}}, gtid.Set{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := outline(t, evs); got != "R(trireme-1-1.000001) F 1:1 1:2 1:3 1:4 1:5" {
+			t.Fatalf("got %s", got)
+		}
+		var asm binlog.Assembler
+		for _, ev := range evs {
+			h, err := binlog.ParseHeader(ev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, err := asm.Feed(h, ev); err != nil {
+				t.Fatal(err)
+			} else if b != binlog.End {
+				continue
+			}
+			trx := asm.Trx()
+			if empty := trx.Kind != binlog.RowsXID && trx.Kind != binlog.Payload; empty != (trx.GTID.GNO == 2 || trx.GTID.GNO == 4) {
+				t.Errorf("%s is of kind %v", trx.GTID, trx.Kind)
+			}
+		}
+	}
+}
+
 // Events of every size around the limits of packets and of the direct path arrive unharmed, those of small transactions packed into one.
 func TestFeedPacketSizes(t *testing.T) {
 	const overhead = binlog.MinEventSize + statusLen
