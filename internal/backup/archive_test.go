@@ -2,6 +2,7 @@ package backup
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/config"
 	"trireme/internal/gtid"
 	"trireme/internal/raftlog"
 )
@@ -57,6 +59,34 @@ func TestArchive(t *testing.T) {
 	check(t, err)
 	if len(v.Problems) > 0 || v.Segments != 2 {
 		t.Errorf("verified: %+v", v)
+	}
+}
+
+// TestArchiveOfVoids: segments name what settings in them declare void, and a restoration takes it from any of them.
+func TestArchiveOfVoids(t *testing.T) {
+	s, to := newScript(t), newDir(t)
+	s.some(3)
+	s.archive(to)
+	c, err := Read(to)
+	check(t, err)
+	ranges := c.Segments[0].GTIDs.Ranges()
+	first, second := gtid.GTID{SID: ranges[0].SID, GNO: ranges[0].First}, gtid.GTID{SID: ranges[0].SID, GNO: ranges[0].First + 1}
+	for range 2 {
+		b, err := json.Marshal(config.Cluster{Version: 3, Voids: []config.Void{{GTID: first.String()}}})
+		check(t, err)
+		s.append(0, append(raftlog.AppendMeta(nil, &raftlog.Meta{Kind: raftlog.Settings}), b...))
+	}
+	s.some(1)
+	s.archive(to)
+	c, err = Read(to)
+	check(t, err)
+	last := len(c.Segments) - 1
+	if before, after := c.Segments[0].Voids, c.Segments[last].Voids; last == 0 || len(before) != 0 || len(after) != 1 {
+		t.Errorf("%d segments: %v, %v", last+1, before, after)
+	}
+	l := newFeedLog(c, 0, 0, Point{Index: c.Segments[0].Last})
+	if !l.void(first) || l.void(second) {
+		t.Errorf("%s: %t, %s: %t", first, l.void(first), second, l.void(second))
 	}
 }
 

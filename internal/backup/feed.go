@@ -3,6 +3,7 @@ package backup
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"trireme/internal/dump"
 	"trireme/internal/gtid"
@@ -71,6 +72,16 @@ func (l *feedLog) Read(ctx context.Context, from, to uint64, maxBytes int) ([]du
 		}
 	}
 	return out, ctx.Err()
+}
+
+// void says whether a transaction was declared void, before the restoration's end or after it.
+func (l *feedLog) void(g gtid.GTID) bool {
+	for i := range l.c.Segments {
+		if voids := l.c.Segments[i].Voids; len(voids) > 0 && slices.Contains(voids, g.String()) {
+			return true
+		}
+	}
+	return false
 }
 
 // hold decodes a segment, instead of the one before it.

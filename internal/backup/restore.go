@@ -365,14 +365,15 @@ func (r *restoration) replay(ctx context.Context, admin *mysqld.Admin, has gtid.
 	r.Say("applying %d transactions, up to entry %d", total, r.point.Index)
 	account := mysqld.Account{User: "restore", Password: config.NewToken()}
 	stopped := make(chan error, 1)
+	log := newFeedLog(r.c, r.first, r.last, r.point)
 	feed, err := dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: account.User, Password: account.Password, ServerID: serverID + 1,
-		ServerUUID: gtid.IncarnationUUID(r.c.ClusterID, 0, 0), ServerVersion: r.bin.Version.String() + "-trireme", Appliers: r.cfg.Appliers(), Logger: r.Logger,
+		ServerUUID: gtid.IncarnationUUID(r.c.ClusterID, 0, 0), ServerVersion: r.bin.Version.String() + "-trireme", Appliers: r.cfg.Appliers(), Void: log.void, Logger: r.Logger,
 		Report: func(err error) {
 			select {
 			case stopped <- err:
 			default:
 			}
-		}}, newFeedLog(r.c, r.first, r.last, r.point))
+		}}, log)
 	if err != nil {
 		return err
 	}

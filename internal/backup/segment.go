@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/binlog"
+	"trireme/internal/config"
 	"trireme/internal/gtid"
 	"trireme/internal/raftlog"
 )
@@ -48,9 +51,11 @@ type Segment struct {
 	// Oldest and Newest are the commit times of the transactions that begin in the segment; zero when none does.
 	Oldest time.Time `json:"oldest,omitzero"`
 	Newest time.Time `json:"newest,omitzero"`
-	Raw    int64     `json:"raw_bytes"` // of the entries
-	Bytes  int64     `json:"bytes"`     // of what follows the head
-	SHA256 string    `json:"sha256"`    // of what follows the head
+	// Voids are the GTIDs of all transactions that cluster settings in the segment declare void: they do nothing.
+	Voids  []string `json:"voids,omitempty"`
+	Raw    int64    `json:"raw_bytes"` // of the entries
+	Bytes  int64    `json:"bytes"`     // of what follows the head
+	SHA256 string   `json:"sha256"`    // of what follows the head
 }
 
 // Name of the segment's object.
@@ -101,6 +106,11 @@ func (w *segmentWriter) add(e *Entry) error {
 		for _, r := range m.GTIDs {
 			w.GTIDs.AddRange(r)
 		}
+		if m.Kind == raftlog.Settings {
+			if err := w.settings(events); err != nil {
+				return undecoded(e.Index, err)
+			}
+		}
 		if m.Kind == raftlog.Trx {
 			if err := eachStart(events, func(_ int, g binlog.GTIDEvent) bool { w.mark(commitTime(g)); return true }); err != nil {
 				return undecoded(e.Index, err)
@@ -121,6 +131,22 @@ func (w *segmentWriter) add(e *Entry) error {
 	}
 	w.Last, w.LastTerm = e.Index, e.Term
 	w.Raw += int64(entryHead + len(e.Data))
+	return nil
+}
+
+// settings takes cluster settings. Of a newer version only what is needed has to be readable.
+func (w *segmentWriter) settings(data []byte) error {
+	var c struct {
+		Voids []config.Void `json:"voids"`
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return err
+	}
+	for _, v := range c.Voids {
+		if !slices.Contains(w.Voids, v.GTID) {
+			w.Voids = append(w.Voids, v.GTID)
+		}
+	}
 	return nil
 }
 
