@@ -51,6 +51,7 @@ type commands struct {
 	Resume     resumeCmd     `cmd:"" help:"Switch automatic failover on again."`
 	History    historyCmd    `cmd:"" help:"Show what happened: elections, failovers, fences, rejoins."`
 	Report     reportCmd     `cmd:"" help:"Draw a page about a period: load, what commits and sessions waited for, statements, lag, elections."`
+	Void       voidCmd       `cmd:"" help:"Make a committed entry that no node can apply do nothing, on all nodes. Loses it."`
 	Force      forceCmd      `cmd:"" name:"force-quorum" help:"Make a cluster out of the survivors of a lost majority. May lose data."`
 	Backup     backupCmd     `cmd:"" help:"Keep a copy of the data and all committed changes behind it, outside of the cluster."`
 	Restore    restoreCmd    `cmd:"" help:"Make a server of a backup, as the cluster was at any moment."`

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs testdata/script: the command line as an operator sees it. Four API addresses of a fake cluster are given to
-// the scripts: $API has a leader, $HEALTHY one and nothing to complain of, $NOLEADER has none, $DEAD does not answer. The operator's token is "secret".
+// the scripts: $API has a leader, $HEALTHY one and nothing to complain of, $NOLEADER has none, $BLOCKED cannot apply an entry, $DEAD does not answer. The operator's token is "secret".
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -67,7 +67,7 @@ func TestScripts(t *testing.T) {
 			if err := serveImpostor(env); err != nil {
 				return err
 			}
-			for name, view := range map[string]api.ClusterView{"API": withLeader(), "NOLEADER": withoutLeader(), "HEALTHY": allHealthy()} {
+			for name, view := range map[string]api.ClusterView{"API": withLeader(), "NOLEADER": withoutLeader(), "HEALTHY": allHealthy(), "BLOCKED": blocked()} {
 				addr, err := serveFake(env, ca, view)
 				if err != nil {
 					return err
@@ -259,6 +259,14 @@ func allHealthy() api.ClusterView {
 	for i := range v.Members {
 		v.Members[i].State, v.Members[i].Raft.Voter = "healthy", true
 	}
+	return v
+}
+
+// blocked: n1 is raft's leader.
+func blocked() api.ClusterView {
+	v := withLeader()
+	v.Blocked = &api.BlockedView{Nodes: []string{"n2", "n3"}, ApplyErrorView: api.ApplyErrorView{Number: 3819, Error: "Check constraint 't_chk_1' is violated.",
+		GTID: "0c21cfc5-1c03-8b32-8001-000000000004:19", Index: 99, Node: "n1", Entry: "insert shop.t"}}
 	return v
 }
 
@@ -483,6 +491,24 @@ func (f *fake) Demote(_ context.Context, req api.MemberRequest) (api.MemberResul
 	return api.MemberResult{}, api.Errorf(api.KindNeeded, "%s is the last voter with healthy data", req.Name)
 }
 
+func (f *fake) Void(_ context.Context, req api.VoidRequest) (api.VoidReport, error) {
+	if f.view.Blocked == nil {
+		return api.VoidReport{}, api.Errorf(api.KindAlready, "not needed: no entry blocks this cluster")
+	}
+	rep := api.VoidReport{Loss: "Lost: " + strings.Repeat("everything ", 20), Entry: *f.view.Blocked}
+	if !slices.Contains(req.Without, "n1") {
+		rep.Problem, rep.ProblemKind, rep.Advice = "n1 does not answer", api.KindNotReady, "start it"
+	}
+	switch {
+	case req.GTID == "":
+	case rep.Problem != "" || req.GTID != rep.Entry.GTID:
+		return rep, api.Errorf(api.KindChanged, "nothing is changed: the entry is %s", rep.Entry.GTID)
+	default:
+		f.view.Blocked, rep.Done = nil, true
+	}
+	return rep, nil
+}
+
 func (f *fake) ForceQuorum(_ context.Context, req api.ForceRequest) (api.ForceReport, api.Leader, error) {
 	rep := api.ForceReport{Cluster: "prod", Generation: 1, Term: 7, Source: "n2", LastTerm: 7, LastIndex: 99, Commit: 90, GTIDs: "0c21cfc5-1c03-8b32-8001-000000000004:1-18",
 		Loss: "May be lost: " + strings.Repeat("everything ", 20), Voters: []string{"n2"}, Learners: []string{"n5"}, Seen: "abc",
@@ -531,7 +557,7 @@ func TestWrap(t *testing.T) {
 
 // TestVerbs: every verb has help that fits on a screen, and its name is the documented one.
 func TestVerbs(t *testing.T) {
-	for _, verb := range strings.Fields("node init join add remove reinit promote demote delay status topology switchover restart upgrade why-not pause resume history force-quorum log config demo bench version") {
+	for _, verb := range strings.Fields("node init join add remove reinit promote demote delay void status topology switchover restart upgrade why-not pause resume history force-quorum log config demo bench version") {
 		var out strings.Builder
 		if code := run([]string{verb, "--help"}, os.Stdin, &out, &out); code != 0 || !strings.Contains(out.String(), "Usage: trireme "+verb) {
 			t.Errorf("%s --help: %d %s", verb, code, out.String())

@@ -165,6 +165,11 @@ func (c *Client) Remove(ctx context.Context, req MemberRequest) (MemberResult, e
 	return ask[MemberResult](ctx, c, http.MethodPost, "/remove", req)
 }
 
+// Void declares an entry void that no node could apply; without req.GTID it only reports.
+func (c *Client) Void(ctx context.Context, req VoidRequest) (VoidReport, error) {
+	return ask[VoidReport](ctx, c, http.MethodPost, "/void", req)
+}
+
 // Reinit throws a member's data away and has it copied from another node.
 func (c *Client) Reinit(ctx context.Context, req MemberRequest) (MemberResult, error) {
 	return ask[MemberResult](ctx, c, http.MethodPost, "/reinit", req)

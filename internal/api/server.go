@@ -163,6 +163,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/join-tokens", s.control(forLeader(s, Backend.NewJoinToken)))
 	mux.Handle("/remove", s.control(forLeader(s, Backend.Remove)))
 	mux.Handle("/reinit", s.control(forLeader(s, Backend.Reinit)))
+	mux.Handle("/void", s.control(forLeader(s, Backend.Void)))
 	mux.Handle("/promote", s.control(forLeader(s, Backend.Promote)))
 	mux.Handle("/demote", s.control(forLeader(s, Backend.Demote)))
 	mux.Handle("/delay", s.control(forNode(s, Backend.Delay)))

@@ -95,6 +95,8 @@ func Blocked(members []MemberView) *BlockedView {
 	b.Next = "no node that answers has what it did"
 	if len(b.Unknown) > 0 {
 		b.Next += "; start " + strings.Join(b.Unknown, ", ") + " first, which may have it"
+	} else {
+		b.Next += "; make it applicable, or see what `trireme void --dry-run` says"
 	}
 	return b
 }
@@ -232,8 +234,27 @@ type ApplyErrorView struct {
 	Entry     string       `json:"entry,omitempty"`     // what it does, in words
 	Statement string       `json:"statement,omitempty"` // of DDL, its beginning
 	Changes   []ChangeView `json:"changes,omitempty"`
+	XA        bool         `json:"xa,omitempty"` // it prepares or ends an XA transaction
 	Since     time.Time    `json:"since"`
 	Next      string       `json:"next"` // what becomes of it
+}
+
+// VoidRequest declares the entry in ClusterView.Blocked void.
+type VoidRequest struct {
+	GTID    string   `json:"gtid,omitempty"`    // of that entry, typed back; empty: only report
+	Without []string `json:"without,omitempty"` // nodes that do not answer, and whose data is thrown away if they have it
+	By      string   `json:"by,omitempty"`
+}
+
+// VoidReport says what would be lost, or is.
+type VoidReport struct {
+	Entry BlockedView `json:"entry"`
+	Loss  string      `json:"loss"`
+	// Problem is why it must not be done; ProblemKind and Advice are the error's that it would be.
+	Problem     string `json:"problem,omitempty"`
+	ProblemKind Kind   `json:"problem_kind,omitempty"`
+	Advice      string `json:"advice,omitempty"`
+	Done        bool   `json:"done"` // it is decided
 }
 
 // ChangeView is what a transaction does to one table.
@@ -723,6 +744,8 @@ type Backend interface {
 	Demote(ctx context.Context, req MemberRequest) (MemberResult, error)
 	// Delay shows a delayed learner, or gives it an order, on any node.
 	Delay(ctx context.Context, req DelayRequest) (DelayResult, error)
+	// Void declares an entry void that no node could apply, or reports what that would lose.
+	Void(ctx context.Context, req VoidRequest) (VoidReport, error)
 	// ForceQuorum makes a cluster out of the survivors of a lost majority, or reports what that would mean. Where at is not this node,
 	// nothing was done and at is to be asked.
 	ForceQuorum(ctx context.Context, req ForceRequest) (rep ForceReport, at Leader, err error)

@@ -155,7 +155,9 @@ func (n *Node) findEntry(v *api.ApplyErrorView, executed gtid.Set) error {
 				return err
 			}
 			if b == binlog.End {
-				v.GTID, v.Index, v.Node = w.Asm.Trx().GTID.String(), index, n.memberName(uint64(m.Node))
+				trx := w.Asm.Trx()
+				v.GTID, v.Index, v.Node = trx.GTID.String(), index, n.memberName(uint64(m.Node))
+				v.XA = (trx.Kind == binlog.XAPrepare || trx.Kind == binlog.XACommit || trx.Kind == binlog.XARollback) && !trx.OnePhase
 				return errFound
 			}
 			return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -112,6 +113,7 @@ func (n *Node) lookUp(q api.OutcomeQuery, r ledger.Reign, after gtid.GTID, span 
 		return unknown("%s was not committed by that leader", after), true
 	}
 	found, err := n.committedBy(r, q.Thread, from, to, after)
+	found = slices.DeleteFunc(found, func(t ledger.ThreadTrx) bool { return n.declaredVoid(t.GTID) }) // they do nothing, on any node
 	switch {
 	case errors.Is(err, raftlog.ErrPurged):
 		return unknown("the log was purged above entry %d: %v", from, err), true

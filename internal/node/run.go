@@ -202,7 +202,7 @@ func (n *Node) prepareServer(ctx context.Context) (err error) {
 
 // forgetData forgets what was known of a data directory. It is on disk before the directory goes, and before another one comes.
 func (n *Node) forgetData() error {
-	return n.local.update(func(s *localState) { s.Durable, s.Inherited, s.Diverged = 0, "", nil })
+	return n.local.update(func(s *localState) { s.Durable, s.Inherited, s.Diverged, s.Voids = 0, "", nil, nil })
 }
 
 // openLog opens the raft log.
@@ -442,6 +442,7 @@ func (n *Node) startParts() error {
 		n.every(durableInterval, n.tidyBinlog)
 		n.every(time.Second, n.recordEvents)
 		n.every(applierInterval, n.tendApplier)
+		n.every(time.Second, n.tendVoids)
 		n.every(governInterval, n.govern)
 	}
 	return nil
@@ -452,7 +453,8 @@ func (n *Node) startFeed() (err error) {
 	// The feed is a source of its own to mysqld: incarnation 0 is no life of any mysqld.
 	uuid := gtid.IncarnationUUID(n.id.ClusterID, uint16(n.id.ID), 0)
 	n.feed, err = dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: n.feedLogin.User, Password: n.feedLogin.Password,
-		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme", Appliers: n.mysqldConfig().Appliers(), Report: n.feedFailed, Gate: n.late, Logger: n.log}, &feedLog{n: n})
+		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme", Appliers: n.mysqldConfig().Appliers(),
+		Report: n.feedFailed, Gate: n.late, Void: n.followsVoid, Logger: n.log}, &feedLog{n: n})
 	return err
 }
 

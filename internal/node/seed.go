@@ -43,6 +43,8 @@ type donation struct {
 	// Own are the GTIDs that it holds and the log does not: local statements that are nobody else's affair. It was judged and
 	// has been fed since, so there are no others among them (S5).
 	Own string `json:"own,omitempty"`
+	// Voids are the GTIDs of the config.Voids that its data follows.
+	Voids []string `json:"voids,omitempty"`
 	// Prepared are its prepared XA transactions. They do not come with a copy.
 	Prepared []string `json:"prepared,omitempty"`
 	Host     string   `json:"host"`
@@ -124,8 +126,9 @@ func (n *Node) seed(ctx context.Context) error {
 
 // seedEnd is what was found when a copy was complete.
 type seedEnd struct {
-	own   string // the donor's, as in donation
-	first uint64 // where the log here began
+	own   string   // the donor's, as in donation
+	voids []string // the same
+	first uint64   // where the log here began
 }
 
 // checkSeed says whether a complete copy may take the place of the data here, which is there still if it is kept. first is where the log began
@@ -147,7 +150,7 @@ func (n *Node) checkSeed(ctx context.Context, id uint64, begun donation, first u
 	if end.first > first {
 		err = n.holdsPrepared(ctx, d)
 	}
-	end.own = d.Own
+	end.own, end.voids = d.Own, d.Voids
 	return end, err
 }
 
@@ -160,7 +163,9 @@ func (n *Node) confirmSeed(begun donation, end seedEnd) error {
 	case at != end.first:
 		return fmt.Errorf("the log here began at entry %d when the copy was complete, and begins at %d now", end.first, at)
 	}
-	err := n.local.update(func(s *localState) { s.Durable, s.Inherited = begun.Applied, end.own })
+	err := n.local.update(func(s *localState) {
+		s.Durable, s.Inherited, s.Diverged, s.Voids = begun.Applied, end.own, nil, end.voids
+	})
 	failpoint.Hit("seed.confirmed")
 	return err
 }
@@ -362,7 +367,7 @@ func (n *Node) askDonor(ctx context.Context, id uint64) (d donation, err error) 
 // donate answers a node that wants a copy of this one's data. Nothing is done here for it: the copy is between the servers.
 func (n *Node) donate(ctx context.Context, to uint64) (d donation, err error) {
 	n.mu.Lock()
-	l, state := n.srv.life, n.srv.state
+	l, state, voids := n.srv.life, n.srv.state, n.newVoidsLocked()
 	_, member := n.cluster.MemberByID(to)
 	n.mu.Unlock()
 	switch {
@@ -370,6 +375,8 @@ func (n *Node) donate(ctx context.Context, to uint64) (d donation, err error) {
 		return d, errors.New("the asking node is not a member")
 	case l == nil || state != ha.ServerReady:
 		return d, fmt.Errorf("its mysqld is %s", state)
+	case len(voids) > 0:
+		return d, errNewVoids
 	}
 	if d.Applied, err = n.readApplied(ctx, l); err != nil {
 		return d, err
@@ -382,7 +389,7 @@ func (n *Node) donate(ctx context.Context, to uint64) (d donation, err error) {
 	// Executed first: what is committed meanwhile is then not taken for this node's own.
 	executed := l.executedSet()
 	_, committed := n.led.Snapshot()
-	d.Incarnation, d.Own = l.incarnation, executed.Subtract(committed).String()
+	d.Incarnation, d.Own, d.Voids = l.incarnation, executed.Subtract(committed).String(), n.local.get().Voids
 	d.Host, d.Port = n.cfg.MySQLHost(), n.cfg.MySQL.Port
 	return d, nil
 }

@@ -260,7 +260,7 @@ func (n *Node) mayOpen(l *life, term uint64, from ha.Phase) bool {
 	st := n.cons.Status()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.cluster.Disbanded == nil && n.srv.life == l && n.serving.phase == from && n.serving.term == term && st.Term == term && st.Role == consensus.Leader
+	return n.cluster.Disbanded == nil && len(n.newVoidsLocked()) == 0 && n.srv.life == l && n.serving.phase == from && n.serving.term == term && st.Term == term && st.Role == consensus.Leader
 }
 
 // startPump carries what mysqld writes to Raft until the incarnation, the term or the node ends.

@@ -242,6 +242,14 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 		return // it died meanwhile
 	}
 	switch {
+	case errors.Is(err, errHoldsVoid):
+		n.srv.state, n.srv.retryAt, n.srv.problem = ha.ServerBehind, 0, err.Error()
+		n.publishNow = true
+		n.mu.Unlock()
+		n.log.Warn("this node is seeded from another one", "why", err)
+		n.history.add(n.event("divergent", 0, err.Error()))
+		n.poke()
+		return
 	case err != nil: // also when the log was purged meanwhile: the next judgement sees where it begins now
 		again := n.srv.problem == err.Error()
 		n.srv.state, n.srv.retryAt, n.srv.problem = ha.ServerUp, now()+judgeRetry, err.Error()
@@ -329,6 +337,9 @@ func (n *Node) judgeLife(ctx context.Context, l *life) (*ledger.Judgement, error
 	})
 	if err != nil || !j.Consistent() {
 		return j, err
+	}
+	if err := n.takeVoids(executed.Union(j.Plug)); err != nil {
+		return nil, err
 	}
 	if !j.Plug.Empty() {
 		if err := failpoint.Err("judge.before-plug"); err != nil {

@@ -23,7 +23,7 @@ func (n *Node) newPublisher() *dump.Publisher {
 		version = n.bin.Version.String() + "-trireme"
 	}
 	return dump.NewPublisher(dump.PublisherConfig{Cluster: n.id.ClusterID, ServerID: streamServerID, ServerVersion: version, Reserved: config.MaxMemberID,
-		Open: func() dump.PublishedLog { return &feedLog{n: n} }, ReadIndex: n.cons.ReadIndex, Report: n.streamFailed, Logger: n.log})
+		Open: func() dump.PublishedLog { return &feedLog{n: n} }, ReadIndex: n.cons.ReadIndex, Void: n.declaredVoid, Report: n.streamFailed, Logger: n.log})
 }
 
 // streamFailed is told that the committed log cannot be read as one.

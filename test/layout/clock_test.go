@@ -38,6 +38,7 @@ var wallClock = map[string]string{
 	"node/steer.go":      "a pause ends at a time of day that an operator gave",
 	"node/revoke.go":     "a revocation says when",
 	"node/tokens.go":     "tokens and certificates expire by the time of day",
+	"node/void.go":       "the record of a decision says when",
 	"node/upkeep.go":     "how far behind mysqld is, by a difference, which Go takes from the monotonic clock",
 }
 

@@ -6,9 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -258,7 +261,8 @@ func blocked(t *testing.T) (*cluster, *demo.Node) {
 	return c, leader
 }
 
-// TestBlockedEntry: such an entry is told, by all nodes, with what it does and who wrote it.
+// TestBlockedEntry: such an entry is told, by all nodes, with what it does and who wrote it. An operator declares it void: all nodes go on
+// without it, and are equal, also after a restart of their mysqlds.
 func TestBlockedEntry(t *testing.T) {
 	t.Parallel()
 	c, leader := blocked(t)
@@ -284,21 +288,87 @@ func TestBlockedEntry(t *testing.T) {
 	if e := c.history(); slices.ContainsFunc(e, func(e api.Event) bool { return e.Kind == "apply-error" }) {
 		t.Errorf("a node gave its data up although no other has the entry")
 	}
-	c.passOver(c.view().Blocked.GTID)
+	entry := c.view().Blocked
+	c.refused(leader, api.KindChanged, "void --gtid "+strings.Replace(entry.GTID, ":", ":9", 1))
+	if rep := result[api.VoidReport](c, leader, 0, "void --dry-run"); rep.Done || rep.Problem != "" || rep.Entry.GTID != entry.GTID || rep.Loss == "" {
+		t.Errorf("%+v", rep)
+	}
+	if c.view().Blocked == nil {
+		t.Error("a dry run changed something")
+	}
+	if rep := result[api.VoidReport](c, leader, 0, "void --gtid "+entry.GTID); !rep.Done {
+		t.Errorf("%+v", rep)
+	}
 	c.healthy()
+	c.refused(leader, api.KindAlready, "void --dry-run")
+	c.audited("void", entry.GTID)
 	c.everywhere("SELECT CONCAT((SELECT COUNT(*) FROM unappliable.t), (SELECT COUNT(*) FROM unappliable.fine))", "01")
 	c.session(c.leader()).exec("INSERT INTO unappliable.fine VALUES(2)")
 	c.caughtUp()
 	c.equal()
+	for _, n := range c.Nodes() { // each is judged again: what is void is executed, and did nothing
+		c.crash(n)
+		c.healthy()
+	}
+	c.caughtUp()
+	c.equal()
+	if e := c.applyErrors(); len(e) > 0 {
+		t.Errorf("a node gave its data up: %+v", e)
+	}
 }
 
-// passOver is the way out that docs/ops/failures.md describes.
-func (c *cluster) passOver(gtid string) {
+// audited checks that some node's audit log has a verb with a word of its request.
+func (c *cluster) audited(verb, word string) {
 	c.t.Helper()
-	for _, n := range c.DataNodes() {
-		a := c.admin(n)
-		a.exec("STOP REPLICA SQL_THREAD", "SET GLOBAL gtid_purged = '+"+gtid+"'")
-		a.close()
+	for _, n := range c.Nodes() {
+		b, err := os.ReadFile(filepath.Join(n.Dir, "audit.log"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			if strings.Contains(line, `"what":"`+verb+`"`) && strings.Contains(line, `"state":"done"`) && strings.Contains(line, word) {
+				return
+			}
+		}
+	}
+	c.t.Errorf("no audit log has %s of %s", verb, word)
+}
+
+// TestVoidOfWhatANodeHas: the only node that has what an entry did is down. Without it being named nothing is declared void; then it is, and the
+// node, which was told OK for it, comes back as a copy of the others.
+func TestVoidOfWhatANodeHas(t *testing.T) {
+	t.Parallel()
+	c := create(t, 3, 0)
+	leader := c.healthy()
+	asked := c.others(leader)[0]
+	s := c.session(leader)
+	c.says(leader, 0, "pause") // no follower copies it
+	unappliable(s, "void")
+	s.close()
+	c.admin(leader).exec("FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS") // a server that dies may roll its last commits back
+	c.KillDaemon(leader)
+	c.says(asked, 0, "resume")
+	eventually(t, 2*healLimit, "an entry blocks the others", func() error {
+		v, err := c.seen(asked)
+		if err == nil && (v.Blocked == nil || len(v.Blocked.Nodes) != 2 || !slices.Equal(v.Blocked.Unknown, []string{leader.Name})) {
+			err = fmt.Errorf("blocked: %+v", v.Blocked)
+		}
+		return err
+	})
+	gtid := c.view().Blocked.GTID
+	c.refused(asked, api.KindNotReady, "void --gtid "+gtid, leader.Name)
+	c.refused(asked, api.KindInvalid, "void --without "+leader.Name+","+asked.Name+" --gtid "+gtid, asked.Name)
+	if rep := result[api.VoidReport](c, asked, 0, "void --without "+leader.Name+" --gtid "+gtid); !rep.Done {
+		t.Errorf("%+v", rep)
+	}
+	c.session(c.leader()).exec("CREATE TABLE void.fine(id INT PRIMARY KEY)", "INSERT INTO void.fine VALUES(1)")
+	c.start(leader)
+	c.healthy()
+	c.caughtUp()
+	c.everywhere("SELECT CONCAT((SELECT COUNT(*) FROM void.t), (SELECT COUNT(*) FROM void.fine))", "01")
+	c.equal()
+	if !slices.ContainsFunc(c.history(), func(e api.Event) bool { return e.Kind == "seeded" && e.Node == leader.Name }) {
+		t.Errorf("%s came back with what is void", leader.Name)
 	}
 }
 
