@@ -23,15 +23,20 @@ func TestIdleLeaderOfReads(t *testing.T) {
 	s.r.round()
 	s.run("SELECT 2", "INSERT 1", "SELECT 3")
 	s.got([]string{"SET a = 1", "SET a = 1", "INSERT 1"}, "SET a = 1", "SELECT 1", "SELECT 2", "SELECT 3")
+	ends := func() bool {
+		s.r.mu.Lock()
+		defer s.r.mu.Unlock()
+		return len(s.r.followed) == 0
+	}
 	s.followers[0].timeOut()
-	s.r.round()
+	eventually(t, "the session has ended", ends)
 	if _, err := s.c.ExecContext(t.Context(), "SELECT 4"); err == nil {
 		t.Error("it goes on")
 	}
 	s.c = s.connect(s.r.SplitAddr())
 	s.run("SELECT 5", "INSERT 2")
 	s.leader.timeOut()
-	s.r.round()
+	eventually(t, "the session has ended", ends)
 	if _, err := s.c.ExecContext(t.Context(), "SELECT 6"); err == nil {
 		t.Error("the client was idle, and it goes on")
 	}
