@@ -11,6 +11,8 @@ func TestBlocked(t *testing.T) {
 	}
 	bad, waits := &ApplyErrorView{Number: 1032, Index: 7, GTID: "g:7", Node: "a"}, &ApplyErrorView{Number: 1021, Index: 7, Resources: true}
 	logger := MemberView{Name: "l", Role: RoleLogger, State: StateHealthy, Raft: RaftView{Applied: 9}}
+	late := node("late", 2, nil)
+	late.Delay = &DelayView{}
 	down := MemberView{Name: "d", Role: RoleFollower, State: StateDown}
 	for _, c := range []struct {
 		name    string
@@ -22,6 +24,7 @@ func TestBlocked(t *testing.T) {
 		{"the leader has it", []MemberView{node("a", 7, nil), node("b", 6, bad), node("c", 6, bad)}, nil, nil},
 		{"nobody has it", []MemberView{node("a", 6, bad), node("b", 6, bad), logger}, []string{"a", "b"}, nil},
 		{"one has not come to it", []MemberView{node("a", 5, nil), node("b", 6, bad)}, nil, nil},
+		{"one is delayed on purpose", []MemberView{late, node("b", 6, bad)}, []string{"b"}, nil},
 		{"one is away", []MemberView{down, node("b", 6, bad)}, []string{"b"}, []string{"d"}},
 		{"resources", []MemberView{node("a", 6, waits), node("b", 6, waits)}, nil, nil},
 		{"resources here, data there", []MemberView{node("a", 6, waits), node("b", 6, bad)}, []string{"a", "b"}, nil},

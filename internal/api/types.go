@@ -87,6 +87,7 @@ func Blocked(members []MemberView) *BlockedView {
 			return nil
 		case m.ApplyError != nil && m.ApplyError.Index == b.Index:
 			b.Nodes = append(b.Nodes, m.Name)
+		case m.Delay != nil: // it comes to it much later
 		default:
 			return nil // it has not come to it yet, and may be able to
 		}
