@@ -198,7 +198,8 @@ func get(h http.HandlerFunc) http.HandlerFunc {
 func (s *Server) member(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
 	defer cancel()
-	writeJSON(w, http.StatusOK, s.opts.Backend.Self(ctx))
+	m := s.opts.Backend.Self(ctx)
+	s.redacted(w, r, m, []MemberView{m})
 }
 
 func (s *Server) history(w http.ResponseWriter, r *http.Request) {
@@ -212,13 +213,17 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	if events == nil {
 		events = []Event{}
 	}
-	writeJSON(w, http.StatusOK, events)
+	if !s.knows(r) {
+		events = redactedHistory(events)
+	}
+	s.redacted(w, r, events, s.opts.Backend.View(ctx).Members)
 }
 
 func (s *Server) cluster(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
 	defer cancel()
-	writeJSON(w, http.StatusOK, s.opts.Backend.View(ctx))
+	v := s.opts.Backend.View(ctx)
+	s.redacted(w, r, v, v.Members)
 }
 
 // whyNot asks the leader, who knows most, and else says what this node knows.
@@ -233,7 +238,7 @@ func (s *Server) whyNot(w http.ResponseWriter, r *http.Request) {
 		err := s.forward(actx, leader, http.MethodGet, "/why-not?node="+url.QueryEscape(node), nil, &v)
 		done()
 		if err == nil {
-			writeJSON(w, http.StatusOK, v)
+			s.redacted(w, r, v, s.opts.Backend.View(ctx).Members)
 			return
 		}
 	}
@@ -242,7 +247,7 @@ func (s *Server) whyNot(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, v)
+	s.redacted(w, r, v, s.opts.Backend.View(ctx).Members)
 }
 
 // config shows the settings and changes them by POST.

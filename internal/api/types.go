@@ -639,6 +639,9 @@ type ForceMember struct {
 	Pending bool   `json:"pending,omitempty"` // it never took part
 }
 
+// EventApplyError is the kind of an event: a follower could not apply an entry and is copied from another node.
+const EventApplyError = "apply-error"
+
 // Event is one line of the cluster's history.
 type Event struct {
 	Time    time.Time `json:"time"`

@@ -98,6 +98,21 @@ func TestSessionsAreOfOneNode(t *testing.T) {
 	}
 }
 
+// TestLinksDoNotLogIn: a link with somebody else's code must not begin a session unseen, and no other site may send the form.
+func TestLinksDoNotLogIn(t *testing.T) {
+	s := serve(t, healthy())
+	if _, script := s.get(t, s.browser(t), "/ui/live.js"); strings.Contains(script, "submit(") || strings.Contains(script, ".click(") {
+		t.Error("the script sends a form by itself")
+	}
+	r, _ := http.NewRequest("POST", s.URL+"/ui/login", strings.NewReader("token="+token))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	res, err := s.browser(t).Do(r)
+	if status, _ := answer(t, res, err); status != http.StatusForbidden || res.Header.Get("Set-Cookie") != "" {
+		t.Errorf("a login from another site: %d", status)
+	}
+}
+
 // TestLoginsAreLimited by address, more strictly when there are many failures in all, and the right token does not get in either while they are.
 func TestLoginsAreLimited(t *testing.T) {
 	s := serve(t, healthy())

@@ -320,7 +320,7 @@ func (n *Node) giveUpData(l *life, f *applyFailure) error {
 	n.srv.state, n.srv.retryAt, n.srv.fails, n.srv.died, n.srv.problem = ha.ServerBehind, 0, 0, 0, f.text()
 	n.publishNow = true
 	n.heals.Add(1)
-	e := n.event(eventApplyError, f.view.Index, f.text())
+	e := n.event(api.EventApplyError, f.view.Index, f.text())
 	e.GTIDs = f.view.GTID
 	n.history.add(e)
 	n.log.Warn("this node is seeded again", "why", f.view.Error, "gtid", f.view.GTID, "index", f.view.Index, "entry", f.view.Entry,
@@ -328,8 +328,6 @@ func (n *Node) giveUpData(l *life, f *applyFailure) error {
 	n.poke()
 	return nil
 }
-
-const eventApplyError = "apply-error"
 
 // healGrant is the leader's permission that was given last.
 type healGrant struct {

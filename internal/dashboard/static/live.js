@@ -7,7 +7,7 @@
     if (code.startsWith("trd1.")) {
       history.replaceState(null, "", location.pathname);
       document.getElementById("token").value = code;
-      login.submit();
+      login.querySelector("button").focus(); // a person logs in: somebody else's link must not do it unseen
     }
     return;
   }

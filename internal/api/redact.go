@@ -1,0 +1,63 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"trireme/internal/pki"
+)
+
+// hidden stands for what only those who have logged in see.
+const hidden = "(log in to see it)"
+
+// redacted answers with v. Statements and what mysqld says of rows are left out, wherever they are quoted, unless the one who asks has shown a token or a
+// node's certificate.
+func (s *Server) redacted(w http.ResponseWriter, r *http.Request, v any, members []MemberView) {
+	data, err := json.Marshal(v)
+	if err != nil || s.knows(r) {
+		writeJSON(w, http.StatusOK, v) // an error is its to tell
+		return
+	}
+	for _, text := range dataOf(members) {
+		if quoted, err := json.Marshal(text); err == nil && len(text) > 0 {
+			data = bytes.ReplaceAll(data, quoted[1:len(quoted)-1], []byte(hidden))
+		}
+	}
+	writeJSON(w, http.StatusOK, json.RawMessage(data))
+}
+
+// knows says whether a request comes from somebody who may see all.
+func (s *Server) knows(r *http.Request) bool {
+	p, err := s.authorize(r)
+	return err == nil && p.Role.May(pki.Viewer) && encrypted(r)
+}
+
+// redactedHistory is the events without what they quote of an entry that could not be applied, which may be known by now to them alone.
+func redactedHistory(all []Event) []Event {
+	all = slices.Clone(all)
+	for i := range all {
+		if all[i].Kind == EventApplyError {
+			all[i].Message = "an entry could not be applied " + hidden
+		}
+	}
+	return all
+}
+
+// dataOf are the texts in views that come from applications, longer ones before their parts.
+func dataOf(members []MemberView) (texts []string) {
+	for _, m := range members {
+		for _, h := range m.Heavy {
+			if h.Kind == HeavyDDL {
+				texts = append(texts, h.Text)
+			}
+		}
+		if e := m.ApplyError; e != nil {
+			texts = append(texts, e.Error, e.Statement)
+		}
+	}
+	slices.SortFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	return texts
+}
