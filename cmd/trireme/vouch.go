@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/pki"
@@ -22,12 +23,16 @@ func (t target) shown(cs tls.ConnectionState) (target, error) {
 }
 
 // vouched asks the nodes at the other addresses of the credential, without a token, whether the node at t is a member with a good certificate: one
-// that was removed or revoked has a certificate of the CA still. It waits for a majority of the addresses, or until the rest had their time; where
+// that was removed or revoked has a certificate of the CA still. It waits for a majority of the addresses, or until the rest had their time (half of ctx's at most); where
 // no other one answers nothing speaks against t.
 func (t *target) vouched(ctx context.Context) error {
 	_, addr, _ := strings.Cut(t.base, "://")
 	addrs := append([]string{addr}, slices.DeleteFunc(slices.Clone(t.cred.API), func(a string) bool { return a == addr })...)
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	limit := probeTimeout
+	if end, bounded := ctx.Deadline(); bounded {
+		limit = min(limit, time.Until(end)/2) // the rest is for what is to be asked
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	answers := make(chan api.RouteView, len(addrs)) // a zero one: none came
 	for _, a := range addrs {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -175,5 +176,39 @@ func TestOtherNodeAtTheSameAddress(t *testing.T) {
 	}
 	if _, err := handshake(t.Context(), n3.addr, got.trust); err == nil {
 		t.Error("a former node is trusted")
+	}
+}
+
+// TestSilentWitnesses: addresses that take connections and say nothing, such as a dead host's, leave time for the question itself.
+func TestSilentWitnesses(t *testing.T) {
+	ca, err := pki.NewCA("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n1 := newWitness(t, ca, 1, "n1")
+	n1.says(4, []api.RouteNode{{Name: "n1", ID: 1}})
+	known := []string{n1.addr}
+	for range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		known = append(known, l.Addr().String())
+	}
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("TRIREME_CONFIG", filepath.Join(t.TempDir(), "none"))
+	if _, err := (setup.Credential{Cluster: "c1", CA: string(ca.CertPEM()), Token: "secret", API: known}).Save(""); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	client, err := remote{API: n1.addr}.client(ctx, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Pause(ctx, api.PauseRequest{}); err != nil {
+		t.Error(err)
 	}
 }
