@@ -12,8 +12,8 @@ import (
 // voidCmd is `trireme void`.
 type voidCmd struct {
 	remote
-	Without []string `placeholder:"NODE,…" help:"Nodes with data that are down and cannot be started. If one has applied the entry and comes back, its data is thrown away."`
-	GTID    string   `name:"gtid" placeholder:"GTID" help:"Do not ask; refuse unless this is the entry's, as the report shows it."`
+	Without []string `placeholder:"NODE,…" help:"Nodes that cannot be started. Data with the entry is thrown away."`
+	GTID    string   `name:"gtid" placeholder:"GTID" help:"Do not ask; refuse unless this is the entry's."`
 	DryRun  bool     `help:"Only report what would be lost."`
 	JSON    bool     `help:"Print the report, or with --gtid the result, as JSON."`
 }
@@ -99,13 +99,15 @@ func (c *voidCmd) await(e *env, rep api.VoidReport) (leader string, err error) {
 		done()
 		switch b := v.Blocked; {
 		case b != nil && b.Index > rep.Entry.Index:
-			return "", api.Errorf(api.KindConflict, "entry %d cannot be applied either (%s)", b.Index, b.Entry).With("see what it loses: trireme void --dry-run")
+			return "", api.Errorf(api.KindConflict, "entry %d cannot be applied either (%s)", b.Index, b.Entry).
+				With("see what it loses: trireme void --dry-run")
 		case b == nil && v.Leader != "":
 			return v.Leader, nil
 		}
 		select {
 		case <-ctx.Done():
-			return "", api.Errorf(api.KindTimeout, "it is decided, but no leader takes writes after %v", voidPatience).With("see `trireme status`")
+			return "", api.Errorf(api.KindTimeout, "it is decided, but no leader takes writes after %v", voidPatience).
+				With("see `trireme status`")
 		case <-time.After(voidPoll):
 		}
 	}

@@ -2,7 +2,8 @@ package binlog
 
 import "fmt"
 
-// AppendVoid appends a transaction that has the GTID event of another one and does nothing, as mysqld writes an empty one.
+// AppendVoid appends a transaction that has the GTID event of another one and does nothing, as mysqld writes an empty
+// one.
 func AppendVoid(dst, gtidEvent []byte) ([]byte, error) {
 	h, err := ParseHeader(gtidEvent)
 	if err != nil || !h.Type.StartsTransaction() || int(h.EventSize) != len(gtidEvent) {

@@ -2,8 +2,8 @@ package config
 
 import "time"
 
-// Void is an operator's decision about a committed transaction that no node could apply: it does nothing, on any node. In the log it is the
-// same for every node, also for one that joins or comes back later.
+// Void is an operator's decision about a committed transaction that no node could apply: it does nothing, on any
+// node. In the log it is the same for every node, also for one that joins or comes back later.
 type Void struct {
 	GTID  string    `json:"gtid"`
 	Index uint64    `json:"index"` // of its entry
@@ -15,7 +15,8 @@ type Void struct {
 	kept
 }
 
-// voidFormat is the format of the settings from which on a node knows of Voids. One that did not would apply what others leave out.
+// voidFormat is the format of the settings from which on a node knows of Voids. One that did not would apply what
+// others leave out.
 const voidFormat = 2
 
 // DeclareVoid adds one.

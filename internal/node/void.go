@@ -14,12 +14,14 @@ import (
 	"trireme/internal/ha"
 )
 
-// An entry that no node could apply, and whose effect no node has, may be declared void by an operator (`trireme void`). The decision is
-// part of the cluster settings, so it is committed, and the same for all nodes: each node's feed hands out an empty transaction with that
-// GTID. A plug ahead of a node that lags would be a hole, which S5 takes for a lost transaction.
+// An entry that no node could apply, and whose effect no node has, may be declared void by an operator (`trireme
+// void`). The decision is part of the cluster settings, so it is committed, and the same for all nodes: each node's
+// feed hands out an empty transaction with that GTID. A plug ahead of a node that lags would be a hole, which S5
+// takes for a lost transaction.
 //
-// A node takes a decision up when its mysqld is judged, which begins a new relay log: an old one may hold the transaction as it was. It
-// writes down first that it does. Data that holds the transaction without that note has what the others have not: it is replaced by a copy.
+// A node takes a decision up when its mysqld is judged, which begins a new relay log: an old one may hold the
+// transaction as it was. It writes down first that it does. Data that holds the transaction without that note has
+// what the others have not: it is replaced by a copy.
 
 const eventVoid = "void"
 
@@ -40,11 +42,11 @@ func (n *Node) Void(ctx context.Context, req api.VoidRequest) (api.VoidReport, e
 	case rep.Problem != "":
 		return rep, api.Errorf(rep.ProblemKind, "nothing is changed: %s", rep.Problem).With("%s", rep.Advice)
 	case req.GTID != b.GTID:
-		return rep, api.Errorf(api.KindChanged, "nothing is changed: the entry that blocks this cluster is %s, not %s", b.GTID, req.GTID).
-			With("read the report of this moment: trireme void --dry-run")
+		return rep, api.Errorf(api.KindChanged, "nothing is changed: the entry that blocks this cluster is %s, not %s",
+			b.GTID, req.GTID).With("read the report of this moment: trireme void --dry-run")
 	}
-	v := config.Void{GTID: b.GTID, Index: b.Index, Entry: b.Entry, Error: fmt.Sprintf("%d: %s", b.Number, b.Error), At: time.Now().UTC(),
-		By: cleanBy(req.By)}
+	v := config.Void{GTID: b.GTID, Index: b.Index, Entry: b.Entry, Error: fmt.Sprintf("%d: %s", b.Number, b.Error),
+		At: time.Now().UTC(), By: cleanBy(req.By)}
 	_, err = n.changeClusterIn(ctx, term, func(c *config.Cluster) error {
 		c.DeclareVoid(v)
 		return nil
@@ -53,10 +55,12 @@ func (n *Node) Void(ctx context.Context, req api.VoidRequest) (api.VoidReport, e
 		return rep, err
 	}
 	rep.Done = true
-	e := n.event(eventVoid, b.Index, fmt.Sprintf("%s declared entry %d void (%s); error %s", v.By, v.Index, v.Entry, v.Error))
+	text := fmt.Sprintf("%s declared entry %d void (%s); error %s", v.By, v.Index, v.Entry, v.Error)
+	e := n.event(eventVoid, b.Index, text)
 	e.GTIDs = v.GTID
 	n.history.add(e)
-	n.log.Warn("an entry is declared void", "gtid", v.GTID, "index", v.Index, "entry", v.Entry, "err", v.Error, "by", v.By)
+	n.log.Warn("an entry is declared void", "gtid", v.GTID, "index", v.Index, "entry", v.Entry, "err", v.Error,
+		"by", v.By)
 	return rep, nil
 }
 
@@ -64,37 +68,54 @@ func (n *Node) Void(ctx context.Context, req api.VoidRequest) (api.VoidReport, e
 func (n *Node) planVoid(ctx context.Context, req api.VoidRequest) (api.VoidReport, error) {
 	b := n.View(ctx).Blocked
 	if b == nil {
-		return api.VoidReport{}, api.Errorf(api.KindAlready, "not needed: no entry blocks this cluster").With("see `trireme status`")
+		return api.VoidReport{}, api.Errorf(api.KindAlready, "not needed: no entry blocks this cluster").
+			With("see `trireme status`")
 	}
 	rep := api.VoidReport{Entry: *b, Loss: lossOf(b, req.Without)}
 	n.mu.Lock()
 	done := slices.ContainsFunc(n.cluster.Voids, func(v config.Void) bool { return v.GTID == b.GTID })
 	n.mu.Unlock()
-	missing := slices.DeleteFunc(slices.Clone(b.Unknown), func(name string) bool { return slices.Contains(req.Without, name) })
-	other := slices.DeleteFunc(slices.Clone(req.Without), func(name string) bool { return slices.Contains(b.Unknown, name) })
-	switch {
-	case done:
-		rep.Problem, rep.ProblemKind, rep.Advice = "it is decided already", api.KindAlready, "nodes take it up now; see `trireme status`"
-	case b.XA:
-		rep.Problem, rep.ProblemKind = fmt.Sprintf("entry %d prepares or ends an XA transaction, and what belongs to it would fail next", b.Index), api.KindConflict
-		rep.Advice = "see docs/ops/failures.md: make it applicable"
-	case len(other) > 0:
-		rep.Problem, rep.ProblemKind = fmt.Sprintf("%s answers, or is no node with data", strings.Join(other, ", ")), api.KindInvalid
-		rep.Advice = "leave it out of --without"
-	case len(missing) > 0:
-		rep.Problem, rep.ProblemKind = fmt.Sprintf("%s does not answer, and may have what the entry did", strings.Join(missing, ", ")), api.KindNotReady
-		rep.Advice = fmt.Sprintf("start it: if it has the entry, nothing is lost. If it cannot be started: --without %s", strings.Join(b.Unknown, ","))
+	if p := whyNotVoid(b, req.Without, done); p != nil {
+		rep.Problem, rep.ProblemKind, rep.Advice = p.Message, p.Kind, p.Advice
 	}
 	return rep, nil
 }
 
+// whyNotVoid says why an entry must not be declared void; nil: it may.
+func whyNotVoid(b *api.BlockedView, without []string, done bool) *api.Error {
+	missing, other := except(b.Unknown, without), except(without, b.Unknown)
+	switch {
+	case done:
+		return api.Errorf(api.KindAlready, "it is decided already").With("nodes take it up now; see `trireme status`")
+	case b.XA:
+		return api.Errorf(api.KindConflict,
+			"entry %d prepares or ends an XA transaction, and what belongs to it would fail next", b.Index).
+			With("see docs/ops/failures.md: make it applicable")
+	case len(other) > 0:
+		return api.Errorf(api.KindInvalid, "%s answers, or is no node with data", strings.Join(other, ", ")).
+			With("leave it out of --without")
+	case len(missing) > 0:
+		return api.Errorf(api.KindNotReady, "%s does not answer, and may have what the entry did",
+			strings.Join(missing, ", ")).
+			With("start it: if it has the entry, nothing is lost. If it cannot be started: --without %s",
+				strings.Join(b.Unknown, ","))
+	}
+	return nil
+}
+
+// except are the names that are not among others.
+func except(names, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(others, name) })
+}
+
 // lossOf says what is lost.
 func lossOf(b *api.BlockedView, without []string) string {
-	text := fmt.Sprintf("Lost: what entry %d would have done (%s). %s. Transactions after it may rest on it, and stop in the same way.",
-		b.Index, b.Entry, strings.ToUpper(b.Told[:1])+b.Told[1:])
+	text := fmt.Sprintf("Lost: what entry %d would have done (%s). %s. ", b.Index, b.Entry,
+		strings.ToUpper(b.Told[:1])+b.Told[1:])
+	text += "Transactions after it may rest on it, and stop in the same way."
 	if len(without) > 0 {
-		text += fmt.Sprintf(" %s: if it has applied the entry, its data is thrown away when it comes back, and copied from another node.",
-			strings.Join(without, ", "))
+		text += fmt.Sprintf(" %s: if it has applied the entry, its data is thrown away when it comes back, "+
+			"and copied from another node.", strings.Join(without, ", "))
 	}
 	return text
 }
@@ -104,7 +125,10 @@ func (n *Node) declaredVoid(g gtid.GTID) bool {
 	n.mu.Lock()
 	voids := n.cluster.Voids
 	n.mu.Unlock()
-	return len(voids) > 0 && slices.ContainsFunc(voids, func(v config.Void) bool { return v.GTID == g.String() })
+	if len(voids) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(voids, func(v config.Void) bool { return v.GTID == g.String() })
 }
 
 // followsVoid says whether this node's data has, or will have, nothing of a transaction; it is for the feed.
@@ -123,7 +147,8 @@ func (n *Node) newVoidsLocked() (out []config.Void) {
 	return out
 }
 
-// tendVoids ends a mysqld that was started before a decision. A leader that serves has applied the entry, and is fenced by it.
+// tendVoids ends a mysqld that was started before a decision. A leader that serves has applied the entry, and is
+// fenced by it.
 func (n *Node) tendVoids(context.Context) {
 	n.mu.Lock()
 	old := n.srv.life != nil && n.srv.state == ha.ServerReady && len(n.newVoidsLocked()) > 0
@@ -133,8 +158,8 @@ func (n *Node) tendVoids(context.Context) {
 	}
 }
 
-// takeVoids has this node's data follow all decisions from now on; has is what its mysqld has executed, and it is not fed yet. The error is
-// errHoldsVoid if the data cannot follow.
+// takeVoids has this node's data follow all decisions from now on; has is what its mysqld has executed, and it is
+// not fed yet. The error is errHoldsVoid if the data cannot follow.
 func (n *Node) takeVoids(has gtid.Set) error {
 	n.mu.Lock()
 	voids := n.newVoidsLocked()

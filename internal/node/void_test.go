@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/gtid"
 )
@@ -39,5 +40,34 @@ func TestTakeVoids(t *testing.T) {
 	}
 	if err := again.forgetData(); err != nil || again.followsVoid(g) {
 		t.Errorf("new data follows nothing yet: %v", err)
+	}
+}
+
+// TestWhyNotVoid: nothing is given up that a node may have, that is decided already, or that something else depends on.
+func TestWhyNotVoid(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		unknown []string
+		without []string
+		done    bool
+		xa      bool
+		want    api.Kind // empty: it may be done
+	}{
+		{name: "all nodes answer"},
+		{name: "one may have it", unknown: []string{"a"}, want: api.KindNotReady},
+		{name: "one of two is named", unknown: []string{"a", "b"}, without: []string{"a"}, want: api.KindNotReady},
+		{name: "both are", unknown: []string{"a", "b"}, without: []string{"b", "a"}},
+		{name: "one that answers is named", without: []string{"a"}, want: api.KindInvalid},
+		{name: "part of an XA transaction", xa: true, want: api.KindConflict},
+		{name: "decided", done: true, want: api.KindAlready},
+	} {
+		b := &api.BlockedView{Unknown: c.unknown, ApplyErrorView: api.ApplyErrorView{Index: 7, XA: c.xa}}
+		got := api.Kind("")
+		if err := whyNotVoid(b, c.without, c.done); err != nil {
+			got = err.Kind
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
 	}
 }
