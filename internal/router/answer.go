@@ -83,6 +83,7 @@ type answer struct {
 	failed       bool   // ended in an ERR packet
 	code         uint16 // of it
 	insertID     uint64 // of the last OK packet that had one
+	outParams    bool   // the rows are a procedure's OUT parameters
 
 	seq       byte // of the packet that began last
 	packet    int  // payload bytes of that packet
@@ -294,20 +295,26 @@ func (a *answer) columnsEnd(p []byte) error {
 	if err := a.flags(p, false); err != nil {
 		return err
 	}
+	a.outParams = a.status&statusOutParams != 0
 	if a.state = expectRow; a.status&mysqlwire.StatusCursorExists != 0 {
 		a.state = answerDone // the rows wait for COM_STMT_FETCH
 	}
 	return nil
 }
 
-// end takes the packet that ends a result: another may follow.
+// statusOutParams is SERVER_PS_OUT_PARAMS.
+const statusOutParams = 0x1000
+
+// end takes the packet that ends a result: another may follow. The EOF behind OUT parameters does not say that the OK of their CALL follows
+// (9.7.4; the EOF in front of them does).
 func (a *answer) end(p []byte) error {
 	if err := a.flags(p, a.deprecateEOF || p[0] == 0); err != nil {
 		return err
 	}
-	if a.state = answerDone; a.status&mysqlwire.StatusMoreResults != 0 {
+	if a.state = answerDone; a.status&mysqlwire.StatusMoreResults != 0 || a.outParams {
 		a.state = expectFirst
 	}
+	a.outParams = false
 	return nil
 }
 

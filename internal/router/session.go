@@ -558,7 +558,7 @@ func (s *session) receive(j *job, a *answer) (fromServer, err error) {
 		}
 		s.link.out.Add(int64(used))
 		if bad != nil || used < n {
-			return nil, s.garbage()
+			return nil, s.garbage(j.command)
 		}
 		if j.elsewhere(a) {
 			return errElsewhere, nil
@@ -591,8 +591,8 @@ func (s *session) receive(j *job, a *answer) (fromServer, err error) {
 }
 
 // garbage ends a session whose server says what nobody asked for.
-func (s *session) garbage() error {
-	s.r.cfg.Logger.Warn("router: a server's answer is not understood, its connection is closed", "node", s.link.target.Name)
+func (s *session) garbage(command byte) error {
+	s.r.cfg.Logger.Warn("router: a server's answer is not understood, its connection is closed", "node", s.link.target.Name, "command", command)
 	return errAnswer
 }
 
