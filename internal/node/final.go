@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"trireme/internal/config"
 	"trireme/internal/raftlog"
 )
 
@@ -12,7 +13,7 @@ var ErrFinal = errors.New("starting this node again does not help")
 
 // final marks the errors that another start would meet again. Disks and servers that cannot be reached are none: they may be back.
 func final(err error) error {
-	for _, e := range []error{raftlog.ErrGone, raftlog.ErrForeign, raftlog.ErrNewer, raftlog.ErrCorrupt} {
+	for _, e := range []error{raftlog.ErrGone, raftlog.ErrForeign, raftlog.ErrNewer, raftlog.ErrCorrupt, config.ErrNewer} {
 		if errors.Is(err, e) {
 			return fmt.Errorf("%w: %w", ErrFinal, err)
 		}

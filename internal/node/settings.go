@@ -28,7 +28,7 @@ func (n *Node) applySettings(index uint64, data []byte) error {
 		return nil // newer ones are in force
 	}
 	if err != nil {
-		return fmt.Errorf("the cluster settings of entry %d cannot be read: %w", index, err)
+		return fmt.Errorf("%w: the cluster settings of entry %d cannot be read: %w", ErrFinal, index, err)
 	}
 	n.adoptSettings(index, c)
 	return nil

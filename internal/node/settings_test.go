@@ -71,8 +71,8 @@ func TestUnreadableSettings(t *testing.T) {
 		t.Errorf("settings of a newer version: %v", err)
 	}
 	for _, body := range []string{`{"version":7,"members":"?"}`, `?`} {
-		if err := committed(body); err == nil {
-			t.Errorf("settings %s are passed over", body)
+		if err := committed(body); !errors.Is(err, ErrFinal) {
+			t.Errorf("settings %s: %v", body, err)
 		}
 	}
 	if got := n.Settings().Version; got != 6 {
@@ -86,7 +86,7 @@ func TestUnreadableSettings(t *testing.T) {
 	n.fetchSettings(t.Context())
 	select {
 	case err := <-n.fatal:
-		if !errors.Is(err, config.ErrNewer) {
+		if !errors.Is(err, config.ErrNewer) || !errors.Is(final(err), ErrFinal) {
 			t.Error(err)
 		}
 	default:
