@@ -2,7 +2,9 @@ package raftlog
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -134,5 +136,51 @@ func BenchmarkOpen(b *testing.B) {
 	for range b.N {
 		l := mustOpen(b, opts)
 		check(b, l.Close())
+	}
+}
+
+// BenchmarkAppendTail shows the slowest commits while segments of 64 MiB are closed, and purged at the same time if asked.
+func BenchmarkAppendTail(b *testing.B) {
+	for _, purge := range []bool{false, true} {
+		b.Run(fmt.Sprintf("purge=%t", purge), func(b *testing.B) {
+			l, err := Open(Options{Dir: b.TempDir(), Cluster: 1, NodeID: 1})
+			check(b, err)
+			check(b, l.SetHardState(&raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1)), Commit: new(uint64(0))}))
+			s := newStream(1, 1)
+			index := uint64(1)
+			check(b, l.AppendSync([]*raftpb.Entry{s.barrier(index, 1)}))
+			stop, stopped := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(stopped)
+				for purge {
+					select {
+					case <-stop:
+						return
+					case <-time.After(time.Second):
+						last, _ := l.LastIndex()
+						_, err := l.Purge(last)
+						check(b, err)
+					}
+				}
+			}()
+			var took []time.Duration
+			for b.Loop() {
+				index++
+				e := benchTrx(s, index, 16)
+				check(b, l.SetHardState(&raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1)), Commit: new(index - 1)}))
+				began := time.Now()
+				check(b, l.AppendSync([]*raftpb.Entry{e}))
+				took = append(took, time.Since(began))
+			}
+			close(stop)
+			<-stopped
+			check(b, l.Close())
+			slices.Sort(took)
+			us := func(part float64) float64 { return float64(took[int(part*float64(len(took)-1))].Microseconds()) }
+			b.ReportMetric(us(0.5), "p50-us")
+			b.ReportMetric(us(0.99), "p99-us")
+			b.ReportMetric(us(0.999), "p99.9-us")
+			b.ReportMetric(us(1), "max-us")
+		})
 	}
 }

@@ -206,7 +206,7 @@ func (l *Log) finishReset() error {
 	for _, n := range names {
 		_, isSegment := parseSegmentName(n)
 		if strings.HasSuffix(n, indexSuffix) || (isSegment && (prepared || n != name)) {
-			if err := l.fs.Remove(l.path(n)); err != nil {
+			if err := l.removeFile(n); err != nil { // a purge may be removing it
 				return err
 			}
 		}

@@ -14,69 +14,77 @@ import (
 // Purge removes the segments that lie wholly at or below upTo, and returns the new FirstIndex. It keeps the last segment, what is
 // not committed and durable, and the beginning of a transaction in chunks whose end it keeps.
 func (l *Log) Purge(upTo uint64) (first uint64, err error) {
-	l.wmu.Lock()
-	defer l.wmu.Unlock()
-	if err := l.usable(); err != nil {
-		return l.first(), err
-	}
-	n := 0
-	for n < len(l.segs)-1 && l.segs[n].last <= upTo {
-		n++
-	}
-	return l.purge(n)
+	return l.purge(func() int {
+		n := 0
+		for n < len(l.segs)-1 && l.segs[n].last <= upTo {
+			n++
+		}
+		return n
+	})
 }
 
 // PurgeBySize removes the oldest segments as long as the log is larger than limit bytes, but nothing above index safe, and returns
 // the new FirstIndex. Otherwise it is Purge.
 func (l *Log) PurgeBySize(limit int64, safe uint64) (first uint64, err error) {
+	return l.purge(func() int {
+		size, n := l.sizeLocked(), 0
+		for n < len(l.segs)-1 && l.segs[n].last <= safe && size > limit {
+			size -= l.segs[n].end
+			n++
+		}
+		return n
+	})
+}
+
+// purge removes the first segments, as many as choose says or fewer. Their files, which may take long to remove, go when writers are let in
+// again: no later segment has the name of one.
+func (l *Log) purge(choose func() int) (uint64, error) {
+	gone, first, err := l.forget(choose)
+	for _, s := range gone {
+		if err == nil {
+			if err = l.removeSegment(s); err != nil {
+				err = fmt.Errorf("raftlog: purge: %w", err)
+			}
+		}
+		s.release()
+	}
+	if err != nil || len(gone) == 0 {
+		return first, err
+	}
+	l.log.Info("log purged", "first", first, "segments", len(gone))
+	return first, nil
+}
+
+// forget takes the first segments out of the log, durably. Their files are left.
+func (l *Log) forget(choose func() int) (gone []*segment, first uint64, err error) {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	if err := l.usable(); err != nil {
-		return l.first(), err
+		return nil, l.first(), err
 	}
-	size, n := l.sizeLocked(), 0
-	for n < len(l.segs)-1 && l.segs[n].last <= safe && size > limit {
-		size -= l.segs[n].end
-		n++
-	}
-	return l.purge(n)
-}
-
-// purge removes the first n segments, or fewer.
-func (l *Log) purge(n int) (uint64, error) {
+	n := choose()
 	limit := min(l.hard.commit, l.durable.Load())
 	for n > 0 && (l.segs[n-1].last > limit || l.segs[n].head.ledger.open != 0) {
 		n--
 	}
 	if n == 0 {
-		return l.first(), nil
+		return nil, l.first(), nil
 	}
-	first := l.segs[n].first()
+	first = l.segs[n].first()
 	// The state file knows the new beginning before anything goes, so that Open can tell a purged segment from a lost one.
 	l.state.first = first
 	failpoint.Hit("purge.before-state")
-	err := l.writeState("purge", true)
-	if err != nil {
-		return l.first(), err
+	if err := l.writeState("purge", true); err != nil {
+		return nil, l.first(), err
 	}
 	failpoint.Hit("purge.after-state")
 	l.mu.Lock()
-	gone := append([]*segment(nil), l.segs[:n]...)
+	gone = append([]*segment(nil), l.segs[:n]...)
 	l.segs = append([]*segment(nil), l.segs[n:]...)
 	l.snap = nil
 	l.epoch++
 	l.mu.Unlock()
-	for _, s := range gone {
-		if err == nil {
-			err = l.removeSegment(s)
-		}
-		s.release()
-	}
-	if err != nil {
-		return first, fmt.Errorf("raftlog: purge: %w", err)
-	}
-	l.log.Info("log purged", "first", first, "segments", n)
-	return first, nil
+	return gone, first, nil
 }
 
 // Snapshot implements raft.Storage: the state at FirstIndex-1, or where the configuration last changed if that is later, never inside

@@ -1,0 +1,74 @@
+package raftlog
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// slowRemoval is a file system that removes files when remove has returned.
+type slowRemoval struct {
+	FS
+	remove func()
+}
+
+func (f slowRemoval) Remove(name string) error {
+	f.remove()
+	return f.FS.Remove(name)
+}
+
+// TestPurgeHoldsNoWriterUp: an entry is written while the files of purged segments are being removed, which may take long.
+func TestPurgeHoldsNoWriterUp(t *testing.T) {
+	removing, written, late := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	var slow atomic.Bool
+	disk := slowRemoval{OSFS{}, func() {
+		if !slow.Load() {
+			return
+		}
+		once.Do(func() { close(removing) })
+		select {
+		case <-written:
+		case <-late:
+		}
+	}}
+	l := mustOpen(t, Options{Dir: t.TempDir(), FS: disk, SegmentBytes: 4 << 10, Cluster: testCluster, NodeID: testNode})
+	defer l.Close()
+	setTerm(t, l, 1, 0)
+	s := newStream(1, 1)
+	check(t, l.AppendSync([]*raftpb.Entry{s.barrier(1, 1)}))
+	index := uint64(1)
+	put := func() {
+		index++
+		check(t, l.AppendSync([]*raftpb.Entry{benchTrx(s, index, 1)}))
+	}
+	for range 20 {
+		put()
+	}
+	setTerm(t, l, 1, index)
+	slow.Store(true)
+	purged := make(chan error, 1)
+	go func() {
+		_, err := l.Purge(index)
+		purged <- err
+	}()
+	<-removing
+	go func() {
+		put()
+		close(written)
+	}()
+	select {
+	case <-written:
+	case <-time.After(10 * time.Second):
+		t.Error("a writer waits for the removal of files")
+		close(late)
+		<-written
+	}
+	check(t, <-purged)
+	if first, err := l.FirstIndex(); err != nil || first == 1 {
+		t.Errorf("the log begins at %d, %v", first, err)
+	}
+}
