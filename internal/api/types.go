@@ -278,8 +278,27 @@ type VIPView struct {
 // LinkView is the way to another node and back: of the pings of the last two minutes.
 type LinkView struct {
 	To    string  `json:"to"`
-	RTTMS float64 `json:"rtt_ms"` // median
+	RTTMS float64 `json:"rtt_ms"` // median; 0 without pings
 	P99MS float64 `json:"p99_ms"`
+	// Address and Error say why it cannot be reached; absent: it can.
+	Address string `json:"address,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+// Unreached says who cannot reach a node at which address, of those that say so; empty: nobody does.
+func Unreached(name string, members []MemberView) string {
+	var out []string
+	for _, m := range members {
+		if m.State == StateDown || m.Name == name {
+			continue
+		}
+		for _, l := range m.Links {
+			if l.To == name && l.Error != "" {
+				out = append(out, fmt.Sprintf("%s cannot reach it at %s: %s", m.Name, l.Address, l.Error))
+			}
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 // RaftView is a node's place in the consensus.
@@ -543,6 +562,8 @@ type JoinRequest struct {
 	Member config.Member `json:"member"` // ID is ignored: the leader gives one
 	// Executed is gtid_executed of the data that the node brings (`trireme adopt`); nil: it brings none.
 	Executed *string `json:"executed,omitempty"`
+	// Proof is a word that the joining node's ports say to who connects, until it has been answered; empty: they are not asked.
+	Proof string `json:"proof,omitempty"`
 }
 
 // JoinResult is all that a new node needs to start.
@@ -662,6 +683,7 @@ type Event struct {
 	Phases          *Phases     `json:"phases,omitempty"`
 	RolledBack      *RolledBack `json:"rolled_back,omitempty"` // by From
 
+	Member      string `json:"member,omitempty"`      // of down and up: whom the leader lost sight of
 	Incarnation uint64 `json:"incarnation,omitempty"` // of the mysqld that leads, or of a rejoin
 	Drained     bool   `json:"drained,omitempty"`     // of a fence: nothing was left to roll back
 }

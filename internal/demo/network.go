@@ -43,6 +43,17 @@ func (c *Cluster) settle(n *Node) {
 	}
 }
 
+// listen opens ports on the node's host; nil: on this one.
+func (c *Cluster) listen(n *Node) func(network, addr string) (net.Listener, error) {
+	if c.net == nil {
+		return nil
+	}
+	return func(network, addr string) (l net.Listener, err error) {
+		err = c.net.Host(n.Name).Do(func() (err error) { l, err = net.Listen(network, addr); return err })
+		return l, err
+	}
+}
+
 // openBudget makes a node's CPU budget, if the options want one and it has none yet; called with its mu held.
 func (c *Cluster) openBudget(n *Node) (err error) {
 	if c.opts.CPUs != 0 && n.budget == nil {

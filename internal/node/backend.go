@@ -100,6 +100,11 @@ func (n *Node) View(context.Context) api.ClusterView {
 			}
 		}
 	}
+	for i, m := range v.Members {
+		if why := api.Unreached(m.Name, v.Members); m.State == api.StateDown && why != "" {
+			v.Members[i].Reason += "; " + why
+		}
+	}
 	v.Blocked = api.Blocked(v.Members)
 	return v
 }

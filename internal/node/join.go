@@ -74,6 +74,14 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 	if err != nil {
 		return api.JoinResult{}, err
 	}
+	// Only the holder of a token may have this node connect anywhere.
+	role, err := n.invited(token, req.CSR)
+	if err != nil {
+		return api.JoinResult{}, err
+	}
+	if err := reaches(ctx, req, role); err != nil {
+		return api.JoinResult{}, err
+	}
 	var m config.Member
 	var cert []byte
 	c, err := n.changeCluster(ctx, func(c *config.Cluster) error {
@@ -133,6 +141,17 @@ func claim(c *config.Cluster, token pki.JoinToken, csr []byte, at time.Time) (in
 
 // csrHash names a request for a certificate.
 func csrHash(csr []byte) string { return pki.HashToken(string(csr)) }
+
+// invited is the role that a token is good for, by the settings as this node has them.
+func (n *Node) invited(token pki.JoinToken, csr []byte) (role string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	i, err := claim(n.cluster, token, csr, time.Now())
+	if err != nil {
+		return "", err
+	}
+	return n.cluster.JoinTokens[i].Role, nil
+}
 
 // dropPending takes an earlier attempt to join out of the settings: the token's, or another one under the same name. Nobody will
 // start what it made.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"trireme/internal/api"
@@ -42,10 +43,17 @@ func (n *Node) watchLinks(context.Context) {
 	next := links{slow: map[uint64]bool{}}
 	for _, m := range c.Members {
 		r := n.tr.RTT(m.ID)
-		if m.ID == n.id.ID || r.Samples == 0 {
+		view := api.LinkView{To: m.Name, RTTMS: ms(r.Median), P99MS: ms(r.P99)}
+		if trouble := n.tr.Trouble(m.ID); trouble.Err != nil && trouble.For > linkInterval {
+			view.Address, view.Error = trouble.Address, troubleText(trouble)
+		}
+		if m.ID == n.id.ID || r.Samples == 0 && view.Error == "" {
 			continue
 		}
-		next.views = append(next.views, api.LinkView{To: m.Name, RTTMS: ms(r.Median), P99MS: ms(r.P99)})
+		next.views = append(next.views, view)
+		if r.Samples == 0 {
+			continue
+		}
 		if m.Role == config.RoleLearner || n.id.Role == config.RoleLearner {
 			continue // no election waits for it
 		}
@@ -66,6 +74,15 @@ func (n *Node) watchLinks(context.Context) {
 		n.publishNow = true
 	}
 	n.links = next
+}
+
+// troubleText is the reason without the address, which is told beside it.
+func troubleText(t transport.Trouble) string {
+	text := t.Err.Error()
+	for _, prefix := range []string{"dial " + t.Address + ": ", "dial tcp " + t.Address + ": ", "dial tcp: "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return text
 }
 
 // linkSlow says whether round trips endanger elections; was is the last answer.

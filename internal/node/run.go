@@ -427,6 +427,7 @@ func (n *Node) startParts() error {
 	n.every(time.Second, n.reconcile)
 	n.every(time.Second, n.sayAddress)
 	n.every(time.Second, n.fetchSettings)
+	n.every(time.Second, n.watchMembers)
 	n.every(boundInterval, n.purge)
 	n.every(pulseInterval, n.feelPulse)
 	n.every(spaceInterval, n.watchSpace)

@@ -88,7 +88,24 @@ func (n *Node) warningsLocked() []string {
 func (n *Node) silence(id uint64) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return silenceText(n.peers[id])
+	text := silenceText(n.peers[id])
+	if m, ok := n.cluster.MemberByID(id); ok {
+		if why := n.unreachedLocked(m.Name); why != "" {
+			text += "; " + why
+		}
+	}
+	return text
+}
+
+// unreachedLocked says who cannot reach a member at which address, as far as this node has heard.
+func (n *Node) unreachedLocked(name string) string {
+	members := []api.MemberView{{Name: n.id.Name, Links: n.links.views}}
+	for _, m := range n.cluster.Members {
+		if p := n.peers[m.ID]; p != nil && p.fresh() {
+			members = append(members, api.MemberView{Name: m.Name, Links: p.status.Member.Links})
+		}
+	}
+	return api.Unreached(name, members)
 }
 
 func silenceText(p *peer) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"trireme/internal/api"
@@ -24,6 +25,9 @@ type JoinOptions struct {
 	// cluster has accepted it and before identity.json makes the directory a node's.
 	Executed *string
 	Bring    func(config.Secrets) error
+
+	// Listen opens a port of the node for as long as joining takes; nil: net.Listen.
+	Listen func(network, addr string) (net.Listener, error)
 }
 
 // JoinResult says what was made.
@@ -69,7 +73,12 @@ func Join(ctx context.Context, opts JoinOptions) (res JoinResult, err error) {
 	if err := dir.openTo(n.MySQL.OSUser); err != nil {
 		return res, err
 	}
-	answer, err := ask(ctx, token, api.JoinRequest{Token: opts.Token, CSR: csr, Member: n.Member(0, opts.Role), Executed: opts.Executed})
+	open, err := openPorts(n, opts.Role != config.RoleLogger && opts.Executed == nil, opts.Listen)
+	if err != nil {
+		return res, err
+	}
+	answer, err := ask(ctx, token, api.JoinRequest{Token: opts.Token, CSR: csr, Member: n.Member(0, opts.Role), Executed: opts.Executed, Proof: open.word})
+	open.close()
 	if err != nil {
 		return res, err
 	}

@@ -31,7 +31,48 @@ type link struct {
 	calls   map[uint64]chan answer
 	lastID  uint64
 
-	lastFailure string // owned by run: what was logged last
+	lastFailure string  // owned by run: what was logged last
+	failing     Trouble // under mu: of the attempts since the last connection
+}
+
+// Trouble is why a peer cannot be reached.
+type Trouble struct {
+	Address string
+	Err     error         // nil: there is none
+	For     time.Duration // since the first failed attempt in a row
+
+	since time.Time
+}
+
+// noteAttempt keeps what an attempt to connect came to.
+func (l *link) noteAttempt(addr string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.failing = Trouble{}
+	case l.failing.Err == nil:
+		l.failing = Trouble{Address: addr, Err: err, since: time.Now()}
+	default:
+		l.failing.Address, l.failing.Err = addr, err
+	}
+}
+
+// Trouble tells why a peer cannot be reached, if attempts fail.
+func (t *Transport) Trouble(id uint64) Trouble {
+	t.mu.RLock()
+	p := t.peers[id]
+	t.mu.RUnlock()
+	if p == nil {
+		return Trouble{}
+	}
+	p.control.mu.Lock()
+	defer p.control.mu.Unlock()
+	out := p.control.failing
+	if out.Err != nil {
+		out.For = time.Since(out.since)
+	}
+	return out
 }
 
 // item is one queued message.
@@ -120,6 +161,7 @@ func (l *link) run() {
 	for l.p.ctx.Err() == nil {
 		addr := *l.p.addr.Load()
 		c, err := l.dialFresh(addr)
+		l.noteAttempt(addr, err)
 		if err != nil {
 			l.logFailure(err)
 			l.p.elsewhere(addr)

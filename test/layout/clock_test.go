@@ -34,6 +34,7 @@ var wallClock = map[string]string{
 	"node/seed.go":       "tells how long seeding took",
 	"node/server.go":     "shows how far behind mysqld is",
 	"node/settings.go":   "a change of the settings says when",
+	"node/sight.go":      "tells how long a member was not heard of, between two events",
 	"node/status.go":     "shows how far behind mysqld is",
 	"node/steer.go":      "a pause ends at a time of day that an operator gave",
 	"node/revoke.go":     "a revocation says when",

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -257,6 +259,44 @@ func (c *cluster) exits(n *demo.Node) string {
 	return string(b[max(0, len(b)-2000):])
 }
 
+// told is nil if the history of a node has an event about a member whose text names something.
+func (c *cluster) told(asked *demo.Node, kind, member, text string) error {
+	all, err := c.History(c.t.Context(), asked)
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		if e.Kind == kind && e.Member == member && strings.Contains(e.Message, text) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no event %q about %s that names %s", kind, member, text)
+}
+
+// namesAddress: status, why-not and history of any node tell the address at which a member that is down cannot be reached.
+func (c *cluster) namesAddress(asked, down *demo.Node) {
+	c.t.Helper()
+	addr := net.JoinHostPort(down.Host, strconv.Itoa(down.Ports.Peer))
+	eventually(c.t, healLimit, asked.Name+" names the address of "+down.Name, func() error {
+		v, err := c.seen(asked)
+		if err != nil {
+			return err
+		}
+		for _, m := range v.Members {
+			if m.Name == down.Name && !strings.Contains(m.Reason, "cannot reach it at "+addr) {
+				return fmt.Errorf("status says %q", m.Reason)
+			}
+		}
+		cl := c.Client(asked)
+		defer cl.Close()
+		why, err := cl.WhyNot(c.t.Context(), down.Name)
+		if err != nil || !slices.ContainsFunc(why.Reasons, func(r ha.Reason) bool { return strings.Contains(r.Text, addr) }) {
+			return fmt.Errorf("why-not says %+v, %v", why.Reasons, err)
+		}
+		return c.told(asked, "down", down.Name, addr)
+	})
+}
+
 // TestRefusedMemberChanges: what would break the cluster is refused, with the reason; a join whose answer was lost does no harm.
 func TestRefusedMemberChanges(t *testing.T) {
 	t.Parallel()
@@ -281,9 +321,19 @@ func TestRefusedMemberChanges(t *testing.T) {
 		must(t, err)
 		return res.Identity.ID
 	}
+	// A node whose addresses do not lead to it is not taken. The token stays good.
+	n9 := c.unstarted("n9")
+	wrong := n9
+	wrong.Peer.Advertise, wrong.API.Advertise = "127.0.0.9:1102", net.JoinHostPort(leader.Host, strconv.Itoa(leader.Ports.API))
+	_, err := setup.Join(t.Context(), setup.JoinOptions{Token: token, Node: wrong})
+	if api.KindOf(err) != api.KindNotReady || !strings.Contains(err.Error(), wrong.Peer.Advertise) || !strings.Contains(err.Error(), wrong.API.Advertise) {
+		t.Errorf("a join with other addresses than its own: %v", err)
+	}
+	if now := c.view(); len(now.Members) != len(before.Members) {
+		t.Errorf("it is a member: %+v", now.Members)
+	}
 	_, csr, err := pki.NewKey("n9")
 	must(t, err)
-	n9 := c.unstarted("n9")
 	ask := func(csr []byte) (uint64, error) {
 		cl := c.Client(leader)
 		defer cl.Close()
@@ -324,6 +374,7 @@ func TestRefusedMemberChanges(t *testing.T) {
 	// One voter is down: the others cannot be spared, and a dead one cannot be told anything.
 	c.KillDaemon(b)
 	c.shows(leader, b.Name, "is down", func(m api.MemberView) bool { return m.State == api.StateDown })
+	c.namesAddress(a, b)
 	c.refused(leader, api.KindNeeded, "remove "+a.Name, a.Name)
 	c.refused(leader, api.KindNeeded, "demote "+a.Name, a.Name)
 	c.refused(leader, api.KindNeeded, "demote "+leader.Name, leader.Name)
@@ -342,6 +393,7 @@ func TestRefusedMemberChanges(t *testing.T) {
 	must(t, os.RemoveAll(filepath.Join(b.Dir, "mysql", "data")))
 	c.start(a, b)
 	c.healthy()
+	eventually(t, healLimit, "the history has "+b.Name+" back", func() error { return c.told(a, "up", b.Name, b.Name) })
 	if c.copies(b) == 0 {
 		t.Errorf("%s is healthy without a copy of its lost data", b.Name)
 	}

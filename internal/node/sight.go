@@ -1,0 +1,74 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/consensus"
+)
+
+// Kinds of events about the members that the leader sees.
+const (
+	eventDown = "down"
+	eventUp   = "up"
+)
+
+// sightGrace is for members whose first status is on its way to a new leader, and for restarts that nobody has to know of.
+const sightGrace = 2 * statusLifetime
+
+// watchMembers records which members the leader loses sight of, and which it sees again. Only the leader does: otherwise each node would tell the
+// same. What the history says last of a member is what was known, whoever led then.
+func (n *Node) watchMembers(context.Context) {
+	n.mu.Lock()
+	if n.raft.Role != consensus.Leader || now() < n.leaderSince+sightGrace {
+		n.mu.Unlock()
+		return
+	}
+	type sight struct {
+		up  bool
+		why string
+	}
+	seen := map[string]sight{}
+	for _, m := range n.cluster.Members {
+		if p := n.peers[m.ID]; m.ID != n.id.ID && !m.Pending && !m.Removing {
+			switch {
+			case p != nil && p.fresh():
+				seen[m.Name] = sight{up: true}
+			case p == nil || now() > p.at+sightGrace:
+				why := silenceText(p)
+				if unreached := n.unreachedLocked(m.Name); unreached != "" {
+					why += "; " + unreached
+				}
+				seen[m.Name] = sight{why: why}
+			}
+		}
+	}
+	n.mu.Unlock()
+	events := n.history.all()
+	for name, s := range seen {
+		last := lastSight(events, name)
+		switch {
+		case s.up && last.Kind == eventDown:
+			e := n.event(eventUp, 0, fmt.Sprintf("%s is heard of again, %.0f s after it was lost", name, time.Since(last.Time).Seconds()))
+			e.Member = name
+			n.history.add(e)
+		case !s.up && last.Kind != eventDown:
+			e := n.event(eventDown, 0, name+" is down: "+s.why)
+			e.Member = name
+			n.history.add(e)
+		}
+	}
+}
+
+// lastSight is the newest event about a member that was lost or is back.
+func lastSight(events []api.Event, name string) api.Event {
+	for _, e := range slices.Backward(events) {
+		if e.Member == name && (e.Kind == eventDown || e.Kind == eventUp) {
+			return e
+		}
+	}
+	return api.Event{}
+}

@@ -1,0 +1,52 @@
+package node
+
+import (
+	"testing"
+
+	"trireme/internal/api"
+	"trireme/internal/consensus"
+)
+
+// TestWatchMembers: the leader records once that it has lost a member, and once that it hears of it again, whoever told it before; a node that does
+// not lead tells nothing, nor does one that has just been elected.
+func TestWatchMembers(t *testing.T) {
+	n := newTestNode(t)
+	openTestLog(t, n)
+	startTestRaft(t, n, nil)
+	kinds := func() (out []string) {
+		for _, e := range n.history.all() {
+			out = append(out, e.Kind+" "+e.Member)
+		}
+		return out
+	}
+	look := func(want ...string) {
+		t.Helper()
+		n.watchMembers(t.Context())
+		n.watchMembers(t.Context())
+		got := kinds()
+		if len(got) != len(want) {
+			t.Fatalf("%q, not %q", got, want)
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Fatalf("%q, not %q", got, want)
+			}
+		}
+	}
+	n.peers[2], n.peers[3] = &peer{up: true, at: now()}, &peer{up: true, at: now()}
+	n.raft.Role, n.leaderSince = consensus.Leader, now()-2*sightGrace
+	look()
+	n.peers[2].at = now() - 2*sightGrace
+	n.raft.Role = consensus.Follower
+	look()
+	n.raft.Role, n.leaderSince = consensus.Leader, now()
+	look()
+	n.leaderSince = now() - 2*sightGrace
+	n.links.views = []api.LinkView{{To: "db2", Address: "10.0.0.2:7306", Error: "no route to host"}}
+	look("down db2")
+	if text := n.history.all()[0].Message; text == "" || n.silence(2) == silenceText(n.peers[2]) {
+		t.Errorf("%q, %q: the address is not named", text, n.silence(2))
+	}
+	n.peers[2].at = now()
+	look("down db2", "up db2")
+}
