@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -26,6 +28,8 @@ func (c *cluster) inJSON(n *demo.Node, args string) (code int, out []byte) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, testkit.Program(c.t, testkit.Trireme), append(strings.Fields(args), "--json", "--api",
 		fmt.Sprintf("127.0.0.1:%d", n.Ports.API), "--token-file", filepath.Join(scratch, "credentials", c.State().Cluster))...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) } // it tells where it hangs
+	cmd.WaitDelay = 5 * time.Second
 	return runCommand(c.t, cmd)
 }
 
@@ -37,7 +41,7 @@ func runCommand(t *testing.T, cmd *exec.Cmd) (code int, out []byte) {
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
+		t.Fatalf("trireme %s: %v: %s", strings.Join(cmd.Args[1:], " "), err, text.Bytes())
 	}
 	if text.Len() > 0 {
 		t.Logf("trireme %s: %s", cmd.Args[1], text.Bytes())
