@@ -48,16 +48,22 @@ func readFiles(cfg config.Alone) (files, error) {
 // handedOver is where a service manager puts the files that it gives to services alone, while they run.
 const handedOver = "/run/credentials/"
 
-// CheckFiles reads what a router with these settings would read, and says what trireme-router.service could not: it runs as an account
-// without a name. file is that of the settings. What the service manager hands over is there only while the service runs, and not checked.
+// serviceFile has the settings of trireme-router.service.
+const serviceFile = "/etc/trireme/router.toml"
+
+// CheckFiles reads what a router with these settings would read. It also says what trireme-router.service could not
+// read, which runs as an account without a name, unless the settings themselves, in file, are elsewhere and closed to it:
+// then they are of a router that is started in another way. What the service manager hands over is there only while the
+// service runs, and not checked.
 func CheckFiles(file string, cfg config.Alone) error {
-	names := []*string{&file, &cfg.CA, &cfg.TLSCert, &cfg.TLSKey, &cfg.Token}
-	for _, name := range names {
-		if *name == "" || strings.HasPrefix(*name, handedOver) {
-			continue
-		}
-		if err := openToAll(*name); err != nil {
-			return fmt.Errorf("%w: %w", ErrFiles, err)
+	if err := openToAll(file); err == nil || file == serviceFile {
+		for _, name := range []string{file, cfg.CA, cfg.TLSCert, cfg.TLSKey, cfg.Token} {
+			if name == "" || strings.HasPrefix(name, handedOver) {
+				continue
+			}
+			if err := openToAll(name); err != nil {
+				return fmt.Errorf("%w: %w", ErrFiles, err)
+			}
 		}
 	}
 	if strings.HasPrefix(cfg.TLSCert, handedOver) || strings.HasPrefix(cfg.TLSKey, handedOver) {
