@@ -88,7 +88,7 @@ case $mode in
     beside servers deferred servers servers -p 2 -timeout 30m
     tests mysql -p 2 -parallel 3 -timeout 30m $(packages | with "$two_at_once" | paths)
     joined
-    tests clusters -p 1 -parallel 4 -timeout 60m $(packages | with "$servers_only" | but "$two_at_once" | paths)
+    tests clusters -p 1 -parallel 3 -timeout 60m $(packages | with "$servers_only" | but "$two_at_once" | paths)
     finish
     ;;
   long)
