@@ -241,9 +241,11 @@ func TestDocsVerbs(t *testing.T) {
 func verbsOf(reference string) map[string][]string {
 	verbs := map[string][]string{}
 	for _, m := range regexp.MustCompile(`(?m)^### trireme ([a-z-]+)(?: ([a-z-]+))?$`).FindAllStringSubmatch(reference, -1) {
-		if verbs[m[1]] = verbs[m[1]]; m[2] != "" {
-			verbs[m[1]] = append(verbs[m[1]], m[2])
+		below := verbs[m[1]]
+		if m[2] != "" {
+			below = append(below, m[2])
 		}
+		verbs[m[1]] = below
 	}
 	return verbs
 }
