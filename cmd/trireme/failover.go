@@ -59,5 +59,5 @@ func (c *failoverCmd) confirm(e *env, res api.FailoverResult) error {
 	}
 	e.ask("Leadership moves from %s (term %d) to %s without %s's help: its clients are cut, and what was not acknowledged to them is\n"+
 		"rolled back. Type the new leader's name to go on: ", from, res.Term, res.To, from)
-	return typed(e, res.To, "the node's name")
+	return typed(e, res.To, "the node's name", "--yes")
 }

@@ -22,11 +22,8 @@ type forceCmd struct {
 	JSON        bool     `help:"Print the report, or with --confirm-term the result, as JSON."`
 }
 
-// forcePatience is how long the new cluster may take until it writes; forcePoll how often it is looked at.
-const (
-	forcePatience = 90 * time.Second
-	forcePoll     = 250 * time.Millisecond
-)
+// forcePatience is how long the new cluster may take until it writes.
+const forcePatience = 90 * time.Second
 
 // Run shows the report, asks for the term, and waits for the new cluster.
 func (c *forceCmd) Run(e *env) error {
@@ -44,19 +41,8 @@ func (c *forceCmd) Run(e *env) error {
 	if !c.JSON {
 		printForce(e, rep)
 	}
-	switch {
-	case c.DryRun && c.JSON:
-		if err := printJSON(e.out, rep); err != nil {
-			return err
-		}
-	case rep.Problem != "" && c.JSON:
-		return api.Errorf(rep.ProblemKind, "nothing is changed: %s", rep.Problem).With("%s", rep.Advice)
-	}
-	if c.DryRun || rep.Problem != "" {
-		if rep.Problem != "" {
-			return errSilent(exitFailed)
-		}
-		return nil
+	if ends, err := planned(e, c.DryRun, c.JSON, rep, refusalOf(rep.ProblemKind, rep.Problem, rep.Advice)); ends {
+		return err
 	}
 	if req.Confirm = c.ConfirmTerm; req.Confirm == 0 {
 		if req.Confirm, err = askTerm(e, rep); err != nil {
@@ -119,28 +105,16 @@ func askTerm(e *env, rep api.ForceReport) (uint64, error) {
 
 // await asks the source until somebody writes in the new generation. Its daemon starts anew meanwhile.
 func (c *forceCmd) await(e *env, rep api.ForceReport) (leader string, err error) {
-	ctx, cancel := context.WithTimeout(e.ctx, forcePatience)
-	defer cancel()
-	w := e.wait(forcePatience)
-	for {
-		w.say(e, "a leader of generation "+fmt.Sprint(rep.NewGeneration)+"; "+rep.Source+" starts its daemon anew and is elected")
-		rctx, done := context.WithTimeout(ctx, probeTimeout)
-		var v api.ClusterView
-		if client, cerr := c.client(rctx, false); cerr == nil {
-			v, _ = client.Cluster(rctx) // an error: not there yet
-			client.Close()
-		}
-		done()
-		if v.Generation >= rep.NewGeneration && v.Leader != "" {
-			return v.Leader, nil
-		}
-		select {
-		case <-ctx.Done():
-			return "", api.Errorf(api.KindTimeout, "generation %d is decided, but no leader of it takes writes after %v", rep.NewGeneration, forcePatience).
-				With("see `trireme status --api %s` and the daemon's log there", rep.SourceAPI)
-		case <-time.After(forcePoll):
-		}
+	what := fmt.Sprintf("a leader of generation %d; %s starts its daemon anew and is elected", rep.NewGeneration, rep.Source)
+	seen := c.until(e, forcePatience, what, func(v api.ClusterView) bool {
+		leader = v.Leader
+		return v.Generation >= rep.NewGeneration && v.Leader != ""
+	})
+	if !seen {
+		return "", api.Errorf(api.KindTimeout, "generation %d is decided, but no leader of it takes writes after %v", rep.NewGeneration, forcePatience).
+			With("see `trireme status --api %s` and the daemon's log there", rep.SourceAPI)
 	}
+	return leader, nil
 }
 
 func printForce(e *env, rep api.ForceReport) {

@@ -114,11 +114,11 @@ func (c *reinitCmd) confirm(e *env) error {
 		return nil
 	}
 	e.ask("All MySQL data of %s is thrown away and copied anew from another node.\nType the node's name to go on: ", c.Node)
-	return typed(e, c.Node, "the node's name")
+	return typed(e, c.Node, "the node's name", "--yes")
 }
 
 // typed wants something typed, which is what.
-func typed(e *env, name, what string) error {
+func typed(e *env, name, what, flag string) error {
 	got, err := e.typed()
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func typed(e *env, name, what string) error {
 	case name:
 		return nil
 	case "":
-		return usagef("nothing was done; type %s, or give --yes", what)
+		return usagef("nothing was done; type %s, or give %s", what, flag)
 	default:
 		return usagef("nothing was done: %q is not %q", got, name)
 	}

@@ -137,7 +137,7 @@ func (c *configRollbackCmd) Run(e *env) error {
 	if len(res.Changes) > 0 && !c.DryRun {
 		if !c.Yes {
 			e.ask("Type the number of the version, %d, to go on: ", c.To)
-			if err := typed(e, strconv.FormatUint(c.To, 10), "the number of the version"); err != nil {
+			if err := typed(e, strconv.FormatUint(c.To, 10), "the number of the version", "--yes"); err != nil {
 				return err
 			}
 		}

@@ -18,11 +18,8 @@ type voidCmd struct {
 	JSON    bool     `help:"Print the report, or with --gtid the result, as JSON."`
 }
 
-// voidPatience is how long nodes may take to go on after the entry; voidPoll how often they are looked at.
-const (
-	voidPatience = 2 * time.Minute
-	voidPoll     = 250 * time.Millisecond
-)
+// voidPatience is how long nodes may take to go on after the entry.
+const voidPatience = 2 * time.Minute
 
 // Run shows the report, asks for the GTID, and waits until the cluster takes writes.
 func (c *voidCmd) Run(e *env) error {
@@ -40,23 +37,12 @@ func (c *voidCmd) Run(e *env) error {
 	if !c.JSON {
 		printVoid(e, rep)
 	}
-	switch {
-	case c.DryRun && c.JSON:
-		if err := printJSON(e.out, rep); err != nil {
-			return err
-		}
-	case rep.Problem != "" && c.JSON:
-		return api.Errorf(rep.ProblemKind, "nothing is changed: %s", rep.Problem).With("%s", rep.Advice)
-	}
-	if c.DryRun || rep.Problem != "" {
-		if rep.Problem != "" {
-			return errSilent(exitFailed)
-		}
-		return nil
+	if ends, err := planned(e, c.DryRun, c.JSON, rep, refusalOf(rep.ProblemKind, rep.Problem, rep.Advice)); ends {
+		return err
 	}
 	if req.GTID = c.GTID; req.GTID == "" {
 		e.ask("\nType the GTID to go on: ")
-		if err := typed(e, rep.Entry.GTID, "the GTID"); err != nil {
+		if err := typed(e, rep.Entry.GTID, "the GTID", "--gtid"); err != nil {
 			return err
 		}
 		req.GTID = rep.Entry.GTID
@@ -87,30 +73,21 @@ func (c *voidCmd) request(e *env, req api.VoidRequest) (api.VoidReport, error) {
 
 // await waits until a leader takes writes, which has gone on after the entry.
 func (c *voidCmd) await(e *env, rep api.VoidReport) (leader string, err error) {
-	ctx, cancel := context.WithTimeout(e.ctx, voidPatience)
-	defer cancel()
-	for {
-		rctx, done := context.WithTimeout(ctx, probeTimeout)
-		var v api.ClusterView
-		if client, cerr := c.client(rctx, false); cerr == nil {
-			v, _ = client.Cluster(rctx) // an error: asked again
-			client.Close()
-		}
-		done()
-		switch b := v.Blocked; {
-		case b != nil && b.Index > rep.Entry.Index:
-			return "", api.Errorf(api.KindConflict, "entry %d cannot be applied either (%s)", b.Index, b.Entry).
+	what := fmt.Sprintf("a leader that takes writes; the nodes restart their mysqld and go on after entry %d", rep.Entry.Index)
+	seen := c.until(e, voidPatience, what, func(v api.ClusterView) bool {
+		if b := v.Blocked; b != nil && b.Index > rep.Entry.Index {
+			err = api.Errorf(api.KindConflict, "entry %d cannot be applied either (%s)", b.Index, b.Entry).
 				With("see what it loses: trireme void --dry-run")
-		case b == nil && v.Leader != "":
-			return v.Leader, nil
+		} else if b == nil {
+			leader = v.Leader
 		}
-		select {
-		case <-ctx.Done():
-			return "", api.Errorf(api.KindTimeout, "it is decided, but no leader takes writes after %v", voidPatience).
-				With("see `trireme status`")
-		case <-time.After(voidPoll):
-		}
+		return err != nil || leader != ""
+	})
+	if !seen {
+		err = api.Errorf(api.KindTimeout, "it is decided, but no leader takes writes after %v", voidPatience).
+			With("see `trireme status`")
 	}
+	return leader, err
 }
 
 func printVoid(e *env, rep api.VoidReport) {

@@ -86,3 +86,55 @@ func (w *waiting) say(e *env, what string) {
 		fmt.Fprintln(e.errOut, line)
 	}
 }
+
+// lookPause is between two looks of until.
+const lookPause = 250 * time.Millisecond
+
+// until looks at the cluster until it is as it should be, and says what is waited for; seen is false after limit.
+func (r remote) until(e *env, limit time.Duration, what string, look func(api.ClusterView) bool) (seen bool) {
+	ctx, cancel := context.WithTimeout(e.ctx, limit)
+	defer cancel()
+	w := e.wait(limit)
+	for {
+		w.say(e, what)
+		rctx, done := context.WithTimeout(ctx, probeTimeout)
+		var v api.ClusterView
+		if client, err := r.client(rctx, false); err == nil {
+			v, _ = client.Cluster(rctx) // an error: asked again
+			client.Close()
+		}
+		done()
+		if look(v) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(lookPause):
+		}
+	}
+}
+
+// planned ends an order that only a report of was asked for, or that must not be given: refusal says why, nil: it may.
+func planned(e *env, dryRun, inJSON bool, rep any, refusal error) (ends bool, err error) {
+	switch {
+	case dryRun && inJSON:
+		if err := printJSON(e.out, rep); err != nil {
+			return true, err
+		}
+	case refusal != nil && inJSON:
+		return true, refusal
+	}
+	if refusal != nil {
+		return true, errSilent(exitFailed)
+	}
+	return dryRun, nil
+}
+
+// refusalOf is the error of a report that tells of a problem; nil: it tells of none.
+func refusalOf(kind api.Kind, problem, advice string) error {
+	if problem == "" {
+		return nil
+	}
+	return api.Errorf(kind, "nothing is changed: %s", problem).With("%s", advice)
+}

@@ -113,14 +113,22 @@ func awaitEnd(thread *os.File) error {
 // pfExiting is PF_EXITING of the kernel's include/linux/sched.h.
 const pfExiting = 0x4
 
+// statFields are the fields of a stat file of proc(5) from the third on: the name before them may hold anything.
+func statFields(elem ...string) ([]string, error) {
+	b, err := os.ReadFile(filepath.Join(append([]string{"/proc"}, elem...)...))
+	if err != nil {
+		return nil, err
+	}
+	stat := string(b)
+	return strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:]), nil
+}
+
 // exiting says whether a process's main thread is ending or gone, from fields 3 and 9 of its stat (proc(5)).
 func exiting(pid int) bool {
-	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(pid), "stat"))
+	f, err := statFields(strconv.Itoa(pid), "task", strconv.Itoa(pid), "stat")
 	if err != nil {
 		return true
 	}
-	stat := string(b)
-	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:]) // f[0] is field 3
 	if len(f) < 7 {
 		return false
 	}

@@ -1,7 +1,6 @@
 package mysqld
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,18 +72,13 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// startTime of a process that is no zombie.
+// startTime of a process that is no zombie: field 22 of its stat; field 3 is its state.
 func startTime(pid int) (uint64, bool) {
-	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
+	f, err := statFields(strconv.Itoa(pid), "stat")
+	if err != nil || len(f) < 20 || f[0] == "Z" || f[0] == "X" {
 		return 0, false
 	}
-	// "PID (name) state …": the name may hold anything. The start time is field 22, the state is field 3 (proc(5)).
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(fields) < 20 || string(fields[0]) == "Z" || string(fields[0]) == "X" {
-		return 0, false
-	}
-	at, err := strconv.ParseUint(string(fields[19]), 10, 64)
+	at, err := strconv.ParseUint(f[19], 10, 64)
 	return at, err == nil
 }
 
