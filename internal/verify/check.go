@@ -116,15 +116,16 @@ func (w *Workload) Check(ctx context.Context, nodes []Endpoint) (Report, error) 
 
 // CheckRows judges what nodes hold now against the log, without waiting for them to be equal. The workload must have been stopped.
 func (w *Workload) CheckRows(ctx context.Context, nodes []Endpoint) ([]Problem, error) {
-	rows, err := eachNode(ctx, nodes, w.readRows)
+	all, err := eachNode(ctx, nodes, w.readRows)
 	if err != nil {
 		return nil, fmt.Errorf("reading the workload's rows: %w", err)
 	}
-	return JudgeRows(w.log, Shape{w.cfg.Tables, w.cfg.PairEvery}, rows), nil
+	rows, wrong := apart(all)
+	return append(JudgeRows(w.log, Shape{w.cfg.Tables, w.cfg.PairEvery}, rows), JudgePayloads(wrong)...), nil
 }
 
-// Compare finds differences between nodes at rest: table checksums, column definitions, accounts and prepared XA
-// transactions. It returns how many tables were compared.
+// Compare finds differences between nodes at rest: table checksums, the definitions of tables, views, routines, triggers and events, accounts
+// with all that they were granted, and prepared XA transactions. It returns how many tables were compared.
 func Compare(ctx context.Context, nodes []Endpoint) ([]Problem, int, error) {
 	sums, err := eachNode(ctx, nodes, Checksums)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +20,10 @@ type Endpoint struct {
 	Name string
 	DB   *sql.DB
 	// Inherited are the GTIDs that came with the copy of another node's data and are that node's own affair, in MySQL's text form.
+	// It is the node's own claim.
 	Inherited string
+	// Owned is what the claim is compared with; nil: nobody has looked.
+	Owned *Owned
 }
 
 // ErrNotEqual: the nodes' gtid_executed did not become equal in time.
@@ -36,10 +40,10 @@ const settleTime = 3 * time.Second
 // returns the common set and the local ones of each node that has some. Writers must have stopped. It fails with ErrNotEqual, naming
 // each node's set, when ctx ends.
 func WaitEqual(ctx context.Context, nodes []Endpoint) (common string, local map[string]string, err error) {
-	var last map[string]string
+	var last map[string]executed
 	var since time.Time
 	for {
-		sets, err := eachNode(ctx, nodes, gtidExecuted)
+		sets, err := eachNode(ctx, nodes, readExecuted)
 		if err == nil {
 			err = withoutInherited(nodes, sets)
 		}
@@ -58,32 +62,108 @@ func WaitEqual(ctx context.Context, nodes []Endpoint) (common string, local map[
 	}
 }
 
-// withoutInherited takes away what came with the copy of another node's data. Two nodes have it then, so it would not pass for local.
-func withoutInherited(nodes []Endpoint, sets map[string]string) error {
+// executed is what a node has executed, in MySQL's text form, and which node it is.
+type executed struct {
+	set  string
+	node uint16 // by the server_uuid of its mysqld's life; 0: not of Trireme
+}
+
+func readExecuted(ctx context.Context, db *sql.DB) (e executed, err error) {
+	var uuid gtid.UUID
+	var text string
+	if err = db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.server_uuid").Scan(&e.set, &text); err != nil {
+		return e, err
+	}
+	e.set = strings.Join(strings.Fields(e.set), "")
+	if uuid, err = gtid.ParseUUID(text); err != nil {
+		return e, err
+	}
+	_, e.node, _, _ = gtid.ParseIncarnation(uuid)
+	return e, nil
+}
+
+// Owned is what each node was seen to hold of GTIDs of its own lives, as long as a kit looks: what a node says to have inherited must be
+// among it. The zero value is ready; safe for concurrent use.
+type Owned struct {
+	mu   sync.Mutex
+	sets map[uint16]gtid.Set
+}
+
+// Look at what nodes hold now. One that does not answer holds what it held.
+func (o *Owned) Look(ctx context.Context, nodes []Endpoint) {
+	sets, _ := eachNode(ctx, nodes, readExecuted)
+	for _, e := range sets {
+		if set, err := gtid.ParseSet(e.set); err == nil {
+			o.note(e.node, set)
+		}
+	}
+}
+
+func (o *Owned) note(node uint16, set gtid.Set) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.sets == nil {
+		o.sets = map[uint16]gtid.Set{}
+	}
+	o.sets[node] = o.sets[node].Union(ownedBy(set, node))
+}
+
+// ownedBy is the part of a set that is of a node's own lives.
+func ownedBy(set gtid.Set, node uint16) (out gtid.Set) {
+	for _, sid := range set.SIDs() {
+		if _, n, _, ok := gtid.ParseIncarnation(sid.UUID); ok && n == node {
+			out.AddSet(set.Of(sid.UUID))
+		}
+	}
+	return out
+}
+
+// proven is the part of a claim that other nodes than the one that makes it were seen to hold of their own.
+func (o *Owned) proven(claim gtid.Set, of uint16) (out gtid.Set) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for node, set := range o.sets {
+		if node != of {
+			out.AddSet(claim.Intersect(set))
+		}
+	}
+	return out
+}
+
+// withoutInherited takes away what came with the copy of another node's data. Two nodes have it then, so it would not pass for local. A
+// node's own word is not enough: what it claims must be of another node's lives, and where somebody looked, that node was seen to hold it.
+// What is not proven stays, and is judged like everything else.
+func withoutInherited(nodes []Endpoint, sets map[string]executed) error {
 	for _, n := range nodes {
 		if n.Inherited == "" {
 			continue
 		}
-		var all, inherited gtid.Set
-		if err := errors.Join(all.UnmarshalText([]byte(sets[n.Name])), inherited.UnmarshalText([]byte(n.Inherited))); err != nil {
+		e := sets[n.Name]
+		all, err := gtid.ParseSet(e.set)
+		claim, err2 := gtid.ParseSet(n.Inherited)
+		if err := errors.Join(err, err2); err != nil {
 			return fmt.Errorf("gtid_executed of %s: %w", n.Name, err)
 		}
-		sets[n.Name] = all.Subtract(inherited).String()
+		claim = claim.Subtract(ownedBy(claim, e.node))
+		if n.Owned != nil {
+			claim = n.Owned.proven(claim, e.node)
+		}
+		e.set = all.Subtract(claim).String()
+		sets[n.Name] = e
 	}
 	return nil
 }
 
-// withoutLocal takes away what each node has executed alone under a server_uuid of a Trireme incarnation, such as a REPAIR TABLE on a
-// follower: statements that were never meant for the log. It fails with ErrNotEqual when what is left differs. That a transaction
+// withoutLocal takes away what each node has executed alone under a server_uuid of one of its own incarnations, such as a REPAIR TABLE on
+// a follower: statements that were never meant for the log. It fails with ErrNotEqual when what is left differs, and when a node alone has
+// what another node's incarnation has made, or what lies between transactions that all have. That a transaction
 // which should have been replicated is not among the local ones is for the comparison of the data to show.
-func withoutLocal(sets map[string]string) (common string, local map[string]string, err error) {
+func withoutLocal(sets map[string]executed) (common string, local map[string]string, err error) {
 	parsed := map[string]gtid.Set{}
-	for name, text := range sets {
-		var s gtid.Set
-		if err := s.UnmarshalText([]byte(text)); err != nil {
+	for name, e := range sets {
+		if parsed[name], err = gtid.ParseSet(e.set); err != nil {
 			return "", nil, fmt.Errorf("gtid_executed of %s: %w", name, err)
 		}
-		parsed[name] = s
 	}
 	local = map[string]string{}
 	first := true
@@ -97,27 +177,35 @@ func withoutLocal(sets map[string]string) (common string, local map[string]strin
 		if len(parsed) == 1 {
 			alone = gtid.Set{}
 		}
+		rest := parsed[name].Subtract(alone)
 		for _, sid := range alone.SIDs() {
-			if _, _, _, ok := gtid.ParseIncarnation(sid.UUID); !ok {
-				return "", nil, fmt.Errorf("%w: only %s has %s", ErrNotEqual, name, alone.Of(sid.UUID))
+			own := alone.Of(sid.UUID)
+			if _, node, _, ok := gtid.ParseIncarnation(sid.UUID); !ok || node != sets[name].node {
+				return "", nil, fmt.Errorf("%w: only %s has %s, which is not of its own lives", ErrNotEqual, name, own)
+			}
+			if all := rest.Of(sid.UUID).Ranges(); len(all) > 0 {
+				var between gtid.Set
+				between.AddRange(gtid.Range{SID: all[0].SID, First: all[0].First, Last: all[len(all)-1].Last})
+				if within := own.Intersect(between); !within.Empty() {
+					return "", nil, fmt.Errorf("%w: only %s has %s, between transactions that all have", ErrNotEqual, name, within)
+				}
 			}
 		}
 		if !alone.Empty() {
 			local[name] = alone.String()
 		}
-		rest := parsed[name].Subtract(alone).String()
-		if !first && rest != common {
+		if !first && rest.String() != common {
 			return "", nil, fmt.Errorf("%w: %s", ErrNotEqual, name)
 		}
-		common, first = rest, false
+		common, first = rest.String(), false
 	}
 	return common, local, nil
 }
 
-func describeSets(sets map[string]string, err error) string {
+func describeSets(sets map[string]executed, err error) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(sets)) {
-		fmt.Fprintf(&b, "%s has executed %s; ", name, sets[name])
+		fmt.Fprintf(&b, "%s has executed %s; ", name, sets[name].set)
 	}
 	if err != nil {
 		b.WriteString(err.Error())
@@ -149,16 +237,9 @@ func eachNode[T any](ctx context.Context, nodes []Endpoint, f func(context.Conte
 	return out, errors.Join(errs...)
 }
 
-func gtidExecuted(ctx context.Context, db *sql.DB) (string, error) {
-	var set string
-	err := db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&set)
-	return strings.Join(strings.Fields(set), ""), err
-}
-
 // Checksums returns CHECKSUM TABLE of every user table, by schema.table.
 func Checksums(ctx context.Context, db *sql.DB) (map[string]string, error) {
-	tables, err := queryStrings(ctx, db, "SELECT CONCAT('`', REPLACE(table_schema,'`','``'), '`.`', REPLACE(table_name,'`','``'), '`') FROM information_schema.tables "+
-		"WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ("+systemSchemas+")")
+	tables, err := userTables(ctx, db)
 	if err != nil {
 		return nil, err
 	}
@@ -177,25 +258,80 @@ func Checksums(ctx context.Context, db *sql.DB) (map[string]string, error) {
 	return out, nil
 }
 
-// Definitions describes every column of every user table, by schema.table.column.
+// Definitions describes every table, view, routine, trigger and event of the user's schemas, by its kind and name.
 func Definitions(ctx context.Context, db *sql.DB) (map[string]string, error) {
-	return queryPairs(ctx, db, "SELECT CONCAT(table_schema, '.', table_name, '.', column_name), "+
-		"CONCAT_WS(' ', ordinal_position, column_type, is_nullable, column_default, column_key, extra) FROM information_schema.columns "+
-		"WHERE table_schema NOT IN ("+systemSchemas+")")
-}
-
-// Accounts returns every account with its credentials and its privileges on schemas, as one string each; but for Trireme's own
-// and the server's, which each node makes for itself.
-func Accounts(ctx context.Context, db *sql.DB) (map[string]string, error) {
-	out, err := queryPairs(ctx, db, "SELECT CONCAT('account ', user, '@', host), CONCAT_WS(' ', plugin, HEX(authentication_string), account_locked) FROM mysql.user "+
-		"WHERE user NOT LIKE 'trireme\\_%' AND user NOT LIKE 'mysql.%' AND user <> 'root'")
+	out := map[string]string{}
+	for _, query := range []string{
+		"SELECT CONCAT('schema ', schema_name), CONCAT_WS(' ', default_character_set_name, default_collation_name, default_encryption) " +
+			"FROM information_schema.schemata WHERE schema_name NOT IN (" + systemSchemas + ")",
+		"SELECT CONCAT('view ', table_schema, '.', table_name), CONCAT_WS(' ', view_definition, check_option, definer, security_type, " +
+			"character_set_client, collation_connection) FROM information_schema.views WHERE table_schema NOT IN (" + systemSchemas + ")",
+		"SELECT CONCAT(LOWER(routine_type), ' ', routine_schema, '.', routine_name), CONCAT_WS(' ', dtd_identifier, routine_definition, " +
+			"is_deterministic, sql_data_access, security_type, sql_mode, routine_comment, definer, character_set_client, collation_connection, " +
+			"(SELECT GROUP_CONCAT(CONCAT_WS(' ', p.parameter_mode, p.parameter_name, p.dtd_identifier) ORDER BY p.ordinal_position) " +
+			"FROM information_schema.parameters p WHERE p.specific_schema = routine_schema AND p.specific_name = r.specific_name)) " +
+			"FROM information_schema.routines r WHERE routine_schema NOT IN (" + systemSchemas + ")",
+		"SELECT CONCAT('trigger ', trigger_schema, '.', trigger_name), CONCAT_WS(' ', action_timing, event_manipulation, event_object_table, " +
+			"action_order, action_statement, sql_mode, definer, character_set_client, collation_connection) " +
+			"FROM information_schema.triggers WHERE trigger_schema NOT IN (" + systemSchemas + ")",
+		// Events are disabled where nobody writes, so only whether they were disabled by the user could be compared, which followers do not know.
+		"SELECT CONCAT('event ', event_schema, '.', event_name), CONCAT_WS(' ', event_definition, event_type, execute_at, interval_value, " +
+			"interval_field, starts, ends, on_completion, event_comment, time_zone, sql_mode, definer, character_set_client, collation_connection) " +
+			"FROM information_schema.events WHERE event_schema NOT IN (" + systemSchemas + ")",
+	} {
+		defs, err := queryPairs(ctx, db, query)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(out, defs)
+	}
+	tables, err := userTables(ctx, db)
 	if err != nil {
 		return nil, err
 	}
-	grants, err := queryPairs(ctx, db, "SELECT CONCAT('grants ', grantee), GROUP_CONCAT(CONCAT(table_schema, ':', privilege_type) ORDER BY 1) "+
-		"FROM information_schema.schema_privileges GROUP BY grantee")
-	maps.Copy(out, grants)
-	return out, err
+	for _, t := range tables {
+		var name, def string
+		if err := db.QueryRowContext(ctx, "SHOW CREATE TABLE "+t).Scan(&name, &def); err != nil {
+			return nil, fmt.Errorf("definition of %s: %w", t, err)
+		}
+		out["table "+t] = counter.ReplaceAllString(def, "")
+	}
+	return out, nil
+}
+
+// counter of a table: where a number was given and not used, a follower's is behind.
+var counter = regexp.MustCompile(` AUTO_INCREMENT=\d+`)
+
+// userTables lists the base tables of the user's schemas, quoted.
+func userTables(ctx context.Context, db *sql.DB) ([]string, error) {
+	return queryStrings(ctx, db, "SELECT CONCAT('`', REPLACE(table_schema,'`','``'), '`.`', REPLACE(table_name,'`','``'), '`') "+
+		"FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ("+systemSchemas+")")
+}
+
+// Accounts returns every account with its credentials and limits, and every one with what it was granted; but for Trireme's own and the
+// server's, which each node makes for itself.
+func Accounts(ctx context.Context, db *sql.DB) (map[string]string, error) {
+	const users = "FROM mysql.user WHERE user NOT LIKE 'trireme\\_%' AND user NOT LIKE 'mysql.%' AND user <> 'root'"
+	out, err := queryPairs(ctx, db, "SELECT CONCAT('account ', user, '@', host), CONCAT_WS(' ', plugin, HEX(authentication_string), account_locked, "+
+		"password_expired, password_lifetime, ssl_type, max_questions, max_updates, max_connections, max_user_connections, user_attributes, "+
+		"(SELECT GROUP_CONCAT(default_role_user, '@', default_role_host ORDER BY 1) FROM mysql.default_roles d "+
+		"WHERE d.user = mysql.user.user AND d.host = mysql.user.host)) "+users)
+	if err != nil {
+		return nil, err
+	}
+	names, err := queryStrings(ctx, db, "SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) "+users)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		grants, err := queryStrings(ctx, db, "SHOW GRANTS FOR "+name)
+		if err != nil {
+			return nil, fmt.Errorf("grants of %s: %w", name, err)
+		}
+		slices.Sort(grants)
+		out["grants "+name] = strings.Join(grants, "; ")
+	}
+	return out, nil
 }
 
 func queryStrings(ctx context.Context, db *sql.DB, query string) ([]string, error) {
@@ -252,17 +388,59 @@ func preparedXIDs(ctx context.Context, db *sql.DB) ([]string, error) {
 	return out, rows.Err()
 }
 
-// readRows counts the rows of every attempt in the workload's tables.
-func (w *Workload) readRows(ctx context.Context, db *sql.DB) (Rows, error) {
-	var out Rows
+// held is what one node holds of the workload's tables.
+type held struct {
+	Rows
+	wrong []WrongRow
+}
+
+// WrongRow is a row of an attempt that does not hold what its client wrote.
+type WrongRow struct {
+	Table int `json:"table"`
+	Attempt
+	Payload string `json:"payload"` // the beginning of it
+}
+
+// readRows counts the rows of every attempt in the workload's tables, and looks at what they hold.
+func (w *Workload) readRows(ctx context.Context, db *sql.DB) (held, error) {
+	var out held
 	for t := range w.cfg.Tables {
-		rows, err := readAttempts(ctx, db, w.cfg.Database+"."+tableName(t))
+		counts := map[Attempt]int{}
+		err := eachRow(ctx, db, "SELECT writer, seq, payload FROM "+w.cfg.Database+"."+tableName(t), func(rows *sql.Rows) error {
+			var a Attempt
+			var payload string
+			if err := rows.Scan(&a.Writer, &a.Seq, &payload); err != nil {
+				return err
+			}
+			counts[a]++
+			if payload != payloadOf(a, w.cfg.PayloadBytes) {
+				out.wrong = append(out.wrong, WrongRow{t, a, payload[:min(len(payload), maxPayloadShown)]})
+			}
+			return nil
+		})
 		if err != nil {
-			return nil, err
+			return out, err
 		}
-		out = append(out, rows...)
+		out.Rows = append(out.Rows, counts)
 	}
 	return out, nil
+}
+
+const maxPayloadShown = 80 // bytes
+
+// eachRow calls f for each row of a result.
+func eachRow(ctx context.Context, db *sql.DB, query string, f func(*sql.Rows) error) error {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := f(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 // readAttempts counts the rows of every attempt in one table.

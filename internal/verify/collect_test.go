@@ -8,20 +8,62 @@ import (
 	"trireme/internal/gtid"
 )
 
+// at is what nodes have executed; node a is the first one of the cluster, b the second, and so on.
+func at(sets map[string]string) map[string]executed {
+	out := map[string]executed{}
+	for name, set := range sets {
+		out[name] = executed{set, uint16(name[0]-'a') + 1}
+	}
+	return out
+}
+
+// TestWithoutInherited: what a node says to have inherited is taken away if it is of another node's lives, and that node was seen to hold it.
 func TestWithoutInherited(t *testing.T) {
-	one, two := gtid.IncarnationUUID(7, 1, 1).String(), gtid.IncarnationUUID(7, 2, 3).String()
-	sets := map[string]string{"a": one + ":1-9", "b": one + ":1-9," + two + ":1-4", "c": one + ":1-9," + two + ":1-3"}
-	if err := withoutInherited([]Endpoint{{Name: "a"}, {Name: "b"}, {Name: "c", Inherited: two + ":1-3"}}, sets); err != nil {
-		t.Fatal(err)
+	one, two, three := gtid.IncarnationUUID(7, 1, 1).String(), gtid.IncarnationUUID(7, 2, 3).String(), gtid.IncarnationUUID(7, 3, 1).String()
+	donor := func(node uint16, set string) *Owned {
+		held, err := gtid.ParseSet(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := &Owned{}
+		o.note(node, held)
+		return o
 	}
-	if _, local, err := withoutLocal(sets); err != nil || !maps.Equal(local, map[string]string{"b": two + ":1-4"}) {
-		t.Errorf("local %v, %v", local, err)
+	nodes := map[string]string{"a": one + ":1-9", "b": one + ":1-9," + two + ":1-4", "c": one + ":1-9," + two + ":1-3"}
+	alone := map[string]string{"a": one + ":1-9", "b": one + ":1-9", "c": one + ":1-9," + two + ":1-3"}
+	for _, c := range []struct {
+		name  string
+		sets  map[string]string
+		claim string
+		owned *Owned
+		local map[string]string
+		fails bool
+	}{
+		{"of a donor that holds it", nodes, two + ":1-3", nil, map[string]string{"b": two + ":1-4"}, false},
+		{"of a donor that was seen to hold it", nodes, two + ":1-3", donor(2, two+":1-4"), map[string]string{"b": two + ":1-4"}, false},
+		{"the donor has other data now", alone, two + ":1-3", donor(2, two+":1-4"), nil, false},
+		{"no claim", nodes, "", nil, nil, true},
+		{"of a donor that never held it", alone, two + ":1-3", donor(2, one+":1-9"), nil, true},
+		{"of a donor that held less", alone, two + ":1-3", donor(2, two+":1-2"), nil, true},
+		{"seen on the one that claims it only", alone, two + ":1-3", donor(3, two+":1-3"), nil, true},
+		{"of its own lives", map[string]string{"a": one + ":1-9", "b": one + ":1-9," + three + ":1", "c": one + ":1-9," + three + ":1"},
+			three + ":1", nil, nil, true},
+		{"what all should have", map[string]string{"a": one + ":1-9", "b": one + ":1-9", "c": one + ":1-8"}, one + ":9", nil, nil, true},
+	} {
+		sets := at(c.sets)
+		if err := withoutInherited([]Endpoint{{Name: "a"}, {Name: "b"}, {Name: "c", Inherited: c.claim, Owned: c.owned}}, sets); err != nil {
+			t.Fatal(err)
+		}
+		if _, local, err := withoutLocal(sets); (err != nil) != c.fails || err == nil && !maps.Equal(local, c.local) {
+			t.Errorf("%s: local %v, %v", c.name, local, err)
+		}
 	}
-	if err := withoutInherited([]Endpoint{{Name: "a", Inherited: "x"}}, sets); err == nil {
+	if err := withoutInherited([]Endpoint{{Name: "a", Inherited: "x"}}, at(nodes)); err == nil {
 		t.Error("nonsense was taken")
 	}
 }
 
+// TestWithoutLocal: a node's own statements are its affair; what another node's life has made, and is missing on others, is not.
 func TestWithoutLocal(t *testing.T) {
 	one, two := gtid.IncarnationUUID(7, 1, 1).String(), gtid.IncarnationUUID(7, 2, 3).String()
 	foreign := "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
@@ -40,9 +82,12 @@ func TestWithoutLocal(t *testing.T) {
 			common: one + ":3-9", local: map[string]string{"a": one + ":1-2"}},
 		{name: "missing on one of three", sets: map[string]string{"a": one + ":1-9", "b": one + ":1-9", "c": one + ":1-5:7-9"}, fails: true},
 		{name: "of no incarnation", sets: map[string]string{"a": one + ":1-9," + foreign + ":1", "b": one + ":1-9"}, fails: true},
+		{name: "of another node's life", sets: map[string]string{"a": one + ":1-9", "b": one + ":1-10"}, fails: true},
+		{name: "of another node's life that led nothing", sets: map[string]string{"a": one + ":1-9", "b": one + ":1-9", "c": one + ":1-9," + two + ":1"}, fails: true},
+		{name: "a hole that one alone has", sets: map[string]string{"a": one + ":1-9", "b": one + ":1-5:7-9", "c": one + ":1-5:7-9"}, fails: true},
 		{name: "nonsense", sets: map[string]string{"a": "x", "b": "x"}, fails: true},
 	} {
-		common, local, err := withoutLocal(c.sets)
+		common, local, err := withoutLocal(at(c.sets))
 		if (err != nil) != c.fails || err != nil && c.name != "nonsense" && !errors.Is(err, ErrNotEqual) {
 			t.Errorf("%s: %v", c.name, err)
 			continue

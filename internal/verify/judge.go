@@ -95,6 +95,29 @@ func JudgeRows(log *Log, shape Shape, nodes map[string]Rows) []Problem {
 	return problems
 }
 
+// JudgePayloads reports the rows of each node that do not hold what their client wrote.
+func JudgePayloads(nodes map[string][]WrongRow) []Problem {
+	var found findings
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		for _, w := range nodes[name] {
+			found.report(Garbled, name, w.Attempt, "writer %d seq %d in %s holds %q", w.Writer, w.Seq, tableName(w.Table), w.Payload)
+		}
+	}
+	return found.all()
+}
+
+// apart are counts and wrong rows by node.
+func apart(all map[string]held) (map[string]Rows, map[string][]WrongRow) {
+	rows, wrong := map[string]Rows{}, map[string][]WrongRow{}
+	for name, h := range all {
+		rows[name] = h.Rows
+		if len(h.wrong) > 0 {
+			wrong[name] = h.wrong
+		}
+	}
+	return rows, wrong
+}
+
 // strangers finds rows that no attempt explains: of an attempt never made, or in a table that it does not write to.
 func strangers(log *Log, shape Shape, node string, rows Rows) []Problem {
 	var problems []Problem

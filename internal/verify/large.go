@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// LargeTrx inserts rows of some hundred KiB each, and deletes those of the transaction largeKept before it, all in one.
+// LargeTrx inserts rows of some hundred KiB each and a small mark, and deletes the rows of the transaction largeKept before it, all in one.
 type LargeTrx struct {
 	Span
 	Number int64 `json:"n"` // from 1, without gaps
@@ -20,8 +20,9 @@ type LargeTrx struct {
 
 // LargeRows is what a node holds of one: how many rows, and how many of them have the right contents.
 type LargeRows struct {
-	Rows  int `json:"rows"`
-	Right int `json:"right"`
+	Rows  int  `json:"rows"`
+	Right int  `json:"right"`
+	Mark  bool `json:"mark,omitempty"` // its mark, which is never deleted: the transaction was committed
 }
 
 const (
@@ -42,7 +43,8 @@ func (p *largePart) name() string { return "large" }
 
 func (p *largePart) schema() []string {
 	return []string{"CREATE TABLE " + p.set.cfg.Database +
-		".large_rows (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, n BIGINT NOT NULL, part INT NOT NULL, payload LONGTEXT NOT NULL, KEY (n))"}
+		".large_rows (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, n BIGINT NOT NULL, part INT NOT NULL, payload LONGTEXT NOT NULL, KEY (n))",
+		"CREATE TABLE " + p.set.cfg.Database + ".large_marks (n BIGINT NOT NULL PRIMARY KEY)"}
 }
 
 func (p *largePart) clients() []client {
@@ -70,6 +72,9 @@ func (t LargeTrx) run(s *session) Outcome {
 	}
 	if err == nil {
 		err = s.exec("DELETE FROM large_rows WHERE n = ?", t.Number-largeKept)
+	}
+	if err == nil {
+		err = s.exec("INSERT INTO large_marks VALUES (?)", t.Number)
 	}
 	if err != nil {
 		return Failed // without a COMMIT nothing of an open transaction stays
@@ -113,13 +118,23 @@ func readLarge(ctx context.Context, db *sql.DB, database string) (map[int64]Larg
 		}
 		out[n] = l
 	}
-	return out, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	marks, err := readPairs(ctx, db, "SELECT n, 1 FROM "+database+".large_marks")
+	for n := range marks {
+		l := out[n]
+		l.Mark = true
+		out[n] = l
+	}
+	return out, err
 }
 
 func (p *largePart) judge() Part { return JudgeLarge(p.history.ops, p.held) }
 
 // JudgeLarge checks that each large transaction is there as a whole or not at all, acknowledged ones until the one largeKept later has
-// removed them. The transactions are those of one client, in order.
+// removed them. The mark of a transaction says whether it was committed, so that one without an answer explains nothing that it did not do.
+// The transactions are those of one client, in order.
 func JudgeLarge(all []LargeTrx, nodes map[string]map[int64]LargeRows) Part {
 	p := Part{Figures: map[string]int64{}}
 	outcome := map[int64]Outcome{}
@@ -134,19 +149,25 @@ func JudgeLarge(all []LargeTrx, nodes map[string]map[int64]LargeRows) Part {
 		}
 		for _, t := range all {
 			l, later := held[t.Number], t.Number+largeKept
+			deleted := held[later].Mark
 			switch {
-			case l.Rows > 0 && t.Outcome == Failed:
+			case (l.Mark || l.Rows > 0) && t.Outcome == Failed:
 				report(Resurrected, t.Number, "was refused")
-			case l.Rows > 0 && l.Rows != t.Rows:
-				report(Torn, t.Number, "%d of %d rows", l.Rows, t.Rows)
-			case l.Rows > 0 && l.Right != l.Rows:
-				report(Broken, t.Number, "%d of %d rows have other contents", l.Rows-l.Right, l.Rows)
-			case l.Rows > 0 && outcome[later] == Acked:
+			case !l.Mark && l.Rows > 0:
+				report(Torn, t.Number, "%d of %d rows, and not its mark", l.Rows, t.Rows)
+			case !l.Mark && t.Outcome == Acked:
+				report(Lost, t.Number, "neither its rows nor its mark")
+			case deleted && l.Rows > 0 && outcome[later] == Acked:
 				report(Resurrected, t.Number, "was deleted by transaction %d", later)
-			case l.Rows > 0 && held[later].Rows > 0:
-				report(Torn, later, "its rows are there, and those of %d, which it deletes", t.Number)
-			case l.Rows == 0 && t.Outcome == Acked && !mayHaveBeen(later, outcome, held):
-				report(Lost, t.Number, "no rows")
+			case deleted && l.Rows > 0:
+				report(Torn, later, "its mark is there, and rows of %d, which it deletes", t.Number)
+			case deleted || !l.Mark:
+			case l.Rows == 0 && t.Outcome == Acked:
+				report(Lost, t.Number, "its mark, but no rows, and nothing has deleted them")
+			case l.Rows != t.Rows:
+				report(Torn, t.Number, "%d of %d rows", l.Rows, t.Rows)
+			case l.Right != l.Rows:
+				report(Broken, t.Number, "%d of %d rows have other contents", l.Rows-l.Right, l.Rows)
 			}
 		}
 		for _, n := range slices.Sorted(maps.Keys(held)) {
@@ -156,12 +177,6 @@ func JudgeLarge(all []LargeTrx, nodes map[string]map[int64]LargeRows) Part {
 		}
 	}
 	return p
-}
-
-// mayHaveBeen says whether a transaction can have been committed, by what its client knows and by what is there.
-func mayHaveBeen(n int64, outcome map[int64]Outcome, held map[int64]LargeRows) bool {
-	o, tried := outcome[n]
-	return tried && (o == Acked || o != Failed && (held[n].Rows > 0 || mayHaveBeen(n+largeKept, outcome, held)))
 }
 
 func (p *largePart) save(dir string) error {

@@ -266,7 +266,7 @@ func (m *mixedState) decide(s *session, xid string, x *xaState) {
 	defer m.mu.Unlock()
 	var my *mysql.MySQLError
 	switch {
-	case err == nil:
+	case commitOutcome(err) == Acked:
 		x.resolved = true
 		m.counts["xa decisions"]++
 	case errors.As(err, &my) && my.Number == xaNota && !x.tried:

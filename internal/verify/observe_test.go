@@ -39,7 +39,10 @@ func alive(t *testing.T) *Set {
 			}
 		case *causalPart:
 			_ = p.history.add(CausalOp{Span: Span{Outcome: Acked}, Write: true, Value: 1})
-			_ = p.history.add(CausalOp{Span: Span{Outcome: Acked}, Value: 1, Told: 1})
+			for range leastPromised {
+				_ = p.history.add(CausalOp{Span: Span{Outcome: Acked}, Value: 1, Own: 1})
+				_ = p.history.add(CausalOp{Span: Span{Client: 1, Outcome: Acked}, Value: 1, Told: 1})
+			}
 		}
 	}
 	return s
@@ -86,7 +89,12 @@ func TestWhatDidNothingIsUndecided(t *testing.T) {
 			s.blind.note("vanish", "n1", context.DeadlineExceeded)
 		}, []string{"vanish: n1 was never read: context deadline", "vanish: n2 was never read"}},
 		{"a node that joined", func(s *Set) { s.nodes = append(s.nodes, "n3") }, []string{"bank: n3 was never read", "vanish: n3 was never read"}},
-		{"no token", func(s *Set) { partOf[*causalPart](s).history.ops[1].Told = 0 }, []string{"causal: nothing was read behind a token"}},
+		{"one token too few", func(s *Set) { partOf[*causalPart](s).history.ops[2].Told = 0 },
+			[]string{"causal: 10 reads of what the session had written, and 9 of others behind a token"}},
+		{"the client's own token", func(s *Set) { partOf[*causalPart](s).history.ops[2].Client = 0 },
+			[]string{"causal: 10 reads of what the session had written, and 9 of others behind a token"}},
+		{"one read of its own too few", func(s *Set) { partOf[*causalPart](s).history.ops[1].Own = 0 },
+			[]string{"causal: 9 reads of what the session had written, and 10 of others behind a token"}},
 		{"no list of nodes, nothing read", func(s *Set) { s.everyNode = false }, []string{"bank: the leader was never read", "vanish: the leader was never read"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -68,7 +68,7 @@ func (p *registerPart) step(s *session, rng *rand.Rand, id int, seen map[int64]i
 	}
 	op.Begin = p.set.now()
 	err = op.run(s)
-	op.End, op.Outcome = p.set.now(), commitOutcome(err)
+	op.End, op.Outcome = p.set.now(), op.outcome(err)
 	if errors.Is(err, errGarbled) {
 		return err
 	}
@@ -84,6 +84,15 @@ func (p *registerPart) step(s *session, rng *rand.Rand, id int, seen map[int64]i
 	return p.history.add(op)
 }
 
+// outcome by the answer. A read that was not answered has read nothing, whatever the error says.
+func (op *RegisterOp) outcome(err error) Outcome {
+	o := commitOutcome(err)
+	if op.Kind == ReadRegister && o == Acked && err != nil {
+		return Unknown
+	}
+	return o
+}
+
 // run sends the operation's statement and fills in what it told.
 func (op *RegisterOp) run(s *session) error {
 	switch op.Kind {
@@ -91,7 +100,7 @@ func (op *RegisterOp) run(s *session) error {
 		return s.exec("INSERT INTO registers VALUES (?, ?) ON DUPLICATE KEY UPDATE v = ?", op.Key, op.Value, op.Value)
 	case SwapRegister:
 		n, err := s.change("UPDATE registers SET v = ? WHERE k = ? AND v = ?", op.Value, op.Key, op.Old)
-		op.Swapped = n > 0
+		op.Swapped = n > 0 || saysCommitted(err) // a statement that changes nothing is not committed
 		return err
 	}
 	rows, err := s.query("SELECT @@GLOBAL.server_uuid, (SELECT v FROM registers WHERE k = ?)", op.Key)

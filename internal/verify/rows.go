@@ -10,6 +10,7 @@ import (
 type rowsPart struct {
 	*Workload
 	nodes map[string]Rows
+	wrong map[string][]WrongRow
 }
 
 const rowsLogFile = "rows.log"
@@ -41,13 +42,14 @@ func (p *rowsPart) counts() Counts { return p.log.Counts() }
 
 func (p *rowsPart) finish(context.Context) error { return nil }
 
-func (p *rowsPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
-	p.nodes, err = eachNode(ctx, nodes, p.readRows)
+func (p *rowsPart) collect(ctx context.Context, nodes []Endpoint) error {
+	all, err := eachNode(ctx, nodes, p.readRows)
+	p.nodes, p.wrong = apart(all)
 	return err
 }
 
 func (p *rowsPart) judge() Part {
-	return Part{Problems: JudgeRows(p.log, Shape{p.cfg.Tables, p.cfg.PairEvery}, p.nodes)}
+	return Part{Problems: append(JudgeRows(p.log, Shape{p.cfg.Tables, p.cfg.PairEvery}, p.nodes), JudgePayloads(p.wrong)...)}
 }
 
 func (p *rowsPart) close() error { return p.log.Close() }
@@ -63,13 +65,14 @@ type rowCount struct {
 type rowsFile struct {
 	Shape Shape                 `json:"shape"`
 	Nodes map[string][]rowCount `json:"nodes"`
+	Wrong map[string][]WrongRow `json:"wrong,omitempty"`
 }
 
 func (p *rowsPart) save(dir string) error {
 	if err := p.log.Flush(); err != nil {
 		return err
 	}
-	return saveJSON(dir, "rows.json", rowsFile{Shape{p.cfg.Tables, p.cfg.PairEvery}, flatten(p.nodes)})
+	return saveJSON(dir, "rows.json", rowsFile{Shape{p.cfg.Tables, p.cfg.PairEvery}, flatten(p.nodes), p.wrong})
 }
 
 func (p *rowsPart) load(dir string) error {
@@ -82,6 +85,7 @@ func (p *rowsPart) load(dir string) error {
 		return err
 	}
 	p.log, p.cfg.Tables, p.cfg.PairEvery = log, f.Shape.Tables, f.Shape.PairEvery
+	p.wrong = f.Wrong
 	p.nodes, err = unflatten(f.Nodes, f.Shape.Tables)
 	return err
 }

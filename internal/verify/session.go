@@ -252,11 +252,21 @@ var refusals = map[uint16]bool{
 	3032: true, // offline mode
 }
 
+// wasCommitted is the error by which a router says that a statement was committed, and that its result was lost with the server
+// (docs/router.md). It is an acknowledgement: whoever gets it relies on the write.
+const wasCommitted = 3168
+
+// saysCommitted: the answer is an error, and the write is acknowledged.
+func saysCommitted(err error) bool {
+	my, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && my.Number == wasCommitted
+}
+
 // commitOutcome judges the error of a statement that commits.
 func commitOutcome(err error) Outcome {
 	var my *mysql.MySQLError
 	switch {
-	case err == nil:
+	case err == nil || saysCommitted(err):
 		return Acked
 	case errors.Is(err, driver.ErrBadConn): // the driver's promise: nothing was sent
 		return Failed

@@ -24,6 +24,7 @@ func TestCommitOutcome(t *testing.T) {
 		{&mysql.MySQLError{Number: 1053}, Unknown}, // shutdown in progress: may have been committed
 		{&mysql.MySQLError{Number: 1180}, Unknown},
 		{&mysql.MySQLError{Number: 3100}, Unknown},
+		{&mysql.MySQLError{Number: 3168}, Acked}, // the router says that it was committed
 		{errors.New("anything else"), Unknown},
 	} {
 		if got := commitOutcome(c.err); got != c.want {

@@ -40,11 +40,13 @@ func TestRecheckRows(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		rows []int64
+		bad  map[string][]WrongRow
 		want []Kind
 	}{
-		{"complete", []int64{1, 2, 3}, nil},
-		{"one lost", []int64{1, 3}, []Kind{Lost}},
-		{"one doubled", []int64{1, 2, 2, 3}, []Kind{Doubled}},
+		{"complete", []int64{1, 2, 3}, nil, nil},
+		{"one lost", []int64{1, 3}, nil, []Kind{Lost}},
+		{"one doubled", []int64{1, 2, 2, 3}, nil, []Kind{Doubled}},
+		{"one with other contents", []int64{1, 2, 3}, map[string][]WrongRow{"n1": {{1, Attempt{0, 2}, "x"}}}, []Kind{Garbled}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -60,7 +62,7 @@ func TestRecheckRows(t *testing.T) {
 			if _, err := Recheck(dir); err == nil {
 				t.Error("judged without what the nodes held")
 			}
-			p.nodes, s.nodes = map[string]Rows{"n1": rowsOf(c.rows...)}, []string{"n1"}
+			p.nodes, p.wrong, s.nodes = map[string]Rows{"n1": rowsOf(c.rows...)}, c.bad, []string{"n1"}
 			if err := s.save(); err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +110,7 @@ func TestRecheckFindsWhatCheckFound(t *testing.T) {
 			want[p.kind] = Resurrected
 		case *largePart:
 			p.history.ops = []LargeTrx{{Span: Span{Outcome: Acked}, Number: 1, Rows: 5}}
-			p.held = map[string]map[int64]LargeRows{"n1": {1: {4, 4}}}
+			p.held = map[string]map[int64]LargeRows{"n1": {1: {4, 4, true}}}
 			want["large"] = Torn
 		case *vanishPart:
 			p.writes.ops = []SeenWrite{seen(1, Acked), seen(2, Unknown)}

@@ -2,7 +2,9 @@ package verify
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -159,6 +161,13 @@ func (w *Workload) schema() []string {
 
 func tableName(t int) string { return fmt.Sprintf("w%d", t) }
 
+// payloadOf is what a row of an attempt holds: damage that is the same on all nodes would not show otherwise.
+func payloadOf(a Attempt, bytes int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%d", a.Writer, a.Seq))
+	text := hex.EncodeToString(sum[:])
+	return strings.Repeat(text, bytes/len(text)+1)[:bytes]
+}
+
 // tablesOf says into which tables an attempt writes its row.
 func tablesOf(a Attempt, tables, pairEvery int) []int {
 	first := int((a.Seq + int64(a.Writer)) % int64(tables))
@@ -247,7 +256,6 @@ func (w *Workload) write(ctx context.Context, writer int) error {
 		return err
 	}
 	defer s.close()
-	payload := strings.Repeat("x", w.cfg.PayloadBytes)
 	for ctx.Err() == nil {
 		w.passGate(ctx)
 		if s.connect(ctx) != nil {
@@ -255,7 +263,7 @@ func (w *Workload) write(ctx context.Context, writer int) error {
 		}
 		seq := w.log.Begin(writer)
 		begin := time.Now()
-		outcome := w.attempt(s, Attempt{writer, seq}, payload)
+		outcome := w.attempt(s, Attempt{writer, seq})
 		w.log.Settle(writer, seq, outcome)
 		if outcome == Acked {
 			w.meter.Ack(time.Since(begin))
@@ -270,7 +278,8 @@ func (w *Workload) write(ctx context.Context, writer int) error {
 }
 
 // attempt makes one write; the connection is gone afterwards unless it was acknowledged.
-func (w *Workload) attempt(s *session, a Attempt, payload string) Outcome {
+func (w *Workload) attempt(s *session, a Attempt) Outcome {
+	payload := payloadOf(a, w.cfg.PayloadBytes)
 	tables := tablesOf(a, w.cfg.Tables, w.cfg.PairEvery)
 	insert := func(t int) error {
 		return s.exec("INSERT INTO "+tableName(t)+" (writer, seq, payload) VALUES (?, ?, ?)", a.Writer, a.Seq, payload)
