@@ -7,6 +7,7 @@
 # make test-long   the tests that take minutes each
 # make flakes      every package many times while a share of the CPU is stolen: which tests fail now and then?
 # make mutants     breaks each rule on purpose: what notices?
+# make regressions brings old bugs back, one at a time: does the kit still find each?
 # make bench       Trireme beside its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
 # make bench-full  the same at full size: days
 # make verify      faults against a real cluster for SOAK_HOURS, and the report (docs/safety)
@@ -26,7 +27,7 @@ BIN ?= bin/trireme
 # Suites to measure: make bench SUITES="topologies cpu" ARGS="--threads 64"
 SUITES ?= all
 
-.PHONY: all build package package-test manual demo programs check test test-long lint flakes mutants bench bench-full verify fuzz soak clean
+.PHONY: all build package package-test manual demo programs check test test-long lint flakes mutants regressions bench bench-full verify fuzz soak clean
 
 all: build
 
@@ -75,6 +76,11 @@ flakes:
 mutants:
 	@scripts/deps.sh test
 	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1; scripts/mutants.sh --servers --write
+
+# Bugs of docs/safety/found.md, brought back one at a time (test/regressions), and what finds them.
+regressions:
+	@scripts/deps.sh test
+	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1; scripts/regressions.sh
 
 bench bench-full: build
 	@scripts/deps.sh bench

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a look at the source finds: gofmt, go vet, staticcheck, and with --vulnerabilities govulncheck, where its database can be reached.
+# What a look at the source finds: gofmt, patches of test/regressions that do not apply any more, go vet, staticcheck, and with --vulnerabilities govulncheck, where its database can be reached.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec 2>&1
@@ -10,6 +10,7 @@ if [[ -n $bad ]]; then
   printf 'not formatted (run gofmt -w):\n%s\n' "$bad"
   exit 1
 fi
+scripts/regressions.sh --check
 go vet ./...
 go run honnef.co/go/tools/cmd/staticcheck ./...
 

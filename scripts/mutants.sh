@@ -9,6 +9,8 @@
 #   scripts/mutants.sh mutant_s2 …      only these
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/packages.sh
+source scripts/packages.sh
 
 # tag | package | tests | short: also in the short form, servers: needs real ones
 # Above consensus the simulation has a glue of its own in place of the daemon: there it is the glue that is broken, in the same way (copied). What the
@@ -113,7 +115,7 @@ attempt() {
   if run "$tag" "$pkg" "$tests" >"$n.out" 2>&1; then
     outcome="**nothing** ($outcome passes)"
     : >"$n.missed"
-  elif ! grep -qE -e '--- FAIL|^panic:' "$n.out" || [[ $pkg == ./internal/sim ]] && ! grep -qE 'seed [0-9]+: [A-Z]' "$n.out"; then
+  elif ! noticed "$n.out" || [[ $pkg == ./internal/sim ]] && ! grep -qE 'seed [0-9]+: [A-Z]' "$n.out"; then
     { echo "$tag: $pkg was not tested:"; cat "$n.out"; } >"$n.fatal"
     return
   fi

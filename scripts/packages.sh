@@ -43,3 +43,6 @@ need_servers() {
   export MYSQLD=$bin/mysqld TRIREME_REQUIRE_MYSQL=1 TRIREME_PROGRAMS=$PWD/bin/programs
   make -s programs
 }
+
+# noticed FILE: what go test said is that a test has failed, and not that nothing was tested.
+noticed() { grep -qE -e '--- FAIL|^panic:' "$1"; }

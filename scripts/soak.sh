@@ -1,24 +1,24 @@
 #!/bin/bash
 # Everything that is to find a lost transaction, a leak or a crash, for HOURS in all (such as 6, or 0.5), and a summary:
 #
-#   scripts/soak.sh HOURS [PART…]          parts: leaks campaign sim tests race fuzz mutants; none: all of them
+#   scripts/soak.sh HOURS [PART…]          parts: leaks campaign sim tests race fuzz mutants regressions; none: all of them
 #   SOAK_WRITE=1 scripts/soak.sh …         leaks writes docs/safety/leaks.md too
 #
 # Each part has a share of the time, ends by itself, and writes to a file of its own. Tests, seeds and targets are begun as long as its share
 # lasts, and what has been begun may end: what does not, long after it should have, is stuck, and has failed. Status 1: a promise was broken,
-# something failed or was stuck, or a mutant lived. bin/trireme must be built, MYSQLD name a server; `make soak` sees to both.
+# something failed or was stuck, a mutant lived, or an old bug was not found. bin/trireme must be built, MYSQLD name a server; `make soak` sees to both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PATH:/usr/local/go/bin
 hours=${1:?"usage: scripts/soak.sh HOURS [PART…]"}
 shift
 [[ $hours =~ ^[0-9]+(\.[0-9]+)?$ ]] || { echo "HOURS is \"$hours\", not a number" >&2; exit 2; }
-declare -A share=([leaks]=10 [campaign]=30 [sim]=20 [tests]=20 [race]=5 [fuzz]=10 [mutants]=5) # percent
+declare -A share=([leaks]=10 [campaign]=27 [sim]=20 [tests]=20 [race]=5 [fuzz]=10 [mutants]=5 [regressions]=3) # percent
 parts=("$@")
-[ ${#parts[@]} != 0 ] || parts=(leaks campaign sim tests race fuzz mutants)
+[ ${#parts[@]} != 0 ] || parts=(leaks campaign sim tests race fuzz mutants regressions)
 total=0
 for part in "${parts[@]}"; do
-	[ -n "${share[$part]:-}" ] || { echo "no part $part; there are: leaks campaign sim tests race fuzz mutants" >&2; exit 2; }
+	[ -n "${share[$part]:-}" ] || { echo "no part $part; there are: leaks campaign sim tests race fuzz mutants regressions" >&2; exit 2; }
 	total=$((total + share[$part]))
 done
 out=$(mktemp -d "${TMPDIR:-/tmp}/trireme-soak.XXXXXX")
@@ -114,6 +114,8 @@ run_fuzz() {
 }
 
 run_mutants() { within $(($(left) * 2 + 7200)) scripts/mutants.sh --servers; }
+
+run_regressions() { within $(($(left) * 2 + 7200)) scripts/regressions.sh; }
 
 go version >/dev/null
 failed=0

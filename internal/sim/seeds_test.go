@@ -32,7 +32,7 @@ func TestCampaign(t *testing.T) {
 func TestSeeds(t *testing.T) {
 	for seed, what := range map[uint64]string{
 		1795318324408: "power is lost while entries of an older term are removed, segment by segment: those that are left are no loss",
-		20057:         "the order to take over waits at a stopped process until the leader has a lease again",
+		88:            "the order to take over waits at a stopped process until the leader has a lease again",
 		102624:        "the last entry rots after a start that nothing was written in: it looked like a torn write",
 	} {
 		r, err := Run(context.Background(), seed, Options{})
