@@ -37,6 +37,8 @@ type Secrets struct {
 	Feed     Account `json:"feed"`      // user of a mysqld at its daemon's feed; the password there is the daemon's own, this one is for older versions
 	Clone    Account `json:"clone"`     // a new node's mysqld cloning another's
 	APIToken string  `json:"api_token"` // node to node, when one forwards a request to another
+
+	kept // a node that writes down a new password must not erase what a newer version has put there
 }
 
 // NewSecrets makes fresh random ones.

@@ -154,3 +154,25 @@ func TestNewerSettings(t *testing.T) {
 		t.Errorf("settings that need a newer version: %v", err)
 	}
 }
+
+// TestNewerSecrets: a new password of one account does not erase what a newer version has put beside it.
+func TestNewerSecrets(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, SecretsName)
+	text := bytes.Replace(golden(t, SecretsName), []byte("{"), []byte(`{"later": {"user": "x"}, `), 1)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := LoadSecrets(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Clone.Password = NewToken()
+	if err := s.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	again, err := LoadSecrets(dir)
+	if b, _ := os.ReadFile(path); err != nil || again != s || bytes.Count(b, []byte("later")) != 1 {
+		t.Errorf("%v: %s", err, b)
+	}
+}

@@ -20,6 +20,18 @@ var ErrNewer = errors.New("a newer version of Trireme wrote this: upgrade this n
 // that an older leader that changes something else does not erase them.
 type kept struct{ unknown string }
 
+// Kept is the same for a record of another package. Encode and DecodeKept take the record as a struct, or a pointer to one, without methods.
+type Kept struct{ kept }
+
+// Encode adds what was kept to the JSON of a record.
+func (k Kept) Encode(record any) ([]byte, error) { return encodeKept(record, k.kept) }
+
+// DecodeKept reads a record, and gives what it has no field for.
+func DecodeKept(data []byte, record any) (Kept, error) {
+	k, err := decodeKept(data, record)
+	return Kept{k}, err
+}
+
 // Known is the record without what this version does not know.
 func (m Member) Known() Member {
 	m.kept = kept{}
@@ -58,10 +70,12 @@ func decodeKept(data []byte, record any) (k kept, err error) {
 	return kept{string(b)}, err
 }
 
-// keysOf lists the JSON keys of a struct.
+// keysOf lists the JSON keys of a struct, with those of the structs that are embedded in it.
 func keysOf(t reflect.Type) (keys []string) {
 	for i := range t.NumField() {
-		if key, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); key != "" {
+		if f := t.Field(i); f.Anonymous && f.Type.Kind() == reflect.Struct && f.Tag.Get("json") == "" {
+			keys = append(keys, keysOf(f.Type)...)
+		} else if key, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); key != "" && key != "-" {
 			keys = append(keys, key)
 		}
 	}
@@ -204,5 +218,18 @@ func (r Revision) MarshalJSON() ([]byte, error) {
 func (r *Revision) UnmarshalJSON(b []byte) (err error) {
 	type plain Revision
 	r.kept, err = decodeKept(b, (*plain)(r))
+	return err
+}
+
+// MarshalJSON implements json.Marshaler.
+func (s Secrets) MarshalJSON() ([]byte, error) {
+	type plain Secrets
+	return encodeKept(plain(s), s.kept)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *Secrets) UnmarshalJSON(b []byte) (err error) {
+	type plain Secrets
+	s.kept, err = decodeKept(b, (*plain)(s))
 	return err
 }

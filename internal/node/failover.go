@@ -184,7 +184,7 @@ func (n *Node) giveOrder(ctx context.Context, id uint64, o order) error {
 // takeOrder carries out this node's part.
 func (n *Node) takeOrder(body []byte) error {
 	var o order
-	if err := json.Unmarshal(body, &o); err != nil {
+	if err := obey(body, &o); err != nil {
 		return err
 	}
 	st := n.cons.Status()

@@ -36,6 +36,10 @@ type generationState struct {
 	Left *leftBehind `json:"left_behind,omitempty"`
 }
 
+// generationFormat is the newest format of generation.json that this version understands, as in localFormat. The file is never changed, only replaced by the next
+// decision, so nothing of it is kept.
+const generationFormat = 1
+
 // leftBehind is what a node that was given up knows of that.
 type leftBehind struct {
 	By   config.Generation `json:"by"` // which generation goes on without it
@@ -53,6 +57,9 @@ func loadGeneration(dir string) (*generationState, error) {
 	b, err := os.ReadFile(generationFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
+	}
+	if _, needs := config.ReadHead(b); err == nil && needs > generationFormat {
+		err = fmt.Errorf("format %d, this version knows %d: %w", needs, generationFormat, config.ErrNewer)
 	}
 	if err == nil {
 		err = json.Unmarshal(b, s)

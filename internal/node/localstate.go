@@ -20,6 +20,9 @@ import (
 
 // localState is what a node must remember of itself over a restart, beside the raft log. It is in node.json, written whole and
 // fsynced before anything that depends on it happens.
+//
+// A version keeps the keys that it does not know, for the newer one that wrote them. What an older version must not ignore raises localFormat, which
+// the file then tells as "needs".
 type localState struct {
 	// Incarnation is the number of the newest life of this node's mysqld (S5). It grows before each start.
 	Incarnation uint64 `json:"incarnation"`
@@ -40,6 +43,24 @@ type localState struct {
 	Heals []time.Time `json:"heals,omitempty"`
 	// Hold is an operator's order to this node as a delayed learner; nil: there is none.
 	Hold *holdOrder `json:"hold,omitempty"`
+
+	kept config.Kept
+}
+
+// localFormat is the newest format of node.json that this version understands; a file without "needs" is of the first.
+const localFormat = 1
+
+// MarshalJSON implements json.Marshaler.
+func (s localState) MarshalJSON() ([]byte, error) {
+	type plain localState
+	return s.kept.Encode(plain(s))
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *localState) UnmarshalJSON(b []byte) (err error) {
+	type plain localState
+	s.kept, err = config.DecodeKept(b, (*plain)(s))
+	return err
 }
 
 // localFile keeps a localState on disk. Reading it never waits for the disk.
@@ -58,6 +79,9 @@ func openLocalFile(dir string) (*localFile, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if _, needs := config.ReadHead(b); needs > localFormat {
+		return nil, fmt.Errorf("%s: format %d, this version knows %d: %w", f.path, needs, localFormat, config.ErrNewer)
 	}
 	var s localState
 	if err := json.Unmarshal(b, &s); err != nil {

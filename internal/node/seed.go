@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -360,8 +359,7 @@ func (n *Node) askDonor(ctx context.Context, id uint64) (d donation, err error) 
 	if err != nil {
 		return d, err
 	}
-	err = json.Unmarshal(body, &d)
-	return d, err
+	return d, obey(body, &d) // what the copy's data follows may be told by a key that this version does not know
 }
 
 // donate answers a node that wants a copy of this one's data. Nothing is done here for it: the copy is between the servers.

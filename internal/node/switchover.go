@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -358,6 +359,16 @@ func (n *Node) askApplied(ctx context.Context, to, index uint64, patience time.D
 	return err
 }
 
+// obey reads what another node orders. A key that this version does not know may change what is meant, so it is refused.
+func obey(body []byte, order any) error {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(order); err != nil {
+		return fmt.Errorf("an order that this version does not understand; upgrade this node: %w", err)
+	}
+	return nil
+}
+
 // HandleRequest answers another daemon.
 func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body []byte) ([]byte, error) {
 	if !n.up() {
@@ -397,7 +408,7 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return n.delayForPeer(body)
 	case reqHeal:
 		var r healRequest
-		if err := json.Unmarshal(body, &r); err != nil {
+		if err := obey(body, &r); err != nil {
 			return nil, err
 		}
 		return nil, n.letHeal(from, r)
@@ -411,7 +422,7 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return n.holdingsHere(ctx, r)
 	case reqPlain:
 		var o plainOrder
-		if err := json.Unmarshal(body, &o); err != nil {
+		if err := obey(body, &o); err != nil {
 			return nil, err
 		}
 		return nil, n.plainHere(ctx, o)

@@ -1,0 +1,83 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+)
+
+// TestNewerLocalState: a version that was gone back to keeps in node.json what a newer one has put there, and does not start upon what it must
+// not ignore; nor does it upon such a decision in generation.json.
+func TestNewerLocalState(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("node.json", strings.Replace(string(golden(t, "node.json")), "{", `{"later": {"x": [1]}, `, 1))
+	f, err := openLocalFile(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // by two lives
+		if err := f.update(func(s *localState) { s.Durable++ }); err != nil {
+			t.Fatal(err)
+		}
+		if f, err = openLocalFile(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Durable uint64 `json:"durable_index"`
+		Later   struct{ X []int }
+		Led     []uint64
+	}
+	if err := json.Unmarshal(b, &got); err != nil || got.Durable != goldenState().Durable+2 || len(got.Later.X) != 1 || strings.Count(string(b), `"led"`) != 1 {
+		t.Errorf("%v: %s", err, b)
+	}
+	write("node.json", `{"needs": 2, "incarnation": "of another form"}`)
+	if _, err := openLocalFile(dir); !errors.Is(err, config.ErrNewer) {
+		t.Errorf("node.json of a newer version: %v", err)
+	}
+	write("generation.json", `{"needs": 2, "takeover": "of another form"}`)
+	if _, err := loadGeneration(dir); !errors.Is(err, config.ErrNewer) {
+		t.Errorf("generation.json of a newer version: %v", err)
+	}
+}
+
+// TestOrdersOfNewerVersions: what another node orders is refused if this version knows a part of it only. A copy of data is such an order too: its donor
+// says what the data follows.
+func TestOrdersOfNewerVersions(t *testing.T) {
+	n := newTestNode(t, as(2))
+	close(n.ready)
+	for name, kind := range map[string]uint8{"failover": reqForce, "delay": reqDelay, "heal": reqHeal, "plain": reqPlain} {
+		_, err := n.HandleRequest(t.Context(), 1, kind, []byte(`{"later":true}`))
+		if err == nil || !strings.Contains(err.Error(), "later") || !strings.Contains(err.Error(), "upgrade this node") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, o := range []any{new(order), new(api.DelayRequest), new(healRequest), new(plainOrder), new(donation)} {
+		b, err := json.Marshal(o)
+		if err == nil {
+			err = obey(b, o)
+		}
+		if err != nil {
+			t.Errorf("%T of this version: %v", o, err)
+		}
+	}
+	if err := obey([]byte(`{"incarnation":1,"later":1}`), new(donation)); err == nil {
+		t.Error("a copy is taken of which something is not understood")
+	}
+}
