@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/rule"
 )
 
 // Errors of this package. Callers compare with errors.Is.
@@ -33,7 +35,7 @@ var (
 	// ErrStorageInconsistent: log, vote and applied index do not belong together (a lost log): rejoin under a new raft id.
 	ErrStorageInconsistent = errors.New("raft storage is inconsistent")
 	// ErrInvariant: raft or this package found a broken invariant; the node must fence itself and exit (S13).
-	ErrInvariant = errors.New("raft invariant violated")
+	ErrInvariant = rule.Breaks("S2", "raft invariant violated")
 )
 
 // Config is fixed for the life of a Node.

@@ -22,9 +22,9 @@ func (s *Source) Ack(inc uint64, pos raftlog.Pos) error {
 	case !s.attached:
 		return ErrNotAttached
 	case inc != s.cfg.Incarnation:
-		return invariant("ACK for incarnation %d, this is %d", inc, s.cfg.Incarnation)
+		return broken(errAck, "ACK for incarnation %d, this is %d", inc, s.cfg.Incarnation)
 	case s.handed.Less(pos):
-		return invariant("ACK for %v, handed out up to %v", pos, s.handed)
+		return broken(errAck, "ACK for %v, handed out up to %v", pos, s.handed)
 	case !s.acked.Less(pos):
 		return nil
 	}

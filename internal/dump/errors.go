@@ -5,13 +5,18 @@ import (
 	"fmt"
 
 	"trireme/internal/raftlog"
+	"trireme/internal/rule"
 )
 
 // The errors of this package.
 var (
 	// ErrInvariant: something happened that no acknowledged transaction survives being ignored (S1, S3, S12). The node has
 	// to fence itself: kill mysqld, exit.
-	ErrInvariant = errors.New("dump: invariant violated")
+	ErrInvariant = rule.Breaks("S12", "dump: invariant violated")
+	// errFeed is an ErrInvariant too: what the log holds cannot be fed as whole transactions in its order.
+	errFeed = fmt.Errorf("%w: %w", rule.Breaks("S3", "what the log holds cannot be fed"), ErrInvariant)
+	// errAck likewise: an acknowledgement for what was not handed out.
+	errAck = fmt.Errorf("%w: %w", rule.Breaks("S1", "acknowledgement"), ErrInvariant)
 	// ErrDisconnected: the dump connection was lost and could not be resumed within ReconnectLimit. Next may be
 	// called again; it goes on trying.
 	ErrDisconnected = errors.New("dump: no dump connection to mysqld")
@@ -25,6 +30,8 @@ var (
 	ErrPurged = raftlog.ErrPurged
 )
 
-func invariant(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrInvariant, fmt.Sprintf(format, args...))
+func invariant(format string, args ...any) error { return broken(ErrInvariant, format, args...) }
+
+func broken(what error, format string, args ...any) error {
+	return fmt.Errorf("%w: %s", what, fmt.Sprintf(format, args...))
 }

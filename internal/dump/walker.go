@@ -166,7 +166,7 @@ func (k *walker) run(ctx context.Context) error {
 			return fmt.Errorf("read entry %d: %w", k.next, err)
 		}
 		if len(entries) == 0 {
-			return invariant("entry %d is committed and not in the log", k.next)
+			return broken(errFeed, "entry %d is committed and not in the log", k.next)
 		}
 		for i := range entries {
 			if err := k.entry(ctx, &entries[i]); err != nil {
@@ -185,7 +185,7 @@ func (k *walker) flush() error {
 // entry takes the next entry.
 func (k *walker) entry(ctx context.Context, e *Entry) error {
 	if e.Index != k.next {
-		return invariant("the log gave entry %d for %d", e.Index, k.next)
+		return broken(errFeed, "the log gave entry %d for %d", e.Index, k.next)
 	}
 	k.next++
 	if len(e.Data) == 0 {
@@ -193,7 +193,7 @@ func (k *walker) entry(ctx context.Context, e *Entry) error {
 	}
 	events, err := k.meta.Decode(e.Data)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInvariant, err)
+		return fmt.Errorf("%w: %w", errFeed, err)
 	}
 	switch k.meta.Kind {
 	case raftlog.Barrier:
@@ -208,10 +208,10 @@ func (k *walker) entry(ctx context.Context, e *Entry) error {
 // never happened.
 func (k *walker) barrier(term uint64, events []byte) error {
 	if err := binlog.VerifyChecksum(events); err != nil {
-		return fmt.Errorf("%w: barrier: %w", ErrInvariant, err)
+		return fmt.Errorf("%w: barrier: %w", errFeed, err)
 	}
 	if _, err := binlog.ParseFormatDescription(events); err != nil {
-		return fmt.Errorf("%w: barrier: %w", ErrInvariant, err)
+		return fmt.Errorf("%w: barrier: %w", errFeed, err)
 	}
 	k.fde = append([]byte(nil), events...)
 	if p := k.pending; p != nil && (p.incarnation != k.meta.Incarnation || p.term < term) {
@@ -225,10 +225,10 @@ func (k *walker) barrier(term uint64, events []byte) error {
 func (k *walker) trx(ctx context.Context, e *Entry, events []byte) error {
 	p := k.pending
 	if continues := k.meta.Flags&raftlog.FlagContinues != 0; continues != (p != nil) {
-		return invariant("entry continues a transaction: %v, one is unfinished: %v", continues, p != nil)
+		return broken(errFeed, "entry continues a transaction: %v, one is unfinished: %v", continues, p != nil)
 	}
 	if p != nil && (p.incarnation != k.meta.Incarnation || p.term != e.Term) {
-		return invariant("incarnation %d in term %d continues a transaction of %d in term %d",
+		return broken(errFeed, "incarnation %d in term %d continues a transaction of %d in term %d",
 			k.meta.Incarnation, e.Term, p.incarnation, p.term)
 	}
 	start := 0 // of the transaction at hand, when it begins here
@@ -242,12 +242,12 @@ func (k *walker) trx(ctx context.Context, e *Entry, events []byte) error {
 			boundary, err = k.asm.Feed(h, ev)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: event at offset %d: %w", ErrInvariant, off, err)
+			return fmt.Errorf("%w: event at offset %d: %w", errFeed, off, err)
 		}
 		end := off + len(ev)
 		switch boundary {
 		case binlog.Outside:
-			return invariant("%v at offset %d belongs to no transaction", h.Type, off)
+			return broken(errFeed, "%v at offset %d belongs to no transaction", h.Type, off)
 		case binlog.Start:
 			start, k.begun = off, binlog.PositionOf(k.meta.Start.Off, h.LogPos)-uint64(len(ev))
 		case binlog.End:
@@ -260,7 +260,7 @@ func (k *walker) trx(ctx context.Context, e *Entry, events []byte) error {
 	}
 	unfinished := k.asm.InTransaction()
 	if unfinished != (k.meta.Flags&raftlog.FlagUnfinished != 0) {
-		return invariant("entry's flags %#x, and its last event ends a transaction: %v", k.meta.Flags, !unfinished)
+		return broken(errFeed, "entry's flags %#x, and its last event ends a transaction: %v", k.meta.Flags, !unfinished)
 	}
 	if unfinished && k.pending == nil {
 		k.pending = &pending{index: e.Index, offset: start, term: e.Term, incarnation: k.meta.Incarnation}
@@ -307,21 +307,21 @@ func (k *walker) sendVoid(ctx context.Context, p *pending, events []byte) error 
 			return fmt.Errorf("read entry %d again: %w", p.index, err)
 		}
 		if len(entries) == 0 {
-			return invariant("entry %d is gone while it is sent", p.index)
+			return broken(errFeed, "entry %d is gone while it is sent", p.index)
 		}
 		var m raftlog.Meta
 		if events, err = m.Decode(entries[0].Data); err != nil {
-			return fmt.Errorf("%w: entry %d: %w", ErrInvariant, p.index, err)
+			return fmt.Errorf("%w: entry %d: %w", errFeed, p.index, err)
 		}
 		events = events[p.offset:]
 	}
 	_, first, _, err := binlog.Cut(events)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInvariant, err)
+		return fmt.Errorf("%w: %w", errFeed, err)
 	}
 	void, err := binlog.AppendVoid(nil, first)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInvariant, err)
+		return fmt.Errorf("%w: %w", errFeed, err)
 	}
 	return k.send(void)
 }
@@ -370,7 +370,7 @@ func (k *walker) send(events []byte) error {
 	for len(events) > 0 {
 		_, ev, rest, err := binlog.Cut(events)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrInvariant, err)
+			return fmt.Errorf("%w: %w", errFeed, err)
 		}
 		if err := k.w.event(binlog.LimitInFlight(k.gtid[:0], ev, int64(k.o.appliers))); err != nil {
 			return err
@@ -390,12 +390,12 @@ func (k *walker) sendChunks(ctx context.Context, p *pending, last uint64) error 
 			return fmt.Errorf("read entry %d again: %w", next, err)
 		}
 		if len(entries) == 0 {
-			return invariant("entry %d is gone while it is sent", next)
+			return broken(errFeed, "entry %d is gone while it is sent", next)
 		}
 		for i := range entries {
 			e := &entries[i]
 			if e.Index != next {
-				return invariant("the log gave entry %d for %d", e.Index, next)
+				return broken(errFeed, "the log gave entry %d for %d", e.Index, next)
 			}
 			next++
 			if len(e.Data) == 0 {
@@ -403,7 +403,7 @@ func (k *walker) sendChunks(ctx context.Context, p *pending, last uint64) error 
 			}
 			events, err := m.Decode(e.Data)
 			if err != nil {
-				return fmt.Errorf("%w: entry %d: %w", ErrInvariant, e.Index, err)
+				return fmt.Errorf("%w: entry %d: %w", errFeed, e.Index, err)
 			}
 			if m.Kind != raftlog.Trx {
 				continue

@@ -38,7 +38,7 @@ type AlarmKind string
 // The kinds of alarms.
 const (
 	DaemonEnded  AlarmKind = "its daemon ended by itself"     // and by no signal of ours
-	RuleBroken   AlarmKind = "its daemon found a broken rule" // an invariant, or a panic
+	RuleBroken   AlarmKind = "its daemon found a broken rule" // or panicked
 	MySQLCrashed AlarmKind = "its mysqld failed an assertion"
 )
 
@@ -122,9 +122,12 @@ func (w *watch) forget(l nodeLogs) {
 // nodeLogs are the files that tell about a node; mysqld is empty for a logger.
 type nodeLogs struct{ node, daemon, mysqld string }
 
-// brokenRule recognises what internal/raftlog, internal/consensus and Go's runtime write.
+// ruleKey is how a daemon's log names a rule of docs/GUARANTEES.md that it found broken, whatever the message says.
+const ruleKey = " rule=S"
+
+// brokenRule recognises that key, and what Go's runtime writes.
 func brokenRule(line string) bool {
-	return strings.Contains(line, "invariant") || strings.Contains(line, "panic") || strings.HasPrefix(line, "fatal error: ")
+	return strings.Contains(line, ruleKey) || strings.Contains(line, "panic") || strings.HasPrefix(line, "fatal error: ")
 }
 
 // fresh returns the whole lines that a log has got since it was last read. One that is not there, or cannot be read because its disk has no power, is read

@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/gtid"
 	"trireme/internal/raftlog"
+	"trireme/internal/rule"
 )
 
 // Ledger is what this node knows of the committed log: it sees every committed entry once, in order, and keeps the set of
@@ -74,23 +75,23 @@ func (l *Ledger) Reset(b raftlog.Boundary) {
 	l.changed = make(chan struct{})
 }
 
-// Add takes the next committed entry and returns its meta and what follows it. An error is a violated invariant.
+// Add takes the next committed entry and returns its meta and what follows it. An error names the rule that is broken (rule.Of).
 func (l *Ledger) Add(index, term uint64, data []byte, now time.Time) (m raftlog.Meta, rest []byte, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if index != l.index+1 {
-		return m, nil, fmt.Errorf("committed entry %d follows entry %d", index, l.index)
+		return m, nil, rule.Breaks("S12", "committed entry %d follows entry %d", index, l.index)
 	}
 	if len(data) > 0 {
 		if m, rest, err = raftlog.DecodeMeta(data); err != nil {
-			return m, nil, fmt.Errorf("committed entry %d: %w", index, err)
+			return m, nil, fmt.Errorf("%w: %w", rule.Breaks("S12", "committed entry %d", index), err)
 		}
 	}
 	switch m.Kind {
 	case raftlog.Barrier:
 		// A life that leads again without a restart goes on where it was, or behind what it logged for itself while it followed.
 		if again := m.Node == l.barrier.Node && m.Incarnation == l.barrier.Incarnation; again && l.joined && m.Start.Less(l.end) {
-			return m, nil, fmt.Errorf("S12: barrier %d of incarnation %d of node %d starts at %s, its last entry ended at %s",
+			return m, nil, rule.Breaks("S12", "barrier %d of incarnation %d of node %d starts at %s, its last entry ended at %s",
 				index, m.Incarnation, m.Node, m.Start, l.end)
 		}
 		l.barrier = Barrier{Index: index, Term: term, Node: m.Node, Incarnation: m.Incarnation}
@@ -125,25 +126,25 @@ func (l *Ledger) addTrx(term uint64, m *raftlog.Meta, mark Mark) error {
 	index := mark.Index
 	switch b := l.barrier; {
 	case b.Index == 0:
-		return fmt.Errorf("S6: entry %d has transactions before any barrier", index)
+		return rule.Breaks("S6", "entry %d has transactions before any barrier", index)
 	case m.Node != b.Node || m.Incarnation != b.Incarnation:
 		// Proposed before the newer barrier was, committed behind it.
-		return fmt.Errorf("S6: entry %d is of incarnation %d of node %d behind the barrier of incarnation %d of node %d",
+		return rule.Breaks("S6", "entry %d is of incarnation %d of node %d behind the barrier of incarnation %d of node %d",
 			index, m.Incarnation, m.Node, b.Incarnation, b.Node)
 	case term != b.Term:
-		return fmt.Errorf("S7: entry %d is of term %d, but its incarnation serves term %d", index, term, b.Term)
+		return rule.Breaks("S7", "entry %d is of term %d, but its incarnation serves term %d", index, term, b.Term)
 	}
 	if l.joined && !l.follows(m.Start) {
-		return fmt.Errorf("S12: entry %d starts at %s, the one before it ended at %s", index, m.Start, l.end)
+		return rule.Breaks("S12", "entry %d starts at %s, the one before it ended at %s", index, m.Start, l.end)
 	}
 	if cont := m.Flags&raftlog.FlagContinues != 0; l.joined && cont != l.open {
-		return fmt.Errorf("S12: entry %d continues=%t but the entry before it is unfinished=%t", index, cont, l.open)
+		return rule.Breaks("S12", "entry %d continues=%t but the entry before it is unfinished=%t", index, cont, l.open)
 	}
 	l.end, l.open, l.joined = m.End, m.Flags&raftlog.FlagUnfinished != 0, true
 	for _, r := range m.GTIDs {
 		for g := r.First; g <= r.Last; g++ {
 			if id := (gtid.GTID{SID: r.SID, GNO: g}); !l.committed.Add(id) {
-				return fmt.Errorf("S12: entry %d holds %s, which the log holds already", index, id)
+				return rule.Breaks("S12", "entry %d holds %s, which the log holds already", index, id)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"trireme/internal/gtid"
 	"trireme/internal/raftlog"
+	"trireme/internal/rule"
 )
 
 // at makes a position in file 1, or in the file given.
@@ -111,6 +112,9 @@ func TestLedgerAssertions(t *testing.T) {
 				err := s.add(l)
 				if (err != nil) != (s.want != "") || err != nil && !strings.Contains(err.Error(), s.want) {
 					t.Fatalf("entry %d of %d: error %v, want %q", i+1, len(tt.steps), err, s.want)
+				}
+				if strings.HasPrefix(s.want, "S") && rule.Of(err) != s.want {
+					t.Errorf("the error names the rule %q, want %q: %v", rule.Of(err), s.want, err)
 				}
 				after, _ := l.At()
 				if want := before + 1; err == nil && after != want {

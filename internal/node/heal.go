@@ -222,7 +222,7 @@ func (n *Node) fenceDiverged(l *life, v api.ApplyErrorView) {
 	if err := n.local.update(func(s *localState) { s.Diverged = &v }); err != nil {
 		n.log.Error("that this node's data differs was not written down; a restart of mysqld may hide it", "err", err)
 	}
-	n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problem", f.text())
+	n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problem", f.text(), "rule", "S5")
 	e := n.event("divergent", v.Index, f.text())
 	e.GTIDs = v.GTID
 	n.history.add(e)

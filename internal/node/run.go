@@ -323,7 +323,7 @@ func (n *Node) run(ctx context.Context) (err error) {
 		n.stopServer()
 	case err != nil:
 		// An invariant is broken or the disk failed: nobody may be served by this node any more (S13).
-		n.log.Error("this node stops for good", "err", err)
+		n.log.Error("this node stops for good", whyStopped(err)...)
 		n.watchdog.manager.Stopping("stops for good: " + err.Error())
 		n.killServer()
 	}

@@ -271,7 +271,7 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 		n.srv.problem = fmt.Sprint(j.Problems)
 		n.publishNow = true
 		n.mu.Unlock()
-		n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problems", j.Problems)
+		n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problems", j.Problems, "rule", "S5")
 		n.history.add(n.event("divergent", 0, fmt.Sprintf("data does not match the committed log: %v", j.Problems)))
 		return
 	}

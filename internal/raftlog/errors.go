@@ -1,6 +1,10 @@
 package raftlog
 
-import "errors"
+import (
+	"errors"
+
+	"trireme/internal/rule"
+)
 
 // The errors of this package, besides raft.ErrCompacted and raft.ErrUnavailable of the raft.Storage methods. All of them
 // but ErrPurged, ErrNoPosition and ErrBeyond mean that this node must not go on as it is.
@@ -21,7 +25,7 @@ var (
 	ErrNoSpace = errors.New("raftlog: no space")
 	// ErrInvariant: the caller broke a rule that no acknowledged transaction survives being broken (S2, S6, S12). Nothing
 	// was written. The node has to fence itself.
-	ErrInvariant = errors.New("raftlog: invariant violated")
+	ErrInvariant = rule.Breaks("S2", "raftlog: invariant violated")
 	// ErrPurged: the entry asked for lies below the log's first index.
 	ErrPurged = errors.New("raftlog: purged")
 	// ErrNoPosition: no entry is of the binary log that a position names.
