@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"trireme/internal/lab"
 )
@@ -20,13 +21,31 @@ func (k Kind) explains(a lab.AlarmKind) bool {
 	return false
 }
 
-// forgive what the faults of a step explain, until the system is whole again.
+// aftermath is how long behind the end of a fault a process may still end of it: a daemon hands over, kills its mysqld and waits for both.
+const aftermath = 20 * time.Second
+
+// forgive what the faults of a step explain, in this step and in its aftermath, or until the system is whole.
 func (c *campaign) forgive(strikes []*strike) {
 	for _, st := range strikes {
 		for _, h := range st.hosts {
-			c.forgiven[h] = append(c.forgiven[h], st.fault.Kind)
+			c.forgiven[h] = append(c.forgiven[h], st)
 		}
 	}
+}
+
+// explained says whether a fault explains what was seen.
+func (c *campaign) explained(a lab.Alarm) bool {
+	return slices.ContainsFunc(c.forgiven[a.Host], func(st *strike) bool {
+		return st.fault.Kind.explains(a.What) && !a.At.After(st.over().Add(aftermath))
+	})
+}
+
+// over is when a fault ended, or will.
+func (st *strike) over() time.Time {
+	if st.ended.IsZero() {
+		return st.end()
+	}
+	return st.ended
 }
 
 // alarms are a violation unless faults explain them. A node that has found a rule broken ends and is started again, so that everything may look well afterwards.
@@ -38,7 +57,7 @@ func (c *campaign) alarms(sys system, whole bool) error {
 	}
 	var wrong []string
 	for _, a := range w.Alarms() {
-		expected := slices.ContainsFunc(c.forgiven[a.Host], func(k Kind) bool { return k.explains(a.What) })
+		expected := c.explained(a)
 		fmt.Fprintf(c.script, "%s %v (expected: %v)\n", c.clock(), a, expected)
 		if !expected {
 			wrong = append(wrong, a.String())

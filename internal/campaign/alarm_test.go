@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"trireme/internal/lab"
 )
@@ -18,7 +19,7 @@ func (f *fake) Alarms() []lab.Alarm {
 }
 
 // TestAlarms: a node that reports a broken rule ends the campaign although it is started again; a disk that fails explains an end, never a broken rule, only on
-// its own host, and only until the system is whole.
+// its own host, in its step and shortly behind it, and only until the system is whole.
 func TestAlarms(t *testing.T) {
 	script, err := os.Create(filepath.Join(t.TempDir(), "transcript.txt"))
 	if err != nil {
@@ -27,7 +28,7 @@ func TestAlarms(t *testing.T) {
 	defer script.Close()
 	f := &fake{}
 	sys := system{f, f.Names(), newGrips()}
-	c := campaign{script: script, forgiven: map[string][]Kind{}}
+	c := campaign{script: script, forgiven: map[string][]*strike{}}
 	after := func(a lab.Alarm, whole bool) error {
 		f.alarms = []lab.Alarm{a}
 		return c.alarms(sys, whole)
@@ -66,6 +67,16 @@ func TestAlarms(t *testing.T) {
 	}
 	if err := after(ended, true); err == nil {
 		t.Error("a fault explains what happens after the system was whole")
+	}
+	begin := time.Now()
+	fault := &strike{fault: Fault{Kind: DiskError, Hold: time.Second}, hosts: []string{"n1"}, at: begin, ended: begin.Add(time.Second)}
+	c.forgive([]*strike{fault})
+	for late, ok := range map[time.Duration]bool{time.Second: true, aftermath: true, aftermath + 2*time.Second: false} {
+		a := ended
+		a.At = begin.Add(late)
+		if err := after(a, false); (err == nil) != ok {
+			t.Errorf("%v behind a disk's fault of 1 s: %v", late, err)
+		}
 	}
 	if _, err := script.Seek(0, io.SeekStart); err != nil {
 		t.Fatal(err)

@@ -255,7 +255,7 @@ type campaign struct {
 	kept     string
 	schedule *Schedule
 	script   *os.File
-	forgiven map[string][]Kind // by host: faults that explain what its processes do
+	forgiven map[string][]*strike // by host: faults that explain what its processes do
 
 	began, noted time.Time
 	starts       int
@@ -338,7 +338,7 @@ func smallLog(n *config.Node) { n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2
 // onFreshSystem starts the system and runs batches until the campaign is over, or something breaks.
 func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 	c.starts++
-	c.forgiven = map[string][]Kind{}
+	c.forgiven = map[string][]*strike{}
 	shape := lab.Shape{Nodes: c.Nodes, Variant: c.system.Variants[0], Options: smallServer, Tune: smallLog, Disks: c.diskKind(), DiskSeed: c.Seed, Dir: filepath.Join(c.dir, fmt.Sprintf("start%d", c.starts))}
 	if c.Topology != NoTopology {
 		t, err := wan.Load(c.Topology)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
@@ -27,7 +28,8 @@ type Watched interface {
 type Alarm struct {
 	Host string
 	What AlarmKind
-	Text string // the line of the log, or how it ended
+	Text string    // the line of the log, or how it ended
+	At   time.Time // when it was seen
 }
 
 func (a Alarm) String() string { return fmt.Sprintf("%s: %s: %s", a.Host, a.What, a.Text) }
@@ -72,7 +74,7 @@ func (w *watch) exit(node string, err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	w.found = append(w.found, Alarm{Host: node, What: DaemonEnded, Text: text})
+	w.found = append(w.found, Alarm{Host: node, What: DaemonEnded, Text: text, At: time.Now()})
 }
 
 func killed(err error) bool {
@@ -100,12 +102,12 @@ func (w *watch) alarms(logs []nodeLogs) []Alarm {
 func (w *watch) look(l nodeLogs) {
 	for _, line := range w.fresh(l.daemon) {
 		if brokenRule(line) {
-			w.found = append(w.found, Alarm{Host: l.node, What: RuleBroken, Text: line})
+			w.found = append(w.found, Alarm{Host: l.node, What: RuleBroken, Text: line, At: time.Now()})
 		}
 	}
 	for _, line := range w.fresh(l.mysqld) {
 		if strings.Contains(line, "Assertion failure") {
-			w.found = append(w.found, Alarm{Host: l.node, What: MySQLCrashed, Text: line})
+			w.found = append(w.found, Alarm{Host: l.node, What: MySQLCrashed, Text: line, At: time.Now()})
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (t *trireme) Can(f Fault) error {
 	return f.needsNetwork(t)
 }
 
-// Leader by the view with the highest term. All nodes are asked at once.
+// Leader by the view with the highest term, and whether that node says itself that it takes writes. All nodes are asked at once.
 func (t *trireme) Leader(ctx context.Context) (Lead, error) {
 	ctx, cancel := context.WithTimeout(ctx, viewLimit)
 	defer cancel()
@@ -66,7 +66,7 @@ func (t *trireme) Leader(ctx context.Context) (Lead, error) {
 			case err != nil:
 				errs = append(errs, fmt.Errorf("%s: %w", n.Name, err))
 			case v.Leader != "" && v.Term > best.Term:
-				best = Lead{Name: v.Leader, Term: v.Term, Open: true}
+				best = Lead{Name: v.Leader, Term: v.Term}
 			}
 		}()
 	}
@@ -74,11 +74,27 @@ func (t *trireme) Leader(ctx context.Context) (Lead, error) {
 		<-found
 	}
 	mu.Lock()
-	defer mu.Unlock()
-	if len(errs) == len(t.Nodes()) {
-		return best, errors.Join(errs...)
+	lead, err := best, errors.Join(errs...)
+	answered := len(errs) < len(t.Nodes())
+	mu.Unlock()
+	if !answered {
+		return lead, err
 	}
-	return best, nil
+	lead.Open = t.takesWrites(ctx, lead.Name)
+	return lead, nil
+}
+
+// takesWrites asks a node's own health check, as a load balancer does: what others say of it may be old, and a leader is elected before it
+// opens writes.
+func (t *trireme) takesWrites(ctx context.Context, name string) bool {
+	n, err := t.present(name)
+	if err != nil {
+		return false
+	}
+	cl := t.Client(n)
+	defer cl.Close()
+	ok, _, err := cl.Check(ctx, "/primary")
+	return ok && err == nil
 }
 
 func (t *trireme) Settled(ctx context.Context) (Lead, error) {
@@ -88,7 +104,7 @@ func (t *trireme) Settled(ctx context.Context) (Lead, error) {
 	if err == nil {
 		t.lead = v.Leader
 	}
-	return Lead{Name: v.Leader, Term: v.Term, Open: v.Leader != ""}, err
+	return Lead{Name: v.Leader, Term: v.Term, Open: err == nil && t.takesWrites(ctx, v.Leader)}, err
 }
 
 func (t *trireme) Healthy(ctx context.Context, name string) (bool, error) {
