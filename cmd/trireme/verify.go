@@ -29,6 +29,8 @@ type verifyClusterCmd struct {
 	System     string `placeholder:"NAME" help:"What is hit: trireme, or a rival to see what it loses. A wrong name lists them all. Default: trireme."`
 	Nodes      int    `placeholder:"N" help:"Nodes. Default: 3."`
 	Loggers    int    `placeholder:"N" help:"How many of them have a log and a vote but no mysqld."`
+	Learners   int    `placeholder:"N" help:"How many nodes without a vote stand beside them."`
+	Swarm      bool   `help:"What is not named comes from the seed: number and roles of nodes, durability, links, sessions, consistency, encryption, compression, sizes, kinds of faults and how often two come at once."`
 	Topology   string `placeholder:"NAME|FILE" help:"Links between emulated hosts: lan, city, 10ms, 30ms, two-regions, three-cities, or a file; none: all on the loopback address. Default: lan."`
 	Durability string `placeholder:"MODE" help:"log or double. Default: log."`
 	Disks      string `placeholder:"KIND" help:"What nodes stand on: fault, which tears and reorders what was not flushed and fails on command, or ext4. Default: fault."`
@@ -51,7 +53,7 @@ func (c *verifyClusterCmd) Run(e *env) error {
 	if len(c.FaultsOf) == 0 {
 		kinds = nil
 	}
-	v, err := campaign.Run(e.ctx, campaign.Options{System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Durability: c.Durability, Topology: c.Topology, Disks: lab.DiskKind(c.Disks), Kinds: kinds, Seed: c.Seed,
+	v, err := campaign.Run(e.ctx, campaign.Options{System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Learners: c.Learners, Swarm: c.Swarm, Durability: c.Durability, Topology: c.Topology, Disks: lab.DiskKind(c.Disks), Kinds: kinds, Seed: c.Seed,
 		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out, campaign.StateName), MySQL: c.Mysqld, Build: campaign.ThisBuild(buildVersion()), Say: e.progress(c.JSON)})
 	if errors.Is(err, campaign.ErrUsage) {
 		return usagef("%s", strings.TrimPrefix(err.Error(), campaign.ErrUsage.Error()+": "))

@@ -27,7 +27,7 @@ func TestAlarms(t *testing.T) {
 	}
 	defer script.Close()
 	f := &fake{}
-	sys := system{f, f.Names(), newGrips()}
+	sys := system{Breakable: f, all: f.Names(), grips: newGrips()}
 	c := campaign{script: script, forgiven: map[string][]*strike{}}
 	after := func(a lab.Alarm, whole bool) error {
 		f.alarms = []lab.Alarm{a}

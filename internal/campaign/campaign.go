@@ -38,6 +38,8 @@ type Options struct {
 	System     string       // of lab.Systems; empty: trireme
 	Nodes      int          // 0: three
 	Loggers    int          // of them; Trireme only
+	Learners   int          // besides; Trireme only
+	Swarm      bool         // all that is not named comes from the seed; Trireme only
 	Durability string       // of Trireme: log or double; empty: log
 	Topology   string       // of emulated hosts; empty: lan; NoTopology: none
 	Disks      lab.DiskKind // of nodes; empty: lab.DiskFault
@@ -52,6 +54,8 @@ type Options struct {
 	Binary     string // trireme's own program; empty: this one
 	Build      Build
 	Say        io.Writer
+
+	drawn *swarm // nil without Swarm
 }
 
 // ErrUsage marks options that make no sense.
@@ -64,6 +68,19 @@ func usagef(format string, args ...any) error {
 func (o Options) withDefaults() (Options, error) {
 	if o.System == "" {
 		o.System = "trireme"
+	}
+	if o.Seed == 0 {
+		var b [4]byte // short enough to be typed
+		if _, err := rand.Read(b[:]); err != nil {
+			return o, err
+		}
+		o.Seed = uint64(binary.LittleEndian.Uint32(b[:])) + 1
+	}
+	if o.Swarm && !o.ours() {
+		return o, usagef("only Trireme's shape comes from the seed")
+	}
+	if o.Swarm && o.drawn == nil {
+		o.drawSwarm()
 	}
 	if o.Topology == "" {
 		o.Topology = "lan"
@@ -80,13 +97,6 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Clients == 0 {
 		o.Clients = clients
 	}
-	if o.Seed == 0 {
-		var b [4]byte // short enough to be typed
-		if _, err := rand.Read(b[:]); err != nil {
-			return o, err
-		}
-		o.Seed = uint64(binary.LittleEndian.Uint32(b[:])) + 1
-	}
 	switch {
 	case o.State != "" && o.Build.mutant():
 		return o, usagef("this program breaks a rule on purpose (built with %s): what it does is not counted; run it where there is no docs/safety", o.Build.Tags)
@@ -100,7 +110,9 @@ func (o Options) withDefaults() (Options, error) {
 		return o, usagef("durability %q: it is %s or %s", o.Durability, config.DurabilityLog, config.DurabilityDouble)
 	case o.Disks != lab.DiskFault && o.Disks != lab.DiskExt4:
 		return o, usagef("disks of kind %q: they are %s or %s", o.Disks, lab.DiskFault, lab.DiskExt4)
-	case !o.ours() && (o.Loggers > 0 || o.Durability != config.DurabilityLog):
+	case o.Learners < 0 || o.Learners > 2:
+		return o, usagef("%d learners: at most 2", o.Learners)
+	case !o.ours() && (o.Loggers > 0 || o.Learners > 0 || o.Durability != config.DurabilityLog):
 		return o, usagef("only Trireme has loggers and durability modes")
 	}
 	return o, o.chooseKinds()
@@ -148,24 +160,41 @@ func (o Options) needs(n need) bool {
 
 // Command repeats a campaign.
 func (o Options) Command() string {
-	out := []string{"trireme verify cluster", fmt.Sprintf("--seed %d", o.Seed), "--system " + o.System, fmt.Sprintf("--nodes %d", o.Nodes), "--topology " + o.Topology}
+	out := []string{"trireme verify cluster", fmt.Sprintf("--seed %d", o.Seed)}
+	if o.drawn != nil {
+		return strings.Join(append(append(out, "--swarm"), o.drawn.given...), " ")
+	}
+	return strings.Join(append(append(out, "--system "+o.System), o.shapeArgs()...), " ")
+}
+
+// shapeArgs are the options that name a shape.
+func (o Options) shapeArgs() (out []string) {
+	if o.Nodes > 0 {
+		out = append(out, fmt.Sprintf("--nodes %d", o.Nodes))
+	}
+	if o.Topology != "" {
+		out = append(out, "--topology "+o.Topology)
+	}
 	if o.Loggers > 0 {
 		out = append(out, fmt.Sprintf("--loggers %d", o.Loggers))
 	}
-	if o.ours() {
+	if o.Learners > 0 {
+		out = append(out, fmt.Sprintf("--learners %d", o.Learners))
+	}
+	if o.ours() && o.Durability != "" {
 		out = append(out, "--durability "+o.Durability)
 	}
-	if o.Disks != lab.DiskFault {
+	if o.Disks != lab.DiskFault && o.Disks != "" {
 		out = append(out, "--disks "+string(o.Disks))
 	}
-	if all, _ := Kinds(nil); len(o.Kinds) < len(all) {
+	if all, _ := Kinds(nil); len(o.Kinds) > 0 && len(o.Kinds) < len(all) {
 		var names []string
 		for _, k := range o.Kinds {
 			names = append(names, string(k))
 		}
 		out = append(out, "--faults-of "+strings.Join(names, ","))
 	}
-	return strings.Join(out, " ")
+	return out
 }
 
 // Verdict over a campaign.
@@ -214,7 +243,9 @@ func run(ctx context.Context, o Options, sys lab.System) (v Verdict, err error) 
 	if o, err = o.withDefaults(); err != nil {
 		return v, err
 	}
-	c := &campaign{Options: o, system: sys}
+	looking, stop := context.WithCancel(context.WithoutCancel(ctx)) // what was begun is judged in any case
+	defer stop()
+	c := &campaign{Options: o, system: sys, load: watchLoad(looking)}
 	if err := c.prepare(ctx); err != nil {
 		return v, err
 	}
@@ -254,6 +285,7 @@ type campaign struct {
 	dir      string
 	kept     string
 	schedule *Schedule
+	load     *loads
 	script   *os.File
 	forgiven map[string][]*strike // by host: faults that explain what its processes do
 
@@ -301,7 +333,7 @@ func (c *campaign) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	c.schedule = NewSchedule(c.Seed, c.Kinds)
+	c.schedule = c.newSchedule(c.Kinds)
 	c.began, c.noted = time.Now(), time.Now()
 	c.part, c.total = c.newPart(), c.newPart()
 	c.script, err = os.Create(filepath.Join(c.dir, "transcript.txt"))
@@ -339,7 +371,10 @@ func smallLog(n *config.Node) { n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2
 func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 	c.starts++
 	c.forgiven = map[string][]*strike{}
-	shape := lab.Shape{Nodes: c.Nodes, Variant: c.system.Variants[0], Options: smallServer, Tune: smallLog, Disks: c.diskKind(), DiskSeed: c.Seed, Dir: filepath.Join(c.dir, fmt.Sprintf("start%d", c.starts))}
+	shape := lab.Shape{Nodes: c.Nodes, Learners: c.Learners, Variant: c.system.Variants[0], Options: smallServer, Tune: smallLog, Disks: c.diskKind(), DiskSeed: c.Seed, Dir: filepath.Join(c.dir, fmt.Sprintf("start%d", c.starts))}
+	if c.drawn != nil {
+		shape.Tune = func(n *config.Node) { smallLog(n); c.drawn.tune(n) }
+	}
 	if c.Topology != NoTopology {
 		t, err := wan.Load(c.Topology)
 		if err != nil {
@@ -350,6 +385,12 @@ func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 	c.say("Starting %s: %d nodes, topology %s, seed %d", c.system.Title, c.Nodes, c.Topology, c.Seed)
 	if err := os.MkdirAll(shape.Dir, 0o755); err != nil {
 		return err
+	}
+	if c.drawn != nil {
+		c.say("The seed has chosen: %v; faults: %v", c.drawn, c.Kinds)
+		if err := writeKeys(shape.Dir); err != nil {
+			return err
+		}
 	}
 	sctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -403,12 +444,15 @@ func (c *campaign) attack(ctx context.Context, running lab.Running) (sys system,
 		sys.all = append(sys.all, h.Name)
 	}
 	slices.Sort(sys.all)
+	if l, ok := running.(interface{ Learners() []string }); ok {
+		sys.learners = l.Learners()
+	}
 	possible, err := sys.possible(c.Kinds)
 	if len(possible) == 0 {
 		return sys, err
 	}
 	if len(possible) < len(c.schedule.kinds) {
-		c.schedule = NewSchedule(c.Seed, possible)
+		c.schedule = c.newSchedule(possible)
 	}
 	return sys, nil
 }
@@ -431,6 +475,18 @@ func (s system) possible(of []Kind) (out []Kind, err error) {
 		out = append(out, k)
 	}
 	return out, err
+}
+
+// newSchedule of some kinds. In a swarm each kind is as frequent as the others.
+func (c *campaign) newSchedule(of []Kind) *Schedule {
+	s := NewSchedule(c.Seed, of)
+	if c.drawn != nil {
+		s.pairs = c.drawn.pairs
+		for i := range s.kinds {
+			s.kinds[i].deck = 1
+		}
+	}
+	return s
 }
 
 func (c *campaign) say(format string, args ...any) {

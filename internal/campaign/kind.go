@@ -67,6 +67,15 @@ type kind struct {
 	hold  [2]time.Duration // how long it lasts: between these; zero: it is over at once
 	heavy bool             // a majority must be healthy before the next fault
 	needs need
+	stall [2]time.Duration // how long writes may stop while a majority is whole: where the leader is hit, and where others are
+}
+
+// limit is how long writes may stop for a fault of this kind while a majority is whole.
+func (k kind) limit(w Whom) time.Duration {
+	if w == Follower || w == Logger {
+		return k.stall[1]
+	}
+	return k.stall[0]
 }
 
 // need is what a system must have for a fault.
@@ -86,27 +95,27 @@ const (
 
 // kinds in the order in which they are shown.
 var kinds = []kind{
-	{name: KillMySQL, class: classKill, means: "SIGKILL to a mysqld", whom: []Whom{Leader, Leader, Leader, Leader, Leader, Leader, Follower}, deck: 32},
-	{name: KillDaemon, class: classKill, means: "SIGKILL to a daemon, and so to its mysqld", whom: []Whom{Leader, Leader, Leader, Leader, Leader, Follower, Logger}, deck: 14},
-	{name: KillHost, class: classKill, means: "SIGKILL to everything on a host", whom: []Whom{Leader, Leader, Leader, Leader, Leader, Follower, Logger}, deck: 10},
-	{name: KillGroup, class: classKill, means: "SIGKILL to everything on several hosts at once", whom: []Whom{Majority, All}, deck: 2, heavy: true},
-	{name: StopMySQL, means: "SIGSTOP to a mysqld, later SIGCONT", whom: []Whom{Leader, Follower}, deck: 1, hold: [2]time.Duration{blink, 8 * second}},
-	{name: StopDaemon, means: "SIGSTOP to a daemon, later SIGCONT", whom: []Whom{Leader, Leader, Follower}, deck: 2, hold: [2]time.Duration{blink, 3 * second}},
-	{name: StopHost, means: "SIGSTOP to everything on a host, later SIGCONT", whom: []Whom{Leader, Leader, Follower, Majority, All}, deck: 2, hold: [2]time.Duration{blink, 3 * second}},
-	{name: Isolate, class: classPartition, means: "a host is cut off from the others, in both directions", whom: []Whom{Leader, Leader, Leader, Follower}, deck: 5, hold: [2]time.Duration{blink, 3 * second}, needs: needsNetwork},
-	{name: IsolateOut, class: classPartition, means: "nothing that a host sends reaches the others", whom: []Whom{Leader, Leader, Leader, Follower}, deck: 4, hold: [2]time.Duration{blink, 3 * second}, needs: needsNetwork},
-	{name: IsolateIn, class: classPartition, means: "nothing reaches a host from the others", whom: []Whom{Leader, Leader, Leader, Follower}, deck: 4, hold: [2]time.Duration{blink, 3 * second}, needs: needsNetwork},
-	{name: Split, class: classPartition, means: "a minority is cut off from the majority; the leader is in the one or in the other", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork},
-	{name: Bridge, class: classPartition, means: "two halves do not see each other, one host sees both; the leader is that one or is not", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork},
-	{name: Delay, means: "the links of a host become slow, with jitter", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork},
-	{name: Loss, means: "the links of a host lose packets", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork},
-	{name: Power, class: classPower, means: "hosts lose power: everything is killed, and what was not flushed to their disks is gone", whom: []Whom{Leader, Leader, Follower, Majority, Majority, All, All}, deck: 8, hold: [2]time.Duration{blink, second}, heavy: true, needs: needsDisks},
-	{name: Switchover, means: "leadership is moved as planned", whom: []Whom{Leader}, deck: 3},
-	{name: Replace, means: "a member is removed and added anew, with nothing", whom: []Whom{Leader, Follower, Follower}, deck: 1, hold: [2]time.Duration{blink, second}, heavy: true},
-	{name: Reseed, means: "a follower throws its data away and copies another's", whom: []Whom{Follower}, deck: 1, heavy: true},
-	{name: DiskFull, means: "nothing is free on a host's disk", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 3 * second}, heavy: true, needs: needsDisks},
-	{name: DiskSlow, means: "each fsync of a host takes up to 1 s longer", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 8 * second}, needs: needsBadDisks},
-	{name: DiskError, means: "each fsync of a host fails", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 3 * second}, heavy: true, needs: needsBadDisks},
+	{name: KillMySQL, class: classKill, means: "SIGKILL to a mysqld", whom: []Whom{Leader, Leader, Leader, Leader, Leader, Leader, Follower}, deck: 32, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: KillDaemon, class: classKill, means: "SIGKILL to a daemon, and so to its mysqld", whom: []Whom{Leader, Leader, Leader, Leader, Leader, Follower, Logger}, deck: 14, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: KillHost, class: classKill, means: "SIGKILL to everything on a host", whom: []Whom{Leader, Leader, Leader, Leader, Leader, Follower, Logger}, deck: 10, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: KillGroup, class: classKill, means: "SIGKILL to everything on several hosts at once", whom: []Whom{Majority, All}, deck: 2, heavy: true, stall: [2]time.Duration{10 * second, 10 * second}},
+	{name: StopMySQL, means: "SIGSTOP to a mysqld, later SIGCONT", whom: []Whom{Leader, Follower}, deck: 1, hold: [2]time.Duration{blink, 8 * second}, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: StopDaemon, means: "SIGSTOP to a daemon, later SIGCONT", whom: []Whom{Leader, Leader, Follower}, deck: 2, hold: [2]time.Duration{blink, 3 * second}, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: StopHost, means: "SIGSTOP to everything on a host, later SIGCONT", whom: []Whom{Leader, Leader, Follower, Majority, All}, deck: 2, hold: [2]time.Duration{blink, 3 * second}, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: Isolate, class: classPartition, means: "a host is cut off from the others, in both directions", whom: []Whom{Leader, Leader, Leader, Follower}, deck: 5, hold: [2]time.Duration{blink, 3 * second}, needs: needsNetwork, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: IsolateOut, class: classPartition, means: "nothing that a host sends reaches the others", whom: []Whom{Leader, Leader, Leader, Follower}, deck: 4, hold: [2]time.Duration{blink, 3 * second}, needs: needsNetwork, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: IsolateIn, class: classPartition, means: "nothing reaches a host from the others", whom: []Whom{Leader, Leader, Leader, Follower}, deck: 4, hold: [2]time.Duration{blink, 3 * second}, needs: needsNetwork, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: Split, class: classPartition, means: "a minority is cut off from the majority; the leader is in the one or in the other", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork, stall: [2]time.Duration{10 * second, 10 * second}},
+	{name: Bridge, class: classPartition, means: "two halves do not see each other, one host sees both; the leader is that one or is not", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork, stall: [2]time.Duration{10 * second, 10 * second}},
+	{name: Delay, means: "the links of a host become slow, with jitter", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: Loss, means: "the links of a host lose packets", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork, stall: [2]time.Duration{15 * second, 5 * second}},
+	{name: Power, class: classPower, means: "hosts lose power: everything is killed, and what was not flushed to their disks is gone", whom: []Whom{Leader, Leader, Follower, Majority, Majority, All, All}, deck: 8, hold: [2]time.Duration{blink, second}, heavy: true, needs: needsDisks, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: Switchover, means: "leadership is moved as planned", whom: []Whom{Leader}, deck: 3, stall: [2]time.Duration{5 * second, 5 * second}},
+	{name: Replace, means: "a member is removed and added anew, with nothing", whom: []Whom{Leader, Follower, Follower}, deck: 1, hold: [2]time.Duration{blink, second}, heavy: true, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: Reseed, means: "a follower throws its data away and copies another's", whom: []Whom{Follower}, deck: 1, heavy: true, stall: [2]time.Duration{5 * second, 5 * second}},
+	{name: DiskFull, means: "nothing is free on a host's disk", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 3 * second}, heavy: true, needs: needsDisks, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: DiskSlow, means: "each fsync of a host takes up to 1 s longer", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 8 * second}, needs: needsBadDisks, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: DiskError, means: "each fsync of a host fails", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 3 * second}, heavy: true, needs: needsBadDisks, stall: [2]time.Duration{10 * second, 5 * second}},
 }
 
 func kindOf(name Kind) kind {

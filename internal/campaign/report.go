@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -122,7 +123,10 @@ func document(parts []Part, seeds []Seeds, b Build, found string) report.Documen
 	d.Blocks = append(d.Blocks, falseAlarms(current, found)...)
 	d.Sections = append(d.Sections, report.Section{ID: "counts", Title: "Counts against the figures that are wanted", Blocks: []report.Block{wantedTable(sum(current), seeds), simulated(seeds)}})
 	if len(current) > 0 {
-		d.Sections = append(d.Sections, report.Section{ID: "kinds", Title: "Faults by kind", Blocks: []report.Block{kindTable(sum(current))}},
+		d.Sections = append(d.Sections, report.Section{ID: "kinds", Title: "Faults by kind", Blocks: []report.Block{report.Text(fmt.Sprintf(
+			"During %d of the faults writes had to go on, a majority being whole, and did ([limits](README.md#limits)); %d times without writes were not judged, because the machine had no CPU to spare.",
+			sum(current).Demanded, sum(current).Unjudged)), kindTable(sum(current))}},
+			report.Section{ID: "shapes", Title: "Faults by shape", Blocks: []report.Block{shapeTable(current)}},
 			report.Section{ID: "runs", Title: "Runs", Blocks: []report.Block{runTable(current)}})
 	}
 	if len(older) > 0 {
@@ -209,22 +213,53 @@ func wantedTable(s Part, seeds []Seeds) report.Block {
 	return t
 }
 
+// enough faults of a kind, or of a shape, to say something about it.
+const enough = 100
+
+// few says that a count is below that.
+func few(n int) report.Cell {
+	if n >= enough {
+		return report.Cell{}
+	}
+	return report.Cell{Text: fmt.Sprintf("below %d", enough)}
+}
+
 func kindTable(s Part) report.Block {
 	roles := []Whom{Leader, Follower, Logger, Majority, All}
 	t := report.Table{Columns: []report.Column{{Title: "fault"}, {Title: "what happens"}}}
 	for _, w := range roles {
 		t.Columns = append(t.Columns, report.Column{Title: string(w), Number: true})
 	}
+	t.Columns = append(t.Columns, report.Column{Title: "in all", Number: true}, report.Column{Title: ""})
 	for _, k := range kinds {
 		row := []report.Cell{{Text: string(k.name)}, {Text: k.means}}
+		all := 0
 		for _, w := range roles {
 			cell := report.Cell{}
 			if n := s.Counts[string(k.name)+" "+string(w)]; n > 0 {
-				cell = number(n)
+				cell, all = number(n), all+n
 			}
 			row = append(row, cell)
 		}
-		t.Rows = append(t.Rows, row)
+		t.Rows = append(t.Rows, append(row, number(all), few(all)))
+	}
+	return t
+}
+
+// shapeTable counts faults by each thing that seeds have chosen. Runs that were not of a swarm have one shape in words.
+func shapeTable(parts []Part) report.Block {
+	counts := map[[2]string]int{}
+	for _, p := range parts {
+		for what, value := range p.Drawn {
+			counts[[2]string{what, value}] += p.Faults
+		}
+		if p.Drawn == nil {
+			counts[[2]string{"named", p.Shape}] += p.Faults
+		}
+	}
+	t := report.Table{Columns: []report.Column{{Title: "what"}, {Title: "value"}, {Title: "faults", Number: true}, {Title: ""}}}
+	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		t.Rows = append(t.Rows, []report.Cell{{Text: k[0]}, {Text: k[1]}, number(counts[k]), few(counts[k])})
 	}
 	return t
 }

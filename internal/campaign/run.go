@@ -48,6 +48,7 @@ type batch struct {
 	w      *verify.Set
 	nodes  atomic.Pointer[[]verify.NodeLogin] // for readers of every node
 	counts Part
+	hurts  []hurt // the timeline of faults, as long as it matters
 }
 
 // batch runs steps on tables of their own, and checks them. Only then are its faults counted. It ends early, with its check, when ctx does.
@@ -144,6 +145,10 @@ func (b *batch) writes(ctx context.Context, since time.Time) error {
 
 // step makes the faults of one, and waits for recovery.
 func (b *batch) step(ctx context.Context, s Step) error {
+	if s.Demand {
+		b.ready(ctx)
+	}
+	b.mended(ctx)
 	before, err := b.leader(ctx)
 	if err != nil {
 		return err
@@ -159,6 +164,9 @@ func (b *batch) step(ctx context.Context, s Step) error {
 		return err
 	}
 	after, err := b.recover(ctx, s.Rest, strikes)
+	if stalled := b.available(strikes); stalled != nil {
+		return errors.Join(err, stalled, b.alarms(b.sys, false))
+	}
 	if err == nil || errors.Is(err, errNeedsQuiet) {
 		b.count(strikes, after)
 	}

@@ -32,6 +32,7 @@ type Step struct {
 	Number int // from 1
 	Faults []Fault
 	Rest   Rest
+	Demand bool // a fault lasts longer than writes may stop for it: it begins with all nodes healthy, so that a majority is whole
 }
 
 // Rest is how far a system recovers before the next step.
@@ -55,6 +56,7 @@ func (s Step) String() string {
 const (
 	pairPercent    = 20 // of steps are of two faults: half of them at once, the others with the second before the system has recovered, as a rule
 	healthyPercent = 5  // of steps wait until all is healthy
+	demandPercent  = 25 // of faults that last and leave a majority whole: they last longer than writes may stop
 	longestLag     = time.Second
 )
 
@@ -64,11 +66,12 @@ type Schedule struct {
 	kinds []kind
 	deck  []kind // the rest of it, dealt from the end
 	steps int
+	pairs int // of a hundred steps are of two faults
 }
 
 // NewSchedule of some kinds.
 func NewSchedule(seed uint64, of []Kind) *Schedule {
-	s := &Schedule{rand: rand.New(rand.NewPCG(seed, 0x7452_6952_656d_4531))}
+	s := &Schedule{rand: rand.New(rand.NewPCG(seed, 0x7452_6952_656d_4531)), pairs: pairPercent}
 	for _, name := range of {
 		s.kinds = append(s.kinds, kindOf(name))
 	}
@@ -81,7 +84,7 @@ func (s *Schedule) Next() Step {
 	first := s.draw()
 	step := Step{Number: s.steps, Faults: []Fault{s.fault(first)}, Rest: UntilWrites}
 	heavy := first.heavy
-	if len(s.kinds) > 1 && s.rand.IntN(100) < pairPercent {
+	if len(s.kinds) > 1 && s.rand.IntN(100) < s.pairs {
 		if second := s.draw(); second.name != first.name {
 			f := s.fault(second)
 			if s.rand.IntN(2) == 0 {
@@ -92,6 +95,9 @@ func (s *Schedule) Next() Step {
 		} else {
 			s.deck = append(s.deck, second) // the next step's
 		}
+	}
+	for _, f := range step.Faults {
+		step.Demand = step.Demand || f.demands()
 	}
 	switch {
 	case s.rand.IntN(100) < healthyPercent:
@@ -128,6 +134,15 @@ func (s *Schedule) fault(k kind) Fault {
 	f := Fault{Kind: k.name, Whom: k.whom[s.rand.IntN(len(k.whom))], Pick: s.rand.Uint32()}
 	if least, most := k.hold[0], k.hold[1]; most > 0 {
 		f.Hold = least + time.Duration(s.rand.Int64N(int64(most-least)))
+		if f.Whom != Majority && f.Whom != All && s.rand.IntN(100) < demandPercent {
+			f.Hold = k.limit(f.Whom) + demandLeast + time.Duration(s.rand.Int64N(int64(demandMost-demandLeast)))
+		}
 	}
 	return f
 }
+
+// A fault of which writes are demanded lasts so much longer than they may stop for it.
+const demandLeast, demandMost = 2 * time.Second, 5 * time.Second
+
+// demands says whether a stall that ends with the fault is one for certain.
+func (f Fault) demands() bool { return f.Hold >= kindOf(f.Kind).limit(f.Whom)+demandLeast }

@@ -51,7 +51,8 @@ func TestScheduleCoversAll(t *testing.T) {
 			t.Errorf("seed %d: only %d of %d kinds among the first %d faults", seed, len(seen), len(all), faults)
 		}
 	}
-	roles, classes := map[string]int{}, map[class]int{}
+	roles, classes, demanded := map[string]int{}, map[class]int{}, map[string]bool{}
+	demands, lasting := 0, 0
 	pairs, lags, healthy, leaders := 0, 0, 0, 0
 	steps := deal(7, all, 5000)
 	for i, s := range steps {
@@ -80,8 +81,17 @@ func TestScheduleCoversAll(t *testing.T) {
 			if k.heavy && s.Rest == UntilWrites {
 				t.Errorf("%v: the next fault does not wait for a system that can stand it", s)
 			}
-			if f.Hold < k.hold[0] || f.Hold > k.hold[1] {
+			if f.demands() {
+				demands++
+				demanded[string(f.Kind)+" "+string(f.Whom)] = true
+				if !s.Demand || f.Whom == Majority || f.Whom == All || f.Hold > k.limit(f.Whom)+demandMost {
+					t.Errorf("%v demands writes", f)
+				}
+			} else if f.Hold < k.hold[0] || f.Hold > k.hold[1] {
 				t.Errorf("%v lasts outside of %v", f, k.hold)
+			}
+			if k.hold[1] > 0 && f.Whom != Majority && f.Whom != All {
+				lasting++
 			}
 		}
 	}
@@ -90,10 +100,16 @@ func TestScheduleCoversAll(t *testing.T) {
 			if roles[string(k.name)+" "+string(w)] == 0 {
 				t.Errorf("%s never hits: %s", k.name, w)
 			}
+			if k.hold[1] > 0 && w != Majority && w != All && !demanded[string(k.name)+" "+string(w)] {
+				t.Errorf("%s of a %s never lasts so long that writes must go on meanwhile", k.name, w)
+			}
 		}
 	}
 	if pairs < len(steps)/20 || pairs > len(steps)/4 || lags < pairs/3 || lags > pairs*2/3 || healthy < len(steps)/40 || healthy > len(steps)/10 {
 		t.Errorf("%d pairs, %d of them with a lag, and %d waits for health in %d steps", pairs, lags, healthy, len(steps))
+	}
+	if demands < lasting/5 || demands > lasting/3 {
+		t.Errorf("writes are demanded of %d of %d faults", demands, lasting)
 	}
 	// 2,000 leader kills, 500 partitions, 300 power losses
 	if p, l := classes[classPartition], classes[classPower]; leaders*500 > p*2000*2 || p*2000 < leaders*500 || l*2000 < leaders*300 {

@@ -18,13 +18,14 @@ import (
 
 // Part of a campaign: what was done and checked, and on what. It is one line of a state file.
 type Part struct {
-	At     time.Time `json:"at"` // of its first fault
-	System string    `json:"system"`
-	Seed   uint64    `json:"seed"`
-	Shape  string    `json:"shape"` // nodes, loggers, durability, topology
-	Kinds  []Kind    `json:"kinds"`
-	Build  Build     `json:"build"`
-	Ground Ground    `json:"ground"`
+	At     time.Time         `json:"at"` // of its first fault
+	System string            `json:"system"`
+	Seed   uint64            `json:"seed"`
+	Shape  string            `json:"shape"`           // nodes, loggers, durability, topology
+	Drawn  map[string]string `json:"drawn,omitempty"` // what a swarm's seed has chosen, by what it is
+	Kinds  []Kind            `json:"kinds"`
+	Build  Build             `json:"build"`
+	Ground Ground            `json:"ground"`
 
 	Minutes     float64           `json:"minutes"`
 	Faults      int               `json:"faults"` // that were made and checked
@@ -32,7 +33,9 @@ type Part struct {
 	LeaderKills int               `json:"leader_kills"`
 	Partitions  int               `json:"partitions"`
 	PowerLosses int               `json:"power_losses"`
-	Counts      map[string]int    `json:"counts"` // by kind and whom
+	Counts      map[string]int    `json:"counts"`             // by kind and whom
+	Demanded    int               `json:"demanded"`           // faults during which writes had to go on, and lasted long enough to tell
+	Unjudged    int               `json:"unjudged,omitempty"` // times without writes on a machine without CPU to spare
 	Checks      int               `json:"checks"`
 	Writes      verify.Counts     `json:"writes"`
 	Problems    map[string]int    `json:"problems,omitempty"`  // broken promises found by checks, by kind
@@ -66,6 +69,12 @@ func (c *campaign) newPart() Part {
 	if c.ours() {
 		p.Shape += fmt.Sprintf(", %d loggers, durability %s", c.Loggers, c.Durability)
 	}
+	if c.Learners > 0 {
+		p.Shape += fmt.Sprintf(", %d learners", c.Learners)
+	}
+	if c.drawn != nil {
+		p.Drawn = c.drawn.settings
+	}
 	p.Ground = Ground{MySQL: c.lab.Version, Kernel: kernel(), CPUs: runtime.NumCPU()}
 	return p
 }
@@ -85,6 +94,8 @@ func (p *Part) add(o Part) {
 	p.LeaderKills += o.LeaderKills
 	p.Partitions += o.Partitions
 	p.PowerLosses += o.PowerLosses
+	p.Demanded += o.Demanded
+	p.Unjudged += o.Unjudged
 	p.Checks += o.Checks
 	p.Undecided += o.Undecided
 	p.Uncounted += o.Uncounted
@@ -103,7 +114,7 @@ func (p *Part) add(o Part) {
 // discount the faults of a part whose check did not decide everything.
 func (p *Part) discount() {
 	p.Uncounted += p.Faults
-	p.Faults, p.LeaderKills, p.Partitions, p.PowerLosses = 0, 0, 0, 0
+	p.Faults, p.LeaderKills, p.Partitions, p.PowerLosses, p.Demanded = 0, 0, 0, 0, 0
 	clear(p.Counts)
 }
 

@@ -35,8 +35,9 @@ type strike struct {
 // system is what a campaign hits.
 type system struct {
 	lab.Breakable
-	all   []string // hosts, loggers included
-	grips *grips
+	all      []string // hosts, loggers and learners included
+	learners []string
+	grips    *grips
 }
 
 func (s system) loggers() []string {
@@ -64,7 +65,8 @@ func (s system) victims(f Fault, leader string) []string {
 	case Leader:
 		return []string{leader}
 	case Majority:
-		return append([]string{leader}, others[:len(s.all)/2]...)
+		others = slices.DeleteFunc(others, func(h string) bool { return slices.Contains(s.learners, h) })
+		return append([]string{leader}, others[:len(s.voters())/2]...)
 	case All:
 		return append([]string{leader}, others...)
 	case Logger:

@@ -52,7 +52,7 @@ func (f *fake) GivePower(hosts []string) error {
 
 // TestVictims: roles are told by who leads, and which of several it is by the pick.
 func TestVictims(t *testing.T) {
-	s := system{&fake{}, []string{"l1", "l2", "n1", "n2", "n3"}, newGrips()}
+	s := system{Breakable: &fake{}, all: []string{"l1", "l2", "n1", "n2", "n3"}, grips: newGrips()}
 	for _, c := range []struct {
 		whom Whom
 		pick uint32
@@ -80,7 +80,7 @@ func TestVictims(t *testing.T) {
 // TestStrikes: what lasts ends in its time, whatever began first; a fault that cannot be made is missed.
 func TestStrikes(t *testing.T) {
 	made := &fake{}
-	s := system{made, made.Names(), newGrips()}
+	s := system{Breakable: made, all: made.Names(), grips: newGrips()}
 	ctx := t.Context()
 	strikes := []*strike{
 		s.hit(ctx, Fault{Kind: StopHost, Whom: Leader, Hold: 60 * time.Millisecond}, lab.Lead{Name: "n1"}),
@@ -105,7 +105,7 @@ func TestStrikes(t *testing.T) {
 // TestOverlaps: of two faults that hold the same thing, the end of one is not that of the other; and a member is added anew behind the end of all others.
 func TestOverlaps(t *testing.T) {
 	made := &fake{}
-	s := system{made, made.Names(), newGrips()}
+	s := system{Breakable: made, all: made.Names(), grips: newGrips()}
 	const soon, later = 5 * time.Millisecond, 10 * time.Millisecond
 	if err := endAll(t.Context(), []*strike{
 		s.hit(t.Context(), Fault{Kind: Replace, Whom: Leader}, lab.Lead{Name: "n3"}),

@@ -26,6 +26,7 @@ type Shape struct {
 	// ServerCPUs is what each mysqld may use by itself, so that a router has CPU of its own; 0: no limit.
 	ServerCPUs float64
 	Nodes      int                // servers with data; 0: three. A standalone server is always one.
+	Learners   int                // nodes with data and without a vote, on top; Trireme only
 	Spare      int                // hosts on top on which nothing runs yet, for nodes that are added
 	Variant    Variant            // one of the system's
 	Options    map[string]string  // lines of my.cnf for all servers, on top

@@ -91,7 +91,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 			return nil, err
 		}
 	}
-	t.Cluster, err = demo.Create(ctx, demo.Options{Template: template, Nodes: s.nodes() - loggers, Loggers: loggers, Dir: s.Dir, PortBase: l.takePorts(10 * s.nodes()), MySQL: l.MySQL, Binary: l.Binary,
+	t.Cluster, err = demo.Create(ctx, demo.Options{Template: template, Nodes: s.nodes() - loggers, Loggers: loggers, Learners: s.Learners, Dir: s.Dir, PortBase: l.takePorts(10 * (s.nodes() + s.Learners)), MySQL: l.MySQL, Binary: l.Binary,
 		MySQLOptions: o, WAN: s.Topology, CPUs: s.CPUs, Spare: t.spare, CredentialDir: s.Dir, Tune: func(n *config.Node) {
 			n.MySQL.Durability = durability
 			if s.Switch {
@@ -126,9 +126,12 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 
 // insertDisks where demo.Create will put the nodes' directories: it takes empty ones.
 func (t *trireme) insertDisks(ctx context.Context, s Shape, loggers int) (err error) {
-	for i := range s.nodes() {
+	for i := range s.nodes() + s.Learners {
 		name := "n" + strconv.Itoa(i+1)
-		if data := s.nodes() - loggers; i >= data {
+		switch data := s.nodes() - loggers; {
+		case i >= s.nodes():
+			name = "r" + strconv.Itoa(i-s.nodes()+1)
+		case i >= data:
 			name = "l" + strconv.Itoa(i-data+1)
 		}
 		if t.disks[name], err = s.newDisk(ctx, filepath.Join(s.Dir, name), i); err != nil {

@@ -38,6 +38,16 @@ func (t *trireme) Names() []string {
 	return out
 }
 
+// Learners are the members without a vote.
+func (t *trireme) Learners() (out []string) {
+	for _, n := range t.Nodes() {
+		if n.Role == config.RoleLearner {
+			out = append(out, n.Name)
+		}
+	}
+	return out
+}
+
 // Can: Trireme knows every fault.
 func (t *trireme) Can(f Fault) error {
 	if f == AddNode && len(t.spare) == 0 {

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 )
@@ -131,6 +132,21 @@ func (m *Meter) LongestGap(from time.Time) Gap {
 		}
 	}
 	return longest
+}
+
+// Gaps are the times without an acknowledgement since from that last at least so long, in order, the one still open included.
+func (m *Meter) Gaps(from time.Time, least time.Duration) (out []Gap) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, g := range append(slices.Clone(m.gaps), Gap{m.last, m.now()}) {
+		if g.From.Before(from) {
+			g.From = from
+		}
+		if g.Length() >= least {
+			out = append(out, g)
+		}
+	}
+	return out
 }
 
 // Rate is how many writes per second were acknowledged between two times, exact to two slots; only the last 80 s are remembered.

@@ -11,6 +11,22 @@ type clock struct{ t time.Time }
 func (c *clock) now() time.Time          { return c.t }
 func (c *clock) forward(d time.Duration) { c.t = c.t.Add(d) }
 
+// TestGaps: a gap that began before counts from then on, and the open one too.
+func TestGaps(t *testing.T) {
+	at := time.Unix(1000, 0)
+	m := NewMeter(func() time.Time { return at })
+	begin := at
+	for _, d := range []time.Duration{time.Second, 10 * time.Millisecond, 4 * time.Second, 20 * time.Millisecond, 3 * time.Second} {
+		at = at.Add(d)
+		m.Ack(time.Millisecond)
+	}
+	at = at.Add(2 * time.Second)
+	got := m.Gaps(begin.Add(2010*time.Millisecond), 2*time.Second)
+	if len(got) != 3 || got[0].Length() != 3*time.Second || got[1].Length() != 3*time.Second || got[2].Length() != 2*time.Second {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestLongestGap(t *testing.T) {
 	c := &clock{time.Unix(1000, 0)}
 	m := NewMeter(c.now)

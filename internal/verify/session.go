@@ -207,8 +207,12 @@ func (s *session) query(query string, args ...any) ([][]any, error) {
 	return out, err
 }
 
-// run gives f the arguments in the driver's form and a time limit.
+// run gives f the arguments in the driver's form and a time limit. Without a connection nothing is sent: the one before may have ended with a
+// statement that was acknowledged by an error.
 func (s *session) run(args []any, f func(context.Context, []driver.NamedValue) error) error {
+	if s.conn == nil {
+		return driver.ErrBadConn
+	}
 	named := make([]driver.NamedValue, len(args))
 	for i, a := range args {
 		v, err := driver.DefaultParameterConverter.ConvertValue(a)

@@ -1,0 +1,124 @@
+package campaign
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"trireme/internal/config"
+	"trireme/internal/raftlog"
+)
+
+// swarm is what a seed chooses of a system's shape and of the faults, so that campaigns meet combinations that nobody would have named. What options name is
+// theirs.
+type swarm struct {
+	settings map[string]string // all of it, by what it is, for reports
+	tune     func(*config.Node)
+	encrypts bool
+	pairs    int      // of a hundred steps are of two faults
+	given    []string // options that were named
+}
+
+// weighted is a choice with how likely it is.
+type weighted struct {
+	name   string
+	weight int
+}
+
+// dice are the choices of one seed.
+type dice struct{ *rand.Rand }
+
+func (d dice) of(choices ...weighted) string {
+	sum := 0
+	for _, c := range choices {
+		sum += c.weight
+	}
+	n := d.IntN(sum)
+	for _, c := range choices {
+		if n -= c.weight; n < 0 {
+			return c.name
+		}
+	}
+	panic("campaign: no choice")
+}
+
+// leastKinds is how many kinds of faults a swarm has at least.
+const leastKinds = 8
+
+// drawSwarm chooses all that options do not name. The dice are thrown for what they name too, so that the rest stays the same.
+func (o *Options) drawSwarm() {
+	d := dice{rand.New(rand.NewPCG(o.Seed, 0x5377_6172_6d31))}
+	s := &swarm{settings: map[string]string{}, given: o.shapeArgs()}
+	nodes := d.of(weighted{"3", 6}, weighted{"5", 4})
+	loggers := map[string]string{"3": d.of(weighted{"0", 6}, weighted{"1", 4}), "5": d.of(weighted{"0", 4}, weighted{"1", 2}, weighted{"2", 3}, weighted{"3", 1})}
+	learners := d.of(weighted{"0", 3}, weighted{"1", 1})
+	durability := d.of(weighted{config.DurabilityLog, 7}, weighted{config.DurabilityDouble, 3})
+	topology := d.of(weighted{"lan", 6}, weighted{"city", 2}, weighted{"10ms", 1}, weighted{"two-regions", 1})
+	if o.Nodes == 0 {
+		o.Nodes = int(nodes[0] - '0')
+	}
+	if o.Loggers == 0 {
+		o.Loggers = min(int(loggers[nodes][0]-'0'), o.Nodes-2)
+	}
+	if o.Learners == 0 {
+		o.Learners = int(learners[0] - '0')
+	}
+	o.Durability, o.Topology = cmp.Or(o.Durability, durability), cmp.Or(o.Topology, topology)
+
+	sessions := d.of(weighted{config.SessionsPass, 1}, weighted{config.SessionsCarry, 1})
+	level := d.of(weighted{"EVENTUAL", 3}, weighted{"BEFORE_ON_PRIMARY_FAILOVER", 1}, weighted{"BEFORE", 1}, weighted{"AFTER", 1}, weighted{"BEFORE_AND_AFTER", 1})
+	if sessions == config.SessionsPass {
+		level = "EVENTUAL"
+	}
+	compression := d.of(weighted{config.CompressOff, 1}, weighted{config.CompressAuto, 1}, weighted{config.CompressAlways, 1})
+	encryption := d.of(weighted{"off", 2}, weighted{"on", 1})
+	sizes := map[string]config.Bytes{"4KiB": 4 * config.KiB, "64KiB": 64 * config.KiB, "1MiB": config.MiB, "4MiB": 4 * config.MiB, "16MiB": 16 * config.MiB, "64MiB": 64 * config.MiB}
+	cache := d.of(weighted{"1MiB", 1}, weighted{"4MiB", 1}, weighted{"64MiB", 1})
+	chunk := d.of(weighted{"4KiB", 1}, weighted{"64KiB", 1}, weighted{"1MiB", 2}, weighted{"16MiB", 1})
+	s.pairs = 5 + d.IntN(46)
+	s.encrypts = encryption == "on"
+	s.tune = func(n *config.Node) {
+		n.Router.Sessions, n.Router.Consistency = sessions, level
+		n.Peer.Compression = compression
+		n.Raft.LogCache, n.Raft.ChunkSize = sizes[cache], sizes[chunk]
+		n.Raft.MaxInflight = max(n.Raft.MaxInflight, n.Raft.ChunkSize)
+		if s.encrypts {
+			n.Raft.LogKeyFile = filepath.Join(filepath.Dir(n.Dir), keysName)
+		}
+	}
+	if len(o.Kinds) == 0 {
+		all, _ := Kinds(nil)
+		d.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		chosen := all[:leastKinds+d.IntN(len(all)-leastKinds+1)]
+		o.Kinds, _ = Kinds(nil)
+		o.Kinds = slices.DeleteFunc(o.Kinds, func(k Kind) bool { return !slices.Contains(chosen, k) })
+	}
+	maps.Copy(s.settings, map[string]string{"nodes": fmt.Sprint(o.Nodes), "loggers": fmt.Sprint(o.Loggers), "learners": fmt.Sprint(o.Learners), "durability": o.Durability,
+		"topology": o.Topology, "sessions": sessions, "level": level, "compression": compression, "encryption": encryption, "cache": cache, "chunk": chunk,
+		"pairs": fmt.Sprintf("%d %%", s.pairs/10*10), "kinds": fmt.Sprint(len(o.Kinds))})
+	o.drawn = s
+}
+
+func (s *swarm) String() string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(s.settings)) {
+		out = append(out, k+" "+s.settings[k])
+	}
+	return strings.Join(out, ", ")
+}
+
+// keysName is the file with the keys of the log, beside the nodes' directories: a disk that is lost does not take it along.
+const keysName = "log-keys"
+
+// writeKeys makes it.
+func writeKeys(dir string) error {
+	text, err := raftlog.AddKey(nil, "k1")
+	if err != nil {
+		return err
+	}
+	return config.WriteFile(filepath.Join(dir, keysName), text)
+}
