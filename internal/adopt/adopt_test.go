@@ -331,3 +331,66 @@ func TestCarryOutTakesBack(t *testing.T) {
 		t.Error("what could hold files was removed")
 	}
 }
+
+// TestMovesFollowNoLink: mysqld's user may say that anything is a log, and put links into its folders at any time. Nothing of others is moved, nor
+// anything to a place of others.
+func TestMovesFollowNoLink(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root moves files of another user")
+	}
+	const nobody = 65534
+	dir := t.TempDir()
+	f := old(t, dir)
+	f.Process.UID = nobody
+	if err := filepath.WalkDir(dir, func(p string, _ os.DirEntry, err error) error { return errors.Join(err, os.Lchown(p, nobody, nobody)) }); err != nil {
+		t.Fatal(err)
+	}
+	others, node, logs := t.TempDir(), filepath.Join(dir, "node"), filepath.Join(dir, "log")
+	for _, p := range []string{"shadow", "bin.000001"} {
+		if err := os.WriteFile(filepath.Join(others, p), []byte("root's"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(node, "mysql"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(others, "shadow")
+	f.Vars["relay_log_index"] = secret
+	j := &journal{UID: nobody}
+	var left []string
+	if j.Moves, left = planMoves(f, node, filepath.Join(node, "mysql", "data")); !slices.Contains(left, secret) {
+		t.Errorf("left: %v, without %s", left, secret)
+	}
+	swap := func() { // by mysqld's user, between two steps of root
+		t.Helper()
+		if err := errors.Join(os.Rename(logs, logs+"-real"), os.Symlink(others, logs)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swapBack := func() {
+		t.Helper()
+		if err := errors.Join(os.Remove(logs), os.Rename(logs+"-real", logs)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	had := tree(t, others)
+	swap()
+	if err := j.carryOut(); err == nil {
+		t.Error("moved by way of a link")
+	}
+	swapBack()
+	if err := j.carryOut(); err != nil {
+		t.Fatal(err)
+	}
+	swap()
+	if err := j.takeBack(); err == nil {
+		t.Error("moved back by way of a link")
+	}
+	if got := tree(t, others); got != had {
+		t.Errorf("another folder holds %s, before: %s", got, had)
+	}
+	swapBack()
+	if err := j.takeBack(); err != nil {
+		t.Error(err)
+	}
+}

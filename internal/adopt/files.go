@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"trireme/internal/config"
 	"trireme/internal/mysqld"
 	"trireme/internal/setup"
@@ -22,8 +24,10 @@ type journal struct {
 	Command []string `json:"command"` // that had started the server
 	Unit    string   `json:"unit,omitempty"`
 	Base    string   `json:"gtid_executed"`
-	Locked  []string `json:"locked,omitempty"` // accounts of replicas that were locked
-	Moves   []move   `json:"moves"`            // in the order in which they are done
+	// UID is the user that the server ran as. Only what is his is moved, when we are root: the server said where it lies. 0: anything.
+	UID    int      `json:"uid,omitempty"`
+	Locked []string `json:"locked,omitempty"` // accounts of replicas that were locked
+	Moves  []move   `json:"moves"`            // in the order in which they are done
 }
 
 // move is one rename.
@@ -69,10 +73,14 @@ func readJournal(dir string) (*journal, error) {
 	return j, nil
 }
 
-// planMoves lists the renames: what is not data first, the data directory last. Logs on another file system stay where they are.
+// planMoves lists the renames: what is not data first, the data directory last. Logs on another file system, and those that are not the server's user's,
+// stay where they are. No folder of the server's is named by way of a link.
 func planMoves(f *facts, dir, dataTo string) (moves []move, left []string) {
 	add := func(from, to string) {
-		if device(from) != device(dir) {
+		if folder, err := filepath.EvalSymlinks(filepath.Dir(from)); err == nil {
+			from = filepath.Join(folder, filepath.Base(from))
+		}
+		if device(from) != device(dir) || belongs(unix.AT_FDCWD, from, f.Process.UID) != nil {
 			left = append(left, from)
 			return
 		}
@@ -118,7 +126,7 @@ func fileExists(path string) bool {
 // carryOut renames in order; what was done is taken back when one fails.
 func (j *journal) carryOut() error {
 	for i, m := range j.Moves {
-		if err := rename(m.From, m.To); err != nil {
+		if err := m.there(j.UID); err != nil {
 			done := journal{Moves: j.Moves[:i]}
 			if !fileExists(m.From) { // it was moved, and the disk did not take it
 				done.Moves = j.Moves[:i+1]
@@ -139,29 +147,85 @@ func (j *journal) takeBack() error {
 		if fileExists(m.From) {
 			return fmt.Errorf("%s is there again, so %s was not moved back: somebody has made a new one; move it away", m.From, m.To)
 		}
-		if err := rename(m.To, m.From); err != nil {
+		if err := m.back(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// rename is durable when it returns.
-func rename(from, to string) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+// there moves what belongs to the user uid to the node's directory; durable when it returns.
+func (m move) there(uid int) error {
+	if err := os.MkdirAll(filepath.Dir(m.To), 0o700); err != nil {
 		return err
 	}
-	if err := os.Rename(from, to); err != nil {
-		return err
-	}
-	for _, dir := range []string{filepath.Dir(from), filepath.Dir(to)} {
-		d, err := os.Open(dir)
+	return m.between(func(theirs, ours *os.File) error {
+		if err := belongs(int(theirs.Fd()), filepath.Base(m.From), uid); err != nil {
+			return err
+		}
+		return unix.Renameat(int(theirs.Fd()), filepath.Base(m.From), int(ours.Fd()), filepath.Base(m.To))
+	})
+}
+
+// back undoes there.
+func (m move) back() error {
+	return m.between(func(theirs, ours *os.File) error {
+		return unix.Renameat(int(ours.Fd()), filepath.Base(m.To), int(theirs.Fd()), filepath.Base(m.From))
+	})
+}
+
+// between renames between a folder of the server's, whose user may put links there at any time, and one of the node's.
+func (m move) between(rename func(theirs, ours *os.File) error) (err error) {
+	defer func() {
 		if err != nil {
-			return err
+			err = fmt.Errorf("move between %s and %s: %w", m.From, m.To, err)
 		}
-		if err := errors.Join(d.Sync(), d.Close()); err != nil {
-			return err
+	}()
+	theirs, err := openPlain(filepath.Dir(m.From))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = theirs.Close() }()
+	ours, err := os.Open(filepath.Dir(m.To))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ours.Close() }()
+	if err := rename(theirs, ours); err != nil {
+		return err
+	}
+	return errors.Join(theirs.Sync(), ours.Sync())
+}
+
+// openPlain opens a folder in whose path nothing is a link.
+func openPlain(dir string) (*os.File, error) {
+	at, flags := unix.AT_FDCWD, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC
+	fd, err := unix.Openat(at, "/", flags, 0)
+	for _, name := range strings.Split(strings.Trim(filepath.Clean(dir), "/"), "/") {
+		if err != nil {
+			return nil, fmt.Errorf("open %s without following a link: %w", dir, err)
 		}
+		if name != "" {
+			at = fd
+			fd, err = unix.Openat(at, name, flags, 0)
+			_ = unix.Close(at)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s without following a link: %w", dir, err)
+	}
+	return os.NewFile(uintptr(fd), dir), nil
+}
+
+// belongs refuses what is not the user's, or is no file or folder, when we are root and he is not.
+func belongs(at int, name string, uid int) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	kind := st.Mode & unix.S_IFMT
+	if os.Geteuid() == 0 && uid != 0 && (int(st.Uid) != uid || kind != unix.S_IFREG && kind != unix.S_IFDIR) {
+		return fmt.Errorf("%s is not a file or folder of mysqld's user (%d, not %d)", name, st.Uid, uid)
 	}
 	return nil
 }

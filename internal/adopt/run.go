@@ -235,7 +235,7 @@ func (p *Plan) stopReplicas(ctx context.Context, st *steps, base gtid.Set, deadl
 // bring stops the server and makes its data the node's. When it fails, the data is where it was.
 func (p *Plan) bring(ctx context.Context, st *steps, cfg mysqld.Config, base gtid.Set) (left []string, err error) {
 	f := p.facts
-	j := &journal{DataDir: filepath.Clean(f.Vars["datadir"]), Command: f.Process.Args, Unit: f.Process.Unit, Base: line(base)}
+	j := &journal{DataDir: filepath.Clean(f.Vars["datadir"]), Command: f.Process.Args, Unit: f.Process.Unit, Base: line(base), UID: f.Process.UID}
 	if p.opts.Token == "" {
 		j.Locked = f.Dumpers
 	}

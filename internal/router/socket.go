@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"trireme/internal/nbio"
 )
 
@@ -54,8 +56,26 @@ func listenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
-	if err := os.Chmod(path, 0o777); err != nil {
+	if err := openToAll(path); err != nil {
 		return nil, errors.Join(fmt.Errorf("router: %w", err), l.Close())
 	}
 	return l, nil
+}
+
+// openToAll lets every account connect to a socket that we have just made. Its folder may be another user's than ours, who may be root: what lies there
+// by now need not be the socket.
+func openToAll(path string) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("somebody has replaced the socket %s", path)
+	}
+	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), 0o777)
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"database/sql"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -109,5 +110,22 @@ func TestSocketIsNotTaken(t *testing.T) {
 	}
 	if b, err := os.ReadFile(file); err != nil || string(b) != "data" {
 		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// The folder's owner may put a link in the socket's place as soon as it is there: what the link leads to is not opened to everybody.
+func TestSocketsPlaceIsTaken(t *testing.T) {
+	dir := t.TempDir()
+	path, secret := filepath.Join(dir, "socket"), filepath.Join(dir, "secret")
+	if err := errors.Join(os.WriteFile(secret, nil, 0o600), os.Symlink(secret, path)); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{path, secret} {
+		if err := openToAll(at); err == nil {
+			t.Errorf("%s is taken for the socket", at)
+		}
+	}
+	if st, err := os.Stat(secret); err != nil || st.Mode().Perm() != 0o600 {
+		t.Error(st, err)
 	}
 }
