@@ -38,7 +38,7 @@ func (c *backupKeyCmd) Run(*env) error { return backup.NewKeyFile(c.File) }
 
 type backupTakeCmd struct {
 	To     string `required:"" placeholder:"PLACE" help:"Directory of the backup, or s3://BUCKET/PREFIX; it is made, or continued. One for each cluster, on another disk."`
-	Work   string `type:"path" placeholder:"DIR" help:"Where the copy lies, uncompressed, while it is made. Default: in the directory of the backup; for a bucket, in the node's."`
+	Work   string `type:"path" placeholder:"DIR" help:"Where the copy lies, uncompressed, while it is made. Default: in the directory of the backup; for a bucket, and where others than root may write to it, in the node's."`
 	Follow bool   `help:"Go on archiving the log, seconds behind the cluster, until Ctrl-C. A copy is taken only if there is none yet."`
 	Config string `type:"path" placeholder:"FILE" help:"Settings of this host's node. Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
 	JSON   bool   `help:"Print what was made as JSON."`
@@ -87,7 +87,7 @@ func (c *backupTakeCmd) place(e *env, node config.Node, p *progressLine) (to bac
 	if to, err = c.openWith(context.WithoutCancel(e.ctx), c.To, backup.NewDir, p.say); err != nil {
 		return nil, "", err
 	}
-	if dir, ok := to.(*backup.Dir); ok && c.Work == "" {
+	if dir, ok := to.(*backup.Dir); ok && c.Work == "" && dir.Work() != "" {
 		return to, dir.Work(), nil
 	}
 	return to, filepath.Join(cmp.Or(c.Work, node.Dir), "backup-work"), nil

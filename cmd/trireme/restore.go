@@ -111,7 +111,13 @@ func (c *restoreCmd) print(e *env, res *backup.Restored) {
 	for _, x := range res.RolledBack {
 		fmt.Fprintf(e.out, "The XA transaction %s was prepared at that moment; it is rolled back.\n", x)
 	}
-	e.say("The password of root@localhost is in %s; all other accounts are as they were, those of the cluster included.", res.PasswordFile)
+	e.say("The password of root@localhost is in %s; Trireme's own accounts are gone, all others are as they were.", res.PasswordFile)
+	if len(res.Administrators) > 0 {
+		e.say("Accounts that may change accounts, files or settings: %s. Look whether you know them.", strings.Join(res.Administrators, ", "))
+	}
+	if !res.Proven {
+		e.say("This backup is not encrypted: nothing proves that nobody has changed it in %s. Who can write there can put in any data and any account.", c.From)
+	}
 	fmt.Fprintln(e.out)
 	fmt.Fprintf(e.out, "Start it as a server of its own   %s\n", strings.Join(res.Command, " "))
 	fmt.Fprintf(e.out, "then, for a new cluster           trireme adopt --socket %s --user root --password-file %s --dir NEWDIR\n", res.Socket, res.PasswordFile)

@@ -105,13 +105,14 @@ func readBase(s Store, name string, id identity) (Base, error) {
 var (
 	shapeOptions = map[string]bool{"lower_case_table_names": true, "innodb_page_size": true, "innodb_data_file_path": true}
 	shapeValue   = regexp.MustCompile(`^[A-Za-z0-9_.:;]*$`)
-	accountName  = regexp.MustCompile(`^[a-z_]{1,32}$`)
+	accountName  = regexp.MustCompile(`^trireme_[a-z_]{1,24}$`)
 )
 
 // check refuses what no manifest says, or what would lead a restoration to places that are not its own.
 func (b *Base) check() error {
 	for _, p := range append(slices.Clone(b.Folders), filePaths(b.Files)...) {
-		if !filepath.IsLocal(p) {
+		// mysqld-auto.cnf would set mysqld's options.
+		if !filepath.IsLocal(p) || p != filepath.Clean(p) || volatile(p) {
 			return fmt.Errorf("it names the file %q", p)
 		}
 	}

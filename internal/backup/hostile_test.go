@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,6 +59,10 @@ func TestHostileManifest(t *testing.T) {
 	for what, change := range map[string]func(*Base){
 		"another cluster":            func(b *Base) { b.ClusterID++ },
 		"a file outside":             func(b *Base) { b.Files = []File{{Path: "../../etc/passwd"}} },
+		"options in a file":          func(b *Base) { b.Files = []File{{Path: "mysqld-auto.cnf"}} },
+		"options, by another way":    func(b *Base) { b.Files = []File{{Path: "sys/../mysqld-auto.cnf"}} },
+		"options, by a long way":     func(b *Base) { b.Files = []File{{Path: "./mysqld-auto.cnf"}} },
+		"somebody else's account":    func(b *Base) { b.Account.User = "root" },
 		"a folder outside":           func(b *Base) { b.Folders = []string{"/etc"} },
 		"another name":               func(b *Base) { b.Name = "another" },
 		"a newer version":            func(b *Base) { b.Version++ },
@@ -91,6 +96,62 @@ func TestHostileManifest(t *testing.T) {
 	}
 	if got := optionsIn(shapeOptions, of); !maps.Equal(got, map[string]string{"innodb_page_size": "32k"}) {
 		t.Errorf("options that shape data: %v", got)
+	}
+}
+
+// TestLinksLeadNowhere: the directory may be another user's than root, who backs up into it. Links there lead to nothing outside of it, and a pipe holds
+// nobody up.
+func TestLinksLeadNowhere(t *testing.T) {
+	outside := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("secret"), 0o600))
+	check(t, os.WriteFile(filepath.Join(outside, tempPrefix+"1"), []byte("mine"), 0o600))
+	to := newDir(t)
+	check(t, claim(to, testID))
+	for name, target := range map[string]string{
+		"log": outside, "base": filepath.Dir(outside), "secret": filepath.Join(outside, "secret"), readersName: filepath.Join(outside, "readers"),
+	} {
+		check(t, os.Symlink(target, to.path(name)))
+	}
+	check(t, syscall.Mkfifo(to.path("pipe"), 0o600))
+	put := func(w io.Writer) error {
+		_, err := io.WriteString(w, "new")
+		return err
+	}
+	under := "base/" + filepath.Base(outside) + "/"
+	for what, f := range map[string]func() error{
+		"write":            func() error { return to.Put("log/secret", put) },
+		"write below":      func() error { return to.Put(under+"new/file", put) },
+		"remove":           func() error { return to.Remove("log/secret") },
+		"lock":             func() error { _, err := to.Lock(lockLog); return err },
+		"hold exclusively": func() error { _, err := to.hold(true); return err },
+		"read":             func() error { _, err := to.Open("secret"); return err },
+		"read below":       func() error { _, err := to.Open("log/secret"); return err },
+		"read a pipe":      func() error { _, err := to.Open("pipe"); return err },
+	} {
+		if err := f(); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+	if names, _ := to.List("log/"); len(names) > 0 && names[0] != "log" {
+		t.Errorf("listed: %v", names)
+	}
+	if still, err := to.hold(false); err == nil {
+		check(t, still.Close())
+	}
+	_ = to.clear(lockLog, "")
+	left, err := os.ReadDir(outside)
+	check(t, err)
+	if secret, err := os.ReadFile(filepath.Join(outside, "secret")); len(left) != 2 || err != nil || string(secret) != "secret" {
+		t.Errorf("outside: %v, %q, %v", left, secret, err)
+	}
+	if os.Geteuid() == 0 {
+		if to.Work() == "" {
+			t.Error("no place for the copy in a directory that is root's")
+		}
+		check(t, os.Chown(to.String(), 65534, 65534))
+		if work := to.Work(); work != "" {
+			t.Errorf("the copy is made in %s, which is another user's", work)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -54,6 +55,10 @@ type Restored struct {
 	Command      []string  `json:"command"`         // starts it
 	// RolledBack are XA transactions that were prepared at that moment, and are not there now.
 	RolledBack []string `json:"rolled_back_xa,omitempty"`
+	// Proven: the backup was encrypted, so nobody without its key can have written to it.
+	Proven bool `json:"proven,omitempty"`
+	// Administrators are the accounts, besides root@localhost, that may change accounts, files or settings.
+	Administrators []string `json:"administrators,omitempty"`
 }
 
 // Names in a directory that data is restored to.
@@ -366,7 +371,11 @@ func (r *restoration) replay(ctx context.Context, admin *mysqld.Admin, has gtid.
 	account := mysqld.Account{User: "restore", Password: config.NewToken()}
 	stopped := make(chan error, 1)
 	log := newFeedLog(r.c, r.first, r.last, r.point)
-	feed, err := dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: account.User, Password: account.Password, ServerID: serverID + 1,
+	uid, err := r.cfg.UID()
+	if err != nil {
+		return err
+	}
+	feed, err := dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: account.User, Password: account.Password, UID: uid, ServerID: serverID + 1,
 		ServerUUID: gtid.IncarnationUUID(r.c.ClusterID, 0, 0), ServerVersion: r.bin.Version.String() + "-trireme", Appliers: r.cfg.Appliers(), Void: log.void, Logger: r.Logger,
 		Report: func(err error) {
 			select {
@@ -471,8 +480,8 @@ func (r *restoration) finish(ctx context.Context, srv *mysqld.Server) (*Restored
 	for _, x := range prepared {
 		res.RolledBack = append(res.RolledBack, x.String())
 	}
-	password := config.NewToken()
-	if err := r.hand(ctx, password, res.PasswordFile, prepared); err != nil {
+	res.Proven = isEncrypted(r.From)
+	if res.Administrators, err = r.hand(ctx, config.NewToken(), res.PasswordFile, prepared); err != nil {
 		return nil, err
 	}
 	if err := srv.StopPolitely(ctx); err != nil {
@@ -487,22 +496,38 @@ func (r *restoration) finish(ctx context.Context, srv *mysqld.Server) (*Restored
 	return res, syncDir(r.Dir)
 }
 
-// hand gives the server to whoever restores it: root's password goes to a file, and the account that restored is dropped. XA transactions that are
-// prepared are rolled back: they would hold their locks over every restart, and nobody is there any more to end them.
-func (r *restoration) hand(ctx context.Context, password, file string, prepared []mysqld.XID) error {
+// hand gives the server to whoever restores it: root's password goes to a file. Trireme's own accounts are dropped, of whatever host: nodes know their
+// passwords, and who could write to the backup may have made more of them. XA transactions that are prepared are rolled back: they would hold
+// their locks over every restart, and nobody is there any more to end them. It returns the accounts with an administrator's rights.
+func (r *restoration) hand(ctx context.Context, password, file string, prepared []mysqld.XID) (administrators []string, err error) {
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
-		return err
+		return nil, err
+	}
+	db, err := openSQL(r.cfg, r.cfg.Admin)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = db.Close() }()
+	own, administrators, err := accounts(ctx, db)
+	if err != nil {
+		return nil, fmt.Errorf("restore: read the accounts: %w", err)
 	}
 	const root = "root@localhost"
 	statements := []string{"SET GLOBAL super_read_only = OFF"}
 	for _, x := range prepared { // no binary log has it: an applier has prepared it (mysqld.AdoptXA)
 		statements = append(statements, fmt.Sprintf("XA ROLLBACK X'%x',X'%x',%d", x.Gtrid, x.Bqual, x.FormatID))
 	}
-	err := withSQL(ctx, r.cfg, r.cfg.Admin, append(statements, "SET sql_log_bin = 0", "RESET REPLICA ALL",
+	statements = append(statements, "SET sql_log_bin = 0", "RESET REPLICA ALL",
 		"CREATE USER IF NOT EXISTS "+root, "ALTER USER "+root+" IDENTIFIED WITH caching_sha2_password BY '"+password+"' ACCOUNT UNLOCK",
-		"GRANT ALL ON *.* TO "+root+" WITH GRANT OPTION", "DROP USER "+r.base.account())...)
-	if err != nil {
-		return fmt.Errorf("restore: hand over the accounts: %w", err)
+		"GRANT ALL ON *.* TO "+root+" WITH GRANT OPTION", "DROP USER "+strings.Join(own, ", "))
+	if err := withSQL(ctx, r.cfg, r.cfg.Admin, statements...); err != nil {
+		return nil, fmt.Errorf("restore: hand over the accounts: %w", err)
 	}
-	return nil
+	return slices.DeleteFunc(administrators, func(who string) bool { return who == "'root'@'localhost'" }), nil
+}
+
+// isEncrypted says whether a store's objects are authenticated: with a key that its writers alone have.
+func isEncrypted(s Store) bool {
+	k, ok := s.(keyed)
+	return ok && k.keyID() != ""
 }

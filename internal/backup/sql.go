@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -35,6 +36,34 @@ func withSQL(ctx context.Context, cfg mysqld.Config, as mysqld.Account, statemen
 		}
 	}
 	return nil
+}
+
+// Trireme's own accounts, of any host; and others that may change accounts, files or settings, as SQL names both.
+const (
+	ownAccounts = "SELECT CONCAT(QUOTE(User), '@', QUOTE(Host)) AS who FROM mysql.user" +
+		" WHERE User IN ('trireme_admin', 'trireme_repl', 'trireme_clone', 'trireme_restore') ORDER BY 1"
+	allPrivileges = "SELECT GRANTEE AS who, PRIVILEGE_TYPE AS privilege FROM information_schema.USER_PRIVILEGES" +
+		" WHERE GRANTEE NOT LIKE '\\'mysql.%' ORDER BY 1"
+)
+
+// accounts reads Trireme's own accounts, and others that are administrators.
+func accounts(ctx context.Context, db *sql.DB) (own, administrators []string, err error) {
+	rows, err := mysqld.ReadAll(ctx, db, ownAccounts)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range rows {
+		own = append(own, r["who"])
+	}
+	if rows, err = mysqld.ReadAll(ctx, db, allPrivileges); err != nil {
+		return nil, nil, err
+	}
+	for _, r := range rows {
+		if (mysqld.Dangerous(r["privilege"]) || r["privilege"] == "CREATE USER") && !slices.Contains(own, r["who"]) && !slices.Contains(administrators, r["who"]) {
+			administrators = append(administrators, r["who"])
+		}
+	}
+	return own, administrators, nil
 }
 
 // openSQL opens the server of cfg.

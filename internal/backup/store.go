@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"trireme/internal/mysqld"
 )
 
 // Store holds the objects of a backup. Names are relative slash paths. Methods may be called from any goroutine.
@@ -43,7 +46,8 @@ type Place interface {
 	Lock(part string) (io.Closer, error)
 }
 
-// Dir is a Place in a directory.
+// Dir is a Place in a directory. The directory may be another user's than ours, who may be root: nothing below it is opened, made or removed but
+// relative to it, so that no link leads out of it. It is opened anew each time: its file system may go and come back.
 type Dir struct {
 	root string
 	sealing
@@ -81,8 +85,18 @@ func OpenDir(root string) (*Dir, error) {
 	return NewDir(root)
 }
 
-// Work is a directory in it for the copy that is being made; the lock of the copies covers it.
-func (d *Dir) Work() string { return filepath.Join(d.root, "work") }
+// Work is a directory in it for the copy that is being made; the lock of the copies covers it. It is empty when we are root and others may write
+// there: mysqld's files are given away by their paths.
+func (d *Dir) Work() string {
+	st, err := os.Stat(d.root)
+	if err != nil {
+		return ""
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); os.Geteuid() == 0 && (!ok || sys.Uid != 0 || st.Mode().Perm()&0o022 != 0) {
+		return ""
+	}
+	return filepath.Join(d.root, "work")
+}
 
 func (d *Dir) String() string { return d.root }
 
@@ -97,20 +111,25 @@ func (d *Dir) Put(name string, fill func(io.Writer) error) error {
 }
 
 func (d *Dir) put(name string, fill func(io.Writer) error) (err error) {
-	to := d.path(name)
-	if err := d.mounted(name); err != nil {
+	root, err := os.OpenRoot(d.root)
+	if err != nil {
 		return err
 	}
-	if err := d.makeParents(filepath.Dir(to)); err != nil {
+	defer func() { _ = root.Close() }()
+	if err := d.mounted(root, name); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(to), tempPrefix) // mode 0600
+	if err := makeParents(root, path.Dir(name)); err != nil {
+		return err
+	}
+	temp := path.Join(path.Dir(name), tempPrefix+rand.Text())
+	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(f.Name())
+			_ = root.Remove(temp)
 		}
 	}()
 	var w io.Writer = f
@@ -123,10 +142,10 @@ func (d *Dir) put(name string, fill func(io.Writer) error) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), to); err != nil {
+	if err := root.Rename(temp, name); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(to))
+	return syncIn(root, path.Dir(name))
 }
 
 // vacant is ErrNotOurs when there is anything but what a first run leaves that was killed.
@@ -144,11 +163,11 @@ func (d *Dir) vacant() error {
 }
 
 // mounted refuses to write to what is no backup any more: the folder below a file system that was unmounted looks like an empty one.
-func (d *Dir) mounted(name string) error {
+func (d *Dir) mounted(root *os.Root, name string) error {
 	if name == identityName {
 		return nil
 	}
-	_, err := os.Stat(d.path(identityName))
+	_, err := root.Stat(identityName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %s has no %s any more: is its file system mounted?", ErrMissing, d.root, identityName)
 	}
@@ -156,22 +175,22 @@ func (d *Dir) mounted(name string) error {
 }
 
 // makeParents makes folders that are missing, durably.
-func (d *Dir) makeParents(dir string) error {
-	if _, err := os.Stat(dir); err == nil {
+func makeParents(root *os.Root, dir string) error {
+	if _, err := root.Stat(dir); err == nil {
 		return nil
 	}
-	if err := d.makeParents(filepath.Dir(dir)); err != nil {
+	if err := makeParents(root, path.Dir(dir)); err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := root.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(filepath.Dir(dir))
+	return syncIn(root, path.Dir(dir))
 }
 
 // Open implements Store.
 func (d *Dir) Open(name string) (io.ReadCloser, error) {
-	f, err := os.Open(d.path(name))
+	f, err := mysqld.OpenOwned(d.root, name, os.O_RDONLY, -1)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s in %s", ErrMissing, name, d.root)
 	}
@@ -184,16 +203,11 @@ func (d *Dir) Open(name string) (io.ReadCloser, error) {
 // List implements Store.
 func (d *Dir) List(prefix string) ([]string, error) {
 	var names []string
-	err := filepath.WalkDir(d.path(prefix), func(p string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // another process is clearing up
+	err := d.walk(prefix, func(_ *os.Root, name string) error {
+		if !strings.HasPrefix(path.Base(name), tempPrefix) {
+			names = append(names, name)
 		}
-		if err != nil || e.IsDir() || strings.HasPrefix(e.Name(), tempPrefix) {
-			return err
-		}
-		rel, err := filepath.Rel(d.root, p)
-		names = append(names, filepath.ToSlash(rel))
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("backup: list %s: %w", d.path(prefix), err)
@@ -202,20 +216,42 @@ func (d *Dir) List(prefix string) ([]string, error) {
 	return names, nil
 }
 
+// walk visits the files below a folder.
+func (d *Dir) walk(folder string, visit func(root *os.Root, name string) error) error {
+	root, err := os.OpenRoot(d.root)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	return fs.WalkDir(root.FS(), path.Clean(folder), func(name string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // another process is clearing up
+		}
+		if err != nil || e.IsDir() {
+			return err
+		}
+		return visit(root, name)
+	})
+}
+
 // Remove implements Store.
 func (d *Dir) Remove(name string) error {
-	p := d.path(name)
-	if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	root, err := os.OpenRoot(d.root)
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("backup: %w", err)
 	}
 	if isManifest(name) { // its copy's files go behind it
-		if err := syncDir(filepath.Dir(p)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := syncIn(root, path.Dir(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	// Folders are no objects: those that are empty now go too.
-	for p = filepath.Dir(p); p != d.root && os.Remove(p) == nil; {
-		p = filepath.Dir(p)
+	for dir := path.Dir(name); dir != "." && root.Remove(dir) == nil; {
+		dir = path.Dir(dir)
 	}
 	return nil
 }
@@ -228,10 +264,16 @@ const (
 
 // Lock implements Place.
 func (d *Dir) Lock(part string) (io.Closer, error) {
-	if err := d.makeParents(d.path(part)); err != nil {
+	root, err := os.OpenRoot(d.root)
+	if err != nil {
 		return nil, d.explain("lock "+part, err)
 	}
-	f, err := os.OpenFile(d.path(path.Join(part, tempPrefix+"lock")), os.O_RDWR|os.O_CREATE, 0o600)
+	defer func() { _ = root.Close() }()
+	if err := makeParents(root, part); err != nil {
+		return nil, d.explain("lock "+part, err)
+	}
+	name := path.Join(part, tempPrefix+"lock")
+	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, d.explain("lock "+part, err)
 	}
@@ -242,7 +284,7 @@ func (d *Dir) Lock(part string) (io.Closer, error) {
 		}
 		return nil, d.explain("lock "+part, err)
 	}
-	if err := d.clear(part, f.Name()); err != nil {
+	if err := d.clear(part, name); err != nil {
 		_ = f.Close()
 		return nil, err
 	}
@@ -266,10 +308,15 @@ func holdStill(s Store, exclusive bool) (io.Closer, error) {
 const readersName = "readers.lock"
 
 func (d *Dir) hold(exclusive bool) (io.Closer, error) {
-	f, err := os.OpenFile(d.path(readersName), os.O_RDONLY|os.O_CREATE, 0o600)
+	root, err := os.OpenRoot(d.root)
+	if err != nil {
+		return nil, d.explain("lock", err)
+	}
+	defer func() { _ = root.Close() }()
+	f, err := root.OpenFile(readersName, os.O_RDONLY|os.O_CREATE|unix.O_NONBLOCK, 0o600)
 	if err != nil && !exclusive {
 		// A backup that this process may only read: what is there can be locked, and where nothing is nobody has removed anything yet.
-		if f, err = os.Open(d.path(readersName)); err != nil {
+		if f, err = root.OpenFile(readersName, os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
 			return io.NopCloser(nil), nil
 		}
 	}
@@ -292,11 +339,11 @@ func (d *Dir) hold(exclusive bool) (io.Closer, error) {
 
 // clear removes temporary files of writers that were killed.
 func (d *Dir) clear(part, keep string) error {
-	err := filepath.WalkDir(d.path(part), func(p string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || p == keep || !strings.HasPrefix(e.Name(), tempPrefix) {
-			return err
+	err := d.walk(part, func(root *os.Root, name string) error {
+		if name == keep || !strings.HasPrefix(path.Base(name), tempPrefix) {
+			return nil
 		}
-		return os.Remove(p)
+		return root.Remove(name)
 	})
 	if err != nil {
 		return fmt.Errorf("backup: clear up %s: %w", d.path(part), err)
@@ -321,6 +368,15 @@ func (d *Dir) explain(doing string, err error) error {
 			ErrNoSpace, doing, left>>20, d.root, err)
 	}
 	return fmt.Errorf("backup: %s: %w", doing, err)
+}
+
+// syncIn is syncDir for a folder below root.
+func syncIn(root *os.Root, dir string) error {
+	f, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // syncDir makes the names in a folder durable.

@@ -47,6 +47,8 @@ type FeedConfig struct {
 	Listen string
 	// User and Password of the one account.
 	User, Password string
+	// UID is the user of the receiver's process. Connections of other users are closed, where the system tells whose they are.
+	UID int
 	// ServerID and ServerUUID are the source's, towards the receiver: they must differ from its own (error 13117),
 	// and ServerID from those of all nodes.
 	ServerID   uint32
@@ -222,6 +224,13 @@ func (f *Feed) accept() {
 		if err != nil {
 			f.cfg.Logger.Error("feed cannot accept a connection", "err", err)
 			_ = pause(f.ctx, acceptPause)
+			continue
+		}
+		if uid, known := ownerOf(nc); known && uid != f.cfg.UID {
+			if f.mayComplain() {
+				f.cfg.Logger.Warn("feed refuses a connection: it is for mysqld's user only", "remote", nc.RemoteAddr().String(), "uid", uid)
+			}
+			_ = nc.Close()
 			continue
 		}
 		select {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sort"
 	"strconv"
 	"strings"
@@ -22,7 +23,7 @@ const feedPassword = "f-Secret1"
 
 func newFeed(t *testing.T, log Log, report func(error)) *Feed {
 	t.Helper()
-	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, ServerID: 1<<20 + 1,
+	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(), ServerID: 1<<20 + 1,
 		ServerUUID: gtid.IncarnationUUID(testCluster, 9, 0), ServerVersion: DefaultServerVersion, Appliers: 4, Report: report}, log)
 	if err != nil {
 		t.Fatal(err)

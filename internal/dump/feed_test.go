@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -327,7 +328,7 @@ func TestFeedGate(t *testing.T) {
 		s.entry(1, 0, s.e.trx()...)
 	}
 	d := &door{changed: make(chan struct{}), left: 1}
-	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, ServerID: 1<<20 + 1,
+	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(), ServerID: 1<<20 + 1,
 		ServerUUID: gtid.IncarnationUUID(testCluster, 9, 0), Gate: d}, s.log)
 	if err != nil {
 		t.Fatal(err)

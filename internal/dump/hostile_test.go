@@ -2,14 +2,18 @@ package dump
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"trireme/internal/gtid"
 	"trireme/internal/mysqlwire"
@@ -99,7 +103,7 @@ func TestFeedServesOnlyReceivers(t *testing.T) {
 // A crowd that says nothing, or announces much, is bounded in number and memory, is told of in few lines, and leaves nothing.
 func TestFeedCrowd(t *testing.T) {
 	var log counting
-	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, ServerID: 1<<20 + 1, ServerUUID: fakeUUID,
+	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(), ServerID: 1<<20 + 1, ServerUUID: fakeUUID,
 		Logger: slog.New(slog.NewTextHandler(&log, nil))}, newScript(1).log)
 	if err != nil {
 		t.Fatal(err)
@@ -129,6 +133,38 @@ func TestFeedCrowd(t *testing.T) {
 	eventuallyNoConns(t, f)
 	if n := log.count("\n"); n < 1 || n > 4 {
 		t.Errorf("%d lines about one crowd", n)
+	}
+	if err := loggedIn(t, f).Ping(limit(t, 10*time.Second)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Another user of the host, who can reach the feed's port as everybody there can, takes no place at it: with all that he may open, mysqld is let in.
+func TestFeedIsForMysqldsUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	f := newFeed(t, newScript(1).log, nil)
+	stranger := func() net.Conn {
+		runtime.LockOSThread() // a socket belongs to the user for files of the thread that makes it
+		defer runtime.UnlockOSThread()
+		_, err := unix.SetfsuidRetUid(65534)
+		if err == nil {
+			defer func() { _, _ = unix.SetfsuidRetUid(0) }()
+		}
+		nc, derr := net.Dial("tcp", f.Addr())
+		if err := errors.Join(err, derr); err != nil {
+			t.Fatal(err)
+		}
+		return nc
+	}
+	for range maxConnections + 1 {
+		nc := stranger()
+		defer func() { _ = nc.Close() }()
+		_ = nc.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if n, err := nc.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("another user was served: %v", err)
+		}
 	}
 	if err := loggedIn(t, f).Ping(limit(t, 10*time.Second)); err != nil {
 		t.Error(err)

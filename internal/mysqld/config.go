@@ -59,12 +59,18 @@ func (c Config) optionFile() string {
 // maxSocketPath is what sockaddr_un.sun_path holds, less the closing zero byte.
 const maxSocketPath = 107
 
+// runtimeDir is root's: nobody else can make a folder there.
+const runtimeDir = "/run/trireme"
+
 // Socket is mysqld's unix socket: run/mysqld.sock, or a short path of its own where that would be too long.
 func (c Config) Socket() string {
 	if p := filepath.Join(c.RunDir(), "mysqld.sock"); len(p) <= maxSocketPath {
 		return p
 	}
 	sum := sha256.Sum256([]byte(c.Dir))
+	if os.Getuid() == 0 {
+		return filepath.Join(runtimeDir, hex.EncodeToString(sum[:8]), "mysqld.sock")
+	}
 	return filepath.Join("/tmp", fmt.Sprintf("trireme-%d-%s", os.Getuid(), hex.EncodeToString(sum[:8])), "mysqld.sock")
 }
 
@@ -125,6 +131,15 @@ func (c Config) runsAs() (uid, gid int, ok bool, err error) {
 	return uid, gid, uid != 0, nil
 }
 
+// UID is the user that mysqld runs as.
+func (c Config) UID() (int, error) {
+	uid, _, other, err := c.runsAs()
+	if !other {
+		uid = os.Getuid()
+	}
+	return uid, err
+}
+
 // makeDirs makes the folders that are missing and gives them to mysqld's user.
 func (c Config) makeDirs() error {
 	uid, gid, other, err := c.runsAs()
@@ -134,9 +149,15 @@ func (c Config) makeDirs() error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return fmt.Errorf("make mysqld's directory: %w", err)
 	}
-	for _, d := range []string{c.RunDir(), c.LogDir(), c.BinlogDir(), c.RelayDir(), filepath.Dir(c.Socket())} {
-		if d == filepath.Dir(c.Socket()) && d != c.RunDir() && os.Mkdir(d, 0o750) != nil {
-			continue // in /tmp, where anybody may have made it: checkSocketDir looks whose it is
+	short := filepath.Dir(c.Socket())
+	if filepath.Dir(short) == runtimeDir {
+		if err := os.MkdirAll(runtimeDir, 0o755); err != nil {
+			return fmt.Errorf("make a folder for mysqld's socket, whose path would be too long below %s: %w; use a shorter directory", c.Dir, err)
+		}
+	}
+	for _, d := range []string{c.RunDir(), c.LogDir(), c.BinlogDir(), c.RelayDir(), short} {
+		if d == short && d != c.RunDir() && os.Mkdir(d, 0o750) != nil {
+			continue // of an earlier start, or, in /tmp, of anybody: checkSocketDir looks whose it is
 		}
 		owner, group := -1, -1
 		if other {
@@ -149,7 +170,7 @@ func (c Config) makeDirs() error {
 	return c.checkSocketDir(uid, other)
 }
 
-// checkSocketDir refuses a short socket folder that somebody else has put into /tmp.
+// checkSocketDir refuses a short socket folder that is not ours alone to write to: in /tmp somebody else may have made it first.
 func (c Config) checkSocketDir(uid int, other bool) error {
 	d := filepath.Dir(c.Socket())
 	if d == c.RunDir() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -375,6 +376,47 @@ func TestLongDirectory(t *testing.T) {
 	s := started(t, cfg)
 	if _, err := s.Admin().Ping(testContext(t)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Where a socket's path would be too long, nobody but root can make the short folder in the place of a daemon that is root; one that others can
+// write to, or that is somebody else's, is not used.
+func TestSocketFolder(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can make what another user would")
+	}
+	cfg := Config{Dir: filepath.Join(t.TempDir(), strings.Repeat("long", 25))}
+	folder := filepath.Dir(cfg.Socket())
+	for dir := filepath.Dir(folder); ; dir = filepath.Dir(dir) {
+		uid, mode, err := ownerOf(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil || uid != 0 || mode&0o022 != 0 {
+			t.Fatalf("another user can make %s: %s is of user %d, mode %o, %v", folder, dir, uid, mode, err)
+		}
+		if dir == "/" {
+			break
+		}
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	if err := cfg.makeDirs(); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func() error{
+		"of another user": func() error { return os.Chown(folder, 65534, 65534) },
+		"open to others":  func() error { return errors.Join(os.Chown(folder, 0, 0), os.Chmod(folder, 0o777)) },
+		"a link":          func() error { return errors.Join(os.RemoveAll(folder), os.Symlink(t.TempDir(), folder)) },
+	} {
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cfg.makeDirs(); err == nil {
+			t.Errorf("a socket folder that is %s is used", what)
+		}
+		if err := errors.Join(os.RemoveAll(folder), cfg.makeDirs()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
