@@ -260,10 +260,13 @@ var refusals = map[uint16]bool{
 // (docs/router.md). It is an acknowledgement: whoever gets it relies on the write.
 const wasCommitted = 3168
 
+// committedState tells wasCommitted from the same error with 08007, by which a router says that the outcome is not known.
+var committedState = [5]byte([]byte("HY000"))
+
 // saysCommitted: the answer is an error, and the write is acknowledged.
 func saysCommitted(err error) bool {
 	my, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok && my.Number == wasCommitted
+	return ok && my.Number == wasCommitted && my.SQLState == committedState
 }
 
 // commitOutcome judges the error of a statement that commits.

@@ -24,7 +24,9 @@ func TestCommitOutcome(t *testing.T) {
 		{&mysql.MySQLError{Number: 1053}, Unknown}, // shutdown in progress: may have been committed
 		{&mysql.MySQLError{Number: 1180}, Unknown},
 		{&mysql.MySQLError{Number: 3100}, Unknown},
-		{&mysql.MySQLError{Number: 3168}, Acked}, // the router says that it was committed
+		{&mysql.MySQLError{Number: 3168, SQLState: committedState}, Acked},             // the router says that it was committed
+		{&mysql.MySQLError{Number: 3168, SQLState: [5]byte([]byte("08007"))}, Unknown}, // and that it does not know
+		{&mysql.MySQLError{Number: 3168}, Unknown},
 		{errors.New("anything else"), Unknown},
 	} {
 		if got := commitOutcome(c.err); got != c.want {
