@@ -26,7 +26,9 @@
 //	ddl acl xa  the mixed sessions (mixed.go)
 //	large     transactions of 1 to 32 MiB; whole or not at all (large.go)
 //	vanish    rows, read on every node all the time; none vanishes, none is shown before an earlier one (views.go)
+//	objects   views, procedures, functions, triggers and events: made, used, changed, dropped (objects.go)
 //	causal    counters, read through splitting ports; each session sees its own, and behind a token what that stands for (causal.go)
+//	levels    counters, read at BEFORE, AFTER and both, through both ports: all that anybody was answered before is shown (levels.go)
 //
 // Every operation goes into a history with the times of its beginning and its answer, and with an outcome: acknowledged, failed (surely
 // not executed), or unknown. An unknown one may take effect at any time after it began, or never: no checker takes it for either. The

@@ -106,6 +106,8 @@ func (m *mixedState) sessions(cfg Config) []func(context.Context) error {
 			kindDDL:  loop("table", mixedPause, m.tables),
 			kindACL:  loop("account", mixedPause, func(s *session, k int) { m.accounts(s, k, cfg.Database) }),
 			kindXA:   loop("XA", mixedPause, m.twoPhase),
+
+			kindObjects: loop("object", mixedPause, m.storedObjects),
 		}[kind])
 	}
 	return out
@@ -338,7 +340,7 @@ func (m *mixedState) read(ctx context.Context, db *sql.DB, database string) (mix
 	v := mixedView{Objects: map[string]bool{}, XARows: map[string]bool{}}
 	for _, kind := range m.kinds {
 		read := map[string]func(context.Context, *sql.DB, string, *mixedView) error{
-			kindBank: readSum, kindDDL: readTables, kindACL: m.readUsers, kindXA: readXA,
+			kindBank: readSum, kindDDL: readTables, kindACL: m.readUsers, kindXA: readXA, kindObjects: readObjects,
 		}[kind]
 		if err := read(ctx, db, database, &v); err != nil {
 			return v, err

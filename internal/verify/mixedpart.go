@@ -26,8 +26,11 @@ func (p *mixedPart) config() Config {
 func (p *mixedPart) name() string { return p.kind }
 
 func (p *mixedPart) schema() []string {
-	if p.kind == kindXA {
+	switch p.kind {
+	case kindXA:
 		return []string{xaSchema(p.set.cfg.Database)}
+	case kindObjects:
+		return objectsSchema(p.set.cfg.Database)
 	}
 	return nil
 }

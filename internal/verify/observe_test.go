@@ -43,6 +43,12 @@ func alive(t *testing.T) *Set {
 				_ = p.history.add(CausalOp{Span: Span{Outcome: Acked}, Value: 1, Own: 1})
 				_ = p.history.add(CausalOp{Span: Span{Client: 1, Outcome: Acked}, Value: 1, Told: 1})
 			}
+		case *levelsPart:
+			_ = p.history.add(LevelOp{Span: Span{Outcome: Acked}, Write: true, Value: 1, After: true})
+			for range leastPromised {
+				_ = p.history.add(LevelOp{Span: Span{Client: 1, Begin: 1, End: 2, Outcome: Acked}, Value: 1, Before: true})
+				_ = p.history.add(LevelOp{Span: Span{Client: 1, Begin: 1, End: 2, Outcome: Acked}, Value: 1, After: true})
+			}
 		}
 	}
 	return s
@@ -79,7 +85,7 @@ func TestWhatDidNothingIsUndecided(t *testing.T) {
 					p.state.sum = Counts{}
 				}
 			}
-		}, []string{"ddl: no write", "acl: no write", "xa: no write"}},
+		}, []string{"ddl: no write", "acl: no write", "xa: no write", "objects: no write"}},
 		{"sums of one node", func(s *Set) {
 			p := partOf[*bankPart](s)
 			p.reads.ops = slices.DeleteFunc(p.reads.ops, func(r BankRead) bool { return r.Node == "n2" })
@@ -95,6 +101,10 @@ func TestWhatDidNothingIsUndecided(t *testing.T) {
 			[]string{"causal: 10 reads of what the session had written, and 9 of others behind a token"}},
 		{"one read of its own too few", func(s *Set) { partOf[*causalPart](s).history.ops[1].Own = 0 },
 			[]string{"causal: 9 reads of what the session had written, and 10 of others behind a token"}},
+		{"one read at BEFORE that had nothing to show", func(s *Set) { partOf[*levelsPart](s).history.ops[1].Begin = 0 },
+			[]string{"levels: 9 reads at BEFORE of what was answered before; 10 are needed"}},
+		{"one read at AFTER too few", func(s *Set) { partOf[*levelsPart](s).history.ops[2].After = false },
+			[]string{"levels: 9 reads at AFTER of what was answered at AFTER before; 10 are needed"}},
 		{"no list of nodes, nothing read", func(s *Set) { s.everyNode = false }, []string{"bank: the leader was never read", "vanish: the leader was never read"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

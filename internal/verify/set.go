@@ -16,7 +16,7 @@ import (
 const workloadCausal = "causal"
 
 // Workloads are the names that a Set knows, in the order in which it reports on them.
-var Workloads = []string{"register", "append", "bank", "rows", "ddl", "acl", "xa", "large", "vanish", workloadCausal}
+var Workloads = []string{"register", "append", "bank", "rows", "ddl", "acl", "xa", "large", "vanish", kindObjects, workloadCausal, workloadLevels}
 
 // SetConfig says what a Set runs.
 type SetConfig struct {
@@ -24,7 +24,7 @@ type SetConfig struct {
 	// Nodes are the data nodes' own mysqlds as they are now, for those workloads that read everywhere. Asked once a second, from any
 	// goroutine. Nil: only the read-write address is used.
 	Nodes func() []NodeLogin
-	// Split gives the address of a splitting port for each connection of causal; nil: there is none, and causal runs only if it is named.
+	// Split gives the address of a splitting port for each connection of causal and levels; nil: there is none, and these run only if they are named.
 	Split func() string
 	// Database is dropped and made by Prepare. Default trireme_verify.
 	Database string
@@ -59,7 +59,7 @@ func (c SetConfig) withDefaults() SetConfig {
 	if len(c.Workloads) == 0 {
 		c.Workloads = slices.Clone(Workloads)
 		if c.Split == nil {
-			c.Workloads = slices.DeleteFunc(c.Workloads, func(name string) bool { return name == workloadCausal })
+			c.Workloads = slices.DeleteFunc(c.Workloads, func(name string) bool { return name == workloadCausal || name == workloadLevels })
 		}
 	}
 	if c.Rate == 0 {
@@ -185,7 +185,7 @@ func (s *Set) newPart(name string) (part, error) {
 		return newAppendPart(s), nil
 	case "bank":
 		return &bankPart{set: s}, nil
-	case kindDDL, kindACL, kindXA:
+	case kindDDL, kindACL, kindXA, kindObjects:
 		return newMixedPart(s, name), nil
 	case "large":
 		return &largePart{set: s}, nil
@@ -193,6 +193,8 @@ func (s *Set) newPart(name string) (part, error) {
 		return &vanishPart{set: s, run: s.begin.UnixNano()}, nil
 	case workloadCausal:
 		return &causalPart{set: s}, nil
+	case workloadLevels:
+		return &levelsPart{set: s}, nil
 	case "rows":
 		return newRowsPart(s)
 	}

@@ -121,6 +121,10 @@ func TestRecheckFindsWhatCheckFound(t *testing.T) {
 			p.history.ops = []CausalOp{{Span: Span{Outcome: Acked}, Write: true, Value: 2}, {Span: Span{Outcome: Acked}, Value: 1, Told: 2}}
 			p.held = map[string]map[int64]int64{"n1": {0: 2}}
 			want["causal"] = NotCausal
+		case *levelsPart:
+			p.history.ops = []LevelOp{{Span: Span{Outcome: Acked}, Write: true, Value: 2}, {Span: Span{Begin: 1, End: 2, Outcome: Acked}, Before: true}}
+			p.held = map[string]map[int64]int64{"n1": {0: 2}}
+			want["levels"] = NotCurrent
 		default:
 			t.Fatalf("no fault for %s", p.name())
 		}
