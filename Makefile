@@ -8,6 +8,7 @@
 # make flakes      every package many times while a share of the CPU is stolen: which tests fail now and then?
 # make mutants     breaks each rule on purpose: what notices?
 # make regressions brings old bugs back, one at a time: does the kit still find each?
+# make golden      keeps what the last release (internal/testkit/releases) writes, for later versions to read
 # make bench       Trireme beside its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
 # make bench-full  the same at full size: days
 # make verify      faults against a real cluster for SOAK_HOURS, and the report (docs/safety)
@@ -27,7 +28,7 @@ BIN ?= bin/trireme
 # Suites to measure: make bench SUITES="topologies cpu" ARGS="--threads 64"
 SUITES ?= all
 
-.PHONY: all build package package-test manual demo programs check test test-long lint flakes mutants regressions bench bench-full verify fuzz soak clean
+.PHONY: all build package package-test manual demo programs check test test-long lint flakes mutants regressions golden bench bench-full verify fuzz soak clean
 
 all: build
 
@@ -81,6 +82,12 @@ mutants:
 regressions:
 	@scripts/deps.sh test
 	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1; scripts/regressions.sh
+
+# Directories of nodes of the last release, once for each release: docs/format/README.md.
+golden:
+	@scripts/deps.sh test
+	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1; \
+	go test -count 1 -run '^TestWriteGolden$$' ./test/robustness -golden && go test -count 1 -run '^TestReleases$$' ./internal/node -update
 
 bench bench-full: build
 	@scripts/deps.sh bench
