@@ -81,8 +81,9 @@ case $mode in
   test)
     need_servers
     phase lint scripts/lint.sh --vulnerabilities
-    TRIREME_DEFER=servers,quiet CGO_ENABLED=1 tests unit -race -p 4 -timeout 15m $(packages | but "$servers_only $no_race" | paths)
+    TRIREME_DEFER=servers,quiet,norace CGO_ENABLED=1 tests unit -race -p 4 -timeout 15m $(packages | but "$servers_only $no_race" | paths)
     tests sim -timeout 15m $(packages | with "$no_race" | paths)
+    deferred norace norace -timeout 15m
     phase mutants scripts/mutants.sh --short
     deferred quiet quiet -p 1 -timeout 15m
     beside servers deferred servers servers -p 2 -timeout 30m

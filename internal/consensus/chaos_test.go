@@ -63,6 +63,7 @@ func newChaos(t testing.TB, seed, stream uint64, voters ...uint64) *chaos {
 }
 
 func TestChaos(t *testing.T) {
+	needs.NoRace(t)
 	seeds, accepted := 0, 0
 	count := *chaosSeeds
 	if !needs.IsLong() {

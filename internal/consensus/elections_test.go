@@ -35,6 +35,7 @@ const (
 // clock, network, disks and what is told of each mysqld come from the seed. Raft draws its own election timeouts from elsewhere, so a
 // seed repeats the faults, not the whole run.
 func TestElections(t *testing.T) {
+	needs.NoRace(t)
 	took := map[fault][]time.Duration{}
 	var all []time.Duration
 	late, count := 0, *electionSeeds

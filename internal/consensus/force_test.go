@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/needs"
 )
 
 // quintet makes five voters, with 1 as leader, that have committed some entries.
@@ -310,6 +312,7 @@ func TestCommittedWithin(t *testing.T) {
 // taken for the committed one, with a power loss somewhere on the way. What a survivor knew to be committed must be in it; if those lost were no
 // majority, everything that was ever committed; and the survivors must go on through more chaos, and agree.
 func TestChaosTakeover(t *testing.T) {
+	needs.NoRace(t)
 	certain, kept, lost := 0, 0, 0
 	for i := range *chaosSeeds {
 		seed := *chaosFrom + i

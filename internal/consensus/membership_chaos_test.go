@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/needs"
 )
 
 // confChaos is a chaos in which members come, change their roles and go.
@@ -21,6 +23,7 @@ type confChaos struct {
 // some runs members are of a version that tells nothing, and in some a survivor takes over. Once all faults have ended, somebody must lead, and
 // all members agree.
 func TestChaosMembership(t *testing.T) {
+	needs.NoRace(t)
 	changes, off, lost, learned, accepted := 0, 0, 0, 0, 0
 	for i := range *chaosSeeds {
 		seed := *chaosFrom + i

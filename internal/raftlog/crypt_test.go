@@ -19,6 +19,7 @@ import (
 
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
+	"trireme/internal/needs"
 	"trireme/internal/raftlog"
 	"trireme/internal/raftlog/memfs"
 )
@@ -51,6 +52,7 @@ func withKeys(t testing.TB, text string) {
 
 // TestEncrypted: what holds for a log holds for an encrypted one.
 func TestEncrypted(t *testing.T) {
+	needs.NoRace(t)
 	for name, test := range map[string]func(*testing.T){
 		"BitRot": TestBitRot, "TornTail": TestTornTail, "DamageBelowWatermark": TestDamageBelowWatermark, "TornState": TestTornState, "MissingFiles": TestMissingFiles,
 		"ForeignNewerLocked": TestForeignNewerLocked, "FailureIsFinal": TestFailureIsFinal, "NoSpace": TestNoSpace, "Invariants": TestInvariants,

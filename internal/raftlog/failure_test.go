@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/needs"
 	"trireme/internal/raftlog"
 	"trireme/internal/raftlog/memfs"
 )
@@ -132,6 +133,7 @@ func TestInvariants(t *testing.T) {
 // TestEveryCrash crashes after each operation of a run with rotation, a cut over segments and a purge: the log always opens, and holds
 // what was synced.
 func TestEveryCrash(t *testing.T) {
+	needs.NoRace(t)
 	run := func(fsys *memfs.FS, synced *uint64) error {
 		l, err := raftlog.Open(options(fsys))
 		if err != nil {

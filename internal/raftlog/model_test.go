@@ -13,6 +13,7 @@ import (
 
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
+	"trireme/internal/needs"
 	"trireme/internal/raftlog"
 	"trireme/internal/raftlog/memfs"
 )
@@ -371,6 +372,7 @@ func (m *model) reset(snap *raftpb.Snapshot, set gtid.Set) {
 
 // TestModel does random things to a log on a disk that loses what was not synced, and compares it with a list.
 func TestModel(t *testing.T) {
+	needs.NoRace(t)
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		seed := rapid.Uint64().Draw(t, "seed")

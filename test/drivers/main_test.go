@@ -58,7 +58,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(scratch)
 	kit = testkit.Clusters{Name: "drivers", Dir: scratch, MySQLOptions: map[string]string{"innodb_buffer_pool_size": "128M",
-		"innodb_redo_log_capacity": "256M", "max_allowed_packet": "64M", "local_infile": "ON", "max_connections": "300"}}
+		"innodb_redo_log_capacity": "256M", "local_infile": "ON", "max_connections": "300"}}
 	defer pool.Close()
 	return testkit.Run(m)
 }

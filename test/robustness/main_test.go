@@ -63,7 +63,6 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(scratch)
 	kit.Name, kit.Dir = "robustness", scratch
-	kit.MySQLOptions = map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "128M", "max_connections": "200", "max_allowed_packet": "64M"}
 	kit.Tune = func(n *config.Node) {
 		n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2*config.MiB // purged all the time
 		if n.Name == slowNode {

@@ -75,8 +75,7 @@ func TestSmoke(t *testing.T) {
 func start(t *testing.T) *demo.Cluster {
 	t.Helper()
 	kit := testkit.Clusters{Name: "smoke", Dir: t.TempDir(),
-		MySQLOptions: map[string]string{"innodb_buffer_pool_size": "128M", "innodb_redo_log_capacity": "128M"},
-		Tune:         func(n *config.Node) { n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2*config.MiB }}
+		Tune: func(n *config.Node) { n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2*config.MiB }}
 	c := kit.Start(t, demo.Options{Nodes: 3})
 	t.Cleanup(func() {
 		testkit.ShowLogs(t, c)
