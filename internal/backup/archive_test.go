@@ -17,6 +17,7 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/gtid"
+	"trireme/internal/needs"
 	"trireme/internal/raftlog"
 )
 
@@ -411,6 +412,7 @@ func TestPurgedAndForced(t *testing.T) {
 
 // TestMerge: many small segments become one, also when a merge was interrupted; those around a gap stay apart.
 func TestMerge(t *testing.T) {
+	needs.NoRace(t)
 	s := newScript(t)
 	to := newDir(t)
 	check(t, claim(to, testID))

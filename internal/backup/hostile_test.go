@@ -21,6 +21,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/gtid"
 	"trireme/internal/mysqld"
+	"trireme/internal/needs"
 	"trireme/internal/raftlog"
 )
 
@@ -428,6 +429,7 @@ func TestWithinTransactions(t *testing.T) {
 
 // TestFullRows: segments that fill a merged one are merged, however few they are.
 func TestFullRows(t *testing.T) {
+	needs.NoRace(t)
 	to := newDir(t)
 	check(t, claim(to, testID))
 	at := position{index: 0, term: 1}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"trireme/internal/needs"
 )
 
 func drawn(t *testing.T, parts []Part, seeds []Seeds, b Build, found string) string {
@@ -95,6 +97,7 @@ func TestReport(t *testing.T) {
 
 // TestSimulate: complete chunks are counted, with and without mysqld, an interrupted one is not.
 func TestSimulate(t *testing.T) {
+	needs.NoRace(t)
 	path := filepath.Join(t.TempDir(), SimulationName)
 	s := Simulation{From: 5, Seeds: 3, Jobs: 2, State: path, Build: Build{CommitPath: "a"}, Say: t.Output()}
 	got, err := Simulate(t.Context(), s)

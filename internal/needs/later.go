@@ -15,7 +15,7 @@ const Deferred = "deferred to a later phase: "
 const (
 	servers = "servers" // tests that start real servers: one package at a time, and not with the race detector
 	quiet   = "quiet"   // tests that measure time, or starve others: alone
-	noRace  = "norace"  // tests of one goroutine: without the race detector, which has nothing to find in them
+	noRace  = "norace"  // tests whose goroutines share nothing: without the race detector
 )
 
 // Quiet marks a test that needs the machine for itself: one that measures time or CPU, or that would starve others. make test runs it alone.
@@ -24,7 +24,7 @@ func Quiet(t testing.TB) {
 	later(t, quiet)
 }
 
-// NoRace marks a long test in which one goroutine does all, such as a simulation. The race detector makes it five to ten times slower and cannot find
+// NoRace marks a long test in which goroutines share nothing, such as a simulation. The race detector makes it five to ten times slower and cannot find
 // anything in it, so make test runs it without.
 func NoRace(t testing.TB) {
 	t.Helper()
