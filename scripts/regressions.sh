@@ -47,8 +47,13 @@ source scripts/packages.sh
 scratch=$(mktemp -d)
 tree=$scratch/tree
 trap 'git worktree remove --force "$tree" 2>/dev/null || true; rm -rf "$scratch"' EXIT
-commit=$(git stash create) # nothing if nothing is changed
-git worktree add --quiet --detach "$tree" "${commit:-HEAD}"
+commit=$( # of all that is here, with an index of its own
+  export GIT_INDEX_FILE=$scratch/index
+  cp "$(git rev-parse --git-path index)" "$GIT_INDEX_FILE"
+  git add -A
+  git -c user.name=regressions -c user.email=regressions@localhost commit-tree "$(git write-tree)" -p HEAD -m "to be tried"
+)
+git worktree add --quiet --detach "$tree" "$commit"
 
 table=
 for patch in test/regressions/*.patch; do

@@ -107,7 +107,7 @@ func (m *mixedState) sessions(cfg Config) []func(context.Context) error {
 			kindACL:  loop("account", mixedPause, func(s *session, k int) { m.accounts(s, k, cfg.Database) }),
 			kindXA:   loop("XA", mixedPause, m.twoPhase),
 
-			kindObjects: loop("object", mixedPause, m.storedObjects),
+			kindObjects: loop("object", objectsPause, m.storedObjects),
 		}[kind])
 	}
 	return out

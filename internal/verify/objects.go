@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
+	"time"
 )
 
 // kindObjects makes, uses, changes and drops what is stored in a schema besides tables: views, procedures, functions, triggers, events. That the nodes have
@@ -11,11 +13,11 @@ import (
 const kindObjects = "objects"
 
 func objectsSchema(database string) []string {
-	return []string{
-		"CREATE TABLE " + database + ".object_rows (k INT NOT NULL, via VARCHAR(16) NOT NULL, v INT NOT NULL, PRIMARY KEY (k, via))",
-		"CREATE TABLE " + database + ".object_in (k INT PRIMARY KEY)",
-	}
+	return []string{"CREATE TABLE " + database + ".object_rows (k INT NOT NULL, via VARCHAR(16) NOT NULL, v INT NOT NULL, PRIMARY KEY (k, via))"}
 }
+
+// objectsPause: with DDL alone, followers apply one statement after the other.
+const objectsPause = 250 * time.Millisecond
 
 // What objects write into object_rows, by the name in via. A trigger's row and the one that it fires at are of one transaction.
 const (
@@ -26,28 +28,25 @@ const (
 
 func (m *mixedState) storedObjects(s *session, k int) {
 	name := func(kind string) string { return fmt.Sprintf("%s%d", kind, k) }
-	view, proc, function, trigger, event := name("ov"), name("op"), name("of"), name("ot"), name("oe")
+	view, proc, function, table, trigger, event := name("ov"), name("op"), name("of"), name("oi"), name("ot"), name("oe")
 	row := func(via string) string { return fmt.Sprintf("row %s %d", via, k) }
 	made := func(stmt string, objects ...string) bool {
 		return m.change(s, kindObjects, present, stmt, objects...)
 	}
-	gone := func(stmt, object string) bool { return m.change(s, kindObjects, absent, stmt, object) }
 	_ = made("CREATE FUNCTION "+function+" (x INT) RETURNS INT DETERMINISTIC RETURN x + 1", "function "+function) &&
 		made("CREATE PROCEDURE "+proc+" (IN x INT) INSERT INTO object_rows VALUES (x, '"+viaCall+"', "+function+"(x))", "procedure "+proc) &&
 		made(fmt.Sprintf("CALL %s(%d)", proc, k), row(viaCall)) &&
 		made("ALTER PROCEDURE "+proc+" COMMENT 'changed'", "comment "+proc) &&
 		made("CREATE VIEW "+view+" AS SELECT k, via, v FROM object_rows WHERE v > 0", "view "+view) &&
 		made(fmt.Sprintf("INSERT INTO %s VALUES (%d, '%s', %d)", view, k, viaView, k), row(viaView)) &&
-		made("CREATE TRIGGER "+trigger+" AFTER INSERT ON object_in FOR EACH ROW INSERT INTO object_rows VALUES (NEW.k, '"+viaTrigger+"', "+function+"(NEW.k))",
+		made("CREATE TABLE "+table+" (k INT PRIMARY KEY)", "table "+table) &&
+		made("CREATE TRIGGER "+trigger+" AFTER INSERT ON "+table+" FOR EACH ROW INSERT INTO object_rows VALUES (NEW.k, '"+viaTrigger+"', "+function+"(NEW.k))",
 			"trigger "+trigger) &&
-		made(fmt.Sprintf("INSERT INTO object_in VALUES (%d)", k), row(viaTrigger), fmt.Sprintf("row in %d", k)) &&
-		made("CREATE EVENT "+event+" ON SCHEDULE AT '2100-01-01 00:00:00' DO DELETE FROM object_in", "event "+event)
-	// A trigger that is left would fire for the next one as well, for a row that is there already.
-	if m.known("trigger "+trigger) != absent {
-		gone("DROP TRIGGER IF EXISTS "+trigger, "trigger "+trigger)
-	}
+		made(fmt.Sprintf("INSERT INTO %s VALUES (%d)", table, k), row(viaTrigger), "row "+table) &&
+		made("CREATE EVENT "+event+" ON SCHEDULE AT '2100-01-01 00:00:00' DO DELETE FROM "+table, "event "+event)
 	if k%2 == 0 {
-		_ = m.dropKnown(s, "event", event) && m.dropKnown(s, "view", view) && m.dropKnown(s, "procedure", proc, "comment "+proc) && m.dropKnown(s, "function", function)
+		_ = m.dropKnown(s, "trigger", trigger) && m.dropKnown(s, "table", table, "row "+table) && m.dropKnown(s, "event", event) &&
+			m.dropKnown(s, "view", view) && m.dropKnown(s, "procedure", proc, "comment "+proc) && m.dropKnown(s, "function", function)
 	}
 }
 
@@ -78,7 +77,7 @@ func readObjects(ctx context.Context, db *sql.DB, database string, v *mixedView)
 		"SELECT CONCAT('view ', table_name) FROM information_schema.views WHERE table_schema" + in,
 		"SELECT CONCAT('trigger ', trigger_name) FROM information_schema.triggers WHERE trigger_schema" + in,
 		"SELECT CONCAT('event ', event_name) FROM information_schema.events WHERE event_schema" + in,
-		"SELECT CONCAT('row in ', k) FROM " + database + ".object_in",
+		"SELECT CONCAT('table ', table_name) FROM information_schema.tables WHERE table_name REGEXP '^oi[0-9]+$' AND table_schema" + in,
 		"SELECT CONCAT('row ', via, ' ', k, IF(v = k + (via <> '" + viaView + "'), '', CONCAT(' with ', v))) FROM " + database + ".object_rows",
 	} {
 		names, err := queryStrings(ctx, db, query)
@@ -87,6 +86,15 @@ func readObjects(ctx context.Context, db *sql.DB, database string, v *mixedView)
 		}
 		for _, n := range names {
 			v.Objects[n] = true
+			if table, ok := strings.CutPrefix(n, "table "); ok {
+				var rows int
+				if err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+database+"."+table).Scan(&rows); err != nil {
+					return err
+				}
+				if rows > 0 {
+					v.Objects["row "+table] = true
+				}
+			}
 		}
 	}
 	return nil
