@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds dist/: a .deb, an .rpm and a tarball for each architecture, the Helm chart, and their checksums.
+# Builds dist/: a .deb, an .rpm and a tarball for each architecture, the Helm chart, the raw results of fault campaigns if there are any, and their checksums.
 #   VERSION         default: the newest tag vX.Y.Z, else 0.0.0~git<day of the commit>.<commit>
 #   PACKAGE_ARCHS   default: this machine's; "amd64 arm64" for both
 #   PACKAGE_CHART   no: without the chart, whose tool takes minutes to build the first time
@@ -87,5 +87,8 @@ for arch in $archs; do
   tarball "$STAGE" "$arch"
 done
 [[ ${PACKAGE_CHART:-yes} == no ]] || chart
+if compgen -G 'docs/safety/results/*.jsonl' >/dev/null; then # of the campaigns behind docs/safety/report.md: not in git
+  tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C docs/safety -c results | gzip -9n >"$out/trireme-$VERSION-safety-results.tar.gz"
+fi
 (cd "$out" && sha256sum -- * >SHA256SUMS)
 ls -l "$out" >&2
