@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks for what `make <goal>` needs and installs only what is missing.
 #   scripts/deps.sh build        Go
-#   scripts/deps.sh test         Go, a C compiler, a MySQL server (scripts/mysql.sh), what its drivers' tests connect with (scripts/drivers.sh), Chromium
+#   scripts/deps.sh test         Go, a C compiler, a MySQL server (scripts/mysql.sh), what its drivers' tests connect with (scripts/drivers.sh), Chromium, mandoc
 #   scripts/deps.sh soak         the same, sysbench, and the drivers that only a soak connects with
 #   scripts/deps.sh package      Go, and what looks at packages: dpkg, rpm, lintian, systemd-analyze
 #   scripts/deps.sh bench        the same, sysbench, and MariaDB where it can be had (scripts/mariadb.sh)
@@ -42,6 +42,7 @@ case ${1:-build} in
     need gcc "gcc libc6-dev" "Install a C compiler: Go's race detector is linked with it."
     "$here/mysql.sh" >/dev/null
     "$here/drivers.sh" "$1"
+    (need mandoc mandoc "Install it from your distribution.") || say "man pages are not checked"
     (need chromium chromium "Install it from your distribution, or set CHROMIUM.") || say "tests that look at pages in a browser are skipped"
     [[ $1 == test ]] || need_sysbench
     ;;
