@@ -14,7 +14,7 @@ source scripts/packages.sh
 
 # tag | package | tests | short: also in the short form, servers: needs real ones
 # Above consensus the simulation has a glue of its own in place of the daemon: there it is the glue that is broken, in the same way (copied). What the
-# daemon's own code does of S1, S4, S5 and S6 is seen on real servers only.
+# daemon's own code does of S1, S4, S5 and S6 is seen on real servers only, and of S11 nowhere else.
 catchers='
 mutant_s1       | ./internal/sim        | TestSQLCampaign                    | short
 mutant_s1       | ./test/robustness     | TestUnacknowledgedIsGone/insert    | servers
@@ -34,8 +34,13 @@ mutant_s7       | ./internal/sim        | TestSQLCampaign                    |
 mutant_s8       | ./internal/ledger     | TestPurgePoint                     | short
 mutant_s8       | ./internal/sim        | TestSQLCampaign                    |
 mutant_s8       | ./internal/sim/model  | TestNoPromiseIsBroken$             |
+mutant_s9       | ./internal/node       | TestRaftWithoutMySQL               | short
+mutant_s10      | ./internal/consensus  | TestLeaseEndsBeforeAnotherCanLead  | short
+mutant_s10      | ./internal/sim        | TestSQLCampaign                    |
+mutant_s11      | ./internal/sim        | TestSQLCampaign                    |
 mutant_s12      | ./internal/dump       | TestSourceReconnectsAfterAnError   | short
 mutant_s12      | ./internal/sim        | TestSQLCampaign                    |
+mutant_s13      | ./internal/consensus  | TestPanicIsFatal                   | short
 '
 
 servers= write= short= only=
@@ -81,7 +86,7 @@ what() {
 where() {
   local files
   case $2:$1 in
-    ./internal/sim:mutant_s[13456]) echo "the simulation's copy" && return ;;
+    ./internal/sim:mutant_s[13456] | ./internal/sim:mutant_s11) echo "the simulation's copy" && return ;;
     ./internal/sim:mutant_s7) echo "internal/consensus, and the simulation's copy" && return ;;
   esac
   files=$(git grep -l "mutant\.$(rule "$1")\b" -- 'internal/*.go' ':!internal/sim' ':!internal/mutant')

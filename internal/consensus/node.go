@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/failpoint"
+	"trireme/internal/mutant"
 )
 
 // Node is a running member of the Raft group. All methods are safe for concurrent use.
@@ -134,6 +135,9 @@ func (n *Node) fail(err error) {
 		n.cfg.Logger.Error("consensus failed", "term", n.Status().Term, "err", err)
 		n.halt()
 		n.pub.lease.Store(0)
+		if mutant.S13 {
+			return
+		}
 		n.cfg.OnFatal(err)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/failpoint"
+	"trireme/internal/mutant"
 )
 
 // Role is what Raft says this node is. Whether it is a learner is a matter of membership: see Status.Learner.
@@ -93,4 +94,9 @@ func Boottime() int64 {
 }
 
 // leaseOf is the length of a lease that a quorum round gives, counted from the start of the round.
-func leaseOf(electionTimeout time.Duration) time.Duration { return electionTimeout * 8 / 10 }
+func leaseOf(electionTimeout time.Duration) time.Duration {
+	if mutant.S10 {
+		return 2 * electionTimeout
+	}
+	return electionTimeout * 8 / 10
+}

@@ -5,6 +5,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/mutant"
 	"trireme/internal/transport"
 )
 
@@ -62,13 +63,20 @@ func (n *Node) HandleRaft(m *raftpb.Message) {
 }
 
 func (n *Node) stepRaft(m *raftpb.Message) {
-	if n.standsStill() {
+	if n.standsStill() || mutant.S9 && !n.runsMySQL() {
 		return
 	}
 	if m.GetFrom() == n.cons.Status().Leader {
 		n.heard.Store(int64(now()))
 	}
 	_ = n.cons.Step(m) // the only error says that this node is stopping
+}
+
+// runsMySQL is asked by a mutation only: Raft does without mysqld (S9).
+func (n *Node) runsMySQL() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.srv.life != nil
 }
 
 // PeerUp is told when a peer's link works.

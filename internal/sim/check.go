@@ -305,22 +305,37 @@ func (c *checks) node(n *Node) {
 
 // newCommit: what is committed is durable on a majority, of both halves of a joint configuration (S2).
 func (c *checks) newCommit(n *Node) {
-	s := &n.status
+	s, term := &n.status, n.status.Term
 	c.commit = s.Commit
 	if s.Role != consensus.Leader {
-		return // it was the leader until a moment ago, or begins with a commit index: there is no term to look for
+		// It was the leader until a moment ago, or begins with a commit index, or hears of one that nobody has shown: the entry's own term counts.
+		l := c.log(n)
+		if s.Commit <= l.base || s.Commit > l.last() || !c.agreed(s) {
+			return
+		}
+		term = l.term(s.Commit)
 	}
 	for _, half := range [][]uint64{s.Voters, s.Outgoing} {
 		have := 0
 		for _, id := range half {
-			if c.logs[id-1].had(s.Commit, s.Term) {
+			if c.logs[id-1].had(s.Commit, term) {
 				have++
 			}
 		}
 		if 2*have <= len(half) && len(half) > 0 {
-			c.w.Violate("S2", "node %d of term %d commits entry %d, which is on the disks of %d of the voters %v only", n.ID, s.Term, s.Commit, have, half)
+			c.w.Violate("S2", "node %d of term %d commits entry %d, which is on the disks of %d of the voters %v only", n.ID, term, s.Commit, have, half)
 		}
 	}
+}
+
+// agreed says whether a status has the membership that everybody has: one who does not lead may know an older one than its entry was committed by.
+func (c *checks) agreed(s *consensus.Status) bool {
+	for _, m := range c.w.nodes {
+		if m.up && !(slices.Equal(m.status.Voters, s.Voters) && slices.Equal(m.status.Outgoing, s.Outgoing)) {
+			return false
+		}
+	}
+	return len(s.Outgoing) == 0 && c.lastChange <= s.Applied
 }
 
 // matches: a leader counts for a member no more than that has fsynced (S2). Its log shows once it has written the first entry of its own

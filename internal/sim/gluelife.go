@@ -136,7 +136,11 @@ func (g *glue) judgeServer(k *task, l *mysqlLife) {
 func (g *glue) judgeLife(k *task, l *mysqlLife) (*ledger.Judgement, error) {
 	var index uint64
 	answered := false
-	g.n.ReadIndex(func(i uint64) { index, answered = i, true })
+	if g.sql.broken("S11") {
+		answered = true
+	} else {
+		g.n.ReadIndex(func(i uint64) { index, answered = i, true })
+	}
 	if err := k.until(2*time.Second, "read index", func() bool { return answered && g.led.Index() >= index }); err != nil {
 		return nil, err
 	}

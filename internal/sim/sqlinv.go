@@ -107,6 +107,8 @@ func (s *sqlWorld) broken(rule string) bool {
 		return mutant.S6
 	case "S7":
 		return mutant.S7
+	case "S11":
+		return mutant.S11
 	}
 	return false
 }

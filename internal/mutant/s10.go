@@ -1,0 +1,5 @@
+//go:build mutant_s10
+
+package mutant
+
+const broken = "S10"

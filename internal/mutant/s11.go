@@ -1,0 +1,5 @@
+//go:build mutant_s11
+
+package mutant
+
+const broken = "S11"

@@ -1,0 +1,5 @@
+//go:build mutant_s13
+
+package mutant
+
+const broken = "S13"
