@@ -19,6 +19,9 @@ type registerPart struct {
 	history history[RegisterOp]
 	value   atomic.Int64 // the last one that was given to a write
 	finals  []RegisterOp // what each node held at the end
+	// journals are the values that each node has in its journal, and how often; end is when they were read.
+	journals map[string]map[int64]int64
+	end      int64
 }
 
 const (
@@ -31,7 +34,13 @@ const (
 func (p *registerPart) name() string { return "register" }
 
 func (p *registerPart) schema() []string {
-	return []string{"CREATE TABLE " + p.set.cfg.Database + ".registers (k BIGINT PRIMARY KEY, v BIGINT NOT NULL)"}
+	db := p.set.cfg.Database
+	// Each write puts its value into a journal, so that what became of one without an answer can be looked up when its value is overwritten.
+	journal := "FOR EACH ROW INSERT INTO " + db + ".register_journal (k, v) VALUES (NEW.k, NEW.v)"
+	return []string{"CREATE TABLE " + db + ".registers (k BIGINT PRIMARY KEY, v BIGINT NOT NULL)",
+		"CREATE TABLE " + db + ".register_journal (n BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, k BIGINT NOT NULL, v BIGINT NOT NULL)",
+		"CREATE TRIGGER " + db + ".register_insert AFTER INSERT ON " + db + ".registers " + journal,
+		"CREATE TRIGGER " + db + ".register_update AFTER UPDATE ON " + db + ".registers " + journal}
 }
 
 func (p *registerPart) clients() []client {
@@ -143,8 +152,12 @@ func (p *registerPart) collect(ctx context.Context, nodes []Endpoint) error {
 	if err != nil {
 		return err
 	}
-	p.finals = finalReads(p.history.ops, held, begin, p.set.now())
-	return nil
+	p.journals, err = eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (map[int64]int64, error) {
+		return readPairs(ctx, db, "SELECT v, COUNT(*) FROM "+p.set.cfg.Database+".register_journal GROUP BY v")
+	})
+	p.end = p.set.now()
+	p.finals = finalReads(p.history.ops, held, begin, p.end)
+	return err
 }
 
 // readPairs reads rows of two numbers.
@@ -186,17 +199,35 @@ func finalReads(ops []RegisterOp, nodes map[string]map[int64]int64, begin, end i
 }
 
 func (p *registerPart) judge() Part {
-	return JudgeRegisters(slices.Concat(p.history.ops, p.finals), p.set.cfg.StaleMargin)
+	ops, unanswered, problems := resolveRegisters(p.history.ops, p.journals, p.end)
+	v := JudgeRegisters(slices.Concat(ops, p.finals), p.set.cfg.StaleMargin)
+	if unanswered > 0 {
+		v.Figures["unanswered writes that were looked up"] = unanswered
+	}
+	v.Problems = append(v.Problems, problems...)
+	return v
+}
+
+// registerJournals is a file.
+type registerJournals struct {
+	End   int64                      `json:"end"`
+	Nodes map[string]map[int64]int64 `json:"nodes"`
 }
 
 func (p *registerPart) save(dir string) error {
-	return errors.Join(p.history.saveTo(dir, "register.jsonl"), saveLines(dir, "register.end.jsonl", p.finals))
+	return errors.Join(p.history.saveTo(dir, "register.jsonl"), saveLines(dir, "register.end.jsonl", p.finals),
+		saveJSON(dir, "register.journal.json", registerJournals{p.end, p.journals}))
 }
 
 func (p *registerPart) load(dir string) (err error) {
 	if err := p.history.loadFrom(dir, "register.jsonl"); err != nil {
 		return err
 	}
+	var j registerJournals
+	if err := loadJSON(dir, "register.journal.json", &j); err != nil {
+		return err
+	}
+	p.end, p.journals = j.End, j.Nodes
 	p.finals, err = loadLines[RegisterOp](dir, "register.end.jsonl")
 	return err
 }
