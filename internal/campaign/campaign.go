@@ -15,6 +15,7 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/lab"
+	"trireme/internal/verify"
 	"trireme/internal/wan"
 )
 
@@ -286,6 +287,7 @@ type campaign struct {
 	kept     string
 	schedule *Schedule
 	load     *loads
+	owned    verify.Owned // what nodes were seen to hold of their own
 	script   *os.File
 	forgiven map[string][]*strike // by host: faults that explain what its processes do
 

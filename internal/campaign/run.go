@@ -149,6 +149,7 @@ func (b *batch) step(ctx context.Context, s Step) error {
 		b.ready(ctx)
 	}
 	b.mended(ctx)
+	b.lookAtDonors(ctx, s)
 	before, err := b.leader(ctx)
 	if err != nil {
 		return err
@@ -182,6 +183,23 @@ func (b *batch) leader(ctx context.Context) (l lab.Lead, err error) {
 		return err
 	})
 	return l, err
+}
+
+// donorsLimit bounds a look at nodes of which some may not answer.
+const donorsLimit = 3 * time.Second
+
+// lookAtDonors notes what nodes hold of their own before one may lose its data: what a copy of it has inherited is compared with that.
+func (b *batch) lookAtDonors(ctx context.Context, s Step) {
+	loses := func(f Fault) bool { return slices.Contains([]Kind{Replace, Reseed, Power, DiskFull, DiskError}, f.Kind) }
+	if !b.ours() || !slices.ContainsFunc(s.Faults, loses) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, donorsLimit)
+	defer cancel()
+	if nodes, err := b.sys.Endpoints(); err == nil {
+		b.owned.Look(ctx, nodes)
+		demo.CloseEndpoints(nodes)
+	}
 }
 
 // hitAll makes the faults of a step. One that comes later hits by the roles of that moment, as far as they are known.
@@ -381,6 +399,10 @@ func (b *batch) check(ctx context.Context) error {
 			return err
 		}
 		defer demo.CloseEndpoints(nodes)
+		b.owned.Look(ctx, nodes)
+		for i := range nodes {
+			nodes[i].Owned = &b.owned
+		}
 		return b.compare(ctx, nodes)
 	})
 }
