@@ -10,7 +10,8 @@ import (
 	"trireme/internal/verify"
 )
 
-// hurt is a fault on the timeline: whom it keeps from working, from when to when, and how long writes may stop for it while a majority is whole.
+// hurt is a fault on the timeline: whom it keeps from working, from when to when, and how long writes may stop
+// for it while a majority is whole.
 type hurt struct {
 	what  string
 	hosts []string // none: everybody can work
@@ -23,7 +24,8 @@ func (h hurt) lasts(from, to time.Time) bool {
 	return h.from.Before(to) && (h.to.IsZero() || h.to.After(from))
 }
 
-// stall is a time without an acknowledged write that nothing excuses: a majority of the voters was whole and connected, one with data among them.
+// stall is a time without an acknowledged write that nothing excuses: a majority of the voters was whole and
+// connected, one with data among them.
 type stall struct {
 	from, to time.Time
 	limit    time.Duration
@@ -32,15 +34,17 @@ type stall struct {
 }
 
 func (s stall) String() string {
-	return fmt.Sprintf("no write was acknowledged for %v, %v are allowed, although %s were whole: %s", s.to.Sub(s.from).Round(10*time.Millisecond),
+	return fmt.Sprintf("no write was acknowledged for %v, %v are allowed, although %s were whole: %s",
+		s.to.Sub(s.from).Round(10*time.Millisecond),
 		s.limit, strings.Join(s.whole, ", "), strings.Join(s.faults, " + "))
 }
 
 // quietLimit is how long writes may stop where no fault is, or was.
 const quietLimit = 5 * time.Second
 
-// stalls judges the times without an acknowledgement by the timeline of faults. Each beginning and each end of a fault gives the system its time again: the
-// longest that is allowed for what lasts then, or for what ended last. Where no majority is whole nothing is demanded.
+// stalls judges the times without an acknowledgement by the timeline of faults. Each beginning and each end of a
+// fault gives the system its time again: the longest that is allowed for what lasts then, or for what ended
+// last. Where no majority is whole nothing is demanded.
 func stalls(voters, data []string, hurts []hurt, gaps []verify.Gap) (out []stall) {
 	for _, g := range gaps {
 		cuts := []time.Time{g.From, g.To}
@@ -82,7 +86,8 @@ func piece(voters, data []string, hurts []hurt, from, to time.Time) stall {
 		s.faults = []string{"no fault"}
 	}
 	s.limit = max(s.limit, quietLimit)
-	if 2*len(s.whole) <= len(voters) || !slices.ContainsFunc(s.whole, func(v string) bool { return slices.Contains(data, v) }) {
+	hasData := slices.ContainsFunc(s.whole, func(v string) bool { return slices.Contains(data, v) })
+	if 2*len(s.whole) <= len(voters) || !hasData {
 		s.limit = to.Sub(from)
 	}
 	return s
@@ -129,13 +134,17 @@ func (b *batch) mended(ctx context.Context) {
 // ready waits until all nodes are healthy, or not for ever: then a majority may not be whole, and nothing is demanded.
 func (b *batch) ready(ctx context.Context) {
 	for end := time.Now().Add(quietAfter); time.Now().Before(end); pause(ctx, looks) {
-		if !slices.ContainsFunc(b.sys.all, func(h string) bool { ok, err := b.sys.Healthy(ctx, h); return !ok || err != nil }) {
+		if !slices.ContainsFunc(b.sys.all, func(h string) bool {
+			ok, err := b.sys.Healthy(ctx, h)
+			return !ok || err != nil
+		}) {
 			return
 		}
 	}
 }
 
-// available judges the times without an acknowledged write since the first fault of a step. What a machine without CPU explains is not judged.
+// available judges the times without an acknowledged write since the first fault of a step. What a machine
+// without CPU explains is not judged.
 func (b *batch) available(strikes []*strike) error {
 	if len(strikes) == 0 || !b.ours() {
 		return nil

@@ -28,7 +28,8 @@ func (l load) String() string {
 	if !l.known {
 		return "the machine's load is not known"
 	}
-	return fmt.Sprintf("tasks waited for a CPU %.0f %% of the time, %.0f %% of the CPU time was stolen", 100*l.pressure, 100*l.steal)
+	return fmt.Sprintf("tasks waited for a CPU %.0f %% of the time, %.0f %% of the CPU time was stolen",
+		100*l.pressure, 100*l.steal)
 }
 
 // Without writes the clients wait, so CPUs have little to do unless others keep them busy.
@@ -115,5 +116,9 @@ func (l *loads) between(from, to time.Time) load {
 	if !last.at.After(first.at) || last.elapsed <= first.elapsed {
 		return load{}
 	}
-	return load{float64(last.waited-first.waited) / float64(last.at.Sub(first.at)), float64(last.stolen-first.stolen) / float64(last.elapsed-first.elapsed), true}
+	return load{
+		pressure: float64(last.waited-first.waited) / float64(last.at.Sub(first.at)),
+		steal:    float64(last.stolen-first.stolen) / float64(last.elapsed-first.elapsed),
+		known:    true,
+	}
 }

@@ -190,7 +190,9 @@ const donorsLimit = 3 * time.Second
 
 // lookAtDonors notes what nodes hold of their own before one may lose its data: what a copy of it has inherited is compared with that.
 func (b *batch) lookAtDonors(ctx context.Context, s Step) {
-	loses := func(f Fault) bool { return slices.Contains([]Kind{Replace, Reseed, Power, DiskFull, DiskError}, f.Kind) }
+	loses := func(f Fault) bool {
+		return slices.Contains([]Kind{Replace, Reseed, Power, DiskFull, DiskError}, f.Kind)
+	}
 	if !b.ours() || !slices.ContainsFunc(s.Faults, loses) {
 		return
 	}

@@ -13,8 +13,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// swarm is what a seed chooses of a system's shape and of the faults, so that campaigns meet combinations that nobody would have named. What options name is
-// theirs.
+// swarm is what a seed chooses of a system's shape and of the faults, so that campaigns meet combinations that
+// nobody would have named. What options name is theirs.
 type swarm struct {
 	settings map[string]string // all of it, by what it is, for reports
 	tune     func(*config.Node)
@@ -49,12 +49,16 @@ func (d dice) of(choices ...weighted) string {
 // leastKinds is how many kinds of faults a swarm has at least.
 const leastKinds = 8
 
-// drawSwarm chooses all that options do not name. The dice are thrown for what they name too, so that the rest stays the same.
+// drawSwarm chooses all that options do not name. The dice are thrown for what they name too, so that the rest
+// stays the same.
 func (o *Options) drawSwarm() {
 	d := dice{rand.New(rand.NewPCG(o.Seed, 0x5377_6172_6d31))}
-	s := &swarm{settings: map[string]string{}, given: o.shapeArgs()}
+	s := &swarm{given: o.shapeArgs()}
 	nodes := d.of(weighted{"3", 6}, weighted{"5", 4})
-	loggers := map[string]string{"3": d.of(weighted{"0", 6}, weighted{"1", 4}), "5": d.of(weighted{"0", 4}, weighted{"1", 2}, weighted{"2", 3}, weighted{"3", 1})}
+	loggers := map[string]string{
+		"3": d.of(weighted{"0", 6}, weighted{"1", 4}),
+		"5": d.of(weighted{"0", 4}, weighted{"1", 2}, weighted{"2", 3}, weighted{"3", 1}),
+	}
 	learners := d.of(weighted{"0", 3}, weighted{"1", 1})
 	durability := d.of(weighted{config.DurabilityLog, 7}, weighted{config.DurabilityDouble, 3})
 	topology := d.of(weighted{"lan", 6}, weighted{"city", 2}, weighted{"10ms", 1}, weighted{"two-regions", 1})
@@ -70,13 +74,16 @@ func (o *Options) drawSwarm() {
 	o.Durability, o.Topology = cmp.Or(o.Durability, durability), cmp.Or(o.Topology, topology)
 
 	sessions := d.of(weighted{config.SessionsPass, 1}, weighted{config.SessionsCarry, 1})
-	level := d.of(weighted{"EVENTUAL", 3}, weighted{"BEFORE_ON_PRIMARY_FAILOVER", 1}, weighted{"BEFORE", 1}, weighted{"AFTER", 1}, weighted{"BEFORE_AND_AFTER", 1})
+	level := d.of(weighted{"EVENTUAL", 3}, weighted{"BEFORE_ON_PRIMARY_FAILOVER", 1}, weighted{"BEFORE", 1},
+		weighted{"AFTER", 1}, weighted{"BEFORE_AND_AFTER", 1})
 	if sessions == config.SessionsPass {
 		level = "EVENTUAL"
 	}
-	compression := d.of(weighted{config.CompressOff, 1}, weighted{config.CompressAuto, 1}, weighted{config.CompressAlways, 1})
+	compression := d.of(weighted{config.CompressOff, 1}, weighted{config.CompressAuto, 1},
+		weighted{config.CompressAlways, 1})
 	encryption := d.of(weighted{"off", 2}, weighted{"on", 1})
-	sizes := map[string]config.Bytes{"4KiB": 4 * config.KiB, "64KiB": 64 * config.KiB, "1MiB": config.MiB, "4MiB": 4 * config.MiB, "16MiB": 16 * config.MiB, "64MiB": 64 * config.MiB}
+	sizes := map[string]config.Bytes{"4KiB": 4 * config.KiB, "64KiB": 64 * config.KiB, "1MiB": config.MiB,
+		"4MiB": 4 * config.MiB, "16MiB": 16 * config.MiB, "64MiB": 64 * config.MiB}
 	cache := d.of(weighted{"1MiB", 1}, weighted{"4MiB", 1}, weighted{"64MiB", 1})
 	chunk := d.of(weighted{"4KiB", 1}, weighted{"64KiB", 1}, weighted{"1MiB", 2}, weighted{"16MiB", 1})
 	s.pairs = 5 + d.IntN(46)
@@ -97,9 +104,12 @@ func (o *Options) drawSwarm() {
 		o.Kinds, _ = Kinds(nil)
 		o.Kinds = slices.DeleteFunc(o.Kinds, func(k Kind) bool { return !slices.Contains(chosen, k) })
 	}
-	maps.Copy(s.settings, map[string]string{"nodes": fmt.Sprint(o.Nodes), "loggers": fmt.Sprint(o.Loggers), "learners": fmt.Sprint(o.Learners), "durability": o.Durability,
-		"topology": o.Topology, "sessions": sessions, "level": level, "compression": compression, "encryption": encryption, "cache": cache, "chunk": chunk,
-		"pairs": fmt.Sprintf("%d %%", s.pairs/10*10), "kinds": fmt.Sprint(len(o.Kinds))})
+	s.settings = map[string]string{
+		"nodes": fmt.Sprint(o.Nodes), "loggers": fmt.Sprint(o.Loggers), "learners": fmt.Sprint(o.Learners),
+		"durability": o.Durability, "topology": o.Topology, "sessions": sessions, "level": level,
+		"compression": compression, "encryption": encryption, "cache": cache, "chunk": chunk,
+		"pairs": fmt.Sprintf("%d %%", s.pairs/10*10), "kinds": fmt.Sprint(len(o.Kinds)),
+	}
 	o.drawn = s
 }
 
@@ -111,7 +121,8 @@ func (s *swarm) String() string {
 	return strings.Join(out, ", ")
 }
 
-// keysName is the file with the keys of the log, beside the nodes' directories: a disk that is lost does not take it along.
+// keysName is the file with the keys of the log, beside the nodes' directories: a disk that is lost does not
+// take it along.
 const keysName = "log-keys"
 
 // writeKeys makes it.
