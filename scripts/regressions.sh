@@ -12,6 +12,7 @@
 #   Found-by: PACKAGE TEST [servers]    what has to fail; servers: it needs real ones
 #   Says: an extended regular expression that a line of its output matches, so that it has failed for this reason
 set -euo pipefail
+shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
 export PATH=$PATH:/usr/local/go/bin
 
@@ -49,7 +50,6 @@ tree=$scratch/tree
 trap 'git worktree remove --force "$tree" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 commit=$( # of all that is here, with an index of its own
   export GIT_INDEX_FILE=$scratch/index
-  cp "$(git rev-parse --git-path index)" "$GIT_INDEX_FILE"
   git add -A
   git -c user.name=regressions -c user.email=regressions@localhost commit-tree "$(git write-tree)" -p HEAD -m "to be tried"
 )
