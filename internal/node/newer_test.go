@@ -12,8 +12,8 @@ import (
 	"trireme/internal/config"
 )
 
-// TestNewerLocalState: a version that was gone back to keeps in node.json what a newer one has put there, and does not start upon what it must
-// not ignore; nor does it upon such a decision in generation.json.
+// TestNewerLocalState: a version that was gone back to keeps in node.json what a newer one has put there, and does not
+// start upon what it must not ignore; nor does it upon such a decision in generation.json.
 func TestNewerLocalState(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -44,7 +44,9 @@ func TestNewerLocalState(t *testing.T) {
 		Later   struct{ X []int }
 		Led     []uint64
 	}
-	if err := json.Unmarshal(b, &got); err != nil || got.Durable != goldenState().Durable+2 || len(got.Later.X) != 1 || strings.Count(string(b), `"led"`) != 1 {
+	err = json.Unmarshal(b, &got)
+	kept := got.Durable == goldenState().Durable+2 && len(got.Later.X) == 1
+	if err != nil || !kept || strings.Count(string(b), `"led"`) != 1 {
 		t.Errorf("%v: %s", err, b)
 	}
 	write("node.json", `{"needs": 2, "incarnation": "of another form"}`)
@@ -57,8 +59,8 @@ func TestNewerLocalState(t *testing.T) {
 	}
 }
 
-// TestOrdersOfNewerVersions: what another node orders is refused if this version knows a part of it only. A copy of data is such an order too: its donor
-// says what the data follows.
+// TestOrdersOfNewerVersions: what another node orders is refused if this version knows a part of it only. A copy of
+// data is such an order too: its donor says what the data follows.
 func TestOrdersOfNewerVersions(t *testing.T) {
 	n := newTestNode(t, as(2))
 	close(n.ready)

@@ -21,7 +21,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// releaseSays is what one node of a release said of itself, as this version reads it. It was written down when the release was made.
+// releaseSays is what one node of a release said of itself, as this version reads it. It was written down when the
+// release was made.
 type releaseSays struct {
 	Identity     config.Identity
 	SettingsFile string // the addresses that the node's own settings name
@@ -36,8 +37,8 @@ type releaseSays struct {
 	Classes      map[ledger.Class]int // transactions, and runs of plain ones
 }
 
-// TestReleases: a node's directory of each release, all but its mysqld's data and its keys, is read, and says what it said. `make golden` adds those of
-// the last release.
+// TestReleases: a node's directory of each release, all but its mysqld's data and its keys, is read, and says what it
+// said. `make golden` adds those of the last release.
 func TestReleases(t *testing.T) {
 	list, err := os.ReadFile("../testkit/releases")
 	if err != nil {

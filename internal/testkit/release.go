@@ -34,8 +34,9 @@ func Releases() []Release {
 	return out
 }
 
-// Previous is the program of the last release, which says that it is that version. It is built from this repository's history, once: the
-// cache folder keeps it. Where the history does not go back that far, as in a shallow clone, the test ends as needs.Cannot says.
+// Previous is the program of the last release, which says that it is that version. It is built from this repository's
+// history, once: the cache folder keeps it. Where the history does not go back that far, as in a shallow clone, the
+// test ends as needs.Cannot says.
 func Previous(t testing.TB) (program string, r Release) {
 	t.Helper()
 	all := Releases()
@@ -101,7 +102,8 @@ func build(ctx context.Context, r Release) (path string, err error) {
 	if _, err := run(root, "git", "worktree", "add", "--force", "--detach", tree, r.Commit); err != nil {
 		return "", err
 	}
-	if _, err := run(tree, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-X main.version="+r.Name, "-o", path+".new", "./cmd/trireme"); err != nil {
+	if _, err := run(tree, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-X main.version="+r.Name,
+		"-o", path+".new", "./cmd/trireme"); err != nil {
 		return "", err
 	}
 	return path, os.Rename(path+".new", path)

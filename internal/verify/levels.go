@@ -12,14 +12,15 @@ import (
 	"time"
 )
 
-// LevelOp is one write or read of a counter at a consistency level. Each counter is written by one client only, upwards.
+// LevelOp is one write or read of a counter at a consistency level. Each counter is written by one client only,
+// upwards.
 type LevelOp struct {
 	Span
 	Key   int64 `json:"k"` // the client whose counter it is
 	Write bool  `json:"w,omitempty"`
 	Value int64 `json:"v"`
-	// Before: the read shows all that anybody was answered before it began. After: of a write, that it is shown everywhere when it is answered; of a
-	// read, that it shows what was answered so.
+	// Before: the read shows all that anybody was answered before it began. After: of a write, that it is shown
+	// everywhere when it is answered; of a read, that it shows what was answered so.
 	Before bool `json:"before,omitempty"`
 	After  bool `json:"after,omitempty"`
 }
@@ -32,8 +33,8 @@ const workloadLevels = "levels"
 // levels of the clients' sessions, in turn. The last one asks in each statement.
 var sessionLevels = []string{"BEFORE", "AFTER", "BEFORE_AND_AFTER", ""}
 
-// levelsPart: clients count upwards and read each other's counters at BEFORE, AFTER and both, asked for by session and by statement, on the splitting port and
-// on the read-write one.
+// levelsPart: clients count upwards and read each other's counters at BEFORE, AFTER and both, asked for by session and
+// by statement, on the splitting port and on the read-write one.
 type levelsPart struct {
 	set     *Set
 	history history[LevelOp]
@@ -90,7 +91,8 @@ func (c *levelsClient) step(s *session, rng *rand.Rand) error {
 func (c *levelsClient) write(s *session, op LevelOp, hint string) error {
 	c.value++
 	op.Key, op.Write, op.Value, op.Begin = c.id, true, c.value, c.part.set.now()
-	op.Outcome = commitOutcome(s.exec("INSERT "+hint+"INTO leveled VALUES (?, ?) ON DUPLICATE KEY UPDATE v = GREATEST(v, ?)", c.id, c.value, c.value))
+	op.Outcome = commitOutcome(s.exec("INSERT "+hint+"INTO leveled VALUES (?, ?) ON DUPLICATE KEY UPDATE v = GREATEST(v, ?)",
+		c.id, c.value, c.value))
 	op.End = c.part.set.now()
 	c.part.set.measure(op.Span)
 	return c.part.history.add(op)
@@ -182,9 +184,10 @@ func answeredBy(ops []LevelOp, counts func(LevelOp) bool) map[int64][]answered {
 	return out
 }
 
-// JudgeLevels checks that a read at BEFORE shows all that any client was answered before it began, at whatever level that was written; that one at AFTER
-// shows all that was answered at AFTER before it began; that none shows what nobody had tried to write yet; and that at the end each node holds of each
-// counter what was acknowledged, or tried behind that.
+// JudgeLevels checks that a read at BEFORE shows all that any client was answered before it began, at whatever level
+// that was written; that one at AFTER shows all that was answered at AFTER before it began; that none shows what
+// nobody had tried to write yet; and that at the end each node holds of each counter what was acknowledged, or tried
+// behind that.
 func JudgeLevels(ops []LevelOp, nodes map[string]map[int64]int64) Part {
 	p, found := Part{Figures: map[string]int64{}}, findings{}
 	all := answeredBy(ops, func(LevelOp) bool { return true })
@@ -210,14 +213,16 @@ func JudgeLevels(ops []LevelOp, nodes map[string]map[int64]int64) Part {
 			}
 			p.Figures[figure]++
 			if op.Value < want {
-				found.report(NotCurrent, "", Attempt{}, "at %v client %d reads %d of client %d at %s, and %d was acknowledged before", at, op.Client, op.Value, op.Key, level, want)
+				found.report(NotCurrent, "", Attempt{}, "at %v client %d reads %d of client %d at %s, and %d was acknowledged before",
+					at, op.Client, op.Value, op.Key, level, want)
 			}
 		}
 		check(op.Before, all[op.Key], readsBefore, "BEFORE")
 		check(op.After, after[op.Key], readsAfter, "AFTER")
 		if op.Value != 0 {
 			if begin, ok := begun[op.Key][op.Value]; !ok || begin > op.End {
-				found.report(Resurrected, "", Attempt{}, "at %v client %d reads %d of client %d, which had not written that", at, op.Client, op.Value, op.Key)
+				found.report(Resurrected, "", Attempt{}, "at %v client %d reads %d of client %d, which had not written that",
+					at, op.Client, op.Value, op.Key)
 			}
 		}
 	}
@@ -229,14 +234,17 @@ func JudgeLevels(ops []LevelOp, nodes map[string]map[int64]int64) Part {
 			}
 			switch v := nodes[node][key]; {
 			case v < acked:
-				found.report(Lost, node, Attempt{}, "the counter of client %d is %d, %d was acknowledged", key, v, acked)
+				found.report(Lost, node, Attempt{}, "the counter of client %d is %d, %d was acknowledged",
+					key, v, acked)
 			case v > tried[key]:
-				found.report(Resurrected, node, Attempt{}, "the counter of client %d is %d, which was never written", key, v)
+				found.report(Resurrected, node, Attempt{}, "the counter of client %d is %d, which was never written",
+					key, v)
 			}
 		}
 		for _, key := range slices.Sorted(maps.Keys(nodes[node])) {
 			if _, ok := tried[key]; !ok {
-				found.report(Resurrected, node, Attempt{}, "there is a counter of client %d, which has written none", key)
+				found.report(Resurrected, node, Attempt{}, "there is a counter of client %d, which has written none",
+					key)
 			}
 		}
 	}

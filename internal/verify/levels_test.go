@@ -40,7 +40,8 @@ func TestJudgeLevels(t *testing.T) {
 		{"a counter of nobody", nil, map[string]map[int64]int64{"n1": {1: 3, 2: 1}}, []Kind{Resurrected}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ops := append([]LevelOp{write(10, 20, 1, true, Acked), write(30, 40, 2, true, Acked), write(55, 60, 3, false, Acked), write(70, 80, 4, true, Unknown)}, c.ops...)
+			ops := append([]LevelOp{write(10, 20, 1, true, Acked), write(30, 40, 2, true, Acked), write(55, 60, 3, false, Acked),
+				write(70, 80, 4, true, Unknown)}, c.ops...)
 			if got := kinds(JudgeLevels(ops, c.held).Problems); !slices.Equal(got, c.want) {
 				t.Errorf("%v, want %v", got, c.want)
 			}

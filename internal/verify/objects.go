@@ -8,18 +8,20 @@ import (
 	"time"
 )
 
-// kindObjects makes, uses, changes and drops what is stored in a schema besides tables: views, procedures, functions, triggers, events. That the nodes have
-// the same definitions is for Compare to see.
+// kindObjects makes, uses, changes and drops what is stored in a schema besides tables: views, procedures, functions,
+// triggers, events. That the nodes have the same definitions is for Compare to see.
 const kindObjects = "objects"
 
 func objectsSchema(database string) []string {
-	return []string{"CREATE TABLE " + database + ".object_rows (k INT NOT NULL, via VARCHAR(16) NOT NULL, v INT NOT NULL, PRIMARY KEY (k, via))"}
+	return []string{"CREATE TABLE " + database +
+		".object_rows (k INT NOT NULL, via VARCHAR(16) NOT NULL, v INT NOT NULL, PRIMARY KEY (k, via))"}
 }
 
 // objectsPause: with DDL alone, followers apply one statement after the other.
 const objectsPause = 250 * time.Millisecond
 
-// What objects write into object_rows, by the name in via. A trigger's row and the one that it fires at are of one transaction.
+// What objects write into object_rows, by the name in via. A trigger's row and the one that it fires at are of one
+// transaction.
 const (
 	viaCall    = "call"
 	viaTrigger = "trigger"
@@ -28,25 +30,28 @@ const (
 
 func (m *mixedState) storedObjects(s *session, k int) {
 	name := func(kind string) string { return fmt.Sprintf("%s%d", kind, k) }
-	view, proc, function, table, trigger, event := name("ov"), name("op"), name("of"), name("oi"), name("ot"), name("oe")
+	view, proc, function := name("ov"), name("op"), name("of")
+	table, trigger, event := name("oi"), name("ot"), name("oe")
+	fill := "INSERT INTO object_rows VALUES "
 	row := func(via string) string { return fmt.Sprintf("row %s %d", via, k) }
 	made := func(stmt string, objects ...string) bool {
 		return m.change(s, kindObjects, present, stmt, objects...)
 	}
 	_ = made("CREATE FUNCTION "+function+" (x INT) RETURNS INT DETERMINISTIC RETURN x + 1", "function "+function) &&
-		made("CREATE PROCEDURE "+proc+" (IN x INT) INSERT INTO object_rows VALUES (x, '"+viaCall+"', "+function+"(x))", "procedure "+proc) &&
+		made("CREATE PROCEDURE "+proc+" (IN x INT) "+fill+"(x, '"+viaCall+"', "+function+"(x))", "procedure "+proc) &&
 		made(fmt.Sprintf("CALL %s(%d)", proc, k), row(viaCall)) &&
 		made("ALTER PROCEDURE "+proc+" COMMENT 'changed'", "comment "+proc) &&
 		made("CREATE VIEW "+view+" AS SELECT k, via, v FROM object_rows WHERE v > 0", "view "+view) &&
 		made(fmt.Sprintf("INSERT INTO %s VALUES (%d, '%s', %d)", view, k, viaView, k), row(viaView)) &&
 		made("CREATE TABLE "+table+" (k INT PRIMARY KEY)", "table "+table) &&
-		made("CREATE TRIGGER "+trigger+" AFTER INSERT ON "+table+" FOR EACH ROW INSERT INTO object_rows VALUES (NEW.k, '"+viaTrigger+"', "+function+"(NEW.k))",
-			"trigger "+trigger) &&
+		made("CREATE TRIGGER "+trigger+" AFTER INSERT ON "+table+" FOR EACH ROW "+
+			fill+"(NEW.k, '"+viaTrigger+"', "+function+"(NEW.k))", "trigger "+trigger) &&
 		made(fmt.Sprintf("INSERT INTO %s VALUES (%d)", table, k), row(viaTrigger), "row "+table) &&
 		made("CREATE EVENT "+event+" ON SCHEDULE AT '2100-01-01 00:00:00' DO DELETE FROM "+table, "event "+event)
 	if k%2 == 0 {
-		_ = m.dropKnown(s, "trigger", trigger) && m.dropKnown(s, "table", table, "row "+table) && m.dropKnown(s, "event", event) &&
-			m.dropKnown(s, "view", view) && m.dropKnown(s, "procedure", proc, "comment "+proc) && m.dropKnown(s, "function", function)
+		_ = m.dropKnown(s, "trigger", trigger) && m.dropKnown(s, "table", table, "row "+table) &&
+			m.dropKnown(s, "event", event) && m.dropKnown(s, "view", view) &&
+			m.dropKnown(s, "procedure", proc, "comment "+proc) && m.dropKnown(s, "function", function)
 	}
 }
 
@@ -68,17 +73,22 @@ func (m *mixedState) known(object string) presence {
 	return absent
 }
 
-// readObjects looks at what one node holds. A row that does not have the value that its object gives it is one that nobody asked for.
+// readObjects looks at what one node holds. A row that does not have the value that its object gives it is one that
+// nobody asked for.
 func readObjects(ctx context.Context, db *sql.DB, database string, v *mixedView) error {
 	in := " = '" + database + "'"
 	for _, query := range []string{
-		"SELECT CONCAT(LOWER(routine_type), ' ', routine_name) FROM information_schema.routines WHERE routine_schema" + in,
-		"SELECT CONCAT('comment ', routine_name) FROM information_schema.routines WHERE routine_comment = 'changed' AND routine_schema" + in,
+		"SELECT CONCAT(LOWER(routine_type), ' ', routine_name) FROM information_schema.routines WHERE routine_schema" +
+			in,
+		"SELECT CONCAT('comment ', routine_name) FROM information_schema.routines " +
+			"WHERE routine_comment = 'changed' AND routine_schema" + in,
 		"SELECT CONCAT('view ', table_name) FROM information_schema.views WHERE table_schema" + in,
 		"SELECT CONCAT('trigger ', trigger_name) FROM information_schema.triggers WHERE trigger_schema" + in,
 		"SELECT CONCAT('event ', event_name) FROM information_schema.events WHERE event_schema" + in,
-		"SELECT CONCAT('table ', table_name) FROM information_schema.tables WHERE table_name REGEXP '^oi[0-9]+$' AND table_schema" + in,
-		"SELECT CONCAT('row ', via, ' ', k, IF(v = k + (via <> '" + viaView + "'), '', CONCAT(' with ', v))) FROM " + database + ".object_rows",
+		"SELECT CONCAT('table ', table_name) FROM information_schema.tables " +
+			"WHERE table_name REGEXP '^oi[0-9]+$' AND table_schema" + in,
+		"SELECT CONCAT('row ', via, ' ', k, IF(v = k + (via <> '" + viaView + "'), '', CONCAT(' with ', v))) FROM " +
+			database + ".object_rows",
 	} {
 		names, err := queryStrings(ctx, db, query)
 		if err != nil {

@@ -21,8 +21,8 @@ var writeGolden = flag.Bool("golden", false, "keep the directory of a node of th
 
 const goldenReleases = "../../internal/node/testdata/golden/releases"
 
-// TestWriteGolden is `make golden`: a cluster of the last release works a little, and the directory of a node is kept, all but mysqld's data and
-// what is secret. internal/node TestReleases reads them.
+// TestWriteGolden is `make golden`: a cluster of the last release works a little, and the directory of a node is kept,
+// all but mysqld's data and what is secret. internal/node TestReleases reads them.
 func TestWriteGolden(t *testing.T) {
 	t.Parallel()
 	if !*writeGolden {
