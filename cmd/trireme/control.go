@@ -174,6 +174,9 @@ func (c *historyCmd) Run(e *env) error {
 func printEvent(w io.Writer, ev api.Event) {
 	head := fmt.Sprintf("%s  term %-4d %-4s %-10s ", ev.Time.Local().Format("2006-01-02 15:04:05.000"), ev.Term, ev.Node, ev.Kind)
 	text := ev.Message
+	if ev.By != "" {
+		text += ", by " + ev.By
+	}
 	if ev.FromIncarnation == 0 && ev.GTIDs != "" {
 		text += " " + ev.GTIDs
 	}

@@ -89,7 +89,7 @@ func delayText(name string, v api.DelayView) string {
 func delayTexts(v api.ClusterView) []string {
 	var out []string
 	for _, m := range v.Members {
-		if m.Delay != nil && m.State != api.StateDown {
+		if m.Delay != nil && m.Answers() {
 			out = append(out, delayText(m.Name, *m.Delay))
 		}
 	}
@@ -102,7 +102,8 @@ func lagTexts(v api.ClusterView) []string {
 	var out []string
 	for _, m := range v.Members {
 		my := m.MySQL
-		if my == nil || m.State == api.StateDown || m.Name == v.Leader || m.Delay != nil || my.LagSeconds == nil || *my.LagSeconds < much || my.LagBytes == nil {
+		if my == nil || !m.Answers() || m.Name == v.Leader || m.Delay != nil || my.LagSeconds == nil ||
+			*my.LagSeconds < much || my.LagBytes == nil {
 			continue
 		}
 		text := fmt.Sprintf("%s is %.1f s and %.1f MiB behind", m.Name, *my.LagSeconds, float64(*my.LagBytes)/(1<<20))

@@ -92,7 +92,7 @@ func isTerminal(w io.Writer) bool {
 func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	leader := "leader " + p.strong(v.Leader)
 	if v.Leader == "" {
-		leader = p.bad("NO LEADER: " + v.WritesWait())
+		leader = p.bad(noLeader(v))
 	}
 	generation := ""
 	if v.Generation > 1 {
@@ -102,7 +102,8 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	if v.Pause != nil {
 		fmt.Fprintf(w, "%s since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", p.bad("PAUSED"), clock(v.Pause.Since), pauseEnd(v.Pause))
 	}
-	for _, text := range slices.Concat([]string{failoverText(v.Failover)}, blockedLines(v), heavyLines(v), ruleLines(v)) {
+	texts := slices.Concat(doubtLines(v), fullDisks(v), []string{failoverText(v.Failover)}, blockedLines(v), heavyLines(v), ruleLines(v))
+	for _, text := range texts {
 		for _, line := range wrap(text, 100) {
 			fmt.Fprintln(w, p.warnings(line))
 		}
@@ -136,6 +137,36 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	}
 }
 
+// noLeader is said of a cluster without a leader, or of one of which none is known.
+func noLeader(v api.ClusterView) string {
+	if v.Doubt != "" {
+		return "NO LEADER KNOWN: " + v.Doubt
+	}
+	return "NO LEADER: " + v.WritesWait()
+}
+
+// doubtLines says why the rest may not be so.
+func doubtLines(v api.ClusterView) []string {
+	switch {
+	case v.Doubt == "":
+		return nil
+	case v.Leader == "":
+		return []string{"UNKNOWN: what is shown of other nodes is what " + v.SeenBy + " last heard of them"}
+	}
+	return []string{"UNKNOWN: " + v.Doubt + "; what is shown of other nodes is what was last heard of them"}
+}
+
+// fullDisks says whose disk is full.
+func fullDisks(v api.ClusterView) []string {
+	var out []string
+	for _, m := range v.Members {
+		if m.DiskFull != "" && m.Answers() {
+			out = append(out, fmt.Sprintf("DISK FULL: %s: the disk of %s is full, or nearly: make room", m.Name, m.DiskFull))
+		}
+	}
+	return out
+}
+
 // blockedLines tells of an entry that no node could apply.
 func blockedLines(v api.ClusterView) []string {
 	b := v.Blocked
@@ -156,7 +187,7 @@ func vipTexts(v api.ClusterView) []string {
 				order = append(order, x.Address)
 				access[x.Address] = x.Access
 			}
-			if x.Held && m.State != api.StateDown {
+			if x.Held && m.Answers() {
 				holders[x.Address] = append(holders[x.Address], m.Name)
 			}
 		}
@@ -177,7 +208,7 @@ func upstreamTexts(v api.ClusterView) []string {
 	var out []string
 	for _, m := range v.Members {
 		switch {
-		case m.Upstream == nil || m.State == api.StateDown:
+		case m.Upstream == nil || !m.Answers():
 		case m.Upstream.Followed:
 			out = append(out, fmt.Sprintf("%s follows %s", m.Name, m.Upstream.Name))
 		default:
@@ -192,7 +223,7 @@ func pinnedLogs(v api.ClusterView) []string {
 	var reasons []string
 	nodes := map[string][]string{}
 	for _, m := range v.Members {
-		if r := m.Raft; r.LogPinned != "" && m.State != api.StateDown {
+		if r := m.Raft; r.LogPinned != "" && m.Answers() {
 			if nodes[r.LogPinned] == nil {
 				reasons = append(reasons, r.LogPinned)
 			}
@@ -252,7 +283,10 @@ func seedText(s *api.SeedView) string {
 	return text
 }
 
-// statusRow is a member's line. Who is not heard of any more may still be shown with the role that it told last.
+// unknown stands for a figure that is too old to be shown.
+const unknown = "?"
+
+// statusRow is a member's line.
 func (p palette) statusRow(m api.MemberView, leader string) []string {
 	lag, mysql, version := "-", "-", "-"
 	if s := m.MySQL; s != nil {
@@ -260,23 +294,27 @@ func (p palette) statusRow(m api.MemberView, leader string) []string {
 		if s.Version != "" {
 			version, _, _ = strings.Cut(s.Version, "-")
 		}
-		if s.LagSeconds != nil && m.State != api.StateDown {
-			if lag = fmt.Sprintf("%.1fs", *s.LagSeconds); m.Delay != nil && m.Delay.CaughtUp {
-				lag = "delayed"
-			}
+		switch {
+		case m.Role == api.RoleLeader:
+		case s.LagSeconds == nil || !m.Answers():
+			lag = unknown
+		case m.Delay != nil && m.Delay.CaughtUp:
+			lag = "delayed"
+		default:
+			lag = fmt.Sprintf("%.1fs", *s.LagSeconds)
 		}
 	}
-	if m.Role == api.RoleLeader {
-		lag = "-"
-	}
-	name, role := m.Name, m.Role
-	switch {
-	case m.Role == api.RoleLeader && m.Name == leader:
+	name, state, last, applied := m.Name, p.state(m.State), fmt.Sprint(m.Raft.Last), fmt.Sprint(m.Raft.Applied)
+	if m.Role == api.RoleLeader && m.Name == leader {
 		name = p.strong(name)
-	case m.Role == api.RoleLeader:
-		role = p.odd("was leader")
 	}
-	return []string{name, role, p.state(m.State), lag, mysql, version, fmt.Sprint(m.Raft.Last), fmt.Sprint(m.Raft.Applied), m.Daemon.API}
+	if m.DiskFull != "" {
+		state = p.bad(m.State)
+	}
+	if !m.Answers() {
+		last, applied = unknown, unknown
+	}
+	return []string{name, m.Role, state, lag, mysql, version, last, applied, m.Daemon.API}
 }
 
 // state colours a node's state.

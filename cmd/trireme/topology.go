@@ -91,7 +91,7 @@ func topologyLine(p palette, m api.MemberView, link string) string {
 		parts = append(parts, link)
 	}
 	switch {
-	case m.MySQL == nil || m.Role == api.RoleLeader || m.State == api.StateDown || m.MySQL.LagSeconds == nil:
+	case m.MySQL == nil || m.Role == api.RoleLeader || !m.Answers() || m.MySQL.LagSeconds == nil:
 	case m.Delay != nil:
 		parts = append(parts, fmt.Sprintf("delayed by %v", config.Duration(seconds(m.Delay.Seconds))))
 	default:

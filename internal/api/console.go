@@ -56,7 +56,7 @@ func (c *Console) Loads(ctx context.Context, v ClusterView) map[string]LoadView 
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, m := range v.Members {
-		if m.Name == c.Node() || m.State == StateDown {
+		if m.Name == c.Node() || !m.Answers() {
 			continue
 		}
 		client := c.peer(m.Daemon.API)

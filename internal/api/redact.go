@@ -35,12 +35,19 @@ func (s *Server) knows(r *http.Request) bool {
 	return err == nil && p.Role.May(pki.Viewer) && encrypted(r)
 }
 
-// redactedHistory is the events without what they quote of an entry that could not be applied, which may be known by now to them alone.
+// redactedHistory is the events without what they quote of an entry that could not be applied, which may be known by
+// now to them alone, and without the names of tokens.
 func redactedHistory(all []Event) []Event {
 	all = slices.Clone(all)
 	for i := range all {
 		if all[i].Kind == EventApplyError {
 			all[i].Message = "an entry could not be applied " + hidden
+		}
+		if all[i].Kind == EventToken {
+			all[i].Message = "a token was made or removed " + hidden
+		}
+		if all[i].By != "" {
+			all[i].By = hidden
 		}
 	}
 	return all

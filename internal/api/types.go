@@ -31,7 +31,8 @@ const (
 	StateCatchingUp = "catching-up"
 	StateHealthy    = "healthy"
 	StateFenced     = "fenced"
-	StateDown       = "down"
+	StateDown       = "down"    // it does not answer, or its mysqld is dead
+	StateUnknown    = "unknown" // it has said nothing for a moment: nobody can tell yet
 )
 
 // Codes of MemberView.ReasonCode besides those of ha.
@@ -56,6 +57,49 @@ type ClusterView struct {
 	Generation  uint64           `json:"generation"`      // grows with every force-quorum; 1 at first
 	// Blocked is a committed entry that cannot be applied and that no node that answers has; absent: there is none.
 	Blocked *BlockedView `json:"blocked,omitempty"`
+	SeenBy  string       `json:"seen_by,omitempty"` // the node that answers
+	// Doubt says why the rest may not be so: the node that answers does not hear a majority of the voters. Absent: it
+	// does.
+	Doubt string `json:"doubt,omitempty"`
+}
+
+// doubt is Doubt. Voters that are not heard of may have a leader of their own.
+func (v ClusterView) doubt() string {
+	heard, voters := v.voters()
+	switch {
+	case voters == 0:
+		return v.SeenBy + " has not heard from the cluster yet; ask another node"
+	case 2*heard <= voters:
+		return fmt.Sprintf("%s hears %d of %d voters; the others may have a leader of their own", v.SeenBy, heard, voters)
+	}
+	return ""
+}
+
+// Finish adds what follows from the rest.
+func (v *ClusterView) Finish() {
+	for i := range v.Members {
+		m := &v.Members[i]
+		if why := Unreached(m.Name, v.Members); !m.Answers() && why != "" {
+			m.Reason += "; " + why
+		}
+		if m.Role == RoleLeader && m.Name != v.Leader {
+			m.Role = RoleFollower // what it said last: another one leads since, or it is not heard of any more
+		}
+	}
+	v.Blocked, v.Doubt = Blocked(v.Members), v.doubt()
+}
+
+// voters counts the voters that answer, and all.
+func (v ClusterView) voters() (heard, all int) {
+	for _, m := range v.Members {
+		if m.Raft.Voter {
+			all++
+			if m.Answers() {
+				heard++
+			}
+		}
+	}
+	return heard, all
 }
 
 // BlockedView is a committed entry without an effect anywhere: the leader that wrote it died before its mysqld had it. Nothing behind it can be
@@ -71,7 +115,7 @@ type BlockedView struct {
 func Blocked(members []MemberView) *BlockedView {
 	var b *BlockedView
 	for _, m := range members {
-		if e := m.ApplyError; e != nil && !e.Resources && e.Index != 0 && m.State != StateDown && (b == nil || e.Index < b.Index) {
+		if e := m.ApplyError; e != nil && !e.Resources && e.Index != 0 && m.Answers() && (b == nil || e.Index < b.Index) {
 			b = &BlockedView{ApplyErrorView: *e}
 		}
 	}
@@ -80,8 +124,8 @@ func Blocked(members []MemberView) *BlockedView {
 	}
 	for _, m := range members {
 		switch {
-		case m.MySQL == nil && m.State != StateDown || m.Role == RoleLogger:
-		case m.State == StateDown:
+		case m.MySQL == nil && m.Answers() || m.Role == RoleLogger:
+		case !m.Answers():
 			b.Unknown = append(b.Unknown, m.Name)
 		case m.Raft.Applied >= b.Index:
 			return nil
@@ -104,17 +148,13 @@ func Blocked(members []MemberView) *BlockedView {
 
 // WritesWait says, of a cluster without a leader, what writes wait for.
 func (v ClusterView) WritesWait() string {
-	up, voters := 0, 0
-	for _, m := range v.Members {
-		if m.Raft.Voter {
-			voters++
-			if m.State != StateDown {
-				up++
-			}
-		}
-	}
-	if 2*up <= voters {
-		return fmt.Sprintf("writes are refused until a majority of the voters is up (%d of %d are)", up, voters)
+	heard, voters := v.voters()
+	switch {
+	case voters == 0:
+		return "who leads is not known: " + v.Doubt
+	case 2*heard <= voters:
+		return fmt.Sprintf("writes are refused until a majority of the voters is up (%d of %d are, as far as %s hears)",
+			heard, voters, v.SeenBy)
 	}
 	return "writes are refused until a node has opened them"
 }
@@ -220,7 +260,15 @@ type MemberView struct {
 	// Links are those to the other nodes, as this one measures them.
 	Links    []LinkView `json:"links,omitempty"`
 	Warnings []string   `json:"warnings,omitempty"` // what is not as it should be although it works, a sentence each
+	// AgeSeconds is how old all this is: since the node has told it; absent: it is the node that answers, or never told
+	// anything.
+	AgeSeconds *float64 `json:"age_seconds,omitempty"`
+	// DiskFull is a folder of the node whose disk is full, or nearly; absent: none is.
+	DiskFull string `json:"disk_full,omitempty"`
 }
+
+// Answers says whether the node is heard of. What is told of one that does not is what it said last.
+func (m MemberView) Answers() bool { return m.State != StateDown && m.State != StateUnknown }
 
 // ApplyErrorView is an entry of the log that a node's mysqld could not apply, and what becomes of it.
 type ApplyErrorView struct {
@@ -289,7 +337,7 @@ type LinkView struct {
 func Unreached(name string, members []MemberView) string {
 	var out []string
 	for _, m := range members {
-		if m.State == StateDown || m.Name == name {
+		if !m.Answers() || m.Name == name {
 			continue
 		}
 		for _, l := range m.Links {
@@ -383,7 +431,7 @@ func TiedSessions(routers ...RouterView) map[string]int {
 func (v ClusterView) TiedSessions() map[string]int {
 	var routers []RouterView
 	for _, m := range v.Members {
-		if m.State != StateDown {
+		if m.Answers() {
 			routers = append(routers, m.Router)
 		}
 	}
@@ -660,8 +708,11 @@ type ForceMember struct {
 	Pending bool   `json:"pending,omitempty"` // it never took part
 }
 
-// EventApplyError is the kind of an event: a follower could not apply an entry and is copied from another node.
-const EventApplyError = "apply-error"
+// Kinds of events of which only those who have logged in see all.
+const (
+	EventApplyError = "apply-error" // a follower could not apply an entry and is copied from another node
+	EventToken      = "token"       // a token was made or removed
+)
 
 // Event is one line of the cluster's history.
 type Event struct {
@@ -686,6 +737,7 @@ type Event struct {
 	Member      string `json:"member,omitempty"`      // of down and up: whom the leader lost sight of
 	Incarnation uint64 `json:"incarnation,omitempty"` // of the mysqld that leads, or of a rejoin
 	Drained     bool   `json:"drained,omitempty"`     // of a fence: nothing was left to roll back
+	By          string `json:"by,omitempty"`          // of an order: who gave it, as in the audit log
 }
 
 // Phases divides the time without writes of a change of leaders, in ms. With an unknown past detect, close and vote are 0 or short.

@@ -186,6 +186,31 @@ func headless() *fake {
 	}
 	f.view.Members[2] = l1
 	f.view.Leader, f.view.Failover = "", api.FailoverView{Problem: "there is no leader"}
+	f.view.SeenBy = f.here
+	f.view.Finish()
+	return f
+}
+
+// silent is a cluster whose leader was cut off a moment ago and whose other follower has a full disk.
+func silent() *fake {
+	f := healthy()
+	lead, full := &f.view.Members[0], &f.view.Members[2]
+	lead.State, lead.Reason, lead.Links = api.StateUnknown, "it has fallen silent; not heard of for 1.6 s", nil
+	full.DiskFull, full.State, full.Reason = "/srv/shop/mysql/relay", api.StateCatchingUp, "the disk of /srv/shop/mysql/relay is full, or nearly, and nothing is applied; make room"
+	f.view.Leader, f.view.SeenBy = "", f.here
+	f.view.Finish()
+	return f
+}
+
+// fresh is a node that has joined and has heard nothing yet.
+func fresh() *fake {
+	f := &fake{here: "n4", view: api.ClusterView{Cluster: "shop", SeenBy: "n4", Members: []api.MemberView{
+		member(4, "n4", api.RoleFollower, api.StateRecovering, data(0, 0)), member(1, "n1", api.RoleFollower, api.StateDown, data(0, 0))}}}
+	for i := range f.view.Members {
+		m := &f.view.Members[i]
+		m.Raft.Voter, m.MySQL.LagSeconds, m.Reason = false, nil, "waiting for a leader to learn the commit index"
+	}
+	f.view.Finish()
 	return f
 }
 

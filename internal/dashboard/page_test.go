@@ -29,7 +29,7 @@ func described(t *testing.T, f *fake) *state {
 
 // TestPages: what the page says of a healthy cluster, of one without a quorum, and of one with every trouble.
 func TestPages(t *testing.T) {
-	for name, f := range map[string]*fake{"healthy": healthy(), "headless": headless(), "troubled": troubled()} {
+	for name, f := range map[string]*fake{"healthy": healthy(), "headless": headless(), "troubled": troubled(), "silent": silent(), "fresh": fresh()} {
 		st := described(t, f)
 		var b bytes.Buffer
 		for _, part := range sections {
@@ -80,13 +80,22 @@ func TestStateInWords(t *testing.T) {
 		t.Errorf("of a healthy cluster: %s", got)
 	}
 	got := texts(headless())
-	for _, want := range []string{"loud No leader: Writes are refused until a majority of the voters is up (1 of 3 are).", "what l1 last heard", "n1, n2: no word from them"} {
+	for _, want := range []string{"loud No leader known: Writes are refused until a majority of the voters is up (1 of 3 are, as far as l1 hears).", "bad In doubt: l1 hears 1 of 3", "n1, n2: no word from them"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("without a quorum it does not say %q but\n%s", want, got)
 		}
 	}
 	if !strings.HasPrefix(got, "loud") {
 		t.Errorf("the worst is not the first: %s", got)
+	}
+	got = texts(silent())
+	for _, want := range []string{"loud No leader: ", "bad Silent: n1:", "bad Disk full: n3: the disk of /srv/shop/mysql/relay"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("with a silent leader and a full disk it does not say %q but\n%s", want, got)
+		}
+	}
+	if got = texts(fresh()); !strings.HasPrefix(got, "loud No leader known: Who leads is not known: n4 has not heard from the cluster yet") || strings.Contains(got, "refused") {
+		t.Errorf("of a node that has heard nothing: %s", got)
 	}
 	low := healthy()
 	st := described(t, low)

@@ -93,9 +93,11 @@ func row(v api.ClusterView, m api.MemberView, here string, s *series) nodeRow {
 	n := nodeRow{Name: m.Name, API: m.Daemon.API, Role: m.Role, Here: m.Name == here, Leads: m.Name == v.Leader, MySQL: m.MySQL != nil,
 		Voter: m.Raft.Voter, State: m.State, Level: levelOf(m.State), Reason: m.Reason, Version: m.Daemon.Version}
 	n.Detail = detail(m)
-	down := m.State == api.StateDown
 	if n.Level == levelGood {
 		n.Reason = ""
+	}
+	if m.DiskFull != "" {
+		n.Level, n.Reason = levelBad, "disk full: "+m.DiskFull
 	}
 	if m.Seed != nil {
 		n.Reason += seedText(m.Seed)
@@ -104,7 +106,10 @@ func row(v api.ClusterView, m api.MemberView, here string, s *series) nodeRow {
 		if version, _, _ := strings.Cut(m.MySQL.Version, "-"); version != "" {
 			n.Version = strings.TrimSpace("MySQL " + version + " · trireme " + n.Version)
 		}
-		if m.MySQL.LagSeconds != nil && !down && !n.Leads {
+		if !n.Leads && m.Delay == nil && (m.MySQL.LagSeconds == nil || !m.Answers()) {
+			n.Lag = "unknown"
+		}
+		if m.MySQL.LagSeconds != nil && m.Answers() && !n.Leads {
 			n.Lag = seconds(*m.MySQL.LagSeconds)
 			if m.MySQL.LagBytes != nil {
 				n.LagBytes = bytesText(*m.MySQL.LagBytes)
@@ -117,11 +122,11 @@ func row(v api.ClusterView, m api.MemberView, here string, s *series) nodeRow {
 			}
 		}
 	}
+	if !m.Answers() {
+		return n
+	}
 	if m.Raft.Last > 0 {
 		n.Log = "#" + grouped(m.Raft.Last)
-	}
-	if down {
-		return n
 	}
 	n.LogSize = bytesText(uint64(max(m.Raft.LogBytes, 0)))
 	for _, l := range m.Links {
@@ -201,21 +206,34 @@ func alertsOf(v api.ClusterView, st *state) []alert {
 		out = append(out, alert{level, word, fmt.Sprintf(format, args...)})
 	}
 	if v.Leader == "" {
-		text := v.WritesWait()
-		add(levelLoud, "No leader", "%s", strings.ToUpper(text[:1])+text[1:]+".")
-		add(levelBad, "Old news", "What is shown of other nodes is what %s last heard of them.", st.Node)
+		word, text := "No leader", v.WritesWait()
+		if v.Doubt != "" {
+			word = "No leader known"
+		}
+		add(levelLoud, word, "%s", strings.ToUpper(text[:1])+text[1:]+".")
 	}
-	down := []string{}
+	if v.Doubt != "" {
+		add(levelBad, "In doubt", "%s. What is shown of other nodes is what was last heard of them.", v.Doubt)
+	}
+	down, silent := []string{}, []string{}
 	for _, m := range v.Members {
+		if m.DiskFull != "" && m.Answers() {
+			add(levelBad, "Disk full", "%s: the disk of %s is full, or nearly: make room.", m.Name, m.DiskFull)
+		}
 		switch {
 		case m.State == api.StateDown:
 			down = append(down, m.Name)
+		case m.State == api.StateUnknown:
+			silent = append(silent, m.Name)
 		case m.State != api.StateHealthy:
 			add(levelOf(m.State), map[string]string{levelBad: "Failed", levelWarn: "Not ready"}[levelOf(m.State)], "%s is %s: %s", m.Name, m.State, cmp.Or(m.Reason, "it gives no reason"))
 		}
 	}
 	if len(down) > 0 {
 		add(levelBad, "Down", "%s: no word from %s.", strings.Join(down, ", "), map[bool]string{true: "it", false: "them"}[len(down) == 1])
+	}
+	if len(silent) > 0 {
+		add(levelBad, "Silent", "%s: no word for a moment. Nothing is known of how it is now.", strings.Join(silent, ", "))
 	}
 	if v.Pause != nil {
 		end := "until an operator resumes it"
@@ -242,7 +260,7 @@ func alertsOf(v api.ClusterView, st *state) []alert {
 		}
 	}
 	for _, m := range v.Members {
-		if m.State == api.StateDown {
+		if !m.Answers() {
 			continue
 		}
 		if e := m.ApplyError; e != nil && v.Blocked == nil {
@@ -312,7 +330,7 @@ func lagTile(v api.ClusterView) tile {
 		if m.MySQL == nil || m.Name == v.Leader || m.Delay != nil {
 			continue
 		}
-		if m.State == api.StateDown || m.MySQL.LagSeconds == nil {
+		if !m.Answers() || m.MySQL.LagSeconds == nil {
 			t.Note, t.Level = strings.TrimPrefix(t.Note+", ", ", ")+m.Name+" not known", levelWarn
 			continue
 		}
@@ -383,7 +401,7 @@ func heavyText(h api.HeavyView) string {
 
 func pathOf(v api.ClusterView, s *series) (c commitPath) {
 	for _, m := range v.Members {
-		if m.Name == v.Leader && m.State != api.StateDown {
+		if m.Name == v.Leader && m.Answers() {
 			for _, h := range m.Heavy {
 				c.Heavy = append(c.Heavy, heavyText(h))
 			}

@@ -160,6 +160,9 @@ func latest(events []api.Event) []event {
 			break
 		}
 		text := e.Message
+		if e.By != "" {
+			text += ", by " + e.By
+		}
 		if e.GTIDs != "" {
 			text += " [" + shorten(e.GTIDs, 120) + "]"
 		}

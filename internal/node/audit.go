@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/consensus"
 )
 
 // auditBytes is the size from which audit.log becomes audit.log.1, in whose place it is.
@@ -75,4 +79,59 @@ func (n *Node) audited(v api.Audited) {
 	if err := n.audit.append(line); err != nil {
 		n.log.Error("the audit record could not be written", "err", err)
 	}
+	// The node that has passed a request on to the leader is told of it too.
+	if kind, text := orderText(v); kind != "" && v.Error == "" && n.isUp() && n.cons.Status().Role == consensus.Leader {
+		e := n.event(kind, 0, text)
+		e.By = shorten(v.By)
+		n.history.add(e)
+	}
+}
+
+// Kinds of events of orders that leave no other event; a token's is api.EventToken.
+const (
+	eventPause    = "pause"
+	eventResume   = "resume"
+	eventSettings = "settings"
+)
+
+// orderText is what the history says of an order; without a kind: nothing. The order was carried out, so its request
+// can be read.
+func orderText(v api.Audited) (kind, text string) {
+	switch v.Verb {
+	case "pause":
+		var r api.PauseRequest
+		_ = json.Unmarshal(v.Request, &r)
+		if r.For != 0 {
+			text = " for " + r.For.String()
+		}
+		return eventPause, "automatic failover was paused" + text
+	case "resume":
+		return eventResume, "automatic failover was switched on again"
+	case "config":
+		var r api.ConfigChange
+		_ = json.Unmarshal(v.Request, &r)
+		for _, key := range slices.Sorted(maps.Keys(r.Set)) {
+			text += " " + key + "=" + r.Set[key]
+		}
+		return eventSettings, "settings were changed:" + text
+	case "config/rollback":
+		var r api.ConfigRollback
+		if _ = json.Unmarshal(v.Request, &r); r.DryRun {
+			return "", ""
+		}
+		return eventSettings, fmt.Sprintf("settings of version %d were taken up again", r.To)
+	case "tokens":
+		var r api.TokenRequest
+		_ = json.Unmarshal(v.Request, &r)
+		return api.EventToken, fmt.Sprintf("token %s (%s) was made", r.Name, r.Role)
+	case "tokens/remove":
+		var r api.TokenName
+		_ = json.Unmarshal(v.Request, &r)
+		return api.EventToken, "token " + r.Name + " was removed"
+	case "join-tokens":
+		var r api.JoinTokenRequest
+		_ = json.Unmarshal(v.Request, &r)
+		return api.EventToken, strings.TrimSpace("a " + r.Role + " was invited " + r.Name)
+	}
+	return "", ""
 }

@@ -5,10 +5,48 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+
+	"go.etcd.io/raft/v3"
 
 	"trireme/internal/api"
 )
+
+// TestOrdersAreInTheHistory: what was ordered, and by whom; once, by the leader, and not what was refused or only
+// tried.
+func TestOrdersAreInTheHistory(t *testing.T) {
+	n := newTestNode(t, withMembers(testVoters(1)...))
+	openTestLog(t, n)
+	startTestRaft(t, n, nil, raft.Peer{ID: 1})
+	close(n.ready)
+	pause := api.Audited{Verb: "pause", By: "token ops (operator)", Request: []byte(`{"for_ns":3600000000000}`)}
+	n.audited(pause)
+	if all := n.history.all(); len(all) != 0 {
+		t.Errorf("a node that only passed it on tells of it: %+v", all)
+	}
+	n.cons.Campaign()
+	eventually(t, n.cons.HoldsLease)
+	n.audited(pause)
+	for _, v := range []api.Audited{
+		{Verb: "resume", By: "operator", Error: "it is not paused"},
+		{Verb: "config", By: "operator", Request: []byte(`{"set":{"lag_objective":"4s","failback_after":"1m"}}`)},
+		{Verb: "config/rollback", By: "operator", Request: []byte(`{"to":3,"dry_run":true}`)},
+		{Verb: "tokens", By: "operator", Request: []byte(`{"name":"eyes","role":"viewer"}`)},
+		{Verb: "switchover", By: "operator", Request: []byte(`{"to":"db2"}`)},
+	} {
+		n.audited(v)
+	}
+	want := []string{"pause automatic failover was paused for 1h0m0s by token ops (operator)",
+		"settings settings were changed: failback_after=1m lag_objective=4s by operator", "token token eyes (viewer) was made by operator"}
+	var got []string
+	for _, e := range n.history.all() {
+		got = append(got, e.Kind+" "+e.Message+" by "+e.By)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
 
 // TestAuditLog: a line for each verb, whole and in a file for nobody else; a file that has become large makes room for the next.
 func TestAuditLog(t *testing.T) {

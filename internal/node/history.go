@@ -144,7 +144,8 @@ func shorten(s string) string {
 // sized says whether an event is as small as those that nodes make: bounds on their number alone would not bound the memory that a peer's
 // events take.
 func sized(e api.Event) bool {
-	n := len(e.Kind) + len(e.Node) + len(e.From) + len(e.To) + len(e.Message) + len(e.Cause) + len(e.GTIDs)
+	n := len(e.Kind) + len(e.Node) + len(e.From) + len(e.To) + len(e.Message) + len(e.Cause) + len(e.GTIDs) +
+		len(e.By) + len(e.Member)
 	if e.RolledBack != nil {
 		n += len(e.RolledBack.GTIDs)
 	}

@@ -77,7 +77,9 @@ func (t *tombstone) Self(context.Context) api.MemberView {
 }
 
 func (t *tombstone) View(ctx context.Context) api.ClusterView {
-	v := api.ClusterView{Cluster: t.n.id.Cluster, Generation: t.n.cluster.Generation.NumberOf(), Failover: api.FailoverView{Problem: "this node was left behind"}}
+	v := api.ClusterView{Cluster: t.n.id.Cluster, Generation: t.n.cluster.Generation.NumberOf(),
+		SeenBy: t.n.id.Name, Doubt: t.why,
+		Failover: api.FailoverView{Problem: "this node was left behind"}}
 	for _, m := range t.n.cluster.Members {
 		if m.ID == t.n.id.ID {
 			v.Members = append(v.Members, t.Self(ctx))

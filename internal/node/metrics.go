@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,7 +55,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		return one(n.cluster.PausedAt(time.Now()))
 	})
 	gauge("failover_possible", "1 when another node could take over from the leader now.", func(*consensus.Status) float64 {
-		return one(ha.Failover(n.view()).To != 0)
+		return one(ha.Failover(n.viewForPeople()).To != 0)
 	})
 	gauge("commit_rules_suspended", "Commit rules that this leader's OKs do not wait for.", func(st *consensus.Status) float64 {
 		if st.Role != consensus.Leader {
@@ -71,17 +72,33 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		defer n.mu.Unlock()
 		return float64(n.srv.backlog.Applied)
 	})
-	gauge("mysqld_lag_seconds", "Seconds since the oldest transaction not yet applied was committed on the leader.", func(*consensus.Status) float64 {
+	gauge("mysqld_lag_seconds", "Seconds since the oldest transaction not yet applied was committed on the leader; "+
+		"NaN while no leader is heard.", func(st *consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()
+		if !n.hearsLeaderLocked(st) {
+			return math.NaN()
+		}
 		lag, _ := n.lagLocked()
 		return lag.Seconds()
 	})
-	gauge("mysqld_lag_bytes", "Bytes committed and not yet applied.", func(*consensus.Status) float64 {
+	gauge("mysqld_lag_bytes", "Bytes committed and not yet applied; NaN while no leader is heard.", func(st *consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()
+		if !n.hearsLeaderLocked(st) {
+			return math.NaN()
+		}
 		_, bytes := n.lagLocked()
 		return float64(bytes)
+	})
+	gauge("disk_full", "1 while a disk of this node is full, or nearly.", func(*consensus.Status) float64 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return one(n.full != "")
+	})
+	gauge("view_in_doubt", "1 while this node does not hear a majority of the voters: "+
+		"what it shows of others may not be so.", func(*consensus.Status) float64 {
+		return one(n.View(context.Background()).Doubt != "")
 	})
 	gauge("mysqld_catch_up_seconds", "About how long mysqld needs for what it lacks, as fast as it last applied; 0: nothing, or not known.", func(*consensus.Status) float64 {
 		n.mu.Lock()
@@ -133,7 +150,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		return float64(n.bundle.NotAfter().Unix())
 	})
 	n.load.register(r)
-	r.MustRegister(streamCollector{n.publisher}, packedCollector{n.tr.Packed()}, routerCollector{n})
+	r.MustRegister(streamCollector{n.publisher}, packedCollector{n.tr.Packed()}, routerCollector{n}, ageCollector{n})
 	return r
 }
 
@@ -145,6 +162,24 @@ func one(b bool) float64 {
 }
 
 func secondsOf(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+var memberAge = prometheus.NewDesc("trireme_member_age_seconds", "Age of what this node knows of another one, which tells of itself each second.",
+	[]string{"member"}, nil)
+
+// ageCollector tells how old the figures of other nodes are.
+type ageCollector struct{ n *Node }
+
+// Describe implements prometheus.Collector.
+func (c ageCollector) Describe(out chan<- *prometheus.Desc) { out <- memberAge }
+
+// Collect implements prometheus.Collector.
+func (c ageCollector) Collect(out chan<- prometheus.Metric) {
+	for _, m := range c.n.View(context.Background()).Members {
+		if m.AgeSeconds != nil {
+			out <- prometheus.MustNewConstMetric(memberAge, prometheus.GaugeValue, *m.AgeSeconds, m.Name)
+		}
+	}
+}
 
 var packedBytes = prometheus.NewDesc("trireme_peer_packed_bytes_total", "Bytes for other nodes that were given to compression, and what they came to.",
 	[]string{"size"}, nil)

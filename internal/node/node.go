@@ -183,7 +183,9 @@ type Node struct {
 		cause    string // of its loss, when that was seen to happen
 	}
 	seen     timeline // of the loss of open
-	left     leave    // when this node last stopped taking writes
+	openSeen openSeen
+	started  time.Duration // when this node was opened; never changed
+	left     leave         // when this node last stopped taking writes
 	leftAt   time.Duration
 	routed   uint64 // term of the leader that the router leads to; 0: none
 	follows  bool   // the router may have sessions that can be held
@@ -191,7 +193,8 @@ type Node struct {
 	quiet    uint64 // term of the leader whose sessions the router holds, with nothing under way; 0: none
 	hold     uint64 // number of the last time that this node closed writes for a switchover
 	logStuck stuck  // why the raft log does not get on
-	full     string // not empty: a disk is nearly full, and which
+	full     string // not empty: a disk is full, or nearly, and which
+	fullDir  string // likewise: the folder
 	links    links
 	bound    string // not empty: the raft log should take no more, and why
 	pinned   string // not empty: who keeps the raft log from being purged
@@ -199,6 +202,7 @@ type Node struct {
 	grant healGrant
 
 	strangers map[uint64]bool // nodes of other generations that have been told of
+	twins     []twin          // the newest last
 
 	givenUp string // owned by purge: the data nodes that the log does not go back to any more
 
@@ -212,9 +216,10 @@ type serverSlot struct {
 	state   ha.ServerState
 	life    *life
 	backlog ledger.Backlog
-	stuck   string // why it cannot serve, seen by the pump
-	hung    stuck  // the same, seen by feelPulse
-	applier string // why replication from the feed does not run; empty: it does
+	movedAt time.Duration // when backlog.Applied last moved, or there was nothing to apply
+	stuck   string        // why it cannot serve, seen by the pump
+	hung    stuck         // the same, seen by feelPulse
+	applier string        // why replication from the feed does not run; empty: it does
 	failure *applyFailure
 	retryAt time.Duration
 	fails   int

@@ -105,6 +105,8 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 		wake: make(chan struct{}, 1), fatal: make(chan error, 1), ready: make(chan struct{}), peers: map[uint64]*peer{},
 		audit: &auditLog{path: filepath.Join(cfg.Dir, "audit.log"), node: id.Name}}
 	n.settings.Store(cluster)
+	n.started = now()
+	n.loadOpen()
 	n.history = openHistory(cfg.Dir, n.log)
 	if id.Role != config.RoleLogger {
 		n.srv.state = ha.ServerOff
@@ -347,6 +349,7 @@ func (n *Node) startParts() error {
 	}
 	n.tr, err = transport.New(transport.Config{ID: n.id.ID, Generation: generation, Cluster: n.id.Cluster, Listen: n.cfg.Peer.Listen,
 		Advertise: n.cfg.Peer.Advertise, TLS: n.bundle.PeerTLS, Revoked: n.revoked, ToldRevoked: n.toldRevoked,
+		Twin: n.twin, ToldTwin: n.toldTwin,
 		Handler: n, Relay: n, Logger: n.base,
 		Compression: compressions[n.cfg.Peer.Compression]})
 	if err != nil {
@@ -428,6 +431,7 @@ func (n *Node) startParts() error {
 	n.every(time.Second, n.sayAddress)
 	n.every(time.Second, n.fetchSettings)
 	n.every(time.Second, n.watchMembers)
+	n.every(time.Second, n.watchOpen())
 	n.every(boundInterval, n.purge)
 	n.every(pulseInterval, n.feelPulse)
 	n.every(spaceInterval, n.watchSpace)

@@ -527,11 +527,34 @@ func (n *Node) readApplied(ctx context.Context, l *life) (uint64, error) {
 	if n.srv.life != l {
 		return 0, errDeadLife // what a dead life held says nothing about the one behind it
 	}
-	n.srv.backlog = n.led.Applied(set)
+	n.noteBacklogLocked(n.led.Applied(set))
 	if f := n.srv.failure; f != nil && f.view.Index != 0 && !f.view.Diverged && n.srv.backlog.Applied >= f.view.Index {
 		n.srv.failure = nil // it was applied after all; a node that leads by now would not look at its applier again
 	}
 	return n.srv.backlog.Applied, nil
+}
+
+func (n *Node) noteBacklogLocked(b ledger.Backlog) {
+	if b.Applied != n.srv.backlog.Applied || b.Since.IsZero() || n.srv.backlog.Since.IsZero() {
+		n.srv.movedAt = now()
+	}
+	n.srv.backlog = b
+}
+
+// stallLimit is after how long without progress an applier that has something to apply is not called healthy any more.
+const stallLimit = 10 * time.Second
+
+// stalledLocked is for how long the applier has applied nothing of what waits; 0: it gets on, or has nothing to do. A
+// large transaction or DDL may take twice as long as was estimated: heavyMeter leaves a tenth of that.
+func (n *Node) stalledLocked() time.Duration {
+	s := &n.srv
+	if s.state != ha.ServerReady || n.serving.phase != ha.PhaseNone || s.backlog.Since.IsZero() || n.delayLocked() > 0 {
+		return 0
+	}
+	if d := now() - s.movedAt; d > stallLimit+20*s.heavy {
+		return d
+	}
+	return 0
 }
 
 // waitCommitted waits until this node has seen entry index committed.

@@ -81,29 +81,40 @@ func (n *Node) watchSpace(context.Context) {
 	disks := n.disks()
 	n.load.disks.Store(&disks)
 	n.mu.Lock()
-	before := n.full
+	before := n.fullDir
 	n.mu.Unlock()
 	need := uint64(spaceLow)
 	if before != "" {
 		need = spaceEnough
 	}
-	full := ""
-	if free, err := freeSpace(n.cfg.MySQLDir()); err == nil && free < need { // a logger has no such directory
-		full = "the disk of " + n.cfg.MySQLDir() + " is nearly full"
-	}
-	if free, err := freeSpace(n.cfg.RaftDir()); err == nil && free < need+uint64(n.cfg.Raft.LogSegment) {
-		full = "the disk of " + n.cfg.RaftDir() + " is nearly full"
-	}
-	if full == before {
+	fullDir, full := n.lowestSpace(need), ""
+	if fullDir == before {
 		return
 	}
-	if full != "" {
+	if fullDir != "" {
+		full = "the disk of " + fullDir + " is full, or nearly"
 		n.log.Error(full + ": make room")
 	} else {
 		n.log.Info("there is space on disk again")
 	}
 	n.mu.Lock()
-	n.full, n.publishNow = full, true
+	n.full, n.fullDir, n.publishNow = full, fullDir, true
 	n.mu.Unlock()
 	n.poke()
+}
+
+// lowestSpace is the first folder of this node whose disk has less than need bytes; empty: all have them. Parts of
+// mysqld may have disks of their own.
+func (n *Node) lowestSpace(need uint64) string {
+	my := n.mysqldConfig()
+	for _, d := range []struct {
+		path string
+		need uint64
+	}{{n.cfg.RaftDir(), need + uint64(n.cfg.Raft.LogSegment)}, {n.cfg.MySQLDir(), need}, {my.DataDir(), need},
+		{my.RelayDir(), need}, {my.BinlogDir(), need}} {
+		if free, err := freeSpace(d.path); err == nil && free < d.need { // a logger has a log only
+			return d.path
+		}
+	}
+	return ""
 }

@@ -39,6 +39,7 @@ type status struct {
 	Quiet     uint64         `json:"quiet,omitempty"`      // term of the leader whose sessions its router holds, with nothing under way; 0: none
 	Follows   bool           `json:"follows,omitempty"`    // its router follows sessions that write
 	History   uint64         `json:"history"`              // digest of the history that it knows; 0: none
+	Seen      openSeen       `json:"open_seen,omitzero"`   // when it last knew somebody to take writes
 	Full      bool           `json:"full"`                 // a disk is nearly full: it should not lead
 	Settings  uint64         `json:"settings"`             // version of the cluster settings it has
 	// Rules are the commit rules as they are on the leader; nil elsewhere and without any.
@@ -87,6 +88,7 @@ func (n *Node) myStatus() status {
 	if s.Left = n.left; s.Left.Term != 0 {
 		s.Left.Ago = now() - n.leftAt
 	}
+	s.Seen = n.openSeen
 	if st.Role == consensus.Leader {
 		s.Rules = n.rules.current()
 	}
@@ -123,16 +125,15 @@ func (n *Node) takesWritesLocked() bool {
 
 func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	first, _ := n.rlog.FirstIndex()
-	m := api.MemberView{Name: n.id.Name, Role: n.roleLocked(st), State: n.stateName, Reason: n.why,
+	m := api.MemberView{Name: n.id.Name, Role: n.roleLocked(st),
 		Raft: api.RaftView{ID: n.id.ID, State: st.Role.String(), Term: st.Term, Voter: contains(st.Voters, n.id.ID),
 			Match: st.Durable, First: first, Last: st.LastIndex, LogBytes: n.rlog.Size(), LogPinned: n.pinned, Commit: st.Commit, Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
 		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort, SplitPort: n.cfg.Router.SplitPort, StreamPort: n.cfg.Router.StreamPort,
 			Connections: n.clients.connections, TiedSessions: n.clients.tied},
 		Daemon: api.DaemonView{PID: os.Getpid(), Version: n.version, API: n.cfg.API.Advertise, Peer: n.cfg.Peer.Advertise},
 	}
-	if n.srv.applier != "" {
-		m.State, m.Reason = api.StateCatchingUp, n.srv.applier
-	}
+	m.State, m.Reason = n.stateLocked()
+	m.DiskFull = n.fullDir
 	if why, ok := n.readyLocked(); !ok && n.id.Role != config.RoleLogger {
 		m.ReasonCode = why.Code
 	}
@@ -164,11 +165,25 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 		if n.srv.state == ha.ServerReady {
 			behind, bytes := n.lagLocked()
 			lag := behind.Seconds()
-			my.LagSeconds, my.LagBytes, my.CatchUpSeconds = &lag, &bytes, n.catchUpLocked(bytes)
+			if n.hearsLeaderLocked(st) {
+				my.LagSeconds, my.LagBytes, my.CatchUpSeconds = &lag, &bytes, n.catchUpLocked(bytes)
+			}
 		}
 	}
 	m.MySQL = my
 	return m
+}
+
+// stateLocked is this node's state as it is told, and why. A node is healthy while its log and its applier move.
+func (n *Node) stateLocked() (state, reason string) {
+	if n.srv.applier != "" {
+		return api.StateCatchingUp, n.srv.applier
+	}
+	if d := n.stalledLocked(); d > 0 && n.stateName == api.StateHealthy {
+		return api.StateCatchingUp, fmt.Sprintf("mysqld has applied nothing for %.0f s, and %.1f MiB wait for it",
+			d.Seconds(), float64(n.srv.backlog.Bytes)/(1<<20))
+	}
+	return n.stateName, n.why
 }
 
 func (n *Node) roleLocked(st *consensus.Status) string {

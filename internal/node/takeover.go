@@ -108,6 +108,8 @@ type takeover struct {
 	began       time.Duration
 	lost        string // how the leader before was lost, when that was seen
 	wished      bool   // an operator forced it
+	seenBy      string // who knows when the leader before last took writes; empty: nobody does
+	seen        time.Duration
 }
 
 // beginTakeover notes what is known of the loss of the leader before: the next one's success wipes it out.
@@ -115,6 +117,7 @@ func (n *Node) beginTakeover(term, incarnation uint64) *takeover {
 	t := &takeover{term: term, incarnation: incarnation, before: n.led.NewestBarrier(), began: now()}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	t.seen, t.seenBy = n.lastOpenLocked(t.before.Term)
 	if n.open.id == uint64(t.before.Node) && n.open.term == t.before.Term {
 		t.timeline, t.lost = n.seen, n.open.cause
 	}
@@ -142,7 +145,12 @@ func (n *Node) reportTakeover(ctx context.Context, t *takeover) {
 	case left.Term != 0:
 		e.Kind, e.Cause = eventFailover, left.Cause
 	case t.noticed == 0:
-		e.Cause = "no leader was known since this daemon started"
+		if t.seenBy == "" {
+			e.Cause = "no leader was known since this daemon started"
+			break
+		}
+		e.Kind, e.Cause = eventFailover, n.outageText(e.From, t)
+		t.sign, t.noticed = t.seen, t.elected
 	case t.lost != "":
 		e.Kind, e.Cause = eventFailover, t.lost
 	default:

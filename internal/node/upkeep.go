@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -158,8 +159,12 @@ func (n *Node) tendApplier(ctx context.Context) {
 	if !follows {
 		return
 	}
+	full, stalled := n.outOfSpace()
 	st, err := l.admin.ReplicaStatus(ctx)
-	if err != nil {
+	if err != nil { // one whose receiver waits for space does not tell
+		if stalled {
+			n.noteApplier(l, cmp.Or(full, "nothing is applied, and mysqld does not tell why; one that has waited for space goes on within a minute"))
+		}
 		return
 	}
 	problem := ""
@@ -177,7 +182,7 @@ func (n *Node) tendApplier(ctx context.Context) {
 	case st.IOState == "No":
 		problem = fmt.Sprintf("the receiver has stopped: error %d: %s", st.IOErrno, st.IOError)
 	}
-	changed := n.noteApplier(l, problem)
+	changed := n.noteApplier(l, cmp.Or(problem, full))
 	switch {
 	case problem != "":
 		if changed {
@@ -187,6 +192,19 @@ func (n *Node) tendApplier(ctx context.Context) {
 	case lag > blockerPatience:
 		n.killBlockers(ctx, l)
 	}
+}
+
+// outOfSpace says whether the applier stands still, and that a disk is full then; empty: none is.
+func (n *Node) outOfSpace() (full string, stalled bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.stalledLocked() == 0 {
+		return "", false
+	}
+	if n.full != "" {
+		full = n.full + ", and nothing is applied; make room"
+	}
+	return full, true
 }
 
 // noteApplier keeps why replication from the feed does not run, and says whether that is new.

@@ -110,7 +110,7 @@ func membersTable(v api.ClusterView) (t table) {
 			my = *m.MySQL
 		}
 		lag, bytes := 0.0, uint64(0)
-		answers := m.State != api.StateDown
+		answers := m.Answers()
 		if my.LagSeconds != nil {
 			lag = *my.LagSeconds
 		}

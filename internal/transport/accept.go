@@ -23,6 +23,7 @@ type inbound struct {
 	r        *frameReader
 	from     uint64
 	stream   stream
+	instance uint64
 	cert     *x509.Certificate
 	ctx      context.Context
 	end      context.CancelFunc
@@ -116,16 +117,17 @@ func (t *Transport) acceptLoop() {
 			continue
 		}
 		t.wg.Add(1)
+		at := time.Now()
 		go func() {
 			defer t.wg.Done()
-			t.serveInbound(raw, host)
+			t.serveInbound(raw, host, at)
 		}()
 	}
 }
 
-func (t *Transport) serveInbound(raw net.Conn, host string) {
+func (t *Transport) serveInbound(raw net.Conn, host string, at time.Time) {
 	defer raw.Close()
-	in, h, err := t.welcome(raw)
+	in, h, err := t.welcome(raw, at)
 	t.lobby.leave(host)
 	if err != nil {
 		t.logStranger(host, err)
@@ -153,8 +155,8 @@ func (t *Transport) logStranger(host string, err error) {
 	t.cfg.Logger.Debug("a connection to the peer port came to nothing", "addr", host, "err", err)
 }
 
-// welcome does the listener's part of TLS and hello within HandshakeLimit.
-func (t *Transport) welcome(raw net.Conn) (*inbound, *hello, error) {
+// welcome does the listener's part of TLS and hello within HandshakeLimit. The connection was accepted at that time.
+func (t *Transport) welcome(raw net.Conn, at time.Time) (*inbound, *hello, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.cfg.HandshakeLimit)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
@@ -178,13 +180,16 @@ func (t *Transport) welcome(raw net.Conn) (*inbound, *hello, error) {
 		return nil, nil, err
 	}
 	w := t.judge(tc, h)
+	if w.verdict == accepted && t.isTwin(h, raw, at) {
+		w.verdict, w.text = refusedTwin, fmt.Sprintf("another process runs as node %d, and was started before this one", h.from)
+	}
 	if err := in.reply(frameWelcome, w.encode()); err != nil {
 		return nil, nil, fmt.Errorf("answer hello: %w", err)
 	}
 	if w.verdict == refusedGeneration {
 		t.cfg.Handler.OtherGeneration(h.from, h.generation)
 	}
-	in.from, in.stream, in.cert = h.from, h.stream, tc.ConnectionState().PeerCertificates[0]
+	in.from, in.stream, in.instance, in.cert = h.from, h.stream, h.instance, tc.ConnectionState().PeerCertificates[0]
 	return in, h, w.err()
 }
 

@@ -28,6 +28,8 @@ var (
 	ErrGeneration = errors.New("peer is of another generation")
 	// ErrRevoked: the certificate of one side is not trusted any more (Config.Revoked).
 	ErrRevoked = errors.New("certificate is revoked")
+	// ErrTwin: two processes run with the identity of one node, and this is about the younger one.
+	ErrTwin = errors.New("another process runs as the same node")
 	// ErrProtocol: bytes that make no sense.
 	ErrProtocol = errors.New("peer protocol violated")
 	// ErrRestarted: the peer's process was replaced by a new one.

@@ -35,7 +35,7 @@ type hello struct {
 	version, minVersion uint16
 	stream              stream
 	from, to            uint64
-	instance            uint64 // random per process: tells a restarted peer from one whose connection broke
+	instance            uint64 // see newInstance: tells a restarted peer from one whose connection broke
 	cluster             string
 	address             string // where the dialer listens
 	generation          Generation
@@ -142,6 +142,7 @@ const (
 	refusedOther
 	refusedGeneration
 	refusedRevoked
+	refusedTwin // an older process has the same identity, and runs
 )
 
 // welcome: verdict u8 | version u16 | id u64 | instance u64 | text: length u16, bytes | generation
@@ -199,6 +200,8 @@ func (w *welcome) err() error {
 		return fmt.Errorf("%w: %s", ErrGeneration, w.text)
 	case refusedRevoked:
 		return fmt.Errorf("%w: %s", ErrRevoked, w.text)
+	case refusedTwin:
+		return fmt.Errorf("%w: %s", ErrTwin, w.text)
 	}
 	return fmt.Errorf("%w: the peer refused: %s", ErrProtocol, w.text)
 }

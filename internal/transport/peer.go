@@ -193,6 +193,9 @@ func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
 	if w.verdict == refusedRevoked {
 		cfg.ToldRevoked(p.id, w.text)
 	}
+	if w.verdict == refusedTwin {
+		cfg.ToldTwin(p.id, w.text)
+	}
 	if err := w.err(); err != nil {
 		return nil, err
 	}

@@ -21,7 +21,8 @@ type RTT struct {
 type rtts struct {
 	mu   sync.Mutex
 	ring [rttSamples]time.Duration
-	n    int // taken in all
+	n    int       // taken in all
+	last time.Time // when the newest answer came
 }
 
 func (r *rtts) add(d time.Duration) {
@@ -32,6 +33,7 @@ func (r *rtts) add(d time.Duration) {
 	defer r.mu.Unlock()
 	r.ring[r.n%rttSamples] = d
 	r.n++
+	r.last = time.Now()
 }
 
 // reset forgets them: the next connection may take another way.
@@ -51,6 +53,17 @@ func (r *rtts) get() RTT {
 	}
 	slices.Sort(sorted)
 	return RTT{Samples: have, Median: sorted[have/2], P99: sorted[have*99/100]}
+}
+
+// Silence is how long ago a peer last answered a ping; false: it has not yet.
+func (t *Transport) Silence(id uint64) (time.Duration, bool) {
+	p := t.peer(id)
+	if p == nil {
+		return 0, false
+	}
+	p.rtts.mu.Lock()
+	defer p.rtts.mu.Unlock()
+	return time.Since(p.rtts.last), !p.rtts.last.IsZero()
 }
 
 // RTT is of the control stream to a peer; zero while unknown.

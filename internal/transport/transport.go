@@ -2,10 +2,8 @@ package transport
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,6 +52,11 @@ type Config struct {
 	Revoked     func(cert *x509.Certificate) string
 	ToldRevoked func(by uint64, why string)
 
+	// Twin: two processes run with the identity of node from, and the younger one, at addr as far as is known, is
+	// refused. ToldTwin: this process is the younger one of two, by what a peer says. Both must not block.
+	Twin     func(from uint64, addr string)
+	ToldTwin func(by uint64, why string)
+
 	Handler Handler
 	Logger  *slog.Logger
 	// Relay is what makes this node pass on messages between others, and take such; nil: it does neither.
@@ -101,6 +104,7 @@ type Transport struct {
 	peers   map[uint64]*peer
 	known   map[uint64]string // see SetKnown
 	inbound map[inboundKey]*inbound
+	lives   map[uint64]*lives
 }
 
 // New listens and starts to accept. SetPeers tells whom to dial.
@@ -119,13 +123,12 @@ func New(cfg Config) (*Transport, error) {
 		lobby:   lobby{hosts: make(map[string]int)},
 		peers:   make(map[uint64]*peer),
 		inbound: make(map[inboundKey]*inbound),
+		lives:   make(map[uint64]*lives),
 	}
 	if t.address == "" {
 		t.address = ln.Addr().String()
 	}
-	var b [8]byte
-	rand.Read(b[:]) // never fails (crypto/rand)
-	t.instance = binary.LittleEndian.Uint64(b[:])
+	t.instance = newInstance()
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.wg.Add(1)
 	go t.acceptLoop()
@@ -159,6 +162,12 @@ func (c *Config) setDefaults() error {
 	}
 	if c.ToldRevoked == nil {
 		c.ToldRevoked = func(uint64, string) {}
+	}
+	if c.Twin == nil {
+		c.Twin = func(uint64, string) {}
+	}
+	if c.ToldTwin == nil {
+		c.ToldTwin = func(uint64, string) {}
 	}
 	return nil
 }

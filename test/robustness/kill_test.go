@@ -110,10 +110,14 @@ func TestKillEverything(t *testing.T) {
 	for i := range n {
 		c.healthy()
 		c.writesMore(w, loadBeforeKill)
+		killed := time.Now()
 		c.KillAll()
 		at := time.Now()
 		must(t, c.StartAll())
 		c.writesMore(w, 10)
+		if e := c.change(c.healthy(), c.view().Term); e.Kind != "failover" || e.GapMS < 100 || e.GapMS > float64(time.Since(killed).Milliseconds()+10_000) {
+			t.Errorf("all daemons were killed %v ago, and the history says %+v", time.Since(killed), e)
+		}
 		t.Logf("round %d: writes again %v after the start of all", i+1, time.Since(at).Round(100*time.Millisecond))
 	}
 	leader := c.healthy()

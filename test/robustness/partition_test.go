@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/bench"
 	"trireme/internal/config"
 	"trireme/internal/demo"
@@ -87,6 +88,14 @@ func (c *cluster) isolate(w *verify.Workload, x cut) {
 	c.writesMore(w, 50)
 	v, err := c.seen(other)
 	must(t, err)
+	if v.Failover.To == leader.Name || v.Doubt != "" {
+		t.Errorf("%s expects %q to take over, doubt %q; %s is cut off", other.Name, v.Failover.To, v.Doubt, leader.Name)
+	}
+	for _, m := range v.Members {
+		if m.Role == api.RoleLeader && m.Name != v.Leader || m.Name == leader.Name && m.Answers() {
+			t.Errorf("%s leads, %s is cut off, and %s shows %s as %s, %s", v.Leader, leader.Name, other.Name, m.Name, m.Role, m.State)
+		}
+	}
 	if v.Leader != other.Name || v.Term <= before.Term {
 		t.Errorf("%s sees %q as the leader of term %d; %s led term %d", other.Name, v.Leader, v.Term, leader.Name, before.Term)
 	}

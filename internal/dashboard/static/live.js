@@ -12,8 +12,10 @@
     return;
   }
   const live = document.getElementById("live");
+  const patience = 5000; // ms without a frame, of which there is one each second
   let stream = null;
   let again = 0;
+  let heard = Date.now();
 
   // A keyboard user's place in a part that is replaced is kept: the same link, or the same control, has the focus afterwards.
   function put(id, html) {
@@ -31,18 +33,37 @@
     document.body.classList.toggle("stale", lost);
   }
 
+  // What was true is not shown as if it still were: the page of a node that does not answer knows nothing. The next frame has all parts.
+  function forget() {
+    if (document.body.classList.contains("stale")) return;
+    say("NOT LIVE: this node does not answer; trying again", true);
+    document.getElementById("alerts").replaceChildren(document.getElementById("lost").content.cloneNode(true));
+    for (const e of document.querySelectorAll("#head .facts, #commit")) e.textContent = "unknown";
+    for (const e of document.querySelectorAll("#nodes tbody tr")) e.className = "warn";
+    for (const e of document.querySelectorAll("#nodes .state")) { e.className = "state warn"; e.textContent = "? unknown"; }
+    for (const e of document.querySelectorAll("#nodes .why")) e.remove();
+    for (const e of document.querySelectorAll("#nodes td.n, #nodes td[data-label=Disk], #nodes td[data-label=Role]")) e.textContent = "–";
+    for (const e of document.querySelectorAll("#tiles .tile")) {
+      e.className = "tile";
+      while (e.children.length > 1) e.lastElementChild.remove();
+      e.insertAdjacentHTML("beforeend", '<p class="value"><b>?</b> <span class="unit">unknown</span></p>');
+    }
+  }
+
   function open() {
     clearTimeout(again);
     if (stream || document.hidden) return;
     stream = new EventSource("/ui/stream");
+    heard = Date.now();
     stream.addEventListener("frame", function (e) {
+      heard = Date.now();
       const parts = JSON.parse(e.data);
       for (const id of Object.keys(parts)) put(id, parts[id]);
       say("live", false);
     });
     stream.addEventListener("over", function () { location.assign("/"); });
     stream.onerror = function () {
-      say("NOT LIVE: this node does not answer; trying again", true);
+      forget();
       if (stream.readyState !== EventSource.CLOSED) return; // the browser tries again by itself
       close();
       again = setTimeout(open, 5000);
@@ -53,6 +74,14 @@
     if (stream) stream.close();
     stream = null;
   }
+
+  // A host that is lost ends no connection. A new one brings all parts.
+  setInterval(function () {
+    if (!stream || Date.now() - heard < patience) return;
+    forget();
+    close();
+    open();
+  }, 1000);
 
   document.addEventListener("visibilitychange", function () {
     if (document.hidden) close(); else open();
