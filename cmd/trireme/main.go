@@ -52,6 +52,7 @@ type commands struct {
 	History    historyCmd    `cmd:"" help:"Show what happened: elections, failovers, fences, rejoins."`
 	Report     reportCmd     `cmd:"" help:"Draw a page about a period: load, what commits and sessions waited for, statements, lag, elections."`
 	Void       voidCmd       `cmd:"" help:"Make a committed entry that no node can apply do nothing, on all nodes. Loses it."`
+	ForceApply forceApplyCmd `cmd:"" name:"force-apply" help:"Have all nodes apply, without foreign key checks, a committed entry that no node can apply."`
 	Force      forceCmd      `cmd:"" name:"force-quorum" help:"Make a cluster out of the survivors of a lost majority. May lose data."`
 	Backup     backupCmd     `cmd:"" help:"Keep a copy of the data and all committed changes behind it, outside of the cluster."`
 	Restore    restoreCmd    `cmd:"" help:"Make a server of a backup, as the cluster was at any moment."`

@@ -491,6 +491,10 @@ func (f *fake) Demote(_ context.Context, req api.MemberRequest) (api.MemberResul
 	return api.MemberResult{}, api.Errorf(api.KindNeeded, "%s is the last voter with healthy data", req.Name)
 }
 
+func (f *fake) ForceApply(ctx context.Context, req api.VoidRequest) (api.VoidReport, error) {
+	return f.Void(ctx, req)
+}
+
 func (f *fake) Void(_ context.Context, req api.VoidRequest) (api.VoidReport, error) {
 	if f.view.Blocked == nil {
 		return api.VoidReport{}, api.Errorf(api.KindAlready, "not needed: no entry blocks this cluster")
@@ -557,7 +561,7 @@ func TestWrap(t *testing.T) {
 
 // TestVerbs: every verb has help that fits on a screen, and its name is the documented one.
 func TestVerbs(t *testing.T) {
-	for _, verb := range strings.Fields("node init join add remove reinit promote demote delay void status topology switchover restart upgrade why-not pause resume history force-quorum log config demo bench version") {
+	for _, verb := range strings.Fields("node init join add remove reinit promote demote delay void status topology switchover restart upgrade why-not pause resume history force-apply force-quorum log config demo bench version") {
 		var out strings.Builder
 		if code := run([]string{verb, "--help"}, os.Stdin, &out, &out); code != 0 || !strings.Contains(out.String(), "Usage: trireme "+verb) {
 			t.Errorf("%s --help: %d %s", verb, code, out.String())

@@ -10,19 +10,42 @@ import (
 )
 
 // voidCmd is `trireme void`.
-type voidCmd struct {
+type voidCmd struct{ decision }
+
+// forceApplyCmd is `trireme force-apply`.
+type forceApplyCmd struct{ decision }
+
+// decision is what an operator decides about the entry that blocks a cluster.
+type decision struct {
 	remote
 	Without []string `placeholder:"NODE,…" help:"Nodes that cannot be started. Data with the entry is thrown away."`
 	GTID    string   `name:"gtid" placeholder:"GTID" help:"Do not ask; refuse unless this is the entry's."`
-	DryRun  bool     `help:"Only report what would be lost."`
+	DryRun  bool     `help:"Only report what would be lost or may be."`
 	JSON    bool     `help:"Print the report, or with --gtid the result, as JSON."`
+}
+
+// outcome says how a decision is sent and told.
+type outcome struct {
+	send func(*api.Client, context.Context, api.VoidRequest) (api.VoidReport, error)
+	verb string // what would be done to the entry
+	done string // with the entry's number
 }
 
 // voidPatience is how long nodes may take to go on after the entry.
 const voidPatience = 2 * time.Minute
 
-// Run shows the report, asks for the GTID, and waits until the cluster takes writes.
+// Run gives the entry up.
 func (c *voidCmd) Run(e *env) error {
+	return c.run(e, outcome{(*api.Client).Void, "declared void", "Entry %d is void.\n"})
+}
+
+// Run has the entry applied.
+func (c *forceApplyCmd) Run(e *env) error {
+	return c.run(e, outcome{(*api.Client).ForceApply, "applied", "All nodes apply entry %d without foreign key checks.\n"})
+}
+
+// run shows the report, asks for the GTID, and waits until the cluster takes writes.
+func (c *decision) run(e *env, o outcome) error {
 	if c.DryRun && c.GTID != "" {
 		return usagef("--dry-run and --gtid exclude each other")
 	}
@@ -30,12 +53,12 @@ func (c *voidCmd) Run(e *env) error {
 		return usagef("--json goes with --dry-run or --gtid: with neither the GTID is asked for")
 	}
 	req := api.VoidRequest{Without: c.Without, By: whoAmI()}
-	rep, err := c.request(e, req)
+	rep, err := c.request(e, o, req)
 	if err != nil {
 		return err
 	}
 	if !c.JSON {
-		printVoid(e, rep)
+		o.print(e, rep)
 	}
 	if ends, err := planned(e, c.DryRun, c.JSON, rep, refusalOf(rep.ProblemKind, rep.Problem, rep.Advice)); ends {
 		return err
@@ -47,7 +70,7 @@ func (c *voidCmd) Run(e *env) error {
 		}
 		req.GTID = rep.Entry.GTID
 	}
-	if rep, err = c.request(e, req); err != nil {
+	if rep, err = c.request(e, o, req); err != nil {
 		return err
 	}
 	leader, err := c.await(e, rep)
@@ -57,7 +80,7 @@ func (c *voidCmd) Run(e *env) error {
 		}
 		return err
 	}
-	fmt.Fprintf(e.out, "Entry %d is void.\n", rep.Entry.Index)
+	fmt.Fprintf(e.out, o.done, rep.Entry.Index)
 	if err != nil {
 		return err
 	}
@@ -65,14 +88,14 @@ func (c *voidCmd) Run(e *env) error {
 	return nil
 }
 
-func (c *voidCmd) request(e *env, req api.VoidRequest) (api.VoidReport, error) {
+func (c *decision) request(e *env, o outcome, req api.VoidRequest) (api.VoidReport, error) {
 	return ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.VoidReport, error) {
-		return client.Void(ctx, req)
+		return o.send(client, ctx, req)
 	})
 }
 
 // await waits until a leader takes writes, which has gone on after the entry.
-func (c *voidCmd) await(e *env, rep api.VoidReport) (leader string, err error) {
+func (c *decision) await(e *env, rep api.VoidReport) (leader string, err error) {
 	what := fmt.Sprintf("a leader that takes writes; the nodes restart their mysqld and go on after entry %d", rep.Entry.Index)
 	seen := c.until(e, voidPatience, what, func(v api.ClusterView) bool {
 		if b := v.Blocked; b != nil && b.Index > rep.Entry.Index {
@@ -90,7 +113,7 @@ func (c *voidCmd) await(e *env, rep api.VoidReport) (leader string, err error) {
 	return leader, err
 }
 
-func printVoid(e *env, rep api.VoidReport) {
+func (o outcome) print(e *env, rep api.VoidReport) {
 	b := rep.Entry
 	para := func(format string, args ...any) {
 		for _, line := range wrap(fmt.Sprintf(format, args...), 98) {
@@ -101,7 +124,7 @@ func printVoid(e *env, rep api.VoidReport) {
 	para("%s could not apply it, error %d: %s", strings.Join(b.Nodes, ", "), b.Number, b.Error)
 	fmt.Fprintln(e.out)
 	if rep.Problem != "" {
-		para("It would not be declared void: %s.", rep.Problem)
+		para("It would not be %s: %s.", o.verb, rep.Problem)
 		para("%s", rep.Advice)
 		return
 	}

@@ -23,7 +23,8 @@ var verbs = map[string]pki.Role{
 
 	"POST /config": pki.Admin, "POST /config/rollback": pki.Admin, "POST /tokens": pki.Admin, "POST /tokens/remove": pki.Admin,
 	"POST /certificates/revoke": pki.Admin, "POST /ca": pki.Admin, "POST /join-tokens": pki.Admin, "POST /remove": pki.Admin, "POST /promote": pki.Admin,
-	"POST /demote": pki.Admin, "POST /leave": pki.Admin, "POST /void": pki.Admin, "POST /force-quorum": pki.Admin,
+	"POST /demote": pki.Admin, "POST /leave": pki.Admin, "POST /void": pki.Admin, "POST /force-apply": pki.Admin,
+	"POST /force-quorum": pki.Admin,
 }
 
 // views are open unless the cluster setting read_login asks for a viewer.

@@ -165,6 +165,11 @@ func (c *Client) Remove(ctx context.Context, req MemberRequest) (MemberResult, e
 	return ask[MemberResult](ctx, c, http.MethodPost, "/remove", req)
 }
 
+// ForceApply has all nodes apply an entry tolerantly that none could apply; without req.GTID it only reports.
+func (c *Client) ForceApply(ctx context.Context, req VoidRequest) (VoidReport, error) {
+	return ask[VoidReport](ctx, c, http.MethodPost, "/force-apply", req)
+}
+
 // Void declares an entry void that no node could apply; without req.GTID it only reports.
 func (c *Client) Void(ctx context.Context, req VoidRequest) (VoidReport, error) {
 	return ask[VoidReport](ctx, c, http.MethodPost, "/void", req)

@@ -183,6 +183,10 @@ func (b *backend) Void(_ context.Context, req VoidRequest) (VoidReport, error) {
 	return VoidReport{Done: req.GTID != ""}, b.note("void " + req.GTID)
 }
 
+func (b *backend) ForceApply(_ context.Context, req VoidRequest) (VoidReport, error) {
+	return VoidReport{Done: req.GTID != ""}, b.note("force-apply " + req.GTID)
+}
+
 func (b *backend) Promote(_ context.Context, req PromoteRequest) (MemberResult, error) {
 	return MemberResult{Name: req.Names[0]}, b.note("promote " + req.Names[0])
 }

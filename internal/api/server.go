@@ -164,6 +164,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/remove", s.control(forLeader(s, Backend.Remove)))
 	mux.Handle("/reinit", s.control(forLeader(s, Backend.Reinit)))
 	mux.Handle("/void", s.control(forLeader(s, Backend.Void)))
+	mux.Handle("/force-apply", s.control(forLeader(s, Backend.ForceApply)))
 	mux.Handle("/promote", s.control(forLeader(s, Backend.Promote)))
 	mux.Handle("/demote", s.control(forLeader(s, Backend.Demote)))
 	mux.Handle("/delay", s.control(forNode(s, Backend.Delay)))

@@ -141,7 +141,7 @@ func Blocked(members []MemberView) *BlockedView {
 	if len(b.Unknown) > 0 {
 		b.Next += "; start " + strings.Join(b.Unknown, ", ") + " first, which may have it"
 	} else {
-		b.Next += "; make it applicable, or see what `trireme void --dry-run` says"
+		b.Next += "; make it applicable, or see what `trireme force-apply --dry-run` and `trireme void --dry-run` say"
 	}
 	return b
 }
@@ -288,14 +288,14 @@ type ApplyErrorView struct {
 	Next      string       `json:"next"` // what becomes of it
 }
 
-// VoidRequest declares the entry in ClusterView.Blocked void.
+// VoidRequest decides about the entry in ClusterView.Blocked: it is void, or is applied tolerantly.
 type VoidRequest struct {
 	GTID    string   `json:"gtid,omitempty"`    // of that entry, typed back; empty: only report
 	Without []string `json:"without,omitempty"` // nodes that do not answer, and whose data is thrown away if they have it
 	By      string   `json:"by,omitempty"`
 }
 
-// VoidReport says what would be lost, or is.
+// VoidReport says what would be lost or may be, or is.
 type VoidReport struct {
 	Entry BlockedView `json:"entry"`
 	Loss  string      `json:"loss"`
@@ -824,6 +824,8 @@ type Backend interface {
 	Delay(ctx context.Context, req DelayRequest) (DelayResult, error)
 	// Void declares an entry void that no node could apply, or reports what that would lose.
 	Void(ctx context.Context, req VoidRequest) (VoidReport, error)
+	// ForceApply has all nodes apply tolerantly an entry that none could apply, or reports what that would mean.
+	ForceApply(ctx context.Context, req VoidRequest) (VoidReport, error)
 	// ForceQuorum makes a cluster out of the survivors of a lost majority, or reports what that would mean. Where at is not this node,
 	// nothing was done and at is to be asked.
 	ForceQuorum(ctx context.Context, req ForceRequest) (rep ForceReport, at Leader, err error)

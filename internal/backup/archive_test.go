@@ -72,8 +72,10 @@ func TestArchiveOfVoids(t *testing.T) {
 	check(t, err)
 	ranges := c.Segments[0].GTIDs.Ranges()
 	first, second := gtid.GTID{SID: ranges[0].SID, GNO: ranges[0].First}, gtid.GTID{SID: ranges[0].SID, GNO: ranges[0].First + 1}
+	tolerant := gtid.GTID{SID: second.SID, GNO: second.GNO + 1}
 	for range 2 {
-		b, err := json.Marshal(config.Cluster{Version: 3, Voids: []config.Void{{GTID: first.String()}}})
+		b, err := json.Marshal(config.Cluster{Version: 3, Voids: []config.Void{{GTID: first.String(), Tolerant: true}, {GTID: first.String()},
+			{GTID: tolerant.String(), Tolerant: true}}})
 		check(t, err)
 		s.append(0, append(raftlog.AppendMeta(nil, &raftlog.Meta{Kind: raftlog.Settings}), b...))
 	}
@@ -82,12 +84,15 @@ func TestArchiveOfVoids(t *testing.T) {
 	c, err = Read(to)
 	check(t, err)
 	last := len(c.Segments) - 1
-	if before, after := c.Segments[0].Voids, c.Segments[last].Voids; last == 0 || len(before) != 0 || len(after) != 1 {
+	if before, after := c.Segments[0].Voids, c.Segments[last].Voids; last == 0 || len(before) != 0 || len(after) != 3 {
 		t.Errorf("%d segments: %v, %v", last+1, before, after)
 	}
 	l := newFeedLog(c, 0, 0, Point{Index: c.Segments[0].Last})
-	if !l.void(first) || l.void(second) {
-		t.Errorf("%s: %t, %s: %t", first, l.void(first), second, l.void(second))
+	if !l.void(first) || l.void(second) || l.void(tolerant) {
+		t.Errorf("%s: %t, %s: %t, %s: %t", first, l.void(first), second, l.void(second), tolerant, l.void(tolerant))
+	}
+	if l.tolerant(first) || l.tolerant(second) || !l.tolerant(tolerant) {
+		t.Errorf("tolerant: %t, %t, %t", l.tolerant(first), l.tolerant(second), l.tolerant(tolerant))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"trireme/internal/config"
 	"trireme/internal/dump"
 	"trireme/internal/gtid"
 )
@@ -75,9 +76,14 @@ func (l *feedLog) Read(ctx context.Context, from, to uint64, maxBytes int) ([]du
 }
 
 // void says whether a transaction was declared void, before the restoration's end or after it.
-func (l *feedLog) void(g gtid.GTID) bool {
+func (l *feedLog) void(g gtid.GTID) bool { return l.decided(g, "") }
+
+// tolerant says whether a transaction was applied tolerantly.
+func (l *feedLog) tolerant(g gtid.GTID) bool { return l.decided(g, config.TolerantMark) && !l.void(g) }
+
+func (l *feedLog) decided(g gtid.GTID, kind string) bool {
 	for i := range l.c.Segments {
-		if voids := l.c.Segments[i].Voids; len(voids) > 0 && slices.Contains(voids, g.String()) {
+		if voids := l.c.Segments[i].Voids; len(voids) > 0 && slices.Contains(voids, g.String()+kind) {
 			return true
 		}
 	}

@@ -371,12 +371,14 @@ func (r *restoration) replay(ctx context.Context, admin *mysqld.Admin, has gtid.
 	account := mysqld.Account{User: "restore", Password: config.NewToken()}
 	stopped := make(chan error, 1)
 	log := newFeedLog(r.c, r.first, r.last, r.point)
+	tolerance := dump.NewTolerance(log.tolerant)
 	uid, err := r.cfg.UID()
 	if err != nil {
 		return err
 	}
 	feed, err := dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: account.User, Password: account.Password, UID: uid, ServerID: serverID + 1,
-		ServerUUID: gtid.IncarnationUUID(r.c.ClusterID, 0, 0), ServerVersion: r.bin.Version.String() + "-trireme", Appliers: r.cfg.Appliers(), Void: log.void, Logger: r.Logger,
+		ServerUUID: gtid.IncarnationUUID(r.c.ClusterID, 0, 0), ServerVersion: r.bin.Version.String() + "-trireme", Appliers: r.cfg.Appliers(), Void: log.void,
+		Tolerance: tolerance, Logger: r.Logger,
 		Report: func(err error) {
 			select {
 			case stopped <- err:
@@ -405,14 +407,15 @@ func (r *restoration) replay(ctx context.Context, admin *mysqld.Admin, has gtid.
 	if err := admin.StartReplica(ctx); err != nil {
 		return err
 	}
-	if err := r.awaitApplied(ctx, admin, missing, total, stopped); err != nil {
+	if err := r.awaitApplied(ctx, admin, tolerance, missing, total, stopped); err != nil {
 		return err
 	}
 	return admin.StopReplica(ctx)
 }
 
 // awaitApplied waits until all of missing is executed, or replication cannot go on.
-func (r *restoration) awaitApplied(ctx context.Context, admin *mysqld.Admin, missing gtid.Set, total uint64, stopped <-chan error) error {
+func (r *restoration) awaitApplied(ctx context.Context, admin *mysqld.Admin, tolerance *dump.Tolerance, missing gtid.Set,
+	total uint64, stopped <-chan error) error {
 	var since time.Time // of the applier's error
 	for {
 		select {
@@ -422,6 +425,9 @@ func (r *restoration) awaitApplied(ctx context.Context, admin *mysqld.Admin, mis
 		}
 		reached, err := admin.WaitExecuted(ctx, missing.String(), applyPoll)
 		if err != nil || reached {
+			return err
+		}
+		if err := tolerance.Tend(ctx, admin.GTIDExecuted, admin.SetTolerant); err != nil {
 			return err
 		}
 		st, err := admin.ReplicaStatus(ctx)

@@ -51,7 +51,7 @@ type Segment struct {
 	// Oldest and Newest are the commit times of the transactions that begin in the segment; zero when none does.
 	Oldest time.Time `json:"oldest,omitzero"`
 	Newest time.Time `json:"newest,omitzero"`
-	// Voids are the GTIDs of all transactions that cluster settings in the segment declare void: they do nothing.
+	// Voids are the marks of all decisions about transactions in cluster settings in the segment (config.Void).
 	Voids  []string `json:"voids,omitempty"`
 	Raw    int64    `json:"raw_bytes"` // of the entries
 	Bytes  int64    `json:"bytes"`     // of what follows the head
@@ -143,8 +143,8 @@ func (w *segmentWriter) settings(data []byte) error {
 		return err
 	}
 	for _, v := range c.Voids {
-		if !slices.Contains(w.Voids, v.GTID) {
-			w.Voids = append(w.Voids, v.GTID)
+		if !slices.Contains(w.Voids, v.Mark()) {
+			w.Voids = append(w.Voids, v.Mark())
 		}
 	}
 	return nil

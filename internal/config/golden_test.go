@@ -149,7 +149,7 @@ func TestNewerSettings(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(again, next) {
 		t.Errorf("%+v, %v", again, err)
 	}
-	newer := bytes.Replace(entry, []byte(`{`), []byte(`{"needs":3,"members":"of another form",`), 1)
+	newer := bytes.Replace(entry, []byte(`{`), []byte(`{"needs":4,"members":"of another form",`), 1)
 	if _, err := ParseCluster(newer); !errors.Is(err, ErrNewer) {
 		t.Errorf("settings that need a newer version: %v", err)
 	}

@@ -11,7 +11,7 @@ import (
 
 // SettingsFormat is the newest format of the cluster settings that this version understands. Keys that an older version may ignore need no new
 // one: it keeps them (kept). A change that an older version must not ignore raises it, and sets Cluster.Needs where it is made use of.
-const SettingsFormat = 2
+const SettingsFormat = 3
 
 // ErrNewer says that only a newer version understands the settings.
 var ErrNewer = errors.New("a newer version of Trireme wrote this: upgrade this node")

@@ -2,8 +2,8 @@ package config
 
 import "time"
 
-// Void is an operator's decision about a committed transaction that no node could apply: it does nothing, on any
-// node. In the log it is the same for every node, also for one that joins or comes back later.
+// Void is an operator's decision about a committed transaction that no node could apply: it does nothing, or is applied
+// tolerantly, on each node. In the log it is the same for every node, also for one that joins or comes back later.
 type Void struct {
 	GTID  string    `json:"gtid"`
 	Index uint64    `json:"index"` // of its entry
@@ -11,18 +11,38 @@ type Void struct {
 	Error string    `json:"error"` // why it could not be applied
 	At    time.Time `json:"at"`
 	By    string    `json:"by"`
+	// Tolerant: it is applied without foreign key checks, in the mode IDEMPOTENT. A later decision that it does nothing wins.
+	Tolerant bool `json:"tolerant,omitempty"`
 
 	kept
 }
 
-// voidFormat is the format of the settings from which on a node knows of Voids. One that did not would apply what
-// others leave out.
-const voidFormat = 2
+// The formats of the settings from which on a node knows of Voids, and of tolerant ones. One that did not would apply
+// what others leave out, or the other way round.
+const (
+	voidFormat     = 2
+	tolerantFormat = 3
+)
 
 // DeclareVoid adds one.
 func (c *Cluster) DeclareVoid(v Void) {
-	c.Voids, c.Needs = append(c.Voids, v), max(c.Needs, voidFormat)
+	needs := uint64(voidFormat)
+	if v.Tolerant {
+		needs = tolerantFormat
+	}
+	c.Voids, c.Needs = append(c.Voids, v), max(c.Needs, needs)
 }
+
+// Mark is how node.json and archives name the decision: the GTID, and for a tolerant one TolerantMark after it.
+func (v Void) Mark() string {
+	if v.Tolerant {
+		return v.GTID + TolerantMark
+	}
+	return v.GTID
+}
+
+// TolerantMark ends the Mark of a tolerant decision.
+const TolerantMark = " tolerant"
 
 // MarshalJSON implements json.Marshaler.
 func (v Void) MarshalJSON() ([]byte, error) {

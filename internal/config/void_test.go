@@ -26,6 +26,10 @@ func TestDeclareVoid(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, c) || len(got.Clone().Voids) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
+	got.DeclareVoid(Void{GTID: "0c21cfc5-1c03-8b32-8001-000000000004:19", Tolerant: true})
+	if got.Needs != 3 || got.Voids[1].Mark() != got.Voids[0].Mark()+TolerantMark {
+		t.Errorf("needs %d, %q", got.Needs, got.Voids[1].Mark())
+	}
 	got.Needs = SettingsFormat + 1
 	if b, err = got.Marshal(); err != nil {
 		t.Fatal(err)

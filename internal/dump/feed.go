@@ -67,8 +67,10 @@ type FeedConfig struct {
 	// Gate, when set, says which transactions must wait.
 	Gate Gate
 	// Void, when set, says which transactions are sent as empty ones. It must not block.
-	Void   func(gtid.GTID) bool
-	Logger *slog.Logger
+	Void func(gtid.GTID) bool
+	// Tolerance, when set, says which transactions are sent to be applied tolerantly.
+	Tolerance *Tolerance
+	Logger    *slog.Logger
 }
 
 // Gate holds transactions of a feed back. Its methods are called from the goroutine of the one receiver.
@@ -142,7 +144,7 @@ func NewFeed(cfg FeedConfig, log Log) (*Feed, error) {
 	}
 	f := &Feed{cfg: cfg, lis: lis, slots: make(chan struct{}, maxConnections), conns: map[net.Conn]struct{}{}}
 	f.outlet = outlet{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true, gate: cfg.Gate, void: cfg.Void,
-		stats: &f.stats, tasks: &f.tasks}
+		tolerance: cfg.Tolerance, stats: &f.stats, tasks: &f.tasks}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tasks.Add(1)
 	go f.accept()

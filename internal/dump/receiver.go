@@ -77,6 +77,9 @@ func (r *receiver) dump(argument []byte) error {
 	if g := r.f.cfg.Gate; g != nil && !paused {
 		g.Begin(request.set)
 	}
+	if t := r.f.cfg.Tolerance; t != nil && !paused {
+		t.begin(request.set)
+	}
 	w := newPacketWriter(d, &r.f.stats.flushes, r.s.Sequence())
 	err = r.f.outlet.serve(d, w, &sending{has: request.set, paused: paused, heartbeat: r.heartbeat})
 	switch {

@@ -33,6 +33,8 @@ type outlet struct {
 	pack     bool                 // small transactions go as one event
 	gate     Gate                 // nil: none
 	void     func(gtid.GTID) bool // FeedConfig.Void
+	// tolerance is nil where every transaction goes as it is.
+	tolerance *Tolerance
 	// exact makes ROTATE events name true offsets in a source's binary log, so that a receiver may keep its position by file and offset.
 	exact bool
 	stats *counters
@@ -287,16 +289,39 @@ func (k *walker) finish(ctx context.Context, e *Entry, events []byte, start, end
 	failpoint.Hit("feed.before-trx")
 	k.o.stats.transactions.Add(1)
 	k.o.stats.bytes.Add(k.asm.Trx().Bytes)
-	switch {
-	case k.o.void != nil && k.o.void(k.asm.Trx().GTID):
-		return k.sendVoid(ctx, p, events[start:])
-	case p == nil:
-		return k.send(k.pack(events[start:end]))
+	id, send := k.asm.Trx().GTID, k.send
+	tolerant := k.o.tolerance != nil && k.o.tolerance.is(id)
+	if tolerant {
+		send = k.sendUnchecked
 	}
-	if err := k.sendChunks(ctx, p, e.Index); err != nil {
+	switch {
+	case k.o.void != nil && k.o.void(id):
+		return k.sendVoid(ctx, p, events[start:])
+	case p == nil && !tolerant:
+		return k.send(k.pack(events[start:end]))
+	case p == nil:
+		return send(events[start:end])
+	}
+	if err := k.sendChunks(ctx, p, e.Index, send); err != nil {
 		return err
 	}
-	return k.send(events[:end])
+	return send(events[:end])
+}
+
+// sendUnchecked sends checked events so that a replica applies them without foreign key checks. The GTID event before
+// them may name another length; replicas do not rely on it.
+func (k *walker) sendUnchecked(events []byte) error {
+	for len(events) > 0 {
+		_, ev, rest, err := binlog.Cut(events)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrInvariant, err)
+		}
+		if err := binlog.Unchecked(ev, k.send); err != nil {
+			return err
+		}
+		events = rest
+	}
+	return nil
 }
 
 // sendVoid sends an empty transaction in place of the one at hand, which begins in the entry of p or, if p is nil, with events.
@@ -326,13 +351,23 @@ func (k *walker) sendVoid(ctx context.Context, p *pending, events []byte) error 
 	return k.send(void)
 }
 
-// await returns when the gate lets the transaction at hand pass. What goes before it is on its way to the receiver meanwhile.
+// await returns when gate and tolerance let the transaction at hand pass.
 func (k *walker) await(ctx context.Context) error {
-	if k.o.gate == nil {
-		return nil
+	if g := k.o.gate; g != nil {
+		if err := k.hold(ctx, g.Pass); err != nil {
+			return err
+		}
 	}
+	if t := k.o.tolerance; t != nil {
+		return k.hold(ctx, t.pass)
+	}
+	return nil
+}
+
+// hold returns when the transaction at hand may pass. What goes before it is on its way to the receiver meanwhile.
+func (k *walker) hold(ctx context.Context, pass func(*binlog.TrxInfo) (time.Duration, <-chan struct{})) error {
 	for {
-		wait, changed := k.o.gate.Pass(k.asm.Trx())
+		wait, changed := pass(k.asm.Trx())
 		if wait <= 0 {
 			return nil
 		}
@@ -382,7 +417,7 @@ func (k *walker) send(events []byte) error {
 
 // sendChunks reads the pieces of a transaction once more, up to the entry before its last, and sends them: it was not
 // kept while its end was awaited.
-func (k *walker) sendChunks(ctx context.Context, p *pending, last uint64) error {
+func (k *walker) sendChunks(ctx context.Context, p *pending, last uint64, send func(events []byte) error) error {
 	var m raftlog.Meta
 	for next := p.index; next < last; {
 		entries, err := k.o.log.Read(ctx, next, last-1, readBytes)
@@ -411,7 +446,7 @@ func (k *walker) sendChunks(ctx context.Context, p *pending, last uint64) error 
 			if e.Index == p.index {
 				events = events[p.offset:]
 			}
-			if err := k.send(events); err != nil {
+			if err := send(events); err != nil {
 				return err
 			}
 		}

@@ -253,6 +253,17 @@ func (a *Admin) SetSemisync(ctx context.Context, on bool) error {
 	return a.setSwitch(ctx, quickLimit, "rpl_semi_sync_source_enabled", on)
 }
 
+// SetTolerant has the applier pass over rows that are not there and replace those whose key is taken, or stop at both.
+func (a *Admin) SetTolerant(ctx context.Context, on bool) error {
+	mode := "STRICT"
+	if on {
+		mode = "IDEMPOTENT"
+	}
+	return limit(ctx, quickLimit, "set replica_exec_mode", func(ctx context.Context) error {
+		return a.control.exec(ctx, "SET GLOBAL replica_exec_mode = "+mode)
+	})
+}
+
 // setSwitch sets a global variable that is ON or OFF.
 func (a *Admin) setSwitch(ctx context.Context, within time.Duration, name string, on bool) error {
 	value := "OFF"

@@ -37,7 +37,7 @@ type localState struct {
 	LogMade bool `json:"log_made"`
 	// Diverged is why the data does not match the log although it looks so: a session here has ended an XA transaction. nil: nothing is known.
 	Diverged *api.ApplyErrorView `json:"diverged,omitempty"`
-	// Voids are the GTIDs of the config.Voids that the data follows. They are written down before mysqld is fed accordingly.
+	// Voids are the marks of the config.Voids that the data follows. They are written down before mysqld is fed accordingly.
 	Voids []string `json:"voids,omitempty"`
 	// Heals are when this node was last seeded because its applier could not apply an entry, or because of Diverged.
 	Heals []time.Time `json:"heals,omitempty"`

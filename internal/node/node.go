@@ -88,6 +88,7 @@ type Node struct {
 	feed      *dump.Feed     // nil on a logger
 	feedLogin config.Account // of this daemon's mysqld, for the life of the daemon
 	late      *gate          // of the feed
+	tolerance *dump.Tolerance
 	publisher *dump.Publisher
 	guard     *guard.Guard // nil on a logger
 	router    *router.Router

@@ -457,13 +457,15 @@ func (n *Node) startFeed() (err error) {
 	n.feedLogin = config.Account{User: n.secrets.Feed.User, Password: config.NewToken()}
 	// The feed is a source of its own to mysqld: incarnation 0 is no life of any mysqld.
 	uuid := gtid.IncarnationUUID(n.id.ClusterID, uint16(n.id.ID), 0)
+	n.tolerance = dump.NewTolerance(n.followsTolerant)
 	uid, err := n.mysqldConfig().UID()
 	if err != nil {
 		return err
 	}
 	n.feed, err = dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: n.feedLogin.User, Password: n.feedLogin.Password, UID: uid,
 		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme", Appliers: n.mysqldConfig().Appliers(),
-		Report: n.feedFailed, Gate: n.late, Void: n.followsVoid, Logger: n.log}, &feedLog{n: n})
+		Report: n.feedFailed, Gate: n.late, Void: n.followsVoid, Tolerance: n.tolerance,
+		Logger: n.log}, &feedLog{n: n})
 	return err
 }
 

@@ -42,7 +42,7 @@ type donation struct {
 	// Own are the GTIDs that it holds and the log does not: local statements that are nobody else's affair. It was judged and
 	// has been fed since, so there are no others among them (S5).
 	Own string `json:"own,omitempty"`
-	// Voids are the GTIDs of the config.Voids that its data follows.
+	// Voids are the marks of the config.Voids that its data follows.
 	Voids []string `json:"voids,omitempty"`
 	// Prepared are its prepared XA transactions. They do not come with a copy.
 	Prepared []string `json:"prepared,omitempty"`

@@ -403,6 +403,10 @@ func (n *Node) connectFeed(ctx context.Context, l *life) error {
 	if ended {
 		return errDisbanded // its receiver is the plain server's
 	}
+	n.tolerance.Reset()
+	if err := l.admin.SetTolerant(ctx, false); err != nil { // an earlier judgement of this life may have left it
+		return err
+	}
 	n.feed.SetPaused(false)
 	if err := l.admin.SetSemisync(ctx, false); err != nil {
 		return err

@@ -14,26 +14,44 @@ import (
 	"trireme/internal/ha"
 )
 
-// An entry that no node could apply, and whose effect no node has, may be declared void by an operator (`trireme
-// void`). The decision is part of the cluster settings, so it is committed, and the same for all nodes: each node's
-// feed hands out an empty transaction with that GTID. A plug ahead of a node that lags would be a hole, which S5
-// takes for a lost transaction.
+// An operator decides about an entry that no node could apply, and whose effect no node has: it is applied tolerantly
+// (`trireme force-apply`), or it is void (`trireme void`). The decision is part of the cluster settings, so it is
+// committed, and the same for all nodes. Each node's feed hands the transaction out without foreign key checks
+// (dump.Tolerance), or an empty one with that GTID. A plug ahead of a node that lags would be a hole, which S5 takes for
+// a lost transaction.
 //
 // A node takes a decision up when its mysqld is judged, which begins a new relay log: an old one may hold the
 // transaction as it was. It writes down first that it does. Data that holds the transaction without that note has
 // what the others have not: it is replaced by a copy.
 
-const eventVoid = "void"
+const (
+	eventVoid       = "void"
+	eventForceApply = "force-apply"
+)
 
 var (
-	errNewVoids  = errors.New("an entry was declared void since its mysqld was started")
-	errHoldsVoid = errors.New("this data holds what an operator has declared void")
+	errNewVoids  = errors.New("an operator has decided about an entry since its mysqld was started")
+	errHoldsVoid = errors.New("this data has an entry that an operator has decided about since")
 )
 
 // Void implements api.Backend (leader only).
 func (n *Node) Void(ctx context.Context, req api.VoidRequest) (api.VoidReport, error) {
+	return n.decide(ctx, req, false)
+}
+
+// ForceApply implements api.Backend (leader only).
+func (n *Node) ForceApply(ctx context.Context, req api.VoidRequest) (api.VoidReport, error) {
+	return n.decide(ctx, req, true)
+}
+
+// decide has a decision committed, or without a GTID reports what it would mean.
+func (n *Node) decide(ctx context.Context, req api.VoidRequest, tolerant bool) (api.VoidReport, error) {
+	verb, done := eventVoid, "declared entry %d void"
+	if tolerant {
+		verb, done = eventForceApply, "had entry %d applied tolerantly"
+	}
 	term := n.cons.Status().Term
-	rep, err := n.planVoid(ctx, req)
+	rep, err := n.planVoid(ctx, req, tolerant)
 	if err != nil || req.GTID == "" {
 		return rep, err
 	}
@@ -43,10 +61,10 @@ func (n *Node) Void(ctx context.Context, req api.VoidRequest) (api.VoidReport, e
 		return rep, api.Errorf(rep.ProblemKind, "nothing is changed: %s", rep.Problem).With("%s", rep.Advice)
 	case req.GTID != b.GTID:
 		return rep, api.Errorf(api.KindChanged, "nothing is changed: the entry that blocks this cluster is %s, not %s",
-			b.GTID, req.GTID).With("read the report of this moment: trireme void --dry-run")
+			b.GTID, req.GTID).With("read the report of this moment: trireme %s --dry-run", verb)
 	}
 	v := config.Void{GTID: b.GTID, Index: b.Index, Entry: b.Entry, Error: fmt.Sprintf("%d: %s", b.Number, b.Error),
-		At: time.Now().UTC(), By: cleanBy(req.By)}
+		At: time.Now().UTC(), By: cleanBy(req.By), Tolerant: tolerant}
 	_, err = n.changeClusterIn(ctx, term, func(c *config.Cluster) error {
 		c.DeclareVoid(v)
 		return nil
@@ -55,33 +73,57 @@ func (n *Node) Void(ctx context.Context, req api.VoidRequest) (api.VoidReport, e
 		return rep, err
 	}
 	rep.Done = true
-	text := fmt.Sprintf("%s declared entry %d void (%s); error %s", v.By, v.Index, v.Entry, v.Error)
-	e := n.event(eventVoid, b.Index, text)
+	text := fmt.Sprintf("%s "+done+" (%s); error %s", v.By, v.Index, v.Entry, v.Error)
+	e := n.event(verb, b.Index, text)
 	e.GTIDs = v.GTID
 	n.history.add(e)
-	n.log.Warn("an entry is declared void", "gtid", v.GTID, "index", v.Index, "entry", v.Entry, "err", v.Error,
-		"by", v.By)
+	n.log.Warn("an operator has decided about an entry", "verb", verb, "gtid", v.GTID, "index", v.Index,
+		"entry", v.Entry, "err", v.Error, "by", v.By)
 	return rep, nil
 }
 
 // planVoid says what would be lost, and why it must not be done.
-func (n *Node) planVoid(ctx context.Context, req api.VoidRequest) (api.VoidReport, error) {
+func (n *Node) planVoid(ctx context.Context, req api.VoidRequest, tolerant bool) (api.VoidReport, error) {
 	b := n.View(ctx).Blocked
 	if b == nil {
 		return api.VoidReport{}, api.Errorf(api.KindAlready, "not needed: no entry blocks this cluster").
 			With("see `trireme status`")
 	}
-	rep := api.VoidReport{Entry: *b, Loss: lossOf(b, req.Without)}
+	rep := api.VoidReport{Entry: *b, Loss: lossOf(b, req.Without, tolerant)}
 	n.mu.Lock()
-	done := slices.ContainsFunc(n.cluster.Voids, func(v config.Void) bool { return v.GTID == b.GTID })
+	// What could not be applied tolerantly either may still be declared void, not the other way round.
+	done := slices.ContainsFunc(n.cluster.Voids, func(v config.Void) bool {
+		return v.GTID == b.GTID && (tolerant || !v.Tolerant)
+	})
 	n.mu.Unlock()
-	if p := whyNotVoid(b, req.Without, done); p != nil {
+	p := whyNotVoid(b, req.Without, done)
+	if p == nil && tolerant {
+		p = whyNotTolerant(b)
+	}
+	if p != nil {
 		rep.Problem, rep.ProblemKind, rep.Advice = p.Message, p.Kind, p.Advice
 	}
 	return rep, nil
 }
 
-// whyNotVoid says why an entry must not be declared void; nil: it may.
+// tolerable are the errors of rows that are not there, keys that are taken, and foreign keys.
+var tolerable = []int{1032, 1062, 1216, 1217, 1451, 1452, 1586, 1761, 1762}
+
+// whyNotTolerant says why it would not help to apply an entry tolerantly; nil: it may help.
+func whyNotTolerant(b *api.BlockedView) *api.Error {
+	advice := "see docs/ops/failures.md: make it applicable; or see what `trireme void --dry-run` says"
+	switch {
+	case b.Statement != "":
+		return api.Errorf(api.KindConflict, "entry %d is a statement, and only changes of rows can be applied tolerantly",
+			b.Index).With("%s", advice)
+	case !slices.Contains(tolerable, b.Number):
+		return api.Errorf(api.KindConflict, "error %d is not one of rows that are not there, keys that are taken or "+
+			"foreign keys: entry %d would fail again", b.Number, b.Index).With("%s", advice)
+	}
+	return nil
+}
+
+// whyNotVoid says why no decision about an entry may be taken; nil: it may.
 func whyNotVoid(b *api.BlockedView, without []string, done bool) *api.Error {
 	missing, other := except(b.Unknown, without), except(without, b.Unknown)
 	switch {
@@ -108,11 +150,16 @@ func except(names, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(others, name) })
 }
 
-// lossOf says what is lost.
-func lossOf(b *api.BlockedView, without []string) string {
-	text := fmt.Sprintf("Lost: what entry %d would have done (%s). %s. ", b.Index, b.Entry,
-		strings.ToUpper(b.Told[:1])+b.Told[1:])
-	text += "Transactions after it may rest on it, and stop in the same way."
+// lossOf says what is lost, or may be.
+func lossOf(b *api.BlockedView, without []string, tolerant bool) string {
+	told := strings.ToUpper(b.Told[:1]) + b.Told[1:]
+	text := fmt.Sprintf("Lost: what entry %d would have done (%s). %s. "+
+		"Transactions after it may rest on it, and stop in the same way.", b.Index, b.Entry, told)
+	if tolerant {
+		text = fmt.Sprintf("Entry %d (%s) is applied on each node without foreign key checks. A row that it updates or "+
+			"deletes and that is not there is passed over. A row that it inserts replaces rows with the same key. "+
+			"Afterwards rows may refer to rows that are not there. %s.", b.Index, b.Entry, told)
+	}
 	if len(without) > 0 {
 		text += fmt.Sprintf(" %s: if it has applied the entry, its data is thrown away when it comes back, "+
 			"and copied from another node.", strings.Join(without, ", "))
@@ -128,33 +175,51 @@ func (n *Node) declaredVoid(g gtid.GTID) bool {
 	if len(voids) == 0 {
 		return false
 	}
-	return slices.ContainsFunc(voids, func(v config.Void) bool { return v.GTID == g.String() })
+	return slices.ContainsFunc(voids, func(v config.Void) bool { return v.GTID == g.String() && !v.Tolerant })
 }
 
 // followsVoid says whether this node's data has, or will have, nothing of a transaction; it is for the feed.
-func (n *Node) followsVoid(g gtid.GTID) bool {
+func (n *Node) followsVoid(g gtid.GTID) bool { return n.marked(g, "") }
+
+// followsTolerant says whether a transaction is applied tolerantly on this node; it is for the feed.
+func (n *Node) followsTolerant(g gtid.GTID) bool {
+	return n.marked(g, config.TolerantMark) && !n.followsVoid(g)
+}
+
+func (n *Node) marked(g gtid.GTID, kind string) bool {
 	voids := n.local.get().Voids
-	return len(voids) > 0 && slices.Contains(voids, g.String())
+	return len(voids) > 0 && slices.Contains(voids, g.String()+kind)
 }
 
 // newVoidsLocked are those that this node's data does not follow yet.
 func (n *Node) newVoidsLocked() (out []config.Void) {
 	for _, v := range n.cluster.Voids {
-		if !slices.Contains(n.local.get().Voids, v.GTID) {
+		if !slices.Contains(n.local.get().Voids, v.Mark()) {
 			out = append(out, v)
 		}
 	}
 	return out
 }
 
-// tendVoids ends a mysqld that was started before a decision. A leader that serves has applied the entry, and is
-// fenced by it.
-func (n *Node) tendVoids(context.Context) {
+// tendVoids ends a mysqld that was started before a decision, and has another apply tolerantly what it should. A leader
+// that serves has applied the entry, and is fenced by a decision about it.
+func (n *Node) tendVoids(ctx context.Context) {
 	n.mu.Lock()
-	old := n.srv.life != nil && n.srv.state == ha.ServerReady && len(n.newVoidsLocked()) > 0
+	l, ready := n.srv.life, n.srv.state == ha.ServerReady
+	decided := len(n.newVoidsLocked()) > 0
 	n.mu.Unlock()
-	if old {
-		n.restartServer("an entry was declared void since it was started")
+	switch {
+	case l == nil || !ready:
+	case decided:
+		n.restartServer(errNewVoids.Error())
+	default:
+		err := n.tolerance.Tend(ctx, l.admin.GTIDExecuted, func(ctx context.Context, tolerant bool) error {
+			n.log.Warn("an entry is applied tolerantly, on an operator's decision", "begins", tolerant)
+			return l.admin.SetTolerant(ctx, tolerant)
+		})
+		if n.warnings.isNew("tolerant", err) {
+			n.log.Warn("an entry cannot be applied tolerantly yet", "err", err)
+		}
 	}
 }
 
@@ -179,7 +244,7 @@ func (n *Node) takeVoids(has gtid.Set) error {
 	return n.local.update(func(s *localState) {
 		s.Voids = slices.Clone(s.Voids)
 		for _, v := range voids {
-			s.Voids = append(s.Voids, v.GTID)
+			s.Voids = append(s.Voids, v.Mark())
 		}
 	})
 }

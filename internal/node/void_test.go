@@ -43,6 +43,46 @@ func TestTakeVoids(t *testing.T) {
 	}
 }
 
+// TestTakeTolerant: a decision to apply a transaction tolerantly is taken up in the same way. That it is void, decided later, is another one, and wins.
+func TestTakeTolerant(t *testing.T) {
+	g := gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(5, 1, 1)}, GNO: 7}
+	n := newTestNode(t, func(d *testDir) { d.cluster.DeclareVoid(config.Void{GTID: g.String(), Index: 9, Tolerant: true}) })
+	if n.declaredVoid(g) || n.followsTolerant(g) {
+		t.Error("consumers of the change stream get it as it is, and it is not taken up yet")
+	}
+	if err := n.takeVoids(gtid.SetOf(g)); !errors.Is(err, errHoldsVoid) {
+		t.Errorf("data that has it already: %v", err)
+	}
+	if err := n.takeVoids(gtid.Set{}); err != nil || !n.followsTolerant(g) || n.followsVoid(g) {
+		t.Errorf("taken up: %v", err)
+	}
+	n.mu.Lock()
+	n.cluster = n.cluster.Clone()
+	n.cluster.DeclareVoid(config.Void{GTID: g.String(), Index: 9})
+	open := len(n.newVoidsLocked())
+	n.mu.Unlock()
+	if open != 1 {
+		t.Errorf("%d decisions to take up", open)
+	}
+	if err := n.takeVoids(gtid.Set{}); err != nil || n.followsTolerant(g) || !n.followsVoid(g) || !n.declaredVoid(g) {
+		t.Errorf("void: %v", err)
+	}
+}
+
+// TestWhyNotTolerant: only what rows and keys have kept from being applied may be applied tolerantly.
+func TestWhyNotTolerant(t *testing.T) {
+	for _, c := range []struct {
+		number    int
+		statement string
+		may       bool
+	}{{1452, "", true}, {1451, "", true}, {1032, "", true}, {1062, "", true}, {3819, "", false}, {1452, "ALTER TABLE t", false}, {1146, "", false}} {
+		b := &api.BlockedView{ApplyErrorView: api.ApplyErrorView{Number: c.number, Statement: c.statement}}
+		if err := whyNotTolerant(b); (err == nil) != c.may {
+			t.Errorf("%d %s: %v", c.number, c.statement, err)
+		}
+	}
+}
+
 // TestWhyNotVoid: nothing is given up that a node may have, that is decided already, or that something else depends on.
 func TestWhyNotVoid(t *testing.T) {
 	for _, c := range []struct {

@@ -22,6 +22,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/needs"
+	"trireme/internal/testkit"
 	"trireme/internal/verify"
 )
 
@@ -239,45 +240,41 @@ func TestApplierWaitsForResources(t *testing.T) {
 	c.equal()
 }
 
-// blocked leads a new cluster to where a committed entry has an effect nowhere: the leader dies once it is committed and before its mysqld has it.
-func blocked(t *testing.T) (*cluster, *demo.Node) {
-	c := leaseTagged(t)
+// blocks leads a cluster to where a committed entry has an effect nowhere: the leader dies once it is committed and before its mysqld has it.
+// Of the statements the last makes the entry. It returns who led.
+func (c *cluster) blocks(statements ...string) *demo.Node {
+	c.t.Helper()
 	leader := c.healthy()
 	s := c.session(leader)
-	s.inDB("unappliable", []string{"CREATE TABLE DB.t(a DECIMAL(20,10), b INT PRIMARY KEY, CHECK (a = b/3))", "CREATE TABLE DB.fine(id INT PRIMARY KEY)",
-		"INSERT INTO DB.fine VALUES(1)", "SET div_precision_increment=8"})
+	last := len(statements) - 1
+	s.exec(statements[:last]...)
 	c.caughtUp()
 	c.command(leader, "arm ack.before=kill")
-	if err := s.try("INSERT INTO unappliable.t VALUES (0.33333333,1)"); err == nil {
-		t.Fatal("it was acknowledged by a daemon that was to die before")
+	if err := s.try(statements[last]); err == nil {
+		c.t.Fatal("it was acknowledged by a daemon that was to die before")
 	}
-	eventually(t, healLimit, "the leader's daemon is killed", func() error {
+	eventually(c.t, healLimit, "the leader's daemon is killed", func() error {
 		if leader.DaemonPID() != 0 {
 			return errors.New("it runs")
 		}
 		return nil
 	})
 	c.start(leader)
-	return c, leader
+	return leader
 }
 
-// TestBlockedEntry: such an entry is told, by all nodes, with what it does and who wrote it. An operator declares it void: all nodes go on
-// without it, and are equal, also after a restart of their mysqlds.
-func TestBlockedEntry(t *testing.T) {
-	t.Parallel()
-	c, leader := blocked(t)
-	eventually(t, 2*healLimit, "all nodes say that an entry blocks them", func() error {
+// shown waits until all nodes say that an entry blocks them, and returns it.
+func (c *cluster) shown(number int, wants func(*api.BlockedView) bool) *api.BlockedView {
+	c.t.Helper()
+	eventually(c.t, 2*healLimit, "all nodes say that an entry blocks them", func() error {
 		for _, n := range c.Nodes() {
 			v, err := c.seen(n)
 			if err != nil {
 				return err
 			}
 			b := v.Blocked
-			if b == nil || len(b.Nodes) != 3 || len(b.Unknown) != 0 {
+			if b == nil || len(b.Nodes) != 3 || len(b.Unknown) != 0 || b.Number != number || !wants(b) {
 				return fmt.Errorf("%s shows %+v", n.Name, b)
-			}
-			if b.Number != 3819 || b.Node != leader.Name || len(b.Changes) != 1 || b.Changes[0] != (api.ChangeView{Table: "unappliable.t", Operation: "insert", Events: 1}) {
-				return fmt.Errorf("%s tells %+v", n.Name, b)
 			}
 			if got := c.metric(n, "trireme_apply_blocked"); got != 1 {
 				return fmt.Errorf("%s: apply_blocked is %v", n.Name, got)
@@ -285,10 +282,27 @@ func TestBlockedEntry(t *testing.T) {
 		}
 		return nil
 	})
+	return c.view().Blocked
+}
+
+// unheard are statements that no applier can carry out, as its session has another div_precision_increment. The last one blocks.
+var unheard = []string{"DROP DATABASE IF EXISTS unappliable", "CREATE DATABASE unappliable",
+	"CREATE TABLE unappliable.t(a DECIMAL(20,10), b INT PRIMARY KEY, CHECK (a = b/3))", "CREATE TABLE unappliable.fine(id INT PRIMARY KEY)",
+	"INSERT INTO unappliable.fine VALUES(1)", "SET div_precision_increment=8", "INSERT INTO unappliable.t VALUES (0.33333333,1)"}
+
+// TestBlockedEntry: such an entry is told, by all nodes, with what it does and who wrote it. An operator declares it void: all nodes go on
+// without it, and are equal, also after a restart of their mysqlds.
+func TestBlockedEntry(t *testing.T) {
+	t.Parallel()
+	c := leaseTagged(t)
+	leader := c.blocks(unheard...)
+	entry := c.shown(3819, func(b *api.BlockedView) bool {
+		return b.Node == leader.Name && len(b.Changes) == 1 && b.Changes[0] == api.ChangeView{Table: "unappliable.t", Operation: "insert", Events: 1}
+	})
 	if e := c.history(); slices.ContainsFunc(e, func(e api.Event) bool { return e.Kind == "apply-error" }) {
 		t.Errorf("a node gave its data up although no other has the entry")
 	}
-	entry := c.view().Blocked
+	c.refused(leader, api.KindConflict, "force-apply --gtid "+entry.GTID, "make it applicable")
 	c.refused(leader, api.KindChanged, "void --gtid "+strings.Replace(entry.GTID, ":", ":9", 1))
 	if rep := result[api.VoidReport](c, leader, 0, "void --dry-run"); rep.Done || rep.Problem != "" || rep.Entry.GTID != entry.GTID || rep.Loss == "" {
 		t.Errorf("%+v", rep)
@@ -314,6 +328,102 @@ func TestBlockedEntry(t *testing.T) {
 	c.equal()
 	if e := c.applyErrors(); len(e) > 0 {
 		t.Errorf("a node gave its data up: %+v", e)
+	}
+}
+
+// TestForceApply: what foreign keys and missing rows keep all nodes from applying is applied without looking at them, on an operator's word: nothing
+// of it is lost, all nodes are equal, and what comes after it is applied as strictly as before. A restoration from a backup does the same, and leaves
+// out what was declared void. (It takes 20 s: no follower of the default settings stops at such an entry, so the cluster is one of its own.)
+func TestForceApply(t *testing.T) {
+	t.Parallel()
+	c := createShape(t, shape{nodes: 3, binary: testkit.Program(t, testkit.Failpoints), tune: func(n *config.Node) { nativeForeignKeys(n, "OFF") }})
+	restores := func() {}
+	if needs.IsLong() {
+		restores = c.archived()
+	}
+	in := func(db, what string) []string {
+		out := []string{"CREATE DATABASE " + db}
+		for _, q := range cascades[what] {
+			out = append(out, strings.ReplaceAll(q, "DB.", db+"."))
+		}
+		return out
+	}
+	forced := func(number int) {
+		entry := c.shown(number, func(*api.BlockedView) bool { return true })
+		asked := c.Nodes()[0]
+		if rep := result[api.VoidReport](c, asked, 0, "force-apply --dry-run"); rep.Done || rep.Problem != "" || rep.Entry.GTID != entry.GTID || rep.Loss == "" {
+			t.Errorf("%+v", rep)
+		}
+		if rep := result[api.VoidReport](c, asked, 0, "force-apply --gtid "+entry.GTID); !rep.Done {
+			t.Errorf("%+v", rep)
+		}
+		c.healthy()
+		c.refused(asked, api.KindAlready, "force-apply --dry-run")
+		c.audited("force-apply", entry.GTID)
+	}
+	c.admin(c.healthy()).exec("SET GLOBAL binlog_transaction_compression = ON") // of sessions from now on
+	c.blocks(in("trig", "a trigger on the parent")...)
+	forced(1452)
+	c.everywhere("SELECT CONCAT((SELECT GROUP_CONCAT(id1 ORDER BY id1) FROM trig.parent), ';', (SELECT GROUP_CONCAT(idd1, ',', idd2) FROM trig.child))",
+		"10,40;50,40")
+	c.blocks(in("selfref", "a table that refers to itself")...)
+	forced(1032)
+	c.everywhere("SELECT COUNT(*) FROM selfref.s", "0")
+
+	c.session(c.leader()).exec("INSERT INTO selfref.s VALUES(9,NULL)")
+	c.caughtUp()
+	restores()
+	c.everywhere("SELECT @@GLOBAL.replica_exec_mode", "STRICT")
+	c.crash(c.leader()) // it is judged again
+	c.healthy()
+	c.caughtUp()
+	c.equal()
+	if out := c.checked(0); !out.OK {
+		t.Errorf("%+v", out)
+	}
+	if e := c.applyErrors(); len(e) > 0 {
+		t.Errorf("a node gave its data up: %+v", e)
+	}
+}
+
+// archived makes a backup. What it returns has an entry declared void, restores, and looks at the result.
+func (c *cluster) archived() (restores func()) {
+	t := c.t
+	base, err := demo.FreePortBase(2)
+	must(t, err)
+	a := &adopted{t: t, dir: t.TempDir(), base: base, procs: map[string]*demo.Process{}}
+	dir, to := filepath.Join(a.dir, "backup"), filepath.Join(a.dir, "restored")
+	take := []string{"backup", "--to", dir, "--config", filepath.Join(c.others(c.healthy())[0].Dir, config.NodeFileName)}
+	a.done(take...)
+	return func() {
+		c.blocks(unheard...)
+		entry := c.shown(3819, func(*api.BlockedView) bool { return true })
+		if rep := result[api.VoidReport](c, c.Nodes()[0], 0, "void --gtid "+entry.GTID); !rep.Done {
+			t.Errorf("%+v", rep)
+		}
+		c.session(c.healthy()).exec("INSERT INTO unappliable.fine VALUES(2)")
+		c.caughtUp()
+		last := c.view().CommitIndex
+		f := &archiving{t: t, args: append(slices.Clone(take), "--follow")}
+		f.start()
+		eventually(t, healLimit, "the archive has it", func() error {
+			f.keep()
+			names, err := filepath.Glob(filepath.Join(dir, "log", "*-*.seg"))
+			if err != nil || len(names) == 0 || lastEntry(t, slices.Max(names)) < last {
+				return fmt.Errorf("%v, %w", names, err)
+			}
+			return nil
+		})
+		f.stop()
+		a.done("restore", "--from", dir, "--data", to, "--port", fmt.Sprint(a.base))
+		const rows = "SELECT CONCAT((SELECT GROUP_CONCAT(id1 ORDER BY id1) FROM trig.parent), ';', (SELECT GROUP_CONCAT(idd1, ',', idd2) FROM trig.child)," +
+			" ';', (SELECT COUNT(*) FROM selfref.s), (SELECT COUNT(*) FROM unappliable.t), (SELECT COUNT(*) FROM unappliable.fine))"
+		want := "10,40;50,40;102"
+		c.everywhere(rows, want)
+		db, _ := a.opened(to)
+		if got := get1(t, db, rows); got != want {
+			t.Errorf("restored: %s, want %s", got, want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package robustness
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -305,8 +306,8 @@ func (f *archiving) stop() string {
 	return f.out.String()
 }
 
-// restored starts a stock mysqld on what was restored, looks at it, and asks to begin a new cluster with it (in a soak: begins one), by the commands that restore names.
-func (a *adopted) restored(dir, want string, moment gtid.GTID) {
+// opened starts a stock mysqld on what was restored, and says how to log in to it.
+func (a *adopted) opened(dir string) (db *sql.DB, cfg *mysql.Config) {
 	t := a.t
 	t.Helper()
 	bin := needs.MySQL(t)
@@ -314,12 +315,11 @@ func (a *adopted) restored(dir, want string, moment gtid.GTID) {
 		LogFile: filepath.Join(dir, "out.log")})
 	must(t, err)
 	t.Cleanup(proc.Kill)
-	secret := filepath.Join(dir, "root-password")
-	password, err := os.ReadFile(secret)
+	password, err := os.ReadFile(filepath.Join(dir, rootPassword))
 	must(t, err)
-	cfg := mysql.NewConfig()
+	cfg = mysql.NewConfig()
 	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = "root", strings.TrimSpace(string(password)), "unix", mysqld.Config{Dir: dir}.Socket()
-	db := openDB(t, cfg)
+	db = openDB(t, cfg)
 	eventually(t, time.Minute, "the restored server answers", func() error {
 		if !proc.Alive() {
 			said, _ := os.ReadFile(filepath.Join(dir, "log", "mysqld.err"))
@@ -327,6 +327,17 @@ func (a *adopted) restored(dir, want string, moment gtid.GTID) {
 		}
 		return db.PingContext(t.Context())
 	})
+	return db, cfg
+}
+
+// rootPassword is the file in a restored directory that has it.
+const rootPassword = "root-password"
+
+// restored looks at what was restored, and asks to begin a new cluster with it (in a soak: begins one), by the commands that restore names.
+func (a *adopted) restored(dir, want string, moment gtid.GTID) {
+	t := a.t
+	t.Helper()
+	db, cfg := a.opened(dir)
 	if got := get1(t, db, keptRows); got != want {
 		t.Errorf("rows of kept.t: %s, want %s", got, want)
 	}
@@ -348,7 +359,7 @@ func (a *adopted) restored(dir, want string, moment gtid.GTID) {
 	}
 	run1(t, db, "DELETE FROM kept.u") // it takes writes
 
-	adopt := append([]string{"adopt", "--socket", cfg.Addr, "--user", "root", "--password-file", secret}, a.flags(0)...)
+	adopt := append([]string{"adopt", "--socket", cfg.Addr, "--user", "root", "--password-file", filepath.Join(dir, rootPassword)}, a.flags(0)...)
 	if !soak() { // what can refuse is asked
 		a.done(append(adopt, "--dry-run")...)
 		return
