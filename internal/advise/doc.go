@@ -33,6 +33,7 @@ const (
 	NoIndex          = "no-index"
 	ForeignKeys      = "foreign-keys"
 	UnsafeCascade    = "unsafe-cascade"
+	SessionDependent = "session-dependent"
 	HotRow           = "hot-row"
 	LockWaits        = "lock-waits"
 	LargeStatement   = "large-statement"
@@ -79,6 +80,8 @@ type Table struct {
 	Children []string
 	Cascades []string // of Children: those whose rows change with this table's
 	Triggers bool     // something runs when its rows change
+	// Expressions are those that a follower computes again.
+	Expressions []Expression
 }
 
 // Statement is a kind of statement.

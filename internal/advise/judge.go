@@ -27,7 +27,7 @@ const (
 
 // Judge makes findings, the dear ones first.
 func Judge(f Facts) []Finding {
-	all := slices.Concat(failover(f.View), cascades(f), tables(f.Tables), hot(f), statements(f.Statements), transactions(f.Transactions), counters(f.Status), nodes(f))
+	all := slices.Concat(failover(f.View), cascades(f), sessions(f), tables(f.Tables), hot(f), statements(f.Statements), transactions(f.Transactions), counters(f.Status), nodes(f))
 	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(rank(a), rank(b)) })
 	count := map[string]int{}
 	return slices.DeleteFunc(all, func(x Finding) bool {

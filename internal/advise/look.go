@@ -40,7 +40,8 @@ func Look(ctx context.Context, o Options) (Facts, error) {
 		}
 	}()
 	leader := servers[0]
-	for _, read := range []func(context.Context, *Facts) error{leader.tables, leader.changes, leader.parents, leader.statements, leader.transactions, leader.counters} {
+	for _, read := range []func(context.Context, *Facts) error{leader.tables, leader.changes, leader.parents, leader.expressions,
+		leader.statements, leader.transactions, leader.counters} {
 		if err := read(ctx, &f); err != nil {
 			return f, err
 		}

@@ -207,9 +207,10 @@ type Node struct {
 
 	givenUp string // owned by purge: the data nodes that the log does not go back to any more
 
-	xa      xaWatch // owned by keepDurable
-	pulse   pulse   // owned by feelPulse
-	pulseOf *life   // whose it is
+	xaMu    sync.Mutex // taken before mu
+	xa      xaWatch    // guarded by xaMu
+	pulse   pulse      // owned by feelPulse
+	pulseOf *life      // whose it is
 }
 
 // serverSlot is this node's mysqld as far as recovery has come.

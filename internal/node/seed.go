@@ -379,7 +379,7 @@ func (n *Node) donate(ctx context.Context, to uint64) (d donation, err error) {
 	if d.Applied, err = n.readApplied(ctx, l); err != nil {
 		return d, err
 	}
-	xids, err := l.admin.XARecover(ctx)
+	xids, err := n.preparedToCopy(ctx, l, n.readPrepared)
 	if err != nil {
 		return d, err
 	}

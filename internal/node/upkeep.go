@@ -29,12 +29,12 @@ func (n *Node) every(interval time.Duration, f func(ctx context.Context)) {
 	})
 }
 
-// tendDurable calls keepDurable every durableInterval, and sooner while some node's log is larger than it should be, or something was seen that
-// has to be looked at again.
+// tendDurable calls keepDurable every durableInterval, and sooner while some node's log is larger than it should be, or XA transactions
+// are prepared here.
 func (n *Node) tendDurable() func(ctx context.Context) {
 	var next time.Duration
 	return func(ctx context.Context) {
-		if now() < next && !n.logsPinned() && n.xa.suspect.xid == "" {
+		if now() < next && !n.logsPinned() && !n.watchesXA() {
 			return
 		}
 		next = now() + durableInterval

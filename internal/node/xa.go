@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
@@ -232,12 +233,26 @@ func newXAWatch(l *life, applied uint64, prepared map[string]bool) xaWatch {
 // a transaction that the applier has prepared, any session may send it, and nothing of it is logged (docs/mysql.md): it cannot be
 // prevented, and the data differs from then on. executed was read before xids.
 func (n *Node) watchXA(l *life, applied uint64, executed gtid.Set, xids []mysqld.XID) {
+	n.xaMu.Lock()
+	lost := n.lookXALocked(l, applied, executed, xids)
+	// Looked at twice: mysqld counts an XA PREPARE as executed a moment before XA RECOVER shows it (sql_xa_prepare.cc: the GTID is externalized
+	// in process_xa_prepare, the state set behind it).
+	again := lost.xid != "" && lost == n.xa.suspect
+	n.xa.suspect = lost
+	n.xaMu.Unlock()
+	if again {
+		n.fenceDiverged(l, n.explainLostXA(lost, applied, executed))
+	}
+}
+
+// lookXALocked brings the watch up to date, and gives a prepared XA transaction that mysqld has lost.
+func (n *Node) lookXALocked(l *life, applied uint64, executed gtid.Set, xids []mysqld.XID) (lost lostXA) {
 	n.mu.Lock()
 	follows := n.srv.life == l && n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone
 	n.mu.Unlock()
 	if !follows {
 		n.xa = xaWatch{}
-		return
+		return lost
 	}
 	prepared := xidKeys(xids)
 	first := n.xa.life != l
@@ -259,17 +274,58 @@ func (n *Node) watchXA(l *life, applied uint64, executed gtid.Set, xids []mysqld
 		}
 		if err != nil {
 			n.xa = xaWatch{}
-			return
+			return lost
 		}
 	}
 	n.xa.seen = whole
-	// Looked at twice: mysqld counts an XA PREPARE as executed a moment before XA RECOVER shows it (sql_xa_prepare.cc: the GTID is externalized
-	// in process_xa_prepare, the state set behind it).
-	was := n.xa.suspect
-	if n.xa.suspect = n.xa.missing(executed, prepared); n.xa.suspect.xid != "" && n.xa.suspect == was {
-		n.fenceDiverged(l, n.explainLostXA(was, applied, executed))
-	}
+	return n.xa.missing(executed, prepared)
 }
+
+// watchesXA says whether the next look at prepared XA transactions is urgent: some are open, or may have come since.
+func (n *Node) watchesXA() bool {
+	n.xaMu.Lock()
+	defer n.xaMu.Unlock()
+	return n.xa.life != nil && (len(n.xa.open) > 0 || n.specialAt.Load() > n.xa.scanned)
+}
+
+// errLostXA: a copy of such data is no good either.
+var errLostXA = errors.New("a session may have ended a prepared XA transaction on it, so its data is not copied")
+
+// preparedToCopy lists what is prepared on this node. errLostXA: something else should be. look is readPrepared.
+func (n *Node) preparedToCopy(ctx context.Context, l *life,
+	look func(context.Context, *life) (uint64, gtid.Set, []mysqld.XID, error)) ([]mysqld.XID, error) {
+	for range lostXALooks { // what is prepared this moment is seen at the next one
+		applied, executed, xids, err := look(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		n.xaMu.Lock()
+		lost := n.lookXALocked(l, applied, executed, xids)
+		n.xaMu.Unlock()
+		if lost.xid == "" {
+			return xids, nil
+		}
+		if !pause(ctx, lostXAPause) {
+			return nil, ctx.Err()
+		}
+	}
+	return nil, errLostXA
+}
+
+// readPrepared reads what mysqld has executed, and after that what it has prepared.
+func (n *Node) readPrepared(ctx context.Context, l *life) (applied uint64, executed gtid.Set, xids []mysqld.XID, err error) {
+	if applied, err = n.readApplied(ctx, l); err != nil {
+		return 0, executed, nil, err
+	}
+	executed = l.executedSet()
+	xids, err = l.admin.XARecover(ctx)
+	return applied, executed, xids, err
+}
+
+const (
+	lostXALooks = 3
+	lostXAPause = 300 * time.Millisecond
+)
 
 // skip leaves out what came before the last look.
 func (w *xaWatch) skip() {

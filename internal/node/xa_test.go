@@ -1,10 +1,15 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"trireme/internal/gtid"
+	"trireme/internal/ha"
 	"trireme/internal/ledger"
+	"trireme/internal/mysqld"
+	"trireme/internal/raftlog"
 )
 
 // What the log has prepared and not ended has to be prepared in mysqld, as soon as it is executed there.
@@ -60,5 +65,43 @@ func TestXASuspect(t *testing.T) {
 	was := w.suspect
 	if got := w.missing(gtid.Set{}, map[string]bool{was.xid: true}); got == was || got.xid == "" {
 		t.Errorf("%q is prepared again, and %q is missing", was.xid, got.xid)
+	}
+}
+
+// TestLostXAIsNotCopied: as long as a prepared XA transaction is missing, this node's data is not copied, and the watch over it is left as it was.
+func TestLostXAIsNotCopied(t *testing.T) {
+	n, l := newTestNode(t), &life{}
+	n.led = ledger.New(raftlog.Boundary{})
+	prepare := gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(1, 1, 1)}, GNO: 7}
+	x := mysqld.XID{FormatID: 1, Gtrid: "x"}
+	key := ""
+	for key = range xidKeys([]mysqld.XID{x}) {
+	}
+	n.srv.life, n.srv.state = l, ha.ServerReady
+	n.xa = xaWatch{life: l, scanned: 1 << 40, open: map[string]gtid.Range{key: {SID: prepare.SID, First: 7, Last: 7}}}
+	shows := func(looks ...bool) func(context.Context, *life) (uint64, gtid.Set, []mysqld.XID, error) {
+		return func(context.Context, *life) (uint64, gtid.Set, []mysqld.XID, error) {
+			var xids []mysqld.XID
+			if looks[0] {
+				xids = []mysqld.XID{x}
+			}
+			looks = looks[min(1, len(looks)-1):]
+			return 9, gtid.SetOf(prepare), xids, nil
+		}
+	}
+	if !n.watchesXA() {
+		t.Error("one is open, and the next look is not urgent")
+	}
+	for _, c := range []struct {
+		looks []bool
+		want  error
+	}{{[]bool{true}, nil}, {[]bool{false, true}, nil}, {[]bool{false}, errLostXA}} {
+		xids, err := n.preparedToCopy(t.Context(), l, shows(c.looks...))
+		if !errors.Is(err, c.want) || err == nil && len(xids) != 1 {
+			t.Errorf("%v: %v, %v", c.looks, xids, err)
+		}
+	}
+	if n.xa.suspect.xid != "" || n.srv.state != ha.ServerReady {
+		t.Error("the watch looks twice itself")
 	}
 }
