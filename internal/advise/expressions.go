@@ -43,27 +43,44 @@ func (s *server) expressions(ctx context.Context, f *Facts) error {
 func sessions(f Facts) []Finding {
 	var out []Finding
 	for _, t := range f.Tables {
-		var named []string
+		var named, variables []string
 		for _, x := range t.Expressions {
-			if divides(x.Text) {
-				named = append(named, x.What)
+			if v := dependsOn(x.Text); len(v) > 0 {
+				named, variables = append(named, x.What), append(variables, v...)
 			}
 		}
 		if len(named) == 0 {
 			continue
 		}
-		slices.Sort(named)
-		out = append(out, Finding{SessionDependent, Info, t.Name,
-			fmt.Sprintf("a division is in %s, and how many digits it has depends on div_precision_increment of the session", strings.Join(slices.Compact(named), ", ")),
-			"where a session sets that variable, a follower computes another value and no error tells, or stops with error 3819 at a constraint",
-			"leave div_precision_increment alone in sessions, or round in the expression, to digits that every setting gives: ROUND(a / b, 2); " +
+		out = append(out, Finding{SessionDependent, Info, t.Name, fmt.Sprintf("%s: the value depends on %s of the session", list(named), list(variables)),
+			"where a session sets that, a follower computes another value and no error tells, or it stops with error 3819 at a constraint",
+			"leave it alone in sessions; or divide with ROUND(a / b, 2), to no more digits than every setting gives, and encrypt in the application; " +
 				"`trireme check` finds values that differ"})
 	}
 	return out
 }
 
-// divides says whether an expression has a division by "/", outside of names and texts.
-func divides(expression string) bool {
+// list sorts words, each once.
+func list(words []string) string {
+	slices.Sort(words)
+	return strings.Join(slices.Compact(words), ", ")
+}
+
+// dependsOn gives the session variables on which an expression depends, and which the binary log does not carry. Names and texts in it do not count.
+func dependsOn(expression string) (variables []string) {
+	code := strings.ToLower(unquoted(expression))
+	if strings.Contains(code, "/") {
+		variables = append(variables, "div_precision_increment")
+	}
+	if strings.Contains(code, "aes_encrypt(") || strings.Contains(code, "aes_decrypt(") {
+		variables = append(variables, "block_encryption_mode")
+	}
+	return variables
+}
+
+// unquoted is an expression without what is in quotes.
+func unquoted(expression string) string {
+	var out strings.Builder
 	quote := byte(0)
 	for i := 0; i < len(expression); i++ {
 		switch c := expression[i]; {
@@ -74,9 +91,9 @@ func divides(expression string) bool {
 		case quote != 0:
 		case c == '\'' || c == '"' || c == '`':
 			quote = c
-		case c == '/':
-			return true
+		default:
+			out.WriteByte(c)
 		}
 	}
-	return false
+	return out.String()
 }
