@@ -73,18 +73,21 @@ func (m *mixedState) known(object string) presence {
 	return absent
 }
 
-// readObjects looks at what one node holds. A row that does not have the value that its object gives it is one that
-// nobody asked for.
+// readObjects looks at what one node holds of this workload: others of the set have triggers of their own. A row that
+// does not have the value that its object gives it is one that nobody asked for.
 func readObjects(ctx context.Context, db *sql.DB, database string, v *mixedView) error {
 	in := " = '" + database + "'"
 	for _, query := range []string{
-		"SELECT CONCAT(LOWER(routine_type), ' ', routine_name) FROM information_schema.routines WHERE routine_schema" +
-			in,
+		"SELECT CONCAT(LOWER(routine_type), ' ', routine_name) FROM information_schema.routines " +
+			"WHERE routine_name REGEXP '^o[pf][0-9]+$' AND routine_schema" + in,
 		"SELECT CONCAT('comment ', routine_name) FROM information_schema.routines " +
 			"WHERE routine_comment = 'changed' AND routine_schema" + in,
-		"SELECT CONCAT('view ', table_name) FROM information_schema.views WHERE table_schema" + in,
-		"SELECT CONCAT('trigger ', trigger_name) FROM information_schema.triggers WHERE trigger_schema" + in,
-		"SELECT CONCAT('event ', event_name) FROM information_schema.events WHERE event_schema" + in,
+		"SELECT CONCAT('view ', table_name) FROM information_schema.views " +
+			"WHERE table_name REGEXP '^ov[0-9]+$' AND table_schema" + in,
+		"SELECT CONCAT('trigger ', trigger_name) FROM information_schema.triggers " +
+			"WHERE trigger_name REGEXP '^ot[0-9]+$' AND trigger_schema" + in,
+		"SELECT CONCAT('event ', event_name) FROM information_schema.events " +
+			"WHERE event_name REGEXP '^oe[0-9]+$' AND event_schema" + in,
 		"SELECT CONCAT('table ', table_name) FROM information_schema.tables " +
 			"WHERE table_name REGEXP '^oi[0-9]+$' AND table_schema" + in,
 		"SELECT CONCAT('row ', via, ' ', k, IF(v = k + (via <> '" + viaView + "'), '', CONCAT(' with ', v))) FROM " +
