@@ -39,6 +39,7 @@ type commands struct {
 	Promote    promoteCmd    `cmd:"" help:"Give learners a vote, once they have caught up; others may lose theirs at that moment."`
 	Demote     demoteCmd     `cmd:"" help:"Take a node's vote; it keeps the data and follows; the leader hands over first."`
 	Delay      delayCmd      `cmd:"" help:"Show a delayed learner, or have it stop at a transaction, before a wrong DELETE say."`
+	MySQL      mysqlCmd      `cmd:"" name:"mysql" help:"Open a MySQL client at this host's node as trireme_admin, to make the first account for example."`
 	Status     statusCmd     `cmd:"" help:"Show all nodes; any node answers."`
 	Topology   topologyCmd   `cmd:"" help:"Draw who gets the log from whom: leader, followers, loggers, learners behind others."`
 	Dashboard  dashboardCmd  `cmd:"" help:"Print a link to the dashboard that logs in once."`

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -60,8 +62,13 @@ func TestSmoke(t *testing.T) {
 	goesOn(t, w, "after a switchover")
 
 	must(t, w.Stop())
-	_, err = c.WaitHealthy(ctx)
+	v, err = c.WaitHealthy(ctx)
 	must(t, err)
+	out, err := exec.CommandContext(ctx, testkit.Program(t, testkit.Trireme), "mysql", "--config", filepath.Join(c.Node(v.Leader).Dir, config.NodeFileName),
+		"--", "--batch", "--skip-column-names", "-e", "CREATE USER first; SELECT CURRENT_USER()").CombinedOutput()
+	if err != nil || string(out) != "trireme_admin@localhost\n" {
+		t.Errorf("the first account: %v: %s", err, out)
+	}
 	nodes, err := c.Endpoints()
 	must(t, err)
 	defer demo.CloseEndpoints(nodes)
