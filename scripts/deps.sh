@@ -2,7 +2,7 @@
 # Checks for what `make <goal>` needs and installs only what is missing.
 #   scripts/deps.sh build        Go
 #   scripts/deps.sh test         Go, a C compiler, a MySQL server (scripts/mysql.sh), what its drivers' tests connect with (scripts/drivers.sh), Chromium, mandoc
-#   scripts/deps.sh soak         the same, sysbench, and the drivers that only a soak connects with
+#   scripts/deps.sh soak         the same, sysbench, the drivers that only a soak connects with, and MySQL's own test scripts (scripts/mysql-suites.sh)
 #   scripts/deps.sh package      Go, and what looks at packages: dpkg, rpm, lintian, systemd-analyze
 #   scripts/deps.sh bench        the same, sysbench, and MariaDB where it can be had (scripts/mariadb.sh)
 # Progress and errors go to stderr; prints nothing on stdout.
@@ -45,6 +45,7 @@ case ${1:-build} in
     (need mandoc mandoc "Install it from your distribution.") || say "man pages are not checked"
     (need chromium chromium "Install it from your distribution, or set CHROMIUM.") || say "tests that look at pages in a browser are skipped"
     [[ $1 == test ]] || need_sysbench
+    [[ $1 == test ]] || "$here/mysql-suites.sh" >/dev/null
     ;;
   package)
     need_go

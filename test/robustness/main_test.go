@@ -179,7 +179,7 @@ func eventually(t *testing.T, limit time.Duration, what string, f func() error) 
 }
 
 // must fails the test on an error.
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
