@@ -122,6 +122,9 @@ func (c *certRenewCmd) Run(e *env) error {
 	if err := b.Renew(n.TLSDir(), []string{n.Peer.Advertise, n.API.Advertise, n.MySQLHost()}, time.Now()); err != nil {
 		return fmt.Errorf("nothing is changed: %w", err)
 	}
+	if err := pki.DropServer(n.TLSDir()); err != nil { // the daemon's next start has another one signed
+		return err
+	}
 	if err := c.show(e, n, b); err != nil || c.JSON {
 		return err
 	}

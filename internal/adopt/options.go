@@ -40,6 +40,9 @@ func takeOver(f *facts, cfg mysqld.Config) (taken map[string]string, changes []O
 		fate := cfg.FateOf(name, value)
 		set := isSet(f, name, fate)
 		switch {
+		case name == "ssl_cert" && value != "" && !set:
+			changes = append(changes, OptionChange{Name: name, Old: value, New: "of the cluster's CA",
+				Why: "clients that verify the certificate need tls/ca.pem of any node from then on (docs/ops/certificates.md)"})
 		case fate.Kept && set && (strings.HasPrefix(name, "slave_") || strings.HasPrefix(name, "master_")):
 			changes = append(changes, OptionChange{Name: name, Old: value, Why: "replication is Trireme's, and this is an old name"})
 		case fate.Kept && set && value != "":

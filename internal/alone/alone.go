@@ -211,6 +211,7 @@ func (f *follower) decide() {
 		f.log.Info("nodes answer", "cluster", best.view.Cluster, "term", best.view.Term)
 	}
 	f.router.SetLags(lags(best, time.Now()))
+	f.router.SetProofs(best.view.Proofs)
 	f.router.SetView(routes(best.view))
 	f.tellQuiet()
 }

@@ -383,6 +383,15 @@ type MySQLView struct {
 	LagBytes     *uint64  `json:"lag_bytes"`   // committed and not yet executed; null when not known
 	// CatchUpSeconds is about how long it needs for what it lacks, if nothing is added, as fast as it applied last; absent when not known.
 	CatchUpSeconds *float64 `json:"catch_up_seconds,omitempty"`
+	// Proof is how the server is known; absent: it does not run, or its daemon is older and does not say.
+	Proof *MySQLProof `json:"proof,omitempty"`
+}
+
+// MySQLProof is by what a node's mysqld is known to those who connect to it.
+type MySQLProof struct {
+	Certificates []string `json:"certificates"`      // SHA-256 of the one that it shows, and of one that it may show soon; empty: it speaks no TLS
+	Key          string   `json:"key,omitempty"`     // SHA-256 of the key by which passwords are sealed without TLS; empty: it has none
+	Cluster      bool     `json:"cluster,omitempty"` // the certificate is of the cluster's CA
 }
 
 // SeedView is how far the copy of another node's data has come.

@@ -21,6 +21,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/gtid"
 	"trireme/internal/mysqld"
+	"trireme/internal/pki"
 	"trireme/internal/raftlog"
 )
 
@@ -391,7 +392,11 @@ func (r *run) clone(ctx context.Context, cfg mysqld.Config, donor api.MemberView
 	moved := make(chan struct{}, 1)
 	go r.watch(ctx, cancel, donor, moved)
 	var last mysqld.SeedProgress
-	err := mysqld.Seed(ctx, cfg, mysqld.Seeding{Host: donor.MySQL.Host, Port: donor.MySQL.Port, BytesPerSecond: int64(r.Node.MySQL.SeedRate),
+	ca, file, err := r.donorCA(donor)
+	if err != nil {
+		return err
+	}
+	err = mysqld.Seed(ctx, cfg, mysqld.Seeding{CA: ca, CAFile: file, Host: donor.MySQL.Host, Port: donor.MySQL.Port, BytesPerSecond: int64(r.Node.MySQL.SeedRate),
 		Progress: func(p mysqld.SeedProgress) {
 			if p != last {
 				last = p
@@ -413,6 +418,19 @@ func (r *run) clone(ctx context.Context, cfg mysqld.Config, donor api.MemberView
 		err = fmt.Errorf("the copy from %s was given up: %w", donor.Name, cause)
 	}
 	return err
+}
+
+// donorCA is by what the donor's certificate is verified: the cluster's CA, or the operator's where the certificate is.
+func (r *run) donorCA(donor api.MemberView) (pem []byte, file string, err error) {
+	if p := donor.MySQL.Proof; p != nil && p.Cluster {
+		pem, err = os.ReadFile(filepath.Join(r.Node.TLSDir(), pki.CAFile))
+		return pem, "", err
+	}
+	own := mysqld.Config{Dir: r.Node.MySQLDir(), Extra: r.Node.MySQL.Options}
+	if file = own.OwnCA(); file == "" {
+		r.Say("the certificate of %s is not verified: its daemon is older, or the certificate is your own and mysql.options here has no ssl_ca", donor.Name)
+	}
+	return nil, file, nil
 }
 
 // sameLife says why the donor's mysqld is not the one that it was.

@@ -40,7 +40,9 @@ type Config struct {
 	OSUser     string     // user to run mysqld as, when this process is root; empty: our own
 	// Extra are the operator's lines for my.cnf, name to value ('-' and '_' are the same). An empty value is a bare option.
 	// Names that Trireme sets are refused by Validate with the reason.
-	Extra  map[string]string
+	Extra map[string]string
+	// TLS is a private key, the server's certificate and the CAs that vouch for it, in PEM; OwnTLS: it is not used. Empty: mysqld makes its own.
+	TLS    []byte
 	Logger *slog.Logger // nil: slog.Default()
 }
 

@@ -28,6 +28,7 @@ func (c Config) PlainCommand() []string {
 // plainOptions is the text of PlainFile: the operator's options, and what makes a server of a replication set with GTIDs. A replica is
 // read-only and starts replicating by itself.
 func (c Config) plainOptions(source bool) string {
+	c.TLS = nil // nobody would renew it
 	var b strings.Builder
 	b.WriteString("# Written by `trireme leave`: the settings of this server without Trireme. It is yours to edit.\n[mysqld]\n")
 	line := func(name, value string) {

@@ -21,6 +21,8 @@ const seedPoll = 500 * time.Millisecond
 type Seeding struct {
 	Host           string // of the donor's mysqld, as this host reaches it
 	Port           int
+	CA             []byte                      // in PEM: it must have signed the donor's certificate; empty: CAFile
+	CAFile         string                      // the same in a file that mysqld's user can read; empty: the donor's certificate is not checked
 	BytesPerSecond int64                       // limit of what is read from the donor; 0: none
 	KeepOld        bool                        // the data that is there goes when the copy is complete; there must be room for both
 	Progress       func(SeedProgress)          // called now and then; nil: not
@@ -149,7 +151,15 @@ func (c Config) receive(ctx context.Context, s Seeding, runner, to string) (err 
 		return err
 	}
 	from := net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
+	ca := s.CAFile
+	if len(s.CA) > 0 {
+		ca = c.cloneCAFile()
+		if err := c.replaceOwned(ca, s.CA, 0o600); err != nil {
+			return fmt.Errorf("prepare CLONE: %w", err)
+		}
+	}
 	for _, q := range []string{
+		"SET GLOBAL clone_ssl_ca = " + quote(ca),
 		"SET GLOBAL clone_valid_donor_list = " + quote(s.Host+":"+strconv.Itoa(s.Port)),
 		"SET GLOBAL clone_max_data_bandwidth = " + strconv.FormatInt((s.BytesPerSecond+1<<20-1)>>20, 10), // MiB/s
 	} {

@@ -15,6 +15,8 @@ import (
 func TestSeed(t *testing.T) {
 	cfg := initialized(t)
 	cfg.Clone = Account{"trireme_clone", "cl'0ne"}
+	ca, foreign := newTestCA(t), newTestCA(t)
+	cfg.TLS = ca.server(t)
 	donor := started(t, cfg)
 	admin := session(t, donor, cfg.Admin)
 	mustExec(t, admin, "SET sql_log_bin = 0", "SET GLOBAL super_read_only = OFF",
@@ -29,6 +31,17 @@ func TestSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := Seeding{Host: "127.0.0.1", Port: cfg.Port}
+
+	// A donor whose certificate another CA has signed gets no password, and the old data stays for it.
+	impostor := from
+	impostor.CA, impostor.KeepOld = foreign.pem, true
+	if err := Seed(testContext(t), to, impostor); err == nil || !strings.Contains(err.Error(), "certificate verify failed") {
+		t.Errorf("a donor with a foreign certificate: %v", err)
+	}
+	if _, err := os.Stat(old); err != nil {
+		t.Errorf("the old data went for a donor with a foreign certificate: %v", err)
+	}
+	from.CA = ca.pem
 
 	wrong := to
 	wrong.Extra = map[string]string{"innodb-undo-directory": "/elsewhere"}
@@ -84,7 +97,7 @@ func TestSeed(t *testing.T) {
 		}
 	}
 	asked, checked := false, false
-	from = Seeding{Host: "127.0.0.1", Port: cfg.Port, Confirm: func(context.Context) error {
+	from = Seeding{Host: "127.0.0.1", Port: cfg.Port, CA: ca.pem, Confirm: func(context.Context) error {
 		asked = checked
 		if to.Initialized() {
 			return errors.New("the copy counts before it was confirmed")

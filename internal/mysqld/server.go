@@ -196,6 +196,9 @@ func (c Config) prepare(ctx context.Context, uuid string) error {
 			return fmt.Errorf("begin a new error log: %w", err)
 		}
 	}
+	if err := c.writeTLS(c.TLS); err != nil {
+		return err
+	}
 	files := []struct{ path, text string }{
 		{filepath.Join(c.DataDir(), "auto.cnf"), "[auto]\nserver-uuid=" + uuid + "\n"},
 		{c.optionFile(), c.options()},

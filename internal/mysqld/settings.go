@@ -174,7 +174,7 @@ func (c Config) defaults() []setting {
 		// OFF, the server's own choice, writes cascades to the binary log, some of them so that no replica can apply them (docs/mysql.md).
 		s = append(s, setting{name: "loose_" + nativeForeignKeys, value: "ON"})
 	}
-	return s
+	return append(s, c.tlsSettings()...)
 }
 
 // nativeForeignKeys says whether InnoDB carries out the cascades of foreign keys by itself, on every node.

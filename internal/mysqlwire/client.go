@@ -93,7 +93,8 @@ type authentication struct {
 	plugin   string
 	password string
 	nonce    []byte
-	secure   bool // a password in clear cannot be overheard: TLS or a unix socket
+	secure   bool                      // a password in clear cannot be overheard: TLS or a unix socket
+	key      func(digest string) error // as in Secrecy
 }
 
 // maxAuthRounds bounds the exchange; the longest legal one (switch, key request, key, OK) has five packets.
@@ -146,6 +147,15 @@ func (c *Client) moreCachingSHA2(a *authentication, data []byte) error {
 	case len(data) == 1 && data[0] == cachingFull:
 		return c.WritePacket([]byte{cachingKeyRequest})
 	case data[0] == '-': // the public key, in PEM
+		if a.key != nil {
+			digest, err := KeyDigest(data)
+			if err == nil {
+				err = a.key(digest)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		sealed, err := encryptPassword(a.password, a.nonce, data)
 		if err != nil {
 			return err

@@ -6,9 +6,11 @@ import (
 	"context"
 	"crypto/rsa"
 	"crypto/sha1"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -72,15 +74,23 @@ func (c *Conn) BeginTLS(ctx context.Context, resp Response, cfg *tls.Config) err
 	return nil
 }
 
+// Secrecy is how a password gets to a server.
+type Secrecy struct {
+	TLS *tls.Config // nil: the connection stays in clear and the password is sealed with the server's key
+	// Key refuses a key (KeyDigest) that is not the server's; nil: any is taken.
+	Key func(digest string) error
+}
+
 // LoginAs is a connection phase with everything in resp as another client said it, except for the proof of its password. Attributes,
-// capabilities and character set are the session's. With cfg nil the connection stays in clear and the password travels by RSA.
-func LoginAs(ctx context.Context, conn *Conn, resp Response, password string, cfg *tls.Config) (Greeting, OK, error) {
+// capabilities and character set are the session's.
+func LoginAs(ctx context.Context, conn *Conn, resp Response, password string, how Secrecy) (Greeting, OK, error) {
 	done := watch(ctx, conn.NetConn())
-	g, ok, err := loginAs(ctx, conn, resp, password, cfg)
+	g, ok, err := loginAs(ctx, conn, resp, password, how)
 	return g, ok, done(err)
 }
 
-func loginAs(ctx context.Context, conn *Conn, resp Response, password string, cfg *tls.Config) (Greeting, OK, error) {
+func loginAs(ctx context.Context, conn *Conn, resp Response, password string, how Secrecy) (Greeting, OK, error) {
+	cfg := how.TLS
 	p, err := conn.ReadPacket()
 	if err != nil {
 		return Greeting{}, OK{}, err
@@ -102,7 +112,7 @@ func loginAs(ctx context.Context, conn *Conn, resp Response, password string, cf
 		return g, OK{}, err
 	}
 	c := &Client{Conn: conn, Server: g}
-	if err := c.authenticate(&authentication{plugin: PluginCachingSHA2, password: password, nonce: g.Nonce, secure: cfg != nil}); err != nil {
+	if err := c.authenticate(&authentication{plugin: PluginCachingSHA2, password: password, nonce: g.Nonce, secure: cfg != nil, key: how.Key}); err != nil {
 		return g, OK{}, err
 	}
 	ok, err := ParseOK(conn.payload)
@@ -117,6 +127,16 @@ func MatchesCachingSHA2(password string, nonce, answer []byte) bool {
 // SealPassword prepares full authentication for a server that has sent its public key.
 func SealPassword(password string, nonce, publicKeyPEM []byte) ([]byte, error) {
 	return encryptPassword(password, nonce, publicKeyPEM)
+}
+
+// KeyDigest is the SHA-256, in hexadecimal, of a public key in PEM.
+func KeyDigest(publicKeyPEM []byte) (string, error) {
+	block, _ := pem.Decode(publicKeyPEM)
+	if block == nil {
+		return "", malformed("server public key: no PEM block")
+	}
+	sum := sha256.Sum256(block.Bytes)
+	return hex.EncodeToString(sum[:]), nil
 }
 
 // PublicKeyPEM is what a client that asks for the key is sent.

@@ -25,6 +25,8 @@ type caStatus struct {
 	Trusts []string `json:"trusts"` // digests
 	// Clone is the pki.HashToken of the password of trireme_clone that it has.
 	Clone string `json:"clone,omitempty"`
+	// MySQL is the digest of the CA that has signed the certificate which its mysqld shows; empty: none of the cluster's has.
+	MySQL string `json:"mysql,omitempty"`
 }
 
 func (n *Node) caStatus() caStatus {
@@ -32,6 +34,15 @@ func (n *Node) caStatus() caStatus {
 		return caStatus{}
 	}
 	return caStatus{Signer: n.bundle.CADigest(), Trusts: n.bundle.Trusted(), Clone: pki.HashToken(n.shared().Clone.Password)}
+}
+
+// caStatusLocked is caStatus with mysqld's part.
+func (n *Node) caStatusLocked() caStatus {
+	s := n.caStatus()
+	if n.srv.life != nil {
+		s.MySQL = n.shown.signer
+	}
+	return s
 }
 
 // tendCA takes this node's next step in a change of the CA, and as the leader the cluster's.
@@ -93,8 +104,8 @@ func (n *Node) stepCA(ctx context.Context, leader uint64) error {
 	if !ch.Finish || leader != n.id.ID {
 		return nil
 	}
-	if wait := n.lacking(c, func(s caStatus) bool { return s.Signer == next }); len(wait) > 0 {
-		return fmt.Errorf("waiting for certificates of the new CA on %s", strings.Join(wait, ", "))
+	if wait := n.lacking(c, func(s caStatus) bool { return s.Signer == next && (s.MySQL == "" || s.MySQL == next) }); len(wait) > 0 {
+		return fmt.Errorf("waiting for certificates of the new CA, mysqld's too, on %s", strings.Join(wait, ", "))
 	}
 	_, err = n.changeCluster(ctx, func(c *config.Cluster) error {
 		if c.CAChange == nil || c.CAChange.Cert != ch.Cert {
@@ -178,7 +189,7 @@ func (n *Node) lacking(c *config.Cluster, ok func(caStatus) bool) (names []strin
 	defer n.mu.Unlock()
 	for _, m := range c.Members {
 		p := n.peers[m.ID]
-		if m.ID == n.id.ID && ok(n.caStatus()) || m.ID != n.id.ID && p != nil && p.fresh() && ok(p.status.CA) {
+		if m.ID == n.id.ID && ok(n.caStatusLocked()) || m.ID != n.id.ID && p != nil && p.fresh() && ok(p.status.CA) {
 			continue
 		}
 		names = append(names, m.Name)

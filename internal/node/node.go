@@ -46,6 +46,7 @@ const (
 	durableInterval     = 5 * time.Second        // S8
 	applierInterval     = 2 * time.Second
 	certificateInterval = time.Hour
+	proofInterval       = time.Second
 	keyInterval         = time.Minute
 )
 
@@ -141,18 +142,21 @@ type Node struct {
 	forcing    sync.Mutex         // held while this node makes a generation or goes over to one, and then to the end of this run
 	stillUntil atomic.Int64       // CLOCK_BOOTTIME until which this node stands still, ns
 
-	mu           sync.Mutex
-	cluster      *config.Cluster // committed settings; immutable, replaced whole
-	raft         consensus.State
-	leaderSince  time.Duration
-	caMu         sync.Mutex // held while a step in a change of the CA is taken
-	caProblem    string     // why the last one was not; caMu guards it
-	secretsMu    sync.Mutex // guards secrets.Clone
-	cloneProblem string     // why this node lacks the present one; of tendClone alone
-	shutOut      shutOut
-	certWarnings []string
-	keyWarnings  []string
-	riskWarnings []string // of mysql.options; never changed
+	mu            sync.Mutex
+	cluster       *config.Cluster // committed settings; immutable, replaced whole
+	raft          consensus.State
+	leaderSince   time.Duration
+	caMu          sync.Mutex // held while a step in a change of the CA is taken
+	caProblem     string     // why the last one was not; caMu guards it
+	secretsMu     sync.Mutex // guards secrets.Clone
+	cloneProblem  string     // why this node lacks the present one; of tendClone alone
+	shutOut       shutOut
+	certWarnings  []string
+	serverCert    atomic.Pointer[pki.Server] // what this node's mysqld should show; nil: none can be had
+	shown         shown                      // what it does
+	proofWarnings []string
+	keyWarnings   []string
+	riskWarnings  []string // of mysql.options; never changed
 
 	seenLast   atomic.Pointer[ha.View] // by the loop
 	leaseLost  time.Duration           // when the loop first saw that the lease is gone; 0: it runs

@@ -54,6 +54,7 @@ func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 			out.Lags[name] = lag.Seconds()
 		}
 	}
+	out.Proofs = n.proofsLocked()
 	if self.Handover {
 		out.Hold = n.hold
 	}

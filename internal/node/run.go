@@ -153,6 +153,9 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if n.bundle.Due(time.Now()) || !n.bundle.Names(n.hosts()) {
 		n.renewCertificate()
 	}
+	if id.Role != config.RoleLogger {
+		n.loadServerCert()
+	}
 	if n.local, err = openLocalFile(cfg.Dir); err != nil {
 		return nil, err
 	}
@@ -275,7 +278,7 @@ func (n *Node) tendKeys(ctx context.Context) {
 func (n *Node) mysqldConfig() mysqld.Config {
 	return mysqld.Config{Binary: n.bin, Dir: n.cfg.MySQLDir(), Bind: n.cfg.MySQL.Bind, Port: n.cfg.MySQL.Port,
 		ServerID: uint32(n.id.ID), ReportHost: n.cfg.MySQLHost(), Admin: mysqld.Account(n.secrets.Admin), Repl: mysqld.Account(n.secrets.Repl), Clone: mysqld.Account(n.shared().Clone),
-		Durability: mysqld.Durability(n.cfg.MySQL.Durability), OSUser: n.cfg.MySQL.OSUser, Extra: n.cfg.MySQL.Options, Logger: n.log}
+		Durability: mysqld.Durability(n.cfg.MySQL.Durability), OSUser: n.cfg.MySQL.OSUser, Extra: n.cfg.MySQL.Options, TLS: n.serverTLS(), Logger: n.log}
 }
 
 // Server ids of the daemon's own ends of a replication connection: no mysqld has them, raft ids end at config.MaxMemberID.
@@ -443,6 +446,7 @@ func (n *Node) startParts() error {
 	n.every(caInterval, n.tendCA)
 	n.every(caInterval, n.tendClone)
 	if n.srv.state != ha.ServerAbsent {
+		n.every(proofInterval, n.tendProof)
 		n.every(time.Second, n.tendDurable())
 		n.every(durableInterval, n.tidyBinlog)
 		n.every(time.Second, n.recordEvents)

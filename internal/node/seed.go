@@ -105,9 +105,11 @@ func (n *Node) seed(ctx context.Context) error {
 	defer cancel(nil)
 	var end seedEnd
 	n.task(func(context.Context) { n.watchDonor(sctx, cancel, id, d.Incarnation) })
-	err = mysqld.Seed(sctx, n.mysqldConfig(), mysqld.Seeding{Host: d.Host, Port: d.Port, BytesPerSecond: int64(n.cfg.MySQL.SeedRate), KeepOld: keep,
+	s := mysqld.Seeding{Host: d.Host, Port: d.Port, BytesPerSecond: int64(n.cfg.MySQL.SeedRate), KeepOld: keep,
 		Progress: n.seedProgress, Check: func(ctx context.Context) (err error) { end, err = n.checkSeed(ctx, id, d, first); return err },
-		Confirm: func(context.Context) error { return n.confirmSeed(d, end) }})
+		Confirm: func(context.Context) error { return n.confirmSeed(d, end) }}
+	n.proves(id, &s)
+	err = mysqld.Seed(sctx, n.mysqldConfig(), s)
 	if cause := context.Cause(sctx); err != nil && cause != nil && ctx.Err() == nil {
 		err = fmt.Errorf("from %s: %w", donor, cause)
 	}

@@ -121,19 +121,24 @@ func (n *Node) newLife(ctx context.Context) (*life, error) {
 	}
 	failpoint.Hit("server.incarnation-persisted")
 	inc := n.local.get().Incarnation
-	proc, err := mysqld.New(n.mysqldConfig())
+	cfg := n.mysqldConfig()
+	proc, err := mysqld.New(cfg)
 	if err != nil {
 		return nil, err
 	}
 	l := &life{incarnation: inc, uuid: gtid.IncarnationUUID(n.id.ClusterID, uint16(n.id.ID), inc),
 		proc: proc, consumed: raftlog.Pos{File: 1, Off: 4}, readOnly: true}
 	// The start removes the binary log, also when it fails: what was in it is reported by the life that rejoins.
-	n.tail.gtids.AddSet(readBinlogTail(n.mysqldConfig().BinlogDir()).gtids)
+	n.tail.gtids.AddSet(readBinlogTail(cfg.BinlogDir()).gtids)
 	l.tail.gtids = n.tail.gtids.Clone()
 	if err := l.proc.Start(ctx, l.uuid.String()); err != nil {
 		return nil, err
 	}
-	if err := n.connectLife(ctx, l); err != nil {
+	err = n.connectLife(ctx, l)
+	if err == nil {
+		err = n.prove(ctx, l, cfg.TLS) // before anybody is led there
+	}
+	if err != nil {
 		return nil, errors.Join(err, l.proc.Kill())
 	}
 	n.tail = binlogTail{}

@@ -83,7 +83,7 @@ func (n *Node) myStatus() status {
 	defer n.mu.Unlock()
 	s := status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.flow.view,
-		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.caStatus()}
+		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.caStatusLocked()}
 	s.Unready, s.Ready = n.readyLocked()
 	if s.Left = n.left; s.Left.Term != 0 {
 		s.Left.Ago = now() - n.leftAt
@@ -156,6 +156,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 		return m
 	}
 	my := &api.MySQLView{Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port, Version: n.bin.Version.String(), ReadOnly: true}
+	my.Proof = n.proofLocked()
 	if l := n.srv.life; l != nil {
 		my.PID = l.proc.Pid()
 		_, my.Epoch = n.epochLocked(st)
@@ -263,6 +264,7 @@ func (n *Node) routes() {
 	if n.cfg.Router.MaxLag > 0 {
 		n.router.SetLags(n.followerLags())
 	}
+	n.router.SetProofs(n.proofs())
 	n.router.SetView(v)
 	n.news.tell(v)
 	held, follows := n.router.Quiet(), n.router.Follows()

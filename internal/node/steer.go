@@ -81,8 +81,8 @@ func (n *Node) warningsOf(id uint64) []ha.Reason {
 
 // warningsLocked are this node's own.
 func (n *Node) warningsLocked() []string {
-	return slices.Concat(n.links.warnings, n.vip.warnings, n.certWarnings, n.keyWarnings, n.riskWarnings,
-		n.twinWarningsLocked())
+	return slices.Concat(n.links.warnings, n.vip.warnings, n.certWarnings, n.proofWarnings, n.keyWarnings,
+		n.riskWarnings, n.twinWarningsLocked())
 }
 
 // silence says how long a member has not been heard of.

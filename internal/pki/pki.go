@@ -3,6 +3,8 @@
 //   - The cluster's CA: an ECDSA P-256 key that init makes and that stays on the nodes allowed to sign.
 //   - Node certificates: one per node, used for peer links (both sides) and the HTTP API (server side). The identity is a
 //     URI, trireme://<cluster>/<raft id>; the node's name, host names and addresses are there for ordinary TLS clients.
+//   - Certificates of mysqld: one per node, with a key of its own, for mysqld's port alone. The identity is another URI,
+//     trireme-mysqld://<cluster>/<raft id>, so nobody takes one for a node's.
 //   - API tokens: random, kept as SHA-256 only.
 //   - Join tokens: what a new node needs to reach the cluster, to be sure that it is the right one (the CA's digest), and to
 //     be let in once (a secret that the cluster keeps as SHA-256, with an expiry).
@@ -147,8 +149,13 @@ func (ca *CA) SignCSR(csrPEM []byte, n NodeCert, now time.Time) ([]byte, error) 
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		URIs:        []*url.URL{Identity{Cluster: ca.cluster, ID: n.ID}.uri()},
 	}
-	addHosts(tmpl, slices.Concat([]string{n.Name}, n.Hosts, []string{"localhost", "127.0.0.1", "::1"}))
+	addHosts(tmpl, hostNames(n.Name, n.Hosts))
 	return ca.sign(csrPEM, tmpl)
+}
+
+// hostNames are all by which a node is reached, from its own host too.
+func hostNames(node string, hosts []string) []string {
+	return slices.Concat([]string{node}, hosts, []string{"localhost", "127.0.0.1", "::1"})
 }
 
 // sign completes a template for the key of a request. Its life ends with the CA's at the latest.

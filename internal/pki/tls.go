@@ -69,12 +69,14 @@ func (b *Bundle) Identity() Identity { return b.id }
 
 // Names says whether the node's certificate names all of some hosts, with or without a port. Trireme's own links and clients do not look
 // at that, they check who the node is; other TLS clients do.
-func (b *Bundle) Names(hosts []string) bool {
+func (b *Bundle) Names(hosts []string) bool { return names(b.own.Load().Leaf, hosts) }
+
+func names(cert *x509.Certificate, hosts []string) bool {
 	for _, h := range hosts {
 		if host, _, err := net.SplitHostPort(h); err == nil {
 			h = host
 		}
-		if h != "" && b.own.Load().Leaf.VerifyHostname(h) != nil {
+		if h != "" && cert.VerifyHostname(h) != nil {
 			return false
 		}
 	}
@@ -89,8 +91,12 @@ func (b *Bundle) Serial() string { return SerialOf(b.own.Load().Leaf) }
 
 // Due says whether a third of the certificate's life, or less, is left, and another one would last longer.
 func (b *Bundle) Due(now time.Time) bool {
-	end := b.NotAfter()
-	return end.Before(b.own.Load().signer.NotAfter) && !now.Before(end.Add(-nodeLife/3))
+	own := b.own.Load()
+	return due(own.Leaf, own.signer, now)
+}
+
+func due(cert, signer *x509.Certificate, now time.Time) bool {
+	return cert.NotAfter.Before(signer.NotAfter) && !now.Before(cert.NotAfter.Add(-nodeLife/3))
 }
 
 // Renew replaces key and certificate, here and in dir, by new ones that name hosts. It needs the CA's key in dir. The daemon that is

@@ -474,16 +474,12 @@ func (s *session) rebuild(ctx context.Context, l *link) error {
 	ctx, cancel := context.WithTimeout(ctx, s.r.cfg.LoginTimeout)
 	defer cancel()
 	conn := l.wire()
-	tls := backendTLS
-	if !s.login.secure {
-		tls = nil
-	}
 	as := s.login.response
 	if bytes.Equal(s.state.schema, noSchema) {
 		as.Database = ""
 		as.Capabilities &^= mysqlwire.CapConnectWithDB
 	}
-	greeting, ok, err := mysqlwire.LoginAs(ctx, conn, as, s.login.password, tls)
+	greeting, ok, err := mysqlwire.LoginAs(ctx, conn, as, s.login.password, s.r.backend(l.target).secrecy(s.login.secure))
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func (r *Router) carryOut(s *session) {
 func (r *Router) logIn(l *link) (s *session, through bool) {
 	client, server := mysqlwire.NewConn(l.client, loginMaxPacket), l.wire()
 	brief := l.port == &r.stream
-	in := &login{client: client, server: server, tls: r.cfg.TLS, strict: brief || r.cfg.waits(), brief: brief, local: isLocal(l.client), spoke: func() { r.loginSpoke(l) }}
+	in := &login{client: client, server: server, backend: r.backend(l.target), tls: r.cfg.TLS, strict: brief || r.cfg.waits(), brief: brief, local: isLocal(l.client), spoke: func() { r.loginSpoke(l) }}
 	deadline := time.Now().Add(r.cfg.LoginTimeout)
 	_, _ = l.client.SetDeadline(deadline), l.server.SetDeadline(deadline)
 	ctx, cancel := context.WithDeadline(r.ctx, deadline)

@@ -112,11 +112,8 @@ func (s *session) killAt(p place, query bool) *mysqlwire.ServerError {
 		return failed(err)
 	}
 	defer nc.Close()
-	conn, tls := mysqlwire.NewConn(nc, loginMaxPacket), backendTLS
-	if !s.login.secure {
-		tls = nil
-	}
-	if _, _, err := mysqlwire.LoginAs(ctx, conn, s.login.response, s.login.password, tls); err != nil {
+	conn := mysqlwire.NewConn(nc, loginMaxPacket)
+	if _, _, err := mysqlwire.LoginAs(ctx, conn, s.login.response, s.login.password, s.r.backend(p.target).secrecy(s.login.secure)); err != nil {
 		return failed(err)
 	}
 	_ = conn.NetConn().SetDeadline(time.Now().Add(s.r.cfg.LoginTimeout))

@@ -28,6 +28,7 @@ const unportable = mysqlwire.CapCompress | mysqlwire.CapZstd | mysqlwire.CapOpti
 // login is the connection phase: it passes everything on between the client and the server, and learns what is needed to log in again.
 type login struct {
 	client, server *mysqlwire.Conn
+	backend        *backend    // who the server has to be
 	tls            *tls.Config // shown to clients; nil: a client that asks for TLS gets the server's
 	strict         bool        // offer nothing that keeps a session from being followed
 	local          bool        // the client came through a unix socket
@@ -46,9 +47,6 @@ type login struct {
 
 var errLoggedOut = errors.New("the login ended")
 
-// backendTLS goes to mysqld, whose certificate it makes itself: it is not checked, as clients do not check it by default either.
-var backendTLS = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
-
 // run relays until the server has let the client in. through is true when the rest of the connection has to be passed on as bytes before
 // the login is over.
 func (l *login) run(ctx context.Context) (through bool, err error) {
@@ -61,6 +59,9 @@ func (l *login) run(ctx context.Context) (through bool, err error) {
 	}
 	if l.greeting, err = mysqlwire.ParseGreeting(p); err != nil {
 		return false, err
+	}
+	if err := l.backend.greets(l.greeting); err != nil {
+		return false, l.deny(err)
 	}
 	l.plugin, l.nonce = l.greeting.Plugin, l.greeting.Nonce
 	shown := l.greeting
@@ -119,7 +120,16 @@ func (l *login) startTLS(ctx context.Context) (p []byte, err error) {
 		return nil, errors.Join(err, errors.New("no response behind the TLS handshake"))
 	}
 	l.secure = true
-	return p, l.server.BeginTLS(ctx, request, backendTLS)
+	return p, l.deny(l.server.BeginTLS(ctx, request, l.backend.tls()))
+}
+
+// deny tells the client when the server is not the node's. Nobody has told that one a password yet.
+func (l *login) deny(err error) error {
+	if !errors.Is(err, errImpostor) {
+		return err
+	}
+	refused := &mysqlwire.ServerError{Code: mysqlwire.CodeHandshake, State: "08S01", Message: "Trireme: " + err.Error()}
+	return errors.Join(err, l.client.WritePacket(mysqlwire.AppendERR(nil, refused)))
 }
 
 // distrusted says that the client ended the TLS handshake, as it does when it knows neither the router's certificate nor who issued that.
@@ -135,8 +145,8 @@ func (l *login) hide(ctx context.Context, p []byte) error {
 			State: "08S01", Message: "Trireme: the server offers no TLS, without which nobody is let in through a unix socket"})))
 	}
 	l.response.Capabilities |= mysqlwire.CapSSL
-	if err := l.server.BeginTLS(ctx, l.response, backendTLS); err != nil {
-		return err
+	if err := l.server.BeginTLS(ctx, l.response, l.backend.tls()); err != nil {
+		return l.deny(err)
 	}
 	binary.LittleEndian.PutUint32(p, uint32(l.response.Capabilities)) // the response begins with them
 	l.secure = true
@@ -271,6 +281,13 @@ func (l *login) full([]byte) error {
 	}
 	if len(key) < 2 || key[0] != mysqlwire.AuthMore {
 		return fmt.Errorf("server's public key: %w", mysqlwire.ErrMalformed)
+	}
+	digest, err := mysqlwire.KeyDigest(key[1:])
+	if err != nil {
+		return err
+	}
+	if err := l.backend.key(digest); err != nil {
+		return l.deny(err)
 	}
 	sealed, err := mysqlwire.SealPassword(password, l.nonce, key[1:])
 	if err != nil {

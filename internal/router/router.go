@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/nbio"
 )
 
@@ -50,7 +51,9 @@ type Router struct {
 	// distrusted: a client that refused the router's certificate was told of.
 	distrusted sync.Once
 	lags       atomic.Pointer[map[string]time.Duration]
-	patience   time.Duration // loginPatience
+	proofs     atomic.Pointer[map[string]api.MySQLProof]
+	warned     map[string]string // what was said last of a node's server
+	patience   time.Duration     // loginPatience
 }
 
 // port is one of the listeners and its counters, which Router.mu guards.
@@ -80,7 +83,7 @@ func New(cfg Config) *Router {
 	return &Router{
 		cfg: cfg.withDefaults(), ro: port{readOnly: true}, splitReads: port{readOnly: true}, stream: port{readOnly: true}, ctx: ctx, cancel: cancel,
 		changed: make(chan struct{}), links: map[*link]struct{}{}, dials: map[*attempt]struct{}{},
-		followed: map[*session]struct{}{}, points: points{wanted: make(chan struct{}, 1)}, patience: loginPatience,
+		followed: map[*session]struct{}{}, warned: map[string]string{}, points: points{wanted: make(chan struct{}, 1)}, patience: loginPatience,
 	}
 }
 

@@ -30,6 +30,7 @@ var wallClock = map[string]string{
 	"node/node.go":       "a pause ends at a time of day that an operator gave",
 	"node/outage.go":     "remembers over restarts when writes were last taken, for the history",
 	"node/record.go":     "samples are shown with the time of day",
+	"node/proof.go":      "certificates expire by the time of day",
 	"node/rules.go":      "shows since when a commit rule is suspended",
 	"node/run.go":        "shows how far behind mysqld is",
 	"node/seed.go":       "tells how long seeding took",

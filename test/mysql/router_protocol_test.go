@@ -185,7 +185,7 @@ func newestClient(t *testing.T, addr, password string) *newest {
 	conn := mysqlwire.NewConn(c, 0)
 	login := mysqlwire.Response{MaxPacket: mysqlwire.MaxPayload, Collation: 255, User: "root",
 		Capabilities: mysqlwire.CapProtocol41 | capSecureConnection | capPluginAuth | mysqlwire.CapSessionTrack | mysqlwire.CapQueryAttributes | mysqlwire.CapDeprecateEOF | mysqlwire.CapMultiStatements | capMultiResults}
-	if _, _, err := mysqlwire.LoginAs(t.Context(), conn, login, password, &tls.Config{InsecureSkipVerify: true}); err != nil {
+	if _, _, err := mysqlwire.LoginAs(t.Context(), conn, login, password, mysqlwire.Secrecy{TLS: &tls.Config{InsecureSkipVerify: true}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })

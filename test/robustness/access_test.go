@@ -1,19 +1,28 @@
 package robustness
 
 import (
+	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
+	"database/sql"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/internal/mysqlwire"
 	"trireme/internal/pki"
 	"trireme/internal/setup"
 	"trireme/internal/testkit"
@@ -61,6 +70,13 @@ func TestAccess(t *testing.T) {
 	}
 
 	first := c.caOf(leader).Signer
+	certs := map[string]string{}
+	for _, n := range c.Nodes() {
+		certs[n.Name] = c.mysqldShows(n, first)
+	}
+	// Sessions over TLS, to the leader's mysqld itself and by way of a router, which verifies it: a renewal of its certificate ends none.
+	direct, routed := c.overTLS(leader, leader.Ports.MySQL), c.overTLS(others[0], others[0].Ports.RW)
+	sessions := []string{direct.value("SELECT CONNECTION_ID()"), routed.value("SELECT CONNECTION_ID()")}
 	c.says(others[0], 0, "cert new-ca")
 	c.refused(leader, api.KindBusy, "cert new-ca")
 	c.says(others[1], 0, "cert new-ca --finish")
@@ -72,9 +88,28 @@ func TestAccess(t *testing.T) {
 			return nil
 		})
 	}
+	for _, n := range c.Nodes() {
+		if now := c.mysqldShows(n, c.caOf(n).Signer); now == certs[n.Name] {
+			t.Errorf("the mysqld of %s shows the certificate of before", n.Name)
+		}
+	}
+	if now := []string{direct.value("SELECT CONNECTION_ID()"), routed.value("SELECT CONNECTION_ID()")}; !slices.Equal(now, sessions) {
+		t.Errorf("sessions %v, before the change %v", now, sessions)
+	}
+	if again := c.overTLS(others[0], others[0].Ports.RW); again.value("SELECT @@hostname IS NOT NULL") != "1" {
+		t.Error("no login through the router")
+	}
 	c.writesMore(w, 50)
 	c.stays(before)
 
+	shown := c.mysqldShows(others[0], "")
+	c.says(leader, 0, "cert revoke "+shown, shown)
+	eventually(t, healLimit, "mysqld shows another certificate", func() error {
+		if c.mysqldShows(others[0], "") == shown {
+			return errors.New("it is the same")
+		}
+		return nil
+	})
 	serial := c.serialOf(others[0])
 	c.says(leader, 0, "cert revoke "+serial, serial)
 	eventually(t, healLimit, "another certificate", func() error {
@@ -112,6 +147,60 @@ func (c *cluster) caOf(n *demo.Node) api.CAView {
 	v, err := cl.CA(c.t.Context())
 	must(c.t, err)
 	return v
+}
+
+// mysqldShows is the serial number of the certificate that a node's mysqld shows. It names the host and is what the cluster tells routers; ca: the digest of the
+// CA that must have signed it, empty: any that the node trusts.
+func (c *cluster) mysqldShows(n *demo.Node, ca string) string {
+	c.t.Helper()
+	trusted, err := os.ReadFile(filepath.Join(n.Dir, "tls", pki.CAFile))
+	must(c.t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(trusted)
+	nc, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(n.Ports.MySQL)))
+	must(c.t, err)
+	var shown *x509.Certificate
+	secure := &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", VerifyConnection: func(cs tls.ConnectionState) error {
+		shown = cs.VerifiedChains[0][0]
+		if digest := fmt.Sprintf("%x", sha256.Sum256(cs.VerifiedChains[0][1].Raw)); ca != "" && digest != ca {
+			return fmt.Errorf("it is of the CA %s, not of %s", digest, ca)
+		}
+		return nil
+	}}
+	_, err = mysqlwire.Login(c.t.Context(), nc, mysqlwire.ClientConfig{User: "nobody", Password: "x", TLS: secure})
+	if refused, ok := errors.AsType[*mysqlwire.ServerError](err); !ok || refused.Code != mysqlwire.CodeAccessDenied {
+		c.t.Fatalf("the mysqld of %s: %v", n.Name, err)
+	}
+	eventually(c.t, healLimit, "the cluster tells of it", func() error {
+		var p *api.MySQLProof
+		for _, m := range c.view().Members {
+			if m.Name == n.Name {
+				p = m.MySQL.Proof
+			}
+		}
+		if p == nil || !p.Cluster || p.Certificates[0] != fmt.Sprintf("%x", sha256.Sum256(shown.Raw)) {
+			return fmt.Errorf("%s: %+v", n.Name, p)
+		}
+		return nil
+	})
+	return pki.SerialOf(shown)
+}
+
+// overTLS is a session at a port of a node.
+func (c *cluster) overTLS(n *demo.Node, port int) *session {
+	c.t.Helper()
+	l := c.Direct(n)
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Passwd, cfg.Net, cfg.TLSConfig, cfg.Timeout = l.User, l.Password, "tcp", "skip-verify", sqlLimit
+	cfg.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	connector, err := mysql.NewConnector(cfg)
+	must(c.t, err)
+	db := sql.OpenDB(connector)
+	conn, err := db.Conn(c.t.Context())
+	must(c.t, err)
+	s := &session{c: c, db: db, conn: conn}
+	c.t.Cleanup(s.close)
+	return s
 }
 
 // serialOf a node's present certificate.
