@@ -167,7 +167,7 @@ func (c *cluster) mysqldShows(n *demo.Node, ca string) string {
 		}
 		return nil
 	}}
-	_, err = mysqlwire.Login(c.t.Context(), nc, mysqlwire.ClientConfig{User: "nobody", Password: "x", TLS: secure})
+	_, err = mysqlwire.Login(c.t.Context(), nc, mysqlwire.ClientConfig{User: "trireme_clone", Password: "x", TLS: secure})
 	if refused, ok := errors.AsType[*mysqlwire.ServerError](err); !ok || refused.Code != mysqlwire.CodeAccessDenied {
 		c.t.Fatalf("the mysqld of %s: %v", n.Name, err)
 	}
