@@ -170,11 +170,12 @@ func (c Config) defaults() []setting {
 		{name: "log_error_verbosity", value: "2"},
 		{name: "log_timestamps", value: "UTC"},
 	}
+	s = append(s, c.tlsSettings()...)
 	if c.Binary.Version.AtLeast(9, 6, 0) {
 		// OFF, the server's own choice, writes cascades to the binary log, some of them so that no replica can apply them (docs/mysql.md).
 		s = append(s, setting{name: "loose_" + nativeForeignKeys, value: "ON"})
 	}
-	return append(s, c.tlsSettings()...)
+	return s
 }
 
 // nativeForeignKeys says whether InnoDB carries out the cascades of foreign keys by itself, on every node.
