@@ -503,7 +503,7 @@ func TestHistory(t *testing.T) {
 			c.change(n, term)
 		}
 	}
-	if e := c.change(to, c.view().Term); e.Kind != "election" {
+	if e := c.change(to, c.view().Term); e.Kind != "failover" || e.From != to.Name || e.GapMS <= 0 || e.Cause == "" {
 		t.Errorf("a cold start is told as %+v", e)
 	}
 }
