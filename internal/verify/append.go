@@ -128,12 +128,7 @@ func (p *appendPart) counts() Counts {
 func (p *appendPart) ackedWrites() int64 {
 	least := int64(math.MaxInt64)
 	for _, l := range p.levels {
-		n := int64(0)
-		for _, t := range l.history.all() {
-			if t.Outcome == Acked && t.appends() {
-				n++
-			}
-		}
+		n := l.history.count(func(t Txn) bool { return t.Outcome == Acked && t.appends() })
 		least = min(least, n)
 	}
 	return least

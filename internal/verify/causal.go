@@ -2,12 +2,10 @@ package verify
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 )
@@ -46,7 +44,7 @@ type told struct {
 func (p *causalPart) name() string { return workloadCausal }
 
 func (p *causalPart) schema() []string {
-	return []string{"CREATE TABLE " + p.set.cfg.Database + ".counters (k BIGINT PRIMARY KEY, v BIGINT NOT NULL)"}
+	return []string{countersTable(p.set.cfg.Database, "counters")}
 }
 
 func (p *causalPart) clients() []client {
@@ -90,11 +88,10 @@ func (c *causalClient) step(s *session, rng *rand.Rand) error {
 	return c.read(s, rng)
 }
 
-// write counts on. A statement of a session before this one may still arrive, and must not count back.
 func (c *causalClient) write(s *session) error {
 	c.value++
 	op := CausalOp{Span: Span{Client: int(c.id), Begin: c.part.set.now()}, Key: c.id, Write: true, Value: c.value}
-	op.Outcome = commitOutcome(s.exec("INSERT INTO counters VALUES (?, ?) ON DUPLICATE KEY UPDATE v = GREATEST(v, ?)", c.id, c.value, c.value))
+	op.Outcome = s.countTo("counters", "", c.id, c.value)
 	op.End = c.part.set.now()
 	if op.Outcome == Acked {
 		c.own = c.value
@@ -143,17 +140,14 @@ func (c *causalClient) read(s *session, rng *rand.Rand) error {
 	if op.Key == c.id {
 		op.Own = c.own
 	}
-	rows, err := s.query("SELECT v FROM counters WHERE k = ?", op.Key)
-	op.End, op.Outcome = c.part.set.now(), Acked
+	var err error
+	op.Value, op.Outcome, err = s.counter("counters", "", op.Key)
+	op.End = c.part.set.now()
 	if err != nil {
-		op.Outcome = Failed
-		return c.part.history.add(op)
+		return err
 	}
-	if len(rows) > 0 {
-		var ok bool
-		if op.Value, ok = rows[0][0].(int64); !ok {
-			return fmt.Errorf("%w: counter %d is %v", errGarbled, op.Key, rows[0][0])
-		}
+	if op.Outcome != Acked {
+		return c.part.history.add(op)
 	}
 	c.see(op.Key, op.Value)
 	return c.part.history.add(op)
@@ -162,13 +156,8 @@ func (c *causalClient) read(s *session, rng *rand.Rand) error {
 func (p *causalPart) counts() Counts { return p.history.counts() }
 
 // ackedWrites leaves reads out.
-func (p *causalPart) ackedWrites() (n int64) {
-	for _, op := range p.history.all() {
-		if op.Write && op.Outcome == Acked {
-			n++
-		}
-	}
-	return n
+func (p *causalPart) ackedWrites() int64 {
+	return p.history.count(func(op CausalOp) bool { return op.Write && op.Outcome == Acked })
 }
 
 // leastPromised is how many reads of each kind of promise show something: one of them may have been right by chance.
@@ -197,9 +186,7 @@ func (p *causalPart) lack() string {
 func (p *causalPart) finish(context.Context) error { return nil }
 
 func (p *causalPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
-	p.held, err = eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (map[int64]int64, error) {
-		return readPairs(ctx, db, "SELECT k, v FROM "+p.set.cfg.Database+".counters")
-	})
+	p.held, err = countersOf(ctx, nodes, p.set.cfg.Database, "counters")
 	return err
 }
 
@@ -239,16 +226,7 @@ func JudgeCausal(ops []CausalOp, nodes map[string]map[int64]int64) Part {
 			found.report(Resurrected, "", Attempt{}, "at %v client %d reads %d of client %d, which has written no more than %d", at, op.Client, op.Value, op.Key, tried[op.Key])
 		}
 	}
-	for _, node := range slices.Sorted(maps.Keys(nodes)) {
-		for _, key := range slices.Sorted(maps.Keys(tried)) {
-			switch v := nodes[node][key]; {
-			case v < acked[key]:
-				found.report(Lost, node, Attempt{}, "the counter of client %d is %d, %d was acknowledged", key, v, acked[key])
-			case v > tried[key]:
-				found.report(Resurrected, node, Attempt{}, "the counter of client %d is %d, which was never written", key, v)
-			}
-		}
-	}
+	found.judgeCounters(nodes, tried, acked)
 	p.Problems = found.all()
 	return p
 }

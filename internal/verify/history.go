@@ -68,6 +68,16 @@ func (h *history[T]) all() []T {
 	return h.ops[:len(h.ops):len(h.ops)]
 }
 
+// count of the operations so far that are as f wants them.
+func (h *history[T]) count(f func(T) bool) (n int64) {
+	for _, op := range h.all() {
+		if f(op) {
+			n++
+		}
+	}
+	return n
+}
+
 func (h *history[T]) counts() Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()

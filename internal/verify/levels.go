@@ -3,10 +3,8 @@ package verify
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -44,7 +42,7 @@ type levelsPart struct {
 func (p *levelsPart) name() string { return workloadLevels }
 
 func (p *levelsPart) schema() []string {
-	return []string{"CREATE TABLE " + p.set.cfg.Database + ".leveled (k BIGINT PRIMARY KEY, v BIGINT NOT NULL)"}
+	return []string{countersTable(p.set.cfg.Database, "leveled")}
 }
 
 func (p *levelsPart) clients() []client {
@@ -87,12 +85,10 @@ func (c *levelsClient) step(s *session, rng *rand.Rand) error {
 	return c.read(s, op, hint, rng)
 }
 
-// write counts on. A statement of a session before this one may still arrive, and must not count back.
 func (c *levelsClient) write(s *session, op LevelOp, hint string) error {
 	c.value++
 	op.Key, op.Write, op.Value, op.Begin = c.id, true, c.value, c.part.set.now()
-	op.Outcome = commitOutcome(s.exec("INSERT "+hint+"INTO leveled VALUES (?, ?) ON DUPLICATE KEY UPDATE v = GREATEST(v, ?)",
-		c.id, c.value, c.value))
+	op.Outcome = s.countTo("leveled", hint, c.id, c.value)
 	op.End = c.part.set.now()
 	c.part.set.measure(op.Span)
 	return c.part.history.add(op)
@@ -100,17 +96,11 @@ func (c *levelsClient) write(s *session, op LevelOp, hint string) error {
 
 func (c *levelsClient) read(s *session, op LevelOp, hint string, rng *rand.Rand) error {
 	op.Key, op.Begin = rng.Int64N(int64(c.part.set.cfg.Clients)), c.part.set.now()
-	rows, err := s.query("SELECT "+hint+"v FROM leveled WHERE k = ?", op.Key)
-	op.End, op.Outcome = c.part.set.now(), Acked
+	var err error
+	op.Value, op.Outcome, err = s.counter("leveled", hint, op.Key)
+	op.End = c.part.set.now()
 	if err != nil {
-		op.Outcome = Failed
-		return c.part.history.add(op)
-	}
-	if len(rows) > 0 {
-		var ok bool
-		if op.Value, ok = rows[0][0].(int64); !ok {
-			return fmt.Errorf("%w: counter %d is %v", errGarbled, op.Key, rows[0][0])
-		}
+		return err
 	}
 	return c.part.history.add(op)
 }
@@ -118,13 +108,8 @@ func (c *levelsClient) read(s *session, op LevelOp, hint string, rng *rand.Rand)
 func (p *levelsPart) counts() Counts { return p.history.counts() }
 
 // ackedWrites leaves reads out.
-func (p *levelsPart) ackedWrites() (n int64) {
-	for _, op := range p.history.all() {
-		if op.Write && op.Outcome == Acked {
-			n++
-		}
-	}
-	return n
+func (p *levelsPart) ackedWrites() int64 {
+	return p.history.count(func(op LevelOp) bool { return op.Write && op.Outcome == Acked })
 }
 
 // lack: reads that had nothing to show prove nothing.
@@ -141,9 +126,7 @@ func (p *levelsPart) lack() string {
 func (p *levelsPart) finish(context.Context) error { return nil }
 
 func (p *levelsPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
-	p.held, err = eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (map[int64]int64, error) {
-		return readPairs(ctx, db, "SELECT k, v FROM "+p.set.cfg.Database+".leveled")
-	})
+	p.held, err = countersOf(ctx, nodes, p.set.cfg.Database, "leveled")
 	return err
 }
 
@@ -226,28 +209,11 @@ func JudgeLevels(ops []LevelOp, nodes map[string]map[int64]int64) Part {
 			}
 		}
 	}
-	for _, node := range slices.Sorted(maps.Keys(nodes)) {
-		for _, key := range slices.Sorted(maps.Keys(tried)) {
-			acked := int64(0)
-			if list := all[key]; len(list) > 0 {
-				acked = list[len(list)-1].value
-			}
-			switch v := nodes[node][key]; {
-			case v < acked:
-				found.report(Lost, node, Attempt{}, "the counter of client %d is %d, %d was acknowledged",
-					key, v, acked)
-			case v > tried[key]:
-				found.report(Resurrected, node, Attempt{}, "the counter of client %d is %d, which was never written",
-					key, v)
-			}
-		}
-		for _, key := range slices.Sorted(maps.Keys(nodes[node])) {
-			if _, ok := tried[key]; !ok {
-				found.report(Resurrected, node, Attempt{}, "there is a counter of client %d, which has written none",
-					key)
-			}
-		}
+	acked := map[int64]int64{}
+	for key, list := range all {
+		acked[key] = list[len(list)-1].value
 	}
+	found.judgeCounters(nodes, tried, acked)
 	p.Problems = found.all()
 	return p
 }

@@ -132,13 +132,8 @@ func (op *RegisterOp) run(s *session) error {
 func (p *registerPart) counts() Counts { return p.history.counts() }
 
 // ackedWrites counts what changed something: reads alone would leave nothing to check.
-func (p *registerPart) ackedWrites() (n int64) {
-	for _, op := range p.history.all() {
-		if op.changed() {
-			n++
-		}
-	}
-	return n
+func (p *registerPart) ackedWrites() int64 {
+	return p.history.count(RegisterOp.changed)
 }
 
 func (p *registerPart) finish(context.Context) error { return nil }
