@@ -43,8 +43,7 @@ func (n *Node) Local() api.Health {
 // hearsLeaderLocked says whether this node knows what is committed: one that hears no leader lacks what was committed
 // since. Raft does not tell: a learner never gives up a leader that it lost.
 func (n *Node) hearsLeaderLocked(st *consensus.Status) bool {
-	leader := n.peers[st.Leader]
-	return st.Leader == n.id.ID || leader != nil && leader.fresh() && !n.silentLocked(st.Leader, leader)
+	return st.Leader == n.id.ID || n.heardLocked(st.Leader) != nil
 }
 
 // Leader implements api.Backend.
@@ -104,14 +103,12 @@ func (n *Node) View(context.Context) api.ClusterView {
 // othersFollowLocked says that another node still hears a leader whom this one does not; empty: none does.
 func (n *Node) othersFollowLocked(term uint64) string {
 	for _, m := range n.cluster.Members {
-		p := n.peers[m.ID]
-		if p == nil || !p.fresh() || n.silentLocked(m.ID, p) || p.status.Leader == m.ID || p.status.Member.Raft.Term < term {
+		p := n.heardLocked(m.ID)
+		if p == nil || p.status.Leader == m.ID || p.status.Member.Raft.Term < term {
 			continue
 		}
-		if leader, ok := n.cluster.MemberByID(p.status.Leader); ok && leader.ID != n.id.ID {
-			if l := n.peers[leader.ID]; l == nil || !l.fresh() || n.silentLocked(leader.ID, l) {
-				return fmt.Sprintf("%s does not hear %s, whom %s follows", n.id.Name, leader.Name, m.Name)
-			}
+		if leader, ok := n.cluster.MemberByID(p.status.Leader); ok && leader.ID != n.id.ID && n.heardLocked(leader.ID) == nil {
+			return fmt.Sprintf("%s does not hear %s, whom %s follows", n.id.Name, leader.Name, m.Name)
 		}
 	}
 	return ""
@@ -173,6 +170,14 @@ func (n *Node) silentLocked(id uint64, p *peer) bool {
 		}
 	}
 	return silence > silentLimit
+}
+
+// heardLocked is another member that tells of itself now; nil: it does not.
+func (n *Node) heardLocked(id uint64) *peer {
+	if p := n.peers[id]; p != nil && p.fresh() && !n.silentLocked(id, p) {
+		return p
+	}
+	return nil
 }
 
 // viewForPeople is the node as it is now, in which who has fallen silent does not answer.

@@ -62,8 +62,8 @@ func (n *Node) noteOpenSeenLocked() {
 	if n.serving.term != 0 && n.takesWritesLocked() {
 		n.openSeen = openSeen{n.serving.term, time.Now()}
 	}
-	for id, p := range n.peers {
-		if p.fresh() && p.status.OpenTerm != 0 && p.status.OpenTerm >= n.openSeen.Term && !n.silentLocked(id, p) {
+	for id := range n.peers {
+		if p := n.heardLocked(id); p != nil && p.status.OpenTerm != 0 && p.status.OpenTerm >= n.openSeen.Term {
 			n.openSeen = openSeen{p.status.OpenTerm, time.Now().Add(p.at - now())}
 		}
 	}
