@@ -96,10 +96,6 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		defer n.mu.Unlock()
 		return one(n.full != "")
 	})
-	gauge("view_in_doubt", "1 while this node does not hear a majority of the voters: "+
-		"what it shows of others may not be so.", func(*consensus.Status) float64 {
-		return one(n.View(context.Background()).Doubt != "")
-	})
 	gauge("mysqld_catch_up_seconds", "About how long mysqld needs for what it lacks, as fast as it last applied; 0: nothing, or not known.", func(*consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -150,7 +146,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		return float64(n.bundle.NotAfter().Unix())
 	})
 	n.load.register(r)
-	r.MustRegister(streamCollector{n.publisher}, packedCollector{n.tr.Packed()}, routerCollector{n}, ageCollector{n})
+	r.MustRegister(streamCollector{n.publisher}, packedCollector{n.tr.Packed()}, routerCollector{n}, viewCollector{n})
 	return r
 }
 
@@ -163,18 +159,24 @@ func one(b bool) float64 {
 
 func secondsOf(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-var memberAge = prometheus.NewDesc("trireme_member_age_seconds", "Age of what this node knows of another one, which tells of itself each second.",
-	[]string{"member"}, nil)
+var (
+	memberAge = prometheus.NewDesc("trireme_member_age_seconds",
+		"Age of what this node knows of another one, which tells of itself each second.", []string{"member"}, nil)
+	viewInDoubt = prometheus.NewDesc("trireme_view_in_doubt",
+		"1 while this node does not hear a majority of the voters: what it shows of others may not be so.", nil, nil)
+)
 
-// ageCollector tells how old the figures of other nodes are.
-type ageCollector struct{ n *Node }
+// viewCollector tells how far what this node shows of others can be trusted.
+type viewCollector struct{ n *Node }
 
 // Describe implements prometheus.Collector.
-func (c ageCollector) Describe(out chan<- *prometheus.Desc) { out <- memberAge }
+func (c viewCollector) Describe(out chan<- *prometheus.Desc) { out <- memberAge; out <- viewInDoubt }
 
 // Collect implements prometheus.Collector.
-func (c ageCollector) Collect(out chan<- prometheus.Metric) {
-	for _, m := range c.n.View(context.Background()).Members {
+func (c viewCollector) Collect(out chan<- prometheus.Metric) {
+	v := c.n.View(context.Background())
+	out <- prometheus.MustNewConstMetric(viewInDoubt, prometheus.GaugeValue, one(v.Doubt != ""))
+	for _, m := range v.Members {
 		if m.AgeSeconds != nil {
 			out <- prometheus.MustNewConstMetric(memberAge, prometheus.GaugeValue, *m.AgeSeconds, m.Name)
 		}
