@@ -215,8 +215,8 @@ func (c *Cluster) Marshal() ([]byte, error) {
 
 // ParseCluster reads what Marshal wrote. Keys of a newer version are kept. ErrNewer: this version must not go by them.
 func ParseCluster(data []byte) (*Cluster, error) {
-	if _, needs := ReadHead(data); needs > SettingsFormat {
-		return nil, fmt.Errorf("cluster settings: format %d, this version knows %d: %w", needs, SettingsFormat, ErrNewer)
+	if err := CheckFormat(data, SettingsFormat); err != nil {
+		return nil, fmt.Errorf("cluster settings: %w", err)
 	}
 	c := new(Cluster)
 	if err := json.Unmarshal(data, c); err != nil {

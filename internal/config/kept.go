@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -80,6 +81,14 @@ func keysOf(t reflect.Type) (keys []string) {
 		}
 	}
 	return keys
+}
+
+// CheckFormat refuses a file that needs a newer format than the newest one that this version knows of it.
+func CheckFormat(data []byte, newest uint64) error {
+	if _, needs := ReadHead(data); needs > newest {
+		return fmt.Errorf("format %d, this version knows %d: %w", needs, newest, ErrNewer)
+	}
+	return nil
 }
 
 // ReadHead gives the version of some settings and the format that they need, whatever form the rest has; 0: not told.

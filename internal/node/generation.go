@@ -58,8 +58,8 @@ func loadGeneration(dir string) (*generationState, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
-	if _, needs := config.ReadHead(b); err == nil && needs > generationFormat {
-		err = fmt.Errorf("format %d, this version knows %d: %w", needs, generationFormat, config.ErrNewer)
+	if err == nil {
+		err = config.CheckFormat(b, generationFormat)
 	}
 	if err == nil {
 		err = json.Unmarshal(b, s)

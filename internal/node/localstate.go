@@ -80,8 +80,8 @@ func openLocalFile(dir string) (*localFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, needs := config.ReadHead(b); needs > localFormat {
-		return nil, fmt.Errorf("%s: format %d, this version knows %d: %w", f.path, needs, localFormat, config.ErrNewer)
+	if err := config.CheckFormat(b, localFormat); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.path, err)
 	}
 	var s localState
 	if err := json.Unmarshal(b, &s); err != nil {
