@@ -194,7 +194,7 @@ type payloadInfo struct {
 func (r *payloadReader) read(p PayloadEvent) (payloadInfo, error) {
 	info, err := r.info(p)
 	if err != nil {
-		return payloadInfo{}, fmt.Errorf("%w: in a payload: %w", ErrMalformed, err)
+		return payloadInfo{}, inPayload(err)
 	}
 	return info, nil
 }
@@ -228,6 +228,32 @@ func (r *payloadReader) info(p PayloadEvent) (payloadInfo, error) {
 		return info, err
 	}
 	return payloadInfo{}, errors.New("it begins neither with BEGIN nor with XA START")
+}
+
+func inPayload(err error) error { return fmt.Errorf("%w: in a payload: %w", ErrMalformed, err) }
+
+// each gives f the events of p, one after the other. What f leaves of a body is skipped.
+func (r *payloadReader) each(p PayloadEvent, f func(h Header, body *io.LimitedReader) error) error {
+	in, err := r.open(p)
+	if err != nil {
+		return err
+	}
+	for {
+		h, err := r.header(in)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return inPayload(err)
+		}
+		body := &io.LimitedReader{R: in, N: int64(h.EventSize) - HeaderLen}
+		if err := f(h, body); err != nil {
+			return err
+		}
+		if _, err := io.CopyN(io.Discard, in, body.N); err != nil {
+			return inPayload(err)
+		}
+	}
 }
 
 // open starts reading p's events.

@@ -51,30 +51,13 @@ func (s *Summary) Add(ev []byte) error {
 // payload takes the events of a compressed transaction, of the rows no more than which table they are of.
 func (s *Summary) payload(p PayloadEvent) error {
 	var r payloadReader
-	in, err := r.open(p)
-	if err != nil {
-		return err
-	}
-	for {
-		h, err := r.header(in)
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("%w: in a payload: %w", ErrMalformed, err)
-		}
-		size := int(h.EventSize - HeaderLen)
-		body := make([]byte, min(size, maxPayloadControl))
+	return r.each(p, func(h Header, in *io.LimitedReader) error {
+		body := make([]byte, min(in.N, maxPayloadControl))
 		if _, err := io.ReadFull(in, body); err != nil {
-			return fmt.Errorf("%w: in a payload: %w", ErrMalformed, err)
+			return inPayload(err)
 		}
-		if err := s.add(h.Type, body); err != nil {
-			return err
-		}
-		if _, err := io.CopyN(io.Discard, in, int64(size-len(body))); err != nil {
-			return fmt.Errorf("%w: in a payload: %w", ErrMalformed, err)
-		}
-	}
+		return s.add(h.Type, body)
+	})
 }
 
 func (s *Summary) add(t EventType, body []byte) error {

@@ -2,7 +2,6 @@ package binlog
 
 import (
 	"encoding/binary"
-	"fmt"
 	"io"
 )
 
@@ -30,30 +29,16 @@ func Unchecked(ev []byte, emit func([]byte) error) error {
 		return err
 	}
 	var r payloadReader
-	in, err := r.open(p)
-	if err != nil {
-		return err
-	}
-	for {
-		h, err := r.header(in)
-		if err == io.EOF {
-			return nil
-		}
-		var body []byte
-		size := int64(h.EventSize) - HeaderLen
-		if err == nil {
-			body, err = io.ReadAll(io.LimitReader(in, size))
-		}
-		if err == nil && int64(len(body)) < size {
+	return r.each(p, func(h Header, in *io.LimitedReader) error {
+		body, err := io.ReadAll(in)
+		if err == nil && in.N > 0 {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
-			return fmt.Errorf("%w: in a payload: %w", ErrMalformed, err)
+			return inPayload(err)
 		}
-		if err := emit(unchecked(h, body)); err != nil {
-			return err
-		}
-	}
+		return emit(unchecked(h, body))
+	})
 }
 
 // unchecked makes one event. The flags of a row event follow a table id of 6 bytes.
