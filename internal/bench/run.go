@@ -291,7 +291,7 @@ func (r *runner) runGroup(ctx context.Context, g Group) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		rec.Key, rec.At, rec.Seconds, rec.Stolen = c.Key, begin.UTC(), time.Since(begin).Seconds(), machineTicks().stolen(cpu)
+		rec.Key, rec.At, rec.Seconds, rec.Stolen = c.Key, begin.UTC(), time.Since(begin).Seconds(), machineTicks().Stolen(cpu)
 		switch {
 		case errors.Is(err, lab.ErrNotHere):
 			rec.NotRun = err.Error()

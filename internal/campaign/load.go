@@ -8,14 +8,15 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"trireme/internal/bench"
 )
 
 // loadSample is what the kernel had counted at one time.
 type loadSample struct {
-	at      time.Time
-	waited  time.Duration // time in which some task waited for a CPU (PSI)
-	stolen  time.Duration // CPU time that the host machine took, of all CPUs
-	elapsed time.Duration // CPU time in all, of all CPUs
+	at     time.Time
+	waited time.Duration // time in which some task waited for a CPU (PSI)
+	ticks  bench.Ticks
 }
 
 // load of the machine over some time, as shares.
@@ -77,24 +78,13 @@ func (l *loads) add(s loadSample) {
 	l.list = append(l.list, s)
 }
 
-// parseLoad reads the kernel's files. Jiffies are of 10 ms.
+// parseLoad reads the kernel's files.
 func parseLoad(at time.Time, psi, stat string) loadSample {
-	s := loadSample{at: at}
+	s := loadSample{at: at, ticks: bench.ParseTicks(stat)}
 	for _, f := range strings.Fields(strings.SplitN(psi, "\n", 2)[0]) {
 		if text, ok := strings.CutPrefix(f, "total="); ok {
 			us, _ := strconv.ParseInt(text, 10, 64)
 			s.waited = time.Duration(us) * time.Microsecond
-		}
-	}
-	const steal, guest = 8, 9 // fields of the first line, "cpu" itself included; guests are counted twice
-	for i, f := range strings.Fields(strings.SplitN(stat, "\n", 2)[0]) {
-		jiffies, err := strconv.ParseInt(f, 10, 64)
-		if err != nil || i >= guest {
-			continue
-		}
-		s.elapsed += time.Duration(jiffies) * 10 * time.Millisecond
-		if i == steal {
-			s.stolen = time.Duration(jiffies) * 10 * time.Millisecond
 		}
 	}
 	return s
@@ -113,12 +103,12 @@ func (l *loads) between(from, to time.Time) load {
 			break
 		}
 	}
-	if !last.at.After(first.at) || last.elapsed <= first.elapsed {
+	if !last.at.After(first.at) || last.ticks.All <= first.ticks.All {
 		return load{}
 	}
 	return load{
 		pressure: float64(last.waited-first.waited) / float64(last.at.Sub(first.at)),
-		steal:    float64(last.stolen-first.stolen) / float64(last.elapsed-first.elapsed),
+		steal:    last.ticks.Stolen(first.ticks) / 100,
 		known:    true,
 	}
 }
