@@ -2,9 +2,7 @@ package mysqld
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -59,12 +57,7 @@ func (c Config) OwnCert() string {
 	if err != nil {
 		return ""
 	}
-	return certDigest(der)
-}
-
-func certDigest(der []byte) string {
-	sum := sha256.Sum256(der)
-	return hex.EncodeToString(sum[:])
+	return mysqlwire.Digest(der)
 }
 
 // maxCertFile bounds what is read of a file that somebody else writes.
@@ -192,7 +185,7 @@ func shownCert(ctx context.Context, socket string) (digest string, err error) {
 	}
 	look := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // there is nothing to compare it with
 	look.VerifyConnection = func(cs tls.ConnectionState) error {
-		digest = certDigest(cs.PeerCertificates[0].Raw)
+		digest = mysqlwire.Digest(cs.PeerCertificates[0].Raw)
 		return nil
 	}
 	err = conn.BeginTLS(ctx, mysqlwire.Response{Capabilities: g.Capabilities}, look)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/mysqlwire"
 	"trireme/internal/pki"
 )
 
@@ -53,7 +54,7 @@ func digestOf(t *testing.T, text []byte) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return certDigest(der)
+	return mysqlwire.Digest(der)
 }
 
 // TestCertificate: a server shows the certificate that it is given, and another one after a reload, by which no session

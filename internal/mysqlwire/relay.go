@@ -135,8 +135,13 @@ func KeyDigest(publicKeyPEM []byte) (string, error) {
 	if block == nil {
 		return "", malformed("server public key: no PEM block")
 	}
-	sum := sha256.Sum256(block.Bytes)
-	return hex.EncodeToString(sum[:]), nil
+	return Digest(block.Bytes), nil
+}
+
+// Digest is how keys and certificates in DER are told apart: their SHA-256, in hexadecimal.
+func Digest(der []byte) string {
+	sum := sha256.Sum256(der)
+	return hex.EncodeToString(sum[:])
 }
 
 // PublicKeyPEM is what a client that asks for the key is sent.

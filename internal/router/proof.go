@@ -1,9 +1,7 @@
 package router
 
 import (
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,10 +28,11 @@ type backend struct {
 
 func (r *Router) backend(t Target) *backend {
 	b := &backend{r: r, target: t}
-	if proofs := r.proofs.Load(); proofs != nil {
-		b.proof, b.known = (*proofs)[t.Name]
+	proofs := r.proofs.Load()
+	if proofs == nil {
+		return b
 	}
-	if !b.known && r.proofs.Load() != nil {
+	if b.proof, b.known = (*proofs)[t.Name]; !b.known {
 		r.tellOnce(t.Name, "this router does not verify the mysqld of "+t.Name+
 			": its daemon is of an older version, which does not announce a certificate; upgrade it")
 	}
@@ -44,8 +43,7 @@ func (r *Router) backend(t Target) *backend {
 func (b *backend) tls() *tls.Config {
 	// The name in a certificate says nothing: VerifyConnection compares the whole.
 	return &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, VerifyConnection: func(cs tls.ConnectionState) error {
-		sum := sha256.Sum256(cs.PeerCertificates[0].Raw)
-		if shown := hex.EncodeToString(sum[:]); b.known && !slices.Contains(b.proof.Certificates, shown) {
+		if shown := mysqlwire.Digest(cs.PeerCertificates[0].Raw); b.known && !slices.Contains(b.proof.Certificates, shown) {
 			return b.refuse("shows a certificate, SHA-256 " + shown + ", that is not the one which the node tells of")
 		}
 		return nil
