@@ -33,14 +33,20 @@ func newTestCA(t *testing.T) testCA {
 	return c
 }
 
-// server is a Config.TLS.
+// server is a Config.TLS of now.
 func (c testCA) server(t *testing.T) []byte {
 	t.Helper()
-	b, err := c.ca.Issue(pki.NodeCert{Name: "n1", ID: 1}, time.Now())
+	return c.serverOf(t, time.Now())
+}
+
+// serverOf is a Config.TLS of some time.
+func (c testCA) serverOf(t *testing.T, at time.Time) []byte {
+	t.Helper()
+	b, err := c.ca.Issue(pki.NodeCert{Name: "n1", ID: 1}, at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := b.NewServer(c.dir, []string{"db1.example"}, time.Now())
+	s, err := b.NewServer(c.dir, []string{"db1.example"}, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +68,7 @@ func digestOf(t *testing.T, text []byte) string {
 func TestCertificate(t *testing.T) {
 	cfg := initialized(t)
 	ca := newTestCA(t)
-	cfg.TLS = ca.server(t)
+	cfg.TLS = ca.serverOf(t, time.Now().Add(-time.Minute)) // its dates are others than those of the next one
 	s := started(t, cfg)
 	shown := func() Proof {
 		t.Helper()
