@@ -120,7 +120,7 @@ func TestOwnCertificate(t *testing.T) {
 	cfg := initialized(t)
 	own := newTestCA(t)
 	file := filepath.Join(own.dir, "mine.pem")
-	text := own.server(t)
+	text := own.serverOf(t, time.Now().Add(-time.Minute)) // as above
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
