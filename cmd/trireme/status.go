@@ -160,8 +160,8 @@ func doubtLines(v api.ClusterView) []string {
 func fullDisks(v api.ClusterView) []string {
 	var out []string
 	for _, m := range v.Members {
-		if m.DiskFull != "" && m.Answers() {
-			out = append(out, fmt.Sprintf("DISK FULL: %s: the disk of %s is full, or nearly: make room", m.Name, m.DiskFull))
+		if text := m.FullDisk(); text != "" {
+			out = append(out, "DISK FULL: "+text)
 		}
 	}
 	return out

@@ -217,8 +217,8 @@ func alertsOf(v api.ClusterView, st *state) []alert {
 	}
 	down, silent := []string{}, []string{}
 	for _, m := range v.Members {
-		if m.DiskFull != "" && m.Answers() {
-			add(levelBad, "Disk full", "%s: the disk of %s is full, or nearly: make room.", m.Name, m.DiskFull)
+		if text := m.FullDisk(); text != "" {
+			add(levelBad, "Disk full", "%s.", text)
 		}
 		switch {
 		case m.State == api.StateDown:
