@@ -65,7 +65,8 @@ func mysqlClient(ctx context.Context, server string) (string, error) {
 	return path, nil
 }
 
-// optionFile is a file in memory that the program which this one becomes can read. The client ignores one that others could write.
+// optionFile is a file in memory that the program which this one becomes can read. The client ignores one that others
+// could write.
 func optionFile(text string) (fd int, err error) {
 	if fd, err = unix.MemfdCreate("my.cnf", 0); err != nil {
 		return 0, os.NewSyscallError("memfd_create", err)

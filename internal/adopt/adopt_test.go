@@ -332,8 +332,8 @@ func TestCarryOutTakesBack(t *testing.T) {
 	}
 }
 
-// TestMovesFollowNoLink: mysqld's user may say that anything is a log, and put links into its folders at any time. Nothing of others is moved, nor
-// anything to a place of others.
+// TestMovesFollowNoLink: mysqld's user may say that anything is a log, and put links into its folders at any time.
+// Nothing of others is moved, nor anything to a place of others.
 func TestMovesFollowNoLink(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root moves files of another user")

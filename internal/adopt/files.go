@@ -24,7 +24,8 @@ type journal struct {
 	Command []string `json:"command"` // that had started the server
 	Unit    string   `json:"unit,omitempty"`
 	Base    string   `json:"gtid_executed"`
-	// UID is the user that the server ran as. Only what is his is moved, when we are root: the server said where it lies. 0: anything.
+	// UID is the user that the server ran as. Only what is his is moved, when we are root: the server said where it lies.
+	// 0: anything.
 	UID    int      `json:"uid,omitempty"`
 	Locked []string `json:"locked,omitempty"` // accounts of replicas that were locked
 	Moves  []move   `json:"moves"`            // in the order in which they are done
@@ -73,8 +74,8 @@ func readJournal(dir string) (*journal, error) {
 	return j, nil
 }
 
-// planMoves lists the renames: what is not data first, the data directory last. Logs on another file system, and those that are not the server's user's,
-// stay where they are. No folder of the server's is named by way of a link.
+// planMoves lists the renames: what is not data first, the data directory last. Logs on another file system, and those
+// that are not the server's user's, stay where they are. No folder of the server's is named by way of a link.
 func planMoves(f *facts, dir, dataTo string) (moves []move, left []string) {
 	add := func(from, to string) {
 		if folder, err := filepath.EvalSymlinks(filepath.Dir(from)); err == nil {

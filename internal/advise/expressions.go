@@ -39,7 +39,8 @@ func (s *server) expressions(ctx context.Context, f *Facts) error {
 	return nil
 }
 
-// sessions names the tables with expressions whose value depends on a session variable that the binary log does not carry (docs/mysql.md).
+// sessions names the tables with expressions whose value depends on a session variable that the binary log does not
+// carry (docs/mysql.md).
 func sessions(f Facts) []Finding {
 	var out []Finding
 	for _, t := range f.Tables {
@@ -66,7 +67,8 @@ func list(words []string) string {
 	return strings.Join(slices.Compact(words), ", ")
 }
 
-// dependsOn gives the session variables on which an expression depends, and which the binary log does not carry. Names and texts in it do not count.
+// dependsOn gives the session variables on which an expression depends, and which the binary log does not carry. Names
+// and texts in it do not count.
 func dependsOn(expression string) (variables []string) {
 	code := strings.ToLower(unquoted(expression))
 	if strings.Contains(code, "/") {

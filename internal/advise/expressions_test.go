@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestSessionDependent: a table whose stored values, indexes or constraints depend on the session is named, with each of them.
+// TestSessionDependent: a table whose stored values, indexes or constraints depend on the session is named, with each
+// of them.
 func TestSessionDependent(t *testing.T) {
 	tables := []Table{
 		{Name: "d.plain", Expressions: []Expression{{"the column a", "(`x` DIV 3)"}, {"the column b", "concat(`a/b`,_utf8mb4'1/2',_utf8mb4'it\\'s /')"}}},

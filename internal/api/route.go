@@ -39,7 +39,8 @@ type RouteView struct {
 	// Lags is how far nodes' mysqlds are behind what is committed, in seconds, by name. Who is not in it does not know it, or was not heard. A lag
 	// that changes is no change of the view: it comes with the next one.
 	Lags map[string]float64 `json:"lags"`
-	// Proofs is how nodes' mysqlds are known, by name, as those nodes say; who is not in it is older. A change is no change of the view, as with Lags.
+	// Proofs is how nodes' mysqlds are known, by name, as those nodes say; who is not in it is older. A change is no
+	// change of the view, as with Lags.
 	Proofs map[string]MySQLProof `json:"proofs,omitempty"`
 	// Next is the id that the next member will get, so an id below it that Nodes lacks is a former member's; 0: an older node, which does not
 	// say. Revoked are the serials of certificates that are not trusted.

@@ -100,8 +100,8 @@ func TestHostileManifest(t *testing.T) {
 	}
 }
 
-// TestLinksLeadNowhere: the directory may be another user's than root, who backs up into it. Links there lead to nothing outside of it, and a pipe holds
-// nobody up.
+// TestLinksLeadNowhere: the directory may be another user's than root, who backs up into it. Links there lead to
+// nothing outside of it, and a pipe holds nobody up.
 func TestLinksLeadNowhere(t *testing.T) {
 	outside := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("secret"), 0o600))

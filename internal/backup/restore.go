@@ -502,9 +502,10 @@ func (r *restoration) finish(ctx context.Context, srv *mysqld.Server) (*Restored
 	return res, syncDir(r.Dir)
 }
 
-// hand gives the server to whoever restores it: root's password goes to a file. Trireme's own accounts are dropped, of whatever host: nodes know their
-// passwords, and who could write to the backup may have made more of them. XA transactions that are prepared are rolled back: they would hold
-// their locks over every restart, and nobody is there any more to end them. It returns the accounts with an administrator's rights.
+// hand gives the server to whoever restores it: root's password goes to a file. Trireme's own accounts are dropped, of
+// whatever host: nodes know their passwords, and who could write to the backup may have made more of them. XA
+// transactions that are prepared are rolled back: they would hold their locks over every restart, and nobody is there
+// any more to end them. It returns the accounts with an administrator's rights.
 func (r *restoration) hand(ctx context.Context, password, file string, prepared []mysqld.XID) (administrators []string, err error) {
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
 		return nil, err

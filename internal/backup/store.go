@@ -46,8 +46,9 @@ type Place interface {
 	Lock(part string) (io.Closer, error)
 }
 
-// Dir is a Place in a directory. The directory may be another user's than ours, who may be root: nothing below it is opened, made or removed but
-// relative to it, so that no link leads out of it. It is opened anew each time: its file system may go and come back.
+// Dir is a Place in a directory. The directory may be another user's than ours, who may be root: nothing below it is
+// opened, made or removed but relative to it, so that no link leads out of it. It is opened anew each time: its file
+// system may go and come back.
 type Dir struct {
 	root string
 	sealing
@@ -85,8 +86,8 @@ func OpenDir(root string) (*Dir, error) {
 	return NewDir(root)
 }
 
-// Work is a directory in it for the copy that is being made; the lock of the copies covers it. It is empty when we are root and others may write
-// there: mysqld's files are given away by their paths.
+// Work is a directory in it for the copy that is being made; the lock of the copies covers it. It is empty when we are
+// root and others may write there: mysqld's files are given away by their paths.
 func (d *Dir) Work() string {
 	st, err := os.Stat(d.root)
 	if err != nil {

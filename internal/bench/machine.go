@@ -58,7 +58,8 @@ func describeMachine() Machine {
 // stolenFrom is the percentage from which on stolen CPU is told of: such figures should be thrown away.
 const stolenFrom = 5
 
-// Ticks of all CPUs since the machine has started (proc_stat(5)), and those that a hypervisor gave to others while there was work here.
+// Ticks of all CPUs since the machine has started (proc_stat(5)), and those that a hypervisor gave to others while
+// there was work here.
 type Ticks struct{ All, Steal uint64 }
 
 // machineTicks is zero where /proc/stat cannot be read.
@@ -73,7 +74,8 @@ func StolenCPU() time.Duration {
 	return time.Duration(machineTicks().Steal) * tick
 }
 
-// ParseTicks reads the first line of /proc/stat: cpu user nice system idle iowait irq softirq steal, and guest times, which user and nice hold already.
+// ParseTicks reads the first line of /proc/stat: cpu user nice system idle iowait irq softirq steal, and guest times,
+// which user and nice hold already.
 func ParseTicks(stat string) (t Ticks) {
 	line, _, _ := strings.Cut(stat, "\n")
 	fields := strings.Fields(line)

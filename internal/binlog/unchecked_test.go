@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestUnchecked: of inserts, and of what has its cascades in the log, the checks go; nothing else changes. A payload gives the events in it.
+// TestUnchecked: of inserts, and of what has its cascades in the log, the checks go; nothing else changes. A payload
+// gives the events in it.
 func TestUnchecked(t *testing.T) {
 	body := func(flags uint16) []byte {
 		return append(binary.LittleEndian.AppendUint16(make([]byte, 6), flags), "rest"...)

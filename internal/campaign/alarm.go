@@ -21,7 +21,8 @@ func (k Kind) explains(a lab.AlarmKind) bool {
 	return false
 }
 
-// aftermath is how long behind the end of a fault a process may still end of it: a daemon hands over, kills its mysqld and waits for both.
+// aftermath is how long behind the end of a fault a process may still end of it: a daemon hands over, kills its mysqld
+// and waits for both.
 const aftermath = 20 * time.Second
 
 // forgive what the faults of a step explain, in this step and in its aftermath, or until the system is whole.

@@ -188,7 +188,8 @@ func (b *batch) leader(ctx context.Context) (l lab.Lead, err error) {
 // donorsLimit bounds a look at nodes of which some may not answer.
 const donorsLimit = 3 * time.Second
 
-// lookAtDonors notes what nodes hold of their own before one may lose its data: what a copy of it has inherited is compared with that.
+// lookAtDonors notes what nodes hold of their own before one may lose its data: what a copy of it has inherited is
+// compared with that.
 func (b *batch) lookAtDonors(ctx context.Context, s Step) {
 	loses := func(f Fault) bool {
 		return slices.Contains([]Kind{Replace, Reseed, Power, DiskFull, DiskError}, f.Kind)

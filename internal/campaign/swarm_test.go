@@ -22,8 +22,8 @@ func draw(t *testing.T, o Options) Options {
 	return o
 }
 
-// TestSwarm: a seed chooses the same each time; what is named stays as it is named, and the rest with it; each value and each kind of fault comes up; and what comes
-// up is a configuration that a node takes.
+// TestSwarm: a seed chooses the same each time; what is named stays as it is named, and the rest with it; each value
+// and each kind of fault comes up; and what comes up is a configuration that a node takes.
 func TestSwarm(t *testing.T) {
 	seen := map[string]int{}
 	for seed := uint64(1); seed <= 300; seed++ {
@@ -111,7 +111,8 @@ func TestKeysOfASwarm(t *testing.T) {
 	}
 }
 
-// TestReportCountsKindsAndShapes: each kind and each value is there with its count, and where it is low the report says so.
+// TestReportCountsKindsAndShapes: each kind and each value is there with its count, and where it is low the report says
+// so.
 func TestReportCountsKindsAndShapes(t *testing.T) {
 	b := Build{CommitPath: "p"}
 	part := func(nodes string, isolated int) Part {

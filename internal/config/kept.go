@@ -21,7 +21,8 @@ var ErrNewer = errors.New("a newer version of Trireme wrote this: upgrade this n
 // that an older leader that changes something else does not erase them.
 type kept struct{ unknown string }
 
-// Kept is the same for a record of another package. Encode and DecodeKept take the record as a struct, or a pointer to one, without methods.
+// Kept is the same for a record of another package. Encode and DecodeKept take the record as a struct, or a pointer to
+// one, without methods.
 type Kept struct{ kept }
 
 // Encode adds what was kept to the JSON of a record.

@@ -11,7 +11,8 @@ type Void struct {
 	Error string    `json:"error"` // why it could not be applied
 	At    time.Time `json:"at"`
 	By    string    `json:"by"`
-	// Tolerant: it is applied without foreign key checks, in the mode IDEMPOTENT. A later decision that it does nothing wins.
+	// Tolerant: it is applied without foreign key checks, in the mode IDEMPOTENT. A later decision that it does nothing
+	// wins.
 	Tolerant bool `json:"tolerant,omitempty"`
 
 	kept

@@ -47,7 +47,8 @@ type FeedConfig struct {
 	Listen string
 	// User and Password of the one account.
 	User, Password string
-	// UID is the user of the receiver's process. Connections of other users are closed, where the system tells whose they are.
+	// UID is the user of the receiver's process. Connections of other users are closed, where the system tells whose they
+	// are.
 	UID int
 	// ServerID and ServerUUID are the source's, towards the receiver: they must differ from its own (error 13117),
 	// and ServerID from those of all nodes.

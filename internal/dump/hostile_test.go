@@ -139,7 +139,8 @@ func TestFeedCrowd(t *testing.T) {
 	}
 }
 
-// Another user of the host, who can reach the feed's port as everybody there can, takes no place at it: with all that he may open, mysqld is let in.
+// Another user of the host, who can reach the feed's port as everybody there can, takes no place at it: with all that
+// he may open, mysqld is let in.
 func TestFeedIsForMysqldsUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be another user")

@@ -10,9 +10,9 @@ import (
 )
 
 // Tolerance lets a replica apply single transactions of a feed tolerantly: their row events go without foreign key
-// checks, and replica_exec_mode is IDEMPOTENT, with which a row that is not there is not changed, and a row with the same
-// key is replaced. That mode is the whole server's. So such a transaction waits until all before it is applied, and all
-// after it waits until it is applied itself. Tend sets the mode.
+// checks, and replica_exec_mode is IDEMPOTENT, with which a row that is not there is not changed, and a row with the
+// same key is replaced. That mode is the whole server's. So such a transaction waits until all before it is applied,
+// and all after it waits until it is applied itself. Tend sets the mode.
 type Tolerance struct {
 	is func(gtid.GTID) bool
 
@@ -61,7 +61,8 @@ func (t *Tolerance) pass(trx *binlog.TrxInfo) (wait time.Duration, changed <-cha
 	return 0, nil
 }
 
-// Tend sets the mode and takes it back, as what is executed allows. It is called again and again while the replica is fed.
+// Tend sets the mode and takes it back, as what is executed allows. It is called again and again while the replica is
+// fed.
 func (t *Tolerance) Tend(ctx context.Context, executed func(context.Context) (string, error),
 	setMode func(ctx context.Context, tolerant bool) error) error {
 	t.mu.Lock()

@@ -49,7 +49,8 @@ func (r *replica) passes(g gtid.GTID, want bool) {
 	}
 }
 
-// TestTolerance: the mode holds for one transaction. All before it is applied when the mode is set, all after it waits until the mode is taken back.
+// TestTolerance: the mode holds for one transaction. All before it is applied when the mode is set, all after it waits
+// until the mode is taken back.
 func TestTolerance(t *testing.T) {
 	at := func(gno int64) gtid.GTID {
 		return gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(testCluster, 1, 1)}, GNO: gno}

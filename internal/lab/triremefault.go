@@ -56,7 +56,8 @@ func (t *trireme) Can(f Fault) error {
 	return f.needsNetwork(t)
 }
 
-// Leader by the view with the highest term, and whether that node says itself that it takes writes. All nodes are asked at once.
+// Leader by the view with the highest term, and whether that node says itself that it takes writes. All nodes are asked
+// at once.
 func (t *trireme) Leader(ctx context.Context) (Lead, error) {
 	ctx, cancel := context.WithTimeout(ctx, viewLimit)
 	defer cancel()
@@ -94,8 +95,8 @@ func (t *trireme) Leader(ctx context.Context) (Lead, error) {
 	return lead, nil
 }
 
-// takesWrites asks a node's own health check, as a load balancer does: what others say of it may be old, and a leader is elected before it
-// opens writes.
+// takesWrites asks a node's own health check, as a load balancer does: what others say of it may be old, and a leader
+// is elected before it opens writes.
 func (t *trireme) takesWrites(ctx context.Context, name string) bool {
 	n, err := t.present(name)
 	if err != nil {

@@ -75,7 +75,8 @@ func (l *Ledger) Reset(b raftlog.Boundary) {
 	l.changed = make(chan struct{})
 }
 
-// Add takes the next committed entry and returns its meta and what follows it. An error names the rule that is broken (rule.Of).
+// Add takes the next committed entry and returns its meta and what follows it. An error names the rule that is broken
+// (rule.Of).
 func (l *Ledger) Add(index, term uint64, data []byte, now time.Time) (m raftlog.Meta, rest []byte, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

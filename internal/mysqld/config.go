@@ -41,7 +41,8 @@ type Config struct {
 	// Extra are the operator's lines for my.cnf, name to value ('-' and '_' are the same). An empty value is a bare option.
 	// Names that Trireme sets are refused by Validate with the reason.
 	Extra map[string]string
-	// TLS is a private key, the server's certificate and the CAs that vouch for it, in PEM; OwnTLS: it is not used. Empty: mysqld makes its own.
+	// TLS is a private key, the server's certificate and the CAs that vouch for it, in PEM; OwnTLS: it is not used. Empty:
+	// mysqld makes its own.
 	TLS    []byte
 	Logger *slog.Logger // nil: slog.Default()
 }
@@ -172,7 +173,8 @@ func (c Config) makeDirs() error {
 	return c.checkSocketDir(uid, other)
 }
 
-// checkSocketDir refuses a short socket folder that is not ours alone to write to: in /tmp somebody else may have made it first.
+// checkSocketDir refuses a short socket folder that is not ours alone to write to: in /tmp somebody else may have made
+// it first.
 func (c Config) checkSocketDir(uid int, other bool) error {
 	d := filepath.Dir(c.Socket())
 	if d == c.RunDir() {

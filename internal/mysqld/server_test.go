@@ -379,8 +379,8 @@ func TestLongDirectory(t *testing.T) {
 	}
 }
 
-// Where a socket's path would be too long, nobody but root can make the short folder in the place of a daemon that is root; one that others can
-// write to, or that is somebody else's, is not used.
+// Where a socket's path would be too long, nobody but root can make the short folder in the place of a daemon that is
+// root; one that others can write to, or that is somebody else's, is not used.
 func TestSocketFolder(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can make what another user would")

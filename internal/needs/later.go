@@ -24,8 +24,8 @@ func Quiet(t testing.TB) {
 	later(t, quiet)
 }
 
-// NoRace marks a long test in which goroutines share nothing, such as a simulation. The race detector makes it five to ten times slower and cannot find
-// anything in it, so make test runs it without.
+// NoRace marks a long test in which goroutines share nothing, such as a simulation. The race detector makes it five to
+// ten times slower and cannot find anything in it, so make test runs it without.
 func NoRace(t testing.TB) {
 	t.Helper()
 	later(t, noRace)

@@ -25,7 +25,8 @@ type caStatus struct {
 	Trusts []string `json:"trusts"` // digests
 	// Clone is the pki.HashToken of the password of trireme_clone that it has.
 	Clone string `json:"clone,omitempty"`
-	// MySQL is the digest of the CA that has signed the certificate which its mysqld shows; empty: none of the cluster's has.
+	// MySQL is the digest of the CA that has signed the certificate which its mysqld shows; empty: none of the cluster's
+	// has.
 	MySQL string `json:"mysql,omitempty"`
 }
 

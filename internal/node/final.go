@@ -12,7 +12,8 @@ import (
 // ErrFinal is the end of a node that would end the same way if it were started again: the service manager should leave it down.
 var ErrFinal = errors.New("starting this node again does not help")
 
-// whyStopped are the fields of the log line. The key rule stands in the log when a rule of docs/GUARANTEES.md was found broken, and only then.
+// whyStopped are the fields of the log line. The key rule stands in the log when a rule of docs/GUARANTEES.md was found
+// broken, and only then.
 func whyStopped(err error) []any {
 	if r := rule.Of(err); r != "" {
 		return []any{"err", err, "rule", r}

@@ -13,7 +13,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// TestBrokenRuleIsLoggedByItsKey: what looks after daemons finds the rule by the key, whatever broke it; a disk that fails breaks none.
+// TestBrokenRuleIsLoggedByItsKey: what looks after daemons finds the rule by the key, whatever broke it; a disk that
+// fails breaks none.
 func TestBrokenRuleIsLoggedByItsKey(t *testing.T) {
 	meta := raftlog.AppendMeta(nil, &raftlog.Meta{Kind: raftlog.Trx, Node: 1, Incarnation: 1})
 	_, _, noBarrier := ledger.New(raftlog.Boundary{}).Add(1, 1, meta, time.Time{})

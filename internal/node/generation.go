@@ -36,8 +36,8 @@ type generationState struct {
 	Left *leftBehind `json:"left_behind,omitempty"`
 }
 
-// generationFormat is the newest format of generation.json that this version understands, as in localFormat. The file is never changed, only replaced by the next
-// decision, so nothing of it is kept.
+// generationFormat is the newest format of generation.json that this version understands, as in localFormat. The file
+// is never changed, only replaced by the next decision, so nothing of it is kept.
 const generationFormat = 1
 
 // leftBehind is what a node that was given up knows of that.

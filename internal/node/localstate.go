@@ -21,8 +21,8 @@ import (
 // localState is what a node must remember of itself over a restart, beside the raft log. It is in node.json, written whole and
 // fsynced before anything that depends on it happens.
 //
-// A version keeps the keys that it does not know, for the newer one that wrote them. What an older version must not ignore raises localFormat, which
-// the file then tells as "needs".
+// A version keeps the keys that it does not know, for the newer one that wrote them. What an older version must not
+// ignore raises localFormat, which the file then tells as "needs".
 type localState struct {
 	// Incarnation is the number of the newest life of this node's mysqld (S5). It grows before each start.
 	Incarnation uint64 `json:"incarnation"`
@@ -37,7 +37,8 @@ type localState struct {
 	LogMade bool `json:"log_made"`
 	// Diverged is why the data does not match the log although it looks so: a session here has ended an XA transaction. nil: nothing is known.
 	Diverged *api.ApplyErrorView `json:"diverged,omitempty"`
-	// Voids are the marks of the config.Voids that the data follows. They are written down before mysqld is fed accordingly.
+	// Voids are the marks of the config.Voids that the data follows. They are written down before mysqld is fed
+	// accordingly.
 	Voids []string `json:"voids,omitempty"`
 	// Heals are when this node was last seeded because its applier could not apply an entry, or because of Diverged.
 	Heals []time.Time `json:"heals,omitempty"`

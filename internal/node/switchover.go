@@ -359,7 +359,8 @@ func (n *Node) askApplied(ctx context.Context, to, index uint64, patience time.D
 	return err
 }
 
-// obey reads what another node orders. A key that this version does not know may change what is meant, so it is refused.
+// obey reads what another node orders. A key that this version does not know may change what is meant, so it is
+// refused.
 func obey(body []byte, order any) error {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()

@@ -29,8 +29,8 @@ func (n *Node) every(interval time.Duration, f func(ctx context.Context)) {
 	})
 }
 
-// tendDurable calls keepDurable every durableInterval, and sooner while some node's log is larger than it should be, or XA transactions
-// are prepared here.
+// tendDurable calls keepDurable every durableInterval, and sooner while some node's log is larger than it should be, or
+// XA transactions are prepared here.
 func (n *Node) tendDurable() func(ctx context.Context) {
 	var next time.Duration
 	return func(ctx context.Context) {

@@ -17,8 +17,8 @@ import (
 // An operator decides about an entry that no node could apply, and whose effect no node has: it is applied tolerantly
 // (`trireme force-apply`), or it is void (`trireme void`). The decision is part of the cluster settings, so it is
 // committed, and the same for all nodes. Each node's feed hands the transaction out without foreign key checks
-// (dump.Tolerance), or an empty one with that GTID. A plug ahead of a node that lags would be a hole, which S5 takes for
-// a lost transaction.
+// (dump.Tolerance), or an empty one with that GTID. A plug ahead of a node that lags would be a hole, which S5 takes
+// for a lost transaction.
 //
 // A node takes a decision up when its mysqld is judged, which begins a new relay log: an old one may hold the
 // transaction as it was. It writes down first that it does. Data that holds the transaction without that note has

@@ -43,7 +43,8 @@ func TestTakeVoids(t *testing.T) {
 	}
 }
 
-// TestTakeTolerant: a decision to apply a transaction tolerantly is taken up in the same way. That it is void, decided later, is another one, and wins.
+// TestTakeTolerant: a decision to apply a transaction tolerantly is taken up in the same way. That it is void, decided
+// later, is another one, and wins.
 func TestTakeTolerant(t *testing.T) {
 	g := gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(5, 1, 1)}, GNO: 7}
 	n := newTestNode(t, func(d *testDir) { d.cluster.DeclareVoid(config.Void{GTID: g.String(), Index: 9, Tolerant: true}) })

@@ -235,8 +235,8 @@ func newXAWatch(l *life, applied uint64, prepared map[string]bool) xaWatch {
 func (n *Node) watchXA(l *life, applied uint64, executed gtid.Set, xids []mysqld.XID) {
 	n.xaMu.Lock()
 	lost := n.lookXALocked(l, applied, executed, xids)
-	// Looked at twice: mysqld counts an XA PREPARE as executed a moment before XA RECOVER shows it (sql_xa_prepare.cc: the GTID is externalized
-	// in process_xa_prepare, the state set behind it).
+	// Looked at twice: mysqld counts an XA PREPARE as executed a moment before XA RECOVER shows it (sql_xa_prepare.cc: the
+	// GTID is externalized in process_xa_prepare, the state set behind it).
 	again := lost.xid != "" && lost == n.xa.suspect
 	n.xa.suspect = lost
 	n.xaMu.Unlock()

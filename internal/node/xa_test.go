@@ -68,7 +68,8 @@ func TestXASuspect(t *testing.T) {
 	}
 }
 
-// TestLostXAIsNotCopied: as long as a prepared XA transaction is missing, this node's data is not copied, and the watch over it is left as it was.
+// TestLostXAIsNotCopied: as long as a prepared XA transaction is missing, this node's data is not copied, and the watch
+// over it is left as it was.
 func TestLostXAIsNotCopied(t *testing.T) {
 	n, l := newTestNode(t), &life{}
 	n.led = ledger.New(raftlog.Boundary{})

@@ -62,8 +62,8 @@ func listenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// openToAll lets every account connect to a socket that we have just made. Its folder may be another user's than ours, who may be root: what lies there
-// by now need not be the socket.
+// openToAll lets every account connect to a socket that we have just made. Its folder may be another user's than ours,
+// who may be root: what lies there by now need not be the socket.
 func openToAll(path string) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -113,7 +113,8 @@ func TestSocketIsNotTaken(t *testing.T) {
 	}
 }
 
-// The folder's owner may put a link in the socket's place as soon as it is there: what the link leads to is not opened to everybody.
+// The folder's owner may put a link in the socket's place as soon as it is there: what the link leads to is not opened
+// to everybody.
 func TestSocketsPlaceIsTaken(t *testing.T) {
 	dir := t.TempDir()
 	path, secret := filepath.Join(dir, "socket"), filepath.Join(dir, "secret")

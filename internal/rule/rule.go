@@ -1,5 +1,5 @@
-// Package rule names the rule of docs/GUARANTEES.md that an error says is broken, so that the log of a daemon tells it by one key
-// (rule=S12) whatever the message is.
+// Package rule names the rule of docs/GUARANTEES.md that an error says is broken, so that the log of a daemon tells it
+// by one key (rule=S12) whatever the message is.
 package rule
 
 import (

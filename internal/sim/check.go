@@ -308,7 +308,8 @@ func (c *checks) newCommit(n *Node) {
 	s, term := &n.status, n.status.Term
 	c.commit = s.Commit
 	if s.Role != consensus.Leader {
-		// It was the leader until a moment ago, or begins with a commit index, or hears of one that nobody has shown: the entry's own term counts.
+		// It was the leader until a moment ago, or begins with a commit index, or hears of one that nobody has shown: the
+		// entry's own term counts.
 		l := c.log(n)
 		if s.Commit <= l.base || s.Commit > l.last() || !c.agreed(s) {
 			return
@@ -328,7 +329,8 @@ func (c *checks) newCommit(n *Node) {
 	}
 }
 
-// agreed says whether a status has the membership that everybody has: one who does not lead may know an older one than its entry was committed by.
+// agreed says whether a status has the membership that everybody has: one who does not lead may know an older one than
+// its entry was committed by.
 func (c *checks) agreed(s *consensus.Status) bool {
 	for _, m := range c.w.nodes {
 		if m.up && !(slices.Equal(m.status.Voters, s.Voters) && slices.Equal(m.status.Outgoing, s.Outgoing)) {

@@ -7,7 +7,8 @@ import (
 	"trireme/internal/consensus"
 )
 
-// TestCommitShownByAFollower: an entry that one node alone has on its disk is not committed, also where the first to say so does not lead.
+// TestCommitShownByAFollower: an entry that one node alone has on its disk is not committed, also where the first to
+// say so does not lead.
 func TestCommitShownByAFollower(t *testing.T) {
 	for _, c := range []struct {
 		name     string

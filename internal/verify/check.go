@@ -124,8 +124,9 @@ func (w *Workload) CheckRows(ctx context.Context, nodes []Endpoint) ([]Problem, 
 	return append(JudgeRows(w.log, Shape{w.cfg.Tables, w.cfg.PairEvery}, rows), JudgePayloads(wrong)...), nil
 }
 
-// Compare finds differences between nodes at rest: table checksums, the definitions of tables, views, routines, triggers and events, accounts
-// with all that they were granted, and prepared XA transactions. It returns how many tables were compared.
+// Compare finds differences between nodes at rest: table checksums, the definitions of tables, views, routines,
+// triggers and events, accounts with all that they were granted, and prepared XA transactions. It returns how many
+// tables were compared.
 func Compare(ctx context.Context, nodes []Endpoint) ([]Problem, int, error) {
 	sums, err := eachNode(ctx, nodes, Checksums)
 	if err != nil {

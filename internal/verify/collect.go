@@ -82,8 +82,8 @@ func readExecuted(ctx context.Context, db *sql.DB) (e executed, err error) {
 	return e, nil
 }
 
-// Owned is what each node was seen to hold of GTIDs of its own lives, as long as a kit looks: what a node says to have inherited must be
-// among it. The zero value is ready; safe for concurrent use.
+// Owned is what each node was seen to hold of GTIDs of its own lives, as long as a kit looks: what a node says to have
+// inherited must be among it. The zero value is ready; safe for concurrent use.
 type Owned struct {
 	mu   sync.Mutex
 	sets map[uint16]gtid.Set
@@ -130,9 +130,9 @@ func (o *Owned) proven(claim gtid.Set, of uint16) (out gtid.Set) {
 	return out
 }
 
-// withoutInherited takes away what came with the copy of another node's data. Two nodes have it then, so it would not pass for local. A
-// node's own word is not enough: what it claims must be of another node's lives, and where somebody looked, that node was seen to hold it.
-// What is not proven stays, and is judged like everything else.
+// withoutInherited takes away what came with the copy of another node's data. Two nodes have it then, so it would not
+// pass for local. A node's own word is not enough: what it claims must be of another node's lives, and where somebody
+// looked, that node was seen to hold it. What is not proven stays, and is judged like everything else.
 func withoutInherited(nodes []Endpoint, sets map[string]executed) error {
 	for _, n := range nodes {
 		if n.Inherited == "" {
@@ -154,11 +154,11 @@ func withoutInherited(nodes []Endpoint, sets map[string]executed) error {
 	return nil
 }
 
-// withoutLocal takes away what each node has executed alone under a server_uuid of one of its own incarnations, such as a REPAIR TABLE on
-// a follower: statements that were never meant for the log. They may lie between transactions that all have: of a life that led, followed and led
-// again. It fails with ErrNotEqual when what is left differs, and when a node alone has
-// what another node's incarnation has made. That a transaction
-// which should have been replicated is not among the local ones is for the comparison of the data to show.
+// withoutLocal takes away what each node has executed alone under a server_uuid of one of its own incarnations, such as
+// a REPAIR TABLE on a follower: statements that were never meant for the log. They may lie between transactions that
+// all have: of a life that led, followed and led again. It fails with ErrNotEqual when what is left differs, and when a
+// node alone has what another node's incarnation has made. That a transaction which should have been replicated is not
+// among the local ones is for the comparison of the data to show.
 func withoutLocal(sets map[string]executed) (common string, local map[string]string, err error) {
 	parsed := map[string]gtid.Set{}
 	for name, e := range sets {
@@ -268,7 +268,8 @@ func Definitions(ctx context.Context, db *sql.DB) (map[string]string, error) {
 		"SELECT CONCAT('trigger ', trigger_schema, '.', trigger_name), CONCAT_WS(' ', action_timing, event_manipulation, event_object_table, " +
 			"action_order, action_statement, sql_mode, definer, character_set_client, collation_connection) " +
 			"FROM information_schema.triggers WHERE trigger_schema NOT IN (" + systemSchemas + ")",
-		// Events are disabled where nobody writes, so only whether they were disabled by the user could be compared, which followers do not know.
+		// Events are disabled where nobody writes, so only whether they were disabled by the user could be compared, which
+		// followers do not know.
 		"SELECT CONCAT('event ', event_schema, '.', event_name), CONCAT_WS(' ', event_definition, event_type, execute_at, interval_value, " +
 			"interval_field, starts, ends, on_completion, event_comment, time_zone, sql_mode, definer, character_set_client, collation_connection) " +
 			"FROM information_schema.events WHERE event_schema NOT IN (" + systemSchemas + ")",
@@ -302,8 +303,8 @@ func userTables(ctx context.Context, db *sql.DB) ([]string, error) {
 		"FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ("+systemSchemas+")")
 }
 
-// Accounts returns every account with its credentials and limits, and every one with what it was granted; but for Trireme's own and the
-// server's, which each node makes for itself.
+// Accounts returns every account with its credentials and limits, and every one with what it was granted; but for
+// Trireme's own and the server's, which each node makes for itself.
 func Accounts(ctx context.Context, db *sql.DB) (map[string]string, error) {
 	const users = "FROM mysql.user WHERE user NOT LIKE 'trireme\\_%' AND user NOT LIKE 'mysql.%' AND user <> 'root'"
 	out, err := queryPairs(ctx, db, "SELECT CONCAT('account ', user, '@', host), CONCAT_WS(' ', plugin, HEX(authentication_string), account_locked, "+

@@ -17,7 +17,8 @@ func at(sets map[string]string) map[string]executed {
 	return out
 }
 
-// TestWithoutInherited: what a node says to have inherited is taken away if it is of another node's lives, and that node was seen to hold it.
+// TestWithoutInherited: what a node says to have inherited is taken away if it is of another node's lives, and that
+// node was seen to hold it.
 func TestWithoutInherited(t *testing.T) {
 	one, two, three := gtid.IncarnationUUID(7, 1, 1).String(), gtid.IncarnationUUID(7, 2, 3).String(), gtid.IncarnationUUID(7, 3, 1).String()
 	donor := func(node uint16, set string) *Owned {
@@ -63,7 +64,8 @@ func TestWithoutInherited(t *testing.T) {
 	}
 }
 
-// TestWithoutLocal: a node's own statements are its affair; what another node's life has made, and is missing on others, is not.
+// TestWithoutLocal: a node's own statements are its affair; what another node's life has made, and is missing on
+// others, is not.
 func TestWithoutLocal(t *testing.T) {
 	one, two := gtid.IncarnationUUID(7, 1, 1).String(), gtid.IncarnationUUID(7, 2, 3).String()
 	foreign := "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"

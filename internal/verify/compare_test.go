@@ -16,8 +16,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
 
-// TestCompareSees changes one thing after the other on a server, and each time what Compare reads is different from what it was: a node on
-// which that is otherwise does not pass for equal. Rows of the workload that hold something else are found too.
+// TestCompareSees changes one thing after the other on a server, and each time what Compare reads is different from
+// what it was: a node on which that is otherwise does not pass for equal. Rows of the workload that hold something else
+// are found too.
 func TestCompareSees(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")

@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// The workloads causal and levels have a table of counters, one for each client. A client counts its own upwards and reads those of others.
+// The workloads causal and levels have a table of counters, one for each client. A client counts its own upwards and
+// reads those of others.
 
 // countersTable is the statement that makes one.
 func countersTable(database, table string) string {

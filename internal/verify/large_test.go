@@ -71,7 +71,8 @@ func TestJudgeLarge(t *testing.T) {
 	}
 }
 
-// TestLargeProperty: a node that did what was acknowledged, and some of what was not answered, passes; with one row less it does not, nor without a mark.
+// TestLargeProperty: a node that did what was acknowledged, and some of what was not answered, passes; with one row
+// less it does not, nor without a mark.
 func TestLargeProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 6))

@@ -134,7 +134,8 @@ func (m *Meter) LongestGap(from time.Time) Gap {
 	return longest
 }
 
-// Gaps are the times without an acknowledgement since from that last at least so long, in order, the one still open included.
+// Gaps are the times without an acknowledgement since from that last at least so long, in order, the one still open
+// included.
 func (m *Meter) Gaps(from time.Time, least time.Duration) (out []Gap) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

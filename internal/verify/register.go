@@ -35,7 +35,8 @@ func (p *registerPart) name() string { return "register" }
 
 func (p *registerPart) schema() []string {
 	db := p.set.cfg.Database
-	// Each write puts its value into a journal, so that what became of one without an answer can be looked up when its value is overwritten.
+	// Each write puts its value into a journal, so that what became of one without an answer can be looked up when its
+	// value is overwritten.
 	journal := "FOR EACH ROW INSERT INTO " + db + ".register_journal (k, v) VALUES (NEW.k, NEW.v)"
 	return []string{"CREATE TABLE " + db + ".registers (k BIGINT PRIMARY KEY, v BIGINT NOT NULL)",
 		"CREATE TABLE " + db + ".register_journal (n BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, k BIGINT NOT NULL, v BIGINT NOT NULL)",

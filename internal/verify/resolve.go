@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// resolveRegisters settles the writes that were not answered by the journal that a node holds: each committed write put its value there, in the
-// same transaction. What stands there took effect until end, what does not never will. The journal is also held to what was answered.
-// journals: node -> value -> how often it stands there; empty: nobody has looked, and nothing is settled.
+// resolveRegisters settles the writes that were not answered by the journal that a node holds: each committed write put
+// its value there, in the same transaction. What stands there took effect until end, what does not never will. The
+// journal is also held to what was answered. journals: node -> value -> how often it stands there; empty: nobody has
+// looked, and nothing is settled.
 func resolveRegisters(ops []RegisterOp, journals map[string]map[int64]int64, end int64) (settled []RegisterOp, unanswered int64, problems []Problem) {
 	if len(journals) == 0 {
 		return ops, 0, nil

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestResolveRegisters: the journal settles what was not answered, so that a history without a possible order is found although an unanswered
-// write could explain it; and it is held to what was answered.
+// TestResolveRegisters: the journal settles what was not answered, so that a history without a possible order is found
+// although an unanswered write could explain it; and it is held to what was answered.
 func TestResolveRegisters(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -207,8 +207,8 @@ func (s *session) query(query string, args ...any) ([][]any, error) {
 	return out, err
 }
 
-// run gives f the arguments in the driver's form and a time limit. Without a connection nothing is sent: the one before may have ended with a
-// statement that was acknowledged by an error.
+// run gives f the arguments in the driver's form and a time limit. Without a connection nothing is sent: the one before
+// may have ended with a statement that was acknowledged by an error.
 func (s *session) run(args []any, f func(context.Context, []driver.NamedValue) error) error {
 	if s.conn == nil {
 		return driver.ErrBadConn
@@ -256,11 +256,12 @@ var refusals = map[uint16]bool{
 	3032: true, // offline mode
 }
 
-// wasCommitted is the error by which a router says that a statement was committed, and that its result was lost with the server
-// (docs/router.md). It is an acknowledgement: whoever gets it relies on the write.
+// wasCommitted is the error by which a router says that a statement was committed, and that its result was lost with
+// the server (docs/router.md). It is an acknowledgement: whoever gets it relies on the write.
 const wasCommitted = 3168
 
-// committedState tells wasCommitted from the same error with 08007, by which a router says that the outcome is not known.
+// committedState tells wasCommitted from the same error with 08007, by which a router says that the outcome is not
+// known.
 var committedState = [5]byte([]byte("HY000"))
 
 // saysCommitted: the answer is an error, and the write is acknowledged.

@@ -24,7 +24,8 @@ type SetConfig struct {
 	// Nodes are the data nodes' own mysqlds as they are now, for those workloads that read everywhere. Asked once a second, from any
 	// goroutine. Nil: only the read-write address is used.
 	Nodes func() []NodeLogin
-	// Split gives the address of a splitting port for each connection of causal and levels; nil: there is none, and these run only if they are named.
+	// Split gives the address of a splitting port for each connection of causal and levels; nil: there is none, and these
+	// run only if they are named.
 	Split func() string
 	// Database is dropped and made by Prepare. Default trireme_verify.
 	Database string

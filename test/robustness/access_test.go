@@ -74,7 +74,8 @@ func TestAccess(t *testing.T) {
 	for _, n := range c.Nodes() {
 		certs[n.Name] = c.mysqldShows(n, first)
 	}
-	// Sessions over TLS, to the leader's mysqld itself and by way of a router, which verifies it: a renewal of its certificate ends none.
+	// Sessions over TLS, to the leader's mysqld itself and by way of a router, which verifies it: a renewal of its
+	// certificate ends none.
 	direct, routed := c.overTLS(leader, leader.Ports.MySQL), c.overTLS(others[0], others[0].Ports.RW)
 	sessions := []string{direct.value("SELECT CONNECTION_ID()"), routed.value("SELECT CONNECTION_ID()")}
 	c.says(others[0], 0, "cert new-ca")
@@ -149,8 +150,8 @@ func (c *cluster) caOf(n *demo.Node) api.CAView {
 	return v
 }
 
-// mysqldShows is the serial number of the certificate that a node's mysqld shows. It names the host and is what the cluster tells routers; ca: the digest of the
-// CA that must have signed it, empty: any that the node trusts.
+// mysqldShows is the serial number of the certificate that a node's mysqld shows. It names the host and is what the
+// cluster tells routers; ca: the digest of the CA that must have signed it, empty: any that the node trusts.
 func (c *cluster) mysqldShows(n *demo.Node, ca string) string {
 	c.t.Helper()
 	trusted, err := os.ReadFile(filepath.Join(n.Dir, "tls", pki.CAFile))

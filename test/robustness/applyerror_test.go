@@ -240,8 +240,8 @@ func TestApplierWaitsForResources(t *testing.T) {
 	c.equal()
 }
 
-// blocks leads a cluster to where a committed entry has an effect nowhere: the leader dies once it is committed and before its mysqld has it.
-// Of the statements the last makes the entry. It returns who led.
+// blocks leads a cluster to where a committed entry has an effect nowhere: the leader dies once it is committed and
+// before its mysqld has it. Of the statements the last makes the entry. It returns who led.
 func (c *cluster) blocks(statements ...string) *demo.Node {
 	c.t.Helper()
 	leader := c.healthy()
@@ -285,13 +285,14 @@ func (c *cluster) shown(number int, wants func(*api.BlockedView) bool) *api.Bloc
 	return c.view().Blocked
 }
 
-// unheard are statements that no applier can carry out, as its session has another div_precision_increment. The last one blocks.
+// unheard are statements that no applier can carry out, as its session has another div_precision_increment. The last
+// one blocks.
 var unheard = []string{"DROP DATABASE IF EXISTS unappliable", "CREATE DATABASE unappliable",
 	"CREATE TABLE unappliable.t(a DECIMAL(20,10), b INT PRIMARY KEY, CHECK (a = b/3))", "CREATE TABLE unappliable.fine(id INT PRIMARY KEY)",
 	"INSERT INTO unappliable.fine VALUES(1)", "SET div_precision_increment=8", "INSERT INTO unappliable.t VALUES (0.33333333,1)"}
 
-// TestBlockedEntry: such an entry is told, by all nodes, with what it does and who wrote it. An operator declares it void: all nodes go on
-// without it, and are equal, also after a restart of their mysqlds.
+// TestBlockedEntry: such an entry is told, by all nodes, with what it does and who wrote it. An operator declares it
+// void: all nodes go on without it, and are equal, also after a restart of their mysqlds.
 func TestBlockedEntry(t *testing.T) {
 	t.Parallel()
 	c := leaseTagged(t)
@@ -331,9 +332,10 @@ func TestBlockedEntry(t *testing.T) {
 	}
 }
 
-// TestForceApply: what foreign keys and missing rows keep all nodes from applying is applied without looking at them, on an operator's word: nothing
-// of it is lost, all nodes are equal, and what comes after it is applied as strictly as before. A restoration from a backup does the same, and leaves
-// out what was declared void. (It takes 20 s: no follower of the default settings stops at such an entry, so the cluster is one of its own.)
+// TestForceApply: what foreign keys and missing rows keep all nodes from applying is applied without looking at them,
+// on an operator's word: nothing of it is lost, all nodes are equal, and what comes after it is applied as strictly as
+// before. A restoration from a backup does the same, and leaves out what was declared void. (It takes 20 s: no follower
+// of the default settings stops at such an entry, so the cluster is one of its own.)
 func TestForceApply(t *testing.T) {
 	t.Parallel()
 	c := createShape(t, shape{nodes: 3, binary: testkit.Program(t, testkit.Failpoints), tune: func(n *config.Node) { nativeForeignKeys(n, "OFF") }})

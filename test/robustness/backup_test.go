@@ -333,7 +333,8 @@ func (a *adopted) opened(dir string) (db *sql.DB, cfg *mysql.Config) {
 // rootPassword is the file in a restored directory that has it.
 const rootPassword = "root-password"
 
-// restored looks at what was restored, and asks to begin a new cluster with it (in a soak: begins one), by the commands that restore names.
+// restored looks at what was restored, and asks to begin a new cluster with it (in a soak: begins one), by the commands
+// that restore names.
 func (a *adopted) restored(dir, want string, moment gtid.GTID) {
 	t := a.t
 	t.Helper()

@@ -38,10 +38,10 @@ var scriptOptions = map[string]string{
 	"max_connections":  "151",
 }
 
-// TestMySQLSuites runs MySQL's own test scripts, and the tests of mysql_client_test, on a plain server with the settings
-// of a node, through 6446 and through 6450. What they print must be the same, but for what
-// testdata/mysqlsuites/differences.txt has a reason for. Behind each, all nodes must be healthy and equal, and no follower
-// may have stopped on the way, again but for those with a reason, which heal.
+// TestMySQLSuites runs MySQL's own test scripts, and the tests of mysql_client_test, on a plain server with the
+// settings of a node, through 6446 and through 6450. What they print must be the same, but for what
+// testdata/mysqlsuites/differences.txt has a reason for. Behind each, all nodes must be healthy and equal, and no
+// follower may have stopped on the way, again but for those with a reason, which heal.
 //
 // Scripts read over one connection what they wrote over another, so on 6450 they read at BEFORE. Those of
 // mysql_client_test use one connection each and read at EVENTUAL: at BEFORE sessions that are not followed are refused.
