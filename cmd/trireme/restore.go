@@ -116,7 +116,7 @@ func (c *restoreCmd) print(e *env, res *backup.Restored) {
 		e.say("Accounts that may change accounts, files or settings: %s. Look whether you know them.", strings.Join(res.Administrators, ", "))
 	}
 	if !res.Proven {
-		e.say("This backup is not encrypted: nothing proves that nobody has changed it in %s. Who can write there can put in any data and any account.", c.From)
+		e.say("This backup is not encrypted, so anyone who can write to %s may have changed it, and may have added data and accounts.", c.From)
 	}
 	fmt.Fprintln(e.out)
 	fmt.Fprintf(e.out, "Start it as a server of its own   %s\n", strings.Join(res.Command, " "))

@@ -286,12 +286,12 @@ func (r *runner) runGroup(ctx context.Context, g Group) error {
 	}
 	r.progress(time.Since(begin), startTakes, "%s is up after %.0f s", g.Cells[0].Key.start(), time.Since(begin).Seconds())
 	for i, c := range g.Cells {
-		begin, cpu := time.Now(), machineTicks()
+		begin, cpu := time.Now(), lab.ReadTicks()
 		rec, err := c.Measure(ctx, bed)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		rec.Key, rec.At, rec.Seconds, rec.Stolen = c.Key, begin.UTC(), time.Since(begin).Seconds(), machineTicks().Stolen(cpu)
+		rec.Key, rec.At, rec.Seconds, rec.Stolen = c.Key, begin.UTC(), time.Since(begin).Seconds(), lab.ReadTicks().Stolen(cpu)
 		switch {
 		case errors.Is(err, lab.ErrNotHere):
 			rec.NotRun = err.Error()

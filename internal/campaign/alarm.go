@@ -21,7 +21,7 @@ func (k Kind) explains(a lab.AlarmKind) bool {
 	return false
 }
 
-// aftermath is how long behind the end of a fault a process may still end of it: a daemon hands over, kills its mysqld
+// aftermath is how long after the end of a fault a process may still end because of it: a daemon hands over, kills its mysqld
 // and waits for both.
 const aftermath = 20 * time.Second
 

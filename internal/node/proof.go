@@ -226,7 +226,7 @@ func (n *Node) proves(id uint64, s *mysqld.Seeding) {
 	case cfg.OwnCA() != "":
 		s.CAFile = cfg.OwnCA()
 	default:
-		n.log.Warn("the donor's certificate is not verified: whoever is on the path could read the copy, and change it. "+
+		n.log.Warn("the donor's certificate is not verified: an attacker on the path could read the copy, and change it. "+
 			"Upgrade the donor, or set ssl_ca in mysql.options if its certificate is your own", "donor", n.memberName(id))
 	}
 }
