@@ -129,17 +129,8 @@ func TestWalkTolerantly(t *testing.T) {
 		t.Fatalf("got %s", got)
 	}
 	var kinds []binlog.Kind
-	var asm binlog.Assembler
-	for _, ev := range evs {
-		h, err := binlog.ParseHeader(ev)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if b, err := asm.Feed(h, ev); err != nil {
-			t.Fatal(err)
-		} else if b == binlog.End {
-			kinds = append(kinds, asm.Trx().Kind)
-		}
+	for _, trx := range transactions(t, evs) {
+		kinds = append(kinds, trx.Kind)
 	}
 	if !slices.Equal(kinds, []binlog.Kind{binlog.Payload, binlog.RowsXID, binlog.Payload}) || !slices.Equal(r.modes, []bool{true, false}) {
 		t.Errorf("kinds %v, modes %v", kinds, r.modes)

@@ -215,6 +215,24 @@ func TestWalker(t *testing.T) {
 	}
 }
 
+// transactions are those that the events make up.
+func transactions(t *testing.T, evs [][]byte) (out []binlog.TrxInfo) {
+	t.Helper()
+	var asm binlog.Assembler
+	for _, ev := range evs {
+		h, err := binlog.ParseHeader(ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := asm.Feed(h, ev); err != nil {
+			t.Fatal(err)
+		} else if b == binlog.End {
+			out = append(out, *asm.Trx())
+		}
+	}
+	return out
+}
+
 // TestVoid: of a transaction that is void a receiver gets nothing but its GTID, whether it is in one entry or in several, of a feed that packs or not.
 func TestVoid(t *testing.T) {
 	for _, pack := range []bool{true, false} {
@@ -232,18 +250,7 @@ func TestVoid(t *testing.T) {
 		if got := outline(t, evs); got != "R(trireme-1-1.000001) F 1:1 1:2 1:3 1:4 1:5" {
 			t.Fatalf("got %s", got)
 		}
-		var asm binlog.Assembler
-		for _, ev := range evs {
-			h, err := binlog.ParseHeader(ev)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if b, err := asm.Feed(h, ev); err != nil {
-				t.Fatal(err)
-			} else if b != binlog.End {
-				continue
-			}
-			trx := asm.Trx()
+		for _, trx := range transactions(t, evs) {
 			if empty := trx.Kind != binlog.RowsXID && trx.Kind != binlog.Payload; empty != (trx.GTID.GNO == 2 || trx.GTID.GNO == 4) {
 				t.Errorf("%s is of kind %v", trx.GTID, trx.Kind)
 			}
