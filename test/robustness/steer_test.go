@@ -528,7 +528,8 @@ func TestForcedFailover(t *testing.T) {
 	c.writesMore(w, 20)
 	t.Log(strings.TrimSpace(c.says(y, 0, "failover --yes --force --to "+x.Name, x.Name, leader.Name))) // as text
 	c.writesAfter(w, before.Term)
-	if e := c.change(y, c.view().Term); e.Kind != "failover" || e.From != leader.Name || e.To != x.Name {
+	// The third node may have led for a moment: a write needs one follower only, and only a node that has them all can be elected.
+	if e := c.change(y, c.view().Term); e.Kind != "failover" || e.From != leader.Name && e.From != y.Name || e.To != x.Name {
 		t.Errorf("told as %+v", e)
 	}
 	if now := c.healthy(); now != x {

@@ -69,6 +69,37 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestInShort: behind everything else stands what the failed tests said themselves.
+func TestInShort(t *testing.T) {
+	var said strings.Builder
+	line := func(e event) {
+		e.Package, e.Test = "trireme/p", "TestA"
+		if err := writeLine(&said, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line(event{Action: "run"})
+	line(event{Action: "output", Output: "    a_test.go:7: n1 leads, n2 was chosen\n"})
+	line(event{Action: "output", Output: "    cluster.go:119: /tmp/n1.log:\n"})
+	for range 2 * shownOfFailed {
+		line(event{Action: "output", Output: "        time=2026-01-02T03:04:05Z level=INFO msg=noise\n"})
+	}
+	line(event{Action: "output", Output: "--- FAIL: TestA (0.01s)\n"})
+	line(event{Action: "fail"})
+	kept := filepath.Join(t.TempDir(), "kept.json")
+	if err := os.WriteFile(kept, []byte(said.String()+`{"Action":"fail","Package":"trireme/p"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := run([]string{"-of", kept}, &out); !errors.Is(err, errFailed) {
+		t.Errorf("%v, although a test failed", err)
+	}
+	const want = "\nIn short: p.TestA\n    a_test.go:7: n1 leads, n2 was chosen\n--- FAIL: TestA (0.01s)\n\n0 passed, 1 failed, 0 skipped\n"
+	if !strings.HasSuffix(out.String(), want) {
+		t.Errorf("it ends with %q, want %q", out.String()[max(0, out.Len()-400):], want)
+	}
+}
+
 // TestInterrupted: of a run that was killed the tables say so.
 func TestInterrupted(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "cut.json")

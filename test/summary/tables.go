@@ -11,6 +11,7 @@ import (
 const (
 	slowestTests  = 20
 	shownOfFailed = 200 // lines of a failed test's output that are repeated at the end; the file has all
+	shownInShort  = 20  // lines of its own words, which come last of all
 )
 
 // tables prints what the phases came to. What failed comes last, where it is seen. Of a part of the phases it may be that tests were left to others.
@@ -25,6 +26,9 @@ func tables(out io.Writer, all []*phase, part bool) error {
 		}
 	}
 	failures.WriteString(s.left(part))
+	for _, p := range all {
+		failures.WriteString(p.inShort())
+	}
 	_, err := fmt.Fprint(out, s.phases.String(), table("seconds phase        package                          tests", s.packages, len(s.packages)),
 		table(fmt.Sprintf("seconds the %d slowest tests", slowestTests), s.tests, slowestTests), skippedTests(s.skips), failures.String(),
 		fmt.Sprintf("\n%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped))
@@ -175,6 +179,28 @@ func (p *phase) failures() string {
 		fmt.Fprintf(&b, "\nFAILED: %s: %s\n", p.name, p.end.Output)
 	}
 	return b.String()
+}
+
+// inShort is what the failed tests of a phase said themselves, without the logs of their nodes: whoever sees only the end
+// of a long output learns from it what went wrong.
+func (p *phase) inShort() string {
+	var b strings.Builder
+	for _, k := range p.packages {
+		for _, t := range k.tests {
+			if !t.failed() {
+				continue
+			}
+			own := slices.DeleteFunc(slices.Clone(t.output), logged)
+			fmt.Fprintf(&b, "\nIn short: %s.%s\n%s", short(k.path), t.name, strings.Join(own[max(0, len(own)-shownInShort):], ""))
+		}
+	}
+	return b.String()
+}
+
+// logged is true for lines of a daemon's log and for the line that names the log.
+func logged(line string) bool {
+	line = strings.TrimSpace(line)
+	return strings.HasPrefix(line, "time=") || strings.HasSuffix(line, ".log:") || line == "[…]"
 }
 
 func short(path string) string {
