@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -140,59 +141,77 @@ func (n *Node) reconcileOnce(ctx context.Context) bool {
 	if st.Role != consensus.Leader {
 		return false
 	}
-	if len(st.Outgoing) > 0 {
-		n.leaveJoint(ctx, &st)
-		return false
+	more, err := n.reconcileIn(ctx, &st)
+	if now := n.cons.Status(); ctx.Err() != nil || now.Term != st.Term || now.Role != consensus.Leader {
+		return false // the next leader goes on, or the next call
 	}
-	all := n.standings(&st)
+	if n.warnings.isNew(membershipChange, err) {
+		n.log.Warn("a change of the membership waits", "why", err)
+	}
+	return more
+}
+
+// membershipChange is what warnings of reconcileOnce are about.
+const membershipChange = "membership"
+
+// reconcileIn is reconcileOnce as the leader of a term. err says what is due and waits.
+func (n *Node) reconcileIn(ctx context.Context, st *consensus.Status) (more bool, err error) {
+	if len(st.Outgoing) > 0 {
+		return false, n.leaveJoint(ctx, st)
+	}
+	all := n.standings(st)
 	// Records first: nobody is to see a voter that the settings take for one that was never started.
-	if n.settle(ctx, slices.DeleteFunc(slices.Clone(all), func(s standing) bool { return s.Removing && n.mayBeRead(st.Term, s.ID) })) { // a later leader has to know of that one
-		return true
+	done, err := n.settle(ctx, slices.DeleteFunc(slices.Clone(all), func(s standing) bool {
+		return s.Removing && n.mayBeRead(st.Term, s.ID) // a later leader has to know of that one
+	}))
+	if done {
+		return true, nil
 	}
 	s, held := nextStep(n.id.ID, all, n.census().mayLeave)
-	if n.warnings.isNew("membership", held) {
-		n.log.Warn("a change of the membership waits", "why", held)
-	}
+	err = errors.Join(err, held)
 	if len(s.changes) == 0 {
-		return false
-	}
-	cctx, cancel := context.WithTimeout(ctx, settingsTimeout)
-	defer cancel()
-	failpoint.Hit("conf.before-propose")
-	if err := n.cons.ProposeConfChange(cctx, &raftpb.ConfChangeV2{Changes: s.changes}); err != nil {
-		n.log.Debug("membership change", "change", strings.Join(s.texts, ", "), "err", err)
-		return false
+		return false, err
 	}
 	text := strings.Join(s.texts, ", ")
+	switch failed := n.changeMembership(ctx, s.changes); {
+	case errors.Is(failed, consensus.ErrConfChangePending):
+		return false, err // of another call
+	case failed != nil:
+		return false, errors.Join(err, fmt.Errorf("that %s: %w", text, failed))
+	}
 	n.log.Info("membership change", "change", text, "term", st.Term)
 	n.history.add(n.event("member", 0, text))
-	return true
+	return true, err
+}
+
+func (n *Node) changeMembership(ctx context.Context, changes []*raftpb.ConfChangeSingle) error {
+	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+	defer cancel()
+	failpoint.Hit("conf.before-propose")
+	return n.cons.ProposeConfChange(ctx, &raftpb.ConfChangeV2{Changes: changes})
 }
 
 // leaveJoint: Raft leaves a joint configuration by itself as soon as it has applied it, except while leadership is being handed over;
 // then nobody asks it again.
-func (n *Node) leaveJoint(ctx context.Context, st *consensus.Status) {
+func (n *Node) leaveJoint(ctx context.Context, st *consensus.Status) error {
 	if st.Transferee != 0 || st.Applied < st.Commit {
-		return
+		return nil
 	}
-	cctx, cancel := context.WithTimeout(ctx, settingsTimeout)
-	defer cancel()
-	failpoint.Hit("conf.before-propose")
-	if err := n.cons.ProposeConfChange(cctx, &raftpb.ConfChangeV2{}); err != nil {
-		n.log.Debug("leaving the joint configuration", "err", err)
+	if err := n.changeMembership(ctx, nil); err != nil {
+		return fmt.Errorf("the end of the joint configuration: %w", err)
 	}
+	return nil
 }
 
-// settle takes what is done out of the settings.
-func (n *Node) settle(ctx context.Context, all []standing) bool {
+// settle takes what is done out of the settings. It says whether there was something.
+func (n *Node) settle(ctx context.Context, all []standing) (bool, error) {
 	if !slices.ContainsFunc(all, standing.settled) {
-		return false
+		return false, nil
 	}
-	_, err := n.changeCluster(ctx, func(c *config.Cluster) error { return settleRecords(c, all) })
-	if err != nil {
-		n.log.Debug("membership records", "err", err)
+	if _, err := n.changeCluster(ctx, func(c *config.Cluster) error { return settleRecords(c, all) }); err != nil {
+		return false, fmt.Errorf("the records of what is done: %w", err)
 	}
-	return err == nil
+	return true, nil
 }
 
 func settleRecords(c *config.Cluster, all []standing) error {

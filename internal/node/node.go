@@ -122,7 +122,7 @@ type Node struct {
 	specialAt  atomic.Uint64                  // highest index of an entry, committed since this daemon started, with something other than rows
 	special    atomic.Bool                    // something other than rows was committed since recordEvents last looked
 	failing    sync.Mutex                     // held while this node forces a failover
-	settingsMu sync.Mutex                     // serialises changes of the cluster settings made here
+	changing   chan struct{}                  // full while a change of the cluster settings is made here
 	settings   atomic.Pointer[config.Cluster] // what cluster is, for those who must not wait for mu
 	saving     sync.Mutex                     // held while the copy of the cluster settings is written
 	unsaved    atomic.Bool                    // it could not be

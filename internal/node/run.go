@@ -102,7 +102,8 @@ func maxProcs() int { return max(1, min(4, runtime.NumCPU()/2)) }
 // newNode is a node that has read who it is and its history. Nothing of it runs.
 func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, version string, log *slog.Logger) *Node {
 	n := &Node{cfg: cfg, id: id, cluster: cluster, version: version, base: log, log: log.With("node", id.Name),
-		wake: make(chan struct{}, 1), fatal: make(chan error, 1), ready: make(chan struct{}), peers: map[uint64]*peer{},
+		wake: make(chan struct{}, 1), changing: make(chan struct{}, 1), fatal: make(chan error, 1),
+		ready: make(chan struct{}), peers: map[uint64]*peer{},
 		audit: &auditLog{path: filepath.Join(cfg.Dir, "audit.log"), node: id.Name}}
 	n.settings.Store(cluster)
 	n.started = now()

@@ -38,7 +38,8 @@ func (n *Node) applySettings(index uint64, data []byte) error {
 // another node told them.
 func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 	n.mu.Lock()
-	newer := c.Version > n.cluster.Version
+	before := n.cluster
+	newer := c.Version > before.Version
 	if newer {
 		n.setClusterLocked(c)
 		n.setAt = index
@@ -48,6 +49,7 @@ func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 	if !newer {
 		return
 	}
+	n.tellLeaving(before, c)
 	failpoint.Hit("settings.before-save")
 	n.saveSettings()
 	if err := n.checkMembership(c); err != nil {
@@ -60,6 +62,19 @@ func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 	n.poke()
 	if c.Disbanded != nil {
 		n.task(func(context.Context) { n.disperse(c.Disbanded, c.Version) })
+	}
+}
+
+// tellLeaving logs who leaves the cluster by a change of the settings, or has left it.
+func (n *Node) tellLeaving(before, c *config.Cluster) {
+	for _, m := range before.Members {
+		now, stays := c.MemberByID(m.ID)
+		switch {
+		case !stays:
+			n.log.Info("a node is not a member any more", "node", m.Name, "id", m.ID, "settings", c.Version)
+		case now.Removing && !m.Removing:
+			n.log.Info("a node is being removed", "node", m.Name, "id", m.ID, "settings", c.Version)
+		}
 	}
 }
 
@@ -119,9 +134,14 @@ func (n *Node) fetchSettings(ctx context.Context) {
 	if n.warnings.isNew("fetch settings", err) {
 		n.log.Error("cluster settings of another node are not readable", "peer", from, "err", err)
 	}
-	if err == nil && n.settingsMu.TryLock() { // else a change of our own is on its way, which looks at the log for it
-		defer n.settingsMu.Unlock()
+	if err != nil {
+		return
+	}
+	select {
+	case n.changing <- struct{}{}:
 		n.adoptSettings(0, c)
+		<-n.changing
+	default: // a change of our own is on its way, which looks at the log for it
 	}
 }
 
@@ -143,8 +163,10 @@ func (n *Node) changeCluster(ctx context.Context, change func(*config.Cluster) e
 
 // changeClusterIn is changeCluster for a leader of one certain term (S7); 0: of any.
 func (n *Node) changeClusterIn(ctx context.Context, term uint64, change func(*config.Cluster) error) (*config.Cluster, error) {
-	n.settingsMu.Lock()
-	defer n.settingsMu.Unlock()
+	if err := n.awaitTurn(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { <-n.changing }()
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
 	n.mu.Lock()
@@ -170,6 +192,19 @@ func (n *Node) changeClusterIn(ctx context.Context, term uint64, change func(*co
 		return nil, api.Errorf(api.KindNoLeader, "no majority of the voters answers %s; nothing is changed", n.id.Name).With("see `trireme status`")
 	}
 	return next, n.commitSettings(ctx, term, body)
+}
+
+// awaitTurn waits until no other change of the settings is under way here. A receive from n.changing gives the turn back.
+func (n *Node) awaitTurn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+	defer cancel()
+	select {
+	case n.changing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return api.Errorf(api.KindTimeout, "another change of the cluster settings is under way at %s and has not ended in time; "+
+			"nothing is changed", n.id.Name).With("try again")
+	}
 }
 
 func (n *Node) commitSettings(ctx context.Context, term uint64, body []byte) (err error) {

@@ -1,14 +1,19 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
@@ -107,6 +112,67 @@ func TestSettingsAreSavedLater(t *testing.T) {
 	n.fetchSettings(t.Context())
 	if got, err := config.LoadCluster(dir); err != nil || got.Version != next.Version {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestChangeHeedsItsDeadline: a change of the settings does not wait for another one longer than who asked for it.
+func TestChangeHeedsItsDeadline(t *testing.T) {
+	n := newTestNode(t)
+	release, inside := make(chan struct{}), make(chan struct{})
+	var first sync.WaitGroup
+	defer first.Wait()
+	defer close(release)
+	first.Go(func() {
+		_, _ = n.changeCluster(t.Context(), func(*config.Cluster) error {
+			close(inside)
+			<-release
+			return errors.New("no change")
+		})
+	})
+	<-inside
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := n.changeCluster(ctx, func(*config.Cluster) error { return errors.New("it had its turn") })
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if api.KindOf(err) != api.KindTimeout || !strings.Contains(err.Error(), "another change") {
+			t.Error(err)
+		}
+	case <-time.After(settingsTimeout):
+		t.Error("a change waits for another one for ever")
+	}
+}
+
+// TestLeavingIsLogged: each node's log says who is being removed, and who is not a member any more.
+func TestLeavingIsLogged(t *testing.T) {
+	n := newTestNode(t)
+	connectTestPeer(t, n, &slowPeer{})
+	var out bytes.Buffer
+	n.log = slog.New(slog.NewTextHandler(&out, nil))
+	for i, change := range []func(*config.Cluster){
+		func(c *config.Cluster) { c.Members[2].Removing = true },
+		func(c *config.Cluster) { c.Members[1].Weight = 7 },
+		func(c *config.Cluster) { c.Members = c.Members[:2] },
+	} {
+		next := n.Settings().Clone()
+		next.Version++
+		change(next)
+		n.adoptSettings(uint64(9+i), next)
+	}
+	for _, line := range []string{
+		`msg="a node is being removed" node=db3 id=3 settings=2`,
+		`msg="a node is not a member any more" node=db3 id=3 settings=4`,
+	} {
+		if strings.Count(out.String(), line) != 1 {
+			t.Errorf("not once: %s", line)
+		}
+	}
+	if t.Failed() {
+		t.Log(out.String())
 	}
 }
 

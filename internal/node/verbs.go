@@ -272,6 +272,9 @@ func (n *Node) awaitMembers(ctx context.Context, what string, done func(*config.
 		}
 		select {
 		case <-ctx.Done():
+			if err := n.warnings.problem(membershipChange); err != nil {
+				what += fmt.Sprintf(" (%v)", err)
+			}
 			return api.Errorf(api.KindTimeout, "%s, which has not come to its end in time", what).
 				With("it is recorded and goes on by itself once there is a quorum; see `trireme status`")
 		case <-time.After(memberPoll):

@@ -1,27 +1,46 @@
 package node
 
-import "sync"
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"trireme/internal/api"
+)
 
 // warnings lets periodic work tell of a problem once, and again only when it has changed or was gone in between. The zero value is ready.
 type warnings struct {
 	mu   sync.Mutex
-	last map[string]string // by what was tried
+	last map[string]error // by what was tried
 }
 
 // isNew notes how an attempt at what has ended, and says whether it failed in a way that was not told yet.
 func (w *warnings) isNew(what string, err error) bool {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.last[what] == text {
-		return false
-	}
+	told := w.last[what]
 	if w.last == nil {
-		w.last = map[string]string{}
+		w.last = map[string]error{}
 	}
-	w.last[what] = text
-	return err != nil
+	w.last[what] = err
+	return kindOfProblem(err) != kindOfProblem(told) && err != nil
+}
+
+// problem is how the last attempt at what has failed; nil: it did not.
+func (w *warnings) problem(what string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last[what]
+}
+
+// kindOfProblem is equal for problems that need not be told one after the other: what ran out of time names another entry
+// each time.
+func kindOfProblem(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, context.DeadlineExceeded) || api.KindOf(err) == api.KindTimeout:
+		return string(api.KindTimeout)
+	}
+	return err.Error()
 }

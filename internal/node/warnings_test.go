@@ -2,7 +2,9 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -11,6 +13,8 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/api"
+	"trireme/internal/config"
 	"trireme/internal/consensus"
 )
 
@@ -18,12 +22,14 @@ import (
 func TestWarningsAreTold(t *testing.T) {
 	var w warnings
 	a, b := errors.New("a"), errors.New("b")
+	late, later := fmt.Errorf("entry 5: %w", context.DeadlineExceeded), api.Errorf(api.KindTimeout, "entry 6")
 	for i, step := range []struct {
 		what string
 		err  error
 		want bool
 	}{
 		{"disk", nil, false}, {"disk", a, true}, {"disk", a, false}, {"link", a, true}, {"disk", b, true}, {"disk", nil, false}, {"disk", b, true},
+		{"disk", late, true}, {"disk", later, false}, {"disk", a, true},
 	} {
 		if got := w.isNew(step.what, step.err); got != step.want {
 			t.Errorf("step %d: %+v: %t", i, step, got)
@@ -31,7 +37,8 @@ func TestWarningsAreTold(t *testing.T) {
 	}
 }
 
-// TestHeldMembershipIsToldOnce: a change of the membership that has to wait is looked at each second, and told of once.
+// TestHeldMembershipIsToldOnce: a change of the membership that has to wait or fails is looked at each second, and told of
+// once.
 func TestHeldMembershipIsToldOnce(t *testing.T) {
 	members := testVoters(2)
 	members[1].Removing = true
@@ -51,6 +58,24 @@ func TestHeldMembershipIsToldOnce(t *testing.T) {
 	}
 	if got := strings.Count(out.String(), "level=WARN msg=\"a change of the membership"); got != 1 {
 		t.Errorf("%d warnings:\n%s", got, &out)
+	}
+
+	// A failure is told as well, and the verb that waits for its end names it.
+	n.mu.Lock()
+	n.cluster.Members[1].Removing, n.cluster.Members[1].Pending = false, true
+	n.cluster.Members[0].Name = "?" // so no settings can be written
+	n.mu.Unlock()
+	for range 5 {
+		n.reconcileOnce(t.Context())
+	}
+	if got := strings.Count(out.String(), `node name \"?\"`); got != 1 {
+		t.Errorf("%d warnings:\n%s", got, &out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	err := n.awaitMembers(ctx, "db2 is added", func(*config.Cluster, *consensus.Status) bool { return false })
+	if api.KindOf(err) != api.KindTimeout || !strings.Contains(err.Error(), `node name "?"`) {
+		t.Error(err)
 	}
 }
 
