@@ -167,7 +167,6 @@ func TestCandidates(t *testing.T) {
 		"promote db1 d|":                   "db1 db2",
 		"promote db1 --demote |":           "db1 db2 l1",
 		"add |":                            "",
-		"add --upstream l|":                "l1",
 		"add n4 --role l|":                 "learner logger",
 		"init --durability=|":              "--durability=double --durability=log",
 		"log dump |":                       ":files",

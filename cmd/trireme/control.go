@@ -217,7 +217,6 @@ type addCmd struct {
 	Role string        `default:"voter" enum:"voter,logger,learner" help:"voter (mysqld and vote), logger (vote without mysqld) or learner (mysqld without vote)."`
 	TTL  time.Duration `name:"ttl" default:"1h" help:"How long the token is good."`
 	changeFlags
-	Upstream string `placeholder:"NODE" help:"Of a learner: the node near it that passes the log on to it. Default: the leader sends to it directly."`
 }
 
 // Run makes the token and prints the command to run on the new host.
@@ -226,7 +225,7 @@ func (c *addCmd) Run(e *env) error {
 		return usagef("%v", err)
 	}
 	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.JoinTokenResult, error) {
-		return client.NewJoinToken(ctx, api.JoinTokenRequest{Name: c.Name, Role: c.Role, TTL: c.TTL, Upstream: c.Upstream, IfTerm: c.IfTerm})
+		return client.NewJoinToken(ctx, api.JoinTokenRequest{Name: c.Name, Role: c.Role, TTL: c.TTL, IfTerm: c.IfTerm})
 	})
 	if err != nil {
 		return err

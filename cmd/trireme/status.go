@@ -114,7 +114,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 		rows = append(rows, p.statusRow(m, v.Leader))
 	}
 	printTable(w, narrowed(rows, "LAST", "VERSION", "API", "MYSQL"))
-	for _, line := range slices.Concat(vipTexts(v), upstreamTexts(v), delayTexts(v), lagTexts(v), pinnedLogs(v), tiedTexts(v)) {
+	for _, line := range slices.Concat(vipTexts(v), delayTexts(v), lagTexts(v), pinnedLogs(v), tiedTexts(v)) {
 		for _, l := range wrap(line, 100) {
 			fmt.Fprintln(w, l)
 		}
@@ -199,21 +199,6 @@ func vipTexts(v api.ClusterView) []string {
 			who = strings.Join(holders[a], " and ")
 		}
 		out = append(out, fmt.Sprintf("virtual address %s (%s): %s", a, access[a], who))
-	}
-	return out
-}
-
-// upstreamTexts says of each learner that has an upstream whether it follows it.
-func upstreamTexts(v api.ClusterView) []string {
-	var out []string
-	for _, m := range v.Members {
-		switch {
-		case m.Upstream == nil || !m.Answers():
-		case m.Upstream.Followed:
-			out = append(out, fmt.Sprintf("%s follows %s", m.Name, m.Upstream.Name))
-		default:
-			out = append(out, fmt.Sprintf("%s follows the leader directly, not its upstream %s", m.Name, m.Upstream.Name))
-		}
 	}
 	return out
 }

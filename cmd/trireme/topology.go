@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -17,7 +16,7 @@ type topologyCmd struct {
 	JSON bool `help:"Print GET /cluster as it is."`
 }
 
-// Run draws who gets the log from whom.
+// Run draws the leader and those who get the log from it.
 func (c *topologyCmd) Run(e *env) error {
 	view, err := ask(c.remote, e, reads, (*api.Client).Cluster)
 	if err != nil {
@@ -34,47 +33,30 @@ func (c *topologyCmd) Run(e *env) error {
 	return err
 }
 
-// printTopology draws a tree: the leader, under it those who get their entries from it, under those their learners.
+// printTopology draws a tree: the leader, and under it those who get their entries from it.
 func printTopology(w io.Writer, p palette, v api.ClusterView) {
-	below := map[string][]api.MemberView{}
-	var rtt []api.LinkView // from the leader
+	var links []api.LinkView // of the leader
+	var followers []api.MemberView
 	for _, m := range v.Members {
-		switch {
-		case m.Name == v.Leader:
-			rtt = m.Links
+		if m.Name == v.Leader {
+			links = m.Links
 			fmt.Fprintln(w, topologyLine(p, m, ""))
-		case m.Upstream != nil && m.Upstream.Followed:
-			below[m.Upstream.Name] = append(below[m.Upstream.Name], m)
-		default:
-			below[v.Leader] = append(below[v.Leader], m)
+		} else {
+			followers = append(followers, m)
 		}
 	}
 	if v.Leader == "" {
 		fmt.Fprintln(w, p.bad("no leader"))
 	}
-	var draw func(from, indent string)
-	draw = func(from, indent string) {
-		members := below[from]
-		delete(below, from) // two nodes that name each other are drawn once
-		for i, m := range members {
-			branch, next := "├─ ", "│  "
-			if i == len(members)-1 {
-				branch, next = "└─ ", "   "
-			}
-			link := ""
-			if k := slices.IndexFunc(rtt, func(l api.LinkView) bool { return l.To == m.Name }); k >= 0 && from == v.Leader {
-				link = fmt.Sprintf("%.1f ms", rtt[k].RTTMS)
-			}
-			fmt.Fprintln(w, indent+branch+topologyLine(p, m, link))
-			draw(m.Name, indent+next)
+	for i, m := range followers {
+		branch, rtt := "├─ ", ""
+		if i == len(followers)-1 {
+			branch = "└─ "
 		}
-	}
-	draw(v.Leader, "")
-	for _, from := range slices.Sorted(maps.Keys(below)) {
-		if below[from] != nil { // not drawn since
-			fmt.Fprintln(w, from)
-			draw(from, "")
+		if k := slices.IndexFunc(links, func(l api.LinkView) bool { return l.To == m.Name }); k >= 0 {
+			rtt = fmt.Sprintf("%.1f ms", links[k].RTTMS)
 		}
+		fmt.Fprintln(w, branch+topologyLine(p, m, rtt))
 	}
 }
 
@@ -96,9 +78,6 @@ func topologyLine(p palette, m api.MemberView, link string) string {
 		parts = append(parts, fmt.Sprintf("delayed by %v", config.Duration(seconds(m.Delay.Seconds))))
 	default:
 		parts = append(parts, fmt.Sprintf("%.1f s behind", *m.MySQL.LagSeconds))
-	}
-	if m.Upstream != nil && !m.Upstream.Followed {
-		parts = append(parts, "without its upstream "+m.Upstream.Name)
 	}
 	return strings.Join(parts, ", ")
 }

@@ -245,16 +245,15 @@ type MemberView struct {
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"` // why it is in that state, one sentence
 	// ReasonCode is why it cannot serve, for programs: a code of `trireme why-not`, NeverStarted or LeftBehind; empty: nothing is known against it.
-	ReasonCode ha.Code       `json:"reason_code,omitempty"`
-	Raft       RaftView      `json:"raft"`
-	MySQL      *MySQLView    `json:"mysql"`              // null for a logger
-	Seed       *SeedView     `json:"seed,omitempty"`     // while its data is being copied from another node
-	Upstream   *UpstreamView `json:"upstream,omitempty"` // of a learner that has one
-	Delay      *DelayView    `json:"delay,omitempty"`    // of a delayed learner
-	Router     RouterView    `json:"router"`
-	Daemon     DaemonView    `json:"daemon"`
-	VIPs       []VIPView     `json:"vips,omitempty"`  // all that its settings name
-	Heavy      []HeavyView   `json:"heavy,omitempty"` // of the leader
+	ReasonCode ha.Code     `json:"reason_code,omitempty"`
+	Raft       RaftView    `json:"raft"`
+	MySQL      *MySQLView  `json:"mysql"`           // null for a logger
+	Seed       *SeedView   `json:"seed,omitempty"`  // while its data is being copied from another node
+	Delay      *DelayView  `json:"delay,omitempty"` // of a delayed learner
+	Router     RouterView  `json:"router"`
+	Daemon     DaemonView  `json:"daemon"`
+	VIPs       []VIPView   `json:"vips,omitempty"`  // all that its settings name
+	Heavy      []HeavyView `json:"heavy,omitempty"` // of the leader
 	// ApplyError is what its applier has stopped at; null: nothing.
 	ApplyError *ApplyErrorView `json:"apply_error,omitempty"`
 	// Links are those to the other nodes, as this one measures them.
@@ -411,12 +410,6 @@ type SeedView struct {
 	Since      time.Time `json:"since"`
 	// BytesPerSecond is the mean since the copy began, by the clock of the node that copies; 0: not known yet.
 	BytesPerSecond uint64 `json:"bytes_per_second,omitempty"`
-}
-
-// UpstreamView is the node that a learner is to get its entries from.
-type UpstreamView struct {
-	Name     string `json:"name"`
-	Followed bool   `json:"followed"` // the last ones came through it; false: from the leader directly
 }
 
 // RouterView is where a node's router listens.
@@ -606,8 +599,6 @@ type JoinTokenRequest struct {
 	Name string        `json:"name,omitempty"` // the node it is for; empty: any new name
 	Role string        `json:"role"`           // config.RoleVoter, RoleLogger or RoleLearner
 	TTL  time.Duration `json:"ttl_ns,omitempty"`
-	// Upstream is the node that a learner is to get its entries from; empty: the leader.
-	Upstream string `json:"upstream,omitempty"`
 	// IfTerm: refused unless this is the term still; 0: any.
 	IfTerm uint64 `json:"if_term,omitempty"`
 }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -96,8 +95,6 @@ type Member struct {
 	Weight    int    `json:"weight"`
 	// Pending: it was accepted and has not been heard of yet. Until then it takes no part in Raft and keeps nobody waiting.
 	Pending bool `json:"pending,omitempty"`
-	// Upstream is the raft id of the member that passes entries on to this learner; 0: the leader sends to it directly.
-	Upstream uint64 `json:"upstream,omitempty"`
 	// ApplyDelayMS is how old a transaction is before this learner applies it, in ms; 0: no delay.
 	ApplyDelayMS int64 `json:"apply_delay_ms,omitempty"`
 	// Removing: it is on its way out. Its record goes once Raft's membership is without it.
@@ -121,10 +118,8 @@ type JoinToken struct {
 	Name    string    `json:"name,omitempty"` // the node it is for; empty: any new name
 	Role    string    `json:"role"`
 	Expires time.Time `json:"expires"`
-	// Upstream of the learner to be, by raft id; 0: none.
-	Upstream uint64 `json:"upstream,omitempty"`
-	Used     uint64 `json:"used,omitempty"` // raft id given to its holder, who may ask again as long as that member is pending
-	CSR      string `json:"csr,omitempty"`  // SHA-256 of its holder's request for a certificate: of the first one that came with it
+	Used    uint64    `json:"used,omitempty"` // raft id given to its holder, who may ask again as long as that member is pending
+	CSR     string    `json:"csr,omitempty"`  // SHA-256 of its holder's request for a certificate: of the first one that came with it
 
 	kept
 }
@@ -264,7 +259,7 @@ func (c *Cluster) Validate() error {
 			}
 		}
 	}
-	if err := errors.Join(c.checkUpstreams(), c.checkDelays()); err != nil {
+	if err := c.checkDelays(); err != nil {
 		return fmt.Errorf("cluster settings: %w", err)
 	}
 	for _, t := range c.JoinTokens {

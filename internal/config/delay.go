@@ -8,7 +8,10 @@ import (
 )
 
 // A learner may be delayed: its mysqld gets a transaction only once that is so old (docs/ops/delayed.md).
-const keyDelay = "apply_delay."
+const (
+	keyDelay = "apply_delay."
+	none     = "none"
+)
 
 // Limits of it.
 const (

@@ -21,7 +21,8 @@ const (
 	maxFailback = 24 * time.Hour
 )
 
-// Keys of the cluster settings that an operator may change, with those of rules.go, upstream.go, delay.go, flow.go and access.go. A node's weight is weight.NAME.
+// Keys of the cluster settings that an operator may change, with those of rules.go, delay.go,
+// flow.go and access.go. A node's weight is weight.NAME.
 const (
 	keyFailback = "failback_after"
 	keyWeight   = "weight."
@@ -63,16 +64,13 @@ func (c *Cluster) Settings() []Setting {
 				fmt.Sprintf("0..%d; among nodes that are up to date the highest leads; 0 never leads", MaxWeight)})
 		}
 	}
-	return slices.Concat(out, c.ruleSettings(), c.upstreamSettings(), c.delaySettings(), c.flowSettings(), c.accessSettings())
+	return slices.Concat(out, c.ruleSettings(), c.delaySettings(), c.flowSettings(), c.accessSettings())
 }
 
 // CheckSetting says what is wrong with a key or a value, whatever the cluster looks like.
 func CheckSetting(key, value string) error {
 	if isRule(key) {
 		return (*Cluster)(nil).setRule(key, value)
-	}
-	if isUpstream(key) {
-		return checkUpstream(key, value)
 	}
 	if isDelay(key) {
 		_, err := parseDelay(key, value)
@@ -102,8 +100,8 @@ func parseSetting(key, value string) (int64, error) {
 		}
 		return int64(w), nil
 	case key != keyFailback:
-		return 0, fmt.Errorf("%q is no setting of the cluster; there are %s %s %s %s %s %s %s %sNODE %sNODE %sNODE %sNODE %sNODE", key,
-			keyCommitGrace, keyCommitZones, keyFailback, keyLag, keyReadLogin, keyRefuse, keyWarn, keyDelay, keyMustAck, keyUpstream, keyWeight, keyZone)
+		return 0, fmt.Errorf("%q is no setting of the cluster; there are %s %s %s %s %s %s %s %sNODE %sNODE %sNODE %sNODE", key,
+			keyCommitGrace, keyCommitZones, keyFailback, keyLag, keyReadLogin, keyRefuse, keyWarn, keyDelay, keyMustAck, keyWeight, keyZone)
 	case value == never:
 		return -1, nil
 	}
@@ -118,9 +116,6 @@ func parseSetting(key, value string) (int64, error) {
 func (c *Cluster) Set(key, value string) error {
 	if isRule(key) {
 		return c.setRule(key, value)
-	}
-	if isUpstream(key) {
-		return c.setUpstream(key, value)
 	}
 	if isDelay(key) {
 		return c.setDelay(key, value)

@@ -17,7 +17,7 @@ import (
 func FuzzParseCluster(f *testing.F) {
 	f.Add(golden(f, "cluster.json"), "failback_after", "60s")
 	f.Add(golden(f, "cluster.json"), "weight.db1", "0")
-	f.Add(golden(f, "cluster.json"), "upstream.db3", "db2")
+	f.Add(golden(f, "cluster.json"), "apply_delay.db3", "1h")
 	f.Add([]byte(`{"cluster":"c","cluster_id":1,"next_id":1,"members":[{}]}`), "", "")
 	f.Fuzz(func(t *testing.T, b []byte, key, value string) {
 		heap.Within(t, 64<<10+4096*len(b), func() {
@@ -52,7 +52,7 @@ func FuzzParseCluster(f *testing.F) {
 func FuzzParseSettings(f *testing.F) {
 	f.Add("failback_after = \"60s\"\nweight.db1 = 7\n")
 	f.Add("[weight]\ndb1 = 1\n[zone]\ndb1 = \"a\"\n")
-	f.Add("commit_zones = 2\nmust_ack.db1 = true\nupstream.db3 = \"db2\"\n")
+	f.Add("commit_zones = 2\nmust_ack.db1 = true\napply_delay.db3 = \"1h\"\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		heap.Within(t, 256<<10+8192*len(text), func() {
 			got, err := ParseSettings(text)

@@ -61,7 +61,7 @@ func decodeKept(data []byte, record any) (k kept, err error) {
 	if err := json.Unmarshal(data, &all); err != nil {
 		return k, err
 	}
-	known := keysOf(reflect.TypeOf(record).Elem())
+	known := append(keysOf(reflect.TypeOf(record).Elem()), retired...)
 	maps.DeleteFunc(all, func(key string, _ json.RawMessage) bool {
 		return slices.ContainsFunc(known, func(have string) bool { return strings.EqualFold(have, key) }) // as encoding/json matches them
 	})
@@ -83,6 +83,9 @@ func keysOf(t reflect.Type) (keys []string) {
 	}
 	return keys
 }
+
+// retired are keys that older versions wrote for what this version no longer does: they are dropped.
+var retired = []string{"upstream"} // of a learner: the member that sent it the log in place of the leader
 
 // CheckFormat refuses a file that needs a newer format than the newest one that this version knows of it.
 func CheckFormat(data []byte, newest uint64) error {

@@ -172,9 +172,6 @@ func detail(m api.MemberView) string {
 	if m.Raft.MustAck {
 		parts = append(parts, "must ack")
 	}
-	if m.Upstream != nil {
-		parts = append(parts, map[bool]string{true: "behind " + m.Upstream.Name, false: "not behind " + m.Upstream.Name + " now"}[m.Upstream.Followed])
-	}
 	for _, x := range m.VIPs {
 		if x.Held {
 			parts = append(parts, "holds "+x.Address)

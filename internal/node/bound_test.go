@@ -1,10 +1,13 @@
 package node
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"trireme/internal/api"
+	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/ledger"
 )
@@ -32,7 +35,7 @@ func TestRefused(t *testing.T) {
 		{ledger.Membership{{1, 2, 3}, {1, 4, 5}}, "5", "", false},
 		{one, "4 5", "", false}, // they have no vote
 	} {
-		n := upstreamNode(t)
+		n := learnerNode(t)
 		for _, id := range strings.Fields(tt.full) {
 			if id == "1" {
 				n.bound = "at its bound"
@@ -74,7 +77,7 @@ func TestKeeperThatJoins(t *testing.T) {
 		"a voter":                {consensus.Status{Voters: []uint64{1, 2}}, true},
 		"a voter that goes away": {consensus.Status{Voters: []uint64{1}, Outgoing: []uint64{1, 2}}, true},
 	} {
-		n := upstreamNode(t)
+		n := learnerNode(t)
 		n.cluster.Members[1].Pending = true
 		got := false
 		for _, k := range n.keepers(&tt.st) {
@@ -83,5 +86,34 @@ func TestKeeperThatJoins(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s: its needs count: %v, want %v", name, got, tt.want)
 		}
+	}
+}
+
+// learnerNode is a node of two voters and three learners; all others are there and ready.
+func learnerNode(t *testing.T, changes ...func(*testDir)) *Node {
+	t.Helper()
+	members := testVoters(5)
+	for i := range members[2:] {
+		members[2+i].Role = config.RoleLearner
+	}
+	members[0].Zone, members[4].Zone = "east", "east"
+	n := newTestNode(t, append(changes, withMembers(members...))...)
+	for _, m := range members {
+		n.peers[m.ID] = &peer{up: true, at: now(), status: status{Ready: true,
+			Member: api.MemberView{Name: m.Name, MySQL: &api.MySQLView{Version: n.bin.Version.String()}}}}
+	}
+	return n
+}
+
+// TestDonorOfItsZone: a node copies from a member of its own zone, even if that leads, and from others when it cannot.
+func TestDonorOfItsZone(t *testing.T) {
+	n := learnerNode(t, as(5))
+	n.peers[1].status.OpenTerm = 1
+	if got := n.donors(); len(got) != 4 || got[0] != 1 {
+		t.Errorf("donors of db5 are %v", got)
+	}
+	n.peers[1].status.Ready = false
+	if got := n.donors(); slices.Contains(got, 1) || len(got) != 3 {
+		t.Errorf("donors of db5 are %v", got)
 	}
 }

@@ -235,7 +235,6 @@ func forcedCluster(before *config.Cluster, g *config.Generation, voters []uint64
 			m.Role, m.ApplyDelayMS = config.RoleVoter, 0
 		}
 	}
-	c.DropUpstreams()
 	if c.CheckRules() != nil { // commits must not wait for what the survivors cannot give
 		c.CommitZones = 0
 		for i := range c.Members {

@@ -128,7 +128,6 @@ func TestForcedCluster(t *testing.T) {
 		}
 	}
 	c.Members[0].MustAck, c.Members[1].MustAck = true, true
-	c.Members[4].Upstream = 1
 	c.CommitZones, c.Pause = 3, &config.Pause{}
 	if _, err := c.Marshal(); err != nil {
 		t.Fatal(err)
@@ -156,7 +155,7 @@ func TestForcedCluster(t *testing.T) {
 			continue
 		}
 		for _, m := range got.Members {
-			if m.Upstream != 0 || contains(x.voters, m.ID) == (m.Role == config.RoleLearner) {
+			if contains(x.voters, m.ID) == (m.Role == config.RoleLearner) {
 				t.Errorf("%s: %+v", name, m)
 			}
 		}

@@ -198,11 +198,11 @@ func listener(t testing.TB, changes ...func(*testDir)) *Node {
 // FuzzPeerRequests reads any body of every request and answer between daemons: what was read, written again, is read as the same.
 func FuzzPeerRequests(f *testing.F) {
 	kinds := []func() any{
-		func() any { return new(awaitApplied) }, func() any { return new(notPassed) }, func() any { return new(config.Member) },
+		func() any { return new(awaitApplied) }, func() any { return new(config.Member) },
 		func() any { return new(order) }, func() any { return new(plainOrder) }, func() any { return new(donation) }, func() any { return new(bool) },
 		func() any { return new(survey) }, func() any { return new([]api.Event) }, func() any { return new(config.Generation) },
 	}
-	for i, v := range []any{awaitApplied{Index: 7, Patience: time.Second}, notPassed{3, "no"}, forceCluster().Members[0], order{Term: 3, To: 2}, plainOrder{Port: 1},
+	for i, v := range []any{awaitApplied{Index: 7, Patience: time.Second}, forceCluster().Members[0], order{Term: 3, To: 2}, plainOrder{Port: 1},
 		donation{Host: "h"}, true, said(1, 7, 100), []api.Event{{Kind: "fence"}}, config.Generation{Number: 2}} {
 		b, err := json.Marshal(v)
 		if err != nil {

@@ -43,13 +43,8 @@ func (n *Node) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (api.
 		if m, taken := c.Member(req.Name); taken && req.Name != "" && !m.Pending {
 			return nameTaken(c, req.Name)
 		}
-		upstream, err := upstreamForJoin(c, req.Upstream, req.Role)
-		if err != nil {
-			return err
-		}
 		c.JoinTokens = slices.DeleteFunc(c.JoinTokens, func(t config.JoinToken) bool { return time.Now().After(t.Expires) })
-		c.JoinTokens = append(c.JoinTokens, config.JoinToken{ID: rec.ID, Hash: rec.Hash, Name: req.Name, Role: req.Role, Expires: rec.Expires,
-			Upstream: upstream})
+		c.JoinTokens = append(c.JoinTokens, config.JoinToken{ID: rec.ID, Hash: rec.Hash, Name: req.Name, Role: req.Role, Expires: rec.Expires})
 		return nil
 	})
 	if err != nil {
@@ -94,7 +89,7 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 			return err
 		}
 		m = req.Member.Known()
-		m.ID, m.Role, m.Pending, m.Removing, m.Upstream = c.NextID, t.Role, true, false, t.Upstream
+		m.ID, m.Role, m.Pending, m.Removing = c.NextID, t.Role, true, false
 		if err := dropPending(c, t, m.Name); err != nil {
 			return err
 		}

@@ -32,7 +32,6 @@ import (
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
 	"trireme/internal/recorder"
-	"trireme/internal/relay"
 	"trireme/internal/router"
 	"trireme/internal/transport"
 )
@@ -84,7 +83,6 @@ type Node struct {
 	rlog      *raftlog.Log
 	cons      *consensus.Node
 	tr        *transport.Transport
-	relay     *relay.Relay
 	led       *ledger.Ledger
 	feed      *dump.Feed     // nil on a logger
 	feedLogin config.Account // of this daemon's mysqld, for the life of the daemon
@@ -110,33 +108,32 @@ type Node struct {
 	tasks sync.WaitGroup
 	ctx   context.Context // ends when the node stops; tasks are bound to it
 
-	watchdog   *watchdog                      // of the service manager; shared with the node that comes after this one
-	turns      atomic.Uint64                  // of the loop
-	tail       binlogTail                     // of lives whose successors did not start; only startServer's task uses it
-	gate       sync.Mutex                     // held while writes are opened or closed
-	heard      atomic.Int64                   // CLOCK_BOOTTIME of the last raft message of the leader, ns
-	via        atomic.Uint64                  // raft id of the upstream that the last append message came through; 0: from the leader
-	settled    atomic.Uint64                  // highest term of which an entry was committed and applied
-	timeout    atomic.Int64                   // the shortest election timeout of any member that is known, ns; 0: none is
-	heals      atomic.Uint64                  // times that this node gave its data up for an entry that it could not apply
-	specialAt  atomic.Uint64                  // highest index of an entry, committed since this daemon started, with something other than rows
-	special    atomic.Bool                    // something other than rows was committed since recordEvents last looked
-	failing    sync.Mutex                     // held while this node forces a failover
-	changing   chan struct{}                  // full while a change of the cluster settings is made here
-	settings   atomic.Pointer[config.Cluster] // what cluster is, for those who must not wait for mu
-	saving     sync.Mutex                     // held while the copy of the cluster settings is written
-	unsaved    atomic.Bool                    // it could not be
-	warnings   warnings
-	rules      commitRules
-	flow       flow
-	clocks     clocks
-	outcomes   outcomes
-	readers    appliedWaits
-	far        farReaders
-	live       liveSet                           // of the leader
-	liveAsked  ask.Shared[struct{}, router.Live] // of the leader, for the router
-	load       load
-	routers    api.Routers // without a node, which a switchover waits for
+	watchdog  *watchdog                      // of the service manager; shared with the node that comes after this one
+	turns     atomic.Uint64                  // of the loop
+	tail      binlogTail                     // of lives whose successors did not start; only startServer's task uses it
+	gate      sync.Mutex                     // held while writes are opened or closed
+	heard     atomic.Int64                   // CLOCK_BOOTTIME of the last raft message of the leader, ns
+	settled   atomic.Uint64                  // highest term of which an entry was committed and applied
+	timeout   atomic.Int64                   // the shortest election timeout of any member that is known, ns; 0: none is
+	heals     atomic.Uint64                  // times that this node gave its data up for an entry that it could not apply
+	specialAt atomic.Uint64                  // highest index of an entry, committed since this daemon started, with something other than rows
+	special   atomic.Bool                    // something other than rows was committed since recordEvents last looked
+	failing   sync.Mutex                     // held while this node forces a failover
+	changing  chan struct{}                  // full while a change of the cluster settings is made here
+	settings  atomic.Pointer[config.Cluster] // what cluster is, for those who must not wait for mu
+	saving    sync.Mutex                     // held while the copy of the cluster settings is written
+	unsaved   atomic.Bool                    // it could not be
+	warnings  warnings
+	rules     commitRules
+	flow      flow
+	clocks    clocks
+	outcomes  outcomes
+	readers   appliedWaits
+	far       farReaders
+	live      liveSet                           // of the leader
+	liveAsked ask.Shared[struct{}, router.Live] // of the leader, for the router
+	load      load
+	routers   api.Routers // without a node, which a switchover waits for
 
 	generation *config.Generation // that this node belongs to; nil: the first. Fixed for this run
 	forcing    sync.Mutex         // held while this node makes a generation or goes over to one, and then to the end of this run
@@ -310,7 +307,6 @@ func (n *Node) loop(ctx context.Context) error {
 		}
 		n.routes()
 		n.tendVIPSoon()
-		n.steerRelay()
 		n.mu.Lock()
 		due := n.publishNow || now() > lastStatus+statusInterval
 		n.publishNow = false

@@ -56,9 +56,6 @@ func (n *Node) HandleRaft(m *raftpb.Message) {
 		}
 		n.mu.Unlock()
 	}
-	if m.GetType() == raftpb.MsgApp {
-		n.via.Store(0)
-	}
 	n.stepRaft(m)
 }
 

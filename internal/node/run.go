@@ -354,19 +354,18 @@ func (n *Node) startParts() error {
 	n.tr, err = transport.New(transport.Config{ID: n.id.ID, Generation: generation, Cluster: n.id.Cluster, Listen: n.cfg.Peer.Listen,
 		Advertise: n.cfg.Peer.Advertise, TLS: n.bundle.PeerTLS, Revoked: n.revoked, ToldRevoked: n.toldRevoked,
 		Twin: n.twin, ToldTwin: n.toldTwin,
-		Handler: n, Relay: n, Logger: n.base,
+		Handler: n, Logger: n.base,
 		Compression: compressions[n.cfg.Peer.Compression]})
 	if err != nil {
 		return err
 	}
-	n.relay = n.newRelay()
 	var boot []raft.Peer
 	if n.id.Bootstrap && last == 0 {
 		boot = []raft.Peer{{ID: n.id.ID}}
 	}
 	tick := n.cfg.Raft.Heartbeat()
 	n.load.began = time.Now()
-	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: &timedLog{n.rlog, &n.load}, Send: n.relay.Send, Applied: n.led.Index(),
+	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: &timedLog{n.rlog, &n.load}, Send: n.tr.Send, Applied: n.led.Index(),
 		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
 		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight),
 		OnAnswer:            func(uint64) { n.poke() },
@@ -604,9 +603,6 @@ func (n *Node) stopParts(cancel context.CancelFunc) {
 	}
 	if n.feed != nil {
 		n.feed.Close()
-	}
-	if n.relay != nil {
-		n.relay.Close()
 	}
 	if n.tr != nil {
 		n.tr.Close()

@@ -287,14 +287,14 @@ func someOf(list []string) string {
 	return strings.Join(list[:few], ", ") + fmt.Sprintf(" and %d more", len(list)-few)
 }
 
-// donors are the members that can be copied from, best first: this learner's upstream, which is near, before all others. After an XA
-// transaction was ended here it is the leader: another follower may have lost it as well, and not have seen it yet.
+// donors are the members that can be copied from, best first: those of this node's zone before all others. After an
+// XA transaction was ended here it is the leader: another follower may have lost it as well, and not have seen it yet.
 func (n *Node) donors() []uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	type donor struct {
 		id     uint64
-		far    bool   // this node has an upstream, and it is not that
+		far    bool   // in another zone than this node
 		later  bool   // the leader, or after an XA transaction was ended here the others
 		busy   int    // seedings that it feeds already
 		lag    uint64 // bytes
@@ -319,7 +319,7 @@ func (n *Node) donors() []uint64 {
 			continue // CLONE goes between servers of one series only
 		}
 		leads := p.status.OpenTerm != 0 || p.status.Leader == m.ID
-		d := donor{id: m.ID, far: me.Upstream != 0 && m.ID != me.Upstream && !diverged, later: leads != diverged, busy: busy[m.Name],
+		d := donor{id: m.ID, far: me.Zone != "" && m.Zone != me.Zone && !diverged, later: leads != diverged, busy: busy[m.Name],
 			weight: m.Weight}
 		if my.LagBytes != nil {
 			d.lag = *my.LagBytes

@@ -176,7 +176,6 @@ func (n *Node) changeClusterIn(ctx context.Context, term uint64, change func(*co
 	if err := change(next); err != nil {
 		return nil, err
 	}
-	next.DropUpstreams()
 	next.Rotate = next.Rotate || shutsOut(before, next)
 	if err := newlyUnmet(before, next); err != nil {
 		return nil, err

@@ -144,7 +144,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	m.Links, m.Warnings = n.links.views, n.warningsLocked()
 	m.VIPs = n.vip.views
 	m.Heavy = n.heavyLocked()
-	m.Upstream, m.Delay = n.upstreamViewLocked(), n.delayViewLocked()
+	m.Delay = n.delayViewLocked()
 	if n.srv.problem != "" && n.srv.state != ha.ServerReady {
 		m.Reason += ": " + n.srv.problem
 	}

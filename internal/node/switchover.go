@@ -392,8 +392,6 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 			return nil, err
 		}
 		return json.Marshal(d)
-	case reqNotPassed:
-		return nil, n.takeNotPassed(from, body)
 	case reqAddress:
 		return nil, n.takeAddress(ctx, from, body)
 	case reqApplied:

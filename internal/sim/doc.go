@@ -31,7 +31,7 @@
 //
 // # What is not simulated
 //
-// Learners with upstreams (internal/relay); TLS and TCP themselves, which give order within a stream and lose its end; a message that
+// TLS and TCP themselves, which give order within a stream and lose its end; a message that
 // hands leadership over and is older than an election timeout when it arrives (transport's deadlines end such a connection).
 //
 // # Counting

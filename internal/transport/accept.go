@@ -329,10 +329,8 @@ func (in *inbound) handle(kind frameKind, body []byte) error {
 	switch {
 	case kind == frameRaft:
 		return in.handleRaft(body)
-	case kind == frameRelay && in.stream == bulkStream && in.t.cfg.Relay != nil:
-		return in.handleRelay(body)
-	case kind == frameForward && in.stream == bulkStream && in.t.cfg.Relay != nil:
-		return in.handleForwarded(body)
+	case (kind == frameRelay || kind == frameForward) && in.stream == bulkStream:
+		return nil
 	case kind == framePacked && in.stream == bulkStream:
 		return in.handlePacked(body)
 	case kind == framePing && len(body) == 8:

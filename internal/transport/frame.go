@@ -23,9 +23,11 @@ const (
 	frameResponse frameKind = 6
 	framePing     frameKind = 7
 	framePong     frameKind = 8
-	frameRelay    frameKind = 9
-	frameForward  frameKind = 10
 	framePacked   frameKind = 11
+
+	// Append messages for a learner by way of a node near it, from versions that know upstreams. They are dropped.
+	frameRelay   frameKind = 9
+	frameForward frameKind = 10
 )
 
 const (

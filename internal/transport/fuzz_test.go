@@ -45,18 +45,6 @@ func (*strict) RaftUnreachable(uint64)             {}
 func (*strict) SnapshotStatus(uint64, bool)        {}
 func (*strict) OtherGeneration(uint64, Generation) {}
 
-func (s *strict) HandleRelay(from uint64, r Relay) {
-	if from != 2 || r.Message.GetFrom() != 2 || r.Message.GetTo() == 1 || len(r.Sizes) != len(r.Message.GetEntries()) {
-		s.t.Errorf("to be passed on: %v", r.Message)
-	}
-}
-
-func (s *strict) HandleForwarded(by uint64, m *raftpb.Message) {
-	if by != 2 || m.GetType() != raftpb.MsgApp || m.GetTo() != 1 || m.GetFrom() == 1 || m.GetFrom() == 2 {
-		s.t.Errorf("forwarded: %v", m)
-	}
-}
-
 // quiet is a connection to which is written in vain.
 type quiet struct{ net.Conn }
 
@@ -70,15 +58,11 @@ func FuzzStream(f *testing.F) {
 		b := binary.LittleEndian.AppendUint32(nil, uint32(len(body)))
 		return append(append(b, byte(kind)), body...)
 	}
-	relay, err := encodeRelay(message(raftpb.MsgApp, 2, 3, 7, []byte("data"), nil))
-	if err != nil {
-		f.Fatal(err)
-	}
 	for _, b := range [][]byte{
 		frame(frameRaft, encodeMessage(f, message(raftpb.MsgHeartbeat, 2, 1, 1))),
 		frame(frameRaft, encodeMessage(f, message(raftpb.MsgProp, 2, 1, 0))),
 		frame(frameRaft, encodeMessage(f, message(raftpb.MsgApp, 2, 1, 1, []byte("x")))),
-		frame(frameRelay, relay),
+		frame(frameRelay, make([]byte, 64)),
 		frame(frameForward, encodeMessage(f, message(raftpb.MsgApp, 3, 1, 1, []byte("x")))),
 		frame(frameRequest, make([]byte, requestHeader+3)),
 		frame(frameStatus, []byte("{}")),
@@ -93,7 +77,7 @@ func FuzzStream(f *testing.F) {
 			s := &strict{t: t}
 			ctx, end := context.WithCancel(context.Background())
 			defer end()
-			tr := &Transport{cfg: Config{ID: 1, Cluster: testCluster, Handler: s, Relay: s, Logger: slog.New(slog.DiscardHandler)}, ctx: ctx}
+			tr := &Transport{cfg: Config{ID: 1, Cluster: testCluster, Handler: s, Logger: slog.New(slog.DiscardHandler)}, ctx: ctx}
 			in := &inbound{t: tr, raw: quiet{}, r: newFrameReader(&once{b}), w: newFrameWriter(quiet{}), from: 2, stream: controlStream, ctx: ctx, end: end,
 				requests: make(chan struct{}, maxRequestsPerPeer)}
 			if bulk {

@@ -7,7 +7,7 @@ import (
 
 // Protocol versions that this program speaks.
 const (
-	protocolVersion    = 3 // 2: relays; 3: packed frames
+	protocolVersion    = 3 // 2: relays, which are gone; 3: packed frames
 	protocolMinVersion = 1
 )
 

@@ -19,17 +19,16 @@ type link struct {
 	wake   chan struct{}
 	kick   chan struct{}
 
-	mu      sync.Mutex
-	online  bool
-	conn    *outConn // the present one, while online
-	version uint16   // of the protocol on the present connection
-	bytes   int
-	msgs    []item
-	spare   []item
-	status  []byte // newest status not sent yet
-	frames  [][]byte
-	calls   map[uint64]chan answer
-	lastID  uint64
+	mu     sync.Mutex
+	online bool
+	conn   *outConn // the present one, while online
+	bytes  int
+	msgs   []*raftpb.Message
+	spare  []*raftpb.Message
+	status []byte // newest status not sent yet
+	frames [][]byte
+	calls  map[uint64]chan answer
+	lastID uint64
 
 	lastFailure string  // owned by run: what was logged last
 	failing     Trouble // under mu: of the attempts since the last connection
@@ -75,35 +74,6 @@ func (t *Transport) Trouble(id uint64) Trouble {
 	return out
 }
 
-// item is one queued message.
-type item struct {
-	kind frameKind       // frameRaft, frameForward, or frameRelay
-	m    *raftpb.Message // of the first two
-	body []byte          // of a relay
-}
-
-func (i item) weight() int {
-	if i.m == nil {
-		return 256 + len(i.body)
-	}
-	return weight(i.m)
-}
-
-// size is that of the frame's body.
-func (i item) size(e *encodedMessage) int {
-	if i.m == nil {
-		return len(i.body)
-	}
-	return e.size
-}
-
-func (i item) write(w frameWriter, e *encodedMessage) error {
-	if i.m == nil {
-		return w.frame(i.kind, i.body)
-	}
-	return w.message(i.kind, e)
-}
-
 // answer is the end of a request.
 type answer struct {
 	body []byte
@@ -131,18 +101,16 @@ func (l *link) isConnected() bool {
 }
 
 // enqueue takes a message for the peer; false if there is no connection or no room.
-func (l *link) enqueue(m *raftpb.Message) bool { return l.enqueueItem(item{kind: frameRaft, m: m}) }
-
-func (l *link) enqueueItem(i item) bool {
-	n := i.weight()
+func (l *link) enqueue(m *raftpb.Message) bool {
+	n := weight(m)
 	l.mu.Lock()
 	// A single message larger than the limit must pass when it is alone.
-	if !l.online || i.kind != frameRaft && l.version < relayVersion || l.bytes > 0 && l.bytes+n > l.limit {
+	if !l.online || l.bytes > 0 && l.bytes+n > l.limit {
 		l.mu.Unlock()
 		return false
 	}
 	l.bytes += n
-	l.msgs = append(l.msgs, i)
+	l.msgs = append(l.msgs, m)
 	l.mu.Unlock()
 	l.signal()
 	return true
@@ -191,7 +159,7 @@ func (l *link) dialFresh(addr string) (*outConn, error) {
 // use serves a connection to its end, and returns the next one if the redial at once succeeded.
 func (l *link) use(c *outConn) *outConn {
 	l.mu.Lock()
-	l.online, l.conn, l.version = true, c, c.version
+	l.online, l.conn = true, c
 	l.mu.Unlock()
 	if l.stream == controlStream {
 		l.p.connected(c)
@@ -221,9 +189,9 @@ func (l *link) offline(lost error) {
 	if l.p.t.ctx.Err() != nil || l.stream != bulkStream {
 		return
 	}
-	for _, i := range msgs {
-		if i.m.GetType() == raftpb.MsgSnap {
-			l.p.t.dropped(i.m)
+	for _, m := range msgs {
+		if m.GetType() == raftpb.MsgSnap {
+			l.p.t.dropped(m)
 		}
 	}
 	// Whatever the kernel had taken is lost as well.
@@ -348,18 +316,18 @@ func (l *link) flush(pack *packer) error {
 	return err
 }
 
-func (l *link) writeAll(w frameWriter, msgs []item, status []byte, frames [][]byte) error {
+func (l *link) writeAll(w frameWriter, msgs []*raftpb.Message, status []byte, frames [][]byte) error {
 	for _, f := range frames {
 		if err := w.frame(frameRequest, f); err != nil {
 			return err
 		}
 	}
-	for _, i := range msgs {
-		e, err := l.prepare(i)
+	for _, m := range msgs {
+		e, err := l.prepare(m)
 		if err != nil {
 			continue
 		}
-		if err := i.write(w, &e); err != nil {
+		if err := w.message(frameRaft, &e); err != nil {
 			return err
 		}
 	}
@@ -372,20 +340,20 @@ func (l *link) writeAll(w frameWriter, msgs []item, status []byte, frames [][]by
 }
 
 // writePacked writes messages in packed frames. It is for the bulk stream, which has nothing else.
-func (l *link) writePacked(p *packer, msgs []item) error {
+func (l *link) writePacked(p *packer, msgs []*raftpb.Message) error {
 	if err := p.begin(); err != nil {
 		return err
 	}
-	for _, i := range msgs {
-		e, err := l.prepare(i)
+	for _, m := range msgs {
+		e, err := l.prepare(m)
 		if err != nil {
 			continue
 		}
-		w, err := p.target(i.size(&e))
+		w, err := p.target(e.size)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(i.write(w, &e), p.took()); err != nil {
+		if err := errors.Join(w.message(frameRaft, &e), p.took()); err != nil {
 			return err
 		}
 	}
@@ -396,23 +364,18 @@ func (l *link) writePacked(p *packer, msgs []item) error {
 }
 
 // prepare makes a queued message ready to be written. What cannot be sent is logged, reported and left out.
-func (l *link) prepare(i item) (encodedMessage, error) {
-	if i.m == nil {
-		return encodedMessage{}, nil
-	}
-	e, err := prepare(i.m)
+func (l *link) prepare(m *raftpb.Message) (encodedMessage, error) {
+	e, err := prepare(m)
 	if err != nil {
 		l.p.t.cfg.Logger.Error("raft message cannot be sent", "peer", l.p.id, "err", err)
-		if i.kind == frameRaft {
-			l.p.t.dropped(i.m)
-		}
+		l.p.t.dropped(m)
 	}
 	return e, err
 }
 
-func (l *link) reportSnapshots(msgs []item, ok bool) {
-	for _, i := range msgs {
-		if i.m.GetType() == raftpb.MsgSnap {
+func (l *link) reportSnapshots(msgs []*raftpb.Message, ok bool) {
+	for _, m := range msgs {
+		if m.GetType() == raftpb.MsgSnap {
 			l.p.t.cfg.Handler.SnapshotStatus(l.p.id, ok)
 		}
 	}

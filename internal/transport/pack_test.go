@@ -308,7 +308,7 @@ func BenchmarkPack(b *testing.B) {
 			c := &outConn{version: packVersion, w: newFrameWriter(io.Discard)}
 			p := newPacker(c, CompressAlways, &Packed{})
 			l := &link{}
-			m := []item{{kind: frameRaft, m: message(raftpb.MsgApp, 1, 2, 7, data)}}
+			m := []*raftpb.Message{message(raftpb.MsgApp, 1, 2, 7, data)}
 			b.SetBytes(int64(len(data)))
 			b.ReportAllocs()
 			for b.Loop() {

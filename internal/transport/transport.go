@@ -59,8 +59,6 @@ type Config struct {
 
 	Handler Handler
 	Logger  *slog.Logger
-	// Relay is what makes this node pass on messages between others, and take such; nil: it does neither.
-	Relay RelayHandler
 	// Dial opens the TCP connection; nil means a net.Dialer. A fault layer can be put in between.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 
