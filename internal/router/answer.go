@@ -15,7 +15,6 @@ const (
 	comRefresh         = 0x07
 	comStatistics      = 0x09
 	comProcessInfo     = 0x0a
-	comProcessKill     = 0x0c
 	comPing            = 0x0e
 	comChangeUser      = 0x11
 	comStmtPrepare     = 0x16
@@ -29,8 +28,9 @@ const (
 )
 
 // shortest is the least length of commands with fixed parts, the command's own byte included (sql/protocol_classic.cc). mysqld answers
-// what is shorter with an error, even a command that has no answer.
-var shortest = map[byte]int{comRefresh: 2, comProcessKill: 5, comSetOption: 3, comStmtExecute: 10, comStmtSendLong: 7, comStmtClose: 5,
+// what is shorter with an error, even a command that has no answer. COM_PROCESS_KILL is not among them: it always has an
+// answer, which of 9.7 is that there is no such command, whatever its length.
+var shortest = map[byte]int{comRefresh: 2, comSetOption: 3, comStmtExecute: 10, comStmtSendLong: 7, comStmtClose: 5,
 	comStmtReset: 5, comStmtFetch: 9}
 
 // silentBytes is how long a command without an answer may be without being beyond max_allowed_packet, whose least value is 1024. mysqld

@@ -58,8 +58,10 @@ type prepared struct {
 	// missing: of those some did not arrive, or were lost. The next execution fails, and what is sent ahead until then is dropped.
 	missing bool
 	cursor  bool // rows wait to be fetched
+	// cursored: it was executed with a cursor at the present server, which leaves its mark there (leavesCursor).
+	cursored bool
 
-	following bool       // server and typed are the follower's
+	following bool       // server, typed and cursored are the follower's
 	other     preparedAt // what they are at a splitting session's other server
 	access    sqlkind.Access
 	judged    bool // access is known
@@ -67,15 +69,17 @@ type prepared struct {
 
 // preparedAt is what hangs on a server.
 type preparedAt struct {
-	server uint32
-	typed  bool
+	server   uint32
+	typed    bool
+	cursored bool
 }
 
 // turn makes server and typed those of the server in use.
 func (p *prepared) turn(following bool) {
 	if p.following != following {
-		now := preparedAt{p.server, p.typed}
-		p.server, p.typed, p.other, p.following = p.other.server, p.other.typed, now, following
+		now := preparedAt{p.server, p.typed, p.cursored}
+		p.server, p.typed, p.cursored = p.other.server, p.other.typed, p.other.cursored
+		p.other, p.following = now, following
 	}
 }
 
@@ -210,7 +214,7 @@ func (s *state) moved() {
 	for _, p := range s.prepared {
 		p.missing = p.missing || p.long
 		p.turn(s.following)
-		p.server, p.typed, p.long, p.cursor = 0, false, false, false
+		p.server, p.typed, p.long, p.cursor, p.cursored = 0, false, false, false, false
 	}
 }
 

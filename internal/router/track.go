@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"strings"
@@ -82,6 +83,16 @@ func (s *session) readyStatement(j *job, p []byte) error {
 	if over, err := s.missing(j); over {
 		return err
 	}
+	if st.server != 0 && st.cursored && leavesCursor(j.command, p, st) {
+		if st.text == nil || st.dialect != s.state.dialect || st.long {
+			j.over = true
+			return s.answerError(&mysqlwire.ServerError{Code: codeReprepare, State: "HY000",
+				Message: "Prepared statement needs to be re-prepared"})
+		}
+		if err := s.forget(st); err != nil {
+			return s.lost(j, nil)
+		}
+	}
 	if st.server == 0 && j.command != comStmtClose {
 		refused, err := s.prepareAgain(st)
 		if errors.Is(err, errNotPortable) {
@@ -99,6 +110,7 @@ func (s *session) readyStatement(j *job, p []byte) error {
 	putID(p[1:], st.server)
 	switch j.command {
 	case comStmtExecute:
+		st.cursored = st.cursored || wantsCursor(p)
 		j.effect, j.drops = st.effect, s.drops(st.effect, st.text)
 		return s.readyExecute(j, p)
 	case comStmtSendLong:
@@ -107,6 +119,27 @@ func (s *session) readyStatement(j *job, p []byte) error {
 		s.state.close(j.stmtID)
 	}
 	return nil
+}
+
+// codeReprepare is ER_NEED_REPREPARE.
+const codeReprepare = 1615
+
+// wantsCursor says whether a COM_STMT_EXECUTE has CURSOR_TYPE_READ_ONLY, the only flag that makes mysqld open a cursor.
+func wantsCursor(p []byte) bool { return len(p) > 5 && p[5]&1 != 0 }
+
+// leavesCursor says whether a command, of a statement that was executed with a cursor, uses it without. mysqld (9.7.4)
+// answers such an execution with definitions and an OK packet instead of rows: the packets do not tell that OK from a
+// row, so neither client nor router can know where the answer ends. A statement that was just prepared gives its rows.
+func leavesCursor(command byte, p []byte, st *prepared) bool {
+	return command == comStmtExecute && !wantsCursor(p) || command == comStmtSendLong && !st.cursor
+}
+
+// forget closes a statement at the present server, so that it is prepared there again.
+func (s *session) forget(st *prepared) error {
+	conn := mysqlwire.NewConn(s.server, mysqlwire.DefaultMaxPacket)
+	old := binary.LittleEndian.AppendUint32([]byte{comStmtClose}, st.server)
+	st.server, st.typed, st.cursored, st.cursor = 0, false, false, false
+	return conn.WritePacket(old)
 }
 
 // missing answers commands of a statement whose parameters, sent ahead, were lost.
@@ -187,6 +220,7 @@ func (s *session) prepareHead(j *job, piece []byte, n int) (int, error) {
 	params := int(piece[11]) | int(piece[12])<<8
 	if !j.keep {
 		s.state.mark("a long prepared statement")
+		j.text = nil // a part of it
 	}
 	putID(piece[5:], s.state.prepare(j.text, j.effect, getID(piece[5:]), params))
 	return n, nil

@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -67,8 +68,7 @@ func (g pairGenerator) session(to string) (n int, err error) {
 		return 0, err
 	}
 	defer nc.Close()
-	c, err := mysqlwire.Login(context.Background(), nc, mysqlwire.ClientConfig{User: "app", Password: pairsPassword,
-		Attributes: []mysqlwire.Attribute{{Name: "_client_name", Value: "pymysql"}}})
+	c, err := g.login(nc)
 	if err != nil {
 		return 0, err
 	}
@@ -77,7 +77,7 @@ func (g pairGenerator) session(to string) (n int, err error) {
 		command := g.command()
 		sent = append(sent, fmt.Sprintf("%.60q", command))
 		n++
-		ended, err := inStep(c.NetConn(), command, n)
+		ended, err := inStep(c, command, n)
 		if err != nil {
 			return n, fmt.Errorf("%w; commands:\n%s", err, strings.Join(sent, "\n"))
 		}
@@ -86,6 +86,25 @@ func (g pairGenerator) session(to string) (n int, err error) {
 		}
 	}
 	return n, nil
+}
+
+// login is that of an older client, or of one that takes OK packets for EOF packets and has its session tracked.
+func (g pairGenerator) login(nc net.Conn) (net.Conn, error) {
+	if g.IntN(2) == 0 {
+		c, err := mysqlwire.Login(context.Background(), nc, mysqlwire.ClientConfig{User: "app", Password: pairsPassword,
+			Attributes: []mysqlwire.Attribute{{Name: "_client_name", Value: "pymysql"}}})
+		if err != nil {
+			return nil, err
+		}
+		return c.NetConn(), nil
+	}
+	conn := mysqlwire.NewConn(nc, 0)
+	response := mysqlwire.Response{MaxPacket: mysqlwire.MaxPayload, Collation: 255, User: "app",
+		Capabilities: mysqlwire.CapProtocol41 | capSecureConnection | capPluginAuth | mysqlwire.CapMultiStatements | capMultiResults |
+			capPSMultiResults | mysqlwire.CapDeprecateEOF | mysqlwire.CapSessionTrack}
+	_, _, err := mysqlwire.LoginAs(context.Background(), conn, response, pairsPassword,
+		mysqlwire.Secrecy{TLS: &tls.Config{InsecureSkipVerify: true}})
+	return conn.NetConn(), err
 }
 
 // inStep sends a command and two more, and waits for the last one's answer. ended: the session has ended, as it may.
@@ -149,7 +168,7 @@ func (g pairGenerator) command() []byte {
 		return append([]byte{0x16}, "SELECT ? FROM d.t"...)
 	case 3: // of a statement that there is, as far as it goes
 		commands := []byte{0x17, 0x18, 0x19, 0x1a, 0x1c}
-		whole := append([]byte{commands[g.IntN(len(commands))], byte(1 + g.IntN(3)), 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 8, 0}, p...)
+		whole := append([]byte{commands[g.IntN(len(commands))], byte(1 + g.IntN(3)), 0, 0, 0, byte(g.IntN(2)), 1, 0, 0, 0, 0, 1, 8, 0}, p...)
 		return whole[:1+g.IntN(len(whole))]
 	case 4: // more than the server takes
 		return append([]byte{0x18, byte(1 + g.IntN(3)), 0, 0, 0, 0, 0}, make([]byte, 500+g.IntN(9000))...)

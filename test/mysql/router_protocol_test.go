@@ -93,6 +93,15 @@ func routerProtocol(t *testing.T, addr, root string) {
 				t.Errorf("of a prepared statement the server was told %q", got)
 			}
 			attributesThrough(t, newestClient(t, w.addr, root), w, reads)
+			c = newestClient(t, w.addr, root)
+			for _, p := range [][]byte{{comProcessKill}, {comProcessKill, 255, 255, 255, 255}} {
+				if got := c.command(p); got.code != codeUnknownCommand {
+					t.Errorf("COM_PROCESS_KILL %v: %s", p[1:], got)
+				}
+			}
+			if got := c.do("SELECT 'next'"); !slices.Equal(got.rows, []string{"next"}) {
+				t.Errorf("behind COM_PROCESS_KILL: %s", got)
+			}
 		})
 	}
 	t.Run("attributes at a follower", func(t *testing.T) {
@@ -197,15 +206,19 @@ func newestClient(t *testing.T, addr, password string) *newest {
 const (
 	comInitDB          = 0x02
 	comQuery           = 0x03
+	comProcessKill     = 0x0c
 	comStmtPrepare     = 0x16
 	comStmtExecute     = 0x17
 	comResetConnection = 0x1f
 
 	capSecureConnection = 1 << 15
 	capMultiResults     = 1 << 17
+	capPSMultiResults   = 1 << 18
 	capPluginAuth       = 1 << 19
 
 	executeCounted = 0x08 // a count of parameters follows
+
+	codeUnknownCommand = 1047 // of those that 9.7 does not have any more
 
 	codeParse      = 1064  // docs/consistency.md: a level that there is not
 	codeNotCurrent = 45801 // docs/consistency.md: the statement could not be made as current as asked for
