@@ -38,7 +38,6 @@ const (
 // Codes of MemberView.ReasonCode besides those of ha.
 const (
 	NeverStarted ha.Code = "never-started" // it has joined, and its daemon was not started yet
-	LeftBehind   ha.Code = "left-behind"   // by a force-quorum
 )
 
 // ClusterView is what GET /cluster answers.
@@ -244,7 +243,7 @@ type MemberView struct {
 	Role   string `json:"role"`
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"` // why it is in that state, one sentence
-	// ReasonCode is why it cannot serve, for programs: a code of `trireme why-not`, NeverStarted or LeftBehind; empty: nothing is known against it.
+	// ReasonCode is why it cannot serve, for programs: a code of `trireme why-not`, or NeverStarted; empty: nothing is known against it.
 	ReasonCode ha.Code     `json:"reason_code,omitempty"`
 	Raft       RaftView    `json:"raft"`
 	MySQL      *MySQLView  `json:"mysql"`           // null for a logger

@@ -272,7 +272,7 @@ func (n *Node) leftError(l *leftBehind) error {
 	case l.From == 0:
 		has = "What its log holds beyond what the cluster went on with is not known; see `trireme log dump`."
 	}
-	return &errLeft{fmt.Sprintf("node %q was left behind by force-quorum: on %s %s made generation %d of cluster %q from node %d's log (%s). %s "+
-		"Nothing in %s is deleted. To make it a member again, stop its daemon, move that directory away and run `trireme join`",
-		n.id.Name, l.By.At.UTC().Format("2006-01-02 15:04:05 UTC"), l.By.By, l.By.Number, n.id.Cluster, l.By.Source, l.Why, has, n.cfg.Dir)}
+	return fmt.Errorf("%w: node %q was left behind by force-quorum: on %s %s made generation %d of cluster %q from node %d's log (%s). %s "+
+		"Nothing in %s is deleted. To make it a member again, move that directory away and run `trireme join`",
+		ErrFinal, n.id.Name, l.By.At.UTC().Format("2006-01-02 15:04:05 UTC"), l.By.By, l.By.Number, n.id.Cluster, l.By.Source, l.Why, has, n.cfg.Dir)
 }

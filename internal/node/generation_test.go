@@ -84,7 +84,7 @@ func TestLeave(t *testing.T) {
 	} {
 		n := atRest(t, 1, c.terms...)
 		err := n.giveUp(&base, "it was given up")
-		if !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "left behind by force-quorum") {
+		if !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "left behind by force-quorum") || !errors.Is(err, ErrFinal) {
 			t.Errorf("%s: %v", name, err)
 		}
 		again := n.openGeneration()
@@ -152,16 +152,6 @@ func TestLastWrite(t *testing.T) {
 	}
 	if at := n.lastWrite(5, 5); !at.IsZero() {
 		t.Errorf("%v, though that entry is gone", at)
-	}
-}
-
-// The API of a node that was left behind answers the verbs that any node takes, too.
-func TestTombstoneRefuses(t *testing.T) {
-	b := api.Backend(&tombstone{why: "it was left behind"})
-	_, err := b.Failover(t.Context(), api.FailoverRequest{})
-	_, _, ferr := b.ForceQuorum(t.Context(), api.ForceRequest{})
-	if api.KindOf(err) != api.KindConflict || api.KindOf(ferr) != api.KindConflict {
-		t.Errorf("%v, %v", err, ferr)
 	}
 }
 

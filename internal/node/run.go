@@ -69,14 +69,6 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 			n.watchdog = w
 			err = n.run(ctx)
 		}
-		if left, ok := errors.AsType[*errLeft](err); ok {
-			log.Error("fenced for good", "node", cfg.Name, "err", err)
-			t, err := openTombstone(cfg, left, log)
-			if err != nil {
-				return err
-			}
-			return t.serve(ctx, w.manager)
-		}
 		if errors.Is(err, errDisbanded) && n.id.Role != config.RoleLogger {
 			log.Warn("this process becomes the plain server", "node", cfg.Name, "command", strings.Join(n.mysqldConfig().PlainCommand(), " "))
 			lock.Unlock()
