@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"trireme/internal/api"
@@ -139,24 +140,31 @@ func TestOneAtATime(t *testing.T) {
 			return nil
 		},
 	} {
-		s := cluster()
-		s.onAct = func(s *scripted, name string) error {
-			if name == "n4" {
-				return broken(s, name)
-			}
-			s.restart(name)
-			return nil
+		synctest.Test(t, func(t *testing.T) { breaksOff(t, what, broken) })
+	}
+}
+
+// breaksOff runs through a cluster in which broken is what becomes of n4 when its turn comes. The clock is a bubble's: an
+// hour passes as soon as all wait.
+func breaksOff(t *testing.T, what string, broken func(s *scripted, name string) error) {
+	t.Helper()
+	s := cluster()
+	s.onAct = func(s *scripted, name string) error {
+		if name == "n4" {
+			return broken(s, name)
 		}
-		o := s.options()
-		o.Patience = 10 * time.Millisecond
-		res, err := Run(t.Context(), o)
-		if err == nil || !strings.Contains(err.Error(), what) {
-			t.Errorf("%s: %v", what, err)
-		}
-		s.expect(t, "act n5", "act n4")
-		if len(res.Steps) != 1 || !slices.Equal(res.Left, []string{"n4", "n2", "n3", "n1"}) {
-			t.Errorf("%s: %+v", what, res)
-		}
+		s.restart(name)
+		return nil
+	}
+	o := s.options()
+	o.Patience, o.Poll = time.Hour, time.Second
+	res, err := Run(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), what) {
+		t.Errorf("%s: %v", what, err)
+	}
+	s.expect(t, "act n5", "act n4")
+	if len(res.Steps) != 1 || !slices.Equal(res.Left, []string{"n4", "n2", "n3", "n1"}) {
+		t.Errorf("%s: %+v", what, res)
 	}
 }
 
