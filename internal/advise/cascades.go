@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // nativeForeignKeys is the server's setting; servers before 9.6 have none, and do as with ON.
@@ -11,14 +12,14 @@ const nativeForeignKeys = "innodb_native_foreign_keys"
 
 // cascades names the tables whose cascades the leader may write so that no follower can apply them (docs/mysql.md).
 func cascades(f Facts) []Finding {
+	out := deletedParents(f)
 	if len(f.Nodes) == 0 || f.Nodes[0].Settings[nativeForeignKeys] != "OFF" {
-		return nil
+		return out
 	}
 	below := map[string][]string{}
 	for _, t := range f.Tables {
 		below[t.Name] = t.Cascades
 	}
-	var out []Finding
 	for _, t := range f.Tables {
 		what := ""
 		switch path := cycle(below, t.Name); {
@@ -34,6 +35,34 @@ func cascades(f Facts) []Finding {
 			"remove innodb_native_foreign_keys from mysql.options on all nodes and restart them (trireme restart), or drop the cascade"})
 	}
 	return out
+}
+
+// deletedParents names the tables with a trigger that deletes, before a row is deleted, the row's parent: its cascade
+// deletes the row first, and the binary log has it twice.
+func deletedParents(f Facts) (out []Finding) {
+	by := f.byName()
+	for _, parent := range f.Tables {
+		for _, name := range parent.Cascades {
+			child := by[name]
+			if child == nil || !slices.ContainsFunc(child.BeforeDelete, func(text string) bool { return deletes(text, parent.Name) }) {
+				continue
+			}
+			out = append(out, Finding{UnsafeCascade, Warn, child.Name,
+				fmt.Sprintf("a BEFORE DELETE trigger of it deletes from %s, which cascades back to it", parent.Name),
+				"the leader may write events that stop every follower with error 1032; they are then copied from another node",
+				"delete the parent in the application, not in a trigger of its child"})
+		}
+	}
+	return out
+}
+
+// deletes says whether a trigger's text may delete from a table, by its words.
+func deletes(text, table string) bool {
+	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '$'
+	})
+	_, bare, _ := strings.Cut(strings.ToLower(table), ".")
+	return slices.Contains(words, "delete") && slices.Contains(words, bare)
 }
 
 // cycle is a shortest way from a table along below back to it, both ends included; nil: there is none.

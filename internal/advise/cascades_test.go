@@ -31,3 +31,26 @@ func TestUnsafeCascades(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestDeletedParents: a child whose trigger deletes its parent is named whatever innodb_native_foreign_keys is; one whose
+// trigger deletes something else, or whose parent does not cascade, is not.
+func TestDeletedParents(t *testing.T) {
+	tables := []Table{
+		{Name: "d.Parent", Cascades: []string{"d.child", "d.other", "d.late"}, Children: []string{"d.child", "d.other", "d.late", "d.strict"}},
+		{Name: "d.child", Triggers: true, BeforeDelete: []string{"BEGIN INSERT INTO log VALUES (1); DELETE FROM `parent` WHERE id=OLD.p; END"}},
+		{Name: "d.other", Triggers: true, BeforeDelete: []string{"DELETE FROM parents WHERE id=OLD.p", "INSERT INTO log SELECT * FROM parent"}},
+		{Name: "d.late", Triggers: true},
+		{Name: "d.strict", Triggers: true, BeforeDelete: []string{"DELETE FROM parent WHERE id=OLD.p"}},
+	}
+	for _, setting := range []string{"ON", ""} {
+		var got []string
+		for _, f := range Judge(Facts{Tables: tables, Nodes: []Node{{Name: "n1", Settings: map[string]string{nativeForeignKeys: setting}}}}) {
+			if f.Code == UnsafeCascade {
+				got = append(got, f.Where)
+			}
+		}
+		if !slices.Equal(got, []string{"d.child"}) {
+			t.Errorf("%q: %v", setting, got)
+		}
+	}
+}

@@ -80,6 +80,8 @@ type Table struct {
 	Children []string
 	Cascades []string // of Children: those whose rows change with this table's
 	Triggers bool     // something runs when its rows change
+	// BeforeDelete are the texts of its BEFORE DELETE triggers.
+	BeforeDelete []string
 	// Expressions are those that a follower computes again.
 	Expressions []Expression
 }

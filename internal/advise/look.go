@@ -168,11 +168,15 @@ func (s *server) parents(ctx context.Context, f *Facts) error {
 			}
 		}
 	}
-	rows, err = s.rows(ctx, "SELECT DISTINCT CONCAT(EVENT_OBJECT_SCHEMA, '.', EVENT_OBJECT_TABLE) AS t FROM information_schema.TRIGGERS"+
-		" WHERE EVENT_MANIPULATION <> 'INSERT'")
+	rows, err = s.rows(ctx, "SELECT CONCAT(EVENT_OBJECT_SCHEMA, '.', EVENT_OBJECT_TABLE) AS t, ACTION_STATEMENT AS text,"+
+		" EVENT_MANIPULATION = 'DELETE' AND ACTION_TIMING = 'BEFORE' AS before_delete"+
+		" FROM information_schema.TRIGGERS WHERE EVENT_MANIPULATION <> 'INSERT'")
 	for _, r := range rows {
 		if t := by[r["t"]]; t != nil {
 			t.Triggers = true
+			if r["before_delete"] == "1" {
+				t.BeforeDelete = append(t.BeforeDelete, r["text"])
+			}
 		}
 	}
 	return err
