@@ -30,10 +30,10 @@ type Account struct {
 	Password string `json:"password"`
 }
 
-// Secrets are the same on all nodes of a cluster.
+// Secrets of a node. Clone and APIToken are the same on all nodes of a cluster.
 type Secrets struct {
-	Admin    Account `json:"admin"`     // the daemon's own sessions
-	Repl     Account `json:"repl"`      // the daemon dumping the leader's mysqld
+	Admin    Account `json:"admin"`     // the daemon's own sessions; each daemon sets a password of its own
+	Repl     Account `json:"repl"`      // the daemon dumping its mysqld; likewise
 	Feed     Account `json:"feed"`      // user of a mysqld at its daemon's feed; the password there is the daemon's own, this one is for older versions
 	Clone    Account `json:"clone"`     // a new node's mysqld cloning another's
 	APIToken string  `json:"api_token"` // node to node, when one forwards a request to another
@@ -51,6 +51,9 @@ func NewSecrets() Secrets {
 		APIToken: NewToken(),
 	}
 }
+
+// RenewLogins replaces the passwords of the accounts that log in to a mysqld from its own host.
+func (s *Secrets) RenewLogins() { s.Admin.Password, s.Repl.Password = NewToken(), NewToken() }
 
 // Validate says which part is missing.
 func (s Secrets) Validate() error {

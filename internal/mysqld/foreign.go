@@ -104,9 +104,9 @@ func (c Config) DropStatements() []string {
 
 // ownNames are Trireme's accounts as SQL names them.
 func (c Config) ownNames() []string {
-	names := []string{quote(c.Admin.User) + "@'localhost'"}
-	for _, host := range replHosts {
-		names = append(names, quote(c.Repl.User)+"@"+quote(host))
+	var names []string
+	for _, a := range c.localAccounts() {
+		names = append(names, quote(a.User)+"@"+quote(a.host))
 	}
 	if c.Clone.User != "" {
 		names = append(names, quote(c.Clone.User)+"@'%'")

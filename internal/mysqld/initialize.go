@@ -290,6 +290,37 @@ func (c Config) initSocket() string { return filepath.Join(filepath.Dir(c.Socket
 // replHosts are where the daemon dumps its mysqld from.
 var replHosts = []string{"localhost", "127.0.0.1", "::1"}
 
+// startFile is what mysqld runs before it lets anybody log in.
+func (c Config) startFile() string { return filepath.Join(c.RunDir(), "start.sql") }
+
+// startStatements give the accounts of this host, Admin and Repl, the passwords of this configuration. So no other server's
+// passwords are good here, whatever data this one began with, a copy of another one's for example. The binary log does not
+// have them.
+func (c Config) startStatements() string {
+	b := []byte("SET SESSION sql_log_bin = 0;\n")
+	for _, a := range c.localAccounts() {
+		who := "ALTER USER IF EXISTS " + quote(a.User) + "@" + quote(a.host)
+		// A server that demands other passwords each time must not refuse the one that it has.
+		b = append(b, who+" PASSWORD HISTORY 0 PASSWORD REUSE INTERVAL 0 DAY;\n"...)
+		b = append(b, who+" IDENTIFIED WITH caching_sha2_password BY "+quote(a.Password)+";\n"...)
+	}
+	return string(b)
+}
+
+// localAccount can log in from one address of this host.
+type localAccount struct {
+	Account
+	host string
+}
+
+func (c Config) localAccounts() []localAccount {
+	all := []localAccount{{c.Admin, "localhost"}}
+	for _, host := range replHosts {
+		all = append(all, localAccount{c.Repl, host})
+	}
+	return all
+}
+
 // ownAccounts make Trireme's accounts.
 func (c Config) ownAccounts() []string {
 	var q []string

@@ -113,7 +113,8 @@ func (c Config) startLife(ctx context.Context, uuid string) (*life, error) {
 	}
 	failpoint.Hit("server.files-written")
 	began := time.Now()
-	p, err := c.launch(launchSpec{args: []string{"--defaults-file=" + c.optionFile()}})
+	defer func() { _ = os.Remove(c.startFile()) }() // the next start replaces one that is left
+	p, err := c.launch(launchSpec{args: []string{"--defaults-file=" + c.optionFile(), "--init-file=" + c.startFile()}})
 	if err != nil {
 		return nil, err
 	}
@@ -202,6 +203,7 @@ func (c Config) prepare(ctx context.Context, uuid string) error {
 	files := []struct{ path, text string }{
 		{filepath.Join(c.DataDir(), "auto.cnf"), "[auto]\nserver-uuid=" + uuid + "\n"},
 		{c.optionFile(), c.options()},
+		{c.startFile(), c.startStatements()},
 	}
 	for _, f := range files {
 		if err := c.replaceOwned(f.path, []byte(f.text), 0o600); err != nil {

@@ -461,9 +461,9 @@ func TestUnusableDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	t.Run("password", func(t *testing.T) {
+	t.Run("account", func(t *testing.T) {
 		cfg := initialized(t)
-		cfg.Admin.Password = "other"
+		cfg.Admin.User = "other"
 		s, err := New(cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -113,7 +113,14 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 	}
 	n.history.add(n.event("join", 0, m.Name+" joined as "+m.Role))
 	n.poke()
-	return api.JoinResult{ID: m.ID, Cert: cert, CA: ca.CertPEM(), CAKey: key, Cluster: c, Secrets: n.shared()}, nil
+	return api.JoinResult{ID: m.ID, Cert: cert, CA: ca.CertPEM(), CAKey: key, Cluster: c, Secrets: n.toldToNewcomer()}, nil
+}
+
+// toldToNewcomer are the secrets that a new node gets: those that nodes share, and logins of its own.
+func (n *Node) toldToNewcomer() config.Secrets {
+	s := n.shared()
+	s.RenewLogins()
+	return s
 }
 
 // claim finds the record of a join token that is good for the holder of a key. Who has seen it on its way cannot use it once its holder has.

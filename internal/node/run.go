@@ -166,7 +166,25 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if err := n.prepareServer(ctx); err != nil {
 		return nil, err
 	}
-	return n, n.openLog(keys)
+	if err := n.openLog(keys); err != nil {
+		return nil, err
+	}
+	n.renewLogins() // the log is locked: no other daemon uses this directory
+	return n, nil
+}
+
+// renewLogins gives Trireme's accounts that log in to a mysqld from its own host other passwords, which no other node knows. The
+// next start of mysqld sets them; the file has them for commands on this host.
+func (n *Node) renewLogins() {
+	next := n.shared()
+	next.RenewLogins()
+	if err := next.Save(n.cfg.Dir); err != nil {
+		n.log.Warn("the passwords of trireme_admin and trireme_repl stay as they were", "err", err)
+		return
+	}
+	n.secretsMu.Lock()
+	n.secrets = next
+	n.secretsMu.Unlock()
 }
 
 // prepareServer finds mysqld and makes its data directory.

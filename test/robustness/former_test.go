@@ -40,11 +40,23 @@ func TestFormerNodeCannotCopy(t *testing.T) {
 	for _, n := range c.Nodes() {
 		eventually(t, healLimit, "the old password does not log in to "+n.Name, func() error {
 			err := c.cloneLogin(n, known.Clone)
-			if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == 1045 {
+			if deniesAccess(err) {
 				return nil
 			}
 			return fmt.Errorf("got %w", err)
 		})
+		// Passwords of accounts for a server's own host are each node's own, which counts here, where all are on one host.
+		own, err := config.LoadSecrets(n.Dir)
+		must(t, err)
+		must(t, c.login(own.Repl, "tcp", tcpAddr(n.Ports.MySQL)))
+		for _, a := range []config.Account{known.Admin, known.Repl} {
+			for addr, network := range map[string]string{c.socket(n): "unix", tcpAddr(n.Ports.MySQL): "tcp",
+				tcpAddr(n.Ports.RW): "tcp", tcpAddr(n.Ports.RO): "tcp"} {
+				if err := c.login(a, network, addr); !deniesAccess(err) {
+					t.Errorf("%s of %s at %s of %s: %v", a.User, n4.Name, addr, n.Name, err)
+				}
+			}
+		}
 		eventually(t, healLimit, "all know the new one, says "+n.Name, func() error {
 			s, err := config.LoadSecrets(n.Dir)
 			if err != nil {
@@ -74,11 +86,37 @@ func TestFormerNodeCannotCopy(t *testing.T) {
 	}
 }
 
+// deniesAccess says whether a server has refused a password.
+func deniesAccess(err error) bool {
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && e.Number == 1045
+}
+
+func tcpAddr(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// socket of a node's mysqld.
+func (c *cluster) socket(n *demo.Node) string {
+	c.t.Helper()
+	for _, s := range c.State().Nodes {
+		if s.Name == n.Name && s.MySQLSocket != nil {
+			return *s.MySQLSocket
+		}
+	}
+	c.t.Fatalf("%s has no socket", n.Name)
+	return ""
+}
+
 // cloneLogin logs in to a node's mysqld from outside, as a node does that copies its data.
 func (c *cluster) cloneLogin(n *demo.Node, a config.Account) error {
+	return c.login(a, "tcp", tcpAddr(n.Ports.MySQL))
+}
+
+func (c *cluster) login(a config.Account, network, addr string) error {
 	cfg := mysql.NewConfig()
-	cfg.User, cfg.Passwd, cfg.Net, cfg.TLSConfig, cfg.Timeout = a.User, a.Password, "tcp", "skip-verify", 5*time.Second
-	cfg.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(n.Ports.MySQL))
+	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr, cfg.Timeout = a.User, a.Password, network, addr, 5*time.Second
+	if network == "tcp" {
+		cfg.TLSConfig = "skip-verify"
+	}
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return err
