@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"trireme/internal/config"
 )
@@ -47,6 +48,20 @@ func AskedBy(ctx context.Context) string {
 	return name
 }
 
+// WhoAsked is AskedBy without where that one is.
+func WhoAsked(ctx context.Context) string {
+	name := AskedBy(ctx)
+	if at := strings.LastIndex(name, askedFrom); at >= 0 {
+		return name[:at]
+	}
+	return name
+}
+
+// AskedAs has a verb carried out for somebody: a name as AskedBy tells it.
+func AskedAs(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, askedBy{}, name)
+}
+
 // askedFrom is between who and where.
 const askedFrom = " from "
 
@@ -57,7 +72,7 @@ func withAsker(r *http.Request, by string) *http.Request {
 	if who.From != "" {
 		name += askedFrom + who.From
 	}
-	return r.WithContext(context.WithValue(r.Context(), askedBy{}, name))
+	return r.WithContext(AskedAs(r.Context(), name))
 }
 
 // configHistory answers GET /config/history.

@@ -116,7 +116,7 @@ func (n *Node) stepCA(ctx context.Context, leader uint64) error {
 		return nil
 	})
 	if err == nil {
-		n.history.add(n.event("ca", 0, "the cluster trusts its new CA alone"))
+		n.history.add(n.event(eventCA, 0, "the cluster trusts its new CA alone"))
 	}
 	return err
 }
@@ -219,11 +219,17 @@ func (n *Node) ChangeCA(ctx context.Context, req api.CARequest) (api.CAView, err
 			c.CA, c.CAChange = n.bundle.CADigest(), nil
 			return nil
 		})
+		if err == nil {
+			n.history.add(n.askedEvent(ctx, eventCA, 0, "the change of the CA was taken back"))
+		}
 	default:
 		err = api.Errorf(api.KindInvalid, "%q is no step of a change of the CA", req.Step)
 	}
 	return n.CA(ctx), err
 }
+
+// eventCA: a change of the CA, a step of it.
+const eventCA = "ca"
 
 func (n *Node) beginCA(ctx context.Context) error {
 	c := n.Settings()
@@ -253,7 +259,7 @@ func (n *Node) beginCA(ctx context.Context) error {
 		return nil
 	})
 	if err == nil {
-		n.history.add(n.event("ca", 0, "a change of the CA has begun: two are trusted"))
+		n.history.add(n.askedEvent(ctx, eventCA, 0, "a change of the CA has begun: two are trusted"))
 	}
 	return err
 }
@@ -273,6 +279,9 @@ func (n *Node) finishCA(ctx context.Context) error {
 		c.CAChange = &config.CAChange{Cert: c.CAChange.Cert, Finish: true, Since: c.CAChange.Since}
 		return nil
 	})
+	if err == nil {
+		n.history.add(n.askedEvent(ctx, eventCA, 0, "the nodes go over to the new CA"))
+	}
 	return err
 }
 

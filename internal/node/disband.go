@@ -122,7 +122,10 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 	}
 	n.serving.phase, n.serving.closing, n.serving.drained = ha.PhaseHandover, false, false
 	outcome := make(chan moved, 1)
-	n.serveTaskLocked(disbandLimit+wait, func(ctx context.Context) { outcome <- n.disband(ctx, l, term, p, wait) })
+	asker := api.AskedBy(ctx)
+	n.serveTaskLocked(disbandLimit+wait, func(ctx context.Context) {
+		outcome <- n.disband(api.AskedAs(ctx, asker), l, term, p, wait)
+	})
 	n.mu.Unlock()
 	m := <-outcome // it has limits of its own
 	p.res.OpenTransactions, p.res.OpenCount = openTransactions(m.open), len(m.open)
@@ -184,7 +187,7 @@ func (n *Node) disband(ctx context.Context, l *life, term uint64, p plainPlan, w
 	}
 	if m.err == nil {
 		if m.err = n.commitEnd(ctx, term); m.err == nil {
-			n.history.add(n.event("leave", 0, "the cluster is left: "+n.id.Name+"'s server is the source of the others"))
+			n.history.add(n.askedEvent(ctx, "leave", 0, "the cluster is left: "+n.id.Name+"'s server is the source of the others"))
 			return m
 		}
 		// It may come into force still: then nothing may have been written behind it.
@@ -198,7 +201,7 @@ func (n *Node) disband(ctx context.Context, l *life, term uint64, p plainPlan, w
 		}
 	}
 	n.log.Warn("the cluster is not left", "term", term, "err", m.err)
-	n.history.add(n.event("no-leave", 0, "the cluster was not left: "+m.err.Error()))
+	n.history.add(n.askedEvent(ctx, "no-leave", 0, "the cluster was not left: "+m.err.Error()))
 	for _, id := range p.peers {
 		n.task(func(ctx context.Context) {
 			sctx, cancel := context.WithTimeout(ctx, plainPatience)

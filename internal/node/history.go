@@ -132,6 +132,13 @@ func sortOf(e api.Event) int {
 	return sortOther
 }
 
+// askedEvent is an event of what somebody asked for, with who that is.
+func (n *Node) askedEvent(ctx context.Context, kind string, index uint64, text string) api.Event {
+	e := n.event(kind, index, text)
+	e.By = shorten(api.WhoAsked(ctx))
+	return e
+}
+
 // shorten bounds a text, and replaces what is not UTF-8 (mysqld quotes data in its errors): JSON would do that on the way, and the event
 // would have another id on other nodes.
 func shorten(s string) string {

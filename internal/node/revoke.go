@@ -64,7 +64,7 @@ func (n *Node) Revoke(ctx context.Context, req api.RevokeRequest) (res api.Revok
 		return nil
 	})
 	if err == nil {
-		n.history.add(n.event("revoke", 0, res.Message))
+		n.history.add(n.askedEvent(ctx, "revoke", 0, res.Message))
 	}
 	return res, err
 }

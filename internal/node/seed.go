@@ -428,7 +428,7 @@ func (n *Node) Reinit(ctx context.Context, req api.MemberRequest) (api.MemberRes
 	if _, err := n.tr.Request(rctx, m.ID, reqReinit, nil); err != nil {
 		return api.MemberResult{}, api.Errorf(api.KindNotReady, "%s did not begin: %v", m.Name, err).With("its data is as it was; see `trireme status`")
 	}
-	n.history.add(n.event("reinit", 0, m.Name+" throws its data away and is seeded again, on an operator's request"))
+	n.history.add(n.askedEvent(ctx, "reinit", 0, m.Name+" throws its data away and is seeded again, on an operator's request"))
 	return n.memberResult(c.Version, m.Name, m.Name+" throws its data away and is seeded from another node; `trireme status --watch` shows how far it is"), nil
 }
 

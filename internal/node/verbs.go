@@ -88,7 +88,7 @@ func (n *Node) leave(ctx context.Context, req api.MemberRequest, how leaving) (a
 	if err != nil {
 		return api.MemberResult{}, err
 	}
-	n.history.add(n.event(how.verb, 0, fmt.Sprintf("%s (id %d) %s, on an operator's request", m.Name, m.ID, how.now)))
+	n.history.add(n.askedEvent(ctx, how.verb, 0, fmt.Sprintf("%s (id %d) %s, on an operator's request", m.Name, m.ID, how.now)))
 	err = n.awaitMembers(ctx, m.Name+" "+how.now, func(c *config.Cluster, st *consensus.Status) bool { return how.done(c, st, m.ID) })
 	return n.memberResult(c.Version, m.Name, m.Name+" "+how.then), err
 }
@@ -136,7 +136,7 @@ func (n *Node) Promote(ctx context.Context, req api.PromoteRequest) (api.MemberR
 	if _, leads := byID(out, n.id.ID); leads {
 		text += "; " + n.id.Name + " leads and hands leadership over first"
 	}
-	n.history.add(n.event("role", 0, text+", on an operator's request"))
+	n.history.add(n.askedEvent(ctx, "role", 0, text+", on an operator's request"))
 	n.task(n.reconcile)
 	return n.memberResult(c.Version, req.Names[0], text), nil
 }

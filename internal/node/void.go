@@ -74,7 +74,7 @@ func (n *Node) decide(ctx context.Context, req api.VoidRequest, tolerant bool) (
 	}
 	rep.Done = true
 	text := fmt.Sprintf("%s "+done+" (%s); error %s", v.By, v.Index, v.Entry, v.Error)
-	e := n.event(verb, b.Index, text)
+	e := n.askedEvent(ctx, verb, b.Index, text)
 	e.GTIDs = v.GTID
 	n.history.add(e)
 	n.log.Warn("an operator has decided about an entry", "verb", verb, "gtid", v.GTID, "index", v.Index,
