@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -165,7 +167,41 @@ type scriptRunner struct {
 	name   string // of the address, in reports
 	port   int
 	client int    // the port for mysql_client_test
+	socket string // leads to port: scripts that connect to localhost ask for one
 	dir    string // for what scripts write
+}
+
+// socketTo makes a unix socket that leads to a port. A server's own would do for the plain one, but its sessions would be
+// those of other accounts than the router's, which come from 127.0.0.1.
+func socketTo(t *testing.T, port int) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "trireme-socket-") // a test's own would be too long for the path of a socket
+	must(t, err)
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	must(t, err)
+	t.Cleanup(func() { _ = errors.Join(l.Close(), os.RemoveAll(dir)) })
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer client.Close()
+				server, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+				if err != nil {
+					return
+				}
+				go func() {
+					_, _ = io.Copy(server, client)
+					_ = server.(*net.TCPConn).CloseWrite()
+				}()
+				_, _ = io.Copy(client, server)
+				_ = server.Close()
+			}()
+		}
+	}()
+	return l.Addr().String()
 }
 
 // errScript is a script that did not come to its end. Its transcript ends with why.
@@ -189,8 +225,8 @@ func (r scriptRunner) run(ctx context.Context, s script) (string, error) {
 		cmd = exec.CommandContext(ctx, r.suites.Program("mysql_client_test"), append(args, "--silent",
 			"--vardir="+r.dir, s.name)...)
 	} else {
-		cmd = exec.CommandContext(ctx, r.suites.Program("mysqltest"), append(args, "--protocol=tcp", "--database=test",
-			"--basedir="+scripts, "--tmpdir="+tmp, "--logdir="+filepath.Join(r.dir, "log"), "--test-file="+filepath.Join(scripts, s.path))...)
+		cmd = exec.CommandContext(ctx, r.suites.Program("mysqltest"), append(args, "--protocol=tcp", "--socket="+r.socket, "--database=test",
+			"--basedir="+scripts+"/", "--tmpdir="+tmp, "--logdir="+filepath.Join(r.dir, "log"), "--test-file="+filepath.Join(scripts, s.path))...)
 	}
 	cmd.Dir = r.dir
 	cmd.Env = append(os.Environ(), "MYSQL_TEST_DIR="+scripts, "MYSQL_TEST_DIR_ABS="+scripts, "MYSQL_TMP_DIR="+tmp,

@@ -33,9 +33,8 @@ const (
 
 // scriptOptions are what scripts take for granted.
 var scriptOptions = map[string]string{
-	"secure_file_priv": "/", // LOAD DATA
-	"local_infile":     "ON",
-	"max_connections":  "151",
+	"local_infile":    "ON",
+	"max_connections": "151",
 }
 
 // TestMySQLSuites runs MySQL's own test scripts, and the tests of mysql_client_test, on a plain server with the
@@ -53,42 +52,66 @@ var scriptOptions = map[string]string{
 func TestMySQLSuites(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
+	r, list := newSuiteRun(t)
+	r.all(list, func(ctx context.Context, p plainRun) {
+		for _, to := range r.onNodes {
+			r.one(ctx, p, to)
+			if r.known["stop "+p.String()] != "" { // once is enough: a node that heals again waits longer each time
+				break
+			}
+		}
+	})
+	if least := map[bool]int{true: 300, false: len(list) * 9 / 10}[soak()]; r.ran["6446"] < least {
+		t.Errorf("%d of %d scripts were run", r.ran["6446"], len(list))
+	}
+}
+
+// newSuiteRun starts the servers, and says which scripts are to run.
+func newSuiteRun(t *testing.T) (*suiteRun, []script) {
+	t.Helper()
 	suites := needs.Suites(t)
 	fit, left := scripts(t, suites.Scripts())
 	t.Logf("%d scripts fit; left out by the rule: %v", len(fit), left)
 	fit = chosenScripts(t, append(clientTests(t, suites), fit...))
 
-	options := maps.Clone(kit.MySQLOptions)
-	maps.Copy(options, scriptOptions)
+	loads, err := filepath.EvalSymlinks(filepath.Join(suites.Scripts(), "std_data"))
+	must(t, err)
+	var options map[string]string // of each node's mysqld
 	c := createShape(t, shape{nodes: 3, tune: func(n *config.Node) {
+		options = maps.Clone(n.MySQL.Options)
+		maps.Copy(options, scriptOptions)
+		options["secure_file_priv"] = loads
 		n.MySQL.Options = options
 		if n.Name == "n2" {
 			n.Router.Consistency = "BEFORE"
 		}
 	}})
-	leader := c.healthy()
 	plain := testkit.StartServer(t, plainOptions(options)...)
 	out := kit.NewDir()
 	runner := func(name, dir string, port, client int) scriptRunner {
-		return scriptRunner{suites: suites, name: name, port: port, client: client, dir: filepath.Join(out, dir)}
+		return scriptRunner{suites: suites, name: name, port: port, client: client, socket: socketTo(t, port),
+			dir: filepath.Join(out, dir)}
 	}
-	run := &suiteRun{t: t, c: c, leader: leader.Name, known: reasons(t, scriptReasons)}
-	run.left, run.ran = map[string]int{}, map[string]int{}
-	run.plain = scriptServer{db: plain.DB, scriptRunner: runner("one server", "plain", plain.Port, plain.Port)}
-	run.onNodes = []scriptRunner{runner("6446", "rw", leader.Ports.RW, leader.Ports.RW),
+	r := &suiteRun{t: t, c: c, known: reasons(t, scriptReasons), left: map[string]int{}, ran: map[string]int{}}
+	r.plain = scriptServer{db: plain.DB, scriptRunner: runner("one server", "plain", plain.Port, plain.Port)}
+	r.onNodes = []scriptRunner{runner("6446", "rw", c.Node("n1").Ports.RW, c.Node("n1").Ports.RW),
 		runner("6450", "split", c.Node("n2").Ports.Split, c.Node("n3").Ports.Split)}
+	must(t, r.plain.begin(t.Context()))
+	leader := c.healthy()
+	r.leader = leader.Name
 	admin, err := c.Admin(leader)
 	must(t, err)
-	t.Cleanup(func() { _ = admin.Close() })
-	run.node = scriptServer{db: admin}
-	for _, s := range []*scriptServer{&run.plain, &run.node} {
-		must(t, s.begin(t.Context()))
-	}
+	t.Cleanup(func() { _ = r.node.db.Close() })
+	r.node = scriptServer{db: admin}
+	must(t, r.node.begin(t.Context()))
+	data := []string{plain.Dir}
 	for _, n := range c.DataNodes() {
-		must(t, os.Symlink(filepath.Join(suites.Scripts(), "std_data"), filepath.Join(n.Dir, "mysql", "std_data")))
+		data = append(data, filepath.Join(n.Dir, "mysql"))
 	}
-	must(t, os.Symlink(filepath.Join(suites.Scripts(), "std_data"), filepath.Join(plain.Dir, "std_data")))
-	run.all(fit)
+	for _, dir := range data {
+		must(t, os.Symlink(filepath.Join(suites.Scripts(), "std_data"), filepath.Join(dir, "std_data")))
+	}
+	return r, fit
 }
 
 // chosenScripts are those that this run is to have.
@@ -154,7 +177,7 @@ type plainRun struct {
 }
 
 // all runs scripts, the plain server's ahead of the cluster's.
-func (r *suiteRun) all(list []script) {
+func (r *suiteRun) all(list []script, onNodes func(context.Context, plainRun)) {
 	r.t.Helper()
 	ready := make(chan plainRun, 8)
 	stopped := make(chan error, 1)
@@ -182,12 +205,7 @@ func (r *suiteRun) all(list []script) {
 		}
 	}()
 	for p := range ready {
-		for _, to := range r.onNodes {
-			r.one(ctx, p, to)
-			if r.known["stop "+p.String()] != "" { // once is enough: a node that heals again waits longer each time
-				break
-			}
-		}
+		onNodes(ctx, p)
 	}
 	select {
 	case err := <-stopped:
@@ -196,9 +214,6 @@ func (r *suiteRun) all(list []script) {
 	}
 	maps.Copy(r.left, left)
 	r.t.Logf("scripts that were run: %v; left out while they ran: %v", r.ran, r.left)
-	if least := map[bool]int{true: 300, false: len(list) / 2}[soak()]; r.ran["6446"] < least {
-		r.t.Errorf("%d of %d scripts were run", r.ran["6446"], len(list))
-	}
 }
 
 func lastLine(text string) string {
@@ -221,15 +236,35 @@ func (r *suiteRun) onPlain(ctx context.Context, s script) (plainRun, error) {
 
 // one runs a script on the cluster and judges it.
 func (r *suiteRun) one(ctx context.Context, p plainRun, to scriptRunner) {
-	t := r.t
-	must(t, r.node.clean(ctx))
+	got, err := r.onCluster(ctx, p, to, func(<-chan struct{}) {})
+	r.nodes(ctx, p.script, to)
+	if v := r.c.view(); v.Leader != r.leader {
+		r.t.Fatalf("%s through %s: leadership moved from %s to %q", p, to.name, r.leader, v.Leader)
+	}
+	r.judge(ctx, p, to, got, err)
+}
+
+// onCluster runs a script on the cluster, and beside it what is to happen meanwhile, whose channel is closed when the script
+// has ended.
+func (r *suiteRun) onCluster(ctx context.Context, p plainRun, to scriptRunner, meanwhile func(<-chan struct{})) (string, error) {
+	must(r.t, r.node.clean(ctx))
 	limited, cancel := context.WithTimeout(ctx, scriptSlower*p.took+time.Minute)
 	defer cancel()
-	began := time.Now()
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		meanwhile(ended)
+	}()
 	got, err := to.run(limited, p.script)
+	close(ended)
+	<-done
 	r.ran[to.name]++
-	took := time.Since(began)
-	r.nodes(ctx, p.script, to)
+	return got, err
+}
+
+// judge compares a script's transcript with the plain server's.
+func (r *suiteRun) judge(ctx context.Context, p plainRun, to scriptRunner, got string, err error) {
+	t := r.t
 	if got == p.transcript && err == nil {
 		return
 	}
@@ -245,13 +280,13 @@ func (r *suiteRun) one(ctx context.Context, p plainRun, to scriptRunner) {
 		t.Logf("%s: one server says something else each time", p)
 		return
 	}
-	t.Errorf("%s differs, after %v (%v): %s", key, took.Round(time.Millisecond), p.took.Round(time.Millisecond),
-		firstDifference(p.transcript, got))
+	t.Errorf("%s differs: %s", key, firstDifference(p.transcript, got))
 }
 
 // nodes waits until all nodes are healthy and equal, and checks that no follower had to stop on the way.
 func (r *suiteRun) nodes(ctx context.Context, s script, to scriptRunner) {
 	t := r.t
+	t.Helper()
 	var nodes []verify.Endpoint
 	defer func() { demo.CloseEndpoints(nodes) }()
 	eventually(t, 3*healLimit, fmt.Sprintf("%s through %s: all nodes are healthy and equal", s, to.name), func() error {
@@ -270,15 +305,15 @@ func (r *suiteRun) nodes(ctx context.Context, s script, to scriptRunner) {
 		}
 		limited, cancel := context.WithTimeout(ctx, checkLimit/6)
 		defer cancel()
-		_, _, err = verify.WaitEqual(limited, nodes)
+		_, local, err := verify.WaitEqual(limited, nodes)
+		if err == nil && local[r.leader] != "" { // what a slow machine's followers lack for some seconds looks the same
+			return fmt.Errorf("followers lack %s", local[r.leader])
+		}
 		return err
 	})
-	if v := r.c.view(); v.Leader != r.leader {
-		t.Fatalf("%s through %s: leadership moved from %s to %q", s, to.name, r.leader, v.Leader)
-	}
 	problems, _, err := verify.Compare(ctx, nodes)
 	if err != nil {
-		t.Fatalf("%s through %s: %v", s, to.name, err)
+		t.Errorf("%s through %s: %v", s, to.name, err)
 	}
 	for _, p := range problems {
 		t.Errorf("%s through %s: %s", s, to.name, p)
