@@ -338,7 +338,10 @@ func TestBlockedEntry(t *testing.T) {
 // of the default settings stops at such an entry, so the cluster is one of its own.)
 func TestForceApply(t *testing.T) {
 	t.Parallel()
-	c := createShape(t, shape{nodes: 3, binary: testkit.Program(t, testkit.Failpoints), tune: func(n *config.Node) { nativeForeignKeys(n, "OFF") }})
+	c := createShape(t, shape{nodes: 3, binary: testkit.Program(t, testkit.Failpoints), tune: func(n *config.Node) {
+		nativeForeignKeys(n, "OFF")
+		n.Raft.ChunkSize = 64 * config.KiB
+	}})
 	restores := func() {}
 	if needs.IsLong() {
 		restores = c.archived()
@@ -368,6 +371,14 @@ func TestForceApply(t *testing.T) {
 	forced(1452)
 	c.everywhere("SELECT CONCAT((SELECT GROUP_CONCAT(id1 ORDER BY id1) FROM trig.parent), ';', (SELECT GROUP_CONCAT(idd1, ',', idd2) FROM trig.child))",
 		"10,40;50,40")
+	// The same in a transaction that travels in pieces.
+	pieces := in("pieces", "a trigger on the parent")
+	last := len(pieces) - 1
+	c.blocks(append(pieces[:last:last], "CREATE TABLE pieces.large(id INT AUTO_INCREMENT PRIMARY KEY, v VARBINARY(1000))", "BEGIN",
+		"INSERT INTO pieces.large(v) WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k+1 FROM n WHERE k<300) SELECT RANDOM_BYTES(1000) FROM n",
+		pieces[last], "COMMIT")...)
+	forced(1452)
+	c.everywhere("SELECT CONCAT((SELECT COUNT(*) FROM pieces.large), ';', (SELECT GROUP_CONCAT(id1 ORDER BY id1) FROM pieces.parent))", "300;10,40")
 	c.blocks(in("selfref", "a table that refers to itself")...)
 	forced(1032)
 	c.everywhere("SELECT COUNT(*) FROM selfref.s", "0")
