@@ -281,7 +281,7 @@ type ApplyErrorView struct {
 	Number    int          `json:"errno"` // mysqld's
 	Error     string       `json:"error"`
 	Resources bool         `json:"resources"`           // it says nothing of the data: a full disk, a lock, memory
-	Diverged  bool         `json:"diverged,omitempty"`  // a session on this node has ended the XA transaction: the node's data is no good
+	Diverged  bool         `json:"diverged,omitempty"`  // a session on this node has ended the XA transaction, or mysqld has left this one out: the node's data is no good
 	Trx       string       `json:"-"`                   // the transaction as mysqld names it; empty: it does not
 	GTID      string       `json:"gtid,omitempty"`      // empty: it could not be found in the log
 	Index     uint64       `json:"index,omitempty"`     // of the entry

@@ -3,9 +3,11 @@ package binlog
 import (
 	"bytes"
 	"encoding/binary"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"trireme/internal/testkit"
@@ -193,5 +195,59 @@ func TestLimitInFlight(t *testing.T) {
 	}
 	if short := ev[:HeaderLen+30]; len(LimitInFlight(buf, short, 1)) != len(short) {
 		t.Error("a short event was changed")
+	}
+}
+
+// TestWaitsForAll: DDL and statements of accounts do, rows and the ends of XA transactions do not.
+func TestWaitsForAll(t *testing.T) {
+	for _, test := range []struct {
+		file   string
+		begins []string // of statements, in the order of the file
+	}{
+		{"account-1", []string{"CREATE USER", "CREATE ROLE", "GRANT", "SET DEFAULT ROLE", "REVOKE", "DROP USER"}},
+		{"statement-1", []string{"CREATE DATABASE", "CREATE TABLE", "ALTER TABLE"}},
+		{"dml-1", []string{"CREATE DATABASE", "CREATE TABLE"}},
+		{"xa-1", []string{"CREATE DATABASE", "CREATE TABLE"}},
+	} {
+		data, _ := sample(t, test.file)
+		wait, free := map[string]int{}, map[string]int{}
+		eachEvent(t, data, func(at int, h Header, ev []byte) {
+			if h.Type != TypeGTID {
+				return
+			}
+			rest := data[at+len(ev):]
+			_, next, _, err := Cut(rest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := TypeOf(next).String()
+			if q, err := ParseQuery(next); err == nil {
+				text = string(q.SQL)
+			}
+			if WaitsForAll(ev, rest) {
+				wait[text]++
+			} else {
+				free[text]++
+			}
+		})
+		for _, b := range test.begins {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(wait)), func(s string) bool { return strings.HasPrefix(s, b) }) {
+				t.Errorf("%s: no %s waits: %v", test.file, b, wait)
+			}
+		}
+		for text := range free {
+			if text != "BEGIN" && !strings.HasPrefix(text, "XA ") {
+				t.Errorf("%s: %s does not wait", test.file, text)
+			}
+		}
+		for text := range wait {
+			if strings.HasPrefix(text, "XA ") {
+				t.Errorf("%s: %s waits", test.file, text)
+			}
+		}
+	}
+	_, events := sample(t, "account-1")
+	if ev := firstOf(t, events, TypeGTID); !WaitsForAll(ev, nil) || WaitsForAll(ev[:HeaderLen], nil) || WaitsForAll(nil, nil) {
+		t.Error("an end of the input")
 	}
 }

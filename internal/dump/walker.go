@@ -407,7 +407,11 @@ func (k *walker) send(events []byte) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", errFeed, err)
 		}
-		if err := k.w.event(binlog.LimitInFlight(k.gtid[:0], ev, int64(k.o.appliers))); err != nil {
+		n := k.o.appliers
+		if n > 0 && binlog.WaitsForAll(ev, rest) {
+			n = 1
+		}
+		if err := k.w.event(binlog.LimitInFlight(k.gtid[:0], ev, int64(n))); err != nil {
 			return err
 		}
 		events = rest

@@ -271,6 +271,9 @@ func mustFence(v View) string {
 	if v.Serving.Phase == PhaseNone {
 		return ""
 	}
+	if v.Server.State == ServerBroken {
+		return "mysqld's data does not match the committed log"
+	}
 	if v.Server.State != ServerReady {
 		return "mysqld died while it was serving"
 	}

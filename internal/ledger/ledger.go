@@ -270,6 +270,30 @@ func (l *Ledger) Applied(executed gtid.Set) Backlog {
 	return b
 }
 
+// LeftOut is the first transaction that is not executed although a later entry is, and the index at which its entry
+// begins; 0: there is none. A later entry that was executed before already tells nothing: XA transactions are applied
+// again at the start of a mysqld, with others behind them.
+func (l *Ledger) LeftOut(executed, before gtid.Set) (g gtid.GTID, index uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.pending) == 0 {
+		return g, 0
+	}
+	var missing []gtid.Range
+	for _, r := range l.pending[0].GTIDs {
+		missing = append(missing, splitMissing(executed, r)...)
+	}
+	if len(missing) == 0 {
+		return g, 0
+	}
+	for i := range l.pending[1:] {
+		if later := l.pending[i+1].GTIDs; containsAll(executed, later) && !containsAll(before, later) {
+			return first(missing[0]), l.pending[0].first()
+		}
+	}
+	return g, 0
+}
+
 // Backdate tells when the newest entry was committed, if that is not as good as now.
 func (l *Ledger) Backdate(at time.Time) {
 	l.mu.Lock()

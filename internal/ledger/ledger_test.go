@@ -216,6 +216,45 @@ func TestLedgerApplied(t *testing.T) {
 	}
 }
 
+// TestLeftOut: what is not executed although a later entry is. Those that were executed before the looks began, and a
+// part of an entry, tell nothing.
+func TestLeftOut(t *testing.T) {
+	l := New(raftlog.Boundary{Index: 10})
+	for _, s := range []step{
+		barrierStep(1, 1, 1, at(4)),        // 11
+		trxStep(at(4), at(100), 0, 1, 3),   // 12
+		trxStep(at(100), at(200), 0, 4, 4), // 13
+		trxStep(at(200), at(300), 0, 5, 6), // 14
+		trxStep(at(300), at(400), 0, 7, 7), // 15
+	} {
+		if err := s.add(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		executed, before string
+		gno              int64
+		index            uint64
+	}{
+		{"", "", 0, 0}, {"1-2", "", 0, 0}, {"1-3", "", 0, 0}, {"1-2 5", "", 0, 0}, // nothing behind it, or a part
+		{"1-2 4", "", 3, 12}, {"4", "", 1, 12}, {"1-2 7", "1", 3, 12},
+		{"4 7", "4 7", 0, 0}, {"4 5-6 7", "4 7", 1, 12},
+	} {
+		g, index := l.LeftOut(testSet(t, tt.executed), testSet(t, tt.before))
+		if g.GNO != tt.gno || index != tt.index {
+			t.Errorf("executed %q, before %q: %v at entry %d, want %d at %d", tt.executed, tt.before, g, index, tt.gno, tt.index)
+		}
+	}
+	l.Applied(testSet(t, "1-3"))
+	if g, index := l.LeftOut(testSet(t, "1-3 5-7"), testSet(t, "")); g.GNO != 4 || index != 13 {
+		t.Errorf("%v at entry %d", g, index)
+	}
+	l.Applied(testSet(t, "1-7"))
+	if g, index := l.LeftOut(testSet(t, "1-7"), testSet(t, "")); index != 0 {
+		t.Errorf("%v at entry %d, and all is executed", g, index)
+	}
+}
+
 // TestLedgerAppliedModel compares with a ledger that remembers every GTID by itself, however often marks are merged and lives
 // end: Applied is never too high (it becomes the durable index: S8), and at most as much too low as a merged mark is wide.
 func TestLedgerAppliedModel(t *testing.T) {

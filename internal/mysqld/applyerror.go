@@ -41,6 +41,19 @@ func (a *Admin) ApplyError(ctx context.Context, st ReplicaStatus) (ApplyError, e
 	return e, err
 }
 
+// Applying lists what the applier's workers are at, one for each: the GTID of a transaction, or nothing. Needs
+// performance_schema; without it the list is empty.
+func (a *Admin) Applying(ctx context.Context) (list []string, err error) {
+	err = limit(ctx, quickLimit, "list what is being applied", func(ctx context.Context) error {
+		t, err := a.status.query(ctx, "SELECT APPLYING_TRANSACTION AS g FROM performance_schema.replication_applier_status_by_worker")
+		for _, r := range t {
+			list = append(list, r["g"])
+		}
+		return err
+	})
+	return list, err
+}
+
 // resourceErrors are the errors of a server, a host or a network that lacks something. They say nothing of the data, and pass.
 var resourceErrors = []int{
 	3, 5, 20, // the file library's: writing, memory, a full disk

@@ -104,6 +104,9 @@ func (f *applyFailure) text() string {
 	if v.Entry != "" {
 		what += fmt.Sprintf(" at entry %d (%s: %s)", v.Index, v.GTID, v.Entry)
 	}
+	if v.Number == 0 { // mysqld has said nothing
+		return fmt.Sprintf("%s: %s; %s", what, v.Error, v.Next)
+	}
 	return fmt.Sprintf("%s: error %d: %s; %s", what, v.Number, v.Error, v.Next)
 }
 
@@ -211,7 +214,7 @@ func (n *Node) fenceDiverged(l *life, v api.ApplyErrorView) {
 	f := &applyFailure{view: v}
 	n.mu.Lock()
 	judged := n.srv.state == ha.ServerReady || n.srv.state == ha.ServerJudging
-	if n.srv.life != l || !judged || n.serving.phase != ha.PhaseNone {
+	if n.srv.life != l || !judged || n.serving.phase != ha.PhaseNone && n.serving.phase != ha.PhasePromoting {
 		n.mu.Unlock()
 		return // it leads, or is dead: what was seen says nothing any more
 	}
@@ -222,7 +225,11 @@ func (n *Node) fenceDiverged(l *life, v api.ApplyErrorView) {
 	if err := n.local.update(func(s *localState) { s.Diverged = &v }); err != nil {
 		n.log.Error("that this node's data differs was not written down; a restart of mysqld may hide it", "err", err)
 	}
-	n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problem", f.text(), "rule", "S5")
+	attrs := []any{"problem", f.text()}
+	if v.Number != 0 { // what mysqld leaves out by itself is no broken rule of ours
+		attrs = append(attrs, "rule", "S5")
+	}
+	n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", attrs...)
 	e := n.event("divergent", v.Index, f.text())
 	e.GTIDs = v.GTID
 	n.history.add(e)

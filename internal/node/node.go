@@ -212,6 +212,7 @@ type Node struct {
 	xa      xaWatch    // guarded by xaMu
 	pulse   pulse      // owned by feelPulse
 	pulseOf *life      // whose it is
+	leftOut leftOut    // owned by tendApplier
 }
 
 // serverSlot is this node's mysqld as far as recovery has come.

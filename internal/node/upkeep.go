@@ -140,6 +140,7 @@ func (n *Node) tidyBinlog(ctx context.Context) {
 func (n *Node) tendApplier(ctx context.Context) {
 	n.mu.Lock()
 	l, follows := n.srv.life, n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone
+	promotes := n.srv.state == ha.ServerReady && n.serving.phase == ha.PhasePromoting
 	failure, broken := n.srv.failure, n.srv.state == ha.ServerBroken
 	lag := time.Duration(0)
 	if !n.srv.backlog.Since.IsZero() {
@@ -156,7 +157,12 @@ func (n *Node) tendApplier(ctx context.Context) {
 		n.healDiverged(ctx, l, *failure)
 		return
 	}
-	if !follows {
+	switch {
+	case promotes: // it applies the rest first
+		n.watchLeftOut(ctx, l)
+		return
+	case !follows:
+		n.leftOut = leftOut{}
 		return
 	}
 	full, stalled := n.outOfSpace()
@@ -192,6 +198,7 @@ func (n *Node) tendApplier(ctx context.Context) {
 	case lag > blockerPatience:
 		n.killBlockers(ctx, l)
 	}
+	n.watchLeftOut(ctx, l)
 }
 
 // outOfSpace says whether the applier stands still, and that a disk is full then; empty: none is.
