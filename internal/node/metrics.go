@@ -125,7 +125,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		return one(n.View(context.Background()).Blocked != nil)
 	})
 	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "trireme", Name: "apply_heals_total",
-		Help: "Times that this node gave its data up since its applier could not apply an entry, or a session had ended an XA transaction."}, func() float64 { return float64(n.heals.Load()) }))
+		Help: "Times that this node gave its data up since its applier could not apply an entry or had left one out, or a session had ended an XA transaction."}, func() float64 { return float64(n.heals.Load()) }))
 	gauge("heavy_apply_seconds", "About how long this follower's mysqld will apply large transactions and DDL that are committed.", func(*consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()
