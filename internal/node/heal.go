@@ -208,6 +208,16 @@ func (n *Node) explainLostXA(lost lostXA, applied uint64, executed gtid.Set) api
 	return v
 }
 
+// explainLeftOut says what is missing.
+func (n *Node) explainLeftOut(what gtid.GTID, index uint64, executed gtid.Set) api.ApplyErrorView {
+	v := api.ApplyErrorView{Trx: what.String(), GTID: what.String(), Index: index, Diverged: true, Since: time.Now(),
+		Error: "mysqld's applier has left a transaction out: it is not executed, later ones are, and no worker applies it"}
+	if err := n.findEntry(&v, executed); err != nil {
+		n.log.Warn("what the applier has left out could not be read from the log", "gtid", v.Trx, "err", err)
+	}
+	return v
+}
+
 // fenceDiverged takes a follower's mysqld out of service: its data does not match what is committed. healDiverged has the node seeded.
 func (n *Node) fenceDiverged(l *life, v api.ApplyErrorView) {
 	v.Next = "the node is seeded from another one"

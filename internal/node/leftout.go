@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"trireme/internal/api"
 	"trireme/internal/gtid"
 )
 
@@ -53,14 +52,4 @@ func (n *Node) watchLeftOut(ctx context.Context, l *life) {
 		return
 	}
 	n.fenceDiverged(l, n.explainLeftOut(what, index, executed))
-}
-
-// explainLeftOut says what is missing.
-func (n *Node) explainLeftOut(what gtid.GTID, index uint64, executed gtid.Set) api.ApplyErrorView {
-	v := api.ApplyErrorView{Trx: what.String(), GTID: what.String(), Index: index, Diverged: true, Since: time.Now(),
-		Error: "mysqld's applier has left a transaction out: it is not executed, later ones are, and no worker applies it"}
-	if err := n.findEntry(&v, executed); err != nil {
-		n.log.Warn("what the applier has left out could not be read from the log", "gtid", v.Trx, "err", err)
-	}
-	return v
 }
