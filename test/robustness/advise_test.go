@@ -25,6 +25,8 @@ func TestAdvise(t *testing.T) {
 		"CREATE TABLE IF NOT EXISTS advised.bare (v INT)", "CREATE TABLE IF NOT EXISTS advised.indexed (v INT, KEY (v))",
 		"CREATE TABLE IF NOT EXISTS advised.parent (id INT PRIMARY KEY)",
 		"CREATE TABLE IF NOT EXISTS advised.child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES advised.parent (id))",
+		"CREATE TABLE IF NOT EXISTS advised.dependent (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES advised.parent (id) ON DELETE CASCADE)",
+		"CREATE TRIGGER advised.up BEFORE DELETE ON advised.dependent FOR EACH ROW DELETE FROM advised.parent WHERE id = OLD.p",
 		"CREATE TABLE IF NOT EXISTS advised.divided (id INT PRIMARY KEY, s DECIMAL(20, 10) AS (id / 7) STORED, CHECK (id / 3 < 9999))",
 		"CREATE TABLE IF NOT EXISTS advised.counters (id INT PRIMARY KEY, n INT)", "REPLACE INTO advised.counters VALUES (1, 0), (2, 0)",
 		"CREATE TABLE IF NOT EXISTS advised.large (v INT, id INT AUTO_INCREMENT PRIMARY KEY)",
@@ -53,8 +55,8 @@ func TestAdvise(t *testing.T) {
 
 	want := map[string]string{
 		"warn " + advise.NoIndex: "advised.bare", "warn " + advise.NoPrimaryKey: "advised.indexed", "info " + advise.ForeignKeys: "advised.parent",
-		"info " + advise.SessionDependent: "advised.divided",
-		"warn " + advise.HotRow:           "advised.counters", "warn " + advise.LargeStatement: "INSERT INTO `advised`", "warn " + advise.SettingsDiffer: "",
+		"warn " + advise.UnsafeCascade: "advised.dependent", "info " + advise.SessionDependent: "advised.divided",
+		"warn " + advise.HotRow: "advised.counters", "warn " + advise.LargeStatement: "INSERT INTO `advised`", "warn " + advise.SettingsDiffer: "",
 	}
 	eventually(t, healLimit, "all advice", func() error { // counters of a leader begin with its mysqld, and waits are looked at for a moment only
 		found, err := c.advise()
