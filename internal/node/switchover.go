@@ -70,6 +70,7 @@ const (
 	approachPatience = time.Second            // for it to come so close
 	closePatience    = 300 * time.Millisecond // for running statements to end by themselves when writes close
 	listPatience     = 500 * time.Millisecond // for the list of open transactions: it is for the report only
+	answerPatience   = 2 * time.Second        // for any other answer of mysqld: one whose disk is full may give none
 	trxInterval      = 25 * time.Millisecond  // between two looks at open transactions
 	quietPatience    = 500 * time.Millisecond // for the transactions of sessions that the routers hold
 	drainPatience    = 2 * time.Second        // for commits under way to be acknowledged
@@ -258,7 +259,12 @@ func (n *Node) switchoverCauseLocked(a ha.Action, req *transferRequest) string {
 func (n *Node) awaitTransactions(ctx context.Context, l *life, wait time.Duration) {
 	// The end of the wait must not cut a query short: its connection would have to log in anew, while writes are being closed.
 	end := now() + wait
-	first, err := l.admin.OpenTransactions(ctx, false)
+	look := func() ([]mysqld.OpenTransaction, error) {
+		ctx, cancel := context.WithTimeout(ctx, answerPatience)
+		defer cancel()
+		return l.admin.OpenTransactions(ctx, false)
+	}
+	first, err := look()
 	for err == nil && len(first) > 0 {
 		left := end - now()
 		if left <= 0 || n.isStopping() { // a daemon that is asked to stop has no time for that
@@ -270,7 +276,7 @@ func (n *Node) awaitTransactions(ctx context.Context, l *life, wait time.Duratio
 		case <-time.After(min(trxInterval, left)):
 		}
 		var later []mysqld.OpenTransaction
-		later, err = l.admin.OpenTransactions(ctx, false)
+		later, err = look()
 		first = slices.DeleteFunc(first, func(t mysqld.OpenTransaction) bool { return !slices.ContainsFunc(later, t.Same) })
 	}
 	if err != nil && ctx.Err() == nil {
@@ -298,7 +304,9 @@ func (n *Node) closeWrites(ctx context.Context, l *life, m *moved) error {
 	if lerr != nil {
 		n.log.Warn("what a switchover rolls back is not known", "err", lerr)
 	}
-	cut, kerr := l.admin.KillApplicationConnections(ctx)
+	kctx, cancel := context.WithTimeout(ctx, answerPatience)
+	cut, kerr := l.admin.KillApplicationConnections(kctx)
+	cancel()
 	m.cut = cut
 	if cut > 0 {
 		m.open = open
