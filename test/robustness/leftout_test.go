@@ -1,7 +1,6 @@
 package robustness
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,7 +8,6 @@ import (
 	"testing"
 
 	"trireme/internal/demo"
-	"trireme/internal/gtid"
 	"trireme/internal/verify"
 )
 
@@ -58,50 +56,4 @@ func TestStatementsAreAppliedInTurn(t *testing.T) {
 			t.Errorf("%s has rolled back and tried again %d transactions", n.Name, got)
 		}
 	}
-}
-
-// TestLeftOutIsSeeded: a follower of which a transaction is missing between others, and nobody applies it, is seeded
-// from another node. It takes half a minute: the copy.
-func TestLeftOutIsSeeded(t *testing.T) {
-	t.Parallel()
-	c := lease(t)
-	leader := c.healthy()
-	victim := c.others(leader)[0]
-	s := c.session(leader)
-	s.exec("CREATE DATABASE leftout", "CREATE TABLE leftout.t (a INT PRIMARY KEY)")
-	c.caughtUp()
-
-	// Its receiver does not get on, and a later transaction counts as executed.
-	f := c.admin(victim)
-	f.exec("STOP REPLICA IO_THREAD", "CHANGE REPLICATION SOURCE TO SOURCE_PASSWORD = 'not this one'")
-	s.exec("INSERT INTO leftout.t VALUES (1)", "INSERT INTO leftout.t VALUES (2)")
-	l, err := c.Admin(leader)
-	must(t, err)
-	defer l.Close()
-	var uuid, text string
-	must(t, l.QueryRowContext(t.Context(), "SELECT @@GLOBAL.server_uuid, @@GLOBAL.gtid_executed").Scan(&uuid, &text))
-	all, err := gtid.ParseSet(text)
-	must(t, err)
-	id, err := gtid.ParseUUID(uuid)
-	must(t, err)
-	last := all.Last(gtid.SID{UUID: id})
-	f.exec(fmt.Sprintf("SET GTID_NEXT = '%s:%d'", uuid, last), "BEGIN", "COMMIT", "SET GTID_NEXT = 'AUTOMATIC'")
-	f.close()
-
-	eventually(t, healLimit, victim.Name+" says that a transaction is left out", func() error {
-		events, err := c.History(t.Context(), victim)
-		if err != nil {
-			return err
-		}
-		for _, e := range events {
-			if e.Kind == "divergent" && e.Node == victim.Name && e.GTIDs == fmt.Sprintf("%s:%d", uuid, last-1) {
-				return nil
-			}
-		}
-		return errors.New("it does not")
-	})
-	c.healthy()
-	c.caughtUp()
-	c.equal()
-	s.exec("DROP DATABASE leftout")
 }
