@@ -94,6 +94,7 @@ boot() {
 
 before_boot() {
   dpkg -i /pk/new.deb
+  rm -rf /root/.config/trireme
   trireme init --name n1 --host 127.0.0.1 --mysqld /opt/mysql/bin/mysqld
   # A watchdog that can be waited for.
   mkdir -p /etc/systemd/system/trireme.service.d
@@ -222,6 +223,7 @@ rpms() {
   rpm "${db[@]}" -i --nodeps new.rpm >out 2>&1 || { cat out; die "rpm -i"; }
   said out "mysql.service of this host is not touched"
   mode "711 root" /var/lib/trireme
+  rm -rf /root/.config/trireme # init keeps the credential of another cluster of this name
   trireme init --name n1 --host 127.0.0.1 >/dev/null
   rpm "${db[@]}" -U --force --nodeps new.rpm >out 2>&1
   said out "Restart one node after the other"
