@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
+	"trireme/internal/raftlog"
 )
 
 // Free space below which a node should not lead, and above which it may again; of the raft log's disk, beside the next segment, whose
@@ -61,6 +62,7 @@ func (n *Node) disks() (out []api.DiskView) {
 func awaitSpace(ctx context.Context, dir string, need uint64, log *slog.Logger) error {
 	for said := false; ; said = true {
 		free, err := freeSpace(dir)
+		free += raftlog.SpareBytes(dir)
 		if err != nil || free >= need {
 			return err
 		}

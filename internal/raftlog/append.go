@@ -246,7 +246,7 @@ func (l *Log) write(sync bool) error {
 		err = s.f.Writev(l.iovs, s.end)
 	}
 	if err == nil && end > l.fileEnd {
-		err = l.zero(l.gathered+fillerHead, end)
+		err = zero(s.f, l.gathered+fillerHead, end)
 	}
 	clear(l.iovs[:cap(l.iovs)][:max(records, len(l.iovs))])
 	l.iovs, l.head = l.iovs[:0], l.head[:0]
@@ -276,6 +276,7 @@ func (l *Log) write(sync bool) error {
 	}
 	clear(l.pending)
 	l.pending, l.slots = l.pending[:0], l.slots[:0]
+	l.wantSpare()
 	return nil
 }
 
@@ -322,12 +323,12 @@ func (l *Log) extend(end int64) int64 {
 	return size
 }
 
-// zero fills the file with zeros from at to its new size. It does so in small pieces: the page cache that has taken a large one as one
+// zero fills a file with zeros from at to its new size. It does so in small pieces: the page cache that has taken a large one as one
 // folio counts, and walks, all of it for every record that is written into it later.
-func (l *Log) zero(at, size int64) error {
+func zero(f File, at, size int64) error {
 	for at < size {
 		n := min(size-at, int64(len(zeros)))
-		if err := l.active().f.Writev([][]byte{zeros[:n]}, at); err != nil {
+		if err := f.Writev([][]byte{zeros[:n]}, at); err != nil {
 			return err
 		}
 		at += n
@@ -365,90 +366,6 @@ func (l *Log) noteSynced() {
 	l.dirty = false
 	l.durable.Store(l.last)
 	l.state.durable = l.last
-}
-
-// seal ends the last segment's file where its records end and makes it durable.
-func (l *Log) seal() error {
-	failpoint.Hit("rotate.before-seal")
-	s := l.active()
-	if err := s.f.Truncate(s.end); err != nil {
-		return l.fail("truncate "+s.path, err)
-	}
-	failpoint.Hit("rotate.after-cut")
-	l.fileEnd, l.dirty = s.end, true
-	return l.sync()
-}
-
-// rotate closes the last segment and begins a new one.
-func (l *Log) rotate() error {
-	if s := l.active(); s.last < s.first() {
-		return l.replaceEmpty(s)
-	}
-	if err := l.seal(); err != nil {
-		return err
-	}
-	failpoint.Hit("rotate.after-seal")
-	s := l.active()
-	if err := writeIndex(l.fs, s); err != nil {
-		l.log.Warn("segment index not written", "file", s.name, "error", err)
-	}
-	failpoint.Hit("rotate.after-index")
-	head := segmentHead{
-		cluster: l.opts.Cluster, node: l.opts.NodeID, first: l.last + 1, prevTerm: l.chain.term, prevCRC: l.chain.crc,
-		durable: l.last, ledger: l.ledger.clone(),
-	}
-	next, err := l.startSegment(&head)
-	if err != nil {
-		return l.fail("new segment in "+l.dir, err)
-	}
-	l.mu.Lock()
-	l.segs = append(l.segs, next)
-	l.useIndex(s)
-	l.mu.Unlock()
-	l.log.Info("segment closed", "file", s.name, "bytes", s.end, "index", s.last)
-	failpoint.Hit("rotate.before-state")
-	return l.writeState("rotation", false)
-}
-
-// replaceEmpty puts a segment that is encrypted as it should be in the place of the last one, which holds no entry.
-func (l *Log) replaceEmpty(s *segment) error {
-	next, err := l.startSegment(&s.head)
-	if err != nil {
-		return l.fail("new segment in "+l.dir, err)
-	}
-	l.mu.Lock()
-	l.segs[len(l.segs)-1] = next
-	l.mu.Unlock()
-	s.release()
-	return nil
-}
-
-// startSegment makes the segment that follows the last one, under its final name once it is whole and durable.
-func (l *Log) startSegment(head *segmentHead) (*segment, error) {
-	seal, err := l.makeSegment(head)
-	if err != nil {
-		return nil, err
-	}
-	failpoint.Hit("rotate.after-new")
-	path := l.path(segmentName(head.first))
-	if err := l.fs.Rename(path+newSuffix, path); err != nil {
-		return nil, err
-	}
-	failpoint.Hit("rotate.after-rename")
-	if err := l.fs.SyncDir(l.dir); err != nil {
-		return nil, err
-	}
-	f, err := l.fs.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	size, err := f.Size()
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	l.fileEnd = size
-	return newSegment(l.dir, head.first, f, *head, seal, size), nil
 }
 
 // writeState writes the state file with the newest commit index and watermark.

@@ -184,3 +184,38 @@ func BenchmarkAppendTail(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRotation shows the commits that close a segment of 1 MiB, and all others, with a purge of what is old.
+func BenchmarkRotation(b *testing.B) {
+	l := mustOpen(b, Options{Dir: b.TempDir(), SegmentBytes: 1 << 20, Cluster: testCluster, NodeID: testNode})
+	setTerm(b, l, 1, 0)
+	s := newStream(1, 1)
+	index := uint64(1)
+	check(b, l.AppendSync([]*raftpb.Entry{s.barrier(index, 1)}))
+	var closing, other []time.Duration
+	for b.Loop() {
+		index++
+		e, segment := benchTrx(s, index, 64), l.active()
+		began := time.Now()
+		check(b, l.AppendSync([]*raftpb.Entry{e}))
+		if took := time.Since(began); l.active() != segment {
+			closing = append(closing, took)
+		} else {
+			other = append(other, took)
+		}
+		if index%1000 == 0 {
+			setTerm(b, l, 1, index)
+			_, err := l.Purge(index - 500)
+			check(b, err)
+		}
+	}
+	check(b, l.Close())
+	for name, took := range map[string][]time.Duration{"closing": closing, "other": other} {
+		slices.Sort(took)
+		for _, p := range []float64{50, 99, 99.9} {
+			if n := len(took); n > 0 {
+				b.ReportMetric(float64(took[int(p/100*float64(n-1))].Microseconds()), fmt.Sprintf("%s-p%v-us", name, p))
+			}
+		}
+	}
+}

@@ -24,8 +24,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // in order, and what was written.
 func TestReadersBesideWriter(t *testing.T) {
 	const count = 1500
+	fsys := memfs.New()
 	l, err := raftlog.Open(raftlog.Options{
-		Dir: dir, FS: memfs.New(), SegmentBytes: 32 << 10, CacheBytes: 10 << 10, ZeroAheadBytes: 8 << 10, Cluster: 5, NodeID: 1, Keys: keys,
+		Dir: dir, FS: fsys, SegmentBytes: 32 << 10, CacheBytes: 10 << 10, ZeroAheadBytes: 8 << 10, Cluster: 5, NodeID: 1, Keys: keys,
 	})
 	ok(t, err)
 	var commit, slowest atomic.Uint64
@@ -127,6 +128,9 @@ func TestReadersBesideWriter(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	ok(t, l.Close())
+	rep, err := raftlog.Verify(fsys, dir, keys)
+	ok(t, err)
+	tidy(t, fsys, rep)
 }
 
 // write appends count entries in batches, replaces a tail now and then, and commits what is synced.

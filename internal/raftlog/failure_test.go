@@ -1,7 +1,9 @@
 package raftlog_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -130,102 +132,212 @@ func TestInvariants(t *testing.T) {
 	want(t, l.Sync(), raftlog.ErrClosed)
 }
 
-// TestEveryCrash crashes after each operation of a run with rotation, a cut over segments and a purge: the log always opens, and holds
-// what was synced.
-func TestEveryCrash(t *testing.T) {
-	needs.NoRace(t)
-	run := func(fsys *memfs.FS, synced *uint64) error {
-		l, err := raftlog.Open(options(fsys))
-		if err != nil {
+// crashRun is a run with rotation, a cut over segments, a purge and a reset, up to the first failure. It says what was synced when, and what the
+// log may hold.
+type crashRun struct {
+	synced uint64
+	first  uint64            // nothing from it on may be missing
+	all    [][]*raftpb.Entry // histories, from index 1 on
+	jobs   []func()          // what nobody waits for and has not been done
+}
+
+func (r *crashRun) do(o raftlog.Options) error {
+	r.first = 1
+	l, err := raftlog.Open(o)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	w := newWriter()
+	var all, tail []*raftpb.Entry
+	for range 40 {
+		all = append(all, w.trx(300, 0))
+	}
+	w = &writer{inc: 2, term: 2, index: 9}
+	for range 15 {
+		tail = append(tail, w.trx(200, 0))
+	}
+	last := &raftpb.Entry{Index: new(uint64(25)), Term: new(uint64(2))}
+	r.all = [][]*raftpb.Entry{all, slices.Concat(all[:9], tail, []*raftpb.Entry{last})}
+	state := func(term, commit uint64) error {
+		return l.SetHardState(&raftpb.HardState{Term: &term, Vote: new(uint64(1)), Commit: &commit})
+	}
+	sync := func(index uint64) func() error {
+		return func() error {
+			err := l.Sync()
+			if err == nil {
+				r.synced = index
+			}
 			return err
 		}
-		defer l.Close()
-		w := newWriter()
-		var all []*raftpb.Entry
-		for range 40 {
-			all = append(all, w.trx(300, 0))
-		}
-		steps := []func() error{
-			func() error { return l.SetHardState(&raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1))}) },
-			func() error { return l.Append(all[:20]) },
-			l.Sync,
-			func() error { *synced = 20; return l.Append(all[20:]) },
-			l.Sync,
-			func() error { *synced = 40; return nil },
-			func() error {
-				return l.SetHardState(&raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)), Commit: new(uint64(9))})
-			},
-			func() error {
-				*synced = 9
-				w := &writer{inc: 2, term: 2, index: 9}
-				var tail []*raftpb.Entry
-				for range 15 {
-					tail = append(tail, w.trx(200, 0))
-				}
-				return l.Append(tail)
-			},
-			l.Sync,
-			func() error {
-				*synced = 24
-				return l.SetHardState(&raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)), Commit: new(uint64(24))})
-			},
-			func() error { return l.SetConfState(&raftpb.ConfState{Voters: []uint64{1}}, 9) },
-			func() error { _, err := l.Purge(20); return err },
-			func() error { return l.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2}}, 24) },
-			func() error {
-				snap, err := l.Snapshot()
-				if err != nil {
-					return err
-				}
-				return l.ResetTo(snap)
-			},
-			func() error { return l.Append([]*raftpb.Entry{{Index: new(uint64(25)), Term: new(uint64(2))}}) },
-			l.Sync,
-		}
-		for _, s := range steps {
-			if err := s(); err != nil {
+	}
+	steps := []func() error{
+		func() error { return state(1, 0) },
+		func() error { return l.Append(all[:13]) },
+		func() error { return l.Append(all[13:20]) },
+		sync(20),
+		func() error { return l.Append(all[20:21]) },
+		sync(21),
+		func() error { return l.Append(all[21:]) },
+		sync(40),
+		func() error { r.synced = 9; return state(2, 9) },
+		func() error { return l.Append(tail) },
+		sync(24),
+		func() error { return state(2, 24) },
+		func() error { return l.SetConfState(&raftpb.ConfState{Voters: []uint64{1}}, 9) },
+		func() error { r.first = 21; _, err := l.Purge(20); return err },
+		func() error { return l.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2}}, 24) },
+		func() error {
+			snap, err := l.Snapshot()
+			if err != nil {
 				return err
 			}
+			r.first = 25
+			return l.ResetTo(snap)
+		},
+		func() error { return l.Append([]*raftpb.Entry{last}) },
+		sync(25),
+	}
+	for _, s := range steps {
+		if err := s(); err != nil {
+			return err
+		}
+		for len(r.jobs) > 0 {
+			job := r.jobs[0]
+			r.jobs = r.jobs[1:]
+			job()
+		}
+	}
+	return nil
+}
+
+// TestEveryCrash crashes after each operation of a run: the log always opens, and holds what was synced. What nobody waits for is done at once, a
+// step later, or never.
+func TestEveryCrash(t *testing.T) {
+	needs.NoRace(t)
+	for _, when := range []string{"at once", "later", "never"} {
+		points := 0
+		for n := 1; crashAt(t, when, n, 0); n++ {
+			for kind := 1; kind < 4; kind++ {
+				crashAt(t, when, n, kind)
+			}
+			points++
+		}
+		t.Logf("%s: %d crash points", when, points)
+	}
+}
+
+// crashAt crashes at the n-th operation of a run; false: the run ended before it. Kinds: 0 all is lost that was not synced, 1 the process dies and
+// nothing is lost, others by chance.
+func crashAt(t *testing.T, when string, n, kind int) bool {
+	t.Helper()
+	fsys := memfs.New()
+	count, reached := 0, false
+	fsys.Hook = func(op memfs.Op, _ string) error {
+		if op == memfs.OpRead || op == memfs.OpOpen {
+			return nil
+		}
+		if count++; count >= n {
+			reached = true
+			return memfs.ErrInjected
 		}
 		return nil
 	}
-	for n := 1; ; n++ {
-		fsys := memfs.New()
-		count, reached := 0, false
-		fsys.Hook = func(op memfs.Op, _ string) error {
-			if op == memfs.OpRead || op == memfs.OpOpen {
-				return nil
-			}
-			if count++; count >= n {
-				reached = true
-				return memfs.ErrInjected
-			}
-			return nil
-		}
-		var synced uint64
-		err := run(fsys, &synced)
-		if !reached {
-			ok(t, err)
-			t.Logf("%d crash points", n-1)
-			return
-		}
-		fsys.Hook = nil
-		if n%2 == 0 {
-			fsys.Crash(nil)
-		} else {
-			fsys.Crash(rand.New(rand.NewPCG(uint64(n), 0)))
-		}
-		l, err := raftlog.Open(options(fsys))
+	o, r := options(fsys), crashRun{}
+	o.Later = map[string]func(func()){
+		"at once": later, "later": func(job func()) { r.jobs = append(r.jobs, job) }, "never": func(func()) {},
+	}[when]
+	err := r.do(o)
+	if !reached {
+		ok(t, err)
+		return false
+	}
+	fsys.Hook = nil
+	switch kind {
+	case 0:
+		fsys.Crash(nil)
+	case 1:
+		fsys.Kill()
+	default:
+		fsys.Crash(rand.New(rand.NewPCG(uint64(n), uint64(kind))))
+	}
+	at := fmt.Sprintf("%s, crash point %d, kind %d", when, n, kind)
+	if err := olderCanRead(fsys); err != nil {
+		t.Fatalf("%s: an older version does not open this: %v", at, err)
+	}
+	l, err := raftlog.Open(options(fsys))
+	if err != nil {
+		t.Fatalf("%s, synced %d: %v", at, r.synced, err)
+	}
+	first, _ := l.FirstIndex()
+	last, _ := l.LastIndex()
+	if last < r.synced || first > r.first {
+		t.Fatalf("%s: entries %d to %d, synced %d, from %d on", at, first, last, r.synced, r.first)
+	}
+	got, err := l.Entries(first, last+1, 1<<40)
+	if last >= first && (err != nil || !slices.ContainsFunc(r.all, func(all []*raftpb.Entry) bool {
+		return last <= uint64(len(all)) && slices.EqualFunc(got, all[first-1:last], sameEntry)
+	})) {
+		t.Fatalf("%s: entries %d to %d are others: %v", at, first, last, err)
+	}
+	ok(t, l.Close())
+	rep, err := raftlog.Verify(fsys, dir, keys)
+	if err != nil {
+		t.Fatalf("%s: %v", at, err)
+	}
+	tidy(t, fsys, rep)
+	return true
+}
+
+func sameEntry(a, b *raftpb.Entry) bool {
+	return a.GetTerm() == b.GetTerm() && a.GetType() == b.GetType() && bytes.Equal(a.Data, b.Data)
+}
+
+// olderCanRead tells whether versions that made no file ahead read what a crash left: they want nothing but a filler or zeros behind the records
+// of a segment that another one follows.
+func olderCanRead(fsys *memfs.FS) error {
+	rep, err := raftlog.Verify(fsys, dir, keys)
+	if err != nil && rep.First > 0 && !strings.Contains(err.Error(), "in the middle of a reset") {
+		return err
+	}
+	for i, s := range rep.Segments {
+		b, err := fsys.ReadFile(filepath.Join(dir, s.File))
 		if err != nil {
-			t.Fatalf("crash point %d, synced %d: %v", n, synced, err)
+			return err
 		}
-		if last, _ := l.LastIndex(); last < synced {
-			t.Fatalf("crash point %d: last index %d, synced %d", n, last, synced)
+		if b = b[s.Bytes:]; i == len(rep.Segments)-1 || len(b) == 0 {
+			continue
 		}
-		ok(t, l.Close())
-		if _, err := raftlog.Verify(fsys, dir, keys); err != nil {
-			t.Fatalf("crash point %d: %v", n, err)
+		const filler = 25 // bytes of one that are written
+		if len(b) < filler || bytes.Count(b[filler:], []byte{0}) != len(b)-filler {
+			return fmt.Errorf("%d bytes behind the records of %s", len(b), s.File)
 		}
+		if b = b[:filler]; !bytes.Equal(b[19:], []byte("TRIL\x01\x03")) && bytes.Count(b, []byte{0}) != filler {
+			return fmt.Errorf("%q behind the records of %s", b, s.File)
+		}
+	}
+	return nil
+}
+
+// tidy fails unless there are the files of a log that was closed in order, and no others.
+func tidy(t testing.TB, fsys *memfs.FS, rep *raftlog.Report) {
+	t.Helper()
+	want := []string{"state"}
+	for i, s := range rep.Segments {
+		want = append(want, s.File)
+		if i < len(rep.Segments)-1 {
+			want = append(want, strings.Replace(s.File, ".log", ".idx", 1))
+		}
+		if b, err := fsys.ReadFile(filepath.Join(dir, s.File)); err != nil || int64(len(b)) != s.Bytes {
+			t.Fatalf("%s has %d bytes, its records end at %d: %v", s.File, len(b), s.Bytes, err)
+		}
+	}
+	names, err := fsys.ReadDir(dir)
+	ok(t, err)
+	names = slices.DeleteFunc(names, func(n string) bool { return n == "lock" })
+	slices.Sort(want)
+	if !slices.Equal(names, want) {
+		t.Fatalf("files of a closed log: %v, want %v", names, want)
 	}
 }
 
@@ -311,7 +423,7 @@ func TestNamesAreDurableBeforeTheyAreUsed(t *testing.T) {
 	ok(t, l.Append([]*raftpb.Entry{w.barrier()}))
 	renamed := false
 	fsys.Hook = func(op memfs.Op, name string) error {
-		renamed = renamed || op == memfs.OpRename && strings.Contains(name, ".log")
+		renamed = renamed || op == memfs.OpRename && !strings.Contains(name, "state")
 		if renamed && op == memfs.OpSyncDir {
 			return memfs.ErrInjected
 		}

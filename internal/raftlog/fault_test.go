@@ -24,8 +24,11 @@ const dir = "/raft"
 // keys of the log under test: TestEncrypted runs tests again with some.
 var keys *raftlog.Keys
 
+// later is when a log under test does what nobody waits for: at once, so that every run is the same.
+var later = func(job func()) { job() }
+
 func options(fsys raftlog.FS) raftlog.Options {
-	return raftlog.Options{Dir: dir, FS: fsys, SegmentBytes: 4000, CacheBytes: 1, ZeroAheadBytes: 1024, Cluster: 5, NodeID: 1, Keys: keys}
+	return raftlog.Options{Dir: dir, FS: fsys, SegmentBytes: 4000, CacheBytes: 1, ZeroAheadBytes: 1024, Cluster: 5, NodeID: 1, Keys: keys, Later: later}
 }
 
 func open(t testing.TB, fsys raftlog.FS) *raftlog.Log {

@@ -147,7 +147,7 @@ func scanClosed(s *segment, next *segmentHead) error {
 		return err
 	}
 	s.terms, s.slots = nil, nil
-	for {
+	for sc.prev.index+1 < next.first { // what lies behind it was cut once
 		rec, at, err := sc.next()
 		if err == io.EOF {
 			break

@@ -36,6 +36,9 @@ type Options struct {
 	// Base are the GTIDs that are in every data directory before the log's first entry: those of an adopted cluster. A log that is made
 	// begins behind them; one that is there keeps its own.
 	Base gtid.Set
+	// Later runs a job that no writer waits for (the next segment's file, index files) at some time, or never, in any goroutine: one of
+	// its own when nil.
+	Later func(job func())
 	// Keys encrypt new segments, and read those that are encrypted. nil: new ones are not, and there is none that is.
 	Keys   *Keys
 	Logger *slog.Logger
@@ -67,6 +70,9 @@ func (o *Options) setDefaults() error {
 	}
 	if o.ZeroAheadBytes == 0 {
 		o.ZeroAheadBytes = defaultZeroAhead
+	}
+	if o.Later == nil {
+		o.Later = func(job func()) { go job() }
 	}
 	if o.hardSegmentBytes == 0 {
 		o.hardSegmentBytes = hardSegmentBytes
@@ -123,6 +129,12 @@ type Log struct {
 	fileEnd int64 // of the last segment's file, zeros ahead included
 	ring    *ring // nil before the first use
 	noRing  bool  // it cannot be had
+
+	spare atomic.Int32 // what there is of the spare file: spareNone and so on
+
+	// side is held by what changes index files and the spare file beside the writer. It is taken after wmu and before mu.
+	side       sync.Mutex
+	sideClosed bool
 
 	// What is gathered for the next write.
 	head     []byte // records, as far as they are copied
@@ -267,6 +279,7 @@ func (l *Log) Close() error {
 		err = l.writeState("close", true)
 	}
 	l.closed = true
+	l.endUpkeep(err == nil)
 	l.mu.Lock()
 	for _, s := range l.segs {
 		s.release()

@@ -39,6 +39,8 @@ type model struct {
 	pos  raftlog.Pos
 	gno  int64
 	open bool
+
+	jobs []func() // what nobody waits for, to be done at some time
 }
 
 func newModel(t *rapid.T) *model {
@@ -46,6 +48,10 @@ func newModel(t *rapid.T) *model {
 	m.opts = raftlog.Options{
 		Dir: "/raft", FS: m.fs, SegmentBytes: rapid.Int64Range(1000, 20000).Draw(t, "segment"), CacheBytes: rapid.Int64Range(1, 8000).Draw(t, "cache"),
 		ZeroAheadBytes: rapid.SampledFrom([]int64{-1, 600, 4096}).Draw(t, "zeros"), Cluster: 5, NodeID: 1, Keys: keys,
+		Later: later,
+	}
+	if rapid.Bool().Draw(t, "later") {
+		m.opts.Later = func(job func()) { m.jobs = append(m.jobs, job) }
 	}
 	m.reopen()
 	return m
@@ -408,7 +414,14 @@ func TestModel(t *testing.T) {
 				m.synced = m.last()
 				m.reopen()
 			},
-			"purge":    func(t *rapid.T) { m.t = t; m.purge() },
+			"purge": func(t *rapid.T) { m.t = t; m.purge() },
+			"upkeep": func(t *rapid.T) {
+				jobs := m.jobs
+				m.jobs = nil
+				for _, job := range jobs {
+					job()
+				}
+			},
 			"seek":     func(t *rapid.T) { m.t = t; m.seek() },
 			"snapshot": func(t *rapid.T) { m.t = t; m.snapshot() },
 			"":         func(t *rapid.T) { m.t = t; m.verify() },

@@ -121,11 +121,14 @@ func (l *Log) create(names []string) error {
 		return fmt.Errorf("%w: %s", ErrGone, l.dir)
 	}
 	head := segmentHead{cluster: l.opts.Cluster, node: l.opts.NodeID, first: 1, ledger: ledger{gtids: l.opts.Base.Clone()}}
-	if _, err := l.makeSegment(&head); err != nil {
+	b, _, err := l.encodeHead(&head)
+	if err != nil {
+		return err
+	}
+	if err := l.makeSegment(segmentName(1)+newSuffix, b); err != nil {
 		return err
 	}
 	s := state{cluster: l.opts.Cluster, node: l.opts.NodeID, first: 1, resetting: true}
-	var err error
 	if l.state, err = createState(l.fs, l.dir, l.path(stateName), s); err != nil {
 		return err
 	}
@@ -133,29 +136,32 @@ func (l *Log) create(names []string) error {
 	return nil
 }
 
-// makeSegment writes a segment without entries under a temporary name and makes it durable.
-func (l *Log) makeSegment(head *segmentHead) (seal sealing, err error) {
-	b := appendHead(nil, head)
+// encodeHead returns what a segment begins with, sealed if there are keys.
+func (l *Log) encodeHead(head *segmentHead) (b []byte, seal sealing, err error) {
+	b = appendHead(nil, head)
 	if key := l.opts.Keys.current(); key != nil {
-		if b, seal, err = sealHead(key, &l.nonce, b); err != nil {
-			return seal, err
-		}
+		b, seal, err = sealHead(key, &l.nonce, b)
 	}
-	f, err := l.fs.Create(l.path(segmentName(head.first) + newSuffix))
+	return b, seal, err
+}
+
+// makeSegment writes a segment without entries, under a temporary name, and makes it durable.
+func (l *Log) makeSegment(name string, head []byte) (err error) {
+	f, err := l.fs.Create(l.path(name))
 	if err != nil {
-		return seal, err
+		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if err := f.Allocate(l.opts.SegmentBytes); err != nil {
-		return seal, err
+		return err
 	}
-	if _, err := f.WriteAt(b, 0); err != nil {
-		return seal, err
+	if _, err := f.WriteAt(head, 0); err != nil {
+		return err
 	}
 	if err := f.Fdatasync(); err != nil {
-		return seal, err
+		return err
 	}
-	return seal, l.fs.SyncDir(l.dir)
+	return l.fs.SyncDir(l.dir)
 }
 
 // checkPrepared reads the header of the segment that an interrupted reset prepared, so that a key that is missing is known before all others go.
@@ -303,14 +309,22 @@ func (l *Log) openClosed(s *segment, next *segmentHead) error {
 	if err != nil {
 		return err
 	}
+	s.indexed = true
 	err = loadIndex(l.fs, s, next, false)
-	if err == nil && s.end <= size {
+	if err == nil && s.end == size {
 		return nil
 	}
 	if err := scanClosed(s, next); err != nil {
 		return err
 	}
-	l.log.Info("segment index made anew", "file", s.name, "cause", err)
+	if s.end < size { // a power loss has brought back what was cut when it was closed
+		if err := s.f.Truncate(s.end); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		l.log.Info("segment index made anew", "file", s.name, "cause", err)
+	}
 	if err := writeIndex(l.fs, s); err != nil {
 		l.log.Warn("segment index not written", "file", s.name, "error", err)
 	}

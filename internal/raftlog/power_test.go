@@ -102,7 +102,7 @@ func newPowered(t *testing.T, fsys raftlog.FS) *poweredLog {
 // life of the log from one power loss to the next one. The error says what is missing.
 func (p *poweredLog) life() error {
 	o := options(p.fsys)
-	o.Dir = filepath.Join(p.disk.Dir(), "raft")
+	o.Dir, o.Later = filepath.Join(p.disk.Dir(), "raft"), nil
 	l, err := raftlog.Open(o)
 	if err != nil {
 		return fmt.Errorf("with %d entries synced: %w", p.held, err)

@@ -42,7 +42,10 @@ func (l *Log) purge(choose func() int) (uint64, error) {
 	gone, first, err := l.forget(choose)
 	for _, s := range gone {
 		if err == nil {
-			if err = l.removeSegment(s); err != nil {
+			l.side.Lock() // its index file may be written just now
+			err = l.removeSegment(s)
+			l.side.Unlock()
+			if err != nil {
 				err = fmt.Errorf("raftlog: purge: %w", err)
 			}
 		}

@@ -72,3 +72,21 @@ func TestPurgeHoldsNoWriterUp(t *testing.T) {
 		t.Errorf("the log begins at %d, %v", first, err)
 	}
 }
+
+// TestSpareBytes: whoever looks for room counts what a daemon that was killed has left of a file that was made ahead. One that ends in order leaves
+// none.
+func TestSpareBytes(t *testing.T) {
+	const segment = 1 << 20
+	opts := Options{Dir: t.TempDir(), SegmentBytes: segment, Cluster: testCluster, NodeID: testNode, Later: func(job func()) { job() }}
+	l := mustOpen(t, opts)
+	setTerm(t, l, 1, 0)
+	s := newStream(1, 1)
+	check(t, l.AppendSync([]*raftpb.Entry{s.barrier(1, 1), benchTrx(s, 2, 200)}))
+	if n := SpareBytes(opts.Dir); n < segment {
+		t.Errorf("the file that was made ahead takes %d bytes", n)
+	}
+	check(t, l.Close())
+	if n := SpareBytes(opts.Dir); n != 0 {
+		t.Errorf("a closed log leaves %d bytes of it", n)
+	}
+}

@@ -41,7 +41,7 @@ type slot struct{ off, crc uint32 }
 // termRun says that entries from index on have this term.
 type termRun struct{ index, term uint64 }
 
-// segment is one file of the log. The fields under "content" change only in the last segment, under Log.mu.
+// segment is one file of the log. The fields under "content" change only in the last segment, or when it is closed, under Log.mu.
 type segment struct {
 	name     string // file name in the directory
 	path     string
@@ -52,11 +52,12 @@ type segment struct {
 	refs atomic.Int32 // 1 for being in the log, 1 for each reader
 
 	// Content. slots is nil in a sealed segment whose index is not loaded.
-	last  uint64 // first-1 when empty
-	end   int64  // bytes up to the end of the last record
-	terms []termRun
-	slots []slot
-	used  uint64 // Log.idxClock at the last use of slots
+	last    uint64 // first-1 when empty
+	end     int64  // bytes up to the end of the last record
+	terms   []termRun
+	slots   []slot
+	used    uint64 // Log.idxClock at the last use of slots
+	indexed bool   // closed, and its index file has been written
 }
 
 func newSegment(dir string, first uint64, f File, head segmentHead, seal sealing, headSize int64) *segment {

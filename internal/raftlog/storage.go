@@ -223,20 +223,22 @@ func (l *Log) slotsOf(s *segment) ([]slot, int64, error) {
 
 	// Others may load the same index meanwhile; both get the same.
 	loaded := newSegment(l.dir, s.first(), s.f, s.head, s.sealing, s.headSize)
-	if err := loadIndex(l.fs, loaded, &next, true); err != nil {
+	noIndex := loadIndex(l.fs, loaded, &next, true)
+	if noIndex != nil {
 		if err := scanClosed(loaded, &next); err != nil {
 			return nil, 0, err
 		}
-		l.log.Info("segment index made anew", "file", s.name, "cause", err)
-		if err := writeIndex(l.fs, loaded); err != nil {
-			l.log.Warn("segment index not written", "file", s.name, "error", err)
-		}
+		l.log.Info("segment index made anew", "file", s.name, "cause", noIndex)
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if s.slots == nil && l.position(s) >= 0 {
+	if s.slots == nil && l.position(s) >= 0 && s != l.active() {
 		s.slots = loaded.slots
+		s.indexed = noIndex == nil
 		l.useIndex(s)
+	}
+	l.mu.Unlock()
+	if noIndex != nil {
+		l.opts.Later(l.upkeep)
 	}
 	return loaded.slots, loaded.end, nil
 }

@@ -87,6 +87,8 @@ func (l *Log) dropAbove(keep int) error {
 	if keep == len(l.segs)-1 {
 		return nil
 	}
+	l.side.Lock() // no index file of these may be written meanwhile
+	defer l.side.Unlock()
 	for i := len(l.segs) - 1; i > keep; i-- {
 		if err := l.removeSegment(l.segs[i]); err != nil {
 			return l.fail("truncate", err)
@@ -104,6 +106,7 @@ func (l *Log) dropAbove(keep int) error {
 	}
 	clear(l.segs[keep+1:])
 	l.segs = l.segs[:keep+1]
+	l.segs[keep].indexed = false
 	l.mu.Unlock()
 	return nil
 }
@@ -181,7 +184,11 @@ func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
 	}
 	head.node, head.prevCRC, head.durable = l.opts.NodeID, 0, meta.GetIndex()
 	failpoint.Hit("reset.before-segment")
-	if _, err := l.makeSegment(&head); err != nil {
+	b, _, err := l.encodeHead(&head)
+	if err == nil {
+		err = l.makeSegment(segmentName(head.first)+newSuffix, b)
+	}
+	if err != nil {
 		return l.fail("reset", err)
 	}
 	failpoint.Hit("reset.after-segment")
@@ -195,6 +202,8 @@ func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
 		return err
 	}
 	failpoint.Hit("reset.after-state")
+	l.side.Lock()
+	defer l.side.Unlock()
 	if err := l.finishReset(); err != nil {
 		return l.fail("reset", err)
 	}

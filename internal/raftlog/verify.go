@@ -106,11 +106,15 @@ func walk(fsys FS, dir string, keys *Keys, r *Report, fn func(*EntryInfo) error)
 	}()
 	r.GTIDs = segs[0].head.ledger.gtids.Clone()
 	for i, s := range segs {
-		if err := r.walkSegment(s, i == len(segs)-1, fn); err != nil {
+		var next *segmentHead
+		if i+1 < len(segs) {
+			next = &segs[i+1].head
+		}
+		if err := r.walkSegment(s, next, fn); err != nil {
 			return err
 		}
-		if i+1 < len(segs) {
-			if err := r.joins(s, &segs[i+1].head); err != nil {
+		if next != nil {
+			if err := r.joins(s, next); err != nil {
 				return err
 			}
 		}
@@ -121,8 +125,8 @@ func walk(fsys FS, dir string, keys *Keys, r *Report, fn func(*EntryInfo) error)
 	return nil
 }
 
-// walkSegment reads one segment and adds it to the report.
-func (r *Report) walkSegment(s *segment, newest bool, fn func(*EntryInfo) error) error {
+// walkSegment reads one segment and adds it to the report. next is the header of the one that follows, nil if none does.
+func (r *Report) walkSegment(s *segment, next *segmentHead, fn func(*EntryInfo) error) error {
 	sc, err := newScanner(s)
 	if err != nil {
 		return err
@@ -130,7 +134,7 @@ func (r *Report) walkSegment(s *segment, newest bool, fn func(*EntryInfo) error)
 	known := max(r.Durable, s.head.durable)
 	led := s.head.ledger.clone()
 	rep := SegmentReport{File: s.name, First: s.first(), Key: s.keyID}
-	for {
+	for next == nil || sc.prev.index+1 < next.first {
 		rec, at, err := sc.next()
 		if errors.Is(err, errBadRecord) {
 			index := sc.prev.index + 1
@@ -138,7 +142,7 @@ func (r *Report) walkSegment(s *segment, newest bool, fn func(*EntryInfo) error)
 			if laterErr != nil {
 				return laterErr
 			}
-			if !newest || max(known, durable) >= index {
+			if next != nil || max(known, durable) >= index {
 				return corruptAt(s, at, index, err)
 			}
 			rep.TornBytes = sc.size - at

@@ -141,7 +141,7 @@ func (n *Node) start() {
 	n.life++
 	n.disk.mend()
 	log, err := raftlog.Open(raftlog.Options{Dir: logDir, FS: n.fs, SegmentBytes: 4 << 10, CacheBytes: 4 << 10, ZeroAheadBytes: 4 << 10,
-		Cluster: clusterID, NodeID: n.ID})
+		Cluster: clusterID, NodeID: n.ID, Later: n.upkeepLater})
 	if err != nil {
 		n.failedStart(err)
 		return
@@ -161,6 +161,18 @@ func (n *Node) start() {
 	n.w.Tracef("%d: starts, life %d, log to %d, term %d", n.ID, n.life, n.status.LastIndex, n.status.Term)
 	n.tickLater()
 	n.wake()
+}
+
+// upkeepLater lets the log do what nobody waits for: soon as a rule, sometimes not before the next segment is full.
+func (n *Node) upkeepLater(job func()) {
+	d := time.Duration(n.w.rnd.IntN(2000)) * time.Microsecond
+	if n.w.rnd.IntN(5) == 0 {
+		d *= 100
+	}
+	n.in(d, func() {
+		job()
+		n.turn()
+	})
 }
 
 func (n *Node) open() (err error) {
