@@ -323,8 +323,8 @@ func (l *Log) extend(end int64) int64 {
 	return size
 }
 
-// zero fills a file with zeros from at to its new size. It does so in small pieces: the page cache that has taken a large one as one
-// folio counts, and walks, all of it for every record that is written into it later.
+// zero fills a file with zeros from at to its new size. It does so in small pieces: the page cache that has taken a
+// large one as one folio counts, and walks, all of it for every record that is written into it later.
 func zero(f File, at, size int64) error {
 	for at < size {
 		n := min(size-at, int64(len(zeros)))

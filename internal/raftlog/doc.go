@@ -25,28 +25,30 @@
 //
 // # What may be cut (S2)
 //
-// After a crash the file may end in entries that were never fsynced, whole or torn. Those may go; nothing that was fsynced may,
-// because this node's vote for it may have been counted. The watermark tells them apart: each entry's header, each segment's
-// header and the state file say up to where the log was fsynced when they were written. Open cuts at the first entry that does not
-// verify only if nothing, before or behind it, says that it had been fsynced; otherwise the error is ErrCorrupt and the node has to
-// rejoin under a new raft id. A segment is fsynced, closed and followed by the next one under its final name in this order, so only
-// the last one can be torn.
+// After a crash the file may end in entries that were never fsynced, whole or torn. Those may go; nothing that was
+// fsynced may, because this node's vote for it may have been counted. The watermark tells them apart: each entry's
+// header, each segment's header and the state file say up to where the log was fsynced when they were written. Open
+// cuts at the first entry that does not verify only if nothing, before or behind it, says that it had been fsynced;
+// otherwise the error is ErrCorrupt and the node has to rejoin under a new raft id. A segment is fsynced, closed and
+// followed by the next one under its final name in this order, so only the last one can be torn.
 //
-// What a commit waits for when it closes a segment is little: the records are fsynced (as a rule they are already), the file is cut after
-// them, the next segment's header is written into the spare file and fsynced, the file gets its name, and that is fsynced. No fsync
-// follows the cut: what a power loss brings back is the filler and zeros, and the next start cuts it. The spare file holds nothing
-// that counts before it has a segment's name, and it has one only once its header is durable. It is made, and index files are written,
-// beside the writer. Where it is not there in time, or could not be made, a rotation makes the next segment by itself.
+// What a commit waits for when it closes a segment is little: the records are fsynced (as a rule they are already),
+// the file is cut after them, the next segment's header is written into the spare file and fsynced, the file gets its
+// name, and that is fsynced. No fsync follows the cut: what a power loss brings back is the filler and zeros, and the
+// next start cuts it. The spare file holds nothing that counts before it has a segment's name, and it has one only
+// once its header is durable. It is made, and index files are written, beside the writer. Where it is not there in
+// time, or could not be made, a rotation makes the next segment by itself.
 //
 // A tail that a new leader replaces is cut in an order that leaves, whenever the machine stops, either the old tail or none:
 // lower the watermark and sync it, remove later segments from the end, truncate, sync, and only then write.
 //
 // # Failure
 //
-// A write or an fsync that fails is final: after it the page cache and the disk may disagree, and no later fsync can be believed.
-// A full disk is the same. Both leave a log that opens: the state file has its blocks from the beginning, and a segment's blocks
-// are reserved when it is made, so a disk runs full when a segment is begun rather than in the middle of one. A spare file that cannot
-// be made is no failure: it is removed, and made again while the next segment fills.
+// A write or an fsync that fails is final: after it the page cache and the disk may disagree, and no later fsync can
+// be believed. A full disk is the same. Both leave a log that opens: the state file has its blocks from the
+// beginning, and a segment's blocks are reserved when it is made, so a disk runs full when a segment is begun rather
+// than in the middle of one. A spare file that cannot be made is no failure: it is removed, and made again while the
+// next segment fills.
 //
 // # The caller's duties
 //

@@ -132,8 +132,8 @@ func TestInvariants(t *testing.T) {
 	want(t, l.Sync(), raftlog.ErrClosed)
 }
 
-// crashRun is a run with rotation, a cut over segments, a purge and a reset, up to the first failure. It says what was synced when, and what the
-// log may hold.
+// crashRun is a run with rotation, a cut over segments, a purge and a reset, up to the first failure. It says what
+// was synced when, and what the log may hold.
 type crashRun struct {
 	synced uint64
 	first  uint64            // nothing from it on may be missing
@@ -211,8 +211,8 @@ func (r *crashRun) do(o raftlog.Options) error {
 	return nil
 }
 
-// TestEveryCrash crashes after each operation of a run: the log always opens, and holds what was synced. What nobody waits for is done at once, a
-// step later, or never.
+// TestEveryCrash crashes after each operation of a run: the log always opens, and holds what was synced. What nobody
+// waits for is done at once, a step later, or never.
 func TestEveryCrash(t *testing.T) {
 	needs.NoRace(t)
 	for _, when := range []string{"at once", "later", "never"} {
@@ -227,8 +227,8 @@ func TestEveryCrash(t *testing.T) {
 	}
 }
 
-// crashAt crashes at the n-th operation of a run; false: the run ended before it. Kinds: 0 all is lost that was not synced, 1 the process dies and
-// nothing is lost, others by chance.
+// crashAt crashes at the n-th operation of a run; false: the run ended before it. Kinds: 0 all is lost that was not
+// synced, 1 the process dies and nothing is lost, others by chance.
 func crashAt(t *testing.T, when string, n, kind int) bool {
 	t.Helper()
 	fsys := memfs.New()
@@ -293,8 +293,8 @@ func sameEntry(a, b *raftpb.Entry) bool {
 	return a.GetTerm() == b.GetTerm() && a.GetType() == b.GetType() && bytes.Equal(a.Data, b.Data)
 }
 
-// olderCanRead tells whether versions that made no file ahead read what a crash left: they want nothing but a filler or zeros behind the records
-// of a segment that another one follows.
+// olderCanRead tells whether versions that made no file ahead read what a crash left: they want nothing but a filler
+// or zeros behind the records of a segment that another one follows.
 func olderCanRead(fsys *memfs.FS) error {
 	rep, err := raftlog.Verify(fsys, dir, keys)
 	if err != nil && rep.First > 0 && !strings.Contains(err.Error(), "in the middle of a reset") {

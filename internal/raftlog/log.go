@@ -36,8 +36,8 @@ type Options struct {
 	// Base are the GTIDs that are in every data directory before the log's first entry: those of an adopted cluster. A log that is made
 	// begins behind them; one that is there keeps its own.
 	Base gtid.Set
-	// Later runs a job that no writer waits for (the next segment's file, index files) at some time, or never, in any goroutine: one of
-	// its own when nil.
+	// Later runs a job that no writer waits for (the next segment's file, index files) at some time, or never, in any
+	// goroutine: one of its own when nil.
 	Later func(job func())
 	// Keys encrypt new segments, and read those that are encrypted. nil: new ones are not, and there is none that is.
 	Keys   *Keys
@@ -132,7 +132,8 @@ type Log struct {
 
 	spare atomic.Int32 // what there is of the spare file: spareNone and so on
 
-	// side is held by what changes index files and the spare file beside the writer. It is taken after wmu and before mu.
+	// side is held by what changes index files and the spare file beside the writer. It is taken after wmu and before
+	// mu.
 	side       sync.Mutex
 	sideClosed bool
 

@@ -73,8 +73,8 @@ func TestPurgeHoldsNoWriterUp(t *testing.T) {
 	}
 }
 
-// TestSpareBytes: whoever looks for room counts what a daemon that was killed has left of a file that was made ahead. One that ends in order leaves
-// none.
+// TestSpareBytes: whoever looks for room counts what a daemon that was killed has left of a file that was made ahead.
+// One that ends in order leaves none.
 func TestSpareBytes(t *testing.T) {
 	const segment = 1 << 20
 	opts := Options{Dir: t.TempDir(), SegmentBytes: segment, Cluster: testCluster, NodeID: testNode, Later: func(job func()) { job() }}

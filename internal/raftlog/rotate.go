@@ -9,12 +9,12 @@ import (
 	"trireme/internal/failpoint"
 )
 
-// spareName is the file that the next segment is made of: zeros, with room for a whole segment, made while the last segment fills. Whoever
-// opens the log removes it, as every file that ends in newSuffix.
+// spareName is the file that the next segment is made of: zeros, with room for a whole segment, made while the last
+// segment fills. Whoever opens the log removes it, as every file that ends in newSuffix.
 const spareName = "spare" + newSuffix
 
-// The states of the spare file, in Log.spare. Only the writer leaves spareNone, spareReady and spareTaken, and spareFailed; only upkeep
-// leaves spareWanted.
+// The states of the spare file, in Log.spare. Only the writer leaves spareNone, spareReady and spareTaken, and
+// spareFailed; only upkeep leaves spareWanted.
 const (
 	spareNone   = iota // it has not been asked for
 	spareWanted        // upkeep is to make it, or does so
@@ -49,8 +49,8 @@ func (l *Log) upkeep() {
 	l.spare.Store(spareReady)
 }
 
-// endUpkeep waits for upkeep that is under way, and lets none begin. Of a log that is closed in order no index file is missing and no spare
-// file is left.
+// endUpkeep waits for upkeep that is under way, and lets none begin. Of a log that is closed in order no index file
+// is missing and no spare file is left.
 func (l *Log) endUpkeep(inOrder bool) {
 	l.side.Lock()
 	defer l.side.Unlock()
@@ -66,7 +66,8 @@ func (l *Log) endUpkeep(inOrder bool) {
 	}
 }
 
-// makeSpare makes the spare file, durably. What an attempt leaves that failed is removed: it may take the disk's last room.
+// makeSpare makes the spare file, durably. What an attempt leaves that failed is removed: it may take the disk's last
+// room.
 func (l *Log) makeSpare() error {
 	f, err := l.fs.Create(l.path(spareName))
 	if err != nil {
@@ -108,7 +109,8 @@ func (l *Log) writeIndexes() {
 	}
 }
 
-// unindexed returns a closed segment that has no index file and whose offsets are in memory, and a copy of what goes into the file.
+// unindexed returns a closed segment that has no index file and whose offsets are in memory, and a copy of what goes
+// into the file.
 func (l *Log) unindexed() (s, closed *segment) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -143,7 +145,8 @@ func (l *Log) rotate() error {
 		return err
 	}
 	failpoint.Hit("rotate.after-seal")
-	// Nobody waits until this is durable: what a power loss brings back are a filler and zeros, and Open cuts them again.
+	// Nobody waits until this is durable: what a power loss brings back are a filler and zeros, and Open cuts them
+	// again.
 	if err := s.f.Truncate(s.end); err != nil {
 		return l.fail("truncate "+s.path, err)
 	}
@@ -183,8 +186,8 @@ func (l *Log) replaceEmpty(s *segment) error {
 	return nil
 }
 
-// startSegment makes the segment that follows the last one, of the spare file if there is one. It has its final name once it is whole and
-// durable.
+// startSegment makes the segment that follows the last one, of the spare file if there is one. It has its final name
+// once it is whole and durable.
 func (l *Log) startSegment(head *segmentHead) (*segment, error) {
 	b, seal, err := l.encodeHead(head)
 	if err != nil {
@@ -223,14 +226,15 @@ func (l *Log) startSegment(head *segmentHead) (*segment, error) {
 	return newSegment(l.dir, head.first, f, *head, seal, int64(len(b))), nil
 }
 
-// takeSpare says whether there is a spare file in which a segment's header of so many bytes has room, and makes it the caller's.
+// takeSpare says whether there is a spare file in which a segment's header of so many bytes has room, and makes it
+// the caller's.
 func (l *Log) takeSpare(head int) bool {
 	size := l.spareBytes()
 	return (size == 0 || int64(head)+minFiller <= size) && l.spare.CompareAndSwap(spareReady, spareTaken)
 }
 
-// writeSpare writes a segment's header into the spare file, durably: before it has the segment's name, since that name says that the header is
-// there.
+// writeSpare writes a segment's header into the spare file, durably: before it has the segment's name, since that
+// name says that the header is there.
 func (l *Log) writeSpare(head []byte) error {
 	f, err := l.fs.Open(l.path(spareName))
 	if err != nil {
@@ -246,7 +250,8 @@ func (l *Log) writeSpare(head []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// SpareBytes returns what Open gives back to the disk of the log in dir: the room of a spare file that was left by a life that ended.
+// SpareBytes returns what Open gives back to the disk of the log in dir: the room of a spare file that was left by a
+// life that ended.
 func SpareBytes(dir string) uint64 {
 	var st unix.Stat_t
 	if unix.Stat(filepath.Join(dir, spareName), &st) != nil {

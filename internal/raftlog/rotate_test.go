@@ -27,8 +27,8 @@ func untilRotation(t testing.TB, l *raftlog.Log, w *writer, fsys *memfs.FS) (all
 	return all
 }
 
-// TestRotationWaitsForLittle: with the next segment's file made ahead, what a commit that closes a segment waits for is the fsync of a header and
-// that of the directory, besides its own.
+// TestRotationWaitsForLittle: with the next segment's file made ahead, what a commit that closes a segment waits for
+// is the fsync of a header and that of the directory, besides its own.
 func TestRotationWaitsForLittle(t *testing.T) {
 	for _, ahead := range []bool{true, false} {
 		fsys := memfs.New()
@@ -72,8 +72,8 @@ func TestRotationWaitsForLittle(t *testing.T) {
 	}
 }
 
-// TestSpareOnAFullDisk: where there is no room for a file that is made ahead, nothing of it stays and nothing else happens; with room again, the next
-// one is made. A rotation that has no room ends the log, as it always did.
+// TestSpareOnAFullDisk: where there is no room for a file that is made ahead, nothing of it stays and nothing else
+// happens; with room again, the next one is made. A rotation that has no room ends the log, as it always did.
 func TestSpareOnAFullDisk(t *testing.T) {
 	fsys := memfs.New()
 	l := open(t, fsys)
@@ -122,7 +122,8 @@ func TestSpareOnAFullDisk(t *testing.T) {
 	ok(t, l.Close())
 }
 
-// TestSpareAtAnyTime: what nobody waits for happens at the worst moments: while a rotation makes a segment of the file, and twice.
+// TestSpareAtAnyTime: what nobody waits for happens at the worst moments: while a rotation makes a segment of the
+// file, and twice.
 func TestSpareAtAnyTime(t *testing.T) {
 	for _, at := range []memfs.Op{memfs.OpWrite, memfs.OpFdatasync, memfs.OpRename} {
 		fsys := memfs.New()
@@ -187,8 +188,8 @@ func TestSpareTooSmall(t *testing.T) {
 	ok(t, l.Close())
 }
 
-// TestCutComesBack: the cut of a closed segment is not waited for, and a power loss may undo it, in whole or in part: the segment opens with and
-// without its index file, and is cut again.
+// TestCutComesBack: the cut of a closed segment is not waited for, and a power loss may undo it, in whole or in part:
+// the segment opens with and without its index file, and is cut again.
 func TestCutComesBack(t *testing.T) {
 	fsys := memfs.New()
 	l := open(t, fsys)
@@ -262,7 +263,8 @@ func TestSpareIsLeft(t *testing.T) {
 	}
 }
 
-// TestIndexFilesAreWrittenBeside: who closes a segment waits for no index file, and none is left for a segment that is gone.
+// TestIndexFilesAreWrittenBeside: who closes a segment waits for no index file, and none is left for a segment that
+// is gone.
 func TestIndexFilesAreWrittenBeside(t *testing.T) {
 	fsys := memfs.New()
 	o := options(fsys)

@@ -41,7 +41,8 @@ type slot struct{ off, crc uint32 }
 // termRun says that entries from index on have this term.
 type termRun struct{ index, term uint64 }
 
-// segment is one file of the log. The fields under "content" change only in the last segment, or when it is closed, under Log.mu.
+// segment is one file of the log. The fields under "content" change only in the last segment, or when it is closed,
+// under Log.mu.
 type segment struct {
 	name     string // file name in the directory
 	path     string

@@ -254,14 +254,14 @@ func (l *Log) position(s *segment) int {
 }
 
 // useIndex notes that s's offsets were used, and drops those of the closed segment that has waited longest when there are too
-// many. Call it with mu held for writing.
+// many; what is to go into an index file stays until it is there. Call it with mu held for writing.
 func (l *Log) useIndex(s *segment) {
 	l.idxClock++
 	s.used = l.idxClock
 	var oldest *segment
 	loaded := 0
 	for _, t := range l.segs[:len(l.segs)-1] {
-		if t.slots == nil {
+		if t.slots == nil || !t.indexed {
 			continue
 		}
 		loaded++

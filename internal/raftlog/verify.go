@@ -125,7 +125,8 @@ func walk(fsys FS, dir string, keys *Keys, r *Report, fn func(*EntryInfo) error)
 	return nil
 }
 
-// walkSegment reads one segment and adds it to the report. next is the header of the one that follows, nil if none does.
+// walkSegment reads one segment and adds it to the report. next is the header of the one that follows, nil if none
+// does.
 func (r *Report) walkSegment(s *segment, next *segmentHead, fn func(*EntryInfo) error) error {
 	sc, err := newScanner(s)
 	if err != nil {

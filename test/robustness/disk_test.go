@@ -36,8 +36,8 @@ func TestFullDisk(t *testing.T) {
 	term := c.view().Term
 	c.writesMore(w, 20)
 
-	// Nothing is left but the rest of the segment that is being written, below 1 MiB on this cluster: leadership moves by plan while that
-	// lasts, then the daemon ends, unless a purge makes room before.
+	// Nothing is left but the rest of the segment that is being written, below 1 MiB on this cluster, and perhaps the
+	// next one: leadership moves by plan while that lasts, then the daemon ends, unless a purge makes room before.
 	raft.fill()
 	at := time.Now()
 	c.writesAfter(w, term)
