@@ -12,6 +12,17 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:?"usage: scripts/test.sh check|test|long"}
 export PATH=$PATH:/usr/local/go/bin
+
+# What a run starts ends with it, however it ends: it has process ids and mounts of its own where that can be had (as root).
+alone=(setpriv --pdeathsig KILL unshare --fork --pid --mount --mount-proc --kill-child)
+if [[ -z ${TRIREME_TEST_ALONE:-} ]] && "${alone[@]}" true 2>/dev/null; then
+  TRIREME_TEST_ALONE=1 "${alone[@]}" "$0" "$@" &
+  trap 'pkill -TERM -P $! || true' INT TERM
+  status=0
+  while wait $! || status=$?; kill -0 $! 2>/dev/null; do :; done
+  exit $status
+fi
+
 out=bin/test
 rm -rf $out
 mkdir -p $out
