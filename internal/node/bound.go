@@ -110,6 +110,7 @@ func (n *Node) logBound() (limit int64, why string) {
 	}
 	seg := int64(n.cfg.Raft.LogSegment)
 	if free, err := freeSpace(n.cfg.RaftDir()); err == nil {
+		free += raftlog.SpareBytes(n.cfg.RaftDir())
 		if room := n.rlog.Size() + int64(free) - spaceLow - 2*seg; room < limit {
 			limit, why = room, fmt.Sprintf("the disk of %s has %d MiB left for the raft log", n.cfg.RaftDir(), free>>20)
 		}

@@ -114,7 +114,11 @@ func (n *Node) lowestSpace(need uint64) string {
 		need uint64
 	}{{n.cfg.RaftDir(), need + uint64(n.cfg.Raft.LogSegment)}, {n.cfg.MySQLDir(), need}, {my.DataDir(), need},
 		{my.RelayDir(), need}, {my.BinlogDir(), need}} {
-		if free, err := freeSpace(d.path); err == nil && free < d.need { // a logger has a log only
+		free, err := freeSpace(d.path)
+		if d.path == n.cfg.RaftDir() {
+			free += raftlog.SpareBytes(d.path) // the next segment's room, which is taken already
+		}
+		if err == nil && free < d.need { // a logger has a log only
 			return d.path
 		}
 	}

@@ -48,7 +48,7 @@
 // be believed. A full disk is the same. Both leave a log that opens: the state file has its blocks from the
 // beginning, and a segment's blocks are reserved when it is made, so a disk runs full when a segment is begun rather
 // than in the middle of one. A spare file that cannot be made is no failure: it is removed, and made again while the
-// next segment fills.
+// next segment fills. It leaves room to others on its disk, and a segment that finds no room takes the spare's.
 //
 // # The caller's duties
 //

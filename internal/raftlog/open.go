@@ -318,8 +318,8 @@ func (l *Log) openClosed(s *segment, next *segmentHead) error {
 		return err
 	}
 	if s.end < size { // a power loss has brought back what was cut when it was closed
-		if err := s.f.Truncate(s.end); err != nil {
-			return err
+		if err := s.f.Truncate(s.end); err != nil { // readers stop where the next segment begins
+			l.log.Warn("a closed segment keeps bytes beyond its records", "file", s.name, "error", err)
 		}
 	}
 	if err != nil {

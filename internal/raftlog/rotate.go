@@ -2,7 +2,9 @@ package raftlog
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +24,9 @@ const (
 	spareTaken         // it becomes a segment
 	spareFailed        // it could not be made; it is asked for again in the next segment
 )
+
+// spareLeaves is how much room the spare file leaves to others on its disk: it can be done without, they may not.
+const spareLeaves = 32 << 20
 
 // wantSpare asks for the spare file once a quarter of the last segment is full: a log that hardly grows needs none.
 func (l *Log) wantSpare() {
@@ -69,6 +74,13 @@ func (l *Log) endUpkeep(inOrder bool) {
 // makeSpare makes the spare file, durably. What an attempt leaves that failed is removed: it may take the disk's last
 // room.
 func (l *Log) makeSpare() error {
+	free, err := l.fs.Free(l.dir)
+	if err != nil {
+		return err
+	}
+	if free < uint64(l.opts.SegmentBytes)+spareLeaves {
+		return fmt.Errorf("%d MiB are free: %w", free>>20, syscall.ENOSPC)
+	}
 	f, err := l.fs.Create(l.path(spareName))
 	if err != nil {
 		return err
@@ -194,13 +206,7 @@ func (l *Log) startSegment(head *segmentHead) (*segment, error) {
 		return nil, err
 	}
 	name := segmentName(head.first)
-	from := name + newSuffix
-	if l.takeSpare(len(b)) {
-		from = spareName
-		err = l.writeSpare(b)
-	} else {
-		err = l.makeSegment(from, b)
-	}
+	from, err := l.makeNext(name+newSuffix, b)
 	if err != nil {
 		return nil, err
 	}
@@ -226,28 +232,56 @@ func (l *Log) startSegment(head *segmentHead) (*segment, error) {
 	return newSegment(l.dir, head.first, f, *head, seal, int64(len(b))), nil
 }
 
-// takeSpare says whether there is a spare file in which a segment's header of so many bytes has room, and makes it
-// the caller's.
-func (l *Log) takeSpare(head int) bool {
-	size := l.spareBytes()
-	return (size == 0 || int64(head)+minFiller <= size) && l.spare.CompareAndSwap(spareReady, spareTaken)
+// makeNext makes the next segment with its header, whole and durable, under a name that it does not keep, which it
+// returns: name, or that of the spare file.
+func (l *Log) makeNext(name string, head []byte) (string, error) {
+	if used, err := l.useSpare(head); used || err != nil {
+		return spareName, err
+	}
+	err := l.makeSegment(name, head)
+	if !errors.Is(err, syscall.ENOSPC) {
+		return name, err
+	}
+	// The room may be taken by the spare file: it is being made, or it is too small for this header.
+	if err := l.removeFile(name); err != nil {
+		return name, err
+	}
+	l.side.Lock()
+	defer l.side.Unlock()
+	if used, err := l.useSpare(head); used || err != nil {
+		return spareName, err
+	}
+	if l.spare.CompareAndSwap(spareReady, spareNone) {
+		if err := l.removeFile(spareName); err != nil {
+			return name, err
+		}
+	}
+	return name, l.makeSegment(name, head)
 }
 
-// writeSpare writes a segment's header into the spare file, durably: before it has the segment's name, since that
-// name says that the header is there.
-func (l *Log) writeSpare(head []byte) error {
-	f, err := l.fs.Open(l.path(spareName))
-	if err != nil {
-		return err
+// useSpare writes a segment's header into the spare file, durably, before it gets the segment's name: that name says
+// that the header is there. used is false if there is none in which the header has room.
+func (l *Log) useSpare(head []byte) (used bool, err error) {
+	at, size := int64(len(head)), l.spareBytes()
+	if size > 0 && at+minFiller > size || !l.spare.CompareAndSwap(spareReady, spareTaken) {
+		return false, nil
 	}
-	if at, size := int64(len(head)), l.spareBytes(); size > 0 {
+	f, err := l.fs.Open(l.path(spareName))
+	if isNotExist(err) { // somebody has removed it, to make room
+		l.spare.Store(spareNone)
+		return false, nil
+	}
+	if err != nil {
+		return true, err
+	}
+	if size > 0 {
 		head = appendFiller(head, at, size-at, uint32(l.opts.NodeID))
 	}
 	if _, err = f.WriteAt(head, 0); err == nil {
 		failpoint.Hit("rotate.after-header")
 		err = f.Fdatasync()
 	}
-	return errors.Join(err, f.Close())
+	return true, errors.Join(err, f.Close())
 }
 
 // SpareBytes returns what Open gives back to the disk of the log in dir: the room of a spare file that was left by a

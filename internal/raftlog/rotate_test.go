@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -298,4 +299,80 @@ func TestIndexFilesAreWrittenBeside(t *testing.T) {
 	rep, err := raftlog.Verify(fsys, dir, keys)
 	ok(t, err)
 	tidy(t, fsys, rep)
+}
+
+// TestRotationHasTheRoomOfTheSpare: on a disk with room for one more segment, a rotation that comes while the spare
+// file is being made waits for it, and does not end the log for want of room.
+func TestRotationHasTheRoomOfTheSpare(t *testing.T) {
+	fsys := memfs.New()
+	o := options(fsys)
+	var jobs sync.WaitGroup
+	asked := false
+	o.Later = func(job func()) { asked = true; jobs.Go(job) }
+	l, err := raftlog.Open(o)
+	ok(t, err)
+	setState(t, l, 1, 1, 0)
+	making, given := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	fsys.Hook = func(op memfs.Op, name string) error {
+		switch inline := strings.HasSuffix(name, ".log.new"); {
+		case op == memfs.OpFdatasync && name == spare:
+			once.Do(func() { close(making) })
+			<-given
+		case op == memfs.OpWrite && inline:
+			select {
+			case <-given:
+			default:
+				return syscall.ENOSPC
+			}
+		case op == memfs.OpRemove && inline:
+			close(given)
+		}
+		return nil
+	}
+	w := newWriter()
+	var all []*raftpb.Entry
+	for !asked {
+		all = append(all, fill(t, l, w, 1, true)...)
+	}
+	<-making
+	all = append(all, untilRotation(t, l, w, fsys)...)
+	jobs.Wait()
+	fsys.Hook = nil
+	ok(t, same(t, l, all))
+	ok(t, l.Close())
+	ok(t, same(t, open(t, fsys), all))
+}
+
+// TestSpareLeavesRoom: what can be done without does not take the room of others on the disk.
+func TestSpareLeavesRoom(t *testing.T) {
+	fsys := memfs.New()
+	l := open(t, fsys)
+	setState(t, l, 1, 1, 0)
+	fsys.SetLimit(fsys.Used() + 8<<20)
+	fsys.Hook = func(op memfs.Op, name string) error {
+		if op == memfs.OpCreate && name == spare {
+			t.Error("it is made")
+		}
+		return nil
+	}
+	ok(t, same(t, l, untilRotation(t, l, newWriter(), fsys)))
+	fsys.Hook = nil
+	ok(t, l.Close())
+}
+
+// TestSpareIsRemovedByHand: it holds nothing, so an operator may make room with it.
+func TestSpareIsRemovedByHand(t *testing.T) {
+	fsys := memfs.New()
+	l := open(t, fsys)
+	setState(t, l, 1, 1, 0)
+	w := newWriter()
+	var all []*raftpb.Entry
+	for !slices.Contains(files(t, fsys, ".new"), spare) {
+		all = append(all, fill(t, l, w, 1, true)...)
+	}
+	ok(t, fsys.Remove(spare))
+	all = append(all, untilRotation(t, l, w, fsys)...)
+	ok(t, same(t, l, all))
+	ok(t, l.Close())
 }

@@ -141,9 +141,17 @@ func (f *FS) Crash(rnd *rand.Rand) {
 // crash leaves of the pending changes what rnd says.
 func (n *node) crash(rnd *rand.Rand, rot bool) {
 	out := append([]byte(nil), n.disk...)
+	lost := false
 	for _, c := range n.pending {
+		if rnd != nil && c.bytes == nil && rnd.IntN(2) == 0 {
+			lost = true
+		}
 		switch {
 		case rnd == nil:
+		case c.bytes == nil && lost:
+			if rnd.IntN(2) == 0 && c.off < int64(len(out)) { // the rest of the sector is cleared
+				clear(out[c.off:min(int64(len(out)), (c.off+511)/512*512)])
+			}
 		case c.bytes == nil:
 			// Changes of size are journaled in order, together with the blocks they free.
 			out = resize(out, c.off)
