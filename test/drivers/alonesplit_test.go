@@ -277,12 +277,18 @@ func (p *pair) run(ctx context.Context) {
 	}
 }
 
-// again repeats what the router said was rolled back, is not known, or could not be kept: all of it may be repeated here.
+// again repeats what the router said was rolled back, is not known, or could not be kept, and what a mysqld that was just
+// closed for writes has refused: a planned switchover does not wait for routers without a token. All of it may be
+// repeated here.
 func (p *pair) again(ctx context.Context, f func() error) error {
+	const readOnly = 1290
 	for {
 		err := f()
 		var e *mysql.MySQLError
-		if err == nil || ctx.Err() != nil || !errors.As(err, &e) || !strings.Contains(e.Message, "Trireme") {
+		if err == nil || ctx.Err() != nil || !errors.As(err, &e) {
+			return err
+		}
+		if e.Number != readOnly && !strings.Contains(e.Message, "Trireme") {
 			return err
 		}
 		p.repeated.Add(1)
