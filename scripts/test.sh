@@ -17,10 +17,9 @@ export PATH=$PATH:/usr/local/go/bin
 alone=(setpriv --pdeathsig KILL unshare --fork --pid --mount --mount-proc --kill-child)
 if [[ -z ${TRIREME_TEST_ALONE:-} ]] && "${alone[@]}" true 2>/dev/null; then
   TRIREME_TEST_ALONE=1 "${alone[@]}" "$0" "$@" &
-  trap 'pkill -TERM -P $! || true' INT TERM
-  status=0
-  while wait $! || status=$?; kill -0 $! 2>/dev/null; do :; done
-  exit $status
+  trap 'kill -KILL $!; bin/summary -part bin/test/*.json || true; exit 1' INT TERM
+  wait $!
+  exit
 fi
 
 out=bin/test
