@@ -3,6 +3,7 @@ package robustness
 import (
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -10,6 +11,8 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/ha"
+	"trireme/internal/setup"
+	"trireme/internal/testkit"
 )
 
 // move gives a node that is stopped other ports, in its file.
@@ -113,9 +116,35 @@ func TestChangeAddress(t *testing.T) {
 	if moves != 5 {
 		t.Errorf("%d moves are told, not 5", moves)
 	}
+	c.movesBeforeItsFirstStart(base + 50)
 	c.KillDaemon(all[2])
 	m := c.shows(n1, all[2].Name, "is down", func(m api.MemberView) bool { return m.State == api.StateDown })
 	if m.Daemon.Peer != fmt.Sprintf("127.0.0.1:%d", all[2].Ports.Peer) {
 		t.Errorf("it is looked for at %s", m.Daemon.Peer)
+	}
+}
+
+// movesBeforeItsFirstStart: a node that got other addresses before it ever had a leader is found by them, too.
+func (c *cluster) movesBeforeItsFirstStart(base int) {
+	c.t.Helper()
+	leader := c.healthy()
+	cl := c.Client(leader)
+	defer cl.Close()
+	token, err := cl.NewJoinToken(c.t.Context(), api.JoinTokenRequest{Name: "n9", Role: config.RoleLogger})
+	must(c.t, err)
+	node := c.unstarted("n9")
+	n9 := &demo.Node{Name: "n9", Role: config.RoleLogger, Dir: node.Dir}
+	_, err = setup.Join(c.t.Context(), setup.JoinOptions{Token: token.Token, Node: node, Role: config.RoleLogger})
+	must(c.t, err)
+	c.move(n9, base, "")
+	cmd := exec.CommandContext(c.t.Context(), testkit.Program(c.t, testkit.Trireme), "node", "--config",
+		filepath.Join(n9.Dir, config.NodeFileName))
+	must(c.t, cmd.Start())
+	for _, o := range c.Nodes() {
+		c.knownAt(o, n9)
+	}
+	result[api.MemberResult](c, leader, 0, "remove "+n9.Name)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 4 {
+		c.t.Errorf("a removed node ends: %v", err)
 	}
 }
