@@ -149,6 +149,30 @@ booted() {
   pgrep -u mysql && die "mysqld is left"
   tail -n 20 /var/lib/trireme/mysql/log/mysqld.err | grep -q 'Shutdown complete' || die "mysqld was not stopped politely"
   ok "stopped: mysqld politely, nothing is left"
+  removed
+}
+
+both_healthy() { [[ $(trireme status 2>/dev/null | grep -c ' healthy ') == 2 ]]; }
+unit_failed() { [[ $(property ActiveState) == failed ]]; }
+
+# removed: a node that was taken out of its cluster ends, and systemd leaves it alone.
+removed() {
+  local ports=(--peer-port 17306 --api-port 18008 --rw-port 16446 --ro-port 16447 --split-port 0 --stream-port 0 --mysql-port 13306) restarts other
+  systemctl start trireme
+  until_true 60 "it does not start again" leads
+  trireme add n2 --json | sed -n 's/.*"token": *"\([^"]*\)".*/\1/p' |
+    trireme join - --name n2 --dir /var/lib/n2 --host 127.0.0.1 --mysqld /opt/mysql/bin/mysqld "${ports[@]}" >/pk/out || { cat /pk/out >&2; die "join"; }
+  trireme node --config /var/lib/n2/trireme.toml >/pk/n2.log 2>&1 &
+  other=$!
+  until_true 120 "the second node is not healthy" both_healthy
+  restarts=$(property NRestarts)
+  until_true 120 "n1 is not removed" trireme remove n1 --api 127.0.0.1:18008
+  until_true 60 "the unit of a removed node does not end" unit_failed
+  [[ $(property ExecMainStatus) == 4 && $(property NRestarts) == "$restarts" ]] ||
+    die "the unit of a removed node: exit code $(property ExecMainStatus), started again $(property NRestarts) times, before $restarts"
+  pgrep -u mysql && die "mysqld of a removed node is left"
+  ok "removed: exit code 4, the unit stays $(property ActiveState) ($(property Result)) after $(property NRestarts) restarts"
+  kill "$other"
 }
 
 # said FILE TEXT: a message for the operator is there.
