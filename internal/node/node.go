@@ -51,13 +51,15 @@ const (
 
 // Limits of waits.
 const (
-	promoteLimit       = 24 * time.Hour // a long backlog is applied before writes open, however long that takes
-	leasePatience      = 5 * time.Second
-	maxGrace           = 100 * time.Millisecond // see grace
-	guardGrace         = 100 * time.Millisecond // for a step with a limit of its own to end before the guard ends mysqld
-	openPatience       = 500 * time.Millisecond
-	fencePatience      = 200 * time.Millisecond // DESIGN.md §1 "fence"
-	retirePatience     = 5 * time.Second        // for a drained mysqld to become a follower; up to 1 s of it is semi-sync's (docs/mysql.md)
+	promoteLimit  = 24 * time.Hour // a long backlog is applied before writes open, however long that takes
+	leasePatience = 5 * time.Second
+	maxGrace      = 100 * time.Millisecond // see grace
+	guardGrace    = 100 * time.Millisecond // for a step with a limit of its own to end before the guard ends mysqld
+	openPatience  = 500 * time.Millisecond
+	// fencePatience is for how long a node that fences tries to drain mysqld before it kills it. It begins when the lease has
+	// run out, 0.2 of an election timeout before another node may take writes, and has to end well before.
+	fencePatience      = 100 * time.Millisecond
+	retirePatience     = 5 * time.Second // for a drained mysqld to become a follower; up to 1 s of it is semi-sync's (docs/mysql.md)
 	startRetry         = 2 * time.Second
 	judgeRetry         = time.Second
 	blockerPatience    = 5 * time.Second // for sessions that hold up the applier
