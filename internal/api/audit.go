@@ -80,10 +80,7 @@ func askerOf(r *http.Request, by string) Audited {
 	rec := Audited{By: by, From: r.RemoteAddr, Via: forwarder(r)}
 	if told := r.Header.Get(askedByHeader); rec.Via != "" && told != "" {
 		told = strings.ToValidUTF8(told[:min(len(told), maxAskedBy)], "")
-		rec.By, rec.From = told, ""
-		if at := strings.LastIndex(told, askedFrom); at >= 0 {
-			rec.By, rec.From = told[:at], told[at+len(askedFrom):]
-		}
+		rec.By, rec.From = splitAsker(told)
 	}
 	return rec
 }

@@ -125,7 +125,7 @@ func consoleDoes[Req, Res any](ctx context.Context, c *Console, path string, req
 // does carries a verb out for somebody who may ask for it, and records it.
 func does[Req, Res any](ctx context.Context, c *Console, who Audited, path string, req Req,
 	do func(Backend, context.Context, Req) (Res, error)) (Res, error) {
-	ctx, cancel := context.WithTimeout(AskedAs(ctx, who.By+askedFrom+who.From), controlTimeout)
+	ctx, cancel := context.WithTimeout(AskedAs(ctx, who.asker()), controlTimeout)
 	defer cancel()
 	res, err := leaderDoes(ctx, c.s, path, false, req, do)
 	c.s.auditAction(who, path, req, err)

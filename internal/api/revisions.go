@@ -50,11 +50,8 @@ func AskedBy(ctx context.Context) string {
 
 // WhoAsked is AskedBy without where that one is.
 func WhoAsked(ctx context.Context) string {
-	name := AskedBy(ctx)
-	if at := strings.LastIndex(name, askedFrom); at >= 0 {
-		return name[:at]
-	}
-	return name
+	by, _ := splitAsker(AskedBy(ctx))
+	return by
 }
 
 // AskedAs has a verb carried out for somebody: a name as AskedBy tells it.
@@ -65,14 +62,25 @@ func AskedAs(ctx context.Context, name string) context.Context {
 // askedFrom is between who and where.
 const askedFrom = " from "
 
+// asker is a name as AskedBy tells it.
+func (a Audited) asker() string {
+	if a.From == "" {
+		return a.By
+	}
+	return a.By + askedFrom + a.From
+}
+
+// splitAsker takes such a name apart; from is empty if it does not say where.
+func splitAsker(name string) (by, from string) {
+	if at := strings.LastIndex(name, askedFrom); at >= 0 {
+		return name[:at], name[at+len(askedFrom):]
+	}
+	return name, ""
+}
+
 // withAsker notes who asks. A node may name whom it asks for.
 func withAsker(r *http.Request, by string) *http.Request {
-	who := askerOf(r, by)
-	name := who.By
-	if who.From != "" {
-		name += askedFrom + who.From
-	}
-	return r.WithContext(AskedAs(r.Context(), name))
+	return r.WithContext(AskedAs(r.Context(), askerOf(r, by).asker()))
 }
 
 // configHistory answers GET /config/history.
