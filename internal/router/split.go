@@ -468,20 +468,21 @@ func (s *session) closeBoth() error {
 	id := getID(s.buf[s.r0+5:])
 	if st := s.state.prepared[id]; st != nil {
 		st.turn(s.state.following)
-		closeAt(s.server, st.server)
-		closeAt(s.split.other.server, st.other.server)
+		_ = closeAt(s.server, st.server) // a connection that is lost has no statements
+		_ = closeAt(s.split.other.server, st.other.server)
 		s.state.close(id)
 	}
 	return s.settle(s.discard())
 }
 
-func closeAt(server net.Conn, id uint32) {
+func closeAt(server net.Conn, id uint32) error {
 	if server == nil || id == 0 {
-		return
+		return nil
 	}
 	p := []byte{comStmtClose, 0, 0, 0, 0}
 	putID(p[1:], id)
-	_, _ = server.Write(mysqlwire.AppendPacket(nil, 0, p)) // a connection that is lost has no statements
+	_, err := server.Write(mysqlwire.AppendPacket(nil, 0, p))
+	return err
 }
 
 // chooseFollower picks the follower with the fewest connections among those that are not too far behind.

@@ -50,36 +50,31 @@ type prepared struct {
 	// schema and dialect are those of the session when it was prepared, which it keeps.
 	schema  []byte
 	dialect string
-	server  uint32 // its id there; 0: not prepared at the present server yet
 	params  int
 	types   []byte // the block of types that the client sent last
-	typed   bool   // the present server has them
 	long    bool   // parameters were sent ahead
 	// missing: of those some did not arrive, or were lost. The next execution fails, and what is sent ahead until then is dropped.
 	missing bool
 	cursor  bool // rows wait to be fetched
-	// cursored: it was executed with a cursor at the present server, which leaves its mark there (leavesCursor).
-	cursored bool
 
-	following bool       // server, typed and cursored are the follower's
-	other     preparedAt // what they are at a splitting session's other server
-	access    sqlkind.Access
-	judged    bool // access is known
+	preparedAt            // at the present server
+	following  bool       // which is the follower
+	other      preparedAt // at a splitting session's other server
+	access     sqlkind.Access
+	judged     bool // access is known
 }
 
 // preparedAt is what hangs on a server.
 type preparedAt struct {
-	server   uint32
-	typed    bool
-	cursored bool
+	server   uint32 // the statement's id there; 0: it is not prepared there yet
+	typed    bool   // the server has its block of types
+	cursored bool   // it was executed with a cursor there, which leaves its mark (leavesCursor)
 }
 
-// turn makes server and typed those of the server in use.
+// turn makes what hangs on a server that of the server in use.
 func (p *prepared) turn(following bool) {
 	if p.following != following {
-		now := preparedAt{p.server, p.typed, p.cursored}
-		p.server, p.typed, p.cursored = p.other.server, p.other.typed, p.other.cursored
-		p.other, p.following = now, following
+		p.preparedAt, p.other, p.following = p.other, p.preparedAt, following
 	}
 }
 
@@ -193,7 +188,8 @@ func (s *state) prepare(text []byte, e effect, serverID uint32, params int) uint
 	}
 	keeps := s.keeps(len(text))
 	s.nextID++
-	s.prepared[s.nextID] = &prepared{text: bytes.Clone(text), effect: e, schema: s.schema, dialect: s.dialect, server: serverID, params: params, following: s.following}
+	s.prepared[s.nextID] = &prepared{text: bytes.Clone(text), effect: e, schema: s.schema, dialect: s.dialect,
+		preparedAt: preparedAt{server: serverID}, params: params, following: s.following}
 	if s.bytes += len(text); !keeps {
 		s.mark("more prepared statements than are kept")
 		s.prepared[s.nextID].text = nil
@@ -214,7 +210,7 @@ func (s *state) moved() {
 	for _, p := range s.prepared {
 		p.missing = p.missing || p.long
 		p.turn(s.following)
-		p.server, p.typed, p.long, p.cursor, p.cursored = 0, false, false, false, false
+		p.preparedAt, p.long, p.cursor = preparedAt{}, false, false
 	}
 }
 

@@ -2,7 +2,6 @@ package router
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"io"
 	"strings"
@@ -136,10 +135,9 @@ func leavesCursor(command byte, p []byte, st *prepared) bool {
 
 // forget closes a statement at the present server, so that it is prepared there again.
 func (s *session) forget(st *prepared) error {
-	conn := mysqlwire.NewConn(s.server, mysqlwire.DefaultMaxPacket)
-	old := binary.LittleEndian.AppendUint32([]byte{comStmtClose}, st.server)
-	st.server, st.typed, st.cursored, st.cursor = 0, false, false, false
-	return conn.WritePacket(old)
+	id := st.server
+	st.preparedAt, st.cursor = preparedAt{}, false
+	return closeAt(s.server, id)
 }
 
 // missing answers commands of a statement whose parameters, sent ahead, were lost.
