@@ -109,8 +109,7 @@ func (n *Node) logBound() (limit int64, why string) {
 		limit, why = int64(l), fmt.Sprintf("the raft log has come to raft.log_limit, %v", l)
 	}
 	seg := int64(n.cfg.Raft.LogSegment)
-	if free, err := freeSpace(n.cfg.RaftDir()); err == nil {
-		free += raftlog.SpareBytes(n.cfg.RaftDir())
+	if free, err := logSpace(n.cfg.RaftDir()); err == nil {
 		if room := n.rlog.Size() + int64(free) - spaceLow - 2*seg; room < limit {
 			limit, why = room, fmt.Sprintf("the disk of %s has %d MiB left for the raft log", n.cfg.RaftDir(), free>>20)
 		}

@@ -61,8 +61,7 @@ func (n *Node) disks() (out []api.DiskView) {
 // end again, over and over.
 func awaitSpace(ctx context.Context, dir string, need uint64, log *slog.Logger) error {
 	for said := false; ; said = true {
-		free, err := freeSpace(dir)
-		free += raftlog.SpareBytes(dir)
+		free, err := logSpace(dir)
 		if err != nil || free >= need {
 			return err
 		}
@@ -109,18 +108,25 @@ func (n *Node) watchSpace(context.Context) {
 // mysqld may have disks of their own.
 func (n *Node) lowestSpace(need uint64) string {
 	my := n.mysqldConfig()
-	for _, d := range []struct {
-		path string
-		need uint64
-	}{{n.cfg.RaftDir(), need + uint64(n.cfg.Raft.LogSegment)}, {n.cfg.MySQLDir(), need}, {my.DataDir(), need},
-		{my.RelayDir(), need}, {my.BinlogDir(), need}} {
-		free, err := freeSpace(d.path)
-		if d.path == n.cfg.RaftDir() {
-			free += raftlog.SpareBytes(d.path) // the next segment's room, which is taken already
-		}
-		if err == nil && free < d.need { // a logger has a log only
-			return d.path
+	if dir := n.cfg.RaftDir(); lacks(logSpace, dir, need+uint64(n.cfg.Raft.LogSegment)) {
+		return dir
+	}
+	for _, dir := range []string{n.cfg.MySQLDir(), my.DataDir(), my.RelayDir(), my.BinlogDir()} {
+		if lacks(freeSpace, dir, need) {
+			return dir
 		}
 	}
 	return ""
+}
+
+// lacks says whether a folder is there and its disk has less than need bytes: a logger has a log only.
+func lacks(space func(string) (uint64, error), dir string, need uint64) bool {
+	free, err := space(dir)
+	return err == nil && free < need
+}
+
+// logSpace is the room for the raft log in dir: what is free, and what its next segment has already.
+func logSpace(dir string) (uint64, error) {
+	free, err := freeSpace(dir)
+	return free + raftlog.SpareBytes(dir), err
 }

@@ -121,13 +121,10 @@ func (l *Log) create(names []string) error {
 		return fmt.Errorf("%w: %s", ErrGone, l.dir)
 	}
 	head := segmentHead{cluster: l.opts.Cluster, node: l.opts.NodeID, first: 1, ledger: ledger{gtids: l.opts.Base.Clone()}}
-	b, _, err := l.encodeHead(&head)
-	if err != nil {
+	if err := l.makeFirst(&head); err != nil {
 		return err
 	}
-	if err := l.makeSegment(segmentName(1)+newSuffix, b); err != nil {
-		return err
-	}
+	var err error
 	s := state{cluster: l.opts.Cluster, node: l.opts.NodeID, first: 1, resetting: true}
 	if l.state, err = createState(l.fs, l.dir, l.path(stateName), s); err != nil {
 		return err
@@ -143,6 +140,15 @@ func (l *Log) encodeHead(head *segmentHead) (b []byte, seal sealing, err error) 
 		b, seal, err = sealHead(key, &l.nonce, b)
 	}
 	return b, seal, err
+}
+
+// makeFirst makes the segment with which a log begins, under its temporary name.
+func (l *Log) makeFirst(head *segmentHead) error {
+	b, _, err := l.encodeHead(head)
+	if err != nil {
+		return err
+	}
+	return l.makeSegment(segmentName(head.first)+newSuffix, b)
 }
 
 // makeSegment writes a segment without entries, under a temporary name, and makes it durable.

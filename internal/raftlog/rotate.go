@@ -284,8 +284,7 @@ func (l *Log) useSpare(head []byte) (used bool, err error) {
 	return true, errors.Join(err, f.Close())
 }
 
-// SpareBytes returns what Open gives back to the disk of the log in dir: the room of a spare file that was left by a
-// life that ended.
+// SpareBytes is the room of the spare file of the log in dir, which its next segment takes, and which Open gives back.
 func SpareBytes(dir string) uint64 {
 	var st unix.Stat_t
 	if unix.Stat(filepath.Join(dir, spareName), &st) != nil {

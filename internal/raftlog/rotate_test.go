@@ -19,6 +19,19 @@ import (
 
 const spare = dir + "/spare.new"
 
+// begun opens a log with changed options, of a node in term 1.
+func begun(t testing.TB, fsys *memfs.FS, change func(*raftlog.Options)) (*raftlog.Log, *writer) {
+	t.Helper()
+	o := options(fsys)
+	if change != nil {
+		change(&o)
+	}
+	l, err := raftlog.Open(o)
+	ok(t, err)
+	setState(t, l, 1, 1, 0)
+	return l, newWriter()
+}
+
 // untilRotation appends and syncs entries until a segment has been closed.
 func untilRotation(t testing.TB, l *raftlog.Log, w *writer, fsys *memfs.FS) (all []*raftpb.Entry) {
 	t.Helper()
@@ -33,13 +46,8 @@ func untilRotation(t testing.TB, l *raftlog.Log, w *writer, fsys *memfs.FS) (all
 func TestRotationWaitsForLittle(t *testing.T) {
 	for _, ahead := range []bool{true, false} {
 		fsys := memfs.New()
-		o := options(fsys)
 		var jobs []func()
-		o.Later = func(job func()) { jobs = append(jobs, job) }
-		l, err := raftlog.Open(o)
-		ok(t, err)
-		setState(t, l, 1, 1, 0)
-		w := newWriter()
+		l, w := begun(t, fsys, func(o *raftlog.Options) { o.Later = func(job func()) { jobs = append(jobs, job) } })
 		untilRotation(t, l, w, fsys)
 		var ops []string
 		fsys.Hook = func(op memfs.Op, name string) error {
@@ -77,9 +85,7 @@ func TestRotationWaitsForLittle(t *testing.T) {
 // happens; with room again, the next one is made. A rotation that has no room ends the log, as it always did.
 func TestSpareOnAFullDisk(t *testing.T) {
 	fsys := memfs.New()
-	l := open(t, fsys)
-	setState(t, l, 1, 1, 0)
-	w := newWriter()
+	l, w := begun(t, fsys, nil)
 	all := untilRotation(t, l, w, fsys)
 	tried := 0
 	fsys.Hook = func(op memfs.Op, name string) error {
@@ -128,13 +134,8 @@ func TestSpareOnAFullDisk(t *testing.T) {
 func TestSpareAtAnyTime(t *testing.T) {
 	for _, at := range []memfs.Op{memfs.OpWrite, memfs.OpFdatasync, memfs.OpRename} {
 		fsys := memfs.New()
-		o := options(fsys)
 		var jobs []func()
-		o.Later = func(job func()) { jobs = append(jobs, job) }
-		l, err := raftlog.Open(o)
-		ok(t, err)
-		setState(t, l, 1, 1, 0)
-		w := newWriter()
+		l, w := begun(t, fsys, func(o *raftlog.Options) { o.Later = func(job func()) { jobs = append(jobs, job) } })
 		all := untilRotation(t, l, w, fsys) // without it
 		all = append(all, fill(t, l, w, 4, true)...)
 		if len(jobs) < 2 {
@@ -172,12 +173,7 @@ func TestSpareAtAnyTime(t *testing.T) {
 // TestSpareTooSmall: a header that has no room in the file that was made ahead begins a segment of its own making.
 func TestSpareTooSmall(t *testing.T) {
 	fsys := memfs.New()
-	o := options(fsys)
-	o.ZeroAheadBytes = 60
-	l, err := raftlog.Open(o)
-	ok(t, err)
-	setState(t, l, 1, 1, 0)
-	w := newWriter()
+	l, w := begun(t, fsys, func(o *raftlog.Options) { o.ZeroAheadBytes = 60 })
 	all := append(untilRotation(t, l, w, fsys), untilRotation(t, l, w, fsys)...)
 	if !slices.Contains(files(t, fsys, ".new"), spare) {
 		t.Error("no file was made ahead")
@@ -193,9 +189,7 @@ func TestSpareTooSmall(t *testing.T) {
 // the segment opens with and without its index file, and is cut again.
 func TestCutComesBack(t *testing.T) {
 	fsys := memfs.New()
-	l := open(t, fsys)
-	setState(t, l, 1, 1, 0)
-	w := newWriter()
+	l, w := begun(t, fsys, nil)
 	var before []byte // the first segment before it was closed
 	path := dir + "/0000000000000001.log"
 	var all []*raftpb.Entry
@@ -268,13 +262,8 @@ func TestSpareIsLeft(t *testing.T) {
 // is gone.
 func TestIndexFilesAreWrittenBeside(t *testing.T) {
 	fsys := memfs.New()
-	o := options(fsys)
 	var jobs []func()
-	o.Later = func(job func()) { jobs = append(jobs, job) }
-	l, err := raftlog.Open(o)
-	ok(t, err)
-	setState(t, l, 1, 1, 0)
-	w := newWriter()
+	l, w := begun(t, fsys, func(o *raftlog.Options) { o.Later = func(job func()) { jobs = append(jobs, job) } })
 	all := append(untilRotation(t, l, w, fsys), untilRotation(t, l, w, fsys)...)
 	if got := files(t, fsys, ".idx"); len(got) != 0 {
 		t.Errorf("%v was waited for", got)
@@ -305,13 +294,9 @@ func TestIndexFilesAreWrittenBeside(t *testing.T) {
 // file is being made waits for it, and does not end the log for want of room.
 func TestRotationHasTheRoomOfTheSpare(t *testing.T) {
 	fsys := memfs.New()
-	o := options(fsys)
 	var jobs sync.WaitGroup
 	asked := false
-	o.Later = func(job func()) { asked = true; jobs.Go(job) }
-	l, err := raftlog.Open(o)
-	ok(t, err)
-	setState(t, l, 1, 1, 0)
+	l, w := begun(t, fsys, func(o *raftlog.Options) { o.Later = func(job func()) { asked = true; jobs.Go(job) } })
 	making, given := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	fsys.Hook = func(op memfs.Op, name string) error {
@@ -330,7 +315,6 @@ func TestRotationHasTheRoomOfTheSpare(t *testing.T) {
 		}
 		return nil
 	}
-	w := newWriter()
 	var all []*raftpb.Entry
 	for !asked {
 		all = append(all, fill(t, l, w, 1, true)...)
@@ -347,8 +331,7 @@ func TestRotationHasTheRoomOfTheSpare(t *testing.T) {
 // TestSpareLeavesRoom: what can be done without does not take the room of others on the disk.
 func TestSpareLeavesRoom(t *testing.T) {
 	fsys := memfs.New()
-	l := open(t, fsys)
-	setState(t, l, 1, 1, 0)
+	l, w := begun(t, fsys, nil)
 	fsys.SetLimit(fsys.Used() + 8<<20)
 	fsys.Hook = func(op memfs.Op, name string) error {
 		if op == memfs.OpCreate && name == spare {
@@ -356,7 +339,7 @@ func TestSpareLeavesRoom(t *testing.T) {
 		}
 		return nil
 	}
-	ok(t, same(t, l, untilRotation(t, l, newWriter(), fsys)))
+	ok(t, same(t, l, untilRotation(t, l, w, fsys)))
 	fsys.Hook = nil
 	ok(t, l.Close())
 }
@@ -364,9 +347,7 @@ func TestSpareLeavesRoom(t *testing.T) {
 // TestSpareIsRemovedByHand: it holds nothing, so an operator may make room with it.
 func TestSpareIsRemovedByHand(t *testing.T) {
 	fsys := memfs.New()
-	l := open(t, fsys)
-	setState(t, l, 1, 1, 0)
-	w := newWriter()
+	l, w := begun(t, fsys, nil)
 	var all []*raftpb.Entry
 	for !slices.Contains(files(t, fsys, ".new"), spare) {
 		all = append(all, fill(t, l, w, 1, true)...)

@@ -184,11 +184,7 @@ func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
 	}
 	head.node, head.prevCRC, head.durable = l.opts.NodeID, 0, meta.GetIndex()
 	failpoint.Hit("reset.before-segment")
-	b, _, err := l.encodeHead(&head)
-	if err == nil {
-		err = l.makeSegment(segmentName(head.first)+newSuffix, b)
-	}
-	if err != nil {
+	if err := l.makeFirst(&head); err != nil {
 		return l.fail("reset", err)
 	}
 	failpoint.Hit("reset.after-segment")
