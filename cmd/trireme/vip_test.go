@@ -25,7 +25,7 @@ import (
 	"trireme/internal/guard"
 	"trireme/internal/needs"
 	"trireme/internal/vip"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 var (

@@ -8,7 +8,7 @@ import (
 
 	"trireme/internal/needs"
 	"trireme/internal/pki"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // TestLostHost: when the network between a router and a node takes everything without a word, the node's kernel gives the router's stream up, so that

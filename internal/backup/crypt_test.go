@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // newKey makes a key by way of its file.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // The backup in testdata/golden is as a released version wrote it, and is read for ever (docs/format/README.md).

@@ -14,7 +14,7 @@
 // A cell of the suite failover is one fault under the load of internal/verify, with a time line and the longest time without an acknowledged
 // write; one of rpo is a disaster after which lost rows are counted. Both need more of a system than others: lab.Breakable, lab.Mortal.
 //
-// WAN measures the emulated network of internal/wan itself.
+// WAN measures the emulated network of lab/wan itself.
 //
 // All write JSON and Markdown; no figure in docs/benchmarks is typed by hand.
 package bench

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // FuzzReadResults reads any file of results.

@@ -11,7 +11,7 @@ import (
 
 	"trireme/internal/lab"
 	"trireme/internal/report"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // Settings are what a run is made of, the same for all of its cells. They are kept with the results. Zero fields of a caller mean the suite's
@@ -21,7 +21,7 @@ type Settings struct {
 	Quick         bool     `json:"quick"` // indicative only
 	Systems       []string `json:"systems"`
 	AllVariants   bool     `json:"all_variants"` // of rivals; otherwise the one that suits most cells
-	Topologies    []string `json:"topologies"`   // presets or files of internal/wan; "none": all on the loopback address
+	Topologies    []string `json:"topologies"`   // presets or files of lab/wan; "none": all on the loopback address
 	Workloads     []string `json:"workloads"`
 	Cases         []string `json:"cases,omitempty"` // what the suite varies besides: numbers of nodes, sizes, ways of access, faults
 	Threads       []int    `json:"threads"`

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/lab"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // fake is a system that takes no time.

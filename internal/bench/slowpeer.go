@@ -10,7 +10,7 @@ import (
 
 	"trireme/internal/lab"
 	"trireme/internal/report"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // Cases of slow-peer. A rate is that of all links of one replica.

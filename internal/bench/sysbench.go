@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"trireme/internal/lab"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // ErrNoSysbench: the load generator is not installed.

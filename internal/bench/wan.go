@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // WANOptions of `trireme bench wan`.

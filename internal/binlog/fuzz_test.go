@@ -7,7 +7,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // bomb is a payload of a few bytes that holds one transaction of size bytes.

@@ -16,7 +16,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/lab"
 	"trireme/internal/verify"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // NoTopology stands all nodes on the loopback address: there is no network to be cut then.

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/disk"
 	"trireme/internal/lab"
 	"trireme/internal/needs"
 	"trireme/internal/testkit"
 	"trireme/internal/verify"
+	"trireme/lab/disk"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }

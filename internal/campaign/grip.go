@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"trireme/internal/faultfs"
+	"trireme/lab/faultfs"
 )
 
 // grips are what faults that last hold: links, the processes and the disks of hosts. What several hold is let go by the last of them, so that the end of one

@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"time"
 
-	"trireme/internal/faultfs"
 	"trireme/internal/lab"
-	"trireme/internal/wan"
+	"trireme/lab/faultfs"
+	"trireme/lab/wan"
 )
 
 // controlLimit is for what is asked of the system itself: a switchover, a removal.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/faultfs"
 	"trireme/internal/lab"
+	"trireme/lab/faultfs"
 )
 
 // fake is a system of three data nodes and two loggers that takes down what is done to it. Methods that are not here are not called.

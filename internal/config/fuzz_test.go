@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // FuzzParseCluster reads any settings entry: what is taken passes its own checks again, and changing one setting by its rules leaves

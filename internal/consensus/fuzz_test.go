@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // FuzzDecodeChange reads any bytes as a membership change: it is refused as a violated invariant, or applying it to a membership leaves one,

@@ -19,7 +19,7 @@ import (
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
 	"trireme/internal/transport"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 var _ consensus.Storage = (*raftlog.Log)(nil)

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"trireme/internal/needs"
-	"trireme/internal/trips"
-	"trireme/internal/wan"
+	"trireme/lab/trips"
+	"trireme/lab/wan"
 )
 
 // TestRoundTripsOnTheWire counts what commits cost on the links and disks of three stacks on hosts that are far from each other. In place of mysqld

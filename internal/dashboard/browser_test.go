@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/browser"
 	"trireme/internal/needs"
+	"trireme/lab/browser"
 )
 
 // chromium looks at the dashboard.

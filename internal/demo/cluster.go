@@ -18,7 +18,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/pki"
 	"trireme/internal/verify"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // Limits of waits.

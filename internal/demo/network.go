@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // addr of one of the node's ports.

@@ -9,7 +9,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/setup"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // inviteTTL is how long an invitation is good for; it is used at once.

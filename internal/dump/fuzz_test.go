@@ -15,9 +15,9 @@ import (
 
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
-	"trireme/internal/heap"
 	"trireme/internal/mysqlwire"
 	"trireme/internal/raftlog"
+	"trireme/lab/heap"
 )
 
 // pieces is a connection whose other side says b in pieces of the given sizes, and is then gone.

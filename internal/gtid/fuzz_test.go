@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // FuzzParseGTID reads single GTIDs, UUIDs and tags.

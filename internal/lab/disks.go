@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"trireme/internal/disk"
-	"trireme/internal/faultfs"
+	"trireme/lab/disk"
+	"trireme/lab/faultfs"
 )
 
 // DiskKind is what the directories of hosts stand on.
@@ -14,8 +14,8 @@ type DiskKind string
 // The kinds. A Disk of DiskFault is a *faultfs.FS.
 const (
 	DiskPlain DiskKind = ""      // an ordinary directory
-	DiskExt4  DiskKind = "ext4"  // internal/disk: an ext4 whose power can be cut
-	DiskFault DiskKind = "fault" // internal/faultfs: loses all that it may lose, and fails on command
+	DiskExt4  DiskKind = "ext4"  // lab/disk: an ext4 whose power can be cut
+	DiskFault DiskKind = "fault" // lab/faultfs: loses all that it may lose, and fails on command
 )
 
 // diskSize of a host is room for the data set, redo and binary logs of a long run. Only what is written takes space.
@@ -42,7 +42,7 @@ func (s Shape) newDisk(ctx context.Context, dir string, i int) (Disk, error) {
 		}
 		return d, nil
 	case DiskFault:
-		// The meanest disk that mysqld survives with O_DIRECT (internal/faultfs/doc.go).
+		// The meanest disk that mysqld survives with O_DIRECT (lab/faultfs/doc.go).
 		f, err := faultfs.New(ctx, dir, faultfs.Options{Seed: s.DiskSeed<<8 + uint64(i), Names: faultfs.Journaled, NoCache: true})
 		if err != nil {
 			return nil, err

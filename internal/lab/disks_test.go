@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/disk"
-	"trireme/internal/faultfs"
 	"trireme/internal/needs"
+	"trireme/lab/disk"
+	"trireme/lab/faultfs"
 )
 
 func startOnDisks(t *testing.T, l *Lab, name string, shape Shape) Running {

@@ -8,7 +8,7 @@
 //
 // Fairness: every server of every system gets the same template data directory, the same InnoDB sizes, TCP without TLS, and a session
 // (setsid) of its own, because the kernel's autogroup scheduling shares CPU between sessions. With a topology each server stands on an
-// emulated host of its own (internal/wan): a network namespace, links with the topology's round trips, and a CPU budget, the same for all
+// emulated host of its own (lab/wan): a network namespace, links with the topology's round trips, and a CPU budget, the same for all
 // systems. This process and what it starts outside of hosts (load generators) reaches every host without a delay: a client stands beside
 // the node that it uses.
 //

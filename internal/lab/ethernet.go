@@ -10,7 +10,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // ethernet is a switch that all hosts of a cluster are on, and a client that has nothing else. A virtual address is found by ARP, which the links of

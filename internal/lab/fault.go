@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/verify"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // Fault is what may happen to a node. Its text names it on the command line and in reports.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 var galeraSystem = System{Name: "galera", Title: "MariaDB Galera, writes to one node, flushed at each commit", Short: "Galera", Safe: true,

@@ -15,7 +15,7 @@ import (
 	"trireme/internal/needs"
 	"trireme/internal/testkit"
 	"trireme/internal/verify"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // newLab skips a test that starts real servers where there is no mysqld, unless it is required.

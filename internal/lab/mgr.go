@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/mysqld"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 var (
@@ -65,7 +65,7 @@ func (s mgrSetup) options(seeds string) map[string]string {
 		"group_replication_group_name":   "7d2f5b1e-6c3a-4c59-9d0e-1a2b3c4d5e6f",
 		"group_replication_group_seeds":  seeds,
 		"group_replication_consistency":  s.consistency,
-		"group_replication_ip_allowlist": "127.0.0.0/8,198.18.0.0/15", // the default has private networks only, internal/wan's is none
+		"group_replication_ip_allowlist": "127.0.0.0/8,198.18.0.0/15", // the default has private networks only, lab/wan's is none
 		mgrStartOnBoot:                   "OFF",
 		// Without TLS the password of the recovery channel is encrypted with the donor's key.
 		"group_replication_recovery_get_public_key": "ON",

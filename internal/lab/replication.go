@@ -8,7 +8,7 @@ import (
 	"maps"
 	"time"
 
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 var (

@@ -11,7 +11,7 @@ import (
 	"strconv"
 
 	"trireme/internal/demo"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // site is the hosts of one rival. Without a topology they are all this machine, and only their directories differ.

@@ -12,7 +12,7 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/verify"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // ErrNotHere: a system has no such thing (a way of access, a setting), or a program that it needs is missing. The message says why.

@@ -13,7 +13,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 var (

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // FuzzServerTexts reads anything that a server, or its program, may print.

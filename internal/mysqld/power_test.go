@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"trireme/internal/faultfs"
+	"trireme/lab/faultfs"
 )
 
 // Of the doublewrite files of a server that is up no power loss takes anything, neither their length nor a copy that is in them, whether the

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // script is a connection whose other side says b and is then gone; what is written to it is kept.

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"trireme/internal/mysqld"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // MySQL finds mysqld as mysqld.Find does. Without one the test is skipped; where TRIREME_REQUIRE_MYSQL is set, and with one that cannot be used

@@ -13,7 +13,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // jsonBytes is what decoding n bytes of JSON may take: an empty object of two bytes becomes a struct of some hundreds.

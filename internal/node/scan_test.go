@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"trireme/internal/binlog"
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // TestTornBinlogTail: a torn binary log can announce an event of 1 GiB. Reading what a dead incarnation wrote allocates no such buffer.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // FuzzCertificates reads any PEM as a CA, as a node's certificate and as the request of a node that joins: what is not ours is refused

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // goldenFiles gives the committed files whose names end like that.

@@ -12,9 +12,9 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/faultfs"
 	"trireme/internal/needs"
 	"trireme/internal/raftlog"
+	"trireme/lab/faultfs"
 )
 
 // forgetful is a file system whose user forgets to sync files, or directories.

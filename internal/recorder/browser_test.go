@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"trireme/internal/browser"
 	"trireme/internal/needs"
+	"trireme/lab/browser"
 )
 
 // TestInChromium looks at the page in a browser, wide and narrow, light and dark: nothing is fetched, nothing complains, tables and charts can

@@ -11,7 +11,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // strict is a handler that checks what is handed to it: nothing but what a peer may send.

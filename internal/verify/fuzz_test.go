@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/heap"
+	"trireme/lab/heap"
 )
 
 // FuzzReadLog reads any file as a client's log: it is refused with its line, or every line of it counts.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // TestAnnounced: the network is told six times where an address is (docs/vip.md), with IPv4 in both ways that hosts listen to.

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/needs"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 const (

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/faultfs"
 	"trireme/internal/needs"
 	"trireme/internal/verify"
+	"trireme/lab/faultfs"
 )
 
 // diskFault is one that a node's disk has for a while.

@@ -15,7 +15,7 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // TestLiveSet: with AFTER, a follower whose host stands still, or is cut off, holds writes up once and then no more; while it is cut off its own router

@@ -20,7 +20,7 @@ import (
 	"trireme/internal/pki"
 	"trireme/internal/testkit"
 	"trireme/internal/verify"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // liveChaosLimit is for one statement: what a host that stands still has not answered is given up.

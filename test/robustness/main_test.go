@@ -22,7 +22,7 @@ import (
 	"trireme/internal/needs"
 	"trireme/internal/testkit"
 	"trireme/internal/verify"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 const (

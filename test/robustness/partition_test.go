@@ -13,7 +13,7 @@ import (
 	"trireme/internal/needs"
 	"trireme/internal/testkit"
 	"trireme/internal/verify"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // electionTimeouts within which another node takes writes when the leader's host is cut off: one until its silence is noticed, up to

@@ -11,8 +11,8 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/faultfs"
 	"trireme/internal/verify"
+	"trireme/lab/faultfs"
 )
 
 // disks of data nodes, and the settings that mysqld needs on them.

@@ -14,8 +14,8 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/testkit"
-	"trireme/internal/trips"
-	"trireme/internal/wan"
+	"trireme/lab/trips"
+	"trireme/lab/wan"
 )
 
 const (

@@ -24,7 +24,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/needs"
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"strings"
 
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // Lengths of what nodes say to each other, TLS included (docs/format/peer.md). A message of raft without entries and context has 99 bytes.

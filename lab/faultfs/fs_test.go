@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"trireme/internal/faultfs"
 	"trireme/internal/needs"
+	"trireme/lab/faultfs"
 )
 
 type testFS struct {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/wan"
+	"trireme/lab/wan"
 )
 
 // TestCommits reads traces that are written down here: what a commit may and may not look like.

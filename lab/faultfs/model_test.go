@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"trireme/internal/faultfs"
+	"trireme/lab/faultfs"
 )
 
 // modelFile says what a file may hold after a power loss: of each sector one of the contents that it has had since the last fsync.

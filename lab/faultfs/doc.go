@@ -6,7 +6,7 @@
 //	f.PowerOn()              // what fsync had promised is there; of the rest, what the seed says
 //	f.Close()
 //
-// It is a FUSE file system and needs /dev/fuse and root, nothing else. It stands beside internal/disk, an ext4 whose power can be cut, and
+// It is a FUSE file system and needs /dev/fuse and root, nothing else. It stands beside lab/disk, an ext4 whose power can be cut, and
 // is meaner than that one: see below.
 //
 // # What a power loss leaves
