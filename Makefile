@@ -8,7 +8,7 @@
 # make flakes      every package many times while a share of the CPU is stolen: which tests fail now and then?
 # make mutants     breaks each rule on purpose: what notices?
 # make regressions brings old bugs back, one at a time: does the kit still find each?
-# make golden      keeps what the last release (internal/testkit/releases) writes, for later versions to read
+# make golden      keeps what the last release (lab/testkit/releases) writes, for later versions to read
 # make bench       Trireme beside its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
 # make bench-full  the same at full size: days
 # make verify      faults against a real cluster for SOAK_HOURS, and the report (docs/safety)
@@ -36,7 +36,7 @@ all: build
 build:
 	@scripts/deps.sh build
 	@path=$$(scripts/commit-path.sh); commit=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || true); \
-	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS) -X trireme/internal/campaign.commitPath=$$path -X trireme/internal/campaign.revision=$$commit" -o $(BIN) ./cmd/trireme
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS) -X trireme/lab/campaign.commitPath=$$path -X trireme/lab/campaign.revision=$$commit" -o $(BIN) ./cmd/trireme
 
 # dist/: .deb, .rpm, tarball, Helm chart.
 package:

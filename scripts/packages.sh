@@ -9,7 +9,7 @@ no_servers='test/layout test/summary'
 two_at_once='internal/lab internal/mysqld test/mysql test/smoke'
 # Run without the race detector. In the simulation and the model no two goroutines share anything, only seeds or searches run side by side. The scripts of
 # cmd/trireme start the program hundreds of times, which takes five times as long with it, and do one thing in each.
-no_race='internal/sim internal/sim/model cmd/trireme'
+no_race='lab/sim lab/sim/model cmd/trireme'
 
 # packages: folders with tests.
 packages() { git ls-files -co --exclude-standard -- '*_test.go' | while read -r f; do [[ ! -e $f ]] || dirname "$f"; done | sort -u; }

@@ -62,7 +62,7 @@ run_campaign() { # it ends by itself, after the fault under way and the checks
 
 run_sim() {
 	local from=${SOAK_SEED:-$(date +%s)}000 batch=100 failed=0
-	go_test 3600 ./internal/sim/model Deep || return
+	go_test 3600 ./lab/sim/model Deep || return
 	while [ "$(left)" -gt 0 ]; do
 		signal=ABRT within 1800 bin/trireme verify sim --seeds $batch --from "$from" --jobs "$(nproc)" || failed=$?
 		[ $failed = 0 ] || return $failed

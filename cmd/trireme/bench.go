@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"trireme/internal/bench"
+	"trireme/lab/bench"
 )
 
 // benchCmd is `trireme bench`.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/campaign"
 	"trireme/internal/lab"
+	"trireme/lab/campaign"
 )
 
 // verifyCmd is `trireme verify`.

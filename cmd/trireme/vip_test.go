@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/guard"
-	"trireme/internal/needs"
 	"trireme/internal/vip"
+	"trireme/lab/needs"
 	"trireme/lab/wan"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/needs"
 	"trireme/internal/pki"
+	"trireme/lab/needs"
 	"trireme/lab/wan"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/gtid"
-	"trireme/internal/needs"
 	"trireme/internal/raftlog"
+	"trireme/lab/needs"
 )
 
 // TestArchive follows a log over its segments, beside its writer, and never goes beyond what was applied.

@@ -21,8 +21,8 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/gtid"
 	"trireme/internal/mysqld"
-	"trireme/internal/needs"
 	"trireme/internal/raftlog"
+	"trireme/lab/needs"
 )
 
 // TestNotOurs: a backup clears up in its directory, so it takes none with anything of somebody else's in it.

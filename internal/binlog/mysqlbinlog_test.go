@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/needs"
-	"trireme/internal/testkit"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
 )
 
 // TestMysqlbinlog has the vendor's tool read a file made of this package's own events around a server's transactions,

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/testkit"
+	"trireme/lab/testkit"
 )
 
 // packedLog replaces the transactions of a binary log file that can be packed, and counts them.

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 )
 
 var (

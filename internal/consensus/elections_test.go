@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/ha"
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 )
 
 var (

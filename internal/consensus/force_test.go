@@ -9,7 +9,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 )
 
 // quintet makes five voters, with 1 as leader, that have committed some entries.

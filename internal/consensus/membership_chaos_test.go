@@ -7,7 +7,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 )
 
 // confChaos is a chaos in which members come, change their roles and go.

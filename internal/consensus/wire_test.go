@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 	"trireme/lab/trips"
 	"trireme/lab/wan"
 )

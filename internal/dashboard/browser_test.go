@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/needs"
 	"trireme/lab/browser"
+	"trireme/lab/needs"
 )
 
 // chromium looks at the dashboard.

@@ -17,7 +17,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/pki"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 	"trireme/lab/wan"
 )
 

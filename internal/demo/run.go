@@ -15,7 +15,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 	"trireme/lab/wan"
 )
 

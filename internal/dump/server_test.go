@@ -11,7 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/gtid"
-	"trireme/internal/testkit"
+	"trireme/lab/testkit"
 )
 
 // testServer is a real mysqld of a test.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/needs"
 	"trireme/lab/disk"
 	"trireme/lab/faultfs"
+	"trireme/lab/needs"
 )
 
 func startOnDisks(t *testing.T, l *Lab, name string, shape Shape) Running {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 	"trireme/lab/wan"
 )
 

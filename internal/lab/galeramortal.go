@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 func (g *galera) Login() verify.Login {

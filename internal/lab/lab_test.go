@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/needs"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 	"trireme/lab/wan"
 )
 

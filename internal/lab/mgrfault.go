@@ -15,7 +15,7 @@ import (
 
 	"trireme/internal/demo"
 	"trireme/internal/router"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 // brokenMGR is a group under faults, with what InnoDB Cluster adds to it: something that starts a server again, an operator who lets it join

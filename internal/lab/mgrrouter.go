@@ -14,7 +14,7 @@ import (
 
 	"trireme/internal/demo"
 	"trireme/internal/mysqld"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 var mgrRouterSystem = System{Name: "mgr-router", Short: "InnoDB Cluster",

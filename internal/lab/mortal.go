@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"trireme/internal/gtid"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 // Mortal is a Running whose hosts can be lost, for a time or for good. Their disks are the caller's to cut and to bring back.

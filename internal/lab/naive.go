@@ -14,7 +14,7 @@ import (
 
 	"trireme/internal/demo"
 	"trireme/internal/router"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 // naive is semi-sync replication with the failover that many build for it: a script that pings the source, promotes the replica that has received the most

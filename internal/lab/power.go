@@ -15,8 +15,8 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/verify"
 	"trireme/lab/faultfs"
+	"trireme/lab/verify"
 )
 
 // Dark is a Breakable whose hosts can lose power: a system that was started with Shape.Disks.

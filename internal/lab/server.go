@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 // SharedOptions are given to every server of every system, Trireme's included: sizes for a small machine with room for the

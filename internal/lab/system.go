@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/config"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 	"trireme/lab/wan"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 // viewLimit is for one question to one node: those that are lost never answer.

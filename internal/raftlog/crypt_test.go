@@ -19,9 +19,9 @@ import (
 
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
-	"trireme/internal/needs"
 	"trireme/internal/raftlog"
 	"trireme/internal/raftlog/memfs"
+	"trireme/lab/needs"
 )
 
 // Layout of the header of an encrypted segment, as docs/format/log.md draws it.

@@ -13,9 +13,9 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/needs"
 	"trireme/internal/raftlog"
 	"trireme/internal/raftlog/memfs"
+	"trireme/lab/needs"
 )
 
 // TestFailureIsFinal: after a failed write or fsync nothing more is accepted, and nothing is called durable (S2).

@@ -13,9 +13,9 @@ import (
 
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
-	"trireme/internal/needs"
 	"trireme/internal/raftlog"
 	"trireme/internal/raftlog/memfs"
+	"trireme/lab/needs"
 )
 
 // model is what the log must hold: entries first..last, of which those up to synced must survive a crash.

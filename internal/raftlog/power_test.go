@@ -12,9 +12,9 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/needs"
 	"trireme/internal/raftlog"
 	"trireme/lab/faultfs"
+	"trireme/lab/needs"
 )
 
 // forgetful is a file system whose user forgets to sync files, or directories.

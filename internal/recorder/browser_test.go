@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"trireme/internal/needs"
 	"trireme/lab/browser"
+	"trireme/lab/needs"
 )
 
 // TestInChromium looks at the page in a browser, wide and narrow, light and dark: nothing is fetched, nothing complains, tables and charts can

@@ -21,7 +21,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 	"trireme/lab/wan"
 )
 

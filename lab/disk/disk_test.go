@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 )
 
 const (

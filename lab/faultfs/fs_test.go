@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"trireme/internal/needs"
 	"trireme/lab/faultfs"
+	"trireme/lab/needs"
 )
 
 type testFS struct {

@@ -19,7 +19,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/demo"
 	"trireme/internal/pki"
-	"trireme/internal/testkit"
+	"trireme/lab/testkit"
 )
 
 // TestRouterAlone: `trireme router` beside an application knows one node, finds the others, and leads to whoever leads, through a switchover, a

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/bench"
 	"trireme/internal/demo"
-	"trireme/internal/testkit"
+	"trireme/lab/bench"
+	"trireme/lab/testkit"
 )
 
 // A client under load has three workers, each with a session of its own. A worker makes rows (n, a) in drivers.load_NAME: n is its own number and

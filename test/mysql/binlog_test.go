@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/testkit"
+	"trireme/lab/testkit"
 )
 
 const binlogSamples = "../../internal/binlog/testdata"

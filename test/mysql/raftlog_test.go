@@ -13,9 +13,9 @@ import (
 
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
-	"trireme/internal/needs"
 	"trireme/internal/raftlog"
-	"trireme/internal/testkit"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
 )
 
 const workload = `

@@ -11,7 +11,7 @@ import (
 
 	"trireme/internal/mysqlwire"
 	"trireme/internal/router"
-	"trireme/internal/testkit"
+	"trireme/lab/testkit"
 )
 
 // TestCursors: what mysqld answers to commands about cursors reaches the client packet by packet, and the next command

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"trireme/internal/mysqlwire"
-	"trireme/internal/needs"
 	"trireme/internal/router"
-	"trireme/internal/testkit"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
 )
 
 const pairsPassword = "pairs-Pass-1"

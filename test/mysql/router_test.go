@@ -17,7 +17,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/router"
-	"trireme/internal/testkit"
+	"trireme/lab/testkit"
 )
 
 // limit is how long a test of the router waits for anything.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/testkit"
-	"trireme/internal/tpcc"
+	"trireme/lab/testkit"
+	"trireme/lab/tpcc"
 )
 
 // openTPCC gives connections as root to the benchmark's database.

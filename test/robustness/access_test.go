@@ -25,8 +25,8 @@ import (
 	"trireme/internal/mysqlwire"
 	"trireme/internal/pki"
 	"trireme/internal/setup"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 // TestAccess: on a running cluster that takes writes all the time, a token with a role, a change of the CA, the revocation of a node's

@@ -12,7 +12,7 @@ import (
 	"trireme/internal/demo"
 	"trireme/internal/ha"
 	"trireme/internal/setup"
-	"trireme/internal/testkit"
+	"trireme/lab/testkit"
 )
 
 // move gives a node that is stopped other ports, in its file.

@@ -21,9 +21,9 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
-	"trireme/internal/needs"
 	"trireme/internal/setup"
-	"trireme/internal/testkit"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
 )
 
 const plainPassword = "plain secret" // of root on the servers that are adopted

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"trireme/internal/advise"
-	"trireme/internal/needs"
-	"trireme/internal/testkit"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
 )
 
 // TestAdvise: `trireme advise` names the tables, the row, the statement and the setting that are made for it to find, on real servers.

@@ -21,9 +21,9 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/needs"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 // What a server writes with innodb_native_foreign_keys=OFF and no replica can apply (docs/mysql.md).

@@ -24,8 +24,8 @@ import (
 	"trireme/internal/demo"
 	"trireme/internal/gtid"
 	"trireme/internal/mysqld"
-	"trireme/internal/needs"
-	"trireme/internal/testkit"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
 )
 
 // kept is a new cluster with a table kept.t to be backed up, from a follower, and who runs trireme in a directory beside it.

@@ -18,8 +18,8 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/backup"
 	"trireme/internal/config"
-	"trireme/internal/needs"
-	"trireme/internal/testkit"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
 )
 
 // TestBackupRefuses: a backup into a target that is full says so, and is made by the same command once there is room. What cannot be restored of it is

@@ -10,8 +10,8 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/needs"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/verify"
 )
 
 // TestLogLimit: a data node that is away makes the logs of the others grow up to raft.log_limit. With two data nodes and a logger S8 needs all

@@ -17,8 +17,8 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/check"
 	"trireme/internal/demo"
-	"trireme/internal/needs"
-	"trireme/internal/testkit"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
 )
 
 // damage is what is changed of one row, and its column.

@@ -16,7 +16,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 )
 
 // TestCheckGoesOn: a check that was interrupted goes on where it was; one whose leader changes meanwhile, by a switchover and by a crash, compares with the

@@ -18,7 +18,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
-	"trireme/internal/testkit"
+	"trireme/lab/testkit"
 )
 
 // inJSON runs the command line against a node, with --json, and returns its exit code and what it printed on standard output.

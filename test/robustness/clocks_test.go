@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/needs"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/verify"
 )
 
 // clockFaults are what CLOCK_BOOTTIME never does, but for the jump ahead of a machine that was suspended, and more than a host's clock is

@@ -12,8 +12,8 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 // TestClonedNode: a copy of a node's folder that is started beside the original, as a cloned machine is, ends for

@@ -10,8 +10,8 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/demo"
 	"trireme/internal/ha"
-	"trireme/internal/needs"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/verify"
 )
 
 // TestDelayedLearner: a learner with apply_delay shows a commit late and never early, nobody reads it or waits for it, and an operator can stop it

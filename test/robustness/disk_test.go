@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/demo"
-	"trireme/internal/needs"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/verify"
 )
 
 // TestFullDisk fills the disks of a leader: of the raft log, and of mysqld's binary log. Leadership must move, nothing may be lost, the

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/needs"
-	"trireme/internal/verify"
 	"trireme/lab/faultfs"
+	"trireme/lab/needs"
+	"trireme/lab/verify"
 )
 
 // diskFault is one that a node's disk has for a while.

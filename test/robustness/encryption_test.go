@@ -10,7 +10,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/raftlog"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 // TestEncryptedLog: of three nodes one has the keys of its raft log from a file, one from a command, and one's log is not encrypted. The leader is killed under load and comes back with a

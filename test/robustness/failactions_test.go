@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/needs"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/verify"
 )
 
 // deed is what else than the daemon's death can happen at a point.

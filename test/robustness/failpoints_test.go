@@ -18,8 +18,8 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/demo"
 	"trireme/internal/failpoint"
-	"trireme/internal/needs"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/verify"
 )
 
 // command sends a line to a running daemon's failpoints and returns the answer.

@@ -17,9 +17,9 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/needs"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 // through opens a connection through a node's router, on its read-write or its read-only port.

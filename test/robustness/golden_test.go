@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"trireme/internal/config"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 var writeGolden = flag.Bool("golden", false, "keep the directory of a node of the last release, for those that come later to read")

@@ -15,8 +15,8 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/demo"
 	"trireme/internal/ha"
-	"trireme/internal/needs"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/verify"
 )
 
 // megabytes is a statement that writes so many rows of 1 MiB, from id first on.

@@ -9,8 +9,8 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/demo"
 	"trireme/internal/ha"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 // TestNoFault: what only looks like a fault, for longer than the limits after which a fault is found, moves no leadership and ends no

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/bench"
 	"trireme/internal/demo"
-	"trireme/internal/verify"
+	"trireme/lab/bench"
+	"trireme/lab/verify"
 )
 
 const loadBeforeKill = 300 // writes acknowledged before each kill

@@ -15,8 +15,8 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 // leave asks the leader.

@@ -11,7 +11,7 @@ import (
 
 	"trireme/internal/demo"
 	"trireme/internal/gtid"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 // TestStatementsAreAppliedInTurn: a follower's workers do not run DDL and statements of accounts ahead of their turn.

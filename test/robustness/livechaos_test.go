@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"trireme/internal/config"
-	"trireme/internal/needs"
 	"trireme/internal/pki"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 	"trireme/lab/wan"
 )
 

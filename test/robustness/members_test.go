@@ -20,8 +20,8 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/pki"
 	"trireme/internal/setup"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 // seen is the cluster as one node sees it.

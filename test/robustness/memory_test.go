@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"trireme/internal/config"
-	"trireme/internal/needs"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/verify"
 )
 
 // peakMemory is VmHWM of a process in bytes.

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"trireme/internal/demo"
-	"trireme/internal/needs"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 // TestMixedVersions: a cluster of the last release becomes one of this build, node by node, and goes back. In between

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 )
 
 // TestMySQLSuitesUnderKills runs the scripts of TestMySQLSuites while servers are killed, one in the course of each: the

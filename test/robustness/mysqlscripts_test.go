@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 )
 
 // script is one of MySQL's own test scripts.

@@ -18,9 +18,9 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/internal/mysqld"
-	"trireme/internal/needs"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 const (

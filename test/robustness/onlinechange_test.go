@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 )
 
 // TestOnlineChange changes a table through the router while it is written, as gh-ost and pt-online-schema-change do: rows are copied in chunks

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/bench"
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/needs"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/bench"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 	"trireme/lab/wan"
 )
 

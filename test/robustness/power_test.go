@@ -11,8 +11,8 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/verify"
 	"trireme/lab/faultfs"
+	"trireme/lab/verify"
 )
 
 // disks of data nodes, and the settings that mysqld needs on them.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/needs"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/verify"
 )
 
 // plainServer starts an empty mysqld that has nothing to do with Trireme and returns its socket and a login to it.

@@ -15,8 +15,8 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
-	"trireme/internal/needs"
 	"trireme/internal/recorder"
+	"trireme/lab/needs"
 )
 
 // report asks a node for the last five minutes.

@@ -12,8 +12,8 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/demo"
 	"trireme/internal/rolling"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 // TestRollingUpgrade: three nodes get another build of Trireme, one after the other, while a workload writes. The leader is last and hands over;

@@ -13,7 +13,7 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/testkit"
+	"trireme/lab/testkit"
 	"trireme/lab/trips"
 	"trireme/lab/wan"
 )

@@ -11,7 +11,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 // TestCommitRules lets must_ack and commit_zones keep commits waiting: no OK before the rule is met or its grace is over, which is told;

@@ -17,7 +17,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
-	"trireme/internal/testkit"
+	"trireme/lab/testkit"
 )
 
 // TestServiceManager is a node under a service manager (packaging/trireme.service): it is ready when its API listens, says what it does, feeds

@@ -14,7 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/demo"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 // TestSessionOutcomes: what a client is told of a COMMIT or an autocommit statement whose leader died before

@@ -16,8 +16,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/api"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 // TestSessionsAreCarried: 64 writers hear of no error over switchovers, nor do clients that log in for each statement; and over a failover idle sessions go

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 // TestAllWorkloads runs every workload of the safety kit at once, kills the leader's mysqld and a follower's daemon and moves leadership

@@ -11,7 +11,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 // TestShapes grows a cluster of two data nodes, a logger and a learner to 5, 7 and 9 voters, all the time under load. At each size as

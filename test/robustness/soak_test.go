@@ -21,9 +21,9 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/needs"
 	"trireme/internal/report"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/verify"
 )
 
 // usage is what a daemon holds at one moment, and its node's directory.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 // sqlLimit bounds a statement that is expected to be answered.

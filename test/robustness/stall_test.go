@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"trireme/internal/verify"
+	"trireme/lab/verify"
 )
 
 // TestStalledDisk freezes the disks of a leader: of mysqld's binary log, whose writers cannot even be killed then, and of the raft log. Leadership must

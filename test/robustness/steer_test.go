@@ -16,8 +16,8 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/demo"
 	"trireme/internal/ha"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 // steerLimit bounds what should take a few seconds.

@@ -13,8 +13,8 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 // TestStoppedLeader freezes the leader's daemon. The others must take over; before they do, the guard must have killed the mysqld, so that

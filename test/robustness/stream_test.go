@@ -22,8 +22,8 @@ import (
 	"trireme/internal/demo"
 	"trireme/internal/gtid"
 	"trireme/internal/mysqld"
-	"trireme/internal/needs"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/verify"
 )
 
 const (

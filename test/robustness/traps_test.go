@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 )
 
 // unacknowledged is a statement that a leader writes and cannot replicate.

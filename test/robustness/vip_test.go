@@ -23,7 +23,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 	"trireme/lab/wan"
 )
 

@@ -13,9 +13,9 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/needs"
-	"trireme/internal/testkit"
-	"trireme/internal/verify"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
+	"trireme/lab/verify"
 )
 
 const limit = 90 * time.Second // of each step; all of them together take half a minute

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 )
 
 // event is a line of go test -json (go doc test2json), or the last line of a file, which we write ourselves.

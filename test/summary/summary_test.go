@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/needs"
+	"trireme/lab/needs"
 )
 
 // recorded is what go test -json says of five packages: one passes, in one a test fails, in one a test panics, one does not build, one has no tests.

@@ -1,0 +1,63 @@
+package campaign
+
+import (
+	"testing"
+	"time"
+
+	"trireme/lab/verify"
+)
+
+// TestStalls: what is demanded while a majority is whole, and what a fault excuses.
+func TestStalls(t *testing.T) {
+	zero := time.Unix(1000, 0)
+	at := func(seconds float64) time.Time { return zero.Add(time.Duration(seconds * float64(time.Second))) }
+	gap := func(from, to float64) verify.Gap { return verify.Gap{From: at(from), To: at(to)} }
+	hit := func(from, to float64, hosts ...string) hurt {
+		h := hurt{what: "isolate leader", hosts: hosts, from: at(from), limit: 10 * time.Second}
+		if to > 0 {
+			h.to = at(to)
+		}
+		return h
+	}
+	three, five := []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3", "n4", "n5"}
+	loggers := []string{"n1", "l1", "l2"}
+	for _, c := range []struct {
+		name   string
+		voters []string
+		hurts  []hurt
+		gaps   []verify.Gap
+		want   int
+	}{
+		{"nothing stops", three, []hurt{hit(10, 25, "n1")}, []verify.Gap{gap(10, 12), gap(25, 26)}, 0},
+		{"a failover in time", three, []hurt{hit(10, 25, "n1")}, []verify.Gap{gap(9.9, 19)}, 0},
+		{"two in time, each within its limit", three, []hurt{hit(10, 25, "n1")}, []verify.Gap{gap(10, 19), gap(20, 29)}, 0},
+		{"no majority", three, []hurt{hit(10, 60, "n1", "n2")}, []verify.Gap{gap(10, 65)}, 0},
+		{"no majority for two faults at once", three, []hurt{hit(10, 60, "n1"), hit(10, 60, "n2")}, []verify.Gap{gap(10, 65)}, 0},
+		{"everybody", five, []hurt{hit(10, 60, five...)}, []verify.Gap{gap(10, 69)}, 0},
+		{"a majority of loggers has no data", loggers, []hurt{hit(10, 60, "n1")}, []verify.Gap{gap(10, 65)}, 0},
+		{"one fault after the other", three, []hurt{hit(10, 19, "n1"), hit(19, 28, "n1")}, []verify.Gap{gap(10, 27)}, 0},
+
+		{"a stall that ends with the partition", three, []hurt{hit(10, 25, "n1")}, []verify.Gap{gap(10.1, 25)}, 1},
+		{"one that ends shortly behind it", three, []hurt{hit(10, 25, "n1")}, []verify.Gap{gap(10.1, 26)}, 1},
+		{"one in the middle of a fault", three, []hurt{hit(10, 60, "n1")}, []verify.Gap{gap(20, 31)}, 1},
+		{"one that goes on after the fault", three, []hurt{hit(10, 12, "n1")}, []verify.Gap{gap(10, 23)}, 1},
+		{"one of a fault that goes on", three, []hurt{hit(10, 0, "n1")}, []verify.Gap{gap(10, 21)}, 1},
+		{"two of five", five, []hurt{hit(10, 60, "n1", "n2")}, []verify.Gap{gap(10, 21)}, 1},
+		{"two of five, by two faults", five, []hurt{hit(10, 60, "n1"), hit(10, 60, "n2")}, []verify.Gap{gap(10, 21)}, 1},
+		{"once a majority is back", three, []hurt{hit(10, 20, "n1", "n2"), hit(10, 60, "n1")}, []verify.Gap{gap(10, 31)}, 1},
+		{"a fault that keeps nobody from working", three, []hurt{hit(10, 10.1)}, []verify.Gap{gap(10, 21)}, 1},
+		{"without any fault", three, nil, []verify.Gap{gap(10, 15.1)}, 1},
+		{"long after a fault, its limit holds", three, []hurt{hit(10, 12, "n1")}, []verify.Gap{gap(40, 51)}, 1},
+		{"two stalls", three, []hurt{hit(10, 60, "n1")}, []verify.Gap{gap(10, 21), gap(22, 33)}, 2},
+	} {
+		got := stalls(c.voters, []string{"n1", "n2", "n3", "n4", "n5"}, c.hurts, c.gaps)
+		if len(got) != c.want {
+			t.Errorf("%s: %v, want %d", c.name, got, c.want)
+		}
+		for _, s := range got {
+			if s.to.Sub(s.from) <= s.limit || 2*len(s.whole) <= len(c.voters) || len(s.faults) == 0 {
+				t.Errorf("%s: %v", c.name, s)
+			}
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"trireme/internal/gtid"
+	"trireme/internal/ha"
+	"trireme/internal/ledger"
+	"trireme/lab/sim/fakemysql"
+)
+
+// keepDurable is node.keepDurable: what is applied is noted first, then InnoDB's redo log is flushed, then the index is written down (S8).
+func (g *glue) keepDurable() {
+	g.n.After(durableEvery, g.keepDurable)
+	l := g.life
+	if l == nil || l.dead || g.state != ha.ServerReady || g.hung {
+		return
+	}
+	g.spawn("durable", func(k *task) {
+		if k.command(l, time.Second) != nil || g.state != ha.ServerReady {
+			return
+		}
+		open := len(g.srv.Prepared()) > 0
+		applied := g.led.Applied(g.srv.Executed()).Applied
+		before := g.saved.durable
+		if applied > before {
+			if k.command(l, time.Second) != nil {
+				return
+			}
+			g.srv.FlushEngineLogs()
+			if k.sleep(g.short()) != nil || l.dead || g.state != ha.ServerReady {
+				return
+			}
+			g.saved.durable = max(g.saved.durable, applied)
+		}
+		keep := min(before, applied)
+		if open {
+			keep = 0
+		}
+		g.keepFrom = keep
+	})
+}
+
+// PurgeBelow implements Top: node.purge's figures.
+func (g *glue) PurgeBelow() uint64 {
+	st := g.n.Status()
+	m := ledger.Membership{st.Voters}
+	if len(st.Outgoing) > 0 {
+		m = append(m, st.Outgoing)
+	}
+	var all []ledger.Keeper
+	for _, id := range members(&st) {
+		k := ledger.Keeper{ID: id, Data: !g.sql.isLogger(id)}
+		if p := g.peers[id]; id == g.n.ID {
+			k.Live, k.Ready, k.Keep = true, g.state == ha.ServerReady, g.keepFrom
+			if g.logger {
+				k.Keep = st.Commit
+			}
+		} else if p != nil && g.fresh(p) {
+			k.Live, k.Ready, k.Keep = true, p.status.ready, p.status.keep
+		}
+		all = append(all, k)
+	}
+	safe, _ := ledger.PurgePoint(st.Commit, m, all)
+	if g.sql.broken("S8") {
+		safe = st.Commit
+	}
+	g.sql.purging(g, m, safe)
+	return safe
+}
+
+// MayChange implements Top: what node.nextStep and node.reconcileOnce ask before votes are given and taken.
+func (g *glue) MayChange(in, out []uint64) bool {
+	st, begin := g.n.Status(), g.n.Log().Boundary()
+	c := ledger.Census{Nodes: map[uint64]ledger.CensusNode{}, Whole: begin.Index == 0 && begin.GTIDs.Empty()}
+	for _, id := range members(&st) {
+		s := ledger.CensusNode{Voter: slices.Contains(st.Voters, id), Data: !g.sql.isLogger(id)}
+		if p := g.peers[id]; id == g.n.ID {
+			s.Live, s.Ready = true, g.state == ha.ServerReady
+		} else if p != nil && g.fresh(p) {
+			s.Live, s.Ready = true, p.status.ready
+		}
+		c.Nodes[id] = s
+	}
+	for _, id := range in { // node.standing.caughtUp
+		if s := c.Nodes[id]; !s.Live || s.Data && !s.Ready {
+			return false
+		}
+	}
+	return c.Leave(in, out) == ledger.MayLeave
+}
+
+// donation is node.donate: what a copy of this node's data would be.
+type donation struct {
+	incarnation, applied uint64
+	own                  gtid.Set
+	prepared             []string
+	from                 *glue
+}
+
+func (g *glue) donation() (donation, bool) {
+	if g.state != ha.ServerReady || g.life == nil || g.life.dead || g.hung {
+		return donation{}, false
+	}
+	_, committed := g.led.Snapshot()
+	b := g.led.Applied(g.srv.Executed())
+	var prepared []string
+	for _, x := range g.srv.Prepared() {
+		prepared = append(prepared, fakemysql.XIDKey(x))
+	}
+	return donation{incarnation: g.life.incarnation, applied: b.Applied, own: g.srv.Executed().Subtract(committed), prepared: prepared, from: g}, true
+}
+
+// seedServer is node.seedServer: the data is replaced by a copy of another node's.
+func (g *glue) seedServer(k *task) {
+	err := g.seed(k)
+	if g.state != ha.ServerSeeding {
+		return
+	}
+	g.said = true
+	if err == nil {
+		g.state, g.retryAt = ha.ServerOff, 0
+		return
+	}
+	g.w.Tracef("%d: seeding failed: %v", g.n.ID, err)
+	g.state, g.retryAt = ha.ServerBehind, g.now()+time.Second
+}
+
+// holdsPrepared is node.holdsPrepared.
+func (g *glue) holdsPrepared(d donation) error {
+	left, err := ledger.NotHeld(context.Background(), d.prepared, d.applied, g.n.Log(), g.led.Index())
+	if err == nil && len(left) > 0 && !g.sql.broken("S8xa") {
+		err = fmt.Errorf("XA transactions were prepared before the log here begins: %v", left)
+	}
+	return err
+}
+
+func (g *glue) seed(k *task) error {
+	first, err := g.n.Log().FirstIndex()
+	if err != nil {
+		return err
+	}
+	st := g.n.Status()
+	var donors []uint64
+	for _, id := range members(&st) {
+		if p := g.peers[id]; id != g.n.ID && p != nil && g.fresh(p) && p.status.ready {
+			donors = append(donors, id)
+		}
+	}
+	if len(donors) == 0 {
+		return errors.New("no donor")
+	}
+	id := donors[g.w.rnd.IntN(len(donors))]
+	x, err := g.ask(k, id, donate{}, 2*time.Second)
+	if err != nil {
+		return err
+	}
+	d := x.(donation)
+	if d.applied+1 < first { // node.findDonor
+		return fmt.Errorf("the donor has applied up to entry %d, the log here begins at %d", d.applied, first)
+	}
+	if err := g.holdsPrepared(d); err != nil {
+		return err
+	}
+	g.keepFrom = 0
+	g.killServer(false)
+	g.life = nil
+	g.saved.durable = 0
+	g.newData() // the old directory goes first
+	if err := k.sleep(time.Duration(200+g.w.rnd.IntN(1500)) * time.Millisecond); err != nil {
+		return err
+	}
+	fresh := fakemysql.New(uint32(g.n.ID))
+	copied := func() bool {
+		l := d.from.life
+		return l != nil && !l.dead && l.incarnation == d.incarnation && !d.from.hung && !g.w.net.cut(id, g.n.ID) && fresh.Clone(d.from.srv)
+	}
+	if err := k.until(3*time.Second, "copying", copied); err != nil {
+		return err
+	}
+	if x, err = g.ask(k, id, donate{}, 2*time.Second); err != nil {
+		return err
+	}
+	end := x.(donation)
+	if now, err := g.n.Log().FirstIndex(); err != nil || now > first {
+		if err := errors.Join(err, g.holdsPrepared(end)); err != nil {
+			return err
+		}
+	}
+	if end.incarnation != d.incarnation {
+		return errors.New("the donor's mysqld was started anew meanwhile")
+	}
+	fresh.Flush, fresh.OnCommit = g.srv.Flush, g.srv.OnCommit
+	g.saved.durable, g.saved.inherited = d.applied, end.own.Clone()
+	g.srv = fresh
+	g.sql.counts.seeds++
+	return nil
+}
+
+// guardTimer is the guard process: it kills mysqld when a moment on the machine's clock passes that the daemon has not moved ahead.
+type guardTimer struct {
+	until time.Duration // 0: mysqld serves nothing
+	asked bool
+}
+
+// set is guard.Until.
+func (t *guardTimer) set(g *glue, until time.Duration) {
+	t.until = until
+	if until != 0 && !t.asked {
+		t.wait(g)
+	}
+}
+
+func (t *guardTimer) wait(g *glue) {
+	t.asked = true
+	g.w.At(g.n.clock.true(max(t.until-g.now(), 0))+time.Millisecond, func() {
+		t.asked = false
+		switch {
+		case t.until == 0:
+		case t.until > g.now():
+			t.wait(g)
+		default:
+			t.until = 0
+			if g.life != nil && !g.life.dead {
+				g.w.Tracef("%d: the guard kills mysqld", g.n.ID)
+				g.sql.counts.guards++
+				g.killServer(false)
+				g.noticeDeath()
+			}
+		}
+	})
+}
+
+// tellGuard is node.tellGuard.
+func (g *glue) tellGuard(lease time.Duration) {
+	switch s := &g.serving; {
+	case s.phase == ha.PhaseNone, s.phase == ha.PhaseHandover && s.drained:
+		g.guard.set(g, 0)
+	case s.phase == ha.PhaseOpen, s.phase == ha.PhaseHandover:
+		g.guard.set(g, lease+graceTime)
+	case s.until != 0:
+		g.guard.set(g, min(lease+graceTime, s.until))
+	}
+}
+
+// Finish implements Top.
+func (g *glue) Finish() { g.sql.finish(g) }

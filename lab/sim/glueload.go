@@ -1,0 +1,320 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"trireme/internal/gtid"
+	"trireme/internal/ha"
+	"trireme/lab/sim/fakemysql"
+)
+
+// startClients lets clients write, on every node: that a node refuses is for mysqld to say.
+func (s *sqlWorld) startClients() {
+	if s.w.now >= s.w.load.until {
+		return
+	}
+	gap := time.Duration(2+s.w.rnd.IntN(60)) * time.Millisecond
+	if s.w.rnd.IntN(4) == 0 {
+		gap = time.Duration(s.w.rnd.IntN(400)) * time.Microsecond
+	}
+	s.w.At(gap, func() {
+		s.client()
+		s.startClients()
+	})
+}
+
+// client runs a few statements on one node.
+func (s *sqlWorld) client() {
+	r := s.w.rnd
+	g := s.glues[r.IntN(len(s.glues))]
+	if o := s.writable(); o != nil && r.IntN(6) > 0 {
+		g = o
+	}
+	if g.n.lost || g.hung || g.tampered || !g.srv.Running() {
+		return
+	}
+	if r.IntN(12) == 0 {
+		s.read(g)
+		return
+	}
+	n := 1 + r.IntN(3)
+	for i := range n {
+		s.execute(g, s.statement(g), i < n-1 && r.IntN(2) == 0)
+	}
+	s.drain(g)
+	g.pumpSoon()
+	g.poke()
+}
+
+// writable is a node whose mysqld takes writes.
+func (s *sqlWorld) writable() *glue {
+	for _, g := range s.glues {
+		if g.srv.Running() && !g.srv.ReadOnly() {
+			return g
+		}
+	}
+	return nil
+}
+
+// statement draws what a client does.
+func (s *sqlWorld) statement(g *glue) fakemysql.Stmt {
+	r := s.w.rnd
+	rows := func() []uint64 {
+		n := 1 + r.IntN(3)
+		if r.IntN(20) == 0 {
+			n = 10 + r.IntN(60)
+		}
+		out := make([]uint64, n)
+		for i := range out {
+			s.nextRow++
+			out[i] = s.nextRow
+		}
+		return out
+	}
+	table := func() uint32 {
+		if s.nextTable == 0 || r.IntN(2) == 0 {
+			return 0
+		}
+		return 1 + uint32(r.IntN(int(s.nextTable)))
+	}
+	if x := g.srv.Prepared(); len(x) > 0 && !g.srv.ReadOnly() && r.IntN(4) > 0 { // GUARANTEES.md: not on a follower
+		kind := fakemysql.XACommit
+		if r.IntN(4) == 0 {
+			kind = fakemysql.XARollback
+		}
+		return fakemysql.Stmt{Kind: kind, XID: x[r.IntN(len(x))]}
+	}
+	switch k := r.IntN(100); {
+	case k < 65:
+		return fakemysql.Stmt{Kind: fakemysql.Insert, Table: table(), Rows: rows()}
+	case k < 73: // of a table that a later statement creates: if this ran again behind it, the table would be gone
+		return fakemysql.Stmt{Kind: fakemysql.DropIfExists, Table: s.nextTable + 1}
+	case k < 81:
+		if s.nextTable < 200 {
+			s.nextTable++
+		}
+		return fakemysql.Stmt{Kind: fakemysql.CreateTable, Table: s.nextTable}
+	case k < 83:
+		return fakemysql.Stmt{Kind: fakemysql.DropIfExists, Table: 1 + uint32(r.IntN(int(s.nextTable)+1))}
+	case k < 91:
+		return fakemysql.Stmt{Kind: fakemysql.Account, User: uint32(r.IntN(6))}
+	case k < 97:
+		s.nextXID++
+		return fakemysql.Stmt{Kind: fakemysql.XAPrepare, XID: fmt.Sprint("x", s.nextXID), Table: 0, Rows: rows()}
+	default:
+		return fakemysql.Stmt{Kind: fakemysql.Analyze}
+	}
+}
+
+// execute runs one statement of a new client.
+func (s *sqlWorld) execute(g *glue, st fakemysql.Stmt, more bool) {
+	s.nextClient++
+	id, before := s.nextClient, g.srv.End()
+	if err := g.srv.Execute(id, st, more); err != nil {
+		s.counts.refused++
+		return
+	}
+	s.counts.attempts++
+	s.w.note(21, g.n.ID, id, uint64(st.Kind))
+	s.w.Tracef("  %d: client %d: %v", g.n.ID, id, st)
+	if t, _, ok := g.srv.Logged(); ok && before != g.srv.End() {
+		s.clients[id] = t
+	}
+}
+
+// drain takes what clients have heard.
+func (s *sqlWorld) drain(g *glue) {
+	for _, o := range g.srv.Outcomes() {
+		t, logged := s.clients[o.Client]
+		delete(s.clients, o.Client)
+		if !o.OK {
+			s.counts.unknown++
+			continue
+		}
+		s.counts.acked++
+		_, committed := s.at[t]
+		if !logged || !committed && !s.local.Contains(t) {
+			s.w.Violate("S4", "node %d: client %d heard OK for %v, which is not committed", g.n.ID, o.Client, t)
+		}
+		if o.Client == s.probe {
+			s.probed = true
+		}
+	}
+}
+
+// read looks at everything that a node shows.
+func (s *sqlWorld) read(g *glue) {
+	s.counts.reads++
+	var wrong []string
+	for table, rows := range g.srv.Tables() {
+		for row, times := range rows {
+			if !s.rows[row] || times != 1 {
+				wrong = append(wrong, fmt.Sprintf("row %d of table %d: %d times, committed %t", row, table, times, s.rows[row]))
+			}
+		}
+	}
+	if len(wrong) > 0 {
+		slices.Sort(wrong)
+		s.w.Violate("reads", "node %d shows %s", g.n.ID, wrong[0])
+	}
+}
+
+// sqlFaults are those that hit mysqld, beside what happens to the machine and its daemon.
+const (
+	qKill = iota
+	qHang
+	qDropDump
+	qRotate
+	qSwitchover
+	qLoseData
+	qUser
+	qBounce
+	qPurge
+	qStop
+	qTamper
+	numSQLFaults
+)
+
+var sqlFaultNames = [numSQLFaults]string{"mysqld killed", "mysqld hangs", "dump connection lost", "binary log rotated", "switchover", "data directory lost", "clients cut", "leadership to and fro", "logs purged", "daemon stopped politely", "data tampered with"}
+
+// fault lets something happen to a mysqld.
+func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
+	g := s.glues[rnd.IntN(len(s.glues))]
+	if o := s.writable(); o != nil && rnd.IntN(3) > 0 {
+		g = o
+	}
+	kind := []int{qKill, qKill, qKill, qHang, qDropDump, qDropDump, qRotate, qRotate, qSwitchover, qSwitchover, qSwitchover, qLoseData, qUser, qBounce, qPurge, qPurge, qPurge, qStop, qStop, qTamper}[rnd.IntN(20)]
+	s.w.Tracef("fault: %s, node %d", sqlFaultNames[kind], g.n.ID)
+	s.w.Count(sqlFaultNames[kind], 1)
+	l := g.life
+	if g.n.lost {
+		return
+	}
+	switch kind {
+	case qKill:
+		g.killServer(false)
+		g.noticeDeath()
+	case qHang:
+		g.hang(d * 3)
+	case qDropDump:
+		if l != nil {
+			l.conn = nil
+			g.pumpSoon()
+		}
+	case qRotate:
+		if g.srv.Running() {
+			g.srv.Rotate()
+			g.pumpSoon()
+		}
+	case qSwitchover:
+		if g.up {
+			g.request, g.reqTerm = &ha.Transfer{}, g.n.Status().Term
+			g.poke()
+		}
+	case qLoseData:
+		s.loseData(g)
+	case qStop:
+		g.stopPolitely(d)
+	case qTamper:
+		s.tamper(g)
+	case qBounce:
+		s.bounce(rnd)
+	case qPurge:
+		for _, o := range s.glues {
+			if o.n.up && !o.n.paused {
+				o.n.purge(rnd)
+			}
+		}
+	case qUser:
+		g.srv.Disconnect()
+		s.drain(g)
+	}
+}
+
+// bounce moves leadership to another node and back at once, under writes.
+func (s *sqlWorld) bounce(rnd *rand.Rand) {
+	l := s.w.Leader()
+	if l == nil || l.paused || len(l.status.Voters) < 2 {
+		return
+	}
+	o := s.w.Node(l.status.Voters[rnd.IntN(len(l.status.Voters))])
+	if o == l || !o.up || o.paused {
+		return
+	}
+	l.Transfer(o.ID, func(error) {})
+	s.w.At(time.Duration(1+rnd.IntN(20))*time.Millisecond, func() {
+		if o.up && !o.paused && o.leads() {
+			o.Transfer(l.ID, func(error) {})
+		}
+	})
+}
+
+// loseData removes a node's data directory, if all others have theirs.
+func (s *sqlWorld) loseData(g *glue) {
+	if !s.spares(g) {
+		return
+	}
+	g.killServer(false)
+	g.noticeDeath()
+	g.newData()
+	g.bare = true
+}
+
+// tamper writes a row into a node's data directory behind everybody's back.
+func (s *sqlWorld) tamper(g *glue) {
+	if !s.spares(g) {
+		return
+	}
+	g.killServer(false)
+	g.noticeDeath()
+	s.nextRow++
+	g.srv.Tamper(gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(clusterID+1, 1, 1)}, GNO: 1}, s.nextRow)
+	g.tampered = true
+}
+
+// spares says whether the cluster can do without a node's data: all other data nodes are well.
+func (s *sqlWorld) spares(g *glue) bool {
+	well := 0
+	for _, o := range s.glues {
+		switch {
+		case o.bare || o.tampered:
+			return false
+		case o == g || o.n.lost || o.logger:
+		case o.state != ha.ServerReady:
+			return false
+		default:
+			well++
+		}
+	}
+	return well > 1 && !g.logger
+}
+
+// hang makes mysqld answer nobody for a time.
+func (g *glue) hang(d time.Duration) {
+	l := g.life
+	if l == nil || l.dead || g.hung {
+		return
+	}
+	g.hung = true
+	g.n.in(g.short(), func() {
+		if g.life == l && g.hung {
+			g.hungAt = g.now()
+		}
+	})
+	g.w.At(d, func() {
+		if g.life != l || !g.hung {
+			return
+		}
+		g.hung, g.hungAt = false, 0
+		if l.ackDue.File != 0 {
+			g.sendAck(l)
+		}
+		g.pumpSoon()
+		g.feedSoon()
+		g.applySoon()
+		g.poke()
+	})
+}

@@ -1,0 +1,421 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"trireme/internal/binlog"
+	"trireme/internal/gtid"
+	"trireme/internal/ha"
+	"trireme/internal/ledger"
+	"trireme/internal/mutant"
+	"trireme/internal/raftlog"
+	"trireme/lab/sim/fakemysql"
+)
+
+// sqlWorld is what the glues of one run share: the clients, and what is true. It knows every committed transaction, in log order, from
+// whichever node hears of it first, and keeps a server of its own that has run exactly those.
+type sqlWorld struct {
+	w     *World
+	glues []*glue
+	rule  string // the rule that the glue breaks on purpose; "": none
+	mode  struct{ leader, follower fakemysql.FlushMode }
+	chunk int
+	// logger is the raft id of a node without mysqld; 0: there is none.
+	logger uint64
+
+	next     uint64 // index of the next committed entry to be taken
+	at       map[gtid.GTID]uint64
+	executed gtid.Set // all of at
+	order    []gtid.GTID
+	local    gtid.Set // of statements that were never meant for Raft
+	asm      trxAssembler
+	ref      *fakemysql.Server
+	rows     map[uint64]bool // ever committed
+	xaRows   map[string][]uint64
+	openXA   map[string]uint64 // xid to the index of its XA PREPARE
+	served   map[gtid.UUID]uint64
+	adopting bool
+
+	clients    map[uint64]gtid.GTID
+	applying   map[uint64]bool
+	nextClient uint64
+	nextRow    uint64
+	nextTable  uint32
+	nextXID    int
+	probe      uint64
+	probed     bool
+	counts     sqlCounts
+}
+
+// sqlCounts are told once, by whoever finishes first.
+type sqlCounts struct {
+	attempts, refused, acked, unknown, reads int64 // of clients
+	opens, retires, seeds, guards            int64
+	plugged, refed                           int64 // transactions, by judgements
+}
+
+// SQLTop makes the Tops of a cluster of data nodes: the daemon's work above consensus, with a model of mysqld. rule breaks one of the rules on
+// purpose, to show that this is noticed; "" breaks none.
+func SQLTop(rule string) func(*Node) Top {
+	return func(n *Node) Top {
+		if n.w.sql == nil {
+			n.w.sql = newSQLWorld(n.w, rule)
+		}
+		return newGlue(n, n.w.sql)
+	}
+}
+
+func newSQLWorld(w *World, rule string) *sqlWorld {
+	s := &sqlWorld{w: w, rule: rule, next: 1, at: map[gtid.GTID]uint64{}, rows: map[uint64]bool{}, xaRows: map[string][]uint64{}, openXA: map[string]uint64{},
+		served: map[gtid.UUID]uint64{}, clients: map[uint64]gtid.GTID{}, applying: map[uint64]bool{}, ref: fakemysql.New(0)}
+	s.ref.Start(gtid.IncarnationUUID(clusterID, 0, 1), false)
+	r := w.rnd
+	switch r.IntN(3) {
+	case 0:
+		s.mode.leader, s.mode.follower = fakemysql.FlushEach, fakemysql.FlushEach
+	case 1:
+		s.mode.leader, s.mode.follower = fakemysql.FlushWrite, fakemysql.FlushLazy
+	default:
+		s.mode.leader, s.mode.follower = fakemysql.FlushWrite, fakemysql.FlushWrite
+	}
+	s.chunk = 250 + r.IntN(2000)
+	if n := w.plan.nodes; n >= 3 && r.IntN(4) == 0 {
+		s.logger = 1 + uint64(r.IntN(n))
+	}
+	w.At(quiet/2, s.startClients)
+	return s
+}
+
+// broken says whether the glue breaks a rule on purpose: because a test asked for it, or because the program was built to (package mutant).
+func (s *sqlWorld) broken(rule string) bool {
+	if s.rule == rule {
+		return true
+	}
+	switch rule {
+	case "S1":
+		return mutant.S1
+	case "S3":
+		return mutant.S3
+	case "S4":
+		return mutant.S4
+	case "S5":
+		return mutant.S5
+	case "S6":
+		return mutant.S6
+	case "S7":
+		return mutant.S7
+	case "S11":
+		return mutant.S11
+	}
+	return false
+}
+
+// applyTime is how long a few transactions take the applier.
+func (s *sqlWorld) applyTime() time.Duration {
+	r := s.w.rnd
+	if r.IntN(60) == 0 {
+		return time.Duration(r.IntN(300)) * time.Millisecond
+	}
+	return time.Duration(100+r.IntN(2000)) * time.Microsecond
+}
+
+// trxAssembler puts the transactions of a log together, of which several lie in an entry or one in several.
+type trxAssembler struct {
+	asm  binlog.Assembler
+	trx  []byte // of the transaction that is not whole yet
+	inc  uint64
+	term uint64
+}
+
+// entry takes the next entry and calls f for every transaction that ends in it.
+func (a *trxAssembler) entry(term uint64, m *raftlog.Meta, events []byte, f func(g gtid.GTID, trx []byte) error) error {
+	switch m.Kind {
+	case raftlog.Barrier:
+		if len(a.trx) > 0 && (a.inc != m.Incarnation || a.term < term) {
+			a.trx = nil
+			a.asm.Reset()
+		}
+		return nil
+	case raftlog.Trx:
+	default:
+		return nil
+	}
+	if cont := m.Flags&raftlog.FlagContinues != 0; cont != (len(a.trx) > 0) {
+		return fmt.Errorf("continues a transaction: %t, one is unfinished: %t", cont, len(a.trx) > 0)
+	}
+	a.inc, a.term = m.Incarnation, term
+	for len(events) > 0 {
+		h, ev, rest, err := binlog.Cut(events)
+		if err != nil {
+			return err
+		}
+		events = rest
+		b, err := a.asm.Feed(h, ev)
+		if err != nil {
+			return err
+		}
+		a.trx = append(a.trx, ev...)
+		if b == binlog.End {
+			if err := f(a.asm.Trx().GTID, a.trx); err != nil {
+				return err
+			}
+			a.trx = nil
+		}
+	}
+	return nil
+}
+
+// learn takes committed entries up to an index from a node's log, if they are news.
+func (s *sqlWorld) learn(log *raftlog.Log, upTo uint64) {
+	if s.next > upTo {
+		return
+	}
+	r := log.NewReader(s.next)
+	defer r.Close()
+	for s.next <= upTo {
+		es, err := r.Next(upTo, 1<<20)
+		if err != nil || len(es) == 0 {
+			s.w.Violate("simulation", "entry %d is not to be had: %v", s.next, err)
+			return
+		}
+		for _, e := range es {
+			data := e.GetData()
+			if e.GetType() != 0 || len(data) == 0 {
+				s.next++
+				continue
+			}
+			m, events, err := raftlog.DecodeMeta(data)
+			if err != nil {
+				s.w.Violate("simulation", "entry %d: %v", s.next, err)
+				return
+			}
+			s.committed(e.GetIndex(), e.GetTerm(), &m, events)
+		}
+	}
+}
+
+// committed takes a committed entry; the first node that has it is believed, since the log below is checked to be the same everywhere.
+func (s *sqlWorld) committed(index, term uint64, m *raftlog.Meta, events []byte) {
+	if index != s.next {
+		return
+	}
+	s.next++
+	err := s.asm.entry(term, m, events, func(g gtid.GTID, trx []byte) error { return s.take(index, g, trx) })
+	if err != nil {
+		s.w.Violate("S12", "committed entry %d: %v", index, err)
+	}
+}
+
+// take runs a committed transaction on the reference.
+func (s *sqlWorld) take(index uint64, g gtid.GTID, trx []byte) error {
+	if at, twice := s.at[g]; twice {
+		return fmt.Errorf("%v is in entry %d already", g, at)
+	}
+	s.at[g] = index
+	s.order = append(s.order, g)
+	s.executed.Add(g)
+	t, err := fakemysql.Decode(trx)
+	if err != nil {
+		return err
+	}
+	switch st := t.Stmt; st.Kind {
+	case fakemysql.Insert:
+		s.note(st.Rows)
+	case fakemysql.XAPrepare:
+		s.xaRows[st.XID], s.openXA[st.XID] = st.Rows, index
+	case fakemysql.XACommit:
+		s.note(s.xaRows[st.XID])
+		delete(s.openXA, st.XID)
+	case fakemysql.XARollback:
+		delete(s.openXA, st.XID)
+	}
+	if err := s.ref.Receive(trx); err != nil {
+		return err
+	}
+	s.ref.Apply(0)
+	return s.ref.ApplyError()
+}
+
+func (s *sqlWorld) note(rows []uint64) {
+	for _, r := range rows {
+		s.rows[r] = true
+	}
+}
+
+// committedHere is called when a transaction becomes visible on a server: it must be committed (S1, S3, S4).
+func (s *sqlWorld) committedHere(g *glue, t fakemysql.Trx, leader bool) {
+	if _, ok := s.at[t.GTID]; ok {
+		return
+	}
+	switch {
+	case leader && (s.adopting || t.Stmt.Kind == fakemysql.Analyze && !g.srv.SemiSync()):
+		s.local.Add(t.GTID)
+	case leader && g.srv.Running():
+		s.w.Violate("S4", "node %d shows %v (%v), which waited and is not committed", g.n.ID, t.GTID, t.Stmt)
+	case leader:
+		s.w.Violate("S5", "node %d shows %v (%v) after a start, which is not committed", g.n.ID, t.GTID, t.Stmt)
+	default:
+		s.w.Violate("S3", "node %d has applied %v (%v), which is not committed", g.n.ID, t.GTID, t.Stmt)
+	}
+}
+
+// fed is called for each transaction that a feed hands out: committed ones only, in log order (S3).
+func (s *sqlWorld) fed(g *glue, t gtid.GTID) {
+	at, ok := s.at[t]
+	if !ok {
+		s.w.Violate("S3", "node %d is fed %v, which is not committed", g.n.ID, t)
+	}
+	if at < g.feed.last {
+		s.w.Violate("S3", "node %d is fed entry %d behind entry %d", g.n.ID, at, g.feed.last)
+	}
+	g.feed.last = at
+}
+
+// ready is called when a mysqld has been judged good: it holds nothing that Raft has not committed (S5, S11).
+func (s *sqlWorld) ready(g *glue) {
+	if g.bare { // the others' purges may rest on what it said of itself before, for as long as they believe that
+		s.w.At(2*freshFor, func() { g.bare = false })
+	}
+	if errant := g.srv.Executed().Subtract(s.executed).Subtract(s.local); !errant.Empty() {
+		s.w.Violate("S5", "node %d is found good and has executed %v, which is not committed", g.n.ID, &errant)
+	}
+}
+
+// opened is called when writes open: everything below the barrier is applied (S6), and no incarnation serves in two terms (S7).
+func (s *sqlWorld) opened(g *glue, l *mysqlLife, term uint64) {
+	s.counts.opens++
+	b := g.led.NewestBarrier()
+	if b.Incarnation != l.incarnation || uint64(b.Node) != g.n.ID || b.Term != term {
+		s.w.Violate("S6", "node %d opens writes in term %d and the newest barrier is %+v", g.n.ID, term, b)
+	}
+	for _, t := range s.order {
+		if s.at[t] >= b.Index {
+			break
+		}
+		if !g.srv.Executed().Contains(t) {
+			s.w.Violate("S6", "node %d opens writes behind the barrier %d and has not executed %v of entry %d", g.n.ID, b.Index, t, s.at[t])
+			return
+		}
+	}
+	if was, ok := s.served[l.uuid]; ok && was != term {
+		s.w.Violate("S7", "incarnation %d of node %d serves term %d and has served term %d", l.incarnation, g.n.ID, term, was)
+	}
+	s.served[l.uuid] = term
+	if !g.srv.SemiSync() {
+		s.w.Violate("S4", "node %d opens writes without semi-sync", g.n.ID)
+	}
+}
+
+// retired is called when a drained leader goes on as a follower: nobody waits, everything that it wrote is committed (S4, S7).
+func (s *sqlWorld) retired(g *glue, l *mysqlLife) {
+	s.counts.retires++
+	delete(s.served, l.uuid)
+	own := g.srv.Executed().Of(l.uuid).Subtract(s.executed).Subtract(s.local)
+	if n := len(g.srv.Waiting()); n > 0 || !own.Empty() {
+		s.w.Violate("S4", "node %d goes on as a follower with %d sessions waiting and %v not committed", g.n.ID, n, &own)
+	}
+}
+
+// purging is called with the index up to which a node may purge its log: every data voter has all of that on disk, and no XA transaction that
+// was prepared there is open (S8).
+func (s *sqlWorld) purging(g *glue, m ledger.Membership, upTo uint64) {
+	if upTo == 0 {
+		return
+	}
+	for _, d := range s.glues {
+		if !m.Votes(d.n.ID) || d.n.lost || d.logger || d.bare || d.tampered || d.state == ha.ServerBehind || d.state == ha.ServerSeeding {
+			continue
+		}
+		durable := d.srv.Durable()
+		for _, t := range s.order {
+			if s.at[t] > upTo {
+				break
+			}
+			if !durable.Contains(t) {
+				s.w.Violate("S8", "node %d may purge its log up to entry %d, and node %d does not have %v of entry %d on disk", g.n.ID, upTo, d.n.ID, t, s.at[t])
+				return
+			}
+		}
+	}
+	for _, xid := range slices.Sorted(maps.Keys(s.openXA)) {
+		if at := s.openXA[xid]; at <= upTo {
+			s.w.Violate("S8", "node %d may purge its log up to entry %d, where the XA transaction %s was prepared that is open", g.n.ID, upTo, xid)
+		}
+	}
+}
+
+// illness says why the cluster is not well, "" when it is: writes are open, a new one is acknowledged, and every member has everything.
+func (s *sqlWorld) illness() string {
+	o := s.writable()
+	if o == nil {
+		return "nobody takes writes"
+	}
+	if !s.probed {
+		s.execute(o, fakemysql.Stmt{Kind: fakemysql.Insert, Rows: []uint64{s.freshRow()}}, false)
+		s.probe = s.nextClient
+		o.pumpSoon()
+		return "a write was not acknowledged yet"
+	}
+	l := s.w.Leader()
+	for _, id := range members(&l.status) {
+		g := s.glue(id)
+		switch {
+		case g == nil || g.n.lost || g.logger || g.rots():
+		case g.state != ha.ServerReady:
+			s.endXA(o)
+			return fmt.Sprintf("node %d is %v: %s", id, g.state, g.problem)
+		case !g.srv.Executed().ContainsSet(s.executed):
+			return fmt.Sprintf("node %d has not applied everything", id)
+		}
+	}
+	return ""
+}
+
+// endXA ends what is prepared: a node that has to be seeded may have to wait for that.
+func (s *sqlWorld) endXA(o *glue) {
+	for _, x := range o.srv.Prepared() {
+		s.execute(o, fakemysql.Stmt{Kind: fakemysql.XACommit, XID: x}, false)
+	}
+	o.pumpSoon()
+}
+
+func (s *sqlWorld) freshRow() uint64 { s.nextRow++; return s.nextRow }
+
+// leavesOut says which faults a run with a logger does without: those that take disks away for good could take the last one with data, and the
+// rest might still be a majority.
+func (s *sqlWorld) leavesOut(k faultKind) bool {
+	return s.logger != 0 && (k == fDiskLoss || k == fFlip || k == fChange)
+}
+
+func (s *sqlWorld) isLogger(id uint64) bool { return id == s.logger }
+
+func (s *sqlWorld) glue(id uint64) *glue {
+	for _, g := range s.glues {
+		if g.n.ID == id {
+			return g
+		}
+	}
+	return nil
+}
+
+// rots says whether bits of the node's log were flipped: what it cannot read any more it cannot be judged by, and it has to join anew (S2).
+func (g *glue) rots() bool { return g.n.rotten != "" }
+
+// finish compares a node with the reference: everything committed exactly once, nothing else.
+func (s *sqlWorld) finish(g *glue) {
+	for name, n := range map[string]int64{"attempts": s.counts.attempts, "acked": s.counts.acked, "unknown": s.counts.unknown, "refused": s.counts.refused,
+		"sql_reads": s.counts.reads, "seeds": s.counts.seeds, "guard_kills": s.counts.guards, "opens": s.counts.opens, "retires": s.counts.retires, "plugged": s.counts.plugged, "refed": s.counts.refed} {
+		s.w.Count(name, n)
+	}
+	clear(s.clients)
+	s.counts = sqlCounts{}
+	if g.rots() || g.logger {
+		return
+	}
+	if got, want := g.srv.Fingerprint(), s.ref.Fingerprint(); got != want {
+		s.w.Violate("equal data", "node %d holds\n%sand what is committed makes\n%s", g.n.ID, got, want)
+	}
+}
