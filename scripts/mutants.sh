@@ -16,30 +16,30 @@ source scripts/packages.sh
 # Above consensus the simulation has a glue of its own in place of the daemon: there it is the glue that is broken, in the same way (copied). What the
 # daemon's own code does of S1, S4, S5 and S6 is seen on real servers only, and of S11 nowhere else.
 catchers='
-mutant_s1       | ./lab/sim            | TestSQLCampaign                    | short
+mutant_s1       | ./lab/sim             | TestSQLCampaign                    | short
 mutant_s1       | ./test/robustness     | TestUnacknowledgedIsGone/insert    | servers
 mutant_s2       | ./internal/consensus  | TestOnlyFsyncedEntriesAreCounted   | short
-mutant_s2       | ./lab/sim            | TestSQLCampaign                    |
+mutant_s2       | ./lab/sim             | TestSQLCampaign                    |
 mutant_s3       | ./internal/node       | TestFeedGivesOnlyCommitted         | short
-mutant_s3       | ./lab/sim            | TestSQLCampaign                    |
-mutant_s4       | ./lab/sim            | TestSQLCampaign                    |
+mutant_s3       | ./lab/sim             | TestSQLCampaign                    |
+mutant_s4       | ./lab/sim             | TestSQLCampaign                    |
 mutant_s4       | ./test/robustness     | TestFenceReleasesNobody            | servers
-mutant_s5       | ./lab/sim            | TestSQLCampaign                    |
+mutant_s5       | ./lab/sim             | TestSQLCampaign                    |
 mutant_s5       | ./test/robustness     | TestUnacknowledgedIsGone/insert    | servers
 mutant_s5judge  | ./internal/ledger     | TestJudge$                         | short
-mutant_s6       | ./lab/sim            | TestSQLCampaign                    |
+mutant_s6       | ./lab/sim             | TestSQLCampaign                    |
 mutant_s6       | ./test/robustness     | TestLeaderHasApplied               | servers
 mutant_s7       | ./internal/consensus  | TestTranscripts                    | short
-mutant_s7       | ./lab/sim            | TestSQLCampaign                    |
+mutant_s7       | ./lab/sim             | TestSQLCampaign                    |
 mutant_s8       | ./internal/ledger     | TestPurgePoint                     | short
-mutant_s8       | ./lab/sim            | TestSQLCampaign                    |
-mutant_s8       | ./lab/sim/model      | TestNoPromiseIsBroken$             |
+mutant_s8       | ./lab/sim             | TestSQLCampaign                    |
+mutant_s8       | ./lab/sim/model       | TestNoPromiseIsBroken$             |
 mutant_s9       | ./internal/node       | TestRaftWithoutMySQL               | short
 mutant_s10      | ./internal/consensus  | TestLeaseEndsBeforeAnotherCanLead  | short
-mutant_s10      | ./lab/sim            | TestSQLCampaign                    |
-mutant_s11      | ./lab/sim            | TestSQLCampaign                    |
+mutant_s10      | ./lab/sim             | TestSQLCampaign                    |
+mutant_s11      | ./lab/sim             | TestSQLCampaign                    |
 mutant_s12      | ./internal/dump       | TestSourceReconnectsAfterAnError   | short
-mutant_s12      | ./lab/sim            | TestSQLCampaign                    |
+mutant_s12      | ./lab/sim             | TestSQLCampaign                    |
 mutant_s13      | ./internal/consensus  | TestPanicIsFatal                   | short
 '
 
@@ -89,7 +89,7 @@ where() {
     ./lab/sim:mutant_s[13456] | ./lab/sim:mutant_s11) echo "the simulation's copy" && return ;;
     ./lab/sim:mutant_s7) echo "internal/consensus, and the simulation's copy" && return ;;
   esac
-  files=$(git grep -l "mutant\.$(rule "$1")\b" -- 'internal/*.go' ':!lab/sim' ':!internal/mutant')
+  files=$(git grep -l "mutant\.$(rule "$1")\b" -- 'internal/*.go' ':!internal/mutant')
   dirname "$files"
 }
 

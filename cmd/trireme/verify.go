@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/lab"
 	"trireme/lab/campaign"
+	"trireme/lab/rivals"
 )
 
 // verifyCmd is `trireme verify`.
@@ -53,7 +53,7 @@ func (c *verifyClusterCmd) Run(e *env) error {
 	if len(c.FaultsOf) == 0 {
 		kinds = nil
 	}
-	v, err := campaign.Run(e.ctx, campaign.Options{System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Learners: c.Learners, Swarm: c.Swarm, Durability: c.Durability, Topology: c.Topology, Disks: lab.DiskKind(c.Disks), Kinds: kinds, Seed: c.Seed,
+	v, err := campaign.Run(e.ctx, campaign.Options{System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Learners: c.Learners, Swarm: c.Swarm, Durability: c.Durability, Topology: c.Topology, Disks: rivals.DiskKind(c.Disks), Kinds: kinds, Seed: c.Seed,
 		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out, campaign.StateName), MySQL: c.Mysqld, Build: campaign.ThisBuild(buildVersion()), Say: e.progress(c.JSON)})
 	if errors.Is(err, campaign.ErrUsage) {
 		return usagef("%s", strings.TrimPrefix(err.Error(), campaign.ErrUsage.Error()+": "))

@@ -13,7 +13,7 @@ const (
 	portsPerNode    = 10
 	defaultPortBase = 21000
 	spareBase       = 26000 // from here on nodes that are added to a running cluster
-	portsEnd        = 28000 // from here on internal/lab takes ports, up to the ephemeral range
+	portsEnd        = 28000 // from here on lab/rivals takes ports, up to the ephemeral range
 )
 
 // Ports of one node.

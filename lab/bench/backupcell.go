@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 const (
@@ -22,9 +22,9 @@ const (
 // backupMeasure is one cell of the suite backup.
 type backupMeasure struct {
 	bed     *Bed
-	sys     lab.Backer
+	sys     rivals.Backer
 	tool    string
-	targets []lab.Target
+	targets []rivals.Target
 	threads int
 	length  time.Duration
 	begin   time.Time // of what is measured beside writers
@@ -33,14 +33,14 @@ type backupMeasure struct {
 
 func backupCell(k Key, tool string) func(context.Context, *Bed) (Record, error) {
 	return func(ctx context.Context, b *Bed) (rec Record, err error) {
-		sys, ok := b.Running.(lab.Backer)
+		sys, ok := b.Running.(rivals.Backer)
 		if !ok || len(replicasOf(b)) == 0 {
-			return rec, fmt.Errorf("%w: the harness makes no backups of %s", lab.ErrNotHere, b.System.Name)
+			return rec, fmt.Errorf("%w: the harness makes no backups of %s", rivals.ErrNotHere, b.System.Name)
 		}
 		if err := b.Settle(ctx); err != nil {
 			return rec, fmt.Errorf("%w: %w", errBroken, err)
 		}
-		targets, err := b.Targets(lab.Direct)
+		targets, err := b.Targets(rivals.Direct)
 		if err != nil {
 			return rec, err
 		}
@@ -73,7 +73,7 @@ func backupCell(k Key, tool string) func(context.Context, *Bed) (Record, error) 
 // dataMiB is the size of the tables, indexes included, as their leader knows it.
 func dataMiB(ctx context.Context, b *Bed) (mib float64, err error) {
 	// Of the files: the dictionary's statistics are those of a moment ago, when the tables were empty.
-	err = b.DB(b.Hosts()[0].Name).QueryRowContext(ctx, "SELECT COALESCE(SUM(file_size), 0) / 1048576 FROM information_schema.innodb_tablespaces WHERE name LIKE '"+lab.Database+"/%'").Scan(&mib)
+	err = b.DB(b.Hosts()[0].Name).QueryRowContext(ctx, "SELECT COALESCE(SUM(file_size), 0) / 1048576 FROM information_schema.innodb_tablespaces WHERE name LIKE '"+rivals.Database+"/%'").Scan(&mib)
 	return mib, err
 }
 
@@ -106,7 +106,7 @@ func (m *backupMeasure) copy(ctx context.Context) error {
 		return err
 	}
 	v[valBusyS] = busy.Seconds()
-	stored, err := lab.DirBytes(dir)
+	stored, err := rivals.DirBytes(dir)
 	v[valStored] = float64(stored) / (1 << 20)
 	return err
 }
@@ -221,7 +221,7 @@ type mark struct {
 }
 
 // watchArchive marks the log from now on, and samples the age of the newest transaction in the archive between two moments.
-func watchArchive(ctx context.Context, a lab.Archive, from, end time.Time) (ages []lagSample, err error) {
+func watchArchive(ctx context.Context, a rivals.Archive, from, end time.Time) (ages []lagSample, err error) {
 	var marks []mark
 	for next := time.Now(); time.Now().Before(end); {
 		if now := time.Now(); !now.Before(next) {
@@ -260,9 +260,9 @@ func ageOf(marks []mark, reached uint64, at time.Time) time.Duration {
 
 // check compares tables without load at full speed, and beside it at the default speed.
 func (m *backupMeasure) check(ctx context.Context) error {
-	sys, ok := m.bed.Running.(lab.Checker)
+	sys, ok := m.bed.Running.(rivals.Checker)
 	if !ok {
-		return fmt.Errorf("%w: %s does not compare its servers", lab.ErrNotHere, m.bed.System.Name)
+		return fmt.Errorf("%w: %s does not compare its servers", rivals.ErrNotHere, m.bed.System.Name)
 	}
 	var tables []string
 	for i := range min(checkTables, m.bed.Settings.Tables) {

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 )
 
 // Cases of the suite backup.
@@ -117,14 +117,14 @@ func rpoWantedTable(all []summary) report.Table {
 }
 
 // backupTools are what a system's operators use for a case; nil: there is nothing.
-func backupTools(system lab.System, c string) []string {
+func backupTools(system rivals.System, c string) []string {
 	switch {
 	case system.Ours:
 		return []string{"trireme " + c}
 	case c == caseCopy || c == caseRestore:
-		return []string{lab.ToolClone, lab.ToolDump}
+		return []string{rivals.ToolClone, rivals.ToolDump}
 	case c == caseArchive:
-		return []string{lab.ToolBinlog}
+		return []string{rivals.ToolBinlog}
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func backupPlan(s Settings) ([]Group, error) {
 	s.Cases = nil
 	return s.groups(func(g *Group, base Key) error {
 		g.Prepare = prepareTables
-		g.Shape.Options = lab.BackupOptions(g.System)
+		g.Shape.Options = rivals.BackupOptions(g.System)
 		base.Threads = s.Threads[0]
 		for _, c := range cases {
 			for _, tool := range backupTools(g.System, c) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 func TestBackupPlan(t *testing.T) {
@@ -108,10 +108,10 @@ func TestBackupReport(t *testing.T) {
 		return Record{Key: Key{Topology: "lan", System: system, Variant: tool, Case: c, Threads: 16, Round: 1}, Values: values, Series: map[string][]float64{valRPOMax: {1, 2}}}
 	}
 	r := Results{Header: Header{Settings: backupSuite.Defaults(true)}, Records: []Record{
-		rec("semisync", lab.ToolClone, caseCopy, map[string]float64{valDataMiB: 256, valCopyS: 4, valCopyMiBs: 64, valBusyS: 5, valTPSAlone: 400, valTPSDuring: 380, valTPSKept: 95}),
+		rec("semisync", rivals.ToolClone, caseCopy, map[string]float64{valDataMiB: 256, valCopyS: 4, valCopyMiBs: 64, valBusyS: 5, valTPSAlone: 400, valTPSDuring: 380, valTPSKept: 95}),
 		rec("trireme", "trireme copy", caseCopy, map[string]float64{valDataMiB: 256, valCopyS: 8, valCopyMiBs: 32, valBusyS: 11, valTPSAlone: 400, valTPSDuring: 360, valTPSKept: 90}),
 		rec("trireme", "trireme restore", caseRestore, map[string]float64{valDataMiB: 256, valRestoreS: 16, valRestoreMB: 16}),
-		rec("semisync", lab.ToolBinlog, caseArchive, map[string]float64{valRPO50: 0.1, valRPO99: 0.3, valRPOMax: 0.4}),
+		rec("semisync", rivals.ToolBinlog, caseArchive, map[string]float64{valRPO50: 0.1, valRPO99: 0.3, valRPOMax: 0.4}),
 		rec("trireme", "trireme archive", caseArchive, map[string]float64{valRPO50: 2.1, valRPO99: 3.9, valRPOMax: 5.4}),
 		rec("trireme", "trireme check", caseCheck, map[string]float64{valDataMiB: 256, valCheckRows: 90000, valBusyRows: 9000, valTPSKept: 97}),
 	}}

@@ -1,6 +1,6 @@
 // Package bench measures Trireme beside its rivals on one machine, and the write gaps that faults cause.
 //
-// A suite answers one question. Its plan is a list of groups, each one fresh start of a system of internal/lab, with the cells that are
+// A suite answers one question. Its plan is a list of groups, each one fresh start of a system of lab/rivals, with the cells that are
 // measured on it; the runner goes through all groups in each round (A B C A B C …), keeps a record of every cell as a line of JSON, so that
 // an interrupted run can be resumed, and draws the reports. One cell of most suites is one load by sysbench:
 //

@@ -13,9 +13,9 @@ import (
 	"strconv"
 	"strings"
 
-	"trireme/internal/lab"
 	"trireme/internal/mysqld"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 )
 
 // ReportOptions of `trireme bench report`.
@@ -189,7 +189,7 @@ func (r *Results) stolen() (mean, most float64) {
 // servers are the systems and the settings of their servers, to be kept with the results.
 func (s Settings) servers() (rows [][2]string) {
 	for _, name := range s.Systems {
-		sys, err := lab.Find(name)
+		sys, err := rivals.Find(name)
 		if err != nil {
 			continue
 		}
@@ -203,7 +203,7 @@ func (s Settings) servers() (rows [][2]string) {
 		rows = append(rows, [2]string{"backlog", fmt.Sprintf("%d transactions", s.Transactions)},
 			[2]string{"workers of rivals' replicas", strings.Trim(fmt.Sprint(s.Workers), "[]")}, [2]string{"rivals in this suite", options(applyOptions(false))})
 	}
-	return append(rows, [2]string{"every server", options(lab.SharedOptions())}, [2]string{"rivals besides", options(lab.RivalOptions())},
+	return append(rows, [2]string{"every server", options(rivals.SharedOptions())}, [2]string{"rivals besides", options(rivals.RivalOptions())},
 		[2]string{"Trireme besides", options(mysqld.Chosen(mysqld.DurabilityLog))})
 }
 
@@ -214,7 +214,7 @@ func cpuText(cpus float64) string {
 	return fmt.Sprintf("%.2f of one, of each 10 ms", cpus)
 }
 
-func variantText(list []lab.Variant) string {
+func variantText(list []rivals.Variant) string {
 	var out []string
 	for _, v := range list {
 		if len(v.Options) > 0 {

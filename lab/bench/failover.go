@@ -9,15 +9,15 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 )
 
 // faultKind is one way to hit a node.
 type faultKind struct {
 	name     string // a case of the suite
 	expect   string // of Trireme, in words
-	fault    lab.Fault
+	fault    rivals.Fault
 	follower bool          // a follower is hit, and leadership must stay
 	planned  bool          // nothing fails: there is nobody to wait for
 	target   target        // zero: none
@@ -36,23 +36,23 @@ const backSeconds = 10
 
 // faultKinds in the order in which they are measured.
 var faultKinds = []faultKind{
-	{name: "mysqld killed", expect: "the daemon sees it at once and hands over", fault: lab.KillMySQL, target: target{p50MS: 500, p99MS: 1000}, rival: 20 * time.Second},
-	{name: "daemon killed", expect: "closed connections: the others elect at once", fault: lab.KillDaemon, target: target{p50MS: 500, p99MS: 1000}},
-	{name: "host dies", expect: "as a killed daemon", fault: lab.KillHost, target: target{p50MS: 500, p99MS: 1000}},
-	{name: "stopped gracefully", expect: "hands over first", fault: lab.EndNode, rival: 5 * time.Second},
-	{name: "host frozen", expect: "heartbeats missed: the others elect", fault: lab.StopHost, target: target{p99MS: 2000}, rival: 25 * time.Second},
-	{name: "host lost", expect: "heartbeats missed: the others elect", fault: lab.LoseHost, target: target{p99MS: 2000}, rival: 30 * time.Second},
-	{name: "partition", expect: "heartbeats missed: the others elect, the old leader fences itself", fault: lab.Partition, target: target{p99MS: 2000}, rival: 30 * time.Second},
-	{name: "daemon frozen", expect: "heartbeats missed; its guard kills its mysqld", fault: lab.StopDaemon},
-	{name: "mysqld frozen", expect: "the probe finds it after 5 s, fence and hand over", fault: lab.StopMySQL},
-	{name: "switchover", expect: "drained, no restart", fault: lab.Switchover, target: target{p99MS: 300}},
-	{name: "follower killed", expect: "the leader does not notice", fault: lab.KillMySQL, follower: true, target: target{dip: 5}, rival: 10 * time.Second},
-	{name: "follower restarted", expect: "the leader does not notice", fault: lab.EndNode, follower: true, target: target{dip: 5}, rival: 5 * time.Second},
-	{name: "node added", expect: "a copy of the data, then a vote", fault: lab.AddNode, planned: true, takes: 20 * time.Second, rival: 20 * time.Second},
+	{name: "mysqld killed", expect: "the daemon sees it at once and hands over", fault: rivals.KillMySQL, target: target{p50MS: 500, p99MS: 1000}, rival: 20 * time.Second},
+	{name: "daemon killed", expect: "closed connections: the others elect at once", fault: rivals.KillDaemon, target: target{p50MS: 500, p99MS: 1000}},
+	{name: "host dies", expect: "as a killed daemon", fault: rivals.KillHost, target: target{p50MS: 500, p99MS: 1000}},
+	{name: "stopped gracefully", expect: "hands over first", fault: rivals.EndNode, rival: 5 * time.Second},
+	{name: "host frozen", expect: "heartbeats missed: the others elect", fault: rivals.StopHost, target: target{p99MS: 2000}, rival: 25 * time.Second},
+	{name: "host lost", expect: "heartbeats missed: the others elect", fault: rivals.LoseHost, target: target{p99MS: 2000}, rival: 30 * time.Second},
+	{name: "partition", expect: "heartbeats missed: the others elect, the old leader fences itself", fault: rivals.Partition, target: target{p99MS: 2000}, rival: 30 * time.Second},
+	{name: "daemon frozen", expect: "heartbeats missed; its guard kills its mysqld", fault: rivals.StopDaemon},
+	{name: "mysqld frozen", expect: "the probe finds it after 5 s, fence and hand over", fault: rivals.StopMySQL},
+	{name: "switchover", expect: "drained, no restart", fault: rivals.Switchover, target: target{p99MS: 300}},
+	{name: "follower killed", expect: "the leader does not notice", fault: rivals.KillMySQL, follower: true, target: target{dip: 5}, rival: 10 * time.Second},
+	{name: "follower restarted", expect: "the leader does not notice", fault: rivals.EndNode, follower: true, target: target{dip: 5}, rival: 5 * time.Second},
+	{name: "node added", expect: "a copy of the data, then a vote", fault: rivals.AddNode, planned: true, takes: 20 * time.Second, rival: 20 * time.Second},
 }
 
 // once says that a system is not the same afterwards: such a fault gets a start of its own.
-func (k faultKind) once() bool { return k.fault == lab.AddNode }
+func (k faultKind) once() bool { return k.fault == rivals.AddNode }
 
 func kindOf(name string) (faultKind, error) {
 	var known []string
@@ -166,7 +166,7 @@ func withQuickExpulsion(groups []Group) []Group {
 	return out
 }
 
-func (k faultKind) cell(s Settings, system lab.System, base Key, repeat int) Cell {
+func (k faultKind) cell(s Settings, system rivals.System, base Key, repeat int) Cell {
 	const around = 10 * time.Second // tables, the fault itself, the check
 	base.Case, base.Threads, base.Repeat = k.name, s.Threads[0], repeat
 	takes := k.rival
@@ -179,16 +179,16 @@ func (k faultKind) cell(s Settings, system lab.System, base Key, repeat int) Cel
 }
 
 // breakable is the system of a bed under faults, or why there is none.
-func breakable(ctx context.Context, b *Bed) (lab.Breakable, error) {
-	switch r, ok := b.Running.(lab.Breaker); {
+func breakable(ctx context.Context, b *Bed) (rivals.Breakable, error) {
+	switch r, ok := b.Running.(rivals.Breaker); {
 	case ok:
 		return r.Break(ctx)
 	case b.System.Name == "semisync" || b.System.Name == "async":
-		return nil, fmt.Errorf("%w: nobody promotes a replica; MySQL's replication has no failover of its own", lab.ErrNotHere)
+		return nil, fmt.Errorf("%w: nobody promotes a replica; MySQL's replication has no failover of its own", rivals.ErrNotHere)
 	case b.System.Name == "standalone":
-		return nil, fmt.Errorf("%w: there is nobody to take over", lab.ErrNotHere)
+		return nil, fmt.Errorf("%w: there is nobody to take over", rivals.ErrNotHere)
 	}
-	return nil, fmt.Errorf("%w: the harness makes no faults on %s", lab.ErrNotHere, b.System.Title)
+	return nil, fmt.Errorf("%w: the harness makes no faults on %s", rivals.ErrNotHere, b.System.Title)
 }
 
 // failoverBlocks are the tables of all kinds.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 	"trireme/lab/testkit"
 )
 
@@ -19,7 +19,7 @@ func TestFailover(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
-	l, err := lab.New(ctx, lab.Options{Binary: testkit.Program(t, testkit.Trireme), Dir: dir})
+	l, err := rivals.New(ctx, rivals.Options{Binary: testkit.Program(t, testkit.Trireme), Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestFailoverPlan(t *testing.T) {
 		t.Errorf("%v is followed by %v", a, b)
 	}
 	seen := map[Key]bool{}
-	mgr := Group{System: lab.System{Name: "mgr-after"}, Cells: []Cell{{Key: Key{System: "mgr-after", Variant: "4 appliers"}}}}
+	mgr := Group{System: rivals.System{Name: "mgr-after"}, Cells: []Cell{{Key: Key{System: "mgr-after", Variant: "4 appliers"}}}}
 	for _, g := range withQuickExpulsion(append(groups, mgr)) {
 		for _, c := range g.Cells {
 			if seen[c.Key] {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 	"trireme/lab/verify"
 )
 
@@ -27,11 +27,11 @@ const (
 // faultRun is one fault on a running system.
 type faultRun struct {
 	kind faultKind
-	c    lab.Breakable
+	c    rivals.Breakable
 	w    *verify.Workload
 	line *timeLine
 
-	before lab.Lead
+	before rivals.Lead
 	victim string
 	at     time.Time
 	wentOn time.Time // what was frozen or cut off; otherwise at

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 // How often a heartbeat is written, and looked for: not in step, or every look would come at the same moment between two of them.
@@ -120,7 +120,7 @@ func watchLag(ctx context.Context, b *Bed, look time.Duration) (*lagWatch, error
 		w.keep(ctx, look, func(ctx context.Context, _ int) error {
 			at := time.Now()
 			var seen int
-			if err := replica.QueryRowContext(ctx, "SELECT n FROM "+lab.Database+".bench_heartbeat").Scan(&seen); err != nil {
+			if err := replica.QueryRowContext(ctx, "SELECT n FROM "+rivals.Database+".bench_heartbeat").Scan(&seen); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			answered, lag := time.Now(), w.beats.lag(seen, at)
@@ -223,11 +223,11 @@ func lagSeries(samples []lagSample, begin time.Time) []float64 {
 
 // openLeader is a pool of n connections to the database on the server that takes writes, with statements that may take minutes.
 func openLeader(b *Bed, n int) (*sql.DB, error) {
-	targets, err := b.Targets(lab.Direct)
+	targets, err := b.Targets(rivals.Direct)
 	if err != nil {
 		return nil, err
 	}
-	db, err := targets[0].Open(lab.Database, 5*time.Minute)
+	db, err := targets[0].Open(rivals.Database, 5*time.Minute)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 const (
@@ -24,12 +24,12 @@ const (
 func lagCell(k Key) func(context.Context, *Bed) (Record, error) {
 	return func(ctx context.Context, b *Bed) (rec Record, err error) {
 		if len(replicasOf(b)) == 0 {
-			return rec, fmt.Errorf("%w: %s has no replica", lab.ErrNotHere, b.System.Name)
+			return rec, fmt.Errorf("%w: %s has no replica", rivals.ErrNotHere, b.System.Name)
 		}
 		if err := b.Settle(ctx); err != nil {
 			return rec, fmt.Errorf("%w: %w", errBroken, err)
 		}
-		targets, err := b.Targets(lab.Direct)
+		targets, err := b.Targets(rivals.Direct)
 		if err != nil {
 			return rec, err
 		}
@@ -63,7 +63,7 @@ type lagMeasure struct {
 }
 
 // run watches lag from a second before the load until no replica lags.
-func (m *lagMeasure) run(ctx context.Context, targets []lab.Target, k Key) (err error) {
+func (m *lagMeasure) run(ctx context.Context, targets []rivals.Target, k Key) (err error) {
 	if m.watch, err = watchLag(ctx, m.bed, beatLook); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func near(samples []lagSample, at time.Time) (time.Duration, bool) {
 type said struct {
 	at   time.Time
 	host string
-	lag  lab.Lag
+	lag  rivals.Lag
 }
 
 // saidWatch asks until it is stopped.
@@ -250,9 +250,9 @@ func (s *stopped) run(ctx context.Context, b *Bed) error {
 	if err := pause(ctx, stopBefore); err != nil {
 		return err
 	}
-	sys, ok := b.Running.(lab.Lockable)
+	sys, ok := b.Running.(rivals.Lockable)
 	if !ok {
-		return fmt.Errorf("%w: no session can lock the tables of %s", lab.ErrNotHere, b.System.Name)
+		return fmt.Errorf("%w: no session can lock the tables of %s", rivals.ErrNotHere, b.System.Name)
 	}
 	db, err := sys.Locker(s.host)
 	if err != nil {

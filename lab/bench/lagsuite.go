@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 )
 
 // Cases of the suite lag, besides caseSteady of replay.
@@ -190,8 +190,8 @@ func saidVerdict(s summary) report.Cell {
 }
 
 // reporter of a system; nil: it says nothing.
-func reporter(b *Bed) lab.Reporter {
-	r, ok := b.Running.(lab.Reporter)
+func reporter(b *Bed) rivals.Reporter {
+	r, ok := b.Running.(rivals.Reporter)
 	if !ok || len(replicasOf(b)) == 0 {
 		return nil
 	}

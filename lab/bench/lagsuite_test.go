@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 // TestLagOfHeartbeats: from the acknowledgement to the first answer that shows a heartbeat or a later one.
@@ -42,8 +42,8 @@ func TestLagSaid(t *testing.T) {
 		}
 		samples = append(samples, s, lagSample{at(ms), time.Minute, "n2"})
 	}
-	words := []said{{at(500), "n3", lab.Lag{Time: 150 * time.Millisecond, Bytes: 2048}}, {at(600), "n2", lab.Lag{}}, {at(1500), "n3", lab.Lag{Time: 100 * time.Millisecond, Bytes: 4096}},
-		{at(9000), "n3", lab.Lag{Time: time.Hour}}} // behind the load
+	words := []said{{at(500), "n3", rivals.Lag{Time: 150 * time.Millisecond, Bytes: 2048}}, {at(600), "n2", rivals.Lag{}}, {at(1500), "n3", rivals.Lag{Time: 100 * time.Millisecond, Bytes: 4096}},
+		{at(9000), "n3", rivals.Lag{Time: time.Hour}}} // behind the load
 	m.of("n3", samples, words, base, at(2000), at(1500))
 	v := m.rec.Values
 	want := map[string]float64{valLag99: 7, valSeen99: 400, valSeenMax: 400, valSaid99: 150, valSaidMax: 150, valTooLow: 300, valTooHigh: 150, valSaidKiB: 4}

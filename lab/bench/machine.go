@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 // Machine that the figures come from.
@@ -62,7 +62,7 @@ const stolenFrom = 5
 // StolenCPU is the CPU time that a hypervisor has given to others since the machine has started while there was work here, of all CPUs.
 func StolenCPU() time.Duration {
 	const tick = time.Second / 100 // USER_HZ
-	return time.Duration(lab.ReadTicks().Steal) * tick
+	return time.Duration(rivals.ReadTicks().Steal) * tick
 }
 
 // errNoDisk: on a file system in memory an fsync costs nothing, and so no figure means anything.

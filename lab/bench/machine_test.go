@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 func TestParseStat(t *testing.T) {
@@ -38,20 +38,20 @@ func TestParseStat(t *testing.T) {
 }
 
 func TestStolenCPU(t *testing.T) {
-	before := lab.ParseTicks("cpu  100 1 50 800 20 3 6 20 7 0\ncpu0 1 2 3\n")
-	if before != (lab.Ticks{All: 1000, Steal: 20}) {
+	before := rivals.ParseTicks("cpu  100 1 50 800 20 3 6 20 7 0\ncpu0 1 2 3\n")
+	if before != (rivals.Ticks{All: 1000, Steal: 20}) {
 		t.Fatalf("%+v", before) // guest time counts once
 	}
-	after := lab.ParseTicks("cpu  140 1 90 830 20 3 6 60 7 0\n")
+	after := rivals.ParseTicks("cpu  140 1 90 830 20 3 6 60 7 0\n")
 	if got := after.Stolen(before); math.Abs(got-100.0*40/150) > 1e-9 {
 		t.Errorf("%v %%", got)
 	}
 	for _, old := range []string{"", "cpu", "cpu 1 2 3", "intr 5"} {
-		if got := lab.ParseTicks(old).Stolen(before); got != 0 {
+		if got := rivals.ParseTicks(old).Stolen(before); got != 0 {
 			t.Errorf("%q: %v %%", old, got)
 		}
 	}
-	if now := lab.ReadTicks(); now.All == 0 {
+	if now := rivals.ReadTicks(); now.All == 0 {
 		t.Error("/proc/stat was not read")
 	}
 	r := Results{Records: []Record{{Seconds: 10, Stolen: 1}, {Seconds: 30, Stolen: 41}}}

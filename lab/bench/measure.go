@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 	"trireme/lab/wan"
 )
 
@@ -38,11 +38,11 @@ type HostUse struct {
 // loader is a load generator, in a process of its own.
 type loader interface {
 	// run loads the servers for d with n threads.
-	run(ctx context.Context, targets []lab.Target, threads int, d time.Duration) (LoadResult, error)
+	run(ctx context.Context, targets []rivals.Target, threads int, d time.Duration) (LoadResult, error)
 }
 
 // throughput measures one load: warm-up, everything applied, sample, load, lag left, everything applied, sample. See the package comment.
-func throughput(ctx context.Context, b *Bed, load loader, via lab.Via, threads int) (Record, error) {
+func throughput(ctx context.Context, b *Bed, load loader, via rivals.Via, threads int) (Record, error) {
 	var rec Record
 	if err := b.Settle(ctx); err != nil {
 		return rec, fmt.Errorf("%w: %w", errBroken, err)
@@ -94,7 +94,7 @@ func throughput(ctx context.Context, b *Bed, load loader, via lab.Via, threads i
 }
 
 // warmUp runs the load for the time of the settings' warm-up.
-func warmUp(ctx context.Context, b *Bed, load loader, targets []lab.Target, threads int) error {
+func warmUp(ctx context.Context, b *Bed, load loader, targets []rivals.Target, threads int) error {
 	d := time.Duration(b.Settings.WarmupSeconds) * time.Second
 	if d == 0 { // to sysbench no time is without end
 		return nil
@@ -112,7 +112,7 @@ func (r LoadResult) values() map[string]float64 {
 }
 
 // addHosts sums up what the hosts spent.
-func addHosts(rec *Record, hosts []lab.HostParts, client float64) error {
+func addHosts(rec *Record, hosts []rivals.HostParts, client float64) error {
 	var all, leader, written, sent, rss, rssOther float64
 	for i, h := range hosts {
 		u := &rec.Hosts[i]
@@ -143,7 +143,7 @@ func addHosts(rec *Record, hosts []lab.HostParts, client float64) error {
 }
 
 // caughtUp waits until every server has applied everything, and returns how long that took. Writers must have stopped.
-func caughtUp(ctx context.Context, r lab.Running, limit time.Duration) (time.Duration, error) {
+func caughtUp(ctx context.Context, r rivals.Running, limit time.Duration) (time.Duration, error) {
 	begin := time.Now()
 	for {
 		n, err := r.Behind(ctx)
@@ -189,7 +189,7 @@ type use struct {
 	budget               wan.BudgetStats
 }
 
-func usesOf(hosts []lab.HostParts) ([]use, error) {
+func usesOf(hosts []rivals.HostParts) ([]use, error) {
 	out := make([]use, len(hosts))
 	for i, h := range hosts {
 		u, err := useOf(h)
@@ -201,7 +201,7 @@ func usesOf(hosts []lab.HostParts) ([]use, error) {
 	return out, nil
 }
 
-func useOf(h lab.HostParts) (u use, err error) {
+func useOf(h rivals.HostParts) (u use, err error) {
 	add := func(pid int, to *time.Duration) error {
 		if pid == 0 {
 			return nil
@@ -268,7 +268,7 @@ func sentFrom(pid int) (int64, error) {
 	return 0, nil
 }
 
-func perTransaction(hosts []lab.HostParts, before, after []use, n float64) []HostUse {
+func perTransaction(hosts []rivals.HostParts, before, after []use, n float64) []HostUse {
 	var out []HostUse
 	us := func(a, b time.Duration) float64 { return float64((b - a).Microseconds()) / n }
 	for i, h := range hosts {

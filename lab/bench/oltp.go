@@ -4,12 +4,12 @@ import (
 	"context"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 // prepareTables fills the tables of sysbench.
 func prepareTables(ctx context.Context, b *Bed) error {
-	targets, err := b.Targets(lab.Direct)
+	targets, err := b.Targets(rivals.Direct)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (s Settings) takes() time.Duration {
 }
 
 // oltpCells are one cell for each workload and number of threads.
-func (s Settings) oltpCells(base Key, via lab.Via) []Cell {
+func (s Settings) oltpCells(base Key, via rivals.Via) []Cell {
 	var out []Cell
 	for _, w := range orOne(s.Workloads) {
 		for _, threads := range s.Threads {
@@ -55,7 +55,7 @@ func oltpPlan(how func(g *Group, c string) error) func(Settings) ([]Group, error
 			return nil, err
 		}
 		return s.groups(func(g *Group, base Key) error {
-			g.Via = lab.Direct
+			g.Via = rivals.Direct
 			if how != nil {
 				if err := how(g, base.Case); err != nil {
 					return err

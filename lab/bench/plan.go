@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 	"trireme/lab/wan"
 )
 
@@ -95,12 +95,12 @@ func (k Key) String() string {
 
 // Group is one fresh start of a system and what is measured on it.
 type Group struct {
-	System lab.System
-	Shape  lab.Shape // Dir is filled in by the runner
+	System rivals.System
+	Shape  rivals.Shape // Dir is filled in by the runner
 	// Prepare fills the system with data; nil: nothing to do.
 	Prepare func(context.Context, *Bed) error
 	// Via is how the load reaches the system.
-	Via   lab.Via
+	Via   rivals.Via
 	Cells []Cell
 }
 
@@ -114,10 +114,10 @@ type Cell struct {
 
 // Bed is what a cell is measured on.
 type Bed struct {
-	lab.Running
-	Lab      *lab.Lab
-	System   lab.System
-	Shape    lab.Shape
+	rivals.Running
+	Lab      *rivals.Lab
+	System   rivals.System
+	Shape    rivals.Shape
 	Settings Settings
 }
 
@@ -129,7 +129,7 @@ var errBroken = errors.New("the system is not usable any more")
 func (s Settings) groups(build func(g *Group, base Key) error) ([]Group, error) {
 	var out []Group
 	for _, topology := range orOne(s.Topologies) {
-		shape := lab.Shape{CPUs: s.CPUs, ServerCPUs: s.ServerCPUs}
+		shape := rivals.Shape{CPUs: s.CPUs, ServerCPUs: s.ServerCPUs}
 		if topology != "" && topology != noTopology {
 			t, err := wan.Load(topology)
 			if err != nil {
@@ -139,7 +139,7 @@ func (s Settings) groups(build func(g *Group, base Key) error) ([]Group, error) 
 		}
 		for _, c := range orOne(s.Cases) {
 			for _, name := range s.Systems {
-				system, err := lab.Find(name)
+				system, err := rivals.Find(name)
 				if err != nil {
 					return nil, err
 				}
@@ -169,11 +169,11 @@ func orOne(list []string) []string {
 	return list
 }
 
-func (s Settings) variants(system lab.System) []lab.Variant {
+func (s Settings) variants(system rivals.System) []rivals.Variant {
 	if s.AllVariants || len(system.Variants) < 2 {
 		return system.Variants
 	}
-	if i := slices.IndexFunc(system.Variants, func(v lab.Variant) bool { return v.Usual }); i >= 0 {
+	if i := slices.IndexFunc(system.Variants, func(v rivals.Variant) bool { return v.Usual }); i >= 0 {
 		return system.Variants[i : i+1]
 	}
 	return system.Variants[:1]
@@ -225,7 +225,7 @@ func (s Settings) oneLoad() error {
 
 func (s Settings) check(suite Suite) error {
 	for _, name := range s.Systems {
-		if _, err := lab.Find(name); err != nil {
+		if _, err := rivals.Find(name); err != nil {
 			return err
 		}
 	}

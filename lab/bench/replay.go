@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"trireme/internal/gtid"
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 // Cases of the suite replay.
@@ -101,7 +101,7 @@ func replayPlan(s Settings) ([]Group, error) {
 // rivalCells for each number of workers.
 func (s Settings) rivalCells(g *Group, cases []string, base Key, without bool) {
 	g.Shape.Options = applyOptions(without)
-	g.Shape.Variant = lab.Variant{}
+	g.Shape.Variant = rivals.Variant{}
 	for _, workers := range s.Workers {
 		base.Variant = workerVariant(workers, without)
 		g.Cells = append(g.Cells, s.replayCells(cases, base, workers)...)
@@ -176,11 +176,11 @@ func setWorkers(ctx context.Context, b *Bed, workers int) error {
 	return nil
 }
 
-func pausable(b *Bed) (lab.Pausable, error) {
-	if p, ok := b.Running.(lab.Pausable); ok && len(replicasOf(b)) > 0 {
+func pausable(b *Bed) (rivals.Pausable, error) {
+	if p, ok := b.Running.(rivals.Pausable); ok && len(replicasOf(b)) > 0 {
 		return p, nil
 	}
-	return nil, fmt.Errorf("%w: no replica of %s can be held up", lab.ErrNotHere, b.System.Name)
+	return nil, fmt.Errorf("%w: no replica of %s can be held up", rivals.ErrNotHere, b.System.Name)
 }
 
 func workersOf(ctx context.Context, b *Bed) (n float64, err error) {
@@ -197,7 +197,7 @@ func backlog(ctx context.Context, b *Bed, load Load, threads int) (rec Record, e
 		return rec, err
 	}
 	leader := b.Hosts()[0].Name
-	targets, err := b.Targets(lab.Direct)
+	targets, err := b.Targets(rivals.Direct)
 	if err != nil {
 		return rec, err
 	}
@@ -275,7 +275,7 @@ type drainWatch struct {
 	host    string
 	want    gtid.Set
 	samples []drainSample
-	hosts   []lab.HostParts // from when the replica could first be asked
+	hosts   []rivals.HostParts // from when the replica could first be asked
 	before  []use
 }
 
@@ -368,7 +368,7 @@ func (w *drainWatch) record(rec *Record, n float64) error {
 
 // lagSteady measures the replicas' lag under a part of the load that the system takes.
 func lagSteady(ctx context.Context, b *Bed, load Load, threads int) (rec Record, err error) {
-	targets, err := b.Targets(lab.Direct)
+	targets, err := b.Targets(rivals.Direct)
 	if err != nil {
 		return rec, err
 	}
@@ -390,7 +390,7 @@ func lagUnder(ctx context.Context, b *Bed, load Load, threads int, d time.Durati
 	if _, err := pausable(b); err != nil { // no replica, no lag
 		return rec, err
 	}
-	targets, err := b.Targets(lab.Direct)
+	targets, err := b.Targets(rivals.Direct)
 	if err != nil {
 		return rec, err
 	}

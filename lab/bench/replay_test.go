@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 // TestReplay measures a small backlog and the lag of semi-sync's replicas: rows and transactions must fit each other.
@@ -70,7 +70,7 @@ func TestReplayPlan(t *testing.T) {
 // TestNotPausable: a system without replicas has neither backlog nor lag.
 func TestNotPausable(t *testing.T) {
 	stopped := 0
-	b := &Bed{Running: fake{&stopped}, System: lab.System{Name: "fake"}}
+	b := &Bed{Running: fake{&stopped}, System: rivals.System{Name: "fake"}}
 	if _, err := pausable(b); err == nil {
 		t.Error("a system without replicas can be held up")
 	}

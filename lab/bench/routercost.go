@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 )
 
 // routerTable is what routers spend on a query: the CPU of all processes but mysqld, less that of the direct block before it, in which the
@@ -23,9 +23,9 @@ func (r *Results) routerTable() report.Table {
 	spent := map[Key][]float64{}
 	for _, rec := range r.Records {
 		direct := rec.Key
-		direct.Case = string(lab.Direct)
+		direct.Case = string(rivals.Direct)
 		base, found := of[direct]
-		if rec.Case != string(lab.Router) || rec.Values[valTPS] == 0 || !found {
+		if rec.Case != string(rivals.Router) || rec.Values[valTPS] == 0 || !found {
 			continue
 		}
 		k := rec.Key.cell()

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 	"trireme/lab/verify"
 )
 
@@ -76,7 +76,7 @@ var rpoSuite = Suite{
 			if err != nil {
 				return err
 			}
-			g.Shape.Disks = lab.DiskExt4
+			g.Shape.Disks = rivals.DiskExt4
 			if name := g.System.Name; name == "async" || name == "semisync" { // a replica that others are to follow one day needs its own binary log
 				g.Shape.Options = map[string]string{"log_replica_updates": "ON"}
 			}
@@ -90,9 +90,9 @@ var rpoSuite = Suite{
 
 // measure makes a disaster under load, lets the system recover, and counts.
 func (d disaster) measure(ctx context.Context, b *Bed) (Record, error) {
-	m, ok := b.Running.(lab.Mortal)
+	m, ok := b.Running.(rivals.Mortal)
 	if !ok {
-		return Record{}, fmt.Errorf("%w: the harness does not know how to bring %s back", lab.ErrNotHere, b.System.Title)
+		return Record{}, fmt.Errorf("%w: the harness does not know how to bring %s back", rivals.ErrNotHere, b.System.Title)
 	}
 	if err := m.Settle(ctx); err != nil {
 		return Record{}, err
@@ -111,12 +111,12 @@ func (d disaster) measure(ctx context.Context, b *Bed) (Record, error) {
 	human, at, err := d.strike(ctx, m, w, time.Duration(b.Settings.Seconds)*time.Second)
 	rec := Record{Values: map[string]float64{}}
 	switch {
-	case errors.Is(err, lab.ErrAllLost):
-		human = lab.ErrAllLost.Error()
+	case errors.Is(err, rivals.ErrAllLost):
+		human = rivals.ErrAllLost.Error()
 	case err == nil:
 		rec.Values[valOutage] = w.Meter().LongestGap(at).Length().Seconds()
 	}
-	lost := errors.Is(err, lab.ErrAllLost)
+	lost := errors.Is(err, rivals.ErrAllLost)
 	if serr := w.Stop(); err == nil {
 		err = errors.Join(serr, ctx.Err())
 	}
@@ -138,7 +138,7 @@ func (d disaster) measure(ctx context.Context, b *Bed) (Record, error) {
 }
 
 // strike lets the sessions write, makes the disaster, and returns once a write is acknowledged again.
-func (d disaster) strike(ctx context.Context, m lab.Mortal, w *verify.Workload, load time.Duration) (human string, at time.Time, err error) {
+func (d disaster) strike(ctx context.Context, m rivals.Mortal, w *verify.Workload, load time.Duration) (human string, at time.Time, err error) {
 	begin := time.Now()
 	acked := func(since time.Time) error {
 		return poll(ctx, writeLimit, "writes", func(context.Context) (bool, error) { return w.Meter().AckedSince(since), nil })
@@ -171,7 +171,7 @@ func (d disaster) strike(ctx context.Context, m lab.Mortal, w *verify.Workload, 
 }
 
 // dark cuts the power of the dead hosts, if that is part of it, and gives it back to those that come back.
-func (d disaster) dark(ctx context.Context, m lab.Mortal, dead []string) (back []string, lost string, err error) {
+func (d disaster) dark(ctx context.Context, m rivals.Mortal, dead []string) (back []string, lost string, err error) {
 	if d.power {
 		var errs []error
 		for _, h := range dead {
@@ -199,7 +199,7 @@ func (d disaster) dark(ctx context.Context, m lab.Mortal, dead []string) (back [
 }
 
 // countRows compares the writers' log with the server that takes writes now.
-func countRows(ctx context.Context, m lab.Mortal, w *verify.Workload, v map[string]float64) error {
+func countRows(ctx context.Context, m rivals.Mortal, w *verify.Workload, v map[string]float64) error {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	node, err := m.Serving(ctx)

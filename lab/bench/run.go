@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 // RunOptions of `trireme bench run`.
@@ -89,7 +89,7 @@ func Run(ctx context.Context, o RunOptions) (err error) {
 		}
 		defer unmark()
 	}
-	l, err := lab.New(ctx, lab.Options{MySQL: o.MySQL, Dir: o.Dir})
+	l, err := rivals.New(ctx, rivals.Options{MySQL: o.MySQL, Dir: o.Dir})
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func enoughSpace(dir string) error {
 }
 
 // runSuite measures all cells that have no result yet.
-func (o RunOptions) runSuite(ctx context.Context, l *lab.Lab, suite Suite) error {
+func (o RunOptions) runSuite(ctx context.Context, l *rivals.Lab, suite Suite) error {
 	settings, err := o.settings(suite)
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (r *Results) broken() error {
 
 // runner carries out a plan.
 type runner struct {
-	lab      *lab.Lab
+	lab      *rivals.Lab
 	settings Settings
 	store    *store
 	dir      string
@@ -279,21 +279,21 @@ func (r *runner) runGroup(ctx context.Context, g Group) error {
 			return ctx.Err()
 		}
 		err = fmt.Errorf("it did not start: %w", err)
-		if g.System.Ours && !errors.Is(err, lab.ErrNotHere) {
+		if g.System.Ours && !errors.Is(err, rivals.ErrNotHere) {
 			r.broken = errors.Join(r.broken, fmt.Errorf("%s %w", g.Cells[0].Key.start(), err))
 		}
 		return r.notRun(g.Cells, startTakes, err)
 	}
 	r.progress(time.Since(begin), startTakes, "%s is up after %.0f s", g.Cells[0].Key.start(), time.Since(begin).Seconds())
 	for i, c := range g.Cells {
-		begin, cpu := time.Now(), lab.ReadTicks()
+		begin, cpu := time.Now(), rivals.ReadTicks()
 		rec, err := c.Measure(ctx, bed)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		rec.Key, rec.At, rec.Seconds, rec.Stolen = c.Key, begin.UTC(), time.Since(begin).Seconds(), lab.ReadTicks().Stolen(cpu)
+		rec.Key, rec.At, rec.Seconds, rec.Stolen = c.Key, begin.UTC(), time.Since(begin).Seconds(), rivals.ReadTicks().Stolen(cpu)
 		switch {
-		case errors.Is(err, lab.ErrNotHere):
+		case errors.Is(err, rivals.ErrNotHere):
 			rec.NotRun = err.Error()
 		case err != nil:
 			rec.Failed = err.Error()

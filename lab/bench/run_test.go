@@ -10,21 +10,21 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 	"trireme/lab/wan"
 )
 
 // fake is a system that takes no time.
 type fake struct{ stopped *int }
 
-func (f fake) Targets(lab.Via) ([]lab.Target, error) { return nil, nil }
-func (f fake) Hosts() []lab.HostParts                { return nil }
-func (f fake) DB(string) *sql.DB                     { return nil }
-func (f fake) Settle(context.Context) error          { return nil }
-func (f fake) Behind(context.Context) (int64, error) { return 0, nil }
-func (f fake) Disk(string) lab.Disk                  { return nil }
-func (f fake) Network() *wan.Net                     { return nil }
-func (f fake) Stop() error                           { *f.stopped++; return nil }
+func (f fake) Targets(rivals.Via) ([]rivals.Target, error) { return nil, nil }
+func (f fake) Hosts() []rivals.HostParts                   { return nil }
+func (f fake) DB(string) *sql.DB                           { return nil }
+func (f fake) Settle(context.Context) error                { return nil }
+func (f fake) Behind(context.Context) (int64, error)       { return 0, nil }
+func (f fake) Disk(string) rivals.Disk                     { return nil }
+func (f fake) Network() *wan.Net                           { return nil }
+func (f fake) Stop() error                                 { *f.stopped++; return nil }
 
 // fakeRun is a runner over a fake system with cells "a" and "b" whose measurements are counted.
 func fakeRun(t *testing.T, out string, resume bool, measure func(k Key) (Record, error)) (*runner, *int) {
@@ -36,7 +36,7 @@ func fakeRun(t *testing.T, out string, resume bool, measure func(k Key) (Record,
 	}
 	t.Cleanup(func() { st.file.Close() })
 	stopped := 0
-	g := Group{System: lab.System{Name: "fake", Start: func(context.Context, *lab.Lab, lab.Shape) (lab.Running, error) { return fake{&stopped}, nil }}}
+	g := Group{System: rivals.System{Name: "fake", Start: func(context.Context, *rivals.Lab, rivals.Shape) (rivals.Running, error) { return fake{&stopped}, nil }}}
 	for _, c := range []string{"a", "b"} {
 		k := Key{System: "fake", Case: c}
 		g.Cells = append(g.Cells, Cell{Key: k, Takes: time.Second, Measure: func(context.Context, *Bed) (Record, error) { return measure(k) }})
@@ -112,7 +112,9 @@ func TestNotRun(t *testing.T) {
 		}
 		return Record{Values: map[string]float64{valTPS: 1}}, nil
 	})
-	r.todo[1].System.Start = func(context.Context, *lab.Lab, lab.Shape) (lab.Running, error) { return nil, errors.New("port in use") }
+	r.todo[1].System.Start = func(context.Context, *rivals.Lab, rivals.Shape) (rivals.Running, error) {
+		return nil, errors.New("port in use")
+	}
 	if err := r.all(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +218,7 @@ func TestKeepsBroken(t *testing.T) {
 	})
 	start := r.todo[0].System.Start
 	for i := range r.todo {
-		r.todo[i].System.Start = func(ctx context.Context, l *lab.Lab, s lab.Shape) (lab.Running, error) {
+		r.todo[i].System.Start = func(ctx context.Context, l *rivals.Lab, s rivals.Shape) (rivals.Running, error) {
 			if err := os.WriteFile(filepath.Join(s.Dir, "server.log"), []byte("why"), 0o644); err != nil {
 				return nil, err
 			}

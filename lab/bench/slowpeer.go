@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 	"trireme/lab/wan"
 )
 
@@ -96,7 +96,7 @@ func peerFault(c string) (*wan.Link, error) {
 // slowPeer loads the system while one replica is held up.
 func slowPeer(ctx context.Context, b *Bed, c string, threads int) (rec Record, err error) {
 	if b.Network() == nil && c != peerHealthy && c != peerFrozen {
-		return rec, fmt.Errorf("%w: all nodes stand on the loopback address, which cannot be slowed down; name a topology", lab.ErrNotHere)
+		return rec, fmt.Errorf("%w: all nodes stand on the loopback address, which cannot be slowed down; name a topology", rivals.ErrNotHere)
 	}
 	sys, err := operated(ctx, b)
 	if err != nil {
@@ -108,7 +108,7 @@ func slowPeer(ctx context.Context, b *Bed, c string, threads int) (rec Record, e
 	if _, err := caughtUp(ctx, b, catchUpLimit); err != nil {
 		return rec, err
 	}
-	targets, err := b.Targets(lab.Direct)
+	targets, err := b.Targets(rivals.Direct)
 	if err != nil {
 		return rec, err
 	}
@@ -133,15 +133,15 @@ func slowPeer(ctx context.Context, b *Bed, c string, threads int) (rec Record, e
 }
 
 // operated is breakable, for systems too that have a script of their operator's instead of a failover.
-func operated(ctx context.Context, b *Bed) (lab.Breakable, error) {
-	if r, ok := b.Running.(lab.Operated); ok {
+func operated(ctx context.Context, b *Bed) (rivals.Breakable, error) {
+	if r, ok := b.Running.(rivals.Operated); ok {
 		return r.Operate(ctx)
 	}
 	return breakable(ctx, b)
 }
 
 // holdUp makes the fault of a case on the last replica. undo ends it.
-func holdUp(ctx context.Context, b *Bed, sys lab.Breakable, c, leader string) (undo func() error, err error) {
+func holdUp(ctx context.Context, b *Bed, sys rivals.Breakable, c, leader string) (undo func() error, err error) {
 	replicas := slices.DeleteFunc(slices.Clone(sys.Names()), func(name string) bool { return name == leader })
 	name := replicas[len(replicas)-1]
 	link, err := peerFault(c)
@@ -149,10 +149,10 @@ func holdUp(ctx context.Context, b *Bed, sys lab.Breakable, c, leader string) (u
 	case err != nil:
 		return nil, err
 	case c == peerFrozen:
-		if err := sys.Can(lab.StopHost); err != nil {
+		if err := sys.Can(rivals.StopHost); err != nil {
 			return nil, err
 		}
-		return func() error { return sys.Undo(context.WithoutCancel(ctx), lab.StopHost, name) }, sys.Do(ctx, lab.StopHost, name)
+		return func() error { return sys.Undo(context.WithoutCancel(ctx), rivals.StopHost, name) }, sys.Do(ctx, rivals.StopHost, name)
 	case link == nil:
 		return func() error { return nil }, nil
 	}
@@ -164,7 +164,7 @@ func holdUp(ctx context.Context, b *Bed, sys lab.Breakable, c, leader string) (u
 	return b.Network().RestoreAll, err
 }
 
-func underLoad(ctx context.Context, b *Bed, targets []lab.Target, threads int) (r LoadResult, err error) {
+func underLoad(ctx context.Context, b *Bed, targets []rivals.Target, threads int) (r LoadResult, err error) {
 	if err := pause(ctx, peerSettles); err != nil {
 		return r, err
 	}

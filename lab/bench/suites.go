@@ -8,8 +8,8 @@ import (
 	"strconv"
 
 	"trireme/internal/config"
-	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 )
 
 // Suites in the order in which they run and are shown.
@@ -165,7 +165,7 @@ var consistencySuite = Suite{
 			g.Shape.Options = map[string]string{"group_replication_consistency": level}
 			return nil
 		}
-		g.Via = lab.Router
+		g.Via = rivals.Router
 		g.Shape.Tune = func(n *config.Node) { n.Router.Consistency = level }
 		return nil
 	}),
@@ -201,10 +201,10 @@ var accessSuite = Suite{
 		}
 		return s.groups(func(g *Group, base Key) error {
 			g.Prepare = prepareTables
-			ways := []lab.Via{lab.Direct, lab.Router, lab.VIP}
+			ways := []rivals.Via{rivals.Direct, rivals.Router, rivals.VIP}
 			if g.System.Ours && g.Shape.Topology != nil {
 				g.Shape.Switch = true
-				ways = []lab.Via{lab.Direct, lab.Router, lab.Switch, lab.VIP}
+				ways = []rivals.Via{rivals.Direct, rivals.Router, rivals.Switch, rivals.VIP}
 			}
 			for _, threads := range s.Threads {
 				one := s
@@ -222,19 +222,19 @@ var accessSuite = Suite{
 	},
 	Blocks: func(r *Results) []report.Block {
 		all := r.summaries()
-		return []report.Block{r.costTable("way", string(lab.Direct), plainWay), r.routerTable(), pivot(all, valTPS, "TPS"), pivot(all, valP95, "p95 ms"), pivot(all, valCPUAll, "CPU of all hosts per transaction, relative")}
+		return []report.Block{r.costTable("way", string(rivals.Direct), plainWay), r.routerTable(), pivot(all, valTPS, "TPS"), pivot(all, valP95, "p95 ms"), pivot(all, valCPUAll, "CPU of all hosts per transaction, relative")}
 	},
 }
 
 // plainWay is the way that a way is compared with: a virtual address with the server's own over the same switch, others with the direct one.
 func plainWay(way string) string {
-	switch lab.Via(way) {
-	case lab.Direct, lab.Switch:
+	switch rivals.Via(way) {
+	case rivals.Direct, rivals.Switch:
 		return ""
-	case lab.VIP:
-		return string(lab.Switch)
+	case rivals.VIP:
+		return string(rivals.Switch)
 	}
-	return string(lab.Direct)
+	return string(rivals.Direct)
 }
 
 // costTable is what each case costs against the block before it of the case that plain says; "": it is compared with none.

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 )
 
 // stat is a value over the rounds.
@@ -237,18 +237,18 @@ func bestOf(cells map[string]summary, metric string, lower bool) (name string) {
 }
 
 func systemIndex(name string) int {
-	return slices.IndexFunc(lab.Systems(), func(s lab.System) bool { return s.Name == name })
+	return slices.IndexFunc(rivals.Systems(), func(s rivals.System) bool { return s.Name == name })
 }
 
 func shortName(system string) string {
-	if s, err := lab.Find(system); err == nil {
+	if s, err := rivals.Find(system); err == nil {
 		return s.Short
 	}
 	return system
 }
 
 func isOurs(system string) bool {
-	s, err := lab.Find(system)
+	s, err := rivals.Find(system)
 	return err == nil && s.Ours
 }
 

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 	"trireme/lab/wan"
 )
 
@@ -41,17 +41,17 @@ type Load struct {
 const ignoredErrors = "1213,1020,1205,3101,1180"
 
 // args of sysbench for the targets, which must have one port: it takes several hosts, but not several ports.
-func (l Load) args(targets []lab.Target) ([]string, error) {
+func (l Load) args(targets []rivals.Target) ([]string, error) {
 	var hosts []string
 	for _, t := range targets {
 		if t.Port != targets[0].Port {
-			return nil, fmt.Errorf("%w: sysbench cannot use servers with different ports at once; run it on emulated hosts", lab.ErrNotHere)
+			return nil, fmt.Errorf("%w: sysbench cannot use servers with different ports at once; run it on emulated hosts", rivals.ErrNotHere)
 		}
 		hosts = append(hosts, t.Host)
 	}
 	t := targets[0]
 	return []string{l.Workload, "--db-driver=mysql", "--mysql-host=" + strings.Join(hosts, ","), "--mysql-port=" + strconv.Itoa(t.Port), "--mysql-user=" + t.User,
-		"--mysql-password=" + t.Password, "--mysql-db=" + lab.Database, fmt.Sprintf("--tables=%d", l.Tables), "--mysql-ignore-errors=" + ignoredErrors,
+		"--mysql-password=" + t.Password, "--mysql-db=" + rivals.Database, fmt.Sprintf("--tables=%d", l.Tables), "--mysql-ignore-errors=" + ignoredErrors,
 		fmt.Sprintf("--table-size=%d", l.Rows), "--rand-type=uniform", "--db-ps-mode=disable", "--auto-inc=off"}, nil
 }
 
@@ -75,7 +75,7 @@ func lookSysbench() error {
 }
 
 // prepare makes and fills the tables. The database must exist.
-func (l Load) prepare(ctx context.Context, targets []lab.Target) error {
+func (l Load) prepare(ctx context.Context, targets []rivals.Target) error {
 	args, err := l.args(targets[:1])
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (l Load) prepare(ctx context.Context, targets []lab.Target) error {
 }
 
 // run loads the servers for d with n threads.
-func (l Load) run(ctx context.Context, targets []lab.Target, threads int, d time.Duration) (LoadResult, error) {
+func (l Load) run(ctx context.Context, targets []rivals.Target, threads int, d time.Duration) (LoadResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, d+time.Minute)
 	defer cancel()
 	args, err := l.args(targets)
@@ -170,7 +170,7 @@ func (w *secondsOf) Write(b []byte) (int, error) {
 const longestLoad = time.Hour
 
 // beside loads the servers with n threads for as long as f takes, and returns the TPS of each second.
-func (l Load) beside(ctx context.Context, targets []lab.Target, threads int, f func(context.Context) error) ([]secondTPS, error) {
+func (l Load) beside(ctx context.Context, targets []rivals.Target, threads int, f func(context.Context) error) ([]secondTPS, error) {
 	args, err := l.args(targets)
 	if err != nil {
 		return nil, err

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 	"trireme/lab/tpcc"
 )
 
@@ -103,8 +103,8 @@ type tpccLoad struct {
 }
 
 // config is for the database that every system has, on which clients of Trireme have every privilege.
-func (l *tpccLoad) config(targets []lab.Target) tpcc.Config {
-	c := tpcc.Config{Database: lab.Database, Warehouses: l.warehouses, Seed: l.runs}
+func (l *tpccLoad) config(targets []rivals.Target) tpcc.Config {
+	c := tpcc.Config{Database: rivals.Database, Warehouses: l.warehouses, Seed: l.runs}
 	for _, t := range targets {
 		c.Targets = append(c.Targets, tpcc.Target{Addr: net.JoinHostPort(t.Host, strconv.Itoa(t.Port)), User: t.User, Password: t.Password})
 	}
@@ -112,7 +112,7 @@ func (l *tpccLoad) config(targets []lab.Target) tpcc.Config {
 }
 
 // run is loader's.
-func (l *tpccLoad) run(ctx context.Context, targets []lab.Target, threads int, d time.Duration) (LoadResult, error) {
+func (l *tpccLoad) run(ctx context.Context, targets []rivals.Target, threads int, d time.Duration) (LoadResult, error) {
 	l.runs++
 	cfg := l.config(targets)
 	cfg.Terminals = threads
@@ -137,7 +137,7 @@ func (l *tpccLoad) run(ctx context.Context, targets []lab.Target, threads int, d
 
 // prepareTPCC fills the tables.
 func prepareTPCC(ctx context.Context, b *Bed, warehouses int) error {
-	targets, err := b.Targets(lab.Direct)
+	targets, err := b.Targets(rivals.Direct)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func prepareTPCC(ctx context.Context, b *Bed, warehouses int) error {
 
 // measureTPCC is one number of terminals; check the data afterwards.
 func measureTPCC(ctx context.Context, b *Bed, l *tpccLoad, threads int, check bool) (Record, error) {
-	rec, err := throughput(ctx, b, l, lab.Direct, threads)
+	rec, err := throughput(ctx, b, l, rivals.Direct, threads)
 	if err != nil {
 		return rec, err
 	}
@@ -194,7 +194,7 @@ func checkTPCC(ctx context.Context, b *Bed, l *tpccLoad) (violations []string, e
 			continue
 		}
 		checked++
-		found, err := tpcc.CheckDB(ctx, l.config([]lab.Target{{}}), db)
+		found, err := tpcc.CheckDB(ctx, l.config([]rivals.Target{{}}), db)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", h.Name, err)
 		}

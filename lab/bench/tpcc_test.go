@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 // TestTPCCSuite measures one warehouse on a primary and its replicas, and holds both sides against the conditions; then it spoils a replica.
@@ -23,7 +23,7 @@ func TestTPCCSuite(t *testing.T) {
 		t.Fatalf("plan %+v, %v", groups, err)
 	}
 	g := groups[0]
-	l, err := lab.New(ctx, lab.Options{Dir: t.TempDir()})
+	l, err := rivals.New(ctx, rivals.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/config"
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 const (
@@ -155,7 +155,7 @@ func aroundBig(ctx context.Context, b *Bed, p *pacer, big *bigSession, size int6
 // refused makes a result of what a server says to a transaction that is too large for it. Anything else may have left the system in pieces.
 func refused(err error) error {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && slices.Contains([]uint16{1153, 1197, 3100}, e.Number) { // max_allowed_packet, binary log cache, a plugin
-		return fmt.Errorf("%w: refused: %w", lab.ErrNotHere, err)
+		return fmt.Errorf("%w: refused: %w", rivals.ErrNotHere, err)
 	}
 	return fmt.Errorf("%w: the large transaction: %w", errBroken, err)
 }
@@ -231,7 +231,7 @@ func (s *bigSession) commit(ctx context.Context, b *Bed, size int64) (t bigTimes
 func (s *bigSession) shown(ctx context.Context, replica *sql.DB) error {
 	for {
 		var n int
-		if err := replica.QueryRowContext(ctx, "SELECT n FROM "+lab.Database+".bench_mark").Scan(&n); err != nil || n >= s.mark {
+		if err := replica.QueryRowContext(ctx, "SELECT n FROM "+rivals.Database+".bench_mark").Scan(&n); err != nil || n >= s.mark {
 			return err
 		}
 		if err := pause(ctx, markPoll); err != nil {
@@ -261,7 +261,7 @@ func p99Series(all []paced) []float64 {
 }
 
 // resetPeaks lets the highest resident memory be counted anew. Where the kernel does not let us, it counts from the processes' start.
-func resetPeaks(hosts []lab.HostParts) {
+func resetPeaks(hosts []rivals.HostParts) {
 	for _, h := range hosts {
 		for _, pid := range h.Pids() {
 			_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte(clearPeak), 0)
@@ -270,7 +270,7 @@ func resetPeaks(hosts []lab.HostParts) {
 }
 
 // addPeaks keeps the highest resident memory of mysqld and daemon, of the leader and of the worst of the others.
-func addPeaks(rec *Record, hosts []lab.HostParts) error {
+func addPeaks(rec *Record, hosts []rivals.HostParts) error {
 	for _, h := range hosts {
 		for _, p := range []struct {
 			pid        int

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strconv"
 
-	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 )
 
 // Comparison is a figure in which Trireme is compared with every rival, cell by cell.
@@ -124,7 +124,7 @@ func ratioText(v float64) string {
 
 // safe reports whether the rival promises what Trireme does.
 func (l duel) safe() bool {
-	s, err := lab.Find(l.key.System)
+	s, err := rivals.Find(l.key.System)
 	return err == nil && s.Safe
 }
 

@@ -6,17 +6,17 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 // explains says which alarms a fault may raise on the hosts that it hits: a node must end when its disk fails or is full, and so must mysqld; one that
 // is removed has nothing left to do. A host without power sees nothing of it: its processes are stopped first.
-func (k Kind) explains(a lab.AlarmKind) bool {
+func (k Kind) explains(a rivals.AlarmKind) bool {
 	switch k {
 	case DiskError, DiskFull:
-		return a == lab.DaemonEnded || a == lab.MySQLCrashed
+		return a == rivals.DaemonEnded || a == rivals.MySQLCrashed
 	case Replace:
-		return a == lab.DaemonEnded
+		return a == rivals.DaemonEnded
 	}
 	return false
 }
@@ -35,7 +35,7 @@ func (c *campaign) forgive(strikes []*strike) {
 }
 
 // explained says whether a fault explains what was seen.
-func (c *campaign) explained(a lab.Alarm) bool {
+func (c *campaign) explained(a rivals.Alarm) bool {
 	return slices.ContainsFunc(c.forgiven[a.Host], func(st *strike) bool {
 		return st.fault.Kind.explains(a.What) && !a.At.After(st.over().Add(aftermath))
 	})
@@ -52,7 +52,7 @@ func (st *strike) over() time.Time {
 // alarms are a violation unless faults explain them. A node that has found a rule broken ends and is started again, so that everything may look well afterwards.
 // The system being whole, nothing is forgiven any more.
 func (c *campaign) alarms(sys system, whole bool) error {
-	w, ok := sys.Breakable.(lab.Watched)
+	w, ok := sys.Breakable.(rivals.Watched)
 	if !ok {
 		return nil
 	}

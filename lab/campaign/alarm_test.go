@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
-func (f *fake) Alarms() []lab.Alarm {
+func (f *fake) Alarms() []rivals.Alarm {
 	out := f.alarms
 	f.alarms = nil
 	return out
@@ -29,27 +29,27 @@ func TestAlarms(t *testing.T) {
 	f := &fake{}
 	sys := system{Breakable: f, all: f.Names(), grips: newGrips()}
 	c := campaign{script: script, forgiven: map[string][]*strike{}}
-	after := func(a lab.Alarm, whole bool) error {
-		f.alarms = []lab.Alarm{a}
+	after := func(a rivals.Alarm, whole bool) error {
+		f.alarms = []rivals.Alarm{a}
 		return c.alarms(sys, whole)
 	}
 	if err := c.alarms(sys, true); err != nil {
 		t.Fatal(err)
 	}
-	if err := after(lab.Alarm{Host: "n1", What: lab.RuleBroken, Text: "raft invariant violated: x"}, true); !errors.Is(err, errViolated) || !strings.Contains(err.Error(), "raft invariant violated: x") {
+	if err := after(rivals.Alarm{Host: "n1", What: rivals.RuleBroken, Text: "raft invariant violated: x"}, true); !errors.Is(err, errViolated) || !strings.Contains(err.Error(), "raft invariant violated: x") {
 		t.Error(err)
 	}
-	ended := lab.Alarm{Host: "n1", What: lab.DaemonEnded, Text: "exit status 1"}
+	ended := rivals.Alarm{Host: "n1", What: rivals.DaemonEnded, Text: "exit status 1"}
 	for _, s := range []struct {
 		kind  Kind
-		alarm lab.AlarmKind
+		alarm rivals.AlarmKind
 		ok    bool
 	}{
-		{KillHost, lab.DaemonEnded, false}, {Power, lab.DaemonEnded, false}, {Power, lab.MySQLCrashed, false}, {DiskError, lab.DaemonEnded, true}, {DiskFull, lab.MySQLCrashed, true},
-		{DiskError, lab.RuleBroken, false}, {DiskSlow, lab.DaemonEnded, false}, {Replace, lab.DaemonEnded, true}, {Replace, lab.RuleBroken, false},
+		{KillHost, rivals.DaemonEnded, false}, {Power, rivals.DaemonEnded, false}, {Power, rivals.MySQLCrashed, false}, {DiskError, rivals.DaemonEnded, true}, {DiskFull, rivals.MySQLCrashed, true},
+		{DiskError, rivals.RuleBroken, false}, {DiskSlow, rivals.DaemonEnded, false}, {Replace, rivals.DaemonEnded, true}, {Replace, rivals.RuleBroken, false},
 	} {
 		c.forgive([]*strike{{fault: Fault{Kind: s.kind}, hosts: []string{"n1"}}})
-		if err := after(lab.Alarm{Host: "n1", What: s.alarm}, true); (err == nil) != s.ok {
+		if err := after(rivals.Alarm{Host: "n1", What: s.alarm}, true); (err == nil) != s.ok {
 			t.Errorf("%s and %s: %v", s.kind, s.alarm, err)
 		}
 	}

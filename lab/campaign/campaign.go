@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"trireme/internal/config"
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 	"trireme/lab/verify"
 	"trireme/lab/wan"
 )
@@ -36,17 +36,17 @@ const (
 
 // Options of a campaign. It ends after so many faults, after so much time, or with its context, whatever comes first.
 type Options struct {
-	System     string       // of lab.Systems; empty: trireme
-	Nodes      int          // 0: three
-	Loggers    int          // of them; Trireme only
-	Learners   int          // besides; Trireme only
-	Swarm      bool         // all that is not named comes from the seed; Trireme only
-	Durability string       // of Trireme: log or double; empty: log
-	Topology   string       // of emulated hosts; empty: lan; NoTopology: none
-	Disks      lab.DiskKind // of nodes; empty: lab.DiskFault
-	Kinds      []Kind       // empty: all that can be made
-	Seed       uint64       // 0: one is chosen
-	Faults     int          // 0: no bound
+	System     string          // of rivals.Systems; empty: trireme
+	Nodes      int             // 0: three
+	Loggers    int             // of them; Trireme only
+	Learners   int             // besides; Trireme only
+	Swarm      bool            // all that is not named comes from the seed; Trireme only
+	Durability string          // of Trireme: log or double; empty: log
+	Topology   string          // of emulated hosts; empty: lan; NoTopology: none
+	Disks      rivals.DiskKind // of nodes; empty: rivals.DiskFault
+	Kinds      []Kind          // empty: all that can be made
+	Seed       uint64          // 0: one is chosen
+	Faults     int             // 0: no bound
 	Time       time.Duration
 	Clients    int    // of each workload; 0: a few
 	Dir        string // scratch; empty: a new one, removed unless a promise is broken
@@ -93,7 +93,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Nodes = 3
 	}
 	if o.Disks == "" {
-		o.Disks = lab.DiskFault
+		o.Disks = rivals.DiskFault
 	}
 	if o.Clients == 0 {
 		o.Clients = clients
@@ -109,8 +109,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, usagef("%d loggers among %d nodes: two nodes at least must have data, or nobody could take over", o.Loggers, o.Nodes)
 	case o.Durability != config.DurabilityLog && o.Durability != config.DurabilityDouble:
 		return o, usagef("durability %q: it is %s or %s", o.Durability, config.DurabilityLog, config.DurabilityDouble)
-	case o.Disks != lab.DiskFault && o.Disks != lab.DiskExt4:
-		return o, usagef("disks of kind %q: they are %s or %s", o.Disks, lab.DiskFault, lab.DiskExt4)
+	case o.Disks != rivals.DiskFault && o.Disks != rivals.DiskExt4:
+		return o, usagef("disks of kind %q: they are %s or %s", o.Disks, rivals.DiskFault, rivals.DiskExt4)
 	case o.Learners < 0 || o.Learners > 2:
 		return o, usagef("%d learners: at most 2", o.Learners)
 	case !o.ours() && (o.Loggers > 0 || o.Learners > 0 || o.Durability != config.DurabilityLog):
@@ -145,8 +145,8 @@ func (o *Options) lacks(k Kind) error {
 			return usagef("%s needs emulated hosts: name a topology, such as --topology lan", k)
 		}
 	case needsBadDisks:
-		if o.Disks != lab.DiskFault {
-			return usagef("%s needs disks that fail on command: --disks %s", k, lab.DiskFault)
+		if o.Disks != rivals.DiskFault {
+			return usagef("%s needs disks that fail on command: --disks %s", k, rivals.DiskFault)
 		}
 	}
 	return nil
@@ -185,7 +185,7 @@ func (o Options) shapeArgs() (out []string) {
 	if o.ours() && o.Durability != "" {
 		out = append(out, "--durability "+o.Durability)
 	}
-	if o.Disks != lab.DiskFault && o.Disks != "" {
+	if o.Disks != rivals.DiskFault && o.Disks != "" {
 		out = append(out, "--disks "+string(o.Disks))
 	}
 	if all, _ := Kinds(nil); len(o.Kinds) > 0 && len(o.Kinds) < len(all) {
@@ -240,7 +240,7 @@ func Run(ctx context.Context, o Options) (v Verdict, err error) {
 }
 
 // run is Run on a system that need not be one of the lab's.
-func run(ctx context.Context, o Options, sys lab.System) (v Verdict, err error) {
+func run(ctx context.Context, o Options, sys rivals.System) (v Verdict, err error) {
 	if o, err = o.withDefaults(); err != nil {
 		return v, err
 	}
@@ -281,8 +281,8 @@ func run(ctx context.Context, o Options, sys lab.System) (v Verdict, err error) 
 // campaign is what Run works with.
 type campaign struct {
 	Options
-	system   lab.System
-	lab      *lab.Lab
+	system   rivals.System
+	lab      *rivals.Lab
 	dir      string
 	kept     string
 	schedule *Schedule
@@ -297,13 +297,13 @@ type campaign struct {
 	part, total  Part
 }
 
-func (o Options) system() (lab.System, error) {
-	s, err := lab.Find(o.System)
+func (o Options) system() (rivals.System, error) {
+	s, err := rivals.Find(o.System)
 	if err != nil {
 		return s, fmt.Errorf("%w: %w", ErrUsage, err)
 	}
 	if o.System == "trireme" {
-		s = lab.TriremeOf(o.Loggers, o.Durability)
+		s = rivals.TriremeOf(o.Loggers, o.Durability)
 	}
 	return s, nil
 }
@@ -328,7 +328,7 @@ func (c *campaign) prepare(ctx context.Context) (err error) {
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return err
 	}
-	c.lab, err = lab.New(ctx, lab.Options{MySQL: c.MySQL, Binary: c.Binary, Dir: c.dir})
+	c.lab, err = rivals.New(ctx, rivals.Options{MySQL: c.MySQL, Binary: c.Binary, Dir: c.dir})
 	if err == nil && c.system.Missing != nil {
 		err = c.system.Missing(c.lab)
 	}
@@ -344,7 +344,7 @@ func (c *campaign) prepare(ctx context.Context) (err error) {
 
 // rights says what a user lacks for a campaign, before anything is started.
 func (o Options) rights(uid int) error {
-	if uid == 0 || o.Topology == NoTopology && o.diskKind() == lab.DiskPlain {
+	if uid == 0 || o.Topology == NoTopology && o.diskKind() == rivals.DiskPlain {
 		return nil
 	}
 	return errors.New("only root can emulate hosts and cut the power of disks; without it: --topology none, and --faults-of kinds that need no disks of their own, such as kill-mysqld,kill-host")
@@ -356,11 +356,11 @@ func (c *campaign) left(ctx context.Context) bool {
 }
 
 // diskKind is what nodes stand on.
-func (o Options) diskKind() lab.DiskKind {
+func (o Options) diskKind() rivals.DiskKind {
 	if o.needs(needsDisks) || o.needs(needsBadDisks) {
 		return o.Disks
 	}
-	return lab.DiskPlain
+	return rivals.DiskPlain
 }
 
 // smallServer: quick starts and recoveries are worth more here than room.
@@ -373,7 +373,7 @@ func smallLog(n *config.Node) { n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2
 func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 	c.starts++
 	c.forgiven = map[string][]*strike{}
-	shape := lab.Shape{Nodes: c.Nodes, Learners: c.Learners, Variant: c.system.Variants[0], Options: smallServer, Tune: smallLog, Disks: c.diskKind(), DiskSeed: c.Seed, Dir: filepath.Join(c.dir, fmt.Sprintf("start%d", c.starts))}
+	shape := rivals.Shape{Nodes: c.Nodes, Learners: c.Learners, Variant: c.system.Variants[0], Options: smallServer, Tune: smallLog, Disks: c.diskKind(), DiskSeed: c.Seed, Dir: filepath.Join(c.dir, fmt.Sprintf("start%d", c.starts))}
 	if c.drawn != nil {
 		shape.Tune = func(n *config.Node) { smallLog(n); c.drawn.tune(n) }
 	}
@@ -429,12 +429,12 @@ func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 }
 
 // attack makes a system breakable, and refuses faults that it does not know.
-func (c *campaign) attack(ctx context.Context, running lab.Running) (sys system, err error) {
+func (c *campaign) attack(ctx context.Context, running rivals.Running) (sys system, err error) {
 	sys.grips = newGrips()
 	switch r := running.(type) {
-	case lab.Breaker:
+	case rivals.Breaker:
 		sys.Breakable, err = r.Break(ctx)
-	case lab.Operated:
+	case rivals.Operated:
 		sys.Breakable, err = r.Operate(ctx)
 	default:
 		err = usagef("nobody takes over in %s: there is nothing to hit again and again", c.system.Title)
@@ -461,11 +461,11 @@ func (c *campaign) attack(ctx context.Context, running lab.Running) (sys system,
 
 // possible kinds on a system; the error says why others are not.
 func (s system) possible(of []Kind) (out []Kind, err error) {
-	_, dark := s.Breakable.(lab.Dark)
+	_, dark := s.Breakable.(rivals.Dark)
 	for _, k := range of {
 		var no error
 		if kindOf(k).class == classPower && !dark {
-			no = fmt.Errorf("%w: %s", lab.ErrNotHere, k)
+			no = fmt.Errorf("%w: %s", rivals.ErrNotHere, k)
 		}
 		if f, ok := faultsOfLab[k]; ok {
 			no = s.Can(f)
@@ -526,10 +526,10 @@ func (c *campaign) failed(err error) {
 }
 
 // keep what tells how it came about: logs, histories, the clients' log, the transcript.
-func (c *campaign) keep(running lab.Running, dir string) {
+func (c *campaign) keep(running rivals.Running, dir string) {
 	to := filepath.Join(c.dir, fmt.Sprintf("violation%d", len(c.total.Violations)+1))
 	err := os.MkdirAll(to, 0o755)
-	if w, ok := running.(lab.Witness); ok && err == nil {
+	if w, ok := running.(rivals.Witness); ok && err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		err = w.Testify(ctx, to)

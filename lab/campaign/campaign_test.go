@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/lab"
 	"trireme/lab/disk"
 	"trireme/lab/needs"
+	"trireme/lab/rivals"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
 )
@@ -62,18 +62,18 @@ func TestShortCampaign(t *testing.T) {
 }
 
 // forgetful is a rival that drops an acknowledged write on all of its servers, and says nothing.
-type forgetful struct{ lab.Running }
+type forgetful struct{ rivals.Running }
 
 func (f forgetful) Testify(ctx context.Context, dir string) error {
-	return f.Running.(lab.Witness).Testify(ctx, dir)
+	return f.Running.(rivals.Witness).Testify(ctx, dir)
 }
 
-func (f forgetful) Break(ctx context.Context) (lab.Breakable, error) {
-	b, err := f.Running.(lab.Operated).Operate(ctx)
+func (f forgetful) Break(ctx context.Context) (rivals.Breakable, error) {
+	b, err := f.Running.(rivals.Operated).Operate(ctx)
 	return forgetfulBroken{b}, err
 }
 
-type forgetfulBroken struct{ lab.Breakable }
+type forgetfulBroken struct{ rivals.Breakable }
 
 // Endpoints are asked for by a check, before it waits for the servers to be equal.
 func (f forgetfulBroken) Endpoints() ([]verify.Endpoint, error) {
@@ -93,12 +93,12 @@ func (f forgetfulBroken) Endpoints() ([]verify.Endpoint, error) {
 func TestLostWritesAreFound(t *testing.T) {
 	o := real(t)
 	o.System, o.Faults, o.Kinds, o.Topology, o.Seed = "semisync", 1, []Kind{KillMySQL}, NoTopology, 878455692 // a follower is killed
-	found, err := lab.Find(o.System)
+	found, err := rivals.Find(o.System)
 	if err != nil {
 		t.Fatal(err)
 	}
 	start := found.Start
-	found.Start = func(ctx context.Context, l *lab.Lab, s lab.Shape) (lab.Running, error) {
+	found.Start = func(ctx context.Context, l *rivals.Lab, s rivals.Shape) (rivals.Running, error) {
 		r, err := start(ctx, l, s)
 		return forgetful{r}, err
 	}
@@ -148,7 +148,7 @@ func TestErrorsLeaveALine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer script.Close()
-	c := campaign{Options: Options{State: filepath.Join(t.TempDir(), StateName), Seed: 7}, lab: &lab.Lab{}, script: script}
+	c := campaign{Options: Options{State: filepath.Join(t.TempDir(), StateName), Seed: 7}, lab: &rivals.Lab{}, script: script}
 	c.part, c.total = c.newPart(), c.newPart()
 	c.failed(errors.New("no hosts can be emulated"))
 	if err := c.note(); err != nil || len(c.total.Errors) != 0 {
@@ -177,7 +177,7 @@ func TestRights(t *testing.T) {
 	}{
 		{Options{Topology: "lan", Kinds: all}, 0, true},
 		{Options{Topology: "lan", Kinds: []Kind{KillMySQL}}, 1000, false},
-		{Options{Topology: NoTopology, Disks: lab.DiskFault, Kinds: []Kind{KillMySQL, Power}}, 1000, false},
+		{Options{Topology: NoTopology, Disks: rivals.DiskFault, Kinds: []Kind{KillMySQL, Power}}, 1000, false},
 		{Options{Topology: NoTopology, Kinds: []Kind{KillMySQL, StopHost}}, 1000, true},
 	} {
 		if err := c.o.rights(c.uid); (err == nil) != c.want {

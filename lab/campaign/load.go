@@ -9,14 +9,14 @@ import (
 	"sync"
 	"time"
 
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 )
 
 // loadSample is what the kernel had counted at one time.
 type loadSample struct {
 	at     time.Time
 	waited time.Duration // time in which some task waited for a CPU (PSI)
-	ticks  lab.Ticks
+	ticks  rivals.Ticks
 }
 
 // load of the machine over some time, as shares.
@@ -80,7 +80,7 @@ func (l *loads) add(s loadSample) {
 
 // parseLoad reads the kernel's files.
 func parseLoad(at time.Time, psi, stat string) loadSample {
-	s := loadSample{at: at, ticks: lab.ParseTicks(stat)}
+	s := loadSample{at: at, ticks: rivals.ParseTicks(stat)}
 	for _, f := range strings.Fields(strings.SplitN(psi, "\n", 2)[0]) {
 		if text, ok := strings.CutPrefix(f, "total="); ok {
 			us, _ := strconv.ParseInt(text, 10, 64)

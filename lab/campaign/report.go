@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/lab"
 	"trireme/internal/report"
+	"trireme/lab/rivals"
 )
 
 // Names of files below the directory of reports.
@@ -307,7 +307,7 @@ func rivalTable(parts []Part) report.Block {
 }
 
 func title(system string) string {
-	if s, err := lab.Find(system); err == nil {
+	if s, err := rivals.Find(system); err == nil {
 		return s.Title
 	}
 	return system

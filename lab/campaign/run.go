@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
-	"trireme/internal/lab"
+	"trireme/lab/rivals"
 	"trireme/lab/verify"
 )
 
@@ -105,11 +105,11 @@ func (b *batch) open(ctx context.Context) error {
 		if err := os.RemoveAll(cfg.Dir); err != nil { // the batch before was checked
 			return err
 		}
-		if _, ok := b.sys.Breakable.(lab.Addressed); ok {
+		if _, ok := b.sys.Breakable.(rivals.Addressed); ok {
 			b.lookAround()
 			cfg.Nodes = func() []verify.NodeLogin { return *b.nodes.Load() }
 		}
-		if s, ok := b.sys.Breakable.(lab.Splitting); ok {
+		if s, ok := b.sys.Breakable.(rivals.Splitting); ok {
 			cfg.Split = s.Split()
 		}
 		if b.w, err = verify.NewSet(cfg); err != nil {
@@ -175,7 +175,7 @@ func (b *batch) step(ctx context.Context, s Step) error {
 }
 
 // leader that takes writes, as soon as there is one.
-func (b *batch) leader(ctx context.Context) (l lab.Lead, err error) {
+func (b *batch) leader(ctx context.Context) (l rivals.Lead, err error) {
 	err = poll(ctx, writeLimit, "there was no leader", func(ctx context.Context) (err error) {
 		if l, err = b.sys.Leader(ctx); err == nil && !l.Open {
 			err = errors.New("none yet")
@@ -206,7 +206,7 @@ func (b *batch) lookAtDonors(ctx context.Context, s Step) {
 }
 
 // hitAll makes the faults of a step. One that comes later hits by the roles of that moment, as far as they are known.
-func (b *batch) hitAll(ctx context.Context, faults []Fault, lead lab.Lead) (out []*strike) {
+func (b *batch) hitAll(ctx context.Context, faults []Fault, lead rivals.Lead) (out []*strike) {
 	for _, f := range faults {
 		if f.Lag > 0 {
 			pause(ctx, f.Lag)
@@ -220,7 +220,7 @@ func (b *batch) hitAll(ctx context.Context, faults []Fault, lead lab.Lead) (out 
 }
 
 // recover waits as long as the rest says, and returns who leads then.
-func (b *batch) recover(ctx context.Context, r Rest, strikes []*strike) (after lab.Lead, err error) {
+func (b *batch) recover(ctx context.Context, r Rest, strikes []*strike) (after rivals.Lead, err error) {
 	err = b.timed(phaseWrites, func() error {
 		ended, killed := time.Now(), leadersKilled(strikes)
 		if err := poll(ctx, writeLimit, "nobody took over", func(ctx context.Context) (err error) {
@@ -316,7 +316,7 @@ func (st *strike) end() time.Time { return st.at.Add(st.fault.Hold) }
 var errNeedsQuiet = errors.New("it did not become healthy under load")
 
 // healthy waits until all nodes are.
-func (b *batch) healthy(ctx context.Context, limit time.Duration, otherwise error) (lead lab.Lead, err error) {
+func (b *batch) healthy(ctx context.Context, limit time.Duration, otherwise error) (lead rivals.Lead, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if lead, err = b.sys.Settled(ctx); err != nil {
@@ -327,7 +327,7 @@ func (b *batch) healthy(ctx context.Context, limit time.Duration, otherwise erro
 
 // lookAround notes where the nodes are: one that was replaced is elsewhere.
 func (b *batch) lookAround() {
-	if a, ok := b.sys.Breakable.(lab.Addressed); ok {
+	if a, ok := b.sys.Breakable.(rivals.Addressed); ok {
 		now := a.Logins()
 		b.nodes.Store(&now)
 	}
@@ -348,7 +348,7 @@ func leadersKilled(strikes []*strike) (terms []uint64) {
 
 // count what happened. A leader was killed if one that was hit led, and another term came of it. A partition counts if it lasted, a power loss if a disk lost
 // something.
-func (b *batch) count(strikes []*strike, after lab.Lead) {
+func (b *batch) count(strikes []*strike, after rivals.Lead) {
 	c := &b.counts
 	for _, st := range strikes {
 		if st.err != nil {
@@ -450,7 +450,7 @@ func (b *batch) compare(ctx context.Context, nodes []verify.Endpoint) error {
 }
 
 // transcribe a step.
-func (b *batch) transcribe(s Step, before lab.Lead, strikes []*strike, err error) {
+func (b *batch) transcribe(s Step, before rivals.Lead, strikes []*strike, err error) {
 	var parts []string
 	for _, st := range strikes {
 		text := fmt.Sprintf("%v (%s)", st.fault, strings.Join(st.hosts, ", "))

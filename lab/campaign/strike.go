@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
-	"trireme/internal/lab"
 	"trireme/lab/faultfs"
+	"trireme/lab/rivals"
 	"trireme/lab/wan"
 )
 
@@ -22,10 +22,10 @@ var errMissed = errors.New("missed")
 // strike is a fault that was made.
 type strike struct {
 	fault Fault
-	hosts []string // that were hit
-	whom  Whom     // by what they were
-	lead  lab.Lead // as far as was known then
-	lost  []string // power losses: hosts whose disks dropped something
+	hosts []string    // that were hit
+	whom  Whom        // by what they were
+	lead  rivals.Lead // as far as was known then
+	lost  []string    // power losses: hosts whose disks dropped something
 	at    time.Time
 	ended time.Time                   // when it was undone; zero: it was over at once
 	undo  func(context.Context) error // nil: it does not last
@@ -34,7 +34,7 @@ type strike struct {
 
 // system is what a campaign hits.
 type system struct {
-	lab.Breakable
+	rivals.Breakable
 	all      []string // hosts, loggers and learners included
 	learners []string
 	grips    *grips
@@ -94,7 +94,7 @@ func (s system) role(f Fault, hosts []string, leader string) Whom {
 }
 
 // hit makes a fault. What lasts must be undone even if it failed in part.
-func (s system) hit(ctx context.Context, f Fault, lead lab.Lead) *strike {
+func (s system) hit(ctx context.Context, f Fault, lead rivals.Lead) *strike {
 	st, leader := &strike{fault: f, lead: lead, at: time.Now()}, lead.Name
 	switch kindOf(f.Kind).class {
 	case classPartition:
@@ -121,8 +121,8 @@ func (s system) hit(ctx context.Context, f Fault, lead lab.Lead) *strike {
 }
 
 // faultsOfLab are those that a system knows how to make itself.
-var faultsOfLab = map[Kind]lab.Fault{KillMySQL: lab.KillMySQL, KillDaemon: lab.KillDaemon, KillHost: lab.KillHost, KillGroup: lab.KillHost, StopMySQL: lab.StopMySQL, StopDaemon: lab.StopDaemon,
-	StopHost: lab.StopHost, Switchover: lab.Switchover, Replace: lab.Replace, Reseed: lab.Reseed}
+var faultsOfLab = map[Kind]rivals.Fault{KillMySQL: rivals.KillMySQL, KillDaemon: rivals.KillDaemon, KillHost: rivals.KillHost, KillGroup: rivals.KillHost, StopMySQL: rivals.StopMySQL, StopDaemon: rivals.StopDaemon,
+	StopHost: rivals.StopHost, Switchover: rivals.Switchover, Replace: rivals.Replace, Reseed: rivals.Reseed}
 
 // do has the system make the fault on each of the hosts. One where it could not be made, because what it hits was dead already, is not one of them any more.
 func (s system) do(ctx context.Context, st *strike) {
@@ -139,11 +139,11 @@ func (s system) do(ctx context.Context, st *strike) {
 	switch {
 	case len(made) == 0:
 		st.err = fmt.Errorf("%w: %w", errMissed, errors.Join(errs...))
-	case f != lab.Replace:
+	case f != rivals.Replace:
 		st.hosts = made
 	}
 	switch {
-	case f == lab.Replace: // its answer may have been lost
+	case f == rivals.Replace: // its answer may have been lost
 		st.undo = func(ctx context.Context) error { return s.Undo(ctx, f, st.hosts[0]) }
 	case f.Lasts():
 		for _, h := range made {
@@ -244,7 +244,7 @@ func (s system) disturb(st *strike) error {
 }
 
 func (s system) cutPower(st *strike) (err error) {
-	dark := s.Breakable.(lab.Dark) // checked before the start
+	dark := s.Breakable.(rivals.Dark) // checked before the start
 	st.undo = func(context.Context) error { return dark.GivePower(st.hosts) }
 	st.lost, err = dark.CutPower(st.hosts)
 	return err

@@ -9,22 +9,22 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/lab"
 	"trireme/lab/faultfs"
+	"trireme/lab/rivals"
 )
 
 // fake is a system of three data nodes and two loggers that takes down what is done to it. Methods that are not here are not called.
 type fake struct {
-	lab.Breakable
+	rivals.Breakable
 	done   []string
 	fail   string // Do of this host fails
 	loses  bool   // its disks, without power
-	alarms []lab.Alarm
+	alarms []rivals.Alarm
 }
 
 func (f *fake) Names() []string { return []string{"n1", "n2", "n3"} }
 
-func (f *fake) Do(_ context.Context, what lab.Fault, host string) error {
+func (f *fake) Do(_ context.Context, what rivals.Fault, host string) error {
 	if host == f.fail {
 		return errors.New("it has no mysqld")
 	}
@@ -32,7 +32,7 @@ func (f *fake) Do(_ context.Context, what lab.Fault, host string) error {
 	return nil
 }
 
-func (f *fake) Undo(_ context.Context, what lab.Fault, host string) error {
+func (f *fake) Undo(_ context.Context, what rivals.Fault, host string) error {
 	f.done = append(f.done, fmt.Sprintf("end of %s %s", what, host))
 	return nil
 }
@@ -83,9 +83,9 @@ func TestStrikes(t *testing.T) {
 	s := system{Breakable: made, all: made.Names(), grips: newGrips()}
 	ctx := t.Context()
 	strikes := []*strike{
-		s.hit(ctx, Fault{Kind: StopHost, Whom: Leader, Hold: 60 * time.Millisecond}, lab.Lead{Name: "n1"}),
-		s.hit(ctx, Fault{Kind: Power, Whom: Majority, Hold: 20 * time.Millisecond}, lab.Lead{Name: "n1"}),
-		s.hit(ctx, Fault{Kind: KillMySQL, Whom: Leader}, lab.Lead{Name: "n1"}),
+		s.hit(ctx, Fault{Kind: StopHost, Whom: Leader, Hold: 60 * time.Millisecond}, rivals.Lead{Name: "n1"}),
+		s.hit(ctx, Fault{Kind: Power, Whom: Majority, Hold: 20 * time.Millisecond}, rivals.Lead{Name: "n1"}),
+		s.hit(ctx, Fault{Kind: KillMySQL, Whom: Leader}, rivals.Lead{Name: "n1"}),
 	}
 	if err := endAll(ctx, strikes); err != nil {
 		t.Fatal(err)
@@ -95,8 +95,8 @@ func TestStrikes(t *testing.T) {
 		t.Errorf("%q, want %q", made.done, want)
 	}
 	made.fail = "n1"
-	missed := s.hit(ctx, Fault{Kind: KillMySQL, Whom: Leader}, lab.Lead{Name: "n1"})
-	some := s.hit(ctx, Fault{Kind: KillGroup, Whom: All}, lab.Lead{Name: "n1"})
+	missed := s.hit(ctx, Fault{Kind: KillMySQL, Whom: Leader}, rivals.Lead{Name: "n1"})
+	some := s.hit(ctx, Fault{Kind: KillGroup, Whom: All}, rivals.Lead{Name: "n1"})
 	if err := endAll(ctx, []*strike{missed, some}); err != nil || !errors.Is(missed.err, errMissed) || some.err != nil || !slices.Equal(some.hosts, []string{"n2", "n3"}) {
 		t.Errorf("%v, %v, %v %v", err, missed.err, some.err, some.hosts)
 	}
@@ -108,9 +108,9 @@ func TestOverlaps(t *testing.T) {
 	s := system{Breakable: made, all: made.Names(), grips: newGrips()}
 	const soon, later = 5 * time.Millisecond, 10 * time.Millisecond
 	if err := endAll(t.Context(), []*strike{
-		s.hit(t.Context(), Fault{Kind: Replace, Whom: Leader}, lab.Lead{Name: "n3"}),
-		s.hit(t.Context(), Fault{Kind: StopMySQL, Whom: Leader, Hold: soon}, lab.Lead{Name: "n1"}),
-		s.hit(t.Context(), Fault{Kind: StopHost, Whom: All, Hold: later}, lab.Lead{Name: "n1"}),
+		s.hit(t.Context(), Fault{Kind: Replace, Whom: Leader}, rivals.Lead{Name: "n3"}),
+		s.hit(t.Context(), Fault{Kind: StopMySQL, Whom: Leader, Hold: soon}, rivals.Lead{Name: "n1"}),
+		s.hit(t.Context(), Fault{Kind: StopHost, Whom: All, Hold: later}, rivals.Lead{Name: "n1"}),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestOverlaps(t *testing.T) {
 
 // TestCount: what counts is what came of a fault.
 func TestCount(t *testing.T) {
-	before, next := lab.Lead{Name: "n1", Term: 3}, lab.Lead{Name: "n2", Term: 4}
+	before, next := rivals.Lead{Name: "n1", Term: 3}, rivals.Lead{Name: "n2", Term: 4}
 	at := time.Now()
 	kill := func(hosts ...string) *strike {
 		return &strike{fault: Fault{Kind: KillMySQL}, whom: Leader, hosts: hosts, lead: before, at: at}
@@ -154,13 +154,13 @@ func TestCount(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		strikes []*strike
-		after   lab.Lead
+		after   rivals.Lead
 		want    [4]int // faults, leader kills, partitions, power losses
 	}{
 		{"a leader", []*strike{kill("n1")}, next, [4]int{1, 1, 0, 0}},
 		{"a leader, and nobody noticed", []*strike{kill("n1")}, before, [4]int{1, 0, 0, 0}},
 		{"a leader that is hit twice", []*strike{kill("n1"), kill("n1", "n3")}, next, [4]int{2, 1, 0, 0}},
-		{"two leaders, one after the other", []*strike{kill("n1"), {fault: Fault{Kind: KillMySQL}, hosts: []string{"n2"}, lead: next}}, lab.Lead{Name: "n1", Term: 5}, [4]int{2, 2, 0, 0}},
+		{"two leaders, one after the other", []*strike{kill("n1"), {fault: Fault{Kind: KillMySQL}, hosts: []string{"n2"}, lead: next}}, rivals.Lead{Name: "n1", Term: 5}, [4]int{2, 2, 0, 0}},
 		{"all but the leader, who was dead", []*strike{kill("n2", "n3")}, next, [4]int{1, 0, 0, 0}},
 		{"a leader who was dead", []*strike{{fault: Fault{Kind: KillMySQL}, hosts: []string{"n1"}, lead: before, err: errMissed}}, next, [4]int{}},
 		{"a partition that lasted", []*strike{cut(leastPartition)}, next, [4]int{1, 0, 1, 0}},

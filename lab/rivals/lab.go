@@ -1,0 +1,164 @@
+package rivals
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"trireme/internal/datacache"
+	"trireme/internal/mysqld"
+)
+
+const (
+	startLimit = time.Minute // of one server
+	portFloor  = 28000       // free ports are looked for from here, above those that package demo gives out
+	portCeil   = 32000
+	portStep   = 100 // between where two processes begin, which otherwise take ports from each other between check and use
+
+	// User and password of every rival's servers, with every privilege; its database is Database.
+	User     = "bench"
+	Password = "bench-Pass-1"
+	Database = "sbtest"
+)
+
+// Options of a lab.
+type Options struct {
+	MySQL  string // mysqld to use; empty: found as `trireme node` finds it
+	Binary string // trireme's own program; empty: this one
+	Dir    string // scratch, absolute; must exist
+}
+
+// Lab is what all systems share: programs and ports. Its methods may be called at the same time.
+type Lab struct {
+	MySQL   string // path of mysqld
+	Version string // of it
+	Binary  string
+	Dir     string
+
+	server mysqld.Binary // MySQL
+
+	mu       sync.Mutex
+	nextPort int
+}
+
+// New finds the programs.
+func New(ctx context.Context, o Options) (*Lab, error) {
+	bin, err := mysqld.Find(ctx, o.MySQL)
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{server: bin, MySQL: bin.Path, Version: bin.Version.String(), Binary: o.Binary, Dir: o.Dir, nextPort: portFloor + os.Getpid()*portStep%(portCeil-portFloor)}
+	if l.Binary == "" {
+		if l.Binary, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// takePorts finds n consecutive free ports of the loopback address that were not given out before.
+func (l *Lab) takePorts(n int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for base := l.nextPort; base+n < portCeil; base++ {
+		busy := -1
+		for p := base; p < base+n; p++ {
+			c, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(p))
+			if err != nil {
+				busy = p
+				break
+			}
+			c.Close()
+		}
+		if busy < 0 {
+			l.nextPort = base + n
+			return base
+		}
+		base = busy
+	}
+	l.nextPort = portFloor // all were given out: begin again, the first ones are free by now
+	return portFloor
+}
+
+// templateDir is a data directory with the account User and the database, of the cache: initialise makes it with these options, and has the
+// statements in the file run, which are the given ones and those of the account and the database.
+func templateDir(ctx context.Context, program, version string, options, statements []string,
+	initialise func(ctx context.Context, options []string, data, sqlFile string) error) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*startLimit)
+	defer cancel()
+	text := strings.Join(append(statements,
+		"CREATE USER "+User+"@'%' IDENTIFIED BY '"+Password+"';",
+		"GRANT ALL ON *.* TO "+User+"@'%' WITH GRANT OPTION;",
+		"CREATE DATABASE "+Database+";", ""), "\n")
+	dir, err := datacache.Dir(ctx, mysqld.CacheDir(), program, fmt.Sprintf("lab, %s: %q then %q", version, options, text), func(ctx context.Context, dir string) error {
+		sqlFile := filepath.Join(dir, "init.sql")
+		if err := os.WriteFile(sqlFile, []byte(text), 0o600); err != nil {
+			return err
+		}
+		return initialise(ctx, options, filepath.Join(dir, "data"), sqlFile)
+	})
+	return filepath.Join(dir, "data"), err
+}
+
+// mysqlTemplate is that of MySQL.
+func (l *Lab) mysqlTemplate(ctx context.Context) (string, error) {
+	options := append([]string{"--no-defaults", "--initialize-insecure", "--innodb-redo-log-capacity=512M"}, asRoot()...)
+	statements := []string{"ALTER USER root@localhost IDENTIFIED BY '" + Password + "';"}
+	return templateDir(ctx, l.server.Path, l.server.Version.Raw, options, statements, func(ctx context.Context, options []string, data, sqlFile string) error {
+		args := append(options, "--datadir="+data, "--init-file="+sqlFile)
+		if out, err := exec.CommandContext(ctx, l.MySQL, args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("mysqld --initialize: %w: %s", err, lastLines(string(out), 5))
+		}
+		return os.Remove(filepath.Join(data, "auto.cnf"))
+	})
+}
+
+func asRoot() []string {
+	if os.Getuid() == 0 {
+		return []string{"--user=root"}
+	}
+	return nil
+}
+
+func lastLines(s string, lines int) string {
+	all := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], " | ")
+}
+
+// complaints are the lines of a program's output that tell of errors, and its last ones if none does: what to do about it may fill a page.
+func complaints(s string) string {
+	var out []string
+	for line := range strings.Lines(s) {
+		if strings.Contains(strings.ToLower(line), "error") {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	if len(out) == 0 {
+		return lastLines(s, 5)
+	}
+	return strings.Join(out[:min(len(out), 8)], " | ")
+}
+
+// poll until f is satisfied, or the limit, with f's last error.
+func poll(ctx context.Context, limit time.Duration, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := f(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", what, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

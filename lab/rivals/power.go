@@ -1,0 +1,324 @@
+package rivals
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/demo"
+	"trireme/lab/faultfs"
+	"trireme/lab/verify"
+)
+
+// Dark is a Breakable whose hosts can lose power: a system that was started with Shape.Disks.
+type Dark interface {
+	Breakable
+	// CutPower stops everything on some hosts in the middle of what it does, cuts the power of their disks and kills what was stopped: nothing on a host sees an
+	// error of its disk. Nothing starts there until GivePower. It returns the hosts whose disks are known to have lost something that was not flushed.
+	CutPower(hosts []string) (lost []string, err error)
+	GivePower(hosts []string) error
+}
+
+// Witness is a system that can tell how something came about.
+type Witness interface {
+	// Testify writes what it knows into a directory: logs, histories, states.
+	Testify(ctx context.Context, dir string) error
+}
+
+// Addressed is a system whose nodes can be reached one by one by clients without privileges.
+type Addressed interface {
+	// Logins to the data nodes as they are now.
+	Logins() []verify.NodeLogin
+}
+
+// Splitting is a system whose routers send each statement where it belongs.
+type Splitting interface {
+	// Split gives the address for the next connection.
+	Split() func() string
+}
+
+// endLimit is for a process that has its SIGKILL to be gone.
+const endLimit = 10 * time.Second
+
+// CutPower: a host whose daemon is not running just then has nothing running, since mysqld dies with its daemon.
+func (t *trireme) CutPower(hosts []string) (lost []string, err error) {
+	var up []*demo.Node
+	disks := map[string]Disk{}
+	for _, name := range hosts {
+		n, err := t.present(name)
+		if err != nil {
+			return nil, err
+		}
+		t.Hold(n)
+		disks[name] = t.disks[name]
+		if n.DaemonPID() != 0 {
+			up = append(up, n)
+			t.watch.strike(name)
+		}
+	}
+	var errs []error
+	for _, n := range up {
+		if n.DaemonPID() != 0 { // it may have ended since
+			errs = append(errs, t.HaltHost(n))
+		}
+	}
+	lost, err = cutDisks(disks)
+	for _, n := range up {
+		_ = t.SignalHost(n, syscall.SIGKILL) // likewise
+	}
+	return lost, errors.Join(append(errs, err)...)
+}
+
+// cutPower of hosts with one process each.
+func cutPower(procs []*demo.Process, disks map[string]Disk) (lost []string, err error) {
+	var pids []int
+	for _, p := range procs {
+		if p.Alive() {
+			pids = append(pids, p.PID)
+		}
+	}
+	halted := demo.Halt(pids...)
+	lost, err = cutDisks(disks)
+	for _, p := range procs {
+		_ = p.Signal(syscall.SIGKILL) // it may have ended since
+	}
+	return lost, errors.Join(halted, err)
+}
+
+// cutDisks off at the same time, and say which of them are known to have lost something.
+func cutDisks(disks map[string]Disk) (lost []string, err error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var errs []error
+	for name, d := range disks {
+		wg.Go(func() {
+			perr := d.PowerOff()
+			f, ok := d.(*faultfs.FS)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, perr)
+			if ok && perr == nil && f.Loss().Bytes() {
+				lost = append(lost, name)
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(lost)
+	return lost, errors.Join(errs...)
+}
+
+func (t *trireme) GivePower(hosts []string) error {
+	var errs []error
+	for _, name := range hosts {
+		n, err := t.present(name)
+		if err != nil {
+			return err
+		}
+		if err := waitGone(n); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := t.disks[name].PowerOn(); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		t.Release(n)
+	}
+	return errors.Join(errs...)
+}
+
+// Logins to each mysqld as the application.
+func (t *trireme) Logins() []verify.NodeLogin {
+	var out []verify.NodeLogin
+	for _, n := range t.DataNodes() {
+		out = append(out, verify.NodeLogin{Name: n.Name, Login: t.Direct(n)})
+	}
+	return out
+}
+
+// waitGone waits until a node's daemon has been reaped.
+func waitGone(n *demo.Node) error {
+	deadline := time.After(endLimit)
+	for n.DaemonPID() != 0 {
+		select {
+		case <-deadline:
+			return fmt.Errorf("%s: its daemon is not gone %v after SIGKILL", n.Name, endLimit)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// present is a member's node; one that was removed and is not back yet is an error.
+func (t *trireme) present(name string) (*demo.Node, error) {
+	for _, n := range t.Nodes() {
+		if n.Name == name {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("%s is not a member now", name)
+}
+
+// askLeader has the leader do something, within a limit.
+func (t *trireme) askLeader(ctx context.Context, limit time.Duration, f func(context.Context, *api.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	leader, err := t.Cluster.Leader(ctx)
+	if err != nil {
+		return err
+	}
+	cl := t.Client(leader)
+	defer cl.Close()
+	return f(ctx, cl)
+}
+
+const controlLimit = 10 * time.Second // of a control verb
+
+// reseed has a member throw its data away and copy another's.
+func (t *trireme) reseed(ctx context.Context, name string) error {
+	return t.askLeader(ctx, controlLimit, func(ctx context.Context, cl *api.Client) error {
+		_, err := cl.Reinit(ctx, api.MemberRequest{Name: name})
+		return err
+	})
+}
+
+// removeNode takes a member out of the cluster.
+func (t *trireme) removeNode(ctx context.Context, name string) error {
+	n, err := t.present(name)
+	if err != nil {
+		return err
+	}
+	err = t.askLeader(ctx, controlLimit, func(ctx context.Context, cl *api.Client) error {
+		_, err := cl.Remove(ctx, api.MemberRequest{Name: name})
+		return err
+	})
+	if err == nil {
+		t.forget(n)
+	}
+	return err
+}
+
+// forget ends what runs for a member that is none any more.
+func (t *trireme) forget(n *demo.Node) {
+	t.Forget(n)
+	t.watch.forget(t.logs(n))
+	if db := t.dbs[n.Name]; db != nil {
+		db.Close()
+		delete(t.dbs, n.Name)
+	}
+}
+
+// bringBack adds a removed member anew on its host, with an empty directory. Whether the removal was done, or an earlier attempt to add it, is looked up:
+// answers may have been lost.
+func (t *trireme) bringBack(ctx context.Context, name, role string) error {
+	return poll(ctx, recoverLimit, name+" to be added anew", func(ctx context.Context) error {
+		v, err := t.View(ctx)
+		if err != nil {
+			return err
+		}
+		member := slices.ContainsFunc(v.Members, func(m api.MemberView) bool { return m.Name == name })
+		n, err := t.present(name)
+		switch {
+		case member && err == nil:
+			return nil // it was never removed
+		case member:
+			return errors.Join(errors.New("an earlier attempt was not completed"), t.askLeader(ctx, controlLimit, func(ctx context.Context, cl *api.Client) error {
+				_, err := cl.Remove(ctx, api.MemberRequest{Name: name})
+				return err
+			}))
+		case err == nil:
+			t.forget(n)
+		}
+		return t.addAnew(ctx, name, role)
+	})
+}
+
+func (t *trireme) addAnew(ctx context.Context, name, role string) error {
+	if err := emptyDir(filepath.Join(t.dir, name)); err != nil {
+		return err
+	}
+	n, err := t.Add(ctx, name, role)
+	if err != nil {
+		return err
+	}
+	if t.kept {
+		t.keep(n)
+	}
+	if role == config.RoleLogger {
+		return nil
+	}
+	t.dbs[name], err = t.Direct(n).Open("")
+	return err
+}
+
+// emptyDir removes what is in a directory, and leaves the directory: it may be a disk.
+func emptyDir(dir string) error {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range list {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(errs...)
+}
+
+// Testify keeps every node's view of the cluster and its history, why it does not lead, its logs, and its raft log.
+func (t *trireme) Testify(ctx context.Context, dir string) error {
+	var errs []error
+	for _, n := range t.Nodes() {
+		cl := t.Client(n)
+		for what, ask := range map[string]func(context.Context) (any, error){
+			"cluster": func(ctx context.Context) (any, error) { return cl.Cluster(ctx) },
+			"history": func(ctx context.Context) (any, error) { return cl.History(ctx) },
+			"why-not": func(ctx context.Context) (any, error) { return cl.WhyNot(ctx, n.Name) },
+		} {
+			errs = append(errs, testimony(ctx, filepath.Join(dir, n.Name+"-"+what+".json"), ask))
+		}
+		cl.Close()
+		errs = append(errs, copyFile(t.LogFile(n), filepath.Join(dir, n.Name+".log")), copyTree(filepath.Join(n.Dir, "raft"), filepath.Join(dir, n.Name+"-raft")))
+		if n.Role != config.RoleLogger {
+			errs = append(errs, copyFile(filepath.Join(n.Dir, "mysql", "log", "mysqld.err"), filepath.Join(dir, n.Name+".err")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Testify keeps the servers' logs.
+func (r *replication) Testify(_ context.Context, dir string) error { return r.site.testify(dir) }
+
+// Testify keeps the servers' logs.
+func (m *mgr) Testify(_ context.Context, dir string) error { return m.site.testify(dir) }
+
+func (s *site) testify(dir string) error {
+	var errs []error
+	for _, h := range s.hosts {
+		errs = append(errs, copyFile(filepath.Join(h.dir, "error.log"), filepath.Join(dir, h.name+".err")))
+	}
+	return errors.Join(errs...)
+}
+
+// testimony writes one answer down. That a node does not answer is one, too.
+func testimony(ctx context.Context, path string, ask func(context.Context) (any, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, viewLimit)
+	defer cancel()
+	v, err := ask(ctx)
+	if err != nil {
+		return os.WriteFile(path, []byte(err.Error()+"\n"), 0o644)
+	}
+	b, err := json.MarshalIndent(v, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o644)
+}

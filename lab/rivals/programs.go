@@ -1,0 +1,31 @@
+package rivals
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Programs lists what the load generator and the rivals that are here say of their versions.
+func (l *Lab) Programs(ctx context.Context) []string {
+	paths := []string{"sysbench"}
+	if path, err := findRouter(); err == nil {
+		paths = append(paths, path)
+	}
+	if m, err := findMariaDB(); err == nil {
+		paths = append(paths, m.server)
+	}
+	var out []string
+	for _, path := range paths {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		text, err := exec.CommandContext(ctx, path, "--version").Output()
+		cancel()
+		if line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n"); err == nil && line != "" {
+			name, version, _ := strings.Cut(line, " ") // some begin with the path by which they were started
+			out = append(out, filepath.Base(name)+" "+strings.TrimSpace(version))
+		}
+	}
+	return out
+}
