@@ -239,8 +239,9 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 	j, err := n.judgeLife(ctx, l)
 	var rolledBack gtid.Set
 	if err == nil {
+		// What mysqld holds was not rolled back. It may hold more than is committed: XA transactions that it had adopted to lead.
 		_, committed := n.led.Snapshot()
-		rolledBack = l.tail.gtids.Subtract(committed)
+		rolledBack = l.tail.gtids.Subtract(committed).Subtract(l.own.judged)
 	}
 	n.mu.Lock()
 	if n.srv.life != l || n.srv.state != ha.ServerJudging {

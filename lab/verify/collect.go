@@ -64,14 +64,17 @@ func WaitEqual(ctx context.Context, nodes []Endpoint) (common string, local map[
 
 // executed is what a node has executed, in MySQL's text form, and which node it is.
 type executed struct {
-	set  string
-	node uint16 // by the server_uuid of its mysqld's life; 0: not of Trireme
+	set      string
+	node     uint16 // by the server_uuid of its mysqld's life; 0: not of Trireme
+	applying int    // transactions that its applier is in the middle of: a large one moves nothing for seconds
 }
 
 func readExecuted(ctx context.Context, db *sql.DB) (e executed, err error) {
 	var uuid gtid.UUID
 	var text string
-	if err = db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.server_uuid").Scan(&e.set, &text); err != nil {
+	const query = "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.server_uuid, " +
+		"(SELECT COUNT(*) FROM performance_schema.replication_applier_status_by_worker WHERE APPLYING_TRANSACTION <> '')"
+	if err = db.QueryRowContext(ctx, query).Scan(&e.set, &text, &e.applying); err != nil {
 		return e, err
 	}
 	e.set = strings.Join(strings.Fields(e.set), "")
@@ -156,8 +159,8 @@ func withoutInherited(nodes []Endpoint, sets map[string]executed) error {
 
 // withoutLocal takes away what each node has executed alone under a server_uuid of one of its own incarnations, such as
 // a REPAIR TABLE on a follower: statements that were never meant for the log. They may lie between transactions that
-// all have: of a life that led, followed and led again. It fails with ErrNotEqual when what is left differs, and when a
-// node alone has what another node's incarnation has made. That a transaction which should have been replicated is not
+// all have: of a life that led, followed and led again. It fails with ErrNotEqual when what is left differs, when a
+// node alone has what another node's incarnation has made, and while one applies what may be it. That a transaction which should have been replicated is not
 // among the local ones is for the comparison of the data to show.
 func withoutLocal(sets map[string]executed) (common string, local map[string]string, err error) {
 	parsed := map[string]gtid.Set{}
@@ -192,6 +195,11 @@ func withoutLocal(sets map[string]executed) (common string, local map[string]str
 			return "", nil, fmt.Errorf("%w: %s", ErrNotEqual, name)
 		}
 		common, first = rest.String(), false
+	}
+	for name, e := range sets {
+		if len(local) > 0 && e.applying > 0 {
+			return "", nil, fmt.Errorf("%w: %s is applying a transaction", ErrNotEqual, name)
+		}
 	}
 	return common, local, nil
 }

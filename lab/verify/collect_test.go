@@ -12,7 +12,7 @@ import (
 func at(sets map[string]string) map[string]executed {
 	out := map[string]executed{}
 	for name, set := range sets {
-		out[name] = executed{set, uint16(name[0]-'a') + 1}
+		out[name] = executed{set: set, node: uint16(name[0]-'a') + 1}
 	}
 	return out
 }

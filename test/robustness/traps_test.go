@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/demo"
 	"trireme/lab/needs"
 )
@@ -183,6 +184,7 @@ func TestXAPrepared(t *testing.T) {
 	}
 	long := prepare() // stays prepared through all of it
 	committed := 0
+	var adopter *demo.Node
 	for _, d := range disturb {
 		if d.long && !needs.IsLong() {
 			continue
@@ -194,6 +196,9 @@ func TestXAPrepared(t *testing.T) {
 		s.close()
 		d.do()
 		leader := c.healthy()
+		if d.name == "leader's mysqld killed" {
+			adopter = leader
+		}
 		expect("after: "+d.name, long, toCommit, toRollBack)
 		s = c.session(leader)
 		s.exec("XA COMMIT '"+toCommit+"'", "XA ROLLBACK '"+toRollBack+"'")
@@ -207,6 +212,24 @@ func TestXAPrepared(t *testing.T) {
 	s.exec("XA COMMIT '" + long + "'")
 	expect("at the end")
 	c.everywhere("SELECT COUNT(*) FROM xa.t", fmt.Sprint(committed+1))
+
+	// A leader that has adopted some holds GTIDs that only it has. They are no transactions that it rolled back when it comes back.
+	rejoins := func() (list []api.Event) {
+		events, err := c.History(t.Context(), adopter)
+		must(t, err)
+		return slices.DeleteFunc(events, func(e api.Event) bool { return e.Kind != "rejoin" || e.Node != adopter.Name })
+	}
+	before := len(rejoins())
+	c.crash(adopter)
+	eventually(t, healLimit, adopter.Name+" tells that it is back", func() error {
+		if len(rejoins()) == before {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if e := rejoins()[before]; e.GTIDs != "" {
+		t.Errorf("%s says to have rolled back %s", adopter.Name, e.GTIDs)
+	}
 }
 
 // TestOwnXAIsLeft: a prepared XA transaction that mysqld's own session has made, in a life before this one too, is not adopted when it leads
