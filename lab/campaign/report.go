@@ -124,7 +124,7 @@ func document(parts []Part, seeds []Seeds, b Build, found string) report.Documen
 	d.Sections = append(d.Sections, report.Section{ID: "counts", Title: "Counts against the figures that are wanted", Blocks: []report.Block{wantedTable(sum(current), seeds), simulated(seeds)}})
 	if len(current) > 0 {
 		d.Sections = append(d.Sections, report.Section{ID: "kinds", Title: "Faults by kind", Blocks: []report.Block{report.Text(fmt.Sprintf(
-			"During %d of the faults writes had to go on, a majority being whole, and did ([limits](README.md#limits)); %d times without writes were not judged, because the machine had no CPU to spare.",
+			"During %d of the faults writes had to go on, a majority being whole, and did ([limits](README.md#limits)); %d times without writes, and waits for recovery, were not judged, because the machine had no CPU to spare.",
 			sum(current).Demanded, sum(current).Unjudged)), kindTable(sum(current))}},
 			report.Section{ID: "shapes", Title: "Faults by shape", Blocks: []report.Block{shapeTable(current)}},
 			report.Section{ID: "runs", Title: "Runs", Blocks: []report.Block{runTable(current)}})

@@ -116,10 +116,8 @@ func (b *batch) open(ctx context.Context) error {
 			return err
 		}
 		begin := time.Now()
-		pctx, cancel := context.WithTimeout(ctx, writeLimit)
-		defer cancel()
-		if err := b.w.Prepare(pctx); err != nil {
-			return fmt.Errorf("%w: the tables cannot be made: %w", errViolated, err)
+		if err := b.within(ctx, writeLimit, errViolated, "the tables were not made", b.w.Prepare); err != nil {
+			return err
 		}
 		b.w.Start(ctx)
 		return b.writes(ctx, begin)
@@ -135,7 +133,7 @@ func (b *batch) close() {
 
 // writes waits until one has been acknowledged that was not before.
 func (b *batch) writes(ctx context.Context, since time.Time) error {
-	return poll(ctx, writeLimit, "no write was acknowledged", func(context.Context) error {
+	return b.within(ctx, writeLimit, errViolated, "no write was acknowledged", func(context.Context) error {
 		if !b.w.Meter().AckedSince(since) {
 			return errors.New("none yet")
 		}
@@ -176,7 +174,7 @@ func (b *batch) step(ctx context.Context, s Step) error {
 
 // leader that takes writes, as soon as there is one.
 func (b *batch) leader(ctx context.Context) (l rivals.Lead, err error) {
-	err = poll(ctx, writeLimit, "there was no leader", func(ctx context.Context) (err error) {
+	err = b.within(ctx, writeLimit, errViolated, "there was no leader", func(ctx context.Context) (err error) {
 		if l, err = b.sys.Leader(ctx); err == nil && !l.Open {
 			err = errors.New("none yet")
 		}
@@ -223,7 +221,7 @@ func (b *batch) hitAll(ctx context.Context, faults []Fault, lead rivals.Lead) (o
 func (b *batch) recover(ctx context.Context, r Rest, strikes []*strike) (after rivals.Lead, err error) {
 	err = b.timed(phaseWrites, func() error {
 		ended, killed := time.Now(), leadersKilled(strikes)
-		if err := poll(ctx, writeLimit, "nobody took over", func(ctx context.Context) (err error) {
+		if err := b.within(ctx, writeLimit, errViolated, "nobody took over", func(ctx context.Context) (err error) {
 			after, err = b.sys.Leader(ctx)
 			old := slices.ContainsFunc(killed, func(term uint64) bool { return after.Term <= term }) && !b.w.Meter().AckedSince(ended.Add(sameLeader))
 			if err == nil && (!after.Open || old) {
@@ -317,11 +315,10 @@ var errNeedsQuiet = errors.New("it did not become healthy under load")
 
 // healthy waits until all nodes are.
 func (b *batch) healthy(ctx context.Context, limit time.Duration, otherwise error) (lead rivals.Lead, err error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if lead, err = b.sys.Settled(ctx); err != nil {
-		err = fmt.Errorf("%w: not healthy after %v: %w", otherwise, limit, err)
-	}
+	err = b.within(ctx, limit, otherwise, "not all nodes were healthy", func(ctx context.Context) (err error) {
+		lead, err = b.sys.Settled(ctx)
+		return err
+	})
 	return lead, err
 }
 
@@ -466,8 +463,38 @@ func (b *batch) transcribe(s Step, before rivals.Lead, strikes []*strike, err er
 	fmt.Fprintln(b.script)
 }
 
-// poll until f is satisfied. If it is not within the limit a promise is broken: the error is what went wrong, and f's last one.
-func poll(ctx context.Context, limit time.Duration, wrong string, f func(context.Context) error) error {
+// errUnjudged: nobody knows whether a promise is broken, because the machine had no CPU to spare.
+var errUnjudged = errors.New("not judged")
+
+// mostUnjudged waits in a row may end without a verdict.
+const mostUnjudged = 5
+
+// within waits until f is satisfied. If it is not within the limit, the error is otherwise, what went wrong, and f's last
+// one. A broken promise is one if the machine had CPU to spare: a wait that it had none for is counted, said, and made
+// again.
+func (b *batch) within(ctx context.Context, limit time.Duration, otherwise error, wrong string, f func(context.Context) error) error {
+	for waits := 1; ; waits++ {
+		from := time.Now()
+		err := poll(ctx, limit, f)
+		if err == nil {
+			return nil
+		}
+		l := b.load.between(from, time.Now())
+		err = fmt.Errorf("%w: %s within %v: %w (%v)", otherwise, wrong, limit, err, l)
+		if ctx.Err() != nil || !errors.Is(otherwise, errViolated) || !l.starved() {
+			return err
+		}
+		b.counts.Unjudged++
+		fmt.Fprintf(b.script, "%s not judged: %s within %v; %v\n", b.clock(), wrong, limit, l)
+		b.say("Not judged: %s within %v; %v", wrong, limit, l)
+		if waits == mostUnjudged {
+			return fmt.Errorf("%w, %d times: %s within %v; %v", errUnjudged, waits, wrong, limit, l)
+		}
+	}
+}
+
+// poll f until it is satisfied, or the limit has passed; then its last error.
+func poll(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
@@ -477,7 +504,7 @@ func poll(ctx context.Context, limit time.Duration, wrong string, f func(context
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %s within %v: %w", errViolated, wrong, limit, err)
+			return err
 		case <-time.After(polls):
 		}
 	}

@@ -35,7 +35,7 @@ type Part struct {
 	PowerLosses int               `json:"power_losses"`
 	Counts      map[string]int    `json:"counts"`             // by kind and whom
 	Demanded    int               `json:"demanded"`           // faults during which writes had to go on, and lasted long enough to tell
-	Unjudged    int               `json:"unjudged,omitempty"` // times without writes on a machine without CPU to spare
+	Unjudged    int               `json:"unjudged,omitempty"` // times without writes, and waits for recovery, on a machine without CPU to spare
 	Checks      int               `json:"checks"`
 	Writes      verify.Counts     `json:"writes"`
 	Problems    map[string]int    `json:"problems,omitempty"`  // broken promises found by checks, by kind

@@ -18,7 +18,7 @@ func (v Verdict) String() string {
 	}
 	fmt.Fprintf(&b, "%d faults in %.0f minutes (%.1f a minute; %d more were missed): %d leader kills, %d partitions, %d power losses\n", v.Faults, v.Minutes, float64(v.Faults)/max(v.Minutes, 1.0/60), v.Missed,
 		v.LeaderKills, v.Partitions, v.PowerLosses)
-	fmt.Fprintf(&b, "During %d of them writes had to go on, a majority being whole; %d times without writes were not judged, for the machine had no CPU to spare\n", v.Demanded, v.Unjudged)
+	fmt.Fprintf(&b, "During %d of them writes had to go on, a majority being whole; %d times without writes, and waits for recovery, were not judged, for the machine had no CPU to spare\n", v.Demanded, v.Unjudged)
 	var spent []string
 	for _, p := range slices.Sorted(maps.Keys(v.Seconds)) {
 		spent = append(spent, fmt.Sprintf("%s %.0f s", p, v.Seconds[p]))
