@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -143,8 +144,14 @@ func (b *batch) writes(ctx context.Context, since time.Time) error {
 
 // step makes the faults of one, and waits for recovery.
 func (b *batch) step(ctx context.Context, s Step) error {
+	spent := maps.Clone(b.counts.Seconds)
+	defer func() {
+		fmt.Fprintf(b.script, "%s step %d took: faults %.1f s, writes %.1f s, healthy %.1f s\n", b.clock(), s.Number,
+			b.counts.Seconds[phaseFaults]-spent[phaseFaults], b.counts.Seconds[phaseWrites]-spent[phaseWrites],
+			b.counts.Seconds[phaseHealthy]-spent[phaseHealthy])
+	}()
 	if s.Demand {
-		b.ready(ctx)
+		_ = b.timed(phaseHealthy, func() error { b.ready(ctx); return nil })
 	}
 	b.mended(ctx)
 	b.lookAtDonors(ctx, s)
