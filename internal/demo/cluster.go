@@ -595,6 +595,11 @@ func (c *Cluster) Split() func() string {
 	return c.inTurn(func(n *Node) int { return n.Ports.Split })
 }
 
+// Stream gives the ports of the present nodes' change streams, in turn.
+func (c *Cluster) Stream() func() string {
+	return c.inTurn(func(n *Node) int { return n.Ports.Stream })
+}
+
 // inTurn gives the address of a port of another node each time.
 func (c *Cluster) inTurn(port func(*Node) int) func() string {
 	var next atomic.Uint32

@@ -14,6 +14,7 @@ import (
 
 	"trireme/internal/demo"
 	"trireme/lab/rivals"
+	"trireme/lab/stream"
 	"trireme/lab/verify"
 )
 
@@ -112,6 +113,11 @@ func (b *batch) open(ctx context.Context) error {
 		}
 		if s, ok := b.sys.Breakable.(rivals.Splitting); ok {
 			cfg.Split = s.Split()
+		}
+		if s, ok := b.sys.Breakable.(rivals.Streaming); ok {
+			cfg.Follow = func(login verify.Login, database string) verify.Follower {
+				return stream.Follow(login, s.Stream(), database)
+			}
 		}
 		if b.w, err = verify.NewSet(cfg); err != nil {
 			return err

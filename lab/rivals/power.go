@@ -46,6 +46,12 @@ type Splitting interface {
 	Split() func() string
 }
 
+// Streaming is a system that tells what it has committed to whoever speaks MySQL's replication protocol.
+type Streaming interface {
+	// Stream gives the address for the next connection.
+	Stream() func() string
+}
+
 // endLimit is for a process that has its SIGKILL to be gone.
 const endLimit = 10 * time.Second
 

@@ -178,7 +178,10 @@ func (p *appendPart) judge() Part {
 	var all Part
 	all.Figures = map[string]int64{}
 	for _, l := range p.levels {
-		v := JudgeAppend(slices.Concat(l.history.ops, l.finals), l.level, p.set.cfg.StaleMargin)
+		txns, unanswered, problems := p.set.committed.resolveAppends(l.table, l.history.ops)
+		v := JudgeAppend(slices.Concat(txns, l.finals), l.level, p.set.cfg.StaleMargin)
+		v.lookedUp(unanswered)
+		v.Problems = append(v.Problems, problems...)
 		for name, n := range v.Figures {
 			if name == "stale reads" {
 				all.Figures[name] += n

@@ -190,7 +190,13 @@ func (p *causalPart) collect(ctx context.Context, nodes []Endpoint) (err error) 
 	return err
 }
 
-func (p *causalPart) judge() Part { return JudgeCausal(p.history.ops, p.held) }
+func (p *causalPart) judge() Part {
+	ops, unanswered, problems := p.set.committed.resolveCausal(p.history.ops, p.held)
+	v := JudgeCausal(ops, p.held)
+	v.lookedUp(unanswered)
+	v.Problems = append(v.Problems, problems...)
+	return v
+}
 
 // JudgeCausal checks that no read shows less than it has to, or more than was ever tried, and that at the end each node holds of each
 // counter what was acknowledged, or tried behind that.

@@ -20,6 +20,7 @@ type keptSet struct {
 	Nodes       []string     `json:"nodes"`      // whose data was read at the end
 	EveryNode   bool         `json:"every_node"` // readers read each of them
 	Garbled     []GarbledRow `json:"garbled,omitempty"`
+	Committed   *Committed   `json:"committed,omitempty"`
 }
 
 // save writes everything to the set's directory, if it has one.
@@ -28,7 +29,7 @@ func (s *Set) save() error {
 	if dir == "" {
 		return nil
 	}
-	k := keptSet{Seed: s.cfg.Seed, StaleMargin: int64(s.cfg.StaleMargin), Nodes: s.nodes, EveryNode: s.everyNode, Garbled: s.garbled}
+	k := keptSet{Seed: s.cfg.Seed, StaleMargin: int64(s.cfg.StaleMargin), Nodes: s.nodes, EveryNode: s.everyNode, Garbled: s.garbled, Committed: s.committed}
 	for _, p := range s.parts {
 		k.Workloads = append(k.Workloads, p.name())
 		if err := p.save(dir); err != nil {
@@ -61,8 +62,11 @@ func Recheck(dir string) (Report, error) {
 			return Report{}, fmt.Errorf("loading the history of %s: %w", p.name(), err)
 		}
 	}
-	s.nodes, s.everyNode, s.garbled = k.Nodes, k.EveryNode, k.Garbled
+	s.nodes, s.everyNode, s.garbled, s.committed = k.Nodes, k.EveryNode, k.Garbled, k.Committed
 	r := Report{Nodes: k.Nodes}
+	if s.committed != nil {
+		r.Unread = s.committed.Why
+	}
 	s.judge(&r)
 	return r, nil
 }

@@ -130,7 +130,13 @@ func (p *levelsPart) collect(ctx context.Context, nodes []Endpoint) (err error) 
 	return err
 }
 
-func (p *levelsPart) judge() Part { return JudgeLevels(p.history.ops, p.held) }
+func (p *levelsPart) judge() Part {
+	ops, unanswered, problems := p.set.committed.resolveLevels(p.history.ops, p.held)
+	v := JudgeLevels(ops, p.held)
+	v.lookedUp(unanswered)
+	v.Problems = append(v.Problems, problems...)
+	return v
+}
 
 // Figures of reads that had something to show.
 const (

@@ -43,7 +43,8 @@ type mixedState struct {
 	kinds []string // of sessions
 
 	mu      sync.Mutex
-	objects map[string]presence // "table d7", "row d7", "column d7.c", "user v…_7", "grant v…_7"
+	objects map[string]presence        // "table d7", "row d7", "column d7.c", "user v…_7", "grant v…_7"
+	open    map[string][]openStatement // what was not answered, by object
 	xa      map[string]*xaState
 	counts  map[string]int // acknowledged statements by session kind
 	sum     Counts         // statements that commit something to be judged
@@ -62,7 +63,7 @@ func newMixedState(kinds ...string) *mixedState {
 	return &mixedState{
 		kinds:   kinds,
 		run:     fmt.Sprintf("v%x", time.Now().UnixNano()&0xffffffffff),
-		objects: map[string]presence{}, xa: map[string]*xaState{}, counts: map[string]int{},
+		objects: map[string]presence{}, open: map[string][]openStatement{}, xa: map[string]*xaState{}, counts: map[string]int{},
 	}
 }
 
@@ -139,7 +140,7 @@ func (m *mixedState) transfer(s *session, k int) {
 
 // change runs a statement that makes or removes objects, and says whether it was acknowledged.
 func (m *mixedState) change(s *session, kind string, after presence, stmt string, objects ...string) bool {
-	settle := m.attempt(after, objects...)
+	settle := m.attempt(after, stmt, objects...)
 	outcome := commitOutcome(s.exec(stmt))
 	settle(outcome)
 	m.sumUp(outcome)
@@ -151,7 +152,7 @@ func (m *mixedState) change(s *session, kind string, after presence, stmt string
 
 // attempt notes that objects are about to be made or removed, and returns what takes the answer. Until then, and without one, their
 // presence is unknown, but for those that already are as the statement would leave them; a refusal leaves what was known before.
-func (m *mixedState) attempt(after presence, objects ...string) (settle func(Outcome)) {
+func (m *mixedState) attempt(after presence, stmt string, objects ...string) (settle func(Outcome)) {
 	before := map[string]presence{}
 	m.mu.Lock()
 	for _, o := range objects {
@@ -173,6 +174,10 @@ func (m *mixedState) attempt(after presence, objects ...string) (settle func(Out
 				m.set(o, after)
 			case Failed:
 				m.set(o, before[o])
+			default:
+				m.mu.Lock()
+				m.open[o] = append(m.open[o], openStatement{before[o], after, stmt})
+				m.mu.Unlock()
 			}
 		}
 	}
@@ -403,47 +408,49 @@ func readXA(ctx context.Context, db *sql.DB, database string, v *mixedView) erro
 	return err
 }
 
-// judge compares what the client knows with what each node holds.
-func (m *mixedState) judge(nodes map[string]mixedView) []Problem {
+// judge compares what the client knows with what each node holds. What was not answered is looked up in the log, if that
+// is known.
+func (m *mixedState) judge(nodes map[string]mixedView, log *Committed) (problems []Problem, unanswered int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var problems []Problem
+	objects, n := log.resolveObjects(m.objects, m.open)
+	xa, n2, problems := log.resolveXA(m.xa, nodes)
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
 		v := nodes[node]
 		if slices.Contains(m.kinds, kindBank) {
 			problems = append(problems, judgeSum(node, v.Accounts, v.Sum)...)
 		}
-		problems = append(problems, m.judgeObjects(node, v)...)
-		problems = append(problems, m.judgeXA(node, v)...)
+		problems = append(problems, judgeObjects(node, v, objects)...)
+		problems = append(problems, judgeXA(node, v, xa)...)
 	}
-	return problems
+	return problems, n + n2
 }
 
-func (m *mixedState) judgeObjects(node string, v mixedView) []Problem {
+func judgeObjects(node string, v mixedView, objects map[string]presence) []Problem {
 	var problems []Problem
-	for _, o := range slices.Sorted(maps.Keys(m.objects)) {
+	for _, o := range slices.Sorted(maps.Keys(objects)) {
 		switch there := v.Objects[o]; {
-		case m.objects[o] == present && !there:
+		case objects[o] == present && !there:
 			problems = append(problems, Problem{Kind: Lost, Node: node, Detail: o + " was made and acknowledged"})
-		case m.objects[o] == absent && there:
+		case objects[o] == absent && there:
 			problems = append(problems, Problem{Kind: Resurrected, Node: node, Detail: o + " was dropped, or refused"})
 		}
 	}
 	for o := range v.Objects {
-		if _, ok := m.objects[o]; !ok {
+		if _, ok := objects[o]; !ok {
 			problems = append(problems, Problem{Kind: Resurrected, Node: node, Detail: o + " was never asked for"})
 		}
 	}
 	return problems
 }
 
-func (m *mixedState) judgeXA(node string, v mixedView) []Problem {
+func judgeXA(node string, v mixedView, xa map[string]*xaState) []Problem {
 	var problems []Problem
 	add := func(k Kind, xid, what string) {
 		problems = append(problems, Problem{Kind: k, Node: node, Detail: "XA " + xid + ": " + what})
 	}
-	for _, xid := range slices.Sorted(maps.Keys(m.xa)) {
-		x, there := m.xa[xid], v.XARows[xid]
+	for _, xid := range slices.Sorted(maps.Keys(xa)) {
+		x, there := xa[xid], v.XARows[xid]
 		prepared := slices.Contains(v.Prepared, xid)
 		switch {
 		case prepared:

@@ -67,7 +67,7 @@ func TestMixedObjects(t *testing.T) {
 			m := newMixedState(kindDDL, kindACL)
 			m.run = "v"
 			s := func() *session {
-				return &session{login: Login{}.withDefaults(), conn: scripted{fails: c.fails, err: c.err}}
+				return &session{login: Login{}.WithDefaults(), conn: scripted{fails: c.fails, err: c.err}}
 			}
 			m.tables(s(), c.k)
 			m.accounts(s(), c.k, "db")
@@ -133,7 +133,7 @@ func TestMixedEndsXA(t *testing.T) {
 			m.run = "v"
 			var prepared []string
 			step := func(k int, mute string) {
-				m.twoPhase(&session{login: Login{}.withDefaults(), conn: twoPhaseServer{prepared: &prepared, mute: mute}}, k)
+				m.twoPhase(&session{login: Login{}.WithDefaults(), conn: twoPhaseServer{prepared: &prepared, mute: mute}}, k)
 			}
 			last := 0
 			for _, k := range []int{3, 4} { // decided at once: to be committed, to be rolled back
@@ -156,7 +156,7 @@ func TestMixedEndsXA(t *testing.T) {
 					t.Errorf("%s counts as gone", xid)
 				}
 			}
-			if p := m.judgeXA("n1", mixedView{XARows: xaRows(m)}); len(p) > 0 {
+			if p := judgeXA("n1", mixedView{XARows: xaRows(m)}, m.xa); len(p) > 0 {
 				t.Error(fmt.Sprint(p))
 			}
 		})

@@ -64,7 +64,9 @@ func (p *mixedPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
 }
 
 func (p *mixedPart) judge() Part {
-	v := Part{Figures: map[string]int64{}, Problems: p.state.judge(p.views)}
+	problems, unanswered := p.state.judge(p.views, p.set.committed)
+	v := Part{Figures: map[string]int64{}, Problems: problems}
+	v.lookedUp(unanswered)
 	for what, n := range p.state.counts {
 		v.Figures[what] = int64(n)
 	}
@@ -73,11 +75,12 @@ func (p *mixedPart) judge() Part {
 
 // mixedFile is what is kept of it.
 type mixedFile struct {
-	Objects map[string]presence  `json:"objects"`
-	XA      map[string]xaFile    `json:"xa"`
-	Counts  map[string]int       `json:"counts"`
-	Sum     Counts               `json:"sum"`
-	Nodes   map[string]mixedView `json:"nodes"`
+	Objects map[string]presence        `json:"objects"`
+	Open    map[string][]openStatement `json:"open"`
+	XA      map[string]xaFile          `json:"xa"`
+	Counts  map[string]int             `json:"counts"`
+	Sum     Counts                     `json:"sum"`
+	Nodes   map[string]mixedView       `json:"nodes"`
 }
 
 type xaFile struct {
@@ -92,7 +95,7 @@ func (p *mixedPart) save(dir string) error {
 	m := p.state
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	f := mixedFile{Objects: m.objects, XA: map[string]xaFile{}, Counts: m.counts, Sum: m.sum, Nodes: p.views}
+	f := mixedFile{Objects: m.objects, Open: m.open, XA: map[string]xaFile{}, Counts: m.counts, Sum: m.sum, Nodes: p.views}
 	for xid, x := range m.xa {
 		f.XA[xid] = xaFile{x.prepared, x.commit, x.resolved, x.gone, x.tried}
 	}
@@ -105,7 +108,7 @@ func (p *mixedPart) load(dir string) error {
 		return err
 	}
 	m := p.state
-	m.objects, m.counts, m.sum, p.views = f.Objects, f.Counts, f.Sum, f.Nodes
+	m.objects, m.open, m.counts, m.sum, p.views = f.Objects, f.Open, f.Counts, f.Sum, f.Nodes
 	for xid, x := range f.XA {
 		m.xa[xid] = &xaState{prepared: x.Prepared, commit: x.Commit, resolved: x.Resolved, gone: x.Gone, tried: x.Tried}
 	}

@@ -37,7 +37,7 @@ func TestJudgeObjects(t *testing.T) {
 				v.Objects[o] = o != c.lack
 			}
 			delete(v.Objects, c.lack)
-			if got := kinds(m.judge(map[string]mixedView{"n1": v})); !slices.Equal(got, c.want) {
+			if got := kinds(m.problems(map[string]mixedView{"n1": v})); !slices.Equal(got, c.want) {
 				t.Errorf("%v, want %v", got, c.want)
 			}
 		})

@@ -8,6 +8,13 @@ import (
 	"time"
 )
 
+// lookedUp counts unanswered operations that were settled by what was committed.
+func (p *Part) lookedUp(n int64) {
+	if n > 0 {
+		p.Figures["unanswered that were looked up"] += n
+	}
+}
+
 func (p Part) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d operations, %d acknowledged, %d without an answer, %d refused", p.Workload, p.Counts.Attempts, p.Counts.Acked,

@@ -197,9 +197,7 @@ func finalReads(ops []RegisterOp, nodes map[string]map[int64]int64, begin, end i
 func (p *registerPart) judge() Part {
 	ops, unanswered, problems := resolveRegisters(p.history.ops, p.journals, p.end)
 	v := JudgeRegisters(slices.Concat(ops, p.finals), p.set.cfg.StaleMargin)
-	if unanswered > 0 {
-		v.Figures["unanswered writes that were looked up"] = unanswered
-	}
+	v.lookedUp(unanswered)
 	v.Problems = append(v.Problems, problems...)
 	return v
 }

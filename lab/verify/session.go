@@ -24,7 +24,8 @@ type Login struct {
 	DialTimeout, StatementTimeout time.Duration
 }
 
-func (l Login) withDefaults() Login {
+// WithDefaults fills in what is not set.
+func (l Login) WithDefaults() Login {
 	if l.DialTimeout == 0 {
 		l.DialTimeout = 2 * time.Second
 	}
@@ -38,7 +39,7 @@ func (l Login) withDefaults() Login {
 func Fixed(addr string) func() string { return func() string { return addr } }
 
 func (l Login) connector(database string) (driver.Connector, error) {
-	l = l.withDefaults()
+	l = l.WithDefaults()
 	cfg := mysql.NewConfig()
 	cfg.User, cfg.Passwd, cfg.DBName, cfg.Net = l.User, l.Password, database, "tcp"
 	cfg.Addr = "by-dialer"
@@ -78,7 +79,7 @@ type session struct {
 }
 
 func newSession(login Login, database string, setup ...string) (*session, error) {
-	login = login.withDefaults()
+	login = login.WithDefaults()
 	c, err := login.connector(database)
 	if err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func (r *oneRow) Next(dest []driver.Value) error {
 
 // A write is a server's only if that one was asked before it and behind it.
 func TestServerOfAWrite(t *testing.T) {
-	s := &session{login: Login{}.withDefaults(), conn: &answering{names: []string{"a", "a", "b"}}}
+	s := &session{login: Login{}.WithDefaults(), conn: &answering{names: []string{"a", "a", "b"}}}
 	was, err := s.life()
 	if err != nil || was != "a" {
 		t.Fatal(was, err)

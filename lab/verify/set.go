@@ -27,6 +27,8 @@ type SetConfig struct {
 	// Split gives the address of a splitting port for each connection of causal and levels; nil: there is none, and these
 	// run only if they are named.
 	Split func() string
+	// Follow begins to read what is committed in a database; nil: what was not answered is not looked up in the log.
+	Follow func(login Login, database string) Follower
 	// Database is dropped and made by Prepare. Default trireme_verify.
 	Database string
 	// Workloads by name; empty: all.
@@ -53,7 +55,7 @@ type NodeLogin struct {
 const defaultStaleMargin = 200 * time.Millisecond
 
 func (c SetConfig) withDefaults() SetConfig {
-	c.Login = c.Login.withDefaults()
+	c.Login = c.Login.WithDefaults()
 	if c.Database == "" {
 		c.Database = "trireme_verify"
 	}
@@ -135,6 +137,9 @@ type Set struct {
 	meter *Meter
 	begin time.Time // of all histories
 	nodes []string  // whose data is in memory, after Check has read it
+	log   Follower
+	// committed is what the log says, after Check has read it; nil: nobody has followed it.
+	committed *Committed
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -219,6 +224,14 @@ func (s *Set) Counts() map[string]Counts {
 
 // Prepare makes the database and its tables. It tries until ctx ends.
 func (s *Set) Prepare(ctx context.Context) error {
+	if s.cfg.Follow != nil {
+		if s.log == nil {
+			s.log = s.cfg.Follow(s.cfg.Login, s.cfg.Database)
+		}
+		if err := s.log.Started(ctx); err != nil {
+			return err
+		}
+	}
 	var stmts []string
 	for _, p := range s.parts {
 		stmts = append(stmts, p.schema()...)
@@ -337,6 +350,10 @@ func (s *Set) Check(ctx context.Context, nodes []Endpoint) (Report, error) {
 			return r, fmt.Errorf("workload %s: reading what the nodes hold: %w", p.name(), err)
 		}
 	}
+	if s.log != nil {
+		s.committed = s.log.Ends(ctx, r.GTIDExecuted, s.now)
+		r.Unread = s.committed.Why
+	}
 	s.nodes = r.Nodes
 	if err := s.save(); err != nil {
 		return r, err
@@ -447,6 +464,9 @@ func byNode[T any](looks []T, node func(T) string) map[string]int64 {
 // Close releases files.
 func (s *Set) Close() error {
 	var errs []error
+	if s.log != nil {
+		s.log.Stop()
+	}
 	for _, p := range s.parts {
 		if c, ok := p.(interface{ close() error }); ok {
 			errs = append(errs, c.close())

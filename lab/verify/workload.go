@@ -37,7 +37,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Login = c.Login.withDefaults()
+	c.Login = c.Login.WithDefaults()
 	if c.Database == "" {
 		c.Database = "trireme_verify"
 	}
