@@ -66,6 +66,7 @@ type kind struct {
 	deck  int              // times in a hundred or so faults
 	hold  [2]time.Duration // how long it lasts: between these; zero: it is over at once
 	heavy bool             // a majority must be healthy before the next fault
+	whole bool             // it can be made only where the other nodes are healthy: a step of it begins so
 	needs need
 	stall [2]time.Duration // how long writes may stop while a majority is whole: where the leader is hit, and where others are
 }
@@ -110,9 +111,9 @@ var kinds = []kind{
 	{name: Delay, means: "the links of a host become slow, with jitter", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork, stall: [2]time.Duration{10 * second, 5 * second}},
 	{name: Loss, means: "the links of a host lose packets", whom: []Whom{Leader, Follower}, deck: 2, hold: [2]time.Duration{second, 3 * second}, needs: needsNetwork, stall: [2]time.Duration{15 * second, 5 * second}},
 	{name: Power, class: classPower, means: "hosts lose power: everything is killed, and what was not flushed to their disks is gone", whom: []Whom{Leader, Leader, Follower, Majority, Majority, All, All}, deck: 8, hold: [2]time.Duration{blink, second}, heavy: true, needs: needsDisks, stall: [2]time.Duration{10 * second, 5 * second}},
-	{name: Switchover, means: "leadership is moved as planned", whom: []Whom{Leader}, deck: 3, stall: [2]time.Duration{5 * second, 5 * second}},
-	{name: Replace, means: "a member is removed and added again, with nothing", whom: []Whom{Leader, Follower, Follower}, deck: 1, hold: [2]time.Duration{blink, second}, heavy: true, stall: [2]time.Duration{10 * second, 5 * second}},
-	{name: Reseed, means: "a follower throws its data away and copies another's", whom: []Whom{Follower}, deck: 1, heavy: true, stall: [2]time.Duration{5 * second, 5 * second}},
+	{name: Switchover, means: "leadership is moved as planned", whom: []Whom{Leader}, deck: 3, whole: true, stall: [2]time.Duration{5 * second, 5 * second}},
+	{name: Replace, means: "a member is removed and added again, with nothing", whom: []Whom{Leader, Follower, Follower}, deck: 1, hold: [2]time.Duration{blink, second}, heavy: true, whole: true, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: Reseed, means: "a follower throws its data away and copies another's", whom: []Whom{Follower}, deck: 1, heavy: true, whole: true, stall: [2]time.Duration{5 * second, 5 * second}},
 	{name: DiskFull, means: "nothing is free on a host's disk", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 3 * second}, heavy: true, needs: needsDisks, stall: [2]time.Duration{10 * second, 5 * second}},
 	{name: DiskSlow, means: "each fsync of a host takes up to 1 s longer", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 8 * second}, needs: needsBadDisks, stall: [2]time.Duration{10 * second, 5 * second}},
 	{name: DiskError, means: "each fsync of a host fails", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 3 * second}, heavy: true, needs: needsBadDisks, stall: [2]time.Duration{10 * second, 5 * second}},

@@ -156,7 +156,7 @@ func (b *batch) step(ctx context.Context, s Step) error {
 			b.counts.Seconds[phaseFaults]-spent[phaseFaults], b.counts.Seconds[phaseWrites]-spent[phaseWrites],
 			b.counts.Seconds[phaseHealthy]-spent[phaseHealthy])
 	}()
-	if s.Demand {
+	if s.Whole {
 		_ = b.timed(phaseHealthy, func() error { b.ready(ctx); return nil })
 	}
 	b.mended(ctx)

@@ -3,6 +3,7 @@ package campaign
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,7 +33,9 @@ type Step struct {
 	Number int // from 1
 	Faults []Fault
 	Rest   Rest
-	Demand bool // a fault lasts longer than writes may stop for it: it begins with all nodes healthy, so that a majority is whole
+	// Whole: it begins with all nodes healthy. A fault lasts longer than writes may stop for it, and a majority has to be
+	// whole; or it cannot be made otherwise.
+	Whole bool
 }
 
 // Rest is how far a system recovers before the next step.
@@ -81,23 +84,23 @@ func NewSchedule(seed uint64, of []Kind) *Schedule {
 // Next step.
 func (s *Schedule) Next() Step {
 	s.steps++
-	first := s.draw()
-	step := Step{Number: s.steps, Faults: []Fault{s.fault(first)}, Rest: UntilWrites}
-	heavy := first.heavy
+	made := []kind{s.draw()}
 	if len(s.kinds) > 1 && s.rand.IntN(100) < s.pairs {
-		if second := s.draw(); second.name != first.name {
-			f := s.fault(second)
-			if s.rand.IntN(2) == 0 {
-				f.Lag = time.Duration(s.rand.Int64N(int64(longestLag)))
-			}
-			step.Faults = append(step.Faults, f)
-			heavy = heavy || second.heavy
-		} else {
+		if second := s.draw(); second.name == made[0].name {
 			s.deck = append(s.deck, second) // the next step's
+		} else if made = append(made, second); second.whole {
+			slices.Reverse(made) // behind another fault it could not be made
 		}
 	}
-	for _, f := range step.Faults {
-		step.Demand = step.Demand || f.demands()
+	step, heavy := Step{Number: s.steps, Rest: UntilWrites}, false
+	for i, k := range made {
+		f := s.fault(k)
+		if i > 0 && s.rand.IntN(2) == 0 {
+			f.Lag = time.Duration(s.rand.Int64N(int64(longestLag)))
+		}
+		step.Faults = append(step.Faults, f)
+		step.Whole = step.Whole || k.whole || f.demands()
+		heavy = heavy || k.heavy
 	}
 	switch {
 	case s.rand.IntN(100) < healthyPercent:

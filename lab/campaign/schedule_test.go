@@ -78,13 +78,16 @@ func TestScheduleCoversAll(t *testing.T) {
 			if k.class == classKill && f.Whom != Follower && f.Whom != Logger {
 				leaders++
 			}
+			if k.whole && (!s.Whole || f.Lag > 0 && !kindOf(s.Faults[0].Kind).whole) {
+				t.Errorf("%v: it cannot be made where nodes are not healthy", s)
+			}
 			if k.heavy && s.Rest == UntilWrites {
 				t.Errorf("%v: the next fault does not wait for a system that can stand it", s)
 			}
 			if f.demands() {
 				demands++
 				demanded[string(f.Kind)+" "+string(f.Whom)] = true
-				if !s.Demand || f.Whom == Majority || f.Whom == All || f.Hold > k.limit(f.Whom)+demandMost {
+				if !s.Whole || f.Whom == Majority || f.Whom == All || f.Hold > k.limit(f.Whom)+demandMost {
 					t.Errorf("%v demands writes", f)
 				}
 			} else if f.Hold < k.hold[0] || f.Hold > k.hold[1] {
