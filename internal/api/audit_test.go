@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"trireme/internal/config"
+	"trireme/internal/pki"
 )
 
 // TestAudit: what was asked for is recorded where it was asked and where it was done, with who, from where and what became of it; what was
@@ -37,6 +38,9 @@ func TestAudit(t *testing.T) {
 	if _, err := follower.Console().Remove(ctx, MemberRequest{Name: "n3"}); err != nil {
 		t.Fatal(err)
 	}
+	viewer := Principal{By: "token eyes (viewer)", Role: pki.Viewer}
+	follower.Console().Refused(WithPrincipal(t.Context(), viewer), "/remove")
+	follower.Console().Refused(ctx, "/remove") // who may is not refused
 	lead.err = Errorf(KindConflict, "n2 is too far behind").With("wait")
 	if _, err := operator.Switchover(t.Context(), SwitchoverRequest{To: "n2"}); KindOf(err) != KindConflict {
 		t.Fatal(err)
@@ -69,6 +73,7 @@ func TestAudit(t *testing.T) {
 		Audited{Verb: "switchover", By: byOperator, From: here, Request: []byte(to)},
 		Audited{Verb: "join", By: byJoinToken, From: here, Request: []byte(node3)},
 		Audited{Verb: "remove", By: byOperator, From: "dashboard 192.0.2.1:9", Request: []byte(node3)},
+		Audited{Verb: "remove", By: viewer.By, From: "dashboard", Error: viewer.need("POST /remove").Error()},
 		Audited{Verb: "switchover", By: byOperator, From: here, Request: []byte(to), Error: refused})
 	check(lead,
 		Audited{Verb: "switchover", By: byOperator, Via: "n2", From: here, Request: []byte(to)},

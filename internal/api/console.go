@@ -112,11 +112,19 @@ func (c *Console) Remove(ctx context.Context, req MemberRequest) (MemberResult, 
 	return consoleDoes(ctx, c, "/remove", req, Backend.Remove)
 }
 
+// Refused records that who acts may not have a verb carried out.
+func (c *Console) Refused(ctx context.Context, path string) {
+	if who, err := fromPage(ctx, path); err != nil && who.By != "" {
+		c.s.auditAction(who, path, nil, err)
+	}
+}
+
 // consoleDoes carries a verb out as if it had come by HTTP.
 func consoleDoes[Req, Res any](ctx context.Context, c *Console, path string, req Req,
 	do func(Backend, context.Context, Req) (Res, error)) (Res, error) {
 	who, err := fromPage(ctx, path)
 	if err != nil {
+		c.Refused(ctx, path)
 		return *new(Res), err
 	}
 	return does(ctx, c, who, path, req, do)

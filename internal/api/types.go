@@ -78,7 +78,9 @@ func (v ClusterView) doubt() string {
 func (v *ClusterView) Finish() {
 	for i := range v.Members {
 		m := &v.Members[i]
-		if why := Unreached(m.Name, v.Members); !m.Answers() && why != "" {
+		if why := Unreached(m.Name, v.Members); why != "" && m.Answers() {
+			m.Warnings = append(slices.Clip(m.Warnings), why) // it speaks, and does not hear
+		} else if why != "" {
 			m.Reason += "; " + why
 		}
 		if m.Role == RoleLeader && m.Name != v.Leader {

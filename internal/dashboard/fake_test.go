@@ -120,6 +120,8 @@ func (f *fake) Pause(_ context.Context, req api.PauseRequest) (api.PauseResult, 
 	return api.PauseResult{Pause: &api.PauseView{Since: noon, Until: &until}}, f.note("pause %v", req.For)
 }
 
+func (f *fake) Refused(_ context.Context, path string) { _ = f.note("refused %s", path) }
+
 func (f *fake) Resume(context.Context) (api.PauseResult, error) {
 	return api.PauseResult{Before: &api.PauseView{}}, f.note("resume")
 }

@@ -38,6 +38,8 @@ type Source interface {
 	Pause(ctx context.Context, req api.PauseRequest) (api.PauseResult, error)
 	Resume(ctx context.Context) (api.PauseResult, error)
 	Remove(ctx context.Context, req api.MemberRequest) (api.MemberResult, error)
+	// Refused records that who acts may not have a verb, named by its path, carried out.
+	Refused(ctx context.Context, path string)
 }
 
 // Options of the pages.
@@ -279,11 +281,13 @@ func (p *Pages) action(verb string, do func(http.ResponseWriter, *http.Request, 
 			p.fail(w, http.StatusForbidden, "This request does not come from the dashboard.", "Nothing was done. Open the dashboard anew and try again there.")
 			return
 		}
+		r = r.WithContext(api.WithPrincipal(r.Context(), sess.who))
 		if verb != "" && !sess.who.May(verb) {
+			p.opts.Source.Refused(r.Context(), verb)
 			p.fail(w, http.StatusForbidden, "This login has the role "+string(sess.who.Role)+", which may not do that.", "Nothing was done. Log in with a token that may.")
 			return
 		}
-		do(w, r.WithContext(api.WithPrincipal(r.Context(), sess.who)), sess)
+		do(w, r, sess)
 	}
 }
 

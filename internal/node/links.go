@@ -24,6 +24,7 @@ const (
 // links is what this node measures of its links, for people.
 type links struct {
 	views    []api.LinkView
+	failing  map[string]time.Duration // members that cannot be reached, and for how long
 	slow     map[uint64]bool
 	warnings []string
 }
@@ -34,18 +35,25 @@ func (n *Node) watchLinks(context.Context) {
 	n.mu.Lock()
 	c, timeout, slow := n.cluster, n.cfg.Raft.ElectionTimeout(), n.links.slow
 	others := map[string]time.Duration{}
+	heard := now() < n.started+sightGrace
 	for _, m := range c.Members {
-		if p := n.peers[m.ID]; p != nil && p.fresh() && p.status.Timeout != 0 {
+		p := n.peers[m.ID]
+		if p != nil && p.fresh() && p.status.Timeout != 0 {
 			others[m.Name] = p.status.Timeout
 		}
+		heard = heard || p != nil && now() < p.at+sightGrace
 	}
 	n.mu.Unlock()
-	next := links{slow: map[uint64]bool{}}
+	next := links{slow: map[uint64]bool{}, failing: map[string]time.Duration{}}
+	var reached []string
 	for _, m := range c.Members {
 		r := n.tr.RTT(m.ID)
 		view := api.LinkView{To: m.Name, RTTMS: ms(r.Median), P99MS: ms(r.P99)}
 		if trouble := n.tr.Trouble(m.ID); trouble.Err != nil && trouble.For > linkInterval {
 			view.Address, view.Error = trouble.Address, troubleText(trouble)
+			next.failing[m.Name] = trouble.For
+		} else if trouble.Err == nil && r.Samples > 0 && m.ID != n.id.ID {
+			reached = append(reached, m.Name)
 		}
 		if m.ID == n.id.ID || r.Samples == 0 && view.Error == "" {
 			continue
@@ -66,6 +74,10 @@ func (n *Node) watchLinks(context.Context) {
 			n.log.Warn("link to a peer", "peer", m.Name, "slow", next.slow[m.ID], "rtt_ms", ms(r.Median), "p99_ms", ms(r.P99),
 				"election_timeout_ms", timeout.Milliseconds())
 		}
+	}
+	if !heard && len(reached) > 0 {
+		next.warnings = append(next.warnings, fmt.Sprintf("it reaches %s and hears of nobody: can they reach it at peer.advertise = %s?",
+			strings.Join(reached, " "), n.cfg.Peer.Advertise))
 	}
 	next.warnings = append(next.warnings, timeoutsDiffer(timeout, others)...)
 	n.mu.Lock()

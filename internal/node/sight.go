@@ -35,10 +35,12 @@ func (n *Node) watchMembers(context.Context) {
 	for _, m := range n.cluster.Members {
 		if p := n.peers[m.ID]; m.ID != n.id.ID && !m.Pending && !m.Removing {
 			switch {
+			case p != nil && p.fresh() && n.links.failing[m.Name] > 2*sightGrace:
+				seen[m.Name] = sight{why: "cannot be reached: " + n.unreachedLocked(m.Name)}
 			case p != nil && p.fresh():
 				seen[m.Name] = sight{up: true}
 			case p == nil || now() > p.at+sightGrace:
-				why := silenceText(p)
+				why := "is down: " + silenceText(p)
 				if unreached := n.unreachedLocked(m.Name); unreached != "" {
 					why += "; " + unreached
 				}
@@ -56,7 +58,7 @@ func (n *Node) watchMembers(context.Context) {
 			e.Member = name
 			n.history.add(e)
 		case !s.up && last.Kind != eventDown:
-			e := n.event(eventDown, 0, name+" is down: "+s.why)
+			e := n.event(eventDown, 0, name+" "+s.why)
 			e.Member = name
 			n.history.add(e)
 		}

@@ -1,10 +1,14 @@
 package node
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/consensus"
+	"trireme/internal/ha"
 )
 
 // TestWatchMembers: the leader records once that it has lost a member, and once that it hears of it again, whoever told it before; a node that does
@@ -49,4 +53,35 @@ func TestWatchMembers(t *testing.T) {
 	}
 	n.peers[2].at = now()
 	look("down db2", "up db2")
+
+	// It is heard of, and nothing gets to it.
+	n.links.failing = map[string]time.Duration{"db2": 2 * sightGrace}
+	look("down db2", "up db2")
+	n.links.failing["db2"]++
+	look("down db2", "up db2", "down db2")
+	if text := n.history.all()[2].Message; !strings.Contains(text, "db1 cannot reach it at 10.0.0.2:7306: no route to host") {
+		t.Errorf("%q: the address is not named", text)
+	}
+	n.links = links{}
+	look("down db2", "up db2", "down db2", "up db2")
+}
+
+// TestUnreachedIsAWarning: who is heard of and cannot be reached gets a warning that names the address, in the view and in why-not.
+func TestUnreachedIsAWarning(t *testing.T) {
+	n := newTestNode(t)
+	openTestLog(t, n)
+	startTestRaft(t, n, nil)
+	theirs := []string{"its clock is wrong"}
+	n.peers[2] = &peer{up: true, at: now(), status: status{Member: api.MemberView{Name: "db2", State: api.StateRecovering, Warnings: theirs}}}
+	n.links.views = []api.LinkView{{To: "db2", Address: "10.0.0.2:7306", Error: "no route to host"}}
+	const want = "db1 cannot reach it at 10.0.0.2:7306: no route to host"
+	for range 2 {
+		if m := n.View(t.Context()).Members[1]; len(m.Warnings) != 2 || m.Warnings[1] != want || strings.Contains(m.Reason, want) {
+			t.Errorf("%+v", m)
+		}
+		why, err := n.WhyNot(t.Context(), "db2")
+		if err != nil || !slices.ContainsFunc(why.Reasons, func(r ha.Reason) bool { return r.Text == want && !r.Bars }) {
+			t.Errorf("%+v, %v", why.Reasons, err)
+		}
+	}
 }

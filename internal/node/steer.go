@@ -71,6 +71,9 @@ func (n *Node) warningsOf(id uint64) []ha.Reason {
 		texts = n.warningsLocked()
 	} else if p != nil && p.fresh() {
 		texts = p.status.Member.Warnings
+		if why := n.unreachedLocked(p.status.Member.Name); why != "" {
+			texts = append(slices.Clip(texts), why)
+		}
 	}
 	var out []ha.Reason
 	for _, text := range texts {

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"trireme/internal/api"
@@ -124,7 +127,8 @@ func TestChangeAddress(t *testing.T) {
 	}
 }
 
-// movesBeforeItsFirstStart: a node that got other addresses before it ever had a leader is found by them, too.
+// movesBeforeItsFirstStart: a node that got other addresses before it ever had a leader is found by them, too. While it gives one that
+// leads nowhere, the others, which it reaches, name that one.
 func (c *cluster) movesBeforeItsFirstStart(base int) {
 	c.t.Helper()
 	leader := c.healthy()
@@ -137,9 +141,31 @@ func (c *cluster) movesBeforeItsFirstStart(base int) {
 	_, err = setup.Join(c.t.Context(), setup.JoinOptions{Token: token.Token, Node: node, Role: config.RoleLogger})
 	must(c.t, err)
 	c.move(n9, base, "")
-	cmd := exec.CommandContext(c.t.Context(), testkit.Program(c.t, testkit.Trireme), "node", "--config",
-		filepath.Join(n9.Dir, config.NodeFileName))
-	must(c.t, cmd.Start())
+	path := filepath.Join(n9.Dir, config.NodeFileName)
+	start := func(advertise string) *exec.Cmd {
+		f, err := config.Load(path)
+		must(c.t, err)
+		f.Peer.Advertise = advertise
+		must(c.t, config.WriteFile(path, config.Render(f)))
+		cmd := exec.CommandContext(c.t.Context(), testkit.Program(c.t, testkit.Trireme), "node", "--config", path)
+		must(c.t, cmd.Start())
+		return cmd
+	}
+	nowhere := fmt.Sprintf("127.0.0.1:%d", base+9)
+	cmd := start(nowhere)
+	named := func(m api.MemberView) bool {
+		text := strings.Join(m.Warnings, "; ")
+		return m.Answers() && strings.Contains(text, "cannot reach it at "+nowhere) && strings.Contains(text, "hears of nobody")
+	}
+	for _, o := range c.Nodes() {
+		c.shows(o, n9.Name, "has an address that leads nowhere", named)
+	}
+	if got := c.reasons(leader, n9.Name); !slices.Contains(got, string(ha.Warning)) {
+		c.t.Errorf("why-not says %q", got)
+	}
+	must(c.t, cmd.Process.Signal(syscall.SIGTERM))
+	must(c.t, cmd.Wait())
+	cmd = start(fmt.Sprintf("127.0.0.1:%d", n9.Ports.Peer))
 	for _, o := range c.Nodes() {
 		c.knownAt(o, n9)
 	}
