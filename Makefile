@@ -1,7 +1,7 @@
 # make demo        three nodes, load, faults, verdict; needs only Go and a network
-# make build       bin/trireme alone
+# make build       bin/trireme, and bin/trireme-lab, which proves and measures it
 # make package     .deb, .rpm, tarball and Helm chart in dist; make package-test installs them in a throw-away root
-# make manual      docs/cli.md and the man pages
+# make manual      docs/cli.md, docs/lab.md and the man pages
 # make check       for every edit: a look at the source, unit tests, a short simulation, one cluster of real servers
 # make test        everything a change must pass (.ci/run calls it), with the time of each package
 # make test-long   the tests that take minutes each
@@ -23,8 +23,8 @@ ARGS ?=
 SOAK_HOURS ?= 6
 SOAK ?=
 FUZZ_TIME ?= 20s
-# Where the program goes; GOARCH=arm64 makes it for another machine.
-BIN ?= bin/trireme
+# Where the programs go; GOARCH=arm64 makes them for another machine.
+BIN ?= bin
 # Suites to measure: make bench SUITES="topologies cpu" ARGS="--threads 64"
 SUITES ?= all
 
@@ -32,11 +32,13 @@ SUITES ?= all
 
 all: build
 
-# Static, so that one file can be copied to any host.
+# Static, so that one file can be copied to any host. Both know the digest of the commit path: counts of campaigns are for it.
 build:
 	@scripts/deps.sh build
 	@path=$$(scripts/commit-path.sh); commit=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || true); \
-	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS) -X trireme/lab/campaign.commitPath=$$path -X trireme/lab/campaign.revision=$$commit" -o $(BIN) ./cmd/trireme
+	export CGO_ENABLED=0; mkdir -p $(BIN); \
+	go build -trimpath -ldflags "$(LDFLAGS) -X main.commitPath=$$path -X main.revision=$$commit" -o $(BIN)/ ./cmd/trireme; \
+	go build -trimpath -ldflags "$(LDFLAGS) -X trireme/lab/campaign.commitPath=$$path -X trireme/lab/campaign.revision=$$commit" -o $(BIN)/ ./cmd/trireme-lab
 
 # dist/: .deb, .rpm, tarball, Helm chart.
 package:
@@ -48,10 +50,12 @@ package-test: package
 	@scripts/deps.sh package
 	@scripts/package-test.sh
 
-# docs/cli.md and, in bin/man, the man pages: what --help says.
+# docs/cli.md, docs/lab.md and, in bin/man, the man pages: what --help says.
 manual: build
 	bin/trireme manual --markdown >docs/cli.md
+	bin/trireme-lab manual --markdown >docs/lab.md
 	bin/trireme manual bin/man
+	bin/trireme-lab manual bin/man
 
 demo: build
 	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme demo $(ARGS)
@@ -91,11 +95,11 @@ golden:
 
 bench bench-full: build
 	@scripts/deps.sh bench
-	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme bench run $(SUITES) $(if $(filter bench,$@),--quick) $(ARGS)
+	@bin=$$(scripts/mysql.sh) && MYSQLD=$$bin/mysqld exec bin/trireme-lab bench run $(SUITES) $(if $(filter bench,$@),--quick) $(ARGS)
 
 verify: build
 	@scripts/deps.sh test
-	@bin=$$(scripts/mysql.sh); MYSQLD=$$bin/mysqld bin/trireme verify cluster --time $(SOAK_HOURS)h $(ARGS) && bin/trireme verify report
+	@bin=$$(scripts/mysql.sh); MYSQLD=$$bin/mysqld bin/trireme-lab verify cluster --time $(SOAK_HOURS)h $(ARGS) && bin/trireme-lab verify report
 
 fuzz:
 	@scripts/deps.sh build

@@ -10,7 +10,7 @@ ok() { printf 'ok  %s\n' "$*"; }
 
 outside() {
   local deb rpm
-  deb=$(ls dist/trireme_*_"$(dpkg --print-architecture)".deb) rpm=$(ls dist/trireme-*."$(uname -m)".rpm)
+  deb=$(ls dist/trireme_*_"$(dpkg --print-architecture)".deb) rpm=$(ls dist/trireme-[0-9]*."$(uname -m)".rpm)
   [[ $(id -u) == 0 ]] || die "a root of its own needs root"
   # Tags that are known and meant are in packaging/lintian-overrides.
   lintian --allow-root --tag-display-limit 0 --fail-on error,warning "$deb" || die "lintian: see above"

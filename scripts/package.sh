@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds dist/: a .deb, an .rpm and a tarball for each architecture, the Helm chart, the raw results of fault campaigns if there are any, and their checksums.
+# Builds dist/: a .deb, an .rpm and a tarball for each architecture and program (trireme, trireme-lab), the Helm chart, the raw results of fault campaigns if there are any, and their checksums.
 #   VERSION         default: the newest tag vX.Y.Z, else 0.0.0~git<day of the commit>.<commit>
 #   PACKAGE_ARCHS   default: this machine's; "amd64 arm64" for both
 #   PACKAGE_CHART   no: without the chart, whose tool takes minutes to build the first time
@@ -28,18 +28,16 @@ out=$PWD/dist
 rm -rf "$out"
 mkdir -p "$out"
 
-# stage DIR ARCH: everything that is not in the sources, and what the tarball holds.
+# stage DIR ARCH: everything that is not in the sources, and what the tarball holds; in DIR/lab that of trireme-lab.
 stage() {
   local dir=$1 arch=$2
-  mkdir -p "$dir"/{man,completion,doc,deb}
-  make -s build GOARCH="$arch" BIN="$dir/bin/trireme" LDFLAGS="-s -w -X main.version=$VERSION" # stacks keep their names and lines
-  # Pages and scripts are made by a binary that runs here.
-  make -s build BIN="$tmp/host/trireme" GOARCH="$(go env GOHOSTARCH)"
-  "$tmp/host/trireme" manual "$dir/man"
-  gzip -9n "$dir"/man/*.1
-  "$tmp/host/trireme" completion bash >"$dir/completion/trireme.bash"
-  "$tmp/host/trireme" completion zsh >"$dir/completion/_trireme"
-  "$tmp/host/trireme" completion fish >"$dir/completion/trireme.fish"
+  mkdir -p "$dir"/{man,completion,doc,deb,lab/bin,lab/man,lab/completion,lab/deb}
+  make -s build GOARCH="$arch" BIN="$dir/bin" LDFLAGS="-s -w -X main.version=$VERSION" # stacks keep their names and lines
+  mv "$dir/bin/trireme-lab" "$dir/lab/bin/"
+  # Pages and scripts are made by programs that run here.
+  make -s build BIN="$tmp/host" GOARCH="$(go env GOHOSTARCH)"
+  written trireme "$dir"
+  written trireme-lab "$dir/lab"
   cp README.md LICENSE "$dir/doc/"
   cp -r docs "$dir/doc/docs"
   cp -r packaging/monitoring "$dir/doc/monitoring"
@@ -50,10 +48,19 @@ stage() {
     printf 'Copyright: %s the authors of Trireme and of the modules that docs/dependencies.md names\nLicense: Apache-2.0\n' "$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y)"
     printf ' On Debian systems the text of the Apache License, version 2.0, is in\n /usr/share/common-licenses/Apache-2.0.\n'
   } >"$dir/deb/copyright"
-  printf 'trireme (%s) unstable; urgency=medium\n\n  * What has changed is in the history of the sources.\n\n -- The Trireme project <trireme@localhost.localdomain>  %s\n' \
-    "$VERSION" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$dir/deb/changelog.gz"
   find "$dir" -type d -exec chmod 755 {} +
   find "$dir" -type f ! -path '*/bin/*' -exec chmod 644 {} +
+}
+
+# written PROGRAM DIR: man pages, completion, and Debian's changelog.
+written() {
+  "$tmp/host/$1" manual "$2/man"
+  gzip -9n "$2"/man/*.1
+  "$tmp/host/$1" completion bash >"$2/completion/$1.bash"
+  "$tmp/host/$1" completion zsh >"$2/completion/_$1"
+  "$tmp/host/$1" completion fish >"$2/completion/$1.fish"
+  printf '%s (%s) unstable; urgency=medium\n\n  * What has changed is in the history of the sources.\n\n -- The Trireme project <trireme@localhost.localdomain>  %s\n' \
+    "$1" "$VERSION" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$2/deb/changelog.gz"
 }
 
 # tarball DIR ARCH: the same for a host without a package manager of these two kinds.
@@ -64,8 +71,14 @@ tarball() {
   cp -r "$1"/bin "$1"/man "$1"/completion "$1"/doc/. "$root"
   mkdir "$root/systemd"
   cp packaging/*.service packaging/trireme.tmpfiles "$root/systemd/"
-  tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$tmp/tar" -c "$name" | gzip -9n >"$out/$name.tar.gz"
+  packed "$name"
+  name=trireme-lab-$VERSION-linux-$2
+  mkdir -p "$tmp/tar/$name"
+  cp -r "$1"/lab/bin "$1"/lab/man "$1"/lab/completion LICENSE "$tmp/tar/$name"
+  packed "$name"
 }
+
+packed() { tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$tmp/tar" -c "$1" | gzip -9n >"$out/$1.tar.gz"; }
 
 # chart: linted and rendered before it is packed.
 chart() {
@@ -82,7 +95,9 @@ for arch in $archs; do
   stage "$STAGE" "$arch"
   export STAGE VERSION ARCH=$arch
   for kind in deb rpm; do
-    go tool -modfile=packaging/nfpm.mod nfpm package --config packaging/nfpm.yaml --packager "$kind" --target "$out/" >&2
+    for config in nfpm nfpm-lab; do
+      go tool -modfile=packaging/nfpm.mod nfpm package --config packaging/$config.yaml --packager "$kind" --target "$out/" >&2
+    done
   done
   tarball "$STAGE" "$arch"
 done

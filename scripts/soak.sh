@@ -6,7 +6,7 @@
 #
 # Each part has a share of the time, ends by itself, and writes to a file of its own. Tests, seeds and targets are begun as long as its share
 # lasts, and what has been begun may end: what does not, long after it should have, is stuck, and has failed. Status 1: a promise was broken,
-# something failed or was stuck, a mutant lived, or an old bug was not found. bin/trireme must be built, MYSQLD name a server; `make soak` sees to both.
+# something failed or was stuck, a mutant lived, or an old bug was not found. bin/trireme and bin/trireme-lab must be built, MYSQLD name a server; `make soak` sees to both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PATH:/usr/local/go/bin
@@ -57,14 +57,14 @@ run_leaks() { # a round takes some ten seconds
 }
 
 run_campaign() { # it ends by itself, after the fault under way and the checks
-	signal=ABRT within $(($(left) + 900)) bin/trireme verify cluster --time "$(left)s"
+	signal=ABRT within $(($(left) + 900)) bin/trireme-lab verify cluster --time "$(left)s"
 }
 
 run_sim() {
 	local from=${SOAK_SEED:-$(date +%s)}000 batch=100 failed=0
 	go_test 3600 ./lab/sim/model Deep || return
 	while [ "$(left)" -gt 0 ]; do
-		signal=ABRT within 1800 bin/trireme verify sim --seeds $batch --from "$from" --jobs "$(nproc)" || failed=$?
+		signal=ABRT within 1800 bin/trireme-lab verify sim --seeds $batch --from "$from" --jobs "$(nproc)" || failed=$?
 		[ $failed = 0 ] || return $failed
 		from=$((from + batch))
 	done

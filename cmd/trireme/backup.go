@@ -14,6 +14,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/backup"
+	"trireme/internal/cli"
 	"trireme/internal/config"
 	"trireme/internal/gtid"
 	"trireme/internal/pki"
@@ -403,7 +404,7 @@ func (c *backupPruneCmd) retention() (r backup.Retention, err error) {
 		}
 		return r, err
 	}
-	if r.For, err = duration(c.KeepFor); err != nil || r.For <= 0 {
+	if r.For, err = cli.Duration(c.KeepFor); err != nil || r.For <= 0 {
 		return r, usagef("--keep-for=%s is not a time such as 30d or 36h", c.KeepFor)
 	}
 	return r, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 )
 
 var update = flag.Bool("update", false, "write docs/cli.md anew")
@@ -28,7 +29,7 @@ func declarations(t *testing.T) *kong.Application {
 
 // leaves are the verbs that can be run, but hidden ones.
 func leaves(t *testing.T) []*kong.Node {
-	all := verbs(declarations(t).Node)
+	all := cli.Verbs(declarations(t).Node)
 	return slices.DeleteFunc(all, func(v *kong.Node) bool { return len(v.Children) > 0 })
 }
 
@@ -44,7 +45,7 @@ var withoutJSON = map[string]string{
 
 func TestEveryVerbThatPrintsHasJSON(t *testing.T) {
 	for _, v := range leaves(t) {
-		has := slices.ContainsFunc(ownFlags(v), func(f *kong.Flag) bool { return f.Name == "json" })
+		has := slices.ContainsFunc(cli.Flags(v), func(f *kong.Flag) bool { return f.Name == "json" })
 		if _, listed := withoutJSON[v.Path()]; has == listed {
 			t.Errorf("%s: --json is there: %v; listed as a verb without: %v", v.Path(), has, listed)
 		}
@@ -58,7 +59,7 @@ func TestEveryVerbThatPrintsHasJSON(t *testing.T) {
 
 // TestHelp: every verb has help that fits, says the same as the manual, and ends its sentences.
 func TestHelp(t *testing.T) {
-	for _, v := range verbs(declarations(t).Node)[1:] {
+	for _, v := range cli.Verbs(declarations(t).Node)[1:] {
 		var out strings.Builder
 		if code := run(append(strings.Fields(v.Path()), "--help"), os.Stdin, &out, &out); code != 0 || !strings.HasPrefix(out.String(), "Usage: trireme "+v.Path()) {
 			t.Errorf("%s --help: %d %s", v.Path(), code, out.String())
@@ -71,7 +72,7 @@ func TestHelp(t *testing.T) {
 		if !strings.HasSuffix(v.Help, ".") {
 			t.Errorf("%s: %q is no sentence", v.Path(), v.Help)
 		}
-		for _, f := range ownFlags(v) {
+		for _, f := range cli.Flags(v) {
 			if !strings.HasSuffix(f.Help, ".") {
 				t.Errorf("%s --%s: %q is no sentence", v.Path(), f.Name, f.Help)
 			}
@@ -82,7 +83,7 @@ func TestHelp(t *testing.T) {
 // TestPageOfVerbs: docs/cli.md is what the declarations say. go test ./cmd/trireme -run TestPageOfVerbs -update writes it.
 func TestPageOfVerbs(t *testing.T) {
 	var b bytes.Buffer
-	if err := markdown(&b, declarations(t)); err != nil {
+	if err := manual.Markdown(&b, declarations(t)); err != nil {
 		t.Fatal(err)
 	}
 	page := filepath.Join("..", "..", "docs", "cli.md")
@@ -107,14 +108,14 @@ func TestManPages(t *testing.T) {
 		t.Fatal(code)
 	}
 	var pages []string
-	for _, v := range verbs(declarations(t).Node) {
+	for _, v := range cli.Verbs(declarations(t).Node) {
 		page := filepath.Join(dir, strings.ReplaceAll(v.FullPath(), " ", "-")+".1")
 		b, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range ownFlags(v) {
-			if !bytes.Contains(b, []byte(roff("--"+f.Name))) {
+		for _, f := range cli.Flags(v) {
+			if !bytes.Contains(b, []byte(strings.ReplaceAll("--"+f.Name, "-", `\-`))) {
 				t.Errorf("%s does not tell of --%s", page, f.Name)
 			}
 		}
@@ -132,19 +133,19 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-func TestRoff(t *testing.T) {
-	for text, want := range map[string]string{
-		"--to": `\-\-to`, ".first": `\&.first`, "'tis": `\&'tis`, `a\b`: `a\eb`, "host…": `host\&...`, "`x`": `\(gax\(ga`,
-	} {
-		if got := roff(text); got != want {
-			t.Errorf("%q: %q, not %q", text, got, want)
-		}
-	}
-}
-
 func TestCandidates(t *testing.T) {
 	var asked remote
-	names := func(r remote) []string { asked = r; return []string{"db1", "db2", "l1"} }
+	names := func(flags map[string]string) []string {
+		asked = remote{API: flags["api"], Cluster: flags["cluster"]}
+		return []string{"db1", "db2", "l1"}
+	}
+	complete := func(words ...string) string {
+		var b strings.Builder
+		if err := cli.Complete(&b, declarations(t), words, names); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
 	for line, want := range map[string]string{
 		"sw|":                              "switchover",
 		"config |":                         "check diff edit history rollback show",
@@ -178,15 +179,16 @@ func TestCandidates(t *testing.T) {
 	} {
 		var got []string
 		words := strings.Split(strings.TrimSuffix(line, "|"), " ")
-		for _, c := range candidates(declarations(t), words, names) {
-			got = append(got, c.text)
+		for candidate := range strings.Lines(complete(words...)) {
+			text, _, _ := strings.Cut(candidate, "\t")
+			got = append(got, text)
 		}
 		slices.Sort(got)
 		if all := strings.Join(got, " "); all != want {
 			t.Errorf("%s: %q, not %q", line, all, want)
 		}
 	}
-	candidates(declarations(t), []string{"remove", "--api", "10.0.0.1:8008", "--cluster", "shop", ""}, names)
+	complete("remove", "--api", "10.0.0.1:8008", "--cluster", "shop", "")
 	if asked != (remote{API: "10.0.0.1:8008", Cluster: "shop"}) {
 		t.Errorf("asked %+v", asked)
 	}

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io/fs"
-	"slices"
 	"syscall"
 
 	"trireme/internal/adopt"
@@ -13,6 +9,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/backup"
 	"trireme/internal/check"
+	"trireme/internal/cli"
 	"trireme/internal/node"
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
@@ -22,10 +19,7 @@ import (
 func usagef(format string, args ...any) *api.Error { return api.Errorf(api.KindUsage, format, args...) }
 
 // kindsOf are the kinds of the errors of what the command line does by itself.
-var kindsOf = []struct {
-	err  error
-	kind api.Kind
-}{
+var kindsOf = []cli.KindOf{
 	{node.ErrFinal, api.KindFinal}, // first: it may wrap one of the others
 	{alone.ErrFiles, api.KindFinal},
 	{backup.ErrCorrupt, api.KindCorrupt},
@@ -51,30 +45,6 @@ var kindsOf = []struct {
 	{check.ErrNoTable, api.KindNotFound},
 	{pki.ErrBadToken, api.KindUnauthorized},
 	{pki.ErrTokenExpired, api.KindUnauthorized},
-	{fs.ErrPermission, api.KindForbidden},
-	{fs.ErrNotExist, api.KindNotFound},
-	{context.Canceled, api.KindInterrupted}, // last: one failure cancels what else is under way
-}
-
-// failure is an error as --json prints it: what an API would have answered.
-func failure(err error) *api.Error {
-	if a, ok := errors.AsType[*api.Error](err); ok {
-		if a.Error() == err.Error() {
-			return a
-		}
-		return &api.Error{Kind: a.Kind, Message: err.Error()}
-	}
-	for _, k := range kindsOf {
-		if errors.Is(err, k.err) {
-			return &api.Error{Kind: k.kind, Message: err.Error()}
-		}
-	}
-	return &api.Error{Kind: api.KindFailed, Message: err.Error()}
-}
-
-// asksJSON says whether a command line has --json. It must be known before the rest is: what is wrong with the rest is said in JSON, too.
-func asksJSON(args []string) bool {
-	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
 }
 
 // report prints an error, advice on a line of its own, and gives the exit code. With --json a program finds the same on standard output.
@@ -85,14 +55,11 @@ func (e *env) report(err error) int {
 	if silent, ok := errors.AsType[errSilent](err); ok {
 		return int(silent)
 	}
-	f := failure(err)
+	f := cli.Failure(err, kindsOf)
 	if f.Kind == api.KindFailed && e.ctx.Err() != nil {
 		f.Kind = api.KindInterrupted
 	}
-	fmt.Fprintln(e.errOut, "trireme:", f.Message)
-	if f.Advice != "" {
-		fmt.Fprintln(e.errOut, "        ", f.Advice)
-	}
+	cli.Tell(e.errOut, "trireme", f)
 	if e.json {
 		_ = printJSON(e.out, f) // the exit code says it, too
 	}

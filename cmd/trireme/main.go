@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"trireme/internal/cli"
 )
 
 // Exit codes.
@@ -65,8 +67,6 @@ type commands struct {
 	Cert       certCmd       `cmd:"" help:"Certificates: show or renew this node's, issue others."`
 	VIP        vipCmd        `cmd:"" name:"vip" help:"Virtual IP addresses on this host: what would fail."`
 	Demo       demoCmd       `cmd:"" help:"Run a whole cluster on this machine, with load, faults and a verdict."`
-	Bench      benchCmd      `cmd:"" help:"Measure Trireme beside its rivals on this machine."`
-	Verify     verifyCmd     `cmd:"" help:"Prove that nothing acknowledged is lost: fault campaigns, with a verdict."`
 	Guard      guardCmd      `cmd:"" hidden:""`
 	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
 	Complete   completeCmd   `cmd:"" hidden:""`
@@ -130,12 +130,12 @@ func main() {
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	e := &env{ctx: ctx, in: in, out: out, errOut: errOut, palette: paletteFor(out), json: asksJSON(args)}
+	e := &env{ctx: ctx, in: in, out: out, errOut: errOut, palette: paletteFor(out), json: cli.AsksJSON(args)}
 	exited := -1
 	parser, err := kong.New(new(commands), kong.Name("trireme"),
 		kong.Description("Turns ordinary MySQL servers into one self-healing database."),
 		kong.Writers(out, errOut), kong.Exit(func(code int) { exited = code }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Bind(e), durations)
+		kong.Bind(e), cli.Durations)
 	if err != nil {
 		fmt.Fprintln(errOut, "trireme:", err)
 		return exitFailed
@@ -149,7 +149,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 		return exited
 	}
 	if err != nil {
-		message, help := mistake(err)
+		message, help := cli.Mistake("trireme", err)
 		return e.report(usagef("%s", message).With("see `%s --help`", help))
 	}
 	return e.report(kctx.Run(e))

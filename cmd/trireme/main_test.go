@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +21,7 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/pki"
 	"trireme/internal/setup"
+	"trireme/lab/testkit/script"
 )
 
 // TestMain makes this program trireme, or a daemon with a guard, when it is started as such.
@@ -76,7 +74,7 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "fails": fails, "field": field, "narrow": narrow},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": script.Exits, "fails": script.Fails, "field": script.Field, "narrow": narrow},
 		Condition: func(cond string) (bool, error) {
 			if cond != "root" {
 				return false, fmt.Errorf("there is no condition %q", cond)
@@ -107,98 +105,6 @@ func writeCredentials(env *testscript.Env, ca *pki.CA) error {
 		}
 	}
 	return nil
-}
-
-// exits runs a command and checks its exit code: exits CODE COMMAND ARGS…
-func exits(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: exits code command args")
-	}
-	err := ts.Exec(args[1], args[2:]...)
-	code := "0"
-	if err != nil {
-		code = strings.TrimPrefix(err.Error(), "exit status ")
-	}
-	if code != args[0] {
-		ts.Fatalf("exit code %s, not %s", code, args[0])
-	}
-}
-
-// fails runs a command with --json, and checks what went wrong and the exit code: fails KIND COMMAND ARGS…
-// The same is to be told to people on standard error. The error is the last document: what was done before it failed may come first.
-func fails(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: fails kind command args")
-	}
-	i := slices.IndexFunc(api.Kinds, func(k api.KindInfo) bool { return string(k.Kind) == args[0] })
-	if i < 0 {
-		ts.Fatalf("there is no kind %q", args[0])
-	}
-	exits(ts, false, slices.Concat([]string{strconv.Itoa(api.Kinds[i].Exit)}, args[1:], []string{"--json"}))
-	var got api.Error
-	for documents := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout"))); ; {
-		var next api.Error
-		if err := documents.Decode(&next); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			ts.Fatalf("standard output is not JSON alone: %v", err)
-		}
-		got = next
-	}
-	if string(got.Kind) != args[0] {
-		ts.Fatalf("kind %q, not %q", got.Kind, args[0])
-	}
-	if text := ts.ReadFile("stderr"); got.Message == "" || !strings.Contains(text, got.Message) || !strings.Contains(text, got.Advice) {
-		ts.Fatalf("as text it is %q", text)
-	}
-}
-
-// field checks a value of the first JSON document that the last command printed: field PATH VALUE, or ! field PATH if it is not to be there.
-// A path is keys joined by slashes. In a list, a key is an index, or the name, node or key of an element. Strings are compared
-// as they are, other values as compact JSON.
-func field(ts *testscript.TestScript, neg bool, args []string) {
-	if neg && len(args) != 1 || !neg && len(args) != 2 {
-		ts.Fatalf("usage: field path value, or ! field path")
-	}
-	var all any
-	ts.Check(json.NewDecoder(strings.NewReader(ts.ReadFile("stdout"))).Decode(&all))
-	v, found := lookUp(all, strings.Split(args[0], "/"))
-	if neg {
-		if found {
-			ts.Fatalf("%s is there: %v", args[0], v)
-		}
-		return
-	}
-	text, isText := v.(string)
-	if !isText {
-		b, err := json.Marshal(v)
-		ts.Check(err)
-		text = string(b)
-	}
-	if !found || text != args[1] {
-		ts.Fatalf("%s: %q (found: %v), not %q", args[0], text, found, args[1])
-	}
-}
-
-// lookUp follows a path of field.
-func lookUp(v any, path []string) (any, bool) {
-	if len(path) == 0 {
-		return v, true
-	}
-	switch v := v.(type) {
-	case map[string]any:
-		if child, found := v[path[0]]; found {
-			return lookUp(child, path[1:])
-		}
-	case []any:
-		for i, element := range v {
-			fields, _ := element.(map[string]any)
-			if path[0] == strconv.Itoa(i) || slices.ContainsFunc([]string{"name", "node", "key"}, func(k string) bool { return fields[k] == path[0] }) {
-				return lookUp(element, path[1:])
-			}
-		}
-	}
-	return nil, false
 }
 
 // narrow checks that a file has no line of more than 100 columns.
@@ -561,7 +467,7 @@ func TestWrap(t *testing.T) {
 
 // TestVerbs: every verb has help that fits on a screen, and its name is the documented one.
 func TestVerbs(t *testing.T) {
-	for _, verb := range strings.Fields("node init join add remove reinit promote demote delay void status topology switchover restart upgrade why-not pause resume history force-apply force-quorum log config demo bench version") {
+	for _, verb := range strings.Fields("node init join add remove reinit promote demote delay void status topology switchover restart upgrade why-not pause resume history force-apply force-quorum log config demo version") {
 		var out strings.Builder
 		if code := run([]string{verb, "--help"}, os.Stdin, &out, &out); code != 0 || !strings.Contains(out.String(), "Usage: trireme "+verb) {
 			t.Errorf("%s --help: %d %s", verb, code, out.String())

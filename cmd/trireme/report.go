@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 	"trireme/internal/recorder"
 )
 
@@ -108,7 +109,7 @@ func gather(ctx context.Context, client *api.Client, from, to time.Time) (record
 
 // pointInTime reads a time of day, or how long ago it is.
 func pointInTime(text string, now time.Time) (time.Time, error) {
-	if d, err := duration(text); err == nil && d >= 0 {
+	if d, err := cli.Duration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 	"trireme/internal/rolling"
 )
 
@@ -91,7 +92,7 @@ func (c *turns) plan(e *env, o rolling.Options) error {
 			ProblemKind api.Kind `json:"problem_kind,omitempty"` // of the error that it would be
 		}{Cluster: v.Cluster, Order: order}
 		if problem != nil {
-			res.Problem, res.ProblemKind = problem.Error(), failure(problem).Kind
+			res.Problem, res.ProblemKind = problem.Error(), cli.Failure(problem, kindsOf).Kind
 		}
 		err = printJSON(e.out, res)
 	} else {

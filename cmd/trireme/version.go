@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"trireme/internal/cli"
 )
 
 // versionCmd is `trireme version`.
@@ -14,11 +18,19 @@ type versionCmd struct {
 // Run prints what the build recorded.
 func (c *versionCmd) Run(e *env) error {
 	v := map[string]string{"version": buildVersion(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+	if commitPath != "" {
+		v["commit_path"] = commitPath
+	}
+	if commit, dirty := strings.CutSuffix(revision, "-dirty"); commit != "" {
+		v["revision"], v["modified"] = commit, strconv.FormatBool(dirty)
+	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			switch s.Key {
 			case "vcs.revision", "vcs.time", "vcs.modified":
 				v[s.Key[len("vcs."):]] = s.Value
+			case "-tags":
+				v["tags"] = s.Value
 			}
 		}
 	}
@@ -29,16 +41,9 @@ func (c *versionCmd) Run(e *env) error {
 	return nil
 }
 
-// version is that of a package; scripts/package.sh links it in. Empty: what the Go toolchain has recorded of the sources.
-var version string
+// What the build links in: version is that of a package (scripts/package.sh), commitPath the digest of the sources that a node's daemon is made of
+// (scripts/commit-path.sh), revision the commit, with "-dirty" if sources were not those of it, where Go itself does not note it.
+var version, commitPath, revision string
 
 // buildVersion is the version that a daemon tells the others.
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "devel"
-}
+func buildVersion() string { return cli.Version(version) }

@@ -18,7 +18,7 @@ func sample() Document {
 	d := Document{
 		Title: "Trireme beside its rivals",
 		Blocks: []Block{
-			Text("Every system was started fresh on this machine with the same data and the same durability, in turn (A B C A B C), so that drift hits all alike. Figures are **medians of 3 rounds**; how to repeat them: `trireme bench run topologies`."),
+			Text("Every system was started fresh on this machine with the same data and the same durability, in turn (A B C A B C), so that drift hits all alike. Figures are **medians of 3 rounds**; how to repeat them: `trireme-lab bench run topologies`."),
 			List{
 				"**Sustained TPS** is committed transactions / (run time + time until every live replica has applied them).",
 				"**CPU** is of server and daemon per transaction, divided by the load generator's own, which cancels the machine's drift.",

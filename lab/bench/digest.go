@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Digest is what the results in a directory come to, for programs: what `trireme bench run --json` and `trireme bench report --json` print.
+// Digest is what the results in a directory come to, for programs: what `trireme-lab bench run --json` and `trireme-lab bench report --json` print.
 type Digest struct {
 	Dir    string        `json:"dir"`
 	Suites []SuiteDigest `json:"suites"`
@@ -73,7 +73,7 @@ func ReadDigest(out string) (Digest, error) {
 }
 
 func errNoResults(out string) error {
-	return fmt.Errorf("no results in %s: measure first with trireme bench run SUITE", filepath.Join(out, "results"))
+	return fmt.Errorf("no results in %s: measure first with trireme-lab bench run SUITE", filepath.Join(out, "results"))
 }
 
 func (s Suite) digest(r *Results) SuiteDigest {

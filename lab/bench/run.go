@@ -16,13 +16,14 @@ import (
 	"trireme/lab/rivals"
 )
 
-// RunOptions of `trireme bench run`.
+// RunOptions of `trireme-lab bench run`.
 type RunOptions struct {
 	Suites   []string
 	Quick    bool
 	Settings Settings // fields that are set replace the suite's own; CPUs: negative for the suite's own
 	MySQL    string   // mysqld to use; empty: found
-	Version  string   // trireme's own
+	Binary   string   // trireme's own program; empty: found (rivals.FindTrireme)
+	Version  string   // of it
 	Dir      string   // scratch; empty: a new one in the temporary directory, removed afterwards
 	Out      string   // directory of results and reports; empty: docs/benchmarks
 	Resume   bool
@@ -89,7 +90,7 @@ func Run(ctx context.Context, o RunOptions) (err error) {
 		}
 		defer unmark()
 	}
-	l, err := rivals.New(ctx, rivals.Options{MySQL: o.MySQL, Dir: o.Dir})
+	l, err := rivals.New(ctx, rivals.Options{MySQL: o.MySQL, Binary: o.Binary, Dir: o.Dir})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,10 @@
 package campaign
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -14,7 +18,7 @@ var commitPath string
 // revision is the commit, with "-dirty" if sources were not those of it; for builds in which Go itself does not note it (-buildvcs=false).
 var revision string
 
-// ThisBuild is the running program.
+// ThisBuild is the running program, which the simulation is a part of.
 func ThisBuild(version string) Build {
 	b := Build{Version: version, CommitPath: commitPath, Go: runtime.Version()}
 	b.Revision, b.Modified = strings.CutSuffix(revision, "-dirty")
@@ -33,6 +37,23 @@ func ThisBuild(version string) Build {
 		}
 	}
 	return b.tagged()
+}
+
+// BuildOf is the program that nodes run, as it says itself.
+func BuildOf(ctx context.Context, program string) (Build, error) {
+	out, err := exec.CommandContext(ctx, program, "version", "--json").Output()
+	if err != nil {
+		return Build{}, fmt.Errorf("asking %s for its version: %w", program, err)
+	}
+	var v struct {
+		Version, Revision, Modified, Tags, Go string
+		CommitPath                            string `json:"commit_path"`
+	}
+	if err := json.Unmarshal(out, &v); err != nil {
+		return Build{}, fmt.Errorf("the version of %s: %w", program, err)
+	}
+	b := Build{Version: v.Version, Revision: v.Revision, Modified: v.Modified == "true", CommitPath: v.CommitPath, Tags: v.Tags, Go: v.Go}
+	return b.tagged(), nil
 }
 
 // tagged makes another program of one that was built with tags.

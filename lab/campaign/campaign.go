@@ -52,7 +52,7 @@ type Options struct {
 	Dir        string // scratch; empty: a new one, removed unless a promise is broken
 	State      string // file to which counts are appended; empty: none
 	MySQL      string // mysqld to use; empty: found as `trireme node` finds it
-	Binary     string // trireme's own program; empty: this one
+	Binary     string // trireme's own program; empty: found (rivals.FindTrireme)
 	Build      Build
 	Say        io.Writer
 
@@ -161,7 +161,7 @@ func (o Options) needs(n need) bool {
 
 // Command repeats a campaign.
 func (o Options) Command() string {
-	out := []string{"trireme verify cluster", fmt.Sprintf("--seed %d", o.Seed)}
+	out := []string{"trireme-lab verify cluster", fmt.Sprintf("--seed %d", o.Seed)}
 	if o.drawn != nil {
 		return strings.Join(append(append(out, "--swarm"), o.drawn.given...), " ")
 	}

@@ -117,7 +117,7 @@ func document(parts []Part, seeds []Seeds, b Build, found string) report.Documen
 	slices.SortStableFunc(rivals, func(a, b Part) int { return cmp.Compare(a.System, b.System) })
 	seeds = slices.DeleteFunc(slices.Clone(seeds), func(s Seeds) bool { return !b.counts(s.Build) })
 	d := report.Document{Title: "What fault campaigns have shown", Blocks: []report.Block{
-		report.Text("Made by `trireme verify report` from `" + StateName + "`; nothing here is typed. [What the kit does, how to run it, and what it does not show](README.md)."),
+		report.Text("Made by `trireme-lab verify report` from `" + StateName + "`; nothing here is typed. [What the kit does, how to run it, and what it does not show](README.md)."),
 		standing(current, b),
 	}}
 	d.Blocks = append(d.Blocks, falseAlarms(current, found)...)

@@ -120,7 +120,7 @@ func (s Simulation) chunk(ctx context.Context, from uint64, n int) (Seeds, error
 		out.Tops[top.name] = t.Counts
 		for _, f := range t.Failures {
 			out.Violations = append(out.Violations, fmt.Sprintf("seed %d with %s: %s: %s", f.Seed, top.name, f.Rule, f.Text))
-			fmt.Fprintf(s.Say, "seed %d with %s breaks %s: %s\n%s\nThe same again: trireme verify sim --from %d --seeds 1\n", f.Seed, top.name, f.Rule, f.Text, f.Trace, f.Seed)
+			fmt.Fprintf(s.Say, "seed %d with %s breaks %s: %s\n%s\nThe same again: trireme-lab verify sim --from %d --seeds 1\n", f.Seed, top.name, f.Rule, f.Text, f.Trace, f.Seed)
 		}
 	}
 	out.At = time.Now().UTC().Truncate(time.Second)

@@ -48,7 +48,7 @@ func TestSwarm(t *testing.T) {
 		if o.Nodes-o.Loggers < 2 || len(o.Kinds) < 10 {
 			t.Errorf("seed %d: %v", seed, o.drawn)
 		}
-		if want := fmt.Sprintf("trireme verify cluster --seed %d --swarm", seed); o.Command() != want {
+		if want := fmt.Sprintf("trireme-lab verify cluster --seed %d --swarm", seed); o.Command() != want {
 			t.Errorf("%s, want %s", o.Command(), want)
 		}
 	}
@@ -67,7 +67,7 @@ func TestSwarm(t *testing.T) {
 	}
 	free, named := draw(t, Options{Seed: 5}), draw(t, Options{Seed: 5, Nodes: 5, Topology: "10ms", Kinds: []Kind{Power, Isolate}})
 	if named.Nodes != 5 || named.Topology != "10ms" || len(named.Kinds) != 2 || named.drawn.settings["cache"] != free.drawn.settings["cache"] ||
-		named.Command() != "trireme verify cluster --seed 5 --swarm --nodes 5 --topology 10ms --faults-of power,isolate" {
+		named.Command() != "trireme-lab verify cluster --seed 5 --swarm --nodes 5 --topology 10ms --faults-of power,isolate" {
 		t.Errorf("%v: %s", named.drawn, named.Command())
 	}
 	if _, err := (Options{System: "semisync", Swarm: true}).withDefaults(); err == nil {

@@ -31,7 +31,7 @@ const (
 // Options of a lab.
 type Options struct {
 	MySQL  string // mysqld to use; empty: found as `trireme node` finds it
-	Binary string // trireme's own program; empty: this one
+	Binary string // trireme's own program; empty: found (FindTrireme), once a node is started
 	Dir    string // scratch, absolute; must exist
 }
 
@@ -55,11 +55,6 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 		return nil, err
 	}
 	l := &Lab{server: bin, MySQL: bin.Path, Version: bin.Version.String(), Binary: o.Binary, Dir: o.Dir, nextPort: portFloor + os.Getpid()*portStep%(portCeil-portFloor)}
-	if l.Binary == "" {
-		if l.Binary, err = os.Executable(); err != nil {
-			return nil, err
-		}
-	}
 	return l, nil
 }
 

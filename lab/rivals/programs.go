@@ -2,6 +2,8 @@ package rivals
 
 import (
 	"context"
+	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -28,4 +30,21 @@ func (l *Lab) Programs(ctx context.Context) []string {
 		}
 	}
 	return out
+}
+
+// FindTrireme is the program that nodes run: the one that TRIREME_BINARY names, else the one beside this program, else the one in PATH.
+func FindTrireme() (string, error) {
+	if path := os.Getenv("TRIREME_BINARY"); path != "" {
+		return path, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "trireme")
+		if st, err := os.Stat(beside); err == nil && st.Mode().IsRegular() {
+			return beside, nil
+		}
+	}
+	if path, err := exec.LookPath("trireme"); err == nil {
+		return filepath.Abs(path)
+	}
+	return "", errors.New("no program trireme is beside this one or in PATH; make build makes both")
 }

@@ -68,6 +68,11 @@ func triremeStarter(loggers func(nodes int) int, durability string) func(context
 }
 
 func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability string) (_ *trireme, err error) {
+	if l.Binary == "" {
+		if l.Binary, err = FindTrireme(); err != nil {
+			return nil, err
+		}
+	}
 	o := SharedOptions()
 	maps.Copy(o, s.Variant.Options)
 	maps.Copy(o, s.Options)

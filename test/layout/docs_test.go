@@ -209,38 +209,49 @@ func TestDocsCheck(t *testing.T) {
 	}
 }
 
-// TestDocsVerbs: pages name only verbs that exist. docs/cli.md has them all (a test of cmd/trireme keeps it complete).
+// TestDocsVerbs: pages name only verbs that exist. docs/cli.md has all of trireme and docs/lab.md all of trireme-lab (tests of both keep
+// them complete).
 func TestDocsVerbs(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	reference, err := os.ReadFile(filepath.Join(root, "docs/cli.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	verbs := verbsOf(string(reference))
+	verbs := verbsOf("trireme", string(reference))
 	if len(verbs) < 30 {
 		t.Fatalf("docs/cli.md has %d verbs", len(verbs))
 	}
 	verbs["guard"] = nil // a process that the daemon starts, hidden in the reference
+	if reference, err = os.ReadFile(filepath.Join(root, "docs/lab.md")); err != nil {
+		t.Fatal(err)
+	}
+	lab := verbsOf("trireme-lab", string(reference))
+	if len(lab) < 3 {
+		t.Fatalf("docs/lab.md has %d verbs", len(lab))
+	}
 	for name := range markdownPages(t, root) {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, unknown := range unknownVerbs(string(text), verbs) {
+		for _, unknown := range unknownVerbs("trireme", string(text), verbs) {
 			t.Errorf("%s names %q, which is not in docs/cli.md", name, unknown)
 		}
+		for _, unknown := range unknownVerbs("trireme-lab", string(text), lab) {
+			t.Errorf("%s names %q, which is not in docs/lab.md", name, unknown)
+		}
 	}
-	for text, want := range map[string]int{"`trireme bench gaps`": 1, "    $ trireme gone\n": 1, "`trireme cert ca --pem`\n    trireme add n2\nthe trireme of old": 0} {
-		if got := unknownVerbs(text, verbs); len(got) != want {
+	for text, want := range map[string]int{"`trireme cert gaps`": 1, "    $ trireme gone\n": 1, "`trireme cert ca --pem`\n    trireme add n2\nthe trireme of old": 0} {
+		if got := unknownVerbs("trireme", text, verbs); len(got) != want {
 			t.Errorf("%q: %q, want %d", text, got, want)
 		}
 	}
 }
 
-// verbsOf the reference: those that have verbs of their own, with these.
-func verbsOf(reference string) map[string][]string {
+// verbsOf the reference of a program: those that have verbs of their own, with these.
+func verbsOf(program, reference string) map[string][]string {
 	verbs := map[string][]string{}
-	for _, m := range regexp.MustCompile(`(?m)^### trireme ([a-z-]+)(?: ([a-z-]+))?$`).FindAllStringSubmatch(reference, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^### `+program+` ([a-z-]+)(?: ([a-z-]+))?$`).FindAllStringSubmatch(reference, -1) {
 		below := verbs[m[1]]
 		if m[2] != "" {
 			below = append(below, m[2])
@@ -250,11 +261,13 @@ func verbsOf(reference string) map[string][]string {
 	return verbs
 }
 
-// namedVerb is a command at the beginning of a code span or of an indented line.
-var namedVerb = regexp.MustCompile("(?m)(?:`|^    +(?:\\$ |# |[a-z0-9]+\\$ )?)trireme ([a-z][a-z-]*)(?: ([a-z][a-z-]*)\\b)?")
+// namedVerb is a command of a program at the beginning of a code span or of an indented line.
+func namedVerb(program string) *regexp.Regexp {
+	return regexp.MustCompile("(?m)(?:`|^    +(?:\\$ |# |[a-z0-9]+\\$ )?)(?:sudo bin/|bin/)?" + program + " ([a-z][a-z-]*)(?: ([a-z][a-z-]*)\\b)?")
+}
 
-func unknownVerbs(text string, verbs map[string][]string) (unknown []string) {
-	for _, m := range namedVerb.FindAllStringSubmatch(text, -1) {
+func unknownVerbs(program, text string, verbs map[string][]string) (unknown []string) {
+	for _, m := range namedVerb(program).FindAllStringSubmatch(text, -1) {
 		below, known := verbs[m[1]]
 		if !known || m[2] != "" && len(below) > 0 && !slices.Contains(below, m[2]) {
 			unknown = append(unknown, strings.TrimSpace(m[1]+" "+m[2]))

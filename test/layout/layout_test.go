@@ -78,7 +78,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-var cellPackage = regexp.MustCompile(`^((?:cmd|internal|lab)/[a-z0-9/]+)( P)?$`)
+var cellPackage = regexp.MustCompile(`^((?:cmd|internal|lab)/[a-z0-9/-]+)( P)?$`)
 
 // parseTable reads the table below the heading "## Packages". A row may name several packages, separated by commas.
 func parseTable(doc string) (map[string]row, error) {

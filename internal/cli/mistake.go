@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"errors"
@@ -19,9 +19,9 @@ var (
 	noNumber = regexp.MustCompile(`^(\S+): expected a valid \d+ bit u?int but got (".*")$`)
 )
 
-// mistake words what is wrong with a command line, and says whose help fits best.
-func mistake(err error) (message, help string) {
-	message, help = err.Error(), "trireme"
+// Mistake words what is wrong with the command line of a program, and says whose help fits best.
+func Mistake(program string, err error) (message, help string) {
+	message, help = err.Error(), program
 	parse, ok := errors.AsType[*kong.ParseError](err)
 	if !ok {
 		return message, help
@@ -30,19 +30,19 @@ func mistake(err error) (message, help string) {
 	group := parse.Context.Model.Node
 	for _, p := range parse.Context.Path { // a group of verbs is not selected
 		if p.Command != nil {
-			group, help = p.Command, "trireme "+p.Command.Path()
+			group, help = p.Command, program+" "+p.Command.Path()
 		}
 	}
 	inGroup := group.Parent != nil && len(group.Children) > 0
 	if missing, ok := strings.CutPrefix(message, `expected "<`); ok && verb != nil {
-		return fmt.Sprintf("<%s is missing: trireme %s", strings.TrimSuffix(missing, `"`), verb.Summary()), help
+		return fmt.Sprintf("<%s is missing: %s %s", strings.TrimSuffix(missing, `"`), program, verb.Summary()), help
 	}
 	if missing, ok := strings.CutPrefix(message, "missing flags: "); ok && verb != nil {
 		is := "is"
 		if strings.Contains(missing, ", ") {
 			is = "are"
 		}
-		return fmt.Sprintf("%s %s missing: trireme %s", missing, is, verb.Summary()), help
+		return fmt.Sprintf("%s %s missing: %s %s", missing, is, program, verb.Summary()), help
 	}
 	if m := noValue.FindStringSubmatch(message); m != nil && m[3] == "<EOL>" {
 		return m[1] + " needs a value", help
@@ -76,8 +76,8 @@ func childrenOf(group *kong.Node) string {
 	return strings.Join(names, ", ")
 }
 
-// duration reads a time such as 90m, 36h or 30d.
-func duration(text string) (time.Duration, error) {
+// Duration reads a time such as 90m, 36h or 30d.
+func Duration(text string) (time.Duration, error) {
 	if days, found := strings.CutSuffix(text, "d"); found {
 		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
 			return time.Duration(n) * 24 * time.Hour, nil
@@ -90,13 +90,13 @@ func duration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// durations are read so in every flag.
-var durations = kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+// Durations has every flag of that type read so.
+var Durations = kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
 	var text string
 	if err := ctx.Scan.PopValueInto("time", &text); err != nil {
 		return err
 	}
-	d, err := duration(text)
+	d, err := Duration(text)
 	if err == nil {
 		target.SetInt(int64(d))
 	}

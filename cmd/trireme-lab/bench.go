@@ -7,14 +7,14 @@ import (
 	"trireme/lab/bench"
 )
 
-// benchCmd is `trireme bench`.
+// benchCmd is `trireme-lab bench`.
 type benchCmd struct {
 	Run    benchRunCmd    `cmd:"" help:"Measure a suite: Trireme and its rivals, started fresh and in turns, with reports."`
 	Report benchReportCmd `cmd:"" help:"Draw the reports again from the results that are there."`
 	WAN    benchWANCmd    `cmd:"" name:"wan" help:"Check that the emulated network is what was asked for."`
 }
 
-// benchRunCmd is `trireme bench run`. Flags that are not given have the suite's own values.
+// benchRunCmd is `trireme-lab bench run`. Flags that are not given have the suite's own values.
 type benchRunCmd struct {
 	Suites []string `arg:"" name:"suite" help:"Suites: topologies, jitter, consistency, access, scaling, cpu, failover, rpo, replay, trx-size, slow-peer, lag, backup, tpcc, or all."`
 	Quick  bool     `help:"A short run of each suite, for an indication: fewer systems, topologies and threads, one round."`
@@ -45,8 +45,12 @@ type benchRunCmd struct {
 
 // Run measures and writes the reports.
 func (c *benchRunCmd) Run(e *env) error {
-	err := bench.Run(e.ctx, bench.RunOptions{Suites: c.Suites, Quick: c.Quick, Resume: c.Resume, Fresh: c.Fresh, MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out,
-		Version: buildVersion(), Say: e.progress(c.JSON), Settings: bench.Settings{Systems: c.Systems, AllVariants: c.AllVariants, Topologies: c.Topologies, Workloads: c.Workloads,
+	trireme, build, err := hit(e.ctx)
+	if err != nil {
+		return err
+	}
+	err = bench.Run(e.ctx, bench.RunOptions{Binary: trireme, Suites: c.Suites, Quick: c.Quick, Resume: c.Resume, Fresh: c.Fresh, MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out,
+		Version: build.Version, Say: e.progress(c.JSON), Settings: bench.Settings{Systems: c.Systems, AllVariants: c.AllVariants, Topologies: c.Topologies, Workloads: c.Workloads,
 			Cases: c.Cases, Threads: c.Threads, Rounds: c.Rounds, Repeats: c.Repeats, Workers: c.Workers, Transactions: c.Transactions, WarmupSeconds: int(c.Warmup.Seconds()), Seconds: int(c.Time.Seconds()), CPUs: c.CPUs,
 			Tables: c.Tables, Rows: c.Rows}})
 	if c.JSON && err == nil {
@@ -64,7 +68,7 @@ func digest(e *env, out string) error {
 	return printJSON(e.out, d)
 }
 
-// benchReportCmd is `trireme bench report`.
+// benchReportCmd is `trireme-lab bench report`.
 type benchReportCmd struct {
 	Out  string `type:"path" placeholder:"DIR" help:"Where the results are, and the reports go. Default: docs/benchmarks."`
 	JSON bool   `help:"Print the figures as JSON; which files were written goes to standard error."`
@@ -78,7 +82,7 @@ func (c *benchReportCmd) Run(e *env) error {
 	return digest(e, c.Out)
 }
 
-// benchWANCmd is `trireme bench wan`.
+// benchWANCmd is `trireme-lab bench wan`.
 type benchWANCmd struct {
 	WAN  string        `name:"wan" placeholder:"NAME|FILE" help:"Topology whose links are measured (docs/benchmarks/README.md). Default: all presets."`
 	Time time.Duration `placeholder:"TIME" help:"Length of a measurement. Default: 5s."`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,14 +13,14 @@ import (
 	"trireme/lab/rivals"
 )
 
-// verifyCmd is `trireme verify`.
+// verifyCmd is `trireme-lab verify`.
 type verifyCmd struct {
 	Cluster verifyClusterCmd `cmd:"" help:"Hit a real cluster with faults under load, and check that nothing acknowledged is lost. Needs root."`
 	Sim     verifySimCmd     `cmd:"" help:"Run seeds of the simulation: the real consensus and log under a network, disks and clocks that fail."`
 	Report  verifyReportCmd  `cmd:"" help:"Draw the report of all campaigns that were counted."`
 }
 
-// verifyClusterCmd is `trireme verify cluster`.
+// verifyClusterCmd is `trireme-lab verify cluster`.
 type verifyClusterCmd struct {
 	Time     time.Duration `placeholder:"TIME" help:"How long. Without this and --faults: until Ctrl-C, which ends it with a verdict."`
 	Faults   int           `placeholder:"N" help:"How many faults."`
@@ -53,8 +54,12 @@ func (c *verifyClusterCmd) Run(e *env) error {
 	if len(c.FaultsOf) == 0 {
 		kinds = nil
 	}
-	v, err := campaign.Run(e.ctx, campaign.Options{System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Learners: c.Learners, Swarm: c.Swarm, Durability: c.Durability, Topology: c.Topology, Disks: rivals.DiskKind(c.Disks), Kinds: kinds, Seed: c.Seed,
-		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out, campaign.StateName), MySQL: c.Mysqld, Build: campaign.ThisBuild(buildVersion()), Say: e.progress(c.JSON)})
+	trireme, build, err := hit(e.ctx)
+	if err != nil {
+		return err
+	}
+	v, err := campaign.Run(e.ctx, campaign.Options{Binary: trireme, System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Learners: c.Learners, Swarm: c.Swarm, Durability: c.Durability, Topology: c.Topology, Disks: rivals.DiskKind(c.Disks), Kinds: kinds, Seed: c.Seed,
+		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out, campaign.StateName), MySQL: c.Mysqld, Build: build, Say: e.progress(c.JSON)})
 	if errors.Is(err, campaign.ErrUsage) {
 		return usagef("%s", strings.TrimPrefix(err.Error(), campaign.ErrUsage.Error()+": "))
 	}
@@ -72,7 +77,16 @@ func (c *verifyClusterCmd) Run(e *env) error {
 	return err
 }
 
-// verifySimCmd is `trireme verify sim`.
+// hit is the program that nodes run, and how it was built: counts are its own. Without one the path is empty, and only rivals can be started.
+func hit(ctx context.Context) (path string, b campaign.Build, err error) {
+	if path, err = rivals.FindTrireme(); err != nil {
+		return "", campaign.Build{Version: buildVersion()}, nil
+	}
+	b, err = campaign.BuildOf(ctx, path)
+	return path, b, err
+}
+
+// verifySimCmd is `trireme-lab verify sim`.
 type verifySimCmd struct {
 	Seeds int    `default:"500" placeholder:"N" help:"How many seeds. Default: 500."`
 	From  uint64 `placeholder:"S" help:"The first one. Default: 0."`
@@ -93,7 +107,7 @@ func (c *verifySimCmd) Run(e *env) error {
 	return err
 }
 
-// verifyReportCmd is `trireme verify report`.
+// verifyReportCmd is `trireme-lab verify report`.
 type verifyReportCmd struct {
 	Out  string `type:"path" default:"docs/safety" placeholder:"DIR" help:"Where the counts are, and the report goes. Default: docs/safety."`
 	JSON bool   `help:"Print the counts of this commit path as JSON; what was read goes to standard error."`
