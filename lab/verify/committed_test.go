@@ -169,6 +169,12 @@ func TestResolveObjects(t *testing.T) {
 			Committed{Statements: []string{"GRANT SELECT ON `db`.* TO 'v1_7'@'%'"}}, []string{"user v1_7"}, []Kind{Lost}},
 		{"accounts that were dropped, and are there", []string{"user v1_7", "user v1_7_2"}, absent, "DROP USER v1_7, v1_7_2", []string{"user v1_7", "user v1_7_2"},
 			Committed{Statements: []string{"DROP USER 'v1_7'@'%','v1_7_2'@'%'"}}, []string{"user v1_7", "user v1_7_2"}, []Kind{Resurrected}},
+		{"a global privilege, another one being in the log", []string{"user v1_7"}, present, "GRANT PROCESS ON *.* TO v1_7", []string{"global v1_7"},
+			Committed{Statements: []string{"GRANT SELECT ON `db`.* TO 'v1_7'@'%'"}}, []string{"user v1_7"}, nil},
+		{"a global privilege that appliers left out", []string{"user v1_7"}, present, "GRANT PROCESS ON *.* TO v1_7", []string{"global v1_7"},
+			Committed{Statements: []string{"GRANT PROCESS ON *.* TO 'v1_7'@'%'"}}, []string{"user v1_7"}, []Kind{Lost}},
+		{"a role that was taken back, and is there", []string{"user v1_7", "granted v1_7_r v1_7"}, absent, "REVOKE v1_7_r FROM v1_7", []string{"granted v1_7_r v1_7"},
+			Committed{Statements: []string{"REVOKE 'v1_7_r'@'%' FROM 'v1_7'@'%'"}}, []string{"user v1_7", "granted v1_7_r v1_7"}, []Kind{Resurrected}},
 		{"a view", nil, present, "CREATE VIEW ov3 AS SELECT 1", []string{"view ov3"},
 			Committed{Statements: []string{"CREATE ALGORITHM=UNDEFINED DEFINER=`u`@`%` SQL SECURITY DEFINER VIEW `ov3` AS SELECT 1"}}, nil, []Kind{Lost}},
 	} {

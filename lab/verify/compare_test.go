@@ -118,3 +118,65 @@ func TestCompareSees(t *testing.T) {
 		t.Errorf("rows that hold something else: %v %v", p, err)
 	}
 }
+
+// TestPrivilegesAreLookedFor: the account workload knows of each role and privilege that it was acknowledged, and one
+// that all servers lack is found: they are equal.
+func TestPrivilegesAreLookedFor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server")
+	}
+	s := testkit.StartServer(t)
+	s.Exec("CREATE USER w IDENTIFIED BY 'w'")
+	s.Exec("GRANT ALL ON *.* TO w WITH GRANT OPTION")
+	set, err := verify.NewSet(verify.SetConfig{Login: verify.Login{Addr: verify.Fixed(s.Addr()), User: "w", Password: "w"}, Workloads: []string{"acl"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	if err := set.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	set.Start(t.Context())
+	for end := time.Now().Add(time.Minute); set.Counts()["acl"].Acked < 100; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("%+v", set.Counts())
+		}
+	}
+	if err := set.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	check := func() []verify.Problem {
+		t.Helper()
+		r, err := set.Check(t.Context(), []verify.Endpoint{{Name: "n1", DB: s.DB}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Problems
+	}
+	if p := check(); len(p) > 0 || set.Counts()["acl"].Failed > 0 {
+		t.Fatalf("%v, %+v", p, set.Counts())
+	}
+	one := func(query string) string {
+		t.Helper()
+		var text string
+		if err := s.DB.QueryRow(query).Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	kept := one("SELECT user FROM mysql.user WHERE process_priv = 'Y' AND user REGEXP '^s[0-9a-f]+_v' LIMIT 1")
+	role := one("SELECT from_user FROM mysql.role_edges WHERE to_user = '" + kept + "'")
+	for _, stmt := range []string{
+		"REVOKE PROCESS ON *.* FROM " + kept, "REVOKE BACKUP_ADMIN ON *.* FROM " + kept, "REVOKE UPDATE (v) ON trireme_verify.acl_columns FROM " + kept,
+		"ALTER USER " + kept + " DEFAULT ROLE NONE", "REVOKE " + role + " FROM " + kept,
+	} {
+		before := len(check())
+		s.Exec(stmt)
+		if stmt[:13] == "REVOKE UPDATE" { // one column is left
+			s.Exec("REVOKE SELECT (id) ON trireme_verify.acl_columns FROM " + kept)
+		}
+		if p := check(); len(p) != before+1 || p[len(p)-1].Kind != verify.Lost {
+			t.Errorf("%s: %v", stmt, p)
+		}
+	}
+}

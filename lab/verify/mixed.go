@@ -20,7 +20,7 @@ import (
 //	tables     CREATE, INSERT, ALTER, DROP, with DROP … IF EXISTS of what is missing (and is created next) and
 //	           CREATE … IF NOT EXISTS of what exists: statements without a trace in InnoDB
 //	accounts   CREATE USER, GRANT, the same GRANT again, CREATE USER IF NOT EXISTS of who exists and of who does not,
-//	           DROP USER IF EXISTS of nobody
+//	           DROP USER IF EXISTS of nobody; roles, privileges on everything and on columns
 //	XA         two-phase transactions, some left prepared for a while
 
 const (
@@ -75,7 +75,13 @@ const (
 	kindXA   = "xa"
 )
 
-func mixedSchema(database string) []string { return append(bankSchema(database), xaSchema(database)) }
+func mixedSchema(database string) []string {
+	return append(bankSchema(database), xaSchema(database), aclSchema(database))
+}
+
+func aclSchema(database string) string {
+	return "CREATE TABLE " + database + ".acl_columns (id INT PRIMARY KEY, v INT)"
+}
 
 func xaSchema(database string) string {
 	return "CREATE TABLE " + database + ".xa_rows (id INT PRIMARY KEY, xid VARCHAR(64) NOT NULL)"
@@ -203,7 +209,31 @@ func (m *mixedState) accounts(s *session, k int, database string) {
 		m.change(s, "accounts", present, grant, "grant "+first) &&
 		m.change(s, "accounts", present, "CREATE USER IF NOT EXISTS "+first, "user "+first) && // there already
 		m.change(s, "accounts", present, fmt.Sprintf("CREATE USER IF NOT EXISTS %s IDENTIFIED BY '%s'", second, second), "user "+second) &&
-		k%2 == 0 && m.change(s, "accounts", absent, fmt.Sprintf("DROP USER %s, %s", first, second), "user "+first, "grant "+first, "user "+second)
+		m.privileges(s, k, database, first, second) &&
+		k%2 == 0 && m.change(s, "accounts", absent, fmt.Sprintf("DROP USER %s, %s", first, second), "user "+first, "grant "+first, "user "+second,
+		"global "+first, "dynamic "+first, "column "+first, "granted "+roleOf(first)+" "+first, "default "+first)
+}
+
+func roleOf(user string) string { return user + "_r" }
+
+// privileges grants an account a role that is its default, global privileges of both sorts and some on columns, and takes
+// back what another account had of it.
+func (m *mixedState) privileges(s *session, k int, database, first, second string) bool {
+	role, columns := roleOf(first), fmt.Sprintf("SELECT (id), UPDATE (v) ON %s.acl_columns", database)
+	granted := func(to string) string { return "granted " + role + " " + to }
+	do := func(after presence, object, stmt string) bool { return m.change(s, "accounts", after, stmt, object) }
+	return do(present, "user "+role, "CREATE ROLE "+role) &&
+		do(present, granted(first), fmt.Sprintf("GRANT %s TO %s WITH ADMIN OPTION", role, first)) &&
+		do(present, granted(second), fmt.Sprintf("GRANT %s TO %s", role, second)) &&
+		do(present, "default "+first, fmt.Sprintf("ALTER USER %s DEFAULT ROLE %s", first, role)) &&
+		do(present, "global "+first, "GRANT PROCESS ON *.* TO "+first) &&
+		do(present, "dynamic "+first, "GRANT BACKUP_ADMIN ON *.* TO "+first) &&
+		do(present, "column "+first, "GRANT "+columns+" TO "+first) &&
+		do(absent, granted(second), fmt.Sprintf("REVOKE %s FROM %s", role, second)) &&
+		(k%3 != 0 || do(absent, "global "+first, "REVOKE PROCESS ON *.* FROM "+first) &&
+			do(absent, "dynamic "+first, "REVOKE BACKUP_ADMIN ON *.* FROM "+first) &&
+			do(absent, "column "+first, "REVOKE "+columns+" FROM "+first)) &&
+		(k%5 != 0 || m.change(s, "accounts", absent, "DROP ROLE "+role, "user "+role, granted(first), "default "+first))
 }
 
 func (m *mixedState) twoPhase(s *session, k int) {
@@ -393,7 +423,26 @@ func (m *mixedState) readUsers(ctx context.Context, db *sql.DB, database string,
 	for _, u := range granted {
 		v.Objects["grant "+u] = true
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	ours := " LIKE '" + m.run + "\\_%'"
+	for _, query := range []string{
+		"SELECT CONCAT('granted ', from_user, ' ', to_user) FROM mysql.role_edges WHERE from_user" + ours,
+		"SELECT CONCAT('default ', user) FROM mysql.default_roles WHERE user" + ours,
+		"SELECT CONCAT('global ', user) FROM mysql.user WHERE process_priv = 'Y' AND user" + ours,
+		"SELECT CONCAT('dynamic ', user) FROM mysql.global_grants WHERE priv = 'BACKUP_ADMIN' AND user" + ours,
+		"SELECT DISTINCT CONCAT('column ', user) FROM mysql.columns_priv WHERE table_name = 'acl_columns' AND db = '" + database + "' AND user" + ours,
+	} {
+		names, err := queryStrings(ctx, db, query)
+		if err != nil {
+			return err
+		}
+		for _, n := range names {
+			v.Objects[n] = true
+		}
+	}
+	return nil
 }
 
 func readXA(ctx context.Context, db *sql.DB, database string, v *mixedView) error {

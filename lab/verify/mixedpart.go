@@ -29,6 +29,8 @@ func (p *mixedPart) schema() []string {
 	switch p.kind {
 	case kindXA:
 		return []string{xaSchema(p.set.cfg.Database)}
+	case kindACL:
+		return []string{aclSchema(p.set.cfg.Database)}
 	case kindObjects:
 		return objectsSchema(p.set.cfg.Database)
 	}

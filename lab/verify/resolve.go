@@ -276,8 +276,14 @@ func (c *Committed) ran(object, text string) bool {
 	return slices.ContainsFunc(c.Statements, func(s string) bool {
 		words := word.FindAllString(s, -1)
 		return len(words) > 0 && strings.ToUpper(words[0]) == verb && slices.Contains(words, name) &&
-			slices.Contains(words, "IF") == slices.Contains(sent, "IF") // DROP … IF EXISTS comes before the object is made
+			slices.Contains(words, "IF") == slices.Contains(sent, "IF") && // DROP … IF EXISTS comes before the object is made
+			(verb != "GRANT" && verb != "REVOKE" || len(missing(sent, words)) == 0) // there are several for one account
 	})
+}
+
+// missing are the words of one list that another one lacks.
+func missing(words, in []string) []string {
+	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return slices.Contains(in, w) })
 }
 
 // resolveXA settles what was not answered of XA transactions, and finds those that the log has prepared and not decided
