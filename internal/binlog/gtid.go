@@ -39,6 +39,15 @@ const (
 // ParseGTID reads an event of type 33, 34 or 42. The error is ErrShort or ErrMalformed.
 func ParseGTID(ev []byte) (GTIDEvent, error) { return parseGTID(ev, "") }
 
+// FirstGTID reads the GTID event that a run of events begins with. The error is ErrShort or ErrMalformed.
+func FirstGTID(events []byte) (GTIDEvent, error) {
+	h, err := ParseHeader(events)
+	if err != nil {
+		return GTIDEvent{}, err
+	}
+	return ParseGTID(events[:min(int(h.EventSize), len(events))])
+}
+
 // parseGTID does not allocate when the event's tag is "" or lastTag.
 func parseGTID(ev []byte, lastTag string) (GTIDEvent, error) {
 	h, err := ParseHeader(ev)

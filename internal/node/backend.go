@@ -30,7 +30,7 @@ func (n *Node) Local() api.Health {
 	// The lease is compared with the clock after everything else was read (S10).
 	h.Writable = n.leadsLocked(&st) && n.takesWritesLocked() && consensus.Boottime() < lease
 	if st.Role == consensus.Leader {
-		h.RulesSuspended = n.rules.current().Suspended()
+		h.RulesSuspended = n.acks.Rules().Suspended()
 	}
 	h.Readable, h.Delayed = n.srv.state == ha.ServerReady, n.delayedLocked()
 	if h.Readable && n.hearsLeaderLocked(&st) {
@@ -74,8 +74,8 @@ func (n *Node) View(context.Context) api.ClusterView {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: pauseView(n.cluster), Failover: forecast,
-		CommitRules: n.rules.current(), Zones: zones, Generation: n.generation.NumberOf(), SeenBy: n.id.Name}
-	v.Flow = n.flow.view
+		CommitRules: n.acks.Rules(), Zones: zones, Generation: n.generation.NumberOf(), SeenBy: n.id.Name}
+	v.Flow = n.acks.Flow()
 	led := st.Term // of v.Leader: one that was cut off may go on telling that it leads, in an older term
 	for _, m := range n.cluster.Members {
 		p := n.peers[m.ID]

@@ -5,14 +5,11 @@ import (
 	"time"
 
 	"trireme/internal/gtid"
-	"trireme/internal/ledger"
-	"trireme/internal/raftlog"
 )
 
 // TestFeedGivesOnlyCommitted: what the log holds beyond the commit index is not shown to this node's mysqld, whatever it asks for (S3).
 func TestFeedGivesOnlyCommitted(t *testing.T) {
 	n := atRest(t, 1, 1, 1, 1, 1)
-	n.led = ledger.New(raftlog.Boundary{})
 	const committed = 2
 	entries, err := n.rlog.Entries(1, committed+1, 1<<20)
 	if err != nil {

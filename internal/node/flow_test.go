@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"trireme/internal/ha"
-	"trireme/internal/raftlog"
 )
 
 // TestTendFlow: the leader minds the follower that is furthest behind and was heard of a moment ago, while it takes writes.
@@ -17,28 +16,22 @@ func TestTendFlow(t *testing.T) {
 	n.peers = map[uint64]*peer{2: behind(2500*time.Millisecond, 0), 3: behind(4*time.Second, 2*time.Second), 4: behind(2*time.Second, 0)}
 	n.serving.phase = ha.PhaseOpen
 	n.tendFlow()
-	if v := n.flow.view; v == nil || v.Node != "db2" || v.DelaySeconds != 0.125 || n.flow.delay.Load() != int64(125*time.Millisecond) {
-		t.Errorf("%+v, %d ns", v, n.flow.delay.Load())
+	if v := n.acks.Flow(); v == nil || v.Node != "db2" || v.DelaySeconds != 0.125 || n.acks.Delay() != 125*time.Millisecond {
+		t.Errorf("%+v, %v", v, n.acks.Delay())
 	}
 	n.serving.phase = ha.PhaseHandover // until it closes writes
-	if n.tendFlow(); n.flow.delay.Load() == 0 {
+	if n.tendFlow(); n.acks.Delay() == 0 {
 		t.Error("writes that go on during a switchover are not slowed")
 	}
 	n.serving.closing = true
-	if n.tendFlow(); n.flow.delay.Load() != 0 || n.flow.view != nil {
-		t.Errorf("writes are being closed, and slowed: %+v", n.flow.view)
-	}
-
-	// What is held back does not outlast the closing of writes.
-	n.flow.delay.Store(int64(time.Hour))
-	n.acknowledgeSoon(7, &raftlog.Meta{Node: 1, Incarnation: 3, End: raftlog.Pos{File: 1, Off: 500}})
-	if n.flow.held.term != 7 || n.flow.held.meta.End.Off != 500 {
-		t.Errorf("held: %+v", n.flow.held)
+	if n.tendFlow(); n.acks.Delay() != 0 || n.acks.Flow() != nil {
+		t.Errorf("writes are being closed, and slowed: %+v", n.acks.Flow())
 	}
 	n.serving.closing = false
+	n.tendFlow()
 	n.beginClosing(func() string { return "a test" })
-	if n.flow.held.term != 0 || n.flow.delay.Load() != 0 || !n.serving.closing {
-		t.Errorf("writes are about to be closed: %+v, %d", n.flow.held, n.flow.delay.Load())
+	if n.acks.Delay() != 0 || !n.serving.closing {
+		t.Errorf("writes are about to be closed, and slowed by %v", n.acks.Delay())
 	}
 }
 

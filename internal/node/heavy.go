@@ -87,7 +87,7 @@ type largeTrx struct {
 // newLarge reads how large a transaction will be, from its first piece.
 func newLarge(at time.Duration, size int, events []byte) *largeTrx {
 	x := &largeTrx{bytes: uint64(size), began: at}
-	if ev, err := binlog.ParseGTID(events[:min(eventLength(events), len(events))]); err == nil {
+	if ev, err := binlog.FirstGTID(events); err == nil {
 		x.gtid, x.total = ev.GTID.String(), ev.TransactionLength
 	}
 	return x

@@ -2,13 +2,10 @@ package node
 
 import (
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/binlog"
 	"trireme/internal/config"
-	"trireme/internal/raftlog"
 )
 
 // How far mysqld is behind, told so that it is never too little by more than lagTold and the way of a message. It counts from the commit on the
@@ -82,28 +79,6 @@ func (d *clockDifference) get() (time.Duration, bool) {
 	return slices.Min(d.last[:min(d.n, clockWindow)]), true
 }
 
-// clocks are the differences of all peers, for the apply goroutine.
-type clocks struct {
-	atomic.Pointer[map[uint64]time.Duration]
-}
-
-// committedAt is when the first transaction of an entry was committed, by this host's clock; the time now where that is not known, and never later.
-func (c *clocks) committedAt(m *raftlog.Meta, events []byte, self uint64, now time.Time) time.Time {
-	all := c.Load()
-	if all == nil || m.Kind != raftlog.Trx || m.Flags&raftlog.FlagContinues != 0 || uint64(m.Node) == self || len(events) == 0 {
-		return now
-	}
-	d, known := (*all)[uint64(m.Node)]
-	ev, err := binlog.ParseGTID(events[:min(eventLength(events), len(events))])
-	if !known || err != nil || ev.ImmediateCommit == 0 {
-		return now
-	}
-	if at := time.UnixMicro(int64(ev.ImmediateCommit)).Add(d); at.Before(now) {
-		return at
-	}
-	return now
-}
-
 // noteClockLocked takes what a peer's status tells of its clock and, of the leader, of its commits.
 func (n *Node) noteClockLocked(from uint64, p *peer, s *status) {
 	if s.Clock.IsZero() {
@@ -122,8 +97,8 @@ func (n *Node) noteClockLocked(from uint64, p *peer, s *status) {
 			all[id] = d
 		}
 	}
-	n.clocks.Store(&all)
-	if from == n.raft.Leader && n.led != nil {
+	n.acks.SetClocks(all)
+	if from == n.raft.Leader {
 		n.unbrought.told(s.Member.Raft.Commit, n.led.Index(), now())
 	}
 }
@@ -135,14 +110,12 @@ func (n *Node) lagLocked() (time.Duration, uint64) {
 	if b := n.srv.backlog; !b.Since.IsZero() {
 		lag, bytes = time.Since(b.Committed), uint64(b.Bytes)
 	}
-	if n.led != nil {
-		// mysqld may not have been heard of since something was committed.
-		if at, waits := n.led.Oldest(); waits && time.Since(at) > 2*lagTold {
-			lag = max(lag, time.Since(at))
-		}
-		n.unbrought.have(n.led.Index())
-		lag = max(lag, n.unbrought.age(now()))
+	// mysqld may not have been heard of since something was committed.
+	if at, waits := n.led.Oldest(); waits && time.Since(at) > 2*lagTold {
+		lag = max(lag, time.Since(at))
 	}
+	n.unbrought.have(n.led.Index())
+	lag = max(lag, n.unbrought.age(now()))
 	if d := n.delayViewLocked(); d != nil && d.CaughtUp {
 		return 0, 0
 	} else if d != nil {

@@ -1,14 +1,11 @@
 package node
 
 import (
-	"encoding/binary"
 	"testing"
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/binlog"
 	"trireme/internal/ledger"
-	"trireme/internal/raftlog"
 )
 
 // TestAgedLag plays a follower whose mysqld stops at 10 s, is asked for each appliedInterval, tells others each second and at once when it falls
@@ -58,10 +55,10 @@ func TestUnbrought(t *testing.T) {
 	}
 }
 
-// TestCommittedAt: the age of an entry is that of its commit on the leader, whatever the leader's clock says.
-func TestCommittedAt(t *testing.T) {
+// TestClockDifference: a peer's clock is known by the status that was on its way for the shortest time.
+func TestClockDifference(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	const ahead, way = time.Hour, 30 * time.Millisecond // the leader's clock is an hour ahead
+	const ahead, way = time.Hour, 30 * time.Millisecond
 	var d clockDifference
 	for i := range 2 * clockWindow {
 		late := time.Duration(i%3) * 50 * time.Millisecond // on the way to here
@@ -69,23 +66,6 @@ func TestCommittedAt(t *testing.T) {
 	}
 	if got, known := d.get(); !known || got != -ahead {
 		t.Fatalf("%v", got)
-	}
-	var c clocks
-	events := gtidEvent(now.Add(ahead - 5*time.Second))
-	m := &raftlog.Meta{Kind: raftlog.Trx, Node: 2}
-	if at := c.committedAt(m, events, 1, now); at != now {
-		t.Errorf("a clock that is not known: %v", at)
-	}
-	c.Store(&map[uint64]time.Duration{2: -ahead, 3: ahead})
-	for _, tt := range []struct {
-		node  uint16
-		flags raftlog.Flags
-		want  time.Duration
-	}{{2, 0, 5 * time.Second}, {1, 0, 0}, {4, 0, 0}, {2, raftlog.FlagContinues, 0}, {3, 0, 0}} {
-		m := &raftlog.Meta{Kind: raftlog.Trx, Node: tt.node, Flags: tt.flags}
-		if got := now.Sub(c.committedAt(m, events, 1, now)); got != tt.want {
-			t.Errorf("%+v: %v old", tt, got)
-		}
 	}
 }
 
@@ -119,18 +99,4 @@ func TestAgedView(t *testing.T) {
 	if p.status.Member.Role = api.RoleLeader; *p.agedView().MySQL.LagSeconds != 2 {
 		t.Error("a leader lags")
 	}
-}
-
-// gtidEvent is a GTID event as a leader's mysqld writes it.
-func gtidEvent(committed time.Time) []byte {
-	body := append([]byte{0}, make([]byte, 16)...)
-	body[1] = 1
-	body = binary.LittleEndian.AppendUint64(body, 7)
-	body = append(body, 2)
-	body = binary.LittleEndian.AppendUint64(body, 0)
-	body = binary.LittleEndian.AppendUint64(body, 1)
-	stamp := binary.LittleEndian.AppendUint64(nil, uint64(committed.UnixMicro()))
-	body = append(append(body, stamp[:7]...), 100)
-	body = binary.LittleEndian.AppendUint32(body, 90704)
-	return binlog.AppendEvent(nil, binlog.Header{Type: binlog.TypeGTID, ServerID: 1}, body)
 }

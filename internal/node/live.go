@@ -182,7 +182,7 @@ func (n *Node) mayBeRead(term, id uint64) bool {
 // liveHere answers reqLive as the leader.
 func (n *Node) liveHere(kind byte) (commit uint64, ids []uint64, err error) {
 	st := n.cons.Status()
-	if st.Role != consensus.Leader || n.settled.Load() != st.Term {
+	if st.Role != consensus.Leader || n.acks.Settled() != st.Term {
 		return 0, nil, errNotSure
 	}
 	n.mu.Lock()

@@ -159,7 +159,11 @@ func TestLiveHere(t *testing.T) {
 		members[2].Role = config.RoleLogger
 		n := newTestNode(t, withMembers(members...))
 		openTestLog(t, n)
-		startTestRaft(t, n, func(r *consensus.Config) { r.Clock = c.clock }, raft.Peer{ID: 1})
+		startTestRaft(t, n, func(r *consensus.Config) {
+			if r.Clock = c.clock; c.settled {
+				r.OnCommitted = n.acks.OnCommitted
+			}
+		}, raft.Peer{ID: 1})
 		if _, _, err := n.liveHere(liveTell); !errors.Is(err, errNotSure) {
 			t.Errorf("%s: who follows says %v", name, err)
 		}
@@ -168,8 +172,8 @@ func TestLiveHere(t *testing.T) {
 		if c.sure {
 			until(t, n.cons.HoldsLease)
 		}
-		if st := n.cons.Status(); c.settled {
-			n.settled.Store(st.Term)
+		if c.settled {
+			until(t, func() bool { return n.acks.Settled() == n.cons.Status().Term })
 		}
 		n.tendLive()
 		for kind, want := range map[byte][]uint64{liveTell: {1}, liveWait: {1, 2}} {

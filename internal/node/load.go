@@ -130,7 +130,7 @@ func (l *load) begin(m *raftlog.Meta, data []byte) {
 	if err != nil || len(events) == 0 {
 		return
 	}
-	ev, err := binlog.ParseGTID(events[:min(eventLength(events), len(events))])
+	ev, err := binlog.FirstGTID(events)
 	now := time.Now()
 	stamped := now.Sub(time.UnixMicro(int64(ev.ImmediateCommit)))
 	if err != nil || stamped < 0 || stamped > watchPatience { // the time of day was set
@@ -149,15 +149,6 @@ func (l *load) drop() {
 	l.watch.mu.Lock()
 	defer l.watch.mu.Unlock()
 	l.watch.busy.Store(false)
-}
-
-// eventLength is what the header of the first event says.
-func eventLength(events []byte) int {
-	h, err := binlog.ParseHeader(events)
-	if err != nil {
-		return 0
-	}
-	return int(h.EventSize)
 }
 
 // wrote notes that entries are fsynced in the log of this node.

@@ -61,11 +61,10 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		if st.Role != consensus.Leader {
 			return 0
 		}
-		return float64(len(n.rules.current().Suspended()))
+		return float64(len(n.acks.Rules().Suspended()))
 	})
-	gauge("commit_rules_waiting_seconds", "Seconds that the oldest commit has waited for a commit rule.", func(st *consensus.Status) float64 {
-		_, s, _ := n.rules.slowest(st.Commit)
-		return s.Waited.Seconds()
+	gauge("commit_rules_waiting_seconds", "Seconds that the oldest commit has waited for a commit rule.", func(*consensus.Status) float64 {
+		return n.acks.LongestWait().For.Seconds()
 	})
 	gauge("mysqld_applied_index", "Highest raft index that mysqld holds.", func(*consensus.Status) float64 {
 		n.mu.Lock()
@@ -140,7 +139,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		return sum
 	})
 	gauge("flow_delay_seconds", "Seconds that lag_objective adds to a commit on this leader.", func(*consensus.Status) float64 {
-		return time.Duration(n.flow.delay.Load()).Seconds()
+		return n.acks.Delay().Seconds()
 	})
 	gauge("certificate_end_timestamp_seconds", "When this node's certificate ends, in Unix time; it is renewed in the last third of its life.", func(*consensus.Status) float64 {
 		return float64(n.bundle.NotAfter().Unix())

@@ -29,6 +29,7 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/ackpath"
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
 	"trireme/internal/recorder"
@@ -86,6 +87,7 @@ type Node struct {
 	cons      *consensus.Node
 	tr        *transport.Transport
 	led       *ledger.Ledger
+	acks      *ackpath.Path
 	feed      *dump.Feed     // nil on a logger
 	feedLogin config.Account // of this daemon's mysqld, for the life of the daemon
 	late      *gate          // of the feed
@@ -115,7 +117,6 @@ type Node struct {
 	tail      binlogTail                     // of lives whose successors did not start; only startServer's task uses it
 	gate      sync.Mutex                     // held while writes are opened or closed
 	heard     atomic.Int64                   // CLOCK_BOOTTIME of the last raft message of the leader, ns
-	settled   atomic.Uint64                  // highest term of which an entry was committed and applied
 	timeout   atomic.Int64                   // the shortest election timeout of any member that is known, ns; 0: none is
 	heals     atomic.Uint64                  // times that this node gave its data up for an entry that it could not apply
 	specialAt atomic.Uint64                  // highest index of an entry, committed since this daemon started, with something other than rows
@@ -126,9 +127,6 @@ type Node struct {
 	saving    sync.Mutex                     // held while the copy of the cluster settings is written
 	unsaved   atomic.Bool                    // it could not be
 	warnings  warnings
-	rules     commitRules
-	flow      flow
-	clocks    clocks
 	outcomes  outcomes
 	readers   appliedWaits
 	far       farReaders
@@ -298,7 +296,7 @@ func (n *Node) loop(ctx context.Context) error {
 		case <-tick.C:
 		}
 		n.turns.Add(1)
-		n.tendRules()
+		n.acks.TickRules(n.settings.Load())
 		n.tendFlow()
 		n.tendLive()
 		v := n.look()
@@ -392,7 +390,7 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 		Name: n.id.Name,
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
 			LeaseUntil: lease, Transferee: st.Transferee, Asked: n.askedTerm != 0 && st.Term == n.askedTerm+1,
-			Since: n.leaderSince, Unsettled: st.Role == consensus.Leader && n.settled.Load() != st.Term,
+			Since: n.leaderSince, Unsettled: st.Role == consensus.Leader && n.acks.Settled() != st.Term,
 			Voters: len(st.Voters), Stuck: n.logStuck.why, Full: n.full},
 		Server: n.serverViewLocked(),
 		Serving: ha.Serving{

@@ -17,7 +17,7 @@ func TestOrdersNameWhoGaveThem(t *testing.T) {
 	n := newTestNode(t, withMembers(testVoters(1)...))
 	connectTestPeer(t, n, &slowPeer{})
 	openTestLog(t, n)
-	startTestRaft(t, n, func(c *consensus.Config) { c.OnCommitted = n.onCommitted }, raft.Peer{ID: 1})
+	startTestRaft(t, n, func(c *consensus.Config) { c.OnCommitted = n.acks.OnCommitted }, raft.Peer{ID: 1})
 	n.cons.Campaign()
 	eventually(t, func() bool { return n.cons.Status().Role == consensus.Leader })
 	n.cluster.CAChange = &config.CAChange{Cert: "of another CA", Since: time.Now().UTC()}

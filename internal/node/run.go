@@ -29,6 +29,7 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/ackpath"
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
 	"trireme/internal/router"
@@ -96,7 +97,8 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n := &Node{cfg: cfg, id: id, cluster: cluster, version: version, base: log, log: log.With("node", id.Name),
 		wake: make(chan struct{}, 1), changing: make(chan struct{}, 1), fatal: make(chan error, 1),
 		ready: make(chan struct{}), peers: map[uint64]*peer{},
-		audit: &auditLog{path: filepath.Join(cfg.Dir, "audit.log"), node: id.Name}}
+		audit: &auditLog{path: filepath.Join(cfg.Dir, "audit.log"), node: id.Name}, led: ledger.New(raftlog.Boundary{})}
+	n.acks = ackpath.New(id.ID, n.led, ackHost{n})
 	n.settings.Store(cluster)
 	n.started = now()
 	n.loadOpen()
@@ -237,7 +239,7 @@ func (n *Node) openLog(keys *raftlog.Keys) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	n.led = ledger.New(l.BoundaryAt(hs.GetCommit()))
+	n.led.Reset(l.BoundaryAt(hs.GetCommit()))
 	return nil
 }
 
@@ -380,7 +382,7 @@ func (n *Node) startParts() error {
 		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight),
 		OnAnswer:            func(uint64) { n.poke() },
 		CampaignDelay:       n.campaignDelay,
-		OnCommitted:         n.onCommitted, OnMatch: n.noteMatches, OnSoftState: n.onSoftState, OnSnapshot: n.onSnapshot, OnFatal: n.fail,
+		OnCommitted:         n.acks.OnCommitted, OnMatch: n.acks.OnMatch, OnSoftState: n.onSoftState, OnSnapshot: n.onSnapshot, OnFatal: n.fail,
 		Logger: n.base}, boot)
 	if err != nil {
 		return err
@@ -624,54 +626,6 @@ func (n *Node) stopParts(cancel context.CancelFunc) {
 	if err := n.rlog.Close(); err != nil {
 		n.log.Warn("closing the raft log", "err", err)
 	}
-}
-
-// onCommitted takes committed entries, in order (apply goroutine).
-func (n *Node) onCommitted(entries []*raftpb.Entry) error {
-	var ack *raftlog.Meta
-	var ackTerm uint64
-	rules := n.rules.on.Load()
-	for _, e := range entries {
-		data := e.GetData()
-		if e.GetType() != raftpb.EntryNormal {
-			data = nil
-		}
-		m, rest, err := n.led.Add(e.GetIndex(), e.GetTerm(), data, time.Now())
-		if err != nil {
-			return fmt.Errorf("the committed log is broken: %w", err)
-		}
-		if now := time.Now(); m.Kind == raftlog.Trx {
-			if at := n.clocks.committedAt(&m, rest, n.id.ID, now); now.Sub(at) > appliedInterval/4 {
-				n.led.Backdate(at)
-			}
-		}
-		n.load.committedEntry(&m, len(data), rest)
-		if m.Flags&raftlog.FlagUnfinished != 0 {
-			n.noteLarge(e.GetIndex(), &m)
-		}
-		n.load.committing(e.GetIndex(), &m)
-		if m.Flags&raftlog.FlagSpecial != 0 {
-			n.special.Store(true)
-			n.specialAt.Store(e.GetIndex())
-		}
-		switch {
-		case m.Kind == raftlog.Trx && m.Flags&raftlog.FlagUnfinished == 0 && rules:
-			n.holdAck(e.GetIndex(), e.GetTerm(), &m)
-		case m.Kind == raftlog.Trx && m.Flags&raftlog.FlagUnfinished == 0:
-			ack, ackTerm = &m, e.GetTerm()
-		case m.Kind == raftlog.Settings:
-			if err := n.applySettings(e.GetIndex(), rest); err != nil {
-				return err
-			}
-		}
-	}
-	if term := entries[len(entries)-1].GetTerm(); n.settled.Swap(term) != term {
-		n.poke()
-	}
-	if ack != nil {
-		n.acknowledgeSoon(ackTerm, ack)
-	}
-	return nil
 }
 
 // onSoftState takes changes of role, term and leader.

@@ -14,7 +14,6 @@ import (
 	"trireme/internal/failpoint"
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
-	"trireme/internal/ledger"
 	"trireme/internal/mutant"
 	"trireme/internal/mysqld"
 	"trireme/internal/raftlog"
@@ -292,7 +291,7 @@ func (n *Node) pump(l *life, src *dump.Source, term uint64) {
 			failpoint.Hit("source.after-propose")
 		}
 		if mutant.S1 && err == nil {
-			n.acknowledge(term, &p.Meta)
+			n.acks.Acknowledge(term, &p.Meta)
 		}
 		switch {
 		case err == nil:
@@ -315,30 +314,6 @@ func (n *Node) pump(l *life, src *dump.Source, term uint64) {
 		n.poke()
 		return
 	}
-}
-
-// acknowledge lets mysqld go on with what is committed: only in the term that proposed it and only to that incarnation (S1).
-func (n *Node) acknowledge(entryTerm uint64, m *raftlog.Meta) {
-	if uint64(m.Node) != n.id.ID {
-		return
-	}
-	n.mu.Lock()
-	l, serving := n.srv.life, n.serving.term
-	n.mu.Unlock()
-	if l == nil {
-		return
-	}
-	ack := ledger.Ack{Node: n.id.ID, Incarnation: l.incarnation, Serving: serving, Term: n.cons.Status().Term}
-	if !ack.Allows(entryTerm, m) {
-		return
-	}
-	src, _ := l.stream()
-	failpoint.Hit("ack.before")
-	if err := src.Ack(m.Incarnation, m.End); err != nil && !errors.Is(err, dump.ErrClosed) && !errors.Is(err, dump.ErrNotAttached) {
-		n.fail(fmt.Errorf("acknowledging %s: %w", m.End, err))
-	}
-	n.load.acknowledged(m)
-	failpoint.Hit("ack.after")
 }
 
 // fence makes this node unable to serve, for sure: clients are cut, and unless mysqld is drained within fencePatience
@@ -440,7 +415,7 @@ func (n *Node) drain(ctx context.Context, l *life) error {
 		return errUnsure
 	}
 	failpoint.Hit("drain.before-read-only")
-	n.releaseFlow()
+	n.acks.ReleaseSlowed()
 	if err := l.admin.SetSuperReadOnly(ctx, true); err != nil {
 		return fmt.Errorf("super_read_only: %w", err)
 	}
@@ -470,8 +445,8 @@ func (n *Node) drain(ctx context.Context, l *life) error {
 		}
 		select {
 		case <-ctx.Done():
-			if name, s, _ := n.rules.slowest(n.cons.Status().Commit); s.Waiting > 0 {
-				err = fmt.Errorf("%w, %s for %s", err, commits(s.Waiting), name)
+			if w := n.acks.LongestWait(); w.Entries > 0 {
+				err = fmt.Errorf("%w, %v", err, w)
 			}
 			return err
 		case <-time.After(2 * time.Millisecond):

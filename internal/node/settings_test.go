@@ -65,7 +65,7 @@ func TestUnreadableSettings(t *testing.T) {
 	committed := func(body string) error {
 		m := raftlog.Meta{Kind: raftlog.Settings, Node: 2}
 		index := n.led.Index() + 1
-		return n.onCommitted([]*raftpb.Entry{{Index: &index, Term: new(uint64(1)), Data: append(raftlog.AppendMeta(nil, &m), body...)}})
+		return n.acks.OnCommitted([]*raftpb.Entry{{Index: &index, Term: new(uint64(1)), Data: append(raftlog.AppendMeta(nil, &m), body...)}})
 	}
 	for _, body := range []string{`{"version":6,"members":"?"}`, `{"version":5,"needs":99}`} {
 		if err := committed(body); err != nil {

@@ -28,7 +28,7 @@ func TestSnapshotIsItsOwnBoundary(t *testing.T) {
 			t.Fatalf("the ledger goes on behind %d, the snapshot ends at %d", got, s.GetMetadata().GetIndex())
 		}
 		e := trxEntry(s.GetMetadata().GetIndex() + 1)
-		if err := n.onCommitted([]*raftpb.Entry{e}); err != nil {
+		if err := n.acks.OnCommitted([]*raftpb.Entry{e}); err != nil {
 			t.Fatal(err)
 		}
 	}

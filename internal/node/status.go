@@ -82,7 +82,7 @@ func (n *Node) myStatus() status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
-		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.flow.view,
+		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
 		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.caStatusLocked()}
 	s.Unready, s.Ready = n.readyLocked()
 	if s.Left = n.left; s.Left.Term != 0 {
@@ -90,7 +90,7 @@ func (n *Node) myStatus() status {
 	}
 	s.Seen = n.openSeen
 	if st.Role == consensus.Leader {
-		s.Rules = n.rules.current()
+		s.Rules = n.acks.Rules()
 	}
 	s.Handover = n.leadsLocked(&st) && n.serving.phase == ha.PhaseHandover && n.serving.closing
 	s.OpenTerm, s.Epoch = n.epochLocked(&st)
@@ -244,7 +244,7 @@ func (n *Node) HandleStatus(from uint64, payload []byte) {
 	}
 	n.mu.Unlock()
 	if s.Rules != nil {
-		n.rules.heard(s.Member.Raft.Term, s.Rules)
+		n.acks.HeardRules(s.Member.Raft.Term, s.Rules)
 	}
 	if changed {
 		n.poke()

@@ -197,7 +197,7 @@ func (n *Node) beginClosing(causeLocked func() string) {
 		n.leaveLocked(true, causeLocked())
 	}
 	n.mu.Unlock()
-	n.releaseFlow()
+	n.acks.ReleaseSlowed()
 }
 
 // askReady waits until another node has applied all that is committed; otherwise is what to say of it when it does not.

@@ -9,7 +9,6 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
-	"trireme/internal/raftlog"
 )
 
 // What the log has prepared and not ended has to be prepared in mysqld, as soon as it is executed there.
@@ -72,7 +71,6 @@ func TestXASuspect(t *testing.T) {
 // over it is left as it was.
 func TestLostXAIsNotCopied(t *testing.T) {
 	n, l := newTestNode(t), &life{}
-	n.led = ledger.New(raftlog.Boundary{})
 	prepare := gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(1, 1, 1)}, GNO: 7}
 	x := mysqld.XID{FormatID: 1, Gtrid: "x"}
 	key := ""

@@ -1,0 +1,60 @@
+package node
+
+import (
+	"trireme/internal/consensus"
+	"trireme/internal/ha"
+	"trireme/internal/node/ackpath"
+	"trireme/internal/raftlog"
+)
+
+// ackHost is what the commit path sees of this node.
+type ackHost struct{ n *Node }
+
+func (h ackHost) Raft() ackpath.Raft { return h.n.cons }
+
+func (h ackHost) Leading() (ackpath.Leading, bool) {
+	h.n.mu.Lock()
+	l, term := h.n.srv.life, h.n.serving.term
+	h.n.mu.Unlock()
+	if l == nil || h.n.ctx.Err() != nil {
+		return ackpath.Leading{}, false
+	}
+	src, _ := l.stream()
+	return ackpath.Leading{Incarnation: l.incarnation, Term: term, Source: src}, true
+}
+
+func (h ackHost) Committed(e ackpath.Entry) error {
+	n, m := h.n, e.Meta
+	n.load.committedEntry(m, e.Size, e.Body)
+	if m.Flags&raftlog.FlagUnfinished != 0 {
+		n.noteLarge(e.Index, m)
+	}
+	n.load.committing(e.Index, m)
+	if m.Flags&raftlog.FlagSpecial != 0 {
+		n.special.Store(true)
+		n.specialAt.Store(e.Index)
+	}
+	if m.Kind == raftlog.Settings {
+		return n.applySettings(e.Index, e.Body)
+	}
+	return nil
+}
+
+func (h ackHost) Acknowledged(m *raftlog.Meta) { h.n.load.acknowledged(m) }
+
+func (h ackHost) WhyUnmet(c ha.CommitRule, m consensus.Matches, commit uint64) string {
+	return h.n.whyUnmet(c, m, commit)
+}
+
+func (h ackHost) RuleChanged(kind string, term, commit uint64, text string) {
+	n := h.n
+	n.log.Warn(text, "term", term, "index", commit)
+	n.history.add(n.event(kind, commit, text))
+	n.mu.Lock()
+	n.publishNow = true
+	n.mu.Unlock()
+}
+
+func (h ackHost) WakeLoop() { h.n.poke() }
+
+func (h ackHost) Fail(err error) { h.n.fail(err) }
