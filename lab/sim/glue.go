@@ -162,7 +162,7 @@ func (g *glue) Crash(power bool) {
 	g.guard.set(g, 0)
 }
 
-// Committed implements Top (node.onCommitted).
+// Committed implements Top (ackpath.Path.OnCommitted).
 func (g *glue) Committed(entries []*raftpb.Entry) {
 	var ack *raftlog.Meta
 	var ackTerm uint64
