@@ -40,7 +40,7 @@ type releaseSays struct {
 // TestReleases: a node's directory of each release, all but its mysqld's data and its keys, is read, and says what it
 // said. `make golden` adds those of the last release.
 func TestReleases(t *testing.T) {
-	list, err := os.ReadFile("../testkit/releases")
+	list, err := os.ReadFile("../../lab/testkit/releases")
 	if err != nil {
 		t.Fatal(err)
 	}
