@@ -334,8 +334,7 @@ func (n *Node) giveUpData(l *life, f *applyFailure) error {
 	}
 	f.view.Next = "it is seeded from a node that has applied the entry"
 	n.srv.failure = f
-	n.srv.state, n.srv.retryAt, n.srv.fails, n.srv.died, n.srv.problem = ha.ServerBehind, 0, 0, 0, f.text()
-	n.publishNow = true
+	n.replaceDataLocked(f.text())
 	n.heals.Add(1)
 	e := n.event(api.EventApplyError, f.view.Index, f.text())
 	e.GTIDs = f.view.GTID

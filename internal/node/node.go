@@ -229,6 +229,7 @@ type serverSlot struct {
 	fails   int
 	died    int     // of the last fails, how many in a row were deaths of mysqld during its start
 	problem string  // of the last failed start, judgement or seeding
+	replace string  // why the data is to be replaced by a copy, in the state ServerBehind
 	rate    float64 // entries per second applied, when there was last a backlog
 
 	largeRate  float64       // bytes per second of large transactions applied, when there last was one

@@ -50,6 +50,13 @@ type donation struct {
 	Port     int      `json:"port"`
 }
 
+// replaceDataLocked has this node's data replaced by a copy of another node's.
+func (n *Node) replaceDataLocked(why string) {
+	n.srv.state, n.srv.retryAt, n.srv.fails, n.srv.died = ha.ServerBehind, 0, 0, 0
+	n.srv.problem, n.srv.replace = why, why
+	n.publishNow = true
+}
+
 // seedServer replaces this node's data by a copy of another node's (DESIGN.md §6). However it ends, Decide is asked what is next.
 func (n *Node) seedServer(ctx context.Context) {
 	err := n.seed(ctx)
@@ -63,7 +70,7 @@ func (n *Node) seedServer(ctx context.Context) {
 		return
 	}
 	n.srv.fails++
-	n.srv.state, n.srv.problem = ha.ServerBehind, err.Error()
+	n.srv.state, n.srv.problem = ha.ServerBehind, err.Error()+"; "+n.srv.replace
 	n.srv.retryAt = now() + seedRetry*time.Duration(min(n.srv.fails, 10))
 	if ctx.Err() == nil {
 		n.log.Error("seeding failed; it is begun again", "err", err, "attempt", n.srv.fails)
@@ -488,8 +495,7 @@ func (n *Node) tryReinit() (done bool, err error) {
 	if leads || n.serving.phase != ha.PhaseNone {
 		return false, errors.New("it is the leader")
 	}
-	n.srv.state, n.srv.retryAt, n.srv.fails, n.srv.died, n.srv.problem = ha.ServerBehind, 0, 0, 0, "its data was given up by `trireme reinit`"
-	n.publishNow = true
+	n.replaceDataLocked("its data was given up by `trireme reinit`")
 	n.poke()
 	return true, nil
 }

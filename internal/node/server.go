@@ -250,8 +250,7 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 	}
 	switch {
 	case errors.Is(err, errHoldsVoid):
-		n.srv.state, n.srv.retryAt, n.srv.problem = ha.ServerBehind, 0, err.Error()
-		n.publishNow = true
+		n.replaceDataLocked(err.Error())
 		n.mu.Unlock()
 		n.log.Warn("this node is seeded from another one", "why", err)
 		n.history.add(n.event("divergent", 0, err.Error()))
@@ -266,10 +265,8 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 		}
 		return
 	case j.Behind:
-		n.srv.state, n.srv.retryAt = ha.ServerBehind, 0
 		first, _ := n.rlog.FirstIndex()
-		n.srv.problem = fmt.Sprintf("the log begins at entry %d and mysqld needs earlier ones", first)
-		n.publishNow = true
+		n.replaceDataLocked(fmt.Sprintf("the log begins at entry %d and mysqld needs earlier ones", first))
 		n.mu.Unlock()
 		n.log.Warn("mysqld is too far behind to be fed from the log: it is seeded from another node", "missing", j.Missing.String())
 		return

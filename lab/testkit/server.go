@@ -32,7 +32,7 @@ const (
 
 // Server is a plain mysqld of a test, which knows nothing of Trireme: root has no password on its socket. It does not sync what it writes.
 type Server struct {
-	Dir  string // with the data directory in data
+	Dir  string // with the data directory in mysql/data, as a node has it
 	Port int    // on 127.0.0.1
 	DB   *sql.DB
 
@@ -104,7 +104,7 @@ func asRoot(args ...string) []string {
 }
 
 // Paths of a server.
-func (s *Server) DataDir() string  { return filepath.Join(s.Dir, "data") }
+func (s *Server) DataDir() string  { return filepath.Join(s.Dir, "mysql", "data") }
 func (s *Server) Socket() string   { return filepath.Join(s.Dir, "s") }
 func (s *Server) errorLog() string { return filepath.Join(s.Dir, "error.log") }
 

@@ -84,35 +84,82 @@ func TestCascadesReachFollowers(t *testing.T) {
 	}
 }
 
-// TestCascadesWhileTheLeaderDies: the same, with the leader's mysqld killed while the statement runs.
+// undone counts rows that the last statement of a case takes away.
+var undone = map[string]string{
+	"a trigger on the parent":             "SELECT COUNT(*) FROM DB.parent WHERE id1=20",
+	"two tables that refer to each other": "SELECT COUNT(*) FROM DB.a WHERE id=1",
+	"a table that refers to itself":       "SELECT COUNT(*) FROM DB.s WHERE id=2",
+}
+
+// TestCascadesWhileTheLeaderDies: the same, with the leader's mysqld or daemon killed while the statement runs.
 func TestCascadesWhileTheLeaderDies(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
 	c := lease(t)
-	before, outcomes := len(c.applyErrors()), map[string]int{}
-	names := slices.Sorted(maps.Keys(cascades))
-	for round := range rounds(t, 3, 50) {
-		leader := c.healthy()
-		term := c.view().Term
-		statements := cascades[names[round%len(names)]]
-		last := len(statements) - 1
-		s := c.session(leader)
-		s.inDB("dying", statements[:last])
-		answer := make(chan error, 1)
-		go func() { answer <- s.try(strings.ReplaceAll(statements[last], "DB.", "dying.")) }()
-		<-time.After(time.Duration(rand.IntN(12)) * time.Millisecond)
-		c.crash(leader)
-		outcomes[map[bool]string{true: "OK", false: "no answer"}[<-answer == nil]]++
-		s.close()
-		c.failedOver(term)
-		c.healthy()
-		c.caughtUp()
-		c.equal()
-	}
-	t.Logf("the statement was answered: %v", outcomes)
+	before := len(c.applyErrors())
+	c.cascadesWhileTheLeaderDies(rounds(t, 6, 50), func(b *api.BlockedView) {
+		t.Fatalf("an entry blocks the cluster: %+v", b)
+	})
 	if more := c.applyErrors(); len(more) > before {
 		t.Errorf("followers could not apply it: %+v", more[before:])
 	}
+}
+
+// TestCascadesOffWhileTheLeaderDies: the same where the operator has chosen what no replica can apply. Nodes that lack
+// the entry copy from one that has it; if none has, `trireme force-apply` ends it, and nothing is lost.
+func TestCascadesOffWhileTheLeaderDies(t *testing.T) {
+	needs.Long(t)
+	t.Parallel()
+	c := createShape(t, shape{nodes: 3, tune: func(n *config.Node) { nativeForeignKeys(n, "OFF") }})
+	c.cascadesWhileTheLeaderDies(rounds(t, 3, 50), func(b *api.BlockedView) {
+		cl := c.Client(c.Nodes()[0])
+		defer cl.Close()
+		_, err := cl.ForceApply(t.Context(), api.VoidRequest{GTID: b.GTID})
+		t.Logf("force-apply %s, error %d: %v", b.GTID, b.Number, err)
+	})
+}
+
+// cascadesWhileTheLeaderDies runs the cases in turns, and kills the leader's mysqld and its daemon in turns. The nodes
+// must be equal behind each, and have what was answered OK. An entry that blocks the cluster is ended by unblock, which
+// may fail.
+func (c *cluster) cascadesWhileTheLeaderDies(rounds int, unblock func(*api.BlockedView)) {
+	t := c.t
+	names, outcomes := slices.Sorted(maps.Keys(cascades)), map[string]int{}
+	for round := range rounds {
+		leader := c.healthy()
+		term := c.view().Term
+		name, daemon := names[round%len(names)], round%2 == 1
+		statements := cascades[name]
+		last := len(statements) - 1
+		s := c.session(leader)
+		s.inDB("dying", statements[:last])
+		c.caughtUp()
+		answer := make(chan error, 1)
+		go func() { answer <- s.try(strings.ReplaceAll(statements[last], "DB.", "dying.")) }()
+		<-time.After(time.Duration(rand.IntN(12)) * time.Millisecond)
+		if daemon {
+			c.KillDaemon(leader)
+		} else {
+			c.crash(leader)
+		}
+		ok := <-answer == nil
+		s.close()
+		if daemon {
+			c.start(leader)
+		}
+		outcome := c.settle(term, unblock)
+		c.caughtUp()
+		c.equal()
+		rows := c.session(c.leader()).value(strings.ReplaceAll(undone[name], "DB.", "dying."))
+		if ok && rows != "0" {
+			t.Errorf("round %d, %s: it was answered OK, and is not there", round, name)
+		}
+		killed := map[bool]string{true: "daemon", false: "mysqld"}[daemon]
+		outcome = fmt.Sprintf("%s killed, OK %t, done %t, %s", killed, ok, rows == "0", outcome)
+		t.Logf("round %d, %s: %s", round, name, outcome)
+		outcomes[outcome]++
+	}
+	t.Logf("%d rounds: %v", rounds, outcomes)
 }
 
 // TestCascadesOff: the operator may have it otherwise, and is told.
@@ -504,6 +551,7 @@ func TestUnappliableWhileTheLeaderDies(t *testing.T) {
 	outcomes := map[string]int{}
 	for range rounds(t, 2, 20) {
 		leader := c.healthy()
+		term := c.view().Term
 		s := c.session(leader)
 		s.inDB("unappliable", []string{"CREATE TABLE DB.t(a DECIMAL(20,10), b INT PRIMARY KEY, CHECK (a = b/3))", "SET div_precision_increment=8"})
 		c.caughtUp()
@@ -513,7 +561,12 @@ func TestUnappliableWhileTheLeaderDies(t *testing.T) {
 		c.crash(leader)
 		ok := <-answer == nil
 		s.close()
-		outcome := c.settle()
+		divided := false
+		outcome := c.settle(term, func(*api.BlockedView) { c.divide(8); divided = true })
+		if divided {
+			c.divide(4)
+			c.healthy()
+		}
 		if rows := c.session(c.leader()).value("SELECT COUNT(*) FROM unappliable.t"); ok && rows != "1" {
 			t.Errorf("%s rows of what was answered OK", rows)
 		}
@@ -523,27 +576,36 @@ func TestUnappliableWhileTheLeaderDies(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// settle waits until all nodes are healthy, as an operator would who reads the status: a node that waits before it is seeded again is not waited
-// for, and for an entry that no node has the appliers get the variable with which it was written. It returns what had to be done.
-func (c *cluster) settle() string {
+// settle waits until all nodes are healthy behind a term, as an operator would who reads the status: a node that waits
+// before it is seeded again is not waited for, and an entry that no node has is ended by unblock. It returns what had
+// to be done.
+func (c *cluster) settle(term uint64, unblock func(*api.BlockedView)) string {
 	c.t.Helper()
-	outcome, last, waits := "no trace", "", time.Now()
+	outcome, asked := "no trace", map[string]time.Time{}
+	again := func(what string, every time.Duration) bool {
+		if time.Since(asked[what]) < every {
+			return false
+		}
+		asked[what] = time.Now()
+		return true
+	}
 	eventually(c.t, 4*healLimit, "all nodes are healthy", func() error {
 		v, err := c.View(c.t.Context())
 		if err != nil {
 			return err
 		}
-		if b := v.Blocked; b != nil && len(b.Unknown) == 0 && last != b.GTID {
-			outcome, last = "made able to apply it", b.GTID
-			c.divide(8)
+		if b := v.Blocked; b != nil && len(b.Unknown) == 0 && again(b.GTID, 10*time.Second) {
+			outcome = "blocked"
+			unblock(b)
 		}
 		sick := ""
 		for _, m := range v.Members {
 			if m.ApplyError != nil && v.Blocked == nil {
 				outcome = cmp.Or(map[bool]string{true: "copied"}[outcome == "no trace"], outcome)
-				if m.Seed == nil && time.Since(waits) > 30*time.Second {
-					waits = time.Now()
-					_, err := c.Client(c.Node(m.Name)).Reinit(c.t.Context(), api.MemberRequest{Name: m.Name})
+				if m.Seed == nil && time.Since(m.ApplyError.Since) > 5*time.Second && again(m.Name, 5*time.Second) {
+					cl := c.Client(c.Node(m.Name))
+					_, err := cl.Reinit(c.t.Context(), api.MemberRequest{Name: m.Name})
+					cl.Close()
 					c.t.Logf("reinit %s: %v", m.Name, err)
 				}
 			}
@@ -551,15 +613,11 @@ func (c *cluster) settle() string {
 				sick += m.Name + ": " + m.State + ": " + m.Reason + "; "
 			}
 		}
-		if sick != "" || v.Leader == "" {
-			return errors.New(sick)
+		if sick != "" || v.Leader == "" || v.Term <= term {
+			return fmt.Errorf("%q leads in term %d; %s", v.Leader, v.Term, sick)
 		}
 		return nil
 	})
-	if last != "" {
-		c.divide(4)
-		c.healthy()
-	}
 	return outcome
 }
 

@@ -51,7 +51,8 @@ var unfit = []struct {
 	{"changes what the daemon decides about", []string{"read_only=", "read_only =", "offline_mode", "event_scheduler", "persist"}},
 	{"is about files, and the servers of this test share one machine", []string{"outfile", "dumpfile", "load_file",
 		"data directory", "datafile", "tablespace", "datadir", "redo_log", "undo"}},
-	{"takes long", []string{"include/big_test", "include/have_big"}},
+	{"takes long", []string{"include/big_test", "include/have_big",
+		"evict_everything"}}, // which inserts 131,072 rows, each by a statement of its own
 }
 
 var (

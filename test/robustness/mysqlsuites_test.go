@@ -61,7 +61,14 @@ func TestMySQLSuites(t *testing.T) {
 			}
 		}
 	})
-	if least := map[bool]int{true: 300, false: len(list) * 9 / 10}[soak()]; r.ran["6446"] < least {
+	least := len(list) * 9 / 10
+	switch {
+	case os.Getenv("TRIREME_SCRIPTS") != "": // who names them knows which of them come to their end
+		least = 1
+	case soak():
+		least = 800
+	}
+	if r.ran["6446"] < least {
 		t.Errorf("%d of %d scripts were run", r.ran["6446"], len(list))
 	}
 }
@@ -104,11 +111,11 @@ func newSuiteRun(t *testing.T) (*suiteRun, []script) {
 	t.Cleanup(func() { _ = r.node.db.Close() })
 	r.node = scriptServer{db: admin}
 	must(t, r.node.begin(t.Context()))
-	data := []string{plain.Dir}
+	dirs := []string{plain.Dir}
 	for _, n := range c.DataNodes() {
-		data = append(data, filepath.Join(n.Dir, "mysql"))
+		dirs = append(dirs, n.Dir)
 	}
-	for _, dir := range data {
+	for _, dir := range dirs { // scripts name ../../std_data, as seen from the data directory
 		must(t, os.Symlink(filepath.Join(suites.Scripts(), "std_data"), filepath.Join(dir, "std_data")))
 	}
 	return r, fit
@@ -236,8 +243,12 @@ func (r *suiteRun) onPlain(ctx context.Context, s script) (plainRun, error) {
 
 // one runs a script on the cluster and judges it.
 func (r *suiteRun) one(ctx context.Context, p plainRun, to scriptRunner) {
+	began := time.Now()
 	got, err := r.onCluster(ctx, p, to, func(<-chan struct{}) {})
+	took := time.Since(began)
 	r.nodes(ctx, p.script, to)
+	r.t.Logf("%s through %s: %.1f s, then %.1f s until the nodes were equal; one server %.1f s", p, to.name,
+		took.Seconds(), (time.Since(began) - took).Seconds(), p.took.Seconds())
 	if v := r.c.view(); v.Leader != r.leader {
 		r.t.Fatalf("%s through %s: leadership moved from %s to %q", p, to.name, r.leader, v.Leader)
 	}
