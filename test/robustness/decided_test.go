@@ -12,8 +12,8 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
-	"trireme/internal/needs"
-	"trireme/internal/testkit"
+	"trireme/lab/needs"
+	"trireme/lab/testkit"
 )
 
 // TestForceApplyAndADelayedLearner: a delayed learner comes to the entry long after all others were made to apply it,
