@@ -29,6 +29,7 @@ const (
 type commands struct {
 	Bench      benchCmd      `cmd:"" help:"Measure Trireme beside its rivals on this machine."`
 	Verify     verifyCmd     `cmd:"" help:"Prove that nothing acknowledged is lost: fault campaigns, with a verdict."`
+	Demo       demoCmd       `cmd:"" help:"Run a whole cluster on emulated hosts, with load, faults and a verdict, as trireme demo does without."`
 	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
 	Complete   completeCmd   `cmd:"" hidden:""`
 	Manual     manualCmd     `cmd:"" hidden:""`

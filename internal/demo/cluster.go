@@ -17,8 +17,6 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/pki"
-	"trireme/lab/verify"
-	"trireme/lab/wan"
 )
 
 // Limits of waits.
@@ -46,12 +44,8 @@ type Options struct {
 	Template *Template
 	// CredentialDir is where the operator's credential goes; empty: where the command line looks for it.
 	CredentialDir string
-	// WAN puts every node on an emulated host of its own, with these links between them; nil: all on the loopback address.
-	WAN *wan.Topology
-	// Spare names hosts on top of the nodes' own in that network, for nodes that are added later.
-	Spare []string
-	// CPUs that each node may use, daemon and mysqld together; 0: no limit.
-	CPUs float64
+	// Hosts that the nodes stand on, closed with the cluster; nil: all are on the loopback address.
+	Hosts Hosts
 	// Survive lets daemons outlive this process.
 	Survive bool
 	// Say is told what happens, one line each; nil: nobody.
@@ -66,10 +60,9 @@ type Node struct {
 	Host  string // address of its ports
 	Ports Ports
 
-	mu     sync.Mutex
-	proc   *Process      // nil before the first start
-	budget *wan.Budget   // likewise, and without Options.CPUs
-	held   chan struct{} // not nil: it is not to be started until this is closed
+	mu   sync.Mutex
+	proc *Process      // nil before the first start
+	held chan struct{} // not nil: it is not to be started until this is closed
 
 	gone chan struct{} // closed by Forget
 }
@@ -105,7 +98,6 @@ func (n *Node) process() *Process {
 type Cluster struct {
 	opts  Options
 	nodes []*Node
-	net   *wan.Net // nil without Options.WAN
 
 	mu      sync.Mutex
 	state   State
@@ -116,9 +108,6 @@ type Cluster struct {
 
 // Nodes of the cluster: data voters, loggers, learners.
 func (c *Cluster) Nodes() []*Node { return c.nodes }
-
-// Network between the nodes, for faults; nil without Options.WAN. A node's host has its name.
-func (c *Cluster) Network() *wan.Net { return c.net }
 
 // DataNodes are those with a mysqld.
 func (c *Cluster) DataNodes() []*Node {
@@ -160,9 +149,6 @@ func (c *Cluster) Start(n *Node) error {
 	if n.held != nil {
 		return fmt.Errorf("%s: %w", n.Name, errHeld)
 	}
-	if err := c.openBudget(n); err != nil {
-		return err
-	}
 	p, err := StartProcess(Command{
 		Path: c.opts.Binary, Args: []string{"node", "--config", filepath.Join(n.Dir, config.NodeFileName)},
 		Dir: n.Dir, LogFile: c.LogFile(n), Survive: c.opts.Survive, Enter: c.enter(n),
@@ -171,8 +157,8 @@ func (c *Cluster) Start(n *Node) error {
 		return err
 	}
 	n.proc = p
-	if n.budget != nil {
-		if err := n.budget.Add(p.PID); err != nil { // before it starts a mysqld, which follows
+	if c.opts.Hosts != nil {
+		if err := c.opts.Hosts.Limit(n.Name, p.PID); err != nil { // before it starts a mysqld, which follows
 			return err
 		}
 	}
@@ -572,21 +558,12 @@ func (c *Cluster) History(ctx context.Context, n *Node) ([]api.Event, error) {
 }
 
 // Direct is a login to a node's own mysqld.
-func (c *Cluster) Direct(n *Node) verify.Login {
-	return c.login(verify.Fixed(n.addr(n.Ports.MySQL)))
-}
-
-// DirectAll are the logins to all data nodes' own mysqlds.
-func (c *Cluster) DirectAll() []verify.NodeLogin {
-	var out []verify.NodeLogin
-	for _, n := range c.DataNodes() {
-		out = append(out, verify.NodeLogin{Name: n.Name, Login: c.Direct(n)})
-	}
-	return out
+func (c *Cluster) Direct(n *Node) Login {
+	return c.login(Fixed(n.addr(n.Ports.MySQL)))
 }
 
 // Routed is a login through the read-write router ports of the present nodes, taking them in turn, as a driver with several hosts does.
-func (c *Cluster) Routed() verify.Login {
+func (c *Cluster) Routed() Login {
 	return c.login(c.inTurn(func(n *Node) int { return n.Ports.RW }))
 }
 
@@ -610,35 +587,14 @@ func (c *Cluster) inTurn(port func(*Node) int) func() string {
 	}
 }
 
-func (c *Cluster) login(to func() string) verify.Login {
+func (c *Cluster) login(to func() string) Login {
 	s := c.State()
-	return verify.Login{Addr: to, User: s.User, Password: s.Password}
+	return Login{Addr: to, User: s.User, Password: s.Password}
 }
 
-// Endpoints opens a direct connection to every data node. Close with CloseEndpoints.
-func (c *Cluster) Endpoints() ([]verify.Endpoint, error) {
-	var out []verify.Endpoint
-	for _, n := range c.DataNodes() {
-		l := c.Direct(n)
-		l.StatementTimeout = time.Minute // checksums of large tables
-		db, err := l.Open("")
-		if err != nil {
-			CloseEndpoints(out)
-			return nil, err
-		}
-		e := verify.Endpoint{Name: n.Name, DB: db}
-		if e.Inherited, err = inherited(n.Dir); err != nil {
-			CloseEndpoints(append(out, e))
-			return nil, err
-		}
-		out = append(out, e)
-	}
-	return out, nil
-}
-
-// inherited reads from a node's own notes which GTIDs came with the copy of another's data.
-func inherited(dir string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(dir, "node.json"))
+// Inherited reads from a node's own notes which GTIDs came with the copy of another's data.
+func (n *Node) Inherited() (string, error) {
+	b, err := os.ReadFile(filepath.Join(n.Dir, "node.json"))
 	if err != nil {
 		return "", err
 	}
@@ -646,13 +602,6 @@ func inherited(dir string) (string, error) {
 		Inherited string `json:"inherited"`
 	}
 	return s.Inherited, json.Unmarshal(b, &s)
-}
-
-// CloseEndpoints closes what Endpoints opened.
-func CloseEndpoints(list []verify.Endpoint) {
-	for _, e := range list {
-		e.DB.Close()
-	}
 }
 
 // pollUntil calls f until it returns nil. When ctx ends first the error is what f said last.

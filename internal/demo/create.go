@@ -46,7 +46,7 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 		}
 	}()
 	c.say("Using MySQL %s (%s); %d data nodes, %d loggers and %d learners in %s", bin.Version, bin.Path, o.Nodes, o.Loggers, o.Learners, o.Dir)
-	if err := c.openNetwork(); err != nil {
+	if err := c.openHosts(); err != nil {
 		return nil, err
 	}
 	begin := time.Now()

@@ -34,12 +34,7 @@ func detach(ctx context.Context, o RunOptions) error {
 	logFile := filepath.Join(o.Dir, "supervisor.log")
 	args := []string{"demo", SuperviseVerb, "--nodes", strconv.Itoa(o.Nodes), "--loggers", strconv.Itoa(o.Loggers),
 		"--learners", strconv.Itoa(o.Learners), "--dir", o.Dir, "--port-base", strconv.Itoa(o.PortBase)}
-	if o.CPUs != 0 {
-		args = append(args, "--cpus", fmt.Sprint(o.CPUs))
-	}
-	if o.WAN != "" {
-		args = append(args, "--wan", o.WAN)
-	}
+	args = append(args, o.More...)
 	if o.MySQL != "" {
 		args = append(args, "--mysqld", o.MySQL)
 	}

@@ -10,7 +10,7 @@
 //
 //	P+10i mysqld · +1 peers · +2 API · +3 router read-write · +4 router read-only · +5 router splitting
 //
-// With an emulated network (Options.WAN) every node has an address of its own instead, reached from here without a delay.
+// With emulated hosts (Options.Hosts) every node has an address of its own instead, reached from here without a delay.
 //
 // Directory D: demo.json (State), one directory for each node by its name, <name>.log with the daemon's output, client.log
 // with the load's own record.

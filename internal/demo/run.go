@@ -15,8 +15,6 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
-	"trireme/lab/verify"
-	"trireme/lab/wan"
 )
 
 // RunOptions are those of `trireme demo`.
@@ -28,14 +26,13 @@ type RunOptions struct {
 	PortBase int           // 0: 21000, or where that is taken the next free one
 	Duration time.Duration // of the load; 0: 60 s
 	NoFaults bool
-	Keep     bool    // leave the cluster running after the verdict, until Ctrl-C
-	Detach   bool    // leave it running in the background, without load
-	CPUs     float64 // that each node may use; 0: no limit
-	WAN      string  // topology of the network between the nodes, a preset or a file; empty: all on the loopback address
-	MySQL    string  // mysqld to use; empty: found
+	Keep     bool   // leave the cluster running after the verdict, until Ctrl-C
+	Detach   bool   // leave it running in the background, without load
+	MySQL    string // mysqld to use; empty: found
+	Binary   string // trireme's own program; empty: this one
 	Out      io.Writer
-
-	topology *wan.Topology // that WAN names
+	Hosts    Hosts    // that the nodes stand on; nil: all are on the loopback address
+	More     []string // flags that give the background part of Detach the same hosts
 }
 
 // ErrVerdict: the demo ran, and found that a promise was broken.
@@ -70,13 +67,6 @@ func (o RunOptions) withDefaults() (RunOptions, error) {
 		}
 		o.PortBase = base
 	}
-	if o.WAN != "" {
-		t, err := wan.Load(o.WAN)
-		if err != nil {
-			return o, err
-		}
-		o.topology = &t
-	}
 	var err error
 	if o.Dir == "" {
 		o.Dir, err = os.MkdirTemp("", "trireme-demo-")
@@ -90,12 +80,12 @@ func (o RunOptions) members() int { return o.Nodes + o.Loggers + o.Learners }
 
 // Outcome is what came of a demo, for programs.
 type Outcome struct {
-	Dir     string         `json:"dir"`
-	Passed  bool           `json:"passed"`            // the verdict; false also while there is none
-	Problem string         `json:"problem,omitempty"` // why there is no verdict, or not a good one
-	Faults  []Fault        `json:"faults,omitempty"`
-	Check   *verify.Report `json:"check,omitempty"`
-	Cluster *State         `json:"cluster,omitempty"` // of a detached demo: where it is, with its password and token
+	Dir     string  `json:"dir"`
+	Passed  bool    `json:"passed"`            // the verdict; false also while there is none
+	Problem string  `json:"problem,omitempty"` // why there is no verdict, or not a good one
+	Faults  []Fault `json:"faults,omitempty"`
+	Check   *Report `json:"check,omitempty"`
+	Cluster *State  `json:"cluster,omitempty"` // of a detached demo: where it is, with its password and token
 }
 
 // Fault is one that the leader was hit by.
@@ -169,7 +159,7 @@ func (o RunOptions) cluster(say func(string, ...any), survive bool) Options {
 		name = fmt.Sprintf("demo-%d", o.PortBase)
 	}
 	return Options{Name: name, Nodes: o.Nodes, Loggers: o.Loggers, Learners: o.Learners, Dir: o.Dir, PortBase: o.PortBase, MySQL: o.MySQL,
-		WAN: o.topology, CPUs: o.CPUs, Survive: survive, Say: say}
+		Hosts: o.Hosts, Binary: o.Binary, Survive: survive, Say: say}
 }
 
 // printer writes whole lines from several goroutines.
@@ -204,26 +194,26 @@ type show struct {
 	c   *Cluster
 	o   RunOptions
 	p   *printer
-	w   *verify.Workload
+	w   *load
 	out *Outcome
 }
 
 func (s *show) run(ctx context.Context) error {
 	var err error
-	s.w, err = verify.New(verify.Config{Login: s.c.Routed(), Database: "demo", Writers: demoWriters, LogPath: filepath.Join(s.o.Dir, "client.log")})
+	s.w, err = newLoad(s.c.Routed(), demoWriters, filepath.Join(s.o.Dir, "client.log"))
 	if err != nil {
 		return err
 	}
-	defer s.w.Close()
+	defer s.w.close()
 	prepCtx, cancel := context.WithTimeout(ctx, healthyLimit)
 	defer cancel()
-	if err := s.w.Prepare(prepCtx); err != nil {
+	if err := s.w.prepare(prepCtx); err != nil {
 		return err
 	}
 	s.p.line("%d sessions write through the router for %v", demoWriters, s.o.Duration)
 	loadCtx, stopLines := context.WithCancel(ctx)
 	lines := make(chan struct{})
-	s.w.Start(loadCtx)
+	s.w.start(loadCtx)
 	go func() {
 		defer close(lines)
 		s.everySecond(loadCtx)
@@ -231,7 +221,7 @@ func (s *show) run(ctx context.Context) error {
 	faultErr := s.schedule(ctx)
 	stopLines()
 	<-lines
-	if err := errors.Join(faultErr, s.w.Stop()); err != nil {
+	if err := errors.Join(faultErr, s.w.stop()); err != nil {
 		return err
 	}
 	return s.verdict(ctx)
@@ -248,7 +238,7 @@ func (s *show) everySecond(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		sec := s.w.Meter().Tick()
+		tps, p95 := s.w.tick()
 		lead, term := "none", uint64(0)
 		if v, err := s.c.View(ctx); err == nil {
 			term = v.Term
@@ -258,8 +248,8 @@ func (s *show) everySecond(ctx context.Context) {
 		} else if ctx.Err() != nil {
 			return
 		}
-		s.p.line("%4.0fs  %6.0f TPS  p95 %6.1f ms  leader %s  term %d", time.Since(begin).Seconds(), sec.TPS,
-			float64(sec.P95.Microseconds())/1000, lead, term)
+		s.p.line("%4.0fs  %6.0f TPS  p95 %6.1f ms  leader %s  term %d", time.Since(begin).Seconds(), tps,
+			float64(p95.Microseconds())/1000, lead, term)
 	}
 }
 
@@ -310,13 +300,14 @@ func (s *show) fault(ctx context.Context, what string, kill func(*Node) int) err
 	}
 	victim := s.c.Node(before.Leader)
 	at := time.Now()
+	s.w.watch()
 	pid := kill(victim)
 	s.p.line("  >> SIGKILL to the leader's %s (%s, process %d)", what, victim.Name, pid)
 	next, err := s.c.WaitTerm(ctx, before.Term)
 	if err == nil {
 		open := time.Now()
 		err = pollUntil(ctx, 5*time.Millisecond, "an acknowledged write", func() error {
-			if !s.w.Meter().AckedSince(open) {
+			if !s.w.ackedSince(open) {
 				return fmt.Errorf("none since %s leads in term %d", next.Leader, next.Term)
 			}
 			return nil
@@ -325,7 +316,7 @@ func (s *show) fault(ctx context.Context, what string, kill func(*Node) int) err
 	if err != nil {
 		return fmt.Errorf("after SIGKILL to %s's %s: %w", victim.Name, what, err)
 	}
-	gap := s.w.Meter().LongestGap(at).Length().Milliseconds()
+	gap := s.w.gap().Milliseconds()
 	s.p.line("  << writes go on, %s leads; write gap %d ms", next.Leader, gap)
 	if _, err := s.c.WaitHealthy(ctx); err != nil {
 		return fmt.Errorf("%s did not come back after SIGKILL to its %s: %w", victim.Name, what, err)
@@ -368,12 +359,7 @@ func (s *show) verdict(ctx context.Context) error {
 		s.p.line("VERDICT: FAILED: %v", err)
 		return fmt.Errorf("%w: %w", ErrVerdict, err)
 	}
-	nodes, err := s.c.Endpoints()
-	if err != nil {
-		return err
-	}
-	defer CloseEndpoints(nodes)
-	r, err := s.w.Check(ctx, nodes)
+	r, err := s.c.check(ctx, s.w)
 	if err != nil {
 		s.p.line("VERDICT: FAILED: %v", err)
 		return fmt.Errorf("%w: %w", ErrVerdict, err)

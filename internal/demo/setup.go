@@ -9,7 +9,6 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/setup"
-	"trireme/lab/wan"
 )
 
 // inviteTTL is how long an invitation is good for; it is used at once.
@@ -73,16 +72,16 @@ func (c *Cluster) begin(ctx context.Context, n *Node) error {
 // Add makes one more node a member and starts its daemon; it does not wait for it (WaitMember). Nobody may use the cluster's list of nodes
 // meanwhile.
 func (c *Cluster) Add(ctx context.Context, name, role string) (*Node, error) {
-	if c.net != nil && !slices.ContainsFunc(c.net.Hosts(), func(h *wan.Host) bool { return h.Name == name }) {
-		return nil, fmt.Errorf("%s: the emulated network has no host of this name", name)
-	}
 	ports, err := sparePorts()
 	if err != nil {
 		return nil, err
 	}
 	n := c.layOutNode(name, role, ports)
-	c.settle(n)
-	if err := c.join(ctx, n); err != nil {
+	err = c.settle(n)
+	if err == nil {
+		err = c.join(ctx, n)
+	}
+	if err != nil {
 		c.Forget(n)
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"trireme/internal/demo"
 	"trireme/lab/rivals"
 	"trireme/lab/verify"
 )
@@ -255,7 +254,7 @@ func (f *faultRun) check(ctx context.Context) (verify.Report, error) {
 	if err != nil {
 		return verify.Report{}, err
 	}
-	defer demo.CloseEndpoints(nodes)
+	defer verify.CloseEndpoints(nodes)
 	return f.w.Check(ctx, nodes)
 }
 

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"trireme/internal/demo"
 	"trireme/lab/rivals"
 	"trireme/lab/stream"
 	"trireme/lab/verify"
@@ -212,7 +211,7 @@ func (b *batch) lookAtDonors(ctx context.Context, s Step) {
 	defer cancel()
 	if nodes, err := b.sys.Endpoints(); err == nil {
 		b.owned.Look(ctx, nodes)
-		demo.CloseEndpoints(nodes)
+		verify.CloseEndpoints(nodes)
 	}
 }
 
@@ -411,7 +410,7 @@ func (b *batch) check(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		defer demo.CloseEndpoints(nodes)
+		defer verify.CloseEndpoints(nodes)
 		b.owned.Look(ctx, nodes)
 		for i := range nodes {
 			nodes[i].Owned = &b.owned
@@ -431,7 +430,7 @@ func (b *batch) compareLeader(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer demo.CloseEndpoints(nodes)
+	defer verify.CloseEndpoints(nodes)
 	return b.compare(ctx, slices.DeleteFunc(slices.Clone(nodes), func(n verify.Endpoint) bool { return n.Name != lead.Name }))
 }
 

@@ -116,10 +116,7 @@ func (t *trireme) trireme(n *demo.Node, log string, args ...string) demo.Command
 // within puts a process under the CPU budget of a node's host.
 func (t *trireme) within(n *demo.Node) func(pid int) error {
 	return func(pid int) error {
-		if n.Budget() == nil {
-			return nil
-		}
-		return n.Budget().Add(pid)
+		return t.hosts.Limit(n.Name, pid)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
-	"trireme/internal/demo"
 	"trireme/lab/wan"
 )
 
@@ -40,7 +39,7 @@ func onEthernet(n *config.Node) {
 }
 
 // newEthernet plugs the hosts of a running cluster in.
-func newEthernet(c *demo.Cluster) (_ *ethernet, err error) {
+func newEthernet(t *trireme) (_ *ethernet, err error) {
 	e := &ethernet{addrs: map[string]netip.Addr{}}
 	defer func() {
 		if err != nil {
@@ -50,9 +49,9 @@ func newEthernet(c *demo.Cluster) (_ *ethernet, err error) {
 	if e.lan, err = wan.NewLAN(); err != nil {
 		return nil, err
 	}
-	for i, n := range c.Nodes() {
+	for i, n := range t.Nodes() {
 		addr := etherAddr(11 + i)
-		if err := e.lan.Plug(c.Network().Host(n.Name), "eth0", addr); err != nil {
+		if err := e.lan.Plug(t.Network().Host(n.Name), "eth0", addr); err != nil {
 			return nil, err
 		}
 		e.addrs[n.Name] = addr.Addr()

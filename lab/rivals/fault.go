@@ -70,7 +70,7 @@ type Breakable interface {
 	Undo(ctx context.Context, f Fault, name string) error
 	// Processes of a node that run now.
 	Processes(name string) []int
-	// Endpoints opens a connection to every server, to be closed by demo.CloseEndpoints.
+	// Endpoints opens a connection to every server, to be closed by verify.CloseEndpoints.
 	Endpoints() ([]verify.Endpoint, error)
 }
 

@@ -387,7 +387,7 @@ func endpointsOf(servers []*server) ([]verify.Endpoint, error) {
 	for _, s := range servers {
 		db, err := verify.Login{Addr: verify.Fixed(s.addr()), User: User, Password: Password, StatementTimeout: time.Minute}.Open("")
 		if err != nil {
-			demo.CloseEndpoints(out)
+			verify.CloseEndpoints(out)
 			return nil, err
 		}
 		out = append(out, verify.Endpoint{Name: s.host.name, DB: db})

@@ -144,11 +144,7 @@ func (t *trireme) GivePower(hosts []string) error {
 
 // Logins to each mysqld as the application.
 func (t *trireme) Logins() []verify.NodeLogin {
-	var out []verify.NodeLogin
-	for _, n := range t.DataNodes() {
-		out = append(out, verify.NodeLogin{Name: n.Name, Login: t.Direct(n)})
-	}
-	return out
+	return verify.Nodes(t)()
 }
 
 // waitGone waits until a node's daemon has been reaped.

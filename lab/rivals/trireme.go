@@ -13,6 +13,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/lab/verify"
 	"trireme/lab/wan"
 )
 
@@ -57,7 +58,8 @@ type trireme struct {
 	serverCPUs    float64                // Shape.ServerCPUs
 	budgets       map[string]*wan.Budget // of mysqld alone, by node
 	asked         *api.Client            // of the first node
-	binary        string                 // trireme's own program
+	hosts         *wan.Hosts
+	binary        string // trireme's own program
 	mysqld        string
 }
 
@@ -96,8 +98,9 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 			return nil, err
 		}
 	}
+	t.hosts = &wan.Hosts{Cluster: "demo", Topology: s.Topology, Spare: t.spare, CPUs: s.CPUs}
 	t.Cluster, err = demo.Create(ctx, demo.Options{Template: template, Nodes: s.nodes() - loggers, Loggers: loggers, Learners: s.Learners, Dir: s.Dir, PortBase: l.takePorts(10 * (s.nodes() + s.Learners)), MySQL: l.MySQL, Binary: l.Binary,
-		MySQLOptions: o, WAN: s.Topology, CPUs: s.CPUs, Spare: t.spare, CredentialDir: s.Dir, Tune: func(n *config.Node) {
+		MySQLOptions: o, Hosts: t.hosts, CredentialDir: s.Dir, Tune: func(n *config.Node) {
 			n.MySQL.Durability = durability
 			if s.Switch {
 				onEthernet(n)
@@ -111,7 +114,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	}
 	t.asked = t.Client(t.Nodes()[0])
 	if s.Switch {
-		if t.ether, err = newEthernet(t.Cluster); err != nil {
+		if t.ether, err = newEthernet(t); err != nil {
 			return nil, err
 		}
 	}
@@ -169,7 +172,7 @@ func (t *trireme) Targets(v Via) ([]Target, error) {
 func (t *trireme) Hosts() []HostParts {
 	var out []HostParts
 	for _, n := range t.Nodes() {
-		h := HostParts{Name: n.Name, MySQL: n.MySQLPID(), Daemon: n.DaemonPID(), Leader: n.Name == t.lead, Budget: n.Budget()}
+		h := HostParts{Name: n.Name, MySQL: n.MySQLPID(), Daemon: n.DaemonPID(), Leader: n.Name == t.lead, Budget: t.hosts.Budget(n.Name)}
 		if guard := n.GuardPID(); guard != 0 {
 			h.Extra = append(h.Extra, guard)
 		}
@@ -248,7 +251,9 @@ func (t *trireme) Behind(ctx context.Context) (int64, error) {
 
 func (t *trireme) Disk(host string) Disk { return t.disks[host] }
 
-func (t *trireme) Network() *wan.Net { return t.Cluster.Network() }
+func (t *trireme) Network() *wan.Net { return t.hosts.Network() }
+
+func (t *trireme) Endpoints() ([]verify.Endpoint, error) { return verify.Endpoints(t) }
 
 func (t *trireme) Stop() error {
 	for _, db := range t.dbs {

@@ -165,11 +165,11 @@ func (l *leased) healthy(ctx context.Context) error {
 
 // equal compares all nodes' data and gtid_executed.
 func (l *leased) equal(ctx context.Context) error {
-	nodes, err := l.Endpoints()
+	nodes, err := verify.Endpoints(l)
 	if err != nil {
 		return err
 	}
-	defer demo.CloseEndpoints(nodes)
+	defer verify.CloseEndpoints(nodes)
 	if _, _, err = verify.WaitEqual(ctx, nodes); err != nil {
 		return err
 	}

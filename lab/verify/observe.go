@@ -77,11 +77,11 @@ func (r *observer) stop() {
 }
 
 // identity tells logins apart: a node that was replaced has its name, and other ports.
-func (l Login) identity() string { return fmt.Sprintf("%s %q %q", l.Addr(), l.User, l.Password) }
+func identity(l Login) string { return fmt.Sprintf("%s %q %q", l.Addr(), l.User, l.Password) }
 
 // keep makes sure that a reader of the node runs with its present login.
 func (o *observers) keep(ctx context.Context, n NodeLogin, reader func() client) {
-	before, login := o.running[n.Name], n.Login.identity()
+	before, login := o.running[n.Name], identity(n.Login)
 	var ended chan struct{}
 	if before != nil {
 		if before.login == login {

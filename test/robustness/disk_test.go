@@ -93,7 +93,7 @@ func TestFullNode(t *testing.T) {
 	c.StopDaemon(victim)
 	all := c.mount(victim.Dir)
 	c.start(victim)
-	s, err := verify.NewSet(verify.SetConfig{Login: c.Routed(), Nodes: c.DirectAll})
+	s, err := verify.NewSet(verify.SetConfig{Login: c.Routed(), Nodes: verify.Nodes(c)})
 	must(t, err)
 	must(t, s.Prepare(t.Context()))
 	s.Start(t.Context())

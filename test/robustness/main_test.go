@@ -114,8 +114,15 @@ func cannot(t *testing.T, why any) {
 // cluster is a running cluster and the test that uses it.
 type cluster struct {
 	*demo.Cluster
-	t *testing.T
+	t     *testing.T
+	hosts *wan.Hosts // nil: all nodes are on the loopback address
 }
+
+// Network between the nodes, for faults.
+func (c *cluster) Network() *wan.Net { return c.hosts.Network() }
+
+// Endpoints are direct connections to all data nodes.
+func (c *cluster) Endpoints() ([]verify.Endpoint, error) { return verify.Endpoints(c) }
 
 // create makes a cluster of its own for a test, ended with it.
 func create(t *testing.T, nodes, loggers int) *cluster {
@@ -135,12 +142,17 @@ type shape struct {
 func createShape(t *testing.T, s shape) *cluster {
 	t.Helper()
 	needMySQL(t)
-	o := demo.Options{Nodes: s.nodes, Loggers: s.loggers, Learners: s.learners, Dir: kit.NewDir(), Binary: s.binary, Tune: s.tune, WAN: s.wan}
+	o := demo.Options{Nodes: s.nodes, Loggers: s.loggers, Learners: s.learners, Dir: kit.NewDir(), Binary: s.binary, Tune: s.tune}
+	var hosts *wan.Hosts
+	if s.wan != nil {
+		hosts = &wan.Hosts{Cluster: filepath.Base(o.Dir), Topology: s.wan}
+		o.Hosts = hosts
+	}
 	if s.disks != nil {
 		s.disks.insert(t, o.Dir, s.nodes)
 		o.MySQLOptions = s.disks.mysql
 	}
-	c := &cluster{Cluster: kit.Start(t, o), t: t}
+	c := &cluster{Cluster: kit.Start(t, o), t: t, hosts: hosts}
 	t.Cleanup(func() {
 		testkit.ShowLogs(t, c.Cluster)
 		c.Kill()
@@ -281,7 +293,7 @@ func (c *cluster) equal() {
 	defer cancel()
 	nodes, err := c.Endpoints()
 	must(c.t, err)
-	defer demo.CloseEndpoints(nodes)
+	defer verify.CloseEndpoints(nodes)
 	_, local, err := verify.WaitEqual(ctx, nodes)
 	must(c.t, err)
 	problems, tables, err := verify.Compare(ctx, nodes)
@@ -301,7 +313,7 @@ func (c *cluster) check(w *verify.Workload) verify.Report {
 	defer cancel()
 	nodes, err := c.Endpoints()
 	must(c.t, err)
-	defer demo.CloseEndpoints(nodes)
+	defer verify.CloseEndpoints(nodes)
 	r, err := w.Check(ctx, nodes)
 	must(c.t, err)
 	if !r.OK() {

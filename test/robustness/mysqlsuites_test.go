@@ -16,7 +16,6 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
-	"trireme/internal/demo"
 	"trireme/internal/mysqld"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
@@ -299,7 +298,7 @@ func (r *suiteRun) nodes(ctx context.Context, s script, to scriptRunner) {
 	t := r.t
 	t.Helper()
 	var nodes []verify.Endpoint
-	defer func() { demo.CloseEndpoints(nodes) }()
+	defer func() { verify.CloseEndpoints(nodes) }()
 	eventually(t, 3*healLimit, fmt.Sprintf("%s through %s: all nodes are healthy and equal", s, to.name), func() error {
 		v, err := r.c.View(ctx)
 		if err != nil {
@@ -310,7 +309,7 @@ func (r *suiteRun) nodes(ctx context.Context, s script, to scriptRunner) {
 				return fmt.Errorf("%s is %s: %s", m.Name, m.State, m.Reason)
 			}
 		}
-		demo.CloseEndpoints(nodes)
+		verify.CloseEndpoints(nodes)
 		if nodes, err = r.c.Endpoints(); err != nil {
 			return err
 		}

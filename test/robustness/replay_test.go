@@ -80,7 +80,7 @@ func TestSegmentsReplay(t *testing.T) {
 	}
 	nodes, err := c.Endpoints()
 	must(t, err)
-	defer demo.CloseEndpoints(nodes)
+	defer verify.CloseEndpoints(nodes)
 	plain, err := login.Open("")
 	must(t, err)
 	defer plain.Close()
@@ -157,7 +157,7 @@ func TestCheckerSeesDamage(t *testing.T) {
 	defer cancel()
 	nodes, err := c.Endpoints()
 	must(t, err)
-	defer demo.CloseEndpoints(nodes)
+	defer verify.CloseEndpoints(nodes)
 	r, err := w.Check(ctx, nodes)
 	must(t, err)
 	found := map[verify.Kind]int{}

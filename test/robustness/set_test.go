@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/demo"
 	"trireme/lab/verify"
 )
 
@@ -22,7 +21,7 @@ func TestAllWorkloads(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
 	dir := t.TempDir()
-	s, err := verify.NewSet(verify.SetConfig{Login: c.Routed(), Split: c.Split(), Nodes: c.DirectAll, Database: "workloads", Seed: 6, Dir: dir})
+	s, err := verify.NewSet(verify.SetConfig{Login: c.Routed(), Split: c.Split(), Nodes: verify.Nodes(c), Database: "workloads", Seed: 6, Dir: dir})
 	must(t, err)
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*healLimit)
@@ -69,7 +68,7 @@ func TestAllWorkloads(t *testing.T) {
 	defer cancel()
 	nodes, err := c.Endpoints()
 	must(t, err)
-	defer demo.CloseEndpoints(nodes)
+	defer verify.CloseEndpoints(nodes)
 	r, err := s.Check(check, nodes)
 	must(t, err)
 	t.Logf("%s", r)
@@ -137,7 +136,7 @@ func TestStaleReadsAreFound(t *testing.T) {
 	must(t, s.Prepare(ctx))
 	nodes, err := c.Endpoints()
 	must(t, err)
-	defer demo.CloseEndpoints(nodes)
+	defer verify.CloseEndpoints(nodes)
 	_, _, err = verify.WaitEqual(ctx, nodes) // the follower has the tables
 	must(t, err)
 	must(t, c.Signal(follower, syscall.SIGSTOP))

@@ -224,7 +224,7 @@ func (c *cluster) caughtUp() {
 	defer cancel()
 	nodes, err := c.Endpoints()
 	must(c.t, err)
-	defer demo.CloseEndpoints(nodes)
+	defer verify.CloseEndpoints(nodes)
 	_, _, err = verify.WaitEqual(ctx, nodes)
 	must(c.t, err)
 }

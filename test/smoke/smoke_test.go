@@ -69,9 +69,9 @@ func TestSmoke(t *testing.T) {
 	if err != nil || string(out) != "trireme_admin@localhost\n" {
 		t.Errorf("the first account: %v: %s", err, out)
 	}
-	nodes, err := c.Endpoints()
+	nodes, err := verify.Endpoints(c)
 	must(t, err)
-	defer demo.CloseEndpoints(nodes)
+	defer verify.CloseEndpoints(nodes)
 	r, err := w.Check(ctx, nodes)
 	must(t, err)
 	if t.Logf("%s", r); !r.OK() {

@@ -1,0 +1,167 @@
+package layout
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// floor is a level of the product. What is below its folder stands on it, and the packages that have not moved there yet.
+type floor struct {
+	folder, what string
+	packages     []string
+}
+
+// floors from the bottom up. A package imports those of floors below its own.
+var floors = []floor{
+	{"base", "leaves", []string{"ask", "config", "datacache", "failpoint", "mutant", "nbio", "pki", "report", "rule", "systemd"}},
+	{"mysql", "all that knows MySQL and nothing of the cluster", []string{"binlog", "gtid", "mysqld", "mysqlwire", "sqlkind"}},
+	{"core", "what safety hangs on", []string{"consensus", "dump", "guard", "ha", "ledger", "raftlog", "raftlog/memfs", "transport"}},
+	{"node", "organs of a member", nil},
+	{"control", "how people and programs see and steer a cluster", []string{"api", "dashboard", "recorder"}},
+	{"access", "how clients reach data", []string{"alone", "router", "vip"}},
+	{"", "one member", []string{"node"}},
+	{"ops", "what one verb does", []string{"adopt", "advise", "backup", "check", "cli", "demo", "rolling", "setup"}},
+}
+
+// exceptions are imports between packages of one floor, and those that go up. The list may only shrink.
+var exceptions = []string{
+	"adopt setup",
+	"advise check",
+	"alone router",
+	"binlog gtid",
+	"binlog sqlkind",
+	"config failpoint",
+	"dashboard api",
+	"demo setup",
+	"dump raftlog",
+	"ledger raftlog",
+	"mysqld mysqlwire",
+	"node/ackpath api", // up: its types are to be a leaf
+	"raftlog/memfs raftlog",
+	"recorder api",
+}
+
+// floorOf a package of the product; -1: it has none.
+func floorOf(name string) int {
+	folder, _, below := strings.Cut(name, "/")
+	return slices.IndexFunc(floors, func(f floor) bool {
+		return slices.Contains(f.packages, name) || below && folder == f.folder
+	})
+}
+
+// TestFloors: the product's packages import down only, and nothing of lab/, which proves it.
+func TestFloors(t *testing.T) {
+	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
+	used := map[string]bool{}
+	for _, p := range packages(t, root) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		if name != "cmd/trireme" && !strings.HasPrefix(name, "internal/") {
+			continue
+		}
+		for _, problem := range checkFloors(p, used) {
+			t.Error(problem)
+		}
+	}
+	for _, pair := range exceptions {
+		if !used[pair] {
+			t.Errorf("%s: there is no such import any more: take it from the list", pair)
+		}
+	}
+}
+
+// checkFloors returns what is wrong with the imports of a package, and notes which exceptions it used.
+func checkFloors(p pkg, used map[string]bool) (problems []string) {
+	name, product := strings.CutPrefix(strings.TrimPrefix(p.ImportPath, module), "internal/")
+	own := floorOf(name)
+	switch {
+	case !product:
+		own = len(floors) // the program
+	case own < 0:
+		return []string{name + " is on no floor"}
+	}
+	for _, imported := range p.Imports {
+		other, ours := strings.CutPrefix(imported, module)
+		if !ours {
+			continue
+		}
+		if strings.HasPrefix(other, "lab/") {
+			problems = append(problems, fmt.Sprintf("%s imports %s: the product links nothing of lab", name, other))
+			continue
+		}
+		other = strings.TrimPrefix(other, "internal/")
+		switch at, pair := floorOf(other), name+" "+other; {
+		case at < 0:
+			problems = append(problems, fmt.Sprintf("%s imports %s, which is on no floor", name, other))
+		case at >= own && slices.Contains(exceptions, pair):
+			used[pair] = true
+		case at > own:
+			problems = append(problems, fmt.Sprintf("%s imports %s, which is on a floor above it (%s)", name, other, floors[at].what))
+		case at == own:
+			problems = append(problems, fmt.Sprintf("%s imports %s, which is on the same floor (%s)", name, other, floors[at].what))
+		}
+	}
+	return problems
+}
+
+// TestFloorsCheck shows that each rule can fail.
+func TestFloorsCheck(t *testing.T) {
+	for _, c := range []struct {
+		name, imported, want string
+	}{
+		{"cmd/trireme", "internal/node", ""},
+		{"cmd/trireme", "lab/wan", "nothing of lab"},
+		{"internal/node", "internal/gtid", ""},
+		{"internal/node", "lab/needs", "nothing of lab"},
+		{"internal/node", "internal/node/organ", ""},
+		{"internal/node/organ", "internal/core/any", ""},
+		{"internal/node/organ", "internal/node", "on a floor above"},
+		{"internal/node/organ", "internal/node/other", "on the same floor"},
+		{"internal/gtid", "internal/node", "on a floor above"},
+		{"internal/gtid", "internal/mysqlwire", "on the same floor"},
+		{"internal/dump", "internal/raftlog", ""},
+		{"internal/new", "internal/gtid", "new is on no floor"},
+		{"internal/node", "internal/new", "new, which is on no floor"},
+	} {
+		got := strings.Join(checkFloors(pkg{ImportPath: module + c.name, Imports: []string{"os", module + c.imported}}, map[string]bool{}), "\n")
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s imports %s: %q, want %q", c.name, c.imported, got, c.want)
+		}
+	}
+}
+
+// TestProductHasNoInit: nothing in the program runs before main does, so that none of its packages can take a process over.
+func TestProductHasNoInit(t *testing.T) {
+	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
+	seen := 0
+	for _, line := range strings.Split(strings.TrimSpace(goTool(t, root, "list", "-deps", "-f", "{{.ImportPath}} {{.Dir}} {{join .GoFiles \" \"}}", "./cmd/trireme")), "\n") {
+		f := strings.Fields(line)
+		if !strings.HasPrefix(f[0], module) {
+			continue
+		}
+		if strings.HasPrefix(f[0], module+"lab/") {
+			t.Errorf("trireme links %s", f[0])
+		}
+		for _, name := range f[2:] {
+			fset := token.NewFileSet()
+			file, err := parser.ParseFile(fset, filepath.Join(f[1], name), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen++
+			for _, d := range file.Decls {
+				if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+					t.Errorf("%s: a package of the product has an init function", fset.Position(fn.Pos()))
+				}
+			}
+		}
+	}
+	if seen < 100 {
+		t.Errorf("only %d files were looked at", seen)
+	}
+}
