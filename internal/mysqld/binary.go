@@ -134,7 +134,7 @@ func CacheDir() string {
 }
 
 // Try finds a mysqld as Find does, and runs it as the user that it is to run as: what a node's first start would fail at. Errors: Find's, and
-// ErrConfig for a user that does not exist.
+// ErrConfig for a user that does not exist or cannot run it.
 func Try(ctx context.Context, hint, osUser string) (Binary, error) {
 	if osUser != "" {
 		if _, err := user.Lookup(osUser); err != nil {
@@ -149,7 +149,11 @@ func Try(ctx context.Context, hint, osUser string) (Binary, error) {
 	if err != nil || !other {
 		return b, err
 	}
-	return inspect(ctx, b.Path, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}})
+	b, err = inspect(ctx, b.Path, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}})
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return b, err
 }
 
 // Inspect runs the program for its version and refuses what Trireme cannot run.

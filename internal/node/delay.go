@@ -81,6 +81,29 @@ func (n *Node) Delay(ctx context.Context, req api.DelayRequest) (res api.DelayRe
 	if err != nil {
 		return res, err
 	}
+	if res, err = n.orderDelay(ctx, m, req); err == nil && req.Order != "" {
+		n.history.add(n.askedEvent(ctx, eventDelay, 0, m.Name+" "+delayText(req)+", on an operator's request"))
+	}
+	return res, err
+}
+
+// delayText is what a delayed learner does from an order on.
+func delayText(req api.DelayRequest) string {
+	switch req.Order {
+	case api.ApplyNow:
+		return "applies what is committed without delay"
+	case api.Hold:
+		return "applies nothing more"
+	case api.StopBefore:
+		return "applies all up to just before " + req.GTID + " without delay, and stops there"
+	case api.StopAfter:
+		return "applies all up to and with " + req.GTID + " without delay, and stops there"
+	}
+	return "goes on with its delay"
+}
+
+// orderDelay has a member carry an order out.
+func (n *Node) orderDelay(ctx context.Context, m config.Member, req api.DelayRequest) (res api.DelayResult, err error) {
 	if m.ID == n.id.ID {
 		return n.delayHere(req)
 	}
@@ -135,15 +158,14 @@ func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) 
 	}
 	var o *holdOrder
 	check := func() error { return nil }
-	text := "goes on with its delay"
 	switch req.Order {
 	case "":
 		return n.delayResult()
 	case api.Resume:
 	case api.ApplyNow:
-		o, text = &holdOrder{Kind: api.ApplyNow}, "applies what is committed without delay"
+		o = &holdOrder{Kind: api.ApplyNow}
 	case api.Hold:
-		o, text = &holdOrder{Kind: api.StopAfter}, "applies nothing more"
+		o = &holdOrder{Kind: api.StopAfter}
 		check = func() error { // where it stands is a transaction, so that a restart, which may give mysqld less, leads there again
 			if last := n.late.last; !last.IsZero() {
 				o.GTID = last.String()
@@ -156,7 +178,6 @@ func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) 
 			return res, api.Errorf(api.KindInvalid, "%q is no GTID: %v", req.GTID, err)
 		}
 		o = &holdOrder{Kind: req.Order, GTID: id.String()}
-		text = fmt.Sprintf("applies all up to %s %s without delay, and stops there", map[string]string{api.StopBefore: "just before", api.StopAfter: "and with"}[req.Order], id)
 		check = func() error { return n.mayStopAt(id) }
 	default:
 		return res, api.Errorf(api.KindInvalid, "%q is no order to a delayed learner", req.Order)
@@ -170,8 +191,7 @@ func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) 
 	if err != nil {
 		return res, err
 	}
-	n.log.Warn("an operator's order to this delayed learner: it "+text, "order", req.Order, "gtid", req.GTID)
-	n.history.add(n.event(eventDelay, 0, n.id.Name+" "+text+", on an operator's request"))
+	n.log.Warn("an operator's order to this delayed learner: it "+delayText(req), "order", req.Order, "gtid", req.GTID)
 	n.mu.Lock()
 	n.publishNow = true
 	n.mu.Unlock()

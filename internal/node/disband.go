@@ -226,7 +226,7 @@ func (n *Node) prepareAll(ctx context.Context, l *life, term uint64, p plainPlan
 	if wait > 0 {
 		n.awaitTransactions(ctx, l, wait)
 	}
-	n.beginClosing(func() string { return "the cluster is left" })
+	n.beginClosing(func() leave { return leave{Cause: "the cluster is left"} })
 	n.routes()
 	n.broadcastStatus()
 	m.closing = now()

@@ -32,6 +32,9 @@ const (
 	forceRounds   = 4 // orders, until the target leads or it is given up
 )
 
+// eventForced is an operator's order; what comes of it has an event of its own.
+const eventForced = "forced"
+
 // order is what a failover by hand wants of another node. In term Term, of which Leader is the leader.
 type order struct {
 	Term   uint64 `json:"term"`
@@ -79,6 +82,7 @@ func (n *Node) Failover(ctx context.Context, req api.FailoverRequest) (api.Failo
 	if req.DryRun {
 		return res, nil
 	}
+	n.history.add(n.askedEvent(ctx, eventForced, 0, "a failover to "+res.To+" is forced, on an operator's request"))
 	began := now()
 	term, err := n.forceLeader(ctx, to)
 	if err != nil {

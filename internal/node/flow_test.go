@@ -29,7 +29,7 @@ func TestTendFlow(t *testing.T) {
 	}
 	n.serving.closing = false
 	n.tendFlow()
-	n.beginClosing(func() string { return "a test" })
+	n.beginClosing(func() leave { return leave{Cause: "a test"} })
 	if n.acks.Delay() != 0 || !n.serving.closing {
 		t.Errorf("writes are about to be closed, and slowed by %v", n.acks.Delay())
 	}

@@ -577,7 +577,7 @@ func (n *Node) fenceLocked(reason string) {
 		n.serving.cancel()
 	}
 	if n.takesWritesLocked() {
-		n.leaveLocked(false, reason)
+		n.leaveLocked(leave{Cause: reason})
 	}
 	n.serving.phase, n.serving.until = ha.PhaseFencing, 0 // a step that has failed gives the guard no moment any more
 	n.guardUntilLocked(now() + fencePatience + guardGrace)

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +11,8 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
+	"trireme/internal/ha"
+	"trireme/internal/ledger"
 )
 
 // TestOrdersNameWhoGaveThem: the history says who ordered a step of a change of the CA, and not from where; what a node does by
@@ -32,5 +36,62 @@ func TestOrdersNameWhoGaveThem(t *testing.T) {
 	}
 	if by[eventCA] != "token night (admin)" || by["reinit"] != "" {
 		t.Errorf("%q", by)
+	}
+}
+
+// TestDelayNamesWhoOrderedIt: the node that is asked says in the history who gave a delayed learner an order, whether it is that learner or another
+// node is; looking is no order, and one that is refused is none.
+func TestDelayNamesWhoOrderedIt(t *testing.T) {
+	members := testVoters(2)
+	members[0].Role, members[0].ApplyDelayMS = config.RoleLearner, 60_000
+	n := newTestNode(t, withMembers(members...), func(d *testDir) { d.id.Role = config.RoleLearner })
+	openTestLog(t, n)
+	startTestRaft(t, n, nil)
+	answer := make(chan struct{})
+	close(answer)
+	connectTestPeer(t, n, &slowPeer{settings: []byte(`{"result":{"name":"db2"}}`), asked: make(chan struct{}), answer: answer})
+	ctx := api.AskedAs(t.Context(), "token night (operator) from 10.0.0.7:51234")
+	for _, req := range []api.DelayRequest{{Name: "db1"}, {Name: "db1", Order: "fly"}, {Name: "db1", Order: api.Hold}, {Name: "db2", Order: api.ApplyNow}} {
+		if _, err := n.Delay(ctx, req); (err != nil) != (req.Order == "fly") {
+			t.Errorf("%+v: %v", req, err)
+		}
+	}
+	all := n.history.all()
+	if len(all) != 2 || !strings.HasPrefix(all[0].Message, "db1 applies nothing more") || !strings.HasPrefix(all[1].Message, "db2 applies what is committed") {
+		t.Fatalf("%+v", all)
+	}
+	for _, e := range all {
+		if e.Kind != eventDelay || e.By != "token night (operator)" {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+// TestSwitchoverNamesWhoOrderedIt: the next leader hears from the one before who asked for a switchover, and says so.
+func TestSwitchoverNamesWhoOrderedIt(t *testing.T) {
+	n := newTestNode(t)
+	openTestLog(t, n)
+	startTestRaft(t, n, nil)
+	n.serving.phase, n.serving.term = ha.PhaseHandover, 7
+	n.beginClosing(func() leave {
+		return n.switchoverCauseLocked(ha.Action{}, &transferRequest{by: "token night (operator)"})
+	})
+	if n.left.Term != 7 || !n.left.Planned || n.left.By == "" {
+		t.Fatalf("%+v", n.left)
+	}
+	text, err := json.Marshal(n.left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{up: true, at: now(), status: status{Routed: 99}}
+	if err := json.Unmarshal(text, &p.status.Left); err != nil {
+		t.Fatal(err)
+	}
+	n.peers[2], n.routed = p, 99
+	at := now()
+	n.reportTakeover(t.Context(), &takeover{timeline: timeline{elected: at, applied: at, opened: at}, term: 99, began: at,
+		before: ledger.Barrier{Index: 5, Term: 7, Node: 2, Incarnation: 3}})
+	if e := n.history.all()[0]; e.Kind != eventSwitchover || e.By != "token night (operator)" {
+		t.Errorf("%+v", e)
 	}
 }

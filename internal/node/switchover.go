@@ -21,6 +21,7 @@ import (
 type transferRequest struct {
 	to     uint64
 	term   uint64        // in which it was asked for, and may begin
+	by     string        // who asked
 	wait   time.Duration // for open transactions to end
 	begun  bool
 	result chan moved
@@ -157,7 +158,7 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 	if m.err = n.approach(ctx, a.To); m.err != nil {
 		return m
 	}
-	n.beginClosing(func() string { return n.switchoverCauseLocked(a, req) })
+	n.beginClosing(func() leave { return n.switchoverCauseLocked(a, req) })
 	n.routes() // holds new connections
 	n.broadcastStatus()
 	if n.sessionsFollowed() {
@@ -190,11 +191,13 @@ func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *tr
 
 // beginClosing notes that writes are about to be closed, and why; causeLocked is asked with n.mu held. Nobody's OK is held back from here on:
 // a session that waits for one is not quiet, and read-only waits for it.
-func (n *Node) beginClosing(causeLocked func() string) {
+func (n *Node) beginClosing(causeLocked func() leave) {
 	n.mu.Lock()
 	n.hold++
 	if n.serving.closing = n.serving.phase == ha.PhaseHandover; n.serving.closing {
-		n.leaveLocked(true, causeLocked())
+		l := causeLocked()
+		l.Planned = true
+		n.leaveLocked(l)
 	}
 	n.mu.Unlock()
 	n.acks.ReleaseSlowed()
@@ -245,14 +248,14 @@ func (n *Node) awaitQuiet(ctx context.Context, term uint64, patience time.Durati
 }
 
 // switchoverCauseLocked says who wanted it.
-func (n *Node) switchoverCauseLocked(a ha.Action, req *transferRequest) string {
+func (n *Node) switchoverCauseLocked(a ha.Action, req *transferRequest) leave {
 	switch {
 	case req != nil:
-		return "an operator asked for it"
+		return leave{Cause: "an operator asked for it", By: req.by}
 	case n.stopping:
-		return "its daemon is stopping"
+		return leave{Cause: "its daemon is stopping"}
 	}
-	return a.Reason
+	return leave{Cause: a.Reason}
 }
 
 // awaitTransactions lets the transactions that are open now end by themselves, for a time. Those that begin meanwhile are not waited for.
@@ -502,7 +505,7 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 		return res, err
 	}
 	res.To = n.memberName(to)
-	r := &transferRequest{to: to, term: v.Raft.Term, wait: wait, result: make(chan moved, 1)}
+	r := &transferRequest{to: to, term: v.Raft.Term, by: shorten(api.WhoAsked(ctx)), wait: wait, result: make(chan moved, 1)}
 	n.mu.Lock()
 	if n.request != nil || n.serving.phase == ha.PhaseHandover {
 		n.mu.Unlock()

@@ -27,6 +27,7 @@ type leave struct {
 	Term    uint64        `json:"term"`
 	Planned bool          `json:"planned"` // a switchover
 	Cause   string        `json:"cause"`
+	By      string        `json:"by,omitempty"` // who ordered it
 	Ago     time.Duration `json:"ago_ns"`
 }
 
@@ -93,9 +94,10 @@ func (n *Node) noteLossLocked(leader uint64) {
 }
 
 // leaveLocked notes that this node's mysqld stops taking writes.
-func (n *Node) leaveLocked(planned bool, cause string) {
+func (n *Node) leaveLocked(l leave) {
 	if n.left.Term != n.serving.term {
-		n.left, n.leftAt = leave{Term: n.serving.term, Planned: planned, Cause: cause}, now()
+		l.Term = n.serving.term
+		n.left, n.leftAt = l, now()
 	}
 }
 
@@ -141,7 +143,7 @@ func (n *Node) reportTakeover(ctx context.Context, t *takeover) {
 	case t.wished:
 		e.Kind, e.Cause = eventFailover, "an operator forced a failover"
 	case left.Planned:
-		e.Kind, e.Cause = eventSwitchover, left.Cause
+		e.Kind, e.Cause, e.By = eventSwitchover, left.Cause, shorten(left.By)
 	case left.Term != 0:
 		e.Kind, e.Cause = eventFailover, left.Cause
 	case t.noticed == 0:

@@ -427,6 +427,9 @@ func TestHistory(t *testing.T) {
 	c.healthy()
 	e := c.change(leader, c.view().Term)
 	check(e, "switchover", leader, x)
+	if e.By != "operator" {
+		t.Errorf("ordered by %q", e.By)
+	}
 	terms := []uint64{e.Term}
 
 	// A leader whose daemon is stopped while a transaction waits, and dies: it is rolled back, and every node says so.
@@ -534,6 +537,11 @@ func TestForcedFailover(t *testing.T) {
 	}
 	if now := c.healthy(); now != x {
 		t.Fatalf("%s leads", now.Name)
+	}
+	if !slices.ContainsFunc(result[[]api.Event](c, y, 0, "history"), func(e api.Event) bool {
+		return e.Kind == "forced" && e.By == "operator" && e.Node == y.Name && strings.Contains(e.Message, x.Name)
+	}) {
+		t.Error("the history does not say who forced it")
 	}
 
 	// Gone in a pause. Nobody opens writes but the one that an operator chooses; asked of it, and of the one that was elected.
