@@ -1,7 +1,7 @@
 #!/bin/sh
 # A digest of the commit path: of all sources, tests left out, of what a node's daemon is made of (internal/node and every package of ours that it
 # needs, and the file that starts it), and of the versions of the modules that it needs. Verbs that ask a daemon, or that work before there is
-# one, the safety kit and the benchmarks are in the same program and touch no write of a node's. When the digest changes, the counts of fault
+# one, are in the same program and touch no write of a node's. When the digest changes, the counts of fault
 # campaigns begin anew (docs/safety).
 set -eu
 cd "$(dirname "$0")/.."

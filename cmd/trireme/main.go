@@ -1,4 +1,4 @@
-// Command trireme is the one binary: the daemon beside each mysqld, the tools that talk to a cluster, and the demo.
+// Command trireme is the product: the daemon beside each mysqld, the tools that talk to a cluster, and the demo.
 //
 // This package parses, wires and prints; what is done is done in internal/.
 package main
