@@ -231,16 +231,23 @@ func decode(data []byte, answer any) error {
 	if err := json.Unmarshal(data, &sent); err != nil {
 		return err
 	}
-	for _, f := range reflect.VisibleFields(t) {
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if !f.IsExported() || f.Anonymous || name == "-" || strings.Contains(options, "omit") {
-			continue
-		}
-		if _, ok := sent[cmp.Or(name, f.Name)]; !ok {
-			return fmt.Errorf("it has no %q", cmp.Or(name, f.Name))
+	for _, name := range required(t) {
+		if _, ok := sent[name]; !ok {
+			return fmt.Errorf("it has no %q", name)
 		}
 	}
 	return nil
+}
+
+// required are the fields that an answer must have.
+func required(t reflect.Type) (names []string) {
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.IsExported() && !f.Anonymous && name != "-" && !strings.Contains(options, "omit") {
+			names = append(names, cmp.Or(name, f.Name))
+		}
+	}
+	return names
 }
 
 // request to the node. A token does not go over plain HTTP, on this host neither: anything may listen there.
