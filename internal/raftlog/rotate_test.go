@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -356,4 +358,65 @@ func TestSpareIsRemovedByHand(t *testing.T) {
 	all = append(all, untilRotation(t, l, w, fsys)...)
 	ok(t, same(t, l, all))
 	ok(t, l.Close())
+}
+
+// TestIndexOfWhatGoes: a segment that is removed while its index file is written leaves no such file, whatever removes it.
+func TestIndexOfWhatGoes(t *testing.T) {
+	for what, remove := range map[string]func(*raftlog.Log, *raftpb.Entry) error{
+		"purge": func(l *raftlog.Log, last *raftpb.Entry) error {
+			_, err := l.Purge(last.GetIndex())
+			return err
+		},
+		"tail": func(l *raftlog.Log, _ *raftpb.Entry) error {
+			w := newWriter()
+			w.term, w.inc = 2, 2
+			err := l.SetHardState(&raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)), Commit: new(uint64(0))})
+			return errors.Join(err, l.Append([]*raftpb.Entry{w.barrier()}))
+		},
+		"reset": func(l *raftlog.Log, _ *raftpb.Entry) error {
+			snap, err := l.Snapshot()
+			return errors.Join(err, l.ResetTo(snap))
+		},
+	} {
+		fsys := memfs.New()
+		var jobs []func()
+		l, w := begun(t, fsys, func(o *raftlog.Options) { o.Later = func(job func()) { jobs = append(jobs, job) } })
+		all := append(untilRotation(t, l, w, fsys), untilRotation(t, l, w, fsys)...)
+		last := all[len(all)-1]
+		if what != "tail" {
+			setState(t, l, 1, 1, last.GetIndex())
+			ok(t, l.SetConfState(&raftpb.ConfState{Voters: []uint64{1}}, last.GetIndex()))
+		}
+		goes := files(t, fsys, ".log")[map[string]int{"tail": 1}[what]]
+		end := make(chan error, 1)
+		begin := sync.OnceFunc(func() {
+			go func() { end <- remove(l, last) }()
+			limit := time.Now().Add(200 * time.Millisecond)
+			for len(end) == 0 && time.Now().Before(limit) { // it waits, as it should
+				runtime.Gosched()
+			}
+		})
+		begun := false
+		fsys.Hook = func(op memfs.Op, name string) error {
+			if op == memfs.OpCreate && name == strings.TrimSuffix(goes, ".log")+".idx" {
+				begun = true
+				begin()
+			}
+			return nil
+		}
+		for _, job := range jobs {
+			job()
+		}
+		if !begun {
+			t.Fatalf("%s: no index file was written for %s", what, goes)
+		}
+		ok(t, <-end)
+		fsys.Hook = nil
+		for _, path := range files(t, fsys, ".idx") {
+			if segment := strings.TrimSuffix(path, ".idx") + ".log"; !slices.Contains(files(t, fsys, ".log"), segment) {
+				t.Errorf("%s: %s is left without its segment", what, path)
+			}
+		}
+		ok(t, l.Close())
+	}
 }
