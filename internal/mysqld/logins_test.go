@@ -1,6 +1,7 @@
 package mysqld
 
 import (
+	"bytes"
 	"database/sql"
 	"errors"
 	"io/fs"
@@ -50,6 +51,9 @@ func TestEachStartSetsPasswords(t *testing.T) {
 			t.Error(err)
 		}
 		refused(cfg.Admin, "tcp", cfg.ListenAddr()) // it is for the socket
+		if log := must[[]byte](t)(os.ReadFile(cfg.ErrorLog())); bytes.Contains(log, []byte("password history policy")) {
+			t.Errorf("start %d: mysqld did not take a password: %s", n, log)
+		}
 		if n == 2 {
 			refused(old.Admin, "unix", cfg.Socket())
 			refused(old.Repl, "unix", cfg.Socket())
