@@ -449,6 +449,11 @@ func (c *campaign) attack(ctx context.Context, running rivals.Running) (sys syst
 	if l, ok := running.(interface{ Learners() []string }); ok {
 		sys.learners = l.Learners()
 	}
+	if s, ok := sys.Breakable.(rivals.Streaming); ok {
+		if sys.stream, err = s.Stream(ctx); err != nil {
+			return sys, err
+		}
+	}
 	possible, err := sys.possible(c.Kinds)
 	if len(possible) == 0 {
 		return sys, err

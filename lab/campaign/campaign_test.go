@@ -52,7 +52,7 @@ func TestShortCampaign(t *testing.T) {
 		transcript, err := os.ReadFile(filepath.Join(o.Dir, "transcript.txt"))
 		t.Errorf("not shown, or violated: %s %v", transcript, err)
 	}
-	if v.Faults < o.Faults || v.Checks == 0 || v.PowerLosses == 0 || v.Partitions == 0 || v.Writes.Acked == 0 {
+	if v.Faults < o.Faults || v.Checks == 0 || v.PowerLosses == 0 || v.Partitions == 0 || v.Writes.Acked == 0 || v.Unread > 0 {
 		t.Errorf("%+v", v.Part)
 	}
 	parts, err := ReadState(o.State)

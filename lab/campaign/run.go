@@ -113,9 +113,9 @@ func (b *batch) open(ctx context.Context) error {
 		if s, ok := b.sys.Breakable.(rivals.Splitting); ok {
 			cfg.Split = s.Split()
 		}
-		if s, ok := b.sys.Breakable.(rivals.Streaming); ok {
+		if b.sys.stream != nil {
 			cfg.Follow = func(login verify.Login, database string) verify.Follower {
-				return stream.Follow(login, s.Stream(), database)
+				return stream.Follow(login, b.sys.stream, database)
 			}
 		}
 		if b.w, err = verify.NewSet(cfg); err != nil {
@@ -447,6 +447,9 @@ func (b *batch) compare(ctx context.Context, nodes []verify.Endpoint) error {
 	fmt.Fprintf(b.script, "%s check: %v\n", b.clock(), r)
 	for _, p := range r.Problems {
 		b.counts.Problems[string(p.Kind)]++
+	}
+	if r.Unread != "" {
+		b.counts.Unread++
 	}
 	for _, u := range r.Undecided {
 		b.say("Not decided: %s", u)

@@ -35,6 +35,7 @@ type Part struct {
 	PowerLosses int               `json:"power_losses"`
 	Counts      map[string]int    `json:"counts"`             // by kind and whom
 	Demanded    int               `json:"demanded"`           // faults during which writes had to go on, and lasted long enough to tell
+	Unread      int               `json:"unread,omitempty"`   // checks that could look nothing up in the log
 	Unjudged    int               `json:"unjudged,omitempty"` // times without writes, and waits for recovery, on a machine without CPU to spare
 	Checks      int               `json:"checks"`
 	Writes      verify.Counts     `json:"writes"`
@@ -96,6 +97,7 @@ func (p *Part) add(o Part) {
 	p.PowerLosses += o.PowerLosses
 	p.Demanded += o.Demanded
 	p.Unjudged += o.Unjudged
+	p.Unread += o.Unread
 	p.Checks += o.Checks
 	p.Undecided += o.Undecided
 	p.Uncounted += o.Uncounted

@@ -37,6 +37,7 @@ type system struct {
 	rivals.Breakable
 	all      []string // hosts, loggers and learners included
 	learners []string
+	stream   func() string // the address of a change stream, for each connection; nil: there is none
 	grips    *grips
 }
 

@@ -48,8 +48,22 @@ type Splitting interface {
 
 // Streaming is a system that tells what it has committed to whoever speaks MySQL's replication protocol.
 type Streaming interface {
-	// Stream gives the address for the next connection.
-	Stream() func() string
+	// Stream lets the clients' account read it, and gives the address for the next connection.
+	Stream(ctx context.Context) (func() string, error)
+}
+
+func (t *trireme) Stream(ctx context.Context) (func() string, error) {
+	leader, err := t.Cluster.Leader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	db, err := t.Admin(leader)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	_, err = db.ExecContext(ctx, "GRANT REPLICATION SLAVE ON *.* TO '"+t.State().User+"'@'%'")
+	return t.Cluster.Stream(), err
 }
 
 // endLimit is for a process that has its SIGKILL to be gone.

@@ -44,6 +44,7 @@ type Follower struct {
 	began  bool
 	trx    int64
 	sum    verify.Committed
+	last   error // why the last connection ended
 	cancel context.CancelFunc
 	done   chan struct{}
 }
@@ -72,6 +73,9 @@ func (f *Follower) run(ctx context.Context) {
 			f.mu.Unlock()
 			return
 		}
+		f.mu.Lock()
+		f.last = err
+		f.mu.Unlock()
 		pause(ctx, logPause)
 	}
 }
@@ -223,7 +227,9 @@ func (f *Follower) Ends(ctx context.Context, executed string, now func() int64) 
 		case missing.Empty():
 			return f.end("", now())
 		case ctx.Err() != nil || time.Now().After(deadline):
-			err = fmt.Errorf("the change stream has not told %v", missing)
+			f.mu.Lock()
+			err = fmt.Errorf("the change stream has not told %v (%w)", missing, f.last)
+			f.mu.Unlock()
 		}
 		if err == nil {
 			pause(ctx, logPause)
