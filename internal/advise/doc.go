@@ -31,6 +31,7 @@ type Finding struct {
 const (
 	NoPrimaryKey     = "no-primary-key"
 	NoIndex          = "no-index"
+	SpatialKey       = "spatial-key"
 	ForeignKeys      = "foreign-keys"
 	UnsafeCascade    = "unsafe-cascade"
 	SessionDependent = "session-dependent"
@@ -74,6 +75,7 @@ type Table struct {
 	Rows     uint64 // as the dictionary estimates them
 	Primary  bool
 	Unique   bool // a unique key without NULL
+	Spatial  bool // an index that is SPATIAL
 	Indexes  int
 	Inserted uint64 // rows, since the server started
 	Changed  uint64 // updated and deleted rows, since the server started

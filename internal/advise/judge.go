@@ -74,6 +74,11 @@ func tables(list []Table) []Finding {
 		what := fmt.Sprintf("%d rows, %d changed or deleted and %d inserted since the server started", t.Rows, t.Changed, t.Inserted)
 		switch {
 		case t.Primary || t.Unique:
+		case t.Spatial:
+			out = append(out, Finding{SpatialKey, Warn, t.Name, "it has a SPATIAL index and no primary key: " + what,
+				"a follower looks for rows in the first index, finds none if that is the SPATIAL one of a column with an SRID, " +
+					"and stops at each UPDATE and DELETE (error 1032)",
+				"ALTER TABLE … ADD PRIMARY KEY, or a column for it: ADD id BIGINT UNSIGNED AUTO_INCREMENT INVISIBLE PRIMARY KEY"})
 		case t.Indexes == 0:
 			out = append(out, Finding{NoIndex, warnIf(t.Changed > 0 && t.Rows >= smallTable), t.Name, "it has no index at all: " + what,
 				fmt.Sprintf("a follower reads the whole table, about %d rows, to find those of each event; nothing else of it is applied in parallel", t.Rows),

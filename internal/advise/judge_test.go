@@ -59,6 +59,7 @@ func TestJudge(t *testing.T) {
 		{"info no-primary-key s.a", func(f *Facts) { f.Tables = append(f.Tables, Table{Name: "s.a", Rows: 1e6, Indexes: 1}) }},
 		{"warn no-index s.a", func(f *Facts) { f.Tables = append(f.Tables, Table{Name: "s.a", Rows: 1000, Changed: 1}) }},
 		{"info no-index s.a", func(f *Facts) { f.Tables = append(f.Tables, Table{Name: "s.a", Rows: 999, Changed: 1}) }},
+		{"warn spatial-key s.a", func(f *Facts) { f.Tables = append(f.Tables, Table{Name: "s.a", Indexes: 2, Spatial: true}) }},
 		{"info foreign-keys s.good", func(f *Facts) { f.Tables[0].Children = []string{"s.child"} }},
 		{"warn hot-row s.good", func(f *Facts) { f.Hot[Key{"s.good", "PRIMARY", "7"}] = 3 }},
 		{"warn large-statement UPDATE …", func(f *Facts) { f.Statements[0].Rows = 50_000_000 }},

@@ -105,7 +105,7 @@ const systemSchemas = "('mysql','sys','information_schema','performance_schema')
 
 func (s *server) tables(ctx context.Context, f *Facts) error {
 	rows, err := s.rows(ctx, "SELECT CONCAT(t.TABLE_SCHEMA, '.', t.TABLE_NAME) AS t, t.TABLE_ROWS AS n, COUNT(DISTINCT i.INDEX_NAME) AS indexes,"+
-		" COALESCE(MAX(i.INDEX_NAME = 'PRIMARY'), 0) AS pk"+
+		" COALESCE(MAX(i.INDEX_NAME = 'PRIMARY'), 0) AS pk, COALESCE(MAX(i.INDEX_TYPE = 'SPATIAL'), 0) AS rtree"+
 		" FROM information_schema.TABLES t LEFT JOIN information_schema.STATISTICS i USING (TABLE_SCHEMA, TABLE_NAME)"+
 		" WHERE t.TABLE_TYPE = 'BASE TABLE' AND t.TABLE_SCHEMA NOT IN "+systemSchemas+" GROUP BY t.TABLE_SCHEMA, t.TABLE_NAME, t.TABLE_ROWS")
 	if err != nil {
@@ -122,7 +122,8 @@ func (s *server) tables(ctx context.Context, f *Facts) error {
 		has[r["t"]] = true
 	}
 	for _, r := range rows {
-		f.Tables = append(f.Tables, Table{Name: r["t"], Rows: number(r["n"]), Primary: r["pk"] == "1", Unique: has[r["t"]], Indexes: int(number(r["indexes"]))})
+		f.Tables = append(f.Tables, Table{Name: r["t"], Rows: number(r["n"]), Primary: r["pk"] == "1", Unique: has[r["t"]],
+			Spatial: r["rtree"] == "1", Indexes: int(number(r["indexes"]))})
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ func TestAdvise(t *testing.T) {
 	c.healthy()
 	c.write("CREATE DATABASE IF NOT EXISTS advised",
 		"CREATE TABLE IF NOT EXISTS advised.bare (v INT)", "CREATE TABLE IF NOT EXISTS advised.indexed (v INT, KEY (v))",
+		"CREATE TABLE IF NOT EXISTS advised.places (g GEOMETRY NOT NULL SRID 0, SPATIAL INDEX (g))",
 		"CREATE TABLE IF NOT EXISTS advised.parent (id INT PRIMARY KEY)",
 		"CREATE TABLE IF NOT EXISTS advised.child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES advised.parent (id))",
 		"CREATE TABLE IF NOT EXISTS advised.dependent (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES advised.parent (id) ON DELETE CASCADE)",
@@ -54,7 +55,8 @@ func TestAdvise(t *testing.T) {
 	defer func() { cancel(); wg.Wait() }()
 
 	want := map[string]string{
-		"warn " + advise.NoIndex: "advised.bare", "warn " + advise.NoPrimaryKey: "advised.indexed", "info " + advise.ForeignKeys: "advised.parent",
+		"warn " + advise.NoIndex: "advised.bare", "warn " + advise.NoPrimaryKey: "advised.indexed",
+		"warn " + advise.SpatialKey: "advised.places", "info " + advise.ForeignKeys: "advised.parent",
 		"warn " + advise.UnsafeCascade: "advised.dependent", "info " + advise.SessionDependent: "advised.divided",
 		"warn " + advise.HotRow: "advised.counters", "warn " + advise.LargeStatement: "INSERT INTO `advised`", "warn " + advise.SettingsDiffer: "",
 	}
