@@ -100,3 +100,17 @@ func TestWithoutLocal(t *testing.T) {
 		}
 	}
 }
+
+// TestApplyingIsNotAtRest: what one node alone has is not local to it while a node applies what may be the same.
+func TestApplyingIsNotAtRest(t *testing.T) {
+	sets := at(map[string]string{"a": "00000000-0000-8007-8001-000000000001:1-6", "b": "00000000-0000-8007-8001-000000000001:1-5"})
+	if _, local, err := withoutLocal(sets); err != nil || len(local) != 1 {
+		t.Fatal(local, err)
+	}
+	busy := sets["b"]
+	busy.applying = 1
+	sets["b"] = busy
+	if _, _, err := withoutLocal(sets); !errors.Is(err, ErrNotEqual) {
+		t.Errorf("b applies a transaction: %v", err)
+	}
+}
