@@ -36,8 +36,12 @@ func (c *nodeCmd) Run(e *env) error {
 	}
 	log := slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: level}))
 	slog.SetDefault(log)
+	ignoreHangup()
 	return node.Run(e.ctx, cfg, buildVersion(), log)
 }
+
+// ignoreHangup is for what goes on when the terminal that it was started from closes (SIGHUP).
+func ignoreHangup() { signal.Ignore(syscall.SIGHUP) }
 
 // noStart is what a mistake in its settings ends a daemon or a router with: another start would find the same one.
 func noStart(err error) error {
@@ -55,7 +59,7 @@ type guardCmd struct {
 
 // Run ends when the daemon does.
 func (c *guardCmd) Run(e *env) error {
-	signal.Ignore(syscall.SIGHUP)
+	ignoreHangup()
 	withdraw := func() error {
 		if len(c.VIP) == 0 {
 			return nil

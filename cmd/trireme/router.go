@@ -42,5 +42,6 @@ func (c *routerCmd) Run(e *env) error {
 	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
 		return fmt.Errorf("log.level: %w", err) // LoadAlone has checked it
 	}
+	ignoreHangup()
 	return alone.Run(e.ctx, cfg, slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: level})))
 }

@@ -278,5 +278,6 @@ func startRouterAs(c *cluster, known *demo.Node, token, settings string) (r stan
 		}
 		return err
 	})
+	must(t, cmd.Process.Signal(syscall.SIGHUP)) // the terminal that it was started from closes, and it goes on
 	return r
 }

@@ -72,6 +72,9 @@ func TestServiceManager(t *testing.T) {
 	if bytes.Contains(env, []byte("NOTIFY_SOCKET")) || bytes.Contains(env, []byte("WATCHDOG_")) {
 		t.Error("mysqld would speak to the service manager as if it were the daemon")
 	}
+	// The terminal that it was started from closes.
+	must(t, daemon.Process.Signal(syscall.SIGHUP))
+	manager.drain()
 	manager.await("WATCHDOG=1")
 	manager.await("WATCHDOG=1")
 
