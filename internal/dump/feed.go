@@ -334,13 +334,13 @@ func (d *dumping) stop(cause error) {
 func (f *Feed) begin(nc net.Conn) (d *dumping, paused bool) {
 	d = &dumping{nc: nc}
 	d.ctx, d.cancel = context.WithCancelCause(f.ctx)
-	f.stats.dumps.Add(1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.current != nil {
 		f.current.stop(errReplaced)
 	}
 	f.current = d
+	f.stats.dumps.Add(1) // once it is the current one: who counts dumps may stop it
 	return d, f.paused
 }
 
