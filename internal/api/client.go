@@ -122,7 +122,7 @@ func (c *Client) Check(ctx context.Context, path string) (ok bool, h Health, err
 		return false, h, err
 	}
 	if status != http.StatusOK && status != http.StatusServiceUnavailable {
-		return false, h, failure(status, body)
+		return false, h, c.failure(ctx, status, body)
 	}
 	if err := decode(body, &h); err != nil {
 		return false, h, Errorf(KindInternal, "%s%s: %v", c.base, path, err)
@@ -209,7 +209,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 		return err
 	}
 	if status != http.StatusOK {
-		return failure(status, data)
+		return c.failure(ctx, status, data)
 	}
 	if err := decode(data, answer); err != nil {
 		return Errorf(KindInternal, "%s%s: the answer is not what this version expects: %v", c.base, path, err)
@@ -300,6 +300,15 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		return Errorf(KindInterrupted, "interrupted").With("what was asked of %s may still happen", c.base)
 	}
 	return Errorf(KindUnreachable, "%s does not answer: %v", c.base, err).With("is the daemon running there? --api or TRIREME_API names another node")
+}
+
+// failure is why a request that was answered failed. A node that sees that the client gives up says so, and on a busy machine the client may
+// still hear that: it is no answer of the node's.
+func (c *Client) failure(ctx context.Context, status int, body []byte) error {
+	if err := ctx.Err(); err != nil {
+		return c.unreachable(ctx, err)
+	}
+	return failure(status, body)
 }
 
 // failure turns the body of a failed request back into the error it was.

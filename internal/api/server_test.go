@@ -413,6 +413,11 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
+// overdue has ended, and whoever waits for that has not seen it yet.
+type overdue struct{ context.Context }
+
+func (overdue) Err() error { return context.DeadlineExceeded }
+
 func TestClientErrors(t *testing.T) {
 	c := newCluster(t)
 	b := &backend{leader: Leader{Self: true}, block: make(chan struct{})}
@@ -424,6 +429,11 @@ func TestClientErrors(t *testing.T) {
 		t.Errorf("slow node: %v", err)
 	}
 	close(b.block)
+	late := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "context canceled", http.StatusInternalServerError) }))
+	defer late.Close()
+	if _, err := c.client(late.URL, "").Cluster(overdue{t.Context()}); KindOf(err) != KindTimeout {
+		t.Errorf("a node that saw that its client gave up: %v", err)
+	}
 	if _, err := c.client("http://127.0.0.1:1", "").Cluster(t.Context()); KindOf(err) != KindUnreachable || ExitCode(err) != 3 {
 		t.Errorf("dead node: %v", err)
 	}
