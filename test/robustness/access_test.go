@@ -154,25 +154,9 @@ func (c *cluster) caOf(n *demo.Node) api.CAView {
 // cluster tells routers; ca: the digest of the CA that must have signed it, empty: any that the node trusts.
 func (c *cluster) mysqldShows(n *demo.Node, ca string) string {
 	c.t.Helper()
-	trusted, err := os.ReadFile(filepath.Join(n.Dir, "tls", pki.CAFile))
-	must(c.t, err)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(trusted)
-	nc, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(n.Ports.MySQL)))
-	must(c.t, err)
 	var shown *x509.Certificate
-	secure := &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", VerifyConnection: func(cs tls.ConnectionState) error {
-		shown = cs.VerifiedChains[0][0]
-		if digest := fmt.Sprintf("%x", sha256.Sum256(cs.VerifiedChains[0][1].Raw)); ca != "" && digest != ca {
-			return fmt.Errorf("it is of the CA %s, not of %s", digest, ca)
-		}
-		return nil
-	}}
-	_, err = mysqlwire.Login(c.t.Context(), nc, mysqlwire.ClientConfig{User: "trireme_clone", Password: "x", TLS: secure})
-	if refused, ok := errors.AsType[*mysqlwire.ServerError](err); !ok || refused.Code != mysqlwire.CodeAccessDenied {
-		c.t.Fatalf("the mysqld of %s: %v", n.Name, err)
-	}
 	eventually(c.t, healLimit, "the cluster tells of it", func() error {
+		shown = c.mysqldCertificate(n, ca) // each time, since mysqld may get another one meanwhile
 		var p *api.MySQLProof
 		for _, m := range c.view().Members {
 			if m.Name == n.Name {
@@ -185,6 +169,30 @@ func (c *cluster) mysqldShows(n *demo.Node, ca string) string {
 		return nil
 	})
 	return pki.SerialOf(shown)
+}
+
+// mysqldCertificate logs in at a node's mysqld, and is the certificate that it shows then.
+func (c *cluster) mysqldCertificate(n *demo.Node, ca string) (shown *x509.Certificate) {
+	c.t.Helper()
+	trusted, err := os.ReadFile(filepath.Join(n.Dir, "tls", pki.CAFile))
+	must(c.t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(trusted)
+	nc, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(n.Ports.MySQL)))
+	must(c.t, err)
+	defer nc.Close()
+	secure := &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", VerifyConnection: func(cs tls.ConnectionState) error {
+		shown = cs.VerifiedChains[0][0]
+		if digest := fmt.Sprintf("%x", sha256.Sum256(cs.VerifiedChains[0][1].Raw)); ca != "" && digest != ca {
+			return fmt.Errorf("it is of the CA %s, not of %s", digest, ca)
+		}
+		return nil
+	}}
+	_, err = mysqlwire.Login(c.t.Context(), nc, mysqlwire.ClientConfig{User: "trireme_clone", Password: "x", TLS: secure})
+	if refused, ok := errors.AsType[*mysqlwire.ServerError](err); !ok || refused.Code != mysqlwire.CodeAccessDenied {
+		c.t.Fatalf("the mysqld of %s: %v", n.Name, err)
+	}
+	return shown
 }
 
 // overTLS is a session at a port of a node.
