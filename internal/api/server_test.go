@@ -429,7 +429,9 @@ func TestClientErrors(t *testing.T) {
 		t.Errorf("slow node: %v", err)
 	}
 	close(b.block)
-	late := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "context canceled", http.StatusInternalServerError) }))
+	late := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "context canceled", http.StatusInternalServerError)
+	}))
 	defer late.Close()
 	if _, err := c.client(late.URL, "").Cluster(overdue{t.Context()}); KindOf(err) != KindTimeout {
 		t.Errorf("a node that saw that its client gave up: %v", err)
