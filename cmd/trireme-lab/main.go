@@ -5,8 +5,6 @@ package main
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -53,19 +51,10 @@ func (e *env) progress(asJSON bool) io.Writer {
 	return e.out
 }
 
-// errSilent ends the program with a code after everything has been said.
-type errSilent int
-
-func (e errSilent) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
-
 // usagef is a failure of the command line itself.
 func usagef(format string, args ...any) *api.Error { return api.Errorf(api.KindUsage, format, args...) }
 
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
+func printJSON(w io.Writer, v any) error { return cli.PrintJSON(w, v) }
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -76,46 +65,13 @@ func run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	e := &env{ctx: ctx, out: out, errOut: errOut, json: cli.AsksJSON(args)}
-	exited := -1
-	parser, err := kong.New(new(commands), kong.Name(program), kong.Description("Proves and measures Trireme on this machine."),
-		kong.Writers(out, errOut), kong.Exit(func(code int) { exited = code }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}), kong.Bind(e), cli.Durations)
-	if err != nil {
-		fmt.Fprintln(errOut, program+":", err)
-		return exitFailed
-	}
-	e.app = parser.Model
-	if len(args) == 0 {
-		args = []string{"--help"}
-	}
-	kctx, err := parser.Parse(args)
-	if exited >= 0 { // --help
-		return exited
-	}
-	if err != nil {
-		message, help := cli.Mistake(program, err)
-		return e.report(usagef("%s", message).With("see `%s --help`", help))
-	}
-	return e.report(kctx.Run(e))
+	return cli.Program{Name: program, Description: "Proves and measures Trireme on this machine.", Commands: new(commands), Env: e,
+		Declared: func(app *kong.Application) { e.app = app }, Report: e.report, Out: out, ErrOut: errOut}.Run(args)
 }
 
 // report prints an error, and gives the exit code. With --json a program finds the same on standard output.
 func (e *env) report(err error) int {
-	if err == nil {
-		return 0
-	}
-	if silent, ok := errors.AsType[errSilent](err); ok {
-		return int(silent)
-	}
-	f := cli.Failure(err, nil)
-	if f.Kind == api.KindFailed && e.ctx.Err() != nil {
-		f.Kind = api.KindInterrupted
-	}
-	cli.Tell(e.errOut, program, f)
-	if e.json {
-		_ = printJSON(e.out, f) // the exit code says it, too
-	}
-	return api.ExitCode(f)
+	return cli.Report(e.ctx, program, e.out, e.errOut, e.json, err, nil)
 }
 
 // completionCmd is `trireme-lab completion`.
@@ -162,13 +118,7 @@ var manual = cli.Manual{
 
 // Run writes the pages.
 func (c *manualCmd) Run(e *env) error {
-	if c.Markdown {
-		return manual.Markdown(e.out, e.app)
-	}
-	if c.Dir == "" {
-		return usagef("where do the pages go? Give a directory")
-	}
-	return manual.Pages(c.Dir, e.app)
+	return manual.Write(e.out, e.app, c.Dir, c.Markdown)
 }
 
 // versionCmd is `trireme-lab version`.

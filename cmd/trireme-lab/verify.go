@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"trireme/internal/cli"
 	"trireme/lab/campaign"
 	"trireme/lab/rivals"
 )
@@ -72,7 +73,7 @@ func (c *verifyClusterCmd) Run(e *env) error {
 		fmt.Fprint(e.out, v)
 	}
 	if err == nil && !v.OK() {
-		err = errSilent(exitFailed)
+		err = cli.Silent(exitFailed)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/advise"
 	"trireme/internal/api"
+	"trireme/internal/cli"
 )
 
 // adviseCmd is `trireme advise`.
@@ -48,7 +49,7 @@ func (c *adviseCmd) Run(e *env) error {
 		printAdvice(e, facts, findings)
 	}
 	if err == nil && warns {
-		return errSilent(exitFailed)
+		return cli.Silent(exitFailed)
 	}
 	return err
 }

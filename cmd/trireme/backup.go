@@ -323,7 +323,7 @@ func (c *backupVerifyCmd) Run(e *env) error {
 		printVerification(e, v)
 	}
 	if err == nil && (len(v.Problems) > 0 || len(v.Restorable) == 0) {
-		err = errSilent(exitFailed)
+		err = cli.Silent(exitFailed)
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/check"
+	"trireme/internal/cli"
 	"trireme/internal/config"
 )
 
@@ -106,7 +107,7 @@ func (c *checkCmd) once(e *env) error {
 		printCheck(e.out, res)
 	}
 	if err == nil && !res.OK() {
-		return errSilent(exitFailed)
+		return cli.Silent(exitFailed)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 	"trireme/internal/config"
 )
 
@@ -66,7 +67,7 @@ func (c *switchoverCmd) Run(e *env) error {
 		printSwitchover(e, res, wait)
 	}
 	if err == nil && res.Problem != "" {
-		return errSilent(exitFailed)
+		return cli.Silent(exitFailed)
 	}
 	return err
 }

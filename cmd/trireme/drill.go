@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"trireme/internal/backup"
+	"trireme/internal/cli"
 )
 
 type backupDrillCmd struct {
@@ -51,7 +52,7 @@ func (c *backupDrillCmd) Run(e *env) error {
 		c.print(e, d)
 	}
 	if err == nil && len(d.Differences) > 0 {
-		err = errSilent(exitFailed)
+		err = cli.Silent(exitFailed)
 	}
 	return err
 }

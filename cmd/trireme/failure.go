@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"syscall"
 
 	"trireme/internal/adopt"
@@ -49,19 +48,5 @@ var kindsOf = []cli.KindOf{
 
 // report prints an error, advice on a line of its own, and gives the exit code. With --json a program finds the same on standard output.
 func (e *env) report(err error) int {
-	if err == nil {
-		return exitDone
-	}
-	if silent, ok := errors.AsType[errSilent](err); ok {
-		return int(silent)
-	}
-	f := cli.Failure(err, kindsOf)
-	if f.Kind == api.KindFailed && e.ctx.Err() != nil {
-		f.Kind = api.KindInterrupted
-	}
-	cli.Tell(e.errOut, "trireme", f)
-	if e.json {
-		_ = printJSON(e.out, f) // the exit code says it, too
-	}
-	return api.ExitCode(f)
+	return cli.Report(e.ctx, "trireme", e.out, e.errOut, e.json, err, kindsOf)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 )
 
 // leaveCmd is `trireme leave`.
@@ -44,7 +45,7 @@ func (c *leaveCmd) Run(e *env) error {
 		printLeave(e, res)
 	}
 	if err == nil && res.Problem != "" {
-		return errSilent(exitFailed)
+		return cli.Silent(exitFailed)
 	}
 	return err
 }

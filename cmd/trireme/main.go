@@ -117,11 +117,6 @@ func (e *env) typed() (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// errSilent ends the program with a code after everything has been said.
-type errSilent int
-
-func (e errSilent) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
-
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
@@ -131,26 +126,6 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	e := &env{ctx: ctx, in: in, out: out, errOut: errOut, palette: paletteFor(out), json: cli.AsksJSON(args)}
-	exited := -1
-	parser, err := kong.New(new(commands), kong.Name("trireme"),
-		kong.Description("Turns ordinary MySQL servers into one self-healing database."),
-		kong.Writers(out, errOut), kong.Exit(func(code int) { exited = code }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Bind(e), cli.Durations)
-	if err != nil {
-		fmt.Fprintln(errOut, "trireme:", err)
-		return exitFailed
-	}
-	e.app = parser.Model
-	if len(args) == 0 {
-		args = []string{"--help"}
-	}
-	kctx, err := parser.Parse(args)
-	if exited >= 0 { // --help
-		return exited
-	}
-	if err != nil {
-		message, help := cli.Mistake("trireme", err)
-		return e.report(usagef("%s", message).With("see `%s --help`", help))
-	}
-	return e.report(kctx.Run(e))
+	return cli.Program{Name: "trireme", Description: "Turns ordinary MySQL servers into one self-healing database.", Commands: new(commands), Env: e,
+		Declared: func(app *kong.Application) { e.app = app }, Report: e.report, Out: out, ErrOut: errOut}.Run(args)
 }

@@ -15,13 +15,7 @@ type manualCmd struct {
 
 // Run writes the pages.
 func (c *manualCmd) Run(e *env) error {
-	if c.Markdown {
-		return manual.Markdown(e.out, e.app)
-	}
-	if c.Dir == "" {
-		return usagef("where do the pages go? Give a directory")
-	}
-	return manual.Pages(c.Dir, e.app)
+	return manual.Write(e.out, e.app, c.Dir, c.Markdown)
 }
 
 // exitCodes and environment are told on the pages of trireme itself.

@@ -108,7 +108,7 @@ func (c *turns) plan(e *env, o rolling.Options) error {
 		}
 	}
 	if err == nil && problem != nil {
-		return errSilent(exitFailed)
+		return cli.Silent(exitFailed)
 	}
 	return err
 }

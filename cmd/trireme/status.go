@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 )
 
 // statusCmd is `trireme status`.
@@ -39,7 +39,7 @@ func (c *statusCmd) Run(e *env) error {
 	}
 	view, err := c.once(e, client, t)
 	if err == nil && view.Leader == "" {
-		return errSilent(exitUnreachable)
+		return cli.Silent(exitUnreachable)
 	}
 	return err
 }
@@ -404,8 +404,4 @@ func quoted(words []string) int {
 	return 1
 }
 
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
+func printJSON(w io.Writer, v any) error { return cli.PrintJSON(w, v) }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 	"trireme/internal/config"
 )
 
@@ -28,7 +29,7 @@ func (c *topologyCmd) Run(e *env) error {
 		printTopology(e.out, e.palette, view)
 	}
 	if err == nil && view.Leader == "" {
-		return errSilent(exitUnreachable)
+		return cli.Silent(exitUnreachable)
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"trireme/internal/cli"
 	"trireme/internal/config"
 	"trireme/internal/vip"
 )
@@ -66,7 +67,7 @@ func (c *vipCheckCmd) Run(e *env) error {
 		printTable(e.out, rows)
 	}
 	if failed > 0 {
-		return errSilent(exitFailed)
+		return cli.Silent(exitFailed)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 )
 
 // A request that takes long is told about: at first, and then again and again.
@@ -126,7 +127,7 @@ func planned(e *env, dryRun, inJSON bool, rep any, refusal error) (ends bool, er
 		return true, refusal
 	}
 	if refusal != nil {
-		return true, errSilent(exitFailed)
+		return true, cli.Silent(exitFailed)
 	}
 	return dryRun, nil
 }

@@ -21,6 +21,17 @@ type Manual struct {
 	Environment [][2]string    // variables
 }
 
+// Write writes the man pages into a directory, or the page of all verbs as Markdown to out.
+func (m Manual) Write(out io.Writer, app *kong.Application, dir string, markdown bool) error {
+	if markdown {
+		return m.Markdown(out, app)
+	}
+	if dir == "" {
+		return api.Errorf(api.KindUsage, "where do the pages go? Give a directory")
+	}
+	return m.Pages(dir, app)
+}
+
 // Pages writes the man pages, one for each verb, from the same declarations that --help is printed from.
 func (m Manual) Pages(dir string, app *kong.Application) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
