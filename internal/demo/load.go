@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/go-sql-driver/mysql"
 )
 
 // outcome is what a writer knows about one of its writes.
@@ -174,20 +172,12 @@ func tablesOf(writer, seq int) []string {
 	return loadTables[i : i+1]
 }
 
-// refusals are server errors after which a statement has certainly not been, and will never be, committed. Any other error of a commit leaves
-// open what became of it.
-var refusals = []uint16{1040, 1044, 1045, 1049, 1062, 1146, 1205, 1213, 1290, 1792, 1836, 3032}
-
-// wasCommitted is the error, with state HY000, by which a router says that a statement was committed and its result was lost (docs/router.md).
-const wasCommitted = 3168
-
 // outcomeOf judges the error of a statement that commits.
 func outcomeOf(err error) outcome {
-	my, ofServer := errors.AsType[*mysql.MySQLError](err)
 	switch {
-	case err == nil, ofServer && my.Number == wasCommitted && my.SQLState == [5]byte([]byte("HY000")):
+	case err == nil || SaysCommitted(err):
 		return acked
-	case errors.Is(err, driver.ErrBadConn), ofServer && slices.Contains(refusals, my.Number): // the former: nothing was sent
+	case NotCommitted(err):
 		return refused
 	}
 	return unknown

@@ -22,10 +22,28 @@ type held struct {
 	sums map[string]string        // CHECKSUM TABLE of all user tables
 }
 
-// executed is what a node has executed.
-type executed struct {
-	set  gtid.Set // without what came with the copy of another node's data
-	node uint16   // whose lives' GTIDs are its own
+// Executed is what a server has executed.
+type Executed struct {
+	Set      gtid.Set
+	Node     uint16 // whose lives' GTIDs are its own, by the server_uuid of its present one; 0: not of Trireme
+	Applying int    // transactions that its applier is in the middle of: a large one moves nothing for seconds
+}
+
+// ReadExecuted asks a server.
+func ReadExecuted(ctx context.Context, db *sql.DB) (e Executed, err error) {
+	const query = "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.server_uuid, " +
+		"(SELECT COUNT(*) FROM performance_schema.replication_applier_status_by_worker WHERE APPLYING_TRANSACTION <> '')"
+	var set, id string
+	if err := db.QueryRowContext(ctx, query).Scan(&set, &id, &e.Applying); err != nil {
+		return e, err
+	}
+	uuid, err := gtid.ParseUUID(id)
+	if err != nil {
+		return e, err
+	}
+	_, e.Node, _, _ = gtid.ParseIncarnation(uuid)
+	e.Set, err = gtid.ParseSet(set)
+	return e, err
 }
 
 // settled: gtid_executed has not moved for so long.
@@ -68,7 +86,7 @@ func (c *Cluster) check(ctx context.Context, l *load) (Report, error) {
 func (c *Cluster) waitEqual(ctx context.Context, dbs map[string]*sql.DB) (common string, err error) {
 	last, since := "", time.Now()
 	err = pollUntil(ctx, 100*time.Millisecond, "gtid_executed to be the same on all nodes", func() error {
-		sets := map[string]executed{}
+		sets := map[string]Executed{}
 		for name, db := range dbs {
 			e, err := readExecuted(ctx, c.Node(name), db)
 			if err != nil {
@@ -89,53 +107,51 @@ func (c *Cluster) waitEqual(ctx context.Context, dbs map[string]*sql.DB) (common
 	return common, err
 }
 
-func readExecuted(ctx context.Context, n *Node, db *sql.DB) (e executed, err error) {
-	var set, id string
-	if err = db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.server_uuid").Scan(&set, &id); err != nil {
+// readExecuted leaves out what came with the copy of another node's data.
+func readExecuted(ctx context.Context, n *Node, db *sql.DB) (Executed, error) {
+	e, err := ReadExecuted(ctx, db)
+	if err != nil {
 		return e, err
 	}
 	inherited, err := n.Inherited()
 	if err != nil {
 		return e, err
 	}
-	uuid, err := gtid.ParseUUID(id)
-	if err != nil {
-		return e, err
-	}
-	_, e.node, _, _ = gtid.ParseIncarnation(uuid)
-	if e.set, err = gtid.ParseSet(strings.Join(strings.Fields(set), "")); err != nil {
-		return e, err
-	}
 	copied, err := gtid.ParseSet(inherited)
-	e.set = e.set.Subtract(copied)
+	e.Set = e.Set.Subtract(copied)
 	return e, err
 }
 
-func describe(sets map[string]executed) string {
+func describe(sets map[string]Executed) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(sets)) {
-		fmt.Fprintf(&b, "%s has executed %s; ", name, sets[name].set.String())
+		fmt.Fprintf(&b, "%s has executed %s; ", name, sets[name].Set.String())
 	}
 	return b.String()
 }
 
 // equal is what all have executed. What a node alone has executed is set aside, if it is of one of its own lives: it was never meant for the log.
-func equal(sets map[string]executed) (common gtid.Set, local bool, err error) {
+func equal(sets map[string]Executed) (common gtid.Set, local bool, err error) {
 	first := true
 	for _, e := range sets {
 		if first {
-			common, first = e.set, false
+			common, first = e.Set, false
 		}
-		common = common.Intersect(e.set)
+		common = common.Intersect(e.Set)
 	}
 	for name, e := range sets {
-		alone := e.set.Subtract(common)
+		alone := e.Set.Subtract(common)
 		for _, sid := range alone.SIDs() {
 			_, node, _, ok := gtid.ParseIncarnation(sid.UUID)
-			if !ok || node != e.node {
+			if !ok || node != e.Node {
 				return common, local, fmt.Errorf("not all nodes have %v, as %s has", alone.Of(sid.UUID), name)
 			}
 			local = true
+		}
+	}
+	for name, e := range sets {
+		if local && e.Applying > 0 {
+			return common, local, fmt.Errorf("%s is applying a transaction", name)
 		}
 	}
 	return common, local, nil

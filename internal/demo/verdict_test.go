@@ -55,14 +55,14 @@ func TestJudgeSums(t *testing.T) {
 // TestEqual: what a node alone has of its own lives is set aside; of another's it is a difference.
 func TestEqual(t *testing.T) {
 	own := func(node uint16) string { return gtid.IncarnationUUID(1, node, 1).String() }
-	sets := func(texts ...string) map[string]executed {
-		out := map[string]executed{}
+	sets := func(texts ...string) map[string]Executed {
+		out := map[string]Executed{}
 		for i, text := range texts {
 			set, err := gtid.ParseSet(text)
 			if err != nil {
 				t.Fatal(err)
 			}
-			out["n"+string(rune('1'+i))] = executed{set: set, node: uint16(i + 1)}
+			out["n"+string(rune('1'+i))] = Executed{Set: set, Node: uint16(i + 1)}
 		}
 		return out
 	}
@@ -73,6 +73,14 @@ func TestEqual(t *testing.T) {
 	common, local, err = equal(sets(own(1)+":1-5", own(1)+":1-5,"+own(2)+":1"))
 	if err != nil || !local || common.String() != own(1)+":1-5" {
 		t.Error(common, local, err)
+	}
+	busy := sets(own(1)+":1-6", own(1)+":1-5")
+	if _, local, err = equal(busy); err != nil || !local {
+		t.Error(local, err)
+	}
+	busy["n2"] = Executed{Set: busy["n2"].Set, Node: 2, Applying: 1}
+	if _, _, err = equal(busy); err == nil {
+		t.Error("what n2 is applying may be what n1 alone has")
 	}
 	if _, _, err = equal(sets(own(1)+":1-5", own(1)+":1-6")); err == nil {
 		t.Error("n2 has what n1 made and does not have")

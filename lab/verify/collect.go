@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"trireme/internal/demo"
 	"trireme/internal/gtid"
 )
 
@@ -69,20 +70,9 @@ type executed struct {
 	applying int    // transactions that its applier is in the middle of: a large one moves nothing for seconds
 }
 
-func readExecuted(ctx context.Context, db *sql.DB) (e executed, err error) {
-	var uuid gtid.UUID
-	var text string
-	const query = "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.server_uuid, " +
-		"(SELECT COUNT(*) FROM performance_schema.replication_applier_status_by_worker WHERE APPLYING_TRANSACTION <> '')"
-	if err = db.QueryRowContext(ctx, query).Scan(&e.set, &text, &e.applying); err != nil {
-		return e, err
-	}
-	e.set = strings.Join(strings.Fields(e.set), "")
-	if uuid, err = gtid.ParseUUID(text); err != nil {
-		return e, err
-	}
-	_, e.node, _, _ = gtid.ParseIncarnation(uuid)
-	return e, nil
+func readExecuted(ctx context.Context, db *sql.DB) (executed, error) {
+	e, err := demo.ReadExecuted(ctx, db)
+	return executed{set: e.Set.String(), node: e.Node, applying: e.Applying}, err
 }
 
 // Owned is what each node was seen to hold of GTIDs of its own lives, as long as a kit looks: what a node says to have

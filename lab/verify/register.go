@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"trireme/internal/demo"
 )
 
 // registerPart reads, writes and compares-and-sets rows of one value each, one autocommit statement at a time through the
@@ -110,7 +112,7 @@ func (op *RegisterOp) run(s *session) error {
 		return s.exec("INSERT INTO registers VALUES (?, ?) ON DUPLICATE KEY UPDATE v = ?", op.Key, op.Value, op.Value)
 	case SwapRegister:
 		n, err := s.change("UPDATE registers SET v = ? WHERE k = ? AND v = ?", op.Value, op.Key, op.Old)
-		op.Swapped = n > 0 || saysCommitted(err) // a statement that changes nothing is not committed
+		op.Swapped = n > 0 || demo.SaysCommitted(err) // a statement that changes nothing is not committed
 		return err
 	}
 	rows, err := s.query("SELECT @@GLOBAL.server_uuid, (SELECT v FROM registers WHERE k = ?)", op.Key)

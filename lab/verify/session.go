@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
+	"trireme/internal/demo"
 )
 
 // session is one client connection that is made again after every error, as an application would.
@@ -183,47 +183,12 @@ func (s *session) close() {
 	}
 }
 
-// refusals are server errors after which the statement has certainly not been, and will never be, committed.
-// Source: MySQL 9.x error reference. Everything else that comes from a commit (1053, 1180, 1317, 3100 ...) leaves the
-// outcome open.
-var refusals = map[uint16]bool{
-	1040: true, // too many connections
-	1044: true, // access denied to database
-	1045: true, // access denied
-	1049: true, // unknown database
-	1062: true, // duplicate entry
-	1146: true, // no such table
-	1205: true, // lock wait timeout
-	1213: true, // deadlock, rolled back
-	1290: true, // read only
-	1792: true, // read-only transaction
-	1836: true, // read-only mode
-	3032: true, // offline mode
-}
-
-// wasCommitted is the error by which a router says that a statement was committed, and that its result was lost with
-// the server (docs/router.md). It is an acknowledgement: whoever gets it relies on the write.
-const wasCommitted = 3168
-
-// committedState tells wasCommitted from the same error with 08007, by which a router says that the outcome is not
-// known.
-var committedState = [5]byte([]byte("HY000"))
-
-// saysCommitted: the answer is an error, and the write is acknowledged.
-func saysCommitted(err error) bool {
-	my, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok && my.Number == wasCommitted && my.SQLState == committedState
-}
-
 // commitOutcome judges the error of a statement that commits.
 func commitOutcome(err error) Outcome {
-	var my *mysql.MySQLError
 	switch {
-	case err == nil || saysCommitted(err):
+	case err == nil || demo.SaysCommitted(err):
 		return Acked
-	case errors.Is(err, driver.ErrBadConn): // the driver's promise: nothing was sent
-		return Failed
-	case errors.As(err, &my) && refusals[my.Number]:
+	case demo.NotCommitted(err):
 		return Failed
 	}
 	return Unknown

@@ -10,6 +10,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
+// committedState is that of the error by which a router says that a statement was committed.
+var committedState = [5]byte([]byte("HY000"))
+
 func TestCommitOutcome(t *testing.T) {
 	for _, c := range []struct {
 		err  error
