@@ -302,17 +302,12 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	return Errorf(KindUnreachable, "%s does not answer: %v", c.base, err).With("is the daemon running there? --api or TRIREME_API names another node")
 }
 
-// failure is why a request that was answered failed. A node that sees that the client gives up says so, and on a busy machine the client may
-// still hear that: it is no answer of the node's.
+// failure turns the body of a request that failed back into the error it was. A node that sees that the client gives up says so, and on a busy
+// machine the client may still hear that: it is no answer of the node's.
 func (c *Client) failure(ctx context.Context, status int, body []byte) error {
 	if err := ctx.Err(); err != nil {
 		return c.unreachable(ctx, err)
 	}
-	return failure(status, body)
-}
-
-// failure turns the body of a failed request back into the error it was.
-func failure(status int, body []byte) error {
 	e := new(Error)
 	if err := json.Unmarshal(body, e); err == nil && e.Message != "" && e.Kind != "" {
 		return e

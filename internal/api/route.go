@@ -163,7 +163,7 @@ func (c *Client) WatchRoute(ctx context.Context, f func(RouteView)) error {
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(io.LimitReader(res.Body, maxBody))
-		return failure(res.StatusCode, body)
+		return cause(ctx, c.failure(ctx, res.StatusCode, body))
 	}
 	var from pki.Identity
 	var serial string

@@ -89,6 +89,9 @@ func New(self uint64, led *ledger.Ledger, host Host) *Path {
 	return &Path{self: self, ledger: led, host: host}
 }
 
+// now is CLOCK_BOOTTIME.
+func now() time.Duration { return time.Duration(consensus.Boottime()) }
+
 // Settled is the highest term of which an entry was committed and applied here.
 func (p *Path) Settled() uint64 { return p.settled.Load() }
 
@@ -105,14 +108,14 @@ func (p *Path) OnCommitted(entries []*raftpb.Entry) error {
 		if e.GetType() != raftpb.EntryNormal {
 			data = nil
 		}
-		m, body, err := p.ledger.Add(e.GetIndex(), e.GetTerm(), data, time.Now())
+		at := time.Now()
+		m, body, err := p.ledger.Add(e.GetIndex(), e.GetTerm(), data, at)
 		if err != nil {
 			return fmt.Errorf("the committed log is broken: %w", err)
 		}
 		if m.Kind == raftlog.Trx {
-			now := time.Now()
-			if at := p.committedAt(&m, body, now); now.Sub(at) > backdateFrom {
-				p.ledger.Backdate(at)
+			if committed := p.committedAt(&m, body, at); at.Sub(committed) > backdateFrom {
+				p.ledger.Backdate(committed)
 			}
 		}
 		if err := p.host.Committed(Entry{e.GetIndex(), &m, len(data), body}); err != nil {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/consensus"
 	"trireme/internal/ha"
 	"trireme/internal/raftlog"
 )
@@ -43,14 +42,13 @@ func (p *Path) Slow(objective time.Duration, node string, backlog time.Duration)
 	defer f.mu.Unlock()
 	f.delay.Store(int64(d))
 	f.view = &api.FlowView{ObjectiveSeconds: objective.Seconds(), Node: node, BacklogSeconds: backlog.Seconds(), DelaySeconds: d.Seconds()}
-	now := time.Duration(consensus.Boottime())
 	switch {
 	case d > 0 && f.slowed == 0:
-		f.slowed = now
+		f.slowed = now()
 		return SlowingBegan
 	case d > 0:
-		f.slowed = now
-	case f.slowed != 0 && now > f.slowed+flowQuiet:
+		f.slowed = now()
+	case f.slowed != 0 && now() > f.slowed+flowQuiet:
 		f.slowed = 0
 		return SlowingEnded
 	}

@@ -48,7 +48,7 @@ func (p *Path) holdForRules(index, term uint64, m *raftlog.Meta) {
 	r.mu.Lock()
 	if term >= r.gate.Term() {
 		r.beginLocked(term, index)
-		r.gate.Add(index, time.Duration(consensus.Boottime()), holdBack(term, m))
+		r.gate.Add(index, now(), holdBack(term, m))
 	}
 	r.mu.Unlock()
 	p.release()
@@ -166,7 +166,6 @@ func (p *Path) TickRules(c *config.Cluster) {
 	if !r.on.Load() || !leads {
 		return
 	}
-	now := time.Duration(consensus.Boottime())
 	r.mu.Lock()
 	if r.gate.Term() < m.Term {
 		r.matchLocked(m, commit)
@@ -175,8 +174,8 @@ func (p *Path) TickRules(c *config.Cluster) {
 		r.mu.Unlock()
 		return // leadership has moved
 	}
-	changed = append(changed, r.gate.Tick(now, commit)...)
-	states := r.gate.States(now, commit)
+	changed = append(changed, r.gate.Tick(now(), commit)...)
+	states := r.gate.States(now(), commit)
 	r.mu.Unlock()
 	p.release()
 	for _, s := range changed {
@@ -288,10 +287,9 @@ func (p *Path) LongestWait() (w Wait) {
 		return w
 	}
 	commit := p.host.Raft().Status().Commit
-	now := time.Duration(consensus.Boottime())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.gate.States(now, commit) {
+	for _, s := range r.gate.States(now(), commit) {
 		if s.Waited > w.For {
 			w = Wait{r.nameLocked(s.CommitRule), s.Waiting, s.Waited, r.gate.Grace()}
 		}
