@@ -32,7 +32,7 @@ type verifyClusterCmd struct {
 	Nodes      int    `placeholder:"N" help:"Nodes. Default: 3."`
 	Loggers    int    `placeholder:"N" help:"How many of them have a log and a vote but no mysqld."`
 	Learners   int    `placeholder:"N" help:"How many nodes without a vote stand beside them."`
-	Swarm      bool   `help:"What is not named comes from the seed: number and roles of nodes, durability, links, sessions, consistency, encryption, compression, sizes, kinds of faults and how often two come at once."`
+	Swarm      bool   `help:"What is not named comes from the seed: number and roles of nodes, durability, links, sessions, consistency, encryption, compression, sizes, how busy clients are, kinds of faults and how often two come at once."`
 	Topology   string `placeholder:"NAME|FILE" help:"Links between emulated hosts: lan, city, 10ms, 30ms, two-regions, three-cities, or a file; none: all on the loopback address. Default: lan."`
 	Durability string `placeholder:"MODE" help:"log or double. Default: log."`
 	Disks      string `placeholder:"KIND" help:"What nodes stand on: fault, which tears and reorders what was not flushed and fails on command, or ext4. Default: fault."`

@@ -162,6 +162,7 @@ func (b *batch) available(strikes []*strike) error {
 		fmt.Fprintf(b.script, "%s %v; %v\n", b.clock(), s, l)
 		if l.starved() {
 			b.counts.Unjudged++
+			b.keepLong(s)
 			continue
 		}
 		wrong = append(wrong, fmt.Sprintf("%v (%v)", s, l))
@@ -170,6 +171,22 @@ func (b *batch) available(strikes []*strike) error {
 		return fmt.Errorf("%w: %s", errViolated, strings.Join(wrong, "; "))
 	}
 	return nil
+}
+
+// A stall of longStall is hardly the machine's doing alone: what the nodes say of it is kept even though it is not judged,
+// of the first mostLong ones.
+const (
+	longStall = 30 * time.Second
+	mostLong  = 3
+)
+
+func (b *batch) keepLong(s stall) {
+	if s.to.Sub(s.from) < longStall || b.long == mostLong {
+		return
+	}
+	b.long++
+	b.say("Not judged: %v", s)
+	b.keep(b.sys, fmt.Sprintf("stall%d", b.long))
 }
 
 // demanded says whether writes had to go on during a fault, in its last moment.

@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -59,5 +60,23 @@ func TestStalls(t *testing.T) {
 				t.Errorf("%s: %v", c.name, s)
 			}
 		}
+	}
+}
+
+// TestLongStallsAreKept: of those that are not judged too, but not all of a campaign that has many.
+func TestLongStallsAreKept(t *testing.T) {
+	c := campaign{dir: t.TempDir()}
+	b := batch{campaign: &c}
+	from := time.Unix(1000, 0)
+	b.keepLong(stall{from: from, to: from.Add(longStall - time.Second)})
+	if c.kept != "" {
+		t.Error("a short one was kept")
+	}
+	for range mostLong + 2 {
+		b.keepLong(stall{from: from, to: from.Add(longStall)})
+	}
+	kept, err := filepath.Glob(filepath.Join(c.kept, "stall*"))
+	if err != nil || len(kept) != mostLong {
+		t.Errorf("%v were kept in %q: %v", kept, c.kept, err)
 	}
 }

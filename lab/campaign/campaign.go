@@ -202,7 +202,7 @@ func (o Options) shapeArgs() (out []string) {
 type Verdict struct {
 	Part
 	Interrupted bool   `json:"interrupted,omitempty"`
-	Kept        string `json:"kept,omitempty"` // directory with logs and histories, after a violation
+	Kept        string `json:"kept,omitempty"` // directory with logs and histories, after a violation or a long stall that was not judged
 	Repeat      string `json:"repeat"`         // the command
 }
 
@@ -294,6 +294,7 @@ type campaign struct {
 	began, noted time.Time
 	starts       int
 	attacked     bool // a system has been started
+	long         int  // stalls that were not judged and kept
 	part, total  Part
 }
 
@@ -415,7 +416,7 @@ func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 	c.attacked = true
 	for c.left(ctx) {
 		if err := c.batch(ctx, sys); err != nil {
-			c.keep(running, shape.Dir)
+			c.keep(sys, fmt.Sprintf("violation%d", len(c.total.Violations)+1))
 			return err
 		}
 		c.progress()
@@ -431,6 +432,7 @@ func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 // attack makes a system breakable, and refuses faults that it does not know.
 func (c *campaign) attack(ctx context.Context, running rivals.Running) (sys system, err error) {
 	sys.grips = newGrips()
+	sys.witness, _ = running.(rivals.Witness)
 	switch r := running.(type) {
 	case rivals.Breaker:
 		sys.Breakable, err = r.Break(ctx)
@@ -531,20 +533,18 @@ func (c *campaign) failed(err error) {
 }
 
 // keep what tells how it came about: logs, histories, the clients' log, the transcript.
-func (c *campaign) keep(running rivals.Running, dir string) {
-	to := filepath.Join(c.dir, fmt.Sprintf("violation%d", len(c.total.Violations)+1))
+func (c *campaign) keep(sys system, name string) {
+	to := filepath.Join(c.dir, name)
 	err := os.MkdirAll(to, 0o755)
-	if w, ok := running.(rivals.Witness); ok && err == nil {
+	if sys.witness != nil && err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		err = w.Testify(ctx, to)
+		err = sys.witness.Testify(ctx, to)
 	}
 	if err != nil {
 		c.say("Not all of the evidence could be kept: %v", err)
 	}
-	if c.kept == "" {
-		c.kept = c.dir
-	}
+	c.kept = c.dir
 }
 
 // note appends what was counted since the last time to the state file.

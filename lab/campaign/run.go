@@ -23,9 +23,9 @@ const (
 	healthyLimit = 90 * time.Second
 	quietAfter   = 20 * time.Second
 	checkLimit   = 5 * time.Minute
-	provenLimit  = 30 * time.Second // for the rarest workload to get something done, and each node to be read
-	sameLeader   = time.Second      // a write so long after a leader was killed is not its last one: it is back, in the same term
-	polls        = 10 * time.Millisecond
+	provenLimit  = 30 * time.Second       // for the rarest workload to get something done, and each node to be read
+	sameLeader   = time.Second            // a write so long after a leader was killed is not its last one: it is back, in the same term
+	polls        = 50 * time.Millisecond  // each asks a daemon
 	looks        = 200 * time.Millisecond // at all that was done so far
 )
 
@@ -105,6 +105,9 @@ func (b *batch) open(ctx context.Context) error {
 		cfg := verify.SetConfig{Login: b.sys.Login(), Seed: b.Seed, Clients: b.Clients, Dir: filepath.Join(b.dir, "histories")}
 		if err := os.RemoveAll(cfg.Dir); err != nil { // the batch before was checked
 			return err
+		}
+		if b.drawn != nil {
+			cfg.Rate = b.drawn.rate
 		}
 		if _, ok := b.sys.Breakable.(rivals.Addressed); ok {
 			b.lookAround()

@@ -39,6 +39,7 @@ type system struct {
 	learners []string
 	stream   func() string // the address of a change stream, for each connection; nil: there is none
 	grips    *grips
+	witness  rivals.Witness // nil: nobody tells how something came about
 }
 
 func (s system) loggers() []string {

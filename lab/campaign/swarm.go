@@ -20,6 +20,7 @@ type swarm struct {
 	tune     func(*config.Node)
 	encrypts bool
 	pairs    int      // of a hundred steps are of two faults
+	rate     float64  // operations per second of each client
 	given    []string // options that were named
 }
 
@@ -106,6 +107,8 @@ func (o *Options) drawSwarm() {
 	cache := d.of(weighted{"1MiB", 1}, weighted{"4MiB", 1}, weighted{"64MiB", 1})
 	chunk := d.of(weighted{"4KiB", 1}, weighted{"64KiB", 1}, weighted{"1MiB", 2}, weighted{"16MiB", 1})
 	s.pairs = 5 + d.IntN(46)
+	rate := d.of(weighted{"2", 2}, weighted{"5", 2}, weighted{"20", 1})
+	s.rate = map[string]float64{"2": 2, "5": 5, "20": 20}[rate]
 	s.encrypts = encryption == "on"
 	s.tune = func(n *config.Node) {
 		n.Router.Sessions, n.Router.Consistency = sessions, level
@@ -123,7 +126,7 @@ func (o *Options) drawSwarm() {
 		"nodes": fmt.Sprint(o.Nodes), "loggers": fmt.Sprint(o.Loggers), "learners": fmt.Sprint(o.Learners),
 		"durability": o.Durability, "topology": o.Topology, "sessions": sessions, "level": level,
 		"compression": compression, "encryption": encryption, "cache": cache, "chunk": chunk,
-		"pairs": fmt.Sprintf("%d %%", s.pairs/10*10), "kinds": fmt.Sprint(len(o.Kinds)),
+		"rate": rate, "pairs": fmt.Sprintf("%d %%", s.pairs/10*10), "kinds": fmt.Sprint(len(o.Kinds)),
 	}
 	o.drawn = s
 }

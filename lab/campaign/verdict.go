@@ -41,6 +41,8 @@ func (v Verdict) String() string {
 		for _, text := range v.Violations {
 			fmt.Fprintf(&b, "  %s\n", text)
 		}
+	}
+	if v.Kept != "" {
 		fmt.Fprintf(&b, "Logs, histories and the transcript: %s\nThe same faults again: %s\n", v.Kept, v.Repeat)
 	}
 	if v.Interrupted {
