@@ -70,6 +70,9 @@ func (f nodeFlags) node(port int) (config.Node, error) {
 // need not be there yet: the daemon looks for it in its own environment.
 func tried(ctx context.Context, n config.Node) (config.Node, error) {
 	n.MySQL.OSUser = cmp.Or(n.MySQL.OSUser, serviceUser(n.Dir))
+	if err := mysqld.CheckPlace(n.Dir, n.MySQL.OSUser); err != nil {
+		return n, err
+	}
 	b, err := mysqld.Try(ctx, n.MySQL.Binary, n.MySQL.OSUser)
 	switch {
 	case n.MySQL.Binary == "" && !errors.Is(err, mysqld.ErrConfig):

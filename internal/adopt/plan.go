@@ -168,6 +168,9 @@ func (p *Plan) settle(ctx context.Context) (err error) {
 		}
 		p.node.MySQL.OSUser = u.Username
 	}
+	if err := mysqld.CheckPlace(p.node.Dir, p.node.MySQL.OSUser); err != nil {
+		return err
+	}
 	if f.Binary, err = mysqld.Find(ctx, p.node.MySQL.Binary); err != nil {
 		f.BinaryErr = err.Error()
 		return nil

@@ -156,6 +156,45 @@ func TestLinksLeadNowhere(t *testing.T) {
 	}
 }
 
+// TestAnotherDirectoryInItsPlace: who owns the folder above a backup's directory puts a link to one of root's in its place, while
+// root writes. Nothing is made, read or removed there.
+func TestAnotherDirectoryInItsPlace(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root writes where others cannot")
+	}
+	parent, roots := t.TempDir(), newDir(t)
+	check(t, claim(roots, testID))
+	check(t, os.Chown(parent, 65534, 65534))
+	to, err := NewDir(filepath.Join(parent, "shop"))
+	check(t, err)
+	if work := to.Work(); work != "" {
+		t.Errorf("the copy is made in %s, which another user can replace", work)
+	}
+	check(t, claim(to, testID))
+	check(t, os.Rename(to.String(), to.String()+".away"))
+	check(t, os.Symlink(roots.String(), to.String()))
+	put := func(io.Writer) error { return nil }
+	for what, f := range map[string]func() error{
+		"write":  func() error { return to.Put("log/new", put) },
+		"lock":   func() error { _, err := to.Lock(lockLog); return err },
+		"hold":   func() error { _, err := to.hold(true); return err },
+		"read":   func() error { _, err := to.Open(identityName); return err },
+		"remove": func() error { return to.Remove(identityName) },
+		"list":   func() error { _, err := to.List("log/"); return err },
+	} {
+		if err := f(); !errors.Is(err, ErrMissing) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	left, err := os.ReadDir(roots.String())
+	check(t, err)
+	if len(left) != 1 || left[0].Name() != identityName {
+		t.Errorf("root's directory: %v", left)
+	}
+	check(t, errors.Join(os.Remove(to.String()), os.Rename(to.String()+".away", to.String())))
+	check(t, to.Put("log/new", put)) // its file system came back
+}
+
 // TestDamageIsLocal: an object that is damaged takes away the moments that need it and no others.
 func TestDamageIsLocal(t *testing.T) {
 	s := newScript(t)

@@ -139,6 +139,9 @@ func (r *restoration) plan(ctx context.Context) (err error) {
 	if err := checkEmpty(r.Dir); err != nil {
 		return err
 	}
+	if err := mysqld.CheckPlace(r.Dir, r.OSUser); err != nil {
+		return err
+	}
 	if err := r.checkSpace(); err != nil {
 		return err
 	}
@@ -218,6 +221,9 @@ func (r *restoration) occupy() (made bool, err error) {
 	}
 	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
 		return made, fmt.Errorf("restore: %w", err)
+	}
+	if err := mysqld.CheckPlace(r.Dir, r.OSUser); err != nil { // as in plan, now that it is there
+		return made, err
 	}
 	f, err := os.OpenFile(filepath.Join(r.Dir, unfinishedName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

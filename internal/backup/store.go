@@ -48,9 +48,11 @@ type Place interface {
 
 // Dir is a Place in a directory. The directory may be another user's than ours, who may be root: nothing below it is
 // opened, made or removed but relative to it, so that no link leads out of it. It is opened anew each time: its file
-// system may go and come back.
+// system may go and come back. Where somebody else than root could put another one in its place, it must stay the
+// same.
 type Dir struct {
 	root string
+	same fs.FileInfo // nil: need not be checked
 	sealing
 	// through, in tests, stands between an object and its file.
 	through func(io.Writer) io.Writer
@@ -69,7 +71,29 @@ func NewDir(root string) (*Dir, error) {
 	if err := os.MkdirAll(root, 0o711); err != nil {
 		return nil, fmt.Errorf("backup: make the directory: %w", err)
 	}
-	return &Dir{root: root}, nil
+	d := &Dir{root: root}
+	if os.Geteuid() == 0 && !mysqld.RootsAlone(root) {
+		if d.same, err = os.Stat(root); err != nil {
+			return nil, fmt.Errorf("backup: %w", err)
+		}
+	}
+	return d, nil
+}
+
+// open the directory itself.
+func (d *Dir) open() (*os.Root, error) {
+	root, err := os.OpenRoot(d.root)
+	if err != nil || d.same == nil {
+		return root, err
+	}
+	st, err := root.Stat(".")
+	if err == nil && !os.SameFile(st, d.same) {
+		err = fmt.Errorf("%w: %s is not the directory any more that it was when this began", ErrMissing, d.root)
+	}
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return root, nil
 }
 
 // OpenDir is NewDir for a directory that must be there. The error is ErrNone when it is not.
@@ -87,13 +111,9 @@ func OpenDir(root string) (*Dir, error) {
 }
 
 // Work is a directory in it for the copy that is being made; the lock of the copies covers it. It is empty when we are
-// root and others may write there: mysqld's files are given away by their paths.
+// root and others may write there, or put something else in its place: mysqld's files are given away by their paths.
 func (d *Dir) Work() string {
-	st, err := os.Stat(d.root)
-	if err != nil {
-		return ""
-	}
-	if sys, ok := st.Sys().(*syscall.Stat_t); os.Geteuid() == 0 && (!ok || sys.Uid != 0 || st.Mode().Perm()&0o022 != 0) {
+	if os.Geteuid() == 0 && !mysqld.RootsAlone(d.root) {
 		return ""
 	}
 	return filepath.Join(d.root, "work")
@@ -112,7 +132,7 @@ func (d *Dir) Put(name string, fill func(io.Writer) error) error {
 }
 
 func (d *Dir) put(name string, fill func(io.Writer) error) (err error) {
-	root, err := os.OpenRoot(d.root)
+	root, err := d.open()
 	if err != nil {
 		return err
 	}
@@ -191,7 +211,12 @@ func makeParents(root *os.Root, dir string) error {
 
 // Open implements Store.
 func (d *Dir) Open(name string) (io.ReadCloser, error) {
-	f, err := mysqld.OpenOwned(d.root, name, os.O_RDONLY, -1)
+	root, err := d.open()
+	if err != nil {
+		return nil, fmt.Errorf("backup: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	f, err := mysqld.OpenOwnedIn(root, name, os.O_RDONLY, -1)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s in %s", ErrMissing, name, d.root)
 	}
@@ -219,7 +244,7 @@ func (d *Dir) List(prefix string) ([]string, error) {
 
 // walk visits the files below a folder.
 func (d *Dir) walk(folder string, visit func(root *os.Root, name string) error) error {
-	root, err := os.OpenRoot(d.root)
+	root, err := d.open()
 	if err != nil {
 		return err
 	}
@@ -237,7 +262,7 @@ func (d *Dir) walk(folder string, visit func(root *os.Root, name string) error) 
 
 // Remove implements Store.
 func (d *Dir) Remove(name string) error {
-	root, err := os.OpenRoot(d.root)
+	root, err := d.open()
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
@@ -265,7 +290,7 @@ const (
 
 // Lock implements Place.
 func (d *Dir) Lock(part string) (io.Closer, error) {
-	root, err := os.OpenRoot(d.root)
+	root, err := d.open()
 	if err != nil {
 		return nil, d.explain("lock "+part, err)
 	}
@@ -309,7 +334,7 @@ func holdStill(s Store, exclusive bool) (io.Closer, error) {
 const readersName = "readers.lock"
 
 func (d *Dir) hold(exclusive bool) (io.Closer, error) {
-	root, err := os.OpenRoot(d.root)
+	root, err := d.open()
 	if err != nil {
 		return nil, d.explain("lock", err)
 	}

@@ -311,6 +311,9 @@ func (r *run) takeBase(ctx context.Context) (*Base, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := mysqld.CheckPlace(cfg.Dir, cfg.OSUser); err != nil {
+		return nil, err
+	}
 	alone, err := lockWork(cfg.Dir)
 	if err != nil {
 		return nil, err

@@ -149,8 +149,14 @@ func (c Config) makeDirs() error {
 	if err != nil {
 		return err
 	}
+	if err := CheckPlace(c.Dir, c.OSUser); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return fmt.Errorf("make mysqld's directory: %w", err)
+	}
+	if err := CheckPlace(c.Dir, c.OSUser); err != nil { // what was missing may have been made by somebody else
+		return err
 	}
 	short := filepath.Dir(c.Socket())
 	if filepath.Dir(short) == runtimeDir {

@@ -24,6 +24,11 @@ func OpenOwned(dir, name string, flag, uid int) (*os.File, error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
+	return OpenOwnedIn(root, name, flag, uid)
+}
+
+// OpenOwnedIn is OpenOwned below a folder that is open.
+func OpenOwnedIn(root *os.Root, name string, flag, uid int) (*os.File, error) {
 	f, err := root.OpenFile(name, flag|unix.O_NONBLOCK, 0) // a pipe must not hold the daemon up
 	if err != nil {
 		return nil, err
@@ -34,7 +39,7 @@ func OpenOwned(dir, name string, flag, uid int) (*os.File, error) {
 	}
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	if !st.Mode().IsRegular() || !ok || uid >= 0 && int(sys.Uid) != uid {
-		return nil, errors.Join(fmt.Errorf("%s: %w", filepath.Join(dir, name), errNotOwn), f.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", filepath.Join(root.Name(), name), errNotOwn), f.Close())
 	}
 	return f, nil
 }
