@@ -13,7 +13,7 @@ import (
 // TestMySQLSuitesUnderKills runs the scripts of TestMySQLSuites while servers are killed, one in the course of each: the
 // leader's mysqld, a follower's, the daemon of n3, whichever role that has. Nodes must be healthy and equal behind each,
 // and no follower may stop. The transcripts are those of one server: at once where a follower was killed and the script
-// goes through 6446, else when the script, whose transactions a kill may have ended, runs once more.
+// goes through 6446, else when the script, whose transactions a kill may have ended, runs again.
 func TestMySQLSuitesUnderKills(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
@@ -40,15 +40,22 @@ func TestMySQLSuitesUnderKills(t *testing.T) {
 		unseen := !r.follow(ctx) && (!killed || to.name == "6446")
 		t.Logf("%s through %s, %s of %s after %v: killed %v, as one server %v, %s leads", p, to.name, how.name, victim.Name,
 			at.Round(time.Millisecond), killed, err == nil && got == p.transcript, r.leader)
-		if !unseen && (err != nil || got != p.transcript) {
+		for range killedTries {
+			if unseen || err == nil && got == p.transcript {
+				break
+			}
 			again++
 			got, err = r.onCluster(ctx, p, to, func(<-chan struct{}) {})
 			r.nodes(ctx, p.script, to)
 		}
 		r.judge(ctx, p, to, got, err)
 	})
-	t.Logf("%d scripts, %d of them once more", n, again)
+	t.Logf("%d scripts, run again %d times", n, again)
 }
+
+// killedTries is how often a script runs again. EXPLAIN's estimates depend on what the server has purged, and one that has
+// just started has purged less.
+const killedTries = 2
 
 // scriptKills are what is killed, in turns.
 var scriptKills = []struct {
