@@ -28,6 +28,24 @@ type startedChild struct {
 	Pid   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks since the boot, of /proc/PID/stat
 	Boot  string `json:"boot"`  // boot_id of the kernel
+	// Dev and Inode are Config.Dir's, which a copy of it has not. 0: written by an older version.
+	Dev   uint64 `json:"dev,omitempty"`
+	Inode uint64 `json:"inode,omitempty"`
+}
+
+// here says whether it was started on c's directory, and not on one that this is a copy of.
+func (s startedChild) here(c Config) bool {
+	dev, inode, err := place(c.Dir)
+	return s.Inode == 0 || err == nil && s.Dev == dev && s.Inode == inode
+}
+
+// place is what no other directory has at the same time.
+func place(dir string) (dev, inode uint64, err error) {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return 0, 0, &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	return uint64(st.Dev), st.Ino, nil
 }
 
 // noteStarted writes down which process was started, for a daemon that finds it after this one was killed.
@@ -40,7 +58,11 @@ func (c Config) noteStarted(pid int) error {
 	if !ok {
 		return nil // it has ended already
 	}
-	b, err := json.Marshal(startedChild{Pid: pid, Start: start, Boot: boot})
+	dev, inode, err := place(c.Dir)
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(startedChild{Pid: pid, Start: start, Boot: boot, Dev: dev, Inode: inode})
 	if err != nil {
 		return err
 	}
@@ -84,7 +106,7 @@ func startTime(pid int) (uint64, bool) {
 
 // killOrphans ends the mysqld that an earlier daemon left on this directory, and waits until it is gone. A mysqld that holds a data
 // directory and is not of a daemon's making is not touched: ErrInUse. Which process it is the kernel tells: by the lock on the data directory,
-// and by the pid and start time that were written down. What a command line says counts for nothing.
+// and by the pid, start time and folder that were written down. What a command line says counts for nothing.
 func (c Config) killOrphans(ctx context.Context) error { return c.endLeftover(ctx, c.DataDir()) }
 
 // endLeftover is killOrphans for any data directory below Dir.
@@ -93,7 +115,7 @@ func (c Config) endLeftover(ctx context.Context, datadir string) error {
 	if err != nil {
 		return fmt.Errorf("look for a mysqld of an earlier daemon: %w", err)
 	}
-	if known {
+	if known && last.here(c) {
 		if err := c.killLeftover(ctx, last.Pid, func() bool { at, ok := startTime(last.Pid); return ok && at == last.Start }); err != nil {
 			return err
 		}

@@ -251,6 +251,13 @@ func TestLeftover(t *testing.T) {
 	if err := c.noteStarted(named.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
+	twin := Config{Dir: t.TempDir()}
+	if err := os.CopyFS(twin.Dir, os.DirFS(c.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := twin.killOrphans(testContext(t)); err != nil || !named.lives() {
+		t.Fatalf("what the daemon of a directory has started that ours is a copy of: %v, lives %v", err, named.lives())
+	}
 	if err := end(); err != nil || named.lives() {
 		t.Fatalf("what a daemon has started: %v, lives %v", err, named.lives())
 	}

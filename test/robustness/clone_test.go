@@ -29,12 +29,19 @@ func TestClonedNode(t *testing.T) {
 
 	c.StopDaemon(victim)
 	dir := filepath.Join(t.TempDir(), "clone")
-	if out, err := exec.CommandContext(t.Context(), "cp", "-a", victim.Dir, dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	started := filepath.Join("mysql", "mysqld.started")
+	copied := func(what string) {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), "cp", "-aT", filepath.Join(victim.Dir, what), filepath.Join(dir, what)).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
+	copied("")
 	c.start(victim)
 	c.healthy()
-	pid, term := victim.DaemonPID(), c.view().Term
+	copied(started) // as of a folder that was copied while the original ran: it names a mysqld that is not the copy's
+	pid, mysqld, term := victim.DaemonPID(), victim.MySQLPID(), c.view().Term
 
 	// It says that it is where the original is, and only listens elsewhere: on another machine it would have the same
 	// configuration.
@@ -69,6 +76,9 @@ func TestClonedNode(t *testing.T) {
 	c.healthy()
 	if victim.DaemonPID() != pid {
 		t.Errorf("the original's daemon was process %d and is %d", pid, victim.DaemonPID())
+	}
+	if now := victim.MySQLPID(); now != mysqld {
+		t.Errorf("the original's mysqld was process %d and is %d", mysqld, now)
 	}
 	for _, n := range c.Nodes() {
 		eventually(t, healLimit, n.Name+" tells of it", func() error { return c.told(n, "twin", victim.Name, victim.Name) })
