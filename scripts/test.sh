@@ -92,9 +92,10 @@ case $mode in
     need_servers
     phase lint scripts/lint.sh --vulnerabilities
     TRIREME_DEFER=servers,quiet,norace CGO_ENABLED=1 tests unit -race -p 4 -timeout 15m $(packages | but "$servers_only $no_race" | paths)
+    beside mutants phase mutants scripts/mutants.sh --short
     tests sim -timeout 15m $(packages | with "$no_race" | paths)
+    joined
     deferred norace norace -timeout 15m
-    phase mutants scripts/mutants.sh --short
     deferred quiet quiet -p 1 -timeout 15m
     beside servers deferred servers servers -p 2 -timeout 30m
     tests mysql -p 2 -parallel 3 -timeout 30m $(packages | with "$two_at_once" | paths)
