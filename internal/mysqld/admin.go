@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -101,7 +102,8 @@ func limit(ctx context.Context, d time.Duration, what string, f func(context.Con
 	return nil
 }
 
-// Pulse is what a server says of its commits, from memory: no file and no lock is touched for it. Both are 0 with performance_schema=OFF.
+// Pulse is what a server says of its commits, from memory: no file and no lock is touched for it. With performance_schema=OFF
+// it comes from the process list and the sizes of the binary log's files.
 type Pulse struct {
 	Committing int    // sessions between the end of their statement and the end of their commit
 	Written    uint64 // bytes of binary log that this incarnation has written
@@ -114,11 +116,50 @@ type pong struct {
 
 // The states are those of a group commit and of AFTER_SYNC (mysqld.cc, all_server_stages; semisync_source.cc). Threads of the server's
 // own keep such a state while they do nothing.
-const pulseQuery = "SELECT (SELECT COUNT(*) FROM performance_schema.threads" +
-	" WHERE TYPE = 'FOREGROUND' AND PROCESSLIST_COMMAND IN ('Query', 'Execute')" +
-	" AND (PROCESSLIST_STATE = 'waiting for handler commit' OR PROCESSLIST_STATE LIKE 'Waiting for semi-sync ACK%'))," +
-	" (SELECT COALESCE(SUM(SUM_NUMBER_OF_BYTES_WRITE), 0) FROM performance_schema.file_summary_by_event_name" +
-	" WHERE EVENT_NAME = 'wait/io/file/sql/binlog')"
+const (
+	stateCommit = "waiting for handler commit"
+	stateAck    = "Waiting for semi-sync ACK"
+
+	pulseQuery = "SELECT @@performance_schema, (SELECT COUNT(*) FROM performance_schema.threads" +
+		" WHERE TYPE = 'FOREGROUND' AND PROCESSLIST_COMMAND IN ('Query', 'Execute')" +
+		" AND (PROCESSLIST_STATE = '" + stateCommit + "' OR PROCESSLIST_STATE LIKE '" + stateAck + "%'))," +
+		" (SELECT COALESCE(SUM(SUM_NUMBER_OF_BYTES_WRITE), 0) FROM performance_schema.file_summary_by_event_name" +
+		" WHERE EVENT_NAME = 'wait/io/file/sql/binlog')"
+)
+
+func (a *Admin) readPulse(ctx context.Context) (p Pulse, err error) {
+	var instrumented bool
+	err = a.probe.row(ctx, []any{&instrumented, &p.Committing, &p.Written}, pulseQuery)
+	if err != nil || instrumented {
+		return p, err
+	}
+	sessions, err := a.probe.query(ctx, "SHOW PROCESSLIST")
+	if err != nil {
+		return p, err
+	}
+	for _, s := range sessions {
+		asked := s["user"] != "system user" && (s["command"] == "Query" || s["command"] == "Execute")
+		if asked && (s["state"] == stateCommit || strings.HasPrefix(s["state"], stateAck)) {
+			p.Committing++
+		}
+	}
+	p.Written, err = a.cfg.binlogBytes()
+	return p, err
+}
+
+// binlogBytes is how large the files of the binary log are.
+func (c Config) binlogBytes() (n uint64, err error) {
+	files, err := os.ReadDir(c.BinlogDir())
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range files {
+		if info, err := f.Info(); err == nil { // it may have been removed meanwhile
+			n += uint64(info.Size())
+		}
+	}
+	return n, nil
+}
 
 // Ping asks the server for a sign of life on a connection of its own. ctx is the deadline. A question that was not answered in time
 // stays asked, and the next Ping waits for its answer: giving the connection up would mean a new login, which can hang on a server that
@@ -134,7 +175,7 @@ func (a *Admin) Ping(ctx context.Context) (Pulse, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), probeLimit)
 			defer cancel()
 			var p pong
-			p.err = a.probe.row(ctx, []any{&p.pulse.Committing, &p.pulse.Written}, pulseQuery)
+			p.pulse, p.err = a.readPulse(ctx)
 			answer <- p
 		}()
 	}

@@ -228,6 +228,30 @@ func TestWaitingCommit(t *testing.T) {
 	}
 }
 
+// TestPulseUninstrumented: commits that stand still show without performance_schema too.
+func TestPulseUninstrumented(t *testing.T) {
+	cfg := initialized(t)
+	cfg.Extra = map[string]string{"performance_schema": "OFF"}
+	s := started(t, cfg)
+	ctx, a := testContext(t), s.Admin()
+	if err := a.OpenWrites(ctx); err != nil {
+		t.Fatal(err)
+	}
+	before := must[Pulse](t)(a.Ping(ctx))
+	app, ended := session(t, s, s.cfg.Admin), make(chan error, 1)
+	go func() { ended <- app.exec(ctx, "CREATE USER u IDENTIFIED BY 'x'") }()
+	eventually(t, "the commit waits", func() bool { return must[Semisync](t)(a.WaitingSessions(ctx)).Waiting == 1 })
+	if p := must[Pulse](t)(a.Ping(ctx)); before.Committing != 0 || p.Committing != 1 || p.Written <= before.Written {
+		t.Errorf("with a commit that waits: %+v, before: %+v", p, before)
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the client heard OK")
+	}
+}
+
 func TestDurabilityRole(t *testing.T) {
 	s := started(t, initialized(t))
 	ctx := testContext(t)

@@ -364,8 +364,18 @@ func (o Options) diskKind() rivals.DiskKind {
 	return rivals.DiskPlain
 }
 
-// smallServer: quick starts and recoveries are worth more here than room.
-var smallServer = map[string]string{"innodb_buffer_pool_size": "64M", "innodb_redo_log_capacity": "64M", "max_connections": "200"}
+// serverOptions: quick starts and recoveries are worth more here than room. Trireme's nodes are instrumented as they are by
+// default, since their daemons look at that.
+func (c *campaign) serverOptions() map[string]string {
+	o := map[string]string{"innodb_buffer_pool_size": "64M", "innodb_redo_log_capacity": "64M", "max_connections": "200"}
+	if c.ours() {
+		o["performance_schema"], o["performance_schema_digests_size"] = "ON", "500"
+	}
+	if c.drawn != nil {
+		o["performance_schema"] = c.drawn.settings["instrumented"]
+	}
+	return o
+}
 
 // smallLog is purged all the time, so that purges meet every fault.
 func smallLog(n *config.Node) { n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2*config.MiB }
@@ -374,7 +384,7 @@ func smallLog(n *config.Node) { n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2
 func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 	c.starts++
 	c.forgiven = map[string][]*strike{}
-	shape := rivals.Shape{Nodes: c.Nodes, Learners: c.Learners, Variant: c.system.Variants[0], Options: smallServer, Tune: smallLog, Disks: c.diskKind(), DiskSeed: c.Seed, Dir: filepath.Join(c.dir, fmt.Sprintf("start%d", c.starts))}
+	shape := rivals.Shape{Nodes: c.Nodes, Learners: c.Learners, Variant: c.system.Variants[0], Options: c.serverOptions(), Tune: smallLog, Disks: c.diskKind(), DiskSeed: c.Seed, Dir: filepath.Join(c.dir, fmt.Sprintf("start%d", c.starts))}
 	if c.drawn != nil {
 		shape.Tune = func(n *config.Node) { smallLog(n); c.drawn.tune(n) }
 	}

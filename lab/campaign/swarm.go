@@ -109,6 +109,7 @@ func (o *Options) drawSwarm() {
 	s.pairs = 5 + d.IntN(46)
 	rate := d.of(weighted{"2", 2}, weighted{"5", 2}, weighted{"20", 1})
 	s.rate = map[string]float64{"2": 2, "5": 5, "20": 20}[rate]
+	instrumented := d.of(weighted{"ON", 3}, weighted{"OFF", 1})
 	s.encrypts = encryption == "on"
 	s.tune = func(n *config.Node) {
 		n.Router.Sessions, n.Router.Consistency = sessions, level
@@ -126,7 +127,7 @@ func (o *Options) drawSwarm() {
 		"nodes": fmt.Sprint(o.Nodes), "loggers": fmt.Sprint(o.Loggers), "learners": fmt.Sprint(o.Learners),
 		"durability": o.Durability, "topology": o.Topology, "sessions": sessions, "level": level,
 		"compression": compression, "encryption": encryption, "cache": cache, "chunk": chunk,
-		"rate": rate, "pairs": fmt.Sprintf("%d %%", s.pairs/10*10), "kinds": fmt.Sprint(len(o.Kinds)),
+		"rate": rate, "instrumented": instrumented, "pairs": fmt.Sprintf("%d %%", s.pairs/10*10), "kinds": fmt.Sprint(len(o.Kinds)),
 	}
 	o.drawn = s
 }

@@ -169,3 +169,18 @@ func TestLimitsAreWrittenDown(t *testing.T) {
 		t.Error("the limit without a fault is not there")
 	}
 }
+
+// TestServerOptions: what a node's daemon looks at is there, as on any node, unless a seed takes it away.
+func TestServerOptions(t *testing.T) {
+	if got := (&campaign{Options: Options{System: "trireme"}}).serverOptions()["performance_schema"]; got != "ON" {
+		t.Errorf("performance_schema is %q", got)
+	}
+	seen := map[string]bool{}
+	for seed := range uint64(100) {
+		c := campaign{Options: draw(t, Options{Swarm: true, Seed: seed + 1})}
+		seen[c.serverOptions()["performance_schema"]] = true
+	}
+	if len(seen) != 2 || !seen["ON"] || !seen["OFF"] {
+		t.Errorf("seeds have chosen %v", seen)
+	}
+}
