@@ -43,6 +43,7 @@ func (s *Server) health(check healthCheck) http.HandlerFunc {
 			status = http.StatusServiceUnavailable
 			h.Reason = why
 		}
+		h.Reason = s.redactedReason(r, h)
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS")
 		if r.Method == http.MethodOptions {
 			w.WriteHeader(status)

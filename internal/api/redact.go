@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 
 	"trireme/internal/pki"
 )
@@ -29,19 +30,36 @@ func (s *Server) redacted(w http.ResponseWriter, r *http.Request, v any, members
 	writeJSON(w, http.StatusOK, json.RawMessage(data))
 }
 
+// redactedReason is a health's reason, for who asks as redacted does.
+func (s *Server) redactedReason(r *http.Request, h Health) string {
+	why := h.Reason
+	if h.ApplyError == nil || s.knows(r) {
+		return why
+	}
+	for _, text := range dataOf([]MemberView{{ApplyError: h.ApplyError}}) {
+		if text != "" {
+			why = strings.ReplaceAll(why, text, hidden)
+		}
+	}
+	return why
+}
+
 // knows says whether a request comes from somebody who may see all.
 func (s *Server) knows(r *http.Request) bool {
 	p, err := s.authorize(r)
 	return err == nil && p.Role.May(pki.Viewer) && encrypted(r)
 }
 
-// redactedHistory is the events without what they quote of an entry that could not be applied, which may be known by
-// now to them alone, and without the names of tokens.
+// redactedHistory is the events without what they quote of an entry that could not be applied, or was applied wrongly,
+// which may be known by now to them alone, and without the names of tokens.
 func redactedHistory(all []Event) []Event {
 	all = slices.Clone(all)
 	for i := range all {
 		if all[i].Kind == EventApplyError {
 			all[i].Message = "an entry could not be applied " + hidden
+		}
+		if all[i].Kind == EventDivergent {
+			all[i].Message = "a node's data differs from the log " + hidden
 		}
 		if all[i].Kind == EventToken {
 			all[i].Message = "a token was made or removed " + hidden

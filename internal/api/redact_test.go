@@ -35,16 +35,23 @@ func (q quoting) WhyNot(ctx context.Context, node string) (WhyNotView, error) {
 
 func (q quoting) History(ctx context.Context) ([]Event, error) {
 	earlier := "the applier has stopped: Duplicate entry 'a secret of last night' for key 't.k'"
-	return []Event{{Kind: "fence", Message: q.Self(ctx).Reason}, {Kind: EventApplyError, Message: earlier}}, nil
+	return []Event{{Kind: "fence", Message: q.Self(ctx).Reason}, {Kind: EventApplyError, Message: earlier},
+		{Kind: EventDivergent, Message: earlier}}, nil
+}
+
+func (q quoting) Local() Health {
+	m := q.Self(context.Background())
+	return Health{Name: "n1", State: StateCatchingUp, Reason: m.Reason, ApplyError: m.ApplyError}
 }
 
 // TestOpenViewsQuoteNothing: who has not logged in sees neither statements nor values of rows, wherever they are quoted; who has sees them.
 func TestOpenViewsQuoteNothing(t *testing.T) {
 	s := NewServer(Options{Name: "n1", Backend: quoting{&backend{leader: Leader{Name: "n1", Self: true}}}})
-	for _, path := range []string{"/cluster", "/member", "/why-not?node=n1", "/history"} {
+	for path, status := range map[string]int{"/cluster": http.StatusOK, "/member": http.StatusOK, "/why-not?node=n1": http.StatusOK,
+		"/history": http.StatusOK, "/liveness": http.StatusOK, "/health": http.StatusServiceUnavailable, "/primary": http.StatusServiceUnavailable} {
 		for token, sees := range map[string]bool{"": false, "guessed": false, "the-viewers": true, operatorToken: true} {
 			w := asks(s, http.MethodGet, path, token)
-			if !json.Valid(w.Body.Bytes()) || w.Code != http.StatusOK {
+			if !json.Valid(w.Body.Bytes()) || w.Code != status {
 				t.Fatalf("%s: %d %s", path, w.Code, w.Body)
 			}
 			if got := strings.Contains(w.Body.String(), "secret"); got != sees {

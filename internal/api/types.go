@@ -472,19 +472,20 @@ type DaemonView struct {
 
 // Health is what the health checks are made of. It is asked for on every check: the backend answers from memory.
 type Health struct {
-	Name       string        `json:"name"`
-	Role       string        `json:"role"`
-	State      string        `json:"state"`
-	Reason     string        `json:"reason,omitempty"`
-	Leader     string        `json:"leader"` // empty: none known
-	Term       uint64        `json:"term"`
-	Writable   bool          `json:"writable"` // leader, writes open, lease held now
-	Readable   bool          `json:"readable"` // mysqld answers and its data is not in doubt
-	MySQLAlive bool          `json:"mysql_alive"`
-	Delayed    string        `json:"delayed,omitempty"` // of a delayed learner: "delayed by 1h as configured"
-	LagKnown   bool          `json:"-"`
-	Lag        time.Duration `json:"-"`
-	LagBytes   uint64        `json:"-"`
+	Name       string          `json:"name"`
+	Role       string          `json:"role"`
+	State      string          `json:"state"`
+	Reason     string          `json:"reason,omitempty"`
+	Leader     string          `json:"leader"` // empty: none known
+	Term       uint64          `json:"term"`
+	Writable   bool            `json:"writable"` // leader, writes open, lease held now
+	Readable   bool            `json:"readable"` // mysqld answers and its data is not in doubt
+	MySQLAlive bool            `json:"mysql_alive"`
+	Delayed    string          `json:"delayed,omitempty"` // of a delayed learner: "delayed by 1h as configured"
+	LagKnown   bool            `json:"-"`
+	Lag        time.Duration   `json:"-"`
+	LagBytes   uint64          `json:"-"`
+	ApplyError *ApplyErrorView `json:"-"` // what Reason may quote of it only those who have logged in see
 	// RulesSuspended are the commit rules that OKs of this leader do not wait for.
 	RulesSuspended []string `json:"commit_rules_suspended,omitempty"`
 }
@@ -720,6 +721,7 @@ type ForceMember struct {
 // Kinds of events of which only those who have logged in see all.
 const (
 	EventApplyError = "apply-error" // a follower could not apply an entry and is copied from another node
+	EventDivergent  = "divergent"   // a node's data is not what the log says
 	EventToken      = "token"       // a token was made or removed
 )
 

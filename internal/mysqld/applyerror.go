@@ -61,7 +61,9 @@ var resourceErrors = []int{
 	1037, 1038, 1041, 1135, // memory, threads
 	1114,                         // a table is full: the disk, or InnoDB's space
 	1158, 1159, 1160, 1161, 1236, // the network, the source
-	1197,                   // the binary log's cache
+	1197, 1705, // the binary log's caches
+	1811, 1878, 3675, 3884, // files: writing, of temporary tables, a full disk for a new table
+	3015, 3019, 3985, // memory, undo logs, metadata locks
 	1205, 1206, 1213, 1637, // locks, too many transactions
 	1290,       // a server that is read-only in a way that stops its applier too
 	1296, 1297, // an engine's temporary errors
@@ -70,8 +72,11 @@ var resourceErrors = []int{
 	3180, 3185, 3187, // no key ring
 }
 
-// ofErrno finds the operating system's error in "Got error 28 - 'No space left on device' from storage engine".
-var ofErrno = regexp.MustCompile(`(?i)got error ([0-9]+)\b`)
+// withErrno are errors that mean what the operating system's error in their text means: making a table, a schema, a name; an engine's.
+var withErrno = []int{1005, 1006, 1025, 1030, 1180}
+
+// ofErrno finds it in "Got error 28 - 'No space left on device' from storage engine", "Can't create table 't' (errno: 28 - ...)".
+var ofErrno = regexp.MustCompile(`(?i)(?:got error|errno:) ([0-9]+)\b`)
 
 // resourceErrnos: ENOMEM, EAGAIN, ENFILE, EMFILE, ENOSPC, EDQUOT, EIO, and InnoDB's for a lock wait timeout and a full file.
 var resourceErrnos = []int{5, 11, 12, 23, 24, 28, 122, 135, 146, 149}
@@ -81,7 +86,7 @@ func (e ApplyError) OfResources() bool {
 	if slices.Contains(resourceErrors, e.Number) {
 		return true
 	}
-	if e.Number != 1030 && e.Number != 1180 { // an engine's error that has no number of its own
+	if !slices.Contains(withErrno, e.Number) {
 		return false
 	}
 	m := ofErrno.FindStringSubmatch(e.Text)

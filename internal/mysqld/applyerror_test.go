@@ -21,6 +21,12 @@ func TestOfResources(t *testing.T) {
 		{1041, "Out of memory", true},
 		{1030, "Got error 28 - 'No space left on device' from storage engine", true},
 		{1030, "Got error 168 - 'Unknown (generic) error from engine' from storage engine", false},
+		{3675, "Create table/tablespace 'b1' failed, as disk is full", true},
+		{1878, "Temporary file write failure.", true},
+		{3019, "Undo Log error: No more space left over in system tablespace for allocating UNDO log pages.", true},
+		{1005, "Can't create table 'b1' (errno: 28 - No space left on device)", true},
+		{1006, "Can't create database 'd' (errno: 28 - No space left on device)", true},
+		{1005, "Can't create table 'b1' (errno: 150 - Foreign key constraint is incorrectly formed)", false},
 		{1180, "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT", true},
 	} {
 		if got := (ApplyError{Number: c.number, Text: c.text}).OfResources(); got != c.want {

@@ -24,6 +24,9 @@ func (n *Node) Local() api.Health {
 	defer n.mu.Unlock()
 	h := api.Health{Name: n.id.Name, Role: n.roleLocked(&st), Term: st.Term, MySQLAlive: n.srv.life != nil}
 	h.State, h.Reason = n.stateLocked()
+	if f := n.srv.failure; f != nil {
+		h.ApplyError = &f.view
+	}
 	if m, ok := n.cluster.MemberByID(st.Leader); ok {
 		h.Leader = m.Name
 	}

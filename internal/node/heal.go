@@ -240,7 +240,7 @@ func (n *Node) fenceDiverged(l *life, v api.ApplyErrorView) {
 		attrs = append(attrs, "rule", "S5")
 	}
 	n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", attrs...)
-	e := n.event("divergent", v.Index, f.text())
+	e := n.event(api.EventDivergent, v.Index, f.text())
 	e.GTIDs = v.GTID
 	n.history.add(e)
 	n.poke()

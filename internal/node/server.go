@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/dump"
 	"trireme/internal/failpoint"
 	"trireme/internal/gtid"
@@ -253,7 +254,7 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 		n.replaceDataLocked(err.Error())
 		n.mu.Unlock()
 		n.log.Warn("this node is seeded from another one", "why", err)
-		n.history.add(n.event("divergent", 0, err.Error()))
+		n.history.add(n.event(api.EventDivergent, 0, err.Error()))
 		n.poke()
 		return
 	case err != nil: // also when the log was purged meanwhile: the next judgement sees where it begins now
@@ -276,7 +277,7 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 		n.publishNow = true
 		n.mu.Unlock()
 		n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problems", j.Problems, "rule", "S5")
-		n.history.add(n.event("divergent", 0, fmt.Sprintf("data does not match the committed log: %v", j.Problems)))
+		n.history.add(n.event(api.EventDivergent, 0, fmt.Sprintf("data does not match the committed log: %v", j.Problems)))
 		return
 	}
 	n.srv.state, n.srv.fails, n.srv.problem, n.srv.readyAt = ha.ServerReady, 0, "", now()
