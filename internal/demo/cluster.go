@@ -39,8 +39,8 @@ type Options struct {
 	// MySQLOptions are lines for every node's my.cnf. Tune may change a node's settings before they are written.
 	MySQLOptions map[string]string
 	Tune         func(*config.Node)
-	// Template is what the data directories of all nodes begin with; nil: each mysqld makes its own. Not for a FUSE file system that is to
-	// lose power: it hears nothing of syncfs, and the copy would not be durable.
+	// Template is what the data directories of all nodes begin with; nil: each mysqld makes its own. A FUSE file system hears
+	// nothing of syncfs: before it loses power, who made it has to make the copy durable.
 	Template *Template
 	// CredentialDir is where the operator's credential goes; empty: where the command line looks for it.
 	CredentialDir string

@@ -92,11 +92,9 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 			return nil, err
 		}
 	}
-	var template *demo.Template
-	if s.Disks != DiskFault {
-		if template, err = demo.NewTemplate(ctx, l.MySQL); err != nil {
-			return nil, err
-		}
+	template, err := demo.NewTemplate(ctx, l.MySQL)
+	if err != nil {
+		return nil, err
 	}
 	t.hosts = &wan.Hosts{Cluster: "demo", Topology: s.Topology, Spare: t.spare, CPUs: s.CPUs}
 	t.Cluster, err = demo.Create(ctx, demo.Options{Template: template, Nodes: s.nodes() - loggers, Loggers: loggers, Learners: s.Learners, Dir: s.Dir, PortBase: l.takePorts(10 * (s.nodes() + s.Learners)), MySQL: l.MySQL, Binary: l.Binary,
@@ -127,6 +125,11 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	}
 	if err := t.Settle(ctx); err != nil {
 		return nil, err
+	}
+	for _, d := range t.disks { // the copies are not on disk: a FUSE file system hears nothing of syncfs
+		if err := d.Sync(); err != nil {
+			return nil, err
+		}
 	}
 	_, err = t.DB(t.lead).ExecContext(ctx, "CREATE DATABASE "+Database)
 	return t, err
