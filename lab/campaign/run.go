@@ -403,6 +403,9 @@ func (b *batch) check(ctx context.Context) error {
 		if err := b.w.Stop(); err != nil {
 			return err
 		}
+		if err := b.within(ctx, writeLimit, errViolated, "XA transactions could not be ended", b.w.Finish); err != nil {
+			return err
+		}
 		if _, err := b.healthy(ctx, healthyLimit, errViolated); err != nil {
 			return errors.Join(err, b.compareLeader(ctx)) // is anything lost besides?
 		}

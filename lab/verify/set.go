@@ -309,6 +309,17 @@ func (s *Set) Stop() error {
 	return errors.Join(append(s.errs, s.save())...)
 }
 
+// Finish ends what stopped clients have left open on the leader, as Check does: while an XA transaction is prepared, a node
+// whose log begins with a later entry cannot be copied to, and is not healthy.
+func (s *Set) Finish(ctx context.Context) error {
+	for _, p := range s.parts {
+		if err := p.finish(ctx); err != nil {
+			return fmt.Errorf("workload %s: %w", p.name(), err)
+		}
+	}
+	return nil
+}
+
 // judgeLimit bounds reading nodes that did not become equal in time.
 const judgeLimit = 2 * time.Minute
 
@@ -324,12 +335,10 @@ func (s *Set) Check(ctx context.Context, nodes []Endpoint) (Report, error) {
 	for _, n := range nodes {
 		r.Nodes = append(r.Nodes, n.Name)
 	}
-	for _, p := range s.parts {
-		if err := p.finish(ctx); err != nil {
-			return r, fmt.Errorf("workload %s: %w", p.name(), err)
-		}
+	err := s.Finish(ctx)
+	if err != nil {
+		return r, err
 	}
-	var err error
 	if r.GTIDExecuted, r.Local, err = WaitEqual(ctx, nodes); err != nil {
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return r, err
