@@ -1,20 +1,22 @@
 package mysqld
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"trireme/lab/faultfs"
 )
 
-// Of the doublewrite files of a server that is up no power loss takes anything, neither their length nor a copy that is in them, whether the
-// start before the first one, that one or a later one has made them.
-func TestDoublewriteFilesAreDurable(t *testing.T) {
+// cruelDisk loses all that is not durable with its power.
+func cruelDisk(t *testing.T) *faultfs.FS {
+	t.Helper()
 	disk, err := faultfs.New(t.Context(), filepath.Join(t.TempDir(), "disk"), faultfs.Options{Names: faultfs.Journaled, NoCache: true, TakeAll: true})
 	if errors.Is(err, faultfs.ErrUnavailable) && (os.Getenv("TRIREME_REQUIRE_MYSQL") == "" || os.Geteuid() != 0) { // needs.Cannot
 		t.Skip(err)
@@ -27,6 +29,46 @@ func TestDoublewriteFilesAreDurable(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return disk
+}
+
+// What a mysqld could not fsync, and the next one is shown, no later power loss takes away again.
+func TestRedoAfterFailedFsync(t *testing.T) {
+	disk := cruelDisk(t)
+	l := redoLog{t, Config{Dir: filepath.Join(disk.Dir(), "mysql")}}
+	check := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(os.MkdirAll(l.cfg.redoDir(), 0o700))
+	l.fill(5)
+	check(l.cfg.noteStarted(os.Getpid()), disk.Sync())
+	check(disk.Inject(faultfs.Fault{Path: "#ib_redo*", Ops: faultfs.Fsync, Err: syscall.EIO}))
+	l.fill(20)
+	for name := range l.read() {
+		f, err := os.OpenFile(l.path(name), os.O_RDWR, 0)
+		check(err)
+		if err := f.Sync(); !errors.Is(err, syscall.EIO) {
+			t.Fatalf("fsync of %s: %v", name, err)
+		}
+		check(f.Close())
+	}
+	check(disk.Inject(), l.cfg.mendRedo(t.Context()))
+	before := l.read()
+	check(disk.PowerOff(), disk.PowerOn())
+	for name, b := range l.read() {
+		if !bytes.Equal(b, before[name]) {
+			t.Errorf("the power loss changed %s", name)
+		}
+	}
+}
+
+// Of the doublewrite files of a server that is up no power loss takes anything, neither their length nor a copy that is in them, whether the
+// start before the first one, that one or a later one has made them.
+func TestDoublewriteFilesAreDurable(t *testing.T) {
+	disk := cruelDisk(t)
 	cfg := testConfig(t, filepath.Join(disk.Dir(), "mysql"))
 	if err := Initialize(testContext(t), cfg); err != nil {
 		t.Fatal(err)

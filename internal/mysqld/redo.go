@@ -58,7 +58,12 @@ func (f redoFile) end() uint64 { return f.start + uint64(f.size-redoHeader) }
 // errRedo is why a redo log is left as it is.
 var errRedo = errors.New("unexpected redo log")
 
-// mendRedo overwrites with zeros what lies in the redo log behind its end, as recovery finds it, and makes that durable.
+// mendRedo makes the redo log durable as recovery finds it, with zeros behind its end.
+//
+// After an fsync that failed, Linux goes on showing what the disk has not got, and calls it clean (raftlog knows the same of its own tail).
+// mysqld has ended then, and would recover from what it is shown. A power loss later would take blocks of the redo log that pages on disk,
+// written with O_DIRECT since, are ahead of: InnoDB ends with an assertion at every start, or serves what no mysqld has ever written. So
+// what recovery reads is written once more, if a mysqld has run on it in this boot.
 //
 // A power loss keeps and loses blocks one by one, and one that is behind a lost one stays on disk. Recovery ends at the lost one, and
 // InnoDB goes on writing there. Blocks of the earlier life are valid where they are: nothing in them tells one life from another. If the
@@ -75,13 +80,20 @@ func (c Config) mendRedo(ctx context.Context) error {
 	if err != nil || len(files) == 0 {
 		return err
 	}
-	end, err := redoEnd(ctx, files)
+	checkpoint, end, err := redoEnd(ctx, files)
 	if errors.Is(err, errRedo) {
 		c.log().Warn("the end of the redo log was not found; what lies behind it stays", "why", err)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("look for the end of the redo log: %w", err)
+	}
+	if _, ran, err := c.lastStarted(); err != nil || ran {
+		for _, f := range files {
+			if err := f.renew(ctx, checkpoint/redoBlock*redoBlock, end); err != nil {
+				return fmt.Errorf("write the redo log once more: %w", err)
+			}
+		}
 	}
 	blocks := 0
 	for _, f := range files {
@@ -148,12 +160,11 @@ func (c Config) redoFiles() ([]redoFile, error) {
 	return files, nil
 }
 
-// redoEnd gives the LSN of the first block that recovery does not read, and sets the start of each file that is not spare. It wraps errRedo
-// where recovery might see it otherwise.
-func redoEnd(ctx context.Context, files []redoFile) (uint64, error) {
+// redoEnd gives the newest checkpoint's LSN and that of the first block that recovery does not read, and sets the start of each file that is
+// not spare. It wraps errRedo where recovery might see it otherwise.
+func redoEnd(ctx context.Context, files []redoFile) (checkpoint, end uint64, err error) {
 	var log []redoFile
 	var uuid uint32
-	var checkpoint uint64
 	for i := range files {
 		f := &files[i]
 		if f.spare {
@@ -161,18 +172,19 @@ func redoEnd(ctx context.Context, files []redoFile) (uint64, error) {
 		}
 		id, newest, err := f.readHeader()
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		if n := len(log); n > 0 && (f.id != log[n-1].id+1 || f.start != log[n-1].end() || id != uuid) {
-			return 0, fmt.Errorf("%w: %s does not continue %s", errRedo, f.path, log[n-1].path)
+			return 0, 0, fmt.Errorf("%w: %s does not continue %s", errRedo, f.path, log[n-1].path)
 		}
 		uuid, checkpoint = id, max(checkpoint, newest)
 		log = append(log, *f)
 	}
 	if checkpoint == 0 {
-		return 0, fmt.Errorf("%w: no checkpoint", errRedo)
+		return 0, 0, fmt.Errorf("%w: no checkpoint", errRedo)
 	}
-	return scanRedo(ctx, log, checkpoint)
+	end, err = scanRedo(ctx, log, checkpoint)
+	return checkpoint, end, err
 }
 
 // readHeader reads the file's header and gives the log's UUID and the LSN of the newest checkpoint that the file tells of, 0 for none.
@@ -282,6 +294,42 @@ func redoData(b []byte, lsn uint64) (full, ok bool, err error) {
 func redoNumber(lsn uint64) (number, epoch uint32) {
 	n := lsn / redoBlock
 	return uint32(n%redoNumbers) + 1, uint32(n/redoNumbers) + 1
+}
+
+// renew writes the header and the blocks between two LSNs once more, and fsyncs.
+func (f redoFile) renew(ctx context.Context, from, end uint64) error {
+	if f.spare {
+		return nil
+	}
+	w, err := openRedo(f.path, os.O_RDWR)
+	if err != nil {
+		return err
+	}
+	from, end = max(from, f.start), min(end, f.end())
+	err = rewrite(ctx, w, 0, redoHeader)
+	if err == nil && from < end {
+		err = rewrite(ctx, w, redoHeader+int64(from-f.start), redoHeader+int64(end-f.start))
+	}
+	return errors.Join(err, w.Sync(), w.Close())
+}
+
+// rewrite writes what a file shows between two offsets to the same place.
+func rewrite(ctx context.Context, f *os.File, at, end int64) error {
+	buf := make([]byte, redoRead)
+	for at < end {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b := buf[:min(redoRead, end-at)]
+		if _, err := f.ReadAt(b, at); err != nil {
+			return err
+		}
+		if _, err := f.WriteAt(b, at); err != nil {
+			return err
+		}
+		at += int64(len(b))
+	}
+	return nil
 }
 
 // wipe overwrites the blocks that could be taken for ones at or behind the LSN end, and fsyncs. Of a file of the log it leaves what is before

@@ -112,6 +112,16 @@ func (l redoLog) fill(full uint64) {
 	}
 }
 
+// endOf gives the LSN at which recovery ends.
+func endOf(t *testing.T, files []redoFile) uint64 {
+	t.Helper()
+	_, end, err := redoEnd(t.Context(), files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return end
+}
+
 func TestMendRedo(t *testing.T) {
 	t.Run("none", func(t *testing.T) {
 		if err := (Config{Dir: t.TempDir()}).mendRedo(t.Context()); err != nil {
@@ -274,7 +284,7 @@ func TestRedoOfAnEarlierLife(t *testing.T) {
 	}
 	end := func() uint64 {
 		t.Helper()
-		return must[uint64](t)(redoEnd(t.Context(), must[[]redoFile](t)(cfg.redoFiles())))
+		return endOf(t, must[[]redoFile](t)(cfg.redoFiles()))
 	}
 	life("u", 0)
 	flushed := end()
@@ -365,7 +375,7 @@ func TestRedoOfReusedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		files := must[[]redoFile](t)(cfg.redoFiles())
-		end := must[uint64](t)(redoEnd(t.Context(), files))
+		end := endOf(t, files)
 		t.Logf("%d files, from %s; flushed up to LSN %d, the end is %d", len(files), filepath.Base(files[0].path), flushed, end)
 		if flushed == 0 || end < flushed || files[0].id == 0 {
 			t.Errorf("flushed up to LSN %d, the end is %d, the first file is %s", flushed, end, files[0].path)
