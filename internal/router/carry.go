@@ -479,7 +479,7 @@ func (s *session) rebuild(ctx context.Context, l *link) error {
 		as.Database = ""
 		as.Capabilities &^= mysqlwire.CapConnectWithDB
 	}
-	greeting, ok, err := mysqlwire.LoginAs(ctx, conn, as, s.login.password, s.r.backend(l.target).secrecy(s.login.secure))
+	greeting, ok, err := mysqlwire.LoginAs(ctx, conn, as, s.login.password, s.r.backend(l.target).secrecy(s.login))
 	if err != nil {
 		return err
 	}

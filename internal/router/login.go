@@ -36,7 +36,8 @@ type login struct {
 	spoke          func()      // called when the client has answered the greeting
 	greeting       mysqlwire.Greeting
 	response       mysqlwire.Response
-	secure         bool // the client's bytes come over TLS that ends here, or a unix socket; those to the server go over TLS
+	secure         bool   // the client's bytes come over TLS that ends here, or a unix socket; those to the server go over TLS
+	sni            string // the server's name in the client's TLS handshake
 	plugin         string
 	nonce          []byte
 	answer         []byte // to the nonce, by caching_sha2_password
@@ -120,7 +121,10 @@ func (l *login) startTLS(ctx context.Context) (p []byte, err error) {
 		return nil, errors.Join(err, errors.New("no response behind the TLS handshake"))
 	}
 	l.secure = true
-	return p, l.deny(l.server.BeginTLS(ctx, request, l.backend.tls()))
+	if over, ok := l.client.NetConn().(*tls.Conn); ok {
+		l.sni = over.ConnectionState().ServerName
+	}
+	return p, l.deny(l.server.BeginTLS(ctx, request, l.backend.tls(l.sni)))
 }
 
 // deny tells the client when the server is not the node's. Nobody has told that one a password yet.
@@ -145,7 +149,7 @@ func (l *login) hide(ctx context.Context, p []byte) error {
 			State: "08S01", Message: "Trireme: the server offers no TLS, without which nobody is let in through a unix socket"})))
 	}
 	l.response.Capabilities |= mysqlwire.CapSSL
-	if err := l.server.BeginTLS(ctx, l.response, l.backend.tls()); err != nil {
+	if err := l.server.BeginTLS(ctx, l.response, l.backend.tls(l.sni)); err != nil {
 		return l.deny(err)
 	}
 	binary.LittleEndian.PutUint32(p, uint32(l.response.Capabilities)) // the response begins with them

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"trireme/internal/mysqlwire"
 )
@@ -81,6 +82,61 @@ func TestDistrustedCertificate(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return r.Stats().RW.Open == 0 })
 	if n := log.count("router.tls_cert"); n != 1 {
 		t.Errorf("told %d times", n)
+	}
+}
+
+// TLS ends at the router, which passes on the name that the client has for its server, at the first login and at those
+// that follow; the client resumes its TLS session there.
+func TestServerNameAndResumption(t *testing.T) {
+	from, to := newWireServer(t), newWireServer(t)
+	names := make(chan string, 8)
+	for _, s := range []*wireServer{from, to} {
+		offered := testTLS(t)
+		offered.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			names <- hello.ServerName
+			return nil, nil
+		}
+		s.offer(offered)
+	}
+	r := start(t, Config{Sessions: true, TLS: testTLS(t)})
+	r.SetView(View{RW: from.target("1")})
+	kept := tls.NewLRUClientSessionCache(1)
+	login := func(name string) *mysqlwire.Client {
+		cfg := mysqlwire.ClientConfig{User: "app", Password: wirePassword,
+			TLS: &tls.Config{InsecureSkipVerify: true, ServerName: name, ClientSessionCache: kept}}
+		c, err := mysqlwire.Login(t.Context(), dial(t, r.RWAddr()), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.NetConn().SetDeadline(time.Now().Add(limit))
+		if got := <-names; got != name {
+			t.Errorf("the server was named %q, not %q", got, name)
+		}
+		return c
+	}
+	for i, name := range []string{"db.example", "db.example", ""} {
+		c := login(name)
+		over, ok := c.NetConn().(*tls.Conn)
+		if !ok {
+			t.Fatal("no TLS")
+		}
+		if resumed := over.ConnectionState().DidResume; resumed != (i == 1) {
+			t.Errorf("login %d: resumed %t", i, resumed)
+		}
+		_ = c.Close()
+	}
+	c := login("other.example")
+	defer c.Close()
+	if code := say(t, c, comQuery, "SELECT 1"); code != 0 {
+		t.Fatalf("error %d", code)
+	}
+	r.SetView(View{RW: to.target("2")})
+	c.ResetSequence()
+	if code := say(t, c, comQuery, "INSERT 1"); code != 0 {
+		t.Fatalf("error %d", code)
+	}
+	if got := <-names; got != "other.example" {
+		t.Errorf("the next server was named %q", got)
 	}
 }
 

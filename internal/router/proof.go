@@ -39,15 +39,17 @@ func (r *Router) backend(t Target) *backend {
 	return b
 }
 
-// tls is for a connection to the server.
-func (b *backend) tls() *tls.Config {
+// tls is for a connection to the server. sni is the name that the client has for it, which mysqld shows as
+// Tls_sni_server_name.
+func (b *backend) tls(sni string) *tls.Config {
 	// The name in a certificate says nothing: VerifyConnection compares the whole.
-	return &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, VerifyConnection: func(cs tls.ConnectionState) error {
+	verify := func(cs tls.ConnectionState) error {
 		if shown := mysqlwire.Digest(cs.PeerCertificates[0].Raw); b.known && !slices.Contains(b.proof.Certificates, shown) {
 			return b.refuse("shows a certificate, SHA-256 " + shown + ", that is not the one which the node tells of")
 		}
 		return nil
-	}}
+	}
+	return &tls.Config{ServerName: sni, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, VerifyConnection: verify}
 }
 
 // greets refuses a server that offers no TLS where the node's does.
@@ -66,11 +68,11 @@ func (b *backend) key(digest string) error {
 	return nil
 }
 
-// secrecy is for a login, over TLS or in clear.
-func (b *backend) secrecy(secure bool) mysqlwire.Secrecy {
+// secrecy is for another login of a session, over TLS or in clear as the first was.
+func (b *backend) secrecy(l *login) mysqlwire.Secrecy {
 	how := mysqlwire.Secrecy{Key: b.key}
-	if secure {
-		how.TLS = b.tls()
+	if l.secure {
+		how.TLS = b.tls(l.sni)
 	}
 	return how
 }
