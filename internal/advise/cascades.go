@@ -12,7 +12,7 @@ const nativeForeignKeys = "innodb_native_foreign_keys"
 
 // cascades names the tables whose cascades the leader may write so that no follower can apply them (docs/mysql.md).
 func cascades(f Facts) []Finding {
-	out := deletedParents(f)
+	out := append(deletedParents(f), unseenTriggers(f)...)
 	if len(f.Nodes) == 0 || f.Nodes[0].Settings[nativeForeignKeys] != "OFF" {
 		return out
 	}
@@ -35,6 +35,15 @@ func cascades(f Facts) []Finding {
 			"remove innodb_native_foreign_keys from mysql.options on all nodes and restart them (trireme restart), or drop the cascade"})
 	}
 	return out
+}
+
+// unseenTriggers says that what follows from triggers was not looked for: mysqld shows them only to who has the right.
+func unseenTriggers(f Facts) []Finding {
+	if !f.Blind || !slices.ContainsFunc(f.Tables, func(t Table) bool { return len(t.Cascades) > 0 }) {
+		return nil
+	}
+	return []Finding{{UnsafeCascade, Info, "triggers", "the account may not see all triggers, so tables with cascades and triggers may be missing here",
+		"the leader may write events that stop every follower with error 1032 or 1452", "GRANT TRIGGER ON *.* to the account"}}
 }
 
 // deletedParents names the tables with a trigger that deletes, before a row is deleted, the row's parent: its cascade

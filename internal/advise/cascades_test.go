@@ -54,3 +54,17 @@ func TestDeletedParents(t *testing.T) {
 		}
 	}
 }
+
+// TestUnseenTriggers: an account that cannot see triggers is told so, if there is a cascade that they could matter for.
+func TestUnseenTriggers(t *testing.T) {
+	cascading := []Table{{Name: "d.parent", Cascades: []string{"d.leaf"}}, {Name: "d.leaf"}}
+	for _, c := range []struct {
+		f    Facts
+		told bool
+	}{{Facts{Tables: cascading, Blind: true}, true}, {Facts{Tables: cascading}, false}, {Facts{Tables: []Table{{Name: "d.leaf"}}, Blind: true}, false}} {
+		found := slices.ContainsFunc(Judge(c.f), func(f Finding) bool { return f.Code == UnsafeCascade && f.Severity == Info })
+		if found != c.told {
+			t.Errorf("%+v: told %t", c.f, found)
+		}
+	}
+}

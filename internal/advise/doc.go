@@ -61,6 +61,7 @@ type Options struct {
 type Facts struct {
 	View         api.ClusterView
 	Tables       []Table
+	Blind        bool // the account has no right to see all triggers
 	Statements   []Statement
 	Transactions []Transaction
 	Status       map[string]uint64 // counters of the leader, by lower-case name

@@ -180,6 +180,11 @@ func (s *server) parents(ctx context.Context, f *Facts) error {
 			}
 		}
 	}
+	if err == nil {
+		rows, err = s.rows(ctx, "SELECT 1 AS yes FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE IN ('TRIGGER', 'SUPER')"+
+			" AND REPLACE(GRANTEE, '''', '') = CURRENT_USER() LIMIT 1")
+		f.Blind = len(rows) == 0
+	}
 	return err
 }
 
