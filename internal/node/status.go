@@ -145,7 +145,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	m.VIPs = n.vip.views
 	m.Heavy = n.heavyLocked()
 	m.Delay = n.delayViewLocked()
-	if n.srv.problem != "" && n.srv.state != ha.ServerReady {
+	if n.srv.problem != "" && n.srv.problem != m.Reason && n.srv.state != ha.ServerReady {
 		m.Reason += ": " + n.srv.problem
 	}
 	if c, ok := n.cluster.MemberByID(n.id.ID); ok {
