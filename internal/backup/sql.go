@@ -42,8 +42,21 @@ func withSQL(ctx context.Context, cfg mysqld.Config, as mysqld.Account, statemen
 const (
 	ownAccounts = "SELECT CONCAT(QUOTE(User), '@', QUOTE(Host)) AS who FROM mysql.user" +
 		" WHERE User IN ('trireme_admin', 'trireme_repl', 'trireme_clone', 'trireme_restore') ORDER BY 1"
-	allPrivileges = "SELECT GRANTEE AS who, PRIVILEGE_TYPE AS privilege FROM information_schema.USER_PRIVILEGES" +
-		" WHERE GRANTEE NOT LIKE '\\'mysql.%' ORDER BY 1"
+	allPrivileges = "SELECT GRANTEE AS who, PRIVILEGE_TYPE AS privilege FROM information_schema.USER_PRIVILEGES ORDER BY 1"
+	// Accounts that may change the tables which say what accounts may do.
+	grantTables = "SELECT GRANTEE AS who FROM information_schema.SCHEMA_PRIVILEGES WHERE 'mysql' LIKE TABLE_SCHEMA" + changing +
+		" UNION SELECT GRANTEE FROM information_schema.TABLE_PRIVILEGES WHERE TABLE_SCHEMA = 'mysql'" + changing +
+		" UNION SELECT GRANTEE FROM information_schema.COLUMN_PRIVILEGES WHERE TABLE_SCHEMA = 'mysql'" + changing + " ORDER BY 1"
+	changing = " AND PRIVILEGE_TYPE NOT IN ('SELECT', 'SHOW VIEW', 'LOCK TABLES', 'REFERENCES')"
+	// Who may be whom: by a role, or as a proxy.
+	standIns = "SELECT CONCAT('''', TO_USER, '''@''', TO_HOST, '''') AS who," +
+		" CONCAT('''', FROM_USER, '''@''', FROM_HOST, '''') AS role" +
+		" FROM mysql.role_edges UNION SELECT CONCAT('''', User, '''@''', Host, '''')," +
+		" CONCAT('''', Proxied_user, '''@''', Proxied_host, '''')" +
+		" FROM mysql.proxies_priv WHERE Proxied_user <> '' ORDER BY 1, 2"
+	// mysqld's own accounts, to which nobody can log in.
+	serversOwn = "SELECT CONCAT('''', User, '''@''', Host, '''') AS who FROM mysql.user WHERE account_locked = 'Y'" +
+		" AND User IN ('mysql.infoschema', 'mysql.session', 'mysql.sys') AND Host = 'localhost'"
 )
 
 // accounts reads Trireme's own accounts, and others that are administrators.
@@ -55,12 +68,42 @@ func accounts(ctx context.Context, db *sql.DB) (own, administrators []string, er
 	for _, r := range rows {
 		own = append(own, r["who"])
 	}
+	known := slices.Clone(own)
+	if rows, err = mysqld.ReadAll(ctx, db, serversOwn); err != nil {
+		return nil, nil, err
+	}
+	for _, r := range rows {
+		known = append(known, r["who"])
+	}
+	add := func(who string) (added bool) {
+		if added = !slices.Contains(known, who) && !slices.Contains(administrators, who); added {
+			administrators = append(administrators, who)
+		}
+		return added
+	}
 	if rows, err = mysqld.ReadAll(ctx, db, allPrivileges); err != nil {
 		return nil, nil, err
 	}
 	for _, r := range rows {
-		if (mysqld.Dangerous(r["privilege"]) || r["privilege"] == "CREATE USER") && !slices.Contains(own, r["who"]) && !slices.Contains(administrators, r["who"]) {
-			administrators = append(administrators, r["who"])
+		if mysqld.Dangerous(r["privilege"]) || r["privilege"] == "CREATE USER" {
+			add(r["who"])
+		}
+	}
+	if rows, err = mysqld.ReadAll(ctx, db, grantTables); err != nil {
+		return nil, nil, err
+	}
+	for _, r := range rows {
+		add(r["who"])
+	}
+	if rows, err = mysqld.ReadAll(ctx, db, standIns); err != nil {
+		return nil, nil, err
+	}
+	for more := true; more; {
+		more = false
+		for _, r := range rows {
+			if slices.Contains(administrators, r["role"]) && add(r["who"]) {
+				more = true
+			}
 		}
 	}
 	return own, administrators, nil
