@@ -74,10 +74,14 @@ func TestBackup(t *testing.T) {
 	// XA transaction is prepared at the moment.
 	w.run("CREATE TABLE IF NOT EXISTS kept.u (a INT PRIMARY KEY)", "REPLACE INTO kept.u VALUES (7)",
 		"INSERT INTO kept.t (v) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600) SELECT REPEAT('z', 2000) FROM n")
-	w.run("CREATE USER IF NOT EXISTS trireme_repl@'10.%', planted@'%'", "GRANT CREATE USER ON *.* TO planted@'%'",
-		"CREATE USER IF NOT EXISTS 'mysql.planted'@'%', grants@'%', stands@'%', harmless@'%'", "CREATE ROLE IF NOT EXISTS planted_role",
-		"GRANT SUPER ON *.* TO 'mysql.planted'@'%'", "GRANT UPDATE ON mysql.* TO grants@'%'", "GRANT ALL ON kept.* TO harmless@'%'",
-		"GRANT CREATE USER ON *.* TO planted_role", "GRANT planted_role TO stands@'%'")
+	w.run("CREATE USER IF NOT EXISTS trireme_repl@'10.%', planted@'%'", "GRANT CREATE USER ON *.* TO planted@'%'")
+	c.sql(c.healthy(), func(admin *sql.Conn) {
+		for _, q := range []string{"CREATE USER IF NOT EXISTS 'mysql.planted'@'%', grants@'%', stands@'%', harmless@'%'",
+			"CREATE ROLE IF NOT EXISTS planted_role", "GRANT SUPER ON *.* TO 'mysql.planted'@'%'", "GRANT UPDATE ON mysql.* TO grants@'%'",
+			"GRANT ALL ON kept.* TO harmless@'%'", "GRANT CREATE USER ON *.* TO planted_role", "GRANT planted_role TO stands@'%'"} {
+			c.exec(admin, q)
+		}
+	})
 	w.prepare("kept", "INSERT INTO kept.u VALUES (9)")
 	moment, want := w.moment()
 	w.run("INSERT INTO kept.t (v) VALUES ('too late')", "DELETE FROM kept.t WHERE id < 5", "CREATE USER IF NOT EXISTS late@localhost")
@@ -124,7 +128,7 @@ func TestBackup(t *testing.T) {
 			named++
 		}
 	}
-	if made.Proven || named != len(made.Administrators) || named != 5 {
+	if made.Proven || named != 5 || slices.Contains(made.Administrators, "'harmless'@'%'") {
 		t.Errorf("a planted account is not named, or the backup is said to be proven: %+v", made)
 	}
 	step("a restored server")
