@@ -187,26 +187,17 @@ func (c Config) receive(ctx context.Context, s Seeding, runner, to string) (err 
 			if err != nil {
 				return fmt.Errorf("CLONE from %s: %w", from, err)
 			}
-			s.look(ctx, watch)
 			return nil
 		case <-tick.C:
-			if s.look(ctx, watch) {
+			if s.Progress == nil {
+				continue
+			}
+			if at, err := cloneProgress(ctx, watch); err == nil {
+				s.Progress(at)
 				failpoint.Hit("seed.copying")
 			}
 		}
 	}
-}
-
-// look tells how far the clone has come, if somebody wants to know.
-func (s *Seeding) look(ctx context.Context, l *lane) bool {
-	if s.Progress == nil {
-		return false
-	}
-	at, err := cloneProgress(ctx, l)
-	if err == nil {
-		s.Progress(at)
-	}
-	return err == nil
 }
 
 // cloneProgress reads how far the clone has come. The estimate of the files' size is made by the donor at the beginning.

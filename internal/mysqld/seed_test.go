@@ -96,8 +96,8 @@ func TestSeed(t *testing.T) {
 			t.Errorf("cancelled, and %s is left", base)
 		}
 	}
-	asked, checked, last := false, false, SeedProgress{}
-	from = Seeding{Progress: func(p SeedProgress) { last = p }, Host: "127.0.0.1", Port: cfg.Port, CA: ca.pem, Confirm: func(context.Context) error {
+	asked, checked := false, false
+	from = Seeding{Host: "127.0.0.1", Port: cfg.Port, CA: ca.pem, Confirm: func(context.Context) error {
 		asked = checked
 		if to.Initialized() {
 			return errors.New("the copy counts before it was confirmed")
@@ -106,9 +106,6 @@ func TestSeed(t *testing.T) {
 	}, Check: func(context.Context) error { checked = true; return nil }}
 	if err := Seed(testContext(t), to, from); err != nil || !asked {
 		t.Fatalf("confirmation asked for: %t, %v", asked, err)
-	}
-	if last.Done < 1<<20 || last.Done != last.Total { // a copy may be faster than the looks at it
-		t.Errorf("at its end the copy has told of %d of %d bytes", last.Done, last.Total)
 	}
 	to.Port = freePort(t)
 	s, err := New(to)
