@@ -39,9 +39,10 @@ type Options struct {
 	// MySQLOptions are lines for every node's my.cnf. Tune may change a node's settings before they are written.
 	MySQLOptions map[string]string
 	Tune         func(*config.Node)
-	// Template is what the data directories of all nodes begin with; nil: each mysqld makes its own. A FUSE file system hears
-	// nothing of syncfs: before it loses power, who made it has to make the copy durable.
+	// Template is what the data directories of all nodes begin with; nil: each mysqld makes its own. Filled is told of each
+	// copy before the node starts: a FUSE file system hears nothing of syncfs, and who made it has to make the copy durable.
 	Template *Template
+	Filled   func(*Node) error
 	// CredentialDir is where the operator's credential goes; empty: where the command line looks for it.
 	CredentialDir string
 	// Hosts that the nodes stand on, closed with the cluster; nil: all are on the loopback address.

@@ -65,6 +65,11 @@ func (c *Cluster) begin(ctx context.Context, n *Node) error {
 		if err := c.opts.Template.fill(ctx, c.settings(n)); err != nil {
 			return err
 		}
+		if c.opts.Filled != nil {
+			if err := c.opts.Filled(n); err != nil {
+				return err
+			}
+		}
 	}
 	return c.Start(n)
 }

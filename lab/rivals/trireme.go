@@ -97,7 +97,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 		return nil, err
 	}
 	t.hosts = &wan.Hosts{Cluster: "demo", Topology: s.Topology, Spare: t.spare, CPUs: s.CPUs}
-	t.Cluster, err = demo.Create(ctx, demo.Options{Template: template, Nodes: s.nodes() - loggers, Loggers: loggers, Learners: s.Learners, Dir: s.Dir, PortBase: l.takePorts(10 * (s.nodes() + s.Learners)), MySQL: l.MySQL, Binary: l.Binary,
+	t.Cluster, err = demo.Create(ctx, demo.Options{Template: template, Filled: t.syncDisk, Nodes: s.nodes() - loggers, Loggers: loggers, Learners: s.Learners, Dir: s.Dir, PortBase: l.takePorts(10 * (s.nodes() + s.Learners)), MySQL: l.MySQL, Binary: l.Binary,
 		MySQLOptions: o, Hosts: t.hosts, CredentialDir: s.Dir, Tune: func(n *config.Node) {
 			n.MySQL.Durability = durability
 			if s.Switch {
@@ -126,13 +126,16 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	if err := t.Settle(ctx); err != nil {
 		return nil, err
 	}
-	for _, d := range t.disks { // the copies are not on disk: a FUSE file system hears nothing of syncfs
-		if err := d.Sync(); err != nil {
-			return nil, err
-		}
-	}
 	_, err = t.DB(t.lead).ExecContext(ctx, "CREATE DATABASE "+Database)
 	return t, err
+}
+
+// syncDisk of a node, if it has one.
+func (t *trireme) syncDisk(n *demo.Node) error {
+	if d := t.disks[n.Name]; d != nil {
+		return d.Sync()
+	}
+	return nil
 }
 
 // insertDisks where demo.Create will put the nodes' directories: it takes empty ones.
