@@ -135,13 +135,17 @@ func (f *follower) follow(addr string) {
 func (f *follower) watch(addr string, s *source) {
 	pause, told := leastPause, false
 	for f.ctx.Err() == nil {
+		began := time.Now()
 		err := s.client.WatchRoute(f.ctx, func(v api.RouteView) {
 			if told {
 				f.log.Info("a node answers", "node", v.Node, "api", addr)
 			}
-			pause, told = leastPause, false
+			told = false
 			f.hear(s, v)
 		})
+		if time.Since(began) > mostPause { // one that answers and hangs up each time is not asked without a pause
+			pause = leastPause
+		}
 		f.mu.Lock()
 		s.heard = heard{} // its daemon has ended or hangs: what it said last is nobody's word any more
 		f.mu.Unlock()

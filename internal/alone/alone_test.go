@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,6 +24,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/pki"
+	"trireme/internal/router"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -343,6 +347,47 @@ func TestForeignCluster(t *testing.T) {
 	}
 	if err := Run(t.Context(), config.Alone{CA: file}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), file) {
 		t.Fatalf("got %v", err)
+	}
+}
+
+// TestHangsUp: a node that answers and hangs up, each time at once, is asked less and less often.
+func TestHangsUp(t *testing.T) {
+	ca, trust := authority(t)
+	bundle, err := ca.Issue(pki.NodeCert{ID: 3, Name: "n3", Hosts: []string{"127.0.0.1"}}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan time.Time, 16)
+	former := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		select {
+		case asked <- time.Now():
+		default:
+		}
+		_ = json.NewEncoder(w).Encode(api.RouteView{Node: "n3", Cluster: "c1"})
+	}))
+	former.TLS = bundle.ServerTLS()
+	former.StartTLS()
+	defer former.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	f := newFollower(ctx, trust, slog.New(slog.DiscardHandler))
+	f.router = router.New(router.Config{})
+	defer f.wg.Wait()
+	defer cancel()
+	f.follow(former.Listener.Addr().String())
+	const times = 5
+	var first, last time.Time
+	for i := range times {
+		select {
+		case last = <-asked:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("asked %d times only", i)
+		}
+		if i == 0 {
+			first = last
+		}
+	}
+	if took := last.Sub(first); took < (1<<(times-1)-1)*leastPause {
+		t.Errorf("asked %d times in %v", times, took)
 	}
 }
 
