@@ -157,8 +157,12 @@ func (c *confChaos) knows(but uint64) bool {
 	return false
 }
 
-// switchOff ends members that were removed, once a voter that stays has that in force: an operator was told so.
+// switchOff ends members that were removed, once a voter that stays has that in force: an operator was told so. A change that
+// was drawn up before the removal and waits would take one back: nobody asks for that.
 func (c *confChaos) switchOff() {
+	if c.changing() {
+		return
+	}
 	for _, id := range c.ids() {
 		was := slices.ContainsFunc(c.confs, func(g confAt) bool { return inConf(g.ConfState, id) })
 		if was && !inConf(c.conf().ConfState, id) && c.knows(id) && c.rnd.IntN(2) == 0 {
@@ -168,17 +172,23 @@ func (c *confChaos) switchOff() {
 	}
 }
 
-// lose takes a voter's disk, where the others are a majority of every membership that there is or may be, and one of them knows the newest.
-func (c *confChaos) lose() {
+// changing tells whether a membership may come that is not committed yet.
+func (c *confChaos) changing() bool {
 	isChange := func(e *raftpb.Entry) bool {
 		return e.GetType() != raftpb.EntryNormal && e.GetIndex() > c.conf().index
 	}
 	for _, m := range c.members {
-		if m.core.change > c.conf().index || slices.ContainsFunc(m.store.all(), isChange) {
-			return
+		waits := slices.ContainsFunc(m.core.props.waiting, func(p *proposal) bool { return p.change != nil })
+		if waits || m.core.change > c.conf().index || slices.ContainsFunc(m.store.all(), isChange) {
+			return true
 		}
 	}
-	if slices.ContainsFunc(c.net, func(m *raftpb.Message) bool { return slices.ContainsFunc(m.GetEntries(), isChange) }) {
+	return slices.ContainsFunc(c.net, func(m *raftpb.Message) bool { return slices.ContainsFunc(m.GetEntries(), isChange) })
+}
+
+// lose takes a voter's disk, where the others are a majority of every membership that there is or may be, and one of them knows the newest.
+func (c *confChaos) lose() {
+	if c.changing() {
 		return
 	}
 	ids := c.ids()
