@@ -23,7 +23,7 @@ func (s *Server) redacted(w http.ResponseWriter, r *http.Request, v any, members
 		return
 	}
 	for _, text := range dataOf(members) {
-		if quoted, err := json.Marshal(text); err == nil && len(text) > 0 {
+		if quoted, err := json.Marshal(text); err == nil {
 			data = bytes.ReplaceAll(data, quoted[1:len(quoted)-1], []byte(hidden))
 		}
 	}
@@ -37,9 +37,7 @@ func (s *Server) redactedReason(r *http.Request, h Health) string {
 		return why
 	}
 	for _, text := range dataOf([]MemberView{{ApplyError: h.ApplyError}}) {
-		if text != "" {
-			why = strings.ReplaceAll(why, text, hidden)
-		}
+		why = strings.ReplaceAll(why, text, hidden)
 	}
 	return why
 }
@@ -55,13 +53,12 @@ func (s *Server) knows(r *http.Request) bool {
 func redactedHistory(all []Event) []Event {
 	all = slices.Clone(all)
 	for i := range all {
-		if all[i].Kind == EventApplyError {
+		switch all[i].Kind {
+		case EventApplyError:
 			all[i].Message = "an entry could not be applied " + hidden
-		}
-		if all[i].Kind == EventDivergent {
+		case EventDivergent:
 			all[i].Message = "a node's data differs from the log " + hidden
-		}
-		if all[i].Kind == EventToken {
+		case EventToken:
 			all[i].Message = "a token was made or removed " + hidden
 		}
 		if all[i].By != "" {
@@ -83,6 +80,7 @@ func dataOf(members []MemberView) (texts []string) {
 			texts = append(texts, e.Error, e.Statement)
 		}
 	}
+	texts = slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 	slices.SortFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	return texts
 }

@@ -5,7 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -143,22 +144,21 @@ func (a *Admin) readPulse(ctx context.Context) (p Pulse, err error) {
 			p.Committing++
 		}
 	}
-	p.Written, err = a.cfg.binlogBytes()
-	return p, err
+	p.Written = TreeBytes(a.cfg.BinlogDir())
+	return p, nil
 }
 
-// binlogBytes is how large the files of the binary log are.
-func (c Config) binlogBytes() (n uint64, err error) {
-	files, err := os.ReadDir(c.BinlogDir())
-	if err != nil {
-		return 0, err
-	}
-	for _, f := range files {
-		if info, err := f.Info(); err == nil { // it may have been removed meanwhile
-			n += uint64(info.Size())
+// TreeBytes is what the files below dir take, of what can be read.
+func TreeBytes(dir string) (sum uint64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if info, err := d.Info(); err == nil {
+				sum += uint64(info.Size())
+			}
 		}
-	}
-	return n, nil
+		return nil
+	})
+	return sum
 }
 
 // Ping asks the server for a sign of life on a connection of its own. ctx is the deadline. A question that was not answered in time

@@ -28,24 +28,33 @@ func reachable(path string) bool {
 	}
 }
 
-// A daemon that is root runs mysqld as another user, and mysqld dies with it all the same: a change of user after the fork would
-// clear the parent-death signal (prctl(2)).
-func TestOtherUser(t *testing.T) {
+// besideNobody is for a test of root, in which mysqld is to run as nobody: a folder that everybody can enter, as t.TempDir is not, and
+// nobody's ids.
+func besideNobody(t *testing.T) (dir string, uid, gid int) {
+	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("only root can run mysqld as somebody else")
+		t.Skip("only root can run mysqld as another user")
 	}
 	nobody, err := user.Lookup("nobody")
 	if err != nil {
 		t.Skip(err)
 	}
-	dir, err := os.MkdirTemp("/tmp", "trireme-osuser")
-	if err != nil {
+	uid, _ = strconv.Atoi(nobody.Uid)
+	gid, _ = strconv.Atoi(nobody.Gid)
+	if dir, err = os.MkdirTemp("/tmp", "trireme-nobody"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	return dir, uid, gid
+}
+
+// A daemon that is root runs mysqld as another user, and mysqld dies with it all the same: a change of user after the fork would
+// clear the parent-death signal (prctl(2)).
+func TestOtherUser(t *testing.T) {
+	dir, uid, _ := besideNobody(t)
 	cfg := testConfig(t, filepath.Join(dir, "n"))
 	if !reachable(cfg.Binary.Path) {
 		t.Skipf("user nobody cannot reach %s", cfg.Binary.Path)
@@ -64,7 +73,7 @@ func TestOtherUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Contains(status, []byte("\nUid:\t"+nobody.Uid+"\t"+nobody.Uid+"\t"+nobody.Uid)) {
+	if !bytes.Contains(status, fmt.Appendf(nil, "\nUid:\t%d\t%d\t%d", uid, uid, uid)) {
 		t.Fatalf("%s", status)
 	}
 	if err := s.StopPolitely(testContext(t)); err != nil {

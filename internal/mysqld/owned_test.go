@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,20 +14,7 @@ import (
 // TestLinksOfItsUser: mysqld's user puts links to a file of root's wherever root writes or reads for mysqld. Root's file stays as it is and
 // root's, its content goes nowhere, and mysqld's own files are what they should be.
 func TestLinksOfItsUser(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("only root runs mysqld as another user")
-	}
-	nobody, err := user.Lookup("nobody")
-	if err != nil {
-		t.Skip(err)
-	}
-	uid, _ := strconv.Atoi(nobody.Uid)
-	gid, _ := strconv.Atoi(nobody.Gid)
-	dir, err := os.MkdirTemp("/tmp", "trireme-links")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir, uid, gid := besideNobody(t)
 	cfg := Config{Dir: filepath.Join(dir, "n"), OSUser: "nobody", Binary: Binary{Path: "/bin/true"}, Port: 1, ServerID: 1,
 		Admin: Account{"a", "a"}, Repl: Account{"r", "r"}}
 	secret := filepath.Join(dir, "secret")
@@ -41,7 +26,7 @@ func TestLinksOfItsUser(t *testing.T) {
 			}
 		}
 	}
-	check(os.Chmod(dir, 0o755), os.WriteFile(secret, []byte("[ERROR] root's own\n"), 0o600), cfg.makeDirs(),
+	check(os.WriteFile(secret, []byte("[ERROR] root's own\n"), 0o600), cfg.makeDirs(),
 		MkdirOwned(cfg.Dir, "data", 0o750, uid, gid))
 	redo := filepath.Join(cfg.DataDir(), "#innodb_redo")
 	links := []string{cfg.ErrorLog(), filepath.Join(cfg.DataDir(), "auto.cnf.tmp"), filepath.Join(cfg.DataDir(), "auto.cnf"),

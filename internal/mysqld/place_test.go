@@ -3,29 +3,14 @@ package mysqld
 import (
 	"errors"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"testing"
 )
 
 // TestPlaceOfItsUser: where mysqld's user can change the way to a directory, or what is in it, root makes nothing there and gives
 // nothing away. Elsewhere it does.
 func TestPlaceOfItsUser(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("only root runs mysqld as another user")
-	}
-	nobody, err := user.Lookup("nobody")
-	if err != nil {
-		t.Skip(err)
-	}
-	uid, _ := strconv.Atoi(nobody.Uid)
-	gid, _ := strconv.Atoi(nobody.Gid)
-	dir, err := os.MkdirTemp("/tmp", "trireme-place")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir, uid, gid := besideNobody(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	// Folders of root's that a link in mysqld's place could lead to: makeDirs would give away the one in it.
 	make := func(name string, mode os.FileMode, uid, gid int) {
@@ -39,9 +24,6 @@ func TestPlaceOfItsUser(t *testing.T) {
 		if err := errors.Join(os.Symlink(to, at(name)), os.Lchown(at(name), uid, uid)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
 	}
 	make("victim", 0o755, 0, 0)
 	make("victim/log", 0o755, 0, 0)

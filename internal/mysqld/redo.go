@@ -88,15 +88,15 @@ func (c Config) mendRedo(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for the end of the redo log: %w", err)
 	}
-	if _, ran, err := c.lastStarted(); err != nil || ran {
-		for _, f := range files {
+	_, ran, err := c.lastStarted()
+	ran = ran || err != nil // nobody knows
+	blocks := 0
+	for _, f := range files {
+		if ran {
 			if err := f.renew(ctx, checkpoint/redoBlock*redoBlock, end); err != nil {
 				return fmt.Errorf("write the redo log once more: %w", err)
 			}
 		}
-	}
-	blocks := 0
-	for _, f := range files {
 		n, err := f.wipe(ctx, end)
 		if err != nil {
 			return fmt.Errorf("clear the redo log behind its end: %w", err)

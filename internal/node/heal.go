@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -302,20 +300,7 @@ func nextHeal(heals []time.Time, at time.Time) time.Time {
 // roomForBoth says whether old and new data have room side by side, if the new is a quarter larger.
 func (n *Node) roomForBoth() bool {
 	free, err := freeSpace(n.cfg.MySQLDir())
-	return err == nil && free > treeBytes(n.mysqldConfig().DataDir())*5/4+keepOldRoom
-}
-
-// treeBytes is what the files below dir take.
-func treeBytes(dir string) (sum uint64) {
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			if info, err := d.Info(); err == nil {
-				sum += uint64(info.Size())
-			}
-		}
-		return nil
-	})
-	return sum
+	return err == nil && free > mysqld.TreeBytes(n.mysqldConfig().DataDir())*5/4+keepOldRoom
 }
 
 // giveUpData makes this node one that has to be seeded. Decide does the rest.
