@@ -97,10 +97,10 @@ func (n *Node) process() *Process {
 
 // Cluster is a set of nodes on this machine, started and ended by this process.
 type Cluster struct {
-	opts  Options
-	nodes []*Node
+	opts Options
 
 	mu      sync.Mutex
+	nodes   []*Node // changed as a whole, by the one goroutine that makes and forgets nodes; others read it under mu
 	state   State
 	closing bool
 	keepers sync.WaitGroup
@@ -563,26 +563,28 @@ func (c *Cluster) Direct(n *Node) Login {
 	return c.login(Fixed(n.addr(n.Ports.MySQL)))
 }
 
-// Routed is a login through the read-write router ports of the present nodes, taking them in turn, as a driver with several hosts does.
+// Routed is a login through the read-write router ports of all nodes, taking them in turn, as a driver with several hosts does.
 func (c *Cluster) Routed() Login {
 	return c.login(c.inTurn(func(n *Node) int { return n.Ports.RW }))
 }
 
-// Split gives the splitting ports of the present nodes' routers, in turn.
+// Split gives the splitting ports of all nodes' routers, in turn.
 func (c *Cluster) Split() func() string {
 	return c.inTurn(func(n *Node) int { return n.Ports.Split })
 }
 
-// Stream gives the ports of the present nodes' change streams, in turn.
+// Stream gives the ports of all nodes' change streams, in turn.
 func (c *Cluster) Stream() func() string {
 	return c.inTurn(func(n *Node) int { return n.Ports.Stream })
 }
 
-// inTurn gives the address of a port of another node each time.
+// inTurn gives the address of a port of another node each time, of those that there are by then.
 func (c *Cluster) inTurn(port func(*Node) int) func() string {
 	var next atomic.Uint32
-	nodes := slices.Clone(c.nodes)
 	return func() string {
+		c.mu.Lock()
+		nodes := c.nodes
+		c.mu.Unlock()
 		n := nodes[int(next.Add(1))%len(nodes)]
 		return n.addr(port(n))
 	}

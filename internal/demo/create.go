@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -105,12 +106,14 @@ func (o Options) members() int { return o.Nodes + o.Loggers + o.Learners }
 // layOutNode is one more node.
 func (c *Cluster) layOutNode(name, role string, ports Ports) *Node {
 	n := &Node{Name: name, Role: role, Host: host, Ports: ports, Dir: filepath.Join(c.opts.Dir, name), gone: make(chan struct{})}
-	c.nodes = append(c.nodes, n)
 	s := NodeState{Name: n.Name, Role: n.Role, Dir: n.Dir, Host: n.Host, PeerPort: n.Ports.Peer, APIPort: n.Ports.API, RWPort: n.Ports.RW, ROPort: n.Ports.RO, SplitPort: &n.Ports.Split, StreamPort: &n.Ports.Stream}
 	if n.Role != config.RoleLogger {
 		socket := mysqld.Config{Dir: c.settings(n).MySQLDir()}.Socket()
 		s.MySQLPort, s.MySQLSocket = &n.Ports.MySQL, &socket
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes = append(slices.Clip(c.nodes), n)
 	c.state.Nodes = append(c.state.Nodes, s)
 	return n
 }

@@ -321,3 +321,17 @@ func TestRunOptions(t *testing.T) {
 		t.Errorf("%+v %v", o, err)
 	}
 }
+
+// Addresses are of the nodes that there are when a client connects, not of those that there were when it got its list.
+func TestInTurn(t *testing.T) {
+	c := &Cluster{opts: Options{Dir: t.TempDir()}}
+	first := c.layOutNode("n1", config.RoleVoter, Ports{Stream: 1001})
+	next := c.Stream()
+	c.layOutNode("n2", config.RoleVoter, Ports{Stream: 1002})
+	c.Forget(first)
+	for range 3 {
+		if got := next(); got != host+":1002" {
+			t.Errorf("the next address is %s", got)
+		}
+	}
+}

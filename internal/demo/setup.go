@@ -102,8 +102,8 @@ func (c *Cluster) Forget(n *Node) {
 	release(n.Ports)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.nodes = slices.DeleteFunc(c.nodes, func(o *Node) bool { return o == n })
-	c.state.Nodes = slices.DeleteFunc(c.state.Nodes, func(s NodeState) bool { return s.Name == n.Name })
+	c.nodes = slices.DeleteFunc(slices.Clone(c.nodes), func(o *Node) bool { return o == n })
+	c.state.Nodes = slices.DeleteFunc(slices.Clone(c.state.Nodes), func(s NodeState) bool { return s.Name == n.Name })
 }
 
 // invite makes a node a member and its directory.

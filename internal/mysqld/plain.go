@@ -31,18 +31,12 @@ func (c Config) plainOptions(source bool) string {
 	c.TLS = nil // nobody would renew it
 	var b strings.Builder
 	b.WriteString("# Written by `trireme leave`: the settings of this server without Trireme. It is yours to edit.\n[mysqld]\n")
-	line := func(name, value string) {
-		fmt.Fprintf(&b, "%s=\"%s\"\n", name, strings.ReplaceAll(value, `\`, `\\`))
-	}
+	line := func(name, value string) { b.WriteString(optionLine(name, value)) }
 	for _, s := range c.defaults() {
 		line(s.name, s.value)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Extra)) {
-		if c.Extra[name] == "" {
-			fmt.Fprintf(&b, "%s\n", name)
-			continue
-		}
-		line(strings.ReplaceAll(name, "-", "_"), c.Extra[name])
+		line(name, c.Extra[name])
 	}
 	for _, s := range c.placeSettings() {
 		switch s.name {

@@ -272,10 +272,7 @@ func (c Config) checkExtra() error {
 
 // refusedOption looks key up in refused, also with the prefixes by which mysqld switches an option.
 func refusedOption(key string) (setting, bool) {
-	bare := key
-	for _, p := range []string{"skip_", "disable_", "enable_"} {
-		bare = strings.TrimPrefix(bare, p)
-	}
+	bare := strings.TrimPrefix(key, switchPrefix(key))
 	for _, s := range refused {
 		stem, any := strings.CutSuffix(s.name, "*")
 		for _, k := range []string{key, bare} {
@@ -290,6 +287,16 @@ func refusedOption(key string) (setting, bool) {
 		}
 	}
 	return setting{}, false
+}
+
+// switchPrefix is the prefix by which mysqld switches an option, "" for none.
+func switchPrefix(key string) string {
+	for _, p := range []string{"skip_", "disable_", "enable_"} {
+		if strings.HasPrefix(key, p) {
+			return p
+		}
+	}
+	return ""
 }
 
 // sameValue compares as mysqld does: ON is 1, case does not matter.
@@ -324,23 +331,49 @@ func bytesOf(s string) string {
 func (c Config) options() string {
 	var b strings.Builder
 	b.WriteString("# Written by trireme before every start of mysqld; changes here are lost. Use mysql.options in trireme.toml.\n[mysqld]\n")
-	line := func(name, value string) {
-		if value == "" {
-			fmt.Fprintf(&b, "%s\n", name)
-			return
-		}
-		fmt.Fprintf(&b, "%s=\"%s\"\n", name, strings.ReplaceAll(value, `\`, `\\`))
-	}
 	for _, s := range c.defaults() {
-		line(s.name, s.value)
+		b.WriteString(optionLine(s.name, s.value))
 	}
 	b.WriteString("\n# mysql.options\n")
 	for _, name := range slices.Sorted(maps.Keys(c.Extra)) {
-		line(strings.ReplaceAll(name, "-", "_"), c.Extra[name])
+		b.WriteString(optionLine(name, c.Extra[name]))
 	}
 	b.WriteString("\n# Trireme's own\n")
 	for _, s := range c.enforced() {
-		line(s.name, s.value)
+		b.WriteString(optionLine(s.name, s.value))
+	}
+	if n, ok := c.maxConnections(); ok {
+		b.WriteString(optionLine("max_connections", strconv.Itoa(n+ownSessions)))
 	}
 	return b.String()
+}
+
+// optionLine is one line of an option file. A switch like skip_name_resolve stands alone without a value; any other option gets its empty
+// value: sql_mode, secure_file_priv and the like have one, and mysqld does not start without it.
+func optionLine(name, value string) string {
+	name = strings.ReplaceAll(name, "-", "_")
+	if value == "" && switchPrefix(canonical(name)) != "" {
+		return name + "\n"
+	}
+	return name + `="` + strings.ReplaceAll(value, `\`, `\\`) + "\"\n"
+}
+
+const (
+	// ownSessions is the most that a daemon has of its own at its mysqld: ten by the socket, two that read the binary log. mysqld counts
+	// them towards max_connections, so that number is added to the operator's. Its administrative interface does not count them, but is
+	// offered over TCP only, at an address and a port of its own.
+	ownSessions = 12
+	// serverMaxConnections is mysqld's own choice (sql/sys_vars.cc).
+	serverMaxConnections = 151
+)
+
+// maxConnections is the number of sessions that applications can have; false if the operator's value is none, which mysqld tells.
+func (c Config) maxConnections() (int, bool) {
+	for name, value := range c.Extra {
+		if canonical(name) == "max_connections" {
+			n, err := strconv.Atoi(bytesOf(value))
+			return n, err == nil && n > 0
+		}
+	}
+	return serverMaxConnections, true
 }

@@ -108,6 +108,44 @@ func TestOptionFileOrder(t *testing.T) {
 	at(`binlog_transaction_dependency_tracking="WRITESET"`)
 }
 
+// The daemon's own sessions count towards max_connections, so they are added to what applications can have; what is no number is mysqld's to refuse.
+func TestMaxConnections(t *testing.T) {
+	for _, c := range []struct{ name, value, want string }{
+		{"", "", `max_connections="163"`},
+		{"max-connections", "500", `max_connections="512"`},
+		{"loose_max_connections", "2K", `max_connections="2060"`},
+		{"max_connections", "many", `max_connections="many"`},
+	} {
+		cfg := unitConfig()
+		if c.name != "" {
+			cfg.Extra = map[string]string{c.name: c.value}
+		}
+		lines := strings.Split(strings.TrimSpace(cfg.options()), "\n")
+		last := ""
+		for _, l := range lines {
+			if strings.HasPrefix(canonical(l), "max_connections") {
+				last = l
+			}
+		}
+		if last != c.want {
+			t.Errorf("%s=%s: %s, want %s", c.name, c.value, last, c.want)
+		}
+	}
+}
+
+// An empty value is a value, but for switches: mysqld does not start with "secure_file_priv" alone on a line.
+func TestEmptyOption(t *testing.T) {
+	cfg := unitConfig()
+	cfg.Extra = map[string]string{"secure-file-priv": "", "sql_mode": "", "skip-show-database": "", "loose_skip_x": ""}
+	for _, text := range []string{cfg.options(), cfg.plainOptions(true)} {
+		for _, l := range []string{`secure_file_priv=""`, `sql_mode=""`, "skip_show_database", "loose_skip_x"} {
+			if !slices.Contains(strings.Split(text, "\n"), l) {
+				t.Errorf("no line %s in\n%s", l, text)
+			}
+		}
+	}
+}
+
 func TestQuote(t *testing.T) {
 	for in, want := range map[string]string{"a": "'a'", `it's\n`: `'it\'s\\n'`, "a\x00\n": `'a\0\n'`} {
 		if got := quote(in); got != want {

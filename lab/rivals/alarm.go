@@ -50,9 +50,12 @@ type watch struct {
 	struck map[string]bool // nodes whose daemon has been sent a signal that ends it
 	found  []Alarm
 	read   map[string]int64 // how far each log has been looked through
+	told   map[string]bool  // mysqld's lines, with their time: a log that a power loss made shorter shows them again
 }
 
-func newWatch() *watch { return &watch{struck: map[string]bool{}, read: map[string]int64{}} }
+func newWatch() *watch {
+	return &watch{struck: map[string]bool{}, read: map[string]int64{}, told: map[string]bool{}}
+}
 
 // strike notes that a node's daemon is about to be ended by us.
 func (w *watch) strike(node string) {
@@ -106,7 +109,8 @@ func (w *watch) look(l nodeLogs) {
 		}
 	}
 	for _, line := range w.fresh(l.mysqld) {
-		if strings.Contains(line, "Assertion failure") {
+		if once := l.node + " " + line; strings.Contains(line, "Assertion failure") && !w.told[once] {
+			w.told[once] = true
 			w.found = append(w.found, Alarm{Host: l.node, What: MySQLCrashed, Text: line, At: time.Now()})
 		}
 	}

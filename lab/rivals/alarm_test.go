@@ -51,6 +51,21 @@ func TestAlarms(t *testing.T) {
 	addTo(t, n.mysqld, "InnoDB: Assertion failure: buf0dblwr.cc:3\n")
 	expect("panic: runtime error", "fatal error", "buf0dblwr.cc:3")
 
+	// A power loss takes the end of a log that was told already.
+	addTo(t, n.mysqld, "2026-11-26T17:48:39.226631Z 28 [InnoDB] Assertion failure: os0file.cc:2853\n[System] ready for connections\n")
+	expect("os0file.cc:2853")
+	info, err := os.Stat(n.mysqld)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(n.mysqld, info.Size()-5); err != nil {
+		t.Fatal(err)
+	}
+	addTo(t, n.mysqld, "\n")
+	expect()
+	addTo(t, n.mysqld, "2026-11-26T17:49:01.000001Z 28 [InnoDB] Assertion failure: os0file.cc:2853\n")
+	expect("17:49:01.000001Z")
+
 	killedErr := exec.Command("sh", "-c", "kill -9 $$").Run()
 	failedErr := exec.Command("sh", "-c", "exit 1").Run()
 	w.strike("n1")

@@ -199,14 +199,14 @@ func (f *Follower) add(r *logReader) {
 func (f *Follower) Started(ctx context.Context) error {
 	for {
 		f.mu.Lock()
-		began := f.began
+		began, last := f.began, f.last
 		f.mu.Unlock()
 		if began {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("no node has told its change stream: %w", ctx.Err())
+			return fmt.Errorf("no node has told its change stream: %w", errors.Join(ctx.Err(), last))
 		case <-f.done:
 			return errors.New("the change stream cannot be followed: " + f.sum.Why)
 		case <-time.After(logPause):

@@ -115,7 +115,7 @@ func logInOnce(ctx context.Context, addr string, cfg mysqlwire.ClientConfig) (*m
 	return mysqlwire.Login(ctx, nc, cfg)
 }
 
-// TestOwnSessions: docs/configuration.md says how many of max_connections the daemon takes, on the leader, which has most.
+// TestOwnSessions: the daemon's sessions are as many as are added to the operator's max_connections, at most; the leader has most.
 func TestOwnSessions(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -130,6 +130,14 @@ func TestOwnSessions(t *testing.T) {
 	}
 	if n < 8 || n > 12 {
 		t.Errorf("%d sessions of the daemon: %s", n, of)
+	}
+	want := idleSessions + 300
+	if !soak() {
+		want = 300
+	}
+	var all int
+	if err := db.QueryRow("SELECT @@GLOBAL.max_connections").Scan(&all); err != nil || all-12 != want {
+		t.Errorf("%d sessions, of which 12 are the daemon's: applications should have %d, %v", all, want, err)
 	}
 }
 

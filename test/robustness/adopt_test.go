@@ -442,7 +442,7 @@ func TestAdopt(t *testing.T) {
 	if n := get1(t, app, "SELECT n FROM shop.w"); n != "8" {
 		t.Errorf("%s rows of data", n)
 	}
-	if v := get1(t, app, "SELECT CONCAT(@@max_connections, ' ', @@character_set_server)"); v != "123 latin1" {
+	if v := get1(t, app, "SELECT CONCAT(@@max_connections, ' ', @@character_set_server)"); v != "135 latin1" {
 		t.Errorf("settings: %s", v)
 	}
 	a.ticks(app)
