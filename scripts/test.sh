@@ -49,28 +49,43 @@ tests() {
   phase "$1" go test -json -vet=off "${count[@]}" "${@:2}"
 }
 
-# deferred NAME WHAT ARG…: a phase of the tests that earlier ones have left to it.
+# deferred NAME WHAT ARG…: a phase of the tests that the phase unit has left to it.
 deferred() {
   local list
-  list=$(bin/summary -deferred "$2" "${phases[@]}")
+  list=$(bin/summary -deferred "$2" $out/unit.json)
   [[ -n $list ]] || return 0
   tests "$1" "${@:3}" -run "^($(cut -d' ' -f2 <<<"$list" | sort -u | paste -sd'|'))\$" $(cut -d' ' -f1 <<<"$list" | sort -u)
 }
 
-# beside NAME COMMAND…: begins the phase NAME, which COMMAND runs; the next one runs at the same time. joined waits for its end.
+# Phases that only compute have what servers leave of the processors, a fifth: whatever else can run comes first.
+computing() {
+  chrt --idle --pid 0 $BASHPID || true
+  phase lint scripts/lint.sh --vulnerabilities
+  phase mutants scripts/mutants.sh --short
+  tests sim -timeout 60m $(packages | with "$no_race" | paths)
+  deferred norace norace -timeout 60m
+}
+waiting() { deferred servers servers -p 2 -timeout 30m; }
+
+# beside FUNCTION PHASE,…: begins FUNCTION, which runs these phases; what comes next runs at the same time.
+declare -A running
 beside() {
   (
     failed=0
-    "${@:2}"
+    $1
     exit $failed
   ) &
-  beside=$!
-  phases+=("$out/$1.json")
+  running[$1]=$!
+  local name
+  for name in ${2//,/ }; do phases+=("$out/$name.json"); done
 }
-joined() { wait $beside || failed=1; }
+# joined FUNCTION waits for its end.
+joined() { wait "${running[$1]}" || failed=1; }
 
 finish() {
-  bin/summary "${1:--of}" "${phases[@]}" || failed=1
+  local file made=()
+  for file in "${phases[@]}"; do [[ ! -e $file ]] || made+=("$file"); done
+  bin/summary "${1:--of}" "${made[@]}" || failed=1
   exit $failed
 }
 trap 'failed=1; finish -part' INT TERM
@@ -90,17 +105,14 @@ case $mode in
     ;;
   test)
     need_servers
-    phase lint scripts/lint.sh --vulnerabilities
     TRIREME_DEFER=servers,quiet,norace CGO_ENABLED=1 tests unit -race -p 4 -timeout 15m $(packages | but "$servers_only $no_race" | paths)
-    beside mutants phase mutants scripts/mutants.sh --short
-    tests sim -timeout 15m $(packages | with "$no_race" | paths)
-    joined
-    deferred norace norace -timeout 15m
     deferred quiet quiet -p 1 -timeout 15m
-    beside servers deferred servers servers -p 2 -timeout 30m
+    beside computing lint,mutants,sim,norace
+    beside waiting servers
     tests mysql -p 2 -parallel 3 -timeout 30m $(packages | with "$two_at_once" | paths)
-    joined
+    joined waiting
     tests clusters -p 1 -parallel 3 -timeout 60m $(packages | with "$servers_only" | but "$two_at_once" | paths)
+    joined computing
     finish
     ;;
   long)
