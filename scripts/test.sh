@@ -57,12 +57,12 @@ deferred() {
   tests "$1" "${@:3}" -run "^($(cut -d' ' -f2 <<<"$list" | sort -u | paste -sd'|'))\$" $(cut -d' ' -f1 <<<"$list" | sort -u)
 }
 
-# Phases that only compute have what servers leave of the processors, a fifth: whatever else can run comes first.
+# Phases that only compute, without a limit of time, have what servers leave of the processors, a fifth: whatever else can run comes first.
 computing() {
   chrt --idle --pid 0 $BASHPID || true
   phase lint scripts/lint.sh --vulnerabilities
   phase mutants scripts/mutants.sh --short
-  tests sim -timeout 60m $(packages | with "$no_race" | paths)
+  tests sim -timeout 60m $(packages | with "$no_race" | but cmd/trireme | paths)
   deferred norace norace -timeout 60m
 }
 waiting() { deferred servers servers -p 2 -timeout 30m; }
@@ -106,6 +106,7 @@ case $mode in
   test)
     need_servers
     TRIREME_DEFER=servers,quiet,norace CGO_ENABLED=1 tests unit -race -p 4 -timeout 15m $(packages | but "$servers_only $no_race" | paths)
+    tests cli -timeout 15m ./cmd/trireme
     deferred quiet quiet -p 1 -timeout 15m
     beside computing lint,mutants,sim,norace
     beside waiting servers
