@@ -117,7 +117,7 @@ func (s *session) followerJudges() bool {
 		return false
 	}
 	s.turn()
-	if s.fit() || s.openFollower() {
+	if s.fit(sqlkind.Read) || s.openFollower() {
 		return true
 	}
 	s.leaveFollower(true)

@@ -66,6 +66,9 @@ const (
 	verbShow // never commits
 )
 
+// userVariables is the reason of a session that has some.
+const userVariables = "user variables (@x)"
+
 func (s *scanner) write(p []byte) {
 	for _, c := range p {
 		if s.mode == scanPlain {
@@ -128,7 +131,7 @@ func (s *scanner) plain(c byte) {
 	s.version = s.version && !(prev == '*' && c == '/')
 	if s.at && c != '@' {
 		s.at = false
-		s.mark("user variables (@x)")
+		s.mark(userVariables)
 	}
 	s.sysvar = s.sysvar && c <= ' '
 	s.dot = s.dot && (c <= ' ' || c == '/' || c == '*' || c == '-' || c == '#') // a comment may stand there
@@ -202,7 +205,7 @@ func (s *scanner) letter(c byte) {
 		s.dashes = 0
 		if s.at {
 			s.at = false
-			s.mark("user variables (@x)")
+			s.mark(userVariables)
 		}
 	}
 	if c >= 'a' && c <= 'z' {
@@ -356,7 +359,7 @@ type effect struct {
 func (s *scanner) effect() effect {
 	e := effect{verb: s.verb, reason: s.reason, several: s.several, once: s.once, calls: s.calls, global: s.global, reads: s.reads, doubt: s.doubt, tables: s.tables, endsXA: s.endsXA}
 	if s.at {
-		e.reason = "user variables (@x)"
+		e.reason = userVariables
 	}
 	return e
 }

@@ -294,12 +294,15 @@ func (s *session) settle(err error) error {
 
 // noteTie tells others what ties it to its server.
 func (s *session) noteTie() {
+	reason := s.state.reason
+	if reason == "" && s.split != nil && len(s.split.owed) > 0 {
+		reason = userVariables
+	}
 	switch by := s.tiedBy.Load(); {
-	case by == nil && s.state.reason == "" || by != nil && *by == s.state.reason:
-	case s.state.reason == "":
+	case by == nil && reason == "" || by != nil && *by == reason:
+	case reason == "":
 		s.tiedBy.Store(nil)
 	default:
-		reason := s.state.reason
 		s.tiedBy.Store(&reason)
 	}
 }

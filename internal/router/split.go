@@ -28,6 +28,7 @@ type splitting struct {
 	other side
 	here  made      // of the side in use
 	last  bool      // the last statement ran on the follower: what it left is asked for there
+	owed  []string  // user variables that only the follower has (carryVariables)
 	spoke bool      // the last command did: how long the client is idle is counted there
 	again time.Time // when a follower may be looked for
 }
@@ -90,11 +91,17 @@ func (s *session) steer(c byte, length int) error {
 	}
 	if c == comResetConnection || !understood(c) {
 		s.dropFollower()
+		s.split.owed = nil
 	}
 	if s.state.following && s.state.inTransaction() && s.commits(c, length) {
 		s.commitFollower()
 	}
 	need, mode := s.access(c, length)
+	if need != sqlkind.Diagnosis {
+		if err := s.carryVariables(c); err != nil {
+			return err
+		}
+	}
 	if s.state.boundary() {
 		if (need != sqlkind.Write || mode == accessReadOnly && sendsText(c)) && s.toFollower(c, length, need) {
 			again, err := s.read(c, length, need)
@@ -108,6 +115,9 @@ func (s *session) steer(c byte, length int) error {
 		if s.catchUp() != nil {
 			s.drop() // and made anew, with all that was set
 		}
+	}
+	if err := s.carryVariables(c); err != nil { // the follower did not take a question about its diagnostics
+		return err
 	}
 	if mode == accessReadOnly && need == sqlkind.Write && sendsText(c) && !s.state.following {
 		return s.settle(s.answerError(&mysqlwire.ServerError{Code: erOptionPreventsStatement, State: "HY000",
@@ -186,6 +196,11 @@ func (s *session) access(c byte, length int) (sqlkind.Access, accessMode) {
 			mode = *at.access
 		}
 		need = sqlkind.AccessOf(p[at.length:], s.state.status&statusNoBackslash != 0)
+		if need == sqlkind.Write && s.split.last {
+			if n := len(s.targets(c, length)); n > 0 && len(s.split.owed)+n <= maxSets {
+				need = sqlkind.Diagnosis
+			}
+		}
 	case comStmtPrepare:
 		if s.state.keeps(len(p) - 1) { // else the session stays at the leader, which could not be told its text
 			need = sqlkind.AccessOf(p[1:], s.state.status&statusNoBackslash != 0)
@@ -236,13 +251,13 @@ func (p *prepared) needs() sqlkind.Access {
 func (s *session) toFollower(c byte, length int, need sqlkind.Access) bool {
 	s.turn()
 	if need == sqlkind.Diagnosis {
-		if s.fit() {
+		if s.fit(need) {
 			return true
 		}
 		s.leaveFollower(false)
 		return false
 	}
-	if !s.fit() && (time.Now().Before(s.split.again) || !s.openFollower()) {
+	if !s.fit(need) && (time.Now().Before(s.split.again) || !s.openFollower()) {
 		if time.Now().After(s.split.again) {
 			s.split.again = time.Now().Add(followerPause)
 		}
@@ -269,8 +284,9 @@ func (s *session) toFollower(c byte, length int, need sqlkind.Access) bool {
 	return err == nil
 }
 
-// fit says whether the follower at hand, which is in use already, can be read; one that cannot is given up.
-func (s *session) fit() bool {
+// fit says whether the follower at hand, which is in use already, can be read; one that cannot is given up. How far it is behind does not matter
+// to what it has to say of the last statement.
+func (s *session) fit(need sqlkind.Access) bool {
 	if s.link == nil {
 		return false
 	}
@@ -280,7 +296,7 @@ func (s *session) fit() bool {
 		ended = gone || said != nil
 	}
 	s.seen = seen
-	if ended || s.r.behind(s.link.target.Name) || s.catchUp() != nil {
+	if ended || need != sqlkind.Diagnosis && s.r.behind(s.link.target.Name) || s.catchUp() != nil {
 		s.drop()
 		s.state.moved()
 		return false
@@ -370,6 +386,12 @@ func (s *session) read(c byte, length int, need sqlkind.Access) (again bool, err
 	if err := s.ready(&j); err != nil || j.over {
 		return false, s.settle(err)
 	}
+	var targets []string
+	if need == sqlkind.Diagnosis {
+		if targets = s.targets(c, length); targets != nil {
+			j.effect = effect{verb: verbShow}
+		}
+	}
 	if s.unfit(&j) {
 		return false, s.refuse(&j)
 	}
@@ -398,6 +420,9 @@ func (s *session) read(c byte, length int, need sqlkind.Access) (again bool, err
 		return false, s.settle(err)
 	}
 	s.split.last, s.split.spoke = true, true
+	if !a.failed {
+		s.owe(targets)
+	}
 	s.r.count(s.port, func(p *PortStats) { p.FollowerReads++ })
 	s.learn(&j, &a)
 	return false, s.settle(nil)

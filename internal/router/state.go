@@ -112,17 +112,9 @@ func (s *state) reset() {
 // set notes a SET that has succeeded. The same text again replaces the first: what it sets, it sets again. reads says that its value
 // hangs on what was set before.
 func (s *state) set(text []byte, reads bool) {
-	if i := slices.Index(s.sets[s.firm:], string(text)); i >= 0 {
-		s.setBytes -= len(text)
-		s.sets = slices.Delete(s.sets, s.firm+i, s.firm+i+1)
-	}
-	s.sets = append(s.sets, string(text))
-	s.setBytes += len(text)
+	s.keepSet(string(text))
 	if reads {
 		s.firm = len(s.sets)
-	}
-	if len(s.sets) > maxSets || s.setBytes > maxSetBytes {
-		s.mark("more SET statements than are kept")
 	}
 	lower := strings.ToLower(string(text))
 	s.isNull = s.isNull || strings.Contains(lower, "sql_auto_is_null")
@@ -139,6 +131,19 @@ func (s *state) set(text []byte, reads bool) {
 		if len(s.dialect) > maxDialectBytes {
 			s.mark("more SET statements than are kept")
 		}
+	}
+}
+
+// keepSet keeps a SET to be repeated.
+func (s *state) keepSet(text string) {
+	if i := slices.Index(s.sets[s.firm:], text); i >= 0 {
+		s.setBytes -= len(text)
+		s.sets = slices.Delete(s.sets, s.firm+i, s.firm+i+1)
+	}
+	s.sets = append(s.sets, text)
+	s.setBytes += len(text)
+	if len(s.sets) > maxSets || s.setBytes > maxSetBytes {
+		s.mark("more SET statements than are kept")
 	}
 }
 

@@ -69,6 +69,58 @@ func routerOneSession(t *testing.T, addr, root string) {
 	onFollower("diagnostics", func() { gives(c, "0", "SELECT CAST('x' AS SIGNED)") })
 	gives(c, "1", "SHOW COUNT(*) WARNINGS")
 
+	// GET DIAGNOSTICS tells of a read, and later statements at both servers see what it set: the same, of the same types, as on one server.
+	const types = "SELECT CONCAT_WS('|', @n, @r, @e, @p, @c, IFNULL(@none, 'null'), COLLATION(@p), COERCIBILITY(@p), @r < 0, JSON_ARRAY(@n, @r, @e, @p))"
+	for _, read := range []string{"SELECT CAST('\xc3\xa9' AS SIGNED), 1/0 FROM (SELECT 1 UNION SELECT 2) x", "SELECT 1", "SELECT nix FROM (SELECT 1) x"} {
+		for _, charset := range []string{"utf8mb4", "latin1", "utf8mb3 COLLATE utf8mb3_bin"} {
+			said := [2][]string{}
+			for i, c := range []*sql.Conn{conn(direct), conn(split)} {
+				told := func(what any) { said[i] = append(said[i], fmt.Sprint(what)) }
+				tell := func(q string) {
+					_, err := c.ExecContext(t.Context(), q)
+					told(err)
+				}
+				query := func(q string) {
+					rows, err := c.QueryContext(t.Context(), q)
+					if told(err); err != nil {
+						return
+					}
+					defer rows.Close()
+					columns, _ := rows.ColumnTypes()
+					for rows.Next() {
+						values := make([]sql.NullString, len(columns))
+						into := make([]any, len(columns))
+						for i := range into {
+							into[i] = &values[i]
+						}
+						told(rows.Scan(into...))
+						told(values)
+					}
+					for _, column := range columns {
+						told(column.DatabaseTypeName())
+					}
+					told(rows.Err())
+				}
+				tell("SET NAMES " + charset)
+				query(read)
+				tell("GET DIAGNOSTICS @n = NUMBER, @r = ROW_COUNT")
+				tell("GET CURRENT DIAGNOSTICS CONDITION @n @e = MYSQL_ERRNO, @p = MESSAGE_TEXT, @c = CURSOR_NAME")
+				tell("GET STACKED DIAGNOSTICS @none = NUMBER")
+				tell("GET DIAGNOSTICS CONDITION 9 @none = MESSAGE_TEXT")
+				query("SHOW WARNINGS")
+				query("SELECT 1")
+				query(types)
+				query("SELECT @n, @r, @e, @p, @c, @none")
+				query("SELECT @n - 5")
+			}
+			for i := range said[0] {
+				if said[0][i] != said[1][i] {
+					t.Errorf("%s in %s: on one server %q, here %q", read, charset, said[0][i], said[1][i])
+				}
+			}
+		}
+	}
+
 	// Who drops the schema in use has none, at both servers and at the next ones.
 	const schema = "SELECT IFNULL(DATABASE(), 'none')"
 	run(t, d, "CREATE DATABASE own")
