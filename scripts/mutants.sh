@@ -169,21 +169,21 @@ if [[ -n $write ]]; then
   cat >docs/safety/mutants.md <<PAGE
 # Mutations
 
-Would the tests notice if a rule of [GUARANTEES.md](../GUARANTEES.md) were not kept? Each is broken on purpose, at one place in the code
-(\`internal/mutant\`, a build tag each), and the cheapest tests that have to notice are run: they pass on the code as it is and fail with the
-mutation. *The simulation's copy* is its glue, which stands in for the daemon above consensus and breaks the rule in the same way: such a row shows
+Would the tests notice if a rule of [GUARANTEES.md](../GUARANTEES.md) were broken? Each rule is broken on purpose, at one place in the code
+(\`internal/mutant\`, a build tag each), and the cheapest tests that must notice are run: they pass on the unchanged code and fail with the
+mutation. *The simulation's copy* is its glue, which replaces the daemon above consensus and breaks the rule in the same way. Such a row shows
 that the simulation's checks notice, not that tests of the daemon's own code do. All other rows break the code that the daemon runs.
 
 This page is written by
 
     make mutants                       # all rows, those with real servers too
-    scripts/mutants.sh --write         # without servers: those rows say "not run", and show nothing until they have been
+    scripts/mutants.sh --write         # without servers: those rows say "not run"
 
-on commit $(git rev-parse --short HEAD), $(go env GOVERSION), $(nproc) CPUs; seconds with building, on whatever else the machine did. A part that takes seconds
+on commit $(git rev-parse --short HEAD), $(go env GOVERSION), $(nproc) CPUs; seconds include building, on a machine that did other work too. The quick part
 is in \`make test\`.
 
 $table
-The model of [model.md](model.md) breaks each rule once more, in itself, and shows the shortest way to the loss.
+The model of [model.md](model.md) also breaks each rule, in the model, and shows the shortest way to the loss.
 PAGE
 fi
 if ((missed)); then

@@ -9,23 +9,23 @@ import (
 
 // benchCmd is `trireme-lab bench`.
 type benchCmd struct {
-	Run    benchRunCmd    `cmd:"" help:"Measure a suite: Trireme and its rivals, started fresh and in turns, with reports."`
-	Report benchReportCmd `cmd:"" help:"Draw the reports again from the results that are there."`
-	WAN    benchWANCmd    `cmd:"" name:"wan" help:"Check that the emulated network is what was asked for."`
+	Run    benchRunCmd    `cmd:"" help:"Measure a suite: Trireme and its rivals, each started again in each round, with reports."`
+	Report benchReportCmd `cmd:"" help:"Write the reports again from existing results."`
+	WAN    benchWANCmd    `cmd:"" name:"wan" help:"Check that the emulated network behaves as requested."`
 }
 
 // benchRunCmd is `trireme-lab bench run`. Flags that are not given have the suite's own values.
 type benchRunCmd struct {
 	Suites []string `arg:"" name:"suite" help:"Suites: topologies, jitter, consistency, access, scaling, cpu, failover, rpo, replay, trx-size, slow-peer, lag, backup, tpcc, or all."`
 	Quick  bool     `help:"A short run of each suite, for an indication: fewer systems, topologies and threads, one round."`
-	Resume bool     `help:"Go on with an interrupted run; cells that were not run are tried again."`
-	Fresh  bool     `help:"Throw away what an interrupted run has measured."`
+	Resume bool     `help:"Continue an interrupted run; cells that were not run are tried again."`
+	Fresh  bool     `help:"Discard what an interrupted run has measured."`
 
 	Systems      []string      `placeholder:"NAME,…" help:"Systems to run. A wrong name lists them all."`
 	AllVariants  bool          `help:"Run every variant of a rival, not only the one that suits most cells; full runs do so anyway."`
 	Topologies   []string      `placeholder:"NAME,…" help:"Presets or files of emulated networks; none: all on the loopback address."`
 	Workloads    []string      `placeholder:"NAME,…" help:"Workloads of sysbench."`
-	Cases        []string      `placeholder:"CASE,…" help:"What a suite varies besides, such as numbers of nodes or faults."`
+	Cases        []string      `placeholder:"CASE,…" help:"What else a suite varies, such as numbers of nodes or faults."`
 	Threads      []int         `placeholder:"N,…" help:"Client threads."`
 	Rounds       int           `placeholder:"N" help:"Rounds; the median counts."`
 	Repeats      int           `placeholder:"N" help:"Repeats on one start: of each fault, of each block of suite access."`

@@ -1,5 +1,5 @@
 // Command trireme-lab is what proves and measures Trireme: benchmarks, fault campaigns, emulated networks. The clusters that it makes run the
-// program trireme that stands beside it.
+// program trireme in its directory.
 package main
 
 import (
@@ -25,8 +25,8 @@ const (
 
 // commands is the command line. Each field with a Run method is one verb.
 type commands struct {
-	Bench      benchCmd      `cmd:"" help:"Measure Trireme beside its rivals on this machine."`
-	Verify     verifyCmd     `cmd:"" help:"Prove that nothing acknowledged is lost: fault campaigns, with a verdict."`
+	Bench      benchCmd      `cmd:"" help:"Measure Trireme and its rivals on this machine."`
+	Verify     verifyCmd     `cmd:"" help:"Check that nothing acknowledged is lost: fault campaigns, with a verdict."`
 	Demo       demoCmd       `cmd:"" help:"Run a whole cluster on emulated hosts, with load, faults and a verdict, as trireme demo does without."`
 	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
 	Complete   completeCmd   `cmd:"" hidden:""`
@@ -65,7 +65,7 @@ func run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	e := &env{ctx: ctx, out: out, errOut: errOut, json: cli.AsksJSON(args)}
-	return cli.Program{Name: program, Description: "Proves and measures Trireme on this machine.", Commands: new(commands), Env: e,
+	return cli.Program{Name: program, Description: "Tests and measures Trireme on this machine.", Commands: new(commands), Env: e,
 		Declared: func(app *kong.Application) { e.app = app }, Report: e.report, Out: out, ErrOut: errOut}.Run(args)
 }
 
@@ -112,7 +112,7 @@ var manual = cli.Manual{
 		{"3", "A cluster does not answer."}},
 	Environment: [][2]string{
 		{"MYSQLD", "mysqld to run, when --mysqld is not given."},
-		{"TRIREME_BINARY", "The program trireme that is measured, in place of the one beside this one, or in PATH."},
+		{"TRIREME_BINARY", "The program trireme to measure, in place of the one in this program's directory, or in PATH."},
 	},
 }
 

@@ -18,7 +18,7 @@ import (
 type verifyCmd struct {
 	Cluster verifyClusterCmd `cmd:"" help:"Hit a real cluster with faults under load, and check that nothing acknowledged is lost. Needs root."`
 	Sim     verifySimCmd     `cmd:"" help:"Run seeds of the simulation: the real consensus and log under a network, disks and clocks that fail."`
-	Report  verifyReportCmd  `cmd:"" help:"Draw the report of all campaigns that were counted."`
+	Report  verifyReportCmd  `cmd:"" help:"Write the report of all campaigns that were counted."`
 }
 
 // verifyClusterCmd is `trireme-lab verify cluster`.
@@ -28,14 +28,14 @@ type verifyClusterCmd struct {
 	Seed     uint64        `placeholder:"S" help:"Repeat the sequence of faults of a run. Timings of real servers are not the same twice. Default: a new one."`
 	FaultsOf []string      `placeholder:"KIND,…" help:"Kinds of faults. A wrong one lists them all. Default: all."`
 
-	System     string `placeholder:"NAME" help:"What is hit: trireme, or a rival to see what it loses. A wrong name lists them all. Default: trireme."`
+	System     string `placeholder:"NAME" help:"The system to hit: trireme, or a rival to see what it loses. A wrong name lists them all. Default: trireme."`
 	Nodes      int    `placeholder:"N" help:"Nodes. Default: 3."`
 	Loggers    int    `placeholder:"N" help:"How many of them have a log and a vote but no mysqld."`
-	Learners   int    `placeholder:"N" help:"How many nodes without a vote stand beside them."`
+	Learners   int    `placeholder:"N" help:"How many more nodes have no vote."`
 	Swarm      bool   `help:"What is not named comes from the seed: number and roles of nodes, durability, links, sessions, consistency, encryption, compression, sizes, how busy clients are, kinds of faults and how often two come at once."`
 	Topology   string `placeholder:"NAME|FILE" help:"Links between emulated hosts: lan, city, 10ms, 30ms, two-regions, three-cities, or a file; none: all on the loopback address. Default: lan."`
 	Durability string `placeholder:"MODE" help:"log or double. Default: log."`
-	Disks      string `placeholder:"KIND" help:"What nodes stand on: fault, which tears and reorders what was not flushed and fails on command, or ext4. Default: fault."`
+	Disks      string `placeholder:"KIND" help:"File system of the nodes: fault, which tears and reorders what was not flushed and fails on command, or ext4. Default: fault."`
 
 	Mysqld string `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
 	Dir    string `type:"path" placeholder:"DIR" help:"Scratch directory. Default: a new one, kept only if a promise was broken."`

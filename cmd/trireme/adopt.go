@@ -23,9 +23,9 @@ type adoptCmd struct {
 	Replica      []string `placeholder:"HOST:PORT" help:"Each replica that is to become a node too: the source stops only when all of them hold everything."`
 	Role         string   `default:"voter" enum:"voter,learner" help:"With a join token: as given to trireme add."`
 	trxPolicy
-	Outage time.Duration `default:"10s" help:"How long writes may be closed before the server is stopped; then everything is taken back. Default: ${default}."`
+	Outage time.Duration `default:"10s" help:"How long writes may be closed before the server is stopped; after that everything is undone. Default: ${default}."`
 	DryRun bool          `help:"Check everything, say what would happen, change nothing."`
-	Undo   bool          `help:"Give the server's files back, as long as its node has not led."`
+	Undo   bool          `help:"Give the server its files back, if its node has not led yet."`
 	JSON   bool          `help:"Print checks, settings and the outcome as JSON."`
 	Token  string        `arg:"" optional:"" help:"Of a replica: join token from trireme add. Default: $$TRIREME_JOIN_TOKEN; - reads it from standard input."`
 }
@@ -194,7 +194,7 @@ func (c *adoptCmd) printResult(e *env, n config.Node, res adopt.Result) {
 	} else {
 		fmt.Fprintf(e.out, "Node %s is a member (nodes are %s), with the server's data in %s.\n", n.Name, strings.Join(res.Members, " "), n.Dir)
 	}
-	fmt.Fprintf(e.out, "Binary logs of before are in %s; keep them for point-in-time recovery to before now.\n", c.Dir+"/before-adopt")
+	fmt.Fprintf(e.out, "The old binary logs are in %s; keep them for point-in-time recovery to moments before now.\n", c.Dir+"/before-adopt")
 	for _, f := range res.Left {
 		fmt.Fprintf(e.out, "On another file system, left where it is: %s\n", f)
 	}

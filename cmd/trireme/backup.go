@@ -22,7 +22,7 @@ import (
 
 // backupCmd is `trireme backup`.
 type backupCmd struct {
-	Take   backupTakeCmd   `cmd:"" default:"withargs" help:"Copy the data of a node, and archive the log behind it. On the host of a node. What backup does without another verb."`
+	Take   backupTakeCmd   `cmd:"" default:"withargs" help:"Copy the data of a node, and archive the log from there on. Runs on the host of a node. This is what backup does without another verb."`
 	List   backupListCmd   `cmd:"" help:"Show what a backup holds, and which moments can be restored."`
 	Verify backupVerifyCmd `cmd:"" help:"Read every byte of a backup and say whether it is whole."`
 	Drill  backupDrillCmd  `cmd:"" help:"Prove a backup: restore it into a scratch directory, compare every table with this host's node at the same moment, and remove it."`
@@ -40,7 +40,7 @@ func (c *backupKeyCmd) Run(*env) error { return backup.NewKeyFile(c.File) }
 type backupTakeCmd struct {
 	To     string `required:"" placeholder:"PLACE" help:"Directory of the backup, or s3://BUCKET/PREFIX; it is made, or continued. One for each cluster, on another disk."`
 	Work   string `type:"path" placeholder:"DIR" help:"Where the copy lies, uncompressed, while it is made. Default: in the directory of the backup; for a bucket, and where others than root may write to it, in the node's."`
-	Follow bool   `help:"Go on archiving the log, seconds behind the cluster, until Ctrl-C. A copy is taken only if there is none yet."`
+	Follow bool   `help:"Keep archiving the log, some seconds later than the cluster, until Ctrl-C. Take a copy only if there is none yet."`
 	Config string `type:"path" placeholder:"FILE" help:"Settings of this host's node. Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
 	JSON   bool   `help:"Print what was made as JSON."`
 	placeFlags
@@ -62,7 +62,7 @@ func (c *backupTakeCmd) Run(e *env) error {
 		Say: p.say, Copying: p.bytes})
 	p.end()
 	if e.ctx.Err() != nil && (err != nil || !c.Follow) {
-		return fmt.Errorf("interrupted; what is in %s is whole, and the same command goes on: %w", to, e.ctx.Err())
+		return fmt.Errorf("interrupted; what is in %s is intact, and the same command continues: %w", to, e.ctx.Err())
 	}
 	if err != nil {
 		return err
@@ -358,8 +358,8 @@ func printVerification(e *env, v *backup.Verification) {
 
 type backupPruneCmd struct {
 	Place   string `arg:"" help:"Directory of the backup, or s3://BUCKET/PREFIX."`
-	Keep    int    `placeholder:"N" help:"Keep the N newest copies that can be restored, and the log behind the oldest of them."`
-	KeepFor string `placeholder:"TIME" help:"Keep every moment of so long: 30d, 36h."`
+	Keep    int    `placeholder:"N" help:"Keep the N newest copies that can be restored, and the log after the oldest of them."`
+	KeepFor string `placeholder:"TIME" help:"Keep every moment of this period, such as 30d or 36h."`
 	DryRun  bool   `help:"Only say what would be removed."`
 	JSON    bool   `help:"Print it as JSON."`
 	placeFlags

@@ -18,11 +18,11 @@ import (
 
 // certCmd is `trireme cert`. Show and renew work on the files of this host's node, whose daemon need not run; the others ask the cluster.
 type certCmd struct {
-	Show    certShowCmd    `cmd:"" help:"Show whom this node's certificate names and until when it holds."`
-	Renew   certRenewCmd   `cmd:"" help:"Sign this node a new key and certificate now; its daemon shows them from its next start on."`
-	Revoke  certRevokeCmd  `cmd:"" help:"Take the trust from a certificate, or from all of a node; connections that are up end."`
+	Show    certShowCmd    `cmd:"" help:"Show what this node's certificate names and how long it is valid."`
+	Renew   certRenewCmd   `cmd:"" help:"Sign a new key and certificate for this node now; its daemon uses them from its next start on."`
+	Revoke  certRevokeCmd  `cmd:"" help:"Revoke a certificate, or all certificates of a node; their connections end."`
 	Revoked certRevokedCmd `cmd:"" help:"List the certificates that are revoked."`
-	NewCA   certNewCACmd   `cmd:"" name:"new-ca" help:"Change the cluster's CA: make another one, which all nodes trust, too; then with --finish go over to it."`
+	NewCA   certNewCACmd   `cmd:"" name:"new-ca" help:"Change the cluster's CA: make a new one that all nodes also trust; then, with --finish, switch to it."`
 	CA      certCACmd      `cmd:"" name:"ca" help:"Show how far a change of the CA is, or print what routers and other clients should trust."`
 }
 

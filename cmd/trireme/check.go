@@ -37,11 +37,11 @@ type checkCmd struct {
 	account
 	Table      []string      `placeholder:"SCHEMA.TABLE" help:"Only this table, or all of a schema; may be given again. mysql: the accounts."`
 	Share      float64       `default:"0.2" help:"Share of the time in which each node works for the check: 1 is as fast as it can. Default: ${default}."`
-	MaxLag     time.Duration `default:"2s" help:"Wait while a follower is further behind. Default: ${default}."`
+	MaxLag     time.Duration `default:"2s" help:"Wait while a follower lags by more than this. Default: ${default}."`
 	MaxRunning int           `default:"32" help:"Wait while more threads run on the leader. Default: ${default}."`
-	State      string        `type:"path" placeholder:"FILE" help:"Keep here how far the check is: the same command goes on after an interruption."`
+	State      string        `type:"path" placeholder:"FILE" help:"File that records the progress: after an interruption the same command continues."`
 	Every      time.Duration `placeholder:"TIME" help:"Check again and again, with this much time from start to start, until Ctrl-C."`
-	Repair     bool          `help:"Have nodes that differ from the majority copied anew (trireme reinit), one after the other, and compare again."`
+	Repair     bool          `help:"Copy the data again of nodes that differ from the majority (trireme reinit), one after the other, and compare again."`
 	JSON       bool          `help:"Print the result as JSON; with --every one document for each round."`
 }
 
@@ -49,13 +49,13 @@ type checkCmd struct {
 func (c *checkCmd) Run(e *env) error {
 	switch {
 	case c.Share <= 0 || c.Share > 1:
-		return usagef("--share=%v is no share of the time: give more than 0, and 1 at most", c.Share)
+		return usagef("--share=%v must be more than 0 and at most 1", c.Share)
 	case c.MaxLag <= 0 || c.MaxRunning < 1:
 		return usagef("--max-lag and --max-running must be more than 0")
 	case c.Every < 0:
 		return usagef("--every=%v is no time", c.Every)
 	case c.Every > 0 && c.Repair:
-		return usagef("--repair does not go with --every: throwing data away is somebody's decision")
+		return usagef("--repair cannot be combined with --every: a person must decide to delete data")
 	}
 	for {
 		began := time.Now()
@@ -117,7 +117,7 @@ func (c *checkCmd) failed(ctx context.Context, err error) error {
 		if c.State != "" {
 			return api.Errorf(api.KindInterrupted, "interrupted").With("the same command goes on")
 		}
-		return api.Errorf(api.KindInterrupted, "interrupted").With("with --state FILE it could go on")
+		return api.Errorf(api.KindInterrupted, "interrupted").With("with --state FILE the next run continues")
 	}
 	if check.Unreachable(err) {
 		return api.Errorf(api.KindNoLeader, "%v", err).With("see `trireme status`")

@@ -22,7 +22,7 @@ type switchoverCmd struct {
 	To     string `placeholder:"NODE" help:"New leader. Default: the best candidate."`
 	DryRun bool   `help:"Say what would happen and whether it would work; change nothing."`
 	trxPolicy
-	IfTerm uint64 `placeholder:"TERM" help:"Refuse unless this is the term still, as a dry run or the status showed it."`
+	IfTerm uint64 `placeholder:"TERM" help:"Refuse unless this is still the term, as a dry run or status showed it."`
 	JSON   bool   `help:"Print the result as JSON."`
 }
 
@@ -216,7 +216,7 @@ type addCmd struct {
 	remote
 	Name string        `arg:"" help:"Name of the new node."`
 	Role string        `default:"voter" enum:"voter,logger,learner" help:"voter (mysqld and vote), logger (vote without mysqld) or learner (mysqld without vote)."`
-	TTL  time.Duration `name:"ttl" default:"1h" help:"How long the token is good."`
+	TTL  time.Duration `name:"ttl" default:"1h" help:"How long the token is valid."`
 	changeFlags
 }
 

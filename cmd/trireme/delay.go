@@ -16,9 +16,9 @@ type delayCmd struct {
 	Node       string `arg:"" help:"Name of a learner with apply_delay."`
 	Hold       bool   `xor:"order" help:"Apply nothing more."`
 	StopBefore string `xor:"order" placeholder:"GTID" help:"Apply without delay up to just before this transaction, and stop there."`
-	StopAfter  string `xor:"order" placeholder:"GTID" help:"Likewise, and stop behind it."`
+	StopAfter  string `xor:"order" placeholder:"GTID" help:"Apply without delay up to and with this transaction, and stop there."`
 	Now        bool   `xor:"order" help:"Apply what is committed, without delay."`
-	Resume     bool   `xor:"order" help:"Go on with the delay."`
+	Resume     bool   `xor:"order" help:"Apply with the delay again."`
 	JSON       bool   `help:"Print the result as JSON."`
 }
 
@@ -67,7 +67,7 @@ func delayText(name string, v api.DelayView) string {
 	case v.Stopped && v.Order == api.StopBefore:
 		text += ": it has STOPPED just before " + v.GTID
 	case v.Stopped && v.GTID != "":
-		text += ": it has STOPPED behind " + v.GTID
+		text += ": it has STOPPED just after " + v.GTID
 	case v.Stopped:
 		text += ": it is STOPPED"
 	case v.Order == api.StopBefore:
@@ -80,7 +80,7 @@ func delayText(name string, v api.DelayView) string {
 		text += fmt.Sprintf("; the next transaction, %s, is due in %v", v.Next, seconds(v.RemainingSeconds).Round(time.Second))
 	}
 	if v.BehindBytes > 0 {
-		text += fmt.Sprintf("; %v behind, %.1f MiB", seconds(v.BehindSeconds).Round(time.Second), float64(v.BehindBytes)/(1<<20))
+		text += fmt.Sprintf("; it lags by %v, %.1f MiB", seconds(v.BehindSeconds).Round(time.Second), float64(v.BehindBytes)/(1<<20))
 	}
 	return text
 }
@@ -106,7 +106,7 @@ func lagTexts(v api.ClusterView) []string {
 			*my.LagSeconds < much || my.LagBytes == nil {
 			continue
 		}
-		text := fmt.Sprintf("%s is %.1f s and %.1f MiB behind", m.Name, *my.LagSeconds, float64(*my.LagBytes)/(1<<20))
+		text := fmt.Sprintf("%s lags by %.1f s and %.1f MiB", m.Name, *my.LagSeconds, float64(*my.LagBytes)/(1<<20))
 		if my.CatchUpSeconds != nil {
 			text += fmt.Sprintf("; it needs about %.0f s for that", *my.CatchUpSeconds)
 		}

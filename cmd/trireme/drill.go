@@ -12,7 +12,7 @@ import (
 type backupDrillCmd struct {
 	Place     string `arg:"" help:"Directory of the backup, or s3://BUCKET/PREFIX."`
 	Scratch   string `type:"existingdir" placeholder:"DIR" help:"Directory with room for the data, in which the drill makes one of its own and removes it. Default: $$TMPDIR, or /tmp."`
-	NoCompare bool   `help:"Compare with no node: restore all there is, and read every table. On any host."`
+	NoCompare bool   `help:"Do not compare: restore everything and read every table. Works on any host."`
 	Config    string `type:"path" placeholder:"FILE" help:"Settings of this host's node, a follower. Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
 	Mysqld    string `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
 	OSUser    string `name:"os-user" placeholder:"USER" help:"User to run mysqld as, when this runs as root. Default: our own."`

@@ -11,7 +11,7 @@ import (
 type failoverCmd struct {
 	remote
 	To    string `placeholder:"NODE" help:"New leader. Default: the best candidate."`
-	Force bool   `help:"Also when the leader is well."`
+	Force bool   `help:"Even if the leader is healthy."`
 	Yes   bool   `help:"Do not ask."`
 	changeFlags
 }
@@ -58,6 +58,6 @@ func (c *failoverCmd) confirm(e *env, res api.FailoverResult) error {
 		from = "nobody"
 	}
 	e.ask("Leadership moves from %s (term %d) to %s without %s's help: its clients are cut, and what was not acknowledged to them is\n"+
-		"rolled back. Type the new leader's name to go on: ", from, res.Term, res.To, from)
+		"rolled back. Type the new leader's name to continue: ", from, res.Term, res.To, from)
 	return typed(e, res.To, "the node's name", "--yes")
 }

@@ -89,7 +89,7 @@ func whoAmI() string {
 
 // askTerm wants the term typed back.
 func askTerm(e *env, rep api.ForceReport) (uint64, error) {
-	e.ask("\nType the term (%d) to go on: ", rep.Term)
+	e.ask("\nType the term (%d) to continue: ", rep.Term)
 	typed, err := e.typed()
 	if err != nil {
 		return 0, err
@@ -103,9 +103,9 @@ func askTerm(e *env, rep api.ForceReport) (uint64, error) {
 	return rep.Term, nil
 }
 
-// await asks the source until somebody writes in the new generation. Its daemon starts anew meanwhile.
+// await asks the source until somebody writes in the new generation. Its daemon starts again meanwhile.
 func (c *forceCmd) await(e *env, rep api.ForceReport) (leader string, err error) {
-	what := fmt.Sprintf("a leader of generation %d; %s starts its daemon anew and is elected", rep.NewGeneration, rep.Source)
+	what := fmt.Sprintf("a leader of generation %d; %s restarts its daemon and is elected", rep.NewGeneration, rep.Source)
 	seen := c.until(e, forcePatience, what, func(v api.ClusterView) bool {
 		leader = v.Leader
 		return v.Generation >= rep.NewGeneration && v.Leader != ""
@@ -154,12 +154,12 @@ func printForce(e *env, rep api.ForceReport) {
 	para(rep.Loss)
 	for _, s := range rep.Survivors {
 		if s.Drops != "" {
-			para(fmt.Sprintf("%s drops what %s has not and nobody committed: %s", s.Name, rep.Source, strings.ReplaceAll(s.Drops, ",", ", ")))
+			para(fmt.Sprintf("%s drops what %s does not have and what was never committed: %s", s.Name, rep.Source, strings.ReplaceAll(s.Drops, ",", ", ")))
 		}
 	}
 	para("Kept GTIDs: " + cmp.Or(strings.ReplaceAll(rep.GTIDs, ",", ", "), "none"))
 	if len(rep.GivenUp) > 0 {
 		para("The nodes given up must not come back on their own: power them off, or make sure that they can reach a survivor. A majority of them " +
-			"that runs out of reach takes writes by itself, and no software can know. One that meets a survivor fences itself for good.")
+			"that runs out of reach takes writes by itself, and no software can know. One that meets a survivor fences itself permanently.")
 	}
 }

@@ -13,7 +13,7 @@ type leaveCmd struct {
 	remote
 	DryRun bool `help:"Say what would become of each node and whether it would work; change nothing."`
 	trxPolicy
-	IfTerm uint64 `placeholder:"TERM" help:"Refuse unless this is the term still, as a dry run or the status showed it."`
+	IfTerm uint64 `placeholder:"TERM" help:"Refuse unless this is still the term, as a dry run or status showed it."`
 	Yes    bool   `help:"Do not ask for the cluster's name."`
 	JSON   bool   `help:"Print the result as JSON."`
 }
@@ -55,7 +55,7 @@ func (c *leaveCmd) confirm(e *env, cluster string) error {
 	if c.Yes {
 		return nil
 	}
-	e.ask("Cluster %s ends: its servers become a plain source and replicas, without failover.\nType the cluster's name to go on: ", cluster)
+	e.ask("Cluster %s ends: its servers become a plain source and replicas, without failover.\nType the cluster's name to continue: ", cluster)
 	typed, err := e.typed()
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func printLeave(e *env, r api.LeaveResult) {
 		would = "would be"
 	}
 	if r.Problem != "" {
-		fmt.Fprintf(e.out, "it would not work; the cluster goes on: %s\n", r.Problem)
+		fmt.Fprintf(e.out, "it would not work; the cluster continues: %s\n", r.Problem)
 		return
 	}
 	fmt.Fprintf(e.out, "%s (%s) %s a plain source\n", r.Source.Name, r.Source.Addr, would)

@@ -32,35 +32,35 @@ type commands struct {
 	Node       nodeCmd       `cmd:"" help:"Run the daemon of this node in the foreground."`
 	Router     routerCmd     `cmd:"" help:"Run the router alone, on a host without a node."`
 	Init       initCmd       `cmd:"" help:"Make the first node of a new cluster."`
-	Join       joinCmd       `cmd:"" help:"Make one more node of a running cluster."`
+	Join       joinCmd       `cmd:"" help:"Make a node and join it to a running cluster."`
 	Leave      leaveCmd      `cmd:"" help:"End the cluster: its servers become a plain source and replicas."`
-	Adopt      adoptCmd      `cmd:"" help:"Make a node of a running MySQL server with its data, in place."`
+	Adopt      adoptCmd      `cmd:"" help:"Turn a running MySQL server into a node, with its data, in place."`
 	Add        addCmd        `cmd:"" help:"Invite a node: make a one-time join token."`
-	Remove     removeCmd     `cmd:"" help:"Take a node out of the cluster, dead or alive; the leader hands over first."`
-	Reinit     reinitCmd     `cmd:"" help:"Throw a node's MySQL data away and copy another node's."`
+	Remove     removeCmd     `cmd:"" help:"Remove a node from the cluster, dead or alive. The leader hands over first."`
+	Reinit     reinitCmd     `cmd:"" help:"Delete a node's MySQL data and copy another node's."`
 	Promote    promoteCmd    `cmd:"" help:"Give learners a vote, once they have caught up; others may lose theirs at that moment."`
-	Demote     demoteCmd     `cmd:"" help:"Take a node's vote; it keeps the data and follows; the leader hands over first."`
-	Delay      delayCmd      `cmd:"" help:"Show a delayed learner, or have it stop at a transaction, before a wrong DELETE say."`
+	Demote     demoteCmd     `cmd:"" help:"Take a node's vote. It keeps its data and follows. The leader hands over first."`
+	Delay      delayCmd      `cmd:"" help:"Show a delayed learner, or stop it at a transaction, for example before a wrong DELETE."`
 	MySQL      mysqlCmd      `cmd:"" name:"mysql" help:"Open a MySQL client at this host's node as trireme_admin, to make the first account for example."`
 	Status     statusCmd     `cmd:"" help:"Show all nodes; any node answers."`
-	Topology   topologyCmd   `cmd:"" help:"Draw who gets the log from whom: leader, followers, loggers, learners behind others."`
+	Topology   topologyCmd   `cmd:"" help:"Draw who gets the log from whom: leader, followers, loggers, learners."`
 	Dashboard  dashboardCmd  `cmd:"" help:"Print a link to the dashboard that logs in once."`
 	Switchover switchoverCmd `cmd:"" help:"Move leadership to another node, as planned."`
 	Restart    restartCmd    `cmd:"" help:"Restart all nodes, one after the other, the leader last."`
 	Upgrade    upgradeCmd    `cmd:"" help:"Upgrade Trireme or MySQL on all nodes, one after the other, the leader last."`
-	Failover   failoverCmd   `cmd:"" help:"Move leadership without the leader's help: it is sick, or gone during a pause."`
+	Failover   failoverCmd   `cmd:"" help:"Move leadership without the leader's help, when it is sick, or lost during a pause."`
 	WhyNot     whyNotCmd     `cmd:"" help:"Say why a node is not, or could not be, the leader."`
 	Pause      pauseCmd      `cmd:"" help:"Switch automatic failover off; fences stay on."`
 	Resume     resumeCmd     `cmd:"" help:"Switch automatic failover on again."`
 	History    historyCmd    `cmd:"" help:"Show what happened: elections, failovers, fences, rejoins."`
 	Report     reportCmd     `cmd:"" help:"Draw a page about a period: load, what commits and sessions waited for, statements, lag, elections."`
-	Void       voidCmd       `cmd:"" help:"Make a committed entry that no node can apply do nothing, on all nodes. Loses it."`
+	Void       voidCmd       `cmd:"" help:"Declare void a committed entry that no node can apply: it does nothing on any node, and its changes are lost."`
 	ForceApply forceApplyCmd `cmd:"" name:"force-apply" help:"Have all nodes apply, without foreign key checks, a committed entry that no node can apply."`
 	Force      forceCmd      `cmd:"" name:"force-quorum" help:"Make a cluster out of the survivors of a lost majority. May lose data."`
-	Backup     backupCmd     `cmd:"" help:"Keep a copy of the data and all committed changes behind it, outside of the cluster."`
-	Restore    restoreCmd    `cmd:"" help:"Make a server of a backup, as the cluster was at any moment."`
+	Backup     backupCmd     `cmd:"" help:"Keep copies of the data, and every committed change after them, outside the cluster."`
+	Restore    restoreCmd    `cmd:"" help:"Restore a server from a backup, as the cluster was at any moment."`
 	Check      checkCmd      `cmd:"" help:"Compare the data of all nodes, byte by byte, while they run; repair on command."`
-	Advise     adviseCmd     `cmd:"" help:"Say what stops parallel apply and what makes a failover longer, what it costs and what to do."`
+	Advise     adviseCmd     `cmd:"" help:"Report what prevents parallel apply and prolongs a failover, what it costs and what to do."`
 	Log        logCmd        `cmd:"" help:"Read a raft log on disk; no daemon or mysqld is needed."`
 	Config     configCmd     `cmd:"" help:"Show and change the cluster's settings; check a node's file."`
 	Token      tokenCmd      `cmd:"" help:"Tokens of people and programs, each with a role: make, list and remove them."`

@@ -21,7 +21,7 @@ func (c *manualCmd) Run(e *env) error {
 // exitCodes and environment are told on the pages of trireme itself.
 var (
 	exitCodes = [][2]string{{"0", "Done."}, {"1", "Failed, or a check found something."}, {"2", "The command line is wrong; nothing was done."},
-		{"3", "Nobody answers, or there is no leader or no majority."},
+		{"3", "No node answers, or there is no leader or no majority."},
 		{"4", "The daemon or router ended, and starting it again would not help."}}
 	environment = [][2]string{
 		{"TRIREME_API", "Node to talk to, when --api is not given."},
@@ -32,7 +32,7 @@ var (
 		{"TRIREME_MYSQL_PASSWORD", "Password of --user of adopt, check and advise, when --password-file is not given."},
 		{"EDITOR", "For config edit without arguments."},
 		{"MYSQLD", "mysqld to run, when mysql.binary is not set."},
-		{"NO_COLOR", "Not empty: no colours. There are none either where the output is no terminal."},
+		{"NO_COLOR", "If not empty, print no colours. Output that is not a terminal never has them."},
 	}
 )
 

@@ -17,7 +17,7 @@ type memberVerb struct {
 
 // changeFlags are those of every change of the membership.
 type changeFlags struct {
-	IfTerm uint64 `placeholder:"TERM" help:"Refuse unless this is the term still, as the status showed it."`
+	IfTerm uint64 `placeholder:"TERM" help:"Refuse unless this is still the term, as status showed it."`
 	JSON   bool   `help:"Print the result as JSON."`
 }
 
@@ -113,7 +113,7 @@ func (c *reinitCmd) confirm(e *env) error {
 	if c.Yes {
 		return nil
 	}
-	e.ask("All MySQL data of %s is thrown away and copied anew from another node.\nType the node's name to go on: ", c.Node)
+	e.ask("All MySQL data of %s is deleted and copied again from another node.\nType the node's name to continue: ", c.Node)
 	return typed(e, c.Node, "the node's name", "--yes")
 }
 

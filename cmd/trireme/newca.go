@@ -17,7 +17,7 @@ const caPatience = 2 * time.Minute
 
 type certNewCACmd struct {
 	remote
-	Finish bool `xor:"step" help:"Have all nodes go over to the new CA, and then trust it alone."`
+	Finish bool `xor:"step" help:"Switch all nodes to the new CA, and then trust it alone."`
 	Abort  bool `xor:"step" help:"Take back a change that has only begun."`
 	JSON   bool `help:"Print the result as JSON."`
 }
@@ -73,7 +73,7 @@ func (c *certNewCACmd) Run(e *env) error {
 	default:
 		e.say("all nodes trust a new CA, too: SHA-256 %s", v.Next)
 		e.say("Give both to routers and other operators now (`trireme cert ca --pem`); then: `trireme cert new-ca --finish`")
-		e.say("Nodes that were removed, or left behind by force-quorum, while they were down cannot be told so behind it: start them once before, or wipe them.")
+		e.say("Nodes that were removed, or given up by force-quorum, while they were down cannot learn that after --finish: start them once before, or wipe them.")
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (c *certCACmd) Run(e *env) error {
 	printTable(e.out, rows)
 	next := "trireme cert new-ca --finish, or --abort"
 	if v.Finish {
-		next = "nodes go over by themselves; one that is down holds it up"
+		next = "nodes switch by themselves; a node that is down delays it"
 	}
 	e.say("the new CA: SHA-256 %s", v.Next)
 	e.say("next: %s", next)

@@ -12,7 +12,7 @@ import (
 
 // placeFlags say how a backup is reached and read.
 type placeFlags struct {
-	KeyFile       string `type:"path" placeholder:"FILE" help:"Key of a backup that is encrypted (backup new-key), mode 0600. Without it nobody can restore."`
+	KeyFile       string `type:"path" placeholder:"FILE" help:"Key file of an encrypted backup (backup new-key), mode 0600. Without it the backup cannot be restored."`
 	S3Endpoint    string `name:"s3-endpoint" env:"AWS_ENDPOINT_URL_S3,AWS_ENDPOINT_URL" placeholder:"URL" help:"Service that has the bucket. Default: that of AWS."`
 	S3Region      string `name:"s3-region" env:"AWS_REGION,AWS_DEFAULT_REGION" placeholder:"NAME" help:"Region of the bucket. Default: us-east-1."`
 	S3PathStyle   bool   `name:"s3-path-style" help:"The bucket is part of the path, not of the host name, as most services other than AWS want it."`

@@ -20,7 +20,7 @@ type reportCmd struct {
 	From   string `placeholder:"TIME" default:"1h" help:"Begin of the period: 2026-11-23T02:40:00Z, 2026-11-23 02:40 (of this host's clock), 02:40 (today), or 90m ago. Default: ${default}."`
 	To     string `placeholder:"TIME" default:"0s" help:"End of the period, written in the same way. Default: now."`
 	Output string `short:"o" placeholder:"FILE" help:"Where the page goes; - for standard output. Default: trireme-report-CLUSTER-TIME.html in this directory."`
-	JSON   bool   `help:"Print what the page is made of as JSON."`
+	JSON   bool   `help:"Print the page's data as JSON."`
 }
 
 // Run asks every node for what it has recorded and draws the page.

@@ -113,7 +113,7 @@ func (c *restoreCmd) print(e *env, res *backup.Restored) {
 	}
 	e.say("The password of root@localhost is in %s; Trireme's own accounts are gone, all others are as they were.", res.PasswordFile)
 	if len(res.Administrators) > 0 {
-		e.say("Accounts that may change accounts, files or settings: %s. Look whether you know them.", strings.Join(res.Administrators, ", "))
+		e.say("Accounts that may change accounts, files or settings: %s. Check that you know them.", strings.Join(res.Administrators, ", "))
 	}
 	if !res.Proven {
 		e.say("This backup is not encrypted, so anyone who can write to %s may have changed it, and may have added data and accounts.", c.From)

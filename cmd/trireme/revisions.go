@@ -106,7 +106,7 @@ func valueText(v string) string {
 // configRollbackCmd is `trireme config rollback`.
 type configRollbackCmd struct {
 	remote
-	To     uint64 `arg:"" name:"version" help:"Version to take up again, as trireme config history numbers them."`
+	To     uint64 `arg:"" name:"version" help:"Version to restore, as trireme config history numbers them."`
 	DryRun bool   `help:"Say what would change; change nothing."`
 	Yes    bool   `help:"Do not ask."`
 	JSON   bool   `help:"Print the result as JSON."`
@@ -136,7 +136,7 @@ func (c *configRollbackCmd) Run(e *env) error {
 	}
 	if len(res.Changes) > 0 && !c.DryRun {
 		if !c.Yes {
-			e.ask("Type the number of the version, %d, to go on: ", c.To)
+			e.ask("Type the number of the version, %d, to continue: ", c.To)
 			if err := typed(e, strconv.FormatUint(c.To, 10), "the number of the version", "--yes"); err != nil {
 				return err
 			}

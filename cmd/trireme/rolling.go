@@ -31,10 +31,10 @@ func (c *upgradeCmd) Run(e *env) error { return c.turns.run(e, true) }
 type turns struct {
 	remote
 	Nodes        []string      `arg:"" optional:"" name:"node" help:"Only these. Default: all."`
-	Command      string        `name:"run" placeholder:"COMMAND" help:"Shell command that does it to one node, whose name is in $$TRIREME_NODE and host in $$TRIREME_HOST, such as 'ssh $$TRIREME_HOST systemctl restart trireme'. Default: you do it, when you are told to."`
+	Command      string        `name:"run" placeholder:"COMMAND" help:"Shell command that does it to one node, whose name is in $$TRIREME_NODE and host in $$TRIREME_HOST, such as 'ssh $$TRIREME_HOST systemctl restart trireme'. Default: the verb asks you to do it."`
 	Patience     time.Duration `default:"15m" placeholder:"TIME" help:"How long a node may take until it is healthy again. Default: ${default}."`
-	AcceptOutage bool          `help:"Go on although writes are refused while a node is away: with fewer than three voters."`
-	DryRun       bool          `help:"Say whose turn would be when, and what stands against it; change nothing."`
+	AcceptOutage bool          `help:"Continue although writes are refused while a node restarts, with fewer than three voters."`
+	DryRun       bool          `help:"Show the order, and what prevents it; change nothing."`
 	Yes          bool          `help:"Do not ask before writes go to another series of MySQL."`
 	JSON         bool          `help:"Print the result as JSON; what happens goes to standard error."`
 }
@@ -66,7 +66,7 @@ func (c *turns) run(e *env, upgrade bool) error {
 		}
 	}
 	if err != nil && len(res.Left) > 0 {
-		return fmt.Errorf("%w\nnot done: %s; the same command with these names goes on", err, strings.Join(res.Left, " "))
+		return fmt.Errorf("%w\nnot done: %s; the same command with these names continues", err, strings.Join(res.Left, " "))
 	}
 	if err == nil && !c.JSON {
 		fmt.Fprintf(e.out, "all done: %s\n", count(len(res.Steps), "node", "nodes"))
@@ -138,7 +138,7 @@ func (c *turns) confirm(e *env, question string) error {
 	if c.Yes {
 		return nil
 	}
-	e.ask("%s\nType yes to go on: ", question)
+	e.ask("%s\nType yes to continue: ", question)
 	typed, err := e.typed()
 	if err != nil {
 		return err

@@ -234,7 +234,7 @@ type configCmd struct {
 	Edit     configEditCmd     `cmd:"" help:"Change settings of the cluster."`
 	History  configHistoryCmd  `cmd:"" help:"Show who changed which settings of the cluster, and when."`
 	Diff     configDiffCmd     `cmd:"" help:"Show how two versions of the cluster's settings differ."`
-	Rollback configRollbackCmd `cmd:"" help:"Take an earlier version of the cluster's settings up again, as a new change."`
+	Rollback configRollbackCmd `cmd:"" help:"Restore an earlier version of the cluster's settings, as a new change."`
 	Check    configCheckCmd    `cmd:"" help:"Say what is wrong in a node's settings file."`
 }
 

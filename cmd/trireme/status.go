@@ -194,7 +194,7 @@ func vipTexts(v api.ClusterView) []string {
 	}
 	var out []string
 	for _, a := range order {
-		who := "nobody"
+		who := "no node"
 		if len(holders[a]) > 0 {
 			who = strings.Join(holders[a], " and ")
 		}

@@ -40,7 +40,7 @@ func TestStatusTellsOfVirtualAddresses(t *testing.T) {
 	var b strings.Builder
 	printStatus(&b, false, api.ClusterView{Leader: "n1", Members: []api.MemberView{
 		member("n1", api.StateHealthy, true, false), member("n2", api.StateDown, true, true), member("n3", api.StateHealthy, false, false)}})
-	for _, want := range []string{"virtual address 10.0.0.100 (read-write): n1\n", "virtual address 10.0.0.101 (read-only): nobody\n"} {
+	for _, want := range []string{"virtual address 10.0.0.100 (read-write): n1\n", "virtual address 10.0.0.101 (read-only): no node\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in:\n%s", want, b.String())
 		}
@@ -68,7 +68,7 @@ func TestTopology(t *testing.T) {
 	var b strings.Builder
 	printTopology(&b, false, v)
 	want := `n1  leader, healthy, zone a, n1:8008
-├─ r1  learner, healthy, r1:8008, 9.0 ms, 1.2 s behind
+├─ r1  learner, healthy, r1:8008, 9.0 ms, lags by 1.2 s
 ├─ l1  logger, healthy, l1:8008, 0.3 ms
 └─ n2  follower, down, n2:8008
 `

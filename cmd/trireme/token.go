@@ -20,8 +20,8 @@ type tokenCmd struct {
 type tokenAddCmd struct {
 	remote
 	Name    string        `arg:"" help:"Whom it names in the audit log."`
-	Role    string        `required:"" enum:"viewer,operator,admin" placeholder:"viewer|operator|admin" help:"What it may: viewer (look), operator (switchover, failover, pause, resume, reinit) or admin (everything)."`
-	Expires time.Duration `placeholder:"TIME" help:"How long it is good, such as 30d. Default: until it is removed."`
+	Role    string        `required:"" enum:"viewer,operator,admin" placeholder:"viewer|operator|admin" help:"What it allows: viewer (look), operator (switchover, failover, pause, resume, reinit) or admin (everything)."`
+	Expires time.Duration `placeholder:"TIME" help:"How long it is valid, such as 30d. Default: until it is removed."`
 	File    string        `placeholder:"FILE" help:"Write it there, mode 0600, with the CA and the nodes' addresses, instead of printing it; for --token-file."`
 	JSON    bool          `help:"Print it as JSON."`
 }
@@ -49,7 +49,7 @@ func (c *tokenAddCmd) Run(e *env) error {
 		return printJSON(e.out, res)
 	}
 	fmt.Fprintln(e.out, cmp.Or(res.Token, c.File))
-	fmt.Fprintf(e.errOut, "token %s, role %s, good until %s; it is not shown again\n", res.Name, res.Role, whenOr(res.Expires, "it is removed"))
+	fmt.Fprintf(e.errOut, "token %s, role %s, valid until %s; it is not shown again\n", res.Name, res.Role, whenOr(res.Expires, "it is removed"))
 	return nil
 }
 
@@ -113,6 +113,6 @@ func (c *tokenRemoveCmd) Run(e *env) error {
 	if c.JSON {
 		return printJSON(e.out, res)
 	}
-	fmt.Fprintf(e.out, "token %s (%s) is good no more\n", res.Name, res.Role)
+	fmt.Fprintf(e.out, "token %s (%s) is no longer valid\n", res.Name, res.Role)
 	return nil
 }

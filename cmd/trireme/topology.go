@@ -78,7 +78,7 @@ func topologyLine(p palette, m api.MemberView, link string) string {
 	case m.Delay != nil:
 		parts = append(parts, fmt.Sprintf("delayed by %v", config.Duration(seconds(m.Delay.Seconds))))
 	default:
-		parts = append(parts, fmt.Sprintf("%.1f s behind", *m.MySQL.LagSeconds))
+		parts = append(parts, fmt.Sprintf("lags by %.1f s", *m.MySQL.LagSeconds))
 	}
 	return strings.Join(parts, ", ")
 }

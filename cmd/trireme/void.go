@@ -18,9 +18,9 @@ type forceApplyCmd struct{ decision }
 // decision is what an operator decides about the entry that blocks a cluster.
 type decision struct {
 	remote
-	Without []string `placeholder:"NODE,…" help:"Nodes that cannot be started. Data with the entry is thrown away."`
+	Without []string `placeholder:"NODE,…" help:"Nodes that cannot be started. If their data has the entry, it is deleted when they come back."`
 	GTID    string   `name:"gtid" placeholder:"GTID" help:"Do not ask; refuse unless this is the entry's."`
-	DryRun  bool     `help:"Only report what would be lost or may be."`
+	DryRun  bool     `help:"Only report what would or may be lost."`
 	JSON    bool     `help:"Print the report, or with --gtid the result, as JSON."`
 }
 
@@ -64,7 +64,7 @@ func (c *decision) run(e *env, o outcome) error {
 		return err
 	}
 	if req.GTID = c.GTID; req.GTID == "" {
-		e.ask("\nType the GTID to go on: ")
+		e.ask("\nType the GTID to continue: ")
 		if err := typed(e, rep.Entry.GTID, "the GTID", "--gtid"); err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func (c *decision) request(e *env, o outcome, req api.VoidRequest) (api.VoidRepo
 
 // await waits until a leader takes writes, which has gone on after the entry.
 func (c *decision) await(e *env, rep api.VoidReport) (leader string, err error) {
-	what := fmt.Sprintf("a leader that takes writes; the nodes restart their mysqld and go on after entry %d", rep.Entry.Index)
+	what := fmt.Sprintf("a leader that takes writes; the nodes restart their mysqld and continue after entry %d", rep.Entry.Index)
 	seen := c.until(e, voidPatience, what, func(v api.ClusterView) bool {
 		if b := v.Blocked; b != nil && b.Index > rep.Entry.Index {
 			err = api.Errorf(api.KindConflict, "entry %d cannot be applied either (%s)", b.Index, b.Entry).

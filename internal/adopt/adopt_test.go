@@ -86,7 +86,7 @@ func TestChecks(t *testing.T) {
 		}, check: "other readers of the binary log", result: Fail, want: "cdc@h:1, repl@db2:2; 1 of them"},
 		{name: "accounts of replicas", spoil: func(f *facts, _ *remote) { f.Dumpers = []string{"'repl'@'%'"} }, check: "accounts of replicas", result: Warn, want: "repl"},
 
-		{name: "a replica", spoil: func(*facts, *remote) {}, check: "replica db2:3306", result: OK, want: "1 transactions behind"},
+		{name: "a replica", spoil: func(*facts, *remote) {}, check: "replica db2:3306", result: OK, want: "1 transactions to apply"},
 		{name: "errant", spoil: func(_ *facts, r *remote) { r.Executed = set(t, sourceUUID+":1-99,"+replicaUUID+":1") }, check: "replica db2:3306", result: Fail, want: replicaUUID + ":1"},
 		{name: "two sources", spoil: func(_ *facts, r *remote) { r.Channels = append(r.Channels, channel{}) }, check: "replica db2:3306", result: Fail, want: "2 sources"},
 		{name: "another source", spoil: func(_ *facts, r *remote) { r.Channels[0].SourceUUID = "x" }, check: "replica db2:3306", result: Fail, want: "does not replicate from this server"},
@@ -266,7 +266,7 @@ func TestMovesAndUndo(t *testing.T) {
 			t.Errorf("undo behind a start, %+v: %v", c, err)
 		}
 	}
-	// A first start in vain is no way without return: its mysqld never took a write.
+	// A first start without success is no way without return: its mysqld never took a write.
 	id := config.Identity{Cluster: "c", ClusterID: 1, Name: "n1", ID: 1, Role: config.RoleVoter, Bootstrap: true}
 	auto := filepath.Join(node, "mysql", "data", "auto.cnf")
 	if err := errors.Join(id.Save(node), os.WriteFile(state, []byte(`{"incarnation":3,"log_made":true}`), 0o600), os.Mkdir(filepath.Join(node, "raft"), 0o700),

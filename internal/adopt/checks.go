@@ -163,7 +163,7 @@ func source(f *facts, reps []remote) []Check {
 		if c.running() {
 			t.add("source of the set", Fail, "it replicates from "+c.Source, "adopt the server at the top, which takes the writes")
 		} else {
-			t.add("source of the set", Warn, "it has a stopped channel from "+c.Source, "it goes with the adoption")
+			t.add("source of the set", Warn, "it has a stopped channel from "+c.Source, "the adoption removes it")
 		}
 	}
 	if f.Events > 0 {
@@ -182,17 +182,17 @@ func source(f *facts, reps []remote) []Check {
 	}
 	if len(unknown) > 0 {
 		t.add("other replicas", Fail, "connected, and not named: server_uuid "+some(unknown),
-			"name each with --replica HOST:PORT, or STOP REPLICA there: nobody may read the leader's binary log any more")
+			"name each with --replica HOST:PORT, or STOP REPLICA there: no other server may read the leader's binary log any more")
 	}
 	if len(f.Readers) > len(f.Connected) {
 		t.add("other readers of the binary log", Fail, some(f.Readers)+fmt.Sprintf("; %d of them are replicas", len(f.Connected)),
-			"stop mysqlbinlog, change-data capture and the like: nobody may read the leader's binary log any more")
+			"stop mysqlbinlog, change-data capture and the like: no other server may read the leader's binary log any more")
 	}
 	if len(f.Dumpers) > 0 {
-		t.add("accounts of replicas", Warn, some(f.Dumpers), "they are locked: who reads the leader's binary log sees what is not committed yet")
+		t.add("accounts of replicas", Warn, some(f.Dumpers), "they will be locked: a reader of the leader's binary log sees what is not committed yet")
 	}
 	if len(f.Supers) > 0 {
-		t.add("accounts of replicas", Warn, some(f.Supers)+" replicates and has SUPER", "it is not locked: let nobody replicate with it any more")
+		t.add("accounts of replicas", Warn, some(f.Supers)+" replicates and has SUPER", "it is not locked: do not replicate with it any more")
 	}
 	return t.checks
 }
@@ -222,7 +222,7 @@ func replicaOf(f *facts, r remote) Check {
 	case r.Version.Series() != f.Version.Series():
 		t.add(name, Warn, "it is MySQL "+r.Version.String(), "nodes of another series cannot be seeded from each other")
 	default:
-		t.add(name, OK, fmt.Sprintf("runs, %d transactions behind", behind), "")
+		t.add(name, OK, fmt.Sprintf("runs, %d transactions to apply", behind), "")
 	}
 	return t.checks[0]
 }

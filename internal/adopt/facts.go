@@ -37,7 +37,7 @@ type facts struct {
 	Supers    []string // of the users that replicas use now: those with SUPER
 	Connected []string // server_uuids of the replicas that are connected
 	Readers   []string // user@host of everybody who reads the binary log, replicas included
-	OldNames  bool     // the semi-sync plugins have their names of before 8.0.26
+	OldNames  bool     // the semi-sync plugins have their names from before 8.0.26
 
 	// Of this host.
 	Process   mysqld.Foreign

@@ -297,7 +297,7 @@ func Undo(dir string) (u Undone, err error) {
 	return u, os.RemoveAll(dir)
 }
 
-// written fails if the server may have executed what only the cluster knows. ran says that the daemon was started, in vain: its mysqld did not
+// written fails if the server may have executed what only the cluster knows. ran says that the daemon was started, without success: its mysqld did not
 // come up, say. A cluster's first node opens writes only after it has noted in node.json that it leads; one that has joined is fed by others.
 func written(dir string) (ran bool, err error) {
 	state := filepath.Join(dir, "node.json")

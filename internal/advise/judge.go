@@ -53,13 +53,13 @@ func warnIf(costs bool) string {
 func failover(v api.ClusterView) []Finding {
 	var out []Finding
 	if p := v.Failover.Problem; p != "" {
-		out = append(out, Finding{NoFailover, Warn, v.Cluster, "nobody could take over: " + p, "the loss of the leader ends writes until it is back", "trireme status, trireme why-not NODE"})
+		out = append(out, Finding{NoFailover, Warn, v.Cluster, "no node could take over: " + p, "the loss of the leader ends writes until it is back", "trireme status, trireme why-not NODE"})
 	}
 	for _, m := range v.Members {
 		if m.MySQL == nil || m.MySQL.LagSeconds == nil || *m.MySQL.LagSeconds < lagS || m.Name == v.Leader {
 			continue
 		}
-		out = append(out, Finding{Lag, Warn, m.Name, fmt.Sprintf("it is %.1f s behind", *m.MySQL.LagSeconds),
+		out = append(out, Finding{Lag, Warn, m.Name, fmt.Sprintf("it lags by %.1f s", *m.MySQL.LagSeconds),
 			"a new leader applies everything before it opens writes: about as long is added to a failover to it", "see the other findings for what holds its applier up"})
 	}
 	return out

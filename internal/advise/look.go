@@ -77,7 +77,7 @@ func (o Options) servers() ([]*server, error) {
 		}
 	}
 	if !led {
-		return nil, api.Errorf(api.KindNoLeader, "no healthy node takes writes: what holds them up is not for advise to say").With("see `trireme status`")
+		return nil, api.Errorf(api.KindNoLeader, "no healthy node takes writes: advise cannot say what holds them up").With("see `trireme status`")
 	}
 	return out, nil
 }

@@ -176,7 +176,7 @@ func (a *archiver) recall(last *Segment) error {
 	case err == nil && noted.Index <= last.Last:
 		a.reached.At, a.reached.Newest = noted.At, later(noted.Newest, last.Newest)
 	case errors.Is(err, ErrCorrupt):
-		a.log.Warn("a note of how far the archive goes is damaged; it is written anew", "err", err)
+		a.log.Warn("a note of how far the archive goes is damaged; it is written again", "err", err)
 	case err != nil && !errors.Is(err, ErrMissing):
 		return err
 	}

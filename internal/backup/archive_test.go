@@ -121,7 +121,7 @@ func TestEncryptedLog(t *testing.T) {
 	check(t, a.step(t.Context(), true))
 	s.same(d, s.last())
 	s.some(60)
-	s.archive(d) // begun anew, in an encrypted segment
+	s.archive(d) // begun again, in an encrypted segment
 	s.same(d, s.last())
 }
 
@@ -364,7 +364,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestPurgedAndForced: an archive that was left behind begins anew and says so; one whose entries the cluster has given up is not continued.
+// TestPurgedAndForced: an archive that was left behind begins again and says so; one whose entries the cluster has given up is not continued.
 func TestPurgedAndForced(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)

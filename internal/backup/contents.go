@@ -21,7 +21,7 @@ type Contents struct {
 	unsure  error // Reached could not be read: nobody knows what had been archived
 }
 
-// readAgain is how often a backup is read anew whose segments were merged meanwhile.
+// readAgain is how often a backup is read again whose segments were merged meanwhile.
 const readAgain = 5
 
 // Read reads what a backup holds. The errors are ErrNone, and ErrCorrupt or ErrNewer for what names the cluster; a gap in the log is no error here (Gap),
@@ -353,12 +353,12 @@ func (v *Verification) bases(ctx context.Context, c *Contents, id identity, obje
 func (c *Contents) Restorable(b *Base) (Stretch, error) {
 	i := c.at(b.Last)
 	if i < 0 {
-		return Stretch{}, fmt.Errorf("%w: the log up to entry %d, without which the copy is of no use", ErrMissing, b.Last)
+		return Stretch{}, fmt.Errorf("%w: the log up to entry %d, without which the copy is unusable", ErrMissing, b.Last)
 	}
 	first := c.at(b.Index + 1)
 	switch {
 	case first < 0 && b.Index < b.Last:
-		return Stretch{}, fmt.Errorf("%w: the log from entry %d on, without which the copy is of no use", ErrMissing, b.Index+1)
+		return Stretch{}, fmt.Errorf("%w: the log from entry %d on, without which the copy is unusable", ErrMissing, b.Index+1)
 	case first < 0:
 		return Stretch{b.Last, b.Last}, nil
 	}
@@ -368,7 +368,7 @@ func (c *Contents) Restorable(b *Base) (Stretch, error) {
 	if open := c.Segments[c.clean(first)].Open; open != 0 && b.Index == b.Last {
 		return Stretch{b.Last, b.Last}, nil
 	} else if open != 0 {
-		return Stretch{}, fmt.Errorf("%w: entry %d, in which a transaction begins without which the copy is of no use", ErrMissing, open)
+		return Stretch{}, fmt.Errorf("%w: entry %d, in which a transaction begins without which the copy is unusable", ErrMissing, open)
 	}
 	for i+1 < len(c.Segments) && c.Gap(i, i+1) == nil {
 		i++

@@ -80,7 +80,7 @@ func Drill(ctx context.Context, o DrillOptions) (d *Drilled, err error) {
 	}
 	defer func() {
 		if rerr := os.RemoveAll(scratch); rerr != nil {
-			err = errors.Join(err, fmt.Errorf("drill: clear up %s: %w; remove it by hand", scratch, rerr))
+			err = errors.Join(err, fmt.Errorf("drill: clear up %s: %w; remove it yourself", scratch, rerr))
 		}
 	}()
 	if err := os.Chmod(scratch, 0o711); err != nil { // mysqld may be another user
@@ -136,7 +136,7 @@ func (o *DrillOptions) lookAtNode(ctx context.Context) (l look, err error) {
 	self, _ := member(v, o.With.Node.Name)
 	switch {
 	case self.Name == v.Leader:
-		return l, fmt.Errorf("drill: %s leads, and its commits are not to be held: run the drill on a follower's host, or with --no-compare", self.Name)
+		return l, fmt.Errorf("drill: %s leads, and a drill must not hold its commits: run the drill on a follower's host, or with --no-compare", self.Name)
 	case self.State != api.StateHealthy || self.MySQL == nil || self.MySQL.PID == 0:
 		return l, fmt.Errorf("drill: %s is no healthy node with data: run the drill on the host of one, or with --no-compare", o.With.Node.Name)
 	}

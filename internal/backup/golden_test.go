@@ -118,7 +118,7 @@ func FuzzSegment(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		// A head that speaks of other bytes is refused by its checksum; sealed anew it has to be refused for what it says.
+		// A head that speaks of other bytes is refused by its checksum; sealed again it has to be refused for what it says.
 		var head Segment
 		r := bufio.NewReader(bytes.NewReader(data))
 		if err := unseal(r, "fuzz", &head); err != nil {

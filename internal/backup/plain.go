@@ -18,7 +18,7 @@ import (
 // optionFile is what a stock mysqld starts the restored server with.
 func (r *restoration) optionFile() string { return filepath.Join(r.Dir, "my.cnf") }
 
-// binlogDir holds the binary log of the restored server, which begins anew.
+// binlogDir holds the binary log of the restored server, which begins again.
 func (r *restoration) binlogDir() string { return filepath.Join(r.Dir, "binlog") }
 
 // writePlain makes a server of its own of the directory: an option file with no more than it takes, and no server_uuid that another one has.

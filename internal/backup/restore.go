@@ -183,7 +183,7 @@ func checkEmpty(dir string) error {
 	}
 	for _, e := range entries {
 		if e.Name() == unfinishedName {
-			return fmt.Errorf("%w: %s holds what a restoration has left that was killed, or one is under way; if none is, remove the directory and restore again",
+			return fmt.Errorf("%w: %s holds what a killed restoration left, or one is under way; if none is, remove the directory and restore again",
 				ErrNotEmpty, dir)
 		}
 	}
@@ -209,7 +209,7 @@ func (r *restoration) checkSpace() error {
 		return err
 	}
 	if need := uint64(r.base.Bytes) + spare; left < need {
-		return fmt.Errorf("%w: %s has %d MiB free, the copy needs %d MiB, and what the log brings on top", ErrNoSpace, dir, left>>20, need>>20)
+		return fmt.Errorf("%w: %s has %d MiB free, the copy needs %d MiB, and more for the log", ErrNoSpace, dir, left>>20, need>>20)
 	}
 	return nil
 }
@@ -258,7 +258,7 @@ func (r *restoration) vacate(made bool) error {
 		err = os.Remove(r.Dir)
 	}
 	if err != nil {
-		return fmt.Errorf("restore: clear up %s: %w; remove it by hand", r.Dir, err)
+		return fmt.Errorf("restore: clear up %s: %w; remove it yourself", r.Dir, err)
 	}
 	return nil
 }
@@ -459,7 +459,7 @@ func (r *restoration) awaitApplied(ctx context.Context, admin *mysqld.Admin, tol
 	}
 }
 
-// stands says why replication does not get on; nil: it does.
+// stands says why replication does not progress; nil: it does.
 func stands(st *mysqld.ReplicaStatus) error {
 	switch {
 	case st.SQLErrno != 0 || !st.SQLRunning:

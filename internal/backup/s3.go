@@ -453,13 +453,13 @@ func (s *S3) explain(doing string, err error) error {
 	at := s.api.EndpointURL()
 	switch {
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%w: %s: %s has a certificate of nobody that this host trusts: give its CA with --s3-ca: %v", ErrStore, doing, at, err)
+		return fmt.Errorf("%w: %s: this host does not trust the certificate of %s: give its CA with --s3-ca: %v", ErrStore, doing, at, err)
 	case !errors.As(err, &r):
 		return fmt.Errorf("%w: %s in %s: no answer from %s: %v", ErrStore, doing, s, at, err)
 	}
 	switch {
 	case r.Code == "NoSuchBucket":
-		return fmt.Errorf("%w: %s has no bucket %q: make it, or mend the name", ErrNone, at, s.bucket)
+		return fmt.Errorf("%w: %s has no bucket %q: make it, or correct the name", ErrNone, at, s.bucket)
 	case r.Code == "NoSuchKey":
 		return fmt.Errorf("%w: %s in %s", ErrMissing, strings.TrimPrefix(doing, "read "), s)
 	case slices.Contains([]string{"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "RequestTimeTooSkewed"}, r.Code):

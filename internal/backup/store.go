@@ -47,7 +47,7 @@ type Place interface {
 }
 
 // Dir is a Place in a directory. The directory may be another user's than ours, who may be root: nothing below it is
-// opened, made or removed but relative to it, so that no link leads out of it. It is opened anew each time: its file
+// opened, made or removed but relative to it, so that no link leads out of it. It is opened again each time: its file
 // system may go and come back. Where somebody else than root could put another one in its place, it must stay the
 // same.
 type Dir struct {
@@ -88,7 +88,7 @@ func (d *Dir) open() (*os.Root, error) {
 	}
 	st, err := root.Stat(".")
 	if err == nil && !os.SameFile(st, d.same) {
-		err = fmt.Errorf("%w: %s is not the directory any more that it was when this began", ErrMissing, d.root)
+		err = fmt.Errorf("%w: %s was replaced by another directory meanwhile", ErrMissing, d.root)
 	}
 	if err != nil {
 		return nil, errors.Join(err, root.Close())

@@ -296,7 +296,7 @@ func (t *tail) next(upTo uint64) (*Entry, error) {
 	return e, nil
 }
 
-// lost tells a log that was purged, or begun anew, from one that is damaged.
+// lost tells a log that was purged, or begun again, from one that is damaged.
 func (t *tail) lost(err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err

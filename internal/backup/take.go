@@ -178,7 +178,7 @@ func (r *run) openArchive(ctx context.Context) (need bool, err error) {
 	}
 	for i := range c.Bases {
 		if n := c.at(c.Bases[i].Last); n >= 0 && c.Gap(n, len(c.Segments)-1) == nil {
-			r.Say("the archive goes on behind entry %d", r.archive.reached.Index)
+			r.Say("the archive continues after entry %d", r.archive.reached.Index)
 			return false, nil
 		}
 	}
@@ -566,7 +566,7 @@ func (c *Contents) lastOf(b *Base) (uint64, error) {
 	first := c.at(b.Index + 1)
 	if first < 0 {
 		if len(c.Segments) == 0 || c.Segments[len(c.Segments)-1].Last != b.Index {
-			return 0, fmt.Errorf("%w: the log from entry %d on, behind the copy", ErrMissing, b.Index+1)
+			return 0, fmt.Errorf("%w: the log from entry %d on, after the copy", ErrMissing, b.Index+1)
 		}
 		return last, nil
 	}

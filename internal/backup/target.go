@@ -270,13 +270,13 @@ func (c *Contents) base(p *Point) (b *Base, first, last int, err error) {
 		}
 		first := c.at(b.Index + 1)
 		if first < 0 {
-			why = append(why, fmt.Errorf("%w: the log behind the copy %s, from entry %d on", ErrMissing, b.Name, b.Index+1))
+			why = append(why, fmt.Errorf("%w: the log after the copy %s, from entry %d on", ErrMissing, b.Name, b.Index+1))
 			continue
 		}
 		// A transaction that is under way there begins below.
 		first = c.clean(first)
 		if open := c.Segments[first].Open; open != 0 {
-			why = append(why, fmt.Errorf("%w: entry %d, in which a transaction begins that ends behind the copy %s", ErrMissing, open, b.Name))
+			why = append(why, fmt.Errorf("%w: entry %d, in which a transaction begins that ends after the copy %s", ErrMissing, open, b.Name))
 			continue
 		}
 		if err := c.Gap(first, last); err != nil {

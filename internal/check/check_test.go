@@ -169,7 +169,7 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// TestPlan: who is copied anew, and when nobody is.
+// TestPlan: who is copied again, and when nobody is.
 func TestPlan(t *testing.T) {
 	d := func(table string, wrong ...string) Difference { return Difference{Table: table, Wrong: wrong} }
 	for name, c := range map[string]struct {
@@ -248,7 +248,7 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
-// TestState: an interrupted run goes on with its key and what it found; with another definition the table begins anew.
+// TestState: an interrupted run goes on with its key and what it found; with another definition the table begins again.
 func TestState(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	run := func(only ...string) (*checker, *state, error) {
@@ -292,13 +292,13 @@ func TestState(t *testing.T) {
 func TestDifferenceText(t *testing.T) {
 	d := Difference{Table: "shop.orders", Kind: KindRows, Key: "id", From: "5", Count: 2, Wrong: []string{"n3"},
 		Rows: []Row{{Key: "7", Hash: map[string]string{"n1": "62EB138F77061111", "n3": Absent}, Columns: []string{"note"}}}}
-	want := "shop.orders: rows differ on n3: 2 rows, (id) behind (5) up to (the last)\n  (7): n1 62EB138F7706 n3 absent; columns note\n  … and 1 more"
+	want := "shop.orders: rows differ on n3: 2 rows, (id) after (5) up to (the end)\n  (7): n1 62EB138F7706 n3 absent; columns note\n  … and 1 more"
 	if got := d.String(); got != want {
 		t.Errorf("%s\nnot\n%s", got, want)
 	}
 }
 
-// TestFinal: what no other session would answer differently is not tried again. The checker would open sessions anew, which this one cannot.
+// TestFinal: what no other session would answer differently is not tried again. The checker would open sessions again, which this one cannot.
 func TestFinal(t *testing.T) {
 	for _, end := range []error{ErrNoTable, ErrNoAccount, ErrAlone} {
 		c := &checker{leader: &node{}, o: Options{Say: func(string, ...any) { t.Errorf("%v: tried again", end) }}}

@@ -25,7 +25,7 @@ func (c *checker) close() {
 	c.leader, c.followers = nil, nil
 }
 
-// connect opens the sessions anew, as the cluster is now. Nodes that have been compared so far are waited for.
+// connect opens the sessions again, as the cluster is now. Nodes that have been compared so far are waited for.
 func (c *checker) connect(ctx context.Context) error {
 	c.close()
 	v, members, err := c.members(ctx)
@@ -229,7 +229,7 @@ func (c *checker) burdened(ctx context.Context) (string, error) {
 	}
 	for _, m := range v.Members {
 		if m.MySQL != nil && m.MySQL.LagSeconds != nil && slices.Contains(c.res.Nodes, m.Name) && *m.MySQL.LagSeconds > c.o.MaxLag.Seconds() {
-			return fmt.Sprintf("%s is %.1f s behind, more than --max-lag", m.Name, *m.MySQL.LagSeconds), nil
+			return fmt.Sprintf("%s lags by %.1f s, more than --max-lag", m.Name, *m.MySQL.LagSeconds), nil
 		}
 	}
 	rows, err := c.leader.rows(ctx, quickLimit, "SHOW GLOBAL STATUS LIKE 'Threads_running'")

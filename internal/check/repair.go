@@ -27,7 +27,7 @@ func Repair(ctx context.Context, o Options, r Result) (Result, error) {
 	return Run(ctx, o)
 }
 
-// plan says which nodes are to be copied anew, and what to compare afterwards.
+// plan says which nodes are to be copied again, and what to compare afterwards.
 func plan(r Result) (wrong, tables []string, err error) {
 	for _, d := range r.Differences {
 		if len(d.Wrong) == 0 {
@@ -44,19 +44,19 @@ func plan(r Result) (wrong, tables []string, err error) {
 	}
 	right := slices.DeleteFunc(slices.Clone(r.Nodes), func(n string) bool { return slices.Contains(wrong, n) })
 	if len(right) == 0 {
-		return nil, nil, fmt.Errorf("each of %s differs from the others somewhere: restore a backup, or decide which one is to be believed", strings.Join(r.Nodes, ", "))
+		return nil, nil, fmt.Errorf("each of %s differs from the others somewhere: restore a backup, or decide which one is right", strings.Join(r.Nodes, ", "))
 	}
 	return nil, nil, api.Errorf(api.KindNeeded, "%s leads and is the one that differs: a leader's data is not thrown away", r.Leader).
 		With("move leadership first (trireme switchover --to %s), then repair", right[0])
 }
 
-// reinit has a node copied anew and waits until it is a healthy member again.
+// reinit has a node copied again and waits until it is a healthy member.
 func reinit(ctx context.Context, o Options, name string) error {
 	before, err := member(ctx, o, name)
 	if err != nil {
 		return err
 	}
-	o.Say("%s throws its data away and copies another node's", name)
+	o.Say("%s deletes its data and copies another node's", name)
 	rctx, cancel := context.WithTimeout(ctx, clusterLimit)
 	defer cancel()
 	if _, err := o.Cluster.Reinit(rctx, api.MemberRequest{Name: name}); err != nil {

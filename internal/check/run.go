@@ -87,7 +87,7 @@ func (c *checker) skip(what, why string) {
 	}
 }
 
-// again does what may fail because the cluster changes, with sessions opened anew, until it works or has not for clusterLimit since it failed first.
+// again does what may fail because the cluster changes, with sessions opened again, until it works or has not for clusterLimit since it failed first.
 func (c *checker) again(ctx context.Context, f func() error) error {
 	for failed := (time.Time{}); ; {
 		err := error(nil)
@@ -111,7 +111,7 @@ func (c *checker) again(ctx context.Context, f func() error) error {
 	}
 }
 
-// final errors are not cured by sessions opened anew.
+// final errors are not cured by sessions opened again.
 func final(err error) bool {
 	n := errorNumber(err)
 	return errors.Is(err, ErrNoAccount) || errors.Is(err, ErrNoTable) || errors.Is(err, ErrAlone) || errors.Is(err, errUnstable) || errors.Is(err, errBusy) || changed(err) ||
@@ -250,7 +250,7 @@ func (c *checker) table(ctx context.Context, t *table, st *state) error {
 	case changed(err):
 		c.skip(t.String(), "it was changed or dropped while it was compared: "+err.Error())
 	case n == erTableAccessDenied || n == erColumnAccessDenied:
-		c.skip(t.String(), fmt.Sprintf("the account has not the rights (docs/ops/check.md): %v", err))
+		c.skip(t.String(), fmt.Sprintf("the account lacks the rights (docs/ops/check.md): %v", err))
 	case errors.Is(err, errBusy):
 		c.skip(t.String(), fmt.Sprintf("from row %d on: %v; see performance_schema.data_locks and XA RECOVER on %s", c.res.Rows-began, err, c.leader.name))
 	case errors.Is(err, errUnstable):
@@ -321,7 +321,7 @@ func (c *checker) adapt() {
 	c.slowest, c.cut = 0, false
 }
 
-// pace tells how fast a run gets on.
+// pace tells how fast a run progresses.
 type pace struct {
 	began  time.Time
 	before uint64 // rows of an interrupted run

@@ -48,13 +48,13 @@ func (c *checker) resume([]*table) (*state, error) {
 	}
 	old := state{path: st.path}
 	if err := json.Unmarshal(text, &old); err != nil {
-		return nil, fmt.Errorf("%s is not the state of a check: %w; remove it to begin anew", st.path, err)
+		return nil, fmt.Errorf("%s is not the state of a check: %w; remove it to start again", st.path, err)
 	}
 	if old.Cluster != st.Cluster || !slices.Equal(old.Only, st.Only) {
-		return nil, fmt.Errorf("%s belongs to a check of other tables or of cluster %s; remove it to begin anew", st.path, old.Cluster)
+		return nil, fmt.Errorf("%s belongs to a check of other tables or of cluster %s; remove it to start again", st.path, old.Cluster)
 	}
 	r := old.Result
-	c.o.Say("going on with the check of %s, after %d rows", r.Began.Format(time.DateTime), r.Rows)
+	c.o.Say("continuing the check of %s, after %d rows", r.Began.Format(time.DateTime), r.Rows)
 	c.res.Began, c.res.Position, c.res.Tables, c.res.Rows, c.res.Ranges, c.res.Locked = r.Began, r.Position, r.Tables, r.Rows, r.Ranges, r.Locked
 	for _, d := range r.Differences {
 		if d.Kind == KindRows { // the others have been found again
@@ -102,7 +102,7 @@ func (st *state) save(r *Result) error {
 	return config.WriteFile(st.path, text)
 }
 
-// remove ends it: the next run begins anew.
+// remove ends it: the next run begins again.
 func (st *state) remove() error {
 	if st.path == "" {
 		return nil

@@ -12,7 +12,7 @@ import (
 
 // Login says where sessions connect and as whom.
 type Login struct {
-	// Addr returns the host:port of the next connection; asked anew for each one.
+	// Addr returns the host:port of the next connection; asked again for each one.
 	Addr     func() string
 	User     string
 	Password string

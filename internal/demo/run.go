@@ -137,7 +137,7 @@ func run(ctx context.Context, o RunOptions, out *Outcome) error {
 	p.connections(c)
 	err = (&show{c: c, o: o, p: p, out: out}).run(ctx)
 	if o.Keep && (err == nil || errors.Is(err, ErrVerdict)) && ctx.Err() == nil {
-		p.line("The cluster goes on running; Ctrl-C ends it")
+		p.line("The cluster keeps running; Ctrl-C ends it")
 		<-ctx.Done()
 		return err
 	}
@@ -317,7 +317,7 @@ func (s *show) fault(ctx context.Context, what string, kill func(*Node) int) err
 		return fmt.Errorf("after SIGKILL to %s's %s: %w", victim.Name, what, err)
 	}
 	gap := s.w.gap().Milliseconds()
-	s.p.line("  << writes go on, %s leads; write gap %d ms", next.Leader, gap)
+	s.p.line("  << writes continue, %s leads; write gap %d ms", next.Leader, gap)
 	if _, err := s.c.WaitHealthy(ctx); err != nil {
 		return fmt.Errorf("%s did not come back after SIGKILL to its %s: %w", victim.Name, what, err)
 	}

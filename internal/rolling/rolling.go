@@ -114,7 +114,7 @@ func rank(v api.ClusterView, m api.MemberView) int {
 // refuse says why a run should not begin; nil: it may.
 func refuse(v api.ClusterView, o Options) error {
 	if v.Pause != nil {
-		return api.Errorf(api.KindConflict, "automatic failover is paused, so nobody would take over if a node failed meanwhile").With("end it with `trireme resume`")
+		return api.Errorf(api.KindConflict, "automatic failover is paused, so no node would take over if one failed meanwhile").With("end it with `trireme resume`")
 	}
 	if sick := unhealthy(v); sick != "" {
 		return api.Errorf(api.KindNotReady, "%s; all nodes must be healthy before one is taken out", sick).
@@ -213,14 +213,14 @@ func (o Options) turn(ctx context.Context, v api.ClusterView, name string) (Step
 	}
 	step.After, step.Seconds = versions(*member(v, name)), time.Since(began).Seconds()
 	if o.Upgrade && step.After == step.Before {
-		return step, v, fmt.Errorf("%s has restarted with what it had (%s): nothing was upgraded there, and no node behind it was touched", name, step.After)
+		return step, v, fmt.Errorf("%s has restarted with what it had (%s): nothing was upgraded there, and no later node was touched", name, step.After)
 	}
 	o.Say("%s: healthy again after %.0f s (%s)", name, step.Seconds, step.After)
 	return step, v, nil
 }
 
 func gone(name string) error {
-	return api.Errorf(api.KindNotFound, "%s is no node of the cluster any more", name)
+	return api.Errorf(api.KindNotFound, "%s is no longer a node of the cluster", name)
 }
 
 // mayMove asks before writes go to another series of MySQL than the one that takes them: MySQL replicates from older to newer servers, not back.

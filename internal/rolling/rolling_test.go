@@ -177,7 +177,7 @@ func TestRefusals(t *testing.T) {
 		"no majority is left":  func(s *scripted, _ *Options) { s.v.Members = s.v.Members[:2] },
 		"nothing was upgraded": func(_ *scripted, o *Options) { o.Upgrade = true },
 		"does not hand over":   func(s *scripted, o *Options) { o.Nodes = []string{"n1"}; o.Switchover = refuses },
-		"is no node of the clus": func(s *scripted, _ *Options) {
+		"is no longer a node of the clus": func(s *scripted, _ *Options) {
 			s.onAct = func(s *scripted, _ string) error { s.v.Members = s.v.Members[:4]; return nil }
 		},
 	} {

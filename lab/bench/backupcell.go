@@ -121,7 +121,7 @@ func (m *backupMeasure) makeCopy(ctx context.Context, dir string) (time.Duration
 }
 
 // besideWriters does something in the midst of a load, and keeps the writers' TPS during it and before and after it. It returns how long it took. What
-// f needs to begin it leaves out by setting m.begin anew.
+// f needs to begin it leaves out by setting m.begin again.
 func (m *backupMeasure) besideWriters(ctx context.Context, f func(context.Context) error) (time.Duration, error) {
 	var before, end time.Time
 	seconds, err := m.bed.Settings.load("").beside(ctx, m.targets, m.threads, func(ctx context.Context) error {

@@ -64,11 +64,11 @@ func init() {
 
 var backupSuite = Suite{
 	Name: "backup", Title: "Backups, restorations and checks, and what they cost writers",
-	About: "`copy`: a copy of all data of the last replica, on its host and of its CPU budget, first without load, then with writers (oltp_write_only): their TPS while it is made beside the seconds before and after, in one run. Speeds are the size of the tables divided by the time. " +
+	About: "`copy`: a copy of all data of the last replica, on its host and with its CPU budget, first without load, then with writers (oltp_write_only). The writers' TPS during the copy is compared with the seconds before and after it, in one run. Speeds are the size of the tables divided by the time. " +
 		"`trireme backup` compresses with zstd, checks, and archives the log meanwhile; CLONE (`CLONE LOCAL DATA DIRECTORY`) copies files as they are; `mysqldump --single-transaction` writes SQL. " +
-		"`restore`: what that copy takes to become the data directory of a server, on this machine without a budget: `trireme restore` with the log behind the copy; for CLONE copying the files back and starting a server; for mysqldump reading it into a new server without a binary log. " +
-		"`archive`: the age of the newest transaction in the archive of the log, while writers write as fast as they can: each 200 ms the end of the log is asked for, each 100 ms how much of it the archive has. `trireme backup --follow` stores whole, fsynced, compressed segments; `mysqlbinlog --read-from-remote-server --raw --stop-never` appends to a file without fsync, " +
-		"so that what it has written may be lost with its host. `check`: `trireme check` of two tables on all nodes, at full share without load, then at its default share of 0.2 beside writers.",
+		"`restore`: the time to make that copy the data directory of a server, on this machine without a budget. That is `trireme restore` with the log after the copy; for CLONE, copying the files back and starting a server; for mysqldump, loading it into a new server without a binary log. " +
+		"`archive`: the age of the newest transaction in the archive of the log, while writers write as fast as they can. The end of the log is read every 200 ms, the end of the archive every 100 ms. `trireme backup --follow` stores complete, fsynced, compressed segments; `mysqlbinlog --read-from-remote-server --raw --stop-never` appends to a file without fsync, " +
+		"so its host may lose what it has written. `check`: `trireme check` of two tables on all nodes, at full share without load, then at its default share of 0.2 with writers.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
 		s.Threads, s.Cases, s.Systems, s.AllVariants = []int{16}, backupCases, []string{"semisync", "trireme"}, false

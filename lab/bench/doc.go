@@ -16,5 +16,5 @@
 //
 // WAN measures the emulated network of lab/wan itself.
 //
-// All write JSON and Markdown; no figure in docs/benchmarks is typed by hand.
+// All write JSON and Markdown; no figure in docs/benchmarks is typed manually.
 package bench

@@ -68,9 +68,9 @@ func kindOf(name string) (faultKind, error) {
 var failoverSuite = Suite{
 	Name: "failover", Title: "Faults and switchovers",
 	About: "Sessions write through the system's router while a node is hit; they connect again (5 to 40 ms pause) after an error. The leader is hit unless the name says otherwise. " +
-		"The gap is the longest time without any acknowledged write. A process that ended is started again after 0.5 s, as by a service manager; what was frozen or cut off goes on once others take writes. " +
+		"The gap is the longest time without any acknowledged write. A process that ended is started again after 0.5 s, as a service manager would. What was frozen or cut off is released once another server takes writes. " +
 		"Afterwards the writers' log is compared with every server. `InnoDB Cluster` goes through MySQL Router, as its users have it; the other Group Replication through a pass-through that asks every member for the primary every 20 ms. " +
-		"An operator tells a member of a group that has given up to join again; Trireme gets no help.",
+		"A member of a group that has given up is told to join again, as an operator would do. Trireme gets no help.",
 	Defaults: func(quick bool) Settings {
 		s := Settings{Topologies: []string{"lan"}, Threads: []int{64}, Rounds: 1, Repeats: 10, WarmupSeconds: 10, Seconds: 20, AllVariants: true,
 			Systems: []string{"semisync", "galera", "mgr-after", "mgr-router", "trireme", "trireme-logger"}}
@@ -184,9 +184,9 @@ func breakable(ctx context.Context, b *Bed) (rivals.Breakable, error) {
 	case ok:
 		return r.Break(ctx)
 	case b.System.Name == "semisync" || b.System.Name == "async":
-		return nil, fmt.Errorf("%w: nobody promotes a replica; MySQL's replication has no failover of its own", rivals.ErrNotHere)
+		return nil, fmt.Errorf("%w: MySQL's replication has no failover of its own", rivals.ErrNotHere)
 	case b.System.Name == "standalone":
-		return nil, fmt.Errorf("%w: there is nobody to take over", rivals.ErrNotHere)
+		return nil, fmt.Errorf("%w: no other server can take over", rivals.ErrNotHere)
 	}
 	return nil, fmt.Errorf("%w: the harness makes no faults on %s", rivals.ErrNotHere, b.System.Title)
 }

@@ -205,7 +205,7 @@ func gapTable(rows []faultRow) report.Table {
 
 // writersTable tells what the writers saw.
 func writersTable(rows []faultRow) report.Table {
-	t := report.Table{Caption: "The writers: rate before, longest pause in ms before, attempts that failed, all they were told is committed",
+	t := report.Table{Caption: "The writers: rate before, longest pause in ms before, attempts that failed; of the acknowledged writes, how many are lost or doubled",
 		Columns: slices.Concat(faultColumns, numbers("writes/s", "pause", "failed, median", "dip %", "acknowledged", "lost", "doubled"))}
 	for _, row := range rows {
 		line := slices.Concat(row.head(), numberCells("%.0f", median(row.of(valRate)), row.longest(valSteadyGap), median(row.of(valFailed))))
@@ -217,7 +217,7 @@ func writersTable(rows []faultRow) report.Table {
 
 // backTable tells of the way back.
 func backTable(rows []faultRow) report.Table {
-	t := report.Table{Caption: "The way back, in seconds",
+	t := report.Table{Caption: "Recovery, in seconds",
 		Columns: slices.Concat(faultColumns, numbers("whole again, median", "longest", "back, median", "longest", "paused"), []report.Column{{Title: "expected of Trireme"}})}
 	for _, row := range rows {
 		line := slices.Concat(row.head(), numberCells("%.1f", median(row.of(valHealthy)), row.longest(valHealthy)))
@@ -238,9 +238,9 @@ func backTable(rows []faultRow) report.Table {
 // tablesText says how to read them.
 func tablesText() report.List {
 	return report.List{
-		fmt.Sprintf("**whole again**: from the fault until every node is healthy. **back**: the same from the start of the node's first process, or from when it goes on; wanted at most %d s.", backSeconds),
+		fmt.Sprintf("**whole again**: from the fault until every node is healthy. **back**: the same from the start of the node's first process, or from its release; at most %d s wanted.", backSeconds),
 		"**paused**: how often the writers had to pause, because the node did not catch up under their load.",
-		"**dip**: percent of the rate lost in the second after the fault, mean with its 95 % interval. All nodes share this machine: a dead one leaves its CPU to the others, unless each has a budget.",
+		"**dip**: percent of the rate lost in the second after the fault, mean with its 95 % interval. All nodes share this machine: a dead node leaves its CPU to the others, unless each has a budget.",
 	}
 }
 

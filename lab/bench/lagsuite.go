@@ -59,13 +59,13 @@ func ofReplica(host, name string) string { return host + " " + name }
 
 var lagSuite = Suite{
 	Name: "lag", Title: "How old is what a replica in another region shows",
-	About: "oltp_write_only by 50 writers while a session writes numbered heartbeats, each of them a transaction, and every replica is asked for the newest one each 5 ms. **Lag** of a heartbeat is the time from when the leader's client had its OK until a replica's answer shows it, " +
-		"on the one clock of this machine, which reaches every emulated host without delay; 0 if it showed it before. It is taken at every replica, in the same way for every system; the figures of a system are those of the replica with the longest p99. " +
-		"Round trips are those that ping would show: on `30ms` both replicas are 30 ms from the leader, on `two-regions` one is 1 ms and the other 30 ms away. `steady`: 60 % of the full speed that the system had just before. `full`: as fast as the writers can, and the time from their end until the lag is below 0.1 s for good. " +
-		"`stopped`: at 60 %, a session on the last replica holds FLUSH TABLES WITH READ LOCK for 10 s, which stops every system's applier in the same way, then lets it go while writing goes on; its rate is taken until a tenth of the backlog is left. " +
-		"Semi-synchronous and asynchronous replicas show what they received, committed or not: a commit waits for the way there and back, so that they may show it before its client has its OK, and show what is lost with its source. " +
-		"A follower of Trireme shows only what is committed, of which it learns half a round trip, 15 ms of 30, after the leader's daemon; meanwhile the leader's server commits it and answers its client. " +
-		"**What it says of itself** is asked for each 250 ms and held against what a client saw at that moment: how long the oldest heartbeat that the replica did not show had been acknowledged. Trireme's is what `trireme status` shows, MySQL's `Seconds_Behind_Source`.",
+	About: "50 writers run oltp_write_only while a session writes numbered heartbeats, each a transaction. Every 5 ms each replica is asked for the newest one. **Lag** of a heartbeat is the time from the OK of the leader's client until a replica's answer shows it, " +
+		"by the one clock of this machine; 0 if the replica showed it before. It is measured on every replica in the same way for every system; the figures are those of the replica with the longest p99. " +
+		"Round trips are those that ping would show: on `30ms` both replicas are 30 ms from the leader, on `two-regions` one is 1 ms and the other 30 ms away. `steady`: 60 % of the full speed that the system had just before. `full`: as fast as the writers can, and the time from their end until the lag stays below 0.1 s. " +
+		"`stopped`: at 60 %, a session on the last replica holds FLUSH TABLES WITH READ LOCK for 10 s, which stops every system's applier in the same way. Then it releases the lock while writing continues; the rate is measured until a tenth of the backlog is left. " +
+		"Semi-synchronous and asynchronous replicas show what they received, committed or not. So they may show a transaction before its client has its OK, and also what is then lost with the source. " +
+		"A follower of Trireme shows only what is committed. It learns that half a round trip (15 of 30 ms) after the leader's daemon; meanwhile the leader commits it and answers its client. " +
+		"**What it reports** is read every 250 ms and compared with what a client saw at that moment: for how long the oldest heartbeat that the replica did not show had been acknowledged. Trireme's is what `trireme status` shows, MySQL's `Seconds_Behind_Source`.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
 		s.Topologies, s.Threads, s.Cases, s.AllVariants = []string{"30ms", "two-regions"}, []int{50}, lagCases, false
@@ -155,7 +155,7 @@ const saidDoubt = 2 * beatEvery
 
 // saidTable holds what systems say against what clients saw.
 func saidTable(all []summary) report.Table {
-	t := report.Table{Caption: "What it says of itself, beside what clients saw", Columns: []report.Column{{Title: "topology"}, {Title: "case"}, {Title: "system"}, {Title: "variant"}}}
+	t := report.Table{Caption: "What it reports, compared with what clients saw", Columns: []report.Column{{Title: "topology"}, {Title: "case"}, {Title: "system"}, {Title: "variant"}}}
 	names := []string{valSeen99, valSeenMax, valSaid50, valSaid99, valSaidMax, valSaidKiB, valTooLow, valTooHigh}
 	for _, name := range names {
 		t.Columns = append(t.Columns, report.Column{Title: metricOf(name).Title, Number: true})

@@ -59,7 +59,7 @@ var metrics = []metric{
 	{Name: valP95, Title: "p95 ms", Unit: " ms p95", Lower: true, Digits: 1, Brief: true},
 	{Name: valP99, Title: "p99 ms", Unit: " ms p99", Lower: true, Digits: 1},
 	{Name: valErrors, Title: "ignored errors", Lower: true},
-	{Name: valBehind, Title: "behind", Unit: " behind", Lower: true, Brief: true},
+	{Name: valBehind, Title: "not applied", Unit: " not applied", Lower: true, Brief: true},
 	{Name: valCatchUp, Title: "catch-up s", Lower: true, Digits: 1},
 	{Name: valCPUAll, Title: "CPU, all hosts", Unit: "x CPU", Lower: true, Digits: 2, Brief: true},
 	{Name: valCPULeader, Title: "CPU, leader's host", Lower: true, Digits: 2},

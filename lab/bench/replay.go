@@ -153,7 +153,7 @@ func (s Settings) replayCells(cases []string, base Key, workers int) []Cell {
 	return out
 }
 
-// setWorkers changes the number of appliers on every replica; it is in force once the applier was started anew.
+// setWorkers changes the number of appliers on every replica; it is in force once the applier was started again.
 func setWorkers(ctx context.Context, b *Bed, workers int) error {
 	p, err := pausable(b)
 	if err != nil {

@@ -72,13 +72,13 @@ func init() {
 }
 
 var replaySuite = Suite{
-	Name: "replay", Title: "How fast followers apply, and how far they are behind",
-	About: "`backlog`: one replica of three is held up while write_only transactions (four changes of rows each) are committed; then the load ends, the other replica catches up, and the one is let go. " +
-		"Rates are taken between 90 % and 10 % of the backlog left, without start and end; start-up is the time until the first transaction was applied. With semi-sync and asynchronous replication " +
-		"only the applier stops (`STOP REPLICA SQL_THREAD`): the backlog lies in the replica's own relay log. A member of Group Replication, whose applier cannot be stopped alone, leaves the group and enters it again; " +
-		"a node of Trireme is shut down, and when it is back, mysqld starts: with these two the backlog comes over the network from the others. " +
-		"`steady`: lag at 60 % of the full speed that the system had just before. `burst`: lag in and after 10 s at full speed, and the time until it is below 0.1 s for good. " +
-		"Lag is how long the oldest heartbeat that a replica does not show has been acknowledged; heartbeats are written each 50 ms and looked for each 37 ms, on the one clock of this machine. " +
+	Name: "replay", Title: "How fast followers apply, and how much they lag",
+	About: "`backlog`: one replica of three is stopped while write_only transactions (four changes of rows each) are committed. Then the load ends, the other replica catches up, and the stopped one is released. " +
+		"Rates are measured between 90 % and 10 % of the backlog left; start-up is the time until the first transaction was applied. With semi-sync and asynchronous replication " +
+		"only the applier stops (`STOP REPLICA SQL_THREAD`): the backlog is in the replica's own relay log. The applier of a Group Replication member cannot be stopped alone, so the member leaves the group and joins again; " +
+		"a node of Trireme is shut down and started. With these two the backlog comes over the network from the others. " +
+		"`steady`: lag at 60 % of the full speed that the system had just before. `burst`: lag during and after 10 s at full speed, and the time until it stays below 0.1 s. " +
+		"Lag is the time for which the oldest heartbeat that a replica does not show has been acknowledged. Heartbeats are written every 50 ms and checked every 37 ms, by the one clock of this machine. " +
 		"Rivals run with each number of applier workers, asynchronous replication also without log_replica_updates; Trireme with its own choice, twice as many as the machine has CPUs, and in full runs with each number (`replica_parallel_workers` in `mysql.options`). " +
 		"In full: 30,000 transactions, 1, 4, 8 and 16 workers, all cases with each, 3 rounds.",
 	Defaults: func(quick bool) Settings {
@@ -109,7 +109,7 @@ var replaySuite = Suite{
 		all := r.summaries()
 		drains, steady, burst := ofCase(all, caseBacklog), ofCase(all, caseSteady), ofCase(all, caseBurst)
 		return filled(
-			pivot(best(drains, valApplyRows), valApplyRows, "Rows applied per second, with the number of workers that suits the system"),
+			pivot(best(drains, valApplyRows), valApplyRows, "Rows applied per second, with the system's best number of workers"),
 			relative(best(drains, valDrain), valDrain, "Time to apply the backlog, without start-up: Trireme's divided by others'"),
 			relative(best(drains, valDrainAll), valDrainAll, "The same with start-up"),
 			lines(drains, "Applying a backlog", []string{valWorkers, valLoadTPS, valBacklog, valApplyTPS, valApplyRows, valDrain, valDrainStart, valDrainAll, valApplyUS, valFeedUS}),
@@ -123,11 +123,11 @@ var replaySuite = Suite{
 }
 
 var trxSizeSuite = Suite{
-	Name: "trx-size", Title: "Large transactions, and what they do to others",
-	About: "One session inserts rows of 1 KiB, so many bytes of them in one transaction, while 16 sessions make write_only transactions, 50 per second in all. " +
-		"Commit is the COMMIT statement alone, statements the time before it; applied everywhere counts from COMMIT until the last replica shows the rows. Small ones are repeated and their median counts. " +
-		"The others' latency counts from when a transaction was due, so that those that had to wait for their turn count as well; the longest gap is the longest time in which nobody's commit was acknowledged. " +
-		"Memory is the highest resident one in the time around it. group_replication_transaction_size_limit is raised from its default of 150,000,000 to the highest, 2,147,483,647. " +
+	Name: "trx-size", Title: "Large transactions, and their effect on others",
+	About: "One session inserts rows of 1 KiB in one transaction of the given size, while 16 sessions run write_only transactions, 50 per second in all. " +
+		"Commit is the COMMIT statement alone, statements is the time before it; applied everywhere is the time from COMMIT until the last replica shows the rows. Small transactions are repeated; the median is shown. " +
+		"The others' latency counts from the time at which a transaction was due, so it includes waiting. The longest gap is the longest time without any acknowledged commit. " +
+		"Memory is the highest resident size during that time. group_replication_transaction_size_limit is raised from its default of 150,000,000 to the highest, 2,147,483,647. " +
 		"In full: 1 KiB to 1 GiB on four systems, 3 rounds, 10 s before and after each.",
 	Defaults: func(quick bool) Settings {
 		s := Settings{Topologies: []string{"lan"}, Cases: []string{"1KiB", "64KiB", "1MiB", "16MiB", "128MiB", "1GiB"}, Threads: []int{16}, Rounds: 3, Seconds: 10, CPUs: -1, Tables: 8, Rows: 20000,
@@ -153,7 +153,7 @@ var trxSizeSuite = Suite{
 			pivot(all, valBigCommit, "Seconds of COMMIT"),
 			pivot(all, valBigApplied, "Seconds until every replica has applied it"),
 			pivot(all, valP99During, "p99 of the others' transactions, ms, while it is committed and applied"),
-			pivot(all, valGapDuring, "Longest time without anybody's commit, ms"),
+			pivot(all, valGapDuring, "Longest time without any commit, ms"),
 			bySize(all, valP99During, "p99 of the others"),
 			bySize(all, valBigCommit, "COMMIT"),
 			lines(all, "Everything", []string{valBigTimes, valBigStatements, valBigCommit, valBigApplied, valP99Before, valP99During, valP99After, valGapBefore, valGapDuring, valGapAfter, valOthersFailed}),

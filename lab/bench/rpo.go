@@ -24,8 +24,8 @@ type disaster struct {
 
 var disasters = []disaster{
 	{name: "majority killed", means: "all processes of the leader's host and of as many others as make a majority are killed, then started again", dead: majority},
-	{name: "power off", means: "all hosts lose power in the same moment: what has not reached a disk is gone. Then all are started", dead: everyone, power: true},
-	{name: "leader lost", means: "the leader's host and its disk are gone for good", dead: leaderOnly, power: true, lost: true},
+	{name: "power off", means: "all hosts lose power at the same moment: what has not reached a disk is lost. Then all are started", dead: everyone, power: true},
+	{name: "leader lost", means: "the leader's host and its disk are lost permanently", dead: leaderOnly, power: true, lost: true},
 	{name: "power off and leader lost", means: "all hosts lose power, and the leader's disk does not survive it", dead: everyone, power: true, lost: true},
 }
 
@@ -49,8 +49,8 @@ const darkness = time.Second
 
 var rpoSuite = Suite{
 	Name: "rpo", Title: "What is lost",
-	About: "Sessions write, each taking down what was acknowledged, until a disaster comes; then acknowledged rows are counted on the server that takes writes afterwards. " +
-		"Each host stands on a disk of its own whose power can be cut: what was not flushed is gone. Where a system does not recover by itself, the harness does what its documentation tells a human to do; the table says so. Replicas run with log_replica_updates = ON here, in all variants: without it they cannot take the source's place.",
+	About: "Sessions write and record what was acknowledged until a disaster strikes. Then the acknowledged rows are counted on the server that takes writes afterwards. " +
+		"Each host has a disk of its own whose power can be cut: what was not flushed is lost. If a system does not recover by itself, the harness does what its documentation tells an operator to do, and the table says so. Replicas run with log_replica_updates = ON here, in all variants: without it they cannot take the source's place.",
 	Defaults: func(quick bool) Settings {
 		s := Settings{Topologies: []string{noTopology}, Threads: []int{32}, Rounds: 3, Seconds: 5, AllVariants: false,
 			Systems: []string{"standalone", "async", "semisync", "mgr-eventual", "mgr-after", "galera", "galera-relaxed", "trireme", "trireme-logger"}}

@@ -24,7 +24,7 @@ const peerSettles = 2 * time.Second // between a fault and the load, so that buf
 
 var slowPeerSuite = Suite{
 	Name: "slow-peer", Title: "One replica is slow or frozen",
-	About: "oltp_write_only while one of three hosts, a replica, is as always (`healthy`), has links of little bandwidth, or is frozen (SIGSTOP to all that runs there), in alternating blocks on one started system. " +
+	About: "oltp_write_only while one of three hosts, a replica, is `healthy`, has links of little bandwidth, or is frozen (SIGSTOP to all its processes), in alternating blocks on one started system. " +
 		"The cost is the mean of the differences between a block and the healthy one before it, with its 95 % interval. Catching up begins when the fault ends.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
@@ -96,7 +96,7 @@ func peerFault(c string) (*wan.Link, error) {
 // slowPeer loads the system while one replica is held up.
 func slowPeer(ctx context.Context, b *Bed, c string, threads int) (rec Record, err error) {
 	if b.Network() == nil && c != peerHealthy && c != peerFrozen {
-		return rec, fmt.Errorf("%w: all nodes stand on the loopback address, which cannot be slowed down; name a topology", rivals.ErrNotHere)
+		return rec, fmt.Errorf("%w: all nodes are on the loopback address, which cannot be slowed down; name a topology", rivals.ErrNotHere)
 	}
 	sys, err := operated(ctx, b)
 	if err != nil {

@@ -22,7 +22,7 @@ var throughputCompare = []Comparison{{valSustained}, {valTPS}, {valP95}, {valCPU
 var topologiesSuite = Suite{
 	Name: "topologies", Title: "Throughput from one site to three cities",
 	About: "sysbench on five networks: `lan` (0.1 ms), `city` (three sites 1 ms apart), `10ms`, `two-regions` (two hosts 1 ms apart, the third 30 ms away), `three-cities` (5 ms and 30 ms). " +
-		"Round trips are those that ping would show. The load goes to the server that takes writes; to all of them where all do.",
+		"Round trips are those that ping would show. The load goes to the server that takes writes, or to all servers if all take writes.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
 		s.Topologies, s.Workloads = []string{"lan", "city", "10ms", "two-regions", "three-cities"}, []string{"oltp_read_only", "oltp_read_write", "oltp_write_only"}
@@ -123,7 +123,7 @@ func lines(all []summary, caption string, names []string) report.Table {
 
 var jitterSuite = Suite{
 	Name: "jitter", Title: "Steadiness",
-	About: "TPS in each second of a long run at 64 threads, and its coefficient of variation. Part of it is the machine's own: compare with the standalone server's in the same run.",
+	About: "TPS in each second of a long run at 64 threads, and its coefficient of variation. Part of the variation is the machine's: compare with the standalone server in the same run.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
 		s.Topologies, s.Threads, s.Rounds, s.Seconds, s.AllVariants = []string{"lan", "two-regions"}, []int{64}, 1, 300, false
@@ -149,8 +149,8 @@ var consistencyLevels = []string{"EVENTUAL", "BEFORE", "AFTER", "BEFORE_AND_AFTE
 
 var consistencySuite = Suite{
 	Name: "consistency", Title: "Consistency levels",
-	About: "oltp_read_write at the consistency levels of Group Replication, which servers keep; in Trireme routers do (`router.consistency`, with sessions that are followed), so that its figures are all through the leader's router, " +
-		"EVENTUAL too. What counts is each system's loss against its own EVENTUAL.",
+	About: "oltp_read_write at the consistency levels of Group Replication. There the servers implement them; in Trireme the routers do (`router.consistency`, with followed sessions). So Trireme's figures are all through the leader's router, " +
+		"EVENTUAL too. Compare each system with its own EVENTUAL.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
 		s.Workloads, s.Threads, s.Cases, s.AllVariants = []string{"oltp_read_write"}, []int{4, 8, 16, 32, 64}, consistencyLevels, false
@@ -178,7 +178,7 @@ var consistencySuite = Suite{
 var accessSuite = Suite{
 	Name: "access", Title: "Cost of the way to the server",
 	About: "oltp_read_write directly, through the system's router and through a virtual IP address, in alternating blocks on one started system. The cost is the mean of the differences between a block and the direct one " +
-		"before it, with its 95 % interval. A virtual address needs Ethernet, which the emulated links are not: it is compared with the server's own address over the same switch, which has no delay (\"switch\"). Each mysqld has a CPU budget (0.8 CPU, less where the machine has fewer than three), so that routers have CPU of their own: MySQL Router stands on the client's host, Trireme's router in the leader's daemon.",
+		"before it, with its 95 % interval. A virtual address needs Ethernet, which the emulated links do not have. It is compared with the server's own address over the same switch, which has no delay (\"switch\"). Each mysqld has a CPU budget (0.8 CPU, less where the machine has fewer than three), so that routers have CPU of their own. MySQL Router runs on the client's host, Trireme's router in the leader's daemon.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
 		s.Workloads, s.Threads, s.Systems, s.AllVariants = []string{"oltp_read_write"}, []int{16, 32, 64}, []string{routerRival, "trireme"}, false

@@ -33,7 +33,7 @@ const maxWarehouses = 1000
 var tpccSuite = Suite{
 	Name: "tpcc", Title: "TPC-C",
 	About: "The five transactions of TPC-C by a driver of our own (`lab/tpcc`), without think times and not audited: **tpmC-like** figures can be compared with each other only. " +
-		"Cases are numbers of warehouses, threads are terminals. After its last measurement every start of a system is held against the twelve consistency conditions of the specification, " +
+		"Cases are numbers of warehouses, threads are terminals. After the last measurement of each start, the twelve consistency conditions of the specification are checked, " +
 		"on the leader and, when everything is applied, on a replica.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)

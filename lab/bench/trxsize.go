@@ -24,7 +24,7 @@ const (
 	pacedTPS    = 50               // of the others; well below what any system takes
 	groupTrxMax = "2147483647"     // the highest group_replication_transaction_size_limit; its default is 150,000,000
 	markPoll    = 10 * time.Millisecond
-	clearPeak   = "5" // for /proc/<pid>/clear_refs: VmHWM begins anew
+	clearPeak   = "5" // for /proc/<pid>/clear_refs: VmHWM begins again
 )
 
 // trxSizePlan: one start for each system, on which the sizes follow one another.
@@ -260,7 +260,7 @@ func p99Series(all []paced) []float64 {
 	return out
 }
 
-// resetPeaks lets the highest resident memory be counted anew. Where the kernel does not let us, it counts from the processes' start.
+// resetPeaks lets the highest resident memory be counted again. Where the kernel does not let us, it counts from the processes' start.
 func resetPeaks(hosts []rivals.HostParts) {
 	for _, h := range hosts {
 		for _, pid := range h.Pids() {

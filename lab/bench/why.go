@@ -131,7 +131,7 @@ func (l duel) safe() bool {
 // slower is the section that lists losses: first to systems that promise the same.
 func slower(list []duel) report.Section {
 	s := report.Section{ID: "slower", Title: "Where Trireme is slower, and why", Blocks: []report.Block{report.Text(fmt.Sprintf(
-		"Every cell in which Trireme is more than %.0f %% behind a rival's best variant, the worst first. `~`: the runs lie too far apart to be sure.", 100*noise))}}
+		"Every cell in which Trireme is more than %.0f %% slower than a rival's best variant, the worst first. `~`: the runs differ too much to be sure.", 100*noise))}}
 	for _, g := range []struct {
 		title string
 		safe  bool
@@ -189,29 +189,29 @@ type reason struct {
 	text                           string
 }
 
-const showsUncommitted = "Its replicas show what they have received, committed or not: half a round trip before the client has its OK, where the other half is still on its way. What is lost with the source was shown. A follower of Trireme shows what is committed, of which it learns half a round trip after the leader."
+const showsUncommitted = "Its replicas show what they have received, committed or not: half a round trip before the client has its OK. So they also show what is then lost with the source. A follower of Trireme shows only what is committed, which it learns half a round trip after the leader."
 
 // reasons in the order in which they are tried.
 var reasons = []reason{
 	{metric: valGap, text: "Not examined yet."},
 	{workload: "oltp_read_only", text: "Not examined yet: nothing is replicated here."},
-	{suite: "jitter", text: "A host that has used up its share of CPU stands still until the next portion, and a commit waits for the portions of two hosts; a server alone waits for its own only."},
-	{metric: valLagBack, text: "It counts until the last heartbeat that was late: a single one long behind the backlog, on a machine that does all hosts' work, counts as if the backlog had lasted until then. The chart of each second shows when the backlog was gone."},
-	{suite: "replay", metric: valDrainAll, text: "The node of Trireme was shut down: its mysqld starts first, and the backlog comes from the other nodes. A rival's server went on running, and with semi-sync and asynchronous replication the backlog lay on its own disk."},
-	{suite: "replay", metric: valLag99, text: "Lag is seen in steps: a heartbeat each 50 ms, looked for each 37 ms. A difference of a step or two has not been examined."},
+	{suite: "jitter", text: "A host that has used its share of CPU stops until its next share, and a commit waits for two hosts. A single server waits only for itself."},
+	{metric: valLagBack, text: "The time ends at the last late heartbeat. On a machine that does the work of all hosts, a single late heartbeat long after the backlog counts as if the backlog had lasted until then. The chart by second shows when the backlog was gone."},
+	{suite: "replay", metric: valDrainAll, text: "The node of Trireme was shut down: its mysqld starts first, and the backlog comes from the other nodes. A rival's server kept running, and with semi-sync and asynchronous replication the backlog was on its own disk."},
+	{suite: "replay", metric: valLag99, text: "Lag is measured in steps: a heartbeat every 50 ms, checked every 37 ms. A difference of one or two steps has not been examined."},
 	{suite: "lag", metric: valLag99, rival: "async", text: showsUncommitted},
 	{suite: "lag", metric: valLag99, rival: "semisync", text: showsUncommitted},
-	{suite: "backup", metric: valCopyMiBs, text: "`trireme backup` compresses the copy, checks it and archives the log behind it, all with the CPU of the follower's host. The others' copies are larger, and no log goes with them."},
-	{suite: "backup", metric: valRestoreMB, text: "A restoration decompresses and checks the copy, and applies the log behind it. The others end at the moment of the copy."},
-	{suite: "backup", metric: valRPO99, text: "A segment of the archive is stored every 2 s, whole, compressed and fsynced; mysqlbinlog appends each event to a file, and what the kernel has not written is lost with the host."},
-	{suite: "trx-size", text: "Commits have one order, so everybody's waits for a large one: while mysqld writes it to its binary log, then while the daemon reads it from there and a majority makes it durable. The daemon's CPU time comes out of the same budget as mysqld's."},
-	{rival: "standalone", text: "One server, one copy: nothing is sent, nobody else applies it, and all CPUs are its own. A lost disk loses everything."},
-	{rival: "async", metric: valTPS, text: "It does not wait for anybody: what its source was told is committed is lost with the source. Its replicas fall behind; see sustained TPS."},
+	{suite: "backup", metric: valCopyMiBs, text: "`trireme backup` compresses the copy, checks it and archives the log after it, all with the CPU of the follower's host. The others' copies are larger and come without a log."},
+	{suite: "backup", metric: valRestoreMB, text: "A restoration decompresses and checks the copy, and applies the log after it. The others end at the moment of the copy."},
+	{suite: "backup", metric: valRPO99, text: "Every 2 s a segment of the archive is stored completely, compressed and fsynced. mysqlbinlog appends each event to a file, and loses with its host what the kernel has not written."},
+	{suite: "trx-size", text: "Commits have one order, so all of them wait for a large one: while mysqld writes it to its binary log, and while the daemon reads it from there and a majority makes it durable. Daemon and mysqld share one CPU budget."},
+	{rival: "standalone", text: "One server with one copy: it sends nothing, no other server applies anything, and it has all CPUs. If its disk is lost, everything is."},
+	{rival: "async", metric: valTPS, text: "Its commits wait for no other server: what was answered OK is lost with the source. Its replicas lag; see sustained TPS."},
 	{metric: valDaemonRSS, text: "A rival has no daemon."},
-	{rival: "async", text: "It does not wait for anybody: what its source was told is committed is lost with the source."},
-	{rival: "mgr-eventual", text: "It answers before a majority has the transaction on disk: members certify from memory, and a power loss of all loses what was acknowledged."},
-	{maxThreads: 4, costlier: true, text: "With few sessions what counts is each step between the commit's write and the acknowledgement. The daemon adds two hand-overs between processes (mysqld to daemon, daemon to network) to semi-sync's one; on a small machine waking a process costs more than its work."},
-	{costlier: true, text: "The leader's mysqld and daemon together use more CPU per transaction than the rival's mysqld (see CPU, leader's host), of the same budget or machine. A profile is in what-we-tried.md."},
+	{rival: "async", text: "Its commits wait for no other server: what was answered OK is lost with the source."},
+	{rival: "mgr-eventual", text: "It answers before a majority has the transaction on disk. Members certify in memory, so a power loss of all members loses acknowledged transactions."},
+	{maxThreads: 4, costlier: true, text: "With few sessions every step between the commit's write and the acknowledgement counts. The daemon adds two steps between processes (mysqld to daemon, daemon to network) to semi-sync's one. On a small machine, waking a process costs more than its work."},
+	{costlier: true, text: "The leader's mysqld and daemon together use more CPU per transaction than the rival's mysqld (see CPU, leader's host), with the same budget or machine. A profile is in what-we-tried.md."},
 	{text: "Not examined yet."},
 }
 

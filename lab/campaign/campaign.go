@@ -29,7 +29,7 @@ const (
 	partTime = 10 * time.Minute
 	// startLimit is for a system to be made.
 	startLimit = 5 * time.Minute
-	// fruitless violations before a check could be made end the campaign against a rival, which is started anew after each one otherwise.
+	// fruitless violations before a check could be made end the campaign against a rival, which is started again after each one otherwise.
 	fruitless = 5
 	clients   = 4 // of each workload: enough that commits are under way at all times, and few enough that servers start quickly beside them
 )
@@ -106,7 +106,7 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Nodes < 3 || o.Nodes > 9:
 		return o, usagef("%d nodes: from 3 to 9, so that there is a majority without one of them", o.Nodes)
 	case o.Loggers < 0 || o.Loggers > o.Nodes-2:
-		return o, usagef("%d loggers among %d nodes: two nodes at least must have data, or nobody could take over", o.Loggers, o.Nodes)
+		return o, usagef("%d loggers among %d nodes: at least two nodes must have data, or no node could take over", o.Loggers, o.Nodes)
 	case o.Durability != config.DurabilityLog && o.Durability != config.DurabilityDouble:
 		return o, usagef("durability %q: it is %s or %s", o.Durability, config.DurabilityLog, config.DurabilityDouble)
 	case o.Disks != rivals.DiskFault && o.Disks != rivals.DiskExt4:
@@ -449,7 +449,7 @@ func (c *campaign) attack(ctx context.Context, running rivals.Running) (sys syst
 	case rivals.Operated:
 		sys.Breakable, err = r.Operate(ctx)
 	default:
-		err = usagef("nobody takes over in %s: there is nothing to hit again and again", c.system.Title)
+		err = usagef("no server takes over in %s: there is nothing to hit again and again", c.system.Title)
 	}
 	if err != nil {
 		return sys, err

@@ -28,7 +28,7 @@ const (
 	Loss       Kind = "loss"
 	Power      Kind = "power" // processes killed, and what was not flushed to the disk is gone
 	Switchover Kind = "switchover"
-	Replace    Kind = "replace"    // a member is removed, and added anew with nothing
+	Replace    Kind = "replace"    // a member is removed, and added again with nothing
 	Reseed     Kind = "reseed"     // a member throws its data away and copies another's
 	DiskFull   Kind = "disk-full"  // nothing is free on a host's disk
 	DiskSlow   Kind = "disk-slow"  // each fsync of a host takes long

@@ -18,7 +18,7 @@ import (
 // Names of files below the directory of reports.
 const (
 	ReportName = "report.md"
-	FoundName  = "found.md" // bugs, with what guards them; written by hand
+	FoundName  = "found.md" // bugs, with what guards them; written manually
 )
 
 // wanted figures, of the real servers.
@@ -117,27 +117,27 @@ func document(parts []Part, seeds []Seeds, b Build, found string) report.Documen
 	slices.SortStableFunc(rivals, func(a, b Part) int { return cmp.Compare(a.System, b.System) })
 	seeds = slices.DeleteFunc(slices.Clone(seeds), func(s Seeds) bool { return !b.counts(s.Build) })
 	d := report.Document{Title: "What fault campaigns have shown", Blocks: []report.Block{
-		report.Text("Made by `trireme-lab verify report` from `" + StateName + "`; nothing here is typed. [What the kit does, how to run it, and what it does not show](README.md)."),
+		report.Text("Made by `trireme-lab verify report` from `" + StateName + "`; nothing here is typed manually. [What the kit does, how to run it, and what it does not show](README.md)."),
 		standing(current, b),
 	}}
 	d.Blocks = append(d.Blocks, falseAlarms(current, found)...)
-	d.Sections = append(d.Sections, report.Section{ID: "counts", Title: "Counts against the figures that are wanted", Blocks: []report.Block{wantedTable(sum(current), seeds), simulated(seeds)}})
+	d.Sections = append(d.Sections, report.Section{ID: "counts", Title: "Counts, and the counts required", Blocks: []report.Block{wantedTable(sum(current), seeds), simulated(seeds)}})
 	if len(current) > 0 {
 		d.Sections = append(d.Sections, report.Section{ID: "kinds", Title: "Faults by kind", Blocks: []report.Block{report.Text(fmt.Sprintf(
-			"During %d of the faults writes had to go on, a majority being whole, and did ([limits](README.md#limits)); %d times without writes, and waits for recovery, were not judged, because the machine had no CPU to spare.",
+			"During %d of the faults a majority was intact, so writes had to continue, and did ([limits](README.md#limits)). %d times without writes, and waits for recovery, were not judged, because the machine had no CPU to spare.",
 			sum(current).Demanded, sum(current).Unjudged)), kindTable(sum(current))}},
 			report.Section{ID: "shapes", Title: "Faults by shape", Blocks: []report.Block{shapeTable(current)}},
 			report.Section{ID: "runs", Title: "Runs", Blocks: []report.Block{runTable(current)}})
 	}
 	if len(older) > 0 {
 		d.Sections = append(d.Sections, report.Section{ID: "older", Title: "Runs of other commit paths", Blocks: append([]report.Block{
-			report.Text("They do not count any more: sources on the commit path have changed since."), runTable(older)}, falseAlarms(older, found)...)})
+			report.Text("These no longer count: sources on the commit path have changed since."), runTable(older)}, falseAlarms(older, found)...)})
 	}
 	if len(rivals) > 0 {
 		d.Sections = append(d.Sections, report.Section{ID: "rivals", Title: "The same campaign against rivals", Blocks: []report.Block{
-			report.Text("After each violation the rival was started anew. A rival that loses something shows that the checks see it."), rivalTable(rivals)}})
+			report.Text("After each violation the rival was started again. A rival that loses something shows that the checks see it."), rivalTable(rivals)}})
 	}
-	d.Sections = append(d.Sections, report.Section{ID: "found", Title: "What was found on the way", Blocks: []report.Block{foundText(found)}})
+	d.Sections = append(d.Sections, report.Section{ID: "found", Title: "What was found", Blocks: []report.Block{foundText(found)}})
 	return d
 }
 
@@ -146,21 +146,21 @@ func standing(current []Part, b Build) report.Block {
 	s := sum(current)
 	switch {
 	case b.CommitPath == "":
-		return report.Text("**" + unmade + "**, so it does not know its commit path, and no run counts as one of it.")
+		return report.Text("**" + unmade + "**, so it does not know its commit path, and no run counts for it.")
 	case len(current) == 0:
 		return report.Text(fmt.Sprintf("No campaign has been run on the present commit path (`%s`) yet.", b.CommitPath))
 	case len(s.Violations) > 0:
-		return report.Text(fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **%d violation(s)**: %s. Found wrong by the checks: %s.",
+		return report.Text(fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **%d violation(s)**: %s. What the checks found: %s.",
 			b.CommitPath, s.Faults, s.Checks, s.Writes.Acked, len(s.Violations), violationList(s.Violations), problemList(s.Problems)))
 	}
 	besides := ""
 	if s.Undecided > 0 || len(s.Errors) > 0 {
-		besides = fmt.Sprintf(" Not counted: %d faults, because %d histories were not decided by the checkers; and what %d campaigns had done since their last check when they failed themselves.", s.Uncounted, s.Undecided, len(s.Errors))
+		besides = fmt.Sprintf(" Not counted: %d faults, because the checkers could not decide %d histories; and what %d campaigns that failed themselves had done since their last check.", s.Uncounted, s.Undecided, len(s.Errors))
 	}
 	if s.Faults == 0 || s.Checks == 0 {
 		return report.Text(fmt.Sprintf("**Not shown** on the present commit path (`%s`): %s.", b.CommitPath, strings.Join(s.gaps(), ", ")))
 	}
-	return report.Text(fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **nothing lost, nothing doubled, no node different, and every fault recovered from**.%s",
+	return report.Text(fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **nothing lost, nothing doubled, all nodes equal, and the cluster recovered from every fault**.%s",
 		b.CommitPath, s.Faults, s.Checks, s.Writes.Acked, besides))
 }
 
@@ -193,7 +193,7 @@ func simulated(seeds []Seeds) report.Block {
 	if len(broken) > 0 {
 		return report.Text(fmt.Sprintf("**The simulation found %d violations**: %s", len(broken), strings.Join(broken, "; ")))
 	}
-	return report.Text(fmt.Sprintf("Simulation: %d different seeds, each of consensus alone and of whole nodes with a model of mysqld; %.0f hours of a cluster's life, no violation. With mysqld: %d acknowledged transactions, %d promotions that opened writes, %d transactions marked as executed by the judge.",
+	return report.Text(fmt.Sprintf("Simulation: %d different seeds, each of consensus alone and of whole nodes with a model of mysqld; %.0f hours of simulated time, no violation. With mysqld: %d acknowledged transactions, %d promotions that opened writes, %d transactions marked as executed by the judge.",
 		distinct(seeds), hours, with["mysqld"]["acked"], with["mysqld"]["opens"], with["mysqld"]["plugged"]))
 }
 

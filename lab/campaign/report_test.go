@@ -78,7 +78,7 @@ func TestReport(t *testing.T) {
 
 	undecided := part("a", 0, func(p *Part) { p.Undecided, p.Uncounted, p.Errors = 2, 7, []string{"disk full"} })
 	got = drawn(t, []Part{part("a", 3, nil), undecided}, nil, Build{CommitPath: "a"}, "")
-	if !strings.Contains(got, ": 3 faults") || !strings.Contains(got, "Not counted: 7 faults, because 2 histories were not decided by the checkers; and what 1 campaigns") {
+	if !strings.Contains(got, ": 3 faults") || !strings.Contains(got, "Not counted: 7 faults, because the checkers could not decide 2 histories; and what 1 campaigns") {
 		t.Errorf("what is not counted is not said:\n%s", got)
 	}
 

@@ -286,7 +286,7 @@ func (b *batch) majority(ctx context.Context) error {
 	}
 }
 
-// endAll undoes what lasts, each in its time, but members that are added anew last: that takes as long as it takes, and needs the others. Errors of faults that
+// endAll undoes what lasts, each in its time, but members that are added again last: that takes as long as it takes, and needs the others. Errors of faults that
 // were missed are none.
 func endAll(ctx context.Context, strikes []*strike) error {
 	var errs []error

@@ -102,7 +102,7 @@ func TestStrikes(t *testing.T) {
 	}
 }
 
-// TestOverlaps: of two faults that hold the same thing, the end of one is not that of the other; and a member is added anew behind the end of all others.
+// TestOverlaps: of two faults that hold the same thing, the end of one is not that of the other; and a member is added again behind the end of all others.
 func TestOverlaps(t *testing.T) {
 	made := &fake{}
 	s := system{Breakable: made, all: made.Names(), grips: newGrips()}

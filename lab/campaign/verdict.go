@@ -18,7 +18,7 @@ func (v Verdict) String() string {
 	}
 	fmt.Fprintf(&b, "%d faults in %.0f minutes (%.1f a minute; %d more were missed): %d leader kills, %d partitions, %d power losses\n", v.Faults, v.Minutes, float64(v.Faults)/max(v.Minutes, 1.0/60), v.Missed,
 		v.LeaderKills, v.Partitions, v.PowerLosses)
-	fmt.Fprintf(&b, "During %d of them writes had to go on, a majority being whole; %d times without writes, and waits for recovery, were not judged, for the machine had no CPU to spare\n", v.Demanded, v.Unjudged)
+	fmt.Fprintf(&b, "During %d of them a majority was intact, so writes had to continue; %d times without writes, and waits for recovery, were not judged, because the machine had no CPU to spare\n", v.Demanded, v.Unjudged)
 	var spent []string
 	for _, p := range slices.Sorted(maps.Keys(v.Seconds)) {
 		spent = append(spent, fmt.Sprintf("%s %.0f s", p, v.Seconds[p]))
@@ -33,7 +33,7 @@ func (v Verdict) String() string {
 	}
 	switch gaps := v.gaps(); {
 	case v.OK():
-		fmt.Fprintln(&b, "VERDICT: nothing that was acknowledged is lost, all nodes are equal, every fault was recovered from.")
+		fmt.Fprintln(&b, "VERDICT: nothing acknowledged is lost, all nodes are equal, and the cluster recovered from every fault.")
 	case len(v.Violations) == 0:
 		fmt.Fprintf(&b, "VERDICT: NOT SHOWN: %s.\n", strings.Join(gaps, ", "))
 	default:
@@ -46,7 +46,7 @@ func (v Verdict) String() string {
 		fmt.Fprintf(&b, "Logs, histories and the transcript: %s\nThe same faults again: %s\n", v.Kept, v.Repeat)
 	}
 	if v.Interrupted {
-		fmt.Fprintln(&b, "It was interrupted; this is what was done until then.")
+		fmt.Fprintln(&b, "Interrupted; this is what was done until then.")
 	}
 	return b.String()
 }

@@ -11,7 +11,7 @@ func TestVerdict(t *testing.T) {
 		part Part
 		want string
 	}{
-		{Part{Faults: 3, Checks: 1}, "nothing that was acknowledged is lost"},
+		{Part{Faults: 3, Checks: 1}, "nothing acknowledged is lost"},
 		{Part{}, "NOT SHOWN: no fault was made, nothing was compared"},
 		{Part{Missed: 3, Checks: 1}, "NOT SHOWN: no fault was made."},
 		{Part{Faults: 3}, "NOT SHOWN: nothing was compared"},

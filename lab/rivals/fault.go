@@ -30,7 +30,7 @@ const (
 	Partition  Fault = "partition"          // cut off from the other members, not from clients
 	Switchover Fault = "switchover"         // planned
 	AddNode    Fault = "node added"         // one more member, on a spare host
-	Replace    Fault = "node replaced"      // removed; Undo adds it anew, with nothing
+	Replace    Fault = "node replaced"      // removed; Undo adds it again, with nothing
 	Reseed     Fault = "node re-seeded"     // its data is thrown away and copied from another one
 )
 
@@ -126,7 +126,7 @@ func (f Fault) Lasts() bool {
 // needsNetwork says why a fault of the network cannot be made without emulated hosts.
 func (f Fault) needsNetwork(r Running) error {
 	if (f == LoseHost || f == Partition) && r.Network() == nil {
-		return fmt.Errorf("%w: all nodes stand on the loopback address, which cannot be cut; name a topology", ErrNotHere)
+		return fmt.Errorf("%w: all nodes are on the loopback address, which cannot be cut; name a topology", ErrNotHere)
 	}
 	return nil
 }

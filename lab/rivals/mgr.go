@@ -157,7 +157,7 @@ func (s *server) join(ctx context.Context, found bool) error {
 var singleLeaderProtocol = mysqld.Version{Major: 8, Minor: 0, Patch: 27}
 
 // checkProtocol makes sure that a single consensus leader, if it is asked for, is in force: a group with an older protocol ignores the setting
-// without a word. The table that names the leaders is empty while performance_schema is off.
+// silently. The table that names the leaders is empty while performance_schema is off.
 func (m *mgr) checkProtocol(ctx context.Context) error {
 	var single bool
 	var protocol string

@@ -270,7 +270,7 @@ func (m *mgr) found(ctx context.Context) error {
 		return err
 	}
 	for _, s := range without(m.servers, best.host.name) {
-		// One with transactions that the group lacks is refused. Its operator would copy the data anew; the count of what is lost does not need it.
+		// One with transactions that the group lacks is refused. Its operator would copy the data again; the count of what is lost does not need it.
 		_ = s.exec(ctx, "START GROUP_REPLICATION")
 	}
 	return nil

@@ -44,7 +44,7 @@ const (
 // Operate starts the script, and what starts servers again.
 func (r *replication) Operate(ctx context.Context) (Breakable, error) {
 	if !r.semisync {
-		return nil, fmt.Errorf("%w: nobody promotes a replica; MySQL's replication has no failover of its own", ErrNotHere)
+		return nil, fmt.Errorf("%w: MySQL's replication has no failover of its own", ErrNotHere)
 	}
 	if r.broken != nil {
 		return r.broken, nil

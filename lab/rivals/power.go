@@ -233,7 +233,7 @@ func (t *trireme) forget(n *demo.Node) {
 	}
 }
 
-// bringBack adds a removed member anew on its host, with an empty directory. Whether the removal was done, or an earlier attempt to add it, is looked up:
+// bringBack adds a removed member again on its host, with an empty directory. Whether the removal was done, or an earlier attempt to add it, is looked up:
 // answers may have been lost.
 func (t *trireme) bringBack(ctx context.Context, name, role string) error {
 	return poll(ctx, recoverLimit, name+" to be added anew", func(ctx context.Context) error {

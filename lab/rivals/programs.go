@@ -46,5 +46,5 @@ func FindTrireme() (string, error) {
 	if path, err := exec.LookPath("trireme"); err == nil {
 		return filepath.Abs(path)
 	}
-	return "", errors.New("no program trireme is beside this one or in PATH; make build makes both")
+	return "", errors.New("no program trireme is in this program's directory or in PATH; make build makes both")
 }

@@ -51,7 +51,7 @@ type trireme struct {
 	disks         map[string]Disk    // empty without Shape.Disks
 	spare         []string           // names of hosts for more nodes
 	dir           string             // holds one directory for each node
-	replaced      map[string]string  // roles of members that were removed to be added anew
+	replaced      map[string]string  // roles of members that were removed to be added again
 	kept          bool               // what ends is started again
 	watch         *watch
 	ether         *ethernet              // nil without Shape.Switch

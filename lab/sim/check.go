@@ -42,7 +42,7 @@ type logModel struct {
 	terms    []uint64         // of base+1, base+2, ...
 	durable  uint64           // highest index that was synced
 	proven   uint64           // what is on disk says itself that everything up to here was synced
-	synced   map[entryID]bool // every entry that was ever synced: a tail that is written anew is not on disk because the old one was
+	synced   map[entryID]bool // every entry that was ever synced: a tail that is written again is not on disk because the old one was
 	promised uint64           // highest term of an answer
 	voted    uint64           // the node voted for in that term
 	commit   uint64           // in this life

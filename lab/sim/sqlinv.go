@@ -401,7 +401,7 @@ func (s *sqlWorld) glue(id uint64) *glue {
 	return nil
 }
 
-// rots says whether bits of the node's log were flipped: what it cannot read any more it cannot be judged by, and it has to join anew (S2).
+// rots says whether bits of the node's log were flipped: what it cannot read any more it cannot be judged by, and it has to join again (S2).
 func (g *glue) rots() bool { return g.n.rotten != "" }
 
 // finish compares a node with the reference: everything committed exactly once, nothing else.

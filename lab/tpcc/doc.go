@@ -21,7 +21,7 @@
 //     by the specification would need ten terminals, and no more than 12.86 New-Orders a minute, per warehouse (4.2.1).
 //   - A terminal is a connection of its own; nothing is displayed. What a transaction has to fetch for the display is fetched, not formatted.
 //   - A terminal's home is one warehouse (2.4.1.1) as long as there are at least as many terminals as warehouses; with fewer, each one
-//     draws its warehouse from its share of them anew for each transaction, so that all warehouses are in use.
+//     draws its warehouse from its share of them again for each transaction, so that all warehouses are in use.
 //   - With several servers a warehouse's terminals are all at one server, the best case for systems that write everywhere.
 //   - Delivery carries out its ten districts in one transaction at once, instead of queueing them (2.7.2).
 //   - There are no foreign keys, as is usual for MySQL (sysbench-tpcc and tpcc-mysql leave them out by default): they cost every system the

@@ -98,7 +98,7 @@ func (r *random) data(b []byte) []byte {
 // zip appends a code of clause 4.3.2.7.
 func (r *random) zip(b []byte) []byte { return append(r.text(b, digits, 4, 4), "11111"...) }
 
-// deck deals the types of transactions: 100 cards of the mix of clause 5.2.3, shuffled anew when it is used up, so that the mix is exact.
+// deck deals the types of transactions: 100 cards of the mix of clause 5.2.3, shuffled again when it is used up, so that the mix is exact.
 type deck struct {
 	cards [100]Kind
 	next  int

@@ -25,7 +25,7 @@ const (
 type session struct {
 	conn    driver.Conn
 	stmts   [statements]driver.Stmt
-	columns [statements]int // of the result, once it is known: the driver makes a list of their names anew for each result
+	columns [statements]int // of the result, once it is known: the driver makes a list of their names again for each result
 	args    []driver.NamedValue
 	row     [maxColumns]driver.Value
 	stop    func() bool // of the watch on the context

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// txn writes a transaction short: "r1[1 2]" reads key 1, "a1:3" appends 3 to it, "r1!" tries to read it in vain. Times are milliseconds.
+// txn writes a transaction short: "r1[1 2]" reads key 1, "a1:3" appends 3 to it, "r1!" tries to read it without success. Times are milliseconds.
 func txn(begin, end int64, o Outcome, ops string) Txn {
 	ms := int64(time.Millisecond)
 	t := Txn{Span: Span{Begin: begin * ms, End: end * ms, Outcome: o}}

@@ -186,7 +186,7 @@ func TestReadersThatAreRefusedAreSeen(t *testing.T) {
 	}
 }
 
-// TestReadersFollowTheirNode: a node that was replaced has its name and other ports. Its reader is begun anew, once the old one has ended.
+// TestReadersFollowTheirNode: a node that was replaced has its name and other ports. Its reader is begun again, once the old one has ended.
 func TestReadersFollowTheirNode(t *testing.T) {
 	var mu sync.Mutex
 	var log []string

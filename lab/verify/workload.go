@@ -109,7 +109,7 @@ func (w *Workload) Prepare(ctx context.Context) error {
 	return prepare(ctx, w.cfg.Login, w.cfg.Database, stmts, nil)
 }
 
-// prepare makes a database anew, and what the statements say. It tries until ctx ends. Before may say what is to be done first.
+// prepare makes a database again, and what the statements say. It tries until ctx ends. Before may say what is to be done first.
 func prepare(ctx context.Context, login Login, database string, stmts []string, before func(context.Context, *sql.DB) ([]string, error)) error {
 	stmts = append([]string{"DROP DATABASE IF EXISTS " + database, "CREATE DATABASE " + database}, stmts...)
 	db, err := login.Open("")

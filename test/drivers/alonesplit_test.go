@@ -239,7 +239,7 @@ type pair struct {
 	passed, repeated atomic.Int64
 }
 
-// run hands a value to and fro until ctx ends. Who reads less than was handed on to it is a failure of the test.
+// run hands a value back and forth until ctx ends. Who reads less than was handed on to it is a failure of the test.
 func (p *pair) run(ctx context.Context) {
 	token, value := "", 0
 	for turn := 0; ctx.Err() == nil; turn++ {

@@ -364,7 +364,7 @@ func TestAdopt(t *testing.T) {
 	}
 	step("refusals and a dry run")
 
-	// A replica that does not get on: the old set goes on as if nothing had been.
+	// A replica that does not progress: the old set goes on as if nothing had been.
 	rep := set.replica.open(plainPassword)
 	holder, err := rep.Conn(t.Context())
 	must(t, err)

@@ -18,7 +18,7 @@ type deed struct {
 	spec    string
 	leader  bool // it happens to the leader; else to a follower
 	provoke func(c *cluster, victim *demo.Node) error
-	// then is what follows; nil: all heal by themselves. term is that of before.
+	// then is what follows; nil: all heal by themselves. term is that from before.
 	then func(c *cluster, victim *demo.Node, term uint64)
 }
 

@@ -91,7 +91,7 @@ type way struct {
 	// points in the order in which they are armed, each in the start behind the one before; "@N" is the hit. Of a way that does not
 	// lead there again by itself each is a way of its own.
 	points []string
-	apart  bool // each point is provoked anew, on whoever has the role then
+	apart  bool // each point is provoked again, on whoever has the role then
 	// offline leaves the victim dead, and in such a state that its next start leads to the points.
 	offline func(c *cluster, victim *demo.Node)
 	// provoke makes a running victim come to the first point; nil: the load does.

@@ -178,7 +178,7 @@ func TestFollowerDiskFull(t *testing.T) {
 	c.start(victim)
 	c.healthy()
 	const writers = 8
-	w := c.load(verify.Config{Writers: writers, PayloadBytes: 4000, Rate: 20}) // mysqld tries again once a minute; more than that fills the disk anew
+	w := c.load(verify.Config{Writers: writers, PayloadBytes: 4000, Rate: 20}) // mysqld tries again once a minute; more than that fills the disk again
 	for i, d := range disks {
 		c.writesMore(w, 200)
 		before, failed, at := c.view(), w.Meter().Failed(), time.Now()

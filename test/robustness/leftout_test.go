@@ -72,7 +72,7 @@ func TestLeftOutIsSeeded(t *testing.T) {
 	s.exec("CREATE DATABASE leftout", "CREATE TABLE leftout.t (a INT PRIMARY KEY AUTO_INCREMENT)")
 	c.caughtUp()
 
-	// Its receiver does not get on, and a later transaction counts as executed.
+	// Its receiver does not progress, and a later transaction counts as executed.
 	f := c.admin(victim)
 	defer f.close()
 	f.exec("STOP REPLICA IO_THREAD", "CHANGE REPLICATION SOURCE TO SOURCE_PASSWORD = 'not this one'")

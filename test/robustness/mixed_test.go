@@ -68,7 +68,7 @@ func TestMixedVersions(t *testing.T) {
 	}
 	n1, n2, n3 := c.Nodes()[0], c.Nodes()[1], c.Nodes()[2]
 	install(n1, now, testkit.NextVersion)
-	leads(n1, "10MiB") // the new one, with followers of before
+	leads(n1, "10MiB") // the new one, with followers from before
 	leads(n2, "20MiB") // the other way round
 	install(n2, now, testkit.NextVersion)
 	install(n3, now, testkit.NextVersion)

@@ -14,7 +14,7 @@ import (
 	"trireme/internal/demo"
 )
 
-// TestCurrentReads: a follower that has applied a read index taken anywhere shows all that was answered before, one that does not get on
+// TestCurrentReads: a follower that has applied a read index taken anywhere shows all that was answered before, one that does not progress
 // says so in time, and goes on when it does.
 func TestCurrentReads(t *testing.T) {
 	t.Parallel()

@@ -157,11 +157,11 @@ func leaksPage(done string, took time.Duration, samples map[string][]usage, limi
 		}
 	}
 	return report.Document{Title: "A long time in short", Blocks: []report.Block{
-		report.Text("Written by `SOAK_WRITE=1 make soak SOAK=leaks` (`TestNoLeaks` of `test/robustness`), nothing here is typed. One round after the other a leader is lost, moves, " +
-			"or a follower's daemon is killed; clients connect and vanish in five ways; members come and go; the log is purged all the time, under load."),
+		report.Text("Written by `SOAK_WRITE=1 make soak SOAK=leaks` (`TestNoLeaks` of `test/robustness`), nothing here is typed manually. In each round a leader is lost or moves, " +
+			"or a follower's daemon is killed; clients connect and vanish in five ways; members come and go; the log is purged continuously, under load."),
 		report.Text(fmt.Sprintf("On %s, in %.0f minutes: %s.", time.Now().UTC().Format("2006-01-02"), took.Minutes(), done)),
-		report.Text("Daemons that lived through all of it, behind a quarter of the rounds in which they warm up: the least of each in the first half and in the second, " +
-			"and by how much that may grow."),
+		report.Text("Daemons that ran to the end. The first quarter of the rounds is left out as warm-up. For each figure: its minimum in the first half and in the second, " +
+			"and by how much it may grow."),
 		table,
 	}}
 }
@@ -201,7 +201,7 @@ func (c *cluster) disturb(w *verify.Workload, restarted *demo.Node, round int) {
 	}
 }
 
-// clients connect to both ports of every router, five in different ways for each of n: with a statement, without a word, with garbage, gone at
+// clients connect to both ports of every router, five in different ways for each of n: with a statement, silently, with garbage, gone at
 // once, and gone in the middle. It returns how many there were, when all have ended.
 func (c *cluster) clients(n int) int {
 	c.t.Helper()

@@ -245,7 +245,7 @@ func (c *cluster) relay(pairs int, disturb func()) (out relayed) {
 	return out
 }
 
-// passOn is one pair: a value goes to and fro until ctx ends.
+// passOn is one pair: a value goes back and forth until ctx ends.
 func passOn(ctx context.Context, t *testing.T, key int, passed *atomic.Int64, dbs ...*sql.DB) (r relayed) {
 	var conns [2]*sql.Conn
 	for i, db := range dbs {

@@ -511,7 +511,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestForcedFailover: a failover by hand moves leadership without the leader's help, from a leader that is well only with --force, and opens writes
+// TestForcedFailover: a forced failover moves leadership without the leader's help, from a leader that is well only with --force, and opens writes
 // in a pause.
 func TestForcedFailover(t *testing.T) {
 	t.Parallel()

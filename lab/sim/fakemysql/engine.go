@@ -197,7 +197,7 @@ func (s *Server) Records() int { return len(s.records) }
 // FlushEngineLogs is FLUSH LOCAL ENGINE LOGS: everything committed is on disk. It leaves no GTID.
 func (s *Server) FlushEngineLogs() { s.flushed = len(s.records) }
 
-// Crash ends this life without a word: SIGKILL or a power loss. keep is how many commit records survive; saved says of each GTID that leaves no
+// Crash ends this life silently: SIGKILL or a power loss. keep is how many commit records survive; saved says of each GTID that leaves no
 // trace whether the server happened to save it before. Sessions are gone; prepared transactions of waiting sessions roll back, unless the
 // next start finds them in a binary log.
 func (s *Server) Crash(keep int, saved func() bool) {

@@ -31,7 +31,7 @@ var short = []bounds{
 	{"XA among others", Config{Nodes: 2, Script: "RPCQ", Crashes: 1, Elections: 1}},
 	{"received, and on disk later", Config{Nodes: 2, Script: "R", Crashes: 2, Elections: 1, Fsync: true}},
 	{"flush and purge", Config{Nodes: 2, Script: "RQ", Crashes: 1, Flush: true}},
-	{"flush and purge beside XA", Config{Nodes: 2, Script: "PC", Crashes: 1, Flush: true}},
+	{"flush and purge with XA", Config{Nodes: 2, Script: "PC", Crashes: 1, Flush: true}},
 	{"an applier out of order", Config{Nodes: 2, Script: "RRR", Crashes: 1, Elections: 1, Disorder: true}},
 	{"a disk lost for good", Config{Nodes: 3, Script: "R", Disks: 1, Flush: true}},
 }
@@ -45,7 +45,7 @@ var deep = []bounds{
 	{"XA among others", Config{Nodes: 3, Script: "RPC", Crashes: 1, Elections: 1}},
 	{"received, and on disk later", Config{Nodes: 3, Script: "R", Crashes: 2, Elections: 1, Fsync: true}},
 	{"flush and purge", Config{Nodes: 2, Script: "RQ", Crashes: 1, Elections: 1, Flush: true}},
-	{"flush and purge beside XA", Config{Nodes: 2, Script: "PC", Crashes: 1, Elections: 1, Flush: true}},
+	{"flush and purge with XA", Config{Nodes: 2, Script: "PC", Crashes: 1, Elections: 1, Flush: true}},
 	{"flush and purge, a disk lost for good", Config{Nodes: 3, Script: "R", Crashes: 0, Elections: 1, Disks: 1, Flush: true}},
 }
 
