@@ -455,6 +455,7 @@ func (b *batch) compare(ctx context.Context, nodes []verify.Endpoint) error {
 		b.counts.Problems[string(p.Kind)]++
 	}
 	if r.Unread != "" {
+		b.say("Nothing was looked up in the log: %s", r.Unread)
 		b.counts.Unread++
 	}
 	for _, u := range r.Undecided {

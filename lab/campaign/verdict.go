@@ -26,7 +26,7 @@ func (v Verdict) String() string {
 	fmt.Fprintf(&b, "Time: %s\n", strings.Join(spent, ", "))
 	fmt.Fprintf(&b, "%d writes: %d acknowledged, %d without an answer, %d refused; everything compared %d times\n", v.Writes.Attempts, v.Writes.Acked, v.Writes.Unknown, v.Writes.Failed, v.Checks)
 	if v.Unread > 0 {
-		fmt.Fprintf(&b, "%d of these could look up nothing in the log: see the transcript\n", v.Unread)
+		fmt.Fprintf(&b, "%d of these could look up nothing in the log\n", v.Unread)
 	}
 	if v.Undecided > 0 {
 		fmt.Fprintf(&b, "%d histories were too hard to decide within the checkers' limits: see the transcript\n", v.Undecided)

@@ -3,6 +3,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -228,7 +229,7 @@ func (f *Follower) Ends(ctx context.Context, executed string, now func() int64) 
 			return f.end("", now())
 		case ctx.Err() != nil || time.Now().After(deadline):
 			f.mu.Lock()
-			err = fmt.Errorf("the change stream has not told %v (%w)", missing, f.last)
+			err = fmt.Errorf("the change stream has not told %d transactions: %w", missing.Count(), cmp.Or(f.last, ctx.Err(), context.DeadlineExceeded))
 			f.mu.Unlock()
 		}
 		if err == nil {
