@@ -207,6 +207,7 @@ const (
 	comInitDB          = 0x02
 	comQuery           = 0x03
 	comProcessKill     = 0x0c
+	comPing            = 0x0e
 	comStmtPrepare     = 0x16
 	comStmtExecute     = 0x17
 	comResetConnection = 0x1f
