@@ -30,7 +30,7 @@ type adoptCmd struct {
 	Token  string        `arg:"" optional:"" help:"Of a replica: join token from trireme add. Default: $$TRIREME_JOIN_TOKEN; - reads it from standard input."`
 }
 
-// adoptDone is what --json prints of a server that was adopted, beside its checks.
+// adoptDone is what --json prints of a server that was adopted, in addition to its checks.
 type adoptDone struct {
 	madeNode
 	Members []string  `json:"members,omitempty"`

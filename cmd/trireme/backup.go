@@ -133,7 +133,7 @@ func printGTIDs(e *env, set gtid.Set) {
 type progressLine struct {
 	w     io.Writer
 	mu    sync.Mutex
-	shown bool      // the cursor stands behind a progress line
+	shown bool      // the cursor is at the end of a progress line
 	last  time.Time // when it was drawn
 
 	stageNow string // the stage that is under way, what its figure was at first, and when
@@ -229,7 +229,7 @@ type baseLine struct {
 	Donor   string    `json:"donor"`
 	MySQL   string    `json:"mysql"`
 	From    uint64    `json:"restorable_from"`         // index
-	To      uint64    `json:"restorable_to,omitempty"` // index; 0: the log behind it is missing
+	To      uint64    `json:"restorable_to,omitempty"` // index; 0: the log after it is missing
 	Bytes   int64     `json:"bytes"`
 	Stored  int64     `json:"stored_bytes"`
 	Made    time.Time `json:"made"`

@@ -20,7 +20,7 @@ func (c *completionCmd) Run(e *env) error {
 	return err
 }
 
-// completeCmd is what the scripts ask: the words behind the program's name, the last of which is to be completed, perhaps empty.
+// completeCmd is what the scripts ask: the words after the program's name; the last one is completed and may be empty.
 type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
@@ -34,7 +34,7 @@ func (c *completeCmd) Run(e *env) error {
 	})
 }
 
-// memberNames asks the cluster, or the settings that the last joining left here; nobody waits long for a completion.
+// memberNames asks the cluster, or the settings that the last joining left here; a completion must be quick.
 func memberNames(ctx context.Context, r remote) []string {
 	ctx, cancel := context.WithTimeout(ctx, namesPatience)
 	defer cancel()

@@ -96,7 +96,7 @@ func delayTexts(v api.ClusterView) []string {
 	return out
 }
 
-// lagTexts say of the nodes that are much behind how long they will need.
+// lagTexts say how long nodes that lag much will need.
 func lagTexts(v api.ClusterView) []string {
 	const much = 1.0 // seconds
 	var out []string

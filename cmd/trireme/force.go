@@ -103,7 +103,7 @@ func askTerm(e *env, rep api.ForceReport) (uint64, error) {
 	return rep.Term, nil
 }
 
-// await asks the source until somebody writes in the new generation. Its daemon starts again meanwhile.
+// await asks the source until a node takes writes in the new generation. Its daemon starts again meanwhile.
 func (c *forceCmd) await(e *env, rep api.ForceReport) (leader string, err error) {
 	what := fmt.Sprintf("a leader of generation %d; %s restarts its daemon and is elected", rep.NewGeneration, rep.Source)
 	seen := c.until(e, forcePatience, what, func(v api.ClusterView) bool {

@@ -1,4 +1,4 @@
-// Command trireme is the product: the daemon beside each mysqld, the tools that talk to a cluster, and the demo.
+// Command trireme is the product: the daemon next to each mysqld, the tools that talk to a cluster, and the demo.
 //
 // This package parses, wires and prints; what is done is done in internal/.
 package main
@@ -85,7 +85,7 @@ type env struct {
 	palette
 }
 
-// warnings are what the packages behind a verb log that its user should see.
+// warnings are log lines of the packages that a verb uses which its user should see.
 func (e *env) warnings() *slog.Logger {
 	return slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

@@ -31,7 +31,7 @@ func (c *certNewCACmd) Run(e *env) error {
 	case c.Abort:
 		step, done = api.CAAbort, func(v api.CAView) bool { return v.Next == "" && len(v.Trusts) == 1 }
 	}
-	if c.Finish { // what is to be trusted then is trusted here first
+	if c.Finish { // trust it here first
 		v, err := ask(c.remote, e, changes, (*api.Client).CA)
 		if err != nil {
 			return err

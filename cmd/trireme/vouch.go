@@ -30,7 +30,7 @@ func (t *target) vouched(ctx context.Context) error {
 	addrs := append([]string{addr}, slices.DeleteFunc(slices.Clone(t.cred.API), func(a string) bool { return a == addr })...)
 	limit := probeTimeout
 	if end, bounded := ctx.Deadline(); bounded {
-		limit = min(limit, time.Until(end)/2) // the rest is for what is to be asked
+		limit = min(limit, time.Until(end)/2) // the rest is for the question itself
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

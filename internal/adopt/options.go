@@ -17,7 +17,7 @@ type OptionChange struct {
 	Why  string `json:"why,omitempty"` // it is not kept
 }
 
-// untracked are variables whose source MySQL does not know: it says COMPILED whoever has set them (measured on 9.7.4). Each with MySQL's
+// untracked are variables whose source MySQL does not know: it says COMPILED no matter who has set them (measured on 9.7.4). Each with MySQL's
 // default, with which it need not be kept.
 var untracked = map[string]string{"character_set_server": "utf8mb4", "collation_server": "utf8mb4_0900_ai_ci", "transaction_isolation": "REPEATABLE-READ",
 	"time_zone": "SYSTEM", "lower_case_table_names": "0"}

@@ -307,7 +307,7 @@ func (p *Plan) giveBack(err error) error {
 	return fmt.Errorf("%w\nThe old server is stopped and its data is back in %s. %s", err, u.DataDir, u.Again)
 }
 
-// stopped says how to go on after a failure behind SHUTDOWN.
+// stopped says how to continue after a failure that came after SHUTDOWN.
 func stopped(err error, j *journal) error {
 	return fmt.Errorf("%w\nThe old server is stopped and its data is in %s, as it was. %s", err, j.DataDir, j.again())
 }

@@ -27,7 +27,7 @@ const (
 	changeLimit = 30 * time.Second // waits for locks or threads
 )
 
-// Login is how a server that is to be adopted is reached.
+// Login is how to reach the server to adopt.
 type Login struct {
 	Socket   string // unix socket; empty: Host and Port
 	Host     string

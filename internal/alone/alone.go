@@ -49,7 +49,7 @@ func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
 	f.run(cfg.Nodes)
 	manager.Stopping("ends its connections")
 	err = f.router.Close()
-	f.points.Wait() // sessions have ended: nobody puts another question
+	f.points.Wait() // sessions have ended: there are no more questions
 	f.questions.Wait()
 	return err
 }
@@ -147,7 +147,7 @@ func (f *follower) watch(addr string, s *source) {
 			pause = leastPause
 		}
 		f.mu.Lock()
-		s.heard = heard{} // its daemon has ended or hangs: what it said last is nobody's word any more
+		s.heard = heard{} // its daemon has ended or hangs: what it said last no longer counts
 		f.mu.Unlock()
 		f.decide()
 		if f.ctx.Err() == nil && !told {

@@ -50,8 +50,8 @@ func later(a, b api.RouteView) bool {
 	return cmp.Or(cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Term, b.Term)) > 0
 }
 
-// better says whether a is to be believed rather than b. In one term there is one leader at most: who does not know it is behind, and nobody
-// knows more than it does itself.
+// better says whether a is to be believed rather than b. In one term there is one leader at most: a node that does not know the leader lags,
+// and no node knows more than the leader itself.
 func better(a, b api.RouteView) bool {
 	return cmp.Or(cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Term, b.Term), cmp.Compare(rank(a), rank(b))) > 0
 }
@@ -83,7 +83,7 @@ func logOf(v api.RouteView) string { return fmt.Sprintf("%s/%d", v.Cluster, v.Ge
 // lagGrows is a lag that goes on growing until more is heard; a smaller one does when a sign of life is missing.
 const lagGrows = 400 * time.Millisecond
 
-// lags is how far the followers of a view are behind by now, those of whom it is not known endlessly.
+// lags is how much the followers of a view lag by now; endlessly where that is not known.
 func lags(h heard, now time.Time) map[string]time.Duration {
 	out := map[string]time.Duration{}
 	age := now.Sub(h.at)

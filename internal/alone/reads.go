@@ -17,7 +17,7 @@ var _ router.Reads = (*follower)(nil)
 
 const (
 	appliedWait = 200 * time.Millisecond // for which a node is asked to wait: somebody may come who waits for a lower index
-	// mostPatience is the same for all servers. It is long beside the round trips between nodes, which such a question takes several of.
+	// mostPatience is the same for all servers. It is long compared with the round trips between nodes, of which such a question takes several.
 	mostPatience = 2 * time.Second
 )
 

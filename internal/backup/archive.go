@@ -86,11 +86,11 @@ const (
 	archivePause = time.Second     // between two looks at the node
 	// reachedEvery is the pause between two notes of how far the log is complete while nothing is written.
 	reachedEvery = 15 * time.Second
-	// clockDoubt is what the leader's clock, which a commit's time is of, may be behind this host's.
+	// clockDoubt is what the leader's clock, which a commit's time is of, may lag this host's.
 	clockDoubt = 2 * time.Second
 )
 
-// Node is the daemon beside whose log the archive is made.
+// Node is the daemon whose log is archived.
 type Node interface {
 	// Applied is an entry up to which everything is committed and on this node's disk, as committed.
 	Applied(ctx context.Context) (uint64, error)
@@ -122,7 +122,7 @@ type archiver struct {
 
 // confirmation: everything that was committed before a moment lies at or below an entry.
 type confirmation struct {
-	index uint64 // 0: nobody has been asked
+	index uint64 // 0: not asked yet
 	at    time.Time
 }
 
@@ -183,8 +183,8 @@ func (a *archiver) recall(last *Segment) error {
 	return nil
 }
 
-// awaitApplied waits until the node has applied what the archive holds: another node's log may have been further, and behind what this one has
-// applied its log may still change.
+// awaitApplied waits until the node has applied what the archive holds: another node's log may have been further ahead; above what this
+// one has applied its log may still change.
 func (a *archiver) awaitApplied(ctx context.Context, index uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, lagLimit)
 	defer cancel()

@@ -38,7 +38,7 @@ type Base struct {
 	Made     time.Time `json:"made"`
 	// Options shape the data directory: a server needs the same ones.
 	Options map[string]string `json:"options,omitempty"`
-	// Account is one with all rights, for localhost, that was made in the copy alone: whoever restores has no password of the cluster's.
+	// Account is one with all rights, for localhost, that was made in the copy alone: the restoring user has no password of the cluster's.
 	Account mysqld.Account `json:"account"`
 	Folders []string       `json:"folders,omitempty"`
 	Files   []File         `json:"files"`

@@ -18,7 +18,7 @@ type Contents struct {
 	// Damaged are objects that cannot be used. The others can, as if those were missing.
 	Damaged []Problem
 	store   Store
-	unsure  error // Reached could not be read: nobody knows what had been archived
+	unsure  error // Reached could not be read: what had been archived is not known
 }
 
 // readAgain is how often a backup is read again whose segments were merged meanwhile.

@@ -25,7 +25,7 @@ type Key struct {
 const (
 	keyBytes  = 32
 	keyPrefix = "trireme-backup-key-1 "
-	// An encrypted object: magic, salt, and then chunks, each with a tag behind it.
+	// An encrypted object: magic, salt, and then chunks, each followed by a tag.
 	cryptMagic = "TRIC1\n"
 	saltBytes  = 32
 	chunkBytes = 64 << 10
@@ -224,7 +224,7 @@ type sealing struct{ key Key }
 // Encrypt implements Place.
 func (s *sealing) Encrypt(k Key) { s.key = k }
 
-// write writes an object, encrypted if it is to be.
+// write writes an object, encrypted if there is a key.
 func (s *sealing) write(name string, w io.Writer, fill func(io.Writer) error) error {
 	if !s.key.seals(name) {
 		return fill(w)

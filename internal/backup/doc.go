@@ -8,7 +8,7 @@
 //	log/FIRST-LAST.seg               committed entries of the raft log, FIRST to LAST in 16 hex digits each
 //	log/reached.json                 up to when the log is known to be complete
 //
-// docs/format/backup.md draws them. A copy alone restores nothing: it goes together with the entries behind it, which replication
+// docs/format/backup.md draws them. A copy alone restores nothing: it needs the entries after it, which replication
 // applies to it as a follower would, up to the one that was asked for.
 //
 // # What is archived

@@ -127,7 +127,7 @@ func (a *look) compare(b *look) []Difference {
 	return all
 }
 
-// lookAtNode looks at this host's node, which must be a healthy follower: its commits are held for a moment, which nobody waits for.
+// lookAtNode looks at this host's node, which must be a healthy follower: its commits are held for a moment, and no client waits for them.
 func (o *DrillOptions) lookAtNode(ctx context.Context) (l look, err error) {
 	v, err := askCluster(ctx, o.With.Daemon)
 	if err != nil {
@@ -154,7 +154,7 @@ func (o *DrillOptions) lookAtNode(ctx context.Context) (l look, err error) {
 	return l, nil
 }
 
-// errChanged: a table's definition changed behind the moment that is looked at.
+// errChanged: a table's definition changed after the moment that is looked at.
 var errChanged = errors.New("tables were changed (DDL) while they were read")
 
 // lookAtServer reads all tables of a server as of one moment, in one session. The lock is held until the moment is fixed.

@@ -18,7 +18,7 @@ var (
 	ErrLocked = errors.New("backup: in use")
 	// ErrNoSpace: the target is full.
 	ErrNoSpace = errors.New("backup: no space")
-	// ErrNotEmpty: there is something where the data is to be restored.
+	// ErrNotEmpty: there is something where the data should be restored.
 	ErrNotEmpty = errors.New("restore: directory is not empty")
 	// ErrTarget: the moment that was asked for is not in the backup.
 	ErrTarget = errors.New("restore: not in this backup")

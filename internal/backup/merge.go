@@ -16,7 +16,7 @@ const (
 )
 
 // merge merges small segments of which entries from some index on are; next is where the next call has to begin. The merged one is stored before its
-// pieces go: whoever reads meanwhile finds the entries twice, and takes the larger segment (newestOf). The caller has the lock of the log. The error
+// pieces go: a reader meanwhile finds the entries twice, and takes the larger segment (newestOf). The caller has the lock of the log. The error
 // is ErrLocked while a backup is restored or verified; ErrCorrupt, when pieces are damaged, does not keep the others from being merged.
 func merge(s Store, id clusterID, from uint64) (next uint64, err error) {
 	alone, err := holdStill(s, true)

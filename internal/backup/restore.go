@@ -55,7 +55,7 @@ type Restored struct {
 	Command      []string  `json:"command"`         // starts it
 	// RolledBack are XA transactions that were prepared at that moment, and are not there now.
 	RolledBack []string `json:"rolled_back_xa,omitempty"`
-	// Proven: the backup was encrypted, so nobody without its key can have written to it.
+	// Proven: the backup was encrypted, so only somebody with its key can have written to it.
 	Proven bool `json:"proven,omitempty"`
 	// Administrators are the accounts, besides root@localhost, that may change accounts, files or settings.
 	Administrators []string `json:"administrators,omitempty"`
@@ -146,7 +146,7 @@ func (r *restoration) plan(ctx context.Context) (err error) {
 		return err
 	}
 	port, err := freePort()
-	// Nobody logs in as these; a server's settings must name them.
+	// Not for logins; a server's settings must name them.
 	none := func(user string) mysqld.Account { return mysqld.Account{User: user, Password: config.NewToken()} }
 	r.cfg = mysqld.Config{Binary: r.bin, Dir: r.Dir, Port: port, ServerID: serverID, Admin: r.base.Account, Repl: none("trireme_repl"), Clone: none("trireme_clone"),
 		OSUser: r.OSUser, Extra: r.base.Options, Logger: r.Logger}
@@ -350,7 +350,7 @@ func (r *restoration) unpackFile(ctx context.Context, f *File, dir string, uid, 
 	return errors.Join(err, out.Close())
 }
 
-// ownerFor is who the data is to belong to; -1: whoever we are.
+// ownerFor is the future owner of the data; -1: the user of this process.
 func ownerFor(name string) (uid, gid int, err error) {
 	if name == "" || os.Getuid() != 0 {
 		return -1, -1, nil
@@ -508,9 +508,9 @@ func (r *restoration) finish(ctx context.Context, srv *mysqld.Server) (*Restored
 	return res, syncDir(r.Dir)
 }
 
-// hand gives the server to whoever restores it: root's password goes to a file. Trireme's own accounts are dropped, of
+// hand gives the server to the user: root's password goes to a file. Trireme's own accounts are dropped, of
 // whatever host: nodes know their passwords, and who could write to the backup may have made more of them. XA
-// transactions that are prepared are rolled back: they would hold their locks over every restart, and nobody is there
+// transactions that are prepared are rolled back: they would hold their locks over every restart, and nothing is there
 // any more to end them. It returns the accounts with an administrator's rights.
 func (r *restoration) hand(ctx context.Context, password, file string, prepared []mysqld.XID) (administrators []string, err error) {
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {

@@ -262,7 +262,7 @@ type upload struct {
 	err   error // of the service
 }
 
-// partSize grows with the object, whose length nobody knows before: the service counts no more than 10,000 parts.
+// partSize grows with the object, whose length is not known before: the service counts no more than 10,000 parts.
 func partSize(n int) int { return partBytes << (n / partsEach) }
 
 func (u *upload) Write(p []byte) (int, error) {
@@ -375,7 +375,7 @@ func (s *S3) ours(name string) (bool, error) {
 	return st.UserMetadata[writerKey] == s.writer, nil
 }
 
-// abort gives up parts, which nobody sees, and which take room. Those that are left the next one with the lock removes.
+// abort gives up parts, which are invisible and take room. Those that are left the next one with the lock removes.
 func (u *upload) abort() {
 	if u.id == "" {
 		return

@@ -89,7 +89,7 @@ func (s *S3) dropUploads(part string) {
 	}
 }
 
-// mayWrite is ErrLocked when the lease for an object's part was lost, and ErrStore when nobody knows.
+// mayWrite is ErrLocked when the lease for an object's part was lost, and ErrStore when that is not known.
 func (s *S3) mayWrite(name string) error {
 	part, _, _ := strings.Cut(name, "/")
 	s.mu.Lock()
@@ -109,7 +109,7 @@ func (s *S3) mayWrite(name string) error {
 	return nil
 }
 
-// take takes a lease. With wait one that nobody renews is watched until it is stale.
+// take takes a lease. With wait, one that is not renewed is watched until it is stale.
 func (s *S3) take(name string, wait bool) (*lease, error) {
 	host, _ := os.Hostname()
 	l := &lease{s: s, name: name, token: config.NewToken(), done: make(chan struct{})}
@@ -346,7 +346,7 @@ func (s *S3) hold(exclusive bool) (io.Closer, error) {
 	}
 	for {
 		_, err := s.watch(removerLease, false)
-		if err == nil { // nobody removes anything, or whoever did is dead
+		if err == nil { // no process removes anything, or the one that did is dead
 			return l, nil
 		}
 		if !errors.Is(err, ErrLocked) {
@@ -370,7 +370,7 @@ func (s *S3) holdAlone() (io.Closer, error) {
 		if err != nil {
 			break
 		}
-		if _, err = s.watch(name, false); err == nil { // whoever has left it is dead
+		if _, err = s.watch(name, false); err == nil { // the process that left it is dead
 			err = s.Remove(name)
 		}
 	}

@@ -28,7 +28,7 @@ func seal(v any) ([]byte, error) {
 	return fmt.Appendf(b, "sha256 %x\n", sum), nil
 }
 
-// unseal reads what seal wrote, and nothing behind it. The errors are ErrCorrupt and ErrNewer, and the reader's.
+// unseal reads what seal wrote, and nothing after it. The errors are ErrCorrupt and ErrNewer, and the reader's.
 func unseal(r *bufio.Reader, name string, v any) error {
 	line, err := readLine(r, maxSealed)
 	if err != nil {

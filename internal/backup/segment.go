@@ -84,7 +84,7 @@ type segmentWriter struct {
 	ended bool // nothing is added any more
 }
 
-// newSegmentWriter begins a segment behind the entries that at knows.
+// newSegmentWriter begins a segment after the entries that at knows.
 func newSegmentWriter(id clusterID, at *position, begins bool) (*segmentWriter, error) {
 	w := &segmentWriter{Segment: Segment{Version: formatVersion, Cluster: id.Name, ClusterID: id.ID, First: at.index + 1, Last: at.index,
 		PrevTerm: at.term, LastTerm: at.term, Begins: begins, Before: at.gtids.Clone(), FDE: at.fde, Open: at.open}}

@@ -54,7 +54,7 @@ const (
 		" FROM mysql.role_edges UNION SELECT CONCAT('''', User, '''@''', Host, '''')," +
 		" CONCAT('''', Proxied_user, '''@''', Proxied_host, '''')" +
 		" FROM mysql.proxies_priv WHERE Proxied_user <> '' ORDER BY 1, 2"
-	// mysqld's own accounts, to which nobody can log in.
+	// mysqld's own accounts, which are locked.
 	serversOwn = "SELECT CONCAT('''', User, '''@''', Host, '''') AS who FROM mysql.user WHERE account_locked = 'Y'" +
 		" AND User IN ('mysql.infoschema', 'mysql.session', 'mysql.sys') AND Host = 'localhost'"
 )
@@ -120,7 +120,7 @@ func openSQL(cfg mysqld.Config, as mysqld.Account) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// freePort is one that nobody listens on at this moment.
+// freePort is one without a listener at this moment.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

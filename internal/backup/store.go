@@ -270,7 +270,7 @@ func (d *Dir) Remove(name string) error {
 	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("backup: %w", err)
 	}
-	if isManifest(name) { // its copy's files go behind it
+	if isManifest(name) { // its copy's files go after it
 		if err := syncIn(root, path.Dir(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -341,7 +341,7 @@ func (d *Dir) hold(exclusive bool) (io.Closer, error) {
 	defer func() { _ = root.Close() }()
 	f, err := root.OpenFile(readersName, os.O_RDONLY|os.O_CREATE|unix.O_NONBLOCK, 0o600)
 	if err != nil && !exclusive {
-		// A backup that this process may only read: what is there can be locked, and where nothing is nobody has removed anything yet.
+		// A backup that this process may only read: what is there can be locked, and where nothing is, nothing has been removed yet.
 		if f, err = root.OpenFile(readersName, os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
 			return io.NopCloser(nil), nil
 		}

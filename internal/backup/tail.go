@@ -71,7 +71,7 @@ func undecoded(index uint64, err error) error {
 	return fmt.Errorf("%w: entry %d of the log: %w", ErrCorrupt, index, err)
 }
 
-// tail reads a node's raft log beside its daemon, from some entry on and then what is added (docs/format/log.md). It must be asked only
+// tail reads a node's raft log while its daemon runs, from some entry on and then what is added (docs/format/log.md). It must be asked only
 // for entries that the node has applied: those are on disk and stay as they are.
 type tail struct {
 	dir    string
@@ -83,7 +83,7 @@ type tail struct {
 	off    int64
 }
 
-// Layout of our events in the log, behind the event header; docs/format/log.md.
+// Layout of our events in the log, after the event header; docs/format/log.md.
 const (
 	logMagic      = "TRIL"
 	logEntryType  = 2
@@ -196,7 +196,7 @@ func (t *tail) begin(first uint64) error {
 	return nil
 }
 
-// head reads what the segment begins with, and goes behind it.
+// head reads what the segment begins with, and moves past it.
 func (t *tail) head() ([]byte, error) {
 	magic := make([]byte, len(binlog.Magic))
 	if _, err := t.f.ReadAt(magic, 0); err != nil {
@@ -241,7 +241,7 @@ func (t *tail) unseal() (head []byte, err error) {
 // errNoMore: nothing was written here yet.
 var errNoMore = errors.New("no more events")
 
-// event reads the event at t.off. The error is errNoMore behind the last one.
+// event reads the event at t.off. The error is errNoMore after the last one.
 func (t *tail) event(limit uint32) ([]byte, error) {
 	var head [binlog.HeaderLen + offRaftType]byte
 	if n, err := t.f.ReadAt(head[:], t.off); err != nil {
@@ -272,7 +272,7 @@ func (t *tail) corrupt(err error) error {
 	return fmt.Errorf("%w: the node's log, %s at %d: %w; see `trireme log verify`", ErrCorrupt, t.f.Name(), t.off, err)
 }
 
-// next returns the entry behind t.at; nil when it is not there. upTo is the highest index that may be read.
+// next returns the entry after t.at; nil when it is not there. upTo is the highest index that may be read.
 func (t *tail) next(upTo uint64) (*Entry, error) {
 	if t.at.index >= upTo {
 		return nil, nil
@@ -313,7 +313,7 @@ func (t *tail) lost(err error) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// record reads the record at t.off, which must be the one behind t.at.
+// record reads the record at t.off, which must be the one after t.at.
 func (t *tail) record() (*Entry, error) {
 	ev, err := t.event(binlog.MaxEventSize)
 	if err != nil {

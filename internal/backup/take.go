@@ -146,13 +146,13 @@ func (r *run) lockLog() (own bool, err error) {
 	return true, nil
 }
 
-// openArchive finds where the archive ends. need says that a copy is to be taken.
+// openArchive finds where the archive ends. need says that a copy must be taken.
 func (r *run) openArchive(ctx context.Context) (need bool, err error) {
 	v, err := r.view(ctx)
 	if err != nil {
 		return false, err
 	}
-	// A new archive begins where the node that is furthest behind is: whichever is copied, the log behind the copy is there.
+	// A new archive begins where the most lagging node is: whichever node is copied, the log after the copy is there.
 	from := uint64(0)
 	for _, m := range v.Members {
 		if at := m.Raft.Applied; at != 0 && (m.Name == r.Node.Name || m.State == api.StateHealthy) && (from == 0 || at < from) {
@@ -285,7 +285,7 @@ func (r *run) takeBase(ctx context.Context) (*Base, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = l.Close() }() // who follows for years keeps nobody from taking further copies
+	defer func() { _ = l.Close() }() // a process that follows for years does not prevent further copies
 	if err := dropUnfinished(r.To); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ type Target struct {
 	Index uint64    // everything up to and with this entry of the raft log
 }
 
-// Point is a place in the log: behind entry Index, or behind the first Cut bytes of its events when Cut is not 0.
+// Point is a place in the log: after entry Index, or after the first Cut bytes of its events when Cut is not 0.
 type Point struct {
 	Index  uint64
 	Cut    int
@@ -249,7 +249,7 @@ func cutEntry(data []byte, n int) ([]byte, error) {
 	return append(raftlog.AppendMeta(nil, &m), events[:n]...), nil
 }
 
-// base picks the newest copy that p lies behind, with the segments that lead from it to p: from first to last.
+// base picks the newest copy before p, with the segments that lead from it to p: from first to last.
 func (c *Contents) base(p *Point) (b *Base, first, last int, err error) {
 	last = c.at(p.Index)
 	var why []error

@@ -133,7 +133,7 @@ func (c *checker) still(ctx context.Context) error {
 	return fmt.Errorf("%w: %q, not %s", errMoved, v.Leader, c.leader.name)
 }
 
-// settle finds out which GTIDs of the leader each follower will never execute: what it lacks although it is not behind, and goes on lacking.
+// settle finds out which GTIDs of the leader each follower will never execute: what it lacks although it does not lag, and still lacks later.
 func (c *checker) settle(ctx context.Context) error {
 	const quiet = 3 * time.Second
 	had, _, err := positions(ctx, c.leader.db)

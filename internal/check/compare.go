@@ -183,7 +183,7 @@ func (c *checker) small(ctx context.Context, s span) error {
 	return nil
 }
 
-// patiently takes the lock without waiting for others' at first: who waits for nobody is in no deadlock. Errors: those of underLock.
+// patiently takes the lock without waiting for others' at first: a session that does not wait is in no deadlock. Errors: those of underLock.
 func (c *checker) patiently(ctx context.Context, s span) (seen *sighting, err error) {
 	const attempts, polite = 8, 5
 	for i := range attempts {

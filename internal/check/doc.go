@@ -26,7 +26,7 @@
 //     opened: what a follower without lag still lacks. One of them that comes after all voids the comparison.
 //
 // A difference is believed when it was seen twice. An XA transaction that is prepared keeps its locks, so a range with one is tried
-// again, and said to be not checked in the end. A statement that waits for the metadata lock (DDL) waits behind the lock for as long as a small range
+// again, and said to be not checked in the end. A statement that waits for the metadata lock (DDL) waits for the lock for as long as a small range
 // takes, and at most Options' limits.
 //
 // Tables without a key that can be walked along, and those of accounts, which cannot be locked, are compared whole: the leader hashes them
@@ -40,7 +40,7 @@
 //
 // # Why a repair is a reinit
 //
-// A row could be written on the one node that differs. That needs super_read_only switched off behind the daemon's back, and on again: on a
+// A row could be written on the one node that differs. That needs super_read_only switched off without the daemon's knowledge, and on again: on a
 // node that was promoted in between, that would close the writes of the cluster. The write would have no GTID, so a crash before the next
 // flush would undo it silently (S5 knows no such change). And a server that has lost one byte in a way which the log does not explain is not to
 // be trusted with the rest: pages of secondary indexes and undo are not looked at by any query. So the repair is what Trireme does with every server

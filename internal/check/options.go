@@ -15,7 +15,7 @@ type Options struct {
 	Password string
 	Only     []string      // "schema" or "schema.table"; none: everything
 	Share    float64       // of the time that queries of ours run on each node at most, in (0, 1]
-	MaxLag   time.Duration // the check waits while a follower is further behind
+	MaxLag   time.Duration // the check waits while a follower lags more
 	MaxBusy  int           // and while more threads than this run on the leader
 	State    string        // file to go on from after an interruption; empty: none
 	Say      func(format string, args ...any)
@@ -70,7 +70,7 @@ type Difference struct {
 	Table   string   `json:"table"` // schema.table
 	Kind    string   `json:"kind"`
 	Key     string   `json:"key,omitempty"`  // columns of the key
-	From    string   `json:"from,omitempty"` // rows behind this key; empty: from the first
+	From    string   `json:"from,omitempty"` // rows after this key; empty: from the first
 	To      string   `json:"to,omitempty"`   // up to and with this one; empty: to the last
 	Rows    []Row    `json:"rows,omitempty"` // the first maxRows of them
 	Count   int      `json:"row_count,omitempty"`

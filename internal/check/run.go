@@ -309,7 +309,7 @@ func (c *checker) walk(ctx context.Context, t *table, st *state) error {
 	return nil
 }
 
-// adapt makes the next range take about targetTime on the slowest node, and be half as large behind one that was cut.
+// adapt makes the next range take about targetTime on the slowest node, and be half as large after one that was cut.
 func (c *checker) adapt() {
 	if c.cut {
 		c.growth = slow

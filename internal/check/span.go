@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// span is a range of a table: the rows behind one key, up to and with another. A nil key is an open end.
+// span is a range of a table: the rows after one key, up to and with another. A nil key is an open end.
 type span struct {
 	t        *table
 	from, to []string // as column.fetched reads them

@@ -67,7 +67,7 @@ func (c *checker) resume([]*table) (*state, error) {
 
 func (st *state) has(t *table) bool { return slices.Contains(st.Done, mark(t)) }
 
-// at is the key to go on behind; nil: the beginning.
+// at is the key to continue after; nil: the beginning.
 func (st *state) at(t *table) []string {
 	if st.Table == mark(t) && len(st.Key) == len(t.key) {
 		return st.Key

@@ -32,7 +32,7 @@ const completeFiles = ":files"
 // Names asks for the nodes of a cluster. It gets the flags that were given, which say of which one.
 type Names func(flags map[string]string) []string
 
-// Complete answers the scripts: the words behind the program's name, the last of which is to be completed, perhaps empty. It prints a candidate
+// Complete answers the scripts: the words after the program's name; the last one is completed and may be empty. It prints a candidate
 // and what it is on each line.
 func Complete(out io.Writer, app *kong.Application, words []string, names Names) error {
 	if len(words) > 0 && words[0] == "--" {

@@ -49,7 +49,7 @@ type Options struct {
 	Hosts Hosts
 	// Survive lets daemons outlive this process.
 	Survive bool
-	// Say is told what happens, one line each; nil: nobody.
+	// Say is told what happens, one line each; nil: not reported.
 	Say func(format string, args ...any)
 }
 
@@ -281,7 +281,7 @@ func (n *Node) released() <-chan struct{} {
 }
 
 // KeepRunning starts every daemon again that ends, some time after it did, until the cluster is closed. Ended is called
-// with each one that did; nil: nobody.
+// with each one that did; nil: not reported.
 func (c *Cluster) KeepRunning(pause time.Duration, ended func(*Node, error)) {
 	for _, n := range c.nodes {
 		c.Keep(n, pause, ended)

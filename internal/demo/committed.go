@@ -36,7 +36,7 @@ func NotCommitted(err error) bool {
 // server (docs/router.md). With 08007 it says that the outcome is not known.
 const wasCommitted = 3168
 
-// SaysCommitted: the answer is an error, and the statement is acknowledged: whoever gets it relies on the write.
+// SaysCommitted: the answer is an error, and the statement is acknowledged: the client relies on the write.
 func SaysCommitted(err error) bool {
 	my, ok := errors.AsType[*mysql.MySQLError](err)
 	return ok && my.Number == wasCommitted && my.SQLState == [5]byte([]byte("HY000"))

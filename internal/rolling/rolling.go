@@ -5,7 +5,7 @@
 //	learners, loggers, followers   one at a time, by name
 //	the leader                     last, once it has handed over to a node that has had its turn
 //
-// Whoever leads when a turn begins is the leader, so a failover in between changes the order and nothing else. An error leaves the cluster as it is:
+// The node that leads when a turn begins is the leader, so a failover in between changes the order and nothing else. An error leaves the cluster as it is:
 // those who had their turn are done, and Result.Left are not.
 package rolling
 
@@ -150,7 +150,7 @@ func unhealthy(v api.ClusterView) string {
 	return strings.Join(sick, ", ")
 }
 
-// Run gives each node its turn. The result holds what was done, also beside an error.
+// Run gives each node its turn. The result holds what was done, also together with an error.
 func Run(ctx context.Context, o Options) (Result, error) {
 	res := Result{Steps: []Step{}, Left: []string{}}
 	v, err := o.View(ctx)
@@ -170,7 +170,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		if len(res.Left) == 0 {
 			return res, nil
 		}
-		// Anew: another node may lead by now, or somebody may have paused failover.
+		// Again: another node may lead by now, or somebody may have paused failover.
 		o.Nodes = res.Left
 		order, err := Plan(v, o)
 		if err != nil {
@@ -282,7 +282,7 @@ func (o Options) await(ctx context.Context, before *api.MemberView) (api.Cluster
 	}
 }
 
-// life tells a node's processes from those that it has behind a restart.
+// life tells a node's processes from those that it has after a restart.
 func life(m api.MemberView) string {
 	s := fmt.Sprint(m.Daemon.PID, m.Daemon.Version)
 	if m.MySQL != nil {

@@ -12,7 +12,7 @@ import (
 	"trireme/internal/pki"
 )
 
-// BeforeAdopt is the folder below a node's directory that keeps what an adopted server had beside its data: binary and relay logs, and
+// BeforeAdopt is the folder below a node's directory that keeps what an adopted server had in addition to its data: binary and relay logs, and
 // persisted variables. Trireme never looks at it again but for `trireme adopt --undo`.
 const BeforeAdopt = "before-adopt"
 

@@ -10,5 +10,5 @@
 //
 // [Begin] and JoinOptions.Bring are for `trireme adopt`, which puts a server's data into the directory before it is complete.
 //
-// Init also writes the operator's credential, see [Credential]. On an error nothing that was made is left behind.
+// Init also writes the operator's credential, see [Credential]. On an error nothing that was made remains.
 package setup
