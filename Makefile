@@ -9,7 +9,7 @@
 # make mutants     breaks each rule on purpose: what notices?
 # make regressions brings old bugs back, one at a time: does the kit still find each?
 # make golden      keeps what the last release (lab/testkit/releases) writes, for later versions to read
-# make bench       Trireme beside its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
+# make bench       Trireme and its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
 # make bench-full  the same at full size: days
 # make verify      faults against a real cluster for SOAK_HOURS, and the report (docs/safety)
 # make fuzz        every fuzz target for FUZZ_TIME (default 20s), with a table

@@ -23,7 +23,7 @@ else
     trap 'rm -rf "$part"' EXIT
     # Away from here: its modules are none of ours.
     built() { (cd "$part" && GOFLAGS= GOBIN=$part timeout "$limit" go install -trimpath "github.com/versity/versitygw/cmd/versitygw@$version" >&2); }
-    built || built || built || { say "error: versitygw could not be built; run this again, it goes on where it was"; exit 1; }
+    built || built || built || { say "error: versitygw could not be built; run this again, it continues where it was"; exit 1; }
     mkdir -p "${program%/*}"
     mv "$part/versitygw" "$program" # whole or not at all
   fi

@@ -20,8 +20,8 @@ if [ -d /run/systemd/system ]; then
 fi
 
 if [ -n "$old" ]; then
-  # Daemons that all start anew at once would be an outage: the operator says when.
-  echo "trireme: a daemon that runs goes on as the version before. Restart one node after the other, the leader last:"
+  # Daemons that all restart at once would be an outage: the operator decides when.
+  echo "trireme: a running daemon keeps its old version. Restart one node after the other, the leader last:"
   echo "trireme:   systemctl restart trireme && trireme status"
   exit 0
 fi
@@ -39,7 +39,7 @@ for unit in mysql mysqld mariadb; do
     [ -e "$dir/$unit.service" ] || continue
     echo "trireme: $unit.service of this host is not touched. Its server becomes a node with its data where it stands, if you say so:"
     echo "trireme:   trireme adopt --dry-run --socket /run/mysqld/mysqld.sock      (it changes nothing; see man trireme-adopt)"
-    echo "trireme: For an empty node beside it give other ports: trireme init --mysql-port 3316."
+    echo "trireme: For an empty node next to it, give other ports: trireme init --mysql-port 3316."
     break 2
   done
 done

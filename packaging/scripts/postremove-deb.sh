@@ -1,5 +1,5 @@
 #!/bin/sh
-# remove keeps everything; purge asks, and keeps it when nobody answers.
+# remove keeps everything; purge asks, and keeps it without an answer.
 set -e
 
 if [ "$1" = purge ] && [ -e /usr/share/debconf/confmodule ]; then
