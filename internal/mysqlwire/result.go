@@ -88,6 +88,12 @@ func AppendERR(b []byte, e *ServerError) []byte {
 	return append(b, e.Message...)
 }
 
+// AppendEarlyERR encodes an ERR packet in the greeting's place. Like mysqld's it has no SQLSTATE: clients, which do not
+// know the server's protocol yet, would show that as text.
+func AppendEarlyERR(b []byte, code uint16, message string) []byte {
+	return append(binary.LittleEndian.AppendUint16(append(b, markERR), code), message...)
+}
+
 // AppendEOF encodes an EOF packet.
 func AppendEOF(b []byte, status uint16) []byte {
 	b = append(b, markEOF, 0, 0)

@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"encoding/binary"
 	"io"
 	"net"
 	"net/netip"
@@ -177,15 +176,9 @@ const (
 	erOptionPreventsStatement = 1290
 )
 
-// refuse tells the client why it gets no connection and closes. The packet has no SQLSTATE: before the greeting the client's
-// protocol version is not known, and mysqld leaves it out there too.
+// refuse tells the client why it gets no connection and closes.
 func refuse(client net.Conn, code uint16, text string) {
-	packet := make([]byte, 4, 7+len(text))
-	packet = append(packet, 0xff)
-	packet = binary.LittleEndian.AppendUint16(packet, code)
-	packet = append(packet, text...)
-	n := len(packet) - 4
-	packet[0], packet[1], packet[2] = byte(n), byte(n>>8), byte(n>>16)
+	packet := mysqlwire.AppendPacket(nil, 0, mysqlwire.AppendEarlyERR(nil, code, text))
 	_ = client.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = client.Write(packet)
 	_ = client.Close()

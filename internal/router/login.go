@@ -62,7 +62,7 @@ func (l *login) run(ctx context.Context) (through bool, err error) {
 		return false, err
 	}
 	if err := l.backend.greets(l.greeting); err != nil {
-		return false, l.deny(err)
+		return false, errors.Join(err, l.client.WritePacket(mysqlwire.AppendEarlyERR(nil, mysqlwire.CodeHandshake, "Trireme: "+err.Error())))
 	}
 	l.plugin, l.nonce = l.greeting.Plugin, l.greeting.Nonce
 	shown := l.greeting
@@ -127,7 +127,7 @@ func (l *login) startTLS(ctx context.Context) (p []byte, err error) {
 	return p, l.deny(l.server.BeginTLS(ctx, request, l.backend.tls(l.sni)))
 }
 
-// deny tells the client when the server is not the node's. Nobody has told that one a password yet.
+// deny tells a client that has answered the greeting when the server is not the node's. Nobody has told that one a password yet.
 func (l *login) deny(err error) error {
 	if !errors.Is(err, errImpostor) {
 		return err

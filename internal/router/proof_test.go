@@ -153,6 +153,8 @@ func TestNoPasswordForAnImpostor(t *testing.T) {
 			_, err = mysqlwire.Login(t.Context(), nc, mysqlwire.ClientConfig{User: "app", Password: wirePassword, TLS: c.client})
 			if refused, ok := errors.AsType[*mysqlwire.ServerError](err); !ok || !strings.Contains(refused.Message, c.want) {
 				t.Errorf("the client hears %v", err)
+			} else if early := c.want == "offers no TLS"; early != (refused.State == "HY000") {
+				t.Errorf("SQLSTATE %s: there is none in the greeting's place, where clients show it as text", refused.State)
 			}
 			eventually(t, "nothing is left", func() bool { return r.Stats().RW.Open == 0 })
 			th.mu.Lock()
