@@ -2,11 +2,12 @@ package api
 
 import (
 	"crypto/tls"
-	"errors"
 	"log/slog"
 	"net"
 	"sync"
 	"time"
+
+	"trireme/internal/nbio"
 )
 
 // sniffTimeout is how long a new connection may take to send its first byte.
@@ -34,7 +35,7 @@ type sniffListener struct {
 
 func newSniffListener(l net.Listener, cfg *tls.Config, slots *places, log *slog.Logger) *sniffListener {
 	s := &sniffListener{
-		Listener: l, tls: cfg, log: log, ready: make(chan net.Conn), slots: slots, done: make(chan struct{}),
+		Listener: &nbio.Listener{Listener: l, Log: log}, tls: cfg, log: log, ready: make(chan net.Conn), slots: slots, done: make(chan struct{}),
 		pending: map[net.Conn]struct{}{},
 	}
 	s.wg.Add(1)
@@ -46,17 +47,8 @@ func (s *sniffListener) loop() {
 	defer s.wg.Done()
 	for {
 		conn, err := s.Listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
 		if err != nil {
-			s.log.Warn("api: accept", "error", err)
-			select {
-			case <-time.After(100 * time.Millisecond):
-				continue
-			case <-s.done:
-				return
-			}
+			return
 		}
 		release, reserved, ok := s.slots.take(conn.RemoteAddr().String())
 		if !ok {

@@ -143,7 +143,7 @@ func NewFeed(cfg FeedConfig, log Log) (*Feed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for this node's mysqld: %w", err)
 	}
-	f := &Feed{cfg: cfg, lis: lis, slots: make(chan struct{}, maxConnections), conns: map[net.Conn]struct{}{}}
+	f := &Feed{cfg: cfg, lis: &nbio.Listener{Listener: lis, Log: cfg.Logger}, slots: make(chan struct{}, maxConnections), conns: map[net.Conn]struct{}{}}
 	f.outlet = outlet{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true, gate: cfg.Gate, void: cfg.Void,
 		tolerance: cfg.Tolerance, stats: &f.stats, tasks: &f.tasks}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
@@ -211,23 +211,12 @@ func (f *Feed) Close() error {
 	return err
 }
 
-// acceptPause keeps a failing listener (out of descriptors) from spinning.
-const acceptPause = 100 * time.Millisecond
-
 func (f *Feed) accept() {
 	defer f.tasks.Done()
 	for {
 		nc, err := f.lis.Accept()
-		if f.ctx.Err() != nil {
-			if nc != nil {
-				_ = nc.Close()
-			}
-			return
-		}
 		if err != nil {
-			f.cfg.Logger.Error("feed cannot accept a connection", "err", err)
-			_ = pause(f.ctx, acceptPause)
-			continue
+			return
 		}
 		if uid, known := ownerOf(nc); known && uid != f.cfg.UID {
 			if f.mayComplain() {

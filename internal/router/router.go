@@ -133,7 +133,7 @@ func (r *Router) Start() error {
 	}
 	for _, p := range []*port{&r.rw, &r.ro, &r.split, &r.stream} {
 		for _, l := range p.listeners() {
-			r.wg.Go(func() { r.accept(p, l) })
+			r.wg.Go(func() { r.accept(p, &nbio.Listener{Listener: l, Log: r.cfg.Logger}) })
 		}
 	}
 	return nil
@@ -388,15 +388,7 @@ func (r *Router) accept(p *port, l net.Listener) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
-			if r.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-				return
-			}
-			// Out of descriptors, mostly: give those in use a moment to be closed.
-			r.cfg.Logger.Warn("router: accept", "error", err)
-			if !r.pause(100 * time.Millisecond) {
-				return
-			}
-			continue
+			return
 		}
 		client := nbio.Wrap(conn).(*nbio.Conn)
 		if !r.admit(p) {

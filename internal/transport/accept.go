@@ -102,14 +102,7 @@ func (t *Transport) acceptLoop() {
 	for {
 		raw, err := t.ln.Accept()
 		if err != nil {
-			if t.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-				return
-			}
-			t.cfg.Logger.Warn("cannot accept a peer connection", "err", err) // out of descriptors, most likely
-			if !sleep(t.ctx, 100*time.Millisecond) {
-				return
-			}
-			continue
+			return
 		}
 		host, _, _ := net.SplitHostPort(raw.RemoteAddr().String())
 		if !t.lobby.enter(host) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/nbio"
 )
 
 // Handler gets what peers send. Methods are called from many goroutines; for one peer and one stream in order.
@@ -116,7 +118,7 @@ func New(cfg Config) (*Transport, error) {
 	}
 	t := &Transport{
 		cfg:     cfg,
-		ln:      ln,
+		ln:      &nbio.Listener{Listener: ln, Log: cfg.Logger},
 		address: cfg.Advertise,
 		lobby:   lobby{hosts: make(map[string]int)},
 		peers:   make(map[uint64]*peer),
