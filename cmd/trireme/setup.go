@@ -73,7 +73,7 @@ func tried(ctx context.Context, n config.Node) (config.Node, error) {
 	if err := mysqld.CheckPlace(n.Dir, n.MySQL.OSUser); err != nil {
 		return n, err
 	}
-	b, err := mysqld.Try(ctx, n.MySQL.Binary, n.MySQL.OSUser)
+	b, err := mysqld.Try(ctx, n.MySQL.Binary, n.MySQL.OSUser, n.Dir)
 	switch {
 	case n.MySQL.Binary == "" && !errors.Is(err, mysqld.ErrConfig):
 		return n, nil

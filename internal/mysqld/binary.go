@@ -133,9 +133,10 @@ func CacheDir() string {
 	return filepath.Join(home, ".cache", "trireme")
 }
 
-// Try finds a mysqld as Find does, and runs it as the user that it is to run as: what a node's first start would fail at. Errors: Find's, and
-// ErrConfig for a user that does not exist or cannot run it.
-func Try(ctx context.Context, hint, osUser string) (Binary, error) {
+// Try finds a mysqld as Find does, and runs it as the user that it is to run as: what a node's first start would fail at.
+// dir, an absolute path, is where its data will be. Errors: Find's, and ErrConfig for a user that does not exist, cannot
+// run it or cannot get to dir.
+func Try(ctx context.Context, hint, osUser, dir string) (Binary, error) {
 	if osUser != "" {
 		if _, err := user.Lookup(osUser); err != nil {
 			return Binary{}, fmt.Errorf("%w: mysql.os_user: %w", ErrConfig, err)
@@ -149,17 +150,26 @@ func Try(ctx context.Context, hint, osUser string) (Binary, error) {
 	if err != nil || !other {
 		return b, err
 	}
-	b, err = inspect(ctx, b.Path, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}})
-	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrConfig, err)
+	as := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	if b, err = inspect(ctx, b.Path, as, "/"); err != nil {
+		return b, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	for dir = filepath.Dir(dir); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil || dir == "/" {
+			break
+		}
+	}
+	if _, err = inspect(ctx, b.Path, as, dir); err != nil {
+		err = fmt.Errorf("%w: in %s, below which its data would be: %w", ErrConfig, dir, err)
 	}
 	return b, err
 }
 
 // Inspect runs the program for its version and refuses what Trireme cannot run.
-func Inspect(ctx context.Context, path string) (Binary, error) { return inspect(ctx, path, nil) }
+func Inspect(ctx context.Context, path string) (Binary, error) { return inspect(ctx, path, nil, "") }
 
-func inspect(ctx context.Context, path string, as *syscall.SysProcAttr) (Binary, error) {
+// inspect does so as another user unless as is nil; then in is a folder that this user can enter.
+func inspect(ctx context.Context, path string, as *syscall.SysProcAttr, in string) (Binary, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return Binary{}, fmt.Errorf("mysqld path: %w", err)
@@ -167,10 +177,7 @@ func inspect(ctx context.Context, path string, as *syscall.SysProcAttr) (Binary,
 	ctx, cancel := context.WithTimeout(ctx, versionLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "--no-defaults", "--version")
-	cmd.SysProcAttr = as
-	if as != nil {
-		cmd.Dir = "/" // the present one may be closed to that user
-	}
+	cmd.SysProcAttr, cmd.Dir = as, in
 	out, err := cmd.CombinedOutput()
 	text := strings.TrimSpace(string(out))
 	if strings.Contains(text, "MariaDB") {

@@ -34,7 +34,7 @@ func openDirectory(path string) (*directory, error) {
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		d := &directory{path: path, made: firstMissing(path)}
-		if err := os.MkdirAll(path, 0o700); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Mkdir(path, 0o700)); err != nil { // mysqld's user comes through those above
 			d.undo()
 			return nil, fmt.Errorf("making the node's directory: %w", err)
 		}

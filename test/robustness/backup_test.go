@@ -79,7 +79,7 @@ func TestBackup(t *testing.T) {
 		for _, q := range []string{"CREATE USER IF NOT EXISTS 'mysql.planted'@'%', grants@'%', stands@'%', harmless@'%', may_be@'%'",
 			"CREATE ROLE IF NOT EXISTS planted_role", "GRANT SUPER ON *.* TO 'mysql.planted'@'%'", "GRANT UPDATE ON mysql.* TO grants@'%'",
 			"GRANT ALL ON kept.* TO harmless@'%'", "GRANT CREATE USER ON *.* TO planted_role", "GRANT planted_role TO stands@'%'",
-			"GRANT PROXY ON planted@'%' TO may_be@'%'"} {
+			"INSERT INTO mysql.proxies_priv VALUES ('%', 'may_be', '%', 'planted', 0, '', NOW())"} {
 			c.exec(admin, q)
 		}
 	})
