@@ -32,7 +32,7 @@ func TestRouter(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		run  func(t *testing.T, addr, password string)
-	}{{"passes", routerPasses}, {"sessions", routerSessions}, {"split", routerSplit}, {"one session", routerOneSession}, {"protocol", routerProtocol}, {"tracking", routerTracking}} {
+	}{{"passes", routerPasses}, {"sessions", routerSessions}, {"split", routerSplit}, {"one session", routerOneSession}, {"protocol", routerProtocol}, {"tracking", routerTracking}, {"anonymous", routerAnonymous}} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s.Addr(), password) })
 	}
 }
