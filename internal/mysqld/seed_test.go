@@ -128,3 +128,15 @@ func TestSeed(t *testing.T) {
 		t.Errorf("seed/ is left: %v", err)
 	}
 }
+
+// A donor that refuses the account may have an anonymous one before it, which the error of CLONE does not say.
+func TestExplainClone(t *testing.T) {
+	refused := errors.New("Error 3862 (HY000): Clone Donor Error: Connect failed: 1045 : Access denied for user 'trireme_clone'@'10.0.0.7' (using password: YES).")
+	if err := explainClone(refused); !errors.Is(err, refused) || !strings.Contains(err.Error(), "anonymous account") {
+		t.Error(err)
+	}
+	other := errors.New("Error 3862 (HY000): Clone Donor Error: Connect failed: 2003 : Can't connect to MySQL server on '10.0.0.7:3306' (111).")
+	if err := explainClone(other); err != other {
+		t.Error(err)
+	}
+}
