@@ -249,6 +249,9 @@ func (s system) cutPower(st *strike) (err error) {
 	dark := s.Breakable.(rivals.Dark) // checked before the start
 	st.undo = func(context.Context) error { return dark.GivePower(st.hosts) }
 	st.lost, err = dark.CutPower(st.hosts)
+	if errors.Is(err, rivals.ErrAbsent) {
+		st.undo, err = nil, fmt.Errorf("%w: %w", errMissed, err)
+	}
 	return err
 }
 

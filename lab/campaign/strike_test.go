@@ -18,6 +18,7 @@ type fake struct {
 	rivals.Breakable
 	done   []string
 	fail   string // Do of this host fails
+	absent string // it is not a member
 	loses  bool   // its disks, without power
 	alarms []rivals.Alarm
 }
@@ -38,6 +39,9 @@ func (f *fake) Undo(_ context.Context, what rivals.Fault, host string) error {
 }
 
 func (f *fake) CutPower(hosts []string) ([]string, error) {
+	if slices.Contains(hosts, f.absent) {
+		return nil, fmt.Errorf("%v: %w", hosts, rivals.ErrAbsent)
+	}
 	f.done = append(f.done, "dark "+strings.Join(hosts, " "))
 	if f.loses {
 		return hosts[:1], nil
@@ -99,6 +103,11 @@ func TestStrikes(t *testing.T) {
 	some := s.hit(ctx, Fault{Kind: KillGroup, Whom: All}, rivals.Lead{Name: "n1"})
 	if err := endAll(ctx, []*strike{missed, some}); err != nil || !errors.Is(missed.err, errMissed) || some.err != nil || !slices.Equal(some.hosts, []string{"n2", "n3"}) {
 		t.Errorf("%v, %v, %v %v", err, missed.err, some.err, some.hosts)
+	}
+	made.absent = "n2" // another fault has it replaced just then
+	missed = s.hit(ctx, Fault{Kind: Power, Whom: Leader}, rivals.Lead{Name: "n2"})
+	if err := endAll(ctx, []*strike{missed}); err != nil || !errors.Is(missed.err, errMissed) {
+		t.Errorf("%v, %v", err, missed.err)
 	}
 }
 

@@ -50,7 +50,7 @@ type watch struct {
 	struck map[string]bool // nodes whose daemon has been sent a signal that ends it
 	found  []Alarm
 	read   map[string]int64 // how far each log has been looked through
-	told   map[string]bool  // mysqld's lines, with their time: a log that a power loss made shorter shows them again
+	told   map[string]bool  // mysqld's lines, by their time: a log that a power loss made shorter shows them again
 }
 
 func newWatch() *watch {
@@ -109,7 +109,8 @@ func (w *watch) look(l nodeLogs) {
 		}
 	}
 	for _, line := range w.fresh(l.mysqld) {
-		if once := l.node + " " + line; strings.Contains(line, "Assertion failure") && !w.told[once] {
+		when, _, failed := strings.Cut(line, "Assertion failure") // what comes later in the line may be torn
+		if once := l.node + " " + when; failed && !w.told[once] {
 			w.told[once] = true
 			w.found = append(w.found, Alarm{Host: l.node, What: MySQLCrashed, Text: line, At: time.Now()})
 		}

@@ -69,20 +69,25 @@ func (t *trireme) Stream(ctx context.Context) (func() string, error) {
 // endLimit is for a process that has its SIGKILL to be gone.
 const endLimit = 10 * time.Second
 
-// CutPower: a host whose daemon is not running just then has nothing running, since mysqld dies with its daemon.
+// CutPower: a host whose daemon is not running just then has nothing running, since mysqld dies with its daemon. Of a member that was removed and
+// is not back yet only the disk is there; ErrAbsent: all hosts are of such members.
 func (t *trireme) CutPower(hosts []string) (lost []string, err error) {
-	var up []*demo.Node
+	var present, up []*demo.Node
 	disks := map[string]Disk{}
 	for _, name := range hosts {
-		n, err := t.present(name)
-		if err != nil {
-			return nil, err
-		}
-		t.Hold(n)
 		disks[name] = t.disks[name]
+		if n, err := t.present(name); err == nil {
+			present = append(present, n)
+		}
+	}
+	if len(present) == 0 {
+		return nil, fmt.Errorf("%v: %w", hosts, ErrAbsent)
+	}
+	for _, n := range present {
+		t.Hold(n)
 		if n.DaemonPID() != 0 {
 			up = append(up, n)
-			t.watch.strike(name)
+			t.watch.strike(n.Name)
 		}
 	}
 	var errs []error
@@ -139,19 +144,20 @@ func cutDisks(disks map[string]Disk) (lost []string, err error) {
 func (t *trireme) GivePower(hosts []string) error {
 	var errs []error
 	for _, name := range hosts {
-		n, err := t.present(name)
-		if err != nil {
-			return err
-		}
-		if err := waitGone(n); err != nil {
-			errs = append(errs, err)
-			continue
+		n, absent := t.present(name)
+		if absent == nil {
+			if err := waitGone(n); err != nil {
+				errs = append(errs, err)
+				continue
+			}
 		}
 		if err := t.disks[name].PowerOn(); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		t.Release(n)
+		if absent == nil {
+			t.Release(n)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -174,14 +180,17 @@ func waitGone(n *demo.Node) error {
 	return nil
 }
 
-// present is a member's node; one that was removed and is not back yet is an error.
+// ErrAbsent: a member was removed, and is not back yet.
+var ErrAbsent = errors.New("is not a member now")
+
+// present is a member's node, or ErrAbsent.
 func (t *trireme) present(name string) (*demo.Node, error) {
 	for _, n := range t.Nodes() {
 		if n.Name == name {
 			return n, nil
 		}
 	}
-	return nil, fmt.Errorf("%s is not a member now", name)
+	return nil, fmt.Errorf("%s: %w", name, ErrAbsent)
 }
 
 // askLeader has the leader do something, within a limit.
