@@ -80,9 +80,9 @@ func TestAlarms(t *testing.T) {
 	w.exit("n1", nil)
 	expect("exit status 1", "exit status 0")
 
-	addTo(t, n.mysqld, "Assertion failure: last words\n")
+	addTo(t, n.mysqld, "18:01:01 Assertion failure: last words\n")
 	w.forget(n)
-	if err := os.WriteFile(n.mysqld, []byte("Assertion failure: a longer line of the next member on this host, whose log begins anew\n"), 0o600); err != nil {
+	if err := os.WriteFile(n.mysqld, []byte("18:01:02 Assertion failure: a longer line of the next member on this host, whose log begins anew\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	expect("last words", "a longer line")
