@@ -163,7 +163,8 @@ func (g pairGenerator) command() []byte {
 		}
 	}
 	texts := []string{"SELECT 1", "INSERT INTO d.t (v) VALUES ('x')", "START TRANSACTION", "COMMIT", "CALL d.p()", "SELECT * FROM d.missing", "", "SET @x = 1",
-		"SELECT 1; SELECT 2", "SET time_zone = '+02:00'", "USE d", "SELECT * FROM d.t LIMIT 3", "START TRANSACTION READ ONLY", "SHOW WARNINGS", "DO SLEEP(0)"}
+		"SELECT 1; SELECT 2", "SET time_zone = '+02:00'", "USE d", "SELECT * FROM d.t LIMIT 3", "START TRANSACTION READ ONLY", "SHOW WARNINGS", "DO SLEEP(0)",
+		"GET DIAGNOSTICS @n = NUMBER", "GET DIAGNOSTICS CONDITION @n @p = MESSAGE_TEXT"}
 	text := texts[g.IntN(len(texts))]
 	switch g.IntN(10) {
 	case 0, 1:
