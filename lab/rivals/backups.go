@@ -212,7 +212,7 @@ func (l *Lab) tool(name string) (string, error) {
 		path, err = exec.LookPath(name)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: there is no %s beside mysqld", ErrNotHere, name)
+		return "", fmt.Errorf("%w: there is no %s in mysqld's directory", ErrNotHere, name)
 	}
 	return path, nil
 }

@@ -19,7 +19,7 @@ import (
 
 var mgrRouterSystem = System{Name: "mgr-router", Short: "InnoDB Cluster",
 	Title: "InnoDB Cluster: Group Replication, single-primary, group_replication_consistency = BEFORE_ON_PRIMARY_FAILOVER, double-1, " +
-		"behind a bootstrapped MySQL Router on the client's host; its metadata made without MySQL Shell",
+		"through a bootstrapped MySQL Router on the client's host; its metadata was made without MySQL Shell",
 	Variants: []Variant{
 		{Name: "defaults"},
 		{Name: "4 appliers, TLS left to clients", Options: mgrTuned("4", "OFF"), Router: routerPassthrough},

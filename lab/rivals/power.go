@@ -245,7 +245,7 @@ func (t *trireme) forget(n *demo.Node) {
 // bringBack adds a removed member again on its host, with an empty directory. Whether the removal was done, or an earlier attempt to add it, is looked up:
 // answers may have been lost.
 func (t *trireme) bringBack(ctx context.Context, name, role string) error {
-	return poll(ctx, recoverLimit, name+" to be added anew", func(ctx context.Context) error {
+	return poll(ctx, recoverLimit, name+" to be added again", func(ctx context.Context) error {
 		v, err := t.View(ctx)
 		if err != nil {
 			return err

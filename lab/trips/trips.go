@@ -145,9 +145,9 @@ func (w *Wire) Judge(commits int) (told string, problems []string) {
 		problem("%d of %d OKs left %s when one round trip was over, the others may have waited for another one", single, len(all), w.Leader)
 	}
 	if bare == 0 {
-		problem("none of %d commits got on without something that the leader said behind its row", len(all))
+		problem("none of %d commits completed without another message of the leader after its row", len(all))
 	}
-	return fmt.Sprintf("of %d commits %d had their OK after one round trip, %d with nothing sent behind the row; %s", len(all), single, bare, w), problems
+	return fmt.Sprintf("of %d commits %d had their OK after one round trip, %d with nothing sent after the row; %s", len(all), single, bare, w), problems
 }
 
 // isRow: a segment with a long row on its way to a follower.

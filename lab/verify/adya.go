@@ -245,7 +245,7 @@ func (l *lists) judgeOrders() {
 			}
 			n := slices.Index(order, op.Append)
 			if n >= 0 && n < at[op.Key] {
-				l.report(G0, "", "%s appended %d to key %d after another element that stands behind it", l.name(i), op.Append, op.Key)
+				l.report(G0, "", "%s appended %d to key %d after another element that follows it", l.name(i), op.Append, op.Key)
 			}
 			at[op.Key] = max(n, at[op.Key])
 		}
