@@ -201,14 +201,14 @@ func (c Config) receive(ctx context.Context, s Seeding, runner, to string) (err 
 	}
 }
 
-// explainClone says what an operator cannot see in a donor's refusal: mysqld takes accounts with a host before those of any host, and one without
-// a name is everybody's.
+// explainClone says what an operator cannot see in a donor's refusal: mysqld takes accounts with a host before those of
+// any host, and one without a name is everybody's.
 func explainClone(err error) error {
 	if !strings.Contains(err.Error(), " 1045 : ") {
 		return err
 	}
-	return fmt.Errorf("%w An anonymous account with a host of its own, such as ''@'10.%%', is taken before trireme_clone@'%%': DROP USER it, if there is one "+
-		"(SELECT Host FROM mysql.user WHERE User = '')", err)
+	return fmt.Errorf("%w An anonymous account with a host of its own, such as ''@'10.%%', is taken before trireme_clone@'%%': "+
+		"DROP USER it, if there is one (SELECT Host FROM mysql.user WHERE User = '')", err)
 }
 
 // cloneProgress reads how far the clone has come. The estimate of the files' size is made by the donor at the beginning.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,8 +29,9 @@ func routerTracking(t *testing.T, addr, root string) {
 	db := open(t, addr, root, "")
 	// What changes a session and then fails: the next answer that can, tells of it.
 	for _, q := range []string{"CREATE DATABASE followed", "CREATE TABLE followed.t (i INT)",
-		"CREATE PROCEDURE followed.p(n INT) BEGIN SET SESSION session_track_system_variables = CONCAT('time_zone,session_track_system_variables', REPEAT(' ', n)); SELECT * FROM missing; END",
-		"CREATE PROCEDURE followed.q() BEGIN SELECT 1; INSERT INTO t VALUES (NULL); SET SESSION time_zone = '+03:00'; SELECT 2; SIGNAL SQLSTATE '45000'; END"} {
+		"CREATE PROCEDURE followed.p(n INT) BEGIN " + strings.Replace(grow, "%d", "n", 1) + "; SELECT * FROM missing; END",
+		"CREATE PROCEDURE followed.q() BEGIN SELECT 1; INSERT INTO t VALUES (NULL); SET SESSION time_zone = '+03:00'; SELECT 2; " +
+			"SIGNAL SQLSTATE '45000'; END"} {
 		if _, err := db.ExecContext(t.Context(), q); err != nil {
 			t.Fatalf("%s: %v", q, err)
 		}
@@ -53,15 +55,17 @@ func routerTracking(t *testing.T, addr, root string) {
 		{comQuery, "CREATE TABLE t (i INT)"}, {comQuery, "SELECT 0"}, {comQuery, "BEGIN"}, {comQuery, "INSERT INTO t VALUES (NULL)"},
 		{comQuery, "CREATE TABLE t (i INT)"}, {comQuery, "SELECT 0"}, {comQuery, "SELECT 0"}, {comQuery, "CREATE TABLE t (i INT)"}, {comQuery, "SELECT 0"},
 		{comQuery, "START TRANSACTION READ ONLY"}, {comQuery, "SELECT COUNT(*) > 1 FROM t"}, {comQuery, "SELECT * FROM missing"}, {comQuery, "COMMIT"}, {comQuery, "SELECT 0"},
-		{comQuery, "BEGIN"}, {comQuery, "INSERT INTO t VALUES (NULL)"}, {comQuery, "CREATE TABLE t (i INT)"}, {comQuery, "DO 1"}, {comQuery, "BEGIN"}, {comQuery, "INSERT INTO t VALUES (1)"}, {comPing, ""}, {comQuery, "SELECT 2"}, {comQuery, "ROLLBACK"},
+		{comQuery, "BEGIN"}, {comQuery, "INSERT INTO t VALUES (NULL)"}, {comQuery, "CREATE TABLE t (i INT)"}, {comQuery, "DO 1"},
+		{comQuery, "BEGIN"}, {comQuery, "INSERT INTO t VALUES (1)"}, {comPing, ""},
+		{comQuery, "SELECT 2"}, {comQuery, "ROLLBACK"},
 		{comQuery, "SET SESSION time_zone = '+01:00', sql_mode = 'none'"}, {comQuery, "SELECT * FROM missing"}, {comPing, ""},
 		{comQuery, "SET SESSION time_zone = '+02:00'; SELECT 3; SELEC"}, {comQuery, "SELECT i FROM t WHERE i = 1"},
 		{comQuery, "CALL q()"}, {comQuery, "DO 1"}, {comQuery, "CALL q()"}, {comPing, ""}, {comQuery, "SELECT 4"},
 	}
 	for _, n := range []int{900, 1100, 70 << 10} {
 		set, call := fmt.Sprintf(grow, n), fmt.Sprintf("CALL p(%d)", n)
-		commands = append(commands, exchange{comQuery, set}, exchange{comQuery, "SELECT 5"}, exchange{comQuery, set + ", sql_mode = 'none'"},
-			exchange{comQuery, "CREATE TABLE t (i INT)"}, exchange{comPing, ""}, exchange{comQuery, call}, exchange{comPing, ""},
+		commands = append(commands, exchange{comQuery, set}, exchange{comQuery, "SELECT 5"},
+			exchange{comQuery, set + ", sql_mode = 'none'"}, exchange{comQuery, "CREATE TABLE t (i INT)"}, exchange{comPing, ""}, exchange{comQuery, call}, exchange{comPing, ""},
 			exchange{comQuery, call}, exchange{comQuery, "SELEC"}, exchange{comInitDB, "followed"}, exchange{comQuery, call}, exchange{comQuery, "SELECT 6"})
 	}
 	commands = append(commands, exchange{comResetConnection, ""}, exchange{comQuery, "SELECT 7"}, exchange{comPing, ""}, commands[0], commands[1],
