@@ -88,7 +88,7 @@ func LoadIdentity(dir string) (Identity, error) {
 		return id, err
 	}
 	if id.Cluster == "" || id.ClusterID == 0 || id.Name == "" || id.ID == 0 || id.ID > MaxMemberID || !validRole(id.Role) {
-		return id, fmt.Errorf("%s is incomplete", filepath.Join(dir, IdentityName))
+		return id, Damaged(filepath.Join(dir, IdentityName), errors.New("it is incomplete"))
 	}
 	return id, nil
 }
@@ -118,7 +118,11 @@ func LoadCluster(dir string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ParseCluster(data)
+	c, err := ParseCluster(data)
+	if err != nil {
+		return nil, Damaged(filepath.Join(dir, ClusterName), err)
+	}
+	return c, nil
 }
 
 // Save writes the settings into dir, durably.
@@ -142,7 +146,7 @@ func readJSON(path string, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return Damaged(path, err)
 	}
 	return nil
 }

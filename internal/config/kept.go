@@ -17,6 +17,17 @@ const SettingsFormat = 3
 // ErrNewer says that only a newer version understands the settings.
 var ErrNewer = errors.New("a newer version of Trireme wrote this: upgrade this node")
 
+// ErrDamaged says that a file which Trireme wrote cannot be understood. It is left as it is.
+var ErrDamaged = errors.New("remove this node and let it join again (docs/ops/replace-a-node.md)")
+
+// Damaged names the file; ErrNewer stays what it is.
+func Damaged(path string, err error) error {
+	if errors.Is(err, ErrNewer) {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return fmt.Errorf("%s is damaged: %w; %w", path, err, ErrDamaged)
+}
+
 // kept are the keys of a record that a newer version wrote, as a JSON object; empty: there are none. They go with each copy of the record, so
 // that an older leader that changes something else does not erase them.
 type kept struct{ unknown string }

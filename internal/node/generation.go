@@ -58,14 +58,14 @@ func loadGeneration(dir string) (*generationState, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
-	if err == nil {
-		err = config.CheckFormat(b, generationFormat)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
+	if err = config.CheckFormat(b, generationFormat); err == nil {
 		err = json.Unmarshal(b, s)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", generationFile(dir), err)
+		return nil, config.Damaged(generationFile(dir), err)
 	}
 	return s, nil
 }

@@ -86,7 +86,7 @@ func openLocalFile(dir string) (*localFile, error) {
 	}
 	var s localState
 	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w", f.path, err)
+		return nil, config.Damaged(f.path, err)
 	}
 	f.state.Store(&s)
 	return f, nil

@@ -1,0 +1,37 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"trireme/internal/config"
+)
+
+// TestDamagedFiles: a file of the node that cannot be understood is named and left as it is, and another start would find the same.
+func TestDamagedFiles(t *testing.T) {
+	for name, load := range map[string]func(dir string) error{
+		config.IdentityName: func(dir string) error { _, err := config.LoadIdentity(dir); return err },
+		config.ClusterName:  func(dir string) error { _, err := config.LoadCluster(dir); return err },
+		config.SecretsName:  func(dir string) error { _, err := config.LoadSecrets(dir); return err },
+		"node.json":         func(dir string) error { _, err := openLocalFile(dir); return err },
+		"generation.json":   func(dir string) error { _, err := loadGeneration(dir); return err },
+	} {
+		for _, text := range []string{`{"x`, `{"name": 1, "members": 1, "feed": 1, "incarnation": "x", "takeover": "x"}`} {
+			dir := t.TempDir()
+			path := filepath.Join(dir, name)
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			err := load(dir)
+			if !errors.Is(final(err), ErrFinal) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if kept, err := os.ReadFile(path); err != nil || string(kept) != text {
+				t.Errorf("%s was changed: %s, %v", name, kept, err)
+			}
+		}
+	}
+}
