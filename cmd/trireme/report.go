@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"sync"
 	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/cli"
-	"trireme/internal/recorder"
+	"trireme/internal/dashboard"
 )
 
 // reportCmd is `trireme report`.
@@ -37,7 +35,7 @@ func (c *reportCmd) Run(e *env) error {
 	if !to.After(from) {
 		return usagef("the period ends at %s, before it begins at %s", clock(to), clock(from))
 	}
-	r, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (recorder.Report, error) {
+	r, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.Report, error) {
 		return gather(ctx, client, from, to)
 	})
 	if err != nil {
@@ -47,7 +45,7 @@ func (c *reportCmd) Run(e *env) error {
 		return printJSON(e.out, r)
 	}
 	if c.Output == "-" {
-		return r.HTML(e.out)
+		return dashboard.WriteReport(e.out, r)
 	}
 	if c.Output == "" {
 		c.Output = fmt.Sprintf("trireme-report-%s-%s.html", r.Cluster, from.UTC().Format("20060102T150405Z"))
@@ -69,42 +67,25 @@ func (c *reportCmd) Run(e *env) error {
 }
 
 // writeReport closes the file, too.
-func writeReport(file io.WriteCloser, r recorder.Report) error {
-	err := r.HTML(file)
+func writeReport(file io.WriteCloser, r api.Report) error {
+	err := dashboard.WriteReport(file, r)
 	if closed := file.Close(); err == nil {
 		err = closed
 	}
 	return err
 }
 
-// gather asks all nodes at once, by way of one of them. One that does not answer is in the report with the reason.
-func gather(ctx context.Context, client *api.Client, from, to time.Time) (recorder.Report, error) {
+// gather asks all nodes, by way of one of them.
+func gather(ctx context.Context, client *api.Client, from, to time.Time) (api.Report, error) {
 	view, err := client.Cluster(ctx)
 	if err != nil {
-		return recorder.Report{}, err
+		return api.Report{}, err
 	}
 	events, err := client.History(ctx)
 	if err != nil {
-		return recorder.Report{}, err
+		return api.Report{}, err
 	}
-	r := recorder.Report{Cluster: view.Cluster, From: from.UTC(), To: to.UTC(), Nodes: make([]api.PeriodView, len(view.Members)),
-		Events: slices.DeleteFunc(events, func(ev api.Event) bool { return ev.Time.Before(from) || ev.Time.After(to) })}
-	errs := make([]error, len(view.Members))
-	var wg sync.WaitGroup
-	for i, m := range view.Members {
-		wg.Go(func() {
-			if r.Nodes[i], errs[i] = client.Period(ctx, m.Name, from, to); errs[i] != nil {
-				r.Nodes[i] = api.PeriodView{Node: m.Name, Problem: errs[i].Error()}
-			}
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if k := api.KindOf(err); err != nil && (k == api.KindUnauthorized || k == api.KindForbidden) {
-			return r, err
-		}
-	}
-	return r, nil
+	return api.MakeReport(view, events, from, to, func(node string) (api.PeriodView, error) { return client.Period(ctx, node, from, to) })
 }
 
 // pointInTime reads a time of day, or how long ago it is.

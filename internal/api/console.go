@@ -72,6 +72,19 @@ func (c *Console) Loads(ctx context.Context, v ClusterView) map[string]LoadView 
 	return out
 }
 
+// Report is what all members have recorded from a time up to another one.
+func (c *Console) Report(ctx context.Context, from, to time.Time) (Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	events, err := c.History(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	return MakeReport(c.View(ctx), events, from, to, func(node string) (PeriodView, error) {
+		return c.s.periodOf(ctx, node, from, to, false)
+	})
+}
+
 // peer keeps one client for each address, so that asking again needs no new connection.
 func (c *Console) peer(addr string) *Client {
 	c.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"trireme/internal/pki"
 )
@@ -53,6 +54,30 @@ func TestConsole(t *testing.T) {
 	loads := con.Loads(t.Context(), view)
 	if len(loads) != 2 || loads["n1"].Transactions != 5 || loads["n2"].Node != "n2" {
 		t.Errorf("%+v", loads)
+	}
+	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	follower.calls()
+	if r, err := con.Report(t.Context(), at, at.Add(time.Hour)); err != nil || r.Cluster != "c1" || len(r.Nodes) != 1 || r.Nodes[0].Node != "n2" || !r.To.Equal(at.Add(time.Hour)) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if asked := follower.calls(); !slices.Equal(asked, []string{"history", "period"}) {
+		t.Errorf("asked %q", asked)
+	}
+	events := []Event{{Time: at.Add(-1), Kind: "before"}, {Time: at, Kind: "inside"}, {Time: at.Add(time.Hour + 1), Kind: "after"}}
+	r, err := MakeReport(view, events, at, at.Add(time.Hour), func(node string) (PeriodView, error) {
+		if node == "n2" {
+			return PeriodView{Node: node, StepS: 10}, nil
+		}
+		return PeriodView{}, Errorf(KindBusy, "not now")
+	})
+	if err != nil || len(r.Nodes) != 5 || r.Nodes[0].Node != "n1" || r.Nodes[0].Problem != "not now" || r.Nodes[1].StepS != 10 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if len(r.Events) != 1 || r.Events[0].Kind != "inside" {
+		t.Errorf("%+v", r.Events)
+	}
+	if _, err := MakeReport(view, nil, at, at.Add(time.Hour), func(string) (PeriodView, error) { return PeriodView{}, Errorf(KindForbidden, "no") }); KindOf(err) != KindForbidden {
+		t.Error(err)
 	}
 }
 

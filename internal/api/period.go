@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -42,8 +43,9 @@ type Interval struct {
 	LagS         float64              `json:"lag_s,omitempty"`
 	LagBytes     uint64               `json:"lag_bytes,omitempty"`
 	Links        []LinkView           `json:"links,omitempty"`
-	Looks        int                  `json:"looks,omitempty"`  // at the active sessions, one a second
-	Active       map[string]int       `json:"active,omitempty"` // sessions seen, of all looks together, by what they waited for
+	Looks        int                  `json:"looks,omitempty"`     // at the active sessions, one a second
+	Active       map[string]int       `json:"active,omitempty"`    // sessions seen, of all looks together, by what they waited for
+	DiskUsed     float64              `json:"disk_used,omitempty"` // of the fullest disk that the node writes to, 0 to 1
 }
 
 // Add takes up another interval of the same node, whatever its place.
@@ -51,6 +53,7 @@ func (i *Interval) Add(o Interval) {
 	i.Seconds, i.MySQLSeconds, i.LeaderS = i.Seconds+o.Seconds, i.MySQLSeconds+o.MySQLSeconds, i.LeaderS+o.LeaderS
 	i.Transactions, i.Bytes, i.Looks = i.Transactions+o.Transactions, i.Bytes+o.Bytes, i.Looks+o.Looks
 	i.Connections, i.LagS, i.LagBytes = max(i.Connections, o.Connections), max(i.LagS, o.LagS), max(i.LagBytes, o.LagBytes)
+	i.DiskUsed = max(i.DiskUsed, o.DiskUsed)
 	for stage, h := range o.Commits {
 		if i.Commits == nil {
 			i.Commits = map[string]Histogram{}
@@ -135,6 +138,41 @@ type FileWait struct {
 	Event string  `json:"event"` // as performance_schema names it, without wait/io/file/, and read, write or other
 	Count uint64  `json:"count"`
 	TimeS float64 `json:"time_s"`
+}
+
+// Report is a period of a whole cluster: the page of charts, and `trireme report --json`.
+type Report struct {
+	Cluster string       `json:"cluster"`
+	From    time.Time    `json:"from"`
+	To      time.Time    `json:"to"`
+	Nodes   []PeriodView `json:"nodes"`  // in the order of the cluster's settings; one that did not answer has a problem and nothing else
+	Events  []Event      `json:"events"` // of the history, in the period
+}
+
+// MakeReport asks all members at once. One that does not answer is in the report with the reason; err is of the first that refused.
+func MakeReport(v ClusterView, events []Event, from, to time.Time, ask func(node string) (PeriodView, error)) (r Report, err error) {
+	r = Report{Cluster: v.Cluster, From: from.UTC(), To: to.UTC(), Nodes: make([]PeriodView, len(v.Members)), Events: []Event{}}
+	for _, e := range events {
+		if !e.Time.Before(from) && !e.Time.After(to) {
+			r.Events = append(r.Events, e)
+		}
+	}
+	errs := make([]error, len(v.Members))
+	var wg sync.WaitGroup
+	for i, m := range v.Members {
+		wg.Go(func() {
+			if r.Nodes[i], errs[i] = ask(m.Name); errs[i] != nil {
+				r.Nodes[i] = PeriodView{Node: m.Name, Problem: errs[i].Error()}
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if k := KindOf(err); err != nil && (k == KindUnauthorized || k == KindForbidden) {
+			return r, err
+		}
+	}
+	return r, nil
 }
 
 // period answers GET /period?from=&to=[&node=], times as in RFC 3339. Of another node it asks that one.

@@ -30,6 +30,7 @@ const (
 	headerTimeout  = 5 * time.Second
 	readTimeout    = 15 * time.Second
 	idleTimeout    = 60 * time.Second
+	reportTimeout  = time.Minute     // all nodes read their samples
 	controlTimeout = 2 * time.Minute // a control verb, from request to answer
 	viewTimeout    = 2 * time.Second // a view, which comes from memory
 	writeTimeout   = controlTimeout + 10*time.Second

@@ -2,10 +2,16 @@ package dashboard
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/lab/browser"
 	"trireme/lab/needs"
 )
@@ -69,6 +75,108 @@ func TestInChromium(t *testing.T) {
 			c.named(t)
 			c.reachable(t)
 		}
+	}
+}
+
+// TestPeriodInChromium looks at the charts: on the dashboard, and as one file, which fetches nothing. They can be zoomed and read by keys, and
+// a browser without scripts shows their figures.
+func TestPeriodInChromium(t *testing.T) {
+	needs.Quiet(t)
+	c := &chromium{browser.Start(t)}
+	f := healthy()
+	s := serve(t, f)
+	c.Look(1280, "light")
+	c.Open(s.URL + "/")
+	c.Eval(`document.getElementById("token").value = "`+viewToken+`"; window.before = true; document.querySelector("button").click()`, nil)
+	c.Until(`!window.before && document.getElementById("nodes")`)
+	week := recorded(7*24*time.Hour, time.Hour)
+	quiet := recorded(time.Hour, 30*time.Second)
+	for n := range quiet.Nodes {
+		quiet.Nodes[n].Buckets, quiet.Nodes[n].Statements, quiet.Nodes[n].Sessions, quiet.Nodes[n].FileWaits = nil, nil, nil, nil
+	}
+	quiet.Events = nil
+	for name, r := range map[string]api.Report{"failover": recorded(time.Hour, 30*time.Second), "week": week, "empty": quiet} {
+		f.report = r
+		c.Open(s.URL + "/ui/period")
+		var plots int
+		c.Eval(`document.querySelectorAll(".plot canvas").length`, &plots)
+		if want := map[bool]int{true: 0, false: 13}[name == "empty"]; plots != want {
+			t.Errorf("%s: %d charts, want %d", name, plots, want)
+		}
+		c.check(t, "period-"+name)
+	}
+	f.report = recorded(time.Hour, 30*time.Second)
+	c.Open(s.URL + "/ui/period")
+	c.named(t)
+	// Dragging over one chart zooms in to the same part of all, and the form asks for that with more detail.
+	var from, to string
+	var at struct{ X, Y, Width float64 }
+	c.Eval(`(() => { const o = document.querySelector(".u-over"); o.scrollIntoView({ block: "center" }); const b = o.getBoundingClientRect();
+		return { X: b.left, Y: b.top + 50, Width: b.width }; })()`, &at)
+	for i, kind := range []string{"mouseMoved", "mousePressed", "mouseMoved", "mouseMoved", "mouseReleased"} {
+		x := at.X + at.Width*[]float64{0.25, 0.25, 0.3, 0.5, 0.5}[i]
+		c.Must("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": x, "y": at.Y, "button": "left", "buttons": 1, "clickCount": 1}, nil)
+	}
+	c.Until(`document.querySelector("[name=from]").value.startsWith("2026-11-22 11:1")`)
+	c.Eval(`document.querySelector("[name=from]").value`, &from)
+	c.Eval(`document.querySelector("[name=to]").value`, &to)
+	if from < "2026-11-22 11:14:00Z" || from > "2026-11-22 11:16:00Z" || to < "2026-11-22 11:29:00Z" || to > "2026-11-22 11:31:00Z" {
+		t.Errorf("a zoom from %s to %s", from, to)
+	}
+	c.Picture(t, "period-zoomed.png")
+	c.Eval(`document.querySelector("#zoom button").click()`, nil)
+	c.Eval(`document.querySelector("[name=from]").value`, &from)
+	if from != "2026-11-22 11:00:00Z" {
+		t.Errorf("all from %s", from)
+	}
+	// By keys: the values, a zoom, and all again.
+	c.Eval(`document.querySelector(".plot").focus()`, nil)
+	press := func(key string) {
+		for _, kind := range []string{"keyDown", "keyUp"} {
+			c.Must("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key}, nil)
+		}
+	}
+	press("ArrowRight")
+	press("ArrowRight")
+	c.Until(`document.getElementById("reading").textContent.startsWith("2026-11-22 11:00:30Z · n1 leads · n1 826")`)
+	press("+")
+	c.Until(`!document.querySelector("#zoom button").disabled`)
+	press("Escape")
+	c.Until(`document.querySelector("#zoom button").disabled`)
+	c.Eval(`document.querySelector(".keys button").click()`, nil)
+	c.Until(`document.querySelector(".keys button").getAttribute("aria-pressed") === "false"`)
+
+	page := written(t, f.report)
+	var fetched atomic.Int32
+	file := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fetched.Add(1)
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = io.WriteString(w, page)
+	}))
+	defer file.Close()
+	c.Open(file.URL + "/")
+	c.Until(`document.querySelectorAll(".plot canvas").length === 13`)
+	var bad []string
+	c.Eval(browser.Audit, &bad)
+	for _, b := range bad {
+		if !strings.HasPrefix(b, "inline: ") { // it is one file
+			t.Errorf("file: %s", b)
+		}
+	}
+	c.Picture(t, "period-file.png")
+	if n := fetched.Load(); n != 1 {
+		t.Errorf("%d requests for one visit: the file fetches something", n)
+	}
+	c.Must("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
+	c.Must("Page.navigate", map[string]any{"url": file.URL + "/plain"}, nil)
+	c.Until(`location.pathname === "/plain" && document.readyState === "complete"`)
+	var rows int
+	c.Eval(`[...document.querySelectorAll(".overtime details[open] tbody tr")].filter(r => r.checkVisibility()).length`, &rows)
+	if rows != 13*120 {
+		t.Errorf("without scripts %d rows are shown", rows)
+	}
+	for _, text := range c.Complaints() {
+		t.Errorf("the browser complains: %s", text)
 	}
 }
 

@@ -68,6 +68,7 @@ var funcs = template.FuncMap{
 	"sign": func(level string) string {
 		return map[string]string{levelGood: "●", levelWarn: "▲", levelBad: "✕", levelLoud: "✕"}[level]
 	},
+	"stamp": clock,
 	"dash": func(s string) string {
 		if s == "" {
 			return waiting

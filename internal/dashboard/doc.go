@@ -4,13 +4,27 @@
 // a quorum tell as much as they can, and say what they are.
 //
 //	GET  /               the page; without a session the login form
+//	GET  /ui/period      charts over time: ?last=1h, or ?from= and &to=
 //	GET  /ui/stream      server-sent events: the parts of the page that have changed, once a second
 //	POST /ui/login       token -> session
 //	POST /ui/code        with "Authorization: Bearer": a code that logs in once, for `trireme dashboard`
 //	POST /ui/logout /ui/switchover /ui/pause /ui/resume /ui/remove
-//	GET  /ui/style.css /ui/live.js
+//	GET  /ui/style.css /ui/live.js /ui/period.css /ui/period.js
 //
 // Pages are whole without JavaScript. What is live is rendered here as well, and sent as HTML: live.js only puts it in its place.
+//
+// # Charts over time
+//
+// The page of a period (period.go) is made of what all nodes' recorders have kept (api.Report), and consists of tables: one for each chart, with a
+// row for each stretch of time and an empty cell where nothing was recorded, one of who led, one of events, and lists such as the statements.
+// It is whole without scripts. period.js folds the tables of figures and draws each with uPlot, with a band for each row of who led and a line for
+// each event. A table is thus the chart's data and its text for screen readers in one: the two cannot differ, no second form of the data is
+// needed, and nothing inline has to be allowed.
+//
+// `trireme report` writes the same page from the same template as one file, with style and script inside. The policy in that file names their
+// hashes: what the file shows of statements and messages can never run. A zoom shows no more than the at most 240 stretches that the page has; the page on the
+// dashboard puts the part zoomed in to in its form, which asks the nodes for it with finer ones. A page is made once for each request, and a node
+// reads its samples for one at a time.
 //
 // # Cost
 //

@@ -41,9 +41,10 @@ type fake struct {
 	looks  int // at the counters
 	rests  int
 	ticks  int
-	gone   bool   // the admin's token
-	taken  bool   // the viewer's
-	second func() // makes the clock go on with each look; nil: it stands
+	gone   bool       // the admin's token
+	taken  bool       // the viewer's
+	report api.Report // of any period, which is set
+	second func()     // makes the clock go on with each look; nil: it stands
 }
 
 func (f *fake) Node() string { return f.here }
@@ -71,6 +72,14 @@ func (f *fake) History(context.Context) ([]api.Event, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.events, f.err
+}
+
+func (f *fake) Report(_ context.Context, from, to time.Time) (api.Report, error) {
+	r := f.report
+	if r.Cluster == "" {
+		r.Cluster, r.From, r.To = f.view.Cluster, from, to
+	}
+	return r, f.note("report of %v up to %s", to.Sub(from), clock(to))
 }
 
 // Loads are counters that go on with each look, as if a second had passed.

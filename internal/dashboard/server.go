@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,8 @@ type Source interface {
 	// Loads is what members have counted, by name; those that do not answer are left out. Rest: it is not needed for a while.
 	Loads(ctx context.Context, v api.ClusterView) map[string]api.LoadView
 	Rest()
+	// Report is what all members have recorded in a period.
+	Report(ctx context.Context, from, to time.Time) (api.Report, error)
 	// These are refused unless ctx tells of somebody who may (api.WithPrincipal).
 	Switchover(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error)
 	Pause(ctx context.Context, req api.PauseRequest) (api.PauseResult, error)
@@ -83,8 +86,10 @@ func New(opts Options) *Pages {
 	p := &Pages{opts: opts, mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), attempts: attempts{now: opts.Now},
 		sessions: newSessions(opts.Source.Holder, opts.Now), watch: newWatch(opts.Source, opts.Now), cookie: cookieName(opts.Cluster)}
 	p.mux.HandleFunc("GET /{$}", p.home)
-	p.mux.HandleFunc("GET /ui/style.css", static("static/style.css", "text/css; charset=utf-8"))
-	p.mux.HandleFunc("GET /ui/live.js", static("static/live.js", "text/javascript; charset=utf-8"))
+	p.mux.HandleFunc("GET /ui/period", p.period)
+	for path, text := range map[string]string{"style.css": asset("style.css"), "live.js": asset("live.js"), "period.css": periodStyle, "period.js": periodScript} {
+		p.mux.HandleFunc("GET /ui/"+path, static(path, text))
+	}
 	p.mux.HandleFunc("GET /ui/stream", p.stream)
 	p.mux.HandleFunc("GET /ui/login", p.loginForm)
 	p.mux.HandleFunc("POST /ui/login", p.login)
@@ -137,14 +142,11 @@ func toHTTPS(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, to.String(), http.StatusTemporaryRedirect)
 }
 
-func static(path, contentType string) http.HandlerFunc {
-	data, err := files.ReadFile(path)
-	if err != nil {
-		panic(err) // it is embedded
-	}
+func static(path, text string) http.HandlerFunc {
+	contentType := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}[filepath.Ext(path)]
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
-		_, _ = w.Write(data)
+		_, _ = io.WriteString(w, text)
 	}
 }
 

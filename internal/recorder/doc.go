@@ -1,8 +1,7 @@
 // Package recorder keeps what a node saw of its load on its disk, for `trireme report`: each second it looks at what the active sessions wait
-// for, each ten seconds it takes the difference of all counters, each minute that of the statements' and the files' counters. And it draws the
-// report of a period from what all nodes have kept.
+// for, each ten seconds it takes the difference of all counters, each minute that of the statements' and the files' counters.
 //
-//	node -> Recorder (differences) -> Store (files, bounded) -> Store.Period (one node's sums) -> Report (all nodes) -> page
+//	node -> Recorder (differences) -> Store (files, bounded) -> Store.Period (one node's sums) -> api.Report (all nodes) -> page of the dashboard
 //
 // It is no part of anything else: it has a session of its own at mysqld, never fsyncs, and what it cannot read or write is missing in the
 // report and nowhere else.

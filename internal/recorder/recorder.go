@@ -178,6 +178,11 @@ func (r *Recorder) Write(in Reading) error {
 	if in.Leads {
 		f.LeaderS = f.Seconds
 	}
+	for _, d := range in.Load.Disks {
+		if d.TotalBytes > 0 {
+			f.DiskUsed = max(f.DiskUsed, 1-float64(d.FreeBytes)/float64(d.TotalBytes))
+		}
+	}
 	if my := in.Self.MySQL; my != nil && my.LagSeconds != nil && my.LagBytes != nil {
 		f.LagS, f.LagBytes = *my.LagSeconds, *my.LagBytes
 	}
@@ -219,9 +224,6 @@ const (
 	WaitReads    = "consistency of a read"
 	WaitOther    = "other"
 )
-
-// Waits are all of them, in the order in which they are shown.
-var Waits = []string{WaitRunning, WaitRowLock, WaitMeta, WaitMajority, WaitEngine, WaitClient, WaitReads, WaitOther}
 
 // WaitOf names what a session waits for, by its state as mysqld.cc (all_server_stages), the lock subsystem's and semisync_source.cc name them.
 func WaitOf(a mysqld.ActiveSession) string {

@@ -9,6 +9,13 @@ import (
 	"trireme/internal/mysqld"
 )
 
+func total(v api.PeriodView) (sum api.Interval) {
+	for _, b := range v.Buckets {
+		sum.Add(b)
+	}
+	return sum
+}
+
 // TestCounters: what was counted is counted once, whatever becomes of mysqld and its tables.
 func TestCounters(t *testing.T) {
 	s := openStore(t, t.TempDir(), 64<<20)
@@ -65,14 +72,14 @@ func TestLoad(t *testing.T) {
 	lag, behind := 1.5, uint64(9)
 	for i := uint64(1); i <= 3; i++ {
 		if err := r.Write(Reading{At: began.Add(time.Duration(i) * 10 * time.Second), Took: 10 * time.Second, Leads: i == 2,
-			Load: api.LoadView{Transactions: 10 * i, Bytes: 100 * i, Commits: map[string]api.Histogram{api.StageLog: h(i)}, LogWrites: h(5 * i)},
+			Load: api.LoadView{Disks: []api.DiskView{{FreeBytes: 90, TotalBytes: 100}, {FreeBytes: 25, TotalBytes: 100}}, Transactions: 10 * i, Bytes: 100 * i, Commits: map[string]api.Histogram{api.StageLog: h(i)}, LogWrites: h(5 * i)},
 			Self: api.MemberView{MySQL: &api.MySQLView{LagSeconds: &lag, LagBytes: &behind}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	v := period(t, s, began, began.Add(time.Minute))
 	sum := total(v)
-	if sum.Transactions != 30 || sum.Bytes != 300 || sum.Commits[api.StageLog].Count != 3 || sum.LogWrites.Count != 15 || sum.LeaderS != 10 || sum.LagS != 1.5 || sum.LagBytes != 9 {
+	if sum.Transactions != 30 || sum.Bytes != 300 || sum.Commits[api.StageLog].Count != 3 || sum.LogWrites.Count != 15 || sum.LeaderS != 10 || sum.LagS != 1.5 || sum.LagBytes != 9 || sum.DiskUsed != 0.75 {
 		t.Errorf("%+v", sum)
 	}
 	if len(v.Buckets) != 3 || !v.Buckets[0].At.Equal(began) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"trireme/internal/report"
+	"trireme/lab/report"
 	"trireme/lab/rivals"
 )
 

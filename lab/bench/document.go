@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"trireme/internal/mysqld"
-	"trireme/internal/report"
+	"trireme/lab/report"
 	"trireme/lab/rivals"
 )
 

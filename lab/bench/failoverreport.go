@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"trireme/internal/report"
+	"trireme/lab/report"
 )
 
 // quantile of values by the nearest-rank method.

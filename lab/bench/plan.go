@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/report"
+	"trireme/lab/report"
 	"trireme/lab/rivals"
 	"trireme/lab/wan"
 )

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"trireme/internal/config"
-	"trireme/internal/report"
+	"trireme/lab/report"
 )
 
 // Names of values of the suites replay and trx-size.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"trireme/internal/report"
+	"trireme/lab/report"
 	"trireme/lab/rivals"
 )
 

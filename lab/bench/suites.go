@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"trireme/internal/config"
-	"trireme/internal/report"
+	"trireme/lab/report"
 	"trireme/lab/rivals"
 )
 

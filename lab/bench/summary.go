@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"trireme/internal/report"
+	"trireme/lab/report"
 	"trireme/lab/rivals"
 )
 

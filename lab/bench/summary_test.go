@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/report"
+	"trireme/lab/report"
 )
 
 func record(system, variant string, threads, round int, tps, cpu float64) Record {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"trireme/internal/report"
+	"trireme/lab/report"
 	"trireme/lab/rivals"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/report"
+	"trireme/lab/report"
 	"trireme/lab/rivals"
 )
 

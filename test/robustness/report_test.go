@@ -20,7 +20,7 @@ import (
 )
 
 // report asks a node for the last five minutes.
-func (c *cluster) report(n *demo.Node) (r recorder.Report, err error) {
+func (c *cluster) report(n *demo.Node) (r api.Report, err error) {
 	code, out := c.trireme(n, "report", "--from", "5m", "--json")
 	if code != 0 {
 		return r, fmt.Errorf("exit code %d: %s", code, out)
@@ -65,7 +65,7 @@ func TestReport(t *testing.T) {
 		}
 	})
 
-	complete := func(r recorder.Report, leader string) error {
+	complete := func(r api.Report, leader string) error {
 		active := map[string]int{}
 		var commits, looks uint64
 		text := ""
@@ -129,8 +129,8 @@ func TestReport(t *testing.T) {
 	c.says(asked, 0, "report --from 5m -o "+page, page)
 	b, err := os.ReadFile(page)
 	must(t, err)
-	if !strings.Contains(string(b), "leads</text>") {
-		t.Error("the failover is not marked in the charts")
+	if _, led, _ := strings.Cut(string(b), `id="led"`); !strings.Contains(led, "<td class=\"msg\">"+leader.Name+"</td>") {
+		t.Error("the page does not say that " + leader.Name + " led")
 	}
 }
 

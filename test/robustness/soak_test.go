@@ -21,8 +21,8 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/demo"
-	"trireme/internal/report"
 	"trireme/lab/needs"
+	"trireme/lab/report"
 	"trireme/lab/verify"
 )
 

@@ -257,7 +257,7 @@ func (d *drawing) description() string {
 		fmt.Fprintf(&b, " %s: %s to %s.", s.Name, number(lowest), number(highest))
 	}
 	for _, e := range c.Events {
-		fmt.Fprintf(&b, " At %s: %s.", c.position(e.X), e.Text)
+		fmt.Fprintf(&b, " At %s: %s.", number(e.X), e.Text)
 	}
 	return b.String()
 }

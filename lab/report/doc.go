@@ -78,7 +78,6 @@ type Chart struct {
 	X, Y  string // what the axes show, with the unit
 	LogX  bool   // logarithmic, such as numbers of threads
 	LogY  bool
-	Clock bool // X is Unix time in seconds, and shown as UTC; not with LogX
 	// Categories name the groups of bars; bar i of a series is Points[i].Y. A series with fewer points lacks the last bars.
 	Categories []string
 	Series     []Series

@@ -31,9 +31,7 @@ func (d *drawing) lines() {
 			}
 		}
 	}
-	if d.x = positionAxis(xs, d.chart.LogX); d.chart.Clock {
-		d.x = clockAxis(xs)
-	}
+	d.x = positionAxis(xs, d.chart.LogX)
 	right := d.nameRoom()
 	events := placeEvents(d.chart.Events, func(v float64) (float64, bool) {
 		// The margin at the left follows from the labels of the Y axis, and the events' rows do not change it.
@@ -112,7 +110,7 @@ func (d *drawing) curve(s Series) {
 	if d.marked() {
 		for _, p := range points {
 			if d.chart.usable(p) {
-				d.marker(st, d.x.at(p.X), d.y.at(p.Y), d.tip(s.Name, d.chart.position(p.X), p))
+				d.marker(st, d.x.at(p.X), d.y.at(p.Y), d.tip(s.Name, number(p.X), p))
 			}
 		}
 	}

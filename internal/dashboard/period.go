@@ -1,0 +1,419 @@
+package dashboard
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"trireme/internal/api"
+)
+
+// offers are the periods up to now that the page offers, and what it calls them.
+var offers = [][2]string{{"15m", "15 minutes"}, {"1h", "1 hour"}, {"6h", "6 hours"}, {"24h", "1 day"}, {"168h", "7 days"}}
+
+// asset joins embedded files, in which the licence of uPlot stands before it.
+func asset(names ...string) (text string) {
+	for _, name := range names {
+		b, err := files.ReadFile("static/" + name)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		if text += string(b) + "\n"; name == "uplot/LICENSE" {
+			text = "/* uPlot\n\n" + text + "*/\n"
+		}
+	}
+	return text
+}
+
+var (
+	periodScript = asset("uplot/LICENSE", "uplot/uplot.js", "period.js")
+	periodStyle  = asset("uplot/LICENSE", "uplot/uplot.css", "period.css")
+)
+
+// periodPage is a period as the page shows it.
+type periodPage struct {
+	Cluster, From, To string
+	Charts            []figure // none: nothing was recorded
+	Led, Events       grid
+	Tables            []grid
+	Missing           []fact
+
+	// On the dashboard:
+	Live   bool
+	Last   string // how long, as in an offer; empty: from and to were given
+	Offers [][2]string
+
+	// In a file of its own:
+	Script       template.JS
+	Style        template.CSS
+	ScriptSHA256 string
+	StyleSHA256  string
+}
+
+// grid is a table. Its first Words columns are words, the others numbers.
+type grid struct {
+	ID, Title, Note string
+	Words           int
+	Head            []string
+	Rows            [][]string
+}
+
+// figure is a chart. It draws the table below it, which period.js reads: a line for each column, a gap where a cell is empty.
+type figure struct {
+	ID, Title, Unit, Note string
+	Lines                 []line
+	Rows                  []figureRow
+}
+
+type figureRow struct {
+	At    time.Time
+	Cells []string
+}
+
+// line is one of a figure. Key is its colour and its dashes: those of a node are the same in all figures.
+type line struct {
+	Name string
+	Key  int
+	of   func(slot []*api.Interval) float64 // NaN: nothing was recorded
+}
+
+// period is a report by time: slots in order, each with what each node recorded in it, nil if nothing.
+type period struct {
+	api.Report
+	start time.Time
+	step  time.Duration
+	slots [][]*api.Interval
+}
+
+func newPeriod(r api.Report) *period {
+	p := &period{Report: r}
+	for _, n := range r.Nodes {
+		p.step = max(p.step, time.Duration(n.StepS*float64(time.Second)))
+	}
+	if p.step <= 0 {
+		return p
+	}
+	p.start = time.Unix(0, r.From.UnixNano()/int64(p.step)*int64(p.step)).UTC()
+	p.slots = make([][]*api.Interval, min(api.MaxBuckets+1, int((r.To.Sub(p.start)+p.step-1)/p.step)))
+	for i := range p.slots {
+		p.slots[i] = make([]*api.Interval, len(r.Nodes))
+	}
+	for n, v := range r.Nodes {
+		for i := range v.Buckets {
+			if at := v.Buckets[i].At.Sub(p.start) / p.step; at >= 0 && int(at) < len(p.slots) {
+				p.slots[at][n] = &v.Buckets[i]
+			}
+		}
+	}
+	return p
+}
+
+// figure draws lines; those of which nothing is known are left out.
+func (p *period) figure(id, title, unit, note string, lines []line) figure {
+	f := figure{ID: id, Title: title, Unit: unit, Note: note}
+	for i := range p.slots {
+		f.Rows = append(f.Rows, figureRow{At: p.start.Add(time.Duration(i) * p.step)})
+	}
+	for _, l := range lines {
+		known := false
+		cells := make([]string, len(p.slots))
+		for i, slot := range p.slots {
+			cells[i] = plain(l.of(slot))
+			known = known || cells[i] != ""
+		}
+		if known {
+			f.Lines = append(f.Lines, l)
+			for i := range cells {
+				f.Rows[i].Cells = append(f.Rows[i].Cells, cells[i])
+			}
+		}
+	}
+	return f
+}
+
+// byNode has a line for each node.
+func (p *period) byNode(of func(b *api.Interval) float64) (lines []line) {
+	for n, v := range p.Nodes {
+		lines = append(lines, line{v.Node, n, func(slot []*api.Interval) float64 {
+			if slot[n] == nil {
+				return math.NaN()
+			}
+			return of(slot[n])
+		}})
+	}
+	return lines
+}
+
+// perSecond is the rate of some of mysqld's counters, divided by unit.
+func (p *period) perSecond(unit float64, names ...string) []line {
+	return p.byNode(func(b *api.Interval) float64 {
+		sum := uint64(0)
+		for _, name := range names {
+			sum += b.MySQL[name]
+		}
+		return ratio(float64(sum)/unit, b.MySQLSeconds)
+	})
+}
+
+// inMySQL is a value that only a mysqld that answers has.
+func inMySQL(of func(b *api.Interval) float64) func(b *api.Interval) float64 {
+	return func(b *api.Interval) float64 {
+		if b.MySQLSeconds == 0 {
+			return math.NaN()
+		}
+		return of(b)
+	}
+}
+
+const mib = 1 << 20
+
+func (p *period) charts() []figure {
+	stage := func(name string, of func(h api.Histogram) float64) func([]*api.Interval) float64 {
+		return func(slot []*api.Interval) float64 {
+			var h api.Histogram
+			for _, b := range slot {
+				if b != nil {
+					h = h.Plus(b.Commits[name])
+				}
+			}
+			if h.Count == 0 {
+				return math.NaN()
+			}
+			return of(h) * 1000
+		}
+	}
+	var stages, waits, links []line
+	for i, s := range api.Stages {
+		stages = append(stages, line{stageTexts[s][0], i, stage(s, api.Histogram.Mean)})
+	}
+	stages = append(stages, line{"all stages", 4, stage(api.StageTotal, api.Histogram.Mean)},
+		line{"all stages, p99", 5, stage(api.StageTotal, func(h api.Histogram) float64 { return h.Quantile(0.99) })})
+	for i, wait := range slices.Sorted(maps.Keys(p.sum().Active)) {
+		waits = append(waits, line{wait, i, func(slot []*api.Interval) float64 {
+			sum, known := 0.0, false
+			for _, b := range slot {
+				if b != nil && b.Looks > 0 {
+					sum, known = sum+float64(b.Active[wait])/float64(b.Looks), true
+				}
+			}
+			if !known {
+				return math.NaN()
+			}
+			return sum
+		}})
+	}
+	for n, v := range p.Nodes {
+		var to []string
+		for _, l := range total(v).Links {
+			to = append(to, l.To)
+		}
+		for _, other := range slices.Sorted(slices.Values(to)) {
+			links = append(links, line{v.Node + " to " + other, len(links), func(slot []*api.Interval) float64 {
+				if slot[n] != nil {
+					for _, l := range slot[n].Links {
+						if l.To == other {
+							return l.P99MS
+						}
+					}
+				}
+				return math.NaN()
+			}})
+		}
+	}
+	return []figure{
+		p.figure("commits", "Commits", "per second", "As each node saw them committed.",
+			p.byNode(func(b *api.Interval) float64 { return ratio(float64(b.Transactions), b.Seconds) })),
+		p.figure("stages", "Time of a commit", "ms", "Means of a sample of the commits, on the leader, by stage.", stages),
+		p.figure("lag", "Lag", "s, highest", "Committed and not yet applied.",
+			p.byNode(inMySQL(func(b *api.Interval) float64 { return b.LagS }))),
+		p.figure("lag-bytes", "Lag", "MiB, highest", "",
+			p.byNode(inMySQL(func(b *api.Interval) float64 { return float64(b.LagBytes) / mib }))),
+		p.figure("rows", "Rows changed", "per second", "In InnoDB. On the leader clients change them; on the others it is what they apply.",
+			p.perSecond(1, "Innodb_rows_inserted", "Innodb_rows_updated", "Innodb_rows_deleted")),
+		p.figure("active", "Active sessions, by what they wait for", "average number", "Of all nodes together, one look a second.", waits),
+		p.figure("connections", "Connections to mysqld", "highest number", "",
+			p.byNode(inMySQL(func(b *api.Interval) float64 { return float64(b.Connections) }))),
+		p.figure("queries", "Statements", "per second", "", p.perSecond(1, "Queries")),
+		p.figure("log", "Log written", "MiB per second", "",
+			p.byNode(func(b *api.Interval) float64 { return ratio(float64(b.Bytes)/mib, b.Seconds) })),
+		p.figure("fsync", "Writes to the log, each with its fsync", "ms, p99", "", p.byNode(func(b *api.Interval) float64 {
+			if b.LogWrites.Count == 0 {
+				return math.NaN()
+			}
+			return b.LogWrites.Quantile(0.99) * 1000
+		})),
+		p.figure("innodb", "Written by InnoDB", "MiB per second", "", p.perSecond(mib, "Innodb_data_written")),
+		p.figure("disk", "Disk used", "%", "The fullest one that the node writes to.", p.byNode(func(b *api.Interval) float64 {
+			if b.DiskUsed == 0 { // recorded by a daemon that did not look
+				return math.NaN()
+			}
+			return 100 * b.DiskUsed
+		})),
+		p.figure("links", "Way to another node and back", "ms, p99", "", links),
+	}
+}
+
+// led are the stretches in which a node took writes.
+func (p *period) led() grid {
+	g := grid{ID: "led", Title: "Who led", Words: 3, Head: []string{"From", "To", "Node"}}
+	last := -1
+	for i, slot := range p.slots {
+		leader, most := -1, 0.0
+		for n, b := range slot {
+			if b != nil && b.LeaderS > most {
+				leader, most = n, b.LeaderS
+			}
+		}
+		if from, to := p.start.Add(time.Duration(i)*p.step), p.start.Add(time.Duration(i+1)*p.step); leader < 0 {
+		} else if leader == last {
+			g.Rows[len(g.Rows)-1][1] = clock(to)
+		} else {
+			g.Rows = append(g.Rows, []string{clock(from), clock(to), p.Nodes[leader].Node})
+		}
+		last = leader
+	}
+	return g
+}
+
+func (p *period) events() grid {
+	g := grid{ID: "events", Title: "Elections and other events", Words: 4,
+		Head: []string{"Time", "Kind", "Node", "What", "Term", "Without writes, ms"}}
+	if more := len(p.Events) - shownEvents; more > 0 {
+		g.Note = fmt.Sprintf("%d older ones are left out.", more)
+	}
+	for _, e := range p.Events[max(0, len(p.Events)-shownEvents):] {
+		gap := ""
+		if e.GapMS > 0 {
+			gap = plain(e.GapMS)
+		}
+		g.Rows = append(g.Rows, []string{clock(e.Time), e.Kind, e.Node, e.Message, fmt.Sprint(e.Term), gap})
+	}
+	return g
+}
+
+func (p *period) page() periodPage {
+	page := periodPage{Cluster: p.Cluster, From: clock(p.From), To: clock(p.To), Led: p.led(), Events: p.events(),
+		Tables: []grid{p.coverage()}}
+	if p.sum().Seconds > 0 {
+		page.Charts = p.charts()
+		page.Tables = []grid{p.commits(), p.sessions(), p.statements(), p.fileWaits(), p.counters(), p.coverage()}
+	}
+	for _, n := range p.Nodes {
+		if n.Problem != "" {
+			page.Missing = append(page.Missing, fact{n.Node, n.Problem})
+		}
+	}
+	return page
+}
+
+// WriteReport writes the page of a report as one file that needs nothing else. Its policy lets nothing run but its own script.
+func WriteReport(w io.Writer, r api.Report) error {
+	page := newPeriod(r).page()
+	style := asset("style.css") + periodStyle
+	page.Script, page.ScriptSHA256 = template.JS(periodScript), sha256Of(periodScript)
+	page.Style, page.StyleSHA256 = template.CSS(style), sha256Of(style)
+	return pages.ExecuteTemplate(w, "period.html", page)
+}
+
+func sha256Of(text string) string {
+	h := sha256.Sum256([]byte(text))
+	return base64.StdEncoding.EncodeToString(h[:])
+}
+
+// period shows what was recorded: GET /ui/period?last=1h, or ?from=2026-11-23T02:00&to=2026-11-23T03:00, in UTC.
+func (p *Pages) period(w http.ResponseWriter, r *http.Request) {
+	if p.session(r) == nil {
+		p.showLogin(w, http.StatusOK, "")
+		return
+	}
+	q, to := r.URL.Query(), p.opts.Now()
+	last := cmp.Or(q.Get("last"), "1h")
+	long, err := time.ParseDuration(last)
+	from := to.Add(-long)
+	if q.Has("from") {
+		last = ""
+		var err2 error
+		from, err = utc(q.Get("from"))
+		to, err2 = utc(q.Get("to"))
+		err = cmp.Or(err, err2)
+	}
+	if err != nil || !to.After(from) {
+		p.fail(w, http.StatusBadRequest, "This is no period.", "Give two moments such as 2026-11-23 02:40, in UTC, the earlier one first.")
+		return
+	}
+	report, err := p.opts.Source.Report(r.Context(), from, to)
+	if err != nil {
+		p.fail(w, http.StatusBadGateway, "What was recorded cannot be read: "+err.Error(), "Try again, or on another node.")
+		return
+	}
+	page := newPeriod(report).page()
+	page.Live, page.Last, page.Offers = true, last, offers
+	p.render(w, http.StatusOK, "period.html", page)
+}
+
+// utc reads what a field of a form, or a clock of this page, writes.
+func utc(text string) (t time.Time, err error) {
+	text = strings.TrimSuffix(strings.Replace(strings.TrimSpace(text), " ", "T", 1), "Z")
+	if t, err = time.Parse("2006-01-02T15:04:05", text); err != nil {
+		t, err = time.Parse("2006-01-02T15:04", text)
+	}
+	return t, err
+}
+
+// total of a node.
+func total(n api.PeriodView) (sum api.Interval) {
+	for _, b := range n.Buckets {
+		sum.Add(b)
+	}
+	return sum
+}
+
+// sum of all nodes.
+func (p *period) sum() (sum api.Interval) {
+	for _, n := range p.Nodes {
+		sum.Add(total(n))
+	}
+	return sum
+}
+
+// seen is how often active sessions were seen.
+func seen(i api.Interval) (sum int) {
+	for _, n := range i.Active {
+		sum += n
+	}
+	return sum
+}
+
+// ratio is NaN where there is nothing to divide by.
+func ratio(n, by float64) float64 {
+	if by <= 0 {
+		return math.NaN()
+	}
+	return n / by
+}
+
+// plain writes a number with about four digits, for people and scripts; what is none is empty.
+func plain(v float64) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return ""
+	}
+	digits := 4
+	if v >= 0.1 {
+		digits = max(0, 3-int(math.Floor(math.Log10(v))))
+	}
+	text := strconv.FormatFloat(v, 'f', digits, 64)
+	if strings.Contains(text, ".") {
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text
+}
