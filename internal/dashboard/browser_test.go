@@ -136,7 +136,8 @@ func TestPeriodInChromium(t *testing.T) {
 			c.Must("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key}, nil)
 		}
 	}
-	press("ArrowRight")
+	c.Must("Input.dispatchMouseEvent", map[string]any{"type": "mouseMoved", "x": 1, "y": 1}, nil) // off the chart
+	press("Home")
 	press("ArrowRight")
 	c.Until(`document.getElementById("reading").textContent.startsWith("2026-11-22 11:00:30Z · n1 leads · n1 826")`)
 	press("+")

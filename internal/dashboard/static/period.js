@@ -8,6 +8,7 @@
   const number = v => v == null ? "–" : v.toLocaleString("en", { maximumSignificantDigits: 4 });
   const rows = id => [...document.querySelectorAll("#" + id + " tbody tr")].map(r => r.cells);
   const led = rows("led").map(c => ({ from: seconds(c[0]), to: seconds(c[1]), node: c[2].textContent }));
+  const leaders = [...new Set(led.map(b => b.node))];
   const events = rows("events").map(c => ({ at: seconds(c[0]), text: c[1].textContent + ": " + c[3].textContent }));
   const zoom = document.getElementById("zoom"), all = zoom.querySelector("button"), reading = document.getElementById("reading");
   const plots = [];
@@ -21,22 +22,25 @@
     return e;
   }
 
+  // A value between two gaps is a point: no line leads to it.
+  const alone = (u, k) => u.data[k].flatMap((v, i, all) => v != null && all[i - 1] == null && all[i + 1] == null ? [i] : []);
+
   // Who led is a band behind the lines, with the name where there is room; an event is a line through all.
   function background(u) {
     const c = u.ctx, r = devicePixelRatio, box = u.bbox;
     const at = x => Math.min(Math.max(u.valToPos(x, "x", true), box.left), box.left + box.width);
     c.save();
     c.font = 11 * r + "px system-ui, sans-serif";
-    led.forEach(function (b, i) {
+    for (const b of led) {
       const x = at(b.from), w = at(b.to) - x;
-      if (w <= 0) return;
-      c.fillStyle = colour(i % 2 ? "--reign1" : "--reign0");
+      if (w <= 0) continue;
+      c.fillStyle = colour(leaders.indexOf(b.node) % 2 ? "--reign1" : "--reign0");
       c.globalAlpha = 0.45;
       c.fillRect(x, box.top, w, box.height);
       c.globalAlpha = 1;
       c.fillStyle = colour("--text");
       if (c.measureText(b.node).width + 8 * r < w) c.fillText(b.node, x + 4 * r, box.top + 12 * r);
-    });
+    }
     c.strokeStyle = colour("--mark");
     c.lineWidth = r;
     c.setLineDash([3 * r, 3 * r]);
@@ -109,7 +113,8 @@
     if (body.length < 2) continue;
     const data = [body.map(r => seconds(r.cells[0]))];
     heads.forEach((_, k) => data.push(body.map(r => r.cells[k + 1].textContent === "" ? null : Number(r.cells[k + 1].textContent))));
-    whole = [data[0][0], data[0][data[0].length - 1]];
+    const times = data[0], last = times[times.length - 1];
+    whole = [times[0], 2 * last - times[times.length - 2]]; // the last row has its stretch of time, too
     const title = part.querySelector("h2").textContent;
     const details = part.querySelector("details"), box = document.createElement("div"), legend = document.createElement("div");
     details.before(box, legend);
@@ -123,7 +128,8 @@
     const width = () => Math.max(200, box.clientWidth);
     const line = function (h) {
       const key = Number(h.dataset.key);
-      return { label: h.textContent, width: 1.5, stroke: () => colour("--k" + key % 6), dash: dashes[(key + Math.floor(key / 6)) % 6], points: { show: false }, spanGaps: false };
+      return { label: h.textContent, width: 1.5, stroke: () => colour("--k" + key % 6), dash: dashes[(key + Math.floor(key / 6)) % 6], spanGaps: false,
+        points: { show: true, size: 4, filter: alone } };
     };
     const axis = { stroke: () => colour("--dim"), grid: { stroke: () => colour("--line"), width: 1 }, ticks: { stroke: () => colour("--line"), width: 1 }, font: "11px system-ui, sans-serif" };
     p.u = new uPlot({
@@ -138,7 +144,11 @@
       cursor: { y: false, drag: { x: true, y: false }, sync: { key: "period", setSeries: false }, points: { size: 6 } },
       hooks: {
         drawClear: [background],
-        setScale: [(u, key) => { if (key === "x" && !busy && plots.length && u === p.u) show(u.scales.x.min, u.scales.x.max); }],
+        setScale: [function (u, key) {
+          if (key !== "x" || busy || u !== p.u) return;
+          const s = u.scales.x, zoomed = s.min > times[0] || s.max < last; // a double click shows all
+          show(zoomed ? s.min : whole[0], zoomed ? s.max : whole[1]);
+        }],
         setCursor: [() => { if (p.u) read(p, false); }],
       },
     }, data, box);
@@ -185,4 +195,5 @@
   addEventListener("resize", () => { for (const p of plots) p.fit(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
   paint();
+  show(whole[0], whole[1]);
 })();
