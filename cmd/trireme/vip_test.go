@@ -139,7 +139,7 @@ func TestVIPCheck(t *testing.T) {
 		{"no interface", `["10.99.0.100/24", "10.77.0.100/24"]`, vipRights, 1, good + "FAILED 10.99.0.100/24 no interface of this host has an address in " +
 			"10.99.0.0/24, the subnet of 10.99.0.100; name one as vip.interface ok 10.77.0.100/24 free, on interface eth0"},
 		{"its own", `"10.77.0.12/24"`, vipRights, 1, good + "FAILED 10.77.0.12/24 this host has 10.77.0.12 as an address of its own (10.77.0.12/24), " +
-			"so clients reach it here whoever leads; take it away, or configure another one"},
+			"so clients reach it here no matter which node leads; remove it, or configure another one"},
 		{"no capability", `"10.77.0.100/24"`, nil, 1, "FAILED rights this process lacks CAP_NET_ADMIN and CAP_NET_RAW; give them to the daemon, and run this check " +
 			"with them FAILED 10.77.0.100/24 a socket for ARP and neighbour discovery: operation not permitted; the daemon needs CAP_NET_ADMIN and CAP_NET_RAW (docs/vip.md)"},
 		{"one capability", `"10.77.0.100/24"`, []uintptr{unix.CAP_NET_RAW}, 1, "FAILED rights this process lacks CAP_NET_ADMIN; give them to the daemon, and run " +

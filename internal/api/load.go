@@ -13,7 +13,7 @@ const (
 	StageMySQL    = "mysqld"   // mysqld has stamped the transaction -> the daemon has read it from the binary log
 	StageLog      = "log"      // -> it is fsynced in the daemon's own log, or committed, whichever is first
 	StageMajority = "majority" // -> committed: the network and the logs of a majority
-	StageAck      = "ack"      // -> mysqld is told to go on; commit rules wait here
+	StageAck      = "ack"      // -> mysqld gets the acknowledgement; commit rules wait here
 )
 
 // Stages are all of them. StageTotal is their sum, which is counted as well for its quantiles.

@@ -111,7 +111,7 @@ func TestMistakes(t *testing.T) {
 		{"compression", strings.Replace(minimal, "[peer]\n", "[peer]\ncompression = \"zip\"\n", 1), `f.toml:5: peer.compression: "zip" is not a way to compress; write "off", "auto" or "always"`},
 		{"connections of an address", minimal + "[router]\nmax_conns_per_address = -1\n", `f.toml:9: router.max_conns_per_address: -1 is not in 0..1000000`},
 		{"rate", minimal + "[router]\nmax_conn_rate = 2000000\n", `f.toml:9: router.max_conn_rate: 2000000 is not in 0..1000000`},
-		{"replay", minimal + "[router]\nreplay = \"writes\"\n", `f.toml:9: router.replay: "writes" is nothing to carry out anew; write "none" or "reads"`},
+		{"replay", minimal + "[router]\nreplay = \"writes\"\n", `f.toml:9: router.replay: "writes" is not a kind of statement to repeat; write "none" or "reads"`},
 		{"socket", minimal + "[router]\nrw_socket = \"run/rw\"\n", `f.toml:9: router.rw_socket: "run/rw" is not an absolute path`},
 		{"long socket", minimal + "[router]\nro_socket = \"/" + strings.Repeat("x", 108) + "\"\n", `f.toml:9: router.ro_socket: is a path of 109 bytes; the system allows 107; choose a shorter one`},
 		{"one socket for two", minimal + "[router]\nrw_socket = \"/run/s\"\nro_socket = \"/run/s\"\n", `f.toml:9: router.rw_socket: /run/s is taken by router.ro_socket already`},

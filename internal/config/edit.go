@@ -148,7 +148,7 @@ func (c *Cluster) Set(key, value string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: no voter with a mysqld would have a weight above 0, so nobody could lead", key)
+	return fmt.Errorf("%s: no voter with a mysqld would have a weight above 0, so no node could lead", key)
 }
 
 // RenderSettings writes settings as the text that an operator edits.

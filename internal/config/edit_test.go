@@ -62,7 +62,7 @@ func TestSetMistakes(t *testing.T) {
 		"must_ack.=true":          "no such node",
 		"zone.nobody=a":           "no such node",
 		"zone.n1=a b":             "letters, digits",
-		"weight.n1=0":             "nobody could lead",
+		"weight.n1=0":             "no node could lead",
 		"transaction_warn=100":    "from 1MiB to 1TiB",
 		"transaction_refuse=4B":   "from 1MiB to 1TiB",
 		"transaction_refuse=2TiB": "from 1MiB to 1TiB",

@@ -167,7 +167,7 @@ func TestSetAll(t *testing.T) {
 			}
 		}
 	}
-	if err := c.SetAll(map[string]string{"weight.n1": "0", "weight.n2": "0"}); err == nil || !strings.Contains(err.Error(), "nobody could lead") {
+	if err := c.SetAll(map[string]string{"weight.n1": "0", "weight.n2": "0"}); err == nil || !strings.Contains(err.Error(), "no node could lead") {
 		t.Error(err)
 	}
 }

@@ -288,7 +288,7 @@ func (n Node) checkRouter(doc document) *Error {
 		return doc.fail("router.sessions", fmt.Sprintf("%q is not a way to treat sessions", s), `write "pass" or "carry"`)
 	}
 	if r := n.Router.Replay; r != ReplayNone && r != ReplayReads {
-		return doc.fail("router.replay", fmt.Sprintf("%q is nothing to carry out anew", r), `write "none" or "reads"`)
+		return doc.fail("router.replay", fmt.Sprintf("%q is not a kind of statement to repeat", r), `write "none" or "reads"`)
 	}
 	if (n.Router.TLSCert == "") != (n.Router.TLSKey == "") {
 		return doc.fail("router.tls_cert", "comes with router.tls_key or not at all", "set both, or none")

@@ -230,7 +230,7 @@ func (t *Takeover) fits(st Storage, hs *raftpb.HardState) error {
 	case err != nil && !errors.Is(err, raft.ErrUnavailable):
 		return err
 	case err != nil || term != t.BTerm:
-		return fmt.Errorf("%w: the takeover begins behind entry %d of term %d; the log has term %d there and ends at %d",
+		return fmt.Errorf("%w: the takeover begins after entry %d of term %d; the log has term %d there and ends at %d",
 			ErrStorageInconsistent, t.Base, t.BTerm, term, last)
 	case hs.GetTerm() > t.Term || last > t.End():
 		return fmt.Errorf("%w: the takeover of term %d up to entry %d was not finished, but the log is in term %d and ends at %d",
@@ -238,7 +238,7 @@ func (t *Takeover) fits(st Storage, hs *raftpb.HardState) error {
 	}
 	for i := t.Base + 1; i <= last; i++ {
 		if term, err := st.Term(i); err != nil || term != t.Term {
-			return errors.Join(err, fmt.Errorf("%w: entry %d has term %d, the takeover begins behind %d", ErrStorageInconsistent, i, term, t.Base))
+			return errors.Join(err, fmt.Errorf("%w: entry %d has term %d, the takeover begins after %d", ErrStorageInconsistent, i, term, t.Base))
 		}
 	}
 	return nil

@@ -79,7 +79,7 @@ func (p *Pages) switchOver(w http.ResponseWriter, r *http.Request, to, term stri
 	page := p.page("Switchover to " + to)
 	n, err := strconv.ParseUint(term, 10, 64)
 	if err != nil || n == 0 || to == "" {
-		p.show(w, r, page, "", api.Errorf(api.KindInvalid, "the request does not say what was shown in the dry run").With("begin anew"))
+		p.show(w, r, page, "", api.Errorf(api.KindInvalid, "the request does not say what was shown in the dry run").With("start again"))
 		return
 	}
 	// What has begun goes on to its end, whether or not the browser waits for it.
@@ -138,7 +138,7 @@ func (p *Pages) remove(w http.ResponseWriter, r *http.Request, sess *session) {
 	if typed == name && term != "" {
 		n, err := strconv.ParseUint(term, 10, 64)
 		if err != nil || n == 0 {
-			p.show(w, r, page, "", api.Errorf(api.KindInvalid, "the request does not say what was shown").With("begin anew"))
+			p.show(w, r, page, "", api.Errorf(api.KindInvalid, "the request does not say what was shown").With("start again"))
 			return
 		}
 		res, err := p.opts.Source.Remove(context.WithoutCancel(r.Context()), api.MemberRequest{Name: name, IfTerm: n})

@@ -280,7 +280,7 @@ func (p *Pages) action(verb string, do func(http.ResponseWriter, *http.Request, 
 			return
 		}
 		if !p.sessions.allows(sess, r.PostForm.Get("action_token")) {
-			p.fail(w, http.StatusForbidden, "This request does not come from the dashboard.", "Nothing was done. Open the dashboard anew and try again there.")
+			p.fail(w, http.StatusForbidden, "This request does not come from the dashboard.", "Nothing was done. Open the dashboard again and retry there.")
 			return
 		}
 		r = r.WithContext(api.WithPrincipal(r.Context(), sess.who))

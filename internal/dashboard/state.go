@@ -240,7 +240,7 @@ func alertsOf(v api.ClusterView, st *state) []alert {
 		add(levelWarn, "Paused", "Automatic failover is off since %s, %s.", clock(v.Pause.Since), end)
 	}
 	if v.Leader != "" && v.Failover.To == "" {
-		add(levelWarn, "No failover", "Nobody could take over from %s now: %s", v.Leader, v.Failover.Problem)
+		add(levelWarn, "No failover", "No node could take over from %s now: %s", v.Leader, v.Failover.Problem)
 	}
 	if b := v.Blocked; b != nil {
 		add(levelBad, "Entry cannot be applied", "Entry %d, %s (%s): error %d on %s. %s; %s.", b.Index, b.GTID, b.Entry, b.Number, strings.Join(b.Nodes, ", "), b.Told, b.Next)
@@ -321,7 +321,7 @@ func delayTile(v api.ClusterView, s *series) tile {
 
 // lagTile is of the data node that is furthest behind.
 func lagTile(v api.ClusterView) tile {
-	t := tile{Name: "Furthest behind", Value: waiting, Unit: "s"}
+	t := tile{Name: "Largest lag", Value: waiting, Unit: "s"}
 	worst := -1.0
 	for _, m := range v.Members {
 		if m.MySQL == nil || m.Name == v.Leader || m.Delay != nil {
@@ -357,7 +357,7 @@ func failoverTile(v api.ClusterView) tile {
 	case f.To == "":
 		return tile{Name: "A failover now", Value: "not possible", Level: levelBad}
 	case v.Pause != nil:
-		return tile{Name: "A failover now", Value: "paused", Level: levelWarn, Note: "nobody takes over until it is resumed"}
+		return tile{Name: "A failover now", Value: "paused", Level: levelWarn, Note: "no node takes over until it is resumed"}
 	}
 	return tile{Name: "A failover now", Value: f.To, Unit: fmt.Sprintf("in about %.1f s", f.Seconds),
 		Note: fmt.Sprintf("%.1f s if the leader's host or link is lost", f.HostLostSeconds)}
@@ -385,7 +385,7 @@ var stageTexts = map[string][2]string{
 	api.StageMySQL:    {"mysqld", "written to its binary log, read by the daemon"},
 	api.StageLog:      {"Own log", "fsync of the leader's log"},
 	api.StageMajority: {"Majority", "network, and fsync on the others"},
-	api.StageAck:      {"ACK", "mysqld is told to go on"},
+	api.StageAck:      {"ACK", "mysqld gets the acknowledgement"},
 }
 
 func heavyText(h api.HeavyView) string {

@@ -104,7 +104,7 @@ func changes(events []api.Event) []change {
 	for _, e := range shown {
 		c := change{Time: clock(e.Time), Kind: e.Kind, From: e.From, To: e.To, Cause: e.Cause}
 		if e.From == "" {
-			c.From = "nobody"
+			c.From = "no node"
 		}
 		if e.GapMS > 0 {
 			c.Gap = grouped(uint64(e.GapMS+0.5)) + " ms"

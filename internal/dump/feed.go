@@ -301,7 +301,7 @@ func (f *Feed) untrack(nc net.Conn) {
 
 var (
 	errPaused   = errors.New("the feed was paused or resumed")
-	errAgain    = errors.New("the feed begins anew")
+	errAgain    = errors.New("the feed starts again")
 	errReplaced = errors.New("another dump took its place")
 	errGone     = errors.New("the receiver went away")
 )

@@ -185,7 +185,7 @@ func (p *Publisher) Serve(ctx context.Context, c Consumer) {
 	case d.ctx.Err() != nil:
 		err = contextCause(d.ctx)
 	case errors.Is(err, ErrPurged):
-		_ = w.fail(fmt.Errorf("the log was purged above this consumer's place, which was too far behind: %w", err))
+		_ = w.fail(fmt.Errorf("the log was purged past this consumer's position: %w", err))
 	default:
 		if errors.Is(err, ErrInvariant) && p.cfg.Report != nil {
 			p.cfg.Report(err)
@@ -365,7 +365,7 @@ func (p *Publisher) judge(log PublishedLog, has gtid.Set) error {
 		return nil
 	}
 	return fatal(errFuture, "Replica has more GTIDs than the source has: this cluster has never committed %s. If they were read from a mysqld's own binary log, they "+
-		"were rolled back by a failover, and the replica has to be made anew; if they came with a copy of a node's data, they are local statements of "+
+		"were rolled back by a failover, and the replica must be rebuilt; if they came with a copy of a node's data, they are local statements of "+
 		"that node, and its gtid_purged may do without them", clip(ahead.String()))
 }
 

@@ -7,14 +7,14 @@ type Point struct{ Name, What string }
 var Points = []Point{
 	// The leader's way from mysqld to the log.
 	{"source.event-read", "an event has been read from mysqld's binary log"},
-	{"source.batch-cut", "a batch of transactions has been cut, nobody knows of it"},
+	{"source.batch-cut", "a batch of transactions has been cut and not yet proposed"},
 	{"source.before-propose", "the batch is about to be given to Raft"},
 	{"source.after-propose", "Raft has put the batch into its memory"},
 	{"raft.before-send", "messages to peers are about to be given to the links"},
 	{"raft.before-append", "entries and votes are about to be written"},
 	{"log.before-write", "entries are encoded"},
 	{"log.after-write", "entries are written, not synced"},
-	{"log.after-sync", "entries are on disk, nobody has been told"},
+	{"log.after-sync", "entries are on disk, not yet reported"},
 	{"raft.before-respond", "the answers to what was synced are about to be delivered"},
 
 	// From the commit index to the client.
@@ -38,7 +38,7 @@ var Points = []Point{
 	{"spare.after-sync", "it is on disk, no rotation knows of it"},
 	{"rotate.before-seal", "a segment is full, about to be synced"},
 	{"rotate.after-seal", "it is synced, its end is not cut yet"},
-	{"rotate.after-cut", "its file ends where its records end, which nobody waits for on disk"},
+	{"rotate.after-cut", "its file was cut at the end of its records, which is not fsynced"},
 	{"rotate.after-header", "the next segment's header is in the file that was made ahead, not synced"},
 	{"rotate.after-new", "the next segment is whole under its temporary name"},
 	{"rotate.after-rename", "it has its name, the directory is not synced"},
@@ -66,7 +66,7 @@ var Points = []Point{
 	{"server.incarnation-persisted", "the number of the next life is on disk"},
 	{"server.binlog-deleted", "binary log and relay log are deleted, the old server_uuid is there"},
 	{"server.files-written", "auto.cnf and my.cnf are written"},
-	{"server.started", "mysqld runs and answers, nobody knows"},
+	{"server.started", "mysqld runs and answers, not yet noted"},
 	{"judge.before-plug", "holes are known, about to be plugged"},
 	{"judge.after-plug", "holes are plugged, no durable index says so, the feed has not begun"},
 	{"judge.after-feed", "the receiver has been started, the server does not count as ready"},
@@ -80,7 +80,7 @@ var Points = []Point{
 	{"promote.before-barrier", "the dump has begun, the barrier is not proposed"},
 	{"promote.after-barrier", "the barrier is committed"},
 	{"promote.before-open", "everything is applied and verified, writes are closed"},
-	{"promote.after-open", "mysqld takes writes, nobody has been told"},
+	{"promote.after-open", "mysqld takes writes, not yet announced"},
 
 	// The end of a leader.
 	{"fence.begin", "clients at the routers are cut, mysqld takes writes"},
@@ -90,7 +90,7 @@ var Points = []Point{
 	{"drain.done", "all is committed and acknowledged"},
 	{"fence.before-kill", "not drained in time, mysqld is about to be killed"},
 	{"switchover.begin", "the target is known, writes are open"},
-	{"switchover.before-close", "the target is close behind, writes are about to be closed"},
+	{"switchover.before-close", "the target has nearly caught up, writes are about to be closed"},
 	{"switchover.drained", "writes are closed and all is committed"},
 	{"switchover.before-transfer", "the target has applied everything"},
 	{"switchover.after-transfer", "the target is elected"},
@@ -114,6 +114,6 @@ var Points = []Point{
 	// Membership.
 	{"conf.before-propose", "a change of the membership is about to be proposed"},
 	{"conf.after-apply", "a change is in force in memory, not on disk"},
-	{"conf.after-persist", "a change is on disk, nobody has been told"},
+	{"conf.after-persist", "a change is on disk, not yet reported"},
 	{"settings.before-save", "committed settings are in force in memory, the copy on disk is older"},
 }

@@ -34,7 +34,7 @@ func Run(log *slog.Logger, withdraw func() error) error {
 		_, err = unix.GetsockoptInt(socketFD, unix.SOL_SOCKET, unix.SO_TYPE)
 	}
 	if err != nil {
-		return fmt.Errorf("the guard is started by the daemon, not by hand: %w", err)
+		return fmt.Errorf("only the daemon starts the guard: %w", err)
 	}
 	timer, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	if err != nil {

@@ -181,7 +181,7 @@ func WhyNot(v View, id uint64) []Reason {
 	}
 	out := p.bars()
 	if live, all := liveVoters(v, 0), v.Raft.Voters; v.Open == 0 && 2*live <= all {
-		out = append(out, bar(NoQuorum, "only %d of %d voters answer: no majority, nobody can lead", live, all))
+		out = append(out, bar(NoQuorum, "only %d of %d voters answer: no majority, no node can lead", live, all))
 	}
 	if id == v.Self && v.Serving.Phase == PhaseOpen && v.Now > v.Raft.LeaseUntil {
 		out = append(out, bar(NoLease, "it cannot prove that it is still leader: the lease has run out"))

@@ -347,7 +347,7 @@ func elected(v View) (State, []Action) {
 		return State{StateRecovering, fmt.Sprintf("elected for term %d", term)}, []Action{{Kind: Promote, Term: term}}
 	}
 	if acts := restart(v); acts != nil {
-		return State{StateRecovering, "elected, but " + unfit + ": starting mysqld anew"}, acts
+		return State{StateRecovering, "elected, but " + unfit + ": restarting mysqld"}, acts
 	}
 	if v.Server.State == ServerReady || v.Server.State == ServerAbsent {
 		return State{StateRecovering, "elected, but this node cannot lead (" + unfit + ") and no other one can: writes stay closed"}, nil
@@ -367,7 +367,7 @@ func electedInPause(v View, unfit string) (st State, acts []Action, decided bool
 		return State{StateRecovering, "handing over to " + p.Name + ": " + why}, []Action{{Kind: HandOver, Term: v.Raft.Term, To: p.ID, Reason: why}}, true
 	}
 	if acts := restart(v); acts != nil {
-		return State{StateRecovering, "elected, but " + unfit + ": starting mysqld anew"}, acts, true
+		return State{StateRecovering, "elected, but " + unfit + ": restarting mysqld"}, acts, true
 	}
 	if v.Server.State != ServerReady && v.Server.State != ServerAbsent {
 		st, acts = recovering(v)
@@ -389,7 +389,7 @@ func leaderOpen(v View) (State, []Action) {
 	open := State{StateHealthy, fmt.Sprintf("leader of term %d, writes are open", v.Raft.Term)}
 	switch {
 	case v.Stopping && v.Request == nil && v.Paused:
-		open.Why += "; stopping: automatic failover is paused, so nobody takes over"
+		open.Why += "; stopping: automatic failover is paused, so no node takes over"
 		return open, nil
 	case v.Stopping && handoverPending(v):
 		open.Why += "; stopping: the last switchover failed, it is tried again in a moment"
@@ -534,7 +534,7 @@ func follower(v View) (State, []Action) {
 	}
 	// The sentence is a log line: it holds no figure that changes with every look.
 	if behind(v, v.Server.Applied) > catchingUp && v.Server.Delayed == "" {
-		return State{StateCatchingUp, fmt.Sprintf("more than %d entries behind the commit index", catchingUp)}, nil
+		return State{StateCatchingUp, fmt.Sprintf("lags by more than %d entries", catchingUp)}, nil
 	}
 	why := "following " + peerName(v, v.Raft.Leader)
 	if v.Server.Delayed != "" {

@@ -130,7 +130,7 @@ func (l *Ledger) addTrx(term uint64, m *raftlog.Meta, mark Mark) error {
 		return rule.Breaks("S6", "entry %d has transactions before any barrier", index)
 	case m.Node != b.Node || m.Incarnation != b.Incarnation:
 		// Proposed before the newer barrier was, committed behind it.
-		return rule.Breaks("S6", "entry %d is of incarnation %d of node %d behind the barrier of incarnation %d of node %d",
+		return rule.Breaks("S6", "entry %d is of incarnation %d of node %d after the barrier of incarnation %d of node %d",
 			index, m.Incarnation, m.Node, b.Incarnation, b.Node)
 	case term != b.Term:
 		return rule.Breaks("S7", "entry %d is of term %d, but its incarnation serves term %d", index, term, b.Term)

@@ -47,7 +47,7 @@ func (c Config) mendDoublewrite() error {
 		if err := f.Truncate(0); err != nil {
 			return err
 		}
-		c.log().Warn("a doublewrite file is shorter than one of its pages, as a power loss leaves one that was just made; it is made anew",
+		c.log().Warn("a doublewrite file is shorter than one of its pages, as a power loss leaves a new one; it is made again",
 			"file", path, "bytes", st.Size(), "page", page)
 		return nil
 	})

@@ -164,7 +164,7 @@ func (c Config) killLeftover(ctx context.Context, pid int, same func() bool) err
 	if !same() { // the pid may have been given to another process before the descriptor held it
 		return nil
 	}
-	c.log().Warn("killing a mysqld that an earlier daemon left behind", "pid", pid, "dir", c.Dir)
+	c.log().Warn("killing the mysqld of an earlier daemon", "pid", pid, "dir", c.Dir)
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("kill mysqld %d: %w", pid, err)
 	}

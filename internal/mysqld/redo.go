@@ -82,7 +82,7 @@ func (c Config) mendRedo(ctx context.Context) error {
 	}
 	checkpoint, end, err := redoEnd(ctx, files)
 	if errors.Is(err, errRedo) {
-		c.log().Warn("the end of the redo log was not found; what lies behind it stays", "why", err)
+		c.log().Warn("the end of the redo log was not found; what follows it stays", "why", err)
 		return nil
 	}
 	if err != nil {
@@ -99,12 +99,12 @@ func (c Config) mendRedo(ctx context.Context) error {
 		}
 		n, err := f.wipe(ctx, end)
 		if err != nil {
-			return fmt.Errorf("clear the redo log behind its end: %w", err)
+			return fmt.Errorf("clear the redo log after its end: %w", err)
 		}
 		blocks += n
 	}
 	if blocks > 0 {
-		c.log().Warn("the redo log has blocks behind its end, as a power loss leaves them; they are overwritten with zeros",
+		c.log().Warn("the redo log has blocks after its end, as a power loss leaves them; they are overwritten with zeros",
 			"end", end, "blocks", blocks, "took", time.Since(began).Round(time.Millisecond))
 	}
 	return nil

@@ -78,7 +78,7 @@ var startSettings = []setting{
 	{"read_only", "ON", whyStart},
 	{"super_read_only", "ON", whyStart},
 	{"event_scheduler", "OFF", "scheduled events run on the leader only"},
-	{"offline_mode", "ON", "nobody reads from a server that is not judged yet (S5)"},
+	{"offline_mode", "ON", "clients must not read from a server that is not judged yet (S5)"},
 }
 
 // refused are names that Trireme does not set itself but that would break a promise. A trailing * stands for any rest.

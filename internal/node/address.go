@@ -88,7 +88,7 @@ func (n *Node) setKnown(c *config.Cluster) {
 		if m, ok := c.Member(name); ok {
 			addrs[m.ID] = addr
 		} else {
-			n.log.Warn("peer.known names nobody of this cluster", "name", name)
+			n.log.Warn("peer.known names a node that is not in this cluster", "name", name)
 		}
 	}
 	n.tr.SetKnown(addrs)
@@ -117,7 +117,7 @@ func (n *Node) renewCertificate() {
 		warnings = []string{fmt.Sprintf("this node's certificate ends on %s and cannot be renewed: %v", n.bundle.NotAfter().UTC().Format(time.DateOnly), err)}
 		n.log.Error(warnings[0])
 	case n.bundle.Names(n.hosts()): // revoked, or a peer does not take it
-		n.log.Error("this node could not sign itself another certificate; whoever does not trust the present one shuts it out", "err", err)
+		n.log.Error("this node could not renew its certificate; nodes that do not trust the present one refuse it", "err", err)
 	default:
 		n.log.Warn("this node's certificate does not name the hosts by which it is reached; Trireme's own links do not mind", "err", err)
 	}

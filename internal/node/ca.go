@@ -52,7 +52,7 @@ func (n *Node) tendCA(ctx context.Context) {
 	defer n.caMu.Unlock()
 	if err := n.stepCA(ctx, n.cons.Status().Leader); err != nil && ctx.Err() == nil {
 		if text := err.Error(); text != n.caProblem {
-			n.log.Warn("the change of the CA does not go on", "err", err)
+			n.log.Warn("the change of the CA does not progress", "err", err)
 			n.caProblem = text
 		}
 		return

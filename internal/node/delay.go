@@ -99,7 +99,7 @@ func delayText(req api.DelayRequest) string {
 	case api.StopAfter:
 		return "applies all up to and with " + req.GTID + " without delay, and stops there"
 	}
-	return "goes on with its delay"
+	return "applies with its delay again"
 }
 
 // orderDelay has a member carry an order out.

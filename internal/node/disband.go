@@ -130,7 +130,7 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 	m := <-outcome // it has limits of its own
 	p.res.OpenTransactions, p.res.OpenCount = openTransactions(m.open), len(m.open)
 	if m.err != nil {
-		return p.res, api.Errorf(api.KindNotReady, "the cluster was not left: %v", m.err).With("it goes on; see `trireme status`, then try again")
+		return p.res, api.Errorf(api.KindNotReady, "the cluster was not left: %v", m.err).With("the cluster continues; see `trireme status`, then try again")
 	}
 	return p.res, nil
 }
@@ -396,7 +396,7 @@ func (n *Node) plainHere(ctx context.Context, o plainOrder) error {
 // confirmPlainLocked says whether this mysqld is as plainHere left it, and keeps it so for another plainLimit.
 func (n *Node) confirmPlainLocked(l *life) error {
 	if n.plainUntil == 0 || now() > n.plainUntil || n.plainLife != l {
-		return errors.New("its mysqld has been started, or fed, anew meanwhile")
+		return errors.New("its mysqld was restarted, or fed again, meanwhile")
 	}
 	n.plainUntil = now() + plainLimit
 	return nil
@@ -426,7 +426,7 @@ func (n *Node) awaitSaved(ctx context.Context, l *life) error {
 			return nil
 		case now() > end:
 			return fmt.Errorf("a restart would forget that %d transactions were executed, XA PREPAREs as a rule: restart its daemon, "+
-				"which notes them for good, and try again", lost.Count())
+				"which records them permanently, and try again", lost.Count())
 		}
 		select {
 		case <-ctx.Done():
@@ -511,7 +511,7 @@ func (n *Node) disperse(d *config.Disbanded, version uint64) {
 	n.publishNow = true
 	n.mu.Unlock()
 	n.poke()
-	n.log.Warn("the cluster has ended: mysqld goes on as a plain server", "source", d.Source)
+	n.log.Warn("the cluster has ended: mysqld continues as a plain server", "source", d.Source)
 	deadline := now() + dispersePatience
 	for now() < deadline && !n.mayDisperse(d, version) {
 		select {

@@ -97,7 +97,7 @@ func refusedForce(why ha.Reason) error {
 	case ha.LeaderWell:
 		return api.Errorf(api.KindConflict, "%s", why.Text).With("use `trireme switchover`; --force moves leadership without its help all the same")
 	case ha.NoQuorum:
-		return api.Errorf(api.KindNoLeader, "%s", why.Text).With("bring back those that are down; without a majority nobody can lead")
+		return api.Errorf(api.KindNoLeader, "%s", why.Text).With("bring back those that are down; without a majority no node can lead")
 	case ha.OtherLeads:
 		return api.Errorf(api.KindAlready, "%s", why.Text).With("see `trireme status`; nothing is changed")
 	}
@@ -165,7 +165,7 @@ func (n *Node) giveOrders(ctx context.Context, v ha.View, to uint64, politely bo
 			continue
 		}
 		if err := n.giveOrder(ctx, p.ID, o); err != nil {
-			n.log.Warn("an order of a failover by hand was not followed", "peer", p.ID, "err", err)
+			n.log.Warn("the peer did not carry out the forced-failover step", "peer", p.ID, "err", err)
 		}
 	}
 	return nil

@@ -159,7 +159,7 @@ func (f *forcePlan) problem(c *config.Cluster, by map[uint64]*survey, source *su
 	}
 	if consensus.Quorum(source.Conf, live) {
 		return api.Errorf(api.KindAlready, "not needed: a majority of the voters answers").
-			With("the cluster goes on by itself; see `trireme status`, and `trireme why-not NODE` if it does not")
+			With("the cluster continues by itself; see `trireme status`, and `trireme why-not NODE` if it does not")
 	}
 	for _, m := range c.Members {
 		switch s := by[m.ID]; {
@@ -175,7 +175,7 @@ func (f *forcePlan) problem(c *config.Cluster, by map[uint64]*survey, source *su
 	for _, m := range c.Members {
 		if s := by[m.ID]; s != nil && s.Commit > source.Last { // cannot be, if no log was ever lost
 			return api.Errorf(api.KindConflict, "%s has committed entry %d, and %s's log, which is the most up to date, ends at %d",
-				m.Name, s.Commit, f.report.Source, source.Last).With("some log was lost or changed by hand; nothing can be promised any more")
+				m.Name, s.Commit, f.report.Source, source.Last).With("a log was lost or changed manually; no promise holds any more")
 		}
 	}
 	if len(f.voters) == 0 {
@@ -205,7 +205,7 @@ func (f *forcePlan) loss() string {
 	if r.LastWrite != nil {
 		when = ", written at " + r.LastWrite.UTC().Format("2006-01-02 15:04:05 UTC")
 	}
-	return fmt.Sprintf("May be lost: every transaction acknowledged in term %d behind entry %d, the last one that %s holds%s, and everything acknowledged "+
+	return fmt.Sprintf("May be lost: every transaction acknowledged in term %d after entry %d, the last one that %s holds%s, and everything acknowledged "+
 		"in any later term. Only the nodes given up know how much that is. Kept: everything up to entry %d, acknowledged or not.",
 		r.LastTerm, r.LastIndex, r.Source, when, r.LastIndex)
 }

@@ -171,7 +171,7 @@ func (n *Node) follow(from uint64, theirs transport.Generation) {
 	n.quiesce()
 	why, err := n.barsFollowing(&claim)
 	if err == nil && why == "" {
-		n.log.Warn("force-quorum: this node goes on in a new generation", "generation", claim.Number, "source", claim.Source)
+		n.log.Warn("force-quorum: this node continues in a new generation", "generation", claim.Number, "source", claim.Source)
 		if err = (&generationState{Generation: &claim}).save(n.cfg.Dir); err == nil {
 			err = errNewGeneration
 		}
@@ -200,7 +200,7 @@ func (n *Node) barsFollowing(g *config.Generation) (why string, err error) {
 	case !slices.Contains(g.Members, n.id.ID):
 		return "it was given up", nil
 	case g.Parent != n.generation.IDOf():
-		return fmt.Sprintf("it belongs to generation %d, behind which several were made without it", n.generation.NumberOf()), nil
+		return fmt.Sprintf("it belongs to generation %d, and several were made without it since", n.generation.NumberOf()), nil
 	}
 	last, err := n.rlog.LastIndex()
 	if err != nil {
@@ -272,7 +272,7 @@ func (n *Node) leftError(l *leftBehind) error {
 	case l.From == 0:
 		has = "What its log holds beyond what the cluster went on with is not known; see `trireme log dump`."
 	}
-	return fmt.Errorf("%w: node %q was left behind by force-quorum: on %s %s made generation %d of cluster %q from node %d's log (%s). %s "+
+	return fmt.Errorf("%w: node %q was given up by force-quorum: on %s %s made generation %d of cluster %q from node %d's log (%s). %s "+
 		"Nothing in %s is deleted. To make it a member again, move that directory away and run `trireme join`",
 		ErrFinal, n.id.Name, l.By.At.UTC().Format("2006-01-02 15:04:05 UTC"), l.By.By, l.By.Number, n.id.Cluster, l.By.Source, l.Why, has, n.cfg.Dir)
 }

@@ -84,7 +84,7 @@ func TestLeave(t *testing.T) {
 	} {
 		n := atRest(t, 1, c.terms...)
 		err := n.giveUp(&base, "it was given up")
-		if !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "left behind by force-quorum") || !errors.Is(err, ErrFinal) {
+		if !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "given up by force-quorum") || !errors.Is(err, ErrFinal) {
 			t.Errorf("%s: %v", name, err)
 		}
 		again := n.openGeneration()

@@ -382,4 +382,4 @@ func (n *Node) letHeal(from uint64, r healRequest) error {
 }
 
 // errNoHolder: no node has what an entry did.
-var errNoHolder = errors.New("no node that answers has applied the entry, so there is none to copy from")
+var errNoHolder = errors.New("no node that answers has applied the entry, so no node can be copied from")

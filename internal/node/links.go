@@ -76,7 +76,7 @@ func (n *Node) watchLinks(context.Context) {
 		}
 	}
 	if !heard && len(reached) > 0 {
-		next.warnings = append(next.warnings, fmt.Sprintf("it reaches %s and hears of nobody: can they reach it at peer.advertise = %s?",
+		next.warnings = append(next.warnings, fmt.Sprintf("it reaches %s and hears from no node: can they reach it at peer.advertise = %s?",
 			strings.Join(reached, " "), n.cfg.Peer.Advertise))
 	}
 	next.warnings = append(next.warnings, timeoutsDiffer(timeout, others)...)

@@ -48,7 +48,7 @@ func (n *Node) Outcome(ctx context.Context, q api.OutcomeQuery) (api.Outcome, er
 		why := ""
 		switch {
 		case errors.Is(err, ledger.ErrNotYet):
-			why = "this node has not seen the beginning of that leadership; it is behind, or cut off"
+			why = "this node has not seen the beginning of that leadership; it lags, or is cut off"
 		case err != nil:
 			return unknown("%v", err), nil
 		default:

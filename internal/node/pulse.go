@@ -89,7 +89,7 @@ func (p *pulse) note(l look) (server, log stuck) {
 	case p.silent != 0 && l.at >= p.silent+hungLimit:
 		server = stuck{"mysqld does not answer", p.silent}
 	case p.still != 0 && l.at >= p.still+commitLimit+p.flushTime():
-		server = stuck{"commits do not get on in mysqld: its disk is full, or hangs", p.still}
+		server = stuck{"commits do not progress in mysqld: its disk is full, or hangs", p.still}
 	}
 	if since := max(l.appending, p.awake); l.appending != 0 && l.at >= since+appendLimit {
 		log = stuck{"the disk of the raft log hangs", since}

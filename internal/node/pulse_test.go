@@ -28,7 +28,7 @@ func TestPulse(t *testing.T) {
 		{name: "no answer, but it applies", look: func(i int) look { return look{progress: progress{applied: uint64(i)}} }},
 		{name: "every fifth answer is late", look: func(i int) look { return look{answered: i%5 != 0} }},
 		{name: "commits stand still", look: func(int) look { return look{answered: true, open: true, pulse: committing} },
-			server: pulseInterval + commitLimit, why: "commits do not get on in mysqld: its disk is full, or hangs"},
+			server: pulseInterval + commitLimit, why: "commits do not progress in mysqld: its disk is full, or hangs"},
 		{name: "commits wait for Raft", look: func(int) look { return look{answered: true, open: true, pulse: committing, owed: true} }},
 		{name: "a large transaction is written to the binary log", look: func(i int) look {
 			return look{answered: true, open: true, pulse: mysqld.Pulse{Committing: 1, Written: uint64(i)}}
@@ -42,7 +42,7 @@ func TestPulse(t *testing.T) {
 		}},
 		{name: "a large transaction, then nothing", look: func(i int) look { // 200 MiB in 2 s
 			return look{answered: true, open: true, pulse: mysqld.Pulse{Committing: 1, Written: uint64(min(i, 4)) * 50 << 20}}
-		}, server: 5*pulseInterval + commitLimit + 10*time.Second, why: "commits do not get on in mysqld: its disk is full, or hangs"},
+		}, server: 5*pulseInterval + commitLimit + 10*time.Second, why: "commits do not progress in mysqld: its disk is full, or hangs"},
 		{name: "one commit every four seconds", look: func(i int) look {
 			return look{answered: true, open: true, pulse: committing, progress: progress{read: raftlog.Pos{File: 1, Off: uint64(i / 8)}}}
 		}},

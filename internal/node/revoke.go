@@ -38,7 +38,7 @@ func (n *Node) Revoke(ctx context.Context, req api.RevokeRequest) (res api.Revok
 	switch {
 	case isNode:
 		r.ID, r.Name = m.ID, m.Name
-		res.Message = fmt.Sprintf("the certificates of node %s (id %d) are revoked: nobody speaks to it any more, and its daemon ends", m.Name, m.ID)
+		res.Message = fmt.Sprintf("the certificates of node %s (id %d) are revoked: no node connects to it any more, and its daemon ends", m.Name, m.ID)
 		res.Advice = fmt.Sprintf("it is a member still, and counts as down: trireme remove %s; then it can join again, under a new id", m.Name)
 	case serialText.MatchString(serial):
 		r.Serial = serial

@@ -38,7 +38,7 @@ func (n *Node) whyUnmet(c ha.CommitRule, m consensus.Matches, commit uint64) str
 		if v.Index >= commit || c.Member != 0 && c.Member != v.ID || c.Member == 0 && member.Zone == "" {
 			continue
 		}
-		text := fmt.Sprintf("%s: %d entries behind", member.Name, commit-v.Index)
+		text := fmt.Sprintf("%s: lags by %d entries", member.Name, commit-v.Index)
 		if p := n.peers[v.ID]; v.ID != n.id.ID && (p == nil || !p.fresh()) {
 			text = member.Name + ": " + silenceText(p)
 		}
@@ -110,7 +110,7 @@ func zoneText(z api.ZoneView, voters int, grace time.Duration) string {
 	case z.Leader:
 		text += z.To + " would lead"
 	default:
-		text += "writes go on"
+		text += "writes continue"
 	}
 	if z.Quorum && z.Waits {
 		text += fmt.Sprintf(", OKs wait for %v first", grace)

@@ -12,7 +12,7 @@ func TestZoneText(t *testing.T) {
 	for want, z := range map[string]api.ZoneView{
 		"loss of zone a (1 of 3 voters): n2 would lead; nothing": {
 			Zone: "a", Voters: 1, Leader: true, Quorum: true, Kept: true, To: "n2"},
-		"loss of zone a (1 of 3 voters): writes go on, OKs wait for 10s first; nothing": {
+		"loss of zone a (1 of 3 voters): writes continue, OKs wait for 10s first; nothing": {
 			Zone: "a", Voters: 1, Quorum: true, Kept: true, Waits: true},
 		"loss of zone a (2 of 3 voters): NO QUORUM, writes stop; nothing acknowledged is lost": {
 			Zone: "a", Voters: 2, Kept: true, Waits: true},

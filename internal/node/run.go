@@ -341,8 +341,8 @@ func (n *Node) run(ctx context.Context) (err error) {
 		n.stopServer()
 	case err != nil:
 		// An invariant is broken or the disk failed: nobody may be served by this node any more (S13).
-		n.log.Error("this node stops for good", whyStopped(err)...)
-		n.watchdog.manager.Stopping("stops for good: " + err.Error())
+		n.log.Error("this node stops permanently", whyStopped(err)...)
+		n.watchdog.manager.Stopping("stops permanently: " + err.Error())
 		n.killServer()
 	}
 	n.stopParts(cancel)

@@ -147,13 +147,13 @@ func (n *Node) checkSeed(ctx context.Context, id uint64, begun donation, first u
 		return end, fmt.Errorf("asking the donor about its data: %w", err)
 	}
 	if d.Incarnation != begun.Incarnation {
-		return end, errors.New("the donor's mysqld was started anew meanwhile")
+		return end, errors.New("the donor's mysqld was restarted meanwhile")
 	}
 	if end.first, err = n.rlog.FirstIndex(); err != nil {
 		return end, err
 	}
 	if end.first > begun.Applied+1 {
-		return end, fmt.Errorf("the copy goes up to entry %d, and the log here was begun anew at %d meanwhile", begun.Applied, end.first)
+		return end, fmt.Errorf("the copy goes up to entry %d, and the log here was started again at %d meanwhile", begun.Applied, end.first)
 	}
 	if end.first > first {
 		err = n.holdsPrepared(ctx, d)
@@ -280,7 +280,7 @@ func (n *Node) holdsPrepared(ctx context.Context, d donation) error {
 	}
 	left, err := ledger.NotHeld(ctx, d.Prepared, d.Applied, n.rlog, upTo)
 	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("%d XA transactions are prepared there, and the log here begins behind their XA PREPARE: end them on the leader (%s)", len(left), someOf(left))
+		err = fmt.Errorf("%d XA transactions are prepared there, and the log here begins after their XA PREPARE: end them on the leader (%s)", len(left), someOf(left))
 	}
 	return err
 }

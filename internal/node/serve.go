@@ -361,7 +361,7 @@ func (n *Node) drainOrKill(ctx context.Context, l *life) (string, bool) {
 		n.guardUntilLocked(0)
 		n.mu.Unlock()
 		if err = n.retire(ctx, l); err == nil {
-			return "drained: mysqld goes on as a read-only follower", true
+			return "drained: mysqld continues as a read-only follower", true
 		}
 	}
 	failpoint.Hit("fence.before-kill")
@@ -455,7 +455,7 @@ func (n *Node) drain(ctx context.Context, l *life) error {
 }
 
 // errUnsure: super_read_only cannot be relied on. A mysqld that was stuck takes up its connections in any order.
-var errUnsure = errors.New("a statement that opens writes got no answer, and may take effect behind the one that closes them")
+var errUnsure = errors.New("a statement that opens writes got no answer, and may take effect after the one that closes them")
 
 // awaitGone says whether one of the sessions that were killed is still in the middle of an XA statement.
 func (n *Node) awaitGone(ctx context.Context, l *life, killed []mysqld.Session) error {

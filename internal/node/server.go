@@ -109,7 +109,7 @@ func startProblem(err error, died int, node string) string {
 func (n *Node) watchLocked(l *life) {
 	fd, err := l.proc.Pidfd()
 	if err != nil {
-		n.log.Warn("mysqld is not guarded: it goes on when this daemon is stopped", "err", err)
+		n.log.Warn("mysqld is not guarded: it keeps running when this daemon is stopped", "err", err)
 		return
 	}
 	n.guardUntilLocked(0)
@@ -269,7 +269,7 @@ func (n *Node) judgeServer(ctx context.Context, l *life) {
 		first, _ := n.rlog.FirstIndex()
 		n.replaceDataLocked(fmt.Sprintf("the log begins at entry %d and mysqld needs earlier ones", first))
 		n.mu.Unlock()
-		n.log.Warn("mysqld is too far behind to be fed from the log: it is seeded from another node", "missing", j.Missing.String())
+		n.log.Warn("the log no longer has what mysqld needs: it is seeded from another node", "missing", j.Missing.String())
 		return
 	case !j.Consistent():
 		n.srv.state = ha.ServerBroken

@@ -524,7 +524,7 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 		if m.cut > 0 {
 			text += fmt.Sprintf("; %d connections had been cut and %d open transactions rolled back", m.cut, len(m.open))
 		}
-		return res, api.Errorf(api.KindCannotLead, "%s", text).With("the old leader goes on; see `trireme status`")
+		return res, api.Errorf(api.KindCannotLead, "%s", text).With("the old leader continues; see `trireme status`")
 	}
 	term, opened, err := n.awaitOpen(ctx, to)
 	res.Term, res.WriteGapMS = term, ms(opened-m.closing)
@@ -549,7 +549,7 @@ func (n *Node) awaitMoved(ctx context.Context, r *transferRequest) (m moved, err
 	case n.request != r:
 		return <-r.result, nil // it has come just now
 	case r.begun:
-		return m, api.Errorf(api.KindTimeout, "the switchover to %s has begun and goes on, its outcome is not known yet: %v", to, m.err).
+		return m, api.Errorf(api.KindTimeout, "the switchover to %s has begun and continues; its outcome is not known yet: %v", to, m.err).
 			With("see `trireme status`")
 	}
 	n.request = nil

@@ -169,7 +169,7 @@ func (n *Node) tendApplier(ctx context.Context) {
 	st, err := l.admin.ReplicaStatus(ctx)
 	if err != nil { // one whose receiver waits for space does not tell
 		if stalled {
-			n.noteApplier(l, cmp.Or(full, "nothing is applied, and mysqld does not tell why; one that has waited for space goes on within a minute"))
+			n.noteApplier(l, cmp.Or(full, "nothing is applied, and mysqld does not tell why; one that has waited for space continues within a minute"))
 		}
 		return
 	}

@@ -64,7 +64,7 @@ func (n *Node) leave(ctx context.Context, req api.MemberRequest, how leaving) (a
 		switch {
 		case m.Removing:
 			return api.Errorf(api.KindAlready, "%s is being removed already (settings version %d)", m.Name, c.Version).
-				With("that goes on by itself; see `trireme status`")
+				With("that continues by itself; see `trireme status`")
 		case how.verb == demotion.verb && m.Role == config.RoleLogger:
 			return api.Errorf(api.KindConflict, "%s is a logger: without data it can be nothing else", m.Name)
 		case how.verb == demotion.verb && m.Role == config.RoleLearner:
@@ -114,7 +114,7 @@ func (n *Node) leaveFirst(ctx context.Context, m config.Member, req api.MemberRe
 // up their votes at that moment.
 func (n *Node) Promote(ctx context.Context, req api.PromoteRequest) (api.MemberResult, error) {
 	if len(req.Names) == 0 {
-		return api.MemberResult{}, api.Errorf(api.KindInvalid, "nobody to promote")
+		return api.MemberResult{}, api.Errorf(api.KindInvalid, "name a node to promote")
 	}
 	var in, out []config.Member
 	c, err := n.changeCluster(ctx, func(c *config.Cluster) (err error) {
@@ -276,7 +276,7 @@ func (n *Node) awaitMembers(ctx context.Context, what string, done func(*config.
 				what += fmt.Sprintf(" (%v)", err)
 			}
 			return api.Errorf(api.KindTimeout, "%s, which has not come to its end in time", what).
-				With("it is recorded and goes on by itself once there is a quorum; see `trireme status`")
+				With("it is recorded and continues by itself once there is a quorum; see `trireme status`")
 		case <-time.After(memberPoll):
 		}
 	}

@@ -20,7 +20,7 @@ type watchdog struct {
 }
 
 // errStandsStill: nothing happened between two looks.
-var errStandsStill = errors.New("the node's loop does not get on")
+var errStandsStill = errors.New("the node's loop does not progress")
 
 // feed goes on until ctx ends. It looks often enough that one look may fail.
 func (w *watchdog) feed(ctx context.Context, log *slog.Logger) {

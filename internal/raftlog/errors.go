@@ -20,7 +20,7 @@ var (
 	// ErrLocked: another process has the directory open.
 	ErrLocked = errors.New("raftlog: directory in use")
 	// ErrFailed: a write or an fsync failed earlier; nothing more is accepted (S2). It wraps the first failure.
-	ErrFailed = errors.New("raftlog: failed for good")
+	ErrFailed = errors.New("raftlog: failed permanently")
 	// ErrNoSpace: the disk is full. It is as final as ErrFailed, which it accompanies.
 	ErrNoSpace = errors.New("raftlog: no space")
 	// ErrInvariant: the caller broke a rule that no acknowledged transaction survives being broken (S2, S6, S12). Nothing

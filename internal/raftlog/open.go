@@ -329,7 +329,7 @@ func (l *Log) openClosed(s *segment, next *segmentHead) error {
 		}
 	}
 	if err != nil {
-		l.log.Info("segment index made anew", "file", s.name, "cause", err)
+		l.log.Info("segment index rebuilt", "file", s.name, "cause", err)
 	}
 	if err := writeIndex(l.fs, s); err != nil {
 		l.log.Warn("segment index not written", "file", s.name, "error", err)

@@ -164,7 +164,7 @@ func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) 
 }
 
 func behindPosition(first uint64, at Pos) error {
-	return fmt.Errorf("%w: the log begins at entry %d, behind %v", ErrPurged, first, at)
+	return fmt.Errorf("%w: the log begins at entry %d, after %v", ErrPurged, first, at)
 }
 
 // posWalk goes through entries up to a position of an incarnation. An incarnation may lead several times, at positions that grow, and begins where

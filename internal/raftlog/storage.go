@@ -228,7 +228,7 @@ func (l *Log) slotsOf(s *segment) ([]slot, int64, error) {
 		if err := scanClosed(loaded, &next); err != nil {
 			return nil, 0, err
 		}
-		l.log.Info("segment index made anew", "file", s.name, "cause", noIndex)
+		l.log.Info("segment index rebuilt", "file", s.name, "cause", noIndex)
 	}
 	l.mu.Lock()
 	if s.slots == nil && l.position(s) >= 0 && s != l.active() {

@@ -111,7 +111,7 @@ func named(c *net.TCPConn, balancer netip.AddrPort) (netip.AddrPort, error) {
 		return balancer, fmt.Errorf("header of the PROXY protocol from %s: %w", balancer, err)
 	}
 	if r.Buffered() > 0 {
-		return balancer, errors.New("something behind the header of the PROXY protocol from " + balancer.String() + ", before the server's greeting")
+		return balancer, errors.New("bytes after the PROXY protocol header from " + balancer.String() + ", before the server's greeting")
 	}
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return balancer, err

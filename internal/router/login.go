@@ -118,7 +118,7 @@ func (l *login) startTLS(ctx context.Context) (p []byte, err error) {
 	}
 	var again bool
 	if l.response, again, err = mysqlwire.ParseResponse(p); err != nil || again {
-		return nil, errors.Join(err, errors.New("no response behind the TLS handshake"))
+		return nil, errors.Join(err, errors.New("no response after the TLS handshake"))
 	}
 	l.secure = true
 	if over, ok := l.client.NetConn().(*tls.Conn); ok {
@@ -146,7 +146,7 @@ func (l *login) distrusted(err error) bool {
 func (l *login) hide(ctx context.Context, p []byte) error {
 	if l.greeting.Capabilities&mysqlwire.CapSSL == 0 {
 		return errors.Join(errors.New("the server offers no TLS"), l.client.WritePacket(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeHandshake,
-			State: "08S01", Message: "Trireme: the server offers no TLS, without which nobody is let in through a unix socket"})))
+			State: "08S01", Message: "Trireme: the server offers no TLS, which a login through the unix socket needs"})))
 	}
 	l.response.Capabilities |= mysqlwire.CapSSL
 	if err := l.server.BeginTLS(ctx, l.response, l.backend.tls(l.sni)); err != nil {

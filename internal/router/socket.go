@@ -49,7 +49,7 @@ func listenUnix(path string) (net.Listener, error) {
 			return nil, fmt.Errorf("router: looking who listens at the socket: %w", err)
 		}
 		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("router: a socket that nobody listens at: %w", err)
+			return nil, fmt.Errorf("router: a socket without a listener: %w", err)
 		}
 	}
 	l, err := net.Listen("unix", path)

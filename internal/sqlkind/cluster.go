@@ -77,6 +77,6 @@ func (c *ClusterStatement) end(s *scanner, t token) {
 	case semicolon:
 		c.Several = true
 	default:
-		c.Wrong = fmt.Sprintf("nothing may follow behind it, near '%.64s'", t.text)
+		c.Wrong = fmt.Sprintf("nothing may follow it, near '%.64s'", t.text)
 	}
 }

@@ -46,7 +46,7 @@ func checkAddress(ctx context.Context, p netip.Prefix, iface string, all []netip
 		return fmt.Sprintf("held by this host, on %s", here), true
 	}
 	if l.mac == nil {
-		return fmt.Sprintf("interface %s has no ARP: nobody can be asked who has it, nor told", l.name), true
+		return fmt.Sprintf("interface %s has no ARP: other hosts cannot be asked about the address or told of it", l.name), true
 	}
 	w, err := openWire(l, a)
 	if err != nil {
@@ -72,7 +72,7 @@ func checkOwn(a netip.Addr) error {
 	for _, x := range list {
 		own, _ := netip.AddrFromSlice(x.IP)
 		if ones, bits := x.Mask.Size(); own.Unmap() == a && ones != bits {
-			return fmt.Errorf("this host has %s as an address of its own (%s/%d), so clients reach it here whoever leads; take it away, or configure another one", a, a, ones)
+			return fmt.Errorf("this host has %s as an address of its own (%s/%d), so clients reach it here no matter which node leads; remove it, or configure another one", a, a, ones)
 		}
 	}
 	return nil

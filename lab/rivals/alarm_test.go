@@ -40,12 +40,12 @@ func TestAlarms(t *testing.T) {
 		}
 	}
 	expect() // there are no logs yet
-	addTo(t, n.daemon, "level=INFO msg=\"log opened\"\nlevel=ERROR msg=\"this node stops for good\" err=\"S12: entry 3 starts at 1:99, the one before it ended at 1:98\" ru")
+	addTo(t, n.daemon, "level=INFO msg=\"log opened\"\nlevel=ERROR msg=\"this node stops permanently\" err=\"S12: entry 3 starts at 1:99, the one before it ended at 1:98\" ru")
 	addTo(t, n.mysqld, "[System] ready for connections\n")
 	expect()
 	addTo(t, n.daemon, "le=S12\n")
 	expect("entry 3 starts at 1:99")
-	addTo(t, n.daemon, "level=ERROR msg=\"this node stops for good\" err=\"disk: input/output error\"\n")
+	addTo(t, n.daemon, "level=ERROR msg=\"this node stops permanently\" err=\"disk: input/output error\"\n")
 	expect()
 	addTo(t, n.daemon, "panic: runtime error\nfatal error: all goroutines are asleep\n")
 	addTo(t, n.mysqld, "InnoDB: Assertion failure: buf0dblwr.cc:3\n")

@@ -192,7 +192,7 @@ func (g *glue) seed(k *task) error {
 		}
 	}
 	if end.incarnation != d.incarnation {
-		return errors.New("the donor's mysqld was started anew meanwhile")
+		return errors.New("the donor's mysqld was restarted meanwhile")
 	}
 	fresh.Flush, fresh.OnCommit = g.srv.Flush, g.srv.OnCommit
 	g.saved.durable, g.saved.inherited = d.applied, end.own.Clone()

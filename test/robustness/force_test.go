@@ -46,7 +46,7 @@ func (c *cluster) through(n *demo.Node, readOnly bool) (*session, error) {
 // which each end adds to.
 func (c *cluster) leftBehind(n *demo.Node) (said string) {
 	c.t.Helper()
-	const why = "was left behind by force-quorum"
+	const why = "was given up by force-quorum"
 	c.ends(n, why)
 	if pid := n.MySQLPID(); pid != 0 {
 		c.t.Errorf("%s has mysqld %d", n.Name, pid)
