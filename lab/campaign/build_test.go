@@ -10,7 +10,10 @@ import (
 	"testing"
 )
 
-// TestCommitPath: the script covers the daemon and every package that it needs, nothing else, and its digest changes with a source, not with a test.
+// shows are packages of a daemon that only show: a new chart takes no count of faults away.
+var shows = []string{"internal/dashboard", "internal/recorder"}
+
+// TestCommitPath: the script covers the daemon and every package that it needs but shows, nothing else, and its digest changes with a source, not with a test.
 func TestCommitPath(t *testing.T) {
 	const daemon = "cmd/trireme/daemon.go"
 	root := filepath.Join("..", "..")
@@ -27,7 +30,7 @@ func TestCommitPath(t *testing.T) {
 	}
 	want := []string{daemon}
 	for _, p := range strings.Fields(string(out)) {
-		if name, ours := strings.CutPrefix(p, "trireme/"); ours {
+		if name, ours := strings.CutPrefix(p, "trireme/"); ours && !slices.Contains(shows, name) {
 			want = append(want, name)
 		}
 	}

@@ -123,15 +123,13 @@ func document(parts []Part, seeds []Seeds, b Build, found string) report.Documen
 	d.Blocks = append(d.Blocks, falseAlarms(current, found)...)
 	d.Sections = append(d.Sections, report.Section{ID: "counts", Title: "Counts, and the counts required", Blocks: []report.Block{wantedTable(sum(current), seeds), simulated(seeds)}})
 	if len(current) > 0 {
-		d.Sections = append(d.Sections, report.Section{ID: "kinds", Title: "Faults by kind", Blocks: []report.Block{report.Text(fmt.Sprintf(
-			"During %d of the faults a majority was intact, so writes had to continue, and did ([limits](README.md#limits)). %d times without writes, and waits for recovery, were not judged, because the machine had no CPU to spare.",
-			sum(current).Demanded, sum(current).Unjudged)), kindTable(sum(current))}},
+		d.Sections = append(d.Sections, report.Section{ID: "kinds", Title: "Faults by kind", Blocks: byKind(current)},
 			report.Section{ID: "shapes", Title: "Faults by shape", Blocks: []report.Block{shapeTable(current)}},
 			report.Section{ID: "runs", Title: "Runs", Blocks: []report.Block{runTable(current)}})
 	}
 	if len(older) > 0 {
 		d.Sections = append(d.Sections, report.Section{ID: "older", Title: "Runs of other commit paths", Blocks: append([]report.Block{
-			report.Text("These no longer count: sources on the commit path have changed since."), runTable(older)}, falseAlarms(older, found)...)})
+			report.Text("These no longer count: sources on the commit path have changed since."), runTable(older)}, append(byKind(older), falseAlarms(older, found)...)...)})
 	}
 	if len(rivals) > 0 {
 		d.Sections = append(d.Sections, report.Section{ID: "rivals", Title: "The same campaign against rivals", Blocks: []report.Block{
@@ -222,6 +220,13 @@ func few(n int) report.Cell {
 		return report.Cell{}
 	}
 	return report.Cell{Text: fmt.Sprintf("below %d", enough)}
+}
+
+// byKind: kinds of faults, and how many of them were judged by whether writes went on.
+func byKind(parts []Part) []report.Block {
+	s := sum(parts)
+	return []report.Block{report.Text(fmt.Sprintf("During %d of the faults a majority was intact, so writes had to continue, and did ([limits](README.md#limits)). %d times without writes, and waits for recovery, "+
+		"were not judged, because the machine had no CPU to spare.", s.Demanded, s.Unjudged)), kindTable(s)}
 }
 
 func kindTable(s Part) report.Block {
