@@ -34,7 +34,7 @@ type Judgement struct {
 	Local    gtid.Set // executed here, not in the log, harmless statements of this node's dead incarnations
 	Errant   gtid.Set // executed here, never committed by Raft: the node must be seeded again
 	Missing  gtid.Set // missing below something executed, and not explainable: the node must be seeded again
-	Behind   bool     // Missing is all that is wrong: a prefix that ends below where the log begins
+	Behind   bool     // Missing is all that is wrong, and the log no longer has it
 	High     uint64   // index of the highest executed entry, 0 when none
 	Problems []string
 }
@@ -78,10 +78,11 @@ func Judge(in JudgeInput, scan ScanFunc) (*Judgement, error) {
 			return nil, err
 		}
 	}
-	// Nothing that the log still has ran here, and nothing that Raft does not know: what is here is on every node that is not
-	// itself behind, and can be thrown away.
+	// All that is here is known to Raft, so it can be thrown away. Either nothing that the log still has ran here, or this node was given up
+	// when a log came to its bound (BoundPoint): of what lies between its durable index and where the log begins now, nothing tells a trace
+	// that a restart took, as of a finished XA PREPARE, from a hole.
 	ran := in.Executed.Intersect(in.Committed)
-	j.Behind = j.Errant.Empty() && !j.Missing.Empty() && in.Purged.ContainsSet(j.Missing) && in.Purged.ContainsSet(ran)
+	j.Behind = j.Errant.Empty() && !j.Missing.Empty() && in.Purged.ContainsSet(j.Missing) && (in.PurgedTo > in.Durable || in.Purged.ContainsSet(ran))
 	if !j.Errant.Empty() {
 		j.Problems = append(j.Problems, fmt.Sprintf("executed here but never committed: %s", j.Errant.String()))
 	}

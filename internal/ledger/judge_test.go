@@ -93,7 +93,7 @@ func TestJudge(t *testing.T) {
 
 		plug, refeed, isLocal, errant, missing string
 		high                                   uint64
-		behind                                 bool // a mere prefix that ends below the log
+		behind                                 bool // what is missing is no longer in the log, and that is all
 	}{
 		{name: "everything", log: "plain 1-5", executed: "1-5"},
 		{name: "nothing yet", log: "plain 1-5\ntraceless 6\nprepare 7 x"},
@@ -143,14 +143,14 @@ func TestJudge(t *testing.T) {
 		{name: "XA with its end above", log: "prepare 1 x\nplain 2\nend 3 x", durable: 12, executed: "2", refeed: "1", high: 12},
 
 		{name: "purged and executed", purged: "1-100", log: "plain 101", executed: "1-100"},
-		{name: "purged and lost", purged: "1-100", log: "plain 101\nplain 102", executed: "1-99 101", missing: "100", high: 11},
+		{name: "purged and lost", purged: "1-100", log: "plain 101\nplain 102", executed: "1-99 101", missing: "100", high: 11, behind: true},
 		{name: "purged and lost, but durable", purged: "1-10", log: "plain 11\nplain 12", executed: "2-4 6-11", durable: 10, plug: "1 5", high: 11},
-		{name: "purged beyond the durable index", purged: "1-10", log: "plain 11\nplain 12", executed: "2-11", durable: 9, missing: "1", high: 11},
+		{name: "purged beyond the durable index", purged: "1-10", log: "plain 11\nplain 12", executed: "2-11", durable: 9, missing: "1", high: 11, behind: true},
 		{name: "purged and far behind", purged: "1-100", log: "plain 101", executed: "1-50", missing: "51-100", behind: true},
 		{name: "purged and empty", purged: "1-100", log: "plain 101", missing: "1-100", behind: true},
 		{name: "far behind, with local statements", purged: "1-100", log: "plain 101", executed: "1-50 b:1", local: "b", missing: "51-100", isLocal: "b:1", behind: true},
 		{name: "far behind and divergent", purged: "1-100", log: "plain 101", executed: "1-50 b:1", missing: "51-100", errant: "b:1"},
-		{name: "a hole below what the log still has", purged: "1-100", log: "plain 101\nplain 102", executed: "1-50 101", missing: "51-100", high: 11},
+		{name: "a hole below what the log still has", purged: "1-100", log: "plain 101\nplain 102", executed: "1-50 101", missing: "51-100", high: 11, behind: true},
 		{name: "holes on both sides of where the log begins", purged: "1-100", log: "plain 101\nplain 102", executed: "1-50 102", missing: "51-101", high: 12},
 
 		{name: "adopted, nothing lost", base: "1-10", purged: "1-10", log: "plain 11", executed: "1-10", high: 0},
