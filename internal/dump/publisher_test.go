@@ -367,7 +367,7 @@ func TestPublisherSlowConsumer(t *testing.T) {
 	if evs, err := take(t, fast, nil); err != nil || !strings.HasSuffix(outline(t, evs), "1:200") {
 		t.Fatal(err)
 	}
-	refusedWith(t, slow, "too far behind")
+	refusedWith(t, slow, "past this consumer")
 }
 
 func TestPublisherByPosition(t *testing.T) {
