@@ -61,10 +61,10 @@ deferred() {
 computing() {
   chrt --idle --pid 0 $BASHPID || true
   phase lint scripts/lint.sh --vulnerabilities
-  phase mutants scripts/mutants.sh --short
   tests sim -timeout 60m $(packages | with "$no_race" | but cmd/trireme | paths)
   deferred norace norace -timeout 60m
 }
+broken() { phase mutants scripts/mutants.sh --short; } # some show in time only
 waiting() { deferred servers servers -p 2 -timeout 30m; }
 
 # beside FUNCTION PHASE,…: begins FUNCTION, which runs these phases; what comes next runs at the same time.
@@ -106,9 +106,11 @@ case $mode in
   test)
     need_servers
     TRIREME_DEFER=servers,quiet,norace CGO_ENABLED=1 tests unit -race -p 4 -timeout 15m $(packages | but "$servers_only $no_race" | paths)
+    beside broken mutants
     tests cli -timeout 15m ./cmd/trireme
+    joined broken
     deferred quiet quiet -p 1 -timeout 15m
-    beside computing lint,mutants,sim,norace
+    beside computing lint,sim,norace
     beside waiting servers
     tests mysql -p 2 -parallel 3 -timeout 30m $(packages | with "$two_at_once" | paths)
     joined waiting
