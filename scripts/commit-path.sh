@@ -1,8 +1,8 @@
 #!/bin/sh
-# A digest of the commit path: of all sources, tests left out, of what a node's daemon is made of (internal/node and every package of ours that it
-# needs but the dashboard and the recorder, and the file that starts it), and of the versions of the modules that it needs. Verbs that ask a daemon, or that work before there is
-# one, are in the same program and touch no write of a node's. When the digest changes, the counts of fault
-# campaigns begin anew (docs/safety).
+# A digest of the commit path: of all sources, tests left out, of what a node's daemon is made of (internal/node and every
+# package of ours that it needs but the dashboard and the recorder, and the file that starts it), and of the versions of the
+# modules that it needs. Verbs that ask a daemon, or that work before there is one, are in the same program and touch no
+# write of a node's. When the digest changes, the counts of fault campaigns start again (docs/safety).
 set -eu
 cd "$(dirname "$0")/.."
 parts="cmd/trireme/daemon.go internal/api internal/ask internal/binlog internal/config internal/consensus internal/dump internal/failpoint internal/gtid internal/guard

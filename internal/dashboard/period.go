@@ -93,11 +93,17 @@ type period struct {
 	start time.Time
 	step  time.Duration
 	slots [][]*api.Interval
+	nodes []api.Interval // totals, of each node
+	all   api.Interval   // and of all of them
 }
 
 func newPeriod(r api.Report) *period {
-	p := &period{Report: r}
-	for _, n := range r.Nodes {
+	p := &period{Report: r, nodes: make([]api.Interval, len(r.Nodes))}
+	for i, n := range r.Nodes {
+		for _, b := range n.Buckets {
+			p.nodes[i].Add(b)
+		}
+		p.all.Add(p.nodes[i])
 		p.step = max(p.step, time.Duration(n.StepS*float64(time.Second)))
 	}
 	if p.step <= 0 {
@@ -198,7 +204,7 @@ func (p *period) charts() []figure {
 	}
 	stages = append(stages, line{"all stages", 4, stage(api.StageTotal, api.Histogram.Mean)},
 		line{"all stages, p99", 5, stage(api.StageTotal, func(h api.Histogram) float64 { return h.Quantile(0.99) })})
-	for i, wait := range slices.Sorted(maps.Keys(p.sum().Active)) {
+	for i, wait := range slices.Sorted(maps.Keys(p.all.Active)) {
 		waits = append(waits, line{wait, i, func(slot []*api.Interval) float64 {
 			sum, known := 0.0, false
 			for _, b := range slot {
@@ -214,7 +220,7 @@ func (p *period) charts() []figure {
 	}
 	for n, v := range p.Nodes {
 		var to []string
-		for _, l := range total(v).Links {
+		for _, l := range p.nodes[n].Links {
 			to = append(to, l.To)
 		}
 		for _, other := range slices.Sorted(slices.Values(to)) {
@@ -274,11 +280,11 @@ func (p *period) led() grid {
 				leader, most = n, b.LeaderS
 			}
 		}
-		if from, to := p.start.Add(time.Duration(i)*p.step), p.start.Add(time.Duration(i+1)*p.step); leader < 0 {
-		} else if leader == last {
-			g.Rows[len(g.Rows)-1][1] = clock(to)
-		} else {
-			g.Rows = append(g.Rows, []string{clock(from), clock(to), p.Nodes[leader].Node})
+		if leader >= 0 && leader != last {
+			g.Rows = append(g.Rows, []string{clock(p.start.Add(time.Duration(i) * p.step)), "", p.Nodes[leader].Node})
+		}
+		if leader >= 0 {
+			g.Rows[len(g.Rows)-1][1] = clock(p.start.Add(time.Duration(i+1) * p.step))
 		}
 		last = leader
 	}
@@ -304,7 +310,7 @@ func (p *period) events() grid {
 func (p *period) page() periodPage {
 	page := periodPage{Cluster: p.Cluster, From: clock(p.From), To: clock(p.To), Led: p.led(), Events: p.events(),
 		Tables: []grid{p.coverage()}}
-	if p.sum().Seconds > 0 {
+	if p.all.Seconds > 0 {
 		page.Charts = p.charts()
 		page.Tables = []grid{p.commits(), p.sessions(), p.statements(), p.fileWaits(), p.counters(), p.coverage()}
 	}
@@ -370,22 +376,6 @@ func utc(text string) (t time.Time, err error) {
 	return t, err
 }
 
-// total of a node.
-func total(n api.PeriodView) (sum api.Interval) {
-	for _, b := range n.Buckets {
-		sum.Add(b)
-	}
-	return sum
-}
-
-// sum of all nodes.
-func (p *period) sum() (sum api.Interval) {
-	for _, n := range p.Nodes {
-		sum.Add(total(n))
-	}
-	return sum
-}
-
 // seen is how often active sessions were seen.
 func seen(i api.Interval) (sum int) {
 	for _, n := range i.Active {
@@ -402,7 +392,7 @@ func ratio(n, by float64) float64 {
 	return n / by
 }
 
-// plain writes a number with about four digits, for people and scripts; what is none is empty.
+// plain writes a number with about four digits, for people and scripts; what is not a number is empty.
 func plain(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return ""

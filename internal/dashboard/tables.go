@@ -21,7 +21,7 @@ const (
 
 func (p *period) commits() grid {
 	g := grid{ID: "commit-stages", Title: "What a commit waits for", Words: 1, Head: []string{"Stage", "Mean, ms", "Share, %", "p50", "p95", "p99"}}
-	sum := p.sum()
+	sum := p.all
 	for _, stage := range append(slices.Clone(api.Stages), api.StageTotal) {
 		if h := sum.Commits[stage]; h.Count > 0 {
 			name := "all stages"
@@ -56,7 +56,7 @@ func rowsOf[T any](p *period, most int, list func(api.PeriodView) []T, size func
 }
 
 func (p *period) sessions() grid {
-	all := float64(seen(p.sum()))
+	all := float64(seen(p.all))
 	return grid{ID: "sessions", Title: "What active sessions waited for", Words: 5,
 		Head: []string{"Statement", "Node", "Wait", "State in mysqld", "User", "Seen", "Share, %"},
 		Rows: rowsOf(p, shownSessions, func(n api.PeriodView) []api.SessionLoad { return n.Sessions },
@@ -131,10 +131,9 @@ func (p *period) counters() grid {
 	for _, n := range p.Nodes {
 		g.Head = append(g.Head, n.Node)
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.sum().MySQL)) {
+	for _, name := range slices.Sorted(maps.Keys(p.all.MySQL)) {
 		row := []string{name}
-		for _, n := range p.Nodes {
-			t := total(n)
+		for _, t := range p.nodes {
 			row = append(row, plain(ratio(float64(t.MySQL[name]), t.MySQLSeconds)))
 		}
 		g.Rows = append(g.Rows, row)
@@ -149,8 +148,8 @@ func (p *period) coverage() grid {
 			"What a node did between its last sample and its end is missing. " +
 			"CPU and memory are not recorded: watch them with what watches your hosts. " +
 			"Sessions and statements of Trireme itself are left out, those of its routers are not."}
-	for _, n := range p.Nodes {
-		t, oldest := total(n), "none"
+	for i, n := range p.Nodes {
+		t, oldest := p.nodes[i], "none"
 		if n.Oldest != nil {
 			oldest = clock(*n.Oldest)
 		}

@@ -186,25 +186,33 @@ func (c Config) Risks() []string {
 	if !c.Binary.Version.AtLeast(9, 6, 0) {
 		return nil
 	}
-	for name, value := range c.Extra {
-		if canonical(name) == nativeForeignKeys && sameValue(value, "OFF") || canonical(name) == "skip_"+nativeForeignKeys {
-			return []string{"mysql.options sets " + nativeForeignKeys + " to OFF: any account that may create tables can write what no " +
-				"follower can apply (docs/mysql.md); `trireme advise` names the tables concerned"}
-		}
+	value, set := c.extra(nativeForeignKeys)
+	if _, skipped := c.extra("skip_" + nativeForeignKeys); skipped || set && sameValue(value, "OFF") {
+		return []string{"mysql.options sets " + nativeForeignKeys + " to OFF: any account that may create tables can write what no " +
+			"follower can apply (docs/mysql.md); `trireme advise` names the tables concerned"}
 	}
 	return nil
+}
+
+// extra is the operator's value of an option; of several spellings the last in my.cnf, as mysqld has it.
+func (c Config) extra(option string) (value string, set bool) {
+	for _, name := range slices.Sorted(maps.Keys(c.Extra)) {
+		if canonical(name) == option {
+			value, set = c.Extra[name], true
+		}
+	}
+	return value, set
 }
 
 // Appliers is the number of workers that apply transactions on a follower, replica_parallel_workers as the server starts; 0 if the operator's
 // value is not a plain number.
 func (c Config) Appliers() int {
-	for name, value := range c.Extra {
-		if canonical(name) == "replica_parallel_workers" {
-			n, _ := strconv.Atoi(value)
-			return n
-		}
+	value, set := c.extra("replica_parallel_workers")
+	if !set {
+		return defaultAppliers()
 	}
-	return defaultAppliers()
+	n, _ := strconv.Atoi(value)
+	return n
 }
 
 func defaultAppliers() int { return 2 * runtime.NumCPU() }
@@ -367,13 +375,12 @@ const (
 	serverMaxConnections = 151
 )
 
-// maxConnections is the number of sessions that applications can have; false if the operator's value is none, which mysqld tells.
+// maxConnections is the number of sessions that applications can have; false if the operator's value is not a number, which mysqld tells.
 func (c Config) maxConnections() (int, bool) {
-	for name, value := range c.Extra {
-		if canonical(name) == "max_connections" {
-			n, err := strconv.Atoi(bytesOf(value))
-			return n, err == nil && n > 0
-		}
+	value, set := c.extra("max_connections")
+	if !set {
+		return serverMaxConnections, true
 	}
-	return serverMaxConnections, true
+	n, err := strconv.Atoi(bytesOf(value))
+	return n, err == nil && n > 0
 }

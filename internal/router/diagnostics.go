@@ -52,7 +52,7 @@ func (s *session) carryVariables(c byte) error {
 	}
 	s.split.owed = nil
 	if s.catchUp() != nil {
-		s.drop() // and made anew, with them
+		s.drop() // and made again, with them
 	}
 	return nil
 }

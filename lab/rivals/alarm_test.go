@@ -82,7 +82,7 @@ func TestAlarms(t *testing.T) {
 
 	addTo(t, n.mysqld, "18:01:01 Assertion failure: last words\n")
 	w.forget(n)
-	if err := os.WriteFile(n.mysqld, []byte("18:01:02 Assertion failure: a longer line of the next member on this host, whose log begins anew\n"), 0o600); err != nil {
+	if err := os.WriteFile(n.mysqld, []byte("18:01:02 Assertion failure: a longer line of the next member on this host, whose log is another one\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	expect("last words", "a longer line")
