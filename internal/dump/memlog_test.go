@@ -108,7 +108,7 @@ func (l *memLog) SeekGTID(set gtid.Set) (index uint64, fde []byte, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var current, atStart []byte
-	start := l.first
+	start, open := l.first, false // open: the transaction that begins at start has not ended
 	for _, e := range l.gone {
 		m, _, err := raftlog.DecodeMeta(e.Data)
 		if err != nil {
@@ -134,11 +134,12 @@ func (l *memLog) SeekGTID(set gtid.Set) (index uint64, fde []byte, err error) {
 		}
 		switch m.Kind {
 		case raftlog.Barrier:
-			current = events
+			current, open = events, false
 		case raftlog.Trx:
 			if m.Flags&raftlog.FlagContinues == 0 {
 				start, atStart = e.Index, current
 			}
+			open = m.Flags&raftlog.FlagUnfinished != 0
 			for _, r := range m.GTIDs {
 				for gno := r.First; gno <= r.Last; gno++ {
 					if !set.Contains(gtid.GTID{SID: r.SID, GNO: gno}) {
@@ -147,6 +148,9 @@ func (l *memLog) SeekGTID(set gtid.Set) (index uint64, fde []byte, err error) {
 				}
 			}
 		}
+	}
+	if open {
+		return start, atStart, nil
 	}
 	return l.committed + 1, current, nil
 }

@@ -215,6 +215,18 @@ func TestWalker(t *testing.T) {
 	}
 }
 
+// TestSeekUnfinished: where a transaction has begun and not ended, a feed begins with its first chunk, so that it knows
+// what the next one continues.
+func TestSeekUnfinished(t *testing.T) {
+	s := newScript(1)
+	s.entry(1, 0, s.e.trx()...)
+	s.entry(1, raftlog.FlagUnfinished, s.e.trx()[:3]...)
+	index, _, err := s.log.SeekGTID(gtid.SetOf(s.gtid(1)))
+	if last := s.log.Committed(); err != nil || index != last {
+		t.Fatalf("a feed begins at %d (%v), the unfinished transaction at %d", index, err, last)
+	}
+}
+
 // transactions are those that the events make up.
 func transactions(t *testing.T, evs [][]byte) (out []binlog.TrxInfo) {
 	t.Helper()

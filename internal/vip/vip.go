@@ -135,7 +135,9 @@ func (m *Manager) Want(addrs []netip.Addr) {
 		}
 	}
 	m.mu.Unlock()
-	m.Release(drop)
+	if len(drop) > 0 {
+		m.Release(drop)
+	}
 }
 
 // Release resets the connections to addresses and removes them. They are gone when it returns, and come back only by Want.
