@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -229,6 +230,21 @@ func (l *Ledger) At() (uint64, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.index, l.changed
+}
+
+// Await waits until this node has seen entry index committed.
+func (l *Ledger) Await(ctx context.Context, index uint64) error {
+	for {
+		at, changed := l.At()
+		if at >= index {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // NewestBarrier returns the newest committed barrier.

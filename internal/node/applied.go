@@ -53,7 +53,7 @@ func (n *Node) ReadBarrier(ctx context.Context) (uint64, error) {
 
 // WaitApplied waits until this node's mysqld has applied everything up to an index.
 func (n *Node) WaitApplied(ctx context.Context, index uint64) error {
-	if err := n.waitCommitted(ctx, index); err != nil {
+	if err := n.led.Await(ctx, index); err != nil {
 		return fmt.Errorf("entry %d is not known to be committed here: %w", index, err)
 	}
 	if at, err := n.appliedNow(); err != nil || at >= index {

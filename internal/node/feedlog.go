@@ -35,7 +35,7 @@ func (f *feedLog) Committed() uint64 {
 }
 
 func (f *feedLog) WaitCommitted(ctx context.Context, index uint64) error {
-	return f.n.waitCommitted(ctx, index)
+	return f.n.led.Await(ctx, index)
 }
 
 func (f *feedLog) SeekGTID(set gtid.Set) (uint64, []byte, error) {

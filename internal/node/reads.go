@@ -195,7 +195,7 @@ func (n *Node) ReadIndex(ctx context.Context, q api.ReadIndexQuery) (api.ReadInd
 	if err != nil || !q.GTIDs {
 		return v, err
 	}
-	if err := n.waitCommitted(ctx, index); err != nil {
+	if err := n.led.Await(ctx, index); err != nil {
 		return v, api.Errorf(api.KindTimeout, "entry %d is not known to be committed on %s yet", index, n.id.Name).With("try again, or ask another node")
 	}
 	_, committed := n.led.Snapshot()
@@ -221,7 +221,7 @@ func (n *Node) Applied(ctx context.Context, q api.AppliedQuery) (v api.AppliedVi
 		v.Index = max(v.Index, index)
 	}
 	if q.Everywhere {
-		if err = n.waitCommitted(ctx, v.Index); err == nil {
+		if err = n.led.Await(ctx, v.Index); err == nil {
 			err = n.WaitAppliedEverywhere(ctx, v.Index)
 		}
 	} else if err = n.WaitApplied(ctx, v.Index); err == nil {

@@ -272,7 +272,7 @@ func (n *Node) holdsPrepared(ctx context.Context, d donation) error {
 	defer cancel()
 	upTo, err := n.cons.ReadIndex(wctx)
 	if err == nil {
-		err = n.waitCommitted(wctx, upTo)
+		err = n.led.Await(wctx, upTo)
 	}
 	if err != nil {
 		at, _ := n.led.At()

@@ -65,7 +65,7 @@ func (n *Node) promoteLife(ctx context.Context, l *life, term uint64, t *takeove
 	if err := n.startPump(ctx, l, src, term); err != nil {
 		return err
 	}
-	if err := n.waitCommitted(ctx, index); err != nil {
+	if err := n.led.Await(ctx, index); err != nil {
 		return fmt.Errorf("committing the barrier: %w", err)
 	}
 	failpoint.Hit("promote.after-barrier")

@@ -314,7 +314,7 @@ func (n *Node) judgeLife(ctx context.Context, l *life) (*ledger.Judgement, error
 		if err != nil {
 			return nil, err
 		}
-		if err := n.waitCommitted(rctx, index); err != nil {
+		if err := n.led.Await(rctx, index); err != nil {
 			return nil, fmt.Errorf("waiting for entry %d: %w", index, err)
 		}
 	}
@@ -563,19 +563,4 @@ func (n *Node) stalledLocked() time.Duration {
 		return d
 	}
 	return 0
-}
-
-// waitCommitted waits until this node has seen entry index committed.
-func (n *Node) waitCommitted(ctx context.Context, index uint64) error {
-	for {
-		at, changed := n.led.At()
-		if at >= index {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

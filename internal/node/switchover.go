@@ -462,7 +462,7 @@ func (n *Node) awaitAppliedHere(ctx context.Context, r awaitApplied) error {
 	if l == nil || state != ha.ServerReady {
 		return fmt.Errorf("its mysqld is %s", state)
 	}
-	if err := n.waitCommitted(ctx, r.Index); err != nil {
+	if err := n.led.Await(ctx, r.Index); err != nil {
 		return fmt.Errorf("entry %d did not arrive in time", r.Index)
 	}
 	_, committed := n.led.Snapshot()

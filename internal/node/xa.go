@@ -72,7 +72,7 @@ func (n *Node) adoptApplied(ctx context.Context, l *life) (map[mysqld.XID]bool, 
 	if err != nil {
 		return nil, err
 	}
-	if err := n.waitCommitted(ctx, index); err != nil {
+	if err := n.led.Await(ctx, index); err != nil {
 		return nil, err
 	}
 	if err := n.applyAll(ctx, l, index); err != nil {
