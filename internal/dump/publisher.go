@@ -145,7 +145,7 @@ type refusal struct {
 	cause error
 }
 
-func (r refusal) Unwrap() error { return r.cause }
+func (r refusal) Unwrap() []error { return []error{r.ServerError, r.cause} }
 
 // fatal refuses for good: a replica stops and does not come back by itself. cause may be nil.
 func fatal(cause error, format string, args ...any) error {
@@ -350,17 +350,10 @@ func (p *Publisher) agree(ctx context.Context, log PublishedLog) error {
 // errFuture: a consumer says that it has more than is known to be committed.
 var errFuture = errors.New("a consumer is ahead of the log")
 
-// judge refuses a set with transactions that only a dump from a mysqld itself can have shown: written by an incarnation of the cluster while it led, and
-// not committed. What an incarnation wrote before it led, or without leading at all, is a node's own (ANALYZE TABLE, say) and comes with a copy of its data.
+// judge refuses a set with transactions that only a dump from a mysqld itself can have shown: written by an incarnation of
+// the cluster after it led, and not committed.
 func (p *Publisher) judge(log PublishedLog, has gtid.Set) error {
-	_, committed := log.Sets()
-	var ahead gtid.Set
-	for _, r := range has.Subtract(committed).Ranges() {
-		cluster, _, _, ours := gtid.ParseIncarnation(r.SID.UUID)
-		if first, led := firstOf(committed, r.SID); ours && cluster == p.cfg.Cluster && led && r.First > first {
-			ahead.AddRange(r)
-		}
-	}
+	ahead := p.ahead(log, has)
 	if ahead.Empty() {
 		return nil
 	}
@@ -369,14 +362,32 @@ func (p *Publisher) judge(log PublishedLog, has gtid.Set) error {
 		"that node, and its gtid_purged may do without them", clip(ahead.String()))
 }
 
-// firstOf is the lowest number that a set holds of a server.
-func firstOf(s gtid.Set, sid gtid.SID) (gno int64, found bool) {
-	for _, r := range s.Of(sid.UUID).Ranges() {
-		if r.SID == sid {
-			return r.First, true
+// ahead are the GTIDs of a set that may have been rolled back: numbers above all that an incarnation which led has
+// committed. Lower numbers that are not committed are a node's own statements (FLUSH STATUS, say): an incarnation that has
+// lost a transaction commits nothing after it. So are those of incarnations that never led.
+func (p *Publisher) ahead(log PublishedLog, set gtid.Set) (ahead gtid.Set) {
+	_, committed := log.Sets()
+	for _, r := range set.Subtract(committed).Ranges() {
+		cluster, _, _, ours := gtid.ParseIncarnation(r.SID.UUID)
+		if last := committed.Last(r.SID); ours && cluster == p.cfg.Cluster && last > 0 && r.First > last {
+			ahead.AddRange(r)
 		}
 	}
-	return 0, false
+	return ahead
+}
+
+// Known returns what a mysqld has executed without what ahead finds in it: statements of its own from after it led, with
+// which judge would refuse a consumer. An error is a *mysqlwire.ServerError.
+func (p *Publisher) Known(ctx context.Context, executed gtid.Set) (gtid.Set, error) {
+	log := p.cfg.Open()
+	defer log.Close()
+	if p.ahead(log, executed).Empty() {
+		return executed, nil
+	}
+	if err := p.agree(ctx, log); err != nil { // this node may only lag
+		return gtid.Set{}, err
+	}
+	return executed.Subtract(p.ahead(log, executed)), nil
 }
 
 // locate turns a file and an offset in it, as this stream names them, into the set of what lies in front of them.

@@ -290,15 +290,48 @@ func TestPublisherRefuses(t *testing.T) {
 	}
 }
 
-// What a node's mysqld wrote for itself, before it led or without ever leading, comes with a copy of its data and is no sign of a rollback.
+// What a node's mysqld wrote for itself, before it led, between two times that it led, or without ever leading, comes with a
+// copy of its data and is no sign of a rollback.
 func TestPublisherTakesLocalStatements(t *testing.T) {
 	s := newScript(1)
 	s.e.gno = 3 // 1 to 3 were its own
 	s.entry(1, 0, s.e.trx()...)
-	has := gtid.SetOf(s.gtid(1), s.gtid(2), s.gtid(3), gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(testCluster, 2, 7)}, GNO: 40})
+	s.e.gno = 6 // 5 and 6, too
+	s.entry(1, 0, s.e.trx()...)
+	has := gtid.SetOf(s.gtid(1), s.gtid(2), s.gtid(3), s.gtid(5), s.gtid(6),
+		gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(testCluster, 2, 7)}, GNO: 40})
 	evs, err := take(t, consume(t, newPublisher(t, s, nil), endsAtOnce(byGTID(has))), nil)
-	if err != nil || !strings.HasSuffix(outline(t, evs), "1:4") {
+	if err != nil || !strings.HasSuffix(outline(t, evs), "1:4 1:7") {
 		t.Fatal(err, outline(t, evs))
+	}
+}
+
+// TestPublisherKnown: what a mysqld wrote for itself after it had led, which looks like what a failover has rolled back, is
+// left out of what consumers are told that it has executed, once a majority has said what is committed.
+func TestPublisherKnown(t *testing.T) {
+	s := threeEntries()
+	asked, down := 0, error(nil)
+	p := newPublisher(t, s, func(cfg *PublisherConfig) {
+		cfg.ReadIndex = func(context.Context) (uint64, error) { asked++; return s.log.Committed(), down }
+	})
+	all := gtid.SetOf(s.gtid(1), s.gtid(2), s.gtid(3), s.gtid(4))
+	other := gtid.SetOf(gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(testCluster, 2, 7)}, GNO: 40})
+	known, err := p.Known(t.Context(), all.Union(other))
+	if err != nil || !known.Equal(all.Union(other)) || asked != 0 {
+		t.Fatalf("%v %v, asked %d times", known, err, asked)
+	}
+	with := all.Union(other).Union(gtid.SetOf(s.gtid(5), s.gtid(6)))
+	if known, err = p.Known(t.Context(), with); err != nil || !known.Equal(all.Union(other)) || asked != 1 {
+		t.Fatalf("%v %v, asked %d times", known, err, asked)
+	}
+	evs, err := take(t, consume(t, p, endsAtOnce(byGTID(known))), nil)
+	if err != nil || strings.Contains(outline(t, evs), "1:") {
+		t.Fatal(err, outline(t, evs))
+	}
+	down = errors.New("no majority")
+	var told *mysqlwire.ServerError
+	if known, err = p.Known(t.Context(), with); !errors.As(err, &told) || told.Code != mysqlwire.CodeServerUnavailable {
+		t.Fatalf("without a majority: %v %v", known, err)
 	}
 }
 

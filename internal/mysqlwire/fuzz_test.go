@@ -108,7 +108,7 @@ func FuzzLogin(f *testing.F) {
 	f.Add(append(bytes.Clone(hello), framed(2, []byte{markMore, cachingFastOK}, ok)...))
 	f.Add(append(bytes.Clone(hello), framed(2, AppendAuthSwitch(nil, AuthSwitch{PluginNative, newNonce()}))...))
 	f.Add(append(bytes.Clone(hello), framed(2, []byte{markMore, cachingFull})...))
-	row := append(framed(1, []byte{1}, appendColumn(nil, Column{Name: "c"}), AppendEOF(nil, 2), appendRow(nil, []Value{{Text: "v"}}), AppendEOF(nil, 2)), framed(1, ok)...)
+	row := append(framed(1, []byte{1}, appendColumn(nil, Column{Name: "c"}), AppendEOF(nil, 2), AppendTextRow(nil, []Value{{Text: "v"}}), AppendEOF(nil, 2)), framed(1, ok)...)
 	f.Add(append(append(bytes.Clone(hello), framed(2, ok)...), row...))
 	f.Add(append(append(bytes.Clone(hello), framed(2, ok)...), framed(1, []byte{0xFC, 0, 16})...))
 	f.Add(framed(0, AppendERR(nil, &ServerError{Code: 1040, Message: "Too many connections"})))
@@ -173,7 +173,7 @@ func FuzzRoundTrips(f *testing.F) {
 		Plugin: PluginNative, Attributes: []Attribute{{"k", "v"}}}))
 	f.Add(AppendAuthSwitch(nil, AuthSwitch{Plugin: PluginNative, Nonce: newNonce()}))
 	f.Add(AppendERR(nil, &ServerError{Code: 1236, State: "HY000", Message: "gone"}))
-	f.Add(appendRow(nil, []Value{{Text: "a"}, {Null: true}}))
+	f.Add(AppendTextRow(nil, []Value{{Text: "a"}, {Null: true}}))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		same := func(what string, again, first any, err error) {
 			t.Helper()
@@ -198,7 +198,7 @@ func FuzzRoundTrips(f *testing.F) {
 			}
 			for n := range 4 {
 				if row, err := ParseRow(p, n); err == nil {
-					again, err := ParseRow(appendRow(nil, row), n)
+					again, err := ParseRow(AppendTextRow(nil, row), n)
 					same("row", again, row, err)
 				}
 			}

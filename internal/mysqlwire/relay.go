@@ -228,7 +228,7 @@ func AppendRows(b []byte, seq byte, columns []Column, rows [][]Value, status uin
 		end[0] = markEOF
 	}
 	for _, row := range rows {
-		add(appendRow(nil, row))
+		add(AppendTextRow(nil, row))
 	}
 	add(end)
 	return b

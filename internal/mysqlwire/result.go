@@ -151,8 +151,8 @@ func ParseRow(p []byte, n int) ([]Value, error) {
 	return row, nil
 }
 
-// appendRow encodes a text row.
-func appendRow(b []byte, row []Value) []byte {
+// AppendTextRow encodes a text row.
+func AppendTextRow(b []byte, row []Value) []byte {
 	for _, v := range row {
 		if v.Null {
 			b = append(b, 0xFB)

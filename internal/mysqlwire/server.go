@@ -150,7 +150,7 @@ func (s *Session) WriteRow(column string, value Value) error {
 		{1},
 		appendColumn(nil, Column{Name: column}),
 		AppendEOF(nil, statusAutocommit),
-		appendRow(nil, []Value{value}),
+		AppendTextRow(nil, []Value{value}),
 		AppendEOF(nil, statusAutocommit),
 	}
 	for _, p := range packets {

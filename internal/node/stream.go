@@ -42,6 +42,11 @@ func (n changeStream) Serve(ctx context.Context, c dump.Consumer) { n.publisher.
 // Purged implements router.Streams.
 func (n changeStream) Purged() string { return n.rlog.Boundary().GTIDs.String() }
 
+// Known implements router.Streams.
+func (n changeStream) Known(ctx context.Context, executed gtid.Set) (gtid.Set, error) {
+	return n.publisher.Known(ctx, executed)
+}
+
 // Sets implements dump.PublishedLog.
 func (f *feedLog) Sets() (purged, committed gtid.Set) {
 	_, committed = f.n.led.Snapshot()

@@ -162,6 +162,22 @@ func ask(conn *mysqlwire.Conn, command []byte, deprecateEOF bool, row func(strin
 	if err := conn.WritePacket(command); err != nil {
 		return 0, err
 	}
+	return readAnswer(conn, deprecateEOF, func(p []byte, columns int) error {
+		if columns == 0 {
+			return nil
+		}
+		values, err := mysqlwire.ParseRow(p, columns)
+		if err != nil || len(values) == 0 {
+			return errors.Join(errAnswer, err)
+		}
+		row(values[0].Text)
+		return nil
+	})
+}
+
+// readAnswer reads the answer to a COM_QUERY and calls each for its packets; columns is not 0 where one is a row. An ERR
+// packet is the error.
+func readAnswer(conn *mysqlwire.Conn, deprecateEOF bool, each func(p []byte, columns int) error) (status uint16, err error) {
 	a, columns := newAnswer(comQuery, deprecateEOF), 0
 	for a.state != answerDone {
 		p, err := conn.ReadPacket()
@@ -180,17 +196,17 @@ func ask(conn *mysqlwire.Conn, command []byte, deprecateEOF bool, row func(strin
 		if err := a.step(p[:min(len(p), headBytes)]); err != nil {
 			return 0, err
 		}
+		of := 0
 		switch {
 		case a.state == answerLocal:
 			return 0, errAnswer
 		case was == expectFirst && a.state == expectSkipped:
 			columns = a.skip
 		case was == expectRow && a.state == expectRow:
-			values, err := mysqlwire.ParseRow(p, columns)
-			if err != nil || len(values) == 0 {
-				return 0, errors.Join(errAnswer, err)
-			}
-			row(values[0].Text)
+			of = columns
+		}
+		if err := each(p, of); err != nil {
+			return 0, err
 		}
 	}
 	return a.status, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"trireme/internal/dump"
+	"trireme/internal/gtid"
 	"trireme/internal/mysqlwire"
 	"trireme/internal/nbio"
 )
@@ -22,6 +24,8 @@ type Streams interface {
 	Serve(ctx context.Context, c dump.Consumer)
 	// Purged is the GTIDs whose transactions are not in the log any more, as text.
 	Purged() string
+	// Known returns what a server has executed without statements of its own that it would be taken for ahead of the log for.
+	Known(ctx context.Context, executed gtid.Set) (gtid.Set, error)
 }
 
 // mayDump is the privilege for it.
@@ -159,6 +163,8 @@ func (l *link) question(r *Router, found *stop, p []byte) (rest []byte, err erro
 			return rest, err
 		}
 		column, value = "@@GLOBAL.gtid_purged", r.cfg.Streams.Purged()
+	case "SELECT @@GLOBAL.GTID_EXECUTED", "SELECT @@GTID_EXECUTED", "SHOW BINARY LOG STATUS", "SHOW MASTER STATUS":
+		return rest, l.executed(r, packet)
 	default:
 		_, err = l.s.Write(packet)
 		return rest, err
@@ -167,13 +173,71 @@ func (l *link) question(r *Router, found *stop, p []byte) (rest []byte, err erro
 	return rest, err
 }
 
+// executed has the server answer a question of which the last column is what it has executed, and leaves out what a
+// consumer that begins there would be refused for.
+func (l *link) executed(r *Router, packet []byte) error {
+	l.takeBack()
+	_ = l.server.SetDeadline(time.Now().Add(r.cfg.LoginTimeout))
+	var answer []byte
+	seq := byte(1)
+	err := aligned(l.ask)
+	conn := mysqlwire.NewConn(l.s, mysqlwire.DefaultMaxPacket)
+	if err == nil {
+		err = conn.WritePacket(packet[mysqlwire.HeaderLen:])
+	}
+	if err == nil {
+		_, err = readAnswer(conn, l.tap.caps&mysqlwire.CapDeprecateEOF != 0, func(p []byte, columns int) error {
+			if columns > 0 {
+				known, err := r.known(p, columns)
+				if err != nil {
+					return err
+				}
+				p = known
+			}
+			answer = mysqlwire.AppendPacket(answer, seq, p)
+			seq++
+			return nil
+		})
+	}
+	refused, err := asRefused(err)
+	if err != nil {
+		return err
+	}
+	if refused != nil {
+		answer = mysqlwire.AppendPacket(nil, 1, mysqlwire.AppendERR(nil, refused))
+	}
+	_ = l.server.SetDeadline(time.Time{})
+	l.passBack()
+	_, err = l.c.Write(answer)
+	return err
+}
+
+// known is a row whose last value, a GTID set, is replaced by what Streams knows of it.
+func (r *Router) known(row []byte, columns int) ([]byte, error) {
+	values, err := mysqlwire.ParseRow(row, columns)
+	if err != nil || len(values) == 0 {
+		return nil, errors.Join(errAnswer, err)
+	}
+	last := &values[len(values)-1]
+	executed, err := gtid.ParseSet(last.Text)
+	if err != nil {
+		return nil, errors.Join(errAnswer, err)
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.LoginTimeout)
+	defer cancel()
+	known, err := r.cfg.Streams.Known(ctx, executed)
+	if err != nil || known.Equal(executed) {
+		return row, err
+	}
+	last.Text = known.String()
+	return mysqlwire.AppendTextRow(nil, values), nil
+}
+
 // divert answers a command that asks for a binary log, of which p is the beginning, and ends the connection. The other direction has nothing to do
 // meanwhile: the client waits for this answer.
 func (l *link) divert(r *Router, found *stop, p []byte) {
 	defer l.abort()
-	l.taken.Store(true)
-	_ = l.server.SetReadDeadline(time.Unix(1, 0))
-	<-l.back
+	l.takeBack()
 	c, refused, err := l.consumer(r, found)
 	if !r.letGo(l) || err != nil {
 		return

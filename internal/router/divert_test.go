@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"trireme/internal/dump"
+	"trireme/internal/gtid"
 	"trireme/internal/mysqlwire"
 )
 
@@ -20,9 +21,21 @@ type fakeStreams struct {
 	mu     sync.Mutex
 	served []dump.Consumer
 	wait   bool // until the router or the client ends
+	unsure bool // nothing can be said of what is committed
 }
 
 func (s *fakeStreams) Purged() string { return "11111111-1111-1111-1111-111111111111:1-7" }
+
+// Known leaves ownStatements out.
+func (s *fakeStreams) Known(_ context.Context, executed gtid.Set) (gtid.Set, error) {
+	own, err := gtid.ParseSet(ownStatements)
+	if !executed.Intersect(own).Empty() && s.unsure {
+		return gtid.Set{}, &mysqlwire.ServerError{Code: mysqlwire.CodeServerUnavailable, State: "HY000", Message: "no majority"}
+	}
+	return executed.Subtract(own), err
+}
+
+const ownStatements = "22222222-2222-2222-2222-222222222222:8-9"
 
 func (s *fakeStreams) Serve(ctx context.Context, c dump.Consumer) {
 	defer c.Conn.Close()
@@ -282,6 +295,52 @@ func TestStreamPortAnswers(t *testing.T) {
 	}
 	if got := server.statements(); len(got) != 1 || got[0] != whatItSet {
 		t.Fatalf("the server was sent %q", got)
+	}
+}
+
+// TestStreamPortTellsWhatIsKnown: a server's own statements are left out of what it has executed, however a consumer asks
+// for that, and its session goes on.
+func TestStreamPortTellsWhatIsKnown(t *testing.T) {
+	const committed = "11111111-1111-1111-1111-111111111111:1-9"
+	server, streams := newWireServer(t), &fakeStreams{}
+	server.mayRead(mayReadIt)
+	status := []string{"binlog.000007", "4", "", "", committed + ",\n" + ownStatements}
+	server.mu.Lock()
+	server.rows["SELECT @@GLOBAL.gtid_executed"] = []string{committed + ",\n" + ownStatements}
+	server.rows["SELECT @@gtid_executed"] = []string{committed}
+	server.wide = map[string][]string{"SHOW BINARY LOG STATUS": status, "show master status": status}
+	server.fail = map[string]uint16{"SHOW MASTER STATUS": 1227}
+	server.mu.Unlock()
+	r := start(t, Config{HoldTimeout: limit, Streams: streams, StreamListen: "127.0.0.1:0"})
+	r.SetView(View{RO: []Target{*server.target("1")}})
+	c := logInWire(t, r.StreamAddr())
+	for range 2 {
+		for q, want := range map[string]string{
+			"SELECT @@GLOBAL.gtid_executed": committed,
+			"SELECT @@gtid_executed":        committed,
+			"SHOW BINARY LOG STATUS":        "binlog.000007 4   " + committed,
+			"show master status":            "binlog.000007 4   " + committed,
+			whatItSet:                       "5000000000,1,0,CRC32",
+		} {
+			row, err := c.QueryRow(t.Context(), q)
+			var got []string
+			for _, v := range row {
+				got = append(got, v.Text)
+			}
+			if err != nil || strings.Join(got, " ") != want {
+				t.Fatalf("%s: %q %v, want %q", q, got, err, want)
+			}
+		}
+		if _, err := c.QueryRow(t.Context(), "SHOW MASTER STATUS"); err == nil || !strings.Contains(err.Error(), "1227") {
+			t.Fatalf("a server's error: %v", err)
+		}
+	}
+	streams.unsure = true
+	if _, err := c.QueryRow(t.Context(), "SELECT @@GLOBAL.gtid_executed"); err == nil || !strings.Contains(err.Error(), "no majority") {
+		t.Fatalf("without a majority: %v", err)
+	}
+	if _, err := c.QueryRow(t.Context(), "SELECT @@gtid_executed"); err != nil {
+		t.Fatalf("after that: %v", err)
 	}
 }
 

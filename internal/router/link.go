@@ -85,14 +85,7 @@ func (l *link) run(r *Router) (in, out int64) {
 	if l.tap == nil {
 		l.tap = &tap{}
 	}
-	l.back = make(chan struct{})
-	go func() {
-		defer close(l.back)
-		l.copy(l.c, l.s, &l.out)
-		if !l.taken.Load() { // a mysqld that has ended hears nothing any more, and a client that does not go by itself would stay for ever
-			_ = l.client.SetReadDeadline(time.Now().Add(refusePatience))
-		}
-	}()
+	l.passBack()
 	if over, err := l.watched(r, l.early); err != nil {
 		l.abort()
 	} else if !over {
@@ -102,6 +95,27 @@ func (l *link) run(r *Router) (in, out int64) {
 	_ = l.client.Close()
 	_ = l.server.Close()
 	return l.in.Load(), l.out.Load()
+}
+
+// passBack begins to pass on what the server says.
+func (l *link) passBack() {
+	l.taken.Store(false)
+	back := make(chan struct{})
+	l.back = back
+	go func() {
+		defer close(back)
+		l.copy(l.c, l.s, &l.out)
+		if !l.taken.Load() { // a mysqld that has ended hears nothing any more, and a client that does not go by itself would stay for ever
+			_ = l.client.SetReadDeadline(time.Now().Add(refusePatience))
+		}
+	}()
+}
+
+// takeBack ends that: what the server says next is for the router. It is between two answers if the client waits for each.
+func (l *link) takeBack() {
+	l.taken.Store(true)
+	_ = l.server.SetReadDeadline(time.Unix(1, 0))
+	<-l.back
 }
 
 // copy moves bytes until src ends. A clean end is passed on as one (half-close: the other direction goes on); a failure ends

@@ -29,6 +29,7 @@ type wireServer struct {
 	half string              // a statement of whose answer only the first packet comes, which announces a column
 	fail map[string]uint16   // statements that end in an error, by its code
 	rows map[string][]string // statements that yield rows of one column
+	wide map[string][]string // statements that yield one row of several columns
 	// threads is the connection id that was given last; 0: every connection has 7.
 	threads uint32
 	conns   []net.Conn
@@ -124,7 +125,7 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 		hang, code, kill := s.hang != "" && s.hang == text, s.fail[text], s.kill != "" && s.kill == text
 		answersLong := s.answersLong
 		half := s.half != "" && s.half == text
-		rows := s.rows[text]
+		rows, wide := s.rows[text], s.wide[text]
 		if marked {
 			rows = []string{mark}
 		}
@@ -141,6 +142,16 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 		}
 		if half {
 			if err := w.WritePacket([]byte{1}); err != nil {
+				return
+			}
+			continue
+		}
+		if wide != nil {
+			row := []mysqlwire.Value{}
+			for _, v := range wide {
+				row = append(row, mysqlwire.Value{Text: v})
+			}
+			if err := w.table(len(row), [][]mysqlwire.Value{row}); err != nil {
 				return
 			}
 			continue
@@ -202,7 +213,12 @@ func (w *wireConn) result(lines []string) error {
 	for _, line := range lines {
 		rows = append(rows, []mysqlwire.Value{{Text: line}})
 	}
-	_, err := w.NetConn().Write(mysqlwire.AppendRows(nil, w.Sequence(), []mysqlwire.Column{{Name: "c"}}, rows, w.status, false))
+	return w.table(1, rows)
+}
+
+func (w *wireConn) table(columns int, rows [][]mysqlwire.Value) error {
+	names := slices.Repeat([]mysqlwire.Column{{Name: "c"}}, columns)
+	_, err := w.NetConn().Write(mysqlwire.AppendRows(nil, w.Sequence(), names, rows, w.status, false))
 	return err
 }
 

@@ -196,7 +196,41 @@ func TestChangeStream(t *testing.T) {
 		}
 	}
 	c.streamRefuses(all)
+	c.streamBegins()
 	c.cutOff()
+}
+
+// streamBegins shows that a consumer may begin with what a follower says that it has executed, also if that follower has
+// led and then logged statements of its own, which no other node ever sees.
+func (c *cluster) streamBegins() {
+	c.t.Helper()
+	old := c.leader()
+	_, err := c.Switchover(c.t.Context(), "")
+	must(c.t, err)
+	c.healthy()
+	own, err := c.Admin(old)
+	must(c.t, err)
+	defer own.Close()
+	before := executed(c.t, own)
+	run1(c.t, own, "FLUSH STATUS")
+	extra := executed(c.t, own).Subtract(before)
+	db, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s:%d)/", streamUser, streamPassword, old.Host, old.Ports.Stream))
+	must(c.t, err)
+	defer db.Close()
+	begin := executed(c.t, db)
+	var file, executedSet string
+	var position int
+	var ignore any
+	must(c.t, db.QueryRow("SHOW BINARY LOG STATUS").Scan(&file, &position, &ignore, &ignore, &executedSet))
+	shown, err := gtid.ParseSet(executedSet)
+	must(c.t, err)
+	if extra.Empty() || !begin.Intersect(extra).Empty() || !before.ContainsSet(begin) || !shown.Equal(begin) {
+		c.t.Errorf("statements of its own %s; on the stream's port it has executed %s, status says %s", extra, begin, shown)
+	}
+	if ids := streamed(c.t, old.Host, old.Ports.Stream, "--read-from-remote-source=BINLOG-DUMP-GTIDS", "--to-last-log",
+		"--exclude-gtids="+begin.String(), "trireme-0-0.000000"); len(ids) > 0 {
+		c.t.Errorf("%d transactions after what it has executed", len(ids))
+	}
 }
 
 // cutOff shows that nobody stays at a leader's own binary log, which he can get at by mysqld's own port and by TLS that the router cannot look into.
