@@ -15,7 +15,11 @@ import (
 	"trireme/internal/raftlog"
 )
 
-const boundInterval = time.Second
+const (
+	boundInterval = time.Second
+	// ownGrace is how long a node that was ready keeps what it needs itself while its log is at the bound: its mysqld restarts.
+	ownGrace = time.Minute
+)
 
 // membershipOf is raft's membership as the purge counts votes.
 func membershipOf(st *consensus.Status) ledger.Membership {
@@ -26,7 +30,7 @@ func membershipOf(st *consensus.Status) ledger.Membership {
 	return m
 }
 
-// keepers is everybody as this node knows them.
+// keepers is everybody as this node knows them. For purge only.
 func (n *Node) keepers(st *consensus.Status) []ledger.Keeper {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -40,7 +44,10 @@ func (n *Node) keepers(st *consensus.Status) []ledger.Keeper {
 		switch {
 		case m.ID == n.id.ID:
 			k.Live, k.Keep = true, n.keepFrom
-			_, k.Ready = n.readyLocked()
+			if _, ready := n.readyLocked(); ready {
+				n.readyAt = now()
+			}
+			k.Ready = n.readyAt > 0 && now()-n.readyAt < ownGrace
 			if !k.Data {
 				k.Keep = st.Commit
 			}

@@ -89,6 +89,24 @@ func TestKeeperThatJoins(t *testing.T) {
 	}
 }
 
+// TestOwnRestart: a node whose log is at its bound does not give itself up while its mysqld restarts, and does later.
+func TestOwnRestart(t *testing.T) {
+	n := learnerNode(t)
+	st := consensus.Status{Voters: []uint64{1, 2}}
+	own := func() ledger.Keeper { return n.keepers(&st)[0] }
+	if k := own(); k.ID != 1 || k.Ready {
+		t.Errorf("never ready: %+v", k)
+	}
+	n.readyAt = now()
+	if !own().Ready {
+		t.Error("not ready since now: its needs do not count")
+	}
+	n.readyAt = now() - ownGrace
+	if own().Ready {
+		t.Error("not ready for a minute: its needs count")
+	}
+}
+
 // learnerNode is a node of two voters and three learners; all others are there and ready.
 func learnerNode(t *testing.T, changes ...func(*testDir)) *Node {
 	t.Helper()

@@ -206,7 +206,8 @@ type Node struct {
 	strangers map[uint64]bool // nodes of other generations that have been told of
 	twins     []twin          // the newest last
 
-	givenUp string // owned by purge: the data nodes that the log does not go back to any more
+	givenUp string        // owned by purge: the data nodes that the log does not go back to any more
+	readyAt time.Duration // likewise: when this node was ready last; 0: never
 
 	xaMu    sync.Mutex // taken before mu
 	xa      xaWatch    // guarded by xaMu
