@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"trireme/internal/config"
 	"trireme/internal/consensus"
@@ -92,36 +91,4 @@ func (n *Node) setKnown(c *config.Cluster) {
 		}
 	}
 	n.tr.SetKnown(addrs)
-}
-
-// hosts are those by which this node is reached.
-func (n *Node) hosts() []string {
-	return []string{n.cfg.Peer.Advertise, n.cfg.API.Advertise, n.cfg.MySQLHost()}
-}
-
-// tendCertificate renews this node's certificate in the last third of its life.
-func (n *Node) tendCertificate(context.Context) {
-	if n.bundle.Due(time.Now()) {
-		n.renewCertificate()
-	}
-}
-
-// renewCertificate signs this node a new certificate, which connections show from now on.
-func (n *Node) renewCertificate() {
-	err := n.bundle.Renew(n.cfg.TLSDir(), n.hosts(), time.Now())
-	var warnings []string
-	switch {
-	case err == nil:
-		n.log.Info("this node has a new certificate", "hosts", n.hosts(), "until", n.bundle.NotAfter())
-	case n.bundle.Due(time.Now()):
-		warnings = []string{fmt.Sprintf("this node's certificate ends on %s and cannot be renewed: %v", n.bundle.NotAfter().UTC().Format(time.DateOnly), err)}
-		n.log.Error(warnings[0])
-	case n.bundle.Names(n.hosts()): // revoked, or a peer does not take it
-		n.log.Error("this node could not renew its certificate; nodes that do not trust the present one refuse it", "err", err)
-	default:
-		n.log.Warn("this node's certificate does not name the hosts by which it is reached; Trireme's own links do not mind", "err", err)
-	}
-	n.mu.Lock()
-	n.certWarnings = warnings
-	n.mu.Unlock()
 }

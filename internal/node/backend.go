@@ -11,10 +11,16 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
+	"trireme/internal/node/certs"
 )
 
-// Node is the backend of its API server.
-var _ api.Backend = (*Node)(nil)
+// backend answers the API server: the node, and its organs what is theirs.
+type backend struct {
+	*Node
+	*certs.Certs
+}
+
+var _ api.Backend = backend{}
 
 // Local implements api.Backend.
 func (n *Node) Local() api.Health {

@@ -2,64 +2,15 @@ package node
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"trireme/internal/config"
 	"trireme/internal/pki"
 )
-
-// TestCertificateIsRenewed: a certificate in the last third of its life is replaced; one that cannot be is warned of.
-func TestCertificateIsRenewed(t *testing.T) {
-	n := newTestNode(t)
-	cfg := n.cfg
-	ca, err := pki.NewCA("shop", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ca.Save(cfg.TLSDir()); err != nil {
-		t.Fatal(err)
-	}
-	old := func() *pki.Bundle {
-		t.Helper()
-		b, err := ca.Issue(pki.NodeCert{Name: "n1", ID: 1}, time.Now().Add(-300*24*time.Hour))
-		if err == nil {
-			err = b.Save(cfg.TLSDir())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	n.bundle = old()
-	n.tendCertificate(t.Context())
-	if left := time.Until(n.bundle.NotAfter()); left < 360*24*time.Hour || len(n.warningsLocked()) != 0 {
-		t.Errorf("it ends in %v; %v", left, n.certWarnings)
-	}
-	if b, err := pki.LoadBundle(cfg.TLSDir()); err != nil || !b.NotAfter().Equal(n.bundle.NotAfter()) {
-		t.Error("the renewed one is not on disk", err)
-	}
-	n.bundle = old()
-	key := filepath.Join(cfg.TLSDir(), pki.CAKeyFile)
-	if err := os.Rename(key, key+".away"); err != nil {
-		t.Fatal(err)
-	}
-	n.tendCertificate(t.Context())
-	if w := n.warningsLocked(); len(w) != 1 || !strings.Contains(w[0], "cannot be renewed") {
-		t.Errorf("warnings %v", w)
-	}
-	if err := os.Rename(key+".away", key); err != nil {
-		t.Fatal(err)
-	}
-	n.tendCertificate(t.Context())
-	if w := n.warningsLocked(); len(w) != 0 || n.bundle.Due(time.Now()) {
-		t.Errorf("warnings %v", w)
-	}
-}
 
 // TestRouterShowsItsOwnCertificate: the one that an operator gives, to clients that name a host too.
 func TestRouterShowsItsOwnCertificate(t *testing.T) {
@@ -92,7 +43,9 @@ func TestRouterShowsItsOwnCertificate(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			n := newTestNode(t, func(d *testDir) { c.set(&d.cfg) })
-			n.bundle = node
+			if err := errors.Join(node.Save(n.cfg.TLSDir()), n.certs.Open()); err != nil {
+				t.Fatal(err)
+			}
 			rc, err := n.routerConfig()
 			if err != nil {
 				t.Fatal(err)

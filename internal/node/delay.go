@@ -192,10 +192,7 @@ func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) 
 		return res, err
 	}
 	n.log.Warn("an operator's order to this delayed learner: it "+delayText(req), "order", req.Order, "gtid", req.GTID)
-	n.mu.Lock()
-	n.publishNow = true
-	n.mu.Unlock()
-	n.poke()
+	n.Publish()
 	return n.delayResult()
 }
 

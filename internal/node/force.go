@@ -17,6 +17,7 @@ import (
 	"trireme/internal/binlog"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
+	"trireme/internal/node/certs"
 	"trireme/internal/raftlog"
 )
 
@@ -310,5 +311,5 @@ func cleanBy(by string) string {
 
 // auditForce says in audit.log that it is about to be done ("asked"), or done ("decided").
 func (n *Node) auditForce(state, by string, f *forcePlan) error {
-	return n.audit.append(auditLine{What: "force-quorum", State: state, By: cleanBy(by), Plan: &f.report})
+	return n.certs.Audit(certs.AuditLine{What: "force-quorum", State: state, By: cleanBy(by), Plan: &f.report})
 }

@@ -9,6 +9,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/gtid"
+	"trireme/internal/node/certs"
 	"trireme/internal/pki"
 )
 
@@ -29,7 +30,7 @@ func (n *Node) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (api.
 	if req.Role == "" {
 		req.Role = config.RoleVoter
 	}
-	token, rec, err := pki.NewJoinToken(n.cfg.API.Advertise, n.bundle.CADigest(), time.Now(), req.TTL)
+	token, rec, err := pki.NewJoinToken(n.cfg.API.Advertise, n.certs.Bundle().CADigest(), time.Now(), req.TTL)
 	if err != nil {
 		return api.JoinTokenResult{}, err
 	}
@@ -37,7 +38,7 @@ func (n *Node) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (api.
 		if err := n.checkTerm(req.IfTerm); err != nil {
 			return err
 		}
-		if err := caStands(c); err != nil {
+		if err := certs.CAStands(c); err != nil {
 			return err
 		}
 		if m, taken := c.Member(req.Name); taken && req.Name != "" && !m.Pending {
@@ -85,7 +86,7 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 			return err
 		}
 		t := c.JoinTokens[i]
-		if err := caStands(c); err != nil {
+		if err := certs.CAStands(c); err != nil {
 			return err
 		}
 		m = req.Member.Known()

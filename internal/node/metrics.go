@@ -142,7 +142,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		return n.acks.Delay().Seconds()
 	})
 	gauge("certificate_end_timestamp_seconds", "When this node's certificate ends, in Unix time; it is renewed in the last third of its life.", func(*consensus.Status) float64 {
-		return float64(n.bundle.NotAfter().Unix())
+		return float64(n.certs.Bundle().NotAfter().Unix())
 	})
 	n.load.register(r)
 	r.MustRegister(streamCollector{n.publisher}, packedCollector{n.tr.Packed()}, routerCollector{n}, viewCollector{n})

@@ -30,7 +30,7 @@ import (
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
 	"trireme/internal/node/ackpath"
-	"trireme/internal/pki"
+	"trireme/internal/node/certs"
 	"trireme/internal/raftlog"
 	"trireme/internal/recorder"
 	"trireme/internal/router"
@@ -46,6 +46,7 @@ const (
 	durableInterval     = 5 * time.Second        // S8
 	applierInterval     = 2 * time.Second
 	certificateInterval = time.Hour
+	caInterval          = time.Second // between steps in a change of the CA
 	proofInterval       = time.Second
 	keyInterval         = time.Minute
 )
@@ -100,8 +101,7 @@ type Node struct {
 	api       *api.Server
 	pages     *dashboard.Pages
 	bin       mysqld.Binary
-	bundle    *pki.Bundle
-	audit     *auditLog
+	certs     *certs.Certs
 	metrics   *prometheus.Registry
 	samples   *recorder.Store // nil: nothing is recorded
 	vip       addresses
@@ -139,21 +139,14 @@ type Node struct {
 	forcing    sync.Mutex         // held while this node makes a generation or goes over to one, and then to the end of this run
 	stillUntil atomic.Int64       // CLOCK_BOOTTIME until which this node stands still, ns
 
-	mu            sync.Mutex
-	cluster       *config.Cluster // committed settings; immutable, replaced whole
-	raft          consensus.State
-	leaderSince   time.Duration
-	caMu          sync.Mutex // held while a step in a change of the CA is taken
-	caProblem     string     // why the last one was not; caMu guards it
-	secretsMu     sync.Mutex // guards secrets.Clone
-	cloneProblem  string     // why this node lacks the present one; of tendClone alone
-	shutOut       shutOut
-	certWarnings  []string
-	serverCert    atomic.Pointer[pki.Server] // what this node's mysqld should show; nil: none can be had
-	shown         shown                      // what it does
-	proofWarnings []string
-	keyWarnings   []string
-	riskWarnings  []string // of mysql.options; never changed
+	mu           sync.Mutex
+	cluster      *config.Cluster // committed settings; immutable, replaced whole
+	raft         consensus.State
+	leaderSince  time.Duration
+	secretsMu    sync.Mutex // guards secrets.Clone
+	cloneProblem string     // why this node lacks the present one; of tendClone alone
+	keyWarnings  []string
+	riskWarnings []string // of mysql.options; never changed
 
 	seenLast   atomic.Pointer[ha.View] // by the loop
 	leaseLost  time.Duration           // when the loop first saw that the lease is gone; 0: it runs
@@ -272,6 +265,14 @@ func (n *Node) poke() {
 	case n.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Publish tells the others this node's status at once.
+func (n *Node) Publish() {
+	n.mu.Lock()
+	n.publishNow = true
+	n.mu.Unlock()
+	n.poke()
 }
 
 // fail ends the node for a reason that makes going on unsafe (S13): mysqld is killed and the daemon exits with the reason.

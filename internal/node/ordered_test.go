@@ -13,6 +13,7 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
+	"trireme/internal/node/certs"
 )
 
 // TestOrdersNameWhoGaveThem: the history says who ordered a step of a change of the CA, and not from where; what a node does by
@@ -26,7 +27,7 @@ func TestOrdersNameWhoGaveThem(t *testing.T) {
 	eventually(t, func() bool { return n.cons.Status().Role == consensus.Leader })
 	n.cluster.CAChange = &config.CAChange{Cert: "of another CA", Since: time.Now().UTC()}
 	ctx := api.AskedAs(t.Context(), "token night (admin) from 10.0.0.7:51234")
-	if _, err := n.ChangeCA(ctx, api.CARequest{Step: api.CAAbort}); err != nil {
+	if _, err := n.certs.ChangeCA(ctx, api.CARequest{Step: api.CAAbort}); err != nil {
 		t.Fatal(err)
 	}
 	n.history.add(n.askedEvent(t.Context(), "reinit", 0, "by itself"))
@@ -34,7 +35,7 @@ func TestOrdersNameWhoGaveThem(t *testing.T) {
 	for _, e := range n.history.all() {
 		by[e.Kind] = e.By
 	}
-	if by[eventCA] != "token night (admin)" || by["reinit"] != "" {
+	if by[certs.EventCA] != "token night (admin)" || by["reinit"] != "" {
 		t.Errorf("%q", by)
 	}
 }

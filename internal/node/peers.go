@@ -85,9 +85,9 @@ func (n *Node) PeerUp(id uint64) {
 		}
 		p.up, p.gone = true, false
 	}
-	n.shutOut.taken = now()
 	n.publishNow = true // it wants to know us
 	n.mu.Unlock()
+	n.certs.Taken()
 	n.poke()
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"trireme/internal/api"
+	"trireme/internal/config"
 	"trireme/internal/router"
 )
 
@@ -79,4 +80,19 @@ func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 // Serves implements api.Backend.
 func (n *Node) Serves(ctx context.Context, epoch string) (uint64, error) {
 	return n.reachedHere(ctx, epoch)
+}
+
+// proofsLocked are how routers know the members' mysqlds, as those nodes say. Those of older ones are not in it.
+func (n *Node) proofsLocked() map[string]api.MySQLProof {
+	all := map[string]api.MySQLProof{}
+	if n.id.Role != config.RoleLogger {
+		all[n.id.Name] = *n.certs.Proof()
+	}
+	for id, p := range n.peers {
+		m, member := n.cluster.MemberByID(id)
+		if my := p.status.Member.MySQL; member && my != nil && my.Proof != nil {
+			all[m.Name] = *my.Proof
+		}
+	}
+	return all
 }

@@ -3,6 +3,8 @@ package node
 import (
 	"testing"
 
+	"trireme/internal/api"
+	"trireme/internal/config"
 	"trireme/internal/router"
 )
 
@@ -27,5 +29,24 @@ func TestRouteNews(t *testing.T) {
 		if told(one) != step.want || told(other) != step.want {
 			t.Errorf("%+v: told %v and %v, wanted %v", step.view, told(one), told(other), step.want)
 		}
+	}
+}
+
+// TestProofs: routers hear of each member what it says itself. Before a node has looked at its mysqld nobody is that
+// one, and of an older node nothing is known.
+func TestProofs(t *testing.T) {
+	n := newTestNode(t)
+	said := &api.MySQLProof{Certificates: []string{"c2"}}
+	n.cluster.Members = []config.Member{{ID: 1, Name: n.id.Name}, {ID: 2, Name: "n2"}, {ID: 3, Name: "n3"}}
+	n.peers = map[uint64]*peer{2: {}, 3: {}, 4: {}}
+	n.peers[2].status.Member.MySQL = &api.MySQLView{Proof: said} // not fresh: what was said stays true for it
+	n.peers[3].status.Member.MySQL = &api.MySQLView{}
+	n.peers[4].status.Member.MySQL = &api.MySQLView{Proof: said}
+	all := n.proofsLocked()
+	if own, ok := all[n.id.Name]; !ok || len(own.Certificates) != 0 || own.Key != "" {
+		t.Errorf("own: %+v", own)
+	}
+	if p, ok := all["n2"]; !ok || p.Certificates[0] != "c2" || len(all) != 2 {
+		t.Errorf("%+v", all)
 	}
 }

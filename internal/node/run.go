@@ -2,13 +2,11 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -30,7 +28,7 @@ import (
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
 	"trireme/internal/node/ackpath"
-	"trireme/internal/pki"
+	"trireme/internal/node/certs"
 	"trireme/internal/raftlog"
 	"trireme/internal/router"
 	"trireme/internal/systemd"
@@ -97,7 +95,8 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n := &Node{cfg: cfg, id: id, cluster: cluster, version: version, base: log, log: log.With("node", id.Name),
 		wake: make(chan struct{}, 1), changing: make(chan struct{}, 1), fatal: make(chan error, 1),
 		ready: make(chan struct{}), peers: map[uint64]*peer{},
-		audit: &auditLog{path: filepath.Join(cfg.Dir, "audit.log"), node: id.Name}, led: ledger.New(raftlog.Boundary{})}
+		led: ledger.New(raftlog.Boundary{})}
+	n.certs = certs.New(cfg, id, certHost{n}, statusLifetime, n.log)
 	n.acks = ackpath.New(id.ID, n.led, ackHost{n})
 	n.settings.Store(cluster)
 	n.started = now()
@@ -142,14 +141,8 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if n.began, err = gtid.ParseSet(n.cluster.Base); err != nil {
 		return nil, fmt.Errorf("%s: base: %w", cfg.ClusterFile(), err)
 	}
-	if n.bundle, err = pki.LoadBundle(cfg.TLSDir()); err != nil {
+	if err := n.certs.Open(); err != nil {
 		return nil, err
-	}
-	if n.bundle.Due(time.Now()) || !n.bundle.Names(n.hosts()) {
-		n.renewCertificate()
-	}
-	if id.Role != config.RoleLogger {
-		n.loadServerCert()
 	}
 	if n.local, err = openLocalFile(cfg.Dir); err != nil {
 		return nil, err
@@ -291,7 +284,7 @@ func (n *Node) tendKeys(ctx context.Context) {
 func (n *Node) mysqldConfig() mysqld.Config {
 	return mysqld.Config{Binary: n.bin, Dir: n.cfg.MySQLDir(), Bind: n.cfg.MySQL.Bind, Port: n.cfg.MySQL.Port,
 		ServerID: uint32(n.id.ID), ReportHost: n.cfg.MySQLHost(), Admin: mysqld.Account(n.secrets.Admin), Repl: mysqld.Account(n.secrets.Repl), Clone: mysqld.Account(n.shared().Clone),
-		Durability: mysqld.Durability(n.cfg.MySQL.Durability), OSUser: n.cfg.MySQL.OSUser, Extra: n.cfg.MySQL.Options, TLS: n.serverTLS(), Logger: n.log}
+		Durability: mysqld.Durability(n.cfg.MySQL.Durability), OSUser: n.cfg.MySQL.OSUser, Extra: n.cfg.MySQL.Options, TLS: n.certs.ServerTLS(), Logger: n.log}
 }
 
 // Server ids of the daemon's own ends of a replication connection: no mysqld has them, raft ids end at config.MaxMemberID.
@@ -364,7 +357,7 @@ func (n *Node) startParts() error {
 		return err
 	}
 	n.tr, err = transport.New(transport.Config{ID: n.id.ID, Generation: generation, Cluster: n.id.Cluster, Listen: n.cfg.Peer.Listen,
-		Advertise: n.cfg.Peer.Advertise, TLS: n.bundle.PeerTLS, Revoked: n.revoked, ToldRevoked: n.toldRevoked,
+		Advertise: n.cfg.Peer.Advertise, TLS: n.certs.Bundle().PeerTLS, Revoked: n.certs.WhyRevoked, ToldRevoked: n.certs.ToldRevoked,
 		Twin: n.twin, ToldTwin: n.toldTwin,
 		Handler: n, Logger: n.base,
 		Compression: compressions[n.cfg.Peer.Compression]})
@@ -413,22 +406,12 @@ func (n *Node) startParts() error {
 	if n.router.StreamAddr() == "" {
 		n.cfg.Router.StreamPort = 0 // as status shows it
 	}
-	clientTLS, err := n.bundle.NodeClientTLS()
+	clientTLS, err := n.certs.ClientTLS()
 	if err != nil {
 		return err
 	}
-	verify := clientTLS.VerifyConnection
-	clientTLS.VerifyConnection = func(cs tls.ConnectionState) error {
-		if err := verify(cs); err != nil {
-			return err
-		}
-		if why := n.revoked(cs.PeerCertificates[0]); why != "" {
-			return errors.New(why)
-		}
-		return nil
-	}
-	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: n, TLS: n.bundle.ServerJoinTLS(),
-		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, TrustsCA: n.bundle.Trusts, Audit: n.audited, Logger: n.log, Routers: &n.routers})
+	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: backend{n, n.certs}, TLS: n.certs.Bundle().ServerJoinTLS(),
+		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, TrustsCA: n.certs.Bundle().Trusts, Audit: n.certs.Audited, Logger: n.log, Routers: &n.routers})
 	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(), Logger: n.log})
 	n.api.SetPages(n.pages)
 	if err := n.api.Start(); err != nil {
@@ -451,14 +434,14 @@ func (n *Node) startParts() error {
 	n.every(pulseInterval, n.feelPulse)
 	n.every(spaceInterval, n.watchSpace)
 	n.every(linkInterval, n.watchLinks)
-	n.every(certificateInterval, n.tendCertificate)
+	n.every(certificateInterval, n.certs.RenewDue)
 	if r := n.cfg.Raft; r.LogKeyFile != "" || len(r.LogKeyCommand) > 0 {
 		n.every(keyInterval, n.tendKeys)
 	}
-	n.every(caInterval, n.tendCA)
+	n.every(caInterval, n.certs.StepCA)
 	n.every(caInterval, n.tendClone)
 	if n.srv.state != ha.ServerAbsent {
-		n.every(proofInterval, n.tendProof)
+		n.every(proofInterval, n.certs.TendServer)
 		n.every(time.Second, n.tendDurable())
 		n.every(durableInterval, n.tidyBinlog)
 		n.every(time.Second, n.recordEvents)

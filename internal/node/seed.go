@@ -115,7 +115,7 @@ func (n *Node) seed(ctx context.Context) error {
 	s := mysqld.Seeding{Host: d.Host, Port: d.Port, BytesPerSecond: int64(n.cfg.MySQL.SeedRate), KeepOld: keep,
 		Progress: n.seedProgress, Check: func(ctx context.Context) (err error) { end, err = n.checkSeed(ctx, id, d, first); return err },
 		Confirm: func(context.Context) error { return n.confirmSeed(d, end) }}
-	n.proves(id, &s)
+	n.certs.Protect(id, &s)
 	err = mysqld.Seed(sctx, n.mysqldConfig(), s)
 	if cause := context.Cause(sctx); err != nil && cause != nil && ctx.Err() == nil {
 		err = fmt.Errorf("from %s: %w", donor, cause)

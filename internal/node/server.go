@@ -137,7 +137,7 @@ func (n *Node) newLife(ctx context.Context) (*life, error) {
 	}
 	err = n.connectLife(ctx, l)
 	if err == nil {
-		err = n.prove(ctx, l, cfg.TLS) // before anybody is led there
+		err = n.certs.Prove(ctx, certMySQL{l.admin, l.proc}, cfg.TLS) // before anybody is led there
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.proc.Kill())

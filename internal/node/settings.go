@@ -58,7 +58,7 @@ func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 	}
 	n.setPeers(c)
 	n.tendDelay()
-	n.tendRevoked(c)
+	n.certs.SettingsChanged(c)
 	n.poke()
 	if c.Disbanded != nil {
 		n.task(func(context.Context) { n.disperse(c.Disbanded, c.Version) })
@@ -232,6 +232,15 @@ func (n *Node) commitSettings(ctx context.Context, term uint64, body []byte) (er
 	n.mu.Unlock()
 	if setAt != index {
 		return api.Errorf(api.KindChanged, "somebody else changed the cluster settings at the same time").With("try again")
+	}
+	return nil
+}
+
+// checkRevoked: a node whose certificates are revoked is spoken to by nobody.
+func (n *Node) checkRevoked(c *config.Cluster) error {
+	if why := c.WhyRevoked(n.id.ID, ""); why != "" {
+		return fmt.Errorf("%w: %s: this is it. Its data is left in %s; `trireme remove %s` takes it out, and after that `trireme join`, with that "+
+			"directory moved away, makes it a member again", ErrFinal, why, n.cfg.Dir, n.id.Name)
 	}
 	return nil
 }

@@ -194,7 +194,9 @@ func connectTestPeer(t *testing.T, n *Node, other *slowPeer) {
 		}
 		t.Cleanup(func() { _ = tr.Close() })
 		if id == n.id.ID {
-			n.bundle = b
+			if err := errors.Join(ca.Save(n.cfg.TLSDir()), b.Save(n.cfg.TLSDir()), n.certs.Open()); err != nil {
+				t.Fatal(err)
+			}
 		}
 		return tr
 	}

@@ -16,6 +16,7 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/failpoint"
 	"trireme/internal/ha"
+	"trireme/internal/node/certs"
 	"trireme/internal/router"
 )
 
@@ -48,7 +49,7 @@ type status struct {
 	KeepFrom uint64               `json:"keep_from"`           // lowest index that its recovery may need (S8); 0: not known
 	// Reads says who is to hold which read-only virtual address, as the leader gives them: address to raft id; nil: it gives none.
 	Reads map[string]uint64 `json:"reads,omitempty"`
-	CA    caStatus          `json:"ca,omitzero"`
+	CA    certs.Status      `json:"ca,omitzero"`
 	// Bound says why its raft log should take no more; empty: it has room.
 	Bound string `json:"bound,omitempty"`
 }
@@ -83,7 +84,7 @@ func (n *Node) myStatus() status {
 	defer n.mu.Unlock()
 	s := status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
-		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.caStatusLocked()}
+		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.certs.Status(n.srv.life != nil)}
 	s.Unready, s.Ready = n.readyLocked()
 	if s.Left = n.left; s.Left.Term != 0 {
 		s.Left.Ago = now() - n.leftAt
@@ -156,7 +157,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 		return m
 	}
 	my := &api.MySQLView{Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port, Version: n.bin.Version.String(), ReadOnly: true}
-	my.Proof = n.proofLocked()
+	my.Proof = n.certs.Proof()
 	if l := n.srv.life; l != nil {
 		my.PID = l.proc.Pid()
 		_, my.Epoch = n.epochLocked(st)
@@ -257,6 +258,7 @@ func (n *Node) routes() {
 	self := n.myStatus()
 	n.mu.Lock()
 	v, term := n.routerViewLocked(self)
+	proofs := n.proofsLocked()
 	if term != n.routed {
 		n.routed, n.publishNow = term, true
 	}
@@ -264,7 +266,7 @@ func (n *Node) routes() {
 	if n.cfg.Router.MaxLag > 0 {
 		n.router.SetLags(n.followerLags())
 	}
-	n.router.SetProofs(n.proofs())
+	n.router.SetProofs(proofs)
 	n.router.SetView(v)
 	n.news.tell(v)
 	held, follows := n.router.Quiet(), n.router.Follows()
@@ -324,7 +326,7 @@ func (n *Node) routerConfig() (router.Config, error) {
 	if !c.Sessions && c.SplitListen == "" && c.StreamListen == "" && len(r.Sockets()) == 0 {
 		return c, nil
 	}
-	c.TLS, c.Outcomes = n.bundle.RouterTLS(), sessionOutcomes{n}
+	c.TLS, c.Outcomes = n.certs.Bundle().RouterTLS(), sessionOutcomes{n}
 	switch pair, err := n.routerCertificate(); {
 	case err != nil:
 		return c, err

@@ -84,7 +84,7 @@ func (n *Node) warningsOf(id uint64) []ha.Reason {
 
 // warningsLocked are this node's own.
 func (n *Node) warningsLocked() []string {
-	return slices.Concat(n.links.warnings, n.vip.warnings, n.certWarnings, n.proofWarnings, n.keyWarnings,
+	return slices.Concat(n.links.warnings, n.vip.warnings, n.certs.Warnings(), n.keyWarnings,
 		n.riskWarnings, n.twinWarningsLocked())
 }
 

@@ -440,7 +440,7 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		n.stay()
 		return nil, nil
 	case reqCAKey:
-		return n.caKeyFor(from, string(body))
+		return n.certs.CAKeyFor(from, string(body))
 	case reqClone:
 		return n.cloneFor(from)
 	case reqSettings:

@@ -244,10 +244,7 @@ func (n *Node) noteMove(m vip.Move) {
 	}
 	n.history.add(n.event("vip", 0, text))
 	n.showVIP()
-	n.mu.Lock()
-	n.publishNow = true
-	n.mu.Unlock()
-	n.poke()
+	n.Publish()
 }
 
 func (n *Node) access(a netip.Addr) string {

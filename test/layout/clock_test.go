@@ -15,10 +15,13 @@ import (
 var wallClock = map[string]string{
 	"node/ackpath/ackpath.go": "shows how far behind mysqld is",
 	"node/ackpath/rules.go":   "shows since when a commit rule is suspended",
-	"node/address.go":         "certificates expire by the time of day",
-	"node/audit.go":           "the audit log says when",
+	"node/certs/audit.go":     "the audit log says when",
+	"node/certs/ca.go":        "certificates begin and end by the time of day",
+	"node/certs/certs.go":     "certificates expire by the time of day",
+	"node/certs/revoke.go":    "a revocation says when",
+	"node/certs/server.go":    "certificates expire by the time of day",
+	"node/certs/tokens.go":    "tokens expire by the time of day",
 	"node/delay.go":           "shows how far behind mysqld is",
-	"node/ca.go":              "certificates begin and end by the time of day",
 	"node/disband.go":         "the record of the end says when",
 	"node/force.go":           "the record of a generation says when",
 	"node/gate.go":            "a delay counts from when the leader's mysqld committed, by its time of day; only a learner, which decides nothing, has one",
@@ -32,7 +35,6 @@ var wallClock = map[string]string{
 	"node/node.go":            "a pause ends at a time of day that an operator gave",
 	"node/outage.go":          "remembers over restarts when writes were last taken, for the history",
 	"node/record.go":          "samples are shown with the time of day",
-	"node/proof.go":           "certificates expire by the time of day",
 	"node/run.go":             "shows how far behind mysqld is",
 	"node/seed.go":            "tells how long seeding took",
 	"node/server.go":          "shows how far behind mysqld is",
@@ -40,8 +42,6 @@ var wallClock = map[string]string{
 	"node/sight.go":           "tells how long a member was not heard of, between two events",
 	"node/status.go":          "shows how far behind mysqld is",
 	"node/steer.go":           "a pause ends at a time of day that an operator gave",
-	"node/revoke.go":          "a revocation says when",
-	"node/tokens.go":          "tokens and certificates expire by the time of day",
 	"node/void.go":            "the record of a decision says when",
 	"node/upkeep.go":          "how far behind mysqld is, by a difference, which Go takes from the monotonic clock",
 }
@@ -49,7 +49,7 @@ var wallClock = map[string]string{
 func TestClock(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	used := map[string]bool{}
-	for _, dir := range []string{"consensus", "ha", "guard", "node", "node/ackpath"} {
+	for _, dir := range []string{"consensus", "ha", "guard", "node", "node/ackpath", "node/certs"} {
 		files, err := filepath.Glob(filepath.Join(root, "internal", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

@@ -22,8 +22,9 @@ var floors = []floor{
 	{"base", "leaves", []string{"ask", "config", "datacache", "failpoint", "mutant", "nbio", "pki", "rule", "systemd"}},
 	{"mysql", "all that knows MySQL and nothing of the cluster", []string{"binlog", "gtid", "mysqld", "mysqlwire", "sqlkind"}},
 	{"core", "what safety hangs on", []string{"consensus", "dump", "guard", "ha", "ledger", "raftlog", "raftlog/memfs", "transport"}},
+	{"api", "what members, people and programs say to each other", []string{"api"}},
 	{"node", "organs of a member", nil},
-	{"control", "how people and programs see and steer a cluster", []string{"api", "dashboard", "recorder"}},
+	{"control", "how people and programs see and steer a cluster", []string{"dashboard", "recorder"}},
 	{"access", "how clients reach data", []string{"alone", "router", "vip"}},
 	{"", "one member", []string{"node"}},
 	{"ops", "what one verb does", []string{"adopt", "advise", "backup", "check", "cli", "demo", "rolling", "setup"}},
@@ -37,14 +38,11 @@ var exceptions = []string{
 	"binlog gtid",
 	"binlog sqlkind",
 	"config failpoint",
-	"dashboard api",
 	"demo setup",
 	"dump raftlog",
 	"ledger raftlog",
 	"mysqld mysqlwire",
-	"node/ackpath api", // up: its types are to be a leaf
 	"raftlog/memfs raftlog",
-	"recorder api",
 }
 
 // floorOf a package of the product; -1: it has none.

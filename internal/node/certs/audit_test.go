@@ -1,4 +1,4 @@
-package node
+package certs
 
 import (
 	"bytes"
@@ -8,26 +8,21 @@ import (
 	"slices"
 	"testing"
 
-	"go.etcd.io/raft/v3"
-
 	"trireme/internal/api"
+	"trireme/internal/consensus"
 )
 
 // TestOrdersAreInTheHistory: what was ordered, and by whom; once, by the leader, and not what was refused or only
 // tried.
 func TestOrdersAreInTheHistory(t *testing.T) {
-	n := newTestNode(t, withMembers(testVoters(1)...))
-	openTestLog(t, n)
-	startTestRaft(t, n, nil, raft.Peer{ID: 1})
-	close(n.ready)
+	cs, h, _ := newTestCerts(t)
 	pause := api.Audited{Verb: "pause", By: "token ops (operator)", Request: []byte(`{"for_ns":3600000000000}`)}
-	n.audited(pause)
-	if all := n.history.all(); len(all) != 0 {
-		t.Errorf("a node that only passed it on tells of it: %+v", all)
+	cs.Audited(pause)
+	if len(h.recorded) != 0 {
+		t.Errorf("a node that only passed it on tells of it: %q", h.recorded)
 	}
-	n.cons.Campaign()
-	eventually(t, n.cons.HoldsLease)
-	n.audited(pause)
+	h.raft.Role = consensus.Leader
+	cs.Audited(pause)
 	for _, v := range []api.Audited{
 		{Verb: "resume", By: "operator", Error: "it is not paused"},
 		{Verb: "config", By: "operator", Request: []byte(`{"set":{"lag_objective":"4s","failback_after":"1m"}}`)},
@@ -35,31 +30,28 @@ func TestOrdersAreInTheHistory(t *testing.T) {
 		{Verb: "tokens", By: "operator", Request: []byte(`{"name":"eyes","role":"viewer"}`)},
 		{Verb: "switchover", By: "operator", Request: []byte(`{"to":"db2"}`)},
 	} {
-		n.audited(v)
+		cs.Audited(v)
 	}
 	want := []string{"pause automatic failover was paused for 1h0m0s by token ops (operator)",
 		"settings settings were changed: failback_after=1m lag_objective=4s by operator", "token token eyes (viewer) was made by operator"}
-	var got []string
-	for _, e := range n.history.all() {
-		got = append(got, e.Kind+" "+e.Message+" by "+e.By)
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q", got)
+	if !slices.Equal(h.recorded, want) {
+		t.Errorf("%q", h.recorded)
 	}
 }
 
-// TestAuditLog: a line for each verb, whole and in a file for nobody else; a file that has become large makes room for the next.
+// TestAuditLog: a line for each verb, whole and in a file for nobody else; a file that has become large makes room for
+// the next.
 func TestAuditLog(t *testing.T) {
-	n := newTestNode(t)
-	path := filepath.Join(n.cfg.Dir, "audit.log")
-	n.audited(api.Audited{Verb: "switchover", By: "operator", From: "192.0.2.1:9", Request: []byte("{\n \"to\":\"n2\"}")})
-	n.audited(api.Audited{Verb: "remove", By: "node", From: "192.0.2.2:9", Via: "n2", Request: []byte("{}"), Error: "no"})
+	cs, _, _ := newTestCerts(t)
+	path := filepath.Join(cs.cfg.Dir, "audit.log")
+	cs.Audited(api.Audited{Verb: "switchover", By: "operator", From: "192.0.2.1:9", Request: []byte("{\n \"to\":\"n2\"}")})
+	cs.Audited(api.Audited{Verb: "remove", By: "node", From: "192.0.2.2:9", Via: "n2", Request: []byte("{}"), Error: "no"})
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
-	var first, second auditLine
+	var first, second AuditLine
 	if len(lines) != 2 || json.Unmarshal(lines[0], &first) != nil || json.Unmarshal(lines[1], &second) != nil {
 		t.Fatalf("%s", b)
 	}
@@ -72,7 +64,7 @@ func TestAuditLog(t *testing.T) {
 	if err := os.Truncate(path, auditBytes); err != nil {
 		t.Fatal(err)
 	}
-	n.audited(api.Audited{Verb: "pause", By: "operator"})
+	cs.Audited(api.Audited{Verb: "pause", By: "operator"})
 	if b, err := os.ReadFile(path); err != nil || bytes.Count(b, []byte("\n")) != 1 {
 		t.Errorf("%s %v", b, err)
 	}

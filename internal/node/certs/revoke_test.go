@@ -1,19 +1,16 @@
-package node
+package certs
 
 import (
 	"testing"
-	"time"
 
 	"trireme/internal/config"
-	"trireme/internal/pki"
 )
 
 // TestSpare: no two revocations, one right behind the other, take the majority away.
 func TestSpare(t *testing.T) {
-	c := &config.Cluster{NextID: 6}
-	for id := uint64(1); id <= 5; id++ {
-		c.Members = append(c.Members, config.Member{ID: id, Name: "n" + string(rune('0'+id))})
-	}
+	cs, h, _ := newTestCerts(t)
+	c := h.settings
+	c.Members = append(c.Members, config.Member{ID: 4, Name: "db4"}, config.Member{ID: 5, Name: "db5"})
 	for _, tt := range []struct {
 		name    string
 		voters  []uint64
@@ -35,8 +32,12 @@ func TestSpare(t *testing.T) {
 		for _, id := range tt.revoked {
 			c.RevokedCerts = append(c.RevokedCerts, config.Revocation{ID: id})
 		}
+		h.raft.Voters, h.peers = tt.voters, map[uint64]Peer{}
+		for id := uint64(2); id <= 5; id++ {
+			h.peers[id] = Peer{Fresh: id != tt.down}
+		}
 		m, _ := c.MemberByID(tt.id)
-		if err := spare(c, tt.voters, m, func(id uint64) bool { return id != tt.down }); (err == nil) != tt.ok {
+		if err := cs.canSpare(c, m); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
@@ -51,73 +52,61 @@ func TestSerialAsShown(t *testing.T) {
 	}
 }
 
-// TestShutOutTwice: a node whose certificate is refused signs itself another one, each time anew; it ends only when the others refuse what it
-// has signed then.
+// TestShutOutTwice: a node whose certificate is refused signs itself another one, each time anew; it ends only when the
+// others refuse what it has signed then.
 func TestShutOutTwice(t *testing.T) {
-	n := newTestNode(t)
-	ca, err := pki.NewCA("shop", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ca.Save(n.cfg.TLSDir()); err != nil {
-		t.Fatal(err)
-	}
-	if n.bundle, err = ca.Issue(pki.NodeCert{Name: "db1", ID: 1}, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	cs, h, _ := newTestCerts(t)
 	refused := func(want bool) {
 		t.Helper()
-		n.toldRevoked(2, "it was revoked")
-		n.toldRevoked(3, "it was revoked")
-		n.tasks.Wait()
-		if ended := len(n.fatal) > 0; ended != want {
+		cs.ToldRevoked(2, "it was revoked")
+		cs.ToldRevoked(3, "it was revoked")
+		if ended := h.shutOut != ""; ended != want {
 			t.Fatalf("ended: %v", ended)
 		}
 	}
-	later := func() { n.shutOut.renewed -= 2 * shutOutGrace }
+	later := func() { cs.shutOut.renewed -= 2 * shutOutGrace }
 	for range 2 {
-		serial := n.bundle.Serial()
+		serial := cs.bundle.Serial()
 		refused(false)
-		renewed := n.bundle.Serial()
+		renewed := cs.bundle.Serial()
 		if renewed == serial {
 			t.Fatal("it has not signed itself another one")
 		}
-		n.PeerUp(2) // takes that one
+		cs.Taken() // takes that one
 		refused(false)
-		if n.bundle.Serial() != renewed {
+		if cs.bundle.Serial() != renewed {
 			t.Error("refusals that were on their way had it sign another one")
 		}
 		later()
 	}
 	refused(false)
 	later()
-	n.shutOut.taken = 0
+	cs.shutOut.taken = 0
 	refused(true)
 }
 
-// TestShutOutByTheLast: a node that was removed while it was down ends also if most of those whom it knew are gone, too; not as long as one of them
-// takes it, or may be on its way.
+// TestShutOutByTheLast: a node that was removed while it was down ends also if most of those whom it knew are gone,
+// too; not as long as one of them takes it, or may be on its way.
 func TestShutOutByTheLast(t *testing.T) {
-	n, _, _ := caNode(t)
+	cs, h, _ := newTestCerts(t)
 	told := func() bool {
-		n.toldRevoked(2, "node 1 is not a member any more")
-		n.tasks.Wait()
-		return len(n.fatal) > 0
+		cs.ToldRevoked(2, "node 1 is not a member any more")
+		return h.shutOut != ""
 	}
-	n.peers = map[uint64]*peer{}
+	h.peers = map[uint64]Peer{}
 	if told() {
 		t.Fatal("before it has signed itself another one")
 	}
-	n.shutOut.renewed -= 2 * shutOutGrace
+	cs.shutOut.renewed -= 2 * shutOutGrace
 	if told() {
 		t.Fatal("at the word of one")
 	}
-	n.shutOut.renewed -= shutOutPatience
-	n.peers[3] = &peer{up: true}
+	cs.shutOut.renewed -= shutOutPatience
+	h.peers[3] = Peer{Up: true}
 	if told() {
 		t.Fatal("while another one takes it")
 	}
-	n.peers[3].up = false
+	h.peers[3] = Peer{}
 	if !told() {
 		t.Error("it goes on, though nobody takes it")
 	}

@@ -1,4 +1,4 @@
-package node
+package certs
 
 import (
 	"encoding/json"
@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"trireme/internal/api"
@@ -19,8 +19,8 @@ import (
 // auditBytes is the size from which audit.log becomes audit.log.1, in whose place it is.
 const auditBytes = 16 << 20
 
-// auditLine is a line of audit.log: docs/format/generation.md.
-type auditLine struct {
+// AuditLine is a line of audit.log: docs/format/generation.md.
+type AuditLine struct {
 	Time    time.Time        `json:"time"`
 	Node    string           `json:"node"`
 	What    string           `json:"what"`  // the verb
@@ -33,57 +33,49 @@ type auditLine struct {
 	Plan    *api.ForceReport `json:"plan,omitempty"`
 }
 
-// auditLog is the file of who asked this node for what.
-type auditLog struct {
-	mu   sync.Mutex
-	path string
-	node string
-}
-
-// append adds a line, durably.
-func (a *auditLog) append(line auditLine) (err error) {
-	line.Time, line.Node = time.Now().UTC(), a.node
+// Audit adds a line to audit.log, durably.
+func (cs *Certs) Audit(line AuditLine) (err error) {
+	path := filepath.Join(cs.cfg.Dir, "audit.log")
+	line.Time, line.Node = time.Now().UTC(), cs.id.Name
 	b, err := json.Marshal(line)
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	st, err := os.Stat(a.path)
+	cs.auditing.Lock()
+	defer cs.auditing.Unlock()
+	st, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return err
 	case st.Size() >= auditBytes:
-		if err := os.Rename(a.path, a.path+".1"); err != nil {
+		if err := os.Rename(path, path+".1"); err != nil {
 			return err
 		}
 	}
-	file, err := os.OpenFile(a.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	if _, err = file.Write(append(b, '\n')); err != nil {
-		return fmt.Errorf("write %s: %w", a.path, err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return file.Sync()
 }
 
-// audited is told of control verbs by the API.
-func (n *Node) audited(v api.Audited) {
-	line := auditLine{What: v.Verb, State: "done", By: v.By, From: v.From, Via: v.Via, Request: v.Request, Error: v.Error}
+// Audited is told of control verbs by the API.
+func (cs *Certs) Audited(v api.Audited) {
+	line := AuditLine{What: v.Verb, State: "done", By: v.By, From: v.From, Via: v.Via, Request: v.Request, Error: v.Error}
 	if v.Error != "" {
 		line.State = "refused"
 	}
-	if err := n.audit.append(line); err != nil {
-		n.log.Error("the audit record could not be written", "err", err)
+	if err := cs.Audit(line); err != nil {
+		cs.log.Error("the audit record could not be written", "err", err)
 	}
 	// The node that has passed a request on to the leader is told of it too.
-	if kind, text := orderText(v); kind != "" && v.Error == "" && n.isUp() && n.cons.Status().Role == consensus.Leader {
-		e := n.event(kind, 0, text)
-		e.By = shorten(v.By)
-		n.history.add(e)
+	if kind, text := orderText(v); kind != "" && v.Error == "" && cs.host.Raft().Role == consensus.Leader {
+		cs.host.Record(kind, v.By, text)
 	}
 }
 

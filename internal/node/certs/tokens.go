@@ -1,4 +1,4 @@
-package node
+package certs
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 const minTokenLife = time.Minute
 
 // NewToken implements api.Backend. Only the hash is kept, in the cluster settings, so that all nodes take the token.
-func (n *Node) NewToken(ctx context.Context, req api.TokenRequest) (api.TokenResult, error) {
+func (cs *Certs) NewToken(ctx context.Context, req api.TokenRequest) (api.TokenResult, error) {
 	if err := checkClient(req.Name, req.Role); err != nil {
 		return api.TokenResult{}, err
 	}
@@ -25,7 +25,7 @@ func (n *Node) NewToken(ctx context.Context, req api.TokenRequest) (api.TokenRes
 	if req.Life > 0 {
 		t.Expires = t.Made.Add(req.Life)
 	}
-	_, err := n.changeCluster(ctx, func(c *config.Cluster) error {
+	err := cs.host.Change(ctx, func(c *config.Cluster) error {
 		if slices.ContainsFunc(c.APITokens, func(o config.APIToken) bool { return o.Name == t.Name }) {
 			return api.Errorf(api.KindAlready, "there is a token %q already", t.Name).With("remove it first (trireme token remove %s), or choose another name", t.Name)
 		}
@@ -42,8 +42,8 @@ func (n *Node) NewToken(ctx context.Context, req api.TokenRequest) (api.TokenRes
 }
 
 // RemoveToken implements api.Backend. Requests that have begun end as they may.
-func (n *Node) RemoveToken(ctx context.Context, req api.TokenName) (v api.TokenView, err error) {
-	_, err = n.changeCluster(ctx, func(c *config.Cluster) error {
+func (cs *Certs) RemoveToken(ctx context.Context, req api.TokenName) (v api.TokenView, err error) {
+	err = cs.host.Change(ctx, func(c *config.Cluster) error {
 		i := slices.IndexFunc(c.APITokens, func(t config.APIToken) bool { return t.Name == req.Name })
 		if i < 0 {
 			return api.Errorf(api.KindNotFound, "there is no token %q", req.Name).With("see `trireme token list`")
@@ -56,9 +56,9 @@ func (n *Node) RemoveToken(ctx context.Context, req api.TokenName) (v api.TokenV
 }
 
 // Tokens implements api.Backend.
-func (n *Node) Tokens(context.Context) []api.TokenView {
+func (cs *Certs) Tokens(context.Context) []api.TokenView {
 	views := []api.TokenView{{Name: "operator", Role: string(pki.Admin)}}
-	for _, t := range n.Settings().APITokens {
+	for _, t := range cs.host.Settings().APITokens {
 		views = append(views, tokenView(t))
 	}
 	return views

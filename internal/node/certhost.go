@@ -1,0 +1,84 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/mysqld"
+	"trireme/internal/node/certs"
+	"trireme/internal/pki"
+)
+
+// reqCAKey has the digest of a CA as its body; answered with that CA's key, as far as the node has it. Only members can
+// ask.
+const reqCAKey uint8 = 40
+
+// certHost is what certs sees of this node.
+type certHost struct{ *Node }
+
+// certMySQL is a mysqld to it.
+type certMySQL struct {
+	*mysqld.Admin
+	*mysqld.Server
+}
+
+func (h certHost) Change(ctx context.Context, change func(*config.Cluster) error) error {
+	_, err := h.changeCluster(ctx, change)
+	return err
+}
+
+func (h certHost) Raft() (st consensus.Status) {
+	if h.isUp() {
+		st = h.cons.Status()
+	}
+	return st
+}
+
+func (h certHost) Peers() map[uint64]certs.Peer {
+	n := h.Node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	peers := make(map[uint64]certs.Peer, len(n.peers))
+	for id, p := range n.peers {
+		c := certs.Peer{Up: p.up, Fresh: p.fresh(), Settings: p.status.Settings, Certs: p.status.CA}
+		if my := p.status.Member.MySQL; my != nil {
+			c.Proof = my.Proof
+		}
+		peers[id] = c
+	}
+	return peers
+}
+
+func (h certHost) AskCAKey(ctx context.Context, member uint64, of string) ([]byte, error) {
+	return h.tr.Request(ctx, member, reqCAKey, []byte(of))
+}
+
+func (h certHost) CheckLinks() { h.tr.Recheck() }
+
+func (h certHost) MySQL() (certs.MySQL, mysqld.Config) {
+	h.mu.Lock()
+	l := h.srv.life
+	h.mu.Unlock()
+	if l == nil {
+		return nil, h.mysqldConfig()
+	}
+	return certMySQL{l.admin, l.proc}, h.mysqldConfig()
+}
+
+func (h certHost) CloneHash() string { return pki.HashToken(h.shared().Clone.Password) }
+
+func (h certHost) Record(kind, by, text string) {
+	e := h.event(kind, 0, text)
+	e.By = shorten(by)
+	h.history.add(e)
+}
+
+func (h certHost) Go(f func(ctx context.Context)) { h.task(f) }
+
+func (h certHost) ShutOut(why string) {
+	n := h.Node
+	n.fail(fmt.Errorf("%w: node %q (id %d) is shut out of cluster %q by the members that it reaches: %s. Its data is left in %s; to make it a member again, "+
+		"remove it if it is one, move that directory away and run `trireme join`", ErrFinal, n.id.Name, n.id.ID, n.id.Cluster, why, n.cfg.Dir))
+}
