@@ -251,7 +251,7 @@ func TestMovesAndUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Undo(node); err == nil || !strings.Contains(err.Error(), "the daemon has run") {
-		t.Errorf("undo behind a start: %v", err)
+		t.Errorf("undo after a start: %v", err)
 	}
 	// Nor when it has led, or has joined a cluster.
 	for _, c := range []struct {
@@ -263,7 +263,7 @@ func TestMovesAndUndo(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Undo(node); err == nil || !strings.Contains(err.Error(), "the daemon has run") {
-			t.Errorf("undo behind a start, %+v: %v", c, err)
+			t.Errorf("undo after a start, %+v: %v", c, err)
 		}
 	}
 	// A first start without success is no way without return: its mysqld never took a write.

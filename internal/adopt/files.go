@@ -138,7 +138,8 @@ func (j *journal) carryOut() error {
 	return nil
 }
 
-// takeBack renames everything back that is there, the last first, which is the data. It goes no further than the first that fails.
+// takeBack renames everything back that is there, the last first, which is the data. It goes no further than the first
+// that fails.
 func (j *journal) takeBack() error {
 	for i := len(j.Moves) - 1; i >= 0; i-- {
 		m := j.Moves[i]
@@ -259,8 +260,8 @@ type Undone struct {
 	Again   string `json:"again"` // how the server is started again
 }
 
-// Undo gives an adopted server's files back and removes the node's directory. It refuses once the data may hold what only the cluster knows:
-// see written.
+// Undo gives an adopted server's files back and removes the node's directory. It refuses once the data may hold what
+// only the cluster knows: see written.
 func Undo(dir string) (u Undone, err error) {
 	j, err := readJournal(dir)
 	if err != nil {
@@ -297,8 +298,9 @@ func Undo(dir string) (u Undone, err error) {
 	return u, os.RemoveAll(dir)
 }
 
-// written fails if the server may have executed what only the cluster knows. ran says that the daemon was started, without success: its mysqld did not
-// come up, say. A cluster's first node opens writes only after it has noted in node.json that it leads; one that has joined is fed by others.
+// written fails if the server may have executed transactions that only the cluster has. ran reports that the daemon was
+// started without success, for example because its mysqld did not start. A cluster's first node opens writes only after
+// it has noted in node.json that it leads; a node that has joined gets its transactions from others.
 func written(dir string) (ran bool, err error) {
 	state := filepath.Join(dir, "node.json")
 	if !fileExists(state) && !fileExists(filepath.Join(dir, "raft")) {

@@ -17,12 +17,13 @@ type OptionChange struct {
 	Why  string `json:"why,omitempty"` // it is not kept
 }
 
-// untracked are variables whose source MySQL does not know: it says COMPILED no matter who has set them (measured on 9.7.4). Each with MySQL's
-// default, with which it need not be kept.
+// untracked are variables whose source MySQL does not know: it says COMPILED no matter who has set them (measured on
+// 9.7.4). Each with MySQL's default, with which it need not be kept.
 var untracked = map[string]string{"character_set_server": "utf8mb4", "collation_server": "utf8mb4_0900_ai_ci", "transaction_isolation": "REPEATABLE-READ",
 	"time_zone": "SYSTEM", "lower_case_table_names": "0"}
 
-// isSet says whether the value of a variable is somebody's choice, or one on which accounts rest and which Trireme would choose otherwise.
+// isSet says whether the value of a variable is somebody's choice, or one on which accounts rest and which Trireme
+// would choose otherwise.
 func isSet(f *facts, name string, fate mysqld.Fate) bool {
 	if normal, ok := untracked[name]; ok {
 		return f.Vars[name] != normal
@@ -31,8 +32,8 @@ func isSet(f *facts, name string, fate mysqld.Fate) bool {
 	return set || name == "skip_name_resolve" && !fate.Same
 }
 
-// takeOver divides the server's options into those that go to mysql.options and those that Trireme sets or does without. What keeps its
-// value anyway is in neither.
+// takeOver divides the server's options into those that go to mysql.options and those that Trireme sets or does
+// without. What keeps its value anyway is in neither.
 func takeOver(f *facts, cfg mysqld.Config) (taken map[string]string, changes []OptionChange) {
 	taken = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(f.Vars)) {

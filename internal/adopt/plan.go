@@ -22,8 +22,8 @@ type Options struct {
 	Login    Login
 	Replicas []string // host:port; of a new cluster only
 
-	// TrxWait is how long open transactions may go on before writes close. Outage bounds the time from there until the server is asked to
-	// stop; when it is over, everything is taken back.
+	// TrxWait is how long open transactions may go on before writes close. Outage bounds the time from there until the
+	// server is asked to stop; when it is over, everything is taken back.
 	TrxWait, Outage time.Duration
 
 	// Token makes the server join the cluster that made it; empty: a new cluster.
@@ -199,7 +199,8 @@ func (p *Plan) settle(ctx context.Context) (err error) {
 
 var unknownVariable = regexp.MustCompile(`unknown variable '([a-z0-9_.]+)`)
 
-// validate has mysqld read the settings that it would get. A variable that can be set on a running server and is no option goes.
+// validate has mysqld read the settings that it would get. A variable that can be set on a running server and is no
+// option goes.
 func (p *Plan) validate(ctx context.Context) error {
 	for {
 		cfg := mysqldConfig(p.node, config.NewSecrets(), p.facts.Binary)

@@ -252,8 +252,8 @@ func (p *Plan) bring(ctx context.Context, st *steps, cfg mysqld.Config, base gti
 	return left, nil
 }
 
-// shutDown ends the server in the normal way, and waits until its process is gone. It must hold base still: what else it has executed would
-// be errant in the cluster, and super_read_only does not stop REPAIR TABLE, FLUSH and the like.
+// shutDown ends the server in the normal way, and waits until its process is gone. It must hold base still: what else
+// it has executed would be errant in the cluster, and super_read_only does not stop REPAIR TABLE, FLUSH and the like.
 func (p *Plan) shutDown(ctx context.Context, st *steps, base gtid.Set) error {
 	p.opts.Say("stopping the old server (process %d)", p.facts.Process.Pid)
 	// Connections that are open would be waited for, 10 s long.
@@ -277,8 +277,8 @@ func (p *Plan) shutDown(ctx context.Context, st *steps, base gtid.Set) error {
 	return p.facts.Process.AwaitEnd(sctx)
 }
 
-// moveData renames the old server's files into the node's directory. A server that somebody has started on them again meanwhile has the folder
-// open under its new name.
+// moveData renames the old server's files into the node's directory. A server that somebody has started on them again
+// meanwhile has the folder open under its new name.
 func (p *Plan) moveData(j *journal) error {
 	if err := j.carryOut(); err != nil {
 		return err

@@ -78,7 +78,8 @@ func connect(ctx context.Context, l Login) (*server, error) {
 	return s, nil
 }
 
-// ready makes the session fit for changes. Not before variables_info was read: that shows what a session has set as well.
+// ready makes the session fit for changes. Not before variables_info was read: that shows what a session has set as
+// well.
 func (s *server) ready(ctx context.Context) error {
 	return s.exec(ctx, quickLimit, "SET SESSION sql_mode = '', SESSION wait_timeout = 86400, SESSION lock_wait_timeout = 5, SESSION max_execution_time = 0,"+
 		" SESSION sql_log_bin = 1")
