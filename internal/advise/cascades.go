@@ -74,7 +74,7 @@ func deletes(text, table string) bool {
 	return slices.Contains(words, "delete") && slices.Contains(words, bare)
 }
 
-// cycle is a shortest way from a table along below back to it, both ends included; nil: there is none.
+// cycle returns a shortest path along below from a table back to itself, both ends included; nil if there is no cycle.
 func cycle(below map[string][]string, from string) []string {
 	seen := map[string]bool{}
 	for ways := [][]string{{from}}; len(ways) > 0; ways = ways[1:] {

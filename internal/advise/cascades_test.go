@@ -32,8 +32,8 @@ func TestUnsafeCascades(t *testing.T) {
 	}
 }
 
-// TestDeletedParents: a child whose trigger deletes its parent is named whatever innodb_native_foreign_keys is; one whose
-// trigger deletes something else, or whose parent does not cascade, is not.
+// TestDeletedParents: a child whose trigger deletes its parent is named whatever innodb_native_foreign_keys is; one
+// whose trigger deletes something else, or whose parent does not cascade, is not.
 func TestDeletedParents(t *testing.T) {
 	tables := []Table{
 		{Name: "d.Parent", Cascades: []string{"d.child", "d.other", "d.late"}, Children: []string{"d.child", "d.other", "d.late", "d.strict"}},

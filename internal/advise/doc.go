@@ -1,8 +1,9 @@
-// Package advise is `trireme advise`: it reads what servers and daemons count, and says what stops followers from applying in parallel and what
-// would make a failover or a switchover take longer. It is a client and changes nothing.
+// Package advise is `trireme advise`: it reads what servers and daemons count, and says what stops followers from
+// applying in parallel and what would make a failover or a switchover take longer. It is a client and changes nothing.
 //
-// Look reads Facts, and Judge, which is pure, makes Findings of them. Each finding says what it costs and what to do. Counters are those
-// since the start of the leader's mysqld; what happens at this moment is looked at some times in a row (Options.For).
+// Look reads Facts, and Judge, which is pure, makes Findings of them. Each finding says what it costs and what to do.
+// Counters are those since the start of the leader's mysqld; what happens at this moment is looked at some times in a
+// row (Options.For).
 package advise
 
 import (

@@ -188,7 +188,8 @@ func (s *server) parents(ctx context.Context, f *Facts) error {
 	return err
 }
 
-// statements reads the kinds of statements that change the most, and that wait the longest for locks. Times are picoseconds.
+// statements reads the kinds of statements that change the most, and that wait the longest for locks. Times are
+// picoseconds.
 func (s *server) statements(ctx context.Context, f *Facts) error {
 	const columns = "(SELECT DIGEST_TEXT AS text, COUNT_STAR AS n, SUM_ROWS_AFFECTED AS changed, SUM_LOCK_TIME AS lock_ps, SUM_TIMER_WAIT AS all_ps" +
 		" FROM performance_schema.events_statements_summary_by_digest WHERE DIGEST_TEXT IS NOT NULL"
@@ -249,7 +250,8 @@ func (s *server) settings(ctx context.Context) (map[string]string, error) {
 	return out, err
 }
 
-// sample looks at what happens now, again and again: who waits for which row on the leader, what the appliers of the others wait for.
+// sample looks at what happens now, again and again: who waits for which row on the leader, what the appliers of the
+// others wait for.
 func sample(ctx context.Context, d time.Duration, servers []*server, f *Facts) error {
 	for end := time.Now().Add(d); ; {
 		f.Samples++
