@@ -66,7 +66,8 @@ type follower struct {
 	asking   chan struct{}
 	outcomes chan struct{}
 	patience time.Duration // of one question whether all servers have applied something
-	// answerWait is for one node's answer to what is asked for all sessions, besides the time that it is asked to wait; another one is asked then.
+	// answerWait is for one node's answer to what is asked for all sessions, besides the time that it is asked to wait;
+	// another one is asked then.
 	answerWait time.Duration
 	wg         sync.WaitGroup
 	questions  sync.WaitGroup                                    // waits, for all sessions; and what is told
@@ -244,8 +245,8 @@ func (f *follower) serves(ctx context.Context, t router.Target) (index uint64, e
 	return client.Serves(ctx, t.Epoch)
 }
 
-// clientOfLocked finds a node by what it says its name is, and else by the address that others know. One of the same name that a force-quorum has
-// left behind is another.
+// clientOfLocked finds a node by the name that it reports; if no name matches, by the address that other nodes know. It
+// skips a node of the same name that a force-quorum has removed.
 func (f *follower) clientOfLocked(name string) *api.Client {
 	for _, s := range f.sources {
 		if v := s.heard.view; v.Node == name && logOf(v) == f.logName && !f.last.Disowns(v) {

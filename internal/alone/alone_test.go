@@ -123,7 +123,7 @@ func authority(t *testing.T) (*pki.CA, *tls.Config) {
 	return ca, trust
 }
 
-// follow has f hear a view at an address, which is young for an hour: nobody repeats it.
+// follow makes f hear a view at an address. The view stays young for an hour, because no node repeats it.
 func follow(t *testing.T, f *follower, addr string, view api.RouteView) {
 	t.Helper()
 	client := api.NewClient("https://"+addr, "", f.trust)
@@ -194,7 +194,8 @@ func startWith(t *testing.T, token string, ca *pki.CA, known ...*node) (rw, ro s
 	for _, n := range known {
 		a.Nodes = append(a.Nodes, n.server.Addr())
 	}
-	a.Bind, a.HoldTimeout, a.Sessions = "127.0.0.1", config.Duration(time.Minute), config.SessionsPass // these servers only echo
+	// these servers only echo
+	a.Bind, a.HoldTimeout, a.Sessions = "127.0.0.1", config.Duration(time.Minute), config.SessionsPass
 	a.RWPort, a.ROPort, a.SplitPort = ports(t)
 	a.StreamPort = 0
 	if token != "" {
@@ -260,7 +261,8 @@ func cluster(t *testing.T) (ca *pki.CA, n1, n2 *node, members []api.RouteNode) {
 	return ca, n1, n2, []api.RouteNode{{Name: "n1", API: n1.server.Addr()}, {Name: "n2", API: n2.server.Addr()}}
 }
 
-// TestFollows: a router that was told of one node finds the other, goes with a change of leaders, and ends sessions of the one before.
+// TestFollows: a router that was told of one node finds the other, goes with a change of leaders, and ends sessions of
+// the one before.
 func TestFollows(t *testing.T) {
 	ca, n1, n2, members := cluster(t)
 	at := func(term uint64, rw *api.RouteTarget, ro ...*node) api.RouteView {
@@ -288,7 +290,7 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// TestStaleView: nobody is led to a node whose view says that it leads and that does not say so when it is asked.
+// TestStaleView: no client is led to a node whose view names it the leader while the node itself, when asked, does not.
 func TestStaleView(t *testing.T) {
 	ca, n1, n2, members := cluster(t)
 	old := api.RouteView{Cluster: "c1", Generation: 1, Term: 1, RW: n1.target("1/1"), Nodes: members}
@@ -331,7 +333,8 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// TestForeignCluster: a node whose certificate is of another CA is not believed, and a file that is no certificate is refused.
+// TestForeignCluster: a node whose certificate is of another CA is not believed, and a file that is no certificate is
+// refused.
 func TestForeignCluster(t *testing.T) {
 	_, n1, _, members := cluster(t)
 	n1.says(api.RouteView{Term: 1, RW: n1.target("1/1"), Nodes: members}, "1/1")
@@ -391,8 +394,8 @@ func TestHangsUp(t *testing.T) {
 	}
 }
 
-// TestRemovedNode: one that was removed still has its certificate, claims a high term and leadership, and is in the router's list. No client gets
-// there, before and after a change of leaders.
+// TestRemovedNode: one that was removed still has its certificate, claims a high term and leadership, and is in the
+// router's list. No client gets there, before and after a change of leaders.
 func TestRemovedNode(t *testing.T) {
 	ca, n1, n2, members := cluster(t)
 	members[0].ID, members[1].ID = 1, 2

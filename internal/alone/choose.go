@@ -17,7 +17,7 @@ type heard struct {
 	at   time.Time
 }
 
-// choose picks the view that counts at a moment; false: there is none that may be used. last is the view that counted before.
+// choose picks the view that counts at this moment; false if no view may be used. last is the view that counted before.
 func choose(all []heard, last api.RouteView, now time.Time) (best heard, found bool) {
 	members := owned(all, last, now)
 	for _, h := range members {
@@ -34,9 +34,9 @@ func owned(all []heard, last api.RouteView, now time.Time) []heard {
 	return api.Owned(all, func(h heard) api.RouteView { return h.view }, last)
 }
 
-// usable says whether a view may count. One of a newer term than the last one needs a second member that knows of that term:
-// a single node could have made it up. The only survivor of a force-quorum has none; that it is a member the last view has told (owned). At the start a node
-// may only claim to be the only member if the router knows of no other.
+// usable says whether a view may count. One of a newer term than the last one needs a second member that knows of that
+// term: a single node could have made it up. The only survivor of a force-quorum has none; that it is a member the last
+// view has told (owned). At the start a node may only claim to be the only member if the router knows of no other.
 func usable(v, last api.RouteView, members []heard, known int) bool {
 	only := len(v.Nodes) < 2 && (known == 1 || last.Next != 0)
 	if v.Next == 0 || only || !later(v, last) {
@@ -50,8 +50,8 @@ func later(a, b api.RouteView) bool {
 	return cmp.Or(cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Term, b.Term)) > 0
 }
 
-// better says whether a is to be believed rather than b. In one term there is one leader at most: a node that does not know the leader lags,
-// and no node knows more than the leader itself.
+// better reports whether a is more credible than b. A term has at most one leader: a node that does not know the leader
+// lags, and no node knows more than the leader itself.
 func better(a, b api.RouteView) bool {
 	return cmp.Or(cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Term, b.Term), cmp.Compare(rank(a), rank(b))) > 0
 }
@@ -77,7 +77,8 @@ func routes(v api.RouteView) router.View {
 	return out
 }
 
-// logOf names the log that a node's indexes belong to, as tokens have it. A force-quorum gives entries up: indexes from before it may mean something else.
+// logOf names the log that a node's indexes belong to, as tokens have it. A force-quorum gives entries up: indexes from
+// before it may mean something else.
 func logOf(v api.RouteView) string { return fmt.Sprintf("%s/%d", v.Cluster, v.Generation) }
 
 // lagGrows is a lag that goes on growing until more is heard; a smaller one does when a sign of life is missing.

@@ -49,8 +49,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestFormerMembers: what a node says that was removed or revoked never counts, whatever it claims, while members are heard; and a new term needs
-// a second member.
+// TestFormerMembers: what a node says that was removed or revoked never counts, whatever it claims, while members are
+// heard; and a new term needs a second member.
 func TestFormerMembers(t *testing.T) {
 	now := time.Now()
 	list := func(ids ...uint64) (out []api.RouteNode) {

@@ -34,7 +34,8 @@ func askOne[V any](ctx context.Context, f *follower, limit time.Duration, ask fu
 	return v, err
 }
 
-// clients is the nodes that are heard, the one whose view counts first; without nodes that a force-quorum gave up, and without former members.
+// clients is the nodes that are heard, the one whose view counts first; without nodes that a force-quorum gave up, and
+// without former members.
 func (f *follower) clients() (clients []*api.Client) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

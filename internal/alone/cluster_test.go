@@ -7,7 +7,8 @@ import (
 	"trireme/internal/api"
 )
 
-// What sessions want to see is asked of the node whose view counts, and of another one if it does not answer. They can move nothing.
+// What sessions want to see is asked of the node whose view counts, and of another one if it does not answer. They can
+// move nothing.
 func TestCluster(t *testing.T) {
 	ca, trust := authority(t)
 	f := newFollower(t.Context(), trust, slog.New(slog.DiscardHandler))

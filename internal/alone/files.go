@@ -52,9 +52,9 @@ const handedOver = "/run/credentials/"
 const serviceFile = "/etc/trireme/router.toml"
 
 // CheckFiles reads what a router with these settings would read. It also says what trireme-router.service could not
-// read, which runs as an account without a name, unless the settings themselves, in file, are elsewhere and closed to it:
-// then they are of a router that is started in another way. What the service manager hands over is there only while the
-// service runs, and not checked.
+// read, which runs as an account without a name, unless the settings themselves, in file, are elsewhere and closed to
+// it: then they are of a router that is started in another way. What the service manager hands over is there only while
+// the service runs, and not checked.
 func CheckFiles(file string, cfg config.Alone) error {
 	if err := openToAll(file); err == nil || file == serviceFile {
 		for _, name := range []string{file, cfg.CA, cfg.TLSCert, cfg.TLSKey, cfg.Token} {
@@ -79,8 +79,8 @@ func CheckFiles(file string, cfg config.Alone) error {
 	return err
 }
 
-// openToAll refuses what root reads and an ordinary account does not. Of a checker that is an ordinary account itself its own right counts:
-// reading the file tells.
+// openToAll refuses what root reads and an ordinary account does not. Of a checker that is an ordinary account itself
+// its own right counts: reading the file tells.
 func openToAll(name string) error {
 	if os.Geteuid() != 0 {
 		return nil

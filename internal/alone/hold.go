@@ -13,10 +13,11 @@ import (
 // tellWait is for telling the leader that nothing is under way. It waits for less.
 const tellWait = time.Second
 
-// held is a planned switchover whose leader waits for this router, if it has a token: until nothing of its sessions is under way.
+// held is a planned switchover whose leader waits for this router, if it has a token: until nothing of its sessions is
+// under way.
 type held struct {
 	node   string
-	number uint64 // RouteView.Hold; 0: there is none
+	number uint64 // RouteView.Hold; 0: no hold
 	told   bool
 }
 

@@ -9,8 +9,9 @@ import (
 	"trireme/internal/api"
 )
 
-// TestTellsQuiet: a leader that closes writes hears that nothing is under way here, also while others have not heard of it, and nobody else is told; open sessions
-// stay. Who has no token of the cluster is not waited for.
+// TestTellsQuiet: a leader that closes writes hears that nothing is under way here, even while other nodes have not
+// heard of it, and no other node is told; open sessions stay. The leader does not wait for a router without a token of
+// the cluster.
 func TestTellsQuiet(t *testing.T) {
 	ca, n1, n2, members := cluster(t)
 	view := api.RouteView{Cluster: "c1", Generation: 1, Term: 1, RW: n1.target("1/1"), Nodes: members}

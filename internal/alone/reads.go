@@ -10,19 +10,22 @@ import (
 	"trireme/internal/router"
 )
 
-// How current servers are, nodes are asked: the questions that a node's router asks within its daemon (package node, reading.go), over the API. Any
-// node can say what is committed and who has applied it; what one server has applied, its own node says.
+// How current servers are, nodes are asked: the questions that a node's router asks within its daemon (package node,
+// reading.go), over the API. Any node can say what is committed and who has applied it; what one server has applied,
+// its own node says.
 
 var _ router.Reads = (*follower)(nil)
 
 const (
-	appliedWait = 200 * time.Millisecond // for which a node is asked to wait: somebody may come who waits for a lower index
-	// mostPatience is the same for all servers. It is long compared with the round trips between nodes, of which such a question takes several.
+	// for which a node is asked to wait: somebody may come who waits for a lower index
+	appliedWait = 200 * time.Millisecond
+	// mostPatience is the same for all servers. It is long compared with the round trips between nodes, of which such a
+	// question takes several.
 	mostPatience = 2 * time.Second
 )
 
-// everywherePatience is how long one question about all servers may take: so much shorter than the sessions' own limit that the answer, which names
-// who is late, comes within it.
+// everywherePatience is how long one question about all servers may take: so much shorter than the sessions' own limit
+// that the answer, which names who is late, comes within it.
 func everywherePatience(limit time.Duration) time.Duration { return min(mostPatience, limit/3) }
 
 // Log implements router.Reads.
@@ -96,8 +99,8 @@ func (f *follower) Everywhere(ctx context.Context, index uint64) error {
 	return f.everywhere.wait(ctx, index)
 }
 
-// askEverywhere asks the node whose view counts, or another one, about all servers. Whatever keeps them from answering, the sessions wait on: what they
-// have written stays, and may be applied already.
+// askEverywhere asks the node whose view counts, or another one, about all servers. Whatever keeps them from answering,
+// the sessions wait on: what they have written stays, and may be applied already.
 func (f *follower) askEverywhere(ctx context.Context, index uint64) (at uint64, err error) {
 	var late error
 	at, err = askOne(ctx, f, f.patience+f.answerWait, func(c *api.Client, ctx context.Context) (uint64, error) {

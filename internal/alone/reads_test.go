@@ -109,7 +109,8 @@ func limited(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// A barrier is asked of whose view counts, and of another node if that has none; sessions that come at once share a question, but none that was put before.
+// A barrier is asked of whose view counts, and of another node if that has none; sessions that come at once share a
+// question, but none that was put before.
 func TestBarrier(t *testing.T) {
 	f, n1, n2 := reading(t)
 	hold := make(chan struct{})
@@ -124,7 +125,8 @@ func TestBarrier(t *testing.T) {
 	}
 	go ask(first)
 	until(t, "the question is put", func() bool { n1.reads.mu.Lock(); defer n1.reads.mu.Unlock(); return n1.reads.barriers == 1 })
-	n1.set(func(r *reads) { r.barrier, r.hold = 6, nil }) // what is answered from now on, the first question does not cover
+	// what is answered from now on, the first question does not cover
+	n1.set(func(r *reads) { r.barrier, r.hold = 6, nil })
 	later := make(chan uint64, 10)
 	for range 10 {
 		go ask(later)
@@ -168,11 +170,11 @@ func TestLive(t *testing.T) {
 	}
 	n2.set(func(r *reads) { r.down = api.Errorf(api.KindNoLeader, "no leader is known here") })
 	if l, err := f.Live(limited(t, 20*time.Second)); err == nil {
-		t.Errorf("nobody knows, and %+v", l)
+		t.Errorf("no node knows, and %+v", l)
 	}
 }
 
-// Who a force-quorum has left behind is asked for nothing: what it says belongs to another log.
+// A node that a force-quorum has removed is asked for nothing: what it says belongs to another log.
 func TestLeftBehind(t *testing.T) {
 	f, n1, n2 := reading(t)
 	n1.set(func(r *reads) { r.barrier, r.applied = 99, 99 })
@@ -196,7 +198,8 @@ func TestLeftBehind(t *testing.T) {
 	}
 }
 
-// What a server has applied its own node says; one that is not in service, or does not answer, ends the wait, one that lags does not.
+// What a server has applied its own node says; one that is not in service, or does not answer, ends the wait, one that
+// lags does not.
 func TestApplied(t *testing.T) {
 	f, _, n2 := reading(t)
 	n2.set(func(r *reads) { r.applied = 5 })
@@ -236,11 +239,12 @@ func TestApplied(t *testing.T) {
 		t.Error("a node that is not there has applied something")
 	}
 	if err := f.Applied(limited(t, 20*time.Second), "n9", 7); err == nil {
-		t.Error("nobody has applied something")
+		t.Error("something counts as applied that no node has applied")
 	}
 }
 
-// Sessions that wait for all servers share questions, and one whose entry all have is not kept waiting for another's. The error says who is late.
+// Sessions that wait for all servers share questions, and one whose entry all have is not kept waiting for another's.
+// The error says who is late.
 func TestEverywhere(t *testing.T) {
 	f, n1, n2 := reading(t)
 	f.patience = 50 * time.Millisecond
@@ -266,7 +270,7 @@ func TestEverywhere(t *testing.T) {
 		t.Errorf("n1 has answered, and n2 was asked: %+v", n2.reads.asked)
 	}
 	n2.reads.mu.Unlock()
-	// A node that does not know asks nobody to give up.
+	// A node that does not know does not ask another node to give up.
 	n1.set(func(r *reads) { r.down = api.Errorf(api.KindConflict, "ends"); r.asked = nil })
 	go func() { late <- f.Everywhere(limited(t, 20*time.Second), 9) }()
 	until(t, "n2 is asked", func() bool { n2.reads.mu.Lock(); defer n2.reads.mu.Unlock(); return len(n2.reads.asked) > 0 })
@@ -305,7 +309,7 @@ func TestWaitsShare(t *testing.T) {
 	}
 }
 
-// An answer that has been under way for long is not taken by who came behind its question: the server that it tells of may have ended since.
+// An answer that took long is not used for a later question: the server that it describes may have ended since.
 func TestWaitsOld(t *testing.T) {
 	f := newFollower(t.Context(), nil, slog.New(slog.DiscardHandler))
 	t.Cleanup(f.questions.Wait)
@@ -340,7 +344,7 @@ func TestWaitsOld(t *testing.T) {
 	}
 }
 
-// A lag grows until more is heard, and who does not tell one is taken for far behind.
+// A lag grows until more is heard. A node that does not report its lag counts as lagging far.
 func TestLags(t *testing.T) {
 	now := time.Now()
 	v := api.RouteView{RO: []api.RouteTarget{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}}, Lags: map[string]float64{"n1": 0.1, "n2": 1.5, "n4": 0}}

@@ -21,8 +21,8 @@ const (
 	outcomeWait    = 2 * time.Second // for which a node is asked
 )
 
-// certificate is what clients that ask for TLS are shown: the one in a file, or one that this process makes for itself, which no client can check, like the
-// one that mysqld makes for itself.
+// certificate is what clients that ask for TLS are shown: the one in a file, or one that this process makes for itself,
+// which no client can check, like the one that mysqld makes for itself.
 func certificate(cert, key string) (*tls.Config, error) {
 	var pair tls.Certificate
 	var err error

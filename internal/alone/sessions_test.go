@@ -33,7 +33,7 @@ func TestSelfMadeCertificate(t *testing.T) {
 	}
 }
 
-// Questions about lost statements go to whoever answers, and the leader says how far its log has come.
+// Questions about lost statements go to any node that answers; the leader says how far its log has come.
 func TestOutcomes(t *testing.T) {
 	ca, trust := authority(t)
 	n1, n2 := newNode(t, ca, "n1", 1), newNode(t, ca, "n2", 2)

@@ -9,12 +9,14 @@ import (
 	"trireme/internal/api"
 )
 
-// waits are the sessions that wait until a server, or all, have applied an index. One question is out for all of them: for the highest index, which
-// answers for all; if that is not applied in time, for the lowest, until the others have caught up with it. An answer that took long is not for those
-// who came after its question: they may wait with a connection to a server that has started meanwhile, and come back with less.
+// waits are the sessions that wait until a server, or all, have applied an index. One question is out for all of them:
+// for the highest index, which answers for all; if that is not applied in time, for the lowest, until the others have
+// caught up with it. An answer that took long is not for those who came after its question: they may wait with a
+// connection to a server that has started meanwhile, and come back with less.
 type waits struct {
 	f *follower
-	// ask waits a moment for an index and returns one up to which all is applied. KindTimeout: not that one yet. Any other error ends the waits.
+	// ask waits a moment for an index and returns one up to which all is applied. KindTimeout: not that one yet. Any
+	// other error ends the waits.
 	ask func(ctx context.Context, index uint64) (uint64, error)
 
 	mu      sync.Mutex
