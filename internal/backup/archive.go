@@ -35,7 +35,8 @@ type vacant interface {
 	vacant() error
 }
 
-// claim makes a store a backup of the cluster, or checks that it is one. The errors are ErrForeign, ErrNotOurs, and ErrMissing for what is left of one.
+// claim makes a store a backup of the cluster, or checks that it is one. The errors are ErrForeign, ErrNotOurs, and
+// ErrMissing for what is left of one.
 func claim(s Store, id clusterID) error {
 	var have identity
 	err := getSealed(s, identityName, &have)
@@ -94,8 +95,8 @@ const (
 type Node interface {
 	// Applied is an entry up to which everything is committed and on this node's disk, as committed.
 	Applied(ctx context.Context) (uint64, error)
-	// Committed is an entry up to which everything is that was committed before the question, by the word of a majority: this node may be cut off
-	// and not know of it.
+	// Committed is an entry up to which everything is that was committed before the question, by the word of a
+	// majority: this node may be cut off and not know of it.
 	Committed(ctx context.Context) (uint64, error)
 }
 
@@ -126,9 +127,9 @@ type confirmation struct {
 	at    time.Time
 }
 
-// resume finds where the archive ends and begins to read the log there; from is the entry that a new archive begins with, at the latest. Where the log
-// no longer has what comes next the archive begins a new stretch, and it says so. The errors are those of openTail, and ErrForeign when the
-// cluster has another history than the archive.
+// resume finds where the archive ends and begins to read the log there; from is the entry that a new archive begins
+// with, at the latest. Where the log no longer has what comes next the archive begins a new stretch, and it says so.
+// The errors are those of openTail, and ErrForeign when the cluster has another history than the archive.
 func (a *archiver) resume(ctx context.Context, from uint64) error {
 	last, err := lastSegment(a.store)
 	if err != nil {
@@ -183,8 +184,8 @@ func (a *archiver) recall(last *Segment) error {
 	return nil
 }
 
-// awaitApplied waits until the node has applied what the archive holds: another node's log may have been further ahead; above what this
-// one has applied its log may still change.
+// awaitApplied waits until the node has applied what the archive holds: another node's log may have been further ahead;
+// above what this one has applied its log may still change.
 func (a *archiver) awaitApplied(ctx context.Context, index uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, lagLimit)
 	defer cancel()
@@ -204,7 +205,8 @@ func (a *archiver) awaitApplied(ctx context.Context, index uint64) error {
 	}
 }
 
-// start begins a stretch that continues none, at the segment of the log that holds entry from, or the one after it.
+// start begins a stretch that does not continue an earlier one. It starts at the log segment that holds entry from, or
+// at the next one.
 func (a *archiver) start(from uint64) error {
 	t, err := openTail(a.dir, a.keys, from)
 	if errors.Is(err, ErrPurged) {
@@ -222,7 +224,8 @@ func (a *archiver) start(from uint64) error {
 	return nil
 }
 
-// step archives what the node has applied. With flush everything is stored when it returns, else what is gathered may wait for segmentAge.
+// step archives what the node has applied. With flush everything is stored when it returns, else what is gathered may
+// wait for segmentAge.
 func (a *archiver) step(ctx context.Context, flush bool) error {
 	asked := time.Now()
 	applied, err := a.node.Applied(ctx)
@@ -246,7 +249,8 @@ func (a *archiver) step(ctx context.Context, flush bool) error {
 		return err
 	}
 	a.stored = 0
-	// Segments that are not merged do no harm, and one that is damaged must not keep the rest of the log from being archived.
+	// Segments that are not merged do no harm, and one that is damaged must not keep the rest of the log from being
+	// archived.
 	from, err := merge(a.store, a.id, a.merged)
 	if err != nil && !errors.Is(err, ErrLocked) {
 		a.log.Warn("small segments are not merged", "err", err)
@@ -255,8 +259,8 @@ func (a *archiver) step(ctx context.Context, flush bool) error {
 	return nil
 }
 
-// gather reads entries up to one that is applied. An entry that was read and not taken is lost to this archiver: it reads no further then,
-// or its archive would have a hole. The next one begins at what is stored.
+// gather reads entries up to one that is applied. An entry that was read and not taken is lost to this archiver: it
+// reads no further then, or its archive would have a hole. The next one begins at what is stored.
 func (a *archiver) gather(ctx context.Context, applied uint64, asked time.Time) (err error) {
 	for ctx.Err() == nil && a.broken == nil {
 		if a.w == nil && a.tail.at.index < applied {
@@ -319,8 +323,8 @@ func (a *archiver) note(ctx context.Context, now bool) error {
 	return putSealed(a.store, reachedName, &a.reached)
 }
 
-// confirm finds out up to when the archive is complete: it holds the last entry that was committed at a moment. A cluster that does not answer leaves
-// it at what was known.
+// confirm finds out up to when the archive is complete: it holds the last entry that was committed at a moment. A
+// cluster that does not answer leaves it at what was known.
 func (a *archiver) confirm(ctx context.Context) {
 	if a.asked.index == 0 {
 		at := time.Now()
@@ -333,7 +337,8 @@ func (a *archiver) confirm(ctx context.Context) {
 	}
 }
 
-// follow archives until ctx ends. A daemon that does not answer and a full disk are waited for; say is told when that begins and ends.
+// follow archives until ctx ends. A daemon that does not answer and a full disk are waited for; say is told when that
+// begins and ends.
 func (a *archiver) follow(ctx context.Context, say func(Reached, error)) error {
 	var trouble error
 	a.stored = mergeMin // what runs before have left

@@ -21,7 +21,7 @@ import (
 	"trireme/lab/needs"
 )
 
-// TestArchive follows a log over its segments, beside its writer, and never goes beyond what was applied.
+// TestArchive follows a log over its segments while it is written, and never goes beyond what was applied.
 func TestArchive(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)
@@ -97,7 +97,8 @@ func TestArchiveOfVoids(t *testing.T) {
 }
 
 // TestFollow: while a log is written, its entries get into the archive; what is wrong for a time is waited for.
-// TestEncryptedLog: segments of the log that are encrypted are archived like others, from the moment on at which their key is there.
+// TestEncryptedLog: segments of the log that are encrypted are archived like others, from the moment on at which their
+// key is there.
 func TestEncryptedLog(t *testing.T) {
 	s, d := newScript(t), newDir(t)
 	s.some(60)
@@ -172,7 +173,8 @@ type errWriter struct{ err error }
 
 func (w errWriter) Write([]byte) (int, error) { return 0, w.err }
 
-// TestFullDisk: what does not fit is not there, what was there is whole, and once there is room it goes on without a gap.
+// TestFullDisk: what does not fit is not there, what was there is whole, and once there is room it goes on without a
+// gap.
 func TestFullDisk(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)
@@ -311,11 +313,12 @@ func TestDamage(t *testing.T) {
 	v, err := Verify(t.Context(), to, nil)
 	check(t, err)
 	if len(v.Problems) != 2 || v.Segments != 0 || v.Problems[0].Object != names[0] || v.Problems[1].Object != logPrefix {
-		t.Errorf("a byte behind it: %+v", v)
+		t.Errorf("a byte after it: %+v", v)
 	}
 }
 
-// TestMissing: a segment that is gone is missed, the manifest of another backup is refused, and what a newer version wrote is no damage.
+// TestMissing: a segment that is gone is missed, the manifest of another backup is refused, and what a newer version
+// wrote is no damage.
 func TestMissing(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)
@@ -364,7 +367,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestPurgedAndForced: an archive that was left behind begins again and says so; one whose entries the cluster has given up is not continued.
+// TestPurgedAndForced: an archive that lags behind a purged log begins again and says so; an archive whose entries the
+// cluster has given up is not continued.
 func TestPurgedAndForced(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)
@@ -392,12 +396,12 @@ func TestPurgedAndForced(t *testing.T) {
 		t.Errorf("a gap that is known is no damage: %+v, %v", v, err)
 	}
 
-	// A node that is behind the archive is waited for: what its log holds there may not be what was committed.
+	// A node that lags behind the archive is waited for: what its log holds there may not be what was committed.
 	s.applied.Store(s.last() - 1)
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := s.archiver(to).resume(short, 1); err == nil || !strings.Contains(err.Error(), "another node") {
-		t.Errorf("a node that is behind: %v", err)
+		t.Errorf("a node that lags: %v", err)
 	}
 	s.applied.Store(s.last())
 

@@ -29,8 +29,8 @@ type Base struct {
 	ClusterID uint64 `json:"cluster_id"`
 	Donor     string `json:"donor"` // node that it was copied from
 	MySQL     string `json:"mysql"` // version of the server
-	// Index: everything up to this entry is in the copy. Last: nothing above this entry is. Between them are what the donor applied while
-	// it was copied; so the first moment that can be restored is Last.
+	// Index: everything up to this entry is in the copy. Last: nothing above this entry is. Between them are what the
+	// donor applied while it was copied; so the first moment that can be restored is Last.
 	Index    uint64    `json:"index"`
 	Last     uint64    `json:"last"`
 	Executed gtid.Set  `json:"gtid_executed"`
@@ -38,7 +38,8 @@ type Base struct {
 	Made     time.Time `json:"made"`
 	// Options shape the data directory: a server needs the same ones.
 	Options map[string]string `json:"options,omitempty"`
-	// Account is one with all rights, for localhost, that was made in the copy alone: the restoring user has no password of the cluster's.
+	// Account is one with all rights, for localhost, that was made in the copy alone: the restoring user has no
+	// password of the cluster's.
 	Account mysqld.Account `json:"account"`
 	Folders []string       `json:"folders,omitempty"`
 	Files   []File         `json:"files"`
@@ -100,8 +101,9 @@ func readBase(s Store, name string, id identity) (Base, error) {
 	return b, nil
 }
 
-// shapeOptions are the options that a data directory cannot be used without. No others come from a backup: who can write to it must not be able to tell
-// a server of ours what to run. Nothing in their values is a place outside of the directory.
+// shapeOptions are the options that a data directory cannot be used without. No others come from a backup: who can
+// write to it must not be able to tell a server of ours what to run. Nothing in their values is a place outside of the
+// directory.
 var (
 	shapeOptions = map[string]bool{"lower_case_table_names": true, "innodb_page_size": true, "innodb_data_file_path": true}
 	shapeValue   = regexp.MustCompile(`^[A-Za-z0-9_.:;]*$`)

@@ -24,8 +24,9 @@ type Contents struct {
 // readAgain is how often a backup is read again whose segments were merged meanwhile.
 const readAgain = 5
 
-// Read reads what a backup holds. The errors are ErrNone, and ErrCorrupt or ErrNewer for what names the cluster; a gap in the log is no error here (Gap),
-// and neither is damage (Contents.Damaged): one object that cannot be read takes no moment away that can be restored without it.
+// Read reads what a backup holds. The errors are ErrNone, and ErrCorrupt or ErrNewer for what names the cluster; a gap
+// in the log is no error here (Gap), and neither is damage (Contents.Damaged): one object that cannot be read takes no
+// moment away that can be restored without it.
 func Read(s Store) (c *Contents, err error) {
 	for range readAgain {
 		if c, err = read(s); !errors.Is(err, ErrMissing) {
@@ -80,7 +81,8 @@ func read(s Store) (*Contents, error) {
 	return c, nil
 }
 
-// whose says which cluster's backup a store is, and that its key is ours. Nothing is written before that: it may be no backup at all.
+// whose says which cluster's backup a store is, and that its key is ours. Nothing is written before that: it may be no
+// backup at all.
 func whose(s Store) (id identity, err error) {
 	err = getSealed(s, identityName, &id)
 	switch {
@@ -108,7 +110,8 @@ func (c *Contents) readBases(id identity) error {
 	return nil
 }
 
-// damaged notes what is wrong with an object. It returns errors that say nothing of the object: one that is gone, a disk that does not answer.
+// damaged notes what is wrong with an object. It returns errors that say nothing of the object: one that is gone, a
+// disk that does not answer.
 func (c *Contents) damaged(object string, err error) error {
 	for _, known := range []error{ErrCorrupt, ErrForeign, ErrNewer} {
 		if errors.Is(err, known) {
@@ -137,7 +140,7 @@ func segmentNames(s Store) ([]string, error) {
 	return kept, nil
 }
 
-// lastSegment is the head of the newest segment; nil when there is none.
+// lastSegment returns the head of the newest segment; nil if there are no segments.
 func lastSegment(s Store) (*Segment, error) {
 	names, err := segmentNames(s)
 	if err != nil || len(names) == 0 {
@@ -170,7 +173,8 @@ func (c *Contents) Gap(i, j int) error {
 	return nil
 }
 
-// clean goes back from segment i to the next one that begins within no transaction, as far as the log is there: with such a one a feed begins.
+// clean goes back from segment i to the next one that begins within no transaction, as far as the log is there: with
+// such a one a feed begins.
 func (c *Contents) clean(i int) int {
 	for i > 0 && c.Segments[i].Open != 0 && c.Gap(i-1, i) == nil {
 		i--
@@ -233,8 +237,8 @@ type Stretch struct {
 	To   uint64 `json:"to"`
 }
 
-// Verify reads every byte of a backup, also when a part of it is damaged. object, if not nil, is told what is read now. The error is of a store
-// that cannot be read, or of a backup that there is not.
+// Verify reads every byte of a backup, also when a part of it is damaged. object, if not nil, is told what is read now.
+// The error is of a store that cannot be read, or of a backup that there is not.
 func Verify(ctx context.Context, s Store, object func(name string)) (*Verification, error) {
 	if object == nil {
 		object = func(string) {}
@@ -273,7 +277,8 @@ func Verify(ctx context.Context, s Store, object func(name string)) (*Verificati
 	return v, nil
 }
 
-// found notes what is wrong with an object. It returns errors that say nothing of the backup: a disk that does not answer.
+// found notes what is wrong with an object. It returns errors that say nothing of the backup: a disk that does not
+// answer.
 func (v *Verification) found(object string, err error) error {
 	for _, known := range []error{ErrCorrupt, ErrMissing, ErrForeign, ErrNewer} {
 		if errors.Is(err, known) {

@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// Key encrypts the objects of a backup; docs/format/backup.md draws how. The zero value is none.
+// Key encrypts the objects of a backup; docs/format/backup.md describes how. The zero value does not encrypt.
 type Key struct {
 	secret []byte
 }
@@ -47,7 +47,7 @@ func NewKeyFile(path string) error {
 	return nil
 }
 
-// ReadKeyFile reads one. The error is ErrKey for a file that is none, or that others can read.
+// ReadKeyFile reads a key. The error is ErrKey if the file holds no key, or if others can read it.
 func ReadKeyFile(path string) (Key, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -86,7 +86,8 @@ func (k Key) id() string {
 // seals says whether an object is encrypted: all are but the one that says by which key.
 func (k Key) seals(name string) bool { return k.secret != nil && name != identityName }
 
-// object is the cipher of one object. Each has a key of its own, by its salt and its name: so none can be taken for another.
+// object is the cipher of one object. Each has a key of its own, by its salt and its name: so none can be taken for
+// another.
 func (k Key) object(name string, salt []byte) (cipher.AEAD, error) {
 	key, err := hkdf.Key(sha256.New, k.secret, salt, "trireme backup object "+name, keyBytes)
 	if err != nil {

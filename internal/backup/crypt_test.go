@@ -29,7 +29,8 @@ func newKey(t *testing.T) Key {
 	return k
 }
 
-// TestEncrypted: an encrypted backup is archived, merged, read and verified as any other; without its key, or with another one, nothing is read or written.
+// TestEncrypted: an encrypted backup is archived, merged, read and verified as any other; without its key, or with
+// another one, nothing is read or written.
 func TestEncrypted(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)
@@ -101,7 +102,8 @@ func TestEncrypted(t *testing.T) {
 	}
 }
 
-// TestSealed: whatever is done to an encrypted object is noticed: each byte changed, each end cut off, chunks exchanged, another object in its place.
+// TestSealed: whatever is done to an encrypted object is noticed: each byte changed, each end cut off, chunks
+// exchanged, another object in its place.
 func TestSealed(t *testing.T) {
 	d := newDir(t)
 	d.Encrypt(newKey(t))
@@ -146,7 +148,7 @@ func TestSealed(t *testing.T) {
 		bad("a byte more", append(bytes.Clone(good), 0))
 		head, chunk := len(cryptMagic)+saltBytes, chunkBytes+tagBytes
 		if n == 3*chunkBytes {
-			bad("cut behind a chunk", good[:head+chunk])
+			bad("cut after a chunk", good[:head+chunk])
 			bad("exchanged", bytes.Join([][]byte{good[:head], good[head+chunk : head+2*chunk], good[head : head+chunk], good[head+2*chunk:]}, nil))
 		}
 		check(t, os.WriteFile(d.path("y"), good, 0o600))
@@ -156,7 +158,7 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-// TestKeyFiles: what is no key, or is nobody's secret any more, is refused.
+// TestKeyFiles: a file that holds no key, or that others can read, is refused.
 func TestKeyFiles(t *testing.T) {
 	dir := t.TempDir()
 	good := keyPrefix + strings.Repeat("ab", keyBytes) + "\n"
@@ -173,7 +175,8 @@ func TestKeyFiles(t *testing.T) {
 	}
 }
 
-// The object and the id of a key of 32 bytes 0xab, with the salt 0, 1, … 31, as another program makes them from docs/format/backup.md (Python's cryptography).
+// The object and the id of a key of 32 bytes 0xab, with the salt 0, 1, … 31, as another program makes them from
+// docs/format/backup.md (Python's cryptography).
 const (
 	goldenSealed = "54524943310a000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f6bf4f1c0b65141e2293620a500396cd81a7e7d3d8c805d9625aa2ce4af621c121c"
 	goldenKeyID  = "41f6a424463b5341d89213e66d41f420"

@@ -13,10 +13,12 @@
 //
 // # What is archived
 //
-// Only what the node whose log is read has applied. That is committed, and it is on this node's disk as it was committed: the commit
-// index alone may for a moment be ahead of the file, where entries of a deposed leader may still stand.
+// Only what the node whose log is read has applied. That is committed, and it is on this node's disk as it was
+// committed: the commit index alone may for a moment be ahead of the file, where entries of a deposed leader may still
+// stand.
 //
 // # Who writes
 //
-// One process at a time takes copies and one archives the log; both may be the same, or not (Place.Lock). An object is never changed.
+// One process at a time takes copies and one archives the log; both may be the same, or not (Place.Lock). An object is
+// never changed.
 package backup

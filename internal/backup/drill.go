@@ -59,8 +59,9 @@ type look struct {
 	sums  map[string]string
 }
 
-// Drill proves a backup: it restores it into a directory of its own, reads every table, compares checksums with a follower's at the same moment, and removes
-// it all. The errors are Restore's; tables that differ are none.
+// Drill proves a backup: it restores it into a directory of its own, reads every table, compares checksums with those
+// of a follower at the same moment, and removes everything again. Its errors are those of Restore; a table that differs
+// is not an error.
 func Drill(ctx context.Context, o DrillOptions) (d *Drilled, err error) {
 	d = &Drilled{Differences: []Difference{}}
 	o.To = Target{}
@@ -127,7 +128,8 @@ func (a *look) compare(b *look) []Difference {
 	return all
 }
 
-// lookAtNode looks at this host's node, which must be a healthy follower: its commits are held for a moment, and no client waits for them.
+// lookAtNode looks at this host's node, which must be a healthy follower: its commits are held for a moment, and no
+// client waits for them.
 func (o *DrillOptions) lookAtNode(ctx context.Context) (l look, err error) {
 	v, err := askCluster(ctx, o.With.Daemon)
 	if err != nil {
@@ -157,7 +159,8 @@ func (o *DrillOptions) lookAtNode(ctx context.Context) (l look, err error) {
 // errChanged: a table's definition changed after the moment that is looked at.
 var errChanged = errors.New("tables were changed (DDL) while they were read")
 
-// lookAtServer reads all tables of a server as of one moment, in one session. The lock is held until the moment is fixed.
+// lookAtServer reads all tables of a server as of one moment, in one session. The lock is held until the moment is
+// fixed.
 func lookAtServer(ctx context.Context, cfg mysqld.Config) (l look, err error) {
 	db, err := openSQL(cfg, cfg.Admin)
 	if err != nil {

@@ -22,8 +22,8 @@ var (
 	ErrNotEmpty = errors.New("restore: directory is not empty")
 	// ErrTarget: the moment that was asked for is not in the backup.
 	ErrTarget = errors.New("restore: not in this backup")
-	// ErrNotOurs: a directory that is no backup has something in it. A backup clears up in its directory; so it takes none that may be
-	// somebody else's.
+	// ErrNotOurs: a directory that is no backup has something in it. A backup clears up in its directory; so it takes
+	// none that may be somebody else's.
 	ErrNotOurs = errors.New("backup: the directory is not empty, and no backup")
 	// ErrKey: the backup's key is needed, or it is another one.
 	ErrKey = errors.New("backup: key")

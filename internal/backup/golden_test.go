@@ -37,8 +37,8 @@ func goldenBackup(t *testing.T, dir string) {
 	check(t, putSealed(to, reachedName, &c.Reached))
 }
 
-// TestGolden: what all released versions wrote says what it said, and what this one writes is the newest of them. Compressed bytes may differ: they
-// are another library's.
+// TestGolden: what all released versions wrote says what it said, and what this one writes is the newest of them.
+// Compressed bytes may differ: they are another library's.
 func TestGolden(t *testing.T) {
 	if _, err := os.Stat(newest); *update && os.IsNotExist(err) {
 		goldenBackup(t, newest)

@@ -49,7 +49,8 @@ func TestNotOurs(t *testing.T) {
 	check(t, claim(to, testID))
 }
 
-// TestHostileManifest: what a manifest says cannot lead a restoration anywhere but to its own files, and the rest of the backup stays of use.
+// TestHostileManifest: what a manifest says cannot lead a restoration anywhere but to its own files, and the rest of
+// the backup stays of use.
 func TestHostileManifest(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)
@@ -100,8 +101,8 @@ func TestHostileManifest(t *testing.T) {
 	}
 }
 
-// TestLinksLeadNowhere: the directory may be another user's than root, who backs up into it. Links there lead to
-// nothing outside of it, and a pipe holds nobody up.
+// TestLinksLeadNowhere: the directory may belong to another user than root, who backs up into it. Links in it lead to
+// nothing outside of it, and a pipe blocks nothing.
 func TestLinksLeadNowhere(t *testing.T) {
 	outside := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("secret"), 0o600))
@@ -156,8 +157,8 @@ func TestLinksLeadNowhere(t *testing.T) {
 	}
 }
 
-// TestAnotherDirectoryInItsPlace: who owns the folder above a backup's directory puts a link to one of root's in its place, while
-// root writes. Nothing is made, read or removed there.
+// TestAnotherDirectoryInItsPlace: who owns the folder above a backup's directory puts a link to one of root's in its
+// place, while root writes. Nothing is made, read or removed there.
 func TestAnotherDirectoryInItsPlace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root writes where others cannot")
@@ -238,7 +239,7 @@ func TestDamageIsLocal(t *testing.T) {
 	repair()
 	repair = spoil(reachedName)
 	if err := way(Target{}); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("nobody knows how far the log went: %v", err)
+		t.Errorf("it is not known how far the log went: %v", err)
 	}
 	if err := way(Target{Index: s.last()}); err != nil {
 		t.Errorf("an entry that is there: %v", err)
@@ -250,7 +251,8 @@ func TestDamageIsLocal(t *testing.T) {
 	}
 }
 
-// TestUnreadableEntry: an entry that this program cannot read ends the archive before it. It leaves no hole, however often it is tried.
+// TestUnreadableEntry: an entry that this program cannot read ends the archive before it. It leaves no hole, however
+// often it is tried.
 func TestUnreadableEntry(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)
@@ -314,7 +316,8 @@ func TestUnreadableEntry(t *testing.T) {
 	}
 }
 
-// TestComplete: the archive says that it is complete only by the word of a majority, for the moment at which that was asked for, and does not forget it.
+// TestComplete: the archive says that it is complete only by the word of a majority, for the moment at which that was
+// asked for, and does not forget it.
 func TestComplete(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)
@@ -326,7 +329,7 @@ func TestComplete(t *testing.T) {
 		return r
 	}
 	if r := noted(); r.Index != s.last() || !r.At.IsZero() {
-		t.Errorf("nobody knows what was committed, and %+v was noted", r)
+		t.Errorf("it is not known what was committed, and %+v was noted", r)
 	}
 	s.cutOff = false
 	s.some(5)
@@ -346,7 +349,7 @@ func TestComplete(t *testing.T) {
 	}
 	a.close()
 
-	// The next one goes on from there, also when the newest segment holds no transaction and nobody answers.
+	// The next one continues from there, even if the newest segment holds no transaction and no node answers.
 	s.cutOff = true
 	s.settings()
 	s.archive(to)
@@ -357,7 +360,8 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestTooEarly: a moment from before a copy is not restored as what the copy holds, when nothing shows that the copy is older.
+// TestTooEarly: a moment from before a copy is not restored as what the copy holds, when nothing shows that the copy is
+// older.
 func TestTooEarly(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)
@@ -382,14 +386,14 @@ func TestTooEarly(t *testing.T) {
 			t.Errorf("before the copy: %v", err)
 		}
 		if err := way(b.Made.Add(time.Minute)); err != nil {
-			t.Errorf("behind the copy: %v", err)
+			t.Errorf("after the copy: %v", err)
 		}
 		s.some(5)
 		s.archive(to)
 	}
 	check(t, way(began))
 
-	// A transaction from before a gap shows nothing of what is behind it.
+	// A transaction from before a gap shows nothing of what comes after the gap.
 	c, err := Read(to)
 	check(t, err)
 	last := c.Segments[len(c.Segments)-1]
@@ -403,12 +407,12 @@ func TestTooEarly(t *testing.T) {
 	p, err := c.Find(Target{Index: last.First})
 	check(t, err)
 	if !p.Newest.IsZero() {
-		t.Errorf("behind a gap: the newest transaction is said to be of %v", p.Newest)
+		t.Errorf("after a gap: the newest transaction is said to be of %v", p.Newest)
 	}
 }
 
-// TestWithinTransactions: where each segment begins within a transaction, the log before it is used, so that whole ones are fed; a copy from that time can
-// be restored, and one without that log is said to be of no use.
+// TestWithinTransactions: where each segment begins within a transaction, the log before it is used, so that whole ones
+// are fed; a copy from that time can be restored, and one without that log is said to be of no use.
 func TestWithinTransactions(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)
@@ -513,7 +517,8 @@ func (f flipWriter) Write(p []byte) (int, error) {
 	return f.w.Write(p)
 }
 
-// TestUnmounted: a target whose file system is unmounted is waited for. Nothing is written below it, and no hole is left.
+// TestUnmounted: a target whose file system is unmounted is waited for. Nothing is written below it, and no hole is
+// left.
 func TestUnmounted(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)
@@ -539,7 +544,7 @@ func TestUnmounted(t *testing.T) {
 	s.same(to, s.last())
 }
 
-// TestCopyLock: who has taken a copy, or could not, and goes on following keeps nobody from taking another one.
+// TestCopyLock: a process that has taken a copy, or failed to, and follows the log does not block another copy.
 func TestCopyLock(t *testing.T) {
 	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(api.ClusterView{})

@@ -135,7 +135,8 @@ func (s *script) trx(n, size int) {
 	s.piece(&m, events)
 }
 
-// pieces appends a transaction in two entries, behind n whole ones in the first and before n in the second.
+// pieces appends a transaction in two entries: after n whole ones in the first entry, and before n whole ones in the
+// second.
 func (s *script) pieces(n, size int) {
 	s.t.Helper()
 	first, second := raftlog.Meta{Flags: raftlog.FlagUnfinished}, raftlog.Meta{Flags: raftlog.FlagContinues}

@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// A process that follows the log stores a segment every few seconds. Small ones that follow each other are merged now and then, so that a backup
-// of a year is some thousand objects and not ten million.
+// A process that follows the log stores a segment every few seconds. Small ones that follow each other are merged now
+// and then, so that a backup of a year is some thousand objects and not ten million.
 const (
 	smallRaw = segmentRaw / 4 // a segment with less is small
 	mergeMin = 200            // so many small ones in a row are merged
 )
 
-// merge merges small segments of which entries from some index on are; next is where the next call has to begin. The merged one is stored before its
-// pieces go: a reader meanwhile finds the entries twice, and takes the larger segment (newestOf). The caller has the lock of the log. The error
-// is ErrLocked while a backup is restored or verified; ErrCorrupt, when pieces are damaged, does not keep the others from being merged.
+// merge merges small segments of which entries from some index on are; next is where the next call has to begin. The
+// merged one is stored before its pieces go: a reader meanwhile finds the entries twice, and takes the larger segment
+// (newestOf). The caller has the lock of the log. The error is ErrLocked while a backup is restored or verified;
+// ErrCorrupt, when pieces are damaged, does not keep the others from being merged.
 func merge(s Store, id clusterID, from uint64) (next uint64, err error) {
 	alone, err := holdStill(s, true)
 	if err != nil {
@@ -44,7 +45,8 @@ func merge(s Store, id clusterID, from uint64) (next uint64, err error) {
 	return m.next, errors.Join(m.bad, m.end(false))
 }
 
-// dropCovered removes pieces that a merge has left which was interrupted, if what holds their entries now is whole: else they are all that there is.
+// dropCovered removes pieces that a merge has left which was interrupted, if what holds their entries now is whole:
+// else they are all that there is.
 func dropCovered(s Store, covered []piece) error {
 	whole := map[string]error{}
 	var all []error
@@ -159,7 +161,8 @@ func spanOf(name string) (first, last uint64, ok bool) {
 // piece is a segment whose entries are in a larger one.
 type piece struct{ name, by string }
 
-// newestOf divides objects that are segments into those that count, in log order, and those whose entries are in a larger one.
+// newestOf divides objects that are segments into those that count, in log order, and those whose entries are in a
+// larger one.
 func newestOf(names []string) (kept []string, covered []piece) {
 	type span struct {
 		name        string

@@ -21,7 +21,8 @@ func (r *restoration) optionFile() string { return filepath.Join(r.Dir, "my.cnf"
 // binlogDir holds the binary log of the restored server, which begins again.
 func (r *restoration) binlogDir() string { return filepath.Join(r.Dir, "binlog") }
 
-// writePlain makes a server of its own of the directory: an option file with no more than it takes, and no server_uuid that another one has.
+// writePlain makes a server of its own of the directory: an option file with no more than it takes, and no server_uuid
+// that another one has.
 func (r *restoration) writePlain() error {
 	var b strings.Builder
 	b.WriteString("# Written by `trireme restore`. It is yours to edit.\n[mysqld]\n")

@@ -32,12 +32,14 @@ type trimmed struct {
 
 const prunedName = logPrefix + "pruned.json"
 
-// pruneWait is how long Prune waits for a merge, or until a reader of a bucket that was killed is known to be dead. Who restores or verifies takes longer, and is not waited for.
+// pruneWait is how long Prune waits for a merge, or until a reader of a bucket that was killed is known to be dead. Who
+// restores or verifies takes longer, and is not waited for.
 const pruneWait = 30 * time.Second
 
-// Prune removes copies, and the log that none of the others needs. What cannot be read is left alone. Archiving may continue meanwhile. Killed in
-// between it has removed whole copies, and less than it might. With dry it removes nothing. The errors are Read's, ErrLocked while a copy is taken, or
-// the backup is restored or verified, and ErrTarget when nothing can be restored as it is.
+// Prune removes copies, and the log that none of the others needs. What cannot be read is left alone. Archiving may
+// continue meanwhile. Killed in between it has removed whole copies, and less than it might. With dry it removes
+// nothing. The errors are Read's, ErrLocked while a copy is taken, or the backup is restored or verified, and ErrTarget
+// when nothing can be restored as it is.
 func Prune(ctx context.Context, d Place, keep Retention, now time.Time, dry bool) (*Pruned, error) {
 	if _, err := whose(d); err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// pruneScript is a backup of three copies, each two segments behind the one before: at 1, 2 and 3 hours.
+// pruneScript is a backup of three copies, at 1, 2 and 3 hours, each two segments later than the one before.
 func pruneScript(t *testing.T) (s *script, to *Dir, copies []*Base) {
 	t.Helper()
 	s, to = newScript(t), newDir(t)
@@ -27,7 +27,8 @@ func pruneScript(t *testing.T) (s *script, to *Dir, copies []*Base) {
 	return s, to, copies
 }
 
-// TestPrune: what goes is what no kept copy needs: every moment from the oldest kept copy on can be restored, and no other object is left.
+// TestPrune: what goes is what no kept copy needs: every moment from the oldest kept copy on can be restored, and no
+// other object is left.
 func TestPrune(t *testing.T) {
 	end := began.Add(4 * time.Hour)
 	for name, c := range map[string]struct {
@@ -89,8 +90,8 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestPruneKeeps: nothing goes while a copy is taken, or somebody reads, or nothing could be restored; what cannot be read stays; and what
-// is missing beyond what was pruned is damage still.
+// TestPruneKeeps: nothing goes while a copy is taken, or somebody reads, or nothing could be restored; what cannot be
+// read stays; and what is missing beyond what was pruned is damage still.
 func TestPruneKeeps(t *testing.T) {
 	_, to, copies := pruneScript(t)
 	count := func() int {

@@ -74,8 +74,8 @@ const (
 	applierRetry = 20 * time.Second // an applier's error may be a lock that is soon gone
 )
 
-// Restore makes a server's directory of a backup. When it fails, no server runs and the directory is as it was: empty, or not there. Errors, besides
-// those of Read: ErrTarget, ErrNotEmpty, ErrNoSpace, ErrMissing, mysqld's.
+// Restore makes a server's directory of a backup. When it fails, no server runs and the directory is as it was: empty,
+// or not there. Errors, besides those of Read: ErrTarget, ErrNotEmpty, ErrNoSpace, ErrMissing, mysqld's.
 func Restore(ctx context.Context, o RestoreOptions) (*Restored, error) {
 	if _, err := whose(o.From); err != nil {
 		return nil, err

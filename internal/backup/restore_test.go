@@ -19,7 +19,8 @@ import (
 
 var mysqldAccount = mysqld.Account{User: "trireme_restore", Password: "secret"}
 
-// TestFind cuts the log at each transaction, by its GTID and by its time: what is fed then are whole transactions up to that one.
+// TestFind cuts the log at each transaction, by its GTID and by its time: what is fed then are whole transactions up to
+// that one.
 func TestFind(t *testing.T) {
 	s := newScript(t)
 	to := newDir(t)

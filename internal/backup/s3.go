@@ -36,7 +36,8 @@ type S3Options struct {
 	Region    string // "": us-east-1
 	PathStyle bool   // the bucket is part of the path, not of the host name
 	CAFile    string // certificates to trust instead of the system's; "": the system's
-	// Credentials is a file as aws has it, mode 0600; "": AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, then ~/.aws/credentials.
+	// Credentials is a file as aws has it, mode 0600; "": AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, then
+	// ~/.aws/credentials.
 	Credentials string
 	Say         func(format string, args ...any) // told what the service cannot do
 }
@@ -46,8 +47,9 @@ const S3Scheme = "s3://"
 
 // S3 is a Place in a bucket of an S3-compatible service, which must be strongly consistent.
 //
-// An object appears when the request that ends it is carried out, whole or not at all: one PUT, or the last request of an upload in parts. Objects that
-// are written once are put with If-None-Match, so that a writer that was thought dead replaces nothing. Locks are leases (lease).
+// An object appears when the request that ends it is carried out, whole or not at all: one PUT, or the last request of
+// an upload in parts. Objects that are written once are put with If-None-Match, so that a writer that was thought dead
+// replaces nothing. Locks are leases (lease).
 type S3 struct {
 	sealing
 	api    *minio.Core

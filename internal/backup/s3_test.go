@@ -44,7 +44,8 @@ func get(s Store, name string) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// TestS3 makes a backup in a bucket and uses it, as a directory's tests do: in a fake that can fail, and in a real service if there is one.
+// TestS3 makes a backup in a bucket and uses it, as a directory's tests do: in a fake that can fail, and in a real
+// service if there is one.
 func TestS3(t *testing.T) {
 	places := map[string]func(t *testing.T, prefix string) *S3{"fake": newFakeS3(t).place}
 	if program := os.Getenv("VERSITYGW"); program != "" {
@@ -198,7 +199,7 @@ func TestS3Locks(t *testing.T) {
 	}
 }
 
-// TestS3Hold: nothing is removed while somebody reads, and a reader that was killed keeps nobody from it for ever.
+// TestS3Hold: nothing is removed while somebody reads, and a reader that was killed does not block removal forever.
 func TestS3Hold(t *testing.T) {
 	f := newFakeS3(t)
 	reader, remover := f.place(t, "x"), f.place(t, "x")
@@ -273,7 +274,8 @@ func TestS3Silent(t *testing.T) {
 	check(t, l.Close())
 }
 
-// TestS3Fails: a service that fails half-way, at any request and in any way, leaves nothing that counts as whole and is not, and what was begun goes on.
+// TestS3Fails: a service that fails half-way, at any request and in any way, leaves nothing that counts as whole and is
+// not, and what was begun goes on.
 func TestS3Fails(t *testing.T) {
 	ways := map[string]func(w http.ResponseWriter, r *http.Request, after bool) bool{
 		"500": func(w http.ResponseWriter, _ *http.Request, after bool) bool {
@@ -326,7 +328,7 @@ func failing(t *testing.T, f *fakeS3, way func(w http.ResponseWriter, r *http.Re
 	check(t, a.resume(t.Context(), 1))
 	var n atomic.Int64
 	f.set(func(w http.ResponseWriter, r *http.Request, after bool) bool {
-		// Every third request or so, before or behind its effect.
+		// Fails about every third request, before or after its effect.
 		if i := n.Add(1); i%5 != 0 && i%7 != 0 {
 			return false
 		}
@@ -400,7 +402,7 @@ func TestS3BrokenReads(t *testing.T) {
 	data := noise(1 << 20)
 	check(t, put(to, "base/part", data))
 
-	// Each answer brings a part of what is left: it goes on behind it.
+	// Each answer brings a part of the remaining bytes; the next request continues after it.
 	partial := func(keep int) func(http.ResponseWriter, *http.Request, bool) bool {
 		return func(w http.ResponseWriter, r *http.Request, after bool) bool {
 			key := strings.TrimPrefix(r.URL.Path, "/kept/")
@@ -499,7 +501,7 @@ func TestS3Refuses(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	check(t, l.Close())
-	refuse("nobody there", ask("s3://kept/x", S3Options{Endpoint: "http://" + l.Addr().String()}), ErrStore, "no answer")
+	refuse("no server there", ask("s3://kept/x", S3Options{Endpoint: "http://" + l.Addr().String()}), ErrStore, "no answer")
 
 	// Credentials.
 	dir := t.TempDir()
@@ -552,7 +554,7 @@ func TestS3Refuses(t *testing.T) {
 	check(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o644))
 	check(t, ask("s3://kept/tls", S3Options{Endpoint: secure.URL, CAFile: ca}))
 
-	// A command that is interrupted waits for nobody.
+	// A command that is interrupted waits for nothing.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s, err := OpenS3(ctx, S3Options{URL: "s3://kept/x", Endpoint: f.URL, PathStyle: true})

@@ -17,9 +17,10 @@ import (
 	"trireme/internal/config"
 )
 
-// lease is a lock in a bucket: an object below lock/ that its holder writes again and again. No clocks are compared. Who finds one watches it, and
-// takes it over when it has not changed for s3Times.stale; its holder writes nothing when it could not renew it for s3Times.valid. A holder that was
-// stopped in between and goes on after that, within one request, is what this does not exclude: If-None-Match keeps it from replacing anything.
+// lease is a lock in a bucket: an object below lock/ that its holder writes again and again. No clocks are compared.
+// Who finds one watches it, and takes it over when it has not changed for s3Times.stale; its holder writes nothing when
+// it could not renew it for s3Times.valid. A holder that was stopped in between and goes on after that, within one
+// request, is what this does not exclude: If-None-Match keeps it from replacing anything.
 type lease struct {
 	s     *S3
 	name  string // of the object
@@ -42,8 +43,8 @@ type leaseBody struct {
 	Number int    `json:"number"`
 }
 
-// sight is a lease of another process, which has not changed for age while it was watched. A long pause of the watcher's own adds little to that: it may
-// have been the holder's, too.
+// sight is a lease of another process, which has not changed for age while it was watched. A long pause of the
+// watcher's own adds little to that: it may have been the holder's, too.
 type sight struct {
 	etag string
 	last time.Time
@@ -256,8 +257,8 @@ func (s *S3) leaseAt(ctx context.Context, name string) (b leaseBody, etag string
 	return b, info.ETag, err
 }
 
-// watch looks at another one's lease. It gives the ETag of one that has no holder, and "" for one that is gone. With wait it takes the time that this
-// needs, else it goes by what it has seen before. The error is ErrLocked.
+// watch looks at another one's lease. It gives the ETag of one that has no holder, and "" for one that is gone. With
+// wait it takes the time that this needs, else it goes by what it has seen before. The error is ErrLocked.
 func (s *S3) watch(name string, wait bool) (etag string, err error) {
 	for told := false; ; {
 		ctx, cancel := s.limited()
@@ -332,7 +333,8 @@ func (l *lease) Close() error {
 	return nil
 }
 
-// hold implements holder. Who reads leaves a lease and then looks for who removes; who removes does it the other way round: one of them sees the other.
+// hold implements holder. Who reads leaves a lease and then looks for who removes; who removes does it the other way
+// round: one of them sees the other.
 func (s *S3) hold(exclusive bool) (io.Closer, error) {
 	if exclusive {
 		return s.holdAlone()

@@ -23,7 +23,8 @@ func (s *S3) Open(name string) (io.ReadCloser, error) {
 	return s.read(name, r)
 }
 
-// s3Reader reads an object, and goes on where a connection was cut. An object that does not come is no damaged one: no error of its is the end of a file.
+// s3Reader reads an object, and goes on where a connection was cut. An object that does not come is no damaged one: no
+// error of its is the end of a file.
 type s3Reader struct {
 	s        *S3
 	name     string

@@ -6,12 +6,14 @@ import (
 	"sync"
 )
 
-// calm is a transport that has let go of a request's body when it returns an error, or when the body of its answer is closed. Go's own may
-// read on for a while if the service answers before it has taken all (http.RoundTripper allows that), but the S3 client sends the same reader
-// again after a failure, and we fill the memory below it with the next part.
+// calm is a transport that has let go of a request's body when it returns an error, or when the body of its answer is
+// closed. Go's own may read on for a while if the service answers before it has taken all (http.RoundTripper allows
+// that), but the S3 client sends the same reader again after a failure, and we fill the memory below it with the next
+// part.
 type calm struct{ http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper. It waits for what Go's transport promises: each body is closed, as soon as its connection is.
+// RoundTrip implements http.RoundTripper. It waits for what Go's transport promises: each body is closed, as soon as
+// its connection is.
 func (c calm) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return c.RoundTripper.RoundTrip(r)

@@ -22,7 +22,8 @@ func (b *watchedBody) Close() error {
 	return nil
 }
 
-// TestCalm: a service that answers before it has read the body, or that ends the connection, gets nothing more of it later.
+// TestCalm: a service that answers before it has read the body, or that ends the connection, gets nothing more of it
+// later.
 func TestCalm(t *testing.T) {
 	var way atomic.Pointer[func(http.ResponseWriter)]
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { (*way.Load())(w) }))

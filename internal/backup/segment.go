@@ -39,7 +39,8 @@ type Segment struct {
 	Last      uint64 `json:"last"`
 	PrevTerm  uint64 `json:"prev_term"` // of the entry before First
 	LastTerm  uint64 `json:"last_term"`
-	// Begins: no segment goes before this one. The log below was purged before it could be archived, or the archive begins here.
+	// Begins: no segment goes before this one. The log below was purged before it could be archived, or the archive
+	// begins here.
 	Begins bool `json:"begins,omitempty"`
 	// Before are all GTIDs of the log below First, GTIDs those of the transactions that end in the segment.
 	Before gtid.Set `json:"before"`
@@ -231,7 +232,8 @@ func headOf(r *bufio.Reader, name string) (Segment, error) {
 // maxSegment bounds a segment: one entry of the largest size that a log takes, and what is gathered before it.
 const maxSegment = 2 << 30
 
-// readSegment reads a segment, checks every byte of it, and gives its entries to f, until that fails. Data lives as long as the caller keeps it.
+// readSegment reads a segment, checks every byte of it, and gives its entries to f, until that fails. Data lives as
+// long as the caller keeps it.
 func readSegment(s Store, name string, f func(Entry) error) (Segment, error) {
 	file, err := s.Open(name)
 	if err != nil {

@@ -11,11 +11,12 @@ import (
 	"trireme/internal/mysqld"
 )
 
-// leastSpace is what mysqld has to have, in bytes: with less on its disk it fails, in its own words, or waits for more silently, for ever.
+// leastSpace is what mysqld has to have, in bytes: with less on its disk it fails, in its own words, or waits for more
+// silently, for ever.
 const leastSpace = 16 << 20
 
-// withSpace has f write to a directory, by mysqld as by ourselves, with a context that ends when its disk is full. An error that comes of that is
-// ErrNoSpace and says what to do.
+// withSpace has f write to a directory, by mysqld as by ourselves, with a context that ends when its disk is full. An
+// error that comes of that is ErrNoSpace and says what to do.
 func withSpace(ctx context.Context, dir, advice string, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -20,10 +20,10 @@ import (
 
 // Store holds the objects of a backup. Names are relative slash paths. Methods may be called from any goroutine.
 type Store interface {
-	// Put makes an object of what fill writes: whole and durable when it returns nil, else not there at all. One that is there
-	// is replaced.
+	// Put makes an object of what fill writes: whole and durable when it returns nil, else not there at all. One that
+	// is there is replaced.
 	Put(name string, fill func(io.Writer) error) error
-	// Open reads an object. The error is ErrMissing when there is none.
+	// Open reads an object. The error is ErrMissing if it does not exist.
 	Open(name string) (io.ReadCloser, error)
 	// List returns the names of all objects below a prefix that ends in a slash, sorted.
 	List(prefix string) ([]string, error)
@@ -39,10 +39,11 @@ type Place interface {
 	keyed
 	vacant
 	holder
-	// Encrypt has everything that is written be encrypted, and what is read decrypted; with the zero Key nothing. It goes before everything else.
+	// Encrypt has everything that is written be encrypted, and what is read decrypted; with the zero Key nothing. It
+	// goes before everything else.
 	Encrypt(Key)
-	// Lock takes the right to write a part until Close or the end of the process, and clears what writers before have left unfinished
-	// there. The error is ErrLocked when another process has it.
+	// Lock takes the right to write a part until Close or the end of the process, and clears what writers before have
+	// left unfinished there. The error is ErrLocked when another process has it.
 	Lock(part string) (io.Closer, error)
 }
 
@@ -61,8 +62,8 @@ type Dir struct {
 // tempPrefix marks files that are not objects yet.
 const tempPrefix = ".tmp-"
 
-// NewDir makes the directory if it is missing. mysqld, which may run as another user, has to get through it to its working directory,
-// and nothing else is readable for others.
+// NewDir makes the directory if it is missing. mysqld, which may run as another user, has to get through it to its
+// working directory, and nothing else is readable for others.
 func NewDir(root string) (*Dir, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -183,7 +184,8 @@ func (d *Dir) vacant() error {
 	return nil
 }
 
-// mounted refuses to write to what is no backup any more: the folder below a file system that was unmounted looks like an empty one.
+// mounted refuses to write to what is no backup any more: the folder below a file system that was unmounted looks like
+// an empty one.
 func (d *Dir) mounted(root *os.Root, name string) error {
 	if name == identityName {
 		return nil
@@ -322,8 +324,8 @@ type holder interface {
 	hold(exclusive bool) (io.Closer, error)
 }
 
-// holdStill keeps objects from being removed until Close, as far as the store can; exclusive is for who removes them, and ErrLocked while
-// anybody reads.
+// holdStill keeps objects from being removed until Close, as far as the store can; exclusive is for who removes them,
+// and ErrLocked while anybody reads.
 func holdStill(s Store, exclusive bool) (io.Closer, error) {
 	if h, ok := s.(holder); ok {
 		return h.hold(exclusive)
@@ -341,7 +343,8 @@ func (d *Dir) hold(exclusive bool) (io.Closer, error) {
 	defer func() { _ = root.Close() }()
 	f, err := root.OpenFile(readersName, os.O_RDONLY|os.O_CREATE|unix.O_NONBLOCK, 0o600)
 	if err != nil && !exclusive {
-		// A backup that this process may only read: what is there can be locked, and where nothing is, nothing has been removed yet.
+		// A backup that this process may only read: what is there can be locked, and where nothing is, nothing has been
+		// removed yet.
 		if f, err = root.OpenFile(readersName, os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
 			return io.NopCloser(nil), nil
 		}

@@ -71,8 +71,8 @@ func undecoded(index uint64, err error) error {
 	return fmt.Errorf("%w: entry %d of the log: %w", ErrCorrupt, index, err)
 }
 
-// tail reads a node's raft log while its daemon runs, from some entry on and then what is added (docs/format/log.md). It must be asked only
-// for entries that the node has applied: those are on disk and stay as they are.
+// tail reads a node's raft log while its daemon runs, from some entry on and then what is added (docs/format/log.md).
+// It must be asked only for entries that the node has applied: those are on disk and stay as they are.
 type tail struct {
 	dir    string
 	keys   func() (*raftlog.Keys, error) // of encrypted segments, asked for at the beginning of each
@@ -105,8 +105,8 @@ const (
 	maxHeadBytes = 64 << 20
 )
 
-// openTail begins to read at the newest segment of the log that begins at or below entry from, and not within a transaction; the caller skips
-// what it does not need. The error is ErrPurged when the log begins above.
+// openTail begins to read at the newest segment of the log that begins at or below entry from, and not within a
+// transaction; the caller skips what it does not need. The error is ErrPurged when the log begins above.
 func openTail(dir string, keys func() (*raftlog.Keys, error), from uint64) (*tail, error) {
 	firsts, err := logSegments(dir)
 	if err != nil {
@@ -313,7 +313,7 @@ func (t *tail) lost(err error) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// record reads the record at t.off, which must be the one after t.at.
+// record reads the record at t.off, which must be the next one after t.at.
 func (t *tail) record() (*Entry, error) {
 	ev, err := t.event(binlog.MaxEventSize)
 	if err != nil {

@@ -37,9 +37,10 @@ type Source struct {
 type Options struct {
 	Source
 	To Place
-	// Work is a directory in which the copy lies, uncompressed, while it is made. It is removed afterwards, with all that is in it.
+	// Work is a directory in which the copy lies, uncompressed, while it is made. It is removed afterwards, with all
+	// that is in it.
 	Work string
-	// Follow: go on archiving until ctx ends. A copy is taken only if there is none yet that the archive continues.
+	// Follow: archive until ctx ends. A copy is taken only if the archive does not continue one yet.
 	Follow bool
 	Logger *slog.Logger
 	Say    func(format string, args ...any) // told what happens, a line each
@@ -238,7 +239,8 @@ func askCluster(ctx context.Context, daemon *api.Client) (api.ClusterView, error
 	return daemon.Cluster(ctx)
 }
 
-// donors are the nodes to copy from, the best one first: never the leader if there is another, this host's own before others.
+// donors are the nodes to copy from, the best one first: never the leader if there is another, this host's own before
+// others.
 func donors(v api.ClusterView, self, series string) []api.MemberView {
 	fit := slices.DeleteFunc(slices.Clone(v.Members), func(m api.MemberView) bool {
 		return m.State != api.StateHealthy || m.Delay != nil || m.MySQL == nil || m.MySQL.PID == 0 || !strings.HasPrefix(m.MySQL.Version, series+".")
@@ -512,8 +514,8 @@ func (r *run) settle(ctx context.Context, cfg mysqld.Config, b *Base, donor api.
 	return srv.StopPolitely(ctx)
 }
 
-// checkHoles refuses a copy that lacks anything of what its donor had before. CLONE brings no prepared XA transactions, and not the GTIDs of those that
-// were prepared since the donor's start.
+// checkHoles refuses a copy that lacks anything of what its donor had before. CLONE brings no prepared XA transactions,
+// and not the GTIDs of those that were prepared since the donor's start.
 func checkHoles(donor string, had, has gtid.Set) error {
 	lost := had.Subtract(has)
 	if lost.Empty() {
@@ -525,8 +527,9 @@ func checkHoles(donor string, had, has gtid.Set) error {
 
 func (b *Base) account() string { return b.Account.User + "@localhost" }
 
-// awaitLog waits until the archive holds everything that the copy holds, and finds the last of it. What a server holds is committed: so all of it lies at or
-// below what a majority calls committed afterwards. What the donor says of itself may be old.
+// awaitLog waits until the archive holds everything that the copy holds, and finds the last of it. What a server holds
+// is committed: so all of it lies at or below what a majority calls committed afterwards. What the donor says of itself
+// may be old.
 func (r *run) awaitLog(ctx context.Context, b *Base) error {
 	ctx, cancel := context.WithTimeout(ctx, lagLimit)
 	defer cancel()

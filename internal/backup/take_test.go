@@ -9,7 +9,8 @@ import (
 	"trireme/internal/gtid"
 )
 
-// TestDonors: never the leader if there is another, this host's own before others, then the one that is least behind; and only what CLONE can copy.
+// TestDonors: never the leader if there is another donor; nodes of this host before others; then the node that lags
+// least. Only what CLONE can copy.
 func TestDonors(t *testing.T) {
 	lag := func(n uint64) *uint64 { return &n }
 	my := func(version string, behind *uint64) *api.MySQLView {

@@ -141,7 +141,8 @@ func (c *Contents) findGTID(g gtid.GTID) (Point, error) {
 			return err
 		}
 		p.Index = e.Index
-		// The transaction ends where the next one begins, if any does here. One that began in an earlier entry is the first that ends here.
+		// The transaction ends where the next one begins, if any does here. One that began in an earlier entry is the
+		// first that ends here.
 		first := gtid.GTID{SID: m.GTIDs[0].SID, GNO: m.GTIDs[0].First}
 		ended := m.Flags&raftlog.FlagContinues != 0 && first == g
 		err = eachStart(events, func(off int, at binlog.GTIDEvent) bool {
