@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// accountTables are the tables of accounts and rights. MySQL does not lock them for a reader, so they are compared whole. Left out are the
-// accounts of Trireme and of the server itself, which each node makes with a salt of its own, and times, which say when a node did so.
+// accountTables are the tables of accounts and rights. MySQL does not lock them for a reader, so they are compared
+// whole. Left out are the accounts of Trireme and of the server itself, which each node makes with a salt of its own,
+// and times, which say when a node did so.
 var accountTables = map[string]string{
 	"user": "User", "db": "User", "tables_priv": "User", "columns_priv": "User", "procs_priv": "User", "proxies_priv": "User",
 	"role_edges": "TO_USER", "default_roles": "USER", "global_grants": "USER", "password_history": "User",

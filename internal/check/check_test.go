@@ -169,7 +169,7 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// TestPlan: who is copied again, and when nobody is.
+// TestPlan: which nodes are copied again, and when none is.
 func TestPlan(t *testing.T) {
 	d := func(table string, wrong ...string) Difference { return Difference{Table: table, Wrong: wrong} }
 	for name, c := range map[string]struct {
@@ -219,7 +219,7 @@ func TestRest(t *testing.T) {
 	c := &checker{o: Options{Share: 0.2}, leader: &node{worked: 50 * time.Millisecond}, followers: []*node{follower, {}}}
 	follower.works(time.Now().Add(-40 * time.Millisecond))
 	if got := c.rest(); got < 400*time.Millisecond {
-		t.Errorf("%v of rest behind at least 100 ms of work", got)
+		t.Errorf("%v of rest after at least 100 ms of work", got)
 	}
 	if got := c.rest(); got != 0 {
 		t.Errorf("%v for nothing", got)
@@ -230,7 +230,8 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// TestAdapt: ranges grow fast to what takes a quarter of a second; behind one that was written to meanwhile they begin at half of it, and grow slowly.
+// TestAdapt: ranges grow fast until one takes a quarter of a second. After a range that was written to meanwhile they
+// start again at half the size, and grow slowly.
 func TestAdapt(t *testing.T) {
 	c := &checker{chunk: firstChunk, growth: fast}
 	for i, step := range []struct {

@@ -133,7 +133,8 @@ func (c *checker) still(ctx context.Context) error {
 	return fmt.Errorf("%w: %q, not %s", errMoved, v.Leader, c.leader.name)
 }
 
-// settle finds out which GTIDs of the leader each follower will never execute: what it lacks although it does not lag, and still lacks later.
+// settle finds out which GTIDs of the leader each follower will never execute: what it lacks although it does not lag,
+// and still lacks later.
 func (c *checker) settle(ctx context.Context) error {
 	const quiet = 3 * time.Second
 	had, _, err := positions(ctx, c.leader.db)
@@ -182,11 +183,12 @@ func (c *checker) settle(ctx context.Context) error {
 	return nil
 }
 
-// passed: a follower that has executed something which the leader executed later has executed all of had that is in the log: it commits in
-// the log's order. On a cluster that is written to all the time, one is never without lag for long.
+// passed: a follower that has executed something which the leader executed later has executed all of had that is in the
+// log: it commits in the log's order. On a cluster that is written to all the time, one is never without lag for long.
 func passed(had, has, now gtid.Set) bool { return !has.Intersect(now.Subtract(had)).Empty() }
 
-// rest is how long the nodes are left alone, so that our queries take the share of the time on the one that has worked most.
+// rest is how long the nodes are left alone, so that our queries take the share of the time on the one that has worked
+// most.
 func (c *checker) rest() time.Duration {
 	var most time.Duration
 	for _, n := range c.all() {
@@ -195,8 +197,8 @@ func (c *checker) rest() time.Duration {
 	return time.Duration(float64(most) * (1/c.o.Share - 1))
 }
 
-// throttle waits as long as the share of the time wants it, and while followers lag or the leader is busy. A cluster that cannot be asked is not
-// waited for: what comes next finds out. The error is that of ctx.
+// throttle waits as long as the share of the time wants it, and while followers lag or the leader is busy. A cluster
+// that cannot be asked is not waited for: what comes next finds out. The error is that of ctx.
 func (c *checker) throttle(ctx context.Context) error {
 	if err := sleep(ctx, c.rest()); err != nil {
 		return err

@@ -183,7 +183,8 @@ func (c *checker) small(ctx context.Context, s span) error {
 	return nil
 }
 
-// patiently takes the lock without waiting for others' at first: a session that does not wait is in no deadlock. Errors: those of underLock.
+// patiently takes the lock without waiting for others' at first: a session that does not wait is in no deadlock.
+// Errors: those of underLock.
 func (c *checker) patiently(ctx context.Context, s span) (seen *sighting, err error) {
 	const attempts, polite = 8, 5
 	for i := range attempts {
@@ -233,7 +234,8 @@ func (c *checker) report(ctx context.Context, s span, seen *sighting) {
 	c.add(d)
 }
 
-// columns names those of a row that differ. It is read without a lock, for people: an error or a row that is gone says nothing.
+// columns names those of a row that differ. It is read without a lock, for people: an error or a row that is gone says
+// nothing.
 func (c *checker) columns(ctx context.Context, t *table, key []string) []string {
 	var names, forms []string
 	for _, col := range t.columns {

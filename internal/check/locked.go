@@ -62,8 +62,8 @@ func scanKeys(ctx context.Context, n *node, q querier, query string, columns int
 	return out, nil
 }
 
-// underLock compares the rows of a small range exactly (package comment). nil: they agree. Errors: errBusy when a transaction keeps rows locked,
-// errLagging, errMoved.
+// underLock compares the rows of a small range exactly (package comment). nil: they agree. Errors: errBusy when a
+// transaction keeps rows locked, errLagging, errMoved.
 func (c *checker) underLock(ctx context.Context, s span, mode string) (*sighting, error) {
 	// What followers have still to do must not be waited for under the lock.
 	target, err := c.target(ctx)
@@ -208,7 +208,8 @@ func (c *checker) lock(ctx context.Context, s span, mode string) (_ *lock, err e
 		timer.Stop()
 		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quickLimit)
 		defer cancel()
-		_, _ = conn.ExecContext(rctx, "ROLLBACK") // if that fails the driver closes the connection, and the transaction ends with it
+		// if that fails the driver closes the connection, and the transaction ends with it
+		_, _ = conn.ExecContext(rctx, "ROLLBACK")
 		_ = conn.Close()
 	}
 	if l.rows, err = readRows(ctx, c.leader, conn, s, mode); err != nil {

@@ -11,7 +11,7 @@ import (
 // Options of a run.
 type Options struct {
 	Cluster  Cluster
-	User     string // the same on all nodes, with SELECT, and UPDATE, DELETE or LOCK TABLES, on what is to be checked
+	User     string // the same on all nodes; needs SELECT, and UPDATE, DELETE or LOCK TABLES, on the tables to check
 	Password string
 	Only     []string      // "schema" or "schema.table"; none: everything
 	Share    float64       // of the time that queries of ours run on each node at most, in (0, 1]
@@ -39,16 +39,17 @@ type Progress struct {
 
 // Result of a run.
 type Result struct {
-	Cluster  string    `json:"cluster"`
-	Leader   string    `json:"leader"`
-	Nodes    []string  `json:"nodes"` // compared
-	Began    time.Time `json:"began"`
-	Ended    time.Time `json:"ended"`
-	Tables   int       `json:"tables"`
-	Rows     uint64    `json:"rows"`
-	Ranges   int       `json:"ranges"`
-	Locked   int       `json:"locked_ranges"` // compared under a lock, because they differed at first
-	Position string    `json:"gtid_executed"` // of the leader when the run began: everything up to here was compared, or what replaced it
+	Cluster string    `json:"cluster"`
+	Leader  string    `json:"leader"`
+	Nodes   []string  `json:"nodes"` // compared
+	Began   time.Time `json:"began"`
+	Ended   time.Time `json:"ended"`
+	Tables  int       `json:"tables"`
+	Rows    uint64    `json:"rows"`
+	Ranges  int       `json:"ranges"`
+	Locked  int       `json:"locked_ranges"` // compared under a lock, because they differed at first
+	// of the leader when the run began: everything up to here was compared, or what replaced it
+	Position string `json:"gtid_executed"`
 	// Differences are what the nodes do not agree about.
 	Differences []Difference `json:"differences"`
 	NotChecked  []NotChecked `json:"not_checked"`
@@ -130,7 +131,8 @@ var (
 	errUnstable  = errors.New("it changed all the time")
 )
 
-// Unreachable says whether a run could not begin, or go on, because the cluster cannot be compared now: no leader, no second node.
+// Unreachable says whether a run could not begin, or go on, because the cluster cannot be compared now: no leader, no
+// second node.
 func Unreachable(err error) bool {
 	return errors.Is(err, ErrNoLeader) || errors.Is(err, ErrAlone) || errors.Is(err, errMoved)
 }

@@ -10,8 +10,9 @@ import (
 	"trireme/internal/api"
 )
 
-// Repair has every node that the majority outvotes throw its data away and copy another node's, one after the other, and compares what
-// differed again. The result is that of the second comparison. It refuses when it cannot tell who is right, or when the leader is wrong.
+// Repair has every node that the majority outvotes throw its data away and copy another node's, one after the other,
+// and compares what differed again. The result is that of the second comparison. It refuses when it cannot tell who is
+// right, or when the leader is wrong.
 func Repair(ctx context.Context, o Options, r Result) (Result, error) {
 	wrong, tables, err := plan(r)
 	if err != nil || wrong == nil {
@@ -27,7 +28,7 @@ func Repair(ctx context.Context, o Options, r Result) (Result, error) {
 	return Run(ctx, o)
 }
 
-// plan says which nodes are to be copied again, and what to compare afterwards.
+// plan returns the nodes to copy again and the tables to compare afterwards.
 func plan(r Result) (wrong, tables []string, err error) {
 	for _, d := range r.Differences {
 		if len(d.Wrong) == 0 {

@@ -28,7 +28,8 @@ type checker struct {
 // firstChunk rows are hashed first; then as many as take targetTime, within limits.
 const firstChunk, leastChunk, mostChunk = 1000, 200, 200_000
 
-// Ranges grow fast until one is written to between the looks of two nodes, and must be hashed again in pieces; slowly from then on.
+// Ranges grow fast until one is written to between the looks of two nodes, and must be hashed again in pieces; slowly
+// from then on.
 const fast, slow = 4, 1.25
 
 // Run compares all nodes. What they differ in is in the result; the error is why the run could not be finished.
@@ -87,7 +88,8 @@ func (c *checker) skip(what, why string) {
 	}
 }
 
-// again does what may fail because the cluster changes, with sessions opened again, until it works or has not for clusterLimit since it failed first.
+// again does what may fail because the cluster changes, with sessions opened again, until it works or has not for
+// clusterLimit since it failed first.
 func (c *checker) again(ctx context.Context, f func() error) error {
 	for failed := (time.Time{}); ; {
 		err := error(nil)

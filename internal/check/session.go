@@ -33,7 +33,8 @@ type node struct {
 // works counts a query that began then.
 func (n *node) works(began time.Time) { n.worked += time.Since(began) }
 
-// OpenSQL opens the mysqld at host:port for an operator's account, with TLS where the server has it. Variables are those of each session.
+// OpenSQL opens the mysqld at host:port for an operator's account, with TLS where the server has it. Variables are
+// those of each session.
 func OpenSQL(addr, user, password string, variables map[string]string) (*sql.DB, error) {
 	c := mysql.NewConfig()
 	c.User, c.Passwd, c.Net, c.Addr = user, password, "tcp", addr
@@ -79,8 +80,8 @@ func open(ctx context.Context, name, host string, port int, user, password strin
 	return n, nil
 }
 
-// minPacket: a longer value than max_allowed_packet becomes NULL, and would hide from the hash. Columns that can be long go into a row's hash by
-// their own; what is left of a row has 64 KiB on disk, and less than this as text.
+// minPacket: a longer value than max_allowed_packet becomes NULL, and would hide from the hash. Columns that can be
+// long go into a row's hash by their own; what is left of a row has 64 KiB on disk, and less than this as text.
 const minPacket = 1 << 20
 
 // MySQL server error numbers (mysqld_error.h).
@@ -134,7 +135,8 @@ func (n *node) rows(ctx context.Context, limit time.Duration, q string) ([]map[s
 	return all, nil
 }
 
-// positions reads what is executed and, on a leader, what is being committed. A GTID is in the second, or in the first if that is read afterwards.
+// positions reads what is executed and, on a leader, what is being committed. A GTID is in the second, or in the first
+// if that is read afterwards.
 func positions(ctx context.Context, q querier) (executed gtid.Set, owned gtid.Set, err error) {
 	ctx, cancel := context.WithTimeout(ctx, quickLimit)
 	defer cancel()

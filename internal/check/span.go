@@ -80,8 +80,8 @@ func (t *table) keyColumns() string {
 	return strings.Join(out, ", ")
 }
 
-// sumQuery hashes the span: the number of rows and the hashes of all of them. Without a key rows may be the same twice, which XOR would not
-// see: those are added up, in two halves of 64 bits.
+// sumQuery hashes the span: the number of rows and the hashes of all of them. Without a key rows may be the same twice,
+// which XOR would not see: those are added up, in two halves of 64 bits.
 func (s span) sumQuery() string {
 	if s.t.key != nil {
 		return "SELECT COUNT(*), COALESCE(HEX(BIT_XOR(" + s.t.hash() + ")), '')" + s.t.from() + s.condition()

@@ -22,12 +22,13 @@ type column struct {
 type table struct {
 	schema, name string
 	columns      []column
-	key          []column // unique, without NULL, whole columns that can be written as literals; nil: there is none
-	keyName      string
-	keyless      string // why there is no key
-	rows         uint64 // as the dictionary estimates them
-	definition   string // equal on nodes whose tables are defined alike
-	where        string // which rows count; empty: all
+	// unique, without NULL, whole columns that can be written as literals; nil: the table has no such key
+	key        []column
+	keyName    string
+	keyless    string // why there is no key
+	rows       uint64 // as the dictionary estimates them
+	definition string // equal on nodes whose tables are defined alike
+	where      string // which rows count; empty: all
 }
 
 // String is schema.table as messages name it.
