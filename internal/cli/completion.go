@@ -32,8 +32,8 @@ const completeFiles = ":files"
 // Names asks for the nodes of a cluster. It gets the flags that were given, which say of which one.
 type Names func(flags map[string]string) []string
 
-// Complete answers the scripts: the words after the program's name; the last one is completed and may be empty. It prints a candidate
-// and what it is on each line.
+// Complete answers the scripts: the words after the program's name; the last one is completed and may be empty. It
+// prints a candidate and what it is on each line.
 func Complete(out io.Writer, app *kong.Application, words []string, names Names) error {
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]

@@ -53,8 +53,8 @@ func (p Program) Run(args []string) int {
 	return p.Report(kctx.Run())
 }
 
-// Report prints an error, and gives the exit code. With asJSON a program finds the same on out. kinds are those of Failure; ctx ends when
-// the program is interrupted.
+// Report prints an error, and gives the exit code. With asJSON a program finds the same on out. kinds are those of
+// Failure; ctx ends when the program is interrupted.
 func Report(ctx context.Context, program string, out, errOut io.Writer, asJSON bool, err error, kinds []KindOf) int {
 	if err == nil {
 		return 0

@@ -2,7 +2,8 @@ package cli
 
 import "runtime/debug"
 
-// Version of a program: what scripts/package.sh has linked in, or, if that is empty, what the Go toolchain has recorded of the sources.
+// Version of a program: what scripts/package.sh has linked in, or, if that is empty, what the Go toolchain has recorded
+// of the sources.
 func Version(linked string) string {
 	if linked != "" {
 		return linked
