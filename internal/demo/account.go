@@ -22,8 +22,8 @@ func (c *Cluster) makeAccount(ctx context.Context, n *Node) error {
 	return mysqld.MakeAppAccount(ctx, db, s.User, s.Password)
 }
 
-// Admin opens a data node's mysqld as Trireme's own administrator, over its unix socket. Its sessions write to the binary log
-// like any other.
+// Admin opens a data node's mysqld as Trireme's own administrator, over its unix socket. Its sessions write to the
+// binary log like any other.
 func (c *Cluster) Admin(n *Node) (*sql.DB, error) {
 	secrets, err := config.LoadSecrets(n.Dir)
 	if err != nil {

@@ -39,8 +39,9 @@ type Options struct {
 	// MySQLOptions are lines for every node's my.cnf. Tune may change a node's settings before they are written.
 	MySQLOptions map[string]string
 	Tune         func(*config.Node)
-	// Template is what the data directories of all nodes begin with; nil: each mysqld makes its own. Filled is told of each
-	// copy before the node starts: a FUSE file system hears nothing of syncfs, and who made it has to make the copy durable.
+	// Template is what the data directories of all nodes begin with; nil: each mysqld makes its own. Filled is told of
+	// each copy before the node starts: a FUSE file system hears nothing of syncfs, and who made it has to make the
+	// copy durable.
 	Template *Template
 	Filled   func(*Node) error
 	// CredentialDir is where the operator's credential goes; empty: where the command line looks for it.
@@ -79,7 +80,7 @@ func (n *Node) DaemonPID() int {
 // MySQLPID is the running mysqld's, 0 if it is not running.
 func (n *Node) MySQLPID() int { return n.child(isMySQL) }
 
-// GuardPID is the process of the guard, 0 if there is none.
+// GuardPID is the process of the guard, 0 if it has no guard.
 func (n *Node) GuardPID() int { return n.child(isGuard) }
 
 func (n *Node) child(is func(args []string) bool) int {
@@ -235,7 +236,8 @@ func (c *Cluster) HaltHost(n *Node) error {
 	return nil
 }
 
-// family of a daemon: itself, guard and mysqld. They are listed before anything is done to them: children move when their parent dies.
+// family of a daemon: itself, guard and mysqld. They are listed before anything is done to them: children move when
+// their parent dies.
 func family(pid int) []int { return append([]int{pid}, children(pid)...) }
 
 // StopDaemon ends a node's daemon by SIGTERM. It says whether that was enough.
@@ -320,7 +322,8 @@ func (c *Cluster) keep(n *Node, pause time.Duration, ended func(*Node, error)) {
 	}
 }
 
-// restart starts a daemon as soon as its node is not held; nothing happens when the cluster or the node is given up first.
+// restart starts a daemon as soon as its node is not held; nothing happens when the cluster or the node is given up
+// first.
 func (c *Cluster) restart(n *Node) error {
 	for {
 		select {
@@ -432,8 +435,8 @@ func ask[T any](ctx context.Context, cl *api.Client, f func(*api.Client, context
 	return f(cl, ctx)
 }
 
-// Leader is the node that takes writes, waiting for one until ctx ends. Each node is asked about itself, so that no stale view
-// of an ex-leader is believed.
+// Leader is the node that takes writes, waiting for one until ctx ends. Each node is asked about itself, so that no
+// stale view of an ex-leader is believed.
 func (c *Cluster) Leader(ctx context.Context) (*Node, error) {
 	var found *Node
 	err := pollUntil(ctx, 20*time.Millisecond, "a leader that takes writes", func() error {
@@ -455,9 +458,9 @@ func (c *Cluster) Leader(ctx context.Context) (*Node, error) {
 	return found, err
 }
 
-// WaitHealthy waits until there is a leader that takes writes and every member is healthy, and returns that view. A view from before
-// a fault is not taken for one from after it: it must name the daemons and servers that run now. When ctx ends first, the error says
-// what each member was.
+// WaitHealthy waits until there is a leader that takes writes and every member is healthy, and returns that view. A
+// view from before a fault is not taken for one from after it: it must name the daemons and servers that run now. When
+// ctx ends first, the error says what each member was.
 func (c *Cluster) WaitHealthy(ctx context.Context) (api.ClusterView, error) {
 	var v api.ClusterView
 	err := pollUntil(ctx, 100*time.Millisecond, "all nodes healthy", func() (err error) {
@@ -492,7 +495,8 @@ func (c *Cluster) stale(v api.ClusterView) error {
 	return nil
 }
 
-// WaitTerm waits until a node takes writes in a term later than the one given, and returns that view: the end of a failover.
+// WaitTerm waits until a node takes writes in a term later than the one given, and returns that view: the end of a
+// failover.
 func (c *Cluster) WaitTerm(ctx context.Context, after uint64) (api.ClusterView, error) {
 	var v api.ClusterView
 	err := pollUntil(ctx, 20*time.Millisecond, fmt.Sprintf("a leader in a term after %d", after), func() (err error) {
@@ -507,7 +511,8 @@ func (c *Cluster) WaitTerm(ctx context.Context, after uint64) (api.ClusterView, 
 	return v, err
 }
 
-// WaitLive waits until that many nodes count as live for AFTER, as the leader says: a node that is healthy does so a moment later.
+// WaitLive waits until that many nodes count as live for AFTER, as the leader says: a node that is healthy does so a
+// moment later.
 func (c *Cluster) WaitLive(ctx context.Context, leader *Node, want int) error {
 	client := c.Client(leader)
 	defer client.Close()
@@ -563,7 +568,8 @@ func (c *Cluster) Direct(n *Node) Login {
 	return c.login(Fixed(n.addr(n.Ports.MySQL)))
 }
 
-// Routed is a login through the read-write router ports of all nodes, taking them in turn, as a driver with several hosts does.
+// Routed is a login through the read-write router ports of all nodes, taking them in turn, as a driver with several
+// hosts does.
 func (c *Cluster) Routed() Login {
 	return c.login(c.inTurn(func(n *Node) int { return n.Ports.RW }))
 }

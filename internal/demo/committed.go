@@ -8,8 +8,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// refusals are server errors after which a statement has certainly not been, and will never be, committed. Source: MySQL 9.x error
-// reference. Everything else that comes from a commit (1053, 1180, 1317, 3100 ...) leaves the outcome open.
+// refusals are server errors after which a statement has certainly not been, and will never be, committed. Source:
+// MySQL 9.x error reference. Everything else that comes from a commit (1053, 1180, 1317, 3100 ...) leaves the outcome
+// open.
 var refusals = []uint16{
 	1040, // too many connections
 	1044, // access denied to database
@@ -32,8 +33,8 @@ func NotCommitted(err error) bool {
 		ofServer && slices.Contains(refusals, my.Number)
 }
 
-// wasCommitted is the error, with state HY000, by which a router says that a statement was committed, and that its result was lost with the
-// server (docs/router.md). With 08007 it says that the outcome is not known.
+// wasCommitted is the error, with state HY000, by which a router says that a statement was committed, and that its
+// result was lost with the server (docs/router.md). With 08007 it says that the outcome is not known.
 const wasCommitted = 3168
 
 // SaysCommitted: the answer is an error, and the statement is acknowledged: the client relies on the write.

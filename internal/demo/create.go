@@ -17,8 +17,9 @@ import (
 // appUser is the account of demo.json.
 const appUser = "app"
 
-// Create makes a cluster and starts it: `init` on the first node, an invitation and `join` for each other, voters before
-// learners. It returns when writes are accepted and every member is healthy. On an error nothing is left running.
+// Create makes a cluster and starts it: `init` on the first node, an invitation and `join` for each other, voters
+// before learners. It returns when writes are accepted and every member is healthy. On an error nothing is left
+// running.
 func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if o.Name == "" {
 		o.Name = "demo"

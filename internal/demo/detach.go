@@ -84,8 +84,8 @@ func copyFrom(out io.Writer, path string, offset int64) int64 {
 	return offset + n
 }
 
-// Supervise is the background part of `demo --detach`: it makes the cluster, restarts daemons that end, and ends them all at
-// SIGTERM. Its output goes to D/supervisor.log. If it is killed, its daemons live on, and Stop still finds them.
+// Supervise is the background part of `demo --detach`: it makes the cluster, restarts daemons that end, and ends them
+// all at SIGTERM. Its output goes to D/supervisor.log. If it is killed, its daemons live on, and Stop still finds them.
 func Supervise(ctx context.Context, o RunOptions) error {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -157,7 +157,8 @@ func Stop(ctx context.Context, dir string, out io.Writer) (ended int, err error)
 	return ended, nil
 }
 
-// terminate ends a process that is not our child: each signal in turn, the next one when it is still there after the limit.
+// terminate ends a process that is not our child: each signal in turn, the next one when it is still there after the
+// limit.
 func terminate(ctx context.Context, id ProcessID, limit time.Duration, signals ...syscall.Signal) error {
 	for _, sig := range signals {
 		if !id.alive() {

@@ -7,8 +7,8 @@ import (
 	"trireme/internal/api"
 )
 
-// Flags are the command line of `trireme demo`; `trireme-lab demo` has more. The action is an argument, not a verb of its own, so that
-// `trireme demo --help` shows the flags.
+// Flags are the command line of `trireme demo`; `trireme-lab demo` has more. The action is an argument, not a verb of
+// its own, so that `trireme demo --help` shows the flags.
 type Flags struct {
 	Action string `arg:"" optional:"" enum:"run,stop,supervise" default:"run" help:"stop: end the demo that runs in the background in --dir. Default: run one."`
 
@@ -31,7 +31,8 @@ func (f Flags) Options() RunOptions {
 		NoFaults: f.NoFaults, Keep: f.Keep, Detach: f.Detach, MySQL: f.Mysqld}
 }
 
-// Do starts or ends a demo, and returns what --json prints; nil: nothing. supervise is what --detach starts in the background.
+// Do starts or ends a demo, and returns what --json prints; nil: nothing. supervise is what --detach starts in the
+// background.
 func (f Flags) Do(ctx context.Context, o RunOptions) (any, error) {
 	switch f.Action {
 	case "stop":

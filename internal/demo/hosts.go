@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Hosts are what nodes stand on instead of this machine's loopback address: emulated ones with links between them, and limits of CPU time
-// (lab/wan).
+// Hosts are what nodes stand on instead of this machine's loopback address: emulated ones with links between them, and
+// limits of CPU time (lab/wan).
 type Hosts interface {
 	// Open makes a host for each node, and says what for people; empty: nothing was made.
 	Open(nodes []string) (string, error)
@@ -82,7 +82,7 @@ func (c *Cluster) listen(n *Node) func(network, addr string) (net.Listener, erro
 	}
 }
 
-// enter moves a thread to a node's host; nil if there are none.
+// enter moves a thread to a node's host; nil if the cluster has no hosts of its own.
 func (c *Cluster) enter(n *Node) func() error {
 	if c.opts.Hosts == nil {
 		return nil

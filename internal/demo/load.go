@@ -65,7 +65,8 @@ func (l *load) prepare(ctx context.Context) error {
 	}
 	defer db.Close()
 	stmts := []string{"DROP DATABASE IF EXISTS demo", "CREATE DATABASE demo"}
-	for _, t := range loadTables { // without a unique key over writer and seq: a write that is applied twice shows as two rows
+	// without a unique key over writer and seq: a write that is applied twice shows as two rows
+	for _, t := range loadTables {
 		stmts = append(stmts, "CREATE TABLE demo."+t+" (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, writer INT NOT NULL, seq BIGINT NOT NULL, "+
 			"payload VARCHAR(100) NOT NULL, KEY (writer, seq))")
 	}

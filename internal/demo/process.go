@@ -135,8 +135,9 @@ func (p *Process) Stop(limit time.Duration) bool {
 // haltLimit is for processes that have their SIGSTOP to stand still; a machine that is short of CPUs takes its time.
 const haltLimit = 30 * time.Second
 
-// Halt stops processes with SIGSTOP and returns when none of their threads goes on: kill(2) returns before that, and what waits for a CPU just then
-// would still run for a moment. A process that is gone stands still. SIGCONT lets them go on.
+// Halt stops processes with SIGSTOP and returns when none of their threads goes on: kill(2) returns before that, and
+// what waits for a CPU just then would still run for a moment. A process that is gone stands still. SIGCONT lets them
+// go on.
 func Halt(pids ...int) error {
 	for _, pid := range pids {
 		if pid < 1 { // kill(2) would take 0 for all of the caller's own
@@ -162,8 +163,9 @@ func Halt(pids ...int) error {
 	return nil
 }
 
-// threadsInMotion names a thread of a process that does not stand still, empty if all do. One that no signal interrupts (state D) counts as one that
-// does, once another one of the process stands: it stops before it is back in its program (signal(7), proc_pid_stat(5)).
+// threadsInMotion names a thread of a process that does not stand still, empty if all do. One that no signal interrupts
+// (state D) counts as one that does, once another one of the process stands: it stops before it is back in its program
+// (signal(7), proc_pid_stat(5)).
 func threadsInMotion(pid int) string {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	deaf, stands := "", false
@@ -231,7 +233,7 @@ func startTime(pid int) uint64 {
 	return n
 }
 
-// childOf finds a child of a daemon by its command line; 0 if there is none.
+// childOf finds a child of a daemon by its command line; 0 if no child matches.
 func childOf(daemon int, is func(args []string) bool) int {
 	for _, pid := range children(daemon) {
 		if is(commandLine(pid)) {

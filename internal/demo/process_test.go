@@ -86,7 +86,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestHalt: what is busy does nothing any more when Halt returns, and 0, which is no process, is not taken for the caller.
+// TestHalt: what is busy does nothing any more when Halt returns, and 0, which is no process, is not taken for the
+// caller.
 func TestHalt(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beats")
 	p := startSleep(t, "/bin/sh", "-c", "while :; do echo x >>"+file+"; done")
@@ -140,7 +141,7 @@ func TestChildDiesWithParent(t *testing.T) {
 	waitGone(t, id)
 }
 
-// A daemon that starts asks mysqld for its version: whoever wants to hit the server must not hit that.
+// A daemon that starts runs mysqld to ask for its version; a kill meant for the server must not hit that process.
 func TestIsMySQL(t *testing.T) {
 	for args, want := range map[string]bool{
 		"/usr/sbin/mysqld --defaults-file=/x/my.cnf": true,
@@ -232,7 +233,8 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// Ports are given out once although nothing listens on them yet, in this process and, by a port that stands for each block, in others.
+// Ports are given out once although nothing listens on them yet, in this process and, by a port that stands for each
+// block, in others.
 func TestPortsAreGivenOutOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	bases := make([]int, 20)

@@ -81,7 +81,7 @@ func (o RunOptions) members() int { return o.Nodes + o.Loggers + o.Learners }
 // Outcome is what came of a demo, for programs.
 type Outcome struct {
 	Dir     string  `json:"dir"`
-	Passed  bool    `json:"passed"`            // the verdict; false also while there is none
+	Passed  bool    `json:"passed"`            // the verdict; also false until there is a verdict
 	Problem string  `json:"problem,omitempty"` // why there is no verdict, or not a good one
 	Faults  []Fault `json:"faults,omitempty"`
 	Check   *Report `json:"check,omitempty"`
@@ -97,8 +97,9 @@ type Fault struct {
 	BackSeconds float64 `json:"back_seconds"` // until the node was a healthy member again
 }
 
-// Run is `trireme demo`: a cluster, a load, faults, a verdict. It handles SIGINT and SIGTERM itself: whenever they come, no
-// process is left (unless Detach). ErrVerdict means that the demo found something wrong; the outcome says what.
+// Run is `trireme demo`: a cluster, a load, faults, a verdict. It handles SIGINT and SIGTERM itself: whenever they
+// come, no process is left (unless Detach). ErrVerdict means that the demo found something wrong; the outcome says
+// what.
 func Run(ctx context.Context, o RunOptions) (Outcome, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -152,7 +153,8 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// cluster names a demo that is not on the usual ports after them: two demos on one machine must not overwrite each other's credential.
+// cluster names a demo that is not on the usual ports after them: two demos on one machine must not overwrite each
+// other's credential.
 func (o RunOptions) cluster(say func(string, ...any), survive bool) Options {
 	name := "demo"
 	if o.PortBase != defaultPortBase {
@@ -328,7 +330,8 @@ func (s *show) fault(ctx context.Context, what string, kill func(*Node) int) err
 	return nil
 }
 
-// tell prints what the histories of some nodes say since the fault: who took over, what was rolled back, how the victim rejoined.
+// tell prints what the histories of some nodes say since the fault: who took over, what was rolled back, how the victim
+// rejoined.
 func (s *show) tell(ctx context.Context, since time.Time, nodes ...*Node) {
 	for _, n := range slices.Compact(nodes) {
 		events, err := s.c.History(ctx, n)

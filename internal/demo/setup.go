@@ -74,8 +74,8 @@ func (c *Cluster) begin(ctx context.Context, n *Node) error {
 	return c.Start(n)
 }
 
-// Add makes one more node a member and starts its daemon; it does not wait for it (WaitMember). No other goroutine may use the cluster's list of nodes
-// meanwhile.
+// Add makes one more node a member and starts its daemon; it does not wait for it (WaitMember). No other goroutine may
+// use the cluster's list of nodes meanwhile.
 func (c *Cluster) Add(ctx context.Context, name, role string) (*Node, error) {
 	ports, err := sparePorts()
 	if err != nil {

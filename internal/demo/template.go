@@ -9,16 +9,17 @@ import (
 	"trireme/internal/mysqld"
 )
 
-// Template is a new data directory with Trireme's accounts in it, of the cache (package datacache). A node that begins with a copy of it
-// starts some seven seconds earlier than one whose mysqld makes its own. All clusters that begin with it have the same secrets.
+// Template is a new data directory with Trireme's accounts in it, of the cache (package datacache). A node that begins
+// with a copy of it starts some seven seconds earlier than one whose mysqld makes its own. All clusters that begin with
+// it have the same secrets.
 type Template struct {
 	dir     string
 	binary  mysqld.Binary
 	secrets config.Secrets
 }
 
-// NewTemplate finds one, or makes it, with the mysqld that mysql names; empty: found as `trireme node` finds it. Nodes that begin with it
-// may have no options that give a data directory its form.
+// NewTemplate finds one, or makes it, with the mysqld that mysql names; empty: found as `trireme node` finds it. Nodes
+// that begin with it may have no options that give a data directory its form.
 func NewTemplate(ctx context.Context, mysql string) (*Template, error) {
 	bin, err := mysqld.Find(ctx, mysql)
 	if err != nil {
@@ -38,8 +39,8 @@ func NewTemplate(ctx context.Context, mysql string) (*Template, error) {
 	return t, err
 }
 
-// recipe is that of the data directory without the passwords, which are random and kept with it. A kind of secret that is new is a new
-// recipe.
+// recipe is that of the data directory without the passwords, which are random and kept with it. A kind of secret that
+// is new is a new recipe.
 func (t *Template) recipe() string {
 	named := *t
 	for _, a := range []*config.Account{&named.secrets.Admin, &named.secrets.Repl, &named.secrets.Feed, &named.secrets.Clone} {

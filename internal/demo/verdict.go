@@ -49,8 +49,8 @@ func ReadExecuted(ctx context.Context, db *sql.DB) (e Executed, err error) {
 // settled: gtid_executed has not moved for so long.
 const settled = 3 * time.Second
 
-// check waits until all data nodes have executed the same, and compares what they hold with each other and with what the load was answered. The
-// load must have ended.
+// check waits until all data nodes have executed the same, and compares what they hold with each other and with what
+// the load was answered. The load must have ended.
 func (c *Cluster) check(ctx context.Context, l *load) (Report, error) {
 	r := Report{Counts: l.counts(), Problems: []Problem{}}
 	dbs := map[string]*sql.DB{}
@@ -130,7 +130,8 @@ func describe(sets map[string]Executed) string {
 	return b.String()
 }
 
-// equal is what all have executed. What a node alone has executed is set aside, if it is of one of its own lives: it was never meant for the log.
+// equal is what all have executed. What a node alone has executed is set aside, if it is of one of its own lives: it
+// was never meant for the log.
 func equal(sets map[string]Executed) (common gtid.Set, local bool, err error) {
 	first := true
 	for _, e := range sets {
@@ -237,7 +238,8 @@ func judgeRows(outcomes [][]outcome, nodes map[string]held) []Problem {
 	return problems
 }
 
-// judgeSums finds nodes whose tables differ from those of the first one: there a write without an answer is on some nodes and not on all, say.
+// judgeSums finds nodes whose tables differ from those of the first one: there a write without an answer is on some
+// nodes and not on all, say.
 func judgeSums(nodes map[string]held) []Problem {
 	var problems []Problem
 	names := slices.Sorted(maps.Keys(nodes))
