@@ -70,7 +70,8 @@ func (c *counts) of(life string) {
 	}
 }
 
-// since is what a counter has counted after it was at before. One that is below has begun anew.
+// since returns what a counter has counted since it was at before. A counter that is lower now has started again from
+// zero.
 func since[N uint64 | float64](now, before N) N {
 	if now < before {
 		return now
@@ -153,7 +154,7 @@ func (r *Recorder) Lacks() []string {
 // Texts takes up texts of statements.
 func (r *Recorder) Texts(texts map[string]string) { maps.Copy(r.texts, texts) }
 
-// Reading is what Write needs beside what was taken up before.
+// Reading is what Write needs in addition to what was sampled before.
 type Reading struct {
 	At       time.Time     // now
 	Took     time.Duration // since the last frame, on a clock that is not set
@@ -225,7 +226,8 @@ const (
 	WaitOther    = "other"
 )
 
-// WaitOf names what a session waits for, by its state as mysqld.cc (all_server_stages), the lock subsystem's and semisync_source.cc name them.
+// WaitOf names what a session waits for, by its state as mysqld.cc (all_server_stages), the lock subsystem's and
+// semisync_source.cc name them.
 func WaitOf(a mysqld.ActiveSession) string {
 	state := strings.ToLower(a.State)
 	has := func(parts ...string) bool {

@@ -87,7 +87,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestFrameIsBounded: however many kinds of sessions and statements there are, a frame is small, and the sums are right.
+// TestFrameIsBounded: however many kinds of sessions and statements there are, a frame is small, and the sums are
+// right.
 func TestFrameIsBounded(t *testing.T) {
 	s := openStore(t, t.TempDir(), 64<<20)
 	r := New(s)

@@ -182,7 +182,7 @@ func (s *Store) lacks(digests []string) []string {
 	return slices.DeleteFunc(slices.Clone(digests), func(d string) bool { return s.file != nil && s.texts[d] })
 }
 
-// Append writes a frame. Behind an error the next one goes to a new file.
+// Append writes a frame. After an error the next frame goes to a new file.
 func (s *Store) Append(f *Frame) error {
 	b, err := f.encode()
 	if err != nil {
@@ -227,8 +227,8 @@ func (s *Store) begin(at time.Time) error {
 	return nil
 }
 
-// purge removes the oldest files: as many as are needed for the space, and one that is too old. Not more: the clock may have been set wrong for
-// a moment.
+// purge removes the oldest files: as many as are needed for the space, and one that is too old. Not more: the clock may
+// have been set wrong for a moment.
 func (s *Store) purge(now time.Time) error {
 	files, err := s.files()
 	if err != nil {

@@ -93,7 +93,8 @@ func TestPeriod(t *testing.T) {
 	}
 }
 
-// TestTornTail: a daemon that is killed leaves what it had written, wherever its last write ended; the next one goes on behind it.
+// TestTornTail: a killed daemon leaves what it had written, wherever its last write ended; the next daemon continues
+// after it.
 func TestTornTail(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir, 64<<20)
@@ -192,7 +193,8 @@ func TestBounded(t *testing.T) {
 	if len(v.Buckets) != 59 || v.Statements[0].Text != "SELECT ?" {
 		t.Errorf("%d buckets, %+v", len(v.Buckets), v.Statements)
 	}
-	for _, f := range files[:len(files)-1] { // whatever is removed: each file has the texts that it needs, but perhaps of its first frame
+	// whatever is removed: each file has the texts that it needs, but perhaps of its first frame
+	for _, f := range files[:len(files)-1] {
 		found := false
 		content, err := os.ReadFile(f.path)
 		if err != nil {
@@ -205,7 +207,8 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestClockJumps: a clock that is set far ahead for a moment takes one old file, not all; what is recorded with odd times is read as such.
+// TestClockJumps: a clock that is set far ahead for a moment takes one old file, not all; what is recorded with odd
+// times is read as such.
 func TestClockJumps(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir, 64<<20)
@@ -216,8 +219,10 @@ func TestClockJumps(t *testing.T) {
 	}
 	later := now.Add(10 * 365 * 24 * time.Hour)
 	mustAppend(t, s, frameAt(later))
-	mustAppend(t, s, frameAt(now.Add(-time.Hour)))                                                  // another file: it would cover more than a day
-	if v := period(t, s, now.Add(-2*time.Hour), now.Add(time.Hour)); total(v).Transactions != 500 { // 4 of 5, and the last one
+	// another file: it would cover more than a day
+	mustAppend(t, s, frameAt(now.Add(-time.Hour)))
+	// 4 of 5, and the last one
+	if v := period(t, s, now.Add(-2*time.Hour), now.Add(time.Hour)); total(v).Transactions != 500 {
 		t.Errorf("%d transactions are left", total(v).Transactions)
 	}
 	if v := period(t, s, later, later.Add(time.Minute)); len(v.Buckets) != 1 {
