@@ -1,12 +1,13 @@
-// Package rolling takes the nodes of a running cluster in turns, for a restart or an upgrade, so that no write is refused for longer than a
-// switchover takes. What is done to a node is not its affair (Options.Act: a command, or an operator's hands). It chooses whose turn it is, looks
-// whether the cluster can do without that node, sees it restart, and waits until it is healthy again:
+// Package rolling takes the nodes of a running cluster in turns, for a restart or an upgrade, so that no write is
+// refused for longer than a switchover takes. What is done to a node is up to Options.Act: a command, or an operator.
+// The package chooses the next node, checks that the cluster can do without it, waits for its restart, and then until
+// it is healthy again:
 //
 //	learners, loggers, followers   one at a time, by name
 //	the leader                     last, once it has handed over to a node that has had its turn
 //
-// The node that leads when a turn begins is the leader, so a failover in between changes the order and nothing else. An error leaves the cluster as it is:
-// those who had their turn are done, and Result.Left are not.
+// The node that leads when a turn begins is the leader, so a failover in between changes the order and nothing else. An
+// error leaves the cluster as it is: the nodes that had their turn are done, and Result.Left holds the others.
 package rolling
 
 import (
@@ -25,8 +26,10 @@ import (
 type Options struct {
 	View       func(context.Context) (api.ClusterView, error) // asks any node that answers
 	Switchover func(context.Context, api.SwitchoverRequest) (api.SwitchoverResult, error)
-	Act        func(context.Context, api.MemberView) error // restarts that node's daemon, or has it done; may return before it is done
-	// Confirm is asked before writes go to another series of MySQL, from which there is no way back; an error ends the run.
+	// restarts that node's daemon, or has it done; may return before it is done
+	Act func(context.Context, api.MemberView) error
+	// Confirm is asked before writes go to another series of MySQL, from which there is no way back; an error ends the
+	// run.
 	Confirm func(question string) error
 	Say     func(format string, args ...any)
 
@@ -223,7 +226,8 @@ func gone(name string) error {
 	return api.Errorf(api.KindNotFound, "%s is no longer a node of the cluster", name)
 }
 
-// mayMove asks before writes go to another series of MySQL than the one that takes them: MySQL replicates from older to newer servers, not back.
+// mayMove asks before writes go to another series of MySQL than the one that takes them: MySQL replicates from older to
+// newer servers, not back.
 func (o Options) mayMove(v api.ClusterView) error {
 	from := series(member(v, v.Leader).MySQL.Version)
 	for _, m := range v.Members {
@@ -241,13 +245,13 @@ func series(version string) string {
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// sayAgain is how long nothing is said of a wait whose reason stays the same.
+// sayAgain is how long a wait whose reason stays the same is not reported again.
 const sayAgain = 15 * time.Second
 
 // await waits until all nodes are healthy; with before, until that node has restarted, too.
 func (o Options) await(ctx context.Context, before *api.MemberView) (api.ClusterView, error) {
 	began := time.Now()
-	back := before == nil // the node has restarted, or there is none that had to
+	back := before == nil // the node has restarted, or no node had to
 	said, saidAt := "", began
 	for {
 		v, err := o.View(ctx)

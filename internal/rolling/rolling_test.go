@@ -144,8 +144,8 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// breaksOff runs through a cluster in which broken is what becomes of n4 when its turn comes. The clock is a bubble's: an
-// hour passes as soon as all wait.
+// breaksOff runs through a cluster in which broken is what becomes of n4 when its turn comes. The clock is a bubble's:
+// an hour passes as soon as all wait.
 func breaksOff(t *testing.T, what string, broken func(s *scripted, name string) error) {
 	t.Helper()
 	s := cluster()
@@ -194,7 +194,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func refuses(context.Context, api.SwitchoverRequest) (api.SwitchoverResult, error) {
-	return api.SwitchoverResult{}, errors.New("n2 is far behind")
+	return api.SwitchoverResult{}, errors.New("n2 lags far")
 }
 
 // TestSmallClusters: who accepts that writes are refused meanwhile may restart two nodes, or one.
@@ -264,7 +264,8 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestSaysWhatItWaitsFor: a run whose operator does not restart the node says whom it waits for, and so does the error of one that is stopped.
+// TestSaysWhatItWaitsFor: a run whose operator does not restart the node says whom it waits for, and so does the error
+// of one that is stopped.
 func TestSaysWhatItWaitsFor(t *testing.T) {
 	s := cluster()
 	s.onAct = func(*scripted, string) error { return nil }
