@@ -12,8 +12,8 @@ import (
 	"trireme/internal/pki"
 )
 
-// BeforeAdopt is the folder below a node's directory that keeps what an adopted server had in addition to its data: binary and relay logs, and
-// persisted variables. Trireme never looks at it again but for `trireme adopt --undo`.
+// BeforeAdopt is the folder below a node's directory that keeps what an adopted server had in addition to its data:
+// binary and relay logs, and persisted variables. Trireme never looks at it again but for `trireme adopt --undo`.
 const BeforeAdopt = "before-adopt"
 
 // directory is a node's directory in the making. Either finish or undo ends it.
@@ -34,7 +34,8 @@ func openDirectory(path string) (*directory, error) {
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		d := &directory{path: path, made: firstMissing(path)}
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Mkdir(path, 0o700)); err != nil { // mysqld's user comes through those above
+		// mysqld's user comes through those above
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Mkdir(path, 0o700)); err != nil {
 			d.undo()
 			return nil, fmt.Errorf("making the node's directory: %w", err)
 		}
@@ -96,8 +97,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// undo removes what was made. The directory was new or empty, so everything in it is ours, except for what a server brought that is adopted: with
-// that in it, the directory stays.
+// undo removes what was made. The directory was new or empty, so everything in it is ours, except for what a server
+// brought that is adopted: with that in it, the directory stays.
 func (d *directory) undo() {
 	if exists(filepath.Join(d.path, "mysql", "data")) || exists(filepath.Join(d.path, BeforeAdopt)) {
 		return

@@ -89,8 +89,8 @@ func (d *Draft) Secrets() config.Secrets { return d.secrets }
 // Undo removes the directory, unless data was brought into it.
 func (d *Draft) Undo() { d.dir.undo() }
 
-// Finish completes the directory. base is the GTID set that the cluster begins with (config.Cluster.Base). On an error nothing is left,
-// as with Undo.
+// Finish completes the directory. base is the GTID set that the cluster begins with (config.Cluster.Base). On an error
+// nothing is left, as with Undo.
 func (d *Draft) Finish(base string) (res InitResult, err error) {
 	d.cluster.Base = base
 	if err := d.dir.fill(d.contents); err != nil {

@@ -21,8 +21,8 @@ type JoinOptions struct {
 	Node  config.Node // complete settings but for Cluster, which the cluster itself tells; Dir is absolute
 	Role  string      // config.RoleVoter when empty; must be that of the token
 
-	// Executed is gtid_executed of data that the node brings; nil: it brings none. Bring puts it into the node's directory, once the
-	// cluster has accepted it and before identity.json makes the directory a node's.
+	// Executed is gtid_executed of data that the node brings; nil: it brings none. Bring puts it into the node's
+	// directory, once the cluster has accepted it and before identity.json makes the directory a node's.
 	Executed *string
 	Bring    func(config.Secrets) error
 
@@ -39,8 +39,8 @@ type JoinResult struct {
 
 // Join makes the cluster accept this node and makes its directory. The daemon is then started with `trireme node`.
 //
-// Everything that can be checked or made without the cluster is, before it is asked, because once it has accepted the node the
-// token is used up.
+// Everything that can be checked or made without the cluster is, before it is asked, because once it has accepted the
+// node the token is used up.
 func Join(ctx context.Context, opts JoinOptions) (res JoinResult, err error) {
 	if opts.Role == "" {
 		opts.Role = config.RoleVoter

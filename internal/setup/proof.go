@@ -18,14 +18,15 @@ import (
 // proofLimit is how long one connection to a port that is being proven may stay.
 const proofLimit = 5 * time.Second
 
-// ports are the listeners of a node that is to join: on each of the addresses by which others will reach it they say a word, which the leader
-// looks for before it takes the node. They end before the daemon takes their place.
+// ports are the listeners of a node that is to join: on each of the addresses by which others will reach it they say a
+// word, which the leader looks for before it takes the node. They end before the daemon takes their place.
 type ports struct {
 	word      string
 	listeners []net.Listener
 }
 
-// openPorts listens where the node's daemon and its mysqld will. Without mysqld: a logger, or a server that runs there already.
+// openPorts listens where the node's daemon and its mysqld will. Without mysqld: a logger, or a server that runs there
+// already.
 func openPorts(n config.Node, mysqld bool, listen func(network, addr string) (net.Listener, error)) (*ports, error) {
 	if listen == nil {
 		listen = net.Listen

@@ -296,7 +296,7 @@ func TestJoinRefusals(t *testing.T) {
 	foreign := n
 	foreign.Dir = "elsewhere"
 	join("absolute", JoinOptions{Token: token, Node: foreign})
-	// A token that names another cluster's CA: whoever answers at the address is not believed.
+	// A token that names another cluster's CA: the joining node does not trust the server at the address.
 	parsed, err := pki.ParseJoinToken(token)
 	if err != nil {
 		t.Fatal(err)
