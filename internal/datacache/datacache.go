@@ -1,10 +1,11 @@
-// Package datacache keeps data directories that a mysqld has initialised, in the cache folder: `mysqld --initialize` takes seconds, a copy
-// a fraction of one. Tests and benchmarks begin their servers with copies.
+// Package datacache keeps data directories that a mysqld has initialised, in the cache folder: `mysqld --initialize`
+// takes seconds, a copy a fraction of one. Tests and benchmarks begin their servers with copies.
 //
 //	dir, err := datacache.Dir(ctx, mysqld.CacheDir(), server.Path, recipe, func(ctx context.Context, dir string) error { … })
 //
-// A directory is found again by the server's program and by its recipe: the server's version and all that it was told while the directory
-// was made, in full. A recipe comes from the code that carries it out, so that a change of that code is a miss.
+// A directory is found again by the server's program and by its recipe: the server's version and all that it was told
+// while the directory was made, in full. A recipe comes from the code that carries it out, so that a change of that
+// code is a miss.
 package datacache
 
 import (
@@ -27,7 +28,8 @@ import (
 const (
 	keep       = 8      // directories, the ones used last; one that a running process has asked for stays in any case
 	unfinished = "new-" // begins the name of a directory that is being made
-	lockName   = "lock" // in the cache: held while a directory is looked up or made; in a directory: shared by the processes that use it
+	// in the cache: held while a directory is looked up or made; in a directory: shared by the processes that use it
+	lockName = "lock"
 )
 
 // inUse holds the shared locks of this process; it ends with them.
@@ -36,8 +38,9 @@ var inUse struct {
 	locks map[string]*os.File
 }
 
-// Dir gives the directory of the cache folder that a server's program has made by a recipe. Where there is none, fill makes it, once, also
-// when several processes ask. It is there until this process ends; copy from it, and change nothing in it.
+// Dir gives the directory of the cache folder that a server's program has made by a recipe. Where there is none, fill
+// makes it, once, also when several processes ask. It is there until this process ends; copy from it, and change
+// nothing in it.
 func Dir(ctx context.Context, cache, program, recipe string, fill func(ctx context.Context, dir string) error) (string, error) {
 	if cache == "" {
 		return "", errors.New("no cache folder: set TRIREME_CACHE or HOME")

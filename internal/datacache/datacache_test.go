@@ -59,7 +59,8 @@ func (c *cache) forget() {
 	}
 }
 
-// TestHitsAndMisses: the same recipe and program is found again, also by another process; another one of either is made.
+// TestHitsAndMisses: the same recipe and program is found again, also by another process; another one of either is
+// made.
 func TestHitsAndMisses(t *testing.T) {
 	c := newCache(t)
 	first, _ := c.get("a")
