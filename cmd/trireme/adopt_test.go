@@ -7,7 +7,8 @@ import (
 	"trireme/internal/adopt"
 )
 
-// TestPlanIsNarrow: long paths and lists of a server's settings do not make the table wide, and what matters of them is there.
+// TestPlanIsNarrow: long paths and lists of a server's settings do not make the table wide, and what matters of them is
+// there.
 func TestPlanIsNarrow(t *testing.T) {
 	var out strings.Builder
 	path := "/usr/share/" + strings.Repeat("deep/", 20)

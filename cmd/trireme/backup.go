@@ -186,7 +186,8 @@ func (p *progressLine) draw(stage string, done, total uint64, unit string) {
 	p.show(text)
 }
 
-// progressText is a stage with its bar and, once it can be told, its rate and the time that is left. It has come from one figure to done in the time took.
+// progressText is a stage with its bar and, once it can be told, its rate and the time that is left. It has come from
+// one figure to done in the time took.
 func progressText(stage string, from, done, total uint64, unit string, took time.Duration) string {
 	text := fmt.Sprintf("%s: %d%s", stage, done, unit)
 	if total > 0 {

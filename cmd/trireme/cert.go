@@ -16,7 +16,8 @@ import (
 	"trireme/internal/pki"
 )
 
-// certCmd is `trireme cert`. Show and renew work on the files of this host's node, whose daemon need not run; the others ask the cluster.
+// certCmd is `trireme cert`. Show and renew work on the files of this host's node, whose daemon need not run; the
+// others ask the cluster.
 type certCmd struct {
 	Show    certShowCmd    `cmd:"" help:"Show what this node's certificate names and how long it is valid."`
 	Renew   certRenewCmd   `cmd:"" help:"Sign a new key and certificate for this node now; its daemon uses them from its next start on."`

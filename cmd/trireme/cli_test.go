@@ -16,7 +16,7 @@ import (
 	"trireme/internal/cli"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md anew")
+var update = flag.Bool("update", false, "write docs/cli.md again")
 
 func declarations(t *testing.T) *kong.Application {
 	t.Helper()
@@ -80,7 +80,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestPageOfVerbs: docs/cli.md is what the declarations say. go test ./cmd/trireme -run TestPageOfVerbs -update writes it.
+// TestPageOfVerbs: docs/cli.md is what the declarations say. go test ./cmd/trireme -run TestPageOfVerbs -update writes
+// it.
 func TestPageOfVerbs(t *testing.T) {
 	var b bytes.Buffer
 	if err := manual.Markdown(&b, declarations(t)); err != nil {

@@ -34,11 +34,13 @@ const (
 	readTimeout  = 10 * time.Second        // a request that only reads
 )
 
-// target is the node to ask, and with what. A token is there only if the node has proven that it is one of the credential's cluster.
+// target is the node to ask, and with what. A token is there only if the node has proven that it is one of the
+// credential's cluster.
 type target struct {
-	base  string
-	cred  setup.Credential
-	trust *tls.Config // nil: nothing is known of the node, and all that can be done is to read over plain HTTP on this host
+	base string
+	cred setup.Credential
+	// nil: nothing is known of the node, and all that can be done is to read over plain HTTP on this host
+	trust *tls.Config
 
 	node   pki.Identity // that has proven itself
 	serial string       // of its certificate
@@ -55,9 +57,10 @@ func (r remote) client(ctx context.Context, control bool) (*api.Client, error) {
 	return t.client(), nil
 }
 
-// choose decides which node to ask, and with what: the node named; else the local one; else, where exactly one cluster's credential is kept,
-// the first of its nodes that answers. A node is asked with the credential whose CA has signed its certificate, and not if the others disown it;
-// if no other one answers it may be read from, without the token.
+// choose decides which node to ask, and with what: the node named; else the local one; else, where exactly one
+// cluster's credential is kept, the first of its nodes that answers. A node is asked with the credential whose CA has
+// signed its certificate, and not if the others disown it; if no other one answers it may be read from, without the
+// token.
 func (r remote) choose(ctx context.Context, control bool) (target, error) {
 	if r.AsNode {
 		return r.localTarget(ctx)
@@ -295,8 +298,8 @@ func defaultConfigFile() string {
 	return config.DefaultFile
 }
 
-// remember keeps the addresses of all nodes in the credential by which one of them was asked, so that the next command finds the cluster
-// when that node is down. It is a convenience: an error of it is not reported.
+// remember keeps the addresses of all nodes in the credential by which one of them was asked, so that the next command
+// finds the cluster when that node is down. It is a convenience: an error of it is not reported.
 func (t target) remember(view api.ClusterView) {
 	var addrs []string
 	for _, m := range view.Members {

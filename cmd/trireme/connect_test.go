@@ -10,8 +10,8 @@ import (
 	"trireme/internal/setup"
 )
 
-// TestRemember: the credential by which a node was asked learns the nodes' addresses. Another cluster's of the same name stays as it is, and so
-// does one when a node was asked over plain HTTP, where anything may have answered.
+// TestRemember: the credential by which a node was asked learns the nodes' addresses. Another cluster's of the same
+// name stays as it is, and so does one when a node was asked over plain HTTP, where anything may have answered.
 func TestRemember(t *testing.T) {
 	var cas []string
 	for range 2 {

@@ -46,7 +46,8 @@ var kindsOf = []cli.KindOf{
 	{pki.ErrTokenExpired, api.KindUnauthorized},
 }
 
-// report prints an error, advice on a line of its own, and gives the exit code. With --json a program finds the same on standard output.
+// report prints an error, advice on a line of its own, and gives the exit code. With --json a program finds the same on
+// standard output.
 func (e *env) report(err error) int {
 	return cli.Report(e.ctx, "trireme", e.out, e.errOut, e.json, err, kindsOf)
 }

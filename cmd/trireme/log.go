@@ -33,7 +33,8 @@ type logDir struct {
 	Config  string `type:"path" placeholder:"FILE" help:"Settings that say where they are. Default: trireme.toml in the node's directory, $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
 }
 
-// keys of the log; nil if neither a flag nor the node's settings name any. Settings that are not there matter only to a log that is encrypted, which says so.
+// keys of the log; nil if neither a flag nor the node's settings name any. Settings that are not there matter only to a
+// log that is encrypted, which says so.
 func (d logDir) keys(e *env) (*raftlog.Keys, error) {
 	if d.KeyFile != "" {
 		return raftlog.LoadKeys(e.ctx, d.KeyFile, nil)

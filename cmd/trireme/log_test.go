@@ -52,7 +52,8 @@ func TestLogDumpObjects(t *testing.T) {
 	}
 }
 
-// TestLogEncrypted: with its keys, from a flag or from the node's settings, an encrypted log is printed and verified; without, the error names the key.
+// TestLogEncrypted: with its keys, from a flag or from the node's settings, an encrypted log is printed and verified;
+// without, the error names the key.
 func TestLogEncrypted(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "keys")

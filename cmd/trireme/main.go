@@ -90,7 +90,8 @@ func (e *env) warnings() *slog.Logger {
 	return slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// progress is where a verb that works for long tells how far it is: with --json standard output is for the result alone.
+// progress is where a verb that works for long tells how far it is: with --json standard output is for the result
+// alone.
 func (e *env) progress(asJSON bool) io.Writer {
 	if asJSON {
 		return e.errOut

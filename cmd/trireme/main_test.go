@@ -33,8 +33,9 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"trireme": main})
 }
 
-// TestScripts runs testdata/script: the command line as an operator sees it. Four API addresses of a fake cluster are given to
-// the scripts: $API has a leader, $HEALTHY one and nothing to complain of, $NOLEADER has none, $BLOCKED cannot apply an entry, $DEAD does not answer. The operator's token is "secret".
+// TestScripts runs testdata/script: the command line as an operator sees it. Four API addresses of a fake cluster are
+// given to the scripts: $API has a leader, $HEALTHY one and nothing to complain of, $NOLEADER has none, $BLOCKED cannot
+// apply an entry, $DEAD does not answer. The operator's token is "secret".
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -116,7 +117,8 @@ func narrow(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// serveImpostor gives the scripts $IMPOSTOR, which answers everything with {} over plain HTTP and keeps the headers it got in the file heard.
+// serveImpostor gives the scripts $IMPOSTOR, which answers everything with {} over plain HTTP and keeps the headers it
+// got in the file heard.
 func serveImpostor(env *testscript.Env) error {
 	heard, err := os.Create(filepath.Join(env.WorkDir, "heard"))
 	if err != nil {

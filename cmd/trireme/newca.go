@@ -78,7 +78,8 @@ func (c *certNewCACmd) Run(e *env) error {
 	return nil
 }
 
-// keep writes what nodes trust into the credential that was used, and into those of ~/.config/trireme that are of the same cluster.
+// keep writes what nodes trust into the credential that was used, and into those of ~/.config/trireme that are of the
+// same cluster.
 func (c *certNewCACmd) keep(v api.CAView) {
 	update := func(cred setup.Credential, write func(setup.Credential)) {
 		ca, err := pki.DigestOf([]byte(cred.CA)) // not only the name: another cluster may have it too
@@ -147,7 +148,8 @@ func (c *certCACmd) Run(e *env) error {
 	return nil
 }
 
-// caMissing says which nodes a step of the change waits for: those that are down, or trust other CAs than the node that was asked.
+// caMissing says which nodes a step of the change waits for: those that are down, or trust other CAs than the node that
+// was asked.
 func caMissing(v api.CAView) string {
 	var out []string
 	for _, n := range v.Nodes {

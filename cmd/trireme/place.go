@@ -27,7 +27,8 @@ func (f *placeFlags) open(e *env, place string) (backup.Place, error) {
 	return f.openWith(e.ctx, place, backup.OpenDir, func(format string, args ...any) { fmt.Fprintf(e.errOut, format+"\n", args...) })
 }
 
-// openWith opens a directory by backup.OpenDir or backup.NewDir, or a bucket. A key that is wrong is an error before anything else.
+// openWith opens a directory by backup.OpenDir or backup.NewDir, or a bucket. A key that is wrong is an error before
+// anything else.
 func (f *placeFlags) openWith(ctx context.Context, place string, open func(string) (*backup.Dir, error), say func(string, ...any)) (p backup.Place, err error) {
 	var key backup.Key
 	if f.KeyFile != "" {

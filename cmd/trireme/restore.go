@@ -56,7 +56,8 @@ func (c *restoreCmd) Run(e *env) error {
 	return nil
 }
 
-// target is the moment that was asked for. A flag that is given and says nothing, a script's empty variable, is no request for everything.
+// target is the moment that was asked for. A flag that is given and says nothing, a script's empty variable, is no
+// request for everything.
 func (c *restoreCmd) target() (t backup.Target, err error) {
 	given := 0
 	for _, set := range []bool{c.ToTime != nil, c.ToGTID != nil, c.ToIndex != nil} {
@@ -81,7 +82,8 @@ func (c *restoreCmd) target() (t backup.Target, err error) {
 	return t, err
 }
 
-// parseMoment reads a time with its zone, or one of a host's. Where clocks are set back an hour comes twice: such a time is refused, and one that never was.
+// parseMoment reads a time with its zone, or one of a host's. Where clocks are set back an hour comes twice: such a
+// time is refused, and one that never was.
 func parseMoment(text string, zone *time.Location) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil && !t.IsZero() {
 		return t, nil

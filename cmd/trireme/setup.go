@@ -66,8 +66,8 @@ func (f nodeFlags) node(port int) (config.Node, error) {
 	return n, nil
 }
 
-// tried is the settings with the server program and the user that were found to work, before anything is written. A program that was not named
-// need not be there yet: the daemon looks for it in its own environment.
+// tried is the settings with the server program and the user that were found to work, before anything is written. A
+// program that was not named need not be there yet: the daemon looks for it in its own environment.
 func tried(ctx context.Context, n config.Node) (config.Node, error) {
 	n.MySQL.OSUser = cmp.Or(n.MySQL.OSUser, serviceUser(n.Dir))
 	if err := mysqld.CheckPlace(n.Dir, n.MySQL.OSUser); err != nil {
@@ -188,8 +188,8 @@ func (c *joinCmd) Run(e *env) error {
 	return nil
 }
 
-// serviceUser is whom the mysqld of the packages' service runs as: the user that MySQL's own packages make, so that the daemon's keys, its log
-// and the CA are nothing that mysqld can read. Empty: the daemon's own user.
+// serviceUser is whom the mysqld of the packages' service runs as: the user that MySQL's own packages make, so that the
+// daemon's keys, its log and the CA are nothing that mysqld can read. Empty: the daemon's own user.
 func serviceUser(dir string) string {
 	if filepath.Clean(dir) != config.DefaultDir || os.Getuid() != 0 {
 		return ""
@@ -213,7 +213,8 @@ func startCommand(file string) string {
 	return "trireme node --config " + file
 }
 
-// joinToken from the argument, the environment or standard input: an argument can be seen by every account of the host. Empty: none was given.
+// joinToken from the argument, the environment or standard input: an argument can be seen by every account of the host.
+// Empty: none was given.
 func joinToken(token string, in io.Reader) (string, error) {
 	if token == "" {
 		token = os.Getenv("TRIREME_JOIN_TOKEN")

@@ -351,7 +351,8 @@ func widths(rows [][]string) []int {
 	return width
 }
 
-// narrowed leaves out columns, in the order given, until the table is narrow enough: names and addresses may be long. --json has them all.
+// narrowed leaves out columns, in the order given, until the table is narrow enough: names and addresses may be long.
+// --json has them all.
 func narrowed(rows [][]string, spare ...string) [][]string {
 	for _, name := range spare {
 		total := 0
@@ -369,7 +370,8 @@ func narrowed(rows [][]string, spare ...string) [][]string {
 	return rows
 }
 
-// wrap breaks text at spaces, but a command in backquotes only where it does not fit into a line; a word longer than width stays whole.
+// wrap breaks text at spaces, but a command in backquotes only where it does not fit into a line; a word longer than
+// width stays whole.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""

@@ -120,7 +120,8 @@ func TestProgressText(t *testing.T) {
 	}
 }
 
-// TestStatusTellsOfTiedSessions: which a planned switchover would end, of all nodes that answer, and nothing where there are none.
+// TestStatusTellsOfTiedSessions: status lists, over all nodes that answer, the sessions that a planned switchover would
+// end; if there are no such sessions, nothing.
 func TestStatusTellsOfTiedSessions(t *testing.T) {
 	member := func(name, state string, tied map[string]int) api.MemberView {
 		return api.MemberView{Name: name, State: state, Router: api.RouterView{TiedSessions: tied}}

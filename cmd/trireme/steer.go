@@ -209,7 +209,8 @@ func parsePairs(pairs []string) (map[string]string, error) {
 	return set, nil
 }
 
-// editSettings lets the operator edit the text, and gives what differs. The change is refused if somebody else was quicker.
+// editSettings lets the operator edit the text, and gives what differs. The change is refused if somebody else was
+// quicker.
 func editSettings(e *env, v api.ConfigView) (api.ConfigChange, error) {
 	req := api.ConfigChange{Version: v.Version, Set: map[string]string{}}
 	dir, err := os.MkdirTemp("", "trireme-")

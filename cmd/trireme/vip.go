@@ -74,7 +74,8 @@ func (c *vipCheckCmd) Run(e *env) error {
 
 type vipReleaseCmd struct{ vipFile }
 
-// Run removes them, no matter who bound them. A service runs this whenever its daemon has ended, so having none is no mistake.
+// Run removes them, no matter who bound them. A service runs this whenever its daemon has ended, so having none is no
+// mistake.
 func (c *vipReleaseCmd) Run(*env) error {
 	_, addrs, err := c.addresses()
 	if errors.Is(err, errNoAddresses) {

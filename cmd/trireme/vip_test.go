@@ -54,7 +54,8 @@ func addresses(t *testing.T, h *wan.Host) (addrs, mac string) {
 			return err
 		}
 		list, err := eth.Addrs()
-		list = slices.DeleteFunc(list, func(a net.Addr) bool { return strings.HasPrefix(a.String(), "fe80:") }) // comes when the kernel likes
+		// comes when the kernel likes
+		list = slices.DeleteFunc(list, func(a net.Addr) bool { return strings.HasPrefix(a.String(), "fe80:") })
 		addrs, mac = fmt.Sprint(list), eth.HardwareAddr.String()
 		return err
 	}); err != nil {
@@ -87,7 +88,8 @@ func bindForEver(t *testing.T, h *wan.Host) {
 	}
 }
 
-// runAs runs the program on a host with settings as a user who has these capabilities and no others, and returns what it says on both outputs, in one line.
+// runAs runs the program on a host with settings as a user who has these capabilities and no others, and returns what
+// it says on both outputs, in one line.
 func runAs(t *testing.T, h *wan.Host, rights []uintptr, settings string, args ...string) (out string, code int) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "trireme.toml")
@@ -170,7 +172,7 @@ func TestVIPRelease(t *testing.T) {
 	if out, code := runAs(t, h, nil, settings, "vip", "release"); code != 1 || !strings.Contains(out, "removing 10.77.0.100: operation not permitted; the daemon needs CAP_NET_ADMIN") {
 		t.Errorf("without rights: exit code %d: %s", code, out)
 	}
-	for range 2 { // the second time there are none
+	for range 2 { // the second time there is nothing to remove
 		if out, code := runAs(t, h, vipRights[:1], settings, "vip", "release"); code != 0 || out != "" {
 			t.Errorf("exit code %d: %s", code, out)
 		}
@@ -201,7 +203,8 @@ func guardedDaemon() error {
 	}
 }
 
-// TestGuardRemovesAddresses: the addresses of a daemon that is killed, or stopped, are removed by its guard; nobody else does it here.
+// TestGuardRemovesAddresses: the guard removes the addresses of a daemon that is killed or stopped; nothing else does
+// so here.
 func TestGuardRemovesAddresses(t *testing.T) {
 	l := needs.LAN(t)
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {

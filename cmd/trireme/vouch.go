@@ -22,9 +22,10 @@ func (t target) shown(cs tls.ConnectionState) (target, error) {
 	return t, nil
 }
 
-// vouched asks the nodes at the other addresses of the credential, without a token, whether the node at t is a member with a good certificate: one
-// that was removed or revoked has a certificate of the CA still. It waits for a majority of the addresses, or until the rest had their time (half of ctx's at most); where
-// no other one answers nothing speaks against t.
+// vouched asks the nodes at the other addresses of the credential, without a token, whether the node at t is a member
+// with a good certificate: one that was removed or revoked has a certificate of the CA still. It waits for a majority
+// of the addresses, or until the rest had their time (half of ctx's at most); where no other one answers nothing speaks
+// against t.
 func (t *target) vouched(ctx context.Context) error {
 	_, addr, _ := strings.Cut(t.base, "://")
 	addrs := append([]string{addr}, slices.DeleteFunc(slices.Clone(t.cred.API), func(a string) bool { return a == addr })...)
@@ -74,7 +75,8 @@ func members(views []api.RouteView) []api.RouteView {
 	return api.Owned(views, func(v api.RouteView) api.RouteView { return v }, api.RouteView{})
 }
 
-// onlyMembers is trust that refuses a node which one of views disowns: at the next connection another one may listen at the same address.
+// onlyMembers is trust that refuses a node which one of views disowns: at the next connection another one may listen at
+// the same address.
 func onlyMembers(trust *tls.Config, views []api.RouteView) *tls.Config {
 	trust, verify := trust.Clone(), trust.VerifyConnection
 	trust.VerifyConnection = func(cs tls.ConnectionState) error {

@@ -68,7 +68,8 @@ func newWitness(t *testing.T, ca *pki.CA, id uint64, name string) *witness {
 	return w
 }
 
-// TestTokensForMembersOnly: a token does not go to a node which the others disown, whatever that one says itself; the next one of the credential gets it.
+// TestTokensForMembersOnly: a token does not go to a node which the others disown, whatever that one says itself; the
+// next one of the credential gets it.
 func TestTokensForMembersOnly(t *testing.T) {
 	ca, err := pki.NewCA("c1", time.Now())
 	if err != nil {
@@ -179,7 +180,8 @@ func TestOtherNodeAtTheSameAddress(t *testing.T) {
 	}
 }
 
-// TestSilentWitnesses: addresses that take connections and say nothing, such as a dead host's, leave time for the question itself.
+// TestSilentWitnesses: addresses that take connections and say nothing, such as a dead host's, leave time for the
+// question itself.
 func TestSilentWitnesses(t *testing.T) {
 	ca, err := pki.NewCA("c1", time.Now())
 	if err != nil {

@@ -16,7 +16,8 @@ const (
 	nextNotice  = 10 * time.Second
 )
 
-// tellWaiting says on standard error what a request waits for, as long as it is under way. stop returns once nothing more is said.
+// tellWaiting says on standard error what a request waits for, as long as it is under way. stop returns once nothing
+// more is said.
 func (e *env) tellWaiting(ctx context.Context, client *api.Client, limit time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
