@@ -27,7 +27,7 @@ type backupMeasure struct {
 	targets []rivals.Target
 	threads int
 	length  time.Duration
-	begin   time.Time // of what is measured beside writers
+	begin   time.Time // of what is measured while clients write
 	rec     Record
 }
 
@@ -77,7 +77,8 @@ func dataMiB(ctx context.Context, b *Bed) (mib float64, err error) {
 	return mib, err
 }
 
-// copyDir is where the copy of a tool lies, until the system ends: that of Trireme, whose tools are verbs, has one name.
+// copyDir is where the copy of a tool lies, until the system ends: that of Trireme, whose tools are verbs, has one
+// name.
 func (m *backupMeasure) copyDir() string {
 	if m.bed.System.Ours {
 		return filepath.Join(m.bed.Shape.Dir, "copy")
@@ -90,7 +91,7 @@ func (m *backupMeasure) fresh(dir string) error {
 	return errors.Join(os.RemoveAll(dir), os.RemoveAll(dir+".log"))
 }
 
-// copy makes one copy without load and one beside it.
+// copy makes one copy without load and one under load.
 func (m *backupMeasure) copy(ctx context.Context) error {
 	v, dir := m.rec.Values, m.copyDir()
 	took, err := m.makeCopy(ctx, dir)
@@ -120,8 +121,8 @@ func (m *backupMeasure) makeCopy(ctx context.Context, dir string) (time.Duration
 	return time.Since(begin), err
 }
 
-// besideWriters does something in the midst of a load, and keeps the writers' TPS during it and before and after it. It returns how long it took. What
-// f needs to begin it leaves out by setting m.begin again.
+// besideWriters does something in the midst of a load, and keeps the writers' TPS during it and before and after it. It
+// returns how long it took. What f needs to begin it leaves out by setting m.begin again.
 func (m *backupMeasure) besideWriters(ctx context.Context, f func(context.Context) error) (time.Duration, error) {
 	var before, end time.Time
 	seconds, err := m.bed.Settings.load("").beside(ctx, m.targets, m.threads, func(ctx context.Context) error {
@@ -146,7 +147,8 @@ func (m *backupMeasure) besideWriters(ctx context.Context, f func(context.Contex
 	return end.Sub(m.begin), nil
 }
 
-// windows keeps the TPS of the whole seconds between begin and end, and of those until before and from end on, but the first one.
+// windows keeps the TPS of the whole seconds between begin and end, and of those until before and from end on, but the
+// first one.
 func (m *backupMeasure) windows(seconds []secondTPS, before, begin, end time.Time) {
 	var alone, during, series []float64
 	for i, s := range seconds {
@@ -214,13 +216,14 @@ func (m *backupMeasure) archive(ctx context.Context) (err error) {
 	return nil
 }
 
-// mark is a position behind all that was committed before a moment.
+// mark is a position in the log after everything that was committed before a given moment.
 type mark struct {
 	at       time.Time
 	position uint64
 }
 
-// watchArchive marks the log from now on, and samples the age of the newest transaction in the archive between two moments.
+// watchArchive marks the log from now on, and samples the age of the newest transaction in the archive between two
+// moments.
 func watchArchive(ctx context.Context, a rivals.Archive, from, end time.Time) (ages []lagSample, err error) {
 	var marks []mark
 	for next := time.Now(); time.Now().Before(end); {
@@ -245,8 +248,8 @@ func watchArchive(ctx context.Context, a rivals.Archive, from, end time.Time) (a
 	return ages, nil
 }
 
-// ageOf what an archive that reaches a position lacks: since when it lacks something, at the longest. Marks are in the order of time; before the first
-// one nothing is known.
+// ageOf what an archive that reaches a position lacks: since when it lacks something, at the longest. Marks are in the
+// order of time; before the first one nothing is known.
 func ageOf(marks []mark, reached uint64, at time.Time) time.Duration {
 	have := marks[0].at
 	for _, m := range marks {
@@ -258,7 +261,7 @@ func ageOf(marks []mark, reached uint64, at time.Time) time.Duration {
 	return at.Sub(have)
 }
 
-// check compares tables without load at full speed, and beside it at the default speed.
+// check compares tables without load at full speed, and under load at the default speed.
 func (m *backupMeasure) check(ctx context.Context) error {
 	sys, ok := m.bed.Running.(rivals.Checker)
 	if !ok {

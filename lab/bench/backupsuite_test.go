@@ -38,7 +38,8 @@ func TestBackupPlan(t *testing.T) {
 	}
 }
 
-// TestWindows: seconds that are not wholly on one side of a border count on none, nor does what is done between before and begin.
+// TestWindows: seconds that are not wholly on one side of a border count on none, nor does what is done between before
+// and begin.
 func TestWindows(t *testing.T) {
 	base := time.Now()
 	at := func(s float64) time.Time { return base.Add(time.Duration(s * float64(time.Second))) }
@@ -71,7 +72,7 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// fakeArchive is always some marks behind.
+// fakeArchive always lags by some marks.
 type fakeArchive struct {
 	now, behind uint64
 	failed      error

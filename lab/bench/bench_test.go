@@ -31,7 +31,8 @@ func withSysbench(t *testing.T) {
 	t.Setenv("PATH", dir)
 }
 
-// TestSuite runs a suite on real servers, with short runs, and checks that its figures make sense and that a report comes of them.
+// TestSuite runs a suite on real servers, with short runs, and checks that its figures make sense and that a report
+// comes of them.
 func TestSuite(t *testing.T) {
 	needServers(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

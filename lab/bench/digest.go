@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Digest is what the results in a directory come to, for programs: what `trireme-lab bench run --json` and `trireme-lab bench report --json` print.
+// Digest is what the results in a directory come to, for programs: what `trireme-lab bench run --json` and `trireme-lab
+// bench report --json` print.
 type Digest struct {
 	Dir    string        `json:"dir"`
 	Suites []SuiteDigest `json:"suites"`
@@ -31,7 +32,7 @@ type SuiteDigest struct {
 	Figures []Figure `json:"figures"`
 }
 
-// Figure is Trireme beside the best variant of one rival in one cell.
+// Figure compares Trireme with the best variant of one rival in one cell.
 type Figure struct {
 	Cell   Key    `json:"cell"`
 	Name   string `json:"figure"`

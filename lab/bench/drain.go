@@ -22,9 +22,10 @@ type drain struct {
 
 var errDrain = errors.New("the backlog's end was not seen as it should be")
 
-// drained computes the rates of a backlog of n transactions. The samples are in the order of time. A replica may be restarted in their midst: its
-// count of rows begins at 0 again, and what it had not made durable is left once more. That time counts: the rate is taken from when 90 % were left
-// for the first time until 10 % were left for the last time.
+// drained computes the rates of a backlog of n transactions. The samples are in the order of time. A replica may be
+// restarted in their midst: its count of rows begins at 0 again, and what it had not made durable is left once more.
+// That time counts: the rate is taken from when 90 % were left for the first time until 10 % were left for the last
+// time.
 func drained(n int64, samples []drainSample) (d drain, err error) {
 	high, low := 0.9*float64(n), 0.1*float64(n)
 	from, to := -1, -1

@@ -19,13 +19,13 @@ type faultKind struct {
 	expect   string // of Trireme, in words
 	fault    rivals.Fault
 	follower bool          // a follower is hit, and leadership must stay
-	planned  bool          // nothing fails: there is nobody to wait for
+	planned  bool          // nothing fails, so no failure has to be detected
 	target   target        // zero: none
 	takes    time.Duration // of Trireme, until all is well again
 	rival    time.Duration // of a rival
 }
 
-// target is what Trireme must reach; zero fields are none.
+// target is what Trireme must reach; zero fields are not checked.
 type target struct {
 	p50MS, p99MS float64
 	dip          float64 // percent of the rate lost in the next second
@@ -97,7 +97,8 @@ var failoverSuite = Suite{
 	Plan: failoverPlan, Blocks: failoverBlocks, Sections: failoverSections, Compare: []Comparison{{valGap}},
 }
 
-// failoverPlan makes the faults of all kinds in turns on one start; those after which a system is another one get a start of their own.
+// failoverPlan makes the faults of all kinds in turns on one start; those after which a system is another one get a
+// start of their own.
 func failoverPlan(s Settings) ([]Group, error) {
 	var kinds []faultKind
 	for _, c := range s.Cases {
@@ -142,8 +143,8 @@ func failoverPlan(s Settings) ([]Group, error) {
 	return groups, nil
 }
 
-// withQuickExpulsion adds Group Replication with members that are expelled as soon as they are suspected: its best setting for faults that
-// close no connection.
+// withQuickExpulsion adds Group Replication with members that are expelled as soon as they are suspected: its best
+// setting for faults that close no connection.
 func withQuickExpulsion(groups []Group) []Group {
 	const name = "expel 0"
 	var out []Group
@@ -178,7 +179,7 @@ func (k faultKind) cell(s Settings, system rivals.System, base Key, repeat int) 
 	}}
 }
 
-// breakable is the system of a bed under faults, or why there is none.
+// breakable is the system of a bed under faults, or the reason why the system cannot be one.
 func breakable(ctx context.Context, b *Bed) (rivals.Breakable, error) {
 	switch r, ok := b.Running.(rivals.Breaker); {
 	case ok:

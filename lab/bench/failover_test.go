@@ -13,7 +13,8 @@ import (
 	"trireme/lab/testkit"
 )
 
-// TestFailover kills the leader's mysqld of a cluster: its clients find the new leader, nothing is lost, and the figures make sense.
+// TestFailover kills the leader's mysqld of a cluster: its clients find the new leader, nothing is lost, and the
+// figures make sense.
 func TestFailover(t *testing.T) {
 	needServers(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
@@ -150,7 +151,8 @@ func TestDipMustBeResolved(t *testing.T) {
 	}
 }
 
-// TestFailoverPlan: all kinds in turns on one start; what changes a system has a start of its own; nothing is asked for twice.
+// TestFailoverPlan: all kinds in turns on one start; what changes a system has a start of its own; nothing is asked for
+// twice.
 func TestFailoverPlan(t *testing.T) {
 	s := Settings{Systems: []string{ours}, Topologies: []string{"lan"}, Cases: []string{"mysqld killed", "node added", "switchover"}, Threads: []int{8}, Rounds: 1, Repeats: 3,
 		WarmupSeconds: 10, Seconds: 20}

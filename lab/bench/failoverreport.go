@@ -35,7 +35,8 @@ func meanWithin(values []float64) (mean, half float64) {
 	return mean, studentT(len(values)-1) * math.Sqrt(squares/(n-1)/n)
 }
 
-// studentT is the 97.5 % quantile of Student's distribution, within 1 % (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5).
+// studentT is the 97.5 % quantile of Student's distribution, within 1 % (Abramowitz and Stegun, Handbook of
+// Mathematical Functions, 26.7.5).
 func studentT(freedom int) float64 {
 	exact := []float64{12.706, 4.303, 3.182, 2.776}
 	if freedom <= len(exact) {
@@ -115,7 +116,7 @@ func (row faultRow) missed() (out []string) {
 	if p := quantile(gaps, 0.99); t.p99MS > 0 && p > t.p99MS {
 		out = append(out, fmt.Sprintf("p99 %.0f ms, wanted %.0f", p, t.p99MS))
 	}
-	if mean, half := meanWithin(row.of(valDip)); t.dip > 0 && mean-half > t.dip { // a dip that is not resolved is none
+	if mean, half := meanWithin(row.of(valDip)); t.dip > 0 && mean-half > t.dip { // a dip within the error does not count
 		out = append(out, fmt.Sprintf("dip %.0f %%, wanted %.0f", mean, t.dip))
 	}
 	if p := row.longest(valBack); p > backSeconds {

@@ -37,8 +37,8 @@ type faultRun struct {
 	rec    Record
 }
 
-// measure lets sessions write, makes the fault, and goes on until the time is over and the system is whole again. Then it compares the
-// writers' log with the servers.
+// measure lets sessions write, makes the fault, and goes on until the time is over and the system is whole again. Then
+// it compares the writers' log with the servers.
 func (k faultKind) measure(ctx context.Context, b *Bed) (Record, error) {
 	c, err := breakable(ctx, b)
 	if err == nil {
@@ -168,8 +168,9 @@ func (f *faultRun) seen(ctx context.Context) error {
 	})
 }
 
-// heal waits until the system is whole again, and says when, and until so much time has passed under load. A system that is not whole by then
-// gets help after healLimit: the writers pause until it is, because one that cannot catch up under load would never be.
+// heal waits until the system is whole again, and says when, and until so much time has passed under load. A system
+// that is not whole by then gets help after healLimit: the writers pause until it is, because one that cannot catch up
+// under load would never be.
 func (f *faultRun) heal(ctx context.Context, load time.Duration) (whole time.Time, err error) {
 	meter := f.w.Meter()
 	hctx, cancel := context.WithTimeout(ctx, max(load, healLimit)) // since writes go on
@@ -206,8 +207,8 @@ func (f *faultRun) heal(ctx context.Context, load time.Duration) (whole time.Tim
 	return whole, err
 }
 
-// backFrom is when the node's return began: the start of the first of its processes that did not exist at the fault; without such a one, when
-// what was frozen or cut off went on.
+// backFrom is when the node's return began: the start of the first of its processes that did not exist at the fault;
+// without such a one, when what was frozen or cut off went on.
 func (f *faultRun) backFrom() time.Time {
 	first := f.wentOn
 	for _, pid := range f.c.Processes(f.victim) {

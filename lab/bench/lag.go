@@ -13,14 +13,15 @@ import (
 	"trireme/lab/rivals"
 )
 
-// How often a heartbeat is written, and looked for: not in step, or every look would come at the same moment between two of them.
+// How often a heartbeat is written, and looked for: not in step, or every look would come at the same moment between
+// two of them.
 const (
 	beatEvery = 50 * time.Millisecond
 	lookEvery = 37 * time.Millisecond
 )
 
-// heartbeats are what one session writes to the leader, numbered, and when each was acknowledged. Numbers stand for times: writer and readers are this
-// process and share its clock.
+// heartbeats are what one session writes to the leader, numbered, and when each was acknowledged. Numbers stand for
+// times: writer and readers are this process and share its clock.
 type heartbeats struct {
 	mu    sync.Mutex
 	acked []time.Time // number n is acked[n-1]
@@ -32,7 +33,8 @@ func (h *heartbeats) add(at time.Time) {
 	h.acked = append(h.acked, at)
 }
 
-// lag of a server that showed heartbeat seen when it was asked at a time: how long the oldest one that it lacked had been acknowledged.
+// lag of a server that showed heartbeat seen when it was asked at a time: how long the oldest one that it lacked had
+// been acknowledged.
 func (h *heartbeats) lag(seen int, at time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,8 +57,8 @@ type sight struct {
 	at time.Time
 }
 
-// delays of the heartbeats that were acknowledged from one moment up to another: how long each was acknowledged when the replica first showed it; 0 if it
-// did before that. One that it never showed counts until end.
+// delays of the heartbeats that were acknowledged from one moment up to another: how long each was acknowledged when
+// the replica first showed it; 0 if it did before that. One that it never showed counts until end.
 func (h *heartbeats) delays(sights []sight, from, to, end time.Time) (out []time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -221,7 +223,8 @@ func lagSeries(samples []lagSample, begin time.Time) []float64 {
 	return out
 }
 
-// openLeader is a pool of n connections to the database on the server that takes writes, with statements that may take minutes.
+// openLeader is a pool of n connections to the database on the server that takes writes, with statements that may take
+// minutes.
 func openLeader(b *Bed, n int) (*sql.DB, error) {
 	targets, err := b.Targets(rivals.Direct)
 	if err != nil {

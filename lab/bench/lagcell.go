@@ -104,7 +104,8 @@ func (m *lagMeasure) run(ctx context.Context, targets []rivals.Target, k Key) (e
 	return nil
 }
 
-// byReplica keeps the lag of each replica while there was load, and returns the one with the longest p99, whose figures count.
+// byReplica keeps the lag of each replica while there was load, and returns the one with the longest p99, whose figures
+// count.
 func (m *lagMeasure) byReplica(begin, end time.Time) (worst string) {
 	v := m.rec.Values
 	longest := time.Duration(-1)
@@ -118,7 +119,8 @@ func (m *lagMeasure) byReplica(begin, end time.Time) (worst string) {
 	return worst
 }
 
-// of keeps the figures of the replica that counts: lag under load, the time from a moment until it was over, and what the system said meanwhile.
+// of keeps the figures of the replica that counts: lag under load, the time from a moment until it was over, and what
+// the system said meanwhile.
 func (m *lagMeasure) of(host string, samples []lagSample, words []said, begin, end, from time.Time) {
 	v := m.rec.Values
 	for _, name := range []string{valLag50, valLag99, valLagMax} {
@@ -292,7 +294,8 @@ func (s *stopped) run(ctx context.Context, b *Bed) error {
 	return fmt.Errorf("%w: %s still has more than a tenth of its backlog after %v", errBroken, s.host, catchUpLimit)
 }
 
-// lockTables tries for a short time, again and again: while the lock waits for the applier, the applier may wait for it.
+// lockTables tries for a short time, again and again: while the lock waits for the applier, the applier may wait for
+// it.
 func lockTables(ctx context.Context, conn *sql.Conn) (err error) {
 	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = 1"); err != nil {
 		return err

@@ -150,7 +150,8 @@ func replicasIn(s summary) (hosts []string) {
 	return hosts
 }
 
-// saidDoubt is how far what is said may be off without being wrong: heartbeats are so far apart, and questions take their time.
+// saidDoubt is how far what is said may be off without being wrong: heartbeats are so far apart, and questions take
+// their time.
 const saidDoubt = 2 * beatEvery
 
 // saidTable holds what systems say against what clients saw.

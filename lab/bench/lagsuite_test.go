@@ -18,7 +18,8 @@ func TestLagOfHeartbeats(t *testing.T) {
 	for _, ms := range []int{50, 100, 150, 200, 250} {
 		h.add(at(ms))
 	}
-	sights := []sight{{1, at(40)}, {3, at(190)}, {4, at(205)}} // the first before its acknowledgement, the second never, the fifth not yet
+	// the first before its acknowledgement, the second never, the fifth not yet
+	sights := []sight{{1, at(40)}, {3, at(190)}, {4, at(205)}}
 	got := h.delays(sights, base, at(1000), at(1250))
 	want := []time.Duration{0, 90 * time.Millisecond, 40 * time.Millisecond, 5 * time.Millisecond, time.Second}
 	if !slices.Equal(got, want) {
@@ -29,7 +30,8 @@ func TestLagOfHeartbeats(t *testing.T) {
 	}
 }
 
-// TestLagSaid: what a system says is held against what was seen at that moment, in both directions, for the replica that counts alone.
+// TestLagSaid: what a system says is held against what was seen at that moment, in both directions, for the replica
+// that counts alone.
 func TestLagSaid(t *testing.T) {
 	base := time.Now()
 	at := func(ms int) time.Time { return base.Add(time.Duration(ms) * time.Millisecond) }
@@ -43,7 +45,7 @@ func TestLagSaid(t *testing.T) {
 		samples = append(samples, s, lagSample{at(ms), time.Minute, "n2"})
 	}
 	words := []said{{at(500), "n3", rivals.Lag{Time: 150 * time.Millisecond, Bytes: 2048}}, {at(600), "n2", rivals.Lag{}}, {at(1500), "n3", rivals.Lag{Time: 100 * time.Millisecond, Bytes: 4096}},
-		{at(9000), "n3", rivals.Lag{Time: time.Hour}}} // behind the load
+		{at(9000), "n3", rivals.Lag{Time: time.Hour}}} // after the load
 	m.of("n3", samples, words, base, at(2000), at(1500))
 	v := m.rec.Values
 	want := map[string]float64{valLag99: 7, valSeen99: 400, valSeenMax: 400, valSaid99: 150, valSaidMax: 150, valTooLow: 300, valTooHigh: 150, valSaidKiB: 4}
@@ -56,7 +58,7 @@ func TestLagSaid(t *testing.T) {
 		t.Errorf("back after %v s", v[valLagBack])
 	}
 	if _, ok := near(samples, at(5000)); ok {
-		t.Error("a lag was seen where nobody looked")
+		t.Error("a lag was seen where nothing was sampled")
 	}
 }
 
@@ -126,7 +128,8 @@ func TestLagReport(t *testing.T) {
 	}
 }
 
-// TestLag measures the lag of semi-sync's replicas, with one that is stopped: what was seen, drained and said must fit each other.
+// TestLag measures the lag of semi-sync's replicas, with one that is stopped: what was seen, drained and said must fit
+// each other.
 func TestLag(t *testing.T) {
 	needServers(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

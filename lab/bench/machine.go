@@ -59,7 +59,8 @@ func describeMachine() Machine {
 // stolenFrom is the percentage from which on stolen CPU is told of: such figures should be thrown away.
 const stolenFrom = 5
 
-// StolenCPU is the CPU time that a hypervisor has given to others since the machine has started while there was work here, of all CPUs.
+// StolenCPU is the CPU time that a hypervisor has given to others since the machine has started while there was work
+// here, of all CPUs.
 func StolenCPU() time.Duration {
 	const tick = time.Second / 100 // USER_HZ
 	return time.Duration(rivals.ReadTicks().Steal) * tick

@@ -30,9 +30,10 @@ type HostUse struct {
 	DaemonWritten  float64 `json:"daemon_written_bytes,omitempty"` // of them
 	DaemonSwitches float64 `json:"daemon_switches,omitempty"`      // context switches of its threads
 	SentBytes      float64 `json:"sent_bytes"`                     // to other hosts; 0 without emulated ones
-	Throttled      float64 `json:"throttled,omitempty"`            // percent of the time in which the host had work and had used its CPU budget up
-	DaemonRSS      int64   `json:"daemon_rss,omitempty"`
-	DaemonPeakRSS  int64   `json:"daemon_peak_rss,omitempty"`
+	// percent of the time in which the host had work and had used its CPU budget up
+	Throttled     float64 `json:"throttled,omitempty"`
+	DaemonRSS     int64   `json:"daemon_rss,omitempty"`
+	DaemonPeakRSS int64   `json:"daemon_peak_rss,omitempty"`
 }
 
 // loader is a load generator, in a process of its own.
@@ -41,7 +42,8 @@ type loader interface {
 	run(ctx context.Context, targets []rivals.Target, threads int, d time.Duration) (LoadResult, error)
 }
 
-// throughput measures one load: warm-up, everything applied, sample, load, lag left, everything applied, sample. See the package comment.
+// throughput measures one load: warm-up, everything applied, sample, load, lag left, everything applied, sample. See
+// the package comment.
 func throughput(ctx context.Context, b *Bed, load loader, via rivals.Via, threads int) (Record, error) {
 	var rec Record
 	if err := b.Settle(ctx); err != nil {
@@ -160,8 +162,8 @@ func caughtUp(ctx context.Context, r rivals.Running, limit time.Duration) (time.
 	}
 }
 
-// variation is the coefficient of variation in percent. The first and the last second are left out where there are more than four: they
-// are not whole.
+// variation is the coefficient of variation in percent. The first and the last second are left out where there are more
+// than four: they are not whole.
 func variation(series []float64) float64 {
 	if len(series) > 4 {
 		series = series[1 : len(series)-1]
@@ -252,8 +254,8 @@ func writtenBy(pid int) (int64, error) {
 	return 0, errors.New("/proc io has no write_bytes")
 }
 
-// sentFrom is what the process's emulated host has sent to others: bytes of its device "wan0" in /proc/<pid>/net/dev, of which field 9 are those
-// transmitted. Without such a device it is 0.
+// sentFrom is what the process's emulated host has sent to others: bytes of its device "wan0" in /proc/<pid>/net/dev,
+// of which field 9 are those transmitted. Without such a device it is 0.
 func sentFrom(pid int) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", pid))
 	if err != nil {

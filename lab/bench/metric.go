@@ -33,12 +33,13 @@ const (
 	valRate      = "writes_per_s"  // acknowledged, before a fault
 	valFailed    = "failed"        // attempts refused or without an answer
 	valHealthy   = "healthy_s"     // from the fault until every member was healthy again
-	valBack      = "back_s"        // the same from when the node's first process was started again, or what lasted was over
-	valDip       = "dip"           // percent of the rate lost in the second after the fault
-	valAcked     = "acked"         // writes
-	valLost      = "acked_lost"    // of them
-	valDoubled   = "doubled"       // writes that were applied twice
-	valOutage    = "outage_s"      // without an acknowledged write, what a human has to do included
+	// the same from when the node's first process was started again, or what lasted was over
+	valBack    = "back_s"
+	valDip     = "dip"        // percent of the rate lost in the second after the fault
+	valAcked   = "acked"      // writes
+	valLost    = "acked_lost" // of them
+	valDoubled = "doubled"    // writes that were applied twice
+	valOutage  = "outage_s"   // without an acknowledged write, what a human has to do included
 )
 
 // metric is how a value is shown and compared.

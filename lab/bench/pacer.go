@@ -20,8 +20,9 @@ type paced struct {
 	open      bool // it had no answer yet, or its session no time for it, when the load ended at done
 }
 
-// pacer is a load at a steady rate. Unlike sysbench's, each transaction is kept, so that a disturbance can be looked at closely. Latency counts from
-// when a transaction was due, not from when a session got round to it: those that a stall kept from being tried count as slow too.
+// pacer is a load at a steady rate. Unlike sysbench's, each transaction is kept, so that a disturbance can be looked at
+// closely. Latency counts from when a transaction was due, not from when a session got round to it: those that a stall
+// kept from being tried count as slow too.
 type pacer struct {
 	db       *sql.DB
 	tables   int
@@ -126,8 +127,8 @@ type window struct {
 	Failed  int
 }
 
-// between looks at the transactions that were due in a window (one that is open counts as long as it was waited for), and at the gaps between commits in it: also that before the first one and that after the
-// last one.
+// between looks at the transactions that were due in a window (one that is open counts as long as it was waited for),
+// and at the gaps between commits in it: also that before the first one and that after the last one.
 func between(all []paced, from, to time.Duration) (w window) {
 	var latency, ends []time.Duration
 	for _, p := range all {

@@ -2,8 +2,8 @@ package bench
 
 import "runtime"
 
-// onPinnedThread runs f on a thread that lives as long as f does: the parent-death signal of a child fires when the thread
-// that forked it ends.
+// onPinnedThread runs f on a thread that lives as long as f does: the parent-death signal of a child fires when the
+// thread that forked it ends.
 func onPinnedThread[T any](f func() (T, error)) (T, error) {
 	type result struct {
 		v   T

@@ -14,16 +14,17 @@ import (
 	"trireme/lab/wan"
 )
 
-// Settings are what a run is made of, the same for all of its cells. They are kept with the results. Zero fields of a caller mean the suite's
-// own choice.
+// Settings are what a run is made of, the same for all of its cells. They are kept with the results. Zero fields of a
+// caller mean the suite's own choice.
 type Settings struct {
-	Suite         string   `json:"suite"`
-	Quick         bool     `json:"quick"` // indicative only
-	Systems       []string `json:"systems"`
-	AllVariants   bool     `json:"all_variants"` // of rivals; otherwise the one that suits most cells
-	Topologies    []string `json:"topologies"`   // presets or files of lab/wan; "none": all on the loopback address
-	Workloads     []string `json:"workloads"`
-	Cases         []string `json:"cases,omitempty"` // what the suite varies besides: numbers of nodes, sizes, ways of access, faults
+	Suite       string   `json:"suite"`
+	Quick       bool     `json:"quick"` // indicative only
+	Systems     []string `json:"systems"`
+	AllVariants bool     `json:"all_variants"` // of rivals; otherwise the one that suits most cells
+	Topologies  []string `json:"topologies"`   // presets or files of lab/wan; "none": all on the loopback address
+	Workloads   []string `json:"workloads"`
+	// what the suite varies besides: numbers of nodes, sizes, ways of access, faults
+	Cases         []string `json:"cases,omitempty"`
 	Threads       []int    `json:"threads"`
 	Rounds        int      `json:"rounds"`
 	Repeats       int      `json:"repeats,omitempty"` // of each cell on one start; 0: the suite has none
@@ -46,7 +47,7 @@ type Suite struct {
 	Defaults func(quick bool) Settings
 	// Check says what is wrong with settings that only this suite understands; nil: nothing can be.
 	Check func(Settings) error
-	// Plan lists what is to be measured, in the order of one round.
+	// Plan lists what to measure, in the order of one round.
 	Plan func(Settings) ([]Group, error)
 	// Blocks and Sections of the report.
 	Blocks   func(*Results) []report.Block
@@ -108,7 +109,7 @@ type Group struct {
 type Cell struct {
 	Key   Key
 	Takes time.Duration // about
-	// Measure returns what is to be kept; the runner fills in key and time. An error means that the cell was not run.
+	// Measure returns the record to keep; the runner fills in key and time. An error means that the cell was not run.
 	Measure func(context.Context, *Bed) (Record, error)
 }
 
@@ -124,8 +125,8 @@ type Bed struct {
 // errBroken: after this error of a cell the system is not measured any further.
 var errBroken = errors.New("the system is not usable any more")
 
-// groups makes one group for each topology, case, system and variant, in this order. build fills in the cells and may change the shape; a group
-// without cells is left out.
+// groups makes one group for each topology, case, system and variant, in this order. build fills in the cells and may
+// change the shape; a group without cells is left out.
 func (s Settings) groups(build func(g *Group, base Key) error) ([]Group, error) {
 	var out []Group
 	for _, topology := range orOne(s.Topologies) {

@@ -26,8 +26,8 @@ func cpuTime(pid int) (time.Duration, error) {
 	return parseStat(string(b))
 }
 
-// switchesOf is how often the kernel has taken a process's threads off a CPU: both lines of context switches in each thread's status. Those of
-// threads that have ended are not in it; a Go program ends hardly any.
+// switchesOf is how often the kernel has taken a process's threads off a CPU: both lines of context switches in each
+// thread's status. Those of threads that have ended are not in it; a Go program ends hardly any.
 func switchesOf(pid int) (n int64, err error) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	if err != nil {
@@ -97,7 +97,8 @@ func statusKiB(status, key string) (int64, error) {
 	return n << 10, err
 }
 
-// startedAt is when a process was started, from field 22 of /proc/<pid>/stat (clock ticks since the boot), exact to a tick.
+// startedAt is when a process was started, from field 22 of /proc/<pid>/stat (clock ticks since the boot), exact to a
+// tick.
 func startedAt(pid int) (time.Time, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

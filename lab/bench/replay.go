@@ -29,7 +29,8 @@ const (
 	steadyShare = 0.6                    // of the full speed
 )
 
-// workerVariant names a rival's number of applier workers; without is set where replicas write no binary log of what they apply.
+// workerVariant names a rival's number of applier workers; without is set where replicas write no binary log of what
+// they apply.
 func workerVariant(workers int, without bool) string {
 	name := fmt.Sprintf("%d workers", workers)
 	if workers == 1 {
@@ -41,8 +42,8 @@ func workerVariant(workers int, without bool) string {
 	return name
 }
 
-// applyOptions: a rival's workers are set while it runs, everything else is as for the most speed. The prefix keeps a server without the plugin from
-// refusing them.
+// applyOptions: a rival's workers are set while it runs, everything else is as for the most speed. The prefix keeps a
+// server without the plugin from refusing them.
 func applyOptions(withoutLog bool) map[string]string {
 	o := map[string]string{"loose_group_replication_flow_control_mode": "DISABLED", "replication_optimize_for_static_plugin_config": "ON"}
 	if withoutLog {
@@ -51,9 +52,9 @@ func applyOptions(withoutLog bool) map[string]string {
 	return o
 }
 
-// replayPlan: for each system one start, for asynchronous replication two: replicas with and without a binary log of their own. The numbers of workers
-// come in turns on one start; lag is measured with all of them only if all variants are asked for. Trireme runs with its own choice, in full runs also
-// started with each number.
+// replayPlan: for each system one start, for asynchronous replication two: replicas with and without a binary log of
+// their own. The numbers of workers come in turns on one start; lag is measured with all of them only if all variants
+// are asked for. Trireme runs with its own choice, in full runs also started with each number.
 func replayPlan(s Settings) ([]Group, error) {
 	if err := lookSysbench(); err != nil {
 		return nil, err
@@ -108,7 +109,8 @@ func (s Settings) rivalCells(g *Group, cases []string, base Key, without bool) {
 	}
 }
 
-// replayCells for a number of a rival's workers; 0: the system's own choice. Lag, in quick runs, is measured with the highest one.
+// replayCells for a number of a rival's workers; 0: the system's own choice. Lag, in quick runs, is measured with the
+// highest one.
 func (s Settings) replayCells(cases []string, base Key, workers int) []Cell {
 	var out []Cell
 	base.Workload, base.Threads = "oltp_write_only", s.Threads[0]
@@ -190,7 +192,8 @@ func workersOf(ctx context.Context, b *Bed) (n float64, err error) {
 	return n, err
 }
 
-// backlog holds one replica up while transactions are committed, and measures how fast it applies them afterwards, with no other load.
+// backlog holds one replica up while transactions are committed, and measures how fast it applies them afterwards, with
+// no other load.
 func backlog(ctx context.Context, b *Bed, load Load, threads int) (rec Record, err error) {
 	p, err := pausable(b)
 	if err != nil {

@@ -39,7 +39,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayPlan: every number of workers, replicas without a log of their own only where they can be, quick runs with less.
+// TestReplayPlan: every number of workers, replicas without a log of their own only where they can be, quick runs with
+// less.
 func TestReplayPlan(t *testing.T) {
 	withSysbench(t)
 	s := replaySuite.Defaults(false)

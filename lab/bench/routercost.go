@@ -8,8 +8,9 @@ import (
 	"trireme/lab/rivals"
 )
 
-// routerTable is what routers spend on a query: the CPU of all processes but mysqld, less that of the direct block before it, in which the
-// daemons have no client's bytes to pass on. MySQL Router is a process of its own, Trireme's a part of the leader's daemon.
+// routerTable is what routers spend on a query: the CPU of all processes but mysqld, less that of the direct block
+// before it, in which the daemons have no client's bytes to pass on. MySQL Router is a process of its own, Trireme's a
+// part of the leader's daemon.
 func (r *Results) routerTable() report.Table {
 	t := report.Table{Caption: "CPU of the router, µs per query, with the 95 % interval", Columns: []report.Column{{Title: "system"}, {Title: "threads", Number: true},
 		{Title: "blocks", Number: true}, {Title: "µs", Number: true}, {Title: "of InnoDB Cluster's", Number: true}}}
@@ -52,7 +53,7 @@ func (r *Results) routerTable() report.Table {
 	return t
 }
 
-// routerRival is the system behind MySQL Router.
+// routerRival is the system that MySQL Router serves.
 const routerRival = "mgr-router"
 
 // besidesMySQL is the CPU of daemons and routers, in µs per transaction.

@@ -77,7 +77,8 @@ var rpoSuite = Suite{
 				return err
 			}
 			g.Shape.Disks = rivals.DiskExt4
-			if name := g.System.Name; name == "async" || name == "semisync" { // a replica that others are to follow one day needs its own binary log
+			// a replica that others are to follow one day needs its own binary log
+			if name := g.System.Name; name == "async" || name == "semisync" {
 				g.Shape.Options = map[string]string{"log_replica_updates": "ON"}
 			}
 			base.Threads = s.Threads[0]

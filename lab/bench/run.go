@@ -36,8 +36,8 @@ const (
 	needBytes  = 8 << 30          // of scratch
 )
 
-// Run measures suites and writes their reports. An interrupted run can be resumed. A promise that Trireme broke is an error, once everything
-// is measured and drawn.
+// Run measures suites and writes their reports. An interrupted run can be resumed. A promise that Trireme broke is an
+// error, once everything is measured and drawn.
 func Run(ctx context.Context, o RunOptions) (err error) {
 	if o.Out == "" {
 		o.Out = DefaultOut
@@ -127,7 +127,8 @@ func (o RunOptions) settings(suite Suite) (Settings, error) {
 	return s, s.check(suite)
 }
 
-// budget shares the CPUs of the machine between so many hosts, and leaves as much as one of them has to clients and network.
+// budget shares the CPUs of the machine between so many hosts, and leaves as much as one of them has to clients and
+// network.
 func budget(cpus, hosts int) float64 {
 	return float64(int(100*float64(cpus)/float64(hosts+1))) / 100
 }
@@ -203,8 +204,8 @@ type runner struct {
 	planned     time.Duration // estimate of what is done
 }
 
-// schedule repeats the groups for each round, without what has a result already. Groups follow each other in turns: all systems in round 1,
-// then all in round 2, so that a drift of the machine hits all alike.
+// schedule repeats the groups for each round, without what has a result already. Groups follow each other in turns: all
+// systems in round 1, then all in round 2, so that a drift of the machine hits all alike.
 func (r *runner) schedule(groups []Group) {
 	for round := range r.settings.Rounds {
 		for _, g := range groups {

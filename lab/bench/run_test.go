@@ -55,8 +55,8 @@ func (r *runner) all(ctx context.Context) error {
 	return nil
 }
 
-// TestResume interrupts a run in the middle: what was measured stays, and only the rest is measured when it is resumed. What failed
-// is an outcome.
+// TestResume interrupts a run in the middle: what was measured stays, and only the rest is measured when it is resumed.
+// What failed is an outcome.
 func TestResume(t *testing.T) {
 	out := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())

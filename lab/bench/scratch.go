@@ -15,8 +15,8 @@ const (
 	runningMark    = "running" // in a scratch directory while its run goes on
 )
 
-// newScratch makes a scratch directory in dir. Those of runs that were killed are removed, some GiB each; one that a run left behind in
-// order, because its logs tell of a failure, is not.
+// newScratch makes a scratch directory in dir. It removes the directories of killed runs, which take some GiB each. It
+// keeps a directory that a run left deliberately because its logs tell of a failure.
 func newScratch(dir string, say io.Writer) (string, error) {
 	old, err := filepath.Glob(filepath.Join(dir, scratchPattern))
 	if err != nil {
@@ -39,7 +39,7 @@ func newScratch(dir string, say io.Writer) (string, error) {
 	return os.MkdirTemp(dir, scratchPattern)
 }
 
-// markRunning tells later runs that whoever finds this directory unlocked may remove it.
+// markRunning locks this directory: a later run may remove it only if it finds it unlocked.
 func markRunning(dir string) (unmark func(), err error) {
 	name := filepath.Join(dir, runningMark)
 	if err := os.WriteFile(name, nil, 0o644); err != nil {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestScratchOfKilledRuns: what a killed run left is removed by the next one; what is in use, or was left in order, is not.
+// TestScratchOfKilledRuns: what a killed run left is removed by the next one; what is in use, or was left in order, is
+// not.
 func TestScratchOfKilledRuns(t *testing.T) {
 	dir := t.TempDir()
 	scratch := func() string {

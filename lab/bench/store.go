@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// Results of one suite. On disk they are JSON lines, <out>/results/<suite>.jsonl: a Header, then a Record for each cell in the order in which
-// they were measured. While a run is under way, and after it was interrupted, the name ends in ".part".
+// Results of one suite. On disk they are JSON lines, <out>/results/<suite>.jsonl: a Header, then a Record for each cell
+// in the order in which they were measured. While a run is under way, and after it was interrupted, the name ends in
+// ".part".
 type Results struct {
 	Header
 	Records []Record
@@ -42,11 +43,12 @@ type Record struct {
 	Series  map[string][]float64 `json:"series,omitempty"` // over time, one value a second unless the suite says otherwise
 	Events  []Event              `json:"events,omitempty"` // of the series
 	Hosts   []HostUse            `json:"hosts,omitempty"`
-	Stolen  float64              `json:"stolen,omitempty"` // percent of the machine's CPU time that its hypervisor gave to others meanwhile
-	Note    string               `json:"note,omitempty"`
-	NotRun  string               `json:"not_run,omitempty"` // why
-	Failed  string               `json:"failed,omitempty"`  // it was run, and this is what became of it
-	Broken  string               `json:"broken,omitempty"`  // a promise of Trireme's that does not hold
+	// percent of the machine's CPU time that its hypervisor gave to others meanwhile
+	Stolen float64 `json:"stolen,omitempty"`
+	Note   string  `json:"note,omitempty"`
+	NotRun string  `json:"not_run,omitempty"` // why
+	Failed string  `json:"failed,omitempty"`  // it was run, and this is what became of it
+	Broken string  `json:"broken,omitempty"`  // a promise of Trireme's that does not hold
 }
 
 // Event is something that was done in the course of a measurement.
@@ -67,7 +69,8 @@ type store struct {
 
 func resultsPath(out, suite string) string { return filepath.Join(out, "results", suite+".jsonl") }
 
-// openStore begins a new file of results, or goes on with an unfinished one if resume is set. With fresh an unfinished one is thrown away.
+// openStore begins a new file of results, or goes on with an unfinished one if resume is set. With fresh an unfinished
+// one is thrown away.
 func openStore(out string, h Header, resume, fresh bool) (*store, error) {
 	path := resultsPath(out, h.Settings.Suite)
 	s := &store{path: path, results: Results{Header: h}}
@@ -101,7 +104,8 @@ func openStore(out string, h Header, resume, fresh bool) (*store, error) {
 // errComplete: the suite has been run with these settings.
 var errComplete = errors.New("complete")
 
-// replaceable says whether a new run may take the place of a finished one: a quick one not of a full one, and with resume none of its own kind.
+// replaceable says whether a new run may take the place of a finished one: a quick one not of a full one, and with
+// resume none of its own kind.
 func (s *store) replaceable(resume, fresh bool) error {
 	old, err := readResults(s.path)
 	switch {

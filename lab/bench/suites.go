@@ -226,7 +226,8 @@ var accessSuite = Suite{
 	},
 }
 
-// plainWay is the way that a way is compared with: a virtual address with the server's own over the same switch, others with the direct one.
+// plainWay is the way that a way is compared with: a virtual address with the server's own over the same switch, others
+// with the direct one.
 func plainWay(way string) string {
 	switch rivals.Via(way) {
 	case rivals.Direct, rivals.Switch:
@@ -237,7 +238,8 @@ func plainWay(way string) string {
 	return string(rivals.Direct)
 }
 
-// costTable is what each case costs against the block before it of the case that plain says; "": it is compared with none.
+// costTable is what each case costs against the block before it of the case that plain says; "": it is compared with
+// none.
 func (r *Results) costTable(kind, against string, plain func(string) string) report.Table {
 	t := report.Table{Caption: "TPS lost against " + against + ", in percent, with the 95 % interval", Columns: []report.Column{{Title: "system"}, {Title: kind}, {Title: "threads", Number: true},
 		{Title: "blocks", Number: true}, {Title: "lost", Number: true}, {Title: "verdict"}}}

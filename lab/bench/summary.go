@@ -138,7 +138,8 @@ var dims = []struct {
 	}},
 }
 
-// heads are the first columns of a table with these rows, a column for each field that some row has, and the cells of a row in them.
+// heads are the first columns of a table with these rows, a column for each field that some row has, and the cells of a
+// row in them.
 func heads(rows []Key) (columns []report.Column, cells func(Key) []report.Cell) {
 	var used []int
 	for i, d := range dims {
@@ -155,8 +156,8 @@ func heads(rows []Key) (columns []report.Column, cells func(Key) []report.Cell) 
 	}
 }
 
-// pivot is a table with a row for each cell and a column for each system. Of each row the best figure is marked, and figures of runs that lie too
-// far apart.
+// pivot is a table with a row for each cell and a column for each system. Of each row the best figure is marked, and
+// figures of runs that lie too far apart.
 func pivot(all []summary, metric, caption string) report.Table {
 	m := metricOf(metric)
 	rows, systems, cells := spread(all)

@@ -13,7 +13,8 @@ func record(system, variant string, threads, round int, tps, cpu float64) Record
 		Values: map[string]float64{valSustained: tps, valCPUAll: cpu}}
 }
 
-// TestSummaries checks that medians are taken over rounds, that the best variant counts, and that ratios are of the right things.
+// TestSummaries checks that medians are taken over rounds, that the best variant counts, and that ratios are of the
+// right things.
 func TestSummaries(t *testing.T) {
 	r := &Results{Records: []Record{
 		record("semisync", "4", 16, 1, 100, 5), record("semisync", "4", 16, 2, 110, 5), record("semisync", "4", 16, 3, 300, 5),

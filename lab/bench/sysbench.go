@@ -36,8 +36,8 @@ type Load struct {
 	Transactions int
 }
 
-// ignoredErrors are of transactions that clients try again: deadlock (1213), row changed (1020), lock wait (1205), and what Group Replication
-// says of a certification that failed (3101, 1180).
+// ignoredErrors are of transactions that clients try again: deadlock (1213), row changed (1020), lock wait (1205), and
+// what Group Replication says of a certification that failed (3101, 1180).
 const ignoredErrors = "1213,1020,1205,3101,1180"
 
 // args of sysbench for the targets, which must have one port: it takes several hosts, but not several ports.
@@ -166,7 +166,7 @@ func (w *secondsOf) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// longestLoad is more than anything takes beside which there is a load.
+// longestLoad exceeds the time of anything that is measured under load.
 const longestLoad = time.Hour
 
 // beside loads the servers with n threads for as long as f takes, and returns the TPS of each second.

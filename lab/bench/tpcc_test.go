@@ -9,7 +9,8 @@ import (
 	"trireme/lab/rivals"
 )
 
-// TestTPCCSuite measures one warehouse on a primary and its replicas, and holds both sides against the conditions; then it spoils a replica.
+// TestTPCCSuite measures one warehouse on a primary and its replicas, and holds both sides against the conditions; then
+// it spoils a replica.
 func TestTPCCSuite(t *testing.T) {
 	needServers(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -83,8 +83,8 @@ func prepareBig(ctx context.Context, b *Bed) error {
 // bigTimes are those of one large transaction.
 type bigTimes struct{ statements, commit, applied time.Duration }
 
-// trxSize measures a steady load before, during and after large transactions. During lasts until the last of them is applied everywhere, and as long as
-// before; so many are made, one after another, as fit.
+// trxSize measures a steady load before, during and after large transactions. During lasts until the last of them is
+// applied everywhere, and as long as before; so many are made, one after another, as fit.
 func trxSize(ctx context.Context, b *Bed, size int64, sessions int) (rec Record, err error) {
 	if err := b.Settle(ctx); err != nil {
 		return rec, fmt.Errorf("%w: %w", errBroken, err)
@@ -152,9 +152,11 @@ func aroundBig(ctx context.Context, b *Bed, p *pacer, big *bigSession, size int6
 	return times, from, to, pause(ctx, length+100*time.Millisecond)
 }
 
-// refused makes a result of what a server says to a transaction that is too large for it. Anything else may have left the system in pieces.
+// refused makes a result of what a server says to a transaction that is too large for it. Anything else may have left
+// the system in pieces.
 func refused(err error) error {
-	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && slices.Contains([]uint16{1153, 1197, 3100}, e.Number) { // max_allowed_packet, binary log cache, a plugin
+	// max_allowed_packet, binary log cache, a plugin
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && slices.Contains([]uint16{1153, 1197, 3100}, e.Number) {
 		return fmt.Errorf("%w: refused: %w", rivals.ErrNotHere, err)
 	}
 	return fmt.Errorf("%w: the large transaction: %w", errBroken, err)
@@ -260,7 +262,8 @@ func p99Series(all []paced) []float64 {
 	return out
 }
 
-// resetPeaks lets the highest resident memory be counted again. Where the kernel does not let us, it counts from the processes' start.
+// resetPeaks lets the highest resident memory be counted again. Where the kernel does not let us, it counts from the
+// processes' start.
 func resetPeaks(hosts []rivals.HostParts) {
 	for _, h := range hosts {
 		for _, pid := range h.Pids() {

@@ -56,8 +56,8 @@ type WANRow struct {
 	Within      bool    `json:"within"`
 }
 
-// WAN measures the emulation itself: whether the links between emulated hosts are what was asked for, and what that costs. A link that is not
-// is an error beside the result.
+// WAN measures the emulation itself: whether the links between emulated hosts behave as asked for, and what that costs.
+// For a link that does not, it returns an error together with the result.
 func WAN(ctx context.Context, o WANOptions) (WANResult, error) {
 	if o.Out == "" {
 		o.Out = filepath.Join("docs", "benchmarks")

@@ -14,7 +14,7 @@ import (
 // Comparison is a figure in which Trireme is compared with every rival, cell by cell.
 type Comparison struct{ Metric string }
 
-// duel is a figure of a cell beside a rival's.
+// duel compares Trireme's figure of a cell with a rival's.
 type duel struct {
 	suite  string
 	key    Key // of the rival
@@ -153,7 +153,7 @@ func slower(list []duel) report.Section {
 	return s
 }
 
-// behind is by which part Trireme is worse: 0.3 is 30 %.
+// behind is the fraction by which Trireme is worse: 0.3 is 30 %.
 func (l duel) behind() float64 {
 	if l.metric.Lower {
 		if l.ratio == 0 {
