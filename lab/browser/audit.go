@@ -1,7 +1,7 @@
 package browser
 
-// Audit is run in a page and lists what is wrong with it for people: contrast (WCAG 1.4.3), reflow (1.4.10), size of targets (2.5.8),
-// headings, tables, ids, language.
+// Audit is run in a page and lists what is wrong with it for people: contrast (WCAG 1.4.3), reflow (1.4.10), size of
+// targets (2.5.8), headings, tables, ids, language.
 const Audit = `(() => {
   const bad = [];
   const seen = new Set();

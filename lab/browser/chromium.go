@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Chromium is a browser without a window, spoken to in its debugging protocol over two pipes: one JSON text after the other, each ended by a
-// zero byte.
+// Chromium is a browser without a window, spoken to in its debugging protocol over two pipes: one JSON text after the
+// other, each ended by a zero byte.
 type Chromium struct {
 	t       *testing.T
 	to      *os.File
@@ -204,8 +204,9 @@ func (c *Chromium) Eval(script string, result any) {
 	}
 }
 
-// Undisturbed skips the test where the browser has given up loading something because a network interface of this machine came or went
-// (ERR_NETWORK_CHANGED, whatever the address): tests with emulated networks have that happen beside this one.
+// Undisturbed skips the test if the browser gave up loading something because a network interface of this machine came
+// or went (ERR_NETWORK_CHANGED, whatever the address). Tests with emulated networks that run at the same time cause
+// that.
 func (c *Chromium) Undisturbed() {
 	c.t.Helper()
 	res, err := c.Ask("Runtime.evaluate", map[string]any{"returnByValue": true, "expression": `document.readyState === "complete" && document.body !== null &&
@@ -253,7 +254,8 @@ func (c *Chromium) Look(width int, scheme string) {
 	c.Must("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]any{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
-// Complaints are what the page's console has said since it was last asked: errors, refusals of the content security policy, dialogs.
+// Complaints are what the page's console has said since it was last asked: errors, refusals of the content security
+// policy, dialogs.
 func (c *Chromium) Complaints() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
