@@ -9,8 +9,9 @@ import (
 	"trireme/lab/rivals"
 )
 
-// explains says which alarms a fault may raise on the hosts that it hits: a node must end when its disk fails or is full, and so must mysqld; one that
-// is removed has nothing left to do. A host without power sees nothing of it: its processes are stopped first.
+// explains says which alarms a fault may raise on the hosts that it hits: a node must end when its disk fails or is
+// full, and so must mysqld; one that is removed has nothing left to do. A host without power sees nothing of it: its
+// processes are stopped first.
 func (k Kind) explains(a rivals.AlarmKind) bool {
 	switch k {
 	case DiskError, DiskFull:
@@ -21,8 +22,8 @@ func (k Kind) explains(a rivals.AlarmKind) bool {
 	return false
 }
 
-// aftermath is how long after the end of a fault a process may still end because of it: a daemon hands over, kills its mysqld
-// and waits for both.
+// aftermath is how long after the end of a fault a process may still end because of it: a daemon hands over, kills its
+// mysqld and waits for both.
 const aftermath = 20 * time.Second
 
 // forgive what the faults of a step explain, in this step and in its aftermath, or until the system is whole.
@@ -49,8 +50,8 @@ func (st *strike) over() time.Time {
 	return st.ended
 }
 
-// alarms are a violation unless faults explain them. A node that has found a rule broken ends and is started again, so that everything may look well afterwards.
-// The system being whole, nothing is forgiven any more.
+// alarms are a violation unless faults explain them. A node that has found a rule broken ends and is started again, so
+// that everything may look well afterwards. The system being whole, nothing is forgiven any more.
 func (c *campaign) alarms(sys system, whole bool) error {
 	w, ok := sys.Breakable.(rivals.Watched)
 	if !ok {

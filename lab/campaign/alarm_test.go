@@ -18,8 +18,9 @@ func (f *fake) Alarms() []rivals.Alarm {
 	return out
 }
 
-// TestAlarms: a node that reports a broken rule ends the campaign although it is started again; a disk that fails explains an end, never a broken rule, only on
-// its own host, in its step and shortly behind it, and only until the system is whole.
+// TestAlarms: a node that reports a broken rule ends the campaign even though the node is started again. A failing disk
+// explains the end of a process, but never a broken rule, and only on its own host, in its step and shortly after it,
+// until the system is whole again.
 func TestAlarms(t *testing.T) {
 	script, err := os.Create(filepath.Join(t.TempDir(), "transcript.txt"))
 	if err != nil {
@@ -75,7 +76,7 @@ func TestAlarms(t *testing.T) {
 		a := ended
 		a.At = begin.Add(late)
 		if err := after(a, false); (err == nil) != ok {
-			t.Errorf("%v behind a disk's fault of 1 s: %v", late, err)
+			t.Errorf("%v after a disk's fault of 1 s: %v", late, err)
 		}
 	}
 	if _, err := script.Seek(0, io.SeekStart); err != nil {

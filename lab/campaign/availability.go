@@ -173,8 +173,8 @@ func (b *batch) available(strikes []*strike) error {
 	return nil
 }
 
-// A stall of longStall is hardly the machine's doing alone: what the nodes say of it is kept even though it is not judged,
-// of the first mostLong ones.
+// A stall of longStall is hardly the machine's doing alone: what the nodes say of it is kept even though it is not
+// judged, of the first mostLong ones.
 const (
 	longStall = 30 * time.Second
 	mostLong  = 3

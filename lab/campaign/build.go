@@ -10,12 +10,13 @@ import (
 	"strings"
 )
 
-// commitPath is a digest of the sources that a node's daemon is made of: scripts/commit-path.sh lists them,
-// and `make build` links it in. Counts of campaigns add up as long as it is the same. A digest of the sources themselves, and not of a commit, because
-// it must be right for sources that are not committed, and without git.
+// commitPath is a digest of the sources that a node's daemon is made of: scripts/commit-path.sh lists them, and `make
+// build` links it in. Counts of campaigns add up as long as it is the same. A digest of the sources themselves, and not
+// of a commit, because it must be right for sources that are not committed, and without git.
 var commitPath string
 
-// revision is the commit, with "-dirty" if sources were not those of it; for builds in which Go itself does not note it (-buildvcs=false).
+// revision is the commit, with "-dirty" if sources were not those of it; for builds in which Go itself does not note it
+// (-buildvcs=false).
 var revision string
 
 // ThisBuild is the running program, which the simulation is a part of.
@@ -64,7 +65,7 @@ func (b Build) tagged() Build {
 	return b
 }
 
-// unmade is said of a program without a commit path, to whoever begins a run with it or draws the report.
+// unmade is the warning about a program without a commit path: at the start of a run, and when the report is drawn.
 const unmade = "This program was not built by `make build`"
 
 // toNobody is what to know before a run that is recorded in a file of counts; empty if it will count for a commit path.

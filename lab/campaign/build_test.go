@@ -13,7 +13,8 @@ import (
 // shows are packages of a daemon that only show: a new chart takes no count of faults away.
 var shows = []string{"internal/dashboard", "internal/recorder"}
 
-// TestCommitPath: the script covers the daemon and every package that it needs but shows, nothing else, and its digest changes with a source, not with a test.
+// TestCommitPath: the script covers the daemon and every package that it needs but shows, nothing else, and its digest
+// changes with a source, not with a test.
 func TestCommitPath(t *testing.T) {
 	const daemon = "cmd/trireme/daemon.go"
 	root := filepath.Join("..", "..")

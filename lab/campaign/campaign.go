@@ -29,9 +29,11 @@ const (
 	partTime = 10 * time.Minute
 	// startLimit is for a system to be made.
 	startLimit = 5 * time.Minute
-	// fruitless violations before a check could be made end the campaign against a rival, which is started again after each one otherwise.
+	// fruitless violations before a check could be made end the campaign against a rival, which is started again after
+	// each one otherwise.
 	fruitless = 5
-	clients   = 4 // of each workload: enough that commits are under way at all times, and few enough that servers start quickly beside them
+	// of each workload: enough that commits are under way at all times, few enough that servers start quickly meanwhile
+	clients = 4
 )
 
 // Options of a campaign. It ends after so many faults, after so much time, or with its context, whatever comes first.
@@ -201,9 +203,10 @@ func (o Options) shapeArgs() (out []string) {
 // Verdict over a campaign.
 type Verdict struct {
 	Part
-	Interrupted bool   `json:"interrupted,omitempty"`
-	Kept        string `json:"kept,omitempty"` // directory with logs and histories, after a violation or a long stall that was not judged
-	Repeat      string `json:"repeat"`         // the command
+	Interrupted bool `json:"interrupted,omitempty"`
+	// directory with logs and histories, after a violation or a long stall that was not judged
+	Kept   string `json:"kept,omitempty"`
+	Repeat string `json:"repeat"` // the command
 }
 
 // OK: something was shown, and no promise was broken.
@@ -226,8 +229,8 @@ func (p Part) gaps() (out []string) {
 	return out
 }
 
-// Run a campaign. A broken promise is in the verdict; an error means that the campaign could not be made or could not go on. What was done and checked is in the
-// verdict in any case.
+// Run a campaign. A broken promise is in the verdict; an error means that the campaign could not be made or could not
+// go on. What was done and checked is in the verdict in any case.
 func Run(ctx context.Context, o Options) (v Verdict, err error) {
 	if o, err = o.withDefaults(); err != nil {
 		return v, err
@@ -364,8 +367,8 @@ func (o Options) diskKind() rivals.DiskKind {
 	return rivals.DiskPlain
 }
 
-// serverOptions: quick starts and recoveries are worth more here than room. Trireme's nodes are instrumented as they are by
-// default, since their daemons look at that.
+// serverOptions: quick starts and recoveries are worth more here than room. Trireme's nodes are instrumented as they
+// are by default, since their daemons look at that.
 func (c *campaign) serverOptions() map[string]string {
 	o := map[string]string{"innodb_buffer_pool_size": "64M", "innodb_redo_log_capacity": "64M", "max_connections": "200"}
 	if c.ours() {
@@ -532,7 +535,8 @@ func (c *campaign) violated(err error) {
 	c.say("VIOLATION %s", text)
 }
 
-// failed takes an error of the campaign itself down: what it came to, nobody knows. What could not even be started is none.
+// failed records an error of the campaign itself, whose outcome is unknown. A fault that could not even be started is
+// not an error.
 func (c *campaign) failed(err error) {
 	if !c.attacked {
 		return
@@ -542,7 +546,7 @@ func (c *campaign) failed(err error) {
 	fmt.Fprintf(c.script, "%s %s\n", c.clock(), text)
 }
 
-// keep what tells how it came about: logs, histories, the clients' log, the transcript.
+// keep the files that explain what happened: logs, histories, the clients' log, the transcript.
 func (c *campaign) keep(sys system, name string) {
 	to := filepath.Join(c.dir, name)
 	err := os.MkdirAll(to, 0o755)

@@ -19,7 +19,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
 
-// real are options of a campaign on real servers. The test is skipped where there can be none, unless they are required.
+// real are options of a campaign on real servers. The test is skipped where there can be none, unless they are
+// required.
 func real(t *testing.T) Options {
 	t.Helper()
 	if testing.Short() {
@@ -40,7 +41,8 @@ func skipWithout(t *testing.T, err error) {
 	needs.Netns(t, err)
 }
 
-// TestShortCampaign: one fault of each important kind on real servers, and all that a campaign checks. make soak runs the long form.
+// TestShortCampaign: one fault of each important kind on real servers, and all that a campaign checks. make soak runs
+// the long form.
 func TestShortCampaign(t *testing.T) {
 	o := real(t)
 	o.Seed, o.Faults = 20, 6
@@ -89,10 +91,12 @@ func (f forgetfulBroken) Endpoints() ([]verify.Endpoint, error) {
 	return f.Breakable.Endpoints()
 }
 
-// TestLostWritesAreFound: the campaign says so, keeps what tells about it, and how to repeat it. The rival is semi-sync replication with its script.
+// TestLostWritesAreFound: the campaign says so, keeps what tells about it, and how to repeat it. The rival is semi-sync
+// replication with its script.
 func TestLostWritesAreFound(t *testing.T) {
 	o := real(t)
-	o.System, o.Faults, o.Kinds, o.Topology, o.Seed = "semisync", 1, []Kind{KillMySQL}, NoTopology, 878455692 // a follower is killed
+	// a follower is killed
+	o.System, o.Faults, o.Kinds, o.Topology, o.Seed = "semisync", 1, []Kind{KillMySQL}, NoTopology, 878455692
 	found, err := rivals.Find(o.System)
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"trireme/lab/faultfs"
 )
 
-// grips are what faults that last hold: links, the processes and the disks of hosts. What several hold is let go by the last of them, so that the end of one
-// fault does not end another before its time.
+// grips are what faults that last hold: links, the processes and the disks of hosts. What several hold is let go by the
+// last of them, so that the end of one fault does not end another before its time.
 type grips struct {
 	mu    sync.Mutex
 	links map[[2]string]int
@@ -37,7 +37,7 @@ func (g *grips) take(links [][2]string) {
 	}
 }
 
-// drop links, and return those that nobody holds any more.
+// drop links, and return those that no grip holds any more.
 func (g *grips) drop(links [][2]string) (free [][2]string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -57,7 +57,7 @@ func (g *grips) freeze(host string) {
 	g.stops[host]++
 }
 
-// thaw says whether nobody holds them any more.
+// thaw reports whether no grip holds the host any more.
 func (g *grips) thaw(host string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -20,8 +20,8 @@ const (
 	StopDaemon Kind = "stop-daemon"
 	StopHost   Kind = "stop-host"
 	Isolate    Kind = "isolate"     // cut off from the other hosts
-	IsolateOut Kind = "isolate-out" // nobody hears it
-	IsolateIn  Kind = "isolate-in"  // it hears nobody
+	IsolateOut Kind = "isolate-out" // no other host receives from it
+	IsolateIn  Kind = "isolate-in"  // it receives from no other host
 	Split      Kind = "split"       // a minority is cut off from the majority
 	Bridge     Kind = "bridge"      // two halves that only one host between them reaches
 	Delay      Kind = "delay"
@@ -42,7 +42,7 @@ type Whom string
 const (
 	Leader   Whom = "leader"
 	Follower Whom = "follower"
-	Logger   Whom = "logger"   // one without a mysqld; a follower where there is none
+	Logger   Whom = "logger"   // a node without mysqld; a follower if there is no such node
 	Majority Whom = "majority" // with the leader
 	All      Whom = "all"
 )
@@ -68,7 +68,8 @@ type kind struct {
 	heavy bool             // a majority must be healthy before the next fault
 	whole bool             // it can be made only where the other nodes are healthy: a step of it begins so
 	needs need
-	stall [2]time.Duration // how long writes may stop while a majority is whole: where the leader is hit, and where others are
+	// how long writes may stop while a majority is whole: where the leader is hit, and where others are
+	stall [2]time.Duration
 }
 
 // limit is how long writes may stop for a fault of this kind while a majority is whole.

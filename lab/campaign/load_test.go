@@ -65,7 +65,7 @@ func TestWaitsLookAtTheLoad(t *testing.T) {
 		later.waited = time.Duration(c.pressure * float64(later.at.Sub(now)))
 		b.load.add(later)
 		waits, before := 0, context.Context(nil)
-		err = b.within(t.Context(), 5*time.Millisecond, errViolated, "nobody took over", func(ctx context.Context) error {
+		err = b.within(t.Context(), 5*time.Millisecond, errViolated, "no node took over", func(ctx context.Context) error {
 			if ctx != before {
 				waits, before = waits+1, ctx
 			}
@@ -81,7 +81,7 @@ func TestWaitsLookAtTheLoad(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		text, err := os.ReadFile(script.Name())
-		if err != nil || strings.Count(string(text), "not judged: nobody took over") != c.unjudged {
+		if err != nil || strings.Count(string(text), "not judged: no node took over") != c.unjudged {
 			t.Errorf("%s: the transcript says %q: %v", c.name, text, err)
 		}
 		script.Close()

@@ -44,14 +44,15 @@ type Standing struct {
 	Violations []string   `json:"violations"`
 }
 
-// Progress is a count beside what is wanted of it.
+// Progress is a count and its goal.
 type Progress struct {
 	What   string `json:"what"`
 	Done   int    `json:"done"`
 	Wanted int    `json:"wanted"`
 }
 
-// Report draws the report of what is in the state file below a directory. Counts of the given build's commit path count, others are shown as older ones.
+// Report draws the report of what is in the state file below a directory. Counts of the given build's commit path
+// count, others are shown as older ones.
 func Report(dir string, b Build, say io.Writer) (Standing, error) {
 	parts, err := ReadState(filepath.Join(dir, StateName))
 	if err != nil {
@@ -342,8 +343,8 @@ func problemList(problems map[string]int) string {
 	return strings.Join(out, ", ")
 }
 
-// falseAlarms are the reasons that the list of what was found gives for violations that were the kit's own fault: list items that begin with
-// the seed. The violation stays counted.
+// falseAlarms are the reasons that the list of what was found gives for violations that were the kit's own fault: list
+// items that begin with the seed. The violation stays counted.
 func falseAlarms(parts []Part, found string) (out []report.Block) {
 	for _, p := range parts {
 		_, reason, listed := strings.Cut(found, fmt.Sprintf("\n* seed %d of %s ", p.Seed, p.At.Format(time.DateOnly)))

@@ -21,7 +21,8 @@ func drawn(t *testing.T, parts []Part, seeds []Seeds, b Build, found string) str
 	return out.String()
 }
 
-// TestFalseAlarm: a violation that was the kit's own fault stays counted, and the report gives the reason. One of another day has none.
+// TestFalseAlarm: a violation that was the kit's own fault stays counted, and the report gives the reason. One of
+// another day has none.
 func TestFalseAlarm(t *testing.T) {
 	day := time.Date(2026, 11, 24, 1, 4, 0, 0, time.UTC)
 	alarm := part("a", 3, func(p *Part) { p.Seed, p.At, p.Violations = 77, day, []string{"seed 77: its mysqld failed"} })
@@ -39,7 +40,8 @@ func TestFalseAlarm(t *testing.T) {
 	}
 }
 
-// TestReport: counts of the present commit path add up, others are shown apart and do not count, rivals neither; a violation is said first.
+// TestReport: counts of the present commit path add up, others are shown apart and do not count, rivals neither; a
+// violation is said first.
 func TestReport(t *testing.T) {
 	rival := part("a", 4, func(p *Part) {
 		p.System, p.Violations, p.Problems = "mgr-eventual", []string{"seed 3: lost" + strings.Repeat(" much", 100)}, map[string]int{"acknowledged write lost": 9}
@@ -106,7 +108,8 @@ func TestSimulate(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, b := range []Build{s.Build, {}} { // whose counts are for nobody hears it before they are made
+	// the counts of a build without a commit path count for nothing; the run says so before it makes them
+	for _, b := range []Build{s.Build, {}} {
 		var said strings.Builder
 		s.Say, s.Build = &said, b
 		if got, err = Simulate(ctx, s); err != nil || got.Count != 0 {

@@ -23,10 +23,11 @@ const (
 	healthyLimit = 90 * time.Second
 	quietAfter   = 20 * time.Second
 	checkLimit   = 5 * time.Minute
-	provenLimit  = 30 * time.Second       // for the rarest workload to get something done, and each node to be read
-	sameLeader   = time.Second            // a write so long after a leader was killed is not its last one: it is back, in the same term
-	polls        = 50 * time.Millisecond  // each asks a daemon
-	looks        = 200 * time.Millisecond // at all that was done so far
+	provenLimit  = 30 * time.Second // for the rarest workload to get something done, and each node to be read
+	// a write so long after a leader was killed is not its last one: it is back, in the same term
+	sameLeader = time.Second
+	polls      = 50 * time.Millisecond  // each asks a daemon
+	looks      = 200 * time.Millisecond // at all that was done so far
 )
 
 // phase of a campaign, for the account of where its time goes.
@@ -52,7 +53,8 @@ type batch struct {
 	hurts  []hurt // the timeline of faults, as long as it matters
 }
 
-// batch runs steps on tables of their own, and checks them. Only then are its faults counted. It ends early, with its check, when ctx does.
+// batch runs steps on tables of their own, and checks them. Only then are its faults counted. It ends early, with its
+// check, when ctx does.
 func (c *campaign) batch(ctx context.Context, sys system) error {
 	work := context.WithoutCancel(ctx) // what was begun is ended and checked: each wait has a limit of its own
 	b := &batch{campaign: c, sys: sys, counts: Part{Counts: map[string]int{}, Problems: map[string]int{}, Seconds: map[phase]float64{}}}
@@ -236,7 +238,7 @@ func (b *batch) hitAll(ctx context.Context, faults []Fault, lead rivals.Lead) (o
 func (b *batch) recover(ctx context.Context, r Rest, strikes []*strike) (after rivals.Lead, err error) {
 	err = b.timed(phaseWrites, func() error {
 		ended, killed := time.Now(), leadersKilled(strikes)
-		if err := b.within(ctx, writeLimit, errViolated, "nobody took over", func(ctx context.Context) (err error) {
+		if err := b.within(ctx, writeLimit, errViolated, "no node took over", func(ctx context.Context) (err error) {
 			after, err = b.sys.Leader(ctx)
 			old := slices.ContainsFunc(killed, func(term uint64) bool { return after.Term <= term }) && !b.w.Meter().AckedSince(ended.Add(sameLeader))
 			if err == nil && (!after.Open || old) {
@@ -286,8 +288,8 @@ func (b *batch) majority(ctx context.Context) error {
 	}
 }
 
-// endAll undoes what lasts, each in its time, but members that are added again last: that takes as long as it takes, and needs the others. Errors of faults that
-// were missed are none.
+// endAll undoes lasting faults, each in its time. Members are added again last: that may take long, and needs the
+// others. Errors of faults that missed their target do not count.
 func endAll(ctx context.Context, strikes []*strike) error {
 	var errs []error
 	byEnd := slices.SortedFunc(slices.Values(strikes), func(a, b *strike) int {
@@ -324,8 +326,8 @@ func compareBool(a, b bool) int {
 
 func (st *strike) end() time.Time { return st.at.Add(st.fault.Hold) }
 
-// errNeedsQuiet: a system is not healthy again although its faults are over. A node that has to catch up cannot on a machine whose CPUs are kept busy, so the
-// batch ends, and without load it gets a last chance.
+// errNeedsQuiet: a system is not healthy again although its faults are over. A node that has to catch up cannot on a
+// machine whose CPUs are kept busy, so the batch ends, and without load it gets a last chance.
 var errNeedsQuiet = errors.New("it did not become healthy under load")
 
 // healthy waits until all nodes are.
@@ -345,7 +347,8 @@ func (b *batch) lookAround() {
 	}
 }
 
-// leastPartition is how long hosts must have been cut off for a partition to count: Trireme's election timeout, so that somebody had to notice.
+// leastPartition is how long hosts must have been cut off for a partition to count: Trireme's election timeout, so that
+// somebody had to notice.
 const leastPartition = time.Second
 
 // leadersKilled are the terms that kills ended: each once, however many faults hit its leader.
@@ -358,8 +361,8 @@ func leadersKilled(strikes []*strike) (terms []uint64) {
 	return terms
 }
 
-// count what happened. A leader was killed if one that was hit led, and another term came of it. A partition counts if it lasted, a power loss if a disk lost
-// something.
+// count what happened. A leader was killed if one that was hit led, and another term came of it. A partition counts if
+// it lasted, a power loss if a disk lost something.
 func (b *batch) count(strikes []*strike, after rivals.Lead) {
 	c := &b.counts
 	for _, st := range strikes {
@@ -387,8 +390,8 @@ func (b *batch) count(strikes []*strike, after rivals.Lead) {
 	}
 }
 
-// prove waits until a check has something of each workload and of each node to look at: large transactions are rare, and faults end many. What is still missing
-// then, the check leaves undecided.
+// prove waits until a check has something of each workload and of each node to look at: large transactions are rare,
+// and faults end many. What is still missing then, the check leaves undecided.
 func (b *batch) prove(ctx context.Context) {
 	b.lookAround()
 	for deadline := time.Now().Add(provenLimit); len(b.w.Unproven()) > 0 && time.Now().Before(deadline); {
@@ -425,8 +428,8 @@ func (b *batch) check(ctx context.Context) error {
 	})
 }
 
-// compareLeader looks at the server that takes writes alone, where others have not recovered: what it lacks is lost to its clients, what others lack may
-// only not have come to them yet.
+// compareLeader looks at the server that takes writes alone, where others have not recovered: what it lacks is lost to
+// its clients, what others lack may only not have come to them yet.
 func (b *batch) compareLeader(ctx context.Context) error {
 	lead, err := b.sys.Leader(ctx)
 	if err != nil || !lead.Open {
@@ -485,15 +488,15 @@ func (b *batch) transcribe(s Step, before rivals.Lead, strikes []*strike, err er
 	fmt.Fprintln(b.script)
 }
 
-// errUnjudged: nobody knows whether a promise is broken, because the machine had no CPU to spare.
+// errUnjudged: whether a promise is broken could not be determined, because the machine had no CPU to spare.
 var errUnjudged = errors.New("not judged")
 
 // mostUnjudged waits in a row may end without a verdict.
 const mostUnjudged = 5
 
-// within waits until f is satisfied. If it is not within the limit, the error is otherwise, what went wrong, and f's last
-// one. A broken promise is one if the machine had CPU to spare: a wait that it had none for is counted, said, and made
-// again.
+// within waits until f is satisfied. If it is not within the limit, the error is otherwise, what went wrong, and f's
+// last one. A broken promise is one if the machine had CPU to spare: a wait that it had none for is counted, said, and
+// made again.
 func (b *batch) within(ctx context.Context, limit time.Duration, otherwise error, wrong string, f func(context.Context) error) error {
 	for waits := 1; ; waits++ {
 		from := time.Now()

@@ -14,7 +14,7 @@ type Fault struct {
 	Whom Whom
 	Pick uint32        // which of those that qualify
 	Hold time.Duration // how long it lasts; 0: it is over at once
-	Lag  time.Duration // that it comes behind the one before it in its step
+	Lag  time.Duration // after the previous fault of its step
 }
 
 func (f Fault) String() string {
@@ -43,9 +43,11 @@ type Rest string
 
 // The rests.
 const (
-	UntilWrites   Rest = "writes"     // until a write that came behind the faults is acknowledged, by another leader if one was killed
-	UntilMajority Rest = "a majority" // and a majority of the nodes is healthy, so that the next fault meets a system that can stand it
-	UntilHealthy  Rest = "all"        // and all nodes are
+	// until a write that began after the faults is acknowledged, by another leader if one was killed
+	UntilWrites Rest = "writes"
+	// and a majority of the nodes is healthy, so that the next fault meets a system that can stand it
+	UntilMajority Rest = "a majority"
+	UntilHealthy  Rest = "all" // and all nodes are
 )
 
 func (s Step) String() string {
@@ -57,7 +59,9 @@ func (s Step) String() string {
 }
 
 const (
-	pairPercent    = 20 // of steps are of two faults: half of them at once, the others with the second before the system has recovered, as a rule
+	// of steps are of two faults: half of them at once, the others with the second before the system has recovered, as
+	// a rule
+	pairPercent    = 20
 	healthyPercent = 5  // of steps wait until all is healthy
 	demandPercent  = 25 // of faults that last and leave a majority whole: they last longer than writes may stop
 	longestLag     = time.Second
@@ -89,7 +93,7 @@ func (s *Schedule) Next() Step {
 		if second := s.draw(); second.name == made[0].name {
 			s.deck = append(s.deck, second) // the next step's
 		} else if made = append(made, second); second.whole {
-			slices.Reverse(made) // behind another fault it could not be made
+			slices.Reverse(made) // it could not be made after another fault
 		}
 	}
 	step, heavy := Step{Number: s.steps, Rest: UntilWrites}, false
@@ -111,7 +115,8 @@ func (s *Schedule) Next() Step {
 	return step
 }
 
-// draw a card. A deck has every kind once at its top, in an order of its own, and the more frequent ones below: so even a short campaign meets all.
+// draw a card. A deck has every kind once at its top, in an order of its own, and the more frequent ones below: so even
+// a short campaign meets all.
 func (s *Schedule) draw() kind {
 	if len(s.deck) == 0 {
 		for _, k := range s.kinds {

@@ -34,8 +34,9 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// TestScheduleCoversAll: every kind comes among the first so many faults, whatever the seed, each role of each kind in the long run, alone and together with
-// another, and leader kills, partitions and power losses in the proportions that are wanted of them.
+// TestScheduleCoversAll: every kind comes among the first so many faults, whatever the seed, each role of each kind in
+// the long run, alone and together with another, and leader kills, partitions and power losses in the proportions that
+// are wanted of them.
 func TestScheduleCoversAll(t *testing.T) {
 	all, _ := Kinds(nil)
 	for seed := range uint64(200) {

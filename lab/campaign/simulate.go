@@ -73,7 +73,8 @@ func (s *Seeds) whole() bool {
 	return true
 }
 
-// Simulate runs seeds of lab/sim, and counts them. It returns what was run, and sim.ErrFailed if a promise was broken; an interruption is no error.
+// Simulate runs seeds of lab/sim, and counts them. It returns what was run, and sim.ErrFailed if a promise was broken;
+// an interruption is no error.
 func Simulate(ctx context.Context, s Simulation) (Seeds, error) {
 	total := Seeds{At: time.Now().UTC().Truncate(time.Second), From: s.From, Build: s.Build, Tops: Tops{}}
 	if w := s.Build.toNobody(s.State); w != "" {
@@ -106,7 +107,8 @@ func Simulate(ctx context.Context, s Simulation) (Seeds, error) {
 	return total, nil
 }
 
-// chunk runs n seeds with each of tops. The error is sim.ErrFailed if a promise was broken; after any other the seeds do not count.
+// chunk runs n seeds with each of tops. The error is sim.ErrFailed if a promise was broken; after any other the seeds
+// do not count.
 func (s Simulation) chunk(ctx context.Context, from uint64, n int) (Seeds, error) {
 	out := Seeds{From: from, Count: n, Build: s.Build, Tops: Tops{}}
 	var failed error
@@ -141,7 +143,8 @@ func (s *Seeds) idle() error {
 	return nil
 }
 
-// distinct counts the seeds of some lines; one that was run twice counts once, one that was not run with all tops not at all.
+// distinct counts the seeds of some lines; one that was run twice counts once, one that was not run with all tops not
+// at all.
 func distinct(lines []Seeds) int {
 	seen := map[uint64]bool{}
 	for _, l := range lines {

@@ -27,24 +27,27 @@ type Part struct {
 	Build  Build             `json:"build"`
 	Ground Ground            `json:"ground"`
 
-	Minutes     float64           `json:"minutes"`
-	Faults      int               `json:"faults"` // that were made and checked
-	Missed      int               `json:"missed"` // could not be made, because of what the one before had left
-	LeaderKills int               `json:"leader_kills"`
-	Partitions  int               `json:"partitions"`
-	PowerLosses int               `json:"power_losses"`
-	Counts      map[string]int    `json:"counts"`             // by kind and whom
-	Demanded    int               `json:"demanded"`           // faults during which writes had to go on, and lasted long enough to tell
-	Unread      int               `json:"unread,omitempty"`   // checks that could look nothing up in the log
-	Unjudged    int               `json:"unjudged,omitempty"` // times without writes, and waits for recovery, on a machine without CPU to spare
-	Checks      int               `json:"checks"`
-	Writes      verify.Counts     `json:"writes"`
-	Problems    map[string]int    `json:"problems,omitempty"`  // broken promises found by checks, by kind
-	Undecided   int               `json:"undecided,omitempty"` // what a checker could not decide within its limits
-	Uncounted   int               `json:"uncounted,omitempty"` // faults that were made, and checked by checkers that could not decide
-	Errors      []string          `json:"errors,omitempty"`    // of the campaign itself: it ended with one
-	Violations  []string          `json:"violations,omitempty"`
-	Seconds     map[phase]float64 `json:"seconds"` // where the time went
+	Minutes     float64        `json:"minutes"`
+	Faults      int            `json:"faults"` // that were made and checked
+	Missed      int            `json:"missed"` // could not be made, because of what the one before had left
+	LeaderKills int            `json:"leader_kills"`
+	Partitions  int            `json:"partitions"`
+	PowerLosses int            `json:"power_losses"`
+	Counts      map[string]int `json:"counts"` // by kind and whom
+	// faults during which writes had to go on, and lasted long enough to tell
+	Demanded int `json:"demanded"`
+	Unread   int `json:"unread,omitempty"` // checks that could look nothing up in the log
+	// times without writes, and waits for recovery, on a machine without CPU to spare
+	Unjudged  int            `json:"unjudged,omitempty"`
+	Checks    int            `json:"checks"`
+	Writes    verify.Counts  `json:"writes"`
+	Problems  map[string]int `json:"problems,omitempty"`  // broken promises found by checks, by kind
+	Undecided int            `json:"undecided,omitempty"` // what a checker could not decide within its limits
+	// faults that were made, and checked by checkers that could not decide
+	Uncounted  int               `json:"uncounted,omitempty"`
+	Errors     []string          `json:"errors,omitempty"` // of the campaign itself: it ended with one
+	Violations []string          `json:"violations,omitempty"`
+	Seconds    map[phase]float64 `json:"seconds"` // where the time went
 }
 
 // Build is the program that was tested.

@@ -37,9 +37,9 @@ type system struct {
 	rivals.Breakable
 	all      []string // hosts, loggers and learners included
 	learners []string
-	stream   func() string // the address of a change stream, for each connection; nil: there is none
+	stream   func() string // the address of a change stream, for each connection; nil: no change stream
 	grips    *grips
-	witness  rivals.Witness // nil: nobody tells how something came about
+	witness  rivals.Witness // nil: nothing records the cause
 }
 
 func (s system) loggers() []string {
@@ -126,7 +126,8 @@ func (s system) hit(ctx context.Context, f Fault, lead rivals.Lead) *strike {
 var faultsOfLab = map[Kind]rivals.Fault{KillMySQL: rivals.KillMySQL, KillDaemon: rivals.KillDaemon, KillHost: rivals.KillHost, KillGroup: rivals.KillHost, StopMySQL: rivals.StopMySQL, StopDaemon: rivals.StopDaemon,
 	StopHost: rivals.StopHost, Switchover: rivals.Switchover, Replace: rivals.Replace, Reseed: rivals.Reseed}
 
-// do has the system make the fault on each of the hosts. One where it could not be made, because what it hits was dead already, is not one of them any more.
+// do has the system make the fault on each of the hosts. One where it could not be made, because what it hits was dead
+// already, is not one of them any more.
 func (s system) do(ctx context.Context, st *strike) {
 	f := faultsOfLab[st.fault.Kind]
 	var made []string
@@ -180,7 +181,7 @@ func (s system) partition(st *strike, leader string) ([]string, error) {
 		half := len(rest) / 2
 		return rest[:half], s.cutBetween(st, rest[:half], rest[half:])
 	}
-	more := (len(s.all)-1)/2 - 1 // beside the first one
+	more := (len(s.all)-1)/2 - 1 // in addition to the first one
 	return append(side, rest[:more]...), s.cutBetween(st, append(side, rest[:more]...), rest[more:])
 }
 

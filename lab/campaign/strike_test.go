@@ -13,7 +13,8 @@ import (
 	"trireme/lab/rivals"
 )
 
-// fake is a system of three data nodes and two loggers that takes down what is done to it. Methods that are not here are not called.
+// fake is a system of three data nodes and two loggers that takes down what is done to it. Methods that are not here
+// are not called.
 type fake struct {
 	rivals.Breakable
 	done   []string
@@ -111,7 +112,8 @@ func TestStrikes(t *testing.T) {
 	}
 }
 
-// TestOverlaps: of two faults that hold the same thing, the end of one is not that of the other; and a member is added again behind the end of all others.
+// TestOverlaps: if two faults hold the same thing, the end of one is not the end of the other; a member is added again
+// after all others have ended.
 func TestOverlaps(t *testing.T) {
 	made := &fake{}
 	s := system{Breakable: made, all: made.Names(), grips: newGrips()}
@@ -167,7 +169,7 @@ func TestCount(t *testing.T) {
 		want    [4]int // faults, leader kills, partitions, power losses
 	}{
 		{"a leader", []*strike{kill("n1")}, next, [4]int{1, 1, 0, 0}},
-		{"a leader, and nobody noticed", []*strike{kill("n1")}, before, [4]int{1, 0, 0, 0}},
+		{"a leader, unnoticed", []*strike{kill("n1")}, before, [4]int{1, 0, 0, 0}},
 		{"a leader that is hit twice", []*strike{kill("n1"), kill("n1", "n3")}, next, [4]int{2, 1, 0, 0}},
 		{"two leaders, one after the other", []*strike{kill("n1"), {fault: Fault{Kind: KillMySQL}, hosts: []string{"n2"}, lead: next}}, rivals.Lead{Name: "n1", Term: 5}, [4]int{2, 2, 0, 0}},
 		{"all but the leader, who was dead", []*strike{kill("n2", "n3")}, next, [4]int{1, 0, 0, 0}},

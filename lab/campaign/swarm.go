@@ -13,8 +13,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// swarm is what a seed chooses of a system's shape and of the faults, so that campaigns meet combinations that
-// nobody would have named. What options name is theirs.
+// swarm is what a seed chooses of a system's shape and faults, so that campaigns meet combinations that no person would
+// have listed. The seed does not choose what the options name.
 type swarm struct {
 	settings map[string]string // all of it, by what it is, for reports
 	tune     func(*config.Node)
@@ -140,8 +140,8 @@ func (s *swarm) String() string {
 	return strings.Join(out, ", ")
 }
 
-// keysName is the file with the keys of the log, beside the nodes' directories: a disk that is lost does not
-// take it along.
+// keysName is the file with the keys of the log. It is next to the nodes' directories, so that it survives the loss of
+// a disk.
 const keysName = "log-keys"
 
 // writeKeys makes it.
