@@ -23,7 +23,8 @@ const (
 
 	imageSuffix = ".disk"
 
-	// ext4Shutdown is EXT4_IOC_SHUTDOWN = _IOR('X', 125, __u32), noLogFlush its EXT4_GOING_FLAGS_NOLOGFLUSH (fs/ext4/ext4.h).
+	// ext4Shutdown is EXT4_IOC_SHUTDOWN = _IOR('X', 125, __u32), noLogFlush its EXT4_GOING_FLAGS_NOLOGFLUSH
+	// (fs/ext4/ext4.h).
 	ext4Shutdown = 0x8004587D
 	noLogFlush   = 2
 
@@ -38,7 +39,8 @@ type Disk struct {
 	on    bool     // the file system is mounted and was not shut down
 }
 
-// New puts a disk of that many bytes under a directory, which is made or must be empty. The file behind it grows as it is written to.
+// New puts a disk of that many bytes under a directory, which is made or must be empty. The disk's file grows as the
+// disk is written to.
 func New(ctx context.Context, dir string, size int64) (_ *Disk, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
@@ -95,8 +97,8 @@ func prepare(dir string, size int64) error {
 	return nil
 }
 
-// format makes the file with an empty file system in it. Nothing is left for the kernel to initialise in the background: it would be
-// written at times that have nothing to do with the test.
+// format makes the file with an empty file system in it. Nothing is left for the kernel to initialise in the
+// background: it would be written at times that have nothing to do with the test.
 func (d *Disk) format(ctx context.Context, size int64) error {
 	mkfs, err := exec.LookPath("mkfs.ext4")
 	if err != nil {
@@ -174,9 +176,10 @@ func (d *Disk) Drain() error { return os.RemoveAll(d.filler()) }
 
 // PowerOff cuts the power: what has not reached the disk is lost, and every access fails with EIO.
 //
-// The host's processes are the caller's: send them SIGKILL first, and call this at once, without waiting for their ends. An fsync that is
-// under way while the power goes may report a success that it did not have (jbd2 takes a transaction that is over for one that was
-// committed, aborted or not); a process that has its SIGKILL cannot tell anybody.
+// The host's processes are the caller's: send them SIGKILL first, and call this at once, without waiting for their
+// ends. An fsync that is under way while the power goes may report a success that it did not have (jbd2 takes a
+// transaction that is over for one that was committed, aborted or not); a process that has its SIGKILL cannot tell
+// anybody.
 func (d *Disk) PowerOff() error {
 	if !d.on {
 		return nil
@@ -193,9 +196,10 @@ func (d *Disk) PowerOff() error {
 	return nil
 }
 
-// PowerOn recovers the file system after PowerOff. The processes that ran on it must have ended, or be about to; what still has a file
-// open on it after some seconds makes PowerOn fail, with the processes named, and it may be tried again. There is no lazy way: as long
-// as anybody holds the old file system, the kernel would give it out again, without a recovery.
+// PowerOn recovers the file system after PowerOff. The processes that ran on it must have ended, or be about to; what
+// still has a file open on it after some seconds makes PowerOn fail, with the processes named, and it may be tried
+// again. There is no lazy way: as long as anybody holds the old file system, the kernel would give it out again,
+// without a recovery.
 func (d *Disk) PowerOn() error {
 	if d.on {
 		return nil
@@ -229,7 +233,8 @@ func (d *Disk) unmount() error {
 	}
 }
 
-// Close gives the disk up with all that is on it. Processes that still use it keep a disk without power; they are named in the error.
+// Close gives the disk up with all that is on it. Processes that still use it keep a disk without power; they are named
+// in the error.
 func (d *Disk) Close() error {
 	var errs []error
 	if d.loop != nil {

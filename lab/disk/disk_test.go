@@ -24,7 +24,8 @@ import (
 const (
 	testSize = 64 << 20
 
-	// What the test binary does as a child: it holds a disk under this directory until it is killed, or writes to this file.
+	// What the test binary does as a child: it holds a disk under this directory until it is killed, or writes to this
+	// file.
 	holderEnv = "TRIREME_DISK_TEST_DIR"
 	writerEnv = "TRIREME_DISK_TEST_FILE"
 )
@@ -241,7 +242,8 @@ func TestNothingSyncedIsLost(t *testing.T) {
 	}
 }
 
-// writeUntilCut starts a writer, cuts the power when it has said a number of things, and counts what it has said by then.
+// writeUntilCut starts a writer, cuts the power when it has said a number of things, and counts what it has said by
+// then.
 func (d *Disk) writeUntilCut(t *testing.T, things int) (synced, written int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -280,7 +282,7 @@ func (d *Disk) writeUntilCut(t *testing.T, things int) (synced, written int) {
 	return synced, written
 }
 
-// appendRecords for ever, with an fsync behind every second one.
+// appendRecords appends forever, with an fsync after every second record.
 func appendRecords(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	fmt.Println("begins", err)
@@ -301,7 +303,7 @@ func appendRecords(path string) error {
 
 func record(i int) string { return fmt.Sprintf("record %d\n", i) }
 
-// TestBusy: nobody gets the old file system for the recovered one.
+// TestBusy: no process gets the old file system instead of the recovered one.
 func TestBusy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a process that does not end")
@@ -345,7 +347,7 @@ func TestClose(t *testing.T) {
 
 // TestLeftovers: the disk of a process that was killed goes with the next New; one of a living process stays.
 func TestLeftovers(t *testing.T) {
-	newDisk(t) // skips where there are none
+	newDisk(t) // skips if this machine has no loop devices
 	dir := filepath.Join(t.TempDir(), "disk")
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), holderEnv+"="+dir)
@@ -376,7 +378,7 @@ func TestLeftovers(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	newDisk(t) // skips where there are none
+	newDisk(t) // skips if this machine has no loop devices
 	full := t.TempDir()
 	if err := os.WriteFile(filepath.Join(full, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A loop device carries the name of the process that made it (LOOP_GET_STATUS64, lo_file_name): its pid and the time of its start.
+// A loop device carries the name of the process that made it (LOOP_GET_STATUS64, lo_file_name): its pid and the time of
+// its start.
 const ownerPrefix = "trireme-disk-"
 
 const attachTries = 100 // others may take a free device first
