@@ -168,7 +168,8 @@ func (c *content) sync() {
 	c.pending, c.dirty = nil, 0
 }
 
-// settle makes the newest write durable, in place: it needs no fsync unless it has changed the size, or lies on what is not durable.
+// settle makes the newest write durable, in place: it needs no fsync unless it has changed the size, or lies on what is
+// not durable.
 func (c *content) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,8 +276,8 @@ func each(ch change, f func(sector, from, to int64)) {
 	}
 }
 
-// uncut takes back a change of size to less. What was written there later went to blocks that are not the file's then; but where the cut
-// went through a sector, that stayed.
+// uncut takes back a change of size to less. What was written there later went to blocks that are not the file's then;
+// but where the cut went through a sector, that stayed.
 func (c *content) uncut(ch change, settled map[int64]bool) (err error) {
 	each(ch, func(s, from, to int64) {
 		if err != nil || from%SectorBytes != 0 && settled[s] {

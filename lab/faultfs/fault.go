@@ -26,8 +26,9 @@ const Change = Write | Names
 
 // Fault is what happens to operations. The delay comes first, then the error; without one the operation is carried out.
 type Fault struct {
-	// Path is a pattern as of path.Match, of one element or more. It hits what has such elements one after the other somewhere in its
-	// path from the root: "raft" all that is in a directory of that name, "*.ibd" all such files, "raft/*.log" some files. Empty: everything.
+	// Path is a pattern as of path.Match, of one element or more. It hits what has such elements one after the other
+	// somewhere in its path from the root: "raft" all that is in a directory of that name, "*.ibd" all such files,
+	// "raft/*.log" some files. Empty: everything.
 	Path  string
 	Ops   Op
 	Err   syscall.Errno

@@ -5,7 +5,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFlags: no flush at close, pages stay (nobody else changes them), direct writes side by side.
+// openFlags: no flush at close, pages stay (only the kernel changes them), direct writes in parallel.
 const openFlags = fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH | fuse.FOPEN_PARALLEL_DIRECT_WRITES
 
 // Open a file.

@@ -25,8 +25,8 @@ const backingSuffix = ".faultfs" // the directory for contents, empty as seen fr
 type Options struct {
 	Seed  uint64 // of what power losses take
 	Names Order
-	// NoCache is a disk without a volatile cache: what was written with O_DIRECT is durable when the write returns. Those that are under way
-	// when the power goes are lost or torn all the same.
+	// NoCache is a disk without a volatile cache: what was written with O_DIRECT is durable when the write returns.
+	// Those that are under way when the power goes are lost or torn all the same.
 	NoCache bool
 	// TakeAll lets each power loss take everything that is not durable. Without it most take a part, and some nothing.
 	TakeAll bool
@@ -139,8 +139,8 @@ func (f *FS) Dir() string { return f.dir }
 // Sync makes everything durable: what was put there by programs that do not fsync, and is to survive all the same.
 func (f *FS) Sync() error { return f.call("Sync", Nothing{}, &Nothing{}) }
 
-// PowerOff fails every operation with EIO from now on, those that wait too, and decides what was lost (Loss). The processes on it are the
-// caller's: they are to be killed, before or after.
+// PowerOff fails every operation with EIO from now on, including those that wait, and decides what was lost (Loss). The
+// caller must kill the processes that use the file system, before or after.
 func (f *FS) PowerOff() error {
 	if !f.on {
 		return nil
@@ -156,8 +156,8 @@ func (f *FS) PowerOff() error {
 // Loss is what the newest power loss took.
 func (f *FS) Loss() Loss { return f.loss }
 
-// PowerOn after PowerOff. The processes that ran on it must have ended, or be about to; what still has a file open on it after some seconds
-// makes PowerOn fail, and it may be tried again. Faults stay as they are.
+// PowerOn after PowerOff. The processes that ran on it must have ended, or be about to; what still has a file open on
+// it after some seconds makes PowerOn fail, and it may be tried again. Faults stay as they are.
 func (f *FS) PowerOn() error {
 	if f.on {
 		return nil
@@ -196,7 +196,7 @@ func (f *FS) Close() error {
 	return errors.Join(append(errs, os.RemoveAll(f.dir+backingSuffix))...)
 }
 
-// removeLeftovers unmounts what servers left that were killed: nobody answers there.
+// removeLeftovers unmounts file systems whose servers were killed: nothing answers there.
 func removeLeftovers() error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -216,7 +216,8 @@ func removeLeftovers() error {
 		if err := unix.Statfs(dir, &st); !errors.Is(err, unix.ENOTCONN) {
 			continue
 		}
-		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: another process was faster
+		// EINVAL: another process was faster
+		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("unmounting %s, whose server is gone: %w", dir, err)
 		}
 		if err := os.RemoveAll(dir + backingSuffix); err != nil {

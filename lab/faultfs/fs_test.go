@@ -198,8 +198,8 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// TestRename: a rename happens wholly or not at all; without an fsync of the directory it may be either. What was renamed without an
-// fsync of the content may be empty.
+// TestRename: a rename happens wholly or not at all; without an fsync of the directory it may be either. What was
+// renamed without an fsync of the content may be empty.
 func TestRename(t *testing.T) {
 	f := newFS(t, faultfs.Options{Seed: 5})
 	var old, moved, empty int
@@ -500,8 +500,8 @@ func TestTakeAll(t *testing.T) {
 	}
 }
 
-// TestNoCache: on a disk without a volatile cache a direct write in place is durable when it returns; the one that is under way when the
-// power goes may be torn.
+// TestNoCache: on a disk without a volatile cache a direct write in place is durable when it returns; the one that is
+// under way when the power goes may be torn.
 func TestNoCache(t *testing.T) {
 	const size = 16 << 10
 	f := newFS(t, faultfs.Options{Seed: 31, NoCache: true})

@@ -14,7 +14,8 @@ import (
 	"trireme/lab/faultfs"
 )
 
-// modelFile says what a file may hold after a power loss: of each sector one of the contents that it has had since the last fsync.
+// modelFile says what a file may hold after a power loss: of each sector one of the contents that it has had since the
+// last fsync.
 type modelFile struct {
 	versions [][]byte // the first is durable, the last is what programs see
 }
@@ -134,8 +135,8 @@ func (f testFS) modelStep(rnd *rand.Rand, file *os.File, m *modelFile, size int)
 	}
 }
 
-// TestNamesModel does random things to names in two directories. Each name is what it was at some time since the last fsync of its
-// directory, and a file that was only renamed is never gone.
+// TestNamesModel does random things to names in two directories. Each name is what it was at some time since the last
+// fsync of its directory, and a file that was only renamed is never gone.
 func TestNamesModel(t *testing.T) {
 	f := newFS(t, faultfs.Options{Seed: 22})
 	rnd := rand.New(rand.NewPCG(4, 3))
@@ -161,7 +162,7 @@ func TestNamesModel(t *testing.T) {
 	})
 	id, lost := 0, 0
 	for round := range 60 {
-		safe := map[string]bool{} // contents that nobody removed
+		safe := map[string]bool{} // contents that were not removed
 		for _, p := range paths {
 			safe[now(p)] = true
 		}

@@ -24,17 +24,19 @@ const (
 // dying is how long the power takes to go. Without it no write would be under way.
 const dying = 2 * time.Millisecond
 
-// forever: nobody but the kernel changes what it has in its caches.
+// forever: only the kernel changes what it has in its caches.
 const forever = time.Hour
 
-// world is the file system as the kernel sees it. An operation holds power for reading while it is carried out, not while it is delayed.
+// world is the file system as the kernel sees it. An operation holds power for reading while it is carried out, not
+// while it is delayed.
 type world struct {
 	fuse.RawFileSystem // answers ENOSYS to all that is not here
 
 	power sync.RWMutex
 	off   bool
 	dark  chan struct{} // closed while the power is off
-	dying atomic.Bool   // the power goes: writes still reach the disk, but nobody hears of it, and nothing is durable any more
+	// the power goes: writes still reach the disk, but are not confirmed, and nothing is durable any more
+	dying atomic.Bool
 
 	noCache bool
 	takeAll bool
@@ -370,7 +372,7 @@ func (w *world) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) f
 	for _, name := range sortedKeys(dir.names) {
 		h.listed = append(h.listed, fuse.DirEntry{Name: name, Mode: dir.names[name].attr.Mode, Ino: dir.names[name].ino})
 	}
-	slices.Reverse(h.listed) // an order that nobody should count on
+	slices.Reverse(h.listed) // no reader should rely on an order
 	out.Fh = w.open(h)
 	return fuse.OK
 }

@@ -20,7 +20,8 @@ type Loss struct {
 // Bytes says whether anything was lost of what had been written.
 func (l Loss) Bytes() bool { return l.Writes+l.Torn+l.Cuts > 0 }
 
-// temper is what a power loss is like. Most are mixed; without the extremes, states in which all or nothing was lost would be rare.
+// temper is what a power loss is like. Most are mixed; without the extremes, states in which all or nothing was lost
+// would be rare.
 type temper struct{ lose, keep bool }
 
 func newTemper(rnd *rand.Rand, takeAll bool) temper {

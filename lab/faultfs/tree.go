@@ -145,7 +145,7 @@ func (t *tree) unlinked(n *node) {
 	}
 }
 
-// sweep closes what nobody can reach any more, not even after a power loss.
+// sweep closes what can never be reached again, not even after a power loss.
 func (t *tree) sweep() {
 	reachable := map[*node]bool{}
 	var walk func(n *node)
@@ -184,7 +184,8 @@ func (t *tree) drop(n *node) {
 	}
 }
 
-// syncNames makes a directory's names durable, with what must have happened before; with Journaled, or dir nil, everything's.
+// syncNames makes a directory's names durable, with what must have happened before; with Journaled, or dir nil,
+// everything's.
 func (t *tree) syncNames(dir *node) {
 	if t.order == Journaled || dir == nil {
 		for _, c := range t.pending {
