@@ -1,5 +1,5 @@
-// Package heap holds decoders to a bound on the memory that they take: a few bytes from outside that announce a gigabyte must not
-// get one. It is for tests.
+// Package heap holds decoders to a bound on the memory that they take: a few bytes from outside that announce a
+// gigabyte must not get one. It is for tests.
 package heap
 
 import (
@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// slack is what may be allocated besides by whoever else runs in the process: the fuzzing engine, timers, a collection.
+// slack is what other code in the process may allocate meanwhile: the fuzzing engine, timers, a collection.
 const slack = 256 << 10
 
-// Within runs f and fails the test if the process allocated more than limit bytes meanwhile, freed ones included. Nothing else that
-// allocates may run at the same time.
+// Within runs f and fails the test if the process allocated more than limit bytes meanwhile, freed ones included.
+// Nothing else that allocates may run at the same time.
 func Within(t testing.TB, limit int, f func()) {
 	t.Helper()
 	var before, after runtime.MemStats
