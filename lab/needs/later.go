@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Deferred begins the reason of a test that was left to a later phase of make test. Command test/summary lists them for that
-// phase, and fails if one of them never ran.
+// Deferred begins the reason of a test that was left to a later phase of make test. Command test/summary lists them for
+// that phase, and fails if one of them never ran.
 const Deferred = "deferred to a later phase: "
 
 // What TRIREME_DEFER may list, separated by commas.
@@ -18,7 +18,8 @@ const (
 	noRace  = "norace"  // tests whose goroutines share nothing: without the race detector
 )
 
-// Quiet marks a test that needs the machine for itself: one that measures time or CPU, or that would starve others. make test runs it alone.
+// Quiet marks a test that needs the machine for itself: one that measures time or CPU, or that would starve others.
+// make test runs it alone.
 func Quiet(t testing.TB) {
 	t.Helper()
 	later(t, quiet)

@@ -1,6 +1,6 @@
-// Package needs gives tests what this machine may not have: a MySQL server, network namespaces. Without it a test is skipped, unless the
-// environment requires it, as make test and make soak do: what is skipped would be taken for tested. It is for tests. Those in packages mysqld
-// and wan, which this one imports, repeat the rule.
+// Package needs gives tests what this machine may not have: a MySQL server, network namespaces. Without it a test is
+// skipped, unless the environment requires it, as make test and make soak do: what is skipped would be taken for
+// tested. It is for tests. Those in packages mysqld and wan, which this one imports, repeat the rule.
 package needs
 
 import (
@@ -15,8 +15,9 @@ import (
 	"trireme/lab/wan"
 )
 
-// MySQL finds mysqld as mysqld.Find does. Without one the test is skipped; where TRIREME_REQUIRE_MYSQL is set, and with one that cannot be used
-// though it was asked for by name, it fails. In make test's phase of unit tests it leaves the test to the phase of servers.
+// MySQL finds mysqld as mysqld.Find does. Without one the test is skipped; where TRIREME_REQUIRE_MYSQL is set, and with
+// one that cannot be used though it was asked for by name, it fails. In make test's phase of unit tests it leaves the
+// test to the phase of servers.
 func MySQL(t testing.TB) mysqld.Binary {
 	t.Helper()
 	later(t, servers)
@@ -25,7 +26,8 @@ func MySQL(t testing.TB) mysqld.Binary {
 	return bin
 }
 
-// Tool gives the path of another of MySQL's programs: beside the mysqld that MySQL finds, else on PATH. What it lacks is treated alike.
+// Tool returns the path of another of MySQL's programs: in the folder of the mysqld that MySQL finds, else on PATH. A
+// missing tool is treated as MySQL treats a missing mysqld.
 func Tool(t testing.TB, name string) string {
 	t.Helper()
 	beside := filepath.Join(filepath.Dir(MySQL(t).Path), name)
@@ -47,8 +49,8 @@ func Program(t testing.TB, name string) string {
 	return path
 }
 
-// Cannot ends a test that this machine cannot run: it fails in a soak, and where servers are required and root has what it takes to run all; else it is
-// skipped.
+// Cannot ends a test that this machine cannot run: it fails in a soak, and where servers are required and root has what
+// it takes to run all; else it is skipped.
 func Cannot(t testing.TB, why any) {
 	t.Helper()
 	if os.Getenv("TRIREME_SOAK") != "" || os.Getenv("TRIREME_REQUIRE_MYSQL") != "" && os.Geteuid() == 0 {
@@ -57,8 +59,8 @@ func Cannot(t testing.TB, why any) {
 	t.Skip(why)
 }
 
-// Netns ends a test that could not have emulated hosts: with wan.ErrUnavailable it is skipped, unless TRIREME_REQUIRE_NETNS is set; with any
-// other error it fails.
+// Netns ends a test that could not have emulated hosts: with wan.ErrUnavailable it is skipped, unless
+// TRIREME_REQUIRE_NETNS is set; with any other error it fails.
 func Netns(t testing.TB, err error) {
 	t.Helper()
 	have(t, err, wan.ErrUnavailable, "TRIREME_REQUIRE_NETNS")
@@ -88,7 +90,8 @@ func Host(t testing.TB, l *wan.LAN, name string, addrs ...netip.Prefix) *wan.Hos
 	return h
 }
 
-// Long marks a test that takes minutes and finds little that others do not: make test leaves it out, make test-long and the soak run it.
+// Long marks a test that takes minutes and finds little that others do not: make test leaves it out, make test-long and
+// the soak run it.
 func Long(t testing.TB) {
 	t.Helper()
 	if !IsLong() {
