@@ -9,8 +9,9 @@ import (
 
 const (
 	maxTicks = 10
-	largest  = 1e100 // beyond it, and below 1/largest, is no measured value, and ticks would come near the limits of numbers
-	minus    = "−"
+	// beyond it, and below 1/largest, is no measured value, and ticks would come near the limits of numbers
+	largest = 1e100
+	minus   = "−"
 )
 
 // usable tells whether v can stand on an axis.
@@ -41,7 +42,8 @@ func (a axis) at(v float64) float64 {
 // clamp moves v to the nearest value on the axis.
 func (a axis) clamp(v float64) float64 { return max(a.lo, min(a.hi, v)) }
 
-// valueAxis is for the given values, all of them usable: its ends are round numbers, and zero is among them unless it is logarithmic.
+// valueAxis is for the given values, all of them usable: its ends are round numbers, and zero is among them unless it
+// is logarithmic.
 func valueAxis(values []float64, log bool) axis {
 	a := axis{log: log}
 	switch {
@@ -64,7 +66,8 @@ func valueAxis(values []float64, log bool) axis {
 	return a
 }
 
-// positionAxis is for the X of the points, all of them usable: it ends where they end. Few different ones become the ticks themselves.
+// positionAxis is for the X of the points, all of them usable: it ends where they end. Few different ones become the
+// ticks themselves.
 func positionAxis(values []float64, log bool) axis {
 	present := slices.Compact(slices.Sorted(slices.Values(values)))
 	a := axis{log: log}
@@ -108,8 +111,8 @@ func positionAxis(values []float64, log bool) axis {
 	return a
 }
 
-// linearTicks returns 3 to most multiples of 1, 2 or 5 times a power of ten; most is at least 6. The first is at most lo, the last at least
-// hi, but for rounding.
+// linearTicks returns 3 to most multiples of 1, 2 or 5 times a power of ten; most is at least 6. The first is at most
+// lo, the last at least hi, but for rounding.
 func linearTicks(lo, hi float64, most int) []float64 {
 	if span := hi - lo; span <= 1e-9*max(math.Abs(lo), math.Abs(hi)) {
 		// One value: show it between zero and itself.
@@ -127,7 +130,8 @@ func linearTicks(lo, hi float64, most int) []float64 {
 	}
 }
 
-// multiples of digit*10^power from the last at or below lo to the first at or above hi; not many more than maxTicks of them.
+// multiples of digit*10^power from the last at or below lo to the first at or above hi; not many more than maxTicks of
+// them.
 func multiples(lo, hi, digit, power float64) []float64 {
 	step := digit * math.Pow(10, power)
 	const rounding = 1e-9 // of a step: 0.3/0.1 is below 3

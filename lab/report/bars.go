@@ -131,7 +131,8 @@ func (d *drawing) category(lines []string, x, below float64, tilted bool) {
 	}
 }
 
-// categoryLabels breaks labels into lines that fit into width; if that takes more than three lines, they are to be written tilted.
+// categoryLabels breaks labels into lines that fit into width. If a label takes more than three lines, all labels are
+// tilted.
 func categoryLabels(categories []string, width float64) (labels [][]string, tilted bool) {
 	for _, c := range categories {
 		lines := []string{""}

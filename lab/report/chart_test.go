@@ -124,7 +124,8 @@ func TestOursOnTop(t *testing.T) {
 	}
 }
 
-// TestStyles: names that stand in one chart differ, a name keeps its style, and colours are reused only where they must be.
+// TestStyles: names that stand in one chart differ, a name keeps its style, and colours are reused only where they must
+// be.
 func TestStyles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var charts []Chart

@@ -1,11 +1,12 @@
-// Package report draws a document of text, tables and charts: as one self-contained HTML page (styles and SVG charts inside, no script, nothing
-// fetched), and as Markdown, where charts become links to the page. It knows nothing of what is measured.
+// Package report draws a document of text, tables and charts: as one self-contained HTML page (styles and SVG charts
+// inside, no script, nothing fetched), and as Markdown, where charts become links to the page. It knows nothing of what
+// is measured.
 //
-// Only Text and List know markup; every other string is shown as it stands, whatever is in it. A document that breaks a rule written here
-// (IDs, lengths of rows) is refused with an error that names the place, before anything is written.
+// Only Text and List know markup; every other string is shown as it stands, whatever is in it. A document that breaks a
+// rule written here (IDs, lengths of rows) is refused with an error that names the place, before anything is written.
 //
-// Charts that follow one another stand side by side. A name of a series has the same colour in every chart of a document. The n-th chart of
-// a section has the anchor "<section>-chart-<n>", one before the first section "chart-<n>".
+// Charts that follow one another stand side by side. A name of a series has the same colour in every chart of a
+// document. The n-th chart of a section has the anchor "<section>-chart-<n>", one before the first section "chart-<n>".
 package report
 
 // Document is a report.
@@ -26,7 +27,8 @@ type Section struct {
 // Block is Text, List, Table, Facts or Chart.
 type Block interface{ block() }
 
-// Text is a paragraph. `code`, **bold** and [links](address) mean what they mean in Markdown; an address is relative, or http or https.
+// Text is a paragraph. `code`, **bold** and [links](address) mean what they mean in Markdown; an address is relative,
+// or http or https.
 type Text string
 
 // List is of paragraphs with bullets.
@@ -71,14 +73,15 @@ const (
 	Absent      // not run; the text says why
 )
 
-// Chart is lines over X, or bars if there are Categories. A point that is NaN or infinite, or not positive on a logarithmic axis, is a gap.
-// A linear Y axis always contains zero.
+// Chart is lines over X, or bars if there are Categories. A point that is NaN or infinite, or not positive on a
+// logarithmic axis, is a gap. A linear Y axis always contains zero.
 type Chart struct {
 	Title string
 	X, Y  string // what the axes show, with the unit
 	LogX  bool   // logarithmic, such as numbers of threads
 	LogY  bool
-	// Categories name the groups of bars; bar i of a series is Points[i].Y. A series with fewer points lacks the last bars.
+	// Categories name the groups of bars; bar i of a series is Points[i].Y. A series with fewer points lacks the last
+	// bars.
 	Categories []string
 	Series     []Series
 	Events     []Event // of a time line
@@ -91,7 +94,7 @@ type Series struct {
 	Points []Point
 }
 
-// Point with the spread of its runs; Low and High are 0 where there is none.
+// Point with the spread of its runs; Low and High are 0 if the spread is unknown.
 type Point struct{ X, Y, Low, High float64 }
 
 // Event is a vertical mark at X.

@@ -14,11 +14,12 @@ type placed struct {
 	row      int
 }
 
-// placeEvents finds places where no label covers another or is crossed by another event's mark, which reaches from its label's row down to
-// the plot. at maps an event's X, and tells whether it is on the axis.
+// placeEvents finds places where no label covers another or is crossed by another event's mark, which reaches from its
+// label's row down to the plot. at maps an event's X, and tells whether it is on the axis.
 //
-// Labels stand right of their marks, placed from the right: so a mark that reaches higher crosses no label of an event right of it. Towards
-// the right edge they stand left of their marks, placed from the left. Where the sides change is found by trying.
+// Labels stand right of their marks, placed from the right: so a mark that reaches higher crosses no label of an event
+// right of it. Towards the right edge they stand left of their marks, placed from the left. Where the sides change is
+// found by trying.
 func placeEvents(events []Event, at func(float64) (float64, bool), width float64) []placed {
 	var todo []placed
 	for _, e := range events {
@@ -37,8 +38,8 @@ func placeEvents(events []Event, at func(float64) (float64, bool), width float64
 	return best
 }
 
-// placeSplit places the labels of the events up to split right of their marks, the others left of them. The cost is the number of rows and,
-// far above that, of crossings that could not be avoided.
+// placeSplit places the labels of the events up to split right of their marks, the others left of them. The cost is the
+// number of rows and, far above that, of crossings that could not be avoided.
 func placeSplit(events []placed, split int, width float64) (out []placed, cost int) {
 	const gap, crossing = 5, 1000
 	put := func(e placed) {

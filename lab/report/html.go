@@ -53,7 +53,7 @@ type page struct {
 	styles map[string]style
 }
 
-// contents are shown beside the text on wide screens, folded above it on narrow ones; the style chooses.
+// contents appears next to the text on wide screens, and folded above it on narrow ones; the style chooses.
 func (p *page) contents(sections []Section) {
 	p.WriteString("<nav class=\"side\" aria-label=\"Contents\">\n<p>Contents</p>\n")
 	p.links(sections)
@@ -122,7 +122,8 @@ func chartRow(blocks []Block) []Chart {
 	return row
 }
 
-// charts writes charts side by side; those before them in the section are counted in done. If they show the same series, one legend does.
+// charts writes charts side by side; those before them in the section are counted in done. If they show the same
+// series, one legend does.
 func (p *page) charts(section string, done int, row []Chart) {
 	narrow := 0
 	for _, c := range row {

@@ -12,8 +12,8 @@ type span struct {
 	link       string // where the text leads to, if it does
 }
 
-// linkForm is [text](address). The address can hold nothing that runs, and nothing that would need an escape; it may have a scheme only if
-// that is http or https.
+// linkForm is [text](address). The address can hold nothing that runs, and nothing that would need an escape; it may
+// have a scheme only if that is http or https.
 var linkForm = regexp.MustCompile("^\\[([^\\[\\]`*]+)\\]\\((https?://[\\w./#%?=&~-]+|/?[\\w.#%?=~-][\\w./#%?=~-]*)\\)")
 
 // inline splits a Text at its markup. What is not closed is no markup.

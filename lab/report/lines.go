@@ -134,7 +134,7 @@ func (d *drawing) nameRoom() float64 {
 	return room
 }
 
-// names writes the name of each line beside its end, moved apart where ends are close together.
+// names writes the name of each line at its end. Where ends are close together it moves the names apart.
 func (d *drawing) names() {
 	type end struct {
 		s       Series
@@ -169,7 +169,8 @@ func (d *drawing) names() {
 	}
 }
 
-// spreadOut moves sorted positions as little as is simple so that they are step apart, between lo and hi if there is room.
+// spreadOut moves sorted positions as little as is simple so that they are step apart, between lo and hi if there is
+// room.
 func spreadOut(wanted []float64, step, lo, hi float64) []float64 {
 	out := slices.Clone(wanted)
 	floor := lo

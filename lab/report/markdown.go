@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Markdown writes the document as GitHub reads it. Charts are links to the page that HTML wrote, whose address, relative to the text, is
-// page.
+// Markdown writes the document as GitHub reads it. Charts are links to the page that HTML wrote, whose address,
+// relative to the text, is page.
 func (d Document) Markdown(w io.Writer, page string) error {
 	if err := d.check(); err != nil {
 		return err

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// style is how a series is drawn. Colours are the Okabe–Ito palette, which colour-blind readers tell apart; style.css has the values for
-// light and dark pages, by number.
+// style is how a series is drawn. Colours are the Okabe–Ito palette, which colour-blind readers tell apart; style.css
+// has the values for light and dark pages, by number.
 type style struct {
 	colour int
 	round  int // how often the colours had been used up: 0 is a solid line
