@@ -17,7 +17,8 @@ import (
 	"trireme/internal/demo"
 )
 
-// Watched is a Breakable whose processes tell when a rule of their own is broken. What ends is started again, so nobody would notice otherwise.
+// Watched is a Breakable whose processes report when one of their own rules is broken. A process that ends is started
+// again, so without the report its end would go unnoticed.
 type Watched interface {
 	Breakable
 	// Alarms that have come since the last call.
@@ -137,8 +138,8 @@ func brokenRule(line string) bool {
 	return strings.Contains(line, ruleKey) || strings.Contains(line, "panic") || strings.HasPrefix(line, "fatal error: ")
 }
 
-// fresh returns the whole lines that a log has got since it was last read. One that is not there, or cannot be read because its disk has no power, is read
-// later; one that is shorter than it was is another one.
+// fresh returns the whole lines that a log has got since it was last read. One that is not there, or cannot be read
+// because its disk has no power, is read later; one that is shorter than it was is another one.
 func (w *watch) fresh(path string) []string {
 	if path == "" {
 		return nil

@@ -22,8 +22,8 @@ func addTo(t *testing.T, path, text string) {
 	}
 }
 
-// TestAlarms: a daemon that ends by itself, a broken rule in its log and a failed assertion of mysqld are told once each, with the line; what was our own doing is
-// not, and a line that is not complete waits.
+// TestAlarms: a daemon that ends by itself, a broken rule in its log and a failed assertion of mysqld are told once
+// each, with the line; what was our own doing is not, and a line that is not complete waits.
 func TestAlarms(t *testing.T) {
 	w, dir := newWatch(), t.TempDir()
 	n := nodeLogs{node: "n1", daemon: filepath.Join(dir, "n1.log"), mysqld: filepath.Join(dir, "mysqld.err")}

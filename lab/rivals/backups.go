@@ -22,11 +22,13 @@ import (
 	"trireme/internal/demo"
 )
 
-// Backer is a running system of which backups are made while clients write to it. A tool is one of those of Backups; what a tool cannot do is ErrNotHere.
+// Backer is a running system of which backups are made while clients write to it. A tool is one of those of Backups;
+// what a tool cannot do is ErrNotHere.
 type Backer interface {
 	// Copy makes a copy of all data in a directory that is not there yet, of the last replica and on its host.
 	Copy(ctx context.Context, tool, dir string) error
-	// Restore makes the data directory of a server of what Copy has made, in a directory that is not there yet, on this machine.
+	// Restore makes the data directory of a server of what Copy has made, in a directory that is not there yet, on this
+	// machine.
 	Restore(ctx context.Context, tool, from, to string) error
 	// Archive begins to keep the log of all that is committed in a directory that is empty or not there.
 	Archive(ctx context.Context, tool, dir string) (Archive, error)
@@ -34,7 +36,7 @@ type Backer interface {
 
 // Archive of the log, which grows until Stop.
 type Archive interface {
-	// Now is a position of the log behind all that was committed before the call.
+	// Now is a position of the log after everything that was committed before the call.
 	Now(context.Context) (uint64, error)
 	// Reached is the position up to which the log is in the archive.
 	Reached() (uint64, error)
@@ -98,7 +100,7 @@ func (t *trireme) Copy(ctx context.Context, _, dir string) error {
 	return runCommand(ctx, t.trireme(n, dir+".log", "backup", "--to", dir), t.within(n))
 }
 
-// last is the data node that backups are made beside.
+// last is the data node from which backups are made.
 func (t *trireme) last() *demo.Node {
 	all := t.DataNodes()
 	return all[len(all)-1]
@@ -205,7 +207,7 @@ func (t *trireme) Check(ctx context.Context, tables []string, share float64) (ch
 	return check.Run(ctx, o)
 }
 
-// tool is a program that is shipped beside mysqld.
+// tool finds a program that is shipped with mysqld.
 func (l *Lab) tool(name string) (string, error) {
 	path, err := exec.LookPath(filepath.Join(filepath.Dir(l.MySQL), name))
 	if err != nil {
@@ -252,7 +254,8 @@ func (r *replication) Copy(ctx context.Context, tool, dir string) error {
 
 func dumpFile(dir string) string { return filepath.Join(dir, "dump.sql") }
 
-// Restore starts a server on a copy of what CLONE has made, or lets a new one read the dump, without a binary log and with flushing put off.
+// Restore starts a server on a copy of what CLONE has made, or lets a new one read the dump, without a binary log and
+// with flushing put off.
 func (r *replication) Restore(ctx context.Context, tool, from, to string) (err error) {
 	h := &host{name: "restored", addr: "127.0.0.1", dir: to, site: &site{lab: r.site.lab}}
 	if err := os.MkdirAll(to, 0o755); err != nil {

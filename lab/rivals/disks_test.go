@@ -39,7 +39,8 @@ func startOnDisks(t *testing.T, l *Lab, name string, shape Shape) Running {
 	return r
 }
 
-// TestPowerOfServer: a row that was committed at full durability is there after a power loss, and the server recovers by itself.
+// TestPowerOfServer: a row that was committed at full durability is there after a power loss, and the server recovers
+// by itself.
 func TestPowerOfServer(t *testing.T) {
 	for _, kind := range []DiskKind{DiskExt4, DiskFault} {
 		t.Run(string(kind), func(t *testing.T) { cutPowerOfServer(t, kind) })

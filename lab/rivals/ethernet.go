@@ -12,8 +12,8 @@ import (
 	"trireme/lab/wan"
 )
 
-// ethernet is a switch that all hosts of a cluster are on, and a client that has nothing else. A virtual address is found by ARP, which the links of
-// a topology do not carry.
+// ethernet is a switch that all hosts of a cluster are on, and a client that has nothing else. A virtual address is
+// found by ARP, which the links of a topology do not carry.
 type ethernet struct {
 	lan    *wan.LAN
 	client *wan.Host

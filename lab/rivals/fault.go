@@ -39,8 +39,8 @@ const restart = 500 * time.Millisecond
 
 // Breaker is a Running whose nodes can be hit.
 type Breaker interface {
-	// Break prepares the system for faults: what ends is started again from now on, as by a service manager, until Stop. Later calls return
-	// the same.
+	// Break prepares the system for faults: what ends is started again from now on, as by a service manager, until
+	// Stop. Later calls return the same.
 	Break(context.Context) (Breakable, error)
 }
 
@@ -82,7 +82,7 @@ type Lead struct {
 	pid  int    // of its mysqld, where that is what tells terms apart
 }
 
-// killable says why a process cannot be killed any more: there is none, or it has its SIGKILL already and is on its way out.
+// killable says why a process cannot be killed: it does not exist, or it already has its SIGKILL and is exiting.
 func killable(pid int) error {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if pid == 0 || err != nil {

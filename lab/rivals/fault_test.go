@@ -40,12 +40,12 @@ func TestKillable(t *testing.T) {
 		t.Error("it is killed again while it dies, or before it is reaped")
 	}
 	if err := kill(0); err == nil {
-		t.Error("nobody is killed, and that is no error")
+		t.Error("nothing is killed, and that is no error")
 	}
 }
 
-// TestChoosePrimary: clients are led to the primary of the newest view in which a majority is ONLINE, by fresh answers only. A restart of the
-// server is a new term.
+// TestChoosePrimary: clients are led to the primary of the newest view in which a majority is ONLINE, by fresh answers
+// only. A restart of the server is a new term.
 func TestChoosePrimary(t *testing.T) {
 	members := map[string]*member{}
 	for i, name := range []string{"n1", "n2", "n3"} {
@@ -63,7 +63,7 @@ func TestChoosePrimary(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		views map[string]memberView
-		want  string // empty: nobody
+		want  string // empty: no host
 	}{
 		{"one primary", map[string]memberView{"n1": primary(1), "n2": secondary}, "n1"},
 		{"two, of which one is of an old view", map[string]memberView{"n1": primary(1), "n2": primary(2)}, "n2"},

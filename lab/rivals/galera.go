@@ -28,7 +28,8 @@ var galeraSystem = System{Name: "galera", Title: "MariaDB Galera, writes to one 
 	Missing: missingMariaDB,
 	Start:   startGalera}
 
-// galeraRelaxedSystem is Galera as it is recommended: the cluster is what keeps transactions, the disk gets them about once a second.
+// galeraRelaxedSystem is Galera as it is recommended: the cluster is what keeps transactions, the disk gets them about
+// once a second.
 var galeraRelaxedSystem = System{Name: "galera-relaxed", Title: "MariaDB Galera, writes to one node, flushed once a second (innodb_flush_log_at_trx_commit = 0)", Short: "Galera relaxed",
 	Variants: []Variant{{Name: "64 appliers", Options: map[string]string{galeraAppliers: "64", "innodb_flush_log_at_trx_commit": "0"}}},
 	Missing:  missingMariaDB,
@@ -51,7 +52,8 @@ const (
 	galeraStartLimit = 2 * time.Minute // the nodes find each other only by their retries
 )
 
-// galeraOptions of all nodes. There is no binary log, as Galera needs none: the redo log is what is flushed at a commit.
+// galeraOptions of all nodes. There is no binary log, as Galera needs none: the redo log is what is flushed at a
+// commit.
 func galeraOptions(m mariaDB) map[string]string {
 	o := SharedOptions()
 	o["innodb_log_file_size"] = o["innodb_redo_log_capacity"]
@@ -78,8 +80,9 @@ type galera struct {
 	clients moving
 }
 
-// startGalera starts nodes that find themselves in the state of a cluster whose power was lost at once, with equal data: when all are there
-// they form a primary component, and none has to be copied from another. That spares the programs of state snapshot transfers.
+// startGalera starts nodes that find themselves in the state of a cluster whose power was lost at once, with equal
+// data: when all are there they form a primary component, and none has to be copied from another. That spares the
+// programs of state snapshot transfers.
 func startGalera(ctx context.Context, l *Lab, s Shape) (_ Running, err error) {
 	m, err := findMariaDB()
 	if err != nil {
@@ -141,7 +144,8 @@ func galeraArgs(s *server, i int, member string, options map[string]string) []st
 	return append(args, "--"+galeraProvider+"="+strings.Join(provider, ";"))
 }
 
-// writeGaleraState makes a data directory that of member i of a cluster of n, of which all have the same data and all are gone.
+// writeGaleraState makes a data directory that of member i of a cluster of n, of which all have the same data and all
+// are gone.
 func writeGaleraState(data string, i, n int) error {
 	id := func(member int) string { return fmt.Sprintf("a0000000-1605-11e4-aa3d-%012x", member+1) }
 	view := fmt.Sprintf("my_uuid: %s\n#vwbeg\nview_id: 3 %s 1\nbootstrap: 0\n", id(i), id(0))

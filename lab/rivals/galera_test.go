@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestGalera: nodes that begin with equal data need no copies of each other, what one writes all have, and nothing runs on after Stop.
+// TestGalera: nodes that begin with equal data need no copies of each other, what one writes all have, and nothing runs
+// on after Stop.
 func TestGalera(t *testing.T) {
 	l := newLab(t)
 	if err := galeraSystem.Missing(l); err != nil {

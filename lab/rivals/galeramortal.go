@@ -22,9 +22,10 @@ func (g *galera) Login() verify.Login {
 
 func (g *galera) Kill(hosts []string) error { return killServers(g.servers, hosts) }
 
-// Recover: a minority's loss is the cluster's own affair. After that of a majority an operator stops what is left, and starts a new cluster from
-// the most advanced node. (pc.bootstrap would spare the stop, but cannot be set while the wsrep-provider plugin is loaded, which Debian's
-// MariaDB does.) The others would have to copy from it what they lack; the count of what is lost does not need them.
+// Recover: a minority's loss is the cluster's own affair. After that of a majority an operator stops what is left, and
+// starts a new cluster from the most advanced node. (pc.bootstrap would spare the stop, but cannot be set while the
+// wsrep-provider plugin is loaded, which Debian's MariaDB does.) The others would have to copy from it what they lack;
+// the count of what is lost does not need them.
 func (g *galera) Recover(ctx context.Context, back []string, lost string) (human string, err error) {
 	dead := back
 	if lost != "" {

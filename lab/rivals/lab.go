@@ -82,8 +82,8 @@ func (l *Lab) takePorts(n int) int {
 	return portFloor
 }
 
-// templateDir is a data directory with the account User and the database, of the cache: initialise makes it with these options, and has the
-// statements in the file run, which are the given ones and those of the account and the database.
+// templateDir is a data directory with the account User and the database, of the cache: initialise makes it with these
+// options, and has the statements in the file run, which are the given ones and those of the account and the database.
 func templateDir(ctx context.Context, program, version string, options, statements []string,
 	initialise func(ctx context.Context, options []string, data, sqlFile string) error) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*startLimit)
@@ -127,7 +127,8 @@ func lastLines(s string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], " | ")
 }
 
-// complaints are the lines of a program's output that tell of errors, and its last ones if none does: what to do about it may fill a page.
+// complaints are the lines of a program's output that tell of errors, and its last ones if none does: what to do about
+// it may fill a page.
 func complaints(s string) string {
 	var out []string
 	for line := range strings.Lines(s) {

@@ -49,8 +49,8 @@ func small(t *testing.T, l *Lab, s System) Shape {
 	return shape
 }
 
-// TestSystems starts each system once: what is written to it reaches all its servers, and nothing of it is left behind. The long form is for
-// all systems, the short one for one of each kind.
+// TestSystems starts each system once: what is written to it reaches all its servers, and it leaves nothing running.
+// The long form covers all systems, the short one a system of each kind.
 func TestSystems(t *testing.T) {
 	l := newLab(t)
 	short := []string{semisyncSystem.Name, mgrEventualSystem.Name, triremeSystem.Name}
@@ -97,7 +97,7 @@ func useSystem(t *testing.T, l *Lab, s System, shape Shape) {
 		t.Errorf("the first host is no leader: %+v", leader)
 	}
 	if running := processesOf(t, shape.Dir); len(running) == 0 {
-		t.Fatal("no process names the directory: what is left behind would not be found")
+		t.Fatal("no process names the directory: leftovers would not be found")
 	}
 	if (r.Network() != nil) != (shape.Topology != nil) {
 		t.Errorf("network %v with topology %v", r.Network(), shape.Topology)
@@ -189,7 +189,8 @@ func waitApplied(t *testing.T, r Running) {
 	}
 }
 
-// TestInterrupted cancels starts in the middle: nothing of them may run on. The long form has the systems of many parts too.
+// TestInterrupted cancels starts in the middle: nothing of them may run on. The long form has the systems of many parts
+// too.
 func TestInterrupted(t *testing.T) {
 	l := newLab(t)
 	for _, c := range []struct {
@@ -216,7 +217,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// interrupted starts a system and ends its context at a moment. False: the moment was over, and the system up, before anybody saw it.
+// interrupted starts a system and ends its context at a moment. False: the moment was over, and the system up, before
+// anybody saw it.
 func interrupted(t *testing.T, l *Lab, system System, when func(running []string) bool) bool {
 	t.Helper()
 	shape := small(t, l, system)

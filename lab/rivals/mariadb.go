@@ -34,7 +34,8 @@ func findMariaDB() (mariaDB, error) {
 	return m, err
 }
 
-// mariaDBOf completes a mariadbd with what belongs to it: beside it, or where distributions put it.
+// mariaDBOf completes a mariadbd with the files that belong to it: from its folder, or from where distributions put
+// them.
 func mariaDBOf(program string) (m mariaDB, err error) {
 	if m.server, err = exec.LookPath(program); err != nil {
 		return m, fmt.Errorf("%w: no MariaDB: %w; %s", ErrNotHere, err, mariaAdvice)

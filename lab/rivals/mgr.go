@@ -61,11 +61,12 @@ type mgrSetup struct {
 func (s mgrSetup) options(seeds string) map[string]string {
 	o := RivalOptions()
 	maps.Copy(o, map[string]string{
-		"plugin_load_add":                "group_replication.so",
-		"group_replication_group_name":   "7d2f5b1e-6c3a-4c59-9d0e-1a2b3c4d5e6f",
-		"group_replication_group_seeds":  seeds,
-		"group_replication_consistency":  s.consistency,
-		"group_replication_ip_allowlist": "127.0.0.0/8,198.18.0.0/15", // the default has private networks only, lab/wan's is none
+		"plugin_load_add":               "group_replication.so",
+		"group_replication_group_name":  "7d2f5b1e-6c3a-4c59-9d0e-1a2b3c4d5e6f",
+		"group_replication_group_seeds": seeds,
+		"group_replication_consistency": s.consistency,
+		// the default allows private networks only, and lab/wan's is not one
+		"group_replication_ip_allowlist": "127.0.0.0/8,198.18.0.0/15",
 		mgrStartOnBoot:                   "OFF",
 		// Without TLS the password of the recovery channel is encrypted with the donor's key.
 		"group_replication_recovery_get_public_key": "ON",
@@ -136,7 +137,8 @@ func startMGR(ctx context.Context, l *Lab, s Shape, setup mgrSetup) (_ *mgr, err
 	return m, m.checkProtocol(ctx)
 }
 
-// join starts Group Replication on a server, which founds the group or enters it. From then on it enters by itself when it is restarted.
+// join starts Group Replication on a server, which founds the group or enters it. From then on it enters by itself when
+// it is restarted.
 func (s *server) join(ctx context.Context, found bool) error {
 	err := s.exec(ctx, fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_USER = '%s', SOURCE_PASSWORD = '%s' FOR CHANNEL 'group_replication_recovery'", User, Password))
 	if err != nil {
@@ -156,8 +158,8 @@ func (s *server) join(ctx context.Context, found bool) error {
 // singleLeaderProtocol is the first version of the group's protocol that knows a single consensus leader.
 var singleLeaderProtocol = mysqld.Version{Major: 8, Minor: 0, Patch: 27}
 
-// checkProtocol makes sure that a single consensus leader, if it is asked for, is in force: a group with an older protocol ignores the setting
-// silently. The table that names the leaders is empty while performance_schema is off.
+// checkProtocol makes sure that a single consensus leader, if it is asked for, is in force: a group with an older
+// protocol ignores the setting silently. The table that names the leaders is empty while performance_schema is off.
 func (m *mgr) checkProtocol(ctx context.Context) error {
 	var single bool
 	var protocol string
@@ -232,7 +234,7 @@ func (m *mgr) waitOnline(ctx context.Context, primary *server) error {
 // groupView is the group as one member sees it.
 type groupView struct {
 	online  int
-	primary string // address of one of them; empty: there is none
+	primary string // address of a primary; empty: no primary
 }
 
 func (s *server) groupView(ctx context.Context) (v groupView, err error) {
@@ -247,7 +249,7 @@ func (s *server) groupView(ctx context.Context) (v groupView, err error) {
 	return v, err
 }
 
-// Behind counts what any member has executed and the worst one has not.
+// Behind counts what any member has executed and the slowest one has not.
 func (m *mgr) Behind(ctx context.Context) (int64, error) {
 	var all []*sql.DB
 	for _, s := range m.servers {

@@ -30,7 +30,8 @@ func TestGroup(t *testing.T) {
 		t.Errorf("%q: capable of a single leader %v, leaders %q, the primary is %q, %v", shape.Variant.Name, capable, leaders, primary, err)
 	}
 	n1 := m.servers[0]
-	execute(t, n1.db, "SHUTDOWN") // it leaves the group; one that is killed is taken back only after the others have given it up
+	// it leaves the group; one that is killed is taken back only after the others have given it up
+	execute(t, n1.db, "SHUTDOWN")
 	select {
 	case <-n1.proc.Done():
 	case <-time.After(startLimit):

@@ -18,11 +18,12 @@ import (
 	"trireme/lab/verify"
 )
 
-// brokenMGR is a group under faults, with what InnoDB Cluster adds to it: something that starts a server again, an operator who lets it join
-// again when it does not do so by itself, and, unless the system has a router of its own, one that knows the primary.
+// brokenMGR is a group under faults, with what InnoDB Cluster adds to it: something that starts a server again, an
+// operator who lets it join again when it does not do so by itself, and, unless the system has a router of its own, one
+// that knows the primary.
 //
-// That router is Trireme's own pass-through. It learns the primary from watchers that ask every member every mgrPoll, so it is quicker
-// than MySQL Router.
+// That router is Trireme's own pass-through. It learns the primary from watchers that ask every member every mgrPoll,
+// so it is quicker than MySQL Router.
 type brokenMGR struct {
 	*mgr
 	login  verify.Login
@@ -114,7 +115,7 @@ func (b *brokenMGR) attend(s *server) {
 	}
 }
 
-// end of the faults: nobody starts anything again.
+// end of the faults: nothing is started again.
 func (b *brokenMGR) end() {
 	b.cancel()
 	for _, n := range b.members { // a frozen one would not end a statement of its operator
@@ -154,7 +155,7 @@ func (b *brokenMGR) Can(f Fault) error {
 	return f.needsNetwork(b)
 }
 
-// Leader is who takes writes now; without a name nobody ever did.
+// Leader returns the member that takes writes now; without a name, none has done so yet.
 func (b *brokenMGR) Leader(context.Context) (Lead, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -272,8 +273,9 @@ func (n *member) process() *demo.Process {
 	return n.proc
 }
 
-// keep starts the server again whenever it has ended, as a service manager does, but a primary's not before there is another one: a member
-// that asks to join while the group holds its old incarnation for alive is refused, and waits for a minute.
+// keep starts the server again whenever it has ended, as a service manager does, but a primary's not before there is
+// another one: a member that asks to join while the group holds its old incarnation for alive is refused, and waits for
+// a minute.
 func (b *brokenMGR) keep(n *member) {
 	for {
 		select {
@@ -300,8 +302,8 @@ func (b *brokenMGR) keep(n *member) {
 	}
 }
 
-// help is the operator: START GROUP_REPLICATION on a member that has given up. A server that is back before the group has expelled its
-// old incarnation is refused, and does not try again by itself.
+// help is the operator: START GROUP_REPLICATION on a member that has given up. A server that is back before the group
+// has expelled its old incarnation is refused, and does not try again by itself.
 func (b *brokenMGR) help(n *member) {
 	for sleep(b.ctx, mgrHelp) == nil {
 		b.mu.Lock()
@@ -360,7 +362,8 @@ func (b *brokenMGR) switchover(ctx context.Context, from string) error {
 	return fmt.Errorf("no member %s", from)
 }
 
-// addNode starts a server with an empty data directory on the spare host. The plugin copies what it lacks from a member's binary log.
+// addNode starts a server with an empty data directory on the spare host. The plugin copies what it lacks from a
+// member's binary log.
 func (b *brokenMGR) addNode(ctx context.Context) error {
 	h := b.site.spare[0]
 	o := maps.Clone(b.options)

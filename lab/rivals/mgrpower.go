@@ -9,7 +9,8 @@ import (
 	"trireme/internal/demo"
 )
 
-// mgrOutage is how long the operator watches a group without a majority, all its servers answering, before he founds it again.
+// mgrOutage is how long the operator watches a group without a majority, all its servers answering, before he founds it
+// again.
 const mgrOutage = 5 * time.Second
 
 // CutPower keeps the servers down besides.
@@ -42,7 +43,8 @@ func (b *brokenMGR) GivePower(hosts []string) error {
 	return errors.Join(errs...)
 }
 
-// rests says whether a member must not be started yet: its host has no power, or it was the primary and the others are enough to choose another one.
+// rests says whether a member must not be started yet: its host has no power, or it was the primary and the others are
+// enough to choose another one.
 func (b *brokenMGR) rests(n *member) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +57,8 @@ func (b *brokenMGR) rests(n *member) bool {
 	return b.held[n] || b.lead.Name == n.host.name && 2*others > len(b.members)
 }
 
-// refound is the operator after an outage of a majority: dba.rebootClusterFromCompleteOutage(). A group whose majority has died does not go on by itself.
+// refound is the operator after an outage of a majority: dba.rebootClusterFromCompleteOutage(). A group whose majority
+// has died does not go on by itself.
 func (b *brokenMGR) refound() {
 	since := time.Now()
 	for sleep(b.ctx, mgrHelp) == nil {

@@ -38,22 +38,24 @@ var mgrRouterSystem = System{Name: "mgr-router", Short: "InnoDB Cluster",
 	},
 }
 
-// routerPassthrough spares the router, and its link to the server, the TLS that it speaks by default even when the client does not. Only on
-// the port for writes: that which splits reads from writes cannot do without.
+// routerPassthrough spares the router, and its link to the server, the TLS that it speaks by default even when the
+// client does not. Only on the port for writes: that which splits reads from writes cannot do without.
 var routerPassthrough = []string{"--conf-set-option=routing:bootstrap_rw.client_ssl_mode=PASSTHROUGH",
 	"--conf-set-option=routing:bootstrap_rw.server_ssl_mode=AS_CLIENT", "--conf-set-option=routing:bootstrap_rw.router_require_enforce=0"}
 
-// routerPorts: those of a bootstrapped router that count from its base. The first takes writes, the fifth splits reads from writes.
+// routerPorts: those of a bootstrapped router that count from its base. The first takes writes, the fifth splits reads
+// from writes.
 const routerPorts = 5
 
 const clientHost = "client" // where the router runs
 
-// innodbCluster is a group with the metadata by which MySQL Router knows it, and a router that was bootstrapped from it.
+// innodbCluster is a group with the metadata by which MySQL Router knows it, and a router that was bootstrapped from
+// it.
 //
-// The metadata has the tables that Router 9.7 reads and writes (metadata version 2.0.0: no cluster sets, no read replicas), because Debian
-// has no MySQL Shell, which would make more of them. Two more things differ from a cluster that the Shell makes: members talk without
-// TLS, as all systems here do, and through the plugin's own communication stack (group_replication_communication_stack = XCOM, the
-// server's default).
+// The metadata has the tables that Router 9.7 reads and writes (metadata version 2.0.0: no cluster sets, no read
+// replicas), because Debian has no MySQL Shell, which would make more of them. Two more things differ from a cluster
+// that the Shell makes: members talk without TLS, as all systems here do, and through the plugin's own communication
+// stack (group_replication_communication_stack = XCOM, the server's default).
 type innodbCluster struct {
 	*mgr
 	router *demo.Process
@@ -107,7 +109,8 @@ func findRouter() (string, error) {
 	return "", fmt.Errorf("%w: MySQL Router is missing; %s", ErrNotHere, advice)
 }
 
-// clusterMetadata are the statements that make what MySQL Router asks a cluster for. A view may not name a variable, hence the function.
+// clusterMetadata are the statements that make what MySQL Router asks a cluster for. A view may not name a variable,
+// hence the function.
 var clusterMetadata = []string{
 	"CREATE DATABASE mysql_innodb_cluster_metadata",
 	"CREATE VIEW mysql_innodb_cluster_metadata.schema_version AS SELECT 2 AS major, 0 AS minor, 0 AS patch",
@@ -122,7 +125,8 @@ var clusterMetadata = []string{
 	"CREATE TABLE mysql_innodb_cluster_metadata.v2_routers (router_id INT AUTO_INCREMENT PRIMARY KEY, router_name VARCHAR(265), " +
 		"product_name VARCHAR(128), address VARCHAR(256), version VARCHAR(12), last_check_in TIMESTAMP NULL, attributes JSON, options JSON, " +
 		"cluster_id CHAR(36) CHARACTER SET ascii)",
-	"CREATE TABLE mysql_innodb_cluster_metadata.routers (router_id INT PRIMARY KEY)", // rights on it are granted to the router
+	// rights on it are granted to the router
+	"CREATE TABLE mysql_innodb_cluster_metadata.routers (router_id INT PRIMARY KEY)",
 	"INSERT INTO mysql_innodb_cluster_metadata.v2_gr_clusters VALUES ('1', 'lab', @@GLOBAL.group_replication_group_name, NULL)",
 	"INSERT INTO mysql_innodb_cluster_metadata.v2_instances SELECT ROW_NUMBER() OVER (), '1', member_id, a, a, a, NULL, '{}' " +
 		"FROM (SELECT member_id, CONCAT(member_host, ':', member_port) AS a FROM performance_schema.replication_group_members) AS m",

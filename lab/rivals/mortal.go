@@ -13,15 +13,16 @@ import (
 	"trireme/lab/verify"
 )
 
-// Mortal is a Running whose hosts can be lost, for a time or for good. Their disks are the caller's to cut and to bring back.
+// Mortal is a Running whose hosts can be lost, for a time or for good. Their disks are the caller's to cut and to bring
+// back.
 type Mortal interface {
 	Running
-	// Login of clients, to whoever takes writes now.
+	// Login of clients, to the server that takes writes now.
 	Login() verify.Login
 	// Kill sends SIGKILL to everything on some hosts, and does not wait.
 	Kill(hosts []string) error
-	// Recover starts everything on the hosts that are back, and makes the system take writes, as far as it does not do so by itself. One host may
-	// be lost for good. It returns what a human had to do for it; empty: nothing.
+	// Recover starts everything on the hosts that are back, and makes the system take writes, as far as it does not do
+	// so by itself. One host may be lost for good. It returns what a human had to do for it; empty: nothing.
 	Recover(ctx context.Context, back []string, lost string) (human string, err error)
 	// Serving opens a connection to the server that takes writes, to be closed by the caller.
 	Serving(context.Context) (verify.Endpoint, error)
@@ -131,7 +132,7 @@ func (r *replication) Login() verify.Login {
 	return r.clients.login()
 }
 
-// Kill also writes down, as my.cnf would have it, what servers are to be when they are back.
+// Kill also writes down the role that each server takes when it is back, as my.cnf would have it.
 func (r *replication) Kill(hosts []string) error {
 	for i, s := range r.servers {
 		switch {
@@ -145,7 +146,8 @@ func (r *replication) Kill(hosts []string) error {
 	return killServers(r.servers, hosts)
 }
 
-// Recover: a source that comes back stays the source. Where it does not, an operator promotes the replica with the most transactions.
+// Recover: a source that comes back stays the source. Where it does not, an operator promotes the replica with the most
+// transactions.
 func (r *replication) Recover(ctx context.Context, back []string, lost string) (human string, err error) {
 	if lost != "" && len(r.servers) == 1 {
 		return "", ErrAllLost
@@ -207,8 +209,8 @@ func (m *mgr) Login() verify.Login {
 	return m.clients.login()
 }
 
-// Kill also sees to it that servers do nothing when they are back: whether they can join is for Recover to know. Clusters that MySQL Shell
-// makes have them read-only until then.
+// Kill also sees to it that servers do nothing when they are back: whether they can join is for Recover to know.
+// Clusters that MySQL Shell makes have them read-only until then.
 func (m *mgr) Kill(hosts []string) error {
 	for _, s := range m.servers {
 		s.setOption(mgrStartOnBoot, "OFF")
@@ -270,7 +272,8 @@ func (m *mgr) found(ctx context.Context) error {
 		return err
 	}
 	for _, s := range without(m.servers, best.host.name) {
-		// One with transactions that the group lacks is refused. Its operator would copy the data again; the count of what is lost does not need it.
+		// One with transactions that the group lacks is refused. Its operator would copy the data again; the count of
+		// what is lost does not need it.
 		_ = s.exec(ctx, "START GROUP_REPLICATION")
 	}
 	return nil

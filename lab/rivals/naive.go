@@ -17,9 +17,10 @@ import (
 	"trireme/lab/verify"
 )
 
-// naive is semi-sync replication with the failover that many build for it: a script that pings the source, promotes the replica that has received the most
-// once it has not answered for a while, points the others to it, and makes whatever comes back a replica. It looks for no transactions that only the old
-// source has, and asks no majority. Clients go through Trireme's own pass-through, which follows the script.
+// naive is semi-sync replication with the failover that many build for it: a script that pings the source, promotes the
+// replica that has received the most once it has not answered for a while, points the others to it, and makes whatever
+// comes back a replica. It looks for no transactions that only the old source has, and asks no majority. Clients go
+// through Trireme's own pass-through, which follows the script.
 type naive struct {
 	*replication
 	router *router.Router
@@ -160,7 +161,7 @@ func (n *naive) look() {
 	n.giveRoles(servers, up)
 }
 
-// giveRoles makes everybody follow the source, whoever has been started since, and then has it take writes.
+// giveRoles makes every server that was started since follow the source, and then lets the source take writes.
 func (n *naive) giveRoles(servers []*server, up map[*server]bool) {
 	for _, s := range append(servers[1:len(servers):len(servers)], servers[0]) {
 		n.mu.Lock()
@@ -189,8 +190,9 @@ func (n *naive) giveRoles(servers []*server, up map[*server]bool) {
 	}
 }
 
-// openWrites on a source, but not before a replica acknowledges: an account statement that waits makes every login hang, and with it that of the replica whose
-// acknowledgement it waits for, so that nothing would ever be acknowledged again.
+// openWrites on a source, but not before a replica acknowledges: an account statement that waits makes every login
+// hang, and with it that of the replica whose acknowledgement it waits for, so that nothing would ever be acknowledged
+// again.
 func (n *naive) openWrites(ctx context.Context, s *server) error {
 	if err := n.replication.lead(ctx, s); err != nil {
 		return err

@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// Pausable is a running system of which one replica can be held up while the others go on, so that a backlog gathers for it. The replica that takes
-// writes cannot be held up.
+// Pausable is a running system of which one replica can be held up while the others go on, so that a backlog gathers
+// for it. The replica that takes writes cannot be held up.
 type Pausable interface {
-	// StopReplica keeps a replica from applying. Where the server can, only its applier stops, and it goes on receiving; otherwise its host
-	// is shut down.
+	// StopReplica keeps a replica from applying. Where the server can, only its applier stops, and it goes on
+	// receiving; otherwise its host is shut down.
 	StopReplica(ctx context.Context, host string) error
 	// StartReplica undoes StopReplica. It does not wait until the replica is up.
 	StartReplica(ctx context.Context, host string) error
@@ -61,7 +61,8 @@ func (m *mgr) StartReplica(ctx context.Context, host string) error {
 	return execOn(ctx, m.servers[len(m.primaries()):], host, "START GROUP_REPLICATION")
 }
 
-// Lockable is a running system on whose servers a session may hold FLUSH TABLES WITH READ LOCK, which applications' accounts may not in all.
+// Lockable is a running system on whose servers a session may hold FLUSH TABLES WITH READ LOCK, which applications'
+// accounts may not in all.
 type Lockable interface {
 	// Locker is a pool of such sessions on one server, the caller's to close.
 	Locker(host string) (*sql.DB, error)

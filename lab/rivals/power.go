@@ -22,8 +22,9 @@ import (
 // Dark is a Breakable whose hosts can lose power: a system that was started with Shape.Disks.
 type Dark interface {
 	Breakable
-	// CutPower stops everything on some hosts in the middle of what it does, cuts the power of their disks and kills what was stopped: nothing on a host sees an
-	// error of its disk. Nothing starts there until GivePower. It returns the hosts whose disks are known to have lost something that was not flushed.
+	// CutPower stops everything on some hosts in the middle of what it does, cuts the power of their disks and kills
+	// what was stopped: nothing on a host sees an error of its disk. Nothing starts there until GivePower. It returns
+	// the hosts whose disks are known to have lost something that was not flushed.
 	CutPower(hosts []string) (lost []string, err error)
 	GivePower(hosts []string) error
 }
@@ -46,7 +47,7 @@ type Splitting interface {
 	Split() func() string
 }
 
-// Streaming is a system that tells what it has committed to whoever speaks MySQL's replication protocol.
+// Streaming is a system that streams what it has committed in MySQL's replication protocol.
 type Streaming interface {
 	// Stream lets the clients' account read it, and gives the address for the next connection.
 	Stream(ctx context.Context) (func() string, error)
@@ -69,8 +70,8 @@ func (t *trireme) Stream(ctx context.Context) (func() string, error) {
 // endLimit is for a process that has its SIGKILL to be gone.
 const endLimit = 10 * time.Second
 
-// CutPower: a host whose daemon is not running just then has nothing running, since mysqld dies with its daemon. Of a member that was removed and
-// is not back yet only the disk is there; ErrAbsent: all hosts are of such members.
+// CutPower: a host whose daemon is not running just then has nothing running, since mysqld dies with its daemon. Of a
+// member that was removed and is not back yet only the disk is there; ErrAbsent: all hosts are of such members.
 func (t *trireme) CutPower(hosts []string) (lost []string, err error) {
 	var present, up []*demo.Node
 	disks := map[string]Disk{}
@@ -232,7 +233,7 @@ func (t *trireme) removeNode(ctx context.Context, name string) error {
 	return err
 }
 
-// forget ends what runs for a member that is none any more.
+// forget ends what runs for a former member.
 func (t *trireme) forget(n *demo.Node) {
 	t.Forget(n)
 	t.watch.forget(t.logs(n))
@@ -242,8 +243,8 @@ func (t *trireme) forget(n *demo.Node) {
 	}
 }
 
-// bringBack adds a removed member again on its host, with an empty directory. Whether the removal was done, or an earlier attempt to add it, is looked up:
-// answers may have been lost.
+// bringBack adds a removed member again on its host, with an empty directory. Whether the removal was done, or an
+// earlier attempt to add it, is looked up: answers may have been lost.
 func (t *trireme) bringBack(ctx context.Context, name, role string) error {
 	return poll(ctx, recoverLimit, name+" to be added again", func(ctx context.Context) error {
 		v, err := t.View(ctx)

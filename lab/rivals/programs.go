@@ -32,7 +32,8 @@ func (l *Lab) Programs(ctx context.Context) []string {
 	return out
 }
 
-// FindTrireme is the program that nodes run: the one that TRIREME_BINARY names, else the one beside this program, else the one in PATH.
+// FindTrireme finds the program that nodes run: the one that TRIREME_BINARY names, else the one in this program's
+// folder, else the one in PATH.
 func FindTrireme() (string, error) {
 	if path := os.Getenv("TRIREME_BINARY"); path != "" {
 		return path, nil

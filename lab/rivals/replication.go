@@ -30,8 +30,8 @@ var applierVariants = []Variant{
 	{Name: "64 appliers", Options: map[string]string{"replica_parallel_workers": "64"}, Usual: true},
 }
 
-// semisyncVariants: as it comes, and as it is fastest: the two settings that MySQL has for semi-sync, and no binary log on the replicas, which then
-// cannot take the source's place with others behind them.
+// semisyncVariants: the default, and the fastest form: the two settings that MySQL has for semi-sync, and no binary log
+// on the replicas. Such a replica cannot replace the source, because the other replicas could not follow it.
 var semisyncVariants = []Variant{
 	applierVariants[0],
 	{Name: "4 appliers, tuned", Options: semisyncTuned("4")},
@@ -50,7 +50,8 @@ func semisyncTuned(workers string) map[string]string {
 // semisyncTimeoutMS is long enough never to fall back to asynchronous replication within a run.
 const semisyncTimeoutMS = 3600_000
 
-// replication is a source with any number of replicas: none (a standalone server), asynchronous or semi-synchronous ones.
+// replication is a source with any number of replicas: none (a standalone server), asynchronous or semi-synchronous
+// ones.
 type replication struct {
 	site     *site
 	servers  []*server // the source first
@@ -100,7 +101,7 @@ func startReplication(ctx context.Context, l *Lab, s Shape, semisync bool) (_ Ru
 	return r, r.Settle(ctx)
 }
 
-// lead makes a server that follows nobody the source.
+// lead makes a server the source; it follows no other server.
 func (r *replication) lead(ctx context.Context, source *server) error {
 	if !r.semisync {
 		return nil
@@ -142,7 +143,7 @@ func dbOf(servers []*server, host string) *sql.DB {
 	return nil
 }
 
-// serverOn is the server on a host, nil if there is none.
+// serverOn is the server on a host, nil if the host has no server.
 func serverOn(servers []*server, host string) *server {
 	for _, s := range servers {
 		if s.host.name == host {

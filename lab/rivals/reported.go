@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// Reporter is a running system that says itself how far its replicas are behind.
+// Reporter is a running system that reports how far its replicas lag.
 type Reporter interface {
-	// ReportedLag is what it says now, by host; a replica of which it does not know it is left out. It may be called beside other methods.
+	// ReportedLag returns the lag that the system reports now, by host, without replicas whose lag it does not know. It
+	// may be called concurrently with other methods.
 	ReportedLag(context.Context) (map[string]Lag, error)
 }
 

@@ -18,8 +18,8 @@ import (
 	"trireme/lab/verify"
 )
 
-// SharedOptions are given to every server of every system, Trireme's included: sizes for a small machine with room for the
-// whole data set, and a redo log that does not force checkpoints within a run.
+// SharedOptions are given to every server of every system, Trireme's included: sizes for a small machine with room for
+// the whole data set, and a redo log that does not force checkpoints within a run.
 func SharedOptions() map[string]string {
 	return map[string]string{
 		"innodb_buffer_pool_size":   "512M",
@@ -174,7 +174,8 @@ func (s *server) addOption(name, value string) {
 	s.command.Args = append(s.command.Args, "--"+name+"="+value)
 }
 
-// restart kills the server's process, unless it has ended by itself, and starts it again on its data with the same command line.
+// restart kills the server's process, unless it has ended by itself, and starts it again on its data with the same
+// command line.
 func (s *server) restart(ctx context.Context) error {
 	s.proc.Kill()
 	p, err := s.host.start(s.command)

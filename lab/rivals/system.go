@@ -15,14 +15,16 @@ import (
 	"trireme/lab/wan"
 )
 
-// ErrNotHere: a system has no such thing (a way of access, a setting), or a program that it needs is missing. The message says why.
+// ErrNotHere: a system has no such thing (a way of access, a setting), or a program that it needs is missing. The
+// message says why.
 var ErrNotHere = errors.New("not here")
 
 // Shape is what a system is started on.
 type Shape struct {
 	Topology *wan.Topology // nil: no emulated hosts, all on the loopback address
-	Switch   bool          // hosts and clients have an Ethernet switch besides, as virtual addresses need; Trireme only, with a topology
-	CPUs     float64       // that each host may use; 0: no limit
+	// hosts and clients have an Ethernet switch besides, as virtual addresses need; Trireme only, with a topology
+	Switch bool
+	CPUs   float64 // that each host may use; 0: no limit
 	// ServerCPUs is what each mysqld may use by itself, so that a router has CPU of its own; 0: no limit.
 	ServerCPUs float64
 	Nodes      int                // servers with data; 0: three. A standalone server is always one.
@@ -43,7 +45,8 @@ func (s Shape) nodes() int {
 	return s.Nodes
 }
 
-// Variant is a way to set a system up; a rival is judged by its best one. The first of a system's is what its users get by default.
+// Variant is a way to set a system up; a rival is judged by its best one. The first of a system's is what its users get
+// by default.
 type Variant struct {
 	Name    string
 	Options map[string]string // lines of my.cnf
@@ -59,7 +62,8 @@ type System struct {
 	Ours     bool
 	Safe     bool // it promises to lose nothing that was acknowledged when a host is lost
 	Variants []Variant
-	// Missing says why the system cannot run on this machine, before anything is started; nil: nothing is needed besides MySQL.
+	// Missing says why the system cannot run on this machine, before anything is started; nil: nothing is needed
+	// besides MySQL.
 	Missing func(*Lab) error
 	Start   func(context.Context, *Lab, Shape) (Running, error)
 }
@@ -70,7 +74,8 @@ type Via string
 // The ways. A system that has no such way says ErrNotHere.
 const (
 	Direct Via = "direct" // to the server that takes writes
-	Router Via = "router" // through the system's router, which stands on the client's host or on that of the server that takes writes
+	// through the system's router, which stands on the client's host or on that of the server that takes writes
+	Router Via = "router"
 	Switch Via = "switch" // as Direct, over the Ethernet switch, which has no delay
 	VIP    Via = "vip"    // through a virtual IP address, over the switch
 )
@@ -118,7 +123,8 @@ type Running interface {
 	Hosts() []HostParts
 	// DB is a connection with every privilege to the server of a host.
 	DB(host string) *sql.DB
-	// Settle makes sure that the system is as it should be (roles, all members present, semi-sync on). It is called before each measurement.
+	// Settle makes sure that the system is as it should be (roles, all members present, semi-sync on). It is called
+	// before each measurement.
 	Settle(context.Context) error
 	// Behind counts the transactions that were committed and that the slowest server has not applied yet.
 	Behind(context.Context) (int64, error)

@@ -193,8 +193,8 @@ func (t *trireme) Hosts() []HostParts {
 
 func (t *trireme) DB(host string) *sql.DB { return t.dbs[host] }
 
-// Settle waits until all members are healthy, and moves leadership to the first node, as it is with other systems: where the leader stands among
-// the sites of a topology matters.
+// Settle waits until all members are healthy, and moves leadership to the first node, as it is with other systems:
+// where the leader stands among the sites of a topology matters.
 func (t *trireme) Settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
@@ -220,7 +220,8 @@ func (t *trireme) Settle(ctx context.Context) error {
 	return t.holdsVirtual(ctx)
 }
 
-// limitServers puts each mysqld under a budget of its own, where it is asked for. A daemon starts its mysqld itself, so it is moved.
+// limitServers puts each mysqld under a budget of its own, where it is asked for. A daemon starts its mysqld itself, so
+// it is moved.
 func (t *trireme) limitServers() error {
 	if t.serverCPUs == 0 {
 		return nil
@@ -236,7 +237,7 @@ func (t *trireme) limitServers() error {
 		}
 		pid := n.MySQLPID()
 		if pid == 0 { // which would mean this process
-			return fmt.Errorf("CPU budget of %s's mysqld: there is none", n.Name)
+			return fmt.Errorf("CPU budget of %s's mysqld: it does not run", n.Name)
 		}
 		if err := b.Add(pid); err != nil {
 			return fmt.Errorf("CPU budget of %s's mysqld: %w", n.Name, err)
