@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// broken makes nodes do what they must never do, so that tests see that the checks notice. The zero value breaks nothing.
+// broken makes nodes do what they must never do, so that tests see that the checks notice. The zero value breaks
+// nothing.
 type broken struct {
 	sync    bool    // a sync does nothing and says it has
 	vote    bool    // votes are kept in memory only
@@ -24,7 +25,8 @@ type broken struct {
 	leases  bool    // S10 is not looked at, to see what else is broken
 }
 
-// slander lets everybody but the leader hear again and again that its process is gone, as one who can reset connections in its name would.
+// slander lets everybody but the leader hear again and again that its process is gone, as one who can reset connections
+// in its name would.
 func (w *World) slander() {
 	if w.now >= w.load.until {
 		return

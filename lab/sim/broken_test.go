@@ -28,7 +28,7 @@ func TestBrokenIsNoticed(t *testing.T) {
 		{"clocks that run at any speed", broken{clock: 0.8}, "S10"},
 		{"bytes that change under way", broken{frames: true}, "framing"},
 		{"cuts that stay", broken{heal: true}, "liveness"},
-		{"deaths that are told and are none", broken{gone: true}, "S10"},
+		{"reports of deaths that did not happen", broken{gone: true}, "S10"},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			found := map[string]int{}
@@ -50,8 +50,9 @@ func TestBrokenIsNoticed(t *testing.T) {
 	}
 }
 
-// TestFalseDeath: those who are told again and again that a leader is dead which is not may read what is old there, until its lease ends
-// (docs/GUARANTEES.md). That is all: nothing acknowledged is lost, nothing is there twice, and all end equal.
+// TestFalseDeath: those who are told again and again that a leader is dead which is not may read what is old there,
+// until its lease ends (docs/GUARANTEES.md). That is all: nothing acknowledged is lost, nothing is there twice, and all
+// end equal.
 func TestFalseDeath(t *testing.T) {
 	seeds := uint64(100)
 	if testing.Short() {
@@ -95,11 +96,11 @@ func TestChecks(t *testing.T) {
 			w.check.commit--
 			w.check.node(n)
 		}},
-		{"a commit of what others had synced, cut off and written anew", "S2", func(w *World, n *Node) {
+		{"a commit of what others had synced, cut off and written again", "S2", func(w *World, n *Node) {
 			rewritten(w, n)
 			w.check.node(n)
 		}},
-		{"a match index of what a follower had synced, cut off and written anew", "S2", func(w *World, n *Node) {
+		{"a match index of what a follower had synced, cut off and written again", "S2", func(w *World, n *Node) {
 			rewritten(w, n)
 			w.check.commit = n.status.Commit // nothing new is committed
 			n.status.Members = map[uint64]consensus.Progress{1 + n.ID%3: {Match: n.status.Commit}}
@@ -136,7 +137,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// rewritten makes node n the leader of a later term that commits the last entry that all had synced, in a new form which it alone has synced.
+// rewritten makes node n the leader of a later term that commits the last entry that all had synced, in a new form
+// which it alone has synced.
 func rewritten(w *World, n *Node) {
 	n.status.Term++
 	w.check.commit = n.status.Commit - 1

@@ -41,7 +41,8 @@ type Failure struct {
 // ErrFailed: a campaign has found a broken promise.
 var ErrFailed = errors.New("simulation: a promise was broken")
 
-// Campaign runs seeds From, From+1, ... The error is ErrFailed if any fails, or ctx's; Totals holds what was found either way.
+// Campaign runs seeds From, From+1, ... The error is ErrFailed if any fails, or ctx's; Totals holds what was found
+// either way.
 func Campaign(ctx context.Context, o CampaignOptions) (Totals, error) {
 	c := campaign{o: o, began: time.Now(), total: Totals{Counts: Counts{}}}
 	if c.o.MaxFailures == 0 {

@@ -29,23 +29,26 @@ type checks struct {
 
 type vote struct{ node, term uint64 }
 
-// entryID names an entry: of one term and index there is only one, and what is below it is the same in every log (log matching).
+// entryID names an entry: of one term and index there is only one, and what is below it is the same in every log (log
+// matching).
 type entryID struct{ index, term uint64 }
 
 type entryContent struct{ prevTerm, sum uint64 }
 
 type committedEntry struct{ term, sum uint64 }
 
-// logModel is what a node's disk must hold: the terms of its entries. Those of a lost disk stay as they were: they were counted.
+// logModel is what a node's disk must hold: the terms of its entries. Those of a lost disk stay as they were: they were
+// counted.
 type logModel struct {
-	base     uint64           // the entries up to here are not known by themselves: a snapshot
-	terms    []uint64         // of base+1, base+2, ...
-	durable  uint64           // highest index that was synced
-	proven   uint64           // what is on disk says itself that everything up to here was synced
-	synced   map[entryID]bool // every entry that was ever synced: a tail that is written again is not on disk because the old one was
-	promised uint64           // highest term of an answer
-	voted    uint64           // the node voted for in that term
-	commit   uint64           // in this life
+	base    uint64   // the entries up to here are not known by themselves: a snapshot
+	terms   []uint64 // of base+1, base+2, ...
+	durable uint64   // highest index that was synced
+	proven  uint64   // what is on disk says itself that everything up to here was synced
+	// every entry that was ever synced: a tail that is written again is not on disk because the old one was
+	synced   map[entryID]bool
+	promised uint64 // highest term of an answer
+	voted    uint64 // the node voted for in that term
+	commit   uint64 // in this life
 }
 
 func (l *logModel) last() uint64 { return l.base + uint64(len(l.terms)) }
@@ -107,8 +110,8 @@ func (c *checks) appended(n *Node, entries []*raftpb.Entry) {
 	}
 }
 
-// cut is told what a node could not write to its end. If that was to take the place of entries of other terms, those may be gone, all or
-// some: the log's watermark goes down first.
+// cut is told what a node could not write to its end. If that was to take the place of entries of other terms, those
+// may be gone, all or some: the log's watermark goes down first.
 func (c *checks) cut(n *Node, entries []*raftpb.Entry) {
 	l := c.log(n)
 	for _, e := range entries {
@@ -148,7 +151,8 @@ func (l *logModel) syncedTo(index uint64) {
 	l.durable = index
 }
 
-// had tells whether an entry was ever on the disk. What the log was purged up to is committed, so there is only one entry of each index.
+// had tells whether an entry was ever on the disk. What the log was purged up to is committed, so there is only one
+// entry of each index.
 func (l *logModel) had(index, term uint64) bool {
 	return index <= l.base || l.synced[entryID{index, term}]
 }
@@ -202,7 +206,8 @@ func (c *checks) reopened(n *Node) bool {
 		terms = append(terms, term)
 	}
 	entries, err := n.log.Entries(first, last+1, 1<<40)
-	if err != nil && !(n.rotten != "" && errors.Is(err, raftlog.ErrCorrupt)) { // a closed segment that has rotted shows when it is read
+	// a closed segment that has rotted shows when it is read
+	if err != nil && !(n.rotten != "" && errors.Is(err, raftlog.ErrCorrupt)) {
 		c.w.Violate("S2", "node %d opens its log and cannot read it: %v", n.ID, err)
 		return false
 	}
@@ -249,7 +254,7 @@ func (c *checks) committed(n *Node, entries []*raftpb.Entry) {
 		at, content := e.GetIndex(), committedEntry{e.GetTerm(), sumOf(e)}
 		switch known := uint64(len(c.entries)); {
 		case at > known+1:
-			c.w.Violate("state-machine safety", "node %d is given entry %d, and nobody has ever been given entry %d", n.ID, at, known+1)
+			c.w.Violate("state-machine safety", "node %d is given entry %d, and no node has ever been given entry %d", n.ID, at, known+1)
 			return
 		case at == known+1:
 			c.entries = append(c.entries, content)
@@ -308,8 +313,8 @@ func (c *checks) newCommit(n *Node) {
 	s, term := &n.status, n.status.Term
 	c.commit = s.Commit
 	if s.Role != consensus.Leader {
-		// It was the leader until a moment ago, or begins with a commit index, or hears of one that nobody has shown: the
-		// entry's own term counts.
+		// It was the leader until a moment ago, or begins with a commit index, or learns a commit index that no node
+		// has shown: the entry's own term counts.
 		l := c.log(n)
 		if s.Commit <= l.base || s.Commit > l.last() || !c.agreed(s) {
 			return
@@ -340,9 +345,10 @@ func (c *checks) agreed(s *consensus.Status) bool {
 	return len(s.Outgoing) == 0 && c.lastChange <= s.Applied
 }
 
-// matches: a leader counts for a member no more than that has fsynced (S2). Its log shows once it has written the first entry of its own
-// term; what it sends before it has written it is of that term too. For itself it begins with its whole log, which may not be synced yet if
-// the others have elected it; but nothing of an older term is committed by counting, and an entry of its own is synced with all below.
+// matches: a leader counts for a member no more than that has fsynced (S2). Its log shows once it has written the first
+// entry of its own term; what it sends before it has written it is of that term too. For itself it begins with its
+// whole log, which may not be synced yet if the others have elected it; but nothing of an older term is committed by
+// counting, and an entry of its own is synced with all below.
 func (c *checks) matches(n *Node) {
 	own, s := c.log(n), &n.status
 	if own.last() <= own.base || own.term(own.last()) != s.Term {
@@ -367,8 +373,8 @@ func (c *checks) matches(n *Node) {
 	}
 }
 
-// complete: a leader's log holds everything that was committed before it was elected (leader completeness). What is in its log shows once
-// it has written the first entry of its own term.
+// complete: a leader's log holds everything that was committed before it was elected (leader completeness). What is in
+// its log shows once it has written the first entry of its own term.
 func (c *checks) complete(n *Node) {
 	l, s := c.log(n), &n.status
 	if l.last() <= l.base || l.term(l.last()) != s.Term {
@@ -390,8 +396,8 @@ func (c *checks) complete(n *Node) {
 	}
 }
 
-// leases: a lease runs only while its holder leads, on one node at a time, while nobody leads a later term and nobody knows of more
-// commits (S10).
+// leases: a lease runs only while its holder leads, on one node at a time, while no node leads a later term and no node
+// knows of more commits (S10).
 func (c *checks) leases(n *Node) {
 	if c.w.opts.broken.leases {
 		return
@@ -452,8 +458,8 @@ func (c *conf) isQuorum(set uint64) bool {
 	return len(c.voters) > 0
 }
 
-// membership: the configuration after an entry is the same everywhere, and no majority of one is without a member of every majority of
-// the next.
+// membership: the configuration after an entry is the same everywhere, and no majority of one is without a member of
+// every majority of the next.
 func (c *checks) membership(n *Node, index uint64) {
 	if index < uint64(c.w.plan.nodes) {
 		return // the first membership comes in pieces, and its members begin with the whole of it

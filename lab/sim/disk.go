@@ -52,7 +52,8 @@ func (d *disk) hook(op memfs.Op, name string) error {
 	}
 	if d.failing == op && !strings.HasSuffix(name, ".idx") {
 		d.failed = true
-		if !strings.HasSuffix(name, "/spare.new") { // what is done with that file may fail without harm: something else has to as well
+		// what is done with that file may fail without harm: something else has to as well
+		if !strings.HasSuffix(name, "/spare.new") {
 			d.failing = ""
 		}
 		if op == memfs.OpFdatasync && d.rnd.IntN(2) == 0 {

@@ -18,8 +18,8 @@ type plan struct {
 	faults []fault
 }
 
-// fault is something bad, or an operator's wish, that begins at a moment and ends some time later. What it hits is found out when it
-// begins, with random numbers of its own.
+// fault is something bad, or an operator's wish, that begins at a moment and ends some time later. What it hits is
+// found out when it begins, with random numbers of its own.
 type fault struct {
 	kind faultKind
 	at   time.Duration
@@ -241,9 +241,10 @@ func (w *World) flip(n *Node, rnd *rand.Rand) {
 	}
 }
 
-// spare tells whether the cluster can do without a node's disk: a majority of the voters keeps its own, and one of them has the newest
-// membership in force: it tells the others in an election (consensus, doc.go). If none has, a majority of every membership that is in force on a
-// voter. More than that nobody promises.
+// spare reports whether the cluster can do without a node's disk. It can if a majority of the voters keeps its own disk
+// and one of them has the newest membership in force, which it tells the others in an election (consensus, doc.go). If
+// none of them has it, a majority of every membership that is in force on some voter must keep its disks. Nothing is
+// promised beyond that.
 func (w *World) spare(n *Node) bool {
 	c := &w.check
 	if n.lost || n.rotten != "" || len(c.confs) == 0 || uint64(len(c.entries)) < c.lastChange {

@@ -15,12 +15,14 @@ import (
 	"trireme/lab/sim/fakemysql"
 )
 
-// glue is package node in the simulation: the Top of a machine with a mysqld. What package node decides by rules of its own packages is
-// decided here by the same code: ha.Decide, ha.Stands, ledger.Ledger, ledger.Ack, ledger.Judge, ledger.PurgePoint, dump.Stepper (the cutter),
-// raftlog's entries and search. What is modelled after package node, step by step, is what it does in between: promotion, fence, switchover,
-// feed, durable index, seeding, guard. Each function names the one that it follows.
+// glue is package node in the simulation: the Top of a machine with a mysqld. What package node decides by rules of its
+// own packages is decided here by the same code: ha.Decide, ha.Stands, ledger.Ledger, ledger.Ack, ledger.Judge,
+// ledger.PurgePoint, dump.Stepper (the cutter), raftlog's entries and search. What is modelled after package node, step
+// by step, is what it does in between: promotion, fence, switchover, feed, durable index, seeding, guard. Each function
+// names the one that it follows.
 //
-// Left out: commit rules, weights, a pause, the log's bound (ledger.BoundPoint), `failover` and force-quorum, the router.
+// Left out: commit rules, weights, a pause, the log's bound (ledger.BoundPoint), `failover` and force-quorum, the
+// router.
 type glue struct {
 	w   *World
 	n   *Node
@@ -30,7 +32,7 @@ type glue struct {
 	srv   *fakemysql.Server
 	saved localFile
 	bare  bool // its data directory was lost and has not been replaced yet
-	// tampered: somebody wrote to its data directory behind everybody's back. It must be found broken.
+	// tampered: its data directory was written to without the log. That must be detected.
 	tampered bool
 	logger   bool // there is no mysqld
 

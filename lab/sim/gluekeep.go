@@ -13,7 +13,8 @@ import (
 	"trireme/lab/sim/fakemysql"
 )
 
-// keepDurable is node.keepDurable: what is applied is noted first, then InnoDB's redo log is flushed, then the index is written down (S8).
+// keepDurable is node.keepDurable: what is applied is noted first, then InnoDB's redo log is flushed, then the index is
+// written down (S8).
 func (g *glue) keepDurable() {
 	g.n.After(durableEvery, g.keepDurable)
 	l := g.life
@@ -201,7 +202,8 @@ func (g *glue) seed(k *task) error {
 	return nil
 }
 
-// guardTimer is the guard process: it kills mysqld when a moment on the machine's clock passes that the daemon has not moved ahead.
+// guardTimer is the guard process: it kills mysqld when a moment on the machine's clock passes that the daemon has not
+// moved ahead.
 type guardTimer struct {
 	until time.Duration // 0: mysqld serves nothing
 	asked bool

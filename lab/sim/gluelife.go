@@ -113,7 +113,7 @@ func (g *glue) judgeServer(k *task, l *mysqlLife) {
 		g.state, g.retryAt, g.problem = ha.ServerUp, g.now()+100*time.Millisecond, err.Error()
 	case j.Behind:
 		g.state, g.retryAt = ha.ServerBehind, 0
-		g.w.Tracef("%d: behind: %v", g.n.ID, &j.Missing)
+		g.w.Tracef("%d: lags: %v", g.n.ID, &j.Missing)
 	case !g.consistent(j):
 		g.state, g.problem = ha.ServerBroken, fmt.Sprint(j.Problems)
 		if g.tampered {

@@ -90,7 +90,7 @@ func (s *sqlWorld) statement(g *glue) fakemysql.Stmt {
 	switch k := r.IntN(100); {
 	case k < 65:
 		return fakemysql.Stmt{Kind: fakemysql.Insert, Table: table(), Rows: rows()}
-	case k < 73: // of a table that a later statement creates: if this ran again behind it, the table would be gone
+	case k < 73: // of a table that a later statement creates: if this ran again after that one, the table would be gone
 		return fakemysql.Stmt{Kind: fakemysql.DropIfExists, Table: s.nextTable + 1}
 	case k < 81:
 		if s.nextTable < 200 {
@@ -162,7 +162,7 @@ func (s *sqlWorld) read(g *glue) {
 	}
 }
 
-// sqlFaults are those that hit mysqld, beside what happens to the machine and its daemon.
+// sqlFaults are those that hit mysqld, in addition to what happens to the machine and its daemon.
 const (
 	qKill = iota
 	qHang
@@ -263,7 +263,7 @@ func (s *sqlWorld) loseData(g *glue) {
 	g.bare = true
 }
 
-// tamper writes a row into a node's data directory behind everybody's back.
+// tamper writes a row into a node's data directory that no log has.
 func (s *sqlWorld) tamper(g *glue) {
 	if !s.spares(g) {
 		return
@@ -292,7 +292,7 @@ func (s *sqlWorld) spares(g *glue) bool {
 	return well > 1 && !g.logger
 }
 
-// hang makes mysqld answer nobody for a time.
+// hang makes mysqld answer no request for a time.
 func (g *glue) hang(d time.Duration) {
 	l := g.life
 	if l == nil || l.dead || g.hung {

@@ -13,8 +13,8 @@ type peerState struct {
 	since  time.Duration // live and ready since
 }
 
-// status is what nodes tell each other of themselves. Nothing that safety rests on is taken from it, but what a node's recovery may need of the
-// others' logs.
+// status is what nodes tell each other of themselves. Nothing that safety rests on is taken from it, but what a node's
+// recovery may need of the others' logs.
 type status struct {
 	ready    bool
 	applied  uint64
@@ -36,7 +36,8 @@ type answer struct {
 	what any
 }
 
-// awaitApplied asks a node to answer when its mysqld has applied an index; donate asks it for what a copy of its data would be.
+// awaitApplied asks a node to answer when its mysqld has applied an index; donate asks it for what a copy of its data
+// would be.
 type (
 	awaitApplied struct{ index uint64 }
 	donate       struct{}

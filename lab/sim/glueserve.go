@@ -70,7 +70,8 @@ func (g *glue) promoteLife(k *task, l *mysqlLife, term uint64) error {
 	return g.openWrites(k, l, term, ha.PhasePromoting)
 }
 
-// adoptXA is node.adoptXA: everything of older terms is applied first, then what the applier has prepared becomes mysqld's own.
+// adoptXA is node.adoptXA: everything of older terms is applied first, then what the applier has prepared becomes
+// mysqld's own.
 func (g *glue) adoptXA(k *task, l *mysqlLife) error {
 	if err := k.command(l, openPatience); err != nil {
 		return err
@@ -369,7 +370,8 @@ func (g *glue) fence(reason string) {
 	})
 }
 
-// drain is node.drain: writes are closed, and it returns nil only when nobody waits and everything that mysqld wrote is committed.
+// drain is node.drain: writes are closed; it returns nil only when no session waits and everything that mysqld wrote is
+// committed.
 func (g *glue) drain(k *task, l *mysqlLife, patience time.Duration) error {
 	end := g.now() + patience
 	if err := k.command(l, patience); err != nil {
@@ -429,7 +431,8 @@ func (g *glue) retire(k *task, l *mysqlLife) error {
 	return nil
 }
 
-// switchover is node.switchover: the target is sure, writes are closed and drained, the target has applied everything, leadership goes.
+// switchover is node.switchover: the target is sure, writes are closed and drained, the target has applied everything,
+// leadership goes.
 func (g *glue) switchover(k *task, l *mysqlLife, a ha.Action) {
 	err := g.moveLeadership(k, l, a)
 	if err == nil {

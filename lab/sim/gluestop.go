@@ -6,7 +6,8 @@ import (
 	"trireme/internal/ha"
 )
 
-// stopPolitely is SIGTERM to the daemon (node.shutdown): leadership first, then mysqld, then everything else. It is started again after d.
+// stopPolitely is SIGTERM to the daemon (node.shutdown): leadership first, then mysqld, then everything else. It is
+// started again after d.
 func (g *glue) stopPolitely(d time.Duration) {
 	if !g.n.up || g.n.paused || g.stopping {
 		return
@@ -30,7 +31,7 @@ func (g *glue) stopPolitely(d time.Duration) {
 	})
 }
 
-// stopServer is node.stopServer: politely only when nobody waits for an acknowledgement (S4).
+// stopServer is node.stopServer: it shuts mysqld down cleanly only if no session waits for an acknowledgement (S4).
 func (g *glue) stopServer(k *task) {
 	l := g.life
 	if l == nil || l.dead {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// task is one of the things that a daemon does at a time of its own: a start, a promotion, a fence. It is written as it is in the daemon, from
-// top to bottom; where that waits, this lets simulated time pass. It runs as a coroutine, so nothing runs beside it.
+// task is one of the things that a daemon does at a time of its own: a start, a promotion, a fence. It is written as in
+// the daemon, from top to bottom; where the daemon waits, the task lets simulated time pass. It is a coroutine, so
+// nothing runs concurrently with it.
 type task struct {
 	g     *glue
 	name  string
@@ -100,8 +101,8 @@ func (k *task) until(limit time.Duration, what string, ok func() bool) error {
 	return k.cause
 }
 
-// command is a statement of the daemon's to a life of mysqld: it takes a moment, and hangs while mysqld does. It fails when mysqld is dead, or
-// another one by then.
+// command is a statement of the daemon's to a life of mysqld: it takes a moment, and hangs while mysqld does. It fails
+// when mysqld is dead, or another one by then.
 func (k *task) command(l *mysqlLife, limit time.Duration) error {
 	if err := k.sleep(k.g.short()); err != nil {
 		return err

@@ -64,7 +64,7 @@ func (p *plain) Crash(bool)                   { p.pending = nil }
 func (p *plain) PurgeBelow() uint64           { return p.applied }
 func (p *plain) MayChange(_, _ []uint64) bool { return true }
 
-// Finish: whoever is a member has everything that was acknowledged.
+// Finish: every member has everything that was acknowledged.
 func (p *plain) Finish() {
 	for _, at := range p.n.w.load.acked {
 		if p.applied < at {
@@ -110,7 +110,7 @@ func (w *World) client() {
 	}
 }
 
-// anyUp picks a node that runs, nil if there is none.
+// anyUp picks a node that runs, nil if no node runs.
 func (w *World) anyUp() *Node {
 	k := w.rnd.IntN(len(w.nodes))
 	for i := range w.nodes {
@@ -121,7 +121,7 @@ func (w *World) anyUp() *Node {
 	return nil
 }
 
-// leaseRead is a read on the leader that asks nobody: the lease is looked at after the result is ready (S10).
+// leaseRead is a read on the leader without a round of messages: it checks the lease after the result is ready (S10).
 func (n *Node) leaseRead() {
 	if !n.HoldsLease() {
 		return

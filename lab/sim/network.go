@@ -8,7 +8,8 @@ import (
 	"trireme/internal/transport"
 )
 
-// network is what lies between the nodes. Faults add to it and take away what they added, so several can be in force at once.
+// network is what lies between the nodes. Faults add to it and take away what they added, so several can be in force at
+// once.
 type network struct {
 	cuts    [][]int // by sender and receiver: faults that cut this direction
 	since   [][]int64
@@ -43,8 +44,8 @@ func (t *network) addCut(now int64, from, to uint64, n int) {
 // noticed is how long a cut lasts before the sender's connection counts as broken.
 const noticed = 800 * time.Millisecond
 
-// oldestTransfer is how old a message that hands leadership over can be when it arrives. For how long it waits at a stopped process is no
-// affair of the network's.
+// oldestTransfer is how old a message that hands leadership over can be when it arrives. For how long it waits at a
+// stopped process is no affair of the network's.
 const oldestTransfer = electionTimeout
 
 func (t *network) latency(w *World) time.Duration {

@@ -163,7 +163,8 @@ func (n *Node) start() {
 	n.wake()
 }
 
-// upkeepLater lets the log do what nobody waits for: soon as a rule, sometimes not before the next segment is full.
+// upkeepLater lets the log do the work that no writer waits for: usually soon, sometimes only when the next segment is
+// full.
 func (n *Node) upkeepLater(job func()) {
 	d := time.Duration(n.w.rnd.IntN(2000)) * time.Microsecond
 	if n.w.rnd.IntN(5) == 0 {
@@ -363,7 +364,8 @@ func (n *Node) softState(s consensus.State) {
 	n.top.State(s)
 }
 
-// fatal is the end of a daemon that consensus has given up: after a failure of the disk it is started again, anything else is a bug.
+// fatal is the end of a daemon that consensus has given up: after a failure of the disk it is started again, anything
+// else is a bug.
 func (n *Node) fatal(err error) {
 	why, _, _ := strings.Cut(err.Error(), "\n") // a panic's stack holds addresses, which no seed repeats
 	n.w.Tracef("%d: fails: %s", n.ID, why)
@@ -491,14 +493,16 @@ func (n *Node) tellGone() {
 	}
 }
 
-// Propose gives data to raft, in one term only unless term is 0. done is called with the outcome, or never if the life ends.
+// Propose gives data to raft, in one term only unless term is 0. done is called with the outcome, or never if the life
+// ends.
 func (n *Node) Propose(term uint64, data []byte, done func(index, term uint64, err error)) {
 	n.w.count(cProposals)
 	n.st.Propose(term, data, done)
 	n.wake()
 }
 
-// ReadIndex is consensus's; the answer is checked to be no older than what was committed anywhere when it was asked for.
+// ReadIndex is consensus's; the answer is checked to be no older than what was committed anywhere when it was asked
+// for.
 func (n *Node) ReadIndex(done func(index uint64)) {
 	n.w.count(cReads)
 	known := n.w.check.commit

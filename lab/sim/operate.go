@@ -42,8 +42,8 @@ func (w *World) operate(f fault, rnd *rand.Rand) {
 	}
 }
 
-// delayOrder stops the target of a transfer before it has the order, until the transfer has failed and the leader has a lease again, which
-// does not hear then that the target campaigns.
+// delayOrder stops the target of a transfer before it has the order, until the transfer has failed and the leader has a
+// lease again, which does not hear then that the target campaigns.
 func (w *World) delayOrder(l, target *Node, d time.Duration) {
 	target.pauseFor(4*electionTimeout + d)
 	w.net.addCut(w.now, target.ID, l.ID, 1)
@@ -85,8 +85,8 @@ func (w *World) depose(l *Node, rnd *rand.Rand) {
 // maxNodes bounds the raft ids of a run.
 const maxNodes = 12
 
-// change proposes one change of membership that an operator could want: what is lost goes, what is missing comes, and some are moved for no
-// reason.
+// change proposes one change of membership that an operator could want: what is lost goes, what is missing comes, and
+// some are moved for no reason.
 func (w *World) change(l *Node, rnd *rand.Rand) {
 	if len(l.status.Outgoing) > 0 || len(w.check.confs) == 0 {
 		return
@@ -161,7 +161,8 @@ func moved(voters []uint64, changes []*raftpb.ConfChangeSingle) (in, out []uint6
 	return in, out
 }
 
-// changed switches members off some time after they were removed, once those who stay know that well enough to do without them.
+// changed switches members off some time after they were removed, once those who stay know that well enough to do
+// without them.
 func (w *World) changed(cc *raftpb.ConfChangeV2, err error) {
 	if err != nil {
 		return

@@ -88,12 +88,13 @@ func runPlan(ctx context.Context, p plan, o Options) (Result, error) {
 	return Result{Seed: p.seed, Counts: w.countsByName(), Simulated: time.Duration(w.now), Hash: w.hash, Violation: w.violation, Trace: w.traceText()}, nil
 }
 
-// recovery is how long a cluster may take to be well again after the last fault: what hangs over from it (a lease given up for three election
-// timeouts, a daemon that is started again after a second), a few elections, and what has to be sent again.
+// recovery is how long a cluster may take to be well again after the last fault: what hangs over from it (a lease given
+// up for three election timeouts, a daemon that is started again after a second), a few elections, and what has to be
+// sent again.
 const recovery = 12 * electionTimeout
 
-// patience is how long a cluster may take to be well again. With mysqld there is more to wait for: starts, judgements, copies, and the pauses
-// between attempts to move leadership.
+// patience is how long a cluster may take to be well again. With mysqld there is more to wait for: starts, judgements,
+// copies, and the pauses between attempts to move leadership.
 func (w *World) patience() time.Duration {
 	if w.sql != nil {
 		return 4 * recovery
@@ -101,7 +102,8 @@ func (w *World) patience() time.Duration {
 	return recovery
 }
 
-// peace ends all faults and waits until the cluster is well: a leader with a lease has committed something new, and every member has it.
+// peace ends all faults and waits until the cluster is well: a leader with a lease has committed something new, and
+// every member has it.
 func (w *World) peace() {
 	if w.done {
 		return
@@ -116,7 +118,7 @@ func (w *World) peace() {
 	for end := w.now + int64(w.patience()); w.now < end && !w.done; {
 		w.runUntil(w.now + int64(electionTimeout/2))
 		if w.well() {
-			w.runUntil(w.now + int64(electionTimeout)) // whoever was sent the last commit applies it
+			w.runUntil(w.now + int64(electionTimeout)) // members that were sent the last commit apply it
 			if w.well() {
 				w.finish()
 				return

@@ -10,8 +10,8 @@ import (
 // shrinkRuns bounds how many schedules Shrink tries.
 const shrinkRuns = 150
 
-// Shrink looks for a smaller schedule than a failing seed's that breaks the same rule: fewer faults, an earlier end, fewer nodes. It returns
-// the schedule and the trace of its run; "" if the seed does not fail.
+// Shrink looks for a smaller schedule than a failing seed's that breaks the same rule: fewer faults, an earlier end,
+// fewer nodes. It returns the schedule and the trace of its run; "" if the seed does not fail.
 func Shrink(ctx context.Context, seed uint64, o Options) string {
 	o.Trace = false
 	s := shrinker{ctx: ctx, o: o, best: drawPlan(seed, &o)}

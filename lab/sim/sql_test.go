@@ -43,7 +43,7 @@ func TestSQLSeeds(t *testing.T) {
 		7801:   "the same, of two votes at once",
 		100077: "a node that is elected before its own disk has its log counts for itself what is not synced: raft does, and commits nothing by it",
 		100295: "a node was copied from a donor that had not applied what its new log no longer has",
-		100313: "nobody noticed a power loss that only a judgement had met",
+		100313: "a power loss that only a judgement had met went unnoticed",
 	} {
 		r, err := Run(context.Background(), seed, Options{Top: SQLTop("")})
 		if err != nil {
@@ -55,7 +55,8 @@ func TestSQLSeeds(t *testing.T) {
 	}
 }
 
-// TestSQLFindsBrokenRules: a node that breaks a rule is caught by one of 500 seeds. Two take rare coincidences, one in thousands of runs: the search begins shortly before.
+// TestSQLFindsBrokenRules: a node that breaks a rule is caught by one of 500 seeds. Two take rare coincidences, one in
+// thousands of runs: the search begins shortly before.
 func TestSQLFindsBrokenRules(t *testing.T) {
 	for _, rule := range []string{"S1", "S3", "S4", "S4stop", "S5", "S5judge", "S5plug", "S6", "S7", "S8", "S8xa", "S12"} {
 		t.Run(rule, func(t *testing.T) {

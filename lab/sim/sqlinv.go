@@ -15,15 +15,15 @@ import (
 	"trireme/lab/sim/fakemysql"
 )
 
-// sqlWorld is what the glues of one run share: the clients, and what is true. It knows every committed transaction, in log order, from
-// whichever node hears of it first, and keeps a server of its own that has run exactly those.
+// sqlWorld is what the glues of one run share: the clients, and what is true. It knows every committed transaction, in
+// log order, from whichever node hears of it first, and keeps a server of its own that has run exactly those.
 type sqlWorld struct {
 	w     *World
 	glues []*glue
 	rule  string // the rule that the glue breaks on purpose; "": none
 	mode  struct{ leader, follower fakemysql.FlushMode }
 	chunk int
-	// logger is the raft id of a node without mysqld; 0: there is none.
+	// logger is the raft id of a node without mysqld; 0: no logger.
 	logger uint64
 
 	next     uint64 // index of the next committed entry to be taken
@@ -50,15 +50,15 @@ type sqlWorld struct {
 	counts     sqlCounts
 }
 
-// sqlCounts are told once, by whoever finishes first.
+// sqlCounts are written once, by the first to finish.
 type sqlCounts struct {
 	attempts, refused, acked, unknown, reads int64 // of clients
 	opens, retires, seeds, guards            int64
 	plugged, refed                           int64 // transactions, by judgements
 }
 
-// SQLTop makes the Tops of a cluster of data nodes: the daemon's work above consensus, with a model of mysqld. rule breaks one of the rules on
-// purpose, to show that this is noticed; "" breaks none.
+// SQLTop makes the Tops of a cluster of data nodes: the daemon's work above consensus, with a model of mysqld. rule
+// breaks one of the rules on purpose, to show that this is noticed; "" breaks none.
 func SQLTop(rule string) func(*Node) Top {
 	return func(n *Node) Top {
 		if n.w.sql == nil {
@@ -89,7 +89,8 @@ func newSQLWorld(w *World, rule string) *sqlWorld {
 	return s
 }
 
-// broken says whether the glue breaks a rule on purpose: because a test asked for it, or because the program was built to (package mutant).
+// broken says whether the glue breaks a rule on purpose: because a test asked for it, or because the program was built
+// to (package mutant).
 func (s *sqlWorld) broken(rule string) bool {
 	if s.rule == rule {
 		return true
@@ -197,7 +198,8 @@ func (s *sqlWorld) learn(log *raftlog.Log, upTo uint64) {
 	}
 }
 
-// committed takes a committed entry; the first node that has it is believed, since the log below is checked to be the same everywhere.
+// committed takes a committed entry; the first node that has it is believed, since the log below is checked to be the
+// same everywhere.
 func (s *sqlWorld) committed(index, term uint64, m *raftlog.Meta, events []byte) {
 	if index != s.next {
 		return
@@ -284,7 +286,8 @@ func (s *sqlWorld) ready(g *glue) {
 	}
 }
 
-// opened is called when writes open: everything below the barrier is applied (S6), and no incarnation serves in two terms (S7).
+// opened is called when writes open: everything below the barrier is applied (S6), and no incarnation serves in two
+// terms (S7).
 func (s *sqlWorld) opened(g *glue, l *mysqlLife, term uint64) {
 	s.counts.opens++
 	b := g.led.NewestBarrier()
@@ -309,7 +312,8 @@ func (s *sqlWorld) opened(g *glue, l *mysqlLife, term uint64) {
 	}
 }
 
-// retired is called when a drained leader goes on as a follower: nobody waits, everything that it wrote is committed (S4, S7).
+// retired is called when a drained leader continues as a follower: no session waits, and everything that it wrote is
+// committed (S4, S7).
 func (s *sqlWorld) retired(g *glue, l *mysqlLife) {
 	s.counts.retires++
 	delete(s.served, l.uuid)
@@ -319,8 +323,8 @@ func (s *sqlWorld) retired(g *glue, l *mysqlLife) {
 	}
 }
 
-// purging is called with the index up to which a node may purge its log: every data voter has all of that on disk, and no XA transaction that
-// was prepared there is open (S8).
+// purging is called with the index up to which a node may purge its log: every data voter has all of that on disk, and
+// no XA transaction that was prepared there is open (S8).
 func (s *sqlWorld) purging(g *glue, m ledger.Membership, upTo uint64) {
 	if upTo == 0 {
 		return
@@ -347,7 +351,8 @@ func (s *sqlWorld) purging(g *glue, m ledger.Membership, upTo uint64) {
 	}
 }
 
-// illness says why the cluster is not well, "" when it is: writes are open, a new one is acknowledged, and every member has everything.
+// illness says why the cluster is not well, "" when it is: writes are open, a new one is acknowledged, and every member
+// has everything.
 func (s *sqlWorld) illness() string {
 	o := s.writable()
 	if o == nil {
@@ -384,8 +389,8 @@ func (s *sqlWorld) endXA(o *glue) {
 
 func (s *sqlWorld) freshRow() uint64 { s.nextRow++; return s.nextRow }
 
-// leavesOut says which faults a run with a logger does without: those that take disks away for good could take the last one with data, and the
-// rest might still be a majority.
+// leavesOut says which faults a run with a logger does without: those that take disks away for good could take the last
+// one with data, and the rest might still be a majority.
 func (s *sqlWorld) leavesOut(k faultKind) bool {
 	return s.logger != 0 && (k == fDiskLoss || k == fFlip || k == fChange)
 }
@@ -401,7 +406,8 @@ func (s *sqlWorld) glue(id uint64) *glue {
 	return nil
 }
 
-// rots says whether bits of the node's log were flipped: what it cannot read any more it cannot be judged by, and it has to join again (S2).
+// rots says whether bits of the node's log were flipped: what it cannot read any more it cannot be judged by, and it
+// has to join again (S2).
 func (g *glue) rots() bool { return g.n.rotten != "" }
 
 // finish compares a node with the reference: everything committed exactly once, nothing else.

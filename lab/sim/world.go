@@ -135,7 +135,7 @@ func (w *World) Node(id uint64) *Node {
 // Nodes returns all nodes by id, down and lost ones too.
 func (w *World) Nodes() []*Node { return w.nodes }
 
-// Leader returns the running node that leads the highest term, nil if there is none.
+// Leader returns the running node that leads the highest term, nil if no node leads.
 func (w *World) Leader() *Node {
 	var best *Node
 	for _, n := range w.nodes {

@@ -14,8 +14,8 @@ type Dump struct {
 	skip gtid.Set // of a dump by GTID set
 }
 
-// Dump begins the stream at a position. mysqld takes it for an acknowledgement of everything below. A new dump of the same replica ends the
-// one before it. It is nil when nobody can log in and the caller has no session open.
+// Dump begins the stream at a position. mysqld takes it for an acknowledgement of everything below. A new dump of the
+// same replica ends the earlier one. It is nil if login is impossible and the caller has no session open.
 func (s *Server) Dump(from Pos, spare bool) *Dump {
 	if !s.running || s.LoginsHang() && !spare {
 		return nil
@@ -29,12 +29,12 @@ func (s *Server) Dump(from Pos, spare bool) *Dump {
 	return d
 }
 
-// DumpByGTID begins at the file that a replica with this set needs: the first one that holds a transaction that is not in it. Files are skipped by
-// gtid_executed alone, and so are transactions that wait and are in the set.
+// DumpByGTID begins at the file that a replica with this set needs: the first one that holds a transaction that is not
+// in it. Files are skipped by gtid_executed alone, and so are transactions that wait and are in the set.
 func (s *Server) DumpByGTID(set gtid.Set) *Dump {
 	d := &Dump{s: s, life: s.life, skip: set.Clone()}
-	// PREVIOUS_GTIDS of a file holds what was written before it, acknowledged or not; a file is left out when the set has what gtid_executed
-	// says was before it.
+	// PREVIOUS_GTIDS of a file holds what was written before it, acknowledged or not; a file is left out when the set
+	// has what gtid_executed says was before it.
 	file := uint32(1)
 	for f := uint32(2); f <= s.end.File; f++ {
 		var before gtid.Set
@@ -62,7 +62,7 @@ func (d *Dump) open(from Pos) {
 	}
 }
 
-// Next gives the next event of the stream; ok is false when there is none yet, lost is true when the server is gone.
+// Next gives the next event of the stream; ok is false while there is no event, lost is true when the server is gone.
 func (d *Dump) Next() (event []byte, needAck, ok, lost bool) {
 	if !d.s.running || d.s.life != d.life {
 		return nil, false, false, true

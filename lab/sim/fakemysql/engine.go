@@ -17,8 +17,8 @@ const (
 	FlushWrite FlushMode = 2 // written at each commit, flushed once a second
 )
 
-// unflushed is how many of the newest commit records a crash may take in any mode: with the binary log gone the engine has its prepare on
-// disk, and not its commit (1 or 2 were measured).
+// unflushed is how many of the newest commit records a crash may take in any mode: with the binary log gone the engine
+// has its prepare on disk, and not its commit (1 or 2 were measured).
 const unflushed = 2
 
 // record is one commit in the engine's redo log.
@@ -32,7 +32,8 @@ type record struct {
 	plug   gtid.Set
 }
 
-// traceless says whether this server, had it logged the statement itself, saves its GTID only at the next rotation or clean shutdown.
+// traceless says whether this server, had it logged the statement itself, saves its GTID only at the next rotation or
+// clean shutdown.
 func (r *record) traceless() bool {
 	k := r.trx.Stmt.Kind
 	return k == Analyze || k == DropIfExists && !r.effect || k == Account && !r.effect
@@ -144,8 +145,8 @@ func (s *Server) commit(t Trx, leader bool) {
 	}
 }
 
-// Tamper adds a row behind everybody's back, as somebody does who starts a server on the data directory: it is not promised that this is
-// survived, but it must be found.
+// Tamper adds a row that no log has, as an operator does who starts a server on the data directory. Surviving that is
+// not promised, but it must be detected.
 func (s *Server) Tamper(g gtid.GTID, row uint64) {
 	s.records = append(s.records, record{trx: Trx{GTID: g, Stmt: Stmt{Kind: Insert, Rows: []uint64{row}}}, trace: true, effect: true})
 	s.flushed = len(s.records)
@@ -183,7 +184,8 @@ func (s *Server) replay() {
 	}
 }
 
-// CrashFloor is how many commit records a crash keeps at least. A kill leaves the page cache, a power loss what was flushed.
+// CrashFloor is how many commit records a crash keeps at least. A kill leaves the page cache, a power loss what was
+// flushed.
 func (s *Server) CrashFloor(power bool) int {
 	if power || s.Flush == FlushLazy {
 		return s.flushed
@@ -197,9 +199,9 @@ func (s *Server) Records() int { return len(s.records) }
 // FlushEngineLogs is FLUSH LOCAL ENGINE LOGS: everything committed is on disk. It leaves no GTID.
 func (s *Server) FlushEngineLogs() { s.flushed = len(s.records) }
 
-// Crash ends this life silently: SIGKILL or a power loss. keep is how many commit records survive; saved says of each GTID that leaves no
-// trace whether the server happened to save it before. Sessions are gone; prepared transactions of waiting sessions roll back, unless the
-// next start finds them in a binary log.
+// Crash ends this life silently: SIGKILL or a power loss. keep is how many commit records survive; saved says of each
+// GTID that leaves no trace whether the server happened to save it before. Sessions are gone; prepared transactions of
+// waiting sessions roll back, unless the next start finds them in a binary log.
 func (s *Server) Crash(keep int, saved func() bool) {
 	if !s.running {
 		return
@@ -210,8 +212,8 @@ func (s *Server) Crash(keep int, saved func() bool) {
 	s.stop(saved)
 }
 
-// stop ends a life. Whether clean or not, what the applier of this life has prepared under XA is lost with it, and so are the GTIDs of its XA
-// PREPAREs (log_replica_updates=OFF).
+// stop ends a life. Whether clean or not, what the applier of this life has prepared under XA is lost with it, and so
+// are the GTIDs of its XA PREPAREs (log_replica_updates=OFF).
 func (s *Server) stop(saved func() bool) {
 	s.replay()
 	kept := s.records[:0:0]

@@ -8,8 +8,8 @@ import (
 	"trireme/internal/gtid"
 )
 
-// The sections named here are those of MYSQL-FACTS.md: what releases a waiting commit (2), the dump stream (3), recovery (4), settings (5),
-// the replica's side (6), promotion and seeding (7).
+// The sections named here are those of MYSQL-FACTS.md: what releases a waiting commit (2), the dump stream (3),
+// recovery (4), settings (5), the replica's side (6), promotion and seeding (7).
 
 func uuid(node uint16, life uint64) gtid.UUID { return gtid.IncarnationUUID(7, node, life) }
 
@@ -76,7 +76,7 @@ func TestReleases(t *testing.T) {
 		"semi-sync off":                 func(s *Server) { s.SetSemiSync(false) },
 		"SIGTERM":                       func(s *Server) { s.Shutdown() },
 		"position never sent":           func(s *Server) { s.Ack(Pos{99, 4}) },
-		"dump that begins behind it":    func(s *Server) { s.Dump(s.End(), true) },
+		"dump that begins after it":     func(s *Server) { s.Dump(s.End(), true) },
 		"restart on the old binary log": func(s *Server) { s.Crash(0, never); s.Start(uuid(1, 1), true) },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// super_read_only waits behind a waiting commit, and new writes wait behind it (section 2).
+// super_read_only waits for a waiting commit, and new writes wait for super_read_only (section 2).
 func TestReadOnlyBlocks(t *testing.T) {
 	s := leader(t)
 	insert(t, s, 1)
@@ -189,8 +189,8 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// A dump by file and position sends again what waits, with its request; one by GTID set skips it in silence, and after a rotation never sends
-// transactions without an XID: the next acknowledgement releases them all the same (section 3).
+// A dump by file and position sends again what waits, with its request; one by GTID set skips it in silence, and after
+// a rotation never sends transactions without an XID: the next acknowledgement releases them all the same (section 3).
 func TestResume(t *testing.T) {
 	s := leader(t)
 	insert(t, s, 1)
@@ -216,8 +216,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Without its binary log, what InnoDB holds after a crash is a prefix of what was acknowledged: a little less in any flush mode, more less when it
-// flushes lazily and the power goes (section 4).
+// Without its binary log, what InnoDB holds after a crash is a prefix of what was acknowledged: a little less in any
+// flush mode, more less when it flushes lazily and the power goes (section 4).
 func TestPrefix(t *testing.T) {
 	for _, c := range []struct {
 		mode        FlushMode
@@ -277,7 +277,8 @@ func TestKeptBinaryLogClaims(t *testing.T) {
 	}
 }
 
-// Statements without a trace run and leave holes, on the server that logged them; a rotation or a clean shutdown saves their GTIDs (section 4).
+// Statements without a trace run and leave holes, on the server that logged them; a rotation or a clean shutdown saves
+// their GTIDs (section 4).
 func TestHoles(t *testing.T) {
 	for what, st := range map[string]Stmt{"drop if exists": {Kind: DropIfExists, Table: 9}, "account that changes nothing": {Kind: Account, User: 1}} {
 		for how, save := range map[string]func(s *Server){"crash": func(s *Server) { s.Crash(s.Records(), never) },
@@ -344,7 +345,8 @@ func follower(t *testing.T) *Server {
 	return s
 }
 
-// A receiver takes whole transactions only, skips doubles by their GTID, and loses its relay log with the process (section 6).
+// A receiver takes whole transactions only, skips doubles by their GTID, and loses its relay log with the process
+// (section 6).
 func TestReceiver(t *testing.T) {
 	a, b := leader(t), follower(t)
 	insert(t, a, 1)
@@ -398,8 +400,8 @@ func TestFollowerKeepsTraces(t *testing.T) {
 	}
 }
 
-// XA PREPARE survives on a leader. On a follower any restart, a clean one too, loses what is prepared and every XA PREPARE's GTID, and nothing
-// else (section 4).
+// XA PREPARE survives on a leader. On a follower any restart, a clean one too, loses what is prepared and every XA
+// PREPARE's GTID, and nothing else (section 4).
 func TestXA(t *testing.T) {
 	for _, clean := range []bool{false, true} {
 		a, b := leader(t), follower(t)
@@ -449,7 +451,8 @@ func TestUnknownXID(t *testing.T) {
 	}
 }
 
-// What the applier has prepared is ended by a leader's session without being logged; AdoptXA cures that (mysqld.Admin.AdoptXA).
+// What the applier has prepared is ended by a leader's session without being logged; AdoptXA cures that
+// (mysqld.Admin.AdoptXA).
 func TestAdoptXA(t *testing.T) {
 	for _, adopt := range []bool{false, true} {
 		a, b := leader(t), follower(t)
@@ -490,7 +493,8 @@ func TestPlug(t *testing.T) {
 	}
 }
 
-// CLONE copies data and gtid_executed, but nothing of the applier's XA; it waits for a donor with waiters (sections 4 and 7).
+// CLONE copies data and gtid_executed, but nothing of the applier's XA; it waits for a donor with waiters (sections 4
+// and 7).
 func TestClone(t *testing.T) {
 	a, b := leader(t), follower(t)
 	insert(t, a, 1)

@@ -6,7 +6,8 @@ import (
 	"trireme/internal/gtid"
 )
 
-// Receive takes one whole transaction from the feed into the relay log. What is executed or there already is skipped by its GTID.
+// Receive takes one whole transaction from the feed into the relay log. What is executed or there already is skipped by
+// its GTID.
 func (s *Server) Receive(events []byte) error {
 	if !s.running {
 		return ErrDown
@@ -36,8 +37,8 @@ func (s *Server) ApplyError() error { return s.applyErr }
 // RestartApplier clears the error: the same transaction is tried again.
 func (s *Server) RestartApplier() { s.applyErr = nil }
 
-// Apply applies the i-th transaction of the relay log. With replica_preserve_commit_order=ON only the first one can commit. The applier does
-// not wait for an acknowledgement, whatever semi-sync says.
+// Apply applies the i-th transaction of the relay log. With replica_preserve_commit_order=ON only the first one can
+// commit. The applier does not wait for an acknowledgement, whatever semi-sync says.
 func (s *Server) Apply(i int) bool {
 	if !s.running || s.applyErr != nil || i >= len(s.relay) {
 		return false
@@ -57,8 +58,9 @@ func (s *Server) Apply(i int) bool {
 	return true
 }
 
-// Clone makes an empty directory a copy of a donor's: its commits, all of them on disk, and its gtid_executed as gtid_purged. What the donor's
-// applier has prepared under XA does not come with it. It waits for a donor that has waiters: false.
+// Clone makes an empty directory a copy of a donor's: its commits, all of them on disk, and its gtid_executed as
+// gtid_purged. What the donor's applier has prepared under XA does not come with it. It waits for a donor that has
+// waiters: false.
 func (s *Server) Clone(donor *Server) bool {
 	if !donor.running || len(donor.waiters) > 0 {
 		return false

@@ -34,7 +34,8 @@ type Server struct {
 	Flush    FlushMode
 	// AnyOrder lets the applier commit in another order than the log's (replica_preserve_commit_order=OFF).
 	AnyOrder bool
-	// OnCommit, when set, is told of every transaction that becomes visible; leader says that this server logged it itself.
+	// OnCommit, when set, is told of every transaction that becomes visible; leader says that this server logged it
+	// itself.
 	OnCommit func(t Trx, leader bool)
 
 	running  bool
@@ -42,7 +43,7 @@ type Server struct {
 	uuid     gtid.UUID
 	semiSync bool
 	readOnly bool
-	closing  bool // super_read_only was asked for and waits behind sessions that wait
+	closing  bool // super_read_only was asked for and waits for sessions that wait
 
 	records  []record
 	flushed  int // records that are on disk
@@ -80,7 +81,8 @@ type waiter struct {
 // New is an initialised data directory; no server runs.
 func New(serverID uint32) *Server { return &Server{ServerID: serverID, state: newState()} }
 
-// Running says whether mysqld runs, ReadOnly whether super_read_only is on, SemiSync whether commits wait for an acknowledgement.
+// Running says whether mysqld runs, ReadOnly whether super_read_only is on, SemiSync whether commits wait for an
+// acknowledgement.
 func (s *Server) Running() bool  { return s.running }
 func (s *Server) ReadOnly() bool { return s.readOnly }
 func (s *Server) SemiSync() bool { return s.semiSync }
@@ -91,8 +93,9 @@ func (s *Server) UUID() gtid.UUID { return s.uuid }
 // End is the end of the binary log, un-ACKed bytes included, as SHOW BINARY LOG STATUS gives it.
 func (s *Server) End() Pos { return s.end }
 
-// Start begins a life, read-only, with semi-sync off. keepLog starts it on the binary log of the life before: recovery commits every prepared
-// transaction that it finds there, acknowledged or not, and counts as executed what the log holds, whether the engine does or not.
+// Start begins a life, read-only, with semi-sync off. keepLog starts it on the binary log of the life before: recovery
+// commits every prepared transaction that it finds there, acknowledged or not, and counts as executed what the log
+// holds, whether the engine does or not.
 func (s *Server) Start(uuid gtid.UUID, keepLog bool) {
 	s.replay()
 	if keepLog {
@@ -137,12 +140,12 @@ func (s *Server) write(ev []byte, trx *Trx) {
 var (
 	ErrDown     = errors.New("error 2013: the server is not there")
 	ErrReadOnly = errors.New("error 1290: the server is read-only")
-	ErrBlocked  = errors.New("the statement waits behind super_read_only, which waits behind a commit")
+	ErrBlocked  = errors.New("the statement waits for super_read_only, which waits for a commit")
 )
 
-// Execute runs a client's statement as far as it gets: an error, or committed, or waiting for its acknowledgement. The client's outcome comes
-// from Outcomes; client 0 does not ask. more says that the next commit belongs to the same flush group, so that mysqld asks for one
-// acknowledgement behind both.
+// Execute runs a client's statement as far as it gets: an error, or committed, or waiting for its acknowledgement. The
+// client's outcome comes from Outcomes; client 0 does not ask. more says that the next commit belongs to the same flush
+// group, so that mysqld asks for one acknowledgement after both.
 func (s *Server) Execute(client uint64, st Stmt, more bool) error {
 	switch {
 	case !s.running:
@@ -221,7 +224,7 @@ func (s *Server) tell(client uint64, ok bool) {
 	}
 }
 
-// Logged is the newest transaction in the binary log; ok is false when there is none.
+// Logged is the newest transaction in the binary log; ok is false if the log has no transaction.
 func (s *Server) Logged() (g gtid.GTID, end Pos, ok bool) {
 	for i := len(s.log) - 1; i >= 0; i-- {
 		if t := s.log[i].trx; t != nil {
@@ -261,8 +264,8 @@ func (s *Server) release(to Pos) {
 	}
 }
 
-// Ack is the semi-sync replica's: everything up to pos is released. A position that was never sent is believed, and what is logged below it
-// later does not wait.
+// Ack is the semi-sync replica's: everything up to pos is released. A position that was never sent is believed, and
+// what is logged below it later does not wait.
 func (s *Server) Ack(pos Pos) {
 	if s.running && s.semiSync && s.acked.Less(pos) {
 		s.acked = pos
@@ -278,7 +281,8 @@ func (s *Server) SetSemiSync(on bool) {
 	}
 }
 
-// SetReadOnly sets super_read_only. On waits behind sessions that wait, and new writes behind it: false says so.
+// SetReadOnly sets super_read_only. Setting it waits for sessions that wait, and new writes wait for it; then it
+// returns false.
 func (s *Server) SetReadOnly(on bool) bool {
 	switch {
 	case !on:
@@ -300,7 +304,8 @@ func (s *Server) Disconnect() {
 	}
 }
 
-// LoginsHang: an account statement that waits holds the ACL cache lock, and every new login hangs. Sessions that are open go on.
+// LoginsHang: an account statement that waits holds the ACL cache lock, and every new login hangs. Sessions that are
+// open go on.
 func (s *Server) LoginsHang() bool {
 	for _, w := range s.waiters {
 		if w.trx.Stmt.Kind == Account {
@@ -310,7 +315,8 @@ func (s *Server) LoginsHang() bool {
 	return false
 }
 
-// Rotate begins the next binary log file. It waits until no transaction with an XID is waiting (false), and saves the GTIDs that leave no trace.
+// Rotate begins the next binary log file. It waits until no transaction with an XID is waiting (false), and saves the
+// GTIDs that leave no trace.
 func (s *Server) Rotate() bool {
 	for _, w := range s.waiters {
 		if k := w.trx.Stmt.Kind; k != XACommit && k != XARollback && (k == Insert || k == XAPrepare || w.trx.HasXID) {
@@ -325,7 +331,7 @@ func (s *Server) Rotate() bool {
 	return true
 }
 
-// Shutdown is SIGTERM or SHUTDOWN: whoever waits is released, and everything is flushed and saved.
+// Shutdown is SIGTERM or SHUTDOWN: waiting sessions are released, and everything is flushed and saved.
 func (s *Server) Shutdown() {
 	if !s.running {
 		return
@@ -336,8 +342,8 @@ func (s *Server) Shutdown() {
 	s.stop(func() bool { return true })
 }
 
-// AdoptXA makes prepared XA transactions of the applier this server's own: each is rolled back without a trace and prepared again by a session
-// that logs. Semi-sync must be off.
+// AdoptXA makes prepared XA transactions of the applier this server's own: each is rolled back without a trace and
+// prepared again by a session that logs. Semi-sync must be off.
 func (s *Server) AdoptXA() error {
 	if s.semiSync {
 		return errors.New("semi-sync is on while XA transactions are adopted")

@@ -18,8 +18,9 @@ const (
 	Insert       Kind = iota + 1 // rows into a table, in a transaction of their own
 	CreateTable                  // fails if the table is there
 	DropIfExists                 // on a table that is missing it does nothing, and is logged without an XID
-	Account                      // CREATE USER IF NOT EXISTS: on a user who is there it does nothing, and is logged with an XID all the same
-	XAPrepare                    // rows, prepared under an xid
+	// CREATE USER IF NOT EXISTS: on a user who is there it does nothing, and is logged with an XID all the same
+	Account
+	XAPrepare // rows, prepared under an xid
 	XACommit
 	XARollback
 	Analyze // a local statement, which super_read_only does not stop

@@ -48,7 +48,7 @@ func (m *model) gone(s *state, t int) bool {
 		n := &s.nodes[i]
 		for _, e := range n.entries() {
 			if e.isTx() && e.kind() == uint8(t) && e.term() >= newest {
-				return false // an entry of an older term cannot be committed behind the newest
+				return false // an entry of an older term cannot be committed after the newest
 			}
 		}
 		if n.phase != open || !m.serves(n) {
@@ -83,8 +83,9 @@ func (m *model) held(s *state, bit uint8) bool {
 	return false
 }
 
-// heal ends all faults and lets everything settle: hosts are up, links work, an operator gives up data that was judged not to belong. It says
-// what is wrong then, "" if all nodes are equal, have what was acknowledged, and one takes writes.
+// heal ends all faults and lets everything settle: hosts are up, links work, an operator gives up data that was judged
+// not to belong. It says what is wrong then, "" if all nodes are equal, have what was acknowledged, and one takes
+// writes.
 func (m *model) heal(s state) string {
 	s.term = min(s.term, 14)
 	for round := 0; ; round++ {
@@ -122,7 +123,8 @@ func (m *model) heal(s state) string {
 	return ""
 }
 
-// lacks is what should have taken effect and has not; of a statement without effect nobody can tell.
+// lacks returns the transactions that should have taken effect and have not; a statement without effect cannot be
+// checked.
 func (m *model) lacks(n *node, want uint8) uint8 {
 	for t := range m.Script {
 		if m.Script[t] == 'Q' {

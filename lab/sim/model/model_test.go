@@ -94,8 +94,8 @@ func searchAll(t *testing.T, table string, all []bounds, limit int) (moves [verb
 	return moves
 }
 
-// inPage compares a table with the one between two marks of the page, or puts it there. A search that has become much smaller, or larger,
-// is not what the page speaks of; a few states more or less are of no account.
+// inPage compares a table with the one between two marks of the page, or puts it there. A search that has become much
+// smaller, or larger, is not what the page speaks of; a few states more or less are of no account.
 func inPage(t *testing.T, name, table string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -119,7 +119,8 @@ func inPage(t *testing.T, name, table string) {
 	}
 }
 
-// sameRows says whether two tables speak of the same clusters, and each count of the one is within a quarter of the other's.
+// sameRows says whether two tables speak of the same clusters, and each count of the one is within a quarter of the
+// other's.
 func sameRows(a, b string) bool {
 	ours, theirs := strings.Split(a, "|"), strings.Split(b, "|")
 	for i := range min(len(ours), len(theirs)) {
@@ -165,8 +166,8 @@ var breaks = []bounds{
 	{"s12", Config{Nodes: 2, Script: "RR", Elections: 1, Broken: S12}},
 }
 
-// TestBrokenRulesAreFound breaks one rule each; the traces are kept, so that a reader sees what each rule is for. With the rule the same
-// cluster is in order.
+// TestBrokenRulesAreFound breaks one rule each; the traces are kept, so that a reader sees what each rule is for. With
+// the rule the same cluster is in order.
 func TestBrokenRulesAreFound(t *testing.T) {
 	var all Rule
 	for _, b := range breaks {
@@ -188,7 +189,8 @@ func TestBrokenRulesAreFound(t *testing.T) {
 	}
 }
 
-// TestHealingIsNeeded: a cluster whose log was purged too far does not come to rest, whether or not anything is lost yet.
+// TestHealingIsNeeded: a cluster whose log was purged too far does not come to rest, whether or not anything is lost
+// yet.
 func TestHealingIsNeeded(t *testing.T) {
 	c := Config{Nodes: 2, Script: "R", Elections: 1, Flush: true, Broken: S8, Heal: true}
 	if r := c.Search(shortLimit); !strings.Contains(r.Bad, "does not get well") {
@@ -219,7 +221,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// golden compares the length of a way with that of the one that is kept: it is a shortest one, in whatever words, and whichever of several.
+// golden compares the length of a way with that of the one that is kept: it is a shortest one, in whatever words, and
+// whichever of several.
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {

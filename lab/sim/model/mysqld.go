@@ -114,7 +114,8 @@ func (m *model) crash(s *state, i, keep int, host bool) bool {
 	return true
 }
 
-// die is the end of a mysqld: of what InnoDB committed since its log was flushed a part may be gone, and with it what has no trace.
+// die is the end of a mysqld: of what InnoDB committed since its log was flushed a part may be gone, and with it what
+// has no trace.
 func (m *model) die(n *node, keep int) bool {
 	if n.phase == off {
 		return false
@@ -162,7 +163,8 @@ func (m *model) start(s *state, i int) bool {
 	return true
 }
 
-// judge decides by S5 what follows for a mysqld that has come up. It waits for a read index: the leader's commit index, of its own term.
+// judge decides by S5 what follows for a mysqld that has come up. It waits for a read index: the leader's commit index,
+// of its own term.
 func (m *model) judge(s *state, i int) (done bool, bad string) {
 	n, l := &s.nodes[i], m.leader(s)
 	if n.phase != unjudged || l < 0 || s.n == 0 || s.chosen[s.n-1].term() != s.term || s.known(n) < int(s.n) {
@@ -245,7 +247,8 @@ func (m *model) isPrefix(n *node, s *state) bool {
 	return true
 }
 
-// apply feeds a transaction to a follower's mysqld, which executes it: the next one that it lacks, or the one behind it.
+// apply feeds a transaction to a follower's mysqld, which executes it: the next one that it lacks, or the following
+// one.
 func (m *model) apply(s *state, i int, second bool) (done bool, bad string) {
 	n := &s.nodes[i]
 	if n.phase != ready && n.phase != promoting {
@@ -295,7 +298,7 @@ func (m *model) execute(n *node, i, k, t int) (bad string) {
 	case 'Q':
 		for _, e := range n.log[k+1 : n.n] {
 			if e.isTx() && effects&(1<<e.kind()) != 0 {
-				return fmt.Sprintf("%s runs %s over %s, which came behind it", m.label[i], m.name(t), m.name(int(e.kind())))
+				return fmt.Sprintf("%s runs %s over %s, which came after it", m.label[i], m.name(t), m.name(int(e.kind())))
 			}
 		}
 	case 'C':
@@ -359,7 +362,7 @@ func (n *node) barrier() int {
 	return -1
 }
 
-// fence ends the service of a node that is not the leader of its term any more: by a kill, unless nobody waits.
+// fence ends the service of a node that is not the leader of its term any more: by a kill, unless no session waits.
 func (m *model) fence(s *state, i, keep int) bool {
 	n := &s.nodes[i]
 	if !n.up || n.phase != promoting && n.phase != open || n.lead == n.serve && n.lead == s.term {
@@ -416,8 +419,8 @@ func (m *model) loseDisk(s *state, i int) bool {
 	return true
 }
 
-// replace puts an empty node in the place of a lost one, as a change of membership: the leader has a majority, and has committed in its own term.
-// The new member votes once it has what is committed, and is seeded.
+// replace puts an empty node in the place of a lost one, as a change of membership: the leader has a majority, and has
+// committed in its own term. The new member votes once it has what is committed, and is seeded.
 func (m *model) replace(s *state, i int) bool {
 	l := m.leader(s)
 	if s.nodes[i].phase != lost || l < 0 || s.chosen[s.n-1].term() != s.term {

@@ -1,6 +1,7 @@
 package model
 
-// settle moves the commit index: an entry of the leader's own term that a majority has on disk is committed, with all below it.
+// settle moves the commit index: an entry of the leader's own term that a majority has on disk is committed, with all
+// below it.
 func (m *model) settle(s *state) {
 	l := m.leader(s)
 	if l < 0 {
@@ -64,8 +65,8 @@ func (m *model) fsync(s *state, i int) bool {
 	return true
 }
 
-// elect makes a node the leader of a new term if a majority of those that are up votes for it. deaf says that leaders of older terms are cut
-// off: they do not vote, and do not learn of it.
+// elect makes a node the leader of a new term if a majority of those that are up votes for it. deaf says that leaders
+// of older terms are cut off: they do not vote, and do not learn of it.
 func (m *model) elect(s *state, at int, deaf bool) bool {
 	c := &s.nodes[at]
 	if !c.up || c.lead == s.term {

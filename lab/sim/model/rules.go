@@ -5,7 +5,8 @@ import (
 	"trireme/internal/ledger"
 )
 
-// The decisions of the real node: package ledger. A question is asked once and remembered, since the search comes by it often.
+// The decisions of the real node: package ledger. A question is asked once and remembered, since the search comes by it
+// often.
 
 // verdict is the outcome of ledger.Judge.
 type verdict struct {
@@ -91,7 +92,7 @@ func setOf(bits uint8) (set gtid.Set) {
 	return set
 }
 
-// purge removes what nobody's recovery needs (S8).
+// purge removes what no node needs for recovery (S8).
 func (m *model) purge(s *state) bool {
 	to := uint64(s.n)
 	if !m.broken(S8) {

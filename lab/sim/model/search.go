@@ -87,8 +87,8 @@ func (m *model) successors(s *state, out []next) []next {
 	return out
 }
 
-// Search goes through all states, at most limit of them, and stops at the first that breaks a promise, or from which healing does not lead
-// back to equal nodes that take writes.
+// Search goes through all states, at most limit of them, and stops at the first that breaks a promise, or from which
+// healing does not lead back to equal nodes that take writes.
 func (c Config) Search(limit int) (r Result) {
 	m := &model{c, map[question]verdict{}, firstLabels}
 	defer func() { r.Judged = len(m.judged) }()
@@ -154,8 +154,8 @@ func (m *model) wrong(s *state) string {
 	return ""
 }
 
-// trace tells the way to what is wrong with a state, or with a move from it. The search remembers states without the names of their nodes:
-// the way is walked once more, with names.
+// trace tells the way to what is wrong with a state, or with a move from it. The search remembers states without the
+// names of their nodes: the way is walked once more, with names.
 func (m *model) trace(keys []string, parents []int32, at int32) (lines []string, bad string) {
 	var path []string
 	for k := at; k >= 0; k = parents[k] {

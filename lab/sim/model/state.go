@@ -20,7 +20,7 @@ const (
 	S7                       // serve a second term without a restart
 	S8                       // purge up to the commit index
 	S11                      // judge against the leader's gtid_executed
-	S12                      // go on behind a gap in the stream
+	S12                      // continue after a gap in the stream
 	NoPlug                   // S5 in part: do not mark as executed what ran without a trace
 	ruleEnd
 )
@@ -28,8 +28,8 @@ const (
 // Config bounds a search.
 type Config struct {
 	Nodes int
-	// Script is what clients send, a letter each: R a transaction of rows, Q a statement that leaves no trace (DROP TABLE IF EXISTS of a
-	// missing table), P an XA PREPARE, C the XA COMMIT of the P before it.
+	// Script is what clients send, a letter each: R a transaction of rows, Q a statement that leaves no trace (DROP
+	// TABLE IF EXISTS of a missing table), P an XA PREPARE, C the XA COMMIT of the P before it.
 	Script    string
 	Crashes   int  // of a mysqld or a host
 	Elections int  // besides the one that made the first leader
@@ -38,7 +38,8 @@ type Config struct {
 	Flush     bool // InnoDB's log is flushed now and then, and the raft log purged
 	Disorder  bool // a follower's applier commits rows out of order
 	Broken    Rule
-	// Heal looks, in every state, whether the cluster comes to rest once all faults are over: equal nodes, one of which takes writes.
+	// Heal looks, in every state, whether the cluster comes to rest once all faults are over: equal nodes, one of which
+	// takes writes.
 	Heal bool
 }
 
@@ -122,7 +123,7 @@ type state struct {
 
 	sent  uint8 // transactions that a client has sent, a bit each
 	acked uint8 // answered OK
-	seen  uint8 // visible on a server, to whoever reads there
+	seen  uint8 // visible to readers of a server
 
 	crashes, elections, disks uint8 // left
 }
