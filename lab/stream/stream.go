@@ -29,7 +29,7 @@ const (
 	logBeat    = 300 * time.Millisecond
 	logSilence = 3 * time.Second
 	logPause   = 100 * time.Millisecond
-	logCatchUp = 30 * time.Second // to the end, once nobody writes any more
+	logCatchUp = 30 * time.Second // to the end, after all writers have stopped
 	logTries   = 20               // refusals in a row of what the log does not have any more, by all nodes
 	maxLogged  = 1 << 30          // bytes of an event
 )
@@ -196,7 +196,7 @@ func (f *Follower) add(r *logReader) {
 	}
 }
 
-// Started waits until the follower knows from where on it reads: nothing that is to be looked up may come before.
+// Started waits until the follower knows where its reading starts. Only what is written after that can be looked up.
 func (f *Follower) Started(ctx context.Context) error {
 	for {
 		f.mu.Lock()
@@ -357,8 +357,8 @@ func (f *eventFields) packed() int {
 	}
 }
 
-// tableMap: table id u48, flags u16, schema and table with their lengths and a zero behind each, the number of columns,
-// their types, the length of what more is to be said of them, and that.
+// tableMap: table id u48, flags u16, schema and table each with its length before it and a zero after it, the number of
+// columns, their types, then the length of the metadata, and the metadata.
 func (r *logReader) tableMap(body []byte) error {
 	f := eventFields{b: body}
 	id := f.uint(6)
@@ -390,8 +390,9 @@ func (r *logReader) tableMap(body []byte) error {
 	return nil
 }
 
-// changed keeps the rows behind a change. The event: table id u48, flags u16, length of extra data with itself u16, that,
-// the number of columns, which of them are there (twice for an update: before and behind), then the rows.
+// changed keeps the rows as they are after a change. The event: table id u48, flags u16, length of extra data including
+// itself u16, the extra data, the number of columns, which of them are present (twice for an update: before and after),
+// then the rows.
 func (r *logReader) changed(body []byte, update bool) error {
 	f := eventFields{b: body}
 	t := r.tables[f.uint(6)]

@@ -10,8 +10,8 @@ import (
 	"trireme/internal/binlog"
 )
 
-// TestLogReader: rows, statements and XA transactions come out of the events that a mysqld writes. Tables that nobody
-// looks up are passed over, whatever their columns.
+// TestLogReader: rows, statements and XA transactions are read from the events that a mysqld writes. Tables that no
+// test looks up are skipped, whatever their columns.
 func TestLogReader(t *testing.T) {
 	r := logReader{database: "db", tables: map[uint64]*loggedTable{}}
 	event := func(typ binlog.EventType, body []byte) []byte {
