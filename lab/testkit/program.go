@@ -43,8 +43,8 @@ func Run(m *testing.M) int {
 	return m.Run()
 }
 
-// Program is the path of one of the programs. `make test` builds them once and names their folder in TRIREME_PROGRAMS; without it
-// each test process builds what it asks for. TRIREME_BINARY takes the place of Trireme.
+// Program is the path of one of the programs. `make test` builds them once and names their folder in TRIREME_PROGRAMS;
+// without it each test process builds what it asks for. TRIREME_BINARY takes the place of Trireme.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	if path := os.Getenv("TRIREME_BINARY"); path != "" && name == Trireme {

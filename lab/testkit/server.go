@@ -30,7 +30,8 @@ const (
 	binlogName = "binlog"
 )
 
-// Server is a plain mysqld of a test, which knows nothing of Trireme: root has no password on its socket. It does not sync what it writes.
+// Server is a plain mysqld of a test, which knows nothing of Trireme: root has no password on its socket. It does not
+// sync what it writes.
 type Server struct {
 	Dir  string // with the data directory in mysql/data, as a node has it
 	Port int    // on 127.0.0.1

@@ -29,8 +29,9 @@ func Exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// Fails runs a command with --json, and checks what went wrong and the exit code: fails KIND COMMAND ARGS…
-// The same is to be told to people on standard error. The error is the last document: what was done before it failed may come first.
+// Fails runs a command with --json, and checks the error and the exit code: fails KIND COMMAND ARGS… Standard error
+// must tell people the same. The error is the last document: results of what was done before the failure may come
+// first.
 func Fails(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: fails kind command args")
@@ -58,9 +59,9 @@ func Fails(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// Field checks a value of the first JSON document that the last command printed: field PATH VALUE, or ! field PATH if it is not to be there.
-// A path is keys joined by slashes. In a list, a key is an index, or the name, node or key of an element. Strings are compared
-// as they are, other values as compact JSON.
+// Field checks a value of the first JSON document that the last command printed: field PATH VALUE, or ! field PATH if
+// it is not to be there. A path is keys joined by slashes. In a list, a key is an index, or the name, node or key of an
+// element. Strings are compared as they are, other values as compact JSON.
 func Field(ts *testscript.TestScript, neg bool, args []string) {
 	if neg && len(args) != 1 || !neg && len(args) != 2 {
 		ts.Fatalf("usage: field path value, or ! field path")
