@@ -29,8 +29,9 @@ func (v Violation) String() string {
 	return fmt.Sprintf("clause %s, %s: %s, expected %s", v.Clause, v.Where, v.Found, v.Expected)
 }
 
-// condition is one of clause 3.3.2. The query gives a row for each violation: where, what was found, what was expected. @ stands for the
-// warehouses of the statement, as in "w_id BETWEEN 1 AND 10", $w for their number, $c and $i for those of customers per district and of items.
+// condition is one of clause 3.3.2. The query gives a row for each violation: where, what was found, what was expected.
+// @ stands for the warehouses of the statement, as in "w_id BETWEEN 1 AND 10", $w for their number, $c and $i for those
+// of customers per district and of items.
 //
 // Every query visits a table in the order of its primary key and looks the rest up: nothing large is sorted or kept.
 type condition struct{ clause, query string }
@@ -120,14 +121,15 @@ var conditions = []condition{
 		WHERE total <> delivered`},
 }
 
-// Check evaluates the twelve consistency conditions of clause 3.3.2 on the first server: of every warehouse, district, order and customer, not
-// of a sample; and it counts the rows of the tables that do not grow. Up to ten violations of a condition are returned per ten warehouses, in the order of the clauses.
+// Check evaluates the twelve consistency conditions of clause 3.3.2 on the first server: of every warehouse, district,
+// order and customer, not of a sample; and it counts the rows of the tables that do not grow. Up to ten violations of a
+// condition are returned per ten warehouses, in the order of the clauses.
 //
-// It only reads. Every statement sees one snapshot in which each condition must hold by itself, so that Check may run on a replica that is
-// still applying, if it applies in commit order, and while terminals work.
+// It only reads. Every statement sees one snapshot in which each condition must hold by itself, so that Check may run
+// on a replica that is still applying, if it applies in commit order, and while terminals work.
 //
-// Condition 11 asks for 2100 delivered orders per district, which is true until the first Delivery; here it asks for 2100 and those that
-// customers have counted since.
+// Condition 11 asks for 2100 delivered orders per district, which is true until the first Delivery; here it asks for
+// 2100 and those that customers have counted since.
 func Check(ctx context.Context, cfg Config) ([]Violation, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

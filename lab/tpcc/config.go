@@ -31,15 +31,17 @@ type Config struct {
 	Targets    []Target // terminals are spread over them by warehouse; Load and Check use the first
 	Database   string   // empty: DefaultDatabase
 	Warehouses int
-	// Terminals are connections of Run. Each prepares some 40 statements: beyond 400 a server needs a larger max_prepared_stmt_count.
+	// Terminals are connections of Run. Each prepares some 40 statements: beyond 400 a server needs a larger
+	// max_prepared_stmt_count.
 	Terminals int
 	// ThinkTime makes terminals wait as a person would (clause 5.2.5).
 	ThinkTime bool
-	// Reconnect lets a terminal whose connection is lost, or whose server takes no writes, log in again instead of ending the run.
+	// Reconnect lets a terminal whose connection is lost, or whose server takes no writes, log in again instead of
+	// ending the run.
 	Reconnect bool
 	Seed      uint64
-	// Items, and CustomersPerDistrict, which is also the number of orders per district; 0: DefaultItems, DefaultCustomers. Less than that
-	// is for tests.
+	// Items, and CustomersPerDistrict, which is also the number of orders per district; 0: DefaultItems,
+	// DefaultCustomers. Less than that is for tests.
 	Items, CustomersPerDistrict int
 }
 
@@ -64,7 +66,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// firstNew is the first order of the initial population that is not delivered: the last 900 of 3000 are new (clause 4.3.3.1).
+// firstNew is the first order of the initial population that is not delivered: the last 900 of 3000 are new (clause
+// 4.3.3.1).
 func (c Config) firstNew() int { return c.CustomersPerDistrict - c.CustomersPerDistrict*3/10 + 1 }
 
 // driverConfig is how everything here logs in.

@@ -19,8 +19,9 @@ const (
 	errTableThere = 1050 // ER_TABLE_EXISTS_ERROR
 )
 
-// Load makes the tables in Config.Database, which must not have them yet, and fills them (clause 4.3). Progress is called now and then, by one
-// goroutine at a time, and may be nil. The same Seed makes the same population, but for dates and h_id.
+// Load makes the tables in Config.Database, which must not have them yet, and fills them (clause 4.3). Progress is
+// called now and then, by one goroutine at a time, and may be nil. The same Seed makes the same population, but for
+// dates and h_id.
 func Load(ctx context.Context, cfg Config, progress func(done, total int)) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -87,7 +88,8 @@ func createTables(ctx context.Context, cfg Config) error {
 // job is a piece of the population.
 type job func(ctx context.Context, l *loader) error
 
-// loadJobs are independent of each other, and each has a random stream of its own: which connection takes which does not matter.
+// loadJobs are independent of each other, and each has a random stream of its own: which connection takes which does
+// not matter.
 func loadJobs(cfg Config) []job {
 	var jobs []job
 	for from := 1; from <= cfg.Items; from += itemsPerJob {
@@ -154,7 +156,8 @@ type loader struct {
 	now  string // SQL, the date of everything
 }
 
-// batch collects the rows of one table into INSERTs. All values are numbers, or text of letters, digits and spaces: nothing is escaped.
+// batch collects the rows of one table into INSERTs. All values are numbers, or text of letters, digits and spaces:
+// nothing is escaped.
 type batch struct {
 	l      *loader
 	prefix string // INSERT INTO t VALUES

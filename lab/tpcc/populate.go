@@ -4,8 +4,8 @@ import "context"
 
 // The rows of clause 4.3.3.1, in the order of the columns in schema.go.
 
-// Initial amounts. Those of warehouses and districts are the sums of their customers' first payments, so that the consistency conditions hold
-// for any number of customers: 300,000.00 and 30,000.00 with 3000.
+// Initial amounts. Those of warehouses and districts are the sums of their customers' first payments, so that the
+// consistency conditions hold for any number of customers: 300,000.00 and 30,000.00 with 3000.
 const firstPayment = 10_00 // hundredths
 
 func (l *loader) items(ctx context.Context, from, to int) error {

@@ -27,7 +27,8 @@ type answer struct {
 	Error  string
 }
 
-// init takes the process over if it was started as the load generator: by whatever program uses this package, tests included.
+// init takes the process over if it was started as the load generator: by whatever program uses this package, tests
+// included.
 func init() {
 	if len(os.Args) != 1 || os.Args[0] != processName {
 		return
@@ -59,8 +60,8 @@ func generate(in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(a)
 }
 
-// RunProcess is Run in a process and a session of its own, so that its CPU time, which is returned too, is the load generator's alone, and the
-// kernel's autogroup scheduling treats it as any other client.
+// RunProcess is Run in a process and a session of its own, so that its CPU time, which is returned too, is the load
+// generator's alone, and the kernel's autogroup scheduling treats it as any other client.
 func RunProcess(ctx context.Context, cfg Config, warmup, length time.Duration) (Result, time.Duration, error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = []string{processName}

@@ -11,7 +11,8 @@ type random struct {
 // constants of the non-uniform distribution, C of clause 2.1.6: each in [0, A], the same for all terminals of a run.
 type constants struct{ last, customer, item int }
 
-// C of the last names at load time, and how far the one of a run may be from it (clause 2.1.6.1): 65 to 119, but neither 96 nor 112.
+// C of the last names at load time, and how far the one of a run may be from it (clause 2.1.6.1): 65 to 119, but
+// neither 96 nor 112.
 const (
 	loadLast           = 123
 	minDelta, maxDelta = 65, 119
@@ -49,7 +50,8 @@ func (r *random) customer(customers int) int { return r.nuRand(1023, r.c.custome
 
 func (r *random) item(items int) int { return r.nuRand(8191, r.c.item, 1, items) }
 
-// lastNumber draws the number of a last name that exists: the first customers of a district have the names 0, 1, 2 … (clause 4.3.3.1).
+// lastNumber draws the number of a last name that exists: the first customers of a district have the names 0, 1, 2 …
+// (clause 4.3.3.1).
 func (r *random) lastNumber(customers int) int {
 	return r.nuRand(255, r.c.last, 0, min(customers, lastNames)-1)
 }
@@ -70,8 +72,8 @@ const (
 	original     = "ORIGINAL"
 )
 
-// text appends from x to y random characters of set: an a-string or n-string of clause 4.3.2.2. Eight come from one random number, so that
-// some are drawn slightly more often than others.
+// text appends from x to y random characters of set: an a-string or n-string of clause 4.3.2.2. Eight come from one
+// random number, so that some are drawn slightly more often than others.
 func (r *random) text(b []byte, set string, x, y int) []byte {
 	n := r.between(x, y)
 	for n > 0 {
@@ -98,7 +100,8 @@ func (r *random) data(b []byte) []byte {
 // zip appends a code of clause 4.3.2.7.
 func (r *random) zip(b []byte) []byte { return append(r.text(b, digits, 4, 4), "11111"...) }
 
-// deck deals the types of transactions: 100 cards of the mix of clause 5.2.3, shuffled again when it is used up, so that the mix is exact.
+// deck deals the types of transactions: 100 cards of the mix of clause 5.2.3, shuffled again when it is used up, so
+// that the mix is exact.
 type deck struct {
 	cards [100]Kind
 	next  int

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestNURand: the values stay within their bounds, every one of a small range comes up, and they are as uneven as the formula makes them.
+// TestNURand: the values stay within their bounds, every one of a small range comes up, and they are as uneven as the
+// formula makes them.
 func TestNURand(t *testing.T) {
 	r := newRandom(1, 1, constants{customer: 259})
 	const draws = 300_000
@@ -25,8 +26,8 @@ func TestNURand(t *testing.T) {
 			never++
 		}
 	}
-	// OR with ten random bits favours numbers with many ones: (3/4)^10 × 1024/1 times the even share for the last of a block, and (1/4)^10
-	// for its first.
+	// OR with ten random bits favours numbers with many ones: (3/4)^10 × 1024/1 times the even share for the last of a
+	// block, and (1/4)^10 for its first.
 	even := draws / 3000
 	if most < 10*even || most > 60*even {
 		t.Errorf("the most frequent customer came %d times, the even share is %d", most, even)

@@ -9,16 +9,18 @@ import (
 type Result struct {
 	Length time.Duration `json:"length_ns"`
 	Types  []TypeResult  `json:"types"` // of all five, in the order of Kind
-	// TpmC is the number of committed New-Orders per minute; "like", see the package comment. TPS is of all types, committed.
+	// TpmC is the number of committed New-Orders per minute; "like", see the package comment. TPS is of all types,
+	// committed.
 	TpmC      float64 `json:"tpmc_like"`
 	TPS       float64 `json:"tps"`
 	PerSecond []int64 `json:"tps_per_second"` // committed in each second
 	// Latency of all committed transactions.
 	Latency Latency `json:"latency"`
-	// Skipped are districts that a Delivery found without a new order; more than 1 % of them make a run invalid (clause 2.7.4.2).
+	// Skipped are districts that a Delivery found without a new order; more than 1 % of them make a run invalid (clause
+	// 2.7.4.2).
 	Skipped int64 `json:"skipped_deliveries"`
-	// Lost are transactions whose outcome is unknown, or that were given up, because the connection was lost or the server took no writes any
-	// more; only with Config.Reconnect.
+	// Lost are transactions whose outcome is unknown, or that were given up, because the connection was lost or the
+	// server took no writes any more; only with Config.Reconnect.
 	Lost int64 `json:"lost"`
 }
 

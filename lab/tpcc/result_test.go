@@ -48,7 +48,8 @@ func TestCents(t *testing.T) {
 	}
 }
 
-// TestSpread: every warehouse has terminals, each server only its own ones' warehouses, and the shares of few terminals are disjoint.
+// TestSpread: every warehouse has terminals, each server only its own ones' warehouses, and the shares of few terminals
+// are disjoint.
 func TestSpread(t *testing.T) {
 	for _, terminals := range []int{1, 3, 4, 10, 16, 64} {
 		cfg := Config{Warehouses: 10, Terminals: terminals, Targets: []Target{{Addr: "a"}, {Addr: "b"}, {Addr: "c"}}}

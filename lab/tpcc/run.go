@@ -16,8 +16,8 @@ const (
 	readyPause     = 5 * time.Millisecond
 )
 
-// Run logs all terminals in, and lets them work for warmup, which is not counted, and length, which is. When a terminal ends with an error, all do, and the
-// result is what had been counted.
+// Run logs all terminals in, and lets them work for warmup, which is not counted, and length, which is. When a terminal
+// ends with an error, all do, and the result is what had been counted.
 func Run(ctx context.Context, cfg Config, warmup, length time.Duration) (Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -79,7 +79,8 @@ func newTerminal(cfg *Config, number int, c constants) *terminal {
 	return t
 }
 
-// ready logs in and prepares all statements, so that the measurement does not begin with that. ctx is the session's too.
+// ready logs in and prepares all statements, so that the measurement does not begin with that. ctx is the session's
+// too.
 func (t *terminal) ready(ctx context.Context) (err error) {
 	if t.session, err = openSession(ctx, t.target, t.cfg.Database); err == nil {
 		err = t.session.prepareAll()
@@ -94,7 +95,8 @@ func (t *terminal) disconnect() {
 	}
 }
 
-// warehouse of the next transaction: the terminal's home, or one of those that are its own if there are fewer terminals than warehouses.
+// warehouse of the next transaction: the terminal's home, or one of those that are its own if there are fewer terminals
+// than warehouses.
 func (t *terminal) warehouse() int {
 	n := t.cfg.Terminals
 	if n >= t.cfg.Warehouses {
@@ -104,7 +106,8 @@ func (t *terminal) warehouse() int {
 	return t.number + n*t.random.IntN(mine) + 1
 }
 
-// levelDistrict is the one whose stock this terminal looks at (clause 2.8.1.1): each of a warehouse's terminals another one.
+// levelDistrict is the one whose stock this terminal looks at (clause 2.8.1.1): each of a warehouse's terminals another
+// one.
 func (t *terminal) levelDistrict() int { return t.number/t.cfg.Warehouses%districts + 1 }
 
 // run works until the end.
@@ -149,7 +152,8 @@ func (t *terminal) wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// transact draws a transaction and tries until it is committed, rolled back as the specification wants it, or the run is over.
+// transact draws a transaction and tries until it is committed, rolled back as the specification wants it, or the run
+// is over.
 func (t *terminal) transact(ctx context.Context, kind Kind) error {
 	tx := draw(kind, t.random, t.cfg, t.warehouse(), t.levelDistrict())
 	start := time.Now()
@@ -191,7 +195,8 @@ func (t *terminal) attempt(tx transaction) error {
 	if err == nil {
 		return nil
 	}
-	// A lock wait timeout undoes its statement only, and a server that is not ready may refuse this: the next BEGIN ends what is open.
+	// A lock wait timeout undoes its statement only, and a server that is not ready may refuse this: the next BEGIN
+	// ends what is open.
 	if e := s.rollback(); e != nil && conflictOf(e) == noConflict && conflictOf(err) != noConflict {
 		return e
 	}

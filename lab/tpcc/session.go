@@ -20,19 +20,20 @@ const (
 	maxColumns = 14 // of a result
 )
 
-// session is one connection with its prepared statements. It uses the driver without database/sql's pool, locks and conversions, which cost
-// more per statement than the statement's own encoding. One goroutine at a time.
+// session is one connection with its prepared statements. It uses the driver without database/sql's pool, locks and
+// conversions, which cost more per statement than the statement's own encoding. One goroutine at a time.
 type session struct {
-	conn    driver.Conn
-	stmts   [statements]driver.Stmt
-	columns [statements]int // of the result, once it is known: the driver makes a list of their names again for each result
+	conn  driver.Conn
+	stmts [statements]driver.Stmt
+	// of the result, once it is known: the driver makes a list of their names again for each result
+	columns [statements]int
 	args    []driver.NamedValue
 	row     [maxColumns]driver.Value
 	stop    func() bool // of the watch on the context
 }
 
-// openSession logs in. The session ends with ctx, even within a statement; the statements themselves run without a context, because the
-// driver's way of watching one costs a hand-over between goroutines per statement.
+// openSession logs in. The session ends with ctx, even within a statement; the statements themselves run without a
+// context, because the driver's way of watching one costs a hand-over between goroutines per statement.
 func openSession(ctx context.Context, t Target, database string) (*session, error) {
 	var socket net.Conn
 	cfg := t.driverConfig(database)
@@ -111,8 +112,8 @@ func (s *session) exec(id statement, args ...driver.Value) error {
 	return err
 }
 
-// query calls f for each row of a result, whose values are int64, []byte (text and decimals), time or nil, and are valid within the call only.
-// It returns the number of rows.
+// query calls f for each row of a result, whose values are int64, []byte (text and decimals), time or nil, and are
+// valid within the call only. It returns the number of rows.
 func (s *session) query(id statement, f func(row []driver.Value), args ...driver.Value) (int, error) {
 	st, err := s.prepared(id)
 	if err != nil {

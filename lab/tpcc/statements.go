@@ -46,8 +46,8 @@ const (
 	statements    = newOrderStock + districts
 )
 
-// texts of the statements. Wherever a plain SELECT follows a locking one in a transaction, it reads what the locks or the transaction's own
-// changes have fixed, because its snapshot may be older than the locked rows.
+// texts of the statements. Wherever a plain SELECT follows a locking one in a transaction, it reads what the locks or
+// the transaction's own changes have fixed, because its snapshot may be older than the locked rows.
 var texts = func() (t [statements]string) {
 	copy(t[:], []string{
 		newOrderCustomer: "SELECT c_discount, c_last, c_credit, w_tax FROM customer, warehouse WHERE w_id = ? AND c_w_id = w_id AND c_d_id = ? AND c_id = ?",

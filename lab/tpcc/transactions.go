@@ -33,13 +33,14 @@ const (
 // errUserRollback ends a New-Order with an unused item number.
 var errUserRollback = errors.New("unused item number")
 
-// transaction is the input of one, drawn once; attempt may be called again after a conflict. It leaves the transaction open: the caller
-// commits, or rolls back on an error.
+// transaction is the input of one, drawn once; attempt may be called again after a conflict. It leaves the transaction
+// open: the caller commits, or rolls back on an error.
 type transaction interface {
 	attempt(s *session) error
 }
 
-// draw makes the input of a transaction at warehouse w; level is the district whose stock a Stock-Level of this terminal looks at.
+// draw makes the input of a transaction at warehouse w; level is the district whose stock a Stock-Level of this
+// terminal looks at.
 func draw(k Kind, r *random, cfg *Config, w, level int) transaction {
 	switch k {
 	case NewOrder:
@@ -169,7 +170,8 @@ func drawCustomer(r *random, cfg *Config, w, d int) customer {
 	return customer{w: w, d: d, id: r.customer(cfg.CustomersPerDistrict)}
 }
 
-// number is the customer's; of those with the same last name, sorted by first name, the one in the middle, rounded up (clause 2.5.2.2).
+// number is the customer's; of those with the same last name, sorted by first name, the one in the middle, rounded up
+// (clause 2.5.2.2).
 func (c *customer) number(s *session) (int64, error) {
 	if c.last == "" {
 		return int64(c.id), nil
