@@ -1,5 +1,6 @@
-// Package trips reads from a trace of emulated links (wan.Segment) what commits cost: messages, answers, round trips. It is for tests. It looks at
-// order alone, and the order of a trace is cause and effect, so what it finds does not depend on the machine's load.
+// Package trips reads from a trace of emulated links (wan.Segment) what commits cost: messages, answers, round trips.
+// It is for tests. It looks at order alone, and the order of a trace is cause and effect, so what it finds does not
+// depend on the machine's load.
 //
 //	w := trips.Wire{Leader: "n1", Followers: …, Client: 3306, Peer: …}
 //	w.ReadLong(trace)                // of 20 commits one after the other, of rows as long as Row
@@ -13,16 +14,18 @@ import (
 	"trireme/lab/wan"
 )
 
-// Lengths of what nodes say to each other, TLS included (docs/format/peer.md). A message of raft without entries and context has 99 bytes.
+// Lengths of what nodes say to each other, TLS included (docs/format/peer.md). A message of raft without entries and
+// context has 99 bytes.
 const (
 	ping  = 35  // and pong: they carry nothing
 	Entry = 150 // less than a message with any entry has
-	// Row is how long a row must be at least, so that its entry is told from everything else on its connection. Rows a little longer than
-	// that fit into one segment.
+	// Row is how long a row must be at least, so that its entry is told from everything else on its connection. Rows a
+	// little longer than that fit into one segment.
 	Row = 800
 )
 
-// Wire is what crossed between nodes, and between the leader and a client on the observer, in the order in which it did.
+// Wire is what crossed between nodes, and between the leader and a client on the observer, in the order in which it
+// did.
 type Wire struct {
 	Leader    string
 	Followers []string
@@ -115,9 +118,10 @@ func (w *Wire) Commits() []Commit {
 	return out
 }
 
-// Judge the commits of one session, of which there must be so many: it says in words what they did, and what is wrong. Each sends its row to each
-// follower once, and no OK leaves before an answer is there. A machine that stands still for longer than a round trip lets heartbeats in
-// between, so not all have to show that nothing else was waited for: most must have had one round trip, and one nothing but that.
+// Judge the commits of one session, of which there must be so many: it says in words what they did, and what is wrong.
+// Each sends its row to each follower once, and no OK leaves before an answer is there. A machine that stands still for
+// longer than a round trip lets heartbeats in between, so not all have to show that nothing else was waited for: most
+// must have had one round trip, and one nothing but that.
 func (w *Wire) Judge(commits int) (told string, problems []string) {
 	all := w.Commits()
 	single, bare := 0, 0
@@ -160,9 +164,9 @@ func (w *Wire) isMessage(s wan.Segment) bool {
 	return s.Bytes > 0 && s.Bytes != ping && (s.ToPort == w.Peer[s.To] || s.FromPort == w.Peer[s.From])
 }
 
-// trips is the longest chain of cause and effect between nodes that begins when a statement is at the leader and ends when its OK leaves: each
-// segment that arrives can have caused all that its receiver sends later. Two segments are a round trip. Acknowledgements of TCP's count, too: a
-// sender may wait for them.
+// trips is the longest chain of cause and effect between nodes that begins when a statement is at the leader and ends
+// when its OK leaves: each segment that arrives can have caused all that its receiver sends later. Two segments are a
+// round trip. Acknowledgements of TCP's count, too: a sender may wait for them.
 func (w *Wire) trips(asked, done int) int {
 	type key struct {
 		from, to         string
@@ -188,7 +192,8 @@ func (w *Wire) trips(asked, done int) int {
 	return chain[w.Leader] / 2
 }
 
-// isBare: behind the row the leader has said nothing more to any follower when the OK leaves, and one of them has said something since it has the row.
+// isBare reports that after the row the leader sends nothing more to any follower before the OK leaves, and that a
+// follower has answered since it got the row.
 func (w *Wire) isBare(asked, done int) bool {
 	answered := false
 	for _, f := range w.Followers {
