@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Txn is a transaction of appends to lists and reads of them. Every element is appended once at most, so a list that was read
-// tells which transactions it comes from, and in which order (Kingsbury and Alvaro, Elle, VLDB 2020).
+// Txn is a transaction of appends to lists and reads of them. Every element is appended once at most, so a list that
+// was read tells which transactions it comes from, and in which order (Kingsbury and Alvaro, Elle, VLDB 2020).
 type Txn struct {
 	Span
 	Ops []ListOp `json:"ops"`
@@ -32,15 +32,17 @@ type ListOp struct {
 type Level string
 
 const (
-	// RepeatableRead is InnoDB's: plain reads see a snapshot made at the first of them, writes and a transaction's reads of what it has
-	// written itself see the newest. It forbids G0, G1a, G1b, G1c, and read skew within the snapshot. It permits lost updates and write
-	// skew (G-single by way of a write, G2), and a list that grows when the transaction appends to it.
+	// RepeatableRead is InnoDB's: plain reads see a snapshot made at the first of them, writes and a transaction's
+	// reads of what it has written itself see the newest. It forbids G0, G1a, G1b, G1c, and read skew within the
+	// snapshot. It permits lost updates and write skew (G-single by way of a write, G2), and a list that grows when the
+	// transaction appends to it.
 	RepeatableRead Level = "REPEATABLE READ"
 	// Serializable forbids all anomalies: InnoDB's plain reads lock.
 	Serializable Level = "SERIALIZABLE"
 )
 
-// Anomalies after Adya. Those with real time need the order of transactions of which one had ended before the other began.
+// Anomalies after Adya. Those with real time need the order of transactions of which one had ended before the other
+// began.
 const (
 	G0            Kind = "G0 (write cycle)"
 	G1a           Kind = "G1a (aborted read)"
@@ -78,9 +80,9 @@ type place struct {
 	last bool
 }
 
-// JudgeAppend looks for anomalies in a history of list appends; those that the level forbids are problems, the others are counted.
-// A cycle in real time is one only if each "had ended before" holds by more than the margin; a single read that was too old is
-// reported as stale whatever its age.
+// JudgeAppend looks for anomalies in a history of list appends; those that the level forbids are problems, the others
+// are counted. A cycle in real time is one only if each "had ended before" holds by more than the margin; a single read
+// that was too old is reported as stale whatever its age.
 func JudgeAppend(txns []Txn, level Level, margin time.Duration) Part {
 	l := &lists{level: level, margin: int64(margin), txns: txns, writer: map[int64]place{}, order: map[int64][]int64{},
 		committed: make([]bool, len(txns)), part: Part{Figures: map[string]int64{}}}
@@ -158,15 +160,15 @@ func (l *lists) index() {
 	}
 }
 
-// judgeReads looks at each read of a transaction by itself, and at whether they agree with each other. What became of the transaction
-// does not matter: its statements were answered, and the level holds for them.
+// judgeReads looks at each read of a transaction by itself, and at whether they agree with each other. What became of
+// the transaction does not matter: its statements were answered, and the level holds for them.
 func (l *lists) judgeReads(i int) {
 	t := l.txns[i]
 	type state struct {
 		read     []int64 // before any append of its own
 		hasRead  bool
 		own      []int64
-		locked   []int64 // what others had appended, as read behind its own
+		locked   []int64 // what others had appended, as read after its own append
 		isLocked bool
 	}
 	keys := map[int64]*state{}
@@ -228,7 +230,8 @@ func (l *lists) judgeList(i int, key int64, list []int64) {
 	}
 }
 
-// judgeOrders compares every list read with the longest one of its key, and the longest with each transaction's own order.
+// judgeOrders compares every list read with the longest one of its key, and the longest with each transaction's own
+// order.
 func (l *lists) judgeOrders() {
 	for i, t := range l.txns {
 		if t.Outcome != Acked {
@@ -252,8 +255,8 @@ func (l *lists) judgeOrders() {
 	}
 }
 
-// judgeFinals compares what each node holds at the end with what clients were told. Without that, what was appended and acknowledged
-// must be in a list that was read later, if any was.
+// judgeFinals compares what each node holds at the end with what clients were told. Without that, what was appended and
+// acknowledged must be in a list that was read later, if any was.
 func (l *lists) judgeFinals() {
 	read := map[int64]int64{} // by key: the beginning of the newest read
 	for _, t := range l.txns {
@@ -309,9 +312,9 @@ func (l *lists) judgeFinal(final Txn) {
 	}
 }
 
-// judgeShown compares every list that a statement showed, whatever became of its transaction, with the order at the end: it must be a
-// beginning of that, but for the transaction's own appends. A leader that was cut off and shows what it never got acknowledged is found so,
-// although none of its transactions is ever committed.
+// judgeShown compares every list that a statement showed, whatever became of its transaction, with the order at the
+// end: it must be a beginning of that, but for the transaction's own appends. A leader that was cut off and shows what
+// it never got acknowledged is found so, although none of its transactions is ever committed.
 func (l *lists) judgeShown() {
 	for i, t := range l.txns {
 		own := map[int64]int{}
@@ -327,8 +330,8 @@ func (l *lists) judgeShown() {
 	}
 }
 
-// judgeBeginning compares what transaction i was shown of others' appends with the order at the end. Without that the longest list that
-// a committed transaction read stands for it, as far as it goes.
+// judgeBeginning compares what transaction i was shown of others' appends with the order at the end. Without that the
+// longest list that a committed transaction read stands for it, as far as it goes.
 func (l *lists) judgeBeginning(i int, key int64, list []int64) {
 	order := l.order[key]
 	if l.ends != nil {
@@ -345,7 +348,8 @@ func (l *lists) judgeBeginning(i int, key int64, list []int64) {
 		if l.ends == nil || slices.Contains(order, e) {
 			continue
 		}
-		// Of a refused one, or of nobody's, judgeReads has said so; that an acknowledged one is lost, judgeFinal.
+		// judgeReads has reported an element of a refused transaction, or of no transaction; judgeFinal reports the
+		// loss of an acknowledged one.
 		if w, ok := l.writer[e]; ok && l.txns[w.txn].Outcome != Acked && l.txns[w.txn].Outcome != Failed {
 			l.report(G1a, "", "%s, which is %s, read key %d: element %d of %s, which had no answer and is not there at the end",
 				l.name(i), l.txns[i].Outcome, key, e, l.name(w.txn))
@@ -389,7 +393,7 @@ func (l *lists) lostUpdates() {
 
 // staleReads finds reads that lack an element whose transaction had been acknowledged before the reader began.
 func (l *lists) staleReads() {
-	oldest := map[int64][]int64{} // by key and index: the earliest acknowledgement of this element and those behind it
+	oldest := map[int64][]int64{} // by key and index: the earliest acknowledgement of this element and of later ones
 	for key, order := range l.order {
 		ends := make([]int64, len(order)+1)
 		ends[len(order)] = forever
@@ -413,8 +417,8 @@ func (l *lists) staleReads() {
 	}
 }
 
-// eachRead calls f for each list that a transaction read before it appended to it, once for each key, if the list is a beginning of
-// the key's order.
+// eachRead calls f for each list that a transaction read before it appended to it, once for each key, if the list is a
+// beginning of the key's order.
 func (l *lists) eachRead(i int, f func(key int64, list []int64)) {
 	done := map[int64]bool{}
 	for _, op := range l.txns[i].Ops {

@@ -13,7 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// txn writes a transaction short: "r1[1 2]" reads key 1, "a1:3" appends 3 to it, "r1!" tries to read it without success. Times are milliseconds.
+// txn writes a transaction short: "r1[1 2]" reads key 1, "a1:3" appends 3 to it, "r1!" tries to read it without
+// success. Times are milliseconds.
 func txn(begin, end int64, o Outcome, ops string) Txn {
 	ms := int64(time.Millisecond)
 	t := Txn{Span: Span{Begin: begin * ms, End: end * ms, Outcome: o}}
@@ -80,7 +81,7 @@ func TestJudgeAppend(t *testing.T) {
 		{"refused, and there at the end", []Txn{txn(0, 1, Failed, "a1:1"), final("n1", "r1[1]")}, []Kind{G1a}, []Kind{G1a}},
 		{"G1a by one that was refused itself", []Txn{txn(0, 1, Failed, "a1:1"), txn(2, 3, Failed, "r1[1]"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
 		{"G1a, a cut-off leader shows what had no answer", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Unknown, "r1[1]; a2:2"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
-		{"G1a, shown behind its own lock", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Failed, "a1:2; r1[1 2]"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
+		{"G1a, shown after its own lock", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Failed, "a1:2; r1[1 2]"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
 		{"G1a, shown to one that was committed", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Acked, "r1[1]"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
 		{"an order shown to a refused one only", []Txn{txn(0, 9, Acked, "a1:1"), txn(0, 9, Acked, "a1:2"), txn(10, 11, Failed, "r1[2]"), final("n1", "r1[1 2]")},
 			[]Kind{Incompatible}, []Kind{Incompatible}},
@@ -158,8 +159,8 @@ func TestProblemsOfOneKindAreBounded(t *testing.T) {
 	}
 }
 
-// innodb is a server that keeps to a level: snapshots and row locks as InnoDB has them, one statement at a time. A transaction that meets
-// a lock is rolled back.
+// innodb is a server that keeps to a level: snapshots and row locks as InnoDB has them, one statement at a time. A
+// transaction that meets a lock is rolled back.
 type innodb struct {
 	rng     *rand.Rand
 	level   Level
@@ -312,7 +313,8 @@ func TestCorrectTransactionsAreNeverFlagged(t *testing.T) {
 	})
 }
 
-// TestBrokenServersAreFlagged runs servers with one fault each. Each must be found in nearly every history, by what it breaks.
+// TestBrokenServersAreFlagged runs servers with one fault each. Each must be found in nearly every history, by what it
+// breaks.
 func TestBrokenServersAreFlagged(t *testing.T) {
 	for _, c := range []struct {
 		fault        string

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// appendPart runs transactions of one to four appends and reads of lists, at two isolation levels, each on lists of its own, and
-// looks for anomalies in what they saw.
+// appendPart runs transactions of one to four appends and reads of lists, at two isolation levels, each on lists of its
+// own, and looks for anomalies in what they saw.
 type appendPart struct {
 	set     *Set
 	levels  []*appendLevel
@@ -64,7 +64,8 @@ func (p *appendPart) clients() []client {
 	return out
 }
 
-// step runs one transaction. What it appended and read before an error is part of the history: it was rolled back, or nobody knows.
+// step runs one transaction. What it appended and read before an error is part of the history: it was rolled back, or
+// the outcome is unknown.
 func (p *appendPart) step(s *session, rng *rand.Rand, id int, l *appendLevel) error {
 	t := Txn{Span: Span{Client: id, Begin: p.set.now(), Outcome: Failed}}
 	turn := t.Begin / int64(appendTurn)

@@ -56,7 +56,7 @@ func bankSchema(database string) []string {
 	for i := range rows {
 		rows[i] = fmt.Sprintf("(%d,%d)", i, bankBalance)
 	}
-	return []string{ // under its name only once the money is there: a follower that is behind is read as well
+	return []string{ // under its name only once the money is there: followers that lag are read as well
 		"CREATE TABLE " + database + ".new_accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL)",
 		"INSERT INTO " + database + ".new_accounts VALUES " + strings.Join(rows, ","),
 		"RENAME TABLE " + database + ".new_accounts TO " + database + ".accounts",
@@ -172,8 +172,8 @@ func readBank(ctx context.Context, db *sql.DB, database string) (BankState, erro
 
 func (p *bankPart) judge() Part { return JudgeBank(p.transfers.ops, p.reads.ops, p.held) }
 
-// JudgeBank checks that every look at the accounts saw the same sum, and that at the end each node's balances are those of its ledger, in
-// which every acknowledged transfer stands once and no refused one.
+// JudgeBank checks that every look at the accounts saw the same sum, and that at the end each node's balances are those
+// of its ledger, in which every acknowledged transfer stands once and no refused one.
 func JudgeBank(transfers []Transfer, reads []BankRead, nodes map[string]BankState) Part {
 	p, found := Part{Figures: map[string]int64{"sums read": int64(len(reads))}}, findings{}
 	for _, r := range reads {

@@ -69,7 +69,8 @@ func TestEverySumIsJudged(t *testing.T) {
 	}
 }
 
-// TestBankProperty: nodes that did what was acknowledged, some of what was not answered and nothing else pass; with one change they do not.
+// TestBankProperty: nodes that did what was acknowledged, some of what was not answered and nothing else pass; with one
+// change they do not.
 func TestBankProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 4))

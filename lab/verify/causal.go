@@ -10,13 +10,15 @@ import (
 	"time"
 )
 
-// CausalOp is one write or read of a counter, through a splitting port. Each counter is written by one client only, upwards.
+// CausalOp is one write or read of a counter, through a splitting port. Each counter is written by one client only,
+// upwards.
 type CausalOp struct {
 	Span
 	Key   int64 `json:"k"` // the client whose counter it is
 	Write bool  `json:"w,omitempty"`
 	Value int64 `json:"v"`
-	// Own and Told are what a read has to show at least: by what its session has written, and by the tokens that it was given.
+	// Own and Told are what a read has to show at least: by what its session has written, and by the tokens that it was
+	// given.
 	Own  int64 `json:"own,omitempty"`
 	Told int64 `json:"told,omitempty"`
 }
@@ -24,8 +26,9 @@ type CausalOp struct {
 // NotCausal is a read that shows less than its session has written, or was told of with a token.
 const NotCausal Kind = "older than promised"
 
-// causalPart: clients count upwards, read each other's counters on followers, and hand tokens to each other, with what they stand for. A
-// session reads all that it has written itself, and behind a token all that the token's session had written or seen.
+// causalPart: clients count upwards, read each other's counters on followers, and hand tokens to each other, together
+// with the state that the token stands for. A session reads everything that it has written itself; after it got a
+// token, also everything that the token's session had written or seen.
 type causalPart struct {
 	set     *Set
 	history history[CausalOp]
@@ -107,7 +110,7 @@ func (c *causalClient) see(key, value int64) { c.seen[key] = max(c.seen[key], va
 func (c *causalClient) pass(s *session) error {
 	rows, err := s.query("SELECT @@trireme_token")
 	if err != nil {
-		return nil // there is none: nothing is promised
+		return nil // no splitting port: nothing is promised
 	}
 	token, ok := rows[0][0].(string)
 	if !ok {
@@ -178,7 +181,7 @@ func (p *causalPart) lack() string {
 		}
 	}
 	if own < leastPromised || told < leastPromised {
-		return fmt.Sprintf("%d reads of what the session had written, and %d of others behind a token; %d of each are needed", own, told, leastPromised)
+		return fmt.Sprintf("%d reads of what the session had written, and %d of others after a token; %d of each are needed", own, told, leastPromised)
 	}
 	return ""
 }
@@ -198,8 +201,8 @@ func (p *causalPart) judge() Part {
 	return v
 }
 
-// JudgeCausal checks that no read shows less than it has to, or more than was ever tried, and that at the end each node holds of each
-// counter what was acknowledged, or tried behind that.
+// JudgeCausal checks that no read shows less than it has to, or more than was ever tried, and that at the end each node
+// holds of each counter the last acknowledged value, or a later one that was tried.
 func JudgeCausal(ops []CausalOp, nodes map[string]map[int64]int64) Part {
 	p, found := Part{Figures: map[string]int64{}}, findings{}
 	tried, acked := map[int64]int64{}, map[int64]int64{}
@@ -227,7 +230,7 @@ func JudgeCausal(ops []CausalOp, nodes map[string]map[int64]int64) Part {
 		case op.Value < op.Own:
 			found.report(NotCausal, "", Attempt{}, "at %v client %d reads %d and has written %d before in the same session", at, op.Client, op.Value, op.Own)
 		case op.Value < op.Told:
-			found.report(NotCausal, "", Attempt{}, "at %v client %d reads %d of client %d behind a token that stands for %d", at, op.Client, op.Value, op.Key, op.Told)
+			found.report(NotCausal, "", Attempt{}, "at %v client %d reads %d of client %d after a token that stands for %d", at, op.Client, op.Value, op.Key, op.Told)
 		case op.Value > tried[op.Key]:
 			found.report(Resurrected, "", Attempt{}, "at %v client %d reads %d of client %d, which has written no more than %d", at, op.Client, op.Value, op.Key, tried[op.Key])
 		}

@@ -22,10 +22,10 @@ func TestJudgeCausal(t *testing.T) {
 	}{
 		{"old, and nothing was promised", []CausalOp{read(1, 0, 0, 0)}, good, nil},
 		{"its own", []CausalOp{read(1, 3, 3, 0)}, good, nil},
-		{"behind a token, newer", []CausalOp{read(1, 4, 0, 2)}, good, nil},
+		{"after a token, newer", []CausalOp{read(1, 4, 0, 2)}, good, nil},
 		{"without its own", []CausalOp{read(1, 2, 3, 0)}, good, []Kind{NotCausal}},
 		{"older than the token", []CausalOp{read(1, 2, 0, 3)}, good, []Kind{NotCausal}},
-		{"no row behind a token", []CausalOp{read(1, 0, 0, 1)}, good, []Kind{NotCausal}},
+		{"no row after a token", []CausalOp{read(1, 0, 0, 1)}, good, []Kind{NotCausal}},
 		{"refused", []CausalOp{{Span: Span{Outcome: Failed}, Key: 1, Told: 3}}, good, nil},
 		{"from nowhere", []CausalOp{read(1, 5, 0, 0)}, good, []Kind{Resurrected}},
 		{"lost", nil, map[string]map[int64]int64{"n1": {1: 3}, "n2": {1: 2}}, []Kind{Lost}},

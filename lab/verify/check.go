@@ -82,9 +82,9 @@ func (r Report) printProblems(b *strings.Builder) {
 	}
 }
 
-// Check waits until all nodes are equal (see WaitEqual) and judges them against the workload's log. The workload must have
-// been stopped. Nodes are all live data nodes, each by a direct connection to its mysqld. A report with problems is no
-// error; an error means that the check could not be made.
+// Check waits until all nodes are equal (see WaitEqual) and judges them against the workload's log. The workload must
+// have been stopped. Nodes are all live data nodes, each by a direct connection to its mysqld. A report with problems
+// is no error; an error means that the check could not be made.
 func (w *Workload) Check(ctx context.Context, nodes []Endpoint) (Report, error) {
 	r := Report{Counts: w.log.Counts()}
 	for _, n := range nodes {
@@ -120,7 +120,8 @@ func (w *Workload) Check(ctx context.Context, nodes []Endpoint) (Report, error) 
 	return r, err
 }
 
-// CheckRows judges what nodes hold now against the log, without waiting for them to be equal. The workload must have been stopped.
+// CheckRows judges what nodes hold now against the log, without waiting for them to be equal. The workload must have
+// been stopped.
 func (w *Workload) CheckRows(ctx context.Context, nodes []Endpoint) ([]Problem, error) {
 	all, err := eachNode(ctx, nodes, w.readRows)
 	if err != nil {

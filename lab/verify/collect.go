@@ -20,10 +20,10 @@ import (
 type Endpoint struct {
 	Name string
 	DB   *sql.DB
-	// Inherited are the GTIDs that came with the copy of another node's data and are that node's own affair, in MySQL's text form.
-	// It is the node's own claim.
+	// Inherited are the GTIDs that came with the copy of another node's data and are that node's own affair, in MySQL's
+	// text form. It is the node's own claim.
 	Inherited string
-	// Owned is what the claim is compared with; nil: nobody has looked.
+	// Owned is compared with the claim; nil: the owner was not read.
 	Owned *Owned
 }
 
@@ -33,13 +33,13 @@ var ErrNotEqual = errors.New("nodes did not become equal")
 // systemSchemas are not the user's.
 const systemSchemas = "'mysql','sys','information_schema','performance_schema'"
 
-// settleTime is how long nothing must move before a GTID that only one node has is taken for a local one of that node, and
-// not for one that is still on its way to the others.
+// settleTime is how long nothing must move before a GTID that only one node has is taken for a local one of that node,
+// and not for one that is still on its way to the others.
 const settleTime = 3 * time.Second
 
-// WaitEqual waits until gtid_executed is the same on all nodes, but for local GTIDs (see withoutLocal), and has stopped moving. It
-// returns the common set and the local ones of each node that has some. Writers must have stopped. It fails with ErrNotEqual, naming
-// each node's set, when ctx ends.
+// WaitEqual waits until gtid_executed is the same on all nodes, but for local GTIDs (see withoutLocal), and has stopped
+// moving. It returns the common set and the local ones of each node that has some. Writers must have stopped. It fails
+// with ErrNotEqual, naming each node's set, when ctx ends.
 func WaitEqual(ctx context.Context, nodes []Endpoint) (common string, local map[string]string, err error) {
 	var last map[string]executed
 	var since time.Time
@@ -150,8 +150,8 @@ func withoutInherited(nodes []Endpoint, sets map[string]executed) error {
 // withoutLocal takes away what each node has executed alone under a server_uuid of one of its own incarnations, such as
 // a REPAIR TABLE on a follower: statements that were never meant for the log. They may lie between transactions that
 // all have: of a life that led, followed and led again. It fails with ErrNotEqual when what is left differs, when a
-// node alone has what another node's incarnation has made, and while one applies what may be it. That a transaction which should have been replicated is not
-// among the local ones is for the comparison of the data to show.
+// node alone has what another node's incarnation has made, and while one applies what may be it. That a transaction
+// which should have been replicated is not among the local ones is for the comparison of the data to show.
 func withoutLocal(sets map[string]executed) (common string, local map[string]string, err error) {
 	parsed := map[string]gtid.Set{}
 	for name, e := range sets {
@@ -266,8 +266,8 @@ func Definitions(ctx context.Context, db *sql.DB) (map[string]string, error) {
 		"SELECT CONCAT('trigger ', trigger_schema, '.', trigger_name), CONCAT_WS(' ', action_timing, event_manipulation, event_object_table, " +
 			"action_order, action_statement, sql_mode, definer, character_set_client, collation_connection) " +
 			"FROM information_schema.triggers WHERE trigger_schema NOT IN (" + systemSchemas + ")",
-		// Events are disabled where nobody writes, so only whether they were disabled by the user could be compared, which
-		// followers do not know.
+		// Events are disabled on servers that take no writes. Only whether the user has disabled an event could be
+		// compared, and followers do not know that.
 		"SELECT CONCAT('event ', event_schema, '.', event_name), CONCAT_WS(' ', event_definition, event_type, execute_at, interval_value, " +
 			"interval_field, starts, ends, on_completion, event_comment, time_zone, sql_mode, definer, character_set_client, collation_connection) " +
 			"FROM information_schema.events WHERE event_schema NOT IN (" + systemSchemas + ")",
@@ -292,7 +292,7 @@ func Definitions(ctx context.Context, db *sql.DB) (map[string]string, error) {
 	return out, nil
 }
 
-// counter of a table: where a number was given and not used, a follower's is behind.
+// counter of a table: if a number was given out and not used, a follower's counter is lower.
 var counter = regexp.MustCompile(` AUTO_INCREMENT=\d+`)
 
 // userTables lists the base tables of the user's schemas, quoted.

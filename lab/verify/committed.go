@@ -3,7 +3,8 @@ package verify
 import "context"
 
 // Committed is what the cluster's log has committed since a set began, as its change stream tells it: what became of a
-// statement without an answer stands there. Large transactions and those of workloads that look up nothing are left out.
+// statement without an answer stands there. Large transactions and those of workloads that look up nothing are left
+// out.
 type Committed struct {
 	// Why it is not known whole; then nothing is settled by it.
 	Why string `json:"why,omitempty"`
@@ -17,7 +18,7 @@ type Committed struct {
 	End int64 `json:"end"`
 }
 
-// LoggedRow is a row behind one change to it.
+// LoggedRow is a row after one change to it.
 type LoggedRow struct {
 	Trx    int64    `json:"t"` // one number for each transaction
 	Values []string `json:"v"`
@@ -35,7 +36,7 @@ func (c *Committed) known() bool { return c != nil && c.Why == "" }
 
 // Follower reads what the cluster commits. Its methods are called from one goroutine.
 type Follower interface {
-	// Started waits until it is known from where on it reads: nothing that is to be looked up may come before.
+	// Started waits until the start of the reading is known. Only what is written after that can be looked up.
 	Started(ctx context.Context) error
 	// Ends waits until all that nodes have executed was read, in MySQL's text form, ends the follower, and says what it
 	// was. now is the clock of the histories.

@@ -18,8 +18,8 @@ func counts(o Outcome, client, value int64) CausalOp {
 	return CausalOp{Span: Span{Client: int(client), Outcome: o, Begin: value, End: value + 1}, Key: client, Write: true, Value: value}
 }
 
-// TestResolveCausal: an unanswered write took effect if the log has it, and never does otherwise. All nodes may lack the
-// same, and a read may show what was never committed: without the log the missing answer would explain both.
+// TestResolveCausal: an unanswered write took effect if the log has it, and never does otherwise. All nodes may lack
+// the same, and a read may show what was never committed: without the log the missing answer would explain both.
 func TestResolveCausal(t *testing.T) {
 	read := func(value int64) CausalOp {
 		return CausalOp{Span: Span{Client: 2, Outcome: Acked, Begin: 10, End: 11}, Key: 1, Value: value}
@@ -213,8 +213,8 @@ func TestResolveXA(t *testing.T) {
 		{"rolled back without an answer", xaState{prepared: Acked, tried: true}, []string{XAPrepared, XARolledBack}, false, nil, nil},
 
 		{"committed in the log, no row", xaState{prepared: Unknown, commit: true, tried: true}, []string{XAPrepared, XACommitted}, false, []Kind{Lost}, nil},
-		{"prepared in the log, and nobody holds it", xaState{prepared: Unknown, commit: true}, []string{XAPrepared}, false, []Kind{Lost}, nil},
-		{"prepared in the log, to be rolled back, and nobody holds it", xaState{prepared: Unknown}, []string{XAPrepared}, false, []Kind{Lost}, nil},
+		{"prepared in the log, and no node holds it", xaState{prepared: Unknown, commit: true}, []string{XAPrepared}, false, []Kind{Lost}, nil},
+		{"prepared in the log, to be rolled back, and no node holds it", xaState{prepared: Unknown}, []string{XAPrepared}, false, []Kind{Lost}, nil},
 		{"a row of what was never prepared", xaState{prepared: Unknown, commit: true}, nil, true, []Kind{Resurrected}, nil},
 		{"an answered prepare that is not in the log", xaState{prepared: Acked, tried: true}, []string{XARolledBack}, false, []Kind{Lost}, nil},
 		{"an answered decision that is not in the log", xaState{prepared: Acked, resolved: true, tried: true}, []string{XAPrepared}, false, []Kind{Lost}, nil},

@@ -29,8 +29,9 @@ type edge struct {
 	kind edgeKind
 }
 
-// graph of transactions. Nodes from len(txns) on are moments, in order of time: a transaction leads to the first moment after its end, each
-// moment to the next one, and to the transactions that begin there. So real time costs three edges for each transaction.
+// graph of transactions. Nodes from len(txns) on are moments, in order of time: a transaction leads to the first moment
+// after its end, each moment to the next one, and to the transactions that begin there. So real time costs three edges
+// for each transaction.
 type graph struct {
 	l     *lists
 	out   [][]edge
@@ -65,7 +66,7 @@ func newGraph(l *lists) *graph {
 	return g
 }
 
-// txnOf is the transaction that appended an element, -1 for one that nobody did.
+// txnOf is the transaction that appended an element, -1 if no transaction did.
 func (l *lists) txnOf(element int64) int {
 	if w, ok := l.writer[element]; ok {
 		return w.txn
@@ -142,11 +143,12 @@ func (g *graph) judge() {
 	}
 }
 
-// judgeSkew classifies cycles with reads of old versions (rw), whose other edges are of the given kinds. Pairs of transactions in
-// reported have been told already; what is reported here is returned.
+// judgeSkew classifies cycles with reads of old versions (rw), whose other edges are of the given kinds. Pairs of
+// transactions in reported have been told already; what is reported here is returned.
 //
-// With one rw edge, from a to b, and a way back from b to a, it is G-single. REPEATABLE READ permits it when the way comes back to a by a
-// write, which sees the newest version while a's reads do not. When it comes by a read (or by real time) a's snapshot should have had b.
+// With one rw edge, from a to b, and a way back from b to a, it is G-single. REPEATABLE READ permits it when the way
+// comes back to a by a write, which sees the newest version while a's reads do not. When it comes by a read (or by real
+// time) a's snapshot should have had b.
 func (g *graph) judgeSkew(kinds edgeKind, reported map[int]bool, single, double Kind) map[int]bool {
 	l, found := g.l, map[int]bool{}
 	tell := func(k Kind, levels []Level, cycle []step) {
@@ -220,8 +222,8 @@ func (g *graph) cycle(from, to int, kinds edgeKind) []step {
 	return g.path(from, to, kinds, kinds, nil)
 }
 
-// path finds a shortest way over edges of kinds whose last one is of the kinds in last, within a set of nodes (nil: anywhere). It is nil
-// when there is none, or when the searches have become too long.
+// path finds a shortest way over edges of kinds whose last one is of the kinds in last, within a set of nodes (nil:
+// anywhere). It is nil if no such way exists, or if the searches have become too long.
 func (g *graph) path(from, to int, kinds, last edgeKind, inside map[int]bool) []step {
 	came := map[int]step{from: {-1, 0}} // where from, and by which edge
 	queue := []int{from}
@@ -266,7 +268,8 @@ func (g *graph) describe(cycle []step) string {
 	return b.String()
 }
 
-// components are the strongly connected ones with more than one node over edges of these kinds, by Tarjan's algorithm without recursion.
+// components are the strongly connected ones with more than one node over edges of these kinds, by Tarjan's algorithm
+// without recursion.
 func (g *graph) components(kinds edgeKind) [][]int {
 	n := len(g.out)
 	index, low, onStack := make([]int, n), make([]int, n), make([]bool, n)

@@ -27,20 +27,22 @@
 //	large     transactions of 1 to 32 MiB; whole or not at all (large.go)
 //	vanish    rows, read on every node all the time; none vanishes, none is shown before an earlier one (views.go)
 //	objects   views, procedures, functions, triggers and events: made, used, changed, dropped (objects.go)
-//	causal    counters, read through splitting ports; each session sees its own, and behind a token what that stands for (causal.go)
+//	causal    counters, read through splitting ports; each session sees its own, and after a token what that stands for (causal.go)
 //	levels    counters, read at BEFORE, AFTER and both, through both ports: all that anybody was answered before is shown (levels.go)
 //
-// Every operation goes into a history with the times of its beginning and its answer, and with an outcome: acknowledged, failed (surely
-// not executed), or unknown. An unknown one may take effect at any time after it began, or never: no checker takes it for either. The
-// checkers are pure functions of histories and of what the nodes hold, so a kept set can be judged again without servers (Recheck). Each
-// has limits of time and memory; what it could not decide it says, and a report with something undecided is not OK. So is a workload of
-// which no write was acknowledged, and a node that the readers of bank or vanish never could read: it proves nothing.
+// Every operation goes into a history with the times of its beginning and its answer, and with an outcome:
+// acknowledged, failed (surely not executed), or unknown. An unknown one may take effect at any time after it began, or
+// never: no checker takes it for either. The checkers are pure functions of histories and of what the nodes hold, so a
+// kept set can be judged again without servers (Recheck). Each has limits of time and memory; what it could not decide
+// it says, and a report with something undecided is not OK. So is a workload of which no write was acknowledged, and a
+// node that the readers of bank or vanish never could read: it proves nothing.
 //
 // # What counts as stale
 //
-// docs/GUARANTEES.md promises that writes are acknowledged by one server at a time. It does not promise that the reads of a leader that
-// was cut off end at the same moment: its lease ends before another one can be elected, but cutting its clients takes up to 0.2 s more.
-// So every read that returned what had been overwritten before it began is reported with its age (Part.Stale), and is a problem when
-// it is older than SetConfig.StaleMargin, or (register) when its server had not been followed by another one. Operations that overlap have no order, so no read of
-// what was being overwritten is stale.
+// docs/GUARANTEES.md promises that writes are acknowledged by one server at a time. It does not promise that the reads
+// of a leader that was cut off end at the same moment: its lease ends before another one can be elected, but cutting
+// its clients takes up to 0.2 s more. So every read that returned what had been overwritten before it began is reported
+// with its age (Part.Stale), and is a problem when it is older than SetConfig.StaleMargin, or (register) when its
+// server had not been followed by another one. Operations that overlap have no order, so no read of what was being
+// overwritten is stale.
 package verify

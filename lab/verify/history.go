@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Span says who did an operation, when, and how it ended. Times are nanoseconds of a monotonic clock since the beginning of
-// the set, taken by the client before it sends and after it has the answer.
+// Span says who did an operation, when, and how it ended. Times are nanoseconds of a monotonic clock since the
+// beginning of the set, taken by the client before it sends and after it has the answer.
 type Span struct {
 	Client  int     `json:"c"`
 	Begin   int64   `json:"b"`
@@ -134,8 +134,8 @@ func (s *Set) measure(op Span) {
 	}
 }
 
-// loop returns a client that takes one step after the other on a session of its own, at most rate times a second. Setup is run on each
-// new connection. It ends with its context, or with a step's error.
+// loop returns a client that takes one step after the other on a session of its own, at most rate times a second. Setup
+// is run on each new connection. It ends with its context, or with a step's error.
 func (s *Set) loop(login Login, setup []string, rate float64, rng *rand.Rand, step func(*session, *rand.Rand) error) client {
 	return s.watched(login, setup, rate, rng, step, nil)
 }

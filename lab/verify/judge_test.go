@@ -174,7 +174,7 @@ func TestJudgeMixed(t *testing.T) {
 		}, nil},
 		{"ALTER refused, there", func(v *mixedView, _ *mixedState) { v.Objects["column d4.c"] = true }, []Kind{Resurrected}},
 		{"a privilege that outlives its account", func(v *mixedView, _ *mixedState) { v.Objects["grant c"] = true }, []Kind{Resurrected}},
-		{"a privilege that nobody gave", func(v *mixedView, _ *mixedState) { v.Objects["grant x"] = true }, []Kind{Resurrected}},
+		{"a privilege that was not granted", func(v *mixedView, _ *mixedState) { v.Objects["grant x"] = true }, []Kind{Resurrected}},
 		{"XA COMMIT lost", func(v *mixedView, _ *mixedState) { delete(v.XARows, "committed") }, []Kind{Lost}},
 		{"XA rolled back but there", func(v *mixedView, _ *mixedState) { v.XARows["rolledback"] = true }, []Kind{Resurrected}},
 		{"XA never prepared but there", func(v *mixedView, _ *mixedState) { v.XARows["unprepared"] = true }, []Kind{Resurrected}},

@@ -39,8 +39,8 @@ func (s *Set) save() error {
 	return saveJSON(dir, setFile, k)
 }
 
-// Recheck judges a set that was kept in a directory, without any server. What Check compares on live nodes only (checksums,
-// definitions, gtid_executed) is not part of it.
+// Recheck judges a set that was kept in a directory, without any server. What Check compares on live nodes only
+// (checksums, definitions, gtid_executed) is not part of it.
 func Recheck(dir string) (Report, error) {
 	var k keptSet
 	if err := loadJSON(dir, setFile, &k); err != nil {

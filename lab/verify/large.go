@@ -133,9 +133,9 @@ func readLarge(ctx context.Context, db *sql.DB, database string) (map[int64]Larg
 
 func (p *largePart) judge() Part { return JudgeLarge(p.history.ops, p.held) }
 
-// JudgeLarge checks that each large transaction is there as a whole or not at all, acknowledged ones until the one largeKept later has
-// removed them. The mark of a transaction says whether it was committed, so that one without an answer explains nothing
-// that it did not do. The transactions are those of one client, in order.
+// JudgeLarge checks that each large transaction is there as a whole or not at all, acknowledged ones until the one
+// largeKept later has removed them. The mark of a transaction says whether it was committed, so that one without an
+// answer explains nothing that it did not do. The transactions are those of one client, in order.
 func JudgeLarge(all []LargeTrx, nodes map[string]map[int64]LargeRows) Part {
 	p := Part{Figures: map[string]int64{}}
 	outcome := map[int64]Outcome{}

@@ -52,7 +52,7 @@ func TestJudgeLarge(t *testing.T) {
 		{"lost, and the later one not there", large(Acked, Acked, Acked, Unknown), there(3, 1, 2, 3), []Kind{Lost}},
 		{"its rows lost, and one without an answer, which was not committed, was to delete them",
 			large(Acked, Acked, Acked, Unknown, Acked, Acked, Acked), there(7, 4, 5, 6, 7), []Kind{Lost}},
-		{"lost with its mark, behind one without an answer", large(Acked, Acked, Acked, Unknown, Acked, Acked, Acked),
+		{"lost with its mark, after one without an answer", large(Acked, Acked, Acked, Unknown, Acked, Acked, Acked),
 			there(7, 1, 5, 6, 7), []Kind{Lost}},
 		{"half of it", large(Acked), torn, []Kind{Torn}},
 		{"its rows without its mark", large(Acked), there(0, 0, 1), []Kind{Torn}},

@@ -173,10 +173,10 @@ func answeredBy(ops []LevelOp, counts func(LevelOp) bool) map[int64][]answered {
 	return out
 }
 
-// JudgeLevels checks that a read at BEFORE shows all that any client was answered before it began, at whatever level
-// that was written; that one at AFTER shows all that was answered at AFTER before it began; that none shows what
-// nobody had tried to write yet; and that at the end each node holds of each counter what was acknowledged, or tried
-// behind that.
+// JudgeLevels checks four things. A read at BEFORE shows everything that any client was answered before the read began,
+// at whatever level it was written. A read at AFTER shows everything that was answered at AFTER before the read began.
+// No read shows what no client had tried to write yet. At the end each node holds of each counter the last acknowledged
+// value, or a later one that was tried.
 func JudgeLevels(ops []LevelOp, nodes map[string]map[int64]int64) Part {
 	p, found := Part{Figures: map[string]int64{}}, findings{}
 	all := answeredBy(ops, func(LevelOp) bool { return true })

@@ -37,7 +37,7 @@ func TestJudgeLevels(t *testing.T) {
 		{"lost", nil, map[string]map[int64]int64{"n1": {1: 3}, "n2": {1: 2}}, []Kind{Lost}},
 		{"lost with its row", nil, map[string]map[int64]int64{"n1": {}}, []Kind{Lost}},
 		{"never written", nil, map[string]map[int64]int64{"n1": {1: 5}}, []Kind{Resurrected}},
-		{"a counter of nobody", nil, map[string]map[int64]int64{"n1": {1: 3, 2: 1}}, []Kind{Resurrected}},
+		{"a counter of no client", nil, map[string]map[int64]int64{"n1": {1: 3, 2: 1}}, []Kind{Resurrected}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ops := append([]LevelOp{write(10, 20, 1, true, Acked), write(30, 40, 2, true, Acked), write(55, 60, 3, false, Acked),

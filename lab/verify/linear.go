@@ -17,12 +17,13 @@ type RegisterOp struct {
 	Span
 	Key  int64      `json:"k"`
 	Kind RegisterDo `json:"do"`
-	// Value that was read, or is to be written.
+	// Value that was read, or that the operation writes.
 	Value int64 `json:"v"`
 	// Old is what a compare-and-set expects; Swapped, if it was acknowledged, whether it found that.
 	Old     int64 `json:"old,omitempty"`
 	Swapped bool  `json:"swapped,omitempty"`
-	// Server is the server_uuid of whoever was asked: one life of a mysqld. someServer: it is not known whose.
+	// Server is the server_uuid of the server that was asked: one life of a mysqld. someServer: the server is not
+	// known.
 	Server string `json:"s,omitempty"`
 	// Node that was read at the end, with all nodes at rest; empty for what clients did.
 	Node string `json:"node,omitempty"`
@@ -61,10 +62,11 @@ const (
 
 // JudgeRegisters checks histories of registers, each key by itself (linearizability is local).
 //
-// Old reads are found first and by themselves, because a leader that was cut off may give them for a moment: a read is stale when its
-// value had surely been overwritten before the read began, and its age is the time between. All stale reads are returned. They are
-// problems but for those within the margin of a server that had been deposed (see reigns). A node that is read at the end, when all are at
-// rest, and holds what had been overwritten has lost a write. What is left must be linearizable.
+// Old reads are found first and by themselves, because a leader that was cut off may give them for a moment: a read is
+// stale when its value had surely been overwritten before the read began, and its age is the time between. All stale
+// reads are returned. They are problems but for those within the margin of a server that had been deposed (see reigns).
+// A node that is read at the end, when all are at rest, and holds what had been overwritten has lost a write. What is
+// left must be linearizable.
 func JudgeRegisters(ops []RegisterOp, margin time.Duration) Part {
 	return judgeRegisters(ops, margin, checkLinear)
 }
@@ -122,8 +124,9 @@ func judgeRegisters(ops []RegisterOp, margin time.Duration, check linearChecker)
 
 // splitStale takes the stale reads out of the operations of one key.
 //
-// A value is in force at the latest when its write was acknowledged, or when somebody had seen it (from). A later value is one whose write
-// began after that, or the one that a compare-and-set put in its place. So a read that began after a later value was in force is stale.
+// A value is in force at the latest when its write was acknowledged, or when somebody had seen it (from). A later value
+// is one whose write began after that, or the one that a compare-and-set put in its place. So a read that began after a
+// later value was in force is stale.
 func splitStale(ops []RegisterOp) (stale []staleOp, rest []RegisterOp) {
 	from := inForce(ops)
 	replaced := map[int64]int64{} // by value: since when a compare-and-set had surely replaced it
@@ -199,10 +202,11 @@ func reignsOf(ops []RegisterOp) reigns {
 	return r
 }
 
-// deposed says whether another server had followed the one that was asked before the operation began: since that one's first answer, and its
-// last acknowledged write, another one has acknowledged a write or answered for the first time. It may then be a leader that was cut off and
-// whose fence is not complete. A new leader is not, and has no excuse for what is old. One that has written may be followed by one that
-// led before it (a switchover leaves the life of a mysqld as it is) and has only been read as yet, so then a read counts too.
+// deposed says whether another server had followed the one that was asked before the operation began: since that one's
+// first answer, and its last acknowledged write, another one has acknowledged a write or answered for the first time.
+// It may then be a leader that was cut off and whose fence is not complete. A new leader is not, and has no excuse for
+// what is old. One that has written may be followed by one that led before it (a switchover leaves the life of a mysqld
+// as it is) and has only been read as yet, so then a read counts too.
 func (r reigns) deposed(op RegisterOp) bool {
 	if op.Server == someServer {
 		return false
@@ -223,8 +227,8 @@ func (r reigns) deposed(op RegisterOp) bool {
 	return false
 }
 
-// withMargin lets a compare-and-set that did not find what it expected, which wrote nothing and so is a read, look back by the margin if a
-// deposed server answered it.
+// withMargin lets a compare-and-set that did not find what it expected, which wrote nothing and so is a read, look back
+// by the margin if a deposed server answered it.
 func withMargin(ops []RegisterOp, margin time.Duration, terms reigns) []RegisterOp {
 	out := slices.Clone(ops)
 	for i, op := range out {
@@ -282,7 +286,8 @@ var register = porcupine.Model{
 	},
 }
 
-// checkLinear asks Porcupine about the operations of one key. One without an answer may take effect at any time after it began.
+// checkLinear asks Porcupine about the operations of one key. One without an answer may take effect at any time after
+// it began.
 func checkLinear(ops []RegisterOp, limit time.Duration) porcupine.CheckResult {
 	history := make([]porcupine.Operation, len(ops))
 	for i, op := range ops {

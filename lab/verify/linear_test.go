@@ -104,7 +104,7 @@ func TestJudgeRegisters(t *testing.T) {
 
 		{"an old value among new ones, for a millisecond", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(4, 5, 2), by("b", writeAt(300, 301, 3)), readAt(302, 303, 2), by("b", readAt(304, 305, 3))}, []time.Duration{time.Millisecond}, nil},
 		{"a write lost by compare-and-set", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 1, 2, true), casAt(4, 5, 1, 3, true)}, nil, []Kind{NotLinear}},
-		{"a value that nobody wrote", []RegisterOp{writeAt(0, 1, 1), readAt(2, 3, 7)}, nil, []Kind{NotLinear}},
+		{"a value that was not written", []RegisterOp{writeAt(0, 1, 1), readAt(2, 3, 7)}, nil, []Kind{NotLinear}},
 		{"a refused write seen", []RegisterOp{as(Failed, writeAt(0, 1, 1)), readAt(2, 3, 1)}, nil, []Kind{NotLinear}},
 		{"a value from the future", []RegisterOp{readAt(0, 1, 1), writeAt(2, 3, 1)}, nil, []Kind{NotLinear}},
 		{"two orders of two writes", []RegisterOp{writeAt(0, 20, 1), writeAt(0, 20, 2), readAt(1, 2, 1), readAt(3, 4, 2), readAt(5, 6, 1)}, nil, []Kind{NotLinear}},
@@ -145,13 +145,14 @@ func TestOutOfTimeIsNotOK(t *testing.T) {
 	}
 	hard = append(hard, readAt(200, 201, 99))
 	begin := time.Now()
-	if v := checkLinear(hard, 50*time.Millisecond); v == porcupine.Ok || time.Since(begin) > time.Minute { // without its limit it would take days
+	// without its limit it would take days
+	if v := checkLinear(hard, 50*time.Millisecond); v == porcupine.Ok || time.Since(begin) > time.Minute {
 		t.Fatalf("%v after %v", v, time.Since(begin))
 	}
 }
 
-// registerWorld makes a history as a correct register would give it: each operation takes effect at one moment between its beginning and
-// its end, and some are never answered, refused, or lost.
+// registerWorld makes a history as a correct register would give it: each operation takes effect at one moment between
+// its beginning and its end, and some are never answered, refused, or lost.
 func registerWorld(rng *rand.Rand, n int) []RegisterOp {
 	const clients = 4
 	type pending struct {
@@ -250,7 +251,7 @@ func TestFinalReadsAreOfEveryKey(t *testing.T) {
 		t.Errorf("one row missing: %q", got)
 	}
 	if got := held(full, map[int64]int64{1: 1, 2: 2, 3: 5}); !slices.Equal(got, []Kind{NotLinear}) {
-		t.Errorf("a row that nobody wrote: %q", got)
+		t.Errorf("a row that was not written: %q", got)
 	}
 }
 

@@ -46,9 +46,9 @@ type Counts struct {
 	Failed   int64 `json:"failed"`
 }
 
-// Log is the client's record of every attempt. Each writer appends to its own part, from one goroutine; readers may call
-// at any time. With a path the log is also a text file of lines `A|K|U|F writer seq` (attempted, acked, unknown, failed),
-// in the order in which things happened to each writer.
+// Log is the client's record of every attempt. Each writer appends to its own part, from one goroutine; readers may
+// call at any time. With a path the log is also a text file of lines `A|K|U|F writer seq` (attempted, acked, unknown,
+// failed), in the order in which things happened to each writer.
 type Log struct {
 	parts []logPart
 

@@ -120,8 +120,8 @@ func (m *Meter) Quantile(q float64) time.Duration {
 	return m.total.quantile(q)
 }
 
-// LongestGap returns the longest time without an acknowledgement that overlaps [from, now], the one still open included.
-// Called some seconds after a fault at from, it is the write gap that the fault caused.
+// LongestGap returns the longest time without an acknowledgement that overlaps [from, now], the one still open
+// included. Called some seconds after a fault at from, it is the write gap that the fault caused.
 func (m *Meter) LongestGap(from time.Time) Gap {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,7 +150,8 @@ func (m *Meter) Gaps(from time.Time, least time.Duration) (out []Gap) {
 	return out
 }
 
-// Rate is how many writes per second were acknowledged between two times, exact to two slots; only the last 80 s are remembered.
+// Rate is how many writes per second were acknowledged between two times, exact to two slots; only the last 80 s are
+// remembered.
 func (m *Meter) Rate(from, to time.Time) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -37,7 +37,7 @@ func TestLongestGap(t *testing.T) {
 		}
 	}
 	ackFor(100)
-	c.forward(700 * time.Millisecond) // an earlier pause that is none of the fault's
+	c.forward(700 * time.Millisecond) // an earlier pause that does not belong to the fault
 	ackFor(100)
 	c.forward(30 * time.Millisecond)
 	fault := c.now()

@@ -156,8 +156,9 @@ func (m *mixedState) change(s *session, kind string, after presence, stmt string
 	return outcome == Acked
 }
 
-// attempt notes that objects are about to be made or removed, and returns what takes the answer. Until then, and without one, their
-// presence is unknown, but for those that already are as the statement would leave them; a refusal leaves what was known before.
+// attempt notes that objects are about to be made or removed, and returns what takes the answer. Until then, and
+// without one, their presence is unknown, but for those that already are as the statement would leave them; a refusal
+// leaves what was known before.
 func (m *mixedState) attempt(after presence, stmt string, objects ...string) (settle func(Outcome)) {
 	before := map[string]presence{}
 	m.mu.Lock()
@@ -216,8 +217,8 @@ func (m *mixedState) accounts(s *session, k int, database string) {
 
 func roleOf(user string) string { return user + "_r" }
 
-// privileges grants an account a role that is its default, global privileges of both sorts and some on columns, and takes
-// back what another account had of it.
+// privileges grants an account a role that is its default, global privileges of both sorts and some on columns, and
+// takes back what another account had of it.
 func (m *mixedState) privileges(s *session, k int, database, first, second string) bool {
 	role, columns := roleOf(first), fmt.Sprintf("SELECT (id), UPDATE (v) ON %s.acl_columns", database)
 	granted := func(to string) string { return "granted " + role + " " + to }
@@ -261,8 +262,9 @@ func (m *mixedState) twoPhase(s *session, k int) {
 	}
 }
 
-// endOld decides what the leader still holds prepared of earlier steps: what was left so on purpose, what was decided and not answered, and
-// what was prepared and not answered. A log that begins behind a prepared transaction cannot make a new node.
+// endOld ends the transactions of earlier steps that the leader still holds prepared: those left so on purpose, those
+// decided and not answered, and those prepared and not answered. A log that begins after a prepared transaction cannot
+// make a new node.
 func (m *mixedState) endOld(s *session, k int) {
 	rows, err := s.query("XA RECOVER")
 	if err != nil {
@@ -457,8 +459,8 @@ func readXA(ctx context.Context, db *sql.DB, database string, v *mixedView) erro
 	return err
 }
 
-// judge compares what the client knows with what each node holds. What was not answered is looked up in the log, if that
-// is known.
+// judge compares what the client knows with what each node holds. What was not answered is looked up in the log, if
+// that is known.
 func (m *mixedState) judge(nodes map[string]mixedView, log *Committed) (problems []Problem, unanswered int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -30,7 +30,8 @@ func (c scripted) ExecContext(_ context.Context, query string, _ []driver.NamedV
 
 func (scripted) Close() error { return nil }
 
-// TestMixedObjects: what each answer to the statements of the DDL and the account sessions says about what must be on every node.
+// TestMixedObjects: what each answer to the statements of the DDL and the account sessions says about what must be on
+// every node.
 func TestMixedObjects(t *testing.T) {
 	refused, silent := &mysql.MySQLError{Number: 1290}, errors.New("connection lost")
 	for _, c := range []struct {
@@ -57,7 +58,7 @@ func TestMixedObjects(t *testing.T) {
 		{"CREATE IF NOT EXISTS of what exists without an answer", 1, "CREATE USER IF NOT EXISTS v_1", silent, map[string]presence{
 			"table d1": present, "row d1": present, "column d1.c": present, "user v_1": present, "grant v_1": present},
 			Counts{Attempts: 8, Acked: 7, Unknown: 1}, maybe},
-		{"CREATE acknowledged by an error, behind which there is no connection", 1, "CREATE TABLE d1", &mysql.MySQLError{Number: 3168, SQLState: committedState}, map[string]presence{
+		{"CREATE acknowledged by an error, after which the connection is gone", 1, "CREATE TABLE d1", &mysql.MySQLError{Number: 3168, SQLState: committedState}, map[string]presence{
 			"table d1": present, "row d1": absent, "user v_1": present, "grant v_1": present, "user v_1_2": present},
 			Counts{Attempts: 15, Acked: 14, Failed: 1}, present},
 		{"DROP without an answer", 2, "DROP TABLE d2", silent, map[string]presence{
@@ -85,7 +86,8 @@ func TestMixedObjects(t *testing.T) {
 	}
 }
 
-// twoPhaseServer is a connection to a server that holds prepared transactions, and that says nothing to some statements it has carried out.
+// twoPhaseServer is a connection to a server that holds prepared transactions, and that says nothing to some statements
+// it has carried out.
 type twoPhaseServer struct {
 	driver.Conn
 	prepared *[]string
@@ -131,8 +133,9 @@ func (r *recovered) Next(row []driver.Value) error {
 	return nil
 }
 
-// TestMixedEndsXA: a transaction whose PREPARE or whose decision was not answered is ended by the next step, and nothing is left prepared for ever:
-// a node that was replaced waits for prepared transactions that its log does not hold.
+// TestMixedEndsXA: a transaction whose PREPARE or whose decision was not answered is ended by the next step, and
+// nothing is left prepared for ever: a node that was replaced waits for prepared transactions that its log does not
+// hold.
 func TestMixedEndsXA(t *testing.T) {
 	for _, mute := range []string{"", "XA PREPARE", "XA COMMIT without effect", "XA ROLLBACK without effect", "XA COMMIT"} {
 		t.Run(mute, func(t *testing.T) {
@@ -148,7 +151,7 @@ func TestMixedEndsXA(t *testing.T) {
 				last = k
 			}
 			if step(last+1, ""); !slices.Equal(prepared, []string{"v_5"}) { // which stays on purpose
-				t.Errorf("behind the next step, %q are prepared", prepared)
+				t.Errorf("after the next step, %q are prepared", prepared)
 			}
 			for k := last + 2; k <= last+18; k++ {
 				step(k, "")

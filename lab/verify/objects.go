@@ -73,8 +73,8 @@ func (m *mixedState) known(object string) presence {
 	return absent
 }
 
-// readObjects looks at what one node holds of this workload: others of the set have triggers of their own. A row that
-// does not have the value that its object gives it is one that nobody asked for.
+// readObjects reads what one node holds of this workload; others of the set have triggers of their own. A row whose
+// value is not the one that its object gives it was not asked for.
 func readObjects(ctx context.Context, db *sql.DB, database string, v *mixedView) error {
 	in := " = '" + database + "'"
 	for _, query := range []string{

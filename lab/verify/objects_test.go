@@ -27,7 +27,7 @@ func TestJudgeObjects(t *testing.T) {
 		{"a trigger that did not fire", nil, "row trigger 1", []Kind{Lost}},
 		{"a call that did nothing", nil, "row call 1", []Kind{Lost}},
 		{"a row with another value", []string{"row call 1 with 7"}, "row call 1", []Kind{Lost, Resurrected}},
-		{"an event of nobody", []string{"event oe2"}, "", []Kind{Resurrected}},
+		{"an event of no client", []string{"event oe2"}, "", []Kind{Resurrected}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMixedState(kindObjects)

@@ -63,7 +63,8 @@ func partOf[T part](s *Set) T {
 	panic("no such part")
 }
 
-// TestWhatDidNothingIsUndecided: neither a workload whose clients got nothing done nor a node that nobody could read proves anything.
+// TestWhatDidNothingIsUndecided: a workload whose clients got nothing done proves nothing, nor does a node that was
+// never read.
 func TestWhatDidNothingIsUndecided(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -96,11 +97,11 @@ func TestWhatDidNothingIsUndecided(t *testing.T) {
 		}, []string{"vanish: n1 was never read: context deadline", "vanish: n2 was never read"}},
 		{"a node that joined", func(s *Set) { s.nodes = append(s.nodes, "n3") }, []string{"bank: n3 was never read", "vanish: n3 was never read"}},
 		{"one token too few", func(s *Set) { partOf[*causalPart](s).history.ops[2].Told = 0 },
-			[]string{"causal: 10 reads of what the session had written, and 9 of others behind a token"}},
+			[]string{"causal: 10 reads of what the session had written, and 9 of others after a token"}},
 		{"the client's own token", func(s *Set) { partOf[*causalPart](s).history.ops[2].Client = 0 },
-			[]string{"causal: 10 reads of what the session had written, and 9 of others behind a token"}},
+			[]string{"causal: 10 reads of what the session had written, and 9 of others after a token"}},
 		{"one read of its own too few", func(s *Set) { partOf[*causalPart](s).history.ops[1].Own = 0 },
-			[]string{"causal: 9 reads of what the session had written, and 10 of others behind a token"}},
+			[]string{"causal: 9 reads of what the session had written, and 10 of others after a token"}},
 		{"one read at BEFORE that had nothing to show", func(s *Set) { partOf[*levelsPart](s).history.ops[1].Begin = 0 },
 			[]string{"levels: 9 reads at BEFORE of what was answered before; 10 are needed"}},
 		{"one read at AFTER too few", func(s *Set) { partOf[*levelsPart](s).history.ops[2].After = false },
@@ -167,7 +168,7 @@ func TestReadersThatAreRefusedAreSeen(t *testing.T) {
 	for _, w := range []string{"bank", "vanish"} {
 		for begin := time.Now(); s.blind.last(w, "n1") == nil; time.Sleep(time.Millisecond) {
 			if time.Since(begin) > 10*time.Second {
-				t.Fatalf("%s: nobody was refused", w)
+				t.Fatalf("%s: nothing was refused", w)
 			}
 		}
 	}
@@ -186,7 +187,8 @@ func TestReadersThatAreRefusedAreSeen(t *testing.T) {
 	}
 }
 
-// TestReadersFollowTheirNode: a node that was replaced has its name and other ports. Its reader is begun again, once the old one has ended.
+// TestReadersFollowTheirNode: a node that was replaced has its name and other ports. Its reader is begun again, once
+// the old one has ended.
 func TestReadersFollowTheirNode(t *testing.T) {
 	var mu sync.Mutex
 	var log []string

@@ -14,8 +14,8 @@ import (
 	"trireme/internal/demo"
 )
 
-// registerPart reads, writes and compares-and-sets rows of one value each, one autocommit statement at a time through the
-// read-write address, and checks that what its clients saw is linearizable.
+// registerPart reads, writes and compares-and-sets rows of one value each, one autocommit statement at a time through
+// the read-write address, and checks that what its clients saw is linearizable.
 type registerPart struct {
 	set     *Set
 	history history[RegisterOp]
@@ -27,8 +27,8 @@ type registerPart struct {
 }
 
 const (
-	// registerKeys are in use at one time, for registerTurn; then come new ones. So the history of one key is short, which the
-	// time to check it hangs on.
+	// registerKeys are in use at one time, for registerTurn; then come new ones. So the history of one key is short,
+	// which the time to check it hangs on.
 	registerKeys = 3
 	registerTurn = 5 * time.Second
 )

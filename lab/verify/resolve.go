@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// resolveRegisters settles the writes that were not answered by the journal that a node holds: each committed write put
-// its value there, in the same transaction. What stands there took effect until end, what does not never will. The
-// journal is also held to what was answered. journals: node -> value -> how often it stands there; empty: nobody has
-// looked, and nothing is settled.
+// resolveRegisters uses the journal that a node holds to settle the writes that were not answered: each committed write
+// put its value there, in the same transaction. A write in the journal took effect before end; one that is not there
+// never will. The journal is also compared with what was answered. journals: node -> value -> how often the value is
+// there; empty: no journal was read, and nothing is settled.
 func resolveRegisters(ops []RegisterOp, journals map[string]map[int64]int64, end int64) (settled []RegisterOp, unanswered int64, problems []Problem) {
 	if len(journals) == 0 {
 		return ops, 0, nil
@@ -236,8 +236,8 @@ type openStatement struct {
 	Text   string   `json:"text"` // as it was sent
 }
 
-// resolveObjects settles what is known of objects by the statements and rows in the log, in the order in which they were
-// sent.
+// resolveObjects settles what is known of objects by the statements and rows in the log, in the order in which they
+// were sent.
 func (c *Committed) resolveObjects(objects map[string]presence, open map[string][]openStatement) (settled map[string]presence, unanswered int64) {
 	if !c.known() {
 		return objects, 0
@@ -261,8 +261,8 @@ func (c *Committed) resolveObjects(objects map[string]presence, open map[string]
 // word is a name in a statement.
 var word = regexp.MustCompile(`[A-Za-z0-9_]+`)
 
-// ran says whether the log has what a statement does to an object: a row, or a statement of the same kind that names it.
-// mysqld writes account statements and definitions in its own words.
+// ran says whether the log has what a statement does to an object: a row, or a statement of the same kind that names
+// it. mysqld writes account statements and definitions in its own words.
 func (c *Committed) ran(object, text string) bool {
 	f, sent := strings.Fields(object), word.FindAllString(text, -1)
 	verb := strings.ToUpper(sent[0])

@@ -44,14 +44,14 @@ func TestResolveRegisters(t *testing.T) {
 	}
 }
 
-// TestRegistersOfEachNodeAreJudged: what a node holds at the end is a read behind all others, also of a node that no
-// client has met.
+// TestRegistersOfEachNodeAreJudged: what a node holds at the end counts as a read after all others, even if no client
+// has met that node.
 func TestRegistersOfEachNodeAreJudged(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		held map[int64]int64 // by n2
 		want bool
-	}{{"the same", map[int64]int64{1: 2}, true}, {"what was overwritten", map[int64]int64{1: 1}, false}, {"nothing", nil, false}, {"what nobody wrote", map[int64]int64{1: 9}, false}} {
+	}{{"the same", map[int64]int64{1: 2}, true}, {"what was overwritten", map[int64]int64{1: 1}, false}, {"nothing", nil, false}, {"what was not written", map[int64]int64{1: 9}, false}} {
 		p := registerPart{set: &Set{}}
 		p.history.ops = []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2)}
 		p.finals = finalReads(p.history.ops, map[string]map[int64]int64{"n1": {1: 2}, "n2": c.held}, 1e15, 1e15+1)

@@ -18,8 +18,8 @@ type session struct {
 	factory driver.Connector
 	setup   []string // statements that each new connection begins with
 	conn    driver.Conn
-	server  string      // server_uuid behind conn; empty: not asked yet
-	failed  func(error) // told of every error, of connecting too; nil: nobody
+	server  string      // server_uuid at the other end of conn; empty: not asked yet
+	failed  func(error) // gets every error, including those of connecting; nil: not wanted
 }
 
 func newSession(login Login, database string, setup ...string) (*session, error) {
@@ -63,7 +63,7 @@ func (s *session) connect(ctx context.Context) error {
 	return nil
 }
 
-// tell whoever wants to know of an error, unless it only says that ctx has ended.
+// tell reports an error to the session's callback, unless the error only says that ctx has ended.
 func (s *session) tell(ctx context.Context, err error) {
 	if s.failed != nil && ctx.Err() == nil {
 		s.failed(err)
@@ -80,8 +80,8 @@ func (s *session) begin() error {
 	return nil
 }
 
-// life returns the server_uuid of the mysqld behind the connection: one life of it. It is asked once on each connection, and may have changed since:
-// routers lead connections on to other servers (see stillAt).
+// life returns the server_uuid of the mysqld at the other end of the connection: one life of it. It is asked once on
+// each connection, and may have changed since, because routers move connections to other servers (see stillAt).
 func (s *session) life() (string, error) {
 	if s.server == "" {
 		rows, err := s.query("SELECT @@GLOBAL.server_uuid")
@@ -120,7 +120,8 @@ func (s *session) change(query string, args ...any) (int64, error) {
 	return n, err
 }
 
-// query reads the whole result of one statement. Its values are int64, string or nil. The connection is gone after any error.
+// query reads the whole result of one statement. Its values are int64, string or nil. The connection is gone after any
+// error.
 func (s *session) query(query string, args ...any) ([][]any, error) {
 	var out [][]any
 	err := s.run(args, func(ctx context.Context, named []driver.NamedValue) error {

@@ -27,7 +27,8 @@ func TestCommitOutcome(t *testing.T) {
 		{&mysql.MySQLError{Number: 1053}, Unknown}, // shutdown in progress: may have been committed
 		{&mysql.MySQLError{Number: 1180}, Unknown},
 		{&mysql.MySQLError{Number: 3100}, Unknown},
-		{&mysql.MySQLError{Number: 3168, SQLState: committedState}, Acked},             // the router says that it was committed
+		// the router says that it was committed
+		{&mysql.MySQLError{Number: 3168, SQLState: committedState}, Acked},
 		{&mysql.MySQLError{Number: 3168, SQLState: [5]byte([]byte("08007"))}, Unknown}, // and that it does not know
 		{&mysql.MySQLError{Number: 3168}, Unknown},
 		{errors.New("anything else"), Unknown},
@@ -38,7 +39,8 @@ func TestCommitOutcome(t *testing.T) {
 	}
 }
 
-// answering is a connection behind which a router changes servers: it answers each question for the server with the next of its names.
+// answering is a connection through a router that changes servers: it answers each question for the server with the
+// next of its names.
 type answering struct {
 	driver.Conn
 	names []string
@@ -65,7 +67,7 @@ func (r *oneRow) Next(dest []driver.Value) error {
 	return nil
 }
 
-// A write is a server's only if that one was asked before it and behind it.
+// A write belongs to a server only if that server was asked before the write and after it.
 func TestServerOfAWrite(t *testing.T) {
 	s := &session{login: Login{}.WithDefaults(), conn: &answering{names: []string{"a", "a", "b"}}}
 	was, err := s.life()

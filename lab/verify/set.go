@@ -21,11 +21,11 @@ var Workloads = []string{"register", "append", "bank", "rows", "ddl", "acl", "xa
 // SetConfig says what a Set runs.
 type SetConfig struct {
 	Login // the read-write address
-	// Nodes are the data nodes' own mysqlds as they are now, for those workloads that read everywhere. Asked once a second, from any
-	// goroutine. Nil: only the read-write address is used.
+	// Nodes are the data nodes' own mysqlds as they are now, for those workloads that read everywhere. Asked once a
+	// second, from any goroutine. Nil: only the read-write address is used.
 	Nodes func() []NodeLogin
-	// Split gives the address of a splitting port for each connection of causal and levels; nil: there is none, and these
-	// run only if they are named.
+	// Split gives the address of a splitting port for each connection of causal and levels; nil: no such port, and
+	// these workloads run only if they are named.
 	Split func() string
 	// Follow begins to read what is committed in a database; nil: what was not answered is not looked up in the log.
 	Follow func(login Login, database string) Follower
@@ -39,8 +39,9 @@ type SetConfig struct {
 	Rate float64
 	// Clients of each workload that can have several. Default 4.
 	Clients int
-	// StaleMargin is how old a read may be without being a problem: the time that a leader which was cut off needs until its fence is
-	// complete, see docs/GUARANTEES.md. Old reads are counted and reported whatever it is. Default 200 ms; negative: none.
+	// StaleMargin is how old a read may be without being a problem: the time that a leader which was cut off needs
+	// until its fence is complete, see docs/GUARANTEES.md. Old reads are counted and reported whatever it is. Default
+	// 200 ms; negative: none.
 	StaleMargin time.Duration
 	// Dir is where histories and what the nodes held are kept, for Recheck; empty: nowhere.
 	Dir string
@@ -105,7 +106,8 @@ type client func(context.Context) error
 type Part struct {
 	Workload string `json:"workload"`
 	Counts   Counts `json:"counts"`
-	// Reads are the looks at each node while clients worked, of workloads that look at nodes; an empty name is the read-write address.
+	// Reads are the looks at each node while clients worked, of workloads that look at nodes; an empty name is the
+	// read-write address.
 	Reads map[string]int64 `json:"reads,omitempty"`
 	// Figures of this workload's checker, by name.
 	Figures map[string]int64 `json:"figures,omitempty"`
@@ -138,7 +140,7 @@ type Set struct {
 	begin time.Time // of all histories
 	nodes []string  // whose data is in memory, after Check has read it
 	log   Follower
-	// committed is what the log says, after Check has read it; nil: nobody has followed it.
+	// committed is what the log says, after Check has read it; nil: the log was not followed.
 	committed *Committed
 
 	cancel context.CancelFunc
@@ -239,7 +241,8 @@ func (s *Set) Prepare(ctx context.Context) error {
 	return prepare(ctx, s.cfg.Login, s.cfg.Database, stmts, s.leftovers)
 }
 
-// leftovers of earlier sets on the same database, outside of it: accounts, and prepared transactions, which would hold its tables.
+// leftovers of earlier sets on the same database, outside of it: accounts, and prepared transactions, which would hold
+// its tables.
 func (s *Set) leftovers(ctx context.Context, db *sql.DB) ([]string, error) {
 	users, err := queryStrings(ctx, db, "SELECT user FROM mysql.user WHERE user REGEXP '^"+s.mark()+"_'")
 	if err != nil {
@@ -284,7 +287,8 @@ func (s *Set) Start(ctx context.Context) {
 	}
 }
 
-// ended notes why a client ended before its time. What a server showed and nobody wrote is the server's doing, and so for the report.
+// ended notes why a client ended before its time. A value that a server showed and that no client wrote is the server's
+// fault, and goes into the report.
 func (s *Set) ended(workload string, err error) {
 	s.errMu.Lock()
 	defer s.errMu.Unlock()
@@ -295,9 +299,9 @@ func (s *Set) ended(workload string, err error) {
 	s.errs = append(s.errs, fmt.Errorf("workload %s: %w", workload, err))
 }
 
-// Stop ends the clients after their present statement, at most DialTimeout + StatementTimeout later, and writes the histories
-// to the directory. It returns what went wrong in the workloads themselves (not the errors of servers: those are outcomes; nor rows that
-// no client can have written: those are problems, which Check reports).
+// Stop ends the clients after their present statement, at most DialTimeout + StatementTimeout later, and writes the
+// histories to the directory. It returns what went wrong in the workloads themselves (not the errors of servers: those
+// are outcomes; nor rows that no client can have written: those are problems, which Check reports).
 func (s *Set) Stop() error {
 	if s.cancel == nil {
 		return nil
@@ -309,8 +313,8 @@ func (s *Set) Stop() error {
 	return errors.Join(append(s.errs, s.save())...)
 }
 
-// Finish ends what stopped clients have left open on the leader, as Check does: while an XA transaction is prepared, a node
-// whose log begins with a later entry cannot be copied to, and is not healthy.
+// Finish ends what stopped clients have left open on the leader, as Check does: while an XA transaction is prepared, a
+// node whose log begins with a later entry cannot be copied to, and is not healthy.
 func (s *Set) Finish(ctx context.Context) error {
 	for _, p := range s.parts {
 		if err := p.finish(ctx); err != nil {
@@ -323,10 +327,11 @@ func (s *Set) Finish(ctx context.Context) error {
 // judgeLimit bounds reading nodes that did not become equal in time.
 const judgeLimit = 2 * time.Minute
 
-// Check waits until all nodes are equal and judges every workload's history and what the nodes hold. A workload without an acknowledged
-// write, and a node that a workload's readers never could read, leave the report undecided. The set must have been
-// stopped. Nodes are all live data nodes, each by a direct connection to its mysqld. A report with problems is no error; an error
-// means that the check could not be made. Nodes that have not become equal when ctx ends are a problem, and are judged all the same.
+// Check waits until all nodes are equal and judges every workload's history and what the nodes hold. A workload without
+// an acknowledged write, and a node that a workload's readers never could read, leave the report undecided. The set
+// must have been stopped. Nodes are all live data nodes, each by a direct connection to its mysqld. A report with
+// problems is no error; an error means that the check could not be made. Nodes that have not become equal when ctx ends
+// are a problem, and are judged all the same.
 func (s *Set) Check(ctx context.Context, nodes []Endpoint) (Report, error) {
 	r := Report{}
 	if len(nodes) == 0 {
@@ -397,7 +402,7 @@ func (s *Set) judge(r *Report) {
 	}
 }
 
-// judgeLife finds workloads that did nothing and nodes that nobody read: what was not tried is not proven.
+// judgeLife finds workloads that did nothing and nodes that were not read: what was not tried is not proven.
 func (s *Set) judgeLife(p part, v *Part) {
 	nodes := s.nodes
 	if !s.everyNode {
@@ -441,8 +446,9 @@ func (s *Set) lacks(p part, nodes []string) (out []string, reads map[string]int6
 	return out, reads
 }
 
-// Unproven says what Check would leave undecided if the set were stopped now, because it was not tried: a workload without an acknowledged write, a node that
-// readers have not reached. Empty: nothing. It may be called while clients work.
+// Unproven says what Check would leave undecided if the set were stopped now, because it was not tried: a workload
+// without an acknowledged write, a node that readers have not reached. Empty: nothing. It may be called while clients
+// work.
 func (s *Set) Unproven() []string {
 	nodes := []string{""}
 	if s.everyNode {

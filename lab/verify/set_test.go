@@ -77,7 +77,8 @@ func TestRecheckRows(t *testing.T) {
 	}
 }
 
-// TestRecheckFindsWhatCheckFound fills every workload with a history that has one fault, and judges it from memory and from the files.
+// TestRecheckFindsWhatCheckFound fills every workload with a history that has one fault, and judges it from memory and
+// from the files.
 func TestRecheckFindsWhatCheckFound(t *testing.T) {
 	dir := t.TempDir()
 	s := keepSet(t, dir)
@@ -175,8 +176,8 @@ func TestClientsChooseBySeed(t *testing.T) {
 	}
 }
 
-// TestGarbledRowsAreProblems: what no client can have written is found by a client, and is a violation of the server's, not a fault of the
-// workload's.
+// TestGarbledRowsAreProblems: what no client can have written is found by a client, and is a violation of the server's,
+// not a fault of the workload's.
 func TestGarbledRowsAreProblems(t *testing.T) {
 	_, garbled := parseList("1 x")
 	for _, c := range []struct {
@@ -185,7 +186,7 @@ func TestGarbledRowsAreProblems(t *testing.T) {
 		want []Kind
 		stop bool // an error of Stop
 	}{
-		{"a row that nobody wrote", fmt.Errorf("reader: %w", garbled), []Kind{Garbled}, false},
+		{"a row that was not written", fmt.Errorf("reader: %w", garbled), []Kind{Garbled}, false},
 		{"no room for the history", errors.New("the history is full"), nil, true},
 		{"nothing", nil, nil, false},
 	} {

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// SeenWrite is one row of a writer (Client). Seq counts its attempts from 1; each begins after the one before has ended.
+// SeenWrite is one row of a writer (Client). Seq counts its attempts from 1; each begins after the one before has
+// ended.
 type SeenWrite struct {
 	Span
 	Seq int64 `json:"seq"`
@@ -23,7 +24,8 @@ type View struct {
 	Writers []WriterView `json:"writers"`
 }
 
-// WriterView is what a view had of one writer. Every seq above From was looked at: there were those up to To but for Missing.
+// WriterView is what a view had of one writer. Every seq above From was looked at: there were those up to To but for
+// Missing.
 type WriterView struct {
 	From    int64   `json:"from"`
 	To      int64   `json:"to"`
@@ -34,9 +36,9 @@ type WriterView struct {
 // viewWindow is how far below the newest row of a writer each view looks again.
 const viewWindow = 64
 
-// vanishPart writes rows, each session one after the other, and reads them on every node at all times. No row that was shown may vanish,
-// and none may be shown without all those that its session had written before. Rows name their run: a follower that is far behind may
-// still show those of the set before.
+// vanishPart writes rows, one after the other in each session, and reads them on every node all the time. No row that
+// was shown may vanish, and none may be shown without all those that its session had written before. Rows name their
+// run: a follower that lags may still show rows of the set before.
 type vanishPart struct {
 	set    *Set
 	run    int64

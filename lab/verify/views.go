@@ -32,9 +32,9 @@ type nodeViews struct {
 // JudgeViews checks what nodes showed of the rows of writers, each of which wrote one after the other.
 //
 //   - A row that any node showed is there at the end, on all nodes.
-//   - One life of a mysqld never shows less than it has shown. Another life of it may be behind for a time; that is counted.
-//   - Whoever shows a row shows all that its writer had been told to be committed before it wrote that row. One without an answer may
-//     come in between later; that is counted.
+//   - One life of a mysqld never shows less than it has shown. A later life may lag for a time; that is counted.
+//   - A node that shows a row shows all rows whose commit its writer had been told before it wrote that row. A row without an
+//     answer may appear later; that is counted.
 //   - Nothing is shown that was refused, or not attempted yet, or twice.
 //
 // Views of one node must be in the order in which they were made.
@@ -135,7 +135,7 @@ func (v *views) judgeEnd(held map[string]Rows) {
 	}
 }
 
-// orName of a node; an empty one is whoever stood behind the read-write address.
+// orName of a node; an empty name is the server at the read-write address.
 func orName(node string) string {
 	if node == "" {
 		return "the leader"

@@ -43,8 +43,8 @@ func TestJudgeViews(t *testing.T) {
 		{"before its answer", []View{view("n1", "a", 11, 1)}, holds(1, 4), nil},
 		{"without an answer, shown", []View{view("n1", "a", 25, 1, 2), view("n1", "a", 50, 1, 2, 4)}, holds(1, 2, 4), nil},
 		{"without an answer, late", []View{view("n1", "a", 50, 1, 4), view("n1", "a", 60, 1, 2, 4)}, holds(1, 2, 4), nil},
-		{"a follower behind", []View{view("n1", "a", 50, 1, 4), view("n2", "b", 51, 1), view("n2", "b", 52, 1, 4)}, holds(1, 4), nil},
-		{"behind after a restart", []View{view("n1", "a", 50, 1, 4), view("n1", "b", 60), view("n1", "b", 70, 1, 4)}, holds(1, 4), nil},
+		{"a follower that lags", []View{view("n1", "a", 50, 1, 4), view("n2", "b", 51, 1), view("n2", "b", 52, 1, 4)}, holds(1, 4), nil},
+		{"lags after a restart", []View{view("n1", "a", 50, 1, 4), view("n1", "b", 60), view("n1", "b", 70, 1, 4)}, holds(1, 4), nil},
 
 		{"less than before", []View{view("n1", "a", 50, 1, 4), view("n1", "a", 60, 1), view("n1", "a", 70, 1, 4)}, holds(1, 4), []Kind{Vanished}},
 		{"one in the middle gone", []View{view("n1", "a", 25, 1, 2), view("n1", "a", 60, 1, 2, 4), view("n1", "a", 70, 1, 4)}, holds(1, 2, 4), []Kind{Vanished}},
@@ -95,8 +95,8 @@ func TestRowsBelowTheWindow(t *testing.T) {
 	}
 }
 
-// TestViewsProperty: nodes that apply one log, each at its own pace, and begin again from an older place after a restart, pass; with one
-// row taken out of it, or one of its views cut, they do not.
+// TestViewsProperty: nodes that apply one log, each at its own pace, and begin again from an older place after a
+// restart, pass; with one row taken out of it, or one of its views cut, they do not.
 func TestViewsProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 5))

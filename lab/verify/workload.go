@@ -109,7 +109,8 @@ func (w *Workload) Prepare(ctx context.Context) error {
 	return prepare(ctx, w.cfg.Login, w.cfg.Database, stmts, nil)
 }
 
-// prepare makes a database again, and what the statements say. It tries until ctx ends. Before may say what is to be done first.
+// prepare creates a database, after dropping an old one, and runs the statements. It tries until ctx ends. before may
+// return statements to run first.
 func prepare(ctx context.Context, login Login, database string, stmts []string, before func(context.Context, *sql.DB) ([]string, error)) error {
 	stmts = append([]string{"DROP DATABASE IF EXISTS " + database, "CREATE DATABASE " + database}, stmts...)
 	db, err := login.Open("")
