@@ -22,8 +22,9 @@ const (
 	budgetEnd    = 5 * time.Second
 )
 
-// Budget is a cgroup with a quota of CPU time: what an emulated host has, so that idle ones do not lend theirs to others. The period is
-// 10 ms, not the usual 100: a host that has used up its share stands still until the next one, and heartbeats must not notice.
+// Budget is a cgroup with a quota of CPU time: what an emulated host has, so that idle ones do not lend theirs to
+// others. The period is 10 ms, not the usual 100: a host that has used up its share stands still until the next one,
+// and heartbeats must not notice.
 type Budget struct {
 	dir     string
 	v2      bool
@@ -37,7 +38,8 @@ type BudgetStats struct {
 	Wait      time.Duration // how long, all CPUs together
 }
 
-// NewBudget makes a cgroup for processes that may together use that many CPUs. Budgets that dead processes left behind are removed.
+// NewBudget makes a cgroup for processes that may together use that many CPUs. Budgets that dead processes left behind
+// are removed.
 func NewBudget(name string, cpus float64) (*Budget, error) {
 	if !(cpus >= leastBudget) || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("budget of %v CPUs for %q: at least %v, and a name without \"/\"", cpus, name, leastBudget)

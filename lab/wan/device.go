@@ -161,8 +161,8 @@ func subnet(k int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, byte(18 + k/256), byte(k % 256), 0}), 24)
 }
 
-// openObserver makes this machine's own device on the first network that neither another emulation nor a route uses. The device's
-// name is what keeps two emulations apart: it can be made once.
+// openObserver makes this machine's own device on the first network that neither another emulation nor a route uses.
+// The device's name is what keeps two emulations apart: it can be made once.
 func openObserver() (tun *os.File, net netip.Prefix, err error) {
 	taken, err := routes()
 	if err != nil {

@@ -29,7 +29,8 @@ const (
 	firstTUN = 5 // of the observer; the others follow
 )
 
-// init takes the process over if it was started as the forwarding one: by whatever program uses this package, tests included.
+// init takes the process over if it was started as the forwarding one: by whatever program uses this package, tests
+// included.
 func init() {
 	if len(os.Args) != 3 || os.Args[0] != forwarderName {
 		return
@@ -41,8 +42,8 @@ func init() {
 	os.Exit(0)
 }
 
-// forwarderMain is the forwarding process: its arguments are the network and the number of hosts. It runs on the main thread, to which the
-// runtime locks package initialisation.
+// forwarderMain is the forwarding process: its arguments are the network and the number of hosts. It runs on the main
+// thread, to which the runtime locks package initialisation.
 func forwarderMain(network, hosts string) error {
 	debug.SetGCPercent(-1) // nothing is allocated but queues, which are used again
 	debug.SetMemoryLimit(memoryLimit)
@@ -128,8 +129,8 @@ func monotonic() int64 { return int64(time.Since(epoch)) }
 
 var epoch = time.Now()
 
-// wait sleeps until a packet can be read or the next one is due. Go's scheduler is not told of this either: it would wake its monitor
-// thread each time, which doubles the CPU time at 1,000 packets a second.
+// wait sleeps until a packet can be read or the next one is due. Go's scheduler is not told of this either: it would
+// wake its monitor thread each time, which doubles the CPU time at 1,000 packets a second.
 func (f *forwarder) wait() error {
 	var timeout *unix.Timespec
 	if len(f.due) > 0 {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Hosts are emulated hosts for the nodes of a cluster (demo.Hosts): with links between them, with limits of CPU time, or with both.
+// Hosts are emulated hosts for the nodes of a cluster (demo.Hosts): with links between them, with limits of CPU time,
+// or with both.
 type Hosts struct {
 	Cluster  string    // in the names of CPU budgets
 	Topology *Topology // nil: all nodes are on the loopback address

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LAN is an Ethernet switch. Unlike the links of a Net it carries frames, so that hosts on it find each other by ARP and neighbour
-// discovery, and it has no delay.
+// LAN is an Ethernet switch. Unlike the links of a Net it carries frames, so that hosts on it find each other by ARP
+// and neighbour discovery, and it has no delay.
 type LAN struct {
 	ns    *os.File // of the switch
 	ports int
@@ -72,7 +72,8 @@ func (l *LAN) NewHost(name string, addrs ...netip.Prefix) (*Host, error) {
 // CloseHost gives up a host that NewHost made. Its namespace goes when nothing runs in it any more.
 func (l *LAN) CloseHost(h *Host) error { return h.ns.Close() }
 
-// Plug gives a host an interface on the LAN with these addresses. A host of a Net may have one besides its link to the others.
+// Plug gives a host an interface on the LAN with these addresses. A host of a Net may have one besides its link to the
+// others.
 func (l *LAN) Plug(h *Host, device string, addrs ...netip.Prefix) error {
 	l.ports++
 	port := fmt.Sprintf("port%d", l.ports)

@@ -45,8 +45,8 @@ type Net struct {
 	traced uint64 // how many segments had been recorded when the present trace began
 }
 
-// New makes hosts with the links of a topology. ErrUnavailable says that it cannot be done here, and why. The hosts end with Close, or
-// with this process.
+// New makes hosts with the links of a topology. ErrUnavailable says that it cannot be done here, and why. The hosts end
+// with Close, or with this process.
 func New(t Topology, names []string) (_ *Net, err error) {
 	if err := checkNames(names); err != nil {
 		return nil, err
@@ -164,7 +164,8 @@ func (n *Net) release() {
 // Hosts without the observer, in the order of their names' list.
 func (n *Net) Hosts() []*Host { return n.hosts[1:] }
 
-// Host by its name, Observer included. It panics for a name that there is not: names are the program's own, so that is a mistake in it.
+// Host by its name, Observer included. It panics for a name that there is not: names are the program's own, so that is
+// a mistake in it.
 func (n *Net) Host(name string) *Host {
 	i, err := n.number(name)
 	if err != nil {
@@ -198,8 +199,9 @@ func hostNumber(last byte, hosts int) int {
 	return i
 }
 
-// Enter moves the calling thread into the host's network namespace: sockets that it makes and processes that it starts are the host's. The
-// goroutine must be locked to its thread, and must end without unlocking it, since Go would use the thread for something else.
+// Enter moves the calling thread into the host's network namespace: sockets that it makes and processes that it starts
+// are the host's. The goroutine must be locked to its thread, and must end without unlocking it, since Go would use the
+// thread for something else.
 func (h *Host) Enter() error {
 	if h.ns == nil {
 		return nil
@@ -210,8 +212,8 @@ func (h *Host) Enter() error {
 	return nil
 }
 
-// Do runs f on a thread of its own inside the host. What f dials or listens to by an IP address is the host's, as is a process that it
-// starts. A child with a parent-death signal lives as long as f does.
+// Do runs f on a thread of its own inside the host. What f dials or listens to by an IP address is the host's, as is a
+// process that it starts. A child with a parent-death signal lives as long as f does.
 func (h *Host) Do(f func() error) error {
 	return onThread(func() error {
 		if err := h.Enter(); err != nil {

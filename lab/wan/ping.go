@@ -35,7 +35,7 @@ type PingResult struct {
 // Rate at which requests were really sent, per second.
 func (r PingResult) Rate() float64 { return float64(r.Sent) / r.Elapsed.Seconds() }
 
-// Ping sends echo requests from one host to another, evenly spaced. When the sender falls behind, it catches up.
+// Ping sends echo requests from one host to another, evenly spaced. A sender that is late catches up.
 func (n *Net) Ping(ctx context.Context, from, to string, perSecond int, length time.Duration) (PingResult, error) {
 	a, b, l, err := n.pair(from, to)
 	if err != nil {

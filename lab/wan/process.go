@@ -31,8 +31,9 @@ type process struct {
 
 // startForwarder starts this program once more, as the forwarding process.
 //
-// A process of its own, because the thread that carries packets must never wait: not for another goroutine's turn, and not for a thread of
-// ordinary priority on a busy machine, which Go's scheduler needs at every change of turns. Here all threads have real-time priority.
+// A process of its own, because the thread that carries packets must never wait: not for another goroutine's turn, and
+// not for a thread of ordinary priority on a busy machine, which Go's scheduler needs at every change of turns. Here
+// all threads have real-time priority.
 func startForwarder(network netip.Prefix, mem *os.File, tuns []*os.File) (*process, error) {
 	endRead, endWrite, err := os.Pipe()
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shared is the memory that this process and the forwarding process have in common: this one writes the links, that one the counters and the trace.
+// shared is the memory that this process and the forwarding process have in common: this one writes the links, that one
+// the counters and the trace.
 type shared struct {
 	count *counters
 	links []linkState // of the ordered pair from, to: at from*hosts+to

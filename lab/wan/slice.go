@@ -9,8 +9,8 @@ import (
 
 const (
 	sliceFile = "/proc/sys/kernel/sched_cfs_bandwidth_slice_us"
-	// sliceUS is what a CPU takes of a budget at once. The kernel's 5 ms may be all that a host has in a period: then its processes on
-	// the other CPUs stand still although the budget is not used up.
+	// sliceUS is what a CPU takes of a budget at once. The kernel's 5 ms may be all that a host has in a period: then
+	// its processes on the other CPUs stand still although the budget is not used up.
 	sliceUS = 1000
 )
 
@@ -21,7 +21,8 @@ var slice struct {
 	before string // to be restored by the last one; empty: nothing was changed
 }
 
-// takeSlice makes the kernel hand budgets out in small pieces, for as long as somebody needs it. Where it cannot be set, budgets are coarser.
+// takeSlice makes the kernel hand budgets out in small pieces, for as long as somebody needs it. Where it cannot be
+// set, budgets are coarser.
 func takeSlice() {
 	slice.mu.Lock()
 	defer slice.mu.Unlock()

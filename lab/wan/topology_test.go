@@ -137,7 +137,7 @@ func TestAdmit(t *testing.T) {
 		p.admit(100*ms, 1000, chance)
 	}
 	if _, v := p.admit(100*ms, 1000, chance); v != overflow {
-		t.Errorf("behind 100 ms of waiting data: %v", v)
+		t.Errorf("after 100 ms of waiting data: %v", v)
 	}
 	p.state.store(Link{RTT: time.Millisecond}, false)
 	if d, v := p.admit(110*ms, 1000, chance); v != pass || d != p.last || d < 200*ms {

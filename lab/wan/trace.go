@@ -16,7 +16,8 @@ const traceLimit = 1 << 18
 // ErrTraceFull: more segments crossed than a trace holds.
 var ErrTraceFull = errors.New("the trace is full")
 
-// Segment is a TCP segment as it leaves a host, or as it arrives. In a trace each one is there twice, unless it was lost.
+// Segment is a TCP segment as it leaves a host, or as it arrives. In a trace each one is there twice, unless it was
+// lost.
 type Segment struct {
 	At               time.Duration // of a monotonic clock of the emulation
 	From, To         string        // hosts
@@ -61,7 +62,7 @@ func (t *trace) note(now int64, p *path, packet []byte, arrived bool) {
 func parseSegment(ip []byte) (r record, ok bool) {
 	const ipHeader, tcpHeader = 20, 20
 	if len(ip) < ipHeader || ip[9] != unix.IPPROTO_TCP || binary.BigEndian.Uint16(ip[6:])&0x1fff != 0 {
-		return r, false // another protocol, or a fragment behind the first
+		return r, false // another protocol, or a fragment after the first
 	}
 	begin := int(ip[0]&0xf) * 4
 	if begin < ipHeader || len(ip) < begin+tcpHeader {
@@ -89,8 +90,9 @@ func (n *Net) StartTrace() error {
 	return nil
 }
 
-// StopTrace returns what has crossed since StartTrace, in the order in which one thread carried it. So what a host sends because of a
-// segment comes behind that one's arrival: order in a trace is cause and effect, whatever the load of the machine.
+// StopTrace returns what has crossed since StartTrace, in the order in which one thread carried it. A segment that a
+// host sends because of another one comes after that one's arrival: the order of a trace is cause and effect, whatever
+// the load of the machine.
 func (n *Net) StopTrace() ([]Segment, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

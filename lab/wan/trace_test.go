@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestTrace: every segment of a conversation is in the trace with its length, once as it leaves and once as it arrives half a round trip later, and an
-// answer stands behind what it answers. What crosses outside of the trace is not in it.
+// TestTrace: every segment of a conversation is in the trace with its length, once when it leaves and once when it
+// arrives half a round trip later, and an answer comes after what it answers. The trace holds nothing that crosses
+// before its start or after its stop.
 func TestTrace(t *testing.T) {
 	n := emulate(t)
 	a, b := conversation(t, n, "a", "b")

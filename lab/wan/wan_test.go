@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// emulate makes hosts a, b and c, 4 ms from each other, for a test. It skips as needs.Netns does, which imports this package.
+// emulate makes hosts a, b and c, 4 ms from each other, for a test. It skips as needs.Netns does, which imports this
+// package.
 func emulate(t *testing.T) *Net {
 	t.Helper()
 	n, err := New(testTopology(t), []string{"a", "b", "c"})
@@ -62,7 +63,8 @@ func (n *Net) ping(t *testing.T, from, to string, count int) PingResult {
 	return r
 }
 
-// TestDelay: nothing is faster than asked, nothing is lost or overtaken, each pair has its own delay, and the observer has none.
+// TestDelay: nothing is faster than asked, nothing is lost or overtaken, each pair has its own delay, and the observer
+// has none.
 func TestDelay(t *testing.T) {
 	n := emulate(t)
 	for _, test := range []struct {
@@ -182,7 +184,8 @@ func TestRate(t *testing.T) {
 		t.Fatal(err)
 	}
 	slow := transfer(t, n, "a", "b", 8<<20)
-	if least := 600 * time.Millisecond; slow < least || slow > 10*least { // 671 ms without headers, less what the buffers still hold
+	// 671 ms without headers, less what the buffers still hold
+	if least := 600 * time.Millisecond; slow < least || slow > 10*least {
 		t.Errorf("8 MiB at 100 Mbit/s took %v", slow)
 	}
 	t.Logf("8 MiB: %v, at 100 Mbit/s %v", fast, slow)
@@ -377,7 +380,8 @@ func TestBudget(t *testing.T) {
 		t.Error(err)
 	}
 	var stats BudgetStats
-	for stats.Throttled < 20 && time.Since(begin) < 30*time.Second { // a busy machine may give it less than its budget for a while
+	// a busy machine may give it less than its budget for a while
+	for stats.Throttled < 20 && time.Since(begin) < 30*time.Second {
 		<-time.After(10 * time.Millisecond)
 		if stats, err = b.Stats(); err != nil {
 			t.Fatal(err)
