@@ -1,5 +1,5 @@
-// Command trireme-lab is what proves and measures Trireme: benchmarks, fault campaigns, emulated networks. The clusters that it makes run the
-// program trireme in its directory.
+// Command trireme-lab is what proves and measures Trireme: benchmarks, fault campaigns, emulated networks. The clusters
+// that it makes run the program trireme in its directory.
 package main
 
 import (
@@ -43,7 +43,8 @@ type env struct {
 	json   bool              // --json was given: standard output holds JSON documents only
 }
 
-// progress is where a verb that works for long tells how far it is: with --json standard output is for the result alone.
+// progress is where a verb that works for long tells how far it is: with --json standard output is for the result
+// alone.
 func (e *env) progress(asJSON bool) io.Writer {
 	if asJSON {
 		return e.errOut

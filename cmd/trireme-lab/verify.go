@@ -78,7 +78,8 @@ func (c *verifyClusterCmd) Run(e *env) error {
 	return err
 }
 
-// hit is the program that nodes run, and how it was built: counts are its own. Without one the path is empty, and only rivals can be started.
+// hit is the program that nodes run, and how it was built: counts are its own. Without one the path is empty, and only
+// rivals can be started.
 func hit(ctx context.Context) (path string, b campaign.Build, err error) {
 	if path, err = rivals.FindTrireme(); err != nil {
 		return "", campaign.Build{Version: buildVersion()}, nil
