@@ -56,7 +56,70 @@ func (c *statusCmd) once(e *env, client *api.Client, t target) (api.ClusterView,
 		return view, printJSON(e.out, view)
 	}
 	printStatus(e.out, e.palette, view)
+	if events, err := client.History(ctx); err == nil { // the rest is worth showing without it
+		for _, line := range hourLines(e.palette, events, time.Now()) {
+			fmt.Fprintln(e.out, line)
+		}
+	}
 	return view, nil
+}
+
+// hourLines draw the last hour, one character for each minute, and sum up what it shows.
+func hourLines(p palette, events []api.Event, now time.Time) []string {
+	const minutes = 60
+	var marks [minutes]rune
+	rank := []rune{0, '·', 'o', '×'}
+	changes, lost, other, gap := 0, 0, 0, 0.0
+	for _, ev := range events {
+		ago := int(now.Sub(ev.Time) / time.Minute)
+		if ago < 0 || ago >= minutes {
+			continue
+		}
+		mark := '·'
+		switch ev.Kind {
+		case "switchover", "election":
+			mark = 'o'
+			changes++
+		case "failover":
+			mark = '×'
+			lost++
+		default:
+			other++
+		}
+		gap = max(gap, ev.GapMS)
+		if at := &marks[minutes-1-ago]; slices.Index(rank, mark) > slices.Index(rank, *at) {
+			*at = mark
+		}
+	}
+	var b strings.Builder
+	for _, mark := range marks {
+		switch mark {
+		case 0:
+			b.WriteString(p.good("─"))
+		case '×':
+			b.WriteString(p.bad("×"))
+		default:
+			b.WriteString(p.odd(string(mark)))
+		}
+	}
+	lines := []string{"", "last hour  " + b.String()}
+	if changes+lost+other == 0 {
+		return lines
+	}
+	var parts []string
+	if lost > 0 {
+		parts = append(parts, "× "+count(lost, "failover", "failovers"))
+	}
+	if changes > 0 {
+		parts = append(parts, "o "+count(changes, "switchover or election", "switchovers or elections"))
+	}
+	if gap > 0 {
+		parts = append(parts, fmt.Sprintf("longest time without writes %.1f s", gap/1000))
+	}
+	if other > 0 {
+		parts = append(parts, "· "+count(other, "other event", "other events"))
+	}
+	return append(lines, "           "+strings.Join(parts, ", ")+": `trireme history`")
 }
 
 // watch goes on through errors: a node that restarts is just what one wants to watch.
@@ -88,8 +151,9 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// printStatus writes the table, 100 columns at most.
+// printStatus writes the table, as wide as the terminal and 100 columns at most, and what to do.
 func printStatus(w io.Writer, p palette, v api.ClusterView) {
+	width := widthOf(w)
 	leader := "leader " + p.strong(v.Leader)
 	if v.Leader == "" {
 		leader = p.bad(noLeader(v))
@@ -104,7 +168,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	}
 	texts := slices.Concat(doubtLines(v), fullDisks(v), []string{failoverText(v.Failover)}, blockedLines(v), heavyLines(v), ruleLines(v))
 	for _, text := range texts {
-		for _, line := range wrap(text, 100) {
+		for _, line := range wrap(text, width) {
 			fmt.Fprintln(w, p.warnings(line))
 		}
 	}
@@ -113,26 +177,34 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	for _, m := range v.Members {
 		rows = append(rows, p.statusRow(m, v.Leader))
 	}
-	printTable(w, narrowed(rows, "LAST", "VERSION", "API", "MYSQL"))
+	printTable(w, narrowed(rows, width, "LAST", "VERSION", "API", "MYSQL", "APPLIED"))
 	for _, line := range slices.Concat(vipTexts(v), delayTexts(v), lagTexts(v), pinnedLogs(v), tiedTexts(v)) {
-		for _, l := range wrap(line, 100) {
+		for _, l := range wrap(line, width) {
 			fmt.Fprintln(w, l)
 		}
 	}
 	for _, m := range v.Members {
 		for _, text := range m.Warnings {
-			for _, line := range wrap("WARNING: "+m.Name+": "+text, 100) {
+			for _, line := range wrap("WARNING: "+m.Name+": "+text, width) {
 				fmt.Fprintln(w, p.warnings(line))
 			}
 		}
 		if m.State != api.StateHealthy && m.Reason != "" {
-			for i, line := range wrap(m.Reason+seedText(m.Seed), 100-len(m.Name)-2) {
+			for i, line := range wrap(m.Reason+seedText(m.Seed), width-len(m.Name)-2) {
 				prefix := m.Name + ": "
 				if i > 0 {
 					prefix = strings.Repeat(" ", len(prefix))
 				}
 				fmt.Fprintf(w, "%s%s\n", prefix, line)
 			}
+		}
+	}
+	for i, step := range v.Steps() {
+		if i == 0 {
+			fmt.Fprintf(w, "\n%s (sections of ops/alerts.md in the documentation)\n", p.strong("What to do"))
+		}
+		for _, line := range wrap("* "+step.Do+" ("+step.Alert+")", width) {
+			fmt.Fprintln(w, line)
 		}
 	}
 }
@@ -313,15 +385,31 @@ func (p palette) state(s string) string {
 	return p.odd(s)
 }
 
-// maxColumns is how wide output for people is at most.
-const maxColumns = 100
+// maxColumns is how wide output for people is at most, minColumns what a terminal is taken to have at least.
+const (
+	maxColumns = 100
+	minColumns = 60
+)
+
+// widthOf is how wide lines for w may be: a terminal's width within those bounds, else maxColumns.
+func widthOf(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return maxColumns
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil || size.Col == 0 {
+		return maxColumns
+	}
+	return min(max(int(size.Col), minColumns), maxColumns)
+}
 
 // printTable aligns columns, two spaces apart. The last one is wrapped where it would be too wide.
 func printTable(w io.Writer, rows [][]string) {
 	if len(rows) == 0 {
 		return
 	}
-	width := widths(rows)
+	width, most := widths(rows), widthOf(w)
 	before := 0
 	for _, n := range width[:len(width)-1] {
 		before += n + 2
@@ -332,7 +420,7 @@ func printTable(w io.Writer, rows [][]string) {
 			b.WriteString(cell)
 			b.WriteString(strings.Repeat(" ", width[i]-columns(cell)+2))
 		}
-		for _, line := range wrap(row[len(row)-1], max(maxColumns-before, maxColumns/4)) {
+		for _, line := range wrap(row[len(row)-1], max(most-before, most/4)) {
 			fmt.Fprintln(w, strings.TrimRight(b.String()+line, " "))
 			b.Reset()
 			b.WriteString(strings.Repeat(" ", before))
@@ -351,16 +439,16 @@ func widths(rows [][]string) []int {
 	return width
 }
 
-// narrowed leaves out columns, in the order given, until the table is narrow enough: names and addresses may be long.
+// narrowed leaves out columns, in the order given, until the table is at most that wide: names and addresses may be long.
 // --json has them all.
-func narrowed(rows [][]string, spare ...string) [][]string {
+func narrowed(rows [][]string, most int, spare ...string) [][]string {
 	for _, name := range spare {
 		total := 0
 		for _, n := range widths(rows) {
 			total += n + 2
 		}
 		at := slices.Index(rows[0], name)
-		if total-2 <= maxColumns || at < 0 {
+		if total-2 <= most || at < 0 {
 			continue
 		}
 		for i := range rows {

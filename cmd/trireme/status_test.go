@@ -1,9 +1,14 @@
 package main
 
 import (
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
 )
@@ -139,5 +144,109 @@ func TestStatusTellsOfTiedSessions(t *testing.T) {
 	printStatus(&b, false, v)
 	if strings.Contains(b.String(), "carried") {
 		t.Errorf("%s", b.String())
+	}
+}
+
+// TestHourLines: each minute shows the worst that happened in it, and older events are left out.
+func TestHourLines(t *testing.T) {
+	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	at := func(minutes int, kind string, gap float64) api.Event {
+		return api.Event{Time: now.Add(-time.Duration(minutes) * time.Minute), Kind: kind, GapMS: gap}
+	}
+	lines := hourLines(false, []api.Event{at(75, "failover", 9000), at(30, "down", 0), at(30, "failover", 1100), at(30, "rejoin", 0),
+		at(5, "switchover", 70), at(1, "settings", 0)}, now)
+	picture := strings.Repeat("─", 29) + "×" + strings.Repeat("─", 24) + "o" + strings.Repeat("─", 3) + "·─"
+	want := []string{"", "last hour  " + picture,
+		"           × 1 failover, o 1 switchover or election, longest time without writes 1.1 s, · 3 other events: `trireme history`"}
+	if !slices.Equal(lines, want) {
+		t.Errorf("%q, want %q", lines, want)
+	}
+	if lines = hourLines(false, nil, now); len(lines) != 2 || lines[1] != "last hour  "+strings.Repeat("─", 60) {
+		t.Errorf("nothing happened: %q", lines)
+	}
+}
+
+// TestSteps: what to do about what is wrong, each with the alert whose section says more; nothing where all is well.
+func TestSteps(t *testing.T) {
+	alerts := func(v api.ClusterView) (out []string) {
+		for _, s := range v.Steps() {
+			out = append(out, s.Alert)
+		}
+		return out
+	}
+	member := func(name, role, state string) api.MemberView {
+		return api.MemberView{Name: name, Role: role, State: state, MySQL: &api.MySQLView{}, Raft: api.RaftView{Voter: true}}
+	}
+	view := func(states ...string) api.ClusterView {
+		v := api.ClusterView{Leader: "n1", Failover: api.FailoverView{To: "n2"}}
+		for i, state := range states {
+			v.Members = append(v.Members, member("n"+strconv.Itoa(i+1), map[bool]string{true: api.RoleLeader, false: api.RoleFollower}[i == 0], state))
+		}
+		return v
+	}
+	healthy, down, fenced := api.StateHealthy, api.StateDown, api.StateFenced
+	alone := view(healthy, healthy)
+	alone.Failover.To = ""
+	full := view(healthy, healthy)
+	full.Members[1].DiskFull = "/data"
+	headless := view(healthy, healthy, down)
+	headless.Leader = ""
+	minority := view(healthy, down, down)
+	minority.Leader = ""
+	doubtful := minority
+	doubtful.Doubt = "it has not heard of the cluster yet"
+	for name, c := range map[string]struct {
+		v    api.ClusterView
+		want []string
+	}{
+		"all is well":   {view(healthy, healthy, healthy), nil},
+		"a node down":   {view(healthy, down, healthy), []string{"TriremeNodeDown"}},
+		"one fenced":    {view(healthy, fenced, healthy), []string{"TriremeNotReady"}},
+		"a full disk":   {full, []string{"TriremeDiskFull"}},
+		"no failover":   {alone, []string{"TriremeNoFailover"}},
+		"no leader":     {headless, []string{"TriremeNoWrites", "TriremeNodeDown"}},
+		"no majority":   {minority, []string{"TriremeNoWrites", "TriremeNodeDown"}},
+		"not known yet": {doubtful, []string{"TriremeNodeDown"}},
+	} {
+		if got := alerts(c.v); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	sections, err := os.ReadFile("../../docs/ops/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	printStatus(&b, false, minority)
+	for _, s := range minority.Steps() {
+		if !strings.Contains(string(sections), "\n## "+s.Alert+"\n") || !strings.Contains(b.String(), "("+s.Alert+")") {
+			t.Errorf("%s has no section, or is not shown:\n%s", s.Alert, b.String())
+		}
+	}
+}
+
+// TestStatusFitsTheTerminal: one line for each node on a terminal of 80 columns.
+func TestStatusFitsTheTerminal(t *testing.T) {
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no terminal to be had: %v", err)
+	}
+	defer func() { _ = terminal.Close() }()
+	for cols, want := range map[uint16]int{80: 80, 40: minColumns, 300: maxColumns} {
+		if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: cols}); err != nil {
+			t.Fatal(err)
+		}
+		if got := widthOf(terminal); got != want {
+			t.Errorf("a terminal of %d columns: %d, want %d", cols, got, want)
+		}
+	}
+	rows := [][]string{{"NODE", "ROLE", "STATE", "LAG", "MYSQL", "VERSION", "LAST", "APPLIED", "API"}}
+	for _, name := range []string{"db1", "db2", "db3"} {
+		rows = append(rows, []string{name, "follower", "healthy", "0.0s", name + ".example.com:3306", "9.7.4", "123456789", "123456789", name + ".example.com:8008"})
+	}
+	for _, row := range narrowed(rows, 80, "LAST", "VERSION", "API", "MYSQL", "APPLIED") {
+		if n := len(strings.Join(row, "  ")); n > 80 {
+			t.Errorf("%d columns: %q", n, row)
+		}
 	}
 }
