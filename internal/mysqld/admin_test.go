@@ -268,7 +268,7 @@ func TestDurabilityRole(t *testing.T) {
 	}
 }
 
-// TestXARecover: what a session has prepared is there after a kill and without the binary log, and its end is logged: node.ownXA rests on it.
+// TestXARecover: what a session has prepared is there after a kill and without the binary log, and its end is logged: lifecycle.ownXA rests on it.
 func TestXARecover(t *testing.T) {
 	s := started(t, initialized(t))
 	openForTest(t, s)

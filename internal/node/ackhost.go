@@ -19,8 +19,8 @@ func (h ackHost) Leading() (ackpath.Leading, bool) {
 	if l == nil || h.n.ctx.Err() != nil {
 		return ackpath.Leading{}, false
 	}
-	src, _ := l.stream()
-	return ackpath.Leading{Incarnation: l.incarnation, Term: term, Source: src}, true
+	src, _ := l.Stream()
+	return ackpath.Leading{Incarnation: l.Incarnation, Term: term, Source: src}, true
 }
 
 func (h ackHost) Committed(e ackpath.Entry) error {
@@ -32,7 +32,7 @@ func (h ackHost) Committed(e ackpath.Entry) error {
 	n.load.committing(e.Index, m)
 	if m.Flags&raftlog.FlagSpecial != 0 {
 		n.special.Store(true)
-		n.specialAt.Store(e.Index)
+		n.lives.NoteSpecial(e.Index)
 	}
 	if m.Kind == raftlog.Settings {
 		return n.applySettings(e.Index, e.Body)

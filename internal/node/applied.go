@@ -154,10 +154,10 @@ func (n *Node) followOnce(ctx context.Context, index uint64) (uint64, error) {
 	if err != nil || at >= index {
 		return at, err
 	}
-	if _, err := l.admin.FollowExecuted(ctx, n.led.Missing(index).String(), followPatience); err != nil {
+	if _, err := l.Admin().FollowExecuted(ctx, n.led.Missing(index).String(), followPatience); err != nil {
 		return 0, err
 	}
-	if _, err := n.readApplied(ctx, l); err != nil {
+	if _, err := l.ReadExecuted(ctx); err != nil {
 		return 0, err
 	}
 	return n.appliedNow()

@@ -43,7 +43,7 @@ func (n *Node) keepers(st *consensus.Status) []ledger.Keeper {
 		p := n.peers[m.ID]
 		switch {
 		case m.ID == n.id.ID:
-			k.Live, k.Keep = true, n.keepFrom
+			k.Live, k.Keep = true, n.lives.KeepFrom()
 			if _, ready := n.readyLocked(); ready {
 				n.readyAt = now()
 			}

@@ -64,7 +64,7 @@ func (h certHost) MySQL() (certs.MySQL, mysqld.Config) {
 	if l == nil {
 		return nil, h.mysqldConfig()
 	}
-	return certMySQL{l.admin, l.proc}, h.mysqldConfig()
+	return certMySQL{l.Admin(), l.Process()}, h.mysqldConfig()
 }
 
 func (h certHost) CloneHash() string { return pki.HashToken(h.shared().Clone.Password) }

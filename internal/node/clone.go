@@ -39,7 +39,7 @@ func (n *Node) tendClone(ctx context.Context) {
 		l, term, open := n.srv.life, n.serving.term, n.serving.phase == ha.PhaseOpen && n.request == nil
 		n.mu.Unlock()
 		if open && l != nil {
-			err = n.replaceClone(ctx, term, l.admin.SetPassword)
+			err = n.replaceClone(ctx, term, l.Admin().SetPassword)
 		}
 	}
 	text := ""

@@ -230,7 +230,7 @@ func (n *Node) mayStopAt(id gtid.GTID) error {
 func (n *Node) delayViewLocked() *api.DelayView {
 	var executed gtid.Set
 	if l := n.srv.life; l != nil && n.srv.state == ha.ServerReady {
-		executed = l.executedSet()
+		executed = l.Executed()
 	}
 	v := n.late.view(executed)
 	if v != nil && !n.srv.backlog.Since.IsZero() {

@@ -16,6 +16,7 @@ import (
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/lifecycle"
 )
 
 // How a cluster ends (`trireme leave`), on its leader:
@@ -108,7 +109,7 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 	}
 	if req.DryRun {
 		n.mu.Unlock()
-		xids, err := l.admin.XARecover(ctx)
+		xids, err := l.Admin().XARecover(ctx)
 		if err != nil {
 			return p.res, err
 		}
@@ -116,7 +117,7 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 			p.res.Problem, p.res.ProblemKind = err.Error(), api.KindNotReady
 			return p.res, nil
 		}
-		open, err := l.admin.OpenTransactions(ctx, true)
+		open, err := l.Admin().OpenTransactions(ctx, true)
 		p.res.OpenTransactions, p.res.OpenCount = openTransactions(open), len(open)
 		return p.res, err
 	}
@@ -179,10 +180,10 @@ func (n *Node) planLeave() (plainPlan, error) {
 }
 
 // disband carries it out. Unless the end is committed, or may be, writes open again.
-func (n *Node) disband(ctx context.Context, l *life, term uint64, p plainPlan, wait time.Duration) (m moved) {
+func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p plainPlan, wait time.Duration) (m moved) {
 	order := plainOrder{Source: n.id.Name, Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port, Account: mysqld.Account{User: plainAccount, Password: config.NewToken()}}
 	n.log.Warn("the cluster is left, on an operator's request", "term", term)
-	if m.err = l.admin.MakeReplAccount(ctx, order.Account); m.err == nil {
+	if m.err = l.Admin().MakeReplAccount(ctx, order.Account); m.err == nil {
 		m.err = n.prepareAll(ctx, l, term, p, order, wait, &m)
 	}
 	if m.err == nil {
@@ -211,7 +212,7 @@ func (n *Node) disband(ctx context.Context, l *life, term uint64, p plainPlan, w
 	}
 	n.reopen(l, term, false)
 	n.task(func(ctx context.Context) {
-		if err := l.admin.DropReplAccount(ctx, plainAccount); err != nil {
+		if err := l.Admin().DropReplAccount(ctx, plainAccount); err != nil {
 			n.log.Warn("the account of plain replicas is left", "user", plainAccount, "err", err)
 		}
 	})
@@ -219,7 +220,7 @@ func (n *Node) disband(ctx context.Context, l *life, term uint64, p plainPlan, w
 }
 
 // prepareAll closes writes and makes every server ready to be a plain one.
-func (n *Node) prepareAll(ctx context.Context, l *life, term uint64, p plainPlan, order plainOrder, wait time.Duration, m *moved) error {
+func (n *Node) prepareAll(ctx context.Context, l *lifecycle.Life, term uint64, p plainPlan, order plainOrder, wait time.Duration, m *moved) error {
 	if err := n.checkNonePrepared(ctx, l); err != nil {
 		return err
 	}
@@ -258,10 +259,10 @@ func (n *Node) prepareAll(ctx context.Context, l *life, term uint64, p plainPlan
 		return err
 	}
 	// A local statement meanwhile would be in no binary log of the plain source.
-	if _, err := n.readApplied(ctx, l); err != nil {
+	if _, err := l.ReadExecuted(ctx); err != nil {
 		return err
 	}
-	if more := l.executedSet().Subtract(all); !more.Empty() {
+	if more := l.Executed().Subtract(all); !more.Empty() {
 		return fmt.Errorf("somebody has run a statement that is not replicated meanwhile: %s", more)
 	}
 	return nil
@@ -286,8 +287,8 @@ func (n *Node) orderAll(ctx context.Context, peers []uint64, order plainOrder) e
 
 // checkNonePrepared fails if XA transactions are prepared: those of a replica do not outlive its restart, and its source's new binary log does
 // not bring them again.
-func (n *Node) checkNonePrepared(ctx context.Context, l *life) error {
-	xids, err := l.admin.XARecover(ctx)
+func (n *Node) checkNonePrepared(ctx context.Context, l *lifecycle.Life) error {
+	xids, err := l.Admin().XARecover(ctx)
 	if err != nil {
 		return err
 	}
@@ -303,11 +304,11 @@ func nonePrepared(xids []mysqld.XID) error {
 }
 
 // holdings is what all data nodes together have executed, once each has applied everything.
-func (n *Node) holdings(ctx context.Context, l *life, term uint64, peers []uint64) (gtid.Set, error) {
-	if _, err := n.readApplied(ctx, l); err != nil {
+func (n *Node) holdings(ctx context.Context, l *lifecycle.Life, term uint64, peers []uint64) (gtid.Set, error) {
+	if _, err := l.ReadExecuted(ctx); err != nil {
 		return gtid.Set{}, err
 	}
-	all := l.executedSet().Clone()
+	all := l.Executed().Clone()
 	index, _ := n.led.At()
 	body, err := json.Marshal(awaitApplied{Index: index, Patience: targetPatience, Term: term})
 	if err != nil {
@@ -338,16 +339,16 @@ func (n *Node) holdingsHere(ctx context.Context, r awaitApplied) ([]byte, error)
 	l := n.srv.life
 	n.mu.Unlock()
 	if l == nil {
-		return nil, errDeadLife
+		return nil, lifecycle.ErrDead
 	}
-	if _, err := n.readApplied(ctx, l); err != nil {
+	if _, err := l.ReadExecuted(ctx); err != nil {
 		return nil, err
 	}
 	// What another leader has committed meanwhile would be plugged where it is not applied yet.
 	if err := n.stillTerm(r.Term); err != nil {
 		return nil, err
 	}
-	return []byte(l.executedSet().String()), nil
+	return []byte(l.Executed().String()), nil
 }
 
 // stillTerm refuses what was begun in an older term (S7).
@@ -373,9 +374,9 @@ func (n *Node) plainHere(ctx context.Context, o plainOrder) error {
 	}
 	n.plainUntil, n.plainLife = now()+plainLimit, nil
 	n.mu.Unlock()
-	err := l.admin.StopReplica(ctx)
+	err := l.Admin().StopReplica(ctx)
 	if err == nil {
-		err = l.admin.ConfigurePlain(ctx, mysqld.Channel{Host: o.Host, Port: o.Port, Account: o.Account})
+		err = l.Admin().ConfigurePlain(ctx, mysqld.Channel{Host: o.Host, Port: o.Port, Account: o.Account})
 	}
 	if err == nil {
 		err = n.becomePlain(ctx, l, o)
@@ -394,7 +395,7 @@ func (n *Node) plainHere(ctx context.Context, o plainOrder) error {
 }
 
 // confirmPlainLocked says whether this mysqld is as plainHere left it, and keeps it so for another plainLimit.
-func (n *Node) confirmPlainLocked(l *life) error {
+func (n *Node) confirmPlainLocked(l *lifecycle.Life) error {
 	if n.plainUntil == 0 || now() > n.plainUntil || n.plainLife != l {
 		return errors.New("its mysqld was restarted, or fed again, meanwhile")
 	}
@@ -407,12 +408,12 @@ const savedPatience = 5 * time.Second
 
 // awaitSaved waits until a restart will find executed all that is. XA PREPAREs of the applier are not found, however long ago they were ended:
 // here the next start plugs them (S5), but a plain replica would ask its source for them, which does not have them any more.
-func (n *Node) awaitSaved(ctx context.Context, l *life) error {
+func (n *Node) awaitSaved(ctx context.Context, l *lifecycle.Life) error {
 	// A polite stop saves what is in this life's own binary log.
-	executed := l.executedSet()
-	executed = executed.Subtract(executed.Of(l.uuid))
+	executed := l.Executed()
+	executed = executed.Subtract(executed.Of(l.UUID))
 	for end := now() + savedPatience; ; {
-		text, err := l.admin.SavedGTIDs(ctx)
+		text, err := l.Admin().SavedGTIDs(ctx)
 		if err != nil {
 			return err
 		}
@@ -438,15 +439,15 @@ func (n *Node) awaitSaved(ctx context.Context, l *life) error {
 
 // becomePlain is what source and replicas have in common: all that anybody has executed counts as executed, on disk, and the option file is
 // written.
-func (n *Node) becomePlain(ctx context.Context, l *life, o plainOrder) error {
+func (n *Node) becomePlain(ctx context.Context, l *lifecycle.Life, o plainOrder) error {
 	all, err := gtid.ParseSet(o.Executed)
 	if err != nil {
 		return err
 	}
-	if _, err := n.readApplied(ctx, l); err != nil {
+	if _, err := l.ReadExecuted(ctx); err != nil {
 		return err
 	}
-	if holes := all.Subtract(l.executedSet()); !holes.Empty() {
+	if holes := all.Subtract(l.Executed()); !holes.Empty() {
 		// If the cluster goes on, they are no business of Raft's here either (S5).
 		err := n.local.update(func(s *localState) {
 			known, err := gtid.ParseSet(s.Inherited)
@@ -457,11 +458,11 @@ func (n *Node) becomePlain(ctx context.Context, l *life, o plainOrder) error {
 		if err != nil {
 			return err
 		}
-		if err := l.admin.PlugGTIDs(ctx, holes.String()); err != nil {
+		if err := l.Admin().PlugGTIDs(ctx, holes.String()); err != nil {
 			return err
 		}
 	}
-	if err := l.admin.FlushEngineLogs(ctx); err != nil {
+	if err := l.Admin().FlushEngineLogs(ctx); err != nil {
 		return err
 	}
 	return n.mysqldConfig().WritePlain(o.Source == n.id.Name)

@@ -12,15 +12,16 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
+	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
 )
 
 // TestConfirmPlain: the end is committed only behind a mysqld that is as it was made ready, not one that was started or fed anew meanwhile.
 func TestConfirmPlain(t *testing.T) {
-	ready, other := &life{}, &life{}
+	ready, other := &lifecycle.Life{}, &lifecycle.Life{}
 	for _, c := range []struct {
 		name  string
-		life  *life
+		life  *lifecycle.Life
 		until time.Duration
 		ok    bool
 	}{

@@ -8,22 +8,23 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/lifecycle"
 )
 
 // startEvents lets scheduled events run here. A replica holds all of them disabled, so those that the leader before did not hold
 // disabled are enabled again first, on this server only. Clients do not wait for it.
-func (n *Node) startEvents(ctx context.Context, l *life) {
+func (n *Node) startEvents(ctx context.Context, l *lifecycle.Life) {
 	n.mu.Lock()
 	disabled := n.cluster.DisabledEvents
 	n.mu.Unlock()
-	events, err := l.admin.Events(ctx)
+	events, err := l.Admin().Events(ctx)
 	for _, e := range events {
 		if err == nil && strings.HasSuffix(e.Status, "SIDE_DISABLED") && !slices.Contains(disabled, eventName(e)) {
-			err = l.admin.SetEventEnabled(ctx, e.Schema, e.Name, true)
+			err = l.Admin().SetEventEnabled(ctx, e.Schema, e.Name, true)
 		}
 	}
 	if err == nil {
-		err = l.admin.SetEventScheduler(ctx, true)
+		err = l.Admin().SetEventScheduler(ctx, true)
 	}
 	if err != nil && ctx.Err() == nil {
 		n.log.Error("scheduled events do not run", "err", err)
@@ -31,7 +32,9 @@ func (n *Node) startEvents(ctx context.Context, l *life) {
 		return
 	}
 	n.mu.Lock()
-	l.events = true
+	if n.srv.life == l {
+		n.srv.events = true
+	}
 	n.mu.Unlock()
 	n.special.Store(true)
 }
@@ -43,13 +46,13 @@ func eventName(e mysqld.Event) string { return e.Schema + "." + e.Name }
 func (n *Node) recordEvents(ctx context.Context) {
 	n.mu.Lock()
 	l := n.srv.life
-	ready := l != nil && l.events && n.serving.phase == ha.PhaseOpen
+	ready := l != nil && n.srv.events && n.serving.phase == ha.PhaseOpen
 	known := n.cluster.DisabledEvents
 	n.mu.Unlock()
 	if !ready || !n.special.Swap(false) {
 		return
 	}
-	events, err := l.admin.Events(ctx)
+	events, err := l.Admin().Events(ctx)
 	if err != nil {
 		n.special.Store(true)
 		return

@@ -18,6 +18,7 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
+	"trireme/internal/node/lifecycle"
 )
 
 // The files in testdata/golden are as released versions wrote them, and are read for ever (docs/format/README.md).
@@ -43,8 +44,8 @@ func goldenGeneration() *config.Generation {
 
 // goldenState is what node.json holds.
 func goldenState() localState {
-	return localState{Incarnation: 12, Lives: ledger.Lives{Led: []uint64{3, 11}, Retired: map[uint64]int64{3: 400}, Prelude: map[uint64]int64{11: 2}}, Durable: 4711,
-		Inherited: "00000000-0000-8005-8001-000000000001:1-3", LogMade: true}
+	return localState{State: lifecycle.State{Incarnation: 12, Lives: ledger.Lives{Led: []uint64{3, 11}, Retired: map[uint64]int64{3: 400},
+		Prelude: map[uint64]int64{11: 2}}, Durable: 4711, Inherited: "00000000-0000-8005-8001-000000000001:1-3"}, LogMade: true}
 }
 
 // goldenSource is generation.json of the survivor whose log counts, goldenLeft that of a node that was given up.

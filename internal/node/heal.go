@@ -16,6 +16,7 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
 )
 
@@ -53,8 +54,8 @@ type applyFailure struct {
 }
 
 // mendApplier deals with an applier that has stopped with an error, and returns why, in words.
-func (n *Node) mendApplier(ctx context.Context, l *life, st mysqld.ReplicaStatus) string {
-	e, err := l.admin.ApplyError(ctx, st)
+func (n *Node) mendApplier(ctx context.Context, l *lifecycle.Life, st mysqld.ReplicaStatus) string {
+	e, err := l.Admin().ApplyError(ctx, st)
 	if err != nil {
 		n.log.Debug("the applier's error was not read", "err", err)
 	}
@@ -108,19 +109,19 @@ func (f *applyFailure) text() string {
 	return fmt.Sprintf("%s: error %d: %s; %s", what, v.Number, v.Error, v.Next)
 }
 
-func (n *Node) startReplica(ctx context.Context, l *life) {
-	if err := l.admin.StartReplica(ctx); err != nil {
+func (n *Node) startReplica(ctx context.Context, l *lifecycle.Life) {
+	if err := l.Admin().StartReplica(ctx); err != nil {
 		n.log.Debug("replication did not start", "err", err)
 	}
 }
 
 // explain decodes what could not be applied.
-func (n *Node) explain(ctx context.Context, l *life, e mysqld.ApplyError) api.ApplyErrorView {
+func (n *Node) explain(ctx context.Context, l *lifecycle.Life, e mysqld.ApplyError) api.ApplyErrorView {
 	v := api.ApplyErrorView{Number: e.Number, Error: e.Text, Trx: e.GTID, Resources: e.OfResources(), Since: time.Now()}
-	if _, err := n.readApplied(ctx, l); err != nil {
+	if _, err := l.ReadExecuted(ctx); err != nil {
 		return v
 	}
-	if err := n.findEntry(&v, l.executedSet()); err != nil {
+	if err := n.findEntry(&v, l.Executed()); err != nil {
 		n.log.Warn("what the applier stopped at could not be read from the log", "gtid", e.GTID, "err", err)
 	}
 	return v
@@ -175,7 +176,7 @@ func (n *Node) findEntry(v *api.ApplyErrorView, executed gtid.Set) error {
 }
 
 // heal has this node's data replaced, if the leader agrees and it was not done too often; next says what holds it up otherwise.
-func (n *Node) heal(ctx context.Context, l *life, next *applyFailure) {
+func (n *Node) heal(ctx context.Context, l *lifecycle.Life, next *applyFailure) {
 	why := n.mayHealNow(ctx, next)
 	if why == nil {
 		why = n.giveUpData(l, next)
@@ -190,16 +191,19 @@ func (n *Node) heal(ctx context.Context, l *life, next *applyFailure) {
 	}
 }
 
+// unknownXID is mysqld's error XAER_NOTA: no transaction of that xid is prepared.
+const unknownXID = 1397
+
 // explainLostXA says what a session on this node has ended.
-func (n *Node) explainLostXA(lost lostXA, applied uint64, executed gtid.Set) api.ApplyErrorView {
+func (n *Node) explainLostXA(lost lifecycle.LostXA, applied uint64, executed gtid.Set) api.ApplyErrorView {
 	v := api.ApplyErrorView{Number: unknownXID, Diverged: true, Index: applied, Since: time.Now(),
-		Error: "a session on this node, and not on the leader, has committed or rolled back the prepared XA transaction " + lost.xid}
-	if lost.prepare.First == 0 {
+		Error: "a session on this node, and not on the leader, has committed or rolled back the prepared XA transaction " + lost.XID}
+	if lost.Prepare.First == 0 {
 		return v // it was prepared before this life of mysqld
 	}
-	v.Trx = gtid.GTID{SID: lost.prepare.SID, GNO: lost.prepare.First}.String()
+	v.Trx = gtid.GTID{SID: lost.Prepare.SID, GNO: lost.Prepare.First}.String()
 	var prepare gtid.Set
-	prepare.AddRange(lost.prepare)
+	prepare.AddRange(lost.Prepare)
 	if err := n.findEntry(&v, executed.Subtract(prepare)); err != nil {
 		n.log.Warn("an XA transaction that was ended here could not be read from the log", "gtid", v.Trx, "err", err)
 	}
@@ -217,7 +221,7 @@ func (n *Node) explainLeftOut(what gtid.GTID, index uint64, executed gtid.Set) a
 }
 
 // fenceDiverged takes a follower's mysqld out of service: its data does not match what is committed. healDiverged has the node seeded.
-func (n *Node) fenceDiverged(l *life, v api.ApplyErrorView) {
+func (n *Node) fenceDiverged(l *lifecycle.Life, v api.ApplyErrorView) {
 	v.Next = "the node is seeded from another one"
 	f := &applyFailure{view: v}
 	n.mu.Lock()
@@ -245,7 +249,7 @@ func (n *Node) fenceDiverged(l *life, v api.ApplyErrorView) {
 }
 
 // healDiverged has a node seeded whose mysqld is out of service.
-func (n *Node) healDiverged(ctx context.Context, l *life, next applyFailure) {
+func (n *Node) healDiverged(ctx context.Context, l *lifecycle.Life, next applyFailure) {
 	n.heal(ctx, l, &next)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -304,7 +308,7 @@ func (n *Node) roomForBoth() bool {
 }
 
 // giveUpData makes this node one that has to be seeded. Decide does the rest.
-func (n *Node) giveUpData(l *life, f *applyFailure) error {
+func (n *Node) giveUpData(l *lifecycle.Life, f *applyFailure) error {
 	if err := n.local.update(func(s *localState) {
 		at := time.Now()
 		s.Heals = append(recentHeals(s.Heals, at), at.UTC().Truncate(time.Second))

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"trireme/internal/api"
@@ -12,6 +11,7 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
 )
 
@@ -102,7 +102,7 @@ func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 	}
 	n.mu.Lock()
 	warn, rate := uint64(n.cluster.TransactionWarn), n.replayRateLocked()
-	own := n.srv.life != nil && n.srv.life.incarnation == m.Incarnation
+	own := n.srv.life != nil && n.srv.life.Incarnation == m.Incarnation
 	n.mu.Unlock()
 	if !own || warn == 0 || x.total < warn {
 		return
@@ -168,7 +168,7 @@ func (n *Node) govern(ctx context.Context) {
 	if l == nil || !open {
 		return
 	}
-	foreign, err := l.admin.EndForeignDumps(ctx)
+	foreign, err := l.Admin().EndForeignDumps(ctx)
 	if n.warnings.isNew("foreign dumps", err) {
 		n.log.Warn("readers of mysqld's own binary log cannot be ended", "err", err)
 	}
@@ -181,14 +181,14 @@ func (n *Node) govern(ctx context.Context) {
 		defer n.mu.Unlock()
 		return n.serving.phase == ha.PhaseOpen && n.srv.life == l
 	}
-	err = n.limitTransactions(ctx, l, refuse, still)
+	err = l.LimitTransactions(ctx, refuse, still)
 	if n.warnings.isNew("transaction_refuse", err) {
 		n.log.Warn("transaction_refuse is not in force", "err", err)
 	}
 	if err == nil && refuse > 0 {
 		n.countRefused(ctx, l, refuse)
 	}
-	ddl, err := l.admin.RunningDDL(ctx)
+	ddl, err := l.Admin().RunningDDL(ctx)
 	if err != nil {
 		n.log.Debug("looking for running DDL", "err", err)
 	}
@@ -199,42 +199,12 @@ func (n *Node) govern(ctx context.Context) {
 	n.mu.Unlock()
 }
 
-// limitTransactions puts transaction_refuse in force in a life of mysqld, if it still may once it is its turn; 0 takes it back.
-func (n *Node) limitTransactions(ctx context.Context, l *life, refuse config.Bytes, still func() bool) error {
-	return l.limit.put(refuse, still, func() error { return l.admin.LimitTransactions(ctx, uint64(refuse)) })
-}
-
-// trxLimit is the limit of transactions in a life of mysqld; the zero value is none.
-type trxLimit struct {
-	mu     sync.Mutex
-	now    config.Bytes // 0: none
-	unsure bool         // the last attempt failed: it may be in force or not
-}
-
-// put sets it, if it is another one.
-func (t *trxLimit) put(want config.Bytes, still func() bool, set func() error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.now == want && !t.unsure || !still() {
-		return nil
-	}
-	err := set()
-	if t.unsure = err != nil; err == nil {
-		t.now = want
-	}
-	return err
-}
-
-func always() bool { return true }
-
 // countRefused records what was refused since it last looked.
-func (n *Node) countRefused(ctx context.Context, l *life, refuse config.Bytes) {
-	refused, err := l.admin.RefusedTransactions(ctx)
-	if err != nil || refused <= l.refused {
+func (n *Node) countRefused(ctx context.Context, l *lifecycle.Life, refuse config.Bytes) {
+	more, err := l.Refused(ctx)
+	if err != nil || more == 0 {
 		return
 	}
-	more := refused - l.refused
-	l.refused = refused
 	n.load.refused.Add(more)
 	text := fmt.Sprintf("mysqld refused a statement (error 1197): its transaction is larger than transaction_refuse = %v", refuse)
 	if more > 1 {

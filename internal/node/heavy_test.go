@@ -1,13 +1,13 @@
 package node
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"trireme/internal/config"
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
 )
 
@@ -54,28 +54,6 @@ func TestDDLView(t *testing.T) {
 	}
 }
 
-// TestTrxLimit: a limit whose turn comes when the node leads no more is not put in force, and one that may be in force in spite of an error is taken back.
-func TestTrxLimit(t *testing.T) {
-	var l trxLimit
-	var server config.Bytes // the limit as mysqld has it
-	to := func(b config.Bytes, err error) func() error {
-		return func() error { server = b; return err }
-	}
-	lost := errors.New("no answer")
-	for _, c := range []struct {
-		want   config.Bytes
-		still  bool
-		answer error
-		then   config.Bytes
-	}{
-		{config.MiB, true, nil, config.MiB}, {0, true, nil, 0}, {config.MiB, false, nil, 0}, {config.MiB, true, lost, config.MiB}, {0, true, nil, 0}, {0, true, lost, 0},
-	} {
-		if err := l.put(c.want, func() bool { return c.still }, to(c.want, c.answer)); server != c.then || err != nil && c.answer == nil {
-			t.Errorf("%+v: the server has %v (%v)", c, server, err)
-		}
-	}
-}
-
 // TestLargeTransactionIsToldOnce: entries that a daemon reads again when it starts are those of a dead incarnation, and are not announced again.
 func TestLargeTransactionIsToldOnce(t *testing.T) {
 	n := newTestNode(t)
@@ -85,12 +63,12 @@ func TestLargeTransactionIsToldOnce(t *testing.T) {
 	n.load.large.Store(&largeTrx{gtid: "a:1", total: 5 << 20})
 	m := raftlog.Meta{Kind: raftlog.Trx, Flags: raftlog.FlagUnfinished, Node: 1, Incarnation: 7}
 	n.noteLarge(9, &m) // nothing runs yet
-	n.srv.life = &life{incarnation: 8}
+	n.srv.life = &lifecycle.Life{Incarnation: 8}
 	n.noteLarge(9, &m)
 	if got := n.load.warned.Load(); got != 0 {
 		t.Errorf("announced %d times after a restart", got)
 	}
-	n.srv.life = &life{incarnation: 7}
+	n.srv.life = &lifecycle.Life{Incarnation: 7}
 	n.noteLarge(9, &m)
 	if got := n.load.warned.Load(); got != 1 {
 		t.Errorf("announced %d times while it is written", got)

@@ -3,8 +3,6 @@ package node
 import (
 	"testing"
 	"time"
-
-	"trireme/internal/mysqld"
 )
 
 // What is added to a lease that has run out ends before another node can lead, whatever the election timeout (S10).
@@ -34,23 +32,5 @@ func TestGuardStep(t *testing.T) {
 	n.serving.until = now() + 100*time.Millisecond
 	if end := n.guardStepEndLocked(lease); end != n.serving.until {
 		t.Errorf("a step of 100 ms is given until %v before the end of the lease", lease-end)
-	}
-}
-
-// An XA COMMIT that outlives KILL holds a step-down up; a rollback that takes its time, and sessions that came later, do not.
-func TestStillEnding(t *testing.T) {
-	killed := []mysqld.Session{{ID: 7, Info: "XA COMMIT 'a'"}, {ID: 8, Info: "UPDATE t SET v = 1"}, {ID: 9}}
-	for _, c := range []struct {
-		left []mysqld.Session
-		want bool
-	}{
-		{nil, false},
-		{[]mysqld.Session{{ID: 8, Info: "UPDATE t SET v = 1", Command: "Killed"}, {ID: 9, Command: "Killed"}}, false},
-		{[]mysqld.Session{{ID: 10, Info: "xa commit 'b'"}}, false},
-		{[]mysqld.Session{{ID: 8}, {ID: 7, Info: "/* app */ xa commit 'a'", Command: "Killed"}}, true},
-	} {
-		if err := stillEnding(killed, c.left); (err != nil) != c.want {
-			t.Errorf("%+v: %v", c.left, err)
-		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
-	"trireme/internal/ledger"
+	"trireme/internal/node/lifecycle"
 )
 
 // localState is what a node must remember of itself over a restart, beside the raft log. It is in node.json, written whole and
@@ -24,15 +24,7 @@ import (
 // A version keeps the keys that it does not know, for the newer one that wrote them. What an older version must not
 // ignore raises localFormat, which the file then tells as "needs".
 type localState struct {
-	// Incarnation is the number of the newest life of this node's mysqld (S5). It grows before each start.
-	Incarnation uint64 `json:"incarnation"`
-	// Lives tells this node's local statements from what was lost.
-	ledger.Lives
-	// Durable is the durable index (S8): everything at or below it is durably in InnoDB.
-	Durable uint64 `json:"durable_index"`
-	// Inherited are GTIDs that came with the data of another node when this one was seeded, and that are the donor's own affair:
-	// local statements of dead incarnations, which the log does not have. A GTID set in MySQL's text form.
-	Inherited string `json:"inherited,omitempty"`
+	lifecycle.State
 	// LogMade says that the raft log was made: finding none from then on means that it was lost (S2).
 	LogMade bool `json:"log_made"`
 	// Diverged is why the data does not match the log although it looks so: a session here has ended an XA transaction. nil: nothing is known.
@@ -112,6 +104,14 @@ func (f *localFile) update(change func(*localState)) error {
 	}
 	f.state.Store(&next)
 	return nil
+}
+
+// Recall implements lifecycle.Memory.
+func (f *localFile) Recall() *lifecycle.State { return &f.get().State }
+
+// Remember implements lifecycle.Memory.
+func (f *localFile) Remember(change func(*lifecycle.State)) error {
+	return f.update(func(s *localState) { change(&s.State) })
 }
 
 // cloneMap never returns nil.

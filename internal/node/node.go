@@ -31,6 +31,7 @@ import (
 	"trireme/internal/mysqld"
 	"trireme/internal/node/ackpath"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
 	"trireme/internal/recorder"
 	"trireme/internal/router"
@@ -64,7 +65,6 @@ const (
 	retirePatience     = 5 * time.Second // for a drained mysqld to become a follower; up to 1 s of it is semi-sync's (docs/mysql.md)
 	startRetry         = 2 * time.Second
 	judgeRetry         = time.Second
-	blockerPatience    = 5 * time.Second // for sessions that hold up the applier
 	promoteRetry       = 2 * time.Second
 	readIndexTimeout   = 5 * time.Second
 	handoverTimeout    = 3 * time.Second
@@ -89,9 +89,10 @@ type Node struct {
 	tr        *transport.Transport
 	led       *ledger.Ledger
 	acks      *ackpath.Path
-	feed      *dump.Feed     // nil on a logger
-	feedLogin config.Account // of this daemon's mysqld, for the life of the daemon
-	late      *gate          // of the feed
+	lives     *lifecycle.Lives // of this node's mysqld; a logger starts none
+	feed      *dump.Feed       // nil on a logger
+	feedLogin config.Account   // of this daemon's mysqld, for the life of the daemon
+	late      *gate            // of the feed
 	tolerance *dump.Tolerance
 	publisher *dump.Publisher
 	guard     *guard.Guard // nil on a logger
@@ -114,12 +115,10 @@ type Node struct {
 
 	watchdog  *watchdog                      // of the service manager; shared with the node that comes after this one
 	turns     atomic.Uint64                  // of the loop
-	tail      binlogTail                     // of lives whose successors did not start; only startServer's task uses it
 	gate      sync.Mutex                     // held while writes are opened or closed
 	heard     atomic.Int64                   // CLOCK_BOOTTIME of the last raft message of the leader, ns
 	timeout   atomic.Int64                   // the shortest election timeout of any member that is known, ns; 0: none is
 	heals     atomic.Uint64                  // times that this node gave its data up for an entry that it could not apply
-	specialAt atomic.Uint64                  // highest index of an entry, committed since this daemon started, with something other than rows
 	special   atomic.Bool                    // something other than rows was committed since recordEvents last looked
 	failing   sync.Mutex                     // held while this node forces a failover
 	changing  chan struct{}                  // full while a change of the cluster settings is made here
@@ -166,13 +165,11 @@ type Node struct {
 	orderedAt  time.Duration
 	wish       wish
 	stopping   bool
-	plainLife  *life         // the mysqld that is ready to be a plain server; nil: none
-	plainUntil time.Duration // mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
-	polite     bool          // mysqld was asked to stop, since nobody waits
-	publishNow bool          // our status changed in a way that others wait for
-	keepFrom   uint64        // lowest index that recovery here may need (S8); 0: not known, or XA transactions are open
-	purgedFile uint32        // mysqld's binary log has been purged up to this file
-	setAt      uint64        // index of the entry that set cluster
+	plainLife  *lifecycle.Life // the mysqld that is ready to be a plain server; nil: none
+	plainUntil time.Duration   // mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
+	polite     bool            // mysqld was asked to stop, since nobody waits
+	publishNow bool            // our status changed in a way that others wait for
+	setAt      uint64          // index of the entry that set cluster
 	open       struct {
 		id, term uint64 // who took writes last, as this node knows, and in which term; 0: nobody since this daemon started
 		cause    string // of its loss, when that was seen to happen
@@ -202,17 +199,15 @@ type Node struct {
 	givenUp string        // owned by purge: the data nodes that the log does not go back to any more
 	readyAt time.Duration // likewise: when this node was ready last; 0: never
 
-	xaMu    sync.Mutex // taken before mu
-	xa      xaWatch    // guarded by xaMu
-	pulse   pulse      // owned by feelPulse
-	pulseOf *life      // whose it is
-	leftOut leftOut    // owned by tendApplier
+	pulse   pulse           // owned by feelPulse
+	pulseOf *lifecycle.Life // whose it is
 }
 
 // serverSlot is this node's mysqld as far as recovery has come.
 type serverSlot struct {
 	state   ha.ServerState
-	life    *life
+	life    *lifecycle.Life
+	events  bool // scheduled events were started on it
 	backlog ledger.Backlog
 	movedAt time.Duration // when backlog.Applied last moved, or there was nothing to apply
 	stuck   string        // why it cannot serve, seen by the pump
@@ -252,9 +247,6 @@ type servingSlot struct {
 
 // errStopped is given to waits that end because the node stops.
 var errStopped = errors.New("the node is stopping")
-
-// errDeadLife ends what was begun with a mysqld that has died since.
-var errDeadLife = errors.New("this mysqld is dead")
 
 // now is CLOCK_BOOTTIME.
 func now() time.Duration { return time.Duration(consensus.Boottime()) }

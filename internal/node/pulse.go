@@ -7,6 +7,7 @@ import (
 
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
 )
 
@@ -117,10 +118,10 @@ func (n *Node) feelPulse(ctx context.Context) {
 	if life != nil {
 		pctx, cancel := context.WithTimeout(ctx, pulsePatience)
 		var err error
-		l.pulse, err = life.admin.Ping(pctx)
+		l.pulse, err = life.Admin().Ping(pctx)
 		cancel()
 		l.answered = err == nil
-		src, _ := life.stream()
+		src, _ := life.Stream()
 		l.progress.read, l.progress.acked = src.Position(), src.Acked()
 		l.owed = l.progress.acked.Less(l.progress.read)
 	}
@@ -156,15 +157,15 @@ func (n *Node) restartServer(reason string) {
 	if l == nil {
 		return
 	}
-	n.log.Error("killing mysqld", "why", reason, "pid", l.proc.Pid())
+	n.log.Error("killing mysqld", "why", reason, "pid", l.Process().Pid())
 	n.history.add(n.event("restart", 0, "mysqld was killed: "+reason))
 	n.endServer(l)
 }
 
 // endServer sends SIGKILL and waits a moment for the end. A process that hangs in the kernel, with its disk, can stay for longer: it does
 // nothing any more, and nobody waits for it.
-func (n *Node) endServer(l *life) {
-	if err := l.proc.SendKill(); err != nil {
+func (n *Node) endServer(l *lifecycle.Life) {
+	if err := l.Process().SendKill(); err != nil {
 		n.fail(fmt.Errorf("mysqld cannot be killed: %w", err)) // it ends with this process
 		return
 	}

@@ -56,15 +56,15 @@ func (n *Node) record(r *recorder.Recorder) func(context.Context) {
 		}
 		life := ""
 		if l != nil && failed == "" {
-			life = strconv.FormatUint(l.incarnation, 10)
-			active, err := l.admin.ActiveSessions(ctx)
+			life = strconv.FormatUint(l.Incarnation, 10)
+			active, err := l.Admin().ActiveSessions(ctx)
 			note(err)
 			if err == nil {
 				r.Look(active)
 			}
 			if err == nil && life != known {
 				known, seen = life, ""
-				note(l.admin.LeaveOut(ctx))
+				note(l.Admin().LeaveOut(ctx))
 			}
 		}
 		if turn%looksPerFrame != 0 {
@@ -75,8 +75,8 @@ func (n *Node) record(r *recorder.Recorder) func(context.Context) {
 		last = now()
 		if l != nil {
 			failed = "" // once in ten seconds it is tried again
-			life = strconv.FormatUint(l.incarnation, 10)
-			counters, err := l.admin.StatusCounters(ctx, recorder.Status)
+			life = strconv.FormatUint(l.Incarnation, 10)
+			counters, err := l.Admin().StatusCounters(ctx, recorder.Status)
 			note(err)
 			if err == nil {
 				in.Life, in.Counters = life, counters
@@ -85,17 +85,17 @@ func (n *Node) record(r *recorder.Recorder) func(context.Context) {
 				if life != known {
 					known, seen = life, ""
 				}
-				note(l.admin.LeaveOut(ctx)) // a session may have logged in anew
-				statements, latest, err := l.admin.Statements(ctx, seen)
+				note(l.Admin().LeaveOut(ctx)) // a session may have logged in anew
+				statements, latest, err := l.Admin().Statements(ctx, seen)
 				note(err)
 				if err == nil {
 					seen = latest
 					r.Statements(life, statements)
 				}
-				files, err := l.admin.FileCounts(ctx)
+				files, err := l.Admin().FileCounts(ctx)
 				note(err)
 				r.Files(life, files)
-				texts, err := l.admin.StatementTexts(ctx, r.Lacks())
+				texts, err := l.Admin().StatementTexts(ctx, r.Lacks())
 				note(err)
 				r.Texts(texts)
 			}

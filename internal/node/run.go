@@ -29,6 +29,7 @@ import (
 	"trireme/internal/mysqld"
 	"trireme/internal/node/ackpath"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
 	"trireme/internal/router"
 	"trireme/internal/systemd"
@@ -233,6 +234,7 @@ func (n *Node) openLog(keys *raftlog.Keys) error {
 		return errors.Join(err, l.Close())
 	}
 	n.led.Reset(l.BoundaryAt(hs.GetCommit()))
+	n.lives = n.newLives()
 	return nil
 }
 
@@ -293,15 +295,15 @@ const (
 	feedServerID   = 1<<20 + 1
 )
 
-func (n *Node) newSource(l *life) *dump.Source {
+func (n *Node) newSource(l *lifecycle.Life) *dump.Source {
 	sock := n.mysqldConfig().Socket()
 	return dump.NewSource(dump.SourceConfig{
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", sock)
 		},
-		User: n.secrets.Repl.User, Password: n.secrets.Repl.Password, Node: uint16(n.id.ID), Incarnation: l.incarnation,
-		ServerUUID: l.uuid, ReplicaServerID: sourceServerID, HeartbeatPeriod: time.Second, ChunkBytes: int(n.cfg.Raft.ChunkSize), Logger: n.log,
+		User: n.secrets.Repl.User, Password: n.secrets.Repl.Password, Node: uint16(n.id.ID), Incarnation: l.Incarnation,
+		ServerUUID: l.UUID, ReplicaServerID: sourceServerID, HeartbeatPeriod: time.Second, ChunkBytes: int(n.cfg.Raft.ChunkSize), Logger: n.log,
 	})
 }
 
@@ -539,7 +541,7 @@ func (n *Node) stopServer() {
 		}
 	}
 	n.dropVIP()
-	if s, err := l.admin.WaitingSessions(ctx); err != nil || s.Waiting > 0 {
+	if s, err := l.Admin().WaitingSessions(ctx); err != nil || s.Waiting > 0 {
 		n.killServer()
 		return
 	}
@@ -547,12 +549,12 @@ func (n *Node) stopServer() {
 	n.guardStepLocked(0)
 	n.polite = true
 	n.mu.Unlock()
-	if _, err := l.admin.KillApplicationConnections(ctx); err != nil {
+	if _, err := l.Admin().KillApplicationConnections(ctx); err != nil {
 		n.log.Debug("cutting clients", "err", err)
 	}
-	src, _ := l.stream()
+	src, _ := l.Stream()
 	_ = src.Close()
-	if err := l.proc.StopPolitely(ctx); err != nil {
+	if err := l.Process().StopPolitely(ctx); err != nil {
 		n.log.Warn("mysqld did not stop politely", "err", err)
 		n.killServer()
 	}
@@ -565,7 +567,7 @@ func (n *Node) killServer() {
 	if l == nil {
 		return
 	}
-	if err := l.proc.Kill(); err != nil {
+	if err := l.Process().Kill(); err != nil {
 		n.log.Error("mysqld cannot be killed", "err", err)
 	}
 }

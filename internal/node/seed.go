@@ -16,6 +16,7 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/lifecycle"
 )
 
 // Limits of seeding.
@@ -94,11 +95,11 @@ func (n *Node) seed(ctx context.Context) error {
 	l := n.srv.life
 	n.srv.life = nil
 	keep := n.srv.failure != nil && n.srv.failure.keeps
-	n.keepFrom = 0 // S8: nothing is durable here any more
+	n.lives.KeepAll() // S8: nothing is durable here any more
 	n.publishNow = true
 	n.mu.Unlock()
 	if l != nil {
-		if err := l.proc.Kill(); err != nil {
+		if err := l.Process().Kill(); err != nil {
 			return err
 		}
 	}
@@ -385,18 +386,18 @@ func (n *Node) donate(ctx context.Context, to uint64) (d donation, err error) {
 	case len(voids) > 0:
 		return d, errNewVoids
 	}
-	if d.Applied, err = n.readApplied(ctx, l); err != nil {
+	if d.Applied, err = l.ReadExecuted(ctx); err != nil {
 		return d, err
 	}
-	xids, err := n.preparedToCopy(ctx, l, n.readPrepared)
+	xids, err := l.PreparedToCopy(ctx)
 	if err != nil {
 		return d, err
 	}
-	d.Prepared = slices.Sorted(maps.Keys(xidKeys(xids)))
+	d.Prepared = slices.Sorted(maps.Keys(lifecycle.XIDKeys(xids)))
 	// Executed first: what is committed meanwhile is then not taken for this node's own.
-	executed := l.executedSet()
+	executed := l.Executed()
 	_, committed := n.led.Snapshot()
-	d.Incarnation, d.Own, d.Voids = l.incarnation, executed.Subtract(committed).String(), n.local.get().Voids
+	d.Incarnation, d.Own, d.Voids = l.Incarnation, executed.Subtract(committed).String(), n.local.get().Voids
 	d.Host, d.Port = n.cfg.MySQLHost(), n.cfg.MySQL.Port
 	return d, nil
 }

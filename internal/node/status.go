@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -82,7 +83,7 @@ func (n *Node) myStatus() status {
 	sum := n.history.sum()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.keepFrom, Rate: n.srv.rate,
+	s := status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
 		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.certs.Status(n.srv.life != nil)}
 	s.Unready, s.Ready = n.readyLocked()
@@ -101,7 +102,7 @@ func (n *Node) myStatus() status {
 // epochLocked names what mysqld serves now: its incarnation, and the term in which it takes writes, if it does.
 func (n *Node) epochLocked(st *consensus.Status) (openTerm uint64, epoch string) {
 	if l := n.srv.life; l != nil {
-		epoch = fmt.Sprint(l.incarnation)
+		epoch = fmt.Sprint(l.Incarnation)
 	}
 	if !n.leadsLocked(st) || !n.takesWritesLocked() {
 		return 0, epoch
@@ -159,11 +160,9 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	my := &api.MySQLView{Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port, Version: n.bin.Version.String(), ReadOnly: true}
 	my.Proof = n.certs.Proof()
 	if l := n.srv.life; l != nil {
-		my.PID = l.proc.Pid()
+		my.PID = l.Process().Pid()
 		_, my.Epoch = n.epochLocked(st)
-		l.mu.Lock()
-		my.GTIDExecuted, my.ReadOnly = l.executed.String(), l.readOnly
-		l.mu.Unlock()
+		my.GTIDExecuted, my.ReadOnly = l.Executed().String(), l.ReadOnly()
 		if n.srv.state == ha.ServerReady {
 			behind, bytes := n.lagLocked()
 			lag := behind.Seconds()
@@ -382,7 +381,7 @@ func (n *Node) routerViewLocked(self status) (v router.View, term uint64) {
 			v.RO = append(v.RO, *target(s))
 		}
 	}
-	sortTargets(v.RO)
+	slices.SortFunc(v.RO, func(a, b router.Target) int { return strings.Compare(a.Name, b.Name) })
 	return v, term
 }
 

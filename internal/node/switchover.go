@@ -15,6 +15,7 @@ import (
 	"trireme/internal/failpoint"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/lifecycle"
 )
 
 // transferRequest is an operator's switchover on its way. result gets exactly one value.
@@ -80,7 +81,7 @@ const (
 
 // switchover moves leadership on purpose (DESIGN.md §8): make sure of the target, let open transactions end, close writes, drain, wait
 // until the target has applied everything, transfer. If a step fails before the transfer, writes open again in the same term.
-func (n *Node) switchover(ctx context.Context, l *life, a ha.Action, req *transferRequest, wait time.Duration) {
+func (n *Node) switchover(ctx context.Context, l *lifecycle.Life, a ha.Action, req *transferRequest, wait time.Duration) {
 	m := n.moveLeadership(ctx, l, a, req, wait)
 	n.mu.Lock()
 	if req != nil {
@@ -109,7 +110,7 @@ func (n *Node) switchover(ctx context.Context, l *life, a ha.Action, req *transf
 }
 
 // reopen takes back a switchover that failed while this node is still leader of the same term.
-func (n *Node) reopen(l *life, term uint64, stopping bool) {
+func (n *Node) reopen(l *lifecycle.Life, term uint64, stopping bool) {
 	err := errors.New("the daemon is stopping")
 	n.mu.Lock()
 	if n.serving.phase == ha.PhaseHandover {
@@ -130,7 +131,7 @@ func (n *Node) reopen(l *life, term uint64, stopping bool) {
 }
 
 // stepAside makes the drained mysqld of the old leader a follower.
-func (n *Node) stepAside(ctx context.Context, l *life) error {
+func (n *Node) stepAside(ctx context.Context, l *lifecycle.Life) error {
 	if err := n.retire(ctx, l); err != nil {
 		return fmt.Errorf("becoming a follower: %w", err)
 	}
@@ -143,7 +144,7 @@ func (n *Node) stepAside(ctx context.Context, l *life) error {
 	return nil
 }
 
-func (n *Node) moveLeadership(ctx context.Context, l *life, a ha.Action, req *transferRequest, wait time.Duration) (m moved) {
+func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Action, req *transferRequest, wait time.Duration) (m moved) {
 	// The target first, while writes go on: it must be alive and nearly there. Again after the waits, in which it may have died.
 	if m.err = n.askReady(ctx, a.To, "is not ready"); m.err != nil {
 		return m
@@ -259,13 +260,13 @@ func (n *Node) switchoverCauseLocked(a ha.Action, req *transferRequest) leave {
 }
 
 // awaitTransactions lets the transactions that are open now end by themselves, for a time. Those that begin meanwhile are not waited for.
-func (n *Node) awaitTransactions(ctx context.Context, l *life, wait time.Duration) {
+func (n *Node) awaitTransactions(ctx context.Context, l *lifecycle.Life, wait time.Duration) {
 	// The end of the wait must not cut a query short: its connection would have to log in anew, while writes are being closed.
 	end := now() + wait
 	look := func() ([]mysqld.OpenTransaction, error) {
 		ctx, cancel := context.WithTimeout(ctx, answerPatience)
 		defer cancel()
-		return l.admin.OpenTransactions(ctx, false)
+		return l.Admin().OpenTransactions(ctx, false)
 	}
 	first, err := look()
 	for err == nil && len(first) > 0 {
@@ -296,19 +297,19 @@ func (n *Node) isStopping() bool {
 
 // closeWrites ends writing without losing anything that is under way: statements that run may end, then clients are cut. It notes in m
 // whose transactions that rolls back.
-func (n *Node) closeWrites(ctx context.Context, l *life, m *moved) error {
+func (n *Node) closeWrites(ctx context.Context, l *lifecycle.Life, m *moved) error {
 	cctx, cancel := context.WithTimeout(ctx, closePatience)
-	err := l.admin.SetSuperReadOnly(cctx, true)
+	err := l.Admin().SetSuperReadOnly(cctx, true)
 	cancel()
 	// Nothing commits any more, unless somebody holds a lock or a long statement runs: that is cut, the switchover does not wait for it.
 	lctx, cancel := context.WithTimeout(ctx, listPatience)
-	open, lerr := l.admin.OpenTransactions(lctx, err == nil)
+	open, lerr := l.Admin().OpenTransactions(lctx, err == nil)
 	cancel()
 	if lerr != nil {
 		n.log.Warn("what a switchover rolls back is not known", "err", lerr)
 	}
 	kctx, cancel := context.WithTimeout(ctx, answerPatience)
-	cut, kerr := l.admin.KillApplicationConnections(kctx)
+	cut, kerr := l.Admin().KillApplicationConnections(kctx)
 	cancel()
 	m.cut = cut
 	if cut > 0 {
@@ -467,11 +468,11 @@ func (n *Node) awaitAppliedHere(ctx context.Context, r awaitApplied) error {
 	}
 	_, committed := n.led.Snapshot()
 	// What was committed behind r.Index is waited for too: it would have to be applied before writes open anyway.
-	left := committed.Subtract(l.executedSet())
+	left := committed.Subtract(l.Executed())
 	if left.Empty() {
 		return nil
 	}
-	done, err := l.admin.WaitExecuted(ctx, left.String(), r.Patience)
+	done, err := l.Admin().WaitExecuted(ctx, left.String(), r.Patience)
 	if err != nil {
 		return err
 	}
@@ -583,7 +584,7 @@ func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error, 
 	if l == nil {
 		return res, nil
 	}
-	open, err := l.admin.OpenTransactions(ctx, true)
+	open, err := l.Admin().OpenTransactions(ctx, true)
 	if err != nil {
 		return res, err
 	}

@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"time"
 
-	"trireme/internal/failpoint"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/lifecycle"
 )
 
 // every calls f once per interval until the node stops.
@@ -34,7 +34,7 @@ func (n *Node) every(interval time.Duration, f func(ctx context.Context)) {
 func (n *Node) tendDurable() func(ctx context.Context) {
 	var next time.Duration
 	return func(ctx context.Context) {
-		if now() < next && !n.logsPinned() && !n.watchesXA() {
+		if now() < next && !n.logsPinned() && !n.lives.WatchesXA() {
 			return
 		}
 		next = now() + durableInterval
@@ -54,85 +54,35 @@ func (n *Node) logsPinned() bool {
 	return n.pinned != ""
 }
 
-// keepDurable moves the durable index (S8): what is applied is noted first, then InnoDB's redo log is flushed, then the index is
-// written down. It also says from where the log must be kept for this node.
+// keepDurable moves the durable index (S8).
 func (n *Node) keepDurable(ctx context.Context) {
 	n.mu.Lock()
-	l, ready := n.srv.life, n.srv.state == ha.ServerReady
+	l, ready, applied := n.srv.life, n.srv.state == ha.ServerReady, n.srv.backlog.Applied
 	n.mu.Unlock()
 	if l == nil || !ready {
 		return
 	}
-	// Open XA transactions are looked at first: one whose end is durable with this flush is then still counted as open.
-	n.mu.Lock()
-	known := n.srv.backlog.Applied
-	n.mu.Unlock()
-	executed := l.executedSet()
-	xids, err := l.admin.XARecover(ctx)
-	if err != nil {
+	err := l.KeepDurable(ctx, applied)
+	if err != nil && !errors.Is(err, syscall.ENOSPC) {
+		n.fail(err) // the disk does not take 100 bytes: nothing here can be relied on
 		return
 	}
-	n.watchXA(l, known, executed, xids)
-	applied, err := n.readApplied(ctx, l)
-	if err != nil {
-		return
+	if n.warnings.isNew("durable index", err) {
+		n.log.Warn("the durable index was not written down", "err", err) // an older one is as true
 	}
-	before := n.local.get().Durable
-	if applied > before {
-		failpoint.Hit("durable.before-flush")
-		if err := l.admin.FlushEngineLogs(ctx); err != nil {
-			n.log.Debug("the engine's logs were not flushed", "err", err)
-			return
-		}
-		failpoint.Hit("durable.after-flush")
-		err := n.local.update(func(s *localState) { s.Durable = max(s.Durable, applied) })
-		failpoint.Hit("durable.after-persist")
-		if full := errors.Is(err, syscall.ENOSPC); full || err == nil {
-			if n.warnings.isNew("durable index", err) {
-				n.log.Warn("the durable index was not written down", "err", err) // an older one is as true
-			}
-			if full {
-				return
-			}
-		}
-		if err != nil {
-			n.fail(err) // the disk does not take 100 bytes: nothing here can be relied on
-			return
-		}
-	}
-	// An open XA transaction may have to be prepared again on any node. Where its PREPARE lies is not worth an index of its
-	// own: while one is open the log is not purged.
-	keep := min(before, applied)
-	if len(xids) > 0 {
-		keep = 0
-	}
-	n.mu.Lock()
-	n.keepFrom = keep
-	n.mu.Unlock()
 }
 
 // tidyBinlog deletes files of the leader's binary log that Raft has whole.
 func (n *Node) tidyBinlog(ctx context.Context) {
 	n.mu.Lock()
-	l, open, done := n.srv.life, n.serving.phase == ha.PhaseOpen, n.purgedFile
+	l, open := n.srv.life, n.serving.phase == ha.PhaseOpen
 	n.mu.Unlock()
 	if l == nil || !open {
 		return
 	}
-	file := l.acked().File
-	if file <= 1 || file == done {
-		return
-	}
-	err := l.admin.PurgeBinlogs(ctx, fmt.Sprintf("binlog.%06d", file))
-	if n.warnings.isNew("purge binlog", err) {
+	if err := l.TidyBinlog(ctx); n.warnings.isNew("purge binlog", err) {
 		n.log.Warn("mysqld's binary log was not purged", "err", err)
 	}
-	if err != nil {
-		return
-	}
-	n.mu.Lock()
-	n.purgedFile = file
-	n.mu.Unlock()
 }
 
 // tendApplier starts a follower's receiver or applier again when it has stopped, and cuts sessions that hold it up. While it does not
@@ -162,11 +112,11 @@ func (n *Node) tendApplier(ctx context.Context) {
 		n.watchLeftOut(ctx, l)
 		return
 	case !follows:
-		n.leftOut = leftOut{}
+		l.ForgetLeftOut()
 		return
 	}
 	full, stalled := n.outOfSpace()
-	st, err := l.admin.ReplicaStatus(ctx)
+	st, err := l.Admin().ReplicaStatus(ctx)
 	if err != nil { // one whose receiver waits for space does not tell
 		if stalled {
 			n.noteApplier(l, cmp.Or(full, "nothing is applied, and mysqld does not tell why; one that has waited for space continues within a minute"))
@@ -195,8 +145,8 @@ func (n *Node) tendApplier(ctx context.Context) {
 			n.log.Error("replication from the feed stopped; starting it again", "err", problem)
 		}
 		n.startReplica(ctx, l)
-	case lag > blockerPatience:
-		n.killBlockers(ctx, l)
+	case lag > lifecycle.BlockerPatience:
+		l.KillBlockers(ctx)
 	}
 	n.watchLeftOut(ctx, l)
 }
@@ -215,7 +165,7 @@ func (n *Node) outOfSpace() (full string, stalled bool) {
 }
 
 // noteApplier keeps why replication from the feed does not run, and says whether that is new.
-func (n *Node) noteApplier(l *life, problem string) (changed bool) {
+func (n *Node) noteApplier(l *lifecycle.Life, problem string) (changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.srv.life != l {
@@ -230,13 +180,9 @@ func (n *Node) noteApplier(l *life, problem string) (changed bool) {
 	return changed
 }
 
-// killBlockers ends sessions that hold a metadata lock for which the applier waits; it would wait for a year.
-func (n *Node) killBlockers(ctx context.Context, l *life) {
-	killed, err := l.admin.KillMetadataBlockers(ctx)
-	for _, b := range killed {
-		n.log.Warn("a session that held up replication was killed", "user", b.User, "host", b.Host, "object", b.Object, "statement", b.Info)
-	}
-	if err != nil && ctx.Err() == nil {
-		n.log.Debug("looking for sessions that hold up replication", "err", err)
+// watchLeftOut takes a follower out of service whose applier has left a transaction out.
+func (n *Node) watchLeftOut(ctx context.Context, l *lifecycle.Life) {
+	if what, index, executed := l.LeftOut(ctx); index != 0 {
+		n.fenceDiverged(l, n.explainLeftOut(what, index, executed))
 	}
 }

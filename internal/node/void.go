@@ -213,9 +213,9 @@ func (n *Node) tendVoids(ctx context.Context) {
 	case decided:
 		n.restartServer(errNewVoids.Error())
 	default:
-		err := n.tolerance.Tend(ctx, l.admin.GTIDExecuted, func(ctx context.Context, tolerant bool) error {
+		err := n.tolerance.Tend(ctx, l.Admin().GTIDExecuted, func(ctx context.Context, tolerant bool) error {
 			n.log.Warn("an entry is applied tolerantly, on an operator's decision", "begins", tolerant)
-			return l.admin.SetTolerant(ctx, tolerant)
+			return l.Admin().SetTolerant(ctx, tolerant)
 		})
 		if n.warnings.isNew("tolerant", err) {
 			n.log.Warn("an entry cannot be applied tolerantly yet", "err", err)

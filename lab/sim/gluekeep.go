@@ -13,8 +13,8 @@ import (
 	"trireme/lab/sim/fakemysql"
 )
 
-// keepDurable is node.keepDurable: what is applied is noted first, then InnoDB's redo log is flushed, then the index is
-// written down (S8).
+// keepDurable is lifecycle.Life.KeepDurable: what is applied is noted first, then InnoDB's redo log is flushed, then the
+// index is written down (S8).
 func (g *glue) keepDurable() {
 	g.n.After(durableEvery, g.keepDurable)
 	l := g.life

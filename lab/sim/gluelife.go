@@ -13,7 +13,7 @@ import (
 	"trireme/lab/sim/fakemysql"
 )
 
-// mysqlLife is one incarnation of a node's mysqld (node.life).
+// mysqlLife is one incarnation of a node's mysqld (lifecycle.Life).
 type mysqlLife struct {
 	incarnation uint64
 	uuid        gtid.UUID
@@ -30,7 +30,7 @@ type mysqlLife struct {
 	ackDue    raftlog.Pos
 }
 
-// startServer is node.startServer: a new incarnation, read-only, without the binary log of the one before (S5).
+// startServer is lifecycle.Lives.Start: a new incarnation, read-only, without the binary log of the one before (S5).
 func (g *glue) startServer(k *task) {
 	g.saved.incarnation++
 	inc := g.saved.incarnation
@@ -74,7 +74,7 @@ func (g *glue) endServer() {
 	g.noticeDeath()
 }
 
-// noticeDeath is what node.watch does: dying is seen at once, the end when the kernel is done.
+// noticeDeath is what lifecycle.Life.Watch does: dying is seen at once, the end when the kernel is done.
 func (g *glue) noticeDeath() {
 	l := g.life
 	if l == nil || !g.up {
@@ -132,7 +132,7 @@ func (g *glue) judgeServer(k *task, l *mysqlLife) {
 	g.said = true
 }
 
-// judgeLife is node.judgeLife: judge against the log up to a read index obtained after the start, plug, feed.
+// judgeLife is lifecycle.Life.Judge: judge against the log up to a read index obtained after the start, plug, feed.
 func (g *glue) judgeLife(k *task, l *mysqlLife) (*ledger.Judgement, error) {
 	var index uint64
 	answered := false
@@ -190,7 +190,7 @@ func (g *glue) consistent(j *ledger.Judgement) bool {
 	return j.Consistent() || g.sql.broken("S5judge")
 }
 
-// scanLog is node.scanLog.
+// scanLog is lifecycle.Lives.scanLog.
 func scanLog(log *raftlog.Log, known gtid.Set, upTo uint64, f func(ledger.Txn) error) error {
 	from, _, err := log.SeekGTID(known, upTo)
 	if err != nil || from > upTo {
@@ -200,7 +200,7 @@ func scanLog(log *raftlog.Log, known gtid.Set, upTo uint64, f func(ledger.Txn) e
 	return log.Scan(from, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error { return s.Entry(m, index, events, f) })
 }
 
-// connectFeed is node.connectFeed.
+// connectFeed is lifecycle.Life.connectFeed.
 func (g *glue) connectFeed() {
 	g.srv.SetSemiSync(false)
 	g.sql.drain(g)

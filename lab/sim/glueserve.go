@@ -57,7 +57,7 @@ func (g *glue) promoteLife(k *task, l *mysqlLife, term uint64) error {
 	if err := g.applyAll(k, l); err != nil {
 		return err
 	}
-	for _, x := range g.srv.Prepared() { // node.checkAdopted
+	for _, x := range g.srv.Prepared() { // lifecycle.Life.CheckAdopted
 		if !slices.Contains(adopted, x) {
 			return fmt.Errorf("XA transaction %s was prepared by the applier during the promotion", x)
 		}
@@ -70,8 +70,8 @@ func (g *glue) promoteLife(k *task, l *mysqlLife, term uint64) error {
 	return g.openWrites(k, l, term, ha.PhasePromoting)
 }
 
-// adoptXA is node.adoptXA: everything of older terms is applied first, then what the applier has prepared becomes
-// mysqld's own.
+// adoptXA is lifecycle.Life.AdoptXA: everything of older terms is applied first, then what the applier has
+// prepared becomes mysqld's own.
 func (g *glue) adoptXA(k *task, l *mysqlLife) error {
 	if err := k.command(l, openPatience); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (g *glue) adoptXA(k *task, l *mysqlLife) error {
 	return err
 }
 
-// applyAll is node.applyAll.
+// applyAll is lifecycle.Life.ApplyAll.
 func (g *glue) applyAll(k *task, l *mysqlLife) error {
 	if g.sql.broken("S6") {
 		return nil
@@ -117,7 +117,7 @@ func (g *glue) applyAll(k *task, l *mysqlLife) error {
 	return err
 }
 
-// beginLead is node.beginLead: from here on every commit waits, and what this life has logged so far is its own affair.
+// beginLead is lifecycle.Life.BeginLead: from here on every commit waits, and what this life has logged so far is its own affair.
 func (g *glue) beginLead(k *task, l *mysqlLife) (raftlog.Pos, error) {
 	for range 10 {
 		if err := k.command(l, openPatience); err != nil {
@@ -370,8 +370,8 @@ func (g *glue) fence(reason string) {
 	})
 }
 
-// drain is node.drain: writes are closed; it returns nil only when no session waits and everything that mysqld wrote is
-// committed.
+// drain is lifecycle.Life.Drain: writes are closed; it returns nil only when no session waits and everything that mysqld
+// wrote is committed.
 func (g *glue) drain(k *task, l *mysqlLife, patience time.Duration) error {
 	end := g.now() + patience
 	if err := k.command(l, patience); err != nil {
@@ -394,7 +394,7 @@ func (g *glue) drain(k *task, l *mysqlLife, patience time.Duration) error {
 	}
 }
 
-// drained is node.drained.
+// drained is lifecycle.Life.drained.
 func (g *glue) drained(l *mysqlLife) error {
 	if n := len(g.srv.Waiting()); n > 0 {
 		return fmt.Errorf("%d sessions wait for an acknowledgement", n)
@@ -414,7 +414,7 @@ func (l *mysqlLife) acked() raftlog.Pos {
 	return l.consumed
 }
 
-// retire is node.retire: a drained leader goes on as a follower without a restart.
+// retire is lifecycle.Life.Retire: a drained leader goes on as a follower without a restart.
 func (g *glue) retire(k *task, l *mysqlLife) error {
 	l.consumed = l.acked()
 	l.pumping, l.conn, l.src, l.pending = false, nil, nil, nil

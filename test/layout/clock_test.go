@@ -30,6 +30,7 @@ var wallClock = map[string]string{
 	"node/history.go":         "events are shown with the time of day",
 	"node/join.go":            "join tokens and certificates expire by the time of day",
 	"node/lag.go":             "shows how far behind mysqld is",
+	"node/lifecycle/judge.go": "shows how far behind mysqld is",
 	"node/load.go":            "times commits, by differences, and compares mysqld's time stamp with the same clock",
 	"node/metrics.go":         "shows whether a pause is over",
 	"node/node.go":            "a pause ends at a time of day that an operator gave",
@@ -37,7 +38,6 @@ var wallClock = map[string]string{
 	"node/record.go":          "samples are shown with the time of day",
 	"node/run.go":             "shows how far behind mysqld is",
 	"node/seed.go":            "tells how long seeding took",
-	"node/server.go":          "shows how far behind mysqld is",
 	"node/settings.go":        "a change of the settings says when",
 	"node/sight.go":           "tells how long a member was not heard of, between two events",
 	"node/status.go":          "shows how far behind mysqld is",
@@ -49,7 +49,7 @@ var wallClock = map[string]string{
 func TestClock(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	used := map[string]bool{}
-	for _, dir := range []string{"consensus", "ha", "guard", "node", "node/ackpath", "node/certs"} {
+	for _, dir := range []string{"consensus", "ha", "guard", "node", "node/ackpath", "node/certs", "node/lifecycle"} {
 		files, err := filepath.Glob(filepath.Join(root, "internal", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

@@ -1,36 +1,16 @@
-package node
+package lifecycle
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
-	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
 	"trireme/internal/raftlog"
-	"trireme/internal/router"
 )
-
-// scanLog gives the transactions of the committed log to f, from the first one that is not in known up to index upTo.
-func (n *Node) scanLog(known gtid.Set, upTo uint64, f func(ledger.Txn) error) error {
-	from, _, err := n.rlog.SeekGTID(known, upTo)
-	if err != nil {
-		return fmt.Errorf("finding where mysqld left off: %w", err)
-	}
-	if from > upTo {
-		return nil
-	}
-	var s ledger.Scanner
-	return n.rlog.Scan(from, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error {
-		return s.Entry(m, index, events, f)
-	})
-}
 
 // maxGTIDEvent bounds a GTID event, in bytes: the longest one, with a tag, has less than 200. A longer one is damage,
 // such as the torn end of a binary log after a power loss.
@@ -131,17 +111,4 @@ func controlRun(path string, off int64) (end int64, ok bool) {
 		}
 		off += int64(h.EventSize)
 	}
-}
-
-func sortTargets(ts []router.Target) {
-	slices.SortFunc(ts, func(a, b router.Target) int { return strings.Compare(a.Name, b.Name) })
-}
-
-func splitAddr(addr string) (string, int, error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "", 0, err
-	}
-	p, err := strconv.Atoi(port)
-	return host, p, err
 }

@@ -1,12 +1,10 @@
-package node
+package lifecycle
 
 import (
-	"context"
 	"errors"
 	"testing"
 
 	"trireme/internal/gtid"
-	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
 )
@@ -43,8 +41,8 @@ func TestXAWatch(t *testing.T) {
 		for _, x := range c.prepared {
 			set[x] = true
 		}
-		if got := w.missing(executed, set); got.xid != c.want {
-			t.Errorf("prepared %v: %q is missing, want %q", c.prepared, got.xid, c.want)
+		if got := w.missing(executed, set); got.XID != c.want {
+			t.Errorf("prepared %v: %q is missing, want %q", c.prepared, got.XID, c.want)
 		}
 	}
 }
@@ -58,49 +56,47 @@ func TestXASuspect(t *testing.T) {
 	w.suspect = w.missing(gtid.Set{}, nil)
 	for range 20 {
 		if got := w.missing(gtid.Set{}, nil); got != w.suspect {
-			t.Fatalf("%q was seen, then %q", w.suspect.xid, got.xid)
+			t.Fatalf("%q was seen, then %q", w.suspect.XID, got.XID)
 		}
 	}
 	was := w.suspect
-	if got := w.missing(gtid.Set{}, map[string]bool{was.xid: true}); got == was || got.xid == "" {
-		t.Errorf("%q is prepared again, and %q is missing", was.xid, got.xid)
+	if got := w.missing(gtid.Set{}, map[string]bool{was.XID: true}); got == was || got.XID == "" {
+		t.Errorf("%q is prepared again, and %q is missing", was.XID, got.XID)
 	}
 }
 
 // TestLostXAIsNotCopied: as long as a prepared XA transaction is missing, this node's data is not copied, and the watch
 // over it is left as it was.
 func TestLostXAIsNotCopied(t *testing.T) {
-	n, l := newTestNode(t), &life{}
 	prepare := gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(1, 1, 1)}, GNO: 7}
 	x := mysqld.XID{FormatID: 1, Gtrid: "x"}
 	key := ""
-	for key = range xidKeys([]mysqld.XID{x}) {
+	for key = range XIDKeys([]mysqld.XID{x}) {
 	}
-	n.srv.life, n.srv.state = l, ha.ServerReady
-	n.xa = xaWatch{life: l, scanned: 1 << 40, open: map[string]gtid.Range{key: {SID: prepare.SID, First: 7, Last: 7}}}
-	shows := func(looks ...bool) func(context.Context, *life) (uint64, gtid.Set, []mysqld.XID, error) {
-		return func(context.Context, *life) (uint64, gtid.Set, []mysqld.XID, error) {
-			var xids []mysqld.XID
-			if looks[0] {
-				xids = []mysqld.XID{x}
-			}
-			looks = looks[min(1, len(looks)-1):]
-			return 9, gtid.SetOf(prepare), xids, nil
-		}
-	}
-	if !n.watchesXA() {
+	m := newMember(t)
+	l := m.life(7)
+	m.mysql.executed = gtid.SetOf(prepare).String()
+	m.lives.xa = xaWatch{life: l, scanned: 1 << 40, open: map[string]gtid.Range{key: {SID: prepare.SID, First: 7, Last: 7}}}
+	if !m.lives.WatchesXA() {
 		t.Error("one is open, and the next look is not urgent")
 	}
 	for _, c := range []struct {
-		looks []bool
+		looks []bool // whether it is shown, the last for good
 		want  error
 	}{{[]bool{true}, nil}, {[]bool{false, true}, nil}, {[]bool{false}, errLostXA}} {
-		xids, err := n.preparedToCopy(t.Context(), l, shows(c.looks...))
+		m.mysql.prepared = func() (xids []mysqld.XID) {
+			if c.looks[0] {
+				xids = []mysqld.XID{x}
+			}
+			c.looks = c.looks[min(1, len(c.looks)-1):]
+			return xids
+		}
+		xids, err := l.PreparedToCopy(t.Context())
 		if !errors.Is(err, c.want) || err == nil && len(xids) != 1 {
 			t.Errorf("%v: %v, %v", c.looks, xids, err)
 		}
 	}
-	if n.xa.suspect.xid != "" || n.srv.state != ha.ServerReady {
+	if m.lives.xa.suspect.XID != "" || m.lost != 0 {
 		t.Error("the watch looks twice itself")
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package lifecycle
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 // leftOutLimit is how long a transaction must stand so. Commits keep the order of the log.
 const leftOutLimit = 3 * time.Second
 
-// leftOut looks for such a transaction while a mysqld follows.
+// leftOut looks for such a transaction while a mysqld follows; the zero value has not looked yet.
 type leftOut struct {
-	of     *life
+	begun  bool
 	before gtid.Set // what it had executed when the looks began
 	what   gtid.GTID
 	since  time.Duration // of what; 0: nothing is left out
@@ -33,23 +33,26 @@ func (w *leftOut) note(at time.Duration, what gtid.GTID, found bool, applying []
 	return w.since != 0 && at >= w.since+leftOutLimit
 }
 
-// watchLeftOut takes a follower out of service whose applier has left a transaction out.
-func (n *Node) watchLeftOut(ctx context.Context, l *life) {
-	w, executed := &n.leftOut, l.executedSet()
-	if w.of != l {
-		*w = leftOut{of: l, before: executed}
+// LeftOut looks for a transaction that the applier has left out, and returns its entry, 0 if there is none, and what is executed. It is
+// for one caller at a time, as is ForgetLeftOut.
+func (l *Life) LeftOut(ctx context.Context) (what gtid.GTID, index uint64, executed gtid.Set) {
+	w := &l.leftOut
+	executed = l.Executed()
+	if !w.begun {
+		*w = leftOut{begun: true, before: executed}
 	}
-	what, index := n.led.LeftOut(executed, w.before)
+	what, index = l.of.Ledger.LeftOut(executed, w.before)
 	if index == 0 {
 		w.note(0, what, false, nil)
-		return
+		return what, 0, executed
 	}
-	applying, err := l.admin.Applying(ctx)
-	if err != nil || len(applying) == 0 { // without performance_schema nobody knows
-		return
+	applying, err := l.mysql.Applying(ctx)
+	if err != nil || len(applying) == 0 || // without performance_schema nobody knows
+		!w.note(now(), what, true, applying) {
+		return what, 0, executed
 	}
-	if !w.note(now(), what, true, applying) {
-		return
-	}
-	n.fenceDiverged(l, n.explainLeftOut(what, index, executed))
+	return what, index, executed
 }
+
+// ForgetLeftOut: mysqld does not follow any more, and the next looks begin again.
+func (l *Life) ForgetLeftOut() { l.leftOut = leftOut{} }

@@ -1,0 +1,175 @@
+package lifecycle
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"trireme/internal/dump"
+	"trireme/internal/gtid"
+	"trireme/internal/ledger"
+	"trireme/internal/mysqld"
+	"trireme/internal/raftlog"
+)
+
+// member is a node of a test: it keeps its state in memory, and its mysqld is a fake. Methods that a test does not need are nil's.
+type member struct {
+	Host
+	lives *Lives
+	mysql *fakeMySQL
+	state State
+
+	calls    []string // of the order in which things were done
+	applied  uint64   // what Executed answers
+	lost     int
+	released int
+	why      string
+}
+
+func newMember(t *testing.T) *member {
+	m := &member{state: State{Lives: ledger.Lives{Retired: map[uint64]int64{}, Prelude: map[uint64]int64{}}}}
+	m.mysql = &fakeMySQL{m: m, end: raftlog.Pos{File: 1, Off: 4}, cut: func() {}}
+	m.lives = New(Config{Cluster: 5, Node: 1, Ledger: ledger.New(raftlog.Boundary{}), Memory: m, Host: m, Logger: slog.New(slog.DiscardHandler)})
+	return m
+}
+
+// life is one that runs.
+func (m *member) life(incarnation uint64) *Life {
+	return &Life{Incarnation: incarnation, UUID: gtid.IncarnationUUID(5, 1, incarnation), of: m.lives, mysql: m.mysql, source: closedSource(),
+		consumed: raftlog.Pos{File: 1, Off: 4}}
+}
+
+func closedSource() *dump.Source {
+	return dump.NewSource(dump.SourceConfig{Dial: func(ctx context.Context) (net.Conn, error) { return nil, ctx.Err() }, Logger: slog.New(slog.DiscardHandler)})
+}
+
+func (m *member) Recall() *State { return &m.state }
+func (m *member) Remember(change func(*State)) error {
+	m.calls = append(m.calls, "remember")
+	change(&m.state)
+	return nil
+}
+func (m *member) Follows(*Life) bool                       { return true }
+func (m *member) Executed(*Life, gtid.Set) (uint64, error) { return m.applied, nil }
+func (m *member) LostXA(*Life, LostXA, uint64, gtid.Set)   { m.lost++ }
+func (m *member) ReleaseSlowed()                           { m.released++ }
+func (m *member) WhyUnacknowledged() string                { return m.why }
+func (m *member) Mysqld() mysqld.Config                    { return mysqld.Config{Dir: "/nonexistent"} }
+
+// fakeMySQL answers what a test sets.
+type fakeMySQL struct {
+	MySQL
+	m        *member
+	executed string
+	prepared func() []mysqld.XID
+	waiting  uint64
+	end      raftlog.Pos
+	busy     int // looks at the binary log that show a local statement under way
+	openErr  error
+	flushErr error
+	cut      func()
+}
+
+func (f *fakeMySQL) GTIDExecuted(context.Context) (string, error) { return f.executed, nil }
+func (f *fakeMySQL) GTIDOwned(context.Context) (string, error) {
+	if f.busy--; f.busy >= 0 {
+		return gtid.IncarnationUUID(5, 1, 7).String() + ":9#12", nil
+	}
+	return "", nil
+}
+func (f *fakeMySQL) XARecover(context.Context) ([]mysqld.XID, error) {
+	if f.prepared == nil {
+		return nil, nil
+	}
+	return f.prepared(), nil
+}
+func (f *fakeMySQL) WaitingSessions(context.Context) (mysqld.Semisync, error) {
+	return mysqld.Semisync{Waiting: f.waiting}, nil
+}
+func (f *fakeMySQL) BinlogStatus(context.Context) (mysqld.BinlogPos, error) {
+	return mysqld.BinlogPos{File: "binlog.000001", Offset: f.end.Off}, nil
+}
+func (f *fakeMySQL) SetSuperReadOnly(context.Context, bool) error { return nil }
+func (f *fakeMySQL) ApplicationSessions(context.Context) ([]mysqld.Session, error) {
+	return nil, nil
+}
+func (f *fakeMySQL) KillApplicationConnections(context.Context) (int, error) {
+	f.cut()
+	return 0, nil
+}
+func (f *fakeMySQL) OpenWrites(context.Context) error { return f.openErr }
+func (f *fakeMySQL) SetSemisync(_ context.Context, on bool) error {
+	f.m.calls = append(f.m.calls, map[bool]string{true: "semisync on", false: "semisync off"}[on])
+	return nil
+}
+func (f *fakeMySQL) FlushEngineLogs(context.Context) error {
+	f.m.calls = append(f.m.calls, "flush")
+	return f.flushErr
+}
+
+// A mysqld that was killed and does not end, with its disk, does not keep the daemon from ending.
+func TestWatchEndsWithTheDaemon(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	l := newMember(t).life(7)
+	l.proc = &mysqld.Server{} // a process that does not end: Done is never ready
+	ended := make(chan bool)
+	go func() { ended <- l.Watch(ctx) }()
+	cancel()
+	select {
+	case dead := <-ended:
+		if dead {
+			t.Error("its mysqld counts as dead")
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for the end of mysqld")
+	}
+}
+
+// TestBeginLead: what a life has logged by itself is remembered before Raft is given anything, and a local statement that is under way is
+// neither taken for one nor left waiting.
+func TestBeginLead(t *testing.T) {
+	m := newMember(t)
+	l := m.life(7)
+	m.mysql.executed, m.mysql.end = l.UUID.String()+":1-4", raftlog.Pos{File: 1, Off: 812}
+	m.mysql.busy = 1
+	if err := l.BeginLead(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, from := l.Stream(); from != m.mysql.end || !slices.Equal(m.state.Led, []uint64{7}) || m.state.Prelude[7] != 4 {
+		t.Errorf("the dump starts at %s; %+v", from, m.state)
+	}
+	if got, want := strings.Join(m.calls, ", "), "semisync on, semisync off, semisync on, remember"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	m.mysql.busy = 1 << 10
+	if err := l.BeginLead(t.Context()); err != errNotQuiet || m.calls[len(m.calls)-1] != "semisync off" {
+		t.Errorf("%v after %q", err, m.calls[len(m.calls)-1])
+	}
+}
+
+// TestKeepDurable: the durable index is written down after InnoDB has flushed what it names, and while an XA transaction is
+// prepared all of the log is kept.
+func TestKeepDurable(t *testing.T) {
+	m := newMember(t)
+	l := m.life(7)
+	m.applied, m.state.Durable = 30, 10
+	m.mysql.flushErr = context.DeadlineExceeded
+	if err := l.KeepDurable(t.Context(), 30); err != nil || m.state.Durable != 10 || m.lives.KeepFrom() != 0 {
+		t.Errorf("not flushed: %v, durable %d, kept from %d", err, m.state.Durable, m.lives.KeepFrom())
+	}
+	m.mysql.flushErr, m.calls = nil, nil
+	if err := l.KeepDurable(t.Context(), 30); err != nil || m.state.Durable != 30 || m.lives.KeepFrom() != 10 {
+		t.Errorf("%v, durable %d, kept from %d", err, m.state.Durable, m.lives.KeepFrom())
+	}
+	if got := strings.Join(m.calls, ", "); got != "flush, remember" {
+		t.Error(got)
+	}
+	m.mysql.prepared = func() []mysqld.XID { return []mysqld.XID{{FormatID: 1, Gtrid: "x"}} }
+	if err := l.KeepDurable(t.Context(), 30); err != nil || m.lives.KeepFrom() != 0 {
+		t.Errorf("%v, kept from %d", err, m.lives.KeepFrom())
+	}
+}

@@ -1,0 +1,188 @@
+// Package lifecycle is this member's mysqld from its start to its death.
+//
+//	start -> judge -> feed -> lead -> drain -> retire -> feed ... -> death
+//
+// Each start makes a Life: a new incarnation with a server_uuid of its own and without the binary log of the one before
+// (S5). A life is judged against the committed log: holes are plugged, and what Raft does not have makes it unfit. Then it
+// is fed. To lead it adopts prepared XA transactions, applies everything, and logs what Raft is to commit. To follow again
+// it is drained (nobody waits, everything that it wrote is committed: S4) and retired.
+//
+// What a member does next, and the state in which it shows its mysqld, is decided by who calls: Host. A Life knows nothing
+// of terms and of leadership.
+package lifecycle
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"trireme/internal/consensus"
+	"trireme/internal/dump"
+	"trireme/internal/gtid"
+	"trireme/internal/ledger"
+	"trireme/internal/mysqld"
+	"trireme/internal/raftlog"
+)
+
+// Limits of waits.
+const (
+	readIndexTimeout = 5 * time.Second
+	BlockerPatience  = 5 * time.Second // for sessions that hold up the applier
+)
+
+// Config is what Lives are made of.
+type Config struct {
+	Cluster uint64
+	Node    uint16
+	Base    gtid.Set // what an adopted cluster began with (config.Cluster.Base)
+	Log     *raftlog.Log
+	Ledger  *ledger.Ledger
+	Memory  Memory
+	Feed    Feed
+	Host    Host
+	Logger  *slog.Logger
+}
+
+// State is what must be remembered over a restart of the daemon. It is on disk before anything that depends on it happens.
+type State struct {
+	// Incarnation is the number of the newest life (S5). It grows before each start.
+	Incarnation uint64 `json:"incarnation"`
+	// Lives tells this node's local statements from what was lost.
+	ledger.Lives
+	// Durable is the durable index (S8): everything at or below it is durably in InnoDB.
+	Durable uint64 `json:"durable_index"`
+	// Inherited are GTIDs that came with the data of another node when this one was seeded, and that are the donor's own affair:
+	// local statements of dead incarnations, which the log does not have. A GTID set in MySQL's text form.
+	Inherited string `json:"inherited,omitempty"`
+}
+
+// Memory keeps a State.
+type Memory interface {
+	// Recall returns the newest state; it is not to be changed.
+	Recall() *State
+	// Remember changes the state and returns once it is on disk.
+	Remember(change func(*State)) error
+}
+
+// Raft is what a life asks of consensus.Node.
+type Raft interface {
+	ReadIndex(ctx context.Context) (uint64, error)
+}
+
+// Feed gives mysqld what is committed.
+type Feed interface {
+	// Begin is called before a receiver starts, and says where it connects.
+	Begin() (mysqld.Channel, error)
+	// Pause stops feeding a mysqld that is about to lead. It does nothing once ctx has ended.
+	Pause(ctx context.Context) error
+	Resume()
+}
+
+// Host is the rest of the member.
+type Host interface {
+	Raft() Raft
+	// Mysqld is the configuration of the server.
+	Mysqld() mysqld.Config
+	// NewSource reads the binary log of a life.
+	NewSource(l *Life) *dump.Source
+	// Prove looks at the certificate that a new life shows, before anybody is led there.
+	Prove(ctx context.Context, l *Life, tls []byte) error
+	// FollowDecisions has the data follow what operators have decided about entries; has is what it holds, and it is not fed yet.
+	FollowDecisions(has gtid.Set) error
+	// Follows says whether a life is judged and does not lead.
+	Follows(l *Life) bool
+	// Executed is told what a life has executed, and returns up to which entry it has applied everything; ErrDead if there is
+	// another life, or none.
+	Executed(l *Life, set gtid.Set) (applied uint64, err error)
+	// LostXA is told that a session on a follower has ended a prepared XA transaction.
+	LostXA(l *Life, lost LostXA, applied uint64, executed gtid.Set)
+	// ReleaseSlowed lets go acknowledgements that are held back for slow followers.
+	ReleaseSlowed()
+	// WhyUnacknowledged says what the oldest commits wait for; empty: none waits.
+	WhyUnacknowledged() string
+	// Dying is told that the process of a life is ending.
+	Dying(l *Life)
+	// Stopping says whether it is this daemon that shuts mysqld down.
+	Stopping() bool
+	// Fail ends the node: it is not safe to go on.
+	Fail(err error)
+}
+
+// MySQL is what a life asks of its server: mysqld.Admin.
+type MySQL interface {
+	GTIDExecuted(ctx context.Context) (string, error)
+	GTIDOwned(ctx context.Context) (string, error)
+	PlugGTIDs(ctx context.Context, set string) error
+	XARecover(ctx context.Context) ([]mysqld.XID, error)
+	AdoptXA(ctx context.Context, list []mysqld.PreparedXA) error
+
+	ConfigureChannel(ctx context.Context, ch mysqld.Channel) error
+	StartReplica(ctx context.Context) error
+	StopReplica(ctx context.Context) error
+	ReplicaStatus(ctx context.Context) (mysqld.ReplicaStatus, error)
+	SetTolerant(ctx context.Context, on bool) error
+	Applying(ctx context.Context) ([]string, error)
+	WaitExecuted(ctx context.Context, set string, timeout time.Duration) (reached bool, err error)
+	KillMetadataBlockers(ctx context.Context) ([]mysqld.Blocker, error)
+
+	AdmitClients(ctx context.Context) error
+	ApplicationSessions(ctx context.Context) ([]mysqld.Session, error)
+	KillApplicationConnections(ctx context.Context) (killed int, err error)
+	OpenWrites(ctx context.Context) error
+	SetSuperReadOnly(ctx context.Context, on bool) error
+	SetSemisync(ctx context.Context, on bool) error
+	WaitingSessions(ctx context.Context) (mysqld.Semisync, error)
+	SetDurabilityRole(ctx context.Context, leader bool) error
+	VerifyLeaderSettings(ctx context.Context) error
+	SetEventScheduler(ctx context.Context, on bool) error
+	LimitTransactions(ctx context.Context, bytes uint64) error
+	RefusedTransactions(ctx context.Context) (uint64, error)
+
+	BinlogStatus(ctx context.Context) (mysqld.BinlogPos, error)
+	PurgeBinlogs(ctx context.Context, file string) error
+	FlushEngineLogs(ctx context.Context) error
+}
+
+var _ MySQL = (*mysqld.Admin)(nil)
+
+// Lives starts this member's mysqld, one life after the other, and knows what is common to them. Its methods may be called
+// from any goroutine, but for Start: one at a time.
+type Lives struct {
+	Config
+	tail      binlogTail    // of lives whose successors did not start; only Start uses it
+	specialAt atomic.Uint64 // highest index of an entry, committed since this daemon started, with something other than rows
+
+	xaMu      sync.Mutex // Host.Follows is called with it held
+	xa        xaWatch    // guarded by xaMu
+	xaProblem string     // the same
+
+	mu       sync.Mutex
+	keepFrom uint64 // see KeepFrom
+}
+
+// New makes the lives of a member. Nothing runs.
+func New(c Config) *Lives { return &Lives{Config: c} }
+
+// now is CLOCK_BOOTTIME.
+func now() time.Duration { return time.Duration(consensus.Boottime()) }
+
+// NoteSpecial is told of a committed entry with something other than rows.
+func (s *Lives) NoteSpecial(index uint64) { s.specialAt.Store(index) }
+
+// KeepFrom is the lowest index that recovery here may need (S8); 0: not known, or XA transactions are open.
+func (s *Lives) KeepFrom() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keepFrom
+}
+
+func (s *Lives) setKeepFrom(index uint64) {
+	s.mu.Lock()
+	s.keepFrom = index
+	s.mu.Unlock()
+}
+
+// KeepAll: the data is about to be replaced, and from where recovery needs the log is not known any more.
+func (s *Lives) KeepAll() { s.setKeepFrom(0) }

@@ -1,0 +1,109 @@
+package node
+
+import (
+	"context"
+	"net"
+	"strconv"
+
+	"trireme/internal/dump"
+	"trireme/internal/gtid"
+	"trireme/internal/ha"
+	"trireme/internal/mysqld"
+	"trireme/internal/node/lifecycle"
+)
+
+// newLives makes the lives of this node's mysqld. The log is open.
+func (n *Node) newLives() *lifecycle.Lives {
+	return lifecycle.New(lifecycle.Config{Cluster: n.id.ClusterID, Node: uint16(n.id.ID), Base: n.began, Log: n.rlog, Ledger: n.led,
+		Memory: n.local, Feed: lifeFeed{n}, Host: lifeHost{n}, Logger: n.log})
+}
+
+// lifeHost is what a life of mysqld sees of this node.
+type lifeHost struct{ n *Node }
+
+func (h lifeHost) Raft() lifecycle.Raft { return h.n.cons }
+
+func (h lifeHost) Mysqld() mysqld.Config { return h.n.mysqldConfig() }
+
+func (h lifeHost) NewSource(l *lifecycle.Life) *dump.Source { return h.n.newSource(l) }
+
+func (h lifeHost) Prove(ctx context.Context, l *lifecycle.Life, tls []byte) error {
+	return h.n.certs.Prove(ctx, certMySQL{l.Admin(), l.Process()}, tls)
+}
+
+func (h lifeHost) FollowDecisions(has gtid.Set) error { return h.n.takeVoids(has) }
+
+func (h lifeHost) Follows(l *lifecycle.Life) bool {
+	n := h.n
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.srv.life == l && n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone
+}
+
+// Executed updates the backlog.
+func (h lifeHost) Executed(l *lifecycle.Life, set gtid.Set) (uint64, error) {
+	n := h.n
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.srv.life != l {
+		return 0, lifecycle.ErrDead // what a dead life held says nothing about the one behind it
+	}
+	n.noteBacklogLocked(n.led.Applied(set))
+	if f := n.srv.failure; f != nil && f.view.Index != 0 && !f.view.Diverged && n.srv.backlog.Applied >= f.view.Index {
+		n.srv.failure = nil // it was applied after all; a node that leads by now would not look at its applier again
+	}
+	return n.srv.backlog.Applied, nil
+}
+
+func (h lifeHost) LostXA(l *lifecycle.Life, lost lifecycle.LostXA, applied uint64, executed gtid.Set) {
+	h.n.fenceDiverged(l, h.n.explainLostXA(lost, applied, executed))
+}
+
+func (h lifeHost) ReleaseSlowed() { h.n.acks.ReleaseSlowed() }
+
+func (h lifeHost) WhyUnacknowledged() string {
+	if w := h.n.acks.LongestWait(); w.Entries > 0 {
+		return w.String()
+	}
+	return ""
+}
+
+func (h lifeHost) Dying(l *lifecycle.Life) { h.n.noteDying(l) }
+
+func (h lifeHost) Stopping() bool { return h.n.stopsPolitely() }
+
+func (h lifeHost) Fail(err error) { h.n.fail(err) }
+
+// lifeFeed is the feed as a life of mysqld sees it.
+type lifeFeed struct{ n *Node }
+
+func (f lifeFeed) Begin() (ch mysqld.Channel, err error) {
+	n := f.n
+	n.mu.Lock()
+	ended := n.cluster.Disbanded != nil
+	n.mu.Unlock()
+	if ended {
+		return ch, errDisbanded // its receiver is the plain server's
+	}
+	n.tolerance.Reset()
+	host, port, err := net.SplitHostPort(n.feed.Addr())
+	if err != nil {
+		return ch, err
+	}
+	ch = mysqld.Channel{Host: host, Account: mysqld.Account(n.feedLogin)}
+	ch.Port, err = strconv.Atoi(port)
+	return ch, err
+}
+
+// Pause holds the lock with which a fence ends ctx.
+func (f lifeFeed) Pause(ctx context.Context) error {
+	f.n.mu.Lock()
+	defer f.n.mu.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	f.n.feed.SetPaused(true)
+	return nil
+}
+
+func (f lifeFeed) Resume() { f.n.feed.SetPaused(false) }
