@@ -48,14 +48,20 @@ func TestInChromium(t *testing.T) {
 			s.CloseClientConnections()
 			c.Until(`document.body.classList.contains("stale") && document.getElementById("live").textContent.startsWith("NOT LIVE")`)
 			var known []string // what it still shows as if it knew
-			c.Eval(`[...document.querySelectorAll("#nodes .state, #tiles .unit, #head .facts, #commit, .now")].map(e => e.textContent).filter(s => !s.includes("unknown"))`, &known)
+			c.Eval(`[...document.querySelectorAll("#nodes .state, #tiles .unit, #head .facts, #commit, .now, #picture li, #outlook li")].map(e => e.textContent).filter(s => !s.includes("unknown"))`, &known)
 			if len(known) > 0 {
 				t.Errorf("a page that is not live shows %q", known)
+			}
+			c.Eval(`[...document.querySelectorAll("#drawing text")].map(e => e.textContent).filter(s => /healthy|session|lag|ms|log /.test(s))
+				.concat([...document.querySelectorAll("#drawing .flows path, #drawing .link")].map(e => "a flow"))`, &known)
+			if len(known) > 0 {
+				t.Errorf("the picture of a page that is not live shows %q", known)
 			}
 			c.Until(`document.querySelector("#alerts").textContent.includes("does not answer") && document.querySelectorAll("#alerts .alert").length == 1`)
 			c.check(t, "stale "+state.name)
 		}
 		if state.name == "healthy" {
+			c.drawn(t)
 			c.noticesSilence(t)
 			c.reachable(t)
 			c.keepsFocus(t, state.fake)
@@ -229,7 +235,7 @@ func (c *chromium) named(t *testing.T) {
 func (c *chromium) reachable(t *testing.T) {
 	t.Helper()
 	var want int
-	c.Eval(`document.activeElement.blur(); document.querySelectorAll("a[href],button,select,input:not([type=hidden])").length`, &want)
+	c.Eval(`document.activeElement.blur(); document.querySelectorAll("a[href],button,select,summary,input:not([type=hidden])").length`, &want)
 	var met []int
 	for range want {
 		for _, kind := range []string{"rawKeyDown", "keyUp"} {
@@ -239,7 +245,7 @@ func (c *chromium) reachable(t *testing.T) {
 			Index   int
 			Outline string
 		}
-		c.Eval(`({Index: [...document.querySelectorAll("a[href],button,select,input:not([type=hidden])")].indexOf(document.activeElement),
+		c.Eval(`({Index: [...document.querySelectorAll("a[href],button,select,summary,input:not([type=hidden])")].indexOf(document.activeElement),
 			Outline: getComputedStyle(document.activeElement).outlineStyle})`, &at)
 		if at.Outline == "none" {
 			t.Errorf("control %d does not show that it has the focus", at.Index)
@@ -252,6 +258,34 @@ func (c *chromium) reachable(t *testing.T) {
 			break
 		}
 	}
+}
+
+// drawn: the picture has what its sentences say and names itself, ages go on between two frames, and who wants no motion has none.
+func (c *chromium) drawn(t *testing.T) {
+	t.Helper()
+	var texts []string
+	c.Eval(`[...document.querySelectorAll("#drawing text")].map(e => e.textContent)`, &texts)
+	for _, want := range []string{"Clients: 72 sessions through the nodes' routers", "n1", "leader", "zone berlin", "ping 0.24 ms", "lag 0.4 s", "log #1\u202f841\u202f233", "24 sessions", "● healthy", "1.0 MiB/s of log from n1"} {
+		if !slices.Contains(texts, want) {
+			t.Errorf("the picture does not show %q but %q", want, texts)
+		}
+	}
+	c.Until(`document.querySelector("#drawing svg").getAttribute("aria-label") === "n1 leads and sends its log to n2, n3. Log: 1.0 MiB/s."`)
+	c.Until(`getComputedStyle(document.querySelector("#drawing .flows")).animationName === "flow" && document.querySelectorAll("#drawing .flows path").length === 2`)
+	c.Must("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]any{"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
+	c.Until(`getComputedStyle(document.querySelector("#drawing .flows")).animationName === "none"`)
+	c.Look(1280, "light")
+	c.Eval(`Date.now = (now => { let ahead = 0; return () => now() + (ahead += 1500); })(Date.now)`, nil) // between two looks at the clock
+	c.Until(`!document.body.classList.contains("stale") && [...document.querySelectorAll("#drawing text, #picture .age")].filter(e => /^(1\.[5-9]|[2-9]\.\d) s/.test(e.textContent)).length === 6`)
+	c.Open(c.at(t))
+	c.Until(`document.getElementById("live").textContent === "live"`)
+}
+
+// at is where the page is.
+func (c *chromium) at(t *testing.T) (url string) {
+	t.Helper()
+	c.Eval(`location.href`, &url)
+	return url
 }
 
 // noticesSilence: a connection that brings nothing any more, as of a host that is lost, is noticed without its end;

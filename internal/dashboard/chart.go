@@ -63,12 +63,14 @@ func chartOf(list []point, title string, text func(float64) string) *chart {
 	return c
 }
 
+// signs of levels: a colour must not be all that tells them apart.
+var signs = map[string]string{levelGood: "●", levelWarn: "▲", levelBad: "✕", levelLoud: "✕"}
+
 // funcs of the templates.
 var funcs = template.FuncMap{
-	"sign": func(level string) string {
-		return map[string]string{levelGood: "●", levelWarn: "▲", levelBad: "✕", levelLoud: "✕"}[level]
-	},
-	"stamp": clock,
+	"sign":    func(level string) string { return signs[level] },
+	"stamp":   clock,
+	"seconds": func(s *float64) string { return seconds(*s) },
 	"dash": func(s string) string {
 		if s == "" {
 			return waiting

@@ -9,9 +9,14 @@
 //	POST /ui/login       token -> session
 //	POST /ui/code        with "Authorization: Bearer": a code that logs in once, for `trireme dashboard`
 //	POST /ui/logout /ui/switchover /ui/pause /ui/resume /ui/remove
-//	GET  /ui/style.css /ui/live.js /ui/period.css /ui/period.js
+//	GET  /ui/style.css /ui/live.js /ui/picture.js /ui/period.css /ui/period.js
 //
 // Pages are whole without JavaScript. What is live is rendered here as well, and sent as HTML: live.js only puts it in its place.
+//
+// # The picture
+//
+// The picture of the cluster is a list of sentences (picture.go), whole without scripts. Each carries the figures that it tells, as JSON, and
+// picture.js draws those: nodes by zone, the log on its way from the leader, sessions, and the age of each. Ages go on between two frames.
 //
 // # Charts over time
 //

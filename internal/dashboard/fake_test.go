@@ -169,7 +169,8 @@ func data(v float64, b uint64) *api.MySQLView {
 }
 
 func member(id uint64, name, role, state string, my *api.MySQLView) api.MemberView {
-	return api.MemberView{Name: name, Role: role, State: state, MySQL: my,
+	age := 0.1 * float64(id)
+	return api.MemberView{Name: name, Role: role, State: state, MySQL: my, AgeSeconds: &age, Router: api.RouterView{Connections: 12 * int(id)},
 		Raft:   api.RaftView{ID: id, Voter: role != api.RoleLearner, Weight: 100, Term: 7, Match: 1841233, Last: 1841233, LogBytes: 812 << 20},
 		Daemon: api.DaemonView{API: name + ".example.net:8008", Version: "v0.9.0"}}
 }
@@ -180,9 +181,11 @@ func healthy() *fake {
 	lead.Links = []api.LinkView{{To: "n2", RTTMS: 0.21, P99MS: 0.6}, {To: "n3", RTTMS: 0.24, P99MS: 0.7}}
 	n2, n3 := member(2, "n2", api.RoleFollower, api.StateHealthy, data(0, 0)), member(3, "n3", api.RoleFollower, api.StateHealthy, data(0.4, 12<<20))
 	n2.Links, n3.Links = []api.LinkView{{To: "n1", RTTMS: 0.21}}, []api.LinkView{{To: "n1", RTTMS: 0.24}}
-	n3.Raft.Zone = "berlin"
+	lead.Raft.Zone, n2.Raft.Zone, n3.Raft.Zone = "aachen", "aachen", "berlin"
 	return &fake{here: "n2", events: someEvents(), view: api.ClusterView{Cluster: "shop", Term: 7, Leader: "n1", CommitIndex: 1841233, Generation: 1,
-		Members: []api.MemberView{lead, n2, n3}, Failover: api.FailoverView{To: "n2", Seconds: 0.8, HostLostSeconds: 1.6}}}
+		Members: []api.MemberView{lead, n2, n3}, Failover: api.FailoverView{To: "n2", Seconds: 0.8, HostLostSeconds: 1.6}, Zones: []api.ZoneView{
+			{Zone: "aachen", Voters: 2, Leader: true, Text: "loss of zone aachen (2 of 3 voters): NO QUORUM, writes stop; what is on disk there alone is lost, commit_zones=2 would prevent that"},
+			{Zone: "berlin", Voters: 1, Quorum: true, Kept: true, Text: "loss of zone berlin (1 of 3 voters): writes continue; nothing acknowledged is lost"}}}}
 }
 
 // headless is what a logger knows of a cluster that has lost its majority.
@@ -196,7 +199,7 @@ func headless() *fake {
 		m.MySQL.LagSeconds, m.MySQL.LagBytes = nil, nil
 	}
 	f.view.Members[2] = l1
-	f.view.Leader, f.view.Failover = "", api.FailoverView{Problem: "there is no leader"}
+	f.view.Leader, f.view.Failover, f.view.Zones = "", api.FailoverView{Problem: "there is no leader"}, nil
 	f.view.SeenBy = f.here
 	f.view.Finish()
 	return f

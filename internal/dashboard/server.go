@@ -87,7 +87,7 @@ func New(opts Options) *Pages {
 		sessions: newSessions(opts.Source.Holder, opts.Now), watch: newWatch(opts.Source, opts.Now), cookie: cookieName(opts.Cluster)}
 	p.mux.HandleFunc("GET /{$}", p.home)
 	p.mux.HandleFunc("GET /ui/period", p.period)
-	for path, text := range map[string]string{"style.css": asset("style.css"), "live.js": asset("live.js"), "period.css": periodStyle, "period.js": periodScript} {
+	for path, text := range map[string]string{"style.css": asset("style.css"), "live.js": asset("live.js"), "picture.js": asset("picture.js"), "period.css": periodStyle, "period.js": periodScript} {
 		p.mux.HandleFunc("GET /ui/"+path, static(path, text))
 	}
 	p.mux.HandleFunc("GET /ui/stream", p.stream)

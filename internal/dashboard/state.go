@@ -19,6 +19,7 @@ type state struct {
 	Alerts                []alert
 	Tiles                 []tile
 	Nodes                 []nodeRow
+	Picture               picture
 	Commit                commitPath
 	Reigns                []reign
 	Changes               []change
@@ -77,6 +78,7 @@ func describe(v api.ClusterView, here string, events []api.Event, eventsErr erro
 	for _, m := range v.Members {
 		st.Nodes = append(st.Nodes, row(v, m, here, s))
 	}
+	st.Picture = pictureOf(v, st, s)
 	st.Commit = pathOf(v, s)
 	st.Alerts = alertsOf(v, st)
 	st.Tiles = tilesOf(v, s)

@@ -24,7 +24,7 @@ const (
 )
 
 // sections are the parts of the page that are replaced while one looks, by the id of their element and the name of their template.
-var sections = []string{"head", "alerts", "tiles", "nodes", "commit", "changes", "events"}
+var sections = []string{"head", "alerts", "picture", "outlook", "tiles", "nodes", "commit", "changes", "events"}
 
 // frame is the cluster at one moment, and its live parts as HTML.
 type frame struct {

@@ -33,7 +33,7 @@ const Audit = `(() => {
     if (!walk.currentNode.textContent.trim() || !shown(e) || ["SCRIPT", "STYLE", "TITLE", "NOSCRIPT"].includes(e.tagName.toUpperCase())) continue;
     const s = getComputedStyle(e), inside = e.closest("svg");
     const fg = parse(inside ? s.fill : s.color);
-    const bgs = inside ? [...inside.querySelectorAll("rect[class^=reign]")].map(r => parse(getComputedStyle(r).fill)) : [back(e)];
+    const bgs = inside ? [...inside.querySelectorAll("rect[class^=reign],rect[class^=bed]")].map(r => parse(getComputedStyle(r).fill)) : [back(e)];
     for (const bg of bgs) {
       const a = lum(fg), b = lum(bg), ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
       const text = "contrast " + ratio.toFixed(1) + " of " + fg + " on " + bg;

@@ -39,6 +39,8 @@
     say("NOT LIVE: this node does not answer; trying again", true);
     document.getElementById("alerts").replaceChildren(document.getElementById("lost").content.cloneNode(true));
     for (const e of document.querySelectorAll("#head .facts, #commit")) e.textContent = "unknown";
+    for (const e of document.querySelectorAll("#picture li")) e.textContent = "unknown";
+    for (const e of document.querySelectorAll("#outlook li")) if (e.nextElementSibling) e.remove(); else e.textContent = "unknown";
     for (const e of document.querySelectorAll(".now")) e.remove();
     for (const e of document.querySelectorAll("#nodes tbody tr")) e.className = "warn";
     for (const e of document.querySelectorAll("#nodes .state")) { e.className = "state warn"; e.textContent = "? unknown"; }
