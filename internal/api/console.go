@@ -125,6 +125,11 @@ func (c *Console) Remove(ctx context.Context, req MemberRequest) (MemberResult, 
 	return consoleDoes(ctx, c, "/remove", req, Backend.Remove)
 }
 
+// Invite makes a token by which a node may join.
+func (c *Console) Invite(ctx context.Context, req JoinTokenRequest) (JoinTokenResult, error) {
+	return consoleDoes(ctx, c, "/join-tokens", req, Backend.NewJoinToken)
+}
+
 // Refused records that who acts may not have a verb carried out.
 func (c *Console) Refused(ctx context.Context, path string) {
 	if who, err := fromPage(ctx, path); err != nil && who.By != "" {

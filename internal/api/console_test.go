@@ -41,9 +41,18 @@ func TestConsole(t *testing.T) {
 		if _, err := con.Resume(ctx); KindOf(err) != KindForbidden {
 			t.Error(err)
 		}
+		if res, err := con.Invite(ctx, JoinTokenRequest{Name: "n4"}); KindOf(err) != KindForbidden || res.Token != "" {
+			t.Error(res, err)
+		}
 	}
 	if asked := lead.calls(); len(asked) != 0 {
 		t.Errorf("done: %q", asked)
+	}
+	if res, err := con.Invite(ctx, JoinTokenRequest{Name: "n4", Role: "logger"}); err != nil || res.Token != "t" {
+		t.Error(res, err)
+	}
+	if asked := lead.calls(); !slices.Equal(asked, []string{"join-token n4"}) {
+		t.Errorf("the leader was asked %q", asked)
 	}
 	view := ClusterView{Members: []MemberView{
 		{Name: "n1", Daemon: DaemonView{API: s1.Addr()}}, {Name: "n2"},

@@ -90,6 +90,17 @@ type LoadView struct {
 	LogWrites    Histogram            `json:"log_writes"`   // writes to this node's log, each with its fsync
 	Disks        []DiskView           `json:"disks"`
 	Large        *LargeView           `json:"large"` // null: none is under way
+
+	Ports          map[string]PortView `json:"ports,omitempty"`          // of this node's router: rw, ro, split, stream
+	Routers        int                 `json:"routers,omitempty"`        // without a node, which follow this one's view and have shown a token
+	CertificateEnd time.Time           `json:"certificate_end,omitzero"` // of this node's
+}
+
+// PortView is a port of a router now.
+type PortView struct {
+	Sessions int `json:"sessions"`
+	Waiting  int `json:"waiting"` // connections and statements that wait for a server
+	Tied     int `json:"tied"`    // of Sessions: those that a planned switchover ends
 }
 
 // DiskView is a file system that the node writes to.

@@ -66,10 +66,13 @@ func (r *Routers) AllQuiet(hold uint64) bool {
 }
 
 // Any says whether there are any.
-func (r *Routers) Any() bool {
+func (r *Routers) Any() bool { return r.Count() > 0 }
+
+// Count is how many there are.
+func (r *Routers) Count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.all) > 0
+	return len(r.all)
 }
 
 // maxRouterName bounds what a router calls itself.

@@ -232,7 +232,9 @@ func (n *Node) Load() api.LoadView {
 	}
 	n.mu.Lock()
 	rate := n.replayRateLocked()
+	v.Ports = n.clients.ports
 	n.mu.Unlock()
+	v.Routers, v.CertificateEnd = n.routers.Count(), n.certs.Bundle().NotAfter()
 	v.Large = l.largeView(rate)
 	if d := l.disks.Load(); d != nil {
 		v.Disks = *d

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/binary"
+	"errors"
 	"maps"
 	"math"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
+	"trireme/internal/pki"
 	"trireme/internal/raftlog"
 	"trireme/internal/router"
 )
@@ -155,6 +157,19 @@ func TestNoStageOfWhatCannotBeTimed(t *testing.T) {
 // TestLoadCounts: transactions are counted where they end, and what is under way is told.
 func TestLoadCounts(t *testing.T) {
 	n := newTestNode(t)
+	ca, err := pki.NewCA("shop", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := ca.Issue(pki.NodeCert{Name: "n1", ID: 1}, time.Now())
+	if err == nil {
+		err = errors.Join(ca.Save(n.cfg.TLSDir()), b.Save(n.cfg.TLSDir()), n.certs.Open())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.clients.ports = map[string]api.PortView{"rw": {Sessions: 3}}
+	defer n.routers.Follow("app")()
 	n.load.began = time.Now()
 	l := &n.load
 	whole, _ := entryStamped(time.Now(), 500)
@@ -165,6 +180,9 @@ func TestLoadCounts(t *testing.T) {
 	piece.Flags |= raftlog.FlagContinues
 	l.committedEntry(&piece, 1000, nil)
 	v := n.Load()
+	if v.Ports["rw"].Sessions != 3 || v.Routers != 1 || v.CertificateEnd != n.certs.Bundle().NotAfter() {
+		t.Errorf("ports %+v, %d routers, certificate until %v", v.Ports, v.Routers, v.CertificateEnd)
+	}
 	if v.Transactions != 1 || v.Bytes != 2100 || v.Large == nil || v.Large.Bytes != 2000 {
 		t.Errorf("%+v, large %+v", v, v.Large)
 	}

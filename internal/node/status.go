@@ -286,12 +286,16 @@ func (n *Node) routes() {
 // clients is what the router counted when this node's status was last due: it looks at each session for it.
 type clients struct {
 	connections int
-	tied        map[string]int // never changed
+	tied        map[string]int          // never changed
+	ports       map[string]api.PortView // never changed
 }
 
 func (n *Node) countClients() {
 	s := n.router.Stats()
-	c := clients{tied: s.TiedBy}
+	c := clients{tied: s.TiedBy, ports: map[string]api.PortView{}}
+	for port, p := range map[string]router.PortStats{"rw": s.RW, "ro": s.RO, "split": s.Split, "stream": s.Stream} {
+		c.ports[port] = api.PortView{Sessions: p.Followed + p.Tied, Waiting: p.Held, Tied: p.Tied}
+	}
 	for _, p := range []router.PortStats{s.RW, s.RO, s.Split, s.SplitReads, s.Stream} {
 		c.connections += p.Open
 	}
