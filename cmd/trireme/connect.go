@@ -103,7 +103,7 @@ func (r remote) choose(ctx context.Context, control bool) (target, error) {
 		return target{}, untrusted
 	}
 	return target{}, api.Errorf(api.KindUnreachable, "no node answers at %s", strings.Join(addrs, ", ")).
-		With("name one with --api URL or TRIREME_API")
+		With("if a node is set up on this host, start it: `systemctl start trireme`; else name a node with --api URL or TRIREME_API")
 }
 
 var errSilentNode = errors.New("nothing answers")

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +32,21 @@ func TestJoinTokenIsForOneKey(t *testing.T) {
 	}{"another key": {theirs, now}, "no key": {nil, now}, "too late": {mine, now.Add(2 * time.Hour)}} {
 		if _, err := claim(c, token, claimed.csr, claimed.at); api.KindOf(err) != api.KindUnauthorized {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestTokenOfAnotherKind: a logger's token is not taken for a node with a mysqld, nor the other way round, and the error
+// says what to type instead.
+func TestTokenOfAnotherKind(t *testing.T) {
+	voter, learner, logger := config.RoleVoter, config.RoleLearner, config.RoleLogger
+	for _, c := range []struct {
+		joins, token string
+		ok           bool
+	}{{voter, voter, true}, {voter, learner, true}, {logger, logger, true}, {logger, voter, false}, {voter, logger, false}} {
+		err := sameKind(config.Member{Name: "db4", Role: c.joins}, c.token)
+		if (err == nil) != c.ok || err != nil && (api.KindOf(err) != api.KindInvalid || !strings.Contains(err.Error(), "trireme join --role "+c.token)) {
+			t.Errorf("%s with the token of a %s: %v", c.joins, c.token, err)
 		}
 	}
 }

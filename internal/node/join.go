@@ -75,6 +75,9 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 	if err != nil {
 		return api.JoinResult{}, err
 	}
+	if err := sameKind(req.Member, role); err != nil {
+		return api.JoinResult{}, err
+	}
 	if err := reaches(ctx, req, role); err != nil {
 		return api.JoinResult{}, err
 	}
@@ -115,6 +118,15 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 	n.history.add(n.event("join", 0, m.Name+" joined as "+m.Role))
 	n.poke()
 	return api.JoinResult{ID: m.ID, Cert: cert, CA: ca.CertPEM(), CAKey: key, Cluster: c, Secrets: n.toldToNewcomer()}, nil
+}
+
+// sameKind refuses a logger's token for a node with a mysqld, and the other way round.
+func sameKind(m config.Member, role string) error {
+	if (m.Role == config.RoleLogger) == (role == config.RoleLogger) {
+		return nil
+	}
+	return api.Errorf(api.KindInvalid, "this join token is for a %s, and %s would join as a %s", role, m.Name, m.Role).
+		With("use `trireme join --role %s`, or make another token: `trireme add %s --role %s`", role, m.Name, m.Role)
 }
 
 // toldToNewcomer are the secrets that a new node gets: those that nodes share, and logins of its own.

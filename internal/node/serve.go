@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -215,15 +216,19 @@ func (n *Node) fence(ctx context.Context, reason string) {
 	failpoint.Hit("fence.begin")
 	began := now()
 	n.dropVIP()
-	how, drained := "mysqld is dead", false
+	how, drained := "", false
 	switch {
 	case l != nil && dying:
 		n.endServer(l) // whoever began it may not have come that far
 	case l != nil:
 		how, drained = n.drainOrKill(ctx, l)
 	}
-	n.log.Warn("fenced", "reason", reason, "term", term, "outcome", how, "ms", ms(now()-began))
-	e := n.event("fence", 0, reason+": "+how)
+	n.log.Warn("fenced", "reason", reason, "term", term, "outcome", cmp.Or(how, "mysqld is dead"), "ms", ms(now()-began))
+	text := reason
+	if how != "" {
+		text += ": " + how
+	}
+	e := n.event("fence", 0, text)
 	e.Term, e.Drained = term, drained
 	n.history.add(e)
 	n.mu.Lock()
