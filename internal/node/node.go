@@ -182,11 +182,11 @@ type Node struct {
 	routed   uint64 // term of the leader that the router leads to; 0: none
 	follows  bool   // the router may have sessions that can be held
 	clients  clients
-	quiet    uint64 // term of the leader whose sessions the router holds, with nothing under way; 0: none
-	hold     uint64 // number of the last time that this node closed writes for a switchover
-	logStuck stuck  // why the raft log does not get on
-	full     string // not empty: a disk is full, or nearly, and which
-	fullDir  string // likewise: the folder
+	quiet    uint64          // term of the leader whose sessions the router holds, with nothing under way; 0: none
+	hold     uint64          // number of the last time that this node closed writes for a switchover
+	logStuck lifecycle.Stuck // why the raft log does not get on
+	full     string          // not empty: a disk is full, or nearly, and which
+	fullDir  string          // likewise: the folder
 	links    links
 	bound    string // not empty: the raft log should take no more, and why
 	pinned   string // not empty: who keeps the raft log from being purged
@@ -199,8 +199,7 @@ type Node struct {
 	givenUp string        // owned by purge: the data nodes that the log does not go back to any more
 	readyAt time.Duration // likewise: when this node was ready last; 0: never
 
-	pulse   pulse           // owned by feelPulse
-	pulseOf *lifecycle.Life // whose it is
+	probe lifecycle.Probe // owned by probeServer
 }
 
 // serverSlot is this node's mysqld as far as recovery has come.
@@ -209,10 +208,10 @@ type serverSlot struct {
 	life    *lifecycle.Life
 	events  bool // scheduled events were started on it
 	backlog ledger.Backlog
-	movedAt time.Duration // when backlog.Applied last moved, or there was nothing to apply
-	stuck   string        // why it cannot serve, seen by the pump
-	hung    stuck         // the same, seen by feelPulse
-	applier string        // why replication from the feed does not run; empty: it does
+	movedAt time.Duration   // when backlog.Applied last moved, or there was nothing to apply
+	stuck   string          // why it cannot serve, seen by the pump
+	hung    lifecycle.Stuck // the same, seen by probeServer
+	applier string          // why replication from the feed does not run; empty: it does
 	failure *applyFailure
 	retryAt time.Duration
 	fails   int
@@ -386,7 +385,7 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
 			LeaseUntil: lease, Transferee: st.Transferee, Asked: n.askedTerm != 0 && st.Term == n.askedTerm+1,
 			Since: n.leaderSince, Unsettled: st.Role == consensus.Leader && n.acks.Settled() != st.Term,
-			Voters: len(st.Voters), Stuck: n.logStuck.why, Full: n.full},
+			Voters: len(st.Voters), Stuck: n.logStuck.Why, Full: n.full},
 		Server: n.serverViewLocked(),
 		Serving: ha.Serving{
 			Phase: n.serving.phase, Term: n.serving.term, Drained: n.serving.drained,

@@ -433,7 +433,7 @@ func (n *Node) startParts() error {
 	n.every(time.Second, n.watchMembers)
 	n.every(time.Second, n.watchOpen())
 	n.every(boundInterval, n.purge)
-	n.every(pulseInterval, n.feelPulse)
+	n.every(lifecycle.ProbeInterval, n.probeServer)
 	n.every(spaceInterval, n.watchSpace)
 	n.every(linkInterval, n.watchLinks)
 	n.every(certificateInterval, n.certs.RenewDue)

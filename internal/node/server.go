@@ -84,7 +84,7 @@ func (n *Node) watch(l *lifecycle.Life) {
 	}
 	n.mu.Lock()
 	if n.srv.life == l {
-		n.srv.state, n.srv.life, n.srv.stuck, n.srv.hung = ha.ServerOff, nil, "", stuck{}
+		n.srv.state, n.srv.life, n.srv.stuck, n.srv.hung = ha.ServerOff, nil, "", lifecycle.Stuck{}
 		n.publishNow = true
 	}
 	stopping := n.stopping
@@ -105,7 +105,7 @@ func (n *Node) watch(l *lifecycle.Life) {
 func (n *Node) noteDying(l *lifecycle.Life) {
 	n.mu.Lock()
 	if n.srv.life == l && n.srv.state == ha.ServerReady {
-		n.srv.state, n.srv.stuck, n.srv.hung = ha.ServerDying, "", stuck{}
+		n.srv.state, n.srv.stuck, n.srv.hung = ha.ServerDying, "", lifecycle.Stuck{}
 		n.publishNow = true
 	}
 	n.mu.Unlock()
@@ -182,6 +182,60 @@ func (n *Node) reportRejoin(l *lifecycle.Life, j *ledger.Judgement, rolledBack g
 	e := n.event("rejoin", j.High, msg)
 	e.GTIDs, e.Incarnation = rolledBack.String(), l.Incarnation
 	n.history.add(e)
+}
+
+// probeServer finds a mysqld that is alive and makes no progress, and a raft log whose disk hangs.
+func (n *Node) probeServer(ctx context.Context) {
+	n.mu.Lock()
+	l, open, applied := n.srv.life, n.takesWritesLocked(), n.srv.backlog.Applied
+	n.mu.Unlock()
+	server, log := n.probe.Look(ctx, l, open, applied, n.cons.AppendingSince)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.srv.life != l {
+		return
+	}
+	if n.srv.hung.Why != server.Why || n.logStuck.Why != log.Why {
+		n.publishNow = true
+		defer n.poke()
+	}
+	n.srv.hung, n.logStuck = server, log
+}
+
+// stuckLocked is why mysqld cannot serve although it is alive, empty if it can; since is set when time may heal it.
+func (n *Node) stuckLocked() (why string, since time.Duration) {
+	if n.srv.stuck != "" {
+		return n.srv.stuck, 0
+	}
+	return n.srv.hung.Why, n.srv.hung.Since
+}
+
+// restartServer ends a mysqld that serves nothing and does not get on; its end brings the next start.
+func (n *Node) restartServer(reason string) {
+	n.mu.Lock()
+	l := n.srv.life
+	n.mu.Unlock()
+	if l == nil {
+		return
+	}
+	n.log.Error("killing mysqld", "why", reason, "pid", l.Process().Pid())
+	n.history.add(n.event("restart", 0, "mysqld was killed: "+reason))
+	n.endServer(l)
+}
+
+// endServer sends SIGKILL and waits a moment for the end. A process that hangs in the kernel, with its disk, can stay for longer: it does
+// nothing any more, and nobody waits for it.
+func (n *Node) endServer(l *lifecycle.Life) {
+	if err := l.Process().SendKill(); err != nil {
+		n.fail(fmt.Errorf("mysqld cannot be killed: %w", err)) // it ends with this process
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.srv.life == l {
+		n.srv.state, n.srv.stuck, n.srv.hung = ha.ServerDying, "", lifecycle.Stuck{}
+		n.publishNow = true
+	}
 }
 
 // followApplied keeps the applied index and the lag current.

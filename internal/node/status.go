@@ -112,7 +112,7 @@ func (n *Node) epochLocked(st *consensus.Status) (openTerm uint64, epoch string)
 
 // readyLocked says whether this node's mysqld is judged and fed, and if not why.
 func (n *Node) readyLocked() (ha.Reason, bool) {
-	return ha.Unready(n.serverViewLocked(), n.logStuck.why, n.stopping, now())
+	return ha.Unready(n.serverViewLocked(), n.logStuck.Why, n.stopping, now())
 }
 
 // leadsLocked says whether this node is the leader in the term in which its mysqld serves.

@@ -112,6 +112,7 @@ type Host interface {
 
 // MySQL is what a life asks of its server: mysqld.Admin.
 type MySQL interface {
+	Ping(ctx context.Context) (mysqld.Pulse, error)
 	GTIDExecuted(ctx context.Context) (string, error)
 	GTIDOwned(ctx context.Context) (string, error)
 	PlugGTIDs(ctx context.Context, set string) error

@@ -1,4 +1,4 @@
-package node
+package lifecycle
 
 import (
 	"testing"
@@ -8,13 +8,13 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// TestPulse: what stands still is found after its limit and not before, and what only waits for something else is not.
-func TestPulse(t *testing.T) {
+// TestProbe: what stands still is found after its limit and not before, and what only waits for something else is not.
+func TestProbe(t *testing.T) {
 	const begin = 1000 * time.Second
 	committing := mysqld.Pulse{Committing: 3, Written: 1000}
 	tests := []struct {
 		name string
-		// look i, pulseInterval after the one before; at is filled in
+		// look i, ProbeInterval after the one before; at is filled in
 		look func(i int) look
 		// what is stuck after how long, from the first look on; 0: never within 60 s
 		server, log time.Duration
@@ -28,7 +28,7 @@ func TestPulse(t *testing.T) {
 		{name: "no answer, but it applies", look: func(i int) look { return look{progress: progress{applied: uint64(i)}} }},
 		{name: "every fifth answer is late", look: func(i int) look { return look{answered: i%5 != 0} }},
 		{name: "commits stand still", look: func(int) look { return look{answered: true, open: true, pulse: committing} },
-			server: pulseInterval + commitLimit, why: "commits do not progress in mysqld: its disk is full, or hangs"},
+			server: ProbeInterval + commitLimit, why: "commits do not progress in mysqld: its disk is full, or hangs"},
 		{name: "commits wait for Raft", look: func(int) look { return look{answered: true, open: true, pulse: committing, owed: true} }},
 		{name: "a large transaction is written to the binary log", look: func(i int) look {
 			return look{answered: true, open: true, pulse: mysqld.Pulse{Committing: 1, Written: uint64(i)}}
@@ -42,7 +42,7 @@ func TestPulse(t *testing.T) {
 		}},
 		{name: "a large transaction, then nothing", look: func(i int) look { // 200 MiB in 2 s
 			return look{answered: true, open: true, pulse: mysqld.Pulse{Committing: 1, Written: uint64(min(i, 4)) * 50 << 20}}
-		}, server: 5*pulseInterval + commitLimit + 10*time.Second, why: "commits do not progress in mysqld: its disk is full, or hangs"},
+		}, server: 5*ProbeInterval + commitLimit + 10*time.Second, why: "commits do not progress in mysqld: its disk is full, or hangs"},
 		{name: "one commit every four seconds", look: func(i int) look {
 			return look{answered: true, open: true, pulse: committing, progress: progress{read: raftlog.Pos{File: 1, Off: uint64(i / 8)}}}
 		}},
@@ -52,24 +52,24 @@ func TestPulse(t *testing.T) {
 		{name: "the raft log hangs", look: func(int) look { return look{answered: true, appending: begin + time.Second} },
 			log: time.Second + appendLimit},
 		{name: "the raft log is slow", look: func(i int) look {
-			return look{answered: true, appending: begin + time.Duration(i/8*8)*pulseInterval}
+			return look{answered: true, appending: begin + time.Duration(i/8*8)*ProbeInterval}
 		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var p pulse
+			var p Probe
 			var server, log time.Duration
 			for i := range 120 {
 				l := tt.look(i)
-				l.at = begin + time.Duration(i)*pulseInterval
+				l.at = begin + time.Duration(i)*ProbeInterval
 				s, g := p.note(l)
-				if s.why != "" && server == 0 {
+				if s.Why != "" && server == 0 {
 					server = l.at - begin
-					if s.why != tt.why || s.since > l.at {
-						t.Errorf("%q since %v", s.why, s.since)
+					if s.Why != tt.why || s.Since > l.at {
+						t.Errorf("%q since %v", s.Why, s.Since)
 					}
 				}
-				if g.why != "" && log == 0 {
+				if g.Why != "" && log == 0 {
 					log = l.at - begin
 				}
 			}
@@ -80,22 +80,22 @@ func TestPulse(t *testing.T) {
 	}
 }
 
-// TestPulseOfStoppedDaemon: time in which the daemon did not run is nobody's silence.
-func TestPulseOfStoppedDaemon(t *testing.T) {
-	var p pulse
+// TestProbeOfStoppedDaemon: time in which the daemon did not run is nobody's silence.
+func TestProbeOfStoppedDaemon(t *testing.T) {
+	var p Probe
 	at := 1000 * time.Second
 	for range 8 {
-		at += pulseInterval
+		at += ProbeInterval
 		p.note(look{at: at, appending: at})
 	}
 	began := at
 	at += time.Hour
-	if s, g := p.note(look{at: at, appending: began}); s.why != "" || g.why != "" {
+	if s, g := p.note(look{at: at, appending: began}); s.Why != "" || g.Why != "" {
 		t.Fatalf("stuck: %+v, %+v", s, g)
 	}
 	for range 20 {
-		at += pulseInterval
-		if s, g := p.note(look{at: at, appending: began}); s.why != "" && g.why != "" {
+		at += ProbeInterval
+		if s, g := p.note(look{at: at, appending: began}); s.Why != "" && g.Why != "" {
 			return
 		}
 	}
