@@ -60,9 +60,8 @@ func (f *follower) point(ctx context.Context, q api.ReadIndexQuery) (api.ReadInd
 }
 
 // Live implements router.Reads.
-func (f *follower) Live(ctx context.Context) (router.Live, error) {
-	v, err := f.point(ctx, api.ReadIndexQuery{Live: true})
-	return router.Live{Index: v.Index, Nodes: v.Live}, err
+func (f *follower) Live(ctx context.Context) (api.ReadIndexView, error) {
+	return f.point(ctx, api.ReadIndexQuery{Live: true})
 }
 
 // Applied implements router.Reads.

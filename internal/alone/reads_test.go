@@ -161,11 +161,11 @@ func TestLive(t *testing.T) {
 	f, n1, n2 := reading(t)
 	n1.set(func(r *reads) { r.barrier = 5 })
 	n2.set(func(r *reads) { r.barrier = 6 })
-	if l, err := f.Live(limited(t, 20*time.Second)); err != nil || l.Index != 5 || !slices.Equal(l.Nodes, []string{"n1", "n1"}) {
+	if l, err := f.Live(limited(t, 20*time.Second)); err != nil || l.Index != 5 || !slices.Equal(l.Live, []string{"n1", "n1"}) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	n1.set(func(r *reads) { r.down = api.Errorf(api.KindNoLeader, "no leader is known here") })
-	if l, err := f.Live(limited(t, 20*time.Second)); err != nil || l.Index != 6 || !slices.Equal(l.Nodes, []string{"n1", "n2"}) {
+	if l, err := f.Live(limited(t, 20*time.Second)); err != nil || l.Index != 6 || !slices.Equal(l.Live, []string{"n1", "n2"}) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	n2.set(func(r *reads) { r.down = api.Errorf(api.KindNoLeader, "no leader is known here") })

@@ -18,10 +18,15 @@ type RouterQuestions interface {
 	Applied(ctx context.Context, q AppliedQuery) (AppliedView, error)
 }
 
+// LiveFor is for how long a router may read the nodes of ReadIndexView.Live at AFTER, from before it asked, by
+// CLOCK_BOOTTIME. Followers are read at AFTER for as long while nobody leads; and the leader is asked that often while there
+// are such reads.
+const LiveFor = time.Second
+
 // ReadIndexQuery asks for a point that a read must not be older than.
 type ReadIndexQuery struct {
 	GTIDs bool // also as a set, for WAIT_FOR_EXECUTED_GTID_SET on any of the mysqlds
-	// Live: who counts as live, for reads at AFTER. Then Index is the one that goes with it (router.Live).
+	// Live: who counts as live, for reads at AFTER. All that nodes' servers had answered at AFTER lies at or below Index.
 	Live bool
 }
 
@@ -29,7 +34,7 @@ type ReadIndexQuery struct {
 type ReadIndexView struct {
 	Index uint64 `json:"index"`
 	GTIDs string `json:"gtids,omitempty"` // all that is committed up to Index, and perhaps a little more
-	// Live are the nodes that count as live, by name: router.Live, whose time counts from before the question was asked.
+	// Live are the nodes that count as live, by name: writes at AFTER wait for them, for more than LiveFor from now on.
 	Live []string `json:"live,omitempty"`
 }
 

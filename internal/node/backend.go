@@ -12,12 +12,14 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/reads"
 )
 
 // backend answers the API server: the node, and its organs what is theirs.
 type backend struct {
 	*Node
 	*certs.Certs
+	*reads.Reads
 }
 
 var _ api.Backend = backend{}

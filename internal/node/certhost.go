@@ -11,10 +11,6 @@ import (
 	"trireme/internal/pki"
 )
 
-// reqCAKey has the digest of a CA as its body; answered with that CA's key, as far as the node has it. Only members can
-// ask.
-const reqCAKey uint8 = 40
-
 // certHost is what certs sees of this node.
 type certHost struct{ *Node }
 
@@ -51,10 +47,6 @@ func (h certHost) Peers() map[uint64]certs.Peer {
 	return peers
 }
 
-func (h certHost) AskCAKey(ctx context.Context, member uint64, of string) ([]byte, error) {
-	return h.tr.Request(ctx, member, reqCAKey, []byte(of))
-}
-
 func (h certHost) CheckLinks() { h.tr.Recheck() }
 
 func (h certHost) MySQL() (certs.MySQL, mysqld.Config) {
@@ -74,8 +66,6 @@ func (h certHost) Record(kind, by, text string) {
 	e.By = shorten(by)
 	h.history.add(e)
 }
-
-func (h certHost) Go(f func(ctx context.Context)) { h.task(f) }
 
 func (h certHost) ShutOut(why string) {
 	n := h.Node

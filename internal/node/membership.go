@@ -162,7 +162,7 @@ func (n *Node) reconcileIn(ctx context.Context, st *consensus.Status) (more bool
 	all := n.standings(st)
 	// Records first: nobody is to see a voter that the settings take for one that was never started.
 	done, err := n.settle(ctx, slices.DeleteFunc(slices.Clone(all), func(s standing) bool {
-		return s.Removing && n.mayBeRead(st.Term, s.ID) // a later leader has to know of that one
+		return s.Removing && n.reads.MayBeRead(st.Term, s.ID) // a later leader has to know of that one
 	}))
 	if done {
 		return true, nil

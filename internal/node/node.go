@@ -32,6 +32,7 @@ import (
 	"trireme/internal/node/ackpath"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/reads"
 	"trireme/internal/raftlog"
 	"trireme/internal/recorder"
 	"trireme/internal/router"
@@ -103,6 +104,7 @@ type Node struct {
 	pages     *dashboard.Pages
 	bin       mysqld.Binary
 	certs     *certs.Certs
+	reads     *reads.Reads
 	metrics   *prometheus.Registry
 	samples   *recorder.Store // nil: nothing is recorded
 	vip       addresses
@@ -113,26 +115,21 @@ type Node struct {
 	tasks sync.WaitGroup
 	ctx   context.Context // ends when the node stops; tasks are bound to it
 
-	watchdog  *watchdog                      // of the service manager; shared with the node that comes after this one
-	turns     atomic.Uint64                  // of the loop
-	gate      sync.Mutex                     // held while writes are opened or closed
-	heard     atomic.Int64                   // CLOCK_BOOTTIME of the last raft message of the leader, ns
-	timeout   atomic.Int64                   // the shortest election timeout of any member that is known, ns; 0: none is
-	heals     atomic.Uint64                  // times that this node gave its data up for an entry that it could not apply
-	special   atomic.Bool                    // something other than rows was committed since recordEvents last looked
-	failing   sync.Mutex                     // held while this node forces a failover
-	changing  chan struct{}                  // full while a change of the cluster settings is made here
-	settings  atomic.Pointer[config.Cluster] // what cluster is, for those who must not wait for mu
-	saving    sync.Mutex                     // held while the copy of the cluster settings is written
-	unsaved   atomic.Bool                    // it could not be
-	warnings  warnings
-	outcomes  outcomes
-	readers   appliedWaits
-	far       farReaders
-	live      liveSet                           // of the leader
-	liveAsked ask.Shared[struct{}, router.Live] // of the leader, for the router
-	load      load
-	routers   api.Routers // without a node, which a switchover waits for
+	watchdog *watchdog                      // of the service manager; shared with the node that comes after this one
+	turns    atomic.Uint64                  // of the loop
+	gate     sync.Mutex                     // held while writes are opened or closed
+	heard    atomic.Int64                   // CLOCK_BOOTTIME of the last raft message of the leader, ns
+	timeout  atomic.Int64                   // the shortest election timeout of any member that is known, ns; 0: none is
+	heals    atomic.Uint64                  // times that this node gave its data up for an entry that it could not apply
+	special  atomic.Bool                    // something other than rows was committed since recordEvents last looked
+	failing  sync.Mutex                     // held while this node forces a failover
+	changing chan struct{}                  // full while a change of the cluster settings is made here
+	settings atomic.Pointer[config.Cluster] // what cluster is, for those who must not wait for mu
+	saving   sync.Mutex                     // held while the copy of the cluster settings is written
+	unsaved  atomic.Bool                    // it could not be
+	warnings warnings
+	load     load
+	routers  api.Routers // without a node, which a switchover waits for
 
 	generation *config.Generation // that this node belongs to; nil: the first. Fixed for this run
 	forcing    sync.Mutex         // held while this node makes a generation or goes over to one, and then to the end of this run
@@ -292,7 +289,7 @@ func (n *Node) loop(ctx context.Context) error {
 		n.turns.Add(1)
 		n.acks.TickRules(n.settings.Load())
 		n.tendFlow()
-		n.tendLive()
+		n.reads.LookAtLive()
 		v := n.look()
 		n.tellGuard(v.Raft.LeaseUntil)
 		st, acts := ha.Decide(v)
@@ -621,13 +618,14 @@ func (n *Node) guardUntilLocked(t time.Duration) {
 
 // task runs f on a goroutine that the node waits for when it stops, and wakes the loop when it is done.
 func (n *Node) task(f func(ctx context.Context)) {
-	n.tasks.Add(1)
-	go func() {
-		defer n.tasks.Done()
+	n.Go(func(ctx context.Context) {
 		defer n.poke()
-		f(n.ctx)
-	}()
+		f(ctx)
+	})
 }
+
+// Go runs f on a goroutine that the node waits for when it stops.
+func (n *Node) Go(f func(ctx context.Context)) { n.tasks.Go(func() { f(n.ctx) }) }
 
 // handOver gives raft leadership away before writes were opened.
 func (n *Node) handOver(ctx context.Context, a ha.Action) {

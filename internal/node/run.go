@@ -30,6 +30,7 @@ import (
 	"trireme/internal/node/ackpath"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/reads"
 	"trireme/internal/raftlog"
 	"trireme/internal/router"
 	"trireme/internal/systemd"
@@ -97,6 +98,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 		wake: make(chan struct{}, 1), changing: make(chan struct{}, 1), fatal: make(chan error, 1),
 		ready: make(chan struct{}), peers: map[uint64]*peer{},
 		led: ledger.New(raftlog.Boundary{})}
+	n.reads = reads.New(id, n.led, readHost{n}, n.log)
 	n.certs = certs.New(cfg, id, certHost{n}, statusLifetime, n.log)
 	n.acks = ackpath.New(id.ID, n.led, ackHost{n})
 	n.settings.Store(cluster)
@@ -412,7 +414,7 @@ func (n *Node) startParts() error {
 	if err != nil {
 		return err
 	}
-	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: backend{n, n.certs}, TLS: n.certs.Bundle().ServerJoinTLS(),
+	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: backend{n, n.certs, n.reads}, TLS: n.certs.Bundle().ServerJoinTLS(),
 		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, TrustsCA: n.certs.Bundle().Trusts, Audit: n.certs.Audited, Logger: n.log, Routers: &n.routers})
 	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(), Logger: n.log})
 	n.api.SetPages(n.pages)

@@ -43,7 +43,7 @@ func (n *Node) reachedHere(ctx context.Context, epoch string) (uint64, error) {
 
 // Outcome implements router.Outcomes.
 func (n sessionOutcomes) Outcome(ctx context.Context, sent router.Sent) router.Outcome {
-	o, err := n.Node.Outcome(ctx, api.OutcomeQuery{Node: sent.Node, Epoch: sent.Epoch, Thread: sent.Thread, Index: sent.Index,
+	o, err := n.reads.Outcome(ctx, api.OutcomeQuery{Node: sent.Node, Epoch: sent.Epoch, Thread: sent.Thread, Index: sent.Index,
 		Sole: sent.Others >= 0, Others: max(0, sent.Others)})
 	switch {
 	case err != nil: // a follower, say, which takes no writes

@@ -15,7 +15,9 @@ import (
 	"trireme/internal/failpoint"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/certs"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/reads"
 )
 
 // transferRequest is an operator's switchover on its way. result gets exactly one value.
@@ -406,10 +408,10 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return json.Marshal(d)
 	case reqAddress:
 		return nil, n.takeAddress(ctx, from, body)
-	case reqApplied:
-		return n.appliedForPeer(ctx, body)
-	case reqLive:
-		return n.liveForPeer(body)
+	case reads.ReqApplied:
+		return n.reads.AppliedForPeer(ctx, body)
+	case reads.ReqLive:
+		return n.reads.LiveForPeer(body)
 	case reqServes:
 		index, err := n.reachedHere(ctx, string(body))
 		return binary.LittleEndian.AppendUint64(nil, index), err
@@ -440,7 +442,7 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 	case reqStay:
 		n.stay()
 		return nil, nil
-	case reqCAKey:
+	case certs.ReqCAKey:
 		return n.certs.CAKeyFor(from, string(body))
 	case reqClone:
 		return n.cloneFor(from)

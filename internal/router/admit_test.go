@@ -14,6 +14,7 @@ import (
 
 	"github.com/pires/go-proxyproto"
 
+	"trireme/internal/api"
 	"trireme/internal/mysqlwire"
 )
 
@@ -220,6 +221,8 @@ type oneServer struct{}
 func (oneServer) Log() string                                      { return "main/0" }
 func (oneServer) Answered(context.Context, string) (uint64, error) { return 1, nil }
 func (oneServer) Everywhere(context.Context, uint64) error         { return nil }
-func (oneServer) Live(context.Context) (Live, error)               { return Live{1, []string{"n2"}}, nil }
-func (oneServer) Barrier(context.Context) (uint64, error)          { return 1, nil }
-func (oneServer) Applied(context.Context, string, uint64) error    { return nil }
+func (oneServer) Live(context.Context) (api.ReadIndexView, error) {
+	return api.ReadIndexView{Index: 1, Live: []string{"n2"}}, nil
+}
+func (oneServer) Barrier(context.Context) (uint64, error)       { return 1, nil }
+func (oneServer) Applied(context.Context, string, uint64) error { return nil }

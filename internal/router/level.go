@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/mysqlwire"
 	"trireme/internal/sqlkind"
 )
@@ -81,8 +82,8 @@ type Reads interface {
 	Applied(ctx context.Context, node string, index uint64) error
 	// Everywhere waits until all servers that count as live have applied an index. The error names who has not.
 	Everywhere(ctx context.Context, index uint64) error
-	// Live asks the leader, after the call, which nodes count as live.
-	Live(ctx context.Context) (Live, error)
+	// Live asks the leader, after the call, which nodes count as live, and may be read at After for api.LiveFor.
+	Live(ctx context.Context) (api.ReadIndexView, error)
 	// Log names the log that indexes belong to.
 	Log() string
 }

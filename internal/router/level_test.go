@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/mysqlwire"
 )
 
@@ -455,7 +456,7 @@ func TestAfterReads(t *testing.T) {
 	s.reads.drop("n-2")
 	s.run("SELECT 2") // it does not know
 	asked()
-	s.toldAt(LiveFor)
+	s.toldAt(api.LiveFor)
 	s.run("SELECT 3", "SELECT /*+ trireme_consistency(EVENTUAL) */ 4")
 	asked("live", "n-1 5")
 	s.toldAt(-time.Hour)
@@ -465,7 +466,7 @@ func TestAfterReads(t *testing.T) {
 	s.reads.drop("")
 	s.run("SELECT 5")
 	asked("live")
-	s.toldAt(LiveFor)
+	s.toldAt(api.LiveFor)
 	s.reads.set(6, map[string]uint64{"n-1": 6, "n-2": 5}) // it counts as live, and this server of its lacks something
 	s.run("SELECT 6")
 	asked("live", "n-1 6")
@@ -480,7 +481,7 @@ func TestAfterReads(t *testing.T) {
 	}
 	asked(s.reads.log()...)
 	s.c = s.connect(s.r.RWAddr())
-	s.toldAt(LiveFor)
+	s.toldAt(api.LiveFor)
 	s.run("SELECT 9")
 	asked("live", "n-1 5")
 	s.got([]string{"SELECT 9"}, "SELECT 7", "SELECT 8")

@@ -7,39 +7,30 @@ import (
 	"sync"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/consensus"
 )
-
-// LiveFor is for how long a router may read the nodes of a Live at After, from before it asked, by CLOCK_BOOTTIME. Followers are read at After for as long
-// while nobody leads; and the leader is asked that often while there are such reads.
-const LiveFor = time.Second
 
 // liveAgain is the least time between two questions of a router about nodes that did not count as live: however many sessions wait for one, or would read one,
 // the leader is asked that often only.
 const liveAgain = 100 * time.Millisecond
 
-// Live is what the leader says to a router that reads at After.
-type Live struct {
-	Index uint64   // all that was answered at After by nodes' servers before lies below it
-	Nodes []string // that count as live: writes at After wait for them, for more than LiveFor from now on
-}
-
-// liveTold is the Live that was asked for last.
+// liveTold is who counts as live by the answer that was asked for last.
 type liveTold struct {
 	mu    sync.Mutex
 	asked time.Duration
-	live  Live
+	live  api.ReadIndexView
 }
 
 // holds says whether a node may be read at some time, and the index that its server must have applied. If not, again says whether it is time to ask again.
 func (t *liveTold) holds(now time.Duration, node string) (index uint64, live, again bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.live.Index, now < t.asked+LiveFor && slices.Contains(t.live.Nodes, node), now >= t.asked+liveAgain
+	return t.live.Index, now < t.asked+api.LiveFor && slices.Contains(t.live.Live, node), now >= t.asked+liveAgain
 }
 
 // take keeps what was asked for last; answers may overtake each other.
-func (t *liveTold) take(asked time.Duration, l Live) {
+func (t *liveTold) take(asked time.Duration, l api.ReadIndexView) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if asked > t.asked {

@@ -3,6 +3,8 @@ package router
 import (
 	"testing"
 	"time"
+
+	"trireme/internal/api"
 )
 
 // What a router was told counts from when it asked, for as long as was said, and the answer to the later question counts.
@@ -11,13 +13,13 @@ func TestTold(t *testing.T) {
 	if _, ok, again := told.holds(time.Hour, ""); ok || !again {
 		t.Error("nobody has told anything")
 	}
-	told.take(time.Minute, Live{7, []string{"n1", "n3"}})
-	told.take(time.Minute-1, Live{6, []string{"n2"}})
+	told.take(time.Minute, api.ReadIndexView{Index: 7, Live: []string{"n1", "n3"}})
+	told.take(time.Minute-1, api.ReadIndexView{Index: 6, Live: []string{"n2"}})
 	for _, c := range []struct {
 		at   time.Duration
 		node string
 		want bool
-	}{{time.Minute, "n3", true}, {time.Minute + LiveFor - 1, "n1", true}, {time.Minute + LiveFor, "n1", false}, {time.Minute, "n2", false}, {time.Minute + liveAgain, "n2", false}} {
+	}{{time.Minute, "n3", true}, {time.Minute + api.LiveFor - 1, "n1", true}, {time.Minute + api.LiveFor, "n1", false}, {time.Minute, "n2", false}, {time.Minute + liveAgain, "n2", false}} {
 		if index, ok, again := told.holds(c.at, c.node); ok != c.want || index != 7 || again != (c.at >= time.Minute+liveAgain) {
 			t.Errorf("%v: %s may be read: %t, at %d; asked again: %t", c.at, c.node, ok, index, again)
 		}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"trireme/internal/api"
 )
 
 // fakeReads has each server apply what the test says.
@@ -47,14 +49,14 @@ func (f *fakeReads) Everywhere(ctx context.Context, index uint64) error {
 	return errors.Join(errs...)
 }
 
-func (f *fakeReads) Live(context.Context) (l Live, err error) {
+func (f *fakeReads) Live(context.Context) (l api.ReadIndexView, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, "live")
 	l.Index = f.commit
 	for _, node := range []string{"n-1", "n-2"} {
 		if node != f.dropped {
-			l.Nodes = append(l.Nodes, node)
+			l.Live = append(l.Live, node)
 		}
 	}
 	return l, f.down

@@ -49,7 +49,7 @@ var wallClock = map[string]string{
 func TestClock(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	used := map[string]bool{}
-	for _, dir := range []string{"consensus", "ha", "guard", "node", "node/ackpath", "node/certs", "node/lifecycle"} {
+	for _, dir := range []string{"consensus", "ha", "guard", "node", "node/ackpath", "node/certs", "node/reads", "node/lifecycle"} {
 		files, err := filepath.Glob(filepath.Join(root, "internal", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"trireme/internal/api"
 	"trireme/internal/router"
 )
 
@@ -17,8 +18,8 @@ type oneServer struct{}
 func (oneServer) Log() string                                      { return "main/0" }
 func (oneServer) Answered(context.Context, string) (uint64, error) { return 1, nil }
 func (oneServer) Everywhere(context.Context, uint64) error         { return nil }
-func (oneServer) Live(context.Context) (router.Live, error) {
-	return router.Live{Index: 1, Nodes: []string{"n2"}}, nil
+func (oneServer) Live(context.Context) (api.ReadIndexView, error) {
+	return api.ReadIndexView{Index: 1, Live: []string{"n2"}}, nil
 }
 func (oneServer) Barrier(context.Context) (uint64, error)       { return 1, nil }
 func (oneServer) Applied(context.Context, string, uint64) error { return nil }

@@ -13,6 +13,10 @@ import (
 	"trireme/internal/pki"
 )
 
+// ReqCAKey is a request between daemons: the digest of a CA; answered with that CA's key, as far as the node has it. Only
+// members can ask.
+const ReqCAKey uint8 = 40
+
 // askTimeout bounds the search for the key of a new CA.
 const askTimeout = 5 * time.Second
 
@@ -108,7 +112,7 @@ func (cs *Certs) fetchCAKey(ctx context.Context, of string) ([]byte, error) {
 		if m.ID == cs.id.ID {
 			continue
 		}
-		key, e := cs.host.AskCAKey(ctx, m.ID, of)
+		key, e := cs.host.Request(ctx, m.ID, ReqCAKey, []byte(of))
 		if e == nil {
 			return key, nil
 		}

@@ -48,8 +48,7 @@ type Host interface {
 	// Raft is zero as long as the node starts.
 	Raft() consensus.Status
 	Peers() map[uint64]Peer
-	// AskCAKey asks another member for the key of a CA, by its digest.
-	AskCAKey(ctx context.Context, member uint64, of string) ([]byte, error)
+	Request(ctx context.Context, member uint64, kind uint8, body []byte) ([]byte, error)
 	// CheckLinks ends links to nodes that are not trusted any more.
 	CheckLinks()
 	// MySQL is nil when none runs.

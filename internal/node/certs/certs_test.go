@@ -79,7 +79,7 @@ func (h *testHost) Change(_ context.Context, change func(*config.Cluster) error)
 
 func (h *testHost) Raft() consensus.Status { return h.raft }
 func (h *testHost) Peers() map[uint64]Peer { return h.peers }
-func (h *testHost) AskCAKey(context.Context, uint64, string) ([]byte, error) {
+func (h *testHost) Request(context.Context, uint64, uint8, []byte) ([]byte, error) {
 	return nil, errors.New("nobody has it")
 }
 func (h *testHost) CheckLinks()                   {}

@@ -1,4 +1,4 @@
-package node
+package reads
 
 import (
 	"context"
@@ -9,13 +9,14 @@ import (
 	"sync"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
-	"trireme/internal/router"
 )
 
-// AFTER's live set. The leader says which data nodes count as live. A write at AFTER waits for those; a read at AFTER goes to one of those. So a
-// node that is dead or cut off holds writes up for a moment only, and one that is cut off is not read at AFTER.
+// AFTER's live set. The leader says which data nodes count as live. A write at AFTER waits for those; a read at AFTER
+// goes to one of those. So a node that is dead or cut off holds writes up for a moment only, and one that is cut off is
+// not read at AFTER.
 //
 //	tell    A router asks at t0 by its clock. At t1 the leader notes that the set's nodes may be read for 1.25 D from then, and answers with the set and its
 //	        commit index C.
@@ -36,17 +37,15 @@ import (
 //
 // Nothing of this rests on why the leader takes a node in or drops it: that is a matter of who waits for how long.
 const (
-	liveGrace = router.LiveFor * 5 / 4 // until router.LiveFor, D, is over by any clock
-	// liveHeard is the age of a status at which its node is not counted as live any more.
-	liveHeard = 2 * statusInterval
-	// liveRound is the longest time in which a node must have applied what was committed when that began, to count as live: then it keeps up.
-	liveRound = 2 * statusInterval
+	liveGrace = api.LiveFor * 5 / 4 // until api.LiveFor, D, is over by any clock
+	// liveHeard is the age of a status, which comes each second, at which its node is not counted as live any more.
+	liveHeard = 2 * time.Second
+	// liveRound is the longest time in which a node must have applied what was committed when that began, to count as
+	// live: then it keeps up.
+	liveRound = 2 * time.Second
 	// liveAgain is the pause before the leader is asked again whom to wait for.
 	liveAgain = 200 * time.Millisecond
 )
-
-// reqLive is a request to the leader: body liveTell or liveWait, u8; answered with its commit index, u64, and raft ids, u64 each.
-const reqLive uint8 = 26
 
 const (
 	liveWait byte = iota // whom a write waits for
@@ -87,8 +86,8 @@ func (l *liveSet) of(id uint64) *liveNode {
 	return l.nodes[id]
 }
 
-// look takes what is known of a data node now: whether it is heard of and serves, and what it has applied of what is committed. It says whether that
-// changes what it counts as.
+// look takes what is known of a data node now: whether it is heard of and serves, and what it has applied of what is
+// committed. It says whether that changes what it counts as.
 func (l *liveSet) look(now time.Duration, id uint64, serves bool, applied, commit uint64) (changed bool) {
 	m := l.of(id)
 	switch was := m.live; {
@@ -139,79 +138,68 @@ func (l *liveSet) wait(now time.Duration, members []uint64) (ids []uint64) {
 	return ids
 }
 
-// tendLive looks at all data nodes, as the leader.
-func (n *Node) tendLive() {
-	st := n.cons.Status()
+// LookAtLive looks at all data nodes, as the leader.
+func (r *Reads) LookAtLive() {
+	st := r.host.Raft().Status()
 	if st.Role != consensus.Leader {
 		return
 	}
-	var lines []func()
-	n.mu.Lock()
-	n.live.mu.Lock()
-	if n.live.lead(st.Term, now()) {
-		for _, m := range n.dataMembersLocked() {
-			serves, applied := m.ID == n.id.ID, st.Commit // the leader is always read
-			if p := n.peers[m.ID]; p != nil {
-				applied = p.status.Member.Raft.Applied
-				serves = p.up && now() < p.at+liveHeard && p.status.Ready && !m.Removing && !(m.Role == config.RoleLearner && m.Delay() > 0)
-			}
-			if n.live.look(now(), m.ID, serves, applied, st.Commit) {
-				lines = append(lines, func() { n.log.Info("AFTER's live set changes", "node", m.Name, "live", serves, "term", st.Term) })
-			}
+	members, peers := r.dataMembers(), r.host.Peers()
+	r.live.mu.Lock()
+	defer r.live.mu.Unlock()
+	if !r.live.lead(st.Term, now()) {
+		return
+	}
+	for _, m := range members {
+		serves, applied := m.ID == r.id.ID, st.Commit // the leader is always read
+		if p, known := peers[m.ID]; known {
+			applied = p.Applied
+			serves = p.Up && now() < p.At+liveHeard && p.Ready && !m.Removing && !(m.Role == config.RoleLearner && m.Delay() > 0)
+		}
+		if r.live.look(now(), m.ID, serves, applied, st.Commit) {
+			r.log.Info("AFTER's live set changes", "node", m.Name, "live", serves, "term", st.Term)
 		}
 	}
-	n.live.mu.Unlock()
-	n.mu.Unlock()
-	for _, line := range lines {
-		line()
-	}
 }
 
-// dataMembersLocked are the members with a mysqld.
-func (n *Node) dataMembersLocked() []config.Member {
-	return slices.DeleteFunc(slices.Clone(n.cluster.Members), func(m config.Member) bool { return m.Role == config.RoleLogger })
+// MayBeRead says whether somebody may read a member at AFTER, as far as the leader of a term knows.
+func (r *Reads) MayBeRead(term, id uint64) bool {
+	r.live.mu.Lock()
+	defer r.live.mu.Unlock()
+	return r.live.term != term || r.live.readable(now(), id)
 }
 
-// mayBeRead says whether somebody may read a member at AFTER, as far as the leader of a term knows.
-func (n *Node) mayBeRead(term, id uint64) bool {
-	n.live.mu.Lock()
-	defer n.live.mu.Unlock()
-	return n.live.term != term || n.live.readable(now(), id)
-}
-
-// liveHere answers reqLive as the leader.
-func (n *Node) liveHere(kind byte) (commit uint64, ids []uint64, err error) {
-	st := n.cons.Status()
-	if st.Role != consensus.Leader || n.acks.Settled() != st.Term {
+// liveHere answers ReqLive as the leader.
+func (r *Reads) liveHere(kind byte) (commit uint64, ids []uint64, err error) {
+	st := r.host.Raft().Status()
+	if st.Role != consensus.Leader || r.host.Settled() != st.Term {
 		return 0, nil, errNotSure
 	}
-	n.mu.Lock()
 	var members []uint64
-	for _, m := range n.dataMembersLocked() {
+	for _, m := range r.dataMembers() {
 		members = append(members, m.ID)
 	}
-	n.mu.Unlock()
-	n.live.mu.Lock()
-	ok := n.live.lead(st.Term, now())
+	r.live.mu.Lock()
+	ok := r.live.lead(st.Term, now())
 	if ok && kind == liveTell {
-		ids = n.live.tell(now())
+		ids = r.live.tell(now())
 	} else if ok {
-		ids = n.live.wait(now(), members)
+		ids = r.live.wait(now(), members)
 	}
-	n.live.mu.Unlock()
-	commit = n.cons.Status().Commit                                     // behind the account; raft shows it before anybody can have heard of it
-	if !ok || !n.cons.HoldsLease() || n.cons.Status().Term != st.Term { // last of all (S10)
+	r.live.mu.Unlock()
+	commit = r.host.Raft().Status().Commit                                            // behind the account; raft shows it before anybody can have heard of it
+	if !ok || !r.host.Raft().HoldsLease() || r.host.Raft().Status().Term != st.Term { // last of all (S10)
 		return 0, nil, errNotSure
 	}
 	return commit, ids, nil
 }
 
-// liveForPeer answers reqLive.
-func (n *Node) liveForPeer(body []byte) ([]byte, error) {
+// LiveForPeer answers ReqLive.
+func (r *Reads) LiveForPeer(body []byte) ([]byte, error) {
 	if len(body) != 1 {
 		return nil, fmt.Errorf("a request of %d bytes", len(body))
 	}
-	commit, ids, err := n.liveHere(body[0])
+	commit, ids, err := r.liveHere(body[0])
 	if err != nil {
 		return nil, err
 	}
@@ -222,21 +210,21 @@ func (n *Node) liveForPeer(body []byte) ([]byte, error) {
 	return out, nil
 }
 
-// askLive puts reqLive to the leader, wherever it is.
-func (n *Node) askLive(ctx context.Context, kind byte) (commit uint64, ids []uint64, err error) {
-	leader := n.cons.Status().Leader
+// askLive puts ReqLive to the leader, wherever it is.
+func (r *Reads) askLive(ctx context.Context, kind byte) (commit uint64, ids []uint64, err error) {
+	leader := r.host.Raft().Status().Leader
 	switch leader {
 	case 0:
 		return 0, nil, errors.New("no leader is known here")
-	case n.id.ID:
-		return n.liveHere(kind)
+	case r.id.ID:
+		return r.liveHere(kind)
 	}
-	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	b, err := n.tr.Request(ctx, leader, reqLive, []byte{kind})
+	b, err := r.host.Request(ctx, leader, ReqLive, []byte{kind})
 	switch {
 	case err != nil:
-		return 0, nil, fmt.Errorf("%s, the leader as far as is known here, does not say who counts as live: %w", n.memberName(leader), err)
+		return 0, nil, fmt.Errorf("%s, the leader as far as is known here, does not say who counts as live: %w", r.name(leader), err)
 	case len(b) < 8 || len(b)%8 != 0:
 		return 0, nil, fmt.Errorf("an answer of %d bytes", len(b))
 	}
@@ -244,22 +232,4 @@ func (n *Node) askLive(ctx context.Context, kind byte) (commit uint64, ids []uin
 		ids = append(ids, binary.LittleEndian.Uint64(rest))
 	}
 	return binary.LittleEndian.Uint64(b), ids, nil
-}
-
-// Live implements router.Reads. Who asks at the same time shares an answer.
-func (r routerReads) Live(ctx context.Context) (router.Live, error) {
-	n := r.n
-	return n.liveAsked.Ask(ctx, struct{}{}, func() (told router.Live, err error) {
-		ctx, cancel := context.WithTimeout(n.ctx, confirmPatience)
-		defer cancel()
-		index, ids, err := n.askLive(ctx, liveTell)
-		if err != nil {
-			return told, err
-		}
-		told.Index = index
-		for _, id := range ids {
-			told.Nodes = append(told.Nodes, n.memberName(id))
-		}
-		return told, nil
-	})
 }

@@ -1,18 +1,16 @@
-package node
+package reads
 
 import (
 	"context"
 	"errors"
 	"sync"
 	"testing"
-	"time"
 )
 
-// Everybody is released by the first look that shows their index, whoever follows asks for the lowest one, and nobody follows when nobody
-// waits.
+// Everybody is released by the first look that shows their index, whoever follows asks for the lowest one, and nobody
+// follows when nobody waits.
 func TestAppliedWaits(t *testing.T) {
-	n := newTestNode(t)
-	var r appliedWaits
+	h := &testHost{}
 	steps := make(chan uint64) // up to where the mysqld has come
 	asked := make(chan uint64, 10)
 	follow := func(_ context.Context, index uint64) (uint64, error) {
@@ -23,10 +21,11 @@ func TestAppliedWaits(t *testing.T) {
 		}
 		return at, nil
 	}
+	r := appliedWaits{host: h, follow: follow}
 	begin := func(ctx context.Context, index uint64) chan error {
 		before := waiting(&r)
 		done := make(chan error, 1)
-		go func() { done <- r.wait(ctx, n, index, follow) }()
+		go func() { done <- r.wait(ctx, index) }()
 		until(t, func() bool { return waiting(&r) > before })
 		return done
 	}
@@ -54,7 +53,7 @@ func TestAppliedWaits(t *testing.T) {
 		t.Errorf("who does not wait any more hears %v", err)
 	}
 	steps <- 13
-	n.tasks.Wait() // nobody follows
+	h.tasks.Wait() // nobody follows
 	fourth, fifth := begin(t.Context(), 30), begin(t.Context(), 31)
 	followed(30)
 	steps <- 0
@@ -63,7 +62,7 @@ func TestAppliedWaits(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	n.tasks.Wait()
+	h.tasks.Wait()
 	if len(asked) != 0 {
 		t.Errorf("asked for %d, too", <-asked)
 	}
@@ -75,20 +74,9 @@ func waiting(r *appliedWaits) int {
 	return len(r.waiting)
 }
 
-func until(t *testing.T, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !f(); {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not come to that")
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // Many who come and go are all released, and the last one ends the following.
 func TestAppliedWaitsCrowd(t *testing.T) {
-	n := newTestNode(t)
-	var r appliedWaits
+	h := &testHost{}
 	var mu sync.Mutex
 	at := uint64(0)
 	follow := func(_ context.Context, index uint64) (uint64, error) {
@@ -97,12 +85,13 @@ func TestAppliedWaitsCrowd(t *testing.T) {
 		at = max(at, index)
 		return at, nil
 	}
+	r := appliedWaits{host: h, follow: follow}
 	var wg sync.WaitGroup
 	for i := range 200 {
 		wg.Go(func() {
 			for k := range 20 {
 				index := uint64(i + 200*k)
-				if err := r.wait(t.Context(), n, index, follow); err != nil {
+				if err := r.wait(t.Context(), index); err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
@@ -114,7 +103,7 @@ func TestAppliedWaitsCrowd(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	n.tasks.Wait()
+	h.tasks.Wait()
 	if waiting(&r) != 0 || r.running {
 		t.Errorf("%d wait, followed: %t", waiting(&r), r.running)
 	}

@@ -1,4 +1,4 @@
-package node
+package reads
 
 import (
 	"context"
@@ -14,20 +14,26 @@ import (
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
 	"trireme/internal/raftlog"
+	"trireme/internal/raftlog/memfs"
 )
 
 // outcomeLog is a node's log that grows by hand: node 1 leads with incarnation 3 in term 7.
 type outcomeLog struct {
-	*Node
-	t   *testing.T
-	pos raftlog.Pos
-	gno int64
+	*Reads
+	t    *testing.T
+	rlog *raftlog.Log
+	pos  raftlog.Pos
+	gno  int64
 }
 
 func newOutcomeLog(t *testing.T) *outcomeLog {
-	n := newTestNode(t, as(2), func(d *testDir) { d.cfg.Raft.LogSegment = 4096 })
-	openTestLog(t, n)
-	return &outcomeLog{Node: n, t: t, pos: raftlog.Pos{File: 1, Off: 4}}
+	r, h := newTestReads()
+	var err error
+	if h.log, err = raftlog.Open(raftlog.Options{Dir: "/raft", FS: memfs.New(), SegmentBytes: 4096, Cluster: 5, NodeID: 2}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.log.Close() })
+	return &outcomeLog{Reads: r, t: t, rlog: h.log, pos: raftlog.Pos{File: 1, Off: 4}}
 }
 
 func (o *outcomeLog) sid() gtid.SID { return gtid.SID{UUID: gtid.IncarnationUUID(5, 1, 3)} }
@@ -35,14 +41,14 @@ func (o *outcomeLog) sid() gtid.SID { return gtid.SID{UUID: gtid.IncarnationUUID
 // commit adds a committed entry.
 func (o *outcomeLog) commit(term uint64, m raftlog.Meta, events []byte) {
 	o.t.Helper()
-	index := o.led.Index() + 1
+	index := o.ledger.Index() + 1
 	data := append(raftlog.AppendMeta(nil, &m), events...)
 	e := &raftpb.Entry{Index: new(index), Term: new(term), Data: data}
 	if err := errors.Join(o.rlog.SetHardState(&raftpb.HardState{Term: new(term)}), o.rlog.Append([]*raftpb.Entry{e}), o.rlog.Sync(),
 		o.rlog.SetHardState(&raftpb.HardState{Term: new(term), Commit: new(index)})); err != nil {
 		o.t.Fatal(err)
 	}
-	if _, _, err := o.led.Add(index, term, data, time.Now()); err != nil {
+	if _, _, err := o.ledger.Add(index, term, data, time.Now()); err != nil {
 		o.t.Fatal(err)
 	}
 }
@@ -89,8 +95,8 @@ func (o *outcomeLog) ask(q api.OutcomeQuery, wait time.Duration) api.Outcome {
 	return a
 }
 
-// What is in the log was committed, and what is not was not once the next leader's barrier stands; nothing is said where more than one
-// transaction could be meant.
+// What is in the log was committed, and what is not was not once the next leader's barrier stands; nothing is said
+// where more than one transaction could be meant.
 func TestOutcome(t *testing.T) {
 	o := newOutcomeLog(t)
 	o.barrier(7, 1, 3) // 1
@@ -192,7 +198,8 @@ func TestOutcomePurged(t *testing.T) {
 	}
 }
 
-// A long log is read piece by piece: each question goes on where the one before it had to stop, and none of them waits for another one for long.
+// A long log is read piece by piece: each question goes on where the one before it had to stop, and none of them waits
+// for another one for long.
 func TestOutcomeLongLog(t *testing.T) {
 	o := newOutcomeLog(t)
 	o.barrier(7, 1, 3)

@@ -1,4 +1,4 @@
-package node
+package reads
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestEverywhere: whoever the leader names is waited for, through whatever keeps a node or the leader from answering, until one of its answers is met; who is
-// behind at the end is named.
+// TestEverywhere: whoever the leader names is waited for, through whatever keeps a node or the leader from answering,
+// until one of its answers is met; who is behind at the end is named.
 func TestEverywhere(t *testing.T) {
 	name := func(id uint64) string { return fmt.Sprintf("n%d", id) }
 	cut := errors.New("no connection")

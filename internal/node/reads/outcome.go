@@ -1,4 +1,4 @@
-package node
+package reads
 
 import (
 	"cmp"
@@ -17,8 +17,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// outcomes answers what became of the commits that were under way when a leader was lost. After a failover many ask at once, about the
-// same stretch of the log: it is read once.
+// outcomes answers what became of the commits that were under way when a leader was lost. After a failover many ask at
+// once, about the same stretch of the log: it is read once.
 type outcomes struct {
 	mu   sync.Mutex // held while the log is read: TryLock
 	tail *ledger.Tail
@@ -36,15 +36,15 @@ const lookPause = 5 * time.Millisecond
 // errReading: what was read is kept.
 var errReading = errors.New("there is much to be read in the log; ask again")
 
-// Outcome implements api.Backend; api.OutcomeQuery is the contract. It waits for what it needs to know until ctx ends, and says Unknown then:
-// the only error is an invalid question.
-func (n *Node) Outcome(ctx context.Context, q api.OutcomeQuery) (api.Outcome, error) {
-	reign, after, err := n.parseOutcome(q)
+// Outcome implements api.Backend; api.OutcomeQuery is the contract. It waits for what it needs to know until ctx ends,
+// and says Unknown then: the only error is an invalid question.
+func (r *Reads) Outcome(ctx context.Context, q api.OutcomeQuery) (api.Outcome, error) {
+	reign, after, err := r.parseOutcome(q)
 	if err != nil {
 		return api.Outcome{}, err
 	}
 	for {
-		span, changed, err := n.led.Span(reign)
+		span, changed, err := r.ledger.Span(reign)
 		why := ""
 		switch {
 		case errors.Is(err, ledger.ErrNotYet):
@@ -52,7 +52,7 @@ func (n *Node) Outcome(ctx context.Context, q api.OutcomeQuery) (api.Outcome, er
 		case err != nil:
 			return unknown("%v", err), nil
 		default:
-			o, final := n.lookUp(q, reign, after, span)
+			o, final := r.lookUp(q, reign, after, span)
 			if final {
 				return o, nil
 			}
@@ -71,49 +71,47 @@ func (n *Node) Outcome(ctx context.Context, q api.OutcomeQuery) (api.Outcome, er
 }
 
 // parseOutcome reads the names in a question.
-func (n *Node) parseOutcome(q api.OutcomeQuery) (r ledger.Reign, after gtid.GTID, err error) {
-	n.mu.Lock()
-	m, ok := n.cluster.Member(q.Node)
-	n.mu.Unlock()
+func (r *Reads) parseOutcome(q api.OutcomeQuery) (reign ledger.Reign, after gtid.GTID, err error) {
+	m, ok := r.host.Settings().Member(q.Node)
 	if !ok {
-		return r, after, api.Errorf(api.KindNotFound, "no node %q", q.Node)
+		return reign, after, api.Errorf(api.KindNotFound, "no node %q", q.Node)
 	}
 	inc, term, _ := strings.Cut(q.Epoch, "/")
-	r.Node = uint16(m.ID)
+	reign.Node = uint16(m.ID)
 	var errs [2]error
-	r.Incarnation, errs[0] = strconv.ParseUint(inc, 10, 64)
-	r.Term, errs[1] = strconv.ParseUint(term, 10, 64)
-	if err := errors.Join(errs[:]...); err != nil || r.Incarnation == 0 || r.Term == 0 {
-		return r, after, api.Errorf(api.KindInvalid, "epoch %q is not that of a leader: INCARNATION/TERM", q.Epoch)
+	reign.Incarnation, errs[0] = strconv.ParseUint(inc, 10, 64)
+	reign.Term, errs[1] = strconv.ParseUint(term, 10, 64)
+	if err := errors.Join(errs[:]...); err != nil || reign.Incarnation == 0 || reign.Term == 0 {
+		return reign, after, api.Errorf(api.KindInvalid, "epoch %q is not that of a leader: INCARNATION/TERM", q.Epoch)
 	}
 	if q.Thread == 0 {
-		return r, after, api.Errorf(api.KindInvalid, "thread 0 is no connection of a client")
+		return reign, after, api.Errorf(api.KindInvalid, "thread 0 is no connection of a client")
 	}
 	if q.Others < 0 {
-		return r, after, api.Errorf(api.KindInvalid, "%d other transactions", q.Others)
+		return reign, after, api.Errorf(api.KindInvalid, "%d other transactions", q.Others)
 	}
 	if q.After != "" {
 		if after, err = gtid.ParseGTID(q.After); err != nil {
-			return r, after, api.Errorf(api.KindInvalid, "after: %v", err)
+			return reign, after, api.Errorf(api.KindInvalid, "after: %v", err)
 		}
 	}
-	return r, after, nil
+	return reign, after, nil
 }
 
 // lookUp answers from what is committed here. An answer that is not final may become another one when more is.
-func (n *Node) lookUp(q api.OutcomeQuery, r ledger.Reign, after gtid.GTID, span ledger.Span) (o api.Outcome, final bool) {
+func (r *Reads) lookUp(q api.OutcomeQuery, reign ledger.Reign, after gtid.GTID, span ledger.Span) (o api.Outcome, final bool) {
 	from, to := max(q.Index, span.Begin)+1, span.Seen
 	if span.End != 0 {
 		to = span.End - 1
 	}
-	if !after.IsZero() && !n.led.Contains(after) {
+	if !after.IsZero() && !r.ledger.Contains(after) {
 		if span.End == 0 {
 			return unknown("%s is not committed as far as this node knows", after), false
 		}
 		return unknown("%s was not committed by that leader", after), true
 	}
-	found, err := n.committedBy(r, q.Thread, from, to, after)
-	found = slices.DeleteFunc(found, func(t ledger.ThreadTrx) bool { return n.declaredVoid(t.GTID) }) // they do nothing, on any node
+	found, err := r.committedBy(reign, q.Thread, from, to, after)
+	found = slices.DeleteFunc(found, func(t ledger.ThreadTrx) bool { return r.host.DeclaredVoid(t.GTID) }) // they do nothing, on any node
 	switch {
 	case errors.Is(err, raftlog.ErrPurged):
 		return unknown("the log was purged above entry %d: %v", from, err), true
@@ -133,8 +131,8 @@ func (n *Node) lookUp(q api.OutcomeQuery, r ledger.Reign, after gtid.GTID, span 
 }
 
 // committedBy returns what a connection committed in [from, to], behind after.
-func (n *Node) committedBy(r ledger.Reign, thread uint32, from, to uint64, after gtid.GTID) ([]ledger.ThreadTrx, error) {
-	c := &n.outcomes
+func (r *Reads) committedBy(reign ledger.Reign, thread uint32, from, to uint64, after gtid.GTID) ([]ledger.ThreadTrx, error) {
+	c := &r.outcomes
 	end := now() + cmp.Or(c.patience, readPatience)
 	for !c.mu.TryLock() {
 		if now() > end {
@@ -146,17 +144,18 @@ func (n *Node) committedBy(r ledger.Reign, thread uint32, from, to uint64, after
 	switch {
 	case from > to:
 		return nil, nil
-	case c.tail == nil || c.tail.Reign != r || from < c.tail.From && !c.long || from > c.tail.From && c.long:
-		c.tail, c.long = ledger.NewTail(r, from), false
+	case c.tail == nil || c.tail.Reign != reign || from < c.tail.From && !c.long || from > c.tail.From && c.long:
+		c.tail, c.long = ledger.NewTail(reign, from), false
 	case c.long:
 		return nil, ledger.ErrTailTooLong
 	}
-	if last, err := n.rlog.LastIndex(); err != nil || last < to {
+	log := r.host.Log()
+	if last, err := log.LastIndex(); err != nil || last < to {
 		// What is not read must not be taken for what is not there.
 		return nil, errors.Join(err, fmt.Errorf("the log ends at entry %d, %d is committed", last, to))
 	}
 	if c.tail.Next <= to {
-		err := n.rlog.Scan(c.tail.Next, to, func(m *raftlog.Meta, index, term uint64, events []byte) error {
+		err := log.Scan(c.tail.Next, to, func(m *raftlog.Meta, index, term uint64, events []byte) error {
 			if now() > end {
 				return errReading
 			}

@@ -1,19 +1,15 @@
-package node
+package reads
 
 import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"go.etcd.io/raft/v3"
-
-	"trireme/internal/config"
+	"trireme/internal/api"
 	"trireme/internal/consensus"
-	"trireme/internal/router"
 )
 
 func sorted(ids []uint64) []uint64 {
@@ -125,10 +121,10 @@ func TestLiveRemoved(t *testing.T) {
 	l.lead(1, 0)
 	at := time.Minute
 	l.look(at, 2, true, 5, 5)
-	n := newTestNode(t)
+	n, _ := newTestReads()
 	n.live.term, n.live.nodes = 1, l.nodes
 	l.tell(at)
-	if !n.mayBeRead(1, 2) || !n.mayBeRead(2, 2) {
+	if !n.MayBeRead(1, 2) || !n.MayBeRead(2, 2) {
 		t.Error("its record must stay")
 	}
 	l.look(at, 2, false, 5, 5)
@@ -138,55 +134,62 @@ func TestLiveRemoved(t *testing.T) {
 	if got := l.wait(at+liveGrace, []uint64{1}); len(got) > 0 || l.nodes[2] != nil {
 		t.Errorf("waits for %d", got)
 	}
-	if n.mayBeRead(1, 2) {
+	if n.MayBeRead(1, 2) {
 		t.Error("its record may go") // CLOCK_BOOTTIME of the machine is beyond a minute
 	}
 }
 
 // Only a leader that can prove it, and has applied an entry of its own term, says who counts as live.
 func TestLiveHere(t *testing.T) {
-	var ticks atomic.Int64
 	for name, c := range map[string]struct {
-		clock   func() int64
-		settled bool
-		sure    bool
+		role         consensus.Role
+		settled      uint64
+		lease, known bool
 	}{
-		"leader":      {func() int64 { return 1 }, true, true},
-		"not settled": {func() int64 { return 1 }, false, false},
-		"no lease":    {func() int64 { return ticks.Add(int64(time.Hour)) }, true, false}, // each has run out when it is looked at
+		"leader":      {consensus.Leader, 4, true, true},
+		"follower":    {consensus.Follower, 4, true, false},
+		"not settled": {consensus.Leader, 3, true, false},
+		"no lease":    {consensus.Leader, 4, false, false},
 	} {
-		members := testVoters(3)
-		members[2].Role = config.RoleLogger
-		n := newTestNode(t, withMembers(members...))
-		openTestLog(t, n)
-		startTestRaft(t, n, func(r *consensus.Config) {
-			if r.Clock = c.clock; c.settled {
-				r.OnCommitted = n.acks.OnCommitted
-			}
-		}, raft.Peer{ID: 1})
-		if _, _, err := n.liveHere(liveTell); !errors.Is(err, errNotSure) {
-			t.Errorf("%s: who follows says %v", name, err)
-		}
-		n.cons.Campaign()
-		until(t, func() bool { st := n.cons.Status(); return st.Role == consensus.Leader && st.Commit == st.LastIndex })
-		if c.sure {
-			until(t, n.cons.HoldsLease)
-		}
-		if c.settled {
-			until(t, func() bool { return n.acks.Settled() == n.cons.Status().Term })
-		}
-		n.tendLive()
-		for kind, want := range map[byte][]uint64{liveTell: {1}, liveWait: {1, 2}} {
-			commit, ids, err := n.liveHere(kind)
-			if slices.Sort(ids); c.sure && (err != nil || !slices.Equal(ids, want) || commit != n.cons.Status().Commit) || !c.sure && !errors.Is(err, errNotSure) {
+		r, h := newTestReads()
+		h.status.Role, h.status.Term, h.status.Commit, h.settled, h.lease = c.role, 4, 7, c.settled, c.lease
+		r.LookAtLive()
+		for kind, want := range map[byte][]uint64{liveTell: {2}, liveWait: {1, 2}} {
+			commit, ids, err := r.liveHere(kind)
+			if slices.Sort(ids); c.known && (err != nil || !slices.Equal(ids, want) || commit != 7) || !c.known && !errors.Is(err, errNotSure) {
 				t.Errorf("%s, question %d: %d at %d, %v", name, kind, ids, commit, err)
 			}
 		}
 	}
 }
 
-// TestLiveRandom plays leaders, routers and servers against each other: clocks that differ by up to a fifth, messages that take their time, servers that
-// stand still, die and come back with less, and leaders that change. No read at AFTER misses a write that was answered at AFTER before it began.
+// Followers that are heard of and serve count as live once they keep up; one that is removed, or has said nothing for
+// long, does not.
+func TestLookAtLive(t *testing.T) {
+	r, h := newTestReads()
+	h.status.Role, h.status.Term, h.status.Commit = consensus.Leader, 4, 7
+	good := Peer{Up: true, At: now(), Ready: true, Applied: 7}
+	look := func(p Peer) bool {
+		h.peers = map[uint64]Peer{1: p}
+		r.LookAtLive()
+		return r.live.of(1).live
+	}
+	for _, change := range []func(*Peer){func(p *Peer) { p.Up = false }, func(p *Peer) { p.At -= liveHeard }, func(p *Peer) { p.Ready = false }} {
+		bad := good
+		change(&bad)
+		if look(bad) || !look(good) || look(bad) {
+			t.Errorf("%+v", bad)
+		}
+	}
+	h.settings.Members[0].Removing = true
+	if look(good) {
+		t.Error("it is being removed")
+	}
+}
+
+// TestLiveRandom plays leaders, routers and servers against each other: clocks that differ by up to a fifth, messages
+// that take their time, servers that stand still, die and come back with less, and leaders that change. No read at
+// AFTER misses a write that was answered at AFTER before it began.
 func TestLiveRandom(t *testing.T) {
 	reads, refused := 0, 0
 	for seed := range uint64(300) {
@@ -203,7 +206,8 @@ func TestLiveRandom(t *testing.T) {
 
 const liveServers = 3
 
-// liveWorld moves in steps of 1 to 40 ms. Node 0 to 2 have a clock, a server, a router and, one at a time, the leadership each.
+// liveWorld moves in steps of 1 to 40 ms. Node 0 to 2 have a clock, a server, a router and, one at a time, the
+// leadership each.
 type liveWorld struct {
 	rnd    *rand.Rand
 	at     time.Duration // by no clock
@@ -225,7 +229,7 @@ type worldTold struct {
 }
 
 func (t *worldTold) holds(now time.Duration, id uint64) bool {
-	return now < t.asked+router.LiveFor && slices.Contains(t.ids, id)
+	return now < t.asked+api.LiveFor && slices.Contains(t.ids, id)
 }
 
 type liveWorldNode struct {

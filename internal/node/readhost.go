@@ -1,0 +1,57 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"trireme/internal/gtid"
+	"trireme/internal/ha"
+	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/reads"
+	"trireme/internal/raftlog"
+)
+
+// readHost is what reads sees of this node.
+type readHost struct{ *Node }
+
+func (h readHost) Raft() reads.Raft { return h.cons }
+
+func (h readHost) Log() *raftlog.Log { return h.rlog }
+
+func (h readHost) Peers() map[uint64]reads.Peer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	peers := make(map[uint64]reads.Peer, len(h.peers))
+	for id, p := range h.peers {
+		peers[id] = reads.Peer{Up: p.up, Fresh: p.fresh(), At: p.at, Ready: p.status.Ready, Applied: p.status.Member.Raft.Applied}
+	}
+	return peers
+}
+
+func (h readHost) Settled() uint64 { return h.acks.Settled() }
+
+func (h readHost) AppliedIndex() (uint64, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.srv.life == nil || h.srv.state != ha.ServerReady {
+		return 0, fmt.Errorf("its mysqld is %s", h.srv.state)
+	}
+	return h.led.AppliedIndex(), nil
+}
+
+func (h readHost) Follow(ctx context.Context, index uint64, patience time.Duration) error {
+	h.mu.Lock()
+	l := h.srv.life
+	h.mu.Unlock()
+	if l == nil {
+		return lifecycle.ErrDead
+	}
+	_, err := l.Admin().FollowExecuted(ctx, h.led.Missing(index).String(), patience)
+	if err == nil {
+		_, err = l.ReadExecuted(ctx)
+	}
+	return err
+}
+
+func (h readHost) DeclaredVoid(g gtid.GTID) bool { return h.declaredVoid(g) }

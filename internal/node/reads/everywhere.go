@@ -1,0 +1,164 @@
+package reads
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// farPatience is followPatience for another node's mysqld.
+	farPatience = 200 * time.Millisecond
+	// farRetry is the pause before a node that did not answer, or whose mysqld is not in service, is asked again.
+	farRetry = 20 * time.Millisecond
+)
+
+// farReaders are those who wait for other nodes' mysqlds, by raft id: one question at a time is out to each node.
+type farReaders struct {
+	mu    sync.Mutex
+	nodes map[uint64]*appliedWaits
+}
+
+func (r *Reads) farReaders(id uint64) *appliedWaits {
+	f := &r.far
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.nodes == nil {
+		f.nodes = map[uint64]*appliedWaits{}
+	}
+	if f.nodes[id] == nil {
+		f.nodes[id] = &appliedWaits{host: r.host, follow: func(ctx context.Context, index uint64) (uint64, error) { return r.askApplied(ctx, id, index) }}
+	}
+	return f.nodes[id]
+}
+
+// WaitEverywhere waits until the mysqlds of all data nodes that count as live have applied everything up to an index
+// that is known to be committed: reads that begin then see it on any of them (live.go). The error names who has not.
+func (r *Reads) WaitEverywhere(ctx context.Context, index uint64) error {
+	whom := func(ctx context.Context) ([]uint64, error) {
+		_, ids, err := r.askLive(ctx, liveWait)
+		return ids, err
+	}
+	return everywhere(ctx, r.likelyLive(), whom, func(ctx context.Context, id uint64) error { return r.waitOn(ctx, id, index) }, r.name)
+}
+
+// likelyLive are the data nodes that seem to serve, to be waited for while the leader is asked whom to wait for.
+func (r *Reads) likelyLive() (ids []uint64) {
+	peers := r.host.Peers()
+	for _, m := range r.dataMembers() {
+		if p := peers[m.ID]; m.ID == r.id.ID || p.Fresh && p.Ready {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}
+
+// everywhere calls wait for many nodes at once, and again where it fails, through whatever keeps a node from answering,
+// until it has succeeded for all those that whom has named, at some one time. It begins with those of first.
+func everywhere(ctx context.Context, first []uint64, whom func(context.Context) ([]uint64, error), wait func(ctx context.Context, id uint64) error, name func(uint64) string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		done  = map[uint64]bool{} // whom one waits for or has waited for, and whether it is over
+		shown = make(chan uint64)
+	)
+	begin := func(ids []uint64) {
+		for _, id := range ids {
+			if _, begun := done[id]; begun {
+				continue
+			}
+			done[id] = false
+			go func() {
+				for wait(ctx, id) != nil {
+					select {
+					case <-time.After(farRetry):
+					case <-ctx.Done():
+						return
+					}
+				}
+				select {
+				case shown <- id:
+				case <-ctx.Done():
+				}
+			}()
+		}
+	}
+	begin(first)
+	var before []uint64 // whom the answer before has named
+	for {
+		asking, stop := context.WithTimeout(ctx, askPatience)
+		ids, err := whom(asking)
+		stop()
+		begin(ids)
+		late := func(id uint64) bool { return !done[id] }
+		for again := time.After(liveAgain); ; {
+			if err == nil && !slices.ContainsFunc(ids, late) {
+				return nil
+			}
+			select {
+			case id := <-shown:
+				done[id] = true
+				continue
+			case <-again:
+			case <-ctx.Done():
+			}
+			break
+		}
+		if ctx.Err() == nil {
+			before = ids
+			continue
+		}
+		if err != nil && slices.ContainsFunc(before, late) { // there was no time left for another answer
+			ids, err = before, nil
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+		for _, id := range slices.Sorted(slices.Values(ids)) {
+			if late(id) {
+				err = errors.Join(err, fmt.Errorf("%s: %w", name(id), ctx.Err()))
+			}
+		}
+		return err
+	}
+}
+
+// waitOn waits for one node.
+func (r *Reads) waitOn(ctx context.Context, id, index uint64) error {
+	if id == r.id.ID {
+		return r.WaitApplied(ctx, index)
+	}
+	return r.farReaders(id).wait(ctx, index)
+}
+
+// askApplied is the follower of another node's mysqld.
+func (r *Reads) askApplied(ctx context.Context, id, index uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*farPatience)
+	defer cancel()
+	b, err := r.host.Request(ctx, id, ReqApplied, binary.LittleEndian.AppendUint64(nil, index))
+	if err != nil {
+		return 0, err
+	}
+	if len(b) != 8 {
+		return 0, fmt.Errorf("an answer of %d bytes", len(b))
+	}
+	return binary.LittleEndian.Uint64(b), nil
+}
+
+// AppliedForPeer answers ReqApplied.
+func (r *Reads) AppliedForPeer(ctx context.Context, body []byte) ([]byte, error) {
+	if len(body) != 8 {
+		return nil, fmt.Errorf("a request of %d bytes", len(body))
+	}
+	wctx, cancel := context.WithTimeout(ctx, farPatience)
+	defer cancel()
+	if err := r.WaitApplied(wctx, binary.LittleEndian.Uint64(body)); err != nil && wctx.Err() == nil {
+		return nil, err
+	}
+	at, err := r.host.AppliedIndex()
+	return binary.LittleEndian.AppendUint64(nil, at), err
+}
