@@ -39,7 +39,7 @@ func (n *Node) Local() api.Health {
 		h.Leader = m.Name
 	}
 	// The lease is compared with the clock after everything else was read (S10).
-	h.Writable = n.leadsLocked(&st) && n.takesWritesLocked() && consensus.Boottime() < lease
+	h.Writable = n.leadsLocked(&st) && n.serving.TakesWrites() && consensus.Boottime() < lease
 	if st.Role == consensus.Leader {
 		h.RulesSuspended = n.acks.Rules().Suspended()
 	}

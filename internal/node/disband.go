@@ -102,8 +102,8 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 		return p.res, api.Errorf(api.KindInvalid, "open transactions can be waited for up to %v, not %v", api.MaxTrxWait, wait)
 	}
 	n.mu.Lock()
-	l, term := n.srv.life, n.serving.term
-	if n.request != nil || n.serving.phase != ha.PhaseOpen || l == nil {
+	l, term := n.srv.life, n.serving.Term()
+	if n.request != nil || n.serving.Phase() != ha.PhaseOpen || l == nil {
 		n.mu.Unlock()
 		return p.res, underWay()
 	}
@@ -121,7 +121,7 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 		p.res.OpenTransactions, p.res.OpenCount = openTransactions(open), len(open)
 		return p.res, err
 	}
-	n.serving.phase, n.serving.closing, n.serving.drained = ha.PhaseHandover, false, false
+	n.serving.HandOver()
 	outcome := make(chan moved, 1)
 	asker := api.AskedBy(ctx)
 	n.serveTaskLocked(disbandLimit+wait, func(ctx context.Context) {
@@ -194,7 +194,7 @@ func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p pl
 		// It may come into force still: then nothing may have been written behind it.
 		if e, ok := errors.AsType[*api.Error](m.err); !ok || e.Kind != api.KindNoLeader {
 			n.mu.Lock()
-			if n.serving.phase == ha.PhaseHandover && n.srv.life == l {
+			if n.serving.Phase() == ha.PhaseHandover && n.srv.life == l {
 				n.fenceLocked("whether the cluster has ended is not known: " + m.err.Error())
 			}
 			n.mu.Unlock()
@@ -235,9 +235,7 @@ func (n *Node) prepareAll(ctx context.Context, l *lifecycle.Life, term uint64, p
 		return err
 	}
 	n.mu.Lock()
-	if n.serving.phase == ha.PhaseHandover && n.serving.term == term {
-		n.serving.drained = true
-	}
+	n.serving.NoteDrained(term)
 	n.mu.Unlock()
 	if err := n.checkNonePrepared(ctx, l); err != nil {
 		return err
@@ -363,7 +361,7 @@ func (n *Node) stillTerm(term uint64) error {
 func (n *Node) plainHere(ctx context.Context, o plainOrder) error {
 	n.mu.Lock()
 	l := n.srv.life
-	if l == nil || n.srv.state != ha.ServerReady || n.serving.phase != ha.PhaseNone {
+	if l == nil || n.srv.state != ha.ServerReady || n.serving.Phase() != ha.PhaseNone {
 		state := n.srv.state
 		n.mu.Unlock()
 		return fmt.Errorf("its mysqld is %s", state)
@@ -476,7 +474,7 @@ func (n *Node) stay() {
 		return
 	}
 	n.plainUntil, n.plainLife = 0, nil
-	if n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone {
+	if n.srv.state == ha.ServerReady && n.serving.Phase() == ha.PhaseNone {
 		n.srv.state = ha.ServerUp
 		n.publishNow = true
 	}

@@ -46,7 +46,7 @@ func eventName(e mysqld.Event) string { return e.Schema + "." + e.Name }
 func (n *Node) recordEvents(ctx context.Context) {
 	n.mu.Lock()
 	l := n.srv.life
-	ready := l != nil && n.srv.events && n.serving.phase == ha.PhaseOpen
+	ready := l != nil && n.srv.events && n.serving.Phase() == ha.PhaseOpen
 	known := n.cluster.DisabledEvents
 	n.mu.Unlock()
 	if !ready || !n.special.Swap(false) {

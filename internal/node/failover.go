@@ -202,7 +202,7 @@ func (n *Node) takeOrder(body []byte) error {
 		return fmt.Errorf("another failover is under way, to %s", n.memberName(n.ordered.To))
 	}
 	n.ordered, n.orderedAt = o, now()
-	serves := n.serving.phase != ha.PhaseNone
+	serves := n.serving.Phase() != ha.PhaseNone
 	if mine {
 		n.wish = wish{term: o.Term, until: now() + wishLife}
 		if st.Role == consensus.Leader {

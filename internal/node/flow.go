@@ -16,7 +16,7 @@ func (n *Node) tendFlow() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	objective := n.cluster.LagObjective()
-	if objective == 0 || !n.takesWritesLocked() {
+	if objective == 0 || !n.serving.TakesWrites() {
 		n.acks.SlowNothing() // under mu, or a node that has just begun to close writes could be slowed once more
 		return
 	}
@@ -53,7 +53,7 @@ func (n *Node) tendLag(f *ha.Laggard) {
 	was := n.srv.lagging
 	n.srv.laggingAt = now()
 	n.srv.lagging = f.Ask(now(), n.cluster.LagObjective(), n.load.bytes.Load(), uint64(n.srv.backlog.Bytes),
-		ready && m.Role == config.RoleVoter && n.serving.phase == ha.PhaseNone)
+		ready && m.Role == config.RoleVoter && n.serving.Phase() == ha.PhaseNone)
 	n.srv.applyRate = f.Rate()
 	told := n.srv.lagging != was
 	n.publishNow = n.publishNow || told

@@ -3,8 +3,6 @@ package node
 import (
 	"testing"
 	"time"
-
-	"trireme/internal/ha"
 )
 
 // TestTendFlow: the leader minds the follower that is furthest behind and was heard of a moment ago, while it takes writes.
@@ -14,23 +12,23 @@ func TestTendFlow(t *testing.T) {
 	}
 	n := newTestNode(t, withMembers(testVoters(4)...), func(d *testDir) { d.cluster.LagObjectiveMS = 4000 })
 	n.peers = map[uint64]*peer{2: behind(2500*time.Millisecond, 0), 3: behind(4*time.Second, 2*time.Second), 4: behind(2*time.Second, 0)}
-	n.serving.phase = ha.PhaseOpen
+	n.serving.Open()
 	n.tendFlow()
 	if v := n.acks.Flow(); v == nil || v.Node != "db2" || v.DelaySeconds != 0.125 || n.acks.Delay() != 125*time.Millisecond {
 		t.Errorf("%+v, %v", v, n.acks.Delay())
 	}
-	n.serving.phase = ha.PhaseHandover // until it closes writes
+	n.serving.HandOver() // until it closes writes
 	if n.tendFlow(); n.acks.Delay() == 0 {
 		t.Error("writes that go on during a switchover are not slowed")
 	}
-	n.serving.closing = true
+	n.serving.BeginClosing()
 	if n.tendFlow(); n.acks.Delay() != 0 || n.acks.Flow() != nil {
 		t.Errorf("writes are being closed, and slowed: %+v", n.acks.Flow())
 	}
-	n.serving.closing = false
+	n.serving.HandOver()
 	n.tendFlow()
 	n.beginClosing(func() leave { return leave{Cause: "a test"} })
-	if n.acks.Delay() != 0 || !n.serving.closing {
+	if n.acks.Delay() != 0 || !n.serving.Closing() {
 		t.Errorf("writes are about to be closed, and slowed by %v", n.acks.Delay())
 	}
 }

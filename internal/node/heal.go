@@ -226,7 +226,7 @@ func (n *Node) fenceDiverged(l *lifecycle.Life, v api.ApplyErrorView) {
 	f := &applyFailure{view: v}
 	n.mu.Lock()
 	judged := n.srv.state == ha.ServerReady || n.srv.state == ha.ServerJudging
-	if n.srv.life != l || !judged || n.serving.phase != ha.PhaseNone && n.serving.phase != ha.PhasePromoting {
+	if n.srv.life != l || !judged || n.serving.Phase() != ha.PhaseNone && n.serving.Phase() != ha.PhasePromoting {
 		n.mu.Unlock()
 		return // it leads, or is dead: what was seen says nothing any more
 	}
@@ -318,7 +318,7 @@ func (n *Node) giveUpData(l *lifecycle.Life, f *applyFailure) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	may := n.srv.state == ha.ServerReady || f.view.Diverged && n.srv.state == ha.ServerBroken
-	if n.srv.life != l || !may || n.serving.phase != ha.PhaseNone {
+	if n.srv.life != l || !may || n.serving.Phase() != ha.PhaseNone {
 		return errors.New("its mysqld is not what it was a moment ago")
 	}
 	f.view.Next = "it is seeded from a node that has applied the entry"

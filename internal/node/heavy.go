@@ -70,7 +70,7 @@ func heavyTime(h ledger.Heavy, rate float64) time.Duration {
 func (n *Node) tendHeavy(m *heavyMeter) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.phase != ha.PhaseNone && n.serving.phase != ha.PhasePromoting {
+	if n.serving.Phase() != ha.PhaseNone && n.serving.Phase() != ha.PhasePromoting {
 		n.srv.heavy = 0
 		return
 	}
@@ -134,7 +134,7 @@ func (n *Node) replayRateLocked() (rate float64) {
 
 // heavyLocked is what is under way on this leader.
 func (n *Node) heavyLocked() (out []api.HeavyView) {
-	if n.serving.phase != ha.PhaseOpen {
+	if n.serving.Phase() != ha.PhaseOpen {
 		return nil
 	}
 	if v := n.load.largeView(n.replayRateLocked()); v != nil {
@@ -160,7 +160,7 @@ func ddlView(d mysqld.DDL) api.HeavyView {
 // govern keeps the leader's limit of transactions, and looks for what will be heavy before it is committed.
 func (n *Node) govern(ctx context.Context) {
 	n.mu.Lock()
-	l, open, refuse := n.srv.life, n.serving.phase == ha.PhaseOpen, n.cluster.TransactionRefuse
+	l, open, refuse := n.srv.life, n.serving.Phase() == ha.PhaseOpen, n.cluster.TransactionRefuse
 	if !open {
 		n.srv.ddl = nil
 	}
@@ -179,7 +179,7 @@ func (n *Node) govern(ctx context.Context) {
 	still := func() bool { // else what retire has taken back would be put in force again
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return n.serving.phase == ha.PhaseOpen && n.srv.life == l
+		return n.serving.Phase() == ha.PhaseOpen && n.srv.life == l
 	}
 	err = l.LimitTransactions(ctx, refuse, still)
 	if n.warnings.isNew("transaction_refuse", err) {
@@ -193,7 +193,7 @@ func (n *Node) govern(ctx context.Context) {
 		n.log.Debug("looking for running DDL", "err", err)
 	}
 	n.mu.Lock()
-	if n.serving.phase == ha.PhaseOpen && n.srv.life == l {
+	if n.serving.Phase() == ha.PhaseOpen && n.srv.life == l {
 		n.srv.ddl = ddl
 	}
 	n.mu.Unlock()

@@ -19,18 +19,3 @@ func TestLeaseGrace(t *testing.T) {
 		}
 	}
 }
-
-// A step with a limit of its own, longer than the lease, gives mysqld no time beyond the lease; nor does it end the guard's watch before.
-func TestGuardStep(t *testing.T) {
-	var n Node
-	n.cfg.Raft.ElectionTimeoutMS = 1000
-	lease := now() + 800*time.Millisecond
-	n.serving.until = now() + drainPatience + guardGrace
-	if end := n.guardStepEndLocked(lease); end != lease+n.grace() {
-		t.Errorf("a drain is given %v beyond the lease", end-lease)
-	}
-	n.serving.until = now() + 100*time.Millisecond
-	if end := n.guardStepEndLocked(lease); end != n.serving.until {
-		t.Errorf("a step of 100 ms is given until %v before the end of the lease", lease-end)
-	}
-}

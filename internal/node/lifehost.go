@@ -37,7 +37,7 @@ func (h lifeHost) Follows(l *lifecycle.Life) bool {
 	n := h.n
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.srv.life == l && n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone
+	return n.srv.life == l && n.srv.state == ha.ServerReady && n.serving.Phase() == ha.PhaseNone
 }
 
 // Executed updates the backlog.

@@ -42,7 +42,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 	gauge("writable", "1 when this node's mysqld takes writes.", func(*consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return one(n.takesWritesLocked())
+		return one(n.serving.TakesWrites())
 	})
 	gauge("mysqld_ready", "1 when this node's mysqld is judged and fed, or serves.", func(*consensus.Status) float64 {
 		n.mu.Lock()

@@ -147,7 +147,7 @@ type Node struct {
 	seenLast   atomic.Pointer[ha.View] // by the loop
 	leaseLost  time.Duration           // when the loop first saw that the lease is gone; 0: it runs
 	srv        serverSlot
-	serving    servingSlot
+	serving    lifecycle.Serving
 	peers      map[uint64]*peer
 	unbrought  unbrought
 	stateName  string
@@ -229,18 +229,6 @@ type serverSlot struct {
 	seed    seedSlot
 }
 
-// servingSlot is what the present incarnation serves.
-type servingSlot struct {
-	phase   ha.Phase
-	term    uint64
-	closing bool               // of a switchover: writes are closed or closing
-	drained bool               // writes are closed and all that was written is committed
-	cancel  context.CancelFunc // ends the promotion or switchover under way
-	done    chan struct{}      // closed when that has ended; nil: none was begun
-	pump    chan struct{}      // closed when the pump has ended; nil: none was begun
-	until   time.Duration      // when the step under way, which has a limit of its own, has ended at the latest; 0: there is none
-}
-
 // errStopped is given to waits that end because the node stops.
 var errStopped = errors.New("the node is stopping")
 
@@ -317,7 +305,7 @@ func (n *Node) loop(ctx context.Context) error {
 // untilNextLook is the pause of the loop: shorter when a lease that reads rest on runs out before (S10).
 func (n *Node) untilNextLook() time.Duration {
 	n.mu.Lock()
-	open := n.takesWritesLocked()
+	open := n.serving.TakesWrites()
 	n.mu.Unlock()
 	if left := time.Duration(n.cons.LeaseUntil()) - now(); open && left < loopInterval {
 		return max(left, time.Millisecond)
@@ -383,10 +371,8 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 			LeaseUntil: lease, Transferee: st.Transferee, Asked: n.askedTerm != 0 && st.Term == n.askedTerm+1,
 			Since: n.leaderSince, Unsettled: st.Role == consensus.Leader && n.acks.Settled() != st.Term,
 			Voters: len(st.Voters), Stuck: n.logStuck.Why, Full: n.full},
-		Server: n.serverViewLocked(),
-		Serving: ha.Serving{
-			Phase: n.serving.phase, Term: n.serving.term, Drained: n.serving.drained,
-		},
+		Server:            n.serverViewLocked(),
+		Serving:           n.serving.View(),
 		HandoverTriedTerm: n.handTerm,
 		HandoverAt:        n.handAt,
 		HandoverTo:        n.handTo,
@@ -397,7 +383,7 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 		Paused:            n.cluster.PausedAt(time.Now()),
 		FailbackAfter:     n.cluster.Failback(),
 	}
-	if n.takesWritesLocked() && n.serving.term == st.Term {
+	if n.serving.TakesWrites() && n.serving.Term() == st.Term {
 		v.Open = n.id.ID
 	}
 	if v.Raft.IsLeader {
@@ -424,7 +410,7 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 func (n *Node) serverViewLocked() ha.Server {
 	why, since := n.stuckLocked()
 	return ha.Server{State: n.srv.state, Applied: n.srv.backlog.Applied, Stuck: why, StuckSince: since, Applier: n.srv.applier, Problem: n.srv.problem,
-		SteppingDown: n.serving.phase == ha.PhaseFencing || n.serving.phase == ha.PhaseHandover && n.serving.drained && n.raft.Role != consensus.Leader,
+		SteppingDown: n.serving.Phase() == ha.PhaseFencing || n.serving.Phase() == ha.PhaseHandover && n.serving.Drained() && n.raft.Role != consensus.Leader,
 		RetryAt:      n.srv.retryAt, Rate: n.srv.rate, Heavy: n.srv.heavy, Since: n.srv.readyAt,
 		Delayed: n.delayedLocked()}
 }
@@ -505,7 +491,7 @@ func (n *Node) act(a ha.Action) {
 	term := n.cons.Status().Term
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !ha.Stands(a, term, n.srv.state, ha.Serving{Phase: n.serving.phase, Term: n.serving.term}) || a.Kind == ha.Restart && n.srv.life == nil {
+	if !ha.Stands(a, term, n.srv.state, ha.Serving{Phase: n.serving.Phase(), Term: n.serving.Term()}) || a.Kind == ha.Restart && n.srv.life == nil {
 		return
 	}
 	switch a.Kind {
@@ -521,7 +507,7 @@ func (n *Node) act(a ha.Action) {
 		n.task(n.seedServer)
 	case ha.Promote:
 		l := n.srv.life
-		n.serving = servingSlot{phase: ha.PhasePromoting, term: a.Term}
+		n.serving.Promote(a.Term)
 		n.serveTaskLocked(promoteLimit, func(ctx context.Context) { n.promote(ctx, l, a.Term) })
 	case ha.Fence:
 		n.fenceLocked(a.Reason)
@@ -533,7 +519,7 @@ func (n *Node) act(a ha.Action) {
 		n.task(func(ctx context.Context) { n.handOver(ctx, a) })
 	case ha.Switchover:
 		l := n.srv.life
-		n.serving.phase, n.serving.closing, n.serving.drained = ha.PhaseHandover, false, false
+		n.serving.HandOver()
 		n.noteHandoverLocked(a)
 		req, wait := n.takeRequestLocked(a)
 		n.serveTaskLocked(switchoverPatience+wait, func(ctx context.Context) { n.switchover(ctx, l, a, req, wait) })
@@ -552,7 +538,7 @@ func (n *Node) noteHandoverLocked(a ha.Action) {
 func (n *Node) serveTaskLocked(limit time.Duration, f func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(n.ctx, limit)
 	done := make(chan struct{})
-	n.serving.cancel, n.serving.done = cancel, done
+	n.serving.Run(cancel, done)
 	n.publishNow = true
 	n.task(func(context.Context) {
 		defer close(done)
@@ -563,13 +549,10 @@ func (n *Node) serveTaskLocked(limit time.Duration, f func(ctx context.Context))
 
 // fenceLocked begins a fence, whatever is under way.
 func (n *Node) fenceLocked(reason string) {
-	if n.serving.cancel != nil {
-		n.serving.cancel()
-	}
-	if n.takesWritesLocked() {
+	if n.serving.TakesWrites() {
 		n.leaveLocked(leave{Cause: reason})
 	}
-	n.serving.phase, n.serving.until = ha.PhaseFencing, 0 // a step that has failed gives the guard no moment any more
+	n.serving.Fence()
 	n.guardUntilLocked(now() + fencePatience + guardGrace)
 	n.publishNow = true
 	n.task(func(ctx context.Context) { n.fence(ctx, reason) })
@@ -581,32 +564,21 @@ func (n *Node) fenceLocked(reason string) {
 func (n *Node) tellGuard(lease time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch {
-	case n.serving.phase == ha.PhaseNone, n.serving.phase == ha.PhaseHandover && n.serving.drained:
-		n.guardUntilLocked(0)
-	case n.serving.phase == ha.PhaseOpen, n.serving.phase == ha.PhaseHandover:
-		n.guardUntilLocked(lease + n.grace())
-	case n.serving.until != 0:
-		n.guardUntilLocked(n.guardStepEndLocked(lease))
+	if until, told := n.serving.GuardUntil(lease + n.grace()); told {
+		n.guardUntilLocked(until)
 	}
-	// A fence has set it when it began.
 }
 
 // guardStepLocked gives mysqld time for one step, as long as the lease runs: whatever mysqld does, a daemon that is stopped meanwhile leaves
 // nobody reading from it once another node can lead. 0: the step has ended, and mysqld serves nothing.
 func (n *Node) guardStepLocked(limit time.Duration) {
 	if limit == 0 {
-		n.serving.until = 0
+		n.serving.BeginStep(0)
 		n.guardUntilLocked(0)
 		return
 	}
-	n.serving.until = now() + limit + guardGrace
-	n.guardUntilLocked(n.guardStepEndLocked(n.leaseLocked(time.Duration(n.cons.LeaseUntil()))))
-}
-
-// guardStepEndLocked is when the guard ends mysqld in the middle of a step; lease is the View's.
-func (n *Node) guardStepEndLocked(lease time.Duration) time.Duration {
-	return min(lease+n.grace(), n.serving.until)
+	n.serving.BeginStep(now() + limit + guardGrace)
+	n.guardUntilLocked(n.serving.StepEnd(n.leaseLocked(time.Duration(n.cons.LeaseUntil())) + n.grace()))
 }
 
 // guardUntilLocked: see guard.Until. 0: mysqld serves nothing.

@@ -73,7 +73,8 @@ func TestSwitchoverNamesWhoOrderedIt(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
-	n.serving.phase, n.serving.term = ha.PhaseHandover, 7
+	n.serving.Promote(7)
+	n.serving.HandOver()
 	n.beginClosing(func() leave {
 		return n.switchoverCauseLocked(ha.Action{}, &transferRequest{by: "token night (operator)"})
 	})

@@ -59,8 +59,8 @@ func (n *Node) watchOpen() func(context.Context) {
 }
 
 func (n *Node) noteOpenSeenLocked() {
-	if n.serving.term != 0 && n.takesWritesLocked() {
-		n.openSeen = openSeen{n.serving.term, time.Now()}
+	if n.serving.Term() != 0 && n.serving.TakesWrites() {
+		n.openSeen = openSeen{n.serving.Term(), time.Now()}
 	}
 	for id := range n.peers {
 		if p := n.heardLocked(id); p != nil && p.status.OpenTerm != 0 && p.status.OpenTerm >= n.openSeen.Term {

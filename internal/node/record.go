@@ -42,7 +42,7 @@ func (n *Node) record(r *recorder.Recorder) func(context.Context) {
 	return func(ctx context.Context) {
 		n.mu.Lock()
 		l, full := n.srv.life, n.full != ""
-		leads := n.takesWritesLocked()
+		leads := n.serving.TakesWrites()
 		if n.srv.state == ha.ServerStarting {
 			l = nil
 		}

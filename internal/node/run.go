@@ -480,7 +480,7 @@ func (n *Node) feedFailed(err error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone {
+	if n.srv.state == ha.ServerReady && n.serving.Phase() == ha.PhaseNone {
 		// The log was purged below what mysqld needs: how far behind it is shows a new judgement.
 		n.srv.state, n.srv.problem, n.srv.retryAt = ha.ServerUp, err.Error(), now()+judgeRetry
 		n.publishNow = true
@@ -520,9 +520,9 @@ func (n *Node) shutdown(cancel context.CancelFunc) {
 func (n *Node) stopServer() {
 	n.mu.Lock()
 	l := n.srv.life
-	serving := n.serving.phase != ha.PhaseNone
+	serving := n.serving.Phase() != ha.PhaseNone
 	if serving {
-		n.serving.phase = ha.PhaseFencing
+		n.serving.Stop()
 		n.guardStepLocked(drainPatience)
 	}
 	n.mu.Unlock()

@@ -493,7 +493,7 @@ func (n *Node) tryReinit() (done bool, err error) {
 	case ha.ServerStarting, ha.ServerJudging:
 		return false, nil
 	}
-	if leads || n.serving.phase != ha.PhaseNone {
+	if leads || n.serving.Phase() != ha.PhaseNone {
 		return false, errors.New("it is the leader")
 	}
 	n.replaceDataLocked("its data was given up by `trireme reinit`")

@@ -30,7 +30,7 @@ func (n *Node) promote(ctx context.Context, l *lifecycle.Life, term uint64) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.phase == ha.PhasePromoting && n.serving.term == term && n.srv.life == l {
+	if n.serving.Phase() == ha.PhasePromoting && n.serving.Term() == term && n.srv.life == l {
 		// Still asked for, but it did not work: a mysqld that cannot be promoted must not stay in the way.
 		n.srv.retryAt = now() + promoteRetry
 		n.fenceLocked("promotion failed: " + err.Error())
@@ -102,7 +102,7 @@ func (n *Node) openWrites(ctx context.Context, l *lifecycle.Life, term uint64, f
 		return consensus.ErrNotLeader
 	}
 	n.mu.Lock()
-	if n.serving.phase == from {
+	if n.serving.Phase() == from {
 		n.guardStepLocked(openPatience) // before the statement that opens is sent
 	}
 	n.mu.Unlock()
@@ -115,11 +115,11 @@ func (n *Node) openWrites(ctx context.Context, l *lifecycle.Life, term uint64, f
 	failpoint.Hit("promote.after-open")
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.phase != from || n.srv.life != l {
+	if n.serving.Phase() != from || n.srv.life != l {
 		return consensus.ErrNotLeader // a fence waits for the gate
 	}
 	l.NoteOpen()
-	n.serving.phase, n.serving.until = ha.PhaseOpen, 0
+	n.serving.Open()
 	n.noteOpenLocked(n.id.ID, term)
 	if from == ha.PhaseHandover {
 		n.left = leave{} // the switchover did not take place
@@ -147,7 +147,7 @@ func (n *Node) mayOpen(l *lifecycle.Life, term uint64, from ha.Phase) bool {
 	st := n.cons.Status()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.cluster.Disbanded == nil && len(n.newVoidsLocked()) == 0 && n.srv.life == l && n.serving.phase == from && n.serving.term == term && st.Term == term && st.Role == consensus.Leader
+	return n.cluster.Disbanded == nil && len(n.newVoidsLocked()) == 0 && n.srv.life == l && n.serving.Phase() == from && n.serving.Term() == term && st.Term == term && st.Role == consensus.Leader
 }
 
 // startPump carries what mysqld writes to Raft until the incarnation, the term or the node ends.
@@ -158,7 +158,7 @@ func (n *Node) startPump(ctx context.Context, l *lifecycle.Life, src *dump.Sourc
 	if ctx.Err() != nil {
 		return ctx.Err() // a fence waits for us and will look for a pump
 	}
-	n.serving.pump = done
+	n.serving.Stream(done)
 	n.tasks.Add(1)
 	go func() {
 		defer n.tasks.Done()
@@ -211,7 +211,7 @@ func (n *Node) fence(ctx context.Context, reason string) {
 	n.broadcastStatus()
 	n.mu.Lock()
 	l, dying := n.srv.life, n.srv.state == ha.ServerDying
-	term := n.serving.term
+	term := n.serving.Term()
 	n.mu.Unlock()
 	failpoint.Hit("fence.begin")
 	began := now()
@@ -232,7 +232,7 @@ func (n *Node) fence(ctx context.Context, reason string) {
 	e.Term, e.Drained = term, drained
 	n.history.add(e)
 	n.mu.Lock()
-	n.serving = servingSlot{}
+	n.serving.End()
 	n.publishNow = true
 	n.mu.Unlock()
 }
@@ -273,7 +273,7 @@ func (n *Node) drainGated(ctx context.Context, l *lifecycle.Life) error {
 // awaitServeTask waits for the end of a promotion or switchover that was cancelled: it must not touch a life that goes on.
 func (n *Node) awaitServeTask(ctx context.Context) error {
 	n.mu.Lock()
-	done := n.serving.done
+	done := n.serving.Done()
 	n.mu.Unlock()
 	if done == nil {
 		return nil
@@ -301,7 +301,7 @@ func (n *Node) closeGate(ctx context.Context) error {
 // retire turns a drained leader into a follower without a restart: the dump ends, the feed begins again.
 func (n *Node) retire(ctx context.Context, l *lifecycle.Life) error {
 	n.mu.Lock()
-	pump := n.serving.pump
+	pump := n.serving.StreamEnded()
 	n.mu.Unlock()
 	from := l.Acked()
 	l.EndStream()

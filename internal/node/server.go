@@ -187,7 +187,7 @@ func (n *Node) reportRejoin(l *lifecycle.Life, j *ledger.Judgement, rolledBack g
 // probeServer finds a mysqld that is alive and makes no progress, and a raft log whose disk hangs.
 func (n *Node) probeServer(ctx context.Context) {
 	n.mu.Lock()
-	l, open, applied := n.srv.life, n.takesWritesLocked(), n.srv.backlog.Applied
+	l, open, applied := n.srv.life, n.serving.TakesWrites(), n.srv.backlog.Applied
 	n.mu.Unlock()
 	server, log := n.probe.Look(ctx, l, open, applied, n.cons.AppendingSince)
 	n.mu.Lock()
@@ -323,7 +323,7 @@ const stallLimit = 10 * time.Second
 // large transaction or DDL may take twice as long as was estimated: heavyMeter leaves a tenth of that.
 func (n *Node) stalledLocked() time.Duration {
 	s := &n.srv
-	if s.state != ha.ServerReady || n.serving.phase != ha.PhaseNone || s.backlog.Since.IsZero() || n.delayLocked() > 0 {
+	if s.state != ha.ServerReady || n.serving.Phase() != ha.PhaseNone || s.backlog.Since.IsZero() || n.delayLocked() > 0 {
 		return 0
 	}
 	if d := now() - s.movedAt; d > stallLimit+20*s.heavy {

@@ -95,7 +95,7 @@ func (n *Node) myStatus() status {
 	if st.Role == consensus.Leader {
 		s.Rules = n.acks.Rules()
 	}
-	s.Handover = n.leadsLocked(&st) && n.serving.phase == ha.PhaseHandover && n.serving.closing
+	s.Handover = n.leadsLocked(&st) && n.serving.Phase() == ha.PhaseHandover && n.serving.Closing()
 	s.OpenTerm, s.Epoch = n.epochLocked(&st)
 	return s
 }
@@ -105,10 +105,10 @@ func (n *Node) epochLocked(st *consensus.Status) (openTerm uint64, epoch string)
 	if l := n.srv.life; l != nil {
 		epoch = fmt.Sprint(l.Incarnation)
 	}
-	if !n.leadsLocked(st) || !n.takesWritesLocked() {
+	if !n.leadsLocked(st) || !n.serving.TakesWrites() {
 		return 0, epoch
 	}
-	return n.serving.term, fmt.Sprintf("%s/%d", epoch, n.serving.term)
+	return n.serving.Term(), fmt.Sprintf("%s/%d", epoch, n.serving.Term())
 }
 
 // readyLocked says whether this node's mysqld is judged and fed, and if not why.
@@ -118,12 +118,7 @@ func (n *Node) readyLocked() (ha.Reason, bool) {
 
 // leadsLocked says whether this node is the leader in the term in which its mysqld serves.
 func (n *Node) leadsLocked(st *consensus.Status) bool {
-	return st.Role == consensus.Leader && n.serving.term == st.Term && n.serving.phase != ha.PhaseFencing && n.serving.phase != ha.PhaseNone
-}
-
-// takesWritesLocked says whether mysqld is open for writes: a switchover that is under way may not have closed them yet.
-func (n *Node) takesWritesLocked() bool {
-	return n.serving.phase == ha.PhaseOpen || n.serving.phase == ha.PhaseHandover && !n.serving.closing
+	return st.Role == consensus.Leader && n.serving.Term() == st.Term && n.serving.Phase() != ha.PhaseFencing && n.serving.Phase() != ha.PhaseNone
 }
 
 func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
@@ -192,7 +187,7 @@ func (n *Node) roleLocked(st *consensus.Status) string {
 	switch {
 	case n.id.Role == config.RoleLogger:
 		return api.RoleLogger
-	case n.leadsLocked(st) && n.serving.phase != ha.PhasePromoting:
+	case n.leadsLocked(st) && n.serving.Phase() != ha.PhasePromoting:
 		return api.RoleLeader
 	case st.Learner:
 		return api.RoleLearner

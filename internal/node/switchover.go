@@ -115,9 +115,7 @@ func (n *Node) switchover(ctx context.Context, l *lifecycle.Life, a ha.Action, r
 func (n *Node) reopen(l *lifecycle.Life, term uint64, stopping bool) {
 	err := errors.New("the daemon is stopping")
 	n.mu.Lock()
-	if n.serving.phase == ha.PhaseHandover {
-		n.serving.drained = false
-	}
+	n.serving.TakeBack()
 	n.mu.Unlock()
 	if !stopping {
 		err = n.openWrites(n.ctx, l, term, ha.PhaseHandover)
@@ -127,7 +125,7 @@ func (n *Node) reopen(l *lifecycle.Life, term uint64, stopping bool) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.phase == ha.PhaseHandover && n.srv.life == l {
+	if n.serving.Phase() == ha.PhaseHandover && n.srv.life == l {
 		n.fenceLocked("the switchover failed half-way: " + err.Error())
 	}
 }
@@ -139,8 +137,8 @@ func (n *Node) stepAside(ctx context.Context, l *lifecycle.Life) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.phase == ha.PhaseHandover && n.srv.life == l {
-		n.serving = servingSlot{}
+	if n.serving.Phase() == ha.PhaseHandover && n.srv.life == l {
+		n.serving.End()
 		n.publishNow = true
 	}
 	return nil
@@ -173,9 +171,7 @@ func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Actio
 		return m
 	}
 	n.mu.Lock()
-	if n.serving.phase == ha.PhaseHandover && n.serving.term == a.Term {
-		n.serving.drained = true
-	}
+	n.serving.NoteDrained(a.Term)
 	n.mu.Unlock()
 	n.dropVIP() // all who wrote here have got their answers
 	if m.err = failpoint.Err("switchover.drained"); m.err != nil {
@@ -197,7 +193,7 @@ func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Actio
 func (n *Node) beginClosing(causeLocked func() leave) {
 	n.mu.Lock()
 	n.hold++
-	if n.serving.closing = n.serving.phase == ha.PhaseHandover; n.serving.closing {
+	if n.serving.BeginClosing() {
 		l := causeLocked()
 		l.Planned = true
 		n.leaveLocked(l)
@@ -510,7 +506,7 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 	res.To = n.memberName(to)
 	r := &transferRequest{to: to, term: v.Raft.Term, by: shorten(api.WhoAsked(ctx)), wait: wait, result: make(chan moved, 1)}
 	n.mu.Lock()
-	if n.request != nil || n.serving.phase == ha.PhaseHandover {
+	if n.request != nil || n.serving.Phase() == ha.PhaseHandover {
 		n.mu.Unlock()
 		return res, underWay()
 	}

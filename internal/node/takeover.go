@@ -95,8 +95,8 @@ func (n *Node) noteLossLocked(leader uint64) {
 
 // leaveLocked notes that this node's mysqld stops taking writes.
 func (n *Node) leaveLocked(l leave) {
-	if n.left.Term != n.serving.term {
-		l.Term = n.serving.term
+	if n.left.Term != n.serving.Term() {
+		l.Term = n.serving.Term()
 		n.left, n.leftAt = l, now()
 	}
 }

@@ -75,7 +75,7 @@ func (n *Node) keepDurable(ctx context.Context) {
 // tidyBinlog deletes files of the leader's binary log that Raft has whole.
 func (n *Node) tidyBinlog(ctx context.Context) {
 	n.mu.Lock()
-	l, open := n.srv.life, n.serving.phase == ha.PhaseOpen
+	l, open := n.srv.life, n.serving.Phase() == ha.PhaseOpen
 	n.mu.Unlock()
 	if l == nil || !open {
 		return
@@ -89,8 +89,8 @@ func (n *Node) tidyBinlog(ctx context.Context) {
 // run, the node is no candidate.
 func (n *Node) tendApplier(ctx context.Context) {
 	n.mu.Lock()
-	l, follows := n.srv.life, n.srv.state == ha.ServerReady && n.serving.phase == ha.PhaseNone
-	promotes := n.srv.state == ha.ServerReady && n.serving.phase == ha.PhasePromoting
+	l, follows := n.srv.life, n.srv.state == ha.ServerReady && n.serving.Phase() == ha.PhaseNone
+	promotes := n.srv.state == ha.ServerReady && n.serving.Phase() == ha.PhasePromoting
 	failure, broken := n.srv.failure, n.srv.state == ha.ServerBroken
 	lag := time.Duration(0)
 	if !n.srv.backlog.Since.IsZero() {

@@ -96,7 +96,7 @@ func (n *Node) mayHold(a netip.Addr) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if slices.Contains(n.vip.rw, a) {
-		return n.takesWritesLocked() && lease
+		return n.serving.TakesWrites() && lease
 	}
 	return slices.Contains(n.vip.lent, a) && (n.vip.given == nil || lease)
 }
@@ -110,7 +110,7 @@ func (n *Node) tendVIP() {
 	n.mu.Lock()
 	var want []netip.Addr
 	switch {
-	case n.serving.phase == ha.PhasePromoting, n.serving.phase == ha.PhaseOpen, n.serving.phase == ha.PhaseHandover && !n.serving.drained:
+	case n.serving.Phase() == ha.PhasePromoting, n.serving.Phase() == ha.PhaseOpen, n.serving.Phase() == ha.PhaseHandover && !n.serving.Drained():
 		want = append(want, n.vip.rw...)
 	}
 	n.giveReadsLocked()
@@ -151,7 +151,7 @@ func (n *Node) dropVIP() {
 
 // giveReadsLocked spreads the read addresses over the followers that serve reads, as the leader; this node has them when there is none.
 func (n *Node) giveReadsLocked() {
-	if len(n.vip.ro) == 0 || !n.takesWritesLocked() {
+	if len(n.vip.ro) == 0 || !n.serving.TakesWrites() {
 		n.vip.given = nil
 		return
 	}
@@ -195,7 +195,7 @@ func (n *Node) readsLocked() map[string]uint64 {
 // borrowReadsLocked takes what the leader gives this node, and keeps it for a while when nobody says so any more.
 func (n *Node) borrowReadsLocked() {
 	_, ready := n.readyLocked()
-	if n.stopping || !ready && n.serving.phase == ha.PhaseNone || n.serving.phase == ha.PhaseFencing {
+	if n.stopping || !ready && n.serving.Phase() == ha.PhaseNone || n.serving.Phase() == ha.PhaseFencing {
 		n.vip.lent = nil
 		return
 	}

@@ -41,7 +41,8 @@ func TestGiveReads(t *testing.T) {
 	if n.readsLocked() != nil {
 		t.Fatalf("a follower gives %v", n.vip.given)
 	}
-	n.serving = servingSlot{phase: ha.PhaseOpen, term: 5}
+	n.serving.Promote(5)
+	n.serving.Open()
 	n.peers[2].status.Member.VIPs[1].Held = true // from the leader before
 	n.giveReadsLocked()
 	if n.vip.given[readA] != 3 || n.vip.given[readB] != 2 || !n.publishNow {

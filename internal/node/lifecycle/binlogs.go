@@ -21,8 +21,8 @@ type binlogTail struct {
 	gtids gtid.Set
 }
 
-// readBinlogTail reads the GTIDs from the binary log of the life that ended, before it is deleted: those that Raft did not keep
-// are what is rolled back. It is for the report only, so what cannot be read is left out.
+// readBinlogTail reads the GTIDs from the binary log of the life that ended, before it is deleted: those that Raft did
+// not keep are what is rolled back. It is for the report only, so what cannot be read is left out.
 func readBinlogTail(dir string) binlogTail {
 	var t binlogTail
 	files, _ := filepath.Glob(filepath.Join(dir, "binlog.[0-9]*"))
@@ -74,8 +74,8 @@ func (t *binlogTail) readFile(path string) {
 	}
 }
 
-// onlyControlEvents says whether mysqld's binary log holds nothing between two positions but the events that begin and end its
-// files: after a rotation, or at the beginning, the log's end lies behind the last transaction.
+// onlyControlEvents says whether mysqld's binary log holds nothing between two positions but the events that begin and
+// end its files: after a rotation, or at the beginning, the log's end lies behind the last transaction.
 func onlyControlEvents(dir string, from, to raftlog.Pos) bool {
 	for pos := from; ; pos = (raftlog.Pos{File: pos.File + 1, Off: 4}) {
 		end, ok := controlRun(filepath.Join(dir, fmt.Sprintf("binlog.%06d", pos.File)), int64(pos.Off))

@@ -9,7 +9,8 @@ import (
 	"trireme/lab/heap"
 )
 
-// TestTornBinlogTail: a torn binary log can announce an event of 1 GiB. Reading what a dead incarnation wrote allocates no such buffer.
+// TestTornBinlogTail: a torn binary log can announce an event of 1 GiB. Reading what a dead incarnation wrote allocates
+// no such buffer.
 func TestTornBinlogTail(t *testing.T) {
 	for _, typ := range []binlog.EventType{binlog.TypeGTID, binlog.TypeGTIDTagged} {
 		dir := t.TempDir()

@@ -14,7 +14,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// Drain closes writes and returns nil only when nobody waits and everything that mysqld wrote is committed and acknowledged.
+// Drain closes writes and returns nil only when nobody waits and everything that mysqld wrote is committed and
+// acknowledged.
 func (l *Life) Drain(ctx context.Context) error {
 	l.mu.Lock()
 	unsure := l.mayOpen
@@ -29,8 +30,9 @@ func (l *Life) Drain(ctx context.Context) error {
 	}
 	l.setReadOnly(true)
 	failpoint.Hit("drain.after-read-only")
-	// Those that are there now may be in the middle of a statement that super_read_only does not stop, XA COMMIT of their own
-	// transaction, and that outlives KILL. What such a one logs must not be taken for a local statement of the follower to be (Retire).
+	// Those that are there now may be in the middle of a statement that super_read_only does not stop, XA COMMIT of
+	// their own transaction, and that outlives KILL. What such a one logs must not be taken for a local statement of
+	// the follower to be (Retire).
 	sessions, err := l.mysql.ApplicationSessions(ctx)
 	if err != nil {
 		return fmt.Errorf("listing clients: %w", err)
@@ -77,7 +79,8 @@ func (l *Life) awaitGone(ctx context.Context, killed []mysqld.Session) error {
 	return stillEnding(killed, left)
 }
 
-// stillEnding names a session that was killed and runs an XA statement. Others may go on rolling back: they log nothing.
+// stillEnding names a session that was killed and runs an XA statement. Others may go on rolling back: they log
+// nothing.
 func stillEnding(killed, left []mysqld.Session) error {
 	for _, s := range left {
 		was := slices.ContainsFunc(killed, func(k mysqld.Session) bool { return k.ID == s.ID })
@@ -110,8 +113,9 @@ func (l *Life) drained(ctx context.Context) error {
 	return nil
 }
 
-// Retire turns a drained leader into a follower without a restart: its dump has ended (EndStream) and everything up to from is
-// committed; the feed begins again. What this life executes from now on is its own affair, and is remembered as such.
+// Retire turns a drained leader into a follower without a restart: its dump has ended (EndStream) and everything up to
+// from is committed; the feed begins again. What this life executes from now on is its own affair, and is remembered as
+// such.
 func (l *Life) Retire(ctx context.Context, from raftlog.Pos) error {
 	_, committed := l.of.Ledger.Snapshot()
 	failpoint.Hit("retire.before-persist")
@@ -129,8 +133,8 @@ func (l *Life) Retire(ctx context.Context, from raftlog.Pos) error {
 	if err := l.mysql.SetEventScheduler(ctx, false); err != nil {
 		return err
 	}
-	// Read-only and drained, so that nobody waits whose commit Raft does not have (S4); looked at once more, since XA COMMIT of a
-	// session's own transaction is not stopped by super_read_only.
+	// Read-only and drained, so that nobody waits whose commit Raft does not have (S4); looked at once more, since XA
+	// COMMIT of a session's own transaction is not stopped by super_read_only.
 	if s, err := l.mysql.WaitingSessions(ctx); err != nil || s.Waiting > 0 {
 		return errors.Join(err, fmt.Errorf("%d sessions wait for an acknowledgement", s.Waiting))
 	}

@@ -10,7 +10,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// A mysqld that was asked to open writes and did not answer is not drained: whatever it is asked next, it may still open them.
+// A mysqld that was asked to open writes and did not answer is not drained: whatever it is asked next, it may still
+// open them.
 func TestUnansweredOpenIsNotDrained(t *testing.T) {
 	m := newMember(t)
 	l := m.life(7)
@@ -23,7 +24,8 @@ func TestUnansweredOpenIsNotDrained(t *testing.T) {
 	}
 }
 
-// TestDrain: a life is drained once nobody waits and all that mysqld wrote is acknowledged, and says what is missing until its time is over.
+// TestDrain: a life is drained once nobody waits and all that mysqld wrote is acknowledged, and says what is missing
+// until its time is over.
 func TestDrain(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -55,7 +57,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// An XA COMMIT that outlives KILL holds a step-down up; a rollback that takes its time, and sessions that came later, do not.
+// An XA COMMIT that outlives KILL holds a step-down up; a rollback that takes its time, and sessions that came later,
+// do not.
 func TestStillEnding(t *testing.T) {
 	killed := []mysqld.Session{{ID: 7, Info: "XA COMMIT 'a'"}, {ID: 8, Info: "UPDATE t SET v = 1"}, {ID: 9}}
 	for _, c := range []struct {

@@ -6,9 +6,9 @@ import (
 	"trireme/internal/failpoint"
 )
 
-// KeepDurable moves the durable index (S8): what is applied is noted first, then InnoDB's redo log is flushed, then the index is
-// written down. It also says from where the log must be kept for this node. applied is what was known of that before. An error is one
-// of writing the index down; an older one is as true.
+// KeepDurable moves the durable index (S8): what is applied is noted first, then InnoDB's redo log is flushed, then the
+// index is written down. It also says from where the log must be kept for this node. applied is what was known of that
+// before. An error is one of writing the index down; an older one is as true.
 func (l *Life) KeepDurable(ctx context.Context, applied uint64) error {
 	s := l.of
 	// Open XA transactions are looked at first: one whose end is durable with this flush is then still counted as open.
@@ -35,8 +35,8 @@ func (l *Life) KeepDurable(ctx context.Context, applied uint64) error {
 			return err
 		}
 	}
-	// An open XA transaction may have to be prepared again on any node. Where its PREPARE lies is not worth an index of its
-	// own: while one is open the log is not purged.
+	// An open XA transaction may have to be prepared again on any node. Where its PREPARE lies is not worth an index of
+	// its own: while one is open the log is not purged.
 	keep := min(before, applied)
 	if len(xids) > 0 {
 		keep = 0

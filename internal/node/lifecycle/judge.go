@@ -15,22 +15,24 @@ import (
 	"trireme/internal/sqlkind"
 )
 
-// ErrStillFed: replication that an earlier judgement of this life has begun does not end. Such a life cannot be judged any more.
+// ErrStillFed: replication that an earlier judgement of this life has begun does not end. Such a life cannot be judged
+// any more.
 var ErrStillFed = errors.New("it has to be judged again, and its replication does not stop")
 
-// Judge decides by S5 whether what InnoDB holds is a prefix of what was acknowledged, plugs the holes and lets the feed begin.
-// rolledBack is what the life before has written and Raft does not have.
+// Judge decides by S5 whether what InnoDB holds is a prefix of what was acknowledged, plugs the holes and lets the feed
+// begin. rolledBack is what the life before has written and Raft does not have.
 func (l *Life) Judge(ctx context.Context) (j *ledger.Judgement, rolledBack gtid.Set, err error) {
 	if j, err = l.judge(ctx); err != nil {
 		return nil, rolledBack, err
 	}
-	// What mysqld holds was not rolled back. It may hold more than is committed: XA transactions that it had adopted to lead.
+	// What mysqld holds was not rolled back. It may hold more than is committed: XA transactions that it had adopted to
+	// lead.
 	_, committed := l.of.Ledger.Snapshot()
 	return j, l.tail.gtids.Subtract(committed).Subtract(l.own.judged), nil
 }
 
-// stopFeeding ends what an earlier judgement of this life has begun: what is judged must stand still, and a receiver that runs cannot be
-// pointed anywhere.
+// stopFeeding ends what an earlier judgement of this life has begun: what is judged must stand still, and a receiver
+// that runs cannot be pointed anywhere.
 func (l *Life) stopFeeding(ctx context.Context) error {
 	if !l.fed {
 		return nil
@@ -97,8 +99,8 @@ func (l *Life) judge(ctx context.Context) (*ledger.Judgement, error) {
 		}
 		failpoint.Hit("judge.after-plug")
 	}
-	// Everything below next is executed. Purging and the watch over XA transactions go on from there: what a restart leaves unknown for a
-	// moment would hold the log at its bound, or let a transaction be ended unseen.
+	// Everything below next is executed. Purging and the watch over XA transactions go on from there: what a restart
+	// leaves unknown for a moment would hold the log at its bound, or let a transaction be ended unseen.
 	next, _, err := s.Log.SeekGTID(executed.Union(j.Plug).Union(purged.GTIDs), upTo)
 	if err != nil {
 		return nil, fmt.Errorf("finding where mysqld left off: %w", err)
@@ -128,8 +130,8 @@ func (l *Life) judge(ctx context.Context) (*ledger.Judgement, error) {
 	return j, err
 }
 
-// XIDKeys are prepared XA transactions, named as the log's scanner names them. mysqld writes 32 bits of a format id into the
-// binary log's XA_PREPARE event.
+// XIDKeys are prepared XA transactions, named as the log's scanner names them. mysqld writes 32 bits of a format id
+// into the binary log's XA_PREPARE event.
 func XIDKeys(xids []mysqld.XID) map[string]bool {
 	m := make(map[string]bool, len(xids))
 	for _, x := range xids {

@@ -14,9 +14,9 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// BeginLead puts the start of the dump behind this life's prelude: what it logged while it followed (local statements, adopted XA
-// transactions). That is its own affair, has been committed without Raft, and is remembered as such: all else that this life logs is
-// errant unless Raft has it. From here on every commit waits.
+// BeginLead puts the start of the dump behind this life's prelude: what it logged while it followed (local statements,
+// adopted XA transactions). That is its own affair, has been committed without Raft, and is remembered as such: all
+// else that this life logs is errant unless Raft has it. From here on every commit waits.
 func (l *Life) BeginLead(ctx context.Context) error {
 	for range quietAttempts {
 		if err := l.mysql.SetSemisync(ctx, true); err != nil {
@@ -35,7 +35,8 @@ func (l *Life) BeginLead(ctx context.Context) error {
 		if !errors.Is(err, errNotQuiet) {
 			return err
 		}
-		// A local statement that began just now waits: it would not be known as one if this life died before Raft had it.
+		// A local statement that began just now waits: it would not be known as one if this life died before Raft had
+		// it.
 		if err := l.mysql.SetSemisync(ctx, false); err != nil {
 			return err
 		}
@@ -59,7 +60,8 @@ func (l *Life) quietEnd(ctx context.Context) (end raftlog.Pos, last int64, err e
 	if err != nil {
 		return end, 0, err
 	}
-	// What has left the binary log's commit and has not come to gtid_executed is owned: looked at first, or it could slip through between.
+	// What has left the binary log's commit and has not come to gtid_executed is owned: looked at first, or it could
+	// slip through between.
 	owned, err := l.mysql.GTIDOwned(ctx)
 	if err != nil {
 		return end, 0, err
@@ -124,8 +126,8 @@ func (l *Life) KillBlockers(ctx context.Context) {
 	}
 }
 
-// PrepareWrites makes a life that has applied everything one that may take writes: it is not fed any more, and its settings are a
-// leader's.
+// PrepareWrites makes a life that has applied everything one that may take writes: it is not fed any more, and its
+// settings are a leader's.
 func (l *Life) PrepareWrites(ctx context.Context) error {
 	if err := l.of.Feed.Pause(ctx); err != nil {
 		return err

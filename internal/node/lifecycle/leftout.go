@@ -33,8 +33,8 @@ func (w *leftOut) note(at time.Duration, what gtid.GTID, found bool, applying []
 	return w.since != 0 && at >= w.since+leftOutLimit
 }
 
-// LeftOut looks for a transaction that the applier has left out, and returns its entry, 0 if there is none, and what is executed. It is
-// for one caller at a time, as is ForgetLeftOut.
+// LeftOut looks for a transaction that the applier has left out, and returns its entry, 0 if there is none, and what is
+// executed. It is for one caller at a time, as is ForgetLeftOut.
 func (l *Life) LeftOut(ctx context.Context) (what gtid.GTID, index uint64, executed gtid.Set) {
 	w := &l.leftOut
 	executed = l.Executed()

@@ -154,8 +154,8 @@ func (l *Life) ReadExecuted(ctx context.Context) (applied uint64, err error) {
 	return l.of.Host.Executed(l, set)
 }
 
-// Watch waits for the end of the life, and says whether it has ended: a mysqld that was killed and whose disk hangs may not
-// end before the daemon does, with which ctx ends.
+// Watch waits for the end of the life, and says whether it has ended: a mysqld that was killed and whose disk hangs may
+// not end before the daemon does, with which ctx ends.
 func (l *Life) Watch(ctx context.Context) (ended bool) {
 	h := l.of.Host
 	select {

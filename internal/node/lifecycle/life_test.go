@@ -16,7 +16,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// member is a node of a test: it keeps its state in memory, and its mysqld is a fake. Methods that a test does not need are nil's.
+// member is a node of a test: it keeps its state in memory, and its mysqld is a fake. Methods that a test does not need
+// are nil's.
 type member struct {
 	Host
 	lives *Lives
@@ -129,8 +130,8 @@ func TestWatchEndsWithTheDaemon(t *testing.T) {
 	}
 }
 
-// TestBeginLead: what a life has logged by itself is remembered before Raft is given anything, and a local statement that is under way is
-// neither taken for one nor left waiting.
+// TestBeginLead: what a life has logged by itself is remembered before Raft is given anything, and a local statement
+// that is under way is neither taken for one nor left waiting.
 func TestBeginLead(t *testing.T) {
 	m := newMember(t)
 	l := m.life(7)
@@ -151,8 +152,8 @@ func TestBeginLead(t *testing.T) {
 	}
 }
 
-// TestKeepDurable: the durable index is written down after InnoDB has flushed what it names, and while an XA transaction is
-// prepared all of the log is kept.
+// TestKeepDurable: the durable index is written down after InnoDB has flushed what it names, and while an XA
+// transaction is prepared all of the log is kept.
 func TestKeepDurable(t *testing.T) {
 	m := newMember(t)
 	l := m.life(7)

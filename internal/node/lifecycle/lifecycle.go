@@ -3,12 +3,12 @@
 //	start -> judge -> feed -> lead -> drain -> retire -> feed ... -> death
 //
 // Each start makes a Life: a new incarnation with a server_uuid of its own and without the binary log of the one before
-// (S5). A life is judged against the committed log: holes are plugged, and what Raft does not have makes it unfit. Then it
-// is fed. To lead it adopts prepared XA transactions, applies everything, and logs what Raft is to commit. To follow again
-// it is drained (nobody waits, everything that it wrote is committed: S4) and retired.
+// (S5). A life is judged against the committed log: holes are plugged, and what Raft does not have makes it unfit. Then
+// it is fed. To lead it adopts prepared XA transactions, applies everything, and logs what Raft is to commit. To follow
+// again it is drained (nobody waits, everything that it wrote is committed: S4) and retired.
 //
-// What a member does next, and the state in which it shows its mysqld, is decided by who calls: Host. A Life knows nothing
-// of terms and of leadership.
+// What a member does next, and the state in which it shows its mysqld, is decided by who calls: Host. A Life knows
+// nothing of terms and of leadership.
 package lifecycle
 
 import (
@@ -45,7 +45,8 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// State is what must be remembered over a restart of the daemon. It is on disk before anything that depends on it happens.
+// State is what must be remembered over a restart of the daemon. It is on disk before anything that depends on it
+// happens.
 type State struct {
 	// Incarnation is the number of the newest life (S5). It grows before each start.
 	Incarnation uint64 `json:"incarnation"`
@@ -53,8 +54,8 @@ type State struct {
 	ledger.Lives
 	// Durable is the durable index (S8): everything at or below it is durably in InnoDB.
 	Durable uint64 `json:"durable_index"`
-	// Inherited are GTIDs that came with the data of another node when this one was seeded, and that are the donor's own affair:
-	// local statements of dead incarnations, which the log does not have. A GTID set in MySQL's text form.
+	// Inherited are GTIDs that came with the data of another node when this one was seeded, and that are the donor's
+	// own affair: local statements of dead incarnations, which the log does not have. A GTID set in MySQL's text form.
 	Inherited string `json:"inherited,omitempty"`
 }
 
@@ -89,12 +90,13 @@ type Host interface {
 	NewSource(l *Life) *dump.Source
 	// Prove looks at the certificate that a new life shows, before anybody is led there.
 	Prove(ctx context.Context, l *Life, tls []byte) error
-	// FollowDecisions has the data follow what operators have decided about entries; has is what it holds, and it is not fed yet.
+	// FollowDecisions has the data follow what operators have decided about entries; has is what it holds, and it is
+	// not fed yet.
 	FollowDecisions(has gtid.Set) error
 	// Follows says whether a life is judged and does not lead.
 	Follows(l *Life) bool
-	// Executed is told what a life has executed, and returns up to which entry it has applied everything; ErrDead if there is
-	// another life, or none.
+	// Executed is told what a life has executed, and returns up to which entry it has applied everything; ErrDead if
+	// there is another life, or none.
 	Executed(l *Life, set gtid.Set) (applied uint64, err error)
 	// LostXA is told that a session on a follower has ended a prepared XA transaction.
 	LostXA(l *Life, lost LostXA, applied uint64, executed gtid.Set)
@@ -148,12 +150,12 @@ type MySQL interface {
 
 var _ MySQL = (*mysqld.Admin)(nil)
 
-// Lives starts this member's mysqld, one life after the other, and knows what is common to them. Its methods may be called
-// from any goroutine, but for Start: one at a time.
+// Lives starts this member's mysqld, one life after the other, and knows what is common to them. Its methods may be
+// called from any goroutine, but for Start: one at a time.
 type Lives struct {
 	Config
 	tail      binlogTail    // of lives whose successors did not start; only Start uses it
-	specialAt atomic.Uint64 // highest index of an entry, committed since this daemon started, with something other than rows
+	specialAt atomic.Uint64 // highest index of an entry with something other than rows, since this daemon started
 
 	xaMu      sync.Mutex // Host.Follows is called with it held
 	xa        xaWatch    // guarded by xaMu

@@ -7,7 +7,8 @@ import (
 	"trireme/internal/config"
 )
 
-// TestTrxLimit: a limit whose turn comes when the node leads no more is not put in force, and one that may be in force in spite of an error is taken back.
+// TestTrxLimit: a limit whose turn comes when the node leads no more is not put in force, and one that may be in force
+// in spite of an error is taken back.
 func TestTrxLimit(t *testing.T) {
 	var l trxLimit
 	var server config.Bytes // the limit as mysqld has it

@@ -14,7 +14,7 @@ const (
 	probePatience = 400 * time.Millisecond // for the answer, at one look
 	probeGap      = 4 * ProbeInterval      // looks further apart than this: the daemon itself did not run
 	hungLimit     = 5 * time.Second        // mysqld without an answer, commit or applied transaction
-	commitLimit   = 10 * time.Second       // sessions in the middle of a commit, and nothing is written to the binary log
+	commitLimit   = 10 * time.Second       // sessions in the middle of a commit, and the binary log does not grow
 	appendLimit   = 5 * time.Second        // one write and fsync of the raft log
 	slowDisk      = 20 << 20               // bytes per second that a disk which is well flushes at least
 )
@@ -36,8 +36,9 @@ type progress struct {
 	applied     uint64
 }
 
-// Probe finds a mysqld that is alive and makes no progress, and a disk of the raft log that hangs: it draws the conclusion from one look
-// after the other. Time in which the daemon did not run itself is nobody's silence. It is for one goroutine.
+// Probe finds a mysqld that is alive and makes no progress, and a disk of the raft log that hangs: it draws the
+// conclusion from one look after the other. Time in which the daemon did not run itself is nobody's silence. It is for
+// one goroutine.
 type Probe struct {
 	of       *Life
 	last     time.Duration // of the looks
@@ -57,8 +58,8 @@ type Stuck struct {
 	Since time.Duration
 }
 
-// note takes a look. A commit that waits for Raft, a large transaction on its way into the binary log and a login that is refused are no
-// fault.
+// note takes a look. A commit that waits for Raft, a large transaction on its way into the binary log and a login that
+// is refused are no fault.
 func (p *Probe) note(l look) (server, log Stuck) {
 	if l.at > p.last+probeGap {
 		p.awake, p.silent, p.still, p.based = l.at, 0, 0, false
@@ -97,15 +98,15 @@ func (p *Probe) note(l look) (server, log Stuck) {
 	return server, log
 }
 
-// flushTime is how long a disk may need for what was written since commits last got on. A large transaction is flushed in one go
-// (durability = "double"), and nothing shows how far that is.
+// flushTime is how long a disk may need for what was written since commits last got on. A large transaction is flushed
+// in one go (durability = "double"), and nothing shows how far that is.
 func (p *Probe) flushTime() time.Duration {
 	return time.Duration(float64(p.written-min(p.settled, p.written)) / slowDisk * float64(time.Second))
 }
 
-// Look looks at mysqld, over a connection that has been open since its start, and at the raft log's disk. l is the life, nil if there is
-// none, open says whether it takes writes and applied up to which entry it has applied everything; appending tells since when the raft log is
-// being written (consensus.Node.AppendingSince).
+// Look looks at mysqld, over a connection that has been open since its start, and at the raft log's disk. l is the
+// life, nil if there is none, open says whether it takes writes and applied up to which entry it has applied
+// everything; appending tells since when the raft log is being written (consensus.Node.AppendingSince).
 func (p *Probe) Look(ctx context.Context, l *Life, open bool, applied uint64, appending func() int64) (server, log Stuck) {
 	if p.of != l {
 		*p = Probe{of: l}

@@ -13,9 +13,10 @@ import (
 	"trireme/internal/sqlkind"
 )
 
-// ownXA are the prepared XA transactions whose end this life's mysqld logs, so that they are not adopted: what a session of its own has
-// prepared, and what was there when it started. (mysqld forgets at any restart what its applier has prepared.) Adopting them anyway, by XA
-// ROLLBACK and a new XA PREPARE, would lose them for good if mysqld died in between: their GTIDs, unlike those of an applier's, are on disk.
+// ownXA are the prepared XA transactions whose end this life's mysqld logs, so that they are not adopted: what a
+// session of its own has prepared, and what was there when it started. (mysqld forgets at any restart what its applier
+// has prepared.) Adopting them anyway, by XA ROLLBACK and a new XA PREPARE, would lose them for good if mysqld died in
+// between: their GTIDs, unlike those of an applier's, are on disk.
 type ownXA struct {
 	found   map[mysqld.XID]bool // by the judgement, in XA RECOVER
 	judged  gtid.Set            // what was executed then
@@ -27,9 +28,10 @@ func (o *ownXA) holds(life gtid.UUID, x mysqld.XID, prepare gtid.GTID) bool {
 	return o.found[x] && o.judged.Contains(prepare) || o.adopted[x] == prepare || prepare.SID.UUID == life
 }
 
-// AdoptXA makes the XA transactions that this mysqld's applier has prepared its own, before it leads (mysqld.Admin.AdoptXA says why).
-// What is logged for it is a part of the life's prelude (see BeginLead). Without prepared XA transactions, and with nothing left to
-// apply that could hold one, nothing happens. It returns the transactions that are its own then.
+// AdoptXA makes the XA transactions that this mysqld's applier has prepared its own, before it leads
+// (mysqld.Admin.AdoptXA says why). What is logged for it is a part of the life's prelude (see BeginLead). Without
+// prepared XA transactions, and with nothing left to apply that could hold one, nothing happens. It returns the
+// transactions that are its own then.
 func (l *Life) AdoptXA(ctx context.Context) (map[mysqld.XID]bool, error) {
 	xids, err := l.mysql.XARecover(ctx)
 	if err != nil {
@@ -64,8 +66,8 @@ func (l *Life) CheckAdopted(ctx context.Context, adopted map[mysqld.XID]bool) er
 }
 
 func (l *Life) adoptApplied(ctx context.Context) (map[mysqld.XID]bool, error) {
-	// Everything of older terms first: an XA PREPARE that is still on its way here is to be adopted too, and an XA COMMIT must find
-	// its transaction.
+	// Everything of older terms first: an XA PREPARE that is still on its way here is to be adopted too, and an XA
+	// COMMIT must find its transaction.
 	index, err := l.of.Host.Raft().ReadIndex(ctx)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// xaWatch follows the prepared XA transactions of a follower's mysqld: what the log has prepared and not ended, mysqld has to hold.
+// xaWatch follows the prepared XA transactions of a follower's mysqld: what the log has prepared and not ended, mysqld
+// has to hold.
 type xaWatch struct {
 	life    *Life
 	scanned uint64                // the log is known up to here
@@ -36,15 +37,15 @@ func newXAWatch(l *Life, applied uint64, prepared map[string]bool) xaWatch {
 	return w
 }
 
-// watchXA finds prepared XA transactions of a follower that were ended there and nowhere else. super_read_only does not stop XA COMMIT of
-// a transaction that the applier has prepared, any session may send it, and nothing of it is logged (docs/mysql.md): it cannot be
-// prevented, and the data differs from then on. executed was read before xids.
+// watchXA finds prepared XA transactions of a follower that were ended there and nowhere else. super_read_only does not
+// stop XA COMMIT of a transaction that the applier has prepared, any session may send it, and nothing of it is logged
+// (docs/mysql.md): it cannot be prevented, and the data differs from then on. executed was read before xids.
 func (l *Life) watchXA(applied uint64, executed gtid.Set, xids []mysqld.XID) {
 	s := l.of
 	s.xaMu.Lock()
 	lost := l.lookXALocked(applied, executed, xids)
-	// Looked at twice: mysqld counts an XA PREPARE as executed a moment before XA RECOVER shows it (sql_xa_prepare.cc: the
-	// GTID is externalized in process_xa_prepare, the state set behind it).
+	// Looked at twice: mysqld counts an XA PREPARE as executed a moment before XA RECOVER shows it (sql_xa_prepare.cc:
+	// the GTID is externalized in process_xa_prepare, the state set behind it).
 	again := lost.XID != "" && lost == s.xa.suspect
 	s.xa.suspect = lost
 	s.xaMu.Unlock()
@@ -157,7 +158,8 @@ func (w *xaWatch) take(t ledger.Txn) error {
 	return nil
 }
 
-// missing is a transaction that mysqld has prepared, the log has not ended, and mysqld does not hold any more; the suspect first.
+// missing is a transaction that mysqld has prepared, the log has not ended, and mysqld does not hold any more; the
+// suspect first.
 func (w *xaWatch) missing(executed gtid.Set, prepared map[string]bool) LostXA {
 	gone := func(xid string, r gtid.Range) bool {
 		return !prepared[xid] && (r.First == 0 || executed.Contains(gtid.GTID{SID: r.SID, GNO: r.First}))
