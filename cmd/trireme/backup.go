@@ -231,6 +231,8 @@ type baseLine struct {
 	MySQL   string    `json:"mysql"`
 	From    uint64    `json:"restorable_from"`         // index
 	To      uint64    `json:"restorable_to,omitempty"` // index; 0: the log after it is missing
+	Since   time.Time `json:"restorable_since,omitzero"`
+	Until   time.Time `json:"restorable_until,omitzero"`
 	Bytes   int64     `json:"bytes"`
 	Stored  int64     `json:"stored_bytes"`
 	Made    time.Time `json:"made"`
@@ -261,6 +263,7 @@ func (c *backupListCmd) Run(e *env) error {
 			l.Problem = err.Error()
 		} else {
 			l.To = s.To
+			l.Since, l.Until = have.Moments(&have.Bases[i], s)
 		}
 		lines = append(lines, *l)
 	}
@@ -282,6 +285,9 @@ func (c *backupListCmd) Run(e *env) error {
 	rows := [][]string{{"COPY", "OF", "MYSQL", "MIB", "STORED", "RESTORABLE"}}
 	for _, l := range lines {
 		restorable := fmt.Sprintf("entries %d to %d", l.From, l.To)
+		if !l.Since.IsZero() {
+			restorable = fmt.Sprintf("%s to %s (%s)", l.Since.Format(time.RFC3339), l.Until.Format(time.RFC3339), restorable)
+		}
 		if l.Problem != "" {
 			restorable = e.bad("none: ") + l.Problem
 		}

@@ -162,7 +162,10 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	if v.Generation > 1 {
 		generation = fmt.Sprintf("generation %d · ", v.Generation)
 	}
-	fmt.Fprintf(w, "cluster %s · %sterm %d · commit index %d · %s\n", v.Cluster, generation, v.Term, v.CommitIndex, leader)
+	title := fmt.Sprintf("cluster %s · %sterm %d · commit index %d · %s", v.Cluster, generation, v.Term, v.CommitIndex, leader)
+	for _, line := range wrap(title, width) {
+		fmt.Fprintln(w, line)
+	}
 	if v.Pause != nil {
 		fmt.Fprintf(w, "%s since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", p.bad("PAUSED"), clock(v.Pause.Since), pauseEnd(v.Pause))
 	}

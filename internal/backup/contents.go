@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Contents is what a backup holds, by its manifests and the heads of its segments.
@@ -379,6 +380,34 @@ func (c *Contents) Restorable(b *Base) (Stretch, error) {
 		i++
 	}
 	return Stretch{b.Last, c.Segments[i].Last}, nil
+}
+
+// Moments are the first and the last that a copy can be restored to along a stretch, whole seconds; zero: not known.
+func (c *Contents) Moments(b *Base, s Stretch) (first, last time.Time) {
+	last = later(c.Reached.At, c.Reached.Newest)
+	if i := c.at(s.To); i >= 0 && i+1 < len(c.Segments) {
+		last = c.Segments[i].Newest
+	}
+	first, last = b.Made.Add(time.Second-1).UTC().Truncate(time.Second), last.UTC().Truncate(time.Second)
+	if b.Made.IsZero() || last.Before(first) {
+		return time.Time{}, time.Time{}
+	}
+	return first, last
+}
+
+// earliest is the first moment that any copy can be restored to; zero: none, or it is not known.
+func (c *Contents) earliest() (at time.Time) {
+	for i := range c.Bases {
+		b := &c.Bases[i]
+		s, err := c.Restorable(b)
+		if err != nil {
+			continue
+		}
+		if first, _ := c.Moments(b, s); !first.IsZero() && (at.IsZero() || first.Before(at)) {
+			at = first
+		}
+	}
+	return at
 }
 
 // peek makes a reader of an object that may be long.

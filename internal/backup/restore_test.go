@@ -146,6 +146,29 @@ func TestBaseFor(t *testing.T) {
 	if b, _, _, err := c.base(&Point{Index: 12, Cut: 5}); err != nil || b.Name == newer.Name {
 		t.Errorf("a part of the last entry that a copy holds: %v", err)
 	}
+	made := c.Reached.Newest.Add(-time.Minute).UTC().Truncate(time.Second)
+	c.Bases[0].Made, c.Bases[1].Made = made, made.Add(time.Second)
+	if _, _, _, err := c.base(&Point{Index: 5}); err == nil || !strings.Contains(err.Error(), "the earliest moment that can be restored is "+made.Format(time.RFC3339)) {
+		t.Errorf("too early: %v", err)
+	}
+}
+
+// TestMoments: between two moments that are told a copy can be restored, so they are rounded inwards.
+func TestMoments(t *testing.T) {
+	made := time.Date(2026, 3, 4, 12, 0, 0, 5e8, time.UTC)
+	after := func(s float64) time.Time { return made.Add(time.Duration(s * float64(time.Second))) }
+	c := &Contents{Segments: []Segment{{First: 1, Last: 10, Newest: after(10)}, {First: 11, Last: 20, Newest: after(20)}}, Reached: Reached{Index: 20, At: after(30.2)}}
+	b := &Base{Last: 5, Made: made}
+	for to, want := range map[uint64]time.Time{10: after(9.5), 20: after(29.5)} {
+		if first, last := c.Moments(b, Stretch{5, to}); !first.Equal(after(0.5)) || !last.Equal(want) {
+			t.Errorf("up to entry %d: %v to %v", to, first, last)
+		}
+	}
+	for _, b := range []*Base{{Last: 5}, {Last: 5, Made: after(60)}} {
+		if first, last := c.Moments(b, Stretch{5, 20}); !first.IsZero() || !last.IsZero() {
+			t.Errorf("a copy of %v: %v to %v", b.Made, first, last)
+		}
+	}
 }
 
 // fakeMysqld is a program that says its version and then does what the shell text says.

@@ -289,5 +289,9 @@ func (c *Contents) base(p *Point) (b *Base, first, last int, err error) {
 	if len(c.Bases) == 0 {
 		return nil, 0, 0, fmt.Errorf("%w: it holds no complete copy of the data: run `trireme backup` without interruption", ErrTarget)
 	}
+	if at := c.earliest(); !at.IsZero() {
+		return nil, 0, 0, fmt.Errorf("%w: the earliest moment that can be restored is %s; no copy can be brought to entry %d: %w", ErrTarget,
+			at.Format(time.RFC3339), p.Index, errors.Join(why...))
+	}
 	return nil, 0, 0, fmt.Errorf("%w: no copy can be brought to entry %d: %w", ErrTarget, p.Index, errors.Join(why...))
 }
