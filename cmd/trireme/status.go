@@ -156,7 +156,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	width := widthOf(w)
 	leader := "leader " + p.strong(v.Leader)
 	if v.Leader == "" {
-		leader = p.bad(noLeader(v))
+		leader = noLeader(v)
 	}
 	generation := ""
 	if v.Generation > 1 {
@@ -164,7 +164,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	}
 	title := fmt.Sprintf("cluster %s · %sterm %d · commit index %d · %s", v.Cluster, generation, v.Term, v.CommitIndex, leader)
 	for _, line := range wrap(title, width) {
-		fmt.Fprintln(w, line)
+		fmt.Fprintln(w, p.warnings(line))
 	}
 	if v.Pause != nil {
 		fmt.Fprintf(w, "%s since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", p.bad("PAUSED"), clock(v.Pause.Since), pauseEnd(v.Pause))
