@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/config"
 )
 
 // resultPage tells what an action would do, or has done.
@@ -156,6 +159,26 @@ func (p *Pages) remove(w http.ResponseWriter, r *http.Request, sess *session) {
 	page.Confirm = &confirm{Path: "/ui/remove", Token: p.sessions.actionToken(sess), Button: "Remove " + name, TypeName: name,
 		Fields: []fact{{"name", name}, {"term", strconv.FormatUint(v.Term, 10)}}}
 	p.show(w, r, page, "", nil)
+}
+
+// add makes an invitation and shows what to do with it. The token is in that answer and nowhere else.
+func (p *Pages) add(w http.ResponseWriter, r *http.Request, _ *session) {
+	name, role := r.PostForm.Get("name"), r.PostForm.Get("role")
+	err := config.CheckName("node", name)
+	if err == nil && !slices.Contains(roles, role) {
+		err = fmt.Errorf("%q is not a role: %s", role, strings.Join(roles, ", "))
+	}
+	if err != nil {
+		p.show(w, r, p.page("Add a node"), "", api.Errorf(api.KindInvalid, "%v", err))
+		return
+	}
+	res, err := p.opts.Source.Invite(context.WithoutCancel(r.Context()), api.JoinTokenRequest{Name: name, Role: role})
+	if err != nil {
+		p.show(w, r, p.page("Add "+name), "invitation of "+name, err)
+		return
+	}
+	p.opts.Logger.Info("dashboard: an action", "action", "invitation of "+name, "from", r.RemoteAddr)
+	p.render(w, http.StatusOK, "add.html", addPage{state: p.watch.look(r.Context()).state, Name: name, Role: role, Token: res.Token, Expires: clock(res.Expires)})
 }
 
 func isMember(v api.ClusterView, name string) bool {

@@ -48,7 +48,7 @@ func TestInChromium(t *testing.T) {
 			s.CloseClientConnections()
 			c.Until(`document.body.classList.contains("stale") && document.getElementById("live").textContent.startsWith("NOT LIVE")`)
 			var known []string // what it still shows as if it knew
-			c.Eval(`[...document.querySelectorAll("#nodes .state, #tiles .unit, #head .facts, #commit, .now, #picture li, #outlook li")].map(e => e.textContent).filter(s => !s.includes("unknown"))`, &known)
+			c.Eval(`[...document.querySelectorAll("#nodes .state, #tiles .unit, #head .facts, #commit, .now, #picture li, #outlook li, #clients td, #busy")].map(e => e.textContent).filter(s => !s.includes("unknown"))`, &known)
 			if len(known) > 0 {
 				t.Errorf("a page that is not live shows %q", known)
 			}
@@ -70,9 +70,10 @@ func TestInChromium(t *testing.T) {
 			c.check(t, "dry-run")
 			c.named(t)
 			c.Open(s.URL + "/")
-			c.Eval(`window.before = true; document.querySelector("form[action='/ui/remove'] button").click()`, nil)
+			c.Eval(`window.before = true; document.getElementById("name").value = "n3"; document.querySelector("form[action='/ui/remove'] button").click()`, nil)
 			c.Until(`!window.before && document.querySelector(".confirm")`)
 			c.check(t, "remove")
+			c.adds(t, s, state.fake)
 			c.Must("Network.clearBrowserCookies", nil, nil) // who may only look
 			c.Open(s.URL + "/")
 			c.Eval(`document.getElementById("token").value = "`+viewToken+`"; window.before = true; document.querySelector("button").click()`, nil)
@@ -110,6 +111,9 @@ func TestPeriodInChromium(t *testing.T) {
 			t.Errorf("%s: %d charts, want %d", name, plots, want)
 		}
 		c.check(t, "period-"+name)
+		if name == "week" {
+			c.Document(name, 1280, 1000)
+		}
 	}
 	f.report = recorded(time.Hour, 30*time.Second)
 	c.Open(s.URL + "/ui/period")
@@ -235,7 +239,7 @@ func (c *chromium) named(t *testing.T) {
 func (c *chromium) reachable(t *testing.T) {
 	t.Helper()
 	var want int
-	c.Eval(`document.activeElement.blur(); document.querySelectorAll("a[href],button,select,summary,input:not([type=hidden])").length`, &want)
+	c.Eval(`document.activeElement.blur(); [...document.querySelectorAll("a[href],button,select,summary,input:not([type=hidden])")].filter(e => e.checkVisibility()).length`, &want)
 	var met []int
 	for range want {
 		for _, kind := range []string{"rawKeyDown", "keyUp"} {
@@ -245,7 +249,7 @@ func (c *chromium) reachable(t *testing.T) {
 			Index   int
 			Outline string
 		}
-		c.Eval(`({Index: [...document.querySelectorAll("a[href],button,select,summary,input:not([type=hidden])")].indexOf(document.activeElement),
+		c.Eval(`({Index: [...document.querySelectorAll("a[href],button,select,summary,input:not([type=hidden])")].filter(e => e.checkVisibility()).indexOf(document.activeElement),
 			Outline: getComputedStyle(document.activeElement).outlineStyle})`, &at)
 		if at.Outline == "none" {
 			t.Errorf("control %d does not show that it has the focus", at.Index)
@@ -279,6 +283,22 @@ func (c *chromium) drawn(t *testing.T) {
 	c.Until(`!document.body.classList.contains("stale") && [...document.querySelectorAll("#drawing text, #picture .age")].filter(e => /^(1\.[5-9]|[2-9]\.\d) s/.test(e.textContent)).length === 6`)
 	c.Open(c.at(t))
 	c.Until(`document.getElementById("live").textContent === "live"`)
+}
+
+// adds: the way to a new node shows the copy of its data as it comes.
+func (c *chromium) adds(t *testing.T, s *served, f *fake) {
+	t.Helper()
+	c.Open(s.URL + "/")
+	c.Until(`document.querySelector("#busy table")`)
+	c.Eval(`document.getElementById("new").value = "n4"; window.before = true; document.querySelector("form[action='/ui/add'] button").click()`, nil)
+	c.Until(`!window.before && document.getElementById("jointoken") && document.getElementById("live").textContent === "live" && document.querySelector(".waits").checkVisibility()`)
+	before := f.View(t.Context())
+	n4 := member(4, "n4", api.RoleLearner, api.StateSeeding, data(0, 0))
+	n4.Seed = &api.SeedView{From: "n2", DoneBytes: 40 << 30, TotalBytes: 112 << 30, BytesPerSecond: 100 << 20}
+	f.show(append(slices.Clip(before.Members), n4))
+	c.Until(`document.getElementById("joining").textContent.includes("n4 copies the data of n2: 40.0 GiB of about 112 GiB, 36%, about 12 min left") && !document.querySelector(".waits").checkVisibility()`)
+	c.check(t, "add")
+	f.show(before.Members)
 }
 
 // at is where the page is.

@@ -8,7 +8,7 @@
 //	GET  /ui/stream      server-sent events: the parts of the page that have changed, once a second
 //	POST /ui/login       token -> session
 //	POST /ui/code        with "Authorization: Bearer": a code that logs in once, for `trireme dashboard`
-//	POST /ui/logout /ui/switchover /ui/pause /ui/resume /ui/remove
+//	POST /ui/logout /ui/switchover /ui/pause /ui/resume /ui/remove /ui/add
 //	GET  /ui/style.css /ui/live.js /ui/picture.js /ui/period.css /ui/period.js
 //
 // Pages are whole without JavaScript. What is live is rendered here as well, and sent as HTML: live.js only puts it in its place.

@@ -68,6 +68,12 @@ func (f *fake) Holder(id string) (api.Principal, bool) {
 
 func (f *fake) View(context.Context) api.ClusterView { f.mu.Lock(); defer f.mu.Unlock(); return f.view }
 
+func (f *fake) show(members []api.MemberView) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.view.Members = members
+}
+
 func (f *fake) History(context.Context) ([]api.Event, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,6 +82,9 @@ func (f *fake) History(context.Context) ([]api.Event, error) {
 
 func (f *fake) Report(_ context.Context, from, to time.Time) (api.Report, error) {
 	r := f.report
+	if to.Sub(from) == busySpan { // of the front page, once in a while
+		return recorded(busySpan, 10*time.Second), nil
+	}
 	if r.Cluster == "" {
 		r.Cluster, r.From, r.To = f.view.Cluster, from, to
 	}
@@ -139,6 +148,10 @@ func (f *fake) Remove(_ context.Context, req api.MemberRequest) (api.MemberResul
 	return api.MemberResult{Name: req.Name, Message: req.Name + " is removed", Voters: 2}, f.note("remove %s term=%d", req.Name, req.IfTerm)
 }
 
+func (f *fake) Invite(_ context.Context, req api.JoinTokenRequest) (api.JoinTokenResult, error) {
+	return api.JoinTokenResult{Token: "trj1.n1:8008.0011.s3cr3t." + strings.Repeat("abcd", 16), Name: req.Name, Role: req.Role, Expires: noon.Add(time.Hour)}, f.note("invite %s %s", req.Name, req.Role)
+}
+
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 // histogramOf n durations of about d seconds.
@@ -156,6 +169,11 @@ func loadAt(name string, tick int) api.LoadView {
 	n := uint64(tick)
 	l := api.LoadView{Node: name, AgeS: float64(tick), Transactions: n*1834 + n*n%977, Bytes: n * 1 << 20, LogWrites: histogramOf(n*600, 0.31e-3),
 		Commits: map[string]api.Histogram{}, Disks: []api.DiskView{{Holds: "log, data", Path: "/srv", FreeBytes: 180 << 30, TotalBytes: 400 << 30}}}
+	l.Ports = map[string]api.PortView{"rw": {Sessions: 9, Tied: 1}, "ro": {Sessions: 2}, "split": {Sessions: 1, Waiting: 1}, "stream": {}}
+	l.Routers, l.CertificateEnd = 1, noon.Add(300*24*time.Hour)
+	if name == "n2" {
+		l.Ports, l.Routers, l.CertificateEnd = nil, 0, noon.Add(20*24*time.Hour)
+	}
 	if name == "n1" {
 		for stage, d := range map[string]float64{api.StageMySQL: 0.24e-3, api.StageLog: 0.38e-3, api.StageMajority: 0.71e-3, api.StageAck: 0.03e-3, api.StageTotal: 1.36e-3} {
 			l.Commits[stage] = histogramOf(n*150, d*(1+0.2*float64(tick%7)/7))

@@ -102,8 +102,9 @@ func pictureOf(v api.ClusterView, st *state, s *series) (p picture) {
 			n.Linked = v.Leader != "" && n.Cut == ""
 			n.Flows = n.Linked && !n.Leads && logRate(s, m.Name) > 0
 			n.Loss = lossOf(v, m, spare)
-		} else {
-			n.Lag = ""
+		}
+		if !n.Answers || v.Leader == "" {
+			n.Lag = "" // nothing tells how much it lacks
 		}
 		if m.Seed != nil {
 			n.Copy = "copying" + seedText(m.Seed)
@@ -196,6 +197,7 @@ func outlook(v api.ClusterView, st *state, lost []string, heard, voters, spare i
 	switch {
 	case v.Leader == "":
 		add(levelBad, "Leader", "there is none; %s.", v.WritesWait())
+		return out // what would happen next is not known
 	case f.To == "":
 		add(levelBad, "Loss of "+v.Leader, "no node could take over: %s", f.Problem)
 	case v.Pause != nil:

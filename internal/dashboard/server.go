@@ -41,6 +41,7 @@ type Source interface {
 	Pause(ctx context.Context, req api.PauseRequest) (api.PauseResult, error)
 	Resume(ctx context.Context) (api.PauseResult, error)
 	Remove(ctx context.Context, req api.MemberRequest) (api.MemberResult, error)
+	Invite(ctx context.Context, req api.JoinTokenRequest) (api.JoinTokenResult, error)
 	// Refused records that who acts may not have a verb, named by its path, carried out.
 	Refused(ctx context.Context, path string)
 }
@@ -99,6 +100,7 @@ func New(opts Options) *Pages {
 	p.mux.HandleFunc("POST /ui/pause", p.action("/pause", p.pause))
 	p.mux.HandleFunc("POST /ui/resume", p.action("/resume", p.resume))
 	p.mux.HandleFunc("POST /ui/remove", p.action("/remove", p.remove))
+	p.mux.HandleFunc("POST /ui/add", p.action("/join-tokens", p.add))
 	return p
 }
 
@@ -242,10 +244,12 @@ func sourceOf(r *http.Request) string {
 type homePage struct {
 	*state
 	Token   string
-	May     map[string]bool // verbs
+	May     map[string]bool // verbs, and add
 	Role    string
 	Targets []string // of a switchover
 	Members []string
+	Roles   []string
+	Others  []nodeRow // nodes but this one
 }
 
 func (p *Pages) home(w http.ResponseWriter, r *http.Request) {
@@ -255,12 +259,16 @@ func (p *Pages) home(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f := p.watch.look(r.Context())
-	h := homePage{state: f.state, Token: p.sessions.actionToken(sess), Role: string(sess.who.Role), May: map[string]bool{}}
-	for _, verb := range []string{"switchover", "pause", "resume", "remove"} {
+	h := homePage{state: f.state, Roles: roles, Token: p.sessions.actionToken(sess), Role: string(sess.who.Role), May: map[string]bool{}}
+	for _, verb := range []string{"switchover", "pause", "resume", "remove", "join-tokens"} {
 		h.May[verb] = sess.who.May("/" + verb)
 	}
+	h.May["add"] = h.May["join-tokens"]
 	for _, n := range f.state.Nodes {
 		h.Members = append(h.Members, n.Name)
+		if !n.Here {
+			h.Others = append(h.Others, n)
+		}
 		if n.MySQL && n.Voter && n.Name != f.state.Leader {
 			h.Targets = append(h.Targets, n.Name)
 		}

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -297,13 +298,13 @@ func TestViewer(t *testing.T) {
 		t.Fatal(status)
 	}
 	_, page := s.get(t, c, "/")
-	if !strings.Contains(page, "has the role viewer") || strings.Contains(page, "/ui/pause") || strings.Contains(page, "/ui/remove") {
+	if !strings.Contains(page, "has the role viewer") || strings.Contains(page, "/ui/pause") || strings.Contains(page, "/ui/remove") || strings.Contains(page, "/ui/add") {
 		t.Errorf("the page of a viewer:\n%s", page)
 	}
 	act := actionToken(t, page)
-	for _, path := range []string{"/ui/switchover", "/ui/pause", "/ui/resume", "/ui/remove"} {
+	for _, path := range []string{"/ui/switchover", "/ui/pause", "/ui/resume", "/ui/remove", "/ui/add"} {
 		status, page := s.post(t, c, path, "to", "n2", "name", "n2", "typed", "n2", "term", "7", "for", "1h", "action_token", act)
-		if did := f.calls(); status != http.StatusForbidden || did != "refused "+strings.TrimPrefix(path, "/ui") || !strings.Contains(page, "which may not do that") {
+		if did := f.calls(); status != http.StatusForbidden || did != "refused "+cmp.Or(map[string]string{"/ui/add": "/join-tokens"}[path], strings.TrimPrefix(path, "/ui")) || !strings.Contains(page, "which may not do that") {
 			t.Errorf("%s: %d, did %q", path, status, did)
 		}
 	}
@@ -374,7 +375,28 @@ func TestActions(t *testing.T) {
 	does("/ui/resume", "resume", "failover is on")
 	does("/ui/remove", "", "Type <b>n3</b> to confirm", "name", "n3")
 	does("/ui/remove", "remove n3 term=7", "n3 is removed", "name", "n3", "typed", "n3", "term", "7")
+	does("/ui/add", "invite n4 voter", "trireme join --name n4 --host n4 -</code>", "name", "n4", "role", "voter")
+	added := does("/ui/add", "invite n4 logger", "trireme join --name n4 --role logger --host n4 -</code>", "name", "n4", "role", "logger")
+	if !strings.Contains(added, ">trj1.n1:8008.0011.s3cr3t.") || !strings.Contains(added, "Before 2026-11-22 13:00:00Z") {
+		t.Errorf("an invitation: %s", added)
+	}
+	for _, form := range [][]string{{"name", "", "role", "voter"}, {"name", evil, "role", "voter"}, {"name", "n4", "role", "king"}, {"name", "n4"}} {
+		status, page := s.post(t, c, "/ui/add", append(form, "action_token", act)...)
+		if did := f.calls(); status != http.StatusConflict || did != "" || !strings.Contains(page, "Not done") || strings.Contains(page, "<script>alert") {
+			t.Errorf("%q: status %d, did %q", form, status, did)
+		}
+	}
 
+	if strings.Contains(page, `<form method="post" action="/ui/resume" id="resume">`) || !strings.Contains(page, `id="resume" hidden`) || !strings.Contains(page, `required><option value="">choose a node`) {
+		t.Errorf("a page offers what cannot be done, or a node to remove: %s", page)
+	}
+	f.mu.Lock()
+	f.view.Pause = &api.PauseView{}
+	f.mu.Unlock()
+	s.advance(time.Minute)
+	if _, page = s.get(t, c, "/"); strings.Contains(page, `id="resume" hidden`) || !strings.Contains(page, "data-paused") {
+		t.Errorf("it cannot be resumed: %s", page)
+	}
 	f.err = api.Errorf(api.KindConflict, "n3 is needed %s", evil).With("add another one first")
 	status, page := s.post(t, c, "/ui/remove", "name", "n3", "typed", "n3", "term", "7", "action_token", act)
 	if status != http.StatusConflict || !strings.Contains(page, "add another one first") || !strings.Contains(page, "Not done") || strings.Contains(page, "<script>alert") {

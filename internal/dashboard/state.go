@@ -20,6 +20,9 @@ type state struct {
 	Tiles                 []tile
 	Nodes                 []nodeRow
 	Picture               picture
+	Clients               []clientRow
+	Joining               []joiner
+	Busy                  *busy // nil: not known yet
 	Commit                commitPath
 	Reigns                []reign
 	Changes               []change
@@ -79,6 +82,7 @@ func describe(v api.ClusterView, here string, events []api.Event, eventsErr erro
 		st.Nodes = append(st.Nodes, row(v, m, here, s))
 	}
 	st.Picture = pictureOf(v, st, s)
+	st.Clients, st.Joining, st.Busy = clientsOf(v, s, at), joinersOf(v), s.busy
 	st.Commit = pathOf(v, s)
 	st.Alerts = alertsOf(v, st)
 	st.Tiles = tilesOf(v, s)

@@ -24,7 +24,7 @@ const (
 )
 
 // sections are the parts of the page that are replaced while one looks, by the id of their element and the name of their template.
-var sections = []string{"head", "alerts", "picture", "outlook", "tiles", "nodes", "commit", "changes", "events"}
+var sections = []string{"head", "alerts", "picture", "outlook", "tiles", "joining", "nodes", "clients", "busy", "commit", "changes", "events"}
 
 // frame is the cluster at one moment, and its live parts as HTML.
 type frame struct {
@@ -86,9 +86,20 @@ func (w *watch) look(ctx context.Context) *frame {
 func (w *watch) run() {
 	tick := time.NewTicker(frameInterval)
 	defer tick.Stop()
+	asked, answer := time.Time{}, make(chan *busy, 1) // one question at a time
 	for {
+		if now := w.now(); now.Sub(asked) >= busyEvery {
+			asked = now.Add(time.Hour) // not before there is an answer
+			w.done.Go(func() { answer <- busyOf(w.src.Report(w.ctx, now.Add(-busySpan), now)) })
+		}
 		select {
 		case <-tick.C:
+		case b := <-answer:
+			asked = w.now()
+			w.drawing.Lock()
+			w.series.busy = b
+			w.drawing.Unlock()
+			continue
 		case <-w.ctx.Done():
 			return
 		}
@@ -243,6 +254,7 @@ type series struct {
 	nodes map[string][]sample // of each node, oldest first
 	rate  []point             // of the cluster's commits per second
 	delay []point             // of the mean time of a commit, in seconds
+	busy  *busy               // nil: not known yet
 }
 
 type sample struct {

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -275,5 +276,25 @@ func (c *Chromium) Picture(t *testing.T, name string) {
 	}
 	if err := os.WriteFile(filepath.Join(t.ArtifactDir(), name), b, 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// pictures is where those of the documentation go.
+var pictures = flag.String("pictures", "", "directory for the pictures of the documentation")
+
+// WantsPictures says whether this run is to make the pictures of the documentation.
+func WantsPictures() bool { return *pictures != "" }
+
+// Document keeps the top of the page as a picture of the documentation, if this run is to make those.
+func (c *Chromium) Document(name string, width, height int) {
+	c.t.Helper()
+	if !WantsPictures() {
+		return
+	}
+	var shot struct{ Data []byte }
+	c.Must("Page.captureScreenshot", map[string]any{"format": "webp", "quality": 80, "captureBeyondViewport": true,
+		"clip": map[string]any{"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}, &shot)
+	if err := os.WriteFile(filepath.Join(*pictures, name+".webp"), shot.Data, 0o644); err != nil {
+		c.t.Fatal(err)
 	}
 }

@@ -11,7 +11,7 @@
     }
     return;
   }
-  const live = document.getElementById("live");
+  const live = document.getElementById("live"), resume = document.getElementById("resume");
   const patience = 5000; // ms without a frame, of which there is one each second
   let stream = null;
   let again = 0;
@@ -38,7 +38,7 @@
     if (document.body.classList.contains("stale")) return;
     say("NOT LIVE: this node does not answer; trying again", true);
     document.getElementById("alerts").replaceChildren(document.getElementById("lost").content.cloneNode(true));
-    for (const e of document.querySelectorAll("#head .facts, #commit")) e.textContent = "unknown";
+    for (const e of document.querySelectorAll("#head .facts, #commit, #busy, #joining p, #clients td")) e.textContent = "unknown";
     for (const e of document.querySelectorAll("#picture li")) e.textContent = "unknown";
     for (const e of document.querySelectorAll("#outlook li")) if (e.nextElementSibling) e.remove(); else e.textContent = "unknown";
     for (const e of document.querySelectorAll(".now")) e.remove();
@@ -62,6 +62,7 @@
       heard = Date.now();
       const parts = JSON.parse(e.data);
       for (const id of Object.keys(parts)) put(id, parts[id]);
+      if (resume) resume.hidden = !document.querySelector("#head [data-paused]");
       say("live", false);
     });
     stream.addEventListener("over", function () { location.assign("/"); });
