@@ -9,6 +9,7 @@
 # make mutants     breaks each rule on purpose: what notices?
 # make regressions brings old bugs back, one at a time: does the kit still find each?
 # make golden      keeps what the last release (lab/testkit/releases) writes, for later versions to read
+# make pictures    the pictures of the dashboard in docs/pictures, of a real cluster
 # make bench       Trireme and its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
 # make bench-full  the same at full size: days
 # make verify      faults against a real cluster for SOAK_HOURS, and the report (docs/safety)
@@ -28,7 +29,7 @@ BIN ?= bin
 # Suites to measure: make bench SUITES="topologies cpu" ARGS="--threads 64"
 SUITES ?= all
 
-.PHONY: all build package package-test manual demo programs check test test-long lint flakes mutants regressions golden bench bench-full verify fuzz soak clean
+.PHONY: all build package package-test manual demo programs check test test-long lint flakes mutants regressions golden pictures bench bench-full verify fuzz soak clean
 
 all: build
 
@@ -92,6 +93,13 @@ golden:
 	@scripts/deps.sh test
 	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1; \
 	go test -count 1 -run '^TestWriteGolden$$' ./test/robustness -golden && go test -count 1 -run '^TestReleases$$' ./internal/node -update
+
+# docs/pictures: the dashboard of a real cluster, and of a week of test data.
+pictures: programs
+	@scripts/deps.sh test
+	@mkdir -p docs/pictures; bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1 TRIREME_PROGRAMS=$$PWD/bin/programs; \
+	go test -count 1 -run '^TestPictures$$' ./test/smoke -pictures $$PWD/docs/pictures && \
+	go test -count 1 -run '^TestPeriodInChromium$$' ./internal/dashboard -pictures $$PWD/docs/pictures
 
 bench bench-full: build
 	@scripts/deps.sh bench
