@@ -6,7 +6,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 parts="cmd/trireme/daemon.go internal/api internal/ask internal/binlog internal/config internal/consensus internal/dump internal/failpoint internal/gtid internal/guard
- internal/ha internal/ledger internal/mutant internal/mysqld internal/mysqlwire internal/nbio internal/node internal/node/ackpath internal/node/certs internal/node/reads internal/node/lifecycle internal/pki internal/raftlog
+ internal/ha internal/ledger internal/mutant internal/mysqld internal/mysqlwire internal/nbio internal/node internal/node/ackpath internal/node/certs internal/node/reads internal/node/recovery internal/node/lifecycle internal/pki internal/raftlog
  internal/router internal/rule internal/sqlkind internal/systemd internal/transport internal/vip"
 for p in $parts; do
 	[ -e "$p" ] || { echo "commit-path.sh: there is no $p; bring its list up to date" >&2; exit 1; }

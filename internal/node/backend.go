@@ -13,6 +13,7 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/reads"
+	"trireme/internal/node/recovery"
 )
 
 // backend answers the API server: the node, and its organs what is theirs.
@@ -20,6 +21,7 @@ type backend struct {
 	*Node
 	*certs.Certs
 	*reads.Reads
+	*recovery.Recovery
 }
 
 var _ api.Backend = backend{}
@@ -85,7 +87,7 @@ func (n *Node) View(context.Context) api.ClusterView {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: pauseView(n.cluster), Failover: forecast,
-		CommitRules: n.acks.Rules(), Zones: zones, Generation: n.generation.NumberOf(), SeenBy: n.id.Name}
+		CommitRules: n.acks.Rules(), Zones: zones, Generation: n.recovery.Generation().NumberOf(), SeenBy: n.id.Name}
 	v.Flow = n.acks.Flow()
 	led := st.Term // of v.Leader: one that was cut off may go on telling that it leads, in an older term
 	for _, m := range n.cluster.Members {

@@ -61,12 +61,6 @@ func (h certHost) MySQL() (certs.MySQL, mysqld.Config) {
 
 func (h certHost) CloneHash() string { return pki.HashToken(h.shared().Clone.Password) }
 
-func (h certHost) Record(kind, by, text string) {
-	e := h.event(kind, 0, text)
-	e.By = shorten(by)
-	h.history.add(e)
-}
-
 func (h certHost) ShutOut(why string) {
 	n := h.Node
 	n.fail(fmt.Errorf("%w: node %q (id %d) is shut out of cluster %q by the members that it reaches: %s. Its data is left in %s; to make it a member again, "+

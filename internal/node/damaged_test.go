@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"trireme/internal/config"
+	"trireme/internal/node/recovery"
 )
 
 // TestDamagedFiles: a file of the node that cannot be understood is named and left as it is, and another start would find the same.
@@ -17,7 +18,7 @@ func TestDamagedFiles(t *testing.T) {
 		config.ClusterName:  func(dir string) error { _, err := config.LoadCluster(dir); return err },
 		config.SecretsName:  func(dir string) error { _, err := config.LoadSecrets(dir); return err },
 		"node.json":         func(dir string) error { _, err := openLocalFile(dir); return err },
-		"generation.json":   func(dir string) error { _, err := loadGeneration(dir); return err },
+		"generation.json":   func(dir string) error { _, err := recovery.Load(dir); return err },
 	} {
 		for _, text := range []string{`{"x`, `{"name": 1, "members": 1, "feed": 1, "incarnation": "x", "takeover": "x"}`} {
 			dir := t.TempDir()

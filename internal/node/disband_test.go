@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,5 +88,21 @@ func TestEndInTerm(t *testing.T) {
 	}
 	if err := n.commitEnd(ctx, term); err != nil || n.cluster.Disbanded == nil {
 		t.Errorf("the end was not committed: %v", err)
+	}
+}
+
+// What was begun in an older term is refused.
+func TestStillTerm(t *testing.T) {
+	n := newTestNode(t)
+	openTestLog(t, n)
+	if err := n.rlog.SetHardState(&raftpb.HardState{Term: new(uint64(2))}); err != nil {
+		t.Fatal(err)
+	}
+	startTestRaft(t, n, nil)
+	if err := n.stillTerm(2); err != nil {
+		t.Error(err)
+	}
+	if err := n.stillTerm(1); err == nil || !strings.Contains(err.Error(), "it is term 2, not 1") {
+		t.Error(err)
 	}
 }

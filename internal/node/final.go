@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"trireme/internal/config"
+	"trireme/internal/node/recovery"
 	"trireme/internal/raftlog"
 	"trireme/internal/rule"
 )
@@ -23,7 +24,8 @@ func whyStopped(err error) []any {
 
 // final marks the errors that another start would meet again. Disks and servers that cannot be reached are none: they may be back.
 func final(err error) error {
-	for _, e := range []error{raftlog.ErrGone, raftlog.ErrForeign, raftlog.ErrNewer, raftlog.ErrCorrupt, config.ErrNewer, config.ErrDamaged} {
+	for _, e := range []error{raftlog.ErrGone, raftlog.ErrForeign, raftlog.ErrNewer, raftlog.ErrCorrupt, config.ErrNewer, config.ErrDamaged,
+		recovery.ErrLeftBehind} {
 		if errors.Is(err, e) {
 			return fmt.Errorf("%w: %w", ErrFinal, err)
 		}

@@ -10,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
+	"trireme/internal/node/recovery"
 	"trireme/lab/heap"
 )
 
@@ -74,7 +77,7 @@ func FuzzGenerationFile(f *testing.F) {
 	dir := scratch(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		put(t, dir, "generation.json", b)
-		s, err := loadGeneration(dir)
+		s, err := recovery.Load(dir)
 		if err != nil {
 			if !strings.Contains(err.Error(), "generation.json") {
 				t.Fatalf("unclassified: %v", err)
@@ -84,13 +87,13 @@ func FuzzGenerationFile(f *testing.F) {
 		if s.Takeover != nil && s.Takeover.End() < s.Takeover.Base && len(s.Takeover.Entries) < 1<<32 && s.Takeover.Base < 1<<62 {
 			t.Fatalf("%+v ends before it begins", s.Takeover)
 		}
-		if err := s.save(dir); err != nil {
+		if err := s.Save(dir); err != nil {
 			if s.Event == nil && s.Left == nil && s.Generation == nil { // a year behind 9999 cannot be written
 				t.Fatal(err)
 			}
 			return
 		}
-		if again, err := loadGeneration(dir); err != nil || !sameJSON(t, again, s) {
+		if again, err := recovery.Load(dir); err != nil || !sameJSON(t, again, s) {
 			t.Fatalf("%+v became %+v: %v", s, again, err)
 		}
 	})
@@ -189,7 +192,7 @@ func FuzzStatus(f *testing.F) {
 // listener is a node that hears of others and does nothing else.
 func listener(t testing.TB, changes ...func(*testDir)) *Node {
 	t.Helper()
-	n := newTestNode(t, append(changes, func(d *testDir) { d.cluster = forceCluster() })...)
+	n := newTestNode(t, append(changes, withMembers(testVoters(6)...))...)
 	n.cons = new(consensus.Node)
 	close(n.ready)
 	return n
@@ -200,10 +203,10 @@ func FuzzPeerRequests(f *testing.F) {
 	kinds := []func() any{
 		func() any { return new(awaitApplied) }, func() any { return new(config.Member) },
 		func() any { return new(order) }, func() any { return new(plainOrder) }, func() any { return new(donation) }, func() any { return new(bool) },
-		func() any { return new(survey) }, func() any { return new([]api.Event) }, func() any { return new(config.Generation) },
+		func() any { return new(recovery.Survey) }, func() any { return new([]api.Event) }, func() any { return new(config.Generation) },
 	}
-	for i, v := range []any{awaitApplied{Index: 7, Patience: time.Second}, forceCluster().Members[0], order{Term: 3, To: 2}, plainOrder{Port: 1},
-		donation{Host: "h"}, true, said(1, 7, 100), []api.Event{{Kind: "fence"}}, config.Generation{Number: 2}} {
+	for i, v := range []any{awaitApplied{Index: 7, Patience: time.Second}, testVoters(1)[0], order{Term: 3, To: 2}, plainOrder{Port: 1},
+		donation{Host: "h"}, true, recovery.Survey{ID: 1, Conf: &raftpb.ConfState{Voters: []uint64{1}}}, []api.Event{{Kind: "fence"}}, config.Generation{Number: 2}} {
 		b, err := json.Marshal(v)
 		if err != nil {
 			f.Fatal(err)
@@ -224,47 +227,6 @@ func FuzzPeerRequests(f *testing.F) {
 		again := reflect.New(reflect.TypeOf(v).Elem()).Interface()
 		if err := json.Unmarshal(out, again); err != nil || !sameJSON(t, again, v) {
 			t.Fatalf("%s became %+v: %v", out, again, err)
-		}
-	})
-}
-
-// FuzzForcePlan makes a plan of a force-quorum from any answers of survivors: it names as source who has the newest log, and as voters
-// and learners only those that answered.
-func FuzzForcePlan(f *testing.F) {
-	b, err := json.Marshal([]survey{said(1, 7, 100), said(2, 7, 99), said(5, 8, 3)})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b, "")
-	f.Add(b, "db1,db5")
-	f.Add([]byte(`[{"id":1},{"id":1,"gtids":"x"},{"id":99,"Conf":{"voters":[1,1]}}]`), "")
-	f.Fuzz(func(t *testing.T, b []byte, voters string) {
-		var answers []survey
-		if json.Unmarshal(b, &answers) != nil {
-			return
-		}
-		var want []string
-		if voters != "" {
-			want = strings.Split(voters, ",")
-		}
-		p, err := planForce(forceCluster(), answers, want)
-		if err != nil {
-			return
-		}
-		newest := map[uint64]survey{}
-		for _, a := range answers {
-			newest[a.ID] = a // of two answers of one node the later counts
-		}
-		for id, a := range newest {
-			source := newest[p.source]
-			if _, member := forceCluster().MemberByID(id); member && upToDate(&a, &source) > 0 {
-				t.Fatalf("node %d has more than the source %d", id, p.source)
-			}
-		}
-		for _, id := range append(append([]uint64{}, p.voters...), p.learners...) {
-			if _, ok := newest[id]; !ok {
-				t.Fatalf("node %d did not answer and goes on", id)
-			}
 		}
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/recovery"
 )
 
 // The files in testdata/golden are as released versions wrote them, and are read for ever (docs/format/README.md).
@@ -49,15 +50,15 @@ func goldenState() localState {
 }
 
 // goldenSource is generation.json of the survivor whose log counts, goldenLeft that of a node that was given up.
-func goldenSource() *generationState {
-	return &generationState{Generation: goldenGeneration(), Event: &api.Event{Time: goldenTime, Kind: "force-quorum", Node: "db1", Term: 9, Index: 101, Message: "by hand"},
+func goldenSource() *recovery.State {
+	return &recovery.State{Generation: goldenGeneration(), Event: &api.Event{Time: goldenTime, Kind: "force-quorum", Node: "db1", Term: 9, Index: 101, Message: "by hand"},
 		Takeover: &consensus.Takeover{Term: 9, Base: 100, BTerm: 7, Conf: consensus.ForcedConf{Voters: []uint64{1, 2}, Learners: []uint64{5}},
 			Entries: []consensus.ForcedEntry{{Data: []byte("settings")}, {Change: true, Data: []byte{1, 2}}}}}
 }
 
-func goldenLeft() *generationState {
-	return &generationState{Generation: &config.Generation{Number: 2, ID: 5, Members: []uint64{3}, At: goldenTime},
-		Left: &leftBehind{By: *goldenGeneration(), Why: "it was given up", At: goldenTime, From: 101, Last: 120, Have: "00000000-0000-8005-8001-000000000001:4-9"}}
+func goldenLeft() *recovery.State {
+	return &recovery.State{Generation: &config.Generation{Number: 2, ID: 5, Members: []uint64{3}, At: goldenTime},
+		Left: &recovery.Left{By: *goldenGeneration(), Why: "it was given up", At: goldenTime, From: 101, Last: 120, Have: "00000000-0000-8005-8001-000000000001:4-9"}}
 }
 
 func goldenEvents() []api.Event {
@@ -100,17 +101,16 @@ func TestGoldenWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sv := said(1, 7, 100)
-	sv.GTIDs, sv.LastWrite = "00000000-0000-8005-8001-000000000001:1-3", goldenTime
-	sv.Conf = &raftpb.ConfState{Voters: []uint64{1, 2}}
-	answer, err := json.Marshal(sv)
+	answer, err := json.Marshal(recovery.Survey{ID: 1, Term: 9, First: 1, Last: 100, LastTerm: 7, Commit: 90,
+		GTIDs: "00000000-0000-8005-8001-000000000001:1-3", LastWrite: goldenTime, Conf: &raftpb.ConfState{Voters: []uint64{1, 2}},
+		Final: &raftpb.ConfState{Voters: []uint64{1, 2, 3, 4}, Learners: []uint64{5}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, got := range map[string][]byte{
 		"node.json":            written("node.json", local.update(func(s *localState) { *s = goldenState() })),
-		"generation.json":      written("generation.json", goldenSource().save(dir)),
-		"generation-left.json": written("generation.json", goldenLeft().save(dir)),
+		"generation.json":      written("generation.json", goldenSource().Save(dir)),
+		"generation-left.json": written("generation.json", goldenLeft().Save(dir)),
 		"history.jsonl":        written("history.jsonl", nil),
 		"status.json":          st,
 		"survey.json":          answer,
@@ -153,9 +153,9 @@ func TestGoldenRead(t *testing.T) {
 			if want := goldenState(); err != nil || !reflect.DeepEqual(*local.get(), want) {
 				t.Errorf("node.json: %+v, %v", local, err)
 			}
-			for name, want := range map[string]*generationState{"generation.json": goldenSource(), "generation-left.json": goldenLeft()} {
+			for name, want := range map[string]*recovery.State{"generation.json": goldenSource(), "generation-left.json": goldenLeft()} {
 				place(name, "generation.json")
-				if s, err := loadGeneration(dir); err != nil || !reflect.DeepEqual(s, want) {
+				if s, err := recovery.Load(dir); err != nil || !reflect.DeepEqual(s, want) {
 					t.Errorf("%s: %+v, %v", name, s, err)
 				}
 			}

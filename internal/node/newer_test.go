@@ -10,6 +10,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/internal/node/recovery"
 )
 
 // TestNewerLocalState: a version that was gone back to keeps in node.json what a newer one has put there, and does not
@@ -54,7 +55,7 @@ func TestNewerLocalState(t *testing.T) {
 		t.Errorf("node.json of a newer version: %v", err)
 	}
 	write("generation.json", `{"needs": 2, "takeover": "of another form"}`)
-	if _, err := loadGeneration(dir); !errors.Is(err, config.ErrNewer) {
+	if _, err := recovery.Load(dir); !errors.Is(err, config.ErrNewer) {
 		t.Errorf("generation.json of a newer version: %v", err)
 	}
 }

@@ -33,6 +33,7 @@ import (
 	"trireme/internal/node/certs"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/reads"
+	"trireme/internal/node/recovery"
 	"trireme/internal/raftlog"
 	"trireme/internal/recorder"
 	"trireme/internal/router"
@@ -105,6 +106,7 @@ type Node struct {
 	bin       mysqld.Binary
 	certs     *certs.Certs
 	reads     *reads.Reads
+	recovery  *recovery.Recovery
 	metrics   *prometheus.Registry
 	samples   *recorder.Store // nil: nothing is recorded
 	vip       addresses
@@ -130,10 +132,6 @@ type Node struct {
 	warnings warnings
 	load     load
 	routers  api.Routers // without a node, which a switchover waits for
-
-	generation *config.Generation // that this node belongs to; nil: the first. Fixed for this run
-	forcing    sync.Mutex         // held while this node makes a generation or goes over to one, and then to the end of this run
-	stillUntil atomic.Int64       // CLOCK_BOOTTIME until which this node stands still, ns
 
 	mu           sync.Mutex
 	cluster      *config.Cluster // committed settings; immutable, replaced whole
@@ -190,8 +188,7 @@ type Node struct {
 
 	grant healGrant
 
-	strangers map[uint64]bool // nodes of other generations that have been told of
-	twins     []twin          // the newest last
+	twins []twin // the newest last
 
 	givenUp string        // owned by purge: the data nodes that the log does not go back to any more
 	readyAt time.Duration // likewise: when this node was ready last; 0: never
@@ -250,6 +247,9 @@ func (n *Node) Publish() {
 	n.mu.Unlock()
 	n.poke()
 }
+
+// Log is the raft log, once it is open.
+func (n *Node) Log() *raftlog.Log { return n.rlog }
 
 // fail ends the node for a reason that makes going on unsafe (S13): mysqld is killed and the daemon exits with the reason.
 func (n *Node) fail(err error) {

@@ -49,6 +49,13 @@ func (n *Node) isUp() bool {
 	}
 }
 
+// OtherGeneration is told that a node of another generation is there.
+func (n *Node) OtherGeneration(from uint64, theirs transport.Generation) {
+	if n.isUp() { // else it will be back
+		n.recovery.Other(from, theirs)
+	}
+}
+
 // HandleRaft takes a message of a peer's raft.
 func (n *Node) HandleRaft(m *raftpb.Message) {
 	if !n.up() {
@@ -66,7 +73,7 @@ func (n *Node) HandleRaft(m *raftpb.Message) {
 }
 
 func (n *Node) stepRaft(m *raftpb.Message) {
-	if n.standsStill() || mutant.S9 && !n.runsMySQL() {
+	if n.recovery.StandsStill() || mutant.S9 && !n.runsMySQL() {
 		return
 	}
 	if m.GetFrom() == n.cons.Status().Leader {

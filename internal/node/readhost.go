@@ -9,15 +9,12 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/reads"
-	"trireme/internal/raftlog"
 )
 
 // readHost is what reads sees of this node.
 type readHost struct{ *Node }
 
 func (h readHost) Raft() reads.Raft { return h.cons }
-
-func (h readHost) Log() *raftlog.Log { return h.rlog }
 
 func (h readHost) Peers() map[uint64]reads.Peer {
 	h.mu.Lock()

@@ -18,6 +18,7 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/ledger"
+	"trireme/internal/node/recovery"
 	"trireme/internal/raftlog"
 )
 
@@ -151,7 +152,7 @@ func sayRelease(dir string) (s releaseSays, err error) {
 		return s, err
 	}
 	s.Local = *local.get()
-	if _, err := loadGeneration(dir); err != nil {
+	if _, err := recovery.Load(dir); err != nil {
 		return s, err
 	}
 	for _, e := range openHistory(dir, slog.New(slog.DiscardHandler)).all() {

@@ -48,7 +48,7 @@ func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	v, _ := n.routerViewLocked(self)
-	out := api.RouteView{Cluster: n.id.Cluster, Node: n.id.Name, Generation: n.generation.NumberOf(), Term: self.Member.Raft.Term,
+	out := api.RouteView{Cluster: n.id.Cluster, Node: n.id.Name, Generation: n.recovery.Generation().NumberOf(), Term: self.Member.Raft.Term,
 		KeepRW: v.KeepRW, RO: []api.RouteTarget{}, Lags: map[string]float64{}}
 	for name, lag := range lags {
 		if lag != math.MaxInt64 {

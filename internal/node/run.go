@@ -31,6 +31,7 @@ import (
 	"trireme/internal/node/certs"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/reads"
+	"trireme/internal/node/recovery"
 	"trireme/internal/raftlog"
 	"trireme/internal/router"
 	"trireme/internal/systemd"
@@ -79,7 +80,7 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 		if errors.Is(err, errDisbanded) {
 			return nil
 		}
-		if !errors.Is(err, errNewGeneration) || ctx.Err() != nil {
+		if !errors.Is(err, recovery.ErrNewGeneration) || ctx.Err() != nil {
 			return final(err)
 		}
 	}
@@ -99,6 +100,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 		ready: make(chan struct{}), peers: map[uint64]*peer{},
 		led: ledger.New(raftlog.Boundary{})}
 	n.reads = reads.New(id, n.led, readHost{n}, n.log)
+	n.recovery = recovery.New(cfg, id, recoveryHost{n}, n.log)
 	n.certs = certs.New(cfg, id, certHost{n}, statusLifetime, n.log)
 	n.acks = ackpath.New(id.ID, n.led, ackHost{n})
 	n.settings.Store(cluster)
@@ -129,7 +131,7 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if n.secrets, err = config.LoadSecrets(cfg.Dir); err != nil {
 		return nil, err
 	}
-	if err := n.openGeneration(); err != nil {
+	if err := n.recovery.Open(n.cluster); err != nil {
 		return nil, err
 	}
 	if err := n.checkMembership(n.cluster); err != nil {
@@ -228,7 +230,7 @@ func (n *Node) openLog(keys *raftlog.Keys) error {
 		return err
 	}
 	n.rlog = l
-	if err := n.carryOutTakeover(); err != nil {
+	if err := n.recovery.CarryOut(); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	hs, _, err := l.InitialState()
@@ -331,7 +333,7 @@ func (n *Node) run(ctx context.Context) (err error) {
 	err = n.loop(runCtx)
 	n.watchdog.watch(nil)
 	switch {
-	case errors.Is(err, errNewGeneration):
+	case errors.Is(err, recovery.ErrNewGeneration):
 		n.log.Warn(err.Error())
 		n.killServer()
 	case errors.Is(err, errDisbanded):
@@ -356,7 +358,7 @@ func (n *Node) startParts() error {
 	if err != nil {
 		return err
 	}
-	generation, err := n.peerGeneration()
+	generation, err := n.recovery.ForPeers()
 	if err != nil {
 		return err
 	}
@@ -414,7 +416,7 @@ func (n *Node) startParts() error {
 	if err != nil {
 		return err
 	}
-	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: backend{n, n.certs, n.reads}, TLS: n.certs.Bundle().ServerJoinTLS(),
+	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: backend{n, n.certs, n.reads, n.recovery}, TLS: n.certs.Bundle().ServerJoinTLS(),
 		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, TrustsCA: n.certs.Bundle().Trusts, Audit: n.certs.Audited, Logger: n.log, Routers: &n.routers})
 	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(), Logger: n.log})
 	n.api.SetPages(n.pages)

@@ -321,7 +321,7 @@ func (n *Node) routerConfig() (router.Config, error) {
 	if err != nil {
 		return c, err
 	}
-	c.Confirm, c.Cluster, c.Logger, c.OnQuiet, c.Streams, c.Reads = n.confirmRoute, sessionCluster{n}, n.log, n.poke, changeStream{n}, reads.Router{Reads: n.reads, LogName: fmt.Sprintf("%s/%d", n.id.Cluster, n.generation.NumberOf())}
+	c.Confirm, c.Cluster, c.Logger, c.OnQuiet, c.Streams, c.Reads = n.confirmRoute, sessionCluster{n}, n.log, n.poke, changeStream{n}, reads.Router{Reads: n.reads, LogName: fmt.Sprintf("%s/%d", n.id.Cluster, n.recovery.Generation().NumberOf())}
 	if !c.Sessions && c.SplitListen == "" && c.StreamListen == "" && len(r.Sockets()) == 0 {
 		return c, nil
 	}

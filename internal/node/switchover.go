@@ -18,6 +18,7 @@ import (
 	"trireme/internal/node/certs"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/reads"
+	"trireme/internal/node/recovery"
 )
 
 // transferRequest is an operator's switchover on its way. result gets exactly one value.
@@ -345,7 +346,6 @@ const (
 	reqReinit       uint8 = 3  // no body; answered when the node has given its data up
 	reqSettings     uint8 = 4  // no body; answered with the committed cluster settings
 	reqHistory      uint8 = 5  // body ids of events, 8 bytes each; answered with events that are not among them, as JSON
-	reqSurvey       uint8 = 8  // body: hold still (JSON bool); answered with a survey
 	reqForce        uint8 = 20 // body order; answered when the node does its part of a failover by hand
 	reqAddress      uint8 = 21 // body config.Member; answered when the settings hold the requester's addresses
 	reqServes       uint8 = 22 // body an epoch; answered when mysqld takes writes in it, with the commit index, u64
@@ -394,8 +394,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return nil, n.awaitAppliedHere(ctx, r)
 	case reqHistory:
 		return json.Marshal(n.history.lacking(body))
-	case reqSurvey:
-		return n.surveyFor(body)
+	case recovery.ReqSurvey:
+		return n.recovery.SurveyForPeer(body)
 	case reqDonate:
 		d, err := n.donate(ctx, from)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
+	"trireme/internal/node/recovery"
 )
 
 // An operator decides about an entry that no node could apply, and whose effect no node has: it is applied tolerantly
@@ -64,7 +65,7 @@ func (n *Node) decide(ctx context.Context, req api.VoidRequest, tolerant bool) (
 			b.GTID, req.GTID).With("read the report of this moment: trireme %s --dry-run", verb)
 	}
 	v := config.Void{GTID: b.GTID, Index: b.Index, Entry: b.Entry, Error: fmt.Sprintf("%d: %s", b.Number, b.Error),
-		At: time.Now().UTC(), By: cleanBy(req.By), Tolerant: tolerant}
+		At: time.Now().UTC(), By: recovery.CleanBy(req.By), Tolerant: tolerant}
 	_, err = n.changeClusterIn(ctx, term, func(c *config.Cluster) error {
 		c.DeclareVoid(v)
 		return nil

@@ -13,7 +13,7 @@ import (
 // TestRaftWithoutMySQL: a node whose mysqld does not run, and never may again, has its log and its vote: whoever leads
 // gets its answers (S9).
 func TestRaftWithoutMySQL(t *testing.T) {
-	n := atRest(t, 1, 1, 1)
+	n := withEntries(t, 2)
 	if err := n.rlog.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, 1); err != nil {
 		t.Fatal(err)
 	}

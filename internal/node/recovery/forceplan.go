@@ -1,4 +1,4 @@
-package node
+package recovery
 
 import (
 	"cmp"
@@ -17,8 +17,8 @@ import (
 	"trireme/internal/gtid"
 )
 
-// survey is what a survivor says of itself for a force-quorum.
-type survey struct {
+// Survey is what a survivor says of itself for a force-quorum.
+type Survey struct {
 	ID       uint64 `json:"id"`
 	Term     uint64 `json:"term"`
 	Leader   uint64 `json:"leader"` // whom it has heard of lately, or itself with a lease; 0: nobody
@@ -27,7 +27,8 @@ type survey struct {
 	LastTerm uint64 `json:"last_term"`
 	Commit   uint64 `json:"commit"`
 	GTIDs    string `json:"gtids"` // of its whole log, what was purged included
-	// LastWrite is when the newest transaction of its log began, by the clock of the leader; zero: there is none near the end.
+	// LastWrite is when the newest transaction of its log began, by the clock of the leader; zero: there is none near
+	// the end.
 	LastWrite time.Time `json:"last_write,omitzero"`
 	// Conf is the membership in force, Final the one when all of its log is committed.
 	Conf, Final *raftpb.ConfState
@@ -43,13 +44,14 @@ type forcePlan struct {
 }
 
 // upToDate compares two logs as an election does.
-func upToDate(a, b *survey) int {
+func upToDate(a, b *Survey) int {
 	return cmp.Or(cmp.Compare(a.LastTerm, b.LastTerm), cmp.Compare(a.Last, b.Last))
 }
 
-// planForce decides who goes on with what, and says what may be lost. want are the voters that the operator names, none: the voters
-// that answer. It has no side effects and reads no clock. The report's Problem says why it must not be done.
-func planForce(c *config.Cluster, answers []survey, want []string) (*forcePlan, error) {
+// planForce decides who goes on with what, and says what may be lost. want are the voters that the operator names,
+// none: the voters that answer. It has no side effects and reads no clock. The report's Problem says why it must not be
+// done.
+func planForce(c *config.Cluster, answers []Survey, want []string) (*forcePlan, error) {
 	chosen := map[string]bool{}
 	for _, name := range want {
 		if _, ok := c.Member(name); !ok {
@@ -59,12 +61,12 @@ func planForce(c *config.Cluster, answers []survey, want []string) (*forcePlan, 
 	}
 	f := &forcePlan{}
 	f.report = api.ForceReport{Cluster: c.Name, Generation: c.Generation.NumberOf()}
-	by := map[uint64]*survey{}
+	by := map[uint64]*Survey{}
 	for i := range answers {
 		by[answers[i].ID] = &answers[i]
 	}
 	live := func(id uint64) bool { return by[id] != nil }
-	var source *survey
+	var source *Survey
 	rank := 0
 	for _, m := range c.Members {
 		s := by[m.ID]
@@ -75,7 +77,7 @@ func planForce(c *config.Cluster, answers []survey, want []string) (*forcePlan, 
 		f.report.Term = max(f.report.Term, s.Term)
 		// Of equal logs one that votes then counts, and rather one with data.
 		r := 0
-		if chosen[m.Name] || len(chosen) == 0 && contains(s.Conf.GetVoters(), m.ID) {
+		if chosen[m.Name] || len(chosen) == 0 && slices.Contains(s.Conf.GetVoters(), m.ID) {
 			r = 1
 			if m.Role != config.RoleLogger {
 				r = 2
@@ -108,7 +110,7 @@ func planForce(c *config.Cluster, answers []survey, want []string) (*forcePlan, 
 }
 
 // choose divides the survivors into voters and learners.
-func (f *forcePlan) choose(c *config.Cluster, by map[uint64]*survey, chosen map[string]bool) {
+func (f *forcePlan) choose(c *config.Cluster, by map[uint64]*Survey, chosen map[string]bool) {
 	for _, m := range c.Members {
 		switch {
 		case by[m.ID] == nil:
@@ -123,12 +125,12 @@ func (f *forcePlan) choose(c *config.Cluster, by map[uint64]*survey, chosen map[
 }
 
 // isVoter as the source's log knows it, at its end or before.
-func isVoter(s *survey, id uint64) bool {
-	return contains(s.Conf.GetVoters(), id) || contains(s.Conf.GetVotersOutgoing(), id) || contains(s.Final.GetVoters(), id)
+func isVoter(s *Survey, id uint64) bool {
+	return slices.Contains(s.Conf.GetVoters(), id) || slices.Contains(s.Conf.GetVotersOutgoing(), id) || slices.Contains(s.Final.GetVoters(), id)
 }
 
 // survivors describes each of them, with what it has that the source has not.
-func (f *forcePlan) survivors(c *config.Cluster, by map[uint64]*survey, source *survey) error {
+func (f *forcePlan) survivors(c *config.Cluster, by map[uint64]*Survey, source *Survey) error {
 	kept, err := gtid.ParseSet(source.GTIDs)
 	if err != nil {
 		return err
@@ -149,7 +151,7 @@ func (f *forcePlan) survivors(c *config.Cluster, by map[uint64]*survey, source *
 }
 
 // problem says why it must not be done, and what to do instead; nil: it may be done.
-func (f *forcePlan) problem(c *config.Cluster, by map[uint64]*survey, source *survey, chosen map[string]bool) *api.Error {
+func (f *forcePlan) problem(c *config.Cluster, by map[uint64]*Survey, source *Survey, chosen map[string]bool) *api.Error {
 	live := func(id uint64) bool { return by[id] != nil }
 	for _, m := range c.Members {
 		if s := by[m.ID]; s != nil && s.Leader != 0 {
@@ -181,13 +183,13 @@ func (f *forcePlan) problem(c *config.Cluster, by map[uint64]*survey, source *su
 	if len(f.voters) == 0 {
 		return api.Errorf(api.KindNotReady, "no voter answers").With("name those that are to vote: --voters %s", strings.Join(f.report.Learners, ","))
 	}
-	if !contains(f.voters, f.source) {
+	if !slices.Contains(f.voters, f.source) {
 		return api.Errorf(api.KindNeeded, "%s, a learner, holds more of the log than any voter that answers: up to entry %d of term %d",
 			f.report.Source, source.Last, source.LastTerm).
 			With("make it a voter, so that this is not lost: --voters %s", strings.Join(append(slices.Clone(f.report.Voters), f.report.Source), ","))
 	}
 	for _, m := range c.Members {
-		if m.Role != config.RoleLogger && contains(f.voters, m.ID) && by[m.ID].Last+1 >= source.First {
+		if m.Role != config.RoleLogger && slices.Contains(f.voters, m.ID) && by[m.ID].Last+1 >= source.First {
 			return nil
 		}
 	}
@@ -219,19 +221,19 @@ func (f *forcePlan) digest() string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// forcedCluster is the settings of a new generation, made from the newest ones before: without those given up, and without what could not
-// be any more or would hold up the survivors.
+// forcedCluster is the settings of a new generation, made from the newest ones before: without those given up, and
+// without what could not be any more or would hold up the survivors.
 func forcedCluster(before *config.Cluster, g *config.Generation, voters []uint64) (*config.Cluster, error) {
 	c := before.Clone()
 	c.Version++
 	c.Rotate = true
 	c.Generation, c.Pause = g, nil // somebody has said that it is to go on
-	c.Members = slices.DeleteFunc(c.Members, func(m config.Member) bool { return !contains(g.Members, m.ID) })
+	c.Members = slices.DeleteFunc(c.Members, func(m config.Member) bool { return !slices.Contains(g.Members, m.ID) })
 	if len(c.Members) != len(g.Members) {
 		return nil, changedMeanwhile() // a survivor is no member by the newest settings
 	}
 	for i := range c.Members {
-		if m := &c.Members[i]; contains(voters, m.ID) && m.Role == config.RoleLearner {
+		if m := &c.Members[i]; slices.Contains(voters, m.ID) && m.Role == config.RoleLearner {
 			m.Role, m.ApplyDelayMS = config.RoleVoter, 0
 		}
 	}

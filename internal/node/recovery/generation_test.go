@@ -1,7 +1,9 @@
-package node
+package recovery
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -14,13 +16,40 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/gtid"
 	"trireme/internal/raftlog"
+	"trireme/internal/raftlog/memfs"
 )
 
-// atRest is a node without any running part, whose log has entries of certain terms: a barrier, then a transaction each.
-func atRest(t *testing.T, id uint64, terms ...uint64) *Node {
+// testHost is a node without any running part.
+type testHost struct {
+	log        *raftlog.Log
+	remembered int
+}
+
+func (h *testHost) Raft() Raft                                       { return nil }
+func (h *testHost) Log() *raftlog.Log                                { return h.log }
+func (h *testHost) Settings() *config.Cluster                        { return &config.Cluster{} }
+func (h *testHost) Heard() time.Duration                             { return 0 }
+func (h *testHost) Record(string, string, string)                    {}
+func (h *testHost) Remember(api.Event)                               { h.remembered++ }
+func (h *testHost) AuditForce(_, _ string, _ *api.ForceReport) error { return nil }
+func (h *testHost) Quiesce()                                         {}
+func (h *testHost) Go(func(context.Context))                         {}
+func (h *testHost) Fail(error)                                       {}
+
+func (h *testHost) Request(context.Context, uint64, uint8, []byte) ([]byte, error) {
+	return nil, errors.New("nobody answers")
+}
+
+// atRest is a node whose log has entries of certain terms: a barrier, then a transaction each.
+func atRest(t *testing.T, id uint64, terms ...uint64) (*Recovery, *testHost) {
 	t.Helper()
-	n := newTestNode(t, as(id))
-	openTestLog(t, n)
+	cfg, h := config.Default(), &testHost{}
+	cfg.Dir = t.TempDir()
+	var err error
+	if h.log, err = raftlog.Open(raftlog.Options{Dir: "/raft", FS: memfs.New(), Cluster: 5, NodeID: id}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.log.Close() })
 	var ents []*raftpb.Entry
 	var before uint64
 	pos := raftlog.Pos{File: 1, Off: 4}
@@ -36,13 +65,14 @@ func atRest(t *testing.T, id uint64, terms ...uint64) *Node {
 		m.End, before = pos, term
 		ents = append(ents, &raftpb.Entry{Index: new(uint64(i + 1)), Term: new(term), Data: append(raftlog.AppendMeta(nil, &m), make([]byte, 100)...)})
 	}
-	if err := errors.Join(n.rlog.SetHardState(&raftpb.HardState{Term: new(before), Vote: new(id)}), n.rlog.Append(ents), n.rlog.Sync()); err != nil {
+	if err := errors.Join(h.log.SetHardState(&raftpb.HardState{Term: new(before), Vote: new(id)}), h.log.Append(ents), h.log.Sync()); err != nil {
 		t.Fatal(err)
 	}
-	return n
+	return New(cfg, config.Identity{Cluster: "prod", ClusterID: 5, Name: "db1", ID: id}, h, slog.New(slog.DiscardHandler)), h
 }
 
-// A node goes over to a generation that names it, if its log ends where that begins or before. Any other one is left behind for good.
+// A node goes over to a generation that names it, if its log ends where that begins or before. Any other one is left
+// behind for good.
 func TestBarsFollowing(t *testing.T) {
 	gen := func(change func(*config.Generation)) *config.Generation {
 		g := &config.Generation{Number: 2, ID: 77, Source: 2, Base: 4, BaseTerm: 2, Commit: 2, Members: []uint64{1, 2}, At: time.Unix(1e9, 0), By: "root@h"}
@@ -62,8 +92,8 @@ func TestBarsFollowing(t *testing.T) {
 		"given up":                 {[]uint64{1}, gen(func(g *config.Generation) { g.Members = []uint64{2, 3} }), "it was given up"},
 		"two generations later":    {[]uint64{1}, gen(func(g *config.Generation) { g.Number, g.Parent = 3, 76 }), "belongs to generation 1"},
 	} {
-		n := atRest(t, 1, c.terms...)
-		why, err := n.barsFollowing(c.gen)
+		r, _ := atRest(t, 1, c.terms...)
+		why, err := r.barsFollowing(c.gen)
 		if err != nil || (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
 			t.Errorf("%s: %q, %v", name, why, err)
 		}
@@ -82,12 +112,12 @@ func TestLeave(t *testing.T) {
 		"of two lives":   {[]uint64{1, 1, 2, 2, 2, 4, 4}, "000000000002:5,00000000-0000-8005-8001-000000000004:7 (entries 5 to 7;"},
 		"another branch": {[]uint64{1, 1, 3, 3}, "000000000003:4 (entries 3 to 4;"},
 	} {
-		n := atRest(t, 1, c.terms...)
-		err := n.giveUp(&base, "it was given up")
-		if !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "given up by force-quorum") || !errors.Is(err, ErrFinal) {
+		r, _ := atRest(t, 1, c.terms...)
+		err := r.giveUp(&base, "it was given up")
+		if !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "given up by force-quorum") || !errors.Is(err, ErrLeftBehind) {
 			t.Errorf("%s: %v", name, err)
 		}
-		again := n.openGeneration()
+		again := r.Open(&config.Cluster{})
 		if again == nil || again.Error() != err.Error() {
 			t.Errorf("%s: at the next start: %v", name, again)
 		}
@@ -96,82 +126,61 @@ func TestLeave(t *testing.T) {
 
 // What was decided and not carried out is when the daemon starts; a torn write of the decision is none.
 func TestDecisionSurvivesTheDaemon(t *testing.T) {
-	n := atRest(t, 2, 1, 1, 2, 2)
-	if err := n.openGeneration(); err != nil || n.generation != nil {
-		t.Fatal(err, n.generation)
+	r, h := atRest(t, 2, 1, 1, 2, 2)
+	if err := r.Open(&config.Cluster{}); err != nil || r.generation != nil {
+		t.Fatal(err, r.generation)
 	}
-	if err := n.carryOutTakeover(); err != nil {
+	if err := r.CarryOut(); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.rlog.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, 1); err != nil {
+	if err := h.log.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, 1); err != nil {
 		t.Fatal(err)
 	}
-	s := decided(t, n)
-	if err := s.save(n.cfg.Dir); err != nil {
+	s := decided(t, h.log)
+	if err := s.Save(r.cfg.Dir); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := errors.Join(n.openGeneration(), n.carryOutTakeover()); err != nil {
+		if err := errors.Join(r.Open(&config.Cluster{}), r.CarryOut()); err != nil {
 			t.Fatal(err)
 		}
-		_, cs, _ := n.rlog.InitialState()
-		if last, _ := n.rlog.LastIndex(); last != s.Takeover.End() || len(cs.GetVoters()) != 1 || n.generation.NumberOf() != 2 {
-			t.Fatalf("last %d, %v, generation %d", last, cs, n.generation.NumberOf())
+		_, cs, _ := h.log.InitialState()
+		if last, _ := h.log.LastIndex(); last != s.Takeover.End() || len(cs.GetVoters()) != 1 || r.generation.NumberOf() != 2 {
+			t.Fatalf("last %d, %v, generation %d", last, cs, r.generation.NumberOf())
 		}
-		if got := len(n.history.all()); got != 1 {
-			t.Fatalf("%d events", got)
-		}
+	}
+	if h.remembered != 2 { // the history takes it once
+		t.Errorf("%d events", h.remembered)
 	}
 }
 
-func decided(t *testing.T, n *Node) *generationState {
+func decided(t *testing.T, log *raftlog.Log) *State {
 	t.Helper()
-	takeover, err := consensus.PlanTakeover(n.rlog, 0, 3, nil, consensus.ForcedConf{Voters: []uint64{2}})
+	takeover, err := consensus.PlanTakeover(log, 0, 3, nil, consensus.ForcedConf{Voters: []uint64{2}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &generationState{Generation: &config.Generation{Number: 2, ID: 77, Source: 2, Base: 4, BaseTerm: 2, Members: []uint64{2}}, Takeover: takeover,
+	return &State{Generation: &config.Generation{Number: 2, ID: 77, Source: 2, Base: 4, BaseTerm: 2, Members: []uint64{2}}, Takeover: takeover,
 		Event: &api.Event{Time: time.Unix(1e9, 1), Kind: "force-quorum", Term: 3, Message: "root@h made generation 2"}}
 }
 
 // The time of the last write is that of the last transaction, whatever else follows it in the log.
 func TestLastWrite(t *testing.T) {
-	n := atRest(t, 1, 1, 1, 1)
-	if at := n.lastWrite(1, 3); !at.IsZero() {
+	r, h := atRest(t, 1, 1, 1, 1)
+	if at := r.lastWrite(1, 3); !at.IsZero() {
 		t.Errorf("%v, of bytes that are no events", at)
 	}
 	m := raftlog.Meta{Kind: raftlog.Trx, Node: 1, Incarnation: 1, Start: raftlog.Pos{File: 1, Off: 204}}
 	ev := binlog.AppendEvent(nil, binlog.Header{Timestamp: 1700000001, Type: binlog.TypeRowsQuery}, make([]byte, 20))
 	m.End = raftlog.Pos{File: 1, Off: 204 + uint64(len(ev))}
 	ents := []*raftpb.Entry{{Index: new(uint64(4)), Term: new(uint64(1)), Data: append(raftlog.AppendMeta(nil, &m), ev...)}, {Index: new(uint64(5)), Term: new(uint64(1))}}
-	if err := errors.Join(n.rlog.Append(ents), n.rlog.Sync()); err != nil {
+	if err := errors.Join(h.log.Append(ents), h.log.Sync()); err != nil {
 		t.Fatal(err)
 	}
-	if at := n.lastWrite(1, 5); at.Unix() != 1700000001 {
+	if at := r.lastWrite(1, 5); at.Unix() != 1700000001 {
 		t.Errorf("%v", at)
 	}
-	if at := n.lastWrite(5, 5); !at.IsZero() {
+	if at := r.lastWrite(5, 5); !at.IsZero() {
 		t.Errorf("%v, though that entry is gone", at)
-	}
-}
-
-// runRaft runs the raft of a node at rest, one of three voters.
-func runRaft(t *testing.T, n *Node) {
-	t.Helper()
-	if err := n.rlog.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, 1); err != nil {
-		t.Fatal(err)
-	}
-	startTestRaft(t, n, nil)
-}
-
-// What was begun in an older term is refused.
-func TestStillTerm(t *testing.T) {
-	n := atRest(t, 1, 1, 1, 2)
-	runRaft(t, n)
-	if err := n.stillTerm(2); err != nil {
-		t.Error(err)
-	}
-	if err := n.stillTerm(1); err == nil || !strings.Contains(err.Error(), "it is term 2, not 1") {
-		t.Error(err)
 	}
 }

@@ -1,0 +1,84 @@
+// Package recovery brings a cluster back that has lost the majority of its voters for good (force-quorum). An operator
+// has the survivors make a new generation of the cluster; a node of an older one follows, or is left behind.
+//
+//	survey of all members -> plan (no side effects) -> the operator confirms -> the others hold still -> the same plan?
+//	  -> generation.json of the source: from now on it has happened -> the next start carries it out
+package recovery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/raftlog"
+)
+
+// ReqSurvey is a request between daemons. Its body says whether to hold still (JSON bool); answered with a Survey.
+const ReqSurvey uint8 = 8
+
+var (
+	// ErrNewGeneration ends a run of this node: it starts again at once, in another generation.
+	ErrNewGeneration = errors.New("this node starts again in a new generation of the cluster")
+	// ErrLeftBehind ends a node for good: the cluster goes on without it.
+	ErrLeftBehind = errors.New("given up by force-quorum")
+)
+
+// Raft is what recovery asks of consensus.Node.
+type Raft interface {
+	Status() consensus.Status
+	HoldsLease() bool
+}
+
+// Host is the rest of the member.
+type Host interface {
+	Raft() Raft
+	Log() *raftlog.Log
+	Settings() *config.Cluster
+	// Heard is when the leader's raft was last heard of, by CLOCK_BOOTTIME; 0: never.
+	Heard() time.Duration
+	Request(ctx context.Context, member uint64, kind uint8, body []byte) ([]byte, error)
+	// Record adds to the history; by is who asked for it, empty: the node itself.
+	Record(kind, by, text string)
+	Remember(e api.Event)
+	// AuditForce adds to audit.log, durably.
+	AuditForce(state, by string, plan *api.ForceReport) error
+	// Quiesce fences this node for the rest of its run and brings its log to rest: mysqld dies at once and is not
+	// started again.
+	Quiesce()
+	// Go runs f on a goroutine that the node waits for when it stops.
+	Go(f func(ctx context.Context))
+	// Fail ends this run of the node.
+	Fail(err error)
+}
+
+// Recovery is of one member. Its methods may be called from any goroutine once Open has returned.
+type Recovery struct {
+	cfg  config.Node
+	id   config.Identity
+	host Host
+	log  *slog.Logger
+
+	generation *config.Generation // that this node belongs to; nil: the first. Fixed for this run
+	forcing    sync.Mutex         // held while this node makes a generation or goes over to one, and then to the end of this run
+	stillUntil atomic.Int64       // CLOCK_BOOTTIME until which this node stands still, ns
+
+	mu        sync.Mutex
+	strangers map[uint64]bool // nodes of other generations that have been told of
+}
+
+// New makes the part of a member that does not know its generation yet.
+func New(cfg config.Node, id config.Identity, host Host, log *slog.Logger) *Recovery {
+	return &Recovery{cfg: cfg, id: id, host: host, log: log, strangers: map[uint64]bool{}}
+}
+
+// Generation is the one that this node belongs to; nil: the first.
+func (r *Recovery) Generation() *config.Generation { return r.generation }
+
+// now is CLOCK_BOOTTIME.
+func now() time.Duration { return time.Duration(consensus.Boottime()) }
