@@ -14,7 +14,7 @@ func (h ackHost) Raft() ackpath.Raft { return h.n.cons }
 
 func (h ackHost) Leading() (ackpath.Leading, bool) {
 	h.n.mu.Lock()
-	l, term := h.n.srv.life, h.n.serving.Term()
+	l, term := h.n.srv.Life(), h.n.serving.Term()
 	h.n.mu.Unlock()
 	if l == nil || h.n.ctx.Err() != nil {
 		return ackpath.Leading{}, false

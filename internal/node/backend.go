@@ -32,7 +32,7 @@ func (n *Node) Local() api.Health {
 	lease := n.cons.LeaseUntil()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	h := api.Health{Name: n.id.Name, Role: n.roleLocked(&st), Term: st.Term, MySQLAlive: n.srv.life != nil}
+	h := api.Health{Name: n.id.Name, Role: n.roleLocked(&st), Term: st.Term, MySQLAlive: n.srv.Life() != nil}
 	h.State, h.Reason = n.stateLocked()
 	if f := n.srv.failure; f != nil {
 		h.ApplyError = &f.view
@@ -45,7 +45,7 @@ func (n *Node) Local() api.Health {
 	if st.Role == consensus.Leader {
 		h.RulesSuspended = n.acks.Rules().Suspended()
 	}
-	h.Readable, h.Delayed = n.srv.state == ha.ServerReady, n.delayedLocked()
+	h.Readable, h.Delayed = n.srv.State() == ha.ServerReady, n.delayedLocked()
 	if h.Readable && n.hearsLeaderLocked(&st) {
 		lag, bytes := n.lagLocked()
 		h.LagKnown, h.Lag, h.LagBytes = true, lag, bytes

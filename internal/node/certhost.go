@@ -51,7 +51,7 @@ func (h certHost) CheckLinks() { h.tr.Recheck() }
 
 func (h certHost) MySQL() (certs.MySQL, mysqld.Config) {
 	h.mu.Lock()
-	l := h.srv.life
+	l := h.srv.Life()
 	h.mu.Unlock()
 	if l == nil {
 		return nil, h.mysqldConfig()

@@ -36,7 +36,7 @@ func (n *Node) tendClone(ctx context.Context) {
 	err := n.fetchClone(ctx, c)
 	if c.Rotate || err != nil {
 		n.mu.Lock()
-		l, term, open := n.srv.life, n.serving.Term(), n.serving.Phase() == ha.PhaseOpen && n.request == nil
+		l, term, open := n.srv.Life(), n.serving.Term(), n.serving.Phase() == ha.PhaseOpen && n.request == nil
 		n.mu.Unlock()
 		if open && l != nil {
 			err = n.replaceClone(ctx, term, l.Admin().SetPassword)

@@ -229,7 +229,7 @@ func (n *Node) mayStopAt(id gtid.GTID) error {
 // delayViewLocked is what is told of this node's delay; nil: there is none.
 func (n *Node) delayViewLocked() *api.DelayView {
 	var executed gtid.Set
-	if l := n.srv.life; l != nil && n.srv.state == ha.ServerReady {
+	if l := n.srv.Life(); l != nil && n.srv.State() == ha.ServerReady {
 		executed = l.Executed()
 	}
 	v := n.late.view(executed)

@@ -102,7 +102,7 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 		return p.res, api.Errorf(api.KindInvalid, "open transactions can be waited for up to %v, not %v", api.MaxTrxWait, wait)
 	}
 	n.mu.Lock()
-	l, term := n.srv.life, n.serving.Term()
+	l, term := n.srv.Life(), n.serving.Term()
 	if n.request != nil || n.serving.Phase() != ha.PhaseOpen || l == nil {
 		n.mu.Unlock()
 		return p.res, underWay()
@@ -194,7 +194,7 @@ func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p pl
 		// It may come into force still: then nothing may have been written behind it.
 		if e, ok := errors.AsType[*api.Error](m.err); !ok || e.Kind != api.KindNoLeader {
 			n.mu.Lock()
-			if n.serving.Phase() == ha.PhaseHandover && n.srv.life == l {
+			if n.serving.Phase() == ha.PhaseHandover && n.srv.Life() == l {
 				n.fenceLocked("whether the cluster has ended is not known: " + m.err.Error())
 			}
 			n.mu.Unlock()
@@ -334,7 +334,7 @@ func (n *Node) holdingsHere(ctx context.Context, r awaitApplied) ([]byte, error)
 		return nil, err
 	}
 	n.mu.Lock()
-	l := n.srv.life
+	l := n.srv.Life()
 	n.mu.Unlock()
 	if l == nil {
 		return nil, lifecycle.ErrDead
@@ -360,9 +360,9 @@ func (n *Node) stillTerm(term uint64) error {
 // plainHere answers reqPlain: this follower's mysqld is made ready. When the end does not come, it is fed again.
 func (n *Node) plainHere(ctx context.Context, o plainOrder) error {
 	n.mu.Lock()
-	l := n.srv.life
-	if l == nil || n.srv.state != ha.ServerReady || n.serving.Phase() != ha.PhaseNone {
-		state := n.srv.state
+	l := n.srv.Life()
+	if l == nil || n.srv.State() != ha.ServerReady || n.serving.Phase() != ha.PhaseNone {
+		state := n.srv.State()
 		n.mu.Unlock()
 		return fmt.Errorf("its mysqld is %s", state)
 	}
@@ -474,8 +474,8 @@ func (n *Node) stay() {
 		return
 	}
 	n.plainUntil, n.plainLife = 0, nil
-	if n.srv.state == ha.ServerReady && n.serving.Phase() == ha.PhaseNone {
-		n.srv.state = ha.ServerUp
+	if n.srv.State() == ha.ServerReady && n.serving.Phase() == ha.PhaseNone {
+		n.srv.JudgeAgain()
 		n.publishNow = true
 	}
 	n.poke()

@@ -12,7 +12,6 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
-	"trireme/internal/ha"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
 )
@@ -33,7 +32,9 @@ func TestConfirmPlain(t *testing.T) {
 		{"too long ago", ready, now() - time.Nanosecond, false},
 	} {
 		n := newTestNode(t)
-		n.srv.life, n.srv.state, n.plainLife, n.plainUntil = ready, ha.ServerReady, c.life, c.until
+		n.srv.Started(ready)
+		n.srv.Ready()
+		n.plainLife, n.plainUntil = c.life, c.until
 		before := n.plainUntil
 		err := n.plainHere(t.Context(), plainOrder{Confirm: true})
 		if (err == nil) != c.ok {

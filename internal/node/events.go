@@ -32,7 +32,7 @@ func (n *Node) startEvents(ctx context.Context, l *lifecycle.Life) {
 		return
 	}
 	n.mu.Lock()
-	if n.srv.life == l {
+	if n.srv.Life() == l {
 		n.srv.events = true
 	}
 	n.mu.Unlock()
@@ -45,7 +45,7 @@ func eventName(e mysqld.Event) string { return e.Schema + "." + e.Name }
 // rows was committed since it last looked.
 func (n *Node) recordEvents(ctx context.Context) {
 	n.mu.Lock()
-	l := n.srv.life
+	l := n.srv.Life()
 	ready := l != nil && n.srv.events && n.serving.Phase() == ha.PhaseOpen
 	known := n.cluster.DisabledEvents
 	n.mu.Unlock()

@@ -84,7 +84,7 @@ func (n *Node) mendApplier(ctx context.Context, l *lifecycle.Life, st mysqld.Rep
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.life == l {
+	if n.srv.Life() == l {
 		n.srv.failure = &next
 	}
 	return next.text()
@@ -225,12 +225,13 @@ func (n *Node) fenceDiverged(l *lifecycle.Life, v api.ApplyErrorView) {
 	v.Next = "the node is seeded from another one"
 	f := &applyFailure{view: v}
 	n.mu.Lock()
-	judged := n.srv.state == ha.ServerReady || n.srv.state == ha.ServerJudging
-	if n.srv.life != l || !judged || n.serving.Phase() != ha.PhaseNone && n.serving.Phase() != ha.PhasePromoting {
+	judged := n.srv.State() == ha.ServerReady || n.srv.State() == ha.ServerJudging
+	if n.srv.Life() != l || !judged || n.serving.Phase() != ha.PhaseNone && n.serving.Phase() != ha.PhasePromoting {
 		n.mu.Unlock()
 		return // it leads, or is dead: what was seen says nothing any more
 	}
-	n.srv.state, n.srv.failure, n.srv.problem = ha.ServerBroken, f, f.text()
+	n.srv.failure = f
+	n.srv.Broken(f.text())
 	n.publishNow = true
 	n.mu.Unlock()
 	n.feed.SetPaused(true)
@@ -253,9 +254,10 @@ func (n *Node) healDiverged(ctx context.Context, l *lifecycle.Life, next applyFa
 	n.heal(ctx, l, &next)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.life == l && n.srv.state == ha.ServerBroken {
-		n.publishNow = n.publishNow || n.srv.problem != next.text()
-		n.srv.failure, n.srv.problem = &next, next.text()
+	if n.srv.Life() == l && n.srv.State() == ha.ServerBroken {
+		n.publishNow = n.publishNow || n.srv.Problem() != next.text()
+		n.srv.failure = &next
+		n.srv.Broken(next.text())
 	}
 }
 
@@ -317,8 +319,8 @@ func (n *Node) giveUpData(l *lifecycle.Life, f *applyFailure) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	may := n.srv.state == ha.ServerReady || f.view.Diverged && n.srv.state == ha.ServerBroken
-	if n.srv.life != l || !may || n.serving.Phase() != ha.PhaseNone {
+	may := n.srv.State() == ha.ServerReady || f.view.Diverged && n.srv.State() == ha.ServerBroken
+	if n.srv.Life() != l || !may || n.serving.Phase() != ha.PhaseNone {
 		return errors.New("its mysqld is not what it was a moment ago")
 	}
 	f.view.Next = "it is seeded from a node that has applied the entry"
@@ -355,7 +357,7 @@ func (n *Node) letHeal(from uint64, r healRequest) error {
 	if n.cluster.PausedAt(time.Now()) {
 		return errors.New("automatic actions are paused")
 	}
-	holder := n.srv.state == ha.ServerReady && n.srv.backlog.Applied >= r.Index
+	holder := n.srv.State() == ha.ServerReady && n.srv.backlog.Applied >= r.Index
 	for _, m := range n.cluster.Members {
 		p := n.peers[m.ID]
 		if m.ID == from || p == nil || !p.fresh() {

@@ -102,7 +102,7 @@ func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 	}
 	n.mu.Lock()
 	warn, rate := uint64(n.cluster.TransactionWarn), n.replayRateLocked()
-	own := n.srv.life != nil && n.srv.life.Incarnation == m.Incarnation
+	own := n.srv.Life() != nil && n.srv.Life().Incarnation == m.Incarnation
 	n.mu.Unlock()
 	if !own || warn == 0 || x.total < warn {
 		return
@@ -160,7 +160,7 @@ func ddlView(d mysqld.DDL) api.HeavyView {
 // govern keeps the leader's limit of transactions, and looks for what will be heavy before it is committed.
 func (n *Node) govern(ctx context.Context) {
 	n.mu.Lock()
-	l, open, refuse := n.srv.life, n.serving.Phase() == ha.PhaseOpen, n.cluster.TransactionRefuse
+	l, open, refuse := n.srv.Life(), n.serving.Phase() == ha.PhaseOpen, n.cluster.TransactionRefuse
 	if !open {
 		n.srv.ddl = nil
 	}
@@ -179,7 +179,7 @@ func (n *Node) govern(ctx context.Context) {
 	still := func() bool { // else what retire has taken back would be put in force again
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return n.serving.Phase() == ha.PhaseOpen && n.srv.life == l
+		return n.serving.Phase() == ha.PhaseOpen && n.srv.Life() == l
 	}
 	err = l.LimitTransactions(ctx, refuse, still)
 	if n.warnings.isNew("transaction_refuse", err) {
@@ -193,7 +193,7 @@ func (n *Node) govern(ctx context.Context) {
 		n.log.Debug("looking for running DDL", "err", err)
 	}
 	n.mu.Lock()
-	if n.serving.Phase() == ha.PhaseOpen && n.srv.life == l {
+	if n.serving.Phase() == ha.PhaseOpen && n.srv.Life() == l {
 		n.srv.ddl = ddl
 	}
 	n.mu.Unlock()

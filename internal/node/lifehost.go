@@ -37,7 +37,7 @@ func (h lifeHost) Follows(l *lifecycle.Life) bool {
 	n := h.n
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.srv.life == l && n.srv.state == ha.ServerReady && n.serving.Phase() == ha.PhaseNone
+	return n.srv.Life() == l && n.srv.State() == ha.ServerReady && n.serving.Phase() == ha.PhaseNone
 }
 
 // Executed updates the backlog.
@@ -45,7 +45,7 @@ func (h lifeHost) Executed(l *lifecycle.Life, set gtid.Set) (uint64, error) {
 	n := h.n
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.life != l {
+	if n.srv.Life() != l {
 		return 0, lifecycle.ErrDead // what a dead life held says nothing about the one behind it
 	}
 	n.noteBacklogLocked(n.led.Applied(set))

@@ -47,7 +47,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 	gauge("mysqld_ready", "1 when this node's mysqld is judged and fed, or serves.", func(*consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return one(n.srv.state == ha.ServerReady)
+		return one(n.srv.State() == ha.ServerReady)
 	})
 	gauge("failover_paused", "1 while automatic failover is paused.", func(*consensus.Status) float64 {
 		n.mu.Lock()

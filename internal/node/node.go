@@ -65,9 +65,6 @@ const (
 	// run out, 0.2 of an election timeout before another node may take writes, and has to end well before.
 	fencePatience      = 100 * time.Millisecond
 	retirePatience     = 5 * time.Second // for a drained mysqld to become a follower; up to 1 s of it is semi-sync's (docs/mysql.md)
-	startRetry         = 2 * time.Second
-	judgeRetry         = time.Second
-	promoteRetry       = 2 * time.Second
 	readIndexTimeout   = 5 * time.Second
 	handoverTimeout    = 3 * time.Second
 	switchoverPatience = 10 * time.Second
@@ -196,22 +193,14 @@ type Node struct {
 	probe lifecycle.Probe // owned by probeServer
 }
 
-// serverSlot is this node's mysqld as far as recovery has come.
+// serverSlot is this node's mysqld, and what is known of what it applies. It begins again with each life.
 type serverSlot struct {
-	state   ha.ServerState
-	life    *lifecycle.Life
+	lifecycle.Server
 	events  bool // scheduled events were started on it
 	backlog ledger.Backlog
-	movedAt time.Duration   // when backlog.Applied last moved, or there was nothing to apply
-	stuck   string          // why it cannot serve, seen by the pump
-	hung    lifecycle.Stuck // the same, seen by probeServer
-	applier string          // why replication from the feed does not run; empty: it does
+	movedAt time.Duration // when backlog.Applied last moved, or there was nothing to apply
+	applier string        // why replication from the feed does not run; empty: it does
 	failure *applyFailure
-	retryAt time.Duration
-	fails   int
-	died    int     // of the last fails, how many in a row were deaths of mysqld during its start
-	problem string  // of the last failed start, judgement or seeding
-	replace string  // why the data is to be replaced by a copy, in the state ServerBehind
 	rate    float64 // entries per second applied, when there was last a backlog
 
 	largeRate  float64       // bytes per second of large transactions applied, when there last was one
@@ -222,8 +211,7 @@ type serverSlot struct {
 	toldBehind bool          // others were told at once that it lags
 	ddl        []mysqld.DDL  // of the leader: under way
 
-	readyAt time.Duration // when state became ServerReady
-	seed    seedSlot
+	seed seedSlot
 }
 
 // errStopped is given to waits that end because the node stops.
@@ -408,11 +396,11 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 
 // serverViewLocked is this node's mysqld for ha.
 func (n *Node) serverViewLocked() ha.Server {
-	why, since := n.stuckLocked()
-	return ha.Server{State: n.srv.state, Applied: n.srv.backlog.Applied, Stuck: why, StuckSince: since, Applier: n.srv.applier, Problem: n.srv.problem,
-		SteppingDown: n.serving.Phase() == ha.PhaseFencing || n.serving.Phase() == ha.PhaseHandover && n.serving.Drained() && n.raft.Role != consensus.Leader,
-		RetryAt:      n.srv.retryAt, Rate: n.srv.rate, Heavy: n.srv.heavy, Since: n.srv.readyAt,
-		Delayed: n.delayedLocked()}
+	v := n.srv.View()
+	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = n.srv.backlog.Applied, n.srv.applier, n.srv.rate, n.srv.heavy, n.delayedLocked()
+	v.SteppingDown = n.serving.Phase() == ha.PhaseFencing ||
+		n.serving.Phase() == ha.PhaseHandover && n.serving.Drained() && n.raft.Role != consensus.Leader
+	return v
 }
 
 // noteLeaseLocked remembers since when the lease is gone. Only the loop does, which looks at it in order.
@@ -491,34 +479,34 @@ func (n *Node) act(a ha.Action) {
 	term := n.cons.Status().Term
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !ha.Stands(a, term, n.srv.state, ha.Serving{Phase: n.serving.Phase(), Term: n.serving.Term()}) || a.Kind == ha.Restart && n.srv.life == nil {
+	if !ha.Stands(a, term, n.srv.State(), ha.Serving{Phase: n.serving.Phase(), Term: n.serving.Term()}) || a.Kind == ha.Restart && n.srv.Life() == nil {
 		return
 	}
 	switch a.Kind {
 	case ha.StartServer:
-		n.srv.state = ha.ServerStarting
+		n.srv.Starting()
 		n.task(n.startServer)
 	case ha.Judge:
-		l := n.srv.life
-		n.srv.state = ha.ServerJudging
+		l := n.srv.Life()
+		n.srv.Judging()
 		n.task(func(ctx context.Context) { n.judgeServer(ctx, l) })
 	case ha.Seed:
-		n.srv.state = ha.ServerSeeding
+		n.srv.Seeding()
 		n.task(n.seedServer)
 	case ha.Promote:
-		l := n.srv.life
+		l := n.srv.Life()
 		n.serving.Promote(a.Term)
 		n.serveTaskLocked(promoteLimit, func(ctx context.Context) { n.promote(ctx, l, a.Term) })
 	case ha.Fence:
 		n.fenceLocked(a.Reason)
 	case ha.Restart:
-		n.srv.state = ha.ServerDying
+		n.srv.Restarting()
 		n.task(func(context.Context) { n.restartServer(a.Reason) })
 	case ha.HandOver:
 		n.noteHandoverLocked(a)
 		n.task(func(ctx context.Context) { n.handOver(ctx, a) })
 	case ha.Switchover:
-		l := n.srv.life
+		l := n.srv.Life()
 		n.serving.HandOver()
 		n.noteHandoverLocked(a)
 		req, wait := n.takeRequestLocked(a)

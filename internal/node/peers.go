@@ -86,7 +86,7 @@ func (n *Node) stepRaft(m *raftpb.Message) {
 func (n *Node) runsMySQL() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.srv.life != nil
+	return n.srv.Life() != nil
 }
 
 // PeerUp is told when a peer's link works.

@@ -31,15 +31,15 @@ func (h readHost) Settled() uint64 { return h.acks.Settled() }
 func (h readHost) AppliedIndex() (uint64, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.srv.life == nil || h.srv.state != ha.ServerReady {
-		return 0, fmt.Errorf("its mysqld is %s", h.srv.state)
+	if h.srv.Life() == nil || h.srv.State() != ha.ServerReady {
+		return 0, fmt.Errorf("its mysqld is %s", h.srv.State())
 	}
 	return h.led.AppliedIndex(), nil
 }
 
 func (h readHost) Follow(ctx context.Context, index uint64, patience time.Duration) error {
 	h.mu.Lock()
-	l := h.srv.life
+	l := h.srv.Life()
 	h.mu.Unlock()
 	if l == nil {
 		return lifecycle.ErrDead

@@ -41,9 +41,9 @@ func (n *Node) record(r *recorder.Recorder) func(context.Context) {
 	var known, seen string // the life of mysqld that was looked at last, and LAST_SEEN of the newest statement read of it
 	return func(ctx context.Context) {
 		n.mu.Lock()
-		l, full := n.srv.life, n.full != ""
+		l, full := n.srv.Life(), n.full != ""
 		leads := n.serving.TakesWrites()
-		if n.srv.state == ha.ServerStarting {
+		if n.srv.State() == ha.ServerStarting {
 			l = nil
 		}
 		n.mu.Unlock()

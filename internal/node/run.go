@@ -108,7 +108,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n.loadOpen()
 	n.history = openHistory(cfg.Dir, n.log)
 	if id.Role != config.RoleLogger {
-		n.srv.state = ha.ServerOff
+		n.srv.Off()
 	}
 	return n
 }
@@ -389,7 +389,7 @@ func (n *Node) startParts() error {
 	n.publisher = n.newPublisher()
 	n.metrics = n.newMetrics()
 	n.openSamples()
-	if n.srv.state != ha.ServerAbsent {
+	if n.srv.State() != ha.ServerAbsent {
 		if err := n.startVIP(); err != nil {
 			return err
 		}
@@ -446,7 +446,7 @@ func (n *Node) startParts() error {
 	}
 	n.every(caInterval, n.certs.StepCA)
 	n.every(caInterval, n.tendClone)
-	if n.srv.state != ha.ServerAbsent {
+	if n.srv.State() != ha.ServerAbsent {
 		n.every(proofInterval, n.certs.TendServer)
 		n.every(time.Second, n.tendDurable())
 		n.every(durableInterval, n.tidyBinlog)
@@ -482,9 +482,9 @@ func (n *Node) feedFailed(err error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.state == ha.ServerReady && n.serving.Phase() == ha.PhaseNone {
+	if n.srv.State() == ha.ServerReady && n.serving.Phase() == ha.PhaseNone {
 		// The log was purged below what mysqld needs: how far behind it is shows a new judgement.
-		n.srv.state, n.srv.problem, n.srv.retryAt = ha.ServerUp, err.Error(), now()+judgeRetry
+		n.srv.Unjudged(err.Error())
 		n.publishNow = true
 	}
 }
@@ -521,7 +521,7 @@ func (n *Node) shutdown(cancel context.CancelFunc) {
 // stopServer ends mysqld: politely only when nobody waits for an acknowledgement (S4).
 func (n *Node) stopServer() {
 	n.mu.Lock()
-	l := n.srv.life
+	l := n.srv.Life()
 	serving := n.serving.Phase() != ha.PhaseNone
 	if serving {
 		n.serving.Stop()
@@ -566,7 +566,7 @@ func (n *Node) stopServer() {
 
 func (n *Node) killServer() {
 	n.mu.Lock()
-	l := n.srv.life
+	l := n.srv.Life()
 	n.mu.Unlock()
 	if l == nil {
 		return
@@ -635,8 +635,8 @@ func (n *Node) onSnapshot(snap *raftpb.Snapshot) error {
 	n.log.Warn("the log was replaced by a snapshot", "index", b.Index)
 	n.mu.Lock()
 	n.led.Reset(b) // together with the state, or who waits for what is applied would take it for applied
-	if n.srv.state == ha.ServerReady || n.srv.state == ha.ServerUp {
-		n.srv.state = ha.ServerUp // what it holds has to be judged against the new log
+	if n.srv.State() == ha.ServerReady || n.srv.State() == ha.ServerUp {
+		n.srv.JudgeAgain() // what it holds has to be judged against the new log
 	}
 	n.mu.Unlock()
 	n.poke()

@@ -21,7 +21,6 @@ import (
 
 // Limits of seeding.
 const (
-	seedRetry     = 2 * time.Second
 	donorSilence  = 15 * time.Second // without a sign of the donor's daemon
 	donorPoll     = 200 * time.Millisecond
 	seedStall     = 2 * time.Minute // without a byte; the end of a clone of a leader waits for its commits under way
@@ -53,8 +52,7 @@ type donation struct {
 
 // replaceDataLocked has this node's data replaced by a copy of another node's.
 func (n *Node) replaceDataLocked(why string) {
-	n.srv.state, n.srv.retryAt, n.srv.fails, n.srv.died = ha.ServerBehind, 0, 0, 0
-	n.srv.problem, n.srv.replace = why, why
+	n.srv.Behind(why)
 	n.publishNow = true
 }
 
@@ -66,15 +64,13 @@ func (n *Node) seedServer(ctx context.Context) {
 	n.srv.seed = seedSlot{}
 	n.publishNow = true
 	if err == nil {
-		n.srv.state, n.srv.problem, n.srv.fails, n.srv.died, n.srv.retryAt = ha.ServerOff, "", 0, 0, 0
+		n.srv.Seeded()
 		n.srv.applier, n.srv.failure = "", nil
 		return
 	}
-	n.srv.fails++
-	n.srv.state, n.srv.problem = ha.ServerBehind, err.Error()+"; "+n.srv.replace
-	n.srv.retryAt = now() + seedRetry*time.Duration(min(n.srv.fails, 10))
+	n.srv.SeedFailed(err)
 	if ctx.Err() == nil {
-		n.log.Error("seeding failed; it is begun again", "err", err, "attempt", n.srv.fails)
+		n.log.Error("seeding failed; it is begun again", "err", err, "attempt", n.srv.Fails())
 	}
 }
 
@@ -92,8 +88,7 @@ func (n *Node) seed(ctx context.Context) error {
 	began := time.Now()
 	n.mu.Lock()
 	n.srv.seed = seedSlot{donor: donor, began: began, moved: now()}
-	l := n.srv.life
-	n.srv.life = nil
+	l := n.srv.GiveUpLife()
 	keep := n.srv.failure != nil && n.srv.failure.keeps
 	n.lives.KeepAll() // S8: nothing is durable here any more
 	n.publishNow = true
@@ -375,7 +370,7 @@ func (n *Node) askDonor(ctx context.Context, id uint64) (d donation, err error) 
 // donate answers a node that wants a copy of this one's data. Nothing is done here for it: the copy is between the servers.
 func (n *Node) donate(ctx context.Context, to uint64) (d donation, err error) {
 	n.mu.Lock()
-	l, state, voids := n.srv.life, n.srv.state, n.newVoidsLocked()
+	l, state, voids := n.srv.Life(), n.srv.State(), n.newVoidsLocked()
 	_, member := n.cluster.MemberByID(to)
 	n.mu.Unlock()
 	switch {
@@ -485,7 +480,7 @@ func (n *Node) tryReinit() (done bool, err error) {
 	leads := n.view().Raft.IsLeader
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch n.srv.state {
+	switch n.srv.State() {
 	case ha.ServerAbsent:
 		return false, errors.New("it has no mysqld")
 	case ha.ServerSeeding, ha.ServerBehind:

@@ -30,9 +30,9 @@ func (n *Node) promote(ctx context.Context, l *lifecycle.Life, term uint64) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.Phase() == ha.PhasePromoting && n.serving.Term() == term && n.srv.life == l {
+	if n.serving.Phase() == ha.PhasePromoting && n.serving.Term() == term && n.srv.Life() == l {
 		// Still asked for, but it did not work: a mysqld that cannot be promoted must not stay in the way.
-		n.srv.retryAt = now() + promoteRetry
+		n.srv.PromotionFailed()
 		n.fenceLocked("promotion failed: " + err.Error())
 	}
 }
@@ -115,7 +115,7 @@ func (n *Node) openWrites(ctx context.Context, l *lifecycle.Life, term uint64, f
 	failpoint.Hit("promote.after-open")
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.Phase() != from || n.srv.life != l {
+	if n.serving.Phase() != from || n.srv.Life() != l {
 		return consensus.ErrNotLeader // a fence waits for the gate
 	}
 	l.NoteOpen()
@@ -147,7 +147,7 @@ func (n *Node) mayOpen(l *lifecycle.Life, term uint64, from ha.Phase) bool {
 	st := n.cons.Status()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.cluster.Disbanded == nil && len(n.newVoidsLocked()) == 0 && n.srv.life == l && n.serving.Phase() == from && n.serving.Term() == term && st.Term == term && st.Role == consensus.Leader
+	return n.cluster.Disbanded == nil && len(n.newVoidsLocked()) == 0 && n.srv.Life() == l && n.serving.Phase() == from && n.serving.Term() == term && st.Term == term && st.Role == consensus.Leader
 }
 
 // startPump carries what mysqld writes to Raft until the incarnation, the term or the node ends.
@@ -195,8 +195,8 @@ func (n *Node) pump(l *lifecycle.Life, src *dump.Source, term uint64) {
 		}
 		n.log.Error("the stream of mysqld's binary log ended; fencing", "err", err, "term", term)
 		n.mu.Lock()
-		if n.srv.life == l {
-			n.srv.stuck = "its binary log cannot be read: " + err.Error()
+		if n.srv.Life() == l {
+			n.srv.Stall("its binary log cannot be read: " + err.Error())
 		}
 		n.mu.Unlock()
 		n.poke()
@@ -210,7 +210,7 @@ func (n *Node) fence(ctx context.Context, reason string) {
 	n.routes()
 	n.broadcastStatus()
 	n.mu.Lock()
-	l, dying := n.srv.life, n.srv.state == ha.ServerDying
+	l, dying := n.srv.Life(), n.srv.State() == ha.ServerDying
 	term := n.serving.Term()
 	n.mu.Unlock()
 	failpoint.Hit("fence.begin")
@@ -315,7 +315,8 @@ func (n *Node) retire(ctx context.Context, l *lifecycle.Life) error {
 		}
 	}
 	n.mu.Lock()
-	n.srv.stuck, n.srv.events = "", false
+	n.srv.Resume()
+	n.srv.events = false
 	n.mu.Unlock()
 	return l.Retire(ctx, from)
 }

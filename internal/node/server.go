@@ -10,7 +10,6 @@ import (
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
-	"trireme/internal/mysqld"
 	"trireme/internal/node/lifecycle"
 )
 
@@ -26,40 +25,16 @@ func (n *Node) startServer(ctx context.Context) {
 		return
 	}
 	if err != nil {
-		n.startFailedLocked(err)
+		n.srv.StartFailed(err, n.id.Name)
+		n.log.Error("mysqld did not start", "err", n.srv.Problem(), "attempt", n.srv.Fails())
 		return
 	}
 	n.watchLocked(l)
-	n.srv = serverSlot{state: ha.ServerUp, life: l}
+	n.srv = serverSlot{}
+	n.srv.Started(l)
 	n.publishNow = true
 	n.tasks.Add(1)
 	go func() { defer n.tasks.Done(); n.watch(l) }()
-}
-
-// startFailedLocked has the next attempt wait a little longer each time.
-func (n *Node) startFailedLocked(err error) {
-	n.srv.state, n.srv.life = ha.ServerOff, nil
-	n.srv.fails++
-	n.srv.retryAt = now() + startRetry*time.Duration(min(n.srv.fails, 10))
-	if n.srv.died++; !errors.Is(err, mysqld.ErrExited) {
-		n.srv.died = 0
-	}
-	n.srv.problem = startProblem(err, n.srv.died, n.id.Name)
-	n.log.Error("mysqld did not start", "err", n.srv.problem, "attempt", n.srv.fails)
-}
-
-// stillbornLimit is after how many deaths during a start no more hope is placed in the next one.
-const stillbornLimit = 3
-
-// startProblem words why mysqld did not start, for status, why-not and the log. One that dies again and again before it answers does so because
-// of what is on its disk or in its settings, and no further attempt helps: torn or rotted pages are InnoDB's, and only another node has
-// them whole.
-func startProblem(err error, died int, node string) string {
-	if died < stillbornLimit {
-		return err.Error()
-	}
-	return fmt.Sprintf("mysqld has died %d times in a row while it started. If its own words below are about damaged data, `trireme reinit %s` throws it away and "+
-		"copies another node's: %v", died, node, err)
 }
 
 // watchLocked hands mysqld to the guard.
@@ -83,8 +58,8 @@ func (n *Node) watch(l *lifecycle.Life) {
 		return // stopParts ends it
 	}
 	n.mu.Lock()
-	if n.srv.life == l {
-		n.srv.state, n.srv.life, n.srv.stuck, n.srv.hung = ha.ServerOff, nil, "", lifecycle.Stuck{}
+	if n.srv.Life() == l {
+		n.srv.Dead()
 		n.publishNow = true
 	}
 	stopping := n.stopping
@@ -104,8 +79,8 @@ func (n *Node) watch(l *lifecycle.Life) {
 // seeding wants.
 func (n *Node) noteDying(l *lifecycle.Life) {
 	n.mu.Lock()
-	if n.srv.life == l && n.srv.state == ha.ServerReady {
-		n.srv.state, n.srv.stuck, n.srv.hung = ha.ServerDying, "", lifecycle.Stuck{}
+	if n.srv.Life() == l && n.srv.State() == ha.ServerReady {
+		n.srv.Dying()
 		n.publishNow = true
 	}
 	n.mu.Unlock()
@@ -130,7 +105,7 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 		n.restartServer(err.Error()) // and so it is not judging any more
 	}
 	n.mu.Lock()
-	if n.srv.life != l || n.srv.state != ha.ServerJudging {
+	if n.srv.Life() != l || n.srv.State() != ha.ServerJudging {
 		n.mu.Unlock()
 		return // it died meanwhile
 	}
@@ -143,8 +118,8 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 		n.poke()
 		return
 	case err != nil: // also when the log was purged meanwhile: the next judgement sees where it begins now
-		again := n.srv.problem == err.Error()
-		n.srv.state, n.srv.retryAt, n.srv.problem = ha.ServerUp, now()+judgeRetry, err.Error()
+		again := n.srv.Problem() == err.Error()
+		n.srv.Unjudged(err.Error())
 		n.mu.Unlock()
 		if ctx.Err() == nil && !again {
 			n.log.Warn("mysqld could not be judged yet", "err", err)
@@ -157,15 +132,14 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 		n.log.Warn("the log no longer has what mysqld needs: it is seeded from another node", "missing", j.Missing.String())
 		return
 	case !j.Consistent():
-		n.srv.state = ha.ServerBroken
-		n.srv.problem = fmt.Sprint(j.Problems)
+		n.srv.Broken(fmt.Sprint(j.Problems))
 		n.publishNow = true
 		n.mu.Unlock()
 		n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problems", j.Problems, "rule", "S5")
 		n.history.add(n.event(api.EventDivergent, 0, fmt.Sprintf("data does not match the committed log: %v", j.Problems)))
 		return
 	}
-	n.srv.state, n.srv.fails, n.srv.problem, n.srv.readyAt = ha.ServerReady, 0, "", now()
+	n.srv.Ready()
 	n.publishNow = true
 	n.mu.Unlock()
 	n.reportRejoin(l, j, rolledBack)
@@ -187,33 +161,25 @@ func (n *Node) reportRejoin(l *lifecycle.Life, j *ledger.Judgement, rolledBack g
 // probeServer finds a mysqld that is alive and makes no progress, and a raft log whose disk hangs.
 func (n *Node) probeServer(ctx context.Context) {
 	n.mu.Lock()
-	l, open, applied := n.srv.life, n.serving.TakesWrites(), n.srv.backlog.Applied
+	l, open, applied := n.srv.Life(), n.serving.TakesWrites(), n.srv.backlog.Applied
 	n.mu.Unlock()
 	server, log := n.probe.Look(ctx, l, open, applied, n.cons.AppendingSince)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.life != l {
+	if n.srv.Life() != l {
 		return
 	}
-	if n.srv.hung.Why != server.Why || n.logStuck.Why != log.Why {
+	if n.srv.Probed(server) || n.logStuck.Why != log.Why {
 		n.publishNow = true
 		defer n.poke()
 	}
-	n.srv.hung, n.logStuck = server, log
-}
-
-// stuckLocked is why mysqld cannot serve although it is alive, empty if it can; since is set when time may heal it.
-func (n *Node) stuckLocked() (why string, since time.Duration) {
-	if n.srv.stuck != "" {
-		return n.srv.stuck, 0
-	}
-	return n.srv.hung.Why, n.srv.hung.Since
+	n.logStuck = log
 }
 
 // restartServer ends a mysqld that serves nothing and does not get on; its end brings the next start.
 func (n *Node) restartServer(reason string) {
 	n.mu.Lock()
-	l := n.srv.life
+	l := n.srv.Life()
 	n.mu.Unlock()
 	if l == nil {
 		return
@@ -232,8 +198,8 @@ func (n *Node) endServer(l *lifecycle.Life) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.life == l {
-		n.srv.state, n.srv.stuck, n.srv.hung = ha.ServerDying, "", lifecycle.Stuck{}
+	if n.srv.Life() == l {
+		n.srv.Dying()
 		n.publishNow = true
 	}
 }
@@ -323,7 +289,7 @@ const stallLimit = 10 * time.Second
 // large transaction or DDL may take twice as long as was estimated: heavyMeter leaves a tenth of that.
 func (n *Node) stalledLocked() time.Duration {
 	s := &n.srv
-	if s.state != ha.ServerReady || n.serving.Phase() != ha.PhaseNone || s.backlog.Since.IsZero() || n.delayLocked() > 0 {
+	if s.State() != ha.ServerReady || n.serving.Phase() != ha.PhaseNone || s.backlog.Since.IsZero() || n.delayLocked() > 0 {
 		return 0
 	}
 	if d := now() - s.movedAt; d > stallLimit+20*s.heavy {

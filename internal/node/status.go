@@ -86,7 +86,7 @@ func (n *Node) myStatus() status {
 	defer n.mu.Unlock()
 	s := status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
-		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.certs.Status(n.srv.life != nil)}
+		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.certs.Status(n.srv.Life() != nil)}
 	s.Unready, s.Ready = n.readyLocked()
 	if s.Left = n.left; s.Left.Term != 0 {
 		s.Left.Ago = now() - n.leftAt
@@ -102,7 +102,7 @@ func (n *Node) myStatus() status {
 
 // epochLocked names what mysqld serves now: its incarnation, and the term in which it takes writes, if it does.
 func (n *Node) epochLocked(st *consensus.Status) (openTerm uint64, epoch string) {
-	if l := n.srv.life; l != nil {
+	if l := n.srv.Life(); l != nil {
 		epoch = fmt.Sprint(l.Incarnation)
 	}
 	if !n.leadsLocked(st) || !n.serving.TakesWrites() {
@@ -143,8 +143,8 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	m.VIPs = n.vip.views
 	m.Heavy = n.heavyLocked()
 	m.Delay = n.delayViewLocked()
-	if n.srv.problem != "" && n.srv.problem != m.Reason && n.srv.state != ha.ServerReady {
-		m.Reason += ": " + n.srv.problem
+	if n.srv.Problem() != "" && n.srv.Problem() != m.Reason && n.srv.State() != ha.ServerReady {
+		m.Reason += ": " + n.srv.Problem()
 	}
 	if c, ok := n.cluster.MemberByID(n.id.ID); ok {
 		m.Raft.Weight = c.Weight
@@ -155,11 +155,11 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	}
 	my := &api.MySQLView{Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port, Version: n.bin.Version.String(), ReadOnly: true}
 	my.Proof = n.certs.Proof()
-	if l := n.srv.life; l != nil {
+	if l := n.srv.Life(); l != nil {
 		my.PID = l.Process().Pid()
 		_, my.Epoch = n.epochLocked(st)
 		my.GTIDExecuted, my.ReadOnly = l.Executed().String(), l.ReadOnly()
-		if n.srv.state == ha.ServerReady {
+		if n.srv.State() == ha.ServerReady {
 			behind, bytes := n.lagLocked()
 			lag := behind.Seconds()
 			if n.hearsLeaderLocked(st) {

@@ -126,7 +126,7 @@ func (n *Node) reopen(l *lifecycle.Life, term uint64, stopping bool) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.Phase() == ha.PhaseHandover && n.srv.life == l {
+	if n.serving.Phase() == ha.PhaseHandover && n.srv.Life() == l {
 		n.fenceLocked("the switchover failed half-way: " + err.Error())
 	}
 }
@@ -138,7 +138,7 @@ func (n *Node) stepAside(ctx context.Context, l *lifecycle.Life) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.Phase() == ha.PhaseHandover && n.srv.life == l {
+	if n.serving.Phase() == ha.PhaseHandover && n.srv.Life() == l {
 		n.serving.End()
 		n.publishNow = true
 	}
@@ -456,7 +456,7 @@ func (n *Node) awaitAppliedHere(ctx context.Context, r awaitApplied) error {
 	ctx, cancel := context.WithTimeout(ctx, min(r.Patience, targetPatience))
 	defer cancel()
 	n.mu.Lock()
-	l, state := n.srv.life, n.srv.state
+	l, state := n.srv.Life(), n.srv.State()
 	n.mu.Unlock()
 	if l == nil || state != ha.ServerReady {
 		return fmt.Errorf("its mysqld is %s", state)
@@ -577,7 +577,7 @@ func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error, 
 	res.WriteGapMS = ms(n.usualGap() + ha.ApplyTime(v, to))
 	res.TiedSessions = n.tiedSessions()
 	n.mu.Lock()
-	l := n.srv.life
+	l := n.srv.Life()
 	n.mu.Unlock()
 	if l == nil {
 		return res, nil

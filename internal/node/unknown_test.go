@@ -100,7 +100,8 @@ func TestHealthyMoves(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
-	n.srv.state, n.stateName, n.why = ha.ServerReady, api.StateHealthy, "following db2"
+	n.srv.Ready()
+	n.stateName, n.why = api.StateHealthy, "following db2"
 	since := time.Now().Add(-time.Minute)
 	n.noteBacklogLocked(ledger.Backlog{Applied: 4, Since: since, Bytes: 5 << 20})
 	n.srv.movedAt -= stallLimit / 2

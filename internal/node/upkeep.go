@@ -57,7 +57,7 @@ func (n *Node) logsPinned() bool {
 // keepDurable moves the durable index (S8).
 func (n *Node) keepDurable(ctx context.Context) {
 	n.mu.Lock()
-	l, ready, applied := n.srv.life, n.srv.state == ha.ServerReady, n.srv.backlog.Applied
+	l, ready, applied := n.srv.Life(), n.srv.State() == ha.ServerReady, n.srv.backlog.Applied
 	n.mu.Unlock()
 	if l == nil || !ready {
 		return
@@ -75,7 +75,7 @@ func (n *Node) keepDurable(ctx context.Context) {
 // tidyBinlog deletes files of the leader's binary log that Raft has whole.
 func (n *Node) tidyBinlog(ctx context.Context) {
 	n.mu.Lock()
-	l, open := n.srv.life, n.serving.Phase() == ha.PhaseOpen
+	l, open := n.srv.Life(), n.serving.Phase() == ha.PhaseOpen
 	n.mu.Unlock()
 	if l == nil || !open {
 		return
@@ -89,9 +89,9 @@ func (n *Node) tidyBinlog(ctx context.Context) {
 // run, the node is no candidate.
 func (n *Node) tendApplier(ctx context.Context) {
 	n.mu.Lock()
-	l, follows := n.srv.life, n.srv.state == ha.ServerReady && n.serving.Phase() == ha.PhaseNone
-	promotes := n.srv.state == ha.ServerReady && n.serving.Phase() == ha.PhasePromoting
-	failure, broken := n.srv.failure, n.srv.state == ha.ServerBroken
+	l, follows := n.srv.Life(), n.srv.State() == ha.ServerReady && n.serving.Phase() == ha.PhaseNone
+	promotes := n.srv.State() == ha.ServerReady && n.serving.Phase() == ha.PhasePromoting
+	failure, broken := n.srv.failure, n.srv.State() == ha.ServerBroken
 	lag := time.Duration(0)
 	if !n.srv.backlog.Since.IsZero() {
 		lag = time.Since(n.srv.backlog.Since)
@@ -168,7 +168,7 @@ func (n *Node) outOfSpace() (full string, stalled bool) {
 func (n *Node) noteApplier(l *lifecycle.Life, problem string) (changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.life != l {
+	if n.srv.Life() != l {
 		return false
 	}
 	changed = n.srv.applier != problem

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/ha"
 	"trireme/internal/vip"
 )
 
@@ -23,7 +22,7 @@ func vipNode(t *testing.T) *Node {
 	t.Helper()
 	n := newTestNode(t)
 	n.raft.Term = 5
-	n.srv.state = ha.ServerReady
+	n.srv.Ready()
 	n.vip.ro = []netip.Addr{readA, readB}
 	for _, id := range []uint64{2, 3} {
 		p := &peer{up: true, at: now()}
@@ -84,7 +83,7 @@ func TestBorrowReads(t *testing.T) {
 	lent("for too long no leader")
 	leader.status.OpenTerm = 6
 	lent("the leader again", readA)
-	n.srv.state = ha.ServerOff
+	n.srv.Off()
 	lent("mysqld is down")
 }
 

@@ -206,7 +206,7 @@ func (n *Node) newVoidsLocked() (out []config.Void) {
 // that serves has applied the entry, and is fenced by a decision about it.
 func (n *Node) tendVoids(ctx context.Context) {
 	n.mu.Lock()
-	l, ready := n.srv.life, n.srv.state == ha.ServerReady
+	l, ready := n.srv.Life(), n.srv.State() == ha.ServerReady
 	decided := len(n.newVoidsLocked()) > 0
 	n.mu.Unlock()
 	switch {
