@@ -10,7 +10,8 @@ import (
 	"trireme/internal/config"
 )
 
-// clientRow is what a node's router serves, and until when the node's certificate is good. Texts that are not known are empty.
+// clientRow is what a node's router serves, and until when the node's certificate is good. Texts that are not known are
+// empty.
 type clientRow struct {
 	Node, Certificate, Level string
 	Ports                    []string // sessions, as ports has them
@@ -50,7 +51,8 @@ func clientsOf(v api.ClusterView, s *series, at time.Time) (rows []clientRow) {
 	return rows
 }
 
-// busySpan is what statements and waits on the front page are of; busyEvery is how often they are asked for while somebody looks.
+// busySpan is what statements and waits on the front page are of; busyEvery is how often they are asked for while
+// somebody looks.
 const (
 	busySpan  = 5 * time.Minute
 	busyEvery = 30 * time.Second

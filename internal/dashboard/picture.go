@@ -9,7 +9,8 @@ import (
 	"trireme/internal/api"
 )
 
-// picture is the cluster in sentences. picture.js draws it from the figures that each sentence carries: the text and the drawing cannot differ.
+// picture is the cluster in sentences. picture.js draws it from the figures that each sentence carries: the text and the
+// drawing cannot differ.
 type picture struct {
 	Summary string
 	Log     string // how much is written; empty: not known, or nothing

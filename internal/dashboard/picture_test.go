@@ -10,7 +10,8 @@ import (
 	"trireme/internal/api"
 )
 
-// TestPicture: the sentences that are drawn say who leads, what is lost, and what a further loss would do, and claim nothing of who is silent.
+// TestPicture: the sentences that are drawn say who leads, what is lost, and what a further loss would do, and claim
+// nothing of who is silent.
 func TestPicture(t *testing.T) {
 	texts := func(f *fake) string {
 		p := described(t, f).Picture
@@ -68,7 +69,8 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// TestJoiners: a node on its way in is told of until it is there; the tables of what sessions do are short, and say who is missing.
+// TestJoiners: a node on its way in is told of until it is there; the tables of what sessions do are short, and say who
+// is missing.
 func TestJoiners(t *testing.T) {
 	f := healthy()
 	if got := described(t, f).Joining; len(got) != 0 {

@@ -72,7 +72,8 @@ func TestPictures(t *testing.T) {
 	b.Open(client.URL() + "/")
 	b.Until(`document.getElementById("live").textContent === "live" && document.querySelector("#commit table")`)
 
-	// There is no leader for a moment, and a page each second: it stays as it is when it shows that. If it was too short, again.
+	// There is no leader for a moment, and a page each second: it stays as it is when it shows that. If the moment was
+	// too short, again.
 	b.Eval(`new MutationObserver(() => { if (document.querySelector("#alerts .loud")) { window.seen = true; const at = Date.now(); Date.now = () => at; document.getElementById = () => null; } }).observe(document.getElementById("alerts"), { childList: true })`, nil)
 	for seen := false; ; {
 		must(t, c.SignalHost(away, syscall.SIGSTOP))
