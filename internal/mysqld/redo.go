@@ -34,7 +34,7 @@ const (
 	redoNumbers  = 1 << 30
 	redoFirst    = 1 << 31    // of a number: the first block of a write, as older versions marked it; recovery does not look at it
 	redoNoSum    = 0xdeadbeef // innodb_log_checksums = OFF
-	redoRead     = 1 << 20    // bytes that are read at once
+	redoRead     = 1 << 17    // bytes that are read at once
 	redoMinBlock = 12         // the header of a data block
 )
 

@@ -90,7 +90,8 @@ func New(cfg Config) *Router {
 // Start begins to listen. Connections are held until SetView names a target.
 func (r *Router) Start() error {
 	r.bound()
-	go func() { _, _ = routerKey() }() // some 0.1 s of CPU, which a login that begins at a switchover should not take
+	key := time.AfterFunc(keyAfter, func() { _, _ = routerKey() })
+	context.AfterFunc(r.ctx, func() { key.Stop() })
 	rw, err := listen(r.cfg.RWListen, "read-write")
 	if err != nil {
 		return err

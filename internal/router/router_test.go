@@ -22,7 +22,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	_, _ = routerKey() // so that no test waits for it
+	goleak.VerifyTestMain(m)
+}
 
 // limit is how long a test waits for anything.
 const limit = 10 * time.Second
