@@ -220,7 +220,7 @@ func mixedTransaction[R any](exec func(context.Context, string, ...any) (R, erro
 func TestFeedEndToEnd(t *testing.T) {
 	c := newCluster(t, 256<<10)
 	stop := mixedLoad(t, c.leader, 8, true)
-	target := c.rec.transactions() + 4000
+	target := c.rec.transactions() + 1500
 	eventually(t, 60*time.Second, "load", func() bool { return c.rec.transactions() > target })
 	stop()
 	sameData(t, c.leader, c.follower)
@@ -228,8 +228,8 @@ func TestFeedEndToEnd(t *testing.T) {
 	// The receiver loses its connection again and again.
 	c.leader.Exec("DROP TABLE d.m")
 	stop = mixedLoad(t, c.leader, 8, true)
-	for i := range 10 {
-		target, dumps := c.rec.transactions()+200, c.feed.Stats().Dumps
+	for i := range 8 {
+		target, dumps := c.rec.transactions()+100, c.feed.Stats().Dumps
 		c.feed.mu.Lock()
 		if c.feed.current != nil {
 			c.feed.current.stop(errGone)
@@ -298,8 +298,8 @@ func TestFeedRetries(t *testing.T) {
 func TestFeedFollowerKilled(t *testing.T) {
 	c := newCluster(t, 0)
 	stop := mixedLoad(t, c.leader, 8, false)
-	for i := range 4 {
-		target := c.rec.transactions() + 1000
+	for i := range 3 {
+		target := c.rec.transactions() + 500
 		eventually(t, 60*time.Second, "load", func() bool { return c.rec.transactions() > target })
 		c.follower.Kill()
 		c.follower.start(gtid.IncarnationUUID(testCluster, 2, uint64(i+2)))

@@ -122,6 +122,14 @@ func TestFeedCrowd(t *testing.T) {
 		_, _ = nc.Write([]byte{0xFE, 0xFF, 0xFF, 1, 1, 2, 3}) // 16 MiB, of which three bytes come
 		conns = append(conns, nc)
 	}
+	for _, nc := range conns { // a greeting or the end: the feed has seen them all before they go
+		if err := nc.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nc.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("a connection has no answer")
+		}
+	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if more := int64(after.HeapAlloc) - int64(before.HeapAlloc); more > maxConnections*4<<20 {
