@@ -613,9 +613,9 @@ func (n *Node) Inherited() (string, error) {
 	return s.Inherited, json.Unmarshal(b, &s)
 }
 
-// pollUntil calls f until it returns nil. When ctx ends first the error is what f said last.
+// pollUntil calls f until it returns nil, less often when that takes long. When ctx ends first the error is what f said last.
 func pollUntil(ctx context.Context, pause time.Duration, what string, f func() error) error {
-	for {
+	for began := time.Now(); ; {
 		err := f()
 		if err == nil {
 			return nil
@@ -623,7 +623,7 @@ func pollUntil(ctx context.Context, pause time.Duration, what string, f func() e
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for %s: %w (last: %w)", what, ctx.Err(), err)
-		case <-time.After(pause):
+		case <-time.After(max(pause, min(time.Since(began)/10, 100*time.Millisecond))):
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestAccess(t *testing.T) {
 	leader := c.healthy()
 	others := c.others(leader)
 	before := c.view()
-	w := c.load(verify.Config{Writers: 2})
+	w := c.load(verify.Config{Writers: 2, Rate: steady()})
 
 	token := result[api.TokenResult](c, leader, 0, "token add eyes --role viewer").Token
 	for _, n := range c.Nodes() {

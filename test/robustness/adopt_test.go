@@ -130,17 +130,9 @@ func makeSet(t *testing.T, dir string, base int) replicationSet {
 	one, two := filepath.Join(dir, "source"), filepath.Join(dir, "replica")
 	must(t, os.MkdirAll(one, 0o755))
 	must(t, os.MkdirAll(two, 0o755))
-	args := []string{"--no-defaults", "--initialize-insecure", "--datadir=" + filepath.Join(one, "data")}
-	if os.Getuid() == 0 {
-		args = append(args, "--user=root")
-	}
-	if out, err := exec.CommandContext(t.Context(), bin.Path, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if out, err := exec.CommandContext(t.Context(), "cp", "-a", filepath.Join(one, "data"), filepath.Join(two, "data")).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	must(t, os.Remove(filepath.Join(two, "data", "auto.cnf")))
+	data := os.DirFS(testkit.NewServer(t).DataDir()) // without auto.cnf
+	must(t, os.CopyFS(filepath.Join(one, "data"), data))
+	must(t, os.CopyFS(filepath.Join(two, "data"), data))
 	s := replicationSet{source: startPlain(t, bin.Path, one, 11, base), replica: startPlain(t, bin.Path, two, 12, base+5)}
 	for _, p := range []*plain{s.source, s.replica} {
 		db := p.open("")

@@ -23,7 +23,7 @@ func TestLogLimit(t *testing.T) {
 		n.Raft.LogLimit = 24 * config.MiB
 		n.Router.HoldTimeout = config.Duration(time.Second)
 	}})
-	w := c.load(verify.Config{Writers: 1})
+	w := c.load(verify.Config{Writers: 2, Rate: steady()})
 	c.notWhole()
 	leader, other := c.pair()
 	logger := c.loggers()[0]

@@ -178,19 +178,19 @@ func TestFollowerDiskFull(t *testing.T) {
 	c.start(victim)
 	c.healthy()
 	const writers = 8
-	w := c.load(verify.Config{Writers: writers, PayloadBytes: 4000, Rate: 20}) // mysqld tries again once a minute; more than that fills the disk again
+	w := c.load(verify.Config{Writers: writers, PayloadBytes: 4000, Rate: 10}) // mysqld tries again once a minute; more than that fills the disk again
 	for i, d := range disks {
 		c.writesMore(w, 200)
 		before, failed, at := c.view(), w.Meter().Failed(), time.Now()
 		d.fill()
 		eventually(t, healLimit, "the follower does not get on", func() error {
 			m, commit := c.member(victim), c.view().CommitIndex
-			if b := commit - min(commit, m.Raft.Applied); victim.DaemonPID() != 0 && b < 500 {
+			if b := commit - min(commit, m.Raft.Applied); victim.DaemonPID() != 0 && b < 200 {
 				return fmt.Errorf("it is %d entries behind", b)
 			}
 			return nil
 		})
-		c.writesMore(w, 500)
+		c.writesMore(w, 200)
 		c.stays(before)
 		gap := w.Meter().LongestGap(at).Length()
 		mayFail := int64(0)

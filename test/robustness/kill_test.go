@@ -12,7 +12,7 @@ import (
 	"trireme/lab/verify"
 )
 
-const loadBeforeKill = 300 // writes acknowledged before each kill
+const loadBeforeKill = 150 // writes acknowledged before each kill
 
 // gaps collects write gaps and prints them.
 type gaps []time.Duration

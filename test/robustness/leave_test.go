@@ -89,7 +89,7 @@ func TestLeave(t *testing.T) {
 	}
 	must(t, os.Remove(blocked))
 	c.healthy()
-	w := c.load(verify.Config{Writers: 4})
+	w := c.load(verify.Config{Writers: 4, Rate: steady()})
 	c.writesMore(w, 50)
 	must(t, w.Stop())
 

@@ -117,7 +117,7 @@ func TestMembers(t *testing.T) {
 		s.exec("REPAIR TABLE mem.t")
 		s.close()
 	}
-	w := c.load(verify.Config{Writers: 1})
+	w := c.load(verify.Config{Writers: 2, Rate: steady()})
 	began := time.Now()
 	step := func(what string) {
 		t.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond))
@@ -145,7 +145,7 @@ func TestMembers(t *testing.T) {
 	// Without a vote it does not hold up the purge of the others, and is seeded when it comes back.
 	c.KillDaemon(n4)
 	c.purged(c.view().CommitIndex)
-	c.setSeedRate(n4, "4MiB", "0B")
+	c.setSeedRate(n4, "8MiB", "0B")
 	c.start(n4)
 	c.joined(n4)
 	if copies := c.copies(n4); copies != 2 {
@@ -405,7 +405,7 @@ func TestLeaderLeaves(t *testing.T) {
 	c := create(t, 2, 1)
 	old := c.healthy()
 	next := c.others(old)[0]
-	w := c.load(verify.Config{Writers: 1})
+	w := c.load(verify.Config{Writers: 2, Rate: steady()})
 	c.writesMore(w, 50)
 
 	// Nobody can take over: refused, nothing changed.

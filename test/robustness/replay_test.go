@@ -3,7 +3,6 @@ package robustness
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,39 +13,19 @@ import (
 
 	"trireme/internal/demo"
 	"trireme/lab/needs"
+	"trireme/lab/testkit"
 	"trireme/lab/verify"
 )
 
 // plainServer starts an empty mysqld that has nothing to do with Trireme and returns its socket and a login to it.
 func plainServer(t *testing.T) (socket string, l verify.Login) {
 	t.Helper()
-	bin := needs.MySQL(t)
-	dir, err := os.MkdirTemp(scratch, "plain")
-	must(t, err)
-	base, err := demo.FreePortBase(1)
-	must(t, err)
-	data, socket := filepath.Join(dir, "data"), filepath.Join(dir, "s")
-	args := []string{"--no-defaults", "--datadir=" + data, "--secure-file-priv=NULL"}
-	if os.Getuid() == 0 {
-		args = append(args, "--user=root")
-	}
-	init := filepath.Join(dir, "init.sql")
-	must(t, os.WriteFile(init, []byte("CREATE USER check_user@'%' IDENTIFIED BY 'check';\nGRANT ALL ON *.* TO check_user@'%' WITH GRANT OPTION;\n"), 0o600))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	if out, err := exec.CommandContext(ctx, bin.Path, append(args, "--initialize-insecure", "--init-file="+init)...).CombinedOutput(); err != nil {
-		t.Fatalf("initialising a plain server: %v\n%s", err, out)
-	}
-	p, err := demo.StartProcess(demo.Command{Path: bin.Path, LogFile: filepath.Join(dir, "log"), Args: append(args, "--socket="+socket, fmt.Sprintf("--port=%d", base),
-		"--bind-address=127.0.0.1", "--mysqlx=OFF", "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--partial-revokes=ON", "--max-allowed-packet=1G", "--log-error="+filepath.Join(dir, "error.log"))})
-	must(t, err)
-	t.Cleanup(p.Kill)
-	l = verify.Login{Addr: verify.Fixed(fmt.Sprintf("127.0.0.1:%d", base)), User: "check_user", Password: "check", StatementTimeout: time.Minute}
-	db, err := l.Open("")
-	must(t, err)
-	defer db.Close()
-	eventually(t, time.Minute, "the plain server answers", func() error { return db.PingContext(t.Context()) })
-	return socket, l
+	needMySQL(t)
+	s := testkit.StartServer(t, "--partial-revokes=ON")
+	s.Exec("CREATE USER check_user@'%' IDENTIFIED BY 'check'")
+	s.Exec("GRANT ALL ON *.* TO check_user@'%' WITH GRANT OPTION")
+	s.Exec("RESET BINARY LOGS AND GTIDS")
+	return s.Socket(), verify.Login{Addr: verify.Fixed(s.Addr()), User: "check_user", Password: "check", StatementTimeout: time.Minute}
 }
 
 // TestSegmentsReplay prints the raft log of a node with the vendor's mysqlbinlog and replays it into an empty server: the tables
@@ -55,7 +34,7 @@ func TestSegmentsReplay(t *testing.T) {
 	t.Parallel()
 	c := create(t, 1, 2)
 	w := c.load(verify.Config{Writers: 8, Mixed: true, Rate: steady()})
-	c.writesMore(w, 500)
+	c.writesMore(w, 300)
 	t.Logf("%s", c.check(w))
 	node := c.DataNodes()[0]
 	segments := segmentsOf(t, node)

@@ -40,22 +40,22 @@ func TestAllWorkloads(t *testing.T) {
 			return nil
 		})
 	}
-	work(8 * time.Second)
+	work(5 * time.Second)
 	leader := c.healthy()
 	before := c.view()
 	c.crash(leader)
 	c.failedOver(before.Term)
-	work(5 * time.Second)
+	work(4 * time.Second)
 	follower := c.others(c.healthy())[0]
 	c.KillDaemon(follower)
 	c.start(follower)
-	work(5 * time.Second)
+	work(4 * time.Second)
 	c.healthy()
 	eventually(t, healLimit, "a switchover", func() error { // a follower may have DDL or a large transaction to apply first
 		_, err := c.Switchover(ctx, "")
 		return err
 	})
-	work(3 * time.Second)
+	work(2 * time.Second)
 	must(t, s.Stop())
 	c.healthy()
 

@@ -527,7 +527,7 @@ func TestForcedFailover(t *testing.T) {
 	c.stays(before)
 
 	// By force, asked of a third node, from a leader that takes writes all the time.
-	w := c.load(verify.Config{Writers: 1})
+	w := c.load(verify.Config{Writers: 2, Rate: steady()})
 	c.writesMore(w, 20)
 	// The third node may have led for a moment: a write needs one follower only, and only a node that has them all can be elected. If it takes
 	// writes before it hears of the order, that is what the command says, and an operator asks again.

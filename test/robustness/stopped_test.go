@@ -108,7 +108,7 @@ func TestStuckMySQL(t *testing.T) {
 func TestStoppedFollower(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
-	w := c.load(verify.Config{Writers: 16})
+	w := c.load(verify.Config{Writers: 16, PayloadBytes: 4000, Rate: steady()})
 	leader := c.healthy()
 	victim := c.others(leader)[0]
 	before := c.view()
@@ -127,7 +127,7 @@ func TestStoppedFollower(t *testing.T) {
 	must(t, c.Signal(victim, syscall.SIGSTOP))
 	at = time.Now()
 	memory := peakMemory(t, leader.DaemonPID())
-	c.writesMore(w, 10*loadBeforeKill)
+	c.writesMore(w, 4*loadBeforeKill)
 	gap := w.Meter().LongestGap(at).Length()
 	if gap > 10*time.Second { // what a commit may take on a loaded machine; one that waits for the follower takes for ever
 		t.Errorf("write gap of %v on the leader while a follower is stopped", gap)

@@ -148,12 +148,12 @@ func TestChangeStream(t *testing.T) {
 	replica := emptyReplica(t)
 	w := c.load(verify.Config{Writers: 8, Mixed: true, Rate: steady()})
 	attach(t, replica, follower)
-	c.writesMore(w, 300)
+	c.writesMore(w, loadBeforeKill)
 
 	term := c.view().Term
 	c.crash(leader)
 	c.writesAfter(w, term)
-	c.writesMore(w, 300)
+	c.writesMore(w, loadBeforeKill)
 	c.healthy()
 	run1(t, replica, "STOP REPLICA")
 	attach(t, replica, logger)
@@ -161,7 +161,7 @@ func TestChangeStream(t *testing.T) {
 	term = c.view().Term
 	c.crash(c.leader())
 	c.writesAfter(w, term)
-	c.writesMore(w, 300)
+	c.writesMore(w, loadBeforeKill)
 	t.Logf("%s", c.check(w))
 	c.equal()
 
