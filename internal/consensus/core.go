@@ -13,15 +13,15 @@ import (
 // core owns the RawNode. It is not safe for concurrent use, starts no goroutine and reads no clock but Config.Clock.
 // Inputs change it; advance then collects what is to be done about it.
 type core struct {
-	cfg   *Config
-	rn    *raft.RawNode
-	paced *paced
-	log   *slog.Logger
-	pub   *published
+	cfg      *Config
+	rn       *raft.RawNode
+	throttle *readThrottle
+	log      *slog.Logger
+	pub      *published
 
 	state     State
 	commit    uint64
-	committed entryID // newest committed entry whose term is known; see tell
+	committed entryID // newest committed entry whose term is known; see attachCommitHint
 	change    uint64  // the last membership change in the log, 0 if it is known to be committed anyway
 	lastIndex uint64  // last entry handed to the append thread
 	lastTerm  uint64
@@ -57,12 +57,12 @@ func (o *output) reset() {
 func newCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (*core, error) {
 	c := &core{cfg: cfg, log: cfg.Logger, pub: pub, lastIndex: st.last, lastTerm: st.lastTerm, commit: st.commit,
 		committed: entryID{st.commit, st.commitTerm}, change: st.change}
-	c.paced = &paced{Storage: st.storage, clock: cfg.Clock}
+	c.throttle = &readThrottle{Storage: st.storage, clock: cfg.Clock}
 	rn, err := raft.NewRawNode(&raft.Config{
 		ID:                        cfg.ID,
 		ElectionTick:              2 * cfg.ElectionTicks,   // see elections: it is core that counts
 		HeartbeatTick:             2*cfg.ElectionTicks - 1, // see tickBeat: the lease rounds are the heartbeats
-		Storage:                   c.paced,
+		Storage:                   c.throttle,
 		Applied:                   st.applied,
 		AsyncStorageWrites:        true,
 		MaxSizePerMsg:             cfg.MaxSizePerMsg,
@@ -165,7 +165,7 @@ func (c *core) receive(m *raftpb.Message) {
 		return
 	}
 	if isElection(m) {
-		c.learn(m)
+		c.acceptCommitHint(m)
 	}
 	switch m.GetType() {
 	case raftpb.MsgProp:
@@ -180,7 +180,7 @@ func (c *core) receive(m *raftpb.Message) {
 		c.receiveVote(m)
 		return
 	case raftpb.MsgPreVoteResp:
-		if c.elections.yields && !m.GetReject() {
+		if c.elections.deferring && !m.GetReject() {
 			return
 		}
 	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
@@ -250,14 +250,14 @@ func (c *core) handle(rd raft.Ready, out *output) error {
 		switch m.GetTo() {
 		case raft.LocalAppendThread:
 			for _, r := range m.GetResponses() {
-				c.tell(r)
+				c.attachCommitHint(r)
 			}
 			out.appends = append(out.appends, m)
 		case raft.LocalApplyThread:
 			c.noteCommitted(m.GetEntries())
 			out.applies = append(out.applies, m)
 		default:
-			c.tell(m)
+			c.attachCommitHint(m)
 			if m.GetType() == raftpb.MsgTimeoutNow {
 				c.suspendLease() // before it is sent
 			}
@@ -290,7 +290,7 @@ func (c *core) changeState(appended []*raftpb.Entry, out *output) {
 	if c.state.Role == Candidate {
 		c.elections.since = 0
 	} else {
-		c.elections.yields = false
+		c.elections.deferring = false
 	}
 	if c.state.Leader != 0 {
 		c.elections.noteLeader(c.ticks)

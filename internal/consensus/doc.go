@@ -49,8 +49,8 @@
 // Raft puts a membership in force when it is applied (https://github.com/etcd-io/etcd/issues/12359). A voter that was killed with a change in
 // its log that it had not applied asks the members of before for votes, and refuses its own to whoever has a shorter log. Where those members
 // are gone, after a removal or a Takeover, nobody could ever be elected. So each message of an election, request or answer, granted or not,
-// also names the newest entry that its sender knows to be committed, by index and term (tell), and a voter whose own log holds that entry
-// takes it, and everything below, for committed (learn). TiKV's raft does likewise (tikv/raft-rs, maybe_commit_by_vote).
+// also names the newest entry that its sender knows to be committed, by index and term (attachCommitHint), and a voter whose own log holds that entry
+// takes it, and everything below, for committed (acceptCommitHint). TiKV's raft does likewise (tikv/raft-rs, maybe_commit_by_vote).
 //
 // It is safe because it only spreads what is true. Whoever tells (index, term) had that entry in its own log when it was committed, or has heard so
 // from a leader, or in its turn from a vote; at a start it knows it from its disk. The log of the one who hears it holds an entry of the same

@@ -24,11 +24,11 @@ type elections struct {
 	// would throw away the answers to the first.
 	asked  []*raftpb.Message
 	repeat bool
-	// yields: a better candidate asks for pre-votes as well. This one takes none meanwhile: both would split the votes.
-	yields bool
-	// back is the tick until which this node does not campaign beside one that it has answered, busy the one until which it answers no
+	// deferring: a better candidate asks for pre-votes as well. This one takes none meanwhile: both would split the votes.
+	deferring bool
+	// backoffUntil is the tick until which this node does not campaign beside one that it has answered, votedUntil the one until which it answers no
 	// other candidate's pre-vote, having voted.
-	back, busy uint64
+	backoffUntil, votedUntil uint64
 	// promised is the tick until which this node neither votes nor campaigns by itself: an earlier life of it may have answered a leader
 	// whose lease counts on that, and it does not remember (S10).
 	promised uint64
@@ -50,7 +50,7 @@ const maxHeldVotes = 16
 
 // noteLeader is called when a leader appears.
 func (e *elections) noteLeader(tick uint64) {
-	e.heard, e.since, e.due, e.lost, e.asked, e.yields, e.back, e.busy = tick, 0, 0, 0, nil, false, 0, 0
+	e.heard, e.since, e.due, e.lost, e.asked, e.deferring, e.backoffUntil, e.votedUntil = tick, 0, 0, 0, nil, false, 0, 0
 }
 
 // noteTurn is called when a turn begins. What waited in the system's buffers comes in one of the turns behind the late one.
@@ -90,7 +90,7 @@ func (c *core) receiveVote(m *raftpb.Message) {
 		}
 		c.hold(m)
 	}
-	if c.ticks < c.elections.busy && m.GetType() == raftpb.MsgPreVote && before.Leader == 0 {
+	if c.ticks < c.elections.votedUntil && m.GetType() == raftpb.MsgPreVote && before.Leader == 0 {
 		return // an election is under way that may succeed: another one beside it would only depose who is elected
 	}
 	c.step(m)
@@ -113,7 +113,7 @@ func (c *core) noteVote(m *raftpb.Message) {
 		e.lost = 0 // a majority has answered its pre-vote, so it hears: see standBack
 	}
 	if bs.GetVote() == m.GetFrom() {
-		e.busy = c.ticks + uint64(c.cfg.ElectionTicks)/2
+		e.votedUntil = c.ticks + uint64(c.cfg.ElectionTicks)/2
 	}
 }
 
@@ -129,9 +129,9 @@ func (c *core) standBack(m *raftpb.Message) {
 	equal := c.lastTerm == m.GetLogTerm() && c.lastIndex == m.GetIndex()
 	switch {
 	case c.rn.BasicStatus().RaftState == raft.StatePreCandidate:
-		e.yields = e.yields || !equal || m.GetFrom() < c.cfg.ID
+		e.deferring = e.deferring || !equal || m.GetFrom() < c.cfg.ID
 	default:
-		e.back = c.ticks + uint64(c.cfg.ElectionTicks)/2
+		e.backoffUntil = c.ticks + uint64(c.cfg.ElectionTicks)/2
 	}
 }
 
@@ -167,7 +167,7 @@ func (c *core) outbid(m *raftpb.Message) {
 		return
 	}
 	e := &c.elections
-	if c.ticks < e.back {
+	if c.ticks < e.backoffUntil {
 		return
 	}
 	turn := c.ticks + c.turn(m.GetFrom(), e.lost)*uint64(c.cfg.HeartbeatTicks)
@@ -198,7 +198,7 @@ func (c *core) campaign() {
 		e.due = e.promised
 		return
 	}
-	e.since, e.due, e.asked, e.yields = 0, 0, nil, false
+	e.since, e.due, e.asked, e.deferring = 0, 0, nil, false
 	if err := c.rn.Campaign(); err != nil {
 		c.log.Debug("raft refused to campaign", "err", err)
 	}
@@ -215,11 +215,11 @@ func (c *core) tickElection() {
 	case bs.RaftState == raft.StateLeader:
 		e.repeat = len(c.transfers) > 0 && c.again()
 	case bs.RaftState == raft.StatePreCandidate || bs.RaftState == raft.StateCandidate:
-		if e.since >= again && (e.yields || bs.RaftState == raft.StateCandidate) {
+		if e.since >= again && (e.deferring || bs.RaftState == raft.StateCandidate) {
 			c.campaign()
 			return
 		}
-		e.repeat = !e.yields && c.again()
+		e.repeat = !e.deferring && c.again()
 	case bs.Lead != 0:
 		if c.ticks-e.heard > uint64(c.cfg.ElectionTicks) {
 			c.log.Info("forgetting the leader: it is silent", "term", bs.GetTerm(), "leader", bs.Lead)
@@ -230,7 +230,7 @@ func (c *core) tickElection() {
 		if e.lost == 0 {
 			e.due += uint64(c.cfg.ElectionTicks) / 2
 		}
-	case e.due != 0 && c.ticks >= max(e.due, e.back):
+	case e.due != 0 && c.ticks >= max(e.due, e.backoffUntil):
 		c.campaign()
 	}
 }
@@ -299,7 +299,7 @@ func (c *core) leaderLost(id uint64) {
 			c.outbid(h.m)
 		}
 	}
-	if e.due == c.ticks && e.back <= c.ticks && c.stateNow().Role == Follower {
+	if e.due == c.ticks && e.backoffUntil <= c.ticks && c.stateNow().Role == Follower {
 		c.campaign()
 	}
 }

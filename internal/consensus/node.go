@@ -32,9 +32,9 @@ type Node struct {
 	appender *appender
 	applier  *applier
 
-	notices      notices // both owned by the raft goroutine
-	noticesArmed bool
-	after        func(time.Duration, func()) // calls back once that much time has passed, on any goroutine
+	commitOnly      commitOnlyAppends // both owned by the raft goroutine
+	commitOnlyArmed bool
+	after           func(time.Duration, func()) // calls back once that much time has passed, on any goroutine
 
 	matches atomic.Pointer[Matches] // the newest that OnMatch has not been told; nil: none, and no job for it
 
@@ -88,13 +88,13 @@ func newNode(cfg Config, bootstrapPeers []raft.Peer) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		cfg:     cfg,
-		inbox:   newInbox(cfg.MaxReceivedBytes),
-		appends: newQueue[*raftpb.Message](),
-		applies: newQueue[applyJob](),
-		states:  newQueue[State](),
-		notices: newNotices(),
-		stop:    make(chan struct{}),
+		cfg:        cfg,
+		inbox:      newInbox(cfg.MaxReceivedBytes),
+		appends:    newQueue[*raftpb.Message](),
+		applies:    newQueue[applyJob](),
+		states:     newQueue[State](),
+		commitOnly: newCommitOnlyAppends(),
+		stop:       make(chan struct{}),
 	}
 	if n.core, err = startCore(&n.cfg, st, bootstrapPeers, &n.pub); err != nil {
 		return nil, err
@@ -201,14 +201,14 @@ func (n *Node) turn(ticked bool, out *output) error {
 		return err
 	}
 	// Peers first: their fsync runs beside ours.
-	if sends := n.notices.filter(out.sends); len(sends) > 0 {
+	if sends := n.commitOnly.filter(out.sends); len(sends) > 0 {
 		failpoint.Hit("raft.before-send")
 		n.cfg.Send(sends)
 		if len(out.appends) > 0 {
 			runtime.Gosched() // the links write now: woken last, the append goroutine would go first and take this thread along to the disk
 		}
 	}
-	n.armNotices()
+	n.armCommitOnly()
 	n.appends.put(out.appends...)
 	if m := n.core.grownMatches(); m != nil && n.matches.Swap(m) == nil {
 		n.applies.put(applyJob{matches: true})
@@ -222,16 +222,16 @@ func (n *Node) turn(ticked bool, out *output) error {
 	return nil
 }
 
-// armNotices sees to it that what is held back goes out after noticeDelay.
-func (n *Node) armNotices() {
-	if len(n.notices.held) == 0 || n.noticesArmed {
+// armCommitOnly sees to it that what is held back goes out after commitOnlyDelay.
+func (n *Node) armCommitOnly() {
+	if len(n.commitOnly.held) == 0 || n.commitOnlyArmed {
 		return
 	}
-	n.noticesArmed = true
-	n.after(noticeDelay, func() {
+	n.commitOnlyArmed = true
+	n.after(commitOnlyDelay, func() {
 		n.inbox.put(input{call: func(c *core) {
-			n.noticesArmed = false
-			if sends := n.notices.flush(c.state); len(sends) > 0 {
+			n.commitOnlyArmed = false
+			if sends := n.commitOnly.flush(c.state); len(sends) > 0 {
 				n.cfg.Send(sends)
 			}
 		}})

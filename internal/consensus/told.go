@@ -5,9 +5,9 @@ import "go.etcd.io/raft/v3/raftpb"
 // entryID names an entry for good: no two logs hold different entries of one index and term, nor different ones below it.
 type entryID struct{ index, term uint64 }
 
-// tell puts into a message of an election which entry is the newest that this node knows to be committed: its index as commit, its term as
+// attachCommitHint puts into a message of an election which entry is the newest that this node knows to be committed: its index as commit, its term as
 // reject hint. Raft looks at neither in such messages.
-func (c *core) tell(m *raftpb.Message) {
+func (c *core) attachCommitHint(m *raftpb.Message) {
 	if isElection(m) {
 		m.Commit, m.RejectHint = new(c.committed.index), new(c.committed.term)
 	}
@@ -41,12 +41,12 @@ func (c *core) noteChanges(ents []*raftpb.Entry) {
 	}
 }
 
-// learn takes what a peer tells in an election to be committed, where that decides whom this node asks for votes: its log holds that very
+// acceptCommitHint takes what a peer tells in an election to be committed, where that decides whom this node asks for votes: its log holds that very
 // entry, and at it or below it a membership change of which it does not know that it is committed. See doc.go for why it may, and must.
 //
 // Raft is told by an empty append of this node to itself, and forgets at once that it has heard a leader. It compares index and term once more,
 // with what is on its way to the disk. A campaign under way ends: it has asked the members of before.
-func (c *core) learn(m *raftpb.Message) {
+func (c *core) acceptCommitHint(m *raftpb.Message) {
 	told := entryID{m.GetCommit(), m.GetRejectHint()} // an older peer tells 0
 	bs := c.rn.BasicStatus()
 	switch {

@@ -64,7 +64,7 @@ func TestToldIsProven(t *testing.T) {
 				if typ == raftpb.MsgPreVote || typ == raftpb.MsgVote {
 					vote.Reject = nil
 				}
-				m.core.learn(vote)
+				m.core.acceptCommitHint(vote)
 				after := m.core.rn.BasicStatus()
 				if after.GetCommit() != c.want || after.Lead != 0 || after.GetTerm() != before.GetTerm() || after.GetVote() != before.GetVote() {
 					t.Errorf("%s, in a %s to a %s: before %+v, after %+v", c.what, typ, role, before, after)
@@ -92,7 +92,7 @@ func TestToldIsProvenTwice(t *testing.T) {
 	if term, err := m.store.Term(4); err != nil || term != 2 || m.core.change != 4 {
 		t.Fatalf("entry 4 is of term %d (%v), the last change is entry %d", term, err, m.core.change)
 	}
-	m.core.learn(&raftpb.Message{Type: raftpb.MsgPreVote.Enum(), From: new(uint64(3)), To: new(uint64(2)), Term: new(uint64(4)), Commit: new(uint64(4)), RejectHint: new(uint64(2))})
+	m.core.acceptCommitHint(&raftpb.Message{Type: raftpb.MsgPreVote.Enum(), From: new(uint64(3)), To: new(uint64(2)), Term: new(uint64(4)), Commit: new(uint64(4)), RejectHint: new(uint64(2))})
 	for m.turn() {
 	}
 	if bs := m.core.rn.BasicStatus(); bs.GetCommit() != 0 || bs.Lead != 0 || m.core.change != 0 {

@@ -15,7 +15,7 @@ func app(to, term, index, commit uint64, entries ...uint64) *raftpb.Message {
 }
 
 func TestNotices(t *testing.T) {
-	n := newNotices()
+	n := newCommitOnlyAppends()
 	leader := State{Role: Leader, Term: 5}
 	send := func(want int, what string, msgs ...*raftpb.Message) {
 		t.Helper()

@@ -5,12 +5,12 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// paced bounds how long one turn of the raft goroutine reads entries for peers that are behind. Raft fills the whole window of what may
+// readThrottle bounds how long one turn of the raft goroutine reads entries for peers that are behind. Raft fills the whole window of what may
 // be in flight to a peer at once, up to MaxInflightBytes, and reads it from disk if the peer is far behind; until that has ended no
 // heartbeat is sent and no answer to one is seen, and on a slow disk the leader loses its lease by its own work (S10).
 //
 // Raft takes no entries, without an error, for "nothing to send now", and asks again with the next answer of the peer.
-type paced struct {
+type readThrottle struct {
 	raft.Storage
 	clock func() int64
 	until int64 // reading for peers in this turn ends here; 0: no turn was begun, and there is no end
@@ -19,7 +19,7 @@ type paced struct {
 }
 
 // Entries is raft.Storage's.
-func (p *paced) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
+func (p *readThrottle) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	if p.peers && p.until != 0 {
 		if p.begun && p.clock() >= p.until {
 			return nil, nil
@@ -32,16 +32,16 @@ func (p *paced) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 // beginTurn gives a turn half a heartbeat's time to read for peers, and notices that the process was stopped.
 func (c *core) beginTurn() {
 	now := c.cfg.Clock()
-	c.paced.begun = false
-	c.paced.until = now + int64(c.cfg.TickInterval)*int64(c.cfg.HeartbeatTicks)/2
+	c.throttle.begun = false
+	c.throttle.until = now + int64(c.cfg.TickInterval)*int64(c.cfg.HeartbeatTicks)/2
 	c.elections.noteTurn(now, int64(c.cfg.electionTimeout()))
 }
 
 // stepAnswer gives raft a peer's answer, upon which it may send more.
 func (c *core) stepAnswer(m *raftpb.Message) {
-	c.paced.peers = true
+	c.throttle.peers = true
 	c.step(m)
-	c.paced.peers = false
+	c.throttle.peers = false
 	if id := m.GetFrom(); c.state.Role == Leader && m.GetTerm() == c.state.Term && !c.answered[id] {
 		c.answered[id] = true
 		c.publish()

@@ -8,14 +8,14 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// noticeDelay is how long a message that tells a peer nothing but a new commit index may wait for entries to travel with. A
+// commitOnlyDelay is how long a message that tells a peer nothing but a new commit index may wait for entries to travel with. A
 // session that commits one transaction after the other then costs each peer one message per commit instead of two, and the
 // acknowledgement of the second with it; a peer's mysqld applies that much later at worst. Nobody who waits for a commit waits for
 // a notice: the leader answers its own mysqld.
-const noticeDelay = 4 * time.Millisecond
+const commitOnlyDelay = 4 * time.Millisecond
 
-// notices holds back messages that carry a commit index only. It belongs to the raft goroutine.
-type notices struct {
+// commitOnlyAppends holds back messages that carry a commit index only. It belongs to the raft goroutine.
+type commitOnlyAppends struct {
 	sent map[uint64]sentTo          // by peer: what it was told last
 	held map[uint64]*raftpb.Message // by peer: the newest notice that waits
 	out  []*raftpb.Message
@@ -24,12 +24,12 @@ type notices struct {
 // sentTo is the last entry sent to a peer and the commit index that went with it.
 type sentTo struct{ term, index, commit uint64 }
 
-func newNotices() notices {
-	return notices{sent: map[uint64]sentTo{}, held: map[uint64]*raftpb.Message{}}
+func newCommitOnlyAppends() commitOnlyAppends {
+	return commitOnlyAppends{sent: map[uint64]sentTo{}, held: map[uint64]*raftpb.Message{}}
 }
 
 // filter returns what is to be sent now. Anything but a plain notice goes at once: entries, probes, answers, heartbeats.
-func (n *notices) filter(msgs []*raftpb.Message) []*raftpb.Message {
+func (n *commitOnlyAppends) filter(msgs []*raftpb.Message) []*raftpb.Message {
 	n.out = n.out[:0]
 	for _, m := range msgs {
 		if m.GetType() != raftpb.MsgApp {
@@ -54,7 +54,7 @@ func (n *notices) filter(msgs []*raftpb.Message) []*raftpb.Message {
 }
 
 // flush returns the notices that have waited; those of a leadership that is over are dropped.
-func (n *notices) flush(s State) []*raftpb.Message {
+func (n *commitOnlyAppends) flush(s State) []*raftpb.Message {
 	n.out = n.out[:0]
 	for _, to := range slices.Sorted(maps.Keys(n.held)) {
 		m := n.held[to]
