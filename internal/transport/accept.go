@@ -39,15 +39,15 @@ type inboundKey struct {
 	stream stream
 }
 
-// lobby bounds the connections that are not trusted yet, in all and per address, so that one host cannot keep the others
+// handshakeLimiter bounds the connections that are not trusted yet, in all and per address, so that one host cannot keep the others
 // out.
-type lobby struct {
+type handshakeLimiter struct {
 	mu    sync.Mutex
 	total int
 	hosts map[string]int
 }
 
-func (b *lobby) enter(host string) bool {
+func (b *handshakeLimiter) enter(host string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.total >= maxHandshakes || b.hosts[host] >= maxHandshakesPerHost {
@@ -58,7 +58,7 @@ func (b *lobby) enter(host string) bool {
 	return true
 }
 
-func (b *lobby) leave(host string) {
+func (b *handshakeLimiter) leave(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.total--
@@ -67,13 +67,13 @@ func (b *lobby) leave(host string) {
 	}
 }
 
-// complaints keeps those who are refused, over and over, from filling the log: one warning of each kind about an address in a while.
-type complaints struct {
+// warnLimiter keeps those who are refused, over and over, from filling the log: one warning of each kind about an address in a while.
+type warnLimiter struct {
 	mu sync.Mutex
-	at map[complaint]time.Time
+	at map[warning]time.Time
 }
 
-type complaint struct {
+type warning struct {
 	host string
 	kind error // ErrProtocol, or nil for one that was not let in
 }
@@ -84,14 +84,14 @@ const (
 )
 
 // may says whether a warning is due, and counts it as given.
-func (c *complaints) may(about complaint) bool {
+func (c *warnLimiter) may(about warning) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if last, ok := c.at[about]; ok && time.Since(last) < complaintPause {
 		return false
 	}
 	if c.at == nil || len(c.at) >= maxComplaints {
-		c.at = map[complaint]time.Time{}
+		c.at = map[warning]time.Time{}
 	}
 	c.at[about] = time.Now()
 	return true
@@ -105,7 +105,7 @@ func (t *Transport) acceptLoop() {
 			return
 		}
 		host, _, _ := net.SplitHostPort(raw.RemoteAddr().String())
-		if !t.lobby.enter(host) {
+		if !t.handshakes.enter(host) {
 			raw.Close()
 			continue
 		}
@@ -121,7 +121,7 @@ func (t *Transport) acceptLoop() {
 func (t *Transport) serveInbound(raw net.Conn, host string, at time.Time) {
 	defer raw.Close()
 	in, h, err := t.welcome(raw, at)
-	t.lobby.leave(host)
+	t.handshakes.leave(host)
 	if err != nil {
 		t.logStranger(host, err)
 		return
@@ -131,7 +131,7 @@ func (t *Transport) serveInbound(raw net.Conn, host string, at time.Time) {
 	}
 	err = in.serve()
 	t.unregister(in)
-	if errors.Is(err, ErrProtocol) && t.complaints.may(complaint{host, ErrProtocol}) {
+	if errors.Is(err, ErrProtocol) && t.warnings.may(warning{host, ErrProtocol}) {
 		t.cfg.Logger.Error("peer violates the protocol; connection closed", "peer", in.from, "stream", in.stream.String(), "err", err)
 	}
 }
@@ -141,7 +141,7 @@ func (t *Transport) logStranger(host string, err error) {
 	if t.ctx.Err() != nil {
 		return
 	}
-	if (errors.Is(err, ErrForeignCluster) || errors.Is(err, ErrWrongID) || errors.Is(err, ErrVersion) || errors.Is(err, ErrRevoked)) && t.complaints.may(complaint{host: host}) {
+	if (errors.Is(err, ErrForeignCluster) || errors.Is(err, ErrWrongID) || errors.Is(err, ErrVersion) || errors.Is(err, ErrRevoked)) && t.warnings.may(warning{host: host}) {
 		t.cfg.Logger.Warn("refused a peer connection", "addr", host, "err", err)
 		return
 	}

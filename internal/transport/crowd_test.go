@@ -83,9 +83,9 @@ func TestComplaintsAreFew(t *testing.T) {
 		ended(t, conn)
 	}
 	few("peer violates the protocol")
-	var many complaints
+	var many warnLimiter
 	for i := range 3 * maxComplaints {
-		many.may(complaint{host: string(rune(i))})
+		many.may(warning{host: string(rune(i))})
 		if len(many.at) > maxComplaints {
 			t.Fatalf("%d addresses are remembered", len(many.at))
 		}

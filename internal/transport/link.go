@@ -132,7 +132,7 @@ func (l *link) run() {
 		l.noteAttempt(addr, err)
 		if err != nil {
 			l.logFailure(err)
-			l.p.elsewhere(addr)
+			l.p.tryNextAddress(addr)
 			if !l.pause(backoff) {
 				break
 			}

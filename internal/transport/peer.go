@@ -87,8 +87,8 @@ func (p *peer) use(addr string) {
 	}
 }
 
-// elsewhere goes on to the next address after one that did not answer.
-func (p *peer) elsewhere(failed string) {
+// tryNextAddress goes on to the next address after one that did not answer.
+func (p *peer) tryNextAddress(failed string) {
 	p.whereMu.Lock()
 	defer p.whereMu.Unlock()
 	cur := p.addr.Load()

@@ -95,8 +95,8 @@ type Transport struct {
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 
-	lobby      lobby
-	complaints complaints
+	handshakes handshakeLimiter
+	warnings   warnLimiter
 	packed     Packed
 
 	mu      sync.RWMutex
@@ -117,13 +117,13 @@ func New(cfg Config) (*Transport, error) {
 		return nil, fmt.Errorf("listen for peers on %s: %w", cfg.Listen, err)
 	}
 	t := &Transport{
-		cfg:     cfg,
-		ln:      &nbio.Listener{Listener: ln, Log: cfg.Logger},
-		address: cfg.Advertise,
-		lobby:   lobby{hosts: make(map[string]int)},
-		peers:   make(map[uint64]*peer),
-		inbound: make(map[inboundKey]*inbound),
-		lives:   make(map[uint64]*lives),
+		cfg:        cfg,
+		ln:         &nbio.Listener{Listener: ln, Log: cfg.Logger},
+		address:    cfg.Advertise,
+		handshakes: handshakeLimiter{hosts: make(map[string]int)},
+		peers:      make(map[uint64]*peer),
+		inbound:    make(map[inboundKey]*inbound),
+		lives:      make(map[uint64]*lives),
 	}
 	if t.address == "" {
 		t.address = ln.Addr().String()
