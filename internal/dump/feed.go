@@ -101,7 +101,7 @@ type FeedStats struct {
 // before it.
 type Feed struct {
 	cfg    FeedConfig
-	outlet outlet
+	server dumpServer
 	lis    net.Listener
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -144,7 +144,7 @@ func NewFeed(cfg FeedConfig, log Log) (*Feed, error) {
 		return nil, fmt.Errorf("listen for this node's mysqld: %w", err)
 	}
 	f := &Feed{cfg: cfg, lis: &nbio.Listener{Listener: lis, Log: cfg.Logger}, slots: make(chan struct{}, maxConnections), conns: map[net.Conn]struct{}{}}
-	f.outlet = outlet{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true, gate: cfg.Gate, void: cfg.Void,
+	f.server = dumpServer{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true, gate: cfg.Gate, void: cfg.Void,
 		tolerance: cfg.Tolerance, stats: &f.stats, tasks: &f.tasks}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tasks.Add(1)

@@ -153,10 +153,10 @@ func (s *sink) SetWriteDeadline(time.Time) error { return nil }
 
 // walkAll feeds the committed part of log to a receiver that has set, and returns the events and why it ended.
 func walkAll(t testing.TB, log *memLog, set gtid.Set) ([][]byte, error) {
-	return walkWith(t, &outlet{log: log, serverID: 9, pack: true, stats: &counters{}}, set)
+	return walkWith(t, &dumpServer{log: log, serverID: 9, pack: true, stats: &counters{}}, set)
 }
 
-func walkWith(t testing.TB, o *outlet, set gtid.Set) ([][]byte, error) {
+func walkWith(t testing.TB, o *dumpServer, set gtid.Set) ([][]byte, error) {
 	out, log := &sink{}, o.log.(*memLog)
 	var flushes atomic.Uint64
 	d := &dumping{nc: out}
@@ -270,7 +270,7 @@ func FuzzReceiver(f *testing.F) {
 				t.Fatal(err)
 			}
 			feed := &Feed{cfg: FeedConfig{ServerID: 9, ServerUUID: fakeUUID, Logger: slog.New(slog.DiscardHandler)}, conns: map[net.Conn]struct{}{}, paused: true}
-			feed.outlet = outlet{log: newMemLog(), serverID: 9, pack: true, stats: &feed.stats, tasks: &feed.tasks}
+			feed.server = dumpServer{log: newMemLog(), serverID: 9, pack: true, stats: &feed.stats, tasks: &feed.tasks}
 			feed.ctx, feed.cancel = context.WithCancel(context.Background())
 			feed.cancel() // a dump that begins is over at once
 			r := &receiver{f: feed, s: s, heartbeat: defaultHeartbeat}

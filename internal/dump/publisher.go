@@ -245,7 +245,7 @@ func (p *Publisher) dump(d *dumping, w *packetWriter, log PublishedLog, stats *c
 	p.mu.Unlock()
 	p.cfg.Logger.Info("change stream: serving a consumer", "remote", c.Conn.RemoteAddr().String(), "account", c.Account, "server_id", r.serverID,
 		"has", clip(s.has.String()))
-	o := outlet{log: log, serverID: p.cfg.ServerID, version: p.cfg.ServerVersion, exact: true, void: p.cfg.Void, stats: stats, tasks: &p.tasks}
+	o := dumpServer{log: log, serverID: p.cfg.ServerID, version: p.cfg.ServerVersion, exact: true, void: p.cfg.Void, stats: stats, tasks: &p.tasks}
 	return o.serve(d, w, s)
 }
 

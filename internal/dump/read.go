@@ -356,7 +356,7 @@ func pause(ctx context.Context, d time.Duration) error {
 func (s *Source) connect(ctx context.Context, deadline time.Time) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, errNoSession)
 	defer cancel()
-	session, err := s.keep.take(ctx)
+	session, err := s.pool.take(ctx)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func (r *receiver) dump(argument []byte) error {
 		t.begin(request.set)
 	}
 	w := newPacketWriter(d, &r.f.stats.flushes, r.s.Sequence())
-	err = r.f.outlet.serve(d, w, &sending{has: request.set, paused: paused, heartbeat: r.heartbeat})
+	err = r.f.server.serve(d, w, &sending{has: request.set, paused: paused, heartbeat: r.heartbeat})
 	switch {
 	case d.ctx.Err() != nil:
 		return fmt.Errorf("dump: %w", contextCause(d.ctx))

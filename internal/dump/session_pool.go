@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// keeper holds idle sessions ready: two before the first is taken, one spare afterwards. A goroutine pings them and
+// sessionPool holds idle sessions ready: two before the first is taken, one spare afterwards. A goroutine pings them and
 // replaces what is missing.
-type keeper struct {
+type sessionPool struct {
 	open   func(context.Context) (*session, error)
 	logger *slog.Logger
 
@@ -34,14 +34,14 @@ const (
 	reopenPause = 100 * time.Millisecond
 )
 
-func newKeeper(open func(context.Context) (*session, error), logger *slog.Logger) *keeper {
-	k := &keeper{open: open, logger: logger, kick: make(chan struct{}, 1), arrive: make(chan struct{})}
+func newSessionPool(open func(context.Context) (*session, error), logger *slog.Logger) *sessionPool {
+	k := &sessionPool{open: open, logger: logger, kick: make(chan struct{}, 1), arrive: make(chan struct{})}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	return k
 }
 
 // prepare opens what is missing and starts the goroutine.
-func (k *keeper) prepare(ctx context.Context) error {
+func (k *sessionPool) prepare(ctx context.Context) error {
 	for k.missing() {
 		s, err := k.open(ctx)
 		if err != nil {
@@ -53,14 +53,14 @@ func (k *keeper) prepare(ctx context.Context) error {
 	return nil
 }
 
-func (k *keeper) start() {
+func (k *sessionPool) start() {
 	k.once.Do(func() {
 		k.done.Add(1)
 		go k.run()
 	})
 }
 
-func (k *keeper) missing() bool {
+func (k *sessionPool) missing() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	want := sessionsReady
@@ -70,7 +70,7 @@ func (k *keeper) missing() bool {
 	return len(k.idle) < want
 }
 
-func (k *keeper) add(s *session) {
+func (k *sessionPool) add(s *session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ctx.Err() != nil {
@@ -83,7 +83,7 @@ func (k *keeper) add(s *session) {
 }
 
 // take returns an idle session, waiting until one can be opened. The previous one must have been closed.
-func (k *keeper) take(ctx context.Context) (*session, error) {
+func (k *sessionPool) take(ctx context.Context) (*session, error) {
 	k.start()
 	for {
 		k.mu.Lock()
@@ -108,14 +108,14 @@ func (k *keeper) take(ctx context.Context) (*session, error) {
 	}
 }
 
-func (k *keeper) refill() {
+func (k *sessionPool) refill() {
 	select {
 	case k.kick <- struct{}{}:
 	default:
 	}
 }
 
-func (k *keeper) run() {
+func (k *sessionPool) run() {
 	defer k.done.Done()
 	ping := time.NewTicker(keepAlivePeriod)
 	defer ping.Stop()
@@ -132,7 +132,7 @@ func (k *keeper) run() {
 }
 
 // fill opens sessions until none is missing, however long mysqld makes it wait.
-func (k *keeper) fill() {
+func (k *sessionPool) fill() {
 	reported := false
 	for k.missing() && k.ctx.Err() == nil {
 		s, err := k.open(k.ctx)
@@ -152,7 +152,7 @@ func (k *keeper) fill() {
 }
 
 // pingIdle takes each idle session out, so that nobody else uses it meanwhile, and puts it back when it answers.
-func (k *keeper) pingIdle() {
+func (k *sessionPool) pingIdle() {
 	k.mu.Lock()
 	sessions := len(k.idle)
 	k.mu.Unlock()
@@ -176,7 +176,7 @@ func (k *keeper) pingIdle() {
 	}
 }
 
-func (k *keeper) close() {
+func (k *sessionPool) close() {
 	k.cancel()
 	k.done.Wait()
 	k.mu.Lock()

@@ -68,7 +68,7 @@ type SourceStats struct {
 // caller's duties.
 type Source struct {
 	cfg  SourceConfig
-	keep *keeper
+	pool *sessionPool
 
 	// Owned by the goroutine that calls Attach and Next.
 	cut     cutterConfig
@@ -103,7 +103,7 @@ type Source struct {
 func NewSource(cfg SourceConfig) *Source {
 	cfg.setDefaults()
 	s := &Source{cfg: cfg, cut: cutterConfig{uuid: cfg.ServerUUID, logName: cfg.LogName}}
-	s.keep = newKeeper(s.openSession, cfg.Logger)
+	s.pool = newSessionPool(s.openSession, cfg.Logger)
 	return s
 }
 
@@ -135,7 +135,7 @@ func (cfg *SourceConfig) appendFileName(dst []byte, number uint32) []byte {
 
 // Prepare opens the two sessions that Attach and a later reconnect use, and from then on keeps a spare: a login hangs
 // for as long as an account statement waits for its ACK. Call it when mysqld has started, before it takes writes.
-func (s *Source) Prepare(ctx context.Context) error { return s.keep.prepare(ctx) }
+func (s *Source) Prepare(ctx context.Context) error { return s.pool.prepare(ctx) }
 
 // Attach begins the stream at from: {1, 4} for a fresh incarnation, else the end of a committed entry of it, because
 // mysqld takes the position as acknowledged. It returns the incarnation's FORMAT_DESCRIPTION event for its barrier,
@@ -209,6 +209,6 @@ func (s *Source) Close() error {
 	if wire != nil {
 		wire.close()
 	}
-	s.keep.close()
+	s.pool.close()
 	return nil
 }

@@ -248,7 +248,7 @@ func TestSourceReconnectsUnderLoad(t *testing.T) {
 func TestSourceSpareCuresHangingLogin(t *testing.T) {
 	s, src := newLeader(t, SourceConfig{LoginLimit: time.Second})
 	r := record(t, src, freshStart)
-	eventually(t, 10*time.Second, "a spare", func() bool { return !src.keep.missing() })
+	eventually(t, 10*time.Second, "a spare", func() bool { return !src.pool.missing() })
 	r.setHold(true)
 	held := s.run("CREATE USER u IDENTIFIED BY 'p'")
 	eventually(t, 10*time.Second, "payload", func() bool { return r.transactions() == 1 })
@@ -264,7 +264,7 @@ func TestSourceSpareCuresHangingLogin(t *testing.T) {
 	stillWaits(t, held, 200*time.Millisecond, "CREATE USER")
 	r.release()
 	arrives(t, held, "CREATE USER")
-	eventually(t, 10*time.Second, "a new spare", func() bool { return !src.keep.missing() })
+	eventually(t, 10*time.Second, "a new spare", func() bool { return !src.pool.missing() })
 }
 
 func TestSourceLargeTransactions(t *testing.T) {

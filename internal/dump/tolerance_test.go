@@ -103,7 +103,7 @@ func TestWalkTolerantly(t *testing.T) {
 	ended := make(chan [][]byte)
 	go func() {
 		defer close(ended)
-		evs, err := walkWith(t, &outlet{log: s.log, serverID: 9, pack: true, stats: &counters{}, tolerance: r.tol}, gtid.Set{})
+		evs, err := walkWith(t, &dumpServer{log: s.log, serverID: 9, pack: true, stats: &counters{}, tolerance: r.tol}, gtid.Set{})
 		if err != nil {
 			t.Error(err)
 		}

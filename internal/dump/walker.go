@@ -24,8 +24,8 @@ const (
 	packBelow = 64 << 10
 )
 
-// outlet is what the committed log is sent by, to whomever. A receiver has one of its own: log is read by one goroutine at a time.
-type outlet struct {
+// dumpServer is what the committed log is sent by, to whomever. A receiver has one of its own: log is read by one goroutine at a time.
+type dumpServer struct {
 	log      Log
 	serverID uint32               // of events that stand in no log
 	version  string               // before the log tells one
@@ -61,7 +61,7 @@ type sending struct {
 var errComplete = errors.New("the dump is complete")
 
 // serve runs one dump. It returns when the dump is stopped, the log fails, or all was sent (errComplete).
-func (o *outlet) serve(d *dumping, w *packetWriter, s *sending) error {
+func (o *dumpServer) serve(d *dumping, w *packetWriter, s *sending) error {
 	fde := binlog.AppendFormatDescription(nil, binlog.Header{}, o.version, 0)
 	index := uint64(0)
 	if !s.paused {
@@ -105,7 +105,7 @@ func (o *outlet) serve(d *dumping, w *packetWriter, s *sending) error {
 
 // walker goes through the committed log and sends the transactions that the receiver lacks.
 type walker struct {
-	o     *outlet
+	o     *dumpServer
 	w     *packetWriter
 	has   gtid.Set
 	next  uint64 // index
