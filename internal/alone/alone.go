@@ -38,7 +38,7 @@ func Run(ctx context.Context, cfg config.Alone, log *slog.Logger) error {
 	f := newFollower(ctx, files.trust, log)
 	f.token = files.token
 	f.patience = everywherePatience(rc.ConsistencyTimeout)
-	rc.Logger, rc.Confirm, rc.Outcomes, rc.Cluster, rc.Reads, rc.OnQuiet = log, f.confirm, f, f, f, f.poke
+	rc.Logger, rc.Confirm, rc.Outcomes, rc.Cluster, rc.Reads, rc.OnQuiet = log, f.confirm, f, f, f, f.wakeLoop
 	f.router = router.New(rc)
 	if err := f.router.Start(); err != nil {
 		return err
@@ -73,22 +73,22 @@ type follower struct {
 	questions  sync.WaitGroup                                    // waits, for all sessions; and what is told
 	points     ask.Shared[api.ReadIndexQuery, api.ReadIndexView] // what is committed; who counts as live
 
-	mu         sync.Mutex
-	sources    map[string]*source // by API address
-	holding    bool
-	held       held
-	last       api.RouteView     // the last view that counted
-	nodes      []api.RouteNode   // of it
-	logName    string            // of the same: of what cluster and generation
-	applied    map[string]*waits // by node
-	everywhere *waits
-	apply      sync.Mutex // SetView in the order of decisions
+	mu        sync.Mutex
+	sources   map[string]*source // by API address
+	holding   bool
+	held      held
+	last      api.RouteView     // the last view that counted
+	nodes     []api.RouteNode   // of it
+	logName   string            // of the same: of what cluster and generation
+	applied   map[string]*waits // by node
+	waitOnAll *waits
+	apply     sync.Mutex // SetView in the order of decisions
 }
 
 func newFollower(ctx context.Context, trust *tls.Config, log *slog.Logger) *follower {
 	f := &follower{ctx: ctx, trust: trust, name: rand.Text(), log: log, quiet: make(chan struct{}, 1), patience: mostPatience, answerWait: time.Second, sources: map[string]*source{}, applied: map[string]*waits{},
 		asking: make(chan struct{}, confirmAtOnce), outcomes: make(chan struct{}, outcomesAtOnce)}
-	f.everywhere = &waits{f: f, ask: f.askEverywhere}
+	f.waitOnAll = &waits{f: f, ask: f.askEverywhere}
 	return f
 }
 

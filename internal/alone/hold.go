@@ -28,8 +28,8 @@ func (f *follower) holdForLocked(v api.RouteView) {
 	}
 }
 
-// poke has the main loop look whether the router is quiet.
-func (f *follower) poke() {
+// wakeLoop has the main loop look whether the router is quiet.
+func (f *follower) wakeLoop() {
 	select {
 	case f.quiet <- struct{}{}:
 	default:

@@ -95,7 +95,7 @@ func (f *follower) askApplied(ctx context.Context, node string, index uint64) (u
 
 // Everywhere implements router.Reads.
 func (f *follower) Everywhere(ctx context.Context, index uint64) error {
-	return f.everywhere.wait(ctx, index)
+	return f.waitOnAll.wait(ctx, index)
 }
 
 // askEverywhere asks the node whose view counts, or another one, about all servers. Whatever keeps them from answering,

@@ -323,7 +323,7 @@ func (s *session) lost(j *job, a *answer) error {
 	s.forgetTransaction()
 	s.state.told(j.stmt)
 	if (said == nil || *said == *committed()) && j.level.after() {
-		said = cmp.Or(s.everywhere(), said)
+		said = cmp.Or(s.waitOnAll(), said)
 	}
 	switch {
 	case said == nil:

@@ -228,8 +228,8 @@ func (s *session) awaitHere(until time.Time, level Level, index uint64) error {
 	}
 }
 
-// everywhere waits, behind a statement that may have committed, until all servers that count as live show what this session has written.
-func (s *session) everywhere() *mysqlwire.ServerError {
+// waitOnAll waits, behind a statement that may have committed, until all servers that count as live show what this session has written.
+func (s *session) waitOnAll() *mysqlwire.ServerError {
 	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.ConsistencyTimeout)
 	defer cancel()
 	err := errNoReads
@@ -253,7 +253,7 @@ func (s *session) hold(j *job, a *answer, first byte, piece []byte) (taken bool,
 	if !j.level.after() || a.failed || s.state.following || !j.effect.mayCommit(j.sinceTrx, j.autocommit) {
 		return false, nil
 	}
-	late := s.everywhere()
+	late := s.waitOnAll()
 	if late == nil {
 		return false, nil
 	}
