@@ -38,10 +38,10 @@ func (n *Node) proposeData(ctx context.Context, want uint64, data []byte) (index
 	return n.propose(ctx, p)
 }
 
-// ProposeConfChange proposes a membership change and waits until it is in force on this node. With more than one change,
-// or when asked for, it goes through a joint configuration, which the leader leaves by itself soon after, unless the
-// change says ConfChangeTransitionJointExplicit. ErrConfChangePending, ErrInvalidConfChange and Propose's errors mean
-// that it will not happen; ErrApplyTimeout and ErrStopped that it may still.
+// ProposeConfChange proposes a membership change and waits until it is in force on this node. With more than one
+// change, or when asked for, it goes through a joint configuration, which the leader leaves by itself soon after,
+// unless the change says ConfChangeTransitionJointExplicit. ErrConfChangePending, ErrInvalidConfChange and Propose's
+// errors mean that it will not happen; ErrApplyTimeout and ErrStopped that it may still.
 func (n *Node) ProposeConfChange(ctx context.Context, cc *raftpb.ConfChangeV2) error {
 	p, err := newChangeProposal(cc)
 	if err != nil {
@@ -151,18 +151,20 @@ func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
 	}
 }
 
-// LeaseUntil is the moment of CLOCK_BOOTTIME, in nanoseconds, until which no other member can have become leader; 0 when
-// this node holds no lease. Check it after a result is ready, not before it is computed (S10).
+// LeaseUntil is the moment of CLOCK_BOOTTIME, in nanoseconds, until which no other member can have become leader; 0
+// when this node holds no lease. Check it after a result is ready, not before it is computed (S10).
 func (n *Node) LeaseUntil() int64 { return n.pub.lease.Load() }
 
-// SetLeastTimeout says what the shortest election timeout of any voter is, as far as that is known: the lease must end before the first
-// of them votes for another (S10).
+// SetLeastTimeout sets the shortest election timeout of any voter, as far as it is known: the lease must end before the
+// first of them votes for another candidate (S10).
 func (n *Node) SetLeastTimeout(d time.Duration) { n.pub.leastTimeout.Store(int64(d)) }
 
-// AppendingSince is the moment of CLOCK_BOOTTIME, in nanoseconds, at which the write and fsync under way began; 0 when none is.
+// AppendingSince is the moment of CLOCK_BOOTTIME, in nanoseconds, at which the write and fsync under way began; 0 when
+// none is.
 func (n *Node) AppendingSince() int64 { return n.pub.appending.Load() }
 
-// Answers waits until the raft goroutine has taken one more input: it is not stuck. ErrStopped, or ctx's error.
+// Answers waits until the raft goroutine has taken one more input, which shows that it is not stuck. It returns
+// ErrStopped, or ctx's error.
 func (n *Node) Answers(ctx context.Context) error {
 	done := make(chan struct{})
 	n.inbox.put(input{call: func(*core) { close(done) }})
@@ -182,8 +184,9 @@ func (n *Node) HoldsLease() bool {
 	return until != 0 && n.cfg.Clock() < until
 }
 
-// TransferLeadership hands leadership to a voter and waits until it leads. Proposals wait meanwhile. The lease ends when
-// the voter is told. ErrNotLeader, ErrTransferFailed (Raft gives up after an election timeout), ErrStopped, or ctx's error.
+// TransferLeadership hands leadership to a voter and waits until it leads. Proposals wait meanwhile. The lease ends
+// when the voter is told. ErrNotLeader, ErrTransferFailed (Raft gives up after an election timeout), ErrStopped, or
+// ctx's error.
 func (n *Node) TransferLeadership(ctx context.Context, to uint64) error {
 	t := &transfer{to: to, done: make(chan error, 1)}
 	n.inbox.put(input{call: func(c *core) { c.startTransfer(t) }})
@@ -197,7 +200,8 @@ func (n *Node) TransferLeadership(ctx context.Context, to uint64) error {
 	}
 }
 
-// Campaign starts a pre-vote now, unless a leader is known: a voter that campaigns has forgotten the leader, who may count on it (S10).
+// Campaign starts a pre-vote now, unless a leader is known: a voter that campaigns has forgotten the leader, whose
+// lease may count on it (S10).
 func (n *Node) Campaign() {
 	n.inbox.put(input{call: func(c *core) {
 		if c.stateNow().Leader == 0 {
@@ -206,19 +210,20 @@ func (n *Node) Campaign() {
 	}})
 }
 
-// PeerGone reports that the process of member id is dead: its connections were closed and nobody listens on its port. If it was the
-// leader, it is forgotten, and the next one is elected at once (Config.CampaignDelay). On a leader, its answers count no more for the
-// lease. The caller must be sure: a live leader that is forgotten may still hold a lease.
+// PeerGone reports that the process of member id is dead: its connections were closed and no process listens on its
+// port. If it was the leader, this node forgets it, and the next one is elected at once (Config.CampaignDelay). If this
+// node leads, the member's answers no longer count for the lease. The caller must be sure: a live leader that is
+// forgotten may still hold a lease.
 func (n *Node) PeerGone(id uint64) {
 	n.inbox.put(input{call: func(c *core) { c.peerGone(id) }})
 }
 
-// ReportUnreachable tells that messages to id were dropped, so that the leader probes instead of streaming.
+// ReportUnreachable reports that messages to id were dropped, so that the leader probes instead of streaming.
 func (n *Node) ReportUnreachable(id uint64) {
 	n.inbox.put(input{call: func(c *core) { c.rn.ReportUnreachable(id) }})
 }
 
-// ReportSnapshot tells whether a MsgSnap reached member id.
+// ReportSnapshot reports whether a MsgSnap reached member id.
 func (n *Node) ReportSnapshot(id uint64, ok bool) {
 	status := raft.SnapshotFinish
 	if !ok {

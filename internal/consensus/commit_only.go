@@ -8,10 +8,10 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// commitOnlyDelay is how long a message that tells a peer nothing but a new commit index may wait for entries to travel with. A
-// session that commits one transaction after the other then costs each peer one message per commit instead of two, and the
-// acknowledgement of the second with it; a peer's mysqld applies that much later at worst. Nobody who waits for a commit waits for
-// a notice: the leader answers its own mysqld.
+// commitOnlyDelay is how long a message that tells a peer nothing but a new commit index may wait for entries to travel
+// with. A session that commits one transaction after the other then costs each peer one message per commit instead of
+// two, and one acknowledgement instead of two. A peer's mysqld applies at most that much later. No commit waits for
+// such a message, because the leader answers its own mysqld.
 const commitOnlyDelay = 4 * time.Millisecond
 
 // commitOnlyAppends holds back messages that carry a commit index only. It belongs to the raft goroutine.
@@ -28,7 +28,8 @@ func newCommitOnlyAppends() commitOnlyAppends {
 	return commitOnlyAppends{sent: map[uint64]sentTo{}, held: map[uint64]*raftpb.Message{}}
 }
 
-// filter returns what is to be sent now. Anything but a plain notice goes at once: entries, probes, answers, heartbeats.
+// filter returns the messages to send now. Only messages that do nothing but announce a commit index wait; entries,
+// probes, answers and heartbeats go at once.
 func (n *commitOnlyAppends) filter(msgs []*raftpb.Message) []*raftpb.Message {
 	n.out = n.out[:0]
 	for _, m := range msgs {
@@ -53,7 +54,7 @@ func (n *commitOnlyAppends) filter(msgs []*raftpb.Message) []*raftpb.Message {
 	return n.out
 }
 
-// flush returns the notices that have waited; those of a leadership that is over are dropped.
+// flush returns the held messages; those of an earlier leadership are dropped.
 func (n *commitOnlyAppends) flush(s State) []*raftpb.Message {
 	n.out = n.out[:0]
 	for _, to := range slices.Sorted(maps.Keys(n.held)) {

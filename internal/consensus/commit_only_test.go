@@ -29,7 +29,7 @@ func TestNotices(t *testing.T) {
 	if got := n.flush(leader); len(got) != 1 || got[0].GetTo() != 3 || got[0].GetCommit() != 11 {
 		t.Fatalf("flush gave %v, want the notice for 3", got)
 	}
-	send(1, "a message behind the last entry that says nothing new is a probe", app(3, 5, 11, 11))
+	send(1, "a message after the last entry that says nothing new is a probe", app(3, 5, 11, 11))
 	send(1, "a message about an older place is a probe", app(3, 5, 7, 12))
 	send(1, "a heartbeat goes at once", &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), To: new(uint64(2)), Term: new(uint64(5))})
 	send(0, "a notice waits again", app(2, 5, 12, 12))

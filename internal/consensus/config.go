@@ -15,7 +15,7 @@ import (
 var (
 	// ErrNotLeader: this node is not the leader, or has just ceased to be; the proposal is not in any log.
 	ErrNotLeader = errors.New("this node is not the raft leader")
-	// ErrStopped: the node was stopped, or failed for good.
+	// ErrStopped: the node was stopped, or failed permanently.
 	ErrStopped = errors.New("consensus is stopped")
 	// ErrReadIndexTimeout: no quorum confirmed the leader in time.
 	ErrReadIndexTimeout = errors.New("no quorum confirmed a read index in time")
@@ -46,8 +46,8 @@ type Config struct {
 	// Send hands messages to the transport. It must not block, may drop, and is called from the raft and the append
 	// goroutine. The messages are immutable from then on.
 	Send func([]*raftpb.Message)
-	// Applied is the index up to which OnCommitted has delivered in an earlier life and the caller needs no more;
-	// 0 means from the start of the log.
+	// Applied is the index up to which OnCommitted has delivered in an earlier life. The caller does not need these
+	// entries again. 0 means from the start of the log.
 	Applied uint64
 
 	TickInterval   time.Duration // 50 ms
@@ -65,23 +65,24 @@ type Config struct {
 	// own (empty ones, membership changes) are included; a membership change is in force before it is delivered. The
 	// entries are immutable and may be kept. An error ends the node before any of these entries counts as applied.
 	OnCommitted func(entries []*raftpb.Entry) error
-	// OnSnapshot is told, in order with OnCommitted, that the log was replaced by a snapshot: entries up to its index will
+	// OnSnapshot reports, in order with OnCommitted, that a snapshot replaced the log: entries up to its index will
 	// never be delivered. An error ends the node.
 	OnSnapshot func(snap *raftpb.Snapshot) error
-	// OnMatch gets what this leader knows of the voters' logs whenever that has grown, while WatchMatches is on: on the goroutine of
-	// OnCommitted, and before the entries that are committed by it.
+	// OnMatch gets what this leader knows of the voters' logs whenever that has grown, while WatchMatches is on. It is
+	// called on the goroutine of OnCommitted, before the entries that are committed by it.
 	OnMatch func(Matches)
-	// OnSoftState gets every change of role, term or leader, in order, on one goroutine. When it falls 1024 changes behind,
-	// the oldest are left out.
+	// OnSoftState gets every change of role, term or leader, in order, on one goroutine. If it lags by more than 1024
+	// changes, the oldest are left out.
 	OnSoftState func(State)
-	// OnAnswer is told of a member that answers this leader for the first time in its term; Status shows it. Called on the raft
-	// goroutine: it must not block.
+	// OnAnswer is called when a member answers this leader for the first time in its term; Status shows it. It is
+	// called on the raft goroutine and must not block.
 	OnAnswer func(id uint64)
-	// CampaignDelay says how long this node waits, once the leader is lost, before it campaigns: the best candidate not at all, the
-	// others one after the other. It is rounded to ticks. Called on the raft goroutine: it must not block. nil: nobody waits.
+	// CampaignDelay returns how long this node waits after the loss of the leader before it campaigns: 0 for the best
+	// candidate, and a different delay for each of the others. It is rounded to ticks. It is called on the raft
+	// goroutine and must not block. nil: no delay.
 	CampaignDelay func(lost uint64) time.Duration
-	// OnFatal is called at most once, when storage has failed or an invariant is broken. The node does nothing any more.
-	// It must not call Stop, which waits for it.
+	// OnFatal is called at most once, when storage has failed or an invariant is broken. The node does nothing after
+	// that. OnFatal must not call Stop, which waits for it.
 	OnFatal func(error)
 
 	// Logger gets raft's own lines at debug level and changes of state at info level.

@@ -11,7 +11,7 @@ import (
 )
 
 // core owns the RawNode. It is not safe for concurrent use, starts no goroutine and reads no clock but Config.Clock.
-// Inputs change it; advance then collects what is to be done about it.
+// Inputs change it; advance then collects the actions that follow from them.
 type core struct {
 	cfg      *Config
 	rn       *raft.RawNode
@@ -34,11 +34,12 @@ type core struct {
 	lease     lease
 	elections elections
 	transfers []*transfer
-	matches   Matches // as told last; see WatchMatches
+	matches   Matches // as last reported; see WatchMatches
 	deposed   deposed
 }
 
-// output is what advance wants done. Slices are reused: it must be carried out before the next advance.
+// output holds the actions that advance asks for. Slices are reused: the caller must carry the actions out before the
+// next advance.
 type output struct {
 	appends []*raftpb.Message // MsgStorageAppend, in order
 	applies []*raftpb.Message // MsgStorageApply, in order
@@ -121,7 +122,7 @@ func (c *core) tick() {
 	c.ticks++
 	c.rn.Tick()
 	if c.state.Leader == 0 && c.state.Role == Follower && c.isAlone() && c.pub.applied.Load() >= c.commit {
-		c.campaign() // there is nobody to wait for
+		c.campaign() // there are no other voters to wait for
 	}
 	c.tickDeposed()
 	c.tickElection()
@@ -135,7 +136,7 @@ func (c *core) tick() {
 func (c *core) respond(m *raftpb.Message) error {
 	err := c.rn.Step(m)
 	if errors.Is(err, raft.ErrStepPeerNotFound) {
-		return nil // a leader that was removed itself meanwhile: what it has written counts no more
+		return nil // a leader that was removed meanwhile: what it has written does not count any more
 	}
 	if err != nil {
 		return fmt.Errorf("%w: raft refuses %s of its own storage: %w", ErrInvariant, m.GetType(), err)
@@ -171,8 +172,8 @@ func (c *core) receive(m *raftpb.Message) {
 	case raftpb.MsgProp:
 		return // proposals are made on the leader (DisableProposalForwarding)
 	case raftpb.MsgReadIndex:
-		// A leader that is the only voter would answer at once with a commit index that may still be an old one. Anybody else would pass
-		// the question on in the asker's name, which the leader's links refuse.
+		// A leader that is the only voter would answer at once, with a commit index that may be old. Another member
+		// would forward the question under the asker's name, which the leader's links refuse.
 		if !c.committedInTerm() {
 			return // asked again soon
 		}
@@ -192,19 +193,20 @@ func (c *core) receive(m *raftpb.Message) {
 	c.step(m)
 }
 
-// step gives a message to raft; a refusal (a stale or foreign response) is harmless and told at debug level.
+// step gives a message to raft. A refusal (a stale or foreign response) is harmless and is logged at debug level.
 func (c *core) step(m *raftpb.Message) {
 	if err := c.rn.Step(m); err != nil {
 		c.log.Debug("raft dropped a message", "type", m.GetType().String(), "from", m.GetFrom(), "err", err)
 	}
 }
 
-// committedInTerm tells whether this leader has committed an entry of its own term, so that its commit index is current.
+// committedInTerm reports whether this leader has committed an entry of its own term, so that its commit index is
+// current.
 func (c *core) committedInTerm() bool {
 	return c.state.Role == Leader && c.termStart != 0 && c.commit >= c.termStart
 }
 
-// advance proposes what is waiting and collects raft's wishes in out until it has none.
+// advance proposes what is waiting, and collects raft's requests in out until raft has no more.
 func (c *core) advance(out *output) error {
 	c.flushReads()
 	c.beginLease()
@@ -218,7 +220,7 @@ func (c *core) advance(out *output) error {
 	return nil
 }
 
-// handle takes one Ready apart.
+// handle processes one Ready.
 func (c *core) handle(rd raft.Ready, out *output) error {
 	if !raft.IsEmptySnap(rd.Snapshot) {
 		c.lastIndex, c.lastTerm = rd.Snapshot.GetMetadata().GetIndex(), rd.Snapshot.GetMetadata().GetTerm()
@@ -268,7 +270,7 @@ func (c *core) handle(rd raft.Ready, out *output) error {
 	return nil
 }
 
-// changeState notes a new role, term or leader.
+// changeState records a new role, term or leader.
 func (c *core) changeState(appended []*raftpb.Entry, out *output) {
 	old, next := c.state, c.stateNow()
 	if next.Seq = old.Seq; next == old {
@@ -310,14 +312,14 @@ func firstOfTerm(entries []*raftpb.Entry, term uint64) uint64 {
 	return 0
 }
 
-// applyConfChange puts a committed membership change in force and returns the membership that results.
+// applyConfChange puts a committed membership change in force and returns the resulting membership.
 func (c *core) applyConfChange(cc raftpb.ConfChangeI) *raftpb.ConfState {
 	cs := c.rn.ApplyConfChange(cc)
 	c.publish()
 	return cs
 }
 
-// publish renews what Status shows besides the indexes.
+// publish updates what Status shows, except the indexes.
 func (c *core) publish() {
 	s := statusOf(c.rn, c.state)
 	for id, pr := range s.Members {
@@ -346,8 +348,8 @@ func statusOf(rn *raft.RawNode, st State) *Status {
 	return s
 }
 
-// abandon is called when the raft goroutine ends: what it has claimed will never be finished by anybody else. Callers
-// learn of the end through Node.stop.
+// abandon is called when the raft goroutine ends: what it has claimed will never be finished. Callers learn of the end
+// through Node.stop.
 func (c *core) abandon() {
 	c.pub.lease.Store(0)
 }

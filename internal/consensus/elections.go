@@ -8,35 +8,39 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// elections makes an election quick once the leader is lost: the best candidate campaigns at once (Config.CampaignDelay), the others
-// later, and what nobody answers is asked again. Raft's own random timeouts stay in force underneath, twice as long: everything here is a
-// campaign earlier than they would have it, through pre-vote, so it disturbs nobody.
+// elections makes an election quick once the leader is lost: the best candidate campaigns at once
+// (Config.CampaignDelay), the others later, and requests without an answer are repeated. Raft's own random timeouts,
+// twice as long, stay in force. All that happens here is a campaign that starts earlier than raft would start it. It
+// goes through pre-vote, so it disturbs no leader.
 //
-// A voter refuses votes as long as it knows a leader, as raft does (CheckQuorum); so it is forgetting the leader that ends the promise on
-// which the lease rests. The leader is lost when its process is known to be dead (peerGone), when it has been silent for an election
-// timeout, or when it says itself that it leads no more, by asking for a vote.
+// A voter refuses votes as long as it knows a leader, as raft does (CheckQuorum). So the promise on which the lease
+// rests ends when the voter forgets the leader. The leader is lost when its process is known to be dead (peerGone),
+// when it has been silent for an election timeout, or when it asks for a vote, which shows that it does not lead any
+// more.
 type elections struct {
 	heard uint64 // tick at which the leader was last heard
 	since int    // ticks since the last campaign of this node
-	due   uint64 // tick at which this node campaigns unless somebody leads; 0: never
+	due   uint64 // tick at which this node campaigns unless there is a leader; 0: never
 	lost  uint64 // the leader that was lost last
-	// asked are the requests of the campaign under way, or the one to take over. What is not answered is asked again: a second campaign
-	// would throw away the answers to the first.
+	// asked holds the requests of the current campaign, or the request to take over. Those without an answer are
+	// repeated: a second campaign would throw away the answers to the first.
 	asked  []*raftpb.Message
 	repeat bool
-	// deferring: a better candidate asks for pre-votes as well. This one takes none meanwhile: both would split the votes.
+	// deferring: a better candidate asks for pre-votes as well. This node accepts none meanwhile, because both would
+	// split the votes.
 	deferring bool
-	// backoffUntil is the tick until which this node does not campaign beside one that it has answered, votedUntil the one until which it answers no
-	// other candidate's pre-vote, having voted.
+	// Until tick backoffUntil this node does not campaign against a candidate that it has answered. Until tick
+	// votedUntil, having voted, it answers no other candidate's pre-vote.
 	backoffUntil, votedUntil uint64
-	// promised is the tick until which this node neither votes nor campaigns by itself: an earlier life of it may have answered a leader
-	// whose lease counts on that, and it does not remember (S10).
+	// promised is the tick until which this node neither votes nor campaigns by itself: an earlier life of it may have
+	// answered a leader whose lease counts on that answer, and this life does not remember (S10).
 	promised uint64
-	// turned is when the last turn began. After one that came late, because the process was stopped or starved, what hands leadership over
-	// is ignored until stale: it may have waited meanwhile, and the leader's lease does not count on it any more (S10).
+	// turned is when the last turn began. If a turn begins late, because the process was stopped or starved, messages
+	// that hand leadership over are ignored until stale: they may have waited meanwhile, and the leader's lease no
+	// longer takes them into account (S10).
 	turned, stale int64
-	// held are votes asked for while this node still believed in the leader. A peer may learn of the leader's death a
-	// moment earlier; its request is looked at again when this node learns of it too.
+	// held are votes asked for while this node still knew the leader. A peer may learn of the leader's death a moment
+	// earlier; its request is looked at again when this node learns of the death too.
 	held []heldVote
 }
 
@@ -53,7 +57,8 @@ func (e *elections) noteLeader(tick uint64) {
 	e.heard, e.since, e.due, e.lost, e.asked, e.deferring, e.backoffUntil, e.votedUntil = tick, 0, 0, 0, nil, false, 0, 0
 }
 
-// noteTurn is called when a turn begins. What waited in the system's buffers comes in one of the turns behind the late one.
+// noteTurn is called when a turn begins. What waited in the system's buffers arrives in one of the turns after the late
+// one.
 func (e *elections) noteTurn(now, timeout int64) {
 	if e.turned != 0 && now-e.turned > timeout {
 		e.stale = now + timeout
@@ -61,13 +66,13 @@ func (e *elections) noteTurn(now, timeout int64) {
 	e.turned = now
 }
 
-// isStale tells whether a message may hand leadership over that the leader has taken back meanwhile.
+// isStale reports whether a message may hand over leadership that the leader has taken back meanwhile.
 func (e *elections) isStale(m *raftpb.Message) bool {
 	return e.turned < e.stale && (m.GetType() == raftpb.MsgTimeoutNow || string(m.GetContext()) == handedOver)
 }
 
-// hear takes a sign of life of the leader; it is the first one of a new leader that makes it known. c.state may be older than what raft
-// knows: a message that raft finds too old only delays the next election by itself.
+// hear takes a sign of life from the leader; the first one of a new leader makes it known. c.state may be older than
+// what raft knows: a message that raft rejects as too old only delays the next election by itself.
 func (c *core) hear(m *raftpb.Message) {
 	if m.GetTerm() >= c.state.Term {
 		c.elections.heard = c.ticks
@@ -78,12 +83,13 @@ func (c *core) hear(m *raftpb.Message) {
 func (c *core) receiveVote(m *raftpb.Message) {
 	before := c.stateNow()
 	if c.ticks < c.elections.promised && before.Leader == 0 && string(m.GetContext()) != handedOver {
-		return // it is asked again
+		return // the candidate asks again
 	}
 	if before.Leader != 0 && before.Leader != c.cfg.ID && m.GetTerm() > before.Term {
 		if m.GetFrom() == before.Leader {
-			// It asks for a later term's vote, so it has ceased to lead this one, and its lease with it: nobody needs to wait for
-			// its silence. That may be all that it can do: of a leader that is not heard by anybody the others still hear heartbeats.
+			// It asks for a later term's vote, so it no longer leads this term, and its lease has ended: no voter needs
+			// to wait for its silence. The request may be the only sign: a leader that receives nothing may still send
+			// heartbeats that the others hear.
 			c.log.Info("forgetting the leader: it asks for votes itself", "term", before.Term, "leader", before.Leader)
 			c.leaderLost(before.Leader)
 			return
@@ -91,7 +97,7 @@ func (c *core) receiveVote(m *raftpb.Message) {
 		c.hold(m)
 	}
 	if c.ticks < c.elections.votedUntil && m.GetType() == raftpb.MsgPreVote && before.Leader == 0 {
-		return // an election is under way that may succeed: another one beside it would only depose who is elected
+		return // an election is under way that may succeed: another one would only depose the winner
 	}
 	c.step(m)
 	c.noteVote(m)
@@ -99,28 +105,29 @@ func (c *core) receiveVote(m *raftpb.Message) {
 	c.outbid(m)
 }
 
-// handedOver is the context of a vote that the leader itself has asked for, by handing leadership over: its lease has ended before
-// (suspendLease). It is raft's campaignTransfer.
+// handedOver is the context of a vote that the leader itself has asked for by handing leadership over: its lease has
+// ended before (suspendLease). The value is raft's campaignTransfer.
 const handedOver = "CampaignTransfer"
 
-// noteVote takes note of a request for a vote, and of the vote if it was given.
+// noteVote records a request for a vote, and the vote if it was given.
 func (c *core) noteVote(m *raftpb.Message) {
 	e, bs := &c.elections, c.rn.BasicStatus()
 	if m.GetType() != raftpb.MsgVote || bs.GetTerm() != m.GetTerm() || bs.Lead != 0 {
 		return
 	}
 	if m.GetFrom() == e.lost {
-		e.lost = 0 // a majority has answered its pre-vote, so it hears: see standBack
+		e.lost = 0 // a majority has answered its pre-vote, so it can hear: see standBack
 	}
 	if bs.GetVote() == m.GetFrom() {
 		e.votedUntil = c.ticks + uint64(c.cfg.ElectionTicks)/2
 	}
 }
 
-// standBack keeps this node from campaigning beside one that it votes for: both at once would split the votes. Of two that ask for
-// pre-votes the one with the longer log goes on, else the one with the lower id. The leader that was lost does not count: it may be
-// unable to hear that it has won. Once it asks for votes it has heard, and counts: else, where all that are left are needed, the two
-// would split the votes for ever, each half an election timeout behind the last time.
+// standBack keeps this node from campaigning against a candidate that it votes for: both at once would split the votes.
+// If two ask for pre-votes, the one with the longer log continues; with equal logs, the one with the lower id. The
+// leader that was lost does not count, because it may be unable to hear that it has won. Once it asks for votes it has
+// heard answers, and counts. Otherwise, where every remaining voter is needed, the two would split the votes forever,
+// each half an election timeout after the last time.
 func (c *core) standBack(m *raftpb.Message) {
 	e := &c.elections
 	if m.GetFrom() == e.lost || c.longerThan(m) {
@@ -135,12 +142,12 @@ func (c *core) standBack(m *raftpb.Message) {
 	}
 }
 
-// longerThan tells whether this node's log is longer than a candidate's.
+// longerThan reports whether this node's log is longer than a candidate's.
 func (c *core) longerThan(m *raftpb.Message) bool {
 	return c.lastTerm > m.GetLogTerm() || c.lastTerm == m.GetLogTerm() && c.lastIndex > m.GetIndex()
 }
 
-// hold keeps a vote request that raft is about to ignore, for the case that the leader's death becomes known here too.
+// hold keeps a vote request that raft is about to ignore, in case this node learns of the leader's death too.
 func (c *core) hold(m *raftpb.Message) {
 	e := &c.elections
 	kept := e.held[:0]
@@ -156,11 +163,11 @@ func (c *core) hold(m *raftpb.Message) {
 	}
 }
 
-// heldFor is for how many ticks a held request may still be answered.
+// heldFor is the number of ticks for which a held request may still be answered.
 func (c *core) heldFor() uint64 { return uint64(2 * c.cfg.HeartbeatTicks) }
 
-// outbid campaigns when a candidate's log is shorter than ours and there is no leader: it cannot win, and without this two survivors would
-// wait out an election timeout. If others can outbid it too, they take turns.
+// outbid campaigns when a candidate's log is shorter than ours and there is no leader: that candidate cannot win, and
+// without outbid two survivors would wait for an election timeout. If others can outbid it too, they take turns.
 func (c *core) outbid(m *raftpb.Message) {
 	now := c.stateNow()
 	if now.Role != Follower || now.Leader != 0 || !c.isVoter() || !c.longerThan(m) {
@@ -180,7 +187,7 @@ func (c *core) outbid(m *raftpb.Message) {
 	}
 }
 
-// turn is this node's place among the voters without two of them.
+// turn is this node's place among the voters, leaving two of them out.
 func (c *core) turn(without, and uint64) uint64 {
 	s := c.pub.state.Load()
 	n := uint64(0)
@@ -204,8 +211,8 @@ func (c *core) campaign() {
 	}
 }
 
-// tickElection notices that the leader is silent, asks again for votes that may have been lost, and campaigns when it is time. A split
-// vote is repeated after half an election timeout, one member after the other.
+// tickElection notices that the leader is silent, repeats requests for votes that may have been lost, and campaigns
+// when it is time. A split vote is repeated after half an election timeout, one member after the other.
 func (c *core) tickElection() {
 	e := &c.elections
 	e.since++
@@ -238,8 +245,8 @@ func (c *core) tickElection() {
 // again is true at every second heartbeat.
 func (c *core) again() bool { return c.ticks%uint64(2*c.cfg.HeartbeatTicks) == 0 }
 
-// noteAsked keeps the requests of a campaign, or of a transfer, that begins. Raft campaigns by itself as well, for the same term as long as
-// nobody answers: what it asks then takes the place of what was asked before.
+// noteAsked keeps the requests of a campaign, or of a transfer, that begins. Raft campaigns by itself as well, for the
+// same term while no voter answers: its new requests replace the earlier ones.
 func (c *core) noteAsked(m *raftpb.Message) {
 	t := m.GetType()
 	if t != raftpb.MsgPreVote && t != raftpb.MsgVote && t != raftpb.MsgTimeoutNow {
@@ -255,7 +262,7 @@ func (c *core) noteAsked(m *raftpb.Message) {
 	e.asked = append(e.asked, m)
 }
 
-// repeatAsked asks again.
+// repeatAsked repeats the requests.
 func (c *core) repeatAsked(out *output) {
 	e := &c.elections
 	if e.repeat && len(e.asked) > 0 {
@@ -267,7 +274,7 @@ func (c *core) repeatAsked(out *output) {
 	e.repeat = false
 }
 
-// peerGone takes note that the process of a member is dead.
+// peerGone records that the process of a member is dead.
 func (c *core) peerGone(id uint64) {
 	c.rn.ReportUnreachable(id)
 	st := c.stateNow()
@@ -280,7 +287,8 @@ func (c *core) peerGone(id uint64) {
 	}
 }
 
-// leaderLost forgets the leader, answers the votes that were asked for a moment too early, and campaigns when it is this node's turn.
+// leaderLost forgets the leader, answers the votes that were asked for a moment too early, and campaigns when it is
+// this node's turn.
 func (c *core) leaderLost(id uint64) {
 	e := &c.elections
 	e.lost, e.due = id, 0
@@ -331,7 +339,7 @@ func (c *core) startTransfer(t *transfer) {
 	t.term = st.Term
 	t.deadline = c.ticks + uint64(c.cfg.ElectionTicks) + 2
 	if c.rn.BasicStatus().LeadTransferee != t.to {
-		c.elections.asked = nil // whom an earlier one asked is not asked again
+		c.elections.asked = nil // the members that an earlier transfer asked are not asked again
 	}
 	c.rn.TransferLeader(t.to)
 	c.transfers = append(c.transfers, t)
@@ -355,7 +363,7 @@ func (c *core) checkTransfers() {
 			t.done <- fmt.Errorf("%w to member %d: member %d leads term %d", ErrTransferFailed, t.to, c.state.Leader, c.state.Term)
 		case c.ticks >= t.deadline:
 			if c.rn.BasicStatus().LeadTransferee == t.to {
-				c.rn.TransferLeader(c.cfg.ID) // to itself: takes it back
+				c.rn.TransferLeader(c.cfg.ID) // a transfer to itself cancels the transfer
 			}
 			t.done <- fmt.Errorf("%w: member %d did not take over within an election timeout", ErrTransferFailed, t.to)
 		default:

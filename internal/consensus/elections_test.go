@@ -21,7 +21,7 @@ import (
 var (
 	electionSeeds = flag.Int("elections.seeds", 1000, "elections that TestElections simulates; in its short form a third of them")
 	electionTrace = flag.Int("elections.trace", -1, "seed of TestElections to show step by step")
-	electionTable = flag.String("elections.table", "", "page whose table TestElections writes anew")
+	electionTable = flag.String("elections.table", "", "page whose table TestElections writes again")
 )
 
 const (
@@ -30,10 +30,10 @@ const (
 	simWorst   = 5 * simTimeout
 )
 
-// TestElections loses the leader in many ways, in simulated groups of 3 to 9 voters, and measures in simulated time how long it takes
-// until a majority follows another leader that goes on, and does not hand over. Cores, elections and ha's policy are the real ones;
-// clock, network, disks and what is told of each mysqld come from the seed. Raft draws its own election timeouts from elsewhere, so a
-// seed repeats the faults, not the whole run.
+// TestElections loses the leader in many ways, in simulated groups of 3 to 9 voters, and measures in simulated time how
+// long it takes until a majority follows another leader that goes on, and does not hand over. Cores, elections and ha's
+// policy are the real ones; clock, network, disks and what is told of each mysqld come from the seed. Raft draws its
+// own election timeouts from elsewhere, so a seed repeats the faults, not the whole run.
 func TestElections(t *testing.T) {
 	needs.NoRace(t)
 	took := map[fault][]time.Duration{}
@@ -96,14 +96,15 @@ func distribution(name string, ds []time.Duration) string {
 type fault int
 
 const (
-	processDies   fault = iota // its peers learn it by refused connections
-	hostSilent                 // it is gone, or stopped
-	cutOff                     // it runs, and nothing passes in either direction
-	deaf                       // what it sends arrives, it hears nothing
-	mute                       // it hears, and nothing of it arrives
-	twoDie                     // so does the best of the others, by the same cause; or, of three, it comes back 200 ms later
-	twoSilent                  // likewise
-	successorDies              // the one that is elected goes silent while it is; counted from there
+	processDies fault = iota // its peers learn it by refused connections
+	hostSilent               // it is gone, or stopped
+	cutOff                   // it runs, and nothing passes in either direction
+	deaf                     // what it sends arrives, it hears nothing
+	mute                     // it hears, and nothing of it arrives
+	// so does the best of the others, by the same cause; or, of three, it comes back 200 ms later
+	twoDie
+	twoSilent     // likewise
+	successorDies // the one that is elected goes silent while it is; counted from there
 	faults
 )
 
@@ -296,7 +297,7 @@ func (s *electionSim) tickFor(m *member) {
 	})
 }
 
-// view is what ha would be shown. What others say of themselves is known, whoever has died without a sign included.
+// view is what ha would see. What the others report is known, even of members that have died without a sign.
 func (s *electionSim) view(m *member) ha.View {
 	st, me := m.pub.state.Load(), s.nodes[m.id]
 	commit := m.pub.commit.Load()
@@ -516,8 +517,9 @@ func threeVoters(t *testing.T) *env {
 	return e
 }
 
-// TestNewLeaderIsKept: the first message of a new leader is answered, and its lease may rest on that answer. A tick right behind it, before
-// raft's state is looked at, must not take the long silence of the leader before for the new one's.
+// TestNewLeaderIsKept: the first message of a new leader is answered, and its lease may rest on that answer. A tick
+// right after it, before raft's state is read, must not count the long silence of the old leader as silence of the new
+// one.
 func TestNewLeaderIsKept(t *testing.T) {
 	e := threeVoters(t)
 	e.members[1].core.campaign()
@@ -532,7 +534,8 @@ func TestNewLeaderIsKept(t *testing.T) {
 	}
 }
 
-// TestReadIndexIsNotPassedOn: a question that reaches a node which does not lead any more must not go on to the leader in the asker's name.
+// TestReadIndexIsNotPassedOn: a question that reaches a node which does not lead any more must not go on to the leader
+// in the asker's name.
 func TestReadIndexIsNotPassedOn(t *testing.T) {
 	e := threeVoters(t)
 	e.members[1].core.campaign()
@@ -548,7 +551,8 @@ func TestReadIndexIsNotPassedOn(t *testing.T) {
 	}
 }
 
-// TestLeastTimeout: a lease ends before the first voter that has a shorter election timeout would vote for another (S10).
+// TestLeastTimeout: a lease ends before the first voter that has a shorter election timeout would vote for another
+// (S10).
 func TestLeastTimeout(t *testing.T) {
 	e := threeVoters(t)
 	m := e.members[1]
@@ -561,8 +565,9 @@ func TestLeastTimeout(t *testing.T) {
 	}
 }
 
-// TestRestartedVoterKeepsItsPromise: a leader's lease counts on what a voter answered before it died, and it may be back before the leader
-// knows of its death. It votes for nobody, itself included, for an election timeout; for whom the leader hands over to it does at once.
+// TestRestartedVoterKeepsItsPromise: a leader's lease counts on what a voter answered before it died, and the voter may
+// be back before the leader knows of its death. For an election timeout the voter votes for no candidate, not even
+// itself; it votes at once for the member to which the leader hands over.
 func TestRestartedVoterKeepsItsPromise(t *testing.T) {
 	e := threeVoters(t)
 	e.members[1].core.campaign()
@@ -572,7 +577,7 @@ func TestRestartedVoterKeepsItsPromise(t *testing.T) {
 		t.Fatal("1 holds no lease")
 	}
 
-	// 3 loses its leader, truly or not; 2 answered that leader's last round and starts anew.
+	// 3 loses its leader, truly or not; 2 answered that leader's last round and restarts.
 	e.cut[1] = true
 	if err := e.start(2, e.members[2].store.crash(), nil); err != nil {
 		t.Fatal(err)
@@ -591,7 +596,8 @@ func TestRestartedVoterKeepsItsPromise(t *testing.T) {
 	}
 }
 
-// A voter that nobody answers asks each of the others, and no more, however often raft itself begins anew.
+// A voter without answers asks each of the others, and sends no more than that, however often raft itself starts a
+// campaign.
 func TestAskedIsBounded(t *testing.T) {
 	e := threeVoters(t)
 	e.members[2].down, e.members[3].down = true, true
@@ -606,8 +612,8 @@ func TestAskedIsBounded(t *testing.T) {
 	}
 }
 
-// TestLostLeaderThatIsBack: of five voters two are dead, so that the other three are needed. A leader that was cut off from them for a while is
-// one of them: it and those who lost it must not split the votes for ever.
+// TestLostLeaderThatIsBack: of five voters two are dead, so that the other three are needed. A leader that was cut off
+// from them for a while is one of them: it and those who lost it must not split the votes for ever.
 func TestLostLeaderThatIsBack(t *testing.T) {
 	voters := []uint64{1, 2, 3, 4, 5}
 	for _, leader := range voters {
@@ -637,7 +643,7 @@ func TestLostLeaderThatIsBack(t *testing.T) {
 					return !slices.Contains(dead, id) && e.members[id].core.committedInTerm()
 				})
 				if !leads {
-					t.Errorf("%d led, %v are dead: nobody leads %d ticks after it is back from %d", leader, dead, 4*e.members[leader].cfg.ElectionTicks, cut)
+					t.Errorf("%d led, %v are dead: no member leads %d ticks after it is back from %d", leader, dead, 4*e.members[leader].cfg.ElectionTicks, cut)
 				}
 			}
 		}

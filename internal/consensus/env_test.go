@@ -98,7 +98,8 @@ func (e *env) start(id uint64, store *memStore, peers []raft.Peer) error {
 	return nil
 }
 
-// tick lets one tick interval pass for m alone. Raft draws an election timeout with every new term or role, or about that often.
+// tick lets one tick interval pass for m alone. Raft draws an election timeout with every new term or role, or about
+// that often.
 func (m *member) tick() {
 	if m.e.timers != nil {
 		bs := m.core.rn.BasicStatus()

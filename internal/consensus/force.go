@@ -12,20 +12,20 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Takeover makes one survivor of a lost majority the beginning of a new cluster: everything that its log holds, and Entries
-// behind it, count as committed, by an operator's word and not by a quorum's. PlanTakeover makes it from a log at rest, the
-// caller records it, and CarryOut puts it into the log, as often as it is asked to.
+// Takeover makes one survivor of a lost majority the beginning of a new cluster: everything that its log holds, and
+// then Entries, count as committed because an operator says so, without a quorum. PlanTakeover makes it from a log at
+// rest, the caller records it, and CarryOut puts it into the log; CarryOut can be repeated.
 //
-// It is safe for the other survivors to follow by ordinary Raft, without any change of their own logs, if
+// The other survivors can safely follow by ordinary Raft, without any change of their own logs, if
 //   - none of them has a log that is more up to date than this one (so what they have beyond it was never committed, as far as
 //     they can know),
 //   - Term is higher than the term of any entry that any of them holds, and
-//   - those of them that were voters were no majority, so that they cannot elect anybody before they have got Entries.
+//   - those of them that were voters were no majority, so that they cannot elect a leader before they have got Entries.
 type Takeover struct {
 	Term  uint64 // of Entries
 	Base  uint64 // last index of the log before them
 	BTerm uint64 // term of the entry at Base
-	// Entries follow Base: what the caller gave, then the changes from the old membership to Conf.
+	// Entries follow Base: the entries that the caller gave, then the changes from the old membership to Conf.
 	Entries []ForcedEntry
 	Conf    ForcedConf
 }
@@ -45,8 +45,8 @@ type ForcedConf struct {
 // End is the index of the last entry.
 func (t *Takeover) End() uint64 { return t.Base + uint64(len(t.Entries)) }
 
-// PlanTakeover reads a log whose Node is stopped, and that had applied everything up to an index. data are the caller's entries,
-// conf the membership to come to.
+// PlanTakeover reads a log whose Node is stopped and that had applied everything up to an index. data are the caller's
+// entries, conf is the final membership.
 func PlanTakeover(st Storage, applied, term uint64, data [][]byte, conf ForcedConf) (*Takeover, error) {
 	now, base, err := FinalConf(st, applied)
 	if err != nil {
@@ -73,7 +73,7 @@ func PlanTakeover(st Storage, applied, term uint64, data [][]byte, conf ForcedCo
 		}
 		t.Entries = append(t.Entries, ForcedEntry{Change: true, Data: b})
 	}
-	// The proof that every survivor can apply it.
+	// This proves that every survivor can apply it.
 	ch, err := changer(now, base)
 	for _, cc := range changes {
 		if err == nil {
@@ -92,8 +92,8 @@ func PlanTakeover(st Storage, applied, term uint64, data [][]byte, conf ForcedCo
 	return t, nil
 }
 
-// FinalConf is the membership once everything in the log is committed, and the log's last index. applied is an index up to which the
-// changes are in force already.
+// FinalConf is the membership once everything in the log is committed, and the log's last index. applied is an index up
+// to which the changes are in force already.
 func FinalConf(st Storage, applied uint64) (*raftpb.ConfState, uint64, error) {
 	_, cs, err := st.InitialState()
 	if err != nil {
@@ -183,12 +183,12 @@ func changeTo(from *raftpb.ConfState, to ForcedConf) *raftpb.ConfChangeV2 {
 	return cc
 }
 
-// CarryOut puts a takeover into the log of member id. The process may die at any moment: asked again, it goes on. Once it has
-// returned nil, and for good, it does nothing. No Node runs on the log.
+// CarryOut puts a takeover into the log of member id. The process may die at any moment: a repeated call continues.
+// After it has returned nil once, it does nothing. No Node may run on the log.
 //
-// Order: term and vote (an entry never has a term that the vote file does not know; the vote keeps a term of which this member
-// made entries from another candidate), entries, sync, and last the membership of the end of the entries, which makes them
-// committed (recoverState takes its index for committed).
+// The order is: term and vote, entries, sync, and last the membership at the end of the entries. An entry never has a
+// term that the vote file does not know. The vote refuses other candidates in a term for which this member made
+// entries. The membership makes the entries committed (recoverState takes its index for committed).
 func (t *Takeover) CarryOut(st Storage, id uint64) error {
 	if st.ConfStateIndex() >= t.End() {
 		return nil
@@ -219,7 +219,7 @@ func (t *Takeover) CarryOut(st Storage, id uint64) error {
 	return nil
 }
 
-// fits says whether the log is the one that the takeover was planned for, with none, some or all of the entries.
+// fits checks that the log is the one that the takeover was planned for, with none, some or all of the entries.
 func (t *Takeover) fits(st Storage, hs *raftpb.HardState) error {
 	last, err := st.LastIndex()
 	if err != nil {
@@ -255,7 +255,7 @@ func (t *Takeover) entries() []*raftpb.Entry {
 	return out
 }
 
-// Quorum says whether some members can commit in a membership: a majority of each of its halves.
+// Quorum reports whether some members can commit in a membership: they must be a majority of each of its halves.
 func Quorum(cs *raftpb.ConfState, live func(id uint64) bool) bool {
 	return halfQuorum(cs.GetVoters(), live) && (len(cs.GetVotersOutgoing()) == 0 || halfQuorum(cs.GetVotersOutgoing(), live))
 }
@@ -270,8 +270,8 @@ func halfQuorum(voters []uint64, live func(uint64) bool) bool {
 	return n > len(voters)/2
 }
 
-// CommittedWithin says whether everything that was committed in a membership is in the log of one of some members for certain:
-// the others cannot have committed anything without them.
+// CommittedWithin reports whether everything that was committed in a membership is certainly in the log of one of some
+// members: the others cannot have committed anything without them.
 func CommittedWithin(cs *raftpb.ConfState, live func(id uint64) bool) bool {
 	return !Quorum(cs, func(id uint64) bool { return !live(id) })
 }

@@ -13,8 +13,8 @@ import (
 	"trireme/internal/raftlog/memfs"
 )
 
-// The machine loses power at every disk operation of a takeover in turn. The log that is found opens, holds everything that it held
-// before, and comes to the same end when the takeover is carried out again.
+// The machine loses power at every disk operation of a takeover in turn. The log that is found opens, holds everything
+// that it held before, and comes to the same end when the takeover is carried out again.
 func TestTakeoverPowerLoss(t *testing.T) {
 	var before int
 	open := func(fs *memfs.FS) *raftlog.Log {

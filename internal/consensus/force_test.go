@@ -53,8 +53,9 @@ func (g *group) takeOver(id, term uint64, conf ForcedConf) {
 	g.add(id, st.crash(), nil)
 }
 
-// Three of five voters are lost; one of the two survivors has entries that nobody else has, and the other a shorter log. Both go on,
-// with everything that the longer log held, and the lost ones, kept apart as the transport does, change nothing.
+// Three of five voters are lost; one of the two survivors has entries that no other member has, the other has a shorter
+// log. Both continue with everything that the longer log held. The lost ones, kept apart as the transport does, change
+// nothing.
 func TestTakeover(t *testing.T) {
 	g := newGroup(t)
 	quintet(g)
@@ -197,7 +198,8 @@ func TestTakeoverBehindMembershipChanges(t *testing.T) {
 	}
 }
 
-// The process dies between any two steps: asked again, it comes to the same end; a log that is another one is left alone.
+// The process dies between any two steps: asked again, it comes to the same end; a log that is another one is left
+// alone.
 func TestTakeoverCrash(t *testing.T) {
 	conf := &raftpb.ConfState{Voters: []uint64{1, 2, 3}}
 	make3 := func() *memStore { return storeOf(t, conf, []uint64{1, 2, 2}, nil) }
@@ -308,9 +310,10 @@ func TestCommittedWithin(t *testing.T) {
 	}
 }
 
-// TestChaosTakeover loses a part of a group, a majority as a rule, in the middle of chaos, for good. The most up-to-date log of the rest is
-// taken for the committed one, with a power loss somewhere on the way. What a survivor knew to be committed must be in it; if those lost were no
-// majority, everything that was ever committed; and the survivors must go on through more chaos, and agree.
+// TestChaosTakeover loses a part of a group, a majority as a rule, in the middle of chaos, for good. The most
+// up-to-date log of the rest is taken for the committed one, with a power loss somewhere on the way. What a survivor
+// knew to be committed must be in it; if those lost were no majority, everything that was ever committed; and the
+// survivors must go on through more chaos, and agree.
 func TestChaosTakeover(t *testing.T) {
 	needs.NoRace(t)
 	certain, kept, lost := 0, 0, 0
@@ -351,7 +354,8 @@ func (c *chaos) loseAndTakeOver() (kept, lost int, certain bool) {
 	slices.Sort(alive)
 	live := func(id uint64) bool { return slices.Contains(alive, id) }
 	for _, g := range c.confs {
-		if Quorum(g.ConfState, live) { // of a membership that one of them may have in force still: they need no takeover, and must not have one
+		// of a membership that one of them may have in force still: they need no takeover, and must not have one
+		if Quorum(g.ConfState, live) {
 			return 0, 0, false
 		}
 	}
@@ -367,8 +371,8 @@ func (c *chaos) loseAndTakeOver() (kept, lost int, certain bool) {
 	return kept, lost, certain
 }
 
-// takeOver makes some members, whose logs are at rest, the beginning of a new cluster. certain says that they must have all that was
-// ever committed.
+// takeOver makes some members, whose logs are at rest, the beginning of a new cluster. certain says that they must have
+// all that was ever committed.
 func (c *chaos) takeOver(alive []uint64, certain bool) (kept, lost int) {
 	var known, term uint64 // to a survivor
 	for _, id := range alive {
@@ -411,8 +415,9 @@ func (c *chaos) takeOver(alive []uint64, certain bool) (kept, lost int) {
 	return kept, lost
 }
 
-// TestTakeoverUnknownMembership: the survivor with the newest log does not know that it is one of two, and asks the lost majority for their
-// votes. It refuses its vote to the other one, whose log is shorter, and learns in turn what is committed.
+// TestTakeoverUnknownMembership: the survivor with the newest log does not know that it is one of two, and asks the
+// lost majority for their votes. It refuses its vote to the other one, whose log is shorter, and learns in turn what is
+// committed.
 func TestTakeoverUnknownMembership(t *testing.T) {
 	c := newChaos(t, 0, 3, 1, 2, 3, 4, 5)
 	c.loseLeaderOfTwo()
@@ -422,12 +427,13 @@ func TestTakeoverUnknownMembership(t *testing.T) {
 		t.Fatalf("%v\n%s", err, c.out.String())
 	}
 	if c.learned == 0 {
-		t.Error("nobody had to learn: the test does not test")
+		t.Error("no member had to accept a hint: the test does not test")
 	}
 }
 
-// loseLeaderOfTwo loses three voters of five and takes over. The leader's disk hangs when it is elected; the other survivor, 2, writes what the
-// leader sends, and both lose power: 2 before it has applied anything, so it does not know that it is one of two.
+// loseLeaderOfTwo loses three voters of five and takes over. The leader's disk hangs when it is elected; the other
+// survivor, 2, writes what the leader sends, and both lose power: 2 before it has applied anything, so it does not know
+// that it is one of two.
 func (c *chaos) loseLeaderOfTwo() {
 	c.members[1].core.campaign()
 	c.settle()

@@ -10,8 +10,8 @@ import (
 	"trireme/lab/heap"
 )
 
-// FuzzDecodeChange reads any bytes as a membership change: it is refused as a violated invariant, or applying it to a membership leaves one,
-// or says why not.
+// FuzzDecodeChange reads any bytes as a membership change: it is refused as a violated invariant, or applying it to a
+// membership leaves one, or says why not.
 func FuzzDecodeChange(f *testing.F) {
 	for _, cc := range []*raftpb.ConfChangeV2{
 		changeTo(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, ForcedConf{Voters: []uint64{1}, Learners: []uint64{2}}), {},

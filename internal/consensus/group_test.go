@@ -10,8 +10,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// group is a few Nodes joined by a network in memory. Each pair has a queue of its own and keeps its order; a full queue
-// drops, as the transport does.
+// group is a few Nodes joined by a network in memory. Each pair has a queue of its own and keeps its order; a full
+// queue drops, as the transport does.
 type group struct {
 	t     testing.TB
 	mu    sync.Mutex

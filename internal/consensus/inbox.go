@@ -14,9 +14,9 @@ type input struct {
 	call     func(*core)
 }
 
-// inbox is the raft goroutine's queue. Messages with entries are bounded in bytes: put blocks, which holds up the peer's
-// bulk connection. Small messages from peers are bounded in number and dropped: raft repeats them. What comes from this
-// node itself is bounded where it comes from.
+// inbox is the raft goroutine's queue. Messages with entries are bounded in bytes: receive blocks, which stops the
+// peer's bulk connection. Small messages from peers are bounded in number, and those above the bound are dropped,
+// because raft repeats them. Input from this node itself is bounded where it is made.
 type inbox struct {
 	mu    sync.Mutex
 	space sync.Cond // bytes has fallen, or closed
@@ -99,7 +99,7 @@ func (b *inbox) idle() bool {
 func (b *inbox) take() []input {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	clear(b.spare) // the batch before, which nobody uses any more
+	clear(b.spare) // the batch before, which is not used any more
 	batch := b.items
 	b.items, b.spare = b.spare[:0], batch
 	b.bytes, b.small = 0, 0
@@ -107,7 +107,7 @@ func (b *inbox) take() []input {
 	return batch
 }
 
-// end lets everybody who waits in receive go.
+// end releases all callers that wait in receive.
 func (b *inbox) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

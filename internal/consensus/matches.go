@@ -27,7 +27,7 @@ func (n *Node) WatchMatches(on bool) {
 	}
 }
 
-// Matches is what OnMatch would tell, at most one tick old; false on a node that does not lead.
+// Matches is what OnMatch would report, at most one tick old; false on a node that does not lead.
 func (n *Node) Matches() (Matches, bool) {
 	s := n.pub.state.Load()
 	m := Matches{Term: s.Term}
@@ -40,7 +40,7 @@ func (n *Node) Matches() (Matches, bool) {
 	return m, s.Role == Leader
 }
 
-// grownMatches is news for OnMatch, nil when there is none.
+// grownMatches returns the news for OnMatch, nil if there is no news.
 func (c *core) grownMatches() *Matches {
 	if !c.pub.watched.Load() || c.state.Role != Leader {
 		return nil

@@ -8,7 +8,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// What OnMatch tells of a voter is on its disk; it comes before the entries that are committed by it, and not at all while nobody wants it.
+// What OnMatch reports of a voter is on its disk. The report comes before the entries that it commits, and never comes
+// unless it was asked for.
 func TestMatchesAreToldBeforeCommits(t *testing.T) {
 	var mu sync.Mutex
 	told := map[uint64]uint64{} // of the leader
@@ -55,7 +56,7 @@ func TestMatchesAreToldBeforeCommits(t *testing.T) {
 	}
 	put()
 	if calls != 0 {
-		t.Fatalf("%d calls although nobody watches", calls)
+		t.Fatalf("%d calls although WatchMatches is off", calls)
 	}
 	a.WatchMatches(true)
 	eventually(t, "all voters are told", func() bool {
@@ -101,6 +102,6 @@ func TestMatchesAreToldBeforeCommits(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if calls > before {
-		t.Errorf("%d calls after nobody watches any more", calls-before)
+		t.Errorf("%d calls after WatchMatches was switched off", calls-before)
 	}
 }

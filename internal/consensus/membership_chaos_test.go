@@ -15,13 +15,13 @@ type confChaos struct {
 	*chaos
 	first     []uint64 // the voters to begin with, which the log does not tell
 	last      uint64   // id given last: none is given twice
-	off, lost int      // members switched off behind their removal, and voters whose disk was lost
+	off, lost int      // members switched off after their removal, and voters whose disk was lost
 }
 
-// TestChaosMembership changes the membership in the middle of chaos, one member or many at once, through joint configurations and without. Who
-// was removed is switched off for good as soon as a voter that stays has the change in force; a minority of the voters is lost for good; in
-// some runs members are of a version that tells nothing, and in some a survivor takes over. Once all faults have ended, somebody must lead, and
-// all members agree.
+// TestChaosMembership changes the membership in the middle of chaos, one member or many at once, through joint
+// configurations and without. Who was removed is switched off for good as soon as a voter that stays has the change in
+// force; a minority of the voters is lost for good; in some runs members are of a version that tells nothing, and in
+// some a survivor takes over. Once all faults have ended, somebody must lead, and all members agree.
 func TestChaosMembership(t *testing.T) {
 	needs.NoRace(t)
 	changes, off, lost, learned, accepted := 0, 0, 0, 0, 0
@@ -68,7 +68,7 @@ func (c *confChaos) rush(n int) {
 	}
 }
 
-// change lets whoever leads, or believes so, propose a change of membership, or leave a joint configuration.
+// change lets a member that leads, or believes so, propose a change of membership, or leave a joint configuration.
 func (c *confChaos) change() {
 	for _, id := range c.ids() {
 		m := c.members[id]
@@ -157,8 +157,9 @@ func (c *confChaos) knows(but uint64) bool {
 	return false
 }
 
-// switchOff ends members that were removed, once a voter that stays has that in force: an operator was told so. A change that
-// was drawn up before the removal and waits would take one back: nobody asks for that.
+// switchOff ends members that were removed, once a remaining voter has the removal in force: an operator was told so.
+// No change that was drawn up before the removal and waits may add such a member again; an operator would not ask for
+// that.
 func (c *confChaos) switchOff() {
 	if c.changing() {
 		return
@@ -186,7 +187,8 @@ func (c *confChaos) changing() bool {
 	return slices.ContainsFunc(c.net, func(m *raftpb.Message) bool { return slices.ContainsFunc(m.GetEntries(), isChange) })
 }
 
-// lose takes a voter's disk, where the others are a majority of every membership that there is or may be, and one of them knows the newest.
+// lose takes a voter's disk, where the others are a majority of every membership that there is or may be, and one of
+// them knows the newest.
 func (c *confChaos) lose() {
 	if c.changing() {
 		return

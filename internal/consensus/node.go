@@ -34,9 +34,9 @@ type Node struct {
 
 	commitOnly      commitOnlyAppends // both owned by the raft goroutine
 	commitOnlyArmed bool
-	after           func(time.Duration, func()) // calls back once that much time has passed, on any goroutine
+	after           func(time.Duration, func()) // calls back after that time, on any goroutine
 
-	matches atomic.Pointer[Matches] // the newest that OnMatch has not been told; nil: none, and no job for it
+	matches atomic.Pointer[Matches] // the newest, not yet reported to OnMatch; nil: none, and no job for it
 
 	commitWaits indexWaits
 	applyWaits  indexWaits
@@ -54,12 +54,12 @@ type applyJob struct {
 	matches bool // in Node.matches
 }
 
-// maxQueuedStates bounds what OnSoftState may fall behind.
+// maxQueuedStates bounds how many changes OnSoftState may lag by.
 const maxQueuedStates = 1024
 
-// Start opens the member on what Storage holds. bootstrapPeers is given once in the life of a cluster, by its very first
-// node and with an empty log: it puts the first membership into the log, where every later member finds it. A joining
-// node starts with an empty log and without peers, and waits for the leader.
+// Start opens the member on what Storage holds. bootstrapPeers is given once in the life of a cluster, by its very
+// first node and with an empty log: it puts the first membership into the log, where every later member finds it. A
+// joining node starts with an empty log and without peers, and waits for the leader.
 func Start(cfg Config, bootstrapPeers []raft.Peer) (*Node, error) {
 	n, err := newNode(cfg, bootstrapPeers)
 	if err != nil {
@@ -107,7 +107,7 @@ func newNode(cfg Config, bootstrapPeers []raft.Peer) (*Node, error) {
 	return n, nil
 }
 
-// startCore turns a panic of raft, its way to tell that what is on disk makes no sense, into an error.
+// startCore turns a panic of raft, by which raft reports that the data on disk is inconsistent, into an error.
 func startCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (c *core, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -117,7 +117,7 @@ func startCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (c *co
 	return newCore(cfg, st, peers, pub)
 }
 
-// Stop ends the node and waits for its goroutines. Callers in flight get ErrStopped. It says nothing to the peers.
+// Stop ends the node and waits for its goroutines. Callers in flight get ErrStopped. The peers are not told.
 func (n *Node) Stop() {
 	n.halt()
 	n.wg.Wait()
@@ -200,12 +200,14 @@ func (n *Node) turn(ticked bool, out *output) error {
 	if err := n.core.advance(out); err != nil {
 		return err
 	}
-	// Peers first: their fsync runs beside ours.
+	// Peers first: their fsync runs in parallel with ours.
 	if sends := n.commitOnly.filter(out.sends); len(sends) > 0 {
 		failpoint.Hit("raft.before-send")
 		n.cfg.Send(sends)
 		if len(out.appends) > 0 {
-			runtime.Gosched() // the links write now: woken last, the append goroutine would go first and take this thread along to the disk
+			// let the links write now: the append goroutine was woken last, so it would run first and take this thread
+			// to the disk
+			runtime.Gosched()
 		}
 	}
 	n.armCommitOnly()
@@ -222,7 +224,7 @@ func (n *Node) turn(ticked bool, out *output) error {
 	return nil
 }
 
-// armCommitOnly sees to it that what is held back goes out after commitOnlyDelay.
+// armCommitOnly makes sure that what is held back goes out after commitOnlyDelay.
 func (n *Node) armCommitOnly() {
 	if len(n.commitOnly.held) == 0 || n.commitOnlyArmed {
 		return
@@ -259,7 +261,8 @@ func (n *Node) runAppend() {
 	}
 }
 
-// deliver hands on what an appended batch leads to: the responses to this node and to the peers, the order towards each kept.
+// deliver hands on what an appended batch results in: the responses to this node and to the peers, in order for each
+// receiver.
 func (n *Node) deliver(batch, responses []*raftpb.Message) {
 	for _, m := range batch {
 		if snap := m.GetSnapshot(); !raft.IsEmptySnap(snap) {
@@ -325,7 +328,7 @@ func (n *Node) apply(job applyJob) error {
 func (n *Node) changeMembership(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) {
 	var cs *raftpb.ConfState
 	if err := n.do(context.Background(), func(c *core) { cs = c.applyConfChange(cc) }); err != nil {
-		return nil, err // the raft goroutine may be writing cs still
+		return nil, err // the raft goroutine may still be writing cs
 	}
 	return cs, nil
 }

@@ -63,8 +63,8 @@ func TestProposalsAreDeliveredEverywhereInOrder(t *testing.T) {
 	eventually(t, "no bytes in flight", func() bool { return a.quota.inUse() == 0 })
 }
 
-// A follower whose fsync does not return is not counted, however long it has had the entries; nor is what it has after a
-// crash more than what it has acknowledged.
+// A follower whose fsync does not return is not counted, however long it has had the entries; nor is what it has after
+// a crash more than what it has acknowledged.
 func TestOnlyFsyncedEntriesAreCounted(t *testing.T) {
 	const timeout = 100 // ticks: much more than a loaded machine takes for a heartbeat, and less than the wait below
 	g := newGroup(t)
@@ -101,7 +101,7 @@ func TestOnlyFsyncedEntriesAreCounted(t *testing.T) {
 		t.Fatal("the test's crash does not lose what was not synced")
 	}
 	if a.Status().Role != Leader {
-		t.Fatal("heartbeats do not get through beside a slow disk")
+		t.Fatal("heartbeats do not get through while the disk is slow")
 	}
 	free()
 	if err := a.WaitCommitted(within(t, 20*time.Second), index); err != nil {
@@ -112,7 +112,7 @@ func TestOnlyFsyncedEntriesAreCounted(t *testing.T) {
 	}
 }
 
-// One sync covers everything that has queued up behind the one before.
+// One sync covers everything that has queued up after the previous one.
 func TestAppendsShareASync(t *testing.T) {
 	g := newGroup(t)
 	r := g.add(1, newMemStore(1), nil)
@@ -303,9 +303,9 @@ func TestLeaseEndsBeforeAnotherCanLead(t *testing.T) {
 	}
 }
 
-// TestSlowReadsDoNotStarveHeartbeats: a follower that is far behind is read for from a slow disk, on the raft goroutine. The window of
-// what may be in flight to it must not be filled in one go: heartbeats, and with them the lease, would wait for it. What is counted is
-// reads between two heartbeats, some twenty, and not time: a machine that stops for a moment adds none.
+// TestSlowReadsDoNotStarveHeartbeats: the raft goroutine reads from a slow disk for a follower that lags far. It must
+// not fill the window of what may be in flight in one go: heartbeats, and with them the lease, would wait. The test
+// counts reads between two heartbeats, some twenty, and not time: a machine that stops for a moment adds none.
 func TestSlowReadsDoNotStarveHeartbeats(t *testing.T) {
 	const entries, read = 300, 3 * time.Millisecond // all of it: 0.9 s of reading
 	g := newGroup(t)
@@ -378,7 +378,8 @@ func TestTransferLeadership(t *testing.T) {
 	})
 }
 
-// Two survivors of a dead leader need one round trip for each vote, not an election timeout, which would outlast this test.
+// Two survivors of a dead leader need one round trip for each vote, not an election timeout, which would outlast this
+// test.
 func TestDeadLeaderIsReplacedAtOnce(t *testing.T) {
 	g := newGroup(t)
 	a, b, c := g.trio(func(cfg *Config) {
@@ -413,7 +414,7 @@ func TestMembershipGrowsAndSurvivesARestart(t *testing.T) {
 	}
 	eventually(t, "the voter knows", func() bool { return len(b.Status().Voters) == 2 && !b.Status().Learner })
 	if err := change(raftpb.ConfChangeRemoveNode, 7); err != nil {
-		t.Fatalf("removing nobody: %v", err)
+		t.Fatalf("removing no member: %v", err)
 	}
 	applied := b.Status().Applied
 	b.Stop()
@@ -440,7 +441,7 @@ func TestStepBlocksWhileTooMuchIsReceived(t *testing.T) {
 	done := make(chan bool)
 	go func() { done <- b.receive(big) }()
 	if !b.receive(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum()}) {
-		t.Fatal("a small message waits behind a large one")
+		t.Fatal("a small message waits for a large one")
 	}
 	select {
 	case <-done:
@@ -553,7 +554,7 @@ func BenchmarkPropose(b *testing.B) {
 // A voter that knows a leader keeps its promise to it when it is asked to campaign.
 func TestCampaignBesideALeader(t *testing.T) {
 	g := newGroup(t)
-	_, _, c := g.trio(func(c *Config) { c.TickInterval = 100 * time.Millisecond }) // nobody is silent for long
+	_, _, c := g.trio(func(c *Config) { c.TickInterval = 100 * time.Millisecond }) // no member is silent for long
 	eventually(t, "it knows the leader", func() bool { return c.Status().Leader == 1 })
 	asked := func() int {
 		c.mu.Lock()
@@ -562,7 +563,7 @@ func TestCampaignBesideALeader(t *testing.T) {
 	}
 	before := asked()
 	c.Campaign()
-	if _, err := c.ReadIndex(within(t, 20*time.Second)); err != nil { // behind it
+	if _, err := c.ReadIndex(within(t, 20*time.Second)); err != nil { // queued after it
 		t.Fatal(err)
 	}
 	if n := asked(); n != before {
@@ -570,8 +571,8 @@ func TestCampaignBesideALeader(t *testing.T) {
 	}
 }
 
-// TestRefusedEntryIsNotApplied: an entry that the caller cannot take ends the node, and no commit index on disk goes beyond it: the next life
-// is given it again.
+// TestRefusedEntryIsNotApplied: an entry that the caller cannot take ends the node, and no commit index on disk goes
+// beyond it: the next life is given it again.
 func TestRefusedEntryIsNotApplied(t *testing.T) {
 	g := newGroup(t)
 	refused := errors.New("cannot be read")

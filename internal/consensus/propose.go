@@ -21,7 +21,7 @@ type proposal struct {
 	change  *raftpb.ConfChangeV2 // nil for data
 	want    uint64               // the term it must be proposed in; 0 means any
 	bytes   uint64               // held in the quota
-	claimed atomic.Bool          // by whoever comes first: raft goroutine or a caller that gave up
+	claimed atomic.Bool          // by the first of the raft goroutine and a caller that gave up
 	done    chan struct{}
 
 	index, term uint64
@@ -43,8 +43,8 @@ type proposals struct {
 
 type inflight struct{ index, bytes uint64 }
 
-// stepProposals gives everything that waits to raft as one message, so that a peer gets one MsgApp for all of it.
-// While leadership is being transferred raft takes none: they go on waiting, until the transfer succeeds or is given up.
+// stepProposals gives everything that waits to raft as one message, so that a peer gets one MsgApp for all of it. While
+// leadership is being transferred raft takes no proposals: they wait until the transfer succeeds or is given up.
 func (c *core) stepProposals() {
 	p := &c.props
 	if len(p.waiting) == 0 {
@@ -75,14 +75,15 @@ func (c *core) stepProposals() {
 	}
 	for i, pr := range batch {
 		if pr.change != nil && m.GetEntries()[i].GetType() != raftpb.EntryConfChangeV2 {
-			// Raft put an empty entry in its place. It is in the log all the same and takes part in the count below.
+			// Raft put an empty entry in its place. That entry is in the log all the same and takes part in the count
+			// below.
 			pr.err = ErrConfChangePending
 		}
 	}
 	p.stepped = append(p.stepped, batch...)
 }
 
-// claim takes what waits, less what its caller has given up or validate refuses.
+// claim takes what waits, except what its caller has given up or validate refuses.
 func (p *proposals) claim(term uint64, validate func(*raftpb.ConfChangeV2) error) ([]*proposal, []*raftpb.Entry) {
 	batch := make([]*proposal, 0, len(p.waiting))
 	entries := make([]*raftpb.Entry, 0, len(p.waiting))
@@ -156,7 +157,8 @@ func (p *proposals) committed(commit uint64) {
 	}
 }
 
-// lost is called when leadership is gone: what is in flight may or may not be committed by another, it counts no more.
+// lost is called when leadership is gone: another leader may or may not commit what is in flight, and it does not count
+// any more.
 func (p *proposals) lost() {
 	bytes := uint64(0)
 	for _, f := range p.inflight {
@@ -167,8 +169,8 @@ func (p *proposals) lost() {
 	p.failWaiting(ErrNotLeader)
 }
 
-// validateChange tries a membership change on a copy of the present membership: raft would panic on every member when
-// it is applied.
+// validateChange tries a membership change on a copy of the present membership: otherwise raft would panic on every
+// member when the change is applied.
 func (c *core) validateChange(cc *raftpb.ConfChangeV2) error {
 	rs := c.rn.Status()
 	ch := confchange.Changer{

@@ -2,8 +2,8 @@ package consensus
 
 import "sync"
 
-// queue hands batches from many goroutines to one. It has no bound of its own: what is put in is bounded where it comes
-// from (raft's limits on what is being appended and applied).
+// queue hands batches from many goroutines to one. It has no bound of its own: its input is bounded where it is made
+// (raft's limits on what is being appended and applied).
 type queue[T any] struct {
 	mu    sync.Mutex
 	items []T
@@ -36,7 +36,7 @@ func (q *queue[T]) empty() bool {
 func (q *queue[T]) take() []T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	clear(q.spare) // the batch before, which nobody uses any more
+	clear(q.spare) // the batch before, which is not used any more
 	batch := q.items
 	q.items, q.spare = q.spare[:0], batch
 	return batch

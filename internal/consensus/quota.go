@@ -56,7 +56,7 @@ func (q *quota) abandon(w *quotaWaiter) bool {
 			break
 		}
 	}
-	q.grant() // w may have stood in the way of smaller ones
+	q.grant() // w may have blocked smaller ones
 	return true
 }
 

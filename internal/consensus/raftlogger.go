@@ -6,7 +6,7 @@ import (
 	"log/slog"
 )
 
-// raftLogger gives raft's lines to slog. Raft tells at info what is a detail for an operator, so that goes to debug.
+// raftLogger gives raft's lines to slog. What raft logs at info is a detail for an operator, so it goes to debug.
 type raftLogger struct{ l *slog.Logger }
 
 func (r raftLogger) logf(level slog.Level, format string, v ...any) {

@@ -5,17 +5,19 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// readThrottle bounds how long one turn of the raft goroutine reads entries for peers that are behind. Raft fills the whole window of what may
-// be in flight to a peer at once, up to MaxInflightBytes, and reads it from disk if the peer is far behind; until that has ended no
-// heartbeat is sent and no answer to one is seen, and on a slow disk the leader loses its lease by its own work (S10).
+// readThrottle bounds how long one turn of the raft goroutine reads entries for peers that lag. Raft fills the whole
+// window of what may be in flight to a peer at once, up to MaxInflightBytes, and reads it from disk if the peer lags
+// far. Until that has ended the leader sends no heartbeat and sees no answer to one, so on a slow disk it would lose
+// its lease by its own work (S10).
 //
 // Raft takes no entries, without an error, for "nothing to send now", and asks again with the next answer of the peer.
 type readThrottle struct {
 	raft.Storage
 	clock func() int64
 	until int64 // reading for peers in this turn ends here; 0: no turn was begun, and there is no end
-	begun bool  // something was read for a peer in this turn: each one gets on, however long its other work takes
-	peers bool  // raft handles an answer of a peer: what it reads is to be sent
+	// something was read for a peer in this turn: each peer makes progress, however long its other work takes
+	begun bool
+	peers bool // raft handles an answer of a peer and sends what it reads
 }
 
 // Entries is raft.Storage's.
@@ -37,7 +39,7 @@ func (c *core) beginTurn() {
 	c.elections.noteTurn(now, int64(c.cfg.electionTimeout()))
 }
 
-// stepAnswer gives raft a peer's answer, upon which it may send more.
+// stepAnswer gives raft a peer's answer, after which it may send more.
 func (c *core) stepAnswer(m *raftpb.Message) {
 	c.throttle.peers = true
 	c.step(m)

@@ -11,8 +11,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// reads asks for read indexes. Callers that come while nothing has been asked yet share one request; a request that got
-// no answer is asked again. Its context is this life's random number and a counter, so that an answer to an earlier life
+// reads asks for read indexes. Callers that arrive before a request is sent share it; a request without an answer is
+// repeated. The context of a request is this life's random number and a counter, so that an answer to an earlier life
 // of this member is never taken for one of ours.
 type reads struct {
 	life    uint64
@@ -47,7 +47,7 @@ func (r *reads) init() {
 	r.asked = make(map[uint64]*readRequests)
 }
 
-// flushReads asks for everything that waits, if somebody can answer.
+// flushReads asks for everything that waits, if a leader can answer.
 func (c *core) flushReads() {
 	r := &c.reads
 	r.waiting = slices.DeleteFunc(r.waiting, func(q *readRequest) bool { return q.gone })
@@ -59,8 +59,8 @@ func (c *core) flushReads() {
 	r.waiting = r.waiting[:0]
 }
 
-// canAskRead: on a follower raft drops the request without a leader; on a leader that has not committed in its term a
-// lone voter would answer with an old commit index.
+// canAskRead: a follower without a leader would have its request dropped by raft; a leader that is the only voter and
+// has not committed in its term would answer with an old commit index.
 func (c *core) canAskRead() bool {
 	if c.state.Role == Leader {
 		return c.committedInTerm()
@@ -89,7 +89,7 @@ func (c *core) confirmRead(rs raft.ReadState) {
 	n := binary.LittleEndian.Uint64(rs.RequestCtx[8:])
 	q := r.asked[n]
 	if q == nil {
-		return // answered late: asked again meanwhile
+		return // answered late: it was asked again meanwhile
 	}
 	delete(r.asked, n)
 	if c.state.Role == Leader && c.state.Term == q.term {
@@ -104,16 +104,17 @@ func (c *core) confirmRead(rs raft.ReadState) {
 	}
 }
 
-// reissue puts the callers of every unanswered request back: leader or role has changed, the answer may never come.
+// reissue queues the callers of every unanswered request again: leader or role has changed, so the answer may never
+// come.
 func (r *reads) reissue() {
-	for _, n := range slices.Sorted(maps.Keys(r.asked)) { // who has waited longest goes first
+	for _, n := range slices.Sorted(maps.Keys(r.asked)) { // those who have waited longest go first
 		q := r.asked[n]
 		r.waiting = append(r.waiting, q.callers...)
 		delete(r.asked, n)
 	}
 }
 
-// tickReads asks again what got no answer within half an election timeout, and starts the leader's lease rounds.
+// tickReads repeats requests that got no answer within half an election timeout, and starts the leader's lease rounds.
 func (c *core) tickReads() {
 	r := &c.reads
 	for _, n := range slices.Sorted(maps.Keys(r.asked)) {
@@ -143,15 +144,16 @@ type lease struct {
 }
 
 // tickBeat sends the leader's heartbeats. Raft broadcasts one for every read index request, so a lease round is the
-// heartbeat, and raft's own timer is set so long that it does not fire beside it.
+// heartbeat. Raft's own timer is set so long that it does not fire in addition.
 func (c *core) tickBeat() {
 	if c.state.Role != Leader || c.ticks < c.lease.nextBeat {
 		return
 	}
 	c.lease.nextBeat = c.ticks + uint64(c.cfg.HeartbeatTicks)
-	// A lone voter's raft answers by itself, without a broadcast; its learners need one all the same.
+	// A lone voter's raft answers by itself, without a broadcast; its learners still need one.
 	if !c.leaseRound() || c.isAlone() {
-		// Only a storage thread may step local messages; raft has no better door for a driver with its own timer.
+		// Raft accepts this local message only from a storage thread; it offers a driver with its own timer no better
+		// way.
 		c.step(&raftpb.Message{Type: raftpb.MsgBeat.Enum(), From: new(raft.LocalAppendThread)})
 	}
 }
@@ -163,13 +165,14 @@ func (c *core) beginLease() {
 	}
 }
 
-// tickQuorum makes a leader step down that no majority has answered for an election timeout. Raft's own check takes up to two, and a leader
-// that is heard and hears nothing keeps the others from electing one who does for as long. It then asks for votes, which tells them.
+// tickQuorum makes a leader step down that no majority has answered for an election timeout. Raft's own check takes up
+// to two. A leader that is heard but hears nothing keeps the others from electing a better one for that long. It then
+// asks for votes, which tells them.
 func (c *core) tickQuorum() {
 	if c.state.Role != Leader || !c.lease.begun || c.ticks-c.lease.proven <= uint64(c.cfg.ElectionTicks) {
 		return
 	}
-	// The first one takes note who has answered since raft's last check, the next ones decide. See tickBeat for From.
+	// The first check records who has answered since raft's last check, the next ones decide. See tickBeat for From.
 	c.step(&raftpb.Message{Type: raftpb.MsgCheckQuorum.Enum(), From: new(raft.LocalAppendThread)})
 	if c.stateNow().Role == Follower {
 		c.log.Info("stepping down: no majority has answered for an election timeout", "term", c.state.Term)
@@ -207,16 +210,16 @@ func (c *core) dropLease() {
 	c.lease.notBefore = c.cfg.Clock()
 }
 
-// suspendLease ends the lease when a voter is told to take over: it will be elected although others have heard this
-// leader. Until the transfer has failed (after one election timeout) and its message can hardly be under way any more, no
-// round proves anything.
+// suspendLease ends the lease when a voter is told to take over: the voter will be elected although others have heard
+// this leader. Rounds prove nothing until the transfer has failed (after one election timeout) and its message can
+// hardly be under way any more.
 func (c *core) suspendLease() {
 	c.dropLease()
 	c.lease.suspendedTill = c.ticks + 3*uint64(c.cfg.ElectionTicks)
 }
 
-// leaseWithout ends the lease if it may rest on the answer of a member whose process is said to be dead, and asks the
-// others at once.
+// leaseWithout ends the lease if it may rest on the answer of a member whose process is reported dead, and starts a
+// round with the others at once.
 func (c *core) leaseWithout(id uint64) {
 	if _, voter := c.rn.Status().Config.Voters.IDs()[id]; !voter {
 		return

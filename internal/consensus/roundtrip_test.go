@@ -8,7 +8,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// steps are three voters that do what a Node's goroutines do, one step at a time, and a network that keeps what they send until the test takes it.
+// steps are three voters that do what a Node's goroutines do, one step at a time, and a network that keeps what they
+// send until the test takes it.
 type steps struct {
 	t     *testing.T
 	net   []*raftpb.Message
@@ -170,7 +171,7 @@ func (g *steps) answer(msgs []*raftpb.Message) {
 	}
 }
 
-// silent checks that something makes nobody send anything.
+// silent checks that something makes no member send a message.
 func (g *steps) silent(what string, msgs []*raftpb.Message) {
 	g.t.Helper()
 	if len(msgs) > 0 {
@@ -186,9 +187,10 @@ func (g *steps) syncs() (n [4]int) {
 	return n
 }
 
-// TestCommitIsOneRoundTrip counts messages and fsyncs of commits one after the other. Each goes out in the turn that takes it, before the leader's own
-// fsync begins, once to each follower. It is committed by one answer, which comes behind that follower's fsync, and by the leader's own fsync, in
-// whichever order they end. Nothing else is sent. The followers learn of the commit with the next entry, or by a notice when none comes.
+// TestCommitIsOneRoundTrip counts messages and fsyncs of commits one after the other. Each goes out in the turn that
+// takes it, before the leader's own fsync begins, once to each follower. It is committed by one answer, which comes
+// after that follower's fsync, and by the leader's own fsync, in whichever order they end. Nothing else is sent. The
+// followers learn of the commit with the next entry, or by a message of its own if none comes.
 func TestCommitIsOneRoundTrip(t *testing.T) {
 	g := newSteps(t)
 	const commits = 6
@@ -243,8 +245,8 @@ func TestCommitIsOneRoundTrip(t *testing.T) {
 	}
 }
 
-// TestBatchIsOneMessage: what waits when a turn begins is one message to each follower, one answer, one fsync everywhere and one delivery; and what
-// comes while the disk is busy goes out at once and shares the next fsync.
+// TestBatchIsOneMessage: what waits when a turn begins is one message to each follower, one answer, one fsync
+// everywhere and one delivery; and what comes while the disk is busy goes out at once and shares the next fsync.
 func TestBatchIsOneMessage(t *testing.T) {
 	g := newSteps(t)
 	before, calls := g.syncs(), g.nodes[1].calls
@@ -262,7 +264,7 @@ func TestBatchIsOneMessage(t *testing.T) {
 	g.must(g.nodes[1].BeginAppend()) // and its disk takes its time
 	for range batch {
 		g.propose("y")
-		g.oneEach("an entry behind a batch", g.turn(1), 1)
+		g.oneEach("an entry after a batch", g.turn(1), 1)
 	}
 	g.must(g.nodes[1].EndAppend())
 	g.turn(1)
@@ -280,7 +282,8 @@ func TestBatchIsOneMessage(t *testing.T) {
 	}
 }
 
-// TestEntryIsSentBeforeTheLeadersFsync: a running leader has it on the others' disks, and knows it to be committed, while its own hangs.
+// TestEntryIsSentBeforeTheLeadersFsync: a running leader has it on the others' disks, and knows it to be committed,
+// while its own hangs.
 func TestEntryIsSentBeforeTheLeadersFsync(t *testing.T) {
 	g := newGroup(t)
 	lead, _, _ := g.trio(func(c *Config) { c.TickInterval = time.Hour }) // no heartbeat may make up for what was not sent

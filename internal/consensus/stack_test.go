@@ -92,7 +92,8 @@ func startMember(t testing.TB, ca *pki.CA, id uint64, dir string, first bool) *m
 	return startMemberOn(t, nil, ca, id, dir, first, nil)
 }
 
-// startMemberOn starts one on an emulated host, where it sends few heartbeats; nil: on the loopback address. change, unless nil, is of its raft.
+// startMemberOn starts one on an emulated host, where it sends few heartbeats; nil: on the loopback address. change,
+// unless nil, is of its raft.
 func startMemberOn(t testing.TB, h *wan.Host, ca *pki.CA, id uint64, dir string, first bool, change func(*consensus.Config)) *member {
 	t.Helper()
 	m := &member{t: t, id: id, dir: dir, ca: ca}
@@ -210,8 +211,8 @@ func payload(bytes int) []byte {
 	return append(raftlog.AppendMeta(nil, &m), make([]byte, bytes)...)
 }
 
-// Three whole stacks on the loopback: the leader's links and raft end, as they do with its process; nothing acknowledged is
-// lost, and the survivors go on without waiting for an election timeout, which would outlast this test.
+// Three whole stacks on the loopback: the leader's links and raft end, as they do with its process; nothing
+// acknowledged is lost, and the survivors go on without waiting for an election timeout, which would outlast this test.
 func TestStackSurvivesItsLeader(t *testing.T) {
 	ms := startStackOn(t, make([]*wan.Host, 3), func(c *consensus.Config) { c.TickInterval, c.ElectionTicks = 100*time.Millisecond, 6000 })
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -274,7 +275,8 @@ func TestStackSendsASnapshot(t *testing.T) {
 	if err := lead.WaitApplied(ctx, last); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, "purged", func() bool { // what is applied may be purged once the log has been told so, which the next append does
+	// what is applied may be purged once the log has been told so, which the next append does
+	wait(t, "purged", func() bool {
 		if _, _, err := lead.Propose(ctx, payload(10)); err != nil {
 			t.Fatal(err)
 		}

@@ -7,8 +7,9 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// TestOrderThatWaitedIsIgnored: what hands leadership over may have waited at a process that was stopped, until the leader has its lease
-// again. It counts neither in the turn in which the process goes on nor soon behind it, when the system's buffers are read.
+// TestOrderThatWaitedIsIgnored: a message that hands leadership over may have waited at a process that was stopped,
+// until the leader has its lease again. It counts neither in the turn in which the process continues nor soon after it,
+// when the system's buffers are read.
 func TestOrderThatWaitedIsIgnored(t *testing.T) {
 	const timeout = time.Second // of env's members
 	for _, c := range []struct {

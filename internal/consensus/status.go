@@ -13,7 +13,7 @@ import (
 	"trireme/internal/mutant"
 )
 
-// Role is what Raft says this node is. Whether it is a learner is a matter of membership: see Status.Learner.
+// Role is this node's role according to Raft. Whether it is a learner depends on the membership: see Status.Learner.
 type Role uint8
 
 // Roles.
@@ -40,7 +40,7 @@ type State struct {
 	Role   Role
 	Term   uint64
 	Leader uint64 // raft id; 0 when none is known
-	Seq    uint64 // grows with each change: of two states of a Node the one with more is the newer
+	Seq    uint64 // grows with each change: of two states of a Node the one with the higher Seq is newer
 }
 
 // Progress is what the leader knows of a member.
@@ -53,7 +53,8 @@ type Progress struct {
 	Paused   bool // sending is throttled
 }
 
-// Status is a snapshot, put together without a lock: State and membership are of one moment, the indexes may be newer.
+// Status is a snapshot, put together without a lock: State and membership are of the same moment, the indexes may be
+// newer.
 type Status struct {
 	ID uint64
 	State
@@ -75,7 +76,7 @@ type Status struct {
 type published struct {
 	commit, applied, last, durable atomic.Uint64
 	lease, appending               atomic.Int64 // CLOCK_BOOTTIME, ns
-	leastTimeout                   atomic.Int64 // see Node.SetLeastTimeout, ns; 0: nothing is known
+	leastTimeout                   atomic.Int64 // see Node.SetLeastTimeout, ns; 0: not known
 	state                          atomic.Pointer[Status]
 	watched                        atomic.Bool // see WatchMatches
 }
@@ -83,11 +84,11 @@ type published struct {
 // Boottime is CLOCK_BOOTTIME in nanoseconds: it goes on while the machine is suspended and is never set (S10).
 func Boottime() int64 {
 	var ts unix.Timespec
-	// Not unix.ClockGettime, which announces itself to the scheduler like a call that may block (see package nbio): a leader looks at the
-	// clock at every turn, and each time woke the runtime's monitor thread.
+	// Not unix.ClockGettime, which tells the scheduler that the call may block (see package nbio): a leader reads the
+	// clock in every turn, and each call woke the runtime's monitor thread.
 	_, _, errno := syscall.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&ts)), 0)
 	if errno != 0 {
-		// Every Linux since 2.6.39 has it; without it no lease can be believed.
+		// Every Linux since 2.6.39 has it; without it no lease can be trusted.
 		panic(fmt.Sprintf("CLOCK_BOOTTIME: %v", errno))
 	}
 	return failpoint.Clock(ts.Nano())

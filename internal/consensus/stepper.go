@@ -13,17 +13,19 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Stepper is a Node without goroutines: its caller says when each of them does its next piece of work, and when a moment passes. With
-// the same calls it does the same things, down to the bytes it sends. It is for simulations; not safe for concurrent use.
+// Stepper is a Node without goroutines: its caller decides when each of them does its next piece of work, and when time
+// passes. With the same calls it does the same things, down to the bytes it sends. It is for simulations; not safe for
+// concurrent use.
 //
 //	inputs (Step, Propose, Tick, ...)    wait until Turn
-//	Turn                                 the raft goroutine's turn; what it wants done waits in two queues
+//	Turn                                 the raft goroutine's turn; the work that it hands on waits in two queues
 //	BeginAppend, EndAppend               the append goroutine: writes, then the sync and everything that it allows
 //	Apply                                the apply goroutine: one job
 //
-// Callbacks of Config and of the methods are called from within Turn, EndAppend and Apply. They may call anything but those three.
+// Callbacks of Config and of the methods are called from within Turn, EndAppend and Apply. They may call anything but
+// those three.
 //
-// An error of a method is the end, as OnFatal is the end of a Node: nothing is done any more.
+// An error of a method ends the Stepper, as OnFatal ends a Node: it does nothing after that.
 type Stepper struct {
 	n     *Node
 	opts  StepperOptions
@@ -43,9 +45,9 @@ type Stepper struct {
 
 // StepperOptions stand in for what a Node takes from its surroundings. All are required.
 type StepperOptions struct {
-	// Life tells this life of the member from all others.
+	// Life distinguishes this life of the member from all others.
 	Life uint64
-	// Jitter takes the place of raft's own random numbers: a number in [0, n), the same for the same arguments.
+	// Jitter replaces raft's own random numbers: a number in [0, n), the same for the same arguments.
 	Jitter func(term uint64, n int) int
 	// After calls f once d has passed on this node's clock, unless the life has ended.
 	After func(d time.Duration, f func())
@@ -78,8 +80,8 @@ func OpenStepper(cfg Config, bootstrapPeers []raft.Peer, opts StepperOptions) (*
 	return &Stepper{n: n, opts: opts, timer: raftTimer(n.core.rn)}, nil
 }
 
-// raftTimer finds the number of ticks that raft's own election timer is set to. Raft draws it from the system's random numbers, and no
-// interface leads there; a library that has changed is noticed by the panic of reflect.
+// raftTimer finds the number of ticks that raft's own election timer is set to. Raft draws it from the system's random
+// numbers and has no interface to set it. If the library changes, reflect panics.
 func raftTimer(rn *raft.RawNode) *int {
 	v := reflect.ValueOf(rn).Elem().FieldByName("raft").Elem().FieldByName("randomizedElectionTimeout")
 	if v.Kind() != reflect.Int {
@@ -95,7 +97,7 @@ var closed = func() chan struct{} {
 	return c
 }()
 
-// Step takes a message from a peer, as Node.Step. It never waits: a message that would have to is dropped.
+// Step takes a message from a peer, as Node.Step. It never waits: it drops a message that would have to wait.
 func (s *Stepper) Step(m *raftpb.Message) {
 	if s.err == nil && s.n.inbox.fits(m) {
 		s.n.inbox.receive(m)
@@ -103,7 +105,7 @@ func (s *Stepper) Step(m *raftpb.Message) {
 }
 
 // Tick lets one tick interval pass at the next Turn.
-func (s *Stepper) Tick() { s.ticks = 1 } // a ticker that nobody reads keeps one tick
+func (s *Stepper) Tick() { s.ticks = 1 } // a ticker that is not read keeps one tick
 
 // Idle tells whether a Turn would find nothing to do.
 func (s *Stepper) Idle() bool { return s.ticks == 0 && s.n.inbox.idle() }
@@ -203,8 +205,8 @@ func (s *Stepper) Stop() {
 	s.n.core.abandon()
 }
 
-// Propose is Node.ProposeInTerm, with term 0 Node.Propose. done is called once the outcome is known, or never if the life ends before;
-// ErrProposeTimeout means that too much is in flight.
+// Propose is Node.ProposeInTerm, with term 0 Node.Propose. done is called once the outcome is known, or never if the
+// life ends before; ErrProposeTimeout means that too much is in flight.
 func (s *Stepper) Propose(term uint64, data []byte, done func(index, term uint64, err error)) {
 	if s.err != nil {
 		return
@@ -253,7 +255,7 @@ func (s *Stepper) TransferLeadership(to uint64, done func(error)) {
 	s.transfers = append(s.transfers, steppedTransfer{t, done})
 }
 
-// finish calls back whose outcome is known. A callback may ask for more.
+// finish calls back the callers whose outcome is known. A callback may ask for more.
 func (s *Stepper) finish() {
 	var calls []func()
 	s.proposals = settle(s.proposals, &calls, func(p steppedProposal) func() {

@@ -119,8 +119,8 @@ func appenderOf(t *testing.T) (*member, *appender) {
 	return m, newAppender(&m.cfg, st, &m.pub)
 }
 
-// The next life may begin behind what the persisted commit index covers, so it covers nothing that was not delivered: a membership change
-// that was committed, and never put in force, would be skipped.
+// The next life may begin after what the persisted commit index covers, so the index covers nothing that was not
+// delivered. Otherwise a membership change that was committed, and never put in force, would be skipped.
 func TestCommitIndexIsKeptForWhatWasDelivered(t *testing.T) {
 	m, a := appenderOf(t)
 	for _, applied := range []uint64{0, 2, 5} {
@@ -138,8 +138,8 @@ func TestCommitIndexIsKeptForWhatWasDelivered(t *testing.T) {
 	}
 }
 
-// What has queued up behind a busy disk is written at once, and answered once: the last answer says it all. An answer that says something
-// else, a refusal, or to another leader stays, and stays in its place.
+// What has queued up while the disk was busy is written at once, and answered once: the last answer covers all. An
+// answer that says something else, a refusal, or an answer to another leader stays, and keeps its place.
 func TestQueuedAppendsAreOneWriteAndOneAnswer(t *testing.T) {
 	_, a := appenderOf(t)
 	counted := &countedAppends{Storage: a.storage}

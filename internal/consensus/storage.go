@@ -33,7 +33,7 @@ type Storage interface {
 	// ConfStateIndex is the index last given to SetConfState (or of the snapshot, if later); 0 if none.
 	ConfStateIndex() uint64
 
-	// ResetTo throws the log away and begins it anew behind the snapshot's index. Durable when it returns.
+	// ResetTo discards the log and begins a new one after the snapshot's index. Durable when it returns.
 	ResetTo(snap *raftpb.Snapshot) error
 }
 
@@ -57,15 +57,15 @@ type start struct {
 	commit, applied  uint64
 	commitTerm       uint64 // of the entry at commit
 	kept             uint64 // commit index on disk, or what the caller has applied
-	change           uint64 // the last membership change behind kept, 0 if there is none
+	change           uint64 // the last membership change after kept, 0 if there is none
 	confIndex        uint64
 	empty            bool
 	voters, learners []uint64
 }
 
-// recoverState reads Storage and checks it against itself and against applied, the index that the caller has applied.
-// ErrStorageInconsistent means that log, vote and applied index cannot belong together: part of the log was lost, and
-// the member must rejoin under a new raft id (S2).
+// recoverState reads Storage and checks it for consistency, in itself and with applied, the index that the caller has
+// applied. ErrStorageInconsistent means that log, vote and applied index cannot belong together: part of the log was
+// lost, and the member must rejoin under a new raft id (S2).
 func recoverState(st Storage, applied uint64) (*start, error) {
 	hs, cs, err := st.InitialState()
 	if err != nil {
@@ -106,9 +106,10 @@ func recoverState(st Storage, applied uint64) (*start, error) {
 	if before, s.change, err = lastChanges(st, s.kept+1, last); err != nil {
 		return nil, err
 	}
-	// The last change but one is committed: a leader proposes none before it has applied the one before. Without that knowledge a member that
-	// was killed before it had applied either would ask those for votes who voted before both, and a majority of them may have no part any more
-	// in what is committed. Raft rests on a commit index on disk as soon as the entry behind it is; ours is written lazily.
+	// The last change but one is committed, because a leader proposes a change only after it has applied the previous
+	// one. A member that was killed before it had applied either, and that did not know this, would ask the voters of
+	// the older membership for votes. A majority of them may no longer be part of what is committed. Raft relies on a
+	// commit index on disk as soon as the next entry is there; ours is written lazily.
 	s.commit = max(s.kept, before)
 	if s.commitTerm, err = st.Term(s.commit); err != nil {
 		return nil, fmt.Errorf("read the term of entry %d: %w", s.commit, err)
@@ -120,7 +121,7 @@ func recoverState(st Storage, applied uint64) (*start, error) {
 	return s, nil
 }
 
-// lastChanges are the indexes of the last two membership changes in a part of the log, 0 if there are none.
+// lastChanges returns the indexes of the last two membership changes in a part of the log, 0 for a missing one.
 func lastChanges(st Storage, lo, last uint64) (before, newest uint64, err error) {
 	for lo <= last {
 		ents, err := st.Entries(lo, last+1, forceRead)

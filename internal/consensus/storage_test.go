@@ -7,8 +7,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// TestCommittedChange: a member that has lost its commit index knows from a second membership change that the first one is committed, and does
-// not write that to disk before it has applied it.
+// TestCommittedChange: a member that has lost its commit index knows from a second membership change that the first one
+// is committed, and does not write that to disk before it has applied it.
 func TestCommittedChange(t *testing.T) {
 	store := newMemStore(1, 2, 3)
 	var ents []*raftpb.Entry

@@ -96,7 +96,8 @@ func (s *memStore) AppendSync(ents []*raftpb.Entry) error {
 func (s *memStore) SetHardState(hs *raftpb.HardState) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.hard.GetTerm() != hs.GetTerm() || s.hard.GetVote() != hs.GetVote() { // as lazy with the commit index as is allowed
+	// as lazy with the commit index as is allowed
+	if s.hard.GetTerm() != hs.GetTerm() || s.hard.GetVote() != hs.GetVote() {
 		s.hard = proto.Clone(hs).(*raftpb.HardState)
 	}
 	return nil

@@ -29,7 +29,8 @@ func newTold(t *testing.T) (*env, *member) {
 	return e, m
 }
 
-// TestToldIsProven: what a vote tells to be committed counts for a voter whose own log holds that very entry, by index and term, and for no other.
+// TestToldIsProven: what a vote tells to be committed counts for a voter whose own log holds that very entry, by index
+// and term, and for no other.
 func TestToldIsProven(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -37,11 +38,11 @@ func TestToldIsProven(t *testing.T) {
 		want uint64
 	}{
 		{"the change itself", entryID{4, 2}, 4},
-		{"an entry behind it", entryID{5, 2}, 5},
+		{"an entry after it", entryID{5, 2}, 5},
 		{"another entry in its place", entryID{4, 3}, 0},
 		{"an older one in its place", entryID{4, 1}, 0},
-		{"another entry behind it", entryID{5, 3}, 0},
-		{"an entry behind the log's end", entryID{6, 2}, 0},
+		{"another entry after it", entryID{5, 3}, 0},
+		{"an entry after the log's end", entryID{6, 2}, 0},
 		{"an entry before it", entryID{3, 1}, 0},
 		{"nothing, as older versions do", entryID{}, 0},
 	} {
@@ -118,12 +119,13 @@ func TestReplacedChangeIsForgotten(t *testing.T) {
 		{[]*raftpb.Entry{entry(3, raftpb.EntryNormal)}, 0},
 	} {
 		if c.noteChanges(step.entries); c.change != step.want {
-			t.Errorf("behind entry %d the last change is entry %d, not %d", step.entries[0].GetIndex(), c.change, step.want)
+			t.Errorf("after entry %d the last change is entry %d, not %d", step.entries[0].GetIndex(), c.change, step.want)
 		}
 	}
 }
 
-// TestToldUnderLease: a voter that knows a leader, or may have promised one something in an earlier life, learns from that leader alone (S10).
+// TestToldUnderLease: a voter that knows a leader, or may have promised one something in an earlier life, learns from
+// that leader alone (S10).
 func TestToldUnderLease(t *testing.T) {
 	vote := &raftpb.Message{Type: raftpb.MsgPreVote.Enum(), From: new(uint64(3)), To: new(uint64(2)), Term: new(uint64(3)), Commit: new(uint64(4)), RejectHint: new(uint64(2))}
 	for what, prepare := range map[string]func(*member){
@@ -142,7 +144,8 @@ func TestToldUnderLease(t *testing.T) {
 	}
 }
 
-// TestVotesTell: everything that is said in an election tells the newest committed entry by index and term, also one that is no longer in the log.
+// TestVotesTell: everything that is said in an election tells the newest committed entry by index and term, also one
+// that is no longer in the log.
 func TestVotesTell(t *testing.T) {
 	c := newChaos(t, 0, 5, 1, 2, 3)
 	c.members[1].core.campaign()
@@ -189,8 +192,8 @@ func TestVotesTell(t *testing.T) {
 	}
 }
 
-// TestReplacedChangeIsNotTaken: a deposed leader's log holds a membership change where the others committed something else. What it is told
-// when it asks for votes is about another entry of that index.
+// TestReplacedChangeIsNotTaken: a deposed leader's log holds a membership change where the others committed something
+// else. What it is told when it asks for votes is about another entry of that index.
 func TestReplacedChangeIsNotTaken(t *testing.T) {
 	c := newChaos(t, 0, 6, 1, 2, 3, 4, 5)
 	one := c.members[1]
@@ -252,7 +255,7 @@ func TestReplacedChangeIsNotTaken(t *testing.T) {
 		}
 	}
 	if told == 0 {
-		t.Error("nobody has told the deposed leader: the test does not test")
+		t.Error("no member has told the deposed leader: the test does not test")
 	}
 	c.settle()
 	c.check()
@@ -270,7 +273,7 @@ func (c *chaos) leader(ids []uint64) *member {
 	return nil
 }
 
-// TestOlderVersions: members that tell nothing, and look at nothing, elect as before beside members that do.
+// TestOlderVersions: members that send no hints, and ignore them, elect as before together with members that send them.
 func TestOlderVersions(t *testing.T) {
 	for mask := range 8 {
 		t.Run(fmt.Sprintf("older=%03b", mask), func(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 	"trireme/lab/wan"
 )
 
-// TestRoundTripsOnTheWire counts what commits cost on the links and disks of three stacks on hosts that are far from each other. In place of mysqld
-// there is a client on the leader's host's door: a byte asks for a commit, a byte comes back when it is delivered. Test/robustness does the same with
-// all that there is.
+// TestRoundTripsOnTheWire counts what commits cost on the links and disks of three stacks on hosts that are far from
+// each other. In place of mysqld there is a client on the leader's host's door: a byte asks for a commit, a byte comes
+// back when it is delivered. Test/robustness does the same with all that there is.
 func TestRoundTripsOnTheWire(t *testing.T) {
 	topo, err := wan.Load("lan")
 	if err != nil {
@@ -100,7 +100,8 @@ func TestRoundTripsOnTheWire(t *testing.T) {
 	}
 }
 
-// openDoor connects this machine to a host on which each byte that comes makes a member commit a long row, and is answered when that is delivered.
+// openDoor connects this machine to a host on which each byte that comes makes a member commit a long row, and is
+// answered when that is delivered.
 func openDoor(t *testing.T, h *wan.Host, m *member) net.Conn {
 	t.Helper()
 	var l net.Listener

@@ -46,7 +46,8 @@ func (a *appender) process(batch []*raftpb.Message) ([]*raftpb.Message, error) {
 	return responses, a.end()
 }
 
-// begin is process up to the sync; with sync, entries behind which nothing is written are made durable as they are written.
+// begin is process up to the sync; with sync, entries that nothing is written after are made durable as they are
+// written.
 func (a *appender) begin(batch []*raftpb.Message, sync bool) ([]*raftpb.Message, error) {
 	if err := a.writeVote(batch); err != nil {
 		return nil, err
@@ -69,8 +70,8 @@ func (a *appender) begin(batch []*raftpb.Message, sync bool) ([]*raftpb.Message,
 	return responses, a.flush(sync)
 }
 
-// dropCovered takes out of the responses the one that r makes needless: what a follower has is told by its last answer, and a leader that
-// gets sixteen has fifteen times the work.
+// dropCovered removes from the responses the one that r makes needless: the last answer says what a follower has, and a
+// leader that gets sixteen answers has fifteen times the work.
 func dropCovered(responses []*raftpb.Message, r *raftpb.Message) []*raftpb.Message {
 	if !isProgress(r) {
 		return responses
@@ -87,7 +88,7 @@ func dropCovered(responses []*raftpb.Message, r *raftpb.Message) []*raftpb.Messa
 	return responses
 }
 
-// isProgress tells whether r says up to where a follower has the log, and nothing else.
+// isProgress reports whether r says up to where a follower has the log, and nothing else.
 func isProgress(r *raftpb.Message) bool {
 	return r.GetType() == raftpb.MsgAppResp && !r.GetReject()
 }
@@ -125,8 +126,8 @@ func (a *appender) writeVote(batch []*raftpb.Message) error {
 	return nil
 }
 
-// write takes in what m wants written. Its entries wait in run for those that follow them: a disk that was busy for a while has one
-// write to do then, not one for each message.
+// write queues what m wants written. Its entries wait in run for those that follow them: after a disk was busy for a
+// while there is one write, not one for each message.
 func (a *appender) write(m *raftpb.Message) error {
 	if snap := m.GetSnapshot(); !raft.IsEmptySnap(snap) {
 		if err := a.flush(false); err != nil {
@@ -155,7 +156,7 @@ func (a *appender) write(m *raftpb.Message) error {
 		}
 	}
 	if len(a.run) == 0 {
-		a.run = slices.Clip(ents) // raft's own: not to be written behind
+		a.run = slices.Clip(ents) // the slice is raft's own: do not write after its end
 	} else {
 		a.run = append(a.run, ents...)
 	}
@@ -163,7 +164,7 @@ func (a *appender) write(m *raftpb.Message) error {
 	return nil
 }
 
-// flush writes what waits in run, and makes it durable with everything before it if sync is set.
+// flush writes what waits in run and, if sync is set, makes it durable together with everything before it.
 func (a *appender) flush(sync bool) error {
 	if len(a.run) == 0 {
 		return nil
@@ -179,15 +180,15 @@ func (a *appender) flush(sync bool) error {
 	return nil
 }
 
-// isStale tells whether r acknowledges entries to the leader of a term that this node has left. Raft makes such a response
-// when it takes entries and a new leader that replaces them between two Readys: the entries were never written. Raft's
-// own reasoning covers that, but a lost acknowledgement costs nothing, and S2 then holds to the letter.
+// isStale reports whether r acknowledges entries to the leader of a term that this node has left. Raft makes such a
+// response when it takes entries, and then a new leader that replaces them, between two Readys: the entries were never
+// written. Raft's own reasoning covers that, but a lost acknowledgement costs nothing, and S2 then holds to the letter.
 func (a *appender) isStale(r *raftpb.Message) bool {
 	return r.GetType() == raftpb.MsgAppResp && !r.GetReject() && r.GetIndex() > 0 && r.GetTerm() < a.hard.GetTerm()
 }
 
-// check asserts that a positive answer to a peer claims no more than what is written by now and synced before it is
-// delivered (S2).
+// check asserts that a positive answer to a peer claims no more than what is written by now and will be synced before
+// the answer is delivered (S2).
 func (a *appender) check(r *raftpb.Message) error {
 	if r.GetType() == raftpb.MsgAppResp && !r.GetReject() && r.GetIndex() > a.last {
 		return fmt.Errorf("%w: entry %d would be acknowledged, the log ends at %d", ErrInvariant, r.GetIndex(), a.last)
@@ -195,9 +196,9 @@ func (a *appender) check(r *raftpb.Message) error {
 	return nil
 }
 
-// writeCommit gives the commit index to the storage, which may write it lazily: Raft finds it again. It never gets ahead of the durable
-// log, nor of what was delivered: the next life begins behind a part of the log that this index covers, and whatever was to be done about
-// its entries, membership changes above all, must have been done.
+// writeCommit gives the commit index to the storage, which may write it lazily: Raft finds it again. The written index
+// never exceeds the durable log, nor what was delivered. The next life skips the part of the log that this index
+// covers, so everything that its entries require, membership changes above all, must have been done.
 func (a *appender) writeCommit() error {
 	a.settled = max(a.settled, min(a.commit, a.last))
 	commit := min(a.settled, a.pub.applied.Load())
@@ -216,7 +217,8 @@ type applier struct {
 	cfg       *Config
 	confIndex uint64 // membership changes up to here are in force already
 	pub       *published
-	// change puts a membership change in force on the raft goroutine; an error means that the node has stopped. Set before the first use.
+	// change puts a membership change in force on the raft goroutine; an error means that the node has stopped. Set
+	// before the first use.
 	change func(raftpb.ConfChangeI) (*raftpb.ConfState, error)
 }
 
@@ -239,7 +241,7 @@ func (a *applier) process(m *raftpb.Message) error {
 		}
 		failpoint.Hit("raft.before-apply")
 		if err := a.cfg.OnCommitted(ents[:n:n]); err != nil {
-			return err // nothing of it counts as applied: the next life is given it again
+			return err // none of it counts as applied: the next life gets it again
 		}
 		failpoint.Hit("raft.after-apply")
 		a.pub.applied.Store(ents[n-1].GetIndex())
@@ -286,7 +288,7 @@ func decodeChange(e *raftpb.Entry) (raftpb.ConfChangeI, error) {
 	return cc, nil
 }
 
-// snapshot tells that the log was replaced.
+// snapshot reports that the log was replaced.
 func (a *applier) snapshot(snap *raftpb.Snapshot) error {
 	index := snap.GetMetadata().GetIndex()
 	a.confIndex = max(a.confIndex, index)
