@@ -7,8 +7,8 @@ import (
 	"trireme/internal/sqlkind"
 )
 
-// abortEvents makes the events that end the open transaction, which never came to its end, for whoever replays the log's text.
-// They stand in front of the Barrier that aborts it.
+// abortEvents makes the events that end the open transaction, which never ended in the log, for a reader that replays
+// the log's text. They come before the Barrier that aborts it.
 func (l *Log) abortEvents(stamp uint32) ([]byte, error) {
 	if err := l.flush(); err != nil { // the transaction may be in this very batch
 		return nil, err
@@ -28,8 +28,9 @@ func (l *Log) abortEvents(stamp uint32) ([]byte, error) {
 	return binlog.AppendQuery(out, h, 0, "", "XA ROLLBACK "+xid.String()), nil
 }
 
-// appendStatementEnd appends a row event of a table that nobody has mapped: mysqld skips it, but it ends the statement. mysqlbinlog
-// holds back the rows of a statement until its end, and would print them in the midst of the next one.
+// appendStatementEnd appends a row event of a table without a table map: mysqld skips it, but it ends the statement.
+// mysqlbinlog holds back the rows of a statement until its end, and would otherwise print them in the middle of the
+// next one.
 func appendStatementEnd(dst []byte, h binlog.Header) []byte {
 	const (
 		noTable = 1<<48 - 2 // the highest table ids; mysqld numbers tables from 1 on
@@ -45,8 +46,8 @@ func appendStatementEnd(dst []byte, h binlog.Header) []byte {
 	return binlog.AppendEvent(dst, h, body)
 }
 
-// openXA returns the xid when the open transaction is an XA transaction, and whether its XA END is there. It reads the first and the
-// last chunk only.
+// openXA returns the xid if the open transaction is an XA transaction, and whether its XA END is there. It reads the
+// first and the last chunk only.
 func (l *Log) openXA() (xid sqlkind.XID, ended bool, err error) {
 	events, err := l.trxEvents(l.ledger.open)
 	if err != nil {

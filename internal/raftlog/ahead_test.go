@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// TestSmallFolios: a page cache that takes large writes as large folios must not count, and walk, a whole MiB for every small record that is
-// written into the zeros ahead.
+// TestSmallFolios: a page cache that takes large writes as large folios must not count, and walk, a whole MiB for every
+// small record that is written into the zeros ahead.
 func TestSmallFolios(t *testing.T) {
 	l := mustOpen(t, Options{Dir: t.TempDir(), Cluster: testCluster, NodeID: testNode})
 	defer l.Close()

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// copyBelow: shorter events are copied behind their header rather than given to the kernel as a piece of their own.
+	// copyBelow: shorter events are copied after their header instead of being given to the kernel as a piece of their
+	// own.
 	copyBelow = 4 << 10
 	// flushBytes bounds what is gathered for one write.
 	flushBytes = 8 << 20
@@ -24,10 +25,11 @@ const (
 // zeros is what is written ahead of the records, piece by piece.
 var zeros = make([]byte, 16<<10)
 
-// Append writes entries, which are consecutive, in place of what the log holds from the first of them on; leading ones that are
-// there already are not written again. They are durable after the next Sync. The log keeps the entries: the caller must not change them any more. The
-// HardState of the entries' term must have been set before. Entries at or below the commit index are never replaced: that, and
-// entries that break S6 or S12, is ErrInvariant.
+// Append writes entries, which are consecutive, in place of what the log holds from the first of them on. Leading
+// entries that the log holds already are not written again. The entries are durable after the next Sync. The log keeps
+// them: the caller must not change them any more. The HardState of the entries' term must have been set before. Entries
+// at or below the commit index are never replaced. An attempt to do so, and an entry that breaks S6 or S12, is
+// ErrInvariant.
 func (l *Log) Append(entries []*raftpb.Entry) error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
@@ -68,7 +70,7 @@ func (l *Log) append(entries []*raftpb.Entry, sync bool) error {
 	}
 	for _, e := range entries {
 		if err := l.add(e); err != nil {
-			// What is gathered precedes the bad entry and is good.
+			// What is gathered comes before the bad entry and is good.
 			return errors.Join(err, l.flush())
 		}
 	}
@@ -119,8 +121,9 @@ func (l *Log) add(e *raftpb.Entry) error {
 	return l.gather(e)
 }
 
-// full reports whether the next entry belongs in a new segment: the last one has its size, or is encrypted in another way than it should be. A transaction in chunks stays in one segment: mysqld cannot replay
-// what mysqlbinlog prints when another file's FORMAT_DESCRIPTION event stands in the middle of a transaction.
+// full reports whether the next entry belongs in a new segment: the last one has its full size, or its encryption is
+// not the configured one. A transaction in chunks stays in one segment: mysqld cannot replay what mysqlbinlog prints if
+// another file's FORMAT_DESCRIPTION event is in the middle of a transaction.
 func (l *Log) full() bool {
 	s := l.active()
 	otherKey := s.keyID != l.opts.Keys.CurrentID()
@@ -139,7 +142,7 @@ func (l *Log) gatheredEnd() int64 {
 	return l.active().end
 }
 
-// gather encodes e behind what is gathered and updates chain and ledger.
+// gather encodes e after what is gathered and updates chain and ledger.
 func (l *Log) gather(e *raftpb.Entry) error {
 	rec := record{index: e.GetIndex(), term: e.GetTerm(), durable: l.durable.Load(), raftType: e.GetType(), inline: e.Data}
 	var m Meta
@@ -164,7 +167,8 @@ func (l *Log) gather(e *raftpb.Entry) error {
 	at := l.gatheredEnd()
 	aead := l.active().aead
 	if aead != nil {
-		l.scratch(sealedRoom + rec.dataSize() + fillerHead) // with the filler behind it, so that the room is there the next time too
+		// with the filler after it, so that the room is there the next time too
+		l.scratch(sealedRoom + rec.dataSize() + fillerHead)
 		rec.seal(aead, &l.nonce, e.Data, l.head[len(l.head)+sealedRoom-tagBytes:cap(l.head)])
 	} else {
 		l.scratch(len(rec.inline) + recordOverhead + len(rec.prefix) + min(len(rec.events), copyBelow))
@@ -173,7 +177,7 @@ func (l *Log) gather(e *raftpb.Entry) error {
 	l.head = appendRecordHead(l.head, &rec, l.chain.crc, at, stampOf(rec.events), uint32(l.opts.NodeID))
 	l.head = append(l.head, rec.prefix...)
 	if aead != nil {
-		l.head = l.head[:len(l.head)+len(rec.events)] // they lie there
+		l.head = l.head[:len(l.head)+len(rec.events)] // their bytes are there
 		l.piece(l.head[from:])
 	} else if len(rec.events) < copyBelow {
 		l.head = append(l.head, rec.events...)
@@ -305,8 +309,8 @@ func (l *Log) useRing() bool {
 	return l.ring != nil
 }
 
-// extend adds a filler event to a write that ends at end. It returns the size that the file is to have: more than it has when the zeros
-// ahead are used up.
+// extend adds a filler event to a write that ends at end. It returns the new size of the file: more than its present
+// size if the zeros ahead are used up.
 func (l *Log) extend(end int64) int64 {
 	ahead := l.opts.ZeroAheadBytes
 	if ahead < 0 {
@@ -323,8 +327,8 @@ func (l *Log) extend(end int64) int64 {
 	return size
 }
 
-// zero fills a file with zeros from at to its new size. It does so in small pieces: the page cache that has taken a
-// large one as one folio counts, and walks, all of it for every record that is written into it later.
+// zero fills a file with zeros from at to its new size. It writes small pieces: the page cache keeps a large piece as
+// one folio, and then counts and walks all of it for every record that is written into it later.
 func zero(f File, at, size int64) error {
 	for at < size {
 		n := min(size-at, int64(len(zeros)))
@@ -378,8 +382,9 @@ func (l *Log) writeState(doing string, sync bool) error {
 	return nil
 }
 
-// SetHardState keeps term and vote durably when it returns; commit is written when there is another reason to, and never falls: a
-// reset, a purge or a configuration may have told the log more than the caller remembers. An empty hs is ignored.
+// SetHardState makes term and vote durable before it returns. It writes commit only when there is another reason to
+// write. commit never falls: a reset, a purge or a configuration may have told the log more than the caller remembers.
+// An empty hs is ignored.
 func (l *Log) SetHardState(hs *raftpb.HardState) error {
 	if hs.GetTerm() == 0 && hs.GetVote() == 0 && hs.GetCommit() == 0 {
 		return nil

@@ -139,7 +139,8 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// BenchmarkAppendTail shows the slowest commits while segments of 64 MiB are closed, and purged at the same time if asked.
+// BenchmarkAppendTail shows the slowest commits while segments of 64 MiB are closed, and purged at the same time if
+// asked.
 func BenchmarkAppendTail(b *testing.B) {
 	for _, purge := range []bool{false, true} {
 		b.Run(fmt.Sprintf("purge=%t", purge), func(b *testing.B) {

@@ -2,8 +2,8 @@ package raftlog
 
 import "go.etcd.io/raft/v3/raftpb"
 
-// cache keeps the newest entries, without gaps up to the log's last one, in the order of their coming: a reader that is far behind
-// never drives out what the others need. Log.mu protects it.
+// cache keeps the newest entries, without gaps up to the log's last one, in the order in which they came: a reader that
+// lags far never evicts what the others need. Log.mu protects it.
 type cache struct {
 	limit int64
 	bytes int64
@@ -49,8 +49,8 @@ func (c *cache) cut(index uint64) {
 	}
 }
 
-// get appends to dst the entries from lo to hi-1 that are there, as long as the data stays below maxBytes, at least one. None
-// means that lo is not in the cache.
+// get appends to dst the entries from lo to hi-1 that are there, as long as the data stays below maxBytes, at least
+// one. None means that lo is not in the cache.
 func (c *cache) get(dst []*raftpb.Entry, lo, hi, maxBytes uint64) []*raftpb.Entry {
 	if c.n == 0 {
 		return dst

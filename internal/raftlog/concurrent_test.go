@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestReadersBesideWriter: while entries are appended, cut, committed and purged, readers of committed entries see each of them once,
-// in order, and what was written.
+// TestReadersBesideWriter: while entries are appended, cut, committed and purged, readers of committed entries see each
+// of them once, in order, and what was written.
 func TestReadersBesideWriter(t *testing.T) {
 	const count = 1500
 	fsys := memfs.New()

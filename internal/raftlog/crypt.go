@@ -15,17 +15,20 @@ import (
 	"trireme/internal/binlog"
 )
 
-// An encrypted segment: a header of its own, the ordinary head, sealed, and records whose data is sealed. docs/format/log.md draws it.
+// An encrypted segment: a header of its own, the ordinary head, sealed, and records whose data is sealed.
+// docs/format/log.md describes it.
 //
-// What a record's header says stays in the clear (index, term, watermark, lengths), and the chain CRC is that of the sealed bytes: what is torn
-// and what is damaged is told apart without a key, by the code and the rules that hold for any segment.
+// The fields of a record's header stay in the clear (index, term, watermark, lengths), and the chain CRC is that of the
+// sealed bytes. So torn and damaged records can be told apart without a key, by the same code and rules as for any
+// segment.
 //
-// GCM loses everything when a key is used with a nonce twice. Each segment that is made has a random key. Its nonces count up from a
-// number that is drawn when the log is opened and that never goes back while it is open, whatever is cut meanwhile, and each is stored beside what it seals.
-// A segment that is written to again after a crash, over what was cut, or over zeros that were never synced, goes on with the numbers of another draw:
-// 96 bits, so that a segment of a million records that is opened a hundred times repeats one with a probability below 2^-60.
+// GCM loses everything when a key is used with a nonce twice. Each new segment has a random key. Its nonces count up
+// from a number that is drawn when the log is opened. The count never goes back while the log is open, even after a
+// cut, and each nonce is stored next to what it seals. A segment that is written to again after a crash, over what was
+// cut, or over zeros that were never synced, continues with the numbers of another draw. With 96 bits, a segment of a
+// million records that is opened a hundred times repeats a nonce with a probability below 2^-60.
 const (
-	// cryptMagic is that of mysqld's own encrypted binary logs: mysqlbinlog says that it cannot read them.
+	// cryptMagic is that of mysqld's own encrypted binary logs, so mysqlbinlog reports that it cannot read them.
 	cryptMagic   = "\xfdbin"
 	cryptOurs    = "TRIK"
 	cryptVersion = 1
@@ -63,7 +66,7 @@ func newNonce() (n nonce) {
 	return n
 }
 
-// next counts on.
+// next increments the counter.
 func (n *nonce) next() []byte {
 	for i := len(n) - 1; i >= 0; i-- {
 		if n[i]++; n[i] != 0 {
@@ -117,8 +120,8 @@ func sealHead(m *masterKey, n *nonce, head []byte) ([]byte, sealing, error) {
 	return aead.Seal(b, b[offCryptNonce:offCryptKey], head, b), sealing{m.id, aead}, nil
 }
 
-// openHead reads the header of an encrypted segment and returns how many bytes of sealed head follow it. The errors are errBadHead, ErrNewer and
-// ErrKey.
+// openHead reads the header of an encrypted segment and returns how many bytes of sealed head follow it. The errors are
+// errBadHead, ErrNewer and ErrKey.
 func openHead(b []byte, keys *Keys) (seal sealing, sealed int64, err error) {
 	le := binary.LittleEndian
 	if string(b[4:offCryptVersion]) != cryptOurs || le.Uint32(b[offCryptCRC:]) != crc32.Checksum(b[:offCryptCRC], castagnoli) {
@@ -149,7 +152,8 @@ func openHead(b []byte, keys *Keys) (seal sealing, sealed int64, err error) {
 	return sealing{id, aead}, sealed, err
 }
 
-// unsealHead reads the beginning of an encrypted segment of size bytes: what is sealed there, and how many bytes of the file it takes.
+// unsealHead reads the beginning of an encrypted segment of size bytes: what is sealed there, and how many bytes of the
+// file it takes.
 func unsealHead(f io.ReaderAt, size int64, keys *Keys) (plain []byte, seal sealing, used int64, err error) {
 	if size < cryptHeadBytes {
 		return nil, seal, 0, fmt.Errorf("%w: %d bytes", errBadHead, size)
@@ -176,7 +180,7 @@ func unsealHead(f io.ReaderAt, size int64, keys *Keys) (plain []byte, seal seali
 	return plain, seal, used, nil
 }
 
-// Sealed is an encrypted segment for somebody who reads its file beside the daemon.
+// Sealed is an encrypted segment for a reader of its file other than the daemon.
 type Sealed struct{ seal sealing }
 
 // IsSealed says whether a file that begins with b, 4 bytes or more, is an encrypted segment.
@@ -184,15 +188,15 @@ func IsSealed(b []byte) bool {
 	return len(b) >= len(cryptMagic) && string(b[:len(cryptMagic)]) == cryptMagic
 }
 
-// OpenSealed reads the beginning of an encrypted segment of size bytes: head is what an ordinary one begins with, used its size in the file. The errors are
-// ErrKey, ErrNewer, those of a head that does not verify, and the file's.
+// OpenSealed reads the beginning of an encrypted segment of size bytes: head is what an ordinary one begins with, used
+// its size in the file. The errors are ErrKey, ErrNewer, those of a head that does not verify, and the file's.
 func OpenSealed(f io.ReaderAt, size int64, keys *Keys) (s *Sealed, head []byte, used int64, err error) {
 	head, seal, used, err := unsealHead(f, size, keys)
 	return &Sealed{seal}, head, used, err
 }
 
-// Data returns an entry's data. body is the entry header event's, up to the end of what it holds inline; sealed, which follows that event, is not
-// to be used any more.
+// Data returns an entry's data. body is the entry header event's, up to the end of what it holds inline. The caller
+// must not use sealed, which follows that event, after the call.
 func (s *Sealed) Data(body, sealed []byte) ([]byte, error) {
 	rec := record{sealed: true, body: body, inline: body[recordFixed:], events: sealed}
 	if err := rec.open(s.seal.aead); err != nil {
@@ -214,8 +218,8 @@ func readSealedHead(f io.ReaderAt, size int64, keys *Keys) (h segmentHead, seal 
 	return h, seal, used, err
 }
 
-// seal turns rec into a sealed one. room, of rec's size or more, takes what is sealed; data is rec's if that lies in one piece. What is sealed
-// cannot be moved to another place of the log: its header is part of what is verified.
+// seal turns rec into a sealed one. room, of rec's size or more, receives the sealed bytes; data is rec's if that lies
+// in one piece. Sealed bytes cannot be moved to another place of the log: the header is part of what is verified.
 func (rec *record) seal(aead cipher.AEAD, n *nonce, data, room []byte) {
 	if len(rec.prefix) > 0 {
 		data = append(append(append(make([]byte, 0, rec.dataSize()), rec.inline...), rec.prefix...), rec.events...)
@@ -231,8 +235,8 @@ func (rec *record) seal(aead cipher.AEAD, n *nonce, data, room []byte) {
 
 func (rec *record) dataSize() int { return len(rec.inline) + len(rec.prefix) + len(rec.events) }
 
-// open makes a record as decodeRecord gives it readable, in its place: the bytes that it was decoded from are no record any more. A segment is sealed throughout
-// or not at all. The error is errBadRecord.
+// open makes a record, as decodeRecord returns it, readable in place: the bytes that it was decoded from are not a
+// record any more. A segment is sealed completely or not at all. The error is errBadRecord.
 func (rec *record) open(aead cipher.AEAD) error {
 	if rec.sealed != (aead != nil) {
 		return fmt.Errorf("%w: sealed: %t, in a segment that is: %t", errBadRecord, rec.sealed, aead != nil)

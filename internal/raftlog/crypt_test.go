@@ -68,8 +68,9 @@ func TestEncrypted(t *testing.T) {
 
 const encryptedGolden = "testdata/encrypted"
 
-// TestEncryptedGolden: the format does not change by accident, and what released versions wrote is read for ever. Chance is not left to itself here: should a new
-// version of Go draw other numbers from the same seed, only the comparison of what is written is to be made anew.
+// TestEncryptedGolden: the format does not change by accident, and what released versions wrote stays readable. The
+// random numbers are fixed here. If a new version of Go draws other numbers from the same seed, only the comparison of
+// written bytes has to be updated.
 func TestEncryptedGolden(t *testing.T) {
 	withKeys(t, keyOne)
 	cryptotest.SetGlobalRandom(t, 1)
@@ -135,8 +136,8 @@ func TestEncryptedBitRot(t *testing.T) {
 	}
 }
 
-// TestEncryptedTornTail ends the file at every byte behind the last sync, with what a disk may leave there: what was synced is there, the rest is whole or gone, and
-// the log goes on.
+// TestEncryptedTornTail ends the file at every byte after the last sync, with what a disk may leave there: synced data
+// is there, the rest is whole or gone, and the log can be used.
 func TestEncryptedTornTail(t *testing.T) {
 	withKeys(t, keyOne)
 	fsys := memfs.New()
@@ -173,7 +174,8 @@ func TestEncryptedTornTail(t *testing.T) {
 	}
 }
 
-// TestTamperedRecord: who knows the CRCs but not the key cannot change a record, nor put one of the same segment in the place of another.
+// TestTamperedRecord: who knows the CRCs but not the key cannot change a record, nor put one of the same segment in the
+// place of another.
 func TestTamperedRecord(t *testing.T) {
 	withKeys(t, keyOne)
 	fsys, _ := smallLog(t)
@@ -296,7 +298,8 @@ func segmentKeys(t testing.TB, fsys raftlog.FS) string {
 	return strings.Join(ids, " ")
 }
 
-// TestKeyChange: a log that is there is encrypted from the next entry on, another key is used from the next entry on, and so is none; what is there stays readable.
+// TestKeyChange: an existing log is encrypted from the next entry on. The same holds for a change to another key, or to
+// no key; earlier entries stay readable.
 func TestKeyChange(t *testing.T) {
 	fsys := memfs.New()
 	l := open(t, fsys)
@@ -342,7 +345,8 @@ func TestKeyChange(t *testing.T) {
 	want(t, err, raftlog.ErrKey)
 }
 
-// TestKeyChangeWithoutEntries: a segment that holds no entry is replaced, so that the first one is encrypted too; whenever that is interrupted, there is a log.
+// TestKeyChangeWithoutEntries: a segment that holds no entry is replaced, so that the first one is encrypted too;
+// whenever that is interrupted, there is a log.
 func TestKeyChangeWithoutEntries(t *testing.T) {
 	crashes := 0
 	for n := 1; ; n++ {
@@ -425,7 +429,8 @@ func (f recordedFile) Writev(bufs [][]byte, off int64) error {
 	return f.File.Writev(bufs, off)
 }
 
-// TestNonces: no nonce is used twice with a segment's key: not after a tail was replaced, not after a crash and a cut, not by the next life.
+// TestNonces: no nonce is used twice with a segment's key: not after a tail was replaced, not after a crash and a cut,
+// not by the next life.
 func TestNonces(t *testing.T) {
 	withKeys(t, keyOne)
 	count := 0
@@ -529,7 +534,7 @@ func TestKeyText(t *testing.T) {
 	}
 }
 
-// TestLoadKeys: from a file that nobody else reads, or from a command.
+// TestLoadKeys: from a file that only this user can read, or from a command.
 func TestLoadKeys(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys")
 	ok(t, os.WriteFile(file, []byte(keyOne), 0o600))
@@ -568,7 +573,7 @@ func TestLoadKeys(t *testing.T) {
 	}
 }
 
-// FuzzOpenEncrypted opens a log whose segment is arbitrary bytes behind the header of an encrypted one, or in the place of it.
+// FuzzOpenEncrypted opens a log whose segment is arbitrary bytes, either alone or after the header of an encrypted one.
 func FuzzOpenEncrypted(f *testing.F) {
 	withKeys(f, keyOne)
 	fsys, _ := smallLog(f)
@@ -582,7 +587,7 @@ func FuzzOpenEncrypted(f *testing.F) {
 		f.Add(segment[:n], true)
 	}
 	f.Fuzz(func(t *testing.T, b []byte, fix bool) {
-		if b = bytes.Clone(b); fix && len(b) >= cryptHead { // what lies behind the checksum is looked at too
+		if b = bytes.Clone(b); fix && len(b) >= cryptHead { // bytes after the checksum are checked too
 			binary.LittleEndian.PutUint32(b[cryptHead-4:], crc(b[:cryptHead-4]))
 		}
 		disk := memfs.New()

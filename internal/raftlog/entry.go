@@ -9,8 +9,8 @@ import (
 	"trireme/internal/gtid"
 )
 
-// Kind says what an entry's events are. The zero value is no kind: entries that raft makes by itself (the empty one of a new
-// leader, configuration changes) have no Meta.
+// Kind says what an entry's events are. The zero value is no kind: entries that raft makes by itself (the empty one of
+// a new leader, configuration changes) have no Meta.
 type Kind uint8
 
 const (
@@ -45,7 +45,8 @@ const (
 	FlagContinues Flags = 1 << iota
 	// FlagUnfinished: the last event does not end a transaction; the next Trx entry of the same incarnation continues it.
 	FlagUnfinished
-	// FlagSpecial: holds at least one transaction that is not plain row data closed by XID (DDL, account statement, XA, XID-less).
+	// FlagSpecial: holds at least one transaction that is not plain row data closed by XID (DDL, account statement, XA,
+	// XID-less).
 	FlagSpecial
 )
 
@@ -123,7 +124,8 @@ func MetaSize(m *Meta) int {
 	return metaFixedSize + 1 + uvarintSize(uint64(n)) + n
 }
 
-// AppendMeta appends the encoding of m to dst and returns it. The ranges must be valid (1 <= First <= Last, tag <= 32 bytes).
+// AppendMeta appends the encoding of m to dst and returns it. The ranges must be valid (1 <= First <= Last, tag <= 32
+// bytes).
 func AppendMeta(dst []byte, m *Meta) []byte {
 	le := binary.LittleEndian
 	dst = append(dst, metaVersion, byte(m.Kind))
@@ -142,7 +144,8 @@ func AppendMeta(dst []byte, m *Meta) []byte {
 	return appendRanges(dst, m.GTIDs)
 }
 
-// DecodeMeta splits an entry's data into its meta and its events, which alias data. The errors are ErrMeta and ErrMetaVersion.
+// DecodeMeta splits an entry's data into its meta and its events, which alias data. The errors are ErrMeta and
+// ErrMetaVersion.
 func DecodeMeta(data []byte) (Meta, []byte, error) {
 	var m Meta
 	events, err := m.Decode(data)
@@ -224,8 +227,8 @@ func PeekKind(data []byte) Kind {
 	return Kind(data[offKind])
 }
 
-// PeekEnd reads where an entry's events end, without allocating and without checking the variable part. ok is false when the
-// data has no meta.
+// PeekEnd reads where an entry's events end, without allocating and without checking the variable part. ok is false
+// when the data has no meta.
 func PeekEnd(data []byte) (incarnation uint64, end Pos, flags Flags, ok bool) {
 	if _, err := metaLen(data); err != nil {
 		return 0, Pos{}, 0, false

@@ -6,12 +6,13 @@ import (
 	"trireme/internal/rule"
 )
 
-// The errors of this package, besides raft.ErrCompacted and raft.ErrUnavailable of the raft.Storage methods. All of them
-// but ErrPurged, ErrNoPosition and ErrBeyond mean that this node must not go on as it is.
+// The errors of this package, in addition to raft.ErrCompacted and raft.ErrUnavailable of the raft.Storage methods. All
+// of them but ErrPurged, ErrNoPosition and ErrBeyond mean that this node must not continue.
 var (
 	// ErrCorrupt: something that had been fsynced is damaged or missing. The node has to rejoin under a new raft id (S2).
 	ErrCorrupt = errors.New("raftlog: corrupt")
-	// ErrGone: Options.Made says that there was a log, and there is none. The node has to rejoin under a new raft id (S2).
+	// ErrGone: Options.Made says that there was a log, but there is no log now. The node has to rejoin under a new raft
+	// id (S2).
 	ErrGone = errors.New("raftlog: the log is gone")
 	// ErrForeign: the directory belongs to another cluster or to another node of it.
 	ErrForeign = errors.New("raftlog: directory of another node")
@@ -23,8 +24,8 @@ var (
 	ErrFailed = errors.New("raftlog: failed permanently")
 	// ErrNoSpace: the disk is full. It is as final as ErrFailed, which it accompanies.
 	ErrNoSpace = errors.New("raftlog: no space")
-	// ErrInvariant: the caller broke a rule that no acknowledged transaction survives being broken (S2, S6, S12). Nothing
-	// was written. The node has to fence itself.
+	// ErrInvariant: the caller broke a rule on which acknowledged transactions depend (S2, S6, S12). Nothing was
+	// written. The node has to fence itself.
 	ErrInvariant = rule.Breaks("S2", "raftlog: invariant violated")
 	// ErrPurged: the entry asked for lies below the log's first index.
 	ErrPurged = errors.New("raftlog: purged")

@@ -138,7 +138,7 @@ type crashRun struct {
 	synced uint64
 	first  uint64            // nothing from it on may be missing
 	all    [][]*raftpb.Entry // histories, from index 1 on
-	jobs   []func()          // what nobody waits for and has not been done
+	jobs   []func()          // jobs that no writer waits for and that are not done yet
 }
 
 func (r *crashRun) do(o raftlog.Options) error {
@@ -211,8 +211,8 @@ func (r *crashRun) do(o raftlog.Options) error {
 	return nil
 }
 
-// TestEveryCrash crashes after each operation of a run: the log always opens, and holds what was synced. What nobody
-// waits for is done at once, a step later, or never.
+// TestEveryCrash crashes after each operation of a run: the log always opens, and holds what was synced. Jobs that no
+// writer waits for are done at once, a step later, or never.
 func TestEveryCrash(t *testing.T) {
 	needs.NoRace(t)
 	for _, when := range []string{"at once", "later", "never"} {
@@ -293,8 +293,8 @@ func sameEntry(a, b *raftpb.Entry) bool {
 	return a.GetTerm() == b.GetTerm() && a.GetType() == b.GetType() && bytes.Equal(a.Data, b.Data)
 }
 
-// olderCanRead tells whether versions that made no file ahead read what a crash left: they want nothing but a filler
-// or zeros behind the records of a segment that another one follows.
+// olderCanRead reports whether versions that made no spare file can read what a crash left: after the records of a
+// segment that another one follows, they accept only a filler or zeros.
 func olderCanRead(fsys *memfs.FS) error {
 	rep, err := raftlog.Verify(fsys, dir, keys)
 	if err != nil && rep.First > 0 && !strings.Contains(err.Error(), "in the middle of a reset") {
@@ -310,10 +310,10 @@ func olderCanRead(fsys *memfs.FS) error {
 		}
 		const filler = 25 // bytes of one that are written
 		if len(b) < filler || bytes.Count(b[filler:], []byte{0}) != len(b)-filler {
-			return fmt.Errorf("%d bytes behind the records of %s", len(b), s.File)
+			return fmt.Errorf("%d bytes after the records of %s", len(b), s.File)
 		}
 		if b = b[:filler]; !bytes.Equal(b[19:], []byte("TRIL\x01\x03")) && bytes.Count(b, []byte{0}) != filler {
-			return fmt.Errorf("%q behind the records of %s", b, s.File)
+			return fmt.Errorf("%q after the records of %s", b, s.File)
 		}
 	}
 	return nil
@@ -371,8 +371,8 @@ func TestDump(t *testing.T) {
 	}
 }
 
-// TestFailedSyncIsNotBelievedLater: when an fsync fails the page cache goes on showing what the disk has not got. A log that opens on it
-// makes sure that what it finds is on the disk before it counts (S2).
+// TestFailedSyncIsNotBelievedLater: when an fsync fails the page cache goes on showing what the disk has not got. A log
+// that opens on it makes sure that what it finds is on the disk before it counts (S2).
 func TestFailedSyncIsNotBelievedLater(t *testing.T) {
 	for _, what := range []string{".log", "/state"} {
 		fsys := memfs.New()
@@ -413,8 +413,9 @@ func TestFailedSyncIsNotBelievedLater(t *testing.T) {
 	}
 }
 
-// TestNamesAreDurableBeforeTheyAreUsed: a daemon that died behind the rename of a new segment, and in front of the fsync of its directory, leaves a
-// name that only this life of the machine sees. What the next one writes there must not go with it.
+// TestNamesAreDurableBeforeTheyAreUsed: a daemon that died after the rename of a new segment, and before the fsync of
+// its directory, leaves a name that only this life of the machine sees. What the next one writes there must not be lost
+// with it.
 func TestNamesAreDurableBeforeTheyAreUsed(t *testing.T) {
 	fsys := memfs.New()
 	l := open(t, fsys)
@@ -430,7 +431,7 @@ func TestNamesAreDurableBeforeTheyAreUsed(t *testing.T) {
 		return nil
 	}
 	var err error
-	at := map[uint64]writer{} // behind each entry
+	at := map[uint64]writer{} // after each entry
 	for err == nil {
 		at[w.index] = *w
 		err = errors.Join(l.Append([]*raftpb.Entry{w.trx(300, 0)}), l.Sync())
@@ -482,8 +483,8 @@ func (f unreadableFile) ReadAt(b []byte, off int64) (int, error) {
 	return f.File.ReadAt(b, off)
 }
 
-// TestUnreadableStateSlot: the state file has two copies, so that a bad sector in one of them does not keep the node from starting. With both
-// unreadable the error is the disk's: a vote is not called lost that may still be there.
+// TestUnreadableStateSlot: the state file has two copies, so that a bad sector in one of them does not keep the node
+// from starting. With both unreadable the error is the disk's: a vote is not called lost that may still be there.
 func TestUnreadableStateSlot(t *testing.T) {
 	const slot = 16 << 10
 	for _, at := range [][]int64{{0}, {slot}, {0, slot}} {

@@ -24,7 +24,7 @@ const dir = "/raft"
 // keys of the log under test: TestEncrypted runs tests again with some.
 var keys *raftlog.Keys
 
-// later is when a log under test does what nobody waits for: at once, so that every run is the same.
+// later is when a log under test does the work that no writer waits for: at once, so that every run is the same.
 var later = func(job func()) { job() }
 
 func options(fsys raftlog.FS) raftlog.Options {
@@ -141,7 +141,8 @@ func files(t testing.TB, fsys raftlog.FS, suffix string) (paths []string) {
 	return paths
 }
 
-// TestBitRot turns over bits of a closed log one at a time: damage is reported or does no harm, and never changes an entry.
+// TestBitRot turns over bits of a closed log one at a time: damage is reported or does no harm, and never changes an
+// entry.
 func TestBitRot(t *testing.T) {
 	fsys := memfs.New()
 	l := open(t, fsys)
@@ -163,7 +164,7 @@ func TestBitRot(t *testing.T) {
 				} else {
 					harmless++
 				}
-				for _, p := range files(t, fsys, ".idx") { // an index made anew
+				for _, p := range files(t, fsys, ".idx") { // an index written again
 					if p != path {
 						continue
 					}

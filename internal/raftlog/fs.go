@@ -2,9 +2,9 @@ package raftlog
 
 import "io"
 
-// FS is all that the log asks of a file system, so that tests and the simulator can put a faulty one underneath.
-// Names are paths; directories are made with MkdirAll only. Errors for which errors.Is(err, fs.ErrNotExist) or
-// errors.Is(err, syscall.ENOSPC) holds are told apart, all others are alike.
+// FS is all that the log asks of a file system, so that tests and the simulator can replace it with a faulty one. Names
+// are paths; directories are made with MkdirAll only. The log distinguishes errors for which errors.Is(err,
+// fs.ErrNotExist) or errors.Is(err, syscall.ENOSPC) holds; it treats all others alike.
 type FS interface {
 	MkdirAll(dir string) error
 	// Lock takes an exclusive lock that ends with Close or with the process. The error wraps ErrLocked when it is taken.
@@ -26,7 +26,8 @@ type FS interface {
 	Free(dir string) (uint64, error)
 }
 
-// File is an open file. ReadAt may run beside everything else; the other methods are called one at a time.
+// File is an open file. ReadAt may be called concurrently with every method; the other methods are called one at a
+// time.
 type File interface {
 	io.ReaderAt
 	io.WriterAt

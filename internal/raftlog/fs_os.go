@@ -15,7 +15,7 @@ type OSFS struct{}
 
 type osFile struct{ *os.File }
 
-// MkdirAll makes the directory's own name durable too: what is synced in it is of no use without.
+// MkdirAll makes the directory's own name durable too: without it, files synced in the directory could be lost with it.
 func (fs OSFS) MkdirAll(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -19,8 +19,8 @@ import (
 	"trireme/internal/raftlog/memfs"
 )
 
-// The logs in testdata/golden are as released versions wrote them, and are read for ever (docs/format/README.md). What this
-// version writes is the newest of them, byte for byte: a change of the format needs a directory of its own.
+// The logs in testdata/golden are as released versions wrote them, and are read for ever (docs/format/README.md). What
+// this version writes is the newest of them, byte for byte: a change of the format needs a directory of its own.
 const (
 	goldenDir = "testdata/golden"
 	newest    = "v1"
@@ -151,7 +151,8 @@ func describe(t testing.TB, fsys *memfs.FS) string {
 	return b.String()
 }
 
-// TestNewerFormatIsRefused: what a newer version wrote is not guessed at, nor taken for damage or a torn write: nothing is cut.
+// TestNewerFormatIsRefused: what a newer version wrote is not guessed at, nor taken for damage or a torn write: nothing
+// is cut.
 func TestNewerFormatIsRefused(t *testing.T) {
 	const last = "000000000000000a.log"
 	segment, err := os.ReadFile(filepath.Join(goldenDir, newest, last))
@@ -244,8 +245,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// openAny opens a log that may hold anything: it is refused with one of the errors that say what to do, as Verify refuses it, or all
-// that it holds can be read.
+// openAny opens a log that may hold anything: it is refused with one of the errors that say what to do, as Verify
+// refuses it, or all that it holds can be read.
 func openAny(t *testing.T, disk *memfs.FS) (entries []*raftpb.Entry) {
 	t.Helper()
 	_, verr := raftlog.Verify(disk, dir, keys)

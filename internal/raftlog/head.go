@@ -45,17 +45,18 @@ type position struct {
 	end         Pos
 }
 
-// ledger is what follows from all entries up to some index. A segment's header holds the one of the index before its first.
+// ledger is what follows from all entries up to some index. A segment's header holds the one of the index before its
+// first.
 type ledger struct {
 	gtids   gtid.Set
 	barrier BarrierInfo
-	// open is the index of the first chunk of a transaction that has not ended yet, 0 if there is none: whoever reads from
-	// there on sees whole transactions only.
+	// open is the index of the first chunk of a transaction that has not ended yet, 0 if there is no such transaction:
+	// a reader that starts there sees whole transactions only.
 	open uint64
 	tail position
 }
 
-// apply takes in the entry at index. It does not judge: see check.
+// apply adds the entry at index. It does not judge: see check.
 func (g *ledger) apply(index, term uint64, m *Meta, events []byte) {
 	switch m.Kind {
 	case Barrier:
@@ -84,7 +85,7 @@ func (g *ledger) aborts(m *Meta) bool {
 	return m.Kind == Barrier && g.open != 0 && (m.Node != g.tail.node || m.Incarnation != g.tail.incarnation)
 }
 
-// check says why the entry must not follow what g has seen, if so (S6, S12).
+// check returns an error if the entry must not follow what g has seen (S6, S12).
 func (g *ledger) check(m *Meta) error {
 	if m.Kind != Trx {
 		return nil
@@ -224,8 +225,8 @@ func (h *segmentHead) appendBody(b []byte) []byte {
 
 var errBadHead = errors.New("bad segment header")
 
-// parseHead reads what appendHead wrote and returns the number of bytes it took. The errors are errShortRecord, errBadHead and
-// ErrNewer.
+// parseHead reads what appendHead wrote and returns the number of bytes it took. The errors are errShortRecord,
+// errBadHead and ErrNewer.
 func parseHead(b []byte) (segmentHead, int, error) {
 	if len(b) >= len(binlog.Magic) && string(b[:len(binlog.Magic)]) != binlog.Magic {
 		return segmentHead{}, 0, fmt.Errorf("%w: not a binary log file", errBadHead)

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// A closed segment has a side file with its terms and record offsets, so that neither opening the log nor a reader that is far
-// behind has to read the segment through. It is not fsynced and never needed: a missing or damaged one is made anew.
+// A closed segment has a side file with its terms and record offsets. With it, neither opening the log nor a reader
+// that lags far has to read through the segment. It is not fsynced and never needed: a missing or damaged one is
+// written again.
 const (
 	indexMagic   = "TRIX"
 	indexVersion = 1
@@ -48,7 +49,7 @@ func encodeIndex(s *segment) []byte {
 	return le.AppendUint32(b, crc32.Checksum(b[from:], castagnoli))
 }
 
-// lastCRC returns the chain CRC behind the segment's last record. The slots must be loaded.
+// lastCRC returns the chain CRC after the segment's last record. The slots must be loaded.
 func (s *segment) lastCRC() uint32 {
 	if n := len(s.slots); n > 0 {
 		return s.slots[n-1].crc
@@ -58,8 +59,8 @@ func (s *segment) lastCRC() uint32 {
 
 var errBadIndex = errors.New("raftlog: bad index file")
 
-// loadIndex reads the first part of s's index file into s.last, s.end and s.terms, and the second into s.slots when asked.
-// next is the header of the segment that follows s.
+// loadIndex reads the first part of s's index file into s.last, s.end and s.terms, and the second into s.slots when
+// asked. next is the header of the segment that follows s.
 func loadIndex(fsys FS, s *segment, next *segmentHead, withSlots bool) error {
 	f, err := fsys.OpenRead(filepath.Join(filepath.Dir(s.path), indexName(s.name)))
 	if err != nil {
@@ -147,7 +148,7 @@ func scanClosed(s *segment, next *segmentHead) error {
 		return err
 	}
 	s.terms, s.slots = nil, nil
-	for sc.prev.index+1 < next.first { // what lies behind it was cut once
+	for sc.prev.index+1 < next.first { // what comes after it was cut once
 		rec, at, err := sc.next()
 		if err == io.EOF {
 			break

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Keys are the master keys under which the keys of segments are sealed; docs/format/log.md says how. New segments take the last one. nil: new
-// segments are not encrypted. Printed, it shows the ids only.
+// Keys are the master keys under which the keys of segments are sealed; docs/format/log.md says how. New segments take
+// the last one. nil: new segments are not encrypted. Printed, it shows the ids only.
 type Keys struct {
 	list []masterKey
 	off  bool // they are for reading
@@ -34,11 +34,12 @@ const (
 	keyCommandLimit = 30 * time.Second
 )
 
-// ErrKey: the keys given are none, or not those that a segment was written with. Nothing was touched.
+// ErrKey: the keys given are not valid keys, or not those that a segment was written with. Nothing was changed.
 var ErrKey = errors.New("raftlog: encryption key")
 
-// ParseKeys reads lines of an id (letters, digits, and ._:-, at most 64) and a key (64 hex digits), in the order in which they came into use.
-// A line "off" behind the last key says that new segments are not encrypted any more. Empty lines and those that begin with # are passed over. The error is ErrKey; it never quotes the text.
+// ParseKeys reads lines of an id (letters, digits, and ._:-, at most 64) and a key (64 hex digits), in the order in
+// which they came into use. A line "off" after the last key says that new segments are not encrypted any more. Empty
+// lines and those that begin with # are skipped. The error is ErrKey; it never quotes the text.
 func ParseKeys(text []byte) (*Keys, error) {
 	if len(text) > maxKeyText {
 		return nil, fmt.Errorf("%w: more than %d bytes", ErrKey, maxKeyText)
@@ -79,8 +80,8 @@ func validKeyID(id string) bool {
 	return id != "" && len(id) <= maxKeyID
 }
 
-// LoadKeys reads the keys from a file that nobody else can read, or from what a command prints: one of both, or neither, then there are none.
-// The error is ErrKey.
+// LoadKeys reads the keys from a file that only this user can read, or from the output of a command. At most one of
+// both may be given; without either there are no keys. The error is ErrKey.
 func LoadKeys(ctx context.Context, file string, command []string) (*Keys, error) {
 	var text []byte
 	var err error
@@ -105,7 +106,7 @@ func LoadKeys(ctx context.Context, file string, command []string) (*Keys, error)
 	return k, nil
 }
 
-// ReadKeyFile reads the text of a file that nobody else can read. The error is ErrKey.
+// ReadKeyFile reads the text of a file that only this user can read. The error is ErrKey.
 func ReadKeyFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -126,7 +127,8 @@ func ReadKeyFile(path string) ([]byte, error) {
 	return text, nil
 }
 
-// runKeyCommand gives what the command prints. What it says on standard error is part of the error: it must not hold keys.
+// runKeyCommand returns what the command prints. Its standard error becomes part of the error, so it must not hold
+// keys.
 func runKeyCommand(ctx context.Context, command []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyCommandLimit)
 	defer cancel()
@@ -164,7 +166,7 @@ func AddKey(text []byte, id string) ([]byte, error) {
 		text = append(text, '\n')
 	}
 	text = fmt.Appendf(text, "%s %x\n", id, secret)
-	_, err := ParseKeys(text) // the id may be taken, or none
+	_, err := ParseKeys(text) // the id may be taken, or invalid
 	return text, err
 }
 

@@ -20,8 +20,8 @@ type Options struct {
 	Dir string
 	// FS is the operating system's when nil.
 	FS FS
-	// SegmentBytes is the size from which a segment is closed, 128 MiB by default, at most 1 GiB. A transaction in chunks stays
-	// in one segment up to 3 GiB.
+	// SegmentBytes is the size from which a segment is closed, 128 MiB by default, at most 1 GiB. A transaction in
+	// chunks stays in one segment up to 3 GiB.
 	SegmentBytes int64
 	// CacheBytes bounds the data of recent entries kept in memory, 64 MiB by default.
 	CacheBytes int64
@@ -33,13 +33,14 @@ type Options struct {
 	NodeID  uint64
 	// Made says that a log was made in Dir before: an empty or missing directory is ErrGone then, and nothing is made.
 	Made bool
-	// Base are the GTIDs that are in every data directory before the log's first entry: those of an adopted cluster. A log that is made
-	// begins behind them; one that is there keeps its own.
+	// Base are the GTIDs that are in every data directory before the log's first entry: those of an adopted cluster. A
+	// new log begins after them; an existing log keeps its own.
 	Base gtid.Set
 	// Later runs a job that no writer waits for (the next segment's file, index files) at some time, or never, in any
-	// goroutine: one of its own when nil.
+	// goroutine. If nil, each job runs in a goroutine of its own.
 	Later func(job func())
-	// Keys encrypt new segments, and read those that are encrypted. nil: new ones are not, and there is none that is.
+	// Keys encrypt new segments, and read encrypted ones. nil: new segments are not encrypted, and no existing one may
+	// be.
 	Keys   *Keys
 	Logger *slog.Logger
 
@@ -102,10 +103,10 @@ type Boundary struct {
 	Barrier     BarrierInfo
 }
 
-// Log is a node's raft log. Append, Sync, SetHardState, SetConfState, ResetTo and the purges are serialised by the log itself;
-// everything else may run beside them.
+// Log is a node's raft log. Append, Sync, SetHardState, SetConfState, ResetTo and the purges are serialised by the log
+// itself; everything else may run concurrently with them.
 //
-// A failed write or fsync is final (S2): it and every later call that writes return ErrFailed, reads go on.
+// A failed write or fsync is final (S2): it and every later call that writes return ErrFailed; reads still work.
 type Log struct {
 	opts   Options
 	fs     FS
@@ -114,7 +115,7 @@ type Log struct {
 	lock   io.Closer
 	failed atomic.Pointer[error]
 
-	// appended is closed by the next write; nil while nobody waits.
+	// appended is closed by the next write; nil while no caller waits.
 	appended atomic.Pointer[chan struct{}]
 
 	// durable is the highest index that is known to be fsynced.
@@ -128,12 +129,12 @@ type Log struct {
 	dirty   bool  // something was written since the last fdatasync
 	fileEnd int64 // of the last segment's file, zeros ahead included
 	ring    *ring // nil before the first use
-	noRing  bool  // it cannot be had
+	noRing  bool  // the system does not offer it
 
-	spare atomic.Int32 // what there is of the spare file: spareNone and so on
+	spare atomic.Int32 // the state of the spare file: spareNone and so on
 
-	// side is held by what changes index files and the spare file beside the writer. It is taken after wmu and before
-	// mu.
+	// side is held by code that changes index files and the spare file concurrently with the writer. It is taken after
+	// wmu and before mu.
 	side       sync.Mutex
 	sideClosed bool
 
@@ -142,7 +143,7 @@ type Log struct {
 	iovs     [][]byte
 	pending  []*raftpb.Entry
 	slots    []slot
-	gathered int64 // offset in the segment behind pending
+	gathered int64 // offset in the segment after pending
 	ranges   []gtid.Range
 	nonce    nonce // of the newest thing that was sealed
 
@@ -156,7 +157,7 @@ type Log struct {
 	confIndex uint64
 	cache     cache
 	idxClock  uint64
-	// epoch counts truncations and purges: a reader whose bytes went meanwhile tries again.
+	// epoch counts truncations and purges: a reader whose bytes were removed meanwhile tries again.
 	epoch uint64
 	// snap is the last answer of Snapshot.
 	snap *raftpb.Snapshot
@@ -204,7 +205,8 @@ func (l *Log) Err() error {
 // DurableIndex returns the highest index known to be fsynced.
 func (l *Log) DurableIndex() uint64 { return l.durable.Load() }
 
-// Appended returns a channel that is closed once something is appended after the call: look at LastIndex after it and before waiting.
+// Appended returns a channel that is closed once something is appended after the call: look at LastIndex after it and
+// before waiting.
 func (l *Log) Appended() <-chan struct{} {
 	for {
 		if c := l.appended.Load(); c != nil {
@@ -238,8 +240,8 @@ func (l *Log) Boundary() Boundary {
 	return l.segs[0].head.boundary()
 }
 
-// BoundaryAt returns the newest boundary that lies at or below index: the state below the first entry of some segment. A node
-// that knows everything up to index to be committed goes on from there instead of reading the whole log again.
+// BoundaryAt returns the newest boundary that lies at or below index: the state below the first entry of some segment.
+// A node that knows everything up to index to be committed starts there instead of reading the whole log again.
 func (l *Log) BoundaryAt(index uint64) Boundary {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -265,7 +267,8 @@ func (l *Log) sizeLocked() int64 {
 	return n
 }
 
-// Close makes everything durable that was appended, writes what was put off and releases the directory. Readers must be done.
+// Close makes everything durable that was appended, writes what was put off and releases the directory. Readers must be
+// done.
 func (l *Log) Close() error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()

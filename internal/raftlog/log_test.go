@@ -126,7 +126,8 @@ func normal(e *raftpb.Entry) *raftpb.Entry {
 	return n
 }
 
-// TestBase: a log that begins behind a set of GTIDs says so in every place, and a feed for somebody who lacks a part of it is refused.
+// TestBase: a log that begins after a set of GTIDs reports that set in every place, and refuses a feed for a receiver
+// that lacks a part of it.
 func TestBase(t *testing.T) {
 	opts := testOptions(t.TempDir(), nil)
 	base, err := gtid.ParseSet("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-100")
@@ -142,7 +143,7 @@ func TestBase(t *testing.T) {
 	l = mustOpen(t, opts)
 	defer func() { check(t, l.Close()) }()
 	if b := l.Boundary(); b.Index != 0 || !b.GTIDs.Equal(base) {
-		t.Errorf("the log begins at %d behind %q", b.Index, b.GTIDs)
+		t.Errorf("the log begins at %d after %q", b.Index, b.GTIDs)
 	}
 	if index, _, err := l.SeekGTID(base, 2); err != nil || index != 2 {
 		t.Errorf("a feed for one who has the base begins at %d: %v", index, err)
@@ -290,7 +291,8 @@ func TestOverwriteTail(t *testing.T) {
 	}
 }
 
-// TestTransactionOverSegments: a transaction too large for a segment is found from its first chunk on, and is not purged in halves.
+// TestTransactionOverSegments: a transaction too large for a segment is found from its first chunk on, and is not
+// purged in halves.
 func TestTransactionOverSegments(t *testing.T) {
 	opts := testOptions(t.TempDir(), nil)
 	opts.hardSegmentBytes = 100 << 10
@@ -333,7 +335,8 @@ func TestTransactionOverSegments(t *testing.T) {
 	seek(1, 3)
 	seek(2, 4)
 	seek(3, 41)
-	// Its end may not be committed yet: whoever lacks nothing else begins with its first piece all the same, not in its middle.
+	// Its end may not be committed yet: a receiver that lacks nothing else still begins with its first piece, not in
+	// its middle.
 	for upTo, want := range map[uint64]uint64{3: 4, 4: 4, 10: 4, 39: 4, 40: 41} {
 		set := l.GTIDSet()
 		if index, _, err := l.SeekGTID(set, upTo); err != nil || index != want {
@@ -386,7 +389,7 @@ func TestPurgeBySize(t *testing.T) {
 	check(t, l.Close())
 }
 
-// TestAppended: whoever waits is woken by the next write, and not before.
+// TestAppended: a waiting reader is woken by the next write, and not before.
 func TestAppended(t *testing.T) {
 	l := mustOpen(t, testOptions(t.TempDir(), nil))
 	defer l.Close()

@@ -40,7 +40,7 @@ type model struct {
 	gno  int64
 	open bool
 
-	jobs []func() // what nobody waits for, to be done at some time
+	jobs []func() // jobs that no writer waits for, done at some later time
 }
 
 func newModel(t *rapid.T) *model {

@@ -11,8 +11,9 @@ import (
 	"trireme/internal/failpoint"
 )
 
-// Open opens the log in opts.Dir, or creates it when the directory is empty or missing. A torn tail is cut, but only above what
-// is known to have been fsynced (S2). The errors are ErrLocked, ErrGone, ErrForeign, ErrNewer, ErrKey, ErrCorrupt, or the file system's.
+// Open opens the log in opts.Dir, or creates it if the directory is empty or missing. A torn tail is cut, but only
+// above what is known to have been fsynced (S2). The errors are ErrLocked, ErrGone, ErrForeign, ErrNewer, ErrKey,
+// ErrCorrupt, or the file system's.
 func Open(opts Options) (*Log, error) {
 	if err := opts.setDefaults(); err != nil {
 		return nil, err
@@ -86,7 +87,8 @@ func (l *Log) open() error {
 	if err := l.removeRemains(); err != nil {
 		return err
 	}
-	if err := l.fs.SyncDir(l.dir); err != nil { // an earlier life may have ended in front of its own: what is seen here must stay
+	// an earlier life may have ended before its own SyncDir: the names seen here must stay
+	if err := l.fs.SyncDir(l.dir); err != nil {
 		return err
 	}
 	for i, s := range l.segs[:len(l.segs)-1] {
@@ -170,7 +172,8 @@ func (l *Log) makeSegment(name string, head []byte) (err error) {
 	return l.fs.SyncDir(l.dir)
 }
 
-// checkPrepared reads the header of the segment that an interrupted reset prepared, so that a key that is missing is known before all others go.
+// checkPrepared reads the header of the segment that an interrupted reset prepared, so that a missing key is noticed
+// before all other segments are removed.
 func (l *Log) checkPrepared(names []string) error {
 	name := segmentName(l.state.first)
 	if slices.Contains(names, name+newSuffix) {
@@ -178,7 +181,7 @@ func (l *Log) checkPrepared(names []string) error {
 	}
 	f, err := l.fs.OpenRead(l.path(name))
 	if err != nil {
-		return nil // what comes next says so
+		return nil // the next step reports it
 	}
 	defer f.Close()
 	if _, _, _, err := readHead(f, l.opts.Keys); errors.Is(err, ErrKey) {
@@ -187,8 +190,9 @@ func (l *Log) checkPrepared(names []string) error {
 	return nil
 }
 
-// SetKeys gives the log keys that hold all those that it has segments of; a segment that is not encrypted with the last one is closed before the next entry.
-// The error is ErrKey, and nothing has changed then.
+// SetKeys replaces the log's keys. The new ones must include the keys of all its segments. If the current segment is
+// not encrypted with the last key, it is closed before the next entry. The error is ErrKey, and then nothing has
+// changed.
 func (l *Log) SetKeys(keys *Keys) error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
@@ -289,7 +293,7 @@ func openSegments(fsys FS, dir string, st *state, keys *Keys, readOnly bool) (se
 	return segs, nil
 }
 
-// removeRemains deletes what interrupted purges, rotations and resets left behind.
+// removeRemains deletes the files that interrupted purges, rotations and resets have left.
 func (l *Log) removeRemains() error {
 	names, err := l.fs.ReadDir(l.dir)
 	if err != nil {
@@ -382,8 +386,9 @@ func (l *Log) recoverTail() error {
 	return l.cutFile(s)
 }
 
-// rewrite writes what a file shows between two offsets once more. The daemon before may have ended because an fsync failed; then the page
-// cache shows what the disk does not hold, as clean, and an fsync alone would report it durable (S2).
+// rewrite writes again what a file shows between two offsets. The previous daemon may have ended because an fsync
+// failed. Then the page cache shows as clean what the disk does not hold, and an fsync alone would report it durable
+// (S2).
 func rewrite(f File, from, to int64) error {
 	buf := make([]byte, min(to-from, readBlock))
 	for from < to {
@@ -429,8 +434,8 @@ func applyRecord(g *ledger, m *Meta, rec *record) {
 	g.apply(rec.index, rec.term, m, events)
 }
 
-// cutFile ends the segment's file where its records end, durably, and reserves the blocks of the rest again: without them too a
-// log opens, and the disk runs full later.
+// cutFile ends the segment's file where its records end, durably, and reserves the blocks of the rest again. A log
+// opens without that reservation too, but then the disk may run full later.
 func (l *Log) cutFile(s *segment) error {
 	if err := s.f.Truncate(s.end); err != nil {
 		return err
@@ -457,7 +462,8 @@ func (l *Log) adoptState() error {
 		return err
 	}
 	l.conf, l.confIndex = conf, st.confIndex
-	// The commit index may have been known before its entries were durable here; a configuration is known once it is committed.
+	// The commit index may have been known before its entries were durable here; a configuration is known once it is
+	// committed.
 	st.commit = max(min(max(st.commit, st.confIndex), l.last), l.first()-1)
 	l.hard = hardState{st.term, st.vote, st.commit}
 	l.durable.Store(l.last)
@@ -469,5 +475,5 @@ func (l *Log) adoptState() error {
 		return nil
 	}
 	st.durable = l.last
-	return l.state.write(true) // from here on, what is missing at the end has rotted and is no torn write
+	return l.state.write(true) // from here on, data missing at the end is damage and not a torn write
 }

@@ -17,7 +17,8 @@ type ended struct {
 	id gtid.GTID
 }
 
-// placed makes an entry of n transactions whose events have their true positions, with a hole in front of the entry as local statements leave it.
+// placed makes an entry of n transactions whose events have their true positions, with a hole in front of the entry as
+// local statements leave it.
 func (s *stream) placed(index, term uint64, n int, hole uint64) (*raftpb.Entry, []ended) {
 	m := Meta{Kind: Trx, Node: s.node, Incarnation: s.inc, Start: s.pos}
 	s.pos.Off += hole
@@ -39,8 +40,8 @@ func (s *stream) placed(index, term uint64, n int, hole uint64) (*raftpb.Entry, 
 	return entry(index, term, append(AppendMeta(nil, &m), events...)), all
 }
 
-// TestGTIDsBefore: a position is what lay in front of it in the log, whichever incarnations wrote that; and never more, also when an incarnation
-// leads twice and what it did first is gone.
+// TestGTIDsBefore: a position is what lay in front of it in the log, whichever incarnations wrote that; and never more,
+// also when an incarnation leads twice and what it did first is gone.
 func TestGTIDsBefore(t *testing.T) {
 	l := mustOpen(t, testOptions(t.TempDir(), nil))
 	setTerm(t, l, 1, 0)
@@ -76,7 +77,7 @@ func TestGTIDsBefore(t *testing.T) {
 		known := 0
 		for i, e := range all {
 			has.Add(e.id)
-			for _, at := range []Pos{e.at, {File: e.at.File, Off: e.at.Off + 9}} { // behind it, and within the next one
+			for _, at := range []Pos{e.at, {File: e.at.File, Off: e.at.Off + 9}} { // after it, and within the next one
 				if next := i + 1; at != e.at && (next == len(all) || all[next].s != e.s) {
 					continue // beyond, or where the same life goes on later
 				}
@@ -108,7 +109,7 @@ func TestGTIDsBefore(t *testing.T) {
 		first, err := l.Purge(upTo)
 		check(t, err)
 		if _, _, err := l.GTIDsBefore(1, 1, Pos{1, 4}, index); first > 1 && !errors.Is(err, ErrPurged) {
-			t.Fatalf("the beginning, behind a purge up to %d: %v", first-1, err)
+			t.Fatalf("the beginning, after a purge up to %d: %v", first-1, err)
 		}
 		judge(first)
 	}

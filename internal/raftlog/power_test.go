@@ -44,8 +44,8 @@ type noSync struct{ raftlog.File }
 
 func (noSync) Fdatasync() error { return nil }
 
-// TestPowerLoss cuts the power under a log that is written to, cut and purged, on a real file system as mean as POSIX allows: it always
-// opens, and holds what was synced. A log that forgets an fsync does not come through.
+// TestPowerLoss cuts the power under a log that is written to, cut and purged, on a real file system as mean as POSIX
+// allows: it always opens, and holds what was synced. A log that forgets an fsync does not come through.
 func TestPowerLoss(t *testing.T) {
 	needs.NoRace(t)
 	const cuts = 220

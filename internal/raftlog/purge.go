@@ -11,8 +11,8 @@ import (
 	"trireme/internal/failpoint"
 )
 
-// Purge removes the segments that lie wholly at or below upTo, and returns the new FirstIndex. It keeps the last segment, what is
-// not committed and durable, and the beginning of a transaction in chunks whose end it keeps.
+// Purge removes the segments that lie wholly at or below upTo, and returns the new FirstIndex. It keeps the last
+// segment, what is not committed and durable, and the beginning of a transaction in chunks whose end it keeps.
 func (l *Log) Purge(upTo uint64) (first uint64, err error) {
 	return l.purge(func() int {
 		n := 0
@@ -23,8 +23,8 @@ func (l *Log) Purge(upTo uint64) (first uint64, err error) {
 	})
 }
 
-// PurgeBySize removes the oldest segments as long as the log is larger than limit bytes, but nothing above index safe, and returns
-// the new FirstIndex. Otherwise it is Purge.
+// PurgeBySize removes the oldest segments as long as the log is larger than limit bytes, but nothing above index safe,
+// and returns the new FirstIndex. Otherwise it is Purge.
 func (l *Log) PurgeBySize(limit int64, safe uint64) (first uint64, err error) {
 	return l.purge(func() int {
 		size, n := l.sizeLocked(), 0
@@ -36,8 +36,8 @@ func (l *Log) PurgeBySize(limit int64, safe uint64) (first uint64, err error) {
 	})
 }
 
-// purge removes the first segments, as many as choose says or fewer. Their files, which may take long to remove, go when writers are let in
-// again: no later segment has the name of one.
+// purge removes the first segments, as many as choose says or fewer. Their files, which may take long to remove, are
+// removed after writers may continue: no later segment has the name of one.
 func (l *Log) purge(choose func() int) (uint64, error) {
 	gone, first, err := l.forget(choose)
 	for _, s := range gone {
@@ -90,9 +90,9 @@ func (l *Log) forget(choose func() int) (gone []*segment, first uint64, err erro
 	return gone, first, nil
 }
 
-// Snapshot implements raft.Storage: the state at FirstIndex-1, or where the configuration last changed if that is later, never inside
-// a transaction. Its Data is for ResetTo and DecodeBoundary. While there is none the error is
-// raft.ErrSnapshotTemporarilyUnavailable.
+// Snapshot implements raft.Storage: it returns the state at FirstIndex-1, or where the configuration last changed if
+// that is later, never inside a transaction. Its Data is for ResetTo and DecodeBoundary. While no snapshot is possible
+// the error is raft.ErrSnapshotTemporarilyUnavailable.
 func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
 	l.mu.RLock()
 	snap, conf, confIndex, head := l.snap, l.conf, l.confIndex, l.segs[0].head

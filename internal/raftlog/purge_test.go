@@ -20,7 +20,8 @@ func (f slowRemoval) Remove(name string) error {
 	return f.FS.Remove(name)
 }
 
-// TestPurgeHoldsNoWriterUp: an entry is written while the files of purged segments are being removed, which may take long.
+// TestPurgeHoldsNoWriterUp: an entry is written while the files of purged segments are being removed, which may take
+// long.
 func TestPurgeHoldsNoWriterUp(t *testing.T) {
 	removing, written, late := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -73,8 +74,8 @@ func TestPurgeHoldsNoWriterUp(t *testing.T) {
 	}
 }
 
-// TestSpareBytes: whoever looks for room counts what a daemon that was killed has left of a file that was made ahead.
-// One that ends in order leaves none.
+// TestSpareBytes: the space that a killed daemon's spare file takes is counted as space that can be freed. A daemon
+// that ends in order leaves no spare file.
 func TestSpareBytes(t *testing.T) {
 	const segment = 1 << 20
 	opts := Options{Dir: t.TempDir(), SegmentBytes: segment, Cluster: testCluster, NodeID: testNode, Later: func(job func()) { job() }}

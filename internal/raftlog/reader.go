@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Reader reads committed entries in order, from the cache or with its own read-ahead from disk: however far behind, it neither
-// drives anything out of the cache nor makes the writer wait. It is used by one goroutine.
+// Reader reads committed entries in order, from the cache or with its own read-ahead from disk. However far it lags, it
+// neither evicts anything from the cache nor makes the writer wait. It is used by one goroutine.
 type Reader struct {
 	l     *Log
 	next  uint64
@@ -25,9 +25,10 @@ func (l *Log) NewReader(from uint64) *Reader { return &Reader{l: l, next: from} 
 // Index returns the index of the entry that Next returns first.
 func (r *Reader) Index() uint64 { return r.next }
 
-// Next returns the next entries up to index upTo, at least one and at most about maxBytes of data; none when the log holds no
-// further one up to upTo. upTo must not exceed the commit index: what is not committed may be cut. The entries must not be
-// changed. The errors are ErrPurged when the reader fell below FirstIndex, ErrCorrupt, or the file system's.
+// Next returns the next entries up to index upTo, at least one and at most about maxBytes of data; none when the log
+// holds no further one up to upTo. upTo must not exceed the commit index: what is not committed may be cut. The entries
+// must not be changed. The errors are ErrPurged when the reader fell below FirstIndex, ErrCorrupt, or the file
+// system's.
 func (r *Reader) Next(upTo uint64, maxBytes int) ([]*raftpb.Entry, error) {
 	last, _ := r.l.LastIndex()
 	upTo = min(upTo, last)

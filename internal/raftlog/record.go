@@ -68,14 +68,14 @@ type record struct {
 var (
 	// errShortRecord: the buffer ends before the record does.
 	errShortRecord = errors.New("record is cut short")
-	// errNoRecord: zeros, a filler, or the end of the file: nothing was written here.
+	// errNoRecord: zeros, a filler, or the end of the file: no record was written here.
 	errNoRecord = errors.New("no record")
-	// errBadRecord: bytes that are no record, or not the one that belongs here.
+	// errBadRecord: bytes that are not a record, or not the one that belongs here.
 	errBadRecord = errors.New("bad record")
 )
 
-// appendRecordHead appends the ignorable event that goes before rec's prefix and events, and sets rec.crc. at is the event's
-// offset in the segment, stamp its timestamp.
+// appendRecordHead appends the ignorable event that goes before rec's prefix and events, and sets rec.crc. at is the
+// event's offset in the segment, stamp its timestamp.
 func appendRecordHead(dst []byte, rec *record, prev uint32, at int64, stamp, serverID uint32) []byte {
 	start := len(dst)
 	size := recordOverhead + len(rec.inline)
@@ -117,8 +117,8 @@ func chainCRC(prev uint32, parts ...[]byte) uint32 {
 	return prev
 }
 
-// recordHead parses the ignorable event at the start of b into rec, without prefix and events, and checks the event's own
-// checksum. It returns the event's size.
+// recordHead parses the ignorable event at the start of b into rec, without prefix and events, and checks the event's
+// own checksum. It returns the event's size.
 func recordHead(b []byte, rec *record) (int, error) {
 	if len(b) < fillerHead {
 		if allZero(b) {
@@ -144,7 +144,7 @@ func recordHead(b []byte, rec *record) (int, error) {
 	if err := binlog.VerifyChecksum(b[:size]); err != nil {
 		return 0, fmt.Errorf("%w: %w", errBadRecord, err)
 	}
-	// Its checksum holds, so this is no torn write: a newer version wrote it, and it must not be cut off.
+	// Its checksum is valid, so this is not a torn write: a newer version wrote it, and it must not be cut off.
 	if v := body[offRecVersion]; v > recordVersion {
 		return 0, fmt.Errorf("%w: record format %d, this program knows %d", ErrNewer, v, recordVersion)
 	}
@@ -205,8 +205,8 @@ func neededBytes(b []byte) int {
 	return int(binary.LittleEndian.Uint32(b[9:]))
 }
 
-// data returns the entry's data. It moves the meta up to the events inside the buffer that the record was decoded from, whose
-// record is not readable any more thereafter.
+// data returns the entry's data. It moves the meta up to the events inside the buffer that the record was decoded from.
+// The record in that buffer is not readable after that.
 func (rec *record) data() []byte {
 	if len(rec.events) == 0 {
 		return rec.inline
@@ -220,8 +220,9 @@ func (rec *record) data() []byte {
 // chain returns what the next record must follow.
 func (rec *record) chain() chain { return chain{rec.index, rec.term, rec.crc} }
 
-// appendFiller appends the head of an event that covers the rest of a segment's file, size bytes, so that mysqlbinlog finds
-// nothing but events in a file that is still written. Its checksum is not valid: only --verify-binlog-checksum looks at it.
+// appendFiller appends the head of an event that covers the rest of a segment's file, size bytes, so that mysqlbinlog
+// finds nothing but events in a file that is still written. Its checksum is not valid: only --verify-binlog-checksum
+// looks at it.
 func appendFiller(dst []byte, at, size int64, serverID uint32) []byte {
 	dst = binlog.Header{
 		Type: binlog.TypeIgnorable, ServerID: serverID, EventSize: uint32(size),
@@ -231,8 +232,8 @@ func appendFiller(dst []byte, at, size int64, serverID uint32) []byte {
 	return append(dst, recordVersion, typeFiller)
 }
 
-// framed reports whether b is a sequence of whole events, as far as their lengths tell. An entry whose events are not is kept
-// out of mysqlbinlog's sight.
+// framed reports whether b is a sequence of whole events, judging by their lengths. An entry whose events are not is
+// hidden from mysqlbinlog.
 func framed(b []byte) bool {
 	for len(b) > 0 {
 		if len(b) < binlog.MinEventSize {

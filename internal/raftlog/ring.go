@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ring writes and syncs a file through io_uring (io_uring(7)): a write and a linked fdatasync are handed to the kernel with one system
-// call that does not block, and the runtime's poller hears of their end.
+// ring writes and syncs a file through io_uring (io_uring(7)): one system call, which does not block, hands a write and
+// a linked fdatasync to the kernel, and the runtime's poller learns of their end.
 //
-// A thread that blocks in fdatasync keeps its share of the scheduler, so that the runtime's monitor thread naps and looks around until
-// the disk has answered, and takes the share away for another thread to poll the network. That was a third of all context switches of
-// a leader per commit.
+// A thread that blocks in fdatasync keeps its share of the scheduler. The runtime's monitor thread then naps and looks
+// around until the disk has answered, and takes the share away for another thread to poll the network. That was a third
+// of all context switches of a leader per commit.
 //
-// At most one call at a time. Both requests belong to the thread that made the system call: should it end meanwhile, they are cancelled
-// (ECANCELED), like a sync whose write was cut short.
+// Only one call may run at a time. Both requests belong to the thread that made the system call: if it ends meanwhile,
+// they are cancelled (ECANCELED), like a sync whose write was cut short.
 type ring struct {
 	ring, event *os.File
 	wait        syscall.RawConn
@@ -40,7 +40,8 @@ type ring struct {
 	ready func(fd uintptr) bool
 }
 
-// sqe, cqe and ringParams are the kernel's struct io_uring_sqe, io_uring_cqe and io_uring_params (include/uapi/linux/io_uring.h).
+// sqe, cqe and ringParams are the kernel's struct io_uring_sqe, io_uring_cqe and io_uring_params
+// (include/uapi/linux/io_uring.h).
 type sqe struct {
 	opcode, flags uint8
 	_             uint16
@@ -74,8 +75,9 @@ const (
 	opWritev = 2
 	opFsync  = 3
 
-	fsyncData      = 1      // IORING_FSYNC_DATASYNC
-	linkNext       = 1 << 2 // IOSQE_IO_LINK: the next request begins when this one has succeeded in full, else it is cancelled
+	fsyncData = 1 // IORING_FSYNC_DATASYNC
+	// IOSQE_IO_LINK: the next request begins when this one has succeeded in full, else it is cancelled
+	linkNext       = 1 << 2
 	silentSuccess  = 1 << 6 // IOSQE_CQE_SKIP_SUCCESS
 	registerEvent  = 4      // IORING_REGISTER_EVENTFD
 	offsetSQEs     = 0x10000000
@@ -83,12 +85,13 @@ const (
 	ringEntries    = 2
 	tagWrite       = 0 // in the lowest bit of userData; above it is the number of the call
 	tagSync        = 1
-	mostRingBytes  = 2 * flushBytes // beyond it nobody notices a wake-up
+	mostRingBytes  = 2 * flushBytes // above it a wake-up costs nothing noticeable
 	protectionRW   = unix.PROT_READ | unix.PROT_WRITE
 	mappingOptions = unix.MAP_SHARED | unix.MAP_POPULATE
 )
 
-// openRing fails where io_uring is switched off (kernel.io_uring_disabled), forbidden (seccomp, as in containers), or too old.
+// openRing fails where io_uring is switched off (kernel.io_uring_disabled), forbidden (seccomp, as in containers), or
+// too old.
 func openRing() (*ring, error) {
 	var p ringParams
 	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, ringEntries, uintptr(unsafe.Pointer(&p)), 0)
@@ -151,11 +154,11 @@ func (r *ring) close() {
 	r.ring.Close()
 }
 
-// errAgain: the ring has not done it, perhaps in part; it is to be done in the ordinary way, all of it.
+// errAgain: the ring has not done it, or only in part; the caller must do all of it in the ordinary way.
 var errAgain = errors.New("io_uring did not do it")
 
-// writeSync writes bufs at off and makes the file durable. Other errors than errAgain are those of pwritev and fdatasync. A failed sync is
-// never errAgain: the next one would succeed, without the data.
+// writeSync writes bufs at off and makes the file durable. Other errors than errAgain are those of pwritev and
+// fdatasync. A failed sync is never errAgain: the next one would succeed, without the data.
 func (r *ring) writeSync(f osFile, bufs [][]byte, off int64) error {
 	total := 0
 	r.bufs, r.iovs = append(r.bufs[:0], bufs...), r.iovs[:0]
@@ -182,12 +185,12 @@ func (r *ring) writeSync(f osFile, bufs [][]byte, off int64) error {
 	return verdict(f.Name(), end)
 }
 
-// verdict makes an error of the result, 0 or more or an errno below 0, of the request that ended the chain.
+// verdict makes an error of the result of the request that ended the chain: 0 or more is success, below 0 is an errno.
 func verdict(name string, end cqe) error {
 	e, sync := unix.Errno(-end.res), end.userData&1 == tagSync
 	switch {
 	case sync && end.res >= 0:
-		return nil // only a write that was complete lets the sync begin
+		return nil // the sync begins only after a complete write
 	case sync && (e == unix.ECANCELED || e == unix.EINTR):
 		return errAgain
 	case sync:
@@ -198,8 +201,9 @@ func verdict(name string, end cqe) error {
 	return &os.PathError{Op: "pwritev", Path: name, Err: e}
 }
 
-// carryOut submits both requests and waits for their end: the kernel tells of the sync, or of the write alone if that was not complete.
-// Should another one tell of both, the second word is known by its number and passed over: it must not be taken for that of a later sync.
+// carryOut submits both requests and waits for their end: the kernel reports the sync, or only the write if that was
+// incomplete. If a kernel reports both, the second report is recognised by its number and skipped: it must not be taken
+// for that of a later sync.
 func (r *ring) carryOut(write, sync sqe) (end cqe, err error) {
 	r.calls++
 	write.userData, sync.userData = r.calls<<1|tagWrite, r.calls<<1|tagSync

@@ -138,7 +138,7 @@ func TestAppendSync(t *testing.T) {
 			}
 			check(t, l.AppendSync(e))
 			if l.DurableIndex() != index {
-				t.Fatalf("entry %d is durable behind AppendSync of entry %d", l.DurableIndex(), index)
+				t.Fatalf("entry %d is durable after AppendSync of entry %d", l.DurableIndex(), index)
 			}
 		}
 		check(t, l.AppendSync(all[200:])) // known: nothing is written, all is synced

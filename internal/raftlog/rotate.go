@@ -11,8 +11,8 @@ import (
 	"trireme/internal/failpoint"
 )
 
-// spareName is the file that the next segment is made of: zeros, with room for a whole segment, made while the last
-// segment fills. Whoever opens the log removes it, as every file that ends in newSuffix.
+// spareName is the file that becomes the next segment: zeros, with room for a whole segment, made while the last
+// segment fills. Open removes it, like every file that ends in newSuffix.
 const spareName = "spare" + newSuffix
 
 // The states of the spare file, in Log.spare. Only the writer leaves spareNone, spareReady and spareTaken, and
@@ -35,7 +35,7 @@ func (l *Log) wantSpare() {
 	}
 }
 
-// upkeep does what no writer waits for. It runs beside writers and readers, and once at a time.
+// upkeep does what no writer waits for. It runs concurrently with writers and readers, one call at a time.
 func (l *Log) upkeep() {
 	l.side.Lock()
 	defer l.side.Unlock()
@@ -116,7 +116,7 @@ func (l *Log) writeIndexes() {
 		}
 		failpoint.Hit("index.after-write")
 		l.mu.Lock()
-		s.indexed = true // if it failed, a reader or the next start makes it anew
+		s.indexed = true // if it failed, a reader or the next start writes it again
 		l.mu.Unlock()
 	}
 }
@@ -157,8 +157,8 @@ func (l *Log) rotate() error {
 		return err
 	}
 	failpoint.Hit("rotate.after-seal")
-	// Nobody waits until this is durable: what a power loss brings back are a filler and zeros, and Open cuts them
-	// again.
+	// No caller waits until this is durable: after a power loss a filler and zeros may be there again, and Open cuts
+	// them again.
 	if err := s.f.Truncate(s.end); err != nil {
 		return l.fail("truncate "+s.path, err)
 	}
@@ -260,7 +260,7 @@ func (l *Log) makeNext(name string, head []byte) (string, error) {
 }
 
 // useSpare writes a segment's header into the spare file, durably, before it gets the segment's name: that name says
-// that the header is there. used is false if there is none in which the header has room.
+// that the header is there. used is false if no spare file has room for the header.
 func (l *Log) useSpare(head []byte) (used bool, err error) {
 	at, size := int64(len(head)), l.spareBytes()
 	if size > 0 && at+minFiller > size || !l.spare.CompareAndSwap(spareReady, spareTaken) {

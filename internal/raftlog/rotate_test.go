@@ -131,7 +131,7 @@ func TestSpareOnAFullDisk(t *testing.T) {
 	ok(t, l.Close())
 }
 
-// TestSpareAtAnyTime: what nobody waits for happens at the worst moments: while a rotation makes a segment of the
+// TestSpareAtAnyTime: jobs that no writer waits for run at the worst moments: while a rotation makes a segment of the
 // file, and twice.
 func TestSpareAtAnyTime(t *testing.T) {
 	for _, at := range []memfs.Op{memfs.OpWrite, memfs.OpFdatasync, memfs.OpRename} {
@@ -360,7 +360,8 @@ func TestSpareIsRemovedByHand(t *testing.T) {
 	ok(t, l.Close())
 }
 
-// TestIndexOfWhatGoes: a segment that is removed while its index file is written leaves no such file, whatever removes it.
+// TestIndexOfWhatGoes: a segment that is removed while its index file is written leaves no such file, whatever removes
+// it.
 func TestIndexOfWhatGoes(t *testing.T) {
 	for what, remove := range map[string]func(*raftlog.Log, *raftpb.Entry) error{
 		"purge": func(l *raftlog.Log, last *raftpb.Entry) error {

@@ -9,10 +9,11 @@ import (
 	"trireme/internal/gtid"
 )
 
-// SeekGTID finds where a feed must begin for a receiver that has set: the index of the first entry (of the first chunk, for a
-// transaction in chunks) that holds a transaction not in set, and the FORMAT_DESCRIPTION event in force there (nil when no
-// Barrier was seen yet). From that index on a reader sees whole transactions only. When there is none up to upTo it is upTo+1, or the first
-// chunk of a transaction that has not ended there. It is ErrPurged when it would lie below FirstIndex. upTo must not exceed the commit index.
+// SeekGTID finds where a feed must begin for a receiver that has set. It returns the index of the first entry that
+// holds a transaction not in set (for a transaction in chunks, of its first chunk), and the FORMAT_DESCRIPTION event in
+// force there (nil if no Barrier was seen yet). From that index on a reader sees whole transactions only. If no entry
+// up to upTo holds such a transaction, the index is upTo+1, or the first chunk of a transaction that has not ended
+// there. The error is ErrPurged if the index would lie below FirstIndex. upTo must not exceed the commit index.
 func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err error) {
 	l.mu.RLock()
 	heads := make([]*segmentHead, 0, len(l.segs))
@@ -22,7 +23,8 @@ func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err
 		}
 	}
 	l.mu.RUnlock()
-	// Each segment's header has what all segments before it hold: the sets grow, so the last one within set is found by halving.
+	// Each segment's header has what all segments before it hold: the sets grow, so the last one within set is found by
+	// halving.
 	i := sort.Search(len(heads), func(i int) bool { return !set.ContainsSet(heads[i].ledger.gtids) }) - 1
 	if i < 0 {
 		missing := heads[0].ledger.gtids.Subtract(set)
@@ -94,8 +96,8 @@ func clipText(s string) string {
 	return s[:limit] + "…"
 }
 
-// Scan calls fn for each entry in [from, to] that has a Meta, in order, until fn fails; it returns fn's error. m and events live until
-// fn returns. to must not exceed the commit index. ErrPurged: from lies below FirstIndex.
+// Scan calls fn for each entry in [from, to] that has a Meta, in order, until fn fails; it returns fn's error. m and
+// events live until fn returns. to must not exceed the commit index. ErrPurged: from lies below FirstIndex.
 func (l *Log) Scan(from, to uint64, fn func(m *Meta, index, term uint64, events []byte) error) error {
 	r := l.NewReader(from)
 	defer r.Close()
@@ -118,9 +120,10 @@ func (l *Log) Scan(from, to uint64, fn func(m *Meta, index, term uint64, events 
 	}
 }
 
-// GTIDsBefore returns what a receiver has that took everything in the log's order up to a position in the binary log of an incarnation: the
-// GTIDs of the transactions that end there or before, and of all that lies in front of them in the log, up to index upTo; and where the last of them ends,
-// at the position or before it. The errors are ErrPurged, ErrNoPosition, ErrBeyond, ErrCorrupt, or the file system's. upTo must not exceed the commit index.
+// GTIDsBefore returns what a receiver has that took everything in the log's order up to a position in the binary log of
+// an incarnation: the GTIDs of the transactions that end there or before, and of all that lies in front of them in the
+// log, up to index upTo; and where the last of them ends, at the position or before it. The errors are ErrPurged,
+// ErrNoPosition, ErrBeyond, ErrCorrupt, or the file system's. upTo must not exceed the commit index.
 func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) (has gtid.Set, end Pos, err error) {
 	l.mu.RLock()
 	heads := make([]*segmentHead, 0, len(l.segs))
@@ -130,7 +133,8 @@ func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) 
 		}
 	}
 	l.mu.RUnlock()
-	// The last segment in front of which the newest entry is of the incarnation and not behind the position. Without one it may lie anywhere.
+	// The last segment before which the newest entry is of the incarnation and not after the position. Without such a
+	// segment it may lie anywhere.
 	from := 0
 	for i, h := range heads {
 		if t := &h.ledger.tail; t.kind != 0 && t.node == node && t.incarnation == incarnation {
@@ -167,15 +171,15 @@ func behindPosition(first uint64, at Pos) error {
 	return fmt.Errorf("%w: the log begins at entry %d, after %v", ErrPurged, first, at)
 }
 
-// posWalk goes through entries up to a position of an incarnation. An incarnation may lead several times, at positions that grow, and begins where
-// it has ended if nothing lies between: a position that fits both is the earlier one.
+// posWalk goes through entries up to a position of an incarnation. An incarnation may lead several times, at positions
+// that grow, and begins where it has ended if nothing lies between: a position that fits both is the earlier one.
 type posWalk struct {
 	node        uint16
 	incarnation uint64
 	at          Pos
 	first       uint64   // index
 	seen        gtid.Set // of all entries so far
-	has         gtid.Set // seen at the newest end of the incarnation that is not behind at
+	has         gtid.Set // seen at the newest end of the incarnation that is not after at
 	upTo        Pos      // that end
 	end         Pos      // of the incarnation's newest entry
 	found       bool

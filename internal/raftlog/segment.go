@@ -102,7 +102,8 @@ func addTerm(runs []termRun, index, term uint64) []termRun {
 	return append(runs, termRun{index, term})
 }
 
-// readHead reads a segment's header, whose size it returns. An error that is none of ErrNewer, ErrKey and errBadHead is the file system's.
+// readHead reads a segment's header and returns its size. An error other than ErrNewer, ErrKey and errBadHead is the
+// file system's.
 func readHead(f File, keys *Keys) (segmentHead, sealing, int64, error) {
 	size, err := f.Size()
 	if err != nil {
@@ -153,8 +154,9 @@ func (s *segment) scan(size int64) *scanner {
 	return &scanner{f: s.f, aead: s.aead, prev: s.head.prev(), off: s.headSize, size: size}
 }
 
-// next returns the next record, whose slices live until the following call, and its offset. At the end of what was written the
-// error is io.EOF; when the bytes there are no good record it wraps errBadRecord, or ErrNewer, and s.off says where.
+// next returns the next record, whose slices live until the following call, and its offset. At the end of what was
+// written the error is io.EOF; when the bytes there are no good record it wraps errBadRecord, or ErrNewer, and s.off
+// says where.
 func (s *scanner) next() (record, int64, error) {
 	for {
 		rec, err := decodeRecord(s.buf[s.lo:], s.prev)
@@ -185,7 +187,7 @@ func (s *scanner) next() (record, int64, error) {
 	}
 }
 
-// fill reads on behind what is buffered, so that at least need bytes or a whole block more are there.
+// fill reads more after what is buffered, so that at least need bytes or a whole block more are there.
 func (s *scanner) fill(need int) error {
 	have := len(s.buf) - s.lo
 	from := s.off + int64(have)
@@ -205,8 +207,9 @@ func (s *scanner) fill(need int) error {
 	return nil
 }
 
-// later looks behind a bad record for well-formed records with an index above the given one, and returns the highest durable
-// index that they name. Their data is not verified: the event checksum and the position in the header vouch for the header.
+// later looks after a bad record for well-formed records with an index above the given one, and returns the highest
+// durable index that they name. It does not verify their data: the event checksum and the position in the header are
+// enough to trust the header.
 func (s *scanner) later(above uint64) (durable uint64, found bool, err error) {
 	const overlap = 1 << 20 // an entry's header event is smaller than that unless it holds data, which has no place here
 	buf := make([]byte, 2*overlap)

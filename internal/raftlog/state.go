@@ -13,9 +13,9 @@ import (
 	"trireme/internal/failpoint"
 )
 
-// The state file holds what raft must not forget. Two slots, each with a sequence number and a CRC: a write goes to the slot
-// that is not the durable one, so a torn write leaves the other; once it is fsynced the other slot gets a copy, without waiting,
-// so that a slot that rots later has a twin. docs/format/state.md draws it.
+// The state file holds what raft must not forget. Two slots, each with a sequence number and a CRC: a write goes to the
+// slot that is not the durable one, so a torn write leaves the other; once it is fsynced the other slot gets a copy,
+// without waiting, so that a slot that rots later has a twin. docs/format/state.md draws it.
 const (
 	stateMagic    = "TRIS"
 	stateVersion  = 1
@@ -102,7 +102,7 @@ type stateFile struct {
 	synced      state
 }
 
-// openState reads the state file. The error is fs.ErrNotExist when there is none.
+// openState reads the state file. The error is fs.ErrNotExist if the file does not exist.
 func openState(fsys FS, name string, readOnly bool) (*stateFile, error) {
 	open := fsys.Open
 	if readOnly {
@@ -126,7 +126,7 @@ func (sf *stateFile) load(name string) error {
 		return err
 	}
 	found := false
-	var unread error // of a slot that the disk does not give; its twin serves as it does for a slot that rotted
+	var unread error // of a slot that the disk does not return; its twin is used, as for a damaged slot
 	for slot := range 2 {
 		n := min(stateSlot, size-int64(slot)*stateSlot)
 		if n <= 0 {
@@ -145,7 +145,7 @@ func (sf *stateFile) load(name string) error {
 			sf.state, sf.durableSlot, found = s, slot, true
 		}
 	}
-	if !found && unread != nil { // the disk may give them later: nothing is known to be lost
+	if !found && unread != nil { // the disk may return them later: nothing is known to be lost
 		return unread
 	}
 	if !found {
@@ -155,7 +155,8 @@ func (sf *stateFile) load(name string) error {
 	return nil
 }
 
-// rewrite makes the slot that was read durable: see the function rewrite. With the bytes that it shows already, it cannot be torn.
+// rewrite makes the slot that was read durable: see the function rewrite. It writes the bytes that the slot holds
+// already, so the slot cannot be torn.
 func (sf *stateFile) rewrite() error {
 	at := int64(sf.durableSlot) * stateSlot
 	size, err := sf.f.Size()

@@ -11,8 +11,8 @@ import (
 
 var _ raft.Storage = (*Log)(nil)
 
-// InitialState implements raft.Storage. The HardState is nil as long as none was set; its commit index is clipped to what the
-// log holds.
+// InitialState implements raft.Storage. The HardState is nil as long as none was set; its commit index is clipped to
+// what the log holds.
 func (l *Log) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -24,8 +24,8 @@ func (l *Log) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	return &raftpb.HardState{Term: &h.term, Vote: &h.vote, Commit: &h.commit}, conf, nil
 }
 
-// ConfStateIndex returns the index given with the newest SetConfState: configuration changes at or below it are in InitialState's
-// ConfState already and must not be applied again.
+// ConfStateIndex returns the index given with the newest SetConfState: configuration changes at or below it are in
+// InitialState's ConfState already and must not be applied again.
 func (l *Log) ConfStateIndex() uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -101,8 +101,8 @@ func (l *Log) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 // readBlock is how much a reader takes from disk at once.
 const readBlock = 1 << 20
 
-// fetch returns at least one entry from lo on, and more up to hi-1 and maxBytes as the cache or one read of a segment give them. The
-// errors are raft.ErrCompacted, raft.ErrUnavailable, ErrCorrupt and the file system's.
+// fetch returns at least one entry from lo on, and more up to hi-1 and maxBytes as the cache or one read of a segment
+// give them. The errors are raft.ErrCompacted, raft.ErrUnavailable, ErrCorrupt and the file system's.
 func (l *Log) fetch(lo, hi, maxBytes uint64, block int64) ([]*raftpb.Entry, error) {
 	for {
 		l.mu.RLock()
@@ -136,7 +136,8 @@ func (l *Log) fetch(lo, hi, maxBytes uint64, block int64) ([]*raftpb.Entry, erro
 	}
 }
 
-// readSegment reads entries of s from lo on: those that end before hi, within about maxBytes, and within s; at least one.
+// readSegment reads entries of s from lo on: those that end before hi, within about maxBytes, and within s; at least
+// one.
 func (l *Log) readSegment(s *segment, lo, hi uint64, maxBytes int64) ([]*raftpb.Entry, error) {
 	slots, end, err := l.slotsOf(s)
 	if err != nil {
@@ -199,8 +200,8 @@ func decodeEntries(s *segment, buf []byte, at int64, prev chain, n int) ([]*raft
 	return out, nil
 }
 
-// slotsOf returns the offsets of a segment's records and where the last one ends, loading them when the segment is closed and they
-// are not in memory.
+// slotsOf returns the offsets of a segment's records and where the last one ends, loading them when the segment is
+// closed and they are not in memory.
 func (l *Log) slotsOf(s *segment) ([]slot, int64, error) {
 	l.mu.RLock()
 	if s == l.active() {
@@ -253,8 +254,8 @@ func (l *Log) position(s *segment) int {
 	return -1
 }
 
-// useIndex notes that s's offsets were used, and drops those of the closed segment that has waited longest when there are too
-// many; what is to go into an index file stays until it is there. Call it with mu held for writing.
+// useIndex records that s's offsets were used. If too many segments have offsets in memory, it drops those of the
+// closed segment used longest ago; offsets that are not in an index file yet stay. Call it with mu held for writing.
 func (l *Log) useIndex(s *segment) {
 	l.idxClock++
 	s.used = l.idxClock

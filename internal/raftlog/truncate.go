@@ -12,11 +12,12 @@ import (
 	"trireme/internal/failpoint"
 )
 
-// truncate cuts the entry at index and all above it. Order matters: the watermark is lowered before what it vouches for goes, and
-// the cut is durable before anything is written over it, so that a crash leaves either the old tail or none.
+// truncate cuts the entry at index and all above it. The order matters: the watermark is lowered before the entries
+// that it covers are removed, and the cut is durable before anything is written over it, so that a crash leaves either
+// the old tail or none.
 func (l *Log) truncate(index uint64) error {
 	if index <= l.hard.commit {
-		return fmt.Errorf("%w: entry %d is to be replaced, the commit index is %d", ErrInvariant, index, l.hard.commit)
+		return fmt.Errorf("%w: entry %d would be replaced, the commit index is %d", ErrInvariant, index, l.hard.commit)
 	}
 	keep := len(l.segs) - 1
 	for keep > 0 && l.segs[keep].first() > index {
@@ -66,7 +67,7 @@ func (l *Log) truncate(index uint64) error {
 	return nil
 }
 
-// chainAt returns the chain behind the entry at index of s.
+// chainAt returns the chain after the entry at index of s.
 func (l *Log) chainAt(s *segment, slots []slot, index uint64) chain {
 	if index < s.first() {
 		return s.head.prev()
@@ -111,7 +112,7 @@ func (l *Log) dropAbove(keep int) error {
 	return nil
 }
 
-// removeSegment deletes a segment's files; readers that have it open go on.
+// removeSegment deletes a segment's files; readers that have it open can still read it.
 func (l *Log) removeSegment(s *segment) error {
 	err := l.removeFile(s.name)
 	failpoint.Hit("purge.after-segment")
@@ -125,7 +126,7 @@ func (l *Log) removeFile(name string) error {
 	return nil
 }
 
-// ledgerAt works out the ledger behind the entry at index, which lies in s, by reading s up to there.
+// ledgerAt computes the ledger after the entry at index, which lies in s, by reading s up to there.
 func (l *Log) ledgerAt(s *segment, index uint64) (ledger, error) {
 	slots, end, err := l.slotsOf(s)
 	if err != nil {
@@ -139,7 +140,7 @@ func (l *Log) ledgerAt(s *segment, index uint64) (ledger, error) {
 		end = int64(slots[n].off)
 	}
 	led := s.head.ledger.clone()
-	// What lies behind index may be cut while this runs: it is not looked at.
+	// What comes after index may be cut while this runs: it is not read.
 	sc := s.scan(end)
 	var m Meta
 	for sc.prev.index < index {
@@ -155,8 +156,8 @@ func (l *Log) ledgerAt(s *segment, index uint64) (ledger, error) {
 	return led, nil
 }
 
-// ResetTo throws the whole log away and starts after snap, which another node's Snapshot made. HardState is kept, with the commit
-// index raised to snap's.
+// ResetTo discards the whole log and starts after snap, which another node's Snapshot made. HardState is kept, with the
+// commit index raised to snap's.
 func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
 	head, n, err := parseHead(snap.GetData())
 	if err != nil || n != len(snap.GetData()) {

@@ -39,7 +39,7 @@ type SegmentReport struct {
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
 	Bytes int64  `json:"bytes"`
-	// TornBytes lie behind the last whole entry of the last segment, were never fsynced, and go at the next start.
+	// TornBytes come after the last whole entry of the last segment, were never fsynced, and are cut at the next start.
 	TornBytes int64 `json:"torn_bytes"`
 	// Key is the id of the key that it is encrypted with; "": it is not.
 	Key string `json:"key,omitempty"`
@@ -61,9 +61,9 @@ type EntryInfo struct {
 	Bytes  int // in the segment
 }
 
-// Verify reads a log through, every byte of it, and checks all that Open and readers would. It changes nothing and needs neither
-// mysqld nor a stopped node; of a running one it sees the state at some moment. fsys is the operating system's when nil.
-// keys are those of encrypted segments. The error is ErrCorrupt, ErrNewer, ErrKey or the file system's.
+// Verify reads a whole log, every byte of it, and makes all checks of Open and of readers. It changes nothing and needs
+// neither mysqld nor a stopped node; of a running node it sees the state at some moment. fsys is the operating system's
+// when nil. keys are those of encrypted segments. The error is ErrCorrupt, ErrNewer, ErrKey or the file system's.
 func Verify(fsys FS, dir string, keys *Keys) (*Report, error) {
 	r := &Report{Dir: dir}
 	err := walk(fsys, dir, keys, r, func(*EntryInfo) error { return nil })
@@ -125,8 +125,8 @@ func walk(fsys FS, dir string, keys *Keys, r *Report, fn func(*EntryInfo) error)
 	return nil
 }
 
-// walkSegment reads one segment and adds it to the report. next is the header of the one that follows, nil if none
-// does.
+// walkSegment reads one segment and adds it to the report. next is the header of the following segment, nil if there is
+// none.
 func (r *Report) walkSegment(s *segment, next *segmentHead, fn func(*EntryInfo) error) error {
 	sc, err := newScanner(s)
 	if err != nil {
@@ -184,7 +184,7 @@ func (r *Report) walkSegment(s *segment, next *segmentHead, fn func(*EntryInfo) 
 	return nil
 }
 
-// joins checks that the segment after s takes up where s ends.
+// joins checks that the segment after s continues where s ends.
 func (r *Report) joins(s *segment, next *segmentHead) error {
 	if s.last+1 != next.first || r.LastTerm != next.prevTerm || s.lastCRC() != next.prevCRC {
 		return fmt.Errorf("%w: %s ends at index %d term %d, the segment after it begins after index %d term %d: a segment is missing or "+

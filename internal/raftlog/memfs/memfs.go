@@ -1,8 +1,8 @@
-// Package memfs is a file system in memory that can fail as disks do: it forgets what was not synced, tears writes, flips bits,
-// runs full, and returns errors when told to. It serves the tests of the log and the simulation.
+// Package memfs is a file system in memory that can fail as disks do: it forgets what was not synced, tears writes,
+// flips bits, runs full, and returns errors when told to. It serves the tests of the log and the simulation.
 //
-// A crash keeps what Fdatasync and SyncDir made durable. Of everything else each operation since the last sync is kept or lost
-// at the random source's will, a write also in part: the unit that a disk writes at once is SectorBytes.
+// A crash keeps what Fdatasync and SyncDir made durable. Of everything else each operation since the last sync is kept
+// or lost at the random source's will, a write also in part: the unit that a disk writes at once is SectorBytes.
 package memfs
 
 import (
@@ -42,8 +42,9 @@ const (
 // ErrInjected is a convenient error for hooks to return.
 var ErrInjected = errors.New("memfs: injected failure")
 
-// ErrLostWrites is for a hook to return from OpFdatasync: what was written since the last sync does not reach the disk, by any later sync
-// either, and is read as if it had until the machine goes down. Linux does that when writing back fails: the pages count as clean.
+// ErrLostWrites is for a hook to return from OpFdatasync: what was written since the last sync does not reach the disk,
+// by any later sync either, and is read as if it had until the machine goes down. Linux does that when writing back
+// fails: the pages count as clean.
 var ErrLostWrites = errors.New("memfs: input/output error in writing back")
 
 // FS is a file system. The zero value is not usable: see New.
@@ -112,8 +113,8 @@ func (f *FS) Kill() {
 	f.locks = map[string]bool{}
 }
 
-// Crash plays a loss of power: what was not durable is kept or lost at rnd's will; with rnd nil all of it is lost. Files that are
-// open fail from then on, locks are gone.
+// Crash plays a loss of power: what was not durable is kept or lost at rnd's will; with rnd nil all of it is lost.
+// Files that are open fail from then on, locks are gone.
 func (f *FS) Crash(rnd *rand.Rand) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
