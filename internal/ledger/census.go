@@ -70,8 +70,8 @@ type Bar int
 
 const (
 	MayLeave   Bar = iota
-	NoQuorum       // there is none now, so nothing can be changed
-	NoVoters       // nobody would be left
+	NoQuorum       // no quorum now, so nothing can be changed
+	NoVoters       // no voter would be left
 	LeftBehind     // those who are left would have no quorum
 	NoHolder       // none of those who are left has healthy data
 	DataNeeded     // a majority of those who are left could come together that has no healthy data

@@ -15,10 +15,12 @@ type Heavy struct {
 // Plus is both.
 func (h Heavy) Plus(o Heavy) Heavy { return Heavy{h.Bytes + o.Bytes, h.DDL + o.DDL} }
 
-// maxStatement bounds what is believed of a statement: a session that sets `timestamp` makes the server reckon from there.
+// maxStatement bounds what is believed of a statement: a session that sets `timestamp` makes the server reckon from
+// there.
 const maxStatement = 7 * 24 * time.Hour
 
-// ddlTime is how long the statements took that are a transaction each, among the events of an entry. Whole seconds are all that is logged.
+// ddlTime is how long the statements took that are a transaction each, among the events of an entry. Whole seconds are
+// all that is logged.
 func ddlTime(events []byte) (d time.Duration) {
 	begun := false
 	for len(events) > 0 {

@@ -24,7 +24,8 @@ func statementEvents(gno int64, seconds uint32, sql string) []byte {
 	return binlog.AppendEvent(ev, h, append(query, sql...))
 }
 
-// TestLedgerHeavy: all pieces of a large transaction count as long as it is not applied, and a statement as long as it took.
+// TestLedgerHeavy: all pieces of a large transaction count as long as it is not applied, and a statement as long as it
+// took.
 func TestLedgerHeavy(t *testing.T) {
 	l := New(raftlog.Boundary{Index: 10})
 	size := int64(0)
@@ -48,9 +49,12 @@ func TestLedgerHeavy(t *testing.T) {
 		}
 		return sum
 	}
-	add(barrierStep(1, 1, 1, at(4)), nil)                                                                                      // 11
-	add(trxStep(at(4), at(100), 0, 1, 1), make([]byte, 500))                                                                   // 12
-	large := pieces(0, 100, 2)                                                                                                 // 13, 14, 15
+	// 11
+	add(barrierStep(1, 1, 1, at(4)), nil)
+	// 12
+	add(trxStep(at(4), at(100), 0, 1, 1), make([]byte, 500))
+	// 13, 14, 15
+	large := pieces(0, 100, 2)
 	add(trxStep(at(400), at(500), raftlog.FlagSpecial, 3, 4), slices.Concat(statementEvents(3, 40, "ALTER TABLE t ADD c INT"), // 16
 		statementEvents(4, 1<<31, "ALTER TABLE t ADD d INT"))) // with SET timestamp: not believed
 	for _, c := range []struct {
@@ -78,7 +82,7 @@ func TestLedgerHeavy(t *testing.T) {
 	s.meta.GTIDs = []gtid.Range{{SID: testSID(1, 2), First: 1, Last: 1}}
 	add(s, nil) // 19
 	if b := l.Applied(testSet(t, "1-4")); b.Heavy != (Heavy{}) || b.Bytes != size {
-		t.Errorf("behind a barrier: %+v", b)
+		t.Errorf("after a barrier: %+v", b)
 	}
 	merged := mergeMarks([]Mark{{Index: 1, Heavy: Heavy{Bytes: 5}}, {Index: 2, Heavy: Heavy{Bytes: 7, DDL: 3}}})
 	if merged[0].Heavy != (Heavy{12, 3}) {

@@ -34,7 +34,7 @@ type Judgement struct {
 	Local    gtid.Set // executed here, not in the log, harmless statements of this node's dead incarnations
 	Errant   gtid.Set // executed here, never committed by Raft: the node must be seeded again
 	Missing  gtid.Set // missing below something executed, and not explainable: the node must be seeded again
-	Behind   bool     // Missing is all that is wrong, and the log no longer has it
+	Behind   bool     // Missing is the only defect, and the log no longer has it
 	High     uint64   // index of the highest executed entry, 0 when none
 	Problems []string
 }
@@ -57,8 +57,8 @@ type JudgeInput struct {
 	Local     func(gtid.Range) bool // statements of this node's own that were never meant for Raft
 }
 
-// ScanFunc calls f for the transactions of the log in log order, at least from the first one that is not in known up to the
-// read index.
+// ScanFunc calls f for the transactions of the log in log order, at least from the first one that is not in known up to
+// the read index.
 type ScanFunc func(known gtid.Set, f func(Txn) error) error
 
 // Judge compares what InnoDB holds with the committed log (S5).
@@ -78,9 +78,9 @@ func Judge(in JudgeInput, scan ScanFunc) (*Judgement, error) {
 			return nil, err
 		}
 	}
-	// All that is here is known to Raft, so it can be thrown away. Either nothing that the log still has ran here, or this node was given up
-	// when a log came to its bound (BoundPoint): of what lies between its durable index and where the log begins now, nothing tells a trace
-	// that a restart took, as of a finished XA PREPARE, from a hole.
+	// All that is here is known to Raft, so it can be thrown away. Either nothing that the log still has ran here, or
+	// this node was given up when a log came to its bound (BoundPoint): of what lies between its durable index and
+	// where the log begins now, nothing tells a trace that a restart took, as of a finished XA PREPARE, from a hole.
 	ran := in.Executed.Intersect(in.Committed)
 	j.Behind = j.Errant.Empty() && !j.Missing.Empty() && in.Purged.ContainsSet(j.Missing) && (in.PurgedTo > in.Durable || in.Purged.ContainsSet(ran))
 	if !j.Errant.Empty() {
@@ -92,8 +92,8 @@ func Judge(in JudgeInput, scan ScanFunc) (*Judgement, error) {
 	return j, nil
 }
 
-// explain finds out of every lost transaction whether it ran, comes again with the feed, or cannot be had any more. What lies
-// above the highest executed transaction is simply what the feed brings.
+// explain finds out of every lost transaction whether it ran, comes again with the feed, or cannot be had any more.
+// What lies above the highest executed transaction is simply what the feed brings.
 func (j *Judgement) explain(in JudgeInput, lost gtid.Set, scan ScanFunc) error {
 	b := bench{in: in, open: map[string]int{}, claimed: map[string]bool{}}
 	if err := scan(in.Executed.Union(in.Purged), b.take); err != nil {
@@ -118,8 +118,9 @@ func (j *Judgement) explain(in JudgeInput, lost gtid.Set, scan ScanFunc) error {
 			j.Missing.AddRange(h.GTIDs)
 		}
 	}
-	// What is purged cannot be fed. The log is purged below every data node's durable index and below unfinished XA, so that it
-	// ran here: a follower that restarts has lost the GTIDs of finished XA PREPAREs, a leader those of traceless statements.
+	// What is purged cannot be fed. The log is purged below every data node's durable index and below unfinished XA, so
+	// that it ran here: a follower that restarts has lost the GTIDs of finished XA PREPAREs, a leader those of
+	// traceless statements.
 	gone := lost.Subtract(b.seen)
 	// What the cluster began with was stopped cleanly, so that it left every GTID: what is not there never was.
 	base := gone.Intersect(in.Base)
@@ -193,8 +194,9 @@ func (b *bench) take(t Txn) error {
 	return nil
 }
 
-// repeats says that the held transaction before h stands for h too: both are plain, neither is durable, and nothing between them
-// is executed. A long backlog then takes no room, and if something above is executed after all, one hole is enough to know it.
+// repeats says that the held transaction before h stands for h too: both are plain, neither is durable, and nothing
+// between them is executed. A long backlog then takes no room, and if something above is executed after all, one hole
+// is enough to know it.
 func (b *bench) repeats(h *heldTxn) bool {
 	if len(b.held) == 0 || h.Class != Plain || h.inside || h.Index <= b.in.Durable {
 		return false
@@ -218,7 +220,7 @@ func splitMissing(executed gtid.Set, r gtid.Range) []gtid.Range {
 	return s.Subtract(executed).Ranges()
 }
 
-// tailOf says whether nothing of run behind part is executed.
+// tailOf reports whether nothing of run after part is executed.
 func tailOf(executed gtid.Set, run, part gtid.Range) bool {
 	if part.Last == run.Last {
 		return true

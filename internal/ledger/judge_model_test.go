@@ -11,10 +11,10 @@ import (
 	"trireme/internal/gtid"
 )
 
-// The model: a cluster's committed log, and the InnoDB of one node (node 1) through several lives, as leader and as follower.
-// At each death it forgets what a real one forgets (a shorter prefix; the GTIDs of statements without a trace, of a leader; every
-// XA PREPARE of this life and its locks, of a follower). Then it is judged and fed, and must end with the log: nothing twice,
-// nothing lost, nothing in another order than its XA locks allow.
+// The model: a cluster's committed log, and the InnoDB of one node (node 1) through several lives, as leader and as
+// follower. At each death it forgets what a real one forgets (a shorter prefix; the GTIDs of statements without a
+// trace, of a leader; every XA PREPARE of this life and its locks, of a follower). Then it is judged and fed, and must
+// end with the log: nothing twice, nothing lost, nothing in another order than its XA locks allow.
 
 // modelTxn is one transaction of the model's log.
 type modelTxn struct {
@@ -100,7 +100,7 @@ func (m *model) execute(place int, asLeader bool) {
 		}
 		// A statement that did nothing does nothing again, unless something else happened in between.
 		if e.place > place && m.log[e.place].data && x.class != XAPrepare {
-			m.fail("life %d: %v runs behind %v, which follows it in the log", m.life, x.id, m.log[e.place].id)
+			m.fail("life %d: %v runs after %v, which follows it in the log", m.life, x.id, m.log[e.place].id)
 		}
 	}
 	switch x.class {
@@ -275,8 +275,8 @@ func (m *model) judgeAndFeed() {
 	m.life++
 }
 
-// scan gives the log as scanLog does: from the entry with the first transaction that is not executed, or from further up, and
-// plain neighbours of an entry that holds nothing else as one run.
+// scan gives the log as scanLog does: from the entry with the first transaction that is not executed, or from further
+// up, and plain neighbours of an entry that holds nothing else as one run.
 func (m *model) scan(purgedTo uint64, known gtid.Set, f func(Txn) error) error {
 	from := slices.IndexFunc(m.log, func(x modelTxn) bool { return !known.Contains(x.id) })
 	if from < 0 {
@@ -382,8 +382,8 @@ func TestJudgeModel(t *testing.T) {
 	})
 }
 
-// TestJudgeModelFindsDamage: a lost row transaction below something executed, and one that was never committed, are found,
-// whatever else was lost.
+// TestJudgeModelFindsDamage: a lost row transaction below something executed, and one that was never committed, are
+// found, whatever else was lost.
 func TestJudgeModelFindsDamage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)

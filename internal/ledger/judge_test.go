@@ -19,8 +19,8 @@ func testSID(n uint16, incarnation uint64) gtid.SID {
 //	prepare 7 x    XA PREPARE 'x'
 //	end 8 x        XA COMMIT 'x' or XA ROLLBACK 'x'
 //
-// A GTID is "n" of incarnation a, or "b:n" of incarnation b, and so on. Entries have the indexes 11, 12, …; a line that begins with
-// + is in the same entry as the one above it.
+// A GTID is "n" of incarnation a, or "b:n" of incarnation b, and so on. Entries have the indexes 11, 12, …; a line that
+// begins with + is in the same entry as the one above it.
 func testLog(t *testing.T, text string) []Txn {
 	t.Helper()
 	classes := map[string]Class{"plain": Plain, "traceless": Traceless, "prepare": XAPrepare, "end": XAEnd}
@@ -93,7 +93,8 @@ func TestJudge(t *testing.T) {
 
 		plug, refeed, isLocal, errant, missing string
 		high                                   uint64
-		behind                                 bool // what is missing is no longer in the log, and that is all
+		// what is missing is no longer in the log, and nothing else is wrong
+		behind bool
 	}{
 		{name: "everything", log: "plain 1-5", executed: "1-5"},
 		{name: "nothing yet", log: "plain 1-5\ntraceless 6\nprepare 7 x"},
@@ -116,7 +117,7 @@ func TestJudge(t *testing.T) {
 		{name: "a tail that turns out to be a hole", log: "plain 1-5\nplain 6", executed: "1-3 6", missing: "4-5", high: 12},
 		{name: "a whole run is a hole", log: "plain 1-5\nplain 6-9", executed: "6", missing: "1-5", high: 12},
 		{name: "one hole of many is enough", log: "plain 1\nplain 2\nplain 3\nplain 4", executed: "4", missing: "1", high: 14},
-		{name: "a hole behind a plugged one", log: "traceless 1\nplain 2\nplain 3", executed: "3", plug: "1", missing: "2", high: 13},
+		{name: "a hole after a plugged one", log: "traceless 1\nplain 2\nplain 3", executed: "3", plug: "1", missing: "2", high: 13},
 		{name: "a missing XA COMMIT below", log: "prepare 1 x\nend 2 x\nplain 3", executed: "1 3", missing: "2", high: 13},
 
 		// XA PREPARE: followers lose its trace at any restart.
@@ -146,10 +147,10 @@ func TestJudge(t *testing.T) {
 		{name: "purged and lost", purged: "1-100", log: "plain 101\nplain 102", executed: "1-99 101", missing: "100", high: 11, behind: true},
 		{name: "purged and lost, but durable", purged: "1-10", log: "plain 11\nplain 12", executed: "2-4 6-11", durable: 10, plug: "1 5", high: 11},
 		{name: "purged beyond the durable index", purged: "1-10", log: "plain 11\nplain 12", executed: "2-11", durable: 9, missing: "1", high: 11, behind: true},
-		{name: "purged and far behind", purged: "1-100", log: "plain 101", executed: "1-50", missing: "51-100", behind: true},
+		{name: "purged, and lags far", purged: "1-100", log: "plain 101", executed: "1-50", missing: "51-100", behind: true},
 		{name: "purged and empty", purged: "1-100", log: "plain 101", missing: "1-100", behind: true},
-		{name: "far behind, with local statements", purged: "1-100", log: "plain 101", executed: "1-50 b:1", local: "b", missing: "51-100", isLocal: "b:1", behind: true},
-		{name: "far behind and divergent", purged: "1-100", log: "plain 101", executed: "1-50 b:1", missing: "51-100", errant: "b:1"},
+		{name: "lags far, with local statements", purged: "1-100", log: "plain 101", executed: "1-50 b:1", local: "b", missing: "51-100", isLocal: "b:1", behind: true},
+		{name: "lags far and divergent", purged: "1-100", log: "plain 101", executed: "1-50 b:1", missing: "51-100", errant: "b:1"},
 		{name: "a hole below what the log still has", purged: "1-100", log: "plain 101\nplain 102", executed: "1-50 101", missing: "51-100", high: 11, behind: true},
 		{name: "holes on both sides of where the log begins", purged: "1-100", log: "plain 101\nplain 102", executed: "1-50 102", missing: "51-101", high: 12},
 

@@ -14,8 +14,9 @@ type Keeper struct {
 	Name  string
 	Data  bool
 	Live  bool
-	Ready bool   // its data is judged, and is fed or serves
-	Keep  uint64 // lowest index that its recovery, or a logger's catching up, may need; 0: not known, or XA transactions are open
+	Ready bool // its data is judged, and is fed or serves
+	// lowest index that its recovery, or a logger's catching up, may need; 0: not known, or XA transactions are open
+	Keep uint64
 }
 
 // Membership is raft's: the halves of a joint configuration, or one.
@@ -45,8 +46,9 @@ func countOf(ids []uint64, ok func(uint64) bool) (k int) {
 	return k
 }
 
-// PurgePoint is the index up to which the log is needed by nobody that is there, and by no data voter (S8). Others that stay away are
-// brought back by a snapshot: a learner is seeded, a logger begins its log anew. pin says who needs the entries behind it.
+// PurgePoint is the highest index up to which no node that is there, and no data voter, needs the log (S8). Other
+// absent nodes are restored by a snapshot: a learner is seeded, a logger begins a new log. pin names the node that
+// needs the entries after the index.
 func PurgePoint(commit uint64, m Membership, all []Keeper) (safe uint64, pin string) {
 	safe = commit
 	for _, k := range all {
@@ -68,8 +70,8 @@ func PurgePoint(commit uint64, m Membership, all []Keeper) (safe uint64, pin str
 	return safe, pin
 }
 
-// BoundPoint is the purge point of a log that has come to its bound: whoever can be seeded is given up. What stays true is S8: every
-// majority has a data voter that is durable there. given are the data voters that it leaves behind.
+// BoundPoint is the purge point of a log that has reached its size limit: it gives up every node that can be seeded. S8
+// stays true: every majority has a data voter that is durable there. given are the data voters that it gives up.
 func BoundPoint(commit uint64, m Membership, all []Keeper) (safe uint64, given []string, pin string) {
 	safe = commit
 	keeps := map[uint64]bool{}

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// testKeepers reads "1=500 2=700- 3=l400 4=?0 5=L300": id and what it keeps; - it is away, ? its data is not ready, l a logger, L a learner.
+// testKeepers reads "1=500 2=700- 3=l400 4=?0 5=L300": id and what it keeps; - it is away, ? its data is not ready, l a
+// logger, L a learner.
 func testKeepers(t *testing.T, text string) (m Membership, all []Keeper) {
 	t.Helper()
 	m = Membership{nil}
@@ -53,7 +54,7 @@ func TestPurgePoint(t *testing.T) {
 		{"1=500 2=700 3=-", 0, 500, "n3"},
 		{"1=500 2=-  3=-", 0, 0, ""},
 		{"1=500 2=700 3=l400", 400, 500, ""},
-		{"1=500 2=700 3=l-", 500, 500, ""}, // a logger that is away holds nobody up
+		{"1=500 2=700 3=l-", 500, 500, ""}, // an absent logger does not hold back the purge
 		{"1=500 2=- 3=l800", 0, 0, ""},     // with 2 gone for good, {2, 3} would have neither
 		{"1=500 2=l800 3=l800", 500, 500, ""},
 		{"1=- 2=l800 3=l800", 0, 0, ""},
@@ -75,7 +76,7 @@ func TestPurgePoint(t *testing.T) {
 			t.Errorf("%s: purge up to %d, at the bound up to %d giving up %v; want %d, %d, %s", tt.nodes, safe, bound, given, tt.safe, tt.bound, tt.given)
 		}
 		if safe == 0 && pin == "" || bound == 0 && boundPin == "" {
-			t.Errorf("%s: nobody is named: %q, %q", tt.nodes, pin, boundPin)
+			t.Errorf("%s: no node is named: %q, %q", tt.nodes, pin, boundPin)
 		}
 	}
 }

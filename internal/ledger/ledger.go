@@ -12,8 +12,9 @@ import (
 	"trireme/internal/rule"
 )
 
-// Ledger is what this node knows of the committed log: it sees every committed entry once, in order, and keeps the set of
-// GTIDs, the newest barrier and what this node's mysqld has still to apply. It asserts S12: no GTID twice, no gap in a stream.
+// Ledger is what this node knows of the committed log: it sees every committed entry once, in order, and keeps the set
+// of GTIDs, the newest barrier and what this node's mysqld has still to apply. It asserts S12: no GTID twice, no gap in
+// a stream.
 type Ledger struct {
 	mu        sync.Mutex
 	changed   chan struct{} // closed and replaced whenever index grows
@@ -24,7 +25,7 @@ type Ledger struct {
 	open      bool        // that entry does not end its transaction
 	joined    bool        // end and open are known
 	pieces    int64       // bytes of the transaction under way, in entries before this one
-	whole     uint64      // newest entry behind which no transaction is under way, as far as is known
+	whole     uint64      // newest entry after which no transaction is under way, as far as is known
 	pending   []Mark      // not yet seen as executed, in log order
 	barriers  []Barrier   // the newest, oldest first; at most maxBarriers
 }
@@ -39,7 +40,8 @@ type Barrier struct {
 	Incarnation uint64
 }
 
-// Mark says which GTIDs InnoDB must hold for Index to be applied. Old marks are merged, so that a long backlog stays small.
+// Mark says which GTIDs InnoDB must hold for Index to be applied. Old marks are merged, so that a long backlog stays
+// small.
 type Mark struct {
 	Index     uint64 // the last one, when marks were merged
 	First     uint64 // the first one; 0 means Index
@@ -60,8 +62,8 @@ func New(b raftlog.Boundary) *Ledger {
 	return l
 }
 
-// Reset begins anew at a boundary. Where the stream of the boundary's incarnation had come to is not known there: the first entry
-// that follows says it.
+// Reset starts again at a boundary. It does not know where the stream of the boundary's incarnation ended: the first
+// entry that follows says so.
 func (l *Ledger) Reset(b raftlog.Boundary) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +93,8 @@ func (l *Ledger) Add(index, term uint64, data []byte, now time.Time) (m raftlog.
 	}
 	switch m.Kind {
 	case raftlog.Barrier:
-		// A life that leads again without a restart goes on where it was, or behind what it logged for itself while it followed.
+		// A life that leads again without a restart continues where it was, or after what it logged for itself while it
+		// followed.
 		if again := m.Node == l.barrier.Node && m.Incarnation == l.barrier.Incarnation; again && l.joined && m.Start.Less(l.end) {
 			return m, nil, rule.Breaks("S12", "barrier %d of incarnation %d of node %d starts at %s, its last entry ended at %s",
 				index, m.Incarnation, m.Node, m.Start, l.end)
@@ -130,7 +133,7 @@ func (l *Ledger) addTrx(term uint64, m *raftlog.Meta, mark Mark) error {
 	case b.Index == 0:
 		return rule.Breaks("S6", "entry %d has transactions before any barrier", index)
 	case m.Node != b.Node || m.Incarnation != b.Incarnation:
-		// Proposed before the newer barrier was, committed behind it.
+		// Proposed before the newer barrier was, committed after it.
 		return rule.Breaks("S6", "entry %d is of incarnation %d of node %d after the barrier of incarnation %d of node %d",
 			index, m.Incarnation, m.Node, b.Incarnation, b.Node)
 	case term != b.Term:
@@ -204,7 +207,7 @@ func joinRanges(in []gtid.Range) []gtid.Range {
 	return out
 }
 
-// Whole is the newest entry behind which no transaction is under way: whoever begins to read there misses none.
+// Whole is the newest entry after which no transaction is under way: a reader that starts there misses none.
 func (l *Ledger) Whole() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -258,7 +261,7 @@ func (l *Ledger) NewestBarrier() Barrier {
 type Backlog struct {
 	Applied uint64 // highest index of which InnoDB holds everything
 	Bytes   int64
-	Since   time.Time // when this node learned that the oldest entry not applied is committed; zero when there is none
+	Since   time.Time // when this node learned that the oldest entry not applied is committed; zero if all are applied
 	// Committed is when it was committed, as far as is known (Backdate).
 	Committed time.Time
 	Heavy     Heavy // of all of it
@@ -287,8 +290,8 @@ func (l *Ledger) Applied(executed gtid.Set) Backlog {
 }
 
 // LeftOut is the first transaction that is not executed although a later entry is, and the index at which its entry
-// begins; 0: there is none. A later entry that was executed before already tells nothing: XA transactions are applied
-// again at the start of a mysqld, with others behind them.
+// begins; 0: no transaction was left out. A later entry that was already executed before proves nothing: XA
+// transactions are applied again at the start of a mysqld, after later ones.
 func (l *Ledger) LeftOut(executed, before gtid.Set) (g gtid.GTID, index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -319,7 +322,8 @@ func (l *Ledger) Backdate(at time.Time) {
 	}
 }
 
-// Oldest is when this node learned of the oldest entry that InnoDB has not been seen to hold; waits is false without one.
+// Oldest is when this node learned of the oldest entry that InnoDB has not been seen to hold; waits is false without
+// one.
 func (l *Ledger) Oldest() (at time.Time, waits bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -354,8 +358,8 @@ func (l *Ledger) AppliedIndex() uint64 {
 	return l.pending[0].first() - 1
 }
 
-// IndexOf returns the index that must be applied for all of set to be; 0 if that has been seen already. known is false when not all of it is
-// committed as far as this node knows.
+// IndexOf returns the index that must be applied for all of set to be; 0 if that has been seen already. known is false
+// when not all of it is committed as far as this node knows.
 func (l *Ledger) IndexOf(set gtid.Set) (index uint64, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

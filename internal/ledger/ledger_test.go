@@ -77,7 +77,7 @@ func TestLedgerAssertions(t *testing.T) {
 		{"S7: of an older term", []step{begin.in(3), trxStep(at(4), at(100), 0, 1, 1).in(2).fails("S7")}},
 
 		{"S12: gap", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(101), at(200), 0, 2, 2).fails("S12")}},
-		{"S12: gap behind the barrier", []step{begin, trxStep(at(5), at(100), 0, 1, 1).fails("S12")}},
+		{"S12: gap after the barrier", []step{begin, trxStep(at(5), at(100), 0, 1, 1).fails("S12")}},
 		{"S12: overlap", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(99), at(200), 0, 2, 2).fails("S12")}},
 		{"S12: the same again", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(4), at(100), 0, 1, 1).fails("S12")}},
 		{"S12: next file", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(4, 2), at(99, 2), 0, 2, 2), trxStep(at(99, 2), at(199, 2), 0, 3, 3)}},
@@ -101,7 +101,7 @@ func TestLedgerAssertions(t *testing.T) {
 		{"S12: GTID of the boundary", []step{begin, trxStep(at(4), at(100), 0, 1000, 1000).fails("S12")}},
 
 		{"led again without a restart", []step{begin, trxStep(at(4), at(100), 0, 1, 1), barrierStep(2, 1, 1, at(100)), trxStep(at(100), at(200), 0, 2, 2).in(2)}},
-		{"led again, behind what it logged for itself", []step{begin, trxStep(at(4), at(100), 0, 1, 1), barrierStep(2, 1, 1, at(150)), trxStep(at(150), at(200), 0, 3, 3).in(2)}},
+		{"led again, after what it logged for itself", []step{begin, trxStep(at(4), at(100), 0, 1, 1), barrierStep(2, 1, 1, at(150)), trxStep(at(150), at(200), 0, 3, 3).in(2)}},
 		{"S12: led again, from the start", []step{begin, trxStep(at(4), at(100), 0, 1, 1), barrierStep(2, 1, 1, at(4)).fails("S12")}},
 	}
 	for _, tt := range tests {
@@ -132,7 +132,7 @@ func TestLedgerOrder(t *testing.T) {
 	l := New(raftlog.Boundary{Index: 10})
 	for _, index := range []uint64{10, 12, 9, 0} {
 		if _, _, err := l.Add(index, 1, nil, time.Time{}); err == nil {
-			t.Errorf("entry %d was taken behind entry 10", index)
+			t.Errorf("entry %d was taken after entry 10", index)
 		}
 	}
 	_, changed := l.At()
@@ -142,11 +142,11 @@ func TestLedgerOrder(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("nobody was told of entry 11")
+		t.Error("no waiter was told of entry 11")
 	}
 }
 
-// TestLedgerBoundary: behind a purged log the barrier is known, the end of its stream is not.
+// TestLedgerBoundary: after a purged log the barrier is known, but not the end of its stream.
 func TestLedgerBoundary(t *testing.T) {
 	b := raftlog.Boundary{Index: 10, GTIDs: testSet(t, "1-9")}
 	b.Barrier.Index, b.Barrier.Term, b.Barrier.Node, b.Barrier.Incarnation = 5, 1, 1, 1
@@ -171,7 +171,7 @@ func TestLedgerBoundary(t *testing.T) {
 		}
 		// From the first entry on the chain is checked again.
 		if err := trxStep(at(700), at(800), 0, 11, 11).in(s.term).add(l); err == nil || !strings.Contains(err.Error(), "S12") {
-			t.Errorf("behind %+v: a gap was not noticed: %v", s.meta, err)
+			t.Errorf("after %+v: a gap was not noticed: %v", s.meta, err)
 		}
 	}
 }
@@ -236,7 +236,7 @@ func TestLeftOut(t *testing.T) {
 		gno              int64
 		index            uint64
 	}{
-		{"", "", 0, 0}, {"1-2", "", 0, 0}, {"1-3", "", 0, 0}, {"1-2 5", "", 0, 0}, // nothing behind it, or a part
+		{"", "", 0, 0}, {"1-2", "", 0, 0}, {"1-3", "", 0, 0}, {"1-2 5", "", 0, 0}, // nothing after it, or a part
 		{"1-2 4", "", 3, 12}, {"4", "", 1, 12}, {"1-2 7", "1", 3, 12},
 		{"4 7", "4 7", 0, 0}, {"4 5-6 7", "4 7", 1, 12},
 	} {
@@ -255,8 +255,9 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestLedgerAppliedModel compares with a ledger that remembers every GTID by itself, however often marks are merged and lives
-// end: Applied is never too high (it becomes the durable index: S8), and at most as much too low as a merged mark is wide.
+// TestLedgerAppliedModel compares with a ledger that remembers every GTID by itself, however often marks are merged and
+// lives end: Applied is never too high (it becomes the durable index: S8), and at most as much too low as a merged mark
+// is wide.
 func TestLedgerAppliedModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := New(raftlog.Boundary{Index: 10})
@@ -384,7 +385,7 @@ func TestWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := l.Whole(); got != c.want {
-			t.Errorf("behind entry %d: %d, want %d", i+1, got, c.want)
+			t.Errorf("after entry %d: %d, want %d", i+1, got, c.want)
 		}
 	}
 }

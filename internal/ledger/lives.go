@@ -2,14 +2,14 @@ package ledger
 
 import "trireme/internal/gtid"
 
-// Lives is what a node remembers of its mysqld's incarnations, to tell its own local statements from what was lost (S5). It is part of
-// node.json.
+// Lives is what a node remembers of its mysqld's incarnations, to tell its own local statements from what was lost
+// (S5). It is part of node.json.
 type Lives struct {
 	// Led are the incarnations for which this node proposed a barrier: GTIDs of theirs that Raft does not have are errant,
 	// those of other lives are harmless local statements. adopt.Undo reads it too: before the first there was no write.
 	Led []uint64 `json:"led,omitempty"`
-	// Retired are those of Led that were drained and went on as followers, with the highest GNO that they had committed: what
-	// they executed above it is local too.
+	// Retired are those of Led that were drained and went on as followers, with the highest GNO that they had
+	// committed: what they executed above it is local too.
 	Retired map[uint64]int64 `json:"retired,omitempty"`
 	// Prelude are the GNOs up to which a life of Led logged what is its own affair, before it led.
 	Prelude map[uint64]int64 `json:"prelude,omitempty"`
@@ -26,8 +26,8 @@ func (s *Lives) Lead(incarnation uint64, prelude int64) {
 	}
 }
 
-// Harmless recognises local statements of a node of a cluster (S5): those of lives that never led, and of a life that was drained and
-// went on as a follower what it executed from then on.
+// Harmless recognises local statements of a node of a cluster (S5): those of lives that never led, and of a life that
+// was drained and went on as a follower what it executed from then on.
 func (s *Lives) Harmless(cluster uint64, node uint16) func(gtid.Range) bool {
 	led := make(map[uint64]bool, len(s.Led))
 	for _, i := range s.Led {

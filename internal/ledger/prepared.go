@@ -11,9 +11,9 @@ import (
 // errAllHeld ends a scan that has found all it looks for.
 var errAllHeld = errors.New("all are held")
 
-// NotHeld are those XA transactions, prepared on a node that had applied everything up to an index, whose XA PREPARE a log does not hold up to
-// another one. A node with this log cannot be seeded from that one while they are prepared: the copy would not have them, and the log could not
-// bring them again.
+// NotHeld are those XA transactions, prepared on a node that had applied everything up to an index, whose XA PREPARE a
+// log does not hold up to another one. A node with this log cannot be seeded from that one while they are prepared: the
+// copy would not have them, and the log could not bring them again.
 func NotHeld(ctx context.Context, prepared []string, applied uint64, log *raftlog.Log, upTo uint64) ([]string, error) {
 	if len(prepared) == 0 {
 		return nil, nil

@@ -71,7 +71,8 @@ func TestNotHeld(t *testing.T) {
 	}
 }
 
-// An xid may be used again: whether the one that is prepared on a node came before the log or is in it, shows what that node has applied.
+// An xid may be used again: whether the one that is prepared on a node came before the log or is in it, shows what that
+// node has applied.
 func TestNotHeldOfTheSameName(t *testing.T) {
 	log, err := raftlog.Open(raftlog.Options{Dir: "/raft", FS: memfs.New(), Cluster: 7, NodeID: 1})
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// Reign is the time in which one incarnation serves writes in one term: what a client's connection to a leader lives in.
+// Reign is the time in which one incarnation serves writes in one term: what a client's connection to a leader lives
+// in.
 type Reign struct {
 	Node        uint16
 	Incarnation uint64
@@ -26,14 +27,14 @@ func (r Reign) begins(b Barrier) bool {
 	return r == Reign{Node: b.Node, Incarnation: b.Incarnation, Term: b.Term}
 }
 
-// endedBy says whether nothing of the reign is committed behind b (S6). Of one term there is one leader, whose mysqld may be started again
-// in it where it is alone.
+// endedBy reports that no transaction of the reign can be committed after b (S6). A term has one leader; its mysqld may
+// restart within the term if the leader is the only voter.
 func (r Reign) endedBy(b Barrier) bool {
 	return b.Term > r.Term || b.Term == r.Term && b.Node == r.Node && b.Incarnation > r.Incarnation
 }
 
-// Span is where the transactions of a reign lie in the log: behind Begin and, once End is not 0, below End. Up to Seen everything committed
-// is known here.
+// Span is where the transactions of a reign lie in the log: after Begin and, once End is not 0, below End. All commits
+// up to Seen are known here.
 type Span struct {
 	Begin, End, Seen uint64
 }
@@ -44,11 +45,12 @@ var (
 	ErrNotYet = errors.New("ledger: this leadership is not known here yet")
 	// ErrForgotten: the reign is older than what is remembered.
 	ErrForgotten = errors.New("ledger: this leadership is longer ago than what is remembered")
-	// ErrNoReign: in that term somebody else led, or nobody.
+	// ErrNoReign: another node led in that term, or none.
 	ErrNoReign = errors.New("ledger: there was no such leadership")
 )
 
-// Span finds a reign, and a channel that is closed when more is known of the log. The errors are ErrNotYet, ErrForgotten and ErrNoReign.
+// Span finds a reign, and a channel that is closed when more is known of the log. The errors are ErrNotYet,
+// ErrForgotten and ErrNoReign.
 func (l *Ledger) Span(r Reign) (Span, <-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,11 +83,12 @@ type ThreadTrx struct {
 	Undone bool
 }
 
-// Tail is the committed transactions of one reign from some index on, by the connection that ran them. It is not safe for concurrent use.
+// Tail is the committed transactions of one reign from some index on, by the connection that ran them. It is not safe
+// for concurrent use.
 type Tail struct {
 	Reign Reign
 	From  uint64 // first index that was read
-	Next  uint64 // the one that is to be read next
+	Next  uint64 // the index to read next
 
 	walker  Walker
 	threads map[uint32][]ThreadTrx
@@ -95,15 +98,17 @@ type Tail struct {
 // maxTail bounds a Tail's transactions.
 const maxTail = 1 << 17
 
-// ErrTailTooLong: more transactions than a Tail takes lie behind its beginning.
+// ErrTailTooLong: after the tail's beginning lie more transactions than a Tail takes.
 var ErrTailTooLong = fmt.Errorf("ledger: more than %d transactions to be looked through", maxTail)
 
-// NewTail begins at an index behind the reign's barrier. A transaction whose first piece lies below it is passed over.
+// NewTail begins at an index after the reign's barrier. A transaction whose first piece lies below the index is
+// skipped.
 func NewTail(r Reign, from uint64) *Tail {
 	return &Tail{Reign: r, From: from, Next: from, walker: Walker{Plain: true}, threads: map[uint32][]ThreadTrx{}}
 }
 
-// Add takes the next entry that has a meta. Events that cannot be read, which the log's checks do not let in, are an error.
+// Add takes the next entry that has a meta. Events that cannot be read, which the log's checks do not let in, are an
+// error.
 func (t *Tail) Add(m *raftlog.Meta, index, term uint64, events []byte) error {
 	t.Next = index + 1
 	if m.Kind == raftlog.Trx && (Reign{Node: m.Node, Incarnation: m.Incarnation, Term: term}) != t.Reign {
@@ -122,8 +127,8 @@ func (t *Tail) Add(m *raftlog.Meta, index, term uint64, events []byte) error {
 	})
 }
 
-// Of returns, in log order, what a connection committed at or above from and behind the transaction after; a zero after, or one that is not
-// there, is below all of them.
+// Of returns, in log order, what a connection committed at or above from and after the transaction after. A zero after,
+// or one that is not in the log, is below all of them.
 func (t *Tail) Of(thread uint32, from uint64, after gtid.GTID) []ThreadTrx {
 	list := t.threads[thread]
 	for len(list) > 0 && list[0].Index < from {

@@ -50,7 +50,8 @@ func clientTrx(gno int64, thread uint32, packed bool, end string) []byte {
 	return binlog.AppendEvent(ev, h, append(append(head, 0), data...))
 }
 
-// The connection of a transaction is found whatever its form, and only where it begins behind where the reading began.
+// The connection of a transaction is found whatever its form, but only if the transaction begins after the reading
+// began.
 func TestTail(t *testing.T) {
 	reign := Reign{Node: 1, Incarnation: 1, Term: 1}
 	tail := NewTail(reign, 10)
@@ -113,7 +114,8 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// A reign lasts until a barrier behind which nothing of it can be committed: of a later term, or of a later life of the same mysqld.
+// A reign lasts until a barrier after which none of its transactions can be committed: of a later term, or of a later
+// life of the same mysqld.
 func TestSpan(t *testing.T) {
 	l := New(raftlog.Boundary{})
 	for _, s := range []step{
@@ -134,7 +136,7 @@ func TestSpan(t *testing.T) {
 		{Reign{2, 1, 4}, Span{6, 0, 7}, nil},
 		{Reign{2, 2, 4}, Span{}, ErrNotYet},
 		{Reign{3, 1, 6}, Span{}, ErrNotYet},
-		{Reign{1, 6, 3}, Span{}, ErrNoReign}, // nobody opened in term 3
+		{Reign{1, 6, 3}, Span{}, ErrNoReign}, // no node opened writes in term 3
 		{Reign{2, 5, 2}, Span{}, ErrForgotten},
 		{Reign{1, 4, 1}, Span{}, ErrForgotten},
 	} {

@@ -8,8 +8,9 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// Walker feeds the events of log entries to an assembler. Entries of plain row data alone are left out, unless Plain says otherwise. It may
-// begin anywhere in a log: the rest of a transaction whose beginning it has not seen is passed over.
+// Walker feeds the events of log entries to an assembler. Entries of plain row data alone are left out, unless Plain
+// says otherwise. It may begin anywhere in a log: the rest of a transaction whose beginning it has not seen is passed
+// over.
 type Walker struct {
 	Asm   binlog.Assembler
 	Plain bool // entries of plain row data are walked, too
@@ -21,7 +22,8 @@ func IsPlain(m *raftlog.Meta) bool {
 	return m.Flags&(raftlog.FlagSpecial|raftlog.FlagContinues|raftlog.FlagUnfinished) == 0
 }
 
-// Walk calls f for each event of an entry. Only a barrier ends a transaction that is under way: settings may stand between its pieces.
+// Walk calls f for each event of an entry. Only a barrier ends a transaction that is under way: settings may stand
+// between its pieces.
 func (w *Walker) Walk(m *raftlog.Meta, index uint64, events []byte, f func(b binlog.Boundary, h binlog.Header, ev []byte) error) error {
 	if m.Kind == raftlog.Barrier || m.Kind == raftlog.Trx && m.Flags&raftlog.FlagContinues == 0 {
 		w.Asm.Reset()

@@ -9,7 +9,8 @@ import (
 	"trireme/internal/sqlkind"
 )
 
-// A scan that begins behind the first piece of a large transaction misses that transaction, and nothing behind it in the same entry.
+// A scan that begins after the first piece of a large transaction misses that transaction, but nothing after it in the
+// same entry.
 func TestScannerBeginsAnywhere(t *testing.T) {
 	big, small := xaPrepareEvents(sqlkind.XID{FormatID: 1, GTRID: "big"}), xaPrepareEvents(sqlkind.XID{FormatID: 1, GTRID: "small"})
 	h, err := binlog.ParseHeader(big)
