@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// CommitRules are what the OK of a commit needs beyond Raft's majority. They delay the OK only: Raft's commit index, elections and the
-// lease know nothing of them.
+// CommitRules are what the OK of a commit needs beyond Raft's majority. They delay the OK only: Raft's commit index,
+// elections and the lease know nothing of them.
 type CommitRules struct {
 	MustAck []uint64          // raft ids of members that must have it on disk
 	Zones   int               // in how many zones a voter must have it on disk; below 2: no such rule
@@ -18,8 +18,8 @@ type CommitRules struct {
 // Any says whether there is any rule.
 func (r CommitRules) Any() bool { return len(r.MustAck) > 0 || r.Zones > 1 }
 
-// CommitRule is one of them: a member that must have the commit, or a number of zones. A wish for three zones is two rules, so that with
-// one zone lost two are still asked for.
+// CommitRule is one of them: a member that must have the commit, or a number of zones. A wish for three zones is two
+// rules, so that with one zone lost two are still asked for.
 type CommitRule struct {
 	Member uint64 // 0: a rule about zones
 	Zones  int
@@ -41,7 +41,7 @@ func (r CommitRules) list() []CommitRule {
 type RuleState struct {
 	CommitRule
 	Suspended bool          // OKs do not wait for it, or some given before they did do not meet it yet
-	Behind    uint64        // entries that are committed and do not meet it
+	Behind    uint64        // committed entries that do not meet it
 	Waiting   int           // commits that wait for it; 0 when none has to
 	Waited    time.Duration // the oldest of them
 }
@@ -49,15 +49,16 @@ type RuleState struct {
 // Limits of Gate.
 const (
 	maxHeld      = 8192        // commits held one by one; above it neighbours are acknowledged together
-	startBehind  = 1024        // entries that a rule may be behind when it is made and still be in force at once
-	maxRuleDelay = time.Second // behind what is committed, for a suspended rule to come back; at most half the grace
+	startBehind  = 1024        // by how many entries a new rule may lag and still be in force at once
+	maxRuleDelay = time.Second // after the commit, for a suspended rule to come back; at most half the grace
 )
 
-// Gate decides up to which commit a leader may give its OK. It is told of committed entries in order (Add), of the voters' logs (Match)
-// and of time (Tick), and holds what T says about a commit until that commit meets every rule in force (Release). OKs are cumulative,
-// so only the newest is handed out. A rule that keeps a commit waiting for the grace is suspended, and comes back when what meets it has
-// come close to the commit index again: nobody waits for a member that is far behind. A rule is in force once OKs wait for it and what
-// had its OK before meets it too. It is pure, and not safe for concurrent use.
+// Gate decides up to which commit a leader may give its OK. It is told of committed entries in order (Add), of the
+// voters' logs (Match) and of time (Tick). It holds what T says about a commit until that commit meets every rule in
+// force (Release). OKs are cumulative, so only the newest is returned. A rule that keeps a commit waiting for the grace
+// is suspended. It comes back when the log that meets it is close to the commit index again, so no commit waits for a
+// member that lags far. A rule is in force once OKs wait for it and everything that had its OK before meets it too.
+// Gate is pure, and not safe for concurrent use.
 type Gate[T any] struct {
 	rules  []*ruleSlot
 	grace  time.Duration
@@ -108,7 +109,8 @@ func (g *Gate[T]) Term() uint64 { return g.term }
 // Grace is how long a commit waits for a rule that is not met.
 func (g *Gate[T]) Grace() time.Duration { return g.grace }
 
-// Begin starts a leadership: nothing is held, nothing is known of the others. Rules that the leader before had suspended stay so.
+// Begin starts a leadership: nothing is held, nothing is known of the others. Rules that the leader before had
+// suspended stay so.
 func (g *Gate[T]) Begin(term, commit uint64, suspended func(CommitRule) bool) {
 	g.term, g.match, g.held = term, map[uint64]uint64{}, nil
 	for _, s := range g.rules {
@@ -189,8 +191,8 @@ func (g *Gate[T]) cover(c CommitRule) uint64 {
 	return all[len(all)-c.Zones]
 }
 
-// Tick suspends the rules for which a commit has waited too long and brings back those that are met again. It returns the rules that
-// changed.
+// Tick suspends the rules for which a commit has waited too long and brings back those that are met again. It returns
+// the rules that changed.
 func (g *Gate[T]) Tick(now time.Duration, commit uint64) (changed []RuleState) {
 	for _, s := range g.rules {
 		if st := g.state(s, now, commit); st.Waiting > 0 && st.Waited >= g.grace {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// gateTest drives a Gate by hand: node 1 leads, and what is committed is at the index that its mark names.
+// gateTest drives a Gate step by step: node 1 leads, and committed entries are at the index that their mark names.
 type gateTest struct {
 	Gate[uint64]
 	t      *testing.T
@@ -82,7 +82,7 @@ func TestMustAckHoldsUntilTheGrace(t *testing.T) {
 	// 13 has waited for 10 s since it was committed, 14 for less: both go on.
 	g.tick(11*sec, "member 3 zones 0 suspended true waiting 2 for 10s behind 2; ")
 	g.ok(14)
-	// Far behind: nobody waits for it.
+	// Lags far: no commit waits for it.
 	g.commits(12*sec, 5000)
 	g.has(5000, 5000, 15)
 	g.tick(12*sec, "")
@@ -149,7 +149,7 @@ func TestRulesChangeAtOnce(t *testing.T) {
 	g.commits(1*sec, 2000)
 	g.has(2000, 2000, 0)
 	g.ok(2000)
-	// New, and far from being met: it begins suspended, nobody waits.
+	// New, and far from being met: it begins suspended, and no commit waits.
 	late := g.Set(CommitRules{MustAck: []uint64{3}, Grace: 10 * sec}, g.commit)
 	if len(late) != 1 || !late[0].Suspended || late[0].Member != 3 {
 		t.Fatalf("%+v", late)
@@ -189,7 +189,8 @@ func TestGateBeginsATerm(t *testing.T) {
 	}
 }
 
-// Whatever comes in which order: an OK never goes back and waits for the grace at most; what is said to be in force covers every OK.
+// Whatever comes in which order: an OK never goes back and waits for the grace at most; what is said to be in force
+// covers every OK.
 func TestGateProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		grace := 3 * sec

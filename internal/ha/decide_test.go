@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// brokenRule returns what in acts breaks a rule of this package's contract, or "". It is written from the safety rules, not from Decide.
+// brokenRule returns what in acts breaks a rule of this package's contract, or "". It is written from the safety rules,
+// not from Decide.
 func brokenRule(v View, st State, acts []Action) string {
 	phase := v.Serving.Phase
 	fit := v.Server.State == ServerReady && v.Server.Stuck == "" && v.Server.Applier == "" && v.Raft.Stuck == "" &&
@@ -42,7 +43,7 @@ func brokenRule(v View, st State, acts []Action) string {
 	case a.Term != v.Raft.Term:
 		return "an action of another term"
 	case phase == PhaseFencing:
-		return "an action beside a fence"
+		return "an action together with a fence"
 	case a.Kind == Fence && phase == PhaseNone:
 		return "a fence although nothing serves"
 	case a.Kind != Fence && a.Kind != Switchover && phase != PhaseNone:
@@ -50,7 +51,7 @@ func brokenRule(v View, st State, acts []Action) string {
 	case a.Kind == Promote && (!v.Raft.IsLeader || !fit || pending):
 		return "promotion of a node that must not lead"
 	case a.Kind == HandOver && (!v.Raft.IsLeader || !goodTarget || pending):
-		return "hand-over to a node that cannot lead, or beside another"
+		return "hand-over to a node that cannot lead, or together with another"
 	case a.Kind == HandOver && fit && v.HandoverTriedTerm == v.Raft.Term:
 		return "a second hand-over in one term by a node that can lead itself"
 	case a.Kind == HandOver && fit && v.Raft.Asked:
@@ -58,7 +59,7 @@ func brokenRule(v View, st State, acts []Action) string {
 	case a.Kind == Switchover && (phase != PhaseOpen || !right || !goodTarget):
 		return "switchover to a node that cannot lead"
 	case a.Kind == Switchover && v.Request == nil && (v.Paused || !v.Stopping && (v.Raft.Full == "" || target.Full) && (target.Weight <= v.Weight || v.Weight > 0 && v.FailbackAfter == 0)):
-		return "switchover that nobody wants"
+		return "switchover that was not asked for"
 	case a.Kind == Promote && v.Paused && v.LastOpen != 0 && v.LastOpen != v.Self && !v.Raft.Asked:
 		return "failover in a pause"
 	case a.Kind == HandOver && v.Paused && v.LastOpen != 0 && a.To != v.LastOpen:
@@ -121,7 +122,8 @@ func drawView(t *rapid.T) View {
 	return v
 }
 
-// TestDecideKeepsTheRules: no View, however odd, makes Decide break a rule, and Decide changes nothing and has no memory.
+// TestDecideKeepsTheRules: no View, however odd, makes Decide break a rule, and Decide changes nothing and has no
+// memory.
 func TestDecideKeepsTheRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := drawView(t)
@@ -160,8 +162,8 @@ func TestRankIsATotalOrder(t *testing.T) {
 	})
 }
 
-// TestNoHandoverInACircle: with the figures standing still, following the preferences of nodes that can all lead ends at
-// once at a node that keeps leadership, whoever was elected first.
+// TestNoHandoverInACircle: while the figures stay the same, following the preferences of nodes that can all lead ends
+// at once at a node that keeps leadership, whichever was elected first.
 func TestNoHandoverInACircle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		applied := rapid.Uint64Range(0, 2000)

@@ -41,8 +41,8 @@ const (
 type Reason struct {
 	Code Code   `json:"code"`
 	Text string `json:"text"`
-	// Bars says that the member cannot lead while this holds: it is not handed leadership, and opens no writes itself. Otherwise it
-	// only says why it does not lead now.
+	// Bars says that the member cannot lead while this holds: it is not handed leadership, and opens no writes itself.
+	// Otherwise it only says why it does not lead now.
 	Bars bool `json:"bars"`
 }
 
@@ -54,8 +54,8 @@ func note(c Code, format string, args ...any) Reason {
 	return Reason{Code: c, Text: fmt.Sprintf(format, args...)}
 }
 
-// Unready says why a node's own mysqld, raft log (Raft.Stuck) or daemon cannot lead or serve reads; ok is true when nothing speaks against
-// it. A node tells its peers exactly this.
+// Unready says why a node's own mysqld, raft log (Raft.Stuck) or daemon cannot lead or serve reads; ok is true when
+// nothing speaks against it. A node tells its peers exactly this.
 func Unready(s Server, log string, stopping bool, now time.Duration) (r Reason, ok bool) {
 	problem := ""
 	if s.Problem != "" {
@@ -90,7 +90,8 @@ func Unready(s Server, log string, stopping bool, now time.Duration) (r Reason, 
 	return Reason{}, true
 }
 
-// bars are the reasons for which a member cannot lead, whoever else could. Elections, hand-overs and switchovers ask nothing else.
+// bars are the reasons why a member cannot lead, whichever others could. Elections, hand-overs and switchovers check
+// nothing else.
 func (p Peer) bars() []Reason {
 	var out []Reason
 	switch {
@@ -145,8 +146,8 @@ func whyUnfit(v View) string {
 	return ""
 }
 
-// switchoverBars are the reasons for which leadership is not moved to p on purpose: those of bars, and much to apply, for which
-// writes would be closed.
+// switchoverBars are the reasons for which leadership is not moved to p on purpose: those of bars, and much to apply,
+// for which writes would be closed.
 func switchoverBars(v View, p Peer) []Reason {
 	out := p.bars()
 	if b := behind(v, p.Applied); b > catchingUp {
@@ -169,8 +170,8 @@ func WhyNotSwitchover(v View, id uint64) []Reason {
 	return switchoverBars(v, p)
 }
 
-// WhyNot says why a member does not take writes now: first what bars it, then why another one leads instead. It is empty for the
-// member that does.
+// WhyNot says why a member does not take writes now: first what bars it, then why another one leads instead. It is
+// empty for the member that does.
 func WhyNot(v View, id uint64) []Reason {
 	p, known := member(v, id)
 	if !known {
@@ -237,8 +238,8 @@ func failbackIn(v View, leader, p Peer) string {
 	return fmt.Sprintf("in about %v, if it stays healthy", (at - v.Now).Round(time.Second))
 }
 
-// failbackAt is when p has been healthy for long enough, and the last attempt and the last election lie back as far: a switchover by an
-// operator is not undone at once.
+// failbackAt is when p has been healthy for long enough, and the last attempt and the last election lie back as far: a
+// switchover by an operator is not undone at once.
 func failbackAt(v View, mine bool, p Peer) time.Duration {
 	at := p.Since + v.FailbackAfter
 	if mine {
@@ -297,7 +298,8 @@ func best(v View, gone uint64) (Peer, bool) {
 	return all[0], true
 }
 
-// assumedRate is what a mysqld of which nothing is known applies, in entries per second. An entry holds one transaction or many.
+// assumedRate is what a mysqld of which nothing is known applies, in entries per second. An entry holds one transaction
+// or many.
 const assumedRate = 500
 
 // applyTime is about how long a member needs to apply what it lacks.
@@ -328,10 +330,10 @@ func backlogText(v View, p Peer) string {
 
 // Forecast is what a failover would be like now.
 type Forecast struct {
-	To      uint64        // who would lead; 0: nobody could
+	To      uint64        // who would lead; 0: no node could
 	Apply   time.Duration // about how long it would apply before it opened writes
 	Heavy   time.Duration // of Apply: large transactions and DDL
-	Problem string        // why nobody could
+	Problem string        // why no node could
 }
 
 // Failover forecasts the loss of the leader, or of this node when none is known.

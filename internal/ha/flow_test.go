@@ -68,8 +68,9 @@ func TestLaggard(t *testing.T) {
 	}
 }
 
-// TestFlowModel runs sessions that write as fast as they get their OKs against a follower that applies less: the backlog stays below the
-// objective, no more is taken from the writers than the follower cannot do, and nobody who keeps up costs anything.
+// TestFlowModel runs sessions that write as fast as they get their OKs against a follower that applies less. The
+// backlog stays below the objective, writers are slowed down no more than the follower requires, and a follower that
+// keeps up costs nothing.
 func TestFlowModel(t *testing.T) {
 	const (
 		tick  = 20 * time.Millisecond

@@ -5,8 +5,9 @@ import "fmt"
 // LeaderWell is why a forced failover is refused: the leader answers and takes writes.
 const LeaderWell Code = "leader-well"
 
-// ForcedFailover says to whom leadership goes when an operator forces a failover, without the leader's help: to, or with 0 the best node
-// that can lead. The reason says why nobody gets it. With force it does not matter that the leader is well.
+// ForcedFailover chooses the node that gets leadership when an operator forces a failover, without the leader's help:
+// to, or with 0 the best node that can lead. The reason says why no node gets it. With force it does not matter that
+// the leader is healthy.
 func ForcedFailover(v View, to uint64, force bool) (uint64, Reason) {
 	leader := v.Open
 	if to != 0 && to == leader {

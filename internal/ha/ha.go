@@ -1,6 +1,7 @@
-// Package ha is the whole policy of failover as a pure function: Decide looks at one node's View of the cluster and says
-// in one sentence what state the node is in and which actions must follow. It has no I/O, goroutine, clock or randomness;
-// package node makes the View, carries out the actions and calls Decide again whenever something in the View changes.
+// Package ha is the whole policy of failover as a pure function: Decide looks at one node's View of the cluster and
+// says in one sentence what state the node is in and which actions must follow. It has no I/O, goroutine, clock or
+// randomness; package node makes the View, carries out the actions and calls Decide again whenever something in the
+// View changes.
 //
 // The caller's duties:
 //
@@ -37,13 +38,14 @@ const (
 	ServerJudging
 	// ServerReady: judged, its holes are plugged; it may be fed or promoted.
 	ServerReady
-	// ServerDying: SIGKILL was sent and the process is still there: the kernel gives back its memory, or its disk hangs. It serves nobody.
+	// ServerDying: SIGKILL was sent and the process is still there: the kernel frees its memory, or its disk hangs. It
+	// serves no client.
 	ServerDying
-	// ServerBroken: holds what Raft did not commit, or misses what cannot be explained; must be seeded again, which throws its
-	// data away and is an operator's decision.
+	// ServerBroken: holds what Raft did not commit, or misses what cannot be explained; must be seeded again, which
+	// throws its data away and is an operator's decision.
 	ServerBroken
-	// ServerBehind: has to be seeded, and nothing is lost with what it holds: what it needs next is no longer in the log, or an
-	// operator gave its data up.
+	// ServerBehind: has to be seeded, and nothing is lost with what it holds: what it needs next is no longer in the
+	// log, or an operator gave its data up.
 	ServerBehind
 	// ServerSeeding: its data is being replaced by a copy of another node's.
 	ServerSeeding
@@ -83,10 +85,12 @@ type Raft struct {
 	Transferee uint64        // leader only: the member that leadership is being handed to, 0 if none
 	Asked      bool          // leader only: it was handed leadership by the leader before it
 	Since      time.Duration // leader only: when this node became leader of Term
-	Unsettled  bool          // leader only: it has not applied an entry of its own term yet, so a pause, or who led last, may be news to it
-	Voters     int           // voters in the current configuration
-	Stuck      string        // not empty: this node's own log does not get on, and why
-	Full       string        // not empty: a disk of this node is nearly full; another node should lead if there is one with more space
+	// leader only: it has not applied an entry of its own term yet, so a pause, or who led last, may be news to it
+	Unsettled bool
+	Voters    int    // voters in the current configuration
+	Stuck     string // not empty: this node's own log is stuck; the text says why
+	// not empty: a disk of this node is nearly full; another node should lead if there is one with more space
+	Full string
 }
 
 // Server is this node's mysqld.
@@ -152,8 +156,8 @@ type View struct {
 	Server  Server
 	Serving Serving
 	Peers   []Peer
-	// HandoverTriedTerm is the term in which this node last began to hand over or to switch over, HandoverAt when, HandoverTo
-	// to whom.
+	// HandoverTriedTerm is the term in which this node last began to hand over or to switch over, HandoverAt when,
+	// HandoverTo to whom.
 	HandoverTriedTerm uint64
 	HandoverAt        time.Duration
 	HandoverTo        uint64
@@ -161,16 +165,17 @@ type View struct {
 	HandoverFails int
 	Request       *Transfer
 	Stopping      bool // the daemon was asked to stop (SIGTERM)
-	// Open is who takes writes in the present term, this node included; 0: nobody.
+	// Open is the node that takes writes in the present term, possibly this one; 0: none.
 	Open uint64
-	// LastOpen is who was the last to open writes, by the log; 0: nobody yet.
+	// LastOpen is the node that was last to open writes, according to the log; 0: none yet.
 	LastOpen uint64
-	// Paused: an operator has paused automatic failover. Leadership stays where it was, unless an operator moves it. Fences and
-	// the restart of a mysqld in place are not failover: they go on.
+	// Paused: an operator has paused automatic failover. Leadership stays where it was, unless an operator moves it.
+	// Fences and the restart of a mysqld in place are not failover: they go on.
 	Paused bool
 	// Refused, of a leader: why no writes may be taken although there is a majority; empty: they may.
 	Refused string
-	// FailbackAfter is how long a node with a higher weight than the leader's has been healthy before it gets leadership; 0: never.
+	// FailbackAfter is how long a node with a higher weight than the leader's has been healthy before it gets
+	// leadership; 0: never.
 	FailbackAfter time.Duration
 }
 
@@ -231,24 +236,24 @@ type State struct {
 const (
 	// closeEnough is how many entries two candidates may differ in before the one with less to apply is preferred.
 	closeEnough = 256
-	// handoverPatience bounds how long an elected leader that is not the best waits for its hand-over before it goes on. Raft
-	// takes no proposals before it has given a transfer up, which is one election timeout.
+	// handoverPatience bounds how long an elected leader that is not the best waits for its hand-over before it goes
+	// on. Raft takes no proposals before it has given a transfer up, which is one election timeout.
 	handoverPatience = 1500 * time.Millisecond
 	// answerPatience is how long an elected leader waits for a sign of life of the node that should lead instead.
 	answerPatience = 250 * time.Millisecond
 	// handoverPause is how long a node that could lead itself keeps leadership after it last gave it away, whatever the
-	// ranking says: two nodes whose ranks change places must not pass leadership to and fro.
+	// ranking says: two nodes whose ranks alternate must not pass leadership back and forth.
 	handoverPause = 10 * time.Second
 	// maxHandoverPause bounds the pause between attempts to move leadership that fail.
 	maxHandoverPause = 10 * time.Minute
 	// rankDelay separates the campaigns of candidates after the leader's death, so that their votes do not split.
 	rankDelay = 120 * time.Millisecond
-	// stuckPatience is how long a mysqld that serves nothing may be stuck before it is killed: it may recover, and a restart costs more
-	// than waiting.
+	// stuckPatience is how long a mysqld that serves nothing may be stuck before it is killed: it may recover, and a
+	// restart costs more than waiting.
 	stuckPatience = 30 * time.Second
 	// heavyWait is how long leadership that is moved on purpose waits for large transactions and DDL to be applied.
 	heavyWait = 3 * time.Second
-	// catchingUp is how many entries behind the commit index a follower may be and still be called healthy.
+	// catchingUp is by how many entries a follower may lag behind the commit index and still be called healthy.
 	catchingUp = 4096
 )
 
@@ -355,8 +360,8 @@ func elected(v View) (State, []Action) {
 	return recovering(v)
 }
 
-// electedInPause keeps leadership where it was: nobody but the last leader, or a node that it was moved to on purpose, opens writes.
-// decided is false for that node when it can lead now.
+// electedInPause keeps leadership where it was: only the last leader, or a node that leadership was moved to on
+// purpose, opens writes. decided is false for that node if it can lead now.
 func electedInPause(v View, unfit string) (st State, acts []Action, decided bool) {
 	mine := v.LastOpen == v.Self || v.Raft.Asked
 	if mine && unfit == "" {
@@ -424,8 +429,8 @@ func roomier(v View, open State) (State, []Action) {
 		[]Action{{Kind: Switchover, Term: v.Raft.Term, To: p.ID, Reason: v.Raft.Full}}
 }
 
-// justTried says whether the last attempt of this term to move leadership is too young for another one of this node's own accord. Each cuts
-// connections: one that has failed is repeated after twice the time, up to maxHandoverPause.
+// justTried says whether the last attempt of this term to move leadership is too young for another one of this node's
+// own accord. Each cuts connections: one that has failed is repeated after twice the time, up to maxHandoverPause.
 func justTried(v View) bool {
 	pause := min(handoverPause<<min(v.HandoverFails, 16), maxHandoverPause)
 	return v.HandoverTriedTerm == v.Raft.Term && v.Now < v.HandoverAt+pause
@@ -448,8 +453,8 @@ func withSpace(v View) (Peer, bool) {
 	return Peer{}, false
 }
 
-// preferred moves leadership to the best node if that has a higher weight and has been healthy for a time: a node that dies whenever it
-// leads must not get leadership back at once. A leader whose weight was set to 0 does not wait.
+// preferred moves leadership to the best node if that has a higher weight and has been healthy for a time: a node that
+// dies whenever it leads must not get leadership back at once. A leader whose weight was set to 0 does not wait.
 func preferred(v View, open State) (State, []Action) {
 	c := Candidates(v)
 	if v.Paused || len(c) == 0 || c[0].Weight <= v.Weight || c[0].Full || behind(v, c[0].Applied) > closeEnough || c[0].Heavy > heavyWait {
@@ -494,8 +499,8 @@ func switchoverTo(v View) (uint64, string) {
 // behind is how many committed entries applied lacks.
 func behind(v View, applied uint64) uint64 { return v.Raft.Commit - min(applied, v.Raft.Commit) }
 
-// next is the best of the candidates c, or, when a hand-over in this term has not worked, the one behind the last choice:
-// a node that looks well and never takes over must not be asked for ever.
+// next is the best of the candidates c. If a hand-over in this term has failed, it is the candidate after the last
+// choice: a node that looks healthy but never takes over must not be asked forever.
 func next(c []Peer, v View) Peer {
 	if v.HandoverTriedTerm == v.Raft.Term {
 		for i, p := range c {
@@ -546,7 +551,7 @@ func follower(v View) (State, []Action) {
 	return State{StateHealthy, why}, nil
 }
 
-// recovering brings mysqld up and has it judged, whoever leads.
+// recovering starts mysqld and has it judged, whichever node leads.
 func recovering(v View) (State, []Action) {
 	switch v.Server.State {
 	case ServerAbsent:
@@ -599,8 +604,8 @@ func recovering(v View) (State, []Action) {
 	return State{StateHealthy, "ready"}, nil
 }
 
-// Candidates lists the peers that can lead, best first: those that have close to the least left to apply, then the highest
-// weight, then the lowest id.
+// Candidates lists the peers that can lead, best first: those that have close to the least left to apply, then the
+// highest weight, then the lowest id.
 func Candidates(v View) []Peer {
 	var out []Peer
 	for _, p := range v.Peers {
@@ -612,9 +617,9 @@ func Candidates(v View) []Peer {
 	return out
 }
 
-// rank sorts by fitness to lead, best first. It is a total order, the same on every node that looks at the same figures: those
-// that can lead first; of them those within closeEnough of the furthest one, by weight, so that noise does not outweigh the
-// operator's wish; then the others by what they have applied.
+// rank sorts by fitness to lead, best first. It is a total order, the same on every node that looks at the same
+// figures: those that can lead first; of them those within closeEnough of the furthest one, by weight, so that noise
+// does not outweigh the operator's wish; then the others by what they have applied.
 func rank(ps []Peer) {
 	backlog := backlogBehind(ps)
 	sort.SliceStable(ps, func(i, j int) bool {
@@ -651,8 +656,8 @@ func backlogBehind(ps []Peer) func(Peer) uint64 {
 // awaited stands for a node that should lead and has not answered yet.
 const awaited = ^uint64(0)
 
-// handOverTo says to whom an elected leader that has not opened writes should hand over, and why; 0 when it should go on.
-// unfit is the answer of whyUnfit.
+// handOverTo says to whom an elected leader that has not opened writes should hand over, and why; 0 when it should go
+// on. unfit is the answer of whyUnfit.
 func handOverTo(v View, unfit string) (uint64, string) {
 	c, wait := answered(v, Candidates(v))
 	if unfit != "" {
@@ -664,8 +669,8 @@ func handOverTo(v View, unfit string) (uint64, string) {
 		}
 		return next(c, v).ID, "this node cannot lead: " + unfit
 	}
-	// It can lead. What follows is a matter of taste, so it is tried once and never against somebody else's choice: a leader
-	// that was asked to take over, by an operator or by a node that found it better, goes on.
+	// It can lead. What follows is a matter of taste, so it is tried once and never against somebody else's choice: a
+	// leader that was asked to take over, by an operator or by a node that found it better, goes on.
 	if v.Raft.Asked || v.HandoverTriedTerm == v.Raft.Term || v.HandoverAt > 0 && v.Now < v.HandoverAt+handoverPause {
 		return 0, ""
 	}
@@ -677,9 +682,9 @@ func handOverTo(v View, unfit string) (uint64, string) {
 	return better(v, c)
 }
 
-// answered leaves of the candidates c those that have answered this leader: a status tells for some seconds more what its sender was, a
-// leader hands over to one that is there now. wait says that one which is better than all of them may still answer. The leader before
-// is not waited for: as a rule it was lost.
+// answered leaves of the candidates c those that have answered this leader: a status tells for some seconds more what
+// its sender was, a leader hands over to one that is there now. wait says that one which is better than all of them may
+// still answer. The leader before is not waited for: as a rule it was lost.
 func answered(v View, c []Peer) (heard []Peer, wait bool) {
 	for _, p := range c {
 		switch {

@@ -17,18 +17,19 @@ import (
 //	peer 2 data ready applied=100 weight=50
 //	----
 //
-// starts from an empty View (self=1, term=1, now=100s, weight=100, a voter, server=ready, serving=none, and a lease that has 800ms to go
-// when self leads). `set` has the same arguments and changes the last View; a peer line replaces the peer of that id. A peer is a voter,
-// live, with weight 100, and has answered the leader, unless it says learner, dead, weight= or unheard. It has a mysqld if it says data,
-// and is named n<id>. handover=TERM@TIME>ID is the last attempt to hand over.
+// starts from an empty View (self=1, term=1, now=100s, weight=100, a voter, server=ready, serving=none, and a lease
+// that has 800ms to go when self leads). `set` has the same arguments and changes the last View; a peer line replaces
+// the peer of that id. A peer is a voter, live, with weight 100, and has answered the leader, unless it says learner,
+// dead, weight= or unheard. It has a mysqld if it says data, and is named n<id>. handover=TERM@TIME>ID is the last
+// attempt to hand over.
 //
-// `why-not id=ID`, `why-not-switchover id=ID` and `failover` show those functions' answers; a reason that bars is marked !. open=ID is
-// who takes writes, lastopen=ID who did last. A peer's unready=CODE gives its own reason.
+// `why-not id=ID`, `why-not-switchover id=ID` and `failover` show those functions' answers; a reason that bars is
+// marked !. open=ID is who takes writes, lastopen=ID who did last. A peer's unready=CODE gives its own reason.
 //
 // `force [to=ID] [anyway]` is who gets leadership when an operator forces a failover.
 //
-// `candidates` lists them, best first. `campaign dead=ID` shows in which order and when all live voters, seen from one View,
-// would campaign.
+// `candidates` lists them, best first. `campaign dead=ID` shows in which order and when all live voters, seen from one
+// View, would campaign.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/decide", func(t *testing.T, path string) {
 		var v View

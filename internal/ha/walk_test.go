@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A walk is a small cluster in which every node asks Decide and random things happen: actions end well or badly, mysqlds and
-// daemons die, nodes are cut off, leadership moves. Raft is reduced to "one node at most is leader of a term"; what Decide is
-// told is what package node would tell it. After the faults the cluster must settle.
+// A walk is a small cluster in which every node asks Decide and random things happen: actions end well or badly,
+// mysqlds and daemons die, nodes are cut off, leadership moves. Raft is reduced to "one node at most is leader of a
+// term"; what Decide is told is what package node would tell it. After the faults the cluster must settle.
 
 type walkNode struct {
 	id       uint64
@@ -108,7 +108,8 @@ func (w *walk) sync() {
 	}
 }
 
-// leasesOver says whether voters would vote: none does as long as a leader that was cut off, and does not know it, may have a lease (S10).
+// leasesOver says whether voters would vote: none does as long as a leader that was cut off, and does not know it, may
+// have a lease (S10).
 func (w *walk) leasesOver() bool {
 	return !slices.ContainsFunc(w.nodes, func(n *walkNode) bool { return n.alive && n.leader == n.id && w.now <= n.lease })
 }
@@ -386,8 +387,9 @@ func (w *walk) step() {
 	w.sync()
 }
 
-// TestWalkSettles: whatever happened, once it stops a node that can lead serves within two minutes of steps, and then nothing
-// more is done; leadership is not passed to and fro, and ends at the preferred node. In a pause the last leader serves, if it can lead.
+// TestWalkSettles: whatever happened, once it stops a node that can lead serves within two minutes of steps, and then
+// nothing more is done. Leadership is not passed back and forth, and ends at the preferred node. In a pause the last
+// leader serves, if it can lead.
 func TestWalkSettles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWalk(t)
@@ -452,7 +454,7 @@ func TestWalkStops(t *testing.T) {
 		other := slices.ContainsFunc(w.nodes, func(n *walkNode) bool { return n != old && n.data && n.weight > 0 })
 		old.stopping = true
 		w.log("node %d is told to stop", old.id)
-		// It never comes to rest when nobody can take over: it goes on trying.
+		// It never comes to rest while no node can take over: it keeps trying.
 		for range 200 {
 			w.now += 50 * time.Millisecond
 			w.sync()

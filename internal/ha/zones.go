@@ -10,7 +10,7 @@ type ZoneLoss struct {
 	Leads  bool   // the leader is in it
 	Waits  bool   // a rule in force could not be met without it
 	Kept   bool   // everything acknowledged is on disk elsewhere
-	To     uint64 // who would lead if the leader is in it; 0: nobody
+	To     uint64 // who would lead if the leader is in it; 0: no node could
 }
 
 // ZoneLosses looks at every zone that has a voter. mustAck and zones are the commit rules in force.
@@ -41,7 +41,8 @@ func ZoneLosses(v View, zoneOf map[uint64]string, mustAck []uint64, zones int) [
 			}
 		}
 		l.Quorum = 2*live > v.Raft.Voters
-		// A majority has every acknowledged commit: where the zone is none itself, one of those is elsewhere.
+		// A majority has every acknowledged commit: if the zone is not a majority itself, one of those members is
+		// elsewhere.
 		l.Kept = 2*l.Voters <= v.Raft.Voters || zones > 1 || slices.ContainsFunc(mustAck, outside)
 		l.Waits = zones > 1 && len(names)-1 < zones || slices.ContainsFunc(mustAck, func(id uint64) bool { return !outside(id) })
 		if rank(left); l.Leads && l.Quorum && len(left) > 0 && left[0].canLead() {
