@@ -39,8 +39,8 @@ type inboundKey struct {
 	stream stream
 }
 
-// handshakeLimiter bounds the connections that are not trusted yet, in all and per address, so that one host cannot keep the others
-// out.
+// handshakeLimiter bounds the connections that are not trusted yet, in all and per address, so that one host cannot
+// keep the others out.
 type handshakeLimiter struct {
 	mu    sync.Mutex
 	total int
@@ -67,7 +67,8 @@ func (b *handshakeLimiter) leave(host string) {
 	}
 }
 
-// warnLimiter keeps those who are refused, over and over, from filling the log: one warning of each kind about an address in a while.
+// warnLimiter keeps those who are refused, over and over, from filling the log: one warning of each kind about an
+// address in a while.
 type warnLimiter struct {
 	mu sync.Mutex
 	at map[warning]time.Time
@@ -212,15 +213,16 @@ func (t *Transport) judge(tc *tls.Conn, h *hello) *welcome {
 	if !h.generation.same(t.cfg.Generation) { // who it is has been proven
 		return refuse(refusedGeneration, "node %d is of generation %s, node %d of generation %s", h.from, h.generation, t.cfg.ID, t.cfg.Generation)
 	}
-	if why := t.cfg.Revoked(tc.ConnectionState().PeerCertificates[0]); why != "" { // behind the generation: another one has other members
+	// after the check of the generation: another generation has other members
+	if why := t.cfg.Revoked(tc.ConnectionState().PeerCertificates[0]); why != "" {
 		return refuse(refusedRevoked, "%s", why)
 	}
 	return w
 }
 
-// register makes in the one stream of its kind from its peer, in place of an older one, and lets our own links to the peer
-// dial at once, where it says that it is. A peer that SetPeers did not name is dialed at the address it gave: it may lead a membership that this
-// node has not heard of yet.
+// register makes in the one stream of its kind from its peer, in place of an older one, and lets our own links to the
+// peer dial at once, where it says that it is. A peer that SetPeers did not name is dialed at the address it gave: it
+// may lead a membership that this node has not heard of yet.
 func (t *Transport) register(in *inbound, h *hello) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -241,7 +243,8 @@ func (t *Transport) register(in *inbound, h *hello) bool {
 	}
 	p := t.peers[in.from]
 	addr := dialBack(h.address, in.raw.RemoteAddr())
-	if p == nil && addr != "" && in.stream == controlStream && t.learnedPeers() < maxLearned { // with that stream it is forgotten, too
+	// with that stream it is forgotten, too
+	if p == nil && addr != "" && in.stream == controlStream && t.learnedPeers() < maxLearned {
 		t.cfg.Logger.Info("a node of the cluster that is not a known peer connected", "peer", in.from, "addr", addr)
 		p = t.addPeer(in.from, addr, true)
 	}
@@ -280,7 +283,7 @@ func (t *Transport) learnedPeers() int {
 }
 
 func (t *Transport) unregister(in *inbound) {
-	defer in.end() // after the unlock: whoever waits for the end finds it unregistered
+	defer in.end() // after the unlock: callers that wait for the end find it unregistered
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := inboundKey{in.from, in.stream}

@@ -88,7 +88,7 @@ func TestMessagesComeBackAsTheyWere(t *testing.T) {
 	})
 }
 
-// An entry's data may be appended to by whoever gets it without writing over its neighbour.
+// The receiver of an entry's data may append to it without writing over the data of the next entry.
 func TestDecodedDataIsCapped(t *testing.T) {
 	m := &raftpb.Message{Type: raftpb.MsgApp.Enum(), Entries: []*raftpb.Entry{{Data: []byte("first")}, {Data: []byte("second")}}}
 	got, err := decodeMessage(encodeMessage(t, m))

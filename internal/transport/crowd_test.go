@@ -92,7 +92,7 @@ func TestComplaintsAreFew(t *testing.T) {
 	}
 }
 
-// Messages that never travel between nodes are refused, whoever sends them.
+// Messages that never travel between nodes are refused from every sender.
 func TestMessagesThatMayNotTravel(t *testing.T) {
 	n := startNode(t, 1, nil)
 	b2 := bundle(t, testCA(), 2)
@@ -116,7 +116,7 @@ func TestMessagesThatMayNotTravel(t *testing.T) {
 	}
 }
 
-// A peer that asks and never reads is cut off, and holds up nobody else meanwhile.
+// A peer that asks and never reads is cut off, and delays no other peer meanwhile.
 func TestPeerThatNeverReads(t *testing.T) {
 	n := startNode(t, 1, func(c *Config) { c.StallLimit = time.Second })
 	n.onRequest = func(context.Context, uint64, uint8, []byte) ([]byte, error) { return make([]byte, 1<<20), nil }

@@ -43,7 +43,7 @@ type DownError struct {
 	Peer   uint64
 	Lost   error // how the connection ended
 	Redial error // why there is no new one; nil if there is (ErrRestarted is then Lost)
-	// Refused: the host answered the redial, nobody listens there.
+	// Refused: the host answered the redial, and nothing listens there.
 	Refused bool
 	// Alive: all the same, the peer's own connection to us is still open, so its process lives: something on the way
 	// refuses in its name.
@@ -63,8 +63,8 @@ func (e *DownError) Error() string {
 // Unwrap gives both causes.
 func (e *DownError) Unwrap() []error { return []error{e.Lost, e.Redial} }
 
-// Gone tells whether the process that was there is certainly gone: nobody listens any more and its own connection to us
-// has ended too, or a new process answers.
+// Gone reports whether the old process is certainly gone: nothing listens any more and its own connection to us has
+// ended too, or a new process answers.
 func (e *DownError) Gone() bool { return e.Refused && !e.Alive || errors.Is(e.Lost, ErrRestarted) }
 
 // RemoteError is an error that the peer's Handler returned for a request.

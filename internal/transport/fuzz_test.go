@@ -45,14 +45,14 @@ func (*strict) RaftUnreachable(uint64)             {}
 func (*strict) SnapshotStatus(uint64, bool)        {}
 func (*strict) OtherGeneration(uint64, Generation) {}
 
-// quiet is a connection to which is written in vain.
+// quiet is a connection that drops what is written to it.
 type quiet struct{ net.Conn }
 
 func (quiet) Write(p []byte) (int, error) { return len(p), nil }
 func (quiet) Close() error                { return nil }
 
-// FuzzStream is a peer with the right certificate that sends anything once it has been let in: it is cut off, or what it sent was
-// checked, and its lengths alone get it no memory.
+// FuzzStream is a peer with the right certificate that sends anything once it has been let in: it is cut off, or what
+// it sent was checked, and its lengths alone get it no memory.
 func FuzzStream(f *testing.F) {
 	frame := func(kind frameKind, body []byte) []byte {
 		b := binary.LittleEndian.AppendUint32(nil, uint32(len(body)))

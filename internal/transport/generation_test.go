@@ -14,7 +14,7 @@ func TestGenerationsStayApart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := startNode(t, 1, func(cfg *Config) { cfg.Generation = c[0] })
 			b := startNode(t, 2, func(cfg *Config) { cfg.Generation = c[1] })
-			a.SetPeers(map[uint64]string{2: b.Addr()}) // b dials nobody: it learns from being dialed
+			a.SetPeers(map[uint64]string{2: b.Addr()}) // b dials no peer: it learns from being dialed
 			wants := map[*node]Generation{a: b.cfg.Generation, b: a.cfg.Generation}
 			for n, want := range wants {
 				eventually(t, "told of the other generation", func() bool {

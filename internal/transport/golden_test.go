@@ -14,7 +14,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// The frames in testdata/golden are as released versions send them, and are read for ever (docs/format/README.md): lines `name hex`.
+// The frames in testdata/golden are as released versions send them, and are read for ever (docs/format/README.md):
+// lines `name hex`.
 const newest = "testdata/golden/v4/frames.txt"
 
 var update = flag.Bool("update", false, "write the files of a format that is not released yet; those that are there are kept")
@@ -110,7 +111,7 @@ func TestGoldenRead(t *testing.T) {
 					t.Errorf("%s: %+v, %v", name, h, err)
 				}
 				if h, err := decodeHello(append(body, "of a later version"...)); err != nil || *h != *goldenHello() {
-					t.Errorf("%s with more behind: %+v, %v", name, h, err)
+					t.Errorf("%s with more bytes after it: %+v, %v", name, h, err)
 				}
 			case frameWelcome:
 				if w, err := decodeWelcome(append(body, "of a later version"...)); err != nil || *w != *goldenWelcome() {
@@ -124,7 +125,7 @@ func TestGoldenRead(t *testing.T) {
 			case frameRelay:
 				in := &inbound{stream: bulkStream}
 				if err := in.handle(kind, body); err != nil {
-					t.Errorf("%s, which is to be dropped: %v", name, err)
+					t.Errorf("%s, which should be dropped: %v", name, err)
 				}
 			default:
 				t.Errorf("%s is of kind %d", name, kind)

@@ -41,9 +41,9 @@ type hello struct {
 	generation          Generation
 }
 
-// Generation says which cluster of one name and one CA a node belongs to: force-quorum makes a new one out of the survivors of a
-// lost majority. Nodes of different generations tell each other theirs and exchange nothing else. The first one has no claim,
-// and a peer that says nothing is of it.
+// Generation says which cluster of one name and one CA a node belongs to: force-quorum makes a new one out of the
+// survivors of a lost majority. Nodes of different generations tell each other theirs and exchange nothing else. The
+// first one has no claim, and a peer that says nothing is of it.
 //
 //	number u64 | id u64 | claim: length u16, bytes
 type Generation struct {

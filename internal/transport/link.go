@@ -37,7 +37,7 @@ type link struct {
 // Trouble is why a peer cannot be reached.
 type Trouble struct {
 	Address string
-	Err     error         // nil: there is none
+	Err     error         // nil: no error
 	For     time.Duration // since the first failed attempt in a row
 
 	since time.Time

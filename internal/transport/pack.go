@@ -34,17 +34,18 @@ const (
 	packFrom = 512
 	// backlogFrom is how much the kernel must still have to send for a link to count as the limit.
 	backlogFrom = 128 << 10
-	// packBelow is the bytes per second from which a link is fast enough: the compressor makes some 150 MiB of a second of one CPU, and a burst
-	// between machines side by side waits for the kernel, too.
+	// packBelow is the bytes per second from which a link is fast enough: the compressor makes some 150 MiB of a second
+	// of one CPU, and a burst between machines side by side waits for the kernel, too.
 	packBelow = 32 << 20
 	// lookFor is how many µs a link must have been busy to tell how fast it is.
 	lookFor = 10_000
-	// packFor is how long a link that was the limit is taken for one: what is compressed soon leaves no backlog, and to send as it is again at once
-	// would only make the next one.
+	// packFor is how long a link that was the limit is taken for one: what is compressed soon leaves no backlog, and to
+	// send as it is again at once would only make the next one.
 	packFor = 10 * time.Second
 )
 
-// packer writes frames to a bulk stream, compressed while that pays. Its buffers and the compressor are there from the first use on.
+// packer writes frames to a bulk stream, compressed while that pays. Its buffers and the compressor are there from the
+// first use on.
 type packer struct {
 	c      *outConn
 	mode   Compression
@@ -86,7 +87,7 @@ func (p *Packed) Before() int64 { return p.before.Load() }
 // After is in bytes.
 func (p *Packed) After() int64 { return p.after.Load() }
 
-// wants decides about what is to be written now, some number of bytes.
+// wants decides whether to compress the given number of bytes that are written next.
 func (p *packer) wants(bytes int) bool {
 	worth := bytes >= packFrom
 	switch p.mode {
@@ -99,8 +100,9 @@ func (p *packer) wants(bytes int) bool {
 	return worth && !p.until.IsZero() && time.Now().Before(p.until)
 }
 
-// look asks the kernel whether the link is the limit, unless what was written cannot have piled up. Of each small commit it is not asked: the system
-// call wakes the runtime's monitor thread, whose naps cost more than all else that the commit does here.
+// look asks the kernel whether the link is the limit, unless what was written cannot have piled up. Of each small
+// commit it is not asked: the system call wakes the runtime's monitor thread, whose naps cost more than all else that
+// the commit does here.
 func (p *packer) look(bytes int) {
 	if p.most < backlogFrom {
 		p.most, p.fresh = p.most+bytes, false
@@ -148,7 +150,7 @@ func (p *packer) sample() (linkSample, error) {
 	return linkSample{unsent: info.Notsent_bytes, busy: info.Busy_time, peerLimits: info.Rwnd_limited, acked: info.Bytes_acked}, nil
 }
 
-// begin makes ready for frames that are to be compressed.
+// begin prepares for frames that will be compressed.
 func (p *packer) begin() error {
 	if p.zip != nil {
 		return nil
@@ -162,7 +164,7 @@ func (p *packer) begin() error {
 	return nil
 }
 
-// target is where the next frame goes, whose body has some size: took is to be called behind it.
+// target returns where to write the next frame, whose body has the given size; the caller must call took after it.
 func (p *packer) target(size int) (frameWriter, error) {
 	if p.buf.Len()+frameHeader+size > maxPacked {
 		if err := p.end(); err != nil {

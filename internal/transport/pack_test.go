@@ -40,7 +40,8 @@ func noise(n int) []byte {
 
 func compress(mode Compression) func(*Config) { return func(c *Config) { c.Compression = mode } }
 
-// What is compressed arrives as it was, in order: small and large messages, such as do not become smaller, and such as do not fit.
+// What is compressed arrives as it was, in order: small and large messages, such as do not become smaller, and such as
+// do not fit.
 func TestPackedMessagesArrive(t *testing.T) {
 	a, b := startNode(t, 1, compress(CompressAlways)), startNode(t, 2, nil)
 	connect(a, b)
@@ -137,7 +138,8 @@ func (s *askedSocket) Control(f func(fd uintptr)) error {
 	return s.RawConn.Control(f)
 }
 
-// The kernel is asked about a link only once enough was written for something to wait there: never for lone commits, and for each write of a burst.
+// The kernel is asked about a link only once enough was written for something to wait there: never for lone commits,
+// and for each write of a burst.
 func TestLoneCommitsDoNotAskTheKernel(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -164,7 +166,7 @@ func TestLoneCommitsDoNotAskTheKernel(t *testing.T) {
 	for range 10 {
 		p.wants(1 << 20)
 	}
-	if asked := socket.times - before; asked != 9 { // of what is behind the first of them
+	if asked := socket.times - before; asked != 9 { // of the bytes after the first of them
 		t.Errorf("it was asked %d times in a burst of 10", asked)
 	}
 }
@@ -225,7 +227,7 @@ func TestBadPackedFramesAreRefused(t *testing.T) {
 		"more than it says":        bomb,
 		"cut in a header":          packedBody(t, good[:3]),
 		"cut in a frame":           packedBody(t, good[:len(good)-1]),
-		"more behind":              packedBody(t, append(bytes.Clone(good), 0)),
+		"more after it":            packedBody(t, append(bytes.Clone(good), 0)),
 		"a ping":                   packedBody(t, frame(framePing, make([]byte, 8))),
 		"a request":                packedBody(t, frame(frameRequest, make([]byte, 20))),
 		"packed twice":             packedBody(t, frame(framePacked, packedBody(t, good))),
@@ -261,7 +263,8 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// TestGoldenPackedRead: packed frames of released versions say what they said. What a compressor makes of the same frames may change.
+// TestGoldenPackedRead: packed frames of released versions say what they said. What a compressor makes of the same
+// frames may change.
 func TestGoldenPackedRead(t *testing.T) {
 	const goldenPacked = "testdata/golden/v3/packed.hex"
 	digits, err := os.ReadFile(goldenPacked)

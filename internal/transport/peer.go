@@ -47,8 +47,8 @@ func newPeer(t *Transport, id uint64, addr string, learned bool) *peer {
 	return p
 }
 
-// addresses are where a peer may be. One that moves is known by its certificate, not by its address: the newest word counts, and what does
-// not answer is tried in turn with the others.
+// addresses are where a peer may be. One that moves is known by its certificate, not by its address: the newest word
+// counts, and what does not answer is tried in turn with the others.
 type addresses struct {
 	said  string // by itself, in its last hello
 	told  string // by SetPeers
@@ -181,7 +181,8 @@ func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.verdict == accepted && !w.generation.same(cfg.Generation) { // a program that knows of no generations accepts them all
+	// a program that knows of no generations accepts them all
+	if w.verdict == accepted && !w.generation.same(cfg.Generation) {
 		w.verdict, w.text = refusedGeneration, fmt.Sprintf("it is of generation %s, this node of generation %s", w.generation, cfg.Generation)
 	}
 	if w.verdict == refusedGeneration {
@@ -235,8 +236,9 @@ func (p *peer) connected(c *outConn) {
 	h.PeerUp(p.id)
 }
 
-// redial decides what the end of a control connection means. It returns a new connection, or nil after PeerDown. It dials where that
-// connection led to, whatever has been said since: that nobody listens elsewhere is no proof of a death.
+// redial decides what the end of a control connection means. It returns a new connection, or nil after PeerDown. It
+// dials the address of that connection, even if another address was reported since: a refusal at another address would
+// not prove a death.
 func (p *peer) redial(addr string, lost error) *outConn {
 	ctx, cancel := context.WithTimeout(p.ctx, p.t.cfg.RedialLimit)
 	defer cancel()

@@ -89,7 +89,7 @@ func (l *link) call(kind uint8, body []byte, limit time.Duration) (uint64, chan 
 	return l.lastID, ch, nil
 }
 
-// answered matches a response with its request; one that nobody waits for any more is dropped.
+// answered matches a response with its request, and drops a response that no caller waits for any more.
 func (l *link) answered(body []byte) error {
 	if len(body) < responseHeader {
 		return fmt.Errorf("%w: response of %d bytes", ErrProtocol, len(body))
@@ -136,7 +136,7 @@ func (in *inbound) startRequest(body []byte) error {
 		defer cancel()
 		answer, err := in.t.cfg.Handler.HandleRequest(ctx, in.from, kind, body[requestHeader:])
 		if in.ctx.Err() != nil {
-			return // an answer cut short by the end of the connection is none
+			return // an answer cut short by the end of the connection does not count
 		}
 		how := outcomeOK
 		switch {

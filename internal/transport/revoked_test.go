@@ -14,8 +14,9 @@ import (
 	"trireme/internal/pki"
 )
 
-// TestRevokedPeer: a hostile client that holds a node's revoked certificate and key can neither vote, nor post an entry, nor ask for anything,
-// neither over a connection that was up before nor over a new one, under no name; and nobody dials a listener of its.
+// TestRevokedPeer: a hostile client that holds a node's revoked certificate and key can neither vote, nor post an
+// entry, nor ask for anything, neither over an existing connection nor over a new one, under any name; and no node
+// dials its listener.
 func TestRevokedPeer(t *testing.T) {
 	var revoked atomic.Value
 	revoked.Store("")

@@ -9,8 +9,8 @@ import (
 // rttSamples is how many round trips of a link are remembered: those of two minutes, at a ping every 500 ms.
 const rttSamples = 240
 
-// RTT is what the pings of the control stream to a peer have measured in the last two minutes. What a peer's process or its host takes to
-// answer is part of it, as it is of a heartbeat's way.
+// RTT is what the pings of the control stream to a peer have measured in the last two minutes. What a peer's process or
+// its host takes to answer is part of it, as it is of a heartbeat's way.
 type RTT struct {
 	Samples int
 	Median  time.Duration

@@ -12,11 +12,12 @@ import (
 // keepAlive finds a dead host on an idle connection in a few seconds.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}
 
-// userTimeout is how long sent bytes may stay unacknowledged by the peer's kernel, or wait for one that takes nothing (tcp(7), TCP_USER_TIMEOUT).
+// userTimeout is how long sent bytes may stay unacknowledged by the peer's kernel, or wait for one that takes nothing
+// (tcp(7), TCP_USER_TIMEOUT).
 const userTimeout = 5 * time.Second
 
-// DialTCP connects to host:port. The kernel gives the connection up, with ETIMEDOUT, some seconds after its peer's host has fallen silent, whether bytes
-// are under way or not.
+// DialTCP connects to host:port. The kernel gives the connection up, with ETIMEDOUT, some seconds after its peer's host
+// has fallen silent, whether bytes are under way or not.
 func DialTCP(ctx context.Context, addr string) (net.Conn, error) {
 	d := net.Dialer{KeepAliveConfig: keepAlive, Control: setUserTimeout}
 	return d.DialContext(ctx, "tcp", addr)
@@ -24,7 +25,8 @@ func DialTCP(ctx context.Context, addr string) (net.Conn, error) {
 
 // ListenTCP listens at host:port. What it accepts ends as DialTCP's connections do.
 func ListenTCP(addr string) (net.Listener, error) {
-	l := net.ListenConfig{KeepAliveConfig: keepAlive, Control: setUserTimeout} // accepted sockets inherit what is set on the listening one
+	// accepted sockets inherit what is set on the listening one
+	l := net.ListenConfig{KeepAliveConfig: keepAlive, Control: setUserTimeout}
 	return l.Listen(context.Background(), "tcp", addr)
 }
 

@@ -26,12 +26,13 @@ type Handler interface {
 	HandleRequest(ctx context.Context, from uint64, kind uint8, body []byte) ([]byte, error)
 	// PeerUp: a control connection to the peer is there. Must not block.
 	PeerUp(id uint64)
-	// PeerDown: there is none any more, see DownError; ErrRemoved after SetPeers. Alternates with PeerUp. Must not block.
+	// PeerDown: the connection to the peer is gone, see DownError; ErrRemoved after SetPeers. Alternates with PeerUp.
+	// Must not block.
 	PeerDown(id uint64, reason error)
 	// RaftUnreachable: raft messages to the peer were dropped. Called by Send and by the writer. Must not block.
 	RaftUnreachable(id uint64)
-	// OtherGeneration: a node, whose certificate is the one of id from, wanted a connection, or answered one, and is of another
-	// generation. Must not block.
+	// OtherGeneration: a node, whose certificate is the one of id from, wanted a connection, or answered one, and is of
+	// another generation. Must not block.
 	OtherGeneration(from uint64, theirs Generation)
 	// SnapshotStatus: a MsgSnap was handed to the peer's connection, or was lost. Must not block.
 	SnapshotStatus(id uint64, ok bool)
@@ -49,8 +50,9 @@ type Config struct {
 	// TLS gives the configuration for the next connection, both sides (pki.Bundle.PeerTLS), so that certificates can be
 	// replaced.
 	TLS func() *tls.Config
-	// Revoked says why a certificate of the cluster is not trusted all the same; "": it is. nil: all are. It is asked of every peer, in each hello
-	// and by Recheck. ToldRevoked: a peer that is trusted says that of this node's own certificate. Both must not block.
+	// Revoked says why a certificate of the cluster is not trusted all the same; "": it is. nil: all are. It is asked
+	// of every peer, in each hello and by Recheck. ToldRevoked: a peer that is trusted says that of this node's own
+	// certificate. Both must not block.
 	Revoked     func(cert *x509.Certificate) string
 	ToldRevoked func(by uint64, why string)
 
@@ -185,8 +187,8 @@ func (t *Transport) Packed() *Packed { return &t.packed }
 // Addr is where this node listens.
 func (t *Transport) Addr() string { return t.ln.Addr().String() }
 
-// Close ends all connections and waits for all goroutines; a HandleRequest under way gets a cancelled ctx. No method of the
-// Handler is called after it returns.
+// Close ends all connections and waits for all goroutines; a HandleRequest under way gets a cancelled ctx. No method of
+// the Handler is called after it returns.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	if t.closed {
@@ -204,9 +206,9 @@ func (t *Transport) Close() error {
 	return err
 }
 
-// SetPeers replaces the peers to dial: raft id to address. This node's own id is left out. Peers that go are told of with
-// PeerDown(ErrRemoved), if they were up, and the streams that they opened to us end: they open new ones, and as strangers are
-// told what has become of them.
+// SetPeers replaces the peers to dial: raft id to address. This node's own id is left out. Peers that go are told of
+// with PeerDown(ErrRemoved), if they were up, and the streams that they opened to us end: they open new ones, and as
+// strangers are told what has become of them.
 func (t *Transport) SetPeers(addrs map[uint64]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -237,7 +239,8 @@ func (t *Transport) SetPeers(addrs map[uint64]string) {
 	}
 }
 
-// SetKnown gives addresses to try besides those of SetPeers: raft id to address. Peers may have moved while this node did not hear of it.
+// SetKnown gives addresses to try besides those of SetPeers: raft id to address. Peers may have moved while this node
+// did not hear of it.
 func (t *Transport) SetKnown(addrs map[uint64]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -288,8 +291,8 @@ func (t *Transport) peer(id uint64) *peer {
 	return t.peers[id]
 }
 
-// Send queues raft messages for the peers named in them and returns at once. Messages that cannot be queued are dropped,
-// and RaftUnreachable is called. The messages must not change any more.
+// Send queues raft messages for the peers named in them and returns at once. Messages that cannot be queued are
+// dropped, and RaftUnreachable is called. The messages must not change any more.
 func (t *Transport) Send(msgs []*raftpb.Message) {
 	for _, m := range msgs {
 		p := t.peer(m.GetTo())
@@ -317,8 +320,8 @@ func (t *Transport) dropped(m *raftpb.Message) {
 	}
 }
 
-// Broadcast sends a status to every peer. A peer that has not been sent the previous one yet gets this one only; one that
-// is not connected gets it once it is. At most MaxRequestBytes; status must not change any more.
+// Broadcast sends a status to every peer. A peer that has not been sent the previous one yet gets this one only; one
+// that is not connected gets it once it is. At most MaxRequestBytes; status must not change any more.
 func (t *Transport) Broadcast(status []byte) {
 	if len(status) > MaxRequestBytes {
 		t.cfg.Logger.Error("status broadcast is too large and was not sent", "bytes", len(status))
@@ -331,8 +334,9 @@ func (t *Transport) Broadcast(status []byte) {
 	}
 }
 
-// Request asks a peer and waits for the answer. Errors: ErrUnknownPeer, ErrNotConnected, ErrBusy, ErrTooLarge, ErrClosed, ctx's
-// error, or *RemoteError. After ErrNotConnected and ctx's error the peer may have handled it all the same.
+// Request asks a peer and waits for the answer. Errors: ErrUnknownPeer, ErrNotConnected, ErrBusy, ErrTooLarge,
+// ErrClosed, ctx's error, or *RemoteError. After ErrNotConnected and ctx's error the peer may have handled it all the
+// same.
 func (t *Transport) Request(ctx context.Context, to uint64, kind uint8, body []byte) ([]byte, error) {
 	if len(body) > MaxRequestBytes {
 		return nil, fmt.Errorf("%w: %d bytes to peer %d", ErrTooLarge, len(body), to)

@@ -81,7 +81,7 @@ func TestBulkDoesNotHoldUpControl(t *testing.T) {
 		select {
 		case <-beats:
 		case <-time.After(20 * time.Second):
-			t.Fatal("a heartbeat waits behind entries")
+			t.Fatal("a heartbeat waits for entries")
 		}
 	}
 	l := a.peer(2).bulk
@@ -145,8 +145,9 @@ func TestRequests(t *testing.T) {
 	if _, err := a.Request(within(t, 20*time.Second), 2, 1, make([]byte, MaxRequestBytes+1)); !errors.Is(err, ErrTooLarge) {
 		t.Fatal(err)
 	}
-	// A request holds its slot until its handler has ended and the answer is written: the one that was not waited for any longer has as much
-	// time at the peer from its arrival on, and the one that was answered last may not have given its slot back yet.
+	// A request holds its slot until its handler has ended and the answer is written: the one that was not waited for
+	// any longer has as much time at the peer from its arrival on, and the one that was answered last may not have
+	// given its slot back yet.
 	eventually(t, "all slots are free", func() bool {
 		b.Transport.mu.Lock()
 		defer b.Transport.mu.Unlock()
@@ -194,7 +195,7 @@ func TestRequestEndsWithTheConnection(t *testing.T) {
 	}
 }
 
-// A broken connection to a living process is repaired without a word.
+// A broken connection to a living process is repaired, and no death is reported.
 func TestBrokenConnectionIsNotADeath(t *testing.T) {
 	c := &cable{}
 	a, b := startNode(t, 1, func(cfg *Config) { cfg.Dial = c.dial }), startNode(t, 2, nil)
@@ -277,7 +278,7 @@ func TestRemovedPeer(t *testing.T) {
 	a, b := startNode(t, 1, nil), startNode(t, 2, nil)
 	a.SetPeers(map[uint64]string{2: b.Addr()})
 	eventually(t, "up", func() bool { return len(a.history()) == 1 })
-	// b learned of a by its connection and dialed back, though nobody told it to.
+	// b learned of a by its connection and dialed back, although it was not told to.
 	eventually(t, "dialed back", func() bool { return b.Connected(1) })
 	a.SetPeers(nil)
 	eventually(t, "down", func() bool { return errors.Is(a.lastDown(), ErrRemoved) })
@@ -297,7 +298,8 @@ func TestRemovedPeerIsTold(t *testing.T) {
 	})
 }
 
-// A peer that has moved is dialed where it says that it is, and found again at another of its addresses when it is not there.
+// A peer that has moved is dialed where it says that it is, and found again at another of its addresses when it is not
+// there.
 func TestMovedPeer(t *testing.T) {
 	a, b := startNode(t, 1, nil), startNode(t, 2, nil)
 	connect(a, b)
@@ -312,7 +314,7 @@ func TestMovedPeer(t *testing.T) {
 		t.Errorf("it is looked for at %s", got)
 	}
 
-	// Both have moved: nobody can say anything. One of them is told.
+	// Both have moved, so neither can tell the other. One of them is told from outside.
 	a.close()
 	b.close()
 	a, b = startNode(t, 1, nil), startNode(t, 2, nil)

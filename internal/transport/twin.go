@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Two processes with the identity of one node, such as a cloned machine beside the original, take each other's
-// streams away. A process that was replaced by another one and is back with a connection that it began afterwards has
-// not been restarted: both run. The younger one is refused. All listeners agree on which that is, since it shows in
-// what the processes say of themselves.
+// Two processes with the identity of one node, such as a cloned machine and the original, take each other's streams
+// away. A process that was replaced by another one, and is back with a connection that it began afterwards, has not
+// been restarted: both run. The younger one is refused. All listeners agree on which is younger, because the processes
+// report it themselves.
 
 // newInstance names this process: milliseconds since 1970 above 20 random bits, so that the younger of two has the
 // higher one.

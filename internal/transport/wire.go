@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Wire turns raft messages into the frames that a link sends, and back as a link's reader does, without a connection. It is for
-// simulations; not safe for concurrent use.
+// Wire turns raft messages into the frames that a link sends, and back as a link's reader does, without a connection.
+// It is for simulations; not safe for concurrent use.
 type Wire struct {
 	out bytes.Buffer
 	w   frameWriter
