@@ -11,7 +11,7 @@ import (
 	"trireme/internal/failpoint"
 )
 
-// What the guard process inherits, behind standard error.
+// What the guard process inherits, after standard error.
 const (
 	socketFD = 3
 	pageFD   = 4
@@ -23,11 +23,13 @@ const lookInterval = time.Second
 // retryInterval separates attempts to kill mysqld and to withdraw the rest.
 const retryInterval = 100 * time.Millisecond
 
-// endPatience is how long the guard of a dead daemon goes on trying. Not for longer: a daemon that is started anew may have addresses again.
+// endPatience is how long the guard of a dead daemon keeps trying. Not longer: a daemon that is started again may have
+// addresses again.
 const endPatience = time.Second
 
-// Run is the guard process. It returns when its daemon is dead, mysqld having been killed. withdraw takes away the other ways to mysqld
-// and whatever is connected to it, behind the kill; it is called again for as long as the daemon stays silent, and soon if it fails.
+// Run is the guard process. It returns when its daemon is dead and mysqld has been killed. After the kill it calls
+// withdraw, which removes the other ways to mysqld and their connections. It calls withdraw again while the daemon
+// stays silent, and soon again if it fails.
 func Run(log *slog.Logger, withdraw func() error) error {
 	p, err := mapPage(pageFD)
 	if err == nil {
@@ -78,7 +80,7 @@ func (w *watch) look() {
 	}
 }
 
-// end leaves nobody served here. It says whether it has come to that: what failed is to be tried again.
+// end makes sure that no client is served here. It reports whether it has succeeded: what failed is tried again.
 func (w *watch) end(reason string) bool {
 	w.kill(reason)
 	err := w.withdraw()
@@ -108,7 +110,8 @@ func (w *watch) kill(reason string) {
 	w.log.Error("guard: mysqld was killed", "reason", reason)
 }
 
-// sleep waits for the end of the time that mysqld has, at most lookInterval, or for the daemon. alive is false when that is dead.
+// sleep waits for the end of the time that mysqld has, at most lookInterval, or for the daemon. alive is false when
+// that is dead.
 func (w *watch) sleep() (alive bool, err error) {
 	at := now() + lookInterval
 	if until := time.Duration(w.page.until.Load()); until != 0 && until < at && (w.left || !w.done && w.mysqld >= 0) {

@@ -40,8 +40,8 @@ type Guard struct {
 	closed bool
 }
 
-// Start starts the guard by command (program and arguments), and again whenever it ends, until Close. With outlive the guard is not killed
-// together with its daemon, but ends by itself when it has withdrawn what it should.
+// Start starts the guard by command (program and arguments), and again whenever it ends, until Close. With outlive the
+// guard is not killed together with its daemon, but ends by itself when it has withdrawn what it should.
 func Start(command []string, outlive bool, log *slog.Logger) (*Guard, error) {
 	g := &Guard{command: command, outlive: outlive, log: log, socket: -1, stop: make(chan struct{}), stopped: make(chan struct{})}
 	var err error
@@ -57,7 +57,8 @@ func Start(command []string, outlive bool, log *slog.Logger) (*Guard, error) {
 	return g, nil
 }
 
-// Watch hands mysqld to the guard, in place of the one before it. The guard owns pidfd from now on. Call it before Until.
+// Watch hands mysqld to the guard, in place of the one before it. The guard owns pidfd from now on. Call it before
+// Until.
 func (g *Guard) Watch(pidfd *os.File) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,7 +74,8 @@ func (g *Guard) Watch(pidfd *os.File) {
 	g.send(int(pidfd.Fd()))
 }
 
-// Until says when mysqld is to be killed (CLOCK_BOOTTIME) unless Until is called again; 0: it serves nothing, it may live. It never blocks.
+// Until sets when mysqld is killed (CLOCK_BOOTTIME) unless Until is called again; 0: it serves nothing and may live. It
+// never blocks.
 func (g *Guard) Until(t time.Duration) {
 	before := time.Duration(g.page.until.Swap(int64(t)))
 	hung := now() > time.Duration(g.page.seen.Load())+silence
@@ -94,7 +96,7 @@ func (g *Guard) Until(t time.Duration) {
 // Killed reports whether the guard has killed the mysqld that it was last given.
 func (g *Guard) Killed() bool { return g.page.killed.Load() != 0 }
 
-// Pid of the guard process, 0 while there is none.
+// Pid of the guard process, 0 while none runs.
 func (g *Guard) Pid() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -136,8 +138,8 @@ func (g *Guard) hangUp() {
 	}
 }
 
-// send wakes the guard, and passes a descriptor unless that is negative. mu is held. A guard that cannot be reached is about to be replaced,
-// and its successor is given everything anew.
+// send wakes the guard, and passes a descriptor unless that is negative. mu is held. A guard that cannot be reached is
+// about to be replaced, and its successor gets everything again.
 func (g *Guard) send(fd int) {
 	if g.socket < 0 {
 		return

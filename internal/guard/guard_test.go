@@ -47,8 +47,8 @@ func (g *Guard) die() {
 	g.hangUp()
 }
 
-// TestWithdraw: the guard withdraws what there is besides mysqld when its time is over, and when the daemon dies, not before; and tries again
-// where that fails.
+// TestWithdraw: the guard withdraws what there is besides mysqld when its time is over, and when the daemon dies, not
+// before; and tries again where that fails.
 func TestWithdraw(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		t.Run(fmt.Sprintf("dies=%v", dies), func(t *testing.T) {
@@ -254,7 +254,8 @@ func TestGuardReplaced(t *testing.T) {
 	}
 }
 
-// TestIdle: a guard costs next to nothing, also when the time of a mysqld is over that it was never given (the kernel has no pidfd).
+// TestIdle: a guard costs next to nothing, also when the time of a mysqld is over that it was never given (the kernel
+// has no pidfd).
 func TestIdle(t *testing.T) {
 	t.Run("serving", func(t *testing.T) {
 		g := start(t)

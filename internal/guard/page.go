@@ -14,7 +14,7 @@ import (
 
 // page is what daemon and guard share. Times are nanoseconds of CLOCK_BOOTTIME.
 type page struct {
-	until  atomic.Int64 // daemon: when mysqld is to be killed unless this has moved; 0: nothing is served
+	until  atomic.Int64 // daemon: when to kill mysqld unless this has moved; 0: nothing is served
 	seen   atomic.Int64 // guard: when it last looked
 	killed atomic.Int64 // guard: when it last killed mysqld; 0: never
 }
