@@ -10,7 +10,7 @@ type span struct{ off, size int }
 
 // batch is what has been scanned and not yet handed out.
 type batch struct {
-	cutter    cutter // behind the newest event
+	cutter    cutter // after the newest event
 	spans     []span // events of transactions
 	bytes     int    // of spans
 	trxs      uint64 // that end in spans
@@ -57,7 +57,7 @@ func (b *batch) add(cfg *cutterConfig, event []byte, off int) (verdict, error) {
 	return v, nil
 }
 
-// mark makes the present end the batch's cut point; scan is the offset of the packet behind it.
+// mark makes the present end the batch's cut point; scan is the offset of the next packet.
 func (b *batch) mark(scan int, needAck bool) {
 	b.cut = cutPoint{cutter: b.cutter, spans: len(b.spans), bytes: b.bytes, scan: scan, needAck: needAck}
 }

@@ -24,7 +24,8 @@ var (
 	ErrClosed = errors.New("dump: closed")
 	// ErrNotAttached: Next or Ack before a successful Attach.
 	ErrNotAttached = errors.New("dump: not attached")
-	// ErrNotSemiSync: mysqld does not treat the connection as a semi-sync replica's, so nobody would wait for an ACK.
+	// ErrNotSemiSync: mysqld does not treat the connection as a semi-sync replica's, so no session would wait for an
+	// ACK.
 	ErrNotSemiSync = errors.New("dump: mysqld does not run semi-sync towards us")
 	// ErrPurged: a receiver needs entries that the log no longer has. It is raftlog's, for Log implementations.
 	ErrPurged = raftlog.ErrPurged

@@ -331,13 +331,14 @@ func TestSourceWaitsForCommitGroup(t *testing.T) {
 	}
 }
 
-// A closed Source is nobody's any more, however long the context lasts in which it was read: a node makes one each time it leads.
+// A closed Source is not referenced any more, however long the context lasts in which it was read: a node makes a
+// Source each time it leads.
 func TestClosedSourceIsForgotten(t *testing.T) {
 	cfg := fakeMysqld(t, func(nc net.Conn, e *events) {
 		_, _ = nc.Write(packets(opening(e), true, e.trx()...))
 		hang(nc)
 	})
-	ctx, cancel := context.WithCancel(t.Context()) // one that ends behind the test
+	ctx, cancel := context.WithCancel(t.Context()) // a context that ends after the test
 	defer cancel()
 	var gone atomic.Bool
 	func() {

@@ -57,8 +57,8 @@ type FeedConfig struct {
 	// ServerVersion stands in the greeting; below 8.3 a receiver would drop tagged GTIDs, so such a version is
 	// replaced by DefaultServerVersion.
 	ServerVersion string
-	// Appliers is the receiver's number of workers: transactions wait for each other so that no more are applied at once. 0 leaves them as they
-	// are (binlog.LimitInFlight).
+	// Appliers is the receiver's number of workers: transactions wait for each other so that no more are applied at
+	// once. 0 leaves them as they are (binlog.LimitInFlight).
 	Appliers int
 	// MaxPacket bounds a command of the receiver, bytes; its GTID set is the only large part. 16 MiB by default.
 	MaxPacket int
@@ -78,8 +78,8 @@ type FeedConfig struct {
 type Gate interface {
 	// Begin tells that a receiver begins that has these transactions. The set is not to be changed.
 	Begin(has gtid.Set)
-	// Pass is asked about each transaction that the receiver lacks, in log order, until wait is 0: then the transaction is sent. Otherwise it is
-	// asked again after wait, or when changed is closed.
+	// Pass is asked about each transaction that the receiver lacks, in log order, until wait is 0: then the transaction
+	// is sent. Otherwise it is asked again after wait, or when changed is closed.
 	Pass(trx *binlog.TrxInfo) (wait time.Duration, changed <-chan struct{})
 }
 

@@ -127,7 +127,7 @@ func TestFeedBeforeTheFirstEntry(t *testing.T) {
 		}
 		ev, err := nextEvent(t, c)
 		if err != nil {
-			t.Fatalf("behind %d events: %v", events, err)
+			t.Fatalf("after %d events: %v", events, err)
 		}
 		typ = binlog.TypeOf(ev)
 	}
@@ -320,7 +320,8 @@ func (d *door) open(k int) {
 	d.changed = make(chan struct{})
 }
 
-// TestFeedGate: what a gate holds back is not sent, what goes before it is, and heartbeats go on; a change is heard at once.
+// TestFeedGate: what a gate holds back is not sent, what goes before it is, and heartbeats go on; a change is heard at
+// once.
 func TestFeedGate(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	s := newScript(1)

@@ -247,8 +247,8 @@ func (*conversation) SetDeadline(time.Time) error     { return nil }
 func (*conversation) SetReadDeadline(time.Time) error { return nil }
 func (*conversation) RemoteAddr() net.Addr            { return &net.TCPAddr{} }
 
-// FuzzReceiver is a client of the feed that logged in and sends any commands: each is answered, or the conversation ends with a known
-// error. No dump begins, so nothing of the log is sent.
+// FuzzReceiver is a client of the feed that logged in and sends any commands: each is answered, or the conversation
+// ends with a known error. No dump begins, so nothing of the log is sent.
 func FuzzReceiver(f *testing.F) {
 	command := func(b []byte, c byte, argument string) []byte {
 		return append(b, framed(append([]byte{c}, argument...))...)

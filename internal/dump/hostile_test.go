@@ -19,7 +19,7 @@ import (
 	"trireme/internal/mysqlwire"
 )
 
-// Whoever has not the password, or speaks no MySQL, gets nothing of the log.
+// A client without the password, or one that does not speak MySQL's protocol, gets nothing of the log.
 func TestFeedLetsNobodyElseIn(t *testing.T) {
 	f := newFeed(t, newScript(1).log, nil)
 	ctx := limit(t, 30*time.Second)
@@ -60,7 +60,7 @@ func TestFeedLetsNobodyElseIn(t *testing.T) {
 	}
 }
 
-// eventuallyNoConns waits until the feed serves nobody.
+// eventuallyNoConns waits until the feed serves no client.
 func eventuallyNoConns(t *testing.T, f *Feed) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; <-time.After(5 * time.Millisecond) {
@@ -76,8 +76,8 @@ func eventuallyNoConns(t *testing.T, f *Feed) {
 	}
 }
 
-// What the feed does not serve is refused by its name, and the connection goes on; a set from the future gets the stream from nowhere: there
-// is nothing that it lacks.
+// What the feed does not serve is refused by its name, and the connection goes on; a set from the future gets the
+// stream from nowhere: there is nothing that it lacks.
 func TestFeedServesOnlyReceivers(t *testing.T) {
 	f := newFeed(t, newScript(1).log, nil)
 	c := loggedIn(t, f)
@@ -100,7 +100,8 @@ func TestFeedServesOnlyReceivers(t *testing.T) {
 	}
 }
 
-// A crowd that says nothing, or announces much, is bounded in number and memory, is told of in few lines, and leaves nothing.
+// A crowd that says nothing, or announces much, is bounded in number and memory, is told of in few lines, and leaves
+// nothing.
 func TestFeedCrowd(t *testing.T) {
 	var log counting
 	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(), ServerID: 1<<20 + 1, ServerUUID: fakeUUID,

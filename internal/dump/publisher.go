@@ -38,7 +38,8 @@ type PublisherConfig struct {
 	ServerVersion string
 	// Open makes a log for one more consumer.
 	Open func() PublishedLog
-	// ReadIndex returns an index at or above all that was committed in the cluster when it was called. It fails without a majority.
+	// ReadIndex returns an index at or above all that was committed in the cluster when it was called. It fails without
+	// a majority.
 	ReadIndex func(ctx context.Context) (uint64, error)
 	// Reserved: server ids up to it are those of nodes, now or later, whose events a replica of the same id would drop.
 	Reserved uint32
@@ -51,8 +52,8 @@ type PublisherConfig struct {
 	Logger *slog.Logger
 }
 
-// Consumer is a logged-in connection that has asked for a dump and may have one. What it has set in its session stands here as the session's
-// server told it.
+// Consumer is a logged-in connection that has asked for a dump and may have one. What it has set in its session stands
+// here as the session's server told it.
 type Consumer struct {
 	Conn     net.Conn // Serve closes it
 	Seq      byte     // number of the next packet
@@ -68,15 +69,16 @@ type Consumer struct {
 // PublisherStats counts since NewPublisher.
 type PublisherStats struct {
 	Consumers    int    // now
-	Behind       uint64 // entries that the slowest of them has still to be sent
+	Behind       uint64 // entries that still have to be sent to the slowest of them
 	Dumps        uint64 // begun
 	Refused      uint64 // that were not
 	Transactions uint64 // sent
 	Bytes        uint64 // of their events
 }
 
-// Publisher serves the committed part of the log to foreign replicas: any number, at any place in it. Events go as they are in the log. A consumer reads
-// with a cursor of its own, so one that is slow holds nobody up and keeps nothing in memory or on disk; when the log is purged above its place, it is told.
+// Publisher serves the committed part of the log to foreign replicas: any number, at any place in it. Events are sent
+// as they are in the log. A consumer reads with a cursor of its own, so a slow one delays no other and keeps nothing in
+// memory or on disk. If the log is purged above its place, it gets an error.
 type Publisher struct {
 	cfg    PublisherConfig
 	tasks  sync.WaitGroup
@@ -249,7 +251,8 @@ func (p *Publisher) dump(d *dumping, w *packetWriter, log PublishedLog, stats *c
 	return o.serve(d, w, s)
 }
 
-// Flags of the two dump commands (sql/rpl_constants.h). The second one is COM_BINLOG_DUMP's BINLOG_SEND_ANNOTATE_ROWS_EVENT in MariaDB.
+// Flags of the two dump commands (sql/rpl_constants.h). The second one is COM_BINLOG_DUMP's
+// BINLOG_SEND_ANNOTATE_ROWS_EVENT in MariaDB.
 const (
 	flagNonBlock    = 1 << 0
 	flagHeartbeatV2 = 1 << 1
@@ -314,7 +317,7 @@ func (p *Publisher) place(ctx context.Context, log PublishedLog, r *wanted, s *s
 		find = func() error { return p.locate(log, r, s) }
 	}
 	err := find()
-	if errors.Is(err, errFuture) { // as far as this node knows, which may be behind
+	if errors.Is(err, errFuture) { // as far as this node knows, which may lag
 		if err := p.agree(ctx, log); err != nil {
 			return err
 		}
@@ -350,8 +353,8 @@ func (p *Publisher) agree(ctx context.Context, log PublishedLog) error {
 // errFuture: a consumer says that it has more than is known to be committed.
 var errFuture = errors.New("a consumer is ahead of the log")
 
-// judge refuses a set with transactions that only a dump from a mysqld itself can have shown: written by an incarnation of
-// the cluster after it led, and not committed.
+// judge refuses a set with transactions that only a dump from a mysqld itself can have shown: written by an incarnation
+// of the cluster after it led, and not committed.
 func (p *Publisher) judge(log PublishedLog, has gtid.Set) error {
 	ahead := p.ahead(log, has)
 	if ahead.Empty() {
@@ -363,8 +366,8 @@ func (p *Publisher) judge(log PublishedLog, has gtid.Set) error {
 }
 
 // ahead are the GTIDs of a set that may have been rolled back: numbers above all that an incarnation which led has
-// committed. Lower numbers that are not committed are a node's own statements (FLUSH STATUS, say): an incarnation that has
-// lost a transaction commits nothing after it. So are those of incarnations that never led.
+// committed. Lower numbers that are not committed are a node's own statements (FLUSH STATUS, say): an incarnation that
+// has lost a transaction commits nothing after it. So are those of incarnations that never led.
 func (p *Publisher) ahead(log PublishedLog, set gtid.Set) (ahead gtid.Set) {
 	_, committed := log.Sets()
 	for _, r := range set.Subtract(committed).Ranges() {
@@ -376,8 +379,8 @@ func (p *Publisher) ahead(log PublishedLog, set gtid.Set) (ahead gtid.Set) {
 	return ahead
 }
 
-// Known returns what a mysqld has executed without what ahead finds in it: statements of its own from after it led, with
-// which judge would refuse a consumer. An error is a *mysqlwire.ServerError.
+// Known returns what a mysqld has executed without what ahead finds in it: statements of its own from after it led,
+// with which judge would refuse a consumer. An error is a *mysqlwire.ServerError.
 func (p *Publisher) Known(ctx context.Context, executed gtid.Set) (gtid.Set, error) {
 	log := p.cfg.Open()
 	defer log.Close()

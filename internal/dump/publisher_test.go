@@ -176,8 +176,8 @@ func threeEntries() *script {
 	return s
 }
 
-// positions checks that a receiver which counts as mysqld's does, by ROTATE and lengths, counts what the source wrote in its events, and that these
-// are the source's own.
+// positions checks that a receiver which counts as mysqld's does, by ROTATE and lengths, counts what the source wrote
+// in its events, and that these are the source's own.
 func positions(t *testing.T, evs [][]byte) {
 	t.Helper()
 	count := uint64(0)
@@ -290,8 +290,8 @@ func TestPublisherRefuses(t *testing.T) {
 	}
 }
 
-// What a node's mysqld wrote for itself, before it led, between two times that it led, or without ever leading, comes with a
-// copy of its data and is no sign of a rollback.
+// What a node's mysqld wrote for itself, before it led, between two times that it led, or without ever leading, comes
+// with a copy of its data and is no sign of a rollback.
 func TestPublisherTakesLocalStatements(t *testing.T) {
 	s := newScript(1)
 	s.e.gno = 3 // 1 to 3 were its own
@@ -306,8 +306,8 @@ func TestPublisherTakesLocalStatements(t *testing.T) {
 	}
 }
 
-// TestPublisherKnown: what a mysqld wrote for itself after it had led, which looks like what a failover has rolled back, is
-// left out of what consumers are told that it has executed, once a majority has said what is committed.
+// TestPublisherKnown: what a mysqld wrote for itself after it had led, which looks like what a failover has rolled
+// back, is left out of what consumers are told that it has executed, once a majority has said what is committed.
 func TestPublisherKnown(t *testing.T) {
 	s := threeEntries()
 	asked, down := 0, error(nil)
@@ -335,7 +335,8 @@ func TestPublisherKnown(t *testing.T) {
 	}
 }
 
-// A consumer that comes from a node which knew more is no liar: this node asks what is committed, and waits until it knows.
+// A consumer that comes from a node which knew more is no liar: this node asks what is committed, and waits until it
+// knows.
 func TestPublisherCatchesUp(t *testing.T) {
 	s := threeEntries()
 	all := s.log.Committed()
@@ -431,7 +432,8 @@ func TestPublisherByPosition(t *testing.T) {
 	}
 }
 
-// A consumer that knows no GTIDs may be cut off behind any event: with the file and the offset that it counts there it gets what it lacks, once.
+// A consumer that knows no GTIDs may be cut off after any event: with the file and the offset that it counts there it
+// gets what it lacks, once.
 func TestPublisherCutAnywhere(t *testing.T) {
 	s := newScript(1)
 	for range 3 {
@@ -469,7 +471,7 @@ func TestPublisherCutAnywhere(t *testing.T) {
 			}
 			got := slices.DeleteFunc(strings.Fields(outline(t, rest)), func(w string) bool { return !strings.HasPrefix(w, "1:") })
 			if !slices.Equal(got, lacks) {
-				t.Fatalf("cut off behind %v, at %s:%d: got %v, want %v", binlog.TypeOf(ev), file, pos, got, lacks)
+				t.Fatalf("cut off after %v, at %s:%d: got %v, want %v", binlog.TypeOf(ev), file, pos, got, lacks)
 			}
 		}
 		if len(lacks) != 0 {
@@ -478,8 +480,8 @@ func TestPublisherCutAnywhere(t *testing.T) {
 	}
 }
 
-// A client that asks for 'NONE' takes the first ROTATE without a checksum (mysqlbinlog), and all others as the FORMAT_DESCRIPTION event says. One that
-// asks for nothing knows of no checksums.
+// A client that asks for 'NONE' takes the first ROTATE without a checksum (mysqlbinlog), and all others as the
+// FORMAT_DESCRIPTION event says. One that asks for nothing knows of no checksums.
 func TestPublisherChecksums(t *testing.T) {
 	s := threeEntries()
 	p := newPublisher(t, s, nil)

@@ -15,9 +15,9 @@ import (
 
 const (
 	// groupLimit is how long a batch waits for the rest of a commit group that has begun to arrive. mysqld marks the
-	// last event of a group; nobody waits for an ACK of anything before it, so cutting earlier would cost an fsync
-	// that releases no one. The rest is already in the binary log: only an unmarked tail, as after a reconnect, waits
-	// that long.
+	// last event of a group. No session waits for an ACK of anything before it, so an earlier cut would cost an fsync
+	// that releases no session. The rest is already in the binary log: only an unmarked tail, as after a reconnect,
+	// waits that long.
 	groupLimit = 2 * time.Millisecond
 	// reconnectPause separates attempts to resume.
 	reconnectPause = 20 * time.Millisecond
@@ -29,8 +29,8 @@ const (
 var errLost = errors.New("dump connection lost")
 
 // Next returns the next payload: all whole transactions that have arrived, up to ChunkBytes, or a piece of a larger
-// one. It blocks while there is none, resumes a lost connection by itself, and never delays a transaction that somebody
-// waits for in the hope of more.
+// one. It blocks while there is no payload, and resumes a lost connection by itself. It never delays a transaction that
+// a session waits for in the hope of more.
 //
 // It fails with ctx's error, ErrClosed, ErrNotAttached, ErrDisconnected, or an error that wraps ErrInvariant.
 func (s *Source) Next(ctx context.Context) (Payload, error) {
@@ -134,7 +134,7 @@ func (s *Source) take(event []byte, needAck bool) (ready bool, err error) {
 		return false, err
 	}
 	if v == newFile && len(s.b.spans) > 0 {
-		return true, nil // not accepted: it is looked at again behind the cut
+		return true, nil // not accepted: it is looked at again after the cut
 	}
 	s.st.accept(event)
 	if v == keepEnd {
@@ -163,7 +163,7 @@ func (s *Source) fill(ctx context.Context) error {
 	return err
 }
 
-// takeAny hands out the whole transactions of the batch, or all of it when there are none.
+// takeAny hands out the whole transactions of the batch, or all of it if it has no whole transaction.
 func (s *Source) takeAny() Payload {
 	if s.b.cut.spans > 0 {
 		return s.takeCut()
@@ -171,7 +171,7 @@ func (s *Source) takeAny() Payload {
 	return s.takePiece()
 }
 
-// takeCut hands out the batch up to its cut point. What was scanned behind it is scanned again.
+// takeCut hands out the batch up to its cut point. What was scanned after it is scanned again.
 func (s *Source) takeCut() Payload {
 	cut := &s.b.cut
 	p := s.assemble(&cut.cutter, s.b.spans[:cut.spans], cut.bytes, 0)
@@ -188,7 +188,7 @@ func (s *Source) takePiece() Payload {
 	return p
 }
 
-// assemble copies events from the buffer behind a meta.
+// assemble copies events from the buffer after a meta.
 func (s *Source) assemble(end *cutter, spans []span, bytes int, flags raftlog.Flags) Payload {
 	p := Payload{Meta: s.meta(end, flags)}
 	p.Data = make([]byte, 0, raftlog.MetaSize(&p.Meta)+bytes)
@@ -375,7 +375,7 @@ func (s *Source) connect(ctx context.Context, deadline time.Time) error {
 	return s.install(from)
 }
 
-// rewind makes the stream, which begins anew at from, go on behind what was handed out.
+// rewind makes the stream, which restarts at from, continue after what was handed out.
 func (s *Source) rewind(from raftlog.Pos) {
 	if mutant.S12 {
 		s.settled = cutter{pos: from, placed: true, midway: true}
@@ -387,7 +387,7 @@ func (s *Source) rewind(from raftlog.Pos) {
 	s.groupWaited = false
 }
 
-// errNoSession says why connect ran out of time: most often a login that hangs behind an account statement.
+// errNoSession says why connect ran out of time: most often a login that waits for an account statement.
 var errNoSession = errors.New("no session with mysqld could be opened in time")
 
 // install puts the connection to use for ACKs and sends the one that came meanwhile. The connection before it is closed
@@ -415,8 +415,9 @@ func (s *Source) install(from raftlog.Pos) error {
 }
 
 // retire closes the connections before the one in use, now that mysqld has registered this one as a replica. Its ACK
-// receiver polls the replicas that it knew when it began to poll, for up to a second (semisync_source_ack_receiver.cc); the close wakes
-// it, and it finds the new one. Closed earlier, they would leave it polling nothing, and every commit waiting for that second.
+// receiver polls the replicas that it knew when it began to poll, for up to a second (semisync_source_ack_receiver.cc);
+// the close wakes it, and it finds the new one. Closed earlier, they would leave it polling nothing, and every commit
+// waiting for that second.
 func (s *Source) retire() {
 	s.mu.Lock()
 	old := s.retired
@@ -463,7 +464,7 @@ func (s *Source) bind(ctx context.Context) {
 	})
 }
 
-// release undoes bind: the context that ends from now on is none of ours.
+// release undoes bind: the end of the context has no effect any more.
 func (s *Source) release() {
 	if s.boundTo == nil {
 		return
@@ -473,10 +474,11 @@ func (s *Source) release() {
 	s.forget()
 	s.binding++
 	s.mu.Unlock()
-	s.st.deadline = time.Time{} // whatever it was set to, it is set anew
+	s.st.deadline = time.Time{} // whatever it was set to, it is set again
 }
 
-// forget takes this Source out of the context, which would keep it, and its buffer, for as long as it lasts itself. s.mu is held.
+// forget takes this Source out of the context, which would keep it, and its buffer, for as long as it lasts itself.
+// s.mu is held.
 func (s *Source) forget() {
 	if s.unbind != nil {
 		s.unbind()

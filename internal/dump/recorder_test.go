@@ -122,7 +122,7 @@ func (r *recorder) take(p Payload) error {
 		return err
 	}
 	if fmt.Sprint(m) != fmt.Sprint(p.Meta) {
-		return fmt.Errorf("meta %+v in data, %+v beside it", m, p.Meta)
+		return fmt.Errorf("meta %+v in data, %+v next to it", m, p.Meta)
 	}
 	step := raftlog.Pos{File: r.end.File + 1, Off: 4}
 	if m.Start != r.end && m.Start != step {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// sessionPool holds idle sessions ready: two before the first is taken, one spare afterwards. A goroutine pings them and
-// replaces what is missing.
+// sessionPool holds idle sessions ready: two before the first is taken, one spare afterwards. A goroutine pings them
+// and replaces what is missing.
 type sessionPool struct {
 	open   func(context.Context) (*session, error)
 	logger *slog.Logger
@@ -151,7 +151,7 @@ func (k *sessionPool) fill() {
 	}
 }
 
-// pingIdle takes each idle session out, so that nobody else uses it meanwhile, and puts it back when it answers.
+// pingIdle takes each idle session out, so that no other caller uses it meanwhile, and puts it back when it answers.
 func (k *sessionPool) pingIdle() {
 	k.mu.Lock()
 	sessions := len(k.idle)

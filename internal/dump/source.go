@@ -34,9 +34,9 @@ type SourceConfig struct {
 	// SilenceLimit is how long the stream may bring nothing, heartbeats included, before the connection counts as
 	// lost; 10 s by default.
 	SilenceLimit time.Duration
-	// LoginLimit bounds one attempt to log in; 1 min by default. It is long because a login that hangs behind an account
-	// statement succeeds as soon as that has its ACK, and because each one given up holds a thread of mysqld until then.
-	// Callers are bound by their own contexts and by ReconnectLimit, not by this.
+	// LoginLimit bounds one attempt to log in; 1 min by default. It is long because a login that waits for an account
+	// statement succeeds as soon as that statement has its ACK, and because each login given up holds a thread of
+	// mysqld until then. The time of callers is limited by their own contexts and by ReconnectLimit.
 	LoginLimit time.Duration
 	// ReconnectLimit bounds the attempts to resume a lost stream within one call of Next; 10 s by default.
 	ReconnectLimit time.Duration

@@ -239,7 +239,7 @@ func TestSourceReconnectsUnderLoad(t *testing.T) {
 		t.Fatalf("stream holds %s, mysqld executed %s", got, executed)
 	}
 	if src.Stats().SkippedBytes == 0 {
-		t.Error("nothing was read again: ACKs were never behind")
+		t.Error("nothing was read again: ACKs never lagged")
 	}
 	t.Logf("%d commits, %+v", w.acked.Load(), src.Stats())
 }
@@ -338,7 +338,7 @@ func TestSourcePacketBoundary(t *testing.T) {
 	s.Exec("CREATE DATABASE d")
 	s.Exec("CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
 	s.Exec("INSERT INTO d.t (b) VALUES (REPEAT('b', 16777216))")
-	// A row event has some 40 bytes beside its blob.
+	// A row event has some 40 bytes in addition to its blob.
 	for size := 16777215 - 50; size < 16777215-30; size += 2 {
 		s.Exec(fmt.Sprintf("INSERT INTO d.t (b) VALUES (REPEAT('b', %d))", size))
 	}

@@ -7,8 +7,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// Stepper is a Source without connections and goroutines: its caller brings the events of a dump and carries the acknowledgements. With the
-// same calls it does the same things. It is for simulations; not safe for concurrent use.
+// Stepper is a Source without connections and goroutines: its caller brings the events of a dump and carries the
+// acknowledgements. With the same calls it does the same things. It is for simulations; not safe for concurrent use.
 type Stepper struct{ s *Source }
 
 // NewStepper makes a Stepper; Dial and the account of cfg are not used.
@@ -27,7 +27,7 @@ func (x *Stepper) Attach(from raftlog.Pos) {
 	s.rewind(from)
 }
 
-// Resume begins anew after a lost connection. It returns where the new dump has to begin.
+// Resume starts again after a lost connection. It returns where the new dump has to begin.
 func (x *Stepper) Resume() (from raftlog.Pos) {
 	s := x.s
 	s.st.kept, s.st.scan, s.st.filled = 0, 0, 0
@@ -54,8 +54,8 @@ func (x *Stepper) Event(event []byte, needAck bool) error {
 	return nil
 }
 
-// Next is Source.Next when it does not wait: ok is false while more events are needed. waited says that the rest of a commit group did not
-// come in time. Every error means that the stream is broken.
+// Next is Source.Next when it does not wait: ok is false while more events are needed. waited says that the rest of a
+// commit group did not come in time. Every error means that the stream is broken.
 func (x *Stepper) Next(waited bool) (p Payload, ok bool, err error) {
 	s := x.s
 	s.groupWaited = waited

@@ -82,7 +82,7 @@ func (st *stream) next() (event []byte, needAck bool, found step, err error) {
 	return event, payload[2]&1 != 0, stepEvent, nil
 }
 
-// accept moves scan behind the event that next has returned.
+// accept moves scan past the event that next has returned.
 func (st *stream) accept(event []byte) { st.scan += eventOffset + len(event) }
 
 // offset is where the event that next has returned begins in buf.

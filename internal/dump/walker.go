@@ -20,11 +20,13 @@ const (
 	// reannounceAt is the position from which the next transaction gets a new ROTATE event, which starts the
 	// receiver's count again: heartbeats of version 1 carry 32 bits.
 	reannounceAt = 1 << 31
-	// packBelow bounds what is packed into one event, bytes of a transaction: it saves a cost per event, and large ones have few per byte.
+	// packBelow bounds what is packed into one event, bytes of a transaction: it saves a cost per event, and large ones
+	// have few per byte.
 	packBelow = 64 << 10
 )
 
-// dumpServer is what the committed log is sent by, to whomever. A receiver has one of its own: log is read by one goroutine at a time.
+// dumpServer is what the committed log is sent by, to whomever. A receiver has one of its own: log is read by one
+// goroutine at a time.
 type dumpServer struct {
 	log      Log
 	serverID uint32               // of events that stand in no log
@@ -35,7 +37,8 @@ type dumpServer struct {
 	void     func(gtid.GTID) bool // FeedConfig.Void
 	// tolerance is nil where every transaction goes as it is.
 	tolerance *Tolerance
-	// exact makes ROTATE events name true offsets in a source's binary log, so that a receiver may keep its position by file and offset.
+	// exact makes ROTATE events name true offsets in a source's binary log, so that a receiver may keep its position by
+	// file and offset.
 	exact bool
 	stats *counters
 	tasks *sync.WaitGroup
@@ -51,7 +54,7 @@ type sending struct {
 	has       gtid.Set
 	paused    bool          // heartbeats only
 	heartbeat time.Duration // 0: none
-	until     uint64        // index behind which the dump ends; 0: never
+	until     uint64        // index after which the dump ends; 0: never
 	plain     bool          // the first ROTATE goes without a checksum
 	from      fileID        // what the receiver calls its place, and from where on it counts
 	offset    uint64
@@ -109,7 +112,7 @@ type walker struct {
 	w     *packetWriter
 	has   gtid.Set
 	next  uint64 // index
-	until uint64 // the last one; 0: there is none
+	until uint64 // the last one; 0: no limit
 
 	fde []byte // in force, from the newest barrier
 	asm binlog.Assembler
@@ -324,7 +327,8 @@ func (k *walker) sendUnchecked(events []byte) error {
 	return nil
 }
 
-// sendVoid sends an empty transaction in place of the one at hand, which begins in the entry of p or, if p is nil, with events.
+// sendVoid sends an empty transaction in place of the one at hand, which begins in the entry of p or, if p is nil, with
+// events.
 func (k *walker) sendVoid(ctx context.Context, p *pending, events []byte) error {
 	if p != nil {
 		entries, err := k.o.log.Read(ctx, p.index, p.index, readBytes)
@@ -387,8 +391,8 @@ func (k *walker) hold(ctx context.Context, pass func(*binlog.TrxInfo) (time.Dura
 	}
 }
 
-// pack makes two events of a small transaction's, if it may: the receiver's threads and its relay log have a cost for each. What cannot be
-// packed is given back as it is.
+// pack makes two events of a small transaction's, if it may: the receiver's threads and its relay log have a cost for
+// each. What cannot be packed is given back as it is.
 func (k *walker) pack(events []byte) []byte {
 	if !k.o.pack || k.asm.Trx().Kind != binlog.RowsXID || len(events) > packBelow {
 		return events
@@ -458,8 +462,8 @@ func (k *walker) sendChunks(ctx context.Context, p *pending, last uint64, send f
 	return nil
 }
 
-// announceChange begins a new file for the receiver where the source did, or where its count gets too high. An exact one is told too where
-// its count is not the source's: events that are in no entry lie between two transactions.
+// announceChange begins a new file for the receiver where the source did, or where its count gets too high. An exact
+// one is told too where its count is not the source's: events that are in no entry lie between two transactions.
 func (k *walker) announceChange() error {
 	to := fileID{k.meta.Node, k.meta.Incarnation, k.meta.End.File}
 	switch {
@@ -473,9 +477,10 @@ func (k *walker) announceChange() error {
 	return k.announce(to, firstOffset)
 }
 
-// announce begins a file at an offset, with the FORMAT_DESCRIPTION event in force. It counts towards the receiver's offset: with the 0 that would
-// make it artificial a cut in mid-transaction can leave a parallel applier waiting (docs/mysql.md). So the offset is named once more behind it; and
-// in front of it, since a receiver that is cut off between the two comes back for what lies behind the last one that it was told.
+// announce begins a file at an offset, with the FORMAT_DESCRIPTION event in force. That event counts towards the
+// receiver's offset: with the 0 that would make it artificial, a cut in mid-transaction can leave a parallel applier
+// waiting (docs/mysql.md). So the offset is sent again after the event. It is also sent before the event, because a
+// receiver that is cut off between the two comes back for what comes after the last offset that it was told.
 func (k *walker) announce(to fileID, offset uint64) error {
 	k.announced = to
 	fde := withServerID(k.fde, k.o.serverID)

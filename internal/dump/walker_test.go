@@ -45,7 +45,7 @@ func (s *script) entry(term uint64, flags raftlog.Flags, evs ...[]byte) {
 			m.Start.Off = uint64(h.LogPos) - uint64(len(evs[0]))
 		}
 	}
-	for _, ev := range evs { // as Source does; a script that breaks the rules is none of its concern
+	for _, ev := range evs { // as Source does; it does not care whether a script breaks the rules
 		h, err := binlog.ParseHeader(ev)
 		if err != nil {
 			panic(err)
@@ -145,7 +145,7 @@ func TestWalker(t *testing.T) {
 			s.entry(1, ends, evs[4:]...)
 			s.entry(1, 0, s.e.trx()...)
 		}, nil, "R(trireme-1-1.000001) F 1:1 1:2", nil},
-		{"chunks behind a whole one", func(s *script) {
+		{"chunks after a whole one", func(s *script) {
 			whole, evs := s.e.trx(), s.e.trx()
 			s.entry(1, begins, append(whole, evs[:3]...)...)
 			s.entry(1, ends, append(evs[3:], s.e.trx()...)...)
@@ -245,7 +245,8 @@ func transactions(t *testing.T, evs [][]byte) (out []binlog.TrxInfo) {
 	return out
 }
 
-// TestVoid: of a transaction that is void a receiver gets nothing but its GTID, whether it is in one entry or in several, of a feed that packs or not.
+// TestVoid: of a transaction that is void a receiver gets nothing but its GTID, whether it is in one entry or in
+// several, of a feed that packs or not.
 func TestVoid(t *testing.T) {
 	for _, pack := range []bool{true, false} {
 		s := newScript(1)
@@ -270,7 +271,8 @@ func TestVoid(t *testing.T) {
 	}
 }
 
-// Events of every size around the limits of packets and of the direct path arrive unharmed, those of small transactions packed into one.
+// Events of every size around the limits of packets and of the direct path arrive unharmed, those of small transactions
+// packed into one.
 func TestFeedPacketSizes(t *testing.T) {
 	const overhead = binlog.MinEventSize + statusLen
 	sizes := []int{0, 400, directBytes - overhead, directBytes - overhead + 1, writeBufferBytes, 3 << 20}
@@ -293,7 +295,7 @@ func TestFeedPacketSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := bytes.Join(evs[2:], nil); !bytes.Equal(got, want) { // behind ROTATE and FORMAT_DESCRIPTION
+	if got := bytes.Join(evs[2:], nil); !bytes.Equal(got, want) { // after ROTATE and FORMAT_DESCRIPTION
 		t.Fatalf("%d bytes arrive, %d were sent", len(got), len(want))
 	}
 }

@@ -45,8 +45,8 @@ func newPacketWriter(d *dumping, flushes *atomic.Uint64, seq byte) *packetWriter
 	return &packetWriter{d: d, flushes: flushes, seq: seq, buf: make([]byte, 0, writeBufferBytes)}
 }
 
-// rotate announces a file and the offset from which on the receiver counts. Until the first FORMAT_DESCRIPTION event a receiver may not expect
-// checksums (@source_binlog_checksum = 'NONE').
+// rotate announces a file and the offset from which on the receiver counts. Until the first FORMAT_DESCRIPTION event a
+// receiver may not expect checksums (@source_binlog_checksum = 'NONE').
 func (w *packetWriter) rotate(serverID uint32, file string, offset uint64) error {
 	w.file, w.pos = file, offset
 	ev := binlog.AppendArtificialRotate(nil, serverID, file, offset)
@@ -88,8 +88,8 @@ func (w *packetWriter) header(b []byte, length int) {
 	w.seq++
 }
 
-// direct sends what is buffered and a large event behind it in one system call per packet. The payload, status byte
-// and event, is cut at 0xFFFFFF.
+// direct sends what is buffered and then a large event in one system call per packet. The payload, status byte and
+// event, is cut at 0xFFFFFF.
 func (w *packetWriter) direct(ev []byte) error {
 	first := true
 	for more := true; more; first = false {
@@ -188,7 +188,8 @@ func (w *packetWriter) beat(serverID uint32, period time.Duration) {
 	}
 }
 
-// heartbeat sends one, of version 1 where its 32 bits hold the position. A receiver that takes no other one is left without.
+// heartbeat sends one, of version 1 where its 32 bits hold the position. A receiver that takes no other one is left
+// without.
 func (w *packetWriter) heartbeat(serverID uint32) error {
 	ev := binlog.AppendHeartbeat(nil, serverID, w.file, uint32(w.pos))
 	if w.pos > math.MaxUint32 {
