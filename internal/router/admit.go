@@ -18,8 +18,9 @@ const proxyPatience = 3 * time.Second
 
 // Limits of what one client's address may do; the zero value limits nothing.
 type Limits struct {
-	// Balancers are the addresses whose connections begin with a header of the PROXY protocol, version 1 or 2, that names the client
-	// (https://www.haproxy.org/download/3.1/doc/proxy-protocol.txt). From others none is taken: anybody could claim to be anybody.
+	// Balancers are the addresses whose connections begin with a header of the PROXY protocol, version 1 or 2, that
+	// names the client (https://www.haproxy.org/download/3.1/doc/proxy-protocol.txt). From others none is taken:
+	// anybody could claim to be anybody.
 	Balancers []netip.Prefix
 	Conns     int // connections at a time
 	Rate      int // new connections a second, on average; as many at once

@@ -83,8 +83,8 @@ func TestRateOfAnAddress(t *testing.T) {
 	}
 }
 
-// Who begins more connections than an address may is told so, on whatever port, in place of the greeting; a second later it is let in again, and others are
-// at any time.
+// Who begins more connections than an address may is told so, on whatever port, in place of the greeting; a second
+// later it is let in again, and others are at any time.
 func TestRateIsKept(t *testing.T) {
 	s := newWireServer(t)
 	r := start(t, Config{Sessions: true, SplitListen: "127.0.0.1:0", Limits: Limits{Rate: 1}})
@@ -144,7 +144,7 @@ func TestIPv6(t *testing.T) {
 	s.got(nil, "SELECT 4")
 }
 
-// A balancer's word counts, in both versions; nobody else's does.
+// A balancer's header counts, in both versions; other clients' headers do not.
 func TestBalancersHeader(t *testing.T) {
 	s := newServer(t, "n1")
 	behind := start(t, Config{Limits: Limits{Balancers: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}})
@@ -195,7 +195,7 @@ func TestBalancersHeader(t *testing.T) {
 		"no header":     "\x20\x00\x00\x01login",
 		"cut short":     "PROXY TCP4 192.0.2.1",
 		"no address":    "PROXY TCP4 nobody 10.0.0.1 4000 6446\r\n",
-		"more behind":   "PROXY TCP4 192.0.2.1 10.0.0.1 4000 6446\r\nSELECT",
+		"more after":    "PROXY TCP4 192.0.2.1 10.0.0.1 4000 6446\r\nSELECT",
 		"endless":       "PROXY " + strings.Repeat("x", 4<<10),
 		"version 2 cut": string(v2[:20]),
 	} {
@@ -215,7 +215,7 @@ func TestBalancersHeader(t *testing.T) {
 	}
 }
 
-// oneServer stands for a leader and a follower that are never behind: the protocol is what is tested.
+// oneServer stands for a leader and a follower that never lag: the test is about the protocol.
 type oneServer struct{}
 
 func (oneServer) Log() string                                      { return "main/0" }

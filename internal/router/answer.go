@@ -27,21 +27,22 @@ const (
 	comResetConnection = 0x1f
 )
 
-// shortest is the least length of commands with fixed parts, the command's own byte included (sql/protocol_classic.cc). mysqld answers
-// what is shorter with an error, even a command that has no answer. COM_PROCESS_KILL is not among them: it always has an
-// answer, which of 9.7 is that there is no such command, whatever its length.
+// shortest is the least length of commands with fixed parts, the command's own byte included (sql/protocol_classic.cc).
+// mysqld answers what is shorter with an error, even a command that has no answer. COM_PROCESS_KILL is not among them:
+// it always has an answer, which of 9.7 is that there is no such command, whatever its length.
 var shortest = map[byte]int{comRefresh: 2, comSetOption: 3, comStmtExecute: 10, comStmtSendLong: 7, comStmtClose: 5,
 	comStmtReset: 5, comStmtFetch: 9}
 
-// silentBytes is how long a command without an answer may be without being beyond max_allowed_packet, whose least value is 1024. mysqld
-// answers what is beyond with an error, and goes on.
+// silentBytes is how long a command without an answer may be without being beyond max_allowed_packet, whose least value
+// is 1024. mysqld answers what is beyond with an error, and goes on.
 const silentBytes = 1000
 
 // silent says that the server does not answer a command.
 func silent(command byte) bool { return command == comStmtSendLong || command == comStmtClose }
 
-// understood says that it is known where the answer to a command ends. What else there is (COM_CHANGE_USER's exchange of passwords, the
-// streams of replication, commands of a later series) is passed on as bytes for the rest of the connection.
+// understood says that it is known where the answer to a command ends. What else there is (COM_CHANGE_USER's exchange
+// of passwords, the streams of replication, commands of a later series) is passed on as bytes for the rest of the
+// connection.
 func understood(command byte) bool {
 	switch command {
 	case comChangeUser, 0x12, 0x13, 0x14, 0x15, 0x1e: // BINLOG_DUMP, TABLE_DUMP, CONNECT_OUT, REGISTER_SLAVE, BINLOG_DUMP_GTID
@@ -60,7 +61,7 @@ const (
 	expectOne                        // the only packet
 	expectPrepare                    // the head of an answer to COM_STMT_PREPARE
 	expectSkipped                    // one of `skip` packets that are not looked at
-	expectEOF                        // the EOF behind those
+	expectEOF                        // the EOF after those
 	expectRow                        // a row, or what ends the rows
 	answerLocal                      // the server waits for the client's file
 	answerDone
@@ -69,14 +70,14 @@ const (
 // headBytes of a packet are enough to know what it is: a mark, two length-encoded integers, flags.
 const headBytes = 23
 
-// answer follows the bytes of a server's answer to one command, to know where it ends and what state it leaves. It holds no payload but
-// the head of a packet that came in parts.
+// answer follows the bytes of a server's answer to one command, to know where it ends and what state it leaves. It
+// holds no payload but the head of a packet that came in parts.
 type answer struct {
 	command      byte
 	deprecateEOF bool
 	state        answerState
 	skip         int  // packets to pass over in expectSkipped
-	then         int  // COM_STMT_PREPARE: column definitions behind the parameters'
+	then         int  // COM_STMT_PREPARE: column definitions after the parameters'
 	prepared     bool // within COM_STMT_PREPARE's definitions
 	status       uint16
 	hasStatus    bool
@@ -117,8 +118,8 @@ func (a *answer) local() bool { return a.state == answerLocal && a.whole() }
 // began says that a packet of the answer has begun.
 func (a *answer) began() bool { return a.fed }
 
-// feed takes the next bytes and returns how many of them belong to the answer: less than all when it ends, or waits for the client's
-// file. The protocol allows nothing behind either.
+// feed takes the next bytes and returns how many of them belong to the answer: less than all when it ends, or waits for
+// the client's file. The protocol allows nothing after either.
 func (a *answer) feed(b []byte) (used int, err error) {
 	a.fed = a.fed || len(b) > 0
 	for used < len(b) && (!a.whole() || a.state != answerDone && a.state != answerLocal) {
@@ -305,8 +306,8 @@ func (a *answer) columnsEnd(p []byte) error {
 // statusOutParams is SERVER_PS_OUT_PARAMS.
 const statusOutParams = 0x1000
 
-// end takes the packet that ends a result: another may follow. The EOF behind OUT parameters does not say that the OK of their CALL follows
-// (9.7.4; the EOF in front of them does).
+// end takes the packet that ends a result: another result may follow. The EOF after OUT parameters does not say that
+// the OK of their CALL follows (9.7.4; the EOF before them does).
 func (a *answer) end(p []byte) error {
 	if err := a.flags(p, a.deprecateEOF || p[0] == 0); err != nil {
 		return err
@@ -318,5 +319,5 @@ func (a *answer) end(p []byte) error {
 	return nil
 }
 
-// resume goes on behind the client's file.
+// resume continues after the client's file.
 func (a *answer) resume() { a.state = expectFirst }

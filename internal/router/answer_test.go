@@ -6,8 +6,8 @@ import (
 	"trireme/internal/mysqlwire"
 )
 
-// The answer to a prepared CALL with an OUT parameter, as 9.7.4 gives it to a client without CLIENT_DEPRECATE_EOF: the parameter's row ends
-// with an EOF that announces nothing, and the OK follows.
+// The answer to a prepared CALL with an OUT parameter, as 9.7.4 gives it to a client without CLIENT_DEPRECATE_EOF: the
+// parameter's row ends with an EOF that announces nothing, and the OK follows.
 func TestAnswerWithOutParameters(t *testing.T) {
 	var all []byte
 	for i, p := range []string{
@@ -20,7 +20,7 @@ func TestAnswerWithOutParameters(t *testing.T) {
 	a := newAnswer(comStmtExecute, false)
 	for i := range all {
 		if a.done() {
-			t.Fatalf("it ends behind byte %d of %d", i, len(all))
+			t.Fatalf("it ends after byte %d of %d", i, len(all))
 		}
 		if used, err := a.feed(all[i : i+1]); err != nil || used != 1 {
 			t.Fatalf("byte %d: %d, %v", i, used, err)

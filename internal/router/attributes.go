@@ -12,13 +12,14 @@ type attributes struct {
 	length int         // of everything in front of the text, the first byte included
 	access *accessMode // router.access_mode
 	level  *Level      // trireme.consistency
-	wrong  error       // one of them has a value that is none
+	wrong  error       // one of them has an invalid value
 }
 
 // attrConsistency is the query attribute that asks for a level.
 const attrConsistency = "trireme.consistency"
 
-// attributes takes them apart, if the client sends them at all. ok is false when they are not here as a whole or do not follow the protocol.
+// attributes takes them apart, if the client sends them at all. ok is false when they are not here as a whole or do not
+// follow the protocol.
 func (s *session) attributes(p []byte) (at attributes, ok bool) {
 	if !s.attrs {
 		return attributes{length: 1}, true
@@ -29,8 +30,8 @@ func (s *session) attributes(p []byte) (at attributes, ok bool) {
 // maxAttributes bounds what is looked at; mysqld takes as many.
 const maxAttributes = 1 << 16
 
-// parseAttributes reads COM_QUERY's payload with CLIENT_QUERY_ATTRIBUTES: parameter_count, parameter_set_count, and if there are any a bitmap of NULLs,
-// 1, a type and a name each, and the values.
+// parseAttributes reads COM_QUERY's payload with CLIENT_QUERY_ATTRIBUTES: parameter_count, parameter_set_count, and if
+// there are any a bitmap of NULLs, 1, a type and a name each, and the values.
 func parseAttributes(p []byte) (at attributes, ok bool) {
 	count, rest, ok := mysqlwire.Lenenc(p[1:])
 	if !ok || count > maxAttributes {

@@ -55,15 +55,16 @@ func (u underWay) lose(t *testing.T, cfg Config) (r *Router, to *wireServer, c *
 // acknowledged is a transaction that is over.
 var acknowledged = []string{"SET autocommit=0", "START TRANSACTION", "INSERT 1", "COMMIT"}
 
-// What a pool or a framework sends behind a COMMIT that was acknowledged must not be answered with SQLSTATE 40001: its client would repeat a
-// transaction that is there. Nothing is open, and nothing of it commits anything: it is carried out at the next server, once.
+// What a pool or a framework sends after a COMMIT that was acknowledged must not be answered with SQLSTATE 40001: its
+// client would repeat a transaction that is committed. Nothing is open, and nothing of it commits anything: it is
+// carried out at the next server, once.
 func TestSentAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		underWay
-		want string // sent to the next server behind what makes the session anew, and behind that "INSERT 2"
+		want string // sent to the next server after what restores the session, and before "INSERT 2"
 	}{
 		"SET":                   {query("SET autocommit=1", acknowledged...), "SET autocommit=0, SET autocommit=1"},
-		"SET anew":              {query("SET autocommit=0", acknowledged...), "SET autocommit=0, SET autocommit=0"},
+		"SET again":             {query("SET autocommit=0", acknowledged...), "SET autocommit=0, SET autocommit=0"},
 		"SET of what is set":    {query("SET a = @@a + 1", "SET a = 1"), "SET a = 1, SET a = @@a + 1"},
 		"ROLLBACK":              {query("ROLLBACK", acknowledged...), "SET autocommit=0, ROLLBACK"},
 		"ROLLBACK, prepared":    {executed("ROLLBACK", "INSERT 1"), "prepare ROLLBACK, execute ROLLBACK"},
@@ -83,7 +84,7 @@ func TestSentAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, to, client := c.lose(t, Config{})
 			if got := hear(t, client); got != 0 {
-				t.Errorf("answer %d behind what was acknowledged", got)
+				t.Errorf("answer %d after what was acknowledged", got)
 			}
 			if got := say(t, client, comQuery, "INSERT 2"); got != 0 {
 				t.Errorf("answer %d", got)
@@ -126,7 +127,7 @@ func TestNotSentAgain(t *testing.T) {
 		"SELECT of a function of a quoted one": {query(`SELECT "f"(1)`), unknown},
 		"SELECT of what may be a view":         {query("SELECT * FROM v"), lost},
 		"TABLE":                                {query("TABLE v"), lost},
-		"SELECT of a view behind a quote":      {query(`SELECT 1 AS "\" FROM v -- "`), lost},
+		"SELECT of a view after a quote":       {query(`SELECT 1 AS "\" FROM v -- "`), lost},
 		"SET to what a function gives":         {query("SET a = f(1)"), unknown},
 		"SET to what a view gives":             {query("SET a = (SELECT b FROM v)"), lost},
 		"SET GLOBAL":                           {query("SET GLOBAL a = 1"), lost},
@@ -230,7 +231,7 @@ func TestSentAgainByItsID(t *testing.T) {
 	}
 }
 
-// While nobody leads, what was lost waits for who leads next, as a command that comes then does.
+// While there is no leader, a lost command waits for the next leader, as a command does that comes then.
 func TestSentAgainLater(t *testing.T) {
 	r, from, to, c := rawSession(t, Config{})
 	from.hang = "ROLLBACK"

@@ -12,8 +12,9 @@ import (
 	"trireme/internal/mysqlwire"
 )
 
-// BenchmarkRoundTrip is a small request and its answer over 16 connections, direct and through the router: what an OLTP statement
-// pays. cpu-µs/op counts client, server and router, which share this process; the difference of the two is the router's.
+// BenchmarkRoundTrip is a small request and its answer over 16 connections, direct and through the router: what an OLTP
+// statement pays. cpu-µs/op counts client, server and router, which share this process; the difference of the two is
+// the router's.
 //
 //	go test -bench . -run ^$ ./internal/router
 func BenchmarkRoundTrip(b *testing.B) {
@@ -26,8 +27,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkQuery is a small query and its rows over 16 sessions: direct, passed through as bytes, and followed. The router's own cost is the
-// difference to direct in the same run.
+// BenchmarkQuery is a small query and its rows over 16 sessions: direct, passed through as bytes, and followed. The
+// router's own cost is the difference to direct in the same run.
 //
 //	go test -bench Query -run ^$ ./internal/router
 func BenchmarkQuery(b *testing.B) {

@@ -29,27 +29,28 @@ type Sent struct {
 	Node   string // Target's Name
 	Epoch  string // and Epoch
 	Thread uint32 // connection id at that server
-	Index  uint64 // what it committed lies behind that in the log
-	Others int    // so many transactions of the same connection may lie there as well; negative: nobody knows
+	Index  uint64 // what it committed comes after that in the log
+	Others int    // so many transactions of the same connection may come after it as well; negative: not known
 }
 
 // Outcomes finds out what became of a statement.
 type Outcomes interface {
-	// Reached asks a target's own node for an index of the log at or above all that the target's sessions had been answered when it was called.
+	// Reached asks a target's own node for an index of the log at or above all that the target's sessions had been
+	// answered when it was called.
 	Reached(ctx context.Context, t Target) (index uint64, err error)
 	// Outcome answers OutcomeUnknown when ctx ends.
 	Outcome(ctx context.Context, sent Sent) Outcome
 }
 
-// A session whose server ended by itself waits for a view that explains it: for lostGrace, and for HoldTimeout if the server's node does not
-// say, each confirmEvery, that it serves.
+// A session whose server ended by itself waits for a view that explains it: for lostGrace, and for HoldTimeout if the
+// server's node does not say, each confirmEvery, that it serves.
 const (
 	lostGrace    = 3 * time.Second
 	confirmEvery = time.Second
 )
 
-// look sees whether the present server is still there. It drops the link when it is not and the session can go on without; otherwise
-// the session ends, and the client is told why if it can be.
+// look sees whether the present server is still there. It drops the link when it is not and the session can go on
+// without; otherwise the session ends, and the client is told why if it can be.
 func (s *session) look() error {
 	if said := s.saidElsewhere(); said != nil {
 		_, _ = s.client.Write(said)
@@ -91,12 +92,14 @@ func (s *session) look() error {
 	return nil
 }
 
-// idleHere says that the server in use has nothing to say of how long the client was idle: its last command ran on the follower.
+// idleHere says that the server in use has nothing to say of how long the client was idle: its last command ran on the
+// follower.
 func (s *session) idleHere() bool {
 	return s.split != nil && !s.state.following && s.split.spoke && s.state.reason == "" && s.state.boundary()
 }
 
-// saidElsewhere is what the follower, on which the last command ran, says of its own accord: that the client was idle for too long.
+// saidElsewhere is what the follower, on which the last command ran, says of its own accord: that the client was idle
+// for too long.
 func (s *session) saidElsewhere() []byte {
 	if !s.idleHere() || s.split.other.link == nil || s.split.other.link.cut.Load() {
 		return nil
@@ -178,8 +181,9 @@ func (s *session) drop() {
 	}
 }
 
-// endsTransaction says whether the command at a place in buf ends an open transaction without committing it, and does nothing else: then the next
-// server may carry it out, where none is open, and its answer is as true as the lost server's.
+// endsTransaction says whether the command at a place in buf ends an open transaction without committing it, and does
+// nothing else: then the next server may carry it out, where none is open, and its answer is as true as the lost
+// server's.
 func (s *session) endsTransaction(at int) bool {
 	length, _ := mysqlwire.ParseHeader(s.buf[at:])
 	p := s.buf[at+4 : min(at+4+length, s.r1)]
@@ -193,7 +197,8 @@ func (s *session) endsTransaction(at int) bool {
 	return ok && sqlkind.IsRollback(p[attr.length:])
 }
 
-// lostTransaction tells the client that what it had begun is gone. It does so once there is a command that has an answer.
+// lostTransaction tells the client that what it had begun is gone. It does so once there is a command that has an
+// answer.
 func (s *session) lostTransaction() error {
 	if silent(s.buf[s.r0+4]) {
 		return s.answerError(nil)
@@ -236,9 +241,10 @@ func unknown(text string) *mysqlwire.ServerError {
 	return &mysqlwire.ServerError{Code: mysqlwire.CodeServerUnavailable, State: "08007", Message: "Trireme: " + text}
 }
 
-// again says that a command whose server was lost while it was under way can be carried out at the next one, as if it had come just now: the session
-// is as it was before it, nothing of its answer was heard, and it was not sent (a is nil) or commits nothing wherever it has got to. An error would be
-// taken for one of the transaction before, by who ends that with more than its COMMIT.
+// again says that a command whose server was lost while it was under way can be carried out at the next one, as if it
+// had come just now: the session is as it was before it, nothing of its answer was heard, and it was not sent (a is
+// nil) or commits nothing wherever it has got to. An error would be taken for one of the transaction before, by who
+// ends that with more than its COMMIT.
 func (s *session) again(j *job, a *answer) bool {
 	switch {
 	case s.state.reason != "" || s.state.following:
@@ -259,8 +265,8 @@ func (s *session) again(j *job, a *answer) bool {
 	return false
 }
 
-// replays says whether a command is a read that may be done again, by Config.ReplayReads. Every word of it is known to change nothing; a view may still call
-// a function that writes.
+// replays says whether a command is a read that may be done again, by Config.ReplayReads. Every word of it is known to
+// change nothing; a view may still call a function that writes.
 func (s *session) replays(j *job) bool {
 	switch {
 	case !s.r.cfg.ReplayReads || sqlkind.OwnSchema(s.schema()):
@@ -284,7 +290,8 @@ func (s *session) takeBack(j *job, a *answer) {
 	s.state.moved() // a transaction that it ends is lost once the next server has ended it
 }
 
-// lost answers a command whose server was lost while it was under way, unless the next server can. a is nil when it was not sent.
+// lost answers a command whose server was lost while it was under way, unless the next server can. a is nil when it was
+// not sent.
 func (s *session) lost(j *job, a *answer) error {
 	l := s.link
 	if s.closedAlone(l) {
@@ -382,8 +389,8 @@ func (s *session) cannot() error {
 	return errEnd
 }
 
-// answerError answers the command in buf with an error of the router's own, unless it is one without an answer: parameters that are not
-// sent then are missed when the statement is executed.
+// answerError answers the command in buf with an error of the router's own, unless it is one without an answer:
+// parameters that are not sent then are missed when the statement is executed.
 func (s *session) answerError(e *mysqlwire.ServerError) error {
 	c := s.buf[s.r0+4]
 	if silent(c) && s.r1-s.r0 >= 9 {
@@ -409,8 +416,8 @@ func (s *session) write(p []byte) error {
 	return err
 }
 
-// resume finds the server that the view names, logs in and makes the session's state anew. refused is for the client, whose session
-// goes on; an error ends it.
+// resume finds the server that the view names, logs in and restores the session's state. refused is an error for the
+// client, whose session continues; err ends the session.
 func (s *session) resume() (refused *mysqlwire.ServerError, err error) {
 	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.HoldTimeout)
 	defer cancel()
@@ -445,7 +452,8 @@ func (s *session) resume() (refused *mysqlwire.ServerError, err error) {
 	}
 }
 
-// passes says whether what keeps a session from going on at a server may be over in a moment: the server ends, or is full.
+// passes says whether what keeps a session from going on at a server may be over in a moment: the server ends, or is
+// full.
 func passes(err error) bool {
 	if server, ok := errors.AsType[*mysqlwire.ServerError](err); ok {
 		switch server.Code {
@@ -490,7 +498,7 @@ func (s *session) rebuild(ctx context.Context, l *link) error {
 		_ = l.server.SetDeadline(deadline)
 		defer func() { _ = l.server.SetDeadline(time.Time{}) }()
 	}
-	status := ok.Status | mysqlwire.StatusAutocommit // as behind the first login
+	status := ok.Status | mysqlwire.StatusAutocommit // as after the first login
 	for _, payload := range s.repeat() {
 		if status, err = s.exec(conn, payload); err != nil {
 			return fmt.Errorf("%.80s: %w", payload[1:], err)
@@ -510,7 +518,7 @@ func (s *session) rebuild(ctx context.Context, l *link) error {
 	return nil
 }
 
-// repeat is the commands that make the state anew.
+// repeat returns the commands that restore the state.
 func (s *session) repeat() (commands [][]byte) {
 	st := &s.state
 	if st.cleared {
@@ -531,8 +539,8 @@ func (s *session) repeat() (commands [][]byte) {
 	return commands
 }
 
-// noSchema is state.schema of a session whose schema it has dropped itself. As a command it fails: a server where the session has one must be
-// logged in to once more.
+// noSchema is state.schema of a session whose schema it has dropped itself. As a command it fails: a server where the
+// session has one must be logged in to once more.
 var noSchema = []byte{comInitDB}
 
 // use is the command that makes a schema the present one: state.schema, or nil for the login's.
@@ -574,8 +582,8 @@ func (s *session) exec(conn *mysqlwire.Conn, payload []byte) (uint16, error) {
 	return mysqlwire.Status(p, !s.legacy && len(p) >= 7)
 }
 
-// prepareAgain prepares a statement at the present server, when it is used there for the first time. It keeps the schema that it was
-// prepared in; under another character set or sql_mode it might become another statement.
+// prepareAgain prepares a statement at the present server, when it is used there for the first time. It keeps the
+// schema that it was prepared in; under another character set or sql_mode it might become another statement.
 func (s *session) prepareAgain(st *prepared) (*mysqlwire.ServerError, error) {
 	if st.dialect != s.state.dialect {
 		s.state.mark("a prepared statement that is older than its sql_mode or character set")

@@ -11,8 +11,8 @@ import (
 	"trireme/internal/nbio"
 )
 
-// retryPause is how long after a failed attempt a target is tried again when the view has not changed: its mysqld may be
-// restarting in place.
+// retryPause is how long after a failed attempt a target is tried again when the view has not changed: its mysqld may
+// be restarting in place.
 const retryPause = 250 * time.Millisecond
 
 // receive finds out who a client is, and serves it if its address is within its limits.
@@ -122,9 +122,10 @@ func (r *Router) connect(ctx context.Context, p *port, client *nbio.Conn, from n
 	}
 }
 
-// shown makes what a target has to pass before a connection is led there. On the stream's port that is to show all that was committed before: a consumer
-// that comes back compares the position that it was sent, by any node, with its server's gtid_executed, and gives up if that lacks any of it. A follower has
-// OwnWritesTimeout, then the leader is taken. While no majority says what is committed, any will do, and that is not sure. done must be called in the end.
+// shown makes what a target has to pass before a connection is led there. On the stream's port that is to show all that
+// was committed before: a consumer that comes back compares the position that it was sent, by any node, with its
+// server's gtid_executed, and gives up if that lacks any of it. A follower has OwnWritesTimeout, then the leader is
+// taken. While no majority says what is committed, any will do, and that is not sure. done must be called in the end.
 func (r *Router) shown(ctx context.Context, p *port) (check func(Target) error, sure bool, done func()) {
 	pass := func(Target) error { return nil }
 	if p != &r.stream || r.cfg.Reads == nil {
@@ -223,9 +224,10 @@ func (r *Router) join(ctx context.Context, p *port, client *nbio.Conn, from neti
 // maxGreeting is more than a server's first packet, or its first error.
 const maxGreeting = 1024
 
-// reach dials a target, and makes sure that who serves a read-write connection is whom the view means. A view may be old, and a mysqld that
-// has started again listens at the address of the one before: so the server's first words are waited for, and the target is asked behind
-// them. By then the connection belongs to one incarnation and is in its list of sessions: a fence that comes later cuts it.
+// reach dials a target, and makes sure that the server of a read-write connection is the one that the view means. A
+// view may be old, and a restarted mysqld listens at the address of the one before it. So reach waits for the server's
+// first words, and then asks the target. By then the connection belongs to one incarnation and is in its list of
+// sessions: a later fence cuts it.
 func (r *Router) reach(ctx context.Context, p *port, t Target) (*nbio.Conn, []byte, error) {
 	dialing, cancel := context.WithTimeout(ctx, r.cfg.DialTimeout)
 	defer cancel()
@@ -292,7 +294,7 @@ func (r *Router) wait(ctx context.Context, p *port, changed <-chan struct{}, ret
 	return waitAgain
 }
 
-// nobody words the error of a client for whom no target was found in time.
+// nobody makes the error for a client for which no target was found in time.
 func (r *Router) nobody(p *port) refusal {
 	what := "no leader accepts writes"
 	if p.readOnly {

@@ -28,7 +28,8 @@ const showLimit = 5 * time.Second
 // mayShow are the privileges of which an account needs one, and needs it for everything (*.*).
 var mayShow = []string{"REPLICATION CLIENT", "PROCESS"}
 
-// whoAsks is hexadecimal because the session chooses the character set of answers. The LIMIT stands above sql_select_limit.
+// whoAsks is hexadecimal because the session chooses the character set of answers. The LIMIT stands above
+// sql_select_limit.
 const whoAsks = "SELECT HEX(CURRENT_USER()) LIMIT 1"
 
 // codes of mysqld for what is wrong with a statement about the cluster.
@@ -63,7 +64,7 @@ func (s *session) cluster(c byte, st sqlkind.ClusterStatement) error {
 	return s.show(st)
 }
 
-// cannotAnswer says what is wrong with a statement, whoever asks.
+// cannotAnswer says why a statement cannot be answered, for any client.
 func cannotAnswer(c byte, st sqlkind.ClusterStatement) *mysqlwire.ServerError {
 	switch {
 	case c == comStmtPrepare:
@@ -78,8 +79,8 @@ func cannotAnswer(c byte, st sqlkind.ClusterStatement) *mysqlwire.ServerError {
 	return nil
 }
 
-// authorize asks this session's server whether its account may see the cluster. If not, without an error, the client was
-// told why.
+// authorize asks this session's server whether its account may see the cluster. If not, without an error, the client
+// was told why.
 func (s *session) authorize() (allowed bool, err error) {
 	defer func() {
 		if s.split != nil && s.state.following && s.state.boundary() {
@@ -146,8 +147,8 @@ func noPrivilege(needed []string) *mysqlwire.ServerError {
 		"Access denied; you need (at least one of) the %s privilege(s) for this operation", strings.Join(needed, ", "))}
 }
 
-// ask has the server in use answer a query of the router's own, and calls row with the first value of each row. A *mysqlwire.ServerError is the
-// server's answer.
+// ask has the server in use answer a query of the router's own, and calls row with the first value of each row. A
+// *mysqlwire.ServerError is the server's answer.
 func (s *session) ask(conn *mysqlwire.Conn, query string, row func(string)) error {
 	status, err := ask(conn, s.query(query), !s.legacy, row)
 	if err == nil {
@@ -175,8 +176,8 @@ func ask(conn *mysqlwire.Conn, command []byte, deprecateEOF bool, row func(strin
 	})
 }
 
-// readAnswer reads the answer to a COM_QUERY and calls each for its packets; columns is not 0 where one is a row. An ERR
-// packet is the error.
+// readAnswer reads the answer to a COM_QUERY and calls each for its packets; columns is not 0 where one is a row. An
+// ERR packet is the error.
 func readAnswer(conn *mysqlwire.Conn, deprecateEOF bool, each func(p []byte, columns int) error) (status uint16, err error) {
 	a, columns := newAnswer(comQuery, deprecateEOF), 0
 	for a.state != answerDone {
@@ -212,9 +213,10 @@ func readAnswer(conn *mysqlwire.Conn, deprecateEOF bool, each func(p []byte, col
 	return a.status, nil
 }
 
-// holds says whether a line of SHOW GRANTS gives one of the privileges for everything. Names, which anybody may choose, stand between quotes there
-// if they are more than a word, and quotes are something else, such as "?", if the session has chosen a character set for answers that lacks
-// them: so what ON *.* follows with nothing but letters of privileges in front of it is mysqld's own.
+// holds says whether a line of SHOW GRANTS gives one of the privileges for everything. Names, which anybody may choose,
+// stand between quotes there if they are more than a word, and quotes are something else, such as "?", if the session
+// has chosen a character set for answers that lacks them: so what ON *.* follows with nothing but letters of privileges
+// in front of it is mysqld's own.
 func holds(line string, privileges []string) bool {
 	list, found := strings.CutPrefix(line, "GRANT ")
 	if !found {

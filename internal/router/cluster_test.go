@@ -99,7 +99,8 @@ func cells(t *testing.T, c *sql.Conn, q string) (columns []string, rows [][]stri
 	return columns, rows
 }
 
-// A privileged session sees the cluster, outside of a transaction and within, and nothing but the question for its rights reaches its server.
+// A privileged session sees the cluster, outside of a transaction and within, and nothing but the question for its
+// rights reaches its server.
 func TestShowCluster(t *testing.T) {
 	f := &fakeCluster{view: clusterView(), event: []api.Event{{Kind: "fence", Node: "n1", Message: "old"}, {Kind: "switchover", Node: "n2", Term: 5, Message: "new", From: "n1", To: "n2", GapMS: 12.5,
 		Time: time.Date(2026, 3, 4, 5, 6, 7, 8_000_000, time.UTC)}}}
@@ -142,7 +143,7 @@ func TestShowCluster(t *testing.T) {
 	wantError(t, err, codeUnknown)
 	f.err, f.view = nil, api.ClusterView{}
 	if columns, rows = cells(t, c, "SHOW TRIREME MEMBERS"); len(columns) != 20 || len(rows) != 0 {
-		t.Errorf("nobody: %q %q", columns, rows)
+		t.Errorf("no node: %q %q", columns, rows)
 	}
 }
 
@@ -294,7 +295,7 @@ func TestAppendRows(t *testing.T) {
 // plainStatements are not the router's; most are known not to be by their first two letters.
 var plainStatements = []string{benchQuery, "SELECT 1", "SET autocommit=0", "COMMIT", "INSERT INTO t VALUES (1)", "call p(1)", "SHOW TABLES", "/* app:shop */ SELECT c FROM t"}
 
-// What is nobody's business costs no memory, and little time.
+// A statement that the router does not handle costs no memory, and little time.
 func TestOwnDoesNotAllocate(t *testing.T) {
 	for _, q := range plainStatements {
 		s := ownSession(q)

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestOldViewLeadsNobodyAstray: the view still names n1 as the leader, but at its address a later incarnation listens, which follows. No
-// read-write client gets a byte of it; they wait until there is a leader. The read-only port does not ask.
+// TestOldViewLeadsNobodyAstray: the view still names n1 as the leader, but at its address a later incarnation listens,
+// which follows. No read-write client gets a byte of it; they wait until there is a leader. The read-only port does not
+// ask.
 func TestOldViewLeadsNobodyAstray(t *testing.T) {
 	restarted, n2 := newServer(t, "n1 again"), newServer(t, "n2")
 	old, leader := restarted.target("1/4"), n2.target("1/5")
@@ -44,7 +45,8 @@ func TestOldViewLeadsNobodyAstray(t *testing.T) {
 	}
 }
 
-// TestConfirmedBehindTheGreeting: a connection that waits to be accepted belongs to nobody yet, and says nothing about who will serve it.
+// TestConfirmedBehindTheGreeting: a connection that waits to be accepted belongs to no process yet, and does not show
+// which process will serve it.
 func TestConfirmedBehindTheGreeting(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -69,8 +71,8 @@ func TestConfirmedBehindTheGreeting(t *testing.T) {
 	}
 }
 
-// TestConfirmationIsGivenUp: who waits for a server that accepts and says nothing, or for a leader that does not answer, waits no longer than
-// for the next view.
+// TestConfirmationIsGivenUp: who waits for a server that accepts and says nothing, or for a leader that does not
+// answer, waits no longer than for the next view.
 func TestConfirmationIsGivenUp(t *testing.T) {
 	for name, mute := range map[string]bool{"mute server": true, "mute leader": false} {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +80,7 @@ func TestConfirmationIsGivenUp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer l.Close() // nobody accepts
+			defer l.Close() // connections are not accepted
 			addr := l.Addr().String()
 			if !mute {
 				addr = newServer(t, "n1").Addr().String()

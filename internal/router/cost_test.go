@@ -20,15 +20,17 @@ import (
 	"trireme/internal/mysqlwire"
 )
 
-// BenchmarkCost is what a query costs the router alone, in a process of its own: CPU, from its threads' schedstat, and context switches. Its sessions take
-// turns with those of other routers in blocks (A B B A), so that ratios hold on a loaded machine. N is queries for each router.
+// BenchmarkCost is what a query costs the router alone, in a process of its own: CPU, from its threads' schedstat, and
+// context switches. Its sessions take turns with those of other routers in blocks (A B B A), so that ratios hold on a
+// loaded machine. N is queries for each router.
 //
-// TRIREME_ROUTER_COST names the routers: `pass` and `carry` are this program's; `carry@FILE` is that of another test binary of this package, and
-// `mysqlrouter@FILE` MySQL's; `,GOMAXPROCS=1` behind the file is for its environment. The first is what the others are compared with.
+// TRIREME_ROUTER_COST names the routers: `pass` and `carry` are this program's; `carry@FILE` is that of another test
+// binary of this package, and `mysqlrouter@FILE` MySQL's; `,GOMAXPROCS=1` after the file sets its environment. The
+// others are compared with the first.
 //
 //	TRIREME_ROUTER_COST="carry@/tmp/before.test carry" go test -bench Cost -run ^$ -benchtime 20000x ./internal/router
 //
-// "paced" is 3,000 queries a second of all sessions, "busy" as many as go.
+// "paced" is 3,000 queries a second of all sessions, "busy" as many as possible.
 func BenchmarkCost(b *testing.B) {
 	for _, kind := range []string{"small", "large", "sysbench"} {
 		play := statements(kind)

@@ -9,7 +9,8 @@ import (
 	"trireme/internal/sqlkind"
 )
 
-// targets are the user variables that the next command sets, if it is a GET DIAGNOSTICS, which runs where the last statement ran.
+// targets are the user variables that the next command sets, if it is a GET DIAGNOSTICS, which runs where the last
+// statement ran.
 func (s *session) targets(c byte, length int) []string {
 	if c != comQuery {
 		return nil
@@ -23,8 +24,8 @@ func (s *session) targets(c byte, length int) []string {
 	return targets
 }
 
-// owe notes the user variables that a GET DIAGNOSTICS has set on the follower. Asking for their values would end what the follower knows of
-// the statement before, and another GET DIAGNOSTICS may follow: they are carried over later.
+// owe notes the user variables that a GET DIAGNOSTICS has set on the follower. Asking for their values would end what
+// the follower knows of the statement before, and another GET DIAGNOSTICS may follow: they are carried over later.
 func (s *session) owe(names []string) {
 	for _, name := range names {
 		if !slices.Contains(s.split.owed, name) {
@@ -33,8 +34,9 @@ func (s *session) owe(names []string) {
 	}
 }
 
-// carryVariables gives the leader the user variables that only the follower has, before a command that may use them or ends what the follower
-// knows of the last statement. The session keeps them as it keeps a SET. If the follower was lost with them it ends.
+// carryVariables gives the leader the user variables that only the follower has, before a command that may use them or
+// ends what the follower knows of the last statement. The session keeps them as it keeps a SET. If the follower was
+// lost with them it ends.
 func (s *session) carryVariables(c byte) error {
 	if len(s.split.owed) == 0 || keepsDiagnostics(c) {
 		return nil
@@ -57,7 +59,8 @@ func (s *session) carryVariables(c byte) error {
 	return nil
 }
 
-// variables is a SET of user variables to the values and types that they have at the server in use; empty: none has one.
+// variables is a SET of user variables to the values and types that they have at the server in use; empty: none has
+// one.
 func (s *session) variables(names []string) (set string, ok bool) {
 	if s.link == nil || s.link.cut.Load() {
 		return "", false
@@ -94,7 +97,8 @@ func (s *session) variables(names []string) (set string, ok bool) {
 	return "SET " + strings.Join(sets, ", "), true
 }
 
-// variablesQuery asks for types and values, for each variable as TYPE:HEX, in a form that no character set of the session changes.
+// variablesQuery asks for types and values, for each variable as TYPE:HEX, in a form that no character set of the
+// session changes.
 func variablesQuery(names []string) string {
 	var q strings.Builder
 	q.WriteString("SELECT CONCAT_WS(0x2C")

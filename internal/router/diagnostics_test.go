@@ -11,7 +11,8 @@ func (s *split) tells(names []string, values string) {
 	s.followers[0].set(func(w *wireServer) { w.rows = map[string][]string{variablesQuery(names): {values}} })
 }
 
-// GET DIAGNOSTICS after a read runs where the read did, as often as it is asked, and the leader gets the variables before anything can use them.
+// GET DIAGNOSTICS after a read runs where the read did, as often as it is asked, and the leader gets the variables
+// before anything can use them.
 func TestGetDiagnosticsAfterRead(t *testing.T) {
 	const first, second = "GET DIAGNOSTICS @N = NUMBER, @r = ROW_COUNT", "GET DIAGNOSTICS CONDITION @n @p = MESSAGE_TEXT"
 	s := newSplit(t, 1, Config{})

@@ -24,15 +24,17 @@ type Streams interface {
 	Serve(ctx context.Context, c dump.Consumer)
 	// Purged is the GTIDs whose transactions are not in the log any more, as text.
 	Purged() string
-	// Known returns what a server has executed without statements of its own that it would be taken for ahead of the log for.
+	// Known returns what a server has executed without statements of its own that it would be taken for ahead of the
+	// log for.
 	Known(ctx context.Context, executed gtid.Set) (gtid.Set, error)
 }
 
 // mayDump is the privilege for it.
 var mayDump = []string{"REPLICATION SLAVE"}
 
-// whatItSet asks a session for what a replica sets in it before it asks for the log (sql/rpl_replica.cc; other clients do alike): the pause between
-// heartbeats in nanoseconds, whether it is a mysqld, whether it wants semi-synchronous replication, and the checksum that it takes.
+// whatItSet asks a session for what a replica sets in it before it asks for the log (sql/rpl_replica.cc; other clients
+// do alike): the pause between heartbeats in nanoseconds, whether it is a mysqld, whether it wants semi-synchronous
+// replication, and the checksum that it takes.
 const whatItSet = "SELECT CONCAT_WS(',', IFNULL(@source_heartbeat_period, IFNULL(@master_heartbeat_period, 0)), " +
 	"@replica_uuid IS NOT NULL OR @slave_uuid IS NOT NULL, IFNULL(@rpl_semi_sync_replica, IFNULL(@rpl_semi_sync_slave, 0)), " +
 	"IFNULL(@source_binlog_checksum, IFNULL(@master_binlog_checksum, ''))) LIMIT 1"
@@ -108,7 +110,8 @@ func (l *link) watch(r *Router) {
 	}
 }
 
-// watched passes on what the client has said. over: it has asked for a binary log, and everything has been done about that.
+// watched passes on what the client has said. over: it has asked for a binary log, and everything has been done about
+// that.
 func (l *link) watched(r *Router, p []byte) (over bool, err error) {
 	for len(p) > 0 {
 		pass, found := l.tap.feed(p)
@@ -132,12 +135,13 @@ func (l *link) watched(r *Router, p []byte) (over bool, err error) {
 	return false, nil
 }
 
-// unsurePurged is told instead of what is purged. Debezium takes that for what it has, too, unless it finds in gtid_executed that it has not.
+// unsurePurged is told instead of what is purged. Debezium takes that for what it has, too, unless it finds in
+// gtid_executed that it has not.
 var unsurePurged = &mysqlwire.ServerError{Code: codeNotCurrent, State: "HYT00", Message: "Trireme: no majority said what is committed when this session began, " +
 	"so what this server has and what is purged cannot be compared; connect again later, see `trireme status`"}
 
-// question answers a short statement on the stream port, or passes it on: what this log knows better than a mysqld does. p begins with the packet;
-// what lies behind it is returned.
+// question answers a short statement on the stream port if this log knows the answer better than a mysqld; otherwise it
+// passes the statement on. p begins with the packet; rest is what comes after it.
 func (l *link) question(r *Router, found *stop, p []byte) (rest []byte, err error) {
 	packet := p[:min(len(p), mysqlwire.HeaderLen+found.length)]
 	rest = p[len(packet):]
@@ -233,8 +237,8 @@ func (r *Router) known(row []byte, columns int) ([]byte, error) {
 	return mysqlwire.AppendTextRow(nil, values), nil
 }
 
-// divert answers a command that asks for a binary log, of which p is the beginning, and ends the connection. The other direction has nothing to do
-// meanwhile: the client waits for this answer.
+// divert answers a command that asks for a binary log, of which p is the beginning, and ends the connection. The other
+// direction has nothing to do meanwhile: the client waits for this answer.
 func (l *link) divert(r *Router, found *stop, p []byte) {
 	defer l.abort()
 	l.takeBack()
@@ -264,7 +268,8 @@ func (l *link) divert(r *Router, found *stop, p []byte) {
 // maxDumpRequest bounds a dump command, bytes; a GTID set is its only large part.
 const maxDumpRequest = 16<<20 + 1024
 
-// consumer asks the server whether the client's account may have the log, and what it has set. refused is for the client; an error is a connection's.
+// consumer asks the server whether the client's account may have the log, and what it has set. refused is for the
+// client; an error is a connection's.
 func (l *link) consumer(r *Router, found *stop) (c dump.Consumer, refused *mysqlwire.ServerError, err error) {
 	switch {
 	case r.cfg.Streams == nil:
@@ -304,8 +309,8 @@ func (l *link) consumer(r *Router, found *stop) (c dump.Consumer, refused *mysql
 	return c, refused, err
 }
 
-// aligned makes sure that the server's next answer is to the router's next question. A client that does not wait for its
-// answers may have put one in front, with whatever rows it likes.
+// aligned makes sure that the server's next answer is to the router's next question. A client that does not wait for
+// its answers may have put one in front, with whatever rows it likes.
 func aligned(ask func(query string, row func(string)) error) error {
 	mark, answer := rand.Text(), ""
 	if err := ask("SELECT '"+mark+"' LIMIT 1", func(v string) { answer = v }); err != nil {
@@ -346,7 +351,8 @@ func (l *link) ask(query string, row func(string)) error {
 	return err
 }
 
-// refuseDump tells the client, and waits for it to go: what it sent and nobody read would take the answer away with it.
+// refuseDump tells the client, and waits until it leaves: unread bytes of the client would make the kernel drop the
+// answer.
 func (l *link) refuseDump(e *mysqlwire.ServerError) {
 	p := mysqlwire.AppendPacket(nil, 1, mysqlwire.AppendERR(nil, e))
 	if l.tap.packed {
@@ -362,7 +368,8 @@ func (l *link) refuseDump(e *mysqlwire.ServerError) {
 // refusePatience is for a client to hear why it is refused.
 const refusePatience = time.Second
 
-// letGo forgets a link whose client goes on without its server. It fails when the view has turned against the server meanwhile.
+// letGo forgets a link whose client goes on without its server. It fails when the view has turned against the server
+// meanwhile.
 func (r *Router) letGo(l *link) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

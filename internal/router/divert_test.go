@@ -101,7 +101,8 @@ func refusedAs(t *testing.T, p []byte, code uint16, want string) {
 	}
 }
 
-// TestDumpIsServed: on every port, and in every way of treating sessions, who asks for a binary log gets the committed one and never the server's.
+// TestDumpIsServed: on every port, and in every way of treating sessions, who asks for a binary log gets the committed
+// one and never the server's.
 func TestDumpIsServed(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -184,7 +185,8 @@ func TestDumpIsRefused(t *testing.T) {
 	}
 }
 
-// A client that sends the request behind a query, without waiting for its answer, does not have that taken for the router's own question's.
+// If a client sends the request directly after a query, without waiting for its answer, that answer is not taken for
+// the answer to the router's own question.
 func TestDumpBehindAnAnswer(t *testing.T) {
 	server, streams := newWireServer(t), &fakeStreams{}
 	server.mayRead("GRANT SELECT ON *.* TO `app`@`%`")
@@ -276,7 +278,8 @@ func TestStreamPortInUse(t *testing.T) {
 	}
 }
 
-// On the stream's own port the log's word counts for what is purged, and a replica is told that nothing is semi-synchronous.
+// On the stream's own port the log's word counts for what is purged, and a replica is told that nothing is
+// semi-synchronous.
 func TestStreamPortAnswers(t *testing.T) {
 	server := newWireServer(t)
 	server.mayRead(mayReadIt)
@@ -298,8 +301,8 @@ func TestStreamPortAnswers(t *testing.T) {
 	}
 }
 
-// TestStreamPortTellsWhatIsKnown: a server's own statements are left out of what it has executed, however a consumer asks
-// for that, and its session goes on.
+// TestStreamPortTellsWhatIsKnown: a server's own statements are left out of what it has executed, however a consumer
+// asks for that, and its session goes on.
 func TestStreamPortTellsWhatIsKnown(t *testing.T) {
 	const committed = "11111111-1111-1111-1111-111111111111:1-9"
 	server, streams := newWireServer(t), &fakeStreams{}
@@ -344,7 +347,8 @@ func TestStreamPortTellsWhatIsKnown(t *testing.T) {
 	}
 }
 
-// A consumer's server shows all that was committed when it came: a follower that does not soon is passed over. Without a majority any server will do, and what is purged is not told.
+// A consumer's server shows all that was committed when it came: a follower that does not soon is passed over. Without
+// a majority any server will do, and what is purged is not told.
 func TestStreamShowsWhatIsCommitted(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -371,7 +375,7 @@ func TestStreamShowsWhatIsCommitted(t *testing.T) {
 				t.Fatalf("gtid_purged: %v %v", row, err)
 			}
 			if row, err = c.QueryRow(t.Context(), "SELECT @@global.rpl_semi_sync_source_enabled"); err != nil || row[0].Text != "0" {
-				t.Fatalf("behind it: %v %v", row, err)
+				t.Fatalf("after it: %v %v", row, err)
 			}
 			logInWire(t, r.ROAddr())
 			if got := r.Stats().ByTarget; got["n-2"] == 0 {

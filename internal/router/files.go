@@ -6,11 +6,12 @@ import (
 	"syscall"
 )
 
-// reservedFiles is descriptors that the rest of the process may need at most: its log, its peers, the API's connections, who reads the change stream. A
-// process that has fewer than twice as many keeps half of them.
+// reservedFiles is descriptors that the rest of the process may need at most: its log, its peers, the API's
+// connections, who reads the change stream. A process that has fewer than twice as many keeps half of them.
 const reservedFiles = 1024
 
-// openFiles is how many descriptors this process may have (RLIMIT_NOFILE; the Go runtime has raised it as far as it may).
+// openFiles is how many descriptors this process may have (RLIMIT_NOFILE; the Go runtime has raised it as far as it
+// may).
 var openFiles = func() uint64 {
 	var l syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
@@ -27,7 +28,8 @@ func (r *Router) filesEach() uint64 {
 	return 2
 }
 
-// bound lowers Config.MaxConns to what the process has descriptors for: without any its node could not even say that it is ill. It says so, once.
+// bound lowers Config.MaxConns to what the process has descriptors for: without any its node could not even say that it
+// is ill. It says so, once.
 func (r *Router) bound() {
 	r.full = "Too many connections through this Trireme router; raise router.max_conns"
 	limit, each := openFiles(), r.filesEach()

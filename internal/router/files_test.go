@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// A router refuses connections before its process runs out of descriptors, and says what to do about it: to who starts it, and to the client.
+// A router refuses connections before its process runs out of descriptors, and says what to do about it: to who starts
+// it, and to the client.
 func TestOpenFilesBoundConnections(t *testing.T) {
 	before := openFiles
 	t.Cleanup(func() { openFiles = before })
@@ -73,6 +74,7 @@ func TestIdleConnectionHoldsItsSockets(t *testing.T) {
 	for range conns {
 		dial(t, r.RWAddr()).greeting()
 	}
-	const each = 4 + 2 // sockets of client, router and server, and the pipe through which the server that stands in for mysqld echoes
+	// sockets of client, router and server, and the pipe through which the server that stands in for mysqld echoes
+	const each = 4 + 2
 	eventually(t, "nothing but these is open", func() bool { return files()-before <= each*conns+conns/10 })
 }

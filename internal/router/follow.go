@@ -40,7 +40,7 @@ func (r *Router) carryOut(s *session) {
 	r.mu.Unlock()
 }
 
-// logIn is the connection phase. through: the rest is to be passed on as bytes.
+// logIn is the connection phase. through: the rest is passed on as bytes.
 func (r *Router) logIn(l *link) (s *session, through bool) {
 	client, server := mysqlwire.NewConn(l.client, loginMaxPacket), l.wire()
 	brief := l.port == &r.stream
@@ -107,8 +107,9 @@ func (r *Router) logIn(l *link) (s *session, through bool) {
 	return s, false
 }
 
-// loginPatience is for how long a planned switchover waits for logins that are under way when it begins to hold and whose client has said nothing yet, as
-// health checks do. A client that has answered the server's greeting has work under way, and is waited for like a command.
+// loginPatience is for how long a planned switchover waits for logins that are under way when it begins to hold and
+// whose client has said nothing yet, as health checks do. A client that has answered the server's greeting has work
+// under way, and is waited for like a command.
 const loginPatience = 200 * time.Millisecond
 
 // enterLogin notes that a client begins to log in; called with mu held, so that no hold comes between.
@@ -148,7 +149,8 @@ func (r *Router) less(underWay *atomic.Int64) {
 	}
 }
 
-// refuseLevel answers the first command of a session that is not followed, whose level cannot be kept. The login's time is its limit.
+// refuseLevel answers the first command of a session that is not followed, whose level cannot be kept. The login's time
+// is its limit.
 func refuseLevel(l *link, level Level) {
 	c := mysqlwire.NewConn(l.c, loginMaxPacket)
 	if _, err := c.ReadPacket(); err == nil {
@@ -174,7 +176,8 @@ func joinConns(l *link, client, server *mysqlwire.Conn) error {
 	return err
 }
 
-// untie makes a followed session one whose bytes are passed on. It fails when the view has turned against its server meanwhile.
+// untie makes a followed session one whose bytes are passed on. It fails when the view has turned against its server
+// meanwhile.
 func (r *Router) untie(l *link, by string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,14 +189,15 @@ func (r *Router) untie(l *link, by string) bool {
 	return true
 }
 
-// Quiet says that a planned switchover may close writes: the router holds its read-write sessions, none of those that can be held has a command or a
-// transaction under way, and no client is logging in, or those that are have said nothing for loginPatience.
+// Quiet says that a planned switchover may close writes: the router holds its read-write sessions, none of those that
+// can be held has a command or a transaction under way, and no client is logging in, or those that are have said
+// nothing for loginPatience.
 func (r *Router) Quiet() bool {
 	return r.holding.Load() && r.active.Load() == 0 && (r.logins.Load() == 0 || boottime() >= time.Duration(r.heldAt.Load())+r.patience)
 }
 
-// Follows says whether there may be sessions that a planned switchover can hold: there was one. A client that connects for each request has none most of
-// the time.
+// Follows says whether there may be sessions that a planned switchover can hold: there was one. A client that connects
+// for each request has none most of the time.
 func (r *Router) Follows() bool { return r.met.Load() }
 
 // awaitRelease waits until new work may begin; false when ctx ends before.
@@ -289,8 +293,8 @@ func (r *Router) round() {
 	}
 }
 
-// passEnd ends what is said to a server whose answer nobody waits for any more: mysqld gives GET_LOCK and SLEEP up then, and leaves what else it does as
-// it is. The session reads from its server meanwhile, and not from its client.
+// passEnd closes the direction to a server for whose answer no client waits any more: mysqld then gives up GET_LOCK and
+// SLEEP, and does not interrupt other work. The session meanwhile reads from its server, and not from its client.
 func (l *link) passEnd() {
 	if l.client.Ended() && l.session.busy.Load() {
 		_ = l.server.CloseWrite()

@@ -25,10 +25,11 @@ const (
 	fuzzTLS                // the router shows a certificate
 )
 
-// FuzzSession is a followed session, with or without its login, both sides of which say anything. It ends when they do, and leaves nothing.
+// FuzzSession is a followed session, with or without its login, both sides of which send anything. It ends when they
+// do, and leaves nothing.
 //
-// answers are what the server says, each when it has heard something: a byte that gives the length, and the bytes. With the last of them, or when it hears
-// nothing for a moment, it ends, and the view says that nobody leads.
+// answers are what the server sends, each when it has heard something: a byte that gives the length, and the bytes.
+// With the last of them, or when it hears nothing for a moment, it ends, and the view says that there is no leader.
 func FuzzSession(f *testing.F) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -102,7 +103,7 @@ func fuzzPair(t *testing.T, l net.Listener) (*net.TCPConn, *nbio.Conn) {
 	return c.(*net.TCPConn), nbio.Wrap(inner).(*nbio.Conn)
 }
 
-// fuzzedSession is Router.follow, behind the login if that is not to be fuzzed.
+// fuzzedSession is Router.follow, without the login if that is not fuzzed.
 func fuzzedSession(r *Router, l *link, how byte) {
 	if how&fuzzLogin != 0 {
 		r.follow(l)
@@ -181,7 +182,7 @@ func fuzzSeeds() (seeds []fuzzSeed) {
 	ok := packet(1, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: mysqlwire.StatusAutocommit})...)
 	failed := packet(1, mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: 1213, Message: "deadlock"})...)
 	rows := benchAnswer(1)
-	// Every command, cut short at every place, and one that has an answer behind it.
+	// Every command, cut short at every place, and one followed by an answer.
 	for c := range byte(0x22) {
 		var said, answers []byte
 		for n := range 12 {

@@ -49,7 +49,8 @@ func drip(c net.Conn, p []byte) error {
 	return errors.New("is still listened to")
 }
 
-// cutConn is the way of a TLS handshake that is cut: so many of what the client says at once come through, and half of the next.
+// cutConn is the way of a TLS handshake that is cut: so many of what the client says at once come through, and half of
+// the next.
 type cutConn struct {
 	net.Conn
 	whole int
@@ -76,9 +77,9 @@ const hostileWait = time.Second
 // hostileClients do in place of a login what no client does, and then wait for the connection's end.
 var hostileClients = map[string]func(c *net.TCPConn) error{
 	"silent":                  func(*net.TCPConn) error { return nil },
-	"silent behind greeting":  func(c *net.TCPConn) error { hear1(c); return nil },
+	"silent after greeting":   func(c *net.TCPConn) error { hear1(c); return nil },
 	"speaks first":            func(c *net.TCPConn) error { _, _ = io.WriteString(c, "GET / HTTP/1.1\r\n\r\n"); return nil },
-	"garbage behind greeting": func(c *net.TCPConn) error { hear1(c); _, _ = c.Write(bytes.Repeat([]byte{0xFF}, 100)); return nil },
+	"garbage after greeting":  func(c *net.TCPConn) error { hear1(c); _, _ = c.Write(bytes.Repeat([]byte{0xFF}, 100)); return nil },
 	"announces 16 MiB":        func(c *net.TCPConn) error { hear1(c); _, _ = c.Write([]byte{0xFE, 0xFF, 0xFF, 1}); return nil },
 	"announces 200 KiB":       func(c *net.TCPConn) error { hear1(c); _, _ = c.Write([]byte{0, 0x20, 3, 1, 1}); return nil },
 	"sends 64 MiB":            func(c *net.TCPConn) error { hear1(c); _, _ = c.Write(bytes.Repeat([]byte{0xFF}, 64<<20)); return nil },
@@ -89,7 +90,7 @@ var hostileClients = map[string]func(c *net.TCPConn) error{
 	"never reads":             func(c *net.TCPConn) error { return c.SetReadBuffer(1) },
 	"TLS without being asked": func(c *net.TCPConn) error { _, _ = c.Write([]byte{22, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3}); return nil },
 	"TLS, cut in its hello":   func(c *net.TCPConn) error { cutTLS(c, 0); return nil },
-	"TLS, cut behind that":    func(c *net.TCPConn) error { cutTLS(c, 1); return nil },
+	"TLS, cut after that":     func(c *net.TCPConn) error { cutTLS(c, 1); return nil },
 	"TLS, cut and then FIN":   func(c *net.TCPConn) error { cutTLS(c, 0); return c.CloseWrite() },
 	"garbage, byte by byte":   func(c *net.TCPConn) error { hear1(c); return drip(c, []byte{7}) },
 	"a login, byte by byte":   func(c *net.TCPConn) error { hear1(c); return drip(c, []byte{0, 0x20, 0, 1, 0, 2, 0, 0}) },
@@ -142,9 +143,9 @@ func clientsOf(r *Router) int {
 	return r.clients
 }
 
-// Whatever a client does before it has logged in, it is let go when its time is over, nothing of it is left, and others are served meanwhile. Where
-// sessions are followed that is the router's time: its server here would wait for ever. Where bytes are passed on it is the server's, and a client
-// that does not go when its server has is let go too.
+// Whatever a client does before it has logged in, it is let go when its time is over, nothing of it is left, and others
+// are served meanwhile. Where sessions are followed that is the router's time: its server here would wait for ever.
+// Where bytes are passed on it is the server's, and a client that does not go when its server has is let go too.
 func TestHostileClients(t *testing.T) {
 	keyMade(t)
 	for name, way := range map[string]struct {
@@ -196,7 +197,7 @@ func TestHostileClients(t *testing.T) {
 				default:
 				}
 			}
-			eventually(t, "the router has nobody else", func() bool {
+			eventually(t, "the router has no other client", func() bool {
 				st := r.Stats()
 				return clientsOf(r) == len(addrs) && st.RW.Open+st.RO.Open+st.Split.Open == len(addrs)
 			})
@@ -227,8 +228,8 @@ func comesIn(t *testing.T, addr string) bool {
 	return err == nil
 }
 
-// words are what a server says in place of its part of a login: first before the client has said anything, and then to each packet of the client,
-// with that packet's successor's number, which skew is added to.
+// words are what a server says in place of its part of a login: first before the client has said anything, and then to
+// each packet of the client, with that packet's successor's number, which skew is added to.
 type words struct {
 	first, then []byte // then is a payload
 	skew        byte
@@ -249,7 +250,7 @@ func hostileServers() map[string]words {
 		"a greeting of 16 MiB":           {first: []byte{0xFF, 0xFF, 0xFF, 0}, mute: true},
 		"a greeting, byte by byte":       {first: []byte{0, 4, 0, 0, 10}, drip: true},
 		"a greeting with a wrong number": {first: append([]byte{greeting[0], 0, 0, 7}, greeting[4:]...), mute: true},
-		"nothing behind the greeting":    {first: greeting, mute: true},
+		"nothing after the greeting":     {first: greeting, mute: true},
 		"empty":                          to(),
 		"0":                              to(0),
 		"an OK without an end":           to(0, 0, 0),
@@ -297,8 +298,8 @@ func serveWords(t *testing.T, w words) net.Listener {
 	})
 }
 
-// A server whose part of a login is garbage, comes too slowly or not at all costs who logs in no more than the login's time, also a session that goes on
-// there from another server; a client that says nothing has no longer either.
+// A server whose part of a login is garbage, comes too slowly or not at all costs who logs in no more than the login's
+// time, also a session that goes on there from another server; a client that says nothing has no longer either.
 func TestLoginOfGarbage(t *testing.T) {
 	type door struct {
 		name    string
@@ -380,12 +381,12 @@ func hostileAnswers() map[string]struct {
 		"a long number of columns":           {packet(1, noise[:99]...), false},
 		"columns and no more":                {packet(1, 200), true},
 		"empty columns":                      {cat(packet(1, 2), packet(2), packet(3), packet(4)), false},
-		"no EOF behind the columns":          {cat(packet(1, 1), column, packet(3, 1, 'x'), packet(4, 1, 'x')), false},
+		"no EOF after the columns":           {cat(packet(1, 1), column, packet(3, 1, 'x'), packet(4, 1, 'x')), false},
 		"an empty row":                       {cat(packet(1, 1), column, eof, packet(4)), false},
 		"a row of 16 MiB that does not come": {cat(packet(1, 1), column, eof, []byte{0xff, 0xff, 0xff, 4}, noise), false},
 		"half a row":                         {rows[:len(rows)-60], true},
 		"wrong numbers":                      {numbers, false},
-		"something behind the end":           {cat(rows, []byte("more")), false},
+		"something after the end":            {cat(rows, []byte("more")), false},
 		"a second answer":                    {cat(rows, rows), false},
 		"more results that do not come":      {packet(1, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: mysqlwire.StatusMoreResults})...), true},
 		"a wish for a file":                  {packet(1, 0xfb, '/', 'x'), false},
@@ -397,8 +398,8 @@ func hostileAnswers() map[string]struct {
 	}
 }
 
-// A server that answers with garbage, at its beginning or in the middle of a result, ends the session that has asked for that, or leaves it waiting as
-// long as client and server do: no other one hears anything of it.
+// A server that answers with garbage, at its beginning or in the middle of a result, ends the session that has asked
+// for that, or leaves it waiting as long as client and server do: no other one hears anything of it.
 func TestHostileAnswers(t *testing.T) {
 	answers := hostileAnswers()
 	serve := func() *Target {
@@ -468,7 +469,7 @@ func TestHostileAnswers(t *testing.T) {
 				}
 			}
 			news := 0
-			eventually(t, "the router has nobody else", func() bool {
+			eventually(t, "the router has no other client", func() bool {
 				news++ // explains the ends of servers' sides, which sessions wait for
 				r.SetView(View{RW: leader, RO: []Target{{Name: "gone", Epoch: fmt.Sprint(news)}}})
 				r.round()
@@ -497,8 +498,8 @@ func queued(t *testing.T, c syscall.Conn, which uint) (n int) {
 	return n
 }
 
-// What a client says while it is held stays in the sockets: the router reads no more of it than a session's buffer takes. All of it is carried out
-// afterwards.
+// What a client says while it is held stays in the sockets: the router reads no more of it than a session's buffer
+// takes. All of it is carried out afterwards.
 func TestFloodWhileHeld(t *testing.T) {
 	r, from, to, c := rawSession(t, Config{})
 	nc := c.NetConn().(client).TCPConn
@@ -542,8 +543,8 @@ func TestFloodWhileHeld(t *testing.T) {
 	}
 }
 
-// A client that stops in the middle of a command is its server's to end. When that has gone, as long as mysqld would wait is enough; what was not begun
-// goes on at the next one.
+// A client that stops in the middle of a command is its server's to end. When that has gone, as long as mysqld would
+// wait is enough; what was not begun goes on at the next one.
 func TestSilentMidway(t *testing.T) {
 	long := packet(0, append([]byte{comQuery}, make([]byte, 100<<10)...)...)
 	for name, c := range map[string]struct {
@@ -604,8 +605,8 @@ func TestSilentMidway(t *testing.T) {
 	}
 }
 
-// A transaction that is lost with its server is under way nowhere: a client that never hears of it, as it says nothing more, keeps no planned switchover
-// waiting.
+// A transaction that is lost with its server is under way nowhere: a client that never hears of it, as it says nothing
+// more, keeps no planned switchover waiting.
 func TestLostTransactionOfSilentClient(t *testing.T) {
 	r, _, to, c := rawSession(t, Config{})
 	say(t, c, comQuery, "START TRANSACTION")
@@ -631,8 +632,8 @@ func mustPing(t *testing.T, c *mysqlwire.Client) {
 	}
 }
 
-// A client that does not read what it has asked for stops nobody else, and a view that cuts its server does not wait for it; nor does a planned switchover
-// behind that, since nothing of it is under way any more.
+// A client that does not read what it has asked for stops no other client, and a view that cuts its server does not
+// wait for it. Nor does a planned switchover after that, since nothing of it is under way any more.
 func TestClientThatNeverReads(t *testing.T) {
 	r, from, to, c := rawSession(t, Config{})
 	big := slices.Repeat([]string{strings.Repeat("x", 1<<20)}, 32)
@@ -653,7 +654,7 @@ func TestClientThatNeverReads(t *testing.T) {
 		return last > 64<<10 && still == 100
 	})
 	if last > 32<<20 {
-		t.Errorf("%d bytes were taken from the server for nobody", last)
+		t.Errorf("%d bytes were taken from the server for no reader", last)
 	}
 	mustPing(t, other)
 	r.SetView(View{RW: to.target("2")})
@@ -671,7 +672,7 @@ func TestClientThatNeverReads(t *testing.T) {
 	eventually(t, "nothing is under way", func() bool { return r.active.Load() == 0 })
 }
 
-// A thousand idle connections are bounded by max_conns, take little memory each, and leave nothing behind.
+// A thousand idle connections are bounded by max_conns, take little memory each, and leave nothing when they end.
 func TestCrowd(t *testing.T) {
 	const most, all = 800, 1000
 	s := newServer(t, "n1")

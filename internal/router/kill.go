@@ -65,9 +65,9 @@ func (s *session) killText(c byte, length int) []byte {
 	return bytes.TrimLeft(p[at.length:], " \t\r\n")
 }
 
-// kill carries a KILL out at those servers that the session of that id uses besides the one that this session would ask. A splitting
-// session's statement may run on a follower, and a client knows the id that it was given at its login, or at the leader. done: nothing is
-// left for mysqld to do. Whether the account may is judged by each mysqld.
+// kill carries a KILL out at those servers that the session of that id uses besides the one that this session would
+// ask. A splitting session's statement may run on a follower, and a client knows the id that it was given at its login,
+// or at the leader. done: nothing is left for mysqld to do. Whether the account may is judged by each mysqld.
 func (s *session) kill(c byte, length int) (done bool, err error) {
 	query, id, ok := parseKill(s.killText(c, length))
 	if !ok {
@@ -127,9 +127,9 @@ func (s *session) killAt(p place, query bool) *mysqlwire.ServerError {
 	return nil
 }
 
-// placesOf is where the session is that by means by an id: the one that has it at the server that by uses; else the only one of the same port
-// that has it at its leader now; else the only one that was given it at its login. Ids of different servers are alike, so whoever is not
-// the only one is not meant.
+// placesOf finds the session that by means by an id: the one that has the id at the server that by uses; else the only
+// one of the same port that has it at its leader now; else the only one that was given it at its login. Ids of
+// different servers may be equal, so a session that is not the only one is not meant.
 func (r *Router) placesOf(id uint32, by *session) []place {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,10 +17,12 @@ import (
 type Level int
 
 const (
-	Eventual         Level = iota // whatever the server has
-	BeforeOnFailover              // like Eventual: a leader opens writes only when it has applied all that was committed before it
-	Before                        // everything that was answered, anywhere, before the statement or transaction began
-	After                         // a write is answered when every server that counts as live shows it, and only such servers are read
+	Eventual Level = iota // whatever the server has
+	// like Eventual: a leader opens writes only when it has applied all that was committed before it
+	BeforeOnFailover
+	Before // everything that was answered, anywhere, before the statement or transaction began
+	// a write is answered when every server that counts as live shows it, and only such servers are read
+	After
 	BeforeAndAfter
 	numLevels
 )
@@ -73,8 +75,8 @@ func (l Level) after() bool  { return l == After || l == BeforeAndAfter }
 
 // Reads tells how current what the servers show is. An index is a place in the cluster's log.
 type Reads interface {
-	// Answered returns an index that covers what a node's server has answered through this router before the call. It costs less than Barrier if
-	// it can.
+	// Answered returns an index that covers what a node's server has answered through this router before the call. It
+	// costs less than Barrier if it can.
 	Answered(ctx context.Context, node string) (uint64, error)
 	// Barrier returns an index: a server that has applied it shows all that was answered before the call.
 	Barrier(ctx context.Context) (uint64, error)
@@ -111,13 +113,13 @@ func (c *Config) wishes(user string) wishes {
 
 // known is what a session must see, as far as it is known.
 type known struct {
-	wrote bool   // it may have committed something behind index
+	wrote bool   // it may have committed something after index
 	by    string // node that has answered that; empty: it was not answered
 	index uint64 // all that it has written and seen before lies below
 	token uint64 // what it was told to see
 }
 
-// Error codes that the router gives beside those of mysqld's meaning. They lie where MySQL has none.
+// Error codes of the router's own, in addition to those that mean what mysqld's mean. MySQL has no codes in this range.
 const (
 	codeNotCurrent    = 45801 // a statement could not be made as current as asked for; it was not carried out
 	codeNotEverywhere = 45802 // a statement was carried out, and committed, and is not applied everywhere yet
@@ -154,8 +156,8 @@ func (s *session) answered(ctx context.Context, level Level) (uint64, error) {
 	return s.r.cfg.Reads.Answered(ctx, s.known.by)
 }
 
-// shows makes sure that the server in use has applied an index. The connection is open already: should its server end and come back
-// with less, the connection is gone.
+// shows makes sure that the server in use has applied an index. The connection is open already: should its server end
+// and come back with less, the connection is gone.
 func (s *session) shows(ctx context.Context, index uint64) error {
 	if s.link.applied >= index {
 		return nil
@@ -170,9 +172,10 @@ func (s *session) shows(ctx context.Context, index uint64) error {
 	return nil
 }
 
-// current waits until the server in use shows what a level and the session's token ask for, before a statement or transaction begins there; own
-// writes are on a leader, and a read-only port promises none. If that server ends or loses its role meanwhile, which nobody needs to wait with, the
-// session goes on at the next, and waits there. Like find it tells the client itself why there is none.
+// current waits until the server in use shows what a level and the session's token ask for, before a statement or
+// transaction begins there. Own writes are on a leader, and a read-only port promises none. If that server ends or
+// loses its role meanwhile, the wait for it is given up; the session continues at the next server, and waits there.
+// Like find, current tells the client itself why there is no server.
 func (s *session) current(level Level) (found bool, err error) {
 	if !level.before() && level != After && s.link.applied >= s.known.token {
 		return true, nil
@@ -208,7 +211,8 @@ func (s *session) wantedUntil(until time.Time, level Level) (uint64, error) {
 	return s.wanted(ctx, level, false)
 }
 
-// awaitHere waits until the server in use may be read at a level and shows an index, as long as it keeps its role. Whoever does not answer is asked again.
+// awaitHere waits until the server in use may be read at a level and shows an index, as long as it keeps its role. A
+// server that does not answer is asked again.
 func (s *session) awaitHere(until time.Time, level Level, index uint64) error {
 	ctx, cancel := s.link.until(s.r.ctx, until)
 	defer cancel()
@@ -228,7 +232,8 @@ func (s *session) awaitHere(until time.Time, level Level, index uint64) error {
 	}
 }
 
-// waitOnAll waits, behind a statement that may have committed, until all servers that count as live show what this session has written.
+// waitOnAll waits, after a statement that may have committed, until all servers that count as live show what this
+// session has written.
 func (s *session) waitOnAll() *mysqlwire.ServerError {
 	ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.ConsistencyTimeout)
 	defer cancel()
@@ -247,8 +252,9 @@ func (s *session) waitOnAll() *mysqlwire.ServerError {
 		s.r.cfg.ConsistencyTimeout, strings.ReplaceAll(err.Error(), "\n", "; "))}
 }
 
-// hold waits behind the answer that ends with piece, and began or would have begun with packet number first, as its level asks for, and says otherwise in its place if it cannot be kept. taken: the client has
-// got its answer.
+// hold delays the end of an answer as long as the statement's level requires. The answer ends with piece, and begins,
+// or would begin, with packet number first. If the level cannot be kept, hold sends an error instead. taken: the client
+// has got its answer.
 func (s *session) hold(j *job, a *answer, first byte, piece []byte) (taken bool, err error) {
 	if !j.level.after() || a.failed || s.state.following || !j.effect.mayCommit(j.sinceTrx, j.autocommit) {
 		return false, nil
@@ -268,8 +274,8 @@ func (s *session) hold(j *job, a *answer, first byte, piece []byte) (taken bool,
 	return true, s.tell(late)
 }
 
-// levelOf is the level that holds for a statement: a query attribute's, a hint's, or the session's. Of a long statement the part at hand is
-// looked at.
+// levelOf is the level that holds for a statement: a query attribute's, a hint's, or the session's. Of a long statement
+// the part at hand is looked at.
 func (s *session) levelOf(c byte, length int) (Level, error) {
 	p := s.buf[s.r0+4 : s.r0+min(4+length, s.r1-s.r0)]
 	var text []byte

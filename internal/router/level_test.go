@@ -80,7 +80,8 @@ func TestRouterLevel(t *testing.T) {
 	s.got([]string{"SELECT 1"}, "SELECT 3")
 }
 
-// An account's level is its sessions' from the first statement on, and again where a session says DEFAULT or begins anew; others have the router's.
+// An account's level is its sessions' from the first statement on, and again after a session says DEFAULT or is reset;
+// others have the router's.
 func TestLevelOfAnAccount(t *testing.T) {
 	s := newSplit(t, 1, Config{Sessions: true, Levels: map[string]Level{"app": Before}, ConsistencyTimeout: 50 * time.Millisecond})
 	s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 4})
@@ -102,7 +103,8 @@ func TestLevelOfAnAccount(t *testing.T) {
 	other.got(nil, "SELECT 1")
 }
 
-// Who becomes another account must not get less than that account's level: a session that changes its user is not followed.
+// Who becomes another account must not get less than that account's level: a session that changes its user is not
+// followed.
 func TestLevelOfTheNextAccount(t *testing.T) {
 	change := func(user string) []byte { return append(append([]byte{comChangeUser}, user...), 0) }
 	for name, c := range map[string]struct {
@@ -140,8 +142,9 @@ func TestLevelAmongLongAttributes(t *testing.T) {
 	}
 }
 
-// BEFORE_ON_PRIMARY_FAILOVER asks for nothing while there is a leader, by either of its names. Behind a failover nothing is answered before the router is
-// told of the next one, which has applied what was committed by then; a follower answers meanwhile where it is read, as it does at EVENTUAL.
+// BEFORE_ON_PRIMARY_FAILOVER asks for nothing while there is a leader, under either of its names. After a failover
+// nothing is answered before the router is told of the next leader, which has applied what was committed by then. A
+// follower meanwhile answers where it is read, as at EVENTUAL.
 func TestBeforeOnFailover(t *testing.T) {
 	for _, set := range []string{"SET SESSION group_replication_consistency = 'BEFORE_ON_PRIMARY_FAILOVER'", "SET @@trireme_consistency = before_on_primary_failover"} {
 		s := newSplit(t, 1, Config{Sessions: true})
@@ -202,8 +205,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// A session that waits for its token, or for its level, goes on at the next leader: the one that it waited for may never come there. Nor does a
-// switchover wait for it.
+// A session that waits for its token, or for its level, goes on at the next leader: the one that it waited for may
+// never come there. Nor does a switchover wait for it.
 func TestWaitMovesWithLeadership(t *testing.T) {
 	for name, set := range map[string]string{"token": "SET @@trireme_token = 'main/0:5'", "BEFORE": "SET @@trireme_consistency = 'BEFORE'",
 		"AFTER": "SET @@trireme_consistency = 'AFTER'", "AFTER, and the leader does not count as live": "SET @@trireme_consistency = 'AFTER'"} {
@@ -244,7 +247,7 @@ func TestWaitMovesWithLeadership(t *testing.T) {
 						t.Error(err)
 					}
 				case <-time.After(limit):
-					t.Fatal("it waits for the leader of before")
+					t.Fatal("it waits for the old leader")
 				}
 				if got := to.statements(); !slices.Equal(got, []string{"SELECT 1"}) {
 					t.Errorf("sent %q", got)
@@ -342,7 +345,8 @@ func TestAppendRow(t *testing.T) {
 	}
 }
 
-// The router's own packets announce nothing that they do not have, such as changes of the session, whatever the server's last one had.
+// The router's own packets announce nothing that they do not have, such as changes of the session, whatever the
+// server's last one had.
 func TestOwnStatus(t *testing.T) {
 	_, _, _, c := rawSession(t, Config{})
 	if ok, _ := rawOK(t, c, "TRACK"); ok.Status == mysqlwire.StatusAutocommit {
@@ -404,7 +408,8 @@ func TestAfter(t *testing.T) {
 	s.got([]string{"INSERT 4", "START TRANSACTION", "INSERT 5", "COMMIT", "SET a = 1", "INSERT /* trireme_consistency(EVENTUAL) */ 6", "INSERT 7", "INSERT 8"}, "SELECT 1")
 }
 
-// Who is told that a statement was committed, although its server was lost, is told so at AFTER when the others show it.
+// Who is told that a statement was committed, although its server was lost, is told so at AFTER when the others show
+// it.
 func TestAfterOfTheLost(t *testing.T) {
 	for q, want := range map[string]uint16{"COMMIT": 0, "INSERT 1": 3168} {
 		for shown, code := range map[bool]uint16{true: want, false: codeNotEverywhere} {
@@ -437,8 +442,9 @@ func (s *split) toldAt(ago time.Duration) {
 	s.r.told.asked = boottime() - ago
 }
 
-// A read at AFTER is had from a server that counts as live, by an answer that is young and behind the connection's beginning, and as current as that says.
-// On the splitting port the leader takes its place; on 6447 the session waits, and is refused in the end.
+// A read at AFTER is served by a server that counts as live, according to an answer that is young and was asked for
+// after the connection began, and is as current as that answer says. On the splitting port the leader takes its place;
+// on 6447 the session waits, and is refused in the end.
 func TestAfterReads(t *testing.T) {
 	s := newSplit(t, 1, Config{Sessions: true, Levels: map[string]Level{"app": After}, OwnWritesTimeout: 50 * time.Millisecond, ConsistencyTimeout: 300 * time.Millisecond})
 	asked := func(want ...string) {

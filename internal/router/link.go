@@ -16,27 +16,32 @@ import (
 type link struct {
 	port     *port
 	target   Target
-	client   *nbio.Conn                         // over TCP, or a unix socket
-	server   *nbio.Conn                         // over TCP
-	from     netip.AddrPort                     // the client's; not valid through a unix socket
-	greeting []byte                             // read from the server already; empty: nothing was
-	in, out  atomic.Int64                       // bytes client to server, server to client
-	done     chan struct{}                      // closed when both directions have ended and both sockets are closed
-	c, s     net.Conn                           // client and server, or TLS on them
-	unwatch  func()                             // its server's end is not waited for any more; nil: it was not; guarded by Router.mu
-	session  *session                           // not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
-	enters   bool                               // its client is logging in; guarded by Router.mu
-	spoke    bool                               // that client has answered the greeting; the login's goroutine only
-	tiedBy   string                             // why its session, which is passed on as bytes, ends with its server; empty: there is none yet, or it is followed; likewise
-	cut      atomic.Bool                        // the view turned against it
-	wake     atomic.Pointer[context.CancelFunc] // of who waits for its server (until)
-	applied  uint64                             // its server shows the log up to here; of the session's goroutine
-	live     bool                               // Reads.Live was asked since it began; of the same
-	tap      *tap                               // of what the client says, once bytes are passed on; of run
-	unsure   bool                               // of the stream's port: its server may show less than was committed when it came
-	early    []byte                             // said by the client already, and not passed on
-	taken    atomic.Bool                        // the server's answers are not passed on any more
-	back     chan struct{}                      // closed when they are not
+	client   *nbio.Conn     // over TCP, or a unix socket
+	server   *nbio.Conn     // over TCP
+	from     netip.AddrPort // the client's; not valid through a unix socket
+	greeting []byte         // read from the server already; empty: nothing was
+	in, out  atomic.Int64   // bytes client to server, server to client
+	done     chan struct{}  // closed when both directions have ended and both sockets are closed
+	c, s     net.Conn       // client and server, or TLS on them
+	// its server's end is not waited for any more; nil: it was not; guarded by Router.mu
+	unwatch func()
+	// not nil: its commands are followed, and it goes on without this server; guarded by Router.mu
+	session *session
+	enters  bool // its client is logging in; guarded by Router.mu
+	spoke   bool // that client has answered the greeting; the login's goroutine only
+	// why its session, which is passed on as bytes, ends with its server; empty: no reason yet, or it is followed;
+	// likewise
+	tiedBy  string
+	cut     atomic.Bool                        // the view turned against it
+	wake    atomic.Pointer[context.CancelFunc] // of who waits for its server (until)
+	applied uint64                             // its server shows the log up to here; of the session's goroutine
+	live    bool                               // Reads.Live was asked since it began; of the same
+	tap     *tap                               // of what the client says, once bytes are passed on; of run
+	// of the stream's port: its server may show less than was committed when it came
+	unsure bool
+	early  []byte        // said by the client already, and not passed on
+	taken  atomic.Bool   // the server's answers are not passed on any more
+	back   chan struct{} // closed when they are not
 }
 
 func newLink(p *port, t Target, client, server *nbio.Conn, from netip.AddrPort) *link {
@@ -51,7 +56,8 @@ func (l *link) turnAgainst() {
 	}
 }
 
-// until is a context that also ends when the view turns against the link. It is for the session's goroutine, one at a time.
+// until is a context that also ends when the view turns against the link. It is for the session's goroutine, one at a
+// time.
 func (l *link) until(parent context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithDeadline(parent, deadline)
 	l.wake.Store(&cancel)
@@ -71,8 +77,8 @@ func (l *link) wire() *mysqlwire.Conn {
 	return c
 }
 
-// run copies both ways until both ends have closed or one has failed, and returns the bytes of each direction. A client that asks for a binary log
-// gets the committed one.
+// run copies both ways until both ends have closed or one has failed, and returns the bytes of each direction. A client
+// that asks for a binary log gets the committed one.
 func (l *link) run(r *Router) (in, out int64) {
 	defer close(l.done)
 	if len(l.greeting) > 0 {
@@ -105,22 +111,24 @@ func (l *link) passBack() {
 	go func() {
 		defer close(back)
 		l.copy(l.c, l.s, &l.out)
-		if !l.taken.Load() { // a mysqld that has ended hears nothing any more, and a client that does not go by itself would stay for ever
+		// a mysqld that has ended hears nothing any more, and a client that does not go by itself would stay for ever
+		if !l.taken.Load() {
 			_ = l.client.SetReadDeadline(time.Now().Add(refusePatience))
 		}
 	}()
 }
 
-// takeBack ends that: what the server says next is for the router. It is between two answers if the client waits for each.
+// takeBack ends that: what the server says next is for the router. It is between two answers if the client waits for
+// each.
 func (l *link) takeBack() {
 	l.taken.Store(true)
 	_ = l.server.SetReadDeadline(time.Unix(1, 0))
 	<-l.back
 }
 
-// copy moves bytes until src ends. A clean end is passed on as one (half-close: the other direction goes on); a failure ends
-// both directions, because neither side could tell what the other has heard. While nothing comes it holds no more than its two sockets: splice(2) would
-// hold a pipe.
+// copy moves bytes until src ends. A clean end is passed on as one (half-close: the other direction goes on); a failure
+// ends both directions, because neither side could tell what the other has heard. While nothing comes it holds no more
+// than its two sockets: splice(2) would hold a pipe.
 func (l *link) copy(dst, src net.Conn, count *atomic.Int64) {
 	var in pieceReader
 	for {
@@ -147,14 +155,14 @@ func (l *link) copy(dst, src net.Conn, count *atomic.Int64) {
 	}
 }
 
-// abort closes both sockets at once. The server side is reset: mysqld has to see that nobody reads its answer. The client
-// side is closed in order, so that an answer which mysqld gave before still arrives.
+// abort closes both sockets at once. The server side is reset: mysqld has to see that its answer is not read. The
+// client side is closed in order, so that an answer which mysqld gave before still arrives.
 func (l *link) abort() {
 	l.closeServer()
 	_ = l.client.Close()
 }
 
-// closeServer resets the server side. Close returns when the socket is closed, whoever reads from it.
+// closeServer resets the server side. It returns when the socket is closed, even if another goroutine reads from it.
 func (l *link) closeServer() {
 	_ = l.server.Conn.(*net.TCPConn).SetLinger(0)
 	_ = l.server.Close()

@@ -11,8 +11,8 @@ import (
 	"trireme/internal/consensus"
 )
 
-// liveAgain is the least time between two questions of a router about nodes that did not count as live: however many sessions wait for one, or would read one,
-// the leader is asked that often only.
+// liveAgain is the least time between two questions of a router about nodes that did not count as live: however many
+// sessions wait for one, or would read one, the leader is asked that often only.
 const liveAgain = 100 * time.Millisecond
 
 // liveTold is who counts as live by the answer that was asked for last.
@@ -22,7 +22,8 @@ type liveTold struct {
 	live  api.ReadIndexView
 }
 
-// holds says whether a node may be read at some time, and the index that its server must have applied. If not, again says whether it is time to ask again.
+// holds says whether a node may be read at some time, and the index that its server must have applied. If not, again
+// says whether it is time to ask again.
 func (t *liveTold) holds(now time.Duration, node string) (index uint64, live, again bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -38,9 +39,10 @@ func (t *liveTold) take(asked time.Duration, l api.ReadIndexView) {
 	}
 }
 
-// live is an index that the server in use must have applied to be read at a level; an error: it must not be read. At After its node must count as live, by
-// an answer that was asked for behind the connection's beginning: until then its server may have ended and come back with less. So must the leader: its
-// host may have stood still while another one was elected.
+// live is an index that the server in use must have applied to be read at a level; an error: it must not be read. At
+// After its node must count as live, according to an answer that was asked for after the connection began: until then
+// its server may have ended and come back with less. The same holds for the leader: its host may have stood still while
+// another one was elected.
 func (s *session) live(ctx context.Context, level Level) (uint64, error) {
 	if level != After {
 		return 0, nil

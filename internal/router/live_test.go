@@ -7,11 +7,12 @@ import (
 	"trireme/internal/api"
 )
 
-// What a router was told counts from when it asked, for as long as was said, and the answer to the later question counts.
+// What a router was told counts from when it asked, for as long as was said, and the answer to the later question
+// counts.
 func TestTold(t *testing.T) {
 	var told liveTold
 	if _, ok, again := told.holds(time.Hour, ""); ok || !again {
-		t.Error("nobody has told anything")
+		t.Error("no node has told anything")
 	}
 	told.take(time.Minute, api.ReadIndexView{Index: 7, Live: []string{"n1", "n3"}})
 	told.take(time.Minute-1, api.ReadIndexView{Index: 6, Live: []string{"n2"}})

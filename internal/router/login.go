@@ -26,7 +26,8 @@ const (
 // unportable capabilities frame or shape the bytes in ways that are not followed here.
 const unportable = mysqlwire.CapCompress | mysqlwire.CapZstd | mysqlwire.CapOptionalMetadata
 
-// login is the connection phase: it passes everything on between the client and the server, and learns what is needed to log in again.
+// login is the connection phase: it passes everything on between the client and the server, and learns what is needed
+// to log in again.
 type login struct {
 	client, server *mysqlwire.Conn
 	backend        *backend    // who the server has to be
@@ -37,20 +38,21 @@ type login struct {
 	spoke          func()      // called when the client has answered the greeting
 	greeting       mysqlwire.Greeting
 	response       mysqlwire.Response
-	secure         bool   // the client's bytes come over TLS that ends here, or a unix socket; those to the server go over TLS
-	sni            string // the server's name in the client's TLS handshake
-	plugin         string
-	nonce          []byte
-	answer         []byte // to the nonce, by caching_sha2_password
-	password       string
-	known          bool // password is the one that the server took
-	status         uint16
+	// the client's bytes come over TLS that ends here, or a unix socket; those to the server go over TLS
+	secure   bool
+	sni      string // the server's name in the client's TLS handshake
+	plugin   string
+	nonce    []byte
+	answer   []byte // to the nonce, by caching_sha2_password
+	password string
+	known    bool // password is the one that the server took
+	status   uint16
 }
 
 var errLoggedOut = errors.New("the login ended")
 
-// run relays until the server has let the client in. through is true when the rest of the connection has to be passed on as bytes before
-// the login is over.
+// run relays until the server has let the client in. through is true when the rest of the connection has to be passed
+// on as bytes before the login is over.
 func (l *login) run(ctx context.Context) (through bool, err error) {
 	p, err := l.server.ReadPacket()
 	if err != nil {
@@ -128,7 +130,8 @@ func (l *login) startTLS(ctx context.Context) (p []byte, err error) {
 	return p, l.deny(l.server.BeginTLS(ctx, request, l.backend.tls(l.sni)))
 }
 
-// deny tells a client that has answered the greeting when the server is not the node's. Nobody has told that one a password yet.
+// deny tells a client that has answered the greeting that the server is not the node's. That server has not been told a
+// password yet.
 func (l *login) deny(err error) error {
 	if !errors.Is(err, errImpostor) {
 		return err
@@ -137,13 +140,15 @@ func (l *login) deny(err error) error {
 	return errors.Join(err, l.client.WritePacket(mysqlwire.AppendERR(nil, refused)))
 }
 
-// distrusted says that the client ended the TLS handshake, as it does when it knows neither the router's certificate nor who issued that.
+// distrusted says that the client ended the TLS handshake, as it does when it knows neither the router's certificate
+// nor who issued that.
 func (l *login) distrusted(err error) bool {
 	refused, ok := errors.AsType[*net.OpError](err)
 	return ok && refused.Op == "remote error" && !l.secure && l.response.Capabilities&mysqlwire.CapSSL != 0
 }
 
-// hide makes the way to the server TLS for a client that believes that nobody can listen there; p is its response.
+// hide makes the way to the server TLS for a client that believes that the connection cannot be overheard; p is its
+// response.
 func (l *login) hide(ctx context.Context, p []byte) error {
 	if l.greeting.Capabilities&mysqlwire.CapSSL == 0 {
 		return errors.Join(errors.New("the server offers no TLS"), l.client.WritePacket(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeHandshake,
@@ -186,7 +191,8 @@ func (l *login) relay() error {
 	return errors.New("the login does not end")
 }
 
-// explained is a server's refusal of a login, with what that server cannot know: it does not see the client's certificate.
+// explained is a server's refusal of a login, with what that server cannot know: it does not see the client's
+// certificate.
 func (l *login) explained(p []byte) []byte {
 	secure, _ := l.client.NetConn().(*tls.Conn)
 	if secure == nil || len(secure.ConnectionState().PeerCertificates) == 0 {
@@ -234,9 +240,9 @@ func (l *login) pass(p []byte) error {
 	return l.server.WritePacket(l.answer)
 }
 
-// fast is the server's word that it knows the answer from its cache. The password itself is asked for instead: it is what another
-// server, whose cache is empty, will want. A client without TLS is asked only if it is known to seal its password by itself when it has
-// to, where others would give up.
+// fast is the server's word that it knows the answer from its cache. The password itself is asked for instead: it is
+// what another server, whose cache is empty, will want. A client without TLS is asked only if it is known to seal its
+// password by itself when it has to, where others would give up.
 func (l *login) fast(p []byte) error {
 	if l.brief || !l.secure && !l.sealsByItself() {
 		return l.client.WritePacket(p)
@@ -251,7 +257,8 @@ func (l *login) fast(p []byte) error {
 	return nil
 }
 
-// sealers are the client libraries that ask for a public key whenever they need one. MySQL's own does so only when told to (--get-server-public-key).
+// sealers are the client libraries that ask for a public key whenever they need one. MySQL's own does so only when told
+// to (--get-server-public-key).
 var sealers = []string{"Go-MySQL-Driver", "pymysql", "Node-MySQL-2", "libmariadb"}
 
 // sealsByItself says whether the client asks for a public key without being told to.
@@ -301,8 +308,9 @@ func (l *login) full([]byte) error {
 	return l.server.WritePacket(sealed)
 }
 
-// ask gets the password from the client: as it is over TLS, sealed with this router's key otherwise. given is the packet as the server
-// expects it over TLS; it is nil, and the client's packet in l.answer, when the password cannot be read here.
+// ask gets the password from the client: as it is over TLS, sealed with this router's key otherwise. given is the
+// packet as the server expects it over TLS; it is nil, and the client's packet in l.answer, when the password cannot be
+// read here.
 func (l *login) ask() (password string, given []byte, err error) {
 	if err := l.client.WritePacket([]byte{mysqlwire.AuthMore, mysqlwire.CachingFull}); err != nil {
 		return "", nil, err

@@ -50,7 +50,7 @@ func beginLogin(t *testing.T, addr string) *slowLogin {
 	return beginLoginAt(t, addr, 0)
 }
 
-// beginLoginAt stops behind so many packets of the client's.
+// beginLoginAt stops after so many packets of the client's.
 func beginLoginAt(t *testing.T, addr string, packets int) *slowLogin {
 	t.Helper()
 	l := &slowLogin{t: t, greeted: make(chan struct{}), ended: make(chan loggedIn, 1)}
@@ -127,7 +127,7 @@ func TestSwitchoverWaitsForLogin(t *testing.T) {
 	}
 	<-told
 	if !r.Quiet() {
-		t.Error("not quiet, though nobody logs in any more")
+		t.Error("not quiet, though no client logs in any more")
 	}
 	r.SetView(View{RW: to.target("2")})
 	if _, err := conn.(driver.ExecerContext).ExecContext(t.Context(), "INSERT 1", nil); err != nil {
@@ -138,7 +138,8 @@ func TestSwitchoverWaitsForLogin(t *testing.T) {
 	}
 }
 
-// A client that begins to log in and says nothing is not waited for beyond loginPatience, and the router says so by itself.
+// A client that begins to log in and says nothing is not waited for beyond loginPatience, and the router says so by
+// itself.
 func TestSwitchoverDoesNotWaitForSilentLogin(t *testing.T) {
 	told := make(chan struct{}, 10)
 	r, _, _, _ := wireSession(t, Config{OnQuiet: func() { told <- struct{}{} }})
@@ -147,7 +148,7 @@ func TestSwitchoverDoesNotWaitForSilentLogin(t *testing.T) {
 	select {
 	case <-told:
 	case <-time.After(limit):
-		t.Fatal("nobody is told")
+		t.Fatal("the leader is not told")
 	}
 	if !r.Quiet() || r.Stats().RW.Open != 2 {
 		t.Errorf("quiet %t, %+v", r.Quiet(), r.Stats().RW)
@@ -190,7 +191,8 @@ func TestSwitchoverWaitsForClientThatSpoke(t *testing.T) {
 	eventually(t, "quiet", r.Quiet)
 }
 
-// A connection that is being made when the router begins to hold waits for the next leader: nobody would wait for its login.
+// A connection that is being made when the router begins to hold waits for the next leader: the switchover would not
+// wait for its login.
 func TestConnectionUnderWayIsHeld(t *testing.T) {
 	from, to := newWireServer(t), newWireServer(t)
 	asked, answer := make(chan struct{}), make(chan struct{})
@@ -217,7 +219,8 @@ func TestConnectionUnderWayIsHeld(t *testing.T) {
 	}
 }
 
-// A login on the read-only port goes on while its server becomes the leader, and its session at a follower. One whose server is gone ends at once.
+// A login on the read-only port goes on while its server becomes the leader, and its session at a follower. One whose
+// server is gone ends at once.
 func TestReadOnlyLoginAndItsServersRole(t *testing.T) {
 	one, two := newWireServer(t), newWireServer(t)
 	at := func(name string, s *wireServer, epoch string) Target {

@@ -127,8 +127,8 @@ func TestLostTransactionBehindSilentCommand(t *testing.T) {
 	}
 }
 
-// A ROLLBACK of a transaction that was lost asks for what has happened: the next server carries it out, where it ends nothing. What asks for more, or
-// for less, is told that all is gone.
+// A ROLLBACK of a transaction that was lost asks for what has happened: the next server carries it out, where it ends
+// nothing. What asks for more, or for less, is told that all is gone.
 func TestRollbackOfLostTransaction(t *testing.T) {
 	for text, want := range map[string]uint16{"ROLLBACK": 0, "rollback work;": 0, "ROLLBACK TO s": 1213, "ROLLBACK AND CHAIN": 1213, "ROLLBACK RELEASE": 1213, "/* why */ ROLLBACK": 1213} {
 		for _, underWay := range []bool{false, true} {
@@ -165,7 +165,8 @@ func TestRollbackOfLostTransaction(t *testing.T) {
 	}
 }
 
-// A ROLLBACK that nobody can carry out is told so, and the transaction stays lost for the next statement.
+// The client of a ROLLBACK that no server can carry out is told so, and the transaction stays lost for the next
+// statement.
 func TestRollbackWithoutLeader(t *testing.T) {
 	for _, underWay := range []bool{false, true} {
 		r, from, to, c := rawSession(t, Config{HoldTimeout: 500 * time.Millisecond})
@@ -194,7 +195,7 @@ func TestRollbackWithoutLeader(t *testing.T) {
 	}
 }
 
-// Behind an error that may have committed the transaction nobody says that it was rolled back.
+// After an error that may have committed the transaction the router does not say that it was rolled back.
 func TestRollbackBehindError(t *testing.T) {
 	r, from, to, c := rawSession(t, Config{})
 	from.fail = map[string]uint16{"CREATE TABLE t": 1050}
@@ -273,7 +274,8 @@ func TestLostWithinLocalFile(t *testing.T) {
 	}
 }
 
-// An error tells nothing of the transaction: DDL that fails has committed it all the same, so what follows may have been committed by itself.
+// An error tells nothing of the transaction: DDL that fails has committed it all the same, so what follows may have
+// been committed by itself.
 func TestTransactionBehindError(t *testing.T) {
 	for _, code := range []uint16{1050, 1213, 1205} {
 		r, from, to, c := rawSession(t, Config{})
@@ -289,7 +291,7 @@ func TestTransactionBehindError(t *testing.T) {
 		eventually(t, "it is under way", func() bool { return slices.Contains(from.statements(), "INSERT 2") })
 		r.SetView(View{RW: to.target("2")})
 		if got := hear(t, c); got != 3168 {
-			t.Errorf("a statement behind DDL that failed: answer %d", got)
+			t.Errorf("a statement after DDL that failed: answer %d", got)
 		}
 	}
 }
@@ -323,7 +325,8 @@ func TestPreparedKeepsItsSchema(t *testing.T) {
 	}
 }
 
-// A statement that was prepared under another character set or sql_mode might mean something else: the session does not go on with it.
+// A statement that was prepared under another character set or sql_mode might mean something else: the session does not
+// go on with it.
 func TestPreparedKeepsItsDialect(t *testing.T) {
 	r, _, to, c := rawSession(t, Config{})
 	say(t, c, comQuery, "SET NAMES latin1")
@@ -485,7 +488,8 @@ func TestErrorBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// A client that goes while its server is at work leaves nobody waiting there, as with pass: GET_LOCK would wait for ever. One that has more to say stays.
+// If a client leaves while its server is at work, the session does not stay there, as with pass: GET_LOCK would wait
+// forever. A session that has more to say stays.
 func TestClientGoesWhileItsServerWorks(t *testing.T) {
 	r, from, _, c := rawSession(t, Config{})
 	from.mu.Lock()
@@ -524,7 +528,8 @@ func TestClientEndsItsSide(t *testing.T) {
 	eventually(t, "it is gone", func() bool { return r.Stats().RW.Open == 0 })
 }
 
-// Who waits for a planned switchover's end is released when its server is known not to lead any more: it would begin there otherwise, and be cut in the middle.
+// Who waits for a planned switchover's end is released when its server is known not to lead any more: it would begin
+// there otherwise, and be cut in the middle.
 func TestReleasedBehindTheCut(t *testing.T) {
 	r := New(Config{})
 	defer r.Close()

@@ -6,11 +6,13 @@ import (
 	"time"
 )
 
-// What became of a statement is found among what its connection has committed behind some index of the log. What was committed and answered
-// before must not be taken for it: the index has to lie behind that, or it has to be known how much of it may lie behind the index.
+// The outcome of a statement is found among what its connection has committed after some index of the log. Earlier
+// transactions, committed and answered before, must not be taken for it: the index has to come after them, or the
+// number of them that may come after the index has to be known.
 //
-// A commit index of this node's own says nothing: it may lag behind what the leader has answered. So the leader is asked, beside the
-// statements and for all sessions at once: the answer covers all that sessions had heard when the question was put.
+// A commit index of this node's own proves nothing: it may lag behind what the leader has answered. So the leader is
+// asked, concurrently with the statements and for all sessions at once: the answer covers everything that sessions had
+// heard when the question was put.
 
 // pointPause is between two questions. Sessions whose statements follow each other faster count them meanwhile.
 const pointPause = 5 * time.Millisecond
@@ -18,7 +20,7 @@ const pointPause = 5 * time.Millisecond
 // countless is more transactions than are counted: of a procedure, of several statements.
 const countless = 1 << 16
 
-// point is an index of the log that lies behind all that was answered before question number `asked`.
+// point is an index of the log that comes after everything that was answered before question number `asked`.
 type point struct {
 	asked  uint64
 	target Target
@@ -38,13 +40,13 @@ type points struct {
 type trace struct {
 	thread uint32 // connection id there
 	base   uint64 // index
-	behind int    // so many transactions of this connection at most lie behind it
+	behind int    // the highest number of this connection's transactions that come after it
 	asked  uint64 // questions put when the last of these was answered
 	newest int    // of behind, those since that question was put
 	fresh  bool   // nothing was answered yet: init_connect, which may commit, may not be over
 }
 
-// begin is a new connection. Nothing of it lies behind any point but what init_connect does.
+// begin is a new connection. Nothing of it comes after any point except what init_connect does.
 func (p *points) begin(t Target, thread uint32) trace {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +99,7 @@ func (p *points) now(tr *trace, t Target) {
 	}
 }
 
-// run puts questions until ctx ends. target gives who is to be asked.
+// run puts questions until ctx ends. target returns the node to ask.
 func (p *points) run(ctx context.Context, target func() *Target, reached func(context.Context, Target) (uint64, error)) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()

@@ -16,7 +16,8 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// Of what a session was answered nothing lies behind the point that it goes by, or it is counted; and never less than may lie there.
+// Nothing that a session was answered comes after the point that it uses, or it is counted; the count is never less
+// than what may come after it.
 func TestPoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

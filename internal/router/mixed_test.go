@@ -21,7 +21,8 @@ import (
 // owner is the attribute by which a session says whose it is; logins of the router's own repeat it.
 const owner = "owner"
 
-// ownAnswer is what a question is answered with, in rows of text; a question is "SELECT '«owner» «number» «rows» «bytes»' /* padding */".
+// ownAnswer is what a question is answered with, in rows of text; a question is "SELECT '«owner» «number» «rows»
+// «bytes»' /* padding */".
 func ownAnswer(question string) (rows [][]mysqlwire.Value, who string, err error) {
 	mark, padding, ok := strings.Cut(strings.TrimPrefix(question, "SELECT '"), "' /* ")
 	var number, count, size int
@@ -37,8 +38,8 @@ func ownAnswer(question string) (rows [][]mysqlwire.Value, who string, err error
 	return rows, who, nil
 }
 
-// newOwnServer answers each session what it has asked for, and makes sure that it is that session that asks. Now and then it closes a connection, in the
-// middle of an answer or before that.
+// newOwnServer answers each session what it has asked for, and makes sure that it is that session that asks. Now and
+// then it closes a connection, in the middle of an answer or before that.
 func newOwnServer(t *testing.T, offered *tls.Config, wrong func(error)) net.Listener {
 	return handled(t, func(c net.Conn) {
 		s, err := mysqlwire.Accept(t.Context(), c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4", TLS: offered})
@@ -79,8 +80,8 @@ func newOwnServer(t *testing.T, offered *tls.Config, wrong func(error)) net.List
 	})
 }
 
-// heard reads an answer. Each row of it must be the asker's, and of the question asked: mixed is what is not. An error is a connection's end, which may come
-// at any place; leave ends it behind the first row.
+// heard reads an answer. Each row of it must be the asker's, and belong to the question asked: mixed reports others. An
+// error is a connection's end, which may come at any place; leave ends it after the first row.
 func heard(c *mysqlwire.Client, question string, leave bool) (code uint16, mixed, err error) {
 	want, _, err := ownAnswer(question)
 	if err != nil {
@@ -100,7 +101,7 @@ func heard(c *mysqlwire.Client, question string, leave bool) (code uint16, mixed
 	if !bytes.Equal(p, []byte{1}) {
 		return 0, fmt.Errorf("%.100q in place of a number of columns", p), nil
 	}
-	for at := -2; ; at++ { // a column, the EOF behind it, rows
+	for at := -2; ; at++ { // a column, the EOF after it, rows
 		if p, err = c.ReadPacket(); err != nil {
 			return 0, nil, err
 		}
@@ -111,7 +112,7 @@ func heard(c *mysqlwire.Client, question string, leave bool) (code uint16, mixed
 		case mysqlwire.IsEOF(p) && at == len(want):
 			return 0, nil, nil
 		case at >= len(want):
-			return 0, fmt.Errorf("%.100q behind %d rows", p, at), nil
+			return 0, fmt.Errorf("%.100q after %d rows", p, at), nil
 		default:
 			row, err := mysqlwire.ParseRow(p, 1)
 			if err != nil || row[0] != want[at][0] {
@@ -124,8 +125,9 @@ func heard(c *mysqlwire.Client, question string, leave bool) (code uint16, mixed
 	}
 }
 
-// However often servers change, and connections end in the middle of what is said: what a session hears is the answer to its own question, or an end, and what
-// a server is asked over a session's connection is that session's. All of them share the router's buffers.
+// However often servers change, and connections end in the middle of what is said: what a session hears is the answer
+// to its own question, or an end, and what a server is asked over a session's connection is that session's. All of them
+// share the router's buffers.
 func TestAnswersAreTheAskers(t *testing.T) {
 	const sessions, questions = 64, 40
 	keyMade(t)
@@ -149,7 +151,9 @@ func TestAnswersAreTheAskers(t *testing.T) {
 	r.SetView(view(0))
 	done := make(chan struct{})
 	var churn, wg sync.WaitGroup
-	churn.Go(func() { // every so many answers, or after half a second. What is news in between, and cuts nobody, explains the ends of connections that sessions wait for
+	// every so many answers, or after half a second. Changes of the view in between that cut no connection explain the ends of
+	// connections that sessions wait for
+	churn.Go(func() {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for turn, last := 1, int64(0); ; turn++ {

@@ -12,8 +12,8 @@ import (
 	"trireme/internal/mysqlwire"
 )
 
-// nativeServer is a server whose account has mysql_native_password, which servers of 8.0 and 8.4 may have and those of 9 have no longer. It answers every
-// command with OK.
+// nativeServer is a server whose account has mysql_native_password, which servers of 8.0 and 8.4 may have and those of
+// 9 have no longer. It answers every command with OK.
 type nativeServer struct {
 	net.Listener
 	wg     sync.WaitGroup
@@ -111,8 +111,9 @@ const (
 	capPluginAuth       = 1 << 19
 )
 
-// An account with mysql_native_password logs in through every port, whether its server's greeting names that plugin or another one, and a wrong password is
-// refused. Where sessions are followed its session is not: it ends with its server's role, and where a level is to be kept it is refused.
+// An account with mysql_native_password logs in through every port, whether its server's greeting names that plugin or
+// another one, and a wrong password is refused. On ports where sessions are followed, its session is not: it ends with
+// its server's role, and if a level must be kept it is refused.
 func TestNativePassword(t *testing.T) {
 	for _, plugin := range []string{mysqlwire.PluginNative, mysqlwire.PluginCachingSHA2} {
 		s := newNativeServer(t, plugin)

@@ -14,8 +14,8 @@ import (
 
 // A session on the splitting port behaves like one on a single server.
 
-// While a client reads, its idle connection to the leader may be closed by wait_timeout: the session goes on, and writes over another one. A
-// client that is idle itself is told so.
+// While a client reads, its idle connection to the leader may be closed by wait_timeout: the session goes on, and
+// writes over another one. A client that is idle itself is told so.
 func TestIdleLeaderOfReads(t *testing.T) {
 	s := newSplit(t, 1, Config{})
 	s.run("SET a = 1", "SELECT 1")
@@ -55,7 +55,7 @@ func TestKillReachesFollower(t *testing.T) {
 	s.followers[0].set(func(w *wireServer) { w.fail = map[string]uint16{"KILL QUERY 201": 1095} })
 	_, err := killer.ExecContext(t.Context(), "KILL QUERY 101")
 	wantError(t, err, 1095)
-	// Behind a change of leaders the id of the login still means the session, and the one that it has now does too.
+	// After a change of leaders the id of the login still means the session, and so does its present id.
 	next := newWireServer(t)
 	next.set(func(w *wireServer) { w.threads = 300 })
 	s.r.SetView(View{RW: next.target("4"), RO: []Target{*s.followers[0].target("2")}})
@@ -142,7 +142,8 @@ func TestWideResult(t *testing.T) {
 	}
 }
 
-// What an error has left is told by the next answer; the router does not ask, which would take away what that has to say of the session.
+// What an error has left is told by the next answer; the router does not ask, which would take away what that has to
+// say of the session.
 func TestNothingIsAskedAfterAnError(t *testing.T) {
 	r, from, to, c := wireSession(t, Config{})
 	from.set(func(w *wireServer) { w.fail = map[string]uint16{"CREATE TABLE t": 1050, "SET b = 1": 1193} })
@@ -159,8 +160,8 @@ func TestNothingIsAskedAfterAnError(t *testing.T) {
 	run(t, c, "INSERT 1") // nothing was open
 }
 
-// A client that waits for nothing sees at once that its server has ended the session for being idle, as it would on a connection of its
-// own: pools look at their sockets and drop such connections without an error.
+// A client that waits for nothing sees at once that its server has ended the session for being idle, as it would on a
+// connection of its own: pools look at their sockets and drop such connections without an error.
 func TestIdleTimeoutIsSeenAtOnce(t *testing.T) {
 	s := newSplit(t, 1, Config{Sessions: true})
 	for _, addr := range []string{s.r.RWAddr(), s.r.SplitAddr()} {
@@ -229,7 +230,8 @@ func TestDropsItsSchema(t *testing.T) {
 	}
 }
 
-// Global variables are each server's own. A session begins with the leader's, so its reads on a follower have those, too.
+// Global variables are each server's own. A session begins with the leader's, so its reads on a follower have those,
+// too.
 func TestReadsHaveLeadersSettings(t *testing.T) {
 	s := newSplit(t, 1, Config{})
 	values := slices.Repeat([]string{"1"}, len(readSettings))

@@ -8,8 +8,8 @@ import (
 	"trireme/internal/mysqlwire"
 )
 
-// What is too short for its command gets mysqld's error and ends its session: nothing of it reaches the server, and so no answer is taken
-// for another command's.
+// What is too short for its command gets mysqld's error and ends its session: nothing of it reaches the server, and so
+// no answer is taken for another command's.
 func TestShortCommands(t *testing.T) {
 	for command, length := range shortest {
 		for n := range length - 1 {
@@ -31,8 +31,8 @@ func TestShortCommands(t *testing.T) {
 	}
 }
 
-// A server that answers parameters sent ahead, as mysqld does those beyond max_allowed_packet, ends the session: its next command would get
-// that answer.
+// A server that answers parameters sent ahead, as mysqld does those beyond max_allowed_packet, ends the session: its
+// next command would get that answer.
 func TestAnswerToSilentCommand(t *testing.T) {
 	_, from, _, c := rawSession(t, Config{})
 	if err := c.WriteCommand(comStmtPrepare, []byte("SELECT ?")); err != nil {

@@ -13,9 +13,9 @@ import (
 // errImpostor: a server is not whom the target's daemon tells of.
 var errImpostor = errors.New("it is not the node's mysqld")
 
-// SetProofs tells by what targets' servers are known, by name, as the targets' daemons say over connections that are
-// verified. Call it before SetView. A target that is not named is of an older version, which does not say it: whoever
-// listens there is taken for its server.
+// SetProofs sets how the targets' servers prove their identity, by name, as the targets' daemons report it over
+// verified connections. Call it before SetView. A target without a proof has an older version, which does not report
+// it: the server at its address is then accepted without a proof.
 func (r *Router) SetProofs(proofs map[string]api.MySQLProof) { r.proofs.Store(&proofs) }
 
 // backend is how a password may get to a target's server.

@@ -24,7 +24,7 @@ func certDigest(c *tls.Config) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// thief listens at the address of a member's mysqld and wants the password of whoever comes.
+// thief listens at the address of a member's mysqld and wants the password of every client.
 type thief struct {
 	net.Listener
 	tls *tls.Config // offered; nil: none
@@ -114,8 +114,8 @@ func (th *thief) rob(ctx context.Context, c *mysqlwire.Conn, key *rsa.PrivateKey
 	return mysqlwire.OpenPassword(key, g.Nonce, p)
 }
 
-// Whoever listens at the address of a member's mysqld without its certificate is told no password: not over TLS, not
-// when it offers none, not by a key of its own, not through a unix socket. The client hears why, and the log says it.
+// A server at the address of a member's mysqld without its certificate is told no password: not over TLS, not if it
+// offers none, not by a key of its own, not through a unix socket. The client learns the reason, and the log says it.
 func TestNoPasswordForAnImpostor(t *testing.T) {
 	own := testTLS(t)
 	insecure := &tls.Config{InsecureSkipVerify: true}
@@ -154,7 +154,7 @@ func TestNoPasswordForAnImpostor(t *testing.T) {
 			if refused, ok := errors.AsType[*mysqlwire.ServerError](err); !ok || !strings.Contains(refused.Message, c.want) {
 				t.Errorf("the client hears %v", err)
 			} else if early := c.want == "offers no TLS"; early != (refused.State == "HY000") {
-				t.Errorf("SQLSTATE %s: there is none in the greeting's place, where clients show it as text", refused.State)
+				t.Errorf("SQLSTATE %s: an error in the greeting's place has no state, where clients show it as text", refused.State)
 			}
 			eventually(t, "nothing is left", func() bool { return r.Stats().RW.Open == 0 })
 			th.mu.Lock()

@@ -8,20 +8,21 @@ import (
 	"trireme/internal/mysqlwire"
 )
 
-// readSettings are the session variables by which a read may say something else, or end otherwise, and which any account may set. A session
-// begins with its server's global values of them: on the splitting port all of it has those with which it began at the leader. What holds for
-// one table or one feature is left out, and so is what only privileged accounts may set, or nobody: max_allowed_packet.
+// readSettings are the session variables that can change a read's result or end, and that any account may set. A
+// session begins with its server's global values of them: on the splitting port it keeps those with which it began at
+// the leader. The list leaves out variables for one table or one feature, and those that only privileged accounts can
+// set, or no account: max_allowed_packet.
 var readSettings = []string{"sql_mode", "time_zone", "group_concat_max_len", "optimizer_switch", "character_set_server", "collation_server", "lc_time_names",
 	"div_precision_increment", "default_week_format", "block_encryption_mode", "cte_max_recursion_depth", "max_execution_time", "sql_select_limit",
 	"sql_safe_updates", "max_sort_length", "windowing_use_high_precision", "transaction_isolation", "lock_wait_timeout", "innodb_lock_wait_timeout",
 	"wait_timeout", "net_read_timeout", "net_write_timeout"}
 
-// readSettingsQuery asks for all of them in one value, which a binary separator keeps from being converted for the client. The LIMIT stands
-// above sql_select_limit.
+// readSettingsQuery asks for all of them in one value, which a binary separator keeps from being converted for the
+// client. The LIMIT stands above sql_select_limit.
 var readSettingsQuery = "SELECT CONCAT_WS(0x0A, @@session." + strings.Join(readSettings, ", @@session.") + ") LIMIT 1"
 
-// takeSettings gives the follower, which is in use and has just been logged in to, the leader's values. What was SET at the leader has been
-// repeated here already. Without a leader the follower's own values stay.
+// takeSettings gives the follower, which is in use and has just been logged in to, the leader's values. What was SET at
+// the leader has been repeated here already. Without a leader the follower's own values stay.
 func (s *session) takeSettings(ctx context.Context) error {
 	if s.state.reason != "" { // nothing may happen to the leader's side
 		return nil
@@ -65,7 +66,8 @@ func (s *session) takeSettings(ctx context.Context) error {
 	return nil
 }
 
-// settings asks the server in use for its values of readSettings; nil: it has other variables, or values that are not understood.
+// settings asks the server in use for its values of readSettings; nil: it has other variables, or values that are not
+// understood.
 func (s *session) settings(ctx context.Context) (values []string, err error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = s.link.server.SetDeadline(deadline)

@@ -41,7 +41,7 @@ type Router struct {
 
 	holding atomic.Bool   // followed read-write sessions begin nothing new
 	active  atomic.Int64  // of these, those that have begun something
-	logins  atomic.Int64  // under way on read-write ports, of sessions that are to be followed; they begin with mu held
+	logins  atomic.Int64  // under way on read-write ports, of sessions that will be followed; they begin with mu held
 	met     atomic.Bool   // there was one
 	heldAt  atomic.Int64  // boottime when holding became true
 	views   atomic.Uint64 // counts changes of view and hold
@@ -60,7 +60,7 @@ type Router struct {
 type port struct {
 	readOnly bool
 	listener net.Listener
-	socket   net.Listener // nil: there is no unix socket beside it
+	socket   net.Listener // nil: no unix socket in addition to it
 	stats    PortStats
 }
 
@@ -187,7 +187,7 @@ func listen(addr, what string) (net.Listener, error) {
 	return l, nil
 }
 
-// leader is the target of the read-write port; nil: there is none.
+// leader is the target of the read-write port; nil: no leader.
 func (r *Router) leader() *Target {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,7 +211,8 @@ func (r *Router) StreamAddr() string {
 	return r.stream.listener.Addr().String()
 }
 
-// SetView tells where connections go from now on. It returns after every connection that the view does not allow is closed.
+// SetView tells where connections go from now on. It returns after every connection that the view does not allow is
+// closed.
 func (r *Router) SetView(v View) {
 	v = v.clone()
 	r.mu.Lock()
@@ -223,7 +224,8 @@ func (r *Router) SetView(v View) {
 	if r.hold != nil && v.RW != nil && (r.hold.from == nil || *r.hold.from != *v.RW) {
 		r.endHold()
 	}
-	cut := r.unlinkForbidden() // before those who wait are released: they must see that their server is not the leader any more
+	// before those who wait are released: they must see that their server is not the leader any more
+	cut := r.unlinkForbidden()
 	r.announce()
 	r.mu.Unlock()
 
@@ -235,8 +237,8 @@ func (r *Router) SetView(v View) {
 	r.cfg.Logger.Info("router: new view", "leader", leader.Name, "epoch", leader.Epoch, "followers", len(v.RO), "connections_cut", len(cut))
 }
 
-// Hold stops new read-write connections before a planned switchover: they wait as if there were no leader. Open ones are not
-// touched. It ends with the first view that has another leader or epoch, with Resume, or with ctx.
+// Hold stops new read-write connections before a planned switchover: they wait as if there were no leader. Open ones
+// are not touched. It ends with the first view that has another leader or epoch, with Resume, or with ctx.
 func (r *Router) Hold(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -289,8 +291,9 @@ func (r *Router) announce() {
 	r.changed = make(chan struct{})
 }
 
-// unlinkForbidden takes out the connections that the present view does not allow, and gives up attempts to make such ones: the host of a
-// leader that was cut off does not answer, and who waits for it must not wait longer than for a new leader. Called with mu held.
+// unlinkForbidden takes out the connections that the present view does not allow, and gives up attempts to make such
+// ones: the host of a leader that was cut off does not answer, and who waits for it must not wait longer than for a new
+// leader. Called with mu held.
 func (r *Router) unlinkForbidden() []forbidden {
 	for a := range r.dials {
 		if !r.view.allows(a.port.readOnly, a.target) {
@@ -302,7 +305,8 @@ func (r *Router) unlinkForbidden() []forbidden {
 		switch {
 		case r.view.allows(l.port.readOnly, l.target):
 		case l.enters && l.port.readOnly && !r.closed && r.view.serves(l.target):
-			l.turnAgainst() // its server has another role now: the login may end, and what comes behind it goes on elsewhere
+			// its server has another role now: the login may end, and then the session continues at another server
+			l.turnAgainst()
 		default:
 			r.unlink(l)
 			l.port.stats.Cut++

@@ -314,7 +314,7 @@ func TestSetViewReturnsAfterClose(t *testing.T) {
 	}
 	r.SetView(View{})
 	for _, c := range clients {
-		_ = c.SetReadDeadline(time.Now().Add(time.Second)) // loopback needs a moment, but nobody else's help
+		_ = c.SetReadDeadline(time.Now().Add(time.Second)) // loopback needs a moment, but no other party's help
 		c.ended()
 	}
 }
@@ -469,7 +469,7 @@ func TestHold(t *testing.T) {
 	if r.Stats().RW.Held != 1 {
 		t.Fatal("a view with the same leader ended the hold")
 	}
-	r.SetView(View{}) // nobody for a moment
+	r.SetView(View{}) // no leader for a moment
 	r.SetView(View{RW: &tb})
 	if got := waiting.greeting(); got != "n2" {
 		t.Fatalf("led to %s", got)
@@ -520,8 +520,8 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestViewsUnderLoad changes the view all the time while clients come and go. Every client must end up with an answer of a
-// node that was in some view, and nothing may be left at the end.
+// TestViewsUnderLoad changes the view all the time while clients come and go. Every client must end up with an answer
+// of a node that was in some view, and nothing may be left at the end.
 func TestViewsUnderLoad(t *testing.T) {
 	nodes := []*server{newServer(t, "n1"), newServer(t, "n2"), newServer(t, "n3")}
 	r := start(t, Config{})

@@ -2,8 +2,9 @@ package router
 
 import "strings"
 
-// scanner reads the text of a statement, in as many parts as it comes, for what it may leave behind in a session. It knows quotes,
-// comments and words, and no grammar: when in doubt a session cannot be carried over. What a routine or a trigger does is not seen.
+// scanner reads the text of a statement, in as many parts as it comes, and looks for what it may leave in a session. It
+// knows quotes, comments and words, and no grammar: in doubt, it reports that the session cannot be carried over. It
+// does not see what a routine or a trigger does.
 type scanner struct {
 	noBackslash bool // \ is a letter like others between quotes (NO_BACKSLASH_ESCAPES)
 
@@ -16,10 +17,10 @@ type scanner struct {
 	sysvar  bool // two @ were just read
 	dot     bool // a dot was just read: the next word is the second part of a name
 	version bool // within /*!, which the server may pass over
-	value   bool // SET: behind a =, up to the next comma
+	value   bool // SET: after a =, up to the next comma
 	word    [16]byte
 	n       int  // letters of the word that is being read; more than fit count, and are dropped
-	ended   bool // nothing of a next statement has been read behind a semicolon
+	ended   bool // nothing of a next statement has been read after a semicolon
 	words   int  // of the present statement
 	last    bool // the word before the present place is harmless before a parenthesis
 
@@ -45,9 +46,9 @@ const (
 	scanPlain scanMode = iota
 	scanQuoted
 	scanLine    // from # or -- to the end of the line
-	scanOpening // behind /*
+	scanOpening // after /*
 	scanComment // up to */
-	scanVersion // digits behind /*!
+	scanVersion // digits after /*!
 )
 
 // verb is the first word of a statement, as far as it matters.
@@ -79,7 +80,7 @@ func (s *scanner) write(p []byte) {
 	}
 }
 
-// finish is called behind the last part.
+// finish is called after the last part.
 func (s *scanner) finish() {
 	s.endWord()
 	if s.several && s.sets {
@@ -271,7 +272,7 @@ func (s *scanner) endWord() {
 	}
 }
 
-// setWord looks at a word of a SET behind the first; sysvar: it stands behind @@.
+// setWord looks at a word of a SET after the first; sysvar: it comes after @@.
 func (s *scanner) setWord(w string, sysvar bool) {
 	switch w {
 	case "GLOBAL", "PERSIST", "PERSIST_ONLY":
@@ -331,7 +332,7 @@ func (s *scanner) statement(w []byte) {
 	}
 }
 
-// harmless says that a parenthesis behind this word calls nothing that could write.
+// harmless reports that a parenthesis after this word calls nothing that could write.
 func harmless(w []byte) bool {
 	switch string(w) {
 	case "COUNT", "SUM", "MIN", "MAX", "AVG", "IN", "AND", "OR", "NOT", "ON", "WHERE", "FROM", "AS", "EXISTS", "COALESCE", "IFNULL", "IF",
@@ -383,10 +384,11 @@ func (e effect) mayCommit(inTransaction, autocommit bool) bool {
 	return true
 }
 
-// repeatable says whether a statement that began outside of a transaction may be carried out twice: for sure it commits nothing and leaves
-// nothing but what is followed. COMMIT has nothing to commit there. It is stricter than mayCommit, behind which nothing is done again.
+// repeatable reports whether a statement that began outside of a transaction may be carried out twice: it certainly
+// commits nothing and leaves nothing but what is followed. COMMIT has nothing to commit there. It is stricter than
+// mayCommit, after which nothing is repeated.
 //
-// With tables, one that reads of them is, too.
+// With tables, a statement that reads from tables counts as repeatable too.
 func (e effect) repeatable(tables bool) bool {
 	switch e.verb {
 	case verbRead, verbBegin, verbRollback, verbCommit, verbSet, verbUse, verbShow:

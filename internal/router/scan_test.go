@@ -172,7 +172,7 @@ func TestAnswerLongOK(t *testing.T) {
 		}
 		n, err = a.feed(append(p[cut:len(p):len(p)], 0))
 		if n != len(p)-cut || err != nil || !a.done() || a.status != 2 {
-			t.Fatalf("behind %d: %d bytes, %v, %+v", cut, n, err, a)
+			t.Fatalf("after %d: %d bytes, %v, %+v", cut, n, err, a)
 		}
 	}
 }

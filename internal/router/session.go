@@ -19,20 +19,22 @@ import (
 // inBytes is what each session keeps of its client's bytes; statements that do not fit are passed on in parts.
 const inBytes = 4096
 
-// pieceBytes is how much of an answer, or of a long statement, is passed on at once. The buffers are shared: an idle session has none.
+// pieceBytes is how much of an answer, or of a long statement, is passed on at once. The buffers are shared: an idle
+// session has none.
 const pieceBytes = 32 << 10
 
 var pieces = sync.Pool{New: func() any { return new([pieceBytes]byte) }}
 
-// session is a client whose commands are followed, so that it can go on at another server. One goroutine runs it: the protocol takes
-// turns, so it reads from the one side whose turn it is. Others only close its server (link.abort) and wake it.
+// session is a client whose commands are followed, so that it can go on at another server. One goroutine runs it: the
+// protocol takes turns, so it reads from the one side whose turn it is. Others only close its server (link.abort) and
+// wake it.
 type session struct {
 	r      *Router
 	port   *port
 	tcp    *nbio.Conn
 	from   netip.AddrPort // the client's
 	client net.Conn       // tcp, or TLS on it
-	link   *link          // the present server; nil: there is none
+	link   *link          // the present server; nil: none
 	server net.Conn       // link's, or TLS on it
 	login  *login
 	seen   uint64 // router's views when the present server was last found in order
@@ -49,13 +51,14 @@ type session struct {
 	buf     [inBytes]byte
 	r0      int // buf[r0:r1] was read and not passed on
 	r1      int
-	tiedBy  atomic.Pointer[string] // state.reason, behind the last command; nil: it was empty
+	tiedBy  atomic.Pointer[string] // state.reason, after the last command; nil: it was empty
 	firstID uint32                 // connection id that the client was told at its login
 	places  atomic.Pointer[places] // where it is connected, for who kills it
 	doubt   bool                   // the server may answer a command that has no answer
 	rang    atomic.Bool            // somebody wants it to look at its server
 	busy    atomic.Bool            // it waits for its server only, and has passed on all that its client has said
-	// telling is the server of which it passes something on to its client at this moment, while it is active; nil once it has been counted out.
+	// telling is the server of which it passes something on to its client at this moment, while it is active; nil once
+	// it has been counted out.
 	telling atomic.Pointer[link]
 }
 
@@ -64,7 +67,8 @@ func newSession(r *Router, l *link, in *login, client, server net.Conn) *session
 	s := &session{r: r, port: l.port, tcp: l.client, from: l.from, client: client, link: l, server: server, login: in,
 		seen: r.views.Load(), legacy: caps&mysqlwire.CapDeprecateEOF == 0, attrs: caps&mysqlwire.CapQueryAttributes&in.greeting.Capabilities != 0,
 		trace: r.points.begin(l.target, in.greeting.ConnectionID), wish: r.cfg.wishes(in.response.User),
-		state: state{status: in.status | mysqlwire.StatusAutocommit}} // init_connect may have changed it since: the worse is taken
+		// init_connect may have changed it since: the worse is taken
+		state: state{status: in.status | mysqlwire.StatusAutocommit}}
 	if l.port == &r.split {
 		s.split = &splitting{}
 	}
@@ -79,12 +83,12 @@ func (s *session) ring() {
 	_ = s.tcp.SetReadDeadline(time.Unix(1, 0))
 }
 
-// midwayRings is how often, about each roundPause, a client may be found silent in the middle of what nobody takes any more: 30 s, mysqld's
-// net_read_timeout.
+// midwayRings is how often, about each roundPause, a client may be found silent in the middle of a command that no
+// server takes any more: 30 s, mysqld's net_read_timeout.
 const midwayRings = 6
 
-// fromClient reads more from the client; idle says that nothing is under way, so that a ring is answered. In the middle of a command it is the server that
-// loses patience with a silent client; while there is none, it is the router.
+// fromClient reads more from the client; idle says that nothing is under way, so that a ring is answered. In the middle
+// of a command the server limits the time of a silent client; without a server, the router does.
 func (s *session) fromClient(b []byte, idle bool) (int, error) {
 	for silent := 0; ; {
 		n, err := s.client.Read(b)
@@ -197,8 +201,8 @@ func (s *session) command() error {
 // codeMalformed is ER_MALFORMED_PACKET.
 const codeMalformed = 1835
 
-// inStep makes sure that the server has not answered a command that has no answer: the client would take that for the answer to its next
-// command, and the router too. Such a session ends.
+// inStep makes sure that the server has not answered a command that has no answer: the client would take that for the
+// answer to its next command, and the router too. Such a session ends.
 func (s *session) inStep() error {
 	s.doubt = false
 	if s.link == nil {
@@ -224,7 +228,8 @@ func (s *session) inStep() error {
 	return errors.Join(s.tell(said), errEnd)
 }
 
-// levelOfNext is the level of the account that COM_CHANGE_USER names; of one whose name has not come whole, the router's highest.
+// levelOfNext is the level of the account that COM_CHANGE_USER names; of one whose name has not come whole, the
+// router's highest.
 func (s *session) levelOfNext() Level {
 	user, _, whole := bytes.Cut(s.buf[min(s.r0+5, s.r1):s.r1], []byte{0})
 	if !whole && s.r.cfg.waits() {
@@ -307,7 +312,8 @@ func (s *session) noteTie() {
 	}
 }
 
-// find makes sure of a server for the next command. If it finds none without an error the client was told why, and the session goes on.
+// find makes sure of a server for the next command. If it finds none without an error the client was told why, and the
+// session goes on.
 func (s *session) find() (found bool, err error) {
 	boundary, waited := s.state.boundary(), false
 	if boundary && s.state.reason == "" {
@@ -340,7 +346,8 @@ func (s *session) find() (found bool, err error) {
 	return true, nil
 }
 
-// gone says that the client has left while its command waited. Nobody would hear the answer, and who repeats it elsewhere would do it twice.
+// gone reports that the client has left while its command waited. No client would read the answer, and a client that
+// repeats the command elsewhere would execute it twice.
 func (s *session) gone() bool {
 	_ = s.tcp.SetReadDeadline(time.Time{}) // of a ring, which has been answered
 	n, err := s.tcp.Peek()
@@ -354,8 +361,8 @@ func (s *session) gone() bool {
 	return n == 0 && err == nil || errors.Is(err, syscall.ECONNRESET)
 }
 
-// enter begins what is no boundary any more. While a planned switchover holds the router it waits for its end; it fails when that does
-// not come in time.
+// enter begins what is no boundary any more. While a planned switchover holds the router it waits for its end; it fails
+// when that does not come in time.
 func (s *session) enter() *mysqlwire.ServerError {
 	if s.active || s.port.readOnly {
 		return nil
@@ -402,7 +409,8 @@ func (s *session) toClient(p []byte) error {
 	return err
 }
 
-// hasLost counts a session out that has nothing to do but to pass on what it has from a server that is cut: nothing of it is under way anywhere.
+// hasLost counts a session out that has nothing to do but to pass on what it has from a server that is cut: nothing of
+// it is under way anywhere.
 func (s *session) hasLost(l *link) {
 	if s.telling.CompareAndSwap(l, nil) {
 		s.r.less(&s.r.active)
@@ -463,8 +471,8 @@ func (s *session) perform(j *job) error {
 	return nil
 }
 
-// send passes a command on, all packets of it. The two errors are the server's, which is told to the client, and the client's, which
-// ends the session. What the server does not take any more is read all the same.
+// send passes a command on, all packets of it. The two errors are the server's, which is told to the client, and the
+// client's, which ends the session. What the server does not take any more is read all the same.
 func (s *session) send(j *job) (fromServer, err error) {
 	for length, skip := j.length, j.skip; ; skip = 4 {
 		if fromServer, err = s.sendPacket(j, length, skip, fromServer); err != nil {
@@ -533,8 +541,8 @@ func (s *session) toServer(j *job, p []byte, skip int, failed error) error {
 // reads says that the server in use is a follower, or is treated as one.
 func (s *session) reads() bool { return s.port.readOnly || s.state.following }
 
-// A follower holds the XA transactions that the leader has prepared, and its mysqld would end one of them for any session, although it is
-// read-only.
+// A follower holds the XA transactions that the leader has prepared, and its mysqld would end one of them for any
+// session, although it is read-only.
 var (
 	errEndsXA = errors.New("XA COMMIT or XA ROLLBACK on a follower")
 	noXA      = &mysqlwire.ServerError{Code: erOptionPreventsStatement, State: "HY000",
@@ -593,14 +601,14 @@ func (s *session) receive(j *job, a *answer) (fromServer, err error) {
 	return nil, nil
 }
 
-// garbage ends a session whose server says what nobody asked for.
+// garbage ends a session whose server sends an answer that was not asked for.
 func (s *session) garbage(command byte) error {
 	s.r.cfg.Logger.Warn("router: a server's answer is not understood, its connection is closed", "node", s.link.target.Name, "command", command)
 	return errAnswer
 }
 
-// localFile passes the client's file on, up to the empty packet behind it. It is read to its end also when the server does not take it any
-// more: the client does not know, and its lines are no commands.
+// localFile passes the client's file on, up to the empty packet after it. It reads the file to its end even if the
+// server does not take it any more: the client does not know that, and the lines of the file are not commands.
 func (s *session) localFile() (fromServer, err error) {
 	s.busy.Store(false)
 	for full := false; ; {
@@ -611,7 +619,7 @@ func (s *session) localFile() (fromServer, err error) {
 		if fromServer, err = s.sendPacket(&job{}, length, 0, fromServer); err != nil {
 			return fromServer, err
 		}
-		if length == 0 && !full { // an empty packet behind a full one only ends that
+		if length == 0 && !full { // an empty packet after a full one only ends that
 			return fromServer, nil
 		}
 		full = length == mysqlwire.MaxPayload

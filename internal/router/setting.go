@@ -157,7 +157,8 @@ func (s *session) getVariable(name string) (string, *mysqlwire.ServerError) {
 	return token, nil
 }
 
-// token names a point behind everything that this session has written or seen: what was visible to it was committed by now.
+// token names a point after everything that this session has written or seen: what was visible to it is committed by
+// now.
 func (s *session) token(ctx context.Context) (string, error) {
 	if s.r.cfg.Reads == nil {
 		return "", errNoReads
@@ -230,7 +231,8 @@ func (s *session) routerSet(name, value string) *mysqlwire.ServerError {
 	return nil
 }
 
-// ownStatus is the session's status for a packet of the router's own: of the flags that announce more in it, or behind it, none is true.
+// ownStatus is the session's status for a packet of the router's own, without the flags that announce more in that
+// packet or after it.
 func (s *session) ownStatus() uint16 {
 	return s.state.status & (mysqlwire.StatusInTransaction | mysqlwire.StatusAutocommit | statusNoBackslash)
 }

@@ -6,7 +6,8 @@ import (
 	"trireme/internal/config"
 )
 
-// FromSettings makes a Config of what a file says. Who runs the router adds its logger, its certificate and whom the router asks.
+// FromSettings makes a Config of what a file says. Who runs the router adds its logger, its certificate and whom the
+// router asks.
 func FromSettings(r config.Router) (Config, error) {
 	c := Config{RWListen: r.RWAddr(), ROListen: r.ROAddr(), SplitListen: r.SplitAddr(), StreamListen: r.StreamAddr(),
 		RWSocket: r.RWSocket, ROSocket: r.ROSocket, SplitSocket: r.SplitSocket,

@@ -8,7 +8,7 @@ import (
 	"trireme/internal/config"
 )
 
-// What a file says is what the router does, whoever runs it.
+// The router does what a file says, whichever program runs it.
 func TestFromSettings(t *testing.T) {
 	r := config.Default().Router
 	r.Sessions, r.Replay, r.SplitPort, r.StreamPort, r.SplitSocket = config.SessionsCarry, config.ReplayReads, 7450, 0, "/run/split"

@@ -15,8 +15,9 @@ import (
 	"trireme/internal/nbio"
 )
 
-// isLocal says whether a client came through a unix socket. Such a client takes the way to its server for one that nobody can listen to, and gives its
-// password in clear when it is asked: so its session goes on to the server over TLS, and is always followed.
+// isLocal reports whether a client came through a unix socket. Such a client believes that the way to its server cannot
+// be overheard, and sends its password in clear when asked. So the router connects its session to the server over TLS,
+// and always follows it.
 func isLocal(c *nbio.Conn) bool {
 	_, local := c.Conn.(*net.UnixConn)
 	return local
@@ -30,7 +31,8 @@ func origin(from netip.AddrPort) string {
 	return from.String()
 }
 
-// listenUnix makes a socket that every account of the host may connect to, as mysqld's. One that a dead process has left is replaced.
+// listenUnix makes a socket that every account of the host may connect to, as mysqld's. One that a dead process has
+// left is replaced.
 func listenUnix(path string) (net.Listener, error) {
 	st, err := os.Lstat(path)
 	switch {

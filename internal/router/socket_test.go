@@ -23,8 +23,8 @@ func socketDB(t *testing.T, user, password, path string) *sql.DB {
 	return db
 }
 
-// Who comes through a unix socket gives its password in clear: so it goes on to the server over TLS, whatever the router's ports do. The session
-// is followed, and goes on at the next leader.
+// Who comes through a unix socket gives its password in clear: so it goes on to the server over TLS, whatever the
+// router's ports do. The session is followed, and goes on at the next leader.
 func TestUnixSockets(t *testing.T) {
 	dir := t.TempDir()
 	cfg := Config{RWSocket: filepath.Join(dir, "rw"), ROSocket: filepath.Join(dir, "ro"), SplitSocket: filepath.Join(dir, "split")}

@@ -13,7 +13,8 @@ import (
 	"trireme/internal/sqlkind"
 )
 
-// followerPause is how long a session whose follower could not be had reads from the leader before it looks for one again.
+// followerPause is how long a session whose follower could not be had reads from the leader before it looks for one
+// again.
 const followerPause = time.Second
 
 var (
@@ -21,9 +22,9 @@ var (
 	errElsewhere = errors.New("the follower does not take this statement")
 )
 
-// splitting is what a session on the splitting port has besides: a second server. Between two commands outside of a transaction the leader is the
-// one in use, so that all that holds for sessions (boundaries, resuming) holds for it; a read turns to the follower and back. Each side gets
-// what was set at the other when it is used again.
+// splitting is what a session on the splitting port has besides: a second server. Between two commands outside of a
+// transaction the leader is the one in use, so that all that holds for sessions (boundaries, resuming) holds for it; a
+// read turns to the follower and back. Each side gets what was set at the other when it is used again.
 type splitting struct {
 	other side
 	here  made      // of the side in use
@@ -113,7 +114,7 @@ func (s *session) steer(c byte, length int) error {
 			}
 		}
 		if s.catchUp() != nil {
-			s.drop() // and made anew, with all that was set
+			s.drop() // and opened again, with all that was set
 		}
 	}
 	if err := s.carryVariables(c); err != nil { // the follower did not take a question about its diagnostics
@@ -179,7 +180,8 @@ func (s *session) commitFollower() {
 // sendsText says whether a command runs, or prepares, a statement.
 func sendsText(c byte) bool { return c == comQuery || c == comStmtPrepare || c == comStmtExecute }
 
-// access is what the next command needs, and the access_mode that holds for it. What is not here as a whole is not judged.
+// access is what the next command needs, and the access_mode that holds for it. What is not here as a whole is not
+// judged.
 func (s *session) access(c byte, length int) (sqlkind.Access, accessMode) {
 	mode := s.wish.access
 	if !sendsText(c) || length < 5 || s.r1-s.r0 < 4+length {
@@ -247,7 +249,8 @@ func (p *prepared) needs() sqlkind.Access {
 	return p.access
 }
 
-// toFollower turns to a follower that is fit for a statement. If there is none the leader stays the side in use.
+// toFollower switches to a follower that is fit for a statement. If no follower is fit, the leader stays the side in
+// use.
 func (s *session) toFollower(c byte, length int, need sqlkind.Access) bool {
 	s.turn()
 	if need == sqlkind.Diagnosis {
@@ -284,8 +287,8 @@ func (s *session) toFollower(c byte, length int, need sqlkind.Access) bool {
 	return err == nil
 }
 
-// fit says whether the follower at hand, which is in use already, can be read; one that cannot is given up. How far it is behind does not matter
-// to what it has to say of the last statement.
+// fit reports whether the follower that is already in use can be read; one that cannot is given up. Its lag does not
+// matter for what it says about the last statement.
 func (s *session) fit(need sqlkind.Access) bool {
 	if s.link == nil {
 		return false
@@ -354,8 +357,8 @@ func (s *session) catchUp() error {
 	return nil
 }
 
-// lacking is the commands that the server in use has not seen. A SET that is repeated moves to the end of the list, so what is new begins where
-// the list does not go on as it was.
+// lacking is the commands that the server in use has not seen. A SET that is repeated moves to the end of the list, so
+// what is new begins where the list does not go on as it was.
 func (s *session) lacking() (commands [][]byte) {
 	st, here := &s.state, s.split.here
 	if !bytes.Equal(here.options, st.options) {
@@ -376,8 +379,8 @@ func (s *session) lacking() (commands [][]byte) {
 	return commands
 }
 
-// read carries out a statement on the follower, which is in use. again: it has to go to the leader, which is in use then, and the client has
-// been told nothing.
+// read carries out a statement on the follower, which is in use. again: it has to go to the leader, which is in use
+// then, and the client has been told nothing.
 func (s *session) read(c byte, length int, need sqlkind.Access) (again bool, err error) {
 	j := job{command: c, length: length, effect: effect{verb: verbShow}, autocommit: s.state.autocommit(), spare: need != sqlkind.Write}
 	if c == comStmtExecute && !s.preparedHere(getID(s.buf[s.r0+5:])) {
@@ -428,7 +431,8 @@ func (s *session) read(c byte, length int, need sqlkind.Access) (again bool, err
 	return false, s.settle(nil)
 }
 
-// preparedHere makes sure that the follower, which is in use, knows a statement; if it does not take it the leader is in use afterwards.
+// preparedHere makes sure that the follower, which is in use, knows a statement; if it does not take it the leader is
+// in use afterwards.
 func (s *session) preparedHere(id uint32) bool {
 	st := s.state.prepared[id]
 	if st == nil {
@@ -449,7 +453,8 @@ func (s *session) preparedHere(id uint32) bool {
 	return false
 }
 
-// keepPrepared prepares at the leader what is prepared on the follower only, before a SET by which its text would come to mean something else.
+// keepPrepared prepares at the leader what is prepared on the follower only, before a SET by which its text would come
+// to mean something else.
 func (s *session) keepPrepared(j *job) {
 	if s.split == nil || s.state.following || j.effect.verb != verbSet || !containsAny(strings.ToLower(string(j.text)), dialectWords) {
 		return
@@ -464,7 +469,7 @@ func (s *session) keepPrepared(j *job) {
 	}
 }
 
-// unfit says that a statement leaves something behind that cannot be had on the follower only.
+// unfit reports that a statement leaves something that would exist on the follower only.
 func (s *session) unfit(j *job) bool { return s.state.following && j.effect.reason != "" }
 
 // refuse answers such a statement. What is open goes on.
@@ -476,7 +481,8 @@ func (s *session) refuse(j *job) error {
 // codeNotSupported is ER_NOT_SUPPORTED_YET.
 const codeNotSupported = 1235
 
-// elsewhere says that the follower has refused what the leader will take: a view or a trigger that writes, an account that has not come there yet.
+// elsewhere says that the follower has refused what the leader will take: a view or a trigger that writes, an account
+// that has not come there yet.
 func (j *job) elsewhere(a *answer) bool {
 	if !j.spare || j.told || !a.done() || !a.failed {
 		return false
@@ -510,7 +516,7 @@ func closeAt(server net.Conn, id uint32) error {
 	return err
 }
 
-// chooseFollower picks the follower with the fewest connections among those that are not too far behind.
+// chooseFollower picks the follower with the fewest connections among those that do not lag too far.
 func (r *Router) chooseFollower(tried []Target) (Target, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -527,11 +533,12 @@ func (r *Router) laggardsLocked() (ts []Target) {
 	return ts
 }
 
-// behind says whether a follower is further behind than reads may be.
+// behind reports whether a follower lags further than reads may.
 func (r *Router) behind(name string) bool {
 	lags := r.lags.Load()
 	return r.cfg.MaxLag > 0 && lags != nil && (*lags)[name] > r.cfg.MaxLag
 }
 
-// SetLags tells how far the followers are behind, by name; who is not named is taken for current. It is for the splitting port.
+// SetLags sets how far the followers lag, by name; one that is not named counts as current. It is for the splitting
+// port.
 func (r *Router) SetLags(lags map[string]time.Duration) { r.lags.Store(&lags) }

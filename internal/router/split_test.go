@@ -313,7 +313,7 @@ func TestReadIsRepeated(t *testing.T) {
 	s.got([]string{"SELECT 2"}, "SELECT 2")
 }
 
-// Reads go on while nobody leads, and at a new leader; a switchover's hold does not concern them.
+// Reads continue while there is no leader, and at a new leader; a switchover's hold does not concern them.
 func TestReadsWithoutLeader(t *testing.T) {
 	s := newSplit(t, 2, Config{HoldTimeout: 100 * time.Millisecond})
 	s.run("SELECT 1")
@@ -337,7 +337,7 @@ func TestReadsWithoutLeader(t *testing.T) {
 	s.got(nil, "INSERT 2", "SELECT 5")
 }
 
-// The follower with the fewest connections is read, and none that is too far behind.
+// The follower with the fewest connections is read, and none that lags too far.
 func TestFollowerIsChosen(t *testing.T) {
 	s := newSplit(t, 2, Config{MaxLag: time.Second})
 	s.run("SELECT 1")
@@ -356,7 +356,7 @@ func TestFollowerIsChosen(t *testing.T) {
 	s.got([]string{"SELECT 5"})
 }
 
-// Once it is closed a session has left nothing behind.
+// A closed session leaves nothing.
 func TestSplitEnds(t *testing.T) {
 	s := newSplit(t, 1, Config{})
 	s.run("SELECT 1", "INSERT 1")
@@ -368,7 +368,8 @@ func TestSplitEnds(t *testing.T) {
 	eventually(t, "no connection is left", func() bool { st := s.r.Stats(); return st.Split.Open == 0 && st.SplitReads.Open == 0 })
 }
 
-// A prepared statement is prepared where it is first used, and again at the other server when it is used there, or lost with one.
+// A prepared statement is prepared where it is first used, and again at the other server when it is used there, or lost
+// with one.
 func TestSplitPrepared(t *testing.T) {
 	s := newSplit(t, 1, Config{})
 	read, err := s.c.PrepareContext(t.Context(), "SELECT ?")

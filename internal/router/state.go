@@ -10,7 +10,7 @@ import (
 	"trireme/internal/sqlkind"
 )
 
-// Limits of what is kept of a session to make it anew. One that goes beyond cannot be carried over.
+// Limits of what is kept of a session to restore it. A session that exceeds them cannot be carried over.
 const (
 	maxSets          = 64
 	maxSetBytes      = 16 << 10
@@ -19,7 +19,7 @@ const (
 	maxPrepared      = 1024
 )
 
-// state is what a session has at the server, as far as it can be made anew at another.
+// state is what a session has at the server, as far as it can be restored at another.
 type state struct {
 	status   uint16 // SERVER_STATUS_* of the last answer that told it
 	schema   []byte // COM_INIT_DB's payload, or that of a USE; nil: the one of the login
@@ -53,7 +53,8 @@ type prepared struct {
 	params  int
 	types   []byte // the block of types that the client sent last
 	long    bool   // parameters were sent ahead
-	// missing: of those some did not arrive, or were lost. The next execution fails, and what is sent ahead until then is dropped.
+	// missing: of those some did not arrive, or were lost. The next execution fails, and what is sent ahead until then
+	// is dropped.
 	missing bool
 	cursor  bool // rows wait to be fetched
 
@@ -81,8 +82,9 @@ func (p *prepared) turn(following bool) {
 func (s *state) inTransaction() bool { return s.status&mysqlwire.StatusInTransaction != 0 }
 func (s *state) autocommit() bool    { return s.status&mysqlwire.StatusAutocommit != 0 }
 
-// boundary says that nothing hangs on the present server but what can be made anew. It is asked a few times for each command, so it looks at prepared
-// statements only when one of them was used so that the protocol leaves something at the server between two commands.
+// boundary reports that everything that depends on the present server can be restored. It is called a few times for
+// each command, so it looks at prepared statements only if one of them was used in a way that leaves something at the
+// server between two commands.
 func (s *state) boundary() bool {
 	if s.inTransaction() || s.once || s.unsure {
 		return false
@@ -109,8 +111,8 @@ func (s *state) reset() {
 	*s = state{status: s.status &^ mysqlwire.StatusInTransaction, schema: s.schema, cleared: true, options: s.options, nextID: s.nextID, following: s.following}
 }
 
-// set notes a SET that has succeeded. The same text again replaces the first: what it sets, it sets again. reads says that its value
-// hangs on what was set before.
+// set notes a SET that has succeeded. The same text again replaces the first: what it sets, it sets again. reads says
+// that its value hangs on what was set before.
 func (s *state) set(text []byte, reads bool) {
 	s.keepSet(string(text))
 	if reads {
@@ -219,7 +221,7 @@ func (s *state) moved() {
 	}
 }
 
-// told notes that the client knows that a statement's parameters are to be sent again.
+// told records that the client knows that it has to send a statement's parameters again.
 func (s *state) told(p *prepared) {
 	if p != nil {
 		p.missing = false
@@ -229,11 +231,11 @@ func (s *state) told(p *prepared) {
 // execute is COM_STMT_EXECUTE's payload taken apart.
 type execute struct {
 	flag  int // where the byte stands that says whether types follow; 0: there are no parameters
-	types int // length of the block behind it
+	types int // length of the block after it
 }
 
-// parseExecute finds the types of a COM_STMT_EXECUTE of a statement with params parameters. ok is false when they lie beyond the bytes
-// at hand, or do not follow the protocol.
+// parseExecute finds the types of a COM_STMT_EXECUTE of a statement with params parameters. ok is false when they lie
+// beyond the bytes at hand, or do not follow the protocol.
 func parseExecute(p []byte, params int, attributes bool) (e execute, ok bool) {
 	if len(p) < 10 {
 		return e, false

@@ -6,7 +6,8 @@ import (
 	"trireme/internal/mysqlwire"
 )
 
-// What one prepared statement has left at the server keeps a session there until it is fetched, executed or reset, whatever other statements do meanwhile.
+// What one prepared statement has left at the server keeps a session there until it is fetched, executed or reset,
+// whatever other statements do meanwhile.
 func TestHangingStatements(t *testing.T) {
 	s := &session{r: New(Config{})}
 	st := s.state.prepared[s.state.prepare([]byte("SELECT ?"), effect{verb: verbRead}, 7, 1)]
@@ -22,7 +23,7 @@ func TestHangingStatements(t *testing.T) {
 		}
 		for range 2 {
 			if got := s.state.boundary(); got != want {
-				t.Errorf("behind command %#x: a boundary: %t", command, got)
+				t.Errorf("after command %#x: a boundary: %t", command, got)
 			}
 		}
 	}

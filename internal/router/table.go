@@ -11,8 +11,8 @@ import (
 	"trireme/internal/mysqlwire"
 )
 
-// table is a result set about the cluster. Its columns have the names of the fields of api.ClusterView and api.Event, those of an object within
-// behind its name if they do not speak for themselves. Columns are only added.
+// table is a result set about the cluster. Its columns have the names of the fields of api.ClusterView and api.Event.
+// Fields of a nested object get its name as a prefix if their own name is not clear by itself. Columns are only added.
 type table struct {
 	columns []mysqlwire.Column
 	rows    [][]mysqlwire.Value

@@ -11,8 +11,9 @@ import (
 	"trireme/internal/mysqlwire"
 )
 
-// tap looks, packet by packet, at what a client says to a server whose bytes are passed on, for commands that are not the server's. It holds nothing
-// back: it stops in front of such a command, or of the last byte without which the server cannot begin with it.
+// tap looks, packet by packet, at what a client says to a server whose bytes are passed on, for commands that are not
+// the server's. It holds nothing back: it stops in front of such a command, or of the last byte without which the
+// server cannot begin with it.
 type tap struct {
 	caps      uint32 // of the session
 	loggedIn  bool   // commands have begun
@@ -22,7 +23,7 @@ type tap struct {
 
 	head   [12]byte // of the packet at hand, n of its first bytes
 	n      int
-	left   int // bytes to come behind its head
+	left   int // bytes to come after its head
 	length int // of its payload, bytes
 	prev   struct {
 		seq    byte
@@ -32,8 +33,8 @@ type tap struct {
 	reading bool
 }
 
-// How much of a compressed frame is kept until its beginning can be told, bytes: of zlib's any part tells something, of zstd's the first block,
-// which is at most 128 KiB.
+// How much of a compressed frame is kept until its beginning can be told, bytes: of zlib's any part tells something, of
+// zstd's the first block, which is at most 128 KiB.
 const (
 	maxFrame     = 16 << 10
 	maxFrameZstd = 129 << 10
@@ -61,8 +62,8 @@ type stop struct {
 	begun   bool // its head, or more of it, has been passed on: the server waits for the rest
 }
 
-// feed takes the next bytes of the client. pass of them are to be passed on; behind them begins a command that is not, if found is not nil. From
-// there on to its end it is the caller's, and the tap goes on behind it.
+// feed takes the next bytes of the client. The first pass bytes are to pass on. If found is not nil, a command follows
+// them that is not passed on: from there to its end it is the caller's, and the tap continues after it.
 func (t *tap) feed(p []byte) (pass int, found *stop) {
 	for pass < len(p) {
 		if t.blind {

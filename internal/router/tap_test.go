@@ -42,7 +42,8 @@ func tapped(t *testing.T, tp *tap, said []byte, piece int) (passed []byte, found
 
 var dumpCommand = packet(0, append([]byte{mysqlwire.ComBinlogDumpGTID}, make([]byte, 40)...)...)
 
-// TestTapStopsAtDump: however the client's bytes come, all in front of the command is passed on, and the command itself never is.
+// TestTapStopsAtDump: however the client's bytes come, all in front of the command is passed on, and the command itself
+// never is.
 func TestTapStopsAtDump(t *testing.T) {
 	before := bytes.Join([][]byte{response(0), packet(3, 'p', 'w', 0), packet(0, comPing), packet(0, append([]byte{comQuery}, "SELECT 1"...)...),
 		packet(0, comStmtClose, mysqlwire.ComBinlogDump, 0, 0, 0), packet(0)}, nil)
@@ -57,7 +58,7 @@ func TestTapStopsAtDump(t *testing.T) {
 		}
 	}
 	if _, found := tapped(t, loggedInTap(0), dumpCommand, 1000); len(found) != 1 || found[0].begun {
-		t.Fatalf("behind a login: %+v", found)
+		t.Fatalf("after a login: %+v", found)
 	}
 }
 
@@ -86,7 +87,7 @@ func TestTapPassesOn(t *testing.T) {
 	// A file that has come round and ends with number 255 is over: the next number 0 begins a command.
 	said := bytes.Join([][]byte{response(0), packet(0, comQuery, 'L'), file(254, 9), file(255, 0), dumpCommand}, nil)
 	if _, found := tapped(t, &tap{}, said, 1<<20); len(found) != 1 {
-		t.Errorf("behind a file: %+v", found)
+		t.Errorf("after a file: %+v", found)
 	}
 }
 
@@ -99,7 +100,7 @@ func TestTapQuestions(t *testing.T) {
 		t.Fatalf("%d %+v", pass, found)
 	}
 	if pass, found = tp.feed(dumpCommand); pass != 0 || found == nil {
-		t.Fatalf("behind it: %d %+v", pass, found)
+		t.Fatalf("after it: %d %+v", pass, found)
 	}
 	long := packet(0, append([]byte{comQuery}, make([]byte, maxQuestion)...)...)
 	if pass, found := tp.feed(long); found != nil || pass != len(long) {

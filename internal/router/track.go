@@ -159,7 +159,8 @@ func (s *session) missing(j *job) (over bool, err error) {
 	return false, nil
 }
 
-// readyExecute keeps the types of the parameters, which a client need not send again, and sends them to a server that has not seen them.
+// readyExecute keeps the types of the parameters, which a client need not send again, and sends them to a server that
+// has not seen them.
 func (s *session) readyExecute(j *job, p []byte) error {
 	st := j.stmt
 	e, ok := parseExecute(p, st.params, s.attrs)
@@ -175,8 +176,8 @@ func (s *session) readyExecute(j *job, p []byte) error {
 	return nil
 }
 
-// insertTypes sends the head of a COM_STMT_EXECUTE with the types put in, and leaves what follows them in buf as it is. The head is
-// sent as a packet of its own length: header and length are made anew.
+// insertTypes sends the head of a COM_STMT_EXECUTE with the types put in, and leaves what follows them in buf as it is.
+// It sends the head as a packet of its own length, with a new header.
 func (s *session) insertTypes(j *job, p []byte, flag int) error {
 	st := j.stmt
 	if len(p) < j.length || j.length+len(st.types) > inBytes-4 {
@@ -199,7 +200,8 @@ func (s *session) insertTypes(j *job, p []byte, flag int) error {
 	return nil
 }
 
-// prepareHead waits for the head of an answer to COM_STMT_PREPARE and puts the id in that the client is to know the statement by.
+// prepareHead waits for the head of an answer to COM_STMT_PREPARE and puts the id in that the client is to know the
+// statement by.
 func (s *session) prepareHead(j *job, piece []byte, n int) (int, error) {
 	more := func(want int) error {
 		if n >= want {
@@ -300,10 +302,10 @@ func (p *prepared) followed(command byte, a *answer) {
 	}
 }
 
-// failed: the packet of an error has no flags, so what is left of the transaction is not known. A deadlock of rows rolls back, one of
-// metadata does not, DDL that fails has committed what was open before, and without autocommit a statement that fails may begin a
-// transaction. Until the next answer tells, one counts as open. The server is not asked: its answer would take away what the client's next
-// one has to tell of the session (session tracking).
+// failed: the packet of an error has no flags, so what is left of the transaction is not known. A deadlock of rows
+// rolls back, one of metadata does not, DDL that fails has committed what was open before, and without autocommit a
+// statement that fails may begin a transaction. Until the next answer tells, one counts as open. The server is not
+// asked: its answer would take away what the client's next one has to tell of the session (session tracking).
 func (s *session) failed(j *job) {
 	e := j.effect
 	// SET changes nothing of this unless it sets autocommit, or calls what does.

@@ -18,7 +18,7 @@ type Target struct {
 
 // View is where connections should go.
 type View struct {
-	RW     *Target  // the leader with writes open; nil: there is none
+	RW     *Target  // the leader with writes open; nil: no such leader
 	RO     []Target // healthy followers
 	KeepRW bool     // with RW nil: leave open read-write connections alone, hold new ones
 }
@@ -60,7 +60,8 @@ type Config struct {
 	ROListen     string // host:port
 	SplitListen  string // host:port; empty: there is no splitting port
 	StreamListen string // host:port of the change stream; empty: it has no port of its own
-	// RWSocket, ROSocket and SplitSocket are paths of unix sockets that lead where the ports do; empty: there is none. Their sessions are followed always.
+	// RWSocket, ROSocket and SplitSocket are paths of unix sockets that lead to the same servers as the ports; empty:
+	// no socket. Their sessions are always followed.
 	RWSocket, ROSocket, SplitSocket string
 
 	HoldTimeout time.Duration // default 10 s: how long a new connection waits for a target
@@ -69,25 +70,31 @@ type Config struct {
 	Limits      Limits        // of one client's address
 	MaxHeld     int           // default 2000: of these, connections waiting for a target
 	Logger      *slog.Logger  // default: slog.Default()
-	// Confirm says whether a target still serves its epoch, as that node itself knows now. It is asked for each new read-write connection,
-	// behind the first bytes of its server; an error makes the client wait and the target be tried again. nil: views are taken at their word.
+	// Confirm asks the target's node whether the target still serves its epoch now. It is called for each new
+	// read-write connection, after the first bytes of its server. On an error the client waits and the target is tried
+	// again. nil: views are trusted without asking.
 	Confirm func(context.Context, Target) error
 
-	// Sessions makes the router follow what clients and servers say, so that sessions can go on at another server. Without it bytes are
-	// passed on unread, and a session ends with its server's role.
+	// Sessions makes the router follow what clients and servers say, so that sessions can go on at another server.
+	// Without it bytes are passed on unread, and a session ends with its server's role.
 	Sessions bool
-	TLS      *tls.Config // shown to clients that ask for TLS; nil: they get the server's, and their sessions end with its role
-	// ReplayReads carries a read outside of a transaction out anew at the next server, if nothing of its answer was passed on before its server was lost.
+	// shown to clients that ask for TLS; nil: they get the server's, and their sessions end with its role
+	TLS *tls.Config
+	// ReplayReads repeats a read outside of a transaction at the next server, if nothing of its answer was passed on
+	// before its server was lost.
 	ReplayReads bool
 	// OnQuiet is called when Quiet may have become true; it must not call the router.
 	OnQuiet func()
-	// Outcomes finds out what became of a statement whose answer was lost. Without it the client is told that it is not known.
+	// Outcomes finds out what became of a statement whose answer was lost. Without it the client is told that it is not
+	// known.
 	Outcomes Outcomes
 
-	// Streams serves the committed binary log to who asks for one, on any port, wherever the router sees that. Without it such a client is refused.
+	// Streams serves the committed binary log to who asks for one, on any port, wherever the router sees that. Without
+	// it such a client is refused.
 	Streams Streams
 
-	// Cluster answers followed sessions' statements about the cluster. Without it they are the server's, which does not know them.
+	// Cluster answers followed sessions' statements about the cluster. Without it they are the server's, which does not
+	// know them.
 	Cluster Cluster
 
 	// Reads tells how current servers are. Without it a session that has written reads from the leader.
@@ -95,9 +102,12 @@ type Config struct {
 	Consistency        Level            // of sessions that have not set another
 	Levels             map[string]Level // the same of some accounts, by user name
 	ConsistencyTimeout time.Duration    // default 10 s: for what a level or a token waits for, on the server that is read
-	OwnWritesTimeout   time.Duration    // default 2 s: for a follower to show what a session wants to see; then the leader is read
-	LoginTimeout       time.Duration    // default 10 s, mysqld's connect_timeout: for one login, and for what the router itself says to a server before a command
-	MaxLag             time.Duration    // followers further behind are not read on the splitting port; 0: no limit
+	// default 2 s: for a follower to show what a session wants to see; then the leader is read
+	OwnWritesTimeout time.Duration
+	// default 10 s, mysqld's connect_timeout: for one login, and for what the router itself says to a server before a
+	// command
+	LoginTimeout time.Duration
+	MaxLag       time.Duration // followers that lag further are not read on the splitting port; 0: no limit
 }
 
 func (c Config) withDefaults() Config {
@@ -122,7 +132,8 @@ func (c Config) withDefaults() Config {
 	if c.MaxHeld == 0 {
 		c.MaxHeld = 2_000
 	}
-	if c.TLS != nil && c.TLS.ClientAuth == tls.NoClientCert { // which mysqld does too; who has one may need it (login.explained)
+	// which mysqld does too; who has one may need it (login.explained)
+	if c.TLS != nil && c.TLS.ClientAuth == tls.NoClientCert {
 		c.TLS = c.TLS.Clone()
 		c.TLS.ClientAuth = tls.RequestClientCert
 	}
@@ -155,11 +166,13 @@ type PortStats struct {
 	BytesIn    uint64 // client to server
 	BytesOut   uint64 // server to client
 
-	Followed   int    // sessions now that could be carried over
-	Tied       int    // sessions now that could not: what they hold, or how they logged in, ties them to their server (Stats.TiedBy)
+	Followed int // sessions now that could be carried over
+	// sessions now that could not: what they hold, or how they logged in, ties them to their server (Stats.TiedBy)
+	Tied       int
 	Carried    uint64 // sessions that went on at another server
 	NotCarried uint64 // followed sessions that ended because they could not
-	RolledBack uint64 // transactions and statements that were lost with their server, whose clients were told to repeat them
+	// transactions and statements that were lost with their server, whose clients were told to repeat them
+	RolledBack uint64
 	Unknown    uint64 // statements whose outcome the client was told is not known
 
 	FollowerReads uint64 // statements of the splitting port that a follower answered

@@ -18,7 +18,8 @@ import (
 	"trireme/internal/mysqlwire"
 )
 
-// wireServer answers the protocol like a mysqld that does what it is told and keeps no data: it remembers what it was sent.
+// wireServer answers the protocol like a mysqld that does what it is told and keeps no data: it remembers what it was
+// sent.
 type wireServer struct {
 	net.Listener
 	wg   sync.WaitGroup
@@ -408,7 +409,7 @@ func TestHeldSession(t *testing.T) {
 	}
 }
 
-// A session with what cannot be made anew ends when its server does, with the reason.
+// A session with something that cannot be restored ends when its server does, with the reason.
 func TestTiedSession(t *testing.T) {
 	r, _, to, c := wireSession(t, Config{})
 	run(t, c, "SET @x = 1")
