@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// deniedPrivileges are what an application account never gets: each could release a waiting commit, move GTIDs, write past
-// super_read_only, or dump transactions that Raft has not committed. A trailing * stands for any rest.
+// deniedPrivileges are what an application account never gets: each could release a waiting commit, move GTIDs, write
+// past super_read_only, or dump transactions that Raft has not committed. A trailing * stands for any rest.
 var deniedPrivileges = []string{
 	"SUPER", "SHUTDOWN", "RELOAD", "FILE", "SYSTEM_USER",
 	"SYSTEM_VARIABLES_ADMIN", "SESSION_VARIABLES_ADMIN", "PERSIST_*", "SENSITIVE_VARIABLES_*",
@@ -17,7 +17,7 @@ var deniedPrivileges = []string{
 	"CONNECTION_ADMIN", "SERVICE_CONNECTION_ADMIN", "BACKUP_ADMIN", "CLONE_ADMIN", "INNODB_REDO_LOG_*",
 	"FLUSH_TABLES", "FLUSH_STATUS", "FLUSH_PRIVILEGES", "FLUSH_OPTIMIZER_COSTS", "FLUSH_USER_RESOURCES",
 	"FIREWALL_EXEMPT", "AUDIT_ABORT_EXEMPT",
-	// Not privileges of their own: USAGE is none, PROXY and GRANT OPTION are granted in other ways.
+	// Not privileges of their own: USAGE grants nothing, PROXY and GRANT OPTION are granted in other ways.
 	"USAGE", "PROXY", "GRANT OPTION",
 }
 
@@ -33,9 +33,9 @@ func denied(privilege string) bool {
 	})
 }
 
-// MakeAppAccount makes user@'%' or brings it up to date: everything ON *.* WITH GRANT OPTION less what would let it break the
-// cluster's promises. db is the leader's, opened as Trireme's administrator, with a session that logs: the account is replicated. It
-// returns once Raft has it.
+// MakeAppAccount makes user@'%' or brings it up to date: everything ON *.* WITH GRANT OPTION less what would let it
+// break the cluster's promises. db is the leader's, opened as Trireme's administrator, with a session that logs: the
+// account is replicated. It returns once Raft has it.
 func MakeAppAccount(ctx context.Context, db *sql.DB, user, password string) error {
 	privileges, err := ReadAll(ctx, db, "SHOW PRIVILEGES")
 	if err != nil {
@@ -69,7 +69,8 @@ func MakeAppAccount(ctx context.Context, db *sql.DB, user, password string) erro
 	return nil
 }
 
-// Dangerous says whether an account with a privilege can break the cluster's promises: it is one of those that MakeAppAccount never gives.
+// Dangerous says whether an account with a privilege can break the cluster's promises: it is one of those that
+// MakeAppAccount never gives.
 func Dangerous(privilege string) bool {
 	switch strings.ToUpper(privilege) {
 	case "USAGE", "PROXY", "GRANT OPTION":

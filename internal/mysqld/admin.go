@@ -24,9 +24,9 @@ const (
 	sweepRounds = 3                // passes over the process list
 )
 
-// Admin is Trireme's own sessions on one incarnation: lanes that are logged in from the start on (package comment). Its methods may be
-// called from any goroutine; calls of one lane run one after the other. Errors: ErrTimeout when a limit or ctx ended the call,
-// and the server's own.
+// Admin is Trireme's own sessions on one incarnation: lanes that are logged in from the start on (package comment). Its
+// methods may be called from any goroutine; calls of one lane run one after the other. Errors: ErrTimeout when a limit
+// or ctx ended the call, and the server's own.
 type Admin struct {
 	cfg     Config
 	probe   *lane // Ping and nothing else
@@ -103,8 +103,8 @@ func limit(ctx context.Context, d time.Duration, what string, f func(context.Con
 	return nil
 }
 
-// Pulse is what a server says of its commits, from memory: no file and no lock is touched for it. With performance_schema=OFF
-// it comes from the process list and the sizes of the binary log's files.
+// Pulse is what a server says of its commits, from memory: no file and no lock is touched for it. With
+// performance_schema=OFF it comes from the process list and the sizes of the binary log's files.
 type Pulse struct {
 	Committing int    // sessions between the end of their statement and the end of their commit
 	Written    uint64 // bytes of binary log that this incarnation has written
@@ -115,8 +115,8 @@ type pong struct {
 	err   error
 }
 
-// The states are those of a group commit and of AFTER_SYNC (mysqld.cc, all_server_stages; semisync_source.cc). Threads of the server's
-// own keep such a state while they do nothing.
+// The states are those of a group commit and of AFTER_SYNC (mysqld.cc, all_server_stages; semisync_source.cc). Threads
+// of the server's own keep such a state while they do nothing.
 const (
 	stateCommit = "waiting for handler commit"
 	stateAck    = "Waiting for semi-sync ACK"
@@ -161,10 +161,10 @@ func TreeBytes(dir string) (sum uint64) {
 	return sum
 }
 
-// Ping asks the server for a sign of life on a connection of its own. ctx is the deadline. A question that was not answered in time
-// stays asked, and the next Ping waits for its answer: giving the connection up would mean a new login, which can hang on a server that
-// is well (package comment). An error that the server itself reports, too many connections for instance, is a sign of life. One call at
-// a time; a second one waits.
+// Ping asks the server for a sign of life on a connection of its own. ctx is the deadline. A question that was not
+// answered in time stays asked, and the next Ping waits for its answer: giving the connection up would mean a new
+// login, which can hang on a server that is well (package comment). An error that the server itself reports, too many
+// connections for instance, is a sign of life. One call at a time; a second one waits.
 func (a *Admin) Ping(ctx context.Context) (Pulse, error) {
 	a.pingMu.Lock()
 	defer a.pingMu.Unlock()
@@ -215,8 +215,8 @@ func (a *Admin) GTIDExecuted(ctx context.Context) (string, error) {
 	return strings.ReplaceAll(v[0], "\n", ""), err
 }
 
-// GTIDOwned lists the GTIDs of transactions that are being committed, as "UUID:N#THREAD…" (@@GLOBAL.gtid_owned). Each is in it, or in
-// gtid_executed if that is read afterwards.
+// GTIDOwned lists the GTIDs of transactions that are being committed, as "UUID:N#THREAD…" (@@GLOBAL.gtid_owned). Each
+// is in it, or in gtid_executed if that is read afterwards.
 func (a *Admin) GTIDOwned(ctx context.Context) (string, error) {
 	v, err := a.globals(ctx, "gtid_owned")
 	return strings.ReplaceAll(v[0], "\n", ""), err
@@ -228,15 +228,16 @@ func (a *Admin) ReadOnly(ctx context.Context) (readOnly, super bool, err error) 
 	return sameValue(v[0], "ON"), sameValue(v[1], "ON"), err
 }
 
-// PlugGTIDs marks the GTIDs of set as executed without executing anything (S5). set must be disjoint from gtid_executed.
+// PlugGTIDs marks the GTIDs of set as executed without executing anything (S5). set must be disjoint from
+// gtid_executed.
 func (a *Admin) PlugGTIDs(ctx context.Context, set string) error {
 	return limit(ctx, slowLimit, "plug GTIDs", func(ctx context.Context) error {
 		return a.control.exec(ctx, "SET GLOBAL gtid_purged = "+quote("+"+set))
 	})
 }
 
-// SetSuperReadOnly closes the server for writes, or lifts only the ban for SUPER. Closing waits for running statements and
-// hangs behind a commit that waits for its acknowledgement: give ctx a deadline, and on ErrTimeout Kill.
+// SetSuperReadOnly closes the server for writes, or lifts only the ban for SUPER. Closing waits for running statements,
+// and hangs if a commit waits for its acknowledgement: give ctx a deadline, and on ErrTimeout Kill.
 func (a *Admin) SetSuperReadOnly(ctx context.Context, on bool) error {
 	return a.setSwitch(ctx, slowLimit, "super_read_only", on) // ON switches read_only on too
 }
@@ -248,7 +249,8 @@ func (a *Admin) OpenWrites(ctx context.Context) error {
 	})
 }
 
-// AdmitClients lets applications log in: a server starts offline, and turns all away that have not CONNECTION_ADMIN (error 3032).
+// AdmitClients lets applications log in: a server starts offline, and turns all away that have not CONNECTION_ADMIN
+// (error 3032).
 func (a *Admin) AdmitClients(ctx context.Context) error {
 	return a.setSwitch(ctx, quickLimit, "offline_mode", false)
 }
@@ -287,9 +289,10 @@ func (a *Admin) SetDurabilityRole(ctx context.Context, leader bool) error {
 	})
 }
 
-// SetSemisync says whether commits wait for an acknowledgement. Off is for a server that takes no writes: what waits there is a local
-// statement (super_read_only does not stop ANALYZE or REPAIR TABLE), which nobody would ever acknowledge, and everything that the
-// applier commits waits behind it (measured on 9.7.4). On a server with clients' commits waiting it would release them (S4).
+// SetSemisync sets whether commits wait for an acknowledgement. Off is for a server that takes no writes. What waits
+// there is a local statement (super_read_only does not stop ANALYZE or REPAIR TABLE) that would never be acknowledged,
+// and everything that the applier commits waits for it (measured on 9.7.4). On a server on which clients' commits wait,
+// it would release them (S4).
 func (a *Admin) SetSemisync(ctx context.Context, on bool) error {
 	return a.setSwitch(ctx, quickLimit, "rpl_semi_sync_source_enabled", on)
 }
@@ -314,8 +317,8 @@ func (a *Admin) setSwitch(ctx context.Context, within time.Duration, name string
 	return limit(ctx, within, "set "+name, func(ctx context.Context) error { return a.control.exec(ctx, "SET GLOBAL "+name+" = "+value) })
 }
 
-// FlushEngineLogs returns once InnoDB's redo is on disk: everything executed before the call is durable (S8). It uses no GTID
-// and works under super_read_only.
+// FlushEngineLogs returns once InnoDB's redo is on disk: everything executed before the call is durable (S8). It uses
+// no GTID and works under super_read_only.
 func (a *Admin) FlushEngineLogs(ctx context.Context) error {
 	return limit(ctx, slowLimit, "flush engine logs", func(ctx context.Context) error {
 		return a.bulk.exec(ctx, "FLUSH LOCAL ENGINE LOGS")
@@ -350,7 +353,8 @@ func (a *Admin) BinlogStatus(ctx context.Context) (BinlogPos, error) {
 	return pos, err
 }
 
-// PurgeBinlogs deletes the binary log files before file: the daemon has all of them in Raft. It does not wait for commits.
+// PurgeBinlogs deletes the binary log files before file: the daemon has all of them in Raft. It does not wait for
+// commits.
 func (a *Admin) PurgeBinlogs(ctx context.Context, file string) error {
 	return limit(ctx, slowLimit, "purge the binary log", func(ctx context.Context) error {
 		return a.bulk.exec(ctx, "PURGE BINARY LOGS TO "+quote(file))

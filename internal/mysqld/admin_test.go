@@ -36,7 +36,7 @@ func waitSame(t *testing.T, f, s *Server) {
 	}
 }
 
-// second gives another server beside the first.
+// second makes another server in addition to the first.
 func second(t *testing.T) *Server {
 	t.Helper()
 	cfg := initialized(t)
@@ -56,7 +56,8 @@ func second(t *testing.T) *Server {
 	return s
 }
 
-// A follower survives a kill although its relay log is deleted at each start, and its events and locks can be dealt with.
+// A follower survives a kill although its relay log is deleted at each start, and its events and locks can be dealt
+// with.
 func TestFollower(t *testing.T) {
 	leader, follower := started(t, initialized(t)), second(t)
 	ctx := testContext(t)
@@ -132,7 +133,8 @@ func blockApplier(t *testing.T, leader, follower *Server, app *lane) {
 	waitSame(t, follower, leader)
 }
 
-// restoreEvents: a replicated event is switched off on the follower; promotion switches it on, locally and otherwise unchanged.
+// restoreEvents: a replicated event is switched off on the follower; promotion switches it on, locally and otherwise
+// unchanged.
 func restoreEvents(t *testing.T, leader, follower *Server) {
 	ctx := testContext(t)
 	waitSame(t, follower, leader)
@@ -178,8 +180,8 @@ func breakApplier(t *testing.T, leader, follower *Server, app *lane) {
 	})
 }
 
-// A commit waits for an acknowledgement that nobody gives: the status says so, closing for writes hangs and gives up in time,
-// and the admin sessions go on.
+// A commit waits for an acknowledgement that never comes: the status says so, closing for writes hangs and gives up in
+// time, and the admin sessions still work.
 func TestWaitingCommit(t *testing.T) {
 	s := started(t, initialized(t))
 	ctx, a := testContext(t), s.Admin()
@@ -268,7 +270,8 @@ func TestDurabilityRole(t *testing.T) {
 	}
 }
 
-// TestXARecover: what a session has prepared is there after a kill and without the binary log, and its end is logged: lifecycle.ownXA rests on it.
+// TestXARecover: what a session has prepared is there after a kill and without the binary log, and its end is logged:
+// lifecycle.ownXA rests on it.
 func TestXARecover(t *testing.T) {
 	s := started(t, initialized(t))
 	openForTest(t, s)
@@ -357,7 +360,7 @@ func TestAppAccount(t *testing.T) {
 	turnsAway(t, s, Account{"app", "secret"})
 }
 
-// turnsAway starts the server again: it lets nobody in until it is told to, but Trireme's own accounts.
+// turnsAway starts the server again: until it is told otherwise it accepts only Trireme's own accounts.
 func turnsAway(t *testing.T, s *Server, app Account) {
 	ctx := testContext(t)
 	if err := errors.Join(s.Admin().FlushEngineLogs(ctx), s.Kill(), s.Start(ctx, uuidN(2))); err != nil {
@@ -366,7 +369,7 @@ func turnsAway(t *testing.T, s *Server, app Account) {
 	l := newLane(laneSpec{socket: s.cfg.Socket(), account: app, logged: true})
 	defer l.close()
 	if err := l.open(ctx); errorNumber(err) != 3032 {
-		t.Fatalf("an application at a server that nobody has judged: %v", err)
+		t.Fatalf("an application at a server that was not judged: %v", err)
 	}
 	session(t, s, s.cfg.Repl)
 	if err := s.Admin().AdmitClients(ctx); err != nil {
@@ -406,7 +409,8 @@ func TestPingStoppedServer(t *testing.T) {
 	}
 }
 
-// allStopped tells whether SIGSTOP has reached every thread: kill returns before that, and a thread that still runs answers.
+// allStopped tells whether SIGSTOP has reached every thread: kill returns before that, and a thread that still runs
+// answers.
 func allStopped(t *testing.T, pid int) bool {
 	threads := must[[]string](t)(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)))
 	return len(threads) > 0 && !slices.ContainsFunc(threads, func(path string) bool {
@@ -416,7 +420,8 @@ func allStopped(t *testing.T, pid int) bool {
 	})
 }
 
-// Who gives up waiting for a busy session leaves the statement alone that keeps it busy; who gives up on his own ends it.
+// Who gives up waiting for a busy session leaves the statement alone that keeps it busy; who gives up on his own ends
+// it.
 func TestBusySession(t *testing.T) {
 	s := started(t, initialized(t))
 	ctx, a := testContext(t), s.Admin()
@@ -454,8 +459,8 @@ func TestBusySession(t *testing.T) {
 	}
 }
 
-// Open transactions are listed with what they have done, and no longer once they have ended, however often one looks; prepared ones
-// and our own are not.
+// Open transactions are listed with what they have done, and no longer once they have ended, however often one looks;
+// prepared ones and our own are not.
 func TestOpenTransactions(t *testing.T) {
 	s := started(t, initialized(t))
 	ctx, a := testContext(t), s.Admin()

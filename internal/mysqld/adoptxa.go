@@ -17,14 +17,15 @@ type PreparedXA struct {
 	Statements [][]byte
 }
 
-// AdoptXA prepares XA transactions anew that a replication applier has prepared, so that this server can lead.
+// AdoptXA prepares again the XA transactions that a replication applier has prepared, so that this server can lead.
 //
-// With log_replica_updates=OFF the applier's XA PREPARE is not in this server's binary log, and mysqld then leaves the XA COMMIT or
-// XA ROLLBACK of that transaction out of the binary log as well: it would be committed here and nowhere else, without waiting for
-// anybody (measured on 9.7.4). So each is rolled back, which for the same reason is not logged, and prepared again
-// by a session that logs. The server must be read-only and without clients, with its feed paused and semi-sync off, since nobody can
-// acknowledge; what this logs lies below the position from which the caller then dumps, and is never replicated.
-// After an error the server may have lost a transaction and must be killed: a restart gets all of them again from the feed.
+// With log_replica_updates=OFF the applier's XA PREPARE is not in this server's binary log. mysqld then leaves the XA
+// COMMIT or XA ROLLBACK of that transaction out of the binary log as well: it would be committed here and nowhere else,
+// without waiting for an acknowledgement (measured on 9.7.4). So each is rolled back, which for the same reason is not
+// logged, and prepared again by a session that logs. The server must be read-only and without clients, with its feed
+// paused and semi-sync off, since nothing can acknowledge. What this logs lies below the position from which the caller
+// then dumps, and is never replicated. After an error the server may have lost a transaction and must be killed: a
+// restart gets all of them again from the feed.
 func (a *Admin) AdoptXA(ctx context.Context, list []PreparedXA) (err error) {
 	semi, err := a.WaitingSessions(ctx)
 	if err != nil {

@@ -18,8 +18,8 @@ type ApplyError struct {
 // ofGTID finds the transaction in a worker's message.
 var ofGTID = regexp.MustCompile(`failed executing transaction '([0-9a-f-]+:[^']+)'`)
 
-// ApplyError reads what stopped the applier: of the worker that met it, where performance_schema tells, since the coordinator may say
-// only that some worker did. st is the ReplicaStatus that says that it has stopped.
+// ApplyError reads what stopped the applier: of the worker that met it, where performance_schema tells, since the
+// coordinator may say only that some worker did. st is the ReplicaStatus that says that it has stopped.
 func (a *Admin) ApplyError(ctx context.Context, st ReplicaStatus) (ApplyError, error) {
 	e := ApplyError{Number: st.SQLErrno, Text: st.SQLError}
 	err := limit(ctx, quickLimit, "read the applier's error", func(ctx context.Context) error {
@@ -54,7 +54,8 @@ func (a *Admin) Applying(ctx context.Context) (list []string, err error) {
 	return list, err
 }
 
-// resourceErrors are the errors of a server, a host or a network that lacks something. They say nothing of the data, and pass.
+// resourceErrors are the errors of a server, a host or a network that lacks something. They say nothing of the data,
+// and pass.
 var resourceErrors = []int{
 	3, 5, 20, // the file library's: writing, memory, a full disk
 	1004, 1015, 1016, 1021, 1023, 1026, // files: creating, locking, opening, a full disk, closing, writing
@@ -68,20 +69,25 @@ var resourceErrors = []int{
 	1290,       // a server that is read-only in a way that stops its applier too
 	1296, 1297, // an engine's temporary errors
 	1317, 1053, 3024, 3572, 1927, // interrupted, shutting down, a limit of time
-	1593, 1594, 1595, 1755, 1756, 1872, 13121, 13122, // the relay log, the coordinator: a start of mysqld fetches what was relayed again
+	// the relay log, the coordinator: a start of mysqld fetches what was relayed again
+	1593, 1594, 1595, 1755, 1756, 1872, 13121, 13122,
 	3180, 3185, 3187, // no key ring
 }
 
-// withErrno are errors that mean what the operating system's error in their text means: making a table, a schema, a name; an engine's.
+// withErrno are errors that mean what the operating system's error in their text means: making a table, a schema, a
+// name; an engine's.
 var withErrno = []int{1005, 1006, 1025, 1030, 1180}
 
-// ofErrno finds it in "Got error 28 - 'No space left on device' from storage engine", "Can't create table 't' (errno: 28 - ...)".
+// ofErrno finds it in "Got error 28 - 'No space left on device' from storage engine", "Can't create table 't' (errno:
+// 28 - ...)".
 var ofErrno = regexp.MustCompile(`(?i)(?:got error|errno:) ([0-9]+)\b`)
 
-// resourceErrnos: ENOMEM, EAGAIN, ENFILE, EMFILE, ENOSPC, EDQUOT, EIO, and InnoDB's for a lock wait timeout and a full file.
+// resourceErrnos: ENOMEM, EAGAIN, ENFILE, EMFILE, ENOSPC, EDQUOT, EIO, and InnoDB's for a lock wait timeout and a full
+// file.
 var resourceErrnos = []int{5, 11, 12, 23, 24, 28, 122, 135, 146, 149}
 
-// OfResources says whether it says nothing of the data: what lacks may be there later, and another copy of the data would not help.
+// OfResources says whether it says nothing of the data: what lacks may be there later, and another copy of the data
+// would not help.
 func (e ApplyError) OfResources() bool {
 	if slices.Contains(resourceErrors, e.Number) {
 		return true

@@ -77,8 +77,8 @@ const (
 )
 
 // Find looks for a usable mysqld: hint if not empty, else $MYSQLD, else PATH (with the system's sbin folders), else
-// what scripts/mysql.sh has fetched. A mysqld that was asked for by name is used or refused; one that merely lies on PATH is
-// passed over when it is unusable. Errors: ErrNotFound, ErrMariaDB, ErrTooOld, ErrNotMySQL.
+// what scripts/mysql.sh has fetched. A mysqld that was asked for by name is used or refused; one that merely lies on
+// PATH is passed over when it is unusable. Errors: ErrNotFound, ErrMariaDB, ErrTooOld, ErrNotMySQL.
 func Find(ctx context.Context, hint string) (Binary, error) {
 	if hint == "" {
 		hint = os.Getenv("MYSQLD")
@@ -133,9 +133,9 @@ func CacheDir() string {
 	return filepath.Join(home, ".cache", "trireme")
 }
 
-// Try finds a mysqld as Find does, and runs it as the user that it is to run as: what a node's first start would fail at.
-// dir, an absolute path, is where its data will be. Errors: Find's, and ErrConfig for a user that does not exist, cannot
-// run it or cannot get to dir.
+// Try finds a mysqld as Find does, and runs it as the user that it is to run as: what a node's first start would fail
+// at. dir, an absolute path, is where its data will be. Errors: Find's, and ErrConfig for a user that does not exist,
+// cannot run it or cannot get to dir.
 func Try(ctx context.Context, hint, osUser, dir string) (Binary, error) {
 	if osUser != "" {
 		if _, err := user.Lookup(osUser); err != nil {
@@ -186,7 +186,8 @@ func inspect(ctx context.Context, path string, as *syscall.SysProcAttr, in strin
 	if ctx.Err() != nil {
 		return Binary{}, fmt.Errorf("%w: %s --version did not answer within %v", ErrTimeout, path, versionLimit)
 	}
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() < 0 { // by somebody, or for want of memory: that says nothing of what it is
+	// by somebody, or for want of memory: that says nothing of what it is
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() < 0 {
 		return Binary{}, fmt.Errorf("%s --version: %w", path, err)
 	}
 	if err != nil {

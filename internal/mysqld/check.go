@@ -11,8 +11,9 @@ import (
 	"path/filepath"
 )
 
-// Check looks at everything that can be known before mysqld is started, and is also run by Start. Errors: Config.Validate's,
-// ErrNotInitialized, ErrForeignData, ErrNewerData, ErrNoSpace, ErrPortInUse. What only a running server can tell is in Admin.Check.
+// Check looks at everything that can be known before mysqld is started, and is also run by Start. Errors:
+// Config.Validate's, ErrNotInitialized, ErrForeignData, ErrNewerData, ErrNoSpace, ErrPortInUse. What only a running
+// server can tell is in Admin.Check.
 func Check(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err

@@ -22,7 +22,8 @@ const (
 	DurabilityDouble Durability = "double"
 )
 
-// Account is a MySQL account of Trireme's own. It exists for localhost, Repl for 127.0.0.1 and ::1 too, Clone for every host.
+// Account is a MySQL account of Trireme's own. It exists for localhost, Repl for 127.0.0.1 and ::1 too, Clone for every
+// host.
 type Account struct{ User, Password string }
 
 // Config is one mysqld. It is not changed after New.
@@ -38,8 +39,8 @@ type Config struct {
 	Clone      Account    // for servers of other hosts that are seeded from this one; TLS only
 	Durability Durability // empty: DurabilityLog
 	OSUser     string     // user to run mysqld as, when this process is root; empty: our own
-	// Extra are the operator's lines for my.cnf, name to value ('-' and '_' are the same). An empty value is a bare option.
-	// Names that Trireme sets are refused by Validate with the reason.
+	// Extra are the operator's lines for my.cnf, name to value ('-' and '_' are the same). An empty value is a bare
+	// option. Names that Trireme sets are refused by Validate with the reason.
 	Extra map[string]string
 	// TLS is a private key, the server's certificate and the CAs that vouch for it, in PEM; OwnTLS: it is not used. Empty:
 	// mysqld makes its own.
@@ -62,7 +63,7 @@ func (c Config) optionFile() string {
 // maxSocketPath is what sockaddr_un.sun_path holds, less the closing zero byte.
 const maxSocketPath = 107
 
-// runtimeDir is root's: nobody else can make a folder there.
+// runtimeDir belongs to root: no other user can make a folder there.
 const runtimeDir = "/run/trireme"
 
 // Socket is mysqld's unix socket: run/mysqld.sock, or a short path of its own where that would be too long.

@@ -45,8 +45,8 @@ func waitsUntil(pid, tid int) (deadline time.Time, realtime bool, err error) {
 	return time.Unix(int64(binary.NativeEndian.Uint64(ts)), int64(binary.NativeEndian.Uint64(ts[8:]))), op&futexRealtime != 0, nil
 }
 
-// TestWaitOutlastsClock: a commit waits for its acknowledgement until a time of day, at which mysqld would answer it OK and switch
-// semi-sync off. It lies so far ahead that no clock which is set right, or wrong by decades, gets there.
+// TestWaitOutlastsClock: a commit waits for its acknowledgement until a time of day, at which mysqld would answer it OK
+// and switch semi-sync off. It lies so far ahead that no clock which is set right, or wrong by decades, gets there.
 func TestWaitOutlastsClock(t *testing.T) {
 	ctx := testContext(t)
 	s := started(t, initialized(t))

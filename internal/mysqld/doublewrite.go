@@ -9,13 +9,15 @@ import (
 	"strconv"
 )
 
-// doublewriteName of a doublewrite file gives the size of its pages (dblwr_file_open in storage/innobase/buf/buf0dblwr.cc).
+// doublewriteName of a doublewrite file gives the size of its pages (dblwr_file_open in
+// storage/innobase/buf/buf0dblwr.cc).
 var doublewriteName = regexp.MustCompile(`^#ib_([0-9]+)_[0-9]+\.dblwr$`)
 
-// syncDoublewrite makes the doublewrite files durable as they are: their length, and the blocks behind it. InnoDB fills new and too short
-// ones with zeros and, with O_DIRECT, never fsyncs them. Until the file system has written that down by itself, a power loss can take any
-// copy of a page with the end of its file, and the page is torn for good if its own write was under way: an assertion in buf0dblwr.cc at
-// every start. Once they are durable, later copies go to blocks that the file has, and are on a disk without a cache at once.
+// syncDoublewrite makes the doublewrite files durable as they are: their length, and the blocks of that length. InnoDB
+// fills new and too short ones with zeros and, with O_DIRECT, never fsyncs them. Until the file system has written that
+// by itself, a power loss can remove any copy of a page together with the end of its file. If the page's own write was
+// under way, the page stays torn: an assertion in buf0dblwr.cc at every start. Once the files are durable, later copies
+// go to blocks that the file has, and on a disk without a cache they are durable at once.
 func (c Config) syncDoublewrite() error {
 	return c.eachDoublewrite(func(path string, _ int64) error {
 		f, err := OpenOwned(filepath.Dir(path), filepath.Base(path), os.O_RDONLY, -1)
@@ -26,9 +28,9 @@ func (c Config) syncDoublewrite() error {
 	})
 }
 
-// mendDoublewrite empties doublewrite files that are shorter than one page, as a power loss may leave one that was just made: no copy of a
-// page can be in it. InnoDB takes an empty file for a new one, and ends with an assertion on a shorter one than a page, at every start
-// (buf0dblwr.h: n_pages > 0).
+// mendDoublewrite empties doublewrite files that are shorter than one page, as a power loss may leave one that was just
+// made: no copy of a page can be in it. InnoDB takes an empty file for a new one, and ends with an assertion on a
+// shorter one than a page, at every start (buf0dblwr.h: n_pages > 0).
 func (c Config) mendDoublewrite() error {
 	return c.eachDoublewrite(func(path string, page int64) error {
 		uid, _, err := c.owner()

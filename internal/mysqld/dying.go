@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that is killed ends for its parent, and its sockets close, when its last thread has given back all of its memory: some 100 ms per
-// GiB. A failover need not wait for that. Its threads end at once, one by one, and each can be waited for (PIDFD_THREAD, Linux 6.9); but
-// not the main thread: since Linux 6.15 that is reported with the last one. So another thread is waited for, and when it ends the main
-// thread is asked whether it is ending too.
+// A process that is killed ends for its parent, and its sockets close, when its last thread has given back all of its
+// memory: some 100 ms per GiB. A failover need not wait for that. Its threads end at once, one by one, and each can be
+// waited for (PIDFD_THREAD, Linux 6.9); but not the main thread: since Linux 6.15 that is reported with the last one.
+// So another thread is waited for, and when it ends the main thread is asked whether it is ending too.
 
 // awaitDeath returns when the process is being ended, at the latest when it is reaped, and makes sure that it is.
 func (p *child) awaitDeath() {
@@ -41,7 +41,7 @@ func (p *child) awaitDeath() {
 	}
 }
 
-// threadEnded waits for the end of the oldest thread. It is false if there is none that can be waited for.
+// threadEnded waits for the end of the oldest thread. It is false if the process has no thread that can be waited for.
 func threadEnded(pid int) (bool, error) {
 	thread, err := oldestThread(pid)
 	if err != nil {

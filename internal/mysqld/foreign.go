@@ -21,8 +21,8 @@ type Foreign struct {
 	Unit string   // systemd service that it belongs to, by its control group; empty: none
 }
 
-// OnData finds the mysqld that works in a data directory, or one that was renamed to it: mysqld makes it its current folder. ok is false
-// when there is none that this process may see.
+// OnData finds the mysqld that works in a data directory, or in one that was renamed to it: mysqld makes it its current
+// folder. ok is false if this process sees no such mysqld.
 func OnData(dir string) (f Foreign, ok bool, err error) {
 	all, err := processes()
 	if err != nil {
@@ -65,8 +65,9 @@ func unitOf(pid int) string {
 	return ""
 }
 
-// TakeOver makes a data directory ours that another server had, by renaming it: nothing is copied. move does it, from wherever the data lies to
-// the folder that it is given; it is called when nothing else can fail any more. Errors: Validate's, ErrInitialized, ErrForeignData.
+// TakeOver makes a data directory ours that another server had, by renaming it: nothing is copied. move does it, from
+// wherever the data lies to the folder that it is given; it is called when nothing else can fail any more. Errors:
+// Validate's, ErrInitialized, ErrForeignData.
 func TakeOver(cfg Config, move func(to string) error) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -87,8 +88,8 @@ func TakeOver(cfg Config, move func(to string) error) error {
 	return syncDir(cfg.Dir)
 }
 
-// AdoptStatements make Trireme's own accounts on a running server of somebody else's. They go to its binary log, and with it to its
-// replicas. Accounts of these names that an earlier cluster has left are replaced.
+// AdoptStatements make Trireme's own accounts on a running server of somebody else's. They go to its binary log, and
+// with it to its replicas. Accounts of these names that an earlier cluster has left are replaced.
 func (c Config) AdoptStatements() []string {
 	return append(c.DropStatements(), c.ownAccounts()...)
 }
@@ -150,7 +151,8 @@ func (c Config) FateOf(name, value string) Fate {
 // validateLimit bounds mysqld --validate-config.
 const validateLimit = 30 * time.Second
 
-// ValidateOptions has mysqld itself read the settings that it would be started with; nothing is touched. The error has mysqld's words.
+// ValidateOptions has mysqld itself read the settings that it would be started with; nothing is touched. The error has
+// mysqld's words.
 func (c Config) ValidateOptions(ctx context.Context) error {
 	if err := c.Validate(); err != nil {
 		return err

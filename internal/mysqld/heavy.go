@@ -6,10 +6,11 @@ import (
 	"strconv"
 )
 
-// LimitTransactions makes the server refuse a transaction whose binary log would be larger than so many bytes (a multiple of 4096), with
-// ER_TRANS_CACHE_FULL (1197) at the statement that makes it so: that statement is rolled back, and the rest of the transaction is its
-// client's to commit or not (measured on 9.7.4). Sessions that are there already keep the limit that they began with. 0 brings back
-// the server's own limit, which also holds where it is the smaller one. No two calls at a time.
+// LimitTransactions makes the server refuse a transaction whose binary log would be larger than so many bytes (a
+// multiple of 4096), with ER_TRANS_CACHE_FULL (1197) at the statement that makes it so: that statement is rolled back,
+// and the rest of the transaction is its client's to commit or not (measured on 9.7.4). Sessions that are there already
+// keep the limit that they began with. 0 brings back the server's own limit, which also holds where it is the smaller
+// one. No two calls at a time.
 func (a *Admin) LimitTransactions(ctx context.Context, bytes uint64) error {
 	if a.cacheMax == 0 {
 		own, err := a.globals(ctx, "max_binlog_cache_size")
@@ -44,8 +45,8 @@ type DDL struct {
 	Done      float64 // 0 to 1, as the server estimates it; 0: it does not say
 }
 
-// runningDDL is read from memory; no lock of a table or of the dictionary is asked for. A statement that waits for a lock does nothing yet, and
-// one that waits for its acknowledgement is through.
+// runningDDL is read from memory; no lock of a table or of the dictionary is asked for. A statement that waits for a
+// lock does nothing yet, and one that waits for its acknowledgement is through.
 const runningDDL = `SELECT LEFT(s.SQL_TEXT, 100) AS statement, s.TIMER_WAIT / 1e12 AS seconds, g.WORK_COMPLETED AS done, g.WORK_ESTIMATED AS work
 FROM performance_schema.events_statements_current s
 JOIN performance_schema.threads w ON w.THREAD_ID = s.THREAD_ID

@@ -28,8 +28,8 @@ const (
 	startBytes = 64 << 20
 )
 
-// marker is written beside the data directory just before its rename makes it whole. Its absence beside a data directory means
-// that the directory was not made by us.
+// marker is written next to the data directory just before its rename completes it. If a data directory has no marker,
+// Trireme has not made it.
 type marker struct {
 	Version string    `json:"mysql_version"`
 	Made    time.Time `json:"made"`
@@ -44,8 +44,9 @@ func (c Config) Initialized() bool {
 	return err == nil && dataErr == nil
 }
 
-// Initialize makes the data directory with Trireme's accounts in it, whole or not at all. No GTID is used, so that all nodes of
-// a new cluster begin with the same, empty gtid_executed. Errors: ErrInitialized, ErrForeignData, ErrNoSpace, ErrExited.
+// Initialize makes the data directory with Trireme's accounts in it, whole or not at all. No GTID is used, so that all
+// nodes of a new cluster begin with the same, empty gtid_executed. Errors: ErrInitialized, ErrForeignData, ErrNoSpace,
+// ErrExited.
 func Initialize(ctx context.Context, cfg Config) error {
 	// A seeding that ended with its daemon may have left gigabytes.
 	if err := cfg.clearTemp(ctx, cfg.seedRunner(), cfg.seedDir()); err != nil {
@@ -53,7 +54,8 @@ func Initialize(ctx context.Context, cfg Config) error {
 	}
 	return cfg.initialize(ctx, newDataBytes, func(tmp string) error {
 		var secret [24]byte
-		_, _ = rand.Read(secret[:])                                        // never fails: crypto/rand crashes the program instead
+		// never fails: crypto/rand crashes the program instead
+		_, _ = rand.Read(secret[:])
 		for _, s := range cfg.stages(tmp, hex.EncodeToString(secret[:])) { // nothing but these, so that Recipe tells all
 			if err := cfg.carryOut(ctx, s); err != nil {
 				return err
@@ -63,9 +65,9 @@ func Initialize(ctx context.Context, cfg Config) error {
 	})
 }
 
-// InitializeFrom does what Initialize does, in a fraction of the time, by copying the data directory below templateDir, the Dir
-// of another Config whose server is not running. Accounts and TLS keys are the template's: cfg must name the same
-// accounts and passwords. syncfs makes the copy durable; FUSE file systems do not hear of it.
+// InitializeFrom does what Initialize does, in a fraction of the time, by copying the data directory below templateDir,
+// the Dir of another Config whose server is not running. Accounts and TLS keys are the template's: cfg must name the
+// same accounts and passwords. syncfs makes the copy durable; FUSE file systems do not hear of it.
 func InitializeFrom(ctx context.Context, cfg Config, templateDir string) error {
 	from := Config{Dir: templateDir}
 	if !from.Initialized() {
@@ -74,7 +76,8 @@ func InitializeFrom(ctx context.Context, cfg Config, templateDir string) error {
 	return cfg.initialize(ctx, newDataBytes, func(tmp string) error { return cfg.copyTree(ctx, from.DataDir(), tmp) })
 }
 
-// initialize runs fill, which needs so many bytes, on a folder beside data/ and renames it to data/ when it is complete and on disk.
+// initialize runs fill, which needs so many bytes, on a folder next to data/ and renames it to data/ when it is
+// complete and on disk.
 func (c Config) initialize(ctx context.Context, need uint64, fill func(tmp string) error) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -157,7 +160,8 @@ func isEmptyDir(path string) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0
 }
 
-// clearTemp removes what an interrupted run has left: the server on datadir, and folder, and old data that was being removed.
+// clearTemp removes what an interrupted run has left: the server on datadir, and folder, and old data that was being
+// removed.
 func (c Config) clearTemp(ctx context.Context, datadir, folder string) error {
 	if err := c.endLeftover(ctx, datadir); err != nil {
 		return err
@@ -181,11 +185,12 @@ func (c Config) writeMarker() error {
 	return nil
 }
 
-// stage is one run of mysqld on a data directory that is being made: with statements it serves until they are done, else it ends by itself.
+// stage is one run of mysqld on a data directory that is being made: with statements it serves until they are done,
+// else it ends by itself.
 type stage struct{ args, statements []string }
 
-// stages are all that mysqld does to a data directory while Initialize makes it: an empty one, then Trireme's accounts, on a server that
-// only this process can reach and that writes no binary log, so that no GTID is used.
+// stages are all that mysqld does to a data directory while Initialize makes it: an empty one, then Trireme's accounts,
+// on a server that only this process can reach and that writes no binary log, so that no GTID is used.
 func (c Config) stages(data, rootPassword string) []stage {
 	return []stage{
 		c.emptyStage(data),
@@ -203,8 +208,9 @@ func (c Config) emptyStage(data string) stage {
 		"--log-error-verbosity=2"}, c.formatOptions()...)}
 }
 
-// Recipe tells all that shapes a data directory which Initialize makes with this configuration, wherever Dir is: two that have the same
-// recipe and were made by the same program can take each other's place. It holds the accounts' passwords.
+// Recipe tells all that shapes a data directory which Initialize makes with this configuration, wherever Dir is: two
+// that have the same recipe and were made by the same program can take each other's place. It holds the accounts'
+// passwords.
 func (c Config) Recipe() string {
 	c.Dir = "/"
 	return fmt.Sprintf("%s: %q as %q", c.Binary.Version.Raw, c.stages("/data", ""), c.OSUser)
@@ -251,7 +257,7 @@ func (c Config) runStatements(ctx context.Context, s stage) error {
 			return fmt.Errorf("create Trireme's accounts: %s …: %w", strings.Join(strings.Fields(q)[:2], " "), err)
 		}
 	}
-	// Nobody waits on a server without a binary log: a polite stop leaves clean files.
+	// No session waits on a server without a binary log: a clean shutdown leaves clean files.
 	if err := p.signal(unix.SIGTERM); err != nil {
 		return err
 	}
@@ -270,8 +276,8 @@ var (
 		"innodb_directories": true, "innodb_doublewrite_dir": true}
 )
 
-// formatOptions are the operator's options that shape the data directory itself, in the order of their names: they must be there from the
-// beginning, and the same at every start.
+// formatOptions are the operator's options that shape the data directory itself, in the order of their names: they must
+// be there from the beginning, and the same at every start.
 func (c Config) formatOptions() []string {
 	var args []string
 	for _, name := range slices.Sorted(maps.Keys(c.Extra)) {
@@ -293,9 +299,9 @@ var replHosts = []string{"localhost", "127.0.0.1", "::1"}
 // startFile is what mysqld runs before it lets anybody log in.
 func (c Config) startFile() string { return filepath.Join(c.RunDir(), "start.sql") }
 
-// startStatements give the accounts of this host, Admin and Repl, the passwords of this configuration. So no other server's
-// passwords are good here, whatever data this one began with, a copy of another one's for example. The binary log does not
-// have them.
+// startStatements give the accounts of this host, Admin and Repl, the passwords of this configuration. So no other
+// server's passwords are good here, whatever data this one began with, a copy of another one's for example. The binary
+// log does not have them.
 func (c Config) startStatements() string {
 	b := []byte("SET SESSION sql_log_bin = 0;\n")
 	for _, a := range c.localAccounts() {

@@ -66,8 +66,8 @@ func parseXID(format, gtridLen, bqualLen, data string) (XID, error) {
 	return x, nil
 }
 
-// TableChecksums runs CHECKSUM TABLE over all user tables: "schema.table" to checksum. The caller sees to it that nothing is
-// written meanwhile, if the sums are to be compared.
+// TableChecksums runs CHECKSUM TABLE over all user tables: "schema.table" to checksum. If the sums will be compared,
+// the caller must make sure that nothing is written meanwhile.
 func (a *Admin) TableChecksums(ctx context.Context) (map[string]uint64, error) {
 	sums := map[string]uint64{}
 	err := limit(ctx, bulkLimit, "checksum tables", func(ctx context.Context) error {
@@ -119,9 +119,9 @@ func (a *Admin) SetEventScheduler(ctx context.Context, on bool) error {
 	return a.setSwitch(ctx, quickLimit, "event_scheduler", on)
 }
 
-// SetEventEnabled enables or disables an event on this server only: nothing is written to the binary log. Definer, SQL mode and
-// character sets of the event are kept, which a plain ALTER EVENT would replace by this session's. The server must not be
-// super_read_only.
+// SetEventEnabled enables or disables an event on this server only: nothing is written to the binary log. Definer, SQL
+// mode and character sets of the event are kept, which a plain ALTER EVENT would replace by this session's. The server
+// must not be super_read_only.
 func (a *Admin) SetEventEnabled(ctx context.Context, schema, name string, enabled bool) error {
 	return limit(ctx, quickLimit, "set event "+schema+"."+name, func(ctx context.Context) error {
 		return a.bulk.use(ctx, func() error { return setEvent(ctx, a.bulk.db, schema, name, enabled) })

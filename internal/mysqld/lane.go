@@ -37,8 +37,8 @@ type laneSpec struct {
 	vars    map[string]string // further session variables
 }
 
-// lane is one connection, used by one statement at a time; others queue for it, each within its own context. A statement that
-// its context ends is killed on the server, too, and the lane logs in again at its next use.
+// lane is one connection, used by one statement at a time; others queue for it, each within its own context. A
+// statement that its context ends is killed on the server, too, and the lane logs in again at its next use.
 type lane struct {
 	db  *sql.DB
 	id  atomic.Uint64 // connection id on the server
@@ -126,7 +126,8 @@ func connectionID(ctx context.Context, conn driver.Conn) (uint64, error) {
 	return 0, fmt.Errorf("mysqld: connection id %v", v[0])
 }
 
-// use waits for the connection and runs f on it. Who only waited for it must not have the statement killed that holds it.
+// use waits for the connection and runs f on it. Who only waited for it must not have the statement killed that holds
+// it.
 func (l *lane) use(ctx context.Context, f func() error) error {
 	select {
 	case l.sem <- struct{}{}:

@@ -16,14 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killLimit is how long a killed process may take to be gone. A big buffer pool takes half a second to be freed; a process in
-// an uninterruptible disk wait takes as long as the disk does.
+// killLimit is how long a killed process may take to be gone. A big buffer pool takes half a second to be freed; a
+// process in an uninterruptible disk wait takes as long as the disk does.
 const killLimit = 30 * time.Second
 
-// startedName is the file in Config.Dir that names the mysqld that was started last. The folder is the daemon's: mysqld's user cannot write it.
+// startedName is the file in Config.Dir that names the mysqld that was started last. The folder is the daemon's:
+// mysqld's user cannot write it.
 const startedName = "mysqld.started"
 
-// startedChild names one process for good: a pid is given to others later, never with the same start time within one boot.
+// startedChild names one process for good: a pid is given to others later, never with the same start time within one
+// boot.
 type startedChild struct {
 	Pid   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks since the boot, of /proc/PID/stat
@@ -104,9 +106,10 @@ func startTime(pid int) (uint64, bool) {
 	return at, err == nil
 }
 
-// killOrphans ends the mysqld that an earlier daemon left on this directory, and waits until it is gone. A mysqld that holds a data
-// directory and is not of a daemon's making is not touched: ErrInUse. Which process it is the kernel tells: by the lock on the data directory,
-// and by the pid, start time and folder that were written down. What a command line says counts for nothing.
+// killOrphans ends the mysqld that an earlier daemon left on this directory, and waits until it is gone. A mysqld that
+// holds a data directory and is not of a daemon's making is not touched: ErrInUse. Which process it is the kernel
+// tells: by the lock on the data directory, and by the pid, start time and folder that were written down. What a
+// command line says counts for nothing.
 func (c Config) killOrphans(ctx context.Context) error { return c.endLeftover(ctx, c.DataDir()) }
 
 // endLeftover is killOrphans for any data directory below Dir.
@@ -132,8 +135,8 @@ func (c Config) endLeftover(ctx context.Context, datadir string) error {
 	return c.killLeftover(ctx, holder, ours)
 }
 
-// lockOn says whether a process has the data directory: InnoDB locks its system tablespace (os_file_lock in os0file.cc of mysql-server). holder is 0
-// or less where the kernel does not show it, as from another pid namespace.
+// lockOn says whether a process has the data directory: InnoDB locks its system tablespace (os_file_lock in os0file.cc
+// of mysql-server). holder is 0 or less where the kernel does not show it, as from another pid namespace.
 func lockOn(datadir string) (held bool, holder int, err error) {
 	f, err := OpenOwned(datadir, "ibdata1", os.O_RDONLY, -1)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {

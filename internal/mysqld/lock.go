@@ -15,8 +15,8 @@ import (
 // DirLock keeps a directory for one daemon. The kernel drops it when the process dies, however it dies.
 type DirLock struct{ f *os.File }
 
-// Lock takes dir (made if missing) for this process. ErrLocked names the process that has it. The lock is a flock of the file
-// trireme.lock; children do not inherit it.
+// Lock takes dir (made if missing) for this process. ErrLocked names the process that has it. The lock is a flock of
+// the file trireme.lock; children do not inherit it.
 func Lock(dir string) (*DirLock, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)

@@ -11,8 +11,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// TestEachStartSetsPasswords: the accounts of this host have the passwords that the server is started with, whatever its data
-// says, and the binary log has none of it. A server that demands other passwords each time takes the same ones again.
+// TestEachStartSetsPasswords: the accounts of this host have the passwords that the server is started with, whatever
+// its data says, and the binary log has none of it. A server that demands other passwords each time takes the same ones
+// again.
 func TestEachStartSetsPasswords(t *testing.T) {
 	ctx := testContext(t)
 	cfg := initialized(t)

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parentEnv makes this test binary a daemon that starts the server of the given config, says its pid, and waits to be killed.
+// parentEnv makes this test binary a daemon that starts the server of the given config, says its pid, and waits to be
+// killed.
 const parentEnv = "TRIREME_TEST_PARENT"
 
 func beParent() {
@@ -38,8 +39,8 @@ func beParent() {
 	time.Sleep(testLimit) // the test kills us long before
 }
 
-// fatEnv makes this test binary a program with memory that the kernel needs a while to give back. It begins with something else than
-// TRIREME_, which is not passed on.
+// fatEnv makes this test binary a program with memory that the kernel needs a while to give back. It begins with
+// something else than TRIREME_, which is not passed on.
 const fatEnv = "TEST_FAT_PROCESS"
 
 func beFat() {
@@ -63,7 +64,8 @@ func beFat() {
 	}
 }
 
-// The end of mysqld is known before the kernel is done with it. A thread that happens to be the last one is no help: several are tried.
+// The end of mysqld is known before the kernel is done with it. A thread that happens to be the last one is no help:
+// several are tried.
 func TestDyingIsSeenAtOnce(t *testing.T) {
 	if self, err := oldestThread(os.Getpid()); errors.Is(err, unix.EINVAL) {
 		t.Skip("Linux before 6.9")
@@ -137,8 +139,9 @@ func dyingIsSeen(t *testing.T) (early bool) {
 // When the daemon is killed, its mysqld dies with it, although the thread that forked it has long done other things.
 func TestMysqldDiesWithTheDaemon(t *testing.T) { diesWithParent(t, initialized(t)) }
 
-// A mysqld that an earlier daemon left behind on the same directory (its Pdeathsig lost) is killed at the next start: the one that the daemon has
-// written down. Not one that somebody else has started there, whatever its command line says: the start fails.
+// A mysqld that an earlier daemon has left on the same directory (its Pdeathsig lost) is killed at the next start, if
+// the daemon has recorded it. A mysqld that somebody else has started there is not killed, whatever its command line
+// says: the start fails.
 func TestOrphanIsKilled(t *testing.T) {
 	cfg := initialized(t)
 	s := started(t, cfg)
@@ -159,7 +162,7 @@ func TestOrphanIsKilled(t *testing.T) {
 		t.Fatalf("locked %v by %d (%v), not by %d", held, holder, err, orphan.Process.Pid)
 	}
 	if err := s.Start(testContext(t), uuidN(2)); !errors.Is(err, ErrInUse) {
-		t.Fatalf("a start beside a mysqld of somebody else: %v", err)
+		t.Fatalf("a start while a mysqld of somebody else runs: %v", err)
 	}
 	if err := cfg.noteStarted(orphan.Process.Pid); err != nil {
 		t.Fatal(err)
@@ -192,8 +195,9 @@ func beLocker() {
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
-// TestLeftover: what a command line says is no reason to kill a process; the lock on the data directory and what was written down are. A pid that
-// was given to another process is left alone, and so is the holder of the lock that no daemon has started.
+// TestLeftover: what a command line says is no reason to kill a process; the lock on the data directory and what was
+// written down are. A pid that was given to another process is left alone, and so is the holder of the lock that no
+// daemon has started.
 func TestLeftover(t *testing.T) {
 	c := Config{Dir: t.TempDir()}
 	if err := os.MkdirAll(c.DataDir(), 0o700); err != nil {

@@ -28,8 +28,8 @@ func reachable(path string) bool {
 	}
 }
 
-// besideNobody is for a test of root, in which mysqld is to run as nobody: a folder that everybody can enter, as t.TempDir is not, and
-// nobody's ids.
+// besideNobody is for a test of root, in which mysqld runs as the user nobody: it returns a folder that every user can
+// enter, as t.TempDir is not, and the ids of nobody.
 func besideNobody(t *testing.T) (dir string, uid, gid int) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -51,8 +51,8 @@ func besideNobody(t *testing.T) (dir string, uid, gid int) {
 	return dir, uid, gid
 }
 
-// A daemon that is root runs mysqld as another user, and mysqld dies with it all the same: a change of user after the fork would
-// clear the parent-death signal (prctl(2)).
+// A daemon that is root runs mysqld as another user, and mysqld dies with it all the same: a change of user after the
+// fork would clear the parent-death signal (prctl(2)).
 func TestOtherUser(t *testing.T) {
 	dir, uid, _ := besideNobody(t)
 	cfg := testConfig(t, filepath.Join(dir, "n"))

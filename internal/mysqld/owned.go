@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Some folders belong to mysqld's user, who may put a symbolic link, a pipe or a second name of another file in any place of them, at any time.
-// The daemon may be root, so it opens what lies there only by the functions of this file: relative to the folder, never outside of it, and it
-// looks at the file that it has opened before it reads, writes or gives it away. The folders themselves lie in one that is the daemon's.
+// Some folders belong to mysqld's user, who may put a symbolic link, a pipe or a second name of another file in any
+// place of them, at any time. The daemon may be root, so it opens what lies there only by the functions of this file:
+// relative to the folder, never outside of it, and it looks at the file that it has opened before it reads, writes or
+// gives it away. The folders themselves lie in one that is the daemon's.
 
 var errNotOwn = errors.New("it is not a regular file of mysqld's user")
 
@@ -44,7 +45,8 @@ func OpenOwnedIn(root *os.Root, name string, flag, uid int) (*os.File, error) {
 	return f, nil
 }
 
-// CreateOwned makes a file below dir and gives it to mysqld's user; negative: it stays the daemon's. What is there already is an error.
+// CreateOwned makes a file below dir and gives it to mysqld's user; negative: it stays the daemon's. What is there
+// already is an error.
 func CreateOwned(dir, name string, mode fs.FileMode, uid, gid int) (*os.File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -61,7 +63,8 @@ func CreateOwned(dir, name string, mode fs.FileMode, uid, gid int) (*os.File, er
 	return f, nil
 }
 
-// MkdirOwned makes a folder below dir, if there is none, and gives it to mysqld's user. The one above it must be the daemon's still.
+// MkdirOwned makes a folder below dir, unless it exists, and gives it to mysqld's user. The parent folder must still be
+// the daemon's.
 func MkdirOwned(dir, name string, mode fs.FileMode, uid, gid int) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -78,7 +81,8 @@ func MkdirOwned(dir, name string, mode fs.FileMode, uid, gid int) error {
 	return errors.Join(err, root.Lchown(name, uid, gid))
 }
 
-// owner is whom mysqld's files belong to, as OpenOwned and CreateOwned want it: negative where mysqld runs as the daemon's user.
+// owner is whom mysqld's files belong to, as OpenOwned and CreateOwned want it: negative where mysqld runs as the
+// daemon's user.
 func (c Config) owner() (uid, gid int, err error) {
 	uid, gid, other, err := c.runsAs()
 	if err != nil || !other {

@@ -16,9 +16,9 @@ import (
 // maxLinks is how many symbolic links a path may lead over, as in the kernel.
 const maxLinks = 40
 
-// CheckPlace refuses, for root, a directory whose place or content the user that mysqld runs as could change. He could put a link
-// there, and root would make, give away and remove files wherever it leads. What is missing of the path is no error.
-// Errors: ErrConfig.
+// CheckPlace refuses, for root, a directory whose place or content the user that mysqld runs as could change. He could
+// put a link there, and root would make, give away and remove files wherever it leads. What is missing of the path is
+// no error. Errors: ErrConfig.
 func CheckPlace(dir, osUser string) error {
 	uid, gid, other, err := Config{OSUser: osUser}.runsAs()
 	if err != nil || !other {
@@ -44,7 +44,7 @@ func CheckPlace(dir, osUser string) error {
 	return err
 }
 
-// RootsAlone says that nobody but root can change an existing directory, or put another one in its place.
+// RootsAlone reports that only root can change an existing directory, or replace it with another one.
 func RootsAlone(dir string) bool {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

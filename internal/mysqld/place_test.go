@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPlaceOfItsUser: where mysqld's user can change the way to a directory, or what is in it, root makes nothing there and gives
-// nothing away. Elsewhere it does.
+// TestPlaceOfItsUser: where mysqld's user can change the way to a directory, or what is in it, root makes nothing there
+// and gives nothing away. Elsewhere it does.
 func TestPlaceOfItsUser(t *testing.T) {
 	dir, uid, gid := besideNobody(t)
 	at := func(name string) string { return filepath.Join(dir, name) }

@@ -17,7 +17,8 @@ import (
 // PlainFile is the option file with which this directory's mysqld is a server of its own, once the cluster was left.
 func (c Config) PlainFile() string { return filepath.Join(c.Dir, "my.cnf-plain") }
 
-// PlainBinlogDir holds the binary log of the plain server, which begins anew: what Trireme's holds is of one incarnation.
+// PlainBinlogDir holds the binary log of the plain server, which starts with a new one: the binary log of Trireme's is
+// of one incarnation.
 func (c Config) PlainBinlogDir() string { return filepath.Join(c.Dir, "binlog-plain") }
 
 // PlainCommand starts the plain server in the foreground.
@@ -25,10 +26,10 @@ func (c Config) PlainCommand() []string {
 	return []string{c.Binary.Path, "--defaults-file=" + c.PlainFile()}
 }
 
-// plainOptions is the text of PlainFile: the operator's options, and what makes a server of a replication set with GTIDs. A replica is
-// read-only and starts replicating by itself.
+// plainOptions is the text of PlainFile: the operator's options, and what makes a server of a replication set with
+// GTIDs. A replica is read-only and starts replicating by itself.
 func (c Config) plainOptions(source bool) string {
-	c.TLS = nil // nobody would renew it
+	c.TLS = nil // nothing would renew it
 	var b strings.Builder
 	b.WriteString("# Written by `trireme leave`: the settings of this server without Trireme. It is yours to edit.\n[mysqld]\n")
 	line := func(name, value string) { b.WriteString(optionLine(name, value)) }
@@ -67,9 +68,10 @@ func (c Config) plainOptions(source bool) string {
 	return b.String()
 }
 
-// WritePlain writes PlainFile, makes an empty folder for the binary log, and has the next start make a fresh server_uuid, as every start does
-// (S5): a source that is killed before it has noted what its binary log alone has, an account statement that changed nothing for one, would
-// give those numbers to new transactions, and its replicas would skip them. A server that runs does not look at auto.cnf; Start writes it anew.
+// WritePlain writes PlainFile, makes an empty folder for the binary log, and has the next start make a fresh
+// server_uuid, as every start does (S5). Otherwise a source that is killed before it has recorded what only its binary
+// log has (an account statement that changed nothing, for example) would give those numbers to new transactions, and
+// its replicas would skip them. A running server does not read auto.cnf; Start writes it again.
 func (c Config) WritePlain(source bool) error {
 	uid, gid, err := c.owner()
 	if err != nil {
@@ -90,8 +92,8 @@ func (c Config) WritePlain(source bool) error {
 	return writeFileSync(c.PlainFile(), []byte(c.plainOptions(source)), 0o600)
 }
 
-// ExecPlain turns this process into the plain server: a service manager that runs the daemon then runs mysqld, under the same process id,
-// and nothing has to outlive anything. It returns only on an error.
+// ExecPlain turns this process into the plain server: a service manager that runs the daemon then runs mysqld, under
+// the same process id, and nothing has to outlive anything. It returns only on an error.
 func (c Config) ExecPlain() error {
 	if err := os.Chdir("/"); err != nil {
 		return err
@@ -117,7 +119,8 @@ func (a *Admin) MakeReplAccount(ctx context.Context, acct Account) error {
 	})
 }
 
-// SetPassword replaces that of one of Trireme's accounts for other hosts, user@'%'. The statement is logged: it is for a leader.
+// SetPassword replaces that of one of Trireme's accounts for other hosts, user@'%'. The statement is logged: it is for
+// a leader.
 func (a *Admin) SetPassword(ctx context.Context, acct Account) error {
 	return limit(ctx, slowLimit, "replace the password of "+acct.User, func(ctx context.Context) error {
 		return a.app.exec(ctx, "ALTER USER IF EXISTS "+quote(acct.User)+"@'%' IDENTIFIED WITH caching_sha2_password BY "+quote(acct.Password))
@@ -131,8 +134,8 @@ func (a *Admin) DropReplAccount(ctx context.Context, user string) error {
 	})
 }
 
-// SavedGTIDs is what mysql.gtid_executed holds, as a GTID set: what a start without the present binary log finds executed. A commit gets
-// there a moment later (InnoDB's background thread), an XA PREPARE of the applier never.
+// SavedGTIDs is what mysql.gtid_executed holds, as a GTID set: what a start without the present binary log finds
+// executed. A commit gets there a moment later (InnoDB's background thread), an XA PREPARE of the applier never.
 func (a *Admin) SavedGTIDs(ctx context.Context) (string, error) {
 	tag := "''"
 	if a.cfg.Binary.Version.AtLeast(8, 3, 0) {
@@ -153,7 +156,8 @@ func (a *Admin) SavedGTIDs(ctx context.Context) (string, error) {
 	return strings.Join(set, ","), err
 }
 
-// ConfigurePlain points the receiver at a plain source, for the next start of the server: it is not started here. Replication must be stopped.
+// ConfigurePlain points the receiver at a plain source, for the next start of the server: it is not started here.
+// Replication must be stopped.
 func (a *Admin) ConfigurePlain(ctx context.Context, ch Channel) error {
 	return limit(ctx, slowLimit, "configure plain replication", func(ctx context.Context) error {
 		if err := a.channel.exec(ctx, "RESET REPLICA ALL"); err != nil {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestPlainOptions: without Trireme each commit is flushed, replicas are read-only and log what they apply, and nothing of the cluster is left.
+// TestPlainOptions: without Trireme each commit is flushed, replicas are read-only and log what they apply, and nothing
+// of the cluster is left.
 func TestPlainOptions(t *testing.T) {
 	c := Config{Dir: "/srv/x", Port: 3307, ServerID: 2, Durability: DurabilityLog, Extra: map[string]string{"max-connections": "500", "skip_show_database": ""}}
 	for _, source := range []bool{true, false} {

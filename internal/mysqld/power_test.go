@@ -18,7 +18,8 @@ import (
 func cruelDisk(t *testing.T) *faultfs.FS {
 	t.Helper()
 	disk, err := faultfs.New(t.Context(), filepath.Join(t.TempDir(), "disk"), faultfs.Options{Names: faultfs.Journaled, NoCache: true, TakeAll: true})
-	if errors.Is(err, faultfs.ErrUnavailable) && (os.Getenv("TRIREME_REQUIRE_MYSQL") == "" || os.Geteuid() != 0) { // needs.Cannot
+	// needs.Cannot
+	if errors.Is(err, faultfs.ErrUnavailable) && (os.Getenv("TRIREME_REQUIRE_MYSQL") == "" || os.Geteuid() != 0) {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -65,8 +66,8 @@ func TestRedoAfterFailedFsync(t *testing.T) {
 	}
 }
 
-// Of the doublewrite files of a server that is up no power loss takes anything, neither their length nor a copy that is in them, whether the
-// start before the first one, that one or a later one has made them.
+// Of the doublewrite files of a server that is up no power loss takes anything, neither their length nor a copy that is
+// in them, whether the start before the first one, that one or a later one has made them.
 func TestDoublewriteFilesAreDurable(t *testing.T) {
 	disk := cruelDisk(t)
 	cfg := testConfig(t, filepath.Join(disk.Dir(), "mysql"))

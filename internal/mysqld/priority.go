@@ -9,15 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ahead is the nice value of a daemon. Its threads need little, but at once: with dozens of mysqld's that want the same CPU,
-// heartbeats wait their turn until a leader that is well loses its lease, or the guard takes the daemon for dead.
+// ahead is the nice value of a daemon. Its threads need little, but at once: with dozens of mysqld's that want the same
+// CPU, heartbeats wait their turn until a leader that is well loses its lease, or the guard takes the daemon for dead.
 const ahead = -10
 
-// behind is the nice value of mysqlds. nil: this process does not run ahead of them.
+// behind is the nice value of mysqlds. nil: this process has no priority over them.
 var behind atomic.Pointer[int]
 
-// RunAhead gives the threads of this process precedence over the mysqlds that it starts: nice -10 (setpriority(2)), which takes CAP_SYS_NICE. The
-// error says that it is not allowed; then all is as before, but in a container: there, as process 1, it lowers the mysqlds instead.
+// RunAhead gives the threads of this process precedence over the mysqlds that it starts: nice -10 (setpriority(2)),
+// which takes CAP_SYS_NICE. The error says that it is not allowed; then all is as before, but in a container: there, as
+// process 1, it lowers the mysqlds instead.
 func RunAhead() error {
 	raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	if err != nil {
@@ -35,8 +36,8 @@ func RunAhead() error {
 	return nil
 }
 
-// niceOfMysqld is the nice value of mysqlds of a daemon that began with one, and may have been raised. Where all processes are ours mysqld can be
-// lowered as well: no other one gains by it.
+// niceOfMysqld is the nice value of mysqlds of a daemon that began with one, and may have been raised. Where all
+// processes are ours mysqld can be lowered as well: no other one gains by it.
 func niceOfMysqld(began int, raised, alone bool) int {
 	if !raised && alone {
 		return began - ahead
@@ -44,14 +45,16 @@ func niceOfMysqld(began int, raised, alone bool) int {
 	return max(began, 0)
 }
 
-// fallBehind gives a process that was just started its place behind this one. To lower a priority is always allowed.
+// fallBehind gives a process that was just started a lower priority than this one. To lower a priority is always
+// allowed.
 func fallBehind(pid int) {
 	if nice := behind.Load(); nice != nil {
 		_ = renice(pid, *nice) // it may have died already, which others find
 	}
 }
 
-// renice sets the nice value of all threads of a process. Threads have their maker's, so none is missed once a whole round finds nothing to do.
+// renice sets the nice value of all threads of a process. Threads have their maker's, so none is missed once a whole
+// round finds nothing to do.
 func renice(pid, nice int) error {
 	for again := true; again; {
 		again = false

@@ -59,7 +59,8 @@ func (p process) isMysqld() bool {
 	return false
 }
 
-// worksIn reports whether the directory is the current folder of the process, as a data directory is of its mysqld. False where that cannot be seen.
+// worksIn reports whether the directory is the current folder of the process, as a data directory is of its mysqld.
+// False where that cannot be seen.
 func (p process) worksIn(dir os.FileInfo) bool {
 	at, err := os.Stat(p.proc("cwd"))
 	return err == nil && os.SameFile(at, dir)

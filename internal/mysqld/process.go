@@ -66,9 +66,9 @@ type launchSpec struct {
 // launch forks mysqld so that it cannot outlive us.
 //
 // PR_SET_PDEATHSIG fires when the forking *thread* ends (prctl(2)), and the Go runtime ends threads as it likes: so the
-// goroutine that forks is locked to its thread, and holds it until the child is reaped. The signal is cleared by a change of
-// user, so mysqld is started as its user instead of with --user. It has a process group of its own: a Ctrl-C at
-// the daemon's terminal must not reach it (S4).
+// goroutine that forks is locked to its thread, and holds it until the child is reaped. The signal is cleared by a
+// change of user, so mysqld is started as its user instead of with --user. It has a process group of its own: a Ctrl-C
+// at the daemon's terminal must not reach it (S4).
 func (c Config) launch(spec launchSpec) (*child, error) {
 	uid, gid, other, err := c.runsAs()
 	if err != nil {
@@ -109,8 +109,8 @@ func (c Config) launch(spec launchSpec) (*child, error) {
 	return p, nil
 }
 
-// environment is ours without what concerns only the daemon: its credentials, and systemd's sockets, on which mysqld would
-// otherwise announce its own state as the service's.
+// environment is ours without what concerns only the daemon: its credentials, and systemd's sockets, on which mysqld
+// would otherwise announce its own state as the service's.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		for _, p := range []string{"TRIREME_", "NOTIFY_SOCKET=", "WATCHDOG_", "LISTEN_", "MYSQLD_PARENT_PID="} {

@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// InnoDB's redo log since 8.0.30 (log0constants.h, log0files_io.h, log0recv.cc of mysql-server): files #ib_redoN, the log going on from N
-// to N+1, and spare ones, #ib_redoN_tmp. All numbers are big-endian, all checksums CRC-32C of the 508 bytes before them.
+// InnoDB's redo log since 8.0.30 (log0constants.h, log0files_io.h, log0recv.cc of mysql-server): files #ib_redoN, the
+// log going on from N to N+1, and spare ones, #ib_redoN_tmp. All numbers are big-endian, all checksums CRC-32C of the
+// 508 bytes before them.
 //
 //	block 0      format 4 bytes, UUID of the log 4, LSN of the data's start 8, creator 32, flags 4, …, checksum 4
 //	block 1, 3   checkpoint: 8 bytes, LSN 8, …, checksum 4
@@ -26,13 +27,14 @@ import (
 //
 // A block's LSN gives its file, its offset there, its number and its epoch.
 const (
-	redoBlock    = 512
-	redoHeader   = 4 * redoBlock
-	redoSum      = redoBlock - 4
-	redoFormat   = 6
-	redoFull     = 1 << 3 // the only flag of a log that recovery reads: this file takes no more
-	redoNumbers  = 1 << 30
-	redoFirst    = 1 << 31    // of a number: the first block of a write, as older versions marked it; recovery does not look at it
+	redoBlock   = 512
+	redoHeader  = 4 * redoBlock
+	redoSum     = redoBlock - 4
+	redoFormat  = 6
+	redoFull    = 1 << 3 // the only flag of a log that recovery reads: this file takes no more
+	redoNumbers = 1 << 30
+	// of a number: the first block of a write, as older versions marked it; recovery does not look at it
+	redoFirst    = 1 << 31
 	redoNoSum    = 0xdeadbeef // innodb_log_checksums = OFF
 	redoRead     = 1 << 17    // bytes that are read at once
 	redoMinBlock = 12         // the header of a data block
@@ -52,28 +54,33 @@ type redoFile struct {
 	spare bool
 }
 
-// end is the LSN behind the file's last block.
+// end is the LSN after the file's last block.
 func (f redoFile) end() uint64 { return f.start + uint64(f.size-redoHeader) }
 
 // errRedo is why a redo log is left as it is.
 var errRedo = errors.New("unexpected redo log")
 
-// mendRedo makes the redo log durable as recovery finds it, with zeros behind its end.
+// mendRedo makes the redo log durable as recovery finds it, with zeros after its end.
 //
-// After an fsync that failed, Linux goes on showing what the disk has not got, and calls it clean (raftlog knows the same of its own tail).
-// mysqld has ended then, and would recover from what it is shown. A power loss later would take blocks of the redo log that pages on disk,
-// written with O_DIRECT since, are ahead of: InnoDB ends with an assertion at every start, or serves what no mysqld has ever written. So
-// what recovery reads is written once more, if a mysqld has run on it in this boot.
+// After an fsync that failed, Linux still shows data that the disk does not have, and calls it clean (raftlog handles
+// the same for its own tail). mysqld has ended then, and would recover from what it is shown. A later power loss would
+// remove blocks of the redo log, while pages on disk, written with O_DIRECT since, are newer than those blocks: InnoDB
+// ends with an assertion at every start, or serves data that no mysqld has ever written. So the part that recovery
+// reads is written once more, if a mysqld has used it in this boot.
 //
-// A power loss keeps and loses blocks one by one, and one that is behind a lost one stays on disk. Recovery ends at the lost one, and
-// InnoDB goes on writing there. Blocks of the earlier life are valid where they are: nothing in them tells one life from another. If the
-// power goes again while the new life's end is just before one of them, the next recovery reads on into it, in the middle of a record: it
-// ends with CORRUPT LOG RECORD FOUND, at every start, or does what no mysqld has ever written.
+// A power loss keeps and loses blocks one by one, and a block after a lost one stays on disk. Recovery ends at the lost
+// one, and InnoDB continues to write there. Blocks of the earlier life are valid where they are: nothing in them
+// distinguishes one life from another. If the power fails again while the new life's end is just before one of them,
+// the next recovery reads into it, in the middle of a record: it ends with CORRUPT LOG RECORD FOUND, at every start, or
+// does what no mysqld has ever written.
 //
-// What is left: the blocks of a group of records that the end cuts short. Recovery reads them and drops them, and InnoDB goes on writing at
-// the group's start; only who understands the records could tell them from a group that is complete.
+// One case remains: the blocks of a group of records that the end cuts short. Recovery reads them and drops them, and
+// InnoDB continues to write at the group's start. Only a program that understands the records could distinguish them
+// from a complete group.
 //
-// No mysqld may use the directory. With ctx it ends halfway: what is overwritten by then was behind the end, and the next start goes on. Whatever is not as expected leaves the log as it is, and is logged: the start then is as without us.
+// No mysqld may use the directory. If ctx ends, mendRedo stops halfway: what it has overwritten was after the end, and
+// the next start continues. If anything is not as expected, it logs that and leaves the log as it is: the start then is
+// as without mendRedo.
 func (c Config) mendRedo(ctx context.Context) error {
 	began := time.Now()
 	files, err := c.redoFiles()
@@ -89,7 +96,7 @@ func (c Config) mendRedo(ctx context.Context) error {
 		return fmt.Errorf("look for the end of the redo log: %w", err)
 	}
 	_, ran, err := c.lastStarted()
-	ran = ran || err != nil // nobody knows
+	ran = ran || err != nil // not known
 	blocks := 0
 	for _, f := range files {
 		if ran {
@@ -124,7 +131,8 @@ func (c Config) redoDir() string {
 	return filepath.Join(dir, "#innodb_redo")
 }
 
-// redoFiles lists the redo log's files in the order of their numbers, spare ones behind the others; none where there is no such log yet.
+// redoFiles lists the redo log's files in the order of their numbers, then the spare ones; none if there is no redo log
+// yet.
 func (c Config) redoFiles() ([]redoFile, error) {
 	entries, err := os.ReadDir(c.redoDir())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -160,8 +168,8 @@ func (c Config) redoFiles() ([]redoFile, error) {
 	return files, nil
 }
 
-// redoEnd gives the newest checkpoint's LSN and that of the first block that recovery does not read, and sets the start of each file that is
-// not spare. It wraps errRedo where recovery might see it otherwise.
+// redoEnd gives the newest checkpoint's LSN and that of the first block that recovery does not read, and sets the start
+// of each file that is not spare. It wraps errRedo where recovery might see it otherwise.
 func redoEnd(ctx context.Context, files []redoFile) (checkpoint, end uint64, err error) {
 	var log []redoFile
 	var uuid uint32
@@ -187,7 +195,8 @@ func redoEnd(ctx context.Context, files []redoFile) (checkpoint, end uint64, err
 	return checkpoint, end, err
 }
 
-// readHeader reads the file's header and gives the log's UUID and the LSN of the newest checkpoint that the file tells of, 0 for none.
+// readHeader reads the file's header and gives the log's UUID and the LSN of the newest checkpoint that the file tells
+// of, 0 for none.
 func (f *redoFile) readHeader() (uuid uint32, checkpoint uint64, err error) {
 	wrong := func(why string) (uint32, uint64, error) { return 0, 0, fmt.Errorf("%w: %s: %s", errRedo, f.path, why) }
 	if f.size <= redoHeader || f.size%redoBlock != 0 {
@@ -232,7 +241,8 @@ func (f *redoFile) readHeader() (uuid uint32, checkpoint uint64, err error) {
 	return binary.BigEndian.Uint32(first[4:]), checkpoint, nil
 }
 
-// scanRedo reads the log from the checkpoint on to the first block that recovery does not read, and gives that one's LSN.
+// scanRedo reads the log from the checkpoint on to the first block that recovery does not read, and gives that one's
+// LSN.
 func scanRedo(ctx context.Context, log []redoFile, checkpoint uint64) (uint64, error) {
 	lsn := checkpoint / redoBlock * redoBlock
 	first := lsn
@@ -262,8 +272,8 @@ func scanRedo(ctx context.Context, log []redoFile, checkpoint uint64) (uint64, e
 	return lsn, nil
 }
 
-// redoData tells whether b is valid as the data block at lsn, and whether the log goes on behind it. It fails where recovery might see it
-// otherwise.
+// redoData reports whether b is valid as the data block at lsn, and whether the log continues after it. It fails if
+// recovery might see the block differently.
 func redoData(b []byte, lsn uint64) (full, ok bool, err error) {
 	number, epoch := redoNumber(lsn)
 	if binary.BigEndian.Uint32(b)&^redoFirst != number {
@@ -332,8 +342,9 @@ func rewrite(ctx context.Context, f *os.File, at, end int64) error {
 	return nil
 }
 
-// wipe overwrites the blocks that could be taken for ones at or behind the LSN end, and fsyncs. Of a file of the log it leaves what is before
-// end alone. Blocks with smaller numbers are left as well: LSNs only grow, so they are never valid again.
+// wipe overwrites the blocks that could be taken for ones at or after the LSN end, and fsyncs. In a file of the log it
+// does not touch what is before end. It also leaves blocks with smaller numbers: LSNs only grow, so those blocks are
+// never valid again.
 func (f redoFile) wipe(ctx context.Context, end uint64) (blocks int, err error) {
 	from := int64(redoHeader)
 	if !f.spare && f.start < end {
@@ -366,7 +377,8 @@ func openRedo(path string, flag int) (*os.File, error) {
 	return OpenOwned(filepath.Dir(folder), filepath.Join(filepath.Base(folder), filepath.Base(path)), flag, -1)
 }
 
-// blocks calls do for each block from the offset at on, until it says false or fails. A log may have hundreds of gigabytes: it also ends with ctx.
+// blocks calls do for each block from the offset at on, until it says false or fails. A log may have hundreds of
+// gigabytes: it also ends with ctx.
 func (f redoFile) blocks(ctx context.Context, at int64, do func(at int64, b []byte) (bool, error)) error {
 	r, err := openRedo(f.path, os.O_RDONLY)
 	if err != nil {

@@ -35,7 +35,8 @@ func sealed(b []byte) []byte {
 	return b
 }
 
-// file makes #ib_redoN of a log that begins with #ib_redo0 at block first, with a checkpoint at the given LSN in it unless that is 0.
+// file makes #ib_redoN of a log that begins with #ib_redo0 at block first, with a checkpoint at the given LSN in it
+// unless that is 0.
 func (l redoLog) file(n int, first, checkpoint uint64) {
 	b := make([]byte, testRedoSize)
 	binary.BigEndian.PutUint32(b, redoFormat)
@@ -196,7 +197,7 @@ func TestMendRedo(t *testing.T) {
 		l.fill(32)
 		l.mended(nil)
 	})
-	t.Run("epochs", func(t *testing.T) { // the numbers begin anew at block 2^30
+	t.Run("epochs", func(t *testing.T) { // the numbers start again at block 2^30
 		l := newRedoLog(t)
 		l.file(0, redoNumbers-4, (redoNumbers-4)*redoBlock+12)
 		for i := range 10 {
@@ -266,11 +267,11 @@ func TestMendRedo(t *testing.T) {
 	}
 }
 
-// Blocks that a power loss left behind the end of the redo log are not there any more when the next life's log ends before them.
+// Blocks that a power loss has left after the end of the redo log are gone when the next life's log ends before them.
 func TestRedoOfAnEarlierLife(t *testing.T) {
 	cfg := initialized(t)
-	// No page may be written before its part of the log is taken away, however long a busy machine needs: pages are flushed by the rate of the
-	// log of the last so many rounds, and not before they are over.
+	// No page may be written before its part of the log is taken away, however long a busy machine needs: pages are
+	// flushed by the rate of the log of the last so many rounds, and not before they are over.
 	cfg.Extra = map[string]string{"innodb_flushing_avg_loops": "1000", "innodb_adaptive_flushing": "OFF", "innodb_idle_flush_pct": "0"}
 	s := started(t, cfg)
 	life := func(fill string, rows int) {
@@ -290,10 +291,12 @@ func TestRedoOfAnEarlierLife(t *testing.T) {
 	}
 	life("u", 0)
 	flushed := end()
-	// What this test takes away of the log, no page on disk may have, and InnoDB writes pages when it likes: so all in one moment.
+	// What this test takes away of the log, no page on disk may have, and InnoDB writes pages when it likes: so all in
+	// one moment.
 	mustExec(t, session(t, s, s.cfg.Admin), "INSERT INTO d.t (a) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200) "+
 		"SELECT REPEAT('u', 3500) FROM n")
-	if err := s.Admin().FlushEngineLogs(testContext(t)); err != nil { // it is not durable: what of it gets lost is up to this test
+	// it is not durable: what of it gets lost is up to this test
+	if err := s.Admin().FlushEngineLogs(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Kill(); err != nil {
@@ -328,7 +331,7 @@ func TestRedoOfAnEarlierLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	secondEnd := end()
-	// The power takes what is behind a block of the second life's log: what was durable before is there again.
+	// The power loss removes what comes after a block of the second life's log: what was durable before is there again.
 	cut := (lost+secondEnd)/2/redoBlock*redoBlock + redoBlock
 	t.Logf("LSNs: flushed %d, lost %d, first end %d, second end %d, cut %d", flushed, lost, firstEnd, secondEnd, cut)
 	if secondEnd <= lost || secondEnd >= firstEnd {
@@ -351,7 +354,8 @@ func TestRedoOfAnEarlierLife(t *testing.T) {
 	}
 }
 
-// The end is found in a log whose files were used before, and that was made larger and smaller; what is in front of it is kept.
+// The end is found in a log whose files were used before, and that was made larger and smaller; what is in front of it
+// is kept.
 func TestRedoOfReusedFiles(t *testing.T) {
 	cfg := initialized(t)
 	cfg.Extra = map[string]string{"innodb_redo_log_capacity": "8M"}

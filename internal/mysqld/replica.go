@@ -18,8 +18,8 @@ type Channel struct {
 
 const defaultHeartbeat = 5 * time.Second
 
-// ConfigureChannel points the receiver at the feed. Replication must be stopped. Relay logs of earlier are discarded: the feed
-// brings again what was not executed.
+// ConfigureChannel points the receiver at the feed. Replication must be stopped. Relay logs of earlier are discarded:
+// the feed brings again what was not executed.
 func (a *Admin) ConfigureChannel(ctx context.Context, ch Channel) error {
 	hb := ch.Heartbeat
 	if hb == 0 {
@@ -38,7 +38,7 @@ func (a *Admin) ConfigureChannel(ctx context.Context, ch Channel) error {
 		"SOURCE_HEARTBEAT_PERIOD=" + strconv.FormatFloat(hb.Seconds(), 'f', 3, 64),
 	}
 	return limit(ctx, slowLimit, "configure replication", func(ctx context.Context) error {
-		// A channel whose relay logs are gone cannot be changed, only made anew.
+		// A channel whose relay logs are gone cannot be changed, only made again.
 		if err := a.channel.exec(ctx, "RESET REPLICA ALL"); err != nil {
 			return err
 		}
@@ -83,8 +83,8 @@ type ReplicaStatus struct {
 	RelayBytes uint64 // relay log on disk
 }
 
-// ReplicaStatus reads SHOW REPLICA STATUS, which works with performance_schema off too. ErrNoChannel before ConfigureChannel.
-// While STOP REPLICA is waiting for its threads, this waits as well.
+// ReplicaStatus reads SHOW REPLICA STATUS, which works with performance_schema off too. ErrNoChannel before
+// ConfigureChannel. While STOP REPLICA is waiting for its threads, this waits as well.
 func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	var st ReplicaStatus
 	err := limit(ctx, quickLimit, "read replication status", func(ctx context.Context) error {

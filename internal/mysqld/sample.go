@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// sampleLimit bounds the calls of this file, and of heavy.go. They are for reports: nothing waits for them, they have a lane of their own, and what is not
-// answered in time is given up on that lane alone.
+// sampleLimit bounds the calls of this file, and of heavy.go. They are for reports: nothing waits for them, they have a
+// lane of their own, and what is not answered in time is given up on that lane alone.
 const sampleLimit = 2 * time.Second
 
 // maxActive bounds the sessions that one look returns.
@@ -35,13 +35,13 @@ WHERE t.NAME = 'thread/sql/one_connection' AND t.PROCESSLIST_COMMAND NOT IN ('Sl
   AND t.PROCESSLIST_USER NOT IN (%s)
 LIMIT %d`
 
-// waitingQuery must not be performance_schema.data_lock_waits: that has a row for each pair of a lock and who stands behind it, and no other commit
-// goes on while they are made: 0.2 s with 600 sessions behind one row, growing with their square (measured on 9.7.4; this takes 6 ms).
-// data_locks has a row for each lock that anybody holds.
+// waitingQuery must not be performance_schema.data_lock_waits. That has a row for each pair of a lock and a waiter, and
+// no other commit makes progress while the rows are made: 0.2 s with 600 sessions that wait for one row, growing with
+// their square (measured on 9.7.4; this takes 6 ms). data_locks has a row for each lock that is held.
 const waitingQuery = "SELECT TRX_MYSQL_THREAD_ID AS id FROM information_schema.INNODB_TRX WHERE TRX_STATE = 'LOCK WAIT' LIMIT %d"
 
-// ActiveSessions lists them. Who waits for a row lock is asked only if somebody has been at a statement for a second, since InnoDB looks
-// through its transactions for it. Needs performance_schema; without it the list is empty.
+// ActiveSessions lists them. Who waits for a row lock is asked only if somebody has been at a statement for a second,
+// since InnoDB looks through its transactions for it. Needs performance_schema; without it the list is empty.
 func (a *Admin) ActiveSessions(ctx context.Context) (found []ActiveSession, err error) {
 	ours := quote(a.cfg.Admin.User) + ", " + quote(a.cfg.Repl.User) + ", " + quote(a.cfg.Clone.User)
 	err = limit(ctx, sampleLimit, "look at the active sessions", func(ctx context.Context) error {
@@ -73,7 +73,8 @@ func (a *Admin) ActiveSessions(ctx context.Context) (found []ActiveSession, err 
 	return found, err
 }
 
-// StatementCount is what performance_schema has counted of one kind of statement since this mysqld began, or it was told to begin anew.
+// StatementCount is what performance_schema has counted of one kind of statement since this mysqld started, or since
+// the counter was reset.
 type StatementCount struct {
 	Schema   string
 	Digest   string // empty: of all for which there was no room
@@ -195,8 +196,8 @@ func (a *Admin) FileCounts(ctx context.Context) (found []FileCount, err error) {
 	return found, err
 }
 
-// LeaveOut has performance_schema count nothing of what Trireme's own sessions do, but for the one that writes to the binary log. To be called
-// again now and then: a lane that logs in again is a new session.
+// LeaveOut has performance_schema count nothing of what Trireme's own sessions do, but for the one that writes to the
+// binary log. To be called again now and then: a lane that logs in again is a new session.
 func (a *Admin) LeaveOut(ctx context.Context) error {
 	var ids []string
 	for _, l := range append(a.lanes(), a.sample) {

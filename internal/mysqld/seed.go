@@ -20,15 +20,19 @@ const seedPoll = 500 * time.Millisecond
 
 // Seeding says where a new data directory comes from.
 type Seeding struct {
-	Host           string // of the donor's mysqld, as this host reaches it
-	Port           int
-	CA             []byte                      // in PEM: it must have signed the donor's certificate; empty: CAFile
-	CAFile         string                      // the same in a file that mysqld's user can read; empty: the donor's certificate is not checked
-	BytesPerSecond int64                       // limit of what is read from the donor; 0: none
-	KeepOld        bool                        // the data that is there goes when the copy is complete; there must be room for both
-	Progress       func(SeedProgress)          // called now and then; nil: not
-	Check          func(context.Context) error // asked when the copy is complete and old data is still there; an error throws the copy away
-	Confirm        func(context.Context) error // told before the copy counts, when old data is gone; an error throws it away
+	Host string // of the donor's mysqld, as this host reaches it
+	Port int
+	CA   []byte // in PEM: it must have signed the donor's certificate; empty: CAFile
+	// the same in a file that mysqld's user can read; empty: the donor's certificate is not checked
+	CAFile         string
+	BytesPerSecond int64 // limit of what is read from the donor; 0: none
+	// the data that is there goes when the copy is complete; there must be room for both
+	KeepOld  bool
+	Progress func(SeedProgress) // called now and then; nil: not
+	// asked when the copy is complete and old data is still there; an error throws the copy away
+	Check func(context.Context) error
+	// told before the copy counts, when old data is gone; an error throws it away
+	Confirm func(context.Context) error
 }
 
 // SeedProgress is how far a clone has come.
@@ -38,12 +42,13 @@ type SeedProgress struct {
 	Total uint64 // bytes to copy, as the donor estimates them
 }
 
-// Seed replaces the data directory by a copy of another server's, made by the CLONE plugin. No server of ours may be running. What
-// was there is thrown away just before the copy begins, so that no host needs room for both, or with KeepOld when the copy is complete and
-// on disk; from then on there is no data directory until the new one is in its place, whatever happens in between.
+// Seed replaces the data directory by a copy of another server's, made by the CLONE plugin. No server of ours may be
+// running. The old data is deleted just before the copy begins, so that no host needs room for both; with KeepOld it is
+// deleted when the copy is complete and on disk. From then on there is no data directory until the new one is in its
+// place, whatever happens in between.
 //
-// The copy is received by a server of its own in seed/, which nobody can reach and which ends with it. While the donor does not
-// answer, CLONE waits for it for minutes: the caller watches the donor and ends ctx.
+// The copy is received by a server of its own in seed/, which clients cannot reach and which ends with it. While the
+// donor does not answer, CLONE waits for it for minutes: the caller watches the donor and ends ctx.
 func Seed(ctx context.Context, cfg Config, s Seeding) error {
 	if err := cfg.seed(ctx, s); err != nil {
 		return fmt.Errorf("seed %s from %s: %w", cfg.DataDir(), net.JoinHostPort(s.Host, strconv.Itoa(s.Port)), err)
@@ -211,7 +216,8 @@ func explainClone(err error) error {
 		"DROP USER it, if there is one (SELECT Host FROM mysql.user WHERE User = '')", err)
 }
 
-// cloneProgress reads how far the clone has come. The estimate of the files' size is made by the donor at the beginning.
+// cloneProgress reads how far the clone has come. The estimate of the files' size is made by the donor at the
+// beginning.
 func cloneProgress(ctx context.Context, l *lane) (at SeedProgress, err error) {
 	ctx, cancel := context.WithTimeout(ctx, quickLimit)
 	defer cancel()

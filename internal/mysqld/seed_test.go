@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestSeed copies a running server's data. Whatever ends it early, there is no data directory then, and nothing is left behind.
+// TestSeed copies a running server's data. Whatever ends it early, afterwards there is no data directory, and no other
+// remains.
 func TestSeed(t *testing.T) {
 	cfg := initialized(t)
 	cfg.Clone = Account{"trireme_clone", "cl'0ne"}

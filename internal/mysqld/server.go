@@ -23,7 +23,7 @@ const (
 	politeLimit = 2 * time.Minute
 	// reapLimit is how long the end of a process may come after the loss of its connections.
 	reapLimit = 200 * time.Millisecond
-	// keepErrorLog is the size beyond which mysqld.err begins anew at a start; one old one is kept.
+	// keepErrorLog is the size above which a start begins a new mysqld.err; it keeps one old file.
 	keepErrorLog = 16 << 20
 )
 
@@ -58,10 +58,10 @@ func (s *Server) Config() Config { return s.cfg }
 
 var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// Start begins a new incarnation with the given server_uuid, as the package comment tells, and returns once Admin works. Crash
-// recovery may take minutes: only ctx bounds it. On error no mysqld is left running. Errors: ErrRunning and all of Check's,
-// ErrExited with mysqld's own words, ErrTimeout, ErrAccess, ErrWrongSettings, ErrNonTransaction. Until it returns, Kill and
-// the others speak of the life before: end a start by its ctx.
+// Start begins a new incarnation with the given server_uuid, as the package comment tells, and returns once Admin
+// works. Crash recovery may take minutes: only ctx bounds it. On error no mysqld is left running. Errors: ErrRunning
+// and all of Check's, ErrExited with mysqld's own words, ErrTimeout, ErrAccess, ErrWrongSettings, ErrNonTransaction.
+// Until it returns, Kill and the others speak of the life before: end a start by its ctx.
 func (s *Server) Start(ctx context.Context, uuid string) error {
 	if !uuidForm.MatchString(uuid) {
 		return fmt.Errorf("%w: server_uuid %q", ErrConfig, uuid)
@@ -213,8 +213,8 @@ func (c Config) prepare(ctx context.Context, uuid string) error {
 	return nil
 }
 
-// emptyDir removes everything in dir. The index goes last: a crash in between leaves an index that names missing files, which
-// the next start removes, and never files without an index, which a server could take for its own.
+// emptyDir removes everything in dir. The index goes last: a crash in between leaves an index that names missing files,
+// which the next start removes, and never files without an index, which a server could take for its own.
 func emptyDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -255,8 +255,9 @@ func (s *Server) Done() <-chan struct{} {
 	return nil
 }
 
-// Dying is closed when the current incarnation's process is about to end: it runs no statement any more, but its sockets and its memory may
-// be there for a while (Done). On Linux before 6.9 it is closed behind Done. Nil before the first Start.
+// Dying is closed when the current incarnation's process is about to end: it runs no statement any more, but its
+// sockets and its memory may be there for a while (Done). On Linux before 6.9 it is closed after Done. Nil before the
+// first Start.
 func (s *Server) Dying() <-chan struct{} {
 	if l := s.current(); l != nil {
 		return l.dying
@@ -278,8 +279,9 @@ func (s *Server) Exit() (e Exit, ok bool) {
 	}
 }
 
-// SocketGone is closed when the socket file of a running server disappears without StopPolitely: somebody is shutting it down,
-// and in some seconds it will release its waiters (S4). The caller should Kill at once. Nil before the first Start.
+// SocketGone is closed when the socket file of a running server disappears without StopPolitely: somebody is shutting
+// it down, and in some seconds it will release its waiters (S4). The caller should Kill at once. Nil before the first
+// Start.
 func (s *Server) SocketGone() <-chan struct{} {
 	if l := s.current(); l != nil {
 		return l.socketGone
@@ -331,7 +333,8 @@ func (s *Server) Kill() error {
 	return l.kill()
 }
 
-// SendKill is Kill without the wait: the process runs no statement any more, and ends when the kernel is done with it (Done).
+// SendKill is Kill without the wait: the process runs no statement any more, and ends when the kernel is done with it
+// (Done).
 func (s *Server) SendKill() error {
 	l := s.current()
 	if l == nil {
@@ -340,9 +343,10 @@ func (s *Server) SendKill() error {
 	return l.signal(syscall.SIGKILL)
 }
 
-// StopPolitely sends SIGTERM and waits for the end. The caller guarantees that no session waits for an acknowledgement, and that
-// none can come to wait (super_read_only is on): a polite stop would release them (S4). Other connections than Admin's should be closed
-// before: mysqld waits 10 s for them. A server that does not end in time, or before ctx does, is killed, and the error is ErrTimeout.
+// StopPolitely sends SIGTERM and waits for the end. The caller guarantees that no session waits for an acknowledgement,
+// and that none can come to wait (super_read_only is on): a polite stop would release them (S4). Other connections than
+// Admin's should be closed before: mysqld waits 10 s for them. A server that does not end in time, or before ctx does,
+// is killed, and the error is ErrTimeout.
 func (s *Server) StopPolitely(ctx context.Context) error {
 	l := s.current()
 	if l == nil {

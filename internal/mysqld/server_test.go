@@ -42,7 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// findMySQL skips the test when there is no server and none is required: needs.MySQL for this package, which that one imports.
+// findMySQL skips the test when there is no server and none is required: needs.MySQL for this package, which that one
+// imports.
 func findMySQL(t *testing.T) Binary {
 	t.Helper()
 	b, err := Find(testContext(t), "")
@@ -336,7 +337,7 @@ func TestSocketGone(t *testing.T) {
 	select {
 	case <-gone:
 	case <-time.After(20 * time.Second):
-		t.Fatal("nobody noticed")
+		t.Fatal("it was not noticed")
 	}
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
@@ -379,8 +380,8 @@ func TestLongDirectory(t *testing.T) {
 	}
 }
 
-// Where a socket's path would be too long, nobody but root can make the short folder in the place of a daemon that is
-// root; one that others can write to, or that is somebody else's, is not used.
+// If a socket's path would be too long, only root can create the short folder for a daemon that runs as root. A folder
+// that others can write to, or that belongs to another user, is not used.
 func TestSocketFolder(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can make what another user would")
@@ -513,7 +514,8 @@ func TestTornPages(t *testing.T) {
 	}
 }
 
-// Doublewrite files that the power went from while mysqld was making them do not keep it from starting: each length that a disk may have left.
+// Doublewrite files that the power went from while mysqld was making them do not keep it from starting: each length
+// that a disk may have left.
 func TestUnfinishedDoublewriteFiles(t *testing.T) {
 	cfg := initialized(t)
 	s := started(t, cfg)
@@ -539,7 +541,7 @@ func TestUnfinishedDoublewriteFiles(t *testing.T) {
 		}
 		for _, f := range files {
 			if st := must[os.FileInfo](t)(os.Stat(f)); st.Size() < page {
-				t.Errorf("%s was %d bytes long and is %d behind a start", f, size, st.Size())
+				t.Errorf("%s was %d bytes long and is %d after a start", f, size, st.Size())
 			}
 		}
 	}

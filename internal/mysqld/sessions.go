@@ -49,8 +49,8 @@ func (a *Admin) ApplicationSessions(ctx context.Context) ([]Session, error) {
 	return found, err
 }
 
-// KillApplicationConnections ends all of them, logins under way included, and says how many. A commit that waits for its
-// acknowledgement is not undone by this: its client loses the connection, the transaction goes on waiting.
+// KillApplicationConnections ends all of them, logins under way included, and says how many. A commit that waits for
+// its acknowledgement is not undone by this: its client loses the connection, the transaction goes on waiting.
 func (a *Admin) KillApplicationConnections(ctx context.Context) (killed int, err error) {
 	seen := map[uint64]bool{}
 	// A login that was under way during one pass is a session in the next.
@@ -93,8 +93,9 @@ func (a *Admin) kill(ctx context.Context, sessions []Session) (killed int, err e
 	return killed, err
 }
 
-// EndForeignDumps ends the sessions of others that read the binary log, and lists them: on a leader they see what no majority has, and one that is
-// semi-synchronous confirms it (S1). mysqld knows one privilege for both kinds of readers. Needs performance_schema; without it none is found.
+// EndForeignDumps ends the sessions of others that read the binary log, and lists them: on a leader they see what no
+// majority has, and one that is semi-synchronous confirms it (S1). mysqld knows one privilege for both kinds of
+// readers. Needs performance_schema; without it none is found.
 func (a *Admin) EndForeignDumps(ctx context.Context) (ended []Session, err error) {
 	err = limit(ctx, quickLimit, "list readers of the binary log", func(ctx context.Context) error {
 		t, err := a.status.query(ctx, "SELECT PROCESSLIST_ID AS id, PROCESSLIST_USER AS user, PROCESSLIST_HOST AS host, PROCESSLIST_COMMAND AS command"+
@@ -126,9 +127,9 @@ type OpenTransaction struct {
 // Same says whether o is still the transaction t, looked at later.
 func (t OpenTransaction) Same(o OpenTransaction) bool { return t.ID == o.ID && t.Event == o.Event }
 
-// openTransactions leaves out what is prepared (XA), and what has committed and waits for its acknowledgement only: nothing undoes those.
-// It does not rest on INNODB_TRX, which is a cache that is not refreshed within 0.1 s of the last look (trx0i_s.cc,
-// CACHE_MIN_IDLE_TIME): who polls it sees transactions that have ended long ago.
+// openTransactions leaves out what is prepared (XA), and what has committed and waits for its acknowledgement only:
+// nothing undoes those. It does not rest on INNODB_TRX, which is a cache that is not refreshed within 0.1 s of the last
+// look (trx0i_s.cc, CACHE_MIN_IDLE_TIME): who polls it sees transactions that have ended long ago.
 const openTransactions = `SELECT p.ID AS id, p.USER AS user, p.HOST AS host, p.COMMAND AS command, e.EVENT_ID AS event,
   e.TIMER_WAIT DIV 1000000000000 AS age, LEFT(COALESCE(s.SQL_TEXT, ''), 100) AS statement, %s
 FROM performance_schema.events_transactions_current e
@@ -138,8 +139,9 @@ LEFT JOIN performance_schema.events_statements_current s ON s.THREAD_ID = e.THRE
 WHERE e.STATE = 'ACTIVE' AND COALESCE(e.XA_STATE, '') <> 'PREPARED' AND COALESCE(p.STATE, '') NOT LIKE 'Waiting for semi-sync%%'
 ORDER BY e.TIMER_WAIT DESC, p.ID`
 
-// OpenTransactions lists the transactions of applications, oldest first. With rows it hangs behind an account statement that
-// waits for its acknowledgement (package comment), and must not be polled. Needs performance_schema; without it the list is empty.
+// OpenTransactions lists the transactions of applications, oldest first. With rows it hangs while an account statement
+// waits for its acknowledgement (package comment), so it must not be polled. It needs performance_schema; without it
+// the list is empty.
 func (a *Admin) OpenTransactions(ctx context.Context, rows bool) ([]OpenTransaction, error) {
 	column := "0 AS changed"
 	if rows {
@@ -173,8 +175,8 @@ type Blocker struct {
 	Object string // "schema.table", or the kind of lock
 }
 
-// MetadataBlockers lists the sessions that keep the applier from going on, usually a long reader before DDL. They block it for a
-// year by default. Needs performance_schema; without it the list is empty.
+// MetadataBlockers lists the sessions that keep the applier from going on, usually a long reader before DDL. They block
+// it for a year by default. Needs performance_schema; without it the list is empty.
 func (a *Admin) MetadataBlockers(ctx context.Context) ([]Blocker, error) {
 	var found []Blocker
 	err := limit(ctx, quickLimit, "look for metadata locks", func(ctx context.Context) error {

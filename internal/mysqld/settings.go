@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// setting is one line of my.cnf that is Trireme's and nobody else's.
+// setting is one line of my.cnf that only Trireme sets.
 type setting struct {
 	name, value string
 	why         string // for the operator who tries to change it
@@ -32,9 +32,9 @@ const (
 // disabledEngines are the engines whose changes a rollback does not undo.
 const disabledEngines = "MyISAM,MRG_MYISAM,MEMORY,CSV,ARCHIVE,BLACKHOLE,FEDERATED,EXAMPLE"
 
-// semisyncTimeoutMS is a hundred years. The plugin waits until a time of day: when somebody sets the clock beyond it, mysqld answers what
-// waits with OK and switches semi-sync off. A clock that starts in 1970 and is set right later jumps by decades. The manual's limit, 49
-// days, is not the server's.
+// semisyncTimeoutMS is a hundred years. The plugin waits until a time of day: when somebody sets the clock beyond it,
+// mysqld answers what waits with OK and switches semi-sync off. A clock that starts in 1970 and is set right later
+// jumps by decades. The manual's limit, 49 days, is not the server's.
 const semisyncTimeoutMS = 100 * 365 * 24 * 3600 * 1000
 
 // leaderSettings are the values without which a commit could be answered before Raft has it (S4). my.cnf sets them and
@@ -164,15 +164,19 @@ func (c Config) defaults() []setting {
 		{name: "relay_log_space_limit", value: "512M"},
 		{name: "secure_file_priv", value: "NULL"},
 		{name: "loose_mysqlx", value: "OFF"},
-		{name: "skip_name_resolve", value: "ON"},                                       // a slow name server must not hold up logins
-		{name: "loose_log_bin_trust_function_creators", value: "ON"},                   // safe with row format; application accounts have no SUPER
-		{name: "loose_performance_schema_consumer_events_stages_current", value: "ON"}, // how far an ALTER TABLE has come; it costs next to nothing
+		// a slow name server must not hold up logins
+		{name: "skip_name_resolve", value: "ON"},
+		// safe with row format; application accounts have no SUPER
+		{name: "loose_log_bin_trust_function_creators", value: "ON"},
+		// how far an ALTER TABLE has come; it costs next to nothing
+		{name: "loose_performance_schema_consumer_events_stages_current", value: "ON"},
 		{name: "log_error_verbosity", value: "2"},
 		{name: "log_timestamps", value: "UTC"},
 	}
 	s = append(s, c.tlsSettings()...)
 	if c.Binary.Version.AtLeast(9, 6, 0) {
-		// OFF, the server's own choice, writes cascades to the binary log, some of them so that no replica can apply them (docs/mysql.md).
+		// OFF, the server's own choice, writes cascades to the binary log, some of them so that no replica can apply
+		// them (docs/mysql.md).
 		s = append(s, setting{name: "loose_" + nativeForeignKeys, value: "ON"})
 	}
 	return s
@@ -204,8 +208,8 @@ func (c Config) extra(option string) (value string, set bool) {
 	return value, set
 }
 
-// Appliers is the number of workers that apply transactions on a follower, replica_parallel_workers as the server starts; 0 if the operator's
-// value is not a plain number.
+// Appliers is the number of workers that apply transactions on a follower, replica_parallel_workers as the server
+// starts; 0 if the operator's value is not a plain number.
 func (c Config) Appliers() int {
 	value, set := c.extra("replica_parallel_workers")
 	if !set {
@@ -217,8 +221,8 @@ func (c Config) Appliers() int {
 
 func defaultAppliers() int { return 2 * runtime.NumCPU() }
 
-// Chosen are the settings that a data node's mysqld gets from Trireme, enforced ones and defaults, but for places and ports. The flushing is the
-// leader's; a follower in DurabilityLog does with less.
+// Chosen are the settings that a data node's mysqld gets from Trireme, enforced ones and defaults, but for places and
+// ports. The flushing is the leader's; a follower in DurabilityLog does with less.
 func Chosen(d Durability) map[string]string {
 	c := Config{Durability: d, Binary: Binary{Version: Version{Major: 9, Minor: 7}}}
 	out := map[string]string{}
@@ -230,9 +234,9 @@ func Chosen(d Durability) map[string]string {
 	return out
 }
 
-// flushing gives innodb_flush_log_at_trx_commit and sync_binlog for a role. In DurabilityLog the raft log's fsync is the
-// durable one, and what InnoDB lost is fed again, so neither role flushes for each commit; the leader still writes each
-// commit's redo to the kernel, so that a killed process has next to nothing to catch up.
+// flushing gives innodb_flush_log_at_trx_commit and sync_binlog for a role. In DurabilityLog the raft log's fsync is
+// the durable one, and what InnoDB lost is fed again, so neither role flushes for each commit; the leader still writes
+// each commit's redo to the kernel, so that a killed process has next to nothing to catch up.
 func (c Config) flushing(leader bool) (commit, sync string) {
 	switch {
 	case c.Durability == DurabilityDouble:
@@ -335,7 +339,8 @@ func bytesOf(s string) string {
 	return strconv.FormatUint(n<<unit, 10)
 }
 
-// options is the text of my.cnf. The operator's lines stand between our defaults and our enforced ones: mysqld takes the last.
+// options is the text of my.cnf. The operator's lines stand between our defaults and our enforced ones: mysqld takes
+// the last.
 func (c Config) options() string {
 	var b strings.Builder
 	b.WriteString("# Written by trireme before every start of mysqld; changes here are lost. Use mysql.options in trireme.toml.\n[mysqld]\n")
@@ -356,8 +361,8 @@ func (c Config) options() string {
 	return b.String()
 }
 
-// optionLine is one line of an option file. A switch like skip_name_resolve stands alone without a value; any other option gets its empty
-// value: sql_mode, secure_file_priv and the like have one, and mysqld does not start without it.
+// optionLine is one line of an option file. A switch like skip_name_resolve stands alone without a value; any other
+// option gets its empty value: sql_mode, secure_file_priv and the like have one, and mysqld does not start without it.
 func optionLine(name, value string) string {
 	name = strings.ReplaceAll(name, "-", "_")
 	if value == "" && switchPrefix(canonical(name)) != "" {
@@ -367,15 +372,16 @@ func optionLine(name, value string) string {
 }
 
 const (
-	// ownSessions is the most that a daemon has of its own at its mysqld: ten by the socket, two that read the binary log. mysqld counts
-	// them towards max_connections, so that number is added to the operator's. Its administrative interface does not count them, but is
-	// offered over TCP only, at an address and a port of its own.
+	// ownSessions is the most that a daemon has of its own at its mysqld: ten by the socket, two that read the binary
+	// log. mysqld counts them towards max_connections, so that number is added to the operator's. Its administrative
+	// interface does not count them, but is offered over TCP only, at an address and a port of its own.
 	ownSessions = 12
 	// serverMaxConnections is mysqld's own choice (sql/sys_vars.cc).
 	serverMaxConnections = 151
 )
 
-// maxConnections is the number of sessions that applications can have; false if the operator's value is not a number, which mysqld tells.
+// maxConnections is the number of sessions that applications can have; false if the operator's value is not a number,
+// which mysqld tells.
 func (c Config) maxConnections() (int, bool) {
 	value, set := c.extra("max_connections")
 	if !set {

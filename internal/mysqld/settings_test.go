@@ -108,7 +108,8 @@ func TestOptionFileOrder(t *testing.T) {
 	at(`binlog_transaction_dependency_tracking="WRITESET"`)
 }
 
-// The daemon's own sessions count towards max_connections, so they are added to what applications can have; what is no number is mysqld's to refuse.
+// The daemon's own sessions count towards max_connections, so they are added to what applications can have; what is no
+// number is mysqld's to refuse.
 func TestMaxConnections(t *testing.T) {
 	for _, c := range []struct{ name, value, want string }{
 		{"", "", `max_connections="163"`},

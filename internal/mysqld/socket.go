@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchSocket closes gone when path disappears while done is open and asked is false. It returns once the watch stands, so that nothing that
-// happens afterwards is missed. A killed server leaves its socket file; one that is being shut down removes it first.
+// watchSocket closes gone when path disappears while done is open and asked is false. It returns once the watch stands,
+// so that nothing that happens afterwards is missed. A killed server leaves its socket file; one that is being shut
+// down removes it first.
 func watchSocket(path string, done <-chan struct{}, asked *atomic.Bool, gone chan<- struct{}) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {

@@ -38,11 +38,11 @@ func (c Config) OwnTLS() bool {
 	return false
 }
 
-// OwnCA is the operator's ssl_ca, as a path; empty: there is none.
+// OwnCA is the operator's ssl_ca, as a path; empty: not set.
 func (c Config) OwnCA() string { return c.ownFile("ssl_ca") }
 
-// OwnCert is the SHA-256 of the operator's certificate as it is in its file now; empty: there is none, or it cannot be
-// read from here.
+// OwnCert is the SHA-256 of the operator's certificate as it is in its file now; empty: not set, or not readable from
+// here.
 func (c Config) OwnCert() string {
 	path := c.ownFile("ssl_cert")
 	if path == "" {
@@ -116,7 +116,7 @@ func (c Config) writeTLS(pem []byte) error {
 func (s *Server) ReloadTLS(ctx context.Context, pem []byte) error {
 	l := s.current()
 	if l == nil {
-		return fmt.Errorf("%w: there is none to reload a certificate", ErrExited)
+		return fmt.Errorf("%w: it cannot reload a certificate", ErrExited)
 	}
 	if err := s.cfg.writeTLS(pem); err != nil {
 		return err

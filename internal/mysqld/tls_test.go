@@ -146,7 +146,7 @@ func TestOwnCertificate(t *testing.T) {
 	}
 	mustExec(t, session(t, s, cfg.Admin), "ALTER INSTANCE RELOAD TLS")
 	if after, err := s.Admin().TLSStamp(testContext(t)); err != nil || after == before {
-		t.Errorf("nobody notices that another one is shown: %q, %v", after, err)
+		t.Errorf("it is not noticed that another one is shown: %q, %v", after, err)
 	}
 }
 
@@ -174,6 +174,6 @@ func TestTLSSettings(t *testing.T) {
 	}
 	c.Extra = nil
 	if strings.Contains(c.plainOptions(true), "ssl_cert") {
-		t.Error("a plain server would show a certificate that nobody renews")
+		t.Error("a plain server would show a certificate that nothing renews")
 	}
 }

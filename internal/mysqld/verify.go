@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Check verifies on the running server what Start asked for: version, identity, settings, engines, and that every user table
-// can be rolled back. uuid is this incarnation's. Errors: ErrWrongSettings, ErrNonTransaction.
+// Check verifies on the running server what Start asked for: version, identity, settings, engines, and that every user
+// table can be rolled back. uuid is this incarnation's. Errors: ErrWrongSettings, ErrNonTransaction.
 func (a *Admin) Check(ctx context.Context, uuid string) error {
 	if err := a.checkIdentity(ctx, uuid); err != nil {
 		return err
