@@ -271,7 +271,7 @@ func (c *Client) query(sql string) (last []Value, rows int, err error) {
 	}
 }
 
-// skipColumns reads n column definitions and the EOF behind them.
+// skipColumns reads n column definitions and the EOF after them.
 func (c *Client) skipColumns(n int) error {
 	for range n {
 		if _, err := c.ReadPacket(); err != nil {

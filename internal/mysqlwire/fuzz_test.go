@@ -49,7 +49,8 @@ func framed(seq byte, payloads ...[]byte) []byte {
 	return s.out.Bytes()
 }
 
-// checkSession: what ends a session is one of the errors of this package, the end of the connection, or what the server said.
+// checkSession: what ends a session is one of the errors of this package, the end of the connection, or what the server
+// said.
 func checkSession(t *testing.T, err error) {
 	t.Helper()
 	var se *ServerError

@@ -18,8 +18,8 @@ const (
 	DefaultMaxPacket = 1 << 30
 
 	ioBufferBytes = 16 << 10
-	// growStep is how much a payload grows at once. Memory is taken as bytes arrive, at first ioBufferBytes, then as much again as has come: a length
-	// field alone, of a client that has not logged in, takes no more.
+	// growStep is how much a payload grows at once. Memory is taken as bytes arrive, at first ioBufferBytes, then as
+	// much again as has come: a length field alone, of a client that has not logged in, takes no more.
 	growStep = 1 << 20
 )
 
@@ -156,8 +156,8 @@ func (c *Conn) Flush() error {
 	return nil
 }
 
-// raw is the connection with the bytes in front that were read from it but not consumed: a client may send its TLS
-// hello right behind SSLRequest.
+// raw is the connection, preceded by the bytes that were read from it but not consumed: a client may send its TLS hello
+// directly after SSLRequest.
 func (c *Conn) raw() net.Conn {
 	rest, _ := c.r.Peek(c.r.Buffered())
 	if len(rest) == 0 {

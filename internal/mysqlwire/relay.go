@@ -46,12 +46,13 @@ const (
 	CachingKeyRequest = cachingKeyRequest
 )
 
-// Unread puts bytes that were read from the connection before it was framed in front of the rest. It is called once, before any read.
+// Unread puts bytes that were read from the connection before it was framed in front of the rest. It is called once,
+// before any read.
 func (c *Conn) Unread(b []byte) {
 	c.r = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(b), c.nc), ioBufferBytes)
 }
 
-// ServeTLS makes the client's side of the connection TLS, behind its SSLRequest.
+// ServeTLS makes the client's side of the connection TLS, after its SSLRequest.
 func (c *Conn) ServeTLS(ctx context.Context, cfg *tls.Config) error {
 	tc := tls.Server(c.raw(), cfg)
 	if err := tc.HandshakeContext(ctx); err != nil {
@@ -81,8 +82,8 @@ type Secrecy struct {
 	Key func(digest string) error
 }
 
-// LoginAs is a connection phase with everything in resp as another client said it, except for the proof of its password. Attributes,
-// capabilities and character set are the session's.
+// LoginAs is a connection phase with everything in resp as another client said it, except for the proof of its
+// password. Attributes, capabilities and character set are the session's.
 func LoginAs(ctx context.Context, conn *Conn, resp Response, password string, how Secrecy) (Greeting, OK, error) {
 	done := watch(ctx, conn.NetConn())
 	g, ok, err := loginAs(ctx, conn, resp, password, how)
@@ -168,8 +169,8 @@ func OpenPassword(key *rsa.PrivateKey, nonce, sealed []byte) (string, error) {
 	return string(plain[:len(plain)-1]), nil
 }
 
-// Status reads SERVER_STATUS_* from an OK packet, from what stands for it at the end of rows (0xFE), or from an EOF packet. p may be
-// cut off behind its first 23 bytes.
+// Status reads SERVER_STATUS_* from an OK packet, from what replaces it at the end of rows (0xFE), or from an EOF
+// packet. p may be cut off after its first 23 bytes.
 func Status(p []byte, deprecateEOF bool) (uint16, error) {
 	if len(p) == 0 {
 		return 0, malformed("status")
@@ -192,7 +193,7 @@ func Status(p []byte, deprecateEOF bool) (uint16, error) {
 	return status, nil
 }
 
-// Lenenc reads a length-encoded integer and returns what lies behind it; ok is false when there is none.
+// Lenenc reads a length-encoded integer and returns what comes after it; ok is false if p does not begin with one.
 func Lenenc(p []byte) (v uint64, rest []byte, ok bool) {
 	c := cursor{b: p}
 	v, null := c.lenenc()
