@@ -54,7 +54,7 @@ type Assembler struct {
 }
 
 // Feed takes the next event, whose header is h, whole and with its checksum, which is not verified here. After an error
-// it returns that same error until Reset: nothing behind a broken transaction can be trusted.
+// it returns that same error until Reset: nothing after a broken transaction can be trusted.
 //
 // The errors are ErrMalformed, ErrStructure, ErrLength, ErrIncident, ErrAnonymous and ErrUnknownEvent.
 func (a *Assembler) Feed(h Header, ev []byte) (Boundary, error) {
@@ -211,7 +211,7 @@ func (a *Assembler) firstQuery(q *QueryEvent) (Boundary, error) {
 	case sqlkind.XACommit, sqlkind.XARollback:
 		a.trx.Statement = kind
 		return a.endXA(kind, q.SQL)
-	case sqlkind.Rollback: // an abort marker behind a transaction of which only the GTID event was kept
+	case sqlkind.Rollback: // an abort marker after a transaction of which only the GTID event was kept
 		return a.end(RowsRollback)
 	case sqlkind.Commit, sqlkind.XAEnd, sqlkind.XAPrepare, sqlkind.Savepoint:
 		return Outside, a.misplaced("QUERY " + kind.String())

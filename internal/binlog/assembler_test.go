@@ -17,8 +17,8 @@ import (
 )
 
 // TestAssembler feeds made-up streams. A line of input is one event; "reset" is a call of Reset. See event below for
-// the words. Each line of output is the boundary, behind an End the transaction; the first error ends it, unless a
-// reset follows.
+// the words. Each line of output is the boundary, and for an End also the transaction; the first error ends the output,
+// unless a reset follows.
 func TestAssembler(t *testing.T) {
 	datadriven.RunTest(t, "testdata/assembler", func(t *testing.T, d *datadriven.TestData) string {
 		var a Assembler
@@ -156,7 +156,7 @@ func TestPayload(t *testing.T) {
 	prepared := AppendEvent(nil, Header{Type: TypeXAPrepare}, xaPrepareBody("g", false))
 	committed := AppendEvent(nil, Header{Type: TypeXAPrepare}, xaPrepareBody("g", true))
 	xid := AppendEvent(nil, Header{Type: TypeXID}, make([]byte, 8))
-	// The package is pure: looking into a payload must not leave a goroutine behind.
+	// The package is pure: looking into a payload must not leave a goroutine running.
 	before := runtime.NumGoroutine()
 	defer func() {
 		if after := runtime.NumGoroutine(); after > before {
@@ -202,7 +202,7 @@ func TestPayload(t *testing.T) {
 		"no fields":     AppendEvent(nil, Header{Type: TypeTransactionPayload}, []byte{0}),
 		"no end":        AppendEvent(nil, Header{Type: TypeTransactionPayload}, []byte{2, 1, 0}),
 		"size too big":  AppendEvent(nil, Header{Type: TypeTransactionPayload}, []byte{2, 1, 0, 1, 1, 9, 0, 'x'}),
-		"bytes behind":  AppendEvent(nil, Header{Type: TypeTransactionPayload}, []byte{2, 1, 0, 1, 1, 0, 0, 'x'}),
+		"bytes after":   AppendEvent(nil, Header{Type: TypeTransactionPayload}, []byte{2, 1, 0, 1, 1, 0, 0, 'x'}),
 		"tiny event":    rawPayload(255, 19, Header{Type: TypeQuery, EventSize: 18}.Append(nil)),
 	} {
 		a.Reset()

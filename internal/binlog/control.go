@@ -51,7 +51,8 @@ const (
 	ChecksumCRC32 ChecksumAlgorithm = 1
 )
 
-// FormatDescriptionEvent is what a FORMAT_DESCRIPTION event says about the events after it. Its slices lie in the event.
+// FormatDescriptionEvent is what a FORMAT_DESCRIPTION event says about the events after it. Its slices lie in the
+// event.
 type FormatDescriptionEvent struct {
 	BinlogVersion uint16 // 4
 	ServerVersion []byte // without trailing zeros
@@ -96,7 +97,8 @@ func ParseFormatDescription(ev []byte) (FormatDescriptionEvent, error) {
 	return d, nil
 }
 
-// postHeaderLens are those of a 9.x server, from type 1 on (Format_description_event's constructor in control_events.cpp).
+// postHeaderLens are those of a 9.x server, from type 1 on (Format_description_event's constructor in
+// control_events.cpp).
 var postHeaderLens = [...]byte{
 	0, 13, 0, 8, 0, 0, 0, 0, 4, 0, // 1..10: QUERY, ROTATE, APPEND_BLOCK
 	4, 0, 0, 0, 99, 0, 4, 26, 8, 0, // 11..20: DELETE_FILE, FORMAT_DESCRIPTION, BEGIN_LOAD, EXECUTE_LOAD, TABLE_MAP

@@ -71,8 +71,8 @@ func Body(ev []byte) []byte {
 	return ev[HeaderLen : len(ev)-ChecksumLen]
 }
 
-// checksum is CRC-32 (IEEE) over all of ev but its last four bytes. FlagInUse counts as clear, because mysqld sets
-// and clears it in place without writing the checksum anew.
+// checksum is CRC-32 (IEEE) over all of ev but its last four bytes. FlagInUse counts as clear, because mysqld sets and
+// clears it in place without updating the checksum.
 func checksum(ev []byte) uint32 {
 	n := len(ev) - ChecksumLen
 	if EventType(ev[4]) != TypeFormatDescription || ev[17]&byte(FlagInUse) == 0 {

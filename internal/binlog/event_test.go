@@ -86,7 +86,7 @@ func TestChecksum(t *testing.T) {
 			bad := bytes.Clone(ev)
 			bad[i] ^= 0x10
 			if err := VerifyChecksum(bad); err == nil {
-				t.Fatalf("%v: byte %d is wrong and nobody notices", TypeOf(ev), i)
+				t.Fatalf("%v: byte %d is wrong and it is not noticed", TypeOf(ev), i)
 			}
 		}
 		if err := VerifyChecksum(ev[:len(ev)-1]); !errors.Is(err, ErrMalformed) {
@@ -297,7 +297,7 @@ func TestQuery(t *testing.T) {
 		"primary key":     with(varRequirePrimaryKey, 1),
 		"encryption":      with(varDefaultTableEncryption, 1),
 		"cascade trigger": with(varEnableCascadeTriggers, 1),
-		"behind it":       append(bytes.Clone(xid), varRequirePrimaryKey, 1),
+		"after it":        append(bytes.Clone(xid), varRequirePrimaryKey, 1),
 	} {
 		q, err := ParseQuery(vars(b...))
 		if err != nil || !q.HasXID || q.XID != 9 || q.UnknownVars || string(q.Schema) != "d" || string(q.SQL) != "SELECT 1" {

@@ -34,7 +34,8 @@ func fixSize(ev []byte) {
 	copy(ev, h.Append(nil))
 }
 
-// FuzzPayload looks into arbitrary payloads: whatever they unpack to, memory is bounded by one window of the compression.
+// FuzzPayload looks into arbitrary payloads: whatever they unpack to, memory is bounded by one window of the
+// compression.
 func FuzzPayload(f *testing.F) {
 	_, events := sample(f, "payload-1")
 	for _, ev := range events {

@@ -13,7 +13,7 @@ import (
 	"trireme/internal/gtid"
 )
 
-// update writes testdata/*.golden, this package's transcripts of the samples, which are to be read through before they are committed. The
+// update writes testdata/*.golden, this package's transcripts of the samples. Read them before you commit them. The
 // samples are written by a server: see TestUpdateBinlogSamples in test/mysql.
 var update = flag.Bool("update", false, "write the transcripts in testdata")
 

@@ -108,10 +108,11 @@ func (e *GTIDEvent) parsePlain(body []byte) error {
 	return nil
 }
 
-// LimitInFlight returns ev, or a copy of it appended to dst, such that a parallel applier works on at most n transactions at once up to this
-// one: its last_committed is at least its sequence number less n. The applier's coordinator then sleeps until that many are committed; without
-// that it calls sched_yield until one of n workers is free (Mts_submode_logical_clock::get_least_occupied_worker in sql/rpl_mta_submode.cc), a
-// CPU's worth on a busy follower. The order becomes stricter only: a last_committed of 0, which binds a transaction to all before it, is left
+// LimitInFlight returns ev, or a copy of it appended to dst, such that a parallel applier works on at most n
+// transactions at once up to this one: its last_committed is at least its sequence number less n. The applier's
+// coordinator then sleeps until that many are committed; without that it calls sched_yield until one of n workers is
+// free (Mts_submode_logical_clock::get_least_occupied_worker in sql/rpl_mta_submode.cc), a CPU's worth on a busy
+// follower. The order becomes stricter only: a last_committed of 0, which binds a transaction to all before it, is left
 // as it is, and so are other events than GTID (33).
 func LimitInFlight(dst, ev []byte, n int64) []byte {
 	const lastCommittedAt = HeaderLen + 1 + 16 + 8 + 1 // see parsePlain
@@ -142,7 +143,8 @@ func WaitsForAll(ev, rest []byte) bool {
 		return true // it is not seen here
 	}
 	q, err := ParseQuery(next)
-	return err != nil || !bytes.HasPrefix(q.SQL, []byte("XA ")) // the ends of XA transactions are written as statements, too
+	// the ends of XA transactions are written as statements, too
+	return err != nil || !bytes.HasPrefix(q.SQL, []byte("XA "))
 }
 
 // serializationVersion is the only version of the message format so far (serialization_format_version.h).

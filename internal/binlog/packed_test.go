@@ -95,7 +95,8 @@ func checkPacked(t *testing.T, got []byte, want TrxInfo, trx []byte) {
 	}
 }
 
-// TestAppendPacked packs what real servers wrote; mysqlbinlog reads the files as it reads those that the server wrote itself.
+// TestAppendPacked packs what real servers wrote; mysqlbinlog reads the files as it reads those that the server wrote
+// itself.
 func TestAppendPacked(t *testing.T) {
 	for name, want := range map[string]int{"dml-1": 5, "statement-1": 7, "ddl-1": 1, "tagged-2": 1, "xa-1": 0, "payload-1": 0, "account-1": 0} {
 		t.Run(name, func(t *testing.T) {

@@ -72,9 +72,10 @@ func ParsePayload(ev []byte) (PayloadEvent, error) {
 	return p, nil
 }
 
-// AppendPacked appends a transaction of whole events, which an Assembler has taken, as two: its GTID event, and a TRANSACTION_PAYLOAD event that holds the others, not
-// compressed. mysqld takes it for one that was written with binlog_transaction_compression. It appends nothing and returns false for a
-// transaction of anything but BEGIN, row events and XID, and for one whose GTID has a tag.
+// AppendPacked appends a transaction of whole events, which an Assembler has taken, as two: its GTID event, and a
+// TRANSACTION_PAYLOAD event that holds the others, not compressed. mysqld takes it for one that was written with
+// binlog_transaction_compression. It appends nothing and returns false for a transaction of anything but BEGIN, row
+// events and XID, and for one whose GTID has a tag.
 func AppendPacked(dst, events []byte) (_ []byte, packed bool, err error) {
 	first, ev, rest, err := Cut(events)
 	if err != nil || first.Type != TypeGTID {
@@ -104,7 +105,8 @@ func AppendPacked(dst, events []byte) (_ []byte, packed bool, err error) {
 	return out, true, nil
 }
 
-// appendPayload appends the payload of whole events that have size bytes without their checksums, with the header of one of them.
+// appendPayload appends the payload of whole events that have size bytes without their checksums, with the header of
+// one of them.
 func appendPayload(dst []byte, h Header, events []byte, size int) []byte {
 	start := len(dst)
 	h.Type, h.Flags = TypeTransactionPayload, 0
@@ -279,7 +281,7 @@ func (r *payloadReader) open(p PayloadEvent) (io.Reader, error) {
 	return r.zstd, err
 }
 
-// header reads the next event's header; io.EOF says that there is none.
+// header reads the next event's header; io.EOF means that no event is left.
 func (r *payloadReader) header(in io.Reader) (Header, error) {
 	if _, err := io.ReadFull(in, r.buf[:HeaderLen]); err != nil {
 		return Header{}, err

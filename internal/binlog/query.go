@@ -73,7 +73,8 @@ const (
 	invalidXID                 uint64 = 1<<64 - 1
 )
 
-// parseVars walks the status variables to find the XID. They are mostly in the order of their codes, which is not relied on.
+// parseVars walks the status variables to find the XID. They are mostly in the order of their codes, which is not
+// relied on.
 func (q *QueryEvent) parseVars(vars []byte) error {
 	f := fields{b: vars}
 	for len(f.b) > 0 && !f.failed {
@@ -107,7 +108,7 @@ func (q *QueryEvent) parseVars(vars []byte) error {
 				f.skipStrings(int(n))
 			}
 		default:
-			// A later version's variable: its length is unknown, so nothing behind it can be read.
+			// A later version's variable: its length is unknown, so nothing after it can be read.
 			q.UnknownVars = true
 			return nil
 		}

@@ -91,7 +91,7 @@ func (s *Summary) add(t EventType, body []byte) error {
 	return nil
 }
 
-// tableMap: table id u48, flags u16, then schema and table, each with its length before and a zero behind.
+// tableMap: table id u48, flags u16, then schema and table, each with its length before it and a zero after it.
 func (s *Summary) tableMap(body []byte) error {
 	f := fields{b: body}
 	id := f.uint(6)
