@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// MaxGNO is the highest sequence number that a server gives out (GNO_END - 1 in libs/mysql/binlog/event/control_events.h).
+	// MaxGNO is the highest sequence number that a server gives out (GNO_END - 1 in
+	// libs/mysql/binlog/event/control_events.h).
 	MaxGNO = math.MaxInt64 - 1
 	// MaxTagLen is the length limit of a tag, in bytes.
 	MaxTagLen = 32

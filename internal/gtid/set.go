@@ -193,7 +193,7 @@ func (s Set) Of(u UUID) Set {
 	return out
 }
 
-// Last is the highest GNO of sid in s, 0 when there is none.
+// Last is the highest GNO of sid in s, 0 if s has none of sid.
 func (s Set) Last(sid SID) int64 {
 	if list := s.list(sid); len(list) > 0 {
 		return list[len(list)-1].last

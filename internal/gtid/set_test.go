@@ -347,7 +347,7 @@ func FuzzDecodeBinary(f *testing.F) {
 func BenchmarkAddNext(b *testing.B) {
 	var s Set
 	g := GTID{SID{UUID: IncarnationUUID(1, 2, 3)}, 1}
-	for i := range 100 { // dead incarnations of before
+	for i := range 100 { // earlier incarnations
 		s.AddRange(Range{SID{UUID: IncarnationUUID(1, 1, uint64(i))}, 1, 1000})
 	}
 	b.ReportAllocs()
