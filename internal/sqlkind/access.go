@@ -10,8 +10,8 @@ const (
 	Read
 	// ReadOnlyTransaction is START TRANSACTION READ ONLY, with or without a snapshot.
 	ReadOnlyTransaction
-	// Diagnosis asks for what the statement before it has left: SHOW WARNINGS, @@warning_count, FOUND_ROWS() and the like. It belongs where that
-	// one ran.
+	// Diagnosis asks for what the statement before it has left: SHOW WARNINGS, @@warning_count, FOUND_ROWS() and the
+	// like. It belongs where that one ran.
 	Diagnosis
 )
 
@@ -20,9 +20,10 @@ func (a Access) String() string {
 	return [...]string{"write", "read", "read-only-transaction", "diagnosis"}[a]
 }
 
-// AccessOf tells what the statement sql needs, by its tokens; noBackslash is the sql_mode NO_BACKSLASH_ESCAPES. It errs towards Write: several
-// statements in one text, variables, calls of functions that are not known to be the server's own and harmless, locking reads, and whatever
-// reads the server's own tables are Write. It does not allocate. What a view does it cannot see.
+// AccessOf tells what the statement sql needs, by its tokens; noBackslash is the sql_mode NO_BACKSLASH_ESCAPES. It errs
+// towards Write: several statements in one text, variables, calls of functions that are not known to be the server's
+// own and harmless, locking reads, and whatever reads the server's own tables are Write. It does not allocate. What a
+// view does it cannot see.
 func AccessOf(sql []byte, noBackslash bool) Access {
 	if misleads(sql) {
 		return Write
@@ -57,7 +58,7 @@ type accessScanner struct {
 	end  int  // of prev in the text
 }
 
-// query reads on behind the first word of a SELECT.
+// query continues after the first word of a SELECT.
 func (s *accessScanner) query() Access {
 	found := Read
 	for s.end = s.pos; ; s.end = s.pos {
@@ -94,7 +95,8 @@ func (s *accessScanner) query() Access {
 	}
 }
 
-// countsMessages reads on behind the first @ of a variable, and says whether it is @@warning_count or @@error_count.
+// countsMessages continues after the first @ of a variable, and reports whether the variable is @@warning_count or
+// @@error_count.
 func (s *accessScanner) countsMessages() bool {
 	if t := s.next(); t.kind != tokenOther || t.text[0] != '@' {
 		return false
@@ -123,14 +125,14 @@ func OwnSchema(name []byte) bool {
 	return word.is("INFORMATION_SCHEMA") || word.is("PERFORMANCE_SCHEMA") || word.is("MYSQL") || word.is("SYS")
 }
 
-// UsedSchema is the name behind USE, of a statement that is one.
+// UsedSchema returns the name after USE, if the statement is a USE statement.
 func UsedSchema(sql []byte) []byte {
 	s := scanner{src: sql}
 	s.next()
 	return s.next().text
 }
 
-// opens says whether a parenthesis behind prev is part of the syntax, or of a call that changes nothing.
+// opens reports whether a parenthesis after prev is part of the syntax, or of a call that changes nothing.
 func (s *accessScanner) opens() bool {
 	switch s.prev.kind {
 	case tokenOther:
@@ -155,7 +157,7 @@ const (
 	needsDiagnosis
 )
 
-// weight of a word that is no name behind a dot.
+// weight of a word that is not a name after a dot.
 func (t token) weight() weight {
 	for _, w := range [...]string{"INTO", "FOR", "LOCK", "UPDATE", "DELETE", "INSERT", "PROCEDURE", "SQL_CALC_FOUND_ROWS", "LAST_INSERT_ID"} {
 		if t.is(w) {
@@ -168,7 +170,7 @@ func (t token) weight() weight {
 	return needsNothing
 }
 
-// start reads on behind START.
+// start continues after START.
 func (s *accessScanner) start() Access {
 	if !s.next().is("TRANSACTION") {
 		return Write
@@ -200,7 +202,7 @@ func (s *accessScanner) start() Access {
 	}
 }
 
-// show reads on behind SHOW.
+// show continues after SHOW.
 func (s *accessScanner) show() Access {
 	for range 5 { // COUNT ( * ) WARNINGS
 		switch t := s.next(); {
@@ -228,7 +230,7 @@ func among(t token, words []string) bool {
 	return false
 }
 
-// opening are words behind which a parenthesis calls nothing.
+// opening are words after which a parenthesis calls nothing.
 var opening = [...]string{
 	"IN", "AS", "FROM", "JOIN", "WHERE", "AND", "OR", "NOT", "XOR", "ON", "USING", "BY", "HAVING", "SELECT", "DISTINCT", "ALL", "ANY", "SOME",
 	"EXISTS", "UNION", "EXCEPT", "INTERSECT", "THEN", "ELSE", "WHEN", "CASE", "BETWEEN", "LIKE", "REGEXP", "RLIKE", "IS", "DIV", "MOD", "INTERVAL",

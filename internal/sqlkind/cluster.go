@@ -27,8 +27,8 @@ type ClusterStatement struct {
 	Several bool
 }
 
-// ParseCluster takes apart what begins with SHOW TRIREME; ok is false for every other statement, one in a version comment
-// included. It does not allocate then, and reads to the second word at most.
+// ParseCluster takes apart what begins with SHOW TRIREME; ok is false for every other statement, one in a version
+// comment included. It does not allocate then, and reads to the second word at most.
 func ParseCluster(sql []byte) (c ClusterStatement, ok bool) {
 	s := scanner{src: sql}
 	if !s.next().is("SHOW") || !s.next().is("TRIREME") || bytes.Contains(sql, []byte("/*!")) {

@@ -2,9 +2,9 @@ package sqlkind
 
 import "strings"
 
-// GetDiagnostics takes GET [CURRENT | STACKED] DIAGNOSTICS apart, if it stands alone and all that it sets are user variables: it returns their
-// names with @ and in backquotes, in lower case. ok is false for every other statement, and for names that are not of ASCII. Whether the
-// rest of it is right is for the server to say.
+// GetDiagnostics takes GET [CURRENT | STACKED] DIAGNOSTICS apart, if it stands alone and all that it sets are user
+// variables: it returns their names with @ and in backquotes, in lower case. ok is false for every other statement, and
+// for names that are not of ASCII. Whether the rest of it is right is for the server to say.
 func GetDiagnostics(sql []byte) (targets []string, ok bool) {
 	s := scanner{src: sql}
 	if !s.next().is("GET") {

@@ -2,8 +2,8 @@ package sqlkind
 
 import "bytes"
 
-// CommitsImplicitly says whether a statement, by its first words, commits the transaction that is open before it, as mysqld's manual lists
-// them. It does not allocate.
+// CommitsImplicitly says whether a statement, by its first words, commits the transaction that is open before it, as
+// mysqld's manual lists them. It does not allocate.
 func CommitsImplicitly(sql []byte) bool {
 	s := scanner{src: sql}
 	t := s.next()
@@ -24,7 +24,8 @@ func CommitsImplicitly(sql []byte) bool {
 	return false
 }
 
-// DropsSchema says whether one of the statements in a text is DROP DATABASE of a schema, whose name is written as there. It does not allocate.
+// DropsSchema says whether one of the statements in a text is DROP DATABASE of a schema, whose name is written as
+// there. It does not allocate.
 func DropsSchema(sql, schema []byte) bool {
 	s := scanner{src: sql}
 	for t := s.next(); t.kind != tokenEnd; {

@@ -108,8 +108,8 @@ func classifyRollback(s *scanner) Kind {
 	return Rollback
 }
 
-// IsRollback reports whether sql is ROLLBACK [WORK], to the letter: without AND CHAIN, RELEASE or a savepoint, and without a comment, which might
-// hide one of them.
+// IsRollback reports whether sql is ROLLBACK [WORK], to the letter: without AND CHAIN, RELEASE or a savepoint, and
+// without a comment, which might hide one of them.
 func IsRollback(sql []byte) bool {
 	if bytes.ContainsAny(sql, "/#-") {
 		return false
@@ -161,8 +161,8 @@ func classifySet(s *scanner) Kind {
 // CREATE OR REPLACE ALGORITHM = MERGE DEFINER = `u`@`h` SQL SECURITY DEFINER VIEW IF NOT EXISTS.
 const ddlPrefixTokens = 24
 
-// classifyDDL reads on after CREATE, ALTER, DROP or RENAME: first the type of the object, which tells an account
-// statement, then IF [NOT] EXISTS, which stands right behind it.
+// classifyDDL continues after CREATE, ALTER, DROP or RENAME: first it reads the type of the object, which identifies an
+// account statement, then IF [NOT] EXISTS, which follows directly.
 func classifyDDL(s *scanner) Kind {
 	for range ddlPrefixTokens {
 		t := s.next()
@@ -184,8 +184,8 @@ func classifyDDL(s *scanner) Kind {
 	return DDL
 }
 
-// classifyExists reads IF EXISTS or IF NOT EXISTS behind the object's type, of which UNDO TABLESPACE, SPATIAL
-// REFERENCE SYSTEM and RESOURCE GROUP have more than one word.
+// classifyExists reads IF EXISTS or IF NOT EXISTS after the object's type. The types UNDO TABLESPACE, SPATIAL REFERENCE
+// SYSTEM and RESOURCE GROUP have more than one word.
 func classifyExists(s *scanner) Kind {
 	t := s.next()
 	for t.is("REFERENCE") || t.is("SYSTEM") || t.is("GROUP") || t.is("TABLESPACE") {

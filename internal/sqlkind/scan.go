@@ -52,9 +52,9 @@ func (t token) isObjectType() bool {
 	return false
 }
 
-// scanner splits a statement into tokens, byte by byte, in whatever character set the client used: keywords are ASCII in
-// all of them. (In GBK and SJIS the second byte of a character can be a quote or backslash. That can only mislead it
-// behind a DEFINER's name in such characters, where it costs the word CreateIfNotExists for DDL.)
+// scanner splits a statement into tokens, byte by byte, in whatever character set the client used: keywords are ASCII
+// in all of them. (In GBK and SJIS the second byte of a character can be a quote or backslash. That can only mislead it
+// after a DEFINER's name in such characters, where it costs the word CreateIfNotExists for DDL.)
 type scanner struct {
 	src []byte
 	pos int

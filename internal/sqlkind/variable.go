@@ -4,7 +4,7 @@ package sqlkind
 type VariableVerb uint8
 
 const (
-	// SetVariable is SET name = value, with or without SESSION, LOCAL, GLOBAL, PERSIST or the same behind @@.
+	// SetVariable is SET name = value, with or without SESSION, LOCAL, GLOBAL, PERSIST or the same after @@.
 	SetVariable VariableVerb = iota + 1
 	// GetVariable is SELECT @@name.
 	GetVariable
@@ -124,8 +124,8 @@ func (s *scanner) ends() bool {
 	return t.kind == tokenEnd
 }
 
-// Hint returns what stands between the parentheses behind name in a comment of sql: /*+ name(text) */ or /* name(text) */. Comments are
-// looked for anywhere but between quotes.
+// Hint returns the text between the parentheses after name in a comment of sql: /*+ name(text) */ or /* name(text) */.
+// It looks for comments anywhere but between quotes.
 func Hint(sql []byte, name string) (text []byte, ok bool) {
 	s := scanner{src: sql}
 	for {
