@@ -10,7 +10,8 @@ import (
 	"trireme/lab/wan"
 )
 
-// TestAnnounced: the network is told six times where an address is (docs/vip.md), with IPv4 in both ways that hosts listen to.
+// TestAnnounced: the network is told six times where an address is (docs/vip.md), with IPv4 in both ways that hosts
+// listen to.
 func TestAnnounced(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
@@ -52,8 +53,8 @@ func (l *lan) ear(h *wan.Host, a netip.Addr) *wire {
 	return w
 }
 
-// hears reads until these frames have come so many times, in their order. What else comes is left out: an owner's kernel names its address when it asks
-// for others.
+// hears reads until these frames have come so many times, in their order. What else comes is left out: an owner's
+// kernel names its address when it asks for others.
 func (l *lan) hears(w *wire, a netip.Addr, times int, frames [][]byte) {
 	l.t.Helper()
 	b := make([]byte, 2048)

@@ -63,7 +63,8 @@ func checkAddress(ctx context.Context, p netip.Prefix, iface string, all []netip
 	return fmt.Sprintf("free, on interface %s", l.name), true
 }
 
-// checkOwn says that an address belongs to this host itself: bound with its subnet, as a host's own addresses are, it does not go when it should.
+// checkOwn says that an address belongs to this host itself: bound with its subnet, as a host's own addresses are, it
+// does not go when it should.
 func checkOwn(a netip.Addr) error {
 	list, err := listed(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, family(a)) })
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"net/netip"
 )
 
-// Ethernet (IEEE 802.3), ARP (RFC 826, RFC 5227), IPv6 (RFC 8200) and neighbour discovery (RFC 4861) as far as addresses need them.
+// Ethernet (IEEE 802.3), ARP (RFC 826, RFC 5227), IPv6 (RFC 8200) and neighbour discovery (RFC 4861) as far as
+// addresses need them.
 const (
 	etherARP  = 0x0806
 	etherIPv6 = 0x86dd
@@ -51,7 +52,8 @@ func arp(to, mac net.HardwareAddr, operation uint16, sender, target netip.Addr) 
 	return append(b, make([]byte, leastFrame-len(b))...)
 }
 
-// probe asks whether anybody has an address, without changing what anybody knows of it (RFC 5227 §1.1; RFC 4862 §5.4.2).
+// probe asks whether anybody has an address, without changing what anybody knows of it (RFC 5227 §1.1; RFC 4862
+// §5.4.2).
 func probe(mac net.HardwareAddr, a netip.Addr) []byte {
 	if a.Is4() {
 		return arp(broadcast, mac, arpRequest, netip.IPv4Unspecified(), a)
@@ -61,8 +63,9 @@ func probe(mac net.HardwareAddr, a netip.Addr) []byte {
 	return ndp(multicastMAC(group), mac, netip.IPv6Unspecified(), group, solicitation, 0, a, nil)
 }
 
-// announcements tell that an address is at mac now: an ARP announcement (RFC 5227 §2.3) and, for what only listens to replies, the same as
-// a reply; an unsolicited neighbour advertisement with the override flag (RFC 4861 §7.2.6). to is one host, or nil: all.
+// announcements tell that an address is at mac now: an ARP announcement (RFC 5227 §2.3) and, for what only listens to
+// replies, the same as a reply; an unsolicited neighbour advertisement with the override flag (RFC 4861 §7.2.6). to is
+// one host, or nil: all.
 func announcements(to, mac net.HardwareAddr, a netip.Addr) [][]byte {
 	if a.Is4() {
 		if to == nil {
@@ -82,7 +85,8 @@ func multicastMAC(group netip.Addr) net.HardwareAddr {
 	return net.HardwareAddr{0x33, 0x33, b[12], b[13], b[14], b[15]}
 }
 
-// ndp makes a frame with a solicitation or an advertisement about an address. The target's MAC is an option, nil: it is left out.
+// ndp makes a frame with a solicitation or an advertisement about an address. The target's MAC is an option, nil: it is
+// left out.
 func ndp(to, mac net.HardwareAddr, from, group netip.Addr, kind, flags byte, about netip.Addr, target net.HardwareAddr) []byte {
 	m := make([]byte, 0, ndpBytes+8)
 	m = append(m, kind, 0, 0, 0, flags, 0, 0, 0)
@@ -121,7 +125,8 @@ func checksum(from, to netip.Addr, m []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// claim reads who says in a frame that an address is his: the sender of an ARP message, the target of an advertisement. Others are errFrame.
+// claim reads who says in a frame that an address is his: the sender of an ARP message, the target of an advertisement.
+// Others are errFrame.
 func claim(b []byte) (netip.Addr, net.HardwareAddr, error) {
 	if len(b) < etherBytes {
 		return netip.Addr{}, nil, errFrame

@@ -16,8 +16,8 @@ var (
 	six     = netip.MustParseAddr("fd00::1:2:3:4")
 )
 
-// The layouts as RFC 826, 5227, 4861 and 8200 draw them, in hexadecimal, field by field. The ICMPv6 checksums were computed by hand
-// (RFC 1071) from the pseudo header and the message.
+// The layouts as RFC 826, 5227, 4861 and 8200 draw them, in hexadecimal, field by field. The ICMPv6 checksums were
+// computed manually (RFC 1071) from the pseudo header and the message.
 func TestFrames(t *testing.T) {
 	padding := strings.Repeat("00", 18)
 	for _, c := range []struct{ name, want string }{

@@ -19,8 +19,8 @@ type link struct {
 	mac   net.HardwareAddr // nil: there is neither ARP nor neighbour discovery on it
 }
 
-// find is the interface for an address: the one that is named, else the one that has an address of its subnet. reserved are virtual
-// addresses themselves, which do not count.
+// find is the interface for an address: the one that is named, else the one that has an address of its subnet. reserved
+// are virtual addresses themselves, which do not count.
 func find(p netip.Prefix, name string, reserved []netip.Prefix) (link, error) {
 	links, err := listed(netlink.LinkList)
 	if err != nil {
@@ -119,8 +119,8 @@ func single(a netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
 
-// Remove takes addresses away from whichever interface has them, having reset the connections to them. None of them being there is no
-// error. Any process of this host may call it at any time.
+// Remove takes addresses away from whichever interface has them, having reset the connections to them. None of them
+// being there is no error. Any process of this host may call it at any time.
 func Remove(addrs []netip.Addr) error {
 	_, err := remove(addrs)
 	return err

@@ -66,7 +66,8 @@ func resetConnections(addrs []netip.Addr) error {
 				continue // it has ended by itself
 			}
 			if err != nil {
-				return errors.Join(append(errs, fmt.Errorf("resetting connections: %w", advise(err)))...) // it would be the same for all
+				// it would be the same for all
+				return errors.Join(append(errs, fmt.Errorf("resetting connections: %w", advise(err)))...)
 			}
 		}
 	}

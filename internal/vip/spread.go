@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// Spread says which node should hold each read address: evenly over the candidates, moving as few as that needs. holders are those who hold
-// one now; without candidates nobody should. The candidates' order decides between equals.
+// Spread chooses the node that should hold each read address: evenly over the candidates, with as few moves as
+// possible. holders are the nodes that hold an address now; without candidates no node should hold one. The candidates'
+// order decides between equals.
 func Spread(addrs []netip.Addr, holders map[netip.Addr]uint64, candidates []uint64) map[netip.Addr]uint64 {
 	if len(candidates) == 0 {
 		return nil

@@ -18,7 +18,7 @@ const (
 	renewInterval = time.Second
 	retryInterval = time.Second            // after a conflict, or without an interface
 	askInterval   = 5 * time.Millisecond   // while May says no
-	askedLately   = 2 * time.Second        // for so long nobody else is thought to have come up with the address
+	askedLately   = 2 * time.Second        // for so long no other host is expected to have taken the address
 	probes        = 3                      // RFC 5227 §2.1.1, which spreads them over 3 s: too long for a failover
 	probePause    = 30 * time.Millisecond  // an owner's kernel answers within a millisecond
 	defendPause   = 100 * time.Millisecond // between two defences
@@ -32,10 +32,10 @@ var announceAt = []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecon
 type Config struct {
 	Addresses []netip.Prefix // that may ever be wanted; the prefix length names the subnet
 	Interface string         // empty: the one with an address of the subnet
-	// May says whether an address may be here now. It is asked right before each binding and each renewal, so that a daemon that was
-	// stopped meanwhile does not take up what others have.
+	// May says whether an address may be here now. It is asked right before each binding and each renewal, so that a
+	// daemon that was stopped meanwhile does not take up what others have.
 	May func(netip.Addr) bool
-	// Member is the node that a MAC belongs to, empty: none. An address is taken over from a member, and from nobody else.
+	// Member returns the node that a MAC belongs to, empty: no node. An address is taken over only from a member.
 	Member func(net.HardwareAddr) string
 	// Moved is told of each binding and each release.
 	Moved  func(Move)
@@ -47,14 +47,14 @@ type Move struct {
 	Addr      netip.Addr
 	Held      bool
 	Interface string
-	From      string // the member that still answered for it; empty: nobody did
+	From      string // the member that still answered for it; empty: none did
 }
 
 // State of an address on this host.
 type State struct {
 	Prefix    netip.Prefix
 	Held      bool
-	Interface string // that it is on, or would be; empty: there is none
+	Interface string // that it is on, or would be; empty: no interface
 	MAC       string // of that
 	Problem   string // why it is wanted and not held
 }
@@ -72,13 +72,14 @@ type Manager struct {
 
 // holder is one wanted address. mu of the Manager guards it.
 type holder struct {
-	state  State
-	bound  bool // it may be on the interface, also when it does not count as held: a renewal that failed leaves it there to run out
+	state State
+	// it may be on the interface, also when it does not count as held: a renewal that failed leaves it there to run out
+	bound  bool
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// New takes away what an earlier life of this daemon has left behind. Addresses that cannot be removed are no reason not to start.
+// New removes the addresses that an earlier life of this daemon has left. It starts even if some cannot be removed.
 func New(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, holders: map[netip.Addr]*holder{}, idle: map[netip.Addr]State{}}
 	left, err := remove(m.addrs())
@@ -112,8 +113,8 @@ func (m *Manager) addrs() []netip.Addr {
 	return out
 }
 
-// Want says which addresses should be here: it begins to acquire those that are new, and releases the others before it returns. Those that
-// may not be here yet are made ready: what is left to do then is to bind.
+// Want says which addresses should be here: it begins to acquire those that are new, and releases the others before it
+// returns. Those that may not be here yet are made ready: what is left to do then is to bind.
 func (m *Manager) Want(addrs []netip.Addr) {
 	m.mu.Lock()
 	if m.closed {
@@ -140,7 +141,8 @@ func (m *Manager) Want(addrs []netip.Addr) {
 	}
 }
 
-// Release resets the connections to addresses and removes them. They are gone when it returns, and come back only by Want.
+// Release resets the connections to addresses and removes them. They are gone when it returns, and come back only by
+// Want.
 func (m *Manager) Release(addrs []netip.Addr) {
 	m.mu.Lock()
 	var bound []netip.Addr
@@ -215,7 +217,7 @@ func (m *Manager) hold(h *holder) {
 	}
 }
 
-// acquire returns when the address is to be acquired anew: it was released or lost.
+// acquire returns when the address must be acquired again, because it was released or lost.
 func (m *Manager) acquire(h *holder) error {
 	a := h.state.Prefix.Addr()
 	l, err := find(h.state.Prefix, m.cfg.Interface, m.cfg.Addresses)
@@ -254,7 +256,8 @@ func (m *Manager) acquire(h *holder) error {
 	return m.renew(h, l)
 }
 
-// bindIfMay waits until the address may be here, and binds it. bound is false when that took so long that the others are to be asked again.
+// bindIfMay waits until the address may be here, and binds it. bound is false if that took so long that the other hosts
+// must be asked again.
 func (m *Manager) bindIfMay(h *holder, l link) (bound bool, err error) {
 	for asked := time.Now(); h.ctx.Err() == nil && time.Since(asked) < askedLately; pause(h.ctx, askInterval) {
 		if bound, err = m.bindNow(h, l); bound || err != nil {
@@ -279,7 +282,8 @@ func (m *Manager) bindNow(h *holder, l link) (bound bool, err error) {
 	return true, nil
 }
 
-// renew keeps a bound address for as long as it may be here. When it may not it is left to run out, unless it is released before.
+// renew keeps a bound address for as long as it may be here. When it may not it is left to run out, unless it is
+// released before.
 func (m *Manager) renew(h *holder, l link) error {
 	for {
 		pause(h.ctx, renewInterval)
@@ -302,7 +306,7 @@ func (m *Manager) renew(h *holder, l link) error {
 	}
 }
 
-// ask probes for an address; nil: nobody has it. w is nil where nobody can be asked.
+// ask probes for an address; nil: no host has it. w is nil if there is no host to ask.
 func ask(ctx context.Context, w *wire, l link, a netip.Addr) (net.HardwareAddr, error) {
 	if w == nil {
 		return nil, nil
@@ -325,8 +329,8 @@ func ask(ctx context.Context, w *wire, l link, a netip.Addr) (net.HardwareAddr, 
 	return nil, nil
 }
 
-// announce tells the network, and the one who answered for the address before, that it is here; and again whenever somebody else
-// claims it, since a host that does that has deceived all others.
+// announce tells the network, and the one who answered for the address before, that it is here; and again whenever
+// somebody else claims it, since a host that does that has deceived all others.
 func (m *Manager) announce(ctx context.Context, a netip.Addr, w *wire, l link, before net.HardwareAddr) {
 	if w == nil {
 		return

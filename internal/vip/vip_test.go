@@ -304,8 +304,8 @@ func awaitReset(t *testing.T, c net.Conn) {
 	}
 }
 
-// TestTakeOver: a member that still answers, since its daemon is stopped, loses the address; it is told so, besides all others, and its own
-// kernel removes the address.
+// TestTakeOver: a member that still answers, since its daemon is stopped, loses the address; it is told so, besides all
+// others, and its own kernel removes the address.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
@@ -339,7 +339,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestRights: two capabilities are enough, without any other and without root. Where one is missing it is said which, and what for.
+// TestRights: two capabilities are enough, without any other and without root. Where one is missing it is said which,
+// and what for.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
@@ -385,7 +386,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestKilled: a daemon that is killed leaves the address behind for its lifetime at most, and the next one removes it at its start.
+// TestKilled: a killed daemon leaves the address for its lifetime at most, and the next daemon removes it at its start.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
@@ -408,7 +409,7 @@ func TestKilled(t *testing.T) {
 	n1.kill()
 	for deadline := time.Now().Add(limit); n1.bound(rw4.Addr()) || n1.bound(rw6.Addr()); <-time.After(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("nobody removes the address")
+			t.Fatal("the address is not removed")
 		}
 	}
 }
@@ -488,7 +489,8 @@ func TestMayNot(t *testing.T) {
 	}
 }
 
-// TestReleaseAfterFailure: what a failed renewal has left on the interface goes with a release, and does not stay for its lifetime.
+// TestReleaseAfterFailure: what a failed renewal has left on the interface goes with a release, and does not stay for
+// its lifetime.
 func TestReleaseAfterFailure(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
