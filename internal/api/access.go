@@ -12,8 +12,9 @@ import (
 	"trireme/internal/pki"
 )
 
-// verbs is the least role for everything that not everybody may ask for: the only list of it, which refusals and docs/ops/access.md follow. What
-// may lose data, votes or secrets, or lets others in, is the admin's. Not listed: /join, which has a token of its own.
+// verbs is the least role for everything that not everybody may ask for: the only list of it, which refusals and
+// docs/ops/access.md follow. What may lose data, votes or secrets, or lets others in, is the admin's. Not listed:
+// /join, which has a token of its own.
 var verbs = map[string]pki.Role{
 	"GET /config/history": pki.Viewer, "GET /period": pki.Viewer, "GET /tokens": pki.Viewer, "GET /certificates/revoked": pki.Viewer,
 	"GET /ca": pki.Viewer, "POST /quiet": pki.Viewer,
@@ -135,8 +136,8 @@ func (s *Server) whyNotTrusted(cs *tls.ConnectionState) string {
 	return s.opts.Backend.Settings().WhyRevoked(id.ID, pki.SerialOf(cert))
 }
 
-// trusted refuses clients that show a certificate which is revoked or no node's, whatever they ask for. No browser is to take an answer for anything but what it
-// says to be.
+// trusted refuses clients that show a certificate which is revoked or no node's, whatever they ask for. No browser is
+// to take an answer for anything but what it says to be.
 func (s *Server) trusted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")

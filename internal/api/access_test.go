@@ -246,7 +246,8 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
-// TestClientCertificates: only nodes have them. One of a person, which earlier versions made, lets nobody in; a node's own lets look.
+// TestClientCertificates: only nodes have them. A person's certificate, which earlier versions made, gives no access; a
+// node's own gives read access.
 func TestClientCertificates(t *testing.T) {
 	c := newCluster(t)
 	b := &backend{leader: Leader{Name: "n1", Self: true}, readLogin: true}
@@ -285,7 +286,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// TestFormerCA: a certificate of the CA of before gets nothing over a connection that was up when the CA was changed.
+// TestFormerCA: a certificate of the old CA gets nothing over a connection that was up when the CA was changed.
 func TestFormerCA(t *testing.T) {
 	c := newCluster(t)
 	dir, now := t.TempDir(), time.Now()

@@ -16,7 +16,7 @@ type Audited struct {
 	Verb string // as in its path, without the slash
 	// By is what was shown: "operator", the token that init made, "token NAME (ROLE)", "node" or "join token".
 	By      string
-	From    string          // where the request came from, host:port; behind "dashboard " if it was made there
+	From    string          // where the request came from, host:port; after "dashboard " if it was made there
 	Via     string          // the node that has forwarded it, which then tells By and From
 	Request json.RawMessage // as it was sent; of join the node's name alone; nil: it is no JSON
 	Error   string          // empty: it was carried out
@@ -66,7 +66,8 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request, by string, verb h
 	s.opts.Audit(rec)
 }
 
-// forwarder is the node that has passed a request on; empty: the one who asks came here. Only a node's certificate proves that.
+// forwarder is the node that has passed a request on; empty: the one who asks came here. Only a node's certificate
+// proves that.
 func forwarder(r *http.Request) string {
 	if r.Header.Get(forwardedBy) == "" || !isNode(r) {
 		return ""

@@ -11,8 +11,8 @@ import (
 	"trireme/internal/pki"
 )
 
-// TestAudit: what was asked for is recorded where it was asked and where it was done, with who, from where and what became of it; what was
-// asked by those who may not is not, and no secret is.
+// TestAudit: what was asked for is recorded where it was asked and where it was done, with who, from where and what
+// became of it; what was asked by those who may not is not, and no secret is.
 func TestAudit(t *testing.T) {
 	c := newCluster(t)
 	lead := &backend{leader: Leader{Name: "n1", Self: true}}
@@ -41,7 +41,7 @@ func TestAudit(t *testing.T) {
 	viewer := Principal{By: "token eyes (viewer)", Role: pki.Viewer}
 	follower.Console().Refused(WithPrincipal(t.Context(), viewer), "/remove")
 	follower.Console().Refused(ctx, "/remove") // who may is not refused
-	lead.err = Errorf(KindConflict, "n2 is too far behind").With("wait")
+	lead.err = Errorf(KindConflict, "n2 lags too far").With("wait")
 	if _, err := operator.Switchover(t.Context(), SwitchoverRequest{To: "n2"}); KindOf(err) != KindConflict {
 		t.Fatal(err)
 	}
@@ -82,7 +82,8 @@ func TestAudit(t *testing.T) {
 		Audited{Verb: "switchover", By: byOperator, Via: "n2", From: here, Request: []byte(to), Error: refused})
 }
 
-// TestForgedForwarding: who says to be a node that passes a request on, and has not its certificate, is told of as what was shown.
+// TestForgedForwarding: who says to be a node that passes a request on, and has not its certificate, is told of as what
+// was shown.
 func TestForgedForwarding(t *testing.T) {
 	c := newCluster(t)
 	lead := &backend{leader: Leader{Name: "n1", Self: true}}

@@ -22,7 +22,7 @@ func TestBlocked(t *testing.T) {
 	}{
 		{"all well", []MemberView{node("a", 9, nil), node("b", 9, nil)}, nil, nil},
 		{"the leader has it", []MemberView{node("a", 7, nil), node("b", 6, bad), node("c", 6, bad)}, nil, nil},
-		{"nobody has it", []MemberView{node("a", 6, bad), node("b", 6, bad), logger}, []string{"a", "b"}, nil},
+		{"no node has it", []MemberView{node("a", 6, bad), node("b", 6, bad), logger}, []string{"a", "b"}, nil},
 		{"one has not come to it", []MemberView{node("a", 5, nil), node("b", 6, bad)}, nil, nil},
 		{"one is delayed on purpose", []MemberView{late, node("b", 6, bad)}, []string{"b"}, nil},
 		{"one is away", []MemberView{down, node("b", 6, bad)}, []string{"b"}, []string{"d"}},

@@ -27,7 +27,8 @@ type CAView struct {
 	Finish bool       `json:"finish"`          // nodes go over to it
 	Since  *time.Time `json:"since,omitempty"` // when the change began
 	Nodes  []CANode   `json:"nodes"`
-	// Rotating: trireme_clone gets another password, which a node, certificate or CA that was shut out does not learn; not every member has it yet.
+	// Rotating: trireme_clone gets another password, which a node, certificate or CA that was shut out does not learn;
+	// not every member has it yet.
 	Rotating bool `json:"rotating,omitempty"`
 }
 

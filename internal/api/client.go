@@ -36,9 +36,9 @@ type Client struct {
 	http   http.Client
 }
 
-// NewClient talks to the node at base ("http://host:port" or "https://…"; bare host:port means https).
-// token may be empty for requests that only read; over plain HTTP it is never sent, and each request is refused. trust says whose certificates are accepted over HTTPS (pki.ClientTLS,
-// pki.JoinTLS, or a node's NodeClientTLS); nil accepts none.
+// NewClient talks to the node at base ("http://host:port" or "https://…"; bare host:port means https). token may be
+// empty for requests that only read; over plain HTTP it is never sent, and each request is refused. trust says whose
+// certificates are accepted over HTTPS (pki.ClientTLS, pki.JoinTLS, or a node's NodeClientTLS); nil accepts none.
 func NewClient(base, token string, trust *tls.Config) *Client {
 	if trust == nil {
 		trust = &tls.Config{RootCAs: x509.NewCertPool()}
@@ -217,8 +217,8 @@ func (c *Client) do(ctx context.Context, method, path string, body, answer any) 
 	return nil
 }
 
-// decode is json.Unmarshal, and fails if the answer lacks a field that a node always sends: all of a struct's but those that may be omitted.
-// A field that older nodes do not send must be one of these.
+// decode is json.Unmarshal, and fails if the answer lacks a field that a node always sends: all of a struct's but those
+// that may be omitted. A field that older nodes do not send must be one of these.
 func decode(data []byte, answer any) error {
 	if err := json.Unmarshal(data, answer); err != nil {
 		return err
@@ -302,8 +302,8 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	return Errorf(KindUnreachable, "%s does not answer: %v", c.base, err).With("is the daemon running there? --api or TRIREME_API names another node")
 }
 
-// failure turns the body of a request that failed back into the error it was. A node that sees that the client gives up says so, and on a busy
-// machine the client may still hear that: it is no answer of the node's.
+// failure turns the body of a request that failed back into the error it was. A node that sees that the client gives up
+// says so, and on a busy machine the client may still hear that: it is no answer of the node's.
 func (c *Client) failure(ctx context.Context, status int, body []byte) error {
 	if err := ctx.Err(); err != nil {
 		return c.unreachable(ctx, err)

@@ -9,8 +9,8 @@ import (
 	"trireme/internal/pki"
 )
 
-// Console is the cluster for pages that this node shows to people. The pages ask who looks, by Login and Holder, and tell who acts, by
-// WithPrincipal.
+// Console is the cluster for pages that this node shows to people. The pages ask who looks, by Login and Holder, and
+// tell who acts, by WithPrincipal.
 type Console struct {
 	s *Server
 
@@ -48,7 +48,8 @@ func (c *Console) View(ctx context.Context) ClusterView { return c.s.opts.Backen
 // History is the latest events, oldest first.
 func (c *Console) History(ctx context.Context) ([]Event, error) { return c.s.opts.Backend.History(ctx) }
 
-// Loads asks all members that are up, at once, for what they have counted; those that do not answer in time are left out.
+// Loads asks all members that are up, at once, for what they have counted; those that do not answer in time are left
+// out.
 func (c *Console) Loads(ctx context.Context, v ClusterView) map[string]LoadView {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()

@@ -134,7 +134,7 @@ func TestHistogram(t *testing.T) {
 		}
 	}
 	if again := before.Since(h); again.Count != 0 {
-		t.Errorf("a node that began anew: %+v", again)
+		t.Errorf("a node that restarted: %+v", again)
 	}
 	above := Histogram{Count: 1, Buckets: append(make([]uint64, len(LatencyBounds)), 1)}
 	if above.Quantile(0.5) != 10 {

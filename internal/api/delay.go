@@ -3,7 +3,7 @@ package api
 // Orders to a delayed learner (DelayRequest.Order). Each replaces the one before, and stays in force over restarts.
 const (
 	StopBefore = "stop-before" // apply without delay up to a transaction, and stop in front of it
-	StopAfter  = "stop-after"  // likewise, and stop behind it
+	StopAfter  = "stop-after"  // likewise, and stop after it
 	Hold       = "hold"        // apply nothing more from now on; shown as StopAfter
 	ApplyNow   = "now"         // apply what is committed, without delay
 	Resume     = "resume"      // back to the delay
@@ -24,15 +24,18 @@ type DelayResult struct {
 
 // DelayView is a delayed learner.
 type DelayView struct {
-	Seconds       float64 `json:"seconds"`        // apply_delay
-	BehindSeconds float64 `json:"behind_seconds"` // since this node learned of the oldest commit that is not applied; 0: all are
-	BehindBytes   uint64  `json:"behind_bytes"`   // committed and not applied
-	// Next is the GTID of the transaction that waits, empty if none does, and RemainingSeconds how long it still does; 0 while it is Stopped.
+	Seconds float64 `json:"seconds"` // apply_delay
+	// since this node learned of the oldest commit that is not applied; 0: all are
+	BehindSeconds float64 `json:"behind_seconds"`
+	BehindBytes   uint64  `json:"behind_bytes"` // committed and not applied
+	// Next is the GTID of the transaction that waits, empty if none does, and RemainingSeconds how long it still does;
+	// 0 while it is Stopped.
 	Next             string  `json:"next,omitempty"`
 	RemainingSeconds float64 `json:"remaining_seconds"`
-	CaughtUp         bool    `json:"caught_up"`        // all that may be applied by now is
-	Order            string  `json:"order,omitempty"`  // StopBefore, StopAfter or ApplyNow; empty: none
-	GTID             string  `json:"gtid,omitempty"`   // of the order
-	Stopped          bool    `json:"stopped"`          // all in front of the stop is applied
-	Missed           bool    `json:"missed,omitempty"` // the transaction to stop in front of is in this data all the same, as a copy of another node's
+	CaughtUp         bool    `json:"caught_up"`       // all that may be applied by now is
+	Order            string  `json:"order,omitempty"` // StopBefore, StopAfter or ApplyNow; empty: none
+	GTID             string  `json:"gtid,omitempty"`  // of the order
+	Stopped          bool    `json:"stopped"`         // all in front of the stop is applied
+	// the transaction to stop in front of is in this data all the same, as a copy of another node's
+	Missed bool `json:"missed,omitempty"`
 }

@@ -1,10 +1,10 @@
-// Package api is the control surface of a cluster over HTTP: health checks, the state of the whole cluster, and the control
-// verbs. [Server] serves it on every node, [Client] is what the command line and the demo use.
+// Package api is the control surface of a cluster over HTTP: health checks, the state of the whole cluster, and the
+// control verbs. [Server] serves it on every node, [Client] is what the command line and the demo use.
 //
-// One listener takes both plain HTTP and TLS; the first byte of a connection tells which (0x16 begins a TLS handshake, and
-// no HTTP method begins with it). Plain HTTP answers GET, HEAD and OPTIONS from anywhere, so that any load balancer can
-// use the health checks, and POST from a loopback address only. Every POST needs a token as
-// "Authorization: Bearer" with the role that verbs lists for it; except /join, which needs a one-time join token.
+// One listener takes both plain HTTP and TLS; the first byte of a connection tells which (0x16 begins a TLS handshake,
+// and no HTTP method begins with it). Plain HTTP answers GET, HEAD and OPTIONS from anywhere, so that any load balancer
+// can use the health checks, and POST from a loopback address only. Every POST needs a token as "Authorization: Bearer"
+// with the role that verbs lists for it; except /join, which needs a one-time join token.
 //
 //	GET  /primary /replica?lag= /read-only /health /liveness /readiness   200 or 503; HEAD and OPTIONS too
 //	GET  /cluster       ClusterView
@@ -24,6 +24,6 @@
 //	POST /certificates/revoke, GET /certificates/revoked
 //	POST /join          JoinRequest        -> JoinResult
 //
-// What only the leader can answer is forwarded to it by whichever node was asked, in one hop: a forwarded request is never
-// forwarded again. Errors are JSON {error, advice, kind}, see [Error].
+// What only the leader can answer is forwarded to it by whichever node was asked, in one hop: a forwarded request is
+// never forwarded again. Errors are JSON {error, advice, kind}, see [Error].
 package api

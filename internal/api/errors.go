@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// Kind names what sort of failure it was, for programs. Kinds lists all of them: docs/cli.md and the command line's --json show the
-// same words as the HTTP API.
+// Kind names what sort of failure it was, for programs. Kinds lists all of them: docs/cli.md and the command line's
+// --json show the same words as the HTTP API.
 type Kind string
 
 // The kinds.
@@ -98,7 +98,8 @@ func (k Kind) info() KindInfo {
 // Refused says that the request made sense, and the cluster's state does not allow it now: nothing was changed.
 func (k Kind) Refused() bool { return k.info().Status == http.StatusConflict }
 
-// Error is a failure as an operator sees it: what happened, and what to do next. It is the body of every answer that failed.
+// Error is a failure as an operator sees it: what happened, and what to do next. It is the body of every answer that
+// failed.
 type Error struct {
 	Message string `json:"error"`
 	Advice  string `json:"advice,omitempty"`

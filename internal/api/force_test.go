@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestForceQuorumIsDoneBySource: it needs the token and no leader, any node passes it to the survivor with the newest log, once, and says
-// when that one cannot be reached.
+// TestForceQuorumIsDoneBySource: it needs the token and no leader, any node passes it to the survivor with the newest
+// log, once, and says when that one cannot be reached.
 func TestForceQuorumIsDoneBySource(t *testing.T) {
 	c := newCluster(t)
 	b1, b2 := &backend{source: Leader{Name: "n1", Self: true}}, &backend{}

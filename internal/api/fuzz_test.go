@@ -17,8 +17,8 @@ import (
 // open are the paths that answer without a token.
 var open = []string{"/cluster", "/member", "/history", "/why-not", "/config", "/metrics", "/join"}
 
-// FuzzServer asks with any method, path, query, token and body: there is an answer in JSON with a known status, and nothing is done for
-// somebody without the token.
+// FuzzServer asks with any method, path, query, token and body: there is an answer in JSON with a known status, and
+// nothing is done for somebody without the token.
 func FuzzServer(f *testing.F) {
 	f.Add("GET", "/cluster", "", "", []byte(nil))
 	f.Add("POST", "/switchover", "", "node", []byte(`{"to":"n2"}`))

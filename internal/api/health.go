@@ -23,7 +23,8 @@ var healthChecks = map[string]healthCheck{
 	"/liveness":  liveness,
 }
 
-// health answers 200 or 503 with Health as the body; OPTIONS is answered like GET, without the body, as some balancers probe with it.
+// health answers 200 or 503 with Health as the body; OPTIONS is answered like GET, without the body, as some balancers
+// probe with it.
 func (s *Server) health(check healthCheck) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method {
@@ -64,8 +65,9 @@ func primary(h Health, _ *http.Request) (bool, string, error) {
 	return false, reason(h, "writes are not open"), nil
 }
 
-// replica: a follower or learner that serves reads, at most ?lag= behind: a time ("5", "5s", "500ms") or a size ("16MiB").
-// A delayed learner is none: its data is old on purpose. Nothing is within a lag on a node that knows no leader: what was committed since is not known there.
+// replica: a follower or learner that serves reads and lags by at most ?lag=: a time ("5", "5s", "500ms") or a size
+// ("16MiB"). A delayed learner does not count: its data is old on purpose. On a node that knows no leader no lag is
+// small enough, because it does not know what was committed since.
 func replica(h Health, r *http.Request) (bool, string, error) {
 	within, err := withinLag(h, r.URL.Query().Get("lag"))
 	if err != nil {
@@ -113,7 +115,8 @@ func readiness(h Health, r *http.Request) (bool, string, error) {
 	return healthy(h, r)
 }
 
-// liveness: the daemon answers. It says nothing about mysqld, so that nobody restarts a daemon because of one.
+// liveness: the daemon answers. It says nothing about mysqld, so that no supervisor restarts a daemon because of
+// mysqld.
 func liveness(Health, *http.Request) (bool, string, error) { return true, "", nil }
 
 func reason(h Health, otherwise string) string {

@@ -79,8 +79,8 @@ func TestMalformedRequests(t *testing.T) {
 	}
 }
 
-// TestAnswersToBrowsers: another site's page can neither read an answer nor have a browser's own rights used, for there are none: no cookie counts here,
-// and what says nothing of a token is refused, wherever it comes from.
+// TestAnswersToBrowsers: another site's page can neither read an answer nor use a browser's own rights, because there
+// are none: cookies do not count here, and a request without a token is refused, wherever it comes from.
 func TestAnswersToBrowsers(t *testing.T) {
 	b := &backend{leader: Leader{Self: true}}
 	s := NewServer(Options{Name: "n1", Backend: b})
@@ -104,7 +104,8 @@ func TestAnswersToBrowsers(t *testing.T) {
 	}
 }
 
-// A header or body that comes byte by byte ends with its limit, whoever sends it; meanwhile others are served, and places are given back.
+// A header or body that comes byte by byte ends with its limit, whatever the sender; meanwhile others are served, and
+// places are given back.
 func TestSlowRequests(t *testing.T) {
 	c := newCluster(t)
 	s := c.start(1, "n1", &backend{leader: Leader{Self: true}}, func(s *Server) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Stages of a commit on the leader, in the order in which they follow each other. Their times add up to what a commit takes, less what
-// mysqld needs before it has written to its binary log and after it was told to go on.
+// Stages of a commit on the leader, in the order in which they follow each other. Their times add up to what a commit
+// takes, less what mysqld needs before it has written to its binary log and after it was told to go on.
 const (
 	StageMySQL    = "mysqld"   // mysqld has stamped the transaction -> the daemon has read it from the binary log
 	StageLog      = "log"      // -> it is fsynced in the daemon's own log, or committed, whichever is first
@@ -35,7 +35,8 @@ type Histogram struct {
 	Buckets []uint64 `json:"buckets"` // by LatencyBounds, each for itself; the last one is for what is above all of them
 }
 
-// Since is what was counted after an earlier state of the same histogram; all of it when that one is of another life of the node.
+// Since is what was counted after an earlier state of the same histogram; all of it when that one is of another life of
+// the node.
 func (h Histogram) Since(before Histogram) Histogram {
 	if before.Count > h.Count || len(before.Buckets) != len(h.Buckets) {
 		return h
@@ -55,8 +56,8 @@ func (h Histogram) Mean() float64 {
 	return h.SumS / float64(h.Count)
 }
 
-// Quantile estimates the duration in seconds below which a part q of all lie: linear within a bucket, and the highest bound above all
-// bounds.
+// Quantile estimates the duration in seconds below which a part q of all lie: linear within a bucket, and the highest
+// bound above all bounds.
 func (h Histogram) Quantile(q float64) float64 {
 	var total, below uint64
 	for _, c := range h.Buckets {
@@ -80,20 +81,24 @@ func (h Histogram) Quantile(q float64) float64 {
 	return 0
 }
 
-// LoadView is what GET /load answers: what one node has counted since its daemon started, from memory. Two of them make rates.
+// LoadView is what GET /load answers: what one node has counted since its daemon started, from memory. Two of them make
+// rates.
 type LoadView struct {
-	Node         string               `json:"node"`
-	AgeS         float64              `json:"age_s"`        // seconds that it has been counting; smaller than before: another life
-	Transactions uint64               `json:"transactions"` // that this node saw committed
-	Bytes        uint64               `json:"bytes"`        // of their log entries
-	Commits      map[string]Histogram `json:"commits"`      // by stage, StageTotal too, of a sample of the commits on this node as the leader
-	LogWrites    Histogram            `json:"log_writes"`   // writes to this node's log, each with its fsync
-	Disks        []DiskView           `json:"disks"`
-	Large        *LargeView           `json:"large"` // null: none is under way
+	Node string `json:"node"`
+	// seconds that it has been counting; smaller than before: another life
+	AgeS         float64 `json:"age_s"`
+	Transactions uint64  `json:"transactions"` // that this node saw committed
+	Bytes        uint64  `json:"bytes"`        // of their log entries
+	// by stage, StageTotal too, of a sample of the commits on this node as the leader
+	Commits   map[string]Histogram `json:"commits"`
+	LogWrites Histogram            `json:"log_writes"` // writes to this node's log, each with its fsync
+	Disks     []DiskView           `json:"disks"`
+	Large     *LargeView           `json:"large"` // null: none is under way
 
-	Ports          map[string]PortView `json:"ports,omitempty"`          // of this node's router: rw, ro, split, stream
-	Routers        int                 `json:"routers,omitempty"`        // without a node, which follow this one's view and have shown a token
-	CertificateEnd time.Time           `json:"certificate_end,omitzero"` // of this node's
+	Ports map[string]PortView `json:"ports,omitempty"` // of this node's router: rw, ro, split, stream
+	// without a node, which follow this one's view and have shown a token
+	Routers        int       `json:"routers,omitempty"`
+	CertificateEnd time.Time `json:"certificate_end,omitzero"` // of this node's
 }
 
 // PortView is a port of a router now.

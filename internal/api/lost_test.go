@@ -11,8 +11,9 @@ import (
 	"trireme/lab/wan"
 )
 
-// TestLostHost: when the network between a router and a node takes everything without a word, the node's kernel gives the router's stream up, so that
-// switchovers do not go on waiting for that router, and the router's one a connection on which it waits for an answer. Some 7 seconds.
+// TestLostHost: when the network between a router and a node silently drops everything, the node's kernel ends the
+// router's stream, so that switchovers stop waiting for that router, and the router's kernel ends a connection on which
+// it waits for an answer. Some 7 seconds.
 func TestLostHost(t *testing.T) {
 	topo, err := wan.Load("lan")
 	if err != nil {

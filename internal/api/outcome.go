@@ -8,26 +8,32 @@ import (
 	"time"
 )
 
-// OutcomeQuery asks what became of one statement (COMMIT, or one that commits by itself) whose connection to a leader broke before it was answered.
+// OutcomeQuery asks what became of one statement (COMMIT, or one that commits by itself) whose connection to a leader
+// broke before it was answered.
 //
-// The caller must know Node, Epoch, Thread and Index exactly. "Not committed" rests on them: Index was a commit index *before* the statement
-// was sent, as any node knew it, however old; and the session has not changed its pseudo_thread_id or sql_log_bin, which takes
-// SESSION_VARIABLES_ADMIN. "Committed" rests on Sole besides.
+// The caller must know Node, Epoch, Thread and Index exactly. "Not committed" rests on them: Index was a commit index
+// *before* the statement was sent, as any node knew it, however old; and the session has not changed its
+// pseudo_thread_id or sql_log_bin, which takes SESSION_VARIABLES_ADMIN. "Committed" rests on Sole besides.
 type OutcomeQuery struct {
 	Node   string // the leader's name
 	Epoch  string // of its mysqld, as routers have it: INCARNATION/TERM
 	Thread uint32 // id of the connection: CONNECTION_ID(), also in the server's greeting
 	Index  uint64
-	// After is the GTID of the last transaction of this session that was answered with its GTID (session_track_gtids = OWN_GTID); empty: none.
+	// After is the GTID of the last transaction of this session that was answered with its GTID (session_track_gtids =
+	// OWN_GTID); empty: none.
 	After string
-	// Sole says that behind Index and After this connection can have committed one transaction at most: that of the statement, which is then
-	// done. To be said of COMMIT, of one DML statement that commits by itself, of one DDL or account statement outside a transaction, of
-	// XA PREPARE, XA COMMIT and XA ROLLBACK. Not of CALL and of several statements in one packet, of which a part may have been committed; nor
-	// of a statement that commits the open transaction first and then something of its own (DDL inside a transaction); nor when an answer since Index and
-	// After may have hidden a transaction: an error to one of those, or any answer if GTIDs are not tracked. A session whose Index was taken on the leader's own node
-	// behind its last answer, has nothing hidden.
+	// Sole says that after Index and After this connection can have committed one transaction at most: that of the
+	// statement, which is then done. Set it for COMMIT, one DML statement that commits by itself, one DDL or account
+	// statement outside a transaction, XA PREPARE, XA COMMIT and XA ROLLBACK.
+	//
+	// Do not set it for CALL or for several statements in one packet, a part of which may have been committed; nor for
+	// a statement that commits the open transaction first and then something of its own (DDL inside a transaction); nor
+	// if an answer since Index and After may have hidden a transaction: an error to one of those, or any answer if
+	// GTIDs are not tracked. Nothing is hidden from a session whose Index was taken on the leader's own node after its
+	// last answer.
 	Sole bool
-	// Others is how many transactions this connection may have committed behind Index and After at most besides, all of which were answered before.
+	// Others is the highest number of other transactions that this connection may have committed after Index and After,
+	// all of which were answered before.
 	Others int
 }
 
@@ -38,18 +44,21 @@ type OutcomeResult string
 const (
 	// Committed: the one transaction of this connection is in the log, and on every leader from now on.
 	Committed OutcomeResult = "committed"
-	// NotCommitted: nothing of it is in the log, nor will be: another leader's barrier is committed (S6). The statement may be sent again.
+	// NotCommitted: nothing of it is in the log, nor will be: another leader's barrier is committed (S6). The statement
+	// may be sent again.
 	NotCommitted OutcomeResult = "not-committed"
-	// OutcomeUnknown: asked too early or of a node that is behind or cut off, the log was purged, or Sole was not said and something was committed.
+	// OutcomeUnknown: asked too early, or asked a node that lags or is cut off; or the log was purged; or Sole was not
+	// set and something was committed.
 	OutcomeUnknown OutcomeResult = "unknown"
 )
 
 // Outcome is the answer.
 type Outcome struct {
 	Result OutcomeResult `json:"result"`
-	GTID   string        `json:"gtid,omitempty"`  // of the transaction; when unknown, of the last one that the connection has committed
-	Index  uint64        `json:"index,omitempty"` // of its entry; when not committed, of the barrier that makes it final
-	Why    string        `json:"why,omitempty"`   // it is not known
+	// of the transaction; when unknown, of the last one that the connection has committed
+	GTID  string `json:"gtid,omitempty"`
+	Index uint64 `json:"index,omitempty"` // of its entry; when not committed, of the barrier that makes it final
+	Why   string `json:"why,omitempty"`   // it is not known
 }
 
 // Limits of ?wait=.
@@ -58,7 +67,8 @@ const (
 	maxWait     = 10 * time.Second
 )
 
-// Outcome asks what became of a statement. The node waits for up to wait for what it needs to know, and says OutcomeUnknown then.
+// Outcome asks what became of a statement. The node waits for up to wait for what it needs to know, and says
+// OutcomeUnknown then.
 func (c *Client) Outcome(ctx context.Context, q OutcomeQuery, wait time.Duration) (Outcome, error) {
 	v := url.Values{"node": {q.Node}, "epoch": {q.Epoch}, "thread": {strconv.FormatUint(uint64(q.Thread), 10)},
 		"index": {strconv.FormatUint(q.Index, 10)}, "after": {q.After}, "sole": {strconv.FormatBool(q.Sole)}, "others": {strconv.Itoa(q.Others)}, "wait": {wait.String()}}

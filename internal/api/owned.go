@@ -2,9 +2,10 @@ package api
 
 import "context"
 
-// Owned are those of all, each a node's view, whose nodes the others take for members. A node that was removed or whose certificate was revoked
-// has a certificate of the cluster's CA still, and may say anything: the others' word counts, and where each disowns the other that of the
-// majority, that of last, the view that counted before, included. One against one is neither's: the caller needs a third.
+// Owned are those of all, each a node's view, whose nodes the others take for members. A node that was removed or whose
+// certificate was revoked has a certificate of the cluster's CA still, and may say anything: the others' word counts,
+// and where each disowns the other that of the majority, that of last, the view that counted before, included. One
+// against one is neither's: the caller needs a third.
 func Owned[T any](all []T, view func(T) RouteView, last RouteView) []T {
 	var clean, most []T
 	voices := len(all)

@@ -28,7 +28,8 @@ type PeriodView struct {
 	Problem    string          `json:"problem,omitempty"` // why there is nothing, or less than there should be
 }
 
-// Interval is what a node recorded in a stretch of time. Counts are of that time only; of what goes up and down it has the highest.
+// Interval is what a node recorded in a stretch of time. Counts are of that time only; of what goes up and down it has
+// the highest.
 type Interval struct {
 	At           time.Time            `json:"at"`              // its beginning
 	Seconds      float64              `json:"s"`               // of it that were recorded
@@ -43,9 +44,10 @@ type Interval struct {
 	LagS         float64              `json:"lag_s,omitempty"`
 	LagBytes     uint64               `json:"lag_bytes,omitempty"`
 	Links        []LinkView           `json:"links,omitempty"`
-	Looks        int                  `json:"looks,omitempty"`     // at the active sessions, one a second
-	Active       map[string]int       `json:"active,omitempty"`    // sessions seen, of all looks together, by what they waited for
-	DiskUsed     float64              `json:"disk_used,omitempty"` // of the fullest disk that the node writes to, 0 to 1
+	Looks        int                  `json:"looks,omitempty"` // at the active sessions, one a second
+	// sessions seen, of all looks together, by what they waited for
+	Active   map[string]int `json:"active,omitempty"`
+	DiskUsed float64        `json:"disk_used,omitempty"` // of the fullest disk that the node writes to, 0 to 1
 }
 
 // Add takes up another interval of the same node, whatever its place.
@@ -142,14 +144,16 @@ type FileWait struct {
 
 // Report is a period of a whole cluster: the page of charts, and `trireme report --json`.
 type Report struct {
-	Cluster string       `json:"cluster"`
-	From    time.Time    `json:"from"`
-	To      time.Time    `json:"to"`
-	Nodes   []PeriodView `json:"nodes"`  // in the order of the cluster's settings; one that did not answer has a problem and nothing else
-	Events  []Event      `json:"events"` // of the history, in the period
+	Cluster string    `json:"cluster"`
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+	// in the order of the cluster's settings; one that did not answer has a problem and nothing else
+	Nodes  []PeriodView `json:"nodes"`
+	Events []Event      `json:"events"` // of the history, in the period
 }
 
-// MakeReport asks all members at once. One that does not answer is in the report with the reason; err is of the first that refused.
+// MakeReport asks all members at once. One that does not answer is in the report with the reason; err is of the first
+// that refused.
 func MakeReport(v ClusterView, events []Event, from, to time.Time, ask func(node string) (PeriodView, error)) (r Report, err error) {
 	r = Report{Cluster: v.Cluster, From: from.UTC(), To: to.UTC(), Nodes: make([]PeriodView, len(v.Members)), Events: []Event{}}
 	for _, e := range events {

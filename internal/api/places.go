@@ -15,8 +15,8 @@ const (
 	reserveOfOne   = 4 // connections of an address that has a place in the reserve
 )
 
-// places bound what is open at once: in all, and of one address, so that one host cannot keep the others out. This host is not bounded but by the
-// number of all. Make it with newPlaces.
+// places bound what is open at once: in all, and of one address, so that one host cannot keep the others out. This host
+// is not bounded but by the number of all. Make it with newPlaces.
 type places struct {
 	most, each, reserve int
 	local               func(netip.Addr) bool
@@ -30,7 +30,8 @@ func newPlaces(most, reserve int) *places {
 	return &places{most: most, each: max(1, most/placesOfOne), reserve: reserve, local: netip.Addr.IsLoopback, by: map[netip.Addr]int{}}
 }
 
-// take takes a place; leave must be called once if there was one. reserved: it is one that the taker may keep only if it is a node.
+// take takes a place; leave must be called once if there was one. reserved: it is one that the taker may keep only if
+// it is a node.
 func (p *places) take(from string) (leave func(), reserved, ok bool) {
 	at := sourceOf(from)
 	p.mu.Lock()

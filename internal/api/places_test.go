@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestPlaces: one address, or one IPv6 network, cannot have all of them, and this host finds one as long as there is any.
+// TestPlaces: one address, or one IPv6 network, cannot have all of them, and this host finds one as long as there is
+// any.
 func TestPlaces(t *testing.T) {
 	p := newPlaces(16, 2)
 	p.each = 4

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// RouterQuestions are what routers ask beside the view of the cluster. Each waits until ctx ends for what it needs to know.
+// RouterQuestions are the questions of routers in addition to the view of the cluster. Each waits for the answer until
+// ctx ends.
 type RouterQuestions interface {
 	// Outcome says what became of a statement whose leader was lost.
 	Outcome(ctx context.Context, q OutcomeQuery) (Outcome, error)
@@ -30,7 +31,8 @@ type ReadIndexQuery struct {
 	Live bool
 }
 
-// ReadIndexView is that point: a mysqld that has applied it shows everything that was answered before the question was asked.
+// ReadIndexView is that point: a mysqld that has applied it shows everything that was answered before the question was
+// asked.
 type ReadIndexView struct {
 	Index uint64 `json:"index"`
 	GTIDs string `json:"gtids,omitempty"` // all that is committed up to Index, and perhaps a little more
@@ -38,11 +40,13 @@ type ReadIndexView struct {
 	Live []string `json:"live,omitempty"`
 }
 
-// AppliedQuery is what the asked node's mysqld should have applied: everything up to Index, and GTIDs (a set; empty: none).
+// AppliedQuery is what the asked node's mysqld should have applied: everything up to Index, and GTIDs (a set; empty:
+// none).
 type AppliedQuery struct {
 	Index uint64
 	GTIDs string
-	// Everywhere: the mysqlds of all data nodes that count as live (ReadIndexView.Live); with GTIDs everything that is committed by now.
+	// Everywhere: the mysqlds of all data nodes that count as live (ReadIndexView.Live); with GTIDs everything that is
+	// committed by now.
 	Everywhere bool
 }
 
@@ -56,7 +60,8 @@ func (c *Client) ReadIndex(ctx context.Context, q ReadIndexQuery) (ReadIndexView
 	return ask[ReadIndexView](ctx, c, http.MethodGet, "/read-index?gtids="+strconv.FormatBool(q.GTIDs)+"&live="+strconv.FormatBool(q.Live), nil)
 }
 
-// Applied waits until the node's mysqld has applied what is asked for. KindTimeout: it lags. KindConflict: it is not in service.
+// Applied waits until the node's mysqld has applied what is asked for. KindTimeout: it lags. KindConflict: it is not in
+// service.
 func (c *Client) Applied(ctx context.Context, q AppliedQuery, wait time.Duration) (AppliedView, error) {
 	p := url.Values{"index": {strconv.FormatUint(q.Index, 10)}, "gtids": {q.GTIDs}, "everywhere": {strconv.FormatBool(q.Everywhere)}, "wait": {wait.String()}}
 	return ask[AppliedView](ctx, c, http.MethodGet, "/applied?"+p.Encode(), nil)

@@ -14,8 +14,8 @@ import (
 // hidden stands for what only those who have logged in see.
 const hidden = "(log in to see it)"
 
-// redacted answers with v. Statements and what mysqld says of rows are left out, wherever they are quoted, unless the one who asks has shown a token or a
-// node's certificate.
+// redacted answers with v. Statements and what mysqld says of rows are left out, wherever they are quoted, unless the
+// one who asks has shown a token or a node's certificate.
 func (s *Server) redacted(w http.ResponseWriter, r *http.Request, v any, members []MemberView) {
 	data, err := json.Marshal(v)
 	if err != nil || s.knows(r) {

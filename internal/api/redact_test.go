@@ -44,7 +44,8 @@ func (q quoting) Local() Health {
 	return Health{Name: "n1", State: StateCatchingUp, Reason: m.Reason, ApplyError: m.ApplyError}
 }
 
-// TestOpenViewsQuoteNothing: who has not logged in sees neither statements nor values of rows, wherever they are quoted; who has sees them.
+// TestOpenViewsQuoteNothing: who has not logged in sees neither statements nor values of rows, wherever they are
+// quoted; who has sees them.
 func TestOpenViewsQuoteNothing(t *testing.T) {
 	s := NewServer(Options{Name: "n1", Backend: quoting{&backend{leader: Leader{Name: "n1", Self: true}}}})
 	for path, status := range map[string]int{"/cluster": http.StatusOK, "/member": http.StatusOK, "/why-not?node=n1": http.StatusOK,

@@ -16,8 +16,9 @@ var allAnswers = []any{AppliedView{}, CAView{}, ClusterView{}, ConfigHistoryView
 	PeriodView{}, QuietResult{}, ReadIndexView{}, RevokeResult{}, RevokedView{}, SwitchoverResult{}, TokenResult{}, TokenView{}, VoidReport{},
 	WhyNotView{}, servesView{}}
 
-// TestRequiredFields: clients refuse an answer without its fields, so a field that is added later, which older nodes do not send, may be omitted. What
-// they require is in testdata/required.txt: lines may go, and come with a new answer only.
+// TestRequiredFields: clients refuse an answer without its fields, so a field that is added later, which older nodes do
+// not send, may be omitted. What they require is in testdata/required.txt: lines may go, and come with a new answer
+// only.
 func TestRequiredFields(t *testing.T) {
 	var got []string
 	for _, a := range allAnswers {

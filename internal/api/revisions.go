@@ -42,7 +42,8 @@ const maxAskedBy = 200
 // askedBy is the key of the name in the context of a verb.
 type askedBy struct{}
 
-// AskedBy is who asked for the verb that a Backend carries out, such as "operator from 10.0.0.7:51234"; empty: nobody outside did.
+// AskedBy is the person or program that requested the verb that a Backend carries out, such as "operator from
+// 10.0.0.7:51234"; empty: the request did not come from outside.
 func AskedBy(ctx context.Context) string {
 	name, _ := ctx.Value(askedBy{}).(string)
 	return name

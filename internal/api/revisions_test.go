@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestAskedBy: the leader learns who asked, also through another node; an operator cannot say that it was somebody else.
+// TestAskedBy: the leader learns who asked, also through another node; an operator cannot say that it was somebody
+// else.
 func TestAskedBy(t *testing.T) {
 	c := newCluster(t)
 	lead := &backend{leader: Leader{Name: "n1", Self: true}}

@@ -16,34 +16,37 @@ import (
 
 // Pace of GET /route.
 const (
-	routeBeat  = 500 * time.Millisecond // an unchanged view is sent again
-	RouteLimit = 4 * routeBeat          // a view that was received longer ago is not to be used: its node is cut off, or hangs
-	routeWrite = 5 * time.Second        // for one view to a slow reader
-	routeShare = 4                      // one connection in so many is kept for everybody else: balancers, operators, questions of routers
+	routeBeat = 500 * time.Millisecond // an unchanged view is sent again
+	// a view that was received longer ago is not to be used: its node is cut off, or hangs
+	RouteLimit = 4 * routeBeat
+	routeWrite = 5 * time.Second // for one view to a slow reader
+	// one connection in so many is kept for everybody else: balancers, operators, questions of routers
+	routeShare = 4
 )
 
-// RouteView is where connections should go, as one node knows it: what its own router follows. Of the views of several nodes the one
-// with the highest generation and term is right.
+// RouteView is where connections should go, as one node knows it: what its own router follows. Of the views of several
+// nodes the one with the highest generation and term is right.
 type RouteView struct {
 	Cluster    string        `json:"cluster"`
 	Node       string        `json:"node"` // whose view this is
 	Generation uint64        `json:"generation"`
 	Term       uint64        `json:"term"`
-	RW         *RouteTarget  `json:"rw"`      // the leader with writes open; null: there is none
+	RW         *RouteTarget  `json:"rw"`      // the leader with writes open; null: no such leader
 	RO         []RouteTarget `json:"ro"`      // healthy followers
 	KeepRW     bool          `json:"keep_rw"` // with rw null: a planned switchover is under way, open connections may stay
 	Nodes      []RouteNode   `json:"nodes"`   // all members
-	// Hold is the number of the planned switchover for which this node, the leader, closes writes: it waits a moment until routers without a node have nothing
-	// under way (POST /quiet), those that have shown a token. 0: none, in the view of any other node as well.
+	// Hold is the number of the planned switchover for which this node, the leader, closes writes: it waits a moment
+	// until routers without a node have nothing under way (POST /quiet), those that have shown a token. 0: none, in the
+	// view of any other node as well.
 	Hold uint64 `json:"hold,omitempty"`
-	// Lags is how far nodes' mysqlds are behind what is committed, in seconds, by name. Who is not in it does not know it, or was not heard. A lag
-	// that changes is no change of the view: it comes with the next one.
+	// Lags is how far nodes' mysqlds lag behind what is committed, in seconds, by name. A missing node does not know
+	// its lag, or was not heard. A lag that changes is no change of the view: it comes with the next one.
 	Lags map[string]float64 `json:"lags"`
 	// Proofs is how nodes' mysqlds are known, by name, as those nodes say; who is not in it is older. A change is no
 	// change of the view, as with Lags.
 	Proofs map[string]MySQLProof `json:"proofs,omitempty"`
-	// Next is the id that the next member will get, so an id below it that Nodes lacks is a former member's; 0: an older node, which does not
-	// say. Revoked are the serials of certificates that are not trusted.
+	// Next is the id that the next member will get, so an id below it that Nodes lacks is a former member's; 0: an
+	// older node, which does not say. Revoked are the serials of certificates that are not trusted.
 	Next    uint64   `json:"next_id,omitempty"`
 	Revoked []string `json:"revoked,omitempty"`
 
@@ -81,7 +84,8 @@ type RouteNode struct {
 	Revoked bool `json:"revoked,omitempty"`
 }
 
-// route sends the node's view, a JSON document in a line, at once, at each change and as a sign of life, until the client goes away.
+// route sends the node's view, a JSON document in a line, at once, at each change and as a sign of life, until the
+// client goes away.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	done, _, ok := s.streams.take(r.RemoteAddr)
 	if !ok {
@@ -139,14 +143,15 @@ func (s *Server) serves(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, servesView{Index: index})
 }
 
-// Serves fails unless the asked node takes writes in an epoch at this moment. Everything that was answered in it before the call lies at or below
-// index of the log; 0: the node is too old to say.
+// Serves fails unless the asked node takes writes in an epoch at this moment. Everything that was answered in it before
+// the call lies at or below index of the log; 0: the node is too old to say.
 func (c *Client) Serves(ctx context.Context, epoch string) (index uint64, err error) {
 	v, err := ask[servesView](ctx, c, http.MethodGet, "/serves?epoch="+url.QueryEscape(epoch), nil)
 	return v.Index, err
 }
 
-// WatchRoute calls f with each view of the asked node, until ctx ends or the node is silent for RouteLimit. It always returns an error.
+// WatchRoute calls f with each view of the asked node, until ctx ends or the node is silent for RouteLimit. It always
+// returns an error.
 func (c *Client) WatchRoute(ctx context.Context, f func(RouteView)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -28,7 +28,8 @@ func started(t *testing.T, b *backend) (*Server, *Client) {
 	return s, c
 }
 
-// TestWatchRoute: the view comes at once, changes are pushed, an unchanged one is repeated, and the stream ends with its server.
+// TestWatchRoute: the view comes at once, changes are pushed, an unchanged one is repeated, and the stream ends with
+// its server.
 func TestWatchRoute(t *testing.T) {
 	b := &backend{}
 	b.move(RouteView{Node: "n1", Term: 1})
@@ -69,7 +70,8 @@ func TestWatchRoute(t *testing.T) {
 	}
 }
 
-// TestRouteLeavesRoom: routers that follow a node leave connections to everybody else, and who goes makes room for the next one.
+// TestRouteLeavesRoom: routers that follow a node leave connections to everybody else, and who goes makes room for the
+// next one.
 func TestRouteLeavesRoom(t *testing.T) {
 	const most = 6 // of 8 connections
 	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: &backend{}, MaxConns: 8})
@@ -108,7 +110,7 @@ func TestRouteLeavesRoom(t *testing.T) {
 	for room := false; !room; { // the server learns of the end a moment later
 		err := c.WatchRoute(ctx, func(RouteView) { room = true; cancel() })
 		if !room && KindOf(err) != KindConflict {
-			t.Fatalf("nobody has made room: %v", err)
+			t.Fatalf("no room was made: %v", err)
 		}
 	}
 }

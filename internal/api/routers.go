@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// Routers are the routers without a node that follow this one's view and have shown a token: a planned switchover waits, for a bounded time, until each has
-// said that it holds its sessions with nothing under way. The others have nobody who waits for them. Its zero value is ready.
+// Routers are the routers without a node that follow this one's view and have shown a token. A planned switchover
+// waits, for a bounded time, until each has reported that it holds its sessions with nothing under way. Switchovers do
+// not wait for other routers. The zero value is ready.
 type Routers struct {
 	mu  sync.Mutex
 	all map[string]*followed // by the name that each has given itself
@@ -41,7 +42,7 @@ func (r *Routers) Follow(name string) (leave func()) {
 	}
 }
 
-// Quiet notes that a router has nothing under way in a hold (RouteView.Hold); false: nobody waits for it.
+// Quiet records that a router has nothing under way in a hold (RouteView.Hold); false: no switchover waits for it.
 func (r *Routers) Quiet(name string, hold uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +79,8 @@ func (r *Routers) Count() int {
 // maxRouterName bounds what a router calls itself.
 const maxRouterName = 64
 
-// waitsFor is the name of the router that asks for the view, if a switchover is to wait for it: it may POST /quiet, now. Empty: there is none.
+// waitsFor returns the name of the router that asks for the view, if a switchover must wait for it: the router may POST
+// /quiet now. Empty: no wait.
 func (s *Server) waitsFor(r *http.Request) string {
 	name := r.URL.Query().Get("router")
 	if name == "" || len(name) > maxRouterName || !encrypted(r) {
@@ -101,7 +103,8 @@ type QuietResult struct {
 	Waited bool `json:"waited"` // false: the node has no stream of such a router, or has taken no token with it
 }
 
-// ForRouter makes c the client of a router that planned switchovers are to wait for, which needs a token. name is no other router's.
+// ForRouter makes c the client of a router that planned switchovers are to wait for, which needs a token. name is no
+// other router's.
 func (c *Client) ForRouter(name string) *Client {
 	c.router = name
 	return c

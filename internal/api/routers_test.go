@@ -18,7 +18,8 @@ func within(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestRouters: a switchover waits for routers that have shown a token and call themselves something, as long as their streams last and the token is good.
+// TestRouters: a switchover waits for routers that have shown a token and call themselves something, as long as their
+// streams last and the token is good.
 func TestRouters(t *testing.T) {
 	b := &backend{}
 	b.move(RouteView{Node: "n1", Term: 1, Hold: 5})
@@ -63,7 +64,7 @@ func TestRouters(t *testing.T) {
 	one, leaveOne := follow("the-viewers", "r1")
 	two, leaveTwo := follow("the-operators", "r2")
 	if !routers.Any() || routers.AllQuiet(5) {
-		t.Error("nobody is waited for")
+		t.Error("no router is waited for")
 	}
 	if res, err := one.Quiet(t.Context(), 5); err != nil || !res.Waited || routers.AllQuiet(5) {
 		t.Error("one of two:", res, err)

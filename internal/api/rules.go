@@ -14,9 +14,9 @@ type CommitRuleView struct {
 	Suspended bool       `json:"suspended"` // OKs are given by plain majority
 	Since     *time.Time `json:"since"`     // of the suspension
 	Why       string     `json:"why,omitempty"`
-	Behind    uint64     `json:"behind"` // entries that are committed and do not meet it
-	// Log entries, of one or many commits each, that wait for it now, and for how long the oldest has. Of a suspended rule: when it was
-	// suspended.
+	Behind    uint64     `json:"behind"` // committed entries that do not meet it
+	// Log entries, of one or many commits each, that wait for it now, and for how long the oldest has. Of a suspended
+	// rule: when it was suspended.
 	Waiting        int     `json:"waiting"`
 	WaitingSeconds float64 `json:"waiting_seconds"`
 }
@@ -43,7 +43,7 @@ type ZoneView struct {
 	Quorum  bool   `json:"quorum"` // there would be one
 	Kept    bool   `json:"kept"`   // nothing acknowledged would be lost
 	Waits   bool   `json:"waits"`  // OKs would wait for commit_grace: a commit rule could not be met
-	To      string `json:"to"`     // who would lead if the leader is in it; empty: nobody
+	To      string `json:"to"`     // who would lead if the leader is in it; empty: no node
 	Text    string `json:"text"`
 	Warning bool   `json:"warning"` // the zone holds a majority of the voters
 }

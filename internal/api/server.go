@@ -51,8 +51,8 @@ type Options struct {
 	TrustsCA func(ca *x509.Certificate) bool
 	MaxConns int          // default 256
 	Logger   *slog.Logger // default: slog.Default()
-	Routers  *Routers     // nil: nobody asks for them
-	// Audit is told of each control verb, once it has been answered; several at once. nil: nobody is.
+	Routers  *Routers     // nil: the server makes its own
+	// Audit is called for each control verb, once it has been answered; several calls may run at once. nil: no calls.
 	Audit func(Audited)
 }
 
@@ -141,7 +141,8 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/load", s.view(s.load))
 	mux.Handle("/history", s.view(s.history))
 	mux.Handle("/why-not", s.view(s.whyNot))
-	mux.Handle("/route", get(s.route)) // this and what follows it is asked by routers without a login, and tells where to connect
+	// this and what follows it is asked by routers without a login, and tells where to connect
+	mux.Handle("/route", get(s.route))
 	mux.Handle("/serves", get(s.serves))
 	mux.Handle("/outcome", get(s.outcome))
 	mux.Handle("/read-index", get(s.readIndex))
@@ -307,7 +308,8 @@ func (s *Server) posted(by string, verb http.HandlerFunc) http.HandlerFunc {
 // crossOrigin knows what browsers send on behalf of other sites' pages.
 var crossOrigin = http.NewCrossOriginProtection()
 
-// fromProgram refuses what a page of another site may have a browser send: it cannot say application/json without asking this server first.
+// fromProgram refuses what a page of another site may have a browser send: it cannot say application/json without
+// asking this server first.
 func fromProgram(r *http.Request) error {
 	if err := crossOrigin.Check(r); err != nil {
 		return Errorf(KindForbidden, "%s is not for pages of other sites: %v", r.URL.Path, err)
@@ -368,7 +370,8 @@ func carryOut[Req, Res any](s *Server, do func(context.Context, *http.Request, R
 	}
 }
 
-// leaderDoes carries the verb of a path out here, if this node leads, or has the leader do it; not when it was forwarded already.
+// leaderDoes carries the verb of a path out here, if this node leads, or has the leader do it; not when it was
+// forwarded already.
 func leaderDoes[Req, Res any](ctx context.Context, s *Server, path string, forwarded bool, req Req,
 	do func(Backend, context.Context, Req) (Res, error)) (res Res, err error) {
 	leader := s.opts.Backend.Leader()

@@ -219,7 +219,7 @@ func TestForwardedToLeader(t *testing.T) {
 	}
 
 	// The leader's errors come through as they are.
-	lead.err = Errorf(KindConflict, "n2 is too far behind").With("wait")
+	lead.err = Errorf(KindConflict, "n2 lags too far").With("wait")
 	_, err = cl.Switchover(t.Context(), SwitchoverRequest{To: "n2"})
 	if e, ok := errors.AsType[*Error](err); !ok || *e != *lead.err.(*Error) {
 		t.Fatalf("error %v", err)
@@ -319,7 +319,7 @@ func TestBadBodies(t *testing.T) {
 	s := NewServer(Options{Backend: b})
 	for name, body := range map[string]string{
 		"not JSON": "to=n2", "unknown field": `{"too":"n2"}`, "wrong type": `{"to":2}`,
-		"something behind it": `{"to":"n2"} x`, "two": `{"to":"n2"}{"to":"n3"}`,
+		"something after it": `{"to":"n2"} x`, "two": `{"to":"n2"}{"to":"n3"}`,
 		"too large": `{"to":"` + strings.Repeat("x", maxBody) + `"}`,
 	} {
 		r := httptest.NewRequest("POST", "/switchover", strings.NewReader(body))
@@ -413,7 +413,7 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// overdue has ended, and whoever waits for that has not seen it yet.
+// overdue is a context that has ended, before a goroutine that waits for that has seen it.
 type overdue struct{ context.Context }
 
 func (overdue) Err() error { return context.DeadlineExceeded }
@@ -457,8 +457,8 @@ func TestClientErrors(t *testing.T) {
 	}
 }
 
-// TestTokenNeedsTLS: what listens on a port without being a node never gets a token, on this host neither, and an answer that lacks what a
-// node sends is an error.
+// TestTokenNeedsTLS: what listens on a port without being a node never gets a token, on this host neither, and an
+// answer that lacks what a node sends is an error.
 func TestTokenNeedsTLS(t *testing.T) {
 	c := newCluster(t)
 	var got atomic.Value
@@ -524,8 +524,8 @@ func TestWireNames(t *testing.T) {
 	}
 }
 
-// TestWhyNotAsksTheLeader: any node answers why-not with what the leader says, and with what it knows itself when the leader cannot be
-// reached.
+// TestWhyNotAsksTheLeader: any node answers why-not with what the leader says, and with what it knows itself when the
+// leader cannot be reached.
 func TestWhyNotAsksTheLeader(t *testing.T) {
 	c := newCluster(t)
 	b1, b2 := &backend{leader: Leader{Name: "n1", Self: true}}, &backend{}

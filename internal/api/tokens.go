@@ -85,7 +85,8 @@ func (c *Client) Revoke(ctx context.Context, req RevokeRequest) (RevokeResult, e
 	return ask[RevokeResult](ctx, c, http.MethodPost, "/certificates/revoke", req)
 }
 
-// RevokedView is what GET /certificates/revoked answers. Those of nodes that are no members any more count as revoked, too.
+// RevokedView is what GET /certificates/revoked answers. Those of nodes that are no members any more count as revoked,
+// too.
 type RevokedView struct {
 	Revoked []config.Revocation `json:"revoked"`
 }

@@ -32,7 +32,7 @@ const (
 	StateHealthy    = "healthy"
 	StateFenced     = "fenced"
 	StateDown       = "down"    // it does not answer, or its mysqld is dead
-	StateUnknown    = "unknown" // it has said nothing for a moment: nobody can tell yet
+	StateUnknown    = "unknown" // it has reported nothing for a moment: the state is not known yet
 )
 
 // Codes of MemberView.ReasonCode besides those of ha.
@@ -44,7 +44,7 @@ const (
 type ClusterView struct {
 	Cluster     string       `json:"cluster"`
 	Term        uint64       `json:"term"`
-	Leader      string       `json:"leader"` // a node's name; empty while there is none
+	Leader      string       `json:"leader"` // a node's name; empty while there is no leader
 	CommitIndex uint64       `json:"commit_index"`
 	Members     []MemberView `json:"members"`
 	Pause       *PauseView   `json:"pause"` // null: automatic failover is on
@@ -54,7 +54,7 @@ type ClusterView struct {
 	Flow        *FlowView        `json:"flow"`            // as the leader has it; null: no lag_objective is set
 	Zones       []ZoneView       `json:"zones,omitempty"` // of the voters
 	Generation  uint64           `json:"generation"`      // grows with every force-quorum; 1 at first
-	// Blocked is a committed entry that cannot be applied and that no node that answers has; absent: there is none.
+	// Blocked is a committed entry that cannot be applied and that no node that answers has; absent: no such entry.
 	Blocked *BlockedView `json:"blocked,omitempty"`
 	SeenBy  string       `json:"seen_by,omitempty"` // the node that answers
 	// Doubt says why the rest may not be so: the node that answers does not hear a majority of the voters. Absent: it
@@ -103,8 +103,8 @@ func (v ClusterView) voters() (heard, all int) {
 	return heard, all
 }
 
-// BlockedView is a committed entry without an effect anywhere: the leader that wrote it died before its mysqld had it. Nothing behind it can be
-// applied either, so no node can open writes.
+// BlockedView is a committed entry without an effect anywhere: the leader that wrote it died before its mysqld had it.
+// Nothing after it can be applied either, so no node can open writes.
 type BlockedView struct {
 	ApplyErrorView
 	Nodes   []string `json:"nodes"`             // that could not apply it
@@ -112,7 +112,7 @@ type BlockedView struct {
 	Told    string   `json:"told"`              // who was told that it is committed, in words
 }
 
-// Blocked finds such an entry; nil: there is none.
+// Blocked finds such an entry; nil: no such entry.
 func Blocked(members []MemberView) *BlockedView {
 	var b *BlockedView
 	for _, m := range members {
@@ -168,11 +168,12 @@ type PauseView struct {
 
 // FailoverView is what the loss of the leader would mean now.
 type FailoverView struct {
-	To              string  `json:"to"`                // who would lead; empty: nobody
+	To              string  `json:"to"`                // who would lead; empty: no node
 	Seconds         float64 `json:"seconds"`           // about how long without writes, when its mysqld or daemon dies
 	HostLostSeconds float64 `json:"host_lost_seconds"` // the same when its host or link is lost
-	HeavySeconds    float64 `json:"heavy_seconds"`     // of both: large transactions and DDL that are committed and not applied there
-	Problem         string  `json:"problem,omitempty"` // why nobody could lead
+	// of both: large transactions and DDL that are committed and not applied there
+	HeavySeconds float64 `json:"heavy_seconds"`
+	Problem      string  `json:"problem,omitempty"` // why no node could lead
 }
 
 // Kinds of HeavyView.
@@ -181,22 +182,24 @@ const (
 	HeavyDDL         = "ddl"
 )
 
-// HeavyView is what is under way on the leader and will keep every follower busy for long once it is committed. A failover until then takes
-// ReplaySeconds longer.
+// HeavyView is what is under way on the leader and will keep every follower busy for long once it is committed. A
+// failover until then takes ReplaySeconds longer.
 type HeavyView struct {
-	Kind          string  `json:"kind"`
-	Text          string  `json:"text"`            // a GTID, or the beginning of a statement
-	Bytes         uint64  `json:"bytes,omitempty"` // of a transaction
-	AgeSeconds    float64 `json:"age_seconds"`
-	Done          float64 `json:"done"`           // 0 to 1; of a transaction the part that is in the log already; 0: not known
-	ReplaySeconds float64 `json:"replay_seconds"` // about; of a statement that does not tell how far it is, what it has taken so far
+	Kind       string  `json:"kind"`
+	Text       string  `json:"text"`            // a GTID, or the beginning of a statement
+	Bytes      uint64  `json:"bytes,omitempty"` // of a transaction
+	AgeSeconds float64 `json:"age_seconds"`
+	// 0 to 1; of a transaction the part that is in the log already; 0: not known
+	Done float64 `json:"done"`
+	// about; of a statement that does not tell how far it is, what it has taken so far
+	ReplaySeconds float64 `json:"replay_seconds"`
 }
 
 // FlowView is what the cluster setting lag_objective makes of commits now.
 type FlowView struct {
 	ObjectiveSeconds float64 `json:"objective_seconds"`
 	DelaySeconds     float64 `json:"delay_seconds"`   // that is added to a commit
-	Node             string  `json:"node"`            // on whose account; empty: on nobody's
+	Node             string  `json:"node"`            // the node that causes it; empty: no single node
 	BacklogSeconds   float64 `json:"backlog_seconds"` // about how long it needs for what it has still to apply
 }
 
@@ -239,13 +242,15 @@ type ConfigChange struct {
 	Set     map[string]string `json:"set"`               // key to value
 }
 
-// MemberView is one node as the cluster sees it. A node that does not answer has state "down" and what the others know of it.
+// MemberView is one node as the cluster sees it. A node that does not answer has state "down" and what the others know
+// of it.
 type MemberView struct {
 	Name   string `json:"name"`
 	Role   string `json:"role"`
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"` // why it is in that state, one sentence
-	// ReasonCode is why it cannot serve, for programs: a code of `trireme why-not`, or NeverStarted; empty: nothing is known against it.
+	// ReasonCode is why it cannot serve, for programs: a code of `trireme why-not`, or NeverStarted; empty: nothing is
+	// known against it.
 	ReasonCode ha.Code     `json:"reason_code,omitempty"`
 	Raft       RaftView    `json:"raft"`
 	MySQL      *MySQLView  `json:"mysql"`           // null for a logger
@@ -280,10 +285,11 @@ func (m MemberView) Answers() bool { return m.State != StateDown && m.State != S
 
 // ApplyErrorView is an entry of the log that a node's mysqld could not apply, and what becomes of it.
 type ApplyErrorView struct {
-	Number    int          `json:"errno"` // mysqld's
-	Error     string       `json:"error"`
-	Resources bool         `json:"resources"`           // it says nothing of the data: a full disk, a lock, memory
-	Diverged  bool         `json:"diverged,omitempty"`  // a session on this node has ended the XA transaction, or mysqld has left this one out: the node's data is no good
+	Number    int    `json:"errno"` // mysqld's
+	Error     string `json:"error"`
+	Resources bool   `json:"resources"` // it says nothing of the data: a full disk, a lock, memory
+	// a session on this node has ended the XA transaction, or mysqld has left this one out: the node's data is no good
+	Diverged  bool         `json:"diverged,omitempty"`
 	Trx       string       `json:"-"`                   // the transaction as mysqld names it; empty: it does not
 	GTID      string       `json:"gtid,omitempty"`      // empty: it could not be found in the log
 	Index     uint64       `json:"index,omitempty"`     // of the entry
@@ -341,7 +347,7 @@ type LinkView struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// Unreached says who cannot reach a node at which address, of those that say so; empty: nobody does.
+// Unreached names the members that report that they cannot reach a node, and at which address; empty: none does.
 func Unreached(name string, members []MemberView) string {
 	var out []string
 	for _, m := range members {
@@ -382,14 +388,17 @@ type MySQLView struct {
 	Host string `json:"host"`
 	Port int    `json:"port"`
 	PID  int    `json:"pid"` // 0 while it is not running
-	// Epoch is INCARNATION, or INCARNATION/TERM while it takes writes: two that are equal are one life of mysqld, in one leadership.
-	Epoch        string   `json:"epoch,omitempty"`
-	Version      string   `json:"version"`
-	ReadOnly     bool     `json:"read_only"`
-	GTIDExecuted string   `json:"gtid_executed"`
-	LagSeconds   *float64 `json:"lag_seconds"` // null when not known; of a delayed learner, behind what it should have applied by now
-	LagBytes     *uint64  `json:"lag_bytes"`   // committed and not yet executed; null when not known
-	// CatchUpSeconds is about how long it needs for what it lacks, if nothing is added, as fast as it applied last; absent when not known.
+	// Epoch is INCARNATION, or INCARNATION/TERM while it takes writes: two that are equal are one life of mysqld, in
+	// one leadership.
+	Epoch        string `json:"epoch,omitempty"`
+	Version      string `json:"version"`
+	ReadOnly     bool   `json:"read_only"`
+	GTIDExecuted string `json:"gtid_executed"`
+	// null if not known; for a delayed learner, relative to what it should have applied by now
+	LagSeconds *float64 `json:"lag_seconds"`
+	LagBytes   *uint64  `json:"lag_bytes"` // committed and not yet executed; null when not known
+	// CatchUpSeconds is about how long it needs for what it lacks, if nothing is added, as fast as it applied last;
+	// absent when not known.
 	CatchUpSeconds *float64 `json:"catch_up_seconds,omitempty"`
 	// Proof is how the server is known; absent: it does not run, or its daemon is older and does not say.
 	Proof *MySQLProof `json:"proof,omitempty"`
@@ -397,9 +406,11 @@ type MySQLView struct {
 
 // MySQLProof is by what a node's mysqld is known to those who connect to it.
 type MySQLProof struct {
-	Certificates []string `json:"certificates"`      // SHA-256 of the one that it shows, and of one that it may show soon; empty: it speaks no TLS
-	Key          string   `json:"key,omitempty"`     // SHA-256 of the key by which passwords are sealed without TLS; empty: it has none
-	Cluster      bool     `json:"cluster,omitempty"` // the certificate is of the cluster's CA
+	// SHA-256 of the one that it shows, and of one that it may show soon; empty: it speaks no TLS
+	Certificates []string `json:"certificates"`
+	// SHA-256 of the key by which passwords are sealed without TLS; empty: it has none
+	Key     string `json:"key,omitempty"`
+	Cluster bool   `json:"cluster,omitempty"` // the certificate is of the cluster's CA
 }
 
 // SeedView is how far the copy of another node's data has come.
@@ -415,16 +426,18 @@ type SeedView struct {
 
 // RouterView is where a node's router listens.
 type RouterView struct {
-	RWPort      int `json:"rw_port"`
-	ROPort      int `json:"ro_port"`
-	SplitPort   int `json:"split_port,omitempty"`  // 0: not known, or none
-	StreamPort  int `json:"stream_port,omitempty"` // likewise
-	Connections int `json:"connections"`           // of clients, joined to a server now; those of the splitting port may count twice
-	// TiedSessions are sessions on the read-write and the splitting port that a planned switchover ends: what ties them to the leader, and how many each.
+	RWPort     int `json:"rw_port"`
+	ROPort     int `json:"ro_port"`
+	SplitPort  int `json:"split_port,omitempty"`  // 0: not known, or none
+	StreamPort int `json:"stream_port,omitempty"` // likewise
+	// of clients, joined to a server now; those of the splitting port may count twice
+	Connections int `json:"connections"`
+	// TiedSessions are sessions on the read-write and the splitting port that a planned switchover ends: what ties them
+	// to the leader, and how many each.
 	TiedSessions map[string]int `json:"tied_sessions,omitempty"`
 }
 
-// TiedSessions is the sum of those of several routers; nil: there are none.
+// TiedSessions is the sum of those of several routers; nil: no tied sessions.
 func TiedSessions(routers ...RouterView) map[string]int {
 	sum := map[string]int{}
 	for _, r := range routers {
@@ -449,7 +462,8 @@ func (v ClusterView) TiedSessions() map[string]int {
 	return TiedSessions(routers...)
 }
 
-// TiedText counts tied sessions and says what ties them, the most frequent first: 3, "temporary tables (2), user locks (1)".
+// TiedText counts tied sessions and says what ties them, the most frequent first: 3, "temporary tables (2), user locks
+// (1)".
 func TiedText(tied map[string]int) (sessions int, why string) {
 	reasons := slices.SortedFunc(maps.Keys(tied), func(a, b string) int {
 		return cmp.Or(cmp.Compare(tied[b], tied[a]), cmp.Compare(a, b))
@@ -495,7 +509,8 @@ type SwitchoverRequest struct {
 	To     string `json:"to,omitempty"` // empty: the best candidate
 	DryRun bool   `json:"dry_run,omitempty"`
 	IfTerm uint64 `json:"if_term,omitempty"` // refused unless this is the term still; 0: any
-	// OpenTrxWait is how long transactions that are open may go on before they are rolled back; 0: not at all. Absent: DefaultTrxWait.
+	// OpenTrxWait is how long transactions that are open may go on before they are rolled back; 0: not at all. Absent:
+	// DefaultTrxWait.
 	OpenTrxWait *time.Duration `json:"open_trx_wait_ns,omitempty"`
 }
 
@@ -520,13 +535,15 @@ type SwitchoverResult struct {
 	To     string `json:"to"`
 	Term   uint64 `json:"term"` // of the new leader; with DryRun of the present one
 	DryRun bool   `json:"dry_run"`
-	// WriteGapMS is from the closing of writes on the old leader to writes open on the new one; with DryRun what is expected.
+	// WriteGapMS is from the closing of writes on the old leader to writes open on the new one; with DryRun what is
+	// expected.
 	WriteGapMS float64     `json:"write_gap_ms"`
 	Candidates []Candidate `json:"candidates"`
 	// Problem is why it would not work (with DryRun only; else that is the error).
 	Problem     string `json:"problem,omitempty"`
 	ProblemKind Kind   `json:"problem_kind,omitempty"` // of the error that it would be
-	// OpenTransactions are those that were rolled back, the oldest MaxOpenTrx of them; with DryRun those that are open now.
+	// OpenTransactions are those that were rolled back, the oldest MaxOpenTrx of them; with DryRun those that are open
+	// now.
 	OpenTransactions []OpenTransaction `json:"open_transactions"`
 	OpenCount        int               `json:"open_count"`      // of all of them
 	ConnectionsCut   int               `json:"connections_cut"` // to the old leader's mysqld
@@ -589,7 +606,7 @@ type FailoverRequest struct {
 
 // FailoverResult is what was done.
 type FailoverResult struct {
-	From   string  `json:"from"` // who took writes last; empty: nobody
+	From   string  `json:"from"` // the last node that took writes; empty: none
 	To     string  `json:"to"`
 	Term   uint64  `json:"term"` // of the new leader; with DryRun the present one
 	DryRun bool    `json:"dry_run"`
@@ -620,7 +637,8 @@ type JoinRequest struct {
 	Member config.Member `json:"member"` // ID is ignored: the leader gives one
 	// Executed is gtid_executed of the data that the node brings (`trireme adopt`); nil: it brings none.
 	Executed *string `json:"executed,omitempty"`
-	// Proof is a word that the joining node's ports say to who connects, until it has been answered; empty: they are not asked.
+	// Proof is a word that the joining node's ports say to who connects, until it has been answered; empty: they are
+	// not asked.
 	Proof string `json:"proof,omitempty"`
 }
 
@@ -665,8 +683,9 @@ type MemberResult struct {
 type ForceRequest struct {
 	Voters  []string `json:"voters,omitempty"`       // of the new generation; none: the voters that answer
 	Confirm uint64   `json:"confirm_term,omitempty"` // ForceReport.Term, as the operator has typed it
-	Seen    string   `json:"seen,omitempty"`         // ForceReport.Seen of the report that the operator has read; empty: not checked
-	By      string   `json:"by,omitempty"`           // who asks, for the records
+	// ForceReport.Seen of the report that the operator has read; empty: not checked
+	Seen string `json:"seen,omitempty"`
+	By   string `json:"by,omitempty"` // who asks, for the records
 }
 
 // ForceReport says what a force-quorum would do, or has done.
@@ -676,22 +695,23 @@ type ForceReport struct {
 	Term       uint64 `json:"term"`       // to be confirmed: the highest that a survivor knows
 	Problem    string `json:"problem,omitempty"`
 	// ProblemKind is the kind of the error that it would be.
-	ProblemKind Kind            `json:"problem_kind,omitempty"`
-	Advice      string          `json:"advice,omitempty"` // what to do about Problem
-	Source      string          `json:"source"`           // the survivor whose log counts, up to its end
-	SourceAPI   string          `json:"source_api"`
-	LastTerm    uint64          `json:"last_term"` // of that log's last entry
-	LastIndex   uint64          `json:"last_index"`
-	Commit      uint64          `json:"commit"`               // what it knew to be committed
-	LastWrite   *time.Time      `json:"last_write,omitempty"` // when the last transaction of that log began, in whole seconds
-	GTIDs       string          `json:"gtids"`                // of that log: what is kept
-	Certain     bool            `json:"certain"`              // nothing that was acknowledged is lost
-	Loss        string          `json:"loss"`                 // the same in words
-	Voters      []string        `json:"voters"`               // of the new generation
-	Learners    []string        `json:"learners,omitempty"`   // of the new generation
-	Survivors   []ForceSurvivor `json:"survivors"`            // those that answer
-	GivenUp     []ForceMember   `json:"given_up"`
-	Seen        string          `json:"seen"` // names this report
+	ProblemKind Kind   `json:"problem_kind,omitempty"`
+	Advice      string `json:"advice,omitempty"` // what to do about Problem
+	Source      string `json:"source"`           // the survivor whose log counts, up to its end
+	SourceAPI   string `json:"source_api"`
+	LastTerm    uint64 `json:"last_term"` // of that log's last entry
+	LastIndex   uint64 `json:"last_index"`
+	Commit      uint64 `json:"commit"` // what it knew to be committed
+	// when the last transaction of that log began, in whole seconds
+	LastWrite *time.Time      `json:"last_write,omitempty"`
+	GTIDs     string          `json:"gtids"`              // of that log: what is kept
+	Certain   bool            `json:"certain"`            // nothing that was acknowledged is lost
+	Loss      string          `json:"loss"`               // the same in words
+	Voters    []string        `json:"voters"`             // of the new generation
+	Learners  []string        `json:"learners,omitempty"` // of the new generation
+	Survivors []ForceSurvivor `json:"survivors"`          // those that answer
+	GivenUp   []ForceMember   `json:"given_up"`
+	Seen      string          `json:"seen"` // names this report
 
 	Done          bool   `json:"done"` // it is decided, and goes on by itself
 	NewGeneration uint64 `json:"new_generation,omitempty"`
@@ -737,7 +757,7 @@ type Event struct {
 	GTIDs   string    `json:"gtids,omitempty"`  // such as those rolled back
 
 	// Of an election, failover or switchover, which Node = To records:
-	From            string      `json:"from,omitempty"` // who opened writes before; empty: nobody
+	From            string      `json:"from,omitempty"` // the last node that opened writes; empty: none
 	To              string      `json:"to,omitempty"`
 	FromTerm        uint64      `json:"from_term,omitempty"`
 	FromIncarnation uint64      `json:"from_incarnation,omitempty"` // of From's mysqld
@@ -751,7 +771,8 @@ type Event struct {
 	By          string `json:"by,omitempty"`          // of an order: who gave it, as in the audit log
 }
 
-// Phases divides the time without writes of a change of leaders, in ms. With an unknown past detect, close and vote are 0 or short.
+// Phases divides the time without writes of a change of leaders, in ms. With an unknown past detect, close and vote are
+// 0 or short.
 type Phases struct {
 	DetectMS float64 `json:"detect_ms"` // from the last sign of life of the leader before until its loss is known
 	CloseMS  float64 `json:"close_ms"`  // the leader before drains or fences its mysqld and hands over
@@ -771,16 +792,16 @@ type RolledBack struct {
 
 // Leader is where requests for the leader go.
 type Leader struct {
-	Name string // empty: there is none now
+	Name string // empty: no leader now
 	API  string // host:port
 	Self bool   // this node is the leader
 }
 
-// Backend is the node behind the API. Methods are called from many goroutines, return when ctx ends, and report failures that an
-// operator should understand as *Error; any other error is shown as an internal one.
+// Backend is the node that the API serves. Methods are called from many goroutines, return when ctx ends, and report
+// failures that an operator should understand as *Error; any other error is shown as an internal one.
 //
-// Switchover, NewJoinToken, Join, Remove, Reinit, Promote, Demote, Pause, Resume, ChangeConfig and RollbackConfig are called on the leader only, the
-// others on any node.
+// Switchover, NewJoinToken, Join, Remove, Reinit, Promote, Demote, Pause, Resume, ChangeConfig and RollbackConfig are
+// called on the leader only, the others on any node.
 type Backend interface {
 	RouterQuestions
 	// Local is the health of this node, from memory: no I/O, no waiting.
@@ -793,10 +814,10 @@ type Backend interface {
 	Load() LoadView
 	// Route is where this node's router leads, and a channel that is closed when that has changed.
 	Route() (RouteView, <-chan struct{})
-	// Serves fails unless this node's mysqld takes writes in an epoch of RouteTarget, and the lease is held, after the call. Every commit that
-	// mysqld had answered in it before lies at or below index.
+	// Serves fails unless this node's mysqld takes writes in an epoch of RouteTarget, and the lease is held, after the
+	// call. Every commit that mysqld had answered in it before lies at or below index.
 	Serves(ctx context.Context, epoch string) (index uint64, err error)
-	// View is the whole cluster, from what this node has heard: it asks nobody.
+	// View is the whole cluster, as far as this node has heard of it: it asks no other node.
 	View(ctx context.Context) ClusterView
 	// Period is what this node has recorded between two times.
 	Period(ctx context.Context, from, to time.Time) (PeriodView, error)
@@ -808,7 +829,8 @@ type Backend interface {
 	Config(ctx context.Context) ConfigView
 	// ChangeConfig returns once the change is committed.
 	ChangeConfig(ctx context.Context, req ConfigChange) (ConfigView, error)
-	// ConfigHistory is the last changes of them; RollbackConfig takes an earlier version up again and returns once that is committed.
+	// ConfigHistory is the last changes of them; RollbackConfig takes an earlier version up again and returns once that
+	// is committed.
 	ConfigHistory(ctx context.Context) ConfigHistoryView
 	RollbackConfig(ctx context.Context, req ConfigRollback) (ConfigRollbackResult, error)
 	// Pause switches automatic failover off; Resume on again.
@@ -837,8 +859,8 @@ type Backend interface {
 	Void(ctx context.Context, req VoidRequest) (VoidReport, error)
 	// ForceApply has all nodes apply tolerantly an entry that none could apply, or reports what that would mean.
 	ForceApply(ctx context.Context, req VoidRequest) (VoidReport, error)
-	// ForceQuorum makes a cluster out of the survivors of a lost majority, or reports what that would mean. Where at is not this node,
-	// nothing was done and at is to be asked.
+	// ForceQuorum makes a cluster out of the survivors of a lost majority, or reports what that would mean. If at is
+	// not this node, nothing was done, and the caller must ask at.
 	ForceQuorum(ctx context.Context, req ForceRequest) (rep ForceReport, at Leader, err error)
 	// NewToken makes a token for the API; it is shown this once. Tokens lists them.
 	NewToken(ctx context.Context, req TokenRequest) (TokenResult, error)
