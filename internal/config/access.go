@@ -76,8 +76,9 @@ type Revocation struct {
 	kept
 }
 
-// Revoke adds one. Nodes that are no members are forgotten, since their ids tell enough; and where room is needed, what no certificate can have any
-// more, since it has ended. Not before: the times are by the clocks of those who led, and one may have been wrong.
+// Revoke adds one. Nodes that are no members are forgotten, since their ids tell enough; and where room is needed, what
+// no certificate can have any more, since it has ended. Not before: the times are by the clocks of those who led, and
+// one may have been wrong.
 func (c *Cluster) Revoke(r Revocation) error {
 	kept := slices.DeleteFunc(slices.Clone(c.RevokedCerts), func(old Revocation) bool {
 		_, member := c.MemberByID(old.ID)
@@ -93,8 +94,9 @@ func (c *Cluster) Revoke(r Revocation) error {
 	return nil
 }
 
-// WhyRevoked says why a certificate is not trusted: by its serial, or since the node that it names (id; 0: none) is no member any more. Empty: it
-// is trusted. Ids are never given twice, and one at or above NextID is of a node that these settings do not know yet.
+// WhyRevoked says why a certificate is not trusted: by its serial, or since the node that it names (id; 0: none) is no
+// member any more. Empty: it is trusted. Ids are never given twice, and one at or above NextID is of a node that these
+// settings do not know yet.
 func (c *Cluster) WhyRevoked(id uint64, serial string) string {
 	for _, r := range c.RevokedCerts {
 		switch {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestRevoked: by serial, by node and by no longer being a member; what is not known yet is trusted; the list does not grow for ever.
+// TestRevoked: by serial, by node and by no longer being a member; what is not known yet is trusted; the list does not
+// grow for ever.
 func TestRevoked(t *testing.T) {
 	at := time.Unix(1e9, 0)
 	c := &Cluster{NextID: 5, Members: []Member{{ID: 1, Name: "n1"}, {ID: 2, Name: "n2"}}}

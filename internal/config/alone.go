@@ -11,11 +11,12 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// Alone is the settings of a router that runs beside an application, without a node.
+// Alone is the settings of a router that runs on an application's host, without a node.
 type Alone struct {
 	Nodes []string // host:port of nodes' APIs; one that answers tells of all others
 	CA    string   // absolute path of the cluster's CA certificate
-	Token string   // absolute path of a file with a viewer's token: switchovers wait for this router's sessions; empty: they do not
+	// absolute path of a file with a viewer's token: switchovers wait for this router's sessions; empty: they do not
+	Token string
 	Router
 	Log Log
 }
@@ -116,7 +117,7 @@ func (a *Alone) takeToken(value any, doc document) error {
 	return err
 }
 
-// beside is the absolute path of what a document names, which lies beside it unless it is absolute itself.
+// beside returns the absolute path of a file that a document names: relative paths start at the document's folder.
 func (d document) beside(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(d.file), path)

@@ -26,21 +26,22 @@ const MaxMemberID = 1<<12 - 1
 // MaxMembers of one cluster.
 const MaxMembers = 64
 
-// Cluster is the settings that all nodes share. They are entries of the raft log; Version grows by one with each change, so
-// a change made from an old copy is found out. Treat a Cluster in use as immutable: Clone, change, propose.
+// Cluster is the settings that all nodes share. They are entries of the raft log; Version grows by one with each
+// change, so a change made from an old copy is found out. Treat a Cluster in use as immutable: Clone, change, propose.
 type Cluster struct {
-	Version    uint64      `json:"version"`
-	Needs      uint64      `json:"needs,omitempty"` // the format that a node has to know that goes by them; 0: the first (kept.go)
+	Version uint64 `json:"version"`
+	// the format that a node has to know that goes by them; 0: the first (kept.go)
+	Needs      uint64      `json:"needs,omitempty"`
 	Name       string      `json:"cluster"`
 	ClusterID  uint64      `json:"cluster_id"` // random, not 0; part of every server_uuid
 	NextID     uint64      `json:"next_id"`    // raft id of the next node to join; ids are never used twice
 	Members    []Member    `json:"members"`
 	JoinTokens []JoinToken `json:"join_tokens,omitempty"`
-	// DisabledEvents are the scheduled events, as "schema.name", that the leader holds disabled. A replica holds all of them
-	// disabled, so a new leader would not know which ones to enable.
+	// DisabledEvents are the scheduled events, as "schema.name", that the leader holds disabled. A replica holds all of
+	// them disabled, so a new leader would not know which ones to enable.
 	DisabledEvents []string `json:"disabled_events,omitempty"`
-	// Base is the GTID set, in MySQL's text form, that an adopted cluster began with: data that every data node has and the log
-	// does not. It never changes. Empty in a cluster that began empty.
+	// Base is the GTID set, in MySQL's text form, that an adopted cluster began with: data that every data node has and
+	// the log does not. It never changes. Empty in a cluster that began empty.
 	Base         string `json:"base,omitempty"`
 	APITokenHash string `json:"api_token_hash"` // of the operator's credential: pki.HashToken
 	// APITokens are further ones, and ReadLogin says whether looking needs one (access.go).
@@ -48,23 +49,26 @@ type Cluster struct {
 	ReadLogin bool       `json:"read_login,omitempty"`
 	// RevokedCerts are not trusted, nor are those of nodes that are no members any more (WhyRevoked).
 	RevokedCerts []Revocation `json:"revoked_certs,omitempty"`
-	// CA is the SHA-256 of the certificate of the only CA that is trusted; empty: it was never changed. CAChange is a change under way.
+	// CA is the SHA-256 of the certificate of the only CA that is trusted; empty: it was never changed. CAChange is a
+	// change under way.
 	CA       string    `json:"ca,omitempty"`
 	CAChange *CAChange `json:"ca_change,omitempty"`
-	// Rotate: a node, a certificate or a CA was shut out, and the password of trireme_clone that it knows is to be replaced. CloneHash is the
-	// pki.HashToken of the present one, which every server has that has applied the log up to CloneAt; empty: it is still the first.
+	// Rotate: a node, a certificate or a CA was shut out, and the password of trireme_clone that it knows must be
+	// replaced. CloneHash is the pki.HashToken of the present password, which every server has that has applied the log
+	// up to CloneAt; empty: it is still the first.
 	Rotate    bool   `json:"rotate,omitempty"`
 	CloneHash string `json:"clone_hash,omitempty"`
 	CloneAt   uint64 `json:"clone_at,omitempty"`
-	// FailbackMS is how long, in ms, a node with a higher weight than the leader's has been healthy before it gets leadership. 0:
-	// DefaultFailback; below 0: never.
+	// FailbackMS is how long, in ms, a node with a higher weight than the leader's has been healthy before it gets
+	// leadership. 0: DefaultFailback; below 0: never.
 	FailbackMS int64  `json:"failback_ms,omitempty"`
 	Pause      *Pause `json:"pause,omitempty"` // nil: automatic failover is on
-	// CommitZones is in how many zones a commit is on disk before its client hears OK; below 2: no such rule. CommitGraceMS is how long it
-	// waits for that or a must_ack member, in ms; 0: DefaultCommitGrace.
+	// CommitZones is in how many zones a commit is on disk before its client hears OK; below 2: no such rule.
+	// CommitGraceMS is how long it waits for that or a must_ack member, in ms; 0: DefaultCommitGrace.
 	CommitZones   int   `json:"commit_zones,omitempty"`
 	CommitGraceMS int64 `json:"commit_grace_ms,omitempty"`
-	// TransactionWarn and TransactionRefuse are sizes of a transaction, in bytes of binary log; 0: off. LagObjectiveMS is in ms; 0: off.
+	// TransactionWarn and TransactionRefuse are sizes of a transaction, in bytes of binary log; 0: off. LagObjectiveMS
+	// is in ms; 0: off.
 	TransactionWarn   Bytes `json:"transaction_warn,omitempty"`
 	TransactionRefuse Bytes `json:"transaction_refuse,omitempty"`
 	LagObjectiveMS    int64 `json:"lag_objective_ms,omitempty"`
@@ -74,7 +78,8 @@ type Cluster struct {
 	Generation *Generation `json:"generation,omitempty"`
 	// Disbanded: `trireme leave` ended this cluster; its servers are plain ones. It is the last entry of the log.
 	Disbanded *Disbanded `json:"disbanded,omitempty"`
-	// Revisions are the last changes of what Settings lists, oldest first: Record adds them. They begin behind version RevisionsFrom.
+	// Revisions are the last changes of what Settings lists, oldest first: Record adds them. They begin after version
+	// RevisionsFrom.
 	Revisions     []Revision `json:"revisions,omitempty"`
 	RevisionsFrom uint64     `json:"revisions_from,omitempty"`
 
@@ -93,13 +98,15 @@ type Member struct {
 	RWPort    int    `json:"rw_port"`
 	ROPort    int    `json:"ro_port"`
 	Weight    int    `json:"weight"`
-	// Pending: it was accepted and has not been heard of yet. Until then it takes no part in Raft and keeps nobody waiting.
+	// Pending: it was accepted and has not been heard of yet. Until then it takes no part in Raft, and nothing waits
+	// for it.
 	Pending bool `json:"pending,omitempty"`
 	// ApplyDelayMS is how old a transaction is before this learner applies it, in ms; 0: no delay.
 	ApplyDelayMS int64 `json:"apply_delay_ms,omitempty"`
 	// Removing: it is on its way out. Its record goes once Raft's membership is without it.
 	Removing bool `json:"removing,omitempty"`
-	// Move, not 0, is the settings version of a change in which members were to give up votes for others to take: they do so at once.
+	// Move, not 0, is the settings version of a change in which members were to give up votes for others to take: they
+	// do so at once.
 	Move uint64 `json:"move,omitempty"`
 	// MustAck: a commit is on its disk before its client hears OK.
 	MustAck bool   `json:"must_ack,omitempty"`
@@ -111,15 +118,18 @@ type Member struct {
 // Leaving: it is to have no vote.
 func (m Member) Leaving() bool { return m.Removing || m.Role == RoleLearner }
 
-// JoinToken is an invitation that was given out and whose node has not been heard of yet. The token itself is known to its holder only.
+// JoinToken is an invitation that was given out and whose node has not been heard of yet. The token itself is known to
+// its holder only.
 type JoinToken struct {
 	ID      string    `json:"id"`
 	Hash    string    `json:"hash"`           // pki.HashToken of the token's secret
 	Name    string    `json:"name,omitempty"` // the node it is for; empty: any new name
 	Role    string    `json:"role"`
 	Expires time.Time `json:"expires"`
-	Used    uint64    `json:"used,omitempty"` // raft id given to its holder, who may ask again as long as that member is pending
-	CSR     string    `json:"csr,omitempty"`  // SHA-256 of its holder's request for a certificate: of the first one that came with it
+	// raft id given to its holder, who may ask again as long as that member is pending
+	Used uint64 `json:"used,omitempty"`
+	// SHA-256 of its holder's request for a certificate: of the first one that came with it
+	CSR string `json:"csr,omitempty"`
 
 	kept
 }
@@ -132,8 +142,8 @@ type Disbanded struct {
 	kept
 }
 
-// Pause is an operator's wish that leadership stays where it is. It ends at Until by the clock of each node; a zero Until: when it
-// is taken back.
+// Pause is an operator's wish that leadership stays where it is. It ends at Until by the clock of each node; a zero
+// Until: when it is taken back.
 type Pause struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until,omitzero"`

@@ -112,7 +112,8 @@ func parseSetting(key, value string) (int64, error) {
 	return d.Std().Milliseconds(), nil
 }
 
-// Set changes one setting. Whether the commit rules can be met then is for CheckRules, after the last change of several.
+// Set changes one setting. Whether the commit rules can be met then is for CheckRules, after the last change of
+// several.
 func (c *Cluster) Set(key, value string) error {
 	if isRule(key) {
 		return c.setRule(key, value)

@@ -19,9 +19,10 @@ type Identity struct {
 	Cluster   string `json:"cluster"`
 	ClusterID uint64 `json:"cluster_id"`
 	Name      string `json:"name"`
-	ID        uint64 `json:"id"`        // raft id
-	Role      string `json:"role"`      // role it joined with; the cluster settings may have changed it since
-	Bootstrap bool   `json:"bootstrap"` // made by init: this node starts the log from ClusterFile; else it waits to be contacted
+	ID        uint64 `json:"id"`   // raft id
+	Role      string `json:"role"` // role it joined with; the cluster settings may have changed it since
+	// made by init: this node starts the log from ClusterFile; else it waits to be contacted
+	Bootstrap bool `json:"bootstrap"`
 }
 
 // Account is one MySQL account of Trireme's own.
@@ -32,9 +33,10 @@ type Account struct {
 
 // Secrets of a node. Clone and APIToken are the same on all nodes of a cluster.
 type Secrets struct {
-	Admin    Account `json:"admin"`     // the daemon's own sessions; each daemon sets a password of its own
-	Repl     Account `json:"repl"`      // the daemon dumping its mysqld; likewise
-	Feed     Account `json:"feed"`      // user of a mysqld at its daemon's feed; the password there is the daemon's own, this one is for older versions
+	Admin Account `json:"admin"` // the daemon's own sessions; each daemon sets a password of its own
+	Repl  Account `json:"repl"`  // the daemon dumping its mysqld; likewise
+	// user of a mysqld at its daemon's feed; the password there is the daemon's own, this one is for older versions
+	Feed     Account `json:"feed"`
 	Clone    Account `json:"clone"`     // a new node's mysqld cloning another's
 	APIToken string  `json:"api_token"` // node to node, when one forwards a request to another
 
@@ -68,8 +70,9 @@ func (s Secrets) Validate() error {
 	return nil
 }
 
-// NewToken gives 191 random bits as 32 characters of URL-safe base64: a password that needs no quoting anywhere, that MySQL takes for a
-// replication channel (32 at most), and that validate_password takes, which the vendor's packages switch on: it has one of each class.
+// NewToken gives 191 random bits as 32 characters of URL-safe base64: a password that needs no quoting anywhere, that
+// MySQL takes for a replication channel (32 at most), and that validate_password takes, which the vendor's packages
+// switch on: it has one of each class.
 func NewToken() string {
 	for {
 		var b [24]byte
@@ -174,7 +177,8 @@ func writeJSON(path string, v any) error {
 	return WriteFile(path, append(data, '\n'))
 }
 
-// WriteFile replaces path by data with mode 0600: either the old or the new content is there after a crash, never a mixture.
+// WriteFile replaces path by data with mode 0600: either the old or the new content is there after a crash, never a
+// mixture.
 func WriteFile(path string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

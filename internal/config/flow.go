@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Settings of what one writer may do to all others: large transactions, and more writes than followers apply (docs/ops/large-transactions.md).
+// Settings of what one writer may do to all others: large transactions, and more writes than followers apply
+// (docs/ops/large-transactions.md).
 const (
 	keyWarn   = "transaction_warn"
 	keyRefuse = "transaction_refuse"
@@ -31,7 +32,8 @@ func (c *Cluster) flowSettings() []Setting {
 	}
 }
 
-// LagObjective is for how long the slowest healthy follower may have to apply what it lacks; 0: commits are never slowed for that.
+// LagObjective is for how long the slowest healthy follower may have to apply what it lacks; 0: commits are never
+// slowed for that.
 func (c *Cluster) LagObjective() time.Duration {
 	return time.Duration(c.LagObjectiveMS) * time.Millisecond
 }

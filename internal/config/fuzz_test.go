@@ -12,8 +12,8 @@ import (
 	"trireme/lab/heap"
 )
 
-// FuzzParseCluster reads any settings entry: what is taken passes its own checks again, and changing one setting by its rules leaves
-// settings that do too.
+// FuzzParseCluster reads any settings entry: what is taken passes its own checks again, and changing one setting by its
+// rules leaves settings that do too.
 func FuzzParseCluster(f *testing.F) {
 	f.Add(golden(f, "cluster.json"), "failback_after", "60s")
 	f.Add(golden(f, "cluster.json"), "weight.db1", "0")
@@ -30,7 +30,7 @@ func FuzzParseCluster(f *testing.F) {
 			}
 			out, err := c.Marshal()
 			if err != nil {
-				return // a year behind 9999
+				return // a year after 9999
 			}
 			again, err := ParseCluster(out)
 			if err != nil {

@@ -2,9 +2,9 @@ package config
 
 import "time"
 
-// Generation is one generation of a cluster behind the first: what an operator made by `trireme force-quorum` out of the survivors of
-// a lost majority. It goes with every hello of their daemons (transport.Generation), so that a node that was given up learns of it
-// from whomever it meets. Immutable.
+// Generation is one generation of a cluster after the first: what an operator made with `trireme force-quorum` from the
+// survivors of a lost majority. It is part of every hello of their daemons (transport.Generation), so that a node that
+// was given up learns of it from any of them. Immutable.
 type Generation struct {
 	Number uint64 `json:"number"` // 2 or more
 	ID     uint64 `json:"id"`     // random: two operators may make one of the same number
@@ -13,7 +13,8 @@ type Generation struct {
 	Source   uint64 `json:"source"`
 	Base     uint64 `json:"base"`      // last index of its log
 	BaseTerm uint64 `json:"base_term"` // term of the entry at Base
-	Commit   uint64 `json:"commit"`    // what was committed for certain: every node of the generation before has the same up to here
+	// what was committed for certain: every node of the generation before has the same up to here
+	Commit uint64 `json:"commit"`
 	// Members are the raft ids of those that go on, if their logs end at or before Base.
 	Members []uint64  `json:"members"`
 	At      time.Time `json:"at"`

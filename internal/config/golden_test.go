@@ -118,8 +118,8 @@ func TestGoldenRead(t *testing.T) {
 	}
 }
 
-// TestNewerSettings: what a newer version wrote and an older one may ignore is still there when an older leader has changed something else;
-// what it must not ignore stops it.
+// TestNewerSettings: what a newer version wrote and an older one may ignore is still there when an older leader has
+// changed something else; what it must not ignore stops it.
 func TestNewerSettings(t *testing.T) {
 	entry := golden(t, "cluster.json")
 	added := 0
@@ -156,7 +156,7 @@ func TestNewerSettings(t *testing.T) {
 	}
 }
 
-// TestNewerSecrets: a new password of one account does not erase what a newer version has put beside it.
+// TestNewerSecrets: a new password of one account does not erase what a newer version has added to the file.
 func TestNewerSecrets(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, SecretsName)

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// SettingsFormat is the newest format of the cluster settings that this version understands. Keys that an older version may ignore need no new
-// one: it keeps them (kept). A change that an older version must not ignore raises it, and sets Cluster.Needs where it is made use of.
+// SettingsFormat is the newest format of the cluster settings that this version understands. Keys that an older version
+// may ignore need no new one: it keeps them (kept). A change that an older version must not ignore raises it, and sets
+// Cluster.Needs where it is made use of.
 const SettingsFormat = 3
 
 // ErrNewer says that only a newer version understands the settings.
@@ -28,8 +29,8 @@ func Damaged(path string, err error) error {
 	return fmt.Errorf("%s is damaged: %w; %w", path, err, ErrDamaged)
 }
 
-// kept are the keys of a record that a newer version wrote, as a JSON object; empty: there are none. They go with each copy of the record, so
-// that an older leader that changes something else does not erase them.
+// kept are the keys of a record that a newer version wrote, as a JSON object; empty: no such keys. They are part of
+// each copy of the record, so that an older leader that changes something else does not erase them.
 type kept struct{ unknown string }
 
 // Kept is the same for a record of another package. Encode and DecodeKept take the record as a struct, or a pointer to
@@ -74,7 +75,8 @@ func decodeKept(data []byte, record any) (k kept, err error) {
 	}
 	known := append(keysOf(reflect.TypeOf(record).Elem()), retired...)
 	maps.DeleteFunc(all, func(key string, _ json.RawMessage) bool {
-		return slices.ContainsFunc(known, func(have string) bool { return strings.EqualFold(have, key) }) // as encoding/json matches them
+		// as encoding/json matches them
+		return slices.ContainsFunc(known, func(have string) bool { return strings.EqualFold(have, key) })
 	})
 	if len(all) == 0 {
 		return k, nil

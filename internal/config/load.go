@@ -55,7 +55,8 @@ func Load(path string) (Node, error) {
 	return Parse(path, data)
 }
 
-// Parse is Load for text already read; path is used in messages, and relative paths in the text are resolved against its folder.
+// Parse is Load for text already read; path is used in messages, and relative paths in the text are resolved against
+// its folder.
 func Parse(path string, data []byte) (Node, error) {
 	doc := document{file: path, lines: strings.Split(string(data), "\n")}
 	var tree map[string]any
@@ -300,8 +301,8 @@ func (d document) fail(key, what, advice string) *Error {
 	return &Error{File: d.file, Line: d.line(key), Key: key, What: what, Advice: advice}
 }
 
-// suggestion names the known key that looks most like the unknown one: the same name in another section, else the fewest
-// letters to change. An unknown section is compared with sections.
+// suggestion names the known key that looks most like the unknown one: the same name in another section, else the
+// fewest letters to change. An unknown section is compared with sections.
 func suggestion(key string) string {
 	_, name, nested := strings.Cut(key, ".")
 	best, bestDistance := "", 4

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// DefaultFile is where a node's settings are looked for when --config is not given, and DefaultDir the directory of the node that they are of:
-// the one that a package's service runs.
+// DefaultFile is where a node's settings are looked for when --config is not given, and DefaultDir the directory of the
+// node that they are of: the one that a package's service runs.
 const (
 	DefaultFile = "/etc/trireme/trireme.toml"
 	DefaultDir  = "/var/lib/trireme"
 )
 
-// SettingsFile is where the settings of a node in dir go: beside it, but for the one that a service runs.
+// SettingsFile is where the settings of a node in dir are: next to it, except for the node that a service runs.
 func SettingsFile(dir string) string {
 	if filepath.Clean(dir) == DefaultDir {
 		return DefaultFile
@@ -68,7 +68,7 @@ const (
 // What the router does with a statement that lost its server and has changed nothing.
 const (
 	ReplayNone  = "none"
-	ReplayReads = "reads" // a read outside of a transaction is carried out anew
+	ReplayReads = "reads" // a read outside of a transaction is carried out again
 )
 
 // The durability modes: which fsync makes a commit durable.
@@ -119,11 +119,11 @@ type Router struct {
 	ROPort     int    // leads to the followers
 	SplitPort  int    // sends each statement where it belongs; 0: there is no such port
 	StreamPort int    // serves the committed binary log; 0: there is no such port
-	// RWSocket, ROSocket and SplitSocket are paths of unix sockets beside the ports; empty: there is none.
+	// RWSocket, ROSocket and SplitSocket are paths of unix sockets in addition to the ports; empty: no socket.
 	RWSocket    string
 	ROSocket    string
 	SplitSocket string
-	HoldTimeout Duration // how long a new connection waits for a leader before it is told that there is none
+	HoldTimeout Duration // how long a new connection waits for a leader before it is told that there is no leader
 	MaxConns    int      // connections over all ports; one more is refused with error 1040
 	// MaxConnsPerAddress and MaxConnRate are of one client's address, the latter new ones a second; 0: no limit.
 	MaxConnsPerAddress int
@@ -131,14 +131,16 @@ type Router struct {
 	Balancers          []string // addresses or networks whose connections begin with a header of the PROXY protocol
 	Sessions           string   // SessionsPass or SessionsCarry
 	Replay             string   // ReplayNone or ReplayReads
-	TLSCert            string   // PEM file shown to clients with SessionsCarry; empty: mysqld's in Options, or the node's own
-	TLSKey             string   // its key
-	// Consistency is the level of sessions that have not set another, as router.ParseLevel reads it; the others are what its waits take at most.
+	// PEM file shown to clients with SessionsCarry; empty: mysqld's in Options, or the node's own
+	TLSCert string
+	TLSKey  string // its key
+	// Consistency is the level of sessions that have not set another, as router.ParseLevel reads it; the others are
+	// what its waits take at most.
 	Consistency        string
 	Levels             map[string]string // the same of accounts, by user name
 	ConsistencyTimeout Duration
 	OwnWritesTimeout   Duration
-	MaxLag             Duration // followers further behind are not read through SplitPort; 0: no limit
+	MaxLag             Duration // followers that lag further are not read through SplitPort; 0: no limit
 }
 
 // RWAddr is where the read-write port listens.
@@ -147,10 +149,10 @@ func (r Router) RWAddr() string { return r.addr(r.RWPort) }
 // ROAddr is where the read-only port listens.
 func (r Router) ROAddr() string { return r.addr(r.ROPort) }
 
-// SplitAddr is where the splitting port listens; empty: there is none.
+// SplitAddr is where the splitting port listens; empty: no such port.
 func (r Router) SplitAddr() string { return r.addr(r.SplitPort) }
 
-// StreamAddr is where the change stream's port listens; empty: there is none.
+// StreamAddr is where the change stream's port listens; empty: no such port.
 func (r Router) StreamAddr() string { return r.addr(r.StreamPort) }
 
 func (r Router) addr(port int) string {
@@ -183,7 +185,7 @@ func (r Router) BalancerNets() ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// VIP is the virtual IP addresses of the cluster, the same on every node. Empty: there are none.
+// VIP is the virtual IP addresses of the cluster, the same on every node. Empty: no virtual addresses.
 type VIP struct {
 	RW        []string // address/bits, on the leader
 	RO        []string // address/bits, one each on the followers

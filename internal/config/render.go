@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Render gives the TOML file of a node: every setting with its explanation; those that have their default are commented out, so
-// that a later version's better default takes effect. Parse of it gives n back.
+// Render gives the TOML file of a node: every setting with its explanation; those that have their default are commented
+// out, so that a later version's better default takes effect. Parse of it gives n back.
 func Render(n Node) []byte {
 	var b bytes.Buffer
 	b.WriteString("# Settings of this node. docs/configuration.md explains each; `trireme config check` finds mistakes.\n")

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestRenderedExamples: every table of a new node's file may be uncommented where it stands: it is the last of its section, and its example is its own.
+// TestRenderedExamples: every table of a new node's file may be uncommented where it stands: it is the last of its
+// section, and its example is its own.
 func TestRenderedExamples(t *testing.T) {
 	n := Default()
 	n.Cluster, n.Name, n.Dir, n.Peer.Advertise, n.API.Advertise = "c1", "n1", "/data", "db1:7306", "db1:8008"

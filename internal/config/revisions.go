@@ -28,7 +28,7 @@ type Revision struct {
 type Change struct {
 	Key    string  `json:"key"`
 	Before *string `json:"before"` // null: there was no such setting, since its node was no member
-	After  *string `json:"after"`  // null: there is none any more
+	After  *string `json:"after"`  // null: not set any more
 }
 
 // values of all settings, by key.
@@ -59,7 +59,8 @@ func difference(before, after map[string]string) []Change {
 	return out
 }
 
-// Record notes in the settings themselves how they differ from those before, whose version is lower; nothing if no setting does.
+// Record notes in the settings themselves how they differ from those before, whose version is lower; nothing if no
+// setting does.
 func (c *Cluster) Record(before *Cluster, at time.Time, by string) {
 	changes := difference(before.values(), c.values())
 	if len(changes) == 0 {
@@ -109,8 +110,9 @@ func (c *Cluster) OldestVersion() uint64 {
 	return c.RevisionsFrom
 }
 
-// Rollback gives the settings the values that they had at an earlier version, OldestVersion or later. Those of nodes that were no members
-// then stay as they are, and kept names them; those of nodes that are none any more are left out. changes are what is different now.
+// Rollback gives the settings the values that they had at an earlier version, OldestVersion or later. Settings of nodes
+// that were not members then stay as they are, and kept names them; those of former members are left out. changes are
+// the differences from now.
 func (c *Cluster) Rollback(version uint64) (changes []Change, kept []string, err error) {
 	now := c.values()
 	then := maps.Clone(now)
@@ -141,7 +143,8 @@ func (c *Cluster) Rollback(version uint64) (changes []Change, kept []string, err
 	return difference(now, c.values()), kept, nil
 }
 
-// SetAll is Set of several. What is refused before another one of them is set comes behind it.
+// SetAll is Set for several settings. If one is refused because another has to be set first, it is tried again after
+// that one.
 func (c *Cluster) SetAll(set map[string]string) error {
 	left := slices.Sorted(maps.Keys(set))
 	for len(left) > 0 {

@@ -99,7 +99,8 @@ func TestRevisionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRollback: after any changes, every version that is kept can be taken up again, but for what depends on who is a member, and compared with any later one.
+// TestRollback: after any changes, every version that is kept can be taken up again, but for what depends on who is a
+// member, and compared with any later one.
 func TestRollback(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := threeMembers()

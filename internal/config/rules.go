@@ -33,8 +33,8 @@ func (c *Cluster) CommitGrace() time.Duration {
 	return time.Duration(c.CommitGraceMS) * time.Millisecond
 }
 
-// Zones of the voters, by name. A member that is to have no vote counts for no rule: its log does not survive the voters'. Nor does one
-// that was never started: it may be taken out unasked.
+// Zones of the voters, by name. A member that is to have no vote counts for no rule: its log does not survive the
+// voters'. Nor does one that was never started: it may be taken out unasked.
 func (c *Cluster) Zones() []string {
 	var zones []string
 	for _, m := range c.Members {

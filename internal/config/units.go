@@ -24,7 +24,8 @@ var byteUnits = []struct {
 	size Bytes
 }{{"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"B", 1}}
 
-// ParseBytes reads a size with its unit. A bare number is refused: nobody can tell bytes from megabytes by looking.
+// ParseBytes reads a size with its unit. A bare number is refused: it does not show whether it means bytes or
+// megabytes.
 func ParseBytes(s string) (Bytes, error) {
 	text := strings.TrimSpace(s)
 	for _, u := range byteUnits {

@@ -253,7 +253,7 @@ func (n Node) checkRaft(doc document) *Error {
 	return nil
 }
 
-// checkRouter looks at what a router needs beside a node and alone.
+// checkRouter checks the settings that a router needs with a node and without one.
 func (n Node) checkRouter(doc document) *Error {
 	r := n.Router
 	if r.Bind == "" || strings.ContainsAny(r.Bind, " ,/") {
