@@ -90,8 +90,8 @@ func (b *Bundle) Foreign(cert *x509.Certificate) bool {
 	return err != nil
 }
 
-// Trust has the node trust another CA as well, whose key it keeps for GoOver. One that is not valid yet, or no more, by this node's clock is
-// refused: a cluster that went over to it would have no links left.
+// Trust has the node trust another CA as well, whose key it keeps for GoOver. One that is not valid yet, or no more, by
+// this node's clock is refused: a cluster that went over to it would have no links left.
 func (b *Bundle) Trust(dir string, certPEM, key []byte, now time.Time) error {
 	b.renewing.Lock()
 	defer b.renewing.Unlock()

@@ -28,8 +28,8 @@ func shake(t *testing.T, a, b *Bundle) error {
 	return <-end
 }
 
-// TestChangeOfCA: three nodes go over to another CA, one after the other in each step and each of them interrupted after every file, and all
-// speak with all at all times; in the end what the old CA signs is taken by none.
+// TestChangeOfCA: three nodes go over to another CA, one after the other in each step and each of them interrupted
+// after every file, and all speak with all at all times; in the end what the old CA signs is taken by none.
 func TestChangeOfCA(t *testing.T) {
 	now := time.Now()
 	old, err := NewCA("shop", now)
@@ -93,7 +93,7 @@ func TestChangeOfCA(t *testing.T) {
 	}
 	for _, step := range steps {
 		for _, n := range nodes {
-			for try := range 3 { // again is no harm, behind a restart neither
+			for try := range 3 { // repeating it does no harm, nor does it after a restart
 				if err := step.do(n); err != nil {
 					t.Fatalf("%s of %s: %v", step.name, n.b.Identity().Name, err)
 				}
@@ -117,7 +117,7 @@ func TestChangeOfCA(t *testing.T) {
 				other.b = n.b
 				restart(other)
 				if err := other.b.GoOver(other.dir, next.Digest(), nil, now); err != nil || other.b.CADigest() != next.Digest() {
-					t.Errorf("behind a crash: %v", err)
+					t.Errorf("after a crash: %v", err)
 				}
 			}
 		}
@@ -163,7 +163,8 @@ func TestChangeOfCA(t *testing.T) {
 	}
 }
 
-// TestClockOfNewCA: a node refuses a CA that is not valid by its own clock, since a leader whose clock is wrong has made it.
+// TestClockOfNewCA: a node refuses a CA that is not valid by its own clock, since a leader whose clock is wrong has
+// made it.
 func TestClockOfNewCA(t *testing.T) {
 	now, dir := time.Now(), filepath.Join(t.TempDir(), "tls")
 	old, err := NewCA("shop", now)
@@ -189,8 +190,8 @@ func TestClockOfNewCA(t *testing.T) {
 	}
 }
 
-// TestMissedChangeOfCA: a node that missed a change, since its disk was put back to an earlier state, comes back by what
-// docs/ops/certificates.md says.
+// TestMissedChangeOfCA: a node that missed a change, since its disk was put back to an earlier state, comes back by
+// what docs/ops/certificates.md says.
 func TestMissedChangeOfCA(t *testing.T) {
 	now, dir, other := time.Now(), filepath.Join(t.TempDir(), "tls"), filepath.Join(t.TempDir(), "tls")
 	old, err := NewCA("shop", now)

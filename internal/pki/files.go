@@ -59,8 +59,8 @@ func (b *Bundle) Save(dir string) error {
 	return saveAll(dir, []file{{NodeKeyFile, own.keyPEM}, {NodeCertFile, own.certPEM}, {CAFile, b.CAPEM()}})
 }
 
-// replacePair puts a node's next pair into the place of its files. The certificate's rename is where the next one begins; until the key
-// has followed, LoadBundle finds it where it was first.
+// replacePair puts a node's next pair into the place of its files. The certificate's rename is where the next one
+// begins; until the key has followed, LoadBundle finds it where it was first.
 func replacePair(dir string, p *pair) error {
 	if err := saveAll(dir, []file{{nextKeyFile, p.keyPEM}, {NodeCertFile, p.certPEM}}); err != nil {
 		return err
@@ -163,7 +163,8 @@ func syncDir(dir string) error {
 	return nil
 }
 
-// CAFileTLS is ClientTLS with the CA of a node's directory, which is read for each handshake: another process may replace it.
+// CAFileTLS is ClientTLS with the CA of a node's directory, which is read for each handshake: another process may
+// replace it.
 func CAFileTLS(dir string) *tls.Config {
 	return &tls.Config{
 		InsecureSkipVerify: true, // by host name; VerifyConnection checks the chain and that it is a node
@@ -182,8 +183,8 @@ func CAFileTLS(dir string) *tls.Config {
 	}
 }
 
-// FilesTLS is a Bundle's NodeClientTLS for another process than the daemon, which replaces the files in dir as it likes: they are read for each
-// handshake. Between two of them no certificate is shown.
+// FilesTLS is a Bundle's NodeClientTLS for another process than the daemon, which replaces the files in dir as it
+// likes: they are read for each handshake. Between two of them no certificate is shown.
 func FilesTLS(dir string) *tls.Config {
 	cfg := CAFileTLS(dir)
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {

@@ -8,8 +8,8 @@ import (
 	"trireme/lab/heap"
 )
 
-// FuzzCertificates reads any PEM as a CA, as a node's certificate and as the request of a node that joins: what is not ours is refused
-// with an error that does not repeat it.
+// FuzzCertificates reads any PEM as a CA, as a node's certificate and as the request of a node that joins: what is not
+// ours is refused with an error that does not repeat it.
 func FuzzCertificates(f *testing.F) {
 	ca, err := NewCA("c1", time.Now())
 	if err != nil {

@@ -4,12 +4,13 @@
 //   - Node certificates: one per node, used for peer links (both sides) and the HTTP API (server side). The identity is a
 //     URI, trireme://<cluster>/<raft id>; the node's name, host names and addresses are there for ordinary TLS clients.
 //   - Certificates of mysqld: one per node, with a key of its own, for mysqld's port alone. The identity is another URI,
-//     trireme-mysqld://<cluster>/<raft id>, so nobody takes one for a node's.
+//     trireme-mysqld://<cluster>/<raft id>, so no program takes one for a node's.
 //   - API tokens: random, kept as SHA-256 only.
 //   - Join tokens: what a new node needs to reach the cluster, to be sure that it is the right one (the CA's digest), and to
 //     be let in once (a secret that the cluster keeps as SHA-256, with an expiry).
 //
-// Nothing here logs, and no error or String method contains a key, a token or a secret. All times are given by the caller.
+// Nothing here logs, and no error or String method contains a key, a token or a secret. All times are given by the
+// caller.
 package pki
 
 import (
@@ -47,7 +48,7 @@ var (
 const (
 	caLife   = 10 * 365 * 24 * time.Hour
 	nodeLife = 365 * 24 * time.Hour
-	// clockSlack lets a certificate be used on a host whose clock is behind.
+	// clockSlack allows a certificate on a host whose clock is slow.
 	clockSlack = time.Hour
 	uriScheme  = "trireme"
 )
@@ -133,9 +134,10 @@ func (ca *CA) Digest() string { return digest(ca.cert.Raw) }
 
 // NodeCert says what a node certificate is to hold. The CA decides it; of a CSR only the public key is taken.
 type NodeCert struct {
-	Name  string   // node name
-	ID    uint64   // raft id
-	Hosts []string // host names and IP addresses that clients use, with or without a port; those of the host itself are always there
+	Name string // node name
+	ID   uint64 // raft id
+	// host names and IP addresses that clients use, with or without a port; those of the host itself are always there
+	Hosts []string
 }
 
 // SignCSR makes a certificate for the public key in csrPEM, after checking that its sender has the private key.
@@ -176,7 +178,8 @@ func (ca *CA) sign(csrPEM []byte, tmpl *x509.Certificate) ([]byte, error) {
 		return nil, fmt.Errorf("certificate request: %w: the key must be ECDSA P-256", ErrBadPEM)
 	}
 	tmpl.SerialNumber = serial()
-	tmpl.NotBefore = ca.cert.NotBefore // a host whose clock was set to the future must not sign itself something that the others will take then
+	// a host whose clock was set to the future must not sign itself something that the others will take then
+	tmpl.NotBefore = ca.cert.NotBefore
 	tmpl.NotAfter = minTime(tmpl.NotAfter, ca.cert.NotAfter)
 	tmpl.KeyUsage, tmpl.BasicConstraintsValid = x509.KeyUsageDigitalSignature, true
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, ca.cert, pub, ca.key)

@@ -381,7 +381,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestRenew: a new pair is shown by configurations that were made before, and a renewal that is interrupted leaves one pair or the other.
+// TestRenew: a new pair is shown by configurations that were made before, and a renewal that is interrupted leaves one
+// pair or the other.
 func TestRenew(t *testing.T) {
 	ca, dir := newCA(t, "shop"), t.TempDir()
 	now := time.Now()
@@ -450,7 +451,7 @@ func TestRenew(t *testing.T) {
 	put(NodeCertFile, before.certPEM)
 	put(nextKeyFile, after.keyPEM) // interrupted before the certificate's rename
 	loads(before)
-	put(NodeCertFile, after.certPEM) // and behind it
+	put(NodeCertFile, after.certPEM) // and after it
 	loads(after)
 	if _, err := os.Stat(filepath.Join(dir, nextKeyFile)); !errors.Is(err, os.ErrNotExist) {
 		t.Error("the next key stays")

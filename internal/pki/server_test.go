@@ -82,7 +82,7 @@ func TestServerIsGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Good(b, hosts, now) {
-		t.Error("it is of the CA of before")
+		t.Error("it is of the old CA")
 	}
 	if s, err = b.NewServer(dir, hosts, now); err != nil || !s.Good(b, hosts, now) || s.CADigest() != next.Digest() {
 		t.Error(err)

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// Bundle is what one node needs: the CA certificates that it trusts (one, but for the time of a change of the CA: ca.go), its own certificate
-// and its key. Its TLS configurations show, and trust, what has been put in their place from the next handshake on.
+// Bundle is what one node needs: the CA certificates that it trusts (one, but for the time of a change of the CA:
+// ca.go), its own certificate and its key. Its TLS configurations show, and trust, what has been put in their place
+// from the next handshake on.
 type Bundle struct {
 	id    Identity
 	trust atomic.Pointer[trust]
@@ -67,8 +68,8 @@ func (b *Bundle) shown(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 // Identity is the node that the bundle belongs to.
 func (b *Bundle) Identity() Identity { return b.id }
 
-// Names says whether the node's certificate names all of some hosts, with or without a port. Trireme's own links and clients do not look
-// at that, they check who the node is; other TLS clients do.
+// Names says whether the node's certificate names all of some hosts, with or without a port. Trireme's own links and
+// clients do not look at that, they check who the node is; other TLS clients do.
 func (b *Bundle) Names(hosts []string) bool { return names(b.own.Load().Leaf, hosts) }
 
 func names(cert *x509.Certificate, hosts []string) bool {
@@ -99,8 +100,8 @@ func due(cert, signer *x509.Certificate, now time.Time) bool {
 	return cert.NotAfter.Before(signer.NotAfter) && !now.Before(cert.NotAfter.Add(-nodeLife/3))
 }
 
-// Renew replaces key and certificate, here and in dir, by new ones that name hosts. It needs the CA's key in dir. The daemon that is
-// interrupted in the middle of it has one pair or the other.
+// Renew replaces key and certificate, here and in dir, by new ones that name hosts. It needs the CA's key in dir. The
+// daemon that is interrupted in the middle of it has one pair or the other.
 func (b *Bundle) Renew(dir string, hosts []string, now time.Time) error {
 	b.renewing.Lock()
 	defer b.renewing.Unlock()
@@ -133,8 +134,9 @@ func (b *Bundle) CAPEM() []byte { return b.trust.Load().pem }
 // CADigest is the SHA-256, in hexadecimal, of the certificate of the CA that has signed the node's.
 func (b *Bundle) CADigest() string { return digest(b.own.Load().signer.Raw) }
 
-// PeerTLS is for both sides of a peer link: TLS 1.3, certificates on both sides, checked against the cluster's CA and to
-// name a node of this cluster. Which node it names is for the caller to check (PeerIdentity): a host name says nothing.
+// PeerTLS is for both sides of a peer link: TLS 1.3, certificates on both sides, checked against the cluster's CA and
+// to name a node of this cluster. Which node it names is for the caller to check (PeerIdentity): a host name says
+// nothing.
 func (b *Bundle) PeerTLS() *tls.Config {
 	return &tls.Config{
 		Certificates: []tls.Certificate{b.own.Load().Certificate},

@@ -115,8 +115,8 @@ func ParseJoinToken(s string) (JoinToken, error) {
 	return t, nil
 }
 
-// Verify checks a presented secret. ErrBadToken or ErrTokenExpired. The caller marks the record used in the same step of
-// the replicated log that lets the node in, so that a token lets in one node only.
+// Verify checks a presented secret. ErrBadToken or ErrTokenExpired. The caller marks the record used in the same step
+// of the replicated log that lets the node in, so that a token lets in one node only.
 func (r JoinRecord) Verify(secret string, now time.Time) error {
 	// The comparison comes first, so that the answer about expiry is only for those who have the secret.
 	if !TokenMatches(secret, r.Hash) {
