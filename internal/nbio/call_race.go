@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// Package syscall tells the race detector that who reads goes on behind who wrote, and what it reads into. Raw system calls do not: it would find races
-// between the two ends of each connection, and none in the buffers.
+// Package syscall tells the race detector that a read comes after the write of its bytes, and which memory it writes
+// to. Raw system calls do not: the detector would report races between the two ends of each connection, and would miss
+// those in the buffers.
 
 func read(fd uintptr, p []byte) (uintptr, syscall.Errno) { return told(syscall.Read(int(fd), p)) }
 

@@ -6,8 +6,9 @@ import (
 	"syscall"
 )
 
-// Hangups tells when the other side of a connection has ended what it says, although nothing reads from that connection. One goroutine
-// waits for all of them, on a poller of its own that the runtime's poller watches: a thousand idle connections cost no thousand goroutines.
+// Hangups tells when the other side of a connection has ended what it says, although nothing reads from that
+// connection. One goroutine waits for all of them, on a poller of its own that the runtime's poller watches: a thousand
+// idle connections cost no thousand goroutines.
 type Hangups struct {
 	poller *os.File
 	mu     sync.Mutex
@@ -31,8 +32,8 @@ func NewHangups() (*Hangups, error) {
 	return &Hangups{poller: os.NewFile(uintptr(fd), "epoll"), calls: map[uint64]func(){}}, nil
 }
 
-// Watch has f called, on Run's goroutine, once c's other side has ended, at once if it has already. f must not wait for long. After
-// forget, which may be called several times, f is not called any more, but for a call that has begun.
+// Watch has f called, on Run's goroutine, once c's other side has ended, at once if it has already. f must not wait for
+// long. After forget, which may be called several times, f is not called any more, but for a call that has begun.
 func (h *Hangups) Watch(c *Conn, f func()) (forget func(), err error) {
 	h.mu.Lock()
 	h.last++

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestHangups: who does not read hears at once that the other side has ended, also of several connections, and only of those.
+// TestHangups: who does not read hears at once that the other side has ended, also of several connections, and only of
+// those.
 func TestHangups(t *testing.T) {
 	h, err := NewHangups()
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Listener is one whose Accept fails only when it is closed. Where the kernel gives it no connection, out of descriptors
-// mostly, it waits a moment, in which some may be closed, and tells Log, once in a while. One goroutine calls Accept.
+// Listener is one whose Accept fails only when it is closed. Where the kernel gives it no connection, out of
+// descriptors mostly, it waits a moment, in which some may be closed, and tells Log, once in a while. One goroutine
+// calls Accept.
 type Listener struct {
 	net.Listener
 	Log  *slog.Logger

@@ -23,7 +23,8 @@ func (b *broken) Accept() (net.Conn, error) {
 	return b.Listener.Accept()
 }
 
-// TestListener: what lasts is told once, and not with each attempt; the listener works again by itself, and ends when it is closed.
+// TestListener: what lasts is told once, and not with each attempt; the listener works again by itself, and ends when
+// it is closed.
 func TestListener(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package nbio reads and writes sockets without telling Go's scheduler about each system call.
 //
-// A system call through package syscall is announced to the scheduler, since it might block: entersyscall wakes the runtime's
-// monitor thread when the process was idle, and that thread then naps and looks around until everything is idle again. A node
-// that carries one commit after the other is woken some five times per commit, and each time paid two thread switches for it: a
-// fifth of the leader's CPU per commit (perf, one session). A socket in non-blocking mode never blocks, so the announcement buys nothing.
-// Waiting itself is the runtime poller's, as ever.
+// A system call through package syscall is announced to the scheduler, since it might block: entersyscall wakes the
+// runtime's monitor thread when the process was idle, and that thread then naps and looks around until everything is
+// idle again. A node that carries one commit after the other is woken some five times per commit, and each time paid
+// two thread switches for it: a fifth of the leader's CPU per commit (perf, one session). A socket in non-blocking mode
+// never blocks, so the announcement buys nothing. Waiting itself is the runtime poller's, as ever.
 package nbio
 
 import (
@@ -15,10 +15,12 @@ import (
 	"syscall"
 )
 
-// largest is the most that one unannounced system call copies, bytes: while it runs, no other goroutine of its thread does.
+// largest is the most that one unannounced system call copies, bytes: while it runs, no other goroutine of its thread
+// does.
 const largest = 64 << 10
 
-// Conn is a TCP or unix connection. Deadlines work as on the connection below. At most one goroutine may read at a time.
+// Conn is a TCP or unix connection. Deadlines work as on the connection below. At most one goroutine may read at a
+// time.
 type Conn struct {
 	net.Conn
 	raw syscall.RawConn
@@ -110,8 +112,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return a.n, nil
 }
 
-// Peek looks at the first byte that Read would find, without waiting or taking it: n is 1, or 0 without an error when the other side has ended.
-// While there is nothing the error is EAGAIN. It is for whoever may read.
+// Peek looks at the first byte that Read would return, without waiting or consuming it: n is 1, or 0 without an error
+// if the other side has ended. While there is nothing to read the error is EAGAIN. Only a caller that may read may call
+// it.
 func (c *Conn) Peek() (n int, err error) {
 	c.in.kind = peeking
 	err = c.raw.Read(c.in.try)
@@ -124,7 +127,8 @@ func (c *Conn) Peek() (n int, err error) {
 	return c.in.n, nil
 }
 
-// Ended says whether the other side has ended, and all that it has said was read. Any goroutine may ask, also while another one reads.
+// Ended says whether the other side has ended, and all that it has said was read. Any goroutine may ask, also while
+// another one reads.
 func (c *Conn) Ended() bool {
 	a := attempt{kind: peeking}
 	if err := c.raw.Control(func(fd uintptr) { a.call(fd) }); err != nil {
@@ -133,7 +137,8 @@ func (c *Conn) Ended() bool {
 	return a.n == 0 && a.err == 0 || a.err == syscall.ECONNRESET
 }
 
-// ReadBy has f make the read by itself, and call it again when there is something to read, as long as it returns false. f must not wait.
+// ReadBy has f make the read by itself, and call it again when there is something to read, as long as it returns false.
+// f must not wait.
 func (c *Conn) ReadBy(f func(fd uintptr) (done bool)) error { return c.raw.Read(f) }
 
 // Read is read(2) of a socket that does not block.

@@ -260,7 +260,7 @@ func TestEnded(t *testing.T) {
 		}
 		_ = c.Close()
 		if c.Ended() {
-			t.Fatal("nobody can say")
+			t.Fatal("it cannot be known")
 		}
 	})
 }
