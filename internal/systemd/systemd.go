@@ -1,5 +1,5 @@
-// Package systemd tells the service manager how the daemon fares: the protocol of sd_notify(3), which is a datagram of lines to a unix socket
-// that the manager names in the environment.
+// Package systemd tells the service manager how the daemon fares: the protocol of sd_notify(3), which is a datagram of
+// lines to a unix socket that the manager names in the environment.
 package systemd
 
 import (
@@ -10,15 +10,16 @@ import (
 	"time"
 )
 
-// Manager is the service manager that started this process. A nil one takes everything and does nothing: there is none.
+// Manager is the service manager that started this process. A nil Manager means that there is none: it accepts every
+// call and does nothing.
 type Manager struct {
 	conn     *net.UnixConn
 	watchdog time.Duration
 }
 
-// FromEnvironment finds the manager, and takes what names it out of the environment: mysqld speaks the same protocol, and a word from it or
-// from the guard would be taken for the daemon's. nil if this is no service that is to notify, or the socket cannot be reached: a
-// manager that hears nothing says so itself.
+// FromEnvironment finds the manager, and takes what names it out of the environment: mysqld speaks the same protocol,
+// and a word from it or from the guard would be taken for the daemon's. nil if this is no service that is to notify, or
+// the socket cannot be reached: a manager that hears nothing says so itself.
 func FromEnvironment() *Manager {
 	socket, usec, pid := os.Getenv("NOTIFY_SOCKET"), os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID")
 	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {

@@ -74,7 +74,7 @@ func TestNoManager(t *testing.T) {
 	m.Ready("")
 	m.Feed()
 	if m != nil || m.Watchdog() != 0 {
-		t.Error("a manager that nobody named")
+		t.Error("a manager that was not named")
 	}
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "nobody"))
 	if m := FromEnvironment(); m != nil {
@@ -90,7 +90,7 @@ func TestNoManager(t *testing.T) {
 	}
 }
 
-// TestFull: a manager that does not read holds nobody up.
+// TestFull: a manager that does not read blocks no caller.
 func TestFull(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	listen(t, socket)
