@@ -16,14 +16,16 @@ import (
 // clockFile is shared by the daemon and its guard, as the kernel's clock is. It outlives both.
 const clockFile = "failpoints.clock"
 
-// clockPage is the content of that file: the clock shows base + (boottime-since)·ppm/10⁶. seq is odd while it is changed.
+// clockPage is the content of that file: the clock shows base + (boottime-since)·ppm/10⁶. seq is odd while it is
+// changed.
 type clockPage struct {
 	seq, since, base, ppm atomic.Int64
 }
 
 const evenPPM = 1_000_000
 
-// ahead of the kernel's is a new clock: one that jumps back must not come near 0, which CLOCK_BOOTTIME shows while a machine starts.
+// ahead of the kernel's is a new clock: one that jumps back must not come near 0, which CLOCK_BOOTTIME shows while a
+// machine starts.
 const ahead = 1000 * time.Hour
 
 var page atomic.Pointer[clockPage]
@@ -126,5 +128,5 @@ func Pace(ticker *time.Ticker, interval time.Duration) {
 	}
 }
 
-// Patience is how long a poll may sleep that has no limit, in ms: a jump of the injected clock wakes nobody.
+// Patience is how long a poll without a limit may sleep, in ms: a jump of the injected clock does not wake it.
 func Patience() int { return 5 }

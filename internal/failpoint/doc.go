@@ -1,8 +1,8 @@
-// Package failpoint holds labelled points in the daemon at which a test makes it die, stop, wait or fail, and a clock that a test can
-// make jump.
+// Package failpoint holds labelled points in the daemon at which a test makes it die, stop, wait or fail, and a clock
+// that a test can make jump.
 //
-// Without the build tag "failpoints" every function here is empty and inlined away: a released program has no points, no names of them
-// and no clock but the kernel's. A program built with the tag does as they say until a point is armed:
+// Without the build tag "failpoints" every function here is empty and inlined away: a released program has no points,
+// no names of them and no clock but the kernel's. A program built with the tag does as they say until a point is armed:
 //
 //	by the environment     TRIREME_FAILPOINTS="raft.before-append=kill@3;promote.before-open=pause"
 //	by a file              DIR/failpoints, the same text, a point on each line; read when the daemon starts, and removed then
@@ -14,8 +14,8 @@
 //	kill            SIGKILL of this process
 //	kill-mysqld     SIGKILL of the mysqld that this process has started
 //	stop            SIGSTOP of this process
-//	delay:DURATION  whoever reaches the point waits
-//	pause           whoever reaches the point waits for "release"
+//	delay:DURATION  the goroutine that reaches the point waits
+//	pause           the goroutine that reaches the point waits for "release"
 //	error           the point returns an error, where its caller can take one (Err); elsewhere it is nothing
 //
 // What took place is a line in DIR/failpoints.fired, written before it does.

@@ -58,7 +58,7 @@ func command(f []string) (string, error) {
 		return "ok", nil
 	case len(f) == 2 && f[0] == "release":
 		if !release(f[1]) {
-			return "", fmt.Errorf("nobody waits at %s", f[1])
+			return "", fmt.Errorf("nothing waits at %s", f[1])
 		}
 		return "ok", nil
 	case len(f) == 2 && f[0] == "hits":

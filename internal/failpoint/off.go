@@ -25,5 +25,5 @@ func Real(t int64) int64 { return t }
 // Pace makes a ticker run with the injected clock.
 func Pace(ticker *time.Ticker, interval time.Duration) {}
 
-// Patience is how long a poll may sleep that has no limit, in ms: a jump of the injected clock wakes nobody.
+// Patience is how long a poll without a limit may sleep, in ms: a jump of the injected clock does not wake it.
 func Patience() int { return -1 }

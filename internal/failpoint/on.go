@@ -118,7 +118,7 @@ func known(name string) bool {
 	return false
 }
 
-// disarm takes back everything that has not happened, and releases whoever waits.
+// disarm cancels everything that has not happened, and releases all that wait.
 func disarm() {
 	points.Lock()
 	defer points.Unlock()

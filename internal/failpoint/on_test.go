@@ -102,7 +102,7 @@ func TestActions(t *testing.T) {
 		default:
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("nobody waits")
+			t.Fatal("nothing waits")
 		}
 	}
 	<-passed
