@@ -1,5 +1,6 @@
-// Package ask puts one question for all who ask it at the same time. Unlike golang.org/x/sync/singleflight it gives nobody the answer to a
-// question that was put before he came: that answer may be older than what he has seen.
+// Package ask shares one question among all callers that ask it at the same time. Unlike
+// golang.org/x/sync/singleflight, it never returns the answer to a question that was put before the call: such an
+// answer may be older than what the caller has seen.
 package ask
 
 import (
@@ -7,14 +8,15 @@ import (
 	"sync"
 )
 
-// Shared puts questions, of each key one at a time. The zero value is ready; its methods may be called at the same time.
+// Shared puts questions, of each key one at a time. The zero value is ready; its methods may be called at the same
+// time.
 type Shared[K comparable, T any] struct {
 	mu     sync.Mutex
 	queues map[K]*queue[T] // keys that are being asked about
 	runs   sync.WaitGroup
 }
 
-// queue is of one key. next is not put yet; nil: nobody waits for it.
+// queue is of one key. next is not put yet; nil: no caller waits for it.
 type queue[T any] struct{ next *question[T] }
 
 type question[T any] struct {
@@ -23,8 +25,8 @@ type question[T any] struct {
 	err    error
 }
 
-// Ask waits for the answer to a question that begins after the call, put by put or by that of another caller with this key, or for the end of
-// ctx. put must end by itself: it has the contexts of nobody who waits.
+// Ask waits for the answer to a question that begins after the call, or for the end of ctx. The question is put by put,
+// or by another caller with this key. put must end by itself: it does not have the callers' contexts.
 func (s *Shared[K, T]) Ask(ctx context.Context, key K, put func() (T, error)) (answer T, err error) {
 	s.mu.Lock()
 	q, busy := s.queues[key]
@@ -51,10 +53,10 @@ func (s *Shared[K, T]) Ask(ctx context.Context, key K, put func() (T, error)) (a
 	}
 }
 
-// Wait waits for the end of questions whose callers may have left. Nobody may ask meanwhile.
+// Wait waits for the end of questions whose callers may have left. No caller may ask meanwhile.
 func (s *Shared[K, T]) Wait() { s.runs.Wait() }
 
-// run puts questions about a key until nobody waits for one.
+// run puts questions about a key until no caller waits for one.
 func (s *Shared[K, T]) run(key K, q *queue[T], put func() (T, error)) {
 	for {
 		s.mu.Lock()

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Who comes while a question is out shares the next one, never that one; the end of the questions can be waited for, and nothing is left of them.
+// Who comes while a question is out shares the next one, never that one; the end of the questions can be waited for,
+// and nothing is left of them.
 func TestAskedBehindTheCall(t *testing.T) {
 	var s Shared[string, int]
 	no, asked, first := errors.New("not any more"), 0, make(chan struct{})
@@ -44,7 +45,7 @@ func TestAskedBehindTheCall(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("nobody waits for the next question")
+			t.Fatal("no caller waits for the next question")
 		}
 	}
 	if answer, err := s.Ask(t.Context(), "db2", func() (int, error) { return 7, nil }); answer != 7 || err != nil {
