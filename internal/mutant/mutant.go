@@ -17,7 +17,7 @@ const (
 	S5Judge = broken == "S5Judge" // every mysqld that has started is found good
 	S6      = broken == "S6"      // writes open when the barrier is committed, whether or not what is below it is applied
 	S7      = broken == "S7"      // what was proposed for one term is taken in a later one
-	S8      = broken == "S8"      // the log is purged up to the commit index, whoever still needs it
+	S8      = broken == "S8"      // the log is purged up to the commit index, even if a node still needs it
 	S9      = broken == "S9"      // a node takes part in Raft only while its mysqld runs
 	S10     = broken == "S10"     // a leader trusts its lease beyond the time at which another one may be elected
 	S11     = broken == "S11"     // mysqld is judged by what the node happens to know, without a read index
