@@ -55,7 +55,7 @@ func (c *failoverCmd) Run(e *env) error {
 func (c *failoverCmd) confirm(e *env, res api.FailoverResult) error {
 	from := res.From
 	if from == "" {
-		from = "nobody"
+		from = "the old leader"
 	}
 	e.ask("Leadership moves from %s (term %d) to %s without %s's help: its clients are cut, and what was not acknowledged to them is\n"+
 		"rolled back. Type the new leader's name to continue: ", from, res.Term, res.To, from)

@@ -110,7 +110,7 @@ func (e *env) say(format string, args ...any) {
 	}
 }
 
-// typed is the line that the user types, without the space around it; empty when there is none.
+// typed is the line that the user types, without the space around it; empty if nothing was typed.
 func (e *env) typed() (string, error) {
 	line, err := bufio.NewReader(io.LimitReader(e.in, 4096)).ReadString('\n')
 	if err == io.EOF {

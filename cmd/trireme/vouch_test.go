@@ -83,7 +83,7 @@ func TestTokensForMembersOnly(t *testing.T) {
 		asked string   // --api
 		known []string // addresses of the credential
 		views func()
-		gets  *witness // nil: nobody
+		gets  *witness // nil: no witness
 		kind  api.Kind
 	}{
 		"a member": {n3.addr, []string{n1.addr, n2.addr}, func() { n1.says(4, three); n2.says(4, three); n3.says(4, three) }, n3, ""},

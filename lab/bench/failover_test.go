@@ -91,7 +91,7 @@ func TestFailoverReport(t *testing.T) {
 	broken.Broken = "a promise was broken"
 	paused := faultRecord("mgr-after", "mysqld killed", 1, map[string]float64{valGap: 22000, valBack: 40, valLost: 2, valAcked: 9})
 	paused.Events = append(paused.Events, Event{30, eventPause})
-	r.Records = append(r.Records, broken, paused, Record{Key: Key{System: "semisync", Case: "mysqld killed", Round: 1}, NotRun: "nobody promotes a replica"})
+	r.Records = append(r.Records, broken, paused, Record{Key: Key{System: "semisync", Case: "mysqld killed", Round: 1}, NotRun: "nothing promotes a replica"})
 	rows := map[string]faultRow{}
 	for _, row := range r.faultRows() {
 		rows[row.System+" "+row.kind.name] = row
@@ -115,7 +115,7 @@ func TestFailoverReport(t *testing.T) {
 		t.Errorf("%d rows", len(rows))
 	}
 	text := draw(t, failoverSuite, &r)
-	for _, want := range []string{"p50 500, p99 1000", "1.5 ± 0.1", "nobody promotes a replica", "**Trireme broke a promise:**"} {
+	for _, want := range []string{"p50 500, p99 1000", "1.5 ± 0.1", "nothing promotes a replica", "**Trireme broke a promise:**"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
 		}

@@ -46,7 +46,7 @@ const (
 type metric struct {
 	Name   string
 	Title  string // with the unit
-	Unit   string // behind a number in a line of progress
+	Unit   string // after a number in a line of progress
 	Lower  bool   // less is better
 	Digits int
 	Brief  bool // shown in a line of progress

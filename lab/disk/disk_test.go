@@ -366,7 +366,7 @@ func TestLeftovers(t *testing.T) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	if !mounted(t, dir) {
-		t.Fatal("nothing was left behind")
+		t.Fatal("no mount was left")
 	}
 	newDisk(t)
 	if mounted(t, dir) {

@@ -16,7 +16,7 @@ func sample() Document {
 	topologies := []string{"One site, 0.1 ms", "One city, 1 ms", "10 ms", "Two regions, 1 / 30 ms", "Three cities, 5 / 30 ms"}
 	workloads := []string{"oltp_read_only", "oltp_read_write", "oltp_write_only"}
 	d := Document{
-		Title: "Trireme beside its rivals",
+		Title: "Trireme and its rivals",
 		Blocks: []Block{
 			Text("Every system was started fresh on this machine with the same data and the same durability, in turn (A B C A B C), so that drift hits all alike. Figures are **medians of 3 rounds**; how to repeat them: `trireme-lab bench run topologies`."),
 			List{

@@ -180,7 +180,7 @@ func waitApplied(t *testing.T, r Running) {
 	err := poll(t.Context(), time.Minute, "all servers", func(ctx context.Context) error {
 		n, err := r.Behind(ctx)
 		if err == nil && n > 0 {
-			err = fmt.Errorf("%d transactions behind", n)
+			err = fmt.Errorf("%d transactions are not applied", n)
 		}
 		return err
 	})

@@ -307,7 +307,7 @@ func (t *trireme) Recover(ctx context.Context, back []string, lost string) (huma
 	return "", poll(ctx, recoverLimit, "a leader that takes writes", func(ctx context.Context) error {
 		l, err := t.Leader(ctx)
 		if err == nil && (!l.Open || l.Name == lost) {
-			err = errors.New("there is none")
+			err = errors.New("no leader takes writes")
 		}
 		if err == nil {
 			t.lead = l.Name

@@ -136,7 +136,7 @@ func (w *World) well() bool { return !w.done && w.illness() == "" }
 func (w *World) illness() string {
 	l := w.Leader()
 	if l == nil {
-		return "nobody leads"
+		return "no node leads"
 	}
 	if !l.HoldsLease() {
 		return "the leader has no lease"
@@ -161,7 +161,7 @@ func (w *World) illness() string {
 			continue
 		}
 		if !n.up || n.status.Applied < l.status.Commit || n.status.Role == consensus.Candidate {
-			return "a member is behind or down"
+			return "a member lags or is down"
 		}
 	}
 	if w.sql != nil {

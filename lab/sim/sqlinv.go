@@ -271,7 +271,7 @@ func (s *sqlWorld) fed(g *glue, t gtid.GTID) {
 		s.w.Violate("S3", "node %d is fed %v, which is not committed", g.n.ID, t)
 	}
 	if at < g.feed.last {
-		s.w.Violate("S3", "node %d is fed entry %d behind entry %d", g.n.ID, at, g.feed.last)
+		s.w.Violate("S3", "node %d is fed entry %d after entry %d", g.n.ID, at, g.feed.last)
 	}
 	g.feed.last = at
 }
@@ -299,7 +299,7 @@ func (s *sqlWorld) opened(g *glue, l *mysqlLife, term uint64) {
 			break
 		}
 		if !g.srv.Executed().Contains(t) {
-			s.w.Violate("S6", "node %d opens writes behind the barrier %d and has not executed %v of entry %d", g.n.ID, b.Index, t, s.at[t])
+			s.w.Violate("S6", "node %d opens writes after the barrier %d and has not executed %v of entry %d", g.n.ID, b.Index, t, s.at[t])
 			return
 		}
 	}
@@ -356,7 +356,7 @@ func (s *sqlWorld) purging(g *glue, m ledger.Membership, upTo uint64) {
 func (s *sqlWorld) illness() string {
 	o := s.writable()
 	if o == nil {
-		return "nobody takes writes"
+		return "no node takes writes"
 	}
 	if !s.probed {
 		s.execute(o, fakemysql.Stmt{Kind: fakemysql.Insert, Rows: []uint64{s.freshRow()}}, false)

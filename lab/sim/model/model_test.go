@@ -12,7 +12,7 @@ import (
 	"trireme/lab/needs"
 )
 
-var update = flag.Bool("update", false, "write testdata, and the tables of docs/safety/model.md, anew")
+var update = flag.Bool("update", false, "write testdata, and the tables of docs/safety/model.md, again")
 
 const page = "../../../docs/safety/model.md"
 

@@ -98,7 +98,7 @@ func (m *model) text(v move, a, b *state) string {
 	case doPump:
 		return fmt.Sprintf("the daemon of %s reads %s and proposes it: entry %d of term %d", at, m.name(int(n.bin[n.proposed])), after.n, after.lead)
 	case doLose:
-		return fmt.Sprintf("the daemon of %s loses its connection and goes on behind %s", at, m.name(int(n.bin[n.proposed])))
+		return fmt.Sprintf("the daemon of %s loses its connection and continues after %s", at, m.name(int(n.bin[n.proposed])))
 	case doReplicate:
 		text := fmt.Sprintf("%s gets the log of %s: %s", m.label[v.arg], at, m.log(after.entries()))
 		if m.Fsync {
@@ -151,7 +151,7 @@ func (m *model) text(v move, a, b *state) string {
 		case b.acked != a.acked:
 			return fmt.Sprintf("%s is fenced with semi-sync off: who waited for %s is answered OK, mysqld goes on as a follower", at, m.names(b.acked&^a.acked))
 		}
-		return fmt.Sprintf("%s is fenced: nobody waits, mysqld goes on as a follower", at)
+		return fmt.Sprintf("%s is fenced: no session waits, mysqld continues as a follower", at)
 	case doFlush:
 		return fmt.Sprintf("InnoDB's log of %s is flushed: durable index %d", at, after.durable)
 	case doDisk:
