@@ -67,7 +67,7 @@ func (t *target) vouched(ctx context.Context) error {
 	return nil
 }
 
-// same says whether two views came from one node.
+// same reports whether two views came from one node.
 func same(a, b api.RouteView) bool { return a.From == b.From && a.Serial == b.Serial }
 
 // members are the views of nodes that the others take for such.

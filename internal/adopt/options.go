@@ -22,7 +22,7 @@ type OptionChange struct {
 var untracked = map[string]string{"character_set_server": "utf8mb4", "collation_server": "utf8mb4_0900_ai_ci", "transaction_isolation": "REPEATABLE-READ",
 	"time_zone": "SYSTEM", "lower_case_table_names": "0"}
 
-// isSet says whether the value of a variable is somebody's choice, or one on which accounts rest and which Trireme
+// isSet reports whether the value of a variable is somebody's choice, or one on which accounts rest and which Trireme
 // would choose otherwise.
 func isSet(f *facts, name string, fate mysqld.Fate) bool {
 	if normal, ok := untracked[name]; ok {

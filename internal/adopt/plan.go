@@ -55,7 +55,7 @@ type Plan struct {
 	reps   []*server
 }
 
-// OK says whether nothing forbids to begin.
+// OK reports whether nothing forbids to begin.
 func (p *Plan) OK() bool { return len(failed(p.Checks)) == 0 }
 
 // Close ends the connections.

@@ -65,7 +65,7 @@ func deletedParents(f Facts) (out []Finding) {
 	return out
 }
 
-// deletes says whether a trigger's text may delete from a table, by its words.
+// deletes reports whether a trigger's text may delete from a table, by its words.
 func deletes(text, table string) bool {
 	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '$'

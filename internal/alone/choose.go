@@ -34,9 +34,9 @@ func owned(all []heard, last api.RouteView, now time.Time) []heard {
 	return api.Owned(all, func(h heard) api.RouteView { return h.view }, last)
 }
 
-// usable says whether a view may count. One of a newer term than the last one needs a second member that knows of that
-// term: a single node could have made it up. The only survivor of a force-quorum has none; that it is a member the last
-// view has told (owned). At the start a node may only claim to be the only member if the router knows of no other.
+// usable reports whether a view may count. One of a newer term than the last one needs a second member that knows of
+// that term: a single node could have made it up. The only survivor of a force-quorum has none; that it is a member the
+// last view has told (owned). At the start a node may only claim to be the only member if the router knows of no other.
 func usable(v, last api.RouteView, members []heard, known int) bool {
 	only := len(v.Nodes) < 2 && (known == 1 || last.Next != 0)
 	if v.Next == 0 || only || !later(v, last) {
@@ -45,7 +45,7 @@ func usable(v, last api.RouteView, members []heard, known int) bool {
 	return slices.ContainsFunc(members, func(h heard) bool { return h.view.Node != v.Node && !later(v, h.view) })
 }
 
-// later says whether a is of a newer generation or term than b.
+// later reports whether a is of a newer generation or term than b.
 func later(a, b api.RouteView) bool {
 	return cmp.Or(cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Term, b.Term)) > 0
 }

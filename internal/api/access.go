@@ -38,7 +38,7 @@ type Principal struct {
 	ID   string   // of a token: what sessions of the pages are bound to, which end with it
 }
 
-// May says whether p has the role that a control verb needs, by its path.
+// May reports whether p has the role that a control verb needs, by its path.
 func (p Principal) May(path string) bool { return p.Role.May(verbs["POST "+path]) }
 
 // need is nil if p may ask for a verb ("METHOD /path").
@@ -110,7 +110,7 @@ func (s *Server) authorize(r *http.Request) (Principal, error) {
 	return Principal{}, Errorf(KindUnauthorized, "the token is not this cluster's, or has expired").With("check --token-file, TRIREME_TOKEN and ~/.config/trireme/")
 }
 
-// isNode says whether the client has shown a node's certificate, which the handshake has verified.
+// isNode reports whether the client has shown a node's certificate, which the handshake has verified.
 func isNode(r *http.Request) bool {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return false

@@ -40,7 +40,7 @@ type CANode struct {
 	Trusts []string `json:"trusts"`
 }
 
-// Trusting says whether all nodes trust a CA.
+// Trusting reports whether all nodes trust a CA.
 func (v CAView) Trusting(ca string) bool {
 	for _, n := range v.Nodes {
 		found := false

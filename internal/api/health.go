@@ -10,7 +10,7 @@ import (
 	"trireme/internal/config"
 )
 
-// healthCheck says whether a node passes, and if not why. The request carries the parameters.
+// healthCheck reports whether a node passes, and if not why. The request carries the parameters.
 type healthCheck func(Health, *http.Request) (ok bool, why string, err error)
 
 // healthChecks by path. The names are those that load balancer recipes for MySQL and PostgreSQL clusters use.

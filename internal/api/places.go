@@ -92,7 +92,7 @@ func markReserve(ctx context.Context, c net.Conn) context.Context {
 	}
 }
 
-// mustLeave says whether a request has come by a place of the reserve, and not from a node.
+// mustLeave reports whether a request has come by a place of the reserve, and not from a node.
 func mustLeave(r *http.Request) bool {
 	reserved, _ := r.Context().Value(reserve{}).(bool)
 	return reserved && !isNode(r)

@@ -42,7 +42,7 @@ func (s *Server) redactedReason(r *http.Request, h Health) string {
 	return why
 }
 
-// knows says whether a request comes from somebody who may see all.
+// knows reports whether a request comes from somebody who may see all.
 func (s *Server) knows(r *http.Request) bool {
 	p, err := s.authorize(r)
 	return err == nil && p.Role.May(pki.Viewer) && encrypted(r)

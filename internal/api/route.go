@@ -55,7 +55,8 @@ type RouteView struct {
 	Serial string       `json:"-"`
 }
 
-// Disowns says whether the node that sent v does not take the one that sent other for a member with a good certificate.
+// Disowns reports whether the node that sent v does not take the one that sent other for a member with a good
+// certificate.
 func (v RouteView) Disowns(other RouteView) bool {
 	if v.Next == 0 || other.From.ID == 0 {
 		return false

@@ -54,7 +54,7 @@ func (r *Routers) Quiet(name string, hold uint64) bool {
 	return true
 }
 
-// AllQuiet says whether all have nothing under way in a hold.
+// AllQuiet reports whether all have nothing under way in a hold.
 func (r *Routers) AllQuiet(hold uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +66,7 @@ func (r *Routers) AllQuiet(hold uint64) bool {
 	return true
 }
 
-// Any says whether there are any.
+// Any reports whether there are any.
 func (r *Routers) Any() bool { return r.Count() > 0 }
 
 // Count is how many there are.

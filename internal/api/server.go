@@ -47,7 +47,7 @@ type Options struct {
 	TLS       *tls.Config // for incoming TLS: the node's pki.Bundle.ServerJoinTLS, so that new nodes can join here
 	ClientTLS *tls.Config // for requests forwarded to another node: its NodeClientTLS
 	NodeToken string      // config.Secrets.APIToken
-	// TrustsCA says whether a CA that TLS took in a handshake is trusted still; nil: all are.
+	// TrustsCA reports whether a CA that TLS took in a handshake is trusted still; nil: all are.
 	TrustsCA func(ca *x509.Certificate) bool
 	MaxConns int          // default 256
 	Logger   *slog.Logger // default: slog.Default()

@@ -280,7 +280,7 @@ func (m MemberView) FullDisk() string {
 	return fmt.Sprintf("%s: the disk of %s is full, or nearly: make room", m.Name, m.DiskFull)
 }
 
-// Answers says whether the node is heard of. What is told of one that does not is what it said last.
+// Answers reports whether the node is heard of. What is told of one that does not is what it said last.
 func (m MemberView) Answers() bool { return m.State != StateDown && m.State != StateUnknown }
 
 // ApplyErrorView is an entry of the log that a node's mysqld could not apply, and what becomes of it.

@@ -83,7 +83,7 @@ func (k Key) id() string {
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// seals says whether an object is encrypted: all are but the one that says by which key.
+// seals reports whether an object is encrypted: all are but the one that says by which key.
 func (k Key) seals(name string) bool { return k.secret != nil && name != identityName }
 
 // object is the cipher of one object. Each has a key of its own, by its salt and its name: so none can be taken for

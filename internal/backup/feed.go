@@ -75,10 +75,10 @@ func (l *feedLog) Read(ctx context.Context, from, to uint64, maxBytes int) ([]du
 	return out, ctx.Err()
 }
 
-// void says whether a transaction was declared void, before the restoration's end or after it.
+// void reports whether a transaction was declared void, before the restoration's end or after it.
 func (l *feedLog) void(g gtid.GTID) bool { return l.decided(g, "") }
 
-// tolerant says whether a transaction was applied tolerantly.
+// tolerant reports whether a transaction was applied tolerantly.
 func (l *feedLog) tolerant(g gtid.GTID) bool { return l.decided(g, config.TolerantMark) && !l.void(g) }
 
 func (l *feedLog) decided(g gtid.GTID, kind string) bool {

@@ -13,7 +13,7 @@ import (
 	"trireme/lab/heap"
 )
 
-// The backup in testdata/golden is as a released version wrote it, and is read for ever (docs/format/README.md).
+// The backup in testdata/golden is as a released version wrote it, and is read forever (docs/format/README.md).
 const newest = "testdata/golden/v1"
 
 var update = flag.Bool("update", false, "write the backup of a format that is not released yet; one that is there is kept")

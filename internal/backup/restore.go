@@ -539,7 +539,7 @@ func (r *restoration) hand(ctx context.Context, password, file string, prepared 
 	return slices.DeleteFunc(administrators, func(who string) bool { return who == "'root'@'localhost'" }), nil
 }
 
-// isEncrypted says whether a store's objects are authenticated: with a key that its writers alone have.
+// isEncrypted reports whether a store's objects are authenticated: with a key that its writers alone have.
 func isEncrypted(s Store) bool {
 	k, ok := s.(keyed)
 	return ok && k.keyID() != ""

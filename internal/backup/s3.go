@@ -366,7 +366,7 @@ func (s *S3) putBytes(ctx context.Context, key string, b []byte, opts minio.PutO
 	return s.api.PutObject(ctx, s.bucket, key, bytes.NewReader(b), int64(len(b)), md, sha, opts)
 }
 
-// ours says whether an object was written by this process.
+// ours reports whether an object was written by this process.
 func (s *S3) ours(name string) (bool, error) {
 	ctx, cancel := s.limited()
 	defer cancel()
@@ -431,13 +431,13 @@ func (s *S3) vacant() error {
 	return nil
 }
 
-// refused says whether a conditional request was refused for its condition.
+// refused reports whether a conditional request was refused for its condition.
 func refused(err error) bool {
 	r := minio.ToErrorResponse(err)
 	return r.StatusCode == http.StatusPreconditionFailed || r.Code == "PreconditionFailed" || r.Code == "ConditionalRequestConflict"
 }
 
-// unknownCondition says whether a request was refused because it had a condition.
+// unknownCondition reports whether a request was refused because it had a condition.
 func unknownCondition(err error) bool {
 	r := minio.ToErrorResponse(err)
 	return r.StatusCode == http.StatusNotImplemented || r.Code == "NotImplemented"

@@ -69,7 +69,7 @@ const (
 	segmentSuffix = ".seg"
 )
 
-// isSegment says whether an object is one, by its name.
+// isSegment reports whether an object is one, by its name.
 func isSegment(name string) bool {
 	return strings.HasPrefix(name, logPrefix) && strings.HasSuffix(name, segmentSuffix)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // leastSpace is what mysqld has to have, in bytes: with less on its disk it fails, in its own words, or waits for more
-// silently, for ever.
+// silently, forever.
 const leastSpace = 16 << 20
 
 // withSpace has f write to a directory, by mysqld as by ourselves, with a context that ends when its disk is full. An

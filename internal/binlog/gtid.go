@@ -130,8 +130,8 @@ func LimitInFlight(dst, ev []byte, n int64) []byte {
 	return out
 }
 
-// WaitsForAll says whether a transaction must not begin on a replica before all that stand before it are committed; ev
-// is its GTID event (33), rest what follows. These are statements: DDL and those of accounts. A worker that runs one
+// WaitsForAll reports whether a transaction must not begin on a replica before all that stand before it are committed;
+// ev is its GTID event (33), rest what follows. These are statements: DDL and those of accounts. A worker that runs one
 // ahead of its turn may hold a lock that a transaction before it needs, most of all that of the accounts: mysqld rolls
 // it back then and tries again, and now and then leaves a CREATE USER out at that (docs/mysql.md).
 func WaitsForAll(ev, rest []byte) bool {

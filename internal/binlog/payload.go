@@ -155,7 +155,7 @@ func lengthAt(ev []byte) int {
 	return commitEnd
 }
 
-// packable says whether an event at its place may be in a payload.
+// packable reports whether an event at its place may be in a payload.
 func packable(t EventType, first, last bool) bool {
 	switch t {
 	case TypeQuery:

@@ -73,7 +73,7 @@ func (c *checker) sums(ctx context.Context, s span, limit time.Duration) (map[st
 	})
 }
 
-// agree says whether all values are the same.
+// agree reports whether all values are the same.
 func agree[V comparable](values map[string]V) bool {
 	var first V
 	begun := false

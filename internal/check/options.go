@@ -131,8 +131,8 @@ var (
 	errUnstable  = errors.New("it changed all the time")
 )
 
-// Unreachable says whether a run could not begin, or go on, because the cluster cannot be compared now: no leader, no
-// second node.
+// Unreachable reports whether a run could not begin, or go on, because the cluster cannot be compared now: no leader,
+// no second node.
 func Unreachable(err error) bool {
 	return errors.Is(err, ErrNoLeader) || errors.Is(err, ErrAlone) || errors.Is(err, errMoved)
 }

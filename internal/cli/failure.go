@@ -48,8 +48,8 @@ func Tell(errOut io.Writer, program string, f *api.Error) {
 	}
 }
 
-// AsksJSON says whether a command line has --json. It must be known before the rest is: what is wrong with the rest is
-// said in JSON, too.
+// AsksJSON reports whether a command line has --json. It must be known before the rest is: what is wrong with the rest
+// is said in JSON, too.
 func AsksJSON(args []string) bool {
 	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
 }

@@ -24,7 +24,7 @@ type APIToken struct {
 	kept
 }
 
-// GoodAt says whether it has not expired.
+// GoodAt reports whether it has not expired.
 func (t APIToken) GoodAt(at time.Time) bool { return t.Expires.IsZero() || at.Before(t.Expires) }
 
 // accessSettings lists those of this file.

@@ -7,7 +7,7 @@ import (
 )
 
 // TestRevoked: by serial, by node and by no longer being a member; what is not known yet is trusted; the list does not
-// grow for ever.
+// grow forever.
 func TestRevoked(t *testing.T) {
 	at := time.Unix(1e9, 0)
 	c := &Cluster{NextID: 5, Members: []Member{{ID: 1, Name: "n1"}, {ID: 2, Name: "n2"}}}

@@ -151,7 +151,7 @@ type Pause struct {
 	kept
 }
 
-// PausedAt says whether automatic failover is paused at a time.
+// PausedAt reports whether automatic failover is paused at a time.
 func (c *Cluster) PausedAt(t time.Time) bool {
 	return c.Pause != nil && (c.Pause.Until.IsZero() || t.Before(c.Pause.Until))
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The files in testdata/golden are as released versions wrote them, and are read for ever (docs/format/README.md).
+// The files in testdata/golden are as released versions wrote them, and are read forever (docs/format/README.md).
 const newest = "testdata/golden/v2"
 
 var update = flag.Bool("update", false, "write the files of a format that is not released yet; those that are there are kept")

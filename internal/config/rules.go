@@ -93,7 +93,7 @@ func (c *Cluster) ruleSettings() []Setting {
 	return out
 }
 
-// isRule says whether a key is one of this file's.
+// isRule reports whether a key is one of this file's.
 func isRule(key string) bool {
 	return key == keyCommitGrace || key == keyCommitZones || strings.HasPrefix(key, keyMustAck) || strings.HasPrefix(key, keyZone)
 }

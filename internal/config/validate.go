@@ -204,7 +204,7 @@ func (n Node) checkVIP(doc document) *Error {
 	return nil
 }
 
-// hears says whether a server that listens on bind answers at an address that its host gets later.
+// hears reports whether a server that listens on bind answers at an address that its host gets later.
 func hears(bind string, a netip.Addr) bool {
 	ip, err := netip.ParseAddr(bind)
 	return bind == "*" || err == nil && ip.IsUnspecified() && (ip.Is6() || a.Is4())

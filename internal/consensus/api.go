@@ -178,7 +178,7 @@ func (n *Node) Answers(ctx context.Context) error {
 	}
 }
 
-// HoldsLease tells whether the lease is running now.
+// HoldsLease reports whether the lease is running now.
 func (n *Node) HoldsLease() bool {
 	until := n.pub.lease.Load()
 	return until != 0 && n.cfg.Clock() < until

@@ -131,7 +131,7 @@ func (c *chaos) newest(ids []uint64) *member {
 // conf is the newest committed membership.
 func (c *chaos) conf() confAt { return c.confs[len(c.confs)-1] }
 
-// inConf tells whether a member is a part of a membership.
+// inConf reports whether a member is a part of a membership.
 func inConf(cs *raftpb.ConfState, id uint64) bool {
 	// LearnersNext are voters still
 	return slices.Contains(slices.Concat(cs.GetVoters(), cs.GetVotersOutgoing(), cs.GetLearners()), id)
@@ -303,7 +303,7 @@ func (c *chaos) checkEntry(m *member, index uint64) {
 	}
 }
 
-// isDurable tells whether a majority would still have e after a power loss, of the membership in force when it was
+// isDurable reports whether a majority would still have e after a power loss, of the membership in force when it was
 // committed: the one before it in the log, or the one before that if its leader had not applied that one yet.
 func (c *chaos) isDurable(e *raftpb.Entry) bool {
 	has := func(id uint64) bool {
@@ -321,7 +321,7 @@ func (c *chaos) isDurable(e *raftpb.Entry) bool {
 	return Quorum(c.confs[n-1].ConfState, has) || n > 1 && Quorum(c.confs[n-2].ConfState, has)
 }
 
-// changed takes note of the membership that a committed entry makes.
+// changed records the membership that a committed entry makes.
 func (c *chaos) changed(e *raftpb.Entry) {
 	if e.GetType() == raftpb.EntryNormal {
 		return

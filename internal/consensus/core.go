@@ -144,13 +144,13 @@ func (c *core) respond(m *raftpb.Message) error {
 	return nil
 }
 
-// isAlone tells whether this node is the only voter.
+// isAlone reports whether this node is the only voter.
 func (c *core) isAlone() bool {
 	s := c.pub.state.Load()
 	return len(s.Voters) == 1 && s.Voters[0] == s.ID && len(s.Outgoing) == 0
 }
 
-// isVoter tells whether this node may campaign.
+// isVoter reports whether this node may campaign.
 func (c *core) isVoter() bool {
 	s := c.pub.state.Load()
 	return slices.Contains(s.Voters, s.ID) || slices.Contains(s.Outgoing, s.ID)

@@ -613,7 +613,7 @@ func TestAskedIsBounded(t *testing.T) {
 }
 
 // TestLostLeaderThatIsBack: of five voters two are dead, so that the other three are needed. A leader that was cut off
-// from them for a while is one of them: it and those who lost it must not split the votes for ever.
+// from them for a while is one of them: it and those who lost it must not split the votes forever.
 func TestLostLeaderThatIsBack(t *testing.T) {
 	voters := []uint64{1, 2, 3, 4, 5}
 	for _, leader := range voters {

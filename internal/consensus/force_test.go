@@ -468,7 +468,7 @@ func (c *chaos) loseLeaderOfTwo() {
 	c.t.Fatalf("member 2 gets nothing:\n%s", c.out.String())
 }
 
-// upToDate says whether a's log is more up to date than b's, or as much.
+// upToDate reports whether a's log is more up to date than b's, or as much.
 func upToDate(a, b *memStore) bool {
 	la, _ := a.LastIndex()
 	lb, _ := b.LastIndex()

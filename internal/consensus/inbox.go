@@ -81,7 +81,7 @@ func (b *inbox) receive(m *raftpb.Message) bool {
 	return true
 }
 
-// fits tells whether receive would not wait.
+// fits reports whether receive would not wait.
 func (b *inbox) fits(m *raftpb.Message) bool {
 	size := messageBytes(m)
 	b.mu.Lock()

@@ -146,7 +146,7 @@ func (c *confChaos) stranger() uint64 {
 	return id
 }
 
-// knows tells whether a voter but one has the newest committed membership in force, for good.
+// knows reports whether a voter but one has the newest committed membership in force, for good.
 func (c *confChaos) knows(but uint64) bool {
 	voters := slices.Concat(c.conf().GetVoters(), c.conf().GetVotersOutgoing())
 	for _, id := range c.ids() {
@@ -173,7 +173,7 @@ func (c *confChaos) switchOff() {
 	}
 }
 
-// changing tells whether a membership may come that is not committed yet.
+// changing reports whether a membership may come that is not committed yet.
 func (c *confChaos) changing() bool {
 	isChange := func(e *raftpb.Entry) bool {
 		return e.GetType() != raftpb.EntryNormal && e.GetIndex() > c.conf().index

@@ -107,7 +107,7 @@ func (s *Stepper) Step(m *raftpb.Message) {
 // Tick lets one tick interval pass at the next Turn.
 func (s *Stepper) Tick() { s.ticks = 1 } // a ticker that is not read keeps one tick
 
-// Idle tells whether a Turn would find nothing to do.
+// Idle reports whether a Turn would find nothing to do.
 func (s *Stepper) Idle() bool { return s.ticks == 0 && s.n.inbox.idle() }
 
 // Turn does what waits for the raft goroutine.
@@ -130,7 +130,7 @@ func (s *Stepper) Turn() (err error) {
 	return nil
 }
 
-// WantsAppend tells whether BeginAppend would find something to do.
+// WantsAppend reports whether BeginAppend would find something to do.
 func (s *Stepper) WantsAppend() bool { return s.err == nil && s.batch == nil && !s.n.appends.empty() }
 
 // BeginAppend writes everything that waits to Storage and does not sync it yet, except a change of term or vote.
@@ -161,7 +161,7 @@ func (s *Stepper) EndAppend() (err error) {
 	return nil
 }
 
-// WantsApply tells whether Apply would find something to do.
+// WantsApply reports whether Apply would find something to do.
 func (s *Stepper) WantsApply() bool { return s.err == nil && (len(s.jobs) > 0 || !s.n.applies.empty()) }
 
 // Apply does the next job of the apply goroutine: a few committed entries, a snapshot, or news for OnMatch.

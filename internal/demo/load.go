@@ -237,7 +237,7 @@ func (l *load) gap() time.Duration {
 	return max(l.longest, time.Since(l.last))
 }
 
-// ackedSince says whether a write has been acknowledged after t.
+// ackedSince reports whether a write has been acknowledged after t.
 func (l *load) ackedSince(t time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

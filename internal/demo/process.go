@@ -243,7 +243,7 @@ func childOf(daemon int, is func(args []string) bool) int {
 	return 0
 }
 
-// isMySQL says whether it is a server: not one that only tells its version, as a daemon that starts asks it to.
+// isMySQL reports whether it is a server: not one that only tells its version, as a daemon that starts asks it to.
 func isMySQL(args []string) bool {
 	return !slices.Contains(args, "--version") && slices.ContainsFunc(args, func(arg string) bool { return filepath.Base(arg) == "mysqld" })
 }

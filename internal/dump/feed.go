@@ -270,7 +270,7 @@ func (f *Feed) serve(nc net.Conn) {
 // complaintPause keeps strangers of this host from filling the log.
 const complaintPause = 10 * time.Second
 
-// mayComplain says whether a line about somebody who is not let in is due, and counts it as given.
+// mayComplain reports whether a line about somebody who is not let in is due, and counts it as given.
 func (f *Feed) mayComplain() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -65,7 +65,7 @@ func eventually(t testing.TB, d time.Duration, what string, cond func() bool) {
 	}
 }
 
-// sourceArgs are the settings of a leader: semi-sync that waits for ever for one replica.
+// sourceArgs are the settings of a leader: semi-sync that waits forever for one replica.
 var sourceArgs = []string{"--plugin-load-add=semisync_source.so", "--rpl-semi-sync-source-enabled=1",
 	"--rpl-semi-sync-source-timeout=4294967295", "--rpl-semi-sync-source-wait-for-replica-count=1",
 	"--rpl-semi-sync-source-wait-no-replica=1", "--rpl-semi-sync-source-wait-point=AFTER_SYNC"}

@@ -4,7 +4,7 @@ package failpoint
 
 import "time"
 
-// Enabled says whether this program was built with the points.
+// Enabled reports whether this program was built with the points.
 const Enabled = false
 
 // Start reads what is armed for the daemon of the node in dir, and listens there.

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Enabled says whether this program was built with the points.
+// Enabled reports whether this program was built with the points.
 const Enabled = true
 
 // What a node's directory holds, and the environment.

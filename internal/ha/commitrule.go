@@ -15,7 +15,7 @@ type CommitRules struct {
 	Grace   time.Duration     // how long a commit waits for a rule that is not met
 }
 
-// Any says whether there is any rule.
+// Any reports whether there is any rule.
 func (r CommitRules) Any() bool { return len(r.MustAck) > 0 || r.Zones > 1 }
 
 // CommitRule is one of them: a member that must have the commit, or a number of zones. A wish for three zones is two

@@ -385,7 +385,7 @@ func electedInPause(v View, unfit string) (st State, acts []Action, decided bool
 		" can lead again, `trireme resume` or `trireme failover`"}, nil, true
 }
 
-// handoverPending says whether the last hand-over may still succeed.
+// handoverPending reports whether the last hand-over may still succeed.
 func handoverPending(v View) bool {
 	return v.Raft.Transferee != 0 || v.HandoverTriedTerm == v.Raft.Term && v.Now < v.HandoverAt+handoverPatience
 }
@@ -429,14 +429,15 @@ func roomier(v View, open State) (State, []Action) {
 		[]Action{{Kind: Switchover, Term: v.Raft.Term, To: p.ID, Reason: v.Raft.Full}}
 }
 
-// justTried says whether the last attempt of this term to move leadership is too young for another one of this node's
-// own accord. Each cuts connections: one that has failed is repeated after twice the time, up to maxHandoverPause.
+// justTried reports whether the last attempt of this term to move leadership is too young for another one of this
+// node's own accord. Each cuts connections: one that has failed is repeated after twice the time, up to
+// maxHandoverPause.
 func justTried(v View) bool {
 	pause := min(handoverPause<<min(v.HandoverFails, 16), maxHandoverPause)
 	return v.HandoverTriedTerm == v.Raft.Term && v.Now < v.HandoverAt+pause
 }
 
-// failing says whether moving leadership has failed again and again; failingText tells it.
+// failing reports whether moving leadership has failed again and again; failingText tells it.
 func failing(v View) bool { return v.HandoverTriedTerm == v.Raft.Term && v.HandoverFails > 1 }
 
 func failingText(v View) string {

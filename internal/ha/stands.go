@@ -1,7 +1,7 @@
 package ha
 
-// Stands says whether what an action rests on is still so when it is about to begin: mysqld may have died and the term
-// may have moved on since the View was made. An action of an older term is dropped, except a fence (S7).
+// Stands reports whether what an action rests on is still so when it is about to begin: mysqld may have died and the
+// term may have moved on since the View was made. An action of an older term is dropped, except a fence (S7).
 func Stands(a Action, term uint64, server ServerState, s Serving) bool {
 	if a.Kind == Fence {
 		return s.Phase != PhaseNone && s.Phase != PhaseFencing

@@ -108,8 +108,8 @@ func (w *walk) sync() {
 	}
 }
 
-// leasesOver says whether voters would vote: none does as long as a leader that was cut off, and does not know it, may
-// have a lease (S10).
+// leasesOver reports whether voters would vote: none does as long as a leader that was cut off, and does not know it,
+// may have a lease (S10).
 func (w *walk) leasesOver() bool {
 	return !slices.ContainsFunc(w.nodes, func(n *walkNode) bool { return n.alive && n.leader == n.id && w.now <= n.lease })
 }

@@ -11,7 +11,7 @@ type Ack struct {
 	Term        uint64
 }
 
-// Allows says whether the end position in a committed entry may be acknowledged to mysqld: only in the term that
+// Allows reports whether the end position in a committed entry may be acknowledged to mysqld: only in the term that
 // proposed it, and only to the incarnation that wrote it (S1).
 func (a Ack) Allows(entryTerm uint64, m *raftlog.Meta) bool {
 	return uint64(m.Node) == a.Node && m.Incarnation == a.Incarnation && entryTerm == a.Serving && entryTerm == a.Term

@@ -50,7 +50,7 @@ func (c Census) With(in, out []uint64) Count {
 	return k
 }
 
-// holds says whether every majority of some voters has one with healthy data among them, or the whole log (S8).
+// holds reports whether every majority of some voters has one with healthy data among them, or the whole log (S8).
 func (c Census) holds(voters, holders int) bool {
 	return c.Whole || voters-holders < majority(voters)
 }

@@ -39,7 +39,7 @@ type Judgement struct {
 	Problems []string
 }
 
-// Consistent says whether mysqld may be plugged, fed and promoted.
+// Consistent reports whether mysqld may be plugged, fed and promoted.
 func (j *Judgement) Consistent() bool {
 	return mutant.S5Judge || j.Errant.Empty() && j.Missing.Empty()
 }

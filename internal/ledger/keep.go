@@ -22,17 +22,17 @@ type Keeper struct {
 // Membership is raft's: the halves of a joint configuration, or one.
 type Membership [][]uint64
 
-// Votes says whether id is a voter of either half.
+// Votes reports whether id is a voter of either half.
 func (m Membership) Votes(id uint64) bool {
 	return slices.ContainsFunc(m, func(half []uint64) bool { return slices.Contains(half, id) })
 }
 
-// Holds says whether every majority has a member that ok accepts.
+// Holds reports whether every majority has a member that ok accepts.
 func (m Membership) Holds(ok func(uint64) bool) bool {
 	return !slices.ContainsFunc(m, func(half []uint64) bool { return countOf(half, ok) <= len(half)-majority(len(half)) })
 }
 
-// Reaches says whether those that ok accepts are a majority.
+// Reaches reports whether those that ok accepts are a majority.
 func (m Membership) Reaches(ok func(uint64) bool) bool {
 	return !slices.ContainsFunc(m, func(half []uint64) bool { return countOf(half, ok) < majority(len(half)) })
 }

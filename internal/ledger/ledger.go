@@ -122,7 +122,7 @@ func (l *Ledger) Add(index, term uint64, data []byte, now time.Time) (m raftlog.
 	return m, rest, nil
 }
 
-// follows says whether start is where the stream has come to: there, or at the beginning of the next file.
+// follows reports whether start is where the stream has come to: there, or at the beginning of the next file.
 func (l *Ledger) follows(start raftlog.Pos) bool {
 	return start == l.end || start == raftlog.Pos{File: l.end.File + 1, Off: 4}
 }

@@ -22,7 +22,7 @@ func (r Reign) String() string {
 	return fmt.Sprintf("incarnation %d of node %d in term %d", r.Incarnation, r.Node, r.Term)
 }
 
-// begins says whether b is a barrier of the reign.
+// begins reports whether b is a barrier of the reign.
 func (r Reign) begins(b Barrier) bool {
 	return r == Reign{Node: b.Node, Incarnation: b.Incarnation, Term: b.Term}
 }
@@ -142,7 +142,7 @@ func (t *Tail) Of(thread uint32, from uint64, after gtid.GTID) []ThreadTrx {
 	return list
 }
 
-// Contains says whether a transaction is committed as far as this node knows.
+// Contains reports whether a transaction is committed as far as this node knows.
 func (l *Ledger) Contains(g gtid.GTID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

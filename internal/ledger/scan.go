@@ -17,7 +17,7 @@ type Walker struct {
 	knows bool // whether a transaction is under way
 }
 
-// IsPlain says whether an entry holds whole transactions of plain row data only.
+// IsPlain reports whether an entry holds whole transactions of plain row data only.
 func IsPlain(m *raftlog.Meta) bool {
 	return m.Flags&(raftlog.FlagSpecial|raftlog.FlagContinues|raftlog.FlagUnfinished) == 0
 }

@@ -69,7 +69,7 @@ func MakeAppAccount(ctx context.Context, db *sql.DB, user, password string) erro
 	return nil
 }
 
-// Dangerous says whether an account with a privilege can break the cluster's promises: it is one of those that
+// Dangerous reports whether an account with a privilege can break the cluster's promises: it is one of those that
 // MakeAppAccount never gives.
 func Dangerous(privilege string) bool {
 	switch strings.ToUpper(privilege) {

@@ -409,7 +409,7 @@ func TestPingStoppedServer(t *testing.T) {
 	}
 }
 
-// allStopped tells whether SIGSTOP has reached every thread: kill returns before that, and a thread that still runs
+// allStopped reports whether SIGSTOP has reached every thread: kill returns before that, and a thread that still runs
 // answers.
 func allStopped(t *testing.T, pid int) bool {
 	threads := must[[]string](t)(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)))

@@ -86,7 +86,7 @@ var ofErrno = regexp.MustCompile(`(?i)(?:got error|errno:) ([0-9]+)\b`)
 // file.
 var resourceErrnos = []int{5, 11, 12, 23, 24, 28, 122, 135, 146, 149}
 
-// OfResources says whether it says nothing of the data: what lacks may be there later, and another copy of the data
+// OfResources reports whether it says nothing of the data: what lacks may be there later, and another copy of the data
 // would not help.
 func (e ApplyError) OfResources() bool {
 	if slices.Contains(resourceErrors, e.Number) {

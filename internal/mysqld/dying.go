@@ -52,7 +52,7 @@ func threadEnded(pid int) (bool, error) {
 	return err == nil, err
 }
 
-// mainExits says whether the main thread follows another one that has ended.
+// mainExits reports whether the main thread follows another one that has ended.
 func (p *child) mainExits() bool {
 	for wait := time.Millisecond; wait < threadPatience; wait *= 2 {
 		if exiting(p.pid) {
@@ -123,7 +123,7 @@ func statFields(elem ...string) ([]string, error) {
 	return strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:]), nil
 }
 
-// exiting says whether a process's main thread is ending or gone, from fields 3 and 9 of its stat (proc(5)).
+// exiting reports whether a process's main thread is ending or gone, from fields 3 and 9 of its stat (proc(5)).
 func exiting(pid int) bool {
 	f, err := statFields(strconv.Itoa(pid), "task", strconv.Itoa(pid), "stat")
 	if err != nil {

@@ -45,7 +45,7 @@ func OnData(dir string) (f Foreign, ok bool, err error) {
 	return f, false, nil
 }
 
-// Runs says whether the process is still there: not a zombie, and not another one of the same number.
+// Runs reports whether the process is still there: not a zombie, and not another one of the same number.
 func (f Foreign) Runs() bool {
 	p, ok := readProcess(f.Pid)
 	return ok && slices.Equal(p.args, f.Args)

@@ -35,7 +35,7 @@ type startedChild struct {
 	Inode uint64 `json:"inode,omitempty"`
 }
 
-// here says whether it was started on c's directory, and not on one that this is a copy of.
+// here reports whether it was started on c's directory, and not on one that this is a copy of.
 func (s startedChild) here(c Config) bool {
 	dev, inode, err := place(c.Dir)
 	return s.Inode == 0 || err == nil && s.Dev == dev && s.Inode == inode
@@ -135,8 +135,8 @@ func (c Config) endLeftover(ctx context.Context, datadir string) error {
 	return c.killLeftover(ctx, holder, ours)
 }
 
-// lockOn says whether a process has the data directory: InnoDB locks its system tablespace (os_file_lock in os0file.cc
-// of mysql-server). holder is 0 or less where the kernel does not show it, as from another pid namespace.
+// lockOn reports whether a process has the data directory: InnoDB locks its system tablespace (os_file_lock in
+// os0file.cc of mysql-server). holder is 0 or less where the kernel does not show it, as from another pid namespace.
 func lockOn(datadir string) (held bool, holder int, err error) {
 	f, err := OpenOwned(datadir, "ibdata1", os.O_RDONLY, -1)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {

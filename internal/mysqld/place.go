@@ -117,7 +117,7 @@ func (p person) owns(st fs.FileInfo) bool {
 	return !ok || int(sys.Uid) == p.uid || p.uid == anybody && sys.Uid != 0
 }
 
-// changes says whether p may make and remove names in a folder.
+// changes reports whether p may make and remove names in a folder.
 func (p person) changes(st fs.FileInfo) bool {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	mode := st.Mode().Perm()

@@ -124,7 +124,7 @@ type OpenTransaction struct {
 	Statement string // running or last one, at most 100 characters; empty when not known
 }
 
-// Same says whether o is still the transaction t, looked at later.
+// Same reports whether o is still the transaction t, looked at later.
 func (t OpenTransaction) Same(o OpenTransaction) bool { return t.ID == o.ID && t.Event == o.Event }
 
 // openTransactions leaves out what is prepared (XA), and what has committed and waits for its acknowledgement only:

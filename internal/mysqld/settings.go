@@ -182,7 +182,7 @@ func (c Config) defaults() []setting {
 	return s
 }
 
-// nativeForeignKeys says whether InnoDB carries out the cascades of foreign keys by itself, on every node.
+// nativeForeignKeys reports whether InnoDB carries out the cascades of foreign keys by itself, on every node.
 const nativeForeignKeys = "innodb_native_foreign_keys"
 
 // Risks are the operator's choices that may harm, a sentence each.

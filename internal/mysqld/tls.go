@@ -27,7 +27,7 @@ func (c Config) tlsFile() string { return filepath.Join(c.RunDir(), "tls.pem") }
 // cloneCAFile holds what Seeding.CA is.
 func (c Config) cloneCAFile() string { return filepath.Join(c.RunDir(), "clone-ca.pem") }
 
-// OwnTLS says whether the operator's options are about the server's certificate: then Config.TLS is not used.
+// OwnTLS reports whether the operator's options are about the server's certificate: then Config.TLS is not used.
 func (c Config) OwnTLS() bool {
 	for name := range c.Extra {
 		switch canonical(name) {

@@ -120,7 +120,7 @@ func loginAs(ctx context.Context, conn *Conn, resp Response, password string, ho
 	return g, ok, err
 }
 
-// MatchesCachingSHA2 says whether answer is what a client with this password answers to nonce.
+// MatchesCachingSHA2 reports whether answer is what a client with this password answers to nonce.
 func MatchesCachingSHA2(password string, nonce, answer []byte) bool {
 	return checkCachingSHA2(password, nonce, answer)
 }

@@ -127,7 +127,7 @@ func (c *Conn) Peek() (n int, err error) {
 	return c.in.n, nil
 }
 
-// Ended says whether the other side has ended, and all that it has said was read. Any goroutine may ask, also while
+// Ended reports whether the other side has ended, and all that it has said was read. Any goroutine may ask, also while
 // another one reads.
 func (c *Conn) Ended() bool {
 	a := attempt{kind: peeking}

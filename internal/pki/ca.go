@@ -79,7 +79,7 @@ func (b *Bundle) Trusted() []string {
 	return out
 }
 
-// Trusts says whether a CA is trusted.
+// Trusts reports whether a CA is trusted.
 func (b *Bundle) Trusts(ca *x509.Certificate) bool {
 	return slices.ContainsFunc(b.trust.Load().certs, ca.Equal)
 }

@@ -28,7 +28,7 @@ func ParseRole(name string) (Role, error) {
 	return "", fmt.Errorf("%q is no role; there are viewer, operator and admin", name)
 }
 
-// May says whether the role is the asked one or has it. The empty role may nothing.
+// May reports whether the role is the asked one or has it. The empty role may nothing.
 func (r Role) May(asked Role) bool {
 	has, needs := slices.Index(Roles, r), slices.Index(Roles, asked)
 	return needs >= 0 && has >= needs

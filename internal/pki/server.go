@@ -43,8 +43,8 @@ func (s *Server) NotAfter() time.Time { return s.leaf.NotAfter }
 // CADigest is the SHA-256 of the certificate of the CA that has signed it.
 func (s *Server) CADigest() string { return digest(s.signer.Raw) }
 
-// Good says whether the certificate may stay: it is of the same CA as the node's, names all of some hosts, and is not
-// in the last third of its life.
+// Good reports whether the certificate may stay: it is of the same CA as the node's, names all of some hosts, and is
+// not in the last third of its life.
 func (s *Server) Good(b *Bundle, hosts []string, now time.Time) bool {
 	return s.signer.Equal(b.own.Load().signer) && names(s.leaf, hosts) && !due(s.leaf, s.signer, now)
 }

@@ -68,7 +68,7 @@ func (b *Bundle) shown(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 // Identity is the node that the bundle belongs to.
 func (b *Bundle) Identity() Identity { return b.id }
 
-// Names says whether the node's certificate names all of some hosts, with or without a port. Trireme's own links and
+// Names reports whether the node's certificate names all of some hosts, with or without a port. Trireme's own links and
 // clients do not look at that, they check who the node is; other TLS clients do.
 func (b *Bundle) Names(hosts []string) bool { return names(b.own.Load().Leaf, hosts) }
 
@@ -90,7 +90,7 @@ func (b *Bundle) NotAfter() time.Time { return b.own.Load().Leaf.NotAfter }
 // Serial of the node's certificate, as SerialOf gives it.
 func (b *Bundle) Serial() string { return SerialOf(b.own.Load().Leaf) }
 
-// Due says whether a third of the certificate's life, or less, is left, and another one would last longer.
+// Due reports whether a third of the certificate's life, or less, is left, and another one would last longer.
 func (b *Bundle) Due(now time.Time) bool {
 	own := b.own.Load()
 	return due(own.Leaf, own.signer, now)

@@ -183,7 +183,7 @@ func unsealHead(f io.ReaderAt, size int64, keys *Keys) (plain []byte, seal seali
 // Sealed is an encrypted segment for a reader of its file other than the daemon.
 type Sealed struct{ seal sealing }
 
-// IsSealed says whether a file that begins with b, 4 bytes or more, is an encrypted segment.
+// IsSealed reports whether a file that begins with b, 4 bytes or more, is an encrypted segment.
 func IsSealed(b []byte) bool {
 	return len(b) >= len(cryptMagic) && string(b[:len(cryptMagic)]) == cryptMagic
 }

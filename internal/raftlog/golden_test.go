@@ -19,7 +19,7 @@ import (
 	"trireme/internal/raftlog/memfs"
 )
 
-// The logs in testdata/golden are as released versions wrote them, and are read for ever (docs/format/README.md). What
+// The logs in testdata/golden are as released versions wrote them, and are read forever (docs/format/README.md). What
 // this version writes is the newest of them, byte for byte: a change of the format needs a directory of its own.
 const (
 	goldenDir = "testdata/golden"

@@ -181,8 +181,8 @@ func (s *session) drop() {
 	}
 }
 
-// endsTransaction says whether the command at a place in buf ends an open transaction without committing it, and does
-// nothing else: then the next server may carry it out, where none is open, and its answer is as true as the lost
+// endsTransaction reports whether the command at a place in buf ends an open transaction without committing it, and
+// does nothing else: then the next server may carry it out, where none is open, and its answer is as true as the lost
 // server's.
 func (s *session) endsTransaction(at int) bool {
 	length, _ := mysqlwire.ParseHeader(s.buf[at:])
@@ -265,8 +265,8 @@ func (s *session) again(j *job, a *answer) bool {
 	return false
 }
 
-// replays says whether a command is a read that may be done again, by Config.ReplayReads. Every word of it is known to
-// change nothing; a view may still call a function that writes.
+// replays reports whether a command is a read that may be done again, by Config.ReplayReads. Every word of it is known
+// to change nothing; a view may still call a function that writes.
 func (s *session) replays(j *job) bool {
 	switch {
 	case !s.r.cfg.ReplayReads || sqlkind.OwnSchema(s.schema()):
@@ -452,7 +452,7 @@ func (s *session) resume() (refused *mysqlwire.ServerError, err error) {
 	}
 }
 
-// passes says whether what keeps a session from going on at a server may be over in a moment: the server ends, or is
+// passes reports whether what keeps a session from going on at a server may be over in a moment: the server ends, or is
 // full.
 func passes(err error) bool {
 	if server, ok := errors.AsType[*mysqlwire.ServerError](err); ok {

@@ -67,7 +67,7 @@ func (r *Router) serve(p *port, client *nbio.Conn, from netip.AddrPort) {
 	r.forget(l)
 }
 
-// follows says whether a port's client logs in here, so that its session can be followed.
+// follows reports whether a port's client logs in here, so that its session can be followed.
 func (r *Router) follows(p *port, client *nbio.Conn) bool {
 	return r.cfg.Sessions || p == &r.split || p == &r.stream || isLocal(client)
 }

@@ -213,10 +213,10 @@ func readAnswer(conn *mysqlwire.Conn, deprecateEOF bool, each func(p []byte, col
 	return a.status, nil
 }
 
-// holds says whether a line of SHOW GRANTS gives one of the privileges for everything. Names, which anybody may choose,
-// stand between quotes there if they are more than a word, and quotes are something else, such as "?", if the session
-// has chosen a character set for answers that lacks them: so what ON *.* follows with nothing but letters of privileges
-// in front of it is mysqld's own.
+// holds reports whether a line of SHOW GRANTS gives one of the privileges for everything. Names, which anybody may
+// choose, stand between quotes there if they are more than a word, and quotes are something else, such as "?", if the
+// session has chosen a character set for answers that lacks them: so what ON *.* follows with nothing but letters of
+// privileges in front of it is mysqld's own.
 func holds(line string, privileges []string) bool {
 	list, found := strings.CutPrefix(line, "GRANT ")
 	if !found {

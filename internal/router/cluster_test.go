@@ -197,7 +197,7 @@ func TestLostWithTheQuestion(t *testing.T) {
 	run(t, c, "SHOW TRIREME STATUS")
 }
 
-// A server that does not say what the account may do is not waited for for ever, and the client hears why.
+// A server that does not say what the account may do is not waited for forever, and the client hears why.
 func TestServerDoesNotSay(t *testing.T) {
 	w := newWireServer(t)
 	w.hang = "SHOW GRANTS"

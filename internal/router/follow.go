@@ -196,8 +196,8 @@ func (r *Router) Quiet() bool {
 	return r.holding.Load() && r.active.Load() == 0 && (r.logins.Load() == 0 || boottime() >= time.Duration(r.heldAt.Load())+r.patience)
 }
 
-// Follows says whether there may be sessions that a planned switchover can hold: there was one. A client that connects
-// for each request has none most of the time.
+// Follows reports whether there may be sessions that a planned switchover can hold: there was one. A client that
+// connects for each request has none most of the time.
 func (r *Router) Follows() bool { return r.met.Load() }
 
 // awaitRelease waits until new work may begin; false when ctx ends before.

@@ -144,7 +144,7 @@ func clientsOf(r *Router) int {
 }
 
 // Whatever a client does before it has logged in, it is let go when its time is over, nothing of it is left, and others
-// are served meanwhile. Where sessions are followed that is the router's time: its server here would wait for ever.
+// are served meanwhile. Where sessions are followed that is the router's time: its server here would wait forever.
 // Where bytes are passed on it is the server's, and a client that does not go when its server has is let go too.
 func TestHostileClients(t *testing.T) {
 	keyMade(t)
@@ -217,7 +217,7 @@ func endured(c client, talk func(*net.TCPConn) error) error {
 	return nil
 }
 
-// comesIn says whether a client can log in, and goes again.
+// comesIn reports whether a client can log in, and goes again.
 func comesIn(t *testing.T, addr string) bool {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {

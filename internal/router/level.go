@@ -32,7 +32,7 @@ var levelNames = [numLevels]string{"EVENTUAL", "BEFORE_ON_PRIMARY_FAILOVER", "BE
 
 func (l Level) String() string { return levelNames[l] }
 
-// waits says whether a level is more than a server keeps by itself.
+// waits reports whether a level is more than a server keeps by itself.
 func (l Level) waits() bool { return l.before() || l.after() }
 
 // level is an account's, until a session sets another.
@@ -43,7 +43,7 @@ func (c *Config) level(user string) Level {
 	return c.Consistency
 }
 
-// waits says whether some account's level is more than a server keeps by itself.
+// waits reports whether some account's level is more than a server keeps by itself.
 func (c *Config) waits() bool {
 	for _, l := range c.Levels {
 		if l.waits() {
@@ -69,7 +69,7 @@ func ParseLevel(name string) (Level, error) {
 	return 0, fmt.Errorf("%q is not a level of consistency; there are %s", name, strings.Join(levelNames[:], ", "))
 }
 
-// before says whether statements wait before they begin, after whether those that wrote do before they are answered.
+// before reports whether statements wait before they begin, after whether those that wrote do before they are answered.
 func (l Level) before() bool { return l == Before || l == BeforeAndAfter }
 func (l Level) after() bool  { return l == After || l == BeforeAndAfter }
 

@@ -111,7 +111,7 @@ func (l *link) passBack() {
 	go func() {
 		defer close(back)
 		l.copy(l.c, l.s, &l.out)
-		// a mysqld that has ended hears nothing any more, and a client that does not go by itself would stay for ever
+		// a mysqld that has ended hears nothing any more, and a client that does not go by itself would stay forever
 		if !l.taken.Load() {
 			_ = l.client.SetReadDeadline(time.Now().Add(refusePatience))
 		}

@@ -22,7 +22,7 @@ type liveTold struct {
 	live  api.ReadIndexView
 }
 
-// holds says whether a node may be read at some time, and the index that its server must have applied. If not, again
+// holds reports whether a node may be read at some time, and the index that its server must have applied. If not, again
 // says whether it is time to ask again.
 func (t *liveTold) holds(now time.Duration, node string) (index uint64, live, again bool) {
 	t.mu.Lock()

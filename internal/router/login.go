@@ -261,7 +261,7 @@ func (l *login) fast(p []byte) error {
 // to (--get-server-public-key).
 var sealers = []string{"Go-MySQL-Driver", "pymysql", "Node-MySQL-2", "libmariadb"}
 
-// sealsByItself says whether the client asks for a public key without being told to.
+// sealsByItself reports whether the client asks for a public key without being told to.
 func (l *login) sealsByItself() bool {
 	for _, a := range l.response.Attributes {
 		if a.Name == "_client_name" {
@@ -361,7 +361,7 @@ func (l *login) unseal() (string, error) {
 	return mysqlwire.OpenPassword(key, l.nonce, sealed)
 }
 
-// portable says whether this session could log in elsewhere.
+// portable reports whether this session could log in elsewhere.
 func (l *login) portable() bool { return l.ties() == "" }
 
 // ties says why a session that begins so cannot log in elsewhere; empty: it can.

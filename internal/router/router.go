@@ -140,7 +140,7 @@ func (r *Router) Start() error {
 	return nil
 }
 
-// listenSockets says whether there are any.
+// listenSockets reports whether there are any.
 func (r *Router) listenSockets() (any bool, err error) {
 	for _, s := range []struct {
 		p    *port

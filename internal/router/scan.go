@@ -365,7 +365,8 @@ func (s *scanner) effect() effect {
 	return e
 }
 
-// mayCommit says whether a statement whose answer was lost may have been committed, by the state of the session before it.
+// mayCommit reports whether a statement whose answer was lost may have been committed, by the state of the session
+// before it.
 func (e effect) mayCommit(inTransaction, autocommit bool) bool {
 	if e.doubt {
 		return true

@@ -137,7 +137,7 @@ func (s *session) steer(c byte, length int) error {
 	return err
 }
 
-// keepsDiagnostics says whether a command leaves what is known of the statement before it (measured with 9.7).
+// keepsDiagnostics reports whether a command leaves what is known of the statement before it (measured with 9.7).
 func keepsDiagnostics(c byte) bool {
 	switch c {
 	case comPing, comStatistics, comInitDB, comSetOption, comStmtSendLong, comStmtReset:
@@ -146,7 +146,7 @@ func keepsDiagnostics(c byte) bool {
 	return false
 }
 
-// commits says whether a command commits the READ ONLY transaction that is open on the follower, by itself.
+// commits reports whether a command commits the READ ONLY transaction that is open on the follower, by itself.
 func (s *session) commits(c byte, length int) bool {
 	if s.r1-s.r0 < 4+length || length < 5 {
 		return false
@@ -177,7 +177,7 @@ func (s *session) commitFollower() {
 	s.dropFollower() // nothing but a snapshot is lost with it
 }
 
-// sendsText says whether a command runs, or prepares, a statement.
+// sendsText reports whether a command runs, or prepares, a statement.
 func sendsText(c byte) bool { return c == comQuery || c == comStmtPrepare || c == comStmtExecute }
 
 // access is what the next command needs, and the access_mode that holds for it. What is not here as a whole is not

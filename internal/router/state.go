@@ -180,7 +180,7 @@ func (s *state) ran(e effect, text []byte, whole bool) {
 	}
 }
 
-// keeps says whether one more prepared statement, with a text of so many bytes, is within what is kept.
+// keeps reports whether one more prepared statement, with a text of so many bytes, is within what is kept.
 func (s *state) keeps(length int) bool {
 	return len(s.prepared) < maxPrepared && s.bytes+length <= maxPreparedBytes
 }

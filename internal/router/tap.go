@@ -166,7 +166,7 @@ func isDump(command byte) bool {
 	return command == mysqlwire.ComBinlogDump || command == mysqlwire.ComBinlogDumpGTID
 }
 
-// asksForLog says whether the first packet of a compressed frame is such a command.
+// asksForLog reports whether the first packet of a compressed frame is such a command.
 func asksForLog(head []byte) bool {
 	return len(head) > mysqlwire.HeaderLen && head[3] == 0 && isDump(head[mysqlwire.HeaderLen])
 }

@@ -55,7 +55,7 @@ func (s *session) readyText(j *job, p []byte) {
 	}
 }
 
-// drops says whether a statement leaves the session without a schema.
+// drops reports whether a statement leaves the session without a schema.
 func (s *session) drops(e effect, text []byte) bool {
 	return e.verb == verbOther && sqlkind.DropsSchema(text, s.schema())
 }
@@ -123,12 +123,14 @@ func (s *session) readyStatement(j *job, p []byte) error {
 // codeReprepare is ER_NEED_REPREPARE.
 const codeReprepare = 1615
 
-// wantsCursor says whether a COM_STMT_EXECUTE has CURSOR_TYPE_READ_ONLY, the only flag that makes mysqld open a cursor.
+// wantsCursor reports whether a COM_STMT_EXECUTE has CURSOR_TYPE_READ_ONLY, the only flag that makes mysqld open a
+// cursor.
 func wantsCursor(p []byte) bool { return len(p) > 5 && p[5]&1 != 0 }
 
-// leavesCursor says whether a command, of a statement that was executed with a cursor, uses it without. mysqld (9.7.4)
-// answers such an execution with definitions and an OK packet instead of rows: the packets do not tell that OK from a
-// row, so neither client nor router can know where the answer ends. A statement that was just prepared gives its rows.
+// leavesCursor reports whether a command, of a statement that was executed with a cursor, uses it without. mysqld
+// (9.7.4) answers such an execution with definitions and an OK packet instead of rows: the packets do not tell that OK
+// from a row, so neither client nor router can know where the answer ends. A statement that was just prepared gives its
+// rows.
 func leavesCursor(command byte, p []byte, st *prepared) bool {
 	return command == comStmtExecute && !wantsCursor(p) || command == comStmtSendLong && !st.cursor
 }

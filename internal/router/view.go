@@ -37,7 +37,7 @@ func (v View) clone() View {
 	return v
 }
 
-// allows says whether an open connection to t may go on under v.
+// allows reports whether an open connection to t may go on under v.
 func (v View) allows(readOnly bool, t Target) bool {
 	if v.RW != nil && *v.RW == t {
 		return true
@@ -48,7 +48,7 @@ func (v View) allows(readOnly bool, t Target) bool {
 	return v.RW == nil && v.KeepRW
 }
 
-// serves says whether a target's server may still be read, in whatever role.
+// serves reports whether a target's server may still be read, in whatever role.
 func (v View) serves(t Target) bool {
 	same := func(o Target) bool { return o.Name == t.Name && o.Addr == t.Addr }
 	return v.RW != nil && same(*v.RW) || slices.ContainsFunc(v.RO, same)

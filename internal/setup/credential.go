@@ -62,7 +62,7 @@ func (c Credential) WriteTo(path string) error {
 	return config.WriteFile(path, append(data, '\n'))
 }
 
-// free says whether the credential of a new cluster may have its place: the only copy of another cluster's may be
+// free reports whether the credential of a new cluster may have its place: the only copy of another cluster's may be
 // there.
 func (c Credential) free(dir string) (err error) {
 	if dir == "" {

@@ -111,7 +111,7 @@ func (s *accessScanner) countsMessages() bool {
 	return t.is("WARNING_COUNT") || t.is("ERROR_COUNT")
 }
 
-// names says whether t may be the name of a schema.
+// names reports whether t may be the name of a schema.
 func (t token) names() bool {
 	return t.kind == tokenWord || t.kind == tokenName || t.kind == tokenString && t.quote == '"'
 }
@@ -119,7 +119,7 @@ func (t token) names() bool {
 // ownTables: what each server says of itself.
 func (t token) ownTables() bool { return OwnSchema(t.text) }
 
-// OwnSchema says whether a schema holds what each server says of itself.
+// OwnSchema reports whether a schema holds what each server says of itself.
 func OwnSchema(name []byte) bool {
 	word := token{kind: tokenWord, text: name}
 	return word.is("INFORMATION_SCHEMA") || word.is("PERFORMANCE_SCHEMA") || word.is("MYSQL") || word.is("SYS")

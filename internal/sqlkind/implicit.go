@@ -2,7 +2,7 @@ package sqlkind
 
 import "bytes"
 
-// CommitsImplicitly says whether a statement, by its first words, commits the transaction that is open before it, as
+// CommitsImplicitly reports whether a statement, by its first words, commits the transaction that is open before it, as
 // mysqld's manual lists them. It does not allocate.
 func CommitsImplicitly(sql []byte) bool {
 	s := scanner{src: sql}
@@ -24,7 +24,7 @@ func CommitsImplicitly(sql []byte) bool {
 	return false
 }
 
-// DropsSchema says whether one of the statements in a text is DROP DATABASE of a schema, whose name is written as
+// DropsSchema reports whether one of the statements in a text is DROP DATABASE of a schema, whose name is written as
 // there. It does not allocate.
 func DropsSchema(sql, schema []byte) bool {
 	s := scanner{src: sql}

@@ -115,7 +115,7 @@ func (v *Variable) rest(s *scanner) bool {
 	return s.ends()
 }
 
-// ends says whether nothing follows but a semicolon.
+// ends reports whether nothing follows but a semicolon.
 func (s *scanner) ends() bool {
 	t := s.next()
 	if t.kind == tokenOther && t.text[0] == ';' {
@@ -164,5 +164,5 @@ func hintIn(gap []byte, name string) ([]byte, bool) {
 	return nil, false
 }
 
-// SameWord says whether p is word, which is in upper case, in whatever case.
+// SameWord reports whether p is word, which is in upper case, in whatever case.
 func SameWord(p []byte, word string) bool { return token{kind: tokenWord, text: p}.is(word) }

@@ -48,7 +48,7 @@ func (m *Manager) Status(text string) { m.send("STATUS=" + line(text)) }
 // Stopping says that the service ends by itself, or as it was asked to.
 func (m *Manager) Stopping(why string) { m.send("STOPPING=1", "STATUS="+line(why)) }
 
-// Watchdog is how long the manager waits for the next Feed until it aborts this process; 0: for ever.
+// Watchdog is how long the manager waits for the next Feed until it aborts this process; 0: forever.
 func (m *Manager) Watchdog() time.Duration {
 	if m == nil {
 		return 0

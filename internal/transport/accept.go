@@ -84,7 +84,7 @@ const (
 	maxComplaints  = 1024 // remembered; beyond it all are forgotten
 )
 
-// may says whether a warning is due, and counts it as given.
+// may reports whether a warning is due, and counts it as given.
 func (c *warnLimiter) may(about warning) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// The frames in testdata/golden are as released versions send them, and are read for ever (docs/format/README.md):
+// The frames in testdata/golden are as released versions send them, and are read forever (docs/format/README.md):
 // lines `name hex`.
 const newest = "testdata/golden/v4/frames.txt"
 

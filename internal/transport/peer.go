@@ -265,7 +265,7 @@ func (p *peer) redial(addr string, lost error) *outConn {
 // aliveGrace is how long the end of a dead process's other connections may take to arrive.
 const aliveGrace = 100 * time.Millisecond
 
-// stillDials tells whether the peer keeps a control stream to us open, which a dead process does not.
+// stillDials reports whether the peer keeps a control stream to us open, which a dead process does not.
 func (t *Transport) stillDials(id uint64) bool {
 	t.mu.RLock()
 	in := t.inbound[inboundKey{id, controlStream}]

@@ -348,7 +348,7 @@ func (t *Transport) Request(ctx context.Context, to uint64, kind uint8, body []b
 	return p.control.request(ctx, kind, body)
 }
 
-// Connected tells whether the control stream to a peer is up.
+// Connected reports whether the control stream to a peer is up.
 func (t *Transport) Connected(id uint64) bool {
 	p := t.peer(id)
 	return p != nil && p.control.isConnected()

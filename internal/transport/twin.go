@@ -52,7 +52,7 @@ func (l *lives) met(instance uint64, accepted, now time.Time) (younger uint64) {
 
 func lastOf(list []uint64) []uint64 { return list[max(0, len(list)-maxLives):] }
 
-// isTwin says whether a hello is of the younger of two processes, and ends the streams of such a one.
+// isTwin reports whether a hello is of the younger of two processes, and ends the streams of such a one.
 func (t *Transport) isTwin(h *hello, raw net.Conn, accepted time.Time) bool {
 	t.mu.Lock()
 	l := t.lives[h.from]

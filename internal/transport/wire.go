@@ -55,5 +55,5 @@ func (w *Wire) Decode(from, to uint64, frame []byte) (*raftpb.Message, error) {
 	return decodeRaft(from, to, body)
 }
 
-// IsBulk tells whether a message takes the bulk stream: within one stream the order is kept.
+// IsBulk reports whether a message takes the bulk stream: within one stream the order is kept.
 func IsBulk(m *raftpb.Message) bool { return isBulk(m.GetType()) }

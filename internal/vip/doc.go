@@ -9,7 +9,7 @@
 // (Remove).
 //
 // Releasing an address resets the connections to it first, by the kernel's SOCK_DESTROY: a client that waits for an
-// answer would otherwise wait for ever, since nothing that could tell it leaves this host once the address is gone.
+// answer would otherwise wait forever, since nothing that could tell it leaves this host once the address is gone.
 //
 // The rights that this needs are CAP_NET_ADMIN (addresses, SOCK_DESTROY) and CAP_NET_RAW (ARP and neighbour discovery).
 package vip

@@ -65,7 +65,7 @@ func find(p netip.Prefix, name string, reserved []netip.Prefix) (link, error) {
 	return link{}, fmt.Errorf("several interfaces have an address in %s: %s; name one as vip.interface", p.Masked(), strings.Join(names, ", "))
 }
 
-// inSubnet says whether an interface has an address of its own in the subnet of p.
+// inSubnet reports whether an interface has an address of its own in the subnet of p.
 func inSubnet(l netlink.Link, p netip.Prefix, reserved []netip.Prefix) (bool, error) {
 	list, err := listed(func() ([]netlink.Addr, error) { return netlink.AddrList(l, family(p.Addr())) })
 	if errors.Is(err, unix.ENODEV) {

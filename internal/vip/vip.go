@@ -32,7 +32,7 @@ var announceAt = []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecon
 type Config struct {
 	Addresses []netip.Prefix // that may ever be wanted; the prefix length names the subnet
 	Interface string         // empty: the one with an address of the subnet
-	// May says whether an address may be here now. It is asked right before each binding and each renewal, so that a
+	// May reports whether an address may be here now. It is asked right before each binding and each renewal, so that a
 	// daemon that was stopped meanwhile does not take up what others have.
 	May func(netip.Addr) bool
 	// Member returns the node that a MAC belongs to, empty: no node. An address is taken over only from a member.

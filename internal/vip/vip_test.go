@@ -164,7 +164,7 @@ func (h *host) mac() string {
 	return mac
 }
 
-// bound says whether the host has the address.
+// bound reports whether the host has the address.
 func (h *host) bound(a netip.Addr) bool {
 	var on string
 	if err := h.Do(func() (err error) { on, err = boundOn(a); return err }); err != nil {

@@ -99,7 +99,7 @@ var backupSuite = Suite{
 	},
 }
 
-// rpoWantedTable says whether what is wanted of the archive is kept.
+// rpoWantedTable reports whether what is wanted of the archive is kept.
 func rpoWantedTable(all []summary) report.Table {
 	t := lines(all, "An archive of the log", []string{valTPSAlone, valTPSDuring, valTPSKept, valRPO50, valRPO99, valRPOMax})
 	t.Columns = append(t.Columns, report.Column{Title: fmt.Sprintf("at most %v", rpoWanted)})

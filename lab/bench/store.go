@@ -104,7 +104,7 @@ func openStore(out string, h Header, resume, fresh bool) (*store, error) {
 // errComplete: the suite has been run with these settings.
 var errComplete = errors.New("complete")
 
-// replaceable says whether a new run may take the place of a finished one: a quick one not of a full one, and with
+// replaceable reports whether a new run may take the place of a finished one: a quick one not of a full one, and with
 // resume none of its own kind.
 func (s *store) replaceable(resume, fresh bool) error {
 	old, err := readResults(s.path)

@@ -35,7 +35,7 @@ func (c *campaign) forgive(strikes []*strike) {
 	}
 }
 
-// explained says whether a fault explains what was seen.
+// explained reports whether a fault explains what was seen.
 func (c *campaign) explained(a rivals.Alarm) bool {
 	return slices.ContainsFunc(c.forgiven[a.Host], func(st *strike) bool {
 		return st.fault.Kind.explains(a.What) && !a.At.After(st.over().Add(aftermath))

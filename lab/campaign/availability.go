@@ -131,7 +131,7 @@ func (b *batch) mended(ctx context.Context) {
 	b.hurts = slices.DeleteFunc(b.hurts, func(h hurt) bool { return !h.to.IsZero() && now.Sub(h.to) > 2*mendLimit })
 }
 
-// ready waits until all nodes are healthy, or not for ever: then a majority may not be whole, and nothing is demanded.
+// ready waits until all nodes are healthy, or not forever: then a majority may not be whole, and nothing is demanded.
 func (b *batch) ready(ctx context.Context) {
 	for end := time.Now().Add(quietAfter); time.Now().Before(end); pause(ctx, looks) {
 		if !slices.ContainsFunc(b.sys.all, func(h string) bool {
@@ -189,7 +189,7 @@ func (b *batch) keepLong(s stall) {
 	b.keep(b.sys, fmt.Sprintf("stall%d", b.long))
 }
 
-// demanded says whether writes had to go on during a fault, in its last moment.
+// demanded reports whether writes had to go on during a fault, in its last moment.
 func (b *batch) demanded(st *strike) bool {
 	end := st.over()
 	s := piece(b.sys.voters(), b.sys.Names(), b.hurts, end.Add(-time.Millisecond), end)

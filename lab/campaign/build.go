@@ -76,5 +76,5 @@ func (b Build) toNobody(state string) string {
 	return unmade + ", so it does not know its commit path: what it records in " + state + " will count for none."
 }
 
-// mutant says whether the program breaks a rule on purpose (internal/mutant).
+// mutant reports whether the program breaks a rule on purpose (internal/mutant).
 func (b Build) mutant() bool { return strings.Contains(b.Tags, "mutant") }

@@ -154,7 +154,7 @@ func (o *Options) lacks(k Kind) error {
 	return nil
 }
 
-// ours says whether it is Trireme, which must stand everything.
+// ours reports whether it is Trireme, which must stand everything.
 func (o Options) ours() bool { return strings.HasPrefix(o.System, "trireme") }
 
 func (o Options) needs(n need) bool {
@@ -354,7 +354,7 @@ func (o Options) rights(uid int) error {
 	return errors.New("only root can emulate hosts and cut the power of disks; without it: --topology none, and --faults-of kinds that need no disks of their own, such as kill-mysqld,kill-host")
 }
 
-// left says whether there is more to do.
+// left reports whether there is more to do.
 func (c *campaign) left(ctx context.Context) bool {
 	return ctx.Err() == nil && (c.Faults == 0 || c.total.Faults < c.Faults) && (c.Time == 0 || time.Since(c.began) < c.Time)
 }

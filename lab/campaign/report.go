@@ -95,12 +95,12 @@ func standingOf(path string, parts []Part, seeds []Seeds, b Build) Standing {
 	return out
 }
 
-// counts says whether what another build did is of this one's commit path.
+// counts reports whether what another build did is of this one's commit path.
 func (b Build) counts(other Build) bool {
 	return b.CommitPath != "" && b.CommitPath == other.CommitPath
 }
 
-// ours says whether a part is about Trireme.
+// ours reports whether a part is about Trireme.
 func (p Part) ours() bool { return strings.HasPrefix(p.System, "trireme") }
 
 func document(parts []Part, seeds []Seeds, b Build, found string) report.Document {

@@ -89,7 +89,7 @@ func (c *campaign) batch(ctx context.Context, sys system) error {
 	return err
 }
 
-// more says whether the batch goes on.
+// more reports whether the batch goes on.
 func (b *batch) more(ctx context.Context) bool {
 	return ctx.Err() == nil && (b.Faults == 0 || b.total.Faults+b.counts.Faults < b.Faults) && (b.Time == 0 || time.Since(b.began) < b.Time)
 }

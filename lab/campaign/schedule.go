@@ -152,5 +152,5 @@ func (s *Schedule) fault(k kind) Fault {
 // A fault of which writes are demanded lasts so much longer than they may stop for it.
 const demandLeast, demandMost = 2 * time.Second, 5 * time.Second
 
-// demands says whether a stall that ends with the fault is one for certain.
+// demands reports whether a stall that ends with the fault is one for certain.
 func (f Fault) demands() bool { return f.Hold >= kindOf(f.Kind).limit(f.Whom)+demandLeast }

@@ -63,7 +63,7 @@ func (t Tops) add(u Tops) {
 	}
 }
 
-// whole says whether the seeds were run with everything that they have to be run with.
+// whole reports whether the seeds were run with everything that they have to be run with.
 func (s *Seeds) whole() bool {
 	for _, top := range tops {
 		if s.Tops[top.name] == nil {

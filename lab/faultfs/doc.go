@@ -15,7 +15,7 @@
 // O_DIRECT that change neither size nor blocks. Of every other write each 512-byte sector is kept or lost by itself, so
 // writes are torn, and reordered within a file and between files. Where two writes hit one sector, it may hold either.
 // Changes of size keep their order; the last one that is kept may be torn like a write. Bytes of a longer file that
-// were not written are zeros. A failed fsync leaves what it was to write in doubt for ever, until it is written again:
+// were not written are zeros. A failed fsync leaves what it was to write in doubt forever, until it is written again:
 // no later fsync makes it durable, as it is with the page cache of Linux. Owner, mode and times are not lost.
 //
 // A name (create, rename, link, remove) is durable after an fsync of its directory. With Options.Names == Posix that of

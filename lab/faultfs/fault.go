@@ -44,7 +44,7 @@ func Full(pattern string) Fault { return Fault{Path: pattern, Ops: Grow, Err: sy
 // ReadOnly makes what matches a read-only file system.
 func ReadOnly(pattern string) Fault { return Fault{Path: pattern, Ops: Change, Err: syscall.EROFS} }
 
-// Match says whether a pattern hits a path.
+// Match reports whether a pattern hits a path.
 func Match(pattern, name string) bool {
 	if pattern == "" {
 		return true
@@ -142,7 +142,7 @@ func (f *faults) judge(ops Op, name string, n Count) (v verdict) {
 	return v
 }
 
-// full says whether a path has no space.
+// full reports whether a path has no space.
 func (f *faults) full(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,7 +17,7 @@ type Loss struct {
 	Files   int // that had something to lose
 }
 
-// Bytes says whether anything was lost of what had been written.
+// Bytes reports whether anything was lost of what had been written.
 func (l Loss) Bytes() bool { return l.Writes+l.Torn+l.Cuts > 0 }
 
 // temper is what a power loss is like. Most are mixed; without the extremes, states in which all or nothing was lost

@@ -326,7 +326,7 @@ func (n *node) touched() {
 	n.attr.SetTimes(nil, &now, &now)
 }
 
-// within says whether a directory is another one or below it.
+// within reports whether a directory is another one or below it.
 func (n *node) within(top *node) bool {
 	for d := n; d != nil; d = d.in {
 		if d == top {

@@ -99,7 +99,7 @@ func Long(t testing.TB) {
 	}
 }
 
-// IsLong says whether tests run in their long form: more cases of the same.
+// IsLong reports whether tests run in their long form: more cases of the same.
 func IsLong() bool { return os.Getenv("TRIREME_LONG") != "" || os.Getenv("TRIREME_SOAK") != "" }
 
 // have ends a test with an error, which is fatal unless it is of this lack and the variable is not set.

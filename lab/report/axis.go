@@ -14,7 +14,7 @@ const (
 	minus   = "−"
 )
 
-// usable tells whether v can stand on an axis.
+// usable reports whether v can stand on an axis.
 func usable(v float64, log bool) bool {
 	if math.IsNaN(v) || math.Abs(v) > largest {
 		return false

@@ -81,7 +81,7 @@ func (d *drawing) barGroups(slot float64) {
 	}
 }
 
-// valuesFit tells whether a number fits above each bar.
+// valuesFit reports whether a number fits above each bar.
 func (d *drawing) valuesFit(each float64) bool {
 	for _, s := range d.series {
 		for _, p := range s.Points {

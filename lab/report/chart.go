@@ -78,7 +78,7 @@ func (c Chart) figure(id string, styles map[string]style, size size, keyed bool)
 	return b.String()
 }
 
-// usable tells whether a point of the chart can be drawn.
+// usable reports whether a point of the chart can be drawn.
 func (c Chart) usable(p Point) bool {
 	return usable(p.Y, c.LogY) && (len(c.Categories) > 0 || usable(p.X, c.LogX))
 }

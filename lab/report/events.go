@@ -74,13 +74,13 @@ func placeSplit(events []placed, split int, width float64) (out []placed, cost i
 	return out, cost
 }
 
-// covers tells whether the labels stand on one another.
+// covers reports whether the labels stand on one another.
 func (e placed) covers(o placed) bool {
 	const gap = 6
 	return e.row == o.row && e.from < o.to+gap && o.from < e.to+gap
 }
 
-// collides tells whether the labels are in each other's way, or a mark in that of a label.
+// collides reports whether the labels are in each other's way, or a mark in that of a label.
 func (e placed) collides(o placed) bool {
 	return e.covers(o) || o.row >= e.row && o.x > e.from-2 && o.x < e.to+2 || e.row >= o.row && e.x > o.from-2 && e.x < o.to+2
 }

@@ -62,7 +62,8 @@ func cutCode(text string) (code, rest string, ok bool) {
 	return code, rest, ok && code != ""
 }
 
-// boldCloses tells whether text, which follows a "**", starts with something bold: up to another "**" outside of code.
+// boldCloses reports whether text, which follows a "**", starts with something bold: up to another "**" outside of
+// code.
 func boldCloses(text string) bool {
 	if text == "" || text[0] == ' ' || text[0] == '*' {
 		return false

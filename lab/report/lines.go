@@ -16,7 +16,7 @@ const (
 	nameShare = 0.27 // of the width may be the names'
 )
 
-// marked tells whether the points have markers: where they are few.
+// marked reports whether the points have markers: where they are few.
 func (d *drawing) marked() bool {
 	return !slices.ContainsFunc(d.chart.Series, func(s Series) bool { return len(s.Points) > maxMarked })
 }

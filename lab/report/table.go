@@ -45,7 +45,7 @@ func (p *page) table(t Table) {
 	p.WriteString("</figure>\n")
 }
 
-// grouped tells whether neighbouring rows begin alike: then a rule parts those that do not.
+// grouped reports whether neighbouring rows begin alike: then a rule parts those that do not.
 func (t Table) grouped() bool {
 	for i := 1; i < len(t.Rows); i++ {
 		if len(t.Columns) > 1 && t.Rows[i][0].Text == t.Rows[i-1][0].Text {

@@ -298,7 +298,7 @@ func (r *replication) Restore(ctx context.Context, tool, from, to string) (err e
 	return nil
 }
 
-// binlogArchive is a mysqlbinlog that reads the source's binary log for ever, on this machine.
+// binlogArchive is a mysqlbinlog that reads the source's binary log forever, on this machine.
 type binlogArchive struct {
 	proc   *demo.Process
 	source *server

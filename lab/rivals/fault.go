@@ -63,7 +63,7 @@ type Breakable interface {
 	Leader(context.Context) (Lead, error)
 	// Settled waits until there is a leader and every member is healthy.
 	Settled(context.Context) (Lead, error)
-	// Healthy says whether a member is one in the eyes of the others.
+	// Healthy reports whether a member is one in the eyes of the others.
 	Healthy(ctx context.Context, name string) (bool, error)
 	// Do hits a node; Undo ends what lasts (frozen, lost, partition).
 	Do(ctx context.Context, f Fault, name string) error
@@ -114,7 +114,7 @@ func kill(pid int) error {
 	return syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// Lasts says whether a fault goes on until Undo.
+// Lasts reports whether a fault goes on until Undo.
 func (f Fault) Lasts() bool {
 	switch f {
 	case StopMySQL, StopDaemon, StopHost, LoseHost, Partition, Replace:

@@ -196,7 +196,7 @@ func (b *brokenMGR) Settle(ctx context.Context) error {
 	return err
 }
 
-// Healthy says whether a member is ONLINE by its own word, which must be fresh.
+// Healthy reports whether a member is ONLINE by its own word, which must be fresh.
 func (b *brokenMGR) Healthy(_ context.Context, name string) (bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

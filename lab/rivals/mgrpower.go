@@ -43,8 +43,8 @@ func (b *brokenMGR) GivePower(hosts []string) error {
 	return errors.Join(errs...)
 }
 
-// rests says whether a member must not be started yet: its host has no power, or it was the primary and the others are
-// enough to choose another one.
+// rests reports whether a member must not be started yet: its host has no power, or it was the primary and the others
+// are enough to choose another one.
 func (b *brokenMGR) rests(n *member) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +74,7 @@ func (b *brokenMGR) refound() {
 	}
 }
 
-// out says whether all servers answer and none sees a majority ONLINE.
+// out reports whether all servers answer and none sees a majority ONLINE.
 func (b *brokenMGR) out() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -209,7 +209,7 @@ func (m *mgr) Login() verify.Login {
 	return m.clients.login()
 }
 
-// Kill also sees to it that servers do nothing when they are back: whether they can join is for Recover to know.
+// Kill also makes sure that servers do nothing when they are back: whether they can join is for Recover to know.
 // Clusters that MySQL Shell makes have them read-only until then.
 func (m *mgr) Kill(hosts []string) error {
 	for _, s := range m.servers {

@@ -121,7 +121,7 @@ func (n *naive) watch() {
 	}
 }
 
-// answers says whether a server answers.
+// answers reports whether a server answers.
 func (n *naive) answers(s *server) bool {
 	ctx, cancel := context.WithTimeout(n.ctx, naivePatience)
 	defer cancel()

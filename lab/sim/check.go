@@ -151,7 +151,7 @@ func (l *logModel) syncedTo(index uint64) {
 	l.durable = index
 }
 
-// had tells whether an entry was ever on the disk. What the log was purged up to is committed, so there is only one
+// had reports whether an entry was ever on the disk. What the log was purged up to is committed, so there is only one
 // entry of each index.
 func (l *logModel) had(index, term uint64) bool {
 	return index <= l.base || l.synced[entryID{index, term}]
@@ -334,8 +334,8 @@ func (c *checks) newCommit(n *Node) {
 	}
 }
 
-// agreed says whether a status has the membership that everybody has: one who does not lead may know an older one than
-// its entry was committed by.
+// agreed reports whether a status has the membership that everybody has: one who does not lead may know an older one
+// than its entry was committed by.
 func (c *checks) agreed(s *consensus.Status) bool {
 	for _, m := range c.w.nodes {
 		if m.up && !(slices.Equal(m.status.Voters, s.Voters) && slices.Equal(m.status.Outgoing, s.Outgoing)) {
@@ -444,7 +444,7 @@ func (c *conf) String() string {
 	return fmt.Sprintf("voters %v, outgoing %v, learners %v", c.voters, c.outgoing, c.ln)
 }
 
-// isQuorum tells whether the nodes in set, as bits, can commit.
+// isQuorum reports whether the nodes in set, as bits, can commit.
 func (c *conf) isQuorum(set uint64) bool {
 	for _, half := range [][]uint64{c.voters, c.outgoing} {
 		have := 0

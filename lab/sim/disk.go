@@ -67,7 +67,7 @@ func (d *disk) hook(op memfs.Op, name string) error {
 // mend is called when the daemon starts: the power is back, and what failed once works again.
 func (d *disk) mend() { d.powerCut, d.cutIn, d.failed, d.failing = false, 0, false, "" }
 
-// mayFail tells whether a failure is the disk's.
+// mayFail reports whether a failure is the disk's.
 func (d *disk) mayFail() bool { return d.failed || d.full }
 
 // setFull leaves the disk with room for a few bytes more, or with enough.

@@ -370,5 +370,5 @@ func (g *glue) noteHandover(a ha.Action) {
 	g.hand.term, g.hand.at, g.hand.to = a.Term, g.now(), a.To
 }
 
-// open says whether this node takes writes, as far as its daemon knows.
+// open reports whether this node takes writes, as far as its daemon knows.
 func (g *glue) open() bool { return g.serving.phase == ha.PhaseOpen }

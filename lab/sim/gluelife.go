@@ -185,7 +185,7 @@ func (g *glue) judgeLife(k *task, l *mysqlLife) (*ledger.Judgement, error) {
 	return j, nil
 }
 
-// consistent says whether mysqld may be fed and promoted.
+// consistent reports whether mysqld may be fed and promoted.
 func (g *glue) consistent(j *ledger.Judgement) bool {
 	return j.Consistent() || g.sql.broken("S5judge")
 }

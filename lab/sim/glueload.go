@@ -275,7 +275,7 @@ func (s *sqlWorld) tamper(g *glue) {
 	g.tampered = true
 }
 
-// spares says whether the cluster can do without a node's data: all other data nodes are well.
+// spares reports whether the cluster can do without a node's data: all other data nodes are well.
 func (s *sqlWorld) spares(g *glue) bool {
 	well := 0
 	for _, o := range s.glues {

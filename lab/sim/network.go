@@ -33,7 +33,7 @@ func (t *network) grow(n int) {
 	t.last = append(t.last, [2][]int64{make([]int64, n), make([]int64, n)})
 }
 
-// cut tells whether nothing gets from one node to another.
+// cut reports whether nothing gets from one node to another.
 func (t *network) cut(from, to uint64) bool { return t.cuts[from-1][to-1] > 0 }
 
 func (t *network) addCut(now int64, from, to uint64, n int) {

@@ -90,7 +90,7 @@ func (n *Node) World() *World { return n.w }
 // Log is the node's log, in the life that goes on.
 func (n *Node) Log() *raftlog.Log { return n.log }
 
-// Up tells whether the daemon runs; it may be stopped (paused) all the same.
+// Up reports whether the daemon runs; it may be stopped (paused) all the same.
 func (n *Node) Up() bool { return n.up }
 
 // Life counts the lives of the daemon.
@@ -102,7 +102,7 @@ func (n *Node) Status() consensus.Status { return n.status }
 // Clock is the node's CLOCK_BOOTTIME in nanoseconds.
 func (n *Node) Clock() int64 { return n.clock.at(n.w.now) }
 
-// HoldsLease tells whether the node holds a lease now.
+// HoldsLease reports whether the node holds a lease now.
 func (n *Node) HoldsLease() bool { return n.up && n.st.HoldsLease() }
 
 // LeaseUntil is when the lease ends on the node's clock; 0: it holds none.
@@ -255,7 +255,7 @@ func (n *Node) tickLater() {
 	})
 }
 
-// wake sees to it that what was given to consensus is looked at.
+// wake makes sure that what was given to consensus is looked at.
 func (n *Node) wake() {
 	if !n.up || n.turning || n.st.Idle() {
 		return

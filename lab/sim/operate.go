@@ -130,7 +130,7 @@ func (w *World) change(l *Node, rnd *rand.Rand) {
 	l.ConfChange(cc, func(err error) { w.changed(cc, err) })
 }
 
-// keepsMajority tells whether the voters that a change leaves have a majority of whole disks.
+// keepsMajority reports whether the voters that a change leaves have a majority of whole disks.
 func (w *World) keepsMajority(voters []uint64, changes []*raftpb.ConfChangeSingle) bool {
 	voters = slices.Clone(voters)
 	for _, c := range changes {

@@ -130,7 +130,7 @@ func (w *World) peace() {
 	}
 }
 
-// well tells whether the cluster works, and gives it something to do if it seems to.
+// well reports whether the cluster works, and gives it something to do if it seems to.
 func (w *World) well() bool { return !w.done && w.illness() == "" }
 
 func (w *World) illness() string {

@@ -89,8 +89,8 @@ func newSQLWorld(w *World, rule string) *sqlWorld {
 	return s
 }
 
-// broken says whether the glue breaks a rule on purpose: because a test asked for it, or because the program was built
-// to (package mutant).
+// broken reports whether the glue breaks a rule on purpose: because a test asked for it, or because the program was
+// built to (package mutant).
 func (s *sqlWorld) broken(rule string) bool {
 	if s.rule == rule {
 		return true
@@ -406,7 +406,7 @@ func (s *sqlWorld) glue(id uint64) *glue {
 	return nil
 }
 
-// rots says whether bits of the node's log were flipped: what it cannot read any more it cannot be judged by, and it
+// rots reports whether bits of the node's log were flipped: what it cannot read any more it cannot be judged by, and it
 // has to join again (S2).
 func (g *glue) rots() bool { return g.n.rotten != "" }
 

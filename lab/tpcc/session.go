@@ -213,7 +213,7 @@ func conflictOf(err error) conflict {
 	return noConflict
 }
 
-// unusable says whether another login may help: the connection is lost, or the server takes no writes any more.
+// unusable reports whether another login may help: the connection is lost, or the server takes no writes any more.
 func unusable(err error) bool {
 	var e *mysql.MySQLError
 	if errors.As(err, &e) {

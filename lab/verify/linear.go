@@ -32,7 +32,7 @@ type RegisterOp struct {
 // someServer is one of two, between which a router led the connection on.
 const someServer = "?"
 
-// changed says whether a write took place for certain.
+// changed reports whether a write took place for certain.
 func (op RegisterOp) changed() bool {
 	return op.Outcome == Acked && (op.Kind == WriteRegister || op.Swapped)
 }
@@ -202,11 +202,11 @@ func reignsOf(ops []RegisterOp) reigns {
 	return r
 }
 
-// deposed says whether another server had followed the one that was asked before the operation began: since that one's
-// first answer, and its last acknowledged write, another one has acknowledged a write or answered for the first time.
-// It may then be a leader that was cut off and whose fence is not complete. A new leader is not, and has no excuse for
-// what is old. One that has written may be followed by one that led before it (a switchover leaves the life of a mysqld
-// as it is) and has only been read as yet, so then a read counts too.
+// deposed reports whether another server had followed the one that was asked before the operation began: since that
+// one's first answer, and its last acknowledged write, another one has acknowledged a write or answered for the first
+// time. It may then be a leader that was cut off and whose fence is not complete. A new leader is not, and has no
+// excuse for what is old. One that has written may be followed by one that led before it (a switchover leaves the life
+// of a mysqld as it is) and has only been read as yet, so then a read counts too.
 func (r reigns) deposed(op RegisterOp) bool {
 	if op.Server == someServer {
 		return false

@@ -169,7 +169,7 @@ func (m *Meter) Rate(from, to time.Time) float64 {
 	return float64(acked) / (time.Duration(end-first) * slotTime).Seconds()
 }
 
-// AckedSince says whether a write has been acknowledged after t.
+// AckedSince reports whether a write has been acknowledged after t.
 func (m *Meter) AckedSince(t time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

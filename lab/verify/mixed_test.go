@@ -134,7 +134,7 @@ func (r *recovered) Next(row []driver.Value) error {
 }
 
 // TestMixedEndsXA: a transaction whose PREPARE or whose decision was not answered is ended by the next step, and
-// nothing is left prepared for ever: a node that was replaced waits for prepared transactions that its log does not
+// nothing is left prepared forever: a node that was replaced waits for prepared transactions that its log does not
 // hold.
 func TestMixedEndsXA(t *testing.T) {
 	for _, mute := range []string{"", "XA PREPARE", "XA COMMIT without effect", "XA ROLLBACK without effect", "XA COMMIT"} {

@@ -261,7 +261,7 @@ func (c *Committed) resolveObjects(objects map[string]presence, open map[string]
 // word is a name in a statement.
 var word = regexp.MustCompile(`[A-Za-z0-9_]+`)
 
-// ran says whether the log has what a statement does to an object: a row, or a statement of the same kind that names
+// ran reports whether the log has what a statement does to an object: a row, or a statement of the same kind that names
 // it. mysqld writes account statements and definitions in its own words.
 func (c *Committed) ran(object, text string) bool {
 	f, sent := strings.Fields(object), word.FindAllString(text, -1)

@@ -32,8 +32,8 @@ type record struct {
 	plug   gtid.Set
 }
 
-// traceless says whether this server, had it logged the statement itself, saves its GTID only at the next rotation or
-// clean shutdown.
+// traceless reports whether this server, had it logged the statement itself, saves its GTID only at the next rotation
+// or clean shutdown.
 func (r *record) traceless() bool {
 	k := r.trx.Stmt.Kind
 	return k == Analyze || k == DropIfExists && !r.effect || k == Account && !r.effect
@@ -88,7 +88,7 @@ func (st *state) check(s Stmt) error {
 	return nil
 }
 
-// changes says whether a statement that does not fail changes anything.
+// changes reports whether a statement that does not fail changes anything.
 func (st *state) changes(s Stmt) bool {
 	switch s.Kind {
 	case DropIfExists:

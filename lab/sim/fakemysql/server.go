@@ -81,7 +81,7 @@ type waiter struct {
 // New is an initialised data directory; no server runs.
 func New(serverID uint32) *Server { return &Server{ServerID: serverID, state: newState()} }
 
-// Running says whether mysqld runs, ReadOnly whether super_read_only is on, SemiSync whether commits wait for an
+// Running reports whether mysqld runs, ReadOnly whether super_read_only is on, SemiSync whether commits wait for an
 // acknowledgement.
 func (s *Server) Running() bool  { return s.running }
 func (s *Server) ReadOnly() bool { return s.readOnly }

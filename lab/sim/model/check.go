@@ -36,7 +36,7 @@ func (m *model) check(s *state) string {
 	return ""
 }
 
-// gone says whether a transaction can never come back.
+// gone reports whether a transaction can never come back.
 func (m *model) gone(s *state, t int) bool {
 	for k, e := range s.committed() {
 		if e.isTx() && e.kind() == uint8(t) {
@@ -63,7 +63,7 @@ func (m *model) gone(s *state, t int) bool {
 	return true
 }
 
-// logged says whether some log holds a committed entry.
+// logged reports whether some log holds a committed entry.
 func (m *model) logged(s *state, k int) bool {
 	for i := range m.Nodes {
 		if s.known(&s.nodes[i]) > k {
@@ -73,7 +73,7 @@ func (m *model) logged(s *state, k int) bool {
 	return false
 }
 
-// held says whether some server has it in its data.
+// held reports whether some server has it in its data.
 func (m *model) held(s *state, bit uint8) bool {
 	for i := range m.Nodes {
 		if n := &s.nodes[i]; (n.executed()|n.effects())&bit != 0 {

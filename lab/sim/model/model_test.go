@@ -119,7 +119,7 @@ func inPage(t *testing.T, name, table string) {
 	}
 }
 
-// sameRows says whether two tables speak of the same clusters, and each count of the one is within a quarter of the
+// sameRows reports whether two tables speak of the same clusters, and each count of the one is within a quarter of the
 // other's.
 func sameRows(a, b string) bool {
 	ours, theirs := strings.Split(a, "|"), strings.Split(b, "|")

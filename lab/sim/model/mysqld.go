@@ -42,7 +42,7 @@ func (m *model) other(t int) int {
 	return -1
 }
 
-// serves says whether this incarnation may still act for its term (S7).
+// serves reports whether this incarnation may still act for its term (S7).
 func (m *model) serves(n *node) bool {
 	return n.lead != 0 && (n.lead == n.serve || m.broken(S7))
 }
@@ -209,7 +209,7 @@ func (n *node) plug(t uint8) {
 	n.commit(item(t) | itemPlug)
 }
 
-// prepared says whether XA RECOVER shows anything.
+// prepared reports whether XA RECOVER shows anything.
 func (m *model) prepared(n *node) bool { return m.inDoubt(n) != 0 }
 
 // inDoubt is what XA RECOVER shows.
@@ -225,7 +225,7 @@ func (m *model) inDoubt(n *node) (set uint8) {
 	return set
 }
 
-// isPrefix says whether what a server holds is a beginning of the committed log, and the log has the rest.
+// isPrefix reports whether what a server holds is a beginning of the committed log, and the log has the rest.
 func (m *model) isPrefix(n *node, s *state) bool {
 	effects, missing := n.effects(), false
 	if effects&^txs(s.committed()) != 0 {

@@ -103,7 +103,7 @@ func (m *model) elect(s *state, at int, deaf bool) bool {
 	return true
 }
 
-// isBehind says whether a voter refuses this candidate.
+// isBehind reports whether a voter refuses this candidate.
 func (n *node) isBehind(voter *node) bool {
 	a, b := n.lastTerm(), voter.lastTerm()
 	return a < b || a == b && n.n < voter.n
