@@ -442,8 +442,8 @@ func widths(rows [][]string) []int {
 	return width
 }
 
-// narrowed leaves out columns, in the order given, until the table is at most that wide: names and addresses may be long.
-// --json has them all.
+// narrowed leaves out columns, in the order given, until the table is at most that wide: names and addresses may be
+// long. --json has them all.
 func narrowed(rows [][]string, most int, spare ...string) [][]string {
 	for _, name := range spare {
 		total := 0

@@ -19,9 +19,9 @@ type RouterQuestions interface {
 	Applied(ctx context.Context, q AppliedQuery) (AppliedView, error)
 }
 
-// LiveFor is for how long a router may read the nodes of ReadIndexView.Live at AFTER, from before it asked, by
-// CLOCK_BOOTTIME. Followers are read at AFTER for as long while nobody leads; and the leader is asked that often while there
-// are such reads.
+// LiveFor is for how long a router may read the nodes of ReadIndexView.Live at AFTER, counted from before it asked, by
+// CLOCK_BOOTTIME. Followers are read at AFTER for as long while there is no leader; and the leader is asked that often
+// while there are such reads.
 const LiveFor = time.Second
 
 // ReadIndexQuery asks for a point that a read must not be older than.

@@ -151,8 +151,8 @@ func TestAnswersAreTheAskers(t *testing.T) {
 	r.SetView(view(0))
 	done := make(chan struct{})
 	var churn, wg sync.WaitGroup
-	// every so many answers, or after half a second. Changes of the view in between that cut no connection explain the ends of
-	// connections that sessions wait for
+	// every so many answers, or after half a second. Changes of the view in between that cut no connection explain the
+	// ends of connections that sessions wait for
 	churn.Go(func() {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
