@@ -67,57 +67,52 @@ func (c *statusCmd) once(e *env, client *api.Client, t target) (api.ClusterView,
 // hourLines draw the last hour, one character for each minute, and sum up what it shows.
 func hourLines(p palette, events []api.Event, now time.Time) []string {
 	const minutes = 60
-	var marks [minutes]rune
-	rank := []rune{0, '·', 'o', '×'}
-	changes, lost, other, gap := 0, 0, 0, 0.0
+	const (
+		other = iota + 1
+		planned
+		lost
+	)
+	signs := [...]string{p.good("─"), other: p.odd("·"), planned: p.odd("o"), lost: p.bad("×")}
+	var worst [minutes]int
+	var seen [len(signs)]int
+	gap := 0.0
 	for _, ev := range events {
 		ago := int(now.Sub(ev.Time) / time.Minute)
 		if ago < 0 || ago >= minutes {
 			continue
 		}
-		mark := '·'
+		kind := other
 		switch ev.Kind {
 		case "switchover", "election":
-			mark = 'o'
-			changes++
+			kind = planned
 		case "failover":
-			mark = '×'
-			lost++
-		default:
-			other++
+			kind = lost
 		}
+		seen[kind]++
 		gap = max(gap, ev.GapMS)
-		if at := &marks[minutes-1-ago]; slices.Index(rank, mark) > slices.Index(rank, *at) {
-			*at = mark
-		}
+		at := &worst[minutes-1-ago]
+		*at = max(*at, kind)
 	}
-	var b strings.Builder
-	for _, mark := range marks {
-		switch mark {
-		case 0:
-			b.WriteString(p.good("─"))
-		case '×':
-			b.WriteString(p.bad("×"))
-		default:
-			b.WriteString(p.odd(string(mark)))
-		}
+	picture := ""
+	for _, kind := range worst {
+		picture += signs[kind]
 	}
-	lines := []string{"", "last hour  " + b.String()}
-	if changes+lost+other == 0 {
-		return lines
-	}
+	lines := []string{"", "last hour  " + picture}
 	var parts []string
-	if lost > 0 {
-		parts = append(parts, "× "+count(lost, "failover", "failovers"))
+	if n := seen[lost]; n > 0 {
+		parts = append(parts, "× "+count(n, "failover", "failovers"))
 	}
-	if changes > 0 {
-		parts = append(parts, "o "+count(changes, "switchover or election", "switchovers or elections"))
+	if n := seen[planned]; n > 0 {
+		parts = append(parts, "o "+count(n, "switchover or election", "switchovers or elections"))
 	}
 	if gap > 0 {
 		parts = append(parts, fmt.Sprintf("longest time without writes %.1f s", gap/1000))
 	}
-	if other > 0 {
-		parts = append(parts, "· "+count(other, "other event", "other events"))
+	if n := seen[other]; n > 0 {
+		parts = append(parts, "· "+count(n, "other event", "other events"))
+	}
+	if len(parts) == 0 {
+		return lines
 	}
 	return append(lines, "           "+strings.Join(parts, ", ")+": `trireme history`")
 }
@@ -163,17 +158,18 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 		generation = fmt.Sprintf("generation %d · ", v.Generation)
 	}
 	title := fmt.Sprintf("cluster %s · %sterm %d · commit index %d · %s", v.Cluster, generation, v.Term, v.CommitIndex, leader)
-	for _, line := range wrap(title, width) {
-		fmt.Fprintln(w, p.warnings(line))
+	say := func(text string) {
+		for _, line := range wrap(text, width) {
+			fmt.Fprintln(w, p.warnings(line))
+		}
 	}
+	say(title)
 	if v.Pause != nil {
 		fmt.Fprintf(w, "%s since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", p.bad("PAUSED"), clock(v.Pause.Since), pauseEnd(v.Pause))
 	}
 	texts := slices.Concat(doubtLines(v), fullDisks(v), []string{failoverText(v.Failover)}, blockedLines(v), heavyLines(v), ruleLines(v))
 	for _, text := range texts {
-		for _, line := range wrap(text, width) {
-			fmt.Fprintln(w, p.warnings(line))
-		}
+		say(text)
 	}
 	fmt.Fprintln(w)
 	rows := [][]string{{"NODE", "ROLE", "STATE", "LAG", "MYSQL", "VERSION", "LAST", "APPLIED", "API"}}
@@ -188,9 +184,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	}
 	for _, m := range v.Members {
 		for _, text := range m.Warnings {
-			for _, line := range wrap("WARNING: "+m.Name+": "+text, width) {
-				fmt.Fprintln(w, p.warnings(line))
-			}
+			say("WARNING: " + m.Name + ": " + text)
 		}
 		if m.State != api.StateHealthy && m.Reason != "" {
 			for i, line := range wrap(m.Reason+seedText(m.Seed), width-len(m.Name)-2) {

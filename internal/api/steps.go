@@ -33,7 +33,7 @@ func (v ClusterView) Steps() (steps []Step) {
 			unready = append(unready, m.Name)
 		}
 	}
-	heard, voters := v.voters()
+	heard, voters := v.Voters()
 	switch {
 	case v.Leader != "" || v.Doubt != "":
 	case 2*heard <= voters:

@@ -64,7 +64,7 @@ type ClusterView struct {
 
 // doubt is Doubt. Voters that are not heard of may have a leader of their own.
 func (v ClusterView) doubt() string {
-	heard, voters := v.voters()
+	heard, voters := v.Voters()
 	switch {
 	case voters == 0:
 		return v.SeenBy + " has not heard from the cluster yet; ask another node"
@@ -90,8 +90,8 @@ func (v *ClusterView) Finish() {
 	v.Blocked, v.Doubt = Blocked(v.Members), v.doubt()
 }
 
-// voters counts the voters that answer, and all.
-func (v ClusterView) voters() (heard, all int) {
+// Voters counts the voters that answer, and all.
+func (v ClusterView) Voters() (heard, all int) {
 	for _, m := range v.Members {
 		if m.Raft.Voter {
 			all++
@@ -149,7 +149,7 @@ func Blocked(members []MemberView) *BlockedView {
 
 // WritesWait says, of a cluster without a leader, what writes wait for.
 func (v ClusterView) WritesWait() string {
-	heard, voters := v.voters()
+	heard, voters := v.Voters()
 	switch {
 	case voters == 0:
 		return "who leads is not known: " + v.Doubt

@@ -76,15 +76,7 @@ func count(n int, what string) string {
 }
 
 func pictureOf(v api.ClusterView, st *state, s *series) (p picture) {
-	heard, voters := 0, 0
-	for _, m := range v.Members {
-		if m.Raft.Voter {
-			voters++
-			if m.Answers() {
-				heard++
-			}
-		}
-	}
+	heard, voters := v.Voters()
 	spare := heard - (voters/2 + 1)
 	var followers, lost []string
 	for i, m := range v.Members {
