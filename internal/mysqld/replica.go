@@ -101,6 +101,22 @@ func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	return st, err
 }
 
+// stateNoSpace is what a thread of mysqld's own is in while it sleeps because a disk was full (mysys/errors.cc,
+// wait_for_free_space): for a minute, also when there is room again. SHOW REPLICA STATUS does not answer meanwhile.
+const stateNoSpace = "Waiting for disk space"
+
+// WaitsForSpace says whether the receiver or the applier sleeps because it met a full disk.
+func (a *Admin) WaitsForSpace(ctx context.Context) (waits bool, err error) {
+	err = limit(ctx, quickLimit, "look for threads that wait for space", func(ctx context.Context) error {
+		t, err := a.status.query(ctx, "SHOW PROCESSLIST")
+		for _, r := range t {
+			waits = waits || r["user"] == "system user" && r["state"] == stateNoSpace
+		}
+		return err
+	})
+	return waits, err
+}
+
 func parseReplicaStatus(r map[string]string) (ReplicaStatus, error) {
 	st := ReplicaStatus{
 		IOState:    r["replica_io_running"],

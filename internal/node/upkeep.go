@@ -115,6 +115,10 @@ func (n *Node) tendApplier(ctx context.Context) {
 		l.ForgetLeftOut()
 		return
 	}
+	if lag > spaceInterval && n.sleepsInVain(ctx, l) {
+		n.restartServer("it waited for space on a disk that has room again")
+		return
+	}
 	full, stalled := n.outOfSpace()
 	st, err := l.Admin().ReplicaStatus(ctx)
 	if err != nil { // one whose receiver waits for space does not tell
@@ -149,6 +153,23 @@ func (n *Node) tendApplier(ctx context.Context) {
 		l.KillBlockers(ctx)
 	}
 	n.watchLeftOut(ctx, l)
+}
+
+// wakePause is how old a life is that is ended because it waits for space: a disk may be full although it says that it
+// has room.
+const wakePause = 10 * time.Second
+
+// sleepsInVain says whether mysqld waits for space although each of this node's disks has room. It would sleep for the
+// rest of a minute; a KILL of that thread leaves an event cut short in the relay log, so only a new start helps.
+func (n *Node) sleepsInVain(ctx context.Context, l *lifecycle.Life) bool {
+	n.mu.Lock()
+	age := now() - n.srv.View().Since
+	n.mu.Unlock()
+	if age < wakePause {
+		return false
+	}
+	waits, err := l.Admin().WaitsForSpace(ctx)
+	return err == nil && waits && n.lowestSpace(spaceLow) == ""
 }
 
 // outOfSpace says whether the applier stands still, and that a disk is full then; empty: none is.

@@ -104,8 +104,15 @@ func (st *strike) hurts() []hurt {
 		h.hosts = nil
 		return []hurt{h}
 	}
-	return []hurt{h, {what: "recovery from " + h.what, hosts: h.hosts, from: h.to, limit: h.limit}}
+	out := []hurt{h, {what: "recovery from " + h.what, hosts: h.hosts, from: h.to, limit: h.limit}}
+	if st.fault.Kind == DiskFull && st.whom == Leader { // it looks healthy then
+		out = append(out, hurt{what: "sleep of mysqld after " + h.what, from: h.to, to: h.to.Add(spaceSleep), limit: h.limit})
+	}
+	return out
 }
+
+// spaceSleep is for how long a commit sleeps in mysqld that met a full disk (docs/mysql.md).
+const spaceSleep = time.Minute
 
 // mended ends recoveries: of hosts that are healthy, and those that have lasted too long.
 func (b *batch) mended(ctx context.Context) {

@@ -63,6 +63,29 @@ func TestStalls(t *testing.T) {
 	}
 }
 
+// TestSleepAfterFullDisk: a leader's commit sleeps on when its disk has room again and the next fault is there, whose
+// own limit is shorter.
+func TestSleepAfterFullDisk(t *testing.T) {
+	zero := time.Unix(1000, 0)
+	at := func(seconds float64) time.Time { return zero.Add(time.Duration(seconds * float64(time.Second))) }
+	for _, c := range []struct {
+		whom     Whom
+		from, to float64
+		want     int
+	}{
+		{Leader, 14.5, 21.6, 0}, {Leader, 14.5, 30, 1}, {Leader, 74, 81, 1}, {Follower, 14.5, 21.6, 1},
+	} {
+		full := strike{fault: Fault{Kind: DiskFull, Whom: c.whom}, whom: c.whom, hosts: []string{"n1"}, at: at(10), ended: at(12)}
+		hurts := full.hurts()
+		hurts[1].to = at(13) // it was seen healthy
+		hurts = append(hurts, hurt{what: "disk-error follower", hosts: []string{"n2"}, from: at(14), limit: quietLimit})
+		got := stalls([]string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3"}, hurts, []verify.Gap{{From: at(c.from), To: at(c.to)}})
+		if len(got) != c.want {
+			t.Errorf("%s, %v to %v: %v, want %d", c.whom, c.from, c.to, got, c.want)
+		}
+	}
+}
+
 // TestLongStallsAreKept: of those that are not judged too, but not all of a campaign that has many.
 func TestLongStallsAreKept(t *testing.T) {
 	c := campaign{dir: t.TempDir()}

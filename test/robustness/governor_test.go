@@ -213,6 +213,7 @@ func TestFollowerDiskFull(t *testing.T) {
 		t.Logf("the follower's %s is full: %.0f writes/s, before it %.0f, write gap %v; it is %s (%s) and %d entries behind", dirs[i], w.Meter().Rate(at, time.Now()),
 			w.Meter().Rate(at.Add(-2*time.Second), at), gap.Round(time.Millisecond), m.State, m.Reason, c.view().CommitIndex-m.Raft.Applied)
 		d.empty()
+		roomAt := time.Now()
 		eventually(t, healLimit, victim.Name+" is back", func() error {
 			if victim.DaemonPID() == 0 { // one whose raft log cannot grow ends
 				c.start(victim)
@@ -222,13 +223,60 @@ func TestFollowerDiskFull(t *testing.T) {
 			}
 			return nil
 		})
+		c.woken(victim, dirs[i], roomAt)
 	}
+	c.leadAfterFullDisk(victim, disks[0], w)
 	t.Logf("%s", c.check(w))
 	c.StopDaemon(victim)
 	for _, d := range disks {
 		d.remove(true)
 	}
 	c.start(victim)
+	c.healthy()
+}
+
+// mysqldSleeps is for how long mysqld's receiver sleeps once it has met a full disk.
+const mysqldSleeps = time.Minute
+
+// woken: a node whose relay log's disk has room again does not sleep on.
+func (c *cluster) woken(n *demo.Node, dir string, room time.Time) {
+	c.t.Helper()
+	took := time.Since(room)
+	c.t.Logf("%s is back %v after its %s had room again", n.Name, took.Round(100*time.Millisecond), dir)
+	if took > mysqldSleeps/2 {
+		c.t.Errorf("%s slept on for %v", n.Name, took)
+	}
+}
+
+// leadAfterFullDisk: a node whose disk was full for a moment is the only one that can lead.
+func (c *cluster) leadAfterFullDisk(n *demo.Node, relay *disk, w *verify.Workload) {
+	c.t.Helper()
+	leader := c.healthy()
+	third := c.others(leader)[0]
+	if third == n {
+		third = c.others(leader)[1]
+	}
+	c.StopDaemon(third)
+	relay.fill()
+	eventually(c.t, healLimit, n.Name+" stands still", func() error {
+		commit, m := c.view().CommitIndex, c.member(n)
+		if behind := commit - min(commit, m.Raft.Applied); behind < 100 {
+			return fmt.Errorf("it is %d entries behind", behind)
+		}
+		return nil
+	})
+	term := c.view().Term
+	c.KillDaemon(leader)
+	relay.empty()
+	at := time.Now()
+	c.start(third)
+	c.writesAfter(w, term)
+	took := time.Since(at)
+	c.t.Logf("writes are open %v after the disk had room again", took.Round(100*time.Millisecond))
+	if took > mysqldSleeps/2 {
+		c.t.Errorf("nobody led for %v", took)
+	}
+	c.start(leader)
 	c.healthy()
 }
 

@@ -90,7 +90,8 @@ func parsePos(p mysqld.BinlogPos) (raftlog.Pos, error) {
 	return raftlog.Pos{File: uint32(n), Off: p.Offset}, nil
 }
 
-// ApplyAll waits until mysqld holds everything up to the barrier. A long backlog is no failure, a stopped applier is.
+// ApplyAll waits until mysqld holds everything up to the barrier. A long backlog is no failure; an applier that has
+// stopped is one, and a receiver that sleeps because a disk was full.
 func (l *Life) ApplyAll(ctx context.Context, index uint64) error {
 	if mutant.S6 {
 		return nil
@@ -105,6 +106,9 @@ func (l *Life) ApplyAll(ctx context.Context, index uint64) error {
 		if done {
 			_, err := l.ReadExecuted(ctx)
 			return err
+		}
+		if waits, err := l.mysql.WaitsForSpace(ctx); err == nil && waits {
+			return fmt.Errorf("applying the log up to entry %d: mysqld waits for space on a disk that is full, or was", index)
 		}
 		if st, err := l.mysql.ReplicaStatus(ctx); err == nil && !st.SQLRunning {
 			return fmt.Errorf("applying the log up to entry %d: the applier has stopped: error %d: %s", index, st.SQLErrno, st.SQLError)

@@ -125,6 +125,7 @@ type MySQL interface {
 	StartReplica(ctx context.Context) error
 	StopReplica(ctx context.Context) error
 	ReplicaStatus(ctx context.Context) (mysqld.ReplicaStatus, error)
+	WaitsForSpace(ctx context.Context) (waits bool, err error)
 	SetTolerant(ctx context.Context, on bool) error
 	Applying(ctx context.Context) ([]string, error)
 	WaitExecuted(ctx context.Context, set string, timeout time.Duration) (reached bool, err error)
