@@ -230,13 +230,9 @@ func (n *Node) prepareAll(ctx context.Context, l *lifecycle.Life, term uint64, p
 	n.beginClosing(func() leave { return leave{Cause: "the cluster is left"} })
 	n.routes()
 	n.broadcastStatus()
-	m.closing = now()
-	if err := n.closeWrites(ctx, l, m); err != nil {
+	if err := n.closeWrites(ctx, l, term, m); err != nil {
 		return err
 	}
-	n.mu.Lock()
-	n.serving.NoteDrained(term)
-	n.mu.Unlock()
 	if err := n.checkNonePrepared(ctx, l); err != nil {
 		return err
 	}

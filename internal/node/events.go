@@ -24,18 +24,13 @@ func (n *Node) startEvents(ctx context.Context, l *lifecycle.Life) {
 		}
 	}
 	if err == nil {
-		err = l.Admin().SetEventScheduler(ctx, true)
+		err = l.RunEvents(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		n.log.Error("scheduled events do not run", "err", err)
 		n.history.add(n.event("events", 0, "scheduled events do not run: "+err.Error()))
 		return
 	}
-	n.mu.Lock()
-	if n.srv.Life() == l {
-		n.srv.events = true
-	}
-	n.mu.Unlock()
 	n.special.Store(true)
 }
 
@@ -46,7 +41,7 @@ func eventName(e mysqld.Event) string { return e.Schema + "." + e.Name }
 func (n *Node) recordEvents(ctx context.Context) {
 	n.mu.Lock()
 	l := n.srv.Life()
-	ready := l != nil && n.srv.events && n.serving.Phase() == ha.PhaseOpen
+	ready := l != nil && l.RunsEvents() && n.serving.Phase() == ha.PhaseOpen
 	known := n.cluster.DisabledEvents
 	n.mu.Unlock()
 	if !ready || !n.special.Swap(false) {

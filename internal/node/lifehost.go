@@ -70,8 +70,6 @@ func (h lifeHost) WhyUnacknowledged() string {
 
 func (h lifeHost) Dying(l *lifecycle.Life) { h.n.noteDying(l) }
 
-func (h lifeHost) Stopping() bool { return h.n.stopsPolitely() }
-
 func (h lifeHost) Fail(err error) { h.n.fail(err) }
 
 // lifeFeed is the feed as a life of mysqld sees it.

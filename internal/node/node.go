@@ -60,11 +60,9 @@ const (
 	leasePatience = 5 * time.Second
 	maxGrace      = 100 * time.Millisecond // see grace
 	guardGrace    = 100 * time.Millisecond // for a step with a limit of its own to end before the guard ends mysqld
-	openPatience  = 500 * time.Millisecond
 	// fencePatience is for how long a node that fences tries to drain mysqld before it kills it. It begins when the lease has
 	// run out, 0.2 of an election timeout before another node may take writes, and has to end well before.
 	fencePatience      = 100 * time.Millisecond
-	retirePatience     = 5 * time.Second // for a drained mysqld to become a follower; up to 1 s of it is semi-sync's (docs/mysql.md)
 	readIndexTimeout   = 5 * time.Second
 	handoverTimeout    = 3 * time.Second
 	switchoverPatience = 10 * time.Second
@@ -116,7 +114,6 @@ type Node struct {
 
 	watchdog *watchdog                      // of the service manager; shared with the node that comes after this one
 	turns    atomic.Uint64                  // of the loop
-	gate     sync.Mutex                     // held while writes are opened or closed
 	heard    atomic.Int64                   // CLOCK_BOOTTIME of the last raft message of the leader, ns
 	timeout  atomic.Int64                   // the shortest election timeout of any member that is known, ns; 0: none is
 	heals    atomic.Uint64                  // times that this node gave its data up for an entry that it could not apply
@@ -159,7 +156,6 @@ type Node struct {
 	stopping   bool
 	plainLife  *lifecycle.Life // the mysqld that is ready to be a plain server; nil: none
 	plainUntil time.Duration   // mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
-	polite     bool            // mysqld was asked to stop, since nobody waits
 	publishNow bool            // our status changed in a way that others wait for
 	setAt      uint64          // index of the entry that set cluster
 	open       struct {
@@ -196,7 +192,6 @@ type Node struct {
 // serverSlot is this node's mysqld, and what is known of what it applies. It begins again with each life.
 type serverSlot struct {
 	lifecycle.Server
-	events  bool // scheduled events were started on it
 	backlog ledger.Backlog
 	movedAt time.Duration // when backlog.Applied last moved, or there was nothing to apply
 	applier string        // why replication from the feed does not run; empty: it does

@@ -12,11 +12,12 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
 	"trireme/internal/node/ackpath"
+	"trireme/internal/node/lifecycle"
 )
 
 // How a switchover treats commits that wait for a rule.
 const (
-	ruleSlow = drainPatience / 2 // one that has waited for so long: writes would perhaps not be drained in time
+	ruleSlow = lifecycle.DrainPatience / 2 // one that has waited for so long: writes would perhaps not be drained in time
 	rulePoll = 5 * time.Millisecond
 )
 

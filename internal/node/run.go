@@ -525,7 +525,7 @@ func (n *Node) stopServer() {
 	serving := n.serving.Phase() != ha.PhaseNone
 	if serving {
 		n.serving.Stop()
-		n.guardStepLocked(drainPatience)
+		n.guardStepLocked(lifecycle.DrainPatience)
 	}
 	n.mu.Unlock()
 	if l == nil {
@@ -534,32 +534,21 @@ func (n *Node) stopServer() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
 	defer cancel()
 	n.routes()
+	var err error
 	if serving {
-		dctx, dcancel := context.WithTimeout(ctx, drainPatience)
-		err := n.drainGated(dctx, l)
+		dctx, dcancel := context.WithTimeout(ctx, lifecycle.DrainPatience)
+		err = l.Close(dctx)
 		dcancel()
-		if err != nil {
-			n.log.Warn("mysqld is killed: it has work that is not acknowledged", "err", err)
-			n.killServer()
-			return
-		}
 	}
-	n.dropVIP()
-	if s, err := l.Admin().WaitingSessions(ctx); err != nil || s.Waiting > 0 {
-		n.killServer()
-		return
+	if err == nil {
+		n.dropVIP()
+		n.mu.Lock()
+		n.guardStepLocked(0)
+		n.mu.Unlock()
+		err = l.StopPolitely(ctx)
 	}
-	n.mu.Lock()
-	n.guardStepLocked(0)
-	n.polite = true
-	n.mu.Unlock()
-	if _, err := l.Admin().KillApplicationConnections(ctx); err != nil {
-		n.log.Debug("cutting clients", "err", err)
-	}
-	src, _ := l.Stream()
-	_ = src.Close()
-	if err := l.Process().StopPolitely(ctx); err != nil {
-		n.log.Warn("mysqld did not stop politely", "err", err)
+	if err != nil {
+		n.log.Warn("mysqld is killed: it did not stop politely, or has work that is not acknowledged", "err", err)
 		n.killServer()
 	}
 }

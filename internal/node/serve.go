@@ -59,9 +59,14 @@ func (n *Node) promoteLife(ctx context.Context, l *lifecycle.Life, term uint64, 
 	if err != nil {
 		return fmt.Errorf("proposing the barrier: %w", err)
 	}
-	if err := n.startPump(ctx, l, src, term); err != nil {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
+	ended := l.CarryStream()
+	n.Go(func(context.Context) {
+		defer ended()
+		n.pump(l, src, term)
+	})
 	if err := n.led.Await(ctx, index); err != nil {
 		return fmt.Errorf("committing the barrier: %w", err)
 	}
@@ -91,34 +96,22 @@ func (n *Node) promoteLife(ctx context.Context, l *lifecycle.Life, term uint64, 
 	return n.openWrites(ctx, l, term, ha.PhasePromoting)
 }
 
-// openWrites is the last step. It is serialised with fences by the gate: once a fence has closed writes they do not open again.
+// openWrites is the last step. Once a fence has closed writes they do not open again.
 func (n *Node) openWrites(ctx context.Context, l *lifecycle.Life, term uint64, from ha.Phase) error {
 	if err := n.awaitLease(ctx, leasePatience); err != nil {
 		return err
 	}
-	n.gate.Lock()
-	defer n.gate.Unlock()
-	if !n.mayOpen(l, term, from) {
-		return consensus.ErrNotLeader
-	}
-	n.mu.Lock()
-	if n.serving.Phase() == from {
-		n.guardStepLocked(openPatience) // before the statement that opens is sent
-	}
-	n.mu.Unlock()
-	octx, cancel := context.WithTimeout(ctx, openPatience)
-	defer cancel()
-	if err := l.OpenWrites(octx); err != nil {
-		return err
-	}
+	return l.Open(ctx, func() error { return n.mayOpen(l, term, from) }, func() error { return n.noteOpened(l, term, from) })
+}
+
+// noteOpened: mysqld takes writes.
+func (n *Node) noteOpened(l *lifecycle.Life, term uint64, from ha.Phase) error {
 	n.log.Info("mysqld takes writes", "term", term)
-	failpoint.Hit("promote.after-open")
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.serving.Phase() != from || n.srv.Life() != l {
-		return consensus.ErrNotLeader // a fence waits for the gate
+		return consensus.ErrNotLeader // a fence waits until this is over
 	}
-	l.NoteOpen()
 	n.serving.Open()
 	n.noteOpenLocked(n.id.ID, term)
 	if from == ha.PhaseHandover {
@@ -142,32 +135,20 @@ func (n *Node) awaitLease(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// mayOpen re-reads everything that opening writes depends on (S7).
-func (n *Node) mayOpen(l *lifecycle.Life, term uint64, from ha.Phase) bool {
+// mayOpen re-reads everything that opening writes depends on (S7), and gives the statement its time.
+func (n *Node) mayOpen(l *lifecycle.Life, term uint64, from ha.Phase) error {
 	st := n.cons.Status()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.cluster.Disbanded == nil && len(n.newVoidsLocked()) == 0 && n.srv.Life() == l && n.serving.Phase() == from && n.serving.Term() == term && st.Term == term && st.Role == consensus.Leader
-}
-
-// startPump carries what mysqld writes to Raft until the incarnation, the term or the node ends.
-func (n *Node) startPump(ctx context.Context, l *lifecycle.Life, src *dump.Source, term uint64) error {
-	done := make(chan struct{})
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if ctx.Err() != nil {
-		return ctx.Err() // a fence waits for us and will look for a pump
+	if n.cluster.Disbanded != nil || len(n.newVoidsLocked()) > 0 || n.srv.Life() != l ||
+		n.serving.Phase() != from || n.serving.Term() != term || st.Term != term || st.Role != consensus.Leader {
+		return consensus.ErrNotLeader
 	}
-	n.serving.Stream(done)
-	n.tasks.Add(1)
-	go func() {
-		defer n.tasks.Done()
-		defer close(done)
-		n.pump(l, src, term)
-	}()
+	n.guardStepLocked(lifecycle.OpenPatience)
 	return nil
 }
 
+// pump carries what mysqld writes to Raft until the incarnation, the term or the node ends.
 func (n *Node) pump(l *lifecycle.Life, src *dump.Source, term uint64) {
 	n.load.drop()
 	for {
@@ -194,11 +175,7 @@ func (n *Node) pump(l *lifecycle.Life, src *dump.Source, term uint64) {
 			return
 		}
 		n.log.Error("the stream of mysqld's binary log ended; fencing", "err", err, "term", term)
-		n.mu.Lock()
-		if n.srv.Life() == l {
-			n.srv.Stall("its binary log cannot be read: " + err.Error())
-		}
-		n.mu.Unlock()
+		l.Stall("its binary log cannot be read: " + err.Error())
 		n.poke()
 		return
 	}
@@ -243,7 +220,7 @@ func (n *Node) drainOrKill(ctx context.Context, l *lifecycle.Life) (string, bool
 		_ = l.Admin().SetSemisync(ctx, false)
 	}
 	dctx, cancel := context.WithTimeout(ctx, fencePatience)
-	err := n.drainGated(dctx, l)
+	err := l.Close(dctx)
 	if err == nil {
 		err = n.awaitServeTask(dctx)
 	}
@@ -252,22 +229,13 @@ func (n *Node) drainOrKill(ctx context.Context, l *lifecycle.Life) (string, bool
 		n.mu.Lock()
 		n.guardUntilLocked(0)
 		n.mu.Unlock()
-		if err = n.retire(ctx, l); err == nil {
+		if err = l.Retire(ctx); err == nil {
 			return "drained: mysqld continues as a read-only follower", true
 		}
 	}
 	failpoint.Hit("fence.before-kill")
 	n.endServer(l)
 	return fmt.Sprintf("mysqld was killed (%v)", err), false
-}
-
-// drainGated is drain with the gate closed.
-func (n *Node) drainGated(ctx context.Context, l *lifecycle.Life) error {
-	if err := n.closeGate(ctx); err != nil {
-		return err
-	}
-	defer n.gate.Unlock()
-	return l.Drain(ctx)
 }
 
 // awaitServeTask waits for the end of a promotion or switchover that was cancelled: it must not touch a life that goes on.
@@ -284,41 +252,6 @@ func (n *Node) awaitServeTask(ctx context.Context) error {
 	case <-ctx.Done():
 		return errors.New("what was under way did not end in time")
 	}
-}
-
-// closeGate waits until nobody is in the middle of opening writes. The caller unlocks the gate.
-func (n *Node) closeGate(ctx context.Context) error {
-	for !n.gate.TryLock() {
-		select {
-		case <-ctx.Done():
-			return errors.New("mysqld does not answer while writes are being opened")
-		case <-time.After(time.Millisecond):
-		}
-	}
-	return nil
-}
-
-// retire turns a drained leader into a follower without a restart: the dump ends, the feed begins again.
-func (n *Node) retire(ctx context.Context, l *lifecycle.Life) error {
-	n.mu.Lock()
-	pump := n.serving.StreamEnded()
-	n.mu.Unlock()
-	from := l.Acked()
-	l.EndStream()
-	ctx, cancel := context.WithTimeout(ctx, retirePatience)
-	defer cancel()
-	if pump != nil {
-		select {
-		case <-pump:
-		case <-ctx.Done():
-			return fmt.Errorf("the stream of its binary log did not end: %w", ctx.Err())
-		}
-	}
-	n.mu.Lock()
-	n.srv.Resume()
-	n.srv.events = false
-	n.mu.Unlock()
-	return l.Retire(ctx, from)
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

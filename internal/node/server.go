@@ -87,13 +87,6 @@ func (n *Node) noteDying(l *lifecycle.Life) {
 	n.poke()
 }
 
-// stopsPolitely says whether it is this daemon that shuts mysqld down.
-func (n *Node) stopsPolitely() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.polite
-}
-
 // judgeServer decides by S5 whether what InnoDB holds is a prefix of what was acknowledged, plugs the holes and lets the feed begin.
 func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 	if v := n.local.get().Diverged; v != nil {

@@ -73,12 +73,8 @@ const (
 	targetPatience   = 3 * time.Second        // for the target to apply what it has before writes close, and the rest behind it
 	closeBehind      = 20 * time.Millisecond  // in which the target applies the rest, before writes close
 	approachPatience = time.Second            // for it to come so close
-	closePatience    = 300 * time.Millisecond // for running statements to end by themselves when writes close
-	listPatience     = 500 * time.Millisecond // for the list of open transactions: it is for the report only
-	answerPatience   = 2 * time.Second        // for any other answer of mysqld: one whose disk is full may give none
 	trxInterval      = 25 * time.Millisecond  // between two looks at open transactions
 	quietPatience    = 500 * time.Millisecond // for the transactions of sessions that the routers hold
-	drainPatience    = 2 * time.Second        // for commits under way to be acknowledged
 	electPatience    = 2 * time.Second        // for the target to be elected
 )
 
@@ -133,7 +129,7 @@ func (n *Node) reopen(l *lifecycle.Life, term uint64, stopping bool) {
 
 // stepAside makes the drained mysqld of the old leader a follower.
 func (n *Node) stepAside(ctx context.Context, l *lifecycle.Life) error {
-	if err := n.retire(ctx, l); err != nil {
+	if err := l.Retire(ctx); err != nil {
 		return fmt.Errorf("becoming a follower: %w", err)
 	}
 	n.mu.Lock()
@@ -167,13 +163,9 @@ func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Actio
 		n.awaitQuiet(ctx, a.Term, min(wait, quietPatience))
 	}
 	failpoint.Hit("switchover.before-close")
-	m.closing = now()
-	if m.err = n.closeWrites(ctx, l, &m); m.err != nil {
+	if m.err = n.closeWrites(ctx, l, a.Term, &m); m.err != nil {
 		return m
 	}
-	n.mu.Lock()
-	n.serving.NoteDrained(a.Term)
-	n.mu.Unlock()
 	n.dropVIP() // all who wrote here have got their answers
 	if m.err = failpoint.Err("switchover.drained"); m.err != nil {
 		return m
@@ -263,7 +255,7 @@ func (n *Node) awaitTransactions(ctx context.Context, l *lifecycle.Life, wait ti
 	// The end of the wait must not cut a query short: its connection would have to log in anew, while writes are being closed.
 	end := now() + wait
 	look := func() ([]mysqld.OpenTransaction, error) {
-		ctx, cancel := context.WithTimeout(ctx, answerPatience)
+		ctx, cancel := context.WithTimeout(ctx, lifecycle.AnswerPatience)
 		defer cancel()
 		return l.Admin().OpenTransactions(ctx, false)
 	}
@@ -294,35 +286,17 @@ func (n *Node) isStopping() bool {
 	return n.stopping
 }
 
-// closeWrites ends writing without losing anything that is under way: statements that run may end, then clients are cut. It notes in m
-// whose transactions that rolls back.
-func (n *Node) closeWrites(ctx context.Context, l *lifecycle.Life, m *moved) error {
-	cctx, cancel := context.WithTimeout(ctx, closePatience)
-	err := l.Admin().SetSuperReadOnly(cctx, true)
-	cancel()
-	// Nothing commits any more, unless somebody holds a lock or a long statement runs: that is cut, the switchover does not wait for it.
-	lctx, cancel := context.WithTimeout(ctx, listPatience)
-	open, lerr := l.Admin().OpenTransactions(lctx, err == nil)
-	cancel()
-	if lerr != nil {
-		n.log.Warn("what a switchover rolls back is not known", "err", lerr)
+// closeWrites ends writing without losing anything that is under way, and notes in m what that has cut off.
+func (n *Node) closeWrites(ctx context.Context, l *lifecycle.Life, term uint64, m *moved) error {
+	m.closing = now()
+	cut, err := l.CloseGently(ctx)
+	m.cut, m.open = cut.Connections, cut.Rolled
+	if err == nil {
+		n.mu.Lock()
+		n.serving.NoteDrained(term)
+		n.mu.Unlock()
 	}
-	kctx, cancel := context.WithTimeout(ctx, answerPatience)
-	cut, kerr := l.Admin().KillApplicationConnections(kctx)
-	cancel()
-	m.cut = cut
-	if cut > 0 {
-		m.open = open
-	}
-	if err != nil && kerr != nil {
-		return fmt.Errorf("closing writes: %w", errors.Join(err, kerr))
-	}
-	dctx, cancel := context.WithTimeout(ctx, drainPatience)
-	defer cancel()
-	if err := n.drainGated(dctx, l); err != nil {
-		return fmt.Errorf("closing writes: %w", err)
-	}
-	return nil
+	return err
 }
 
 // trxText describes a transaction in a line.

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -111,4 +112,17 @@ func controlRun(path string, off int64) (end int64, ok bool) {
 		}
 		off += int64(h.EventSize)
 	}
+}
+
+// TidyBinlog deletes files of the leader's binary log that Raft has whole. It is for one caller at a time.
+func (l *Life) TidyBinlog(ctx context.Context) error {
+	file := l.Acked().File
+	if file <= 1 || file == l.purged {
+		return nil
+	}
+	if err := l.mysql.PurgeBinlogs(ctx, fmt.Sprintf("binlog.%06d", file)); err != nil {
+		return err
+	}
+	l.purged = file
+	return nil
 }

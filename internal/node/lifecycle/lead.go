@@ -142,16 +142,20 @@ func (l *Life) PrepareWrites(ctx context.Context) error {
 	return l.mysql.VerifyLeaderSettings(ctx)
 }
 
-// OpenWrites sends the statement that opens writes.
-func (l *Life) OpenWrites(ctx context.Context) error {
-	if err := l.mysql.OpenWrites(ctx); err != nil {
+// RunEvents starts scheduled events.
+func (l *Life) RunEvents(ctx context.Context) error {
+	err := l.mysql.SetEventScheduler(ctx, true)
+	if err == nil {
 		l.mu.Lock()
-		l.mayOpen = true
+		l.events = true
 		l.mu.Unlock()
-		return fmt.Errorf("opening writes: %w", err)
 	}
-	return nil
+	return err
 }
 
-// NoteOpen: mysqld takes writes, and is meant to.
-func (l *Life) NoteOpen() { l.setReadOnly(false) }
+// RunsEvents says whether scheduled events were started, and it does not follow since.
+func (l *Life) RunsEvents() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.events
+}

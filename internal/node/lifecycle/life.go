@@ -32,12 +32,17 @@ type Life struct {
 	leftOut leftOut  // see LeftOut
 	purged  uint32   // the binary log has been purged up to this file; see TidyBinlog
 
+	gate   sync.Mutex  // held while writes are opened, and while they are closed
+	polite atomic.Bool // it is this daemon that shuts mysqld down
+
 	mu       sync.Mutex
 	source   *dump.Source
 	consumed raftlog.Pos // where the next dump starts
 	executed gtid.Set    // as last read
-	readOnly bool
-	mayOpen  bool // the statement that opens writes got no answer: it may take effect at any time from now on
+	writes   writes
+	carried  chan struct{} // closed when nobody carries the stream any more; nil: nobody began
+	stalled  string        // why the stream cannot be carried on; empty: it can
+	events   bool          // scheduled events were started
 }
 
 // ErrDead ends what was begun with a life that has ended since.
@@ -56,7 +61,7 @@ func (s *Lives) Start(ctx context.Context) (*Life, error) {
 		return nil, err
 	}
 	l := &Life{Incarnation: inc, UUID: gtid.IncarnationUUID(s.Cluster, s.Node, inc),
-		of: s, proc: proc, consumed: raftlog.Pos{File: 1, Off: 4}, readOnly: true}
+		of: s, proc: proc, consumed: raftlog.Pos{File: 1, Off: 4}}
 	// The start removes the binary log, also when it fails: what was in it is reported by the life that rejoins.
 	s.tail.gtids.AddSet(readBinlogTail(cfg.BinlogDir()).gtids)
 	l.tail.gtids = s.tail.gtids.Clone()
@@ -101,19 +106,6 @@ func (l *Life) Executed() gtid.Set {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.executed
-}
-
-// ReadOnly says whether mysqld takes no writes.
-func (l *Life) ReadOnly() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.readOnly
-}
-
-func (l *Life) setReadOnly(on bool) {
-	l.mu.Lock()
-	l.readOnly = on
-	l.mu.Unlock()
 }
 
 // Stream is the source in use and where its next dump starts.
@@ -163,7 +155,7 @@ func (l *Life) Watch(ctx context.Context) (ended bool) {
 		h.Dying(l)
 	case <-ctx.Done():
 	case <-l.proc.SocketGone():
-		if h.Stopping() {
+		if l.polite.Load() {
 			break
 		}
 		// Somebody shuts mysqld down behind our back; a polite shutdown would release waiters (S4).

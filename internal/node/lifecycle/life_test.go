@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"slices"
@@ -31,6 +32,13 @@ type member struct {
 	why      string
 }
 
+// soon is over at once.
+func (m *member) soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func newMember(t *testing.T) *member {
 	m := &member{state: State{Lives: ledger.Lives{Retired: map[uint64]int64{}, Prelude: map[uint64]int64{}}}}
 	m.mysql = &fakeMySQL{m: m, end: raftlog.Pos{File: 1, Off: 4}, cut: func() {}}
@@ -44,11 +52,14 @@ func (m *member) life(incarnation uint64) *Life {
 		consumed: raftlog.Pos{File: 1, Off: 4}}
 }
 
+var errNoDump = errors.New("no connection for a dump")
+
 func closedSource() *dump.Source {
-	return dump.NewSource(dump.SourceConfig{Dial: func(ctx context.Context) (net.Conn, error) { return nil, ctx.Err() }, Logger: slog.New(slog.DiscardHandler)})
+	return dump.NewSource(dump.SourceConfig{Dial: func(context.Context) (net.Conn, error) { return nil, errNoDump }, Logger: slog.New(slog.DiscardHandler)})
 }
 
-func (m *member) Recall() *State { return &m.state }
+func (m *member) NewSource(*Life) *dump.Source { return closedSource() }
+func (m *member) Recall() *State               { return &m.state }
 func (m *member) Remember(change func(*State)) error {
 	m.calls = append(m.calls, "remember")
 	change(&m.state)
@@ -73,6 +84,9 @@ type fakeMySQL struct {
 	openErr  error
 	flushErr error
 	cut      func()
+
+	readOnlyErr, killErr error // of the first call
+	killed               int   // connections, by the first call
 }
 
 func (f *fakeMySQL) GTIDExecuted(context.Context) (string, error) { return f.executed, nil }
@@ -94,13 +108,23 @@ func (f *fakeMySQL) WaitingSessions(context.Context) (mysqld.Semisync, error) {
 func (f *fakeMySQL) BinlogStatus(context.Context) (mysqld.BinlogPos, error) {
 	return mysqld.BinlogPos{File: "binlog.000001", Offset: f.end.Off}, nil
 }
-func (f *fakeMySQL) SetSuperReadOnly(context.Context, bool) error { return nil }
+
+func (f *fakeMySQL) SetSuperReadOnly(context.Context, bool) error {
+	err := f.readOnlyErr
+	f.readOnlyErr = nil
+	return err
+}
+func (f *fakeMySQL) OpenTransactions(context.Context, bool) ([]mysqld.OpenTransaction, error) {
+	return []mysqld.OpenTransaction{{AgeS: 3}}, nil
+}
 func (f *fakeMySQL) ApplicationSessions(context.Context) ([]mysqld.Session, error) {
 	return nil, nil
 }
 func (f *fakeMySQL) KillApplicationConnections(context.Context) (int, error) {
 	f.cut()
-	return 0, nil
+	n, err := f.killed, f.killErr
+	f.killed, f.killErr = 0, nil
+	return n, err
 }
 func (f *fakeMySQL) OpenWrites(context.Context) error { return f.openErr }
 func (f *fakeMySQL) SetSemisync(_ context.Context, on bool) error {

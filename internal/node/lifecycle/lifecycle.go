@@ -5,7 +5,8 @@
 // Each start makes a Life: a new incarnation with a server_uuid of its own and without the binary log of the one before
 // (S5). A life is judged against the committed log: holes are plugged, and what Raft does not have makes it unfit. Then
 // it is fed. To lead it adopts prepared XA transactions, applies everything, and logs what Raft is to commit. To follow
-// again it is drained (nobody waits, everything that it wrote is committed: S4) and retired.
+// again it is drained (nobody waits, everything that it wrote is committed: S4) and retired. Its writes are opened and
+// closed in one place: writes.go has the picture of who may go where.
 //
 // What a member does next, and the state in which it shows its mysqld, is decided by who calls: Host. A Life knows
 // nothing of terms and of leadership.
@@ -106,8 +107,6 @@ type Host interface {
 	WhyUnacknowledged() string
 	// Dying is told that the process of a life is ending.
 	Dying(l *Life)
-	// Stopping says whether it is this daemon that shuts mysqld down.
-	Stopping() bool
 	// Fail ends the node: it is not safe to go on.
 	Fail(err error)
 }
@@ -133,6 +132,7 @@ type MySQL interface {
 
 	AdmitClients(ctx context.Context) error
 	ApplicationSessions(ctx context.Context) ([]mysqld.Session, error)
+	OpenTransactions(ctx context.Context, rows bool) ([]mysqld.OpenTransaction, error)
 	KillApplicationConnections(ctx context.Context) (killed int, err error)
 	OpenWrites(ctx context.Context) error
 	SetSuperReadOnly(ctx context.Context, on bool) error

@@ -30,8 +30,7 @@ const (
 type Server struct {
 	state   ha.ServerState
 	life    *Life
-	stuck   string // why it cannot serve, seen by who reads its binary log
-	hung    Stuck  // the same, seen by Probe
+	hung    Stuck // why it cannot serve, seen by Probe
 	retryAt time.Duration
 	fails   int
 	died    int           // of the last fails, how many in a row were deaths of mysqld during its start
@@ -51,8 +50,10 @@ func (s *Server) Problem() string { return s.problem }
 
 // Stuck is why mysqld cannot serve although it is alive, empty if it can; since is set when time may heal it.
 func (s *Server) Stuck() (why string, since time.Duration) {
-	if s.stuck != "" {
-		return s.stuck, 0
+	if s.life != nil && s.state != ha.ServerDying {
+		if why := s.life.Stalled(); why != "" {
+			return why, 0
+		}
 	}
 	return s.hung.Why, s.hung.Since
 }
@@ -151,12 +152,6 @@ func (s *Server) SeedFailed(err error) {
 // PromotionFailed has the next attempt wait.
 func (s *Server) PromotionFailed() { s.retryAt = now() + promoteRetry }
 
-// Stall: mysqld is alive and cannot serve, until Resume.
-func (s *Server) Stall(why string) { s.stuck = why }
-
-// Resume takes Stall back.
-func (s *Server) Resume() { s.stuck = "" }
-
 // Probed notes what Probe found, and says whether that is another reason than before.
 func (s *Server) Probed(hung Stuck) (changed bool) {
 	changed = s.hung.Why != hung.Why
@@ -168,7 +163,7 @@ func (s *Server) Probed(hung Stuck) (changed bool) {
 func (s *Server) Restarting() { s.state = ha.ServerDying }
 
 // Dying: it was killed, or is ending.
-func (s *Server) Dying() { s.state, s.stuck, s.hung = ha.ServerDying, "", Stuck{} }
+func (s *Server) Dying() { s.state, s.hung = ha.ServerDying, Stuck{} }
 
 // Dead: its life has ended.
-func (s *Server) Dead() { s.state, s.life, s.stuck, s.hung = ha.ServerOff, nil, "", Stuck{} }
+func (s *Server) Dead() { s.state, s.life, s.hung = ha.ServerOff, nil, Stuck{} }

@@ -49,14 +49,14 @@ func TestServer(t *testing.T) {
 	s.Started(l)
 	s.Unjudged("no leader")
 	s.Ready()
-	s.Stall("its binary log cannot be read")
+	l.Stall("its binary log cannot be read")
 	if !s.Probed(Stuck{"it does not answer", 3}) || s.Probed(Stuck{"it does not answer", 4}) {
 		t.Error("a reason is new once")
 	}
 	if why, since := s.Stuck(); why != "its binary log cannot be read" || since != 0 || s.Problem() != "" {
 		t.Errorf("%q since %v; %q", why, since, s.Problem())
 	}
-	s.Resume()
+	l.Stall("")
 	if why, since := s.Stuck(); why != "it does not answer" || since != 4 {
 		t.Errorf("%q since %v", why, since)
 	}

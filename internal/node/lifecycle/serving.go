@@ -20,7 +20,6 @@ type Serving struct {
 	drained bool               // writes are closed and all that was written is committed
 	cancel  context.CancelFunc // ends the promotion or switchover under way
 	done    chan struct{}      // closed when that has ended; nil: none was begun
-	pump    chan struct{}      // closed when the pump has ended; nil: none was begun
 	until   time.Duration      // when the step under way has ended at the latest; 0: there is none
 }
 
@@ -94,12 +93,6 @@ func (s *Serving) Run(cancel context.CancelFunc, done chan struct{}) { s.cancel,
 
 // Done is closed when what Run has noted has ended; nil: there is nothing.
 func (s *Serving) Done() <-chan struct{} { return s.done }
-
-// Stream notes what is closed when the stream of mysqld's binary log has ended.
-func (s *Serving) Stream(ended chan struct{}) { s.pump = ended }
-
-// StreamEnded is closed when the stream has ended; nil: none was begun.
-func (s *Serving) StreamEnded() <-chan struct{} { return s.pump }
 
 // BeginStep notes a step that has a limit of its own: when it has ended at the latest; 0: there is none any more.
 func (s *Serving) BeginStep(until time.Duration) { s.until = until }
