@@ -36,7 +36,7 @@ all: build
 # Static, so that one file can be copied to any host. Both know the digest of the commit path: counts of campaigns are for it.
 build:
 	@scripts/deps.sh build
-	@path=$$(scripts/commit-path.sh); commit=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || true); \
+	@path=$$(env -u GOOS -u GOARCH go run ./test/commitpath) || exit; commit=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || true); \
 	export CGO_ENABLED=0; mkdir -p $(BIN); \
 	go build -trimpath -ldflags "$(LDFLAGS) -X main.commitPath=$$path -X main.revision=$$commit" -o $(BIN)/ ./cmd/trireme; \
 	go build -trimpath -ldflags "$(LDFLAGS) -X trireme/lab/campaign.commitPath=$$path -X trireme/lab/campaign.revision=$$commit" -o $(BIN)/ ./cmd/trireme-lab

@@ -41,8 +41,8 @@ func (c *versionCmd) Run(e *env) error {
 	return nil
 }
 
-// What the build links in: version is that of a package (scripts/package.sh), commitPath the digest of the sources that
-// a node's daemon is made of (scripts/commit-path.sh), revision the commit, with "-dirty" if sources were not those of
+// What the build links in: version is that of a package (scripts/package.sh), commitPath the digest of the code that a
+// node's daemon is made of (test/commitpath), revision the commit, with "-dirty" if sources were not those of
 // it, where Go itself does not note it.
 var version, commitPath, revision string
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// commitPath is a digest of the sources that a node's daemon is made of: scripts/commit-path.sh lists them, and `make
-// build` links it in. Counts of campaigns add up as long as it is the same. A digest of the sources themselves, and not
+// commitPath is a digest of the code that a node's daemon is made of: test/commitpath makes it, and `make build` links it
+// in. Counts of campaigns add up as long as it is the same. A digest of the sources themselves, and not
 // of a commit, because it must be right for sources that are not committed, and without git.
 var commitPath string
 
