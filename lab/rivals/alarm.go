@@ -30,7 +30,7 @@ type Alarm struct {
 	Host string
 	What AlarmKind
 	Text string    // the line of the log, or how it ended
-	At   time.Time // when it was seen
+	At   time.Time // when it happened, or was seen where nothing tells
 }
 
 func (a Alarm) String() string { return fmt.Sprintf("%s: %s: %s", a.Host, a.What, a.Text) }
@@ -113,9 +113,19 @@ func (w *watch) look(l nodeLogs) {
 		when, _, failed := strings.Cut(line, "Assertion failure") // what comes later in the line may be torn
 		if once := l.node + " " + when; failed && !w.told[once] {
 			w.told[once] = true
-			w.found = append(w.found, Alarm{Host: l.node, What: MySQLCrashed, Text: line, At: time.Now()})
+			w.found = append(w.found, Alarm{Host: l.node, What: MySQLCrashed, Text: line, At: lineAt(line)})
 		}
 	}
+}
+
+// lineAt is when mysqld wrote a line of its error log; a look at the log may come much later on a busy machine.
+func lineAt(line string) time.Time {
+	now := time.Now()
+	when, _, _ := strings.Cut(line, " ")
+	if at, err := time.Parse(time.RFC3339Nano, when); err == nil && at.Before(now) {
+		return at
+	}
+	return now
 }
 
 // forget a node that is removed, once its logs have been read. One of its name begins another error log.
