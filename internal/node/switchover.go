@@ -115,10 +115,10 @@ func (n *Node) reopen(l *lifecycle.Life, term uint64, stopping bool) {
 	n.serving.TakeBack()
 	n.mu.Unlock()
 	if !stopping {
-		err = n.openWrites(n.ctx, l, term, ha.PhaseHandover)
-	}
-	if err == nil {
-		return
+		if err = n.openWrites(n.ctx, l, term, ha.PhaseHandover); err == nil {
+			return
+		}
+		err = fmt.Errorf("opening writes again: %w", err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -79,7 +79,7 @@ func (l *Life) Open(ctx context.Context, may, opened func() error) error {
 	defer cancel()
 	if err := l.mysql.OpenWrites(ctx); err != nil {
 		l.setWrites(unsure)
-		return fmt.Errorf("opening writes: %w", err)
+		return err
 	}
 	l.setWrites(open)
 	failpoint.Hit("promote.after-open")

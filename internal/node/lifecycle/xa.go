@@ -44,11 +44,7 @@ func (l *Life) AdoptXA(ctx context.Context) (map[mysqld.XID]bool, error) {
 	if at, _ := l.of.Ledger.At(); len(xids) == 0 && applied >= at {
 		return nil, nil
 	}
-	adopted, err := l.adoptApplied(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("adopting prepared XA transactions: %w", err)
-	}
-	return adopted, nil
+	return l.adoptApplied(ctx)
 }
 
 // CheckAdopted is called when everything is applied: no prepared XA transaction may be there that was not adopted.

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"trireme/internal/failpoint"
 	"trireme/internal/ha"
 	"trireme/internal/mutant"
+	"trireme/internal/mysqld"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
 )
@@ -37,63 +37,112 @@ func (n *Node) promote(ctx context.Context, l *lifecycle.Life, term uint64) {
 	}
 }
 
-// promoteLife notes in t when it had applied everything.
+// promotion is an attempt to have a mysqld take writes in a term.
+type promotion struct {
+	n    *Node
+	l    *lifecycle.Life
+	term uint64
+	t    *takeover // for the report
+
+	adopted map[mysqld.XID]bool // prepared XA transactions that are mysqld's own
+	src     *dump.Source        // of mysqld's binary log
+	start   raftlog.Pos         // where that is read from
+	format  []byte              // its FORMAT_DESCRIPTION event
+	barrier uint64              // index of the entry with which this leadership begins
+}
+
+// promotionSteps in this order keep S6.
+var promotionSteps = []struct {
+	name string // as an error of it is told
+	do   func(*promotion, context.Context) error
+}{
+	{"adopting prepared XA transactions", (*promotion).adoptXA},
+	{"making commits wait", (*promotion).beginLead},
+	{"attaching to mysqld's binary log", (*promotion).attach},
+	{"proposing the barrier", (*promotion).propose},
+	{"committing the barrier", (*promotion).commit},
+	{"reaching the barrier", (*promotion).apply},
+	{"checking prepared XA transactions", (*promotion).checkAdopted},
+	{"preparing mysqld for writes", (*promotion).prepare},
+	{"opening writes", (*promotion).open},
+}
+
+// promoteLife takes the steps. It notes in t when mysqld had applied everything.
 func (n *Node) promoteLife(ctx context.Context, l *lifecycle.Life, term uint64, t *takeover) error {
+	p := &promotion{n: n, l: l, term: term, t: t}
+	for _, step := range promotionSteps {
+		if err := step.do(p, ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+func (p *promotion) adoptXA(ctx context.Context) (err error) {
 	failpoint.Hit("promote.begin")
-	adopted, err := l.AdoptXA(ctx)
-	if err != nil {
-		return err
-	}
-	if err := l.BeginLead(ctx); err != nil {
-		return err
-	}
+	p.adopted, err = p.l.AdoptXA(ctx)
+	return err
+}
+
+func (p *promotion) beginLead(ctx context.Context) error { return p.l.BeginLead(ctx) }
+
+func (p *promotion) attach(ctx context.Context) (err error) {
 	failpoint.Hit("promote.semisync-on")
-	src, from := l.Stream()
-	fde, err := src.Attach(ctx, from)
-	if err != nil {
-		return fmt.Errorf("attaching to mysqld's binary log: %w", err)
-	}
-	m := raftlog.Meta{Kind: raftlog.Barrier, Node: uint16(n.id.ID), Incarnation: l.Incarnation, Start: from, End: from}
+	p.src, p.start = p.l.Stream()
+	p.format, err = p.src.Attach(ctx, p.start)
+	return err
+}
+
+func (p *promotion) propose(ctx context.Context) (err error) {
+	m := raftlog.Meta{Kind: raftlog.Barrier, Node: uint16(p.n.id.ID), Incarnation: p.l.Incarnation, Start: p.start, End: p.start}
 	failpoint.Hit("promote.before-barrier")
-	index, err := n.cons.ProposeInTerm(ctx, term, append(raftlog.AppendMeta(nil, &m), fde...))
-	if err != nil {
-		return fmt.Errorf("proposing the barrier: %w", err)
-	}
+	p.barrier, err = p.n.cons.ProposeInTerm(ctx, p.term, append(raftlog.AppendMeta(nil, &m), p.format...))
+	return err
+}
+
+// commit waits for the barrier. What mysqld logs is carried to Raft from here on.
+func (p *promotion) commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ended := l.CarryStream()
-	n.Go(func(context.Context) {
+	ended := p.l.CarryStream()
+	p.n.Go(func(context.Context) {
 		defer ended()
-		n.pump(l, src, term)
+		p.n.pump(p.l, p.src, p.term)
 	})
-	if err := n.led.Await(ctx, index); err != nil {
-		return fmt.Errorf("committing the barrier: %w", err)
+	if err := p.n.led.Await(ctx, p.barrier); err != nil {
+		return err
 	}
 	failpoint.Hit("promote.after-barrier")
-	if b := n.led.NewestBarrier(); b.Index != index || b.Term != term {
-		return fmt.Errorf("the barrier %d of term %d was replaced by %d of term %d", index, term, b.Index, b.Term)
+	if b := p.n.led.NewestBarrier(); b.Index != p.barrier || b.Term != p.term {
+		return fmt.Errorf("%d of term %d was replaced by %d of term %d", p.barrier, p.term, b.Index, b.Term)
 	}
-	if err := l.ApplyAll(ctx, index); err != nil {
+	return nil
+}
+
+func (p *promotion) apply(ctx context.Context) error {
+	err := p.l.ApplyAll(ctx, p.barrier)
+	p.t.applied = now()
+	return err
+}
+
+func (p *promotion) checkAdopted(ctx context.Context) error { return p.l.CheckAdopted(ctx, p.adopted) }
+
+func (p *promotion) prepare(ctx context.Context) error {
+	if err := p.l.PrepareWrites(ctx); err != nil {
 		return err
 	}
-	t.applied = now()
-	if err := l.CheckAdopted(ctx, adopted); err != nil {
-		return err
-	}
-	if err := l.PrepareWrites(ctx); err != nil {
-		return err
-	}
-	n.mu.Lock()
-	refuse := n.cluster.TransactionRefuse
-	n.mu.Unlock()
-	if err := l.LimitTransactions(ctx, refuse, lifecycle.Always); err != nil {
-		return err
-	}
+	p.n.mu.Lock()
+	refuse := p.n.cluster.TransactionRefuse
+	p.n.mu.Unlock()
+	return p.l.LimitTransactions(ctx, refuse, lifecycle.Always)
+}
+
+func (p *promotion) open(ctx context.Context) error {
 	if err := failpoint.Err("promote.before-open"); err != nil {
 		return err
 	}
-	return n.openWrites(ctx, l, term, ha.PhasePromoting)
+	return p.n.openWrites(ctx, p.l, p.term, ha.PhasePromoting)
 }
 
 // openWrites is the last step. Once a fence has closed writes they do not open again.
@@ -180,78 +229,3 @@ func (n *Node) pump(l *lifecycle.Life, src *dump.Source, term uint64) {
 		return
 	}
 }
-
-// fence makes this node unable to serve, for sure: clients are cut, and unless mysqld is drained within fencePatience
-// (nobody waiting, all that it wrote committed) it is killed.
-func (n *Node) fence(ctx context.Context, reason string) {
-	n.routes()
-	n.broadcastStatus()
-	n.mu.Lock()
-	l, dying := n.srv.Life(), n.srv.State() == ha.ServerDying
-	term := n.serving.Term()
-	n.mu.Unlock()
-	failpoint.Hit("fence.begin")
-	began := now()
-	n.dropVIP()
-	how, drained := "", false
-	switch {
-	case l != nil && dying:
-		n.endServer(l) // whoever began it may not have come that far
-	case l != nil:
-		how, drained = n.drainOrKill(ctx, l)
-	}
-	n.log.Warn("fenced", "reason", reason, "term", term, "outcome", cmp.Or(how, "mysqld is dead"), "ms", ms(now()-began))
-	text := reason
-	if how != "" {
-		text += ": " + how
-	}
-	e := n.event("fence", 0, text)
-	e.Term, e.Drained = term, drained
-	n.history.add(e)
-	n.mu.Lock()
-	n.serving.End()
-	n.publishNow = true
-	n.mu.Unlock()
-}
-
-// drainOrKill returns what became of mysqld, in words, and whether it was drained.
-func (n *Node) drainOrKill(ctx context.Context, l *lifecycle.Life) (string, bool) {
-	if mutant.S4 {
-		_ = l.Admin().SetSemisync(ctx, false)
-	}
-	dctx, cancel := context.WithTimeout(ctx, fencePatience)
-	err := l.Close(dctx)
-	if err == nil {
-		err = n.awaitServeTask(dctx)
-	}
-	cancel()
-	if err == nil {
-		n.mu.Lock()
-		n.guardUntilLocked(0)
-		n.mu.Unlock()
-		if err = l.Retire(ctx); err == nil {
-			return "drained: mysqld continues as a read-only follower", true
-		}
-	}
-	failpoint.Hit("fence.before-kill")
-	n.endServer(l)
-	return fmt.Sprintf("mysqld was killed (%v)", err), false
-}
-
-// awaitServeTask waits for the end of a promotion or switchover that was cancelled: it must not touch a life that goes on.
-func (n *Node) awaitServeTask(ctx context.Context) error {
-	n.mu.Lock()
-	done := n.serving.Done()
-	n.mu.Unlock()
-	if done == nil {
-		return nil
-	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return errors.New("what was under way did not end in time")
-	}
-}
-
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
